@@ -56,10 +56,14 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 		return fmt.Sprintf("%.0f %%", limit*100)
 	}
 	for _, row := range []string{
-		"| rate of a busy link, off the asked one | " + percent("RateDegraded") + " | " + percent("RateOverloaded") + " |",
-		"| packets that captures lost | " + percent("LostDegraded") + " | " + percent("LostOverloaded") + " |",
-		"| time in which some task waited for a CPU | " + percent("PressureDegraded") + " | never by itself |",
-		"| CPU time that the hypervisor gave to others | " + percent("StealDegraded") + " | " + percent("StealOverloaded") + " |",
+		"| rate of a busy link, off the asked one | " + percent("RateDegraded") + " | " +
+			percent("RateOverloaded") + " |",
+		"| packets that captures lost | " + percent("LostDegraded") + " | " + percent("LostOverloaded") +
+			" |",
+		"| time in which some task waited for a CPU | " + percent("PressureDegraded") +
+			" | never by itself |",
+		"| CPU time that the hypervisor gave to others | " + percent("StealDegraded") + " | " +
+			percent("StealOverloaded") + " |",
 		fmt.Sprintf("there must be %.0f.", limits["BusyLeast"]),
 	} {
 		if !strings.Contains(string(text), row) {

@@ -24,6 +24,7 @@ const (
 	module           = "railbed"
 	maxFileLines     = 500
 	maxFunctionLines = 70
+	maxColumns       = 110 // with tabs of 4
 )
 
 // floors are the top-level folders, the lowest first: a package imports packages of its
@@ -32,8 +33,10 @@ var floors = []struct {
 	folders []string
 	holds   string
 }{
-	{[]string{"internal"}, "what everybody uses: units, clock, verdicts, packet headers, netlink, run directories, test support"},
-	{[]string{"plan"}, "the file, its schema, the compiler, topologies, schedules of collectives, rates, pictures, conversions"},
+	{[]string{"internal"}, "what everybody uses: units, clock, verdicts, packet headers, netlink, run " +
+		"directories, test support"},
+	{[]string{"plan"}, "the file, its schema, the compiler, topologies, schedules of collectives, rates, " +
+		"pictures, conversions"},
 	{[]string{"transports"}, "rd, roce and tcp behind one interface"},
 	{[]string{"fabric", "capture"}, "what a plan's links and switches become, and the evidence of it"},
 	{[]string{"nodes"}, "what a plan's nodes become: namespaces, containers, virtual machines"},
@@ -61,7 +64,8 @@ func topOf(folder string) string {
 
 // testSupport are the packages for tests. The command has none of them.
 var testSupport = []string{
-	"fabric/port/porttest", "fabric/softswitch/calculustest", "internal/hosttest", "internal/hosttest/dockertest",
+	"fabric/port/porttest", "fabric/softswitch/calculustest", "internal/hosttest",
+	"internal/hosttest/dockertest",
 	"internal/hosttest/vmtest", "internal/protocoltest", "nodes/nodestest", "plan/plantest",
 	"transports/rd/privacy/privacytest", "transports/transportstest",
 }
@@ -75,22 +79,29 @@ type fence struct {
 }
 
 var fences = []fence{
-	{"github.com/vishvananda/", in("internal/kernel"), "internal/kernel", "one place speaks netlink, and reads back what it set"},
+	{"github.com/vishvananda/", in("internal/kernel"), "internal/kernel",
+		"one place speaks netlink, and reads back what it set"},
 	{"github.com/google/nftables", source.isTest, "tests", "it makes no tables that end with their owner"},
-	{"github.com/google/gopacket", inCaptureOrTest, "capture and tests", "one decoder; the data path does not allocate layers"},
+	{"github.com/google/gopacket", inCaptureOrTest, "capture and tests",
+		"one decoder; the data path does not allocate layers"},
 	{"github.com/packetcap/", in("capture"), "capture", "filters are compiled where packets are captured"},
-	{"github.com/docker/", in("nodes/docker"), "nodes/docker", "its client drags in half of a container engine"},
-	{"github.com/containernetworking/", inCNIOrTest, "nodes/cni and tests", "what runtimes of containers ask for, and what plugins are asked for, is said in one place"},
+	{"github.com/docker/", in("nodes/docker"), "nodes/docker",
+		"its client drags in half of a container engine"},
+	{"github.com/containernetworking/", inCNIOrTest, "nodes/cni and tests",
+		"what runtimes of containers ask for, and what plugins are asked for, is said in one place"},
 	{"golang.org/x/sys/unix", source.isLinux, "files named *_linux.go", "what is portable stays portable"},
-	{"go.yaml.in/yaml/", inSpecConvertOrPlanTest, "plan/spec, plan/convert and tests of plan and nodes/cni", "files are decoded strictly, in one place, and those of other tools in another"},
-	{"github.com/goccy/go-yaml", nowhere, "no place", "one YAML library is enough, and it is go.yaml.in/yaml"},
+	{"go.yaml.in/yaml/", inSpecConvertOrPlanTest, "plan/spec, plan/convert and tests of plan and nodes/cni",
+		"files are decoded strictly, in one place, and those of other tools in another"},
+	{"github.com/goccy/go-yaml", nowhere, "no place",
+		"one YAML library is enough, and it is go.yaml.in/yaml"},
 	{"github.com/spf13/", in("cli"), "cli", "the command line only parses and prints"},
 	{"github.com/google/go-cmp/", source.isTest, "tests", "it panics where a program must not"},
 	{"math/rand", nowhere, "no place", "draws come from seeded math/rand/v2 sources that are handed down"},
 	{"C", nowhere, "no place", "the command is one static binary without cgo"},
 	{"testing", source.isTestSupport, "tests and test support", "it registers flags in the command"},
 	{"testing/", source.isTestSupport, "tests and test support", "it registers flags in the command"},
-	{module + "/internal/hosttest", source.isTestSupport, "tests and test support", "its init plays a part that no command has"},
+	{module + "/internal/hosttest", source.isTestSupport, "tests and test support",
+		"its init plays a part that no command has"},
 }
 
 // longFunctions are functions over the limit, with the reason.
@@ -160,9 +171,11 @@ func violations(sources []source) []string {
 // importViolations judges one import.
 func importViolations(s source, at, imported string) (found []string) {
 	for _, f := range fences {
-		matches := imported == f.imported || strings.HasSuffix(f.imported, "/") && strings.HasPrefix(imported, f.imported)
+		matches := imported == f.imported ||
+			strings.HasSuffix(f.imported, "/") && strings.HasPrefix(imported, f.imported)
 		if matches && !f.allowed(s) {
-			found = append(found, fmt.Sprintf("%s: imports %s, allowed in %s: %s", at, imported, f.where, f.reason))
+			found = append(found, fmt.Sprintf("%s: imports %s, allowed in %s: %s", at, imported, f.where,
+				f.reason))
 		}
 	}
 	target, own := strings.CutPrefix(imported, module+"/")
@@ -178,8 +191,9 @@ func importViolations(s source, at, imported string) (found []string) {
 
 // lengthViolations judges the length of a file and of its functions.
 func lengthViolations(s source, files *token.FileSet, parsed *ast.File) (found []string) {
+	found = columnViolations(s, files, parsed)
 	if s.isTestSupport() {
-		return nil
+		return found
 	}
 	if lines := bytes.Count(s.text, []byte("\n")); lines > maxFileLines {
 		found = append(found, fmt.Sprintf("%s: %d lines, limit %d", s.path, lines, maxFileLines))
@@ -191,8 +205,39 @@ func lengthViolations(s source, files *token.FileSet, parsed *ast.File) (found [
 		}
 		from, to := files.Position(function.Pos()), files.Position(function.End())
 		lines := to.Line - from.Line + 1
-		if _, excused := longFunctions[s.folder()+"."+function.Name.Name]; lines > maxFunctionLines && !excused {
-			found = append(found, fmt.Sprintf("%s: %s has %d lines, limit %d", from, function.Name.Name, lines, maxFunctionLines))
+		if _, excused := longFunctions[s.folder()+"."+function.Name.Name]; lines > maxFunctionLines &&
+			!excused {
+			found = append(found, fmt.Sprintf("%s: %s has %d lines, limit %d", from, function.Name.Name,
+				lines, maxFunctionLines))
+		}
+	}
+	return found
+}
+
+// columnViolations judges the width of lines. What stands in raw strings, struct tags among them, cannot be
+// broken.
+func columnViolations(s source, files *token.FileSet, parsed *ast.File) (found []string) {
+	raw := map[int]bool{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if text, is := n.(*ast.BasicLit); is && strings.HasPrefix(text.Value, "`") {
+			for line := files.Position(text.Pos()).Line; line <= files.Position(text.End()).Line; line++ {
+				raw[line] = true
+			}
+		}
+		return true
+	})
+	number := 0
+	for line := range strings.Lines(string(s.text)) {
+		number++
+		columns := 0
+		for _, r := range strings.TrimSuffix(line, "\n") {
+			if columns++; r == '\t' {
+				columns += 3 - (columns-1)%4
+			}
+		}
+		if columns > maxColumns && !raw[number] {
+			found = append(found, fmt.Sprintf("%s:%d: %d columns, limit %d", s.path, number, columns,
+				maxColumns))
 		}
 	}
 	return found
@@ -208,7 +253,8 @@ func readSources(t *testing.T) []source {
 			return err
 		}
 		base := entry.Name()
-		if entry.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "out" || base == "bin") {
+		if entry.IsDir() && name != "." &&
+			(strings.HasPrefix(base, ".") || base == "testdata" || base == "out" || base == "bin") {
 			return filepath.SkipDir
 		}
 		if entry.IsDir() || !strings.HasSuffix(base, ".go") {
@@ -261,9 +307,12 @@ func TestLayoutFindsViolations(t *testing.T) {
 		{"upward in a test", "plan/a_test.go", doc + `import "railbed/testbed"`, "on no lower floor"},
 		{"the same floor", "fabric/link/a.go", doc + `import "railbed/capture"`, "on no lower floor"},
 		{"a folder without a floor", "helpers/a.go", doc, "has no floor"},
-		{"an import without a floor", "fabric/link/a.go", doc + `import "railbed/helpers"`, "on no lower floor"},
-		{"netlink", "fabric/link/a.go", doc + `import "github.com/vishvananda/netlink"`, "one place speaks netlink"},
-		{"netns in a test", "fabric/link/a_test.go", doc + `import "github.com/vishvananda/netns"`, "one place speaks netlink"},
+		{"an import without a floor", "fabric/link/a.go", doc + `import "railbed/helpers"`,
+			"on no lower floor"},
+		{"netlink", "fabric/link/a.go", doc + `import "github.com/vishvananda/netlink"`,
+			"one place speaks netlink"},
+		{"netns in a test", "fabric/link/a_test.go", doc + `import "github.com/vishvananda/netns"`,
+			"one place speaks netlink"},
 		{"gopacket", "fabric/link/a.go", doc + `import "github.com/google/gopacket"`, "one decoder"},
 		{"gopacket in a test", "fabric/link/a_test.go", doc + `import "github.com/google/gopacket"`, ""},
 		{"docker", "nodes/netns/a.go", doc + `import "github.com/docker/docker/client"`, "container engine"},
@@ -278,9 +327,18 @@ func TestLayoutFindsViolations(t *testing.T) {
 		{"hosttest in a test", "fabric/link/a_test.go", doc + `import "railbed/internal/hosttest"`, ""},
 		{"no comment", "fabric/link/a.go", "package x\n", "has no comment"},
 		{"long file", "fabric/link/a.go", doc + strings.Repeat("\n", maxFileLines), "lines, limit 500"},
-		{"long function", "fabric/link/a.go", doc + "func f() {\n" + long + "}\n", "f has 72 lines, limit 70"},
-		{"longest function", "fabric/link/a.go", doc + "func f() {\n" + long[:len(long)-2*len("\t_ = 0\n")] + "}\n", ""},
+		{"long function", "fabric/link/a.go", doc + "func f() {\n" + long + "}\n",
+			"f has 72 lines, limit 70"},
+		{"longest function", "fabric/link/a.go",
+			doc + "func f() {\n" + long[:len(long)-2*len("\t_ = 0\n")] + "}\n", ""},
 		{"long test", "fabric/link/a_test.go", doc + "func f() {\n" + long + "}\n", ""},
+		{"wide line", "fabric/link/a.go", doc + "// " + strings.Repeat("x", maxColumns-2),
+			"111 columns, limit 110"},
+		{"line of full width", "fabric/link/a.go", doc + "// " + strings.Repeat("x", maxColumns-3), ""},
+		{"wide line of tabs", "fabric/link/a_test.go", doc + "//\t\t" + strings.Repeat("x", 103),
+			"111 columns"},
+		{"wide raw string", "fabric/link/a.go", doc + "const x = `" + strings.Repeat("x", maxColumns) + "`",
+			""},
 		{"syntax", "fabric/link/a.go", "package", "expected"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

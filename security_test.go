@@ -62,7 +62,8 @@ func TestSecurityNamesItsTests(t *testing.T) {
 			found = found || strings.Contains(string(source), "\nfunc "+parts[2]+"(t *testing.T)")
 		}
 		if !found {
-			t.Errorf("SECURITY.md: %q names the test %s of package %s, which has none of this name", row.text, parts[2], parts[1])
+			t.Errorf("SECURITY.md: %q names the test %s of package %s, which has none of this name", row.text,
+				parts[2], parts[1])
 		}
 	}
 }
@@ -75,7 +76,8 @@ func TestRedTeamRunsTheNamedTests(t *testing.T) {
 	}
 	for _, row := range promises(t) {
 		folder, name, named := strings.Cut(strings.Trim(row.test, "`"), ".")
-		line := regexp.MustCompile(`(?m)^go test .*-run '\^\((.*\|)?` + name + `(\|.*)?\)\$' \./` + folder + `$`)
+		line := regexp.MustCompile(
+			`(?m)^go test .*-run '\^\((.*\|)?` + name + `(\|.*)?\)\$' \./` + folder + `$`)
 		if named && !line.Match(output) {
 			t.Errorf("scripts/red-team does not run %s:\n%s", row.test, output)
 		}

@@ -22,7 +22,9 @@ import (
 func BenchmarkTaps(b *testing.B) {
 	for name, open := range map[string]func() (io.WriteCloser, error){
 		"discard": func() (io.WriteCloser, error) { return os.OpenFile(os.DevNull, os.O_WRONLY, 0) },
-		"file":    func() (io.WriteCloser, error) { return os.Create(filepath.Join(b.TempDir(), "x.pcapng")) },
+		"file": func() (io.WriteCloser, error) {
+			return os.Create(filepath.Join(b.TempDir(), "x.pcapng"))
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			l := newLine(b)
@@ -75,7 +77,8 @@ func BenchmarkSoftPath(b *testing.B) {
 			copy(data[12:], []byte{0x08, 0x00, 0x45, 0, byte((size - 14) >> 8), byte(size - 14)})
 			at := time.Now().UnixNano()
 			tell := func(tap uint16, event feed.Event, serial int, snap int) {
-				w.Write(&feed.Record{Time: at, Tap: tap, Event: event, Serial: uint64(serial), Length: size, Data: data[:min(size, snap)]})
+				w.Write(&feed.Record{Time: at, Tap: tap, Event: event, Serial: uint64(serial), Length: size,
+					Data: data[:min(size, snap)]})
 			}
 			// The thread's own time, because the spool's writer runs beside it.
 			runtime.LockOSThread()

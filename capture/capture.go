@@ -164,7 +164,8 @@ func (o Options) validate(taps []Tap) error {
 	}
 	for _, word := range []string{o.Plan, o.Testbed} {
 		if word != "" && !pcapng.IsWord(word) {
-			return fmt.Errorf("plan %q and testbed %q of a capture: want words of printable ASCII without spaces", o.Plan, o.Testbed)
+			return fmt.Errorf("plan %q and testbed %q of a capture: want words of printable ASCII without "+
+				"spaces", o.Plan, o.Testbed)
 		}
 	}
 	return nil

@@ -54,8 +54,10 @@ func TestClockThatIsSet(t *testing.T) {
 				lost = after // their stamps lie before the start
 			}
 			note, _ := pcapng.ParseTapNote([]byte(r.Statistics()[i].Comments[0]))
-			if tap.Received != before+after || tap.Dropped != lost || note.ClockStepped != stats.ClockStepped {
-				t.Errorf("set by %v: %+v of %d packets, %d of them after it; note %+v", by, tap, before+after, after, note)
+			if tap.Received != before+after || tap.Dropped != lost ||
+				note.ClockStepped != stats.ClockStepped {
+				t.Errorf("set by %v: %+v of %d packets, %d of them after it; note %+v", by, tap, before+after,
+					after, note)
 			}
 		}
 	}

@@ -112,7 +112,8 @@ func (s *recorder) finish() error {
 			Interface: i, Time: s.end, Start: s.start, End: s.end,
 			Received: s.received[i] + dropped, Dropped: dropped,
 			Accepted: s.received[i] + dropped, Delivered: s.written[i],
-			Has:      pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted | pcapng.HasDelivered,
+			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped |
+				pcapng.HasAccepted | pcapng.HasDelivered,
 			Comments: []string{string(s.notes[i].AppendTo(nil))},
 		}
 		if s.outside.Load() != nil {

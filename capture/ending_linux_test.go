@@ -28,7 +28,8 @@ func fed(t testing.TB, size int, names ...string) (*feed.Writer, []Tap, Options)
 	t.Cleanup(func() { w.Close() })
 	var taps []Tap
 	for i, name := range names {
-		taps = append(taps, Tap{Node: "leaf1", Port: name, Link: "l" + name, Soft: true, Fed: true, Number: uint16(i)})
+		taps = append(taps, Tap{Node: "leaf1", Port: name, Link: "l" + name, Soft: true, Fed: true,
+			Number: uint16(i)})
 	}
 	return w, taps, Options{Feed: file}
 }
@@ -57,7 +58,8 @@ func TestFeedIsReadToItsEnd(t *testing.T) {
 		name   string
 		size   int
 		passes int // of so many records one is for the joiner alone
-	}{{"all have room", 64 << 20, 0}, {"most have none", 8 << 20, 0}, {"most for the joiner have none", 8 << 20, 2}} {
+	}{{"all have room", 64 << 20, 0}, {"most have none", 8 << 20, 0},
+		{"most for the joiner have none", 8 << 20, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			const count = 400_000
 			w, taps, options := fed(t, c.size, "p0")
@@ -79,7 +81,8 @@ func TestFeedIsReadToItsEnd(t *testing.T) {
 			}
 			addsUp(t, stats)
 			tap := stats.Taps[0]
-			if tap.Written+tap.Dropped+passed != count || tap.Written == 0 || c.size == 64<<20 && tap.Dropped > 0 {
+			if tap.Written+tap.Dropped+passed != count || tap.Written == 0 ||
+				c.size == 64<<20 && tap.Dropped > 0 {
 				t.Errorf("%+v of %d records", tap, count)
 			}
 			packets, r := decode(t, file.Bytes())
@@ -91,7 +94,8 @@ func TestFeedIsReadToItsEnd(t *testing.T) {
 			if before > tap.Dropped || tap.Dropped > 0 && before == 0 {
 				t.Errorf("records have %d lost before them, of %d", before, tap.Dropped)
 			}
-			if in := r.Statistics()[0]; uint64(len(packets)) != tap.Written || in.Dropped != tap.Dropped || in.Delivered != tap.Written {
+			if in := r.Statistics()[0]; uint64(len(packets)) != tap.Written || in.Dropped != tap.Dropped ||
+				in.Delivered != tap.Written {
 				t.Errorf("%d packets in the file and %+v, of %+v", len(packets), in, tap)
 			}
 		})
@@ -171,12 +175,18 @@ func TestClockWatch(t *testing.T) {
 		looks []clocks
 		want  []time.Duration // sum of steps after each look
 	}{
-		"steady":    {[]clocks{{0, 50 * second, 10}, {second, 51*second + 5, second + 10}, {2 * second, 52 * second, 2*second + 20}}, []time.Duration{0, 0, 0}},
-		"held up":   {[]clocks{{0, 50 * second, 10}, {second, 51 * second, 3 * second}, {4 * second, 57 * second, 8 * second}}, []time.Duration{0, 0, 0}},
-		"backwards": {[]clocks{{0, 50 * second, 0}, {second, 41 * second, second}, {2 * second, 42 * second, 2 * second}}, []time.Duration{0, -10 * time.Second, -10 * time.Second}},
-		"and back":  {[]clocks{{0, 50 * second, 0}, {second, 41 * second, second}, {2 * second, 52 * second, 2 * second}}, []time.Duration{0, -10 * time.Second, 0}},
-		"forwards":  {[]clocks{{0, 50 * second, 0}, {second, 151 * second, second}}, []time.Duration{0, 100 * time.Second}},
-		"small":     {[]clocks{{0, 50 * second, 0}, {second, 51*second + 1e6, second}}, []time.Duration{0, time.Millisecond}},
+		"steady": {[]clocks{{0, 50 * second, 10}, {second, 51*second + 5, second + 10},
+			{2 * second, 52 * second, 2*second + 20}}, []time.Duration{0, 0, 0}},
+		"held up": {[]clocks{{0, 50 * second, 10}, {second, 51 * second, 3 * second},
+			{4 * second, 57 * second, 8 * second}}, []time.Duration{0, 0, 0}},
+		"backwards": {[]clocks{{0, 50 * second, 0}, {second, 41 * second, second},
+			{2 * second, 42 * second, 2 * second}}, []time.Duration{0, -10 * time.Second, -10 * time.Second}},
+		"and back": {[]clocks{{0, 50 * second, 0}, {second, 41 * second, second},
+			{2 * second, 52 * second, 2 * second}}, []time.Duration{0, -10 * time.Second, 0}},
+		"forwards": {[]clocks{{0, 50 * second, 0}, {second, 151 * second, second}},
+			[]time.Duration{0, 100 * time.Second}},
+		"small": {[]clocks{{0, 50 * second, 0}, {second, 51*second + 1e6, second}},
+			[]time.Duration{0, time.Millisecond}},
 	} {
 		at := 0
 		w := clockWatch{read: func() clocks { at++; return c.looks[at-1] }}
@@ -186,7 +196,8 @@ func TestClockWatch(t *testing.T) {
 			changed := i > 0 && want != c.want[i-1]
 			ever = ever || changed
 			if now != c.looks[i] || stepped != changed || w.by != want || w.stepped != ever {
-				t.Errorf("%s: look %d says %v, stepped %v by %v, ever %v; want %v", name, i, now, stepped, w.by, w.stepped, want)
+				t.Errorf("%s: look %d says %v, stepped %v by %v, ever %v; want %v", name, i, now, stepped,
+					w.by, w.stepped, want)
 			}
 		}
 	}
@@ -203,7 +214,8 @@ func TestClockWatch(t *testing.T) {
 // recording, far enough that all later packets lie before its start, or that all
 // earlier ones lie before the end by years.
 func TestClockStepIsCounted(t *testing.T) {
-	for name, by := range map[string]time.Duration{"backwards": -time.Hour, "forwards": 10 * 365 * 24 * time.Hour, "in the end": -time.Minute} {
+	for name, by := range map[string]time.Duration{"backwards": -time.Hour,
+		"forwards": 10 * 365 * 24 * time.Hour, "in the end": -time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			inEnd := name == "in the end" // after Stop, before all packets were read
 			const before, after = 300, 500
@@ -245,7 +257,8 @@ func TestClockStepIsCounted(t *testing.T) {
 			}
 			stats := r.stats()
 			addsUp(t, stats)
-			if tap := stats.Taps[0]; tap.Written+tap.Dropped != before+after || by < 0 && !inEnd && tap.Dropped < after/2 || (by > 0 || inEnd) && tap.Dropped > 0 {
+			if tap := stats.Taps[0]; tap.Written+tap.Dropped != before+after ||
+				by < 0 && !inEnd && tap.Dropped < after/2 || (by > 0 || inEnd) && tap.Dropped > 0 {
 				t.Errorf("%+v of %d packets before the step and %d after it", tap, before, after)
 			}
 			if off := stats.ClockStepped - by; off.Abs() > time.Millisecond {
@@ -255,7 +268,8 @@ func TestClockStepIsCounted(t *testing.T) {
 			for i, statistics := range read.Statistics() {
 				note, ok := pcapng.ParseTapNote([]byte(statistics.Comments[0]))
 				if !ok || note.ClockStepped != stats.ClockStepped {
-					t.Errorf("tap %d has the note %q, want a step of %v", i, statistics.Comments, stats.ClockStepped)
+					t.Errorf("tap %d has the note %q, want a step of %v", i, statistics.Comments,
+						stats.ClockStepped)
 				}
 			}
 		})
@@ -273,8 +287,10 @@ func TestNotesCountAnnotations(t *testing.T) {
 		event   feed.Event
 		verdict feed.Verdict
 	}{
-		{feed.Receive, feed.Plain}, {feed.Send, feed.Mark}, {feed.Send, feed.Mark}, {feed.Send, feed.Trim}, {feed.Drop, feed.Plain}, {feed.Lose, feed.Mark},
-		{feed.Refuse, feed.Plain}, {feed.Receive, feed.Pause}, {feed.Send, feed.Resume}, {feed.Receive, feed.Slow}, {feed.Send, feed.Plain},
+		{feed.Receive, feed.Plain}, {feed.Send, feed.Mark}, {feed.Send, feed.Mark}, {feed.Send, feed.Trim},
+		{feed.Drop, feed.Plain}, {feed.Lose, feed.Mark},
+		{feed.Refuse, feed.Plain}, {feed.Receive, feed.Pause}, {feed.Send, feed.Resume},
+		{feed.Receive, feed.Slow}, {feed.Send, feed.Plain},
 	} {
 		record := frame(i, time.Now().UnixNano())
 		record.Event, record.Verdict, record.Reason = kind.event, kind.verdict, 1
@@ -285,13 +301,15 @@ func TestNotesCountAnnotations(t *testing.T) {
 	}
 	_, r := decode(t, file.Bytes())
 	for i, want := range []string{
-		"railbed limited=0 annotated=10 drops=3 marks=2 trims=1 pauses=3", "railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0",
+		"railbed limited=0 annotated=10 drops=3 marks=2 trims=1 pauses=3",
+		"railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0",
 	} {
 		if got := r.Statistics()[i].Comments; len(got) != 1 || got[0] != want {
 			t.Errorf("tap %d has the notes %q, want %q", i, got, want)
 		}
 	}
-	if n, ok := pcapng.ParseSectionNote([]byte(r.Section().Comments[0])); !ok || n.Plan != "4fd0" || n.Testbed != "" {
+	if n, ok := pcapng.ParseSectionNote([]byte(r.Section().Comments[0])); !ok || n.Plan != "4fd0" ||
+		n.Testbed != "" {
 		t.Errorf("section %q", r.Section().Comments)
 	}
 	for _, word := range []string{"two words", "\x1b[31m"} {
@@ -345,7 +363,8 @@ func TestEqualPacketsKeepTheirIDs(t *testing.T) {
 	}
 	for i, want := range []int{1, 2, 2, 1, 1} { // sendings and drops
 		if left[entered[i]] != want {
-			t.Errorf("packet %d has %d records at the second port, want %d: %#x in %#x", i+1, left[entered[i]], want, entered[i], left)
+			t.Errorf("packet %d has %d records at the second port, want %d: %#x in %#x", i+1,
+				left[entered[i]], want, entered[i], left)
 		}
 	}
 }

@@ -19,7 +19,10 @@ import (
 func hurry() bool {
 	runtime.LockOSThread()
 	attributes := &unix.SchedAttr{
-		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: reexec.RecorderPriority, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+		Size:     unix.SizeofSchedAttr,
+		Policy:   unix.SCHED_RR,
+		Priority: reexec.RecorderPriority,
+		Flags:    unix.SCHED_FLAG_RESET_ON_FORK,
 	}
 	return unix.SchedSetAttr(0, attributes, 0) == nil
 }

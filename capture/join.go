@@ -132,7 +132,8 @@ type joiner struct {
 }
 
 func newJoiner(run string) *joiner {
-	return &joiner{run: layers.Identity([]byte(run), len(run)), entered: newPassages(joinWindow), left: newPassages(joinWindow), owed: newPassages(joinWindow), named: newPassages(namedWindow)}
+	return &joiner{run: layers.Identity([]byte(run), len(run)), entered: newPassages(joinWindow),
+		left: newPassages(joinWindow), owed: newPassages(joinWindow), named: newPassages(namedWindow)}
 }
 
 // joinKey is the same for a packet at a node's NIC and at its emulated NIC.

@@ -78,7 +78,8 @@ func TestJoinerPairsEqualPackets(t *testing.T) {
 		tell()
 		for serial, id := range sent {
 			if j.id(serial) != id {
-				t.Fatalf("seed %d: serial %d has the id %#x at the switch and %#x at the node's NIC", seed, serial, j.id(serial), id)
+				t.Fatalf("seed %d: serial %d has the id %#x at the switch and %#x at the node's NIC", seed,
+					serial, j.id(serial), id)
 			}
 		}
 		for serial := uint64(1); serial <= 2000; serial += 10 {

@@ -51,7 +51,8 @@ func newLine(t testing.TB) line {
 		within(t, ns, "sysctl -q -w net.ipv6.conf.default.accept_dad=0")
 	}
 	wire := func(port string, host *kernel.Namespace) {
-		within(t, l.r, fmt.Sprintf("ip link add %s type veth peer name eth0 netns /proc/%d/fd/%d", port, os.Getpid(), host.Fd()))
+		within(t, l.r, fmt.Sprintf("ip link add %s type veth peer name eth0 netns /proc/%d/fd/%d", port,
+			os.Getpid(), host.Fd()))
 	}
 	wire("p0", l.a)
 	wire("p1", l.b)
@@ -59,9 +60,15 @@ func newLine(t testing.TB) line {
 		ns       *kernel.Namespace
 		commands string
 	}{
-		{l.r, "sysctl -q -w net.ipv4.ip_forward=1;sysctl -q -w net.ipv6.conf.all.forwarding=1;ip addr add 10.0.0.1/31 dev p0;ip addr add 10.0.0.3/31 dev p1;ip addr add fd00:0:0:1::1/64 dev p0 nodad;ip addr add fd00:0:0:2::1/64 dev p1 nodad;ip link set p0 up;ip link set p1 up"},
-		{l.a, "ip addr add 10.0.0.0/31 dev eth0;ip addr add fd00:0:0:1::2/64 dev eth0 nodad;ip link set eth0 up;ip link set lo up;ip route add default via 10.0.0.1;ip -6 route add default via fd00:0:0:1::1"},
-		{l.b, "ip addr add 10.0.0.2/31 dev eth0;ip addr add fd00:0:0:2::2/64 dev eth0 nodad;ip link set eth0 up;ip link set lo up;ip route add default via 10.0.0.3;ip -6 route add default via fd00:0:0:2::1"},
+		{l.r, "sysctl -q -w net.ipv4.ip_forward=1;sysctl -q -w net.ipv6.conf.all.forwarding=1;ip addr add " +
+			"10.0.0.1/31 dev p0;ip addr add 10.0.0.3/31 dev p1;ip addr add fd00:0:0:1::1/64 dev p0 " +
+			"nodad;ip addr add fd00:0:0:2::1/64 dev p1 nodad;ip link set p0 up;ip link set p1 up"},
+		{l.a, "ip addr add 10.0.0.0/31 dev eth0;ip addr add fd00:0:0:1::2/64 dev eth0 nodad;ip link set " +
+			"eth0 up;ip link set lo up;ip route add default via 10.0.0.1;ip -6 route add default via " +
+			"fd00:0:0:1::1"},
+		{l.b, "ip addr add 10.0.0.2/31 dev eth0;ip addr add fd00:0:0:2::2/64 dev eth0 nodad;ip link set " +
+			"eth0 up;ip link set lo up;ip route add default via 10.0.0.3;ip -6 route add default via " +
+			"fd00:0:0:2::1"},
 	} {
 		for command := range strings.SplitSeq(step.commands, ";") {
 			within(t, step.ns, command)

@@ -52,7 +52,8 @@ func TestOrderSorts(t *testing.T) {
 		o.releaseAll()
 		slices.Sort(want)
 		if !slices.Equal(c.times, want) || c.unordered != 0 || c.broken != 0 {
-			t.Fatalf("seed %d: %d of %d packets, sorted %v, %d marked, %d broken", seed, len(c.times), len(want), slices.IsSorted(c.times), c.unordered, c.broken)
+			t.Fatalf("seed %d: %d of %d packets, sorted %v, %d marked, %d broken", seed, len(c.times),
+				len(want), slices.IsSorted(c.times), c.unordered, c.broken)
 		}
 		if o.held != 0 {
 			t.Errorf("%d bytes held in the end", o.held)
@@ -205,7 +206,8 @@ func TestOrderFollowsAClockThatIsSet(t *testing.T) {
 	o.add(packetOf(2*year + 5e6))
 	o.add(packetOf(2 * year))
 	o.releaseAll()
-	if want := []int64{year, 30 * year, 2 * year, 2*year + 5e6}; !slices.Equal(c.times, want) || c.unordered != 0 || o.held != 0 {
+	if want := []int64{year, 30 * year, 2 * year, 2*year + 5e6}; !slices.Equal(c.times, want) ||
+		c.unordered != 0 || o.held != 0 {
 		t.Errorf("times %v, %d marked, %d bytes held; want %v", c.times, c.unordered, o.held, want)
 	}
 }

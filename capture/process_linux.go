@@ -74,7 +74,8 @@ type recordAnswer struct {
 }
 
 // startProcess hands the sockets over to a recording process.
-func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session, error) {
+func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session,
+	error) {
 	child, err := spawn(rings, options.Feed)
 	// The child has its own copies, and nothing is mapped here yet.
 	if err = errors.Join(err, closeRings(rings)); err != nil {
@@ -83,7 +84,8 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	}
 	order := recordOrder{Options: options, HasFeed: options.Feed != nil}
 	for i, tap := range taps {
-		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number}
+		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft,
+			Fed: tap.Fed, Number: tap.Number}
 		if !tap.Soft {
 			one.Index, one.MTU = rings[i].index, rings[i].mtu
 		}
@@ -136,7 +138,8 @@ const (
 )
 
 // errHung is the end of a recording whose process did not end when it was told to.
-var errHung = errors.New("the recording process does not answer, and was killed: it was stopped, or got no processor")
+var errHung = errors.New(
+	"the recording process does not answer, and was killed: it was stopped, or got no processor")
 
 // hurry kills a process that was told to end, and neither does so nor sends
 // anything for endPatience.
@@ -287,7 +290,8 @@ func recordMain() int {
 	var rings []*ring
 	next := firstTap
 	for _, tap := range order.Taps {
-		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number})
+		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft,
+			Fed: tap.Fed, Number: tap.Number})
 		if tap.Soft {
 			rings = append(rings, nil)
 			continue

@@ -25,7 +25,8 @@ func TestManyTaps(t *testing.T) {
 	const pairs = 300
 	var batch strings.Builder
 	for i := range pairs {
-		fmt.Fprintf(&batch, "link add a%d type veth peer name b%d\nlink set a%d up\nlink set b%d up\n", i, i, i, i)
+		fmt.Fprintf(&batch, "link add a%d type veth peer name b%d\nlink set a%d up\nlink set b%d up\n", i, i,
+			i, i)
 	}
 	name := filepath.Join(t.TempDir(), "batch")
 	if err := os.WriteFile(name, []byte(batch.String()), 0o600); err != nil {
@@ -37,7 +38,8 @@ func TestManyTaps(t *testing.T) {
 	var taps []Tap
 	for i := range pairs {
 		for _, side := range "ab" {
-			taps = append(taps, Tap{Node: fmt.Sprintf("%c%d", side, i), Port: fmt.Sprintf("%c%d", side, i), Link: fmt.Sprintf("l%d", i), NS: ns})
+			taps = append(taps, Tap{Node: fmt.Sprintf("%c%d", side, i), Port: fmt.Sprintf("%c%d", side, i),
+				Link: fmt.Sprintf("l%d", i), NS: ns})
 		}
 	}
 	var file bytes.Buffer
@@ -108,7 +110,8 @@ func TestRecordingProcessDies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name, _ := os.ReadFile("/proc/" + text + "/cmdline"); strings.HasPrefix(string(name), reexec.Argv(part)[0]) {
+			if name, _ := os.ReadFile("/proc/" + text + "/cmdline"); strings.HasPrefix(string(name),
+				reexec.Argv(part)[0]) {
 				killed++
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 					t.Fatal(err)

@@ -81,7 +81,8 @@ type recorder struct {
 	written  []uint64
 	lost     []uint64                 // packets that reached the recorder and could not be recorded
 	outside  atomic.Pointer[[]uint64] // TapStats.Outside, set before the end; nil without a count
-	leftOut  []uint64                 // packets outside the recording's time, since the last look at the clocks
+	// packets outside the recording's time, since the last look at the clocks
+	leftOut  []uint64
 	notes    []pcapng.TapNote
 	disorder uint64
 	clock    clockWatch
@@ -93,9 +94,15 @@ type recorder struct {
 func newRecorder(taps []Tap, rings []*ring, options Options, w io.Writer) (r *recorder, err error) {
 	s := &recorder{
 		taps: taps, rings: rings, epoll: -1,
-		received: make([]uint64, len(taps)), written: make([]uint64, len(taps)), lost: make([]uint64, len(taps)),
-		leftOut: make([]uint64, len(taps)), notes: make([]pcapng.TapNote, len(taps)), clock: clockWatch{read: readClocks},
-		events: make([]unix.EpollEvent, len(taps)), latest: make([]int64, len(taps)), ordinals: layers.NewOrdinals(ordinalsKept),
+		received: make([]uint64, len(taps)),
+		written:  make([]uint64, len(taps)),
+		lost:     make([]uint64, len(taps)),
+		leftOut:  make([]uint64, len(taps)),
+		notes:    make([]pcapng.TapNote, len(taps)),
+		clock:    clockWatch{read: readClocks},
+		events:   make([]unix.EpollEvent, len(taps)),
+		latest:   make([]int64, len(taps)),
+		ordinals: layers.NewOrdinals(ordinalsKept),
 	}
 	defer func() {
 		if err != nil {
@@ -194,7 +201,8 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 	now, _ := s.clock.look()
 	s.start = now.real
 	s.order.restart(s.start)
-	note := pcapng.SectionNote{Dilation: options.Dilation, Epoch: options.Epoch, Plan: options.Plan, Testbed: options.Testbed}
+	note := pcapng.SectionNote{Dilation: options.Dilation, Epoch: options.Epoch, Plan: options.Plan,
+		Testbed: options.Testbed}
 	if note.Epoch.IsZero() {
 		note.Epoch = time.Unix(0, s.start)
 	}
@@ -212,8 +220,12 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 			hardware = pcapng.HardwareNIC
 		}
 		_, err := s.out.AddInterface(pcapng.Interface{
-			Name: tap.Name(), Description: tap.Link, Hardware: hardware, OS: kernelName(), Filter: options.Filter,
-			SnapLen: uint32(options.SnapLen), LinkType: pcapng.LinkEthernet,
+			Name:        tap.Name(),
+			Description: tap.Link,
+			Hardware:    hardware,
+			OS:          kernelName(),
+			Filter:      options.Filter,
+			SnapLen:     uint32(options.SnapLen), LinkType: pcapng.LinkEthernet,
 		})
 		if err != nil {
 			return err
@@ -222,7 +234,8 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 	if options.Limit > 0 {
 		s.limit = options.Limit - int64(len(s.taps)*statisticsSize)
 		if s.limit < s.out.Written() {
-			return fmt.Errorf("limit of %d bytes has no room for the descriptions of %d taps, want at least %d",
+			return fmt.Errorf("limit of %d bytes has no room for the descriptions of %d taps, want at "+
+				"least %d",
 				options.Limit, len(s.taps), s.out.Written()+int64(len(s.taps)*statisticsSize))
 		}
 	}
@@ -239,12 +252,17 @@ func kernelName() string {
 
 // stats are the counts once the recording has ended.
 func (s *recorder) stats() Stats {
-	stats := Stats{Start: time.Unix(0, s.start), End: time.Unix(0, s.end), Bytes: s.out.Written(), Unordered: s.disorder, ClockStepped: s.clock.by}
+	stats := Stats{Start: time.Unix(0, s.start), End: time.Unix(0, s.end), Bytes: s.out.Written(),
+		Unordered: s.disorder, ClockStepped: s.clock.by}
 	for i := range s.taps {
 		dropped := s.dropped(i)
 		stats.Taps = append(stats.Taps, TapStats{
-			Tap: s.taps[i].Name(), Received: s.received[i] + dropped, Dropped: dropped, Limited: s.notes[i].Limited, Written: s.written[i],
-			Outside: s.lostOutside(i),
+			Tap:      s.taps[i].Name(),
+			Received: s.received[i] + dropped,
+			Dropped:  dropped,
+			Limited:  s.notes[i].Limited,
+			Written:  s.written[i],
+			Outside:  s.lostOutside(i),
 		})
 	}
 	return stats
@@ -399,11 +417,13 @@ func (s *recorder) add(tap int, p *captured, end int64) {
 	if within {
 		s.received[tap]++
 	}
-	e := entry{time: p.time, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags, unwanted: !within}
+	e := entry{time: p.time, dropped: p.dropped, length: uint32(p.length), tap: uint32(tap), flags: p.flags,
+		unwanted: !within}
 	if e.join = s.soft.joins(tap); e.join {
 		e.id = joinKey(p.data, p.length, tap)
 	} else {
-		e.id = s.ordinals.ID(layers.Identity(p.data, p.length), uint64(tap)<<1|uint64(p.flags&pcapng.DirectionMask>>1), p.time)
+		e.id = s.ordinals.ID(layers.Identity(p.data, p.length),
+			uint64(tap)<<1|uint64(p.flags&pcapng.DirectionMask>>1), p.time)
 	}
 	s.order.add(e, p.data)
 }

@@ -117,9 +117,11 @@ func openRing(port string) (r *ring, err error) {
 func (r *ring) setup(program []bpf.RawInstruction, snapLen, size int, timeout uint32) error {
 	filter := make([]unix.SockFilter, len(program))
 	for i, instruction := range program {
-		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
+		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf,
+			K: instruction.K}
 	}
-	if err := unix.SetsockoptSockFprog(r.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(r.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
 		return fmt.Errorf("attach filter: %w", err)
 	}
 	// Without it the kernel stamps a packet when it reaches the ring. With it

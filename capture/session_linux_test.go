@@ -101,7 +101,8 @@ func TestPacketAcrossRouter(t *testing.T) {
 
 	var file bytes.Buffer
 	before := time.Now().UnixNano()
-	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 400, Dilation: 3, Epoch: time.Unix(5, 0), Plan: "4fd0", Testbed: "line"}, &file)
+	s := start(t, l.taps(), Options{Filter: "udp port 7000", SnapLen: 400, Dilation: 3,
+		Epoch: time.Unix(5, 0), Plan: "4fd0", Testbed: "line"}, &file)
 	const count = 50
 	for i := range count {
 		send(t, a4, b4, bytes.Repeat([]byte{byte(i)}, 1000), 1)
@@ -147,12 +148,14 @@ func TestPacketAcrossRouter(t *testing.T) {
 	if kinds[forward] != 3*count || kinds[back] != count || len(kinds) != 2 {
 		t.Errorf("paths %v", kinds)
 	}
-	if want := "railbed dilation=3 epoch=5000000000ns plan=4fd0 testbed=line"; r.Section().Comments[0] != want {
+	const want = "railbed dilation=3 epoch=5000000000ns plan=4fd0 testbed=line"
+	if r.Section().Comments[0] != want {
 		t.Errorf("section comment %q, want %q", r.Section().Comments, want)
 	}
 	for i, tap := range stats.Taps {
 		counted := r.Statistics()[i]
-		if tap.Received != 4*count || tap.Written != 4*count || tap.Dropped != 0 || counted.Received != 4*count || counted.Dropped != 0 {
+		if tap.Received != 4*count || tap.Written != 4*count || tap.Dropped != 0 ||
+			counted.Received != 4*count || counted.Dropped != 0 {
 			t.Errorf("stats %+v, in the file %+v", tap, counted)
 		}
 		if counted.Start > packets[0].time || counted.End < packets[len(packets)-1].time {
@@ -181,12 +184,14 @@ func TestTsharkReadsTheCapture(t *testing.T) {
 	if _, err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("tshark", "-n", "-r", name, "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction",
+	out, err := exec.Command("tshark", "-n", "-r", name, "-T", "fields", "-e", "frame.interface_name", "-e",
+		"frame.packet_flags_direction",
 		"-e", "frame.len", "-e", "frame.cap_len", "-e", "ip.ttl").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "a:eth0\t0x00000002\t942\t400\t64\nr:p0\t0x00000001\t942\t400\t64\nr:p1\t0x00000002\t942\t400\t63\nb:eth0\t0x00000001\t942\t400\t63\n"
+	want := "a:eth0\t0x00000002\t942\t400\t64\nr:p0\t0x00000001\t942\t400\t64\n" +
+		"r:p1\t0x00000002\t942\t400\t63\nb:eth0\t0x00000001\t942\t400\t63\n"
 	if string(out) != want {
 		t.Errorf("tshark says\n%swant\n%s", out, want)
 	}
@@ -251,7 +256,8 @@ func TestLimit(t *testing.T) {
 		if tap.Received != 100 {
 			t.Errorf("%+v", tap)
 		}
-		if want := fmt.Sprintf("railbed limited=%d annotated=0 drops=0 marks=0 trims=0 pauses=0", tap.Limited); r.Statistics()[i].Comments[0] != want {
+		if want := fmt.Sprintf("railbed limited=%d annotated=0 drops=0 marks=0 trims=0 pauses=0",
+			tap.Limited); r.Statistics()[i].Comments[0] != want {
 			t.Errorf("comment %q, want %q", r.Statistics()[i].Comments, want)
 		}
 	}
@@ -296,7 +302,8 @@ func TestDropsAreCounted(t *testing.T) {
 		perTap[p.tap]++
 	}
 	for i, tap := range stats.Taps {
-		if tap.Dropped == 0 || tap.Received != count+2 || tap.Written+tap.Dropped != count+2 || tap.Written != perTap[tap.Tap] {
+		if tap.Dropped == 0 || tap.Received != count+2 || tap.Written+tap.Dropped != count+2 ||
+			tap.Written != perTap[tap.Tap] {
 			t.Errorf("%+v, in the file %d", tap, perTap[tap.Tap])
 		}
 		if r.Statistics()[i].Dropped != tap.Dropped || r.Statistics()[i].Received != count+2 {
@@ -337,7 +344,9 @@ func TestLinkGoesDownAndUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	packets, _ := decode(t, file.Bytes())
-	if !slices.ContainsFunc(packets, func(p seen) bool { return p.tap == "r:p0" && p.time > again.UnixNano() }) {
+	if !slices.ContainsFunc(packets, func(p seen) bool {
+		return p.tap == "r:p0" && p.time > again.UnixNano()
+	}) {
 		t.Errorf("%d packets, none of them at r:p0 after it was up again", len(packets))
 	}
 }
@@ -394,12 +403,13 @@ func TestStartRefuses(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"no taps":      {nil, Options{}, "no taps"},
-		"no interface": {[]Tap{{Node: "a", Port: "eth9", NS: l.a}}, Options{}, `open tap a:eth9: find interface "eth9"`},
-		"filter":       {l.taps(), Options{Filter: "vlan 3"}, "supported are"},
-		"memory":       {l.taps(), Options{Memory: 1000}, "want at least"},
-		"limit":        {l.taps(), Options{Limit: 1000}, "limit of 1000 bytes"},
-		"snap length":  {l.taps(), Options{SnapLen: 20}, "cuts into the headers"},
+		"no taps": {nil, Options{}, "no taps"},
+		"no interface": {[]Tap{{Node: "a", Port: "eth9", NS: l.a}}, Options{},
+			`open tap a:eth9: find interface "eth9"`},
+		"filter":      {l.taps(), Options{Filter: "vlan 3"}, "supported are"},
+		"memory":      {l.taps(), Options{Memory: 1000}, "want at least"},
+		"limit":       {l.taps(), Options{Limit: 1000}, "limit of 1000 bytes"},
+		"snap length": {l.taps(), Options{SnapLen: 20}, "cuts into the headers"},
 	} {
 		s, err := Start(t.Context(), c.taps, c.options, io.Discard)
 		if err == nil {

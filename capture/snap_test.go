@@ -11,7 +11,8 @@ import (
 // Files may ask for what captures take, and no less; and that has room for the
 // telemetry that packets have room for.
 func TestLeastSnapLength(t *testing.T) {
-	const file = "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps: [{capture: {at: [all], file: a.pcapng, snaplen: %dB}}]\n"
+	const file = "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps: [{capture: {at: " +
+		"[all], file: a.pcapng, snaplen: %dB}}]\n"
 	for length, want := range map[int]bool{minSnapLen: true, minSnapLen - 1: false} {
 		if _, err := spec.Decode("f", fmt.Appendf(nil, file, length)); (err == nil) != want {
 			t.Errorf("a file with a snap length of %d: %v", length, err)

@@ -46,8 +46,15 @@ const feedBatch = 1 << 14
 // openSoftTaps maps the feed, if there are taps that come by it.
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
-		snap: options.snap(), taps: map[uint16]int{}, numbers: map[int]uint16{}, before: map[int]uint64{}, reasons: options.Reasons, events: options.Events,
-		list: make([][]byte, 1), pending: make([]uint64, len(taps)), joiner: newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
+		snap:    options.snap(),
+		taps:    map[uint16]int{},
+		numbers: map[int]uint16{},
+		before:  map[int]uint64{},
+		reasons: options.Reasons,
+		events:  options.Events,
+		list:    make([][]byte, 1),
+		pending: make([]uint64, len(taps)),
+		joiner:  newJoiner(options.Testbed + " " + strconv.FormatInt(options.Epoch.UnixNano(), 10)),
 	}
 	for i, tap := range taps {
 		if tap.Fed {
@@ -156,8 +163,14 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 		flags = 0
 	}
 	s.order.add(entry{
-		time: r.Time, id: s.soft.joiner.id(r.Serial), dropped: dropped, length: uint32(r.Length), tap: uint32(tap), flags: flags,
-		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict, reason: r.Reason, queue: r.Queue},
+		time:    r.Time,
+		id:      s.soft.joiner.id(r.Serial),
+		dropped: dropped,
+		length:  uint32(r.Length),
+		tap:     uint32(tap),
+		flags:   flags,
+		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict,
+			reason: r.Reason, queue: r.Queue},
 	}, data)
 }
 

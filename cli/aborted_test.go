@@ -74,7 +74,8 @@ func kept(t *testing.T, name string) []rundir.Aborted {
 func TestCrashKeepsLogAndReport(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-crash"
-	for _, sweeper := range [][]string{{"ls"}, {"down", "cli-nothing"}, {"inspect", "cli-nothing"}, {"up", writeFile(t, twoHosts(name))}} {
+	for _, sweeper := range [][]string{{"ls"}, {"down", "cli-nothing"}, {"inspect", "cli-nothing"},
+		{"up", writeFile(t, twoHosts(name))}} {
 		dir := crash(t, name)
 		before := len(kept0(t, name))
 		got := do(t, sweeper...)
@@ -83,7 +84,8 @@ func TestCrashKeepsLogAndReport(t *testing.T) {
 			t.Fatalf("%v: %d kept, want %d: %+v", sweeper, len(found), before+1, got)
 		}
 		last := found[before].Dir
-		if !strings.Contains(got.stderr, name+" died without being taken down; its log and report are in "+last) {
+		if !strings.Contains(got.stderr,
+			name+" died without being taken down; its log and report are in "+last) {
 			t.Errorf("%v does not say where the log is: %q", sweeper, got.stderr)
 		}
 		if sweeper[0] == "up" {
@@ -94,10 +96,13 @@ func TestCrashKeepsLogAndReport(t *testing.T) {
 			t.Error(err)
 		}
 		r := readVerdict(t, last)
-		if r.Verdict != verdict.Aborted || r.Name != name || r.Testbed.Nodes != 2 || r.PlanHash == "" || !r.Finished.IsZero() {
+		if r.Verdict != verdict.Aborted || r.Name != name || r.Testbed.Nodes != 2 || r.PlanHash == "" ||
+			!r.Finished.IsZero() {
 			t.Errorf("report %+v", r)
 		}
-		if printed := do(t, "report", last); printed.code != verdict.ExitFail || !strings.Contains(printed.stdout, "ABORTED: the testbed's supervisor died") || strings.Contains(printed.stdout, report.HTMLFile) {
+		if printed := do(t, "report", last); printed.code != verdict.ExitFail ||
+			!strings.Contains(printed.stdout, "ABORTED: the testbed's supervisor died") ||
+			strings.Contains(printed.stdout, report.HTMLFile) {
 			t.Errorf("railbed report: exit %d\n%s%s", printed.code, printed.stdout, printed.stderr)
 		}
 		if table := must(t, "ls").stdout; !strings.Contains(table, last) {
@@ -111,7 +116,8 @@ func TestCrashKeepsLogAndReport(t *testing.T) {
 		}
 	}
 	if rundir.ReportFormat != report.Format {
-		t.Errorf("package rundir writes reports of format %q, package report reads %q", rundir.ReportFormat, report.Format)
+		t.Errorf("package rundir writes reports of format %q, package report reads %q", rundir.ReportFormat,
+			report.Format)
 	}
 }
 
@@ -147,7 +153,8 @@ func TestShortReportPrints(t *testing.T) {
 		t.Fatalf("kept %+v", found)
 	}
 	defer os.RemoveAll(found[0].Dir)
-	if printed := do(t, "report", found[0].Dir); printed.code != verdict.ExitFail || !strings.HasPrefix(printed.stdout, "cli-short: ") || !strings.Contains(printed.stdout, "ABORTED: ") {
+	if printed := do(t, "report", found[0].Dir); printed.code != verdict.ExitFail ||
+		!strings.HasPrefix(printed.stdout, "cli-short: ") || !strings.Contains(printed.stdout, "ABORTED: ") {
 		t.Errorf("exit %d\n%s%s", printed.code, printed.stdout, printed.stderr)
 	}
 }

@@ -180,22 +180,28 @@ Exec and shell exit as the program that they ran.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	})
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "output `FORMAT`: table, or json for one JSON document on standard output")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table",
+		"output `FORMAT`: table, or json for one JSON document on standard output")
 	completeFlag(root, "output", oneOf("table", "json"))
-	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false, "with up and run, print each change of the host as the ip or tc command that it equals, on standard error")
+	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false,
+		"with up and run, print each change of the host as the ip or tc command that it equals, on "+
+			"standard error")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "table" && a.output != "json" {
-			return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("output format %q: want table or json", a.output)}
+			return &exitError{Code: verdict.ExitUsage,
+				Err: fmt.Errorf("output format %q: want table or json", a.output)}
 		}
 		return nil
 	}
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
-		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
+		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newProbeCommand(a),
+		newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a))
 	root.AddCommand(newDoctorCommand(a))
-	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a), newSchemaCommand(a), newDissectorCommand(a))
+	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a),
+		newSchemaCommand(a), newDissectorCommand(a))
 	root.AddCommand(newImportCommand(a), newExportCommand(a))
 	root.InitDefaultHelpCmd()
 	refuseUnknownTopics(root)
@@ -231,9 +237,11 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usage("unknown command %q of %s; did you mean %s?", args[0], cmd.CommandPath(), strings.Join(near, " or "))
+		return usage("unknown command %q of %s; did you mean %s?", args[0], cmd.CommandPath(),
+			strings.Join(near, " or "))
 	}
-	return usage("unknown command %q of %s; %s --help lists them", args[0], cmd.CommandPath(), cmd.CommandPath())
+	return usage("unknown command %q of %s; %s --help lists them", args[0], cmd.CommandPath(),
+		cmd.CommandPath())
 }
 
 // printJSON prints v as indented JSON on stdout.

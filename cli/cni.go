@@ -28,16 +28,17 @@ func plugin() *cni.Plugin {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		about += " " + build.Main.Version
 	}
-	return &cni.Plugin{About: about, Open: func(ctx context.Context, name, directory string, owner int) (cni.Testbed, error) {
-		tb, err := testbed.OpenDir(ctx, rundir.Dir{Name: name, Path: directory}, owner)
-		if errors.Is(err, testbed.ErrNotRunning) {
-			return nil, fmt.Errorf("%w: %w", cni.ErrDown, err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return tb, nil
-	}}
+	return &cni.Plugin{About: about,
+		Open: func(ctx context.Context, name, directory string, owner int) (cni.Testbed, error) {
+			tb, err := testbed.OpenDir(ctx, rundir.Dir{Name: name, Path: directory}, owner)
+			if errors.Is(err, testbed.ErrNotRunning) {
+				return nil, fmt.Errorf("%w: %w", cni.ErrDown, err)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return tb, nil
+		}}
 }
 
 func newCniCommand(a *app) *cobra.Command {
@@ -126,13 +127,17 @@ testbed other addresses then, by the key addressing of its file.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&listed.Group, "group", "", "the next free one of the nodes, or NODE:NIC, that match `PATTERN`; all by default")
+	flags.StringVar(&listed.Group, "group", "",
+		"the next free one of the nodes, or NODE:NIC, that match `PATTERN`; all by default")
 	flags.StringVar(&listed.Port, "port", "", "this `NODE`, or NODE:NIC, alone")
 	flags.StringVar(&network, "name", "", "the network's `NAME`; default railbed-TESTBED")
-	flags.BoolVar(&listed.IsDefaultGateway, "default-gateway", false, "have containers' default routes go into the fabric")
-	flags.StringVar(&version, "cni-version", cni.Versions[0], "`VERSION` of the specification: "+strings.Join(cni.Versions, ", "))
+	flags.BoolVar(&listed.IsDefaultGateway, "default-gateway", false,
+		"have containers' default routes go into the fabric")
+	flags.StringVar(&version, "cni-version", cni.Versions[0],
+		"`VERSION` of the specification: "+strings.Join(cni.Versions, ", "))
 	completeFlag(cmd, "cni-version", oneOf(cni.Versions...))
-	completeFlag(cmd, "port", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	completeFlag(cmd, "port", func(cmd *cobra.Command, args []string, typed string) ([]string,
+		cobra.ShellCompDirective) {
 		name := strings.Join(args, "")
 		return ofTestbed(&name, containerNames)(cmd, args, typed)
 	})

@@ -26,7 +26,8 @@ import (
 
 // cniFile has four nodes, two of which are somebody else's containers.
 func cniFile(name string) string {
-	return fmt.Sprintf("name: %s\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}}\nnodes: {\"h[2-3]\": {runtime: cni}}\n", name)
+	return fmt.Sprintf("name: %s\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, "+
+		"hosts-per-leaf: 2}}\nnodes: {\"h[2-3]\": {runtime: cni}}\n", name)
 }
 
 // container is somebody's network namespace.
@@ -84,7 +85,8 @@ func newRuntime(t *testing.T, args ...string) *runtime {
 	if err := os.Symlink(self, filepath.Join(plugins, cni.Type)); err != nil {
 		t.Fatal(err)
 	}
-	list, err := libcni.ConfListFromBytes([]byte(must(t, append([]string{"cni", "config"}, args...)...).stdout))
+	list, err := libcni.ConfListFromBytes(
+		[]byte(must(t, append([]string{"cni", "config"}, args...)...).stdout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,13 +159,15 @@ func TestCNI(t *testing.T) {
 	result := r.add(t, a)
 	var addresses []string
 	for _, ip := range result.IPs {
-		addresses = append(addresses, fmt.Sprint(result.Interfaces[*ip.Interface].Name, " ", ip.Address.String()))
+		addresses = append(addresses, fmt.Sprint(result.Interfaces[*ip.Interface].Name, " ",
+			ip.Address.String()))
 	}
 	want := []string{"eth0 10.128.0.5/31", "eth0 fd00:a2::5/127", "lo 10.0.0.5/32", "lo fd00:a1::5/128"}
 	if !slices.Equal(addresses, want) {
 		t.Errorf("the result has %v, want h2's %v", addresses, want)
 	}
-	if in := a.must(t, "ip", "-o", "address"); !strings.Contains(in, "10.128.0.5/31") || !strings.Contains(in, "fd00:a1::5/128") {
+	if in := a.must(t, "ip", "-o", "address"); !strings.Contains(in, "10.128.0.5/31") ||
+		!strings.Contains(in, "fd00:a1::5/128") {
 		t.Errorf("the container has\n%s", in)
 	}
 	for _, route := range result.Routes {
@@ -171,7 +175,8 @@ func TestCNI(t *testing.T) {
 		if route.GW.To4() == nil {
 			family = "-6"
 		}
-		if got := a.must(t, "ip", family, "route", "show", route.Dst.String()); !strings.Contains(got, "via "+route.GW.String()) {
+		if got := a.must(t, "ip", family, "route", "show", route.Dst.String()); !strings.Contains(got,
+			"via "+route.GW.String()) {
 			t.Errorf("route %s of the result is %q in the container", route.Dst.String(), got)
 		}
 	}
@@ -181,7 +186,8 @@ func TestCNI(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, "inspect", name, "--verify")
-	if got := do(t, "exec", "h2", "-t", name, "--", "true"); got.code == 0 || !strings.Contains(got.stderr, "h2 is a container") {
+	if got := do(t, "exec", "h2", "-t", name, "--", "true"); got.code == 0 ||
+		!strings.Contains(got.stderr, "h2 is a container") {
 		t.Errorf("exec in a container: exit %d, %s", got.code, got.stderr)
 	}
 
@@ -196,14 +202,17 @@ func TestCNI(t *testing.T) {
 	for range 2 { // the second has nothing to do
 		r.del(t, a)
 	}
-	if in := a.must(t, "ip", "-o", "address") + a.must(t, "ip", "rule"); strings.Contains(in, "10.") || strings.Contains(in, "eth0") {
+	if in := a.must(t, "ip", "-o", "address") + a.must(t, "ip", "rule"); strings.Contains(in, "10.") ||
+		strings.Contains(in, "eth0") {
 		t.Errorf("DEL leaves\n%s", in)
 	}
 	if err := r.GetStatusNetworkList(t.Context(), r.list); err != nil {
 		t.Error(err)
 	}
 	wants(t, r.CheckNetworkList(t.Context(), r.list, r.of(a)), types.ErrInternal, "no such attachment")
-	if err := r.GCNetworkList(t.Context(), r.list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "b", IfName: "eth0"}}}); err != nil {
+	if err := r.GCNetworkList(t.Context(), r.list,
+		&libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "b",
+			IfName: "eth0"}}}); err != nil {
 		t.Error(err)
 	}
 	if got := attached(t, name); len(got) != 1 || got["h3"] != "b" {
@@ -227,7 +236,8 @@ func TestCNI(t *testing.T) {
 	r.del(t, a)
 	r.add(t, c)
 	c.ns.Close() // a container that ends without a DEL
-	for end := time.Now().Add(10 * time.Second); len(attached(t, name)) > 0; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); len(attached(t, name)) > 0; time.Sleep(
+		20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the node of a container that is gone is not free")
 		}

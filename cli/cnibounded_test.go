@@ -30,7 +30,9 @@ func TestCNIRefusesRoutesOfOthers(t *testing.T) {
 	defer lock.Close()
 	p := plantest.Compile(t, cniFile(name))
 	at := fabric.NewAttachment(p, p.CNINodes()[0], 0, false)
-	at.Node.Routes = append(at.Node.Routes, plan.Route{Dst: netip.MustParsePrefix("0.0.0.0/1"), NextHops: []plan.NextHop{{Dev: at.Interface().Name}}})
+	at.Node.Routes = append(at.Node.Routes,
+		plan.Route{Dst: netip.MustParsePrefix("0.0.0.0/1"),
+			NextHops: []plan.NextHop{{Dev: at.Interface().Name}}})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "{}") })
 	mux.HandleFunc("POST /v1/containers/attach", func(w http.ResponseWriter, _ *http.Request) {
@@ -40,7 +42,8 @@ func TestCNIRefusesRoutesOfOthers(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", supervisor.Upgrade, supervisor.ProtocolHeader, supervisor.Protocol)
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: "+
+			"%s\r\n\r\n", supervisor.Upgrade, supervisor.ProtocolHeader, supervisor.Protocol)
 		if _, _, err := frame.NewReader(buffered).Read(); err != nil {
 			t.Error(err)
 		}
@@ -61,8 +64,10 @@ func TestCNIRefusesRoutesOfOthers(t *testing.T) {
 	go server.Serve(listener)
 	c := newContainer(t, "greedy")
 	before := c.must(t, "ip", "-o", "address") + c.must(t, "ip", "route")
-	config := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"railbed","testbed":%q,"directory":%q}`, name, dir.Path)
-	if code, _, answer := call(t, "ADD", c, config); code == 0 || !strings.Contains(answer.Msg, "route to 0.0.0.0/1") {
+	config := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"railbed","testbed":%q,"directory":%q}`,
+		name, dir.Path)
+	if code, _, answer := call(t, "ADD", c, config); code == 0 ||
+		!strings.Contains(answer.Msg, "route to 0.0.0.0/1") {
 		t.Errorf("exit code %d, %+v; want the route refused", code, answer)
 	}
 	if after := c.must(t, "ip", "-o", "address") + c.must(t, "ip", "route"); after != before {

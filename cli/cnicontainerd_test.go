@@ -43,14 +43,17 @@ func TestCNIContainerd(t *testing.T) {
 	}
 	dir := t.TempDir()
 	busyboxRoot(t, filepath.Join(dir, "rootfs"))
-	if err := os.WriteFile(filepath.Join(dir, "conflist"), []byte(must(t, "cni", "config", name, "--cni-version", "1.0.0").stdout), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "conflist"),
+		[]byte(must(t, "cni", "config", name, "--cni-version", "1.0.0").stdout), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	runtime := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", withContainerd)
+	runtime := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh",
+		"-c", withContainerd)
 	runtime.Dir, runtime.WaitDelay = dir, time.Second
 	runtime.Env = append(os.Environ(), "PLUGINS="+installed(t), "RUN="+filepath.Dir(run.Path))
 	output, err := runtime.CombinedOutput()
-	if err != nil || !strings.Contains(string(output), "inet 10.128.0.5/31") || !strings.Contains(string(output), " 0% packet loss") {
+	if err != nil || !strings.Contains(string(output), "inet 10.128.0.5/31") ||
+		!strings.Contains(string(output), " 0% packet loss") {
 		t.Errorf("containerd: %v\n%s", err, output)
 	}
 	if got := attached(t, name); len(got) != 0 {

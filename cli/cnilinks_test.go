@@ -16,7 +16,8 @@ import (
 func TestCNILinks(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
 	const name, link = "cli-cni-links", "h1--leaf1"
-	must(t, "up", writeFile(t, fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 2}, links: {default: {rate: 100mbit}}}\nnodes: {h1: {runtime: cni}}\n", name)))
+	must(t, "up", writeFile(t, fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: "+
+		"2}, links: {default: {rate: 100mbit}}}\nnodes: {h1: {runtime: cni}}\n", name)))
 	t.Cleanup(func() { must(t, "down", name) })
 	r, a := newRuntime(t, name), newContainer(t, "a")
 	check := func() {
@@ -81,7 +82,9 @@ func TestCNILinks(t *testing.T) {
 	if output, err := cmd.Output(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	if got := do(t, "link", "set", link, "--rate", "20mbit", "-t", name); got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "h1:eth0") || !strings.Contains(got.stderr, "DEL the container") {
+	if got := do(t, "link", "set", link, "--rate", "20mbit", "-t",
+		name); got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "h1:eth0") ||
+		!strings.Contains(got.stderr, "DEL the container") {
 		t.Errorf("the rate of a container that cannot be entered: %+v", got)
 	}
 	must(t, "link", "set", link, "--delay", "1ms", "-t", name)

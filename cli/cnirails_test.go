@@ -14,7 +14,8 @@ import (
 // railsFile has three servers with a NIC on each of two rails, two of which are somebody
 // else's containers.
 func railsFile(name string) string {
-	return fmt.Sprintf("name: %s\nfabric: {topology: rail-optimized, params: {servers: 3, rails: 2}}\nnodes: {\"h[1-2]\": {runtime: cni}}\n", name)
+	return fmt.Sprintf("name: %s\nfabric: {topology: rail-optimized, params: {servers: 3, rails: 2}}\n"+
+		"nodes: {\"h[1-2]\": {runtime: cni}}\n", name)
 }
 
 // holders are the containers' interfaces by the NICs that they have.
@@ -66,7 +67,9 @@ func TestCNIRails(t *testing.T) {
 			t.Errorf("attached are %v, want %v", got, want)
 		}
 	}
-	route := func(c *container, family, to string) string { return c.must(t, "ip", family, "route", "show", to) }
+	route := func(c *container, family, to string) string {
+		return c.must(t, "ip", family, "route", "show", to)
+	}
 
 	// a has the second NIC first, and b a NIC of another node.
 	for _, err := range []error{add(rail1, a, "net1"), add(any, b, "eth1"), add(any, a, "eth0")} {
@@ -80,7 +83,8 @@ func TestCNIRails(t *testing.T) {
 	operate("CHECK", any, a, "eth0")
 	operate("CHECK", rail1, a, "net1")
 	for family, to := range map[string]string{"-4": "10.0.0.0/16", "-6": "fd00:a1::/64"} {
-		if got := route(a, family, to); !strings.Contains(got, "dev eth0") || !strings.Contains(got, "dev net1") {
+		if got := route(a, family, to); !strings.Contains(got, "dev eth0") ||
+			!strings.Contains(got, "dev net1") {
 			t.Errorf("the route to %s is\n%s\nwant one over both NICs", to, got)
 		}
 	}
@@ -96,7 +100,8 @@ func TestCNIRails(t *testing.T) {
 
 	// Without one of its NICs the node goes on with the other.
 	operate("DEL", any, a, "eth0")
-	if got := route(a, "-4", "10.0.0.0/16"); strings.Contains(got, "eth0") || !strings.Contains(got, "dev net1") {
+	if got := route(a, "-4", "10.0.0.0/16"); strings.Contains(got, "eth0") ||
+		!strings.Contains(got, "dev net1") {
 		t.Errorf("the route is %q, want one over net1", got)
 	}
 	operate("CHECK", rail1, a, "net1")

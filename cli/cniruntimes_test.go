@@ -59,23 +59,29 @@ func TestCNIPodman(t *testing.T) {
 		t.Fatal(err)
 	}
 	// crun wants cgroups of one version, and some hosts have both.
-	settings := fmt.Sprintf("[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [%q]\nnetwork_config_dir = %q\ndefault_network = %q\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\nruntime = \"runc\"\n[containers]\ncgroupns = \"host\"\n",
+	settings := fmt.Sprintf("[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [%q]\n"+
+		"network_config_dir = %q\ndefault_network = %q\n[engine]\ncgroup_manager = \"cgroupfs\"\n"+
+		"events_logger = \"none\"\nruntime = \"runc\"\n[containers]\ncgroupns = \"host\"\n",
 		installed(t), networks, "railbed-"+name)
 	for path, text := range map[string]string{
-		filepath.Join(dir, "containers.conf"):         settings,
-		filepath.Join(networks, "railbed-1.conflist"): must(t, "cni", "config", name, "--cni-version", "1.0.0").stdout,
+		filepath.Join(dir, "containers.conf"): settings,
+		filepath.Join(networks, "railbed-1.conflist"): must(t, "cni", "config", name, "--cni-version",
+			"1.0.0").stdout,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	podman := hosttest.WithOwnRun(nil, "podman", "--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "runroot"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs",
+	podman := hosttest.WithOwnRun(nil, "podman", "--root", filepath.Join(dir, "root"), "--runroot",
+		filepath.Join(dir, "runroot"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs",
 		// Raising limits takes a capability that not every root has.
-		"run", "--rm", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--network", "railbed-"+name, "--rootfs", rootfs,
+		"run", "--rm", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--network",
+		"railbed-"+name, "--rootfs", rootfs,
 		"/bin/busybox", "sh", "-c", "busybox ip address show eth0 && busybox ping -c1 -W5 10.0.0.1")
 	podman.Env = append(os.Environ(), "CONTAINERS_CONF="+filepath.Join(dir, "containers.conf"))
 	output, err := podman.CombinedOutput()
-	if err != nil || !strings.Contains(string(output), "inet 10.128.0.5/31") || !strings.Contains(string(output), " 0% packet loss") {
+	if err != nil || !strings.Contains(string(output), "inet 10.128.0.5/31") ||
+		!strings.Contains(string(output), " 0% packet loss") {
 		t.Errorf("podman: %v\n%s", err, output)
 	}
 	if got := attached(t, name); len(got) != 0 {
@@ -91,7 +97,8 @@ func TestCnitool(t *testing.T) {
 	must(t, "up", writeFile(t, cniFile(name)))
 	t.Cleanup(func() { must(t, "down", name) })
 	networks := t.TempDir()
-	if err := os.WriteFile(filepath.Join(networks, "cluster.conflist"), []byte(must(t, "cni", "config", name).stdout), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(networks, "cluster.conflist"),
+		[]byte(must(t, "cni", "config", name).stdout), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	mine, plugins := newContainer(t, "mine"), installed(t)
@@ -133,7 +140,8 @@ read answer
 nsenter --net=$CNI_NETNS ping -c1 -W5 10.0.0.1
 CNI_COMMAND=DEL "$PLUGIN" < "$CONFIG" || echo "DEL failed"
 kill $!`
-	runtime := exec.Command("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+	runtime := exec.Command("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork",
+		"--mount-proc", "sh", "-c", script)
 	runtime.Env = append(os.Environ(), "PLUGIN="+filepath.Join(installed(t), cni.Type), "CONFIG="+config)
 	var output bytes.Buffer
 	runtime.Stdout, runtime.Stderr = &output, &output
@@ -152,7 +160,8 @@ kill $!`
 	must(t, "link", "down", "h2--leaf2", "-t", name)
 	must(t, "link", "up", "h2--leaf2", "-t", name)
 	_ = answer.Close()
-	if err := runtime.Wait(); err != nil || !strings.Contains(output.String(), " 0% packet loss") || strings.Contains(output.String(), "failed") {
+	if err := runtime.Wait(); err != nil || !strings.Contains(output.String(), " 0% packet loss") ||
+		strings.Contains(output.String(), "failed") {
 		t.Errorf("%v\n%s", err, output.String())
 	}
 }

@@ -23,7 +23,8 @@ import (
 // manyFile has more NICs than have sockets of their own in the soft switches, in one
 // subnet, and three containers.
 func manyFile(name string) string {
-	return fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 12}, switch: {forwarding: l2}, links: {default: {mtu: 4200}}}\nnodes: {\"h[1-3]\": {runtime: cni}}\n", name)
+	return fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 12}, switch: "+
+		"{forwarding: l2}, links: {default: {mtu: 4200}}}\nnodes: {\"h[1-3]\": {runtime: cni}}\n", name)
 }
 
 // What somebody changes in a container is found, the rest of the container is nobody's
@@ -36,7 +37,8 @@ func TestCNIDrift(t *testing.T) {
 	r := newRuntime(t, name, "--port", "h3")
 	a := newContainer(t, "a")
 	// The container has another network already, as a pod has.
-	for _, line := range []string{"link set lo up", "link add eth9 type veth peer name eth8", "address add 192.0.2.2/24 dev eth9", "link set eth9 up", "link set eth8 up",
+	for _, line := range []string{"link set lo up", "link add eth9 type veth peer name eth8",
+		"address add 192.0.2.2/24 dev eth9", "link set eth9 up", "link set eth8 up",
 		"route add default via 192.0.2.1 dev eth9"} {
 		a.must(t, append([]string{"ip"}, strings.Fields(line)...)...)
 	}
@@ -76,14 +78,18 @@ func TestCNIDrift(t *testing.T) {
 	r.del(t, a)
 	a.must(t, "ip", "route", "add", "10.0.0.0/16", "dev", "eth9")
 	_, err = r.AddNetworkList(t.Context(), r.list, r.of(a))
-	wants(t, err, types.ErrInternal, "add route 10.0.0.0/16: the namespace has one to there by eth9; give the testbed other addresses, by the key addressing")
+	wants(t, err, types.ErrInternal,
+		"add route 10.0.0.0/16: the namespace has one to there by eth9; give the testbed other addresses, "+
+			"by the key addressing")
 	a.must(t, "ip", "route", "del", "10.0.0.0/16", "dev", "eth9")
-	for _, taken := range []struct{ address, dev string }{{"10.128.0.7/32", "eth9"}, {"10.128.0.7/32", "lo"}, {"10.0.0.6/32", "eth9"}} {
+	for _, taken := range []struct{ address, dev string }{{"10.128.0.7/32", "eth9"}, {"10.128.0.7/32", "lo"},
+		{"10.0.0.6/32", "eth9"}} {
 		a.must(t, "ip", "address", "add", taken.address, "dev", taken.dev)
 		_, err = r.AddNetworkList(t.Context(), r.list, r.of(a))
 		address, _, _ := strings.Cut(taken.address, "/")
 		wants(t, err, types.ErrInternal, "add address "+address+"/")
-		wants(t, err, types.ErrInternal, "the namespace has it on "+taken.dev+"; give the testbed other addresses, by the key addressing")
+		wants(t, err, types.ErrInternal,
+			"the namespace has it on "+taken.dev+"; give the testbed other addresses, by the key addressing")
 		a.must(t, "ip", "address", "del", taken.address, "dev", taken.dev)
 	}
 	if got := attached(t, name); len(got) != 0 {
@@ -99,9 +105,12 @@ func TestCNIDrift(t *testing.T) {
 	if err := none.GetStatusNetworkList(t.Context(), none.list); err == nil {
 		t.Error("STATUS is well without a testbed")
 	}
-	for _, text := range []string{`{"cniVersion":"1.0.0","name":"x","type":"railbed"}`, `{"cniVersion":"1.0.0","name":"x","type":"railbed","testbed":"t","directory":"t"}`} {
-		if code, _, answer := call(t, "ADD", a, text); code == 0 || answer.Code != types.ErrInvalidNetworkConfig || answer.Details == "" {
-			t.Errorf("%s: exit %d, %+v; want a wrong configuration, and what would be right", text, code, answer)
+	for _, text := range []string{`{"cniVersion":"1.0.0","name":"x","type":"railbed"}`,
+		`{"cniVersion":"1.0.0","name":"x","type":"railbed","testbed":"t","directory":"t"}`} {
+		if code, _, answer := call(t, "ADD", a, text); code == 0 ||
+			answer.Code != types.ErrInvalidNetworkConfig || answer.Details == "" {
+			t.Errorf("%s: exit %d, %+v; want a wrong configuration, and what would be right", text, code,
+				answer)
 		}
 	}
 	if got := do(t, "cni", "config", name, "--port", "h2", "--group", "h*"); got.code != 2 {
@@ -113,11 +122,13 @@ func TestCNIDrift(t *testing.T) {
 func plugin(operation string, c *container, config string) *exec.Cmd {
 	return &exec.Cmd{
 		Path: reexec.Self, Args: []string{cni.Type}, Stdin: strings.NewReader(config),
-		Env: []string{"CNI_COMMAND=" + operation, "CNI_CONTAINERID=" + c.id, "CNI_NETNS=" + c.path, "CNI_IFNAME=eth0", "CNI_PATH=/"},
+		Env: []string{"CNI_COMMAND=" + operation, "CNI_CONTAINERID=" + c.id, "CNI_NETNS=" + c.path,
+			"CNI_IFNAME=eth0", "CNI_PATH=/"},
 	}
 }
 
-func call(t *testing.T, operation string, c *container, config string) (code int, stdout string, answer types.Error) {
+func call(t *testing.T, operation string, c *container, config string) (code int, stdout string,
+	answer types.Error) {
 	t.Helper()
 	cmd := plugin(operation, c, config)
 	var out bytes.Buffer
@@ -133,7 +144,8 @@ func pluginConfig(t *testing.T, name, version string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf(`{"cniVersion":%q,"name":"n","type":"railbed","testbed":%q,"directory":%q}`, version, name, dir.Path)
+	return fmt.Sprintf(`{"cniVersion":%q,"name":"n","type":"railbed","testbed":%q,"directory":%q}`, version,
+		name, dir.Path)
 }
 
 // Addresses are given once: to ADDs at the same time, and after ADDs that were killed.
@@ -165,7 +177,8 @@ func TestCNIAtOnce(t *testing.T) {
 				return
 			}
 			var result struct{ IPs []struct{ Address string } }
-			if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.IPs) == 0 || taken[result.IPs[0].Address] != nil {
+			if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.IPs) == 0 ||
+				taken[result.IPs[0].Address] != nil {
 				t.Errorf("%v: %s, and taken are %v", err, out, taken)
 				return
 			}
@@ -177,7 +190,8 @@ func TestCNIAtOnce(t *testing.T) {
 		t.Fatalf("%d ADDs got an address and %d were refused, want 3 and 7", len(taken), refused)
 	}
 	for address, c := range taken {
-		must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "-W5", "-s4000", "-Mdo", strings.Split(address, "/")[0])
+		must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "-W5", "-s4000", "-Mdo",
+			strings.Split(address, "/")[0])
 		if code, out, _ := call(t, "DEL", c, config); code != 0 {
 			t.Error(out)
 		}
@@ -207,7 +221,8 @@ func TestCNIAtOnce(t *testing.T) {
 		if code, out, _ := call(t, "DEL", a, config); code != 0 {
 			t.Errorf("DEL after an ADD killed after %v: %s", after, out)
 		}
-		if got := a.must(t, "ip", "-o", "address") + a.must(t, "ip", "rule"); strings.Contains(got, "eth0") || strings.Contains(got, "10.") {
+		if got := a.must(t, "ip", "-o", "address") + a.must(t, "ip", "rule"); strings.Contains(got, "eth0") ||
+			strings.Contains(got, "10.") {
 			t.Errorf("an ADD killed after %v of %v, and DEL, leave\n%s", after, whole, got)
 		}
 	}
@@ -222,7 +237,8 @@ func TestCNIAtOnce(t *testing.T) {
 	if err := syscall.Kill(supervisorOf(name), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); strings.Contains(a.must(t, "ip", "-o", "link"), "eth0"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); strings.Contains(a.must(t, "ip", "-o", "link"),
+		"eth0"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the container's NIC outlives the supervisor")
 		}

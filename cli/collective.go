@@ -25,7 +25,8 @@ import (
 
 // collectives are the programs of nccl-tests, and what they are here.
 var collectives = []struct{ program, kind string }{
-	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather}, {"reduce_scatter", worker.ReduceScatter},
+	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather},
+	{"reduce_scatter", worker.ReduceScatter},
 	{"broadcast", worker.Broadcast}, {"reduce", worker.Reduce}, {"alltoall", worker.AllToAll},
 	{"barrier", worker.Barrier},
 }
@@ -63,14 +64,18 @@ type otherOption struct {
 
 func newCollectiveCommand(a *app) *cobra.Command {
 	o := &collectiveOptions{others: []otherOption{
-		{name: "nthreads", fallback: "1", why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
-		{name: "ngpus", short: "g", fallback: "1", why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
+		{name: "nthreads", fallback: "1",
+			why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
+		{name: "ngpus", short: "g", fallback: "1",
+			why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
 		{name: "agg_iters", short: "m", fallback: "1", why: "operations are not put together"},
-		{name: "parallel_init", short: "p", fallback: "0", why: "ranks are processes and start at the same time anyway"},
+		{name: "parallel_init", short: "p", fallback: "0",
+			why: "ranks are processes and start at the same time anyway"},
 		{name: "blocking", short: "z", fallback: "0", why: "each operation is waited for"},
 		{name: "stream_null", short: "y", fallback: "0", why: "there are no streams"},
 		{name: "cudagraph", short: "G", fallback: "0", why: "there are no graphs"},
-		{name: "report_cputime", short: "C", fallback: "0", why: "operations are done when their calls return"},
+		{name: "report_cputime", short: "C", fallback: "0",
+			why: "operations are done when their calls return"},
 		{name: "output_file", short: "J", fallback: "", why: "want --output json"},
 		{name: "local_register", short: "R", fallback: "1", why: "buffers are always registered"},
 		{name: "cta_policy", short: "x", fallback: "0", why: "there is no GPU"},
@@ -78,8 +83,10 @@ func newCollectiveCommand(a *app) *cobra.Command {
 		{name: "device_cta_count", short: "V", fallback: "16", why: "there is no GPU"},
 		{name: "memory", short: "M", fallback: "0", why: "there is no GPU"},
 		{name: "unalign", short: "u", fallback: "0", why: "buffers begin where pages do"},
-		{name: "per_iter_timing", short: "I", fallback: "0", why: "the operations of a size are timed together"},
-		{name: "per_iter_skip", short: "K", fallback: "0", why: "the operations of a size are timed together"},
+		{name: "per_iter_timing", short: "I", fallback: "0",
+			why: "the operations of a size are timed together"},
+		{name: "per_iter_skip", short: "K", fallback: "0",
+			why: "the operations of a size are timed together"},
 	}}
 	cmd := &cobra.Command{
 		Use:   "collective KIND",
@@ -116,7 +123,8 @@ the value that nccl-tests has by default. The exit code is 1 when an element was
 	}
 	o.flags(cmd)
 	// The places of the global -o and -x are those of nccl-tests.
-	cmd.Flags().StringVar(&a.output, "output", "table", "output `FORMAT`: table, or json for one JSON document on standard output")
+	cmd.Flags().StringVar(&a.output, "output", "table",
+		"output `FORMAT`: table, or json for one JSON document on standard output")
 	completeFlag(cmd, "output", oneOf("table", "json"))
 	cmd.Flags().BoolVar(&a.trace, "trace", false, "")
 	_ = cmd.Flags().MarkHidden("trace")
@@ -126,35 +134,48 @@ the value that nccl-tests has by default. The exit code is 1 when an element was
 
 func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.nodes, "nodes", nil, "`NAMES` or globs of the nodes whose ranks take part (default all)")
+	f.StringSliceVar(&o.nodes, "nodes", nil,
+		"`NAMES` or globs of the nodes whose ranks take part (default all)")
 	completeFlag(cmd, "nodes", ofTestbed(&o.testbed, nodeNames))
 	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd or roce")
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
-	f.StringVar(&o.algorithm, "algorithm", "", "`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of alltoall direct)")
+	f.StringVar(&o.algorithm, "algorithm", "",
+		"`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of "+
+			"alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
-	f.StringVar(&o.at, "switch", "", "with --algorithm in-network: add up at the switch of this `NAME` (default the one whose links have the least to do)")
-	f.IntVar(&o.channels, "channels", 0, "`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default one, by the rank's)")
+	f.StringVar(&o.at, "switch", "",
+		"with --algorithm in-network: add up at the switch of this `NAME` (default the one whose links "+
+			"have the least to do)")
+	f.IntVar(&o.channels, "channels", 0,
+		"`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default "+
+			"one, by the rank's)")
 	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
 	completeFlag(cmd, "file", filesOf("xml"))
 	f.StringVar(&o.family, "ip", "4", "IP `VERSION`: 4 or 6")
 	completeFlag(cmd, "ip", oneOf("4", "6"))
-	f.StringVarP(&o.from, "minbytes", "b", "32M", "`SIZE` to begin with, in bytes or with K, M or G, which are binary")
+	f.StringVarP(&o.from, "minbytes", "b", "32M",
+		"`SIZE` to begin with, in bytes or with K, M or G, which are binary")
 	f.StringVarP(&o.to, "maxbytes", "e", "", "`SIZE` to end with (default that of -b)")
 	f.StringVarP(&o.step, "stepbytes", "i", "1M", "`SIZE` from one size to the next, without -f")
 	f.IntVarP(&o.sizes.Factor, "stepfactor", "f", 1, "`FACTOR` from one size to the next")
 	f.IntVarP(&o.iterations, "iters", "n", 20, "`NUMBER` of operations that are timed, of each size and mode")
 	f.IntVarP(&o.warmup, "warmup_iters", "w", 1, "`NUMBER` of operations before them, of each size and mode")
-	f.IntVarP(&o.checks, "check", "c", 1, "`NUMBER` of operations after them whose results are looked at; 0: none")
-	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32), "`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", ")+" or all")
+	f.IntVarP(&o.checks, "check", "c", 1,
+		"`NUMBER` of operations after them whose results are looked at; 0: none")
+	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32),
+		"`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", ")+" or all")
 	completeFlag(cmd, "datatype", oneOf(append(wordsOf(ncclTypes), all)...))
-	f.StringVarP(&o.operation, "op", "o", string(element.Sum), "`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
+	f.StringVarP(&o.operation, "op", "o", string(element.Sum),
+		"`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
 	completeFlag(cmd, "op", oneOf(append(wordsOf(element.Ops()), all)...))
-	f.StringVarP(&o.root, "root", "r", "0", "`RANK` from which a broadcast comes and to which a reduce goes, or all")
+	f.StringVarP(&o.root, "root", "r", "0",
+		"`RANK` from which a broadcast comes and to which a reduce goes, or all")
 	completeFlag(cmd, "root", oneOf("0", all))
 	f.IntVarP(&o.cycles, "run_cycles", "N", 1, "`NUMBER` of times that all sizes are gone through")
 	f.StringVarP(&o.stamps, "report_timestamps", "S", "0", "`1`: the time of day stands after each row")
 	completeFlag(cmd, "report_timestamps", oneOf("0", "1"))
-	f.IntVarP(&o.average, "average", "a", 1, "whose time counts, `NUMBER`: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
+	f.IntVarP(&o.average, "average", "a", 1,
+		"whose time counts, `NUMBER`: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
 	f.IntVarP(&o.timeout, "timeout", "T", 0, "`SECONDS` after which the command gives up (default never)")
 	for i := range o.others {
 		other := &o.others[i]
@@ -208,7 +229,8 @@ const mostFile = 64 << 20
 // readAlgorithm takes the job's algorithm from a file, where that has one.
 func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
 	if (o.algorithm == spec.MSCCL) != (o.file != "") {
-		return fmt.Errorf("--algorithm %q with --file %q: want --algorithm %s and a file, or neither", o.algorithm, o.file, spec.MSCCL)
+		return fmt.Errorf("--algorithm %q with --file %q: want --algorithm %s and a file, or neither",
+			o.algorithm, o.file, spec.MSCCL)
 	}
 	if o.file == "" {
 		return nil
@@ -313,14 +335,16 @@ func (p *ncclPrinter) head(ranks []worker.RankResult) {
 		step, how = int(o.sizes.Step), "bytes"
 	}
 	fmt.Fprintf(p.out, "# railbed %s, as nccl-tests\n# Collective test starting: %s\n", version, p.job.Name)
-	fmt.Fprintf(p.out, "# nThread 1 nGpus 1 minBytes %d maxBytes %d step: %d(%s) warmup iters: %d iters: %d agg iters: 1 validation: %d graph: 0 unalign: 0\n#\n",
+	fmt.Fprintf(p.out, "# nThread 1 nGpus 1 minBytes %d maxBytes %d step: %d(%s) warmup iters: %d iters: "+
+		"%d agg iters: 1 validation: %d graph: 0 unalign: 0\n#\n",
 		o.sizes.From, o.sizes.To, step, how, o.warmup, o.iterations, o.checks)
 	fmt.Fprintf(p.out, "# Algorithm: %s\n#\n", p.job.Chosen())
 	var devices []perf.Device
 	for _, r := range ranks {
 		node := p.plan.Node(r.Node)
 		index := slices.IndexFunc(node.NICs, func(n plan.Interface) bool { return n.Name == r.NIC })
-		devices = append(devices, perf.Device{Rank: r.Rank, PID: r.PID, Host: r.Node, Index: index, NIC: r.NIC, Detail: fmt.Sprintf("%v over %s", r.Addr, p.job.Transport)})
+		devices = append(devices, perf.Device{Rank: r.Rank, PID: r.PID, Host: r.Node, Index: index,
+			NIC: r.NIC, Detail: fmt.Sprintf("%v over %s", r.Addr, p.job.Transport)})
 	}
 	_ = p.table.Devices(devices)
 	_ = p.table.Header()

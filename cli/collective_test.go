@@ -22,7 +22,8 @@ var ncclRow = regexp.MustCompile(`^ +(\d+) +(\d+) +(float|half|int32|bfloat16) +
 func TestCollective(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-collective"
-	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 3}, switch: {kind: soft, aggregation: {slots: 16}}, links: {default: {rate: 1gbit}}}\n"))
+	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 3}, "+
+		"switch: {kind: soft, aggregation: {slots: 16}}, links: {default: {rate: 1gbit}}}\n"))
 	t.Cleanup(func() { must(t, "down", name) })
 	const ring = "../workloads/collective/msccl/testdata/ring.xml"
 	for _, c := range []struct {
@@ -31,18 +32,25 @@ func TestCollective(t *testing.T) {
 		// rows are size, count, redop, root and #wrong of both modes.
 		rows []string
 	}{
-		{"all_reduce -b 8 -e 2M -f 512 -n 2", 3, []string{"8 2 sum -1 0 0", "4096 1024 sum -1 0 0", "2097152 524288 sum -1 0 0"}},
+		{"all_reduce -b 8 -e 2M -f 512 -n 2", 3,
+			[]string{"8 2 sum -1 0 0", "4096 1024 sum -1 0 0", "2097152 524288 sum -1 0 0"}},
 		{"all_reduce -b 4K -n 1 -d half -o max", 3, []string{"4096 2048 max -1 0 0"}},
-		{"reduce_scatter_perf -b 100 -e 200 -i 100 -f 1 -c 0 -n 3 -w 0 --nodes h[01] -a 3", 2, []string{"96 12 sum -1 N/A N/A", "192 24 sum -1 N/A N/A"}},
+		{"reduce_scatter_perf -b 100 -e 200 -i 100 -f 1 -c 0 -n 3 -w 0 --nodes h[01] -a 3", 2,
+			[]string{"96 12 sum -1 N/A N/A", "192 24 sum -1 N/A N/A"}},
 		{"broadcast -b 1K -r 2 -n 1 --transport rd", 3, []string{"1024 256 none 2 0 0"}},
 		{"all_reduce -b 12K -n 1 --algorithm msccl --file " + ring, 3, []string{"12288 3072 sum -1 0 N/A"}},
 		{"all_reduce -b 64K -n 2 --algorithm in-network", 3, []string{"65536 16384 sum -1 0 0"}},
-		{"all_reduce -b 1K -n 1 --algorithm in-network --switch leaf1 -d int32 -o avg --ip 6 -t " + name, 3, []string{"1024 256 avg -1 0 0"}},
-		{"all_reduce -b 1K -n 1 --algorithm in-network -d half -o all", 3, []string{"1024 512 sum -1 0 0", "1024 512 max -1 0 0", "1024 512 min -1 0 0", "1024 512 avg -1 0 0"}},
-		{"all_reduce -b 64K -n 2 --channels 2 --transport rd --algorithm tree", 3, []string{"65536 16384 sum -1 0 0"}},
+		{"all_reduce -b 1K -n 1 --algorithm in-network --switch leaf1 -d int32 -o avg --ip 6 -t " + name, 3,
+			[]string{"1024 256 avg -1 0 0"}},
+		{"all_reduce -b 1K -n 1 --algorithm in-network -d half -o all", 3,
+			[]string{"1024 512 sum -1 0 0", "1024 512 max -1 0 0", "1024 512 min -1 0 0",
+				"1024 512 avg -1 0 0"}},
+		{"all_reduce -b 64K -n 2 --channels 2 --transport rd --algorithm tree", 3,
+			[]string{"65536 16384 sum -1 0 0"}},
 		{"alltoall -b 96K -n 1 --channels 3 --transport rd", 3, []string{"98304 8192 none -1 0 N/A"}},
 		{"barrier -n 3", 3, []string{"0 0 none -1 0 N/A"}},
-		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3, []string{"98304 8192 none -1 0 N/A"}},
+		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3,
+			[]string{"98304 8192 none -1 0 N/A"}},
 	} {
 		printed := must(t, append([]string{"collective", "-t", name}, strings.Fields(c.args)...)...).stdout
 		var rows []string
@@ -55,7 +63,8 @@ func TestCollective(t *testing.T) {
 				t.Errorf("%s: the row %q is not one of nccl-tests", c.args, line)
 				continue
 			}
-			rows = append(rows, strings.Join([]string{found[1], found[2], found[4], found[5], found[7], found[9]}, " "))
+			rows = append(rows, strings.Join(
+				[]string{found[1], found[2], found[4], found[5], found[7], found[9]}, " "))
 			if us, err := strconv.ParseFloat(found[6], 64); err != nil || us <= 0 {
 				t.Errorf("%s: %v us, %v", c.args, us, err)
 			}
@@ -63,10 +72,13 @@ func TestCollective(t *testing.T) {
 		if fmt.Sprint(rows) != fmt.Sprint(c.rows) {
 			t.Errorf("%s: rows %q, want %q", c.args, rows, c.rows)
 		}
-		if want := "# Algorithm: auto (recursive-doubling to 4KiB, ring to 2MiB)\n"; strings.Contains(c.args, "-e 2M") && !strings.Contains(printed, want) {
+		if want := "# Algorithm: auto (recursive-doubling to 4KiB, ring to 2MiB)\n"; strings.Contains(c.args,
+			"-e 2M") && !strings.Contains(printed, want) {
 			t.Errorf("%s: no %q in\n%s", c.args, want, printed)
 		}
-		for _, want := range []string{"# nThread 1 nGpus 1 minBytes ", "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : ", fmt.Sprintf("#  Rank %2d Group  0 Pid ", c.ranks-1)} {
+		for _, want := range []string{"# nThread 1 nGpus 1 minBytes ",
+			"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : ",
+			fmt.Sprintf("#  Rank %2d Group  0 Pid ", c.ranks-1)} {
 			if !strings.Contains(printed, want) {
 				t.Errorf("%s: no %q in\n%s", c.args, want, printed)
 			}
@@ -76,22 +88,24 @@ func TestCollective(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"gather":                                            "all_gather, reduce_scatter",
-		"all_reduce -g 2":                                   "-g (--ngpus) 2: a rank is a process of its own",
-		"all_reduce -d float8":                              "-d float8: want one of int32, half, float, bfloat16, or all",
-		"all_reduce -o json":                                "--output",
-		"all_reduce -o prod":                                "-o prod: want one of sum, max, min, avg, or all",
-		"all_reduce -b 1X":                                  "-b 1X: want a number of bytes",
-		"all_reduce -b 2M -e 1M":                            "sizes from 2MiB to 1MiB",
-		"all_reduce -a 4":                                   "-a 4: want 0 to 3",
-		"all_reduce -n 0":                                   "-n 0",
-		"all_reduce -c -1":                                  "-1 checks",
-		"all_reduce --ip 5":                                 "--ip 5",
-		"all_reduce --nodes h7":                             "no such node",
-		"all_reduce --algorithm star -b 1K":                 "star",
-		"all_reduce --transport quic -b 1K":                 "quic",
-		"all_reduce --algorithm in-network --nodes h[01]":   "no switch adds up for exactly these ranks",
-		"all_reduce --algorithm in-network --switch leaf2":  "no switch adds up for exactly these ranks at leaf2; want leaf1",
+		"gather":          "all_gather, reduce_scatter",
+		"all_reduce -g 2": "-g (--ngpus) 2: a rank is a process of its own",
+		"all_reduce -d float8": "-d float8: want one of int32, half, float, " +
+			"bfloat16, or all",
+		"all_reduce -o json":                              "--output",
+		"all_reduce -o prod":                              "-o prod: want one of sum, max, min, avg, or all",
+		"all_reduce -b 1X":                                "-b 1X: want a number of bytes",
+		"all_reduce -b 2M -e 1M":                          "sizes from 2MiB to 1MiB",
+		"all_reduce -a 4":                                 "-a 4: want 0 to 3",
+		"all_reduce -n 0":                                 "-n 0",
+		"all_reduce -c -1":                                "-1 checks",
+		"all_reduce --ip 5":                               "--ip 5",
+		"all_reduce --nodes h7":                           "no such node",
+		"all_reduce --algorithm star -b 1K":               "star",
+		"all_reduce --transport quic -b 1K":               "quic",
+		"all_reduce --algorithm in-network --nodes h[01]": "no switch adds up for exactly these ranks",
+		"all_reduce --algorithm in-network --switch leaf2": "no switch adds up for exactly these ranks at " +
+			"leaf2; want leaf1",
 		"all_reduce --switch leaf1":                         "--switch leaf1: want --algorithm in-network",
 		"all_reduce --algorithm in-network --transport rd":  "want algorithm in-network over in-switch",
 		"barrier --channels 2":                              "in 2 channels: want one of [], and",
@@ -134,17 +148,21 @@ func TestCollectiveOfAll(t *testing.T) {
 			"1024 int32 none 0", "1024 int32 none 1", "1024 half none 0", "1024 half none 1",
 			"1024 float none 0", "1024 float none 1", "1024 bfloat16 none 0", "1024 bfloat16 none 1",
 		},
-		"all_reduce -b 1K -n 1 -d all -r all --transport rd": {"1024 int32 sum -1", "1024 half sum -1", "1024 float sum -1", "1024 bfloat16 sum -1"},
-		"barrier -n 1 -d all -o all -r all":                  {"0 float none -1"},
-		"all_gather -b 1K -e 2K -f 2 -n 1 -o all -N 2 -S 1":  {"1024 float none -1", "2048 float none -1", "1024 float none -1", "2048 float none -1"},
+		"all_reduce -b 1K -n 1 -d all -r all --transport rd": {"1024 int32 sum -1", "1024 half sum -1",
+			"1024 float sum -1", "1024 bfloat16 sum -1"},
+		"barrier -n 1 -d all -o all -r all": {"0 float none -1"},
+		"all_gather -b 1K -e 2K -f 2 -n 1 -o all -N 2 -S 1": {"1024 float none -1", "2048 float none -1",
+			"1024 float none -1", "2048 float none -1"},
 	} {
 		printed := must(t, append([]string{"collective", "-t", name}, strings.Fields(args)...)...).stdout
 		var rows []string
 		for line := range strings.Lines(printed) {
 			if f := strings.Fields(line); f[0] != "#" && len(f) > 4 {
 				rows = append(rows, strings.Join([]string{f[0], f[2], f[3], f[4]}, " "))
-				if stamp := strings.TrimRight(line[max(0, len(line)-20):], "\n"); strings.Contains(args, "-S 1") {
-					if at, err := time.ParseInLocation(time.DateTime, stamp, time.Local); err != nil || time.Since(at) > time.Hour {
+				if stamp := strings.TrimRight(line[max(0, len(line)-20):], "\n"); strings.Contains(args,
+					"-S 1") {
+					if at, err := time.ParseInLocation(time.DateTime, stamp, time.Local); err != nil ||
+						time.Since(at) > time.Hour {
 						t.Errorf("%s: the row %q ends with %q, %v", args, line, stamp, err)
 					}
 				}
@@ -153,22 +171,26 @@ func TestCollectiveOfAll(t *testing.T) {
 		if !slices.Equal(rows, want) {
 			t.Errorf("%s: rows %q, want %q", args, rows, want)
 		}
-		for _, once := range []string{"# Using devices", "out-of-place", "# Avg bus bandwidth", "# Algorithm: "} {
+		for _, once := range []string{"# Using devices", "out-of-place", "# Avg bus bandwidth",
+			"# Algorithm: "} {
 			if n := strings.Count(printed, once); n != 1 {
 				t.Errorf("%s: %d times %q in\n%s", args, n, once, printed)
 			}
 		}
 	}
 	var document cli.CollectiveReport
-	printed := must(t, strings.Fields("collective reduce -b 1K -n 1 -w 0 -o all -r all --output json -t "+name)...).stdout
+	printed := must(t, strings.Fields(
+		"collective reduce -b 1K -n 1 -w 0 -o all -r all --output json -t "+name)...).stdout
 	if err := json.Unmarshal([]byte(printed), &document); err != nil {
 		t.Fatal(err)
 	}
-	if len(document.Rows) != 8 || len(document.Runs) != 8 || document.Name != "reduce" || document.Ranks != 2 {
+	if len(document.Rows) != 8 || len(document.Runs) != 8 || document.Name != "reduce" ||
+		document.Ranks != 2 {
 		t.Fatalf("the document has %d rows of %d runs: %s", len(document.Rows), len(document.Runs), printed)
 	}
 	for i, run := range document.Runs {
-		if len(run.Rows) != 1 || run.Rows[0].Root != i%2 || run.Rows[0].Root != document.Rows[i].Root || run.Rows[0].RedOp != document.Rows[i].RedOp || len(run.PerRank) != 2 {
+		if len(run.Rows) != 1 || run.Rows[0].Root != i%2 || run.Rows[0].Root != document.Rows[i].Root ||
+			run.Rows[0].RedOp != document.Rows[i].RedOp || len(run.PerRank) != 2 {
 			t.Errorf("run %d: %+v", i, run)
 		}
 	}

@@ -36,7 +36,8 @@ func chosen[T ~string](option, text string, every []T, hint string) ([]T, error)
 		return every, nil
 	}
 	if !slices.Contains(every, T(text)) {
-		return nil, fmt.Errorf("%s %s: want one of %s, or all%s", option, text, strings.Join(wordsOf(every), ", "), hint)
+		return nil, fmt.Errorf("%s %s: want one of %s, or all%s", option, text,
+			strings.Join(wordsOf(every), ", "), hint)
 	}
 	return []T{T(text)}, nil
 }
@@ -119,8 +120,12 @@ func (o *collectiveOptions) shaped(job worker.Job) (worker.Job, error) {
 // job is what all jobs have in common that the options ask for on a testbed.
 func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	job := worker.Job{
-		Name: name, Algorithm: o.algorithm, Transport: o.transport, Iterations: o.iterations, Warmup: o.warmup,
-		Seed: p.Seed, Dilation: p.Dilation, Timeout: time.Duration(o.timeout) * time.Second,
+		Name:       name,
+		Algorithm:  o.algorithm,
+		Transport:  o.transport,
+		Iterations: o.iterations,
+		Warmup:     o.warmup,
+		Seed:       p.Seed, Dilation: p.Dilation, Timeout: time.Duration(o.timeout) * time.Second,
 	}
 	if err := setKind(&job, name); err != nil {
 		return job, err
@@ -128,7 +133,8 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	problems := o.problems()
 	averages := []worker.Average{worker.FirstRank, worker.MeanRank, worker.Fastest, worker.Slowest}
 	if o.average < 0 || o.average >= len(averages) {
-		return job, errors.Join(append(problems, fmt.Errorf("-a %d: want 0 to %d", o.average, len(averages)-1))...)
+		return job, errors.Join(
+			append(problems, fmt.Errorf("-a %d: want 0 to %d", o.average, len(averages)-1))...)
 	}
 	if o.timeout == 0 {
 		job.Timeout = 1000 * time.Hour
@@ -177,7 +183,8 @@ func (o *collectiveOptions) problems() (problems []error) {
 		problems = append(problems, fmt.Errorf("-n %d: want at least 1", o.iterations))
 	}
 	if o.cycles < 1 {
-		problems = append(problems, fmt.Errorf("-N %d: want at least 1; one without an end is a loop of the shell's", o.cycles))
+		problems = append(problems, fmt.Errorf(
+			"-N %d: want at least 1; one without an end is a loop of the shell's", o.cycles))
 	}
 	if o.stamps != "0" && o.stamps != "1" {
 		problems = append(problems, fmt.Errorf("-S %s: want 0 or 1", o.stamps))
@@ -186,7 +193,8 @@ func (o *collectiveOptions) problems() (problems []error) {
 		problems = append(problems, fmt.Errorf("--channels %d: want at least 1", o.channels))
 	}
 	if o.at != "" && o.algorithm != spec.InNetwork {
-		problems = append(problems, fmt.Errorf("--switch %s: want --algorithm %s with it", o.at, spec.InNetwork))
+		problems = append(problems, fmt.Errorf("--switch %s: want --algorithm %s with it", o.at,
+			spec.InNetwork))
 	}
 	return problems
 }
@@ -215,7 +223,9 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 	if o.stamps == "1" {
 		printer.table.Clock = time.Now
 	}
-	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) { return a.stderr, a.stderr, nil })
+	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) {
+		return a.stderr, a.stderr, nil
+	})
 	defer nodes.Close()
 	defer first.Aggregator.End()
 	var runs []CollectiveRun
@@ -235,7 +245,8 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		}
 		if run.Straggler = run.Result.Straggler(); run.Straggler != nil {
 			row := run.Rows[0]
-			a.say("railbed: %s, type %s, redop %s, root %d: %v", run.Name, row.Type, row.RedOp, row.Root, run.Straggler)
+			a.say("railbed: %s, type %s, redop %s, root %d: %v", run.Name, row.Type, row.RedOp, row.Root,
+				run.Straggler)
 		}
 		for i := range run.Rows {
 			run.Rows[i] = run.Rows[i].Virtual(clock.Dilation(p.Dilation))
@@ -280,7 +291,11 @@ func reportOf(runs []CollectiveRun, average float64) CollectiveReport {
 	if len(runs) > 1 {
 		one := made.Result
 		made.CollectiveRun = CollectiveRun{Result: &worker.Result{
-			Name: one.Name, Kind: one.Kind, Algorithm: one.Algorithm, Transport: one.Transport, Ranks: one.Ranks,
+			Name:       one.Name,
+			Kind:       one.Kind,
+			Algorithm:  one.Algorithm,
+			Transport:  one.Transport,
+			Ranks:      one.Ranks,
 			Operations: []worker.Operation{}, PerRank: []worker.RankResult{},
 		}}
 		made.Runs = runs

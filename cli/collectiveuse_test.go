@@ -20,11 +20,13 @@ import (
 func TestCollectivesOfOneSwitch(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-collective-use"
-	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, aggregation: {elements: 359}}}\n"))
+	must(t, "up", writeFile(t, "name: "+name+"\nfabric: {topology: single-switch, params: {hosts: 2}, "+
+		"switch: {kind: soft, aggregation: {elements: 359}}}\n"))
 	t.Cleanup(func() { must(t, "down", name) })
 	collective := strings.Fields("collective all_reduce -t " + name + " --algorithm in-network -b 1K -n ")
 	long := do(t, append(collective, "1", "--ip", "6")...)
-	if want := "railbed: messages of 359 elements by IPv6 do not fit mtu 1500 of h0:eth0; want ip: 4, or aggregation: {elements: 354}\n"; long.code != verdict.ExitUsage || long.stderr != want {
+	if want := "railbed: messages of 359 elements by IPv6 do not fit mtu 1500 of h0:eth0; want ip: 4, or " +
+		"aggregation: {elements: 354}\n"; long.code != verdict.ExitUsage || long.stderr != want {
 		t.Errorf("by IPv6: exit %d, %q, want %d and %q", long.code, long.stderr, verdict.ExitUsage, want)
 	}
 	first := command(append(collective, "1000000")...)
@@ -41,9 +43,11 @@ func TestCollectivesOfOneSwitch(t *testing.T) {
 	var said bytes.Buffer
 	second.Stderr = &said
 	_ = second.Run() // its code says more
-	want := "railbed: the job of switch leaf1: in use by process " + strconv.Itoa(first.Process.Pid) + "; want this collective after that one's, or another switch\n"
+	want := "railbed: the job of switch leaf1: in use by process " + strconv.Itoa(first.Process.Pid) +
+		"; want this collective after that one's, or another switch\n"
 	if code := second.ProcessState.ExitCode(); code != verdict.ExitUsage || said.String() != want {
-		t.Errorf("beside another one: exit %d, %q, want %d and %q", code, said.String(), verdict.ExitUsage, want)
+		t.Errorf("beside another one: exit %d, %q, want %d and %q", code, said.String(), verdict.ExitUsage,
+			want)
 	}
 
 	if err := first.Process.Kill(); err != nil {
@@ -75,7 +79,8 @@ func awaitHolder(t *testing.T, name string, pid int) {
 			t.Fatal(err)
 		}
 		if len(locks) == 1 {
-			if text, err := os.ReadFile(locks[0]); err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
+			if text, err := os.ReadFile(locks[0]); err == nil &&
+				strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
 				return
 			}
 		}

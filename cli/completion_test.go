@@ -30,7 +30,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"rdma", ""}, "write-bw"},
 		{[]string{"rdma", "atomic-bw", "--atomic_type", ""}, "CMP_AND_SWAP"},
 	} {
-		if _, out, _ := railbed("", append([]string{"__complete"}, c.args...)...); !strings.Contains(out, c.want) {
+		if _, out, _ := railbed("", append([]string{"__complete"}, c.args...)...); !strings.Contains(out,
+			c.want) {
 			t.Errorf("completing %v gives %q, want %q", c.args, out, c.want)
 		}
 	}
@@ -38,7 +39,8 @@ func TestCompletion(t *testing.T) {
 
 // freeText are the words in help for values that nobody can offer.
 var freeText = []string{
-	"BYTES", "DELAY", "DSCP", "EXPRESSION", "FACTOR", "IMAGE", "MTU", "NAME", "NAME=VALUE", "NUMBER", "PATTERN", "RANK", "RATE", "SECONDS", "SETTINGS", "SHARE", "SIZE", "TIME",
+	"BYTES", "DELAY", "DSCP", "EXPRESSION", "FACTOR", "IMAGE", "MTU", "NAME", "NAME=VALUE", "NUMBER",
+	"PATTERN", "RANK", "RATE", "SECONDS", "SETTINGS", "SHARE", "SIZE", "TIME",
 }
 
 // TestEverythingCompletes walks all commands: each argument has a completion, and
@@ -54,7 +56,8 @@ func TestEverythingCompletes(t *testing.T) {
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			value, _ := pflag.UnquoteUsage(f)
-			if _, offers := c.GetFlagCompletionFunc(f.Name); value != "" && !offers && !slices.Contains(freeText, value) {
+			if _, offers := c.GetFlagCompletionFunc(f.Name); value != "" && !offers &&
+				!slices.Contains(freeText, value) {
 				t.Errorf("%s: nothing is offered for --%s %s", c.CommandPath(), f.Name, value)
 			}
 		})

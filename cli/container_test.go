@@ -33,12 +33,15 @@ func TestRailbedInAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(out string, options ...string) (string, error) {
-		args := append([]string{"run", "--rm", "--network", "none", "-v", results + ":/railbed/out"}, options...)
-		return docker(append(args, "railbed", "run", "/usr/share/railbed/scenarios/two-hosts.yaml", "--out", "out/"+out)...)
+		args := append([]string{"run", "--rm", "--network", "none", "-v", results + ":/railbed/out"},
+			options...)
+		return docker(append(args, "railbed", "run", "/usr/share/railbed/scenarios/two-hosts.yaml", "--out",
+			"out/"+out)...)
 	}
 	for name, options := range map[string][]string{
 		"root": documented(t),
-		"user": {"--user", "65534", "--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined"},
+		"user": {"--user", "65534", "--security-opt", "seccomp=unconfined", "--security-opt",
+			"systempaths=unconfined"},
 	} {
 		if output, err := run(name, options...); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, output)
@@ -55,10 +58,12 @@ func TestRailbedInAContainer(t *testing.T) {
 		t.Errorf("without capabilities: %v\n%s", err, output)
 	}
 	// A container that stays holds a testbed that stays.
-	if output, err := docker(append(append([]string{"run", "-d", "--init", "--network", "none", "--name", "lab"}, documented(t)...), "--entrypoint", "sleep", "railbed", "1000")...); err != nil {
+	if output, err := docker(append(append([]string{"run", "-d", "--init", "--network", "none", "--name",
+		"lab"}, documented(t)...), "--entrypoint", "sleep", "railbed", "1000")...); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	for _, args := range [][]string{{"up", "/usr/share/railbed/scenarios/two-hosts.yaml"}, {"exec", "h0", "--", "ping", "-c1", "h1"}, {"inspect", "--verify"}, {"down"}} {
+	for _, args := range [][]string{{"up", "/usr/share/railbed/scenarios/two-hosts.yaml"},
+		{"exec", "h0", "--", "ping", "-c1", "h1"}, {"inspect", "--verify"}, {"down"}} {
 		if output, err := docker(append([]string{"exec", "lab", "railbed"}, args...)...); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, output)
 		}

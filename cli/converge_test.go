@@ -30,7 +30,8 @@ func TestConverge(t *testing.T) {
 			AToB struct{ Rate string } `json:"a_to_b"`
 			BToA struct{ Rate string } `json:"b_to_a"`
 		}
-		if err := json.Unmarshal([]byte(must(t, "link", "show", "-t", name, "-o", "json").stdout), &links); err != nil {
+		if err := json.Unmarshal([]byte(must(t, "link", "show", "-t", name, "-o", "json").stdout),
+			&links); err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprint(links)
@@ -49,12 +50,14 @@ func TestConverge(t *testing.T) {
 		t.Errorf("verify after a route was deleted: exit %d, %q", got.code, got.stderr)
 	}
 	got := must(t, "up", file)
-	for _, want := range []string{": up already, repaired in ", "\nrepaired: add route 0.0.0.0/0 via ", "\nrepaired: make h1:eth0: kernel had no such interface\n"} {
+	for _, want := range []string{": up already, repaired in ", "\nrepaired: add route 0.0.0.0/0 via ",
+		"\nrepaired: make h1:eth0: kernel had no such interface\n"} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("up after damage printed %q, want %q", got.stdout, want)
 		}
 	}
-	if events := must(t, "events", "-t", name); !strings.Contains(events.stdout, "make h1:eth0: kernel had no such interface") {
+	if events := must(t, "events", "-t", name); !strings.Contains(events.stdout,
+		"make h1:eth0: kernel had no such interface") {
 		t.Errorf("events: %s", events.stdout)
 	}
 	must(t, "inspect", name, "--verify")
@@ -68,7 +71,8 @@ func TestConverge(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, "up", file, "-o", "json").stdout), &document); err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprintf("%+v", document) != "{State:up already, repaired Changed:[] Repaired:[{Where:h0:eth0 What:set MTU of h0:eth0: kernel had 1400, want 1500}]}" {
+	if fmt.Sprintf("%+v", document) != "{State:up already, repaired Changed:[] Repaired:[{Where:h0:eth0 "+
+		"What:set MTU of h0:eth0: kernel had 1400, want 1500}]}" {
 		t.Errorf("up -o json after damage: %+v", document)
 	}
 	must(t, "exec", "h0", "-t", name, "--", "ip", "link", "set", "eth0", "mtu", "1400")
@@ -91,16 +95,19 @@ func TestConvergeToAnotherPlan(t *testing.T) {
 	}
 	defer sleeper.Wait()
 	defer sleeper.Process.Signal(os.Interrupt)
-	slower := writeFile(t, strings.Replace(twoHosts(name), "hosts: 2}", "hosts: 2}, links: {default: {rate: 100mbit}}", 1))
+	slower := writeFile(t, strings.Replace(twoHosts(name), "hosts: 2}",
+		"hosts: 2}, links: {default: {rate: 100mbit}}", 1))
 	got := must(t, "up", slower)
-	if !strings.Contains(got.stdout, "up already, changed to the new plan") || !strings.Contains(got.stdout, "changed: change h0--leaf1 a-to-b: it had rate 1gbit, want 100mbit") {
+	if !strings.Contains(got.stdout, "up already, changed to the new plan") ||
+		!strings.Contains(got.stdout, "changed: change h0--leaf1 a-to-b: it had rate 1gbit, want 100mbit") {
 		t.Errorf("up of the slower plan printed %q", got.stdout)
 	}
 	state := must(t, "inspect", name, "-o", "json").stdout
 	if !strings.Contains(state, slower) || strings.Contains(state, `"rate": "1gbit"`) {
 		t.Errorf("inspect after the change: %s", state)
 	}
-	if got := must(t, "up", slower); !strings.Contains(got.stdout, "up already, verified") || strings.Contains(got.stdout, "change") {
+	if got := must(t, "up", slower); !strings.Contains(got.stdout, "up already, verified") ||
+		strings.Contains(got.stdout, "change") {
 		t.Errorf("second up of the slower plan printed %q", got.stdout)
 	}
 	must(t, "inspect", name, "--verify")
@@ -138,7 +145,9 @@ func TestPublishedNamesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := do(t, "up", file)
-	if got.code != verdict.ExitFail || !strings.Contains(got.stderr, path("h1")) || !strings.Contains(got.stderr, "take it down and up again") || !strings.Contains(got.stdout, "not as planned") {
+	if got.code != verdict.ExitFail || !strings.Contains(got.stderr, path("h1")) ||
+		!strings.Contains(got.stderr, "take it down and up again") ||
+		!strings.Contains(got.stdout, "not as planned") {
 		t.Errorf("up with a foreign name: exit %d, %q", got.code, got.stderr)
 	}
 	if info, err := os.Lstat(path("h1")); err != nil || !info.Mode().IsRegular() {
@@ -155,7 +164,8 @@ func TestPublishedNamesComeBack(t *testing.T) {
 func TestConvergeOfSoftSwitches(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	const name = "cli-soft"
-	text := "name: " + name + "\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: soft}, links: {default: {rate: 100mbit}}}\n"
+	text := "name: " + name + "\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, " +
+		"hosts-per-leaf: 1}, switch: {kind: soft}, links: {default: {rate: 100mbit}}}\n"
 	file := writeFile(t, text)
 	must(t, "up", file)
 	t.Cleanup(func() { must(t, "down", name) })
@@ -163,19 +173,22 @@ func TestConvergeOfSoftSwitches(t *testing.T) {
 	must(t, "link", "down", "h0--leaf1", "-t", name)
 	must(t, "exec", "h1", "-t", name, "--", "ip", "route", "del", "default")
 	got := must(t, "up", file)
-	for _, want := range []string{"changed: change leaf1--spine1 b-to-a: it had rate 10mbit, want 100mbit", "changed: set h0--leaf1 up: it was down\n", "repaired: add route 0.0.0.0/0 via "} {
+	for _, want := range []string{"changed: change leaf1--spine1 b-to-a: it had rate 10mbit, want 100mbit",
+		"changed: set h0--leaf1 up: it was down\n", "repaired: add route 0.0.0.0/0 via "} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("up printed %q, want %q", got.stdout, want)
 		}
 	}
 	must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1")
-	if got := must(t, "up", writeFile(t, strings.Replace(text, "100mbit", "50mbit", 1))); strings.Count(got.stdout, "it had rate 100mbit, want 50mbit") != 8 {
+	if got := must(t, "up", writeFile(t, strings.Replace(text, "100mbit", "50mbit", 1))); strings.Count(
+		got.stdout, "it had rate 100mbit, want 50mbit") != 8 {
 		t.Errorf("up of another plan printed %q", got.stdout)
 	}
 	must(t, "inspect", name, "--verify")
 	must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1")
 	must(t, "exec", "h0", "-t", name, "--", "ip", "link", "delete", "eth0")
-	if got := must(t, "up", file); !strings.Contains(got.stdout, "repaired: make h0:eth0: kernel had no such interface") {
+	if got := must(t, "up", file); !strings.Contains(got.stdout,
+		"repaired: make h0:eth0: kernel had no such interface") {
 		t.Errorf("up after an end was deleted printed %q", got.stdout)
 	}
 	must(t, "inspect", name, "--verify")

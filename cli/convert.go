@@ -29,7 +29,8 @@ type conversionFlags struct {
 
 func (f *conversionFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.out, "out", "", "write to this `FILE` and not to standard output")
-	cmd.Flags().BoolVar(&f.strict, "strict", false, "end with code 2, and write nothing, when something is left out or changed")
+	cmd.Flags().BoolVar(&f.strict, "strict", false,
+		"end with code 2, and write nothing, when something is left out or changed")
 	completeFlag(cmd, "out", completeFiles)
 }
 
@@ -103,7 +104,8 @@ FILE may be - for standard input.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&o.Runtime, "runtime", spec.Docker, "the `RUNTIME` of nodes with an image: docker, or netns, which leaves the image out")
+	cmd.Flags().StringVar(&o.Runtime, "runtime", spec.Docker,
+		"the `RUNTIME` of nodes with an image: docker, or netns, which leaves the image out")
 	completeFlag(cmd, "runtime", oneOf(spec.Docker, spec.Netns))
 	return cmd
 }
@@ -128,7 +130,8 @@ func newExportCommand(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	image := convert.DefaultImage
-	add := func(use, short, long, example string, export func(*spec.Testbed, *plan.Plan, string) ([]byte, spec.Problems, error)) {
+	add := func(use, short, long, example string,
+		export func(*spec.Testbed, *plan.Plan, string) ([]byte, spec.Problems, error)) {
 		var flags conversionFlags
 		command := &cobra.Command{
 			Use: use, Short: short, Long: long, Example: example,
@@ -146,7 +149,8 @@ func newExportCommand(a *app) *cobra.Command {
 			},
 		}
 		flags.add(command)
-		command.Flags().StringVar(&image, "image", convert.DefaultImage, "the `IMAGE` of nodes that have none; it needs ip and sh")
+		command.Flags().StringVar(&image, "image", convert.DefaultImage,
+			"the `IMAGE` of nodes that have none; it needs ip and sh")
 		cmd.AddCommand(command)
 	}
 	add("containerlab FILE", "Make a topology of containerlab of a testbed file", `Export prints a topology of containerlab with the testbed's nodes, switches, links,
@@ -176,7 +180,8 @@ func (a *app) readText(file string) (string, []byte, error) {
 func (a *app) printConversion(text []byte, left spec.Problems, flags conversionFlags) error {
 	var failed error
 	if flags.strict && len(left) > 0 {
-		failed = &exitError{Code: verdict.ExitUsage, Err: errors.New("something is left out, and --strict forbids that")}
+		failed = &exitError{Code: verdict.ExitUsage,
+			Err: errors.New("something is left out, and --strict forbids that")}
 	}
 	if failed != nil {
 		text = nil

@@ -32,15 +32,18 @@ func TestImportedLabRuns(t *testing.T) {
 		if err := os.WriteFile(lab, limits.ReplaceAll(text, nil), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		file, clab, again := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "again.clab.yml"), filepath.Join(dir, "again.yaml")
+		file, clab, again := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "again.clab.yml"),
+			filepath.Join(dir, "again.yaml")
 		made := must(t, "import", "containerlab", lab, "--runtime", "netns", "--out", file)
 		if !strings.Contains(made.stderr, lab+":") {
 			t.Errorf("nothing is said to be left out: %s", made.stderr)
 		}
-		if strict := do(t, "import", "containerlab", lab, "--strict"); strict.code != 2 || strict.stdout != "" {
+		if strict := do(t, "import", "containerlab", lab, "--strict"); strict.code != 2 ||
+			strict.stdout != "" {
 			t.Errorf("--strict: exit %d, %q", strict.code, strict.stdout)
 		}
-		if strict := do(t, "import", "containerlab", lab, "--strict", "-o", "json"); strict.code != 2 || !strings.Contains(strict.stdout, `"file": ""`) {
+		if strict := do(t, "import", "containerlab", lab, "--strict", "-o", "json"); strict.code != 2 ||
+			!strings.Contains(strict.stdout, `"file": ""`) {
 			t.Errorf("--strict -o json: exit %d, %q", strict.code, strict.stdout)
 		}
 		must(t, "up", file)
@@ -49,7 +52,8 @@ func TestImportedLabRuns(t *testing.T) {
 		if got.code != 0 {
 			t.Errorf("%s: %s%s", test.lab, got.stdout, got.stderr)
 		}
-		if err := os.WriteFile(clab, []byte(must(t, "export", "containerlab", file).stdout), 0o644); err != nil {
+		if err := os.WriteFile(clab, []byte(must(t, "export", "containerlab", file).stdout),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		must(t, "import", "containerlab", clab, "--out", again)

@@ -19,7 +19,8 @@ func TestDissectorCommand(t *testing.T) {
 		t.Fatalf("code %d, %s", code, errs)
 	}
 	_, help, _ := railbed("", "dissector", "--help")
-	if where := "railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua"; !strings.Contains(help, where) {
+	if where := "railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua"; !strings.Contains(help,
+		where) {
 		t.Errorf("the help does not say %q:\n%s", where, help)
 	}
 	home := t.TempDir()

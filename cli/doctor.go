@@ -66,7 +66,8 @@ func (a *app) printProbes(probes []doctor.Probe, named bool) error {
 		a.printProbeTable(probes)
 	}
 	if len(lacking) > 0 {
-		return &exitError{Code: verdict.ExitUnsupported, Err: fmt.Errorf("missing here: %s", strings.Join(lacking, ", "))}
+		return &exitError{Code: verdict.ExitUnsupported,
+			Err: fmt.Errorf("missing here: %s", strings.Join(lacking, ", "))}
 	}
 	return nil
 }
@@ -83,7 +84,8 @@ func (a *app) printProbeTable(probes []doctor.Probe) {
 	rows.Render()
 	for _, p := range probes {
 		if p.Result != doctor.OK {
-			fmt.Fprintf(a.stdout, "\n%s is %s\n  tried:    %s\n  found:    %s\n  remedy:   %s\n", p.Feature, p.Result,
+			fmt.Fprintf(a.stdout, "\n%s is %s\n  tried:    %s\n  found:    %s\n  remedy:   %s\n", p.Feature,
+				p.Result,
 				printable.Line(p.Tried), printable.Line(p.Detail), printable.Line(p.Remedy))
 		}
 	}

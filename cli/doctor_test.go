@@ -28,21 +28,26 @@ func TestDoctorJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &document); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if code != verdict.ExitPass || !document.Ready || len(document.Probes) != len(doctor.Features()) || stderr != "" {
-		t.Errorf("exit %d, ready %v, %d probes, stderr %q", code, document.Ready, len(document.Probes), stderr)
+	if code != verdict.ExitPass || !document.Ready || len(document.Probes) != len(doctor.Features()) ||
+		stderr != "" {
+		t.Errorf("exit %d, ready %v, %d probes, stderr %q", code, document.Ready, len(document.Probes),
+			stderr)
 	}
 }
 
 func TestDoctorTableNamesTheRemedy(t *testing.T) {
 	probes := []doctor.Probe{
 		{Feature: "veth", Result: doctor.OK, Needed: true, Tried: "add a pair", Gates: "every link"},
-		{Feature: "tbf", Result: doctor.Missing, Needed: true, Tried: "set it", Detail: "no such file", Gates: "rates", Remedy: "modprobe sch_tbf"},
-		{Feature: "netem", Result: doctor.Missing, Tried: "set it", Detail: "no such file", Gates: "delay", Remedy: "modprobe sch_netem"},
+		{Feature: "tbf", Result: doctor.Missing, Needed: true, Tried: "set it", Detail: "no such file",
+			Gates: "rates", Remedy: "modprobe sch_tbf"},
+		{Feature: "netem", Result: doctor.Missing, Tried: "set it", Detail: "no such file", Gates: "delay",
+			Remedy: "modprobe sch_netem"},
 	}
 	var out bytes.Buffer
 	a := &app{stdout: &out, output: "table"}
 	err := a.printProbes(probes, false)
-	if exit, ok := err.(*exitError); !ok || exit.Code != verdict.ExitUnsupported || exit.Err.Error() != "missing here: tbf" {
+	if exit, ok := err.(*exitError); !ok || exit.Code != verdict.ExitUnsupported ||
+		exit.Err.Error() != "missing here: tbf" {
 		t.Errorf("got %v, want exit 3 for tbf alone", err)
 	}
 	for _, want := range []string{"FEATURE", "veth *", "tbf *", "remedy:   modprobe sch_netem"} {

@@ -57,7 +57,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 	soft := func(change func(p *plan.Plan, value string)) func(string) error {
 		return func(value string) error {
 			p := plantest.Compile(t, "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"+
-				"  switch: {kind: soft, buffer: 8MB, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%}, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, delay: 5us}}\n")
+				"  switch: {kind: soft, buffer: 8MB, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%}, gfc: {kind: "+
+				"buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, delay: 5us}}\n")
 			change(p, value)
 			_, err := softswitch.New(p, softswitch.Options{Memory: 1 << 20})
 			return err
@@ -71,7 +72,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		return func(value string) error {
 			j := worker.Job{Kind: worker.AllReduce}
 			change(&j, value)
-			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil || strings.Contains(err.Error(), ", over "+worker.TCP+", ") {
+			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil ||
+				strings.Contains(err.Error(), ", over "+worker.TCP+", ") {
 				return fmt.Errorf("%+v: %w", j, err)
 			}
 			return nil
@@ -102,15 +104,22 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			}
 			return soft(func(p *plan.Plan, value string) { p.Switches[0].Kind = value })(value)
 		},
-		"Switch.forwarding":     soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
-		"Switch.load-balance":   soft(func(p *plan.Plan, value string) { p.Switches[0].Soft.LoadBalance = value }),
-		"ECN.kind":              soft(func(p *plan.Plan, value string) { p.Switches[0].Soft.ECN.Kind = value }),
-		"GFC.kind":              soft(func(p *plan.Plan, value string) { p.Switches[0].Soft.GFC.Kind = value }),
+		"Switch.forwarding": soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
+		"Switch.load-balance": soft(func(p *plan.Plan, value string) {
+			p.Switches[0].Soft.LoadBalance = value
+		}),
+		"ECN.kind": soft(func(p *plan.Plan, value string) {
+			p.Switches[0].Soft.ECN.Kind = value
+		}),
+		"GFC.kind": soft(func(p *plan.Plan, value string) {
+			p.Switches[0].Soft.GFC.Kind = value
+		}),
 		"Direction.jitter-kind": jitter,
 		"Link.jitter-kind":      jitter,
 		"Fabric.topology": func(value string) error {
 			if value == "explicit" {
-				_, err := topology.Explicit(topology.Wiring{Hosts: []string{"a", "b"}, Switches: []string{"s"}, Connect: []string{"a -- s", "b -- s"}})
+				_, err := topology.Explicit(topology.Wiring{Hosts: []string{"a", "b"},
+					Switches: []string{"s"}, Connect: []string{"a -- s", "b -- s"}})
 				return err
 			}
 			params := map[string]int{}
@@ -136,7 +145,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			}
 		}),
 		"SGD.exchange": func(value string) error {
-			_, err := worker.Run(t.Context(), worker.Job{SGD: &spec.SGD{Exchange: value, Bits: "8"}}, nil, nil)
+			_, err := worker.Run(t.Context(), worker.Job{SGD: &spec.SGD{Exchange: value, Bits: "8"}}, nil,
+				nil)
 			if err == nil || strings.Contains(err.Error(), "gradients by exchange") {
 				return fmt.Errorf("exchange %s: %w", value, err)
 			}
@@ -157,13 +167,16 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"RoCE.congestion":      only(spec.RoCENone, spec.RoCEDCQCN),
 		"Workload.type":        known(func(value string) bool { return element.Type(value).Size() > 0 }),
 		"Workload.op": known(func(value string) bool {
-			return element.Combiner(element.Float32, element.Op(value), element.Terms{A: 1, B: 1, Ranks: 2}) != nil
+			return element.Combiner(element.Float32, element.Op(value),
+				element.Terms{A: 1, B: 1, Ranks: 2}) != nil
 		}),
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
 			var err error
 			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast, spec.Barrier} {
-				if err = job(func(j *worker.Job, value string) { j.Kind, j.Algorithm = kind, value })(value); err == nil {
+				if err = job(func(j *worker.Job, value string) {
+					j.Kind, j.Algorithm = kind, value
+				})(value); err == nil {
 					break
 				}
 			}
@@ -173,7 +186,9 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			_, err := verify.New(&spec.PacketsCheck{That: value}, verify.Sources{})
 			return err
 		},
-		"DropsCheck.reason": known(func(value string) bool { return slices.Contains(softswitch.Recorded(), value) }),
+		"DropsCheck.reason": known(func(value string) bool {
+			return slices.Contains(softswitch.Recorded(), value)
+		}),
 		"RoCECheck.rule": func(value string) error {
 			_, err := verify.New(&spec.PacketsCheck{RoCE: &spec.RoCECheck{Rule: value}}, verify.Sources{})
 			return err
@@ -192,8 +207,14 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Check.fidelity":        only("faithful", "degraded"),
 		"PacketsCheck.deadlock": only("none", "some"),
 		"PathSpread.flows":      only("one-path", "every-path"),
-		"BytesPerRank.formula":  only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce", "recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce", "ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter", "hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce", "binomial-reduce", "auto-all-reduce", "auto-all-gather", "auto-reduce-scatter", "auto-broadcast", "auto-reduce", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining, spec.FormulaMessages),
-		"Node.rdma":             only(spec.NoRDMA, spec.RXE),
+		"BytesPerRank.formula": only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce",
+			"recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce",
+			"ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter",
+			"hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce",
+			"binomial-reduce", "auto-all-reduce", "auto-all-gather", "auto-reduce-scatter", "auto-broadcast",
+			"auto-reduce", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining,
+			spec.FormulaMessages),
+		"Node.rdma": only(spec.NoRDMA, spec.RXE),
 	}
 }
 

@@ -57,15 +57,19 @@ stays until the testbed's end.`,
 			defer cancel()
 			command := tb.Node(args[0]).Command(ctx, args[1], args[2:]...)
 			command.Dir, command.Env = dir, append(a.environment(), env...)
-			if n := tb.Plan().Node(args[0]); n != nil && n.Container != nil && !cmd.Flags().Changed("workdir") {
+			if n := tb.Plan().Node(args[0]); n != nil && n.Container != nil &&
+				!cmd.Flags().Changed("workdir") {
 				command.Dir = "" // the image's
 			}
 			return a.attach(command, tty, cancel)
 		},
 	}
 	cmd.Flags().SetInterspersed(true)
-	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(), "working directory `DIR` in the node; / when the node does not see it; in a container the image's")
-	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "`NAME=VALUE` for the command's environment; may be repeated; of yours only TERM, LANG, TZ and their like are passed on")
+	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(),
+		"working directory `DIR` in the node; / when the node does not see it; in a container the image's")
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil,
+		"`NAME=VALUE` for the command's environment; may be repeated; of yours only TERM, LANG, TZ and "+
+			"their like are passed on")
 	completeFlag(cmd, "workdir", completeDirs)
 	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal, as a shell or an editor needs")
 	testbedFlag(cmd, &name)
@@ -252,17 +256,21 @@ packets were dropped.`,
 		},
 	}
 	cmd.Flags().StringVarP(&path, "write", "w", "", "`FILE` to write, or - for standard output (required)")
-	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "", "`EXPRESSION` of pcap-filter(7), as tcpdump takes it")
+	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "",
+		"`EXPRESSION` of pcap-filter(7), as tcpdump takes it")
 	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "`BYTES` kept of each packet; 0 is all")
-	cmd.Flags().Int64Var(&request.Limit, "limit", 0, "write no packet after this many `BYTES` and count those left out; 0 is no limit")
-	cmd.Flags().StringVar(&events, "events", "", "all: record what enters the queues of soft switches as well")
+	cmd.Flags().Int64Var(&request.Limit, "limit", 0,
+		"write no packet after this many `BYTES` and count those left out; 0 is no limit")
+	cmd.Flags().StringVar(&events, "events", "",
+		"all: record what enters the queues of soft switches as well")
 	completeFlag(cmd, "write", completeCaptures)
 	completeFlag(cmd, "events", oneOf("all"))
 	testbedFlag(cmd, &name)
 	return cmd
 }
 
-func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest, path string) error {
+func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest,
+	path string) error {
 	var out io.Writer = a.rawStdout
 	var file lateFile
 	switch {
@@ -288,7 +296,8 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 		return err
 	}
 	if stats.Dropped() > 0 {
-		return &exitError{Code: verdict.ExitInconclusive, Err: errors.New("the recording lost packets; record fewer taps or a smaller snaplen")}
+		return &exitError{Code: verdict.ExitInconclusive,
+			Err: errors.New("the recording lost packets; record fewer taps or a smaller snaplen")}
 	}
 	return nil
 }
@@ -297,7 +306,8 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 func (a *app) printCaptured(stats capture.Stats, taken bool) error {
 	switch {
 	case a.output != "json":
-		fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped, %d over the limit\n", stats.Written(), stats.Dropped(), stats.Limited())
+		fmt.Fprintf(a.stderr, "%d packets recorded, %d dropped, %d over the limit\n", stats.Written(),
+			stats.Dropped(), stats.Limited())
 		return nil
 	case taken:
 		return json.NewEncoder(a.stderr).Encode(stats)

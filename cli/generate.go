@@ -39,7 +39,8 @@ laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
   railbed generate rail-optimized --param servers=16 --param rails=8 > rails.yaml
   railbed generate fat-tree --param k=4 | railbed graph - --format svg > fat-tree.svg`,
 		Args: exactArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string,
+			cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -47,7 +48,8 @@ laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 			for _, g := range topology.Generators() {
 				words = append(words, g.Name+"\t"+g.Summary)
 			}
-			return append(words, spec.Explicit+"\tnodes and links written out"), cobra.ShellCompDirectiveNoFileComp
+			return append(words, spec.Explicit+"\tnodes and links written out"),
+				cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := generate(args[0], name, params)
@@ -61,7 +63,8 @@ laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 			return err
 		},
 	}
-	command.Flags().StringArrayVarP(&params, "param", "p", nil, "a parameter as `NAME=NUMBER`; may be repeated")
+	command.Flags().StringArrayVarP(&params, "param", "p", nil,
+		"a parameter as `NAME=NUMBER`; may be repeated")
 	command.Flags().StringVar(&name, "name", "", "`NAME` of the testbed (default: the topology's)")
 	completeFlag(command, "param", completeParams)
 	return command
@@ -105,7 +108,8 @@ func generate(name, testbed string, params []string) (string, error) {
 	}
 	fabric := explicitFabric
 	if name == spec.Explicit && len(params) > 0 {
-		return "", fmt.Errorf("topology explicit has no parameters; edit hosts, switches and connect in the file")
+		return "", fmt.Errorf("topology explicit has no parameters; edit hosts, switches and connect in " +
+			"the file")
 	}
 	if name != spec.Explicit {
 		given, err := parseParams(params)

@@ -81,7 +81,8 @@ once. With -o json each testbed has a state: %q, %q or %q.`,
 
 // states asks the supervisors of the named testbeds, and says of which there was
 // no answer.
-func (a *app) states(ctx context.Context, names []string) (states []*supervisor.State, silent []listedSilent) {
+func (a *app) states(ctx context.Context, names []string) (states []*supervisor.State,
+	silent []listedSilent) {
 	for _, name := range names {
 		state, err := inspect(ctx, name)
 		switch {
@@ -97,7 +98,8 @@ func (a *app) states(ctx context.Context, names []string) (states []*supervisor.
 	return states, silent
 }
 
-func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent, aborted []rundir.Aborted) error {
+func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent,
+	aborted []rundir.Aborted) error {
 	if a.output == "json" {
 		all := []any{}
 		for _, state := range states {
@@ -114,7 +116,8 @@ func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent, a
 	t := a.newTable("NAME", "NODES", "SWITCHES", "LINKS", "UP SINCE", "PID", "FILE")
 	t.SetColumnConfigs(nil) // a path is copied, and so must not wrap
 	for _, s := range states {
-		t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links), s.Created.Format(time.DateTime), s.PID, s.File})
+		t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links),
+			s.Created.Format(time.DateTime), s.PID, s.File})
 	}
 	for _, one := range silent {
 		t.AppendRow([]any{one.Name, "-", "-", "-", stateSilent, "-", "-"})
@@ -138,7 +141,8 @@ func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent, a
 const lsTimeout = 5 * time.Second
 
 func inspect(ctx context.Context, name string) (*supervisor.State, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lsTimeout, fmt.Errorf("%w: %s, within %v", testbed.ErrNoAnswer, name, lsTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, lsTimeout,
+		fmt.Errorf("%w: %s, within %v", testbed.ErrNoAnswer, name, lsTimeout))
 	defer cancel()
 	tb, err := testbed.Open(ctx, name)
 	if err != nil {
@@ -159,7 +163,8 @@ what they hold and did, and why NICs do without the fastest driver where they do
 With --verify every setting is read back from the kernel and compared with the plan
 first; what differs is told and the exit code is 1. TESTBED is needed only when
 several are up.`,
-		Example:           "  railbed inspect\n  railbed inspect --verify\n  railbed inspect quickstart -o json | jq '.links[0]'",
+		Example: "  railbed inspect\n  railbed inspect --verify\n  railbed inspect quickstart -o " +
+			"json | jq '.links[0]'",
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -189,7 +194,8 @@ several are up.`,
 }
 
 func (a *app) printState(s *supervisor.State) {
-	fmt.Fprintf(a.stdout, "%s: up since %s, supervisor %d, rootless %t\n\n", printable.Line(s.Name), s.Created.Format(time.DateTime), s.PID, s.Rootless)
+	fmt.Fprintf(a.stdout, "%s: up since %s, supervisor %d, rootless %t\n\n", printable.Line(s.Name),
+		s.Created.Format(time.DateTime), s.PID, s.Rootless)
 	nodes := a.newTable("NODE", "RUNTIME", "ADDRESSES", "NICS", "RANKS", "PROCESSES", "NETNS")
 	for _, n := range s.Nodes {
 		nodes.AppendRow([]any{n.Name, n.Runtime, strings.Join(n.Addresses, " "), strings.Join(n.NICs, " "),
@@ -220,13 +226,15 @@ func (a *app) printRouting(r *supervisor.RoutingState) {
 		return
 	}
 	for _, end := range r.Ended {
-		a.show("%s of %s ended at %s: %s", end.Daemon, end.Switch, end.At.Local().Format(time.DateTime), end.How)
+		a.show("%s of %s ended at %s: %s", end.Daemon, end.Switch, end.At.Local().Format(time.DateTime),
+			end.How)
 	}
 	latest := r.Reactions[max(0, len(r.Reactions)-reactionsShown):]
 	if len(latest) > 0 {
 		t := a.newTable("ROUTERS FOLLOW", "AT", "ROUTES CHANGED", "IN ROUTERS", "CONVERGED AFTER")
 		for _, one := range latest {
-			t.AppendRow([]any{strings.Join(one.To, ", "), one.At.Local().Format(time.DateTime), one.Routes, one.Routers, one.Last.Round(time.Microsecond)})
+			t.AppendRow([]any{strings.Join(one.To, ", "), one.At.Local().Format(time.DateTime), one.Routes,
+				one.Routers, one.Last.Round(time.Microsecond)})
 		}
 		t.Render()
 	}
@@ -243,7 +251,8 @@ func (a *app) printContainers(ports []cni.Port) {
 	t := a.newTable("FOR CONTAINERS", "CONTAINER", "INTERFACE", "NETWORK", "SINCE")
 	for _, p := range ports {
 		if one := p.Attached; one != nil {
-			t.AppendRow([]any{p.Node + ":" + p.NIC, one.Container, one.Interface, one.Network, one.Since.Local().Format(time.DateTime)})
+			t.AppendRow([]any{p.Node + ":" + p.NIC, one.Container, one.Interface, one.Network,
+				one.Since.Local().Format(time.DateTime)})
 		} else {
 			t.AppendRow([]any{p.Node + ":" + p.NIC, "free", "", "", ""})
 		}
@@ -345,7 +354,8 @@ func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
 			a.show("%s: %s %s", testbed.Name, verb, path)
 		}
 		for _, what := range testbed.Left {
-			a.say("railbed: warning: %s: left %s, whose engine does not answer; gc removes them once it does", testbed.Name, what)
+			a.say("railbed: warning: %s: left %s, whose engine does not answer; gc removes them once it does",
+				testbed.Name, what)
 		}
 		a.printKept(testbed)
 	}
@@ -368,9 +378,11 @@ railbed that speaks the same, which is the one that brought it up.`,
 				goVersion = info.GoVersion
 			}
 			if a.output == "json" {
-				return a.printJSON(map[string]string{"version": version, "protocol": supervisor.Protocol, "go": goVersion})
+				return a.printJSON(map[string]string{"version": version, "protocol": supervisor.Protocol,
+					"go": goVersion})
 			}
-			fmt.Fprintf(a.stdout, "railbed %s (control protocol %s, %s)\n", version, supervisor.Protocol, goVersion)
+			fmt.Fprintf(a.stdout, "railbed %s (control protocol %s, %s)\n", version, supervisor.Protocol,
+				goVersion)
 			return nil
 		},
 	}

@@ -48,7 +48,8 @@ func interruptTwice(t *testing.T, name string, cmd *exec.Cmd, stderr *spoken) ti
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(stderr.String(), "interrupt again to kill it"); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(stderr.String(),
+		"interrupt again to kill it"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the first interrupt: %q", stderr)
 		}
@@ -58,7 +59,8 @@ func interruptTwice(t *testing.T, name string, cmd *exec.Cmd, stderr *spoken) ti
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	for deadline := time.Now().Add(goneWithin); alive(pid) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(goneWithin); alive(pid) &&
+		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 	if alive(pid) {
 		t.Errorf("supervisor %d is alive", pid)
@@ -66,7 +68,8 @@ func interruptTwice(t *testing.T, name string, cmd *exec.Cmd, stderr *spoken) ti
 	if code := cmd.ProcessState.ExitCode(); code != verdict.ExitFail {
 		t.Errorf("exit code %d, want %d: %s", code, verdict.ExitFail, stderr)
 	}
-	if want := "interrupted twice: killed the supervisor of testbed " + name + "\n"; !strings.Contains(stderr.String(), want) {
+	if want := "interrupted twice: killed the supervisor of testbed " + name +
+		"\n"; !strings.Contains(stderr.String(), want) {
 		t.Errorf("standard error %q, want %q in it", stderr, want)
 	}
 	noTrace(t, name)
@@ -88,7 +91,8 @@ func TestSecondInterrupt(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(10 * time.Second); supervisorOf(name) == 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(10 * time.Second); supervisorOf(name) == 0; time.Sleep(
+			time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("no supervisor: %s", stderr)
 			}
@@ -98,7 +102,8 @@ func TestSecondInterrupt(t *testing.T) {
 	t.Run("up", func(t *testing.T) {
 		const name = "cli-twice-up"
 		// Large enough to be still on its way.
-		file := writeFile(t, fmt.Sprintf("name: %s\nfabric: {topology: leaf-spine, params: {leaves: 16, spines: 4, hosts-per-leaf: 16}}\n", name))
+		file := writeFile(t, fmt.Sprintf("name: %s\nfabric: {topology: leaf-spine, params: {leaves: 16, "+
+			"spines: 4, hosts-per-leaf: 16}}\n", name))
 		cmd, stderr := begin(t, name, "up", file)
 		if took := interruptTwice(t, name, cmd, stderr); took > most {
 			t.Errorf("the second interrupt took %v", took)
@@ -107,8 +112,10 @@ func TestSecondInterrupt(t *testing.T) {
 	t.Run("run", func(t *testing.T) {
 		const name = "cli-twice-run"
 		out := filepath.Join(t.TempDir(), "out")
-		cmd, stderr := begin(t, name, "run", writeFile(t, twoHosts(name)+"steps:\n  - sleep: 10m\n"), "--out", out)
-		for deadline := time.Now().Add(60 * time.Second); !strings.Contains(stderr.String(), "up in "); time.Sleep(time.Millisecond) {
+		cmd, stderr := begin(t, name, "run", writeFile(t, twoHosts(name)+"steps:\n  - sleep: 10m\n"), "--out",
+			out)
+		for deadline := time.Now().Add(60 * time.Second); !strings.Contains(stderr.String(),
+			"up in "); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it does not come up: %s", stderr)
 			}
@@ -117,7 +124,8 @@ func TestSecondInterrupt(t *testing.T) {
 			t.Errorf("the second interrupt took %v", took)
 		}
 		if r := readVerdict(t, out); r.Verdict != verdict.Aborted || r.Finished.IsZero() {
-			t.Errorf("verdict %s, finished %v; want ABORTED, and written by the run itself", r.Verdict, r.Finished)
+			t.Errorf("verdict %s, finished %v; want ABORTED, and written by the run itself", r.Verdict,
+				r.Finished)
 		}
 	})
 	t.Run("down", func(t *testing.T) {

@@ -43,7 +43,8 @@ func TestJSON(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-json"
 	dir := t.TempDir()
-	file, out := writeFile(t, strings.Replace(twoHosts(name), "hosts: 2}", "hosts: 2}, switch: {kind: soft, int: true}", 1)), filepath.Join(dir, "out")
+	file, out := writeFile(t, strings.Replace(twoHosts(name), "hosts: 2}",
+		"hosts: 2}, switch: {kind: soft, int: true}", 1)), filepath.Join(dir, "out")
 	scenario := writeFile(t, twoHosts(name+"-run")+"steps:\n  - capture: {at: [all], file: run.pcapng}\n")
 	bad := writeFile(t, "name: x\n")
 	cases := []jsonCase{
@@ -51,7 +52,8 @@ func TestJSON(t *testing.T) {
 		{path: "schema"},
 		{path: "doctor", args: []string{"net-namespace", "netem"}},
 		{path: "generate", args: []string{"torus"}},
-		{path: "import containerlab", args: []string{filepath.Join("..", "convert", "testdata", "ring.clab.yml")}},
+		{path: "import containerlab", args: []string{filepath.Join("..", "convert", "testdata",
+			"ring.clab.yml")}},
 		{path: "export containerlab", args: []string{file}},
 		{path: "export compose", args: []string{file}},
 		{path: "graph", args: []string{file, "--format", "dot"}},
@@ -72,7 +74,8 @@ func TestJSON(t *testing.T) {
 		{path: "link up", args: []string{"h0--leaf1", "-t", name}},
 		{path: "link set", args: []string{"h0--leaf1", "-t", name, "--rate", "10mbit"}},
 		{path: "probe", args: []string{"h0", "h1", "-t", name, "--count", "1"}},
-		{path: "collective", args: []string{"all_reduce", "-t", name, "-b", "1K", "-e", "4K", "-f", "4", "-n", "2"}, long: true},
+		{path: "collective", args: []string{"all_reduce", "-t", name, "-b", "1K", "-e", "4K", "-f", "4", "-n",
+			"2"}, long: true},
 		{path: "events", args: []string{"-t", name}, lines: true},
 		{path: "gc", args: []string{"--dry-run"}},
 		{path: "capture", exempt: "TestCaptureJSON"},
@@ -128,7 +131,8 @@ func TestJSON(t *testing.T) {
 			shapedAtNodes(t, got.stdout)
 		}
 		if !c.lines && documents != 1 {
-			t.Errorf("railbed %q: exit %d, %d documents, want 1:\n%s%s", args, got.code, documents, got.stdout, got.stderr)
+			t.Errorf("railbed %q: exit %d, %d documents, want 1:\n%s%s", args, got.code, documents,
+				got.stdout, got.stderr)
 		}
 		if c.lines && (documents < 2 || documents != strings.Count(got.stdout, "\n")) {
 			t.Errorf("railbed %q: %d documents in %d lines", args, documents, strings.Count(got.stdout, "\n"))
@@ -156,11 +160,13 @@ func shapedAtNodes(t *testing.T, document string) {
 	}
 	for _, link := range state.Links {
 		if link.AToB["burst"] == nil || link.BToA["burst"] != nil {
-			t.Errorf("the burst is %v at a node and %v at a soft switch, want one and none", link.AToB["burst"], link.BToA["burst"])
+			t.Errorf("the burst is %v at a node and %v at a soft switch, want one and none",
+				link.AToB["burst"], link.BToA["burst"])
 		}
 		for _, key := range []string{"achieved", "calibrated"} {
 			if link.AToB[key] != nil || link.BToA[key] != nil {
-				t.Errorf("%s is %v at a node and %v at a soft switch, and neither was calibrated", key, link.AToB[key], link.BToA[key])
+				t.Errorf("%s is %v at a node and %v at a soft switch, and neither was calibrated", key,
+					link.AToB[key], link.BToA[key])
 			}
 		}
 	}
@@ -187,7 +193,8 @@ var plainKey = regexp.MustCompile("^[a-z][a-z0-9_]*$")
 
 // keyedByName are the fields whose keys are names and no fields: of reasons, which
 // files and captures have like this, and of what a check measured, ports among it.
-var keyedByName = map[string]bool{"drops": true, "marks": true, "trims": true, "dropped": true, "rejected": true, "measured": true}
+var keyedByName = map[string]bool{"drops": true, "marks": true, "trims": true, "dropped": true,
+	"rejected": true, "measured": true}
 
 // TestJSONFields looks at all fields of what documents are made of, those that an
 // example may lack included.
@@ -195,12 +202,14 @@ func TestJSONFields(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var walk func(path string, of reflect.Type)
 	walk = func(path string, of reflect.Type) {
-		for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map}, of.Kind()) {
+		for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map},
+			of.Kind()) {
 			of = of.Elem()
 		}
 		own := reflect.TypeFor[json.Marshaler]()
 		text := reflect.TypeFor[encoding.TextMarshaler]()
-		if of.Kind() != reflect.Struct || seen[of] || of.Implements(own) || of.Implements(text) || reflect.PointerTo(of).Implements(text) {
+		if of.Kind() != reflect.Struct || seen[of] || of.Implements(own) || of.Implements(text) ||
+			reflect.PointerTo(of).Implements(text) {
 			return
 		}
 		seen[of] = true
@@ -211,13 +220,15 @@ func TestJSONFields(t *testing.T) {
 				continue
 			case field.Anonymous && name == "": // its fields are those of the outer one
 			case !plainKey.MatchString(name):
-				t.Errorf("%s.%s of %s is %q in documents, want small letters with underscores", path, field.Name, of, name)
+				t.Errorf("%s.%s of %s is %q in documents, want small letters with underscores", path,
+					field.Name, of, name)
 			}
 			walk(path+"."+name, field.Type)
 		}
 	}
 	for _, document := range []any{
-		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{}, spec.Problem{}, allocation.File{}, cli.CollectiveReport{},
+		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{},
+		spec.Problem{}, allocation.File{}, cli.CollectiveReport{},
 	} {
 		walk(reflect.TypeOf(document).String(), reflect.TypeOf(document))
 	}
@@ -237,7 +248,8 @@ func strangeKeys(document any) (strange []string) {
 			}
 		case map[string]any:
 			for key, one := range value {
-				if !plainKey.MatchString(key) && !keyedByName[under] && !slices.Contains(strange, path+"."+key) {
+				if !plainKey.MatchString(key) && !keyedByName[under] &&
+					!slices.Contains(strange, path+"."+key) {
 					strange = append(strange, path+"."+key)
 				}
 				walk(path+"."+key, key, one)

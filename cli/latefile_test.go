@@ -13,7 +13,8 @@ func TestCaptureFollowsNoPlantedLink(t *testing.T) {
 	victim, shared := filepath.Join(dir, "victim"), filepath.Join(dir, "shared")
 	path := filepath.Join(shared, "run.pcapng")
 	for _, err := range []error{
-		os.WriteFile(victim, []byte("precious"), 0o600), os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777), os.Symlink(victim, path),
+		os.WriteFile(victim, []byte("precious"), 0o600), os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777),
+		os.Symlink(victim, path),
 	} {
 		if err != nil {
 			t.Fatal(err)

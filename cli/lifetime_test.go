@@ -73,7 +73,8 @@ func TestKill(t *testing.T) {
 			// Early kills leave no time to attach; most must have been watched.
 			t.Logf("the watcher had links into %d of %d testbeds", attached, count)
 			if attached < count/2 {
-				t.Errorf("the watcher had links into %d of %d testbeds only: the oracle saw too little", attached, count)
+				t.Errorf("the watcher had links into %d of %d testbeds only: the oracle saw too little",
+					attached, count)
 			}
 		})
 	}
@@ -118,7 +119,8 @@ func (k *trial) String() string {
 func newTrial(t *testing.T, draw *rand.Rand, span map[string]time.Duration, i int, file string) *trial {
 	operations, victims := []string{"up", "run", "down"}, []string{"supervisor", "command", "both"}
 	k := &trial{file: file, operation: operations[i%3], victim: victims[i/3%3], watch: newWatch(t)}
-	k.name = strings.TrimSuffix(strings.TrimPrefix(strings.SplitN(readFile(t, file), "\n", 2)[0], "name: "), "\n")
+	k.name = strings.TrimSuffix(strings.TrimPrefix(strings.SplitN(readFile(t, file), "\n", 2)[0], "name: "),
+		"\n")
 	k.after = time.Duration(draw.Int64N(int64(span[k.operation]) * 11 / 10))
 	return k
 }
@@ -151,7 +153,8 @@ func (k *trial) run(t *testing.T) error {
 		}
 		for _, node := range []string{"h0", "h1"} {
 			script := "setsid sleep " + mark + " & setsid ping -q -i 0.002 -c 20000 h2 & sleep 0.05"
-			if output, err := command("exec", node, "--testbed", k.name, "--", "sh", "-c", script).CombinedOutput(); err != nil {
+			if output, err := command("exec", node, "--testbed", k.name, "--", "sh", "-c",
+				script).CombinedOutput(); err != nil {
 				return fmt.Errorf("start traffic: %w\n%s", err, output)
 			}
 		}
@@ -275,7 +278,8 @@ func (k *trial) filesLeft() error {
 func supervisorOf(name string) int {
 	want := "railbed:supervisor\x00" + name + "\x00"
 	for _, pid := range processes() {
-		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && string(line) == want {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
+			string(line) == want {
 			return pid
 		}
 	}
@@ -341,7 +345,8 @@ func readLinks(dir string) []string {
 func (w *watch) note(supervisor int) {
 	base := fmt.Sprintf("/proc/%d", supervisor)
 	for _, link := range append(readLinks(base+"/ns"), readLinks(base+"/fd")...) {
-		if strings.Contains(link, ":[") && !strings.HasPrefix(link, "pipe") && !strings.HasPrefix(link, "socket") &&
+		if strings.Contains(link, ":[") && !strings.HasPrefix(link, "pipe") &&
+			!strings.HasPrefix(link, "socket") &&
 			!strings.HasPrefix(link, "anon_inode") && !w.own[link] {
 			w.seen[link] = true
 		}
@@ -365,7 +370,8 @@ func (w *watch) attach(supervisor int) error {
 	}
 	return w.namespace.Do(func() error {
 		for i, target := range targets {
-			line := []string{"link", "add", fmt.Sprintf("watch%d", i), "type", "veth", "peer", "name", "watched", "netns", target}
+			line := []string{"link", "add", fmt.Sprintf("watch%d", i), "type", "veth", "peer", "name",
+				"watched", "netns", target}
 			if output, err := exec.Command("ip", line...).CombinedOutput(); err != nil {
 				if i > 0 {
 					break // one is enough; this one came too early
@@ -408,7 +414,8 @@ func (w *watch) holders() []string {
 		for _, link := range append(readLinks(base+"/ns"), readLinks(base+"/fd")...) {
 			if w.seen[link] {
 				line, _ := os.ReadFile(base + "/cmdline")
-				holders = append(holders, fmt.Sprintf("%d %q %s", pid, strings.ReplaceAll(string(line), "\x00", " "), link))
+				holders = append(holders, fmt.Sprintf("%d %q %s", pid,
+					strings.ReplaceAll(string(line), "\x00", " "), link))
 				break
 			}
 		}
@@ -435,7 +442,8 @@ func takeCensus(t *testing.T) census {
 	c.mounts = strings.Split(readFile(t, "/proc/self/mountinfo"), "\n")
 	for _, pid := range processes() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if strings.Contains(string(line), "sleep\x00"+mark) || strings.Contains(string(line), "railbed:supervisor\x00kill") {
+		if strings.Contains(string(line), "sleep\x00"+mark) ||
+			strings.Contains(string(line), "railbed:supervisor\x00kill") {
 			c.processes = append(c.processes, fmt.Sprintf("%d %q", pid, line))
 		}
 	}
@@ -449,15 +457,18 @@ func (c census) compare(now census) error {
 	for _, kind := range []struct {
 		name        string
 		before, now []string
-	}{{"links", c.links, now.links}, {"mounts", c.mounts, now.mounts}, {"processes", c.processes, now.processes}} {
+	}{{"links", c.links, now.links}, {"mounts", c.mounts, now.mounts},
+		{"processes", c.processes, now.processes}} {
 		for _, entry := range kind.now {
 			if !slices.Contains(kind.before, entry) {
-				failures = errors.Join(failures, fmt.Errorf("the host has one of its %s more: %s", kind.name, entry))
+				failures = errors.Join(failures,
+					fmt.Errorf("the host has one of its %s more: %s", kind.name, entry))
 			}
 		}
 		for _, entry := range kind.before {
 			if kind.name != "processes" && !slices.Contains(kind.now, entry) {
-				failures = errors.Join(failures, fmt.Errorf("the host has lost one of its %s: %s", kind.name, entry))
+				failures = errors.Join(failures,
+					fmt.Errorf("the host has lost one of its %s: %s", kind.name, entry))
 			}
 		}
 	}

@@ -55,7 +55,8 @@ ASKED is the rate asked for, BURST what the shaper lets pass at once, REACHED th
 share of the rate that it reached on this host when it was measured, QUEUE the
 drop-tail queue in front of the link, OTHER delay, loss and the like. SENT, PACKETS
 and DROPS count since the testbed came up, BACKLOG is what waits now.`,
-		Example:           "  railbed link show\n  railbed link show h0--leaf1 -o json | jq '.[0].a_to_b.shaper'",
+		Example: "  railbed link show\n  railbed link show h0--leaf1 -o json | jq " +
+			"'.[0].a_to_b.shaper'",
 		Args:              rangeArgs(0, 1),
 		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +98,8 @@ func findLink(links []fabric.LinkState, name string) *fabric.LinkState {
 // printLinks prints a line per direction: what was asked, what the shaper got,
 // and what has passed so far.
 func (a *app) printLinks(s *supervisor.State) {
-	t := a.newTable("LINK", "DIRECTION", "STATE", "ASKED", "BURST", "REACHED", "QUEUE", "OTHER", "SENT", "PACKETS", "DROPS", "BACKLOG")
+	t := a.newTable("LINK", "DIRECTION", "STATE", "ASKED", "BURST", "REACHED", "QUEUE", "OTHER", "SENT",
+		"PACKETS", "DROPS", "BACKLOG")
 	for _, link := range s.Links {
 		for _, d := range []struct {
 			arrow  string
@@ -113,7 +115,8 @@ func (a *app) printLinks(s *supervisor.State) {
 				burst = d.Burst.String()
 			}
 			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, burst, reached(d.DirectionState), d.Queue,
-				strings.Join(d.Effects(), ", "), units.Bytes(d.sender.Counters.TxBytes), d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
+				strings.Join(d.Effects(), ", "), units.Bytes(d.sender.Counters.TxBytes),
+				d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
 		}
 	}
 	t.Render()
@@ -130,10 +133,11 @@ func reached(d fabric.DirectionState) string {
 func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:               state + " LINK [a-to-b|b-to-a]",
-		Short:             short,
-		Long:              long,
-		Example:           "  railbed link " + state + " leaf1--spine2\n  railbed link " + state + " leaf1--spine2 a-to-b",
+		Use:   state + " LINK [a-to-b|b-to-a]",
+		Short: short,
+		Long:  long,
+		Example: "  railbed link " + state + " leaf1--spine2\n  railbed link " + state +
+			" leaf1--spine2 a-to-b",
 		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +150,8 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 				return err
 			}
 			where := strings.TrimSpace(link + " " + direction)
-			if err := tb.ChangeLink(cmd.Context(), supervisor.LinkRequest{Where: where, State: state}); err != nil {
+			if err := tb.ChangeLink(cmd.Context(),
+				supervisor.LinkRequest{Where: where, State: state}); err != nil {
 				return err
 			}
 			return a.printChanged(cmd.Context(), tb, link)
@@ -208,7 +213,8 @@ changes.`,
 				sets = append(sets, set)
 			}
 			for _, flag := range []struct{ name, value string }{
-				{"rate", rate}, {"queue", queue}, {"delay", units.Duration(delay).String()}, {"jitter", units.Duration(jitter).String()},
+				{"rate", rate}, {"queue", queue}, {"delay", units.Duration(delay).String()},
+				{"jitter", units.Duration(jitter).String()},
 				{"loss", loss}, {"duplicate", duplicate}, {"corrupt", corrupt},
 			} {
 				if !cmd.Flags().Changed(flag.name) {
@@ -237,7 +243,8 @@ changes.`,
 	flags.DurationVar(&jitter, "jitter", 0, "`TIME` by which the delay varies either way, as in 2us")
 	flags.StringVar(&loss, "loss", "", "`SHARE` of the packets that is lost, as in 0.1%")
 	flags.StringVar(&duplicate, "duplicate", "", "`SHARE` of the packets that is sent twice, as in 0.1%")
-	flags.StringVar(&words, "set", "", "`SETTINGS` in the words of files, as in {flap: {every: 1s, for: 10ms}}")
+	flags.StringVar(&words, "set", "",
+		"`SETTINGS` in the words of files, as in {flap: {every: 1s, for: 10ms}}")
 	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd
@@ -274,7 +281,8 @@ func parseSetting(flag, value string) (spec.Direction, error) {
 // With only, one direction.
 func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets []spec.Direction) error {
 	if len(sets) == 0 {
-		return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set '{delay: 5us}'", name)
+		return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set "+
+			"'{delay: 5us}'", name)
 	}
 	state, err := tb.Inspect(ctx)
 	if err != nil {

@@ -22,7 +22,8 @@ func TestLinkDirection(t *testing.T) {
 }
 
 func linkDirection(t *testing.T, name, kind string) {
-	file := writeFile(t, strings.Replace(twoHosts(name), "}}\n", "}, switch: {kind: "+kind+"}, links: {default: {rate: 100mbit}}}\n", 1))
+	file := writeFile(t, strings.Replace(twoHosts(name), "}}\n",
+		"}, switch: {kind: "+kind+"}, links: {default: {rate: 100mbit}}}\n", 1))
 	must(t, "up", file)
 	t.Cleanup(func() { must(t, "down", name) })
 	states := func() string {
@@ -61,7 +62,8 @@ func linkDirection(t *testing.T, name, kind string) {
 			t.Errorf("after %v: a ping crosses %t, want %t", c.args, got, want)
 		}
 	}
-	if got := do(t, "link", "down", "h0--leaf1", "sideways", "-t", name); got.code != verdict.ExitUsage || !strings.Contains(got.stderr, "want a-to-b or b-to-a") {
+	if got := do(t, "link", "down", "h0--leaf1", "sideways", "-t", name); got.code != verdict.ExitUsage ||
+		!strings.Contains(got.stderr, "want a-to-b or b-to-a") {
 		t.Errorf("a third direction: %+v", got)
 	}
 	events := must(t, "events", "-t", name).stdout
@@ -75,12 +77,14 @@ func linkDirection(t *testing.T, name, kind string) {
 func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-link-checks"
-	must(t, "up", writeFile(t, strings.Replace(twoHostsOn(name, "soft"), "}}\n", "}, links: {default: {rate: 100mbit}}}\n", 1)))
+	must(t, "up", writeFile(t, strings.Replace(twoHostsOn(name, "soft"), "}}\n",
+		"}, links: {default: {rate: 100mbit}}}\n", 1)))
 	t.Cleanup(func() { must(t, "down", name) })
 	link := func() (state fabric.LinkState) {
 		t.Helper()
 		var all []fabric.LinkState
-		if err := json.Unmarshal([]byte(must(t, "link", "show", "h0--leaf1", "-t", name, "-o", "json").stdout), &all); err != nil {
+		if err := json.Unmarshal([]byte(
+			must(t, "link", "show", "h0--leaf1", "-t", name, "-o", "json").stdout), &all); err != nil {
 			t.Fatal(err)
 		}
 		return all[0]
@@ -90,8 +94,12 @@ func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--set", "{jitter: 5s, delay: 1us}"}, "jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives before it was sent"},
-		{[]string{"--jitter", "5s", "--delay", "1us"}, "jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives before it was sent"},
+		{[]string{"--set", "{jitter: 5s, delay: 1us}"},
+			"jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives " +
+				"before it was sent"},
+		{[]string{"--jitter", "5s", "--delay", "1us"},
+			"jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives " +
+				"before it was sent"},
 		{[]string{"b-to-a", "--queue", "100B"}, "queue is 100B; want at least 1514B, one frame of mtu 1500"},
 		{[]string{"--delay", "2m"}, "--delay: set.delay is 2m0s; want at most 1m0s"},
 		{[]string{"--rate", "1bit"}, "set.rate is 1bit; want 1kbit to 1600gbit"},
@@ -103,19 +111,23 @@ func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
 		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, c.want) {
 			t.Errorf("%q: exit %d, %q, want %q", c.args, got.code, got.stderr, c.want)
 		}
-		if after := link(); !after.AToB.Equal(before.AToB.Direction) || !after.BToA.Equal(before.BToA.Direction) {
+		if after := link(); !after.AToB.Equal(before.AToB.Direction) ||
+			!after.BToA.Equal(before.BToA.Direction) {
 			t.Errorf("%q changed %+v into %+v", c.args, before, after)
 		}
 	}
 	must(t, "link", "set", "h0--leaf1", "b-to-a", "-t", name, "--set", "{reorder: 10%, rate: 10mbit}")
-	if after := link(); after.BToA.ReorderBy != units.Duration(4844800*time.Nanosecond) || !after.AToB.Equal(before.AToB.Direction) {
+	if after := link(); after.BToA.ReorderBy != units.Duration(4844800*time.Nanosecond) ||
+		!after.AToB.Equal(before.AToB.Direction) {
 		t.Errorf("reordered by %s, want the time of four frames at 10mbit: %+v", after.BToA.ReorderBy, after)
 	}
-	if events := must(t, "events", "-t", name).stdout; !strings.Contains(events, "reorder 10%, ") || !strings.Contains(events, "rate 10mbit") {
+	if events := must(t, "events", "-t", name).stdout; !strings.Contains(events, "reorder 10%, ") ||
+		!strings.Contains(events, "rate 10mbit") {
 		t.Errorf("events do not tell what was set:\n%s", events)
 	}
 	must(t, "link", "set", "h0--leaf1", "-t", name, "--delay", "0", "--loss", "0%", "--rate", "50mbit")
-	if after := link(); after.AToB.Rate != 5e7 || after.BToA.Rate != 5e7 || after.BToA.ReorderBy != units.Duration(968960*time.Nanosecond) {
+	if after := link(); after.AToB.Rate != 5e7 || after.BToA.Rate != 5e7 ||
+		after.BToA.ReorderBy != units.Duration(968960*time.Nanosecond) {
 		t.Errorf("after another rate: %+v", after)
 	}
 }

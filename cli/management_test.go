@@ -47,7 +47,8 @@ func get(address string) (text string, err error) {
 		if conn, err = net.DialTimeout("tcp", address, time.Second); err != nil {
 			continue
 		}
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
 		var response *http.Response
 		if response, err = client.Get("http://" + address + "/hostname"); err != nil {
 			continue
@@ -81,7 +82,8 @@ func echoed(address, say string) (string, error) {
 }
 
 // echo answers each datagram.
-const echo = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 53))\nwhile True:\n  d, a = s.recvfrom(99)\n  s.sendto(b'h0: ' + d, a)"
+const echo = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 53))\nwhile " +
+	"True:\n  d, a = s.recvfrom(99)\n  s.sendto(b'h0: ' + d, a)"
 
 // managedHost stands for the host, so that the real one is left alone, with somebody
 // outside behind its interface.
@@ -97,7 +99,8 @@ func managedHost(t *testing.T) (host, outside *container) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for c, args := range map[*container]string{host: "198.51.100.1/24 dev out", outside: "198.51.100.2/24 dev in"} {
+	for c, args := range map[*container]string{host: "198.51.100.1/24 dev out",
+		outside: "198.51.100.2/24 dev in"} {
 		c.must(t, append([]string{"ip", "address", "add"}, strings.Fields(args)...)...)
 		c.must(t, "ip", "link", "set", args[strings.LastIndex(args, " ")+1:], "up")
 	}
@@ -109,8 +112,11 @@ func managedHost(t *testing.T) (host, outside *container) {
 // state is all of the host that a management network could leave something in.
 func (c *container) state(t *testing.T) string {
 	// A carrier may come a moment later than its link, and with it what IPv6 makes of it.
-	v6 := regexp.MustCompile(`(?m)^.*fe80.*\n`).ReplaceAllString(c.must(t, "ip", "-6", "-o", "address")+c.must(t, "ip", "-6", "route"), "")
-	return v6 + c.must(t, "ip", "-4", "-o", "address") + strings.ReplaceAll(c.must(t, "ip", "route"), "linkdown ", "") + c.must(t, "iptables", "-S") + c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
+	v6 := regexp.MustCompile(`(?m)^.*fe80.*\n`).ReplaceAllString(
+		c.must(t, "ip", "-6", "-o", "address")+c.must(t, "ip", "-6", "route"), "")
+	return v6 + c.must(t, "ip", "-4", "-o", "address") +
+		strings.ReplaceAll(c.must(t, "ip", "route"), "linkdown ", "") + c.must(t, "iptables", "-S") +
+		c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
 }
 
 // from is what a function says in the container's namespace.
@@ -138,7 +144,9 @@ func TestManagement(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Python)
 	const name = "cli-management"
 	host, outside := managedHost(t)
-	text := fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 3}}\naddressing: {management4: 172.31.254.0/24, management6: \"fd00:b::/64\"}\nnodes: {h0: {management: {publish: [\"18080:80\", \"18053:53/udp\"]}}, h1: {management: {}}}\n", name)
+	text := fmt.Sprintf("name: %s\nfabric: {topology: single-switch, params: {hosts: 3}}\naddressing: "+
+		"{management4: 172.31.254.0/24, management6: \"fd00:b::/64\"}\nnodes: {h0: {management: {publish: "+
+		"[\"18080:80\", \"18053:53/udp\"]}}, h1: {management: {}}}\n", name)
 	file := writeFile(t, text)
 	before := host.state(t)
 	if got := host.railbed(t, "up", file); got.code != 0 {
@@ -148,27 +156,33 @@ func TestManagement(t *testing.T) {
 	startIn(t, name, "h0", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
 	startIn(t, name, "h0", "python3", "-c", echo)
 	for address, c := range map[string]*container{
-		"127.0.0.1:18080": host, "[::1]:18080": host, "172.31.254.1:18080": host, "172.31.254.2:80": host, "198.51.100.1:18080": outside,
+		"127.0.0.1:18080": host, "[::1]:18080": host, "172.31.254.1:18080": host, "172.31.254.2:80": host,
+		"198.51.100.1:18080": outside,
 	} {
 		if page, err := c.from(func() (string, error) { return get(address) }); err != nil || page != "h0\n" {
 			t.Errorf("%s from %s: %q, %v; want the page of h0", address, c.id, page, err)
 		}
 	}
 	for address, c := range map[string]*container{
-		"127.0.0.1:18053": host, "[::1]:18053": host, "172.31.254.1:18053": host, "198.51.100.1:18053": outside,
+		"127.0.0.1:18053": host, "[::1]:18053": host, "172.31.254.1:18053": host,
+		"198.51.100.1:18053": outside,
 	} {
-		if answer, err := c.from(func() (string, error) { return echoed(address, address) }); err != nil || answer != "h0: "+address {
+		if answer, err := c.from(func() (string, error) {
+			return echoed(address, address)
+		}); err != nil || answer != "h0: "+address {
 			t.Errorf("%s from %s: %q, %v; want the echo of h0", address, c.id, answer, err)
 		}
 	}
 	for node, reaches := range map[string]bool{"h1": true, "h2": false} {
-		if got := do(t, "exec", node, "-t", name, "--", "ping", "-c1", "-W1", "172.31.254.254"); (got.code == 0) != reaches {
+		if got := do(t, "exec", node, "-t", name, "--", "ping", "-c1", "-W1",
+			"172.31.254.254"); (got.code == 0) != reaches {
 			t.Errorf("%s pings the host: exit %d, want %t", node, got.code, reaches)
 		}
 	}
 	network := inspectManagement(t, name)
 	for node, reaches := range map[string]bool{"h1": true, "h2": false} {
-		if got := do(t, "exec", node, "-t", name, "--", "ping", "-c1", "-W1", network.Host6.String()); (got.code == 0) != reaches {
+		if got := do(t, "exec", node, "-t", name, "--", "ping", "-c1", "-W1",
+			network.Host6.String()); (got.code == 0) != reaches {
 			t.Errorf("%s pings the host by IPv6: exit %d, want %t", node, got.code, reaches)
 		}
 	}
@@ -184,12 +198,17 @@ func TestManagement(t *testing.T) {
 	returns(t, host, before)
 	// The port is free again, and one that is not is told.
 	var listener net.Listener
-	if err := host.ns.Do(func() (err error) { listener, err = net.Listen("tcp", ":18080"); return err }); err != nil {
+	if err := host.ns.Do(func() (err error) {
+		listener, err = net.Listen("tcp", ":18080")
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	want := fmt.Sprintf("railbed: %s:4:37: publish 18080/tcp for h0: unsupported here: the port is taken by cli.test (process %d); publish another port, or end what has this one\n", file, os.Getpid())
-	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported || !strings.HasSuffix(got.stderr, want) {
+	want := fmt.Sprintf("railbed: %s:4:37: publish 18080/tcp for h0: unsupported here: the port is taken "+
+		"by cli.test (process %d); publish another port, or end what has this one\n", file, os.Getpid())
+	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported ||
+		!strings.HasSuffix(got.stderr, want) {
 		t.Errorf("a port that is taken: %+v, want %q", got, want)
 	}
 	noTrace(t, name)
@@ -199,11 +218,16 @@ func TestManagement(t *testing.T) {
 func clashes(t *testing.T, host *container, text, name string) {
 	t.Helper()
 	other := writeFile(t, strings.Replace(text, name, name+"2", 1))
-	ours := ": unsupported here: the port is taken by testbed " + name + "; publish another port, or end what has this one\n"
-	want := "railbed: " + other + ":4:37: publish 18080/tcp for h0" + ours + other + ":4:49: publish 18053/udp for h0" + ours +
-		other + ":3:27: subnet 172.31.254.0/24: unsupported here: the host has a route to 172.31.254.0/24; want one that is free, as addressing: {management4: 172."
-	want6 := other + ":3:57: subnet fd00:b::/64: unsupported here: the host has a route to fd00:b::1/128; want one that is free, as addressing: {management6: \"fd00:a3:0:"
-	if got := host.railbed(t, "up", other); got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) || !strings.Contains(got.stderr, want6) {
+	ours := ": unsupported here: the port is taken by testbed " + name +
+		"; publish another port, or end what has this one\n"
+	want := "railbed: " + other + ":4:37: publish 18080/tcp for h0" + ours + other +
+		":4:49: publish 18053/udp for h0" + ours +
+		other + ":3:27: subnet 172.31.254.0/24: unsupported here: the host has a route to 172.31.254.0/24; " +
+		"want one that is free, as addressing: {management4: 172."
+	want6 := other + ":3:57: subnet fd00:b::/64: unsupported here: the host has a route to fd00:b::1/128; " +
+		"want one that is free, as addressing: {management6: \"fd00:a3:0:"
+	if got := host.railbed(t, "up", other); got.code != verdict.ExitUnsupported ||
+		!strings.HasPrefix(got.stderr, want) || !strings.Contains(got.stderr, want6) {
 		t.Errorf("the same subnets and ports: %+v, want %q and %q", got, want, want6)
 	}
 	noTrace(t, name+"2")
@@ -213,7 +237,8 @@ func clashes(t *testing.T, host *container, text, name string) {
 func returns(t *testing.T, host *container, before string) {
 	t.Helper()
 	after := ""
-	for end := time.Now().Add(5 * time.Second); after != before && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); after != before &&
+		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		after = host.state(t)
 	}
 	if after != before {
@@ -248,7 +273,8 @@ func tables(t *testing.T, c *container) string {
 // Of two testbeds, with nodes of all kinds, those that ask for it reach what the host
 // reaches, and no others; nor does anybody out there reach them.
 func TestInternet(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker, hosttest.VM, hosttest.Tap, hosttest.Ping)
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker,
+		hosttest.VM, hosttest.Tap, hosttest.Ping)
 	engine := dockertest.Start(t)
 	host, outside := managedHost(t)
 	root := dockertest.Root(t, "busybox", "ping", "true")
@@ -261,7 +287,8 @@ nodes:
   h2: {management: {}}
 `, root)
 	file := writeFile(t, text)
-	want := "railbed: " + file + ":5:37: internet: unsupported here: the host does not forward packets (net.ipv4.ip_forward is 0); allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet\n"
+	want := "railbed: " + file + ":5:37: internet: unsupported here: the host does not forward packets " +
+		"(net.ipv4.ip_forward is 0); allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet\n"
 	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported || got.stderr != want {
 		t.Errorf("on a host that does not forward: %+v, want %q", got, want)
 	}
@@ -276,7 +303,9 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 `)
 	for name, file := range map[string]string{"cli-inet": file, "cli-inet2": second} {
 		got := host.railbed(t, "up", file)
-		if got.code != 0 || !strings.Contains(got.stderr, "warning: internet: the host's packet filter drops what it forwards unless a rule lets it pass (filter FORWARD); as in iptables -I FORWARD -i rb") {
+		if got.code != 0 || !strings.Contains(got.stderr,
+			"warning: internet: the host's packet filter drops what it forwards unless a rule lets it pass "+
+				"(filter FORWARD); as in iptables -I FORWARD -i rb") {
 			t.Fatal(got)
 		}
 		t.Cleanup(func() { do(t, "down", name) })
@@ -289,7 +318,8 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 		if reaches {
 			wait = "5"
 		}
-		if got := do(t, "exec", node, "-t", testbed, "--", "ping", "-c1", "-W"+wait, address); (got.code == 0) != reaches {
+		if got := do(t, "exec", node, "-t", testbed, "--", "ping", "-c1", "-W"+wait,
+			address); (got.code == 0) != reaches {
 			t.Errorf("%s of %s pings %s: %+v, want %t", node, testbed, address, got, reaches)
 		}
 	}
@@ -298,12 +328,15 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 			ping(testbed, node, "198.51.100.2", reaches)
 		}
 	}
-	for testbed, want := range map[string]string{"cli-inet": "nameserver 198.51.100.2\nnameserver 2001:db8::53\n", "cli-inet2": "nameserver 198.51.100.2\n"} {
-		if got := must(t, "exec", "h1", "-t", testbed, "--", "busybox", "cat", "/etc/resolv.conf").stdout; got != want {
+	for testbed, want := range map[string]string{"cli-inet": "nameserver 198.51.100.2\nnameserver " +
+		"2001:db8::53\n", "cli-inet2": "nameserver 198.51.100.2\n"} {
+		if got := must(t, "exec", "h1", "-t", testbed, "--", "busybox", "cat",
+			"/etc/resolv.conf").stdout; got != want {
 			t.Errorf("h1 of %s asks %q, want %q", testbed, got, want)
 		}
 	}
-	for _, test := range []struct{ want, args string }{{"/", "exec h1 -t cli-inet"}, {"/usr", "exec h1 -t cli-inet -w /usr"}, {"/tmp", "exec h0 -t cli-inet"}} {
+	for _, test := range []struct{ want, args string }{{"/", "exec h1 -t cli-inet"},
+		{"/usr", "exec h1 -t cli-inet -w /usr"}, {"/tmp", "exec h0 -t cli-inet"}} {
 		cmd := command(append(strings.Fields(test.args), "--", "busybox", "pwd")...)
 		cmd.Dir = "/tmp" // which is in each
 		if got, err := cmd.Output(); err != nil || string(got) != test.want+"\n" {
@@ -328,7 +361,8 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 	// nor does the outside get in.
 	outside.must(t, "ip", "route", "add", network.Subnet.String(), "via", "198.51.100.1")
 	for _, via := range []netip.Addr{network.Gateway, network.Host} {
-		must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via", via.String())
+		must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via",
+			via.String())
 		ping("cli-inet", "h2", "198.51.100.2", false)
 		if got, err := outside.run(t, "ping", "-c1", "-W0.2", network.Gateway.String()); err == nil {
 			t.Errorf("the outside reaches what is behind the host: %s", got)
@@ -336,8 +370,10 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 	}
 	stayIn6(t, host, outside, network)
 	// Nor does what it sends in the bridge's name get out.
-	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "addr", "add", network.Gateway.String()+"/32", "dev", plan.ManagementName)
-	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via", network.Host.String(), "src", network.Gateway.String())
+	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "addr", "add", network.Gateway.String()+"/32", "dev",
+		plan.ManagementName)
+	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "replace", "198.51.100.0/24", "via",
+		network.Host.String(), "src", network.Gateway.String())
 	heard := outside.must(t, "grep", "^Icmp: [0-9]", "/proc/net/snmp")
 	ping("cli-inet", "h2", "198.51.100.2", false)
 	if now := outside.must(t, "grep", "^Icmp: [0-9]", "/proc/net/snmp"); now != heard {
@@ -353,7 +389,9 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 		}
 	}
 	startIn(t, "cli-inet", "h1", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
-	if page, err := host.from(func() (string, error) { return get("127.0.0.1:18080") }); err != nil || page != "h1\n" {
+	if page, err := host.from(func() (string, error) {
+		return get("127.0.0.1:18080")
+	}); err != nil || page != "h1\n" {
 		t.Errorf("the port of h1: %q, %v", page, err)
 	}
 	if err := syscall.Kill(supervisorOf("cli-inet"), syscall.SIGKILL); err != nil {
@@ -370,7 +408,8 @@ func stayIn6(t *testing.T, host, outside *container, network plan.Management) {
 	t.Helper()
 	host.must(t, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
 	node := func(end int) string { return fmt.Sprintf("%s%d", network.Subnet6.Addr(), end) }
-	for name, to := range map[string]netip.Addr{"cli-inet": network.Host6, "cli-inet2": inspectManagement(t, "cli-inet2").Host6} {
+	for name, to := range map[string]netip.Addr{"cli-inet": network.Host6,
+		"cli-inet2": inspectManagement(t, "cli-inet2").Host6} {
 		must(t, "exec", "h1", "-t", name, "--", "ping", "-c1", "-W5", to.String())
 	}
 	host.must(t, "ping", "-c1", "-W5", node(2))
@@ -383,9 +422,11 @@ func stayIn6(t *testing.T, host, outside *container, network plan.Management) {
 	if got, err := outside.run(t, "ping", "-c1", "-W0.2", node(2)); err == nil || heard() != before {
 		t.Errorf("the outside reaches h0: %s, %s, which had %s", got, heard(), before)
 	}
-	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "add", "2001:db8:1::/64", "via", network.Gateway6.String())
+	must(t, "exec", "h2", "-t", "cli-inet", "--", "ip", "route", "add", "2001:db8:1::/64", "via",
+		network.Gateway6.String())
 	for _, address := range []string{"2001:db8:1::1", "2001:db8:1::2"} {
-		if got := do(t, "exec", "h2", "-t", "cli-inet", "--", "ping", "-c1", "-W0.2", address); got.code == 0 {
+		if got := do(t, "exec", "h2", "-t", "cli-inet", "--", "ping", "-c1", "-W0.2",
+			address); got.code == 0 {
 			t.Errorf("h2 reaches %s: %s", address, got.stdout)
 		}
 	}
@@ -395,10 +436,13 @@ func stayIn6(t *testing.T, host, outside *container, network plan.Management) {
 // noImage tells in one line what is not there, at its place in the file.
 func noImage(t *testing.T) {
 	t.Helper()
-	file := writeFile(t, "name: cli-noimage\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes:\n  h0: {runtime: docker}\n  \"h*\": {image: nobody/nothing:1, pull: never}\n  h1: {runtime: docker}\n")
+	file := writeFile(t, "name: cli-noimage\nfabric: {topology: single-switch, params: {hosts: 2}}\n"+
+		"nodes:\n  h0: {runtime: docker}\n  \"h*\": {image: nobody/nothing:1, pull: never}\n  h1: "+
+		"{runtime: docker}\n")
 	want := "railbed: " + file + ":5:17: bring up cli-noimage: open container of h"
 	got := do(t, "up", file)
-	if got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
+	if got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) ||
+		strings.Count(got.stderr, "\n") != 1 {
 		t.Errorf("%+v, want %q", got, want)
 	}
 	noTrace(t, "cli-noimage")
@@ -416,11 +460,13 @@ func collects(t *testing.T, engine *dockertest.Engine, root, dead, alive string)
 		}
 		return out
 	}
-	for end := time.Now().Add(10 * time.Second); docker("ps", "-q") != "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); docker("ps", "-q") != "" &&
+		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
 	image := docker("import", root) // for others: theirs is gc's
 	label := func(node, dir string) []string {
-		return []string{"--label", "io.railbed.testbed=x", "--label", "io.railbed.node=" + node, "--label", "io.railbed.boot=earlier", "--label", "io.railbed.run-dir=" + dir}
+		return []string{"--label", "io.railbed.testbed=x", "--label", "io.railbed.node=" + node, "--label",
+			"io.railbed.boot=earlier", "--label", "io.railbed.run-dir=" + dir}
 	}
 	dirs, err := rundir.Root()
 	if err != nil {
@@ -433,22 +479,26 @@ func collects(t *testing.T, engine *dockertest.Engine, root, dead, alive string)
 	} {
 		docker(append([]string{"create", "--name", name}, args...)...)
 	}
-	docker(append([]string{"run", "-d", "--network", "none", "--name", "railbed-x-elsewhere"}, append(label("elsewhere", "/nonexistent/y"), image, "busybox", "sleep", "1000")...)...)
-	for _, name := range strings.Fields(docker("images", "-q", "--filter", "label=io.railbed.image.testbed="+dead)) {
+	docker(append([]string{"run", "-d", "--network", "none", "--name", "railbed-x-elsewhere"},
+		append(label("elsewhere", "/nonexistent/y"), image, "busybox", "sleep", "1000")...)...)
+	for _, name := range strings.Fields(
+		docker("images", "-q", "--filter", "label=io.railbed.image.testbed="+dead)) {
 		docker("create", "--name", "users", name, "true") // whose image goes, but not it
 	}
 	sorted := func(names string) string {
 		return strings.Join(slices.Sorted(slices.Values(strings.Fields(names))), " ")
 	}
 	names := func() string { return sorted(docker("ps", "-a", "--format", "{{.Names}}")) }
-	const ours, others = "railbed-cli-inet-h1 railbed-x-orphan", "railbed-x-elsewhere railbed-x-living unlabelled users"
+	const ours, others = "railbed-cli-inet-h1 railbed-x-orphan",
+		"railbed-x-elsewhere railbed-x-living unlabelled users"
 	for _, args := range [][]string{{"gc", "--dry-run"}, {"gc"}} {
 		if got := names(); got != sorted(ours+" "+others) {
 			t.Errorf("containers %s before %v", got, args)
 		}
 		got := must(t, args...)
 		for _, name := range append(strings.Fields(ours), "image") {
-			if want := " container " + name; !strings.Contains(got.stdout, want+"\n") && !strings.Contains(got.stdout, " "+name+" sha256:") {
+			if want := " container " + name; !strings.Contains(got.stdout, want+"\n") &&
+				!strings.Contains(got.stdout, " "+name+" sha256:") {
 				t.Errorf("%v does not tell of %s: %q", args, name, got.stdout)
 			}
 		}

@@ -17,7 +17,8 @@ import (
 // it. What the links then do is measured in package fabric.
 func TestNetem(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem", "overlay"}, CPUs: 2, Timeout: 5 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem", "overlay"},
+		CPUs: 2, Timeout: 5 * time.Minute}) {
 		return
 	}
 	const name = "cli-guest"
@@ -45,7 +46,8 @@ fabric:
 	})
 	rtt := func(asked float64) {
 		t.Helper()
-		least := leastRTT(t, must(t, "exec", "h0", "-t", name, "--", "ping", "-n", "-c10", "-i0.2", "h1").stdout)
+		least := leastRTT(t, must(t, "exec", "h0", "-t", name, "--", "ping", "-n", "-c10", "-i0.2",
+			"h1").stdout)
 		t.Logf("asked %.0f ms, took %.1f ms", asked, least)
 		if least < asked || least > asked+15 {
 			t.Errorf("asked %.0f ms, took %.1f ms", asked, least)
@@ -54,7 +56,8 @@ fabric:
 	rtt(70)
 	must(t, "link", "set", "h0--leaf1", "a-to-b", "-t", name, "--delay", "150ms")
 	rtt(170)
-	if shown := must(t, "link", "show", "h0--leaf1", "-t", name).stdout; !strings.Contains(shown, "delay 150ms") || !strings.Contains(shown, "delay 20ms") {
+	if shown := must(t, "link", "show", "h0--leaf1", "-t", name).stdout; !strings.Contains(shown,
+		"delay 150ms") || !strings.Contains(shown, "delay 20ms") {
 		t.Errorf("link show prints\n%s", shown)
 	}
 	if again := must(t, "up", file); !strings.Contains(again.stdout, "it had delay 150ms, want 50ms") {
@@ -62,8 +65,10 @@ fabric:
 	}
 	rtt(70)
 	// Somebody else changes it: the next up says so.
-	must(t, "exec", "h0", "-t", name, "--", "tc", "qdisc", "change", "dev", "eth0", "root", "handle", "2:", "netem", "delay", "1ms")
-	if again := must(t, "up", file); !strings.Contains(again.stdout, "shape h0:eth0: kernel had delay 1ms, want 50ms") {
+	must(t, "exec", "h0", "-t", name, "--", "tc", "qdisc", "change", "dev", "eth0", "root", "handle", "2:",
+		"netem", "delay", "1ms")
+	if again := must(t, "up", file); !strings.Contains(again.stdout,
+		"shape h0:eth0: kernel had delay 1ms, want 50ms") {
 		t.Errorf("up of a link that somebody changed prints %q", again.stdout)
 	}
 	// A scenario that requires netem runs.

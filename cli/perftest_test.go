@@ -47,7 +47,8 @@ func TestRdmaJSON(t *testing.T) {
 			continue
 		}
 		var result perftest.Result
-		if err := json.Unmarshal([]byte(s.stdout), &result); err != nil || result.Test != test || !result.Server || len(result.Bandwidth)+len(result.Latency) != 1 {
+		if err := json.Unmarshal([]byte(s.stdout), &result); err != nil || result.Test != test ||
+			!result.Server || len(result.Bandwidth)+len(result.Latency) != 1 {
 			t.Errorf("%s: %v: %s", test, err, s.stdout)
 		}
 		if !strings.Contains(client.stdout, "\n #bytes") || s.stderr != "" {
@@ -62,7 +63,8 @@ func TestRdmaJSON(t *testing.T) {
 // TestRdmaOptions: what is refused is said in one line, with exit code 2.
 func TestRdmaOptions(t *testing.T) {
 	for _, args := range []string{
-		"-c UD", "-i 2", "-s -1", "-m 1500", "--rate_limit 5", "-D 2 -f 1", "-q 100000", "h0 h1", "-t 9000", "-o 16",
+		"-c UD", "-i 2", "-s -1", "-m 1500", "--rate_limit 5", "-D 2 -f 1", "-q 100000", "h0 h1", "-t 9000",
+		"-o 16",
 	} {
 		code, stdout, stderr := railbed("", append([]string{"rdma", "write-bw"}, strings.Fields(args)...)...)
 		if code != 2 || strings.Count(stderr, "\n") != 1 || stdout != "" {
@@ -70,8 +72,11 @@ func TestRdmaOptions(t *testing.T) {
 		}
 	}
 	// All of perftest's usual ones are taken, -x with a value included.
-	args := "-d no-such-nic -a -F -x 1 -I 0 -c RC -T 104 -l 4 -u 14 -S 0 -q 2 -n 10 -t 16 -p 1 -b --report_gbits -N -Q 10 -e 127.0.0.1"
-	if code, _, stderr := railbed("", append([]string{"rdma", "write-bw"}, strings.Fields(args)...)...); code != 1 || !strings.Contains(stderr, "refused") {
+	args := "-d no-such-nic -a -F -x 1 -I 0 -c RC -T 104 -l 4 -u 14 -S 0 -q 2 -n 10 -t 16 -p 1 -b " +
+		"--report_gbits -N -Q 10 -e 127.0.0.1"
+	if code, _, stderr := railbed("",
+		append([]string{"rdma", "write-bw"}, strings.Fields(args)...)...); code != 1 ||
+		!strings.Contains(stderr, "refused") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -84,7 +89,8 @@ func TestRdmaInNodes(t *testing.T) {
 	must(t, "up", writeFile(t, twoHosts(name)))
 	t.Cleanup(func() { must(t, "down", name) })
 	inNode := func(node, args string) (code int, stdout, stderr string) {
-		words := []string{"exec", node, "-t", name, "--", asCommand, "rdma", "write-bw", "-n", "50", "--verify"}
+		words := []string{"exec", node, "-t", name, "--", asCommand, "rdma", "write-bw", "-n", "50",
+			"--verify"}
 		return railbed("", append(words, strings.Fields(args)...)...)
 	}
 	type outcome struct {
@@ -107,7 +113,8 @@ func TestRdmaInNodes(t *testing.T) {
 		}
 		s := <-server
 		var result perftest.Result
-		if err := json.Unmarshal([]byte(client.stdout), &result); err != nil || s.code != 0 || result.Device == "lo" || len(result.Bandwidth) != 1 || result.Bandwidth[0].Iterations != 50 {
+		if err := json.Unmarshal([]byte(client.stdout), &result); err != nil || s.code != 0 ||
+			result.Device == "lo" || len(result.Bandwidth) != 1 || result.Bandwidth[0].Iterations != 50 {
 			t.Errorf("%s: %v: %+v, %+v", meet, err, client, s)
 		}
 	}

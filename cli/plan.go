@@ -52,8 +52,11 @@ are known: messages go one by one, and a sum over the whole run does not say who
 				return err
 			}
 			ofStep := o.Pattern != "" && !slices.Contains(allocation.Patterns(), o.Pattern)
-			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) || !ofStep && back {
-				return &exitError{Code: verdict.ExitUsage, Err: errors.New("--method and --headroom are of a pattern's rates, and --back of a step's: remove what is not")}
+			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) ||
+				!ofStep && back {
+				return &exitError{Code: verdict.ExitUsage,
+					Err: errors.New("--method and --headroom are of a pattern's rates, and --back of a " +
+						"step's: remove what is not")}
 			}
 			if ofStep {
 				return a.printStepRates(runner.Options{File: file, Plan: p, Path: args[0]}, o.Pattern, back)
@@ -68,12 +71,16 @@ are known: messages go one by one, and a sum over the whole run does not say who
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&o.Pattern, "rates", "", "print rates for a collective of this `PATTERN`: "+strings.Join(allocation.Patterns(), ", ")+"; or of the step with this name")
+	cmd.Flags().StringVar(&o.Pattern, "rates", "",
+		"print rates for a collective of this `PATTERN`: "+strings.Join(allocation.Patterns(),
+			", ")+"; or of the step with this name")
 	cmd.Flags().BoolVar(&back, "back", false, "of a mixture of experts, print those of what comes back")
-	cmd.Flags().StringVar(&o.Method, "method", allocation.MaxMin, "compute them by this `METHOD`: max-min or conflict-free")
+	cmd.Flags().StringVar(&o.Method, "method", allocation.MaxMin,
+		"compute them by this `METHOD`: max-min or conflict-free")
 	completeFlag(cmd, "rates", oneOf(allocation.Patterns()...))
 	completeFlag(cmd, "method", oneOf(allocation.MaxMin, allocation.ConflictFree))
-	cmd.Flags().StringVar(&headroom, "headroom", "2%", "leave this `SHARE` of each link to acknowledgements and what is sent again")
+	cmd.Flags().StringVar(&headroom, "headroom", "2%",
+		"leave this `SHARE` of each link to acknowledgements and what is sent again")
 	return cmd
 }
 
@@ -106,7 +113,8 @@ func (a *app) printStepRates(o runner.Options, name string, back bool) error {
 
 func (a *app) printPlan(p *plan.Plan) {
 	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
-		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"), count(len(p.Ranks), "rank"))
+		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"),
+		count(len(p.Ranks), "rank"))
 	a.printPlanNodes(p)
 	a.printGuests(p.Guests())
 	a.printRDMA(p.RDMADevices())
@@ -130,7 +138,8 @@ func (a *app) printPlanNodes(p *plan.Plan) {
 	for _, n := range p.Nodes {
 		name, loopbacks := n.Name, addresses(n.Loopbacks)
 		for _, nic := range n.NICs {
-			rows.AppendRow(table.Row{name, loopbacks, nic.Name, nic.Peer, addresses(nic.Addrs), nic.MAC, nic.MTU})
+			rows.AppendRow(table.Row{name, loopbacks, nic.Name, nic.Peer, addresses(nic.Addrs), nic.MAC,
+				nic.MTU})
 			name, loopbacks = "", ""
 		}
 	}
@@ -167,7 +176,8 @@ func (a *app) printRDMA(devices []plan.NodeRDMA) {
 func (a *app) printPlanSwitches(p *plan.Plan) {
 	rows := a.newTable("switch", "kind", "role", "tier", "group", "addresses", "ports", "routes")
 	for _, s := range p.Switches {
-		rows.AppendRow(table.Row{s.Name, s.Kind, s.Role, s.Tier, s.Group, addresses(s.Loopbacks), len(s.Ports), s.Routes.Len()})
+		rows.AppendRow(table.Row{s.Name, s.Kind, s.Role, s.Tier, s.Group, addresses(s.Loopbacks),
+			len(s.Ports), s.Routes.Len()})
 	}
 	rows.Render()
 	fmt.Fprintln(a.stdout)
@@ -200,7 +210,8 @@ func (a *app) printPlanLinks(p *plan.Plan) {
 		if !l.BToA.Equal(l.AToB) {
 			back = describe(l.BToA)
 		}
-		rows.AppendRow(table.Row{l.Name, fmt.Sprintf("%s:%s %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port), l.MTU, describe(l.AToB), back})
+		rows.AppendRow(table.Row{l.Name, fmt.Sprintf("%s:%s %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port),
+			l.MTU, describe(l.AToB), back})
 	}
 	rows.Render()
 	fmt.Fprintln(a.stdout)

@@ -38,8 +38,11 @@ func TestPlanCommand(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, out)
 		}
 	}
-	const tree = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}, switch: {kind: soft, aggregation: {}}}\n"
-	if _, out, _ := railbed(tree, "plan", "-"); !strings.Contains(out, "all ranks                 spine1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))       8.704us              6") {
+	const tree = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: " +
+		"2}, switch: {kind: soft, aggregation: {}}}\n"
+	if _, out, _ := railbed(tree, "plan", "-"); !strings.Contains(out,
+		"all ranks                 spine1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))" +
+			"       8.704us              6") {
 		t.Errorf("no tree of switches that add up:\n%s", out)
 	}
 	code, out, _ = railbed(smallFile, "plan", "-", "-o", "json")
@@ -62,9 +65,11 @@ func (l *largestWrite) Write(p []byte) (int, error) {
 
 // TestPlanCommandStreams: no JSON of a plan is in memory as a whole.
 func TestPlanCommandStreams(t *testing.T) {
-	const file = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 16, spines: 16, hosts-per-leaf: 1}}\n"
+	const file = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 16, spines: 16, hosts-per-leaf: " +
+		"1}}\n"
 	var largest largestWrite
-	if code := cli.Main([]string{"plan", "-o", "json", "-"}, strings.NewReader(file), &largest, t.Output()); code != 0 {
+	if code := cli.Main([]string{"plan", "-o", "json", "-"}, strings.NewReader(file), &largest,
+		t.Output()); code != 0 {
 		t.Fatalf("code %d", code)
 	}
 	if largest > 64<<10 {
@@ -77,7 +82,8 @@ func TestPlanCommandStreams(t *testing.T) {
 func TestValidateCommand(t *testing.T) {
 	folder := t.TempDir()
 	good, bad := filepath.Join(folder, "good.yaml"), filepath.Join(folder, "bad.yaml")
-	for file, text := range map[string]string{good: smallFile, bad: strings.Replace(smallFile, "hosts: 2", "hosts: 0", 1)} {
+	for file, text := range map[string]string{good: smallFile,
+		bad: strings.Replace(smallFile, "hosts: 2", "hosts: 0", 1)} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -101,10 +107,12 @@ func TestValidateCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 2 || len(found) != 2 {
 		t.Fatalf("code %d, %v: %s", code, err, out)
 	}
-	if found[0].OK || len(found[0].Problems) != 1 || found[0].Problems[0].Line != 2 || !found[1].OK || found[1].Nodes != 2 {
+	if found[0].OK || len(found[0].Problems) != 1 || found[0].Problems[0].Line != 2 || !found[1].OK ||
+		found[1].Nodes != 2 {
 		t.Errorf("got %+v", found)
 	}
-	if code, _, errs := railbed("", "validate", filepath.Join(folder, "none.yaml")); code != 2 || !strings.Contains(errs, "none.yaml:1:1: the file cannot be read") {
+	if code, _, errs := railbed("", "validate", filepath.Join(folder, "none.yaml")); code != 2 ||
+		!strings.Contains(errs, "none.yaml:1:1: the file cannot be read") {
 		t.Errorf("code %d, %q", code, errs)
 	}
 }
@@ -142,7 +150,8 @@ func TestGenerateCommand(t *testing.T) {
 			t.Errorf("%s is not valid: %s%s", name, out, errs)
 		}
 		// What it offers in comments is right as well.
-		hints := strings.NewReplacer("    # fabric:", "    fabric:", "    # \"", "    \"", "  # \"", "  \"").Replace(text)
+		hints := strings.NewReplacer("    # fabric:", "    fabric:", "    # \"", "    \"", "  # \"",
+			"  \"").Replace(text)
 		if name == topology.SingleSwitch { // it has no links of that class
 			hints = strings.ReplaceAll(hints, "    fabric: {rate", "    # fabric: {rate")
 		}
@@ -154,7 +163,8 @@ func TestGenerateCommand(t *testing.T) {
 		}
 	}
 	code, text, _ := railbed("", "generate", "single-switch", "--param", "hosts=3", "--name", "three")
-	if _, out, _ := railbed(text, "validate", "-"); code != 0 || out != "-: ok, 3 nodes, 1 switch, 3 links\n" || !strings.Contains(text, "\nname: three\n") {
+	if _, out, _ := railbed(text, "validate", "-"); code != 0 ||
+		out != "-: ok, 3 nodes, 1 switch, 3 links\n" || !strings.Contains(text, "\nname: three\n") {
 		t.Errorf("code %d, %s", code, out)
 	}
 	for _, c := range []struct {
@@ -178,13 +188,15 @@ func TestGenerateCommand(t *testing.T) {
 }
 
 func TestGraphAndSchemaCommands(t *testing.T) {
-	for format, want := range map[string]string{"svg": "<svg ", "dot": "graph \"small\" {", "mermaid": "flowchart TB"} {
+	for format, want := range map[string]string{"svg": "<svg ", "dot": "graph \"small\" {",
+		"mermaid": "flowchart TB"} {
 		code, out, errs := railbed(smallFile, "graph", "-", "--format", format)
 		if code != 0 || !strings.HasPrefix(out, want) {
 			t.Errorf("%s: code %d, %.60q, %s", format, code, out, errs)
 		}
 	}
-	if code, out, errs := railbed(smallFile, "graph", "-", "--format", "png"); code != 2 || out != "" || !strings.Contains(errs, "want dot, mermaid, svg") {
+	if code, out, errs := railbed(smallFile, "graph", "-", "--format", "png"); code != 2 || out != "" ||
+		!strings.Contains(errs, "want dot, mermaid, svg") {
 		t.Errorf("code %d, %q, %q", code, out, errs)
 	}
 	if code, out, _ := railbed("", "schema"); code != 0 || !json.Valid([]byte(out)) {
@@ -195,10 +207,12 @@ func TestGraphAndSchemaCommands(t *testing.T) {
 // TestPlanRates holds that rates are printed for whom "control: offline" is.
 func TestPlanRates(t *testing.T) {
 	code, out, errs := railbed(smallFile, "plan", "--rates", "ring", "-")
-	if want := `{"from":0,"to":1,"rate":"980mbit","bottleneck":"h0:eth0 to leaf1:p0"}`; code != 0 || errs != "" || !strings.Contains(out, want) {
+	if want := `{"from":0,"to":1,"rate":"980mbit","bottleneck":"h0:eth0 to leaf1:p0"}`; code != 0 ||
+		errs != "" || !strings.Contains(out, want) {
 		t.Errorf("code %d, %s%s, want %s", code, out, errs, want)
 	}
-	code, out, _ = railbed(smallFile, "plan", "--rates", "all-to-all", "--method", "conflict-free", "--headroom", "0%", "-")
+	code, out, _ = railbed(smallFile, "plan", "--rates", "all-to-all", "--method", "conflict-free",
+		"--headroom", "0%", "-")
 	if code != 0 || strings.Count(out, "1gbit") != 2 || strings.Count(out, `{"rates"`) != 1 {
 		t.Errorf("code %d, %s", code, out)
 	}
@@ -207,7 +221,8 @@ func TestPlanRates(t *testing.T) {
 		"want max-min or":              {"--rates", "ring", "--method", "best"},
 		"headroom 100% leaves nothing": {"--rates", "ring", "--headroom", "100%"},
 	} {
-		if code, _, errs := railbed(smallFile, append([]string{"plan", "-"}, args...)...); code != 2 || !strings.Contains(errs, want) {
+		if code, _, errs := railbed(smallFile, append([]string{"plan", "-"}, args...)...); code != 2 ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: code %d, %s", args, code, errs)
 		}
 	}
@@ -216,9 +231,12 @@ func TestPlanRates(t *testing.T) {
 // TestPlanStepRates holds that a step's rates are those of its demand, out and back, and that what
 // cannot be is said.
 func TestPlanStepRates(t *testing.T) {
-	const file = "name: t\nfabric: {topology: single-switch, params: {hosts: 3}, links: {default: {rate: 100mbit}}}\nsteps: [{workload: {name: experts, kind: moe, algorithm: direct, moe: {experts: 3, tokens: 40, hidden: 128, top-k: 1, skew: 1}, transport: rd, rd: {control: offline}}}]\n"
+	const file = "name: t\nfabric: {topology: single-switch, params: {hosts: 3}, links: {default: {rate: " +
+		"100mbit}}}\nsteps: [{workload: {name: experts, kind: moe, algorithm: direct, moe: {experts: 3, " +
+		"tokens: 40, hidden: 128, top-k: 1, skew: 1}, transport: rd, rd: {control: offline}}}]\n"
 	var printed []string
-	for _, args := range [][]string{{"--rates", "experts"}, {"--rates", "experts", "--back"}, {"--rates", "all-to-all"}} {
+	for _, args := range [][]string{{"--rates", "experts"}, {"--rates", "experts", "--back"},
+		{"--rates", "all-to-all"}} {
 		code, out, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...)
 		if _, err := allocation.Read("r.json", []byte(out)); code != 0 || err != nil {
 			t.Errorf("%v: exit %d, %v, %s", args, code, err, errs)
@@ -233,7 +251,8 @@ func TestPlanStepRates(t *testing.T) {
 		"--method and --headroom are of a pattern's":        {"--rates", "experts", "--method", "max-min"},
 		"--back of a step's":                                {"--rates", "ring", "--back"},
 	} {
-		if code, _, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...); code != 2 || !strings.Contains(errs, want) {
+		if code, _, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...); code != 2 ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s, want %s", args, code, errs, want)
 		}
 	}

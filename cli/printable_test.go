@@ -34,7 +34,8 @@ func harmless(t *testing.T, what, output string, wanted ...string) {
 		if strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }) {
 			t.Errorf("%s: line %d: %q", what, i+1, line)
 		}
-		forged := strings.HasPrefix(line, "PASS") || strings.HasPrefix(line, "railbed: FAIL") || strings.TrimSpace(line) == "PASS"
+		forged := strings.HasPrefix(line, "PASS") || strings.HasPrefix(line, "railbed: FAIL") ||
+			strings.TrimSpace(line) == "PASS"
 		if forged && !slices.Contains(wanted, line) {
 			t.Errorf("%s: line %d is forged: %q", what, i+1, line)
 		}
@@ -63,17 +64,21 @@ func file(t *testing.T, name string, content []byte) string {
 func hostileCapture(t *testing.T, tap string) string {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: hostile, Hardware: hostile, OS: hostile, Comments: []string{hostile}})
+	w, err := pcapng.NewWriter(&out,
+		pcapng.Section{Application: hostile, Hardware: hostile, OS: hostile, Comments: []string{hostile}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{tap, "h1:eth0"} {
-		if _, err := w.AddInterface(pcapng.Interface{Name: name, Description: hostile, Filter: hostile, LinkType: pcapng.LinkEthernet}); err != nil {
+		if _, err := w.AddInterface(pcapng.Interface{Name: name, Description: hostile, Filter: hostile,
+			LinkType: pcapng.LinkEthernet}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, comment := range []string{"railbed verdict=drop reason=" + hostile, "railbed verdict=drop reason=\x1b[2J\u202e depth=1", hostile} {
-		packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: 2000 + i, Comments: [][]byte{[]byte(comment)}}
+	for i, comment := range []string{"railbed verdict=drop reason=" + hostile,
+		"railbed verdict=drop reason=\x1b[2J\u202e depth=1", hostile} {
+		packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: 2000 + i,
+			Comments: [][]byte{[]byte(comment)}}
 		if err := w.WritePacket(&packet); err != nil {
 			t.Fatal(err)
 		}
@@ -87,15 +92,18 @@ func hostileCapture(t *testing.T, tap string) string {
 // TestHostileFiles: what the author of a file or a capture wrote reaches the terminal of whom the
 // commands are for without control characters, and adds no lines.
 func TestHostileFiles(t *testing.T) {
-	testbed := file(t, "x.yaml", []byte("name: x\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"))
+	testbed := file(t, "x.yaml", []byte(
+		"name: x\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"))
 	quoted, err := json.Marshal(hostile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(quoted) // a string of YAML, too
-	made := &report.Report{Format: report.Format, Name: hostile, File: hostile, Verdict: verdict.Fail, Reason: hostile, Repeat: []string{hostile},
-		Steps:  []report.Step{{Name: hostile, Where: hostile, State: report.Failed, Error: hostile}},
-		Checks: []report.Check{{Name: hostile, Where: hostile, Verdict: verdict.Fail, Summary: hostile, Details: []string{hostile}}}}
+	made := &report.Report{Format: report.Format, Name: hostile, File: hostile, Verdict: verdict.Fail,
+		Reason: hostile, Repeat: []string{hostile},
+		Steps: []report.Step{{Name: hostile, Where: hostile, State: report.Failed, Error: hostile}},
+		Checks: []report.Check{{Name: hostile, Where: hostile, Verdict: verdict.Fail, Summary: hostile,
+			Details: []string{hostile}}}}
 	var document bytes.Buffer
 	if err := made.WriteJSON(&document); err != nil {
 		t.Fatal(err)
@@ -104,29 +112,40 @@ func TestHostileFiles(t *testing.T) {
 	capture, ofHost := hostileCapture(t, "h0:eth0"+hostile), hostileCapture(t, "h0:eth0")
 	var commands [][]string
 	for _, of := range []string{capture, ofHost} {
-		commands = append(commands, []string{"verify", of}, []string{"verify", of, "--mtu", "1500"}, []string{"verify", of, "--testbed-file", testbed})
+		commands = append(commands, []string{"verify", of}, []string{"verify", of, "--mtu", "1500"},
+			[]string{"verify", of, "--testbed-file", testbed})
 		for _, check := range verify.Examples() {
 			commands = append(commands, []string{"verify", of, "--testbed-file", testbed, "--check", check})
 		}
 	}
 	for name, content := range map[string]string{
-		"yaml": "name: x\n" + text + ": " + text + "\n", "name": "name: " + text + "\nfabric: {topology: " + text + "}\n",
-		"node": "name: x\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\nnodes:\n  " + text + ": {runtime: " + text + "}\n",
-		"raw":  hostile, "steps": "name: x\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps:\n  - exec: {nodes: [" + text + "], command: [a], want: " + text + "}\n",
-		"json": "{" + text + ": " + text + "}", "topo": "name: x\ntopology:\n  nodes:\n    " + text + ": {kind: linux, image: " + text + ", labels: {" + text + ": " + text + "}}\n",
-		"links": "name: x\ntopology:\n  nodes: {a: {kind: linux, image: b, " + text + ": 1}}\n  links: [{endpoints: [" + text + ", " + text + "]}]\n",
+		"yaml": "name: x\n" + text + ": " + text + "\n",
+		"name": "name: " + text + "\nfabric: {topology: " + text + "}\n",
+		"node": "name: x\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\nnodes:\n  " + text +
+			": {runtime: " + text + "}\n",
+		"raw": hostile, "steps": "name: x\nfabric: {topology: single-switch, params: {hosts: 2}}\n" +
+			"steps:\n  - exec: {nodes: [" + text + "], command: [a], want: " + text + "}\n",
+		"json": "{" + text + ": " + text + "}",
+		"topo": "name: x\ntopology:\n  nodes:\n    " + text + ": {kind: linux, image: " + text +
+			", labels: {" + text + ": " + text + "}}\n",
+		"links": "name: x\ntopology:\n  nodes: {a: {kind: linux, image: b, " + text +
+			": 1}}\n  links: [{endpoints: [" + text + ", " + text + "]}]\n",
 	} {
 		path := file(t, name+hostile, []byte(content))
-		for _, command := range []string{"validate", "plan", "graph", "import containerlab", "up", "run", "export containerlab", "export compose", "verify", "report"} {
+		for _, command := range []string{"validate", "plan", "graph", "import containerlab", "up", "run",
+			"export containerlab", "export compose", "verify", "report"} {
 			commands = append(commands, append(strings.Fields(command), path))
 		}
 		for _, flag := range []string{"--plan", "--testbed-file", "--workload", "--keys"} {
 			commands = append(commands, []string{"verify", capture, flag, path})
 		}
 	}
-	commands = append(commands, []string{"report", results}, []string{"verify", hostile}, []string{hostile}, []string{"help", hostile}, []string{"validate", hostile},
-		[]string{"exec", hostile, "--", "true"}, []string{"inspect", hostile}, []string{"down", hostile}, []string{"doctor", hostile}, []string{"--" + hostile},
-		[]string{"verify", capture, "--check", hostile}, []string{"generate", hostile}, []string{"link", "set", hostile, "rate=1gbit"}, []string{"-o", hostile, "ls"})
+	commands = append(commands, []string{"report", results}, []string{"verify", hostile}, []string{hostile},
+		[]string{"help", hostile}, []string{"validate", hostile},
+		[]string{"exec", hostile, "--", "true"}, []string{"inspect", hostile}, []string{"down", hostile},
+		[]string{"doctor", hostile}, []string{"--" + hostile},
+		[]string{"verify", capture, "--check", hostile}, []string{"generate", hostile},
+		[]string{"link", "set", hostile, "rate=1gbit"}, []string{"-o", hostile, "ls"})
 	for _, args := range commands {
 		for _, format := range []string{"table", "json"} {
 			with := append(slices.Clone(args), "-o", format)
@@ -134,7 +153,8 @@ func TestHostileFiles(t *testing.T) {
 				with = args
 			}
 			code, stdout, stderr := runMain(t, with...)
-			if code == verdict.ExitPass && !slices.Contains([]string{"verify", "import", "validate"}, args[0]) {
+			if code == verdict.ExitPass &&
+				!slices.Contains([]string{"verify", "import", "validate"}, args[0]) {
 				t.Errorf("%q passes", with)
 			}
 			harmless(t, strings.Join(with, " ")+": stdout", stdout, "PASS")
@@ -152,7 +172,8 @@ func TestHostileProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, _ := scenario(t, "nodes:\n  h0: {env: {A: \"x\u202ey\"}}\nsteps:\n  - exec: {nodes: [h0], command: [sh, -c, "+string(quoted)+"]}\n")
+	path, _ := scenario(t, "nodes:\n  h0: {env: {A: \"x\u202ey\"}}\nsteps:\n  - exec: {nodes: [h0], "+
+		"command: [sh, -c, "+string(quoted)+"]}\n")
 	out := t.TempDir()
 	stdout, stderr, code := railbedCommand(t, "run", path, "--out", out)
 	if code != verdict.ExitFail || !strings.Contains(stdout, `x\x1b[2J`) {
@@ -160,7 +181,8 @@ func TestHostileProgram(t *testing.T) {
 	}
 	harmless(t, "stdout", stdout)
 	harmless(t, "stderr", stderr)
-	for _, name := range []string{report.JSONFile, report.JUnitFile, report.HTMLFile, "plan.json", "supervisor.log"} {
+	for _, name := range []string{report.JSONFile, report.JUnitFile, report.HTMLFile, "plan.json",
+		"supervisor.log"} {
 		text, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil {
 			t.Fatal(err)
@@ -181,11 +203,14 @@ func TestSessionsPassBytes(t *testing.T) {
 		t.Fatalf("up: exit code %d\n%s", code, stderr)
 	}
 	t.Cleanup(func() { railbedCommand(t, "down", name) })
-	stdout, stderr, code := railbedCommand(t, "exec", "--testbed", name, "h0", "--", "printf", `%s\377`, hostile)
+	stdout, stderr, code := railbedCommand(t, "exec", "--testbed", name, "h0", "--", "printf", `%s\377`,
+		hostile)
 	if want := hostile + "\xff"; stdout != want || stderr != "" || code != verdict.ExitPass {
 		t.Errorf("exec: %q, %q, exit code %d; want %q", stdout, stderr, code, want)
 	}
-	for _, args := range [][]string{{"events", "--testbed", name}, {"events", "--testbed", name, "-o", "json"}, {"inspect", name}, {"inspect", name, "-o", "json"}, {"ls"}} {
+	for _, args := range [][]string{{"events", "--testbed", name},
+		{"events", "--testbed", name, "-o", "json"}, {"inspect", name}, {"inspect", name, "-o", "json"},
+		{"ls"}} {
 		stdout, stderr, code := railbedCommand(t, args...)
 		if code != verdict.ExitPass {
 			t.Errorf("%q: exit code %d\n%s", args, code, stderr)

@@ -66,7 +66,8 @@ func (a *app) printProbed(r *probe.Report) error {
 	if a.output == "json" {
 		return a.printJSON(r)
 	}
-	fmt.Fprintf(a.stdout, "%s to %s: %d probes sent, %d arrived, by %s\n", r.From, r.To, r.Sent, r.Arrived, count(len(r.Paths), "path"))
+	fmt.Fprintf(a.stdout, "%s to %s: %d probes sent, %d arrived, by %s\n", r.From, r.To, r.Sent, r.Arrived,
+		count(len(r.Paths), "path"))
 	if r.Doubled > 0 {
 		fmt.Fprintf(a.stdout, "%d probes arrived twice\n", r.Doubled)
 	}
@@ -76,14 +77,16 @@ func (a *app) printProbed(r *probe.Report) error {
 	for i := range r.Paths {
 		path := &r.Paths[i]
 		fmt.Fprintf(a.stdout, "\npath %d: %s\n", i+1, count(len(path.Probes), "probe"))
-		t := a.newTable("HOP", "SWITCH", "IN", "OUT", "PRIORITY", "QUEUE MEDIAN", "WORST", "LINK USE", "SINCE LAST HOP MEDIAN", "WORST")
+		t := a.newTable("HOP", "SWITCH", "IN", "OUT", "PRIORITY", "QUEUE MEDIAN", "WORST", "LINK USE",
+			"SINCE LAST HOP MEDIAN", "WORST")
 		for n, hop := range path.Hops {
 			s := path.Summary(n)
 			since, worst := "", ""
 			if n > 0 {
 				since, worst = s.Since.String(), s.WorstSince.String()
 			}
-			t.AppendRow([]any{n + 1, hop.Switch, hop.In, hop.Out, s.Priority, fmt.Sprintf("%dB", s.Queue), fmt.Sprintf("%dB", s.WorstQueue),
+			t.AppendRow([]any{n + 1, hop.Switch, hop.In, hop.Out, s.Priority, fmt.Sprintf("%dB", s.Queue),
+				fmt.Sprintf("%dB", s.WorstQueue),
 				fmt.Sprintf("%.1f%%", float64(s.Use)/1e4), since, worst})
 		}
 		t.Render()

@@ -14,7 +14,8 @@ import (
 )
 
 // deaf takes connections until its backlog is full, and leaves all others unanswered.
-const deaf = "import socket, time\ns = socket.socket()\ns.bind(('', 80))\ns.listen(0)\nprint('deaf', flush=True)\ntime.sleep(600)"
+const deaf = "import socket, time\ns = socket.socket()\ns.bind(('', 80))\ns.listen(0)\nprint('deaf', " +
+	"flush=True)\ntime.sleep(600)"
 
 // A host on the network that opens more connections to a published port than the testbed
 // has descriptors, while the node answers none, keeps neither the control socket nor
@@ -32,7 +33,8 @@ nodes: {h0: {management: {publish: ["18080:80"]}}, h1: {management: {publish: ["
 	if err != nil {
 		t.Fatal(err)
 	}
-	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors), self, file)
+	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors),
+		self, file)
 	if err := host.ns.Do(func() error {
 		if output, err := up.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, output)

@@ -36,7 +36,8 @@ func ask(conn net.Conn, node string, say []byte) (port string, err error) {
 		}
 		parts := bytes.SplitN(answer[:n], []byte(" "), 3)
 		if len(parts) != 3 || string(parts[0]) != node || !bytes.Equal(parts[2], say) {
-			return "", fmt.Errorf("%d bytes came back for %d: %.20q; want the same behind %s and a port", n, len(say), answer[:n], node)
+			return "", fmt.Errorf("%d bytes came back for %d: %.20q; want the same behind %s and a port", n,
+				len(say), answer[:n], node)
 		}
 		return string(parts[1]), nil
 	}
@@ -60,7 +61,8 @@ nodes: {h0: {management: {publish: ["18053:53/udp"]}}, h1: {management: {publish
 	if err != nil {
 		t.Fatal(err)
 	}
-	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors), self, file)
+	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors),
+		self, file)
 	if err := host.ns.Do(func() error {
 		if output, err := up.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, output)
@@ -102,7 +104,8 @@ nodes: {h0: {management: {publish: ["18053:53/udp"]}}, h1: {management: {publish
 	for _, size := range []int{1, 0, 1400, 60000} {
 		asks(fmt.Sprintf("%d bytes", size), first, "h0", bytes.Repeat([]byte("x"), size))
 	}
-	if a, b := asks("a peer", first, "h0", []byte("a")), asks("another peer", second, "h0", []byte("b")); a == b {
+	if a, b := asks("a peer", first, "h0", []byte("a")),
+		asks("another peer", second, "h0", []byte("b")); a == b {
 		t.Errorf("the node sees two peers at port %s", a)
 	}
 	asks("another node", other, "h1", []byte("c"))
@@ -123,7 +126,8 @@ nodes: {h0: {management: {publish: ["18053:53/udp"]}}, h1: {management: {publish
 	}
 	time.Sleep(time.Second) // the testbed takes what it takes
 	if now := held(); now < before+most/2 || now > before+most+8 {
-		t.Errorf("the supervisor had %d descriptors and has %d after %d peers, want %d more at most", before, now, attackers, most)
+		t.Errorf("the supervisor had %d descriptors and has %d after %d peers, want %d more at most", before,
+			now, attackers, most)
 	}
 	asks("the last of many peers", peers[len(peers)-1], "h0", []byte("x"))
 	asks("a forgotten peer", first, "h0", []byte("e"))

@@ -22,7 +22,8 @@ func (a *app) printQueues(s *supervisor.State) {
 		return
 	}
 	var telemetry softswitch.INTCounters
-	t := a.newTable("PORT", "WAITING BY PRIORITY", "PAUSED", "MARKED", "TRIMMED", "PAUSES SENT", "RECEIVED", "DROPS")
+	t := a.newTable("PORT", "WAITING BY PRIORITY", "PAUSED", "MARKED", "TRIMMED", "PAUSES SENT", "RECEIVED",
+		"DROPS")
 	for _, link := range s.Links {
 		for _, end := range []fabric.EndState{link.A, link.B} {
 			port := end.Soft
@@ -30,8 +31,10 @@ func (a *app) printQueues(s *supervisor.State) {
 				telemetry.Add(&port.Counters.INT)
 			}
 			if port != nil && eventful(port) {
-				t.AppendRow([]any{port.Port, depths(port), paused(port), report.ByReason(port.Marks), report.ByReason(port.Trims),
-					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]), report.ByReason(port.Drops)})
+				t.AppendRow([]any{port.Port, depths(port), paused(port), report.ByReason(port.Marks),
+					report.ByReason(port.Trims),
+					sum(port.Counters.PausesSent[:]), sum(port.Counters.PausesReceived[:]),
+					report.ByReason(port.Drops)})
 			}
 		}
 	}
@@ -41,13 +44,17 @@ func (a *app) printQueues(s *supervisor.State) {
 		fmt.Fprintln(a.stdout)
 	}
 	soft := s.Soft
-	fmt.Fprintf(a.stdout, "soft switches: %d packets from nodes, %d to nodes, %d dropped, %d held; packet memory %d of %d bytes at most\n",
-		soft.Totals.Received, soft.Totals.Delivered, soft.Totals.Dropped, soft.Held, soft.Peak*soft.Cell, soft.Memory)
+	fmt.Fprintf(a.stdout, "soft switches: %d packets from nodes, %d to nodes, %d dropped, %d held; packet "+
+		"memory %d of %d bytes at most\n",
+		soft.Totals.Received, soft.Totals.Delivered, soft.Totals.Dropped, soft.Held, soft.Peak*soft.Cell,
+		soft.Memory)
 	a.printDrivers(soft.NICs)
-	fmt.Fprintf(a.stdout, "released late by: median %v, p99 %v, worst %v\n", soft.Late.P50, soft.Late.P99, soft.Late.Worst)
+	fmt.Fprintf(a.stdout, "released late by: median %v, p99 %v, worst %v\n", soft.Late.P50, soft.Late.P99,
+		soft.Late.Worst)
 	a.printTiming(&soft.Timing)
 	if c := telemetry; c != (softswitch.INTCounters{}) {
-		fmt.Fprintf(a.stdout, "telemetry: %d hops written, link use over windows of %v; %d blocks int-full, %d int-invalid, %d int-no-room\n",
+		fmt.Fprintf(a.stdout, "telemetry: %d hops written, link use over windows of %v; %d blocks "+
+			"int-full, %d int-invalid, %d int-no-room\n",
 			c.Written, softswitch.UseWindow, c.Full, c.Invalid, c.NoRoom)
 	}
 	for i := range soft.Aggregation {
@@ -63,7 +70,8 @@ func (a *app) printQueues(s *supervisor.State) {
 		if d.Over {
 			over = "is over"
 		}
-		fmt.Fprintf(a.stdout, "DEADLOCK at priority %d, which %s: %s wait for each other\n", d.Priority, over, strings.Join(d.Ports, ", "))
+		fmt.Fprintf(a.stdout, "DEADLOCK at priority %d, which %s: %s wait for each other\n", d.Priority, over,
+			strings.Join(d.Ports, ", "))
 	}
 }
 
@@ -78,7 +86,8 @@ func (a *app) printDrivers(nics []live.NICState) {
 	}
 	for i := range nics {
 		if d := nics[i].Description; d.Reason != "" && without[d.Driver] > 0 {
-			fmt.Fprintf(a.stdout, "%d of %d NICs use the driver %s: %s\n", without[d.Driver], len(nics), d.Driver, d.Reason)
+			fmt.Fprintf(a.stdout, "%d of %d NICs use the driver %s: %s\n", without[d.Driver], len(nics),
+				d.Driver, d.Reason)
 			without[d.Driver] = 0
 		}
 	}
@@ -86,11 +95,14 @@ func (a *app) printDrivers(nics []live.NICState) {
 
 // printTiming prints how late frames were, as the kernel saw it.
 func (a *app) printTiming(t *live.Timing) {
-	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched, %d more not known; smallest time of the links in use %v, late in %d of %d seconds\n",
-		t.Arrivals.P50, t.Arrivals.P99, t.Arrivals.Worst, t.Arrivals.Frames, t.Unmatched, known(t.Unit), t.Late, t.Windows)
+	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched, %d more not "+
+		"known; smallest time of the links in use %v, late in %d of %d seconds\n",
+		t.Arrivals.P50, t.Arrivals.P99, t.Arrivals.Worst, t.Arrivals.Frames, t.Unmatched, known(t.Unit),
+		t.Late, t.Windows)
 	if t.First != nil {
 		fmt.Fprintf(a.stdout, "first late second: from %s on, p99 %v, worst %v at %s\n",
-			t.First.From.Local().Format(clockFormat), t.First.P99, t.First.Worst, t.First.WorstAt.Local().Format(clockFormat))
+			t.First.From.Local().Format(clockFormat), t.First.P99, t.First.Worst,
+			t.First.WorstAt.Local().Format(clockFormat))
 	}
 }
 
@@ -113,8 +125,10 @@ func (a *app) printAggregation(s *softswitch.AggregationState) {
 	if s.Above != "" {
 		up = fmt.Sprintf(", %d to %s and %d again", s.Partials, s.Above, s.Reasked)
 	}
-	fmt.Fprintf(a.stdout, "aggregation at %s: job %d, epoch %d, %d workers; %d updates added%s, %d sums, %d wait; %d updates repeated, %d results sent again%s%s%s\n",
-		s.Switch, s.Job, s.Epoch, s.Workers, s.Updates, up, s.Results, s.Waiting, s.Repeats, s.Again, byName("; rejected: ", s.Rejected), byName("; dropped: ", s.Dropped), over)
+	fmt.Fprintf(a.stdout, "aggregation at %s: job %d, epoch %d, %d workers; %d updates added%s, %d sums, "+
+		"%d wait; %d updates repeated, %d results sent again%s%s%s\n",
+		s.Switch, s.Job, s.Epoch, s.Workers, s.Updates, up, s.Results, s.Waiting, s.Repeats, s.Again,
+		byName("; rejected: ", s.Rejected), byName("; dropped: ", s.Dropped), over)
 }
 
 // byName prints counts in the order of their names, after a title; nothing
@@ -134,7 +148,8 @@ func byName(title string, counts map[string]uint64) string {
 // packets.
 func eventful(p *softswitch.PortState) bool {
 	c := &p.Counters
-	return p.Waiting() > 0 || p.Drops.Total()+p.Marks.Total()+p.Trims.Total()+sum(c.PausesSent[:])+sum(c.PausesReceived[:]) > 0
+	return p.Waiting() > 0 || p.Drops.Total()+p.Marks.Total()+p.Trims.Total()+sum(c.PausesSent[:])+sum(
+		c.PausesReceived[:]) > 0
 }
 
 // depths prints what waits at the priorities that have anything as "3: 1200B".

@@ -38,10 +38,12 @@ Without a host a command waits for one client. Run it in nodes with railbed exec
 		{perftest.SendBW, "the bandwidth of SEND, as ib_send_bw does", nil},
 		{perftest.SendLat, "the latency of SEND, as ib_send_lat does", nil},
 		{perftest.ReadBW, "the bandwidth of RDMA READ, as ib_read_bw does", nil},
-		{perftest.AtomicBW, "the rate of atomic operations, as ib_atomic_bw does", func(cmd *cobra.Command, o *rdmaOptions) {
-			cmd.Flags().StringVarP(&o.atomic, "atomic_type", "A", "FETCH_AND_ADD", "`OPERATION`: FETCH_AND_ADD or CMP_AND_SWAP")
-			completeFlag(cmd, "atomic_type", oneOf("FETCH_AND_ADD", "CMP_AND_SWAP"))
-		}},
+		{perftest.AtomicBW, "the rate of atomic operations, as ib_atomic_bw does",
+			func(cmd *cobra.Command, o *rdmaOptions) {
+				cmd.Flags().StringVarP(&o.atomic, "atomic_type", "A", "FETCH_AND_ADD",
+					"`OPERATION`: FETCH_AND_ADD or CMP_AND_SWAP")
+				completeFlag(cmd, "atomic_type", oneOf("FETCH_AND_ADD", "CMP_AND_SWAP"))
+			}},
 	} {
 		o := &rdmaOptions{config: perftest.Config{Test: one.test}}
 		test := a.newRdmaTest(o, one.what)
@@ -114,33 +116,42 @@ to the server there; both ends want the same options.`,
 // flags are those of all tests.
 func (o *rdmaOptions) flags(cmd *cobra.Command) {
 	f, c := cmd.Flags(), &o.config
-	f.StringVarP(&c.NIC, "ib-dev", "d", "", "`NIC` whose first address is used (default: the one that the peer is reached from)")
+	f.StringVarP(&c.NIC, "ib-dev", "d", "",
+		"`NIC` whose first address is used (default: the one that the peer is reached from)")
 	completeFlag(cmd, "ib-dev", cobra.NoFileCompletions)
-	f.IntVarP(&c.Port, "port", "p", perftest.DefaultPort, "`NUMBER` of the port, of TCP or of rdma_cm, where the ends meet")
+	f.IntVarP(&c.Port, "port", "p", perftest.DefaultPort,
+		"`NUMBER` of the port, of TCP or of rdma_cm, where the ends meet")
 	f.IntVarP(&c.Size, "size", "s", 0, "`BYTES` of a message (default 65536, of latencies 2, of atomics 8)")
 	f.BoolVarP(&c.All, "all", "a", false, "all sizes from 2 bytes to 8 MiB")
-	f.IntVarP(&c.Iterations, "iters", "n", 0, "`NUMBER` of messages of each size (default 1000, of write-bw 5000)")
+	f.IntVarP(&c.Iterations, "iters", "n", 0,
+		"`NUMBER` of messages of each size (default 1000, of write-bw 5000)")
 	f.IntVarP(&o.duration, "duration", "D", 0, "`TIME` to run in seconds, in place of a number of messages")
-	f.IntVarP(&o.margin, "margin", "f", 0, "`TIME` in seconds at both ends of a duration that is not measured (default a quarter)")
+	f.IntVarP(&o.margin, "margin", "f", 0,
+		"`TIME` in seconds at both ends of a duration that is not measured (default a quarter)")
 	f.IntVarP(&c.TxDepth, "tx-depth", "t", 0, "`NUMBER` of requests under way (default 128, of latencies 1)")
 	f.IntVarP(&c.QueuePairs, "qp", "q", 1, "`NUMBER` of queue pairs")
-	f.IntVarP(&c.MTU, "mtu", "m", 0, "`BYTES` of a packet's payload at most: 256 to 4096 (default what the link carries)")
+	f.IntVarP(&c.MTU, "mtu", "m", 0,
+		"`BYTES` of a packet's payload at most: 256 to 4096 (default what the link carries)")
 	f.IntVarP(&c.QPTimeout, "qp-timeout", "u", 14, "`NUMBER` n: an answer may take 4 us * 2^n")
-	f.IntVarP(&c.TOS, "tos", "T", -1, "`NUMBER`: traffic class of packets, DSCP above two bits of ECN (default DSCP 26)")
+	f.IntVarP(&c.TOS, "tos", "T", -1,
+		"`NUMBER`: traffic class of packets, DSCP above two bits of ECN (default DSCP 26)")
 	f.IntVarP(&c.GIDIndex, "gid-index", "x", 0, "`NUMBER`, shown only: the address says it all")
 	f.StringVarP(&o.connection, "connection", "c", "RC", "`SERVICE`: RC")
 	completeFlag(cmd, "connection", oneOf("RC"))
 	f.BoolVarP(&c.CM, "rdma_cm", "R", false, "rdma_cm connects the queue pairs, and -z")
-	f.BoolVarP(&c.ExchangeCM, "com_rdma_cm", "z", false, "the ends speak over a queue pair that rdma_cm connects, and not over TCP")
+	f.BoolVarP(&c.ExchangeCM, "com_rdma_cm", "z", false,
+		"the ends speak over a queue pair that rdma_cm connects, and not over TCP")
 	f.BoolVarP(&o.ignored.frequency, "CPU-freq", "F", false, "means nothing here")
-	f.BoolVarP(&o.ignored.events, "events", "e", false, "means nothing here: completions are always waited for")
+	f.BoolVarP(&o.ignored.events, "events", "e", false,
+		"means nothing here: completions are always waited for")
 	f.IntVarP(&o.ignored.port, "ib-port", "i", 1, "`NUMBER` of the device's port: 1")
 	f.IntVarP(&o.ignored.inline, "inline_size", "I", 0, "`BYTES`, means nothing here")
 	f.IntVarP(&o.ignored.level, "sl", "S", 0, "`NUMBER`, means nothing over Ethernet")
 	if c.Test == perftest.SendBW || c.Test == perftest.SendLat {
 		f.IntVarP(&c.RxDepth, "rx-depth", "r", 512, "`NUMBER` of receives that are posted")
 	}
-	f.BoolVar(&c.Verify, "verify", false, "look whether what came is what railbed rdma sends at the other end, for each size")
+	f.BoolVar(&c.Verify, "verify", false,
+		"look whether what came is what railbed rdma sends at the other end, for each size")
 }
 
 // bandwidthFlags are those of the tests of bandwidth.
@@ -148,8 +159,10 @@ func (o *rdmaOptions) bandwidthFlags(cmd *cobra.Command) {
 	f, c := cmd.Flags(), &o.config
 	f.BoolVarP(&c.Bidirectional, "bidirectional", "b", false, "both ends send")
 	f.BoolVar(&c.Gigabits, "report_gbits", false, "Gb/s in place of MiB/s")
-	f.IntVarP(&c.PostList, "post_list", "l", 0, "`NUMBER` of requests that are posted at a time (default as many as there is room for)")
-	f.IntVarP(&c.CQModeration, "cq-mod", "Q", 100, "`NUMBER` of requests after which time is taken for the peak")
+	f.IntVarP(&c.PostList, "post_list", "l", 0,
+		"`NUMBER` of requests that are posted at a time (default as many as there is room for)")
+	f.IntVarP(&c.CQModeration, "cq-mod", "Q", 100,
+		"`NUMBER` of requests after which time is taken for the peak")
 	f.BoolVarP(&c.NoPeak, "noPeak", "N", false, "no peak")
 	if c.Test == perftest.ReadBW || c.Test == perftest.AtomicBW {
 		f.IntVar(&c.Reads, "outs", 16, "`NUMBER` of READs or atomics under way")
@@ -158,7 +171,8 @@ func (o *rdmaOptions) bandwidthFlags(cmd *cobra.Command) {
 
 // check refuses what is not there.
 func (o *rdmaOptions) check() error {
-	o.config.Duration, o.config.Margin = time.Duration(o.duration)*time.Second, time.Duration(o.margin)*time.Second
+	o.config.Duration, o.config.Margin = time.Duration(o.duration)*time.Second,
+		time.Duration(o.margin)*time.Second
 	o.config.CompareSwap = o.atomic == "CMP_AND_SWAP"
 	switch {
 	case o.connection != "RC":

@@ -25,7 +25,9 @@ import (
 func TestRDMAOfTheHost(t *testing.T) {
 	file := writeFile(t, smallFile+"nodes: {h1: {rdma: rxe}, h0: {runtime: vm}}\n")
 	printed := must(t, "plan", file).stdout
-	for _, want := range []string{"VIRTUAL MACHINE  PROCESSORS  MEMORY  MODULES\nh0                        1  512MiB\n", "RDMA DEVICE", "  h1    eth0  rxe       1024\n", "needs rdma-rxe: node h1 has rdma: rxe and the host's kernel (" + file + ":3:20)"} {
+	for _, want := range []string{"VIRTUAL MACHINE  PROCESSORS  MEMORY  MODULES\nh0                        " +
+		"1  512MiB\n", "RDMA DEVICE", "  h1    eth0  rxe       1024\n",
+		"needs rdma-rxe: node h1 has rdma: rxe and the host's kernel (" + file + ":3:20)"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("plan lacks %q:\n%s", want, printed)
 		}
@@ -34,7 +36,8 @@ func TestRDMAOfTheHost(t *testing.T) {
 		t.Skip("cannot run here: the host's kernel has it")
 	}
 	code, _, errs := railbed("", "up", file)
-	if code != verdict.ExitUnsupported || !strings.Contains(errs, "rdma-rxe") || !strings.Contains(errs, "runtime: vm") || !strings.Contains(errs, file+":3:20") {
+	if code != verdict.ExitUnsupported || !strings.Contains(errs, "rdma-rxe") ||
+		!strings.Contains(errs, "runtime: vm") || !strings.Contains(errs, file+":3:20") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -47,21 +50,26 @@ func TestRunWithoutWhatItNeeds(t *testing.T) {
 		t.Fatalf("%d scenarios, %v", len(files), err)
 	}
 	folder := t.TempDir()
-	for _, c := range []struct{ missing, remedy string }{{"perftest", "apt-get install perftest"}, {"qemu", "apt-get install qemu-system-x86"}} {
+	for _, c := range []struct{ missing, remedy string }{{"perftest", "apt-get install perftest"},
+		{"qemu", "apt-get install qemu-system-x86"}} {
 		for _, file := range files {
 			results := filepath.Join(t.TempDir(), "results")
 			cmd := command("run", file, "--out", results)
 			cmd.Env = []string{"PATH=" + folder}
 			output, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != verdict.ExitUnsupported || !strings.Contains(string(output), c.missing+": unsupported here") || !strings.Contains(string(output), c.remedy) {
+			if !errors.As(err, &exit) || exit.ExitCode() != verdict.ExitUnsupported ||
+				!strings.Contains(string(output), c.missing+": unsupported here") ||
+				!strings.Contains(string(output), c.remedy) {
 				t.Errorf("%s without %s: %v\n%s", file, c.missing, err, output)
 			}
-			if text, err := os.ReadFile(filepath.Join(results, "report.json")); err != nil || !strings.Contains(string(text), `"UNSUPPORTED"`) {
+			if text, err := os.ReadFile(filepath.Join(results, "report.json")); err != nil ||
+				!strings.Contains(string(text), `"UNSUPPORTED"`) {
 				t.Errorf("%s without %s: report %.100s, %v", file, c.missing, text, err)
 			}
 		}
-		if err := os.Symlink(os.Args[0], filepath.Join(folder, "ib_write_bw")); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := os.Symlink(os.Args[0], filepath.Join(folder, "ib_write_bw")); err != nil &&
+			!errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +80,8 @@ func TestRunWithoutWhatItNeeds(t *testing.T) {
 // older one doctor says what it lacks.
 func TestRDMAPerNamespace(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Verbs)
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay", "rdma_rxe", "rdma_ucm"}, Timeout: 5 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay", "rdma_rxe",
+		"rdma_ucm"}, Timeout: 5 * time.Minute}) {
 		return
 	}
 	lacks := func(reason string) {
@@ -121,10 +130,13 @@ nodes: {default: {rdma: rxe}}
 	devices := p.RDMADevices()
 	served := make(chan outcome)
 	go func() {
-		served <- do(t, "exec", "h1", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[1].Name, "-g1", "-n20", "-c")
+		served <- do(t, "exec", "h1", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[1].Name, "-g1",
+			"-n20", "-c")
 	}()
-	must(t, "exec", "h1", "-t", name, "--", "sh", "-c", "until grep -q ':4853 .* 0A ' /proc/net/tcp; do sleep 0.1; done")
-	said := must(t, "exec", "h0", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[0].Name, "-g1", "-n20", "-c", "h1")
+	must(t, "exec", "h1", "-t", name, "--", "sh", "-c",
+		"until grep -q ':4853 .* 0A ' /proc/net/tcp; do sleep 0.1; done")
+	said := must(t, "exec", "h0", "-t", name, "--", "ibv_rc_pingpong", "-d", devices[0].Name, "-g1", "-n20",
+		"-c", "h1")
 	if server := <-served; server.code != 0 || !strings.Contains(said.stdout, "20 iters in") {
 		t.Errorf("%s%s%s", said.stdout, server.stdout, server.stderr)
 	}
@@ -133,7 +145,8 @@ nodes: {default: {rdma: rxe}}
 // TestRxeToOurs runs the scenario in which nodes run this program, too. A busy machine
 // may be too slow for its rates, which is not the point.
 func TestRxeToOurs(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.VM, hosttest.Tap, hosttest.Perftest) // an ordinary user's guests are the same
+	// an ordinary user's guests are the same
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.VM, hosttest.Tap, hosttest.Perftest)
 	results := filepath.Join(t.TempDir(), "results")
 	output, err := command("run", "../scenarios/roce/rxe-to-ours.yaml", "--out", results).CombinedOutput()
 	text, wrong := os.ReadFile(filepath.Join(results, "report.json"))

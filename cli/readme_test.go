@@ -27,7 +27,8 @@ func commandList() string {
 		if command.Hidden || command.Name() == "help" || command.Name() == "completion" {
 			continue
 		}
-		fmt.Fprintf(&out, "| `%s` | %s |\n", strings.ReplaceAll(usageLine(command), "|", "\\|"), command.Short)
+		fmt.Fprintf(&out, "| `%s` | %s |\n", strings.ReplaceAll(usageLine(command), "|", "\\|"),
+			command.Short)
 	}
 	return out.String()
 }
@@ -76,7 +77,8 @@ func TestReadmeListsTheCommands(t *testing.T) {
 // What README.md shows of a recording of somebody else's is what comes out.
 func TestReadmeShowsARecordingOfRoCE(t *testing.T) {
 	t.Chdir("..")
-	args := []string{"verify", "capture/verify/testdata/rxe/write-lost-behind.pcap", "--check", "roce: {rule: acks}", "--check", "roce: {rule: go-back-n}"}
+	args := []string{"verify", "capture/verify/testdata/rxe/write-lost-behind.pcap", "--check",
+		"roce: {rule: acks}", "--check", "roce: {rule: go-back-n}"}
 	var stdout, stderr bytes.Buffer
 	if code := Main(args, strings.NewReader(""), &stdout, &stderr); code != verdict.ExitPass {
 		t.Fatalf("exit code %d: %s", code, stderr.String())

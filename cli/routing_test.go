@@ -14,26 +14,32 @@ import (
 func TestRoutersWithDaemons(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	const name = "cli-routing"
-	file := writeFile(t, "name: "+name+"\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}}\n")
+	file := writeFile(t, "name: "+name+"\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, "+
+		"hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}}\n")
 	before, _ := os.ReadDir("/var/tmp/frr") // which FRRouting fills with folders of its process ids
 	must(t, "up", file)
 	t.Cleanup(func() { must(t, "down", name) })
 	in := func(node string, args ...string) string {
 		return must(t, append([]string{"exec", node, "--testbed", name, "--"}, args...)...).stdout
 	}
-	if got := in("leaf1", "vtysh", "-c", "show bgp neighbors"); !strings.Contains(got, "remote AS 4200000002") || !strings.Contains(got, "BGP state = Established") {
+	if got := in("leaf1", "vtysh", "-c", "show bgp neighbors"); !strings.Contains(got,
+		"remote AS 4200000002") || !strings.Contains(got, "BGP state = Established") {
 		t.Errorf("leaf1 says of its neighbours:\n%s", got)
 	}
-	if got := must(t, "__complete", "exec", "--testbed", name, "").stdout; !strings.HasPrefix(got, "h0\nh1\nleaf1\nleaf2\nspine1\n") {
+	if got := must(t, "__complete", "exec", "--testbed", name, "").stdout; !strings.HasPrefix(got,
+		"h0\nh1\nleaf1\nleaf2\nspine1\n") {
 		t.Errorf("exec completes %q, want nodes and routers", got)
 	}
-	if got := in("h0", "railbed", "rsh", "leaf1", "vtysh -c 'show version'"); !strings.Contains(got, "FRRouting") {
+	if got := in("h0", "railbed", "rsh", "leaf1", "vtysh -c 'show version'"); !strings.Contains(got,
+		"FRRouting") {
 		t.Errorf("vtysh in leaf1 says %q to h0", got)
 	}
 	route := in("leaf1", "ip", "route", "show", "proto", "bgp")
 	first := strings.Fields(route)[0]
 	in("leaf1", "ip", "route", "del", first)
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(in("leaf1", "ip", "route", "show", "proto", "bgp"), first+" "); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 *
+		time.Second); !strings.Contains(in("leaf1", "ip", "route", "show", "proto", "bgp"),
+		first+" "); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the route to %s was not put back", first)
 		}
@@ -42,14 +48,17 @@ func TestRoutersWithDaemons(t *testing.T) {
 		t.Errorf("up again says %s%s", again.stdout, again.stderr)
 	}
 	in("spine1", "sh", "-c", "kill -9 $(cat /run/frr/bgpd.pid)")
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(must(t, "events", "--testbed", name).stdout, "bgpd of spine1 has ended"); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 *
+		time.Second); !strings.Contains(must(t, "events", "--testbed", name).stdout,
+		"bgpd of spine1 has ended"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody tells that a daemon has ended")
 		}
 	}
 	must(t, "link", "down", "leaf1--spine1", "--testbed", name)
 	shown := must(t, "inspect", name).stdout
-	for _, want := range []string{"bgpd of spine1 ended at ", ": signal 9 (killed)", "ROUTERS FOLLOW", "leaf1--spine1 down "} {
+	for _, want := range []string{"bgpd of spine1 ended at ", ": signal 9 (killed)", "ROUTERS FOLLOW",
+		"leaf1--spine1 down "} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("inspect says nothing of %q:\n%s", want, shown)
 		}

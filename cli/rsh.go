@@ -28,7 +28,8 @@ the user whose testbed it is. The command may run in any node.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
 			defer cancel()
-			command := testbed.Inside().Node(args[0]).Command(ctx, "/bin/sh", "-c", strings.Join(args[1:], " "))
+			command := testbed.Inside().Node(args[0]).Command(ctx, "/bin/sh", "-c",
+				strings.Join(args[1:], " "))
 			err := a.attach(command, false, cancel)
 			if errors.Is(err, testbed.ErrOutside) {
 				return usage("rsh: %w", err)

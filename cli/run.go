@@ -96,7 +96,8 @@ func (a *app) run(ctx context.Context, o runner.Options) error {
 	}
 	made, err := runner.Run(ctx, o)
 	line.clear()
-	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, runner.ErrResults) || errors.As(err, new(spec.Problems)) {
+	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, runner.ErrResults) ||
+		errors.As(err, new(spec.Problems)) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if made != nil && !made.Finished.IsZero() {

@@ -55,9 +55,11 @@ func TestRunExitCodes(t *testing.T) {
 		last       string // of stdout, or in stderr for code 2
 	}{
 		{"pass", "steps:\n  - exec: {nodes: [h0], command: ['true']}\n", verdict.ExitPass, "PASS"},
-		{"fail", "steps:\n  - exec: {nodes: [h0], command: ['false']}\n", verdict.ExitFail, "test.yaml:7:5: step exec false: false in h0: exit code 1"},
+		{"fail", "steps:\n  - exec: {nodes: [h0], command: ['false']}\n", verdict.ExitFail,
+			"test.yaml:7:5: step exec false: false in h0: exit code 1"},
 		{"bad file", "steps:\n  - exec: {nodes: [h0], comand: ['false']}\n", verdict.ExitUsage, "comand"},
-		{"nothing proved", "steps:\n  - capture: {at: [all], file: a.pcapng, filter: 'udp port 1'}\nchecks:\n  - packets: {conservation: '*'}\n", verdict.ExitInconclusive, "INCONCLUSIVE"},
+		{"nothing proved", "steps:\n  - capture: {at: [all], file: a.pcapng, filter: 'udp port 1'}\n" +
+			"checks:\n  - packets: {conservation: '*'}\n", verdict.ExitInconclusive, "INCONCLUSIVE"},
 	}
 	if doctor.Has(t.Context(), "netem") != nil {
 		cases = append(cases, struct {
@@ -99,12 +101,15 @@ func TestRunExitCodes(t *testing.T) {
 func TestRunPrintsJSON(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	path, name := scenario(t, "steps:\n  - sleep: 10ms\n")
-	stdout, _, code := railbedCommand(t, "run", path, "--out", filepath.Join(t.TempDir(), "out"), "-o", "json", "--name", name+"-b")
+	stdout, _, code := railbedCommand(t, "run", path, "--out", filepath.Join(t.TempDir(), "out"), "-o",
+		"json", "--name", name+"-b")
 	var r report.Report
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Verdict != verdict.Pass || code != 0 || r.Name != name+"-b" {
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Verdict != verdict.Pass || code != 0 ||
+		r.Name != name+"-b" {
 		t.Errorf("code %d, %v: %s", code, err, stdout)
 	}
-	if line := report.ShellLine(r.Repeat); !strings.HasPrefix(line, "railbed run "+path+" --name "+name+"-b --out ") {
+	if line := report.ShellLine(r.Repeat); !strings.HasPrefix(line,
+		"railbed run "+path+" --name "+name+"-b --out ") {
 		t.Errorf("repeat by %s", line)
 	}
 }
@@ -112,17 +117,20 @@ func TestRunPrintsJSON(t *testing.T) {
 func TestRunRefusesDirectoriesAndNames(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	path, name := scenario(t, "steps:\n  - sleep: 10ms\n")
-	if _, stderr, code := railbedCommand(t, "run", path, "--out", filepath.Dir(path)); code != verdict.ExitUsage || !strings.Contains(stderr, "--out") {
+	if _, stderr, code := railbedCommand(t, "run", path, "--out",
+		filepath.Dir(path)); code != verdict.ExitUsage || !strings.Contains(stderr, "--out") {
 		t.Errorf("a directory with other files: code %d, %s", code, stderr)
 	}
-	if _, stderr, code := railbedCommand(t, "report", filepath.Dir(path)); code != verdict.ExitUsage || !strings.Contains(stderr, "no results") {
+	if _, stderr, code := railbedCommand(t, "report", filepath.Dir(path)); code != verdict.ExitUsage ||
+		!strings.Contains(stderr, "no results") {
 		t.Errorf("report of no results: code %d, %s", code, stderr)
 	}
 	if _, stderr, code := railbedCommand(t, "up", path); code != 0 {
 		t.Fatalf("up: code %d, %s", code, stderr)
 	}
 	defer railbedCommand(t, "down", name)
-	if _, stderr, code := railbedCommand(t, "run", path, "--out", filepath.Join(t.TempDir(), "out")); code != verdict.ExitUsage || !strings.Contains(stderr, name) {
+	if _, stderr, code := railbedCommand(t, "run", path, "--out",
+		filepath.Join(t.TempDir(), "out")); code != verdict.ExitUsage || !strings.Contains(stderr, name) {
 		t.Errorf("a name that is up: code %d, %s", code, stderr)
 	}
 }
@@ -130,7 +138,8 @@ func TestRunRefusesDirectoriesAndNames(t *testing.T) {
 // startedRun starts a run that lasts, and returns when it does its last step.
 func startedRun(t *testing.T, out string) (*exec.Cmd, rundir.Dir) {
 	t.Helper()
-	path, name := scenario(t, "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - exec: {name: wait, nodes: [h0], command: [sh, -c, 'echo here; setsid sleep 600 & sleep 600']}\n")
+	path, name := scenario(t, "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - exec: {name: wait, "+
+		"nodes: [h0], command: [sh, -c, 'echo here; setsid sleep 600 & sleep 600']}\n")
 	cmd := command("run", path, "--out", out)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -176,7 +185,8 @@ func TestInterruptedRunReports(t *testing.T) {
 		t.Errorf("exit code %d, running %v; want 1 and nothing", code, dir.Running())
 	}
 	r := readVerdict(t, out)
-	if r.Verdict != verdict.Aborted || r.Reason != "interrupted" || r.Finished.IsZero() || !r.Captures[0].Complete {
+	if r.Verdict != verdict.Aborted || r.Reason != "interrupted" || r.Finished.IsZero() ||
+		!r.Captures[0].Complete {
 		t.Errorf("%+v, want ABORTED and complete", r)
 	}
 	for _, name := range []string{report.JUnitFile, report.HTMLFile, "supervisor.log"} {
@@ -202,7 +212,8 @@ func TestKilledRunLeavesATrueReport(t *testing.T) {
 	if r := readVerdict(t, out); r.Verdict != verdict.Aborted || !r.Finished.IsZero() {
 		t.Errorf("verdict %s, finished %v; want ABORTED and unfinished", r.Verdict, r.Finished)
 	}
-	if stdout, _, code := railbedCommand(t, "report", out); code != verdict.ExitFail || !strings.Contains(stdout, "ABORTED") {
+	if stdout, _, code := railbedCommand(t, "report", out); code != verdict.ExitFail ||
+		!strings.Contains(stdout, "ABORTED") {
 		t.Errorf("report: code %d\n%s", code, stdout)
 	}
 	// The next run takes the directory over.

@@ -53,7 +53,8 @@ func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
 		case 1:
 			name = names[0]
 		default:
-			return nil, usage("%d testbeds are up (%s); choose one with --testbed", len(names), strings.Join(names, ", "))
+			return nil, usage("%d testbeds are up (%s); choose one with --testbed", len(names),
+				strings.Join(names, ", "))
 		}
 	}
 	tb, err := testbed.Open(ctx, name)
@@ -90,6 +91,7 @@ func (a *app) sweep(o rundir.SweepOptions) {
 
 func (a *app) printKept(swept rundir.Swept) {
 	if swept.Kept != "" {
-		a.say("railbed: testbed %s died without being taken down; its log and report are in %s", swept.Name, swept.Kept)
+		a.say("railbed: testbed %s died without being taken down; its log and report are in %s", swept.Name,
+			swept.Kept)
 	}
 }

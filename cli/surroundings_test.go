@@ -20,8 +20,10 @@ const small = "name: cli-small\nfabric: {topology: single-switch, params: {hosts
 func TestStandardOutputOnAFullDevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	dir := t.TempDir()
-	file, capture, results := filepath.Join(dir, "small.yaml"), filepath.Join(dir, "results/run.pcapng"), filepath.Join(dir, "results")
-	steps := "steps:\n- capture: {at: [all], file: run.pcapng}\n- exec: {nodes: [h0], command: [ping, -c1, h1]}\n"
+	file, capture, results := filepath.Join(dir, "small.yaml"), filepath.Join(dir, "results/run.pcapng"),
+		filepath.Join(dir, "results")
+	steps := "steps:\n- capture: {at: [all], file: run.pcapng}\n- exec: {nodes: [h0], command: [ping, -c1, " +
+		"h1]}\n"
 	if err := os.WriteFile(file, []byte(small+steps), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +31,14 @@ func TestStandardOutputOnAFullDevice(t *testing.T) {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	for _, args := range [][]string{
-		{"validate", file}, {"validate", "-o", "json", file}, {"plan", file}, {"plan", "-o", "json", file}, {"graph", file}, {"schema"}, {"version"},
-		{"generate", "torus"}, {"dissector"}, {"report", results}, {"report", "-o", "json", results}, {"run", file, "--out", results},
-		{"verify", capture, "--testbed-file", file, "--check", "lossless: {}"}, {"verify", "-o", "json", capture, "--mtu", "1500"},
-		{"ls", "-o", "json"}, {"export", "containerlab", file}, {"--help"}, {"help", "run"}, {"doctor", "veth"}, {"completion", "bash"},
+		{"validate", file}, {"validate", "-o", "json", file}, {"plan", file}, {"plan", "-o", "json", file},
+		{"graph", file}, {"schema"}, {"version"},
+		{"generate", "torus"}, {"dissector"}, {"report", results}, {"report", "-o", "json", results},
+		{"run", file, "--out", results},
+		{"verify", capture, "--testbed-file", file, "--check", "lossless: {}"},
+		{"verify", "-o", "json", capture, "--mtu", "1500"},
+		{"ls", "-o", "json"}, {"export", "containerlab", file}, {"--help"}, {"help", "run"},
+		{"doctor", "veth"}, {"completion", "bash"},
 	} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		if err != nil {
@@ -43,8 +49,10 @@ func TestStandardOutputOnAFullDevice(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = full, &said
 		_ = cmd.Run() // its code is judged
 		full.Close()
-		if code := cmd.ProcessState.ExitCode(); code != verdict.ExitFail || !strings.Contains(said.String(), "no space left on device") {
-			t.Errorf("%q > /dev/full: exit code %d, %q; want code %d and why", args, code, said.String(), verdict.ExitFail)
+		if code := cmd.ProcessState.ExitCode(); code != verdict.ExitFail ||
+			!strings.Contains(said.String(), "no space left on device") {
+			t.Errorf("%q > /dev/full: exit code %d, %q; want code %d and why", args, code, said.String(),
+				verdict.ExitFail)
 		}
 	}
 }
@@ -55,11 +63,14 @@ func TestFilesThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	file, fifo := filepath.Join(dir, "small.yaml"), filepath.Join(dir, "fifo")
 	names := map[string]string{
-		"algorithm": "- workload: {name: w, kind: all-reduce, algorithm: msccl, file: fifo, transport: tcp, size: 1KiB}",
-		"sizes":     "- messages: {name: w, transport: tcp, open: {count: 1, load: 10%, file: fifo}}",
-		"trace":     "- messages: {name: w, transport: tcp, cache: {prefill: 1, trace: fifo, layers: 1, layer-time: 1ms, layer-bytes: 1KiB}}",
-		"rates":     "- workload: {name: w, kind: all-reduce, algorithm: ring, transport: rd, size: 1KiB, rd: {control: offline, rates: fifo}}",
-		"training":  "- training: {name: w, transport: tcp, trace: fifo.txt}",
+		"algorithm": "- workload: {name: w, kind: all-reduce, algorithm: msccl, file: fifo, transport: " +
+			"tcp, size: 1KiB}",
+		"sizes": "- messages: {name: w, transport: tcp, open: {count: 1, load: 10%, file: fifo}}",
+		"trace": "- messages: {name: w, transport: tcp, cache: {prefill: 1, trace: fifo, layers: 1, " +
+			"layer-time: 1ms, layer-bytes: 1KiB}}",
+		"rates": "- workload: {name: w, kind: all-reduce, algorithm: ring, transport: rd, size: 1KiB, " +
+			"rd: {control: offline, rates: fifo}}",
+		"training": "- training: {name: w, transport: tcp, trace: fifo.txt}",
 	}
 	mustWrite := func(path, text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -74,8 +85,10 @@ func TestFilesThatAreNone(t *testing.T) {
 	}
 	cases := [][]string{
 		{"validate", fifo}, {"plan", fifo}, {"run", fifo}, {"up", fifo}, {"graph", fifo}, {"report", dir},
-		{"verify", fifo, "--mtu", "1500"}, {"verify", file, "--plan", fifo}, {"verify", file, "--testbed-file", fifo}, {"verify", file, "--mtu", "1500", "--keys", fifo},
-		{"verify", file, "--testbed-file", file, "--workload", fifo}, {"import", "containerlab", fifo}, {"export", "containerlab", fifo},
+		{"verify", fifo, "--mtu", "1500"}, {"verify", file, "--plan", fifo},
+		{"verify", file, "--testbed-file", fifo}, {"verify", file, "--mtu", "1500", "--keys", fifo},
+		{"verify", file, "--testbed-file", file, "--workload", fifo}, {"import", "containerlab", fifo},
+		{"export", "containerlab", fifo},
 		{"export", "containerlab", file, "--out", fifo}, {"export", "compose", file, "--out", dir},
 		{"verify", "/dev/zero", "--mtu", "1500"}, {"validate", "/dev/zero"}, {"verify", dir, "--mtu", "1500"},
 	}
@@ -95,8 +108,11 @@ func TestFilesThatAreNone(t *testing.T) {
 		_ = cmd.Wait()
 		timer.Stop()
 		text := said.String()
-		if code := cmd.ProcessState.ExitCode(); code != verdict.ExitUsage || !strings.Contains(text, "is a FIFO") && !strings.Contains(text, "is a device") && !strings.Contains(text, "is a directory") {
-			t.Errorf("%q: exit code %d, %q; want code %d and what the file is", args, code, text, verdict.ExitUsage)
+		if code := cmd.ProcessState.ExitCode(); code != verdict.ExitUsage ||
+			!strings.Contains(text, "is a FIFO") && !strings.Contains(text, "is a device") &&
+				!strings.Contains(text, "is a directory") {
+			t.Errorf("%q: exit code %d, %q; want code %d and what the file is", args, code, text,
+				verdict.ExitUsage)
 		}
 	}
 }
@@ -107,7 +123,9 @@ func TestFilesThatAShellHandsOver(t *testing.T) {
 	if err := os.WriteFile(file, []byte(small), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`railbed validate <(cat "$FILE")`, `cat "$FILE" | railbed validate /dev/stdin`, `railbed validate /dev/stdin <"$FILE"`, `railbed validate - <"$FILE"`,
+	for _, line := range []string{`railbed validate <(cat "$FILE")`,
+		`cat "$FILE" | railbed validate /dev/stdin`, `railbed validate /dev/stdin <"$FILE"`,
+		`railbed validate - <"$FILE"`,
 		`railbed graph --format dot <(cat "$FILE")`} {
 		script := exec.Command("bash", "-c", `railbed() { (exec -a railbed "$SELF" "$@"); }; `+line)
 		self, err := os.Executable()
@@ -135,13 +153,18 @@ func TestResultsOnAFullDisk(t *testing.T) {
 		name, size, steps, verdict, says string
 		code                             int
 	}{
-		{"a log", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 2M, /dev/zero]}\n", "ABORTED: ", "no space left on device", verdict.ExitFail},
-		{"a capture", "256k", "- capture: {at: [all], file: run.pcapng}\n- exec: {nodes: [h0], command: [ping, -f, -c2000, -s1000, h1]}\nchecks:\n- packets: {drops: {count: \"== 0\"}}\n", "ABORTED: ", "no space left on device", verdict.ExitFail},
-		{"the report", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 216K, /dev/zero]}\n", "PASS", "write ", verdict.ExitFail},
+		{"a log", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 2M, /dev/zero]}\n",
+			"ABORTED: ", "no space left on device", verdict.ExitFail},
+		{"a capture", "256k", "- capture: {at: [all], file: run.pcapng}\n- exec: {nodes: [h0], command: " +
+			"[ping, -f, -c2000, -s1000, h1]}\nchecks:\n- packets: {drops: {count: \"== 0\"}}\n", "ABORTED: ",
+			"no space left on device", verdict.ExitFail},
+		{"the report", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 216K, /dev/zero]}\n",
+			"PASS", "write ", verdict.ExitFail},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir, file := t.TempDir(), filepath.Join(t.TempDir(), "full.yaml")
-			if err := os.WriteFile(file, []byte(strings.Replace(small, "cli-small", "cli-full", 1)+"steps:\n"+test.steps), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(strings.Replace(small, "cli-small", "cli-full",
+				1)+"steps:\n"+test.steps), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			self, err := os.Executable()
@@ -155,8 +178,10 @@ func TestResultsOnAFullDisk(t *testing.T) {
 			script.Stdout, script.Stderr = &printed, &said
 			_ = script.Run() // its code is judged
 			code := script.ProcessState.ExitCode()
-			if code != test.code || !strings.Contains(printed.String(), "\n"+test.verdict) || !strings.Contains(printed.String()+said.String(), test.says) {
-				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", code, test.code, test.verdict, test.says, &printed, &said)
+			if code != test.code || !strings.Contains(printed.String(), "\n"+test.verdict) ||
+				!strings.Contains(printed.String()+said.String(), test.says) {
+				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", code, test.code,
+					test.verdict, test.says, &printed, &said)
 			}
 		})
 	}

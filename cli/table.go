@@ -25,7 +25,8 @@ func (a *app) newTable(header ...any) printableTable {
 	rows.SuppressTrailingSpaces()
 	var columns []table.ColumnConfig
 	for i := range header {
-		columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: widestColumn, WidthMaxEnforcer: text.WrapSoft})
+		columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: widestColumn,
+			WidthMaxEnforcer: text.WrapSoft})
 	}
 	rows.SetColumnConfigs(columns)
 	rows.AppendHeader(table.Row(header))

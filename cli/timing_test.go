@@ -27,7 +27,8 @@ func TestTimingBeforeAnythingWasSent(t *testing.T) {
 			t.Errorf("the table says %q, want %q", out.String(), c.says)
 		}
 		document, err := json.Marshal(&timing)
-		if err != nil || strings.Contains(string(document), "unit_ns") != (c.json != "") || !strings.Contains(string(document), c.json) {
+		if err != nil || strings.Contains(string(document), "unit_ns") != (c.json != "") ||
+			!strings.Contains(string(document), c.json) {
 			t.Errorf("%s, %v; want %q", document, err, c.json)
 		}
 	}

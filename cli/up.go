@@ -101,7 +101,8 @@ func (a *app) converge(ctx context.Context, p *plan.Plan, options testbed.Option
 	switch {
 	case err != nil:
 		state = "up, but not as planned"
-		err = fmt.Errorf("testbed %s is up but not as planned, and this could not be repaired; take it down and up again (railbed down %s): %w", p.Name, p.Name, err)
+		err = fmt.Errorf("testbed %s is up but not as planned, and this could not be repaired; take it "+
+			"down and up again (railbed down %s): %w", p.Name, p.Name, err)
 	case another:
 		state = "up already, changed to the new plan"
 	case len(done.Changed)+len(done.Repaired) > 0:
@@ -127,7 +128,8 @@ func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supe
 		return a.printJSON(document)
 	}
 	fmt.Fprintf(a.stdout, "%s: %s in %s: %s, %s, %s\n", p.Name, state,
-		report.Took(took), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"))
+		report.Took(took), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"),
+		count(len(p.Links), "link"))
 	if done != nil {
 		for _, change := range done.Changed {
 			a.show("changed: %s", change.What)
@@ -181,7 +183,8 @@ func downNames(args []string, all bool) ([]string, error) {
 			return nil, err
 		}
 		if len(running) > 1 && !all {
-			return nil, usage("%d testbeds are up (%s); name one or give --all", len(running), strings.Join(running, ", "))
+			return nil, usage("%d testbeds are up (%s); name one or give --all", len(running),
+				strings.Join(running, ", "))
 		}
 		return running, nil
 	}

@@ -93,31 +93,39 @@ func TestUpExecDown(t *testing.T) {
 		must(t, "down", name)
 		noTrace(t, name)
 	})
-	if !strings.HasPrefix(up.stdout, name+": up in ") || !strings.HasSuffix(up.stdout, ": 2 nodes, 1 switch, 2 links\n") {
+	if !strings.HasPrefix(up.stdout, name+": up in ") ||
+		!strings.HasSuffix(up.stdout, ": 2 nodes, 1 switch, 2 links\n") {
 		t.Errorf("up printed %q", up.stdout)
 	}
-	if ping := must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1"); !strings.Contains(ping.stdout, " 0% packet loss") {
+	if ping := must(t, "exec", "h0", "-t", name, "--", "ping", "-c1", "h1"); !strings.Contains(ping.stdout,
+		" 0% packet loss") {
 		t.Errorf("ping printed %q", ping.stdout)
 	}
-	if got := do(t, "exec", "h0", "-t", name, "--", "sh", "-c", "echo out; echo err >&2; exit 7"); got != (outcome{7, "out\n", "err\n"}) {
+	if got := do(t, "exec", "h0", "-t", name, "--", "sh", "-c",
+		"echo out; echo err >&2; exit 7"); got != (outcome{7, "out\n", "err\n"}) {
 		t.Errorf("exec: %+v, want exit 7 with both outputs apart", got)
 	}
 	if got := do(t, "exec", "h0", "-t", name, "--", "no-such-program"); got.code != 127 {
 		t.Errorf("exec of nothing: exit %d, want 127", got.code)
 	}
-	if got := do(t, "exec", "h9", "-t", name, "--", "true"); got.code == 0 || !strings.Contains(got.stderr, "h0, h1") {
+	if got := do(t, "exec", "h9", "-t", name, "--", "true"); got.code == 0 ||
+		!strings.Contains(got.stderr, "h0, h1") {
 		t.Errorf("exec in no node: exit %d, %q; want the nodes named", got.code, got.stderr)
 	}
 	if again := must(t, "up", file); !strings.Contains(again.stdout, "up already, verified") {
 		t.Errorf("second up printed %q", again.stdout)
 	}
 	other := writeFile(t, twoHosts(name)+"seed: 99\n")
-	if got := do(t, "up", other); got.code != verdict.ExitUsage || !strings.Contains(got.stderr, "another plan") ||
-		!strings.Contains(got.stderr, "seed 1, want 99") || !strings.Contains(got.stderr, "railbed down "+name) {
+	if got := do(t, "up", other); got.code != verdict.ExitUsage ||
+		!strings.Contains(got.stderr, "another plan") ||
+		!strings.Contains(got.stderr, "seed 1, want 99") ||
+		!strings.Contains(got.stderr, "railbed down "+name) {
 		t.Errorf("up of another plan: exit %d, %q", got.code, got.stderr)
 	}
 	three := writeFile(t, strings.Replace(twoHosts(name), "hosts: 2", "hosts: 3", 1))
-	if got := do(t, "up", three); got.code != verdict.ExitUsage || !strings.Contains(got.stderr, "node h2: added") || !strings.Contains(got.stderr, "link h2--leaf1: added") {
+	if got := do(t, "up", three); got.code != verdict.ExitUsage ||
+		!strings.Contains(got.stderr, "node h2: added") ||
+		!strings.Contains(got.stderr, "link h2--leaf1: added") {
 		t.Errorf("up with another host: exit %d, %q", got.code, got.stderr)
 	}
 	must(t, "inspect", name, "--verify")
@@ -143,8 +151,11 @@ func TestWrongFileLeavesNothing(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"up"}, {"up", "a", "b"}, {"exec", "h0"}, {"link", "set"}, {"link", "sideways"}, {"no-such-verb"}, {"help", "no-such-verb"}, {"help", "link", "sideways"}, {"help", "up", "x"}, {"up", "--no-such-flag", "x"},
-		{"ls", "-o", "xml"}, {"capture", "-t", "cli-nothing", "-w", "x"}, {"exec", "h0", "-t", "cli-nothing", "--", "true"},
+		{"up"}, {"up", "a", "b"}, {"exec", "h0"}, {"link", "set"}, {"link", "sideways"}, {"no-such-verb"},
+		{"help", "no-such-verb"}, {"help", "link", "sideways"}, {"help", "up", "x"},
+		{"up", "--no-such-flag", "x"},
+		{"ls", "-o", "xml"}, {"capture", "-t", "cli-nothing", "-w", "x"},
+		{"exec", "h0", "-t", "cli-nothing", "--", "true"},
 		{"up", "/no/such/file.yaml"}, {"up", "../scenarios/quickstart.yaml", "--name", "../x"},
 	} {
 		if got := do(t, args...); got.code != verdict.ExitUsage || got.stderr == "" {
@@ -154,12 +165,14 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for args, want := range map[string]string{"help": "Available Commands", "help up": "railbed up FILE", "help link down": "railbed link down LINK", "help help": "railbed help"} {
+	for args, want := range map[string]string{"help": "Available Commands", "help up": "railbed up FILE",
+		"help link down": "railbed link down LINK", "help help": "railbed help"} {
 		if got := do(t, strings.Fields(args)...); got.code != 0 || !strings.Contains(got.stdout, want) {
 			t.Errorf("railbed %s: exit %d, want %q in\n%s%s", args, got.code, want, got.stdout, got.stderr)
 		}
 	}
-	if got := do(t, "help", "no-such-verb"); !strings.Contains(got.stderr, `unknown command "no-such-verb" of railbed`) {
+	if got := do(t, "help", "no-such-verb"); !strings.Contains(got.stderr,
+		`unknown command "no-such-verb" of railbed`) {
 		t.Errorf("help of nothing printed %q", got.stderr)
 	}
 }
@@ -179,7 +192,8 @@ func TestLsShowsWhoDoesNotAnswer(t *testing.T) {
 	defer syscall.Kill(pid, syscall.SIGCONT)
 	got := must(t, "ls")
 	row := regexp.MustCompile(`(?m)^cli-silent +- .*no answer`)
-	if !row.MatchString(got.stdout) || !strings.Contains(got.stdout, "\n"+well+" ") || !strings.Contains(got.stderr, silent) {
+	if !row.MatchString(got.stdout) || !strings.Contains(got.stdout, "\n"+well+" ") ||
+		!strings.Contains(got.stderr, silent) {
 		t.Errorf("ls printed\n%s%s", got.stdout, got.stderr)
 	}
 	var all []struct{ Name, State, Error string }
@@ -205,9 +219,11 @@ func TestUnsupported(t *testing.T) {
 		t.Skip("cannot run here: the host has netem")
 	}
 	const name = "cli-netem"
-	file := writeFile(t, fmt.Sprintf("name: %s\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {delay: 5us}}\n  switch: {kind: router}\n", name))
+	file := writeFile(t, fmt.Sprintf("name: %s\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n "+
+		" links: {default: {delay: 5us}}\n  switch: {kind: router}\n", name))
 	got := do(t, "up", file)
-	if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "netem") || !strings.Contains(got.stderr, file+":5:") {
+	if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "netem") ||
+		!strings.Contains(got.stderr, file+":5:") {
 		t.Errorf("up: exit %d, %q; want exit 3, the feature and the place", got.code, got.stderr)
 	}
 	noTrace(t, name)
@@ -255,7 +271,8 @@ func sweptOf(t *testing.T, kind string) {
 		left = append(left, "/run/netns/"+dead+"-leaf1")
 	}
 	for _, path := range left {
-		if !strings.Contains(dry.stdout, "would remove "+path+"\n") || !strings.Contains(swept.stdout, "removed "+path+"\n") {
+		if !strings.Contains(dry.stdout, "would remove "+path+"\n") ||
+			!strings.Contains(swept.stdout, "removed "+path+"\n") {
 			t.Errorf("gc does not name %s: %q and %q", path, dry.stdout, swept.stdout)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -320,12 +337,14 @@ func TestCaptureAndEvents(t *testing.T) {
 	if err := recording.Wait(); err != nil {
 		t.Errorf("capture: %v", err)
 	}
-	output, err := exec.Command("tshark", "-r", path, "-T", "fields", "-e", "frame.interface_name", "-e", "icmp.type").Output()
+	output, err := exec.Command("tshark", "-r", path, "-T", "fields", "-e", "frame.interface_name", "-e",
+		"icmp.type").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Three requests and three replies, each at four taps.
-	for _, want := range []string{"h0:eth0\t8\n", "h0:eth0\t0\n", "h1:eth0\t8\n", "leaf1:p0\t8\n", "leaf1:p1\t0\n"} {
+	for _, want := range []string{"h0:eth0\t8\n", "h0:eth0\t0\n", "h1:eth0\t8\n", "leaf1:p0\t8\n",
+		"leaf1:p1\t0\n"} {
 		if got := strings.Count(string(output), want); got != 3 {
 			t.Errorf("tshark shows %q %d times, want 3:\n%s", want, got, output)
 		}
@@ -383,7 +402,8 @@ func TestExecPassesSignalsOn(t *testing.T) {
 		}
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != test.code || string(rest) != test.output {
-			t.Errorf("%q: exit %d, output %q; want %d and %q", test.script, code, rest, test.code, test.output)
+			t.Errorf("%q: exit %d, output %q; want %d and %q", test.script, code, rest, test.code,
+				test.output)
 		}
 	}
 }

@@ -147,7 +147,8 @@ func (a *app) printValidation(v validation) {
 		fmt.Fprintln(a.stderr, v.Problems.Error())
 		return
 	}
-	a.show("%s: ok, %s, %s, %s", v.File, count(v.Nodes, "node"), count(v.Switches, "switch"), count(v.Links, "link"))
+	a.show("%s: ok, %s, %s, %s", v.File, count(v.Nodes, "node"), count(v.Switches, "switch"),
+		count(v.Links, "link"))
 }
 
 // count is "1 node", "2 nodes", "2 switches".

@@ -87,15 +87,25 @@ code 5.`,
 			return a.verify(cmd, args[0], flags)
 		},
 	}
-	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "", "the testbed's `FILE`, whose plan is compiled")
-	cmd.Flags().StringArrayVar(&flags.named, "check", nil, "`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
-	cmd.Flags().StringVar(&flags.plan, "plan", "", "`FILE` with the testbed's plan, as railbed plan -o json prints it")
-	cmd.Flags().StringVar(&flags.keys, "keys", "", "`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
-	cmd.Flags().StringArrayVar(&flags.taps, "tap", nil, "`INTERFACE=NODE:PORT`: which port an interface of the capture is; may be repeated")
-	cmd.Flags().StringVar(&flags.workload, "workload", "", "JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, port, expected}]}")
-	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%", "`SHARE` by which the bytes of a rank may differ from the expected ones")
-	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%", "least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
-	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful, "worst `VERDICT` on fidelity that passes: faithful or degraded")
+	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "",
+		"the testbed's `FILE`, whose plan is compiled")
+	cmd.Flags().StringArrayVar(&flags.named, "check", nil,
+		"`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
+	cmd.Flags().StringVar(&flags.plan, "plan", "",
+		"`FILE` with the testbed's plan, as railbed plan -o json prints it")
+	cmd.Flags().StringVar(&flags.keys, "keys", "",
+		"`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
+	cmd.Flags().StringArrayVar(&flags.taps, "tap", nil,
+		"`INTERFACE=NODE:PORT`: which port an interface of the capture is; may be repeated")
+	cmd.Flags().StringVar(&flags.workload, "workload", "",
+		"JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, "+
+			"port, expected}]}")
+	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%",
+		"`SHARE` by which the bytes of a rank may differ from the expected ones")
+	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%",
+		"least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
+	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful,
+		"worst `VERDICT` on fidelity that passes: faithful or degraded")
 	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
 	completeFlag(cmd, "testbed-file", completeFiles)
 	completeFlag(cmd, "check", oneOf(verify.Examples()...))
@@ -137,7 +147,8 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys, Taps: taps}, judges...)
+	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys, Taps: taps},
+		judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
@@ -156,7 +167,8 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 			results[i].Name = checks[i].title
 		}
 		verdicts = append(verdicts, result.Verdict)
-		if asked := checks[i].asked; asked != nil && result.Verdict == verdict.Pass && verify.Timed(asked.check) {
+		if asked := checks[i].asked; asked != nil && result.Verdict == verdict.Pass &&
+			verify.Timed(asked.check) {
 			judged.RestOnTime = append(judged.RestOnTime, results[i].Name)
 		}
 	}
@@ -285,7 +297,8 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 		checks = append(checks, fidelity())
 	}
 	if w != nil {
-		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)}, titled{Check: verify.NewRankNIC(*w)})
+		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)},
+			titled{Check: verify.NewRankNIC(*w)})
 	}
 	return checks, nil
 }
@@ -296,7 +309,8 @@ func hasEqualCost(p *plan.Plan) bool {
 }
 
 func (a *app) printVerify(name string, r verifyReport) {
-	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", printable.Line(name), count(int(r.Capture.Packets), "packet"), count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
+	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", printable.Line(name), count(int(r.Capture.Packets), "packet"),
+		count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
 	if r.Capture.Lost > 0 {
 		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
 	}
@@ -304,7 +318,8 @@ func (a *app) printVerify(name string, r verifyReport) {
 		fmt.Fprintf(a.stdout, "; %s", printable.Line(r.Capture.Note))
 	}
 	if len(r.NotInPlan) > 0 {
-		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s", printable.Line(shortened(r.NotInPlan)))
+		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s",
+			printable.Line(shortened(r.NotInPlan)))
 	}
 	fmt.Fprint(a.stdout, "\n\n")
 	rows := a.newTable("check", "verdict", "found")
@@ -321,7 +336,8 @@ func (a *app) printVerify(name string, r verifyReport) {
 		}
 	}
 	if len(r.RestOnTime) > 0 {
-		fmt.Fprintf(a.stdout, "\nnote: %s rest on time: PASS holds if the emulation kept it, which the run's report says and a capture does not\n",
+		fmt.Fprintf(a.stdout, "\nnote: %s rest on time: PASS holds if the emulation kept it, which the "+
+			"run's report says and a capture does not\n",
 			printable.Line(shortened(r.RestOnTime)))
 	}
 	fmt.Fprintf(a.stdout, "\n%s\n", r.Verdict)

@@ -29,7 +29,8 @@ func writeCapture(t *testing.T, tap string, length int, comments ...string) stri
 			t.Fatal(err)
 		}
 	}
-	packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length, Has: pcapng.HasFlags, Flags: pcapng.Outbound}
+	packet := pcapng.Packet{Time: 1, Data: make([]byte, 60), Length: length, Has: pcapng.HasFlags,
+		Flags: pcapng.Outbound}
 	copy(packet.Data[12:], []byte{8, 0, 0x45, byte(wire.CE), 0, 46, 12: 10, 13: 0, 14: 0, 15: 1}) // of IPv4
 	for _, comment := range comments {
 		packet.Comments = append(packet.Comments, []byte(comment))
@@ -55,7 +56,8 @@ func TestVerify(t *testing.T) {
 	}
 	short, long := writeCapture(t, "h0:eth0", 1514), writeCapture(t, "h0:eth0", 1515)
 	keys := filepath.Join(t.TempDir(), "ar.keys")
-	if err := os.WriteFile(keys, []byte("RD_SECRET "+strings.Repeat("5e", 32)+"\nRD_LIFE 0123456789abcdef\n"), 0o600); err != nil {
+	if err := os.WriteFile(keys, []byte("RD_SECRET "+strings.Repeat("5e", 32)+"\nRD_LIFE 0123456789abcdef\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	cut := filepath.Join(t.TempDir(), "cut.pcapng")
@@ -71,18 +73,23 @@ func TestVerify(t *testing.T) {
 		code int
 		says string
 	}{
-		"no frame too long":  {[]string{short, "--mtu", "1500"}, 0, "0 of 1 packets were longer"},
-		"a frame too long":   {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
-		"by the testbed":     {[]string{long, "--testbed-file", testbed}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
-		"nothing to judge":   {[]string{short}, 5, "without --testbed-file or --plan the cluster is not known"},
-		"keys":               {[]string{short, "--mtu", "1500", "--keys", keys}, 0, "0 of 1 packets were longer"},
-		"no keys":            {[]string{short, "--mtu", "1500", "--keys", testbed}, 2, "it has no secret with lives"},
-		"keys not there":     {[]string{short, "--mtu", "1500", "--keys", testbed + "s"}, 2, "no such file"},
-		"cut":                {[]string{cut, "--mtu", "1500"}, 5, "the capture is truncated"},
-		"no file":            {[]string{short + "x"}, 2, "no such file"},
-		"not a capture":      {[]string{testbed}, 2, "neither pcapng nor pcap"},
-		"not a ratio":        {[]string{short, "--min-share", "2"}, 2, "--min-share"},
-		"a bare ratio":       {[]string{short, "--tolerance", "1"}, 2, "--tolerance: ratio \"1\": want 1% or 100%, as a bare number does not say which"},
+		"no frame too long": {[]string{short, "--mtu", "1500"}, 0, "0 of 1 packets were longer"},
+		"a frame too long":  {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
+		"by the testbed": {[]string{long, "--testbed-file", testbed}, 1,
+			"h0:eth0: 1 packets over the MTU of 1500"},
+		"nothing to judge": {[]string{short}, 5,
+			"without --testbed-file or --plan the cluster is not known"},
+		"keys": {[]string{short, "--mtu", "1500", "--keys", keys}, 0,
+			"0 of 1 packets were longer"},
+		"no keys": {[]string{short, "--mtu", "1500", "--keys", testbed}, 2,
+			"it has no secret with lives"},
+		"keys not there": {[]string{short, "--mtu", "1500", "--keys", testbed + "s"}, 2, "no such file"},
+		"cut":            {[]string{cut, "--mtu", "1500"}, 5, "the capture is truncated"},
+		"no file":        {[]string{short + "x"}, 2, "no such file"},
+		"not a capture":  {[]string{testbed}, 2, "neither pcapng nor pcap"},
+		"not a ratio":    {[]string{short, "--min-share", "2"}, 2, "--min-share"},
+		"a bare ratio": {[]string{short, "--tolerance", "1"}, 2,
+			"--tolerance: ratio \"1\": want 1% or 100%, as a bare number does not say which"},
 		"no such fidelity":   {[]string{short, "--fidelity", "good"}, 2, "want faithful or degraded"},
 		"two clusters":       {[]string{short, "--plan", "x", "--testbed-file", "y"}, 2, "give one of them"},
 		"workload not known": {[]string{short, "--workload", testbed}, 2, testbed},
@@ -98,14 +105,16 @@ func TestVerify(t *testing.T) {
 		Capture struct{ Packets int }
 		Checks  []struct{ Name, Verdict string }
 	}
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Verdict != "PASS" || report.Capture.Packets != 1 || report.Checks[0].Name != "mtu" {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Verdict != "PASS" ||
+		report.Capture.Packets != 1 || report.Checks[0].Name != "mtu" {
 		t.Errorf("exit %d, %v, %s", code, err, stdout)
 	}
 }
 
 // TestVerifyReadsPlans hands the output of "railbed plan" to "railbed verify".
 func TestVerifyReadsPlans(t *testing.T) {
-	const text = "name: x\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n"
+	const text = "name: x\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, " +
+		"hosts-per-leaf: 2}\n"
 	code, stdout, stderr := railbed(text, "plan", "-", "-o", "json")
 	if code != 0 {
 		t.Fatal(stderr)
@@ -146,7 +155,8 @@ func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
 	var report struct {
 		Checks []struct{ Name, Verdict, Summary string }
 	}
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != verdict.ExitInconclusive && code != verdict.ExitFail {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil ||
+		code != verdict.ExitInconclusive && code != verdict.ExitFail {
 		t.Fatalf("exit %d, %v:\n%s%s", code, err, stdout, stderr)
 	}
 	kinds := spec.PacketChecks()
@@ -154,7 +164,8 @@ func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
 		t.Fatalf("%d checks were judged, want %q", len(report.Checks), kinds)
 	}
 	for i, check := range report.Checks {
-		if kind, _, _ := strings.Cut(check.Name, " "); kind != kinds[i] || check.Verdict == "PASS" && kind != "deadlock" {
+		if kind, _, _ := strings.Cut(check.Name, " "); kind != kinds[i] ||
+			check.Verdict == "PASS" && kind != "deadlock" {
 			t.Errorf("%+v, want %s", check, kinds[i])
 		}
 	}
@@ -180,28 +191,52 @@ func TestVerifyNamedChecks(t *testing.T) {
 		code int
 		says string
 	}{
-		"none dropped":         {[]string{whole, "--check", none}, verdict.ExitInconclusive, "without a plan it is not known whether leaf1:p0 record drops"},
-		"one dropped":          {[]string{dropped, "--check", none}, verdict.ExitFail, "packets dropped: 1, want == 0"},
-		"as was wanted":        {[]string{dropped, "--check", some}, verdict.ExitPass, "1 packets were dropped for reason tail"},
-		"as time was":          {[]string{marked, "--check", `marks: {count: ">= 1"}`}, verdict.ExitPass, "note: marks rest on time"},
-		"two of them":          {[]string{dropped, "--check", some, "--check", none}, verdict.ExitFail, "FAIL"},
-		"only what is named":   {[]string{dropped, "--check", some}, verdict.ExitPass, "PASS"},
-		"beside the MTU":       {[]string{dropped, "--check", some, "--mtu", "1500"}, verdict.ExitFail, "over the MTU of 1500"},
-		"and fidelity":         {[]string{dropped, "--check", some, "--fidelity", "degraded"}, verdict.ExitInconclusive, "asked rates are not known"},
-		"no such check":        {[]string{whole, "--check", "drop: {}"}, verdict.ExitUsage, `did you mean "drops"?`},
-		"a key that is needed": {[]string{whole, "--check", "drops: {at: leaf1}"}, verdict.ExitUsage, `add count: `},
-		"a wrong bound":        {[]string{whole, "--check", `drops: {count: "1"}`}, verdict.ExitUsage, "want >=, >, <=, < or =="},
-		"two in one":           {[]string{whole, "--check", "{deadlock: none, lossless: {}}"}, verdict.ExitUsage, "exactly one"},
-		"nothing":              {[]string{whole, "--check", ""}, verdict.ExitUsage, "want one of bytes-per-rank"},
-		"no reason of drops":   {[]string{dropped, "--check", `drops: {reason: overflow, count: "== 0"}`}, verdict.ExitUsage, `--check:1:17: packets.drops.reason "overflow" does not exist; want one of tail, buffer`},
-		"no such tap":          {[]string{whole, "--check", `pauses: {at: nosuch, count: "== 0"}`}, verdict.ExitUsage, `--check:1:14: "nosuch" is no tap of the capture; want one of leaf1:p0`},
-		"the second's tap":     {[]string{whole, "--check", "deadlock: none", "--check", `pauses: {at: "leaf2:*", count: "== 0"}`}, verdict.ExitUsage, `--check 2:1:14: "leaf2:*" is no tap of the capture; want one of leaf1:p0`},
-		"a tap of the capture": {[]string{whole, "--check", `drops: {at: "leaf?:p*", count: "== 0"}`}, verdict.ExitInconclusive, "drops leaf?:p*"},
-		"no tap of the plan":   {[]string{whole, "--testbed-file", file, "--check", `pauses: {at: nosuch, count: "== 0"}`}, verdict.ExitUsage, `--check:1:14: "nosuch" is no tap; want "all", "nics", "switches", a node, a switch or node:port`},
-		"no node of the plan":  {[]string{whole, "--testbed-file", file, "--check", `lossless: {from: "h*", to: h9}`}, verdict.ExitUsage, `--check:1:28: "h9" is no node; did you mean "h0"?`},
-		"no switch":            {[]string{whole, "--testbed-file", file, "--check", `conservation: "spine*"`}, verdict.ExitUsage, `--check:1:15: "spine*" is no switch; want the name of a switch or a pattern`},
-		"no such workload":     {[]string{whole, "--workload", workload, "--check", "rank-nic: ra"}, verdict.ExitUsage, `--check:1:11: workload "ra" does not exist; want ar`},
-		"no workload":          {[]string{whole, "--check", "rank-nic: ar"}, verdict.ExitUsage, "give --workload"},
+		"none dropped": {[]string{whole, "--check", none}, verdict.ExitInconclusive,
+			"without a plan it is not known whether leaf1:p0 record drops"},
+		"one dropped": {[]string{dropped, "--check", none}, verdict.ExitFail,
+			"packets dropped: 1, want == 0"},
+		"as was wanted": {[]string{dropped, "--check", some}, verdict.ExitPass,
+			"1 packets were dropped for reason tail"},
+		"as time was": {[]string{marked, "--check", `marks: {count: ">= 1"}`}, verdict.ExitPass,
+			"note: marks rest on time"},
+		"two of them": {[]string{dropped, "--check", some, "--check", none}, verdict.ExitFail,
+			"FAIL"},
+		"only what is named": {[]string{dropped, "--check", some}, verdict.ExitPass, "PASS"},
+		"beside the MTU": {[]string{dropped, "--check", some, "--mtu", "1500"}, verdict.ExitFail,
+			"over the MTU of 1500"},
+		"and fidelity": {[]string{dropped, "--check", some, "--fidelity", "degraded"},
+			verdict.ExitInconclusive, "asked rates are not known"},
+		"no such check": {[]string{whole, "--check", "drop: {}"}, verdict.ExitUsage,
+			`did you mean "drops"?`},
+		"a key that is needed": {[]string{whole, "--check", "drops: {at: leaf1}"}, verdict.ExitUsage,
+			`add count: `},
+		"a wrong bound": {[]string{whole, "--check", `drops: {count: "1"}`}, verdict.ExitUsage,
+			"want >=, >, <=, < or =="},
+		"two in one": {[]string{whole, "--check", "{deadlock: none, lossless: {}}"},
+			verdict.ExitUsage, "exactly one"},
+		"nothing": {[]string{whole, "--check", ""}, verdict.ExitUsage,
+			"want one of bytes-per-rank"},
+		"no reason of drops": {[]string{dropped, "--check", `drops: {reason: overflow, count: "== 0"}`},
+			verdict.ExitUsage, `--check:1:17: packets.drops.reason "overflow" does not exist; want one of tail, buffer`},
+		"no such tap": {[]string{whole, "--check", `pauses: {at: nosuch, count: "== 0"}`},
+			verdict.ExitUsage, `--check:1:14: "nosuch" is no tap of the capture; want one of leaf1:p0`},
+		"the second's tap": {[]string{whole, "--check", "deadlock: none", "--check",
+			`pauses: {at: "leaf2:*", count: "== 0"}`}, verdict.ExitUsage,
+			`--check 2:1:14: "leaf2:*" is no tap of the capture; want one of leaf1:p0`},
+		"a tap of the capture": {[]string{whole, "--check", `drops: {at: "leaf?:p*", count: "== 0"}`},
+			verdict.ExitInconclusive, "drops leaf?:p*"},
+		"no tap of the plan": {[]string{whole, "--testbed-file", file, "--check",
+			`pauses: {at: nosuch, count: "== 0"}`}, verdict.ExitUsage,
+			`--check:1:14: "nosuch" is no tap; want "all", "nics", "switches", a node, a switch or node:port`},
+		"no node of the plan": {[]string{whole, "--testbed-file", file, "--check",
+			`lossless: {from: "h*", to: h9}`}, verdict.ExitUsage,
+			`--check:1:28: "h9" is no node; did you mean "h0"?`},
+		"no switch": {[]string{whole, "--testbed-file", file, "--check", `conservation: "spine*"`},
+			verdict.ExitUsage, `--check:1:15: "spine*" is no switch; want the name of a switch or a pattern`},
+		"no such workload": {[]string{whole, "--workload", workload, "--check", "rank-nic: ra"},
+			verdict.ExitUsage, `--check:1:11: workload "ra" does not exist; want ar`},
+		"no workload": {[]string{whole, "--check", "rank-nic: ar"}, verdict.ExitUsage,
+			"give --workload"},
 	} {
 		code, stdout, stderr := railbed("", append([]string{"verify"}, c.args...)...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.says) {

@@ -20,7 +20,8 @@ type writtenCheck struct {
 func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, error) {
 	sources := verify.Sources{Traffic: func(name string) (verify.Workload, error) {
 		if w == nil {
-			return verify.Workload{}, errors.New("give --workload, the file that says which packets are the workload's")
+			return verify.Workload{}, errors.New(
+				"give --workload, the file that says which packets are the workload's")
 		}
 		return *w, nil
 	}}
@@ -65,7 +66,8 @@ func unknownPorts(checks []titled, capture verify.Summary) error {
 	var errs []error
 	for _, check := range checks {
 		if check.asked != nil {
-			errs = append(errs, plan.CheckPorts(ports, check.asked.source, spec.PacketsPath, check.asked.check))
+			errs = append(errs, plan.CheckPorts(ports, check.asked.source, spec.PacketsPath,
+				check.asked.check))
 		}
 	}
 	return errors.Join(errs...)

@@ -22,11 +22,13 @@ func parseTaps(values []string, p *plan.Plan) (map[string]string, error) {
 		node, port, both := strings.Cut(value[at+1:], ":")
 		switch {
 		case at < 1 || !both || node == "" || port == "":
-			return nil, usage("--tap %q: want INTERFACE=NODE:PORT, such as eth0=h0:eth0, or 0=h0:eth0 for the first interface", value)
+			return nil, usage("--tap %q: want INTERFACE=NODE:PORT, such as eth0=h0:eth0, or 0=h0:eth0 for "+
+				"the first interface", value)
 		case taps[name] != "":
 			return nil, usage("--tap %q: interface %s is %s already", value, name, taps[name])
 		case ports[node+":"+port] != "":
-			return nil, usage("--tap %q: %s:%s is interface %s already", value, node, port, ports[node+":"+port])
+			return nil, usage("--tap %q: %s:%s is interface %s already", value, node, port,
+				ports[node+":"+port])
 		}
 		taps[name], ports[node+":"+port] = node+":"+port, name
 		if p != nil {
@@ -62,7 +64,8 @@ func unknownTaps(capture verify.Summary, taps map[string]string, p *plan.Plan) (
 	names := interfaceNames(capture, taps)
 	for own, given := range taps {
 		if !slices.ContainsFunc(capture.Taps, func(t verify.Tap) bool { return t.Name == given }) {
-			return nil, usage("--tap %s=%s: the capture has no interface %s; it has %s", own, given, own, shortened(names))
+			return nil, usage("--tap %s=%s: the capture has no interface %s; it has %s", own, given, own,
+				shortened(names))
 		}
 	}
 	if p == nil {
@@ -76,7 +79,8 @@ func unknownTaps(capture verify.Summary, taps map[string]string, p *plan.Plan) (
 		}
 	}
 	if len(unknown) > 0 && len(unknown) == len(capture.Taps) {
-		return nil, usage("no interface of the capture is a port of the plan: the capture has %s, and the plan %s; say which is which, as in --tap %s=%s",
+		return nil, usage("no interface of the capture is a port of the plan: the capture has %s, and the "+
+			"plan %s; say which is which, as in --tap %s=%s",
 			shortened(names), shortened(ports), names[0], ports[0])
 	}
 	return unknown, nil

@@ -53,11 +53,15 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 		},
 		func() error { return f.makeLinks(ctx, nobody) },
 		func() error {
-			return f.each(ctx, f.hosts[:1], func(h *host) error { return kernel.SetSysctls(foreignSysctls(name)) }, nobody)
+			return f.each(ctx, f.hosts[:1], func(h *host) error {
+				return kernel.SetSysctls(foreignSysctls(name))
+			}, nobody)
 		},
 		func() error { return f.eachOn(ctx, 1, f.hosts, f.configure, nobody) },
 		func() error {
-			return f.each(ctx, f.hosts[:1], func(h *host) error { return kernel.SetSysctls(a.lateSysctls(name)) }, nobody)
+			return f.each(ctx, f.hosts[:1], func(h *host) error {
+				return kernel.SetSysctls(a.lateSysctls(name))
+			}, nobody)
 		},
 		func() error {
 			return f.each(ctx, f.hosts[:1], func(h *host) error {
@@ -88,7 +92,8 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 // that each has the share of a trunk's NIC in memory.
 func (a *Attachment) open() (way *softports.Handle, err error) {
 	if a.Many {
-		return softports.Open(softports.Packet, softPort(0), softports.Options{MTU: a.Link.MTU, RingBytes: ringShare})
+		return softports.Open(softports.Packet, softPort(0),
+			softports.Options{MTU: a.Link.MTU, RingBytes: ringShare})
 	}
 	return openWay(softPort(0), a.Link.MTU, ringBudget/ringShare)
 }
@@ -188,7 +193,9 @@ func (a *Attachment) Yield(ns *kernel.Namespace) error {
 func (a *Attachment) present(links []kernel.Link) map[string]string {
 	present := map[string]string{}
 	for nic, name := range a.Beside {
-		if slices.ContainsFunc(links, func(l kernel.Link) bool { return l.Name == name && l.Group == linkGroup }) {
+		if slices.ContainsFunc(links, func(l kernel.Link) bool {
+			return l.Name == name && l.Group == linkGroup
+		}) {
 			present[nic] = name
 		}
 	}
@@ -241,7 +248,9 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 	case at >= 0:
 		return nil, fmt.Errorf("make %s: the namespace has an interface of this name", name)
 	default:
-		for slices.ContainsFunc(links, func(l kernel.Link) bool { return l.Index == first+endIndex(0, 0, atA) }) {
+		for slices.ContainsFunc(links, func(l kernel.Link) bool {
+			return l.Index == first+endIndex(0, 0, atA)
+		}) {
 			first++
 		}
 	}
@@ -261,8 +270,10 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 			return nil, err
 		}
 	}
-	p := &plan.Plan{Dilation: a.Dilation, Nodes: []plan.Node{n}, Links: []plan.Link{l}, Switches: []plan.Switch{{Name: other.Node, Kind: spec.Soft}}}
-	f, err := prepare(kernelSide(p), first, map[string]*kernel.Namespace{n.Name: ns, SoftSide: far}, Options{})
+	p := &plan.Plan{Dilation: a.Dilation, Nodes: []plan.Node{n}, Links: []plan.Link{l},
+		Switches: []plan.Switch{{Name: other.Node, Kind: spec.Soft}}}
+	f, err := prepare(kernelSide(p), first, map[string]*kernel.Namespace{n.Name: ns, SoftSide: far},
+		Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +316,8 @@ func (a *Attachment) as(name string, first int) plan.Node {
 // free leaves out routes that another node has in the namespace: of several nodes there
 // the first has the routes of the main table, and what is bound to an address of another
 // one leaves by that one's own table.
-func (a *Attachment) free(main []plan.Route, name string, links []kernel.Link, routes []kernel.Route) []plan.Route {
+func (a *Attachment) free(main []plan.Route, name string, links []kernel.Link,
+	routes []kernel.Route) []plan.Route {
 	return slices.DeleteFunc(main, func(r plan.Route) bool {
 		other := goesBy(r, links, routes)
 		if other == nil || other.Name == name || other.Group != linkGroup {
@@ -338,12 +350,14 @@ func goesBy(r plan.Route, links []kernel.Link, routes []kernel.Route) *kernel.Li
 }
 
 // refuseTaken refuses routes that would take the place of others'.
-func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route, ours map[string]string) error {
+func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route,
+	ours map[string]string) error {
 	var errs []error
 	for _, r := range main {
 		other := goesBy(r, links, routes)
 		if other != nil && !slices.Contains(slices.Collect(maps.Values(ours)), other.Name) {
-			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the testbed other addresses, by the key addressing", r.Dst, other.Name))
+			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the "+
+				"testbed other addresses, by the key addressing", r.Dst, other.Name))
 		}
 	}
 	return errors.Join(errs...)
@@ -377,7 +391,8 @@ func (a *Attachment) refuseAddresses(ns *kernel.Namespace, links []kernel.Link) 
 					continue // gone since
 				}
 				errs = append(errs, fmt.Errorf(
-					"add address %s: the namespace has it on %s; give the testbed other addresses, by the key addressing",
+					"add address %s: the namespace has it on %s; give the testbed other addresses, by the "+
+						"key addressing",
 					prefix, links[at].Name))
 			}
 		}
@@ -434,10 +449,14 @@ func (f *Fabric) compareForeign(h *host) (*differences, error) {
 		return !slices.Contains(wanted, have)
 	})
 	got.neighbors = slices.DeleteFunc(got.neighbors, func(have kernel.Neighbor) bool {
-		return have.Index != nic.index || !slices.ContainsFunc(nic.Neighbors, func(n plan.Neighbor) bool { return n.Addr == have.Addr })
+		return have.Index != nic.index || !slices.ContainsFunc(nic.Neighbors, func(n plan.Neighbor) bool {
+			return n.Addr == have.Addr
+		})
 	})
 	got.routes = slices.DeleteFunc(got.routes, func(have kernel.Route) bool {
-		return !have.Kernel && !slices.ContainsFunc(h.routes, func(want kernel.Route) bool { return keyOf(want) == keyOf(have) })
+		return !have.Kernel && !slices.ContainsFunc(h.routes, func(want kernel.Route) bool {
+			return keyOf(want) == keyOf(have)
+		})
 	})
 	got.rules = slices.DeleteFunc(got.rules, func(have kernel.Rule) bool {
 		return !slices.Contains(h.rules, have) && !slices.Contains(kernel.DefaultRules(), have)

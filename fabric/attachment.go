@@ -61,12 +61,14 @@ func (a *Attachment) Check(defaultRoute bool) error {
 		return errors.New("attachment: there is none; want that of a NIC")
 	}
 	if a.NIC < 0 || a.NIC >= len(a.Node.NICs) || len(a.Node.NICs) > mostAttachedNICs {
-		return fmt.Errorf("attachment of %q: NIC %d of %d; want one of at most %d", a.Node.Name, a.NIC, len(a.Node.NICs), mostAttachedNICs)
+		return fmt.Errorf("attachment of %q: NIC %d of %d; want one of at most %d", a.Node.Name, a.NIC,
+			len(a.Node.NICs), mostAttachedNICs)
 	}
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("attachment of %s:%s: %s", a.End().Node, a.End().Port, fmt.Sprintf(format, args...))
 	}
-	if n := len(a.Node.Routes) + len(a.Reach) + len(a.Node.Rules) + len(a.Interface().Neighbors); n > mostAttachedRoutes {
+	if n := len(a.Node.Routes) + len(a.Reach) + len(a.Node.Rules) +
+		len(a.Interface().Neighbors); n > mostAttachedRoutes {
 		return wrong("%d routes, rules and neighbours, limit %d", n, mostAttachedRoutes)
 	}
 	seen := map[netip.Addr]bool{}
@@ -96,7 +98,8 @@ func (a *Attachment) Check(defaultRoute bool) error {
 		switch {
 		case route.Dst.Bits() == 0 && defaultRoute:
 		case route.Dst.Bits() < shortestAttached:
-			return wrong("route to %s; want at least %d bits: the default route is not the testbed's (isDefaultGateway in the network configuration makes it so)", route.Dst, shortestAttached)
+			return wrong("route to %s; want at least %d bits: the default route is not the testbed's "+
+				"(isDefaultGateway in the network configuration makes it so)", route.Dst, shortestAttached)
 		case !ordinary(route.Dst):
 			return wrong("route to %s; want addresses of interfaces", route.Dst)
 		}
@@ -107,7 +110,8 @@ func (a *Attachment) Check(defaultRoute bool) error {
 // ordinary says that a prefix is none of loopback, link-local or multicast addresses, which
 // mean the same in every namespace.
 func ordinary(prefix netip.Prefix) bool {
-	for _, special := range []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "224.0.0.0/4", "ff00::/8"} {
+	for _, special := range []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "224.0.0.0/4",
+		"ff00::/8"} {
 		if prefix.IsValid() && prefix.Overlaps(netip.MustParsePrefix(special)) {
 			return false
 		}

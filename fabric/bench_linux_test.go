@@ -24,12 +24,14 @@ var sizes = []struct{ leaves, spines, hosts int }{{4, 4, 16}, {8, 8, 32}, {32, 8
 // forSizes runs a benchmark whose op builds, for each size. What op returns
 // undoes it. Neither undoing nor namespaces are part of the time; the time of
 // undoing is told beside it.
-func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) (undo func() error)) {
+func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan,
+	ns map[string]*kernel.Namespace) (undo func() error)) {
 	hosttest.Need(b, hosttest.Netns)
 	for _, s := range sizes {
 		b.Run(fmt.Sprintf("nodes=%d", s.leaves*s.hosts), func(b *testing.B) {
 			p := leafSpine(b, s.leaves, s.spines, s.hosts)
-			if _, err := testCalibration(b).Burst(context.Background(), p.Links[0].AToB.Rate, p.Links[0].MTU); err != nil {
+			if _, err := testCalibration(b).Burst(context.Background(), p.Links[0].AToB.Rate,
+				p.Links[0].MTU); err != nil {
 				b.Fatal(err)
 			}
 			var undoing, cpu time.Duration

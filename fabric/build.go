@@ -47,7 +47,8 @@ func prepare(p *plan.Plan, first int, ns map[string]*kernel.Namespace, o Options
 	if err != nil {
 		return nil, err
 	}
-	f := &Fabric{options: serialised(o), hosts: hosts, first: first, bursts: map[shape]link.Entry{}, named: map[string]*planLink{}}
+	f := &Fabric{options: serialised(o), hosts: hosts, first: first, bursts: map[shape]link.Entry{},
+		named: map[string]*planLink{}}
 	byName := map[string]*host{}
 	for _, h := range hosts {
 		byName[h.name] = h
@@ -106,7 +107,8 @@ func (f *Fabric) shaping(l *planLink, atA bool) link.Shaping {
 	}
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", l.seed, l.Name, word(atA)) // a hash never fails to write
-	return link.Shaping{Direction: direction, MTU: l.MTU, Burst: f.bursts[shape{direction.Rate, l.MTU}].Burst, Seed: seed.Sum64()}
+	return link.Shaping{Direction: direction, MTU: l.MTU, Burst: f.bursts[shape{direction.Rate, l.MTU}].Burst,
+		Seed: seed.Sum64()}
 }
 
 // calibrate finds the burst of every shape in the plan.
@@ -161,7 +163,9 @@ func (f *Fabric) construct(ctx context.Context) error {
 	defer f.lock.Unlock()
 	f.built = true
 	progress := f.progress(3*len(f.hosts) + len(f.links))
-	if err := f.each(ctx, f.hosts, func(h *host) error { return f.setSysctls(h, h.early()) }, progress); err != nil {
+	if err := f.each(ctx, f.hosts, func(h *host) error {
+		return f.setSysctls(h, h.early())
+	}, progress); err != nil {
 		return err
 	}
 	if err := f.makeLinks(ctx, progress); err != nil {
@@ -193,11 +197,13 @@ func (f *Fabric) progress(total int) func(steps int) {
 }
 
 // each runs fn for hosts, on threads inside their namespaces.
-func (f *Fabric) each(ctx context.Context, hosts []*host, fn func(*host) error, progress func(steps int)) error {
+func (f *Fabric) each(ctx context.Context, hosts []*host, fn func(*host) error,
+	progress func(steps int)) error {
 	return f.eachOn(ctx, f.options.Parallel, hosts, fn, progress)
 }
 
-func (f *Fabric) eachOn(ctx context.Context, threads int, hosts []*host, fn func(*host) error, progress func(steps int)) error {
+func (f *Fabric) eachOn(ctx context.Context, threads int, hosts []*host, fn func(*host) error,
+	progress func(steps int)) error {
 	namespaces := make([]*kernel.Namespace, len(hosts))
 	for i, h := range hosts {
 		namespaces[i] = h.ns
@@ -380,7 +386,9 @@ func (f *Fabric) clearAll() error {
 	ctx := context.Background() // undoing is not to be interrupted
 	nobody := func(int) {}
 	// Switches first: with their ends go all links of most plans.
-	byPorts := slices.SortedStableFunc(slices.Values(f.hosts), func(a, b *host) int { return len(b.ports) - len(a.ports) })
+	byPorts := slices.SortedStableFunc(slices.Values(f.hosts), func(a, b *host) int {
+		return len(b.ports) - len(a.ports)
+	})
 	return f.each(ctx, byPorts, f.clear, nobody)
 }
 

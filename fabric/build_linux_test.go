@@ -40,13 +40,17 @@ func addrs(p *plan.Plan, name string) []netip.Addr {
 func TestEveryNodeReachesEveryOther(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
 	for name, fabric := range map[string]string{
-		"leaf-spine":  "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {kind: router}",
-		"bridge":      "topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}",
-		"one router":  "topology: single-switch, params: {hosts: 3}, switch: {kind: router}",
-		"fat-tree":    "topology: fat-tree, params: {k: 2}, switch: {kind: router}",
-		"rails":       "topology: rail-optimized, params: {servers: 2, rails: 2, spines: 2}, switch: {kind: router}",
-		"dual plane":  "topology: hpn, params: {segments: 2, servers: 1, rails: 1, aggs: 2}, switch: {kind: router}",
-		"small torus": "topology: torus, params: {x: 3, y: 1, z: 1, hosts-per-switch: 1}, switch: {kind: router}",
+		"leaf-spine": "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: " +
+			"{kind: router}",
+		"bridge":     "topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}",
+		"one router": "topology: single-switch, params: {hosts: 3}, switch: {kind: router}",
+		"fat-tree":   "topology: fat-tree, params: {k: 2}, switch: {kind: router}",
+		"rails": "topology: rail-optimized, params: {servers: 2, rails: 2, spines: 2}, switch: " +
+			"{kind: router}",
+		"dual plane": "topology: hpn, params: {segments: 2, servers: 1, rails: 1, aggs: 2}, switch: " +
+			"{kind: router}",
+		"small torus": "topology: torus, params: {x: 3, y: 1, z: 1, hosts-per-switch: 1}, switch: {kind: " +
+			"router}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := plantest.Compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
@@ -155,7 +159,8 @@ func paths(t *testing.T, p *plan.Plan) (devs []string) {
 	f, ns := build(t, p)
 	defer f.Close()
 	for port := range 40 {
-		out, err := in(t, ns["leaf1"], "ip", "route", "get", addrs(p, "h1")[0].String(), "from", addrs(p, "h0")[0].String(),
+		out, err := in(t, ns["leaf1"], "ip", "route", "get", addrs(p, "h1")[0].String(), "from",
+			addrs(p, "h0")[0].String(),
 			"iif", "p0", "ipproto", "udp", "sport", fmt.Sprint(20_000+port), "dport", "9")
 		if err != nil {
 			t.Fatal(out)
@@ -186,7 +191,8 @@ func TestFlowsTakeTheSamePathsInEveryRun(t *testing.T) {
 
 func TestPacketsOfTheMTUPassAndLongerOnesDoNot(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
-	p := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit, mtu: 4200}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, "+
+		"hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit, mtu: 4200}}}\n")
 	_, ns := build(t, p)
 	for i, header := range []int{20 + 8, 40 + 8} {
 		addr := addrs(p, "h1")[i].String()
@@ -215,7 +221,9 @@ func leftovers(t *testing.T, ns *kernel.Namespace) string {
 		t.Fatal(err)
 	}
 	links = slices.DeleteFunc(links, func(l kernel.Link) bool { return l.Name == "lo" })
-	addresses = slices.DeleteFunc(addresses, func(a kernel.Address) bool { return a.Prefix.Addr().IsLoopback() })
+	addresses = slices.DeleteFunc(addresses, func(a kernel.Address) bool {
+		return a.Prefix.Addr().IsLoopback()
+	})
 	routes = slices.DeleteFunc(routes, func(r kernel.Route) bool { return r.Dst.Addr().IsLoopback() })
 	if len(links)+len(addresses)+len(routes)+len(rules) == 0 {
 		return ""
@@ -262,7 +270,8 @@ func TestCloseLeavesWhatOthersMade(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	p := leafSpine(t, 1, 1, 1)
 	ns := namespaces(t, p)
-	if out, err := in(t, ns["h0"], "ip", "link", "add", "other0", "type", "veth", "peer", "name", "other1"); err != nil {
+	if out, err := in(t, ns["h0"], "ip", "link", "add", "other0", "type", "veth", "peer", "name",
+		"other1"); err != nil {
 		t.Fatal(out)
 	}
 	f, err := Build(context.Background(), p, ns, Options{Calibration: testCalibration(t)})
@@ -288,11 +297,12 @@ func TestInterruptedBuildLeavesNothing(t *testing.T) {
 		if stop == 0 {
 			cancel()
 		}
-		f, err := Build(ctx, p, ns, Options{Calibration: testCalibration(t), Parallel: 1, Progress: func(done, all int) {
-			if total = all - 1; done >= stop {
-				cancel()
-			}
-		}})
+		f, err := Build(ctx, p, ns, Options{Calibration: testCalibration(t), Parallel: 1,
+			Progress: func(done, all int) {
+				if total = all - 1; done >= stop {
+					cancel()
+				}
+			}})
 		cancel()
 		if err == nil {
 			f.Close()
@@ -320,10 +330,12 @@ func TestFailedBuildNamesTheRequestAndLeavesNothing(t *testing.T) {
 	p := leafSpine(t, 1, 1, 2)
 	ns := namespaces(t, p)
 	p.Nodes[1].Routes = append(p.Nodes[1].Routes, plan.Route{
-		Dst: netip.MustParsePrefix("192.0.2.0/24"), NextHops: []plan.NextHop{{Via: netip.MustParseAddr("198.51.100.1"), Dev: "eth0"}},
+		Dst:      netip.MustParsePrefix("192.0.2.0/24"),
+		NextHops: []plan.NextHop{{Via: netip.MustParseAddr("198.51.100.1"), Dev: "eth0"}},
 	})
 	_, err := Build(context.Background(), p, ns, Options{Calibration: testCalibration(t)})
-	if err == nil || !strings.Contains(err.Error(), `apply "ip -n h1 route replace 192.0.2.0/24 via 198.51.100.1 dev eth0": network is unreachable (Nexthop has invalid gateway`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`apply "ip -n h1 route replace 192.0.2.0/24 via 198.51.100.1 dev eth0": network is unreachable (Nexthop has invalid gateway`) {
 		t.Errorf("got %v", err)
 	}
 	for name, n := range ns {
@@ -336,7 +348,9 @@ func TestFailedBuildNamesTheRequestAndLeavesNothing(t *testing.T) {
 func TestWhatTheHostLacksIsFoundBeforeAnythingChanges(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	var traced []string
-	options := Options{Calibration: testCalibration(t), Trace: func(line string) { traced = append(traced, line) }}
+	options := Options{Calibration: testCalibration(t), Trace: func(line string) {
+		traced = append(traced, line)
+	}}
 	refused := func(p *plan.Plan) error {
 		t.Helper()
 		f, err := Build(context.Background(), p, namespaces(t, p), options)
@@ -352,31 +366,39 @@ func TestWhatTheHostLacksIsFoundBeforeAnythingChanges(t *testing.T) {
 	p := leafSpine(t, 1, 1, 1)
 	p.Links[0].AToB.Delay = 1_000_000
 	if kernel.ProbeNetem() != nil {
-		if err := refused(p); !errors.Is(err, verdict.ErrUnsupported) || !strings.HasPrefix(err.Error(), "shape h0--leaf1 a-to-b: netem: unsupported here") {
+		if err := refused(p); !errors.Is(err, verdict.ErrUnsupported) ||
+			!strings.HasPrefix(err.Error(), "shape h0--leaf1 a-to-b: netem: unsupported here") {
 			t.Errorf("got %v", err)
 		}
 	}
 	p = leafSpine(t, 1, 1, 1)
 	p.Links[1].BToA.Rate = 100e12
 	var unreachable *link.UnreachableError
-	if err := refused(p); !errors.As(err, &unreachable) || !strings.HasPrefix(err.Error(), "shape leaf1--spine1 b-to-a: 100tbit not reachable on this host: best ") {
+	if err := refused(p); !errors.As(err, &unreachable) ||
+		!strings.HasPrefix(err.Error(),
+			"shape leaf1--spine1 b-to-a: 100tbit not reachable on this host: best ") {
 		t.Errorf("got %v", err)
 	}
-	p = plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: bridge}}\n")
+	p = plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: "+
+		"bridge}}\n")
 	for len(p.Switches[0].Ports) <= 1023 {
-		p.Switches[0].Ports = append(p.Switches[0].Ports, plan.Interface{Name: fmt.Sprintf("p%d", len(p.Switches[0].Ports))})
+		p.Switches[0].Ports = append(p.Switches[0].Ports,
+			plan.Interface{Name: fmt.Sprintf("p%d", len(p.Switches[0].Ports))})
 	}
-	if err := refused(p); !strings.Contains(err.Error(), "1024 ports, the kernel's bridge takes at most 1023") {
+	if err := refused(p); !strings.Contains(err.Error(),
+		"1024 ports, the kernel's bridge takes at most 1023") {
 		t.Errorf("got %v", err)
 	}
 	p = leafSpine(t, 1, 1, 1)
 	p.Links[0].A.Port = "eth7"
-	if err := refused(p); !strings.Contains(err.Error(), "h0:eth0: no link ends here") || !strings.Contains(err.Error(), "h0:eth7: a link ends here, and the plan has no such interface") {
+	if err := refused(p); !strings.Contains(err.Error(), "h0:eth0: no link ends here") ||
+		!strings.Contains(err.Error(), "h0:eth7: a link ends here, and the plan has no such interface") {
 		t.Errorf("got %v", err)
 	}
 	p = leafSpine(t, 1, 1, 1)
 	p.Nodes[0].Sysctls = map[string]string{"kernel.hostname": "x"}
-	if err := refused(p); !strings.Contains(err.Error(), "set sysctl kernel.hostname of h0: want a setting below net") {
+	if err := refused(p); !strings.Contains(err.Error(),
+		"set sysctl kernel.hostname of h0: want a setting below net") {
 		t.Errorf("got %v", err)
 	}
 	p = leafSpine(t, 1, 1, 1)
@@ -391,7 +413,8 @@ func TestBridgeTakesItsMostPorts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("1,023 links take a second or two")
 	}
-	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 1023}, switch: {kind: bridge}, links: {default: {rate: 100mbit}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 1023}, switch: "+
+		"{kind: bridge}, links: {default: {rate: 100mbit}}}\n")
 	f, _ := build(t, p)
 	if err := f.Verify(context.Background()); err != nil {
 		t.Error(err)
@@ -401,7 +424,8 @@ func TestBridgeTakesItsMostPorts(t *testing.T) {
 func TestTraceIsWhatIpAndTcTake(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	p := leafSpine(t, 1, 1, 1)
-	p.Nodes[0].Sysctls = map[string]string{"net.ipv4.tcp_rmem": "4096 65536 1000000", "net.ipv4.conf.eth0.tag": "5"}
+	p.Nodes[0].Sysctls = map[string]string{"net.ipv4.tcp_rmem": "4096 65536 1000000",
+		"net.ipv4.conf.eth0.tag": "5"}
 	var traced []string
 	f, err := Build(context.Background(), p, namespaces(t, p), Options{
 		Calibration: testCalibration(t), Trace: func(line string) { traced = append(traced, line) },
@@ -417,7 +441,8 @@ func TestTraceIsWhatIpAndTcTake(t *testing.T) {
 		"ip netns exec h0 ethtool -K eth0 tx off tso off gso off gro off",
 		`ip netns exec h0 sysctl -w net.ipv4.tcp_rmem="4096 65536 1000000"`,
 		`ip netns exec h0 sysctl -w net.ipv4.conf.eth0.tag="5"`,
-		"ip -n leaf1 link set p0 up", "ip -n h0 neighbour replace ", "ip -6 -n h0 rule add priority ", "ip -n h0 route replace ",
+		"ip -n leaf1 link set p0 up", "ip -n h0 neighbour replace ", "ip -6 -n h0 rule add priority ",
+		"ip -n h0 route replace ",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the trace lacks %q", want)

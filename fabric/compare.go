@@ -154,12 +154,14 @@ func (f *Fabric) compareLinks(h *host, conn *kernel.Conn, got reading, d *differ
 			if l.Name != p.Name {
 				d.add(h.at(p.Name), nil, "make %s:%s: kernel has no such interface", h.name, p.Name)
 			} else {
-				d.add(h.at(p.Name), nil, "make %s:%s: kernel has a %s whose peer has index %d, want a veth and %d", h.name, p.Name, l.Kind, l.PeerIndex, peer)
+				d.add(h.at(p.Name), nil, "make %s:%s: kernel has a %s whose peer has index %d, want a veth "+
+					"and %d", h.name, p.Name, l.Kind, l.PeerIndex, peer)
 			}
 			continue
 		}
 		if l.Name != p.Name {
-			d.add(h.at(p.Name), rename(got, l, p.Name), "make %s:%s: kernel has no such interface, its name is %s now", h.name, p.Name, l.Name)
+			d.add(h.at(p.Name), rename(got, l, p.Name),
+				"make %s:%s: kernel has no such interface, its name is %s now", h.name, p.Name, l.Name)
 		}
 		f.comparePort(h, p, l, d)
 		if err := f.compareOffloads(h, p, l, conn, d); err != nil {
@@ -186,7 +188,9 @@ func (f *Fabric) compareStrangers(h *host, got reading, d *differences) {
 		noBridge := h.bridge && l.Index == bridgeIndex && l.Bridge == nil
 		if planned && !ours(l.Index) || noBridge {
 			away := request(passClear, func(b *kernel.Batch) { b.DeleteLink(l.Name, l.Index) })
-			d.add(h.at(l.Name), []fix{away}, "make %s:%s: kernel has an interface of kind %q there, which nobody asked for", h.name, l.Name, l.Kind)
+			d.add(h.at(l.Name), []fix{away},
+				"make %s:%s: kernel has an interface of kind %q there, which nobody asked for", h.name,
+				l.Name, l.Kind)
 		}
 	}
 }
@@ -226,11 +230,13 @@ func compareBridge(h *host, got kernel.Link, d *differences) {
 		return
 	}
 	if got.Name != name {
-		d.add(h.at(name), []fix{renamed(passName, got, name)}, "make bridge %s:%s: kernel has none, its name is %s now", h.name, name, got.Name)
+		d.add(h.at(name), []fix{renamed(passName, got, name)},
+			"make bridge %s:%s: kernel has none, its name is %s now", h.name, name, got.Name)
 	}
 	if *got.Bridge != (kernel.BridgeState{}) {
 		set := request(passPort, func(b *kernel.Batch) { b.SetBridge(name, bridgeIndex) })
-		d.add(h.at(name), []fix{set}, "make bridge %s:%s: kernel has stp %d, forward delay %d, multicast snooping %t, want 0, 0, false", h.name, name,
+		d.add(h.at(name), []fix{set}, "make bridge %s:%s: kernel has stp %d, forward delay %d, multicast "+
+			"snooping %t, want 0, 0, false", h.name, name,
 			got.Bridge.STP, got.Bridge.ForwardDelay, got.Bridge.McastSnooping)
 	}
 	if !got.Up {
@@ -244,7 +250,9 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 		d.add(name, []fix{request(passPort, ask)}, format, args...)
 	}
 	if got.MTU != p.MTU {
-		differs(func(b *kernel.Batch) { b.SetMTU(p.Name, p.index, p.MTU) }, "set MTU of %s: kernel has %d, want %d", name, got.MTU, p.MTU)
+		differs(func(b *kernel.Batch) {
+			b.SetMTU(p.Name, p.index, p.MTU)
+		}, "set MTU of %s: kernel has %d, want %d", name, got.MTU, p.MTU)
 	}
 	if mac := kernel.MAC(p.MAC); got.MAC != mac {
 		differs(func(b *kernel.Batch) { b.SetMAC(p.Name, p.index, mac) },
@@ -256,10 +264,14 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 	}
 	switch {
 	case h.bridge && got.Master != bridgeIndex:
-		differs(func(b *kernel.Batch) { b.SetMasterUp(p.Name, p.index, bridgeIndex, kernelswitch.BridgeName) },
+		differs(func(b *kernel.Batch) {
+			b.SetMasterUp(p.Name, p.index, bridgeIndex, kernelswitch.BridgeName)
+		},
 			"set master of %s: kernel has index %d, want %d", name, got.Master, bridgeIndex)
 	case !h.bridge && got.Master != 0:
-		differs(func(b *kernel.Batch) { b.SetNoMaster(p.Name, p.index) }, "set master of %s: kernel has index %d, want 0", name, got.Master)
+		differs(func(b *kernel.Batch) {
+			b.SetNoMaster(p.Name, p.index)
+		}, "set master of %s: kernel has index %d, want 0", name, got.Master)
 	}
 	f.compareState(h, p, got, d)
 	f.compareSettings(h, p, got, d)

@@ -158,7 +158,8 @@ func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []err
 	if !l.isCut(atA) {
 		return f.shaping(l, atA).Compare(have)
 	}
-	if len(have) == 1 && have[0].Kind == kernel.BlackholeKind && have[0].Handle == cutHandle && have[0].Parent == kernel.Root {
+	if len(have) == 1 && have[0].Kind == kernel.BlackholeKind && have[0].Handle == cutHandle &&
+		have[0].Parent == kernel.Root {
 		return nil
 	}
 	var kinds []string

@@ -51,7 +51,8 @@ func TestDirectionIsCut(t *testing.T) {
 			t.Errorf("%v cut: an end lost its carrier: %+v", c.dir, state)
 		}
 		if state.AToB.Up != c.there || state.BToA.Up != c.back {
-			t.Errorf("%v cut: states %t and %t, want %t and %t", c.dir, state.AToB.Up, state.BToA.Up, c.there, c.back)
+			t.Errorf("%v cut: states %t and %t, want %t and %t", c.dir, state.AToB.Up, state.BToA.Up, c.there,
+				c.back)
 		}
 		if drops := state.AToB.Shaper.Drops; !c.there && drops == 0 {
 			t.Errorf("%v cut: nothing is counted as dropped", c.dir)
@@ -61,7 +62,8 @@ func TestDirectionIsCut(t *testing.T) {
 			if node == "leaf1" {
 				dev = state.B.Port
 			}
-			if out, err := in(t, ns[node], "tc", "qdisc", "show", "dev", dev); err != nil || !strings.HasPrefix(out, want) {
+			if out, err := in(t, ns[node], "tc", "qdisc", "show", "dev", dev); err != nil ||
+				!strings.HasPrefix(out, want) {
 				t.Errorf("%v cut: tc shows %q at %s, want %q", c.dir, out, node, want)
 			}
 		}
@@ -153,11 +155,13 @@ func TestCutOutlastsOtherChanges(t *testing.T) {
 		do(f.SetDirectionState(ctx, name, AToB, false))
 	}
 	do(f.SetLinkState(ctx, name, false))
-	if err := f.SetDirectionState(ctx, name, AToB, true); err == nil || !strings.Contains(err.Error(), "all of it is down") {
+	if err := f.SetDirectionState(ctx, name, AToB, true); err == nil ||
+		!strings.Contains(err.Error(), "all of it is down") {
 		t.Errorf("one direction up of a link that is down: %v", err)
 	}
 	do(f.SetLinkState(ctx, name, true))
-	if got := linkState(t, f, name); !got.Up || !got.AToB.Up || !crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {
+	if got := linkState(t, f, name); !got.Up || !got.AToB.Up ||
+		!crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {
 		t.Errorf("after the link came up %+v", got)
 	}
 	// Behind our back, as tc does it.
@@ -168,11 +172,14 @@ func TestCutOutlastsOtherChanges(t *testing.T) {
 	if err := f.Verify(ctx); err == nil || !strings.Contains(err.Error(), "want blackhole alone") {
 		t.Errorf("a cut that was undone by tc: %v", err)
 	}
-	if _, err := f.Repair(ctx); err != nil || linkState(t, f, name).AToB.Up || crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {
+	if _, err := f.Repair(ctx); err != nil || linkState(t, f, name).AToB.Up ||
+		crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {
 		t.Errorf("a repair of a cut does not cut: %v", err)
 	}
 	changed, _, err := f.Converge(ctx, p, nil)
-	if err != nil || !slices.ContainsFunc(changed, func(r Repair) bool { return r.What == "set h0--leaf1 a-to-b up: it was down" }) {
+	if err != nil || !slices.ContainsFunc(changed, func(r Repair) bool {
+		return r.What == "set h0--leaf1 a-to-b up: it was down"
+	}) {
 		t.Errorf("converge: %+v, error %v", changed, err)
 	}
 	if !crosses(t, ns["h0"], ns["h1"], addrs(p, "h1")[0]) {

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 
 // calibration is one for all tests: measuring takes a second for each shape.
 var calibration = sync.OnceValues(func() (*link.Calibration, error) {
-	if kept := os.Getenv("RAILBED_TEST_CALIBRATION"); kept != "" { // for profiling: measure once for many runs
+	if kept := os.Getenv("RAILBED_TEST_CALIBRATION"); kept != "" {
+		// for profiling: measure once for many runs
 		return link.LoadCalibration(kept)
 	}
 	dir, err := os.MkdirTemp("", "fabric-test")
@@ -52,7 +53,9 @@ func leafSpine(t testing.TB, leaves, spines, hosts int) *plan.Plan {
 }
 
 func leafSpineFile(leaves, spines, hosts int) string {
-	return fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, hosts-per-leaf: %d}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n", leaves, spines, hosts)
+	return fmt.Sprintf("name: t\nfabric: {topology: leaf-spine, params: {leaves: %d, spines: %d, "+
+		"hosts-per-leaf: %d}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n", leaves, spines,
+		hosts)
 }
 
 // namespaces makes one namespace for each node and switch of a plan.

@@ -27,7 +27,9 @@ func guestSide(n plan.Node) plan.Node {
 // withoutIngress leaves out what hands a guest its frames (nodes/vm): it is no
 // part of a link.
 func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
-	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Parent == kernel.Ingress })
+	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool {
+		return q.Parent == kernel.Ingress
+	})
 }
 
 // ConfigureGuest does with a whole kernel, whose first process calls it, what Build
@@ -35,7 +37,8 @@ func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
 // neighbours, routes, rules and RDMA devices, each read back. The node's NICs come with appear,
 // and are known by their hardware addresses. Links are shaped on the host.
 func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
-	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex}, managed: n.Management != nil}
+	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex},
+		managed: n.Management != nil}
 	f := &Fabric{}
 	for i, nic := range n.NICs {
 		h.ports = append(h.ports, port{Interface: nic, link: i})
@@ -128,7 +131,8 @@ func (h *host) configureManagement(m *plan.ManagementNIC) error {
 	batch.SetUp(plan.ManagementName, index, true)
 	if m.Internet {
 		batch.AddRoute(kernel.Route{
-			Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Hops: []kernel.NextHop{{Via: m.Guest.Gateway, Index: index, Dev: plan.ManagementName}},
+			Dst:  netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+			Hops: []kernel.NextHop{{Via: m.Guest.Gateway, Index: index, Dev: plan.ManagementName}},
 		})
 	}
 	return conn.Do(batch)

@@ -82,7 +82,8 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 			case !linked:
 				errs = append(errs, fmt.Errorf("build %s:%s: no link ends here", name, i.Name))
 			case !kernel.ValidName(i.Name):
-				errs = append(errs, fmt.Errorf("build %s:%s: want an interface name of 1 to 15 bytes without slash, colon or space", name, i.Name))
+				errs = append(errs, fmt.Errorf("build %s:%s: want an interface name of 1 to 15 bytes "+
+					"without slash, colon or space", name, i.Name))
 			default:
 				delete(ends, plan.End{Node: name, Port: i.Name})
 			}
@@ -123,7 +124,8 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 		}
 	}
 	for end := range ends {
-		errs = append(errs, fmt.Errorf("build %s:%s: a link ends here, and the plan has no such interface", end.Node, end.Port))
+		errs = append(errs, fmt.Errorf("build %s:%s: a link ends here, and the plan has no such interface",
+			end.Node, end.Port))
 	}
 	return hosts, errors.Join(errs...)
 }
@@ -174,7 +176,8 @@ func (h *host) setRouting(loopbacks []netip.Prefix, routes []plan.Route, rules [
 			if !known {
 				errs = append(errs, fmt.Errorf("route %s of %s: no interface %s", r.Dst, h.name, hop.Dev))
 			}
-			route.Hops = append(route.Hops, kernel.NextHop{Via: hop.Via, Index: index, Dev: hop.Dev, Weight: max(hop.Weight, 1)})
+			route.Hops = append(route.Hops,
+				kernel.NextHop{Via: hop.Via, Index: index, Dev: hop.Dev, Weight: max(hop.Weight, 1)})
 		}
 		if len(route.Hops) == 0 {
 			errs = append(errs, fmt.Errorf("route %s of %s: no next hop", r.Dst, h.name))

@@ -39,7 +39,8 @@ func (f *Fabric) join(ctx context.Context, end plan.End, w *Way) error {
 		return err
 	}
 	if d := w.port.Description; d.MTU != l.MTU || d.Driver == softports.Tap {
-		return fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", d.Driver, d.MTU, l.MTU)
+		return fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", d.Driver, d.MTU,
+			l.MTU)
 	}
 	// What became of the link while the NIC was made.
 	want := f.shaping(l, l.A == end)

@@ -60,7 +60,8 @@ func (h *host) setLearned(p *plan.Plan, sw *plan.Switch) error {
 // bestRoute is the route to a network, by the longest prefix.
 func bestRoute(routes []kernel.Route, to netip.Prefix) (best kernel.Route, found bool) {
 	for _, r := range routes {
-		if r.Dst.Bits() <= to.Bits() && r.Dst.Contains(to.Addr()) && (!found || r.Dst.Bits() > best.Dst.Bits()) {
+		if r.Dst.Bits() <= to.Bits() && r.Dst.Contains(to.Addr()) &&
+			(!found || r.Dst.Bits() > best.Dst.Bits()) {
 			best, found = r, true
 		}
 	}
@@ -111,7 +112,8 @@ func (h *host) unlearned(routes []kernel.Route) []string {
 	for _, network := range h.learned.order {
 		got, want := ways(found[network]), ways(h.learned.hops[network])
 		if !slices.Equal(got, want) {
-			missing = append(missing, fmt.Sprintf("%s has %d of %d paths to %s", h.name, len(got), len(want), network))
+			missing = append(missing, fmt.Sprintf("%s has %d of %d paths to %s", h.name, len(got), len(want),
+				network))
 		}
 	}
 	return missing
@@ -123,6 +125,8 @@ func ways(hops []kernel.NextHop) []kernel.NextHop {
 	for i, hop := range hops {
 		all[i] = kernel.NextHop{Via: hop.Via, Index: hop.Index}
 	}
-	slices.SortFunc(all, func(a, b kernel.NextHop) int { return cmp.Or(a.Index-b.Index, a.Via.Compare(b.Via)) })
+	slices.SortFunc(all, func(a, b kernel.NextHop) int {
+		return cmp.Or(a.Index-b.Index, a.Via.Compare(b.Via))
+	})
 	return all
 }

@@ -116,13 +116,17 @@ func (f *Fabric) readEnds(h *host, states []LinkState) error {
 		if p.atA {
 			end, direction = &states[p.link].A, &states[p.link].AToB
 		}
-		*end = EndState{Node: h.name, Port: p.Name, Index: p.index, Operstate: got.Operstate, Counters: got.Counters}
+		*end = EndState{Node: h.name, Port: p.Name, Index: p.index, Operstate: got.Operstate,
+			Counters: got.Counters}
 		shaping := f.shaping(f.links[p.link], p.atA)
 		entry := f.bursts[shape{shaping.Rate, shaping.MTU}]
 		*direction = DirectionState{
-			Direction: shaping.Direction, Burst: entry.Burst, Achieved: entry.Achieved, Calibrated: entry.Measured,
-			Up:     !f.links[p.link].down && !f.links[p.link].isCut(p.atA),
-			Shaper: f.queueStats(f.links[p.link], p.atA, queues[p.index]),
+			Direction:  shaping.Direction,
+			Burst:      entry.Burst,
+			Achieved:   entry.Achieved,
+			Calibrated: entry.Measured,
+			Up:         !f.links[p.link].down && !f.links[p.link].isCut(p.atA),
+			Shaper:     f.queueStats(f.links[p.link], p.atA, queues[p.index]),
 		}
 	}
 	return nil

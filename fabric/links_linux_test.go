@@ -39,17 +39,21 @@ func TestLinksTellWhatPassed(t *testing.T) {
 	}
 	before := linkState(t, f, "h0--leaf1")
 	const probes, length = 10, 14 + 1000
-	if out, ok := ping(t, ns["h0"], fmt.Sprintf("-c%d", probes), "-i0.002", fmt.Sprintf("-s%d", length-14-28), addrs(p, "h1")[0].String()); !ok {
+	if out, ok := ping(t, ns["h0"], fmt.Sprintf("-c%d", probes), "-i0.002", fmt.Sprintf("-s%d", length-14-28),
+		addrs(p, "h1")[0].String()); !ok {
 		t.Fatal(out)
 	}
 	after := linkState(t, f, "h0--leaf1")
-	if before.A.Operstate != "up" || before.B.Operstate != "up" || !before.Up || before.A.Node != "h0" || before.A.Port != "eth0" || before.B.Node != "leaf1" {
+	if before.A.Operstate != "up" || before.B.Operstate != "up" || !before.Up || before.A.Node != "h0" ||
+		before.A.Port != "eth0" || before.B.Node != "leaf1" {
 		t.Errorf("state %+v", before)
 	}
-	if before.AToB.Rate != 100e6 || before.AToB.Burst < 1514 || before.AToB.Achieved < 99e6 || before.AToB.Achieved > 101e6 || before.AToB.Calibrated.IsZero() || before.AToB.Queue != 256<<10 {
+	if before.AToB.Rate != 100e6 || before.AToB.Burst < 1514 || before.AToB.Achieved < 99e6 ||
+		before.AToB.Achieved > 101e6 || before.AToB.Calibrated.IsZero() || before.AToB.Queue != 256<<10 {
 		t.Errorf("direction %+v", before.AToB)
 	}
-	packets, bytes := after.A.Counters.TxPackets-before.A.Counters.TxPackets, after.A.Counters.TxBytes-before.A.Counters.TxBytes
+	packets, bytes := after.A.Counters.TxPackets-before.A.Counters.TxPackets,
+		after.A.Counters.TxBytes-before.A.Counters.TxBytes
 	if packets != probes || bytes != probes*length {
 		t.Errorf("h0 sent %d packets, %d bytes, want %d and %d", packets, bytes, probes, probes*length)
 	}
@@ -106,15 +110,18 @@ func TestLinksAreChangedLive(t *testing.T) {
 	}
 	delayed := p.Links[0].AToB
 	delayed.Delay = 1_000_000
-	if err := f.SetLink(ctx, "h0--leaf1", Both, delayed); err != nil && !errors.Is(err, verdict.ErrUnsupported) {
+	if err := f.SetLink(ctx, "h0--leaf1", Both, delayed); err != nil &&
+		!errors.Is(err, verdict.ErrUnsupported) {
 		t.Error(err)
 	}
 	tiny := p.Links[0].AToB
 	tiny.Queue = 100
-	if err := f.SetLink(ctx, "h0--leaf1", Both, tiny); err == nil || !strings.Contains(err.Error(), "shape h0--leaf1 a-to-b: queue 100B holds no frame of MTU 1500") {
+	if err := f.SetLink(ctx, "h0--leaf1", Both, tiny); err == nil ||
+		!strings.Contains(err.Error(), "shape h0--leaf1 a-to-b: queue 100B holds no frame of MTU 1500") {
 		t.Errorf("got %v", err)
 	}
-	if err := f.SetLink(ctx, "h9--leaf1", Both, tiny); err == nil || !strings.Contains(err.Error(), "change link h9--leaf1: no such link") {
+	if err := f.SetLink(ctx, "h9--leaf1", Both, tiny); err == nil ||
+		!strings.Contains(err.Error(), "change link h9--leaf1: no such link") {
 		t.Errorf("got %v", err)
 	}
 	if err := f.Verify(ctx); err != nil {

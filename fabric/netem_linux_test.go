@@ -32,7 +32,8 @@ const late = 10 * time.Millisecond
 // kernel has netem, and measures what they do.
 func TestNetem(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem"}, CPUs: 2, Timeout: 5 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem"}, CPUs: 2,
+		Timeout: 5 * time.Minute}) {
 		return
 	}
 	r := buildNetem(t)
@@ -133,7 +134,8 @@ func datagrams(t *testing.T, from, to *kernel.Namespace, address netip.Addr, l l
 	t.Helper()
 	var receiver, sender *net.UDPConn
 	err := to.Do(func() (err error) {
-		if receiver, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 0))); err != nil {
+		if receiver, err = net.ListenUDP("udp",
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 0))); err != nil {
 			return err
 		}
 		return holdEverything(receiver)
@@ -167,7 +169,8 @@ func datagrams(t *testing.T, from, to *kernel.Namespace, address netip.Addr, l l
 			}
 			now := time.Now()
 			left := time.Duration(binary.BigEndian.Uint64(packet[8:]))
-			arrivals = append(arrivals, arrival{int(binary.BigEndian.Uint64(packet)), now.Sub(start) - left, now})
+			arrivals = append(arrivals, arrival{int(binary.BigEndian.Uint64(packet)), now.Sub(start) - left,
+				now})
 		}
 	}()
 	packet := make([]byte, l.length)
@@ -220,7 +223,8 @@ func binomial(n int, p float64) (least, most float64) {
 func checkDelay(t *testing.T, what string, got []arrival, asked units.Duration) bool {
 	t.Helper()
 	least, quarter, median := quantile(got, 0), quantile(got, 0.25), quantile(got, 0.5)
-	t.Logf("%s: asked %s, took %s at least, %s in the first quarter, %s in the median", what, asked, least, quarter, median)
+	t.Logf("%s: asked %s, took %s at least, %s in the first quarter, %s in the median", what, asked, least,
+		quarter, median)
 	if least < time.Duration(asked) {
 		t.Errorf("%s: asked %s, took %s at least", what, asked, least)
 	}
@@ -271,7 +275,8 @@ func changeDelay(t *testing.T, r *netemRig) bool {
 	r.set(t, plan.Direction{Delay: ms(before)}, plan.Direction{})
 	changed := make(chan error, 1)
 	time.AfterFunc(at*l.gap, func() {
-		changed <- r.SetLink(context.Background(), netemLink, AToB, plan.Direction{Delay: ms(after), Queue: netemQueue})
+		changed <- r.SetLink(context.Background(), netemLink, AToB,
+			plan.Direction{Delay: ms(after), Queue: netemQueue})
 	})
 	got := r.fromH0(t, l)
 	if err := <-changed; err != nil {
@@ -305,7 +310,9 @@ func jitters(t *testing.T, r *netemRig) {
 	inOrder := false
 	for range tries {
 		near = r.fromH0(t, load{count: 200, length: 100, gap: time.Millisecond})
-		if inOrder = slices.IsSortedFunc(near, func(a, b arrival) int { return a.number - b.number }); inOrder {
+		if inOrder = slices.IsSortedFunc(near, func(a, b arrival) int {
+			return a.number - b.number
+		}); inOrder {
 			break
 		}
 	}
@@ -324,8 +331,10 @@ func jitters(t *testing.T, r *netemRig) {
 	}
 	// Of 60 even draws a tenth lies below -0.8 jitter, and one above 0.8. Five
 	// standard deviations of such a quantile are 0.4 jitter.
-	if low, high := quantile(far, 0.1), quantile(far, 0.9); low > delay-4*jitter/10+late || high < delay+4*jitter/10 {
-		t.Errorf("a tenth took less than %s, a tenth more than %s; want about %s and %s", low, high, delay-8*jitter/10, delay+8*jitter/10)
+	if low, high := quantile(far, 0.1),
+		quantile(far, 0.9); low > delay-4*jitter/10+late || high < delay+4*jitter/10 {
+		t.Errorf("a tenth took less than %s, a tenth more than %s; want about %s and %s", low, high,
+			delay-8*jitter/10, delay+8*jitter/10)
 	}
 }
 
@@ -393,10 +402,12 @@ func ratesBelowNetem(t *testing.T, r *netemRig) {
 		}
 		slices.Sort(spans)
 		reached := span * 8 * frame / spans[len(spans)/4].Seconds() / float64(netemRate)
-		t.Logf("%s with delay %s, jitter %s: reached %.3f of it", netemRate, asked.Delay, asked.Jitter, reached)
+		t.Logf("%s with delay %s, jitter %s: reached %.3f of it", netemRate, asked.Delay, asked.Jitter,
+			reached)
 		// A frame that was late leaves its tokens to the next ones.
 		if reached < 0.97 || reached > 1.15 {
-			t.Errorf("%s with delay %s, jitter %s: reached %.3f of it", netemRate, asked.Delay, asked.Jitter, reached)
+			t.Errorf("%s with delay %s, jitter %s: reached %.3f of it", netemRate, asked.Delay, asked.Jitter,
+				reached)
 		}
 		if least := quantile(got, 0); least < time.Duration(asked.Delay-asked.Jitter) {
 			t.Errorf("%s with delay %s, jitter %s: one took %s", netemRate, asked.Delay, asked.Jitter, least)
@@ -418,9 +429,11 @@ func overflows(t *testing.T, r *netemRig) {
 		lost := uint64(l.count - len(r.fromH0(t, l)))
 		after := linkState(t, r.Fabric, netemLink)
 		drops := after.AToB.Shaper.Drops - before.AToB.Shaper.Drops
-		t.Logf("queue %s, delay %s, loss %s: lost %d of %d", asked.Queue, asked.Delay, asked.Loss, lost, l.count)
+		t.Logf("queue %s, delay %s, loss %s: lost %d of %d", asked.Queue, asked.Delay, asked.Loss, lost,
+			l.count)
 		if lost < 50 || drops != lost {
-			t.Errorf("delay %s, loss %s: lost %d of %d, the link says %d", asked.Delay, asked.Loss, lost, l.count, drops)
+			t.Errorf("delay %s, loss %s: lost %d of %d, the link says %d", asked.Delay, asked.Loss, lost,
+				l.count, drops)
 		}
 	}
 }
@@ -442,8 +455,9 @@ func alterations(t *testing.T, r *netemRig) {
 	}
 	const others = "kernel's netem has %s, which nobody asked for"
 	for change, want := range map[string]string{
-		"limit LIMIT delay 1ms 5ms loss 1% rate 8tbit":              "kernel has delay 1ms, want 30ms",
-		"limit 10 delay 30ms 5ms loss 1% rate 8tbit":                "kernel has a netem limit of packets of 10, want " + limit,
+		"limit LIMIT delay 1ms 5ms loss 1% rate 8tbit": "kernel has delay 1ms, want 30ms",
+		"limit 10 delay 30ms 5ms loss 1% rate 8tbit": "kernel has a netem limit of packets " +
+			"of 10, want " + limit,
 		"limit LIMIT delay 30ms 5ms loss 2% rate 8tbit":             "kernel has loss 2%, want 1%",
 		"limit LIMIT delay 30ms 5ms loss 1% rate 8tbit corrupt 3%":  "kernel has corruption 3%, want 0%",
 		"limit LIMIT delay 30ms 5ms loss 1% rate 1mbit":             fmt.Sprintf(others, "rate 1mbit"),
@@ -454,12 +468,14 @@ func alterations(t *testing.T, r *netemRig) {
 		"limit LIMIT delay 30ms 5ms loss state 1% rate 8tbit":       fmt.Sprintf(others, "loss model"),
 	} {
 		change = strings.Replace(change, "LIMIT", limit, 1)
-		out, err := in(t, r.ns["h0"], append(strings.Fields("tc qdisc change dev eth0 root handle 2: netem"), strings.Fields(change)...)...)
+		out, err := in(t, r.ns["h0"], append(strings.Fields("tc qdisc change dev eth0 root handle 2: netem"),
+			strings.Fields(change)...)...)
 		if err != nil {
 			t.Errorf("%s: %s", change, out)
 			continue
 		}
-		if err := r.Verify(ctx); err == nil || !strings.Contains(err.Error(), "shape h0:eth0: ") || !strings.Contains(err.Error(), want) {
+		if err := r.Verify(ctx); err == nil || !strings.Contains(err.Error(), "shape h0:eth0: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Verify says %v, want %q", change, err, want)
 		}
 		r.set(t, asked, plan.Direction{})

@@ -51,7 +51,8 @@ func (f *Fabric) compareRDMA(h *host, d *differences) error {
 		}
 		for _, addr := range p.Addrs {
 			if state.GIDs[addr.Addr()] != p.Name {
-				d.wait(name, nil, "add RDMA device %s to %s: kernel has no GID of %s for it, but %v", want.Name, name, addr.Addr(), state.GIDs)
+				d.wait(name, nil, "add RDMA device %s to %s: kernel has no GID of %s for it, but %v",
+					want.Name, name, addr.Addr(), state.GIDs)
 			}
 		}
 	}

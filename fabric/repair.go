@@ -93,7 +93,8 @@ func repaired(first, now []*differences) []Repair {
 		for _, difference := range d.found {
 			text := difference.err.Error()
 			if !left[text+"\n"] {
-				repairs = append(repairs, Repair{Where: difference.where, What: strings.Replace(text, "kernel has", "kernel had", 1)})
+				repairs = append(repairs, Repair{Where: difference.where,
+					What: strings.Replace(text, "kernel has", "kernel had", 1)})
 			}
 		}
 	}
@@ -216,7 +217,8 @@ func doIn(h *host, batch *kernel.Batch) error {
 // What this host cannot do is found out before anything is changed; then both
 // results are nil. Changed are the links that were asked for otherwise, repaired
 // is what Repair returns. Trace is as in Options.
-func (f *Fabric) Converge(ctx context.Context, p *plan.Plan, trace func(line string)) (changed, repaired []Repair, err error) {
+func (f *Fabric) Converge(ctx context.Context, p *plan.Plan, trace func(line string)) (changed,
+	repaired []Repair, err error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	always := f.options.Trace
@@ -330,7 +332,8 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 			}
 		}
 		if l.down {
-			tell(Repair{Where: l.Name, What: fmt.Sprintf("set %s up: it was down", l.Name)}, f.changeState(ctx, l))
+			tell(Repair{Where: l.Name, What: fmt.Sprintf("set %s up: it was down", l.Name)},
+				f.changeState(ctx, l))
 		}
 	}
 	return changed, refused

@@ -176,12 +176,15 @@ func TestRepairLeavesTheRest(t *testing.T) {
 	p := plantest.Compile(t, "name: t\nfabric: {"+routed+", links: {default: {rate: 100mbit}}}\n")
 	var traced []string
 	ns := namespaces(t, p)
-	f, err := Build(ctx, p, ns, Options{Calibration: testCalibration(t), Trace: func(line string) { traced = append(traced, line) }})
+	f, err := Build(ctx, p, ns, Options{Calibration: testCalibration(t), Trace: func(line string) {
+		traced = append(traced, line)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if out, err := in(t, ns["leaf1"], "ip", "link", "add", "mine0", "type", "veth", "peer", "name", "mine1"); err != nil {
+	if out, err := in(t, ns["leaf1"], "ip", "link", "add", "mine0", "type", "veth", "peer", "name",
+		"mine1"); err != nil {
 		t.Fatal(out)
 	}
 	if err := f.SetLinkState(ctx, "leaf1--spine2", false); err != nil {
@@ -212,7 +215,8 @@ func TestRepairLeavesTheRest(t *testing.T) {
 		if !slices.Contains(words, "h0") && !slices.Contains(words, "leaf1") {
 			t.Errorf("changed another namespace: %s", line)
 		}
-		if strings.Contains(line, " p1 ") || strings.Contains(line, " p2 ") || strings.Contains(line, "mine") {
+		if strings.Contains(line, " p1 ") || strings.Contains(line, " p2 ") ||
+			strings.Contains(line, "mine") {
 			t.Errorf("changed another link: %s", line)
 		}
 	}
@@ -239,16 +243,20 @@ func TestRepairSaysWhatItCannotDo(t *testing.T) {
 	// The plan asks for a route that the kernel refuses now, and for an MTU.
 	h := f.hosts[0]
 	h.routes = append(h.routes, kernel.Route{
-		Dst: h.routes[0].Dst, Table: 77, Hops: []kernel.NextHop{{Via: addrs(p, "h1")[0].Next(), Index: 4711, Dev: "eth7", Weight: 1}},
+		Dst:   h.routes[0].Dst,
+		Table: 77,
+		Hops:  []kernel.NextHop{{Via: addrs(p, "h1")[0].Next(), Index: 4711, Dev: "eth7", Weight: 1}},
 	})
 	if out, err := in(t, ns["h0"], "ip", "link", "set", "eth0", "mtu", "1400"); err != nil {
 		t.Fatal(out)
 	}
 	repairs, err := f.Repair(ctx)
-	if err == nil || !strings.Contains(err.Error(), "table 77") || !strings.Contains(err.Error(), `apply "ip -n h0 route replace `) {
+	if err == nil || !strings.Contains(err.Error(), "table 77") ||
+		!strings.Contains(err.Error(), `apply "ip -n h0 route replace `) {
 		t.Errorf("error %v, want the route and why the kernel refuses it", err)
 	}
-	if strings.Contains(fmt.Sprint(err), "MTU") || len(repairs) != 1 || repairs[0] != (Repair{"h0:eth0", "set MTU of h0:eth0: kernel had 1400, want 1500"}) {
+	if strings.Contains(fmt.Sprint(err), "MTU") || len(repairs) != 1 ||
+		repairs[0] != (Repair{"h0:eth0", "set MTU of h0:eth0: kernel had 1400, want 1500"}) {
 		t.Errorf("repaired %+v, error %v; want the MTU alone", repairs, err)
 	}
 	h.routes = h.routes[:len(h.routes)-1]
@@ -275,19 +283,25 @@ func TestConvergeFollowsThePlan(t *testing.T) {
 		t.Fatal(out)
 	}
 	changed, repaired, err := f.Converge(ctx, p, nil)
-	want := []Repair{{"h0--leaf1 a-to-b", "change h0--leaf1 a-to-b: it had rate 10mbit, want 100mbit"}, {"h1--leaf1", "set h1--leaf1 up: it was down"}}
+	want := []Repair{{"h0--leaf1 a-to-b", "change h0--leaf1 a-to-b: it had rate 10mbit, want 100mbit"},
+		{"h1--leaf1", "set h1--leaf1 up: it was down"}}
 	if err != nil || !slices.Equal(changed, want) || len(repaired) == 0 || repaired[0].Where != "h0:eth0" {
 		t.Errorf("changed %v, repaired %v, error %v", changed, repaired, err)
 	}
-	another := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}, \"h0--leaf1\": {rate: 50mbit}}}\n")
+	another := plantest.Compile(t,
+		"name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, "+
+			"switch: {kind: router}, links: {default: {rate: 100mbit}, \"h0--leaf1\": {rate: 50mbit}}}\n")
 	changed, repaired, err = f.Converge(ctx, another, nil)
 	if err != nil || len(changed) != 2 || len(repaired) != 0 {
 		t.Errorf("another plan: changed %v, repaired %v, error %v", changed, repaired, err)
 	}
-	if got := linkState(t, f, "h0--leaf1"); got.AToB.Rate != 50e6 || got.BToA.Rate != 50e6 || got.AToB.Burst == 0 {
+	if got := linkState(t, f, "h0--leaf1"); got.AToB.Rate != 50e6 || got.BToA.Rate != 50e6 ||
+		got.AToB.Burst == 0 {
 		t.Errorf("another plan's link: %+v", got)
 	}
-	impossible := plantest.Compile(t, "name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, switch: {kind: router}, links: {default: {rate: 100mbit}}}\n")
+	impossible := plantest.Compile(t,
+		"name: t\nfabric: {topology: leaf-spine, params: {leaves: 1, spines: 1, hosts-per-leaf: 2}, "+
+			"switch: {kind: router}, links: {default: {rate: 100mbit}}}\n")
 	impossible.Links[1].AToB.Queue = 10
 	if changed, _, err := f.Converge(ctx, impossible, nil); err == nil || len(changed) != 0 {
 		t.Errorf("impossible plan: changed %v, error %v", changed, err)

@@ -24,7 +24,8 @@ func (f *Fabric) addresses(h *host) []kernel.Address {
 	}
 	for _, p := range h.ports {
 		for _, prefix := range p.Addrs {
-			if !f.cut(p) || prefix.Addr().Is4() { // the kernel drops IPv6 addresses of an interface that goes down
+			if !f.cut(p) || prefix.Addr().Is4() {
+				// the kernel drops IPv6 addresses of an interface that goes down
 				want = append(want, kernel.Address{Index: p.index, Prefix: prefix})
 			}
 		}
@@ -47,12 +48,14 @@ func (f *Fabric) compareAddresses(h *host, got reading, d *differences) {
 		away := request(passAddress, func(b *kernel.Batch) { b.DeleteAddress(dev, a.Index, a.Prefix) })
 		if a.Tentative {
 			again := request(passAddress, func(b *kernel.Batch) { b.AddAddress(dev, a.Index, a.Prefix) })
-			d.add(h.at(dev), []fix{away, again}, "add address %s to %s:%s: kernel has it tentative", a.Prefix, h.name, dev)
+			d.add(h.at(dev), []fix{away, again}, "add address %s to %s:%s: kernel has it tentative", a.Prefix,
+				h.name, dev)
 		}
 		a.Tentative = false
 		beside := h.managed && dev == plan.ManagementName
 		if !missing[a] && !beside && !a.Prefix.Addr().IsLoopback() {
-			d.add(h.at(dev), []fix{away}, "add address to %s:%s: kernel has %s, which nobody asked for", h.name, dev, a.Prefix)
+			d.add(h.at(dev), []fix{away}, "add address to %s:%s: kernel has %s, which nobody asked for",
+				h.name, dev, a.Prefix)
 		}
 		delete(missing, a)
 	}
@@ -78,7 +81,8 @@ func (f *Fabric) compareLocal(h *host, got reading, d *differences) {
 			b.DeleteAddress(dev, a.Index, a.Prefix)
 			b.AddAddress(dev, a.Index, a.Prefix)
 		})
-		d.wait(h.at(dev), []fix{again}, "add address %s to %s:%s: kernel has no local route to it", a.Prefix, h.name, dev)
+		d.wait(h.at(dev), []fix{again}, "add address %s to %s:%s: kernel has no local route to it", a.Prefix,
+			h.name, dev)
 	}
 }
 
@@ -119,18 +123,22 @@ func (f *Fabric) compareNeighbors(h *host, got reading, d *differences) {
 			switch {
 			case f.cut(p): // the kernel forgets them when an interface goes down
 			case !exists:
-				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has it not", n.Addr, h.name, p.Name)
+				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has it not", n.Addr,
+					h.name, p.Name)
 			case mac != want.MAC:
-				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has %s, want %s", n.Addr, h.name, p.Name, kernel.MACText(mac), kernel.MACText(want.MAC))
+				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has %s, want %s", n.Addr,
+					h.name, p.Name, kernel.MACText(mac), kernel.MACText(want.MAC))
 			}
 			delete(have, key{p.index, n.Addr})
 		}
 	}
 	for _, n := range got.neighbors {
-		if _, left := have[key{n.Index, n.Addr}]; left && n.Index != loopbackIndex && n.Index != bridgeIndex && !n.Addr.IsMulticast() {
+		if _, left := have[key{n.Index, n.Addr}]; left && n.Index != loopbackIndex &&
+			n.Index != bridgeIndex && !n.Addr.IsMulticast() {
 			dev := h.devName(got, n.Index)
 			away := request(passAddress, func(b *kernel.Batch) { b.DeleteNeighbor(dev, n) })
-			d.add(h.at(dev), []fix{away}, "add neighbour to %s:%s: kernel has %s, which nobody asked for", h.name, dev, n.Addr)
+			d.add(h.at(dev), []fix{away}, "add neighbour to %s:%s: kernel has %s, which nobody asked for",
+				h.name, dev, n.Addr)
 		}
 	}
 }
@@ -178,7 +186,8 @@ func (f *Fabric) compareRoutes(h *host, got reading, d *differences) {
 		if len(wrong) == 0 {
 			d.add(h.name, []fix{instead}, "add route %s to %s: kernel has it not", want, h.name)
 		} else {
-			d.add(h.name, []fix{instead}, "add route to %s: kernel has %s, want %s", h.name, h.named(got, wrong[0]), want)
+			d.add(h.name, []fix{instead}, "add route to %s: kernel has %s, want %s", h.name,
+				h.named(got, wrong[0]), want)
 		}
 	}
 	f.compareStrayRoutes(h, got, have, d)
@@ -192,7 +201,8 @@ func (f *Fabric) compareStrayRoutes(h *host, got reading, left map[routeKey][]ke
 				continue
 			}
 			away := request(passRoute, func(b *kernel.Batch) { b.DeleteRoute(h.named(got, r)) })
-			d.add(h.name, []fix{away}, "add route to %s: kernel has %s, which nobody asked for", h.name, h.named(got, r))
+			d.add(h.name, []fix{away}, "add route to %s: kernel has %s, which nobody asked for", h.name,
+				h.named(got, r))
 		}
 		delete(left, keyOf(r))
 	}
@@ -210,10 +220,12 @@ func (f *Fabric) compareConnected(h *host, got reading, d *differences) {
 	for _, p := range h.ports {
 		for _, prefix := range p.Addrs {
 			there := slices.Contains(got.addresses, kernel.Address{Index: p.index, Prefix: prefix})
-			if prefix.IsSingleIP() || !there || !got.byIndex[p.index].Up || slices.Contains(have[prefix.Masked()], p.index) {
+			if prefix.IsSingleIP() || !there || !got.byIndex[p.index].Up ||
+				slices.Contains(have[prefix.Masked()], p.index) {
 				continue
 			}
-			route := kernel.Route{Dst: prefix.Masked(), Src: prefix.Addr(), Kernel: true, Hops: []kernel.NextHop{{Index: p.index, Dev: p.Name}}}
+			route := kernel.Route{Dst: prefix.Masked(), Src: prefix.Addr(), Kernel: true,
+				Hops: []kernel.NextHop{{Index: p.index, Dev: p.Name}}}
 			if prefix.Addr().Is6() {
 				route.Src = netip.Addr{}
 			}
@@ -234,7 +246,9 @@ func (p port) inet6() bool {
 
 func (f *Fabric) crossesCut(h *host, r kernel.Route) bool {
 	return slices.ContainsFunc(h.ports, func(p port) bool {
-		return f.cut(p) && slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == p.index })
+		return f.cut(p) && slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool {
+			return hop.Index == p.index
+		})
 	})
 }
 
@@ -262,7 +276,9 @@ func sameRoute(got, want kernel.Route) bool {
 		})
 		return hops
 	}
-	return got.Unicast() && got.RTOMin == want.RTOMin && (got.Src == want.Src || !want.Src.IsValid() && got.Kernel) && slices.Equal(sorted(got.Hops), sorted(want.Hops))
+	return got.Unicast() && got.RTOMin == want.RTOMin &&
+		(got.Src == want.Src || !want.Src.IsValid() && got.Kernel) &&
+		slices.Equal(sorted(got.Hops), sorted(want.Hops))
 }
 
 // compareRules looks at those of the plan and at those that every namespace
@@ -279,10 +295,12 @@ func compareRules(h *host, got []kernel.Rule, d *differences) {
 			continue // the kernel may have none
 		}
 		add := request(passRoute, func(b *kernel.Batch) { b.AddRule(want) })
-		d.add(h.name, []fix{add}, "add rule from %s lookup %d to %s: kernel has it not", want.From, want.Table, h.name)
+		d.add(h.name, []fix{add}, "add rule from %s lookup %d to %s: kernel has it not", want.From,
+			want.Table, h.name)
 	}
 	for _, r := range got {
 		away := request(passRoute, func(b *kernel.Batch) { b.DeleteAnyRule(r) })
-		d.add(h.name, []fix{away}, "add rule to %s: kernel has priority %d from %s lookup %d, which nobody asked for", h.name, r.Priority, r.From, r.Table)
+		d.add(h.name, []fix{away}, "add rule to %s: kernel has priority %d from %s lookup %d, which nobody "+
+			"asked for", h.name, r.Priority, r.From, r.Table)
 	}
 }

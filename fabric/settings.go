@@ -28,7 +28,8 @@ func (f *Fabric) compareSettings(h *host, p port, got kernel.Link, d *difference
 		}
 		path := fmt.Sprintf("net/%s/conf/%s/%s", version, p.Name, name)
 		set := f.setting(at, h, kernel.Sysctl{Path: path, Value: fmt.Sprint(want)})
-		d.add(h.at(p.Name), []fix{set}, "set %s %s of %s:%s: kernel has %d, want %d", version, name, h.name, p.Name, values[position], want)
+		d.add(h.at(p.Name), []fix{set}, "set %s %s of %s:%s: kernel has %d, want %d", version, name, h.name,
+			p.Name, values[position], want)
 	}
 	forwarding := int32(0)
 	if h.router {
@@ -51,7 +52,8 @@ func (f *Fabric) compareLoopback(h *host, got kernel.Link, d *differences) {
 	}
 	if hasIPv6(h.loopbacks) && len(got.Inet6) > inet6Disabled && got.Inet6[inet6Disabled] != 0 {
 		set := f.setting(passPort, h, kernel.Sysctl{Path: "net/ipv6/conf/lo/disable_ipv6", Value: "0"})
-		d.add(h.at("lo"), []fix{set}, "set ipv6 disable_ipv6 of %s:lo: kernel has %d, want 0", h.name, got.Inet6[inet6Disabled])
+		d.add(h.at("lo"), []fix{set}, "set ipv6 disable_ipv6 of %s:lo: kernel has %d, want 0", h.name,
+			got.Inet6[inet6Disabled])
 	}
 }
 

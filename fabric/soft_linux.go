@@ -56,13 +56,17 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 				far = f.links[nic.link].B
 			}
 			numbers, indexes = append(numbers, len(ways.Ends)), append(indexes, nic.index)
-			ways.Ends, names = append(ways.Ends, plan.End{Node: h.name, Port: nic.Name}), append(names, far.Port)
-			ways.Joined = append(ways.Joined, softports.TrunkPort{Index: endIndex(f.first, nic.link, !nic.atA), MTU: nic.MTU})
+			ways.Ends, names = append(ways.Ends, plan.End{Node: h.name, Port: nic.Name}),
+				append(names, far.Port)
+			ways.Joined = append(ways.Joined,
+				softports.TrunkPort{Index: endIndex(f.first, nic.link, !nic.atA), MTU: nic.MTU})
 		}
 		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
 	}
 	ways.Witness = func(hand func(int, *os.File) error) error { return openWitnesses(ctx, p, nodes, hand) }
-	err = kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error { return openWays(&ways, names) })
+	err = kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error {
+		return openWays(&ways, names)
+	})
 	if err != nil {
 		for _, h := range ways.Own {
 			err = errors.Join(err, h.Close())
@@ -86,7 +90,8 @@ const mostOwnPorts = 8
 
 // trunkReason says why so many NICs do without the fastest driver, in one line.
 func trunkReason(nics int) string {
-	return fmt.Sprintf("%d NICs share one ring; AF_XDP, which sends faster, is for at most %d: the kernel takes 40 ms to close each NIC's sockets, "+
+	return fmt.Sprintf("%d NICs share one ring; AF_XDP, which sends faster, is for at most %d: the kernel "+
+		"takes 40 ms to close each NIC's sockets, "+
 		"and a killed testbed is to be gone within two seconds", nics, mostOwnPorts)
 }
 
@@ -114,7 +119,8 @@ func openWays(w *live.Ways, names []string) (err error) {
 
 // openWay opens the far end of one of some NICs that have ports of their own.
 func openWay(name string, mtu, nics int) (*softports.Handle, error) {
-	h, _, err := softports.OpenBest(name, softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
+	h, _, err := softports.OpenBest(name,
+		softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
 	return h, err
 }
 
@@ -157,7 +163,8 @@ func (f *Fabric) softSide() *host {
 
 // openWitnesses opens what sees frames arrive, at every node of the plan, and
 // hands it over.
-func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace, hand func(int, *os.File) error) error {
+func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace,
+	hand func(int, *os.File) error) error {
 	return kernel.Each(ctx, nodes, 2, func(node int) error {
 		file, err := live.OpenWitness(0)
 		if err == nil {
@@ -202,7 +209,8 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 	all := make([]LinkState, len(s.links))
 	for i, l := range s.links {
 		have := of[l.Name]
-		one := LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down, A: have.A, B: have.B, AToB: have.AToB, BToA: have.BToA}
+		one := LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down, A: have.A, B: have.B,
+			AToB: have.AToB, BToA: have.BToA}
 		one.AToB.Direction, one.BToA.Direction = l.AToB, l.BToA
 		one.AToB.Up, one.BToA.Up = !l.down && !l.cutAToB, !l.down && !l.cutBToA
 		for _, side := range []struct {
@@ -210,14 +218,18 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 			end     *EndState
 		}{{l.A, &one.A}, {l.B, &one.B}} {
 			soft := state.Ports[ports[side.planned.Node+":"+side.planned.Port]]
-			if side.end.Node != side.planned.Node || s.foreign[side.planned] != nil { // the far end, or none of the kernel's
+			if side.end.Node != side.planned.Node || s.foreign[side.planned] != nil {
+				// the far end, or none of the kernel's
 				*side.end = EndState{Node: side.planned.Node, Port: side.planned.Port, Operstate: "down"}
 				if soft.Up {
 					side.end.Operstate = "up"
 				}
 				count := soft.Counters
 				side.end.Counters = kernel.Counters{
-					RxPackets: count.Received.Packets, RxBytes: count.Received.Bytes, TxPackets: count.Sent.Packets, TxBytes: count.Sent.Bytes,
+					RxPackets: count.Received.Packets,
+					RxBytes:   count.Received.Bytes,
+					TxPackets: count.Sent.Packets,
+					TxBytes:   count.Sent.Bytes,
 				}
 				side.end.Counters.TxDropped = soft.Drops.Total()
 			}
@@ -254,7 +266,8 @@ func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d 
 // setSoftLinks gives one direction or both of a link of the soft switches' what is
 // meant for each. The node's shaper follows the rate; where the soft switches refuse
 // the change it is put back.
-func (f *Fabric) setSoftLinks(ctx context.Context, l *planLink, dir Direction, aToB, bToA plan.Direction) error {
+func (f *Fabric) setSoftLinks(ctx context.Context, l *planLink, dir Direction, aToB,
+	bToA plan.Direction) error {
 	changed := *l
 	for _, atA := range dir.sides() {
 		if atA {
@@ -289,7 +302,8 @@ func (f *Fabric) shapeNodes(ctx context.Context, l *planLink, dir Direction) err
 			only = AToB
 		}
 		was := f.shaping(side, atA)
-		if err := f.setKernelLink(ctx, l.Name, only, nodeSide(l.Direction(atA), f.soft.dilation())); err != nil {
+		if err := f.setKernelLink(ctx, l.Name, only,
+			nodeSide(l.Direction(atA), f.soft.dilation())); err != nil {
 			return err
 		}
 		end := side.Link.A

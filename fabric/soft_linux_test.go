@@ -18,7 +18,8 @@ import (
 // in the namespaces.
 func TestSoftSwitchesThatDoNotStart(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
-	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: "+
+		"{kind: soft}}\n")
 	ns := namespaces(t, p)
 	good := p.Switches[0].Soft.Buffer
 	p.Switches[0].Soft.Buffer = 0
@@ -41,7 +42,8 @@ func TestSoftSwitchesThatDoNotStart(t *testing.T) {
 func TestHeadroomFollowsChanges(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	ctx := context.Background()
-	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 1MB, pfc: {priorities: [3]}}, links: {default: {rate: 1gbit, delay: 10us}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: "+
+		"{kind: soft, buffer: 1MB, pfc: {priorities: [3]}}, links: {default: {rate: 1gbit, delay: 10us}}}\n")
 	f, err := Build(ctx, p, namespaces(t, p), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +58,8 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 		}
 		return links[0].B.Soft.PFC
 	}
-	if links, err := f.Links(ctx); err != nil || links[0].Name != name || links[0].B.Node != "leaf1" || thresholds() != planned {
+	if links, err := f.Links(ctx); err != nil || links[0].Name != name || links[0].B.Node != "leaf1" ||
+		thresholds() != planned {
 		t.Fatalf("%v, %+v", err, links)
 	}
 	long := p.Links[0].AToB
@@ -70,11 +73,13 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 	}
 	much := long
 	much.Delay, much.Rate = units.Duration(time.Second), 500e6
-	if err := f.SetLink(ctx, name, Both, much); err == nil || !strings.Contains(err.Error(), "keep buffer for lossless priorities at leaf1:p0: want ") {
+	if err := f.SetLink(ctx, name, Both, much); err == nil ||
+		!strings.Contains(err.Error(), "keep buffer for lossless priorities at leaf1:p0: want ") {
 		t.Errorf("got %v for a link that does not fit", err)
 	}
 	if got := f.named[name].AToB.Rate; got != long.Rate || !f.soft.named[name].AToB.Equal(long) {
-		t.Errorf("the node's shaper is at %s and the link at %s, want what was before the refusal", got, f.soft.named[name].AToB.Rate)
+		t.Errorf("the node's shaper is at %s and the link at %s, want what was before the refusal", got,
+			f.soft.named[name].AToB.Rate)
 	}
 	if err := f.Verify(ctx); err != nil {
 		t.Error(err)
@@ -102,7 +107,8 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 func TestGFCFollowsChanges(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	ctx := context.Background()
-	const text = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, buffer: 1MB, gfc: {kind: time, priorities: [3]}}, links: {default: {rate: 1gbit, delay: 10us}}}\n"
+	const text = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, " +
+		"buffer: 1MB, gfc: {kind: time, priorities: [3]}}, links: {default: {rate: 1gbit, delay: 10us}}}\n"
 	p, long := plantest.Compile(t, text), plantest.Compile(t, strings.Replace(text, "10us", "100us", 1))
 	f, err := Build(ctx, p, namespaces(t, p), Options{})
 	if err != nil {

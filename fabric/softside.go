@@ -47,7 +47,9 @@ func kernelSide(p *plan.Plan) *plan.Plan {
 	}
 	side := plan.Switch{Name: SoftSide, Kind: spec.Soft}
 	kernel := *p
-	kernel.Switches = slices.DeleteFunc(slices.Clone(p.Switches), func(s plan.Switch) bool { return soft[s.Name] })
+	kernel.Switches = slices.DeleteFunc(slices.Clone(p.Switches), func(s plan.Switch) bool {
+		return soft[s.Name]
+	})
 	kernel.Links = nil
 	for i, l := range p.Links {
 		if soft[l.A.Node] && soft[l.B.Node] {
@@ -55,7 +57,8 @@ func kernelSide(p *plan.Plan) *plan.Plan {
 		}
 		if soft[l.A.Node] || soft[l.B.Node] {
 			l = hostSide(l, soft[l.A.Node], softPort(i), clock.Dilation(p.Dilation))
-			side.Ports = append(side.Ports, plan.Interface{Name: softPort(i), MAC: softMAC(i), MTU: l.MTU, Link: l.Name})
+			side.Ports = append(side.Ports,
+				plan.Interface{Name: softPort(i), MAC: softMAC(i), MTU: l.MTU, Link: l.Name})
 		}
 		kernel.Links = append(kernel.Links, l)
 	}

@@ -49,7 +49,8 @@ func tap(t *testing.T, ns *kernel.Namespace, index int) (fd int) {
 	t.Helper()
 	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8
 	err := ns.Do(func() (err error) {
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all); err != nil {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			all); err != nil {
 			return err
 		}
 		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
@@ -84,7 +85,8 @@ func TestAFrameIsOnePacket(t *testing.T) {
 	p := leafSpine(t, 1, 1, 2)
 	f, ns := build(t, p)
 	l := f.links[0]
-	near, far := tap(t, ns["h0"], endIndex(firstIndex, 0, true)), tap(t, ns["leaf1"], endIndex(firstIndex, 0, false))
+	near, far := tap(t, ns["h0"], endIndex(firstIndex, 0, true)),
+		tap(t, ns["leaf1"], endIndex(firstIndex, 0, false))
 	const frame = 14 + 1500
 
 	a, b := stream(t, ns["h0"], ns["h1"], addrs(p, "h1")[0].String())
@@ -96,7 +98,8 @@ func TestAFrameIsOnePacket(t *testing.T) {
 	reader.Wait()
 	for where, fd := range map[string]int{"h0:eth0": near, "leaf1:p0": far} {
 		if frames, length := longest(t, fd); length != frame || frames < 100 {
-			t.Errorf("TCP at %s of %s: %d frames, the longest %d bytes, want %d", where, l.Name, frames, length, frame)
+			t.Errorf("TCP at %s of %s: %d frames, the longest %d bytes, want %d", where, l.Name, frames,
+				length, frame)
 		}
 	}
 	// UDP with UDP_SEGMENT: ten packets in one system call.
@@ -110,7 +113,8 @@ func TestAFrameIsOnePacket(t *testing.T) {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, payload); err != nil {
 			return err
 		}
-		return unix.Sendto(fd, make([]byte, 10*payload), 0, &unix.SockaddrInet4{Port: 9, Addr: addrs(p, "h1")[0].As4()})
+		return unix.Sendto(fd, make([]byte, 10*payload), 0,
+			&unix.SockaddrInet4{Port: 9, Addr: addrs(p, "h1")[0].As4()})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +140,8 @@ func BenchmarkRate(b *testing.B) {
 
 func achieved(b *testing.B, rate string, mtu int) {
 	const window = 500 * time.Millisecond
-	p := plantest.Compile(b, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}, links: {default: {rate: %s, mtu: %d}}}\n", rate, mtu))
+	p := plantest.Compile(b, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: 2}, "+
+		"switch: {kind: router}, links: {default: {rate: %s, mtu: %d}}}\n", rate, mtu))
 	f, ns := build(b, p)
 	near, far := stream(b, ns["h0"], ns["h1"], addrs(p, "h1")[0].String())
 	var group sync.WaitGroup

@@ -212,7 +212,8 @@ func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
 // refused says that the testbed may not do something with a NIC in another namespace.
 func (w *Way) refused(end plan.End, what string, err error, remedy string) error {
 	return &verdict.UnsupportedError{Feature: what + " of " + end.Node + ":" + end.Port,
-		Reason: fmt.Sprintf("it is in a container of another runtime, and the testbed may not change it there: %v", err), Remedy: remedy}
+		Reason: fmt.Sprintf("it is in a container of another runtime, and the testbed may not change it "+
+			"there: %v", err), Remedy: remedy}
 }
 
 // enter opens the NIC's namespace.
@@ -259,7 +260,8 @@ func (w *Way) reshape(end plan.End, want, was link.Shaping) error {
 func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 	conn, err := kernel.OpenIn(w.far)
 	if err != nil {
-		return w.refused(end, "the carrier", err, "take both directions down, each by itself, which leaves the carrier")
+		return w.refused(end, "the carrier", err,
+			"take both directions down, each by itself, which leaves the carrier")
 	}
 	defer conn.Close()
 	links, err := conn.Links(false)
@@ -285,7 +287,8 @@ func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("set carrier of %s:%s to %t: the kernel has not done it", end.Node, end.Port, up)
+			return fmt.Errorf("set carrier of %s:%s to %t: the kernel has not done it", end.Node, end.Port,
+				up)
 		}
 		select {
 		case <-ctx.Done():

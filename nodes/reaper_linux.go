@@ -25,7 +25,8 @@ func NewReaper() *Reaper {
 }
 
 // Start starts a process. How it ended comes by the channel.
-func (r *Reaper) Start(path string, args []string, attributes *syscall.ProcAttr) (pid int, ended <-chan syscall.WaitStatus, err error) {
+func (r *Reaper) Start(path string, args []string, attributes *syscall.ProcAttr) (pid int,
+	ended <-chan syscall.WaitStatus, err error) {
 	end := make(chan syscall.WaitStatus, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,7 +29,8 @@ func Resolver(n plan.Node) string {
 
 // BootID is a node's own boot id, made of its machine id.
 func BootID(machine string) string {
-	return fmt.Sprintf("%s-%s-%s-%s-%s\n", machine[:8], machine[8:12], machine[12:16], machine[16:20], machine[20:32])
+	return fmt.Sprintf("%s-%s-%s-%s-%s\n", machine[:8], machine[8:12], machine[12:16], machine[16:20],
+		machine[20:32])
 }
 
 // HostsFile is the hosts file of every node of a testbed.

@@ -174,14 +174,20 @@ func (c *compiler) addJobs() {
 		}
 		job := c.job(f, i)
 		if len(job.Workers) > maxWorkers {
-			path := c.switchSetting(sw.Name, "aggregation", func(s spec.Switch) bool { return s.Aggregation != nil })
-			c.once(path, fmt.Sprintf("want at most %d, or aggregation: false for %s in fabric.switches", maxWorkers, sw.Name),
+			path := c.switchSetting(sw.Name, "aggregation", func(s spec.Switch) bool {
+				return s.Aggregation != nil
+			})
+			c.once(path, fmt.Sprintf("want at most %d, or aggregation: false for %s in fabric.switches",
+				maxWorkers, sw.Name),
 				"%s aggregates, and %d ranks are below it", sw.Name, len(job.Workers))
 		}
 		memory += units.Bytes(len(job.Tree) * job.Slots * 2 * (64 + 4*job.Elements))
 		if memory > MaxAggregationMemory {
-			c.once(c.part(sw, "aggregation", "slots", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Slots != 0 }),
-				"want fewer slots or elements, or switches", "the slots of aggregating switches take more than %s", MaxAggregationMemory)
+			c.once(c.part(sw, "aggregation", "slots", func(s spec.Switch) bool {
+				return s.Aggregation != nil && s.Aggregation.Slots != 0
+			}),
+				"want fewer slots or elements, or switches",
+				"the slots of aggregating switches take more than %s", MaxAggregationMemory)
 			return
 		}
 		if len(job.Workers) > 0 {
@@ -197,8 +203,10 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 	sw := &c.plan.Switches[root]
 	a := sw.Soft.Aggregation
 	job := AggregationJob{
-		Number: uint16(sw.ID), KeySeed: c.aggregationSeed("aggregation", sw.Name), SwitchSeed: c.aggregationSeed("aggregation of switches", sw.Name),
-		Slots: a.Slots, Elements: a.Elements, Timeout: a.Timeout,
+		Number:     uint16(sw.ID),
+		KeySeed:    c.aggregationSeed("aggregation", sw.Name),
+		SwitchSeed: c.aggregationSeed("aggregation of switches", sw.Name),
+		Slots:      a.Slots, Elements: a.Elements, Timeout: a.Timeout,
 	}
 	t := f.below(root)
 	for _, rank := range t.ranks {
@@ -210,7 +218,8 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 	t.fill(&job)
 	for _, one := range job.Tree {
 		member := c.plan.Switch(one.Switch).Soft.Aggregation
-		job.Slots, job.Elements, job.Timeout = min(job.Slots, member.Slots), min(job.Elements, member.Elements), max(job.Timeout, member.Timeout)
+		job.Slots, job.Elements, job.Timeout = min(job.Slots, member.Slots),
+			min(job.Elements, member.Elements), max(job.Timeout, member.Timeout)
 	}
 	c.checkMessages(sw, &job)
 	return job
@@ -221,7 +230,9 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 func (c *compiler) checkMessages(root *Switch, job *AggregationJob) {
 	node := func(name string) *Node { return &c.plan.Nodes[c.nodeAt[name]] }
 	if rank, mtu := leastMTU(job, node); aggregationHeaders+4*job.Elements > mtu {
-		path := c.part(root, "aggregation", "elements", func(s spec.Switch) bool { return s.Aggregation != nil && s.Aggregation.Elements != 0 })
+		path := c.part(root, "aggregation", "elements", func(s spec.Switch) bool {
+			return s.Aggregation != nil && s.Aggregation.Elements != 0
+		})
 		c.once(path, fmt.Sprintf("want at most %d, or a greater mtu", (mtu-aggregationHeaders)/4),
 			"messages of %d elements do not fit mtu %d of %s:%s", job.Elements, mtu, rank.Node, rank.NIC)
 	}
@@ -235,7 +246,8 @@ func (p *Plan) FitsIPv6(job *AggregationJob) error {
 	if aggregationHeaders+longer+4*job.Elements <= mtu {
 		return nil
 	}
-	return fmt.Errorf("messages of %d elements by IPv6 do not fit mtu %d of %s:%s; want ip: 4, or aggregation: {elements: %d}",
+	return fmt.Errorf("messages of %d elements by IPv6 do not fit mtu %d of %s:%s; want ip: 4, or "+
+		"aggregation: {elements: %d}",
 		job.Elements, mtu, rank.Node, rank.NIC, (mtu-aggregationHeaders-longer)/4)
 }
 

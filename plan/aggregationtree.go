@@ -57,10 +57,13 @@ func (f *forest) below(root int) *tree {
 		for _, port := range at.Ports {
 			name, far, _ := strings.Cut(port.Peer, ":")
 			peer, isSwitch := f.switchAt[name]
-			if _, met := t.up[peer]; !isSwitch || met || peer == root || f.plan.Switches[peer].Tier >= at.Tier {
+			if _, met := t.up[peer]; !isSwitch || met || peer == root ||
+				f.plan.Switches[peer].Tier >= at.Tier {
 				continue
 			}
-			up := slices.IndexFunc(f.plan.Switches[peer].Ports, func(p Interface) bool { return p.Name == far })
+			up := slices.IndexFunc(f.plan.Switches[peer].Ports, func(p Interface) bool {
+				return p.Name == far
+			})
 			t.up[peer] = hop{port: up, peer: t.order[i]}
 			t.order = append(t.order, peer)
 		}
@@ -99,7 +102,8 @@ func (t *tree) fill(job *AggregationJob) {
 		}
 		place[at] = len(job.Tree)
 		sw := &t.plan.Switches[at]
-		one := AggregationSwitch{Switch: sw.Name, Addr4: sw.Loopbacks[0].Addr(), Addr6: sw.Loopbacks[1].Addr(), Above: -1, Workers: workers[at]}
+		one := AggregationSwitch{Switch: sw.Name, Addr4: sw.Loopbacks[0].Addr(),
+			Addr6: sw.Loopbacks[1].Addr(), Above: -1, Workers: workers[at]}
 		slices.Sort(one.Workers)
 		if next, below := t.up[at]; below {
 			for !member[next.peer] {
@@ -165,20 +169,26 @@ func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*Aggre
 			found = append(found, job)
 		}
 	}
-	asked := slices.DeleteFunc(slices.Clone(found), func(job *AggregationJob) bool { return root != "" && job.Root().Switch != root })
+	asked := slices.DeleteFunc(slices.Clone(found), func(job *AggregationJob) bool {
+		return root != "" && job.Root().Switch != root
+	})
 	if len(asked) == 0 {
 		return nil, p.noTree(ranks, root, found)
 	}
-	found = slices.DeleteFunc(slices.Clone(asked), func(job *AggregationJob) bool { return slices.Contains(busy, job.Number) })
+	found = slices.DeleteFunc(slices.Clone(asked), func(job *AggregationJob) bool {
+		return slices.Contains(busy, job.Number)
+	})
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s adds up for another collective of these ranks; want this one after it, or one more switch above them", asked[0].Root().Switch)
+		return nil, fmt.Errorf("%s adds up for another collective of these ranks; want this one after it, "+
+			"or one more switch above them", asked[0].Root().Switch)
 	}
 	costs := map[*AggregationJob]AggregationCost{}
 	for _, job := range found {
 		costs[job] = p.AggregationCost(job)
 	}
 	return slices.MinFunc(found, func(a, b *AggregationJob) int {
-		return cmp.Or(cmp.Compare(costs[a].Busiest, costs[b].Busiest), cmp.Compare(costs[a].Crossings, costs[b].Crossings))
+		return cmp.Or(cmp.Compare(costs[a].Busiest, costs[b].Busiest),
+			cmp.Compare(costs[a].Crossings, costs[b].Crossings))
 	}), nil
 }
 
@@ -199,16 +209,20 @@ func (p *Plan) noTree(ranks []Rank, root string, found []*AggregationJob) error 
 		if len(p.Switches) > 0 {
 			kind = p.Switches[0].Kind
 		}
-		return fmt.Errorf("%w: soft switches can, and those of this testbed are kind: %s; want fabric: {switch: {kind: soft, aggregation: {}}}", ErrNoTree, kind)
+		return fmt.Errorf("%w: soft switches can, and those of this testbed are kind: %s; want fabric: "+
+			"{switch: {kind: soft, aggregation: {}}}", ErrNoTree, kind)
 	}
 	with, rest := p.above(ranks)
 	switch {
 	case len(with) > 0:
-		return fmt.Errorf("%w: %s has them below it; want aggregation: {} in fabric.switch, or for %s in fabric.switches", ErrNoTree, strings.Join(with, " or "), with[0])
+		return fmt.Errorf("%w: %s has them below it; want aggregation: {} in fabric.switch, or for %s in "+
+			"fabric.switches", ErrNoTree, strings.Join(with, " or "), with[0])
 	case len(rest) > 0:
-		return fmt.Errorf("%w: %s has others below it, too; want all of them to take part", ErrNoTree, rest[0])
+		return fmt.Errorf("%w: %s has others below it, too; want all of them to take part", ErrNoTree,
+			rest[0])
 	}
-	return fmt.Errorf("%w: they have no common switch above them; want a topology whose leaves share one, such as leaf-spine, or another algorithm", ErrNoTree)
+	return fmt.Errorf("%w: they have no common switch above them; want a topology whose leaves share one, "+
+		"such as leaf-spine, or another algorithm", ErrNoTree)
 }
 
 // above are the switches with exactly these ranks below them that do not add up, and those that

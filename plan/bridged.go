@@ -26,12 +26,16 @@ func (c *compiler) checkKinds() {
 	for i := range c.plan.Switches {
 		sw, first := &c.plan.Switches[i], &c.plan.Switches[0]
 		if sw.Kind != first.Kind {
-			c.wrong(c.switchKind(sw.Name), "want one kind for all switches", "switch %s is a %s and %s a %s", sw.Name, called(sw.Kind), first.Name, called(first.Kind))
+			c.wrong(c.switchKind(sw.Name), "want one kind for all switches", "switch %s is a %s and %s a %s",
+				sw.Name, called(sw.Kind), first.Name, called(first.Kind))
 			return
 		}
 		if sw.Forwarding != first.Forwarding {
-			path := c.switchSetting(sw.Name, "forwarding", func(s spec.Switch) bool { return s.Forwarding != "" })
-			c.wrong(path, "want one forwarding for all switches", "switch %s forwards by %s and %s by %s", sw.Name, sw.Forwarding, first.Name, first.Forwarding)
+			path := c.switchSetting(sw.Name, "forwarding", func(s spec.Switch) bool {
+				return s.Forwarding != ""
+			})
+			c.wrong(path, "want one forwarding for all switches", "switch %s forwards by %s and %s by %s",
+				sw.Name, sw.Forwarding, first.Name, first.Forwarding)
 			return
 		}
 	}
@@ -40,7 +44,8 @@ func (c *compiler) checkKinds() {
 	}
 	for _, sw := range c.plan.Switches {
 		if sw.Kind == spec.Bridge && len(sw.Ports) > maxBridgePorts {
-			c.wrong(c.switchKind(sw.Name), fmt.Sprintf("want kind: router, or at most %d ports on each switch", maxBridgePorts),
+			c.wrong(c.switchKind(sw.Name),
+				fmt.Sprintf("want kind: router, or at most %d ports on each switch", maxBridgePorts),
 				"bridge %s has %d ports", sw.Name, len(sw.Ports))
 			return
 		}
@@ -48,10 +53,13 @@ func (c *compiler) checkKinds() {
 	if cycle := c.cycle(); len(cycle) > 0 {
 		path, what := c.switchKind(cycle[0]), "bridges"
 		if c.plan.Soft() {
-			path = c.switchSetting(cycle[0], "forwarding", func(s spec.Switch) bool { return s.Forwarding != "" })
+			path = c.switchSetting(cycle[0], "forwarding", func(s spec.Switch) bool {
+				return s.Forwarding != ""
+			})
 			what = "switches that forward by l2"
 		}
-		c.wrong(path, fmt.Sprintf("want %s, or links that form a tree", c.routing()), "%s form a loop: %s", what, strings.Join(append(cycle, cycle[0]), " -- "))
+		c.wrong(path, fmt.Sprintf("want %s, or links that form a tree", c.routing()), "%s form a loop: %s",
+			what, strings.Join(append(cycle, cycle[0]), " -- "))
 	}
 	for _, l := range c.plan.Links {
 		if first := c.plan.Links[0]; l.MTU != first.MTU {
@@ -60,7 +68,8 @@ func (c *compiler) checkKinds() {
 				path = c.linkMTU(first)
 			}
 			c.wrong(path, "want one MTU for all links: a bridge drops what is too long without a word",
-				"link %s has mtu %d and %s has %d, in one bridged network", l.Name, l.MTU, first.Name, first.MTU)
+				"link %s has mtu %d and %s has %d, in one bridged network", l.Name, l.MTU, first.Name,
+				first.MTU)
 			return
 		}
 	}
@@ -206,7 +215,10 @@ func (c *compiler) routeBridged(node *Node) {
 	for i, nic := range node.NICs {
 		for _, addr := range nic.Addrs {
 			node.Routes = append(node.Routes, Route{
-				Dst: addr.Masked(), Table: firstTable + i, Src: addr.Addr(), NextHops: []NextHop{{Dev: nic.Name}},
+				Dst:      addr.Masked(),
+				Table:    firstTable + i,
+				Src:      addr.Addr(),
+				NextHops: []NextHop{{Dev: nic.Name}},
 			})
 		}
 	}

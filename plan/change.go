@@ -13,7 +13,8 @@ const reorderFrames = 4
 // defaultReorderBy is how long a reordered packet is held back where the file does
 // not say it: the time of reorderFrames full frames of a link with an MTU.
 func (d Direction) defaultReorderBy(mtu int) units.Duration {
-	return units.Duration(d.Rate.SerialisationTime(reorderFrames * (units.Bytes(mtu+frameOverhead) + d.Overhead)))
+	return units.Duration(d.Rate.SerialisationTime(
+		reorderFrames * (units.Bytes(mtu+frameOverhead) + d.Overhead)))
 }
 
 // Change returns the direction of a link with an MTU as it is after settings are
@@ -45,7 +46,8 @@ func (d Direction) conflicts(mtu int) (found []conflict) {
 	if frame := units.Bytes(mtu + frameOverhead); d.Queue < frame {
 		found = append(found, conflict{
 			"queue", func(d spec.Direction) bool { return d.Queue != 0 },
-			fmt.Sprintf("queue is %s", d.Queue), fmt.Sprintf("want at least %s, one frame of mtu %d", frame, mtu),
+			fmt.Sprintf("queue is %s", d.Queue),
+			fmt.Sprintf("want at least %s, one frame of mtu %d", frame, mtu),
 		})
 	}
 	if d.Jitter > d.Delay && d.JitterKind != spec.Exponential {

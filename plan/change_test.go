@@ -8,7 +8,8 @@ import (
 
 // linkFile is two hosts at a soft switch whose links have settings.
 func linkFile(settings string) string {
-	return "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: soft}\n  links: {default: {" + settings + "}}\n"
+	return "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: soft}\n  " +
+		"links: {default: {" + settings + "}}\n"
 }
 
 // TestChangeIsWhatAFileSays: a link that is changed does what the link of a file
@@ -42,7 +43,8 @@ func TestChangeIsWhatAFileSays(t *testing.T) {
 		if !got.Equal(want) {
 			t.Errorf("{%s} and then {%s}:\n got %+v\nwant %+v", c.file, c.set, got, want)
 		}
-		if c.set == "reorder: 10%, rate: 10mbit" && got.ReorderBy != 4_844_800 { // 4 frames of 1514 bytes at 10 Mbit/s
+		if c.set == "reorder: 10%, rate: 10mbit" && got.ReorderBy != 4_844_800 {
+			// 4 frames of 1514 bytes at 10 Mbit/s
 			t.Errorf("reordered by %s", got.ReorderBy)
 		}
 	}
@@ -52,8 +54,12 @@ func TestChangeIsWhatAFileSays(t *testing.T) {
 // file.
 func TestCheckRefusesAsFilesAre(t *testing.T) {
 	for _, c := range []struct{ file, set, want string }{
-		{"rate: 1gbit", "jitter: 5s, delay: 1us", "jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives before it was sent"},
-		{"delay: 5us, jitter: 3us", "delay: 1us", "jitter is 3us and delay 1us; want a delay at least as long as the jitter: no packet arrives before it was sent"},
+		{"rate: 1gbit", "jitter: 5s, delay: 1us",
+			"jitter is 5s and delay 1us; want a delay at least as long as the jitter: no packet arrives " +
+				"before it was sent"},
+		{"delay: 5us, jitter: 3us", "delay: 1us",
+			"jitter is 3us and delay 1us; want a delay at least as long as the jitter: no packet arrives " +
+				"before it was sent"},
 		{"rate: 1gbit", "queue: 100B", "queue is 100B; want at least 1514B, one frame of mtu 1500"},
 		{"rate: 1gbit", "jitter: 5s, jitter-kind: exponential", ""},
 	} {
@@ -72,7 +78,8 @@ func TestCheckRefusesAsFilesAre(t *testing.T) {
 		if got != c.want {
 			t.Errorf("{%s} and then {%s}: %q, want %q", c.file, c.set, got, c.want)
 		}
-		_, err = compileText(linkFile(c.file) + "steps:\n  - link: {where: h0--leaf1, set: {" + c.set + "}}\n")
+		_, err = compileText(linkFile(c.file) + "steps:\n  - link: {where: h0--leaf1, set: {" + c.set +
+			"}}\n")
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("a step {%s}: %v", c.set, err)

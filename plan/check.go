@@ -103,7 +103,8 @@ func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 func (c *compiler) checkReach() {
 	parts := c.components()
 	if c.bridged() && c.home(parts) < 0 {
-		c.wrong("fabric.topology", "want a link that joins them, or "+c.routing(), "no bridged network has a NIC of every node")
+		c.wrong("fabric.topology", "want a link that joins them, or "+c.routing(),
+			"no bridged network has a NIC of every node")
 		return
 	}
 	// Nodes with NICs in the same parts reach the same nodes: compare one of each.
@@ -123,7 +124,8 @@ func (c *compiler) checkReach() {
 	for i, a := range kinds {
 		for _, b := range kinds[i+1:] {
 			if !slices.ContainsFunc(a, func(part int) bool { return slices.Contains(b, part) }) {
-				c.wrong("fabric.topology", "want links that join all nodes", "no path leads from node %s to node %s",
+				c.wrong("fabric.topology", "want links that join all nodes",
+					"no path leads from node %s to node %s",
 					c.plan.Nodes[first[keyOf(a)]].Name, c.plan.Nodes[first[keyOf(b)]].Name)
 				return
 			}
@@ -148,15 +150,18 @@ func (c *compiler) checkRings(parts []int) {
 		}
 		path := fmt.Sprintf("steps[%d].workload", i)
 		if len(ranks) < 2 {
-			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %s", counted(len(ranks), "rank"))
+			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %s",
+				counted(len(ranks), "rank"))
 			continue
 		}
 		if root := step.Workload.Root; root >= len(ranks) {
-			c.wrong(path+".root", fmt.Sprintf("want 0 to %d", len(ranks)-1), "root is rank %d of %s", root, counted(len(ranks), "rank"))
+			c.wrong(path+".root", fmt.Sprintf("want 0 to %d", len(ranks)-1), "root is rank %d of %s", root,
+				counted(len(ranks), "rank"))
 		}
 		for r, from := range ranks {
 			to := ranks[(r+1)%len(ranks)]
-			if from.node == to.node || parts[c.attached[from.node][from.nic]] == parts[c.attached[to.node][to.nic]] {
+			if from.node == to.node ||
+				parts[c.attached[from.node][from.nic]] == parts[c.attached[to.node][to.nic]] {
 				continue
 			}
 			a, b := c.plan.Nodes[from.node], c.plan.Nodes[to.node]

@@ -30,8 +30,10 @@ func (c *compiler) checkCNI(name string, settings *spec.Node) {
 		{"env", func(n spec.Node) bool { return len(n.Env) > 0 }},
 		{"rdma", func(n spec.Node) bool { return n.RDMA == spec.RXE }},
 	} {
-		if path := c.nodeSetting(name, f.key, f.has); f.has(*settings) && path != "nodes" && path != `nodes["default"].`+f.key {
-			c.once(path, "remove "+f.key, "%s is of programs that Railbed starts, and those in %s are of the runtime that attaches it (runtime: cni)", f.key, name)
+		if path := c.nodeSetting(name, f.key, f.has); f.has(*settings) && path != "nodes" &&
+			path != `nodes["default"].`+f.key {
+			c.once(path, "remove "+f.key, "%s is of programs that Railbed starts, and those in %s are of "+
+				"the runtime that attaches it (runtime: cni)", f.key, name)
 		}
 	}
 	settings.Ranks, settings.CPU, settings.Memory, settings.Env, settings.RDMA = 0, 0, 0, nil, spec.NoRDMA
@@ -45,7 +47,9 @@ func (c *compiler) checkCNINodes() {
 		names = append(names, n.Name)
 		if !c.plan.Soft() {
 			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
-			c.once(path, "use soft switches (kind: soft)", "node %s is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take", n.Name)
+			c.once(path, "use soft switches (kind: soft)",
+				"node %s is a container whose port is a descriptor (runtime: cni), which the kernel's "+
+					"switches cannot take", n.Name)
 		}
 	}
 	if names == nil {
@@ -53,8 +57,10 @@ func (c *compiler) checkCNINodes() {
 	}
 	c.eachNodeOfSteps(func(path, node string, _ *spec.Step) {
 		if at := slices.IndexFunc(names, func(name string) bool { return spec.Match(node, name) }); at >= 0 {
-			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own runtime",
-				"%s is a container of another runtime (runtime: cni), in which Railbed starts no programs", names[at])
+			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own "+
+				"runtime",
+				"%s is a container of another runtime (runtime: cni), in which Railbed starts no programs",
+				names[at])
 		}
 	})
 }

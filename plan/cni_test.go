@@ -9,35 +9,48 @@ import (
 )
 
 var wrongCNIFiles = []wrongFile{
-	{"kernel switches", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}}\nnodes: {h1: {runtime: cni}}\n", []string{
+	{"kernel switches", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: " +
+		"router}}\nnodes: {h1: {runtime: cni}}\n", []string{
 		`f:3:23: node h1 is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take; use soft switches (kind: soft)`}},
-	{"what is of programs", leafSpineFile("nodes:", `  "h[0-1]": {runtime: cni, ranks: 2, cpu: 1, memory: 1GiB, env: {A: b}, rdma: rxe}`), []string{
+	{"what is of programs", leafSpineFile("nodes:",
+		`  "h[0-1]": {runtime: cni, ranks: 2, cpu: 1, memory: 1GiB, env: {A: b}, rdma: rxe}`), []string{
 		`f:6:35: ranks is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove ranks`,
 		`f:6:43: cpu is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove cpu`,
 		`f:6:54: memory is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove memory`,
 		`f:6:60: env is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove env`,
 		`f:6:79: rdma is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove rdma`}},
-	{"beside the fabric", leafSpineFile("addressing: {management4: 10.129.0.0/24}", "nodes: {h0: {management: {}}}"), []string{
+	{"beside the fabric", leafSpineFile("addressing: {management4: 10.129.0.0/24}",
+		"nodes: {h0: {management: {}}}"), []string{
 		`f:5:27: addressing.management4 10.129.0.0/24 overlaps addressing.links4 10.128.0.0/10; give each pool addresses of its own`}},
-	{"management of a container, and ports twice", leafSpineFile("nodes:", "  h0: {runtime: cni, management: {}}", `  "h[1-2]": {management: {publish: ["80:80"]}}`), []string{
-		`f:6:22: node h0 has runtime: cni, and a network beside the fabric is for nodes that Railbed makes; want runtime: netns, docker or vm, or remove management`,
-		`f:7:37: port 80/tcp is published for h1 already; want another port of the host`}},
-	{"ports that are none", leafSpineFile(`nodes: {h0: {management: {publish: ["80", "0:80", "1:2/sctp", "70000:1"]}}}`), []string{
+	{"management of a container, and ports twice",
+		leafSpineFile("nodes:", "  h0: {runtime: cni, management: {}}",
+			`  "h[1-2]": {management: {publish: ["80:80"]}}`), []string{
+			`f:6:22: node h0 has runtime: cni, and a network beside the fabric is for nodes that Railbed makes; want runtime: netns, docker or vm, or remove management`,
+			`f:7:37: port 80/tcp is published for h1 already; want another port of the host`}},
+	{"ports that are none", leafSpineFile(
+		`nodes: {h0: {management: {publish: ["80", "0:80", "1:2/sctp", "70000:1"]}}}`), []string{
 		`f:5:37: "80" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
 		`f:5:43: "0:80" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
 		`f:5:51: "1:2/sctp" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`,
 		`f:5:63: "70000:1" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`}},
-	{"name servers that are none", leafSpineFile(`nodes: {h0: {management: {dns: [here, 192.0.2.1, 192.0.2.2, "2001:db8::1", "fe80::1%eth0"]}}}`), []string{
-		`f:5:33: name server "here"; want an address such as 192.0.2.53`,
-		`f:5:61: 5 name servers; want at most 3`,
-		`f:5:76: name server "fe80::1%eth0"; want an address such as 192.0.2.53`}},
-	{"no room beside the fabric", leafSpineFile("addressing: {management4: 192.0.2.0/30}", "nodes: {default: {management: {}}}"), []string{
+	{"name servers that are none",
+		leafSpineFile(`nodes: {h0: {management: {dns: [here, 192.0.2.1, 192.0.2.2, "2001:db8::1", "fe80::1%eth0"]}}}`), []string{
+			`f:5:33: name server "here"; want an address such as 192.0.2.53`,
+			`f:5:61: 5 name servers; want at most 3`,
+			`f:5:76: name server "fe80::1%eth0"; want an address such as 192.0.2.53`}},
+	{"no room beside the fabric", leafSpineFile("addressing: {management4: 192.0.2.0/30}",
+		"nodes: {default: {management: {}}}"), []string{
 		`f:5:27: 192.0.2.0/30 has no address left for node h0 beside the fabric; want a shorter prefix`}},
-	{"small IPv6 beside the fabric", leafSpineFile(`addressing: {management6: "fd00:b::/120"}`, "nodes: {default: {management: {}}}"), []string{
-		`f:5:27: fd00:b::/120 is too small for a network beside the fabric; want a prefix of at most 112 bits`}},
-	{"IPv6 beside the fabric that is the fabric's", leafSpineFile(`addressing: {management6: "fd00:a1::/96"}`, "nodes: {h0: {management: {}}}"), []string{
-		`f:5:27: addressing.management6 fd00:a1::/96 overlaps addressing.loopbacks6 fd00:a1::/64; give each pool addresses of its own`}},
-	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:", "  - exec: {nodes: [h0, h3], command: [ls]}", "  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{
+	{"small IPv6 beside the fabric",
+		leafSpineFile(`addressing: {management6: "fd00:b::/120"}`, "nodes: {default: {management: {}}}"),
+		[]string{
+			`f:5:27: fd00:b::/120 is too small for a network beside the fabric; want a prefix of at most 112 bits`}},
+	{"IPv6 beside the fabric that is the fabric's",
+		leafSpineFile(`addressing: {management6: "fd00:a1::/96"}`, "nodes: {h0: {management: {}}}"), []string{
+			`f:5:27: addressing.management6 fd00:a1::/96 overlaps addressing.loopbacks6 fd00:a1::/64; give each pool addresses of its own`}},
+	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:",
+		"  - exec: {nodes: [h0, h3], command: [ls]}",
+		"  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{
 		`f:7:24: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`,
 		`f:8:41: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`}},
 }
@@ -58,13 +71,16 @@ func TestCNINodes(t *testing.T) {
 		t.Errorf("%d ranks, containers %v", len(p.Ranks), p.CNINodes())
 	}
 	want := []netip.Prefix{netip.MustParsePrefix("10.128.0.0/28"), netip.MustParsePrefix("fd00:a2::/124")}
-	if diff := cmp.Diff(want, p.Cover(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, p.Cover(),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	for _, n := range p.Nodes {
 		for _, nic := range n.NICs {
 			for _, a := range nic.Addrs {
-				if !slices.ContainsFunc(p.Cover(), func(c netip.Prefix) bool { return c.Contains(a.Addr()) }) {
+				if !slices.ContainsFunc(p.Cover(), func(c netip.Prefix) bool {
+					return c.Contains(a.Addr())
+				}) {
 					t.Errorf("%s is not covered", a)
 				}
 			}

@@ -98,7 +98,8 @@ func (c *compiler) wrongKey(path, want, what string, args ...any) {
 // source of everything that must differ between nodes or switches and be the
 // same in every compilation.
 func (c *compiler) digest(purpose, name string) [32]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "railbed %s\x00%s\x00%d\x00%s", purpose, c.plan.Name, c.plan.Seed, name))
+	return sha256.Sum256(fmt.Appendf(nil, "railbed %s\x00%s\x00%d\x00%s", purpose, c.plan.Name, c.plan.Seed,
+		name))
 }
 
 // machineID follows machine-id(5): 128 bits in hex, formed as a version 4 UUID.

@@ -127,7 +127,8 @@ func checkInvariants(t testing.TB, p *Plan) {
 	for i, s := range p.Switches {
 		device(s.Name, s.Loopbacks, s.Ports)
 		checkTables(t, s.Name, s.Ports, s.Routes.List())
-		if isSoft := s.Kind == spec.Soft; (s.Soft != nil) != isSoft || (s.ID == uint32(i+1)) != isSoft || isSoft && p.PacketMemory == 0 {
+		if isSoft := s.Kind == spec.Soft; (s.Soft != nil) != isSoft || (s.ID == uint32(i+1)) != isSoft ||
+			isSoft && p.PacketMemory == 0 {
 			t.Fatalf("switch %s of kind %s: %+v", s.Name, s.Kind, s.Soft)
 		} else if isSoft {
 			checkSoft(t, &s)
@@ -154,7 +155,8 @@ func checkInvariants(t testing.TB, p *Plan) {
 	}
 	for i, r := range p.Ranks {
 		n := p.Node(r.Node)
-		if r.Rank != i || n == nil || addrs[r.Addr4] != r.Node+":"+r.NIC || addrs[r.Addr6] != r.Node+":"+r.NIC {
+		if r.Rank != i || n == nil || addrs[r.Addr4] != r.Node+":"+r.NIC ||
+			addrs[r.Addr6] != r.Node+":"+r.NIC {
 			t.Fatalf("rank %d is %+v", i, r)
 		}
 	}
@@ -183,12 +185,14 @@ func checkSoft(t testing.TB, s *Switch) {
 		}
 		if g := port.GFC; g != nil {
 			reserved += units.Bytes(len(s.Soft.GFC.Priorities)) * g.Limit
-			if !slices.IsSorted(g.Stages) || g.B1 >= g.BM || g.BM >= g.Limit || g.Least == 0 || (len(g.Stages) == 0) != (g.Period > 0) {
+			if !slices.IsSorted(g.Stages) || g.B1 >= g.BM || g.BM >= g.Limit || g.Least == 0 ||
+				(len(g.Stages) == 0) != (g.Period > 0) {
 				t.Fatalf("%s:%s: %+v", s.Name, port.Name, g)
 			}
 		}
 	}
-	if s.Soft.Reserved != reserved || s.Soft.Shared != s.Soft.Buffer-reserved || s.Soft.Shared < s.Soft.Scheduler.Quantum || s.Soft.Alpha.IsZero() {
+	if s.Soft.Reserved != reserved || s.Soft.Shared != s.Soft.Buffer-reserved ||
+		s.Soft.Shared < s.Soft.Scheduler.Quantum || s.Soft.Alpha.IsZero() {
 		t.Fatalf("%s: %+v, and the ports reserve %s", s.Name, s.Soft, reserved)
 	}
 	for q, weight := range s.Soft.Scheduler.Weights {
@@ -213,9 +217,12 @@ func TestDeterminism(t *testing.T) {
 			t.Errorf("%s: two plans, %s and %s", name, a, b)
 		}
 	}
-	one, two := generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=2"), generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=2")
+	one, two := generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=2"),
+		generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=2")
 	two.Seed = 2
-	const said = "nodes: {h0: {sysctls: {net.ipv4.tcp_keepalive_time: 60}, management: {publish: [\"8080:80\"]}}}\naddressing: {management4: 10.9.0.0/24}\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+	const said = "nodes: {h0: {sysctls: {net.ipv4.tcp_keepalive_time: 60}, management: {publish: " +
+		"[\"8080:80\"]}}}\naddressing: {management4: 10.9.0.0/24}\nfabric: {topology: single-switch, " +
+		"params: {hosts: 2}}\n"
 	here, below := mustCompileText(t, "name: t\n"+said), mustCompileText(t, "# Elsewhere.\nname: t\n"+said)
 	if here.Hash() != below.Hash() || here.Requires[0].Where == below.Requires[0].Where {
 		t.Errorf("the same, a line further down: %s and %s", here.Hash(), below.Hash())
@@ -243,7 +250,8 @@ func TestMAC(t *testing.T) {
 	if err := back.UnmarshalText([]byte(m.String())); err != nil || back != m {
 		t.Errorf("parsed %s, %v", back, err)
 	}
-	for _, bad := range []string{"", "02:00:01:02:03", "02-00-01-02-03-04", "02:00:01:02:03:0g", "02:00:01:02:03:041", "0:200:01:02:03:04"} {
+	for _, bad := range []string{"", "02:00:01:02:03", "02-00-01-02-03-04", "02:00:01:02:03:0g",
+		"02:00:01:02:03:041", "0:200:01:02:03:04"} {
 		if err := back.UnmarshalText([]byte(bad)); err == nil {
 			t.Errorf("%q parses as %s", bad, back)
 		}
@@ -255,7 +263,8 @@ func TestMAC(t *testing.T) {
 func TestRoutesGrowWithSwitches(t *testing.T) {
 	const leaves, spines = 32, 8
 	for _, hosts := range []int{4, 32} {
-		p := mustCompile(t, generated("leaf-spine", "leaves=32", "spines=8", fmt.Sprintf("hosts-per-leaf=%d", hosts)))
+		p := mustCompile(t, generated("leaf-spine", "leaves=32", "spines=8",
+			fmt.Sprintf("hosts-per-leaf=%d", hosts)))
 		for _, s := range p.Switches {
 			own := 0
 			if s.Role == "leaf" {
@@ -263,11 +272,13 @@ func TestRoutesGrowWithSwitches(t *testing.T) {
 			}
 			// Per family: groups' loopbacks, switches' loopbacks and leaves' links.
 			if most := 2 * (own + leaves + (leaves + spines) + leaves); s.Routes.Len() > most {
-				t.Errorf("%d hosts: %s has %d routes, want at most %d", len(p.Nodes), s.Name, s.Routes.Len(), most)
+				t.Errorf("%d hosts: %s has %d routes, want at most %d", len(p.Nodes), s.Name, s.Routes.Len(),
+					most)
 			}
 		}
 		if n := len(p.Nodes[0].Routes); n != 6 {
-			t.Errorf("a node with one NIC has %d routes, want a default in two tables and one to the loopbacks, each in two families", n)
+			t.Errorf("a node with one NIC has %d routes, want a default in two tables and one to the "+
+				"loopbacks, each in two families", n)
 		}
 	}
 }
@@ -310,7 +321,8 @@ func TestBridged(t *testing.T) {
 // sixteen frames.
 func TestQueueDefaults(t *testing.T) {
 	p, err := compileText(leafSpineFile("  switch: {kind: router, buffer: 1MiB}", "  links:",
-		"    host: {rate: 10mbit}", "    leaf1--spine1: {queue: 64KiB}", "    leaf2--spine1: {rate: 1mbit, mtu: 9000}"))
+		"    host: {rate: 10mbit}", "    leaf1--spine1: {queue: 64KiB}",
+		"    leaf2--spine1: {rate: 1mbit, mtu: 9000}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,8 +340,11 @@ func TestQueueDefaults(t *testing.T) {
 
 // TestRequirements: each value of the file that needs netem is one entry.
 func TestRequirements(t *testing.T) {
-	p, err := compileText("requires: [ping]\n" + leafSpineFile("  switch: {kind: router}", "  links:", "    fabric: {delay: 5us}", "    h1--leaf1: {b-to-a: {loss: 0.1%}}",
-		"steps:", "  - link: {where: h0--leaf1, set: {corrupt: 1%}}", "  - link: {where: h0--leaf1, set: {rate: 10mbit}}"))
+	p, err := compileText("requires: [ping]\n" +
+		leafSpineFile("  switch: {kind: router}", "  links:", "    fabric: {delay: 5us}",
+			"    h1--leaf1: {b-to-a: {loss: 0.1%}}",
+			"steps:", "  - link: {where: h0--leaf1, set: {corrupt: 1%}}",
+			"  - link: {where: h0--leaf1, set: {rate: 10mbit}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

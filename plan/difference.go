@@ -31,7 +31,8 @@ func Compare(have, want *Plan) Difference {
 		name       string
 		have, want any
 	}{
-		{"name", have.Name, want.Name}, {"seed", have.Seed, want.Seed}, {"dilation", have.Dilation, want.Dilation},
+		{"name", have.Name, want.Name}, {"seed", have.Seed, want.Seed},
+		{"dilation", have.Dilation, want.Dilation},
 		{"memory of the fabric", have.PacketMemory, want.PacketMemory},
 	} {
 		if part.have != part.want {
@@ -39,7 +40,8 @@ func Compare(have, want *Plan) Difference {
 		}
 	}
 	haveRanks, wantRanks := ranksByNode(have), ranksByNode(want)
-	d.Rest = append(d.Rest, compareElements("node", nodeSettings(have, haveRanks), nodeSettings(want, wantRanks))...)
+	d.Rest = append(d.Rest, compareElements("node", nodeSettings(have, haveRanks),
+		nodeSettings(want, wantRanks))...)
 	d.Rest = append(d.Rest, compareElements("switch", switchSettings(have), switchSettings(want))...)
 	d.Rest = append(d.Rest, compareElements("link", linkSettings(have), linkSettings(want))...)
 	if len(d.Rest) == 0 {
@@ -49,7 +51,8 @@ func Compare(have, want *Plan) Difference {
 		d.Rest = compareDerived(have, want)
 	}
 	for _, l := range want.Links {
-		if running := have.Link(l.Name); running != nil && !(running.AToB.Equal(l.AToB) && running.BToA.Equal(l.BToA)) {
+		if running := have.Link(l.Name); running != nil &&
+			!(running.AToB.Equal(l.AToB) && running.BToA.Equal(l.BToA)) {
 			d.Links = append(d.Links, l.Name)
 		}
 	}
@@ -73,8 +76,10 @@ func ranksByNode(p *Plan) map[string]int {
 func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
 	for _, n := range p.Nodes {
 		settings := settingsOf(map[string]any{
-			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "memory": n.Memory, "nic-queue": n.NICQueue, "sysctls": n.Sysctls, "env": n.Env, "container": n.Container, "management": n.Management,
-			"nics": len(n.NICs), "ranks": ranks[n.Name],
+			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "memory": n.Memory,
+			"nic-queue": n.NICQueue, "sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
+			"management": n.Management,
+			"nics":       len(n.NICs), "ranks": ranks[n.Name],
 		})
 		all = append(all, element{n.Name, settings})
 	}
@@ -86,9 +91,12 @@ func switchSettings(p *Plan) (all []element) {
 		settings := settingsOf(map[string]any{"kind": s.Kind, "forwarding": s.Forwarding})
 		if soft := s.Soft; soft != nil {
 			maps.Copy(settings, settingsOf(map[string]any{
-				"load-balance": soft.LoadBalance, "flowlet-gap": soft.FlowletGap, "buffer": soft.Buffer, "alpha": soft.Alpha,
-				"scheduler":  map[string]any{"strict": soft.Scheduler.Strict, "weights": soft.Scheduler.Weights},
-				"priorities": soft.Priorities, "ecn": soft.ECN, "trim": soft.Trim, "pfc": soft.PFC, "gfc": soft.GFC, "int": soft.INT,
+				"load-balance": soft.LoadBalance, "flowlet-gap": soft.FlowletGap, "buffer": soft.Buffer,
+				"alpha": soft.Alpha,
+				"scheduler": map[string]any{"strict": soft.Scheduler.Strict,
+					"weights": soft.Scheduler.Weights},
+				"priorities": soft.Priorities, "ecn": soft.ECN, "trim": soft.Trim, "pfc": soft.PFC,
+				"gfc": soft.GFC, "int": soft.INT,
 				"aggregation": soft.Aggregation.settings(),
 			}))
 			if soft.PFC != nil && len(s.Ports) > 0 { // what the file gives is every port's
@@ -109,7 +117,8 @@ func switchSettings(p *Plan) (all []element) {
 
 func linkSettings(p *Plan) (all []element) {
 	for _, l := range p.Links {
-		all = append(all, element{l.Name, settingsOf(map[string]any{"mtu": l.MTU, "weight": max(l.Weight, 1)})})
+		all = append(all, element{l.Name,
+			settingsOf(map[string]any{"mtu": l.MTU, "weight": max(l.Weight, 1)})})
 	}
 	return all
 }
@@ -118,7 +127,8 @@ func linkSettings(p *Plan) (all []element) {
 // number ports.
 func linkEnds(p *Plan) (all []element) {
 	for _, l := range p.Links {
-		all = append(all, element{l.Name, map[string]string{"ends": l.A.Node + ":" + l.A.Port + " -- " + l.B.Node + ":" + l.B.Port}})
+		all = append(all, element{l.Name,
+			map[string]string{"ends": l.A.Node + ":" + l.A.Port + " -- " + l.B.Node + ":" + l.B.Port}})
 	}
 	return all
 }
@@ -155,7 +165,8 @@ func withoutHeadroom(switches []Switch) []Switch {
 func compareDerived(have, want *Plan) (lines []string) {
 	tell := func(kind string, names []string) {
 		if len(names) > 0 {
-			lines = append(lines, fmt.Sprintf("%s %s: other addresses, routes or ports, by the order of the file or its addressing", kind, few(names)))
+			lines = append(lines, fmt.Sprintf("%s %s: other addresses, routes or ports, by the order of "+
+				"the file or its addressing", kind, few(names)))
 		}
 	}
 	var nodes, switches []string
@@ -175,8 +186,10 @@ func compareDerived(have, want *Plan) (lines []string) {
 		kind       string
 		have, want any
 	}{
-		{"nodes", names(have.Nodes, Node.named), names(want.Nodes, Node.named)}, {"switches", names(have.Switches, Switch.named), names(want.Switches, Switch.named)},
-		{"links", names(have.Links, Link.named), names(want.Links, Link.named)}, {"ranks", have.Ranks, want.Ranks},
+		{"nodes", names(have.Nodes, Node.named), names(want.Nodes, Node.named)},
+		{"switches", names(have.Switches, Switch.named), names(want.Switches, Switch.named)},
+		{"links", names(have.Links, Link.named), names(want.Links, Link.named)},
+		{"ranks", have.Ranks, want.Ranks},
 	} {
 		if len(lines) == 0 && !sameJSON(order.have, order.want) {
 			lines = append(lines, order.kind+": in another order")
@@ -284,7 +297,8 @@ func changesOf(have, want map[string]string) string {
 		case len(was) > short || len(now) > short || strings.HasPrefix(name, "env."):
 			changed = append(changed, name+" differs")
 		default:
-			changed = append(changed, fmt.Sprintf("%s %s, want %s", name, cmp.Or(was, "none"), cmp.Or(now, "none")))
+			changed = append(changed, fmt.Sprintf("%s %s, want %s", name, cmp.Or(was, "none"),
+				cmp.Or(now, "none")))
 		}
 	}
 	return strings.Join(changed, "; ")

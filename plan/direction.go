@@ -25,7 +25,8 @@ type Direction struct {
 	// shared buffer; at a node it is the shaper's, before the emulated NIC.
 	Queue units.Bytes `json:"queue"`
 
-	JitterKind     string         `json:"jitter_kind,omitempty"` // spec.Uniform, spec.Normal, spec.Exponential
+	// spec.Uniform, spec.Normal, spec.Exponential
+	JitterKind     string         `json:"jitter_kind,omitempty"`
 	GilbertElliott GilbertElliott `json:"gilbert_elliott,omitzero"`
 	// DropEvery of 0 drops nothing.
 	DropEvery uint64 `json:"drop_every,omitempty"`
@@ -55,18 +56,34 @@ func (d Direction) Equal(other Direction) bool {
 // With returns the direction with what the file sets on top of it.
 func (d Direction) With(set spec.Direction) Direction {
 	over := set.Over(spec.Direction{
-		Rate: d.Rate, Delay: d.Delay, Jitter: d.Jitter, Loss: d.Loss, Duplicate: d.Duplicate, Corrupt: d.Corrupt, Queue: d.Queue,
+		Rate:       d.Rate,
+		Delay:      d.Delay,
+		Jitter:     d.Jitter,
+		Loss:       d.Loss,
+		Duplicate:  d.Duplicate,
+		Corrupt:    d.Corrupt,
+		Queue:      d.Queue,
 		JitterKind: d.JitterKind, Reorder: d.Reorder, ReorderBy: d.ReorderBy, Overhead: d.Overhead,
 	})
 	made := Direction{
-		Rate: over.Rate, Delay: over.Delay, Jitter: over.Jitter, Loss: over.Loss, Duplicate: over.Duplicate, Corrupt: over.Corrupt,
-		Queue: over.Queue, JitterKind: over.JitterKind, GilbertElliott: d.GilbertElliott, DropEvery: d.DropEvery, DropList: d.DropList,
-		Reorder: over.Reorder, ReorderBy: over.ReorderBy, Overhead: over.Overhead, Flap: d.Flap,
+		Rate:           over.Rate,
+		Delay:          over.Delay,
+		Jitter:         over.Jitter,
+		Loss:           over.Loss,
+		Duplicate:      over.Duplicate,
+		Corrupt:        over.Corrupt,
+		Queue:          over.Queue,
+		JitterKind:     over.JitterKind,
+		GilbertElliott: d.GilbertElliott,
+		DropEvery:      d.DropEvery,
+		DropList:       d.DropList,
+		Reorder:        over.Reorder, ReorderBy: over.ReorderBy, Overhead: over.Overhead, Flap: d.Flap,
 	}
 	if g := set.GilbertElliott; g != nil {
 		made.GilbertElliott = GilbertElliott{}
 		if !g.Off {
-			made.GilbertElliott = GilbertElliott{Enter: g.Enter, Leave: g.Leave, Loss: g.Loss, LossGood: g.LossGood}
+			made.GilbertElliott = GilbertElliott{Enter: g.Enter, Leave: g.Leave, Loss: g.Loss,
+				LossGood: g.LossGood}
 			if g.Loss.IsZero() {
 				made.GilbertElliott.Loss = units.Ratio{Num: 1, Den: 1}
 			}
@@ -114,7 +131,8 @@ func (d Direction) Effects() []string {
 	add(!d.Duplicate.IsZero(), "duplicate %s", d.Duplicate)
 	add(!d.Corrupt.IsZero(), "corrupt %s", d.Corrupt)
 	add(!d.Reorder.IsZero() && d.ReorderBy != 0, "reorder %s by %s", d.Reorder, d.ReorderBy)
-	add(!d.Reorder.IsZero() && d.ReorderBy == 0, "reorder %s", d.Reorder) // settings that leave it to the rate
+	// settings that leave it to the rate
+	add(!d.Reorder.IsZero() && d.ReorderBy == 0, "reorder %s", d.Reorder)
 	add(d.Overhead != 0, "overhead %s", d.Overhead)
 	add(d.Flap.For != 0, "flap every %s for %s", d.Flap.Every, d.Flap.For)
 	return words
@@ -137,8 +155,10 @@ func (d Direction) SoftOnly() []string {
 		key string
 		set bool
 	}{
-		{"jitter-kind", d.JitterKind != ""}, {"gilbert-elliott", !d.GilbertElliott.Enter.IsZero()}, {"drop-every", d.DropEvery != 0},
-		{"drop-list", len(d.DropList) > 0}, {"reorder", !d.Reorder.IsZero()}, {"reorder-by", d.ReorderBy != 0},
+		{"jitter-kind", d.JitterKind != ""}, {"gilbert-elliott", !d.GilbertElliott.Enter.IsZero()},
+		{"drop-every", d.DropEvery != 0},
+		{"drop-list", len(d.DropList) > 0}, {"reorder", !d.Reorder.IsZero()},
+		{"reorder-by", d.ReorderBy != 0},
 		{"overhead", d.Overhead != 0}, {"flap", d.Flap.For != 0},
 	} {
 		if f.set {

@@ -25,21 +25,29 @@ func (c *compiler) checkDocker(name string, settings spec.Node) {
 	if settings.Runtime == spec.Docker {
 		if len(settings.Sources()) == 0 {
 			path := c.nodeSetting(name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
-			c.once(path, "add image: NAME, build: FOLDER or rootfs: ARCHIVE", "nothing says what is in the container of node %s", name)
+			c.once(path, "add image: NAME, build: FOLDER or rootfs: ARCHIVE",
+				"nothing says what is in the container of node %s", name)
 		}
 		if settings.BuildNetwork != "" && settings.Build == "" {
-			path := c.nodeSetting(name, "build-network", func(n spec.Node) bool { return n.BuildNetwork != "" })
-			c.once(path, "add build: FOLDER, or remove build-network", "build-network is for what is built, and the container of node %s is not", name)
+			path := c.nodeSetting(name, "build-network", func(n spec.Node) bool {
+				return n.BuildNetwork != ""
+			})
+			c.once(path, "add build: FOLDER, or remove build-network",
+				"build-network is for what is built, and the container of node %s is not", name)
 		}
 		if settings.RDMA == spec.RXE {
 			path := c.nodeSetting(name, "rdma", func(n spec.Node) bool { return n.RDMA != "" })
-			c.once(path, "want runtime: vm or netns", "node %s is a container, and containers have no RDMA devices", name)
+			c.once(path, "want runtime: vm or netns",
+				"node %s is a container, and containers have no RDMA devices", name)
 		}
 		return
 	}
 	for _, key := range settings.Container.Keys() {
-		path := c.nodeSetting(name, key, func(n spec.Node) bool { return slices.Contains(n.Container.Keys(), key) })
-		c.once(path, "add runtime: docker, or remove "+key, "%s is for containers, and node %s is none", key, name)
+		path := c.nodeSetting(name, key, func(n spec.Node) bool {
+			return slices.Contains(n.Container.Keys(), key)
+		})
+		c.once(path, "add runtime: docker, or remove "+key, "%s is for containers, and node %s is none", key,
+			name)
 	}
 }
 
@@ -55,7 +63,9 @@ func (c *compiler) requireDocker() {
 			c.require(DockerEngine, "node "+n.Name+" is a container", path)
 			c.plan.Containers = map[string]string{}
 		}
-		path := c.nodeSetting(n.Name, n.Container.Sources()[0], func(n spec.Node) bool { return len(n.Sources()) > 0 })
+		path := c.nodeSetting(n.Name, n.Container.Sources()[0], func(n spec.Node) bool {
+			return len(n.Sources()) > 0
+		})
 		c.plan.Containers[n.Name] = c.t.Source.Pos(path).String()
 	}
 }

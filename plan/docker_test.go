@@ -11,8 +11,10 @@ import (
 var wrongContainerFiles = []wrongFile{
 	{"nothing in the container", leafSpineFile("nodes:", "  h0: {runtime: docker}"), []string{
 		`f:6:17: nothing says what is in the container of node h0; add image: NAME, build: FOLDER or rootfs: ARCHIVE`}},
-	{"a network for what is not built", leafSpineFile("nodes:", "  default: {runtime: docker, build-network: host}", "  h0: {build: .}", "  h[1-3]: {image: a}"), []string{
-		`f:6:45: build-network is for what is built, and the container of node h1 is not; add build: FOLDER, or remove build-network`}},
+	{"a network for what is not built",
+		leafSpineFile("nodes:", "  default: {runtime: docker, build-network: host}", "  h0: {build: .}",
+			"  h[1-3]: {image: a}"), []string{
+			`f:6:45: build-network is for what is built, and the container of node h1 is not; add build: FOLDER, or remove build-network`}},
 	{"an image without a container", leafSpineFile("nodes:", "  h1: {image: a}"), []string{
 		`f:6:15: image is for containers, and node h1 is none; add runtime: docker, or remove image`}},
 	{"RDMA in a container", leafSpineFile("nodes:", "  h1: {runtime: docker, image: a, rdma: rxe}"), []string{
@@ -28,12 +30,15 @@ func TestContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Requirement{{DockerEngine, "node h1 is a container", "f:6:23"}}, p.Requires); diff != "" {
+	if diff := cmp.Diff([]Requirement{{DockerEngine, "node h1 is a container", "f:6:23"}},
+		p.Requires); diff != "" {
 		t.Error(diff)
 	}
 	for i, want := range []*spec.Container{nil,
-		{Image: "a", Pull: "never", Entrypoint: []string{"x"}, Command: []string{"y"}, Binds: []string{"b:/b"}},
-		{RootFS: "c.tar", Pull: "never", Command: []string{"z"}, Binds: []string{"b:/b"}, Ulimits: map[string]string{"nofile": "3"}},
+		{Image: "a", Pull: "never", Entrypoint: []string{"x"}, Command: []string{"y"},
+			Binds: []string{"b:/b"}},
+		{RootFS: "c.tar", Pull: "never", Command: []string{"z"}, Binds: []string{"b:/b"},
+			Ulimits: map[string]string{"nofile": "3"}},
 	} {
 		if diff := cmp.Diff(want, p.Nodes[i].Container); diff != "" {
 			t.Errorf("%s: %s", p.Nodes[i].Name, diff)

@@ -22,17 +22,23 @@ func (c *compiler) addNodes() {
 			if c.t.Fabric.Topology == spec.Explicit {
 				want += ", or more entries of fabric.connect"
 			}
-			c.wrong(path, want, "node %s has %s and %s", host.Name, counted(settings.NICs, "NIC"), counted(len(host.Ports), "link"))
+			c.wrong(path, want, "node %s has %s and %s", host.Name, counted(settings.NICs, "NIC"),
+				counted(len(host.Ports), "link"))
 		}
 		if len(host.Ports) == 0 {
-			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i), fmt.Sprintf("want an entry of fabric.connect such as %q", host.Name+" -- SWITCH"), "node %s has no link", host.Name)
+			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i),
+				fmt.Sprintf("want an entry of fabric.connect such as %q", host.Name+" -- SWITCH"),
+				"node %s has no link", host.Name)
 		}
 		c.checkGuest(host.Name, settings)
 		c.checkCNI(host.Name, &settings)
 		c.checkDocker(host.Name, settings)
 		node := Node{
 			Name: host.Name, Runtime: settings.Runtime, MachineID: c.machineID(host.Name),
-			Sysctls: maps.Clone(settings.Sysctls), Env: maps.Clone(settings.Env), CPU: settings.CPU, Memory: settings.Memory,
+			Sysctls: maps.Clone(settings.Sysctls),
+			Env:     maps.Clone(settings.Env),
+			CPU:     settings.CPU,
+			Memory:  settings.Memory,
 			Modules: slices.Clone(settings.Modules),
 		}
 		c.placeSysctls(host.Name, settings.Sysctls)
@@ -126,7 +132,8 @@ func (c *compiler) addLinks() {
 		if between[c.wires[i].devices()] > 1 {
 			name = fmt.Sprintf("%s:%s--%s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port)
 		}
-		c.addLink(Link{Name: name, Class: class, A: End{l.A.Node, l.A.Port}, B: End{l.B.Node, l.B.Port}}, c.wires[i])
+		c.addLink(Link{Name: name, Class: class, A: End{l.A.Node, l.A.Port}, B: End{l.B.Node, l.B.Port}},
+			c.wires[i])
 	}
 }
 
@@ -192,7 +199,9 @@ func (c *compiler) placeSysctls(name string, sysctls map[string]string) {
 		if c.plan.Sysctls == nil {
 			c.plan.Sysctls = map[string]string{}
 		}
-		path := c.nodeSetting(name, fmt.Sprintf("sysctls[%q]", key), func(n spec.Node) bool { return n.Sysctls[key] != "" })
+		path := c.nodeSetting(name, fmt.Sprintf("sysctls[%q]", key), func(n spec.Node) bool {
+			return n.Sysctls[key] != ""
+		})
 		if _, known := c.plan.Sysctls[at]; !known {
 			c.plan.Sysctls[at] = c.t.Source.Pos(path).String()
 		}

@@ -67,7 +67,9 @@ func randomTestbed(r *rand.Rand) *spec.Testbed {
 		t.Fabric.Memory = units.Bytes(r.Uint64N(2) << 24)
 	}
 	if r.IntN(8) == 0 {
-		t.Fabric.Switches = append(t.Fabric.Switches, spec.Entry[spec.Switch]{Key: "leaf*", Value: spec.Switch{Kind: spec.Bridge, Buffer: units.Bytes(r.IntN(4000))}})
+		t.Fabric.Switches = append(t.Fabric.Switches,
+			spec.Entry[spec.Switch]{Key: "leaf*",
+				Value: spec.Switch{Kind: spec.Bridge, Buffer: units.Bytes(r.IntN(4000))}})
 	}
 	for _, key := range []string{"default", "host", "fabric", "h0--leaf1", "*--spine1", "leaf1--*"} {
 		if r.IntN(12) == 0 {
@@ -76,14 +78,17 @@ func randomTestbed(r *rand.Rand) *spec.Testbed {
 	}
 	for _, key := range []string{"default", "h1", "h[0-3]"} {
 		if r.IntN(10) == 0 {
-			t.Nodes = append(t.Nodes, spec.Entry[spec.Node]{Key: key, Value: spec.Node{Ranks: r.IntN(3), NICs: r.IntN(2) * r.IntN(3)}})
+			t.Nodes = append(t.Nodes, spec.Entry[spec.Node]{Key: key,
+				Value: spec.Node{Ranks: r.IntN(3), NICs: r.IntN(2) * r.IntN(3)}})
 		}
 	}
 	if r.IntN(6) == 0 {
-		t.Addressing = spec.Addressing{Loopbacks4: fmt.Sprintf("10.1.0.0/%d", 22+r.IntN(9)), Links6: fmt.Sprintf("fd00::/%d", 112+r.IntN(16))}
+		t.Addressing = spec.Addressing{Loopbacks4: fmt.Sprintf("10.1.0.0/%d", 22+r.IntN(9)),
+			Links6: fmt.Sprintf("fd00::/%d", 112+r.IntN(16))}
 	}
 	if r.IntN(3) == 0 {
-		t.Steps = append(t.Steps, spec.Step{Workload: &spec.Workload{Name: "w", Kind: "all-reduce", Size: 4096}})
+		t.Steps = append(t.Steps, spec.Step{Workload: &spec.Workload{Name: "w", Kind: "all-reduce",
+			Size: 4096}})
 	}
 	return t
 }
@@ -109,14 +114,16 @@ func randomSoft(r *rand.Rand) spec.Switch {
 	if r.IntN(4) == 0 {
 		s.Forwarding = spec.L2
 	}
-	balances := []string{"", spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin, spec.LeastQueue}
+	balances := []string{"", spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin,
+		spec.LeastQueue}
 	s.LoadBalance = balances[r.IntN(len(balances))]
 	for range r.IntN(3) {
 		s.Priorities = append(s.Priorities, spec.Entry[int]{Key: fmt.Sprint(r.IntN(65)), Value: r.IntN(9)})
 	}
 	if r.IntN(3) == 0 {
 		s.Alpha = units.Factor{Num: 1 + r.Uint64N(9), Den: 1 + r.Uint64N(9)}
-		s.Scheduler = &spec.Scheduler{Strict: priorities(), Weights: spec.Ordered[int]{{Key: fmt.Sprint(r.IntN(8)), Value: 1 + r.IntN(5)}}}
+		s.Scheduler = &spec.Scheduler{Strict: priorities(),
+			Weights: spec.Ordered[int]{{Key: fmt.Sprint(r.IntN(8)), Value: 1 + r.IntN(5)}}}
 	}
 	if r.IntN(3) == 0 {
 		s.ECN = &spec.ECN{Kind: []string{"", spec.RED, spec.ECNSharp}[r.IntN(3)], Priorities: priorities()}
@@ -128,7 +135,8 @@ func randomSoft(r *rand.Rand) spec.Switch {
 		s.PFC = &spec.PFC{Priorities: priorities(), XOff: size(), XOn: size(), Headroom: size()}
 	}
 	if r.IntN(3) == 0 {
-		s.GFC = &spec.GFC{Kind: []string{"", spec.GFCBuffer, spec.GFCTime}[r.IntN(3)], Priorities: priorities(), B1: size(), BM: size(), Off: r.IntN(8) == 0}
+		s.GFC = &spec.GFC{Kind: []string{"", spec.GFCBuffer, spec.GFCTime}[r.IntN(3)],
+			Priorities: priorities(), B1: size(), BM: size(), Off: r.IntN(8) == 0}
 	}
 	return s
 }
@@ -159,13 +167,18 @@ func randomWiring(r *rand.Rand, f *spec.Fabric) {
 func randomLink(r *rand.Rand) spec.Link {
 	direction := func() spec.Direction {
 		return spec.Direction{
-			DropEvery: r.IntN(20) / 19, Overhead: units.Bytes(r.Uint64N(20) / 19 * 24), Jitter: units.Duration(r.Int64N(10) / 9 * r.Int64N(1e5)),
+			DropEvery:  r.IntN(20) / 19,
+			Overhead:   units.Bytes(r.Uint64N(20) / 19 * 24),
+			Jitter:     units.Duration(r.Int64N(10) / 9 * r.Int64N(1e5)),
 			JitterKind: []string{"", "", "", "", "", spec.Exponential}[r.IntN(6)],
-			Rate:       units.Rate(r.Uint64N(5) * r.Uint64N(1e9)), Queue: units.Bytes(r.Uint64N(2) * r.Uint64N(1e5)),
-			Delay: units.Duration(r.Int64N(2) * r.Int64N(1e6)), Loss: units.Ratio{Num: r.Uint64N(2), Den: 1000},
+			Rate:       units.Rate(r.Uint64N(5) * r.Uint64N(1e9)),
+			Queue:      units.Bytes(r.Uint64N(2) * r.Uint64N(1e5)),
+			Delay:      units.Duration(r.Int64N(2) * r.Int64N(1e6)),
+			Loss:       units.Ratio{Num: r.Uint64N(2), Den: 1000},
 		}
 	}
-	l := spec.Link{Direction: direction(), Weight: r.IntN(8) / 7 * r.IntN(4), MTU: []int{0, 0, 1280, 1500, 9000}[r.IntN(5)]}
+	l := spec.Link{Direction: direction(), Weight: r.IntN(8) / 7 * r.IntN(4),
+		MTU: []int{0, 0, 1280, 1500, 9000}[r.IntN(5)]}
 	if r.IntN(3) == 0 {
 		one := direction()
 		l.AToB = &one

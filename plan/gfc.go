@@ -58,9 +58,9 @@ func (g *GFC) Ports(given []PortGFC, links []Hop) []PortGFC {
 	return made
 }
 
-// gfc is Gentle Flow Control at one port: what is given, and the rest. With C for the rate towards the port and tau for the time from a decision
-// until its effect has arrived, Qian et al. (SIGCOMM 2019) prove that the buffer
-// never exceeds Bm where
+// gfc is Gentle Flow Control at one port: what is given, and the rest. With C for the rate towards
+// the port and tau for the time from a decision until its effect has arrived, Qian et al. (SIGCOMM
+// 2019) prove that the buffer never exceeds Bm where
 //
 //	buffer-based:  B1 <= Bm - 2 * C * tau
 //	time-based:    B0 <= Bm - (sqrt(tau/T) + 1)^2 * C * T
@@ -86,7 +86,8 @@ func (g *GFC) Ports(given []PortGFC, links []Hop) []PortGFC {
 // rate fills in tau.
 func (h Hop) gfc(kind string, given PortGFC) PortGFC {
 	room, frames := 2*h.reaction(), units.Bytes(1)
-	g := PortGFC{B1: given.B1, BM: given.BM, Period: given.Period, Given: given.Given, Least: min(leastRate, h.In.Rate)}
+	g := PortGFC{B1: given.B1, BM: given.BM, Period: given.Period, Given: given.Given,
+		Least: min(leastRate, h.In.Rate)}
 	if kind == spec.GFCTime {
 		if !g.Given.Period {
 			g.Period = units.Duration(h.In.Rate.SerialisationTime(periodBytes))
@@ -131,7 +132,8 @@ type Moment struct {
 // anything leaves it. They begin above what is own, where that slows nobody down, if
 // there is room, and are to sink once it is settled. Nodes come to their least rate at
 // once, and the ring drains.
-func (h Hop) DuringGFC(to Hop, own, force PortGFC, now Moment) (at PortGFC, above units.Bytes, settled time.Duration) {
+func (h Hop) DuringGFC(to Hop, own, force PortGFC, now Moment) (at PortGFC, above units.Bytes,
+	settled time.Duration) {
 	both, sent := h.changing(to, now.Busy)
 	period := time.Duration(own.Period)
 	late := h.reaction() + sent.reaction() + inTime(both.In.Rate, period)

@@ -53,7 +53,8 @@ var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 func (c *compiler) checkGuest(name string, settings spec.Node) {
 	if len(settings.Modules) > 0 && settings.Runtime != spec.VM {
 		path := c.nodeSetting(name, "modules", func(n spec.Node) bool { return n.Modules != nil })
-		c.once(path, "add runtime: vm, or remove modules", "modules are for a kernel of the node's own, and node %s has the host's", name)
+		c.once(path, "add runtime: vm, or remove modules",
+			"modules are for a kernel of the node's own, and node %s has the host's", name)
 	}
 	for i, module := range settings.Modules {
 		if !moduleName.MatchString(module) {
@@ -63,7 +64,9 @@ func (c *compiler) checkGuest(name string, settings spec.Node) {
 	}
 	if settings.Runtime == spec.VM && settings.Memory != 0 && settings.Memory < LeastGuestMemory {
 		path := c.nodeSetting(name, "memory", func(n spec.Node) bool { return n.Memory != 0 })
-		c.once(path, fmt.Sprintf("want at least %s, or remove memory for %s", LeastGuestMemory, DefaultGuestMemory), "memory of %s is %s, and its kernel does not boot with it", name, settings.Memory)
+		c.once(path, fmt.Sprintf("want at least %s, or remove memory for %s", LeastGuestMemory,
+			DefaultGuestMemory), "memory of %s is %s, and its kernel does not boot with it", name,
+			settings.Memory)
 	}
 }
 

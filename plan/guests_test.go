@@ -7,7 +7,8 @@ import (
 )
 
 var wrongGuestFiles = []wrongFile{
-	{"modules without a kernel", leafSpineFile("nodes:", "  default: {modules: [sch_netem]}", "  h0: {runtime: vm}"), []string{
+	{"modules without a kernel", leafSpineFile("nodes:", "  default: {modules: [sch_netem]}",
+		"  h0: {runtime: vm}"), []string{
 		`f:6:13: modules are for a kernel of the node's own, and node h1 has the host's; add runtime: vm, or remove modules`}},
 	{"no module's name", leafSpineFile("nodes:", "  h0: {runtime: vm, modules: [sch_netem, ../x]}"), []string{
 		`f:6:42: module "../x"; want a name such as sch_netem`}},
@@ -18,7 +19,8 @@ var wrongGuestFiles = []wrongFile{
 // TestGuests: what virtual machines need of the host, at the first one, and what a
 // node's own entry says of modules beats the pattern's.
 func TestGuests(t *testing.T) {
-	p, err := compileText(leafSpineFile("nodes:", `  "h[1-2]": {runtime: vm, modules: [a, b]}`, "  h2: {modules: [c], cpu: 2.5, memory: 300MiB}"))
+	p, err := compileText(leafSpineFile("nodes:", `  "h[1-2]": {runtime: vm, modules: [a, b]}`,
+		"  h2: {modules: [c], cpu: 2.5, memory: 300MiB}"))
 	if err != nil {
 		t.Fatal(err)
 	}

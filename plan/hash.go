@@ -8,9 +8,10 @@ import (
 	"slices"
 )
 
-// Hash identifies what the plan decides: the SHA-256, in hex, of the plan's JSON without the routes of switches,
-// followed by the digest of each switch's routes. The JSON is canonical, because the plan has no maps but
-// those of strings, which encoding/json sorts. The JSON of six million routes would take gigabytes.
+// Hash identifies what the plan decides: the SHA-256, in hex, of the plan's JSON without the routes
+// of switches, followed by the digest of each switch's routes. The JSON is canonical, because the
+// plan has no maps but those of strings, which encoding/json sorts. The JSON of six million routes
+// would take gigabytes.
 func (p *Plan) Hash() string {
 	q := p.withoutPlaces()
 	q.Switches = slices.Clone(q.Switches)
@@ -31,8 +32,9 @@ func (p *Plan) Hash() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// writeDigest writes the routes in a short form that is the same for a table of blocks and for the list that is
-// read from its JSON. Each set of next hops is written where it first occurs, and is a number afterwards.
+// writeDigest writes the routes in a short form that is the same for a table of blocks and for the
+// list that is read from its JSON. Each set of next hops is written where it first occurs, and is a
+// number afterwards.
 func (t RouteTable) writeDigest(out io.Writer) {
 	numbers := map[string]uint64{}
 	var set []byte // of the route, where it occurs for the first time

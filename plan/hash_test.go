@@ -5,10 +5,11 @@ import (
 	"testing"
 )
 
-// TestHashOfMillionsOfRoutes: the hash of a torus of 1,024 switches takes memory for its links and not for its six
-// million routes, and depends on each next hop.
+// TestHashOfMillionsOfRoutes: the hash of a torus of 1,024 switches takes memory for its links and
+// not for its six million routes, and depends on each next hop.
 func TestHashOfMillionsOfRoutes(t *testing.T) {
-	p := mustCompileText(t, "name: t\nfabric: {topology: torus, params: {x: 16, y: 16, z: 4}, switch: {kind: soft}}\n")
+	p := mustCompileText(t, "name: t\nfabric: {topology: torus, params: {x: 16, y: 16, z: 4}, switch: "+
+		"{kind: soft}}\n")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	hash := p.Hash()

@@ -53,10 +53,11 @@ func (j *jsonWriter) planSwitch(prefix string, s *Switch) error {
 	}
 	frame := *s
 	frame.Routes = RouteTable{list: make([]Route, 1)}
-	return j.object(prefix, &frame, jsonList{"routes", s.Routes.Len(), frame.Routes, func(prefix string) error {
-		encode := func(r Route) ([]byte, error) { return j.encode(prefix, &r) }
-		return s.Routes.writeJSON(j.out, ","+j.line+prefix, encode)
-	}})
+	return j.object(prefix, &frame,
+		jsonList{"routes", s.Routes.Len(), frame.Routes, func(prefix string) error {
+			encode := func(r Route) ([]byte, error) { return j.encode(prefix, &r) }
+			return s.Routes.writeJSON(j.out, ","+j.line+prefix, encode)
+		}})
 }
 
 // encode is the JSON of a value, whose lines have a prefix but for the first. The next call overwrites it.

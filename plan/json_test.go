@@ -31,8 +31,10 @@ func TestWriteJSON(t *testing.T) {
 	plans := map[string]*Plan{
 		"nil":   {Name: "t"},
 		"empty": {Nodes: []Node{}, Switches: []Switch{}, Links: []Link{}},
-		"links": {Nodes: []Node{{Env: map[string]string{"A": "<&>\n  \"links\": [\n    "}}}, Links: []Link{{}, {}}},
-		"zero":  {Switches: []Switch{{Ports: make([]Interface, 2)}, {Routes: NewRouteTable(make([]Route, 2))}}},
+		"links": {Nodes: []Node{{Env: map[string]string{"A": "<&>\n  \"links\": [\n    "}}},
+			Links: []Link{{}, {}}},
+		"zero": {Switches: []Switch{{Ports: make([]Interface, 2)},
+			{Routes: NewRouteTable(make([]Route, 2))}}},
 	}
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -83,7 +85,8 @@ func TestWriteJSONStreams(t *testing.T) {
 	err := p.WriteJSON(got)
 	runtime.ReadMemStats(&after)
 	if err != nil || !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("other JSON than that of encoding/json, of %d and %d bytes, error %v", got.Len(), len(want), err)
+		t.Errorf("other JSON than that of encoding/json, of %d and %d bytes, error %v", got.Len(), len(want),
+			err)
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(want)) {
 		t.Errorf("%d bytes of JSON took %d bytes of memory, want less", len(want), took)

@@ -58,7 +58,8 @@ func (n *Node) GuestNICs() []Interface {
 		return n.NICs
 	}
 	const mtu = 1500 // as the plugins make it
-	return append(slices.Clone(n.NICs), Interface{Name: ManagementName, MAC: n.Management.Guest.MAC, MTU: mtu})
+	return append(slices.Clone(n.NICs),
+		Interface{Name: ManagementName, MAC: n.Management.Guest.MAC, MTU: mtu})
 }
 
 // DrawManagement is the subnet of a testbed whose file names none: of two on a host the
@@ -102,7 +103,8 @@ func (c *compiler) subnet6() netip.Prefix {
 	}
 	subnet := netip.MustParsePrefix(given)
 	if subnet.Bits() > 112 {
-		c.once("addressing.management6", "want a prefix of at most 112 bits", "%s is too small for a network beside the fabric", subnet)
+		c.once("addressing.management6", "want a prefix of at most 112 bits",
+			"%s is too small for a network beside the fabric", subnet)
 	}
 	return subnet
 }
@@ -122,7 +124,6 @@ func (c *compiler) addManagement() {
 		return netip.AddrFrom4(raw)
 	}
 	size := uint32(min(1<<31, room(subnet)))
-	place := func(path string) string { return c.t.Source.Pos(path).String() }
 	published := map[string]string{}
 	next := uint32(2)
 	for i := range c.plan.Nodes {
@@ -133,47 +134,71 @@ func (c *compiler) addManagement() {
 		}
 		path := c.nodeSetting(n.Name, "management", func(n spec.Node) bool { return n.Management != nil })
 		if n.Runtime == spec.CNI {
-			c.once(path, "want runtime: netns, docker or vm, or remove management", "node %s has runtime: %s, and a network beside the fabric is for nodes that Railbed makes", n.Name, n.Runtime)
+			c.once(path, "want runtime: netns, docker or vm, or remove management",
+				"node %s has runtime: %s, and a network beside the fabric is for nodes that Railbed makes",
+				n.Name, n.Runtime)
 			continue
 		}
 		if c.plan.Management == nil {
-			c.plan.Management = &Management{
-				Subnet: subnet, Gateway: at(1), Host: at(size - 2), Subnet6: subnet6, Gateway6: in6(subnet6, 1), Host6: in6(subnet6, hostIn6),
-				Where: map[string]string{"subnet": place(path), "subnet6": place(path)},
-			}
-			if c.t.Addressing.Management4 != "" {
-				c.plan.Management.Where["subnet"] = place("addressing.management4")
-			}
-			if c.t.Addressing.Management6 != "" {
-				c.plan.Management.Where["subnet6"] = place("addressing.management6")
-			}
+			c.plan.Management = c.newManagement(subnet, subnet6, at(1), at(size-2), path)
 			c.require(CNIPlugins, "node "+n.Name+" has a network beside the fabric", path)
 		}
 		if next >= min(size-2, hostIn6) {
-			c.once("addressing.management4", "want a shorter prefix", "%s has no address left for node %s beside the fabric", subnet, n.Name)
+			c.once("addressing.management4", "want a shorter prefix",
+				"%s has no address left for node %s beside the fabric", subnet, n.Name)
 			return
 		}
 		n.Management = &ManagementNIC{
-			Addr: netip.PrefixFrom(at(next), subnet.Bits()), Addr6: netip.PrefixFrom(in6(subnet6, uint16(next)), subnet6.Bits()), Internet: settings.Internet, DNS: settings.DNS,
+			Addr:     netip.PrefixFrom(at(next), subnet.Bits()),
+			Addr6:    netip.PrefixFrom(in6(subnet6, uint16(next)), subnet6.Bits()),
+			Internet: settings.Internet,
+			DNS:      settings.DNS,
 		}
 		if n.Runtime == spec.VM {
-			n.Management.Guest = &GuestManagement{MAC: MAC{2, 'R', 'B', 2, byte(next >> 8), byte(next)}, Gateway: c.plan.Management.Gateway}
+			n.Management.Guest = &GuestManagement{MAC: MAC{2, 'R', 'B', 2, byte(next >> 8), byte(next)},
+				Gateway: c.plan.Management.Gateway}
 		}
 		next++
 		if settings.Internet {
-			c.plan.Management.Where["internet"] = cmp.Or(c.plan.Management.Where["internet"], place(path+".internet"))
+			c.plan.Management.Where["internet"] = cmp.Or(c.plan.Management.Where["internet"],
+				c.place(path+".internet"))
 			c.leaveDefault(n)
 		}
-		for j, text := range settings.Publish {
-			p, _ := spec.ParsePublished(text) // package spec has checked it
-			key, at := p.String(), fmt.Sprintf("%s.publish[%d]", path, j)
-			if other, twice := published[key]; twice {
-				c.once(at, "want another port of the host", "port %s is published for %s already", key, other)
-				continue
-			}
-			published[key], c.plan.Management.Where[key] = n.Name, place(at)
-			n.Management.Publish = append(n.Management.Publish, p)
+		c.publish(n, settings.Publish, path, published)
+	}
+}
+
+// place is where the file has a setting.
+func (c *compiler) place(path string) string { return c.t.Source.Pos(path).String() }
+
+// newManagement is the network for the first node that has one, which stands at a path.
+func (c *compiler) newManagement(
+	subnet, subnet6 netip.Prefix, gateway, host netip.Addr, path string,
+) *Management {
+	where := map[string]string{"subnet": c.place(path), "subnet6": c.place(path)}
+	if c.t.Addressing.Management4 != "" {
+		where["subnet"] = c.place("addressing.management4")
+	}
+	if c.t.Addressing.Management6 != "" {
+		where["subnet6"] = c.place("addressing.management6")
+	}
+	return &Management{
+		Subnet: subnet, Gateway: gateway, Host: host,
+		Subnet6: subnet6, Gateway6: in6(subnet6, 1), Host6: in6(subnet6, hostIn6), Where: where,
+	}
+}
+
+// publish gives a node its published ports, as far as no other node has them.
+func (c *compiler) publish(n *Node, ports []string, path string, published map[string]string) {
+	for j, text := range ports {
+		p, _ := spec.ParsePublished(text) // package spec has checked it
+		key, at := p.String(), fmt.Sprintf("%s.publish[%d]", path, j)
+		if other, twice := published[key]; twice {
+			c.once(at, "want another port of the host", "port %s is published for %s already", key, other)
+			continue
 		}
+		published[key], c.plan.Management.Where[key] = n.Name, c.place(at)
+		n.Management.Publish = append(n.Management.Publish, p)
 	}
 }
 

@@ -27,7 +27,8 @@ func TestDrawnSubnets(t *testing.T) {
 // A node with an internet has its way there beside the fabric, and all of the fabric's
 // addresses by the fabric.
 func TestInternet(t *testing.T) {
-	p, err := compileText(leafSpineFile("nodes:", "  default: {management: {}}", "  h1: {management: {internet: true, publish: [\"53:53/udp\"]}}"))
+	p, err := compileText(leafSpineFile("nodes:", "  default: {management: {}}",
+		"  h1: {management: {internet: true, publish: [\"53:53/udp\"]}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func TestInternet(t *testing.T) {
 				ways[r.Dst.String()] = true
 			}
 		}
-		if ways["0.0.0.0/0"] == own || ways["10.128.0.0/10"] != own || !ways["::/0"] || n.Management.Internet != own {
+		if ways["0.0.0.0/0"] == own || ways["10.128.0.0/10"] != own || !ways["::/0"] ||
+			n.Management.Internet != own {
 			t.Errorf("%s has the ways %v", n.Name, ways)
 		}
 	}

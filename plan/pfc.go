@@ -82,7 +82,8 @@ func inTime(rate units.Rate, t time.Duration) units.Bytes {
 
 // portPFC is PFC at one port.
 func portPFC(h Hop, settings *spec.PFC) *PortPFC {
-	p := PortPFC{Given: PFCGiven{XOff: settings.XOff != nil, XOn: settings.XOn != nil, Headroom: settings.Headroom != nil}}
+	p := PortPFC{Given: PFCGiven{XOff: settings.XOff != nil, XOn: settings.XOn != nil,
+		Headroom: settings.Headroom != nil}}
 	if p.Given.XOff {
 		p.XOff = *settings.XOff
 	}
@@ -130,12 +131,14 @@ func (h Hop) Worse(other Hop) Hop {
 	if out == 0 || other.Out.Rate != 0 && other.Out.Rate < out { // 0 takes no time
 		out = other.Out.Rate
 	}
-	return Hop{MTU: max(h.MTU, other.MTU), In: worse(h.In, other.In, max(h.In.Rate, other.In.Rate)), Out: worse(h.Out, other.Out, out)}
+	return Hop{MTU: max(h.MTU, other.MTU), In: worse(h.In, other.In, max(h.In.Rate, other.In.Rate)),
+		Out: worse(h.Out, other.Out, out)}
 }
 
 // worse is a direction of a rate with the longer delay and overhead of two.
 func worse(a, b Direction, rate units.Rate) Direction {
-	return Direction{Rate: rate, Delay: units.Duration(max(latest(a), latest(b))), Overhead: max(a.Overhead, b.Overhead)}
+	return Direction{Rate: rate, Delay: units.Duration(max(latest(a), latest(b))),
+		Overhead: max(a.Overhead, b.Overhead)}
 }
 
 // Alike reports whether two links need the same for PFC and GFC.
@@ -183,7 +186,8 @@ func (p *PortPFC) given() map[string]units.Bytes {
 		word  string
 		given bool
 		value units.Bytes
-	}{{"xoff", p.Given.XOff, p.XOff}, {"xon", p.Given.XOn, p.XOn}, {"headroom", p.Given.Headroom, p.Headroom}} {
+	}{{"xoff", p.Given.XOff, p.XOff}, {"xon", p.Given.XOn, p.XOn},
+		{"headroom", p.Given.Headroom, p.Headroom}} {
 		if one.given {
 			given[one.word] = one.value
 		}

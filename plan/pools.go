@@ -71,9 +71,13 @@ func room(prefix netip.Prefix) uint64 {
 // pools reads the address pools, whose form package spec has checked.
 func (c *compiler) pools() (loopbacks, links *pool) {
 	a := c.t.Addressing
-	prefix := func(text, fallback string) netip.Prefix { return netip.MustParsePrefix(cmp.Or(text, fallback)) }
-	return &pool{name: "loopbacks", v4: prefix(a.Loopbacks4, spec.DefaultLoopbacks4), v6: prefix(a.Loopbacks6, spec.DefaultLoopbacks6)},
-		&pool{name: "links", v4: prefix(a.Links4, spec.DefaultLinks4), v6: prefix(a.Links6, spec.DefaultLinks6)}
+	prefix := func(text, fallback string) netip.Prefix {
+		return netip.MustParsePrefix(cmp.Or(text, fallback))
+	}
+	return &pool{name: "loopbacks", v4: prefix(a.Loopbacks4, spec.DefaultLoopbacks4),
+			v6: prefix(a.Loopbacks6, spec.DefaultLoopbacks6)},
+		&pool{name: "links", v4: prefix(a.Links4, spec.DefaultLinks4),
+			v6: prefix(a.Links6, spec.DefaultLinks6)}
 }
 
 // checkRoom refuses a pool that was too small for what was taken from it.

@@ -43,7 +43,8 @@ func (c *compiler) addRDMA() {
 		}
 		for j := range n.NICs {
 			nic := &n.NICs[j]
-			nic.RDMA = &RDMADevice{Kind: spec.RXE, Name: c.rdmaName(n, nic), PathMTU: infiniband.PathMTU(nic.MTU)}
+			nic.RDMA = &RDMADevice{Kind: spec.RXE, Name: c.rdmaName(n, nic),
+				PathMTU: infiniband.PathMTU(nic.MTU)}
 		}
 		if n.Runtime != spec.VM {
 			continue

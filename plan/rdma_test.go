@@ -12,7 +12,8 @@ import (
 // TestRDMA: a device on each NIC by the NIC's MTU, the modules that a guest needs
 // beside those of the file, and what a node without a kernel of its own needs.
 func TestRDMA(t *testing.T) {
-	p, err := compileText(leafSpineFile("  links: {default: {mtu: 4200}, h1--*: {mtu: 1500}, h2--*: {mtu: 4175}}", "nodes:", "  default: {rdma: rxe}",
+	p, err := compileText(leafSpineFile("  links: {default: {mtu: 4200}, h1--*: {mtu: 1500}, h2--*: {mtu: "+
+		"4175}}", "nodes:", "  default: {rdma: rxe}",
 		`  "h[0-1]": {runtime: vm, modules: [sch_netem, rdma_ucm]}`, "  h3: {rdma: none}"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,16 +34,19 @@ func TestRDMA(t *testing.T) {
 	if diff := cmp.Diff(want, devices); diff != "" {
 		t.Error(diff)
 	}
-	for i, modules := range [][]string{{"sch_netem", "rdma_ucm", "rdma_rxe"}, {"sch_netem", "rdma_ucm", "rdma_rxe"}, nil, nil} {
+	for i, modules := range [][]string{{"sch_netem", "rdma_ucm", "rdma_rxe"},
+		{"sch_netem", "rdma_ucm", "rdma_rxe"}, nil, nil} {
 		if n := p.Nodes[i]; !cmp.Equal(n.Modules, modules) || (n.RDMA == spec.RXE) != (i < 3) {
 			t.Errorf("%s has RDMA %q and modules %v", n.Name, n.RDMA, n.Modules)
 		}
 	}
 	const reason, where = "node h2 has rdma: rxe and the host's kernel", "f:7:19"
-	if last := p.Requires[len(p.Requires)-1]; last != (Requirement{RDMARXE, reason, where}) || len(p.Requires) != 4 {
+	if last := p.Requires[len(p.Requires)-1]; last != (Requirement{RDMARXE, reason, where}) ||
+		len(p.Requires) != 4 {
 		t.Errorf("requires %+v", p.Requires)
 	}
-	other, err := compileText(strings.Replace(leafSpineFile("nodes:", "  default: {rdma: rxe}"), "name: ", "name: other-", 1))
+	other, err := compileText(
+		strings.Replace(leafSpineFile("nodes:", "  default: {rdma: rxe}"), "name: ", "name: other-", 1))
 	if err != nil {
 		t.Fatal(err)
 	}

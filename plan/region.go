@@ -48,7 +48,8 @@ func aggregate(entries []entry, order []*pool) []entry {
 		for len(merged) > 1 {
 			left, right := merged[len(merged)-2], merged[len(merged)-1]
 			if left.pool != right.pool || left.block.size != right.block.size ||
-				left.block.start+left.block.size != right.block.start || left.block.start%(2*left.block.size) != 0 ||
+				left.block.start+left.block.size != right.block.start ||
+				left.block.start%(2*left.block.size) != 0 ||
 				!slices.Equal(left.ifaces, right.ifaces) {
 				break
 			}
@@ -66,12 +67,15 @@ type gateway func(iface int) (via [2]netip.Addr, weight int)
 // routes turns entries into routes of both families, IPv4 first. src are the two
 // addresses that packets of the device itself take, zero for the outgoing
 // interface's.
-func routes(entries []entry, ifaces []Interface, gateway gateway, table int, src func(entry) [2]netip.Addr) []Route {
+func routes(entries []entry, ifaces []Interface, gateway gateway, table int,
+	src func(entry) [2]netip.Addr) []Route {
 	all := make([]Route, 0, 2*len(entries))
 	for family := range 2 {
 		for _, e := range entries {
 			all = append(all, Route{
-				Dst: e.pool.addrs(e.block.start, e.block.hostBits())[family], Table: table, Src: src(e)[family],
+				Dst:      e.pool.addrs(e.block.start, e.block.hostBits())[family],
+				Table:    table,
+				Src:      src(e)[family],
 				NextHops: nextHops(e.ifaces, ifaces, gateway, family),
 			})
 		}

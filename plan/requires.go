@@ -60,7 +60,8 @@ func (c *compiler) addRequirements() {
 		set := Direction{Delay: step.Link.Set.Delay, Jitter: step.Link.Set.Jitter, Loss: step.Link.Set.Loss,
 			Duplicate: step.Link.Set.Duplicate, Corrupt: step.Link.Set.Corrupt}
 		for _, f := range netemFields(set) {
-			uses = append(uses, &use{path: fmt.Sprintf("steps[%d].link.set.%s", i, f.name), text: fmt.Sprintf("%s %s on %s", f.name, f.value, step.Link.Where)})
+			uses = append(uses, &use{path: fmt.Sprintf("steps[%d].link.set.%s", i, f.name),
+				text: fmt.Sprintf("%s %s on %s", f.name, f.value, step.Link.Where)})
 		}
 	}
 	for _, u := range uses {
@@ -73,7 +74,8 @@ func (c *compiler) addRequirements() {
 }
 
 func (c *compiler) require(feature, reason, path string) {
-	c.plan.Requires = append(c.plan.Requires, Requirement{Feature: feature, Reason: reason, Where: c.t.Source.Pos(path).String()})
+	c.plan.Requires = append(c.plan.Requires,
+		Requirement{Feature: feature, Reason: reason, Where: c.t.Source.Pos(path).String()})
 }
 
 // netemField is a field of a direction that only netem can realise.
@@ -91,9 +93,15 @@ func netemFields(d Direction) []netemField {
 	}{
 		{netemField{"delay", d.Delay, func(s spec.Direction) bool { return s.Delay != 0 }}, d.Delay != 0},
 		{netemField{"jitter", d.Jitter, func(s spec.Direction) bool { return s.Jitter != 0 }}, d.Jitter != 0},
-		{netemField{"loss", d.Loss, func(s spec.Direction) bool { return !s.Loss.IsZero() }}, !d.Loss.IsZero()},
-		{netemField{"duplicate", d.Duplicate, func(s spec.Direction) bool { return !s.Duplicate.IsZero() }}, !d.Duplicate.IsZero()},
-		{netemField{"corrupt", d.Corrupt, func(s spec.Direction) bool { return !s.Corrupt.IsZero() }}, !d.Corrupt.IsZero()},
+		{netemField{"loss", d.Loss, func(s spec.Direction) bool {
+			return !s.Loss.IsZero()
+		}}, !d.Loss.IsZero()},
+		{netemField{"duplicate", d.Duplicate, func(s spec.Direction) bool {
+			return !s.Duplicate.IsZero()
+		}}, !d.Duplicate.IsZero()},
+		{netemField{"corrupt", d.Corrupt, func(s spec.Direction) bool {
+			return !s.Corrupt.IsZero()
+		}}, !d.Corrupt.IsZero()},
 	}
 	var fields []netemField
 	for _, f := range all {

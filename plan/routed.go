@@ -33,7 +33,8 @@ type routed struct {
 // of all nodes of one switch. A switch far away has one route to each block,
 // and only the switch itself has a route for each of its nodes.
 func (c *compiler) addressRouted(loopbacks, links *pool) {
-	r := &routed{compiler: c, loopbacks: loopbacks, links: links, order: []*pool{loopbacks, links}, weights: map[string]int{}}
+	r := &routed{compiler: c, loopbacks: loopbacks, links: links, order: []*pool{loopbacks, links},
+		weights: map[string]int{}}
 	for i := range c.plan.Links {
 		r.weights[c.plan.Links[i].Name] = max(1, c.plan.Links[i].Weight)
 	}
@@ -66,13 +67,15 @@ func (r *routed) takeLoopbacks() {
 		for i, node := range g.nodes {
 			r.nodeLoopback[node] = b.start + 1 + uint64(i)
 		}
-		r.regions = append(r.regions, region{pool: r.loopbacks, block: b, at: g.switches, distance: r.distances(g.switches), nodes: g.nodes})
+		r.regions = append(r.regions, region{pool: r.loopbacks, block: b, at: g.switches,
+			distance: r.distances(g.switches), nodes: g.nodes})
 	}
 	first := r.loopbacks.alloc(len(r.plan.Switches) + 1)
 	for i := range r.plan.Switches {
 		offset := first.start + 1 + uint64(i)
 		r.switchLoopback[i] = offset
-		r.regions = append(r.regions, region{pool: r.loopbacks, block: block{offset, 1}, at: []int{i}, distance: r.distances([]int{i})})
+		r.regions = append(r.regions, region{pool: r.loopbacks, block: block{offset, 1}, at: []int{i},
+			distance: r.distances([]int{i})})
 	}
 }
 
@@ -95,7 +98,8 @@ func (r *routed) takeLinks() {
 		for i, link := range hosts {
 			offset[link] = b.start + 2*uint64(i)
 		}
-		r.regions = append(r.regions, region{pool: r.links, block: b, at: []int{sw}, distance: r.distances([]int{sw})})
+		r.regions = append(r.regions, region{pool: r.links, block: b, at: []int{sw},
+			distance: r.distances([]int{sw})})
 	}
 	for i, w := range r.wires {
 		if w.a.isSwitch {
@@ -141,7 +145,8 @@ func (c *compiler) addHost(name string, addrs []netip.Prefix) {
 // distances. It returns how many different ones there are.
 func (r *routed) orderRegions() (ways int) {
 	slices.SortFunc(r.regions, func(a, b region) int {
-		return cmp.Or(slices.Index(r.order, a.pool)-slices.Index(r.order, b.pool), cmp.Compare(a.block.start, b.block.start))
+		return cmp.Or(slices.Index(r.order, a.pool)-slices.Index(r.order, b.pool),
+			cmp.Compare(a.block.start, b.block.start))
 	})
 	known := map[*int]int{}
 	for i := range r.regions {
@@ -175,7 +180,8 @@ func (r *routed) routeSwitch(i int, m *tableMaker) {
 				m.ports = r.appendTowards(m.ports[:0], i, reg.distance)
 				m.set[reg.way] = int32(m.setOf(m.ports))
 			}
-			m.add(routedBlock{start: uint32(reg.block.start), bits: uint8(reg.block.hostBits()), pool: pool, set: uint32(m.set[reg.way])})
+			m.add(routedBlock{start: uint32(reg.block.start), bits: uint8(reg.block.hostBits()), pool: pool,
+				set: uint32(m.set[reg.way])})
 		case distance == 0:
 			for _, node := range reg.nodes { // its own, then
 				m.add(routedBlock{start: uint32(r.nodeLoopback[node]), pool: pool, set: m.setOf(own[node])})
@@ -184,11 +190,13 @@ func (r *routed) routeSwitch(i int, m *tableMaker) {
 	}
 	gateway := func(p int) ([2]netip.Addr, int) {
 		peer := r.iface(r.ports[i][p].peer)
-		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()}, max(1, r.plan.Links[r.ports[i][p].link].Weight)
+		return [2]netip.Addr{peer.Addrs[0].Addr(), peer.Addrs[1].Addr()},
+			max(1, r.plan.Links[r.ports[i][p].link].Weight)
 	}
 	shape := &routeShape{pools: r.order, src: [2]netip.Addr{sw.Loopbacks[0].Addr(), sw.Loopbacks[1].Addr()}}
 	for _, ports := range m.sets {
-		shape.sets = append(shape.sets, [2][]NextHop{nextHops(ports, sw.Ports, gateway, 0), nextHops(ports, sw.Ports, gateway, 1)})
+		shape.sets = append(shape.sets,
+			[2][]NextHop{nextHops(ports, sw.Ports, gateway, 0), nextHops(ports, sw.Ports, gateway, 1)})
 	}
 	sw.Routes = RouteTable{blocks: slices.Clone(m.blocks), shape: shape}
 }
@@ -218,14 +226,17 @@ func (r *routed) routeNode(i int) {
 	node.Routes = defaultRoutes(all, node.NICs, gateway, 0, [2]netip.Addr{})
 	for family, loopbacks := range []netip.Prefix{r.loopbacks.v4, r.loopbacks.v6} {
 		node.Routes = append(node.Routes, Route{
-			Dst: loopbacks, Src: node.Loopbacks[family].Addr(), NextHops: nextHops(all, node.NICs, gateway, family),
+			Dst:      loopbacks,
+			Src:      node.Loopbacks[family].Addr(),
+			NextHops: nextHops(all, node.NICs, gateway, family),
 		})
 	}
 	node.Routes = append(node.Routes, routes(r.nearer(i, all), node.NICs, gateway, 0, src)...)
 	for nic := range node.NICs {
 		addrs := node.NICs[nic].Addrs
 		own := [2]netip.Addr{addrs[0].Addr(), addrs[1].Addr()}
-		node.Routes = append(node.Routes, defaultRoutes([]int{nic}, node.NICs, gateway, firstTable+nic, own)...)
+		node.Routes = append(node.Routes,
+			defaultRoutes([]int{nic}, node.NICs, gateway, firstTable+nic, own)...)
 	}
 	node.Rules = rulesOf(node.NICs)
 }
@@ -272,7 +283,8 @@ var defaults = [2]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPar
 func defaultRoutes(through []int, nics []Interface, gateway gateway, table int, src [2]netip.Addr) []Route {
 	both := make([]Route, 2)
 	for family := range both {
-		both[family] = Route{Dst: defaults[family], Table: table, Src: src[family], NextHops: nextHops(through, nics, gateway, family)}
+		both[family] = Route{Dst: defaults[family], Table: table, Src: src[family],
+			NextHops: nextHops(through, nics, gateway, family)}
 	}
 	return both
 }
@@ -282,7 +294,8 @@ func rulesOf(nics []Interface) []Rule {
 	var rules []Rule
 	for i, nic := range nics {
 		for _, addr := range nic.Addrs {
-			rules = append(rules, Rule{Priority: firstRule + i, From: netip.PrefixFrom(addr.Addr(), addr.Addr().BitLen()), Table: firstTable + i})
+			rules = append(rules, Rule{Priority: firstRule + i,
+				From: netip.PrefixFrom(addr.Addr(), addr.Addr().BitLen()), Table: firstTable + i})
 		}
 	}
 	return rules

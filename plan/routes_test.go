@@ -24,7 +24,8 @@ func generated(topology string, params ...string) *spec.Testbed {
 
 // wired is an explicit testbed.
 func wired(hosts, switches string, connect ...string) *spec.Testbed {
-	t := &spec.Testbed{Name: "t", Fabric: spec.Fabric{Topology: spec.Explicit, Hosts: strings.Fields(hosts), Connect: connect}}
+	t := &spec.Testbed{Name: "t", Fabric: spec.Fabric{Topology: spec.Explicit, Hosts: strings.Fields(hosts),
+		Connect: connect}}
 	for _, name := range strings.Fields(switches) {
 		t.Fabric.Switches = append(t.Fabric.Switches, spec.Entry[spec.Switch]{Key: name})
 	}
@@ -41,22 +42,24 @@ func mustCompile(t testing.TB, testbed *spec.Testbed) *Plan {
 }
 
 var routedShapes = map[string]*spec.Testbed{
-	"single":              generated("single-switch", "hosts=9"),
-	"leaf-spine":          generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=4"),
-	"leaf-spine odd":      generated("leaf-spine", "leaves=5", "spines=3", "hosts-per-leaf=3"),
-	"fat-tree 2":          generated("fat-tree", "k=2"),
-	"fat-tree 4":          generated("fat-tree", "k=4"),
-	"fat-tree 6":          generated("fat-tree", "k=6"),
-	"rails":               generated("rail-optimized", "servers=8", "rails=4"),
-	"rails spines":        generated("rail-optimized", "servers=8", "rails=4", "spines=2"),
-	"hpn":                 generated("hpn", "segments=2", "servers=3", "rails=2", "aggs=2"),
-	"hpn one segment":     generated("hpn", "segments=1", "servers=4", "rails=1", "aggs=1"),
-	"ring":                generated("torus", "x=5"),
-	"torus":               generated("torus", "x=4", "y=4"),
-	"torus 3d":            generated("torus", "x=3", "y=2", "z=3", "hosts-per-switch=2"),
-	"explicit dual-homed": wired("a b c", "s1 s2 t", "a -- s1", "a -- s2", "b -- s1", "c -- s2", "s1 -- t", "s2 -- t"),
-	"explicit parallel":   wired("a b", "s t", "a -- s", "a -- s", "b -- t", "s -- t", "s -- t", "s -- t"),
-	"explicit chain":      wired("a b c", "s1 s2 s3 s4", "a -- s1", "b -- s2", "c -- s4", "s1 -- s2", "s2 -- s3", "s3 -- s4"),
+	"single":          generated("single-switch", "hosts=9"),
+	"leaf-spine":      generated("leaf-spine", "leaves=2", "spines=2", "hosts-per-leaf=4"),
+	"leaf-spine odd":  generated("leaf-spine", "leaves=5", "spines=3", "hosts-per-leaf=3"),
+	"fat-tree 2":      generated("fat-tree", "k=2"),
+	"fat-tree 4":      generated("fat-tree", "k=4"),
+	"fat-tree 6":      generated("fat-tree", "k=6"),
+	"rails":           generated("rail-optimized", "servers=8", "rails=4"),
+	"rails spines":    generated("rail-optimized", "servers=8", "rails=4", "spines=2"),
+	"hpn":             generated("hpn", "segments=2", "servers=3", "rails=2", "aggs=2"),
+	"hpn one segment": generated("hpn", "segments=1", "servers=4", "rails=1", "aggs=1"),
+	"ring":            generated("torus", "x=5"),
+	"torus":           generated("torus", "x=4", "y=4"),
+	"torus 3d":        generated("torus", "x=3", "y=2", "z=3", "hosts-per-switch=2"),
+	"explicit dual-homed": wired("a b c", "s1 s2 t", "a -- s1", "a -- s2", "b -- s1", "c -- s2", "s1 -- t",
+		"s2 -- t"),
+	"explicit parallel": wired("a b", "s t", "a -- s", "a -- s", "b -- t", "s -- t", "s -- t", "s -- t"),
+	"explicit chain": wired("a b c", "s1 s2 s3 s4", "a -- s1", "b -- s2", "c -- s4", "s1 -- s2",
+		"s2 -- s3", "s3 -- s4"),
 }
 
 // TestRoutesReachEverything walks from every node, unbound and bound to each
@@ -142,7 +145,8 @@ func checkWalk(t testing.TB, w *walker, from string, src netip.Addr, to destinat
 		wantEnd = ""
 	}
 	if got.err != nil || got.end != wantEnd || want > 0 && got.hops != want {
-		t.Fatalf("from %s (source %v) to %s of %s:%s: got %+v, want the end %q after %d links", from, src, to.addr, to.owner, to.port, got, wantEnd, want)
+		t.Fatalf("from %s (source %v) to %s of %s:%s: got %+v, want the end %q after %d links", from, src,
+			to.addr, to.owner, to.port, got, wantEnd, want)
 	}
 }
 
@@ -159,7 +163,8 @@ func checkEqualCost(t testing.TB, p *Plan, w *walker, g graph, to destination, d
 		for port, next := range g[name] {
 			far, farReached := distance[next]
 			nextForwards := p.Switch(next) != nil || next == to.owner
-			if reached && farReached && nextForwards && far == own-1 && (next != to.owner || to.port == "" || peerPort(d, port) == to.port) {
+			if reached && farReached && nextForwards && far == own-1 &&
+				(next != to.owner || to.port == "" || peerPort(d, port) == to.port) {
 				want = append(want, port)
 			}
 		}

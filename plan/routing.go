@@ -64,12 +64,16 @@ func (r *Routing) Daemons() []string {
 // of them routers with daemons.
 func (p *Plan) ExecNodes(patterns []string) (names []string) {
 	for i := range p.Nodes {
-		if slices.ContainsFunc(patterns, func(pattern string) bool { return spec.Match(pattern, p.Nodes[i].Name) }) {
+		if slices.ContainsFunc(patterns, func(pattern string) bool {
+			return spec.Match(pattern, p.Nodes[i].Name)
+		}) {
 			names = append(names, p.Nodes[i].Name)
 		}
 	}
 	for i := range p.Switches {
-		if p.Switches[i].Routing != nil && slices.ContainsFunc(patterns, func(pattern string) bool { return p.ofSwitch(pattern, p.Switches[i].Name) }) {
+		if p.Switches[i].Routing != nil && slices.ContainsFunc(patterns, func(pattern string) bool {
+			return p.ofSwitch(pattern, p.Switches[i].Name)
+		}) {
 			names = append(names, p.Switches[i].Name)
 		}
 	}
@@ -78,22 +82,30 @@ func (p *Plan) ExecNodes(patterns []string) (names []string) {
 
 // ofSwitch reports whether a pattern is of a switch: it matches no node.
 func (p *Plan) ofSwitch(pattern, name string) bool {
-	return spec.Match(pattern, name) && !slices.ContainsFunc(p.Nodes, func(n Node) bool { return spec.Match(pattern, n.Name) })
+	return spec.Match(pattern, name) && !slices.ContainsFunc(p.Nodes, func(n Node) bool {
+		return spec.Match(pattern, n.Name)
+	})
 }
 
 // checkEnds refuses daemons that are not where a command is to end them.
 func (c *compiler) checkEnds(path string, e *spec.Exec) {
 	routed := c.t.Fabric.Routing
 	for i, pattern := range e.Nodes {
-		if routed == nil || !slices.ContainsFunc(c.plan.Switches, func(sw Switch) bool { return c.plan.ofSwitch(pattern, sw.Name) }) {
-			c.wrong(fmt.Sprintf("%s.nodes[%d]", path, i), "name routers of fabric: {routing: {daemon: frr}}, or remove ends", "%q is no router with daemons to end", pattern)
+		if routed == nil || !slices.ContainsFunc(c.plan.Switches, func(sw Switch) bool {
+			return c.plan.ofSwitch(pattern, sw.Name)
+		}) {
+			c.wrong(fmt.Sprintf("%s.nodes[%d]", path, i),
+				"name routers of fabric: {routing: {daemon: frr}}, or remove ends",
+				"%q is no router with daemons to end", pattern)
 			return
 		}
 	}
 	there := (&Routing{BFD: time.Duration(routed.BFD)}).Daemons()
 	for i, daemon := range e.Ends {
 		if !slices.Contains(there, daemon) {
-			c.wrong(fmt.Sprintf("%s.ends[%d]", path, i), "want "+strings.Join(there, " or ")+"; bfdd runs with fabric: {routing: {bfd: 100ms}}", "routers have no %s", daemon)
+			c.wrong(fmt.Sprintf("%s.ends[%d]", path, i),
+				"want "+strings.Join(there, " or ")+"; bfdd runs with fabric: {routing: {bfd: 100ms}}",
+				"routers have no %s", daemon)
 		}
 	}
 }
@@ -105,12 +117,14 @@ func (c *compiler) checkRouting() {
 		return
 	}
 	if len(c.plan.Switches) == 0 || c.plan.Switches[0].Kind != spec.Router {
-		c.wrongKey("fabric.routing", "want switch: {kind: router}, whose routes are the kernel's, or remove routing", "daemons have no routes to set in this fabric: its switches are no routers")
+		c.wrongKey("fabric.routing", "want switch: {kind: router}, whose routes are the kernel's, or "+
+			"remove routing", "daemons have no routes to set in this fabric: its switches are no routers")
 		return
 	}
 	for _, l := range c.plan.Links {
 		if l.Weight > 1 {
-			c.wrong(c.linkWeight(l), "remove it: BGP's paths of equal length have equal weights", "link %s has weight %d, and %s finds the routes", l.Name, l.Weight, r.Daemon)
+			c.wrong(c.linkWeight(l), "remove it: BGP's paths of equal length have equal weights",
+				"link %s has weight %d, and %s finds the routes", l.Name, l.Weight, r.Daemon)
 			return
 		}
 	}
@@ -125,7 +139,10 @@ func (c *compiler) addRouting() {
 	for i := range c.plan.Switches {
 		sw := &c.plan.Switches[i]
 		routing := &Routing{
-			Daemon: r.Daemon, MachineID: c.machineID(sw.Name), ASN: asnOf(i), Networks: slices.Clone(sw.Loopbacks),
+			Daemon:    r.Daemon,
+			MachineID: c.machineID(sw.Name),
+			ASN:       asnOf(i),
+			Networks:  slices.Clone(sw.Loopbacks),
 			Keepalive: time.Duration(r.Keepalive), Hold: time.Duration(r.Hold), BFD: time.Duration(r.BFD),
 		}
 		sw.Routing = routing
@@ -133,7 +150,9 @@ func (c *compiler) addRouting() {
 			own := sw.Ports[p]
 			if port.peer.isSwitch {
 				peer := c.plan.Switches[port.peer.index]
-				routing.Peers = append(routing.Peers, RoutingPeer{Switch: peer.Name, Dev: own.Name, Addr: c.iface(port.peer).Addrs[0].Addr(), ASN: asnOf(port.peer.index)})
+				routing.Peers = append(routing.Peers,
+					RoutingPeer{Switch: peer.Name, Dev: own.Name, Addr: c.iface(port.peer).Addrs[0].Addr(),
+						ASN: asnOf(port.peer.index)})
 				continue
 			}
 			for _, addr := range own.Addrs {

@@ -20,12 +20,14 @@ func TestRouting(t *testing.T) {
 	asns := map[uint32]string{}
 	for i := range p.Switches {
 		sw := &p.Switches[i]
-		if other := asns[sw.Routing.ASN]; other != "" || sw.Routing.ASN < 4200000000 || sw.Routing.ASN > 4294967294 {
+		if other := asns[sw.Routing.ASN]; other != "" || sw.Routing.ASN < 4200000000 ||
+			sw.Routing.ASN > 4294967294 {
 			t.Errorf("%s has the number %d, %s", sw.Name, sw.Routing.ASN, other)
 		}
 		asns[sw.Routing.ASN] = sw.Name
 		if sw.Routes.Len() != static.Switches[i].Routes.Len() {
-			t.Errorf("%s has %d routes, and %d without daemons", sw.Name, sw.Routes.Len(), static.Switches[i].Routes.Len())
+			t.Errorf("%s has %d routes, and %d without daemons", sw.Name, sw.Routes.Len(),
+				static.Switches[i].Routes.Len())
 		}
 		learned := 0
 		for r := range sw.Routes.All() {
@@ -37,11 +39,13 @@ func TestRouting(t *testing.T) {
 			}
 		}
 		// Of a leaf, its two nodes' are its own, of both families.
-		if own := sw.Routes.Len() - learned; own != map[bool]int{true: 4}[strings.HasPrefix(sw.Name, "leaf")] {
+		if own := sw.Routes.Len() - learned; own != map[bool]int{true: 4}[strings.HasPrefix(sw.Name,
+			"leaf")] {
 			t.Errorf("%s has %d routes of its own", sw.Name, own)
 		}
 		// Its own addresses, and of each of a leaf's nodes the loopback and the link.
-		if got, want := len(sw.Routing.Networks), map[bool]int{true: 2 + 2*4, false: 2}[strings.HasPrefix(sw.Name, "leaf")]; got != want {
+		if got, want := len(sw.Routing.Networks),
+			map[bool]int{true: 2 + 2*4, false: 2}[strings.HasPrefix(sw.Name, "leaf")]; got != want {
 			t.Errorf("%s announces %v", sw.Name, sw.Routing.Networks)
 		}
 	}
@@ -59,15 +63,21 @@ func TestRouting(t *testing.T) {
 		t.Errorf("requires %s", feature)
 	}
 	for _, test := range []struct{ lines, want string }{
-		{routing, "f:5:3: daemons have no routes to set in this fabric: its switches are no routers; want switch: {kind: router}"},
+		{routing, "f:5:3: daemons have no routes to set in this fabric: its switches are no routers; want " +
+			"switch: {kind: router}"},
 		{"  switch: {kind: bridge}\n" + routing, "its switches are no routers"},
-		{"  switch: {kind: router}\n" + routing + "\n  links: {leaf1--spine1: {weight: 2}}", "f:7:35: link leaf1--spine1 has weight 2, and frr finds the routes"},
-		{"  switch: {kind: router}\n  routing: {daemon: frr, hold: 2s}", "fabric.routing.hold is 2s; want 3s at least"},
+		{"  switch: {kind: router}\n" + routing + "\n  links: {leaf1--spine1: {weight: 2}}",
+			"f:7:35: link leaf1--spine1 has weight 2, and frr finds the routes"},
+		{"  switch: {kind: router}\n  routing: {daemon: frr, hold: 2s}",
+			"fabric.routing.hold is 2s; want 3s at least"},
 		{"  switch: {kind: router}\n  routing: {daemon: frr, keepalive: 1500ms}", "want whole seconds"},
-		{"  switch: {kind: router}\n  routing: {daemon: frr, keepalive: 2s}", "want a keepalive of a third of hold at most"},
-		{"  switch: {kind: router}\n  routing: {daemon: frr, bfd: 10ms}", "want whole milliseconds from 50ms to 1m0s"},
+		{"  switch: {kind: router}\n  routing: {daemon: frr, keepalive: 2s}",
+			"want a keepalive of a third of hold at most"},
+		{"  switch: {kind: router}\n  routing: {daemon: frr, bfd: 10ms}",
+			"want whole milliseconds from 50ms to 1m0s"},
 	} {
-		if _, err := compileText(leafSpineFile(test.lines)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := compileText(leafSpineFile(test.lines)); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.lines, err, test.want)
 		}
 	}

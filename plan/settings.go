@@ -170,7 +170,8 @@ func (c *compiler) checkOverrides() {
 	}
 	report("node", "nodes", c.t.Nodes.Unmatched(w.nodes...), w.nodes)
 	report("switch", "fabric.switches", f.Switches.Unmatched(w.switches...), w.switches)
-	report("link", "fabric.links", f.Links.Unmatched(append([]string{spec.HostLink, spec.FabricLink}, w.links...)...), w.links)
+	report("link", "fabric.links",
+		f.Links.Unmatched(append([]string{spec.HostLink, spec.FabricLink}, w.links...)...), w.links)
 }
 
 // addRanks numbers the ranks, by node and then by rank of the node.

@@ -57,7 +57,8 @@ func (c *compiler) explicitShape() {
 		}
 	}
 	if len(f.Hosts) == 0 {
-		c.wrong("fabric", `want hosts: [a, b], switches: {s: {}} and connect: ["a -- s", "b -- s"]`, "topology explicit has no hosts")
+		c.wrong("fabric", `want hosts: [a, b], switches: {s: {}} and connect: ["a -- s", "b -- s"]`,
+			"topology explicit has no hosts")
 		return
 	}
 	graph, err := topology.Explicit(w)

@@ -66,7 +66,8 @@ func (s *SoftSwitch) Features() []string {
 		words = append(words, "int")
 	}
 	if s.Aggregation != nil {
-		words = append(words, fmt.Sprintf("aggregation of %d slots%s", s.Aggregation.Slots, s.Aggregation.members()))
+		words = append(words, fmt.Sprintf("aggregation of %d slots%s", s.Aggregation.Slots,
+			s.Aggregation.members()))
 	}
 	return words
 }

@@ -46,7 +46,8 @@ func TestSoftIsTheKernelsPlan(t *testing.T) {
 		soft.Fabric.Switch = spec.Switch{Kind: spec.Soft, Forwarding: forwarding}
 		made := mustCompile(t, &soft)
 		checkInvariants(t, made)
-		if diff := cmp.Diff(likeKernel(t, mustCompile(t, &kernel), kind), likeKernel(t, made, kind)); diff != "" {
+		if diff := cmp.Diff(likeKernel(t, mustCompile(t, &kernel), kind),
+			likeKernel(t, made, kind)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -54,7 +55,8 @@ func TestSoftIsTheKernelsPlan(t *testing.T) {
 		compare(name, spec.Router, "", *testbed)
 	}
 	compare("single", spec.Bridge, spec.L2, *generated("single-switch", "hosts=9"))
-	compare("tree", spec.Bridge, spec.L2, *wired("a b c", "s1 s2 s3", "a -- s1", "a -- s2", "b -- s2", "c -- s3", "s1 -- s2", "s2 -- s3"))
+	compare("tree", spec.Bridge, spec.L2,
+		*wired("a b c", "s1 s2 s3", "a -- s1", "a -- s2", "b -- s2", "c -- s3", "s1 -- s2", "s2 -- s3"))
 }
 
 func TestSoftSeeds(t *testing.T) {
@@ -73,8 +75,10 @@ func TestSoftSeeds(t *testing.T) {
 
 // TestSoftNeedsNothing: what needs netem elsewhere is our own here.
 func TestSoftNeedsNothing(t *testing.T) {
-	p, err := compileText("requires: [ping]\n" + leafSpineFile("  switch: {kind: soft}", "  links:", "    default: {delay: 5us, loss: 1%, drop-every: 4}",
-		"steps:", "  - link: {where: h0--leaf1, set: {corrupt: 1%, drop-list: [3]}}"))
+	p, err := compileText("requires: [ping]\n" +
+		leafSpineFile("  switch: {kind: soft}", "  links:",
+			"    default: {delay: 5us, loss: 1%, drop-every: 4}",
+			"steps:", "  - link: {where: h0--leaf1, set: {corrupt: 1%, drop-list: [3]}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +93,16 @@ func TestSoftNeedsNothing(t *testing.T) {
 // TestWeights: next hops have weights where these differ, in the kernel's plan
 // as in a soft one.
 func TestWeights(t *testing.T) {
-	testbed := wired("a b", "s t u v", "a:eth0 -- s:p0", "a:eth1 -- t:p0", "b -- v", "s -- u:p1", "s -- v", "t -- v", "u -- v", "s -- v")
+	testbed := wired("a b", "s t u v", "a:eth0 -- s:p0", "a:eth1 -- t:p0", "b -- v", "s -- u:p1", "s -- v",
+		"t -- v", "u -- v", "s -- v")
 	testbed.Fabric.Links = spec.Ordered[spec.Link]{{Key: "fabric", Value: spec.Link{Weight: 4}},
-		{Key: "a:eth1--t:p0", Value: spec.Link{Weight: 5}}, {Key: "a--t", Value: spec.Link{Weight: 5}}, {Key: "s:p3--v:p4", Value: spec.Link{Weight: 1}}}
+		{Key: "a:eth1--t:p0", Value: spec.Link{Weight: 5}}, {Key: "a--t", Value: spec.Link{Weight: 5}},
+		{Key: "s:p3--v:p4", Value: spec.Link{Weight: 1}}}
 	for _, kind := range []string{spec.Router, spec.Soft} {
 		testbed.Fabric.Switch.Kind = kind
-		testbed.Fabric.Links = slices.DeleteFunc(testbed.Fabric.Links, func(e spec.Entry[spec.Link]) bool { return e.Key == "a:eth1--t:p0" })
+		testbed.Fabric.Links = slices.DeleteFunc(testbed.Fabric.Links, func(e spec.Entry[spec.Link]) bool {
+			return e.Key == "a:eth1--t:p0"
+		})
 		p := mustCompile(t, testbed)
 		checkRoutes(t, p)
 		weights := map[string]int{}
@@ -132,7 +140,8 @@ func TestPFCThresholds(t *testing.T) {
 		extra    int64 // whole frames that are sent during the reaction
 		delayOut time.Duration
 	}{
-		{1e9, 1e9, 1500, 3, 1500}, {1e9, 1e9, 9000, 2, 0}, {10e9, 10e9, 4182, 20, 2000}, {8e9, 2e9, 1982, 9, 777},
+		{1e9, 1e9, 1500, 3, 1500}, {1e9, 1e9, 9000, 2, 0}, {10e9, 10e9, 4182, 20, 2000},
+		{8e9, 2e9, 1982, 9, 777},
 	} {
 		frame := int64(c.mtu + 18)
 		perByte := func(r units.Rate) float64 { return 8e9 / float64(r) } // ns
@@ -142,7 +151,8 @@ func TestPFCThresholds(t *testing.T) {
 		if delayIn < 0 || delayIn != math.Trunc(delayIn) {
 			t.Fatalf("%+v: no such delay, %v", c, delayIn)
 		}
-		h := Hop{MTU: c.mtu, In: Direction{Rate: c.in, Delay: units.Duration(delayIn)}, Out: Direction{Rate: c.out, Delay: units.Duration(c.delayOut)}}
+		h := Hop{MTU: c.mtu, In: Direction{Rate: c.in, Delay: units.Duration(delayIn)},
+			Out: Direction{Rate: c.out, Delay: units.Duration(c.delayOut)}}
 		p := portPFC(h, &spec.PFC{})
 		// The queue holds xoff; the frame that exceeds it ends at 0. Then frames
 		// arrive that were sent from -delayIn on, until the last that began
@@ -163,7 +173,8 @@ func TestPFCThresholds(t *testing.T) {
 // TestPFCWithJitter: the longest delay counts.
 func TestPFCWithJitter(t *testing.T) {
 	base := Direction{Rate: 1e9, Delay: 10e3, Jitter: 2e3}
-	for kind, want := range map[string]time.Duration{spec.Uniform: 12e3, spec.Normal: 16e3, spec.Exponential: 26e3} {
+	for kind, want := range map[string]time.Duration{spec.Uniform: 12e3, spec.Normal: 16e3,
+		spec.Exponential: 26e3} {
 		d := base
 		d.JitterKind = kind
 		if got := latest(d); got != want {
@@ -179,7 +190,8 @@ func TestPFCWithJitter(t *testing.T) {
 // slow plays a sender whose rate follows what is in the buffer as it was a
 // feedback time ago, while nothing leaves the buffer, and returns the most that
 // the buffer holds until the rate is a 500th of the line's.
-func slow(line units.Rate, frame units.Bytes, feedback, period time.Duration, rate func(units.Bytes) float64) units.Bytes {
+func slow(line units.Rate, frame units.Bytes, feedback, period time.Duration,
+	rate func(units.Bytes) float64) units.Bytes {
 	const step = 50 * time.Nanosecond
 	var held units.Bytes
 	var history []units.Bytes
@@ -220,7 +232,8 @@ func TestGFCThresholds(t *testing.T) {
 		t.Errorf("Bm - B1 is %v, want 2 C tau, %v", got, 2*1.25*float64(tau))
 	}
 	// 10 Gbit/s / 2^21 is below 8 kbit/s, and B15 is the last that differs.
-	if n := len(buffer.Stages); n != 15 || buffer.Stages[0] != buffer.B1 || buffer.Stages[1] != buffer.B1+(buffer.BM-buffer.B1+1)/2 {
+	if n := len(buffer.Stages); n != 15 || buffer.Stages[0] != buffer.B1 ||
+		buffer.Stages[1] != buffer.B1+(buffer.BM-buffer.B1+1)/2 {
 		t.Errorf("stages are %v", buffer.Stages)
 	}
 	if got := time.Duration(portGFC(h, &spec.GFC{Kind: spec.GFCTime}).Period); got != 52428 { // 65,535 bytes
@@ -235,7 +248,8 @@ func TestGFCHolds(t *testing.T) {
 		delay  units.Duration
 		mtu    int
 		period units.Duration
-	}{{10e9, 5e3, 1500, 0}, {10e9, 5e3, 9000, 0}, {1e9, 0, 1500, 0}, {1e9, 50e3, 4200, 0}, {1e9, 50e3, 4200, 20e3}, {10e9, 100e3, 1500, 10e3}, {10e9, 1e3, 4200, 200e3}} {
+	}{{10e9, 5e3, 1500, 0}, {10e9, 5e3, 9000, 0}, {1e9, 0, 1500, 0}, {1e9, 50e3, 4200, 0},
+		{1e9, 50e3, 4200, 20e3}, {10e9, 100e3, 1500, 10e3}, {10e9, 1e3, 4200, 200e3}} {
 		d := Direction{Rate: c.rate, Delay: c.delay}
 		h := Hop{MTU: c.mtu, In: d, Out: d}
 		buffer := portGFC(h, &spec.GFC{Kind: spec.GFCBuffer})
@@ -250,9 +264,11 @@ func TestGFCHolds(t *testing.T) {
 			t.Errorf("%+v: buffer-based: the buffer holds %d, with a limit of %d", c, held, buffer.Limit)
 		}
 		timed := portGFC(h, &spec.GFC{Kind: spec.GFCTime, Period: c.period})
-		held = slow(c.rate, h.frame(), h.Feedback(), time.Duration(timed.Period), func(b units.Bytes) float64 {
-			return float64(c.rate) * min(1, max(0, float64(timed.BM)-float64(b))/float64(timed.BM-timed.B1))
-		})
+		held = slow(c.rate, h.frame(), h.Feedback(), time.Duration(timed.Period),
+			func(b units.Bytes) float64 {
+				return float64(c.rate) * min(1,
+					max(0, float64(timed.BM)-float64(b))/float64(timed.BM-timed.B1))
+			})
 		if held > timed.Limit || held < timed.B1 {
 			t.Errorf("%+v: time-based: the buffer holds %d, with a limit of %d", c, held, timed.Limit)
 		}
@@ -266,7 +282,12 @@ func TestGFCSettings(t *testing.T) {
 	size := func(n units.Bytes) *units.Bytes { return &n }
 	got := portGFC(h, &spec.GFC{Kind: spec.GFCBuffer, B1: size(10e3), BM: size(10e3 + 8e3), Stages: 4})
 	if want := (PortGFC{
-		B1: 10e3, BM: 18e3, Limit: 19500, Least: 8e3, Stages: []units.Bytes{10e3, 14e3, 16e3, 17e3}, Given: GFCGiven{B1: true, BM: true, Stages: 4},
+		B1:     10e3,
+		BM:     18e3,
+		Limit:  19500,
+		Least:  8e3,
+		Stages: []units.Bytes{10e3, 14e3, 16e3, 17e3},
+		Given:  GFCGiven{B1: true, BM: true, Stages: 4},
 	}); !cmp.Equal(want, got) {
 		t.Errorf("got %+v", got)
 	}
@@ -278,7 +299,8 @@ func TestGFCSettings(t *testing.T) {
 
 // TestBufferIsDivided adds up what lossless priorities reserve.
 func TestBufferIsDivided(t *testing.T) {
-	p, err := compileText(leafSpineFile("  switch: {kind: soft, buffer: 1MB, pfc: {priorities: [3, 4], xoff: 20KB, xon: 10KB, headroom: 5KB}, gfc: {b1: 10KB, bm: 30KB, priorities: [2]}, int: true}"))
+	p, err := compileText(leafSpineFile("  switch: {kind: soft, buffer: 1MB, pfc: {priorities: [3, 4], " +
+		"xoff: 20KB, xon: 10KB, headroom: 5KB}, gfc: {b1: 10KB, bm: 30KB, priorities: [2]}, int: true}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,13 +322,15 @@ func TestPriorityMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := p.Switches[0].Soft.Priorities
-	for dscp, want := range map[int]uint8{0: 7, 1: 0, 7: 0, 8: 1, 45: 5, 46: 1, 47: 5, 63: 7, spec.DSCPRd: 4, spec.DSCPRdControl: 6, spec.DSCPTrimmed: 7} {
+	for dscp, want := range map[int]uint8{0: 7, 1: 0, 7: 0, 8: 1, 45: 5, 46: 1, 47: 5, 63: 7, spec.DSCPRd: 4,
+		spec.DSCPRdControl: 6, spec.DSCPTrimmed: 7} {
 		if got[dscp] != want {
 			t.Errorf("DSCP %d has priority %d, want %d", dscp, got[dscp], want)
 		}
 	}
 	text, err := got.MarshalText()
-	if want := "7000000011111111222222223333333344444444555555156666666677777777"; err != nil || string(text) != want {
+	if want := "7000000011111111222222223333333344444444555555156666666677777777"; err != nil ||
+		string(text) != want {
 		t.Errorf("got %s, %v", text, err)
 	}
 	for _, bad := range []string{"", "0123", "8" + string(text[1:]), string(text) + "0"} {
@@ -319,14 +343,19 @@ func TestPriorityMap(t *testing.T) {
 // TestDirectionWith: what is set beats what was there, and what is zero on
 // purpose takes it away.
 func TestDirectionWith(t *testing.T) {
-	base := Direction{Rate: 1e9, Queue: 1000, Loss: units.Ratio{Num: 1, Den: 2}, JitterKind: spec.Normal, DropEvery: 5, DropList: []uint64{1, 2},
-		GilbertElliott: GilbertElliott{Enter: units.Ratio{Num: 1, Den: 3}}, Reorder: units.Ratio{Num: 1, Den: 4}, ReorderBy: 9, Overhead: 24,
-		Flap: Flap{Every: 10, For: 1}}
+	base := Direction{Rate: 1e9, Queue: 1000, Loss: units.Ratio{Num: 1, Den: 2}, JitterKind: spec.Normal,
+		DropEvery: 5, DropList: []uint64{1, 2},
+		GilbertElliott: GilbertElliott{Enter: units.Ratio{Num: 1, Den: 3}},
+		Reorder:        units.Ratio{Num: 1, Den: 4},
+		ReorderBy:      9,
+		Overhead:       24,
+		Flap:           Flap{Every: 10, For: 1}}
 	if got := base.With(spec.Direction{}); !got.Equal(base) {
 		t.Errorf("nothing set: %+v", got)
 	}
 	ratio := units.Ratio{Num: 1, Den: 7}
-	got := base.With(spec.Direction{DropList: []int{9, 3, 9}, GilbertElliott: &spec.GilbertElliott{Enter: ratio, Leave: ratio}, Flap: &spec.Flap{Off: true},
+	got := base.With(spec.Direction{DropList: []int{9, 3, 9},
+		GilbertElliott: &spec.GilbertElliott{Enter: ratio, Leave: ratio}, Flap: &spec.Flap{Off: true},
 		Zero: spec.ZeroDropEvery | spec.ZeroOverhead})
 	want := base
 	want.DropList, want.DropEvery, want.Overhead, want.Flap = []uint64{3, 9}, 0, 0, Flap{}
@@ -334,13 +363,15 @@ func TestDirectionWith(t *testing.T) {
 	if !got.Equal(want) || got.Equal(base) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if diff := cmp.Diff([]string{"jitter-kind", "gilbert-elliott", "drop-every", "drop-list", "reorder", "reorder-by", "overhead", "flap"}, base.SoftOnly()); diff != "" {
+	if diff := cmp.Diff([]string{"jitter-kind", "gilbert-elliott", "drop-every", "drop-list", "reorder",
+		"reorder-by", "overhead", "flap"}, base.SoftOnly()); diff != "" {
 		t.Error(diff)
 	}
 	if keys := (Direction{Rate: 1, Delay: 1, Jitter: 1, Loss: ratio, Queue: 1}).SoftOnly(); keys != nil {
 		t.Errorf("a router's link has %v", keys)
 	}
-	if off := got.With(spec.Direction{GilbertElliott: &spec.GilbertElliott{Off: true}, Zero: spec.ZeroDropList}); len(off.DropList) != 0 || off.GilbertElliott != (GilbertElliott{}) {
+	if off := got.With(spec.Direction{GilbertElliott: &spec.GilbertElliott{Off: true},
+		Zero: spec.ZeroDropList}); len(off.DropList) != 0 || off.GilbertElliott != (GilbertElliott{}) {
 		t.Errorf("got %+v", off)
 	}
 }

@@ -53,7 +53,8 @@ func (c *compiler) checkSoftSwitch(sw *Switch, s *spec.Switch) {
 				_, found := weights(s).Get(entry.Key)
 				return found
 			})
-			c.once(path, fmt.Sprintf("remove it, or take %s out of strict", entry.Key), "priority %s of %s is strict and has a weight", entry.Key, sw.Name)
+			c.once(path, fmt.Sprintf("remove it, or take %s out of strict", entry.Key),
+				"priority %s of %s is strict and has a weight", entry.Key, sw.Name)
 		}
 	}
 	c.checkECN(sw)
@@ -61,15 +62,21 @@ func (c *compiler) checkSoftSwitch(sw *Switch, s *spec.Switch) {
 	if soft.PFC != nil && soft.GFC != nil {
 		for _, q := range soft.PFC.Priorities {
 			if slices.Contains(soft.GFC.Priorities, q) {
-				path := c.part(sw, "gfc", "priorities", func(s spec.Switch) bool { return s.GFC != nil && len(s.GFC.Priorities) > 0 })
-				c.once(path, "want other priorities for one of them, or pfc: false", "priority %d of %s has pfc and gfc", q, sw.Name)
+				path := c.part(sw, "gfc", "priorities", func(s spec.Switch) bool {
+					return s.GFC != nil && len(s.GFC.Priorities) > 0
+				})
+				c.once(path, "want other priorities for one of them, or pfc: false",
+					"priority %d of %s has pfc and gfc", q, sw.Name)
 				break
 			}
 		}
 	}
 	if soft.Aggregation != nil && sw.Forwarding == spec.L2 {
-		path := c.switchSetting(sw.Name, "aggregation", func(s spec.Switch) bool { return s.Aggregation != nil })
-		c.once(path, "want forwarding: l3, or aggregation: false", "aggregation needs an address of the switch, and %s forwards by l2", sw.Name)
+		path := c.switchSetting(sw.Name, "aggregation", func(s spec.Switch) bool {
+			return s.Aggregation != nil
+		})
+		c.once(path, "want forwarding: l3, or aggregation: false",
+			"aggregation needs an address of the switch, and %s forwards by l2", sw.Name)
 	}
 }
 
@@ -89,20 +96,29 @@ func (c *compiler) checkECN(sw *Switch) {
 		if !c.says(sw, has) {
 			key, has = "kmin", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.KMin != 0 }
 		}
-		c.once(c.part(sw, "ecn", key, has), "want kmin at most kmax", "kmin of %s is %s and kmax %s", sw.Name, e.KMin, e.KMax)
+		c.once(c.part(sw, "ecn", key, has), "want kmin at most kmax", "kmin of %s is %s and kmax %s", sw.Name,
+			e.KMin, e.KMax)
 	case e.PersistentTarget > e.Target:
-		path := c.part(sw, "ecn", "persistent-target", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.PersistentTarget != 0 })
-		c.once(path, "want at most the target: what is above that is marked anyway", "persistent-target of %s is %s and target %s", sw.Name, e.PersistentTarget, e.Target)
-	case e.Kind == spec.RED && !c.says(sw, func(s spec.Switch) bool { return s.ECN != nil && s.ECN.Kind != "" }):
+		path := c.part(sw, "ecn", "persistent-target", func(s spec.Switch) bool {
+			return s.ECN != nil && s.ECN.PersistentTarget != 0
+		})
+		c.once(path, "want at most the target: what is above that is marked anyway",
+			"persistent-target of %s is %s and target %s", sw.Name, e.PersistentTarget, e.Target)
+	case e.Kind == spec.RED && !c.says(sw, func(s spec.Switch) bool {
+		return s.ECN != nil && s.ECN.Kind != ""
+	}):
 		// The kind is a default, and what it does not read was meant for the
 		// other one.
 		for _, f := range []setting[spec.Switch]{
 			{"target", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.Target != 0 }},
-			{"persistent-target", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.PersistentTarget != 0 }},
+			{"persistent-target", func(s spec.Switch) bool {
+				return s.ECN != nil && s.ECN.PersistentTarget != 0
+			}},
 			{"interval", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.Interval != 0 }},
 		} {
 			if c.says(sw, f.has) {
-				c.once(c.part(sw, "ecn", f.key, f.has), "add kind: "+spec.ECNSharp, "%s is of ecn-sharp, and ecn of %s is red", f.key, sw.Name)
+				c.once(c.part(sw, "ecn", f.key, f.has), "add kind: "+spec.ECNSharp,
+					"%s is of ecn-sharp, and ecn of %s is red", f.key, sw.Name)
 			}
 		}
 	}
@@ -121,11 +137,14 @@ func (c *compiler) checkTrim(sw *Switch) {
 			key, has = "queue", func(s spec.Switch) bool { return s.Trim != nil && s.Trim.Queue != nil }
 		}
 		path := c.part(sw, "trim", key, has)
-		c.once(path, fmt.Sprintf("want a dscp of priority %d, as the next switch will queue it by its dscp", t.Queue),
-			"trimmed packets of %s have dscp %d, which is of priority %d, and queue %d", sw.Name, t.DSCP, got, t.Queue)
+		c.once(path, fmt.Sprintf("want a dscp of priority %d, as the next switch will queue it by its dscp",
+			t.Queue),
+			"trimmed packets of %s have dscp %d, which is of priority %d, and queue %d", sw.Name, t.DSCP, got,
+			t.Queue)
 	}
 	if slices.Contains(t.Priorities, t.Queue) {
-		c.once(c.part(sw, "trim", "priorities", priorities), "want other priorities than the queue of trimmed packets",
+		c.once(c.part(sw, "trim", "priorities", priorities),
+			"want other priorities than the queue of trimmed packets",
 			"priority %d of %s is trimmed into itself", t.Queue, sw.Name)
 	}
 	for _, lossless := range []struct {
@@ -158,7 +177,8 @@ func (g *GFC) lossless() []int {
 func (c *compiler) checkPFC(sw *Switch, port *Interface) {
 	if p := port.PFC; p.XOn > p.XOff {
 		path := c.part(sw, "pfc", "xon", func(s spec.Switch) bool { return s.PFC != nil && s.PFC.XOn != nil })
-		c.once(path, "want xon at most xoff", "xon of %s:%s is %s and xoff %s", sw.Name, port.Name, p.XOn, p.XOff)
+		c.once(path, "want xon at most xoff", "xon of %s:%s is %s and xoff %s", sw.Name, port.Name, p.XOn,
+			p.XOff)
 	}
 }
 
@@ -169,6 +189,7 @@ func (c *compiler) checkGFC(sw *Switch, port *Interface) {
 		if !c.says(sw, has) {
 			key, has = "b1", func(s spec.Switch) bool { return s.GFC != nil && s.GFC.B1 != nil }
 		}
-		c.once(c.part(sw, "gfc", key, has), "want b1 below bm", "b1 of %s:%s is %s and bm %s", sw.Name, port.Name, g.B1, g.BM)
+		c.once(c.part(sw, "gfc", key, has), "want b1 below bm", "b1 of %s:%s is %s and bm %s", sw.Name,
+			port.Name, g.B1, g.BM)
 	}
 }

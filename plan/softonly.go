@@ -46,7 +46,8 @@ var softLinkOnly = []setting[spec.Direction]{
 func (c *compiler) checkSoftOnly() {
 	c.checkWeights()
 	if c.plan.Dilation > 1 && !c.plan.Soft() {
-		c.once("dilation", "use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays",
+		c.once("dilation", "use soft switches (kind: soft); or want 1, divide the links' rates by that "+
+			"factor and multiply their delays",
 			"dilation is %d, and the kernel's links and switches keep real time", c.plan.Dilation)
 	}
 	if c.plan.Soft() || len(c.plan.Switches) == 0 {
@@ -83,9 +84,11 @@ func (c *compiler) checkSoftOnly() {
 
 // softOnly refuses a setting that only soft switches have, once.
 func (c *compiler) softOnly(path, key, what string) {
-	of := map[string]string{"switches": "", "links": "links of ", "NICs": "NICs at ", "fabrics": "fabrics of "}[what]
+	of := map[string]string{"switches": "", "links": "links of ", "NICs": "NICs at ",
+		"fabrics": "fabrics of "}[what]
 	first := c.plan.Switches[0]
-	c.once(path, "use a soft switch (kind: soft), or remove "+key, "%s is of %ssoft switches, and %s is a %s", key, of, first.Name, first.Kind)
+	c.once(path, "use a soft switch (kind: soft), or remove "+key, "%s is of %ssoft switches, and %s is a %s",
+		key, of, first.Name, first.Kind)
 }
 
 // once notes a problem with the value of a path, the first time only: one value
@@ -139,7 +142,8 @@ func (c *compiler) checkWeights() {
 		if l.Weight == 0 {
 			continue
 		}
-		c.once(c.linkWeight(*l), "want "+c.routing()+", or remove weight", "weight is of equal-cost paths, and %s has none", c.plan.Switches[0].Name)
+		c.once(c.linkWeight(*l), "want "+c.routing()+", or remove weight",
+			"weight is of equal-cost paths, and %s has none", c.plan.Switches[0].Name)
 	}
 }
 

@@ -41,8 +41,11 @@ func (c *compiler) addSoft() {
 				nic.INTRoom = INTRoom
 			}
 			if frame := units.Bytes(nic.MTU + longestHeader); node.NICQueue < frame {
-				path := c.nodeSetting(node.Name, "nic-queue", func(n spec.Node) bool { return n.NICQueue != 0 })
-				c.once(path, fmt.Sprintf("want at least %s, one frame of mtu %d", frame, nic.MTU), "nic-queue is %s", node.NICQueue)
+				path := c.nodeSetting(node.Name, "nic-queue", func(n spec.Node) bool {
+					return n.NICQueue != 0
+				})
+				c.once(path, fmt.Sprintf("want at least %s, one frame of mtu %d", frame, nic.MTU),
+					"nic-queue is %s", node.NICQueue)
 				break
 			}
 		}
@@ -66,11 +69,13 @@ func (c *compiler) addSoftSwitch(i int) {
 		if e.Kind == spec.RED {
 			soft.ECN.KMin, soft.ECN.KMax, soft.ECN.PMax = e.KMin, e.KMax, e.PMax
 		} else {
-			soft.ECN.Target, soft.ECN.PersistentTarget, soft.ECN.Interval = e.Target, e.PersistentTarget, e.Interval
+			soft.ECN.Target, soft.ECN.PersistentTarget, soft.ECN.Interval = e.Target, e.PersistentTarget,
+				e.Interval
 		}
 	}
 	if t := s.Trim; t != nil {
-		soft.Trim = &Trim{Size: t.Size, DSCP: uint8(*t.DSCP), Queue: *t.Queue, Priorities: sortedSet(t.Priorities)}
+		soft.Trim = &Trim{Size: t.Size, DSCP: uint8(*t.DSCP), Queue: *t.Queue,
+			Priorities: sortedSet(t.Priorities)}
 	}
 	if p := s.PFC; p != nil {
 		soft.PFC = &PFC{Priorities: sortedSet(p.Priorities), Quanta: uint16(p.Quanta)}

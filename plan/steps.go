@@ -39,7 +39,8 @@ func (c *compiler) checkSteps() {
 		case step.Exec == nil || !ofSwitch:
 			w.name(path, name, "node", w.nodes)
 		case c.t.Fabric.Routing == nil:
-			c.wrong(path, "name nodes, or have fabric: {switch: {kind: router}, routing: {daemon: frr}}", "%q is a switch without daemons, in which no programs run", name)
+			c.wrong(path, "name nodes, or have fabric: {switch: {kind: router}, routing: {daemon: frr}}",
+				"%q is a switch without daemons, in which no programs run", name)
 		}
 	})
 	c.checkLinkSteps()
@@ -54,9 +55,12 @@ func (c *compiler) checkSteps() {
 func (c *compiler) checkDevices(path string, s *spec.Stack) {
 	for i := range c.plan.Nodes {
 		name := c.plan.Nodes[i].Name
-		meant := len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(pattern string) bool { return spec.Match(pattern, name) })
+		meant := len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(pattern string) bool {
+			return spec.Match(pattern, name)
+		})
 		if meant && c.plan.Nodes[i].RDMA == "" {
-			c.wrong(path+".kind", "want nodes: {default: {runtime: vm, rdma: rxe}}, or railbed rdma as a command, which needs no device", "%s in %s, which has no RDMA device", s.Kind, name)
+			c.wrong(path+".kind", "want nodes: {default: {runtime: vm, rdma: rxe}}, or railbed rdma as a "+
+				"command, which needs no device", "%s in %s, which has no RDMA device", s.Kind, name)
 			return
 		}
 	}

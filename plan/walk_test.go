@@ -59,7 +59,8 @@ func (w *walker) add(d *device, loopbacks []netip.Prefix, routes []Route) {
 	for _, iface := range d.ifaces {
 		for _, addr := range iface.Addrs {
 			d.local[addr.Addr()] = true
-			d.tables[0] = append(d.tables[0], Route{Dst: addr.Masked(), NextHops: []NextHop{{Dev: iface.Name}}})
+			d.tables[0] = append(d.tables[0],
+				Route{Dst: addr.Masked(), NextHops: []NextHop{{Dev: iface.Name}}})
 		}
 	}
 	for _, r := range routes {
@@ -117,7 +118,8 @@ func (w *walker) walk(from string, src, dst netip.Addr) walkResult {
 		}
 		r.hops++
 		if i > 0 && r != result {
-			return walkResult{err: fmt.Errorf("%s to %s: over %s it ends at %q after %d links, over %s at %q after %d", from, dst, hops[0].Dev, result.end, result.hops, hop.Dev, r.end, r.hops)}
+			return walkResult{err: fmt.Errorf("%s to %s: over %s it ends at %q after %d links, over %s at "+
+				"%q after %d", from, dst, hops[0].Dev, result.end, result.hops, hop.Dev, r.end, r.hops)}
 		}
 		result = r
 	}
@@ -150,7 +152,9 @@ func (w *walker) cross(d *device, hop NextHop, dst netip.Addr) (string, error) {
 	if !via.IsValid() {
 		via = dst
 	}
-	if onLink := slices.ContainsFunc(d.ifaces[i].Addrs, func(p netip.Prefix) bool { return p.Masked().Contains(via) }); !onLink {
+	if onLink := slices.ContainsFunc(d.ifaces[i].Addrs, func(p netip.Prefix) bool {
+		return p.Masked().Contains(via)
+	}); !onLink {
 		return "", fmt.Errorf("next hop %s is not on the subnet of %s", via, hop.Dev)
 	}
 	name, port, _ := strings.Cut(d.ifaces[i].Peer, ":")

@@ -40,7 +40,8 @@ func (p *Plan) Ports() []string { return p.words(nil).ports }
 // CheckPort says why a name is no port of the plan, and what would be.
 func (p *Plan) CheckPort(name string) error {
 	if ports := p.Ports(); !slices.Contains(ports, name) {
-		return fmt.Errorf("%q is no port of the plan; %s", name, suggest(name, ports, "want one such as "+ports[0]))
+		return fmt.Errorf("%q is no port of the plan; %s", name,
+			suggest(name, ports, "want one such as "+ports[0]))
 	}
 	return nil
 }
@@ -48,7 +49,8 @@ func (p *Plan) CheckPort(name string) error {
 func (c *compiler) words() *words { return c.plan.words(c.t.Source) }
 
 func (p *Plan) words(source *spec.Source) *words {
-	w := &words{source: source, links: make([]string, 0, len(p.Links)), ports: make([]string, 0, 2*len(p.Links))}
+	w := &words{source: source, links: make([]string, 0, len(p.Links)),
+		ports: make([]string, 0, 2*len(p.Links))}
 	for i := range p.Nodes {
 		w.nodes = append(w.nodes, p.Nodes[i].Name)
 	}
@@ -116,7 +118,9 @@ func (w *words) check(path string, p *spec.PacketsCheck) {
 // name refuses a name or pattern that stands for none of the names. Where only ports are
 // known it refuses nothing.
 func (w *words) name(path, name, kind string, names []string) {
-	if name == "" || w.nodes == nil || slices.ContainsFunc(names, func(n string) bool { return spec.Match(name, n) }) {
+	if name == "" || w.nodes == nil || slices.ContainsFunc(names, func(n string) bool {
+		return spec.Match(name, n)
+	}) {
 		return
 	}
 	w.wrong(path, wantName(name, kind, names), "%q is no %s", name, kind)
@@ -127,7 +131,8 @@ func wantName(name, kind string, names []string) string {
 	if len(names) == 0 {
 		return "there is none in this testbed"
 	}
-	return suggest(name, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q", kind, names[0]))
+	return suggest(name, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q",
+		kind, names[0]))
 }
 
 // maxShown bounds the names in a message.
@@ -143,11 +148,13 @@ func (w *words) tap(path, tap string) {
 	case len(w.ports) == 0:
 		want = "there is none with a name NODE:PORT"
 	case w.nodes == nil:
-		what, want = "%q is no tap of the capture", "want one of "+strings.Join(w.ports[:min(len(w.ports), maxShown)], ", ")
+		what, want = "%q is no tap of the capture",
+			"want one of "+strings.Join(w.ports[:min(len(w.ports), maxShown)], ", ")
 	case strings.Contains(tap, ":"):
 		want = fmt.Sprintf("want node:port, such as %q", w.ports[0])
 	default:
-		names, want = slices.Concat([]string{"all", "nics", "switches"}, w.nodes, w.switches), `want "all", "nics", "switches", a node, a switch or node:port`
+		names, want = slices.Concat([]string{"all", "nics", "switches"}, w.nodes, w.switches),
+			`want "all", "nics", "switches", a node, a switch or node:port`
 	}
 	w.wrong(path, suggest(tap, names, want), what, tap)
 }

@@ -8,18 +8,23 @@ func softFile(settings string, lines ...string) string {
 
 // wrongSoftFiles are as wrongFiles, about soft switches and what only they have.
 var wrongSoftFiles = []wrongFile{
-	{"soft among routers", leafSpineFile("  switch: {kind: router}", "  switches:", "    spine*: {kind: soft}"), []string{
+	{"soft among routers", leafSpineFile("  switch: {kind: router}", "  switches:",
+		"    spine*: {kind: soft}"), []string{
 		`f:7:20: switch spine1 is a soft switch and leaf1 a router; want one kind for all switches`}},
 	{"bridge among soft", softFile("buffer: 4MB", "  switches:", "    leaf2: {kind: bridge}"), []string{
 		`f:7:19: switch leaf2 is a bridge and leaf1 a soft switch; want one kind for all switches`}},
-	{"two ways of forwarding", softFile("forwarding: l3", "  switches:", "    spine1: {forwarding: l2}"), []string{
-		`f:7:26: switch spine1 forwards by l2 and leaf1 by l3; want one forwarding for all switches`}},
+	{"two ways of forwarding", softFile("forwarding: l3", "  switches:", "    spine1: {forwarding: l2}"),
+		[]string{
+			`f:7:26: switch spine1 forwards by l2 and leaf1 by l3; want one forwarding for all switches`}},
 	{"loop of layer 2", softFile("forwarding: l2"), []string{
 		`f:5:36: switches that forward by l2 form a loop: leaf1 -- spine1 -- leaf2 -- spine2 -- leaf1; want forwarding: l3, or links that form a tree`}},
-	{"two islands of layer 2", explicitFile("a -- s", "b -- t") + "  switch: {kind: soft, forwarding: l2}\n", []string{
-		`f:3:13: no bridged network has a NIC of every node; want a link that joins them, or forwarding: l3`}},
-	{"everything on a router", leafSpineFile("  switch:", "    kind: router", "    forwarding: l3", "    load-balance: flowlet", "    flowlet-gap: 1us", "    alpha: 1", "    scheduler: {strict: [7]}",
-		"    priorities: {1: 1}", "    ecn: true", "    trim: false", "    pfc: true", "    gfc: {}", "    int: false", "    aggregation: true", "  memory: 1GiB",
+	{"two islands of layer 2", explicitFile("a -- s", "b -- t") + "  switch: {kind: soft, forwarding: l2}\n",
+		[]string{
+			`f:3:13: no bridged network has a NIC of every node; want a link that joins them, or forwarding: l3`}},
+	{"everything on a router", leafSpineFile("  switch:", "    kind: router", "    forwarding: l3",
+		"    load-balance: flowlet", "    flowlet-gap: 1us", "    alpha: 1", "    scheduler: {strict: [7]}",
+		"    priorities: {1: 1}", "    ecn: true", "    trim: false", "    pfc: true", "    gfc: {}",
+		"    int: false", "    aggregation: true", "  memory: 1GiB",
 		"nodes: {default: {nic-queue: 64KiB}}"), []string{
 		`f:7:17: forwarding is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove forwarding`,
 		`f:8:19: load-balance is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove load-balance`,
@@ -35,42 +40,56 @@ var wrongSoftFiles = []wrongFile{
 		`f:18:18: aggregation is of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove aggregation`,
 		`f:19:11: memory is of fabrics of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove memory`,
 		`f:20:30: nic-queue is of NICs at soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove nic-queue`}},
-	{"pfc on one bridge", explicitFile("a -- s", "b -- s") + "  switch: {kind: bridge}\n  links: {default: {weight: 2}}\n", []string{
+	{"pfc on one bridge", explicitFile("a -- s", "b -- s") +
+		"  switch: {kind: bridge}\n  links: {default: {weight: 2}}\n", []string{
 		`f:10:29: weight is of equal-cost paths, and s has none; want kind: router, or remove weight`}},
-	{"weight of layer 2", explicitFile("a -- s", "b -- s") + "  switch: {kind: soft, forwarding: l2}\n  links: {default: {weight: 2}}\n", []string{
+	{"weight of layer 2", explicitFile("a -- s", "b -- s") +
+		"  switch: {kind: soft, forwarding: l2}\n  links: {default: {weight: 2}}\n", []string{
 		`f:10:29: weight is of equal-cost paths, and s has none; want forwarding: l3, or remove weight`}},
-	{"faults on links of routers", leafSpineFile("  switch: {kind: router}", "  links:", "    default: {jitter-kind: normal, drop-every: 3}", "    host:", "      a-to-b: {gilbert-elliott: {enter: 1%, leave: 1%}, drop-list: [1]}",
-		"    fabric: {reorder: 1%, reorder-by: 1us, b-to-a: {overhead: 24B, flap: {every: 2s, for: 1s}}}",
-		"steps:", "  - link: {where: h0--leaf1, set: {loss: 1%, drop-every: 3}}"), []string{
-		`f:7:28: jitter-kind is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove jitter-kind`,
-		`f:7:48: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`,
-		`f:9:16: gilbert-elliott is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gilbert-elliott`,
-		`f:9:57: drop-list is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-list`,
-		`f:10:23: reorder is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder`,
-		`f:10:39: reorder-by is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder-by`,
-		`f:10:63: overhead is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove overhead`,
-		`f:10:68: flap is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flap`,
-		`f:12:58: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
-	{"jitter above the delay of a soft switch", softFile("alpha: 1", "  links:", "    host: {jitter: 1us, jitter-kind: normal}", "    fabric: {jitter: 1us, jitter-kind: exponential}"), []string{
-		`f:7:20: jitter is 1us and delay 0s; want a delay at least as long as the jitter: no packet arrives before it was sent`}},
-	{"queue of a NIC below a frame", softFile("alpha: 1", "  links: {default: {mtu: 9000}}", "nodes: {h1: {nic-queue: 9KB}}"), []string{
-		`f:7:25: nic-queue is 9KB; want at least 9018B, one frame of mtu 9000`}},
+	{"faults on links of routers",
+		leafSpineFile("  switch: {kind: router}", "  links:",
+			"    default: {jitter-kind: normal, drop-every: 3}", "    host:",
+			"      a-to-b: {gilbert-elliott: {enter: 1%, leave: 1%}, drop-list: [1]}",
+			"    fabric: {reorder: 1%, reorder-by: 1us, b-to-a: {overhead: 24B, flap: {every: 2s, for: 1s}}}",
+			"steps:", "  - link: {where: h0--leaf1, set: {loss: 1%, drop-every: 3}}"), []string{
+			`f:7:28: jitter-kind is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove jitter-kind`,
+			`f:7:48: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`,
+			`f:9:16: gilbert-elliott is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gilbert-elliott`,
+			`f:9:57: drop-list is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-list`,
+			`f:10:23: reorder is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder`,
+			`f:10:39: reorder-by is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder-by`,
+			`f:10:63: overhead is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove overhead`,
+			`f:10:68: flap is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flap`,
+			`f:12:58: drop-every is of links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
+	{"jitter above the delay of a soft switch",
+		softFile("alpha: 1", "  links:", "    host: {jitter: 1us, jitter-kind: normal}",
+			"    fabric: {jitter: 1us, jitter-kind: exponential}"), []string{
+			`f:7:20: jitter is 1us and delay 0s; want a delay at least as long as the jitter: no packet arrives before it was sent`}},
+	{"queue of a NIC below a frame",
+		softFile("alpha: 1", "  links: {default: {mtu: 9000}}", "nodes: {h1: {nic-queue: 9KB}}"), []string{
+			`f:7:25: nic-queue is 9KB; want at least 9018B, one frame of mtu 9000`}},
 	{"buffer below a frame", softFile("buffer: 1KB"), []string{
 		`f:5:32: buffer of leaf1 is 1KB; want at least 1518B, which leaves room for one frame`}},
-	{"buffer below what pfc needs", softFile("buffer: 64KiB, pfc: {xoff: 20KB, xon: 10KB, headroom: 10KB}"), []string{
-		`f:5:32: buffer of leaf1 is 64KiB, and its lossless priorities need 120KB; want at least 121518B, which leaves room for one frame`}},
-	{"default buffer below what pfc needs", softFile("pfc: {priorities: [0, 1, 2, 3]}", "  links: {default: {delay: 1ms}}"), []string{
-		`f:5:3: buffer of leaf1 is 2MB, and its lossless priorities need 8171936B; want at least 8173454B, which leaves room for one frame`}},
-	{"weight of a priority that is strict by default", softFile("scheduler: {weights: {0: 1, 7: 2}}"), []string{
-		`f:5:55: priority 7 of leaf1 is strict and has a weight; remove it, or take 7 out of strict`}},
-	{"weight of a priority that another entry makes strict", softFile("scheduler: {weights: {6: 2}}", "  switches: {leaf1: {scheduler: {strict: [6]}}}"), []string{
-		`f:5:49: priority 6 of leaf1 is strict and has a weight; remove it, or take 6 out of strict`}},
-	{"kmax of another entry", softFile("ecn: {kmin: 100KB}", "  switches: {spine1: {ecn: {kmax: 50KB}}}"), []string{
-		`f:6:35: kmin of spine1 is 100KB and kmax 50KB; want kmin at most kmax`}},
+	{"buffer below what pfc needs", softFile("buffer: 64KiB, pfc: {xoff: 20KB, xon: 10KB, headroom: 10KB}"),
+		[]string{
+			`f:5:32: buffer of leaf1 is 64KiB, and its lossless priorities need 120KB; want at least 121518B, which leaves room for one frame`}},
+	{"default buffer below what pfc needs",
+		softFile("pfc: {priorities: [0, 1, 2, 3]}", "  links: {default: {delay: 1ms}}"), []string{
+			`f:5:3: buffer of leaf1 is 2MB, and its lossless priorities need 8171936B; want at least 8173454B, which leaves room for one frame`}},
+	{"weight of a priority that is strict by default", softFile("scheduler: {weights: {0: 1, 7: 2}}"),
+		[]string{
+			`f:5:55: priority 7 of leaf1 is strict and has a weight; remove it, or take 7 out of strict`}},
+	{"weight of a priority that another entry makes strict",
+		softFile("scheduler: {weights: {6: 2}}", "  switches: {leaf1: {scheduler: {strict: [6]}}}"), []string{
+			`f:5:49: priority 6 of leaf1 is strict and has a weight; remove it, or take 6 out of strict`}},
+	{"kmax of another entry", softFile("ecn: {kmin: 100KB}", "  switches: {spine1: {ecn: {kmax: 50KB}}}"),
+		[]string{
+			`f:6:35: kmin of spine1 is 100KB and kmax 50KB; want kmin at most kmax`}},
 	{"kmin above the default kmax", softFile("ecn: {kmin: 200KB}"), []string{
 		`f:5:36: kmin of leaf1 is 200KB and kmax 160KB; want kmin at most kmax`}},
-	{"persistent target above the default target", softFile("ecn: {kind: ecn-sharp, persistent-target: 1ms}"), []string{
-		`f:5:66: persistent-target of leaf1 is 1ms and target 200us; want at most the target: what is above that is marked anyway`}},
+	{"persistent target above the default target", softFile("ecn: {kind: ecn-sharp, persistent-target: 1ms}"),
+		[]string{
+			`f:5:66: persistent-target of leaf1 is 1ms and target 200us; want at most the target: what is above that is marked anyway`}},
 	{"target without a kind", softFile("ecn: {target: 100us}"), []string{
 		`f:5:38: target is of ecn-sharp, and ecn of leaf1 is red; add kind: ecn-sharp`}},
 	{"DSCP of trimmed packets", softFile("trim: {dscp: 8}"), []string{
@@ -83,10 +102,13 @@ var wrongSoftFiles = []wrongFile{
 		`f:5:42: priority 3 of leaf1 is lossless by pfc and trimmed; want other priorities for one of them`}},
 	{"two kinds of lossless", softFile("pfc: true, gfc: true"), []string{
 		`f:5:40: priority 3 of leaf1 has pfc and gfc; want other priorities for one of them, or pfc: false`}},
-	{"xon above the computed xoff", softFile("pfc: {xoff: 2KB}", "  switches: {leaf1: {pfc: {xon: 3KB}}}"), []string{
-		`f:6:33: xon of leaf1:p0 is 3KB and xoff 2KB; want xon at most xoff`}},
-	{"b1 above the bm of another entry", softFile("gfc: {b1: 30KB}", "  switches: {leaf1: {gfc: {bm: 20KB}}}"), []string{
-		`f:6:32: b1 of leaf1:p0 is 30KB and bm 20KB; want b1 below bm`}},
-	{"aggregation of layer 2", explicitFile("a -- s", "b -- s") + "  switch: {kind: soft, forwarding: l2, aggregation: true}\n", []string{
+	{"xon above the computed xoff", softFile("pfc: {xoff: 2KB}", "  switches: {leaf1: {pfc: {xon: 3KB}}}"),
+		[]string{
+			`f:6:33: xon of leaf1:p0 is 3KB and xoff 2KB; want xon at most xoff`}},
+	{"b1 above the bm of another entry",
+		softFile("gfc: {b1: 30KB}", "  switches: {leaf1: {gfc: {bm: 20KB}}}"), []string{
+			`f:6:32: b1 of leaf1:p0 is 30KB and bm 20KB; want b1 below bm`}},
+	{"aggregation of layer 2", explicitFile("a -- s", "b -- s") +
+		"  switch: {kind: soft, forwarding: l2, aggregation: true}\n", []string{
 		`f:9:53: aggregation needs an address of the switch, and s forwards by l2; want forwarding: l3, or aggregation: false`}},
 }

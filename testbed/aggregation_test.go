@@ -85,7 +85,8 @@ func sumUp(text string) error {
 			for w := range o.Config.FanIn {
 				want += contribution(w, tensor, i)
 			}
-			if got := float32(ints[i]); tensor == 0 && ints[i] != want || tensor > 0 && floats[i] != float32(want) {
+			if got := float32(ints[i]); tensor == 0 && ints[i] != want ||
+				tensor > 0 && floats[i] != float32(want) {
 				return fmt.Errorf("tensor %d, element %d: %v or %v, want %d", tensor, i, got, floats[i], want)
 			}
 		}
@@ -150,7 +151,8 @@ fabric:
 		// Two tensors of 391 chunks, and one that asks 32 slots for their scales
 		// besides.
 		sums := uint64(epoch+1) * (3*391 + 32)
-		if s.Epoch != epoch || s.Workers != 4 || s.Results != sums || s.Updates != 4*sums || s.Waiting != 0 || s.Over || len(s.Rejected) != 0 {
+		if s.Epoch != epoch || s.Workers != 4 || s.Results != sums || s.Updates != 4*sums || s.Waiting != 0 ||
+			s.Over || len(s.Rejected) != 0 {
 			t.Errorf("%+v, want %d sums in epoch %d and nothing rejected", s, sums, epoch)
 		}
 		if s.Repeats == 0 || s.Again == 0 {
@@ -158,13 +160,15 @@ fabric:
 		}
 	}
 	// A worker that comes from an epoch before is told so, and ends.
-	if _, err := sumOne(t, tb, 2, 0, length, false); err == nil || !strings.Contains(err.Error(), "the switch rejects updates: epoch-old, it is at epoch 1") {
+	if _, err := sumOne(t, tb, 2, 0, length, false); err == nil ||
+		!strings.Contains(err.Error(), "the switch rejects updates: epoch-old, it is at epoch 1") {
 		t.Error(err)
 	}
 }
 
 // sumAll has all workers of a testbed's one job sum up at once, over IPv6 or IPv4.
-func sumAll(t *testing.T, tb *testbed.Testbed, epoch uint16, length int, v6 bool) ([]aggregation.Counters, error) {
+func sumAll(t *testing.T, tb *testbed.Testbed, epoch uint16, length int, v6 bool) ([]aggregation.Counters,
+	error) {
 	t.Helper()
 	var all errgroup.Group
 	counters := make([]aggregation.Counters, len(tb.Plan().Switches[0].Soft.Aggregation.Jobs[0].Workers))
@@ -178,11 +182,14 @@ func sumAll(t *testing.T, tb *testbed.Testbed, epoch uint16, length int, v6 bool
 }
 
 // sumOne has one worker sum up.
-func sumOne(t *testing.T, tb *testbed.Testbed, w int, epoch uint16, length int, v6 bool) (c aggregation.Counters, err error) {
+func sumOne(t *testing.T, tb *testbed.Testbed, w int, epoch uint16, length int,
+	v6 bool) (c aggregation.Counters, err error) {
 	job := &tb.Plan().Switches[0].Soft.Aggregation.Jobs[0]
 	rank := &job.Workers[w]
 	order := sumOrder{
-		Config: aggregation.Of(job, w, epoch), Local: netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)), Job: job.Of(w).Addr4,
+		Config: aggregation.Of(job, w, epoch),
+		Local:  netip.AddrPortFrom(rank.Addr4, uint16(61_600+w)),
+		Job:    job.Of(w).Addr4,
 		Length: length, Dilation: tb.Plan().Dilation,
 	}
 	if v6 {

@@ -85,7 +85,9 @@ func BenchmarkBringUp(b *testing.B) {
 	hosttest.Need(b, hosttest.Testbed)
 	for _, kind := range []string{spec.Router, spec.Soft} {
 		for _, fabric := range benchFabrics {
-			b.Run(fmt.Sprintf("%s/nodes=%d", kind, fabric.nodes()), func(b *testing.B) { benchBringUp(b, fabric, kind) })
+			b.Run(fmt.Sprintf("%s/nodes=%d", kind, fabric.nodes()), func(b *testing.B) {
+				benchBringUp(b, fabric, kind)
+			})
 		}
 	}
 }
@@ -146,7 +148,8 @@ func mininet(b *testing.B, fabric leafSpine) (up, down time.Duration) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "testdata/mininet_leafspine.py",
 		strconv.Itoa(fabric.leaves), strconv.Itoa(fabric.spines), strconv.Itoa(fabric.hosts))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS |
+		syscall.CLONE_NEWPID}
 	output, err := cmd.Output()
 	if err != nil {
 		b.Fatalf("mininet: %v", err)

@@ -23,7 +23,8 @@ type Capture struct {
 // Capture starts to record into w as pcapng, packets of all taps in the order
 // of time. It records until Stop or the end of ctx. Once it has returned, every
 // packet that passes a tap is recorded or counted as dropped.
-func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest, w io.Writer) (*Capture, error) {
+func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest, w io.Writer) (*Capture,
+	error) {
 	conn, err := t.upgrade(ctx, "/v1/capture", request)
 	if err != nil {
 		return nil, err

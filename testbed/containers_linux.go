@@ -15,7 +15,8 @@ import (
 )
 
 // AttachContainer implements cni.Testbed.
-func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request, make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error) {
+func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request,
+	make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error) {
 	conn, first, err := t.upgradeFor(ctx, "/v1/containers/attach", r)
 	if err != nil {
 		return nil, err

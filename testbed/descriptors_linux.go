@@ -24,7 +24,8 @@ const (
 
 // descriptorBudget is the most descriptors that one process of a testbed has open.
 func descriptorBudget(p *plan.Plan) int {
-	budget := descriptorsBeside + len(fabric.Namespaces(p)) + descriptorsPerNode*len(p.Nodes) + descriptorsPerRank*len(p.Ranks)
+	budget := descriptorsBeside + len(fabric.Namespaces(p)) + descriptorsPerNode*len(p.Nodes) +
+		descriptorsPerRank*len(p.Ranks)
 	for i := range p.Nodes {
 		budget += len(p.Nodes[i].NICs)
 	}
@@ -41,8 +42,9 @@ func checkDescriptors(p *plan.Plan, limit uint64) error {
 	budget += cni.PortDescriptors(p, budget*4/3)
 	return &verdict.UnsupportedError{
 		Feature: "descriptors",
-		Reason:  fmt.Sprintf("%d nodes take up to %d descriptors in one process, and the limit is %d", len(p.Nodes), budget, limit),
-		Remedy:  fmt.Sprintf("ulimit -Hn %d as root, or LimitNOFILE of the service; or fewer nodes", budget),
+		Reason: fmt.Sprintf("%d nodes take up to %d descriptors in one process, and the limit is %d",
+			len(p.Nodes), budget, limit),
+		Remedy: fmt.Sprintf("ulimit -Hn %d as root, or LimitNOFILE of the service; or fewer nodes", budget),
 	}
 }
 

@@ -28,7 +28,9 @@ func BenchmarkContainers(b *testing.B) {
 	for b.Loop() {
 		for range rounds {
 			began := time.Now()
-			runs := exec.Command("sh", "-c", fmt.Sprintf("seq %d | xargs -P 4 -I{} docker run -d --network none --name peer-{} %s sleep 1000", count, image))
+			runs := exec.Command("sh", "-c",
+				fmt.Sprintf("seq %d | xargs -P 4 -I{} docker run -d --network none --name peer-{} %s sleep "+
+					"1000", count, image))
 			if out, err := runs.CombinedOutput(); err != nil {
 				b.Fatalf("%v\n%s", err, out)
 			}
@@ -37,7 +39,8 @@ func BenchmarkContainers(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := engine.Docker(append([]string{"rm", "-f"}, strings.Fields(names)...)...); err != nil {
+			if _, err := engine.Docker(
+				append([]string{"rm", "-f"}, strings.Fields(names)...)...); err != nil {
 				b.Fatal(err)
 			}
 			file, err := spec.Decode("bench.yaml", fmt.Appendf(nil, `
@@ -65,7 +68,8 @@ nodes: {default: {runtime: docker, image: %q, pull: never, command: [sleep, "100
 	}
 	slices.Sort(ours)
 	slices.Sort(theirs)
-	b.Logf("up: median %v, %v to %v; docker run: median %v, %v to %v", ours[len(ours)/2], ours[0], ours[len(ours)-1],
+	b.Logf("up: median %v, %v to %v; docker run: median %v, %v to %v", ours[len(ours)/2], ours[0],
+		ours[len(ours)-1],
 		theirs[len(theirs)/2], theirs[0], theirs[len(theirs)-1])
 	b.ReportMetric(ours[len(ours)/2].Seconds(), "s/up")
 	b.ReportMetric(theirs[len(theirs)/2].Seconds(), "s/docker-runs")

@@ -28,7 +28,8 @@ import (
 func TestContainers(t *testing.T) {
 	hosttest.Need(t, hosttest.Ping)
 	engine := dockertest.Start(t)
-	base := dockertest.Root(t, "sh", "ps", "ping", "cat", "sleep", "ls", "true", "head", "seq", "setsid", "stty", "env", "yes", "grep", "tty", "wc", "id", "dd", "tr", "readlink")
+	base := dockertest.Root(t, "sh", "ps", "ping", "cat", "sleep", "ls", "true", "head", "seq", "setsid",
+		"stty", "env", "yes", "grep", "tty", "wc", "id", "dd", "tr", "readlink")
 	text := fmt.Sprintf(`
 name: go-containers
 fabric:
@@ -47,7 +48,8 @@ nodes:
 	}
 	for _, way := range [][2]string{{"h0", "h1"}, {"h2", "h0"}, {"h1", "h2"}} {
 		for family, size := range map[string]string{"-4": "4172", "-6": "4152"} {
-			if out, err := run(way[0], "ping", family, "-c3", "-i0.2", "-W20", "-Mdo", "-s"+size, way[1]); err != nil {
+			if out, err := run(way[0], "ping", family, "-c3", "-i0.2", "-W20", "-Mdo", "-s"+size,
+				way[1]); err != nil {
 				t.Errorf("ping %s from %s to %s: %v\n%s", family, way[0], way[1], err, out)
 			}
 		}
@@ -149,7 +151,8 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 			}
 			return nil
 		})
-		if err == nil && !slices.Contains(seen, "container.restart h0 the container runs again, with its links") {
+		if err == nil && !slices.Contains(seen,
+			"container.restart h0 the container runs again, with its links") {
 			err = fmt.Errorf("events %q", seen)
 		}
 		return err
@@ -159,7 +162,8 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 			t.Errorf("no event of the end of %s: %q", node, seen)
 		}
 	}
-	if out, err := tb.Node("h0").Command(t.Context(), "ping", "-c3", "-i0.2", "-W20", "h2").CombinedOutput(); err != nil {
+	if out, err := tb.Node("h0").Command(t.Context(), "ping", "-c3", "-i0.2", "-W20",
+		"h2").CombinedOutput(); err != nil {
 		t.Errorf("ping from h0 after its restart: %v\n%s", err, out)
 	}
 	if err := tb.Verify(t.Context()); err != nil {
@@ -172,7 +176,8 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 		}
 		return err
 	})
-	if err := tb.Node("h1").Command(t.Context(), "true").Run(); err == nil || !strings.Contains(err.Error(), "the container does not run any more") {
+	if err := tb.Node("h1").Command(t.Context(), "true").Run(); err == nil ||
+		!strings.Contains(err.Error(), "the container does not run any more") {
 		t.Errorf("a command in h1: %v", err)
 	}
 }
@@ -201,7 +206,8 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 		t.Errorf("left %q, error %v; want two containers and their image", left, err)
 	}
 	// A container whose testbed has no directory any more, and three that are not ours.
-	mark := []string{"--label=" + docker.LabelTestbed + "=x", "--label=" + docker.LabelNode + "=h1", "--label=" + docker.LabelRunDir + "=/nonexistent/x"}
+	mark := []string{"--label=" + docker.LabelTestbed + "=x", "--label=" + docker.LabelNode + "=h1",
+		"--label=" + docker.LabelRunDir + "=/nonexistent/x"}
 	for name, labels := range map[string][]string{
 		"railbed-x-h1": mark, "users": mark, // of an image that was committed of one of ours
 		"other": {"--label=" + docker.LabelTestbed + "=x"}, "railbed-x-h0": nil,
@@ -210,13 +216,15 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := engine.Docker(append(append([]string{"create", "--name", name}, labels...), image, "true")...); err != nil {
+		if _, err := engine.Docker(
+			append(append([]string{"create", "--name", name}, labels...), image, "true")...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, dryRun := range []bool{true, false} {
 		swept, err := testbed.SweepContainers(dryRun)
-		if err != nil || len(swept) != 1 || !slices.Equal(swept[0].Removed, []string{"container railbed-x-h1"}) {
+		if err != nil || len(swept) != 1 ||
+			!slices.Equal(swept[0].Removed, []string{"container railbed-x-h1"}) {
 			t.Errorf("swept %+v, error %v; want the orphan", swept, err)
 		}
 	}
@@ -237,7 +245,8 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(
+		20 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}
@@ -248,7 +257,9 @@ func eventually(t *testing.T, what string, check func() error) {
 // TestNoEngine: one line says what is not there, before anything is made.
 func TestNoEngine(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	file, err := spec.Decode("f.yaml", []byte("name: go-no-engine\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: {default: {runtime: docker, image: a}}\n"))
+	file, err := spec.Decode("f.yaml",
+		[]byte("name: go-no-engine\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: "+
+			"{default: {runtime: docker, image: a}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,13 +268,16 @@ func TestNoEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]string{
-		"unix:///nonexistent":  "unix:///PATH",
-		"tcp://127.0.0.1:2375": "DOCKER_HOST is tcp://127.0.0.1:2375, and containers must be on this host: want unix:///PATH",
+		"unix:///nonexistent": "unix:///PATH",
+		"tcp://127.0.0.1:2375": "DOCKER_HOST is tcp://127.0.0.1:2375, and containers must be on this host: " +
+			"want unix:///PATH",
 	} {
 		t.Setenv("DOCKER_HOST", host)
 		tb, err := testbed.Up(t.Context(), p, testbed.Options{})
 		// That there is an engine is found out once; where it was there before, the supervisor says it.
-		if !errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "docker: unsupported here: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, verdict.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "docker: unsupported here: ") ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: testbed %v, error %v; want %q", host, tb, err, want)
 		}
 	}

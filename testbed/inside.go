@@ -36,7 +36,8 @@ func OpenInside(ctx context.Context) (*Testbed, error) {
 func dialInside(ctx context.Context) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", supervisor.InsideSocket)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w of a testbed, as a program of railbed exec or shell is; containers and virtual machines start no commands in other nodes", ErrOutside)
+		return nil, fmt.Errorf("%w of a testbed, as a program of railbed exec or shell is; containers and "+
+			"virtual machines start no commands in other nodes", ErrOutside)
 	}
 	if err != nil {
 		return nil, err
@@ -57,7 +58,8 @@ func bySupervisor(conn *net.UnixConn) error {
 		return err
 	}
 	if server.PID != peer.Outside || server.UID != os.Geteuid() {
-		return fmt.Errorf("%w that the testbed serves: %s is process %d of user %d; want the supervisor, which is outside the node, of user %d",
+		return fmt.Errorf("%w that the testbed serves: %s is process %d of user %d; want the supervisor, "+
+			"which is outside the node, of user %d",
 			ErrOutside, supervisor.InsideSocket, server.PID, server.UID, os.Geteuid())
 	}
 	return nil

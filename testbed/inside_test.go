@@ -56,7 +56,8 @@ func TestRshRefusesAnImpostor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said := string(output); !strings.HasPrefix(said, "impostor got nothing; client: outside true:") || !strings.Contains(said, "want the supervisor") {
+	if said := string(output); !strings.HasPrefix(said, "impostor got nothing; client: outside true:") ||
+		!strings.Contains(said, "want the supervisor") {
 		t.Errorf("%s", said)
 	}
 }
@@ -66,7 +67,8 @@ func TestRshRefusesAnImpostor(t *testing.T) {
 func TestRshRefusesProcessesOutsideTheTestbed(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tb := up(t, "go-impostor")
-	if err := tb.Node("h0").Command(t.Context(), "true").Run(); err != nil { // the socket is open from here on
+	if err := tb.Node("h0").Command(t.Context(), "true").Run(); err != nil {
+		// the socket is open from here on
 		t.Fatal(err)
 	}
 	state, err := tb.Inspect(t.Context())
@@ -86,8 +88,10 @@ func TestRshRefusesProcessesOutsideTheTestbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "GET /v1/plan HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", supervisor.ProtocolHeader, supervisor.Protocol)
+	fmt.Fprintf(conn, "GET /v1/plan HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", supervisor.ProtocolHeader,
+		supervisor.Protocol)
 	if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
-		t.Errorf("process %d of user %d, outside the testbed, is answered %s", os.Getpid(), os.Geteuid(), answer.Status)
+		t.Errorf("process %d of user %d, outside the testbed, is answered %s", os.Getpid(), os.Geteuid(),
+			answer.Status)
 	}
 }

@@ -102,7 +102,8 @@ func FindSupervisor(name string) (*Supervisor, error) {
 	// While the lock is held the listener lives, and the number was still its own
 	// when the descriptor was opened.
 	if !dir.Running() {
-		return nil, errors.Join(fmt.Errorf("find supervisor of %s: %w", name, ErrNotRunning), process.Release())
+		return nil, errors.Join(fmt.Errorf("find supervisor of %s: %w", name, ErrNotRunning),
+			process.Release())
 	}
 	return &Supervisor{process: process}, nil
 }

@@ -94,13 +94,16 @@ func checkHistograms(t *testing.T, got map[string]float64) {
 			le := strconv.FormatFloat(float64(int64(1)<<bits)/1e9, 'g', -1, 64)
 			value := series(c.name, "_bucket", c.labels, `le="`+le+`"`)
 			if value < below {
-				t.Errorf("%s of %s: %v in the bucket to %s, %v in that before it", c.name, c.labels, value, le, below)
+				t.Errorf("%s of %s: %v in the bucket to %s, %v in that before it", c.name, c.labels, value,
+					le, below)
 			}
 			below = value
 		}
 		count := series(c.name, "_count", c.labels)
-		if all := series(c.name, "_bucket", c.labels, `le="+Inf"`); all != count || below > all || count == 0 || series(c.name, "_sum", c.labels) <= 0 {
-			t.Errorf("%s of %s: %v frames, %v in all buckets, %v in those but the last", c.name, c.labels, count, all, below)
+		if all := series(c.name, "_bucket", c.labels, `le="+Inf"`); all != count || below > all ||
+			count == 0 || series(c.name, "_sum", c.labels) <= 0 {
+			t.Errorf("%s of %s: %v frames, %v in all buckets, %v in those but the last", c.name, c.labels,
+				count, all, below)
 		}
 		if c.labels != "" {
 			ofLinks += count
@@ -122,17 +125,20 @@ fabric:
   switch: {kind: soft, int: true, aggregation: {slots: 8, elements: 64, timeout: 20s}}
   links: {default: {rate: 1gbit, delay: 20us}}
 `)
-	const tail, exceeded = `railbed_port_dropped_packets_total{port="leaf1:p0",priority="%d",reason="tail"}`, `railbed_port_dropped_packets_total{port="leaf1:p0",priority="%d",reason="ttl-exceeded"}`
+	const tail, exceeded = `railbed_port_dropped_packets_total{port="leaf1:p0",priority="%d",reason="tail"}`,
+		`railbed_port_dropped_packets_total{port="leaf1:p0",priority="%d",reason="ttl-exceeded"}`
 	start := scrape(t, tb)
 	for q := range 8 {
-		for _, series := range []string{tail, exceeded, `railbed_port_dropped_packets_total{port="h0:eth0",priority="%d",reason="nic-overrun"}`} {
+		for _, series := range []string{tail, exceeded,
+			`railbed_port_dropped_packets_total{port="h0:eth0",priority="%d",reason="nic-overrun"}`} {
 			if value, there := start[fmt.Sprintf(series, q)]; !there || value != 0 {
 				t.Errorf("at first %s is %v (there: %t), want 0", fmt.Sprintf(series, q), value, there)
 			}
 		}
 	}
 	// A packet of DSCP 26, which is priority 3, that may take one hop.
-	if output, err := tb.Node("h0").Command(t.Context(), "ping", "-c", "2", "-W", "1", "-i", "0.2", "-t", "1", "-Q", "104", "h1").CombinedOutput(); err == nil {
+	if output, err := tb.Node("h0").Command(t.Context(), "ping", "-c", "2", "-W", "1", "-i", "0.2", "-t", "1",
+		"-Q", "104", "h1").CombinedOutput(); err == nil {
 		t.Fatalf("two hops in one: %s", output)
 	}
 	const probes, chunks = 7, 20
@@ -160,18 +166,21 @@ fabric:
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-full"}`:    0,
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-invalid"}`: 0,
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-no-room"}`: 0,
-		fmt.Sprintf(exceeded, 3):                                                               2,
-		fmt.Sprintf(exceeded, 0):                                                               0,
-		"railbed_aggregation_workers" + job:                                                    2,
-		"railbed_aggregation_epoch" + job:                                                      1,
-		"railbed_aggregation_waiting_sums" + job:                                               0,
-		"railbed_aggregation_timed_out" + job:                                                  0,
-		"railbed_aggregation_updates_total" + job:                                              2 * sums,
-		"railbed_aggregation_results_total" + job:                                              sums,
-		"railbed_aggregation_repeated_updates_total" + job:                                     float64(s.Repeats),
-		"railbed_aggregation_repeated_results_total" + job:                                     float64(s.Again),
-		"railbed_aggregation_unsent_messages_total" + job:                                      0,
-		fmt.Sprintf(`railbed_aggregation_rejected_updates_total{code="epoch-old",%s`, job[1:]): float64(s.Rejected["epoch-old"]),
+		fmt.Sprintf(exceeded, 3):                  2,
+		fmt.Sprintf(exceeded, 0):                  0,
+		"railbed_aggregation_workers" + job:       2,
+		"railbed_aggregation_epoch" + job:         1,
+		"railbed_aggregation_waiting_sums" + job:  0,
+		"railbed_aggregation_timed_out" + job:     0,
+		"railbed_aggregation_updates_total" + job: 2 * sums,
+		"railbed_aggregation_results_total" + job: sums,
+		"railbed_aggregation_repeated_updates_total" +
+			job: float64(s.Repeats),
+		"railbed_aggregation_repeated_results_total" +
+			job: float64(s.Again),
+		"railbed_aggregation_unsent_messages_total" + job: 0,
+		fmt.Sprintf(`railbed_aggregation_rejected_updates_total{code="epoch-old",%s`,
+			job[1:]): float64(s.Rejected["epoch-old"]),
 	} {
 		if value, there := got[name]; !there || value != want {
 			t.Errorf("%s is %v (there: %t), want %v", name, value, there, want)
@@ -182,7 +191,8 @@ fabric:
 		t.Errorf("nothing was rejected: %+v", s)
 	}
 	for name := range got {
-		if strings.Contains(name, `reason="headroom"`) || strings.Contains(name, `reason="loss"`) || strings.Contains(name, "_marked_") {
+		if strings.Contains(name, `reason="headroom"`) || strings.Contains(name, `reason="loss"`) ||
+			strings.Contains(name, "_marked_") {
 			t.Errorf("%s: nothing is lossless, lost or marked here", name)
 		}
 		if strings.HasPrefix(name, "railbed_port_int_") && !strings.Contains(name, `port="leaf1:`) {

@@ -30,7 +30,8 @@ func listenAs(t *testing.T, path string, uid int) net.Listener {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread stays another user's, and ends with the goroutine
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid),
+			^uintptr(0)); errno != 0 {
 			done <- errno
 			return
 		}
@@ -71,19 +72,22 @@ func TestAnotherUsersSupervisorIsAskedNothing(t *testing.T) {
 		}
 	}
 	end := serve(61002)
-	if _, err := testbed.Open(t.Context(), dir.Name); err == nil || !strings.Contains(err.Error(), "of user 61002; want user 0") {
+	if _, err := testbed.Open(t.Context(), dir.Name); err == nil ||
+		!strings.Contains(err.Error(), "of user 61002; want user 0") {
 		t.Errorf("another user's: %v", err)
 	}
 	if len(asked) > 0 {
 		t.Errorf("user 61002 is asked for %s", <-asked)
 	}
-	if _, err := testbed.OpenDir(t.Context(), dir, 61002); err != nil && strings.Contains(err.Error(), "want user") {
+	if _, err := testbed.OpenDir(t.Context(), dir, 61002); err != nil &&
+		strings.Contains(err.Error(), "want user") {
 		t.Errorf("a user that the configuration names: %v", err)
 	}
 	end()
 	end = serve(0)
 	defer end()
-	if _, err := testbed.Open(t.Context(), dir.Name); err != nil && strings.Contains(err.Error(), "want user") {
+	if _, err := testbed.Open(t.Context(), dir.Name); err != nil &&
+		strings.Contains(err.Error(), "want user") {
 		t.Errorf("the own user: %v", err)
 	}
 }

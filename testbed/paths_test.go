@@ -26,7 +26,8 @@ const (
 func send(args []string) int {
 	to := netip.MustParseAddr(args[0])
 	for flow := range sendFlows {
-		conn, err := net.DialUDP("udp", &net.UDPAddr{Port: sendFirstPort + flow}, &net.UDPAddr{IP: to.AsSlice(), Port: 9})
+		conn, err := net.DialUDP("udp", &net.UDPAddr{Port: sendFirstPort + flow},
+			&net.UDPAddr{IP: to.AsSlice(), Port: 9})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -64,7 +65,8 @@ fabric:
 `
 	for _, family := range []int{4, 6} {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
-			first, second := flowsPerSpine(t, fmt.Sprintf(text, 7, kind), family), flowsPerSpine(t, fmt.Sprintf(text, 7, kind), family)
+			first, second := flowsPerSpine(t, fmt.Sprintf(text, 7, kind), family),
+				flowsPerSpine(t, fmt.Sprintf(text, 7, kind), family)
 			if first != second {
 				t.Errorf("flows per spine: %v in one run, %v in another", first, second)
 			}
@@ -101,7 +103,8 @@ func flowsOver(t *testing.T, tb *testbed.Testbed, family int) (flows [2]int) {
 		to = tb.Plan().Node("h1").Loopbacks[1]
 		frame += 20
 	}
-	if output, err := tb.Node("h0").Part(t.Context(), sendPart, to.Addr().String()).CombinedOutput(); err != nil {
+	if output, err := tb.Node("h0").Part(t.Context(), sendPart,
+		to.Addr().String()).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	// What the switches still hold on a busy machine is on its way.

@@ -67,7 +67,8 @@ func reach(args []string) int {
 // nothing to do does little.
 func TestManyPorts(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	tb := upPlan(t, "name: go-many-ports\nfabric: {topology: leaf-spine, params: {leaves: 32, spines: 8, hosts-per-leaf: 4}, links: {default: {rate: 1gbit, delay: 10us}}}\n")
+	tb := upPlan(t, "name: go-many-ports\nfabric: {topology: leaf-spine, params: {leaves: 32, spines: 8, "+
+		"hosts-per-leaf: 4}, links: {default: {rate: 1gbit, delay: 10us}}}\n")
 	if n, s := len(tb.Plan().Nodes), len(tb.Plan().Switches); n != 128 || s != 40 {
 		t.Fatalf("%d nodes and %d switches", n, s)
 	}
@@ -91,7 +92,8 @@ func TestManyPorts(t *testing.T) {
 	addUp(t, tb)
 	process := switchProcess(t, state.PID)
 	for _, pid := range []int{state.PID, process} {
-		if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err != nil || len(open) > testbed.DescriptorBudget(tb.Plan()) {
+		if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err != nil ||
+			len(open) > testbed.DescriptorBudget(tb.Plan()) {
 			t.Errorf("process %d has %d descriptors, more than budgeted: %v", pid, len(open), err)
 		}
 	}
@@ -101,7 +103,8 @@ func TestManyPorts(t *testing.T) {
 	for range 10 {
 		before, began := wakeups(t, process), time.Now()
 		time.Sleep(time.Second)
-		if rate = min(rate, float64(wakeups(t, process)-before)/time.Since(began).Seconds()); rate <= mostWakeups {
+		if rate = min(rate, float64(wakeups(t, process)-before)/time.Since(
+			began).Seconds()); rate <= mostWakeups {
 			break
 		}
 	}
@@ -132,8 +135,10 @@ func addUp(t *testing.T, tb *testbed.Testbed) {
 		if l.Class != "fabric" {
 			continue
 		}
-		if l.A.Counters.TxPackets != l.B.Counters.RxPackets || l.B.Counters.TxPackets != l.A.Counters.RxPackets {
-			t.Errorf("%s: %d sent and %d received, %d sent and %d received", l.Name, l.A.Counters.TxPackets, l.B.Counters.RxPackets,
+		if l.A.Counters.TxPackets != l.B.Counters.RxPackets ||
+			l.B.Counters.TxPackets != l.A.Counters.RxPackets {
+			t.Errorf("%s: %d sent and %d received, %d sent and %d received", l.Name, l.A.Counters.TxPackets,
+				l.B.Counters.RxPackets,
 				l.B.Counters.TxPackets, l.A.Counters.RxPackets)
 		}
 		if l.A.Counters.TxDropped+l.B.Counters.TxDropped != 0 {

@@ -56,22 +56,32 @@ var verbsPrograms = []verbsProgram{
 	perftest("ib_write_lat", 20, 1500, `(?m)^ 1500 +20 `, 20*1500, 20*1500),
 	perftest("ib_send_bw", 20, 5000, `(?m)^ 5000 +20 `, 20*5000, 0),
 	perftest("ib_read_bw", 20, 5000, `(?m)^ 5000 +20 `, 0, 20*5000),
-	{name: "ib_atomic_bw", feature: hosttest.Perftest, server: []string{"ib_atomic_bw", "-F", "-n20"}, client: []string{"ib_atomic_bw", "-F", "-n20", "h1"},
+	{name: "ib_atomic_bw", feature: hosttest.Perftest, server: []string{"ib_atomic_bw", "-F", "-n20"},
+		client:  []string{"ib_atomic_bw", "-F", "-n20", "h1"},
 		listens: perftestPort, says: `(?m)^ 8 +20 `, atomics: 20},
-	{name: "ibv_rc_pingpong", feature: hosttest.Verbs, server: []string{"ibv_rc_pingpong", "-g1", "-n20", "-c"}, client: []string{"ibv_rc_pingpong", "-g1", "-n20", "-c", "h1"},
+	{name: "ibv_rc_pingpong", feature: hosttest.Verbs,
+		server:  []string{"ibv_rc_pingpong", "-g1", "-n20", "-c"},
+		client:  []string{"ibv_rc_pingpong", "-g1", "-n20", "-c", "h1"},
 		listens: perftestPort, says: `(?m)^20 iters in`, there: 20 * 4096, back: 20 * 4096},
-	{name: "rping", feature: hosttest.Rping, server: []string{"rping", "-s", "-v", "-V", "-C5", "-S3500"}, client: []string{"rping", "-c", "-v", "-V", "-C5", "-S3500", "-a10.128.0.3"},
-		says: `(?s)(ping data: rdma-ping-\d.*){5}`, there: 5 * 3500, back: 5 * 3500},
+	{name: "rping", feature: hosttest.Rping, server: []string{"rping", "-s", "-v", "-V", "-C5", "-S3500"},
+		client: []string{"rping", "-c", "-v", "-V", "-C5", "-S3500", "-a10.128.0.3"},
+		says:   `(?s)(ping data: rdma-ping-\d.*){5}`, there: 5 * 3500, back: 5 * 3500},
 	// UCX connects by datagrams, and ignores those that rxe receives over IPv4.
-	{name: "ucx_perftest", feature: hosttest.UCX, env: []string{"UCX_TLS=rc_verbs,ud_verbs:aux", "UCX_NET_DEVICES=rxe_eth0:1", "UCX_IB_GID_INDEX=2"},
-		server: []string{"ucx_perftest"}, client: []string{"ucx_perftest", "h1", "-t", "tag_bw", "-s5000", "-n20", "-w1"},
+	{name: "ucx_perftest", feature: hosttest.UCX,
+		env: []string{"UCX_TLS=rc_verbs,ud_verbs:aux", "UCX_NET_DEVICES=rxe_eth0:1",
+			"UCX_IB_GID_INDEX=2"},
+		server:  []string{"ucx_perftest"},
+		client:  []string{"ucx_perftest", "h1", "-t", "tag_bw", "-s5000", "-n20", "-w1"},
 		listens: ucxPort, says: `(?m)^Final: +20 `, there: 20 * 5000},
 }
 
 func perftest(program string, count, size int, says string, there, back int) verbsProgram {
 	options := []string{program, "-F", "-u17", fmt.Sprintf("-n%d", count), fmt.Sprintf("-s%d", size)}
 	return verbsProgram{
-		name: program, feature: hosttest.Perftest, server: options, client: append(options[:len(options):len(options)], "h1"),
+		name:    program,
+		feature: hosttest.Perftest,
+		server:  options,
+		client:  append(options[:len(options):len(options)], "h1"),
 		listens: perftestPort, says: says, there: there, back: back,
 	}
 }
@@ -81,7 +91,8 @@ func perftest(program string, count, size int, says string, there, back int) ver
 func TestVerbsPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.VM, hosttest.Tap) // TestGuests has an ordinary user's
 	tb := upPlan(t, rdmaGuests)
-	if state := inspected(t, tb); len(state.RDMA) != 2 || state.RDMA[1].Node != "h1" || state.RDMA[1].PathMTU != 1024 {
+	if state := inspected(t, tb); len(state.RDMA) != 2 || state.RDMA[1].Node != "h1" ||
+		state.RDMA[1].PathMTU != 1024 {
 		t.Errorf("inspect has RDMA devices %+v", state.RDMA)
 	}
 	t.Run("Device", func(t *testing.T) { rdmaDevice(t, tb) })
@@ -89,8 +100,10 @@ func TestVerbsPrograms(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			hosttest.Need(t, p.feature)
 			crossed := recorded(t, tb, func() { p.run(t, tb) })
-			if crossed.payload["h0"] < p.there || crossed.payload["h1"] < p.back || crossed.atomics < p.atomics {
-				t.Errorf("crossed the fabric: %+v; want at least %d bytes there, %d back and %d atomics", crossed, p.there, p.back, p.atomics)
+			if crossed.payload["h0"] < p.there || crossed.payload["h1"] < p.back ||
+				crossed.atomics < p.atomics {
+				t.Errorf("crossed the fabric: %+v; want at least %d bytes there, %d back and %d atomics",
+					crossed, p.there, p.back, p.atomics)
 			}
 			if crossed.largest > 1024 {
 				t.Errorf("a packet has %d bytes, and the path MTU is 1,024", crossed.largest)
@@ -107,7 +120,8 @@ func rdmaDevice(t *testing.T, tb *testbed.Testbed) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, want := range []string{"PORT_ACTIVE", fmt.Sprintf(`active_mtu:\s+%d`, nic.RDMA.PathMTU), "::ffff:" + nic.Addrs[0].Addr().String(), nic.Addrs[1].Addr().String()} {
+	for _, want := range []string{"PORT_ACTIVE", fmt.Sprintf(`active_mtu:\s+%d`, nic.RDMA.PathMTU),
+		"::ffff:" + nic.Addrs[0].Addr().String(), nic.Addrs[1].Addr().String()} {
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("the device lacks %q:\n%s", want, out)
 		}
@@ -131,7 +145,8 @@ func (p verbsProgram) run(t *testing.T, tb *testbed.Testbed) {
 		t.Fatal(err)
 	}
 	if p.listens != 0 {
-		listening := fmt.Sprintf("until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done", p.listens)
+		listening := fmt.Sprintf(
+			"until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done", p.listens)
 		if out, err := command("h1", []string{"sh", "-c", listening}).CombinedOutput(); err != nil {
 			t.Fatalf("nothing listens on TCP port %d: %v %s\n%s", p.listens, err, out, served.String())
 		}
@@ -163,7 +178,8 @@ func kernelsSay(t *testing.T, tb *testbed.Testbed) string {
 func recorded(t *testing.T, tb *testbed.Testbed, do func()) *crossing {
 	t.Helper()
 	var file bytes.Buffer
-	capture, err := tb.Capture(t.Context(), supervisor.CaptureRequest{At: []string{"h0:eth0", "h1:eth0"}, Filter: "udp port 4791"}, &file)
+	capture, err := tb.Capture(t.Context(),
+		supervisor.CaptureRequest{At: []string{"h0:eth0", "h1:eth0"}, Filter: "udp port 4791"}, &file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +187,8 @@ func recorded(t *testing.T, tb *testbed.Testbed, do func()) *crossing {
 	if stats, err := capture.Stop(); err != nil {
 		t.Fatalf("%v, %+v", err, stats)
 	}
-	icrc, err := verify.New(&spec.PacketsCheck{RoCE: &spec.RoCECheck{Rule: spec.RoCERuleICRC}}, verify.Sources{})
+	icrc, err := verify.New(&spec.PacketsCheck{RoCE: &spec.RoCECheck{Rule: spec.RoCERuleICRC}},
+		verify.Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,8 @@ func of(t *testing.T, name string, supervisor int) targets {
 	proc := fmt.Sprintf("/proc/%d/", supervisor)
 	return targets{
 		Sockets: []string{dir.Socket()},
-		Files:   []string{dir.Path, dir.Log(), dir.Path + "/lock", proc + "environ", proc + "root", proc + "fd", proc + "ns/net", proc + "mem"},
+		Files: []string{dir.Path, dir.Log(), dir.Path + "/lock", proc + "environ", proc + "root",
+			proc + "fd", proc + "ns/net", proc + "mem"},
 		Writes:  []string{dir.Path + "/planted", dir.Log(), proc + "oom_score_adj"},
 		Signals: []int{supervisor},
 	}
@@ -91,7 +92,8 @@ func of(t *testing.T, name string, supervisor int) targets {
 // as runs the intruder on the host as another user.
 func (at targets) as(t *testing.T, uid uint32) string {
 	t.Helper()
-	command := &exec.Cmd{Path: reexec.Self, Args: at.argv(t), SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}}
+	command := &exec.Cmd{Path: reexec.Self, Args: at.argv(t),
+		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}}
 	output, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
@@ -150,13 +152,15 @@ func TestNodesSeeNoOthers(t *testing.T) {
 	}
 	defer os.RemoveAll(planted)
 	at := of(t, tb.Name(), state.PID)
-	at.Sockets = append(at.Sockets, abstract.Addr().String(), "/run/docker.sock", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private")
+	at.Sockets = append(at.Sockets, abstract.Addr().String(), "/run/docker.sock", "/var/run/docker.sock",
+		"/run/dbus/system_bus_socket", "/run/systemd/private")
 	at.Files = append(at.Files, planted)
 	at.Writes = append(at.Writes, planted+"/planted")
 	at.Signals = append(at.Signals, os.Getpid())
 	// The same attempts succeed for root outside, so that they are attempts.
 	outside := at.as(t, 0)
-	for _, want := range []string{abstract.Addr().String(), at.Sockets[0], planted, fmt.Sprintf("process %d", state.PID)} {
+	for _, want := range []string{abstract.Addr().String(), at.Sockets[0], planted,
+		fmt.Sprintf("process %d", state.PID)} {
 		if !strings.Contains(outside, " "+want+"\n") {
 			t.Errorf("outside the node the attempt at %s fails:\n%s", want, outside)
 		}
@@ -168,8 +172,10 @@ func TestNodesSeeNoOthers(t *testing.T) {
 	if err != nil || string(said) != "tried all\n" {
 		t.Errorf("%v:\n%s", err, said)
 	}
-	lines, err := tb.Node("h0").Command(t.Context(), "sh", "-c", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; echo; done`).Output()
-	if err != nil || strings.Contains(string(lines), "4243") || strings.Contains(string(lines), "softswitch") {
+	lines, err := tb.Node("h0").Command(t.Context(), "sh", "-c",
+		`for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; echo; done`).Output()
+	if err != nil || strings.Contains(string(lines), "4243") ||
+		strings.Contains(string(lines), "softswitch") {
 		t.Errorf("%v: h0 sees the processes\n%s", err, lines)
 	}
 }

@@ -107,7 +107,8 @@ func TestRepair(t *testing.T) {
 
 func repairs(t *testing.T, kind string, hosts int) {
 	name := fmt.Sprintf("go-repair-%s-%d", kind, hosts)
-	tb := upPlan(t, fmt.Sprintf("name: %s\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: %d}, switch: {kind: %s}, links: {default: {rate: 100mbit}}}\n", name, hosts, kind))
+	tb := upPlan(t, fmt.Sprintf("name: %s\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, "+
+		"hosts-per-leaf: %d}, switch: {kind: %s}, links: {default: {rate: 100mbit}}}\n", name, hosts, kind))
 	ctx := t.Context()
 	last := fmt.Sprintf("h%d", 2*hosts-1)
 	goesOn := startTalk(t, tb, fmt.Sprintf("h%d", 2*hosts-2), last) // both on leaf2
@@ -129,7 +130,8 @@ func repairs(t *testing.T, kind string, hosts int) {
 		made++
 		when := fmt.Sprintf("after %q in %s", d.script, d.node)
 		script := strings.ReplaceAll(d.script, "AWAY", fmt.Sprint(away.Process.Pid))
-		if output, err := exec.Command("ip", "netns", "exec", name+"-"+d.node, "sh", "-c", script).CombinedOutput(); err != nil {
+		if output, err := exec.Command("ip", "netns", "exec", name+"-"+d.node, "sh", "-c",
+			script).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", when, err, output)
 		}
 		if tb.Verify(ctx) == nil {
@@ -143,7 +145,8 @@ func repairs(t *testing.T, kind string, hosts int) {
 			t.Fatalf("%s and a repair: %v", when, err)
 		}
 		for _, family := range []string{"-4", "-6"} {
-			if output, err := tb.Node("h0").Command(ctx, "ping", family, "-c1", "-W2", last).CombinedOutput(); err != nil {
+			if output, err := tb.Node("h0").Command(ctx, "ping", family, "-c1", "-W2",
+				last).CombinedOutput(); err != nil {
 				t.Fatalf("%s and a repair: %v\n%s", when, err, output)
 			}
 		}
@@ -154,7 +157,9 @@ func repairs(t *testing.T, kind string, hosts int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(state.Nodes, func(n supervisor.NodeState) bool { return n.Name == "h0" }); state.Nodes[i].Processes == 0 {
+	if i := slices.IndexFunc(state.Nodes, func(n supervisor.NodeState) bool {
+		return n.Name == "h0"
+	}); state.Nodes[i].Processes == 0 {
 		t.Error("the process in h0 has ended")
 	}
 }
@@ -251,9 +256,12 @@ func TestRepairPutsNothingElseThere(t *testing.T) {
 func TestRefusedSysctls(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for setting, want := range map[string]string{
-		"net.ipv4.nonsense: 1": "net/ipv4/nonsense to 1: no such file", "net.ipv4.tcp_ecn: 99": "net/ipv4/tcp_ecn to 99: invalid argument",
+		"net.ipv4.nonsense: 1": "net/ipv4/nonsense to 1: no such file",
+		"net.ipv4.tcp_ecn: 99": "net/ipv4/tcp_ecn to 99: invalid argument",
 	} {
-		file, err := spec.Decode("f.yaml", []byte("name: go-refused\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: {h1: {sysctls: {"+setting+"}}}\n"))
+		file, err := spec.Decode("f.yaml",
+			[]byte("name: go-refused\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes: {h1: "+
+				"{sysctls: {"+setting+"}}}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +270,8 @@ func TestRefusedSysctls(t *testing.T) {
 			t.Fatal(err)
 		}
 		tb, err := testbed.Up(t.Context(), p, testbed.Options{File: "f.yaml"})
-		if !errors.Is(err, verdict.ErrUnsupported) || !strings.HasPrefix(err.Error(), "f.yaml:3:") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, verdict.ErrUnsupported) || !strings.HasPrefix(err.Error(), "f.yaml:3:") ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: testbed %v, error %v; want %q", setting, tb, err, want)
 		}
 	}

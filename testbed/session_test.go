@@ -18,7 +18,8 @@ import (
 func TestUnreadChannel(t *testing.T) {
 	tb := up(t, "go-unread")
 	const sent = 32 << 20
-	cmd := tb.Node("h0").Command(t.Context(), "sh", "-c", "echo begun; head -c 33554432 /dev/zero >&3; echo over")
+	cmd := tb.Node("h0").Command(t.Context(), "sh", "-c",
+		"echo begun; head -c 33554432 /dev/zero >&3; echo over")
 	channel := cmd.Channel()
 	output := &lockedBuffer{}
 	cmd.Stdout = output
@@ -117,7 +118,8 @@ func TestGroupEndsWithTheCommand(t *testing.T) {
 		noProcesses(t, tb)
 	}
 	// A command that ends by itself leaves running what it means to.
-	if err := tb.Node("h1").Command(t.Context(), "sh", "-c", "sleep 1000 >/dev/null 2>&1 &").Run(); err != nil {
+	if err := tb.Node("h1").Command(t.Context(), "sh", "-c",
+		"sleep 1000 >/dev/null 2>&1 &").Run(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -134,6 +136,7 @@ func TestGroupEndsWithTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if in, beside := state.Nodes[0].Processes, state.Nodes[1].Processes; in != 1 || beside != 1 {
-		t.Errorf("%d processes in h0 and %d in h1; want the session's one, and the one left running", in, beside)
+		t.Errorf("%d processes in h0 and %d in h1; want the session's one, and the one left running", in,
+			beside)
 	}
 }

@@ -75,7 +75,8 @@ func TestUCXCrosses(t *testing.T) {
 	waitListening(t, tb, "h1", 13337)
 	mustCross(t, tb, stackMessage*iterations, func() {
 		output, err := tb.Node("h0").Command(t.Context(), "ucx_perftest", "h1", "-t", "tag_bw",
-			"-s", fmt.Sprint(stackMessage), "-n", fmt.Sprint(iterations), "-w", fmt.Sprint(warmups)).CombinedOutput()
+			"-s", fmt.Sprint(stackMessage), "-n", fmt.Sprint(iterations), "-w",
+			fmt.Sprint(warmups)).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, output)
 		}
@@ -98,7 +99,8 @@ func waitListening(t *testing.T, tb *testbed.Testbed, node string, port int) {
 		// Local address and port in hexadecimal, state 0A is LISTEN.
 		for line := range strings.Lines(string(output)) {
 			fields := strings.Fields(line)
-			if len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) && fields[3] == "0A" {
+			if len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) &&
+				fields[3] == "0A" {
 				return
 			}
 		}
@@ -159,7 +161,8 @@ func TestOpenMPICrosses(t *testing.T) {
 		return path
 	}
 	program := filepath.Join(dir, "pingpong")
-	if output, err := exec.Command(mpicc, "-O2", "-o", program, write("pingpong.c", pingPong, 0o644)).CombinedOutput(); err != nil {
+	if output, err := exec.Command(mpicc, "-O2", "-o", program,
+		write("pingpong.c", pingPong, 0o644)).CombinedOutput(); err != nil {
 		t.Fatalf("mpicc: %v\n%s", err, output)
 	}
 	agent := write("agent", "#!/bin/sh\nshift\nprintf '%s\\n' \"$*\" > /tmp/launch\n", 0o755)

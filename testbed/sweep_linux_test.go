@@ -94,7 +94,8 @@ func TestHangingEngine(t *testing.T) {
 	if err := <-swept; !errors.Is(err, rundir.ErrEngineAway) {
 		t.Errorf("sweep: %v, want that the engine does not answer", err)
 	}
-	if err := <-same; !errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "railbed gc") {
+	if err := <-same; !errors.Is(err, verdict.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "railbed gc") {
 		t.Errorf("claim of the dead testbed's name: %v", err)
 	}
 	forgot, err := rundir.Sweep(rundir.SweepOptions{Forget: true})
@@ -123,7 +124,8 @@ func gcBesideUp(t *testing.T, engine *dockertest.Engine) {
 		t.Fatal(err)
 	}
 	create := func(node string) error {
-		_, err := engine.Docker("create", "--name", "railbed-go-gone-"+node, "--label="+docker.LabelTestbed+"=go-gone",
+		_, err := engine.Docker("create", "--name", "railbed-go-gone-"+node,
+			"--label="+docker.LabelTestbed+"=go-gone",
 			"--label="+docker.LabelNode+"="+node, "--label="+docker.LabelRunDir+"="+dir.Path, "none", "true")
 		return err
 	}
@@ -155,13 +157,15 @@ func gcBesideUp(t *testing.T, engine *dockertest.Engine) {
 		}
 	}))
 	swept, err := testbed.SweepContainers(false)
-	if err != nil || len(swept) != 1 || !slices.Equal(swept[0].Removed, []string{"container railbed-go-gone-h0"}) {
+	if err != nil || len(swept) != 1 ||
+		!slices.Equal(swept[0].Removed, []string{"container railbed-go-gone-h0"}) {
 		t.Errorf("swept %+v, error %v; want h0's", swept, err)
 	}
 	if err := <-up; err != nil {
 		t.Error(err)
 	}
-	if out, err := engine.Docker("ps", "-a", "--format", "{{.Names}}"); err != nil || out != "railbed-go-gone-h1" {
+	if out, err := engine.Docker("ps", "-a", "--format", "{{.Names}}"); err != nil ||
+		out != "railbed-go-gone-h1" {
 		t.Errorf("there are %q, error %v; want the container of the testbed that began", out, err)
 	}
 	if _, err := rundir.Sweep(rundir.SweepOptions{}); err != nil {
@@ -185,10 +189,11 @@ func proxy(t *testing.T, host string, tell func(*http.Request)) (address string)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
-	server := &http.Server{Handler: &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
-		tell(r.In)
-		r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine"
-	}}}
+	server := &http.Server{Handler: &httputil.ReverseProxy{Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			tell(r.In)
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine"
+		}}}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -70,7 +70,8 @@ var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 // then does not return. Parts are added to the supervisor's and the node's own.
 func Init(parts ...reexec.Parts) {
 	rundir.UseContainers(docker.Sweep)
-	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, docker.Part: docker.Main, vm.Part: vm.Main, vm.GuestPart: vm.GuestMain}
+	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, docker.Part: docker.Main,
+		vm.Part: vm.Main, vm.GuestPart: vm.GuestMain}
 	for _, more := range append(parts, capture.Parts(), live.Parts()) {
 		for name, run := range more {
 			all[name] = run
@@ -141,7 +142,8 @@ func OpenDir(ctx context.Context, dir rundir.Dir, owners ...int) (*Testbed, erro
 			return t, nil
 		case !dir.Running():
 			return nil, fmt.Errorf("open testbed %s: %w", name, ErrNotRunning)
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(deadline):
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) ||
+			time.Now().After(deadline):
 			return nil, fmt.Errorf("open testbed %s: %w", name, err)
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -177,7 +179,8 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 	}
 	server, err := peer.Of(conn.(*net.UnixConn))
 	if err == nil && !slices.Contains(t.owners, server.UID) {
-		err = fmt.Errorf("%s is served by process %d of user %d; want user %s", t.dir.Socket(), server.PID, server.UID, strings.Trim(fmt.Sprint(t.owners), "[]"))
+		err = fmt.Errorf("%s is served by process %d of user %d; want user %s", t.dir.Socket(), server.PID,
+			server.UID, strings.Trim(fmt.Sprint(t.owners), "[]"))
 	}
 	if err != nil {
 		conn.Close()
@@ -223,7 +226,8 @@ type OtherPlanError struct {
 
 // Error implements error.
 func (e *OtherPlanError) Error() string {
-	return fmt.Sprintf("testbed %s is up from another plan, and must come up anew for this:\n  %s", e.Name, strings.Join(e.Differences, "\n  "))
+	return fmt.Sprintf("testbed %s is up from another plan, and must come up anew for this:\n  %s", e.Name,
+		strings.Join(e.Differences, "\n  "))
 }
 
 // Converge makes the testbed what the plan says, and touches nothing that is
@@ -309,7 +313,8 @@ func (t *Testbed) Down(ctx context.Context) error {
 		return err
 	}
 	if _, err := os.Stat(t.dir.Log()); err == nil && !t.dir.Running() {
-		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log ends:\n%s", t.dir.Name, logTail(t.dir))
+		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log "+
+			"ends:\n%s", t.dir.Name, logTail(t.dir))
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ import (
 const echoPart = "echo"
 
 func TestMain(m *testing.M) {
-	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send, reachPart: reach, answerPart: answer, talkPart: talk, sumPart: sum, impostorPart: impostor, intruderPart: intruder}, probe.Parts())
+	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send, reachPart: reach, answerPart: answer,
+		talkPart: talk, sumPart: sum, impostorPart: impostor, intruderPart: intruder}, probe.Parts())
 	if reason := hosttest.Probe(hosttest.Testbed); reason != nil {
 		// An example cannot skip itself.
 		fmt.Println("the example cannot run here:", reason)
@@ -152,12 +153,14 @@ func commands(t *testing.T, tb *testbed.Testbed, h0 *testbed.Node) {
 	})
 	t.Run("signals are as in a shell", func(t *testing.T) {
 		// yes dies of SIGPIPE, silently, unless it was started with it ignored.
-		got, err := h0.Command(ctx, "sh", "-c", "yes | head -1; grep SigIgn /proc/self/status").CombinedOutput()
+		got, err := h0.Command(ctx, "sh", "-c",
+			"yes | head -1; grep SigIgn /proc/self/status").CombinedOutput()
 		var ignored uint64
 		if _, scanned := fmt.Sscanf(string(got), "y\nSigIgn:\t%x\n", &ignored); err != nil || scanned != nil {
 			t.Fatalf("output %q, error %v", got, errors.Join(err, scanned))
 		}
-		for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE, syscall.SIGTERM} {
+		for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE,
+			syscall.SIGTERM} {
 			if ignored&(1<<(signal-1)) != 0 {
 				t.Errorf("%v is ignored", signal)
 			}
@@ -196,7 +199,8 @@ func commands(t *testing.T, tb *testbed.Testbed, h0 *testbed.Node) {
 		cmd.Terminal = &supervisor.WindowSize{Rows: 33, Cols: 99}
 		got, err := cmd.Output()
 		lines := strings.Fields(string(got))
-		if err != nil || len(lines) != 4 || lines[0] != "33" || lines[1] != "99" || !strings.HasPrefix(lines[2], "/dev/pts/") || lines[2] != "/dev/"+lines[3] {
+		if err != nil || len(lines) != 4 || lines[0] != "33" || lines[1] != "99" ||
+			!strings.HasPrefix(lines[2], "/dev/pts/") || lines[2] != "/dev/"+lines[3] {
 			t.Errorf("output %q, error %v", got, err)
 		}
 	})
@@ -262,7 +266,8 @@ func noProcesses(t *testing.T, tb *testbed.Testbed) {
 
 func TestNameIsTaken(t *testing.T) {
 	up(t, "go-taken")
-	_, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, "go-taken")), testbed.Options{})
+	_, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, "go-taken")),
+		testbed.Options{})
 	if !errors.Is(err, testbed.ErrRunning) {
 		t.Errorf("second up: %v, want ErrRunning", err)
 	}
@@ -307,14 +312,18 @@ func TestTwoTestbeds(t *testing.T) {
 	hosttest.Need(t, hosttest.Ping)
 	a, b := up(t, "go-two-a"), up(t, "go-two-b")
 	for _, tb := range []*testbed.Testbed{a, b} {
-		if output, err := tb.Node("h0").Command(t.Context(), "ping", "-c1", "h1").CombinedOutput(); err != nil {
+		if output, err := tb.Node("h0").Command(t.Context(), "ping", "-c1",
+			"h1").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", tb.Name(), err, output)
 		}
 	}
-	if _, err := a.Node("h0").Command(t.Context(), "sh", "-c", "echo a >/tmp/mark; setsid sleep 1000 &").Output(); err != nil {
+	if _, err := a.Node("h0").Command(t.Context(), "sh", "-c",
+		"echo a >/tmp/mark; setsid sleep 1000 &").Output(); err != nil {
 		t.Fatal(err)
 	}
-	if output, err := b.Node("h0").Command(t.Context(), "sh", "-c", "cat /tmp/mark; ps -e | grep sleep; true").CombinedOutput(); err != nil || strings.Contains(string(output), "\na") || strings.Contains(string(output), "1000") {
+	if output, err := b.Node("h0").Command(t.Context(), "sh", "-c",
+		"cat /tmp/mark; ps -e | grep sleep; true").CombinedOutput(); err != nil ||
+		strings.Contains(string(output), "\na") || strings.Contains(string(output), "1000") {
 		t.Errorf("b sees a's: %q, error %v", output, err)
 	}
 	if err := a.Close(); err != nil {
@@ -364,7 +373,8 @@ func TestLinkAndEvents(t *testing.T) {
 		t.Errorf("after Converge: state %+v, error %v", state.Links[0], err)
 	}
 	for _, wrong := range []supervisor.LinkRequest{
-		{Where: "no--link", State: "up"}, {Where: link, State: "sideways"}, {Where: link + " up", State: "up"}, {Where: link},
+		{Where: "no--link", State: "up"}, {Where: link, State: "sideways"},
+		{Where: link + " up", State: "up"}, {Where: link},
 	} {
 		if err := tb.ChangeLink(ctx, wrong); err == nil {
 			t.Errorf("change %+v succeeds", wrong)
@@ -372,8 +382,10 @@ func TestLinkAndEvents(t *testing.T) {
 	}
 	jittery := tb.Plan().Links[0].AToB
 	jittery.Jitter = units.Duration(time.Second)
-	for _, request := range []supervisor.LinkRequest{{Where: link + " b-to-a", Set: &jittery}, {Where: link, Set: &slower, Back: &jittery}} {
-		if err := tb.ChangeLink(ctx, request); err == nil || !strings.Contains(err.Error(), "jitter is 1s and delay 0s; want a delay at least as long") {
+	for _, request := range []supervisor.LinkRequest{{Where: link + " b-to-a", Set: &jittery},
+		{Where: link, Set: &slower, Back: &jittery}} {
+		if err := tb.ChangeLink(ctx, request); err == nil ||
+			!strings.Contains(err.Error(), "jitter is 1s and delay 0s; want a delay at least as long") {
 			t.Errorf("jitter without a delay: %v", err)
 		}
 	}
@@ -387,7 +399,8 @@ func TestLinkAndEvents(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"testbed.up", "link.down", "link.up", "link.set", "process.start", "process.exit"} {
+	for _, kind := range []string{"testbed.up", "link.down", "link.up", "link.set", "process.start",
+		"process.exit"} {
 		if !slices.Contains(kinds, kind) {
 			t.Errorf("no event %s in %v", kind, kinds)
 		}

@@ -57,7 +57,8 @@ fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}
 					}
 				}
 			}
-			if sent := flowsOver(t, tb, family); shown != sent || shown[0]+shown[1] != sendFlows || shown[0] == 0 || shown[1] == 0 {
+			if sent := flowsOver(t, tb, family); shown != sent || shown[0]+shown[1] != sendFlows ||
+				shown[0] == 0 || shown[1] == 0 {
 				t.Errorf("traceroute shows %v flows over the spines, the data go %v", shown, sent)
 			}
 		})
@@ -66,9 +67,11 @@ fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}
 
 // traceroute runs the program with one probe of UDP a hop, of one flow of sendPart's,
 // and returns who answered.
-func traceroute(t *testing.T, tb *testbed.Testbed, family, flow int, to netip.Addr, more ...string) (hops []netip.Addr) {
+func traceroute(t *testing.T, tb *testbed.Testbed, family, flow int, to netip.Addr,
+	more ...string) (hops []netip.Addr) {
 	t.Helper()
-	args := slices.Concat([]string{"-" + strconv.Itoa(family), "-n", "-q", "1", "-U", "-p", "9", "--sport=" + strconv.Itoa(sendFirstPort+flow)}, more, []string{to.String()})
+	args := slices.Concat([]string{"-" + strconv.Itoa(family), "-n", "-q", "1", "-U", "-p", "9",
+		"--sport=" + strconv.Itoa(sendFirstPort+flow)}, more, []string{to.String()})
 	output, err := tb.Node("h0").Command(t.Context(), "traceroute", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("traceroute %q: %v\n%s", args, err, output)

@@ -122,8 +122,9 @@ func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
 	}
 	defer log.Close()
 	attributes := &syscall.SysProcAttr{
-		Setsid:     true,
-		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid: true,
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUTS,
 	}
 	if os.Geteuid() != 0 {
 		attributes.Cloneflags |= unix.CLONE_NEWUSER
@@ -138,7 +139,8 @@ func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
 	if err := t.process.Start(); err != nil {
 		t.startup.Close()
 		t.process = nil
-		return fmt.Errorf("start supervisor in new namespaces: %w (railbed doctor says what the host allows)", err)
+		return fmt.Errorf("start supervisor in new namespaces: %w (railbed doctor says what the host allows)",
+			err)
 	}
 	process, exited := t.process, make(chan struct{})
 	t.exited = exited
@@ -163,13 +165,26 @@ func supervisorEnvironment() []string {
 	// What else is the user's, and no virtual machine's.
 	var private []string
 	for _, name := range []string{
-		"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+		"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+		"XDG_STATE_HOME",
 	} {
 		if dir := os.Getenv(name); filepath.IsAbs(dir) {
 			private = append(private, dir)
 		}
 	}
 	return append(environment, vm.PrivateEnv+"="+strings.Join(private, string(filepath.ListSeparator)))
+}
+
+// pass hands what the supervisor says on its way up to whoever wants it.
+func (o *Options) pass(message supervisor.Startup) {
+	switch {
+	case message.Kind == supervisor.StartupProgress && o.Progress != nil:
+		o.Progress(message.Text, message.Done, message.Total)
+	case message.Kind == supervisor.StartupTrace && o.Trace != nil:
+		o.Trace(message.Text)
+	case message.Kind == supervisor.StartupWarning && o.Warn != nil:
+		o.Warn(message.Text)
+	}
 }
 
 // await sends the plan and follows the bring-up to its end.
@@ -195,8 +210,13 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	}
 	writer := frame.NewWriter(t.startup)
 	err = writer.WriteJSON(frame.Message, supervisor.Start{
-		Name: t.plan.Name, Namespaces: len(supervisor.OwnNamespaces(t.plan)), Dir: t.dir.Path, UID: os.Getuid(), GID: os.Getgid(), Rootless: os.Geteuid() != 0,
-		Trace: o.Trace != nil, Calibration: calibration, File: o.File, Base: base,
+		Name:       t.plan.Name,
+		Namespaces: len(supervisor.OwnNamespaces(t.plan)),
+		Dir:        t.dir.Path,
+		UID:        os.Getuid(),
+		GID:        os.Getgid(),
+		Rootless:   os.Geteuid() != 0,
+		Trace:      o.Trace != nil, Calibration: calibration, File: o.File, Base: base,
 	})
 	if err == nil {
 		err = writer.WriteJSON(frame.Message, t.plan)
@@ -211,19 +231,8 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 		if err = json.Unmarshal(payload, &message); err != nil {
 			break
 		}
+		o.pass(message)
 		switch message.Kind {
-		case supervisor.StartupProgress:
-			if o.Progress != nil {
-				o.Progress(message.Text, message.Done, message.Total)
-			}
-		case supervisor.StartupTrace:
-			if o.Trace != nil {
-				o.Trace(message.Text)
-			}
-		case supervisor.StartupWarning:
-			if o.Warn != nil {
-				o.Warn(message.Text)
-			}
 		case supervisor.StartupFailed:
 			err := failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})
 			if message.Where != "" {
@@ -294,10 +303,12 @@ func (t *Testbed) Close() error {
 	case <-time.After(downTimeout):
 		process.Process.Kill()
 		<-t.exited
-		return fmt.Errorf("take down %s: still there after %v, killed; its log ends:\n%s", t.dir.Name, downTimeout, logTail(t.dir))
+		return fmt.Errorf("take down %s: still there after %v, killed; its log ends:\n%s", t.dir.Name,
+			downTimeout, logTail(t.dir))
 	}
 	if process.ProcessState.ExitCode() == supervisor.ExitLeftovers {
-		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log ends:\n%s", t.dir.Name, logTail(t.dir))
+		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log "+
+			"ends:\n%s", t.dir.Name, logTail(t.dir))
 	}
 	return nil
 }
@@ -319,7 +330,8 @@ func (t *Testbed) Kill() error {
 // is closed.
 func (t *Testbed) Aborted() string {
 	if t.ended.ExitCode() == supervisor.ExitRemoved {
-		return fmt.Sprintf("the testbed's run directory %s, or the socket in it, was removed while it ran", t.dir.Path)
+		return fmt.Sprintf("the testbed's run directory %s, or the socket in it, was removed while it ran",
+			t.dir.Path)
 	}
 	file, err := os.Open(t.dir.Report())
 	if err != nil {

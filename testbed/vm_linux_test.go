@@ -36,7 +36,9 @@ func TestGuests(t *testing.T) {
 	hosttest.Need(t, hosttest.VM, hosttest.Tap, hosttest.Ping)
 	var warnings []string
 	tb := upWith(t, guests, testbed.Options{Warn: func(text string) { warnings = append(warnings, text) }})
-	told := slices.ContainsFunc(warnings, func(text string) bool { return strings.Contains(text, "virtual machines run without KVM") })
+	told := slices.ContainsFunc(warnings, func(text string) bool {
+		return strings.Contains(text, "virtual machines run without KVM")
+	})
 	if emulated := runsTCG(t, tb); told != emulated {
 		t.Errorf("QEMU emulates the processors: %v; warnings: %q", emulated, warnings)
 	}
@@ -49,7 +51,8 @@ func TestGuests(t *testing.T) {
 		for _, family := range []string{"-4", "-6"} {
 			// As large as the link takes; the first may find a busy host late.
 			size := map[string]string{"-4": "4172", "-6": "4152"}[family]
-			if out, err := run(way[0], "ping", family, "-c3", "-i0.2", "-W20", "-Mdo", "-s"+size, way[1]); err != nil {
+			if out, err := run(way[0], "ping", family, "-c3", "-i0.2", "-W20", "-Mdo", "-s"+size,
+				way[1]); err != nil {
 				t.Errorf("ping %s from %s to %s: %v\n%s", family, way[0], way[1], err, out)
 			}
 		}
@@ -59,12 +62,14 @@ func TestGuests(t *testing.T) {
 	}
 	if ours, err := os.ReadFile("/proc/sys/kernel/osrelease"); err != nil {
 		t.Error(err)
-	} else if theirs, err := run("h1", "uname", "-r"); err != nil || theirs == strings.TrimSpace(string(ours)) {
+	} else if theirs, err := run("h1", "uname", "-r"); err != nil ||
+		theirs == strings.TrimSpace(string(ours)) {
 		t.Errorf("h1 has the kernel %q, %v, and the host the same", theirs, err)
 	}
 	carrier := func(node, want string) {
 		t.Helper()
-		script := fmt.Sprintf("for i in $(seq 300); do [ $(cat /sys/class/net/eth0/carrier) = %s ] && exit 0; sleep 0.1; done; exit 1", want)
+		script := fmt.Sprintf("for i in $(seq 300); do [ $(cat /sys/class/net/eth0/carrier) = %s ] && exit "+
+			"0; sleep 0.1; done; exit 1", want)
 		if out, err := run(node, "sh", "-c", script); err != nil {
 			t.Errorf("carrier of %s is not %s: %v %s", node, want, err, out)
 		}
@@ -107,7 +112,8 @@ func killedWithGuests(t *testing.T, tb *testbed.Testbed) {
 	for i, fd := range qemus {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := 0, error(unix.EINTR)
-		for deadline := time.Now().Add(time.Minute); errors.Is(err, unix.EINTR) && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); errors.Is(err, unix.EINTR) &&
+			time.Now().Before(deadline); {
 			n, err = unix.Poll(poll, 60_000)
 		}
 		if n != 1 || err != nil {
@@ -160,7 +166,8 @@ func childrenOf(t *testing.T, parent int) (children []int) {
 		}
 		var pid, of int
 		var state string
-		if _, err := fmt.Sscan(string(text[bytes.LastIndexByte(text, ')')+1:]), &state, &of); err != nil || of != parent {
+		if _, err := fmt.Sscan(string(text[bytes.LastIndexByte(text, ')')+1:]), &state, &of); err != nil ||
+			of != parent {
 			continue
 		}
 		if _, err := fmt.Sscan(string(text), &pid); err != nil {

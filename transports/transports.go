@@ -222,7 +222,8 @@ func (r *Request) Gather(b []byte) []byte {
 
 // PostEach is an Endpoint's Post by a function that posts one request, and says
 // whether it was taken.
-func PostEach(ctx context.Context, requests []Request, post func(*Request) (taken bool, err error)) (n int, err error) {
+func PostEach(ctx context.Context, requests []Request, post func(*Request) (taken bool, err error)) (n int,
+	err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

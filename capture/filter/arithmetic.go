@@ -9,13 +9,16 @@ import (
 // named are the constants of pcap-filter(7).
 var named = map[string]uint32{
 	"tcpflags": 13, "icmptype": 0, "icmpcode": 1, "icmp6type": 0, "icmp6code": 1,
-	"tcp-fin": 1, "tcp-syn": 2, "tcp-rst": 4, "tcp-push": 8, "tcp-ack": 16, "tcp-urg": 32, "tcp-ece": 64, "tcp-cwr": 128,
+	"tcp-fin": 1, "tcp-syn": 2, "tcp-rst": 4, "tcp-push": 8, "tcp-ack": 16, "tcp-urg": 32, "tcp-ece": 64,
+	"tcp-cwr":        128,
 	"icmp-echoreply": 0, "icmp-unreach": 3, "icmp-sourcequench": 4, "icmp-redirect": 5, "icmp-echo": 8,
 	"icmp-routeradvert": 9, "icmp-routersolicit": 10, "icmp-timxceed": 11, "icmp-paramprob": 12,
 	"icmp-tstamp": 13, "icmp-tstampreply": 14, "icmp-ireq": 15, "icmp-ireqreply": 16,
 	"icmp-maskreq": 17, "icmp-maskreply": 18,
-	"icmp6-destinationunreach": 1, "icmp6-packettoobig": 2, "icmp6-timeexceeded": 3, "icmp6-parameterproblem": 4,
-	"icmp6-echo": 128, "icmp6-echoreply": 129, "icmp6-routersolicit": 133, "icmp6-routeradvert": 134,
+	"icmp6-destinationunreach": 1, "icmp6-packettoobig": 2, "icmp6-timeexceeded": 3,
+	"icmp6-parameterproblem": 4,
+	"icmp6-echo":             128, "icmp6-echoreply": 129, "icmp6-routersolicit": 133,
+	"icmp6-routeradvert":    134,
 	"icmp6-neighborsolicit": 135, "icmp6-neighboradvert": 136,
 }
 
@@ -151,8 +154,9 @@ func (p *parser) operands(left, right value) (code []bpf.Instruction, slots int,
 var levels = [][]string{{"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"}}
 
 var operations = map[string]bpf.ALUOp{
-	"|": bpf.ALUOpOr, "^": bpf.ALUOpXor, "&": bpf.ALUOpAnd, "<<": bpf.ALUOpShiftLeft, ">>": bpf.ALUOpShiftRight,
-	"+": bpf.ALUOpAdd, "-": bpf.ALUOpSub, "*": bpf.ALUOpMul, "/": bpf.ALUOpDiv, "%": bpf.ALUOpMod,
+	"|": bpf.ALUOpOr, "^": bpf.ALUOpXor, "&": bpf.ALUOpAnd, "<<": bpf.ALUOpShiftLeft,
+	">>": bpf.ALUOpShiftRight,
+	"+":  bpf.ALUOpAdd, "-": bpf.ALUOpSub, "*": bpf.ALUOpMul, "/": bpf.ALUOpDiv, "%": bpf.ALUOpMod,
 }
 
 func (p *parser) binary(level int) (value, error) {
@@ -191,7 +195,8 @@ func (p *parser) apply(op string, left, right value) (value, error) {
 	result := value{guards: append(append(all{}, left.guards...), right.guards...)}
 	if right.constant {
 		result.slots = left.slots
-		result.code = append(append(result.code, left.load()...), bpf.ALUOpConstant{Op: operations[op], Val: right.number})
+		result.code = append(append(result.code, left.load()...),
+			bpf.ALUOpConstant{Op: operations[op], Val: right.number})
 		return result, nil
 	}
 	code, slots, err := p.operands(left, right)
@@ -274,9 +279,11 @@ func layerOf(name string) (layer, bool) {
 	case "ether":
 		return layer{}, true
 	case "tcp", "udp", "sctp", "icmp":
-		return layer{offset: offNetwork, transport: true, guards: all{protocol4(protocolNumbers[name]), firstFragment()}}, true
+		return layer{offset: offNetwork, transport: true,
+			guards: all{protocol4(protocolNumbers[name]), firstFragment()}}, true
 	case "icmp6":
-		return layer{offset: offPayload6, guards: all{etherType(typeIPv6), equal(offNext6, 1, protoICMPv6)}}, true
+		return layer{offset: offPayload6, guards: all{etherType(typeIPv6), equal(offNext6, 1, protoICMPv6)}},
+			true
 	}
 	return layer{}, false
 }
@@ -317,11 +324,14 @@ func (l layer) bytes(index value, size int) value {
 	case index.constant && !l.transport:
 		result.code = absolute(l.offset+index.number, size)
 	case index.constant:
-		result.code = []bpf.Instruction{bpf.LoadMemShift{Off: offNetwork}, bpf.LoadIndirect{Off: l.offset + index.number, Size: size}}
+		result.code = []bpf.Instruction{bpf.LoadMemShift{Off: offNetwork},
+			bpf.LoadIndirect{Off: l.offset + index.number, Size: size}}
 	case l.transport:
-		result.code = append(append(result.code, index.code...), bpf.LoadMemShift{Off: offNetwork}, bpf.ALUOpX{Op: bpf.ALUOpAdd}, bpf.TAX{}, bpf.LoadIndirect{Off: l.offset, Size: size})
+		result.code = append(append(result.code, index.code...), bpf.LoadMemShift{Off: offNetwork},
+			bpf.ALUOpX{Op: bpf.ALUOpAdd}, bpf.TAX{}, bpf.LoadIndirect{Off: l.offset, Size: size})
 	default:
-		result.code = append(append(result.code, index.code...), bpf.TAX{}, bpf.LoadIndirect{Off: l.offset, Size: size})
+		result.code = append(append(result.code, index.code...), bpf.TAX{},
+			bpf.LoadIndirect{Off: l.offset, Size: size})
 	}
 	return result
 }

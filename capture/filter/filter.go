@@ -35,8 +35,10 @@ const (
 	maxDepth      = 200 // of parentheses and negations
 )
 
-const supported = "supported are ip, ip6, arp, rarp, tcp, udp, sctp, icmp, icmp6, host, net, port, portrange, proto, ether, " +
-	"src, dst, broadcast, multicast, inbound, outbound, less, greater, len, proto[index:size] relations, and, or, not"
+const supported = "supported are ip, ip6, arp, rarp, tcp, udp, sctp, icmp, icmp6, host, net, port, " +
+	"portrange, proto, ether, " +
+	"src, dst, broadcast, multicast, inbound, outbound, less, greater, len, proto[index:size] relations, " +
+	"and, or, not"
 
 // Error says where an expression is wrong.
 type Error struct {
@@ -66,7 +68,8 @@ func Compile(expression string, snapLen int) ([]bpf.RawInstruction, error) {
 
 func compile(expression string, snapLen int) ([]bpf.Instruction, error) {
 	if len(expression) > maxExpression {
-		return nil, &Error{Expression: expression[:40] + "...", Column: 1, Problem: fmt.Sprintf("longer than %d bytes", maxExpression)}
+		return nil, &Error{Expression: expression[:40] + "...", Column: 1,
+			Problem: fmt.Sprintf("longer than %d bytes", maxExpression)}
 	}
 	tree, err := parse(expression)
 	if err != nil {
@@ -77,7 +80,8 @@ func compile(expression string, snapLen int) ([]bpf.Instruction, error) {
 	accept := p.push(bpf.RetConstant{Val: uint32(snapLen)})
 	tree.emit(p, accept, reject)
 	if len(p.reversed) > maxProgram {
-		return nil, &Error{Expression: expression, Column: 1, Problem: fmt.Sprintf("needs %d instructions, the kernel takes %d", len(p.reversed), maxProgram)}
+		return nil, &Error{Expression: expression, Column: 1,
+			Problem: fmt.Sprintf("needs %d instructions, the kernel takes %d", len(p.reversed), maxProgram)}
 	}
 	return p.instructions(), nil
 }

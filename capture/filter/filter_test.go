@@ -167,16 +167,20 @@ func corpus(t testing.TB) [][]byte {
 	pick := func(from []string) string { return from[r.IntN(len(from))] }
 	port := func() uint16 { return []uint16{80, 81, 90, 91, 443, 53, 1000}[r.IntN(7)] }
 	mac := func() net.HardwareAddr {
-		hardware, err := net.ParseMAC(pick([]string{"02:00:00:00:00:01", "02:00:00:00:00:02", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"}))
+		hardware, err := net.ParseMAC(pick(
+			[]string{"02:00:00:00:00:01", "02:00:00:00:00:02", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return hardware
 	}
 	ip4 := func() net.IP {
-		return net.ParseIP(pick([]string{"10.0.0.1", "10.0.0.2", "10.0.1.1", "192.168.0.1", "255.255.255.255", "224.0.0.1"})).To4()
+		return net.ParseIP(pick([]string{"10.0.0.1", "10.0.0.2", "10.0.1.1", "192.168.0.1", "255.255.255.255",
+			"224.0.0.1"})).To4()
 	}
-	ip6 := func() net.IP { return net.ParseIP(pick([]string{"fd00::1", "fd00::2", "fd00:0:0:1::1", "ff02::1"})) }
+	ip6 := func() net.IP {
+		return net.ParseIP(pick([]string{"fd00::1", "fd00::2", "fd00:0:0:1::1", "ff02::1"}))
+	}
 	var frames [][]byte
 	for range 4000 {
 		ethernet := &layers.Ethernet{SrcMAC: mac(), DstMAC: mac()}
@@ -192,17 +196,20 @@ func corpus(t testing.TB) [][]byte {
 		switch family := r.IntN(10); {
 		case family == 0:
 			ethernet.EthernetType = []layers.EthernetType{layers.EthernetTypeARP, 0x8035}[r.IntN(2)]
-			stack = append(stack, &layers.ARP{AddrType: 1, Protocol: 0x800, HwAddressSize: 6, ProtAddressSize: 4, Operation: uint16(1 + r.IntN(2)),
+			stack = append(stack, &layers.ARP{AddrType: 1, Protocol: 0x800, HwAddressSize: 6,
+				ProtAddressSize: 4, Operation: uint16(1 + r.IntN(2)),
 				SourceHwAddress: mac(), DstHwAddress: mac(), SourceProtAddress: ip4(), DstProtAddress: ip4()})
 			proto = 0
 		case family < 6:
 			ethernet.EthernetType = layers.EthernetTypeIPv4
-			ip := &layers.IPv4{Version: 4, TTL: uint8(r.IntN(10)), TOS: uint8(r.IntN(4)), Protocol: proto, SrcIP: ip4(), DstIP: ip4()}
+			ip := &layers.IPv4{Version: 4, TTL: uint8(r.IntN(10)), TOS: uint8(r.IntN(4)), Protocol: proto,
+				SrcIP: ip4(), DstIP: ip4()}
 			if r.IntN(10) == 0 {
 				ip.FragOffset = 100
 			}
 			if r.IntN(6) == 0 {
-				ip.Options = []layers.IPv4Option{{OptionType: 1}, {OptionType: 1}, {OptionType: 1}, {OptionType: 0}}
+				ip.Options = []layers.IPv4Option{{OptionType: 1}, {OptionType: 1}, {OptionType: 1},
+					{OptionType: 0}}
 			}
 			stack = append(stack, ip)
 		default:
@@ -210,7 +217,8 @@ func corpus(t testing.TB) [][]byte {
 			if proto == 1 {
 				proto = 58
 			}
-			ip := &layers.IPv6{Version: 6, HopLimit: uint8(5 + r.IntN(2)), NextHeader: proto, SrcIP: ip6(), DstIP: ip6()}
+			ip := &layers.IPv6{Version: 6, HopLimit: uint8(5 + r.IntN(2)), NextHeader: proto, SrcIP: ip6(),
+				DstIP: ip6()}
 			if stack = append(stack, ip); r.IntN(6) == 0 { // a fragment header
 				ip.NextHeader = 44
 				stack = append(stack, gopacket.Payload([]byte{byte(proto), 0, 0, 0, 0, 0, 0, 1}))
@@ -218,16 +226,19 @@ func corpus(t testing.TB) [][]byte {
 		}
 		switch proto {
 		case 6:
-			stack = append(stack, &layers.TCP{SrcPort: layers.TCPPort(port()), DstPort: layers.TCPPort(port()), SYN: r.IntN(3) == 0, ACK: r.IntN(2) == 0})
+			stack = append(stack, &layers.TCP{SrcPort: layers.TCPPort(port()),
+				DstPort: layers.TCPPort(port()), SYN: r.IntN(3) == 0, ACK: r.IntN(2) == 0})
 		case 17:
-			stack = append(stack, &layers.UDP{SrcPort: layers.UDPPort(port()), DstPort: layers.UDPPort(port())})
+			stack = append(stack, &layers.UDP{SrcPort: layers.UDPPort(port()),
+				DstPort: layers.UDPPort(port())})
 		case 132:
 			stack = append(stack, gopacket.Payload([]byte{0, byte(port()), 0, byte(port()), 0, 0, 0, 0}))
 		case 1, 58:
 			stack = append(stack, gopacket.Payload([]byte{byte(8 * r.IntN(2)), 0, 0, 0}))
 		}
 		buffer := gopacket.NewSerializeBuffer()
-		if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true}, append(stack, gopacket.Payload(payload))...); err != nil {
+		if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true},
+			append(stack, gopacket.Payload(payload))...); err != nil {
 			t.Fatal(err)
 		}
 		frames = append(frames, buffer.Bytes())
@@ -237,7 +248,8 @@ func corpus(t testing.TB) [][]byte {
 
 // tcpdump compiles with libpcap.
 func tcpdump(expression string) ([]bpf.Instruction, error) {
-	out, err := exec.Command("tcpdump", "-n", "-y", "EN10MB", "-s", "1000", "-ddd", "--", expression).CombinedOutput()
+	out, err := exec.Command("tcpdump", "-n", "-y", "EN10MB", "-s", "1000", "-ddd", "--",
+		expression).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%s", out)
 	}
@@ -252,7 +264,8 @@ func tcpdump(expression string) ([]bpf.Instruction, error) {
 			numbers = append(numbers, n)
 		}
 		if len(numbers) == 4 {
-			raw = append(raw, bpf.RawInstruction{Op: uint16(numbers[0]), Jt: uint8(numbers[1]), Jf: uint8(numbers[2]), K: uint32(numbers[3])})
+			raw = append(raw, bpf.RawInstruction{Op: uint16(numbers[0]), Jt: uint8(numbers[1]),
+				Jf: uint8(numbers[2]), K: uint32(numbers[3])})
 		}
 	}
 	instructions, complete := bpf.Disassemble(raw)
@@ -383,7 +396,8 @@ func TestLongJumps(t *testing.T) {
 			t.Fatalf("frame % x: tcpdump says %d, we say %d", frame, a, b)
 		}
 	}
-	if _, err := Compile(strings.Join(append(parts, parts...), " or ")+" or "+strings.Join(append(parts, parts...), " or "), 1); err == nil {
+	if _, err := Compile(strings.Join(append(parts, parts...),
+		" or ")+" or "+strings.Join(append(parts, parts...), " or "), 1); err == nil {
 		t.Error("a program of more instructions than the kernel takes was compiled")
 	}
 }
@@ -395,7 +409,8 @@ func TestDirection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if program[0].Op != 0x28 && program[0].Op != 0x20 && program[0].Op != 0x30 || program[0].K != 0xfffff004 || program[1].K != 4 {
+	if program[0].Op != 0x28 && program[0].Op != 0x20 && program[0].Op != 0x30 ||
+		program[0].K != 0xfffff004 || program[1].K != 4 {
 		t.Errorf("program %+v", program)
 	}
 }

@@ -31,7 +31,8 @@ type token struct {
 }
 
 // operators, longer ones first.
-var operators = []string{"&&", "||", "<<", ">>", "==", "!=", ">=", "<=", "(", ")", "[", "]", ":", "/", "&", "|", "^", "=", ">", "<", "+", "-", "*", "%", "!"}
+var operators = []string{"&&", "||", "<<", ">>", "==", "!=", ">=", "<=", "(", ")", "[", "]", ":", "/", "&",
+	"|", "^", "=", ">", "<", "+", "-", "*", "%", "!"}
 
 func lex(text string) ([]token, error) {
 	var tokens []token
@@ -114,7 +115,8 @@ func address(text string) (token, bool) {
 // isWord includes what names of hosts are made of, so that they are refused as
 // a whole.
 func isWord(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '-' || c == '.'
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '-' ||
+		c == '.'
 }
 
 func run(text string, in func(byte) bool) string {

@@ -104,7 +104,8 @@ func masked(offset, value, mask uint32) node {
 // ARP, RARP, or all three.
 func address4(q qualifiers, value, mask uint32) node {
 	pair := func(frameType, src, dst uint32) node {
-		return all{etherType(frameType), byDirection(q.direction, masked(src, value, mask), masked(dst, value, mask))}
+		return all{etherType(frameType),
+			byDirection(q.direction, masked(src, value, mask), masked(dst, value, mask))}
 	}
 	switch q.proto {
 	case "ip":
@@ -114,7 +115,8 @@ func address4(q qualifiers, value, mask uint32) node {
 	case "rarp":
 		return pair(typeRARP, offSourceARP, offTargetARP)
 	}
-	return some{pair(typeIPv4, offSource4, offTarget4), pair(typeARP, offSourceARP, offTargetARP), pair(typeRARP, offSourceARP, offTargetARP)}
+	return some{pair(typeIPv4, offSource4, offTarget4), pair(typeARP, offSourceARP, offTargetARP),
+		pair(typeRARP, offSourceARP, offTargetARP)}
 }
 
 func address6(d direction, prefix netip.Prefix) node {
@@ -158,7 +160,8 @@ func ports(d direction, transports []uint32, low, high uint32) node {
 	}
 	port4 := func(offset uint32) node {
 		return between(func() []bpf.Instruction {
-			return []bpf.Instruction{bpf.LoadMemShift{Off: offNetwork}, bpf.LoadIndirect{Off: offNetwork + offset, Size: 2}}
+			return []bpf.Instruction{bpf.LoadMemShift{Off: offNetwork},
+				bpf.LoadIndirect{Off: offNetwork + offset, Size: 2}}
 		})
 	}
 	port6 := func(offset uint32) node {
@@ -173,7 +176,8 @@ func ports(d direction, transports []uint32, low, high uint32) node {
 // packetDirection compares the kernel's packet type, of which 4 is outgoing.
 func packetDirection(outbound bool) node {
 	const outgoing = 4
-	n := test{load: []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}, op: bpf.JumpEqual, value: outgoing}
+	n := test{load: []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}, op: bpf.JumpEqual,
+		value: outgoing}
 	if outbound {
 		return n
 	}

@@ -182,7 +182,8 @@ func (p *parser) direction(q *qualifiers) error {
 // special reads the primitives that are words alone, or a word and a number.
 func (p *parser) special() (n node, found bool, err error) {
 	proto := p.peek().text
-	if p.peek().kind == word && p.following().kind == word && (proto == "ether" || proto == "ip" || proto == "ip6") {
+	if p.peek().kind == word && p.following().kind == word &&
+		(proto == "ether" || proto == "ip" || proto == "ip6") {
 		switch p.following().text {
 		case "broadcast", "multicast":
 			p.at++
@@ -222,7 +223,8 @@ func (p *parser) special() (n node, found bool, err error) {
 func multicast(proto string) node {
 	switch proto {
 	case "ip":
-		return all{etherType(typeIPv4), test{load: absolute(offTarget4, 1), op: bpf.JumpGreaterOrEqual, value: 0xE0}}
+		return all{etherType(typeIPv4),
+			test{load: absolute(offTarget4, 1), op: bpf.JumpGreaterOrEqual, value: 0xE0}}
 	case "ip6":
 		return all{etherType(typeIPv6), equal(offTarget6, 1, 0xFF)}
 	}
@@ -266,7 +268,8 @@ func (p *parser) id(q qualifiers) (node, error) {
 			return nil, p.problem("%q where a MAC address is wanted", t.text)
 		}
 		p.at++
-		return byDirection(q.direction, etherAddress(offEtherSrc, t.mac), etherAddress(offEtherDst, t.mac)), nil
+		return byDirection(q.direction, etherAddress(offEtherSrc, t.mac), etherAddress(offEtherDst, t.mac)),
+			nil
 	}
 	if t.kind == ipv6 {
 		return p.network(q)
@@ -288,7 +291,8 @@ func (p *parser) network(q qualifiers) (node, error) {
 	case t.kind != ipv4 && t.kind != ipv6:
 		return nil, p.problem("%q where an address is wanted", t.text)
 	}
-	if t.kind == ipv6 && q.proto != "" && q.proto != "ip6" || t.kind != ipv6 && q.proto != "" && q.proto != "ip" && q.proto != "arp" && q.proto != "rarp" {
+	if t.kind == ipv6 && q.proto != "" && q.proto != "ip6" ||
+		t.kind != ipv6 && q.proto != "" && q.proto != "ip" && q.proto != "arp" && q.proto != "rarp" {
 		return nil, p.problem("address %s does not go with %s", t.text, q.proto)
 	}
 	p.at++

@@ -39,7 +39,8 @@ func (p *program) near(target label, room int) label {
 
 // branch appends a conditional jump to t and f, and before it the
 // instructions that load what it compares.
-func (p *program) branch(load []bpf.Instruction, jump func(skipTrue, skipFalse uint8) bpf.Instruction, t, f label) label {
+func (p *program) branch(load []bpf.Instruction, jump func(skipTrue, skipFalse uint8) bpf.Instruction, t,
+	f label) label {
 	t = p.near(t, 2)
 	f = p.near(f, 1)
 	here := len(p.reversed)

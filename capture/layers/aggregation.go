@@ -40,10 +40,12 @@ func (a *Aggregation) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) e
 	case len(data) < whole:
 		df.SetTruncated()
 	case len(data) > whole:
-		return fmt.Errorf("decode aggregation: %d bytes, want %d for %d elements", len(data), whole, fields.Elements)
+		return fmt.Errorf("decode aggregation: %d bytes, want %d for %d elements", len(data), whole,
+			fields.Elements)
 	}
 	*a = Aggregation{
-		BaseLayer:         golayers.BaseLayer{Contents: data[:wire.AggregationLen], Payload: data[wire.AggregationLen:]},
+		BaseLayer: golayers.BaseLayer{Contents: data[:wire.AggregationLen],
+			Payload: data[wire.AggregationLen:]},
 		AggregationFields: fields,
 	}
 	return nil

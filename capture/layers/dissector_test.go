@@ -370,11 +370,18 @@ var columns = []column{
 	}),
 	finding("rd.check.bad", func(l *layered) bool { return l.rd != nil && l.checked() == 0 }),
 	finding("rd.data.sum.bad", func(l *layered) bool {
-		return l.rd != nil && l.rd.Whole && l.rd.Type == wire.RDData && !l.rd.Trimmed && wire.RDSum(l.rd.Payload[:l.rd.Length]) != l.rd.Data.Sum
+		return l.rd != nil && l.rd.Whole && l.rd.Type == wire.RDData && !l.rd.Trimmed &&
+			wire.RDSum(l.rd.Payload[:l.rd.Length]) != l.rd.Data.Sum
 	}),
-	finding("rd.version.unknown", func(l *layered) bool { return l.rd != nil && l.rd.Version != wire.RDVersion }),
-	finding("rd.type.unknown", func(l *layered) bool { return l.rd != nil && l.rd.Version == wire.RDVersion && !l.known() }),
-	finding("rd.header.short", func(l *layered) bool { return l.known() && !l.encrypted() && !l.rd.Whole && !l.cut() }),
+	finding("rd.version.unknown", func(l *layered) bool {
+		return l.rd != nil && l.rd.Version != wire.RDVersion
+	}),
+	finding("rd.type.unknown", func(l *layered) bool {
+		return l.rd != nil && l.rd.Version == wire.RDVersion && !l.known()
+	}),
+	finding("rd.header.short", func(l *layered) bool {
+		return l.known() && !l.encrypted() && !l.rd.Whole && !l.cut()
+	}),
 	finding("rd.length.bad", func(l *layered) bool {
 		if l.rd == nil || !l.rd.Whole {
 			return false
@@ -385,17 +392,24 @@ var columns = []column{
 		return len(l.rd.Payload) > 0 || l.rd.Length > 0
 	}),
 	finding("rd.repeated", func(l *layered) bool {
-		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDData && l.rd.Flags&wire.RDRepeat != 0
+		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDData &&
+			l.rd.Flags&wire.RDRepeat != 0
 	}),
-	finding("rd.nack", func(l *layered) bool { return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDNack }),
+	finding("rd.nack", func(l *layered) bool {
+		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDNack
+	}),
 	finding("rd.reject", func(l *layered) bool {
 		return l.rd != nil && (l.rd.Whole || l.rd.Readable) && l.rd.Type == wire.RDReject
 	}),
-	finding("rd.base.missing", func(l *layered) bool { return l.rd == nil && (l.telemetry != nil || l.udp.Payload[0] >= 0x80) }),
+	finding("rd.base.missing", func(l *layered) bool {
+		return l.rd == nil && (l.telemetry != nil || l.udp.Payload[0] >= 0x80)
+	}),
 	finding("rd.destination.port", func(l *layered) bool {
 		return l.rd != nil && wire.PortRD+int(l.rd.Destination) != int(l.udp.DstPort)
 	}),
-	finding("railbed_int.invalid", func(l *layered) bool { return l.telemetry == nil && l.udp.Payload[0] < 0x80 }),
+	finding("railbed_int.invalid", func(l *layered) bool {
+		return l.telemetry == nil && l.udp.Payload[0] < 0x80
+	}),
 	intColumn("length", "%d", func(i *INT) any { return len(i.Contents)/4 - 1 }),
 	intColumn("hop_words", "%d", func(i *INT) any { return wire.INT(i.Contents).HopLen() / 4 }),
 	intColumn("next_port", "%d", func(i *INT) any { return uint16(i.NextPort) }),
@@ -458,7 +472,8 @@ func TestDissectorAgreesWithTheLayers(t *testing.T) {
 				values[c.field]++
 			}
 			if got[n] != want {
-				t.Errorf("frame %d of seed %d: %s is %q, our layers say %q; % x", i, seed, c.field, got[n], want, all[i].frame)
+				t.Errorf("frame %d of seed %d: %s is %q, our layers say %q; % x", i, seed, c.field, got[n],
+					want, all[i].frame)
 			}
 		}
 		if t.Failed() && i > 0 && i%50 == 0 {
@@ -493,7 +508,8 @@ func TestDissectorFieldsAreCompared(t *testing.T) {
 		}
 	}
 	f := datagram(t, wire.PortINT, protocoltest.Example(t, "int-probe"))
-	got := dissect(t, []captured{{f, len(f)}}, "railbed_int.probe.sequence", "railbed_int.probe.sent", "railbed_int.hop.queue_bytes")
+	got := dissect(t, []captured{{f, len(f)}}, "railbed_int.probe.sequence", "railbed_int.probe.sent",
+		"railbed_int.hop.queue_bytes")
 	if want := "7|1990000|0,40320"; got[0] != want {
 		t.Errorf("tshark says %s, want %s", got[0], want)
 	}

@@ -14,8 +14,10 @@ import (
 // drawDatagram is a datagram of any type, and how many bytes its header has.
 func drawDatagram(draw *rand.Rand) ([]byte, int) {
 	base := wire.RDBase{
-		Flags: uint8(draw.Uint32()) &^ wire.RDEncrypted, Source: uint8(draw.Uint32()), Destination: uint8(draw.Uint32()),
-		Tag: draw.Uint32(), Life: draw.Uint64(), PSN: draw.Uint32(),
+		Flags:       uint8(draw.Uint32()) &^ wire.RDEncrypted,
+		Source:      uint8(draw.Uint32()),
+		Destination: uint8(draw.Uint32()),
+		Tag:         draw.Uint32(), Life: draw.Uint64(), PSN: draw.Uint32(),
 	}
 	if draw.IntN(3) == 0 {
 		base.PSN = -draw.Uint32N(100) // numbers begin again behind it
@@ -31,13 +33,24 @@ func drawDatagram(draw *rand.Rand) ([]byte, int) {
 			b.Payload()[i] = uint8(draw.Uint32())
 		}
 		b.EncodeData(base, &wire.RDDataFields{
-			Key: draw.Uint64(), Offset: draw.Uint64(), Message: draw.Uint32(), Total: draw.Uint32(), Position: draw.Uint32(),
-			Imm: draw.Uint32(), Timestamp: draw.Uint32(), Sum: wire.RDSum(b.Payload()) + draw.Uint32N(5)/4,
+			Key:       draw.Uint64(),
+			Offset:    draw.Uint64(),
+			Message:   draw.Uint32(),
+			Total:     draw.Uint32(),
+			Position:  draw.Uint32(),
+			Imm:       draw.Uint32(),
+			Timestamp: draw.Uint32(),
+			Sum:       wire.RDSum(b.Payload()) + draw.Uint32N(5)/4,
 		})
 	case wire.RDSkip:
 		b.EncodeSkip(base, &wire.RDSkipFields{
-			Count: draw.Uint32(), Message: draw.Uint32(), Total: draw.Uint32(), Imm: draw.Uint32(), Timestamp: draw.Uint32(), Bytes: draw.Uint32(),
-			Position: draw.Uint32(),
+			Count:     draw.Uint32(),
+			Message:   draw.Uint32(),
+			Total:     draw.Uint32(),
+			Imm:       draw.Uint32(),
+			Timestamp: draw.Uint32(),
+			Bytes:     draw.Uint32(),
+			Position:  draw.Uint32(),
 		})
 	case wire.RDAck:
 		words, heard := make([]uint64, draw.IntN(4)), make([]wire.RDEcho, draw.IntN(5))
@@ -48,19 +61,27 @@ func drawDatagram(draw *rand.Rand) ([]byte, int) {
 			words[i] = draw.Uint64() & draw.Uint64() & draw.Uint64()
 		}
 		for i := range heard {
-			heard[i] = wire.RDEcho{Path: uint16(draw.Uint32()), Packets: uint8(draw.Uint32()), Marked: uint8(draw.Uint32())}
+			heard[i] = wire.RDEcho{Path: uint16(draw.Uint32()), Packets: uint8(draw.Uint32()),
+				Marked: uint8(draw.Uint32())}
 		}
 		header = wire.RDAckBytes(len(words), len(heard))
 		b = make(wire.RD, header)
 		b.EncodeAck(base, &wire.RDAckFields{
-			Limit: draw.Uint32(), Timestamp: draw.Uint32(), Delay: draw.Uint32(), Duplicates: draw.Uint32(), Received: draw.Uint32(), Room: uint16(draw.Uint32()),
+			Limit:      draw.Uint32(),
+			Timestamp:  draw.Uint32(),
+			Delay:      draw.Uint32(),
+			Duplicates: draw.Uint32(),
+			Received:   draw.Uint32(),
+			Room:       uint16(draw.Uint32()),
 		}, words, heard)
 	case wire.RDNack:
-		b.EncodeNack(base, &wire.RDNackFields{Reason: wire.RDReason(draw.IntN(9)), Path: uint16(draw.Uint32()), Message: draw.Uint32(), Detail: draw.Uint64()})
+		b.EncodeNack(base, &wire.RDNackFields{Reason: wire.RDReason(draw.IntN(9)),
+			Path: uint16(draw.Uint32()), Message: draw.Uint32(), Detail: draw.Uint64()})
 	case wire.RDProbe:
 		b.EncodeProbe(base, draw.Uint32())
 	case wire.RDReject:
-		b.EncodeReject(base, &wire.RDRejectFields{Reason: wire.RDRejection(draw.IntN(6)), Least: uint8(draw.Uint32()), Most: uint8(draw.Uint32()), Meant: draw.Uint32(), To: draw.Uint64()})
+		b.EncodeReject(base, &wire.RDRejectFields{Reason: wire.RDRejection(draw.IntN(6)),
+			Least: uint8(draw.Uint32()), Most: uint8(draw.Uint32()), Meant: draw.Uint32(), To: draw.Uint64()})
 	case wire.RDClose:
 		b.EncodeClose(base)
 	}
@@ -77,9 +98,20 @@ func drawINT(draw *rand.Rand, port uint16) []byte {
 	block.Encode(&fields)
 	for range draw.IntN(fields.Hops + 2) {
 		block.Push(&wire.INTHop{
-			Known: uint16(draw.Uint32() | draw.Uint32()), Node: draw.Uint32(), Ingress: uint16(draw.Uint32()), Egress: uint16(draw.Uint32()),
-			Latency: uint64(draw.Uint32()), Queue: uint8(draw.IntN(8)), QueueBytes: draw.Uint32N(1 << 24), IngressTime: draw.Uint64(), EgressTime: draw.Uint64(),
-			Ingress2: draw.Uint32(), Egress2: draw.Uint32(), Utilisation: draw.Uint32N(1e6), Buffer: uint8(draw.IntN(4)), BufferBytes: draw.Uint32N(1 << 24),
+			Known:       uint16(draw.Uint32() | draw.Uint32()),
+			Node:        draw.Uint32(),
+			Ingress:     uint16(draw.Uint32()),
+			Egress:      uint16(draw.Uint32()),
+			Latency:     uint64(draw.Uint32()),
+			Queue:       uint8(draw.IntN(8)),
+			QueueBytes:  draw.Uint32N(1 << 24),
+			IngressTime: draw.Uint64(),
+			EgressTime:  draw.Uint64(),
+			Ingress2:    draw.Uint32(),
+			Egress2:     draw.Uint32(),
+			Utilisation: draw.Uint32N(1e6),
+			Buffer:      uint8(draw.IntN(4)),
+			BufferBytes: draw.Uint32N(1 << 24),
 		})
 	}
 	return block
@@ -160,15 +192,19 @@ func drawFrame(t *testing.T, draw *rand.Rand) captured {
 }
 
 func drawn(t *testing.T, draw *rand.Rand, port uint16, payload []byte) []byte {
-	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4}
-	udp := &golayers.UDP{SrcPort: golayers.UDPPort(wire.PortRDPath + draw.IntN(wire.PortsRDPath)), DstPort: golayers.UDPPort(port)}
+	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4}
+	udp := &golayers.UDP{SrcPort: golayers.UDPPort(wire.PortRDPath + draw.IntN(wire.PortsRDPath)),
+		DstPort: golayers.UDPPort(port)}
 	if draw.IntN(2) == 0 {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
-		ip := &golayers.IPv6{Version: 6, HopLimit: 64, NextHeader: golayers.IPProtocolUDP, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
+		ip := &golayers.IPv6{Version: 6, HopLimit: 64, NextHeader: golayers.IPProtocolUDP,
+			SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
 		udp.SetNetworkLayerForChecksum(ip)
 		return build(t, ethernet, ip, udp, gopacket.Payload(payload))
 	}
-	ip := &golayers.IPv4{Version: 4, TTL: 64, Protocol: golayers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}
+	ip := &golayers.IPv4{Version: 4, TTL: 64, Protocol: golayers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1},
+		DstIP: net.IP{10, 0, 0, 2}}
 	udp.SetNetworkLayerForChecksum(ip)
 	return build(t, ethernet, ip, udp, gopacket.Payload(payload))
 }

@@ -74,7 +74,8 @@ func ipv4Identity(packet []byte, seed uint64) uint64 {
 	header[10], header[11] = 0, 0 // checksum
 	payload := packet[ipv4Len:]
 	whole := packet[6]&0x3F|packet[7] == 0 // and no fragment
-	if from, to := telemetry(payload); packet[0] == 0x45 && packet[9] == wire.ProtocolUDP && whole && from < to {
+	if from, to := telemetry(payload); packet[0] == 0x45 && packet[9] == wire.ProtocolUDP && whole &&
+		from < to {
 		return mix(withoutTelemetry(payload, from, to), xxhash.Sum64(header[:])+seed)
 	}
 	return mix(xxhash.Sum64(payload), xxhash.Sum64(header[:])+seed)

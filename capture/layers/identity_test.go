@@ -15,7 +15,8 @@ import (
 func build(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ls...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		ls...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -33,16 +34,20 @@ type fields struct {
 
 func frame(t testing.TB, f fields) []byte {
 	ethernet := &golayers.Ethernet{
-		SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, f.src}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, f.dst}, EthernetType: golayers.EthernetTypeIPv4,
+		SrcMAC:       net.HardwareAddr{2, 0, 0, 0, 0, f.src},
+		DstMAC:       net.HardwareAddr{2, 0, 0, 0, 0, f.dst},
+		EthernetType: golayers.EthernetTypeIPv4,
 	}
 	udp := &golayers.UDP{SrcPort: golayers.UDPPort(f.sport), DstPort: 9}
 	if f.v6 {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
-		ip := &golayers.IPv6{Version: 6, TrafficClass: f.tos, HopLimit: f.ttl, FlowLabel: f.flow, NextHeader: 17, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
+		ip := &golayers.IPv6{Version: 6, TrafficClass: f.tos, HopLimit: f.ttl, FlowLabel: f.flow,
+			NextHeader: 17, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
 		udp.SetNetworkLayerForChecksum(ip)
 		return build(t, ethernet, ip, udp, gopacket.Payload(f.payload))
 	}
-	ip := &golayers.IPv4{Version: 4, TOS: f.tos, TTL: f.ttl, Id: f.id, Protocol: 17, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}
+	ip := &golayers.IPv4{Version: 4, TOS: f.tos, TTL: f.ttl, Id: f.id, Protocol: 17,
+		SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}
 	udp.SetNetworkLayerForChecksum(ip)
 	return build(t, ethernet, ip, udp, gopacket.Payload(f.payload))
 }
@@ -89,8 +94,11 @@ func TestIdentity(t *testing.T) {
 		}
 	}
 	arp := func(op uint16) []byte {
-		return build(t, &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{255, 255, 255, 255, 255, 255}, EthernetType: golayers.EthernetTypeARP},
-			&golayers.ARP{AddrType: 1, Protocol: 0x800, Operation: op, SourceHwAddress: make([]byte, 6), DstHwAddress: make([]byte, 6), SourceProtAddress: make([]byte, 4), DstProtAddress: make([]byte, 4)})
+		return build(t, &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+			DstMAC: net.HardwareAddr{255, 255, 255, 255, 255, 255}, EthernetType: golayers.EthernetTypeARP},
+			&golayers.ARP{AddrType: 1, Protocol: 0x800, Operation: op, SourceHwAddress: make([]byte, 6),
+				DstHwAddress: make([]byte, 6), SourceProtAddress: make([]byte, 4),
+				DstProtAddress: make([]byte, 4)})
 	}
 	first, again := Identity(arp(1), 42), Identity(arp(1), 42)
 	if first == Identity(arp(2), 42) || first != again || first == Identity(arp(1), 60) {
@@ -159,10 +167,12 @@ func TestIdentityOfTelemetry(t *testing.T) {
 			length := uint16(len(frame) - ethernetLen - ip)
 			if v6 {
 				wire.Ethernet(frame).SetEtherType(wire.EtherTypeIPv6)
-				wire.IPv6(frame[ethernetLen:]).Encode(&wire.IPv6Fields{PayloadLength: length, NextHeader: wire.ProtocolUDP, HopLimit: uint8(64 - hops)})
+				wire.IPv6(frame[ethernetLen:]).Encode(&wire.IPv6Fields{PayloadLength: length,
+					NextHeader: wire.ProtocolUDP, HopLimit: uint8(64 - hops)})
 			} else {
 				wire.Ethernet(frame).SetEtherType(wire.EtherTypeIPv4)
-				wire.IPv4(frame[ethernetLen:]).Encode(&wire.IPv4Fields{TotalLength: length + ipv4Len, Protocol: wire.ProtocolUDP, TTL: uint8(64 - hops)})
+				wire.IPv4(frame[ethernetLen:]).Encode(&wire.IPv4Fields{TotalLength: length + ipv4Len,
+					Protocol: wire.ProtocolUDP, TTL: uint8(64 - hops)})
 			}
 			datagram := wire.UDP(frame[ethernetLen+ip:])
 			datagram.Encode(&wire.UDPFields{SrcPort: 9, DstPort: port, Length: length, Checksum: 0x1234})
@@ -181,7 +191,8 @@ func TestIdentityOfTelemetry(t *testing.T) {
 				sent := made(port, 1, 0)
 				for hops := range 5 { // the last finds no room
 					if same := of(made(port, 1, hops)) == of(sent); same != (hops == 0 || port != 9) {
-						t.Errorf("v6 %t, port %d, snap %d, after %d hops: the same packet is %t", v6, port, snap, hops, same)
+						t.Errorf("v6 %t, port %d, snap %d, after %d hops: the same packet is %t", v6, port,
+							snap, hops, same)
 					}
 				}
 				if snap > len(sent) && of(made(port, 2, 0)) == of(sent) {

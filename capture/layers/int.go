@@ -50,10 +50,15 @@ func (l *INT) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		return fmt.Errorf("decode INT: %d bytes are no valid block", len(data))
 	}
 	*l = INT{
-		BaseLayer: golayers.BaseLayer{Contents: data[:block.Len()], Payload: block.Payload()},
-		NextPort:  golayers.UDPPort(block.NextPort()), Discard: block.Discard(), HopsExceeded: block.HopsExceeded(),
-		MTUExceeded: block.MTUExceeded(), Instructions: block.Instructions(), Remaining: block.Remaining(), Domain: block.Domain(),
-		Hops: l.Hops[:0],
+		BaseLayer:    golayers.BaseLayer{Contents: data[:block.Len()], Payload: block.Payload()},
+		NextPort:     golayers.UDPPort(block.NextPort()),
+		Discard:      block.Discard(),
+		HopsExceeded: block.HopsExceeded(),
+		MTUExceeded:  block.MTUExceeded(),
+		Instructions: block.Instructions(),
+		Remaining:    block.Remaining(),
+		Domain:       block.Domain(),
+		Hops:         l.Hops[:0],
 	}
 	for i := range block.Hops() {
 		l.Hops = append(l.Hops, block.Hop(i))
@@ -64,7 +69,10 @@ func (l *INT) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 // SerializeTo writes the block with room for the remaining hops.
 func (l *INT) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	fields := wire.INTFields{
-		Hops: len(l.Hops) + int(l.Remaining), Instructions: l.Instructions, NextPort: uint16(l.NextPort), Discard: l.Discard,
+		Hops:         len(l.Hops) + int(l.Remaining),
+		Instructions: l.Instructions,
+		NextPort:     uint16(l.NextPort),
+		Discard:      l.Discard,
 	}
 	length := wire.INTBlockLen(&fields)
 	switch {

@@ -21,9 +21,11 @@ var (
 	LayerTypeAggregation = gopacket.RegisterLayerType(1612, gopacket.LayerTypeMetadata{
 		Name: "Aggregation", Decoder: decoder(func() decodingLayer { return new(Aggregation) }),
 	})
-	LayerTypeRD   = gopacket.RegisterLayerType(1613, gopacket.LayerTypeMetadata{Name: "RD", Decoder: gopacket.DecodeFunc(decodeRD)})
-	LayerTypeRoCE = gopacket.RegisterLayerType(1614, gopacket.LayerTypeMetadata{Name: "RoCE", Decoder: gopacket.DecodeFunc(decodeRoCE)})
-	LayerTypeMAD  = gopacket.RegisterLayerType(1615, gopacket.LayerTypeMetadata{
+	LayerTypeRD = gopacket.RegisterLayerType(1613,
+		gopacket.LayerTypeMetadata{Name: "RD", Decoder: gopacket.DecodeFunc(decodeRD)})
+	LayerTypeRoCE = gopacket.RegisterLayerType(1614,
+		gopacket.LayerTypeMetadata{Name: "RoCE", Decoder: gopacket.DecodeFunc(decodeRoCE)})
+	LayerTypeMAD = gopacket.RegisterLayerType(1615, gopacket.LayerTypeMetadata{
 		Name: "MAD", Decoder: decoder(func() decodingLayer { return new(MAD) }),
 	})
 )

@@ -32,10 +32,12 @@ func unhex(t testing.TB, text string) []byte {
 
 // datagram is a frame with a UDP datagram to a port.
 func datagram(t testing.TB, port golayers.UDPPort, payload []byte) []byte {
-	ip := &golayers.IPv4{Version: 4, TTL: 64, Protocol: golayers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}
+	ip := &golayers.IPv4{Version: 4, TTL: 64, Protocol: golayers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1},
+		DstIP: net.IP{10, 0, 0, 2}}
 	udp := &golayers.UDP{SrcPort: 50000, DstPort: port}
 	udp.SetNetworkLayerForChecksum(ip)
-	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4}
+	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4}
 	return build(t, ethernet, ip, udp, gopacket.Payload(payload))
 }
 
@@ -61,7 +63,8 @@ func tshark(t *testing.T, frames [][]byte, fields ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-n", "-r", name, "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=|"}
+	args := []string{"-n", "-r", name, "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T",
+		"fields", "-E", "separator=|"}
 	for _, field := range fields {
 		args = append(args, "-e", field)
 	}
@@ -93,24 +96,32 @@ func TestMACControl(t *testing.T) {
 	}
 
 	pause := unhex(t, "0180c2000001 000000000007 8808 0001 1234")
-	packet = gopacket.NewPacket(append(pause, make([]byte, 42)...), golayers.LayerTypeEthernet, gopacket.Default)
-	if got, ok = packet.Layer(LayerTypeMACControl).(*MACControl); !ok || got.PauseQuanta != 0x1234 || got.Opcode != wire.OpcodePause {
+	packet = gopacket.NewPacket(append(pause, make([]byte, 42)...), golayers.LayerTypeEthernet,
+		gopacket.Default)
+	if got, ok = packet.Layer(LayerTypeMACControl).(*MACControl); !ok || got.PauseQuanta != 0x1234 ||
+		got.Opcode != wire.OpcodePause {
 		t.Errorf("decoded %v", packet)
 	}
 	if made := build(t, packet.Layers()[0].(*golayers.Ethernet), got); !bytes.Equal(made[:18], pause) {
 		t.Errorf("wrote % x", made)
 	}
-	gentle := append(unhex(t, "0180c2000001 000000000007 8808"), protocoltest.Example(t, "gentle-flow-control")...)
-	packet = gopacket.NewPacket(append(gentle, make([]byte, 22)...), golayers.LayerTypeEthernet, gopacket.Default)
+	gentle := append(unhex(t, "0180c2000001 000000000007 8808"),
+		protocoltest.Example(t, "gentle-flow-control")...)
+	packet = gopacket.NewPacket(append(gentle, make([]byte, 22)...), golayers.LayerTypeEthernet,
+		gopacket.Default)
 	wantGFC := wire.GFCFields{Enable: 0b11000, Share: true, Values: [8]uint16{3: 0x8000, 4: 1}}
-	if got, ok = packet.Layer(LayerTypeMACControl).(*MACControl); !ok || got.Opcode != wire.OpcodeExtension || got.GFC != wantGFC || len(got.Contents) != wire.GFCLen {
+	if got, ok = packet.Layer(LayerTypeMACControl).(*MACControl); !ok || got.Opcode != wire.OpcodeExtension ||
+		got.GFC != wantGFC || len(got.Contents) != wire.GFCLen {
 		t.Errorf("decoded %v", packet)
 	}
-	if made := build(t, packet.Layers()[0].(*golayers.Ethernet), got); !bytes.Equal(made[:len(gentle)], gentle) {
+	if made := build(t, packet.Layers()[0].(*golayers.Ethernet), got); !bytes.Equal(made[:len(gentle)],
+		gentle) {
 		t.Errorf("wrote % x", made)
 	}
-	other := gopacket.NewPacket(unhex(t, "0180c2000001 000000000007 8808 fffe 001122 33445566"), golayers.LayerTypeEthernet, gopacket.Default)
-	if got, ok = other.Layer(LayerTypeMACControl).(*MACControl); !ok || got.Identifier != [3]byte{0, 0x11, 0x22} || got.GFC != (wire.GFCFields{}) || len(got.Contents) != 5 {
+	other := gopacket.NewPacket(unhex(t, "0180c2000001 000000000007 8808 fffe 001122 33445566"),
+		golayers.LayerTypeEthernet, gopacket.Default)
+	if got, ok = other.Layer(LayerTypeMACControl).(*MACControl); !ok ||
+		got.Identifier != [3]byte{0, 0x11, 0x22} || got.GFC != (wire.GFCFields{}) || len(got.Contents) != 5 {
 		t.Errorf("decoded %v", other)
 	}
 
@@ -149,17 +160,24 @@ func TestTsharkShowsPFC(t *testing.T) {
 
 func TestINT(t *testing.T) {
 	payload := protocoltest.Example(t, "int-probe")
-	packet := gopacket.NewPacket(datagram(t, wire.PortINT, payload), golayers.LayerTypeEthernet, gopacket.Default)
+	packet := gopacket.NewPacket(datagram(t, wire.PortINT, payload), golayers.LayerTypeEthernet,
+		gopacket.Default)
 	got, ok := packet.Layer(LayerTypeINT).(*INT)
 	if !ok || packet.ErrorLayer() != nil {
 		t.Fatalf("decoded %v", packet)
 	}
 	want := &INT{
-		BaseLayer: golayers.BaseLayer{Contents: payload[:88], Payload: payload[88:]},
-		NextPort:  wire.PortINT, Discard: true, Instructions: wire.INTStandard, Remaining: 1, Domain: wire.INTDomain,
+		BaseLayer:    golayers.BaseLayer{Contents: payload[:88], Payload: payload[88:]},
+		NextPort:     wire.PortINT,
+		Discard:      true,
+		Instructions: wire.INTStandard,
+		Remaining:    1,
+		Domain:       wire.INTDomain,
 		Hops: []wire.INTHop{
-			{Known: wire.INTStandard, Node: 1, Ingress: 3, Egress: 17, Queue: 3, EgressTime: 2_000_000, Utilisation: 250_000},
-			{Known: wire.INTStandard, Node: 9, Ingress: 1, Egress: 2, Queue: 3, QueueBytes: 40320, EgressTime: 2_031_480, Utilisation: 990_000},
+			{Known: wire.INTStandard, Node: 1, Ingress: 3, Egress: 17, Queue: 3, EgressTime: 2_000_000,
+				Utilisation: 250_000},
+			{Known: wire.INTStandard, Node: 9, Ingress: 1, Egress: 2, Queue: 3, QueueBytes: 40320,
+				EgressTime: 2_031_480, Utilisation: 990_000},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -184,30 +202,48 @@ func TestINT(t *testing.T) {
 func TestINTOfTheSpecification(t *testing.T) {
 	block := unhex(t, `1407 0035 2000 0206 9000 0000 0000 0000 0000 0002 0300 1000 0000 0001 0100 0020`)
 	// The header of a query and no question.
-	packet := gopacket.NewPacket(datagram(t, wire.PortINT, append(block, unhex(t, "5241 0100 0000 0000 0000 0000")...)), golayers.LayerTypeEthernet, gopacket.Default)
+	packet := gopacket.NewPacket(datagram(t, wire.PortINT,
+		append(block, unhex(t, "5241 0100 0000 0000 0000 0000")...)), golayers.LayerTypeEthernet,
+		gopacket.Default)
 	got, ok := packet.Layer(LayerTypeINT).(*INT)
-	if !ok || len(got.Hops) != 2 || got.Hops[0].Node != 1 || got.Hops[1].QueueBytes != 4096 || got.Remaining != 6 {
+	if !ok || len(got.Hops) != 2 || got.Hops[0].Node != 1 || got.Hops[1].QueueBytes != 4096 ||
+		got.Remaining != 6 {
 		t.Fatalf("decoded %v", packet)
 	}
 	if dns, ok := packet.Layer(golayers.LayerTypeDNS).(*golayers.DNS); !ok || dns.ID != 0x5241 {
 		t.Errorf("decoded %v", packet)
 	}
 	b := gopacket.NewSerializeBuffer()
-	if err := got.SerializeTo(b, gopacket.SerializeOptions{}); err == nil || !strings.Contains(err.Error(), "domain 0x0000") {
+	if err := got.SerializeTo(b, gopacket.SerializeOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "domain 0x0000") {
 		t.Errorf("wrote a block of another domain: %v", err)
 	}
 }
 
 func TestAggregation(t *testing.T) {
 	payload := protocoltest.Example(t, "aggregation-result")
-	packet := gopacket.NewPacket(datagram(t, wire.PortAggregation, payload), golayers.LayerTypeEthernet, gopacket.Default)
+	packet := gopacket.NewPacket(datagram(t, wire.PortAggregation, payload), golayers.LayerTypeEthernet,
+		gopacket.Default)
 	got, ok := packet.Layer(LayerTypeAggregation).(*Aggregation)
 	if !ok || packet.ErrorLayer() != nil || packet.Metadata().Truncated {
 		t.Fatalf("decoded %v", packet)
 	}
 	want := wire.AggregationFields{
-		Kind: wire.AggregationResult, Flags: wire.AggregationSet | wire.AggregationSaturated, Type: wire.AggregationFixed, Job: 5, Epoch: 2,
-		Slot: 3, Worker: 1, FanIn: 4, Key: 0xc0ffee42, Round: 7, Offset: 1024, Bitmap: 0b1111, Elements: 4, Scale: -20, NextScale: -18,
+		Kind:      wire.AggregationResult,
+		Flags:     wire.AggregationSet | wire.AggregationSaturated,
+		Type:      wire.AggregationFixed,
+		Job:       5,
+		Epoch:     2,
+		Slot:      3,
+		Worker:    1,
+		FanIn:     4,
+		Key:       0xc0ffee42,
+		Round:     7,
+		Offset:    1024,
+		Bitmap:    0b1111,
+		Elements:  4,
+		Scale:     -20,
+		NextScale: -18,
 	}
 	if got.AggregationFields != want || !bytes.Equal(got.Payload, payload[36:]) {
 		t.Errorf("decoded %+v", got)
@@ -221,10 +257,12 @@ func TestAggregation(t *testing.T) {
 	}
 	// A capture keeps the header and two elements.
 	cut := gopacket.NewPacket(payload[:44], LayerTypeAggregation, gopacket.Default)
-	if got, ok = cut.Layer(LayerTypeAggregation).(*Aggregation); !ok || !cut.Metadata().Truncated || len(got.Payload) != 8 {
+	if got, ok = cut.Layer(LayerTypeAggregation).(*Aggregation); !ok || !cut.Metadata().Truncated ||
+		len(got.Payload) != 8 {
 		t.Errorf("44 bytes are %v", cut)
 	}
-	for _, bad := range [][]byte{payload[:35], append(bytes.Clone(payload), 0, 0, 0, 0), append([]byte{0x12}, payload[1:]...)} {
+	for _, bad := range [][]byte{payload[:35], append(bytes.Clone(payload), 0, 0, 0, 0),
+		append([]byte{0x12}, payload[1:]...)} {
 		if p := gopacket.NewPacket(bad, LayerTypeAggregation, gopacket.Default); p.ErrorLayer() == nil {
 			t.Errorf("% x is %v", bad, p)
 		}
@@ -244,7 +282,8 @@ func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
 	ip := wire.IPv4(frame[h.L3:])
 	ip.DecrementTTL()
 	ip.RewriteECN(wire.CE)
-	delta, _ := block.Push(&wire.INTHop{Known: wire.INTStandard, Node: 4, Ingress: 5, Egress: 6, EgressTime: 2_062_960})
+	delta, _ := block.Push(&wire.INTHop{Known: wire.INTStandard, Node: 4, Ingress: 5, Egress: 6,
+		EgressTime: 2_062_960})
 	frames = append(frames, bytes.Clone(frame))
 	wire.UDP(frame[h.L4:]).AdjustChecksum(delta)
 	ip.RewriteDSCP(46)
@@ -253,7 +292,8 @@ func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
 63|0|3|1|0
 63|46|3|1|1
 `
-	if got := tshark(t, frames, "ip.ttl", "ip.dsfield.dscp", "ip.dsfield.ecn", "ip.checksum.status", "udp.checksum.status"); got != want {
+	if got := tshark(t, frames, "ip.ttl", "ip.dsfield.dscp", "ip.dsfield.ecn", "ip.checksum.status",
+		"udp.checksum.status"); got != want {
 		t.Errorf("tshark says\n%swant\n%s", got, want)
 	}
 }
@@ -261,7 +301,8 @@ func TestTsharkChecksumsOfARewrittenPacket(t *testing.T) {
 // FuzzLayers gives any bytes to each layer, and writes again what was read.
 func FuzzLayers(f *testing.F) {
 	f.Add(unhex(f, pfcFrame)[14:])
-	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-partial", "aggregation-result", "aggregation-reject", "aggregation-max"} {
+	for _, name := range []string{"int-probe", "aggregation-update", "aggregation-partial",
+		"aggregation-result", "aggregation-reject", "aggregation-max"} {
 		f.Add(protocoltest.Example(f, name))
 	}
 	for _, name := range rdExampleNames {
@@ -274,8 +315,10 @@ func FuzzLayers(f *testing.F) {
 		f.Add(build(f, &sample.mad))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation, LayerTypeRD, LayerTypeRoCE, LayerTypeMAD} {
-			layer, ok := gopacket.NewPacket(data, kind, gopacket.DecodeOptions{NoCopy: true}).Layer(kind).(gopacket.SerializableLayer)
+		for _, kind := range []gopacket.LayerType{LayerTypeMACControl, LayerTypeINT, LayerTypeAggregation,
+			LayerTypeRD, LayerTypeRoCE, LayerTypeMAD} {
+			layer, ok := gopacket.NewPacket(data, kind,
+				gopacket.DecodeOptions{NoCopy: true}).Layer(kind).(gopacket.SerializableLayer)
 			if !ok {
 				continue
 			}
@@ -283,7 +326,8 @@ func FuzzLayers(f *testing.F) {
 			if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{}, layer); err != nil {
 				continue
 			}
-			if again := gopacket.NewPacket(b.Bytes(), kind, gopacket.DecodeOptions{}); again.Layer(kind) == nil {
+			if again := gopacket.NewPacket(b.Bytes(), kind,
+				gopacket.DecodeOptions{}); again.Layer(kind) == nil {
 				t.Fatalf("%v wrote % x, which it does not read", kind, b.Bytes())
 			}
 		}

@@ -71,11 +71,15 @@ func (r *RD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		return fmt.Errorf("decode rd: %d bytes have no base", len(data))
 	}
 	*r = RD{
-		Version: b.Version(), RDBase: b.Base(), Check: binary.BigEndian.Uint16(data[rdCheck:]), Valid: b.Valid(),
-		Bitmap: r.Bitmap[:0], Echoes: r.Echoes[:0],
+		Version: b.Version(),
+		RDBase:  b.Base(),
+		Check:   binary.BigEndian.Uint16(data[rdCheck:]),
+		Valid:   b.Valid(),
+		Bitmap:  r.Bitmap[:0], Echoes: r.Echoes[:0],
 	}
 	header := wire.RDBaseLen
-	if known := wire.RDHeaderLen(r.Type); r.Version == wire.RDVersion && known > 0 && r.Flags&wire.RDEncrypted == 0 {
+	if known := wire.RDHeaderLen(r.Type); r.Version == wire.RDVersion && known > 0 &&
+		r.Flags&wire.RDEncrypted == 0 {
 		if len(b) >= known {
 			header, r.Whole = r.fields(b, known)
 		}
@@ -108,7 +112,8 @@ func (r *RD) sealed(b wire.RD) (header int) {
 	}
 	readable := b[wire.RDSealedLeast:][:min(4*int(r.Security.Readable), body)]
 	if known := wire.RDHeaderLen(r.Type); len(readable) >= known-wire.RDBaseLen {
-		plain := append(append(make(wire.RD, 0, wire.RDBaseLen+len(readable)), b[:wire.RDBaseLen]...), readable...)
+		plain := append(append(make(wire.RD, 0, wire.RDBaseLen+len(readable)), b[:wire.RDBaseLen]...),
+			readable...)
 		_, r.Readable = r.fields(plain, known)
 	}
 	return wire.RDSealedLeast
@@ -158,7 +163,8 @@ func (r *RD) Came() []uint32 {
 
 // SumValid says that the payload of an RDData is all there and has its sum.
 func (r *RD) SumValid() bool {
-	return r.Whole && r.Type == wire.RDData && len(r.Payload) == int(r.Length) && wire.RDSum(r.Payload) == r.Data.Sum
+	return r.Whole && r.Type == wire.RDData && len(r.Payload) == int(r.Length) &&
+		wire.RDSum(r.Payload) == r.Data.Sum
 }
 
 // SerializeTo writes the header in front of the payload, which b holds: of an
@@ -170,10 +176,12 @@ func (r *RD) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOpti
 	switch {
 	case r.Version != wire.RDVersion || header == 0 || r.Flags&wire.RDEncrypted != 0:
 		return fmt.Errorf("write rd: version %d, type %d, flags %#02x", r.Version, r.Type, r.Flags)
-	case r.Type == wire.RDData && len(payload) > int(r.Length), r.Type != wire.RDData && len(payload)+int(r.Length) > 0:
+	case r.Type == wire.RDData && len(payload) > int(r.Length),
+		r.Type != wire.RDData && len(payload)+int(r.Length) > 0:
 		return fmt.Errorf("write rd: %d bytes behind a %v of length %d", len(payload), r.Type, r.Length)
 	case len(r.Bitmap) > wire.RDMaxWords || len(r.Echoes) > wire.RDMaxEchoes:
-		return fmt.Errorf("write rd: an acknowledgement of %d words and %d echoes", len(r.Bitmap), len(r.Echoes))
+		return fmt.Errorf("write rd: an acknowledgement of %d words and %d echoes", len(r.Bitmap),
+			len(r.Echoes))
 	case r.Type == wire.RDAck:
 		header = wire.RDAckBytes(len(r.Bitmap), len(r.Echoes))
 	}

@@ -19,31 +19,47 @@ var rdExampleNames = []string{"rd-data", "rd-skip", "rd-ack", "rd-nack", "rd-pro
 func TestRD(t *testing.T) {
 	const lifeA, lifeB = 0x0123456789ABCDEF, 0xFEDCBA9876543210
 	there := func(kind wire.RDType, flags uint8, psn uint32) RD {
-		return RD{Version: 1, Valid: true, Whole: true, RDBase: wire.RDBase{Type: kind, Flags: flags, Source: 17, Destination: 3, Tag: lifeB & 0xFFFFFFFF, Life: lifeA, PSN: psn}}
+		return RD{Version: 1, Valid: true, Whole: true,
+			RDBase: wire.RDBase{Type: kind, Flags: flags, Source: 17, Destination: 3, Tag: lifeB & 0xFFFFFFFF,
+				Life: lifeA, PSN: psn}}
 	}
 	back := func(kind wire.RDType, psn uint32) RD {
-		return RD{Version: 1, Valid: true, Whole: true, RDBase: wire.RDBase{Type: kind, Source: 3, Destination: 17, Tag: lifeA & 0xFFFFFFFF, Life: lifeB, PSN: psn}}
+		return RD{Version: 1, Valid: true, Whole: true,
+			RDBase: wire.RDBase{Type: kind, Source: 3, Destination: 17, Tag: lifeA & 0xFFFFFFFF, Life: lifeB,
+				PSN: psn}}
 	}
 	data := there(wire.RDData, wire.RDRepeat|wire.RDImm|wire.RDAckRequest, 5)
 	data.Length = 16
 	data.Data = wire.RDDataFields{
-		Key: 0x1122334455667788, Offset: 65536, Message: 3, Total: 12304, Position: 12288, Imm: 0xCAFE0001, Timestamp: 123_456_789, Sum: 0xDC43A2F8,
+		Key:       0x1122334455667788,
+		Offset:    65536,
+		Message:   3,
+		Total:     12304,
+		Position:  12288,
+		Imm:       0xCAFE0001,
+		Timestamp: 123_456_789,
+		Sum:       0xDC43A2F8,
 	}
 	skip := there(wire.RDSkip, wire.RDImm|wire.RDDroppable|wire.RDAckRequest, 0xFFFFFFFE)
-	skip.Skip = wire.RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000, Bytes: 4000, Position: 8000}
+	skip.Skip = wire.RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000,
+		Bytes: 4000, Position: 8000}
 	ack := back(wire.RDAck, 0xFFFFFFFE)
-	ack.Ack = wire.RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2, Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
-	ack.Bitmap, ack.Echoes = []uint64{0xA000000000000001, 0x4000000000000000}, []wire.RDEcho{{Path: 63489, Packets: 12, Marked: 3}, {Path: 64000, Packets: 255}}
+	ack.Ack = wire.RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2,
+		Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
+	ack.Bitmap, ack.Echoes = []uint64{0xA000000000000001, 0x4000000000000000},
+		[]wire.RDEcho{{Path: 63489, Packets: 12, Marked: 3}, {Path: 64000, Packets: 255}}
 	nack := back(wire.RDNack, 5)
 	nack.Nack = wire.RDNackFields{Reason: wire.RDBounds, Path: 63489, Message: 3, Detail: 70000}
 	probe := there(wire.RDProbe, wire.RDAckRequest, 9)
 	probe.ProbeTimestamp = 123_500_000
 	reject := back(wire.RDReject, 0)
-	reject.Reject = wire.RDRejectFields{Reason: wire.RDRejectLife, Least: 1, Most: 1, Meant: 0x5EEDB00C, To: lifeA}
+	reject.Reject = wire.RDRejectFields{Reason: wire.RDRejectLife, Least: 1, Most: 1, Meant: 0x5EEDB00C,
+		To: lifeA}
 	for i, want := range []RD{data, skip, ack, nack, probe, reject, there(wire.RDClose, 0, 9)} {
 		name := rdExampleNames[i]
 		payload := protocoltest.Example(t, name)
-		packet := gopacket.NewPacket(datagram(t, wire.PortRD+255, payload), golayers.LayerTypeEthernet, gopacket.Default)
+		packet := gopacket.NewPacket(datagram(t, wire.PortRD+255, payload), golayers.LayerTypeEthernet,
+			gopacket.Default)
 		got, ok := packet.Layer(LayerTypeRD).(*RD)
 		if !ok || packet.ErrorLayer() != nil || packet.Metadata().Truncated {
 			t.Errorf("%s: decoded %v", name, packet)
@@ -73,13 +89,16 @@ func TestRDBehindINT(t *testing.T) {
 	block := make([]byte, wire.INTBlockLen(&fields))
 	wire.INT(block).Encode(&fields)
 	payload := append(block, protocoltest.Example(t, "rd-data")...)
-	packet := gopacket.NewPacket(datagram(t, wire.PortRD+3, payload), golayers.LayerTypeEthernet, gopacket.Default)
+	packet := gopacket.NewPacket(datagram(t, wire.PortRD+3, payload), golayers.LayerTypeEthernet,
+		gopacket.Default)
 	got, ok := packet.Layer(LayerTypeRD).(*RD)
-	if telemetry, also := packet.Layer(LayerTypeINT).(*INT); !ok || !also || !got.Valid || telemetry.Remaining != 2 || len(packet.Layers()) != 5 {
+	if telemetry, also := packet.Layer(LayerTypeINT).(*INT); !ok || !also || !got.Valid ||
+		telemetry.Remaining != 2 || len(packet.Layers()) != 5 {
 		t.Fatalf("decoded %v", packet)
 	}
 	// What trimming cut within the block is neither.
-	packet = gopacket.NewPacket(datagram(t, wire.PortRD+3, payload[:60]), golayers.LayerTypeEthernet, gopacket.Default)
+	packet = gopacket.NewPacket(datagram(t, wire.PortRD+3, payload[:60]), golayers.LayerTypeEthernet,
+		gopacket.Default)
 	if packet.Layer(LayerTypeRD) != nil || packet.ErrorLayer() == nil || !packet.Metadata().Truncated {
 		t.Errorf("decoded %v", packet)
 	}
@@ -87,7 +106,8 @@ func TestRDBehindINT(t *testing.T) {
 
 // What is not whole or not valid is read as far as it goes.
 func TestRDParts(t *testing.T) {
-	data, ack, sealed := protocoltest.Example(t, "rd-data"), protocoltest.Example(t, "rd-ack"), protocoltest.Example(t, "rd-sealed")
+	data, ack, sealed := protocoltest.Example(t, "rd-data"), protocoltest.Example(t, "rd-ack"),
+		protocoltest.Example(t, "rd-sealed")
 	with := func(b []byte, at int, value byte) []byte {
 		b = bytes.Clone(b)
 		b[at] = value
@@ -120,7 +140,8 @@ func TestRDParts(t *testing.T) {
 		if ok == test.failed || packet.Metadata().Truncated != test.truncated {
 			t.Errorf("%s: decoded %v", test.why, packet)
 		}
-		if ok && (got.Valid != test.valid || got.Whole != test.whole || got.Trimmed != test.trimmed || len(got.Contents) != test.contents) {
+		if ok && (got.Valid != test.valid || got.Whole != test.whole || got.Trimmed != test.trimmed ||
+			len(got.Contents) != test.contents) {
 			t.Errorf("%s: decoded %+v", test.why, got)
 		}
 		if ok && got.SumValid() != test.sum {
@@ -137,13 +158,15 @@ func TestRDSerializeErrors(t *testing.T) {
 		"encrypted":           {Version: 1, RDBase: wire.RDBase{Type: wire.RDClose, Flags: wire.RDEncrypted}},
 		"a payload behind it": {Version: 1, RDBase: wire.RDBase{Type: wire.RDProbe}},
 		"more than Length":    {Version: 1, RDBase: wire.RDBase{Type: wire.RDData, Length: 3}},
-		"too many words":      {Version: 1, RDBase: wire.RDBase{Type: wire.RDAck}, Bitmap: make([]uint64, wire.RDMaxWords+1)},
+		"too many words": {Version: 1, RDBase: wire.RDBase{Type: wire.RDAck},
+			Bitmap: make([]uint64, wire.RDMaxWords+1)},
 	} {
 		b, payload := gopacket.NewSerializeBuffer(), "four"
 		if layer.Type == wire.RDAck {
 			payload = ""
 		}
-		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{}, layer, gopacket.Payload(payload)); err == nil {
+		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{}, layer,
+			gopacket.Payload(payload)); err == nil {
 			t.Errorf("%s: wrote % x", why, b.Bytes())
 		}
 	}

@@ -77,7 +77,8 @@ func (r *RoCE) read(data []byte, cut bool, df gopacket.DecodeFeedback) error {
 	*r = RoCE{Version: bth.Version(), packet: data}
 	if r.Valid = !cut && r.packet.Valid(); !r.Valid {
 		r.Fields = infiniband.Fields{BTH: bth.Fields()}
-		r.BaseLayer = golayers.BaseLayer{Contents: data[:infiniband.BTHLen], Payload: data[infiniband.BTHLen:]}
+		r.BaseLayer = golayers.BaseLayer{Contents: data[:infiniband.BTHLen],
+			Payload: data[infiniband.BTHLen:]}
 		return nil
 	}
 	r.Fields, r.ICRC = r.packet.Fields(), r.packet.ICRC()

@@ -59,7 +59,8 @@ func TestRoCE(t *testing.T) {
 			continue
 		}
 		whole := ip[headersOf(ip):]
-		if want := infiniband.Packet(whole).Fields(); got.Fields != want || len(got.Contents) != want.BTH.Opcode.HeaderLen() {
+		if want := infiniband.Packet(whole).Fields(); got.Fields != want ||
+			len(got.Contents) != want.BTH.Opcode.HeaderLen() {
 			t.Errorf("%v: decoded %+v, want %+v", want.BTH.Opcode, got.Fields, want)
 		}
 		if made := build(t, got, gopacket.Payload(got.Payload)); !bytes.Equal(made, whole) {
@@ -77,7 +78,8 @@ func TestRoCE(t *testing.T) {
 
 // What is not whole or not valid is read as far as it goes.
 func TestRoCEParts(t *testing.T) {
-	write := roceFrame(t, 4, &infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: 17, PSN: 5}, RETH: infiniband.RETHFields{Length: 8}}, make([]byte, 8))
+	write := roceFrame(t, 4, &infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
+		DestQP: 17, PSN: 5}, RETH: infiniband.RETHFields{Length: 8}}, make([]byte, 8))
 	const at = 14 + infiniband.HeadersIPv4
 	with := func(offset int, value byte) []byte {
 		b := bytes.Clone(write)
@@ -116,15 +118,18 @@ func TestRoCEParts(t *testing.T) {
 	for why, layer := range map[string]*RoCE{
 		"another version":     {Version: 1},
 		"no opcode":           {Fields: infiniband.Fields{BTH: infiniband.BTHFields{Opcode: 0xFF}}},
-		"a payload behind it": {Fields: infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.Acknowledge}}},
+		"a payload behind it": {Fields: infiniband.Fields{
+			BTH: infiniband.BTHFields{Opcode: infiniband.Acknowledge}}},
 	} {
-		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{}, layer, gopacket.Payload("four")); err == nil {
+		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{}, layer,
+			gopacket.Payload("four")); err == nil {
 			t.Errorf("%s: wrote % x", why, b.Bytes())
 		}
 	}
 	for why, layer := range map[string]*MAD{
-		"another message": {MADFields: infiniband.MADFields{Attribute: infiniband.AttributeREQ}, REP: &infiniband.REPFields{}},
-		"no message":      {},
+		"another message": {MADFields: infiniband.MADFields{Attribute: infiniband.AttributeREQ},
+			REP: &infiniband.REPFields{}},
+		"no message": {},
 	} {
 		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{}, layer); err == nil {
 			t.Errorf("%s: wrote % x", why, b.Bytes())
@@ -136,16 +141,25 @@ func TestRoCEParts(t *testing.T) {
 // checksum of UDP. The payload may be a layer.
 func roceFrame(t testing.TB, version int, f *infiniband.Fields, payload []byte) []byte {
 	t.Helper()
-	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4}
+	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4}
 	var ip gopacket.SerializableLayer = &golayers.IPv4{
-		Version: 4, TTL: 64, Id: 0x1234, Flags: golayers.IPv4DontFragment, Protocol: golayers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2},
+		Version:  4,
+		TTL:      64,
+		Id:       0x1234,
+		Flags:    golayers.IPv4DontFragment,
+		Protocol: golayers.IPProtocolUDP,
+		SrcIP:    net.IP{10, 0, 0, 1},
+		DstIP:    net.IP{10, 0, 0, 2},
 	}
 	if version == 6 {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
-		ip = &golayers.IPv6{Version: 6, HopLimit: 64, NextHeader: golayers.IPProtocolUDP, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
+		ip = &golayers.IPv6{Version: 6, HopLimit: 64, NextHeader: golayers.IPProtocolUDP,
+			SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
 	}
 	b := gopacket.NewSerializeBuffer()
-	err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, ethernet, ip, &golayers.UDP{SrcPort: 0xC001, DstPort: infiniband.Port},
+	err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, ethernet, ip,
+		&golayers.UDP{SrcPort: 0xC001, DstPort: infiniband.Port},
 		&RoCE{Fields: *f}, gopacket.Payload(payload))
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +235,8 @@ func tsharkLine(frame []byte, f *infiniband.Fields) string {
 		memory = fmt.Sprintf("0x%016x|0x%08x|", f.AtomicETH.VA, f.AtomicETH.RKey)
 	}
 	return strings.Join([]string{
-		fmt.Sprintf("%d|%d|%d|%d|%d|0|%d|0x%06x|%d|%d", frame[14]>>4, o, bit(f.BTH.Solicited), bit(f.BTH.MigReq), f.BTH.Pad, f.BTH.PKey, f.BTH.DestQP, bit(f.BTH.AckReq), f.BTH.PSN),
+		fmt.Sprintf("%d|%d|%d|%d|%d|0|%d|0x%06x|%d|%d", frame[14]>>4, o, bit(f.BTH.Solicited),
+			bit(f.BTH.MigReq), f.BTH.Pad, f.BTH.PKey, f.BTH.DestQP, bit(f.BTH.AckReq), f.BTH.PSN),
 		memory,
 		when(infiniband.HasAtomicETH, "%d|%d", f.AtomicETH.SwapAdd, f.AtomicETH.Compare),
 		when(infiniband.HasAETH, "%d|%d", f.AETH.Syndrome, f.AETH.MSN),
@@ -229,7 +244,8 @@ func tsharkLine(frame []byte, f *infiniband.Fields) string {
 		when(infiniband.HasImmDt, "%08[1]x,%08[1]x", f.Imm),
 		when(infiniband.HasIETH, "%08[1]x,%08[1]x", f.Invalidate),
 		when(infiniband.HasDETH, "0x%016x|0x%08x", f.DETH.QKey, f.DETH.SrcQP),
-		fmt.Sprintf("%#08x", uint32(frame[len(frame)-4])<<24|uint32(frame[len(frame)-3])<<16|uint32(frame[len(frame)-2])<<8|uint32(frame[len(frame)-1])),
+		fmt.Sprintf("%#08x", uint32(frame[len(frame)-4])<<24|uint32(frame[len(frame)-3])<<16|uint32(
+			frame[len(frame)-2])<<8|uint32(frame[len(frame)-1])),
 		"",
 	}, "|")
 }

@@ -49,7 +49,8 @@ func dissect(t *testing.T, frames []captured, fields ...string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-n", "-r", name, "-X", "lua_script:" + script, "-T", "fields", "-E", "separator=|", "-E", "occurrence=a", "-E", "aggregator=,"}
+	args := []string{"-n", "-r", name, "-X", "lua_script:" + script, "-T", "fields", "-E", "separator=|",
+		"-E", "occurrence=a", "-E", "aggregator=,"}
 	for _, field := range fields {
 		args = append(args, "-e", field)
 	}

@@ -26,7 +26,8 @@ func TestSectionNote(t *testing.T) {
 		t.Errorf("wrote %q for no note", got)
 	}
 	for _, text := range []string{
-		"", "railbed", "railbed epoch=0ns", "railbed dilation=0", "railbed dilation=1 epoch=0", "railbed dilation=1 plan=",
+		"", "railbed", "railbed epoch=0ns", "railbed dilation=0", "railbed dilation=1 epoch=0",
+		"railbed dilation=1 plan=",
 		"railbed epoch=0ns dilation=1", "railbed dilation=1 dilation=2", "railbed limited=0", "a remark",
 	} {
 		if n, ok := pcapng.ParseSectionNote([]byte(text)); ok {
@@ -37,7 +38,8 @@ func TestSectionNote(t *testing.T) {
 
 func TestTapNote(t *testing.T) {
 	var counted pcapng.TapNote
-	for _, verdict := range []string{"drop", "mark", "mark", "trim", "pause", "resume", "slow", "enqueue", ""} {
+	for _, verdict := range []string{"drop", "mark", "mark", "trim", "pause", "resume", "slow", "enqueue",
+		""} {
 		counted.Count(verdict)
 	}
 	stepped := counted
@@ -56,7 +58,8 @@ func TestTapNote(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "railbed", "railbed limited=4", "railbed limited=0 annotated=0 drops=0 marks=0 trims=0",
-		"railbed annotated=0 limited=0 drops=0 marks=0 trims=0 pauses=0", "railbed limited=-1 annotated=0 drops=0 marks=0 trims=0 pauses=0",
+		"railbed annotated=0 limited=0 drops=0 marks=0 trims=0 pauses=0",
+		"railbed limited=-1 annotated=0 drops=0 marks=0 trims=0 pauses=0",
 		"railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0 clock-stepped=0ns",
 		"railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0 clock-stepped=1",
 		"railbed limited=0 limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0", "railbed dilation=1",
@@ -68,7 +71,8 @@ func TestTapNote(t *testing.T) {
 }
 
 func TestIsWord(t *testing.T) {
-	for text, want := range map[string]bool{"min7": true, "a-b_c.9": true, "": false, "a b": false, "a\n": false, "\x1b[1m": false, "é": false} {
+	for text, want := range map[string]bool{"min7": true, "a-b_c.9": true, "": false, "a b": false,
+		"a\n": false, "\x1b[1m": false, "é": false} {
 		if pcapng.IsWord(text) != want {
 			t.Errorf("%q is a word: %v, want %v", text, !want, want)
 		}

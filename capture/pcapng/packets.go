@@ -20,7 +20,8 @@ func (r *Reader) set(number int, captured, length uint32, rest []byte) ([]byte, 
 		return nil, r.bad("packet of %d captured bytes in a block with %d", captured, len(rest))
 	}
 	comments := r.packet.Comments[:0]
-	r.packet = Packet{Interface: number, Data: rest[:captured:captured], Length: int(max(length, captured)), Comments: comments}
+	r.packet = Packet{Interface: number, Data: rest[:captured:captured], Length: int(max(length, captured)),
+		Comments: comments}
 	padded := (int(captured) + 3) &^ 3
 	return rest[min(padded, len(rest)):], nil
 }

@@ -69,9 +69,11 @@ func TestReadBigEndian(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	want := []pcapng.Packet{
-		{Time: 101500e6, Length: 9, Data: []byte{0xaa, 0xbb, 0xcc}, Flags: pcapng.Inbound, ID: 7, Has: pcapng.HasTime | pcapng.HasFlags | pcapng.HasID},
+		{Time: 101500e6, Length: 9, Data: []byte{0xaa, 0xbb, 0xcc}, Flags: pcapng.Inbound, ID: 7,
+			Has: pcapng.HasTime | pcapng.HasFlags | pcapng.HasID},
 		{Length: 9, Data: []byte{1, 2, 3, 4}},
-		{Time: 101e9, Length: 2, Data: []byte{0xee, 0xff}, DropCount: 5, Has: pcapng.HasTime | pcapng.HasDropCount},
+		{Time: 101e9, Length: 2, Data: []byte{0xee, 0xff}, DropCount: 5,
+			Has: pcapng.HasTime | pcapng.HasDropCount},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -122,7 +124,8 @@ a1b23c4d 0002 0004 00000000 00000000 0000ffff 24000001
 		if err != io.EOF {
 			t.Errorf("%s: ended with %v", name, err)
 		}
-		want := []pcapng.Packet{{Time: c.time, Length: 9, Data: []byte{0xaa, 0xbb, 0xcc}, Has: pcapng.HasTime}}
+		want := []pcapng.Packet{{Time: c.time, Length: 9, Data: []byte{0xaa, 0xbb, 0xcc},
+			Has: pcapng.HasTime}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -142,19 +145,23 @@ func TestRoundTrip(t *testing.T) {
 	if err != io.EOF || len(packets) != 3 {
 		t.Fatalf("%d packets, %v", len(packets), err)
 	}
-	if p := packets[0]; p.ID != 0xfedcba9876543210 || p.Queue != 3 || p.Flags != pcapng.Outbound || p.Length != 1000 {
+	if p := packets[0]; p.ID != 0xfedcba9876543210 || p.Queue != 3 || p.Flags != pcapng.Outbound ||
+		p.Length != 1000 {
 		t.Errorf("packet 0 is %+v", p)
 	}
 	if a, ok := pcapng.ParseAnnotation(packets[2].Comments[0]); !ok || a.Depth != 40320 {
 		t.Errorf("comment is %q", packets[2].Comments)
 	}
-	if s := r.Section(); s.Application != "railbed" || s.Comments[0] != "railbed dilation=1" || s.Hardware != "x86" {
+	if s := r.Section(); s.Application != "railbed" || s.Comments[0] != "railbed dilation=1" ||
+		s.Hardware != "x86" {
 		t.Errorf("section %+v", s)
 	}
-	if i := r.Interfaces()[1]; i.Name != "leaf0:p0" || i.Filter != "ip" || i.Hardware != pcapng.HardwareSwitchPort {
+	if i := r.Interfaces()[1]; i.Name != "leaf0:p0" || i.Filter != "ip" ||
+		i.Hardware != pcapng.HardwareSwitchPort {
 		t.Errorf("interface %+v", i)
 	}
-	if s := r.Statistics(); len(s) != 2 || s[1].Received != 11 || s[1].Dropped != 1 || s[1].Start != 1700000000e9 {
+	if s := r.Statistics(); len(s) != 2 || s[1].Received != 11 || s[1].Dropped != 1 ||
+		s[1].Start != 1700000000e9 {
 		t.Errorf("statistics %+v", s)
 	}
 }
@@ -164,7 +171,8 @@ func TestRoundTrip(t *testing.T) {
 func TestCut(t *testing.T) {
 	for name, whole := range map[string][]byte{
 		"pcapng": example(t),
-		"pcap":   unhex(t, "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 02000000 03000000 09000000 aabbcc"),
+		"pcap": unhex(t, "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 02000000 "+
+			"03000000 09000000 aabbcc"),
 	} {
 		clean := 0
 		for length := range len(whole) {
@@ -191,21 +199,28 @@ func TestBroken(t *testing.T) {
 	const section = "0a0d0d0a 1c000000 4d3c2b1a 0100 0000 ffffffffffffffff 1c000000 "
 	const tap = "01000000 14000000 0100 0000 00000000 14000000 "
 	for name, text := range map[string]string{
-		"not a capture":              "47494638 39610100",
-		"byte order":                 "0a0d0d0a 1c000000 4d3c2b1b 0100 0000 ffffffffffffffff 1c000000",
-		"major version 2":            "0a0d0d0a 1c000000 4d3c2b1a 0200 0000 ffffffffffffffff 1c000000",
-		"unaligned length":           section + "01000000 15000000 0100 0000 00000000 14000000",
-		"length of 8":                section + "01000000 08000000 08000000",
-		"length of 2 GiB":            section + "01000000 00000080 0100 0000",
-		"trailer differs":            section + "01000000 14000000 0100 0000 00000000 18000000",
-		"option passes the block":    section + "01000000 1c000000 0100 0000 00000000 0200 0500 61626364 1c000000",
-		"packet before interfaces":   section + "06000000 20000000 00000000 00000000 00000000 00000000 00000000 20000000",
-		"packet longer than block":   section + tap + "06000000 24000000 00000000 00000000 00000000 05000000 05000000 01020304 24000000",
-		"time past 2262":             section + tap + "06000000 20000000 00000000 ffffffff 00000000 00000000 00000000 20000000",
-		"resolution 10^-20":          section + "01000000 1c000000 0100 0000 00000000 0900 0100 14 000000 1c000000",
-		"pcap version 1":             "d4c3b2a1 0100 0400 00000000 00000000 ffff0000 01000000",
-		"pcap record of 2 GiB":       "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 02000000 00000080 00000080",
-		"pcap fraction over 1 s":     "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 40420f00 00000000 00000000",
+		"not a capture":    "47494638 39610100",
+		"byte order":       "0a0d0d0a 1c000000 4d3c2b1b 0100 0000 ffffffffffffffff 1c000000",
+		"major version 2":  "0a0d0d0a 1c000000 4d3c2b1a 0200 0000 ffffffffffffffff 1c000000",
+		"unaligned length": section + "01000000 15000000 0100 0000 00000000 14000000",
+		"length of 8":      section + "01000000 08000000 08000000",
+		"length of 2 GiB":  section + "01000000 00000080 0100 0000",
+		"trailer differs":  section + "01000000 14000000 0100 0000 00000000 18000000",
+		"option passes the block": section +
+			"01000000 1c000000 0100 0000 00000000 0200 0500 61626364 1c000000",
+		"packet before interfaces": section +
+			"06000000 20000000 00000000 00000000 00000000 00000000 00000000 20000000",
+		"packet longer than block": section + tap +
+			"06000000 24000000 00000000 00000000 00000000 05000000 05000000 01020304 24000000",
+		"time past 2262": section + tap +
+			"06000000 20000000 00000000 ffffffff 00000000 00000000 00000000 20000000",
+		"resolution 10^-20": section +
+			"01000000 1c000000 0100 0000 00000000 0900 0100 14 000000 1c000000",
+		"pcap version 1": "d4c3b2a1 0100 0400 00000000 00000000 ffff0000 01000000",
+		"pcap record of 2 GiB": "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 " +
+			"02000000 00000080 00000080",
+		"pcap fraction over 1 s": "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 " +
+			"40420f00 00000000 00000000",
 		"statistics of no interface": section + "05000000 18000000 00000000 00000000 00000000 18000000",
 	} {
 		r, err := pcapng.NewReader(bytes.NewReader(unhex(t, text)))
@@ -246,15 +261,19 @@ func TestSections(t *testing.T) {
 // TestGopacketWritesIt reads what somebody else's writer wrote.
 func TestGopacketWritesIt(t *testing.T) {
 	var out bytes.Buffer
-	w, err := pcapgo.NewNgWriterInterface(&out, pcapgo.NgInterface{Name: "eth7", LinkType: layers.LinkTypeEthernet, SnapLength: 96, Filter: "arp"}, pcapgo.DefaultNgWriterOptions)
+	w, err := pcapgo.NewNgWriterInterface(&out,
+		pcapgo.NgInterface{Name: "eth7", LinkType: layers.LinkTypeEthernet, SnapLength: 96, Filter: "arp"},
+		pcapgo.DefaultNgWriterOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stamp := time.Unix(1700000000, 123456789)
-	if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: stamp, CaptureLength: 5, Length: 99}, []byte("12345")); err != nil {
+	if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: stamp, CaptureLength: 5, Length: 99},
+		[]byte("12345")); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{LastUpdate: stamp, PacketsReceived: 4, PacketsDropped: 3}); err != nil {
+	if err := w.WriteInterfaceStats(0,
+		pcapgo.NgInterfaceStatistics{LastUpdate: stamp, PacketsReceived: 4, PacketsDropped: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Flush(); err != nil {
@@ -336,11 +355,13 @@ func TestReadsLossCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	packets, err := readAll(r)
-	if err != io.EOF || len(packets) != 1 || packets[0].Has&pcapng.HasDropCount == 0 || packets[0].DropCount != 3 {
+	if err != io.EOF || len(packets) != 1 || packets[0].Has&pcapng.HasDropCount == 0 ||
+		packets[0].DropCount != 3 {
 		t.Errorf("packets %+v, %v; want one with 3 lost before it", packets, err)
 	}
 	const has = pcapng.HasReceived | pcapng.HasDropped | pcapng.HasOSDropped
-	if s := r.Statistics(); len(s) != 1 || s[0].Has != has || s[0].Received != 10 || s[0].Dropped != 3 || s[0].OSDropped != 6 {
+	if s := r.Statistics(); len(s) != 1 || s[0].Has != has || s[0].Received != 10 || s[0].Dropped != 3 ||
+		s[0].OSDropped != 6 {
 		t.Errorf("statistics %+v, want 10 received, 3 and 6 lost", s)
 	}
 	var out bytes.Buffer
@@ -368,7 +389,8 @@ func TestReadsLossCounters(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add(example(f))
 	f.Add(unhex(f, bigEndian))
-	f.Add(unhex(f, "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 02000000 03000000 09000000 aabbcc"))
+	f.Add(unhex(f, "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 02000000 03000000 "+
+		"09000000 aabbcc"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := pcapng.NewReader(bytes.NewReader(data))
 		if err != nil {

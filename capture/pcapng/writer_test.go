@@ -36,7 +36,8 @@ func unhex(t testing.TB, text string) []byte {
 // draft-ietf-opsawg-pcapng, sections 4.1 to 4.6, and the option tables there.
 func TestWriterBytes(t *testing.T) {
 	var out bytes.Buffer
-	w, err := pcapng.NewWriter(&out, pcapng.Section{OS: "Linux", Application: "railbed", Comments: []string{"hello"}})
+	w, err := pcapng.NewWriter(&out,
+		pcapng.Section{OS: "Linux", Application: "railbed", Comments: []string{"hello"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +111,17 @@ func TestWriterBytes(t *testing.T) {
 func example(t testing.TB) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := pcapng.NewWriter(&out, pcapng.Section{Hardware: "x86", OS: "Linux", Application: "railbed", Comments: []string{"railbed dilation=1"}})
+	w, err := pcapng.NewWriter(&out,
+		pcapng.Section{Hardware: "x86", OS: "Linux", Application: "railbed",
+			Comments: []string{"railbed dilation=1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range []pcapng.Interface{
-		{Name: "h0:eth0", Description: "h0--leaf0", Hardware: pcapng.HardwareNIC, Filter: "ip", LinkType: 1, SnapLen: 128},
-		{Name: "leaf0:p0", Description: "h0--leaf0", Hardware: pcapng.HardwareSwitchPort, Filter: "ip", LinkType: 1, SnapLen: 128},
+		{Name: "h0:eth0", Description: "h0--leaf0", Hardware: pcapng.HardwareNIC, Filter: "ip", LinkType: 1,
+			SnapLen: 128},
+		{Name: "leaf0:p0", Description: "h0--leaf0", Hardware: pcapng.HardwareSwitchPort, Filter: "ip",
+			LinkType: 1, SnapLen: 128},
 	} {
 		if _, err := w.AddInterface(i); err != nil {
 			t.Fatal(err)
@@ -124,11 +129,15 @@ func example(t testing.TB) []byte {
 	}
 	// An Ethernet frame of unknown type, so that tshark has nothing to complain about.
 	frame := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}, "railbed!"...)
-	note := pcapng.Annotation{Verdict: "drop", Reason: "tail", Depth: 40320, HasDepth: true, Late: 1200, HasLate: true}
+	note := pcapng.Annotation{Verdict: "drop", Reason: "tail", Depth: 40320, HasDepth: true, Late: 1200,
+		HasLate: true}
 	packets := []pcapng.Packet{
-		{Interface: 0, Time: 1700000000123456789, Data: frame, Length: 1000, Flags: pcapng.Outbound, ID: 0xfedcba9876543210, Queue: 3},
-		{Interface: 1, Time: 1700000000123460000, Data: frame, Length: 1000, Flags: pcapng.Inbound | pcapng.Unicast, ID: 0xfedcba9876543210, Queue: 4},
-		{Interface: 1, Time: 1700000000123470001, Data: frame, Length: 1000, Flags: pcapng.Inbound, ID: 5, Comments: [][]byte{note.AppendTo(nil)}},
+		{Interface: 0, Time: 1700000000123456789, Data: frame, Length: 1000, Flags: pcapng.Outbound,
+			ID: 0xfedcba9876543210, Queue: 3},
+		{Interface: 1, Time: 1700000000123460000, Data: frame, Length: 1000,
+			Flags: pcapng.Inbound | pcapng.Unicast, ID: 0xfedcba9876543210, Queue: 4},
+		{Interface: 1, Time: 1700000000123470001, Data: frame, Length: 1000, Flags: pcapng.Inbound, ID: 5,
+			Comments: [][]byte{note.AppendTo(nil)}},
 	}
 	for i := range packets {
 		packets[i].Has = pcapng.HasFlags | pcapng.HasID | pcapng.HasQueue
@@ -137,7 +146,9 @@ func example(t testing.TB) []byte {
 		}
 	}
 	for i := range 2 {
-		s := pcapng.Statistics{Interface: i, Time: 1700000001e9, Start: 1700000000e9, End: 1700000001e9, Received: uint64(10 + i), Dropped: uint64(i), Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped}
+		s := pcapng.Statistics{Interface: i, Time: 1700000001e9, Start: 1700000000e9, End: 1700000001e9,
+			Received: uint64(10 + i), Dropped: uint64(i),
+			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped}
 		if err := w.WriteStatistics(s); err != nil {
 			t.Fatal(err)
 		}
@@ -155,8 +166,10 @@ func TestTsharkReadsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("tshark", "-n", "-r", file, "-T", "fields", "-E", "separator=|",
-		"-e", "frame.interface_name", "-e", "frame.interface_description", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "frame.cap_len",
-		"-e", "frame.packet_flags", "-e", "frame.packet_flags_direction", "-e", "frame.packet_id", "-e", "frame.interface_queue",
+		"-e", "frame.interface_name", "-e", "frame.interface_description", "-e", "frame.time_epoch", "-e",
+		"frame.len", "-e", "frame.cap_len",
+		"-e", "frame.packet_flags", "-e", "frame.packet_flags_direction", "-e", "frame.packet_id", "-e",
+		"frame.interface_queue",
 		"-e", "frame.comment").Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -201,13 +214,15 @@ func TestGopacketReadsIt(t *testing.T) {
 		t.Errorf("%d interfaces, statistics %+v", r.NInterfaces(), statistics)
 	}
 	i, err := r.Interface(1)
-	if err != nil || i.Name != "leaf0:p0" || i.Filter != "ip" || i.SnapLength != 128 || i.TimestampResolution.Exponent() != 9 {
+	if err != nil || i.Name != "leaf0:p0" || i.Filter != "ip" || i.SnapLength != 128 ||
+		i.TimestampResolution.Exponent() != 9 {
 		t.Errorf("interface 1 is %+v, %v", i, err)
 	}
 }
 
 func TestAnnotation(t *testing.T) {
-	full := pcapng.Annotation{Verdict: "drop", Reason: "tail", Depth: 40320, HasDepth: true, Late: 1200 * time.Nanosecond, HasLate: true}
+	full := pcapng.Annotation{Verdict: "drop", Reason: "tail", Depth: 40320, HasDepth: true,
+		Late: 1200 * time.Nanosecond, HasLate: true}
 	const text = "railbed verdict=drop reason=tail depth=40320 late=1200ns"
 	if got := string(full.AppendTo(nil)); got != text {
 		t.Errorf("wrote %q, want %q", got, text)
@@ -215,12 +230,15 @@ func TestAnnotation(t *testing.T) {
 	if got, ok := pcapng.ParseAnnotation([]byte(text)); !ok || got != full {
 		t.Errorf("read %+v, %v", got, ok)
 	}
-	if got, ok := pcapng.ParseAnnotation([]byte("railbed reason=mark late=-5ns")); !ok || got.Reason != "mark" || got.Late != -5 || got.HasDepth {
+	if got, ok := pcapng.ParseAnnotation([]byte("railbed reason=mark late=-5ns")); !ok ||
+		got.Reason != "mark" || got.Late != -5 || got.HasDepth {
 		t.Errorf("read %+v, %v", got, ok)
 	}
 	for _, text := range []string{
-		"", "hello", "railbedverdict=drop", "railbed  verdict=drop", "railbed verdict=", "railbed verdict=a verdict=b",
-		"railbed reason=tail verdict=drop", "railbed depth=x", "railbed late=5", "railbed colour=red", "railbed verdict=drop ",
+		"", "hello", "railbedverdict=drop", "railbed  verdict=drop", "railbed verdict=",
+		"railbed verdict=a verdict=b",
+		"railbed reason=tail verdict=drop", "railbed depth=x", "railbed late=5", "railbed colour=red",
+		"railbed verdict=drop ",
 	} {
 		if a, ok := pcapng.ParseAnnotation([]byte(text)); ok {
 			t.Errorf("%q was read as %+v", text, a)

@@ -43,9 +43,11 @@ func newBars(l Lateness) bars {
 		height := max(barsLeast, float64(bucket.Frames)/float64(most)*barsHeight)
 		text := fmt.Sprintf("%s or more: %s", Micros(bucket.From), count(bucket.Frames, "frame"))
 		if bucket.To > 0 {
-			text = fmt.Sprintf("%s to %s: %s", Micros(bucket.From), Micros(bucket.To), count(bucket.Frames, "frame"))
+			text = fmt.Sprintf("%s to %s: %s", Micros(bucket.From), Micros(bucket.To),
+				count(bucket.Frames, "frame"))
 		}
-		b.Bars = append(b.Bars, latenessBar{X: float64(place) * barsPitch, Y: barsHeight - height, Height: height, Text: text})
+		b.Bars = append(b.Bars, latenessBar{X: float64(place) * barsPitch, Y: barsHeight - height,
+			Height: height, Text: text})
 		if place%labelEvery == 0 || len(b.Labels) == 0 {
 			b.Labels = append(b.Labels, tick{X: float64(place) * barsPitch, Text: Micros(bucket.From)})
 		}

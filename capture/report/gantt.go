@@ -72,24 +72,29 @@ func newGantt(t *Training) gantt {
 	for i, name := range groups {
 		g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (i + 2), Class: ganttClass(i), Text: name})
 	}
-	g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (len(groups) + 2), Class: ganttWaits, Text: "waits for others"})
+	g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (len(groups) + 2), Class: ganttWaits,
+		Text: "waits for others"})
 	lanes := len(groups) + 1
 	scale := (timelineWidth - ganttLabels) / end
 	y := ganttKeys
 	for rank, bars := range ranks {
-		band := ganttBand{Y: y, Height: lanes * ganttLane, Middle: y + lanes*ganttLane/2, Text: fmt.Sprintf("rank %d", rank)}
+		band := ganttBand{Y: y, Height: lanes * ganttLane, Middle: y + lanes*ganttLane/2,
+			Text: fmt.Sprintf("rank %d", rank)}
 		if rank < len(t.PerRank) {
 			band.Text = fmt.Sprintf("rank %d, %s", t.PerRank[rank].Rank, t.PerRank[rank].Node)
 		}
 		var waiting []ganttBar
 		for _, b := range bars {
-			bar := ganttBar{X: ganttLabels + b.Start*scale, Width: max(1, (b.End-b.Start)*scale), Y: y, Class: b.Group, Text: fmt.Sprintf("%s (%s): %s to %s", b.Name, b.Group, seconds(b.Start), seconds(b.End))}
+			bar := ganttBar{X: ganttLabels + b.Start*scale, Width: max(1, (b.End-b.Start)*scale), Y: y,
+				Class: b.Group, Text: fmt.Sprintf("%s (%s): %s to %s", b.Name, b.Group, seconds(b.Start),
+					seconds(b.End))}
 			if i := slices.Index(groups, b.Group); i >= 0 {
 				bar.Y, bar.Class = y+(i+1)*ganttLane, ganttClass(i)
 			}
 			if begun := ganttLabels + b.Begun*scale; b.Begun > b.Start {
 				waits := bar
-				waits.Class, waits.Width, waits.Text = ganttWaits, max(1, begun-bar.X), waits.Text+", waited until "+seconds(b.Begun)
+				waits.Class, waits.Width, waits.Text = ganttWaits, max(1, begun-bar.X),
+					waits.Text+", waited until "+seconds(b.Begun)
 				waiting = append(waiting, waits)
 				bar.Width, bar.X = max(1, bar.X+bar.Width-begun), begun
 			}
@@ -101,7 +106,8 @@ func newGantt(t *Training) gantt {
 	}
 	g.Axis, g.Height = y, y+axisHeight
 	for at := 0.0; at <= end*1.0001; at += tickStep(end) {
-		g.Ticks = append(g.Ticks, tick{X: ganttLabels + at*scale, Text: seconds(at), Last: ganttLabels+at*scale > 0.95*timelineWidth})
+		g.Ticks = append(g.Ticks, tick{X: ganttLabels + at*scale, Text: seconds(at),
+			Last: ganttLabels+at*scale > 0.95*timelineWidth})
 	}
 	return g
 }

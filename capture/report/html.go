@@ -80,7 +80,8 @@ func (r *Report) WriteHTML(w io.Writer, o HTMLOptions) error {
 	r = r.printable()
 	data := pageData{Report: r, Timeline: newTimeline(r.Steps)}
 	if len(o.Topology) > 0 {
-		data.Topology = template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(o.Topology))
+		data.Topology = template.URL(
+			"data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(o.Topology))
 	}
 	if r.Fidelity != nil {
 		for i, l := range r.Fidelity.Links {
@@ -163,7 +164,8 @@ func newTimeline(steps []Step) timeline {
 		t.Ticks = append(t.Ticks, tick{X: at * scale, Text: seconds(at), Last: at*scale > 0.95*timelineWidth})
 	}
 	for i, s := range steps {
-		b := bar{Step: s, X: s.Start * scale, Width: max(barLeast, (s.End-s.Start)*scale), Y: i*laneHeight + (laneHeight-barHeight)/2, Middle: i*laneHeight + laneHeight/2}
+		b := bar{Step: s, X: s.Start * scale, Width: max(barLeast, (s.End-s.Start)*scale),
+			Y: i*laneHeight + (laneHeight-barHeight)/2, Middle: i*laneHeight + laneHeight/2}
 		b.Text = s.Name
 		if s.State != Skipped {
 			b.Text += ", " + seconds(s.End-s.Start)
@@ -223,7 +225,8 @@ func byteCount(n any) string {
 	}
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
 		if value < 1024 {
-			return strconv.FormatFloat(value, 'f', -1, 64)[:min(5, len(strconv.FormatFloat(value, 'f', -1, 64)))] + " " + unit
+			return strconv.FormatFloat(value, 'f', -1,
+				64)[:min(5, len(strconv.FormatFloat(value, 'f', -1, 64)))] + " " + unit
 		}
 		value /= 1024
 	}

@@ -134,9 +134,11 @@ func (r *Report) junitStep(i int, step Step) junitCase {
 	}
 	switch step.State {
 	case Failed:
-		c.fail(r.Verdict, &junitReason{Message: step.Error, Type: string(step.State), Text: step.Where + ": " + step.Error})
+		c.fail(r.Verdict, &junitReason{Message: step.Error, Type: string(step.State),
+			Text: step.Where + ": " + step.Error})
 	case Cancelled:
-		c.Error = &junitReason{Message: cmp.Or(step.Error, "ended with the run"), Type: string(step.State), Text: step.Where}
+		c.Error = &junitReason{Message: cmp.Or(step.Error, "ended with the run"), Type: string(step.State),
+			Text: step.Where}
 	case Skipped:
 		c.Skipped = &junitReason{Message: cmp.Or(step.Error, "the run ended before this step")}
 	}
@@ -148,7 +150,8 @@ func (r *Report) junitCheck(i int, check Check) junitCase {
 		Class: r.Name + ".checks", Name: fmt.Sprintf("%d %s", i+1, check.Name), Time: junitTime(0),
 		Output: strings.Join(append([]string{check.Where, check.Summary}, check.Details...), "\n"),
 	}
-	reason := &junitReason{Message: check.Summary, Type: string(check.Verdict), Text: strings.Join(append([]string{check.Where}, check.Details...), "\n")}
+	reason := &junitReason{Message: check.Summary, Type: string(check.Verdict),
+		Text: strings.Join(append([]string{check.Where}, check.Details...), "\n")}
 	switch check.Verdict {
 	case verdict.Pass:
 	case verdict.Fail:

@@ -22,11 +22,13 @@ type Learning struct {
 
 // learned prints a line for each training by gradients.
 func (t *textWriter) learned(workloads []Workload) {
-	rows := newRows("learned", "iterations", "loss\nfirst", "loss\nlast", "loss\nheld out", "accuracy\nheld out", "elements\nclipped")
+	rows := newRows("learned", "iterations", "loss\nfirst", "loss\nlast", "loss\nheld out",
+		"accuracy\nheld out", "elements\nclipped")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7)
 	for _, w := range workloads {
 		if l := w.Learning; l != nil && len(l.Loss) > 0 {
-			rows.AppendRow(table.Row{w.Name, len(l.Loss), loss(l.Loss[0]), loss(l.Loss[len(l.Loss)-1]), loss(l.Held), percent(l.Accuracy), l.Clipped})
+			rows.AppendRow(table.Row{w.Name, len(l.Loss), loss(l.Loss[0]), loss(l.Loss[len(l.Loss)-1]),
+				loss(l.Held), percent(l.Accuracy), l.Clipped})
 		}
 	}
 	if rows.Length() > 0 {
@@ -93,7 +95,8 @@ func newCurves(workloads []Workload) curves {
 			fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)/float64(longest-1)*(curvesWide-curvesNames), y(v))
 		}
 		k := len(c.Lines)
-		c.Lines = append(c.Lines, curve{Name: w.Name, Points: points.String(), Dashes: dashes[k%len(dashes)], X: curvesWide - curvesNames + 12, Y: curvesLabel * float64(k+1)})
+		c.Lines = append(c.Lines, curve{Name: w.Name, Points: points.String(), Dashes: dashes[k%len(dashes)],
+			X: curvesWide - curvesNames + 12, Y: curvesLabel * float64(k+1)})
 	}
 	return c
 }

@@ -17,9 +17,9 @@ type Messages struct {
 	// last one was.
 	PerSecond float64 `json:"per_second"`
 	// What Times are of, in seconds: each message, from when it was due, or in a closed loop
-	// sent, until its sender knew that it had arrived; each block, from when it was sent, or asked for, until it had
-	// arrived; or the time to first token of each request, from when it came until all of its
-	// cache had arrived.
+	// sent, until its sender knew that it had arrived; each block, from when it was sent, or asked
+	// for, until it had arrived; or the time to first token of each request, from when it came
+	// until all of its cache had arrived.
 	What  string      `json:"what"`
 	Times Percentiles `json:"times"`
 	// Parts are those of which there are several: reads and writes.
@@ -50,7 +50,8 @@ type SlowRank struct {
 
 // String is a sentence for people.
 func (s SlowRank) String() string {
-	return fmt.Sprintf("messages from and to rank %d on %s took %s in the median, the others %s", s.Rank, s.Node, seconds(s.Median), seconds(s.Others))
+	return fmt.Sprintf("messages from and to rank %d on %s took %s in the median, the others %s", s.Rank,
+		s.Node, seconds(s.Median), seconds(s.Others))
 }
 
 // MessagesPart is a part of messages, with their words.
@@ -84,11 +85,13 @@ func (m *Messages) Told() string {
 	if m.Attained == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.0f of %d took longer than %s", (1-*m.Attained)*float64(m.Count), m.Count, seconds(m.SLO))
+	return fmt.Sprintf("%.0f of %d took longer than %s", (1-*m.Attained)*float64(m.Count), m.Count,
+		seconds(m.SLO))
 }
 
 func (s *Serving) told(attained *float64) string {
-	text := fmt.Sprintf("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, percent(s.PrefillBusy))
+	text := fmt.Sprintf("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks "+
+		"computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, percent(s.PrefillBusy))
 	if attained == nil {
 		return text
 	}
@@ -99,7 +102,8 @@ func (s *Serving) told(attained *float64) string {
 	if s.TokenSLO > 0 {
 		asked = append(asked, "each other within "+seconds(s.TokenSLO))
 	}
-	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, percent(*attained), strings.Join(asked, " and "), s.Goodput)
+	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, percent(*attained),
+		strings.Join(asked, " and "), s.Goodput)
 }
 
 // Percentiles are by nearest rank.
@@ -123,23 +127,27 @@ func (t *textWriter) messages(all []Messages) {
 	if len(all) == 0 {
 		return
 	}
-	rows := newRows("messages", "over", "of", "count", "per\nsecond", "p50", "p95", "p99", "p99.9", "most", "wrong\nbytes")
+	rows := newRows("messages", "over", "of", "count", "per\nsecond", "p50", "p95", "p99", "p99.9", "most",
+		"wrong\nbytes")
 	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10, 11)
 	slow := newRows("slowdown", "size up to\n(B)", "count", "p50", "p95", "p99", "p99.9", "most")
 	rightAligned(slow, 2, 3, 4, 5, 6, 7, 8)
 	for i := range all {
 		m, p := &all[i], &all[i].Times
-		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, fmt.Sprintf("%.0f", m.PerSecond), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), m.Wrong})
+		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, fmt.Sprintf("%.0f", m.PerSecond),
+			seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), m.Wrong})
 		for _, part := range m.Parts {
 			p := &part.Times
 			rate := ""
 			if part.PerSecond > 0 {
 				rate = fmt.Sprintf("%.0f", part.PerSecond)
 			}
-			rows.AppendRow(table.Row{"", "", part.What, p.Count, rate, seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), ""})
+			rows.AppendRow(table.Row{"", "", part.What, p.Count, rate, seconds(p.P50), seconds(p.P95),
+				seconds(p.P99), seconds(p.P999), seconds(p.Most), ""})
 		}
 		for _, s := range m.Slowdowns {
-			slow.AppendRow(table.Row{m.Name, s.AtMost, s.Count, fixed2(s.P50), fixed2(s.P95), fixed2(s.P99), fixed2(s.P999), fixed2(s.Most)})
+			slow.AppendRow(table.Row{m.Name, s.AtMost, s.Count, fixed2(s.P50), fixed2(s.P95), fixed2(s.P99),
+				fixed2(s.P999), fixed2(s.Most)})
 		}
 	}
 	t.table(rows)

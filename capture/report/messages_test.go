@@ -25,13 +25,17 @@ func TestMessagesAreTold(t *testing.T) {
 	r := sample()
 	times := Percentiles{Count: 7, P50: 0.002, P95: 0.003, P99: 0.004, P999: 0.005, Most: 0.006}
 	r.Messages = []Messages{
-		{Name: "disk", Transport: "rd", Count: 10, PerSecond: 5001, What: "block", Times: times, Parts: []MessagesPart{{"read", 3002, times}, {"write", 2003, times}}, Slow: &SlowRank{Rank: 2, Node: "h2", Median: 0.05, Others: 0.001}},
-		{Name: "web", Transport: "tcp", Count: 9, What: "message", Times: times, Slowdowns: []Slowdown{{777, Percentiles{Count: 3, P50: 1.25}}}},
+		{Name: "disk", Transport: "rd", Count: 10, PerSecond: 5001, What: "block", Times: times,
+			Parts: []MessagesPart{{"read", 3002, times}, {"write", 2003, times}},
+			Slow:  &SlowRank{Rank: 2, Node: "h2", Median: 0.05, Others: 0.001}},
+		{Name: "web", Transport: "tcp", Count: 9, What: "message", Times: times,
+			Slowdowns: []Slowdown{{777, Percentiles{Count: 3, P50: 1.25}}}},
 	}
 	job := trained()
 	job.Straggler = &Straggler{Rank: 1, Node: "h1", Worked: 0.4, Others: 0.05}
 	r.Trainings = []Training{job}
-	slow, straggler := "disk: messages from and to rank 2 on h2 took 50ms in the median, the others 1ms", "job: the ranks waited for rank 1 on h1: it worked 40% of the time, the others at most 5%"
+	slow, straggler := "disk: messages from and to rank 2 on h2 took 50ms in the median, the others 1ms",
+		"job: the ranks waited for rank 1 on h1: it worked 40% of the time, the others at most 5%"
 	for kind, text := range said(t, r) {
 		for _, want := range []string{slow, straggler, "read", "3002", "write", "2003", "777", "1.25"} {
 			if !strings.Contains(text, want) {

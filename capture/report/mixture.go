@@ -33,12 +33,15 @@ type Mixture struct {
 
 // mixtures prints a line for each mixture of experts.
 func (t *textWriter) mixtures(workloads []Workload) {
-	rows := newRows("experts", "count", "tokens\nof a rank", "hidden", "top-k", "dispatch\n(us)", "combine\n(us)", "tokens/s", "dispatch\n(B)", "combine\n(B)", "hottest\n(tokens)", "of the\nmean", "error")
+	rows := newRows("experts", "count", "tokens\nof a rank", "hidden", "top-k", "dispatch\n(us)",
+		"combine\n(us)", "tokens/s", "dispatch\n(B)", "combine\n(B)", "hottest\n(tokens)", "of the\nmean",
+		"error")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 	for _, w := range workloads {
 		if m := w.Mixture; m != nil {
 			rows.AppendRow(table.Row{
-				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, fmt.Sprintf("%.0f", m.Dispatch), fmt.Sprintf("%.0f", m.Combine), fmt.Sprintf("%.0f", m.TokensPerSecond),
+				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, fmt.Sprintf("%.0f", m.Dispatch),
+				fmt.Sprintf("%.0f", m.Combine), fmt.Sprintf("%.0f", m.TokensPerSecond),
 				m.DispatchBytes, m.CombineBytes, m.Load, fixed2(m.Times), percent(m.Error),
 			})
 		}

@@ -29,7 +29,8 @@ func copyPrintable(to, from reflect.Value) {
 		to.SetString(printable.Line(from.String()))
 	case from.Kind() == reflect.Struct:
 		for i := range from.NumField() {
-			if name := from.Type().Field(i).Name; from.Field(i).Kind() == reflect.String && slices.Contains(severalLines, name) {
+			if name := from.Type().Field(i).Name; from.Field(i).Kind() == reflect.String &&
+				slices.Contains(severalLines, name) {
 				to.Field(i).SetString(printable.Text(from.Field(i).String()))
 				continue
 			}

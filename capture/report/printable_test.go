@@ -68,16 +68,20 @@ func TestHostileTexts(t *testing.T) {
 			r.Steps[i].State = state
 		}
 		var text, page, cases, document bytes.Buffer
-		err := errors.Join(r.WriteText(&text, TextOptions{Dir: "results"}), r.WriteHTML(&page, HTMLOptions{}), r.WriteJUnit(&cases), r.WriteJSON(&document))
+		err := errors.Join(r.WriteText(&text, TextOptions{Dir: "results"}), r.WriteHTML(&page, HTMLOptions{}),
+			r.WriteJUnit(&cases), r.WriteJSON(&document))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, written := range map[string]string{"text": text.String(), "page": page.String(), "cases": cases.String(), "document": document.String()} {
+		for name, written := range map[string]string{"text": text.String(), "page": page.String(),
+			"cases": cases.String(), "document": document.String()} {
 			if !utf8.ValidString(written) {
 				t.Errorf("%s is not UTF-8", name)
 			}
 			for i, line := range strings.Split(written, "\n") {
-				if strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) && !unicode.IsSpace(r) }) {
+				if strings.ContainsFunc(line, func(r rune) bool {
+					return r != '\t' && !unicode.IsPrint(r) && !unicode.IsSpace(r)
+				}) {
 					t.Errorf("%s, line %d: %q", name, i+1, line)
 				}
 				if name == "text" && (strings.HasPrefix(line, "PASS") || strings.HasPrefix(line, "FAIL")) {

@@ -218,7 +218,8 @@ type Straggler struct {
 
 // String says who it is and by how much.
 func (s Straggler) String() string {
-	return fmt.Sprintf("the ranks waited for rank %d on %s: it worked %.0f%% of the time, the others at most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
+	return fmt.Sprintf("the ranks waited for rank %d on %s: it worked %.0f%% of the time, the others at "+
+		"most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
 }
 
 // Pace is how late packets went that a rate held back: behind the moment at which

@@ -25,56 +25,107 @@ var update = flag.Bool("update", false, "write the golden files")
 func sample() *Report {
 	started := time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 	return &Report{
-		Format: Format, Verdict: verdict.Fail, Reason: "ring.yaml:12:5: packets rank-nic ar: rank 3 used h3:eth0",
-		Name: "ring", Description: `ring all-reduce over <b>"two"</b> spines`, File: "scenarios/ring.yaml", PlanHash: strings.Repeat("ab", 32), Seed: 7, Dilation: 10,
-		Repeat:  []string{"railbed", "run", "my file's.yaml", "--out", "ring-results"},
-		Started: started, Finished: started.Add(6500 * time.Millisecond),
+		Format:      Format,
+		Verdict:     verdict.Fail,
+		Reason:      "ring.yaml:12:5: packets rank-nic ar: rank 3 used h3:eth0",
+		Name:        "ring",
+		Description: `ring all-reduce over <b>"two"</b> spines`,
+		File:        "scenarios/ring.yaml",
+		PlanHash:    strings.Repeat("ab", 32),
+		Seed:        7,
+		Dilation:    10,
+		Repeat:      []string{"railbed", "run", "my file's.yaml", "--out", "ring-results"},
+		Started:     started, Finished: started.Add(6500 * time.Millisecond),
 		Versions: Versions{Railbed: "v0.1.0", Go: "go1.26.0"},
 		Host:     Host{Name: "rack7", Kernel: "6.18.0", Arch: "amd64", CPUs: 2, Memory: 16 << 30},
-		Testbed:  Testbed{Nodes: 8, Switches: 4, Links: 12, Ranks: 8, Topology: "leaf-spine", BringUp: 0.143, TakeDown: 0.021},
+		Testbed: Testbed{Nodes: 8, Switches: 4, Links: 12, Ranks: 8, Topology: "leaf-spine", BringUp: 0.143,
+			TakeDown: 0.021},
 		Steps: []Step{
 			{Name: "capture run.pcapng", Where: "ring.yaml:20:5", State: Passed, End: 0.05},
-			{Name: "workload ar", Where: "ring.yaml:21:5", State: Passed, Start: 0.05, End: 4.2, Logs: []string{"logs/h0/ar.out"}},
+			{Name: "workload ar", Where: "ring.yaml:21:5", State: Passed, Start: 0.05, End: 4.2,
+				Logs: []string{"logs/h0/ar.out"}},
 			{Name: "link leaf1--spine2 down", Where: "ring.yaml:22:5", State: Passed, Start: 1, End: 1.2},
-			{Name: "exec probe", Where: "ring.yaml:23:5", State: Failed, Start: 4.2, End: 4.9, Error: "ping in h0: exit code 1: <unreachable>\x1b"},
-			{Name: "exec serve", Where: "ring.yaml:24:5", State: Cancelled, Background: true, Start: 4.2, End: 4.9},
+			{Name: "exec probe", Where: "ring.yaml:23:5", State: Failed, Start: 4.2, End: 4.9,
+				Error: "ping in h0: exit code 1: <unreachable>\x1b"},
+			{Name: "exec serve", Where: "ring.yaml:24:5", State: Cancelled, Background: true, Start: 4.2,
+				End: 4.9},
 			{Name: "sleep 1s", Where: "ring.yaml:25:5", State: Skipped},
 		},
 		Workloads: []Workload{{
-			Name: "ar", Kind: "all-reduce", Algorithm: "ring", Transport: "tcp", Ranks: 8, Bytes: 16 << 20, Count: 4 << 20,
-			Type: "float", RedOp: "sum", Warmup: 1, Iterations: 20, Time: 203456.7, AlgBW: 0.0824, BusBW: 0.1443, Sent: []uint64{1, 2},
-			Conduct: Conduct{Straggler: &Straggler{Rank: 3, Node: "h3", Worked: 0.93, Others: 0.12}},
+			Name:       "ar",
+			Kind:       "all-reduce",
+			Algorithm:  "ring",
+			Transport:  "tcp",
+			Ranks:      8,
+			Bytes:      16 << 20,
+			Count:      4 << 20,
+			Type:       "float",
+			RedOp:      "sum",
+			Warmup:     1,
+			Iterations: 20,
+			Time:       203456.7,
+			AlgBW:      0.0824,
+			BusBW:      0.1443,
+			Sent:       []uint64{1, 2},
+			Conduct:    Conduct{Straggler: &Straggler{Rank: 3, Node: "h3", Worked: 0.93, Others: 0.12}},
 			Rows: []perf.Row{
-				{Size: 1 << 10, Count: 1 << 8, Type: "float", RedOp: "sum", Root: -1, OutOfPlace: perf.Measure{Time: 812.5}, InPlace: &perf.Measure{Time: 799.25}},
-				{Size: 16 << 20, Count: 4 << 20, Type: "float", RedOp: "sum", Root: -1, OutOfPlace: perf.Measure{Time: 203456.7, AlgBW: 0.0824, BusBW: 0.1443}},
+				{Size: 1 << 10, Count: 1 << 8, Type: "float", RedOp: "sum", Root: -1,
+					OutOfPlace: perf.Measure{Time: 812.5}, InPlace: &perf.Measure{Time: 799.25}},
+				{Size: 16 << 20, Count: 4 << 20, Type: "float", RedOp: "sum", Root: -1,
+					OutOfPlace: perf.Measure{Time: 203456.7, AlgBW: 0.0824, BusBW: 0.1443}},
 			},
 		}},
 		Checks: []Check{
-			{Name: "workload ar", Where: "ring.yaml:30:5", Verdict: verdict.Pass, Summary: "correct; busbw 1.154 Gbit/s"},
-			{Name: "packets bytes-per-rank ar", Where: "ring.yaml:31:5", Verdict: verdict.Pass, Summary: "8 ranks within 0.1% of the formula", Values: []Value{
-				{Name: "rank 0", Value: 616562688, Unit: "B", Want: "616562688 B ± 2%"}, {Name: "rank 1", Value: 616562700, Unit: "B", Want: "616562688 B ± 2%"},
-			}},
-			{Name: "packets rank-nic ar", Where: "ring.yaml:32:5", Verdict: verdict.Fail, Summary: "rank 3 used h3:eth0", Details: []string{"at 1.2s: 10.0.0.3 > 10.0.0.4 <tcp>"}},
-			{Name: "packets conservation spine*", Where: "ring.yaml:33:5", Verdict: verdict.Inconclusive, Summary: "taps lost 12 packets"},
-			{Name: "fidelity faithful", Where: "ring.yaml:34:5", Verdict: verdict.Overloaded, Summary: "degraded"},
-			{Name: "packets path-spread leaf0", Where: "ring.yaml:35:5", Verdict: verdict.Unsupported, Summary: "one uplink"},
+			{Name: "workload ar", Where: "ring.yaml:30:5", Verdict: verdict.Pass,
+				Summary: "correct; busbw 1.154 Gbit/s"},
+			{Name: "packets bytes-per-rank ar", Where: "ring.yaml:31:5", Verdict: verdict.Pass,
+				Summary: "8 ranks within 0.1% of the formula", Values: []Value{
+					{Name: "rank 0", Value: 616562688, Unit: "B", Want: "616562688 B ± 2%"},
+					{Name: "rank 1", Value: 616562700, Unit: "B", Want: "616562688 B ± 2%"},
+				}},
+			{Name: "packets rank-nic ar", Where: "ring.yaml:32:5", Verdict: verdict.Fail,
+				Summary: "rank 3 used h3:eth0", Details: []string{"at 1.2s: 10.0.0.3 > 10.0.0.4 <tcp>"}},
+			{Name: "packets conservation spine*", Where: "ring.yaml:33:5", Verdict: verdict.Inconclusive,
+				Summary: "taps lost 12 packets"},
+			{Name: "fidelity faithful", Where: "ring.yaml:34:5", Verdict: verdict.Overloaded,
+				Summary: "degraded"},
+			{Name: "packets path-spread leaf0", Where: "ring.yaml:35:5", Verdict: verdict.Unsupported,
+				Summary: "one uplink"},
 		},
 		Fidelity: &Fidelity{
-			Verdict: Degraded, Reasons: []string{"captures lost 12 of 480012 packets"}, Pressure: 0.62, PressureSource: "/proc/pressure/cpu", Steal: 0.01, Dropped: 12, Samples: 30,
-			Undilated: []Undilated{{What: "tcp", Timers: []string{"keepalive"}, Accepted: true}},
+			Verdict:        Degraded,
+			Reasons:        []string{"captures lost 12 of 480012 packets"},
+			Pressure:       0.62,
+			PressureSource: "/proc/pressure/cpu",
+			Steal:          0.01,
+			Dropped:        12,
+			Samples:        30,
+			Undilated:      []Undilated{{What: "tcp", Timers: []string{"keepalive"}, Accepted: true}},
 			Timing: &Timing{
-				Arrivals: Lateness{Frames: 19922, P50: 3.5, P99: 41, Worst: 19800, Buckets: []Bucket{{To: 1.024, Frames: 22}, {From: 2.048, To: 4.096, Frames: 11000}, {From: 16384, To: 32768, Frames: 8900}}}, Released: Lateness{Frames: 480000, P50: 1, P99: 30, Worst: 19700}, Unit: 12.112,
-				Windows: 6, Late: 1, First: &Window{From: 1.1, Length: 1, Lateness: Lateness{Frames: 900, P50: 4, P99: 12000, Worst: 19800}, WorstAt: 1.53},
+				Arrivals: Lateness{Frames: 19922, P50: 3.5, P99: 41, Worst: 19800,
+					Buckets: []Bucket{{To: 1.024, Frames: 22}, {From: 2.048, To: 4.096, Frames: 11000},
+						{From: 16384, To: 32768, Frames: 8900}}},
+				Released: Lateness{Frames: 480000, P50: 1, P99: 30, Worst: 19700},
+				Unit:     12.112,
+				Windows:  6,
+				Late:     1,
+				First: &Window{From: 1.1, Length: 1,
+					Lateness: Lateness{Frames: 900, P50: 4, P99: 12000, Worst: 19800}, WorstAt: 1.53},
 				Waited: 0.02, Ran: 0.08, Priority: 2, Nice: 0, Lost: 0, Frames: 480000,
 			},
 			Links: []LinkRate{
-				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9, Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6,
-					Late: &Lateness{Frames: 7, P99: 1e6, Worst: 3e6, Buckets: []Bucket{{From: 1.024 * (1 << 20), Frames: 7}}}},
-				{Link: "leaf0--spine0", Direction: "a-to-b", From: "leaf0:p4", To: "spine0:p0", Asked: 1e9, Peak: 402e6, Packets: 200000, Bytes: 291e6, Dropped: 3,
-					Drops: map[string][8]uint64{"tail": {2, 0, 0, 1}}, Marks: map[string][8]uint64{"red": {3: 17}}},
+				{Link: "h0--leaf0", Direction: "a-to-b", From: "h0:eth0", To: "leaf0:p0", Asked: 1e9,
+					Achieved: 991e6, Peak: 1003e6, Busy: 3.9, Packets: 430000, Bytes: 617e6,
+					Late: &Lateness{Frames: 7, P99: 1e6, Worst: 3e6,
+						Buckets: []Bucket{{From: 1.024 * (1 << 20), Frames: 7}}}},
+				{Link: "leaf0--spine0", Direction: "a-to-b", From: "leaf0:p4", To: "spine0:p0", Asked: 1e9,
+					Peak: 402e6, Packets: 200000, Bytes: 291e6, Dropped: 3,
+					Drops: map[string][8]uint64{"tail": {2, 0, 0, 1}},
+					Marks: map[string][8]uint64{"red": {3: 17}}},
 			},
 		},
-		Captures: []Capture{{File: "run.pcapng", At: []string{"all"}, Bytes: 123456789, Complete: true, Taps: []Tap{{Name: "h0:eth0", Packets: 480000, Dropped: 12}}}},
+		Captures: []Capture{{File: "run.pcapng", At: []string{"all"}, Bytes: 123456789, Complete: true,
+			Taps: []Tap{{Name: "h0:eth0", Packets: 480000, Dropped: 12}}}},
 	}
 }
 
@@ -106,7 +157,9 @@ func TestJSONNames(t *testing.T) {
 	if err := json.Unmarshal(text.Bytes(), &fields); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"format", "verdict", "reason", "name", "file", "plan_hash", "seed", "dilation", "repeat", "started", "finished", "versions", "host", "testbed", "steps", "workloads", "checks", "fidelity", "captures"} {
+	for _, name := range []string{"format", "verdict", "reason", "name", "file", "plan_hash", "seed",
+		"dilation", "repeat", "started", "finished", "versions", "host", "testbed", "steps", "workloads",
+		"checks", "fidelity", "captures"} {
 		if fields[name] == nil {
 			t.Errorf("report.json has no %q", name)
 		}
@@ -185,8 +238,10 @@ func TestJUnit(t *testing.T) {
 		}
 	}
 	want := []string{
-		"run: ok", "1 capture run.pcapng: ok", "2 workload ar: ok", "3 link leaf1--spine2 down: ok", "4 exec probe: failure", "5 exec serve: error", "6 sleep 1s: skipped",
-		"1 workload ar: ok", "2 packets bytes-per-rank ar: ok", "3 packets rank-nic ar: failure", "4 packets conservation spine*: error",
+		"run: ok", "1 capture run.pcapng: ok", "2 workload ar: ok", "3 link leaf1--spine2 down: ok",
+		"4 exec probe: failure", "5 exec serve: error", "6 sleep 1s: skipped",
+		"1 workload ar: ok", "2 packets bytes-per-rank ar: ok", "3 packets rank-nic ar: failure",
+		"4 packets conservation spine*: error",
 		"5 fidelity faithful: error", "6 packets path-spread leaf0: skipped",
 	}
 	if diff := cmp.Diff(want, ends); diff != "" {
@@ -206,14 +261,16 @@ func TestJUnitOfAnOverloadedRun(t *testing.T) {
 	if err := r.WriteJUnit(&text); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(text.String(), "<failure") || strings.Count(text.String(), "<error") != 6 || !strings.Contains(text.String(), `message="the emulator did not keep up"`) {
+	if strings.Contains(text.String(), "<failure") || strings.Count(text.String(), "<error") != 6 ||
+		!strings.Contains(text.String(), `message="the emulator did not keep up"`) {
 		t.Errorf("want 6 errors and no failure in\n%s", text.String())
 	}
 }
 
 // A run that ended before its first step is no green file.
 func TestJUnitOfARunWithoutSteps(t *testing.T) {
-	for end, want := range map[verdict.Verdict]string{verdict.Aborted: "<error", verdict.Unsupported: "<skipped", verdict.Inconclusive: "<error", verdict.Overloaded: "<error"} {
+	for end, want := range map[verdict.Verdict]string{verdict.Aborted: "<error",
+		verdict.Unsupported: "<skipped", verdict.Inconclusive: "<error", verdict.Overloaded: "<error"} {
 		var text bytes.Buffer
 		if err := (&Report{Name: "x", Verdict: end, Reason: "because"}).WriteJUnit(&text); err != nil {
 			t.Fatal(err)
@@ -230,19 +287,24 @@ func TestPageIsSelfContained(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := text.String()
-	for _, banned := range []string{"<script", "javascript:", "<link", "@import", "http://", "https://", "<b>", "<unreachable>", "<tcp>"} {
+	for _, banned := range []string{"<script", "javascript:", "<link", "@import", "http://", "https://",
+		"<b>", "<unreachable>", "<tcp>"} {
 		if strings.Contains(page, banned) {
 			t.Errorf("the page has %q", banned)
 		}
 	}
-	for _, wanted := range []string{`src="data:image/svg&#43;xml;base64,PHN2Zy8&#43;"`, "FAIL", "&lt;b&gt;", "991 Mbit/s", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`, "railbed run &#39;my file&#39;", "rank 3 used h3:eth0", "tail 2 at 0, 1 at 3",
-		`<rect x="48" y="0" width="20" height="60"><title>2us to 4us: 11000 frames</title>`, `<title>1.07s or more: 7 frames</title>`} {
+	for _, wanted := range []string{`src="data:image/svg&#43;xml;base64,PHN2Zy8&#43;"`, "FAIL", "&lt;b&gt;",
+		"991 Mbit/s", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`,
+		"railbed run &#39;my file&#39;", "rank 3 used h3:eth0", "tail 2 at 0, 1 at 3",
+		`<rect x="48" y="0" width="20" height="60"><title>2us to 4us: 11000 frames</title>`,
+		`<title>1.07s or more: 7 frames</title>`} {
 		if !strings.Contains(page, wanted) {
 			t.Errorf("the page lacks %q", wanted)
 		}
 	}
 	// Whatever the decoder finds wrong with the nesting of elements.
-	decoder := xml.NewDecoder(strings.NewReader(regexp.MustCompile(`<(meta|br|img)([^>]*)>`).ReplaceAllString(page, "<$1$2/>")))
+	decoder := xml.NewDecoder(
+		strings.NewReader(regexp.MustCompile(`<(meta|br|img)([^>]*)>`).ReplaceAllString(page, "<$1$2/>")))
 	decoder.Entity = xml.HTMLEntity
 	for {
 		if _, err := decoder.Token(); err == io.EOF {
@@ -256,7 +318,8 @@ func TestPageIsSelfContained(t *testing.T) {
 // A report may end at any moment; what is missing breaks no writer.
 func TestWritersTakeAnEmptyReport(t *testing.T) {
 	r := &Report{Format: Format, Verdict: verdict.Aborted, Reason: "killed"}
-	err := errors.Join(r.WriteJSON(io.Discard), r.WriteJUnit(io.Discard), r.WriteHTML(io.Discard, HTMLOptions{}), r.WriteText(io.Discard, TextOptions{}))
+	err := errors.Join(r.WriteJSON(io.Discard), r.WriteJUnit(io.Discard),
+		r.WriteHTML(io.Discard, HTMLOptions{}), r.WriteText(io.Discard, TextOptions{}))
 	if err != nil {
 		t.Error(err)
 	}
@@ -284,10 +347,12 @@ func TestTextGolden(t *testing.T) {
 
 func TestColoursOnlyOnATerminal(t *testing.T) {
 	var plain, coloured bytes.Buffer
-	if err := errors.Join(sample().WriteText(&plain, TextOptions{}), sample().WriteText(&coloured, TextOptions{Color: true})); err != nil {
+	if err := errors.Join(sample().WriteText(&plain, TextOptions{}),
+		sample().WriteText(&coloured, TextOptions{Color: true})); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(plain.String(), "\x1b[3") || !strings.Contains(coloured.String(), "\x1b[31mFAIL\x1b[0m") {
+	if strings.Contains(plain.String(), "\x1b[3") ||
+		!strings.Contains(coloured.String(), "\x1b[31mFAIL\x1b[0m") {
 		t.Error("want colours with Color and none without")
 	}
 }
@@ -305,7 +370,8 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestShellLine(t *testing.T) {
 	for want, args := range map[string][]string{
-		`railbed run a.yaml`: {"railbed", "run", "a.yaml"}, `'a b' ''`: {"a b", ""}, `'it'\''s' '$HOME'`: {"it's", "$HOME"},
+		`railbed run a.yaml`: {"railbed", "run", "a.yaml"}, `'a b' ''`: {"a b", ""},
+		`'it'\''s' '$HOME'`: {"it's", "$HOME"},
 	} {
 		if got := ShellLine(args); got != want {
 			t.Errorf("ShellLine(%q) = %s, want %s", args, got, want)
@@ -315,8 +381,10 @@ func TestShellLine(t *testing.T) {
 
 func TestTook(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", 999: "999ns", 1234: "1us", 123456: "123us", 1999: "2us", 12345678: "12.3ms", 987654321: "988ms", 1234567890: "1.23s", 12345678901: "12.3s",
-		59996 * time.Millisecond: "1m0s", 123456 * time.Millisecond: "2m3s", -1234567 * time.Nanosecond: "-1.23ms", 999999: "1ms",
+		0: "0s", 999: "999ns", 1234: "1us", 123456: "123us", 1999: "2us", 12345678: "12.3ms",
+		987654321: "988ms", 1234567890: "1.23s", 12345678901: "12.3s",
+		59996 * time.Millisecond: "1m0s", 123456 * time.Millisecond: "2m3s",
+		-1234567 * time.Nanosecond: "-1.23ms", 999999: "1ms",
 	} {
 		if got := Took(d); got != want {
 			t.Errorf("%d ns: %s, want %s", d, got, want)

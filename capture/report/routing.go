@@ -57,7 +57,8 @@ func (r *Routing) Rows() (rows [][]string) {
 	for _, one := range r.Reactions {
 		row := []string{strings.Join(one.To, ", "), seconds(one.At), "0", "0", "-", "-"}
 		if one.Routes > 0 {
-			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), seconds(one.First), seconds(one.Last))
+			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), seconds(one.First),
+				seconds(one.Last))
 		}
 		rows = append(rows, row)
 	}

@@ -36,7 +36,8 @@ func newSplit(t *Training) split {
 			s.More = len(t.PerRank) - i
 			break
 		}
-		row := splitRow{Name: fmt.Sprintf("rank %d, %s", r.Rank, r.Node), Compute: r.Compute, Idle: r.Idle, Exposed: make([]float64, len(s.Groups))}
+		row := splitRow{Name: fmt.Sprintf("rank %d, %s", r.Rank, r.Node), Compute: r.Compute, Idle: r.Idle,
+			Exposed: make([]float64, len(s.Groups))}
 		for _, g := range r.Groups {
 			for k, name := range s.Groups {
 				if name == g.Group {

@@ -56,9 +56,11 @@ type HeldRank struct {
 // String says who it is and by what.
 func (h HeldRank) String() string {
 	if h.Stopped > 0 {
-		return fmt.Sprintf("rank %d (%s) was held up: it was stopped at %d of %d looks", h.Rank, h.Node, h.Stopped, h.Looks)
+		return fmt.Sprintf("rank %d (%s) was held up: it was stopped at %d of %d looks", h.Rank, h.Node,
+			h.Stopped, h.Looks)
 	}
-	return fmt.Sprintf("rank %d (%s) was held up: it had a processor for %.0f%% of the time in which it could run, others for %.0f%% at least", h.Rank, h.Node, 100*h.Got, 100*h.Others)
+	return fmt.Sprintf("rank %d (%s) was held up: it had a processor for %.0f%% of the time in which it "+
+		"could run, others for %.0f%% at least", h.Rank, h.Node, 100*h.Got, 100*h.Others)
 }
 
 // FarRank is a rank whose round trips take longer than others', by the kernels' account
@@ -73,7 +75,8 @@ type FarRank struct {
 
 // String says who it is and by how much.
 func (s FarRank) String() string {
-	return fmt.Sprintf("rank %d (%s) is slow to reach: its least round trip takes %s, others' %s", s.Rank, s.Node, seconds(s.Trip), seconds(s.Others))
+	return fmt.Sprintf("rank %d (%s) is slow to reach: its least round trip takes %s, others' %s", s.Rank,
+		s.Node, seconds(s.Trip), seconds(s.Others))
 }
 
 // StackCost is a figure in the other run and in this one.
@@ -129,7 +132,8 @@ func (s *Stack) costs(with *Stack) (costs []StackCost) {
 			before, errBefore := strconv.ParseFloat(with.Rows[other].Cells[column], 64)
 			after, errAfter := strconv.ParseFloat(row.Cells[column], 64)
 			// The sum of figures is one unless one of them is nan or inf, of which JSON has none.
-			if sum := before + after; errBefore == nil && errAfter == nil && !math.IsNaN(sum) && !math.IsInf(sum, 0) {
+			if sum := before + after; errBefore == nil && errAfter == nil && !math.IsNaN(sum) &&
+				!math.IsInf(sum, 0) {
 				all = append(all, StackCost{Of: row.Key, Figure: figure, Before: before, After: after})
 			}
 		}
@@ -144,7 +148,8 @@ func (s *Stack) costs(with *Stack) (costs []StackCost) {
 			}
 			all = []StackCost{{
 				Of: fmt.Sprintf("median of %d", len(all)), Figure: figure,
-				Before: median(func(c StackCost) float64 { return c.Before }), After: median(func(c StackCost) float64 { return c.After }),
+				Before: median(func(c StackCost) float64 { return c.Before }),
+				After:  median(func(c StackCost) float64 { return c.After }),
 			}}
 		}
 		costs = append(costs, all...)

@@ -13,11 +13,15 @@ func TestStacksAreShown(t *testing.T) {
 	row := func(key string, value float64) StackRow {
 		return StackRow{Cells: []string{key, "7"}, Key: key, Value: value}
 	}
-	clean := Stack{Name: "clean", Kind: "redis", Version: "7.0", Ranks: 2, Columns: []string{"test", "rps"}, Rows: []StackRow{row("SET", 1000), row("GET", 0)}}
-	lossy := Stack{Name: "lossy", Kind: "redis", Version: "7.0", Ranks: 2, Columns: clean.Columns, Figures: []string{"rps", "gone"}, Rows: []StackRow{row("SET", 250), row("GET", 5), row("DEL", 5)}, Beside: "clean"}
+	clean := Stack{Name: "clean", Kind: "redis", Version: "7.0", Ranks: 2, Columns: []string{"test", "rps"},
+		Rows: []StackRow{row("SET", 1000), row("GET", 0)}}
+	lossy := Stack{Name: "lossy", Kind: "redis", Version: "7.0", Ranks: 2, Columns: clean.Columns,
+		Figures: []string{"rps", "gone"}, Rows: []StackRow{row("SET", 250), row("GET", 5), row("DEL", 5)},
+		Beside: "clean"}
 	lossy.Rows[0].Cells[1], lossy.Rows[1].Cells[1] = "3.5", "-"
 	lossy.Compare(&clean)
-	slow := Stack{Name: "slow", Kind: "openmpi", Version: "4.1", Test: "all-reduce", Ranks: 2, Less: true, Columns: []string{"# Size", "us"}, Rows: []StackRow{row("SET", 4000)}, Beside: "clean"}
+	slow := Stack{Name: "slow", Kind: "openmpi", Version: "4.1", Test: "all-reduce", Ranks: 2, Less: true,
+		Columns: []string{"# Size", "us"}, Rows: []StackRow{row("SET", 4000)}, Beside: "clean"}
 	slow.Compare(&clean)
 	r := &Report{Stacks: []Stack{clean, lossy, slow}}
 	const want = `clean: redis 7.0 of 2 ranks
@@ -42,7 +46,8 @@ SET      7               25%
 	if err := r.WriteText(&text, TextOptions{}); err != nil || !strings.Contains(text.String(), want) {
 		t.Errorf("got %v\n%s\nwant\n%s", err, &text, want)
 	}
-	if err := r.WriteHTML(&page, HTMLOptions{}); err != nil || strings.Count(page.String(), `<td class="n">25%</td>`) != 2 {
+	if err := r.WriteHTML(&page, HTMLOptions{}); err != nil ||
+		strings.Count(page.String(), `<td class="n">25%</td>`) != 2 {
 		t.Errorf("the page, %v, has not the two parts of 25%%:\n%s", err, &page)
 	}
 }
@@ -57,7 +62,8 @@ func TestCostsOfManyRows(t *testing.T) {
 	}
 	lossy.Columns, lossy.Figures = []string{"Step", "Time(ms)"}, []string{"Time(ms)"}
 	lossy.Compare(&clean)
-	if want := []string{"median of 5", "Time(ms)", "30", "300", "10.00"}; len(lossy.Costs) != 1 || !slices.Equal(lossy.Costs[0].Cells(), want) {
+	if want := []string{"median of 5", "Time(ms)", "30", "300", "10.00"}; len(lossy.Costs) != 1 ||
+		!slices.Equal(lossy.Costs[0].Cells(), want) {
 		t.Errorf("costs %+v, want %q", lossy.Costs, want)
 	}
 }

@@ -59,7 +59,8 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.stacks(r.Stacks)
 	t.containers(r.Containers)
 	if r.EventsDropped > 0 {
-		t.printf("%d events of the testbed were not kept; railbed events --follow has all\n\n", r.EventsDropped)
+		t.printf("%d events of the testbed were not kept; railbed events --follow has all\n\n",
+			r.EventsDropped)
 	}
 	t.routing(r.Routing)
 	t.checks(r.Checks)
@@ -105,7 +106,8 @@ func newRows(header ...any) table.Writer {
 func rightAligned(rows table.Writer, columns ...int) {
 	var configs []table.ColumnConfig
 	for _, column := range columns {
-		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight,
+			AlignHeader: text.AlignRight})
 	}
 	rows.SetColumnConfigs(configs)
 }
@@ -130,7 +132,8 @@ func (t *textWriter) head(r *Report) {
 	if r.Testbed.Nodes > 0 {
 		t.printf("%s; up in %s\n", r.Testbed.Sizes(), seconds(r.Testbed.BringUp))
 		if r.Dilation > 1 {
-			t.printf("times and rates are of the testbed's time, %d times slower than real time\n", r.Dilation)
+			t.printf("times and rates are of the testbed's time, %d times slower than real time\n",
+				r.Dilation)
 		}
 	}
 	t.printf("\n")
@@ -147,7 +150,8 @@ func (t *textWriter) steps(steps []Step) {
 			rows.AppendRow(table.Row{s.Name, "", "", t.paint(string(s.State))})
 			continue
 		}
-		rows.AppendRow(table.Row{s.Name, seconds(s.Start), seconds(s.End - s.Start), t.paint(string(s.State))})
+		rows.AppendRow(table.Row{s.Name, seconds(s.Start), seconds(s.End - s.Start),
+			t.paint(string(s.State))})
 	}
 	t.table(rows)
 	for _, s := range steps {
@@ -163,15 +167,18 @@ func (t *textWriter) workloads(workloads []Workload) {
 	if len(workloads) == 0 {
 		return
 	}
-	rows := newRows("workload", "size\n(B)", "count\n(elements)", "type", "redop", "time\n(us)", "algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong")
+	rows := newRows("workload", "size\n(B)", "count\n(elements)", "type", "redop", "time\n(us)",
+		"algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong")
 	rightAligned(rows, 2, 3, 6, 7, 8, 9)
 	for _, w := range workloads {
-		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, ncclNumber(w.Time), fmt.Sprintf("%.4f", w.AlgBW), fmt.Sprintf("%.4f", w.BusBW), w.Wrong})
+		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, ncclNumber(w.Time),
+			fmt.Sprintf("%.4f", w.AlgBW), fmt.Sprintf("%.4f", w.BusBW), w.Wrong})
 	}
 	t.table(rows)
 	for _, w := range workloads {
 		if len(w.Rows) > 0 {
-			t.printf("%s, %s by %s over %s, %d ranks:\n%s\n", w.Name, w.Kind, w.Algorithm, w.Transport, w.Ranks, ncclTable(w))
+			t.printf("%s, %s by %s over %s, %d ranks:\n%s\n", w.Name, w.Kind, w.Algorithm, w.Transport,
+				w.Ranks, ncclTable(w))
 		} else if strings.HasPrefix(w.Algorithm, schedule.Auto) {
 			t.printf("%s: %s by %s\n\n", w.Name, w.Kind, w.Algorithm)
 		}
@@ -199,7 +206,8 @@ func (t *textWriter) conduct(name string, c *Conduct) {
 		t.printf("%s: %v\n\n", name, c.Straggler)
 	}
 	if p := c.Pace; p.Packets > 0 {
-		t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in the 99th percentile, %v at most\n\n",
+		t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in "+
+			"the 99th percentile, %v at most\n\n",
 			name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
 	}
 }
@@ -232,7 +240,8 @@ func (t *textWriter) checks(checks []Check) {
 		return
 	}
 	rows := newRows("check", "verdict", "")
-	rows.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: summaryWidth, WidthMaxEnforcer: text.WrapSoft}})
+	rows.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: summaryWidth,
+		WidthMaxEnforcer: text.WrapSoft}})
 	for _, c := range checks {
 		rows.AppendRow(table.Row{c.Name, t.paint(string(c.Verdict)), c.Summary})
 	}
@@ -287,7 +296,8 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	if f == nil {
 		return
 	}
-	t.printf("fidelity: %s; cpu pressure %s (%s), %s lost by captures\n", t.paint(f.Verdict), percent(f.Pressure), f.PressureSource, count(f.Dropped, "packet"))
+	t.printf("fidelity: %s; cpu pressure %s (%s), %s lost by captures\n", t.paint(f.Verdict),
+		percent(f.Pressure), f.PressureSource, count(f.Dropped, "packet"))
 	for _, reason := range f.Reasons {
 		t.printf("  %s\n", reason)
 	}
@@ -308,7 +318,8 @@ func (t *textWriter) fidelity(f *Fidelity) {
 			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(f.Links)-i)})
 			break
 		}
-		rows.AppendRow(table.Row{l.From + " > " + l.To, Bits(float64(l.Asked)), achieved(l), Bits(float64(l.Peak)), seconds(l.Busy), l.Packets, l.Dropped})
+		rows.AppendRow(table.Row{l.From + " > " + l.To, Bits(float64(l.Asked)), achieved(l),
+			Bits(float64(l.Peak)), seconds(l.Busy), l.Packets, l.Dropped})
 	}
 	t.table(rows)
 	t.reasons(f.Links[:min(len(f.Links), linksShown)])
@@ -333,8 +344,10 @@ func (t *textWriter) timing(m *Timing) {
 	if m == nil || m.Arrivals.Frames == 0 {
 		return
 	}
-	t.printf("  lateness of %s watched%s: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; late in %d of %s\n",
-		count(m.Arrivals.Frames, "frame"), unmatched(m), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst),
+	t.printf("  lateness of %s watched%s: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; "+
+		"late in %d of %s\n",
+		count(m.Arrivals.Frames, "frame"), unmatched(m), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99),
+		Micros(m.Arrivals.Worst),
 		m.unit(), m.Late, count(m.Windows, "window"))
 	t.printf("  timing thread: on a CPU %s, waited for one %s, %s; released p99 %s late\n",
 		percent(m.Ran), percent(max(0, m.Waited)), rank(m), Micros(m.Released.P99))
@@ -415,12 +428,14 @@ func count[N int | uint64](n N, of string) string {
 
 // Sizes is "8 nodes, 4 switches, 12 links, 8 ranks".
 func (t Testbed) Sizes() string {
-	return strings.Join([]string{count(t.Nodes, "node"), count(t.Switches, "switch"), count(t.Links, "link"), count(t.Ranks, "rank")}, ", ")
+	return strings.Join([]string{count(t.Nodes, "node"), count(t.Switches, "switch"), count(t.Links, "link"),
+		count(t.Ranks, "rank")}, ", ")
 }
 
 // holds says what a recording has and lacks.
 func (c Capture) holds() string {
-	text := fmt.Sprintf("%s at %s, %d lost", count(c.Packets(), "packet"), count(len(c.Taps), "tap"), c.Dropped())
+	text := fmt.Sprintf("%s at %s, %d lost", count(c.Packets(), "packet"), count(len(c.Taps), "tap"),
+		c.Dropped())
 	var limited uint64
 	for _, tap := range c.Taps {
 		limited += tap.Limited
@@ -458,7 +473,8 @@ func ShellLine(args []string) string {
 	for i, arg := range args {
 		quoted[i] = arg
 		plain := strings.IndexFunc(arg, func(r rune) bool {
-			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-", r)
+			return !strings.ContainsRune(
+				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-", r)
 		}) < 0
 		if !plain || arg == "" {
 			quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"

@@ -104,7 +104,8 @@ func (t *Training) volumes() (all []trainingVolume) {
 			i := slices.IndexFunc(all, func(v trainingVolume) bool { return v.Group == g.Group })
 			if i < 0 {
 				i = len(all)
-				all = append(all, trainingVolume{Group: g.Group, Least: g.Expected / runs, Sent: "as expected"})
+				all = append(all, trainingVolume{Group: g.Group, Least: g.Expected / runs,
+					Sent: "as expected"})
 			}
 			v := &all[i]
 			v.Ranks++
@@ -124,17 +125,21 @@ func (t *textWriter) trainings(jobs []Training) {
 	if len(jobs) == 0 {
 		return
 	}
-	rows := newRows("training", "ranks", "iteration\n(median)", "without\nnetwork", "utilisation", "exposed\ncommunication", "idle", "#wrong")
+	rows := newRows("training", "ranks", "iteration\n(median)", "without\nnetwork", "utilisation",
+		"exposed\ncommunication", "idle", "#wrong")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
 	for i := range jobs {
 		j, mean := &jobs[i], jobs[i].Mean()
-		rows.AppendRow(table.Row{j.Name, j.Ranks, seconds(j.Median()), seconds(j.Ideal), percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle), j.Wrong})
+		rows.AppendRow(table.Row{j.Name, j.Ranks, seconds(j.Median()), seconds(j.Ideal),
+			percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle), j.Wrong})
 		for _, r := range j.PerRank[:min(len(j.PerRank), rowsShown)] {
-			rows.AppendRow(table.Row{fmt.Sprintf("  rank %d (%s:%s)", r.Rank, r.Node, r.NIC), "", "", "", percent(r.Compute), percent(r.Exposed), percent(r.Idle), ""})
+			rows.AppendRow(table.Row{fmt.Sprintf("  rank %d (%s:%s)", r.Rank, r.Node, r.NIC), "", "", "",
+				percent(r.Compute), percent(r.Exposed), percent(r.Idle), ""})
 		}
 	}
 	t.table(rows)
-	rows = newRows("training", "group", "ranks", "exposed\ncommunication", "bytes of a rank\nin an iteration", "ranks' counts")
+	rows = newRows("training", "group", "ranks", "exposed\ncommunication", "bytes of a rank\nin an iteration",
+		"ranks' counts")
 	rightAligned(rows, 3, 4, 5)
 	for i := range jobs {
 		for _, v := range jobs[i].volumes() {
@@ -148,7 +153,8 @@ func (t *textWriter) trainings(jobs []Training) {
 	t.table(rows)
 	for i := range jobs {
 		if jobs[i].OtherClocks {
-			t.printf("%s: ranks have clocks that are not this host's, and its times say nothing\n\n", jobs[i].Name)
+			t.printf("%s: ranks have clocks that are not this host's, and its times say nothing\n\n",
+				jobs[i].Name)
 		}
 		t.leftOut(jobs[i].Name, jobs[i].LeftOut)
 		t.conduct(jobs[i].Name, &jobs[i].Conduct)

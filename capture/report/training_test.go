@@ -8,10 +8,18 @@ import (
 
 func trained() Training {
 	return Training{
-		Name: "job", LeftOut: LeftOut{Missing: 12, MayMiss: 30}, Ranks: 2, Warmup: 1, Iterations: []float64{0.4, 0.1, 0.2}, Ideal: 0.1, Wrong: 3,
+		Name:       "job",
+		LeftOut:    LeftOut{Missing: 12, MayMiss: 30},
+		Ranks:      2,
+		Warmup:     1,
+		Iterations: []float64{0.4, 0.1, 0.2},
+		Ideal:      0.1,
+		Wrong:      3,
 		PerRank: []TrainingRank{
-			{Rank: 0, Node: "h0", NIC: "eth0", Compute: 0.5, Exposed: 0.3, Idle: 0.2, Groups: []TrainingGroup{{"tp", 40, 40, 0.2}, {"dp", 400, 400, 0.1}}},
-			{Rank: 1, Node: "h1", NIC: "eth0", Compute: 0.6, Exposed: 0.4, Groups: []TrainingGroup{{"dp", 800, 801, 0.4}}},
+			{Rank: 0, Node: "h0", NIC: "eth0", Compute: 0.5, Exposed: 0.3, Idle: 0.2,
+				Groups: []TrainingGroup{{"tp", 40, 40, 0.2}, {"dp", 400, 400, 0.1}}},
+			{Rank: 1, Node: "h1", NIC: "eth0", Compute: 0.6, Exposed: 0.4,
+				Groups: []TrainingGroup{{"dp", 800, 801, 0.4}}},
 		},
 	}
 }
@@ -35,8 +43,10 @@ func TestTrainingTable(t *testing.T) {
 		found = append(found, strings.Join(strings.Fields(line), " "))
 	}
 	for _, want := range []string{
-		"job 2 200ms 100ms 55.0% 35.0% 10.0% 3", "rank 0 (h0:eth0) 50.0% 30.0% 20.0%", "rank 1 (h1:eth0) 60.0% 40.0% 0.0%",
-		"job dp 2 25.0% 100 to 200 rank 1 sent 801 in all, want 800", "job tp 1 10.0% 10 as expected", "job: 12 bytes were lost and left out, of 30 that may be",
+		"job 2 200ms 100ms 55.0% 35.0% 10.0% 3", "rank 0 (h0:eth0) 50.0% 30.0% 20.0%",
+		"rank 1 (h1:eth0) 60.0% 40.0% 0.0%",
+		"job dp 2 25.0% 100 to 200 rank 1 sent 801 in all, want 800", "job tp 1 10.0% 10 as expected",
+		"job: 12 bytes were lost and left out, of 30 that may be",
 	} {
 		if !strings.Contains(strings.Join(found, "\n"), want) {
 			t.Errorf("no line %q in\n%s", want, text.String())
@@ -51,7 +61,8 @@ func TestGantt(t *testing.T) {
 	}
 	job := trained()
 	job.Bars = [][]TrainingBar{
-		{{"forward", "compute", 0, 0.1, 0}, {"gradients", "dp", 0.1, 0.2, 0.1}, {"activations", "tp", 0.05, 0.15, 0.1}},
+		{{"forward", "compute", 0, 0.1, 0}, {"gradients", "dp", 0.1, 0.2, 0.1},
+			{"activations", "tp", 0.05, 0.15, 0.1}},
 		{{"forward", "compute", 0.15, 0.2, 0}},
 	}
 	g := newGantt(&job)
@@ -68,10 +79,12 @@ func TestGantt(t *testing.T) {
 		class    string
 	}{
 		{ganttLabels + width/4, width / 4, 2, "waits"},
-		{ganttLabels, width / 2, 0, "compute"}, {ganttLabels + width/2, width / 2, 1, "group0"}, {ganttLabels + width/2, width / 4, 2, "group1"},
+		{ganttLabels, width / 2, 0, "compute"}, {ganttLabels + width/2, width / 2, 1, "group0"},
+		{ganttLabels + width/2, width / 4, 2, "group1"},
 	} {
 		b := first.Bars[i]
-		if math.Abs(b.X-want.x) > 1e-6 || math.Abs(b.Width-want.width) > 1e-6 || b.Y != first.Y+want.lane*ganttLane || b.Class != want.class {
+		if math.Abs(b.X-want.x) > 1e-6 || math.Abs(b.Width-want.width) > 1e-6 ||
+			b.Y != first.Y+want.lane*ganttLane || b.Class != want.class {
 			t.Errorf("bar %d: %+v, want %+v", i, b, want)
 		}
 	}
@@ -83,7 +96,10 @@ func TestGantt(t *testing.T) {
 	if err := r.WriteHTML(&text, HTMLOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<h2>Training jobs</h2>", "gradients (dp): 100ms to 200ms", "<p>12 bytes were lost and left out, of 30 that may be</p>", "activations (tp): 50ms to 150ms, waited until 100ms", "rank 1, h1", `<td>all ranks</td><td class="n">55.0%</td><td class="n">25.0%</td><td class="n">10.0%</td><td class="n">10.0%</td>`, `<rect class="group1" x="60" y="0" width="20" height="6"/>`} {
+	for _, want := range []string{"<h2>Training jobs</h2>", "gradients (dp): 100ms to 200ms",
+		"<p>12 bytes were lost and left out, of 30 that may be</p>",
+		"activations (tp): 50ms to 150ms, waited until 100ms", "rank 1, h1",
+		`<td>all ranks</td><td class="n">55.0%</td><td class="n">25.0%</td><td class="n">10.0%</td><td class="n">10.0%</td>`, `<rect class="group1" x="60" y="0" width="20" height="6"/>`} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -25,8 +25,10 @@ func TestAllToAllFormula(t *testing.T) {
 						sent += 4
 					}
 				}
-				if got := AllToAllBytes(rank, ranks, units.Bytes(4*elements), 4, 3); got != units.Bytes(3*sent) {
-					t.Errorf("rank %d of %d with %d elements: %d, want %d", rank, ranks, elements, got, 3*sent)
+				if got := AllToAllBytes(rank, ranks, units.Bytes(4*elements), 4,
+					3); got != units.Bytes(3*sent) {
+					t.Errorf("rank %d of %d with %d elements: %d, want %d", rank, ranks, elements, got,
+						3*sent)
 				}
 				if elements%ranks == 0 && sent != 4*elements*(ranks-1)/ranks {
 					t.Errorf("%d bytes are no (n-1)/n of %d elements", sent, elements)
@@ -58,7 +60,8 @@ func TestWithin(t *testing.T) {
 		for i, node := range c.nodes {
 			w.Ranks = append(w.Ranks, Rank{Rank: i, Node: node})
 		}
-		if from, to, found := w.within(); found != c.want || found && (from.Node != to.Node || from.Rank == to.Rank) {
+		if from, to, found := w.within(); found != c.want ||
+			found && (from.Node != to.Node || from.Rank == to.Rank) {
 			t.Errorf("%q, %q: %v, %d and %d", c.pattern, c.nodes, found, from.Rank, to.Rank)
 		}
 	}
@@ -69,7 +72,8 @@ func TestChecksOfAWorkload(t *testing.T) {
 	s := softScene(t, softFile)
 	of := func(node int) Selection {
 		n := &s.plan.Nodes[node]
-		return Selection{Workload: &Workload{Name: n.Name, Ranks: []Rank{{Node: n.Name, NIC: "eth0", Addr: loopback(n), Port: 7000}}}}
+		return Selection{Workload: &Workload{Name: n.Name,
+			Ranks: []Rank{{Node: n.Name, NIC: "eth0", Addr: loopback(n), Port: 7000}}}}
 	}
 	s.cut(s.plan.Switch("leaf1").Soft.Trim.DSCP)
 	var cut, whole int // of which node's packets every one is cut, and of which none
@@ -78,12 +82,16 @@ func TestChecksOfAWorkload(t *testing.T) {
 	} else {
 		whole = 1
 	}
-	s.change(func(k sighting) bool { return k.comment != "" && k.queue == 4 && k.id%2 == 0 }, func(k *sighting) { k.comment = "railbed depth=50000 late=0ns" })
+	s.change(func(k sighting) bool {
+		return k.comment != "" && k.queue == 4 && k.id%2 == 0
+	}, func(k *sighting) { k.comment = "railbed depth=50000 late=0ns" })
 	deep, flat := &spec.Bound{Op: ">=", Limit: 40000}, &spec.Bound{Op: "<=", Limit: 1000}
 	two, none := &spec.Bound{Op: "==", Limit: 200}, &spec.Bound{Op: "==", Limit: 0}
 	results, _ := s.run(
-		NewTrims(of(cut), two), NewTrims(of(whole), none), NewTrims(Selection{}, two), NewTrims(of(whole), two), NewTrims(of(cut), none),
-		NewQueueDepth(of(cut), -1, deep, nil), NewQueueDepth(of(whole), -1, flat, nil), NewQueueDepth(Selection{}, -1, flat, nil), NewQueueDepth(of(3), -1, flat, nil),
+		NewTrims(of(cut), two), NewTrims(of(whole), none), NewTrims(Selection{}, two),
+		NewTrims(of(whole), two), NewTrims(of(cut), none),
+		NewQueueDepth(of(cut), -1, deep, nil), NewQueueDepth(of(whole), -1, flat, nil),
+		NewQueueDepth(Selection{}, -1, flat, nil), NewQueueDepth(of(3), -1, flat, nil),
 	)
 	for i, want := range []verdict.Verdict{pass, pass, pass, fail, fail, pass, pass, fail, unclear} {
 		if results[i].Verdict != want {

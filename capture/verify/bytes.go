@@ -77,7 +77,9 @@ type roceStream struct {
 // bytes, by which a rank may send more or less. Who is to send nothing may send that
 // share of the most that a rank is to send.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{}, requests: newRoCEFlows[roceStream](atRequester), updates: make([]updates, len(w.Ranks)), unread: make([]uint64, len(w.Ranks))}
+	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{},
+		requests: newRoCEFlows[roceStream](atRequester), updates: make([]updates, len(w.Ranks)),
+		unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
 		b.placed = map[rdPair]*placedBytes{}
 	}
@@ -253,7 +255,8 @@ func (s *sent) add(to int, fresh, repeated, empty, left uint64, unseen int64) {
 	if s.to == nil {
 		s.to = map[int]payload{}
 	}
-	s.fresh, s.repeated, s.empty, s.left, s.unseen = s.fresh+fresh, s.repeated+repeated, s.empty+empty, s.left+left, s.unseen+unseen
+	s.fresh, s.repeated, s.empty, s.left, s.unseen = s.fresh+fresh, s.repeated+repeated, s.empty+empty,
+		s.left+left, s.unseen+unseen
 	s.to[to] = payload{s.to[to].bytes + fresh, s.to[to].left + left}
 	s.stream += fresh
 	s.flows++
@@ -264,7 +267,8 @@ func (s *sent) addFlow(f *rankFlow, framing *Framing) {
 	s.overflow, s.late = s.overflow || f.overflow, s.late || f.fresh > 0 && !f.synced
 	switch {
 	case framing != nil && f.reply:
-		s.repeated, s.unseen, s.stream, s.flows = s.repeated+f.repeated, s.unseen+f.unseen(), s.stream+f.fresh, s.flows+1
+		s.repeated, s.unseen, s.stream, s.flows = s.repeated+f.repeated, s.unseen+f.unseen(),
+			s.stream+f.fresh, s.flows+1
 		return
 	case f.blind:
 		s.blind += uint64(framing.Header)
@@ -328,13 +332,15 @@ func (b *BytesPerRank) Result() Result {
 	from, to, within := b.roles.workload.within()
 	if within && !b.roles.workload.Across {
 		r.Verdict = verdict.Inconclusive
-		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link", from.Rank, to.Rank, from.Node)
+		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link",
+			from.Rank, to.Rank, from.Node)
 		return r
 	}
 	b.full = b.full || b.requests.full
 	var f finding
 	if b.roles.ambiguous > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", b.roles.ambiguous))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+			b.roles.ambiguous))
 	}
 	var fresh, repeated uint64
 	worst, most := 0.0, units.Bytes(0)
@@ -359,7 +365,8 @@ func (b *BytesPerRank) Result() Result {
 		r.Measured[rank.Measured("retransmitted")] = float64(sum.repeated)
 		b.judge(&f, i, sum, most)
 		b.judgeMissing(&f, i)
-		r.Details = append(r.Details, fmt.Sprintf("%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
+		r.Details = append(r.Details, fmt.Sprintf(
+			"%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
 			b.roles.name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))
 	}
 	if pair, known := b.worstPair(); known {
@@ -367,7 +374,8 @@ func (b *BytesPerRank) Result() Result {
 	}
 	r.Measured["deviation"] = worst
 	r.Measured["retransmitted"] = float64(repeated)
-	r.Summary = fmt.Sprintf("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d bytes retransmitted",
+	r.Summary = fmt.Sprintf("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d "+
+		"bytes retransmitted",
 		len(b.roles.workload.Ranks), fresh, worst*100, repeated)
 	if pair, known := r.Measured["pair.deviation"]; known {
 		r.Summary += fmt.Sprintf("; what each sent to each other rank is at most %+.2f%% off", pair*100)
@@ -376,10 +384,12 @@ func (b *BytesPerRank) Result() Result {
 		f.unclear = append(f.unclear, "the workload has no ranks")
 	}
 	if b.requests.anew > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", b.requests.anew))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere",
+			b.requests.anew))
 	}
 	if b.full {
-		f.unclear = append(f.unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs", maxRDSequences))
+		f.unclear = append(f.unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs",
+			maxRDSequences))
 	}
 	b.capture.conclude(&r, b.roles.need(b.capture), f)
 	return r
@@ -421,7 +431,8 @@ func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
 		f.wrong = append(f.wrong, line)
 	}
 	if sum.fresh > 0 && sum.empty <= want {
-		f.wrong = append(f.wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name, sum.fresh))
+		f.wrong = append(f.wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name,
+			sum.fresh))
 	}
 }
 
@@ -449,10 +460,12 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 		f.unclear = append(f.unclear, fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles))
 		return
 	case sum.unseen > 0:
-		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name, sum.unseen))
+		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name,
+			sum.unseen))
 	}
 	if sum.again > 0 && all.off(rank.Expected) != 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows passed its tap only when they were sent again", name, sum.again))
+		f.unclear = append(f.unclear, fmt.Sprintf(
+			"%s: %d bytes of its flows passed its tap only when they were sent again", name, sum.again))
 	}
 	// Packets that the tap lost, or that left before the capture, explain too few bytes, but
 	// never too many.
@@ -461,7 +474,8 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 		if math.Abs(difference) <= slack {
 			return
 		}
-		line := fmt.Sprintf("%s: sent %d bytes%s %d (%+.2f%%)", name, sent.bytes, what, uint64(want), 100*difference/float64(cmp.Or(want, most)))
+		line := fmt.Sprintf("%s: sent %d bytes%s %d (%+.2f%%)", name, sent.bytes, what, uint64(want),
+			100*difference/float64(cmp.Or(want, most)))
 		switch {
 		case difference < 0 && b.partly(i, sum), difference > 0 && difference <= float64(sum.blind):
 			f.unclear = append(f.unclear, line)
@@ -479,6 +493,7 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 		}
 	}
 	if _, _, within := b.roles.workload.within(); rank.Reported != nil && !within {
-		compare(", the worker counted", payload{bytes: sum.stream}, units.Bytes(*rank.Reported), max(reportedBytes, reportedShare*float64(*rank.Reported)))
+		compare(", the worker counted", payload{bytes: sum.stream}, units.Bytes(*rank.Reported),
+			max(reportedBytes, reportedShare*float64(*rank.Reported)))
 	}
 }

@@ -71,14 +71,17 @@ var mutations = []struct {
 		k := s.of(s.packet("h1:eth0", true), "h1:eth0", true)
 		k.tap, k.id, k.time = "spine1:p1", 1<<40, s.now-s.step*500
 		s.insert(k)
-	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "spine1: 1 packets left without having entered"},
+	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass},
+		"spine1: 1 packets left without having entered"},
 	{"a packet ends by its TTL", func(s *scene) {
 		s.ids++
-		s.send("h0", "eth0", tcp{src: netip.MustParseAddrPort("10.9.9.9:1"), dst: netip.AddrPortFrom(s.workload.Ranks[3].Addr, 9), ttl: 1})
+		s.send("h0", "eth0", tcp{src: netip.MustParseAddrPort("10.9.9.9:1"),
+			dst: netip.AddrPortFrom(s.workload.Ranks[3].Addr, 9), ttl: 1})
 		s.now += 100_000_000
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
 	{"a packet is for the leaf itself", func(s *scene) {
-		s.send("h0", "eth0", tcp{src: netip.AddrPortFrom(s.workload.Ranks[0].Addr, 1), dst: netip.AddrPortFrom(s.plan.Switch("leaf1").Loopbacks[0].Addr(), 9)})
+		s.send("h0", "eth0", tcp{src: netip.AddrPortFrom(s.workload.Ranks[0].Addr, 1),
+			dst: netip.AddrPortFrom(s.plan.Switch("leaf1").Loopbacks[0].Addr(), 9)})
 		s.now += 100_000_000
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
 	{"a leaf drops a packet and says so", func(s *scene) {
@@ -94,18 +97,21 @@ var mutations = []struct {
 		s.change(func(k sighting) bool {
 			return k.tap == "h1:eth0" && k.out && isData(k) && k.time > start+50_000_000 && srcOf(k) == rank
 		}, func(k *sighting) { k.tap = "h0:eth0" })
-	}, [6]verdict.Verdict{fail, fail, pass, pass, pass, pass}, "rank 1 (h1:eth0) sent 423 packets at h0:eth0"},
+	}, [6]verdict.Verdict{fail, fail, pass, pass, pass, pass},
+		"rank 1 (h1:eth0) sent 423 packets at h0:eth0"},
 	{"packets reach a leaf without having left a NIC", func(s *scene) {
 		s.remove(func(k sighting) bool {
 			return k.tap == "h1:eth0" && k.out && isData(k) && k.time > start+100_000_000
 		})
 	}, [6]verdict.Verdict{fail, fail, pass, pass, pass, pass}, "were not seen to leave its NIC"},
 	{"a rank uses another address", func(s *scene) {
-		s.send("h0", "eth0", tcp{src: netip.MustParseAddrPort("10.0.0.1:5"), dst: netip.AddrPortFrom(s.workload.Ranks[1].Addr, service), payload: 100})
+		s.send("h0", "eth0", tcp{src: netip.MustParseAddrPort("10.0.0.1:5"),
+			dst: netip.AddrPortFrom(s.workload.Ranks[1].Addr, service), payload: 100})
 	}, [6]verdict.Verdict{pass, fail, pass, pass, pass, pass}, "which is no rank's address"},
 	{"a rank sends too little", func(s *scene) {
 		s.workload.Ranks[2].Expected = s.workload.Ranks[2].Expected * 11 / 10
-	}, [6]verdict.Verdict{fail, pass, pass, pass, pass, pass}, "rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 792000"},
+	}, [6]verdict.Verdict{fail, pass, pass, pass, pass, pass},
+		"rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 792000"},
 	{"a rank sends too much", func(s *scene) {
 		s.workload.Ranks[2].Expected = s.workload.Ranks[2].Expected * 9 / 10
 	}, [6]verdict.Verdict{fail, pass, pass, pass, pass, pass}, "(+11.11%)"},
@@ -120,13 +126,15 @@ var mutations = []struct {
 	{"segments are sent again", func(s *scene) {
 		for c := range connections {
 			from, to := s.workload.Ranks[0], s.workload.Ranks[1]
-			s.send("h0", "eth0", tcp{src: netip.AddrPortFrom(from.Addr, uint16(20000+c)), dst: netip.AddrPortFrom(to.Addr, service), flow: c, seq: 3000 - 255, payload: 1000})
+			s.send("h0", "eth0", tcp{src: netip.AddrPortFrom(from.Addr, uint16(20000+c)),
+				dst: netip.AddrPortFrom(to.Addr, service), flow: c, seq: 3000 - 255, payload: 1000})
 		}
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, "16000 bytes retransmitted"},
 	{"bytes of a flow never pass the NIC", func(s *scene) {
 		ids := map[uint64]bool{}
 		for _, k := range s.sightings {
-			if k.tap == "h3:eth0" && k.out && isData(k) && k.time > start+40_000_000 && k.time < start+50_000_000 {
+			if k.tap == "h3:eth0" && k.out && isData(k) && k.time > start+40_000_000 &&
+				k.time < start+50_000_000 {
 				ids[k.id] = true
 			}
 		}
@@ -153,18 +161,25 @@ var mutations = []struct {
 		[6]verdict.Verdict{unclear, unclear, unclear, unclear, unclear, unclear}, "the capture is truncated"},
 	{"all flows take one uplink", func(s *scene) {
 		s.replay(func(int, int) int { return 0 })
-	}, [6]verdict.Verdict{pass, pass, pass, fail, pass, pass}, "the least loaded of 2 paths had 0% of its fair part with 32 flows"},
+	}, [6]verdict.Verdict{pass, pass, pass, fail, pass, pass},
+		"the least loaded of 2 paths had 0% of its fair part with 32 flows"},
 	{"too few flows take one uplink", func(s *scene) {
 		s.remove(func(k sighting) bool { return portOf(k) > 20001 })
 		for i := range s.workload.Ranks {
 			s.workload.Ranks[i].Expected /= connections / 2
 		}
-		s.change(func(k sighting) bool { return portOf(k) == 20001 && k.tap == "leaf1:p3" }, func(k *sighting) { k.tap = "leaf1:p2" })
-		s.change(func(k sighting) bool { return portOf(k) == 20001 && k.tap == "leaf2:p3" }, func(k *sighting) { k.tap = "leaf2:p2" })
-	}, [6]verdict.Verdict{pass, pass, pass, unclear, pass, pass}, "an even hash is as uneven with probability"},
+		s.change(func(k sighting) bool {
+			return portOf(k) == 20001 && k.tap == "leaf1:p3"
+		}, func(k *sighting) { k.tap = "leaf1:p2" })
+		s.change(func(k sighting) bool {
+			return portOf(k) == 20001 && k.tap == "leaf2:p3"
+		}, func(k *sighting) { k.tap = "leaf2:p2" })
+	}, [6]verdict.Verdict{pass, pass, pass, unclear, pass, pass},
+		"an even hash is as uneven with probability"},
 	{"a frame is longer than the MTU", func(s *scene) {
 		s.change(func(k sighting) bool { return k.id == s.ids/2 }, func(k *sighting) { k.length = 1515 })
-	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, fail}, "over the MTU of 1500, the longest of 1501 bytes"},
+	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, fail},
+		"over the MTU of 1500, the longest of 1501 bytes"},
 	{"a link carries too much", func(s *scene) {
 		s.stretch(10)
 		s.plan.Links[0].AToB.Rate = 3_000_000
@@ -201,7 +216,8 @@ func TestChecksAgainstMutations(t *testing.T) {
 				if result.Verdict != m.want[i] {
 					t.Errorf("%s, want %s:\n%v", columns[i], m.want[i], result)
 				}
-				found = found || strings.Contains(strings.Join(append(result.Details, result.Summary), "\n"), m.says)
+				found = found || strings.Contains(strings.Join(append(result.Details, result.Summary), "\n"),
+					m.says)
 			}
 			if !found {
 				t.Errorf("nothing says %q: %v", m.says, results)
@@ -264,13 +280,15 @@ func TestCutCapture(t *testing.T) {
 func TestQueueDropsExplain(t *testing.T) {
 	for drops, want := range map[uint64]verdict.Verdict{0: fail, 1: fail, 2: pass, 3: pass} {
 		s := newScene(t)
-		s.plan = plantest.Compile(t, strings.Replace(clusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
+		s.plan = plantest.Compile(
+			t, strings.Replace(clusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
 		s.ring(4)
 		for range 2 {
 			id := s.packet("h1:eth0", true)
 			at := s.of(id, "leaf1:p1", false).time
 			s.remove(func(k sighting) bool { return k.id == id && k.time > at })
-			s.change(func(k sighting) bool { return k.id == id }, func(k *sighting) { k.length = segment }) // so that packet finds another
+			// so that packet finds another
+			s.change(func(k sighting) bool { return k.id == id }, func(k *sighting) { k.length = segment })
 		}
 		s.queues["leaf1:p0"] = drops
 		results, _ := s.run(NewConservation("leaf1"))
@@ -299,7 +317,8 @@ func TestHostLoad(t *testing.T) {
 		check := NewFidelity(c.accept, c.load)
 		results, _ := s.run(check)
 		if results[0].Verdict != c.want || check.Level() != c.level {
-			t.Errorf("%+v accepting %s: %s and %s, want %s and %s", c.load, c.accept, results[0].Verdict, check.Level(), c.want, c.level)
+			t.Errorf("%+v accepting %s: %s and %s, want %s and %s", c.load, c.accept, results[0].Verdict,
+				check.Level(), c.want, c.level)
 		}
 	}
 }
@@ -327,10 +346,12 @@ func TestBridge(t *testing.T) {
 		"swallows":        {nil, fail},
 	} {
 		s := newScene(t)
-		s.plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: {kind: bridge}\n")
+		s.plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  "+
+			"switch: {kind: bridge}\n")
 		sw := s.plan.Switches[0].Name
 		from, to := s.plan.Nodes[0].NICs[0], s.plan.Nodes[1].NICs[0]
-		frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"), dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
+		frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"),
+			dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
 		at := func(id uint64, time int64, tap string, out bool) {
 			s.insert(sighting{tap: tap, out: out, time: time, id: id, frame: frame, length: len(frame)})
 		}
@@ -375,7 +396,8 @@ func TestOtherLinkType(t *testing.T) {
 	if _, err := w.AddInterface(pcapng.Interface{Name: "h0:any", LinkType: 113}); err != nil { // LINUX_SLL
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.WritePacket(&pcapng.Packet{Data: make([]byte, 60), Length: 9000}), w.Flush()); err != nil {
+	if err := errors.Join(w.WritePacket(&pcapng.Packet{Data: make([]byte, 60), Length: 9000}),
+		w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	results, summary, err := Run(t.Context(), &out, Options{}, NewMTU(1500))
@@ -408,18 +430,22 @@ func FuzzRun(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"h0:eth0", "leaf1:p0"} {
-			if _, err := w.AddInterface(pcapng.Interface{Name: name, LinkType: pcapng.LinkEthernet}); err != nil {
+			if _, err := w.AddInterface(
+				pcapng.Interface{Name: name, LinkType: pcapng.LinkEthernet}); err != nil {
 				t.Fatal(err)
 			}
 			number := map[string]int{"h0:eth0": 0, "leaf1:p0": 1}[name]
-			if err := w.WritePacket(&pcapng.Packet{Interface: number, Data: frame, Length: int(length), Has: pcapng.HasFlags, Flags: pcapng.Outbound}); err != nil {
+			if err := w.WritePacket(&pcapng.Packet{Interface: number, Data: frame, Length: int(length),
+				Has: pcapng.HasFlags, Flags: pcapng.Outbound}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Run(t.Context(), &out, s.options(), append(s.checks(), NewPlaced(), NewNeeded(), NewBytesPerRank(r.workload, units.Ratio{}), NewReordering(Selection{}, nil))...); err != nil {
+		if _, _, err := Run(t.Context(), &out, s.options(),
+			append(s.checks(), NewPlaced(), NewNeeded(), NewBytesPerRank(r.workload, units.Ratio{}),
+				NewReordering(Selection{}, nil))...); err != nil {
 			t.Fatal(err)
 		}
 	})

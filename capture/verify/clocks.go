@@ -93,9 +93,11 @@ func (k *clocks) disagreements() (lines []string) {
 	for _, c := range k.links {
 		switch {
 		case c.least < -int64(stampSlack):
-			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s one arrived %v before it left", c.count, c.from.Name, c.to.Name, time.Duration(-c.least)))
+			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s one arrived %v "+
+				"before it left", c.count, c.from.Name, c.to.Name, time.Duration(-c.least)))
 		case c.least > most && c.count >= clockLeast:
-			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s none took less than %v", c.count, c.from.Name, c.to.Name, time.Duration(c.least)))
+			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s none took less "+
+				"than %v", c.count, c.from.Name, c.to.Name, time.Duration(c.least)))
 		}
 	}
 	slices.Sort(lines)

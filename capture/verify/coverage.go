@@ -125,7 +125,8 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	}
 	g.damaged = append(c.damage(taps), c.stripped(taps)...)
 	if c.Unordered > 0 && !need.AnyOrder {
-		g.damaged = append(g.damaged, fmt.Sprintf("%d packets stand too far behind later ones to be sorted", c.Unordered))
+		g.damaged = append(g.damaged, fmt.Sprintf("%d packets stand too far behind later ones to be sorted",
+			c.Unordered))
 	}
 	if len(absent) > 0 {
 		g.beyond = append(g.beyond, fmt.Sprintf("not recorded: %s", enumerate(absent)))
@@ -166,9 +167,11 @@ func (c *Capture) damage(taps []*Tap) (lines []string) {
 		switch read := tap.Packets; {
 		case !tap.delivers || read == tap.delivered:
 		case read < tap.delivered:
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d of the %d packets that it counts", tap.Name, read, tap.delivered))
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d of the %d packets that it counts",
+				tap.Name, read, tap.delivered))
 		default:
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d packets and counts %d", tap.Name, read, tap.delivered))
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d packets and counts %d", tap.Name,
+				read, tap.delivered))
 		}
 	}
 	if c.Cut > 0 {
@@ -190,7 +193,8 @@ func filtered(taps []*Tap, needed []filter.Pattern) (lines []string) {
 	}
 	for text, names := range by {
 		if !filter.Covers(text, needed) {
-			lines = append(lines, fmt.Sprintf("the filter %q leaves packets out at %s", text, enumerate(names)))
+			lines = append(lines, fmt.Sprintf("the filter %q leaves packets out at %s", text,
+				enumerate(names)))
 		}
 	}
 	slices.Sort(lines)
@@ -210,10 +214,12 @@ func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 		}
 	}
 	if late > 0 {
-		lines = append(lines, fmt.Sprintf("the capture began %v after the traffic", time.Duration(late).Round(10*time.Microsecond)))
+		lines = append(lines, fmt.Sprintf("the capture began %v after the traffic",
+			time.Duration(late).Round(10*time.Microsecond)))
 	}
 	if early > 0 {
-		lines = append(lines, fmt.Sprintf("the capture ended %v before the traffic", time.Duration(early).Round(10*time.Microsecond)))
+		lines = append(lines, fmt.Sprintf("the capture ended %v before the traffic",
+			time.Duration(early).Round(10*time.Microsecond)))
 	}
 	return lines
 }
@@ -235,13 +241,16 @@ func (c *Capture) silent(taps []*Tap, need Need) []string {
 	}
 	var lines []string
 	if len(mute) > 0 {
-		lines = append(lines, fmt.Sprintf("no soft switch is at %s: other ports record no drops, marks, trims, pauses or depths", enumerate(mute)))
+		lines = append(lines, fmt.Sprintf("no soft switch is at %s: other ports record no drops, marks, "+
+			"trims, pauses or depths", enumerate(mute)))
 	}
 	if len(unknown) > 0 {
-		lines = append(lines, fmt.Sprintf("without a plan it is not known whether %s record drops, marks, trims, pauses or depths", enumerate(unknown)))
+		lines = append(lines, fmt.Sprintf("without a plan it is not known whether %s record drops, marks, "+
+			"trims, pauses or depths", enumerate(unknown)))
 	}
 	if len(down) > 0 {
-		lines = append(lines, fmt.Sprintf("the link was down for a time at %s, and kernel switches do not count what they drop then", enumerate(down)))
+		lines = append(lines, fmt.Sprintf("the link was down for a time at %s, and kernel switches do not "+
+			"count what they drop then", enumerate(down)))
 	}
 	return lines
 }
@@ -296,7 +305,8 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 		return nil
 	}
 	if c.bare {
-		return []string{"the comments of the capture were removed, with its records of drops, marks and queues"}
+		return []string{"the comments of the capture were removed, with its records of drops, marks and " +
+			"queues"}
 	}
 	for _, tap := range taps {
 		seen, noted := tap.seen, tap.noted
@@ -305,8 +315,10 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 			lines = append(lines, fmt.Sprintf("tap %s: the comment with its counts was removed", tap.Name))
 		}
 		if tap.counts && seen != noted {
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets (%d drops, %d marks, %d trims, %d pauses) and counts %d (%d, %d, %d, %d)", tap.Name,
-				seen.Annotated, seen.Drops, seen.Marks, seen.Trims, seen.Pauses, noted.Annotated, noted.Drops, noted.Marks, noted.Trims, noted.Pauses))
+			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets (%d drops, %d "+
+				"marks, %d trims, %d pauses) and counts %d (%d, %d, %d, %d)", tap.Name,
+				seen.Annotated, seen.Drops, seen.Marks, seen.Trims, seen.Pauses, noted.Annotated, noted.Drops,
+				noted.Marks, noted.Trims, noted.Pauses))
 		}
 	}
 	return lines
@@ -318,7 +330,8 @@ func (c *Capture) remarks() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d packets stood behind later ones and were sorted", c.sorted))
 	}
 	if c.repeated > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets stood in the file twice and were read once", c.repeated))
+		lines = append(lines, fmt.Sprintf("%d packets stood in the file twice and were read once",
+			c.repeated))
 	}
 	return lines
 }

@@ -21,7 +21,9 @@ func equalDatagrams(t *testing.T, count int) *scene {
 	src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
 	for range count {
 		s.send(src.Name, "eth0", tcp{
-			src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000), dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777), datagram: []byte("hi"),
+			src:      netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
+			dst:      netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777),
+			datagram: []byte("hi"),
 		})
 	}
 	return s
@@ -41,7 +43,8 @@ func (s *scene) droppedOfEqual(recorded bool, ordinals ...int) {
 		at := s.of(ids[n], "leaf1:p0", false)
 		s.remove(func(k sighting) bool { return k.id == ids[n] && k.time > at.time })
 		if recorded {
-			at.tap, at.out, at.time, at.comment = s.uplinks("leaf1")[0], true, at.time+10, "railbed verdict=drop reason=nth depth=0 late=0ns"
+			at.tap, at.out, at.time, at.comment = s.uplinks("leaf1")[0], true, at.time+10,
+				"railbed verdict=drop reason=nth depth=0 late=0ns"
 			s.insert(at)
 		}
 	}
@@ -68,10 +71,13 @@ func TestDropsOfEqualPackets(t *testing.T) {
 		lossless, conservation verdict.Verdict
 		says                   string
 	}{
-		{"recorded", true, []int{5, 50, 77, 90, 120}, 0, fail, pass, "200 packets left: 195 arrived, 5 were lost"},
+		{"recorded", true, []int{5, 50, 77, 90, 120}, 0, fail, pass,
+			"200 packets left: 195 arrived, 5 were lost"},
 		{"recorded at last", true, []int{199}, 0, fail, pass, "200 packets left: 199 arrived, 1 were lost"},
-		{"without a record", false, []int{5, 50}, 1_000_000_000, fail, fail, "200 packets left: 198 arrived, 2 were lost"},
-		{"without a record, at the end", false, []int{5, 50}, 0, unclear, fail, "2 packets that equal others have not arrived"},
+		{"without a record", false, []int{5, 50}, 1_000_000_000, fail, fail,
+			"200 packets left: 198 arrived, 2 were lost"},
+		{"without a record, at the end", false, []int{5, 50}, 0, unclear, fail,
+			"2 packets that equal others have not arrived"},
 		{"none", true, nil, 0, pass, pass, "200 packets left: 200 arrived, 0 were lost"},
 	} {
 		s := equalDatagrams(t, 200)
@@ -81,11 +87,13 @@ func TestDropsOfEqualPackets(t *testing.T) {
 		}
 		results, _ := s.run(NewLossless(Selection{}, -1), NewConservation("leaf1"))
 		results[0].wants(t, c.lossless, c.says)
-		if results[1].Verdict != c.conservation && c.later > 0 || results[1].Verdict == fail && c.conservation == pass {
+		if results[1].Verdict != c.conservation && c.later > 0 ||
+			results[1].Verdict == fail && c.conservation == pass {
 			t.Errorf("%s: want %s: %v", c.name, c.conservation, results[1])
 		}
 		m := results[0].Measured
-		if sum := m["arrived"] + m["lost"] + m["nic-overrun"] + m["refused"] + m["under-way"]; m["sent"] != sum {
+		if sum := m["arrived"] + m["lost"] + m["nic-overrun"] + m["refused"] +
+			m["under-way"]; m["sent"] != sum {
 			t.Errorf("%s: %v sent and %v accounted for", c.name, m["sent"], sum)
 		}
 	}
@@ -99,12 +107,15 @@ func TestCopiesOfEqualPackets(t *testing.T) {
 		lost := s.ids - 30
 		drop := s.of(lost, "leaf1:p0", false)
 		s.remove(func(k sighting) bool { return k.id == lost && k.time > drop.time })
-		drop.tap, drop.out, drop.time, drop.comment = s.uplinks("leaf1")[0], true, drop.time+1_000_000, "railbed verdict=drop reason=loss depth=0 late=0ns"
+		drop.tap, drop.out, drop.time, drop.comment = s.uplinks("leaf1")[0], true, drop.time+1_000_000,
+			"railbed verdict=drop reason=loss depth=0 late=0ns"
 		s.ids++
 		again := s.of(lost-1, "h2:eth0", false)
 		again.id, again.time = s.ids, drop.time+after
 		s.insert(drop, again)
-		judgeScene(t, s, NewLossless(Selection{}, -1), fail, "40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused by their node, 0 were under way at the end; 1 arrived that had not left")
+		judgeScene(t, s, NewLossless(Selection{}, -1), fail,
+			"40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused "+
+				"by their node, 0 were under way at the end; 1 arrived that had not left")
 	}
 }
 
@@ -126,7 +137,9 @@ func TestOrderOfEqualPackets(t *testing.T) {
 		src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
 		send := func(what byte) {
 			s.send(src.Name, "eth0", tcp{
-				src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000), dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777), datagram: []byte{what},
+				src:      netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
+				dst:      netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777),
+				datagram: []byte{what},
 			})
 		}
 		for n := range byte(35) {
@@ -150,7 +163,9 @@ func TestArrivals(t *testing.T) {
 	at := func(tap string) func(*scene) {
 		return func(s *scene) {
 			id := s.packet("h0:eth0", true)
-			s.change(func(k sighting) bool { return k.id == id && k.tap == "h2:eth0" }, func(k *sighting) { k.tap = tap })
+			s.change(func(k sighting) bool {
+				return k.id == id && k.tap == "h2:eth0"
+			}, func(k *sighting) { k.tap = tap })
 		}
 	}
 	again := func(tap string) func(*scene) {
@@ -171,7 +186,8 @@ func TestArrivals(t *testing.T) {
 		says  string
 	}{
 		{"astray", at("h1:eth0"), lossless, fail, "1 packets came to a NIC that they were not for"},
-		{"doubled", again("h2:eth0"), lossless, fail, "1 packets arrived that had not left, or had arrived before"},
+		{"doubled", again("h2:eth0"), lossless, fail,
+			"1 packets arrived that had not left, or had arrived before"},
 		{"doubled astray", again("h3:eth0"), lossless, pass, "1 packets came to a NIC"},
 		{"astray", at("h1:eth0"), reordering, pass, "0 of 399 packets"},
 		{"doubled", again("h2:eth0"), reordering, pass, "0 of 400 packets"},
@@ -200,13 +216,15 @@ func TestRecordedDropsExcuseOnce(t *testing.T) {
 
 // Queues of kernel switches count drops and record none.
 func TestKernelSwitches(t *testing.T) {
-	const text = "\nname: kernel\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: {kind: router}\n"
+	const text = "\nname: kernel\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: " +
+		"{kind: router}\n"
 	play := func(queues map[string]uint64) *scene {
 		s := newScene(t)
 		s.plan, s.queues = plantest.Compile(t, text), queues
 		for n := range 20 {
 			from, to := &s.plan.Nodes[0], &s.plan.Nodes[1]
-			s.send(from.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(from), 7000), dst: netip.AddrPortFrom(loopback(to), 7001), seq: uint32(n), payload: 100})
+			s.send(from.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(from), 7000),
+				dst: netip.AddrPortFrom(loopback(to), 7001), seq: uint32(n), payload: 100})
 		}
 		s.now += 1_000_000_000
 		return s
@@ -227,10 +245,12 @@ func TestKernelSwitches(t *testing.T) {
 	down.interrupted = func(link string) bool { return strings.Contains(link, "h1") }
 	judgeScene(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
 	const mute = "other ports record no drops, marks, trims, pauses or depths"
-	judgeScene(t, play(none), NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil), unclear, mute)
+	judgeScene(t, play(none), NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil),
+		unclear, mute)
 	judgeScene(t, play(none), NewDeadlock(false), unclear, mute)
 	judgeScene(t, play(none), NewTrims(Selection{}, bounded(t, "== 0", spec.CountBound)), unclear, mute)
-	judgeScene(t, play(none), NewQueueDepth(Selection{}, -1, bounded(t, "<= 1KB", spec.BytesBound), nil), unclear, "")
+	judgeScene(t, play(none), NewQueueDepth(Selection{}, -1, bounded(t, "<= 1KB", spec.BytesBound), nil),
+		unclear, "")
 	gone := play(nil)
 	id := gone.ids
 	gone.remove(func(k sighting) bool {
@@ -240,7 +260,8 @@ func TestKernelSwitches(t *testing.T) {
 	gone.queues = none
 	judgeScene(t, gone, NewConservation("*"), fail, "1 packets entered and never left")
 	gone.queues = map[string]uint64{"leaf1:p1": 1}
-	judgeScene(t, gone, NewConservation("*"), pass, "queues of kernel switches counted 1 of the missing as dropped")
+	judgeScene(t, gone, NewConservation("*"), pass,
+		"queues of kernel switches counted 1 of the missing as dropped")
 }
 
 // What proves a bound is enough, wherever else nothing was recorded; what was lost there
@@ -274,13 +295,16 @@ func TestLossesOfOthers(t *testing.T) {
 	}{
 		"none": {func(*tape) {}, pass},
 		"by a packet": {func(c *tape) {
-			i := slices.IndexFunc(c.packets, func(p pcapng.Packet) bool { return c.interfaces[p.Interface].Name == "h0:eth0" })
+			i := slices.IndexFunc(c.packets, func(p pcapng.Packet) bool {
+				return c.interfaces[p.Interface].Name == "h0:eth0"
+			})
 			c.packets[i].Has, c.packets[i].DropCount = c.packets[i].Has|pcapng.HasDropCount, 4
 		}, unclear},
 	} {
 		altered := original.clone()
 		c.alter(altered)
-		results, _, err := Run(t.Context(), bytes.NewReader(altered.write(t)), s.options(), NewLossless(Selection{}, -1))
+		results, _, err := Run(t.Context(), bytes.NewReader(altered.write(t)), s.options(),
+			NewLossless(Selection{}, -1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +316,8 @@ func TestLossesOfOthers(t *testing.T) {
 
 // A filter hides packets, unless it lets pass all that a check is about.
 func TestFilters(t *testing.T) {
-	for filter, want := range map[string]verdict.Verdict{"": pass, "udp port 4791": pass, "udp": pass, "udp src port 4791": unclear, "host 10.0.0.1": unclear} {
+	for filter, want := range map[string]verdict.Verdict{"": pass, "udp port 4791": pass, "udp": pass,
+		"udp src port 4791": unclear, "host 10.0.0.1": unclear} {
 		s, check := specimens["roce psn"](t, false)
 		c := readTape(t, s.write())
 		for i := range c.interfaces {
@@ -312,7 +337,9 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 		s := datagrams(t)
 		c := readTape(t, s.write())
 		last := c.packets[len(c.packets)-1]
-		nic := slices.IndexFunc(c.packets, func(p pcapng.Packet) bool { return c.interfaces[p.Interface].Name == "h2:eth0" })
+		nic := slices.IndexFunc(c.packets, func(p pcapng.Packet) bool {
+			return c.interfaces[p.Interface].Name == "h2:eth0"
+		})
 		moved := c.packets[nic]
 		c.packets = slices.Delete(c.packets, nic, nic+1)
 		arp := last
@@ -324,7 +351,8 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 		c.counts[arp.Interface].Delivered += uint64(behind)
 		c.counts[arp.Interface].Accepted += uint64(behind)
 		c.packets = append(c.packets, moved)
-		outage, drops := NewOutage(Selection{}, bounded(t, "<= 20ms", spec.DurationBound)), NewDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound))
+		outage, drops := NewOutage(Selection{}, bounded(t, "<= 20ms", spec.DurationBound)),
+			NewDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound))
 		results, _, err := Run(t.Context(), bytes.NewReader(c.write(t)), s.options(), outage, drops)
 		if err != nil || results[0].Verdict != want || results[1].Verdict != pass {
 			t.Errorf("%d behind: %v, want %s and PASS: %v", behind, err, want, results)

@@ -86,7 +86,9 @@ type crossedNIC struct {
 
 // NewCrossed makes the check.
 func NewCrossed(c Crossing) *Crossed {
-	k := &Crossed{crossing: c, streams: map[crossedFlow]*stream{}, requests: newRoCEFlows[struct{}](atRequester), answers: map[roceKey]*roceAnswers{}, datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
+	k := &Crossed{crossing: c, streams: map[crossedFlow]*stream{},
+		requests: newRoCEFlows[struct{}](atRequester), answers: map[roceKey]*roceAnswers{},
+		datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
 		k.others = append(k.others, newRoles(w))
 	}
@@ -105,7 +107,8 @@ func (k *Crossed) Begin(c *Capture) {
 
 // Packet implements Check.
 func (k *Crossed) Packet(p *Packet) {
-	if p.Direction != Out || p.Drop != "" || p.Flow == nil || p.Payload == 0 && !p.SYN || p.Time < k.crossing.From || p.Time > k.crossing.To {
+	if p.Direction != Out || p.Drop != "" || p.Flow == nil || p.Payload == 0 && !p.SYN ||
+		p.Time < k.crossing.From || p.Time > k.crossing.To {
 		return
 	}
 	i := k.nic(p.Tap)
@@ -212,6 +215,20 @@ func (k *Crossed) nic(t *Tap) int {
 	return k.ports[t.Index]
 }
 
+// judge compares what left by a rank's NIC with what its ranks send at least.
+func (n *crossedNIC) judge(r *Result, f *finding, sends uint64) {
+	line := fmt.Sprintf("%s (%s): %d bytes of payload left, of at least %d", rankNames(n.ranks), n.tap.Name,
+		n.sent, sends)
+	switch {
+	case n.sent >= max(1, sends):
+		r.Details = append(r.Details, line)
+	case n.late:
+		f.unclear = append(f.unclear, line)
+	default:
+		f.absent = append(f.absent, line)
+	}
+}
+
 // Result implements Check.
 func (k *Crossed) Result() Result {
 	r := Result{Name: "crossed " + k.crossing.Name, Measured: map[string]float64{}}
@@ -246,31 +263,29 @@ func (k *Crossed) Result() Result {
 			sends += uint64(rank.Sends)
 		}
 		least += sends
-		line := fmt.Sprintf("%s (%s): %d bytes of payload left, of at least %d", rankNames(n.ranks), n.tap.Name, n.sent, sends)
-		switch {
-		case n.sent >= max(1, sends):
-			r.Details = append(r.Details, line)
-		case n.late:
-			f.unclear = append(f.unclear, line)
-		default:
-			f.absent = append(f.absent, line)
-		}
+		n.judge(&r, &f, sends)
 	}
 	if missing := len(k.crossing.Ranks) - found; missing > 0 || found == 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured", len(k.crossing.Ranks), missing))
+		f.unclear = append(f.unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured",
+			len(k.crossing.Ranks), missing))
 	}
-	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, of at least %d", all, found, least)
+	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, of at least %d", all, found,
+		least)
 	if len(f.wrong)+len(f.absent) == 0 && least == 0 {
 		f.unclear = append(f.unclear, "how much the ranks had to send is not known")
 	}
 	if k.capture.Plan == nil {
-		f.unclear = append(f.unclear, "without the cluster it is not known which packets were for other ranks' nodes")
+		f.unclear = append(f.unclear, "without the cluster it is not known which packets were for other "+
+			"ranks' nodes")
 	}
 	if len(k.crossing.Beside) > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the same time", strings.Join(k.crossing.Beside, ", ")))
+		f.unclear = append(f.unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the "+
+			"same time", strings.Join(k.crossing.Beside, ", ")))
 	}
 	ports := k.capture.portsOf(func(t *Tap) bool {
-		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == t.Node })
+		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool {
+			return r.Node == t.Node
+		})
 	})
 	k.capture.conclude(&r, Need{Ports: ports, From: k.crossing.From, To: k.until()}, f)
 	if r.Verdict == verdict.Fail {

@@ -48,7 +48,8 @@ func TestCrossed(t *testing.T) {
 			s.remove(fromH1)
 			s.drops["h1:eth0"] = 3
 		}, unclear, "rank 1 (h1:eth0): 0 bytes"},
-		{"the capture began within", func(s *scene, _ *Crossing) { s.begin(2) }, unclear, "bytes of payload left, of at least"},
+		{"the capture began within", func(s *scene, _ *Crossing) { s.begin(2) }, unclear,
+			"bytes of payload left, of at least"},
 		{"the rank was told to use another NIC", func(_ *scene, c *Crossing) {
 			c.Ranks[1].NIC = "eth1"
 		}, fail, "h1:eth0: "},
@@ -91,12 +92,24 @@ func TestCrossedBesideOthers(t *testing.T) {
 		says  string
 	}{
 		{"of the run, for all that is known", nil, func(*Crossing) {}, pass, ""},
-		{"a step of traffic", nil, func(c *Crossing) { c.Datagrams = []uint16{port} }, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"to a switch", func(p *plan.Plan) netip.Addr { return p.Switches[0].Loopbacks[0].Addr() }, func(*Crossing) {}, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"to a node without ranks", nil, func(c *Crossing) { c.Ranks = c.Ranks[:2] }, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"a program", nil, func(c *Crossing) { c.Beside = []string{"exec x"} }, unclear, "may be that of exec x"},
-		{"a program, and the run too little", nil, func(c *Crossing) { c.Beside, c.Datagrams = []string{"exec x"}, []uint16{port} }, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"a program, by a NIC of no rank", nil, func(c *Crossing) { c.Beside, c.Ranks[1].NIC = []string{"exec x"}, "eth1" }, unclear, "which is no rank's"},
+		{"a step of traffic", nil, func(c *Crossing) {
+			c.Datagrams = []uint16{port}
+		}, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"to a switch", func(p *plan.Plan) netip.Addr {
+			return p.Switches[0].Loopbacks[0].Addr()
+		}, func(*Crossing) {}, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"to a node without ranks", nil, func(c *Crossing) {
+			c.Ranks = c.Ranks[:2]
+		}, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"a program", nil, func(c *Crossing) {
+			c.Beside = []string{"exec x"}
+		}, unclear, "may be that of exec x"},
+		{"a program, and the run too little", nil, func(c *Crossing) {
+			c.Beside, c.Datagrams = []string{"exec x"}, []uint16{port}
+		}, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"a program, by a NIC of no rank", nil, func(c *Crossing) {
+			c.Beside, c.Ranks[1].NIC = []string{"exec x"}, "eth1"
+		}, unclear, "which is no rank's"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newScene(t)
@@ -107,7 +120,8 @@ func TestCrossedBesideOthers(t *testing.T) {
 				to = test.to(s.plan)
 			}
 			for range int(from.Expected)/segment + 1 {
-				s.send(from.Node, from.NIC, tcp{src: addrPort(from, 20000), dst: netip.AddrPortFrom(to, port), datagram: make([]byte, segment)})
+				s.send(from.Node, from.NIC, tcp{src: addrPort(from, 20000), dst: netip.AddrPortFrom(to, port),
+					datagram: make([]byte, segment)})
 			}
 			c := s.workload.Crossing()
 			test.spoil(&c)
@@ -129,7 +143,8 @@ func TestCrossedWithoutThePlan(t *testing.T) {
 	p := plantest.Compile(t, clusterFile)
 	tap := &Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
 	c := Crossing{To: start, Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 900}}}
-	sent := &Packet{Flow: &Flow{Proto: protoUDP, Src: addrPort(Rank{Addr: p.Ranks[1].Addr4}, 1), Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, 2)}, Tap: tap, Direction: Out, Time: start, Payload: 1000}
+	sent := &Packet{Flow: &Flow{Proto: protoUDP, Src: addrPort(Rank{Addr: p.Ranks[1].Addr4}, 1),
+		Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, 2)}, Tap: tap, Direction: Out, Time: start, Payload: 1000}
 	for sends, want := range map[int]verdict.Verdict{900: unclear, 1100: fail} {
 		c.Ranks[0].Sends = units.Bytes(sends)
 		k := NewCrossed(c)
@@ -145,10 +160,13 @@ func TestCrossedWithoutThePlan(t *testing.T) {
 func TestCrossedCountsOnce(t *testing.T) {
 	p := plantest.Compile(t, clusterFile)
 	tap := &Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
-	k := NewCrossed(Crossing{To: start, Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 1}, {Node: "h2"}}})
+	k := NewCrossed(Crossing{To: start,
+		Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 1}, {Node: "h2"}}})
 	k.Begin(&Capture{Plan: p, Taps: []*Tap{tap}})
 	packet := func(port uint16) *Packet {
-		return &Packet{Flow: &Flow{Proto: protoUDP, Src: addrPort(Rank{Addr: p.Ranks[1].Addr4}, 1), Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, int(port))}, Tap: tap, Direction: Out, Time: start, Payload: 100}
+		return &Packet{Flow: &Flow{Proto: protoUDP, Src: addrPort(Rank{Addr: p.Ranks[1].Addr4}, 1),
+			Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, int(port))}, Tap: tap, Direction: Out, Time: start,
+			Payload: 100}
 	}
 	for _, psn := range []uint32{0xFFFFFF, 0, 1, 0xFFFFFF, 0, 1, 2} { // four
 		roce := packet(infiniband.Port)
@@ -164,7 +182,8 @@ func TestCrossedCountsOnce(t *testing.T) {
 	answer := func(qp infiniband.QPN, psn uint32) {
 		roce := packet(infiniband.Port)
 		roce.RoCE = &RoCE{Payload: 80}
-		roce.RoCE.BTH.Opcode, roce.RoCE.BTH.PSN, roce.RoCE.BTH.DestQP = infiniband.ReadResponseMiddle, infiniband.PSN(psn), qp
+		roce.RoCE.BTH.Opcode, roce.RoCE.BTH.PSN, roce.RoCE.BTH.DestQP = infiniband.ReadResponseMiddle,
+			infiniband.PSN(psn), qp
 		k.Packet(roce)
 	}
 	for _, psn := range []uint32{0xFFFFFE, 0xFFFFFF, 0, 1, 0xFFFFFF, 0, 1, 2, 0xFFFFFE} { // five
@@ -188,36 +207,66 @@ func TestCrossedTakes(t *testing.T) {
 		want   float64
 		says   string
 	}{
-		"a datagram":                     {func(*Packet) {}, 100, "rank 1, 3 (h1:eth0): 100 bytes of payload left, of at least 2"},
-		"one that arrives":               {func(p *Packet) { p.Direction = In }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one that is dropped":            {func(p *Packet) { p.Drop = "nic-overrun" }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one of no flow":                 {func(p *Packet) { p.Flow = nil }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one without payload":            {func(p *Packet) { p.Payload = 0 }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one before":                     {func(p *Packet) { p.Time = start - 11 }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one at the begin":               {func(p *Packet) { p.Time = start - 10 }, 100, ""},
-		"one at the end":                 {func(p *Packet) { p.Time = start + 10 }, 100, ""},
-		"one behind":                     {func(p *Packet) { p.Time = start + 11 }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one for the same node":          {func(p *Packet) { p.Flow.Dst = to(1) }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one for a node without a rank":  {func(p *Packet) { p.Flow.Dst = to(3) }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"one that a switch adds up":      {func(p *Packet) { p.Flow.Dst, p.Aggregation = to(3), wire.Aggregation{} }, 100, ""},
-		"one of a step of traffic":       {func(p *Packet) { p.Flow.Dst = netip.AddrPortFrom(to(2).Addr(), 17000) }, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
-		"TCP to the port of a step":      {func(p *Packet) { p.Flow.Dst, p.Flow.Proto = netip.AddrPortFrom(to(2).Addr(), 17000), protoTCP }, 100, ""},
-		"one at a port of a switch":      {func(p *Packet) { p.Tap.NIC = false }, 0, "of 4 ranks the NICs of 2 were not captured"},
-		"one at a node without a rank":   {func(p *Packet) { p.Tap.Node = "h3" }, 0, "of 4 ranks the NICs of 2 were not captured"},
-		"one by a NIC that is no rank's": {func(p *Packet) { p.Tap.Port = "eth1" }, 100, "h1:eth0: 100 bytes left by this NIC, which is no rank's"},
+		"a datagram": {func(*Packet) {}, 100,
+			"rank 1, 3 (h1:eth0): 100 bytes of payload left, of at least 2"},
+		"one that arrives": {func(p *Packet) { p.Direction = In }, 0,
+			"rank 1, 3 (h1:eth0): 0 bytes"},
+		"one that is dropped": {func(p *Packet) {
+			p.Drop = "nic-overrun"
+		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one of no flow": {func(p *Packet) { p.Flow = nil }, 0,
+			"rank 1, 3 (h1:eth0): 0 bytes"},
+		"one without payload": {func(p *Packet) { p.Payload = 0 }, 0,
+			"rank 1, 3 (h1:eth0): 0 bytes"},
+		"one before": {func(p *Packet) {
+			p.Time = start - 11
+		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one at the begin": {func(p *Packet) { p.Time = start - 10 }, 100, ""},
+		"one at the end":   {func(p *Packet) { p.Time = start + 10 }, 100, ""},
+		"one behind": {func(p *Packet) {
+			p.Time = start + 11
+		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one for the same node": {func(p *Packet) {
+			p.Flow.Dst = to(1)
+		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one for a node without a rank": {func(p *Packet) {
+			p.Flow.Dst = to(3)
+		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"one that a switch adds up": {func(p *Packet) {
+			p.Flow.Dst, p.Aggregation = to(3), wire.Aggregation{}
+		}, 100, ""},
+		"one of a step of traffic": {func(p *Packet) {
+			p.Flow.Dst = netip.AddrPortFrom(to(2).Addr(), 17000)
+		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
+		"TCP to the port of a step": {func(p *Packet) {
+			p.Flow.Dst, p.Flow.Proto = netip.AddrPortFrom(to(2).Addr(), 17000), protoTCP
+		}, 100, ""},
+		"one at a port of a switch": {func(p *Packet) { p.Tap.NIC = false }, 0,
+			"of 4 ranks the NICs of 2 were not captured"},
+		"one at a node without a rank": {func(p *Packet) { p.Tap.Node = "h3" }, 0,
+			"of 4 ranks the NICs of 2 were not captured"},
+		"one by a NIC that is no rank's": {func(p *Packet) {
+			p.Tap.Port = "eth1"
+		}, 100, "h1:eth0: 100 bytes left by this NIC, which is no rank's"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			taps := []*Tap{{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}, {Index: 1, Name: "h2:eth0", Node: "h2", Port: "eth0", NIC: true}}
-			k := NewCrossed(Crossing{Name: "x", From: start - 10, To: start + 10, Datagrams: []uint16{17000}, Ranks: []CrossingRank{
-				{Rank: 0, Node: "h2", NIC: "eth0"}, {Rank: 1, Node: "h1", NIC: "eth0", Sends: 1}, {Rank: 2, Node: "h2", NIC: "eth0"}, {Rank: 3, Node: "h1", NIC: "eth0", Sends: 1},
-			}})
+			taps := []*Tap{{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true},
+				{Index: 1, Name: "h2:eth0", Node: "h2", Port: "eth0", NIC: true}}
+			k := NewCrossed(Crossing{Name: "x", From: start - 10, To: start + 10, Datagrams: []uint16{17000},
+				Ranks: []CrossingRank{
+					{Rank: 0, Node: "h2", NIC: "eth0"}, {Rank: 1, Node: "h1", NIC: "eth0", Sends: 1},
+					{Rank: 2, Node: "h2", NIC: "eth0"}, {Rank: 3, Node: "h1", NIC: "eth0", Sends: 1},
+				}})
 			k.Begin(&Capture{Plan: p, Taps: taps})
-			k.Packet(&Packet{Flow: &Flow{Index: 1, Proto: protoUDP, Src: to(2), Dst: to(1)}, Tap: taps[1], Direction: Out, Time: start, Payload: 1})
-			packet := &Packet{Flow: &Flow{Proto: protoUDP, Src: to(1), Dst: to(2)}, Tap: taps[0], Direction: Out, Time: start, Payload: 100}
+			k.Packet(&Packet{Flow: &Flow{Index: 1, Proto: protoUDP, Src: to(2), Dst: to(1)}, Tap: taps[1],
+				Direction: Out, Time: start, Payload: 1})
+			packet := &Packet{Flow: &Flow{Proto: protoUDP, Src: to(1), Dst: to(2)}, Tap: taps[0],
+				Direction: Out, Time: start, Payload: 100}
 			c.change(packet)
 			k.Packet(packet)
 			r := k.Result()
-			if got := r.Measured["h1:eth0 bytes"]; got != c.want || !strings.Contains(r.String(), c.says) || (c.want > 0) != (r.Verdict == pass) && !strings.Contains(c.says, "NIC") {
+			if got := r.Measured["h1:eth0 bytes"]; got != c.want || !strings.Contains(r.String(), c.says) ||
+				(c.want > 0) != (r.Verdict == pass) && !strings.Contains(c.says, "NIC") {
 				t.Errorf("%v bytes, want %v and %q: %s", got, c.want, c.says, r)
 			}
 		})
@@ -226,7 +275,8 @@ func TestCrossedTakes(t *testing.T) {
 
 // Where bytes for ranks of the same node are counted, it is not known how many leave.
 func TestCrossingOfRanksOfOneNode(t *testing.T) {
-	w := Workload{Ranks: []Rank{{Node: "h0", Expected: 9}, {Node: "h0", Expected: 9}, {Node: "h1", Expected: 9}}}
+	w := Workload{Ranks: []Rank{{Node: "h0", Expected: 9}, {Node: "h0", Expected: 9},
+		{Node: "h1", Expected: 9}}}
 	for across, want := range map[bool]units.Bytes{true: 9, false: 0} {
 		w.Across = across
 		if got := w.Crossing().Ranks[0].Sends; got != want {

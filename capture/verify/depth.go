@@ -66,7 +66,8 @@ func (k *QueueDepth) Packet(p *Packet) { k.Event(p) }
 
 // Event implements Watcher.
 func (k *QueueDepth) Event(p *Packet) {
-	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In || k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) || p.Tap.NIC && !k.ofNICs() {
+	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In ||
+		k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) || p.Tap.NIC && !k.ofNICs() {
 		return
 	}
 	if p.Drop == "" {
@@ -118,7 +119,8 @@ func (k *QueueDepth) Result() Result {
 	if k.total == 0 {
 		f = finding{unclear: []string{"no packet says how long its queue was"}}
 	} else {
-		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name, clockTime(k.when)))
+		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name,
+			clockTime(k.when)))
 	}
 	if k.total > 0 && k.undropped == 0 {
 		f.rests = true
@@ -129,7 +131,8 @@ func (k *QueueDepth) Result() Result {
 			r.Details = append(r.Details, fmt.Sprintf("priority %d: at most %s", q, units.Bytes(depth)))
 		}
 	}
-	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s", units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
+	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s",
+		units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
 	need := Need{Ports: k.switchPorts(), Records: RecordsQueues, AnyOrder: true}
 	if k.ofNICs() {
 		need.Ports = k.ports()

@@ -30,7 +30,8 @@ type dropPlace struct {
 
 // NewDrops makes the check. An empty reason is any.
 func NewDrops(s Selection, reason string, count *spec.Bound) *Drops {
-	return &Drops{selector: selector{Selection: s}, reason: reason, count: count, where: map[dropPlace]uint64{}}
+	return &Drops{selector: selector{Selection: s}, reason: reason, count: count,
+		where: map[dropPlace]uint64{}}
 }
 
 // Begin implements Check.
@@ -57,7 +58,9 @@ func (k *Drops) Packet(p *Packet) {
 
 // Result implements Check.
 func (k *Drops) Result() Result {
-	r := Result{Name: k.titled("drops"), Measured: map[string]float64{"dropped": float64(k.dropped), "other-reasons": float64(k.others), "passed": float64(k.passed)}}
+	r := Result{Name: k.titled("drops"),
+		Measured: map[string]float64{"dropped": float64(k.dropped), "other-reasons": float64(k.others),
+			"passed": float64(k.passed)}}
 	if k.reason != "" {
 		r.Name += " " + k.reason
 	}
@@ -73,17 +76,20 @@ func (k *Drops) Result() Result {
 		f.hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.rests, f.unclear, f.absent = true, f.absent, nil
 		dropped = k.dropped
-		f.unclear = append(f.unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of which neither flow nor reason is known", counted))
+		f.unclear = append(f.unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of "+
+			"which neither flow nor reason is known", counted))
 	}
 	if counted > 0 {
 		r.Details = append(r.Details, fmt.Sprintf("queues of the kernel counted %d drops there", counted))
 	}
 	r.Measured["dropped"] = float64(dropped)
 	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {
-		return cmp.Or(cmp.Compare(k.where[b], k.where[a]), cmp.Compare(a.tap, b.tap), cmp.Compare(a.reason, b.reason))
+		return cmp.Or(cmp.Compare(k.where[b], k.where[a]), cmp.Compare(a.tap, b.tap),
+			cmp.Compare(a.reason, b.reason))
 	})
 	for _, at := range places {
-		r.Details = append(r.Details, fmt.Sprintf("%s dropped %d: %s", k.capture.Taps[at.tap].Name, k.where[at], at.reason))
+		r.Details = append(r.Details, fmt.Sprintf("%s dropped %d: %s", k.capture.Taps[at.tap].Name,
+			k.where[at], at.reason))
 	}
 	why := "for any reason"
 	if k.reason != "" {

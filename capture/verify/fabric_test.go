@@ -83,8 +83,12 @@ const (
 func newScene(t testing.TB) *scene {
 	return &scene{
 		t: t, plan: plantest.Compile(t, clusterFile), now: start, step: 20_000,
-		uplink: func(flow, paths int) int { return flow % paths },
-		drops:  map[string]uint64{}, queues: map[string]uint64{}, limited: map[string]uint64{}, untapped: map[string]bool{}, application: "railbed",
+		uplink:      func(flow, paths int) int { return flow % paths },
+		drops:       map[string]uint64{},
+		queues:      map[string]uint64{},
+		limited:     map[string]uint64{},
+		untapped:    map[string]bool{},
+		application: "railbed",
 	}
 }
 
@@ -100,7 +104,12 @@ func (s *scene) ring(family int) {
 	}
 	for i, r := range ranks {
 		s.workload.Ranks = append(s.workload.Ranks, Rank{
-			Rank: i, Node: r.Node, NIC: r.NIC, Addr: address(r), Port: service, Expected: RingAllReduceBytes(len(ranks), size, 1),
+			Rank:     i,
+			Node:     r.Node,
+			NIC:      r.NIC,
+			Addr:     address(r),
+			Port:     service,
+			Expected: RingAllReduceBytes(len(ranks), size, 1),
 		})
 	}
 	s.workload.Name = "ar"
@@ -115,7 +124,8 @@ func (s *scene) ring(family int) {
 		for c := range connections {
 			for i := range ranks {
 				from, to := s.workload.Ranks[i], s.workload.Ranks[(i+1)%len(ranks)]
-				data := tcp{src: netip.AddrPortFrom(from.Addr, uint16(20000+c)), dst: netip.AddrPortFrom(to.Addr, service), flow: i*connections + c}
+				data := tcp{src: netip.AddrPortFrom(from.Addr, uint16(20000+c)),
+					dst: netip.AddrPortFrom(to.Addr, service), flow: i*connections + c}
 				switch {
 				case sent < 0:
 					data.syn, data.seq = true, 0xFFFFFF00 // wraps soon
@@ -148,22 +158,29 @@ func (s *scene) frame(k tcp, ttl uint8, src, dst plan.MAC) []byte {
 	if k.datagram != nil {
 		return s.udpFrame(k, ttl, src, dst)
 	}
-	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]), EthernetType: golayers.EthernetTypeIPv4}
-	segment := &golayers.TCP{SrcPort: golayers.TCPPort(k.src.Port()), DstPort: golayers.TCPPort(k.dst.Port()), Seq: k.seq, Ack: k.ack, SYN: k.syn, ACK: true, Window: 1000}
+	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]),
+		EthernetType: golayers.EthernetTypeIPv4}
+	segment := &golayers.TCP{SrcPort: golayers.TCPPort(k.src.Port()), DstPort: golayers.TCPPort(k.dst.Port()),
+		Seq: k.seq, Ack: k.ack, SYN: k.syn, ACK: true, Window: 1000}
 	stack := []gopacket.SerializableLayer{ethernet}
 	if k.src.Addr().Is4() {
-		ip := &golayers.IPv4{Version: 4, TTL: ttl, Id: uint16(s.ids), Protocol: golayers.IPProtocolTCP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
+		ip := &golayers.IPv4{Version: 4, TTL: ttl, Id: uint16(s.ids), Protocol: golayers.IPProtocolTCP,
+			SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
 		segment.SetNetworkLayerForChecksum(ip)
 		stack = append(stack, ip)
 	} else {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
-		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, NextHeader: golayers.IPProtocolTCP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
+		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, NextHeader: golayers.IPProtocolTCP,
+			SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
 		segment.SetNetworkLayerForChecksum(ip)
 		stack = append(stack, ip)
 	}
 	buffer := gopacket.NewSerializeBuffer()
-	payload := bytes.Repeat([]byte{byte(k.seq), byte(k.seq >> 8), byte(k.seq >> 16), byte(k.seq >> 24)}, (k.payload+3)/4)[:k.payload]
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(stack, segment, gopacket.Payload(payload))...); err != nil {
+	payload := bytes.Repeat([]byte{byte(k.seq), byte(k.seq >> 8), byte(k.seq >> 16), byte(k.seq >> 24)},
+		(k.payload+3)/4)[:k.payload]
+	if err := gopacket.SerializeLayers(buffer,
+		gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		append(stack, segment, gopacket.Payload(payload))...); err != nil {
 		s.t.Fatal(err)
 	}
 	return buffer.Bytes()
@@ -190,7 +207,8 @@ func (s *scene) hops(node string, at *plan.Interface, k tcp, now int64) {
 		peer, nic := c.port(splitPort(at.Peer))
 		frame := s.frame(k, ttl, at.MAC, peer.MAC)
 		s.sightings = append(s.sightings,
-			sighting{tap: node + ":" + at.Name, out: true, time: now, id: s.ids, frame: frame, length: len(frame)},
+			sighting{tap: node + ":" + at.Name, out: true, time: now, id: s.ids, frame: frame,
+				length: len(frame)},
 			sighting{tap: at.Peer, time: now + 200, id: s.ids, frame: frame, length: len(frame)})
 		if nic || ttl <= 1 {
 			return
@@ -292,7 +310,9 @@ func (s *scene) write() []byte {
 	if s.foreign {
 		application = "somebody"
 	}
-	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: application, Comments: []string{"railbed dilation=1 epoch=0ns plan=" + s.plan.Hash()}})
+	w, err := pcapng.NewWriter(&out,
+		pcapng.Section{Application: application,
+			Comments: []string{"railbed dilation=1 epoch=0ns plan=" + s.plan.Hash()}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -303,7 +323,8 @@ func (s *scene) write() []byte {
 			if s.untapped[name] {
 				continue
 			}
-			i, err := w.AddInterface(pcapng.Interface{Name: name, Description: port.Link, Hardware: hardware, LinkType: 1, SnapLen: uint32(cmp.Or(s.snap, 200))})
+			i, err := w.AddInterface(pcapng.Interface{Name: name, Description: port.Link, Hardware: hardware,
+				LinkType: 1, SnapLen: uint32(cmp.Or(s.snap, 200))})
 			if err != nil {
 				s.t.Fatal(err)
 			}
@@ -323,7 +344,8 @@ func (s *scene) write() []byte {
 			continue
 		}
 		seen[k.tap]++
-		p := pcapng.Packet{Interface: i, Time: k.time, Data: k.frame[:min(len(k.frame), snap)], Length: k.length}
+		p := pcapng.Packet{Interface: i, Time: k.time, Data: k.frame[:min(len(k.frame), snap)],
+			Length: k.length}
 		if !s.foreign {
 			p.Has, p.ID, p.Flags = pcapng.HasFlags|pcapng.HasID, k.id, pcapng.Inbound
 			if k.out {
@@ -353,9 +375,11 @@ func (s *scene) write() []byte {
 		err := w.WriteStatistics(pcapng.Statistics{
 			Comments:  []string{string(noted[name].AppendTo(nil))},
 			Interface: index[name], Time: s.now, Start: start, End: s.now + 1_000_000,
-			Received: seen[name] + s.drops[name] + s.limited[name], Accepted: seen[name] + s.drops[name] + s.limited[name],
-			Dropped: s.drops[name], Delivered: seen[name],
-			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted | pcapng.HasDelivered,
+			Received: seen[name] + s.drops[name] + s.limited[name],
+			Accepted: seen[name] + s.drops[name] + s.limited[name],
+			Dropped:  s.drops[name], Delivered: seen[name],
+			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped |
+				pcapng.HasAccepted | pcapng.HasDelivered,
 		})
 		if err != nil {
 			s.t.Fatal(err)

@@ -114,13 +114,16 @@ func (k *Fidelity) Result() Result {
 				if math.Abs(off) > math.Abs(worst) {
 					worst = off
 				}
-				against(math.Abs(off), RateDegraded, RateOverloaded, fmt.Sprintf("%s > %s: %.1f Mbit/s instead of %s while busy (%+.1f%%, limit %.0f%%)",
-					rate.From, rate.To, rate.Achieved*float64(rate.Asked)/1e6, rate.Asked, off*100, RateDegraded*100))
+				against(math.Abs(off), RateDegraded, RateOverloaded,
+					fmt.Sprintf("%s > %s: %.1f Mbit/s instead of %s while busy (%+.1f%%, limit %.0f%%)",
+						rate.From, rate.To, rate.Achieved*float64(rate.Asked)/1e6, rate.Asked, off*100,
+						RateDegraded*100))
 			}
 			if rate.Achieved > 0 || rate.Busiest >= busyShare*float64(rate.Asked) {
 				busy++
 				r.Measured["rate."+rate.From] = rate.Busiest
-				r.Details = append(r.Details, fmt.Sprintf("%s > %s: %.1f Mbit/s over the busiest %v, asked %s; busy in %d such times",
+				r.Details = append(r.Details, fmt.Sprintf(
+					"%s > %s: %.1f Mbit/s over the busiest %v, asked %s; busy in %d such times",
 					rate.From, rate.To, rate.Busiest/1e6, RateInterval, rate.Asked, rate.Busy))
 			}
 		}
@@ -131,7 +134,8 @@ func (k *Fidelity) Result() Result {
 	}
 	k.host(against, r.Measured)
 	r.Measured["busy-links"] = float64(busy)
-	r.Summary = fmt.Sprintf("%s by rates and losses: %d of %d link directions with traffic were busy", k.Level(), busy, links)
+	r.Summary = fmt.Sprintf("%s by rates and losses: %d of %d link directions with traffic were busy",
+		k.Level(), busy, links)
 	k.capture.conclude(&r, Need{Ports: k.capture.recorded()}, finding{unclear: unclear})
 	r.Details = append(reasons, r.Details...)
 	if k.level > max(0, slices.Index(levels, k.accept)) {
@@ -144,20 +148,24 @@ func (k *Fidelity) Result() Result {
 }
 
 // host judges capture losses and the load of the host.
-func (k *Fidelity) host(against func(value, degraded, overloaded float64, line string), measured map[string]float64) {
+func (k *Fidelity) host(against func(value, degraded, overloaded float64, line string),
+	measured map[string]float64) {
 	var lost uint64
 	for _, tap := range k.capture.Taps {
 		lost += tap.Lost
 	}
 	share := float64(lost) / max(1, float64(lost+k.capture.Packets))
 	measured["lost"] = float64(lost)
-	against(share, LostDegraded, LostOverloaded, fmt.Sprintf("the capture lost %d of %d packets", lost, lost+k.capture.Packets))
+	against(share, LostDegraded, LostOverloaded,
+		fmt.Sprintf("the capture lost %d of %d packets", lost, lost+k.capture.Packets))
 	if k.load.Pressure >= 0 {
 		measured["pressure"] = k.load.Pressure
-		against(k.load.Pressure, PressureDegraded, 2, fmt.Sprintf("tasks waited for a CPU in %.0f%% of the time", k.load.Pressure*100))
+		against(k.load.Pressure, PressureDegraded, 2,
+			fmt.Sprintf("tasks waited for a CPU in %.0f%% of the time", k.load.Pressure*100))
 	}
 	if k.load.Steal >= 0 {
 		measured["steal"] = k.load.Steal
-		against(k.load.Steal, StealDegraded, StealOverloaded, fmt.Sprintf("the hypervisor took %.0f%% of the CPU time", k.load.Steal*100))
+		against(k.load.Steal, StealDegraded, StealOverloaded,
+			fmt.Sprintf("the hypervisor took %.0f%% of the CPU time", k.load.Steal*100))
 	}
 }

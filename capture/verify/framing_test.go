@@ -29,10 +29,18 @@ func newFramed(t testing.TB, payload int) *framed {
 	for i, r := range []int{0, 2} {
 		at := f.plan.Ranks[r]
 		f.workload.Ranks = append(f.workload.Ranks, Rank{
-			Rank: i, Node: at.Node, NIC: at.NIC, Addr: at.Addr4, Port: service, Expected: units.Bytes(payload), ExpectedTo: make([]units.Bytes, 2),
-			Framing: &Framing{Hello: framedHello, Header: framedHeader, Goodbye: 0xff, Messages: make([]uint64, 2)},
+			Rank:       i,
+			Node:       at.Node,
+			NIC:        at.NIC,
+			Addr:       at.Addr4,
+			Port:       service,
+			Expected:   units.Bytes(payload),
+			ExpectedTo: make([]units.Bytes, 2),
+			Framing: &Framing{Hello: framedHello, Header: framedHeader, Goodbye: 0xff,
+				Messages: make([]uint64, 2)},
 		})
-		f.workload.Ranks[i].ExpectedTo[1-i], f.workload.Ranks[i].Framing.Messages[1-i] = units.Bytes(payload), framedCount
+		f.workload.Ranks[i].ExpectedTo[1-i], f.workload.Ranks[i].Framing.Messages[1-i] = units.Bytes(payload),
+			framedCount
 	}
 	for i := range f.next {
 		f.write(i, true, 0)
@@ -44,7 +52,8 @@ func newFramed(t testing.TB, payload int) *framed {
 
 // flow is one direction of the connection that carries a rank's messages.
 func (f *framed) flow(rank int) tcp {
-	return tcp{src: netip.AddrPortFrom(f.workload.Ranks[rank].Addr, 20000), dst: netip.AddrPortFrom(f.workload.Ranks[1-rank].Addr, service), flow: rank}
+	return tcp{src: netip.AddrPortFrom(f.workload.Ranks[rank].Addr, 20000),
+		dst: netip.AddrPortFrom(f.workload.Ranks[1-rank].Addr, service), flow: rank}
 }
 
 // write sends a segment of a rank's stream.
@@ -95,11 +104,21 @@ func TestFraming(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		"nothing":                        {func(*framed) {}, pass, "2 ranks sent 6000 bytes, each at most +0.00% off"},
-		"goodbyes":                       {func(f *framed) { f.goodbye(0); f.goodbye(1) }, pass, "sent 6000 bytes"},
-		"one goodbye":                    {func(f *framed) { f.goodbye(1) }, pass, "sent 6000 bytes"},
-		"headers alone":                  {func(f *framed) { f.goodbye(1); f.snap = 70 }, pass, "sent 6000 bytes"},
-		"a goodbye that is not captured": {func(f *framed) { f.goodbye(1); f.snap = 54 }, unclear, "sent 3032 bytes, the algorithm sends 3000"},
+		"nothing": {func(*framed) {}, pass,
+			"2 ranks sent 6000 bytes, each at most +0.00% off"},
+		"goodbyes": {func(f *framed) {
+			f.goodbye(0)
+			f.goodbye(1)
+		}, pass, "sent 6000 bytes"},
+		"one goodbye": {func(f *framed) { f.goodbye(1) }, pass, "sent 6000 bytes"},
+		"headers alone": {func(f *framed) {
+			f.goodbye(1)
+			f.snap = 70
+		}, pass, "sent 6000 bytes"},
+		"a goodbye that is not captured": {func(f *framed) {
+			f.goodbye(1)
+			f.snap = 54
+		}, unclear, "sent 3032 bytes, the algorithm sends 3000"},
 		"a goodbye again": {func(f *framed) {
 			f.goodbye(0)
 			f.next[0] -= framedHeader
@@ -118,17 +137,32 @@ func TestFraming(t *testing.T) {
 				f.reply(0, false)
 			}
 		}, pass, "sent 6000 bytes"},
-		"an element more":         {func(f *framed) { f.stream(0, 4); f.goodbye(0) }, fail, "rank 0 (h0:eth0): sent 3004 bytes, the algorithm sends 3000"},
-		"an element less":         {func(f *framed) { f.workload.Ranks[1].Expected += 4; f.goodbye(1) }, fail, "sent 3000 bytes, the algorithm sends 3004"},
-		"a message more":          {func(f *framed) { f.stream(1, framedHeader); f.goodbye(1) }, fail, "sent 3032 bytes, the algorithm sends 3000"},
-		"a message less":          {func(f *framed) { f.workload.Ranks[1].Framing.Messages[0]++; f.goodbye(1) }, fail, "sent 2968 bytes, the algorithm sends 3000"},
-		"another one's bytes":     {func(f *framed) { f.workload.Ranks[0].ExpectedTo[1]-- }, fail, "sent 3000 bytes to rank 1, the algorithm sends 2999"},
+		"an element more": {func(f *framed) {
+			f.stream(0, 4)
+			f.goodbye(0)
+		}, fail, "rank 0 (h0:eth0): sent 3004 bytes, the algorithm sends 3000"},
+		"an element less": {func(f *framed) {
+			f.workload.Ranks[1].Expected += 4
+			f.goodbye(1)
+		}, fail, "sent 3000 bytes, the algorithm sends 3004"},
+		"a message more": {func(f *framed) {
+			f.stream(1, framedHeader)
+			f.goodbye(1)
+		}, fail, "sent 3032 bytes, the algorithm sends 3000"},
+		"a message less": {func(f *framed) {
+			f.workload.Ranks[1].Framing.Messages[0]++
+			f.goodbye(1)
+		}, fail, "sent 2968 bytes, the algorithm sends 3000"},
+		"another one's bytes": {func(f *framed) {
+			f.workload.Ranks[0].ExpectedTo[1]--
+		}, fail, "sent 3000 bytes to rank 1, the algorithm sends 2999"},
 		"a capture without hello": {func(f *framed) { f.begin(3) }, unclear, "the algorithm sends 3000"},
 		"framing that is not known": {func(f *framed) {
 			f.workload.Ranks[0].Framing = nil
 		}, fail, "sent 3360 bytes, the algorithm sends 3000"}, // with 4 replies
 		"a worker counts all": {func(f *framed) {
-			all := uint64(framedHello + framedCount*framedHeader + framedPayload + 4*framedReply + framedHeader)
+			all := uint64(framedHello + framedCount*framedHeader + framedPayload + 4*framedReply +
+				framedHeader)
 			f.goodbye(1)
 			f.workload.Ranks[1].Reported = &all
 		}, pass, "sent 6000 bytes"},
@@ -137,7 +171,8 @@ func TestFraming(t *testing.T) {
 			f := newFramed(t, framedPayload)
 			c.change(f)
 			results, _ := f.run(NewBytesPerRank(f.workload, units.Ratio{}))
-			if got := results[0]; got.Verdict != c.want || !strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
+			if got := results[0]; got.Verdict != c.want ||
+				!strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
 				t.Errorf("want %s and %q: %v", c.want, c.says, got)
 			}
 		})
@@ -159,7 +194,8 @@ func TestFramingOfEmptyMessages(t *testing.T) {
 			}
 			results, _ := f.run(NewBytesPerRank(f.workload, units.Ratio{}))
 			if got := results[0]; got.Verdict != want || got.Measured["rank1.empty"] != framedCount {
-				t.Errorf("%d messages more than wanted, goodbye %v: want %s of %d: %v", more, goodbye, want, framedCount, got)
+				t.Errorf("%d messages more than wanted, goodbye %v: want %s of %d: %v", more, goodbye, want,
+					framedCount, got)
 			}
 		}
 	}

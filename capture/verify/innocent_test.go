@@ -34,7 +34,8 @@ func TestLateCaptureAccusesNobody(t *testing.T) {
 		s := newScene(t)
 		play(s, 4)
 		s.begin(2)
-		results, _ := s.run(NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}), NewRankNIC(s.workload), NewConservation("*"))
+		results, _ := s.run(NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}),
+			NewRankNIC(s.workload), NewConservation("*"))
 		for i, r := range results {
 			if r.Verdict == fail || i == 0 && r.Verdict != unclear {
 				t.Errorf("%s: %v", name, r)
@@ -72,7 +73,8 @@ func TestRankNICOfLinks(t *testing.T) {
 // A packet may wait in a queue for as long as the queue takes, whatever that is.
 func TestSlowQueuesLoseNothing(t *testing.T) {
 	s := newScene(t)
-	s.plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: {kind: bridge}\n")
+	s.plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  "+
+		"switch: {kind: bridge}\n")
 	sw := s.plan.Switches[0].Name
 	for i := range s.plan.Links {
 		for _, d := range []*units.Bytes{&s.plan.Links[i].AToB.Queue, &s.plan.Links[i].BToA.Queue} {
@@ -81,12 +83,14 @@ func TestSlowQueuesLoseNothing(t *testing.T) {
 		s.plan.Links[i].AToB.Rate, s.plan.Links[i].BToA.Rate = 5e6, 5e6
 	}
 	from, to := s.plan.Nodes[0].NICs[0], s.plan.Nodes[1].NICs[0]
-	frame := s.frame(tcp{src: addrPort(Rank{Addr: s.plan.Ranks[0].Addr4}, 1), dst: addrPort(Rank{Addr: s.plan.Ranks[1].Addr4}, 1)}, 64, from.MAC, to.MAC)
+	frame := s.frame(tcp{src: addrPort(Rank{Addr: s.plan.Ranks[0].Addr4}, 1),
+		dst: addrPort(Rank{Addr: s.plan.Ranks[1].Addr4}, 1)}, 64, from.MAC, to.MAC)
 	const waits = int64(1900 * time.Millisecond)
 	for i := range int64(50) {
 		at := start + i*int64(200*time.Millisecond)
 		s.insert(sighting{tap: sw + ":p0", time: at, id: uint64(i), frame: frame, length: len(frame)})
-		s.insert(sighting{tap: sw + ":p1", out: true, time: at + waits, id: uint64(i), frame: frame, length: len(frame)})
+		s.insert(sighting{tap: sw + ":p1", out: true, time: at + waits, id: uint64(i), frame: frame,
+			length: len(frame)})
 		s.now = at + waits + int64(20*time.Second)
 	}
 	results, _ := s.run(NewConservation("*"))
@@ -140,7 +144,8 @@ func TestMoreFlowsThanAreFollowed(t *testing.T) {
 	err := w.WriteFileHeader(65535, golayers.LinkTypeEthernet)
 	put := func(frame []byte) {
 		if err == nil {
-			err = w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, start), CaptureLength: len(frame), Length: len(frame)}, frame)
+			err = w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, start),
+				CaptureLength: len(frame), Length: len(frame)}, frame)
 		}
 	}
 	frame := bytes.Clone(q.sightings[0].frame)
@@ -154,7 +159,9 @@ func TestMoreFlowsThanAreFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks := append(rules(t, roceRules...), NewPlaced(), NewNeeded(), NewBytesPerRank(q.workload, units.Ratio{}), NewRankNIC(q.workload), NewLossless(Selection{}, -1), NewTrims(Selection{}, nil))
+	checks := append(rules(t, roceRules...), NewPlaced(), NewNeeded(),
+		NewBytesPerRank(q.workload, units.Ratio{}), NewRankNIC(q.workload), NewLossless(Selection{}, -1),
+		NewTrims(Selection{}, nil))
 	results, _, err := Run(t.Context(), &out, Options{}, checks...)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +179,9 @@ func TestUnorderedCaptureAccusesNobody(t *testing.T) {
 		s := newScene(t)
 		s.rdRing(4)
 		slices.SortStableFunc(s.sightings, func(a, b sighting) int { return int(a.time - b.time) })
-		i := slices.IndexFunc(s.sightings, func(k sighting) bool { return k.tap == "h1:eth0" && !k.out && isData(k) })
+		i := slices.IndexFunc(s.sightings, func(k sighting) bool {
+			return k.tap == "h1:eth0" && !k.out && isData(k)
+		})
 		late := s.sightings[i]
 		s.sightings = append(slices.Delete(s.sightings, i, i+1), late)
 		if s.unsorted = true; sound { // the time is that of its place

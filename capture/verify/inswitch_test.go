@@ -20,9 +20,12 @@ func TestNoneWithinANode(t *testing.T) {
 
 // TestUpdates holds that elements count once, whoever repeats them, and anew in a new epoch.
 func TestUpdates(t *testing.T) {
-	message := func(kind wire.AggregationKind, epoch, slot uint16, round uint32, elements uint16) wire.Aggregation {
-		a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFloat32, int(elements))))
-		a.Encode(&wire.AggregationFields{Kind: kind, Type: wire.AggregationFloat32, Epoch: epoch, Slot: slot, Round: round, Elements: elements, FanIn: 2, Bitmap: 1})
+	message := func(kind wire.AggregationKind, epoch, slot uint16, round uint32,
+		elements uint16) wire.Aggregation {
+		a := wire.Aggregation(make([]byte,
+			wire.AggregationMessageLen(wire.AggregationFloat32, int(elements))))
+		a.Encode(&wire.AggregationFields{Kind: kind, Type: wire.AggregationFloat32, Epoch: epoch, Slot: slot,
+			Round: round, Elements: elements, FanIn: 2, Bitmap: 1})
 		return a[:wire.AggregationLen] // what a capture has at least
 	}
 	halves := func(a wire.Aggregation) wire.Aggregation {

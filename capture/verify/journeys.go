@@ -88,8 +88,16 @@ type drops struct {
 // matched, and those that never left are counted.
 func newJourneys(c *Capture, ahead bool, mourn func(journey)) *journeys {
 	s := &journeys{
-		capture: c, linger: lingers(c), numbered: c.numbered(), base: 1, numbers: map[uint64]int64{}, classes: map[uint64]class{},
-		drops: map[uint64]drops{}, guessed: map[uint64]journey{}, reasons: map[string]uint64{}, mourn: mourn,
+		capture:  c,
+		linger:   lingers(c),
+		numbered: c.numbered(),
+		base:     1,
+		numbers:  map[uint64]int64{},
+		classes:  map[uint64]class{},
+		drops:    map[uint64]drops{},
+		guessed:  map[uint64]journey{},
+		reasons:  map[string]uint64{},
+		mourn:    mourn,
 	}
 	if ahead {
 		s.ahead, s.early = map[uint64]strangers{}, map[uint64]bool{}
@@ -103,8 +111,8 @@ func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.un
 // start takes a packet that leaves. One that had arrived already is matched at once.
 func (s *journeys) start(p *Packet, j journey) (arrivedBefore bool) {
 	j.id, j.identity, j.left = p.ID, p.Identity(), p.Time
-	// An arrival earlier by more than the clocks of two taps differ is not of this packet: it was a copy, or of a
-	// packet that no tap saw leave.
+	// An arrival earlier by more than the clocks of two taps differ is not of this packet: it was a
+	// copy, or of a packet that no tap saw leave.
 	before, arrived := s.ahead[j.identity]
 	if arrived && j.left-before.at > int64(stampSlack) {
 		s.strays += uint64(before.count)
@@ -339,10 +347,12 @@ func (s *journeys) doubts() (lines []string) {
 		lines = append(lines, "more packets at once than are remembered")
 	}
 	if s.untold > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets that equal others have not arrived: lost, or under way at the end", s.untold))
+		lines = append(lines, fmt.Sprintf(
+			"%d packets that equal others have not arrived: lost, or under way at the end", s.untold))
 	}
 	if s.acausal > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets arrived before they left: the clocks of ports differ", s.acausal))
+		lines = append(lines, fmt.Sprintf("%d packets arrived before they left: the clocks of ports differ",
+			s.acausal))
 	}
 	return lines
 }

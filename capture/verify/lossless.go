@@ -115,7 +115,8 @@ func (k *Lossless) drop(p *Packet) {
 // exemplify keeps the first packets that were lost as examples.
 func (k *Lossless) exemplify(j journey) {
 	if len(k.examples) < 5 {
-		k.examples = append(k.examples, fmt.Sprintf("packet %#x of %s: %s", j.id, clockTime(j.left), j.reason))
+		k.examples = append(k.examples,
+			fmt.Sprintf("packet %#x of %s: %s", j.id, clockTime(j.left), j.reason))
 	}
 }
 
@@ -125,19 +126,24 @@ func (k *Lossless) Result() Result {
 	t.finish(k.capture.End)
 	sent := t.left() + k.overrun + k.refused
 	r := Result{Name: k.titled("lossless"), Measured: map[string]float64{
-		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost), "again": float64(t.strays),
-		"nic-overrun": float64(k.overrun), "refused": float64(k.refused), "under-way": float64(t.underWay + t.untold),
+		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost),
+		"again":       float64(t.strays),
+		"nic-overrun": float64(k.overrun), "refused": float64(k.refused),
+		"under-way": float64(t.underWay + t.untold),
 	}}
 	f := finding{absent: t.losses("packets"), unclear: t.doubts()}
 	if t.strays > 0 && k.priority < 0 {
-		f.absent = append(f.absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before", t.strays))
+		f.absent = append(f.absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",
+			t.strays))
 	}
 	f.absent = append(f.absent, k.examples...)
 	if k.refused > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d packets came to a node that had no room for them: the host is too busy", k.refused))
+		f.unclear = append(f.unclear, fmt.Sprintf(
+			"%d packets came to a node that had no room for them: the host is too busy", k.refused))
 	}
 	if k.astray > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not for", k.astray))
+		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not for",
+			k.astray))
 	}
 	switch {
 	case k.capture.Plan == nil:
@@ -145,7 +151,8 @@ func (k *Lossless) Result() Result {
 	case t.arrived+t.lost == 0:
 		f.unclear = append(f.unclear, "no packet left a node for another")
 	}
-	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated NIC, %d were refused by their node, %d were under way at the end",
+	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated "+
+		"NIC, %d were refused by their node, %d were under way at the end",
 		sent, t.arrived, t.lost, k.overrun, k.refused, t.underWay)
 	if t.untold > 0 {
 		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)

@@ -17,7 +17,8 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 		s.sightings, s.now = nil, start
 		src, dst := &s.plan.Nodes[from], &s.plan.Nodes[to]
 		for n := range 10 {
-			s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000), dst: netip.AddrPortFrom(loopback(dst), 7001), seq: uint32(n), payload: 1000})
+			s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000),
+				dst: netip.AddrPortFrom(loopback(dst), 7001), seq: uint32(n), payload: 1000})
 		}
 		s.now += 1_000_000_000
 		s.change(func(sighting) bool { return true }, func(k *sighting) { k.frame[15] = 24 << 2 })

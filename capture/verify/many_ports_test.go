@@ -40,12 +40,15 @@ func TestManyPorts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			s.plan = plantest.Compile(t, fmt.Sprintf(
-				"name: b\nfabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: soft, forwarding: l2}\n", ports))
+				"name: b\nfabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: "+
+					"soft, forwarding: l2}\n", ports))
 			sw := s.plan.Switches[0].Name
 			from, to := s.plan.Nodes[0].NICs[0], s.plan.Nodes[1].NICs[0]
-			frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"), dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
+			frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"),
+				dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
 			at := func(id uint64, time int64, port int, out bool) {
-				s.insert(sighting{tap: fmt.Sprintf("%s:p%d", sw, port), out: out, time: time, id: id, frame: frame, length: len(frame)})
+				s.insert(sighting{tap: fmt.Sprintf("%s:p%d", sw, port), out: out, time: time, id: id,
+					frame: frame, length: len(frame)})
 			}
 			at(1, start, 0, false) // an ordinary one, so that something crosses
 			at(1, start+10, 1, true)

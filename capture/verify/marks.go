@@ -70,14 +70,16 @@ func (k *Marks) Result() Result {
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {
-		f.wrong = append(f.wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark", k.untrue))
+		f.wrong = append(f.wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark",
+			k.untrue))
 	}
 	for _, tap := range k.chosen() {
 		if n := k.byTap[tap.Index]; n > 0 {
 			r.Details = append(r.Details, fmt.Sprintf("%s marked %d packets", tap.Name, n))
 		}
 	}
-	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked, k.capable, percent(share), k.said)
+	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked,
+		k.capable, percent(share), k.said)
 	k.capture.conclude(&r, need, f)
 	return r
 }

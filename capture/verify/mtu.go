@@ -62,20 +62,24 @@ func (m *MTU) Packet(p *Packet) {
 
 // Result implements Check.
 func (m *MTU) Result() Result {
-	r := Result{Name: "mtu", Measured: map[string]float64{"packets": float64(m.judged), "largest": float64(m.largest)}}
+	r := Result{Name: "mtu", Measured: map[string]float64{"packets": float64(m.judged),
+		"largest": float64(m.largest)}}
 	var f finding
 	total := uint64(0)
 	for i, count := range m.tooLong {
 		if count > 0 {
 			total += count
-			f.wrong = append(f.wrong, fmt.Sprintf("%s: %d packets over the MTU of %d, the longest of %d bytes", m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
+			f.wrong = append(f.wrong,
+				fmt.Sprintf("%s: %d packets over the MTU of %d, the longest of %d bytes",
+				m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
 		}
 	}
 	if m.judged == 0 {
 		f.unclear = append(f.unclear, "no packet on a link of known MTU")
 	}
 	r.Measured["too-long"] = float64(total)
-	r.Summary = fmt.Sprintf("%d of %d packets were longer than their link's MTU; the longest had %d bytes", total, m.judged, m.largest)
+	r.Summary = fmt.Sprintf("%d of %d packets were longer than their link's MTU; the longest had %d bytes",
+		total, m.judged, m.largest)
 	m.capture.conclude(&r, Need{Ports: m.capture.recorded(), AnyOrder: true}, f)
 	return r
 }

@@ -34,9 +34,11 @@ func TestBytesAgreeWithTshark(t *testing.T) {
 		check := NewBytesPerRank(s.workload, units.Ratio{})
 		results, _ := s.run(check)
 		source := map[int]string{4: "ip.src", 6: "ipv6.src"}[family]
-		out, err := exec.Command("tshark", "-n", "-r", name, "-Y", fmt.Sprintf("tcp.dstport == %d && frame.packet_flags_direction == 2", service),
+		out, err := exec.Command("tshark", "-n", "-r", name, "-Y",
+			fmt.Sprintf("tcp.dstport == %d && frame.packet_flags_direction == 2", service),
 			"-o", "tcp.relative_sequence_numbers:FALSE",
-			"-T", "fields", "-e", "frame.interface_name", "-e", source, "-e", "tcp.srcport", "-e", "tcp.seq_raw", "-e", "tcp.len").Output()
+			"-T", "fields", "-e", "frame.interface_name", "-e", source, "-e", "tcp.srcport", "-e",
+			"tcp.seq_raw", "-e", "tcp.len").Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +61,8 @@ func TestBytesAgreeWithTshark(t *testing.T) {
 			got := results[0].Measured[fmt.Sprintf("rank%d.bytes", rank.Rank)]
 			again := results[0].Measured[fmt.Sprintf("rank%d.retransmitted", rank.Rank)]
 			if int(got) != unique || int(again) != all-unique || unique == 0 {
-				t.Errorf("IPv%d rank %d: we say %.0f and %.0f again, tshark %d and %d", family, rank.Rank, got, again, unique, all-unique)
+				t.Errorf("IPv%d rank %d: we say %.0f and %.0f again, tshark %d and %d", family, rank.Rank,
+					got, again, unique, all-unique)
 			}
 		}
 	}
@@ -68,7 +71,11 @@ func TestBytesAgreeWithTshark(t *testing.T) {
 // again is a segment that the ring sent before.
 func (s *scene) again(from, to Rank, connection int) tcp {
 	return tcp{
-		src: addrPort(from, 20000+connection), dst: addrPort(to, service), flow: connection, seq: 5000 - 255, payload: 1000,
+		src:     addrPort(from, 20000+connection),
+		dst:     addrPort(to, service),
+		flow:    connection,
+		seq:     5000 - 255,
+		payload: 1000,
 	}
 }
 
@@ -107,7 +114,8 @@ func TestStreamAgainstMap(t *testing.T) {
 			continue
 		}
 		if s.fresh != fresh || s.repeated != repeated || s.unseen() != int64(highest)-int64(fresh) {
-			t.Fatalf("seed %d: fresh %d, repeated %d, unseen %d; want %d, %d, %d", seed, s.fresh, s.repeated, s.unseen(), fresh, repeated, highest-int(fresh))
+			t.Fatalf("seed %d: fresh %d, repeated %d, unseen %d; want %d, %d, %d", seed, s.fresh, s.repeated,
+				s.unseen(), fresh, repeated, highest-int(fresh))
 		}
 	}
 }
@@ -151,7 +159,8 @@ func TestMeterAgainstPackets(t *testing.T) {
 		}
 		busiest, shares, busy := m.rate(true)
 		if busiest != float64(most)*8/RateInterval.Seconds() || len(m.done) != len(bytes)-1 {
-			t.Fatalf("seed %d: busiest %v in %d intervals, want %d bytes of %d", seed, busiest, len(m.done), most, len(bytes)-1)
+			t.Fatalf("seed %d: busiest %v in %d intervals, want %d bytes of %d", seed, busiest, len(m.done),
+				most, len(bytes)-1)
 		}
 		if len(shares) == 0 || len(shares) >= len(bytes) || busy < time.Duration(len(shares))*busyLeast {
 			t.Fatalf("seed %d: %d of %d intervals were busy, for %v", seed, len(shares), len(bytes), busy)
@@ -225,7 +234,8 @@ func BenchmarkBytesPerRank(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		results, _, err := Run(b.Context(), file, Options{Plan: s.plan}, NewBytesPerRank(s.workload, units.Ratio{Num: 1, Den: 50}))
+		results, _, err := Run(b.Context(), file, Options{Plan: s.plan},
+			NewBytesPerRank(s.workload, units.Ratio{Num: 1, Den: 50}))
 		file.Close()
 		if err != nil || results[0].Measured["rank0.bytes"] == 0 {
 			b.Fatal(err, results)
@@ -241,9 +251,12 @@ func BenchmarkBytesPerRankTshark(b *testing.B) {
 		// Name resolution, reassembly and the analysis of sequence numbers are
 		// off: the sweep's fastest setting. A read filter without -2 is the
 		// same as -Y.
-		out, err := exec.Command("tshark", "-n", "-r", name, "-Y", fmt.Sprintf("tcp.dstport == %d && tcp.len > 0 && frame.packet_flags_direction == 2", service),
-			"-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.analyze_sequence_numbers:FALSE", "-o", "ip.defragment:FALSE",
-			"-T", "fields", "-e", "frame.interface_id", "-e", "ip.src", "-e", "tcp.srcport", "-e", "tcp.seq_raw", "-e", "tcp.len").Output()
+		out, err := exec.Command("tshark", "-n", "-r", name, "-Y",
+			fmt.Sprintf("tcp.dstport == %d && tcp.len > 0 && frame.packet_flags_direction == 2", service),
+			"-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.analyze_sequence_numbers:FALSE", "-o",
+			"ip.defragment:FALSE",
+			"-T", "fields", "-e", "frame.interface_id", "-e", "ip.src", "-e", "tcp.srcport", "-e",
+			"tcp.seq_raw", "-e", "tcp.len").Output()
 		if err != nil || len(out) == 0 {
 			b.Fatal(err)
 		}

@@ -52,7 +52,8 @@ func displaced(ctx context.Context, in io.Reader) (packets int, known bool) {
 		}
 		if len(latest) == 0 || p.Time >= latest[len(latest)-1] {
 			if len(latest) >= 2*windowPackets {
-				latest, numbers = append(latest[:0], latest[windowPackets:]...), append(numbers[:0], numbers[windowPackets:]...)
+				latest, numbers = append(latest[:0], latest[windowPackets:]...),
+					append(numbers[:0], numbers[windowPackets:]...)
 			}
 			latest, numbers = append(latest, p.Time), append(numbers, n)
 			continue
@@ -179,6 +180,7 @@ func (w *window) take() *pcapng.Packet {
 
 // same reports whether two packets are one record.
 func same(a, b *pcapng.Packet) bool {
-	return a.Interface == b.Interface && a.Has == b.Has && a.ID == b.ID && a.Flags == b.Flags && a.Length == b.Length && a.Queue == b.Queue &&
+	return a.Interface == b.Interface && a.Has == b.Has && a.ID == b.ID && a.Flags == b.Flags &&
+		a.Length == b.Length && a.Queue == b.Queue &&
 		slices.EqualFunc(a.Comments, b.Comments, bytes.Equal) && bytes.Equal(a.Data, b.Data)
 }

@@ -6,8 +6,9 @@ import (
 	"railbed/capture/pcapng"
 )
 
-// TestRepeatedRecords: a record that stands twice is read once, in recordings of others too where its packet has an id.
-// mergecap of a recording with itself makes such a file, and replaces the application's name.
+// TestRepeatedRecords: a record that stands twice is read once, in recordings of others too where
+// its packet has an id. mergecap of a recording with itself makes such a file, and replaces the
+// application's name.
 func TestRepeatedRecords(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -102,15 +102,19 @@ func (k *Outage) Result() Result {
 			worst = f
 		}
 		if _, known := k.nodes[f.flow.Dst.Addr()]; f.arrived == 0 && (known || len(k.nodes) == 0) {
-			silent = append(silent, fmt.Sprintf("%s > %s: none of %d datagrams arrived, and so no outage has an end", f.flow.Src, f.flow.Dst, f.sent))
+			silent = append(silent, fmt.Sprintf("%s > %s: none of %d datagrams arrived, and so no outage "+
+				"has an end", f.flow.Src, f.flow.Dst, f.sent))
 		}
 	}
 	if arrived == 0 {
-		found.unclear = append(found.unclear, "no datagram was seen to leave one node and to arrive at another")
+		found.unclear = append(found.unclear,
+			"no datagram was seen to leave one node and to arrive at another")
 	} else {
 		k.judge(&r, &found, worst, silent)
-		r.Measured["flows"], r.Measured["lost"], r.Measured["again"] = float64(flows), float64(sent-arrived), float64(k.travel.strays)
-		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s; %d of %d datagrams did not arrive", flows, r.Summary, sent-arrived, sent)
+		r.Measured["flows"], r.Measured["lost"], r.Measured["again"] = float64(flows), float64(sent-arrived),
+			float64(k.travel.strays)
+		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s; %d of %d datagrams did not arrive",
+			flows, r.Summary, sent-arrived, sent)
 		if k.travel.strays > 0 {
 			r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", k.travel.strays)
 		}
@@ -141,7 +145,8 @@ func (k *Outage) judge(r *Result, found *finding, worst flowOutage, silent []str
 		found.unclear = append(found.unclear, silent...) // with them it may be otherwise
 	}
 	if !holds && !k.longest.Upper() && len(silent) > 0 {
-		found.unclear = append(found.unclear, fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest))
+		found.unclear = append(found.unclear,
+			fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest))
 		return
 	}
 	found.holdEither("the longest outage", k.longest, float64(took), took.Round(10*time.Microsecond).String())

@@ -32,7 +32,8 @@ func TestOutage(t *testing.T) {
 		for n := range 100 {
 			for port := range uint16(2) {
 				s.now = start + int64(n)*millisecond
-				s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000+port), dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
+				s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000+port),
+					dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
 				if id := s.ids; port == 1 && missing(n) {
 					s.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
 				}
@@ -43,8 +44,12 @@ func TestOutage(t *testing.T) {
 	outage := func(from string) Check { return NewOutage(Selection{From: from}, &longest) }
 	never := func(int) bool { return false }
 	judgeScene(t, played(never), outage(""), pass, "the longest outage of 2 flows was 0s")
-	judgeScene(t, played(func(n int) bool { return n >= 40 && n < 55 }), outage(""), pass, "15 of 200 datagrams did not arrive")
-	judgeScene(t, played(func(n int) bool { return n >= 40 && n < 65 }), outage(""), fail, "the longest outage: 25ms, want <= 20ms")
+	judgeScene(t, played(func(n int) bool {
+		return n >= 40 && n < 55
+	}), outage(""), pass, "15 of 200 datagrams did not arrive")
+	judgeScene(t, played(func(n int) bool {
+		return n >= 40 && n < 65
+	}), outage(""), fail, "the longest outage: 25ms, want <= 20ms")
 	judgeScene(t, played(func(n int) bool { return n < 30 }), outage("h0"), fail, "outage: 30ms")
 	// What never comes again is cut off until the sender ends.
 	judgeScene(t, played(func(n int) bool { return n >= 60 }), outage(""), fail, "outage: 39ms")
@@ -54,11 +59,13 @@ func TestOutage(t *testing.T) {
 	short := played(never)
 	src, dst := &short.plan.Nodes[0], &short.plan.Nodes[2]
 	for range 2 {
-		short.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7002), dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
+		short.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7002),
+			dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
 		id := short.ids
 		short.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
 	}
-	judgeScene(t, short, outage(""), unclear, ":7002 > "+loopback(dst).String()+":17000: none of 2 datagrams arrived")
+	judgeScene(t, short, outage(""), unclear,
+		":7002 > "+loopback(dst).String()+":17000: none of 2 datagrams arrived")
 	judgeScene(t, short, NewOutage(Selection{}, &atLeast), unclear, "none of 2 datagrams arrived")
 	all := func(int) bool { return true }
 	judgeScene(t, played(all), outage(""), fail, "outage: 99ms")
@@ -74,9 +81,11 @@ func TestOutageIsInVirtualTime(t *testing.T) {
 	const millisecond = 1_000_000
 	out, in := &Tap{Name: "h0:eth0", Node: "h0", NIC: true}, &Tap{Name: "h1:eth0", Node: "h1", NIC: true}
 	k := NewOutage(Selection{}, &longest)
-	c := &Capture{Dilation: 4, First: start, Last: start + 400*millisecond, End: start + 400*millisecond, Taps: []*Tap{out, in}}
+	c := &Capture{Dilation: 4, First: start, Last: start + 400*millisecond, End: start + 400*millisecond,
+		Taps: []*Tap{out, in}}
 	k.Begin(c)
-	flow := &Flow{Proto: protocolUDP, Src: netip.MustParseAddrPort("10.0.0.1:7000"), Dst: netip.MustParseAddrPort("10.0.0.2:17000")}
+	flow := &Flow{Proto: protocolUDP, Src: netip.MustParseAddrPort("10.0.0.1:7000"),
+		Dst: netip.MustParseAddrPort("10.0.0.2:17000")}
 	for n := range int64(100) {
 		at := start + n*4*millisecond
 		k.Packet(&Packet{Flow: flow, Tap: out, Direction: Out, Time: at})
@@ -85,7 +94,9 @@ func TestOutageIsInVirtualTime(t *testing.T) {
 		}
 	}
 	r := k.Result()
-	if r.Measured["longest"] != 0.015 || r.Measured["began"] != 0.04 || !strings.Contains(r.Summary, "was 15ms, of 10.0.0.1:7000 > 10.0.0.2:17000, from 40ms of the recording on; 15 of 100 ") || r.Verdict == fail {
+	if r.Measured["longest"] != 0.015 || r.Measured["began"] != 0.04 ||
+		!strings.Contains(r.Summary, "was 15ms, of 10.0.0.1:7000 > 10.0.0.2:17000, from 40ms of the "+
+			"recording on; 15 of 100 ") || r.Verdict == fail {
 		t.Errorf("%s: %s, %v", r.Verdict, r.Summary, r.Measured)
 	}
 }
@@ -100,10 +111,12 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 	p := plantest.Compile(t, clusterFile)
 	const millisecond = 1_000_000
 	flow := func(index, from, to int) *Flow {
-		return &Flow{Index: index, Proto: protocolUDP, Src: addrPort(Rank{Addr: p.Ranks[from].Addr4}, 7000), Dst: addrPort(Rank{Addr: p.Ranks[to].Addr4}, 7001)}
+		return &Flow{Index: index, Proto: protocolUDP, Src: addrPort(Rank{Addr: p.Ranks[from].Addr4}, 7000),
+			Dst: addrPort(Rank{Addr: p.Ranks[to].Addr4}, 7001)}
 	}
 	tap := func(index, rank int) *Tap {
-		return &Tap{Index: index, Name: p.Ranks[rank].Node + ":eth0", Node: p.Ranks[rank].Node, Port: "eth0", NIC: true}
+		return &Tap{Index: index, Name: p.Ranks[rank].Node + ":eth0", Node: p.Ranks[rank].Node, Port: "eth0",
+			NIC: true}
 	}
 	// A datagram each millisecond from h0 to h1 and to h2, all of which arrive but those from
 	// the 40th on to h2.
@@ -113,11 +126,20 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		want  verdict.Verdict
 		says  string
 	}{
-		"nothing":                {&upTo, nil, fail, "outage: 59ms, want <= 20ms"},
-		"the bound is another":   {&atLeast, nil, pass, "was 59ms"},
-		"a tap lost packets":     {&upTo, func(c *Capture, _ *Packet) bool { c.Taps[2].Lost = 1; return true }, unclear, "outage: 59ms"},
-		"it is cut off":          {&upTo, func(c *Capture, _ *Packet) bool { c.Truncated = true; return true }, unclear, "outage: 59ms"},
-		"it is lossy but enough": {&atLeast, func(c *Capture, _ *Packet) bool { c.Taps[2].Lost = 1; return true }, unclear, "lost 1 packets"},
+		"nothing":              {&upTo, nil, fail, "outage: 59ms, want <= 20ms"},
+		"the bound is another": {&atLeast, nil, pass, "was 59ms"},
+		"a tap lost packets": {&upTo, func(c *Capture, _ *Packet) bool {
+			c.Taps[2].Lost = 1
+			return true
+		}, unclear, "outage: 59ms"},
+		"it is cut off": {&upTo, func(c *Capture, _ *Packet) bool {
+			c.Truncated = true
+			return true
+		}, unclear, "outage: 59ms"},
+		"it is lossy but enough": {&atLeast, func(c *Capture, _ *Packet) bool {
+			c.Taps[2].Lost = 1
+			return true
+		}, unclear, "lost 1 packets"},
 		"arrivals of another kind": {&upTo, func(_ *Capture, p *Packet) bool {
 			p.Flow.Proto = protoTCP
 			return true
@@ -128,8 +150,13 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 			}
 			return true
 		}, unclear, "no datagram"},
-		"the sender was not seen": {&upTo, func(_ *Capture, p *Packet) bool { return p.Direction == In }, unclear, "no datagram"},
-		"a receiver was not seen": {&upTo, func(c *Capture, p *Packet) bool { c.Taps = c.Taps[:2]; return p.Tap.Index < 2 }, unclear, "not recorded: "},
+		"the sender was not seen": {&upTo, func(_ *Capture, p *Packet) bool {
+			return p.Direction == In
+		}, unclear, "no datagram"},
+		"a receiver was not seen": {&upTo, func(c *Capture, p *Packet) bool {
+			c.Taps = c.Taps[:2]
+			return p.Tap.Index < 2
+		}, unclear, "not recorded: "},
 		"a receiver has another NIC": {&upTo, func(c *Capture, _ *Packet) bool {
 			twoNICs := *p
 			twoNICs.Nodes = slices.Clone(p.Nodes)
@@ -137,8 +164,13 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 			c.Plan = &twoNICs
 			return true
 		}, unclear, "not recorded: h2:eth1"},
-		"one flow came from afar": {&upTo, func(_ *Capture, p *Packet) bool { return p.Flow.Index == 0 || p.Direction == In }, pass, "of 1 flows was 0s"},
-		"at switches":             {&upTo, func(_ *Capture, p *Packet) bool { p.Tap.NIC = false; return true }, unclear, "no datagram"},
+		"one flow came from afar": {&upTo, func(_ *Capture, p *Packet) bool {
+			return p.Flow.Index == 0 || p.Direction == In
+		}, pass, "of 1 flows was 0s"},
+		"at switches": {&upTo, func(_ *Capture, p *Packet) bool {
+			p.Tap.NIC = false
+			return true
+		}, unclear, "no datagram"},
 		"what goes to nobody's NIC": {&atLeast, func(_ *Capture, p *Packet) bool {
 			if p.Flow.Index == 1 {
 				p.Flow.Dst = netip.MustParseAddrPort("192.0.2.1:7001")
@@ -147,7 +179,8 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		}, pass, "was 99ms"},
 	} {
 		flows := []*Flow{flow(0, 0, 1), flow(1, 0, 2)}
-		capture := &Capture{Plan: p, Taps: []*Tap{tap(0, 0), tap(1, 1), tap(2, 2), tap(3, 3)}, First: start, Last: start + 100*millisecond, End: start + 100*millisecond}
+		capture := &Capture{Plan: p, Taps: []*Tap{tap(0, 0), tap(1, 1), tap(2, 2), tap(3, 3)}, First: start,
+			Last: start + 100*millisecond, End: start + 100*millisecond}
 		taps := capture.Taps
 		k := NewOutage(Selection{}, c.bound)
 		var all []*Packet
@@ -155,7 +188,8 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 			for to, f := range flows {
 				all = append(all, &Packet{Flow: f, Tap: taps[0], Direction: Out, Time: start + n*millisecond})
 				if to == 0 || n < 40 {
-					all = append(all, &Packet{Flow: f, Tap: taps[1+to], Direction: In, Time: start + n*millisecond})
+					all = append(all, &Packet{Flow: f, Tap: taps[1+to], Direction: In,
+						Time: start + n*millisecond})
 				}
 			}
 		}
@@ -180,7 +214,8 @@ func TestOutageBehindCopies(t *testing.T) {
 	src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
 	for n := range 100 {
 		s.now = start + int64(n)*1_000_000
-		s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000), dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 17000), datagram: make([]byte, 100)})
+		s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
+			dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 17000), datagram: make([]byte, 100)})
 		arrived := s.of(s.ids, dst.Name+":eth0", false)
 		switch {
 		case n < 40:

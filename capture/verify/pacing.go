@@ -36,19 +36,19 @@ const (
 // timestamps that data carries, which its sender took when it let it go, nothing may
 // be ahead. Where several engines send, which may pass each other on their way to the
 // NIC, that is held by an envelope: in any time from s to t they let go at most the
-// rate times t - s, one packet, and what is made up for. By the times at the NIC's tap, nothing may be ahead by more than a
-// tolerance, besides what the packet with which the schedule began took longer from
-// its timestamp to the tap than the fastest packet of that NIC: by that much the
-// schedule begins too late, which excuses 5 ms at most. So a sender that stamps what it likes is found by its
-// packets, and a host that holds packets up is no wrong of the limiter.
+// rate times t - s, one packet, and what is made up for. By the times at the NIC's tap, nothing may
+// be ahead by more than a tolerance, besides what the packet with which the schedule began took
+// longer from its timestamp to the tap than the fastest packet of that NIC: by that much the
+// schedule begins too late, which excuses 5 ms at most. So a sender that stamps what it likes is
+// found by its packets, and a host that holds packets up is no wrong of the limiter.
 //
 // A burst of up to 5 ms after a pause cannot be told from catching up.
 //
 // Packets that are encrypted to their header say no time. Theirs are judged at the
-// tap alone, by such an envelope with the tolerance. A batch that the kernel cuts adds nothing: it has what is due. Up to
-// 5 ms more, which a host may have held up before the tap, prove nothing.
-// And of a limiter at the link's own rate a tap shows little, being behind the queue
-// that the link empties: a rate below it, or timestamps, show more.
+// tap alone, by such an envelope with the tolerance. A batch that the kernel cuts adds nothing: it
+// has what is due. Up to 5 ms more, which a host may have held up before the tap, prove nothing.
+// And of a limiter at the link's own rate a tap shows little, being behind the queue that the link
+// empties: a rate below it, or timestamps, show more.
 type Pacing struct {
 	roles     *roles
 	options   PacingOptions
@@ -149,7 +149,8 @@ func (k *Pacing) hold(s *schedule) {
 	}
 	if early := time.Duration(s.said - said); early > rounding && s.count == 1 {
 		k.ahead = max(k.ahead, early)
-		k.example("%s: packet %d was let go %v ahead of %s", s.name, p.psn, early.Round(time.Microsecond), k.at())
+		k.example("%s: packet %d was let go %v ahead of %s", s.name, p.psn, early.Round(time.Microsecond),
+			k.at())
 	}
 	s.said = max(s.said, said-float64(makeUp)) + p.cost
 	s.spoken.add(said, p.cost)
@@ -338,19 +339,25 @@ func (k *Pacing) Result() Result {
 		unclear = append(unclear, "no packet of the workload's data was seen")
 	}
 	if k.unread > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d packets cannot be read, or there is no rate for them", k.unread))
+		unclear = append(unclear, fmt.Sprintf("%d packets cannot be read, or there is no rate for them",
+			k.unread))
 	}
 	if k.full || len(k.hasty) == maxHasty && len(k.examples) == 0 {
 		unclear = append(unclear, "more than is remembered")
 	}
-	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at the tap (tolerance %v); up to %v behind",
-		k.packets, len(k.schedules), k.at(), k.ahead.Round(time.Microsecond), most.Round(time.Microsecond), k.options.Tolerance, k.behind.Round(time.Microsecond))
+	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at "+
+		"the tap (tolerance %v); up to %v behind",
+		k.packets, len(k.schedules), k.at(), k.ahead.Round(time.Microsecond), most.Round(time.Microsecond),
+		k.options.Tolerance, k.behind.Round(time.Microsecond))
 	if k.untimed > 0 {
-		r.Summary = fmt.Sprintf("%d packets in %d schedules of %s, %d of them without a timestamp to be read; at most one packet and %v at the rate beyond it in any time (allowed %v)",
-			k.packets, len(k.schedules), k.at(), k.untimed, beyond.Round(time.Microsecond), makeUp+k.options.Tolerance)
+		r.Summary = fmt.Sprintf("%d packets in %d schedules of %s, %d of them without a timestamp to be "+
+			"read; at most one packet and %v at the rate beyond it in any time (allowed %v)",
+			k.packets, len(k.schedules), k.at(), k.untimed, beyond.Round(time.Microsecond),
+			makeUp+k.options.Tolerance)
 	}
 	r.Measured = map[string]float64{
-		"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3, "behind_us": float64(k.behind) / 1e3, "beyond_us": float64(beyond) / 1e3,
+		"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3,
+		"behind_us": float64(k.behind) / 1e3, "beyond_us": float64(beyond) / 1e3,
 	}
 	k.capture.conclude(&r, k.roles.need(k.capture), finding{absent: k.examples, unclear: unclear})
 	return r
@@ -367,14 +374,17 @@ func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
 			schedules = s.count
 		}
 		if said := s.beyond(&s.spoken, schedules); s.count > 1 && said > makeUp+rounding {
-			wrong = append(wrong, fmt.Sprintf("%s: %d engines let go a packet and %v at %s beyond the rate in some time, %v are allowed", s.name, s.count, said.Round(time.Microsecond), k.at(), makeUp))
+			wrong = append(wrong, fmt.Sprintf("%s: %d engines let go a packet and %v at %s beyond the rate "+
+				"in some time, %v are allowed", s.name, s.count, said.Round(time.Microsecond), k.at(),
+				makeUp))
 		}
 		beyond := s.beyond(&s.passed, schedules)
 		most = max(most, beyond)
 		if !s.untimed || beyond <= allowed {
 			continue
 		}
-		line := fmt.Sprintf("%s: a packet and %v at %s passed the NIC beyond the rate in some time, %v are allowed", s.name, beyond.Round(time.Microsecond), k.at(), allowed)
+		line := fmt.Sprintf("%s: a packet and %v at %s passed the NIC beyond the rate in some time, %v are "+
+			"allowed", s.name, beyond.Round(time.Microsecond), k.at(), allowed)
 		if beyond > allowed+makeUp {
 			wrong = append(wrong, line)
 		} else {

@@ -29,7 +29,8 @@ func (s *scene) paced(packets int, rate float64, change func(n int, p *pacedPack
 }
 
 // pacedAs plays them sealed, where there is a sealer.
-func (s *scene) pacedAs(packets int, rate float64, sealer *privacy.Sealer, change func(n int, p *pacedPacket)) {
+func (s *scene) pacedAs(packets int, rate float64, sealer *privacy.Sealer,
+	change func(n int, p *pacedPacket)) {
 	s.rdRanks(4)
 	s.step = 0
 	for n := range packets {
@@ -41,10 +42,12 @@ func (s *scene) pacedAs(packets int, rate float64, sealer *privacy.Sealer, chang
 		base := s.base(0, 1, p.engine, uint32(n))
 		base.Length = rdPayloadBytes
 		d := make(wire.RD, wire.RDDataLen+rdPayloadBytes)
-		d.EncodeData(base, &wire.RDDataFields{Key: 7, Total: 1 << 30, Timestamp: uint32(s.now), Sum: wire.RDSum(d[wire.RDDataLen:])})
+		d.EncodeData(base, &wire.RDDataFields{Key: 7, Total: 1 << 30, Timestamp: uint32(s.now),
+			Sum: wire.RDSum(d[wire.RDDataLen:])})
 		s.now += int64(p.took)
 		if sealer != nil {
-			sealed, err := sealer.Seal(make([]byte, len(d)+wire.RDSealedLen), d[:wire.RDDataLen], d[wire.RDDataLen:], false, 0, clock.Time(n))
+			sealed, err := sealer.Seal(make([]byte, len(d)+wire.RDSealedLen), d[:wire.RDDataLen],
+				d[wire.RDDataLen:], false, 0, clock.Time(n))
 			if err != nil {
 				s.t.Fatal(err)
 			}
@@ -64,14 +67,17 @@ func TestPacing(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		"kept":        {nil, pass, "200 packets in 1 schedules of 100mbit; at most 0s ahead by their timestamps, 0s at the tap"},
+		"kept": {nil, pass, "200 packets in 1 schedules of 100mbit; at most 0s ahead by their " +
+			"timestamps, 0s at the tap"},
 		"all at once": {func(_ int, p *pacedPacket) { p.at = 0 }, verdict.Fail, "was let go"},
 		"two together": {func(n int, p *pacedPacket) {
 			if n%2 == 1 {
 				p.at -= each
 			}
 		}, verdict.Fail, "was let go 92µs ahead of 100mbit"},
-		"one per cent too fast": {func(_ int, p *pacedPacket) { p.at = p.at * 99 / 100 }, verdict.Fail, "was let go"},
+		"one per cent too fast": {func(_ int, p *pacedPacket) {
+			p.at = p.at * 99 / 100
+		}, verdict.Fail, "was let go"},
 		"one per cent too slow": {func(_ int, p *pacedPacket) { p.at = p.at * 101 / 100 }, pass, "behind"},
 		"late by 4 ms, and catching up": {func(n int, p *pacedPacket) {
 			if n >= 50 {
@@ -97,13 +103,16 @@ func TestPacing(t *testing.T) {
 			}
 			p.took = max(p.took, 3*time.Millisecond+time.Duration(n)-p.at)
 		}, pass, ""},
-		"delays on the way": {func(n int, p *pacedPacket) { p.took += time.Duration(n*n%40) * 10 * time.Microsecond }, pass, ""},
+		"delays on the way": {func(n int, p *pacedPacket) {
+			p.took += time.Duration(n*n%40) * 10 * time.Microsecond
+		}, pass, ""},
 	} {
 		s := newScene(t)
 		s.paced(200, rate, c.change)
 		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: rate}))
 		r := results[0]
-		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
+		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
+			!strings.Contains(text, c.says) {
 			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
 		}
 	}
@@ -128,20 +137,31 @@ func TestPacingOfEncrypted(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		"kept":                                  {rate, func(n int, p *pacedPacket) { p.at = time.Duration(n) * each }, pass, "at most one packet and 0s at the rate beyond it in any time (allowed 6ms)"},
-		"all at once":                           {rate, func(_ int, p *pacedPacket) { p.at = 0 }, verdict.Fail, "rank 0 to "},
-		"a little too fast":                     {rate, func(n int, p *pacedPacket) { p.at = time.Duration(n) * each * 75 / 100 }, verdict.Fail, "passed the NIC beyond the rate"},
-		"late by 4 ms, and catching up":         {rate, stall(4 * time.Millisecond), pass, "at most one packet and 4ms"},
-		"late by 8 ms, and all of it":           {rate, stall(8 * time.Millisecond), unclear, "a host that held packets up does that, too"},
-		"late by 13 ms":                         {rate, stall(13 * time.Millisecond), verdict.Fail, "passed the NIC beyond the rate"},
-		"two together, where a packet is 95 ms": {1e5, func(n int, p *pacedPacket) { p.at = time.Duration(n/2) * 2 * each * 1000 }, verdict.Fail, "passed the NIC"},
+		"kept": {rate, func(n int, p *pacedPacket) {
+			p.at = time.Duration(n) * each
+		}, pass, "at most one packet and 0s at the rate beyond it in any time (allowed 6ms)"},
+		"all at once": {rate, func(_ int, p *pacedPacket) { p.at = 0 },
+			verdict.Fail, "rank 0 to "},
+		"a little too fast": {rate, func(n int, p *pacedPacket) {
+			p.at = time.Duration(n) * each * 75 / 100
+		}, verdict.Fail, "passed the NIC beyond the rate"},
+		"late by 4 ms, and catching up": {rate, stall(4 * time.Millisecond), pass,
+			"at most one packet and 4ms"},
+		"late by 8 ms, and all of it": {rate, stall(8 * time.Millisecond), unclear,
+			"a host that held packets up does that, too"},
+		"late by 13 ms": {rate, stall(13 * time.Millisecond), verdict.Fail,
+			"passed the NIC beyond the rate"},
+		"two together, where a packet is 95 ms": {1e5, func(n int, p *pacedPacket) {
+			p.at = time.Duration(n/2) * 2 * each * 1000
+		}, verdict.Fail, "passed the NIC"},
 	} {
 		s := newScene(t)
 		sealer := privacy.NewSealer(privacytest.Secret(), privacy.Direction{From: 1, To: 2}, privacy.Limits{})
 		s.pacedAs(600, rate, sealer, c.change)
 		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: units.Rate(c.rate)}))
 		r := results[0]
-		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
+		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
+			!strings.Contains(text, c.says) {
 			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
 		}
 	}
@@ -176,13 +196,18 @@ func TestPacingOfEngines(t *testing.T) {
 			}
 			pass4(n, p)
 		}, verdict.Fail, "2 engines let go a packet and 6.9"},
-		"five per cent too fast": {func(n int, p *pacedPacket) { p.at = p.at * 95 / 100; pass4(n, p) }, verdict.Fail, "2 engines let go"},
+		"five per cent too fast": {func(n int, p *pacedPacket) {
+			p.at = p.at * 95 / 100
+			pass4(n, p)
+		}, verdict.Fail, "2 engines let go"},
 	} {
 		s := newScene(t)
 		s.paced(2000, rate, c.change)
-		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: rate, Tolerance: 20 * time.Millisecond}))
+		results, _ := s.run(NewPacing(s.workload,
+			PacingOptions{Rate: rate, Tolerance: 20 * time.Millisecond}))
 		r := results[0]
-		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want || !strings.Contains(text, c.says) {
+		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
+			!strings.Contains(text, c.says) {
 			t.Errorf("%s: %s, want %s and %q: %s", name, r.Verdict, c.want, c.says, text)
 		}
 	}
@@ -195,7 +220,8 @@ func TestPacingOfNICs(t *testing.T) {
 	rank := s.plan.Ranks[0]
 	rate := float64(s.plan.Sends(rank.Node, rank.NIC).Rate)
 	s.paced(200, rate, nil)
-	results, _ := s.run(NewPacing(s.workload, PacingOptions{}), NewPacing(Workload{Name: "none"}, PacingOptions{}))
+	results, _ := s.run(NewPacing(s.workload, PacingOptions{}),
+		NewPacing(Workload{Name: "none"}, PacingOptions{}))
 	if results[0].Verdict != pass || results[1].Verdict != unclear {
 		t.Errorf("%+v", results)
 	}

@@ -160,7 +160,8 @@ func newDecoder(c *Capture) *decoder {
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
-	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
+	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length,
+		ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}
@@ -207,7 +208,8 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 		if d.ordinals == nil {
 			d.ordinals = layers.NewOrdinals(ordinalsKept)
 		}
-		p.ID = d.ordinals.ID(layers.Identity(raw.Data, raw.Length), uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
+		p.ID = d.ordinals.ID(layers.Identity(raw.Data, raw.Length),
+			uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
 	}
 	return p
 }
@@ -281,7 +283,8 @@ func (d *decoder) headers(length int) {
 			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
 			if wire.IsPortRD(p.key.dport) {
 				d.datagram(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
-			} else if p.key.dport == wire.PortAggregation && !p.Fragment && len(d.udp.Payload) >= wire.AggregationLen {
+			} else if p.key.dport == wire.PortAggregation && !p.Fragment &&
+				len(d.udp.Payload) >= wire.AggregationLen {
 				p.Aggregation = d.udp.Payload
 			} else if p.key.dport == infiniband.Port {
 				d.transport(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))

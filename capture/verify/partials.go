@@ -21,9 +21,9 @@ type Sums struct {
 }
 
 // PartialSums holds that switches add up on the way: each but the root sends, for every round of
-// a slot in which all below it have sent to it, one partial sum of all of them up, by the link to the next switch, and
-// again only when one of them has asked again. What a switch receives and sends is
-// read at its own ports.
+// a slot in which all below it have sent to it, one partial sum of all of them up, by the link to
+// the next switch, and again only when one of them has asked again. What a switch receives and
+// sends is read at its own ports.
 type PartialSums struct {
 	workload Workload
 	capture  *Capture
@@ -67,13 +67,16 @@ func (k *PartialSums) Begin(c *Capture) {
 		return
 	}
 	jobs := c.Plan.AggregationJobs()
-	at := slices.IndexFunc(jobs, func(job *plan.AggregationJob) bool { return job.Number == k.workload.Sums.Job })
+	at := slices.IndexFunc(jobs, func(job *plan.AggregationJob) bool {
+		return job.Number == k.workload.Sums.Job
+	})
 	if at < 0 {
 		return
 	}
 	k.job = jobs[at]
 	for at := 1; at < len(k.job.Tree); at++ {
-		one := &member{AggregationSwitch: &k.job.Tree[at], workers: k.job.Below(at), children: map[netip.Addr]uint64{}, slots: map[int]*partialRound{}}
+		one := &member{AggregationSwitch: &k.job.Tree[at], workers: k.job.Below(at),
+			children: map[netip.Addr]uint64{}, slots: map[int]*partialRound{}}
 		for _, w := range one.Workers {
 			for _, addr := range []netip.Addr{k.job.Workers[w].Addr4, k.job.Workers[w].Addr6} {
 				one.children[addr] |= 1 << w // ranks may share a NIC
@@ -91,7 +94,8 @@ func (k *PartialSums) Begin(c *Capture) {
 // Packet implements Check.
 func (k *PartialSums) Packet(p *Packet) {
 	a := p.Aggregation
-	if a == nil || p.Flow == nil || k.job == nil || p.Tap.NIC || a.Job() != k.job.Number || a.Epoch() != k.workload.Sums.Epoch || int(a.Slot()) >= k.job.Slots {
+	if a == nil || p.Flow == nil || k.job == nil || p.Tap.NIC || a.Job() != k.job.Number ||
+		a.Epoch() != k.workload.Sums.Epoch || int(a.Slot()) >= k.job.Slots {
 		return
 	}
 	for _, m := range k.members {
@@ -103,9 +107,11 @@ func (k *PartialSums) Packet(p *Packet) {
 		switch own := func(addr netip.Addr) bool { return addr == m.Addr4 || addr == m.Addr6 }; {
 		case p.Direction == Out && own(src) && up:
 			k.sent(m, p)
-		case p.Direction == In && p.Drop == "" && own(dst) && (up || a.Kind() == wire.AggregationUpdate) && m.children[src]&a.Bitmap() != 0:
+		case p.Direction == In && p.Drop == "" && own(dst) && (up || a.Kind() == wire.AggregationUpdate) &&
+			m.children[src]&a.Bitmap() != 0:
 			k.came(m, a)
-		case p.Direction == Out && m.children[src]&a.Bitmap() != 0 && (up || a.Kind() == wire.AggregationUpdate) && !own(dst):
+		case p.Direction == Out && m.children[src]&a.Bitmap() != 0 &&
+			(up || a.Kind() == wire.AggregationUpdate) && !own(dst):
 			k.wrongly("%s let an update of %s for %s pass", m.Switch, p.Flow.Src, p.Flow.Dst)
 		}
 	}
@@ -142,7 +148,8 @@ func (k *PartialSums) at(m *member, a wire.Aggregation) *partialRound {
 // over judges a round of which nothing more comes.
 func (k *PartialSums) over(m *member, slot int, s *partialRound) {
 	if s.came == m.workers && s.sent == 0 && !s.lost {
-		k.shortly("%s: no partial sum of slot %d, round %d went up, for which all below it had sent", m.Switch, slot, s.round)
+		k.shortly("%s: no partial sum of slot %d, round %d went up, for which all below it had sent",
+			m.Switch, slot, s.round)
 	}
 }
 
@@ -163,8 +170,10 @@ func (k *PartialSums) came(m *member, a wire.Aggregation) {
 // sent takes a partial sum.
 func (k *PartialSums) sent(m *member, p *Packet) {
 	a := p.Aggregation
-	if a.Bitmap() != m.workers || p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr4 && p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr6 {
-		k.wrongly("%s sent %s a sum of %s, want of %s to %s", m.Switch, p.Flow.Dst, k.ranks(a.Bitmap()), k.ranks(m.workers), k.job.Tree[m.Above].Switch)
+	if a.Bitmap() != m.workers || p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr4 &&
+		p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr6 {
+		k.wrongly("%s sent %s a sum of %s, want of %s to %s", m.Switch, p.Flow.Dst, k.ranks(a.Bitmap()),
+			k.ranks(m.workers), k.job.Tree[m.Above].Switch)
 		return
 	}
 	s := k.at(m, a)
@@ -179,7 +188,8 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 		return
 	}
 	if s.came != m.workers {
-		k.shortly("%s sent a sum of slot %d, round %d, before that of %s had come", m.Switch, a.Slot(), a.Round(), k.ranks(m.workers&^s.came))
+		k.shortly("%s sent a sum of slot %d, round %d, before that of %s had come", m.Switch, a.Slot(),
+			a.Round(), k.ranks(m.workers&^s.came))
 	}
 	if s.sent++; s.sent == 1 {
 		m.partials++
@@ -188,7 +198,8 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 	}
 	m.again++
 	if s.sent > 1+s.questions {
-		k.shortly("%s sent the sum of slot %d, round %d up %d times, and was asked again %d times", m.Switch, a.Slot(), a.Round(), s.sent, s.questions)
+		k.shortly("%s sent the sum of slot %d, round %d up %d times, and was asked again %d times", m.Switch,
+			a.Slot(), a.Round(), s.sent, s.questions)
 	}
 }
 
@@ -208,7 +219,8 @@ func (k *PartialSums) Result() Result {
 	r := Result{Name: "partial-sums " + k.workload.Name, Measured: map[string]float64{}}
 	if k.job == nil || len(k.members) == 0 {
 		r.Verdict = verdict.Inconclusive
-		r.Summary = "no switch sends partial sums of this workload: it is added up by one, or by none of the plan"
+		r.Summary = "no switch sends partial sums of this workload: it is added up by one, or by none of " +
+			"the plan"
 		return r
 	}
 	for _, m := range k.members {
@@ -217,16 +229,20 @@ func (k *PartialSums) Result() Result {
 		}
 	}
 	k.wrong.count(k.count.wrong, "messages that a switch which adds up does not send")
-	k.short.count(k.count.short, "rounds in which not one sum went up when all had come, or again when one asked")
+	k.short.count(k.count.short, "rounds in which not one sum went up when all had come, or again when one "+
+		"asked")
 	k.late.count(k.count.late, "sums went up in rounds that were over")
 	f := finding{wrong: k.wrong.all(), absent: append(k.short.all(), k.late.all()...)}
 	var partials, again, bytes, below uint64
 	for _, m := range k.members {
 		partials, again, bytes, below = partials+m.partials, again+m.again, bytes+m.bytes, below+m.below
-		r.Measured[m.Switch+".partials"], r.Measured[m.Switch+".again"] = float64(m.partials), float64(m.again)
+		r.Measured[m.Switch+".partials"], r.Measured[m.Switch+".again"] = float64(m.partials),
+			float64(m.again)
 		r.Measured[m.Switch+".bytes"], r.Measured[m.Switch+".below"] = float64(m.bytes), float64(m.below)
-		r.Details = append(r.Details, fmt.Sprintf("%s: %d partial sums of %s up to %s, %d bytes of elements for %d that came to it; %d sent again, %d lost on its link",
-			m.Switch, m.partials, k.ranks(m.workers), k.job.Tree[m.Above].Switch, m.bytes, m.below, m.again, m.dropped))
+		r.Details = append(r.Details, fmt.Sprintf("%s: %d partial sums of %s up to %s, %d bytes of "+
+			"elements for %d that came to it; %d sent again, %d lost on its link",
+			m.Switch, m.partials, k.ranks(m.workers), k.job.Tree[m.Above].Switch, m.bytes, m.below, m.again,
+			m.dropped))
 		want := uint64(k.workload.Ranks[m.first()].Expected)
 		switch line := fmt.Sprintf("%s: sent %d bytes up, the algorithm sends %d", m.Switch, m.bytes, want); {
 		case m.partials == 0:
@@ -237,13 +253,16 @@ func (k *PartialSums) Result() Result {
 			f.absent = append(f.absent, line)
 		}
 	}
-	r.Measured["partials"], r.Measured["again"], r.Measured["bytes"], r.Measured["below"] = float64(partials), float64(again), float64(bytes), float64(below)
-	r.Summary = fmt.Sprintf("%d switches sent %d partial sums up, each once for all below, %d bytes for %d that came; %d sent again for hosts that asked again",
+	r.Measured["partials"], r.Measured["again"], r.Measured["bytes"], r.Measured["below"] = float64(partials),
+		float64(again), float64(bytes), float64(below)
+	r.Summary = fmt.Sprintf("%d switches sent %d partial sums up, each once for all below, %d bytes for %d "+
+		"that came; %d sent again for hosts that asked again",
 		len(k.members), partials, bytes, below, again)
 	ports := k.capture.portsOf(func(t *Tap) bool {
 		return slices.ContainsFunc(k.members, func(m *member) bool { return m.Switch == t.Node })
 	})
-	need := Need{Ports: ports, Packets: filter.Transport(protoUDP, 0, wire.PortAggregation), From: k.workload.From, To: k.workload.To, Clocks: true}
+	need := Need{Ports: ports, Packets: filter.Transport(protoUDP, 0, wire.PortAggregation),
+		From: k.workload.From, To: k.workload.To, Clocks: true}
 	k.capture.conclude(&r, need, f)
 	return r
 }

@@ -22,19 +22,23 @@ type adding struct {
 }
 
 func newAdding(t *testing.T, topology string) *adding {
-	p := plantest.Compile(t, "name: t\nfabric:\n  topology: "+topology+"\n  switch: {kind: soft, aggregation: {slots: 2, elements: 10}}\n")
+	p := plantest.Compile(t, "name: t\nfabric:\n  topology: "+topology+"\n  switch: {kind: soft, "+
+		"aggregation: {slots: 2, elements: 10}}\n")
 	job, err := p.AggregationFor(p.Ranks, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := Workload{Name: "ar", Sums: &Sums{Job: job.Number, Epoch: 3}}
 	for _, r := range p.Ranks {
-		w.Ranks = append(w.Ranks, Rank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Addr: r.Addr4, Transport: TransportInSwitch, Expected: units.Bytes(4 * 10 * 4)})
+		w.Ranks = append(w.Ranks, Rank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Addr: r.Addr4,
+			Transport: TransportInSwitch, Expected: units.Bytes(4 * 10 * 4)})
 	}
-	a := &adding{plan: p, job: job, check: NewPartialSums(w), capture: &Capture{Plan: p}, taps: map[string]*Tap{}}
+	a := &adding{plan: p, job: job, check: NewPartialSums(w), capture: &Capture{Plan: p},
+		taps: map[string]*Tap{}}
 	for _, s := range p.Switches {
 		for _, port := range s.Ports {
-			tap := &Tap{Index: len(a.capture.Taps), Name: s.Name + ":" + port.Name, Node: s.Name, Port: port.Name}
+			tap := &Tap{Index: len(a.capture.Taps), Name: s.Name + ":" + port.Name, Node: s.Name,
+				Port: port.Name}
 			a.capture.Taps = append(a.capture.Taps, tap)
 			a.taps[port.Peer[:strings.IndexByte(port.Peer, ':')]+">"+s.Name] = tap
 		}
@@ -44,25 +48,30 @@ func newAdding(t *testing.T, topology string) *adding {
 }
 
 // message is one of ten elements at a switch's port to a neighbour.
-func (a *adding) message(at, peer string, way Direction, kind wire.AggregationKind, workers uint64, round uint32, from, to netip.Addr) *Packet {
+func (a *adding) message(at, peer string, way Direction, kind wire.AggregationKind, workers uint64,
+	round uint32, from, to netip.Addr) *Packet {
 	m := wire.Aggregation(make([]byte, wire.AggregationLen))
-	m.Encode(&wire.AggregationFields{Kind: kind, Job: a.job.Number, Epoch: 3, Slot: uint16(round / 4), Round: round % 4, Bitmap: workers, FanIn: uint8(len(a.job.Workers)), Elements: 10})
+	m.Encode(&wire.AggregationFields{Kind: kind, Job: a.job.Number, Epoch: 3, Slot: uint16(round / 4),
+		Round: round % 4, Bitmap: workers, FanIn: uint8(len(a.job.Workers)), Elements: 10})
 	return &Packet{
 		Tap: a.taps[peer+">"+at], Direction: way, Aggregation: m,
-		Flow: &Flow{Src: netip.AddrPortFrom(from, 9), Dst: netip.AddrPortFrom(to, wire.PortAggregation), Proto: protoUDP},
+		Flow: &Flow{Src: netip.AddrPortFrom(from, 9), Dst: netip.AddrPortFrom(to, wire.PortAggregation),
+			Proto: protoUDP},
 	}
 }
 
 // update is what a leaf gets of a worker.
 func (a *adding) update(worker int, round uint32) *Packet {
 	leaf := a.job.Of(worker)
-	return a.message(leaf.Switch, a.job.Workers[worker].Node, In, wire.AggregationUpdate, 1<<worker, round, a.job.Workers[worker].Addr4, leaf.Addr4)
+	return a.message(leaf.Switch, a.job.Workers[worker].Node, In, wire.AggregationUpdate, 1<<worker, round,
+		a.job.Workers[worker].Addr4, leaf.Addr4)
 }
 
 // partial is what a leaf sends to the spine.
 func (a *adding) partial(leaf int, round uint32) *Packet {
 	from := &a.job.Tree[leaf]
-	return a.message(from.Switch, a.job.Root().Switch, Out, wire.AggregationPartial, a.job.Below(leaf), round, from.Addr4, a.job.Root().Addr4)
+	return a.message(from.Switch, a.job.Root().Switch, Out, wire.AggregationPartial, a.job.Below(leaf), round,
+		from.Addr4, a.job.Root().Addr4)
 }
 
 // TestPartialSums holds that a leaf which adds up is told from those that do otherwise.
@@ -77,7 +86,8 @@ func TestPartialSums(t *testing.T) {
 		want verdict.Verdict
 		says string
 	}{
-		"right": {want: pass, says: "leaf2: 4 partial sums of ranks [2 3] up to spine1, 160 bytes of elements for 320 that came to it; 0 sent again, 0 lost"},
+		"right": {want: pass, says: "leaf2: 4 partial sums of ranks [2 3] up to spine1, 160 bytes of " +
+			"elements for 320 that came to it; 0 sent again, 0 lost"},
 		"one sum for each host": {at: func(a *adding, round uint32, p *Packet) []*Packet {
 			one, other := a.partial(2, round), a.partial(2, round)
 			for i, p := range []*Packet{one, other} {
@@ -127,7 +137,8 @@ func TestPartialSums(t *testing.T) {
 		}, want: fail, says: "whose round 0 was over"},
 		"a host's update passes": {at: func(a *adding, round uint32, p *Packet) []*Packet {
 			w := &a.job.Workers[2]
-			return []*Packet{p, a.message("leaf2", "spine1", Out, wire.AggregationUpdate, 4, round, w.Addr4, a.job.Root().Addr4)}
+			return []*Packet{p, a.message("leaf2", "spine1", Out, wire.AggregationUpdate, 4, round, w.Addr4,
+				a.job.Root().Addr4)}
 		}, want: fail, says: "let an update of"},
 		"shorter": {at: func(_ *adding, _ uint32, p *Packet) []*Packet {
 			f := p.Aggregation.Fields()
@@ -148,8 +159,10 @@ func TestPartialSums(t *testing.T) {
 			}
 			return []*Packet{p}
 		}, want: unclear, says: "no partial sum of slot 0, round 2 went up"},
-		"a port without a tap": {end: func(a *adding) { a.taps["h3>leaf2"].Port = "p9" }, want: unclear, says: "not recorded: "},
-		"at one switch":        {topology: "single-switch\n  params: {hosts: 4}", want: unclear},
+		"a port without a tap": {end: func(a *adding) {
+			a.taps["h3>leaf2"].Port = "p9"
+		}, want: unclear, says: "not recorded: "},
+		"at one switch": {topology: "single-switch\n  params: {hosts: 4}", want: unclear},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.topology == "" {
@@ -173,8 +186,10 @@ func TestPartialSums(t *testing.T) {
 			if test.end != nil {
 				test.end(a)
 			}
-			if r := a.check.Result(); r.Verdict != test.want || !strings.Contains(strings.Join(r.Details, "\n"), test.says) {
-				t.Errorf("%v, want %v with %q: %s\n%s", r.Verdict, test.want, test.says, r.Summary, strings.Join(r.Details, "\n"))
+			if r := a.check.Result(); r.Verdict != test.want ||
+				!strings.Contains(strings.Join(r.Details, "\n"), test.says) {
+				t.Errorf("%v, want %v with %q: %s\n%s", r.Verdict, test.want, test.says, r.Summary,
+					strings.Join(r.Details, "\n"))
 			}
 		})
 	}

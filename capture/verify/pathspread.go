@@ -146,7 +146,8 @@ func (s *spreadSwitch) group(node string, route plan.Route) {
 	if s.find(g.ports) >= 0 {
 		return
 	}
-	g.taps, g.bytes, g.packets = make([]*Tap, len(g.ports)), make([]float64, len(g.ports)), make([]uint64, len(g.ports))
+	g.taps, g.bytes, g.packets = make([]*Tap, len(g.ports)), make([]float64, len(g.ports)),
+		make([]uint64, len(g.ports))
 	s.groups = append(s.groups, g)
 }
 
@@ -270,7 +271,8 @@ func (k *PathSpread) Result() Result {
 	case k.capture.Plan == nil:
 		found.unclear = append(found.unclear, "without a plan the equal-cost paths are not known")
 	case used == 0:
-		found.unclear = append(found.unclear, fmt.Sprintf("no packet left a switch %q by equal-cost paths", k.pattern))
+		found.unclear = append(found.unclear,
+			fmt.Sprintf("no packet left a switch %q by equal-cost paths", k.pattern))
 	case !math.IsInf(worst, 1):
 		r.Measured["least-share"] = worst
 	}
@@ -281,7 +283,8 @@ func (k *PathSpread) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d %s of equal-cost paths carried traffic", used, groups)
 	if used > 0 && !math.IsInf(worst, 1) {
-		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100, k.wanted())
+		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100,
+			k.wanted())
 	}
 	k.capture.conclude(&r, Need{Ports: k.choices(), AnyOrder: true}, found)
 	return r
@@ -311,9 +314,11 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 	sizes := g.sizes()
 	var loads []string
 	for i, port := range g.ports {
-		loads = append(loads, fmt.Sprintf("%s %.0f bytes, %d packets, %d flows", port, g.bytes[i], g.packets[i], len(g.flows[i])))
+		loads = append(loads, fmt.Sprintf("%s %.0f bytes, %d packets, %d flows", port, g.bytes[i],
+			g.packets[i], len(g.flows[i])))
 	}
-	j.line = fmt.Sprintf("%s: %d flows over %d paths: %s", g.node, len(sizes), len(g.ports), strings.Join(loads, "; "))
+	j.line = fmt.Sprintf("%s: %d flows over %d paths: %s", g.node, len(sizes), len(g.ports),
+		strings.Join(loads, "; "))
 	for i, tap := range g.taps {
 		if tap == nil {
 			j.reason = fmt.Sprintf("%s: port %s was not captured", g.node, g.ports[i])
@@ -327,7 +332,8 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 		return j
 	}
 	chance := g.chance(sizes, j.least)
-	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair part with %d flows; an even hash is as uneven with probability %.2g",
+	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair part with %d flows; an "+
+		"even hash is as uneven with probability %.2g",
 		g.node, len(g.ports), j.least*100, len(sizes), chance)
 	j.wrong = chance < chanceLimit
 	return j
@@ -336,12 +342,14 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 // judgePolarised wants a path without traffic that chance would have used.
 func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
 	if j.least > polarisedShare {
-		j.reason = fmt.Sprintf("%s: every one of %d paths carried traffic, the least loaded %.0f%% of its fair part", g.node, len(g.ports), j.least*100)
+		j.reason = fmt.Sprintf("%s: every one of %d paths carried traffic, the least loaded %.0f%% of its "+
+			"fair part", g.node, len(g.ports), j.least*100)
 		j.wrong = true
 		return j
 	}
 	if chance := g.chance(sizes, polarisedShare); chance >= chanceLimit {
-		j.reason = fmt.Sprintf("%s: a path without traffic, which with %d flows an even hash leaves with probability %.2g", g.node, len(sizes), chance)
+		j.reason = fmt.Sprintf("%s: a path without traffic, which with %d flows an even hash leaves with "+
+			"probability %.2g", g.node, len(sizes), chance)
 	}
 	return j
 }
@@ -373,7 +381,8 @@ func (g *group) judgeFlows(want string) (line string, judged int) {
 	case bad > 0 && want == OnePath:
 		return fmt.Sprintf("%s: %d of %d flows used more than one path", g.node, bad, judged), judged
 	case bad > 0:
-		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged, len(g.ports)), judged
+		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged,
+			len(g.ports)), judged
 	case judged == 0:
 		return fmt.Sprintf("%s: no flow has packets enough to use every path", g.node), judged
 	}

@@ -48,7 +48,8 @@ const clockSlack = 20_000
 // are globs over ports, each of which must have asked for its first pause after
 // those before it in the list.
 func NewPauses(s Selection, priority int, count, paused *spec.Bound, order []string) *Pauses {
-	return &Pauses{selector: selector{Selection: s}, priority: priority, count: count, paused: paused, order: order}
+	return &Pauses{selector: selector{Selection: s}, priority: priority, count: count, paused: paused,
+		order: order}
 }
 
 // Begin implements Check.
@@ -83,7 +84,8 @@ func (k *Pauses) Packet(p *Packet) {
 	case p.Drop != "":
 	case p.PFC == nil:
 		k.passed++
-		if p.Direction == Out && !p.Tap.NIC && !p.control() && p.Queue >= 0 && p.Queue < 8 && p.Due < k.obeyed[p.Tap.Index][p.Queue]-clockSlack {
+		if p.Direction == Out && !p.Tap.NIC && !p.control() && p.Queue >= 0 && p.Queue < 8 &&
+			p.Due < k.obeyed[p.Tap.Index][p.Queue]-clockSlack {
 			k.disobeyed[p.Tap.Index]++
 		}
 	case p.Direction == Out && (k.at(p.Tap) || k.inOrder(p.Tap)):
@@ -150,7 +152,8 @@ func (k *Pauses) Result() Result {
 		a := &k.asking[tap.Index]
 		held := a.total(k.capture.End) / int64(k.capture.Dilation)
 		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
-		r.Details = append(r.Details, fmt.Sprintf("%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
+		r.Details = append(r.Details, fmt.Sprintf(
+			"%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
 			tap.Name, clockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals, a.resumes))
 	}
 	f := finding{rests: true} // that no port sends what is paused
@@ -161,21 +164,26 @@ func (k *Pauses) Result() Result {
 	for i, n := range k.disobeyed {
 		if n > 0 { // the frame that ended the pause may be missing
 			need.Ports = union(need.Ports, []string{k.capture.Taps[i].Name})
-			f.absent = append(f.absent, fmt.Sprintf("%s sent %d packets of a priority that was paused", k.capture.Taps[i].Name, n))
+			f.absent = append(f.absent, fmt.Sprintf("%s sent %d packets of a priority that was paused",
+				k.capture.Taps[i].Name, n))
 		}
 	}
 	if k.passed+frames == 0 {
 		f = finding{unclear: []string{"no packet came there"}}
 	}
-	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames), float64(longest)/1e6
-	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun, frames, time.Duration(longest))
+	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames),
+		float64(longest)/1e6
+	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun,
+		frames, time.Duration(longest))
 	k.capture.conclude(&r, need, f)
 	return r
 }
 
 // inOrder reports whether a tap is of the list of ports that ask one after the other.
 func (k *Pauses) inOrder(tap *Tap) bool {
-	return slices.ContainsFunc(k.order, func(pattern string) bool { return (Selection{At: pattern}).tap(tap) })
+	return slices.ContainsFunc(k.order, func(pattern string) bool {
+		return (Selection{At: pattern}).tap(tap)
+	})
 }
 
 // asked are the taps that asked for a pause, in the order of their first.
@@ -185,7 +193,9 @@ func (k *Pauses) asked() (taps []*Tap) {
 			taps = append(taps, k.capture.Taps[i])
 		}
 	}
-	slices.SortStableFunc(taps, func(a, b *Tap) int { return cmp.Compare(k.asking[a.Index].first, k.asking[b.Index].first) })
+	slices.SortStableFunc(taps, func(a, b *Tap) int {
+		return cmp.Compare(k.asking[a.Index].first, k.asking[b.Index].first)
+	})
 	return taps
 }
 
@@ -204,7 +214,8 @@ func (k *Pauses) judgeOrder() (wrong []string) {
 		case first == 0:
 			wrong = append(wrong, fmt.Sprintf("%s asked for no pause", pattern))
 		case first < last:
-			wrong = append(wrong, fmt.Sprintf("%s asked for its first pause %v before %s did", pattern, time.Duration(last-first), k.order[i-1]))
+			wrong = append(wrong, fmt.Sprintf("%s asked for its first pause %v before %s did", pattern,
+				time.Duration(last-first), k.order[i-1]))
 		}
 		last = max(last, first)
 	}
@@ -341,13 +352,16 @@ func (k *Deadlock) note(cycle []*stalled, q int, now int64) {
 		return
 	}
 	k.seen[key] = true
-	k.found = append(k.found, fmt.Sprintf("priority %d at %s: %v wait for each other in a circle", q, clockTime(now), names))
+	k.found = append(k.found, fmt.Sprintf("priority %d at %s: %v wait for each other in a circle", q,
+		clockTime(now), names))
 }
 
 // Result implements Check.
 func (k *Deadlock) Result() Result {
-	r := Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)), "pfc-frames": float64(k.frames)}}
-	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC }), Records: RecordsQueues, Clocks: true}
+	r := Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)),
+		"pfc-frames": float64(k.frames)}}
+	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC }), Records: RecordsQueues,
+		Clocks: true}
 	f := finding{rests: true} // a port may have sent what is not there
 	switch {
 	case k.capture.Plan == nil:
@@ -361,7 +375,8 @@ func (k *Deadlock) Result() Result {
 	default:
 		r.Details = k.found
 	}
-	r.Summary = fmt.Sprintf("%d cycles of ports that pause each other, among %d PFC frames", len(k.found), k.frames)
+	r.Summary = fmt.Sprintf("%d cycles of ports that pause each other, among %d PFC frames", len(k.found),
+		k.frames)
 	if len(k.found) > 0 {
 		r.Summary += "; " + k.found[0]
 	}

@@ -30,7 +30,8 @@ func (l *RailLocal) Packet(p *Packet) {
 		return
 	}
 	if p.Tap.NIC {
-		if want := &l.roles.workload.Ranks[role.rank]; p.Direction == Out && p.Tap.Port == want.NIC && p.Tap.Node == want.Node {
+		if want := &l.roles.workload.Ranks[role.rank]; p.Direction == Out && p.Tap.Port == want.NIC &&
+			p.Tap.Node == want.Node {
 			l.sent[role.rank]++
 		}
 		return
@@ -51,7 +52,9 @@ func (c *Capture) between(tap *Tap) bool {
 		_, nic := c.port(splitPort(port.Peer))
 		return !nic
 	}
-	return tap.Link != "" && slices.ContainsFunc(c.Taps, func(o *Tap) bool { return o != tap && o.Link == tap.Link && !o.NIC })
+	return tap.Link != "" && slices.ContainsFunc(c.Taps, func(o *Tap) bool {
+		return o != tap && o.Link == tap.Link && !o.NIC
+	})
 }
 
 // Result implements Check.
@@ -66,7 +69,8 @@ func (l *RailLocal) Result() Result {
 		for rank := 0; tap != nil && tap.Index < len(l.passed) && rank < len(l.sent); rank++ {
 			if count := l.passed[tap.Index][rank]; count > 0 {
 				crossed += count
-				f.wrong = append(f.wrong, fmt.Sprintf("%s sent %d packets that passed %s, towards another switch", l.roles.name(rank), count, tap.Name))
+				f.wrong = append(f.wrong, fmt.Sprintf("%s sent %d packets that passed %s, towards another "+
+					"switch", l.roles.name(rank), count, tap.Name))
 			}
 		}
 	}
@@ -82,10 +86,12 @@ func (l *RailLocal) Result() Result {
 		}
 	}
 	if l.roles.ambiguous > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", l.roles.ambiguous))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+			l.roles.ambiguous))
 	}
 	r.Measured["packets"], r.Measured["crossed"] = float64(total), float64(crossed)
-	r.Summary = fmt.Sprintf("%d packets of %d ranks left; they were seen %d times at %d ports between switches", total, len(l.sent), crossed, len(ports))
+	r.Summary = fmt.Sprintf("%d packets of %d ranks left; they were seen %d times at %d ports between "+
+		"switches", total, len(l.sent), crossed, len(ports))
 	l.capture.conclude(&r, need, f)
 	return r
 }

@@ -47,7 +47,11 @@ const maxStrangers = 1000
 func NewRankNIC(w Workload) *RankNIC {
 	n := len(w.Ranks)
 	return &RankNIC{
-		roles: newRoles(w), sent: make([]uint64, n), received: make([]uint64, n), entered: make([]uint64, n), under: make([]bool, n),
+		roles:     newRoles(w),
+		sent:      make([]uint64, n),
+		received:  make([]uint64, n),
+		entered:   make([]uint64, n),
+		under:     make([]bool, n),
 		elsewhere: map[misplaced]uint64{}, strangers: map[netip.AddrPort]uint64{},
 	}
 }
@@ -149,11 +153,13 @@ func (k *RankNIC) Result() Result {
 			verb = "sent"
 		}
 		astray += count
-		f.wrong = append(f.wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.name(where.rank), verb, count, where.tap.Name))
+		f.wrong = append(f.wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.name(where.rank), verb, count,
+			where.tap.Name))
 	}
 	for source, count := range k.strangers {
 		astray += count
-		f.wrong = append(f.wrong, fmt.Sprintf("%d packets to a rank's service came from %s, which is no rank's address", count, source))
+		f.wrong = append(f.wrong, fmt.Sprintf(
+			"%d packets to a rank's service came from %s, which is no rank's address", count, source))
 	}
 	slices.Sort(f.wrong) // they come from maps
 	for i := range k.roles.workload.Ranks {
@@ -165,17 +171,20 @@ func (k *RankNIC) Result() Result {
 			f.unclear = append(f.unclear, k.roles.name(i)+": sent no packet of the workload through its NIC")
 		}
 		if more := k.entered[i] - min(k.entered[i], k.sent[i]); more > 0 {
-			f.absent = append(f.absent, fmt.Sprintf("%s: %d packets reached its switch and were not seen to leave its NIC", k.roles.name(i), more))
+			f.absent = append(f.absent, fmt.Sprintf("%s: %d packets reached its switch and were not seen "+
+				"to leave its NIC", k.roles.name(i), more))
 		}
 	}
 	if k.roles.ambiguous > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address", k.roles.ambiguous))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+			k.roles.ambiguous))
 	}
 	if len(k.roles.workload.Ranks) == 0 {
 		f.unclear = append(f.unclear, "the workload has no ranks")
 	}
 	r.Measured["packets"], r.Measured["elsewhere"] = float64(total), float64(astray)
-	r.Summary = fmt.Sprintf("%d packets of %d ranks passed their own NICs, %d passed elsewhere", total, len(k.roles.workload.Ranks), astray)
+	r.Summary = fmt.Sprintf("%d packets of %d ranks passed their own NICs, %d passed elsewhere", total,
+		len(k.roles.workload.Ranks), astray)
 	k.capture.conclude(&r, need, f)
 	return r
 }

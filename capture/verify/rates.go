@@ -218,7 +218,10 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 		from, to = link.B, link.A
 	}
 	found = measured{Rate: Rate{
-		Link: link.Name, From: from.Node + ":" + from.Port, To: to.Node + ":" + to.Port, Asked: link.Direction(atA).Rate / units.Rate(c.Dilation),
+		Link:  link.Name,
+		From:  from.Node + ":" + from.Port,
+		To:    to.Node + ":" + to.Port,
+		Asked: link.Direction(atA).Rate / units.Rate(c.Dilation),
 	}}
 	sender, receiver := c.Tap(from.Node, from.Port), c.Tap(to.Node, to.Port)
 	switch {

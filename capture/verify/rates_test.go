@@ -20,7 +20,8 @@ func TestRateLimits(t *testing.T) {
 		level string
 	}{
 		// Of 1,000 frames in an interval one may be too many, and three a burst.
-		{-0.5, pass, Faithful}, {0.033, pass, Faithful}, {0.036, fail, Degraded}, {0.102, fail, Degraded}, {0.106, verdict.Overloaded, Overloaded},
+		{-0.5, pass, Faithful}, {0.033, pass, Faithful}, {0.036, fail, Degraded}, {0.102, fail, Degraded},
+		{0.106, verdict.Overloaded, Overloaded},
 	} {
 		check := NewFidelity(Faithful, HostLoad{-1, -1})
 		s, _ := rateScene(t, clusterFile, c.share, "")
@@ -125,7 +126,9 @@ func rateScene(t *testing.T, file string, share float64, comment string) (s *sce
 	link.AToB.Rate, link.BToA.Rate = units.Rate(rate/(1+share)), units.Rate(rate/(1+share))
 	for at := start; at < start+1_300_000_000; at += every {
 		s.ids++
-		s.sightings = append(s.sightings, sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame), comment: comment})
+		s.sightings = append(s.sightings,
+			sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame),
+				comment: comment})
 	}
 	s.now = start + 1_300_000_000
 	return s, tap

@@ -44,9 +44,15 @@ func (s *scene) speakers(seed uint64, events *clock.Queue[func(clock.Time)]) (pa
 	s.step = 0
 	random := rand.New(rand.NewPCG(seed, 7))
 	for i := range pair {
-		pair[i] = &speaker{rank: i, s: s, random: random, events: events, region: engine.Region{Memory: make([]byte, 1<<20), Writable: true}}
+		pair[i] = &speaker{rank: i, s: s, random: random, events: events,
+			region: engine.Region{Memory: make([]byte, 1<<20), Writable: true}}
 		pair[i].Engine = engine.New(engine.Config{
-			Life: rdLife(i), Port: 32, Payload: rdPayloadBytes, FirstPath: wire.PortRDPath, Room: 64, Pacer: engine.NewPacer(1_000_000_000),
+			Life:      rdLife(i),
+			Port:      32,
+			Payload:   rdPayloadBytes,
+			FirstPath: wire.PortRDPath,
+			Room:      64,
+			Pacer:     engine.NewPacer(1_000_000_000),
 			Paths: func() path.Chooser {
 				chooser, err := path.New(path.KindOblivious, rdPaths, path.Options{Seed: seed})
 				if err != nil {
@@ -95,12 +101,14 @@ func played(t *testing.T, seed uint64) (s *scene, canceled int) {
 	var events clock.Queue[func(clock.Time)]
 	a := s.speakers(seed, &events)[0]
 	for i := range uint64(30) {
-		m := engine.Message{ID: i, Op: transports.OpWriteImm, Local: make([]byte, 20*rdPayloadBytes), Key: 7, Imm: uint32(i)}
+		m := engine.Message{ID: i, Op: transports.OpWriteImm, Local: make([]byte, 20*rdPayloadBytes), Key: 7,
+			Imm: uint32(i)}
 		if taken, err := a.Post(0, 0, &m); !taken || err != nil {
 			t.Fatal(taken, err)
 		}
 		if i%2 == 0 {
-			at := time.Duration(i)*180*time.Microsecond + time.Duration(a.random.Int64N(int64(400*time.Microsecond)))
+			at := time.Duration(i)*180*time.Microsecond +
+				time.Duration(a.random.Int64N(int64(400*time.Microsecond)))
 			events.Push(clock.Time(at), func(now clock.Time) {
 				a.Cancel(now, 0, m.Number, transports.ErrCanceled)
 				a.drive(now)
@@ -129,7 +137,8 @@ func TestCanceledByEngines(t *testing.T) {
 		s, canceled := played(t, seed)
 		results, _ := s.run(NewPlaced())
 		found := int(results[0].Measured["canceled"])
-		if results[0].Verdict != pass || found > canceled || int(results[0].Measured["placed"]) < 30-canceled {
+		if results[0].Verdict != pass || found > canceled ||
+			int(results[0].Measured["placed"]) < 30-canceled {
 			t.Errorf("seed %d: %d were canceled: %v", seed, canceled, results[0])
 		}
 		if begun += found; found == 0 {
@@ -150,7 +159,8 @@ func TestCanceledByEngines(t *testing.T) {
 // acknowledged.
 func hideSkips(all []sighting) (kept []sighting) {
 	for _, k := range all {
-		if d := datagramOf(k.frame); d.Type() != wire.RDSkip && d.Type() != wire.RDAck || k.tap == "h0:eth0" && k.out {
+		if d := datagramOf(k.frame); d.Type() != wire.RDSkip && d.Type() != wire.RDAck ||
+			k.tap == "h0:eth0" && k.out {
 			kept = append(kept, k)
 		}
 	}

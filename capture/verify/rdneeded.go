@@ -162,7 +162,8 @@ func (k *Needed) leave(p *Packet, s *neededPair) {
 			return
 		}
 		first := firstPSN(d)
-		s = &neededPair{name: p.pairName(), next: first, base: first, claimed: first, again: map[uint32]*sentCopies{}}
+		s = &neededPair{name: p.pairName(), next: first, base: first, claimed: first,
+			again: map[uint32]*sentCopies{}}
 		k.pairs[p.pair(false)] = s
 	}
 	if serial(d.PSN, s.base) < 0 && s.again[d.PSN] == nil { // acknowledged, and forgotten
@@ -357,10 +358,12 @@ func (k *Needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64)
 			k.excused++
 		case came.came < c.left:
 			k.early++
-			k.exemplify("%s: PSN %d left at %s, it had come at %s", s.name, psn, clockTime(c.left), clockTime(came.came))
+			k.exemplify("%s: PSN %d left at %s, it had come at %s", s.name, psn, clockTime(c.left),
+				clockTime(came.came))
 		default:
 			k.hasty++
-			k.exemplify("%s: PSN %d left at %s, it was under way and came at %s", s.name, psn, clockTime(c.left), clockTime(came.came))
+			k.exemplify("%s: PSN %d left at %s, it was under way and came at %s", s.name, psn,
+				clockTime(c.left), clockTime(came.came))
 		}
 		switch {
 		case c.lost:
@@ -405,16 +408,21 @@ func (k *Needed) Result() Result {
 		f.unclear = append(f.unclear, "no data left a node")
 	}
 	if k.unseen > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d packets were sent again that were not seen before", k.unseen))
+		f.unclear = append(f.unclear, fmt.Sprintf("%d packets were sent again that were not seen before",
+			k.unseen))
 	}
 	if k.open > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d packets were sent again whose first copies were under way at the end", k.open))
+		f.unclear = append(f.unclear, fmt.Sprintf(
+			"%d packets were sent again whose first copies were under way at the end", k.open))
 	}
 	r.Measured = map[string]float64{
-		"sent": float64(k.sent), "again": float64(k.repeats), "needed": float64(k.needed), "vanished": float64(k.vanished), "spurious": float64(spurious),
-		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.hasty), "acknowledgement-lost": float64(k.excused),
+		"sent": float64(k.sent), "again": float64(k.repeats), "needed": float64(k.needed),
+		"vanished": float64(k.vanished), "spurious": float64(spurious),
+		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.hasty),
+		"acknowledgement-lost": float64(k.excused),
 	}
-	r.Summary = fmt.Sprintf("of %d packets %d were sent again: %d because all before were lost, %d because acknowledgements were, %d without need",
+	r.Summary = fmt.Sprintf("of %d packets %d were sent again: %d because all before were lost, %d because "+
+		"acknowledgements were, %d without need",
 		k.sent, k.repeats, k.needed, k.excused, spurious)
 	k.capture.conclude(&r, k.need(), f)
 	return r

@@ -78,7 +78,8 @@ func (d *RD) read(captured []byte, length int, keys *privacy.KeyLog) RDFault {
 	}
 	header := wire.RDHeaderLen(b.Type())
 	encrypted := b.Flags()&wire.RDEncrypted != 0
-	if whole := len(b) == length; !whole && b.Version() == wire.RDVersion && header > 0 && !encrypted && (b.Type() != wire.RDData || len(b) < header) {
+	if whole := len(b) == length; !whole && b.Version() == wire.RDVersion && header > 0 && !encrypted &&
+		(b.Type() != wire.RDData || len(b) < header) {
 		return RDCut
 	}
 	if !b.Valid() {

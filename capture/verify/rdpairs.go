@@ -19,9 +19,11 @@ type rdPair struct {
 func (p *Packet) pair(said bool) rdPair {
 	d := p.RD
 	if said {
-		return rdPair{src: p.key.dst, dst: p.key.src, from: d.Tag, to: uint32(d.Life), source: d.Destination, destination: d.Source}
+		return rdPair{src: p.key.dst, dst: p.key.src, from: d.Tag, to: uint32(d.Life), source: d.Destination,
+			destination: d.Source}
 	}
-	return rdPair{src: p.key.src, dst: p.key.dst, from: uint32(d.Life), to: d.Tag, source: d.Source, destination: d.Destination}
+	return rdPair{src: p.key.src, dst: p.key.dst, from: uint32(d.Life), to: d.Tag, source: d.Source,
+		destination: d.Destination}
 }
 
 // pairName is what people read of the pair of a packet that leaves.
@@ -68,10 +70,12 @@ func (k *rdNICs) doubts() (lines []string) {
 		lines = append(lines, "without a plan it is not known which NICs there are")
 	}
 	if k.unread > 0 {
-		lines = append(lines, fmt.Sprintf("%d datagrams cannot be read: cut off by the capture, encrypted, or damaged where they left", k.unread))
+		lines = append(lines, fmt.Sprintf("%d datagrams cannot be read: cut off by the capture, encrypted, "+
+			"or damaged where they left", k.unread))
 	}
 	if k.strays > 0 {
-		lines = append(lines, fmt.Sprintf("%d datagrams came, or were spoken of, and were not seen to leave", k.strays))
+		lines = append(lines, fmt.Sprintf("%d datagrams came, or were spoken of, and were not seen to leave",
+			k.strays))
 	}
 	if k.full {
 		lines = append(lines, "more datagrams at once than are remembered")

@@ -162,7 +162,8 @@ func (k *Placed) leaving(p *Packet) *placedPair {
 			return nil
 		}
 		first := firstPSN(d)
-		s = &placedPair{name: p.pairName(), late: first != uint32(d.Life>>32), next: first, missing: first, messages: map[uint32]*placedMessage{}}
+		s = &placedPair{name: p.pairName(), late: first != uint32(d.Life>>32), next: first, missing: first,
+			messages: map[uint32]*placedMessage{}}
 		k.pairs[key] = s
 	}
 	if serial(d.PSN, s.missing) < 0 {
@@ -218,9 +219,11 @@ func (k *Placed) piece(s *placedPair, p *Packet) {
 		s.messages[f.Message] = m
 		k.live++
 		k.messages++
-	case f.Total != m.fields.Total || f.Key != m.fields.Key || f.Offset != m.fields.Offset || f.Imm != m.fields.Imm:
+	case f.Total != m.fields.Total || f.Key != m.fields.Key || f.Offset != m.fields.Offset ||
+		f.Imm != m.fields.Imm:
 		k.changed++
-		k.exemplify("%s: PSN %d says something else of message %d than the packets before it", s.name, p.RD.PSN, f.Message)
+		k.exemplify("%s: PSN %d says something else of message %d than the packets before it", s.name,
+			p.RD.PSN, f.Message)
 	}
 	m.latest = p.Time
 	m.packets++
@@ -230,11 +233,13 @@ func (k *Placed) piece(s *placedPair, p *Packet) {
 	from, to := int64(f.Position), int64(f.Position)+int64(p.RD.Length)
 	if to > int64(m.fields.Total) {
 		k.beyond++
-		k.exemplify("%s: PSN %d goes to byte %d of message %d, which has %d", s.name, p.RD.PSN, to, f.Message, m.fields.Total)
+		k.exemplify("%s: PSN %d goes to byte %d of message %d, which has %d", s.name, p.RD.PSN, to, f.Message,
+			m.fields.Total)
 	}
 	if !m.cover(from, to) || m.fields.Total == 0 && m.packets > 1 {
 		k.overlap++
-		k.exemplify("%s: PSN %d carries bytes %d to %d of message %d, which another packet carries", s.name, p.RD.PSN, from, to, f.Message)
+		k.exemplify("%s: PSN %d carries bytes %d to %d of message %d, which another packet carries", s.name,
+			p.RD.PSN, from, to, f.Message)
 	}
 }
 
@@ -354,7 +359,8 @@ func (k *Placed) refuse(p *Packet) {
 		switch m := s.messages[f.Message]; {
 		case m != nil:
 			m.refused = true
-		case s.over.has(f.Message) && !s.gone.has(f.Message) && !s.refused.has(f.Message): // all of it came before it was refused
+		case s.over.has(f.Message) && !s.gone.has(f.Message) && !s.refused.has(f.Message):
+			// all of it came before it was refused
 			k.refusal(s, f.Message)
 		}
 	}
@@ -390,7 +396,8 @@ func (k *Placed) acknowledge(p *Packet) {
 	})
 	if p.RD.Type == wire.RDAck && !s.late && serial(b.Ack().Received, s.received) > 0 {
 		k.tooLarge++
-		k.exemplify("%s: %d bytes are counted at %s and %d came, each packet once", s.name, b.Ack().Received, clockTime(p.Time), s.received)
+		k.exemplify("%s: %d bytes are counted at %s and %d came, each packet once", s.name, b.Ack().Received,
+			clockTime(p.Time), s.received)
 	}
 }
 

@@ -45,14 +45,18 @@ func (k *Placed) Result() Result {
 	}
 	placed := k.messages - incomplete - underWay - k.givenUp - k.canceled
 	r.Measured = map[string]float64{
-		"messages": float64(k.messages), "placed": float64(placed), "bytes": float64(k.bytes), "with-holes": float64(k.holed),
-		"given-up": float64(k.givenUp), "canceled": float64(k.canceled), "duplicates": float64(k.duplicates), "trimmed": float64(k.trimmed + k.hints), "damaged": float64(k.damaged),
+		"messages": float64(k.messages), "placed": float64(placed), "bytes": float64(k.bytes),
+		"with-holes": float64(k.holed),
+		"given-up":   float64(k.givenUp), "canceled": float64(k.canceled),
+		"duplicates": float64(k.duplicates),
+		"trimmed":    float64(k.trimmed + k.hints), "damaged": float64(k.damaged),
 	}
 	canceled := ""
 	if k.canceled > 0 {
 		canceled = fmt.Sprintf(", %d canceled", k.canceled)
 	}
-	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came again, %d trimmed, %d damaged",
+	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came "+
+		"again, %d trimmed, %d damaged",
 		placed, k.messages, k.bytes, k.holed, canceled, k.duplicates, k.trimmed+k.hints, k.damaged)
 	k.capture.conclude(&r, k.need(), f)
 	return r

@@ -28,21 +28,27 @@ const (
 
 // udpFrame is frame of a datagram.
 func (s *scene) udpFrame(k tcp, ttl uint8, src, dst plan.MAC) []byte {
-	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]), EthernetType: golayers.EthernetTypeIPv4}
-	datagram := &golayers.UDP{SrcPort: golayers.UDPPort(k.src.Port()), DstPort: golayers.UDPPort(k.dst.Port())}
+	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]),
+		EthernetType: golayers.EthernetTypeIPv4}
+	datagram := &golayers.UDP{SrcPort: golayers.UDPPort(k.src.Port()),
+		DstPort: golayers.UDPPort(k.dst.Port())}
 	stack := []gopacket.SerializableLayer{ethernet}
 	if k.src.Addr().Is4() {
-		ip := &golayers.IPv4{Version: 4, TTL: ttl, TOS: k.tos, Id: uint16(s.ids), Protocol: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
+		ip := &golayers.IPv4{Version: 4, TTL: ttl, TOS: k.tos, Id: uint16(s.ids),
+			Protocol: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
 		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
 		stack = append(stack, ip)
 	} else {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
-		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, TrafficClass: k.tos, NextHeader: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
+		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, TrafficClass: k.tos,
+			NextHeader: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
 		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
 		stack = append(stack, ip)
 	}
 	buffer := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(stack, datagram, gopacket.Payload(k.datagram))...); err != nil {
+	if err := gopacket.SerializeLayers(buffer,
+		gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		append(stack, datagram, gopacket.Payload(k.datagram))...); err != nil {
 		s.t.Fatal(err)
 	}
 	frame := bytes.Clone(buffer.Bytes())
@@ -63,8 +69,14 @@ func (s *scene) rdRanks(family int) {
 			addr = r.Addr6
 		}
 		s.workload.Ranks = append(s.workload.Ranks, Rank{
-			Rank: i, Node: r.Node, NIC: r.NIC, Addr: addr, Port: wire.PortRD + 32, Transport: TransportRD, Engines: rdEngines,
-			Expected: RingAllReduceBytes(len(s.plan.Ranks), size, 1),
+			Rank:      i,
+			Node:      r.Node,
+			NIC:       r.NIC,
+			Addr:      addr,
+			Port:      wire.PortRD + 32,
+			Transport: TransportRD,
+			Engines:   rdEngines,
+			Expected:  RingAllReduceBytes(len(s.plan.Ranks), size, 1),
 		})
 	}
 	s.workload.Name = "ar"
@@ -73,14 +85,17 @@ func (s *scene) rdRanks(family int) {
 // base is that of what an engine of a rank says to the same engine of another.
 func (s *scene) base(from, to, engine int, psn uint32) wire.RDBase {
 	port := uint8(s.workload.Ranks[0].Port - wire.PortRD)
-	return wire.RDBase{Source: port + uint8(engine), Destination: port + uint8(engine), Tag: uint32(rdLife(to)), Life: rdLife(from), PSN: psn}
+	return wire.RDBase{Source: port + uint8(engine), Destination: port + uint8(engine),
+		Tag: uint32(rdLife(to)), Life: rdLife(from), PSN: psn}
 }
 
 // rd sends a datagram from a rank to another by a path; a block of telemetry stands
 // first.
 func (s *scene) rd(from, to, way int, d wire.RD) {
 	k := tcp{
-		src: addrPort(s.workload.Ranks[from], wire.PortRDPath+way), dst: addrPort(s.workload.Ranks[to], wire.PortRD+int(d.Base().Destination)), flow: way,
+		src:  addrPort(s.workload.Ranks[from], wire.PortRDPath+way),
+		dst:  addrPort(s.workload.Ranks[to], wire.PortRD+int(d.Base().Destination)),
+		flow: way,
 	}
 	fields := wire.INTFields{Hops: 1, NextPort: k.dst.Port()}
 	k.datagram = make([]byte, wire.INTBlockLen(&fields), wire.INTBlockLen(&fields)+len(d))
@@ -97,7 +112,8 @@ func (s *scene) data(base wire.RDBase, message, total, position uint32) wire.RD 
 	length := min(rdPayloadBytes, total-position)
 	d := make(wire.RD, wire.RDDataLen+int(length))
 	base.Length = uint16(length)
-	d.EncodeData(base, &wire.RDDataFields{Key: 7, Message: message, Total: total, Position: position, Timestamp: uint32(s.now), Sum: wire.RDSum(d[wire.RDDataLen:])})
+	d.EncodeData(base, &wire.RDDataFields{Key: 7, Message: message, Total: total, Position: position,
+		Timestamp: uint32(s.now), Sum: wire.RDSum(d[wire.RDDataLen:])})
 	return d
 }
 
@@ -114,7 +130,8 @@ func (s *scene) rdRing(family int) {
 		for position := uint32(0); position < total; position += rdPayloadBytes {
 			for i := range ranks {
 				base := s.base(i, (i+1)%ranks, engine, uint32(rdLife(i)>>32)+sent[engine]+packets)
-				s.rd(i, (i+1)%ranks, int(packets)%rdPaths, s.data(base, uint32(rdLife(i))+number/rdEngines, total, position))
+				s.rd(i, (i+1)%ranks, int(packets)%rdPaths,
+					s.data(base, uint32(rdLife(i))+number/rdEngines, total, position))
 			}
 			packets++
 		}
@@ -170,7 +187,8 @@ var rdMutations = []rdMutation{
 		base := s.base(0, 1, 0, 400)
 		base.Flags = wire.RDRepeat
 		s.rd(0, 1, 3, s.data(base, 1, rdMessageBytes, 0))
-	}, [2]verdict.Verdict{unclear, pass}, "1000 bytes of its flows passed its tap only when they were sent again"},
+	}, [2]verdict.Verdict{unclear, pass},
+		"1000 bytes of its flows passed its tap only when they were sent again"},
 	{"packets of which only the repeats are seen", func(s *scene) {
 		first := s.sightings[0].id
 		for n := range uint32(5) {
@@ -179,7 +197,9 @@ var rdMutations = []rdMutation{
 			base.Flags = wire.RDRepeat
 			s.rd(0, 1, 3, s.data(base, uint32(rdLife(0)), rdMessageBytes, n*rdPayloadBytes))
 		}
-	}, [2]verdict.Verdict{pass, pass}, "4 ranks sent 2880000 bytes, each at most +0.00% off what the algorithm sends; 0 bytes retransmitted"},
+	}, [2]verdict.Verdict{pass, pass},
+		"4 ranks sent 2880000 bytes, each at most " +
+			"+0.00% off what the algorithm sends; 0 bytes retransmitted"},
 	{"messages that nobody asked for", func(s *scene) {
 		for n := range uint32(20) {
 			s.rd(0, 1, 3, s.data(s.base(0, 1, 0, 1000+n), 99, 20*rdPayloadBytes, n*rdPayloadBytes))
@@ -199,7 +219,8 @@ var rdMutations = []rdMutation{
 			s.rd(0, 1, 3, s.data(base, 99, 20*rdPayloadBytes, n*rdPayloadBytes))
 			for range 2 { // the second skip counts no more
 				skip := make(wire.RD, wire.RDSkipLen)
-				skip.EncodeSkip(base, &wire.RDSkipFields{Count: 1, Message: 99, Total: 20 * rdPayloadBytes, Bytes: rdPayloadBytes})
+				skip.EncodeSkip(base, &wire.RDSkipFields{Count: 1, Message: 99, Total: 20 * rdPayloadBytes,
+					Bytes: rdPayloadBytes})
 				s.rd(0, 1, 3, skip)
 			}
 		}
@@ -210,7 +231,8 @@ var rdMutations = []rdMutation{
 			base := s.base(0, 1, 0, 0xFFFFFF00+n)
 			base.Flags = wire.RDDroppable
 			skip := make(wire.RD, wire.RDSkipLen)
-			skip.EncodeSkip(base, &wire.RDSkipFields{Count: 1, Message: uint32(rdLife(0)), Total: rdMessageBytes, Bytes: rdPayloadBytes})
+			skip.EncodeSkip(base, &wire.RDSkipFields{Count: 1, Message: uint32(rdLife(0)),
+				Total: rdMessageBytes, Bytes: rdPayloadBytes})
 			s.rd(0, 1, 3, skip)
 		}
 	}, [2]verdict.Verdict{pass, pass}, "each at most +0.00% off"},
@@ -284,7 +306,8 @@ func mutate(t *testing.T, mutations []rdMutation, after int64, checks func(*scen
 				if result.Verdict != m.want[i] {
 					t.Errorf("want %s:\n%v", m.want[i], result)
 				}
-				found = found || strings.Contains(strings.Join(append(result.Details, result.Summary), "\n"), m.says)
+				found = found || strings.Contains(strings.Join(append(result.Details, result.Summary), "\n"),
+					m.says)
 			}
 			if !found {
 				t.Errorf("nothing says %q: %v", m.says, results)
@@ -334,7 +357,8 @@ func TestRDStreamAgainstMap(t *testing.T) {
 			s.data(d)
 		}
 		if s.fresh != fresh || s.repeated != repeated || s.again != again {
-			t.Fatalf("seed %d: %d, %d and %d, want %d, %d and %d", seed, s.fresh, s.repeated, s.again, fresh, repeated, again)
+			t.Fatalf("seed %d: %d, %d and %d, want %d, %d and %d", seed, s.fresh, s.repeated, s.again, fresh,
+				repeated, again)
 		}
 	}
 }
@@ -346,7 +370,8 @@ func TestRDFlows(t *testing.T) {
 		s := newScene(t)
 		s.uplink = func(flow, paths int) int { return flow % uplinks }
 		s.rdRing(4)
-		results, _ := s.run(NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2}, SpreadOptions{Flows: OnePath}))
+		results, _ := s.run(NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2},
+			SpreadOptions{Flows: OnePath}))
 		if results[0].Verdict != want {
 			t.Errorf("%d uplinks used, want %s: %v", uplinks, want, results[0])
 		}
@@ -356,7 +381,9 @@ func TestRDFlows(t *testing.T) {
 		s.rdRing(4)
 		for psn := range late {
 			id, left := s.first(psn)
-			s.change(func(k sighting) bool { return k.id == id && k.time > left }, func(k *sighting) { k.time += 400_000 })
+			s.change(func(k sighting) bool {
+				return k.id == id && k.time > left
+			}, func(k *sighting) { k.time += 400_000 })
 		}
 		results, _ := s.run(NewReordering(Selection{}, bounded(t, "== 0%", spec.ShareBound)))
 		if results[0].Verdict != want || results[0].Measured["late"] != float64(late) {
@@ -430,7 +457,8 @@ func TestRDFaults(t *testing.T) {
 		if fault != c.fault || d.Trimmed != c.trimmed {
 			t.Errorf("%s: fault %d, trimmed %t, want %d and %t", name, fault, d.Trimmed, c.fault, c.trimmed)
 		}
-		if fault == RDSound && d.Type == wire.RDData && (d.PSN != 7 || d.Data.Message != 3 || d.Data.Position != 1000 || d.Length != 1000) {
+		if fault == RDSound && d.Type == wire.RDData &&
+			(d.PSN != 7 || d.Data.Message != 3 || d.Data.Position != 1000 || d.Length != 1000) {
 			t.Errorf("%s: read as %+v", name, d)
 		}
 		if n := testing.AllocsPerRun(10, func() { d.read(c.captured, c.length, nil) }); n != 0 {

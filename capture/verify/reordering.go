@@ -93,7 +93,8 @@ func (k *Reordering) order(p *Packet) *flowOrder {
 
 // Result implements Check.
 func (k *Reordering) Result() Result {
-	r := Result{Name: k.titled("reordering"), Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
+	r := Result{Name: k.titled("reordering"),
+		Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
 	var found finding
 	share, worst, flows, hit := 0.0, 0.0, 0, 0
 	count := func(f *flowOrder) {
@@ -117,15 +118,18 @@ func (k *Reordering) Result() Result {
 	} else {
 		share = float64(k.late) / float64(k.travel.arrived)
 		found.holdEither("packets out of order", k.share, share, percent(share))
-		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil && k.share.Holds(share) != k.share.Holds(most) {
-			found = finding{unclear: []string{fmt.Sprintf("%d packets equal others, and so up to %s may be out of order", k.equal, percent(most))}}
+		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil &&
+			k.share.Holds(share) != k.share.Holds(most) {
+			found = finding{unclear: []string{fmt.Sprintf(
+				"%d packets equal others, and so up to %s may be out of order", k.equal, percent(most))}}
 		}
 	}
 	if k.travel.short {
 		found.unclear = append(found.unclear, "more packets at once than are remembered")
 	}
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
-	r.Summary = fmt.Sprintf("%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
+	r.Summary = fmt.Sprintf(
+		"%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
 		k.late, k.travel.arrived, percent(share), hit, flows, percent(worst))
 	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, found)
 	return r

@@ -71,7 +71,8 @@ func (d *decoder) transport(captured []byte, length int) {
 func (r *RoCE) read(captured []byte, length int) RoCEFault {
 	b := infiniband.Packet(captured)
 	if !b.Begins(length) {
-		if len(captured) < length && (len(captured) < infiniband.BTHLen || len(captured) < b.Opcode().HeaderLen()) {
+		if len(captured) < length &&
+			(len(captured) < infiniband.BTHLen || len(captured) < b.Opcode().HeaderLen()) {
 			return RoCECut
 		}
 		return RoCEDamaged

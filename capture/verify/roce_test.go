@@ -38,7 +38,8 @@ func newRoCEScene(t testing.TB, family int) *roceQP {
 	s := newScene(t)
 	s.snap = 9000
 	s.rdRanks(family)
-	return &roceQP{scene: s, asker: 0, answerer: 2, to: 0x11, back: 0x12, psn: 0xFFFFF3, msn: 0xFFFFFE, port: 0xC001}
+	return &roceQP{scene: s, asker: 0, answerer: 2, to: 0x11, back: 0x12, psn: 0xFFFFF3, msn: 0xFFFFFE,
+		port: 0xC001}
 }
 
 // carry sends a packet of one rank to another.
@@ -53,13 +54,17 @@ func (q *roceQP) carry(from, to int, f *infiniband.Fields, payload int, ecn wire
 	}
 	ranks := q.workload.Ranks
 	q.send(ranks[from].Node, ranks[from].NIC, tcp{
-		src: addrPort(ranks[from], q.port), dst: addrPort(ranks[to], infiniband.Port), datagram: p, tos: uint8(ecn),
+		src:      addrPort(ranks[from], q.port),
+		dst:      addrPort(ranks[to], infiniband.Port),
+		datagram: p,
+		tos:      uint8(ecn),
 	})
 }
 
 // ask sends a request with a PSN, edited.
 func (q *roceQP) ask(o infiniband.Opcode, psn infiniband.PSN, payload int, edit ...func(*infiniband.Fields)) {
-	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: q.to, PSN: psn, AckReq: o.Ends()}, RETH: infiniband.RETHFields{VA: 4096, RKey: 7, Length: uint32(payload)}}
+	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: q.to, PSN: psn, AckReq: o.Ends()},
+		RETH: infiniband.RETHFields{VA: 4096, RKey: 7, Length: uint32(payload)}}
 	for _, e := range edit {
 		e(&f)
 	}
@@ -74,7 +79,8 @@ func (q *roceQP) next(o infiniband.Opcode, payload int, edit ...func(*infiniband
 
 // reply sends an answer.
 func (q *roceQP) reply(o infiniband.Opcode, psn infiniband.PSN, syndrome infiniband.Syndrome, payload int) {
-	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: q.back, PSN: psn}, AETH: infiniband.AETHFields{Syndrome: syndrome, MSN: q.msn & 0xFFFFFF}}
+	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: q.back, PSN: psn},
+		AETH: infiniband.AETHFields{Syndrome: syndrome, MSN: q.msn & 0xFFFFFF}}
 	q.carry(q.answerer, q.asker, &f, payload, wire.NotECT)
 }
 
@@ -204,7 +210,8 @@ func (q *roceQP) dumped(tap string, checks ...Check) []Result {
 	err := w.WriteFileHeader(65535, golayers.LinkTypeEthernet)
 	for _, k := range q.sightings {
 		if err == nil && k.tap == tap {
-			err = w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, k.time), CaptureLength: len(k.frame), Length: len(k.frame)}, k.frame)
+			err = w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, k.time),
+				CaptureLength: len(k.frame), Length: len(k.frame)}, k.frame)
 		}
 	}
 	if err != nil {
@@ -230,7 +237,8 @@ func rules(t testing.TB, names ...string) (checks []Check) {
 	return checks
 }
 
-var roceRules = []string{spec.RoCERuleICRC, spec.RoCERulePSN, spec.RoCERuleAcks, spec.RoCERuleWrites, spec.RoCERuleGoBack, spec.RoCERuleCNP, spec.RoCERuleRate}
+var roceRules = []string{spec.RoCERuleICRC, spec.RoCERulePSN, spec.RoCERuleAcks, spec.RoCERuleWrites,
+	spec.RoCERuleGoBack, spec.RoCERuleCNP, spec.RoCERuleRate}
 
 // A run in which all is well passes what it has something for, over both versions of
 // IP, whole fabrics and single taps; rdma_rxe sends no CNP, which is not applicable.
@@ -253,7 +261,8 @@ func TestRoCEHealthy(t *testing.T) {
 				if roceRules[i] == spec.RoCERuleCNP || roceRules[i] == spec.RoCERuleRate {
 					want = unclear
 				}
-				if r.Verdict != want || want == unclear && !strings.Contains(strings.Join(r.Details, "\n"), "NOT-APPLICABLE") {
+				if r.Verdict != want || want == unclear &&
+					!strings.Contains(strings.Join(r.Details, "\n"), "NOT-APPLICABLE") {
 					t.Errorf("IPv%d at %q: want %s: %v", family, at, want, r)
 				}
 			}
@@ -280,7 +289,8 @@ func TestRoCEAgain(t *testing.T) {
 		again string
 		lossy bool
 		want  verdict.Verdict
-	}{{"== 3", false, pass}, {"== 0", false, fail}, {">= 4", false, fail}, {">= 4", true, unclear}, {"== 0", true, fail}} {
+	}{{"== 3", false, pass}, {"== 0", false, fail}, {">= 4", false, fail}, {">= 4", true, unclear},
+		{"== 0", true, fail}} {
 		q := newRoCEScene(t, 4)
 		q.healthy()
 		if c.lossy {
@@ -310,7 +320,8 @@ func flip(at int) func(*sighting) {
 // wants compares a result with a verdict, and with words of a line.
 func (r Result) wants(t *testing.T, want verdict.Verdict, says string) {
 	t.Helper()
-	if said := strings.Join(append(r.Details, r.Summary), "\n"); r.Verdict != want || !strings.Contains(said, says) {
+	if said := strings.Join(append(r.Details, r.Summary), "\n"); r.Verdict != want ||
+		!strings.Contains(said, says) {
 		t.Errorf("want %s and %q: %v", want, says, r)
 	}
 }

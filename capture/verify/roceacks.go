@@ -153,12 +153,14 @@ func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 	}
 	if upTo.From(f.own.missing) > 0 {
 		k.early++
-		k.found.exemplify("%s: %v of PSN %d left at %s, and %d has not come", f.name, nameOf(r), r.BTH.PSN, clockTime(p.Time), f.own.missing)
+		k.found.exemplify("%s: %v of PSN %d left at %s, and %d has not come", f.name, nameOf(r), r.BTH.PSN,
+			clockTime(p.Time), f.own.missing)
 		return
 	}
 	if syndrome == infiniband.NakSequence && refuses && r.BTH.PSN == f.next {
 		k.needless++
-		k.found.exemplify("%s: %v of PSN %d left at %s, and nothing behind it has come", f.name, nameOf(r), r.BTH.PSN, clockTime(p.Time))
+		k.found.exemplify("%s: %v of PSN %d left at %s, and nothing behind it has come", f.name, nameOf(r),
+			r.BTH.PSN, clockTime(p.Time))
 	}
 	if !refuses && r.BTH.PSN.From(f.una) >= 0 {
 		f.own.hasRefused = false
@@ -202,8 +204,10 @@ func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 	high := infiniband.PSN((msn - own.ended - own.base) & uint32(infiniband.MaxPSN)).From(0)
 	if low > own.high || high < own.low {
 		k.miscounted++
-		k.found.exemplify("%s: %v of PSN %d at %s has MSN %d; by those before and %d messages that came since it is %d to %d", f.name, nameOf(p.RoCE), p.RoCE.BTH.PSN,
-			clockTime(p.Time), msn, own.done, (own.base+uint32(own.low)+own.ended)&uint32(infiniband.MaxPSN), (own.base+uint32(own.high)+own.done)&uint32(infiniband.MaxPSN))
+		k.found.exemplify("%s: %v of PSN %d at %s has MSN %d; by those before and %d messages that came "+
+			"since it is %d to %d", f.name, nameOf(p.RoCE), p.RoCE.BTH.PSN,
+			clockTime(p.Time), msn, own.done, (own.base+uint32(own.low)+own.ended)&uint32(infiniband.MaxPSN),
+			(own.base+uint32(own.high)+own.done)&uint32(infiniband.MaxPSN))
 		return
 	}
 	own.low, own.high = max(own.low, low), min(own.high, high)
@@ -214,7 +218,8 @@ func (k *RoCEAcks) selective(f *roceFlow[ackFlow], p *Packet) {
 	early := infiniband.PSN(p.RoCE.AETH.MSN)
 	if s := f.at(early); early.From(p.RoCE.BTH.PSN) <= 0 || s == nil || !s.seen {
 		k.misnamed++
-		k.found.exemplify("%s: a selective NAK of PSN %d left at %s and says that PSN %d came early, which did not", f.name, p.RoCE.BTH.PSN, clockTime(p.Time), early)
+		k.found.exemplify("%s: a selective NAK of PSN %d left at %s and says that PSN %d came early, which "+
+			"did not", f.name, p.RoCE.BTH.PSN, clockTime(p.Time), early)
 	}
 }
 
@@ -231,17 +236,20 @@ func (k *RoCEAcks) waits(f *roceFlow[ackFlow]) {
 	end := k.end(f)
 	if own := &f.own; own.repeats > maxIgnored && end-own.repeatedAt >= k.linger {
 		k.unanswered++
-		k.found.exemplify("%s: PSN %d came again %d times, at last at %s, asked for an acknowledgement and got none", f.name, own.repeated, own.repeats, clockTime(own.repeatedAt))
+		k.found.exemplify("%s: PSN %d came again %d times, at last at %s, asked for an acknowledgement and "+
+			"got none", f.name, own.repeated, own.repeats, clockTime(own.repeatedAt))
 	}
 	for i := range f.sent {
 		s, psn := &f.sent[i], f.base.Add(i)
 		switch {
-		case psn.From(f.una) < 0 || psn.From(f.own.missing) >= 0 || !s.asks || s.early || f.own.hasRefused && psn.From(f.own.refused) >= 0:
+		case psn.From(f.una) < 0 || psn.From(f.own.missing) >= 0 || !s.asks || s.early ||
+			f.own.hasRefused && psn.From(f.own.refused) >= 0:
 		case end-s.time < k.linger:
 			k.waiting++
 		default:
 			k.unanswered++
-			k.found.exemplify("%s: PSN %d came at %s, asked for an acknowledgement and got none", f.name, psn, clockTime(s.time))
+			k.found.exemplify("%s: PSN %d came at %s, asked for an acknowledgement and got none", f.name, psn,
+				clockTime(s.time))
 		}
 	}
 }
@@ -274,22 +282,29 @@ func (k *RoCEAcks) Result() Result {
 		r.Details = append(r.Details, k.found.examples...)
 	}
 	if apart > 0 {
-		f.unclear = append(f.unclear, notApplicable("of %d queue pairs it is not known what answers them", apart))
+		f.unclear = append(f.unclear, notApplicable("of %d queue pairs it is not known what answers them",
+			apart))
 	}
 	if vague > 0 {
-		f.unclear = append(f.unclear, notApplicable("of %d queue pairs READs were missing before it was known how many PSNs they take", vague))
+		f.unclear = append(f.unclear, notApplicable(
+			"of %d queue pairs READs were missing before it was known how many PSNs they take", vague))
 	}
 	if k.answers == 0 {
-		f.unclear = append(f.unclear, notApplicable("no answer of a reliable connection was seen; %d requests were", k.requests))
+		f.unclear = append(f.unclear, notApplicable(
+			"no answer of a reliable connection was seen; %d requests were", k.requests))
 	}
 	if k.reserved > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("%d answers have a syndrome that IBTA reserves; their message sequence numbers are not judged", k.reserved))
+		r.Details = append(r.Details, fmt.Sprintf("%d answers have a syndrome that IBTA reserves; their "+
+			"message sequence numbers are not judged", k.reserved))
 	}
 	r.Measured = map[string]float64{
-		"flows": float64(judged), "requests": float64(k.requests), "answers": float64(k.answers), "naks": float64(k.naks - k.rnr), "rnr-naks": float64(k.rnr),
-		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting), "not-applicable": float64(apart + vague),
+		"flows": float64(judged), "requests": float64(k.requests), "answers": float64(k.answers),
+		"naks": float64(k.naks - k.rnr), "rnr-naks": float64(k.rnr),
+		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting),
+		"not-applicable": float64(apart + vague),
 	}
-	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of them with another's; %d NAKs, %d of them that the receiver was not ready",
+	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of them with "+
+		"another's; %d NAKs, %d of them that the receiver was not ready",
 		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)
 	k.capture.conclude(&r, k.need(), f)
 	return r

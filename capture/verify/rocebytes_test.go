@@ -16,7 +16,8 @@ func roceRing(t testing.TB) (*scene, [2]*roceQP) {
 	s := first.scene
 	s.workload.Ranks = []Rank{s.workload.Ranks[0], s.workload.Ranks[2]}
 	first.answerer = 1
-	second := &roceQP{scene: s, asker: 1, answerer: 0, to: 0x1011, back: 0x1012, psn: 77, msn: 0, port: 0xC002}
+	second := &roceQP{scene: s, asker: 1, answerer: 0, to: 0x1011, back: 0x1012, psn: 77, msn: 0,
+		port: 0xC002}
 	for i := range s.workload.Ranks {
 		sent := uint64(3000)
 		rank := &s.workload.Ranks[i]
@@ -62,12 +63,23 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		"nothing":                     {func(*scene, [2]*roceQP) {}, pass, "6000 bytes"},
-		"a rank sends more":           {func(s *scene, qs [2]*roceQP) { qs[1].write() }, fail, "sent 4000 bytes, the algorithm sends 3000"},
-		"a rank sends less":           {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].Expected = 4000 }, fail, "sent 3000 bytes, the algorithm sends 4000"},
-		"a worker counts other bytes": {func(s *scene, _ [2]*roceQP) { n := uint64(9000); s.workload.Ranks[0].Reported = &n }, fail, "the worker counted 9000"},
-		"a capture that began late":   {func(s *scene, _ [2]*roceQP) { s.begin(4) }, verdict.Inconclusive, "bytes, the algorithm sends 3000"},
-		"bytes of somebody else's":    {func(s *scene, qs [2]*roceQP) { qs[1].to = 0x5001; qs[1].psn = 9; qs[1].write() }, pass, "6000 bytes"},
+		"nothing": {func(*scene, [2]*roceQP) {}, pass, "6000 bytes"},
+		"a rank sends more": {func(s *scene, qs [2]*roceQP) { qs[1].write() }, fail,
+			"sent 4000 bytes, the algorithm sends 3000"},
+		"a rank sends less": {func(s *scene, _ [2]*roceQP) {
+			s.workload.Ranks[1].Expected = 4000
+		}, fail, "sent 3000 bytes, the algorithm sends 4000"},
+		"a worker counts other bytes": {func(s *scene, _ [2]*roceQP) {
+			n := uint64(9000)
+			s.workload.Ranks[0].Reported = &n
+		}, fail, "the worker counted 9000"},
+		"a capture that began late": {func(s *scene, _ [2]*roceQP) { s.begin(4) }, verdict.Inconclusive,
+			"bytes, the algorithm sends 3000"},
+		"bytes of somebody else's": {func(s *scene, qs [2]*roceQP) {
+			qs[1].to = 0x5001
+			qs[1].psn = 9
+			qs[1].write()
+		}, pass, "6000 bytes"},
 		"requests never passed the tap": {func(s *scene, qs [2]*roceQP) {
 			qs[1].write()
 			qs[1].psn = qs[1].psn.Add(4)
@@ -91,27 +103,38 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"who is to send nothing sends": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[1].Expected = 0
 		}, fail, "sent 3000 bytes, the algorithm sends 0 (+100.00%)"},
-		"nobody is to send": {func(s *scene, _ [2]*roceQP) { s.silence(0); s.silence(1) }, verdict.Inconclusive, "no packet of the workload"},
+		"nobody is to send": {func(s *scene, _ [2]*roceQP) {
+			s.silence(0)
+			s.silence(1)
+		}, verdict.Inconclusive, "no packet of the workload"},
 		"what goes to each": {func(s *scene, _ [2]*roceQP) {
-			s.workload.Ranks[0].ExpectedTo, s.workload.Ranks[1].ExpectedTo = []units.Bytes{0, 3000}, []units.Bytes{3000, 0}
+			s.workload.Ranks[0].ExpectedTo, s.workload.Ranks[1].ExpectedTo = []units.Bytes{0, 3000},
+				[]units.Bytes{3000, 0}
 		}, pass, "to each other rank is at most +0.00% off"},
 		"what goes to another one": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[1].ExpectedTo = []units.Bytes{2500, 0}
 		}, fail, "sent 3000 bytes to rank 0, the algorithm sends 2500 (+20.00%)"},
 		"messages without a byte": {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 3) }, pass, "rank 1"},
-		"one of them too few":     {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 4) }, fail, "sent 3 messages, want 4 to 4"},
-		"one of them too many":    {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 2) }, fail, "sent 3 messages, want 2 to 2"},
+		"one of them too few": {func(s *scene, qs [2]*roceQP) {
+			s.emptied(qs[1], 4)
+		}, fail, "sent 3 messages, want 4 to 4"},
+		"one of them too many": {func(s *scene, qs [2]*roceQP) {
+			s.emptied(qs[1], 2)
+		}, fail, "sent 3 messages, want 2 to 2"},
 		"one of them with a byte": {func(s *scene, qs [2]*roceQP) {
 			s.emptied(qs[1], 3)
 			qs[1].next(infiniband.WriteOnly, 1)
 		}, fail, "sent 1 bytes in messages that have none"},
-		"queue pairs of others": {func(s *scene, _ [2]*roceQP) { s.workload.Ranks[1].QueuePairs.First = 0x9000 }, verdict.Inconclusive, "no packet of the workload"},
+		"queue pairs of others": {func(s *scene, _ [2]*roceQP) {
+			s.workload.Ranks[1].QueuePairs.First = 0x9000
+		}, verdict.Inconclusive, "no packet of the workload"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s, qs := roceRing(t)
 			c.change(s, qs)
 			results, _ := s.run(NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}))
-			if got := results[0]; got.Verdict != c.want || !strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
+			if got := results[0]; got.Verdict != c.want ||
+				!strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
 				t.Errorf("want %s and %q: %v", c.want, c.says, got)
 			}
 		})

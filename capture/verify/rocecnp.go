@@ -55,7 +55,8 @@ func NewRoCECNP(interval time.Duration) *RoCECNP {
 	if interval <= 0 {
 		interval = DefaultCNPInterval
 	}
-	return &RoCECNP{roceFlows: newRoCEFlows[cnpFlow](atResponder), interval: int64(interval), speakers: map[[16]byte]bool{}}
+	return &RoCECNP{roceFlows: newRoCEFlows[cnpFlow](atResponder), interval: int64(interval),
+		speakers: map[[16]byte]bool{}}
 }
 
 // Begin implements Check.
@@ -109,7 +110,8 @@ func (k *RoCECNP) notify(p *Packet) {
 	own.expire(p.Time - k.interval)
 	if !own.hasMark || p.Time-own.markAt > k.interval {
 		k.baseless++
-		k.found.exemplify("%s: a CNP left at %s, and no packet with a mark came in the %v before", f.name, clockTime(p.Time), k.shown())
+		k.found.exemplify("%s: a CNP left at %s, and no packet with a mark came in the %v before", f.name,
+			clockTime(p.Time), k.shown())
 	}
 	k.heard += uint64(len(own.owed))
 	own.owed = own.owed[:0]
@@ -145,7 +147,8 @@ func (k *RoCECNP) Result() Result {
 		k.pending += uint64(len(f.own.owed))
 		k.unheard += f.own.late
 		for _, at := range f.own.missed {
-			k.found.exemplify("%s: a packet with a mark came at %s, and no CNP left in %v", f.name, clockTime(at), k.shown())
+			k.found.exemplify("%s: a packet with a mark came at %s, and no CNP left in %v", f.name,
+				clockTime(at), k.shown())
 		}
 	}
 	unclear := k.doubts()
@@ -169,13 +172,16 @@ func (k *RoCECNP) Result() Result {
 	case k.marked == 0:
 		unclear = append(unclear, notApplicable("none of %d ECN-capable packets carried a mark", k.capable))
 	case dumb == k.marked:
-		unclear = append(unclear, notApplicable("%d packets with a mark came to receivers that sent no CNP at all, as rdma_rxe does", dumb))
+		unclear = append(unclear, notApplicable(
+			"%d packets with a mark came to receivers that sent no CNP at all, as rdma_rxe does", dumb))
 	}
 	r.Measured = map[string]float64{
-		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "cnps": float64(k.cnps), "heard": float64(k.heard), "unheard": float64(k.unheard),
+		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "cnps": float64(k.cnps),
+		"heard": float64(k.heard), "unheard": float64(k.unheard),
 		"waiting": float64(k.pending), "not-applicable": float64(dumb),
 	}
-	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had none, %d waited for one at the end, %d came to receivers that send none; %d CNPs",
+	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had "+
+		"none, %d waited for one at the end, %d came to receivers that send none; %d CNPs",
 		k.marked, k.capable, k.heard, k.shown(), k.unheard, k.pending, dumb, k.cnps)
 	k.capture.conclude(&r, k.need(), finding{absent: f.absent, unclear: append(f.unclear, unclear...)})
 	return r

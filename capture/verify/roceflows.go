@@ -62,8 +62,11 @@ type roceComm struct {
 
 func newRoCEFlows[S any](side roceSide) roceFlows[S] {
 	return roceFlows[S]{
-		side: side, flows: map[roceKey]*roceFlow[S]{}, between: map[[32]byte][]*roceFlow[S]{}, mates: map[roceKey]roceKey{},
-		asking: map[roceComm]roceAsked{}, starts: map[roceKey]roceStart{}, homes: map[[32]byte]int{},
+		side:    side,
+		flows:   map[roceKey]*roceFlow[S]{},
+		between: map[[32]byte][]*roceFlow[S]{},
+		mates:   map[roceKey]roceKey{},
+		asking:  map[roceComm]roceAsked{}, starts: map[roceKey]roceStart{}, homes: map[[32]byte]int{},
 	}
 }
 
@@ -170,7 +173,9 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 	if o.Has(infiniband.HasDETH) && p.RoCE.ICRC() != layers.ICRCWrong {
 		v.learn(p)
 	}
-	if service := o.Service(); !o.Request() || service != infiniband.RC && (service != infiniband.UC || v.reliable) || v.side == atResponder && !v.came(p) {
+	if service := o.Service(); !o.Request() ||
+		service != infiniband.RC && (service != infiniband.UC || v.reliable) ||
+		v.side == atResponder && !v.came(p) {
 		return nil, roceNone
 	}
 	key := p.roceKey()
@@ -179,7 +184,8 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 		if v.full = v.full || len(v.flows) >= maxRoCEFlows; v.full {
 			return nil, roceNone
 		}
-		f = &roceFlow[S]{key: key, remembered: &v.remembered, name: fmt.Sprintf("%s to %s QP %#06x", p.Flow.Src.Addr(), p.Flow.Dst.Addr(), uint32(key.qp))}
+		f = &roceFlow[S]{key: key, remembered: &v.remembered,
+			name: fmt.Sprintf("%s to %s QP %#06x", p.Flow.Src.Addr(), p.Flow.Dst.Addr(), uint32(key.qp))}
 		v.flows[key] = f
 		v.ordered = append(v.ordered, f)
 		ends := addresses(key.src, key.dst)

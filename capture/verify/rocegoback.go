@@ -99,11 +99,13 @@ func (k *RoCEGoBack) step(f *roceFlow[backFlow], p *Packet, place rocePlace) {
 		}
 		if psn.From(f.una) > 0 {
 			k.beyond++
-			k.found.exemplify("%s: it went back to PSN %d at %s, and %d is not acknowledged", f.name, psn, clockTime(p.Time), f.una)
+			k.found.exemplify("%s: it went back to PSN %d at %s, and %d is not acknowledged", f.name, psn,
+				clockTime(p.Time), f.una)
 		}
 	case ahead > 0 && own.back && psn.From(f.una) > 0:
 		k.leaps++
-		k.found.exemplify("%s: PSN %d left at %s behind %d, which was sent again, and %d is not acknowledged", f.name, psn, clockTime(p.Time), own.cursor.Add(-1), f.una)
+		k.found.exemplify("%s: PSN %d left at %s behind %d, which was sent again, and %d is not acknowledged",
+			f.name, psn, clockTime(p.Time), own.cursor.Add(-1), f.una)
 	}
 	if own.pending && psn.From(own.nak) <= 0 {
 		own.pending = false
@@ -146,7 +148,8 @@ func (k *RoCEGoBack) Result() Result {
 			k.waiting++
 		default:
 			k.ignored++
-			k.found.exemplify("%s: the NAK of PSN %d that came at %s was not heeded", f.name, f.own.nak, clockTime(f.own.nakAt))
+			k.found.exemplify("%s: the NAK of PSN %d that came at %s was not heeded", f.name, f.own.nak,
+				clockTime(f.own.nakAt))
 		}
 	}
 	still := len(k.ordered) - judged
@@ -156,13 +159,16 @@ func (k *RoCEGoBack) Result() Result {
 	f := finding{unclear: unclear}
 	k.suspect(&f, k.found.all()...)
 	if judged == 0 {
-		f.unclear = append(f.unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK", len(k.ordered)))
+		f.unclear = append(f.unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK",
+			len(k.ordered)))
 	}
 	r.Measured = map[string]float64{
-		"flows": float64(judged), "sent": float64(k.sent), "again": float64(k.again), "naks": float64(k.naks), "rounds": float64(k.rounds),
+		"flows": float64(judged), "sent": float64(k.sent), "again": float64(k.again), "naks": float64(k.naks),
+		"rounds":        float64(k.rounds),
 		"rounds-by-nak": float64(k.byNak), "waiting": float64(k.waiting), "not-applicable": float64(still),
 	}
-	r.Summary = fmt.Sprintf("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d NAKs; %d queue pairs lost nothing",
+	r.Summary = fmt.Sprintf("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d "+
+		"NAKs; %d queue pairs lost nothing",
 		k.again, k.sent, k.rounds, k.byNak, k.naks, still)
 	k.capture.conclude(&r, k.need(), f)
 	return r

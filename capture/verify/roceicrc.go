@@ -55,7 +55,8 @@ func (k *RoCEICRC) Packet(p *Packet) {
 	} else {
 		k.damaged++
 	}
-	k.found.exemplify("%s at %s: %v to QP %#06x, PSN %d, has ICRC %08x", p.Tap.Name, clockTime(p.Time), p.RoCE.BTH.Opcode, uint32(p.RoCE.BTH.DestQP), p.RoCE.BTH.PSN, p.RoCE.Bytes.ICRC())
+	k.found.exemplify("%s at %s: %v to QP %#06x, PSN %d, has ICRC %08x", p.Tap.Name, clockTime(p.Time),
+		p.RoCE.BTH.Opcode, uint32(p.RoCE.BTH.DestQP), p.RoCE.BTH.PSN, p.RoCE.Bytes.ICRC())
 }
 
 // Result implements Check.
@@ -67,7 +68,8 @@ func (k *RoCEICRC) Result() Result {
 	k.found.count(k.faulty, "packets to the port of RoCEv2 are none")
 	f := finding{wrong: k.found.all()}
 	if not := k.unknown + k.cut; not > 0 {
-		f.unclear = append(f.unclear, notApplicable("%d packets are not whole in the capture, or behind IP with options", not))
+		f.unclear = append(f.unclear, notApplicable(
+			"%d packets are not whole in the capture, or behind IP with options", not))
 	}
 	if k.right+wrong+k.faulty == 0 {
 		f.unclear = append(f.unclear, "no packet of RoCEv2 was seen whole")
@@ -75,7 +77,8 @@ func (k *RoCEICRC) Result() Result {
 	r.Measured = map[string]float64{
 		"right": float64(k.right), "wrong": float64(wrong), "not-applicable": float64(k.unknown + k.cut),
 	}
-	r.Summary = fmt.Sprintf("%d packets had their ICRC right and %d wrong at all taps; %d could not be looked at", k.right, wrong, k.unknown+k.cut)
+	r.Summary = fmt.Sprintf("%d packets had their ICRC right and %d wrong at all taps; %d could not be "+
+		"looked at", k.right, wrong, k.unknown+k.cut)
 	ports := k.capture.portsOf(everyNIC)
 	if k.capture.Plan == nil {
 		ports = k.capture.recorded()

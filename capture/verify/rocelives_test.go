@@ -39,15 +39,26 @@ func TestRoCENextLife(t *testing.T) {
 		says  string
 	}{
 		{"its first packet gets lost", 1 << 22, (*roceQP).firstLost, spec.RoCERuleAcks, pass, "2 NAKs"},
-		{"its first packet gets lost, near the last PSN", 5000, (*roceQP).firstLost, spec.RoCERuleAcks, pass, "2 NAKs"},
-		{"a message too many, near the last PSN", -5000, func(q *roceQP) { q.firstLost(); q.next(infiniband.WriteOnly, 1); q.ack(q.psn.Add(-1), 2) }, spec.RoCERuleAcks, fail, "do not count the messages"},
-		{"its PSNs begin near the last one", 5000, (*roceQP).firstLost, spec.RoCERulePSN, pass, "0 PSNs were left out"},
-		{"its PSNs begin near the last one, and one is left out", 5000, func(q *roceQP) { q.write(); q.psn++; q.write() }, spec.RoCERulePSN, fail, "PSNs left out"},
+		{"its first packet gets lost, near the last PSN", 5000, (*roceQP).firstLost, spec.RoCERuleAcks, pass,
+			"2 NAKs"},
+		{"a message too many, near the last PSN", -5000, func(q *roceQP) {
+			q.firstLost()
+			q.next(infiniband.WriteOnly, 1)
+			q.ack(q.psn.Add(-1), 2)
+		}, spec.RoCERuleAcks, fail, "do not count the messages"},
+		{"its PSNs begin near the last one", 5000, (*roceQP).firstLost, spec.RoCERulePSN, pass,
+			"0 PSNs were left out"},
+		{"its PSNs begin near the last one, and one is left out", 5000, func(q *roceQP) {
+			q.write()
+			q.psn++
+			q.write()
+		}, spec.RoCERulePSN, fail, "PSNs left out"},
 		{"another path MTU", 5000, func(q *roceQP) {
 			q.next(infiniband.WriteFirst, 1024, length(1500))
 			q.next(infiniband.WriteLast, 476)
 		}, spec.RoCERuleWrites, pass, "5 WRITEs"},
-		{"another path MTU, which no message told", 1 << 22, nil, spec.RoCERuleWrites, unclear, "1 flows went on with a PSN from elsewhere"},
+		{"another path MTU, which no message told", 1 << 22, nil, spec.RoCERuleWrites, unclear,
+			"1 flows went on with a PSN from elsewhere"},
 		{"an answer of the life before, with another number at its asker", -5000, func(q *roceQP) {
 			q.back++
 			q.connect(9)
@@ -57,7 +68,10 @@ func TestRoCENextLife(t *testing.T) {
 			q.ack(q.psn.Add(100), 0)
 		}, spec.RoCERuleAcks, unclear, "1 answers cannot be told whose they are"},
 		{"going back", 5000, (*roceQP).firstLost, spec.RoCERuleGoBack, pass, "2 NAKs"},
-		{"the same messages again", 0, func(q *roceQP) { q.psn++; q.write() }, spec.RoCERulePSN, fail, "PSNs left out"},
+		{"the same messages again", 0, func(q *roceQP) {
+			q.psn++
+			q.write()
+		}, spec.RoCERulePSN, fail, "PSNs left out"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := newRoCEScene(t, 4)

@@ -34,11 +34,18 @@ var roceMutations = []struct {
 		})
 	}, spec.RoCERuleICRC, pass, "right and 0 wrong"},
 	{"an opcode that nobody knows", func(q *roceQP) {
-		q.change(func(k sighting) bool { return k.id == 1 }, func(k *sighting) { k.frame = bytes.Clone(k.frame); k.frame[42] = 0x7F })
+		q.change(func(k sighting) bool { return k.id == 1 }, func(k *sighting) {
+			k.frame = bytes.Clone(k.frame)
+			k.frame[42] = 0x7F
+		})
 	}, spec.RoCERuleICRC, fail, "are none"},
-	{"a capture that is too short", func(q *roceQP) { q.snap = 100 }, spec.RoCERuleICRC, unclear, "NOT-APPLICABLE"},
+	{"a capture that is too short", func(q *roceQP) { q.snap = 100 }, spec.RoCERuleICRC, unclear,
+		"NOT-APPLICABLE"},
 
-	{"a PSN that is left out", func(q *roceQP) { q.psn++; q.write() }, spec.RoCERulePSN, fail, "PSNs left out"},
+	{"a PSN that is left out", func(q *roceQP) {
+		q.psn++
+		q.write()
+	}, spec.RoCERulePSN, fail, "PSNs left out"},
 	{"a PSN that is sent late", func(q *roceQP) {
 		q.ask(infiniband.WriteOnly, q.psn.Add(1), 10)
 		q.ask(infiniband.WriteOnly, q.psn, 10)
@@ -74,9 +81,13 @@ var roceMutations = []struct {
 		q.psn = q.psn.Add(4)
 		q.next(infiniband.WriteOnly, 4)
 	}, spec.RoCERulePSN, fail, "PSNs left out"},
-	{"the queue pair's next life", func(q *roceQP) { q.psn = q.psn.Add(1 << 20); q.write() }, spec.RoCERulePSN, unclear, "PSN from elsewhere"},
+	{"the queue pair's next life", func(q *roceQP) {
+		q.psn = q.psn.Add(1 << 20)
+		q.write()
+	}, spec.RoCERulePSN, unclear, "PSN from elsewhere"},
 
-	{"an acknowledgement of what was never sent", func(q *roceQP) { q.ack(q.psn, 0) }, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
+	{"an acknowledgement of what was never sent", func(q *roceQP) { q.ack(q.psn, 0) }, spec.RoCERuleAcks,
+		fail, "acknowledge what had not come"},
 	{"an acknowledgement of what got lost", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
 		q.lose()
@@ -93,15 +104,22 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 8)
 		q.ack(q.psn.Add(-1), 1)
 	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"a NAK with nothing behind it", func(q *roceQP) { q.nak(q.psn) }, spec.RoCERuleAcks, fail, "with nothing behind them"},
+	{"a NAK with nothing behind it", func(q *roceQP) { q.nak(q.psn) }, spec.RoCERuleAcks, fail,
+		"with nothing behind them"},
 	{"a NAK that is behind what is missing", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
 		q.lose()
 		q.next(infiniband.WriteOnly, 8)
 		q.nak(q.psn.Add(-1))
 	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
-	{"a message that is counted twice", func(q *roceQP) { q.write(); q.ack(q.psn.Add(-1), 2) }, spec.RoCERuleAcks, fail, "do not count the messages"},
-	{"a message that is not counted", func(q *roceQP) { q.write(); q.ack(q.psn.Add(-1), 0) }, spec.RoCERuleAcks, fail, "do not count the messages"},
+	{"a message that is counted twice", func(q *roceQP) {
+		q.write()
+		q.ack(q.psn.Add(-1), 2)
+	}, spec.RoCERuleAcks, fail, "do not count the messages"},
+	{"a message that is not counted", func(q *roceQP) {
+		q.write()
+		q.ack(q.psn.Add(-1), 0)
+	}, spec.RoCERuleAcks, fail, "do not count the messages"},
 	{"a READ that is not counted", func(q *roceQP) {
 		q.msn--
 		q.read(300)
@@ -112,8 +130,13 @@ var roceMutations = []struct {
 		q.ask(infiniband.WriteLast, q.psn.Add(-1), 1000-3*roceMTU)
 		q.ack(q.psn.Add(-1), 0)
 	}, spec.RoCERuleAcks, pass, "answers"},
-	{"a request that is never acknowledged", func(q *roceQP) { q.next(infiniband.WriteOnly, 8); q.now += int64(time.Second) }, spec.RoCERuleAcks, fail, "got none"},
-	{"a request at the end", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERuleAcks, pass, "answers"},
+	{"a request that is never acknowledged", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 8)
+		q.now += int64(time.Second)
+	}, spec.RoCERuleAcks, fail, "got none"},
+	{"a request at the end", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 8)
+	}, spec.RoCERuleAcks, pass, "answers"},
 	{"a request that does not ask", func(q *roceQP) {
 		q.next(infiniband.WriteFirst, roceMTU, length(1000))
 		q.now += int64(time.Second)
@@ -149,7 +172,10 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteOnly, 8)
 		q.keeps(-3, -2)
 	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
-	{"a selective NAK of what it awaits", func(q *roceQP) { q.next(infiniband.WriteOnly, 8); q.keeps(-1, -1) }, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	{"a selective NAK of what it awaits", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 8)
+		q.keeps(-1, -1)
+	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
 	{"a selective NAK of what is over", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
 		q.keeps(-1, -2)
@@ -158,9 +184,14 @@ var roceMutations = []struct {
 		q.msn += 1000
 		q.reply(infiniband.Acknowledge, q.psn, infiniband.Nak|0x1E, 0)
 	}, spec.RoCERuleAcks, pass, "1 answers have a syndrome that IBTA reserves"},
-	{"an answer to nobody", func(q *roceQP) { q.back = 0x77; q.ack(q.psn.Add(-1), 0) }, spec.RoCERuleAcks, unclear, "whose they are"},
+	{"an answer to nobody", func(q *roceQP) {
+		q.back = 0x77
+		q.ack(q.psn.Add(-1), 0)
+	}, spec.RoCERuleAcks, unclear, "whose they are"},
 
-	{"a WRITE that is shorter than its RETH", func(q *roceQP) { q.next(infiniband.WriteOnly, 100, length(101)) }, spec.RoCERuleWrites, fail, "its RETH says 101"},
+	{"a WRITE that is shorter than its RETH", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 100, length(101))
+	}, spec.RoCERuleWrites, fail, "its RETH says 101"},
 	{"a WRITE of two packets that is longer", func(q *roceQP) {
 		q.next(infiniband.WriteFirst, roceMTU, length(511))
 		q.next(infiniband.WriteLast, roceMTU)
@@ -174,12 +205,16 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteFirst, 512, length(600))
 		q.next(infiniband.WriteLast, 88)
 	}, spec.RoCERuleWrites, fail, "where others carry 256"},
-	{"an ONLY that is too long", func(q *roceQP) { q.next(infiniband.SendOnly, 300) }, spec.RoCERuleWrites, fail, "more than the path MTU, 256"},
+	{"an ONLY that is too long", func(q *roceQP) {
+		q.next(infiniband.SendOnly, 300)
+	}, spec.RoCERuleWrites, fail, "more than the path MTU, 256"},
 	{"a LAST of no bytes", func(q *roceQP) {
 		q.next(infiniband.WriteFirst, roceMTU, length(roceMTU))
 		q.next(infiniband.WriteLast, 0)
 	}, spec.RoCERuleWrites, fail, "at least one is due"},
-	{"a MIDDLE without a FIRST", func(q *roceQP) { q.next(infiniband.WriteMiddle, roceMTU) }, spec.RoCERuleWrites, fail, "out of the order"},
+	{"a MIDDLE without a FIRST", func(q *roceQP) {
+		q.next(infiniband.WriteMiddle, roceMTU)
+	}, spec.RoCERuleWrites, fail, "out of the order"},
 	{"a FIRST within a message", func(q *roceQP) {
 		q.next(infiniband.WriteFirst, roceMTU, length(600))
 		q.next(infiniband.WriteFirst, roceMTU, length(600))
@@ -188,16 +223,29 @@ var roceMutations = []struct {
 		q.next(infiniband.WriteFirst, roceMTU, length(600))
 		q.next(infiniband.SendLast, 600-roceMTU)
 	}, spec.RoCERuleWrites, fail, "out of the order"},
-	{"a READ within a WRITE", func(q *roceQP) { q.next(infiniband.WriteFirst, roceMTU, length(600)); q.read(100) }, spec.RoCERuleWrites, fail, "out of the order"},
-	{"a RETH of more than 2^31 bytes", func(q *roceQP) { q.next(infiniband.WriteOnly, 4, length(1<<31+1)) }, spec.RoCERuleWrites, fail, "announce more than 2^31"},
+	{"a READ within a WRITE", func(q *roceQP) {
+		q.next(infiniband.WriteFirst, roceMTU, length(600))
+		q.read(100)
+	}, spec.RoCERuleWrites, fail, "out of the order"},
+	{"a RETH of more than 2^31 bytes", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 4, length(1<<31+1))
+	}, spec.RoCERuleWrites, fail, "announce more than 2^31"},
 	{"padding that is not zeros", func(q *roceQP) {
 		q.next(infiniband.SendOnly, 5)
 		q.change(func(k sighting) bool { return k.id == q.ids }, flip(42+12+6))
 	}, spec.RoCERuleWrites, fail, "padding that is not zeros"},
-	{"a WRITE beyond the last address", func(q *roceQP) { q.next(infiniband.WriteOnly, 100, address(1<<64-99)) }, spec.RoCERuleWrites, fail, "1 WRITEs or READs go beyond the last address"},
-	{"a WRITE up to the last address", func(q *roceQP) { q.next(infiniband.WriteOnly, 100, address(1<<64-100)) }, spec.RoCERuleWrites, pass, "WRITEs"},
-	{"a READ beyond the last address", func(q *roceQP) { q.next(infiniband.ReadRequest, 0, length(100), address(1<<64-99)) }, spec.RoCERuleWrites, fail, "the READ of PSN"},
-	{"a READ of more than 2^31 bytes", func(q *roceQP) { q.next(infiniband.ReadRequest, 0, length(1<<31+1)) }, spec.RoCERuleWrites, fail, "announce more than 2^31"},
+	{"a WRITE beyond the last address", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 100, address(1<<64-99))
+	}, spec.RoCERuleWrites, fail, "1 WRITEs or READs go beyond the last address"},
+	{"a WRITE up to the last address", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 100, address(1<<64-100))
+	}, spec.RoCERuleWrites, pass, "WRITEs"},
+	{"a READ beyond the last address", func(q *roceQP) {
+		q.next(infiniband.ReadRequest, 0, length(100), address(1<<64-99))
+	}, spec.RoCERuleWrites, fail, "the READ of PSN"},
+	{"a READ of more than 2^31 bytes", func(q *roceQP) {
+		q.next(infiniband.ReadRequest, 0, length(1<<31+1))
+	}, spec.RoCERuleWrites, fail, "announce more than 2^31"},
 	{"a READ whose answer is too short", func(q *roceQP) {
 		q.next(infiniband.ReadRequest, 0, length(200))
 		q.part(infiniband.ReadResponseOnly, -1, 199)
@@ -248,7 +296,8 @@ var roceMutations = []struct {
 	}, spec.RoCERuleWrites, fail, "asked for again as other bytes"},
 	{"a READ that is asked for again by another key", func(q *roceQP) {
 		q.next(infiniband.ReadRequest, 0, length(700))
-		q.ask(infiniband.ReadRequest, q.psn.Add(-1), 0, length(700), func(f *infiniband.Fields) { f.RETH.RKey++ })
+		q.ask(infiniband.ReadRequest, q.psn.Add(-1), 0, length(700),
+			func(f *infiniband.Fields) { f.RETH.RKey++ })
 	}, spec.RoCERuleWrites, fail, "asked for again as other bytes"},
 	{"data that answer a WRITE", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 100)
@@ -264,7 +313,9 @@ var roceMutations = []struct {
 		q.part(infiniband.ReadResponseFirst, -1, roceMTU)
 		q.part(infiniband.ReadResponseLast, 1, 700-2*roceMTU)
 	}, spec.RoCERuleWrites, pass, "1 READs of 700 bytes were seen whole, 1 not"},
-	{"a message of no bytes", func(q *roceQP) { q.next(infiniband.WriteOnly, 0) }, spec.RoCERuleWrites, pass, "WRITEs"},
+	{"a message of no bytes", func(q *roceQP) {
+		q.next(infiniband.WriteOnly, 0)
+	}, spec.RoCERuleWrites, pass, "WRITEs"},
 
 	{"a NAK that is not heeded", func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 8)
@@ -344,24 +395,43 @@ func TestRoCEWithLittle(t *testing.T) {
 		want verdict.Verdict
 		says string
 	}{
-		{"no answer", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERuleAcks, unclear, "NOT-APPLICABLE: no answer of a reliable connection was seen; 1 requests were"},
-		{"no reliable connection", func(q *roceQP) { q.next(infiniband.WriteOnly+uc, 8); q.wait(time.Second) }, spec.RoCERuleAcks, unclear, "NOT-APPLICABLE: no answer of a reliable connection was seen; 0 requests were"},
+		{"no answer", func(q *roceQP) {
+			q.next(infiniband.WriteOnly, 8)
+		}, spec.RoCERuleAcks, unclear,
+			"NOT-APPLICABLE: no answer of a reliable connection was seen; 1 requests were"},
+		{"no reliable connection", func(q *roceQP) {
+			q.next(infiniband.WriteOnly+uc, 8)
+			q.wait(time.Second)
+		}, spec.RoCERuleAcks, unclear,
+			"NOT-APPLICABLE: no answer of a reliable connection was seen; 0 requests were"},
 		{"no reliable connection, and a PSN again", func(q *roceQP) {
 			q.next(infiniband.WriteOnly+uc, 8)
 			q.ask(infiniband.WriteOnly+uc, q.psn.Add(-1), 8)
 		}, spec.RoCERuleGoBack, unclear, "NOT-APPLICABLE: none of 0 queue pairs"},
-		{"one of each", func(q *roceQP) { q.next(infiniband.WriteOnly+uc, 8); q.next(infiniband.WriteOnly+uc, 8) }, spec.RoCERuleWrites, pass, "2 WRITEs of 16 bytes"},
-		{"one request", func(q *roceQP) { q.next(infiniband.WriteOnly, 8) }, spec.RoCERulePSN, unclear, "NOT-APPLICABLE: no queue pair sent two requests: 1 sent one"},
-		{"half a message", func(q *roceQP) { q.next(infiniband.WriteMiddle, roceMTU); q.next(infiniband.WriteLast, 8) }, spec.RoCERuleWrites, unclear, "NOT-APPLICABLE: no WRITE, SEND or READ was seen whole; of 1 packets were missing"},
+		{"one of each", func(q *roceQP) {
+			q.next(infiniband.WriteOnly+uc, 8)
+			q.next(infiniband.WriteOnly+uc, 8)
+		}, spec.RoCERuleWrites, pass, "2 WRITEs of 16 bytes"},
+		{"one request", func(q *roceQP) {
+			q.next(infiniband.WriteOnly, 8)
+		}, spec.RoCERulePSN, unclear, "NOT-APPLICABLE: no queue pair sent two requests: 1 sent one"},
+		{"half a message", func(q *roceQP) {
+			q.next(infiniband.WriteMiddle, roceMTU)
+			q.next(infiniband.WriteLast, 8)
+		}, spec.RoCERuleWrites, unclear,
+			"NOT-APPLICABLE: no WRITE, SEND or READ was seen whole; of 1 packets were missing"},
 		{"a READ whose rest is asked for before its path MTU is known", func(q *roceQP) {
 			q.next(infiniband.ReadRequest, 0, length(700))
 			q.ask(infiniband.ReadRequest, q.psn, 0, length(700-roceMTU), address(4096+roceMTU))
 			q.part(infiniband.ReadResponseFirst, 0, roceMTU)
 			q.part(infiniband.ReadResponseLast, 1, 700-2*roceMTU)
 		}, spec.RoCERuleWrites, pass, "1 READs of 444 bytes were seen whole, 1 not"},
-		{"no packet", func(q *roceQP) { q.now += int64(time.Second) }, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},
+		{"no packet", func(q *roceQP) {
+			q.now += int64(time.Second)
+		}, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},
 		{"a number that goes on", three(1, 1), spec.RoCERuleAcks, pass, "3 answers"},
-		{"a number that goes back", three(1, ^uint32(0)), spec.RoCERuleAcks, fail, "do not count the messages"},
+		{"a number that goes back", three(1, ^uint32(0)), spec.RoCERuleAcks, fail,
+			"do not count the messages"},
 		{"a number that leaps", three(2, 1), spec.RoCERuleAcks, fail, "do not count the messages"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

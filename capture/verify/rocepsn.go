@@ -42,7 +42,8 @@ func (k *RoCEPSN) Begin(c *Capture) { k.begin(c) }
 
 // Packet implements Check.
 func (k *RoCEPSN) Packet(p *Packet) {
-	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() && r.ICRC() != layers.ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
+	if r := p.RoCE; r != nil && p.Tap.NIC && p.Direction == In && p.Drop == "" && r.BTH.Opcode.Request() &&
+		r.ICRC() != layers.ICRCWrong && !r.BTH.Opcode.Has(infiniband.HasDETH) {
 		k.came++
 	}
 	f, place := k.walkRequests(p)
@@ -57,7 +58,8 @@ func (k *RoCEPSN) Packet(p *Packet) {
 		k.gaps++
 		psn := p.RoCE.BTH.PSN
 		k.left += uint64(f.leftOut)
-		k.found.exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn, clockTime(p.Time), psn.Add(-f.leftOut))
+		k.found.exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn, clockTime(p.Time),
+			psn.Add(-f.leftOut))
 	case roceFilled:
 		k.left--
 	case roceAgain:
@@ -75,11 +77,13 @@ func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet) {
 	switch {
 	case before == nil:
 		k.forgotten++
-	case before.opcode == o && o.Operation() == infiniband.ReadRequest && (!before.head || r.RETH.Length <= before.length):
+	case before.opcode == o && o.Operation() == infiniband.ReadRequest &&
+		(!before.head || r.RETH.Length <= before.length):
 	case before.opcode == o && before.payload == int32(r.Payload) && before.length == r.RETH.Length:
 	default:
 		k.changed++
-		k.found.exemplify("%s: PSN %d was %v with %d bytes and is %v with %d at %s", f.name, r.BTH.PSN, before.opcode, before.payload, o, r.Payload, clockTime(p.Time))
+		k.found.exemplify("%s: PSN %d was %v with %d bytes and is %v with %d at %s", f.name, r.BTH.PSN,
+			before.opcode, before.payload, o, r.Payload, clockTime(p.Time))
 	}
 }
 
@@ -93,7 +97,8 @@ func (k *RoCEPSN) Result() Result {
 			single++
 		}
 		if f.own.again > 0 {
-			r.Details = append(r.Details, fmt.Sprintf("%s: %d requests left, %d of them again", f.name, f.own.sent, f.own.again))
+			r.Details = append(r.Details, fmt.Sprintf("%s: %d requests left, %d of them again", f.name,
+				f.own.sent, f.own.again))
 		}
 	}
 	gaps := findings{}
@@ -102,14 +107,17 @@ func (k *RoCEPSN) Result() Result {
 	f := finding{wrong: k.found.lines, unclear: unclear}
 	if k.foreign() {
 		if k.left > 0 {
-			f.unclear = append(f.unclear, fmt.Sprintf("%d PSNs were not seen: not captured, or left out", k.left))
+			f.unclear = append(f.unclear, fmt.Sprintf("%d PSNs were not seen: not captured, or left out",
+				k.left))
 		}
 	} else {
 		k.suspect(&f, gaps.lines...)
 	}
 	f.hold("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again))
-	if k.foreign() && k.bound != nil && k.bound.Upper() && k.capture.Railbed && len(k.capture.portsOf(func(t *Tap) bool { return t.NIC })) == 0 {
-		f.unclear = append(f.unclear, "no NIC was recorded: what was lost before these taps and sent again looks like sent once")
+	if k.foreign() && k.bound != nil && k.bound.Upper() && k.capture.Railbed &&
+		len(k.capture.portsOf(func(t *Tap) bool { return t.NIC })) == 0 {
+		f.unclear = append(f.unclear, "no NIC was recorded: what was lost before these taps and sent again "+
+			"looks like sent once")
 	}
 	f.rests = true // that PSNs follow each other
 	if len(f.wrong) > 0 {
@@ -121,14 +129,16 @@ func (k *RoCEPSN) Result() Result {
 		f.unclear = append(f.unclear, notApplicable("no queue pair sent two requests: %d sent one", single))
 	}
 	r.Measured = map[string]float64{
-		"flows": float64(len(k.ordered)), "sent": float64(k.sent), "bytes": float64(k.bytes), "again": float64(k.again), "again-bytes": float64(k.againBytes),
+		"flows": float64(len(k.ordered)), "sent": float64(k.sent), "bytes": float64(k.bytes),
+		"again": float64(k.again), "again-bytes": float64(k.againBytes),
 		"left-out": float64(k.left), "came": float64(k.came), "not-applicable": float64(single),
 	}
 	came := ""
 	if !k.foreign() {
 		came = fmt.Sprintf("; %d came", k.came)
 	}
-	r.Summary = fmt.Sprintf("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs were left out", k.sent, len(k.ordered), k.again, k.againBytes, came, k.left)
+	r.Summary = fmt.Sprintf("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs "+
+		"were left out", k.sent, len(k.ordered), k.again, k.againBytes, came, k.left)
 	k.capture.conclude(&r, k.need(), f)
 	return r
 }

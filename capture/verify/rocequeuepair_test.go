@@ -56,11 +56,18 @@ func newQueuePairs(t testing.TB, seed uint64, change func(*queuepair.Config)) *q
 	w := &queuePairs{scene: s, random: rand.New(rand.NewPCG(seed, 5))}
 	for i := range w.ends {
 		c := queuepair.Config{
-			Number: infiniband.QPN(0x11 + i), Remote: infiniband.QPN(0x12 - i), MTU: 1024, SendPSN: infiniband.MaxPSN.Add(-20 - 4000*i), ReceivePSN: infiniband.MaxPSN.Add(-4020 + 4000*i),
-			Rights: queuepair.RemoteWrite | queuepair.RemoteRead | queuepair.RemoteAtomic, Timeout: time.Millisecond,
+			Number:     infiniband.QPN(0x11 + i),
+			Remote:     infiniband.QPN(0x12 - i),
+			MTU:        1024,
+			SendPSN:    infiniband.MaxPSN.Add(-20 - 4000*i),
+			ReceivePSN: infiniband.MaxPSN.Add(-4020 + 4000*i),
+			Rights:     queuepair.RemoteWrite | queuepair.RemoteRead | queuepair.RemoteAtomic,
+			Timeout:    time.Millisecond,
 		}
 		change(&c)
-		e := &pairEnd{world: w, rank: s.workload.Ranks[2*i], memory: &queuepair.Region{Base: 0x10000, Memory: make([]byte, 1<<20), Rights: c.Rights}, alarm: clock.Never}
+		e := &pairEnd{world: w, rank: s.workload.Ranks[2*i],
+			memory: &queuepair.Region{Base: 0x10000, Memory: make([]byte, 1<<20), Rights: c.Rights},
+			alarm:  clock.Never}
 		q, err := queuepair.New(c, e)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +102,9 @@ func (e *pairEnd) pump() {
 // see records a frame at a NIC.
 func (w *queuePairs) see(e *pairEnd, out bool, frame []byte) {
 	w.now = start + int64(w.time)
-	w.sightings = append(w.sightings, sighting{tap: e.rank.Node + ":" + e.rank.NIC, out: out, time: w.now, id: w.ids, frame: frame, length: len(frame)})
+	w.sightings = append(w.sightings,
+		sighting{tap: e.rank.Node + ":" + e.rank.NIC, out: out, time: w.now, id: w.ids, frame: frame,
+			length: len(frame)})
 }
 
 // carry takes a packet to the far end, in 10 us.
@@ -106,7 +115,8 @@ func (w *queuePairs) carry(from *pairEnd, p infiniband.Packet) {
 	if o.Response() || o == infiniband.CNP {
 		ecn = wire.NotECT
 	}
-	frame := w.udpFrame(tcp{src: addrPort(from.rank, 0xC001), dst: addrPort(from.far.rank, infiniband.Port), datagram: p, tos: uint8(ecn)}, 64, [6]byte{2, 1}, [6]byte{2, 2})
+	frame := w.udpFrame(tcp{src: addrPort(from.rank, 0xC001), dst: addrPort(from.far.rank, infiniband.Port),
+		datagram: p, tos: uint8(ecn)}, 64, [6]byte{2, 1}, [6]byte{2, 2})
 	w.see(from, true, frame)
 	if w.random.Float64() < w.loss {
 		return
@@ -214,7 +224,8 @@ func TestRoCEOfQueuePairs(t *testing.T) {
 func TestRoCEOfQueuePairsWithDCQCN(t *testing.T) {
 	w := newQueuePairs(t, 2, func(config *queuepair.Config) { config.Congestion = &dcqcn.Params{Line: 1e9} })
 	for range 60 {
-		if err := w.ends[0].Post(queuepair.Request{Op: queuepair.Write, Local: [][]byte{make([]byte, 20_000)}, Address: 0x10000, RKey: 7}); err != nil {
+		if err := w.ends[0].Post(queuepair.Request{Op: queuepair.Write, Local: [][]byte{make([]byte, 20_000)},
+			Address: 0x10000, RKey: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,7 +246,8 @@ func TestRoCEOfQueuePairsWithDCQCN(t *testing.T) {
 			t.Errorf("want %s: %v", want, r)
 		}
 	}
-	if m := results[5].Measured; m["cnps"] != float64(w.ends[1].Counters().CNPsSent) || m["heard"] < 4 || m["heard"] != m["marked"] {
+	if m := results[5].Measured; m["cnps"] != float64(w.ends[1].Counters().CNPsSent) || m["heard"] < 4 ||
+		m["heard"] != m["marked"] {
 		t.Errorf("%v, and the queue pair counted %+v", m, w.ends[1].Counters())
 	}
 	if m := results[6].Measured; m["slower"] < 2 || m["rest"] > 0.95 {

@@ -17,8 +17,8 @@ import (
 // It looks at requests of connections where they leave their sender's NIC, and at CNPs
 // where they come to it. It applies to CNPs before which the queue pair sent at least
 // eight packets in the window, without a rest of a third of it, and with no other CNP
-// in it, and after which the capture goes on for a window. One in ten of them may be without effect: what the sender had
-// to send, and where packets fall into the windows, is not known.
+// in it, and after which the capture goes on for a window. One in ten of them may be without
+// effect: what the sender had to send, and where packets fall into the windows, is not known.
 type RoCERate struct {
 	roceFlows[rateFlow]
 	window                                 int64 // ns of the testbed's clock
@@ -152,7 +152,8 @@ func (k *RoCERate) judge(f *roceFlow[rateFlow]) {
 		return
 	}
 	k.same++
-	k.found.exemplify("%s: %d bytes left in the %v before the CNP of %s, and %d in the one after it", f.name, own.before, k.shown(), clockTime(own.openAt), own.after)
+	k.found.exemplify("%s: %d bytes left in the %v before the CNP of %s, and %d in the one after it", f.name,
+		own.before, k.shown(), clockTime(own.openAt), own.after)
 }
 
 // shown is the window in the testbed's time.
@@ -182,7 +183,9 @@ func (k *RoCERate) Result() Result {
 	f := finding{}
 	k.suspect(&f, wrong...)
 	if judged == 0 {
-		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that sent less than %d packets in %v, or rested for a third of it, %d at the end, %d of which it is not known whom they are for",
+		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that "+
+			"sent less than %d packets in %v, or rested for a third of it, %d at the end, %d of which it "+
+			"is not known whom they are for",
 			k.cnps, k.train, k.idle, busyPackets, k.shown(), k.last, k.stray))
 	}
 	rest := 0.0
@@ -190,10 +193,12 @@ func (k *RoCERate) Result() Result {
 		rest = k.after / k.before
 	}
 	r.Measured = map[string]float64{
-		"packets": float64(k.packets), "bytes": float64(k.bytes), "cnps": float64(k.cnps), "slower": float64(k.slower), "without-effect": float64(k.same),
+		"packets": float64(k.packets), "bytes": float64(k.bytes), "cnps": float64(k.cnps),
+		"slower": float64(k.slower), "without-effect": float64(k.same),
 		"rest": rest, "not-applicable": float64(apart),
 	}
-	r.Summary = fmt.Sprintf("after %d of %d CNPs that could be judged the sender was slower, at %s of its rate over %v; %d could not", k.slower, judged, percent(rest), k.shown(), apart)
+	r.Summary = fmt.Sprintf("after %d of %d CNPs that could be judged the sender was slower, at %s of its "+
+		"rate over %v; %d could not", k.slower, judged, percent(rest), k.shown(), apart)
 	k.capture.conclude(&r, k.need(), finding{absent: f.absent, unclear: append(f.unclear, unclear...)})
 	return r
 }

@@ -13,7 +13,8 @@ import (
 
 // cnp tells the requester of congestion.
 func (q *roceQP) cnp() {
-	q.carry(q.answerer, q.asker, &infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.CNP, BECN: true, DestQP: q.back}}, 0, wire.NotECT)
+	q.carry(q.answerer, q.asker, &infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.CNP,
+		BECN: true, DestQP: q.back}}, 0, wire.NotECT)
 }
 
 // marked sends a WRITE that comes with a mark.
@@ -41,15 +42,48 @@ func TestRoCECNP(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		{"each mark is told", func(q *roceQP) { told(q); told(q) }, 0, pass, "4 had a CNP within 50µs, 0 had none"},
-		{"a mark that is not told", func(q *roceQP) { told(q); q.marked(); q.wait(time.Millisecond) }, 0, fail, "1 packets with a mark had no CNP in time"},
-		{"a mark that is told late", func(q *roceQP) { told(q); q.marked(); q.wait(80 * time.Microsecond); q.cnp() }, 0, fail, "had no CNP in time"},
-		{"a mark that may be told late", func(q *roceQP) { told(q); q.marked(); q.wait(80 * time.Microsecond); q.cnp() }, 200 * time.Microsecond, pass, "within 200µs"},
-		{"a mark before the end", func(q *roceQP) { told(q); q.wait(2 * time.Millisecond); q.marked(); q.marked() }, 2 * time.Millisecond, pass, "2 had a CNP"},
-		{"a CNP without a mark", func(q *roceQP) { told(q); q.next(infiniband.WriteOnly, 100); q.cnp() }, 0, fail, "1 CNPs had no packet with a mark before them"},
-		{"nobody tells anything", func(q *roceQP) { q.marked(); q.marked(); q.wait(time.Millisecond) }, 0, unclear, "NOT-APPLICABLE: 2 packets with a mark came to receivers that sent no CNP"},
-		{"no mark", func(q *roceQP) { q.next(infiniband.WriteOnly, 100) }, 0, unclear, "NOT-APPLICABLE: none of 1 ECN-capable packets carried a mark"},
-		{"no ECN", func(q *roceQP) { q.ecn = wire.NotECT; q.next(infiniband.WriteOnly, 100) }, 0, unclear, "NOT-APPLICABLE: no request of a connection was ECN-capable"},
+		{"each mark is told", func(q *roceQP) { told(q); told(q) }, 0, pass,
+			"4 had a CNP within 50µs, 0 had none"},
+		{"a mark that is not told", func(q *roceQP) {
+			told(q)
+			q.marked()
+			q.wait(time.Millisecond)
+		}, 0, fail, "1 packets with a mark had no CNP in time"},
+		{"a mark that is told late", func(q *roceQP) {
+			told(q)
+			q.marked()
+			q.wait(80 * time.Microsecond)
+			q.cnp()
+		}, 0, fail, "had no CNP in time"},
+		{"a mark that may be told late", func(q *roceQP) {
+			told(q)
+			q.marked()
+			q.wait(80 * time.Microsecond)
+			q.cnp()
+		}, 200 * time.Microsecond, pass, "within 200µs"},
+		{"a mark before the end", func(q *roceQP) {
+			told(q)
+			q.wait(2 * time.Millisecond)
+			q.marked()
+			q.marked()
+		}, 2 * time.Millisecond, pass, "2 had a CNP"},
+		{"a CNP without a mark", func(q *roceQP) {
+			told(q)
+			q.next(infiniband.WriteOnly, 100)
+			q.cnp()
+		}, 0, fail, "1 CNPs had no packet with a mark before them"},
+		{"nobody tells anything", func(q *roceQP) {
+			q.marked()
+			q.marked()
+			q.wait(time.Millisecond)
+		}, 0, unclear, "NOT-APPLICABLE: 2 packets with a mark came to receivers that sent no CNP"},
+		{"no mark", func(q *roceQP) {
+			q.next(infiniband.WriteOnly, 100)
+		}, 0, unclear, "NOT-APPLICABLE: none of 1 ECN-capable packets carried a mark"},
+		{"no ECN", func(q *roceQP) {
+			q.ecn = wire.NotECT
+			q.next(infiniband.WriteOnly, 100)
+		}, 0, unclear, "NOT-APPLICABLE: no request of a connection was ECN-capable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := newRoCEScene(t, 4)
@@ -75,9 +109,21 @@ func TestRoCERate(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		{"half the rate", func(q *roceQP) { send(q, 100, 10*time.Microsecond); q.cnp(); send(q, 100, 20*time.Microsecond) }, 0, pass, "after 1 of 1 CNPs"},
-		{"no packets at all", func(q *roceQP) { send(q, 100, 10*time.Microsecond); q.cnp(); q.wait(2 * time.Millisecond) }, 0, pass, "at 0% of its rate"},
-		{"the same rate", func(q *roceQP) { send(q, 100, 10*time.Microsecond); q.cnp(); send(q, 120, 10*time.Microsecond) }, 0, fail, "1 of 1 CNPs were without effect"},
+		{"half the rate", func(q *roceQP) {
+			send(q, 100, 10*time.Microsecond)
+			q.cnp()
+			send(q, 100, 20*time.Microsecond)
+		}, 0, pass, "after 1 of 1 CNPs"},
+		{"no packets at all", func(q *roceQP) {
+			send(q, 100, 10*time.Microsecond)
+			q.cnp()
+			q.wait(2 * time.Millisecond)
+		}, 0, pass, "at 0% of its rate"},
+		{"the same rate", func(q *roceQP) {
+			send(q, 100, 10*time.Microsecond)
+			q.cnp()
+			send(q, 120, 10*time.Microsecond)
+		}, 0, fail, "1 of 1 CNPs were without effect"},
 		{"as many packets", func(q *roceQP) {
 			send(q, 100, 10*time.Microsecond)
 			q.cnp()
@@ -120,7 +166,11 @@ func TestRoCERate(t *testing.T) {
 			q.change(func(k sighting) bool { return k.tap == "h0:eth0" && k.id == q.ids }, flip(-5))
 			send(q, 120, 10*time.Microsecond)
 		}, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
-		{"an idle sender", func(q *roceQP) { send(q, 5, 10*time.Microsecond); q.cnp(); send(q, 100, 20*time.Microsecond) }, 0, unclear, "NOT-APPLICABLE: 1 CNPs came: 0 behind others, 1 to queue pairs"},
+		{"an idle sender", func(q *roceQP) {
+			send(q, 5, 10*time.Microsecond)
+			q.cnp()
+			send(q, 100, 20*time.Microsecond)
+		}, 0, unclear, "NOT-APPLICABLE: 1 CNPs came: 0 behind others, 1 to queue pairs"},
 		{"a sender that rested", func(q *roceQP) {
 			send(q, 30, 10*time.Microsecond)
 			q.wait(400 * time.Microsecond)
@@ -128,8 +178,14 @@ func TestRoCERate(t *testing.T) {
 			q.cnp()
 			send(q, 100, 10*time.Microsecond)
 		}, 0, unclear, "1 to queue pairs that sent less than 8 packets in 1ms, or rested"},
-		{"the end of the capture", func(q *roceQP) { send(q, 300, 10*time.Microsecond); q.cnp(); send(q, 5, 20*time.Microsecond) }, 3 * time.Millisecond, unclear, "1 at the end"},
-		{"no CNP", func(q *roceQP) { send(q, 100, 10*time.Microsecond) }, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
+		{"the end of the capture", func(q *roceQP) {
+			send(q, 300, 10*time.Microsecond)
+			q.cnp()
+			send(q, 5, 20*time.Microsecond)
+		}, 3 * time.Millisecond, unclear, "1 at the end"},
+		{"no CNP", func(q *roceQP) {
+			send(q, 100, 10*time.Microsecond)
+		}, 0, unclear, "NOT-APPLICABLE: 0 CNPs came"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := newRoCEScene(t, 4)
@@ -185,7 +241,8 @@ func (q *roceQP) connect(comm uint32) {
 func (q *roceQP) accept(rank int, comm uint32) {
 	m := make(infiniband.MAD, infiniband.MADLen)
 	m.EncodeCM(infiniband.AttributeREP, uint64(comm))
-	infiniband.REP(m.CM()).Encode(&infiniband.REPFields{LocalComm: comm + 100, RemoteComm: comm, QPN: q.to, PSN: q.psn})
+	infiniband.REP(m.CM()).Encode(
+		&infiniband.REPFields{LocalComm: comm + 100, RemoteComm: comm, QPN: q.to, PSN: q.psn})
 	q.manage(rank, q.asker, m)
 }
 
@@ -193,21 +250,24 @@ func (q *roceQP) accept(rank int, comm uint32) {
 func (q *roceQP) disconnect(comm uint32) {
 	m := make(infiniband.MAD, infiniband.MADLen)
 	m.EncodeCM(infiniband.AttributeDREQ, uint64(comm))
-	infiniband.DREQ(m.CM()).Encode(&infiniband.DREQFields{Comm: infiniband.Comm{Local: comm, Remote: comm + 100}, QPN: q.to})
+	infiniband.DREQ(m.CM()).Encode(
+		&infiniband.DREQFields{Comm: infiniband.Comm{Local: comm, Remote: comm + 100}, QPN: q.to})
 	q.manage(q.asker, q.answerer, m)
 }
 
 // manage sends a message of rdma_cm from one rank to another.
 func (q *roceQP) manage(from, to int, m infiniband.MAD) {
 	gsi := infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI},
+		BTH: infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey,
+			DestQP: infiniband.GSI},
 		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
 	}
 	ranks := q.workload.Ranks
 	p := make(infiniband.Packet, infiniband.Len(infiniband.UDSendOnly, len(m)))
 	p.Encode(&gsi, len(m))
 	copy(p.Payload(), m)
-	q.send(ranks[from].Node, ranks[from].NIC, tcp{src: addrPort(ranks[from], q.port), dst: addrPort(ranks[to], infiniband.Port), datagram: p})
+	q.send(ranks[from].Node, ranks[from].NIC,
+		tcp{src: addrPort(ranks[from], q.port), dst: addrPort(ranks[to], infiniband.Port), datagram: p})
 }
 
 // Times are the testbed's own, whatever it is dilated by.
@@ -215,8 +275,10 @@ func TestRoCEDilated(t *testing.T) {
 	cnp, rate := NewRoCECNP(0), NewRoCERate(0)
 	cnp.Begin(&Capture{Dilation: 4})
 	rate.Begin(&Capture{Dilation: 4})
-	if cnp.interval != 200_000 || cnp.shown() != DefaultCNPInterval || rate.window != 4_000_000 || rate.shown() != DefaultRateWindow {
-		t.Errorf("%d ns, which are %v, and %d ns, which are %v", cnp.interval, cnp.shown(), rate.window, rate.shown())
+	if cnp.interval != 200_000 || cnp.shown() != DefaultCNPInterval || rate.window != 4_000_000 ||
+		rate.shown() != DefaultRateWindow {
+		t.Errorf("%d ns, which are %v, and %d ns, which are %v", cnp.interval, cnp.shown(), rate.window,
+			rate.shown())
 	}
 }
 
@@ -229,7 +291,8 @@ func TestRoCEMemory(t *testing.T) {
 	const queuePairs = 300
 	for i := range 2 * queuePairs {
 		p := make(infiniband.Packet, infiniband.Len(infiniband.WriteOnly, 0))
-		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: infiniband.QPN(i / 2), PSN: infiniband.PSN(i % 2 * (maxRoCESent - 2))}}, 0)
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
+			DestQP: infiniband.QPN(i / 2), PSN: infiniband.PSN(i % 2 * (maxRoCESent - 2))}}, 0)
 		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
 		packet.roceOf(p)
 		k.Packet(packet)
@@ -238,7 +301,8 @@ func TestRoCEMemory(t *testing.T) {
 	reads.Begin(c)
 	for i := range 2 * maxRoCEReads {
 		p := make(infiniband.Packet, infiniband.Len(infiniband.ReadRequest, 0))
-		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest, PSN: infiniband.PSN(i)}}, 0)
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest,
+			PSN: infiniband.PSN(i)}}, 0)
 		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
 		packet.roceOf(p)
 		reads.Packet(packet)
@@ -250,7 +314,8 @@ func TestRoCEMemory(t *testing.T) {
 	for _, f := range k.ordered {
 		sum += len(f.sent)
 	}
-	if k.left != queuePairs*(maxRoCESent-3) || sum != k.remembered || sum < mostRoCESent || sum > mostRoCESent+queuePairs*leastRoCESent {
+	if k.left != queuePairs*(maxRoCESent-3) || sum != k.remembered || sum < mostRoCESent ||
+		sum > mostRoCESent+queuePairs*leastRoCESent {
 		t.Errorf("%d PSNs were left out, %d are remembered, and counted %d", k.left, sum, k.remembered)
 	}
 }
@@ -299,13 +364,16 @@ func FuzzRoCEChecks(f *testing.F) {
 				payload = int(b[at+2]) * 16
 			}
 			fields := infiniband.Fields{
-				BTH:  infiniband.BTHFields{Opcode: o, DestQP: infiniband.QPN(rest >> 1 & 1), PSN: infiniband.MaxPSN.Add(int(int8(b[at+1])) * (1 + int(rest>>2&1)*4000)), AckReq: rest&8 != 0},
+				BTH: infiniband.BTHFields{Opcode: o, DestQP: infiniband.QPN(rest >> 1 & 1),
+					PSN:    infiniband.MaxPSN.Add(int(int8(b[at+1])) * (1 + int(rest>>2&1)*4000)),
+					AckReq: rest&8 != 0},
 				RETH: infiniband.RETHFields{Length: uint32(b[at+2]) << (rest >> 4)},
 				AETH: infiniband.AETHFields{Syndrome: infiniband.Syndrome(rest), MSN: uint32(b[at+1])},
 			}
 			p := make(infiniband.Packet, infiniband.Len(o, payload))
 			p.Encode(&fields, payload)
-			packet := &Packet{Tap: c.Taps[0], Direction: Direction(1 + rest>>6&1), Time: int64(at) * 1000, IP: 4, ECN: wire.ECN(rest >> 5 & 3), Flow: flow, Length: len(p) + 42}
+			packet := &Packet{Tap: c.Taps[0], Direction: Direction(1 + rest>>6&1), Time: int64(at) * 1000,
+				IP: 4, ECN: wire.ECN(rest >> 5 & 3), Flow: flow, Length: len(p) + 42}
 			packet.key.src[15], packet.key.dst[15] = rest>>7, 1-rest>>7
 			packet.roceOf(p)
 			for _, check := range checks {

@@ -49,7 +49,8 @@ func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 			m.reads = slices.Delete(m.reads, 0, 1)
 			k.partial++
 		}
-		m.reads = append(m.reads, roceRead{first: r.BTH.PSN, va: r.RETH.VA, rkey: r.RETH.RKey, length: r.RETH.Length})
+		m.reads = append(m.reads, roceRead{first: r.BTH.PSN, va: r.RETH.VA, rkey: r.RETH.RKey,
+			length: r.RETH.Length})
 		k.limits(f, "READ", r.BTH.PSN, r.RETH.VA, uint64(r.RETH.Length))
 		return
 	}
@@ -62,9 +63,11 @@ func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 		return
 	}
 	at := part * f.mtu
-	if r.RETH.RKey != one.rkey || r.RETH.VA != one.va+uint64(at) || at > int(one.length) || int(r.RETH.Length) > int(one.length)-at {
+	if r.RETH.RKey != one.rkey || r.RETH.VA != one.va+uint64(at) || at > int(one.length) ||
+		int(r.RETH.Length) > int(one.length)-at {
 		k.reads.asked++
-		k.found.exemplify("%s: the READ of PSN %d asks for %d bytes at %#x, which are none of those at %#x that it asked for before", f.name, r.BTH.PSN, r.RETH.Length, r.RETH.VA, one.va)
+		k.found.exemplify("%s: the READ of PSN %d asks for %d bytes at %#x, which are none of those at %#x "+
+			"that it asked for before", f.name, r.BTH.PSN, r.RETH.Length, r.RETH.VA, one.va)
 		return
 	}
 	if len(one.parts) <= maxRoCEParts {
@@ -104,7 +107,8 @@ func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
 	}
 	if !o.Ends() && infiniband.MTUCode(r.Payload) == 0 {
 		k.reads.size++
-		k.found.exemplify("%s: %v of PSN %d carries %d bytes, which is no path MTU", f.name, o, r.BTH.PSN, r.Payload)
+		k.found.exemplify("%s: %v of PSN %d carries %d bytes, which is no path MTU", f.name, o, r.BTH.PSN,
+			r.Payload)
 		return
 	}
 	mtu := f.mtu
@@ -117,10 +121,12 @@ func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
 	psns := readPSNs(one.length, mtu)
 	if want := one.size(part, mtu); r.Payload != want {
 		k.reads.size++
-		k.found.exemplify("%s: %v of PSN %d carries %d bytes, and the READ of PSN %d has %d there", f.name, o, r.BTH.PSN, r.Payload, one.first, want)
+		k.found.exemplify("%s: %v of PSN %d carries %d bytes, and the READ of PSN %d has %d there", f.name, o,
+			r.BTH.PSN, r.Payload, one.first, want)
 	} else if !one.begins(o, part, psns) {
 		k.reads.order++
-		k.found.exemplify("%s: %v of PSN %d is part %d of %d of the READ of PSN %d", f.name, o, r.BTH.PSN, part+1, psns, one.first)
+		k.found.exemplify("%s: %v of PSN %d is part %d of %d of the READ of PSN %d", f.name, o, r.BTH.PSN,
+			part+1, psns, one.first)
 	}
 	k.complete(f, one, part, psns)
 }

@@ -131,7 +131,8 @@ func (f *roceFlow[S]) fill(p *Packet) bool {
 	psns := 1
 	if f.mtu > 0 {
 		psns = min(run, readPSNs(s.length, f.mtu))
-	} else if f.vague = f.vague || run > 1 && s.length > uint32(infiniband.MTU(1)); readMTU(s.length, run) > 0 {
+	} else if f.vague = f.vague ||
+		run > 1 && s.length > uint32(infiniband.MTU(1)); readMTU(s.length, run) > 0 {
 		psns = run
 	}
 	s.ends = psns == 1
@@ -145,7 +146,14 @@ func (f *roceFlow[S]) fill(p *Packet) bool {
 func sentOf(p *Packet) roceSent {
 	b := &p.RoCE.BTH
 	return roceSent{
-		opcode: b.Opcode, seen: true, head: true, asks: b.AckReq, ends: b.Opcode.Ends(), payload: int32(p.RoCE.Payload), length: p.RoCE.RETH.Length, time: p.Time,
+		opcode:  b.Opcode,
+		seen:    true,
+		head:    true,
+		asks:    b.AckReq,
+		ends:    b.Opcode.Ends(),
+		payload: int32(p.RoCE.Payload),
+		length:  p.RoCE.RETH.Length,
+		time:    p.Time,
 	}
 }
 

@@ -99,7 +99,8 @@ func (k *RoCEWrites) piece(f *roceFlow[writeFlow], p *Packet) {
 		return
 	}
 	if o.Starts() {
-		*m = writeFlow{inside: true, write: o.IsWrite(), length: uint64(r.RETH.Length), va: r.RETH.VA, psn: r.BTH.PSN, reads: m.reads}
+		*m = writeFlow{inside: true, write: o.IsWrite(), length: uint64(r.RETH.Length), va: r.RETH.VA,
+			psn: r.BTH.PSN, reads: m.reads}
 	}
 	m.sum += uint64(r.Payload)
 	k.cut(f, r)
@@ -148,7 +149,8 @@ func (k *RoCEWrites) whole(f *roceFlow[writeFlow], r *RoCE) {
 	k.bytes += m.sum
 	if m.sum != m.length {
 		k.total++
-		k.found.exemplify("%s: the WRITE of PSNs %d to %d carries %d bytes, its RETH says %d", f.name, m.psn, r.BTH.PSN, m.sum, m.length)
+		k.found.exemplify("%s: the WRITE of PSNs %d to %d carries %d bytes, its RETH says %d", f.name, m.psn,
+			r.BTH.PSN, m.sum, m.length)
 	}
 	k.limits(f, "WRITE", m.psn, m.va, m.length)
 }
@@ -161,7 +163,8 @@ func (k *RoCEWrites) limits(f *roceFlow[writeFlow], what string, psn infiniband.
 	}
 	if length > 0 && va+(length-1) < va {
 		k.beyond++
-		k.found.exemplify("%s: the %s of PSN %d has a RETH of %d bytes from address %#x on", f.name, what, psn, length, va)
+		k.found.exemplify("%s: the %s of PSN %d has a RETH of %d bytes from address %#x on", f.name, what,
+			psn, length, va)
 	}
 }
 
@@ -207,12 +210,17 @@ func (k *RoCEWrites) Result() Result {
 		r.Details = append(r.Details, k.found.examples...)
 	}
 	if k.writes+k.sends+k.reads.whole == 0 {
-		f.unclear = append(f.unclear, notApplicable("no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
+		f.unclear = append(f.unclear, notApplicable(
+			"no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
 	}
 	r.Measured = map[string]float64{
-		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes), "reads": float64(k.reads.whole), "read-bytes": float64(k.reads.bytes), "not-applicable": float64(k.partial),
+		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes),
+		"reads": float64(k.reads.whole), "read-bytes": float64(k.reads.bytes),
+		"not-applicable": float64(k.partial),
 	}
-	r.Summary = fmt.Sprintf("%d WRITEs of %d bytes, %d SENDs and %d READs of %d bytes were seen whole, %d not", k.writes, k.bytes, k.sends, k.reads.whole, k.reads.bytes, k.partial)
+	r.Summary = fmt.Sprintf(
+		"%d WRITEs of %d bytes, %d SENDs and %d READs of %d bytes were seen whole, %d not",
+		k.writes, k.bytes, k.sends, k.reads.whole, k.reads.bytes, k.partial)
 	k.capture.conclude(&r, k.need(), f)
 	return r
 }

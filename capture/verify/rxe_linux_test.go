@@ -23,7 +23,8 @@ var rxePrograms = flag.String("rxe", "", "record testdata/rxe anew, with the pro
 
 // TestRecordRXE makes the recordings of testdata/rxe, in a guest with Debian's kernel:
 //
-//	for p in perftest ibverbs-utils ibverbs-providers rdmacm-utils libibumad3 libpci3; do apt-get download $p; done
+//	for p in perftest ibverbs-utils ibverbs-providers rdmacm-utils libibumad3 libpci3; do apt-get
+//	download $p; done
 //	for p in *.deb; do dpkg -x $p /tmp/rdma; done
 //	go test ./capture/verify -run TestRecordRXE -rxe /tmp/rdma
 //
@@ -33,8 +34,9 @@ func TestRecordRXE(t *testing.T) {
 		t.Skip("records only when -rxe names the programs' folder")
 	}
 	r := vmtest.Run(t, vmtest.Options{
-		Modules: []string{"veth", "rdma_rxe", "crc32_generic", "ib_uverbs", "rdma_ucm", "ib_umad", "sch_netem", "sch_ingress", "cls_matchall", "act_gact"},
-		Dirs:    []string{*rxePrograms}, Env: []string{"RDMA=" + *rxePrograms}, Timeout: 5 * time.Minute,
+		Modules: []string{"veth", "rdma_rxe", "crc32_generic", "ib_uverbs", "rdma_ucm", "ib_umad",
+			"sch_netem", "sch_ingress", "cls_matchall", "act_gact"},
+		Dirs: []string{*rxePrograms}, Env: []string{"RDMA=" + *rxePrograms}, Timeout: 5 * time.Minute,
 	}, "/bin/sh", "testdata/rxe/record.sh")
 	recordings := strings.Split(string(r.Output), "\n== ")
 	t.Log(recordings[0])
@@ -44,7 +46,8 @@ func TestRecordRXE(t *testing.T) {
 		if strings.TrimSpace(problems) != "" {
 			t.Errorf("after %s: %s", name, problems)
 		}
-		content, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(strings.ReplaceAll(text, "\r", ""), "\n", ""))
+		content, err := base64.StdEncoding.DecodeString(
+			strings.ReplaceAll(strings.ReplaceAll(text, "\r", ""), "\n", ""))
 		if err == nil {
 			err = os.WriteFile(filepath.Join("testdata/rxe", name+".pcap"), content, 0o644)
 		}
@@ -78,8 +81,10 @@ func judgeRXE(t *testing.T, name string, checks ...Check) []Result {
 func TestRXE(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	recordings := map[string]string{
-		"write": "PPPPIII", "read": "PPPPIII", "send": "PPPPIII", "atomic": "PPPIIII", "write-ipv6": "PPPPIII", "rping": "PPPPIII",
-		"write-lost-before": "PPPPIII", "write-lost-behind": "PPPPPII", "send-lost-behind": "PPPPPII", "read-lost": "PPPPPII", "atomic-lost": "PPPIPII",
+		"write": "PPPPIII", "read": "PPPPIII", "send": "PPPPIII", "atomic": "PPPIIII",
+		"write-ipv6": "PPPPIII", "rping": "PPPPIII",
+		"write-lost-before": "PPPPIII", "write-lost-behind": "PPPPPII", "send-lost-behind": "PPPPPII",
+		"read-lost": "PPPPPII", "atomic-lost": "PPPIPII",
 		"write-duplicated": "PPPPPII", "write-marked": "PPPPPII",
 	}
 	for name, want := range recordings {
@@ -151,8 +156,11 @@ func TestRXEStarts(t *testing.T) {
 // there before; answers, and NAKs of a sequence error; and requests with a mark.
 func tsharkRoCE(t *testing.T, name string) map[string]float64 {
 	t.Helper()
-	out, err := exec.Command("tshark", "-n", "-r", name, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f",
-		"-e", "ip.dst", "-e", "infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e", "infiniband.bth.psn", "-e", "infiniband.aeth.syndrome", "-e", "ip.dsfield.ecn", "-e", "infiniband.reth.dmalen").Output()
+	out, err := exec.Command("tshark", "-n", "-r", name, "-T", "fields", "-E", "separator=|", "-E",
+		"occurrence=f",
+		"-e", "ip.dst", "-e", "infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e",
+		"infiniband.bth.psn", "-e", "infiniband.aeth.syndrome", "-e", "ip.dsfield.ecn", "-e",
+		"infiniband.reth.dmalen").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,13 +50,16 @@ func readTape(t testing.TB, file []byte) *tape {
 	}
 	c.section, c.interfaces = reader.Section(), slices.Clone(reader.Interfaces())
 	c.counts = slices.Clone(reader.Statistics())
-	slices.SortFunc(c.counts, func(a, b pcapng.Statistics) int { return cmp.Compare(a.Interface, b.Interface) })
+	slices.SortFunc(c.counts, func(a, b pcapng.Statistics) int {
+		return cmp.Compare(a.Interface, b.Interface)
+	})
 	return &c
 }
 
 func (c *tape) clone() *tape {
 	d := *c
-	d.interfaces, d.packets, d.counts = slices.Clone(c.interfaces), slices.Clone(c.packets), slices.Clone(c.counts)
+	d.interfaces, d.packets, d.counts = slices.Clone(c.interfaces), slices.Clone(c.packets),
+		slices.Clone(c.counts)
 	return &d
 }
 
@@ -139,7 +142,9 @@ var sabotages = []sabotage{
 			c.packets[i], c.packets[j] = c.packets[j], c.packets[i]
 		}
 	}},
-	{name: "tap missing", do: func(c *tape, _ *Options, random *rand.Rand) { c.without(random.IntN(len(c.interfaces))) }},
+	{name: "tap missing", do: func(c *tape, _ *Options, random *rand.Rand) {
+		c.without(random.IntN(len(c.interfaces)))
+	}},
 	{name: "one tap left", do: func(c *tape, _ *Options, random *rand.Rand) {
 		for keep := random.IntN(len(c.interfaces)); len(c.interfaces) > 1; {
 			if last := len(c.interfaces) - 1; last > keep {
@@ -154,11 +159,19 @@ var sabotages = []sabotage{
 		for i := range c.interfaces {
 			c.interfaces[i].Filter = "arp"
 		}
-		c.only(func(p *pcapng.Packet) bool { return len(p.Data) > 13 && p.Data[12] == 8 && p.Data[13] == 6 }, true)
+		c.only(func(p *pcapng.Packet) bool {
+			return len(p.Data) > 13 && p.Data[12] == 8 && p.Data[13] == 6
+		}, true)
 	}},
-	{name: "beginning cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.only(c.span(0, 40), false) }},
-	{name: "middle cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.only(c.span(30, 70), false) }},
-	{name: "end cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.only(c.span(60, 100), false) }},
+	{name: "beginning cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+		c.only(c.span(0, 40), false)
+	}},
+	{name: "middle cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+		c.only(c.span(30, 70), false)
+	}},
+	{name: "end cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+		c.only(c.span(60, 100), false)
+	}},
 	{name: "file truncated", total: true, do: func(c *tape, _ *Options, random *rand.Rand) {
 		size := 0
 		for i := range c.packets {
@@ -198,8 +211,12 @@ var sabotages = []sabotage{
 		i := random.IntN(len(c.packets))
 		c.packets = slices.Delete(c.packets, i, i+1)
 	}},
-	{name: "clock of a tap ahead", do: func(c *tape, _ *Options, random *rand.Rand) { c.shift(random, 300_000_000) }},
-	{name: "clock of a tap behind", do: func(c *tape, _ *Options, random *rand.Rand) { c.shift(random, -300_000_000) }},
+	{name: "clock of a tap ahead", do: func(c *tape, _ *Options, random *rand.Rand) {
+		c.shift(random, 300_000_000)
+	}},
+	{name: "clock of a tap behind", do: func(c *tape, _ *Options, random *rand.Rand) {
+		c.shift(random, -300_000_000)
+	}},
 	{name: "another plan's", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
 		c.section.Comments = []string{"railbed dilation=1 epoch=0ns plan=" + strings.Repeat("0123", 16)}
 	}},
@@ -268,7 +285,8 @@ func TestSaboteur(t *testing.T) {
 					return results[0]
 				}
 				untouched := judge(original, s.options())
-				if want := map[bool]verdict.Verdict{false: pass, true: fail}[broken]; untouched.Verdict != want {
+				if want := map[bool]verdict.Verdict{false: pass,
+					true: fail}[broken]; untouched.Verdict != want {
 					t.Fatalf("broken %t: want %s: %v", broken, want, untouched)
 				}
 				for i, how := range sabotages {
@@ -279,7 +297,8 @@ func TestSaboteur(t *testing.T) {
 						matrix[name][i].add(broken, r.Verdict)
 						switch {
 						case how.harmless && r.Verdict != untouched.Verdict:
-							t.Errorf("%s, broken %t, seed %d: want %s: %v", how.name, broken, seed, untouched.Verdict, r)
+							t.Errorf("%s, broken %t, seed %d: want %s: %v", how.name, broken, seed,
+								untouched.Verdict, r)
 						case broken && r.Verdict == pass:
 							t.Errorf("%s, seed %d: a broken run passes: %v", how.name, seed, r)
 						case !broken && r.Verdict == fail:
@@ -305,7 +324,8 @@ func TestSaboteur(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(matrixFile); err != nil || string(text) != page {
-		t.Errorf("%s is not what the test finds (%v): go test -run TestSaboteur ./capture/verify -update", matrixFile, err)
+		t.Errorf("%s is not what the test finds (%v): go test -run TestSaboteur ./capture/verify -update",
+			matrixFile, err)
 	}
 }
 
@@ -318,7 +338,8 @@ func (c *cell) add(broken bool, v verdict.Verdict) {
 	if broken {
 		at = &c[1]
 	}
-	if letter := map[verdict.Verdict]string{pass: "P", fail: "F", unclear: "i"}[v]; !strings.Contains(*at, letter) {
+	if letter := map[verdict.Verdict]string{pass: "P", fail: "F", unclear: "i"}[v]; !strings.Contains(*at,
+		letter) {
 		letters := append(strings.Split(*at, ""), letter)
 		slices.Sort(letters)
 		*at = strings.Join(letters, "")
@@ -334,7 +355,8 @@ func matrixPage(matrix map[string][]cell) string {
 	var b strings.Builder
 	b.WriteString(matrixHead)
 	for i, how := range sabotages {
-		fmt.Fprintf(&b, "%d. %s%s\n", i+1, how.name, map[bool]string{true: " (takes no evidence away)"}[how.harmless])
+		fmt.Fprintf(&b, "%d. %s%s\n", i+1, how.name,
+			map[bool]string{true: " (takes no evidence away)"}[how.harmless])
 	}
 	b.WriteString("\n| check |")
 	for i := range sabotages {

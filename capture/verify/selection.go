@@ -202,7 +202,8 @@ func lingers(c *Capture) int64 {
 		}
 		for i := range p.Switches {
 			if soft := p.Switches[i].Soft; soft != nil && slowest != math.MaxInt64 {
-				longest = max(longest, time.Duration(float64(soft.Buffer)*8*float64(time.Second)/float64(slowest)))
+				longest = max(longest, time.Duration(
+					float64(soft.Buffer)*8*float64(time.Second)/float64(slowest)))
 			}
 		}
 		longest += pathLinks * delay

@@ -42,7 +42,11 @@ func softScene(t testing.TB, text string) *scene {
 	for n := range 400 {
 		from, to := &s.plan.Nodes[n%2], &s.plan.Nodes[2]
 		s.send(from.Name, "eth0", tcp{
-			src: netip.AddrPortFrom(loopback(from), 7000), dst: netip.AddrPortFrom(loopback(to), 7001), flow: n % 2, seq: uint32(n), payload: 1000,
+			src:     netip.AddrPortFrom(loopback(from), 7000),
+			dst:     netip.AddrPortFrom(loopback(to), 7001),
+			flow:    n % 2,
+			seq:     uint32(n),
+			payload: 1000,
 		})
 	}
 	s.now += 1_000_000_000
@@ -75,7 +79,10 @@ func (s *scene) from(sw string, edit func(k *sighting, here bool)) {
 			left[k.id] = k.time
 		}
 	}
-	s.change(func(k sighting) bool { at, found := left[k.id]; return found && k.time >= at }, func(k *sighting) {
+	s.change(func(k sighting) bool {
+		at, found := left[k.id]
+		return found && k.time >= at
+	}, func(k *sighting) {
 		edit(k, k.out && strings.HasPrefix(k.tap, sw+":"))
 	})
 }
@@ -115,7 +122,8 @@ func (s *scene) lose(comment string) {
 	}
 }
 
-// nicOverruns has the emulated NIC of h0 drop a packet for want of room, and leaf1 tell how short its queue was.
+// nicOverruns has the emulated NIC of h0 drop a packet for want of room, and leaf1 tell how short
+// its queue was.
 func nicOverruns(s *scene) {
 	id := s.packet("h0:eth0", true)
 	at := s.of(id, "h0:eth0", true)
@@ -143,11 +151,14 @@ func lostBy(of func(*scene), taps ...string) func(*scene) {
 func (s *scene) pause(tap string, at int64, quanta uint16) {
 	port, _ := (&Capture{Plan: s.plan}).port(splitPort(tap))
 	frame := make([]byte, wire.EthernetMinLen)
-	wire.EncodePFCFrame(frame, wire.MAC(port.MAC), &wire.PFCFields{Enable: 1 << 3, Quanta: [8]uint16{3: quanta}})
+	wire.EncodePFCFrame(frame, wire.MAC(port.MAC),
+		&wire.PFCFields{Enable: 1 << 3, Quanta: [8]uint16{3: quanta}})
 	s.ids++
 	s.insert(
-		sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame), queue: 8, comment: "railbed verdict=pause reason=pfc depth=9000 late=0ns"},
-		sighting{tap: port.Peer, time: at + 500, id: s.ids, frame: frame, length: len(frame), comment: "railbed verdict=pause reason=pfc depth=5000 late=0ns"})
+		sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame), queue: 8,
+			comment: "railbed verdict=pause reason=pfc depth=9000 late=0ns"},
+		sighting{tap: port.Peer, time: at + 500, id: s.ids, frame: frame, length: len(frame),
+			comment: "railbed verdict=pause reason=pfc depth=5000 late=0ns"})
 }
 
 // chain is a pause that spreads from spine1 over leaf1 to h0, after the traffic,
@@ -221,12 +232,18 @@ func TestFabricChecks(t *testing.T) {
 			return NewPauses(Selection{}, 3, c, p, order)
 		}
 	}
-	deadlock := func(want bool) func(*testing.T) Check { return func(*testing.T) Check { return NewDeadlock(want) } }
+	deadlock := func(want bool) func(*testing.T) Check {
+		return func(*testing.T) Check { return NewDeadlock(want) }
+	}
 	reordering := func(share string) func(*testing.T) Check {
-		return func(t *testing.T) Check { return NewReordering(Selection{}, bounded(t, share, spec.ShareBound)) }
+		return func(t *testing.T) Check {
+			return NewReordering(Selection{}, bounded(t, share, spec.ShareBound))
+		}
 	}
 	depth := func(q int, most string) func(*testing.T) Check {
-		return func(t *testing.T) Check { return NewQueueDepth(Selection{}, q, bounded(t, most, spec.BytesBound), nil) }
+		return func(t *testing.T) Check {
+			return NewQueueDepth(Selection{}, q, bounded(t, most, spec.BytesBound), nil)
+		}
 	}
 	nothing := func(*scene) {}
 	silence := func(s *scene) { s.sightings = nil }
@@ -257,7 +274,8 @@ func TestFabricChecks(t *testing.T) {
 	}{
 		{"marked", (*scene).mark, marks("leaf1", ">= 40%", ">= 100"), pass, "marked 200 packets"},
 		{"marks at the receiver", (*scene).mark, marks("h2", ">= 40%", ""), pass, ""},
-		{"too many marks", (*scene).mark, marks("leaf1", "<= 10%", ""), fail, "share of marked packets: 50%, want <= 10%"},
+		{"too many marks", (*scene).mark, marks("leaf1", "<= 10%", ""), fail,
+			"share of marked packets: 50%, want <= 10%"},
 		{"no marks", nothing, marks("", ">= 10%", ""), fail, "0%, want >= 10%"},
 		{"marked elsewhere", (*scene).mark, marks("spine*", "", ">= 1"), fail, "packets marked here: 0"},
 		{"marked in words only", func(s *scene) {
@@ -273,18 +291,29 @@ func TestFabricChecks(t *testing.T) {
 		{"marks in a lossy capture", lossy, marks("leaf1", ">= 10%", ""), unclear, "lost 1 packets"},
 
 		{"nothing dropped", nothing, drops("", "", "== 0"), pass, ""},
-		{"a drop", func(s *scene) { s.lose("railbed verdict=drop reason=tail depth=40320") }, drops("leaf1", "", "== 0"), fail, "dropped 1: tail"},
-		{"a drop elsewhere", func(s *scene) { s.lose("railbed verdict=drop reason=tail depth=40320") }, drops("spine*", "", "== 0"), pass, ""},
-		{"a drop for another reason", func(s *scene) { s.lose("railbed verdict=drop reason=tail depth=40320") }, drops("", "loss", ">= 1"), fail, "packets dropped: 0, want >= 1"},
+		{"a drop", func(s *scene) {
+			s.lose("railbed verdict=drop reason=tail depth=40320")
+		}, drops("leaf1", "", "== 0"), fail, "dropped 1: tail"},
+		{"a drop elsewhere", func(s *scene) {
+			s.lose("railbed verdict=drop reason=tail depth=40320")
+		}, drops("spine*", "", "== 0"), pass, ""},
+		{"a drop for another reason", func(s *scene) {
+			s.lose("railbed verdict=drop reason=tail depth=40320")
+		}, drops("", "loss", ">= 1"), fail, "packets dropped: 0, want >= 1"},
 		{"no drop where there must be some", nothing, drops("", "", ">= 1"), fail, "want >= 1"},
 		{"no drop in a lossy capture", lossy, drops("", "", ">= 1"), unclear, ""},
-		{"a drop in a lossy capture", then(lossy, func(s *scene) { s.lose("railbed verdict=drop reason=tail depth=1") }), drops("", "", "== 0"), fail, ""},
+		{"a drop in a lossy capture", then(lossy, func(s *scene) {
+			s.lose("railbed verdict=drop reason=tail depth=1")
+		}), drops("", "", "== 0"), fail, ""},
 		{"drops of nobody", silence, drops("", "", "== 0"), unclear, "no packet came there"},
 
 		{"all arrive", nothing, lossless(""), pass, ""},
-		{"a packet vanishes", func(s *scene) { s.lose("") }, lossless(""), fail, "1 packets were lost: no record of a drop"},
+		{"a packet vanishes", func(s *scene) { s.lose("") }, lossless(""), fail,
+			"1 packets were lost: no record of a drop"},
 		{"a packet of another flow vanishes", func(s *scene) { s.lose("") }, lossless("h1"), pass, ""},
-		{"a packet is dropped", func(s *scene) { s.lose("railbed verdict=drop reason=headroom depth=1") }, lossless(""), fail, "headroom"},
+		{"a packet is dropped", func(s *scene) {
+			s.lose("railbed verdict=drop reason=headroom depth=1")
+		}, lossless(""), fail, "headroom"},
 		{"the node's own NIC overflows", func(s *scene) {
 			id := s.packet("h0:eth0", true)
 			at := s.of(id, "h0:eth0", true)
@@ -294,12 +323,17 @@ func TestFabricChecks(t *testing.T) {
 		}, lossless(""), pass, ""},
 		{"the host has no room", func(s *scene) {
 			id := s.packet("h0:eth0", true)
-			s.change(func(k sighting) bool { return k.id == id && k.tap == "h2:eth0" }, func(k *sighting) { k.comment = "railbed verdict=drop reason=refused depth=0" })
+			s.change(func(k sighting) bool {
+				return k.id == id && k.tap == "h2:eth0"
+			}, func(k *sighting) { k.comment = "railbed verdict=drop reason=refused depth=0" })
 		}, lossless(""), unclear, "1 packets came to a node that had no room"},
-		{"a packet vanishes in a lossy capture", then(lossy, func(s *scene) { s.lose("") }), lossless(""), unclear, ""},
+		{"a packet vanishes in a lossy capture", then(lossy, func(s *scene) { s.lose("") }), lossless(""),
+			unclear, ""},
 		{"a packet is cut", cut, lossless(""), fail, "200 packets were lost"},
 		{"nobody sends", silence, lossless(""), unclear, "no packet left a node"},
-		{"a NIC without a tap", func(s *scene) { s.untapped["h2:eth0"] = true }, lossless(""), unclear, "not recorded: h2:eth0"},
+		{"a NIC without a tap", func(s *scene) {
+			s.untapped["h2:eth0"] = true
+		}, lossless(""), unclear, "not recorded: h2:eth0"},
 
 		{"trimmed", cut, trims, pass, "trimmed 200: tail"},
 		{"nothing trimmed", nothing, trims, fail, "packets trimmed: 0, want >= 1"},
@@ -322,12 +356,17 @@ func TestFabricChecks(t *testing.T) {
 
 		{"paused in order", (*scene).chain, pauses(">= 2", ">= 500us", "spine1:*", "leaf1:*"), pass, ""},
 		{"paused in order by ports outside at", (*scene).chain, func(t *testing.T) Check {
-			return NewPauses(Selection{At: "leaf2:p0"}, 3, bounded(t, "== 0", spec.CountBound), nil, []string{"spine1:*", "leaf1:*"})
+			return NewPauses(Selection{At: "leaf2:p0"}, 3, bounded(t, "== 0", spec.CountBound), nil,
+				[]string{"spine1:*", "leaf1:*"})
 		}, pass, "0 pauses"},
-		{"paused in another order", (*scene).chain, pauses("", "", "leaf1:*", "spine1:*"), fail, "before leaf1:* did"},
-		{"paused by somebody else", (*scene).chain, pauses("", "", "spine2:*"), fail, "spine2:* asked for no pause"},
-		{"paused for too long", (*scene).chain, pauses("", "<= 400us"), fail, "time paused: 512µs, want <= 400us"},
-		{"paused for too long by a tap that lost the end", lostBy((*scene).chain, "leaf1:p0", "spine1:*"), pauses("", "<= 400us"), unclear, "time paused: 512µs, want <= 400us"},
+		{"paused in another order", (*scene).chain, pauses("", "", "leaf1:*", "spine1:*"), fail,
+			"before leaf1:* did"},
+		{"paused by somebody else", (*scene).chain, pauses("", "", "spine2:*"), fail,
+			"spine2:* asked for no pause"},
+		{"paused for too long", (*scene).chain, pauses("", "<= 400us"), fail,
+			"time paused: 512µs, want <= 400us"},
+		{"paused for too long by a tap that lost the end", lostBy((*scene).chain, "leaf1:p0", "spine1:*"),
+			pauses("", "<= 400us"), unclear, "time paused: 512µs, want <= 400us"},
 		{"pauses where there must be none", (*scene).chain, pauses("== 0", ""), fail, "pauses: 2, want == 0"},
 		{"no pauses", nothing, pauses("== 0", ""), pass, ""},
 		{"no pauses where there must be some", nothing, pauses(">= 1", ""), fail, "pauses: 0"},
@@ -356,15 +395,18 @@ func TestFabricChecks(t *testing.T) {
 		{"in order", nothing, reordering("== 0%"), pass, ""},
 		{"in order where it must not be", nothing, reordering(">= 1%"), fail, "0%, want >= 1%"},
 		{"out of order", func(s *scene) {
-			s.change(func(k sighting) bool { return k.tap == "h2:eth0" && k.id%10 == 0 }, func(k *sighting) { k.time += 60_000 })
+			s.change(func(k sighting) bool {
+				return k.tap == "h2:eth0" && k.id%10 == 0
+			}, func(k *sighting) { k.time += 60_000 })
 		}, reordering("<= 1%"), fail, "packets out of order: 9.75%"},
 		{"order of nobody", silence, reordering("== 0%"), unclear, "no packet was seen"},
 
 		{"short queues", nothing, depth(3, "<= 1KB"), pass, ""},
 		{"a long queue", (*scene).mark, depth(3, "<= 30KB"), fail, "longest queue: 40KB, want <= 30KB"},
-		{"mostly long queues in a capture that lost packets", lostBy((*scene).mark, "leaf1:*"), func(t *testing.T) Check {
-			return NewQueueDepth(Selection{}, 3, nil, bounded(t, "<= 30KB", spec.BytesBound))
-		}, unclear, "99 of 100 packets found"},
+		{"mostly long queues in a capture that lost packets", lostBy((*scene).mark, "leaf1:*"),
+			func(t *testing.T) Check {
+				return NewQueueDepth(Selection{}, 3, nil, bounded(t, "<= 30KB", spec.BytesBound))
+			}, unclear, "99 of 100 packets found"},
 		{"a long queue elsewhere", cut, depth(3, "<= 30KB"), pass, ""},
 		{"a NIC's queue", nicOverruns, depth(-1, "<= 30KB"), pass, ""},
 		{"drops alone at a NIC", nicOverruns, func(t *testing.T) Check {
@@ -411,7 +453,8 @@ func TestDeadlockOfARing(t *testing.T) {
 		}, fail, "no cycle"},
 		{"one of the pauses runs out", func(s *scene) {
 			s.remove(func(k sighting) bool {
-				return strings.HasPrefix(k.tap, "sw2:") && !k.out && len(k.frame) == wire.EthernetMinLen && k.time > s.now-890_000_000
+				return strings.HasPrefix(k.tap, "sw2:") && !k.out && len(k.frame) == wire.EthernetMinLen &&
+					k.time > s.now-890_000_000
 			})
 		}, fail, "no cycle"},
 		{"the capture is lossy", func(s *scene) { s.drops["sw0:p1"] = 1 }, unclear, "lost 1 packets"},
@@ -439,12 +482,25 @@ func TestSpreadOfFlows(t *testing.T) {
 		says    string
 	}{
 		{"all by one path", func(int, int) int { return 0 }, SpreadOptions{Polarised: true}, pass, ""},
-		{"all by one path, unasked", func(int, int) int { return 0 }, SpreadOptions{}, fail, "0% of its fair part"},
-		{"by all paths", func(flow, paths int) int { return flow % paths }, SpreadOptions{Polarised: true}, fail, "every one of 2 paths carried traffic"},
-		{"each flow by one", func(flow, paths int) int { return flow % paths }, SpreadOptions{Flows: OnePath}, pass, ""},
-		{"each flow by all", func(_, paths int) int { alternate++; return alternate / 3 % paths }, SpreadOptions{Flows: OnePath}, fail, "used more than one path"},
-		{"sprayed", func(_, paths int) int { alternate++; return alternate / 3 % paths }, SpreadOptions{Flows: EveryPath}, pass, ""},
-		{"hashed, not sprayed", func(flow, paths int) int { return flow % paths }, SpreadOptions{Flows: EveryPath}, fail, "did not use every one of 2 paths"},
+		{"all by one path, unasked", func(int, int) int { return 0 }, SpreadOptions{}, fail,
+			"0% of its fair part"},
+		{"by all paths", func(flow, paths int) int {
+			return flow % paths
+		}, SpreadOptions{Polarised: true}, fail, "every one of 2 paths carried traffic"},
+		{"each flow by one", func(flow, paths int) int {
+			return flow % paths
+		}, SpreadOptions{Flows: OnePath}, pass, ""},
+		{"each flow by all", func(_, paths int) int {
+			alternate++
+			return alternate / 3 % paths
+		}, SpreadOptions{Flows: OnePath}, fail, "used more than one path"},
+		{"sprayed", func(_, paths int) int {
+			alternate++
+			return alternate / 3 % paths
+		}, SpreadOptions{Flows: EveryPath}, pass, ""},
+		{"hashed, not sprayed", func(flow, paths int) int {
+			return flow % paths
+		}, SpreadOptions{Flows: EveryPath}, fail, "did not use every one of 2 paths"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t)
@@ -457,10 +513,12 @@ func TestSpreadOfFlows(t *testing.T) {
 	s := newScene(t)
 	for n := range 10 { // fewer than tell
 		from, to := &s.plan.Ranks[0], &s.plan.Ranks[2]
-		s.send(from.Node, from.NIC, tcp{src: netip.AddrPortFrom(from.Addr4, 7000), dst: netip.AddrPortFrom(to.Addr4, 7001), seq: uint32(n), payload: 100, flow: n})
+		s.send(from.Node, from.NIC, tcp{src: netip.AddrPortFrom(from.Addr4, 7000),
+			dst: netip.AddrPortFrom(to.Addr4, 7001), seq: uint32(n), payload: 100, flow: n})
 	}
 	s.now += 1_000_000
-	judgeScene(t, s, NewPathSpread("leaf1", units.Ratio{}, SpreadOptions{Flows: EveryPath}), unclear, "no flow has packets enough")
+	judgeScene(t, s, NewPathSpread("leaf1", units.Ratio{}, SpreadOptions{Flows: EveryPath}), unclear,
+		"no flow has packets enough")
 }
 
 // TestTrimmedPacketsAreConserved: the head that leaves stands for the packet that
@@ -471,7 +529,9 @@ func TestTrimmedPacketsAreConserved(t *testing.T) {
 	judgeScene(t, s, NewConservation("leaf1"), pass, "200 trimmed")
 	s = softScene(t, softFile)
 	s.cut(59)
-	s.change(func(k sighting) bool { return strings.Contains(k.comment, "trim") }, func(k *sighting) { k.comment = "" })
+	s.change(func(k sighting) bool {
+		return strings.Contains(k.comment, "trim")
+	}, func(k *sighting) { k.comment = "" })
 	judgeScene(t, s, NewConservation("leaf1"), fail, "left without having entered")
 }
 
@@ -488,5 +548,6 @@ func TestEventsAreNoPackets(t *testing.T) {
 	}
 	s.insert(events...)
 	judgeScene(t, s, NewConservation("*"), pass, "1200 packets crossed")
-	judgeScene(t, s, NewQueueDepth(Selection{At: "leaf1"}, 3, bounded(t, "<= 30KB", spec.BytesBound), nil), fail, "longest queue: 50KB")
+	judgeScene(t, s, NewQueueDepth(Selection{At: "leaf1"}, 3, bounded(t, "<= 30KB", spec.BytesBound), nil),
+		fail, "longest queue: 50KB")
 }

@@ -62,7 +62,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 	"rank-nic": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := smallRing(t)
 		if broken {
-			s.change(func(k sighting) bool { return k.tap == "h1:eth0" && k.out && isData(k) }, func(k *sighting) { k.tap = "h0:eth0" })
+			s.change(func(k sighting) bool {
+				return k.tap == "h1:eth0" && k.out && isData(k)
+			}, func(k *sighting) { k.tap = "h0:eth0" })
 		}
 		return s, func() Check { return NewRankNIC(s.workload) }
 	},
@@ -77,7 +79,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 		s := smallRing(t)
 		if !broken {
 			s.remove(func(k sighting) bool {
-				return strings.HasPrefix(k.tap, "spine") || strings.HasPrefix(k.tap, "leaf") && !strings.HasSuffix(k.tap, "p0") && !strings.HasSuffix(k.tap, "p1")
+				return strings.HasPrefix(k.tap, "spine") ||
+					strings.HasPrefix(k.tap, "leaf") && !strings.HasSuffix(k.tap, "p0") &&
+						!strings.HasSuffix(k.tap, "p1")
 			})
 		}
 		return s, func() Check { return NewRailLocal(s.workload) }
@@ -106,7 +110,8 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			s.mark()
 		}
 		return s, func() Check {
-			return NewMarks(Selection{}, bounded(t, "<= 1%", spec.ShareBound), bounded(t, "== 0", spec.CountBound))
+			return NewMarks(Selection{}, bounded(t, "<= 1%", spec.ShareBound),
+				bounded(t, "== 0", spec.CountBound))
 		}
 	},
 	"drops": func(t *testing.T, broken bool) (*scene, func() Check) {
@@ -142,7 +147,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 		if broken {
 			s.chain()
 		}
-		return s, func() Check { return NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil) }
+		return s, func() Check {
+			return NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil)
+		}
 	},
 	"deadlock": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softRing)
@@ -170,7 +177,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 				return k.tap == "h2:eth0" && !k.out && k.time > start+40_000_000 && k.time < start+80_000_000
 			})
 		}
-		return s, func() Check { return NewOutage(Selection{From: "h0"}, bounded(t, "<= 20ms", spec.DurationBound)) }
+		return s, func() Check {
+			return NewOutage(Selection{From: "h0"}, bounded(t, "<= 20ms", spec.DurationBound))
+		}
 	},
 	"queue-depth": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softFile)
@@ -206,7 +215,10 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 	"roce writes": roceSpecimen(spec.RoCERuleWrites, func(q *roceQP) { q.healthy() }, func(q *roceQP) {
 		q.next(infiniband.WriteOnly, 100, length(900))
 	}),
-	"roce go-back-n": roceSpecimen(spec.RoCERuleGoBack, func(q *roceQP) { q.healthy(); q.goBack() }, func(q *roceQP) {
+	"roce go-back-n": roceSpecimen(spec.RoCERuleGoBack, func(q *roceQP) {
+		q.healthy()
+		q.goBack()
+	}, func(q *roceQP) {
 		q.write()
 		q.nak(q.psn.Add(-3))
 	}),
@@ -274,14 +286,16 @@ func datagrams(t *testing.T) *scene {
 	s.sightings, s.now, s.step = nil, start, 1_000_000
 	src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
 	for range 100 {
-		s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000), dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
+		s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000),
+			dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
 	}
 	s.now += 1_000_000_000
 	return s
 }
 
 // roceSpecimen is a connection that keeps a rule, and what breaks it.
-func roceSpecimen(rule string, play, spoil func(*roceQP)) func(t *testing.T, broken bool) (*scene, func() Check) {
+func roceSpecimen(rule string, play, spoil func(*roceQP)) func(t *testing.T, broken bool) (*scene,
+	func() Check) {
 	return func(t *testing.T, broken bool) (*scene, func() Check) {
 		q := newRoCEScene(t, 4)
 		play(q)
@@ -309,19 +323,23 @@ func roceSpecimen(rule string, play, spoil func(*roceQP)) func(t *testing.T, bro
 // the second leaf keeps where it is broken.
 func partialSums(t *testing.T, broken bool) (*scene, func() Check) {
 	s := newScene(t)
-	s.plan = plantest.Compile(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}\n  switch: {kind: soft, aggregation: {slots: 2, elements: 10}}\n")
+	s.plan = plantest.Compile(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: "+
+		"1, hosts-per-leaf: 2}\n  switch: {kind: soft, aggregation: {slots: 2, elements: 10}}\n")
 	job, err := s.plan.AggregationFor(s.plan.Ranks, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := Workload{Name: "ar", Sums: &Sums{Job: job.Number, Epoch: 3}}
 	for _, r := range s.plan.Ranks {
-		w.Ranks = append(w.Ranks, Rank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Addr: r.Addr4, Transport: TransportInSwitch, Expected: units.Bytes(4 * 10 * 4)})
+		w.Ranks = append(w.Ranks, Rank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Addr: r.Addr4,
+			Transport: TransportInSwitch, Expected: units.Bytes(4 * 10 * 4)})
 	}
 	message := func(kind wire.AggregationKind, workers uint64, round uint32, from, to netip.Addr) tcp {
 		m := make([]byte, wire.AggregationLen+40)
-		wire.Aggregation(m).Encode(&wire.AggregationFields{Kind: kind, Job: job.Number, Epoch: 3, Round: round, Bitmap: workers, FanIn: uint8(len(job.Workers)), Elements: 10})
-		return tcp{src: netip.AddrPortFrom(from, 9), dst: netip.AddrPortFrom(to, wire.PortAggregation), datagram: m}
+		wire.Aggregation(m).Encode(&wire.AggregationFields{Kind: kind, Job: job.Number, Epoch: 3,
+			Round: round, Bitmap: workers, FanIn: uint8(len(job.Workers)), Elements: 10})
+		return tcp{src: netip.AddrPortFrom(from, 9), dst: netip.AddrPortFrom(to, wire.PortAggregation),
+			datagram: m}
 	}
 	for round := range uint32(4) {
 		for i := range job.Workers {

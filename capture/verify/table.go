@@ -77,13 +77,15 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck) []string { return []string{p.PathSpread.Switch} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.PathSpread
-			return NewPathSpread(k.Switch, k.MinShare, SpreadOptions{Polarised: k.Polarised, Flows: k.Flows}), nil
+			return NewPathSpread(k.Switch, k.MinShare, SpreadOptions{Polarised: k.Polarised, Flows: k.Flows}),
+				nil
 		}},
 	{"marks", `{at: leaf1, share: ">= 10%"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Marks.At, p.Marks.From, p.Marks.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Marks
-			return NewMarks(Selection{At: k.At, From: k.From, To: k.To}, bound(k.Share, spec.ShareBound), bound(k.Count, spec.CountBound)), nil
+			return NewMarks(Selection{At: k.At, From: k.From, To: k.To}, bound(k.Share, spec.ShareBound),
+				bound(k.Count, spec.CountBound)), nil
 		}},
 	{"drops", `{at: "leaf1:p*", reason: tail, count: ">= 1"}`, always,
 		func(p *spec.PacketsCheck) []string {
@@ -91,7 +93,8 @@ var kinds = []kind{
 		},
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Drops
-			return NewDrops(Selection{At: k.At, From: k.From, To: k.To}, k.Reason, bound(k.Count, spec.CountBound)), nil
+			return NewDrops(Selection{At: k.At, From: k.From, To: k.To}, k.Reason,
+				bound(k.Count, spec.CountBound)), nil
 		}},
 	{"lossless", "{to: h0, priority: 3}", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Lossless.From, p.Lossless.To} },
@@ -103,17 +106,21 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck) []string { return []string{p.Trims.At, p.Trims.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.selected(p.Trims.Workload)
-			return NewTrims(Selection{At: p.Trims.At, Workload: w}, bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), err
+			return NewTrims(Selection{At: p.Trims.At, Workload: w},
+				bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), err
 		}},
 	{"pauses", `{at: leaf1, paused: ">= 10ms"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Pauses.At} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Pauses
-			return NewPauses(Selection{At: k.At}, priority(k.Priority), bound(k.Count, spec.CountBound), bound(k.Paused, spec.DurationBound), k.Order), nil
+			return NewPauses(Selection{At: k.At}, priority(k.Priority), bound(k.Count, spec.CountBound),
+				bound(k.Paused, spec.DurationBound), k.Order), nil
 		}},
 	{"deadlock", "none", always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Deadlock} },
-		func(p *spec.PacketsCheck, _ Sources) (Check, error) { return NewDeadlock(p.Deadlock == "some"), nil }},
+		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
+			return NewDeadlock(p.Deadlock == "some"), nil
+		}},
 	{"reordering", `{share: "<= 1%"}`, never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Reordering.From, p.Reordering.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
@@ -131,7 +138,8 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.QueueDepth
 			w, err := s.selected(k.Workload)
-			return NewQueueDepth(Selection{At: k.At, Workload: w}, priority(k.Priority), bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), err
+			return NewQueueDepth(Selection{At: k.At, Workload: w}, priority(k.Priority),
+				bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), err
 		}},
 	{"pacing", "{workload: ar, rate: 100mbit, tolerance: 1ms}", always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Pacing.Workload} },

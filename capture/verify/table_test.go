@@ -20,7 +20,9 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 	if want := spec.PacketChecks(); !slices.Equal(keys, want) || len(keys) < 12 {
 		t.Errorf("the table has %q, files have %q", keys, want)
 	}
-	sources := Sources{Traffic: func(string) (Workload, error) { return Workload{Name: "ar"}, nil }, Crossing: func(string) (Crossing, error) { return Crossing{Name: "mpi"}, nil }}
+	sources := Sources{Traffic: func(string) (Workload, error) {
+		return Workload{Name: "ar"}, nil
+	}, Crossing: func(string) (Crossing, error) { return Crossing{Name: "mpi"}, nil }}
 	for i, example := range Examples() {
 		asked, _, err := spec.ParsePacketsCheck("example", example)
 		if err != nil {
@@ -35,7 +37,8 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 		// The check calls itself by the same kind.
 		s := newScene(t)
 		s.ring(4)
-		if results, _ := s.run(check); !strings.HasPrefix(results[0].Name, keys[i]) || !strings.HasPrefix(Title(asked), keys[i]) {
+		if results, _ := s.run(check); !strings.HasPrefix(results[0].Name, keys[i]) ||
+			!strings.HasPrefix(Title(asked), keys[i]) {
 			t.Errorf("%s is titled %q and %q", example, results[0].Name, Title(asked))
 		}
 	}
@@ -64,12 +67,15 @@ func TestTitles(t *testing.T) {
 // A workload that did not end leaves nothing to compare with.
 func TestChecksOfAWorkloadNeedIt(t *testing.T) {
 	unknown := errors.New("did not come to its end")
-	for _, text := range []string{"rank-nic: ar", "rail-local: ar", "partial-sums: ar", "bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
+	for _, text := range []string{"rank-nic: ar", "rail-local: ar", "partial-sums: ar",
+		"bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%}"} {
 		asked, _, err := spec.ParsePacketsCheck("x", text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if check, err := New(asked, Sources{Traffic: func(string) (Workload, error) { return Workload{}, unknown }}); !errors.Is(err, unknown) || check != nil {
+		if check, err := New(asked, Sources{Traffic: func(string) (Workload, error) {
+			return Workload{}, unknown
+		}}); !errors.Is(err, unknown) || check != nil {
 			t.Errorf("%s: %v, %v", text, check, err)
 		}
 	}
@@ -82,7 +88,8 @@ func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
 	s.ring(4)
 	s.workload.Ranks[2].Node = s.workload.Ranks[1].Node
 	results, _ := s.run(s.checks()[0])
-	if r := results[0]; r.Verdict != unclear || !strings.Contains(r.Summary, "rank 1 sends to rank 2 on the same node, h1") {
+	if r := results[0]; r.Verdict != unclear ||
+		!strings.Contains(r.Summary, "rank 1 sends to rank 2 on the same node, h1") {
 		t.Errorf("%v, want INCONCLUSIVE with the two ranks", r)
 	}
 }
@@ -96,9 +103,16 @@ func TestBytesAcrossNodes(t *testing.T) {
 		says   string
 		not    string
 	}{
-		"too little":         {func(w *Workload) { w.Ranks[2].Expected *= 2 }, "rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 1440000", ""},
-		"none within a node": {func(w *Workload) { w.Ranks[0].Reported = &reported }, "the worker counted 1", ""},
-		"some within a node": {func(w *Workload) { w.Ranks[0].Reported = &reported; w.Ranks[2].Node = w.Ranks[1].Node }, "rank 2 (h1:eth0): no packet of the workload", "the worker counted"},
+		"too little": {func(w *Workload) {
+			w.Ranks[2].Expected *= 2
+		}, "rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 1440000", ""},
+		"none within a node": {func(w *Workload) {
+			w.Ranks[0].Reported = &reported
+		}, "the worker counted 1", ""},
+		"some within a node": {func(w *Workload) {
+			w.Ranks[0].Reported = &reported
+			w.Ranks[2].Node = w.Ranks[1].Node
+		}, "rank 2 (h1:eth0): no packet of the workload", "the worker counted"},
 	} {
 		s := newScene(t)
 		s.ring(4)
@@ -106,7 +120,8 @@ func TestBytesAcrossNodes(t *testing.T) {
 		test.change(&s.workload)
 		results, _ := s.run(s.checks()[0])
 		details := strings.Join(results[0].Details, "\n")
-		if results[0].Verdict == pass || !strings.Contains(details, test.says) || test.not != "" && strings.Contains(details, test.not) {
+		if results[0].Verdict == pass || !strings.Contains(details, test.says) ||
+			test.not != "" && strings.Contains(details, test.not) {
 			t.Errorf("%s: %v %s", name, results[0].Verdict, details)
 		}
 	}
@@ -121,8 +136,9 @@ func TestSwitchesThatWereNotCaptured(t *testing.T) {
 	}{
 		"conservation":           {NewConservation("*"), "spine1", "not recorded: spine1:"},
 		"conservation of others": {NewConservation("leaf*"), "spine1", ""},
-		"path spread":            {NewPathSpread("*", units.Ratio{}, SpreadOptions{}), "leaf2", "not recorded: leaf2:"},
-		"path spread of others":  {NewPathSpread("leaf*", units.Ratio{}, SpreadOptions{}), "spine2", ""},
+		"path spread": {NewPathSpread("*", units.Ratio{}, SpreadOptions{}), "leaf2",
+			"not recorded: leaf2:"},
+		"path spread of others": {NewPathSpread("leaf*", units.Ratio{}, SpreadOptions{}), "spine2", ""},
 	} {
 		s := newScene(t)
 		s.ring(4)

@@ -83,25 +83,32 @@ func (k *Trims) cut(p *Packet) {
 func (k *Trims) Result() Result {
 	k.travel.finish(k.capture.End)
 	r := Result{Name: k.titled("trims"), Measured: map[string]float64{
-		"trimmed": float64(k.trimmed), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost), "under-way": float64(k.travel.underWay),
+		"trimmed": float64(k.trimmed), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost),
+		"under-way": float64(k.travel.underWay),
 	}}
 	f := finding{unclear: k.travel.doubts(), rests: true}
 	f.hold("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed))
 	f.absent = append(f.absent, k.travel.losses("heads of trimmed packets")...)
 	if k.wrongDSCP > 0 {
-		f.wrong = append(f.wrong, fmt.Sprintf("%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
+		f.wrong = append(f.wrong, fmt.Sprintf(
+			"%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
 	}
 	if k.tooLong > 0 {
-		f.wrong = append(f.wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them", k.tooLong))
+		f.wrong = append(f.wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them",
+			k.tooLong))
 	}
 	if k.passed+k.trimmed == 0 {
 		f = finding{unclear: []string{"no packet left a switch there"}}
 	}
 	for at, n := range k.where {
-		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n, at.reason))
+		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n,
+			at.reason))
 	}
 	slices.Sort(r.Details)
-	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.untold)
-	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(func(t *Tap) bool { return t.NIC || k.tap(t) }), Records: RecordsQueues, Clocks: true}, f)
+	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under "+
+		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.untold)
+	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(func(t *Tap) bool {
+		return t.NIC || k.tap(t)
+	}), Records: RecordsQueues, Clocks: true}, f)
 	return r
 }

@@ -191,8 +191,14 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 		return nil, Summary{}, fmt.Errorf("verify: %w", err)
 	}
 	c := &Capture{
-		Plan: o.Plan, keys: o.Keys, names: o.Taps, from: o.From, to: o.To, counts: o.Drops, interrupted: o.Interrupted,
-		Railbed: reader.Section().Application == "railbed", Dilation: 1,
+		Plan:        o.Plan,
+		keys:        o.Keys,
+		names:       o.Taps,
+		from:        o.From,
+		to:          o.To,
+		counts:      o.Drops,
+		interrupted: o.Interrupted,
+		Railbed:     reader.Section().Application == "railbed", Dilation: 1,
 	}
 	c.clocks = newClocks(c)
 	c.describe(reader.Section())
@@ -229,7 +235,8 @@ func (c *Capture) describe(s pcapng.Section) {
 		if note.Testbed != "" {
 			of = fmt.Sprintf(" of testbed %q", note.Testbed)
 		}
-		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is %.12s of testbed %q", note.Plan, of, c.Plan.Hash(), c.Plan.Name)
+		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is "+
+			"%.12s of testbed %q", note.Plan, of, c.Plan.Hash(), c.Plan.Name)
 	}
 }
 
@@ -333,7 +340,8 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 		}
 		// What the filter took and the tap did not drop but nobody wrote was
 		// kept out by a limit.
-		if taken := s.Accepted - s.Dropped; s.Has&pcapng.HasAccepted != 0 && s.Has&pcapng.HasDelivered != 0 && s.Accepted >= s.Dropped && taken > s.Delivered {
+		if taken := s.Accepted - s.Dropped; s.Has&pcapng.HasAccepted != 0 && s.Has&pcapng.HasDelivered != 0 &&
+			s.Accepted >= s.Dropped && taken > s.Delivered {
 			tap.Lost += taken - s.Delivered
 		}
 		tap.delivers, tap.delivered = s.Has&pcapng.HasDelivered != 0, s.Delivered
@@ -342,7 +350,8 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 			tap.Lost += s.OSDropped
 		}
 		if tap.noted, tap.counts = firstNote(s.Comments, pcapng.ParseTapNote); tap.noted.ClockStepped != 0 {
-			c.clockSteps = append(c.clockSteps, fmt.Sprintf("tap %s: the host's clock was set by %v", tap.Name, tap.noted.ClockStepped))
+			c.clockSteps = append(c.clockSteps,
+				fmt.Sprintf("tap %s: the host's clock was set by %v", tap.Name, tap.noted.ClockStepped))
 		}
 	}
 	if c.Railbed && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return !t.Counted }) {

@@ -127,7 +127,8 @@ func (f *Framing) isGoodbye(p *Packet) (is, unknown bool) {
 	if len(p.Segment) == 0 {
 		return false, true
 	}
-	return p.Segment[0] == f.Goodbye && !slices.ContainsFunc(p.Segment[1:], func(b byte) bool { return b != 0 }), false
+	return p.Segment[0] == f.Goodbye &&
+		!slices.ContainsFunc(p.Segment[1:], func(b byte) bool { return b != 0 }), false
 }
 
 // QueuePairs are so many numbers of queue pairs, from First on.
@@ -220,7 +221,9 @@ type roles struct {
 }
 
 func newRoles(w Workload) *roles {
-	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{}, rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, inSwitch: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
+	r := &roles{workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{},
+		rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, inSwitch: map[netip.AddrPort]int{},
+		byAddr: map[netip.Addr][]int{}}
 	for i, rank := range w.Ranks {
 		for _, f := range rank.Flows {
 			r.exact[f] = i
@@ -250,7 +253,9 @@ func (r *roles) of(p *Packet) role {
 		from, known := r.inSwitch[p.Flow.Src]
 		return role{rank: from, to: -1, relevant: known}
 	}
-	if p.Flow == nil || p.Flow.Proto != protoTCP && (p.Flow.Proto != protoUDP || !wire.IsPortRD(p.Flow.Dst.Port()) && p.Flow.Dst.Port() != infiniband.Port) {
+	if p.Flow == nil || p.Flow.Proto != protoTCP &&
+		(p.Flow.Proto != protoUDP || !wire.IsPortRD(p.Flow.Dst.Port()) &&
+			p.Flow.Dst.Port() != infiniband.Port) {
 		return role{}
 	}
 	if p.Flow.Proto == protoUDP && p.Flow.Dst.Port() == infiniband.Port {
@@ -258,7 +263,8 @@ func (r *roles) of(p *Packet) role {
 	}
 	found := r.flow(p.Flow)
 	if p.RD != nil {
-		if from, known := r.rd[netip.AddrPortFrom(p.Flow.Src.Addr(), wire.PortRD+uint16(p.RD.Source))]; known {
+		if from, known := r.rd[netip.AddrPortFrom(p.Flow.Src.Addr(),
+			wire.PortRD+uint16(p.RD.Source))]; known {
 			if life := r.workload.Ranks[from].Life; life != 0 && p.RD.Life != life {
 				return role{} // of a workload that had the same ports before or after
 			}
@@ -304,7 +310,8 @@ func (r *roles) findRD(f *Flow) role {
 func (r *roles) ofRoCE(p *Packet) role {
 	found := role{rank: -1, to: -1}
 	for _, i := range r.roce[p.Flow.Dst.Addr()] {
-		if p.RoCE == nil || p.RoCE.BTH.DestQP == infiniband.GSI || r.workload.Ranks[i].QueuePairs.has(p.RoCE.BTH.DestQP) {
+		if p.RoCE == nil || p.RoCE.BTH.DestQP == infiniband.GSI ||
+			r.workload.Ranks[i].QueuePairs.has(p.RoCE.BTH.DestQP) {
 			found.relevant, found.to = true, i
 			break
 		}

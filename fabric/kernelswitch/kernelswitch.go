@@ -21,7 +21,8 @@ const MaxBridgePorts = 1<<10 - 1
 // CheckBridgePorts refuses more ports than a bridge takes.
 func CheckBridgePorts(name string, ports int) error {
 	if ports > MaxBridgePorts {
-		return fmt.Errorf("make bridge %s: %d ports, the kernel's bridge takes at most %d; use a router or several bridges", name, ports, MaxBridgePorts)
+		return fmt.Errorf("make bridge %s: %d ports, the kernel's bridge takes at most %d; use a router or "+
+			"several bridges", name, ports, MaxBridgePorts)
 	}
 	return nil
 }
@@ -105,7 +106,8 @@ func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
 		kernel.Sysctl{Path: "net/ipv6/fib_multipath_hash_policy", Value: policy, Optional: true},
 		kernel.Sysctl{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true})
 	if hashSeed != 0 { // since Linux 6.11, and for both families
-		sysctls = append(sysctls, kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_seed", Value: strconv.FormatUint(uint64(hashSeed), 10), Optional: true})
+		sysctls = append(sysctls, kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_seed",
+			Value: strconv.FormatUint(uint64(hashSeed), 10), Optional: true})
 	}
 	return sysctls
 }

@@ -190,7 +190,8 @@ func (c *Calibration) read() (map[key]Entry, error) {
 // plausible refuses entries that no measurement makes, so that a damaged file
 // cannot shape a link wrongly.
 func (e Entry) plausible() bool {
-	return e.Rate > 0 && e.MTU > 0 && e.Burst >= frameLength(e.MTU) && e.Burst <= maxBurst(e.Rate, e.MTU) && reached(e.Achieved, e.Rate)
+	return e.Rate > 0 && e.MTU > 0 && e.Burst >= frameLength(e.MTU) && e.Burst <= maxBurst(e.Rate, e.MTU) &&
+		reached(e.Achieved, e.Rate)
 }
 
 // write replaces the file as a whole, so that a reader never sees half of it.

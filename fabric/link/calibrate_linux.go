@@ -21,7 +21,8 @@ type UnreachableError struct {
 
 // Error implements error.
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("%s not reachable on this host: best %s with burst %s and MTU %d; ask for less or use dilation",
+	return fmt.Sprintf("%s not reachable on this host: best %s with burst %s and MTU %d; ask for less or "+
+		"use dilation",
 		e.Rate, roundRate(e.Best), e.Burst, e.MTU)
 }
 
@@ -189,7 +190,8 @@ func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, erro
 }
 
 // persist measures the largest burst until it has reached the rate twice.
-func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes, measure measurement) (units.Rate, error) {
+func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes,
+	measure measurement) (units.Rate, error) {
 	var best, first units.Rate
 	for chance := range chances {
 		achieved, err := measure(ctx, burst)
@@ -213,7 +215,8 @@ func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes, m
 }
 
 // median measures several times, and no more when two of three agree.
-func median(ctx context.Context, rate units.Rate, burst units.Bytes, measure measurement) (units.Rate, error) {
+func median(ctx context.Context, rate units.Rate, burst units.Bytes, measure measurement) (units.Rate,
+	error) {
 	var rates []units.Rate
 	for range votes {
 		achieved, err := measure(ctx, burst)

@@ -28,9 +28,11 @@ func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 // late: it loses what arrives while it is full.
 func bucket(rate units.Rate, mtu int, late time.Duration) measurement {
 	return func(_ context.Context, burst units.Bytes) (units.Rate, error) {
-		room := rate.SerialisationTime(burst - frameLength(mtu)) // how long the bucket takes to fill once a frame is due
+		// how long the bucket takes to fill once a frame is due
+		room := rate.SerialisationTime(burst - frameLength(mtu))
 		lost := max(0, late-room)
-		share := float64(room+rate.SerialisationTime(frameLength(mtu))) / float64(room+lost+rate.SerialisationTime(frameLength(mtu)))
+		share := float64(room+rate.SerialisationTime(frameLength(mtu))) / float64(
+			room+lost+rate.SerialisationTime(frameLength(mtu)))
 		return units.Rate(share * float64(rate)), nil
 	}
 }
@@ -40,7 +42,8 @@ func TestSearchFindsTheSmallestBurst(t *testing.T) { synctest.Test(t, searchFind
 func searchFindsTheSmallestBurst(t *testing.T) {
 	for _, mtu := range []int{1500, 4200, 9000} {
 		for _, rate := range []units.Rate{10e6, 1e9, 10e9} {
-			for _, late := range []time.Duration{0, 10 * time.Microsecond, 60 * time.Microsecond, 100 * time.Microsecond} {
+			for _, late := range []time.Duration{0, 10 * time.Microsecond, 60 * time.Microsecond,
+				100 * time.Microsecond} {
 				measure := bucket(rate, mtu, late)
 				entry, err := search(context.Background(), rate, mtu, measure)
 				if err != nil {
@@ -55,7 +58,8 @@ func searchFindsTheSmallestBurst(t *testing.T) {
 					continue
 				}
 				if got, _ := measure(context.Background(), smaller); within(aim, got, rate) {
-					t.Errorf("%s MTU %d, timer %s late: burst %d found, %d is enough", rate, mtu, late, entry.Burst, smaller)
+					t.Errorf("%s MTU %d, timer %s late: burst %d found, %d is enough", rate, mtu, late,
+						entry.Burst, smaller)
 				}
 			}
 		}
@@ -80,7 +84,8 @@ func searchBearsDisturbance(t *testing.T) {
 		entry, err := search(context.Background(), rate, mtu, disturbed)
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
-		} else if truly, _ := calm(context.Background(), entry.Burst); !reached(truly, rate) || !entry.plausible() {
+		} else if truly, _ := calm(context.Background(), entry.Burst); !reached(truly, rate) ||
+			!entry.plausible() {
 			t.Errorf("seed %d: burst %d reaches %s", seed, entry.Burst, truly)
 		}
 	}
@@ -90,11 +95,13 @@ func TestSearchSaysWhatIsNotReachable(t *testing.T) { synctest.Test(t, searchSay
 
 func searchSaysWhatIsNotReachable(t *testing.T) {
 	calls := 0
-	_, err := search(context.Background(), 40e9, 9000, func(_ context.Context, burst units.Bytes) (units.Rate, error) {
-		calls++
-		return min(40e9, 5_643_219_876), nil
-	})
-	want := "40gbit not reachable on this host: best 5640mbit with burst 1MB and MTU 9000; ask for less or use dilation"
+	_, err := search(context.Background(), 40e9, 9000,
+		func(_ context.Context, burst units.Bytes) (units.Rate, error) {
+			calls++
+			return min(40e9, 5_643_219_876), nil
+		})
+	want := "40gbit not reachable on this host: best 5640mbit with burst 1MB and MTU 9000; ask for less or " +
+		"use dilation"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -128,15 +135,19 @@ func burstIsConfirmedWithTCP(t *testing.T) {
 		{map[units.Bytes]units.Rate{5_000: 995e6}, 5_000, 995e6},
 		{map[units.Bytes]units.Rate{5_000: 790e6, 7_500: 960e6, 11_250: 992e6}, 11_250, 992e6},
 		// Too slow for the rate: the smallest burst within 1 % of the best.
-		{map[units.Bytes]units.Rate{5_000: 500e6, 7_500: 697e6, 11_250: 700e6, 16_875: 690e6, 25_000: 698e6}, 7_500, 998e6},
+		{map[units.Bytes]units.Rate{5_000: 500e6, 7_500: 697e6, 11_250: 700e6, 16_875: 690e6, 25_000: 698e6},
+			7_500, 998e6},
 	} {
 		got, err := confirm(context.Background(), start, tcp(c.rates))
 		if err != nil || got.Burst != c.burst || got.Achieved != c.achieved || !got.plausible() {
-			t.Errorf("TCP gets %v: burst %d, %s, %v, want %d, %s", c.rates, got.Burst, got.Achieved, err, c.burst, c.achieved)
+			t.Errorf("TCP gets %v: burst %d, %s, %v, want %d, %s", c.rates, got.Burst, got.Achieved, err,
+				c.burst, c.achieved)
 		}
 	}
 	failure := errors.New("no")
-	if _, err := confirm(context.Background(), start, func(context.Context, units.Bytes) (units.Rate, error) { return 0, failure }); !errors.Is(err, failure) {
+	if _, err := confirm(context.Background(), start,
+		func(context.Context, units.Bytes) (units.Rate, error) { return 0, failure }); !errors.Is(err,
+		failure) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -147,7 +158,8 @@ func TestBurstIsBounded(t *testing.T) {
 		rate units.Rate
 		mtu  int
 		want units.Bytes
-	}{{1e9, 1500, 25_000}, {10e6, 1500, 3_000}, {1e9, 9000, 25_000}, {100e6, 9000, 18_000}, {40e9, 9000, 1_000_000}} {
+	}{{1e9, 1500, 25_000}, {10e6, 1500, 3_000}, {1e9, 9000, 25_000}, {100e6, 9000, 18_000},
+		{40e9, 9000, 1_000_000}} {
 		if got := maxBurst(c.rate, c.mtu); got != c.want {
 			t.Errorf("%s at MTU %d: at most %d, want %d", c.rate, c.mtu, got, c.want)
 		}
@@ -164,7 +176,8 @@ func counted(t *testing.T, path string, measurements *atomic.Int64) *Calibration
 	c.measure = func(_ context.Context, rate units.Rate, mtu int) (Entry, error) {
 		measurements.Add(1)
 		time.Sleep(5 * time.Millisecond)
-		return Entry{Rate: rate, MTU: mtu, Burst: frameLength(mtu), Achieved: rate, Measured: time.Unix(1700000000, 0).UTC()}, nil
+		return Entry{Rate: rate, MTU: mtu, Burst: frameLength(mtu), Achieved: rate,
+			Measured: time.Unix(1700000000, 0).UTC()}, nil
 	}
 	return c
 }
@@ -247,7 +260,8 @@ func TestDamagedCalibrationIsMeasuredAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := measurements.Load()
-		if _, err := counted(t, path, &measurements).Burst(context.Background(), 1e9, 1500); err != nil || measurements.Load() != before+1 {
+		if _, err := counted(t, path, &measurements).Burst(context.Background(), 1e9, 1500); err != nil ||
+			measurements.Load() != before+1 {
 			t.Errorf("%d measurements after damage %q, %v", measurements.Load()-before, damage, err)
 		}
 		if _, known := counted(t, path, &measurements).Known(1e9, 1500); !known {
@@ -278,7 +292,8 @@ func TestCalibrationWaitsForTheLockOnlyAsLongAsItsContext(t *testing.T) {
 func TestDefaultPath(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/somewhere")
 	path, err := DefaultPath()
-	if err != nil || path != "/var/cache/railbed/calibration.json" && path != "/somewhere/railbed/calibration.json" {
+	if err != nil || path != "/var/cache/railbed/calibration.json" &&
+		path != "/somewhere/railbed/calibration.json" {
 		t.Errorf("got %s, %v", path, err)
 	}
 }
@@ -321,13 +336,17 @@ func TestTreesOfShaping(t *testing.T) {
 	none := shaping(func(s *Shaping) { s.Rate = 0 })
 	delayOnly := shaping(func(s *Shaping) { withNetem(s); s.Rate = 0 })
 	const (
-		tbf       = "tc -n n qdisc replace dev eth0 root handle 1: tbf rate 1000000000bit burst 25000b limit 262144b"
-		netem     = "tc -n n qdisc replace dev eth0 root handle 2: netem limit 9535 delay 1ms 0s loss 0.1% duplicate 0% corrupt 0% seed 7"
-		inner     = "tc -n n qdisc replace dev eth0 parent 2:1 handle 3: tbf rate 1000000000bit burst 25000b limit 262144b"
-		netemOnly = "tc -n n qdisc replace dev eth0 root handle 2: netem limit 422035 delay 1ms 0s loss 0.1% duplicate 0% corrupt 0% seed 7"
-		one       = "ip -n n link set eth0 gso_max_segs 1"
-		four      = "ip -n n link set eth0 gso_max_segs 4"
-		remove    = "tc -n n qdisc delete dev eth0 root"
+		tbf = "tc -n n qdisc replace dev eth0 root handle 1: tbf rate 1000000000bit burst 25000b " +
+			"limit 262144b"
+		netem = "tc -n n qdisc replace dev eth0 root handle 2: netem limit 9535 delay 1ms 0s loss 0.1% " +
+			"duplicate 0% corrupt 0% seed 7"
+		inner = "tc -n n qdisc replace dev eth0 parent 2:1 handle 3: tbf rate 1000000000bit burst " +
+			"25000b limit 262144b"
+		netemOnly = "tc -n n qdisc replace dev eth0 root handle 2: netem limit 422035 delay 1ms 0s loss " +
+			"0.1% duplicate 0% corrupt 0% seed 7"
+		one    = "ip -n n link set eth0 gso_max_segs 1"
+		four   = "ip -n n link set eth0 gso_max_segs 4"
+		remove = "tc -n n qdisc delete dev eth0 root"
 	)
 	for i, c := range []struct {
 		want []string
@@ -349,7 +368,8 @@ func TestTreesOfShaping(t *testing.T) {
 	} {
 		got := lines(t, c.s, c.was)
 		if fmt.Sprint(got) != fmt.Sprint(c.want) {
-			t.Errorf("case %d:\n got %s\nwant %s", i, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+			t.Errorf("case %d:\n got %s\nwant %s", i, strings.Join(got, "\n     "),
+				strings.Join(c.want, "\n     "))
 		}
 	}
 }
@@ -364,7 +384,8 @@ func TestDropsAreCountedOnce(t *testing.T) {
 	}{
 		{[]kernel.Qdisc{{Handle: plainHandle, Stats: shaper}}, shaper},
 		{[]kernel.Qdisc{{Handle: netemHandle, Stats: netem}}, netem},
-		{[]kernel.Qdisc{{Handle: netemHandle, Stats: netem}, {Handle: innerHandle, Stats: shaper}}, kernel.QdiscStats{Packets: 7, Drops: 5}},
+		{[]kernel.Qdisc{{Handle: netemHandle, Stats: netem}, {Handle: innerHandle, Stats: shaper}},
+			kernel.QdiscStats{Packets: 7, Drops: 5}},
 	} {
 		if got := (Shaping{}).Stats(c.qdiscs); got != c.want {
 			t.Errorf("%+v: got %+v, want %+v", c.qdiscs, got, c.want)
@@ -378,24 +399,58 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 		netem := s.netem()
 		return []kernel.Qdisc{
 			{Kind: "netem", Handle: netemHandle, Parent: kernel.Root, Netem: &netem},
-			{Kind: "tbf", Handle: innerHandle, Parent: netemClass, TBF: &kernel.TBF{Rate: s.Rate, Burst: s.Burst - 2, Limit: s.Queue}},
+			{Kind: "tbf", Handle: innerHandle, Parent: netemClass,
+				TBF: &kernel.TBF{Rate: s.Rate, Burst: s.Burst - 2, Limit: s.Queue}},
 		}
 	}
 	if errs := s.Compare(good()); len(errs) > 0 {
 		t.Errorf("what was asked for differs: %v", errs)
 	}
 	for want, alter := range map[string]func(q []kernel.Qdisc) []kernel.Qdisc{
-		"kernel has 5640mbit, want 1gbit":                     func(q []kernel.Qdisc) []kernel.Qdisc { q[1].TBF.Rate = 5.64e9; return q },
-		"kernel has burst 25001B, want 25KB":                  func(q []kernel.Qdisc) []kernel.Qdisc { q[1].TBF.Burst = 25_001; return q },
-		"kernel has burst 20KB, want 25KB":                    func(q []kernel.Qdisc) []kernel.Qdisc { q[1].TBF.Burst = 20_000; return q },
-		"kernel has queue 1B, want 256KiB":                    func(q []kernel.Qdisc) []kernel.Qdisc { q[1].TBF.Limit = 1; return q },
-		"kernel has no shaper, want 1gbit":                    func(q []kernel.Qdisc) []kernel.Qdisc { return q[:1] },
-		"kernel has delay 0s, want 1ms":                       func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Delay = 0; return q },
-		"kernel has jitter 1ns, want 0s":                      func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Jitter = 1; return q },
-		"kernel has a netem limit of packets of 1, want 9535": func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Limit = 1; return q },
-		"kernel has loss 0%, want 0.1%":                       func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Loss = units.Ratio{}; return q },
-		"kernel has duplication 50%, want 0%":                 func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Duplicate = units.Ratio{Num: 1, Den: 2}; return q },
-		"kernel has corruption 50%, want 0%":                  func(q []kernel.Qdisc) []kernel.Qdisc { q[0].Netem.Corrupt = units.Ratio{Num: 1, Den: 2}; return q },
+		"kernel has 5640mbit, want 1gbit": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[1].TBF.Rate = 5.64e9
+			return q
+		},
+		"kernel has burst 25001B, want 25KB": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[1].TBF.Burst = 25_001
+			return q
+		},
+		"kernel has burst 20KB, want 25KB": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[1].TBF.Burst = 20_000
+			return q
+		},
+		"kernel has queue 1B, want 256KiB": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[1].TBF.Limit = 1
+			return q
+		},
+		"kernel has no shaper, want 1gbit": func(
+			q []kernel.Qdisc) []kernel.Qdisc {
+			return q[:1]
+		},
+		"kernel has delay 0s, want 1ms": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Delay = 0
+			return q
+		},
+		"kernel has jitter 1ns, want 0s": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Jitter = 1
+			return q
+		},
+		"kernel has a netem limit of packets of 1, want 9535": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Limit = 1
+			return q
+		},
+		"kernel has loss 0%, want 0.1%": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Loss = units.Ratio{}
+			return q
+		},
+		"kernel has duplication 50%, want 0%": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Duplicate = units.Ratio{Num: 1, Den: 2}
+			return q
+		},
+		"kernel has corruption 50%, want 0%": func(q []kernel.Qdisc) []kernel.Qdisc {
+			q[0].Netem.Corrupt = units.Ratio{Num: 1, Den: 2}
+			return q
+		},
 		"kernel has loss 2%, want 0.1%": func(q []kernel.Qdisc) []kernel.Qdisc {
 			q[0].Netem.Loss = units.Ratio{Num: 85_899_346, Den: math.MaxUint32} // as it is read back
 			return q
@@ -404,7 +459,10 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 			q[0].Netem.Others = []string{"reorder"}
 			return q
 		},
-		"kernel has no netem, want delay 1ms, loss 0.1%": func(q []kernel.Qdisc) []kernel.Qdisc { return q[1:] },
+		"kernel has no netem, want delay 1ms, loss 0.1%": func(
+			q []kernel.Qdisc) []kernel.Qdisc {
+			return q[1:]
+		},
 		"kernel has a pfifo 8: that nobody asked for": func(q []kernel.Qdisc) []kernel.Qdisc {
 			return append(q, kernel.Qdisc{Kind: "pfifo", Handle: kernel.Handle(8, 0)})
 		},
@@ -418,16 +476,24 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 
 func TestCheckRefusesWhatNoKernelDoes(t *testing.T) {
 	for want, s := range map[string]Shaping{
-		"holds no frame of MTU 1500; want at least 1514B":         shaping(func(s *Shaping) { s.Queue = 1513 }),
-		"whole bytes per second":                                  shaping(func(s *Shaping) { s.Rate = 7 }),
-		"want less than 4GiB":                                     shaping(func(s *Shaping) { s.Queue = math.MaxUint32 + 1 }),
-		"drop-every, flap: the kernel's links have no such thing": shaping(func(s *Shaping) { s.DropEvery, s.Flap = 3, plan.Flap{Every: 2, For: 1} }),
+		"holds no frame of MTU 1500; want at least 1514B": shaping(
+			func(s *Shaping) { s.Queue = 1513 }),
+		"whole bytes per second": shaping(func(s *Shaping) { s.Rate = 7 }),
+		"want less than 4GiB": shaping(func(s *Shaping) {
+			s.Queue = math.MaxUint32 + 1
+		}),
+		"drop-every, flap: the kernel's links have no such thing": shaping(func(s *Shaping) {
+			s.DropEvery, s.Flap = 3, plan.Flap{Every: 2, For: 1}
+		}),
 	} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	for _, s := range []Shaping{shaping(nil), shaping(func(s *Shaping) { s.Queue = 1514 }), shaping(func(s *Shaping) { s.Rate, s.Queue = 0, 0 })} {
+	for _, s := range []Shaping{shaping(nil), shaping(func(s *Shaping) { s.Queue = 1514 }),
+		shaping(func(s *Shaping) {
+			s.Rate, s.Queue = 0, 0
+		})} {
 		if err := s.Check(); err != nil {
 			t.Error(err)
 		}
@@ -447,7 +513,8 @@ func TestNetemIsUnsupportedWhereTheKernelHasNone(t *testing.T) {
 		t.Skip("this host has netem")
 	}
 	var unsupported *verdict.UnsupportedError
-	if !errors.As(err, &unsupported) || unsupported.Feature != "netem" || unsupported.Remedy == "" || !strings.Contains(unsupported.Reason, "no such file") {
+	if !errors.As(err, &unsupported) || unsupported.Feature != "netem" || unsupported.Remedy == "" ||
+		!strings.Contains(unsupported.Reason, "no such file") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -99,8 +99,10 @@ func (r *rig) build() (err error) {
 	}
 	batch := kernel.NewBatch("calibration", nil)
 	batch.AddVeth(
-		kernel.VethEnd{Namespace: r.near, Node: "near", Name: "near", Index: rigIndex, MAC: nearMAC, MTU: r.mtu},
-		kernel.VethEnd{Namespace: r.far, Node: "far", Name: "far", Index: rigIndex + 1, MAC: farMAC, MTU: r.mtu}, rigGroup)
+		kernel.VethEnd{Namespace: r.near, Node: "near", Name: "near", Index: rigIndex, MAC: nearMAC,
+			MTU: r.mtu},
+		kernel.VethEnd{Namespace: r.far, Node: "far", Name: "far", Index: rigIndex + 1, MAC: farMAC,
+			MTU: r.mtu}, rigGroup)
 	batch.SetUp("near", rigIndex, true)
 	if err := r.conn.Do(batch); err != nil {
 		return err
@@ -193,7 +195,8 @@ func (r *rig) send(fd int) {
 		messages[i].header.SetIovlen(1)
 	}
 	for !r.stop.Load() {
-		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])), sendBatch, 0, 0, 0)
+		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])),
+			sendBatch, 0, 0, 0)
 		switch errno {
 		case 0, unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
 		default:

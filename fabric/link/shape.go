@@ -85,11 +85,13 @@ func (s Shaping) Check() error {
 	case s.Rate > 0 && s.Rate.BytesPerSecond() == 0:
 		return fmt.Errorf("rate %s: the kernel counts whole bytes per second; want at least 8bit", s.Rate)
 	case s.Rate > 0 && s.Queue < frameLength(s.MTU):
-		return fmt.Errorf("queue %s holds no frame of MTU %d; want at least %dB", s.Queue, s.MTU, frameLength(s.MTU))
+		return fmt.Errorf("queue %s holds no frame of MTU %d; want at least %dB", s.Queue, s.MTU,
+			frameLength(s.MTU))
 	case s.Queue > math.MaxUint32:
 		return fmt.Errorf("queue %s: want less than 4GiB", s.Queue)
 	case len(s.SoftOnly()) > 0:
-		return fmt.Errorf("%s: the kernel's links have no such thing; use soft switches (kind: soft)", strings.Join(s.SoftOnly(), ", "))
+		return fmt.Errorf("%s: the kernel's links have no such thing; use soft switches (kind: soft)",
+			strings.Join(s.SoftOnly(), ", "))
 	}
 	return nil
 }
@@ -101,7 +103,8 @@ func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
 	if was != nil && was.MaxSegments() != s.MaxSegments() {
 		b.SetMaxSegments(dev, index, s.MaxSegments())
 	}
-	if was != nil && was.shaped() && (!s.shaped() || was.NeedsNetem() && s.NeedsNetem() && was.Rate > 0 && s.Rate == 0) {
+	if was != nil && was.shaped() &&
+		(!s.shaped() || was.NeedsNetem() && s.NeedsNetem() && was.Rate > 0 && s.Rate == 0) {
 		b.DeleteQdisc(dev, index)
 	}
 	if !s.NeedsNetem() {

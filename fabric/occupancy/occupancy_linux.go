@@ -18,7 +18,8 @@ func Create(nics int) (*os.File, error) {
 	err = unix.Ftruncate(fd, int64((max(size(nics), 1)+page-1)&^(page-1)))
 	if err == nil {
 		// Nobody can take the memory away from those who have mapped it.
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
 		file.Close()

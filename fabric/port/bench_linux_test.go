@@ -57,7 +57,8 @@ func (f *forwarder) forward(left, right port.Port) error {
 	}
 	defer unix.Close(epoll)
 	for _, p := range []port.Port{left, right} {
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, p.Fd(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.Fd())}); err != nil {
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, p.Fd(),
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.Fd())}); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,8 @@ func segmentOf4(packet []byte) (protocol byte, segment []byte, sum uint64) {
 		return 0, nil, 0
 	}
 	header, total := int(packet[0]&15)*4, int(binary.BigEndian.Uint16(packet[2:]))
-	if header < 20 || total < header || total > len(packet) || binary.BigEndian.Uint16(packet[6:])&0x3FFF != 0 {
+	if header < 20 || total < header || total > len(packet) ||
+		binary.BigEndian.Uint16(packet[6:])&0x3FFF != 0 {
 		return 0, nil, 0
 	}
 	return packet[9], packet[header:total], add(0, packet[12:20])

@@ -14,13 +14,16 @@ import (
 // sender with checksum offload leaves it.
 func offloaded(t testing.TB, six, tcp, tag bool, payload []byte) (right, partial []byte) {
 	t.Helper()
-	ethernet := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: layers.EthernetTypeIPv4}
+	ethernet := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: layers.EthernetTypeIPv4}
 	protocol := layers.IPProtocolUDP
 	if tcp {
 		protocol = layers.IPProtocolTCP
 	}
-	v4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: net.IP{192, 0, 2, 1}, DstIP: net.IP{192, 0, 2, 2}}
-	v6 := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
+	v4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: net.IP{192, 0, 2, 1},
+		DstIP: net.IP{192, 0, 2, 2}}
+	v6 := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: net.ParseIP("fd00::1"),
+		DstIP: net.ParseIP("fd00::2")}
 	var network gopacket.SerializableLayer = v4
 	var forChecksum gopacket.NetworkLayer = v4
 	if six {
@@ -45,7 +48,8 @@ func offloaded(t testing.TB, six, tcp, tag bool, payload []byte) (right, partial
 	}
 	buffer := gopacket.NewSerializeBuffer()
 	stack = append(stack, network, transport, gopacket.Payload(payload))
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
+	if err := gopacket.SerializeLayers(buffer,
+		gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
 		t.Fatal(err)
 	}
 	right = buffer.Bytes()
@@ -72,7 +76,8 @@ func offloaded(t testing.TB, six, tcp, tag bool, payload []byte) (right, partial
 func TestCompleteChecksum(t *testing.T) {
 	for shape := range 8 {
 		for length := range 70 {
-			right, partial := offloaded(t, shape&1 != 0, shape&2 != 0, shape&4 != 0, bytes.Repeat([]byte{byte(length), 0xA5}, length)[:length])
+			right, partial := offloaded(t, shape&1 != 0, shape&2 != 0, shape&4 != 0,
+				bytes.Repeat([]byte{byte(length), 0xA5}, length)[:length])
 			if bytes.Equal(right, partial) {
 				t.Fatal("the packets are equal: the test shows nothing")
 			}

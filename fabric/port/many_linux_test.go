@@ -65,8 +65,10 @@ func TestManyPorts(t *testing.T) {
 		closing.Wait()
 	}()
 	descriptors := openDescriptors(t) - before
-	t.Logf("%d ports in %v: %d descriptors, %d KiB; %d without AF_XDP", count, time.Since(start).Round(time.Millisecond), descriptors, memory>>10, slower)
-	if descriptors > count*port.DescriptorsPerPort(port.XDP) || memory > count*(port.DefaultRingBytes+128<<10) {
+	t.Logf("%d ports in %v: %d descriptors, %d KiB; %d without AF_XDP", count,
+		time.Since(start).Round(time.Millisecond), descriptors, memory>>10, slower)
+	if descriptors > count*port.DescriptorsPerPort(port.XDP) ||
+		memory > count*(port.DefaultRingBytes+128<<10) {
 		t.Errorf("%d descriptors, %d bytes for %d ports", descriptors, memory, count)
 	}
 	frames := []port.Frame{{Data: make([]byte, 0, ports[0].Description().Room())}}
@@ -119,7 +121,8 @@ func TestOpenBestWithoutLockedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ports = append(ports, p)
-		if got := p.Description().Driver; got != want || p.Description().Reason != reason || strings.Contains(reason, "ulimit -l") != (want == port.Packet) {
+		if got := p.Description().Driver; got != want || p.Description().Reason != reason ||
+			strings.Contains(reason, "ulimit -l") != (want == port.Packet) {
 			t.Errorf("port %d uses %s: %q; want %s", i, got, reason, want)
 		}
 	}

@@ -62,7 +62,8 @@ func (h *Handle) Port() (Port, error) {
 		return nil, errors.Join(err, h.Close())
 	}
 	if want := descriptors[h.Description.Driver]; len(files) != want || want == 0 {
-		return nil, errors.Join(fmt.Errorf("make port %s: driver %q with %d descriptors, want %d", h.Description.Name, h.Description.Driver, len(files), want), h.Close())
+		return nil, errors.Join(fmt.Errorf("make port %s: driver %q with %d descriptors, want %d",
+			h.Description.Name, h.Description.Driver, len(files), want), h.Close())
 	}
 	// A port reads and writes by number and waits by the caller's epoll, so
 	// the descriptors leave the runtime's files.
@@ -70,7 +71,8 @@ func (h *Handle) Port() (Port, error) {
 	for i, file := range files {
 		fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("make port %s: duplicate descriptor: %w", h.Description.Name, err), closeAll(fds[:i]), h.Close())
+			return nil, errors.Join(fmt.Errorf("make port %s: duplicate descriptor: %w", h.Description.Name,
+				err), closeAll(fds[:i]), h.Close())
 		}
 		fds[i] = fd
 	}
@@ -214,6 +216,7 @@ func needRaw(err error) error {
 	}
 	return &verdict.UnsupportedError{
 		Feature: "packet-socket", Reason: err.Error(),
-		Remedy: "open the port as root or in a user namespace of your own (CAP_NET_RAW), on a kernel with CONFIG_PACKET",
+		Remedy: "open the port as root or in a user namespace of your own (CAP_NET_RAW), on a kernel with " +
+			"CONFIG_PACKET",
 	}
 }

@@ -115,7 +115,8 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 	}{
 		{"PACKET_VERSION", unix.PACKET_VERSION, "TPACKET_V2"},
 		{"PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, "not to receive what is sent (Linux 4.20)"},
-		{"PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS, "to send past the queueing discipline (Linux 3.14)"},
+		{"PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS,
+			"to send past the queueing discipline (Linux 3.14)"},
 	} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, option.value, 1); err != nil {
 			return h, fmt.Errorf("open port %s: ask for %s, %s: %w", name, option.name, option.what, err)
@@ -130,7 +131,8 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 	}
 	// Bound last, so that no frame comes before there is a ring for it.
 	const all = unix.ETH_P_ALL
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00,
+		Ifindex: index}); err != nil {
 		return h, fmt.Errorf("bind packet socket to %s: %w", name, err)
 	}
 	return h, nil
@@ -140,7 +142,8 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 func newPacket(d Description, fd int) (*packetPort, error) {
 	slot, perBlock, _, block := packetGeometry(d.MTU, d.Slots*d.SlotBytes)
 	if slot != d.SlotBytes || d.Slots%perBlock != 0 {
-		return nil, fmt.Errorf("describe port %s: %d slots of %d bytes, want a multiple of %d of %d bytes", d.Name, d.Slots, d.SlotBytes, perBlock, slot)
+		return nil, fmt.Errorf("describe port %s: %d slots of %d bytes, want a multiple of %d of %d bytes",
+			d.Name, d.Slots, d.SlotBytes, perBlock, slot)
 	}
 	size := d.Slots / perBlock * block
 	memory, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
@@ -288,7 +291,8 @@ func (p *packetPort) Send(frames [][]byte) (taken int, err error) {
 		}
 		// Raw, because the runtime would take the processor from a thread that
 		// stays in a call for 20 us; MSG_DONTWAIT never sleeps.
-		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd), uintptr(unsafe.Pointer(&p.messages[0])), uintptr(len(batch)), unix.MSG_DONTWAIT, 0, 0)
+		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
+			uintptr(unsafe.Pointer(&p.messages[0])), uintptr(len(batch)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
 			bytes := 0

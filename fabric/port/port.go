@@ -23,9 +23,10 @@ type Driver string
 
 // The drivers.
 const (
-	Packet Driver = "packet" // AF_PACKET: mapped TPACKET_V2 receive ring, sendmmsg past the queueing discipline
-	Tap    Driver = "tap"    // a tap device that is the node's NIC
-	XDP    Driver = "xdp"    // as Packet, but sending through AF_XDP in copy mode
+	// AF_PACKET: mapped TPACKET_V2 receive ring, sendmmsg past the queueing discipline
+	Packet Driver = "packet"
+	Tap    Driver = "tap" // a tap device that is the node's NIC
+	XDP    Driver = "xdp" // as Packet, but sending through AF_XDP in copy mode
 )
 
 // Frame is one Ethernet frame in the caller's memory.

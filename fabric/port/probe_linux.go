@@ -52,8 +52,10 @@ func probe(driver Driver, mtu int) (err error) {
 			return err
 		}
 		batch := kernel.NewBatch("probe", nil)
-		batch.AddVeth(kernel.VethEnd{Namespace: ns, Name: name, Index: index, MTU: mtu, MAC: kernel.MAC{2, 0, 0, 0, 0, 1}},
-			kernel.VethEnd{Namespace: ns, Name: name + "2", Index: index + 1, MTU: mtu, MAC: kernel.MAC{2, 0, 0, 0, 0, 2}}, 1)
+		batch.AddVeth(kernel.VethEnd{Namespace: ns, Name: name, Index: index, MTU: mtu,
+			MAC: kernel.MAC{2, 0, 0, 0, 0, 1}},
+			kernel.VethEnd{Namespace: ns, Name: name + "2", Index: index + 1, MTU: mtu,
+				MAC: kernel.MAC{2, 0, 0, 0, 0, 2}}, 1)
 		if err := errors.Join(conn.Do(batch), conn.Close()); err != nil {
 			return err
 		}
@@ -79,11 +81,14 @@ func Default(mtu int, rootless bool) (Driver, string) {
 	if err := Probe(XDP, mtu); err != nil {
 		return Packet, fmt.Sprintf("packet: works without AF_XDP, which is faster but %v", err)
 	}
-	reason := "xdp: AF_XDP for sending is 1.3 to 1.4 times as fast as sendmmsg, at any MTU, and needs no BPF; " +
-		"receiving through AF_XDP would need BPF and, above MTU 3,500, xdp.frags; a tap takes a system call for each frame"
+	reason := "xdp: AF_XDP for sending is 1.3 to 1.4 times as fast as sendmmsg, at any MTU, and needs no " +
+		"BPF; " +
+		"receiving through AF_XDP would need BPF and, above MTU 3,500, xdp.frags; a tap takes a system " +
+		"call for each frame"
 	if rootless {
 		chunks, chunk := xdpGeometry(mtu)
-		reason += fmt.Sprintf("; %d KiB of your locked memory (ulimit -l) for each port, and packet for what that does not cover", chunks*chunk>>10)
+		reason += fmt.Sprintf("; %d KiB of your locked memory (ulimit -l) for each port, and packet for "+
+			"what that does not cover", chunks*chunk>>10)
 	}
 	return XDP, reason
 }

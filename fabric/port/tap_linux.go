@@ -72,14 +72,16 @@ func openTap(name string, options Options) (h *Handle, err error) {
 		return h, fmt.Errorf("open counters of %s: %w", name, err)
 	}
 	h.Files = append(h.Files, devices)
-	h.Description = Description{Driver: Tap, Name: name, Index: index, MTU: options.MTU, Slots: slots, SlotBytes: slot}
+	h.Description = Description{Driver: Tap, Name: name, Index: index, MTU: options.MTU, Slots: slots,
+		SlotBytes: slot}
 	return h, nil
 }
 
 func makeTap(fd int, name string, options Options) error {
 	if options.Index != 0 {
 		index := int32(options.Index)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFINDEX, uintptr(unsafe.Pointer(&index))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFINDEX,
+			uintptr(unsafe.Pointer(&index))); errno != 0 {
 			return fmt.Errorf("make tap %s: choose index %d: %w", name, options.Index, errno)
 		}
 	}
@@ -124,7 +126,8 @@ func configureTap(name string, slots int, options Options) (index int, err error
 		}{family: unix.ARPHRD_ETHER}
 		copy(hardware.name[:unix.IFNAMSIZ-1], name)
 		copy(hardware.mac[:], options.MAC[:])
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFHWADDR, uintptr(unsafe.Pointer(&hardware))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFHWADDR,
+			uintptr(unsafe.Pointer(&hardware))); errno != 0 {
 			return 0, fmt.Errorf("set address of tap %s: %w", name, errno)
 		}
 	}
@@ -148,7 +151,8 @@ func configureTap(name string, slots int, options Options) (index int, err error
 		return 0, fmt.Errorf("set queue of tap %s: kernel has %d frames, want %d", name, got, slots)
 	}
 	if mtu != options.MTU || options.Index != 0 && index != options.Index {
-		return 0, fmt.Errorf("make tap %s: kernel has mtu %d and index %d, want %d and %d", name, mtu, index, options.MTU, options.Index)
+		return 0, fmt.Errorf("make tap %s: kernel has mtu %d and index %d, want %d and %d", name, mtu, index,
+			options.MTU, options.Index)
 	}
 	return index, nil
 }
@@ -177,7 +181,8 @@ func (p *tapPort) Receive(frames []Frame) (n int, err error) {
 			break
 		}
 		data := frame.Data[:cap(frame.Data)]
-		length, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(p.fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
+		length, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(p.fd), uintptr(unsafe.Pointer(&data[0])),
+			uintptr(len(data)))
 		if errno == unix.EAGAIN {
 			break
 		}
@@ -233,7 +238,8 @@ loop:
 			taken++
 			continue
 		}
-		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(p.fd), uintptr(unsafe.Pointer(&frame[0])), uintptr(len(frame)))
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(p.fd), uintptr(unsafe.Pointer(&frame[0])),
+			uintptr(len(frame)))
 		switch errno {
 		case 0:
 			sent++
@@ -257,7 +263,8 @@ loop:
 // Recover implements Port.
 func (p *tapPort) Recover() error {
 	var request [unix.IFNAMSIZ + 24]byte // struct ifreq
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.fd), unix.TUNGETIFF, uintptr(unsafe.Pointer(&request)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.fd), unix.TUNGETIFF,
+		uintptr(unsafe.Pointer(&request)))
 	if errno != 0 {
 		return p.failure("port", errno)
 	}

@@ -67,7 +67,8 @@ func OpenTrunk(mtu, ringBytes int) (*Handle, error) {
 	}
 	fd := int(h.Files[0].Fd())
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, trunkQueue) != nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, trunkQueue) // the kernel gives what it allows
+		// the kernel gives what it allows
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, trunkQueue)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open trunk: %w", err), h.Close())
@@ -79,13 +80,15 @@ func OpenTrunk(mtu, ringBytes int) (*Handle, error) {
 // numbered as given. It needs no privilege.
 func (h *Handle) Trunk(ports []TrunkPort) (*Trunk, error) {
 	if h.Description.Name != everyInterface {
-		return nil, errors.Join(fmt.Errorf("make trunk: the handle is of port %s", h.Description.Name), h.Close())
+		return nil, errors.Join(fmt.Errorf("make trunk: the handle is of port %s", h.Description.Name),
+			h.Close())
 	}
 	made, err := h.Port()
 	if err != nil {
 		return nil, err
 	}
-	t := &Trunk{packet: made.(*packetPort), ports: make([]trunkPort, len(ports)), number: make(map[int32]int, len(ports))}
+	t := &Trunk{packet: made.(*packetPort), ports: make([]trunkPort, len(ports)),
+		number: make(map[int32]int, len(ports))}
 	for i, port := range ports {
 		t.ports[i].mtu = port.MTU
 		t.ports[i].name = unix.RawSockaddrLinklayer{Family: unix.AF_PACKET, Ifindex: int32(port.Index)}
@@ -171,7 +174,8 @@ func (t *Trunk) Send(frames [][]byte, ports []int) (taken int, err error) {
 			taken++
 			continue
 		}
-		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd), uintptr(unsafe.Pointer(&p.messages[0])), uintptr(len(batch)), unix.MSG_DONTWAIT, 0, 0)
+		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
+			uintptr(unsafe.Pointer(&p.messages[0])), uintptr(len(batch)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
 			for i, frame := range batch[:sent] {

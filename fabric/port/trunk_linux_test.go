@@ -32,7 +32,8 @@ func newTrunk(t *testing.T, nodes int) *trunkRig {
 	var ports []port.TrunkPort
 	for i := range nodes {
 		one := porttest.NewRig(t, port.Packet, porttest.Settings{Switch: ns, Number: i})
-		r.rigs, ports = append(r.rigs, one), append(ports, port.TrunkPort{Index: one.PortIndex(), MTU: one.MTU})
+		r.rigs, ports = append(r.rigs, one),
+			append(ports, port.TrunkPort{Index: one.PortIndex(), MTU: one.MTU})
 	}
 	var handle *port.Handle
 	if err := ns.Do(func() (err error) {
@@ -153,7 +154,8 @@ func TestTrunkOutlivesInterfaces(t *testing.T) {
 			break
 		}
 	}
-	if taken, err := r.Send([][]byte{trunkFrame(9, 64)}, []int{1}); taken != 1 || err != nil || r.Stats(1).Sent != 1 {
+	if taken, err := r.Send([][]byte{trunkFrame(9, 64)}, []int{1}); taken != 1 || err != nil ||
+		r.Stats(1).Sent != 1 {
 		t.Errorf("sent %d: %v; %+v", taken, err, r.Stats(1))
 	}
 }

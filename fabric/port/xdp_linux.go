@@ -90,13 +90,16 @@ func openXDP(name string, options Options) (h *Handle, err error) {
 
 // bindXDP gives the socket its memory and rings, and its interface.
 func bindXDP(fd, memory int, d Description) error {
-	umem, err := unix.Mmap(memory, 0, d.SendSlots*d.SendSlotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	umem, err := unix.Mmap(memory, 0, d.SendSlots*d.SendSlotBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return fmt.Errorf("map memory of port %s: %w", d.Name, err)
 	}
 	defer unix.Munmap(umem) // the kernel keeps the pages
-	register := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)), Size: uint32(d.SendSlotBytes)}
-	if _, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG, uintptr(unsafe.Pointer(&register)), unsafe.Sizeof(register), 0); errno != 0 {
+	register := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
+		Size: uint32(d.SendSlotBytes)}
+	if _, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
+		uintptr(unsafe.Pointer(&register)), unsafe.Sizeof(register), 0); errno != 0 {
 		return noXDP(d.Name, fmt.Sprintf("register %d bytes of memory", len(umem)), errno)
 	}
 	// The fill ring is for receiving; the kernel wants one whatever the use.
@@ -119,18 +122,21 @@ func bindXDP(fd, memory int, d Description) error {
 }
 
 func noXDP(name, what string, err error) error {
-	remedy := "use the driver packet; a kernel with CONFIG_XDP_SOCKETS (for an MTU above 4,078 at least 6.6), or root"
+	remedy := "use the driver packet; a kernel with CONFIG_XDP_SOCKETS (for an MTU above 4,078 at least " +
+		"6.6), or root"
 	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) {
 		remedy = "use the driver packet, or raise the limit of locked memory (ulimit -l)"
 	}
-	return &verdict.UnsupportedError{Feature: "af-xdp", Reason: fmt.Sprintf("open port %s: %s: %v", name, what, err), Remedy: remedy}
+	return &verdict.UnsupportedError{Feature: "af-xdp",
+		Reason: fmt.Sprintf("open port %s: %s: %v", name, what, err), Remedy: remedy}
 }
 
 // newXDP maps what openXDP made.
 func newXDP(d Description, packet, xsk, memory int) (p *xdpPort, err error) {
 	chunks, chunk := xdpGeometry(d.MTU)
 	if chunks != d.SendSlots || chunk != d.SendSlotBytes {
-		return nil, fmt.Errorf("describe port %s: %d chunks of %d bytes for sending, want %d of %d", d.Name, d.SendSlots, d.SendSlotBytes, chunks, chunk)
+		return nil, fmt.Errorf("describe port %s: %d chunks of %d bytes for sending, want %d of %d", d.Name,
+			d.SendSlots, d.SendSlotBytes, chunks, chunk)
 	}
 	receive, err := newPacket(d, packet)
 	if err != nil {
@@ -145,7 +151,8 @@ func newXDP(d Description, packet, xsk, memory int) (p *xdpPort, err error) {
 	}()
 	var offsets unix.XDPMmapOffsets
 	size := uint32(unsafe.Sizeof(offsets))
-	if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(xsk), unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, uintptr(unsafe.Pointer(&offsets)), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(xsk), unix.SOL_XDP, unix.XDP_MMAP_OFFSETS,
+		uintptr(unsafe.Pointer(&offsets)), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
 		return p, fmt.Errorf("make port %s: find rings: %w", d.Name, errno)
 	}
 	const shared, both = unix.MAP_SHARED | unix.MAP_POPULATE, unix.PROT_READ | unix.PROT_WRITE
@@ -153,10 +160,12 @@ func newXDP(d Description, packet, xsk, memory int) (p *xdpPort, err error) {
 	if p.umem, err = unix.Mmap(memory, 0, chunks*chunk, both, shared); err != nil {
 		return p, fmt.Errorf("map memory of port %s: %w", d.Name, err)
 	}
-	if p.ring, err = unix.Mmap(xsk, unix.XDP_PGOFF_TX_RING, int(offsets.Tx.Desc)+chunks*descriptor, both, shared); err != nil {
+	if p.ring, err = unix.Mmap(xsk, unix.XDP_PGOFF_TX_RING, int(offsets.Tx.Desc)+chunks*descriptor, both,
+		shared); err != nil {
 		return p, fmt.Errorf("map send ring of port %s: %w", d.Name, err)
 	}
-	if p.done, err = unix.Mmap(xsk, unix.XDP_UMEM_PGOFF_COMPLETION_RING, int(offsets.Cr.Desc)+chunks*8, both, shared); err != nil {
+	if p.done, err = unix.Mmap(xsk, unix.XDP_UMEM_PGOFF_COMPLETION_RING, int(offsets.Cr.Desc)+chunks*8, both,
+		shared); err != nil {
 		return p, fmt.Errorf("map completion ring of port %s: %w", d.Name, err)
 	}
 	p.producer = (*uint32)(unsafe.Pointer(&p.ring[offsets.Tx.Producer]))

@@ -49,7 +49,8 @@ func redirect(index, socket int, flags uint32) (fds []int, err error) {
 	update := struct {
 		table, _          uint32
 		key, value, flags uint64
-	}{table: uint32(table), key: uint64(uintptr(unsafe.Pointer(&key))), value: uint64(uintptr(unsafe.Pointer(&value)))}
+	}{table: uint32(table), key: uint64(uintptr(unsafe.Pointer(&key))),
+		value: uint64(uintptr(unsafe.Pointer(&value)))}
 	if _, err := bpf(bpfMapUpdate, unsafe.Pointer(&update), unsafe.Sizeof(update)); err != nil {
 		return fds, fmt.Errorf("put socket into map: %w", err)
 	}
@@ -67,8 +68,9 @@ func redirect(index, socket int, flags uint32) (fds []int, err error) {
 		logLevel, logSize        uint32
 		log                      uint64
 		kernelVersion, progFlags uint32
-	}{kind: bpfProgTypeXDP, count: uint32(len(program)), instructions: uint64(uintptr(unsafe.Pointer(&program[0]))),
-		license: uint64(uintptr(unsafe.Pointer(&license[0]))), progFlags: bpfProgHasFrags}
+	}{kind: bpfProgTypeXDP, count: uint32(len(program)),
+		instructions: uint64(uintptr(unsafe.Pointer(&program[0]))),
+		license:      uint64(uintptr(unsafe.Pointer(&license[0]))), progFlags: bpfProgHasFrags}
 	loaded, err := bpf(bpfProgLoad, unsafe.Pointer(&load), unsafe.Sizeof(load))
 	if err != nil {
 		return fds, fmt.Errorf("load program: %w", err)
@@ -94,7 +96,9 @@ func BenchmarkReceiveAFXDP(b *testing.B) {
 		flags uint32
 	}{{"native", xdpFlagsNative}, {"generic", xdpFlagsGeneric}} {
 		for _, size := range []int{64, 1400} { // longer ones take several descriptors
-			b.Run(fmt.Sprintf("%s/%d", mode.name, size), func(b *testing.B) { benchmarkReceiveAFXDP(b, size, mode.flags) })
+			b.Run(fmt.Sprintf("%s/%d", mode.name, size), func(b *testing.B) {
+				benchmarkReceiveAFXDP(b, size, mode.flags)
+			})
 		}
 	}
 }
@@ -104,7 +108,8 @@ func benchmarkReceiveAFXDP(b *testing.B, size int, flags uint32) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := porttest.NewRig(b, port.Packet, porttest.Settings{})
-	umem, err := unix.Mmap(-1, 0, chunks*chunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	umem, err := unix.Mmap(-1, 0, chunks*chunk, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -117,8 +122,10 @@ func benchmarkReceiveAFXDP(b *testing.B, size int, flags uint32) {
 		if fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		register := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)), Size: chunk}
-		if _, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG, uintptr(unsafe.Pointer(&register)), unsafe.Sizeof(register), 0); errno != 0 {
+		register := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
+			Size: chunk}
+		if _, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
+			uintptr(unsafe.Pointer(&register)), unsafe.Sizeof(register), 0); errno != 0 {
 			return errno
 		}
 		for _, ring := range []int{unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_COMPLETION_RING, unix.XDP_RX_RING} {
@@ -127,16 +134,20 @@ func benchmarkReceiveAFXDP(b *testing.B, size int, flags uint32) {
 			}
 		}
 		length := uint32(unsafe.Sizeof(offsets))
-		if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, uintptr(unsafe.Pointer(&offsets)), uintptr(unsafe.Pointer(&length)), 0); errno != 0 {
+		if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_MMAP_OFFSETS,
+			uintptr(unsafe.Pointer(&offsets)), uintptr(unsafe.Pointer(&length)), 0); errno != 0 {
 			return errno
 		}
-		if fill, err = unix.Mmap(fd, unix.XDP_UMEM_PGOFF_FILL_RING, int(offsets.Fr.Desc)+chunks*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+		if fill, err = unix.Mmap(fd, unix.XDP_UMEM_PGOFF_FILL_RING, int(offsets.Fr.Desc)+chunks*8,
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 			return err
 		}
-		if rx, err = unix.Mmap(fd, unix.XDP_PGOFF_RX_RING, int(offsets.Rx.Desc)+chunks*16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+		if rx, err = unix.Mmap(fd, unix.XDP_PGOFF_RX_RING, int(offsets.Rx.Desc)+chunks*16,
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 			return err
 		}
-		if err := unix.Bind(fd, &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(r.PortIndex())}); err != nil {
+		if err := unix.Bind(fd, &unix.SockaddrXDP{Flags: unix.XDP_COPY,
+			Ifindex: uint32(r.PortIndex())}); err != nil {
 			return err
 		}
 		fds, err = redirect(r.PortIndex(), fd, flags)

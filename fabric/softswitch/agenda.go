@@ -10,14 +10,16 @@ type kind uint8
 
 // Events.
 const (
-	nodeSends    kind = iota // a frame leaves a node
-	arrives                  // a frame arrives at a port
-	lineFree                 // a port may send again
-	pauseEnds                // what the port was told runs out or lets it send, or GFC's rates that it asked for are told again: one a port, planned by alarm
-	pauseRefresh             // a pause that the port asked for must be renewed
-	reports                  // a switch tells its senders their rates
-	looks                    // for deadlocks
-	shrinks                  // what a port keeps for an earlier link
+	nodeSends kind = iota // a frame leaves a node
+	arrives               // a frame arrives at a port
+	lineFree              // a port may send again
+	// what the port was told runs out or lets it send, or GFC's rates that it asked for are told
+	// again: one a port, planned by alarm
+	pauseEnds
+	pauseRefresh // a pause that the port asked for must be renewed
+	reports      // a switch tells its senders their rates
+	looks        // for deadlocks
+	shrinks      // what a port keeps for an earlier link
 )
 
 // event is something that happens at a time.
@@ -88,7 +90,8 @@ func (a *agenda) arrival(at clock.Time, port int32, one *packet.Packet, epoch ui
 	l := &a.lanes[port]
 	if l.busy && at >= l.last {
 		l.last = at
-		*l.room() = event{at: at, serial: a.serial, kind: arrives, port: port, packet: one, epoch: epoch, leads: true}
+		*l.room() = event{at: at, serial: a.serial, kind: arrives, port: port, packet: one, epoch: epoch,
+			leads: true}
 		return
 	}
 	e := event{at: at, serial: a.serial, kind: arrives, port: port, packet: one, epoch: epoch, leads: !l.busy}

@@ -34,7 +34,8 @@ func TestAgendaIsASortedList(t *testing.T) {
 			} else {
 				// Times near each other, so that many are alike, and now and then one
 				// that is held back.
-				e := event{at: now + clock.Time(random.IntN(20)), serial: serial, port: int32(random.IntN(ports)), packet: one, epoch: uint32(serial)}
+				e := event{at: now + clock.Time(random.IntN(20)), serial: serial,
+					port: int32(random.IntN(ports)), packet: one, epoch: uint32(serial)}
 				if random.IntN(10) == 0 {
 					e.at += 100
 				}
@@ -74,8 +75,10 @@ func TestAgendaIsASortedList(t *testing.T) {
 type log struct{ lines []string }
 
 func (l *log) Observe(o *Observation) {
-	l.lines = append(l.lines, fmt.Sprintf("port %d: %d at %d, verdict %d for %v, queue %d holds %d: flow %x, %d of it, % x",
-		o.Port, o.Kind, o.Time, o.Verdict, o.Reason, o.Queue, o.Depth, o.Packet.Flow, o.Packet.Ordinal, o.Packet.Data[:min(len(o.Packet.Data), 40)]))
+	l.lines = append(l.lines, fmt.Sprintf(
+		"port %d: %d at %d, verdict %d for %v, queue %d holds %d: flow %x, %d of it, % x",
+		o.Port, o.Kind, o.Time, o.Verdict, o.Reason, o.Queue, o.Depth, o.Packet.Flow, o.Packet.Ordinal,
+		o.Packet.Data[:min(len(o.Packet.Data), 40)]))
 }
 
 // TestLanesChangeNothing: random fabrics, faults, traffic and changes give the

@@ -48,7 +48,9 @@ func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, erro
 		planned = slices.Concat(planned[own:own+1], planned[:own], planned[own+1:])
 	}
 	for _, job := range planned {
-		if at := slices.IndexFunc(job.Tree, func(one plan.AggregationSwitch) bool { return one.Switch == sw.Name }); at >= 0 {
+		if at := slices.IndexFunc(job.Tree, func(one plan.AggregationSwitch) bool {
+			return one.Switch == sw.Name
+		}); at >= 0 {
 			jobs = append(jobs, a.part(sw, job, at))
 		}
 	}
@@ -68,22 +70,31 @@ func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, erro
 func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int) reduction.Job {
 	own := &planned.Tree[at]
 	job := reduction.Job{
-		Number: planned.Number, KeySeed: planned.KeySeed, SwitchSeed: planned.SwitchSeed, Slots: planned.Slots, Elements: planned.Elements,
-		FanIn: len(planned.Workers), Timeout: planned.Patience(at),
+		Number:     planned.Number,
+		KeySeed:    planned.KeySeed,
+		SwitchSeed: planned.SwitchSeed,
+		Slots:      planned.Slots,
+		Elements:   planned.Elements,
+		FanIn:      len(planned.Workers), Timeout: planned.Patience(at),
 	}
 	for _, w := range own.Workers {
-		job.Children = append(job.Children, reduction.Child{Station: stationAt(sw, planned.Workers[w].Addr4, planned.Workers[w].Addr6), Workers: 1 << w})
+		job.Children = append(job.Children,
+			reduction.Child{Station: stationAt(sw, planned.Workers[w].Addr4, planned.Workers[w].Addr6),
+				Workers: 1 << w})
 	}
 	for i, below := range planned.Tree {
 		if below.Above == at {
-			job.Children = append(job.Children, reduction.Child{Station: stationAt(sw, below.Addr4, below.Addr6), Workers: planned.Below(i), Switch: true})
+			job.Children = append(job.Children,
+				reduction.Child{Station: stationAt(sw, below.Addr4, below.Addr6), Workers: planned.Below(i),
+					Switch: true})
 		}
 	}
 	a.addrs = [][16]byte{own.Addr4.As16(), own.Addr6.As16()}
 	var up parent
 	if own.Above >= 0 {
 		above := &planned.Tree[own.Above]
-		job.Parent = &reduction.Parent{Station: stationAt(sw, above.Addr4, above.Addr6), Timeout: planned.Patience(0) + time.Duration(planned.Timeout)}
+		job.Parent = &reduction.Parent{Station: stationAt(sw, above.Addr4, above.Addr6),
+			Timeout: planned.Patience(0) + time.Duration(planned.Timeout)}
 		up.name = above.Switch
 		up.to = [2][16]byte{above.Addr4.As16(), above.Addr6.As16()}
 		up.from = [2][16]byte(a.addrs)
@@ -95,7 +106,8 @@ func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int)
 
 // stationAt is who sends to a switch from two addresses.
 func stationAt(sw *plan.Switch, addr4, addr6 netip.Addr) reduction.Station {
-	return reduction.Station{Addrs: [][16]byte{addr4.As16(), addr6.As16()}, Ports: slices.Concat(portsTo(sw, addr4), portsTo(sw, addr6))}
+	return reduction.Station{Addrs: [][16]byte{addr4.As16(), addr6.As16()},
+		Ports: slices.Concat(portsTo(sw, addr4), portsTo(sw, addr6))}
 }
 
 // portsTo are the ports by which a switch's routes reach an address, whether they
@@ -115,7 +127,9 @@ func portsTo(sw *plan.Switch, addr netip.Addr) (ports []int) {
 		}
 		best, ports = route.Dst.Bits(), nil
 		for _, hop := range route.NextHops {
-			if i := slices.IndexFunc(sw.Ports, func(p plan.Interface) bool { return p.Name == hop.Dev }); i >= 0 {
+			if i := slices.IndexFunc(sw.Ports, func(p plan.Interface) bool {
+				return p.Name == hop.Dev
+			}); i >= 0 {
 				ports = append(ports, i)
 			}
 		}
@@ -127,7 +141,8 @@ func portsTo(sw *plan.Switch, addr netip.Addr) (ports []int) {
 // station, is left to the router.
 func (a *aggregator) takes(at *port, one *packet.Packet) bool {
 	h := &one.Headers
-	return h.DstPort == wire.PortAggregation && h.Protocol == wire.ProtocolUDP && h.Verdict == wire.WellFormed && h.Flags&wire.Tagged == 0 &&
+	return h.DstPort == wire.PortAggregation && h.Protocol == wire.ProtocolUDP &&
+		h.Verdict == wire.WellFormed && h.Flags&wire.Tagged == 0 &&
 		wire.Ethernet(one.Data).Dst() == at.mac && slices.Contains(a.addrs, h.Dst)
 }
 
@@ -173,7 +188,8 @@ func (a *aggregator) read(at *port, one *packet.Packet) reduction.Outcome {
 	}
 	a.message = reduction.Message{
 		Data: datagram.Payload(), From: h.Src, Port: h.SrcPort, Ingress: at.number,
-		Return: reduction.Return{To: h.Src, From: h.Dst, Port: h.SrcPort, DSCP: h.DSCP, ECT: h.ECN != wire.NotECT},
+		Return: reduction.Return{To: h.Src, From: h.Dst, Port: h.SrcPort, DSCP: h.DSCP,
+			ECT: h.ECN != wire.NotECT},
 	}
 	return a.table.Take(a.station.engine.now, &a.message)
 }
@@ -204,7 +220,11 @@ func (a *aggregator) sendUp(at *port, one *packet.Packet) {
 		family = 0
 	}
 	up := reduction.Return{
-		To: a.parents[o.Job].to[family], From: a.parents[o.Job].from[family], Port: wire.PortAggregation, DSCP: cause.DSCP, ECT: cause.ECT,
+		To:   a.parents[o.Job].to[family],
+		From: a.parents[o.Job].from[family],
+		Port: wire.PortAggregation,
+		DSCP: cause.DSCP,
+		ECT:  cause.ECT,
 	}
 	partial := a.get(at, one, &up, a.table.ResultLen(o))
 	if partial == nil {
@@ -267,16 +287,26 @@ func (a *aggregator) send(at *port, one *packet.Packet, back *reduction.Return, 
 	if v4 {
 		datagram = wire.UDP(ip[wire.IPv4MinLen:])
 		wire.IPv4(ip).Encode(&wire.IPv4Fields{
-			DSCP: back.DSCP, ECN: ecn, TotalLength: uint16(len(ip)), DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP,
-			Src: [4]byte(back.From[12:]), Dst: [4]byte(back.To[12:]),
+			DSCP:         back.DSCP,
+			ECN:          ecn,
+			TotalLength:  uint16(len(ip)),
+			DontFragment: true,
+			TTL:          ttl,
+			Protocol:     wire.ProtocolUDP,
+			Src:          [4]byte(back.From[12:]), Dst: [4]byte(back.To[12:]),
 		})
 	} else {
 		wire.IPv6(ip).Encode(&wire.IPv6Fields{
-			DSCP: back.DSCP, ECN: ecn, PayloadLength: uint16(len(datagram)), NextHeader: wire.ProtocolUDP, HopLimit: ttl,
-			Src: back.From, Dst: back.To,
+			DSCP:          back.DSCP,
+			ECN:           ecn,
+			PayloadLength: uint16(len(datagram)),
+			NextHeader:    wire.ProtocolUDP,
+			HopLimit:      ttl,
+			Src:           back.From, Dst: back.To,
 		})
 	}
-	datagram.Encode(&wire.UDPFields{SrcPort: wire.PortAggregation, DstPort: back.Port, Length: uint16(len(datagram))})
+	datagram.Encode(&wire.UDPFields{SrcPort: wire.PortAggregation, DstPort: back.Port,
+		Length: uint16(len(datagram))})
 	datagram.FillChecksum(pseudo(v4, &back.From, &back.To, len(datagram)))
 	one.Parse()
 	ordinal := &a.ordinals[a.outcome.Job][line]
@@ -327,8 +357,20 @@ func (e *Engine) Aggregation() []AggregationState {
 			c := t.Counters(job)
 			status := t.Status(job)
 			state := AggregationState{
-				Switch: s.name, Above: s.aggregator.parents[job].name, Job: status.Number, Epoch: status.Epoch, Workers: status.Workers, Waiting: status.Waiting, Over: status.Over,
-				Updates: c.Updates, Repeats: c.Repeats, Partials: c.Partials, Reasked: c.Reasked, Results: c.Results, Again: c.Again, NoMemory: s.aggregator.noMemory,
+				Switch:   s.name,
+				Above:    s.aggregator.parents[job].name,
+				Job:      status.Number,
+				Epoch:    status.Epoch,
+				Workers:  status.Workers,
+				Waiting:  status.Waiting,
+				Over:     status.Over,
+				Updates:  c.Updates,
+				Repeats:  c.Repeats,
+				Partials: c.Partials,
+				Reasked:  c.Reasked,
+				Results:  c.Results,
+				Again:    c.Again,
+				NoMemory: s.aggregator.noMemory,
 				Rejected: map[string]uint64{}, Dropped: map[string]uint64{},
 			}
 			for code, n := range c.Rejected {

@@ -49,7 +49,8 @@ func (a *aggregated) deliver(nic int, one *packet.Packet) {
 	h := &one.Headers
 	if h.SrcPort == wire.PortAggregation && h.Verdict == wire.WellFormed {
 		datagram := wire.UDP(one.Data[h.L4:h.End])
-		if datagram.ChecksumValid(pseudo(h.Has(wire.IsIPv4), &h.Src, &h.Dst, len(datagram))) { // as a kernel would
+		if datagram.ChecksumValid(pseudo(h.Has(wire.IsIPv4), &h.Src, &h.Dst, len(datagram))) {
+			// as a kernel would
 			a.seen[h.ECN]++
 			for w, node := range a.nodes {
 				if node == nic && h.DstPort == a.portOf(w) && h.DSCP == a.dscp {
@@ -74,16 +75,29 @@ func (a *aggregated) message(into []byte, worker int, message []byte) []byte {
 		src, dst, header = w.Addr6, at.Addr6, wire.EthernetLen+wire.IPv6Len
 	}
 	data := into[:header+wire.UDPLen+len(message)]
-	fields := wire.EthernetFields{Dst: wire.MAC(nic.Neighbors[0].MAC), Src: wire.MAC(nic.MAC), EtherType: wire.EtherTypeIPv4}
+	fields := wire.EthernetFields{Dst: wire.MAC(nic.Neighbors[0].MAC), Src: wire.MAC(nic.MAC),
+		EtherType: wire.EtherTypeIPv4}
 	length := uint16(wire.UDPLen + len(message))
 	if a.v6 {
 		fields.EtherType = wire.EtherTypeIPv6
 		wire.IPv6(data[wire.EthernetLen:]).Encode(&wire.IPv6Fields{
-			PayloadLength: length, NextHeader: wire.ProtocolUDP, HopLimit: 64, DSCP: a.dscp, ECN: a.ecn, Src: src.As16(), Dst: dst.As16(),
+			PayloadLength: length,
+			NextHeader:    wire.ProtocolUDP,
+			HopLimit:      64,
+			DSCP:          a.dscp,
+			ECN:           a.ecn,
+			Src:           src.As16(),
+			Dst:           dst.As16(),
 		})
 	} else {
 		wire.IPv4(data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
-			TotalLength: length + wire.IPv4MinLen, TTL: 64, Protocol: wire.ProtocolUDP, DSCP: a.dscp, ECN: a.ecn, Src: src.As4(), Dst: dst.As4(),
+			TotalLength: length + wire.IPv4MinLen,
+			TTL:         64,
+			Protocol:    wire.ProtocolUDP,
+			DSCP:        a.dscp,
+			ECN:         a.ecn,
+			Src:         src.As4(),
+			Dst:         dst.As4(),
 		})
 	}
 	wire.Ethernet(data).Encode(&fields)
@@ -150,10 +164,15 @@ const badLinks = "{loss: 1%, duplicate: 2%, reorder: 3%, reorder-by: 100us, corr
 // get exact sums, over IPv4 and IPv6, at a switch of their own and at a spine.
 func TestAggregation(t *testing.T) {
 	for _, c := range []struct{ name, text, sw string }{
-		{"single", single(4, "  switch: {kind: soft, aggregation: {slots: 16, elements: 300}}\n  links: {default: {rate: 1gbit, delay: 5us}, \"*--*\": "+badLinks+"}\n"), "leaf1"},
-		{"spine", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 3}\n  switch: {kind: soft, load-balance: spray}\n" +
-			"  switches: {spine2: {aggregation: {slots: 8, elements: 100}}}\n  links: {default: {rate: 1gbit, delay: 5us}, \"*--*\": " + badLinks + "}\n", "spine2"},
-		{"tree", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 3}\n  switch: {kind: soft, load-balance: spray, aggregation: {slots: 8, elements: 100}}\n" +
+		{"single", single(4, "  switch: {kind: soft, aggregation: {slots: 16, elements: 300}}\n  links: "+
+			"{default: {rate: 1gbit, delay: 5us}, \"*--*\": "+badLinks+"}\n"), "leaf1"},
+		{"spine", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, " +
+			"hosts-per-leaf: 3}\n  switch: {kind: soft, load-balance: spray}\n" +
+			"  switches: {spine2: {aggregation: {slots: 8, elements: 100}}}\n  links: {default: {rate: " +
+			"1gbit, delay: 5us}, \"*--*\": " + badLinks + "}\n", "spine2"},
+		{"tree", "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, " +
+			"hosts-per-leaf: 3}\n  switch: {kind: soft, load-balance: spray, aggregation: {slots: 8, " +
+			"elements: 100}}\n" +
 			"  links: {default: {rate: 1gbit, delay: 5us}, \"*--*\": " + badLinks + "}\n", "spine2"},
 	} {
 		for _, v6 := range []bool{false, true} {
@@ -170,12 +189,14 @@ func TestAggregation(t *testing.T) {
 					switch {
 					case s.Switch == c.sw:
 						state = s
-					case s.Above == c.sw && (s.Partials == 0 || s.Reasked == 0 || s.Partials != s.Results || s.Waiting > 0 || s.Over || len(s.Rejected) > 0):
+					case s.Above == c.sw && (s.Partials == 0 || s.Reasked == 0 || s.Partials != s.Results ||
+						s.Waiting > 0 || s.Over || len(s.Rejected) > 0):
 						t.Errorf("%+v: want sums that went up, some again, and nothing rejected", s)
 					}
 				}
 				t.Logf("%+v", state)
-				if state.Again == 0 || state.Dropped["checksum"] == 0 || state.Waiting != 0 || state.Over || len(state.Rejected) != 0 || state.Epoch != 1 {
+				if state.Again == 0 || state.Dropped["checksum"] == 0 || state.Waiting != 0 || state.Over ||
+					len(state.Rejected) != 0 || state.Epoch != 1 {
 					t.Errorf("%+v: want repeats, damage, and nothing rejected", state)
 				}
 			})
@@ -186,8 +207,11 @@ func TestAggregation(t *testing.T) {
 // TestAggregationIsTraffic: results stand in queues and are marked as what they
 // answer may be.
 func TestAggregationIsTraffic(t *testing.T) {
-	a := newAggregated(t, single(4, "  switch: {kind: soft, ecn: {kmin: 1B, kmax: 1KB, pmax: 100%}, aggregation: {slots: 64, elements: 300}}\n"+
-		"  links: {default: {rate: 1gbit, delay: 5us}, \"h0--leaf1\": {b-to-a: {rate: 100mbit}}}\n"), "leaf1")
+	a := newAggregated(t, single(4,
+		"  switch: {kind: soft, ecn: {kmin: 1B, kmax: 1KB, pmax: 100%}, aggregation: {slots: 64, elements: "+
+			"300}}\n"+
+			"  links: {default: {rate: 1gbit, delay: 5us}, \"h0--leaf1\": {b-to-a: {rate: 100mbit}}}\n"),
+		"leaf1")
 	a.ecn = wire.ECT0
 	a.sums(64*300*3, 0)
 	marked := uint64(0)
@@ -202,7 +226,8 @@ func TestAggregationIsTraffic(t *testing.T) {
 // TestAggregationElsewhere: an update to another switch's address, or to another
 // port of this one's, is the router's business.
 func TestAggregationElsewhere(t *testing.T) {
-	a := newAggregated(t, single(2, "  switch: {kind: soft, aggregation: {slots: 1, elements: 1}}\n"), "leaf1")
+	a := newAggregated(t, single(2, "  switch: {kind: soft, aggregation: {slots: 1, elements: 1}}\n"),
+		"leaf1")
 	a.workers[0].Int32(0, []int32{1})
 	message := a.workers[0].Poll(0)
 	for i, change := range []func(frame []byte){
@@ -220,14 +245,17 @@ func TestAggregationElsewhere(t *testing.T) {
 	a.drain(time.Second)
 	a.balance()
 	state := a.engine.Aggregation()[0]
-	if state.Updates != 0 || state.Dropped["checksum"] != 1 || state.Dropped["fragment"] != 1 || len(state.Dropped) != 2 || a.dropped(NotForUs) != 1 || a.dropped(Malformed) != 1 || a.dropped(Aggregation) != 2 {
+	if state.Updates != 0 || state.Dropped["checksum"] != 1 || state.Dropped["fragment"] != 1 ||
+		len(state.Dropped) != 2 || a.dropped(NotForUs) != 1 || a.dropped(Malformed) != 1 ||
+		a.dropped(Aggregation) != 2 {
 		t.Errorf("%+v; dropped %v", state, a.drops())
 	}
 }
 
 // TestAggregationDoesNotAllocate in switches, with all workers' messages.
 func TestAggregationDoesNotAllocate(t *testing.T) {
-	a := newAggregated(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}\n  switch: {kind: soft, aggregation: {slots: 2, elements: 100}}\n", "spine1")
+	a := newAggregated(t, "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, "+
+		"hosts-per-leaf: 2}\n  switch: {kind: soft, aggregation: {slots: 2, elements: 100}}\n", "spine1")
 	data := make([]int32, 100)
 	run := func() {
 		for _, one := range a.workers {

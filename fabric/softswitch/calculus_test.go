@@ -61,7 +61,8 @@ func delays(t *testing.T, r *rig, packets int, sources ...source) ([][]time.Dura
 	}
 	var all []due
 	for i, s := range sources {
-		for _, a := range calculustest.Source(rand.New(rand.NewPCG(s.seed, uint64(i))), s.burst, s.rate, packets, s.lengths...) {
+		for _, a := range calculustest.Source(rand.New(rand.NewPCG(s.seed, uint64(i))), s.burst, s.rate,
+			packets, s.lengths...) {
 			all = append(all, due{a, i})
 		}
 	}
@@ -95,8 +96,12 @@ func delays(t *testing.T, r *rig, packets int, sources ...source) ([][]time.Dura
 // calculusRig is n nodes on a switch. Node 0's link is the one that all share.
 func calculusRig(t *testing.T, nodes int, links string) (*rig, *watched) {
 	w := &watched{most: map[string]int64{}}
-	w.rig = newRig(t, single(nodes, fmt.Sprintf("  switch: {kind: soft, buffer: 16MB, alpha: 8, scheduler: {strict: [7, 6, 5, 4, 3, 2, 1, 0]}}\n"+
-		"  links: {default: {rate: 100mbit, delay: %v, mtu: 1500}%s}\nnodes: {default: {nic-queue: 16MB}}\n", hopDelay, links)), w)
+	w.rig = newRig(t, single(nodes,
+		fmt.Sprintf("  switch: {kind: soft, buffer: 16MB, alpha: 8, scheduler: {strict: [7, 6, 5, 4, 3, 2, "+
+			"1, 0]}}\n"+
+			"  links: {default: {rate: 100mbit, delay: %v, mtu: 1500}%s}\nnodes: {default: {nic-queue: "+
+			"16MB}}\n",
+			hopDelay, links)), w)
 	return w.rig, w
 }
 
@@ -106,26 +111,33 @@ func calculusRig(t *testing.T, nodes int, links string) (*rig, *watched) {
 // lets through without another burst (theorem 1.4.6), and being store and forward adds
 // one packet, l/R, and its own T (theorem 1.7.1).
 func TestOneServer(t *testing.T) {
-	for _, c := range []struct{ burst, rate float64 }{{20e3, 1e6}, {100e3, 6e6}, {1514, 12e6}, {60e3, 12.5e6}} {
+	for _, c := range []struct{ burst, rate float64 }{{20e3, 1e6}, {100e3, 6e6}, {1514, 12e6},
+		{60e3, 12.5e6}} {
 		r, w := calculusRig(t, 2, "")
-		took, departed := delays(t, r, 6000, source{from: 1, burst: c.burst, rate: c.rate, lengths: []int{64, 700, 1514}, seed: 3})
+		took, departed := delays(t, r, 6000,
+			source{from: 1, burst: c.burst, rate: c.rate, lengths: []int{64, 700, 1514}, seed: 3})
 		h := taking(c.burst) + hopDelay + taking(frameMost) + hopDelay
 		most := slices.Max(took[0])
 		// A time is rounded to a nanosecond at each of two links.
 		if most > h+2 || most < h-taking(2*frameMost) {
-			t.Errorf("(%v, %v): a packet took %v, want at most %v, and about so much", c.burst, c.rate, most, h)
+			t.Errorf("(%v, %v): a packet took %v, want at most %v, and about so much", c.burst, c.rate, most,
+				h)
 		}
-		if backlog := float64(w.most["h1:eth0"]); backlog > c.burst || backlog < c.burst-2*frameMost-c.burst*c.rate/lineRate {
-			t.Errorf("(%v, %v): %v bytes waited in the NIC, want at most the burst, and about so much", c.burst, c.rate, backlog)
+		if backlog := float64(w.most["h1:eth0"]); backlog > c.burst ||
+			backlog < c.burst-2*frameMost-c.burst*c.rate/lineRate {
+			t.Errorf("(%v, %v): %v bytes waited in the NIC, want at most the burst, and about so much",
+				c.burst, c.rate, backlog)
 		}
 		if backlog := w.most["leaf1:p0"]; float64(backlog) > frameMost {
 			t.Errorf("(%v, %v): %v bytes waited behind a link of the same rate", c.burst, c.rate, backlog)
 		}
 		// What leaves keeps to R*t and a packet, and to the source's curve and a packet
 		// (theorems 1.4.3 and 1.7.1).
-		for _, out := range []struct{ burst, rate float64 }{{frameMost, lineRate}, {c.burst + frameMost, c.rate}} {
+		for _, out := range []struct{ burst, rate float64 }{{frameMost, lineRate},
+			{c.burst + frameMost, c.rate}} {
 			if got := departed.Burst(out.rate); got > out.burst+1 {
-				t.Errorf("(%v, %v): %v bytes at once and %v bytes/s came, want at most %v", c.burst, c.rate, got, out.rate, out.burst)
+				t.Errorf("(%v, %v): %v bytes at once and %v bytes/s came, want at most %v", c.burst, c.rate,
+					got, out.rate, out.burst)
 			}
 		}
 	}
@@ -141,7 +153,8 @@ func TestSharedLink(t *testing.T) {
 	var all []source
 	bursts, sum := 0.0, 0.0
 	for i := range 4 {
-		s := source{from: 1 + i, burst: 10e3 * float64(1+i), rate: lineRate / 4, lengths: []int{300, 1514}, seed: uint64(i)}
+		s := source{from: 1 + i, burst: 10e3 * float64(1+i), rate: lineRate / 4, lengths: []int{300, 1514},
+			seed: uint64(i)}
 		all = append(all, s)
 		bursts, sum = max(bursts, s.burst), sum+s.burst+frameMost
 	}
@@ -176,12 +189,14 @@ func TestPriorityHasARateLatencyCurve(t *testing.T) {
 	others := source{burst: 100e3, rate: lineRate, lengths: []int{1514}, seed: 9}
 	same, across := others, others
 	same.from, across.from = 1, 2
-	took, _ := delays(t, r, 4000, source{from: 1, burst: burst, rate: rate, priority: 6, lengths: []int{200, 1000}, seed: 8}, same, across)
+	took, _ := delays(t, r, 4000, source{from: 1, burst: burst, rate: rate, priority: 6,
+		lengths: []int{200, 1000}, seed: 8}, same, across)
 	h := taking(burst) + taking(frameMost) + hopDelay + taking(1000+1000) + taking(frameMost) + hopDelay
 	if most := slices.Max(took[0]); most > h+4 || most < h/3 {
 		t.Errorf("a packet of the first priority took %v, want at most %v, and not much less", most, h)
 	}
 	if slices.Max(took[1]) < 2*h || w.most["leaf1:p0"] < 100e3 {
-		t.Errorf("the others took %v at most, and %d bytes waited: there was nothing to go before", slices.Max(took[1]), w.most["leaf1:p0"])
+		t.Errorf("the others took %v at most, and %d bytes waited: there was nothing to go before",
+			slices.Max(took[1]), w.most["leaf1:p0"])
 	}
 }

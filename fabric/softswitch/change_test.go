@@ -76,7 +76,8 @@ func TestFlapOutlivesOtherChanges(t *testing.T) {
 // TestQueueLimitFollowsTheLink: what may wait for a link is what was set last, from
 // the next packet on.
 func TestQueueLimitFollowsTheLink(t *testing.T) {
-	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}, \"h1--leaf1\": {rate: 100mbit}}\n"))
+	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}, "+
+		"\"h1--leaf1\": {rate: 100mbit}}\n"))
 	link, to, _ := r.towards(1)
 	burst := func() (lost uint64) {
 		before := r.dropped(Tail)
@@ -115,7 +116,8 @@ func TestNoCatchUpWhereNothingMayBeLost(t *testing.T) {
 		{26, 30_000 + 2*(8000+50_000)}, // lossless: from when it was noticed on
 		{0, 1000 + 2*(8000+50_000)},
 	} {
-		r := newRig(t, single(2, "  switch: {kind: soft, pfc: {priorities: [3]}, priorities: {26: 3}}\n  links: {default: {rate: 1gbit, delay: 50us}}\n"))
+		r := newRig(t, single(2, "  switch: {kind: soft, pfc: {priorities: [3]}, priorities: {26: 3}}\n  "+
+			"links: {default: {rate: 1gbit, delay: 50us}}\n"))
 		r.engine.Advance(30_000)
 		r.send(1000, flow{from: 0, to: 1, dscp: c.dscp}, 1000)
 		r.drain(time.Second)
@@ -155,7 +157,8 @@ func TestCatchUpBeginsAfterAPause(t *testing.T) {
 // TestDuplicatesMeetFaultsOfTheirOwn: of a packet and its duplicate the next link
 // loses each by its own draw, so that often one of them arrives.
 func TestDuplicatesMeetFaultsOfTheirOwn(t *testing.T) {
-	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}, \"h0--leaf1\": {duplicate: 100%}, \"h1--leaf1\": {loss: 50%}}\n"))
+	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}, "+
+		"\"h0--leaf1\": {duplicate: 100%}, \"h1--leaf1\": {loss: 50%}}\n"))
 	const n = 1000
 	copies := map[uint64]int{} // by ordinal
 	r.engine.options.Deliver = func(_ int, one *packet.Packet) {
@@ -177,6 +180,7 @@ func TestDuplicatesMeetFaultsOfTheirOwn(t *testing.T) {
 	}
 	// A half and a quarter of the packets, with 5 standard deviations.
 	if alone < 420 || alone > 580 || both < 180 || both > 320 {
-		t.Errorf("of %d packets with a duplicate, one arrives of %d and both of %d; want about %d and %d", n, alone, both, n/2, n/4)
+		t.Errorf("of %d packets with a duplicate, one arrives of %d and both of %d; want about %d and %d", n,
+			alone, both, n/2, n/4)
 	}
 }

@@ -22,14 +22,17 @@ func randomFabric(r *rand.Rand) string {
 		"torus\n  params: {x: 3, y: 3}",
 		"fat-tree\n  params: {k: 4}",
 	)
-	soft := []string{"kind: soft", "buffer: " + pick("100KB", "500KB", "2MB"), "alpha: " + pick("0.5", "1", "8")}
+	soft := []string{"kind: soft", "buffer: " + pick("100KB", "500KB", "2MB"),
+		"alpha: " + pick("0.5", "1", "8")}
 	if strings.HasPrefix(topology, "single") && r.IntN(2) == 0 {
 		soft = append(soft, "forwarding: l2")
 	} else {
-		soft = append(soft, "load-balance: "+pick("flow", "polarised", "flowlet", "spray", "round-robin", "least-queue"))
+		soft = append(soft, "load-balance: "+pick("flow", "polarised", "flowlet", "spray", "round-robin",
+			"least-queue"))
 	}
 	if r.IntN(2) == 0 {
-		soft = append(soft, pick("ecn: {kmin: 5KB, kmax: 40KB, pmax: 30%}", "ecn: {kind: ecn-sharp, target: 200us, persistent-target: 20us, interval: 200us}"))
+		soft = append(soft, pick("ecn: {kmin: 5KB, kmax: 40KB, pmax: 30%}",
+			"ecn: {kind: ecn-sharp, target: 200us, persistent-target: 20us, interval: 200us}"))
 	}
 	if r.IntN(2) == 0 {
 		soft = append(soft, "trim: {size: 128B, priorities: [1, 2]}")
@@ -50,14 +53,17 @@ func randomFabric(r *rand.Rand) string {
 	}
 	link := []string{"rate: " + pick("100mbit", "1gbit", "10gbit"), "delay: " + pick("1us", "50us")}
 	for _, fault := range []string{
-		"loss: 1%", "duplicate: 2%", "corrupt: 2%", "jitter: 1us", "reorder: 2%", "drop-every: 50", "drop-list: [1, 2, 9]",
-		"gilbert-elliott: {enter: 1%, leave: 20%, loss: 90%}", "flap: {every: 3ms, for: 500us}", "overhead: 24B",
+		"loss: 1%", "duplicate: 2%", "corrupt: 2%", "jitter: 1us", "reorder: 2%", "drop-every: 50",
+		"drop-list: [1, 2, 9]",
+		"gilbert-elliott: {enter: 1%, leave: 20%, loss: 90%}", "flap: {every: 3ms, for: 500us}",
+		"overhead: 24B",
 	} {
 		if r.IntN(4) == 0 {
 			link = append(link, fault)
 		}
 	}
-	return fmt.Sprintf("name: t\nseed: %d\nfabric:\n  topology: %s\n  switch: {%s}\n  links: {default: {%s}}\nnodes: {default: {nic-queue: %s}}\n",
+	return fmt.Sprintf("name: t\nseed: %d\nfabric:\n  topology: %s\n  switch: {%s}\n  links: {default: "+
+		"{%s}}\nnodes: {default: {nic-queue: %s}}\n",
 		1+r.IntN(1000), topology, strings.Join(soft, ", "), strings.Join(link, ", "), pick("20KB", "1MB"))
 }
 
@@ -118,7 +124,8 @@ func (r *rig) unforeseen() {
 			what    string
 			counted ByReason
 			can     map[Reason]queue.Mask
-		}{{"dropped", state.Drops, can.Drops}, {"marked", state.Marks, can.Marks}, {"trimmed", state.Trims, can.Trims}} {
+		}{{"dropped", state.Drops, can.Drops}, {"marked", state.Marks, can.Marks},
+			{"trimmed", state.Trims, can.Trims}} {
 			foreseen := map[string]queue.Mask{}
 			for why, at := range all.can {
 				foreseen[why.String()] = at
@@ -126,7 +133,8 @@ func (r *rig) unforeseen() {
 			for why, counts := range all.counted {
 				for q, n := range counts {
 					if n > 0 && !foreseen[why].Has(uint8(q)) {
-						r.t.Errorf("%s %s %d packets for %s at priority %d, which was not foreseen", state.Port, all.what, n, why, q)
+						r.t.Errorf("%s %s %d packets for %s at priority %d, which was not foreseen",
+							state.Port, all.what, n, why, q)
 					}
 				}
 			}
@@ -143,7 +151,12 @@ func (r *rig) disturb(random *rand.Rand) {
 		from := random.IntN(nodes)
 		to := (from + 1 + random.IntN(nodes-1)) % nodes
 		f := flow{
-			from: from, to: to, port: uint16(random.IntN(4)), dscp: uint8(random.IntN(64)), ecn: wire.ECN(random.IntN(4)), ttl: uint8(1 + random.IntN(64)),
+			from: from,
+			to:   to,
+			port: uint16(random.IntN(4)),
+			dscp: uint8(random.IntN(64)),
+			ecn:  wire.ECN(random.IntN(4)),
+			ttl:  uint8(1 + random.IntN(64)),
 		}
 		one := r.engine.Pool().Get()
 		one.Data = r.frame(one.Data, f, 64+random.IntN(1400))
@@ -179,7 +192,8 @@ func spoil(random *rand.Rand, data *[]byte) {
 			b[random.IntN(len(b))] = byte(random.Uint32())
 		}
 	case 2: // a forged pause
-		*data = b[:wire.EncodePFCFrame(b[:64], wire.MAC{2}, &wire.PFCFields{Enable: 0xff, Quanta: [8]uint16{9, 9, 9, 9, 9, 9, 9, 9}})]
+		*data = b[:wire.EncodePFCFrame(b[:64], wire.MAC{2},
+			&wire.PFCFields{Enable: 0xff, Quanta: [8]uint16{9, 9, 9, 9, 9, 9, 9, 9}})]
 	case 3:
 		for i := range b {
 			b[i] = byte(random.Uint32())

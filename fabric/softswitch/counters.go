@@ -129,8 +129,13 @@ func (e *Engine) Ports() []PortState {
 	for i, one := range e.ports {
 		at := one.thresholds()
 		state := PortState{
-			Port: one.name, Link: one.link.plan.Name, Up: one.link.up, Counters: one.count, PFC: at.PFC, GFC: at.GFC,
-			Drops: one.dropped.byReason(), Marks: one.marked.byReason(), Trims: one.trimmed.byReason(),
+			Port:     one.name,
+			Link:     one.link.plan.Name,
+			Up:       one.link.up,
+			Counters: one.count,
+			PFC:      at.PFC,
+			GFC:      at.GFC,
+			Drops:    one.dropped.byReason(), Marks: one.marked.byReason(), Trims: one.trimmed.byReason(),
 		}
 		for q := range uint8(queue.Priorities) {
 			state.Depth[q] = one.egress.Depth(q)

@@ -16,12 +16,15 @@ import (
 // priority, is what receivers miss, and see marked and cut, of each priority's flow.
 func TestCountersByPriority(t *testing.T) {
 	for name, ecn := range map[Reason]string{
-		RED:      "{kmin: 5KB, kmax: 10KB, pmax: 100%, priorities: [4, 5]}",
-		ECNSharp: "{kind: ecn-sharp, target: 300us, persistent-target: 100us, interval: 500us, priorities: [4, 5]}",
+		RED: "{kmin: 5KB, kmax: 10KB, pmax: 100%, priorities: [4, 5]}",
+		ECNSharp: "{kind: ecn-sharp, target: 300us, persistent-target: 100us, interval: 500us, priorities: " +
+			"[4, 5]}",
 	} {
 		t.Run(name.String(), func(t *testing.T) {
-			r := newRig(t, single(3, "  switch: {kind: soft, buffer: 60KB, alpha: 1, ecn: "+ecn+", trim: {size: 64B, priorities: [1, 2]}}\n"+
-				"  links: {default: {rate: 100mbit, delay: 5us}, \"h2--leaf1\": {b-to-a: {loss: 5%}}}\nnodes: {default: {nic-queue: 10KB}}\n"))
+			r := newRig(t, single(3, "  switch: {kind: soft, buffer: 60KB, alpha: 1, ecn: "+ecn+", trim: " +
+				"{size: 64B, priorities: [1, 2]}}\n"+
+				"  links: {default: {rate: 100mbit, delay: 5us}, \"h2--leaf1\": {b-to-a: {loss: 5%}}}\n"+
+				"nodes: {default: {nic-queue: 10KB}}\n"))
 			flows := []uint8{1, 2, 4, 5, 5, 1, 2, 0, 4} // priorities
 			of, length := map[uint16]uint8{}, map[uint16]int{}
 			var sent, missing, marked, cut ByPriority
@@ -74,7 +77,8 @@ func TestCountersByPriority(t *testing.T) {
 			compared, counted := missing, drops
 			compared[1], compared[2], counted[1], counted[2], counted[7] = 0, 0, 0, 0, 0
 			if counted != compared || !nearly(marked, marks) || !nearly(cut, trims) {
-				t.Errorf("ports dropped %v, marked %v, trimmed %v; receivers miss %v, see %v marked and %v cut", drops, marks, trims, missing, marked, cut)
+				t.Errorf("ports dropped %v, marked %v, trimmed %v; receivers miss %v, see %v marked and %v "+
+					"cut", drops, marks, trims, missing, marked, cut)
 			}
 			for why, counts := range map[string]ByPriority{"drops": drops, "marks": marks, "trims": trims} {
 				if n := met(counts); n < 2 {
@@ -83,7 +87,8 @@ func TestCountersByPriority(t *testing.T) {
 			}
 			for _, why := range []Reason{NICOverrun, Tail, Loss} {
 				if !reasons[why.String()] {
-					t.Errorf("nothing was dropped for %s, only for %v", why, slices.Sorted(maps.Keys(reasons)))
+					t.Errorf("nothing was dropped for %s, only for %v", why,
+						slices.Sorted(maps.Keys(reasons)))
 				}
 			}
 		})
@@ -119,7 +124,8 @@ func nearly(seen, counted ByPriority) bool {
 
 // TestForeseen: what can happen at a port follows from its switch and its link.
 func TestForeseen(t *testing.T) {
-	p := newRig(t, single(2, "  switch: {kind: soft, buffer: 4MB, pfc: {priorities: [3]}, trim: {size: 64B, priorities: [1]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%, priorities: [3]}}\n"+
+	p := newRig(t, single(2, "  switch: {kind: soft, buffer: 4MB, pfc: {priorities: [3]}, trim: {size: "+
+		"64B, priorities: [1]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%, priorities: [3]}}\n"+
 		"  links: {default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {loss: 1%}}}\n")).plan
 	l := p.Links[0]
 	nic, port := Foresee(p, l.A, l.AToB), Foresee(p, l.B, l.BToA)
@@ -128,12 +134,20 @@ func TestForeseen(t *testing.T) {
 		got  map[Reason]queue.Mask
 		want map[Reason]queue.Mask
 	}{
-		{"drops of a NIC", nic.Drops, map[Reason]queue.Mask{LinkDown: 0xff, Loss: 0xff, NICOverrun: 0xff, Malformed: 1, TooBig: 1}},
+		{"drops of a NIC", nic.Drops, map[Reason]queue.Mask{LinkDown: 0xff, Loss: 0xff, NICOverrun: 0xff,
+			Malformed: 1, TooBig: 1}},
 		{"marks of a NIC", nic.Marks, nil},
 		{"trims of a NIC", nic.Trims, nil},
 		{"drops of a port", port.Drops, map[Reason]queue.Mask{
-			LinkDown: 0xff, Tail: 0xf7, Headroom: 8, Buffer: 0xff, Express: 2, NoRoute: 0xff, TTLExceeded: 0xff, Malformed: 0xff,
-			NotForUs: 0xff, TooBig: 0xff, Martian: 0xff, Unsupported: 0xff,
+			LinkDown:    0xff,
+			Tail:        0xf7,
+			Headroom:    8,
+			Buffer:      0xff,
+			Express:     2,
+			NoRoute:     0xff,
+			TTLExceeded: 0xff,
+			Malformed:   0xff,
+			NotForUs:    0xff, TooBig: 0xff, Martian: 0xff, Unsupported: 0xff,
 		}},
 		{"marks of a port", port.Marks, map[Reason]queue.Mask{RED: 8}},
 		{"trims of a port", port.Trims, map[Reason]queue.Mask{Tail: 2, Buffer: 2}},
@@ -147,7 +161,8 @@ func TestForeseen(t *testing.T) {
 // TestCopiesFindNoMemory: copies that a flood or a link cannot make are dropped by
 // the port that they were for, and counted there.
 func TestCopiesFindNoMemory(t *testing.T) {
-	r := newRig(t, single(3, "  switch: {kind: soft, forwarding: l2}\n  links: {default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {duplicate: 100%}}}\n"))
+	r := newRig(t, single(3, "  switch: {kind: soft, forwarding: l2}\n  links: {default: {rate: 1gbit}, "+
+		"\"h0--leaf1\": {a-to-b: {duplicate: 100%}}}\n"))
 	var err error
 	if r.engine, err = New(r.plan, Options{Deliver: r.deliver, Memory: 1 << 20}); err != nil {
 		t.Fatal(err)
@@ -163,7 +178,8 @@ func TestCopiesFindNoMemory(t *testing.T) {
 	r.engine.Receive(0, one, 0)
 	r.drain(time.Second)
 	if len(r.got) != 1 || r.dropped(Memory) != 2 {
-		t.Errorf("%d frames arrived, %d copies dropped, want 1 and 2: %v", len(r.got), r.dropped(Memory), r.drops())
+		t.Errorf("%d frames arrived, %d copies dropped, want 1 and 2: %v", len(r.got), r.dropped(Memory),
+			r.drops())
 	}
 	r.unforeseen()
 	for _, one := range taken[1:] {

@@ -116,7 +116,8 @@ func (e *Engine) findWaits() {
 		w.waits = s.memory.Waits(w.waits[:0])
 		for _, wait := range w.waits {
 			sender := s.ports[wait.Ingress].far
-			w.edges[wait.Priority] = append(w.edges[wait.Priority], [2]int{sender.index, s.ports[wait.Egress].index})
+			w.edges[wait.Priority] = append(w.edges[wait.Priority],
+				[2]int{sender.index, s.ports[wait.Egress].index})
 		}
 	}
 	for q := range w.edges {

@@ -202,7 +202,9 @@ func TestDeadlockIsOverOncePausesAre(t *testing.T) {
 		t.Fatalf("%+v: want one deadlock", e.watch.suspects)
 	}
 	at := e.ports[e.watch.suspects[0].places[2]]
-	look := e.events.heap[slices.IndexFunc(e.events.heap, func(one event) bool { return one.kind == looks })].at
+	look := e.events.heap[slices.IndexFunc(e.events.heap, func(one event) bool {
+		return one.kind == looks
+	})].at
 	e.Advance(look - 4000)
 	other := e.Pool().Get()
 	e.totals.Made++
@@ -213,7 +215,8 @@ func TestDeadlockIsOverOncePausesAre(t *testing.T) {
 	at.obey(3, 0)
 	e.Advance(look)
 	if found := e.Deadlocks(); len(found) != 1 || !found[0].Over || at.count.SentByPriority[3] != sent {
-		t.Errorf("found %+v, %d sent; want one that is over, and nothing", found, at.count.SentByPriority[3]-sent)
+		t.Errorf("found %+v, %d sent; want one that is over, and nothing", found,
+			at.count.SentByPriority[3]-sent)
 	}
 	r.pass(100 * time.Millisecond)
 	r.balance()
@@ -254,7 +257,8 @@ func TestManyDeadlocks(t *testing.T) {
 	}
 	found := r.engine.Deadlocks()
 	if want := uint64(4 + 2*nudges); len(found) != maxDeadlocks || r.engine.DeadlockCount() != want {
-		t.Fatalf("%d deadlocks, %d listed; want %d, the latest %d", r.engine.DeadlockCount(), len(found), want, maxDeadlocks)
+		t.Fatalf("%d deadlocks, %d listed; want %d, the latest %d", r.engine.DeadlockCount(), len(found),
+			want, maxDeadlocks)
 	}
 	latest := r.engine.Now().Add(-50 * time.Millisecond)
 	for i, d := range found {
@@ -280,8 +284,10 @@ func TestGFCStaysLive(t *testing.T) {
 			r.balance()
 			// Five links of 1 Gbit/s carry frames of 1,000 bytes over two links each.
 			const half = 5 * 125_000 * 100 / 1000 / 2 / 2
-			if lost := r.engine.Totals().Dropped; lost != 0 || r.count-before < half*9/10 || len(r.engine.Deadlocks()) != 0 {
-				t.Fatalf("%d lost, %d of %d delivered in the last 100 ms, deadlocks %+v; want none, nearly all, none",
+			if lost := r.engine.Totals().Dropped; lost != 0 || r.count-before < half*9/10 ||
+				len(r.engine.Deadlocks()) != 0 {
+				t.Fatalf("%d lost, %d of %d delivered in the last 100 ms, deadlocks %+v; want none, nearly "+
+					"all, none",
 					lost, r.count-before, half, r.engine.Deadlocks())
 			}
 		})

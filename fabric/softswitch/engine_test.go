@@ -59,7 +59,8 @@ nodes: {default: {nic-queue: 4MB}}
 		pauses += p.Counters.PausesReceived[3]
 	}
 	if r.count != 4*each || r.engine.Totals().Dropped != 0 || pauses == 0 {
-		t.Fatalf("%d of %d delivered, %d dropped, %d pauses; want all, none and some", r.count, 4*each, r.engine.Totals().Dropped, pauses)
+		t.Fatalf("%d of %d delivered, %d dropped, %d pauses; want all, none and some", r.count, 4*each,
+			r.engine.Totals().Dropped, pauses)
 	}
 	// The receiver's link was never idle: 4000 frames of 8 us.
 	if last, want := r.got[len(r.got)-1].at, clock.Time(4*each*8000); last > want+want/100 {
@@ -109,14 +110,16 @@ nodes: {default: {nic-queue: 4MB}}
 		}
 	}
 	if marked < 200 || marked > 300 || spoilt != 0 || r.count != 600 {
-		t.Fatalf("%d of 300 markable packets are marked, %d spoilt, %d delivered; want most, none, 600", marked, spoilt, r.count)
+		t.Fatalf("%d of 300 markable packets are marked, %d spoilt, %d delivered; want most, none, 600",
+			marked, spoilt, r.count)
 	}
 }
 
 // TestNICOverrun: what a node sends faster than its link overruns its own NIC
 // and is no loss of the fabric's.
 func TestNICOverrun(t *testing.T) {
-	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 100mbit}}\nnodes: {default: {nic-queue: 20KB}}\n"))
+	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 100mbit}}\nnodes: "+
+		"{default: {nic-queue: 20KB}}\n"))
 	for range 100 {
 		r.send(0, flow{from: 0, to: 1}, 1000)
 	}
@@ -169,7 +172,8 @@ nodes: {default: {nic-queue: 4MB}}
 	round := func() {
 		for n := range 64 {
 			for from := range 4 {
-				r.send(r.engine.Now().Add(time.Duration(n)*time.Microsecond), flow{from: from, to: 4, dscp: 26, port: uint16(from), ecn: wire.ECT0}, 1000)
+				r.send(r.engine.Now().Add(time.Duration(n)*time.Microsecond),
+					flow{from: from, to: 4, dscp: 26, port: uint16(from), ecn: wire.ECT0}, 1000)
 			}
 		}
 		r.drain(time.Second)
@@ -180,7 +184,8 @@ nodes: {default: {nic-queue: 4MB}}
 		t.Fatalf("%v allocations for %d packets, want none", allocated, 4*64)
 	}
 	if r.count-before != 101*256 || seen.marked == 0 || seen.n == 0 {
-		t.Fatalf("%d packets, %d observations, %d marks: nothing was measured", r.count-before, seen.n, seen.marked)
+		t.Fatalf("%d packets, %d observations, %d marks: nothing was measured", r.count-before, seen.n,
+			seen.marked)
 	}
 }
 

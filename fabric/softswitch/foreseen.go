@@ -16,9 +16,13 @@ const allPriorities queue.Mask = 1<<queue.Priorities - 1
 // to what the port sends. A tag gives a frame any priority, whatever the switch
 // makes of DSCPs.
 func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
-	can := Foreseen{Drops: map[Reason]queue.Mask{LinkDown: allPriorities}, Marks: map[Reason]queue.Mask{}, Trims: map[Reason]queue.Mask{}}
+	can := Foreseen{Drops: map[Reason]queue.Mask{LinkDown: allPriorities}, Marks: map[Reason]queue.Mask{},
+		Trims: map[Reason]queue.Mask{}}
 	for why, drawn := range map[Reason]bool{
-		Memory: !now.Duplicate.IsZero(), Loss: !now.Loss.IsZero(), Burst: now.GilbertElliott != (plan.GilbertElliott{}), Nth: now.DropEvery > 0 || len(now.DropList) > 0,
+		Memory: !now.Duplicate.IsZero(),
+		Loss:   !now.Loss.IsZero(),
+		Burst:  now.GilbertElliott != (plan.GilbertElliott{}),
+		Nth:    now.DropEvery > 0 || len(now.DropList) > 0,
 	} {
 		if drawn {
 			can.Drops[why] = allPriorities

@@ -18,8 +18,11 @@ import (
 func FuzzPipeline(f *testing.F) {
 	plans := []*plan.Plan{}
 	texts := []string{
-		single(3, "  switch: {kind: soft, int: true, aggregation: {slots: 2, elements: 20}, pfc: {priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%}, trim: {size: 64B, priorities: [1, 2]}}\n  links: {default: {rate: 1gbit}}\n"),
-		single(3, "  switch: {kind: soft, forwarding: l2, gfc: {kind: buffer, priorities: [3]}}\n  links: {default: {rate: 1gbit, corrupt: 10%, duplicate: 10%}}\n"),
+		single(3, "  switch: {kind: soft, int: true, aggregation: {slots: 2, elements: 20}, pfc: "+
+			"{priorities: [3]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%}, trim: {size: 64B, priorities: [1, "+
+			"2]}}\n  links: {default: {rate: 1gbit}}\n"),
+		single(3, "  switch: {kind: soft, forwarding: l2, gfc: {kind: buffer, priorities: [3]}}\n  links: "+
+			"{default: {rate: 1gbit, corrupt: 10%, duplicate: 10%}}\n"),
 	}
 	for _, text := range texts {
 		plans = append(plans, plantest.Compile(f, text))
@@ -63,7 +66,8 @@ func FuzzPipeline(f *testing.F) {
 		}
 		e.Advance(clock.Time(time.Second))
 		totals := e.Totals()
-		if in, out := totals.Received+totals.Made, totals.Delivered+totals.Consumed+totals.Dropped+uint64(e.Held()); in != out {
+		if in, out := totals.Received+totals.Made,
+			totals.Delivered+totals.Consumed+totals.Dropped+uint64(e.Held()); in != out {
 			t.Errorf("%d packets came into being and %d are accounted for: %+v", in, out, totals)
 		}
 	})

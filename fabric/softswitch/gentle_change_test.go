@@ -34,14 +34,16 @@ func TestGFCFollowsTheLink(t *testing.T) {
 		kind = ", kind: " + kind
 		first := press(t, "16MB", "gfc", kind)
 		planned := first.gfc()
-		text := strings.Replace(pressedFile("16MB", "gfc", kind), `"h1--leaf1":`, `"h0--leaf1": {delay: 2ms}, "h1--leaf1":`, 1)
+		text := strings.Replace(pressedFile("16MB", "gfc", kind), `"h1--leaf1":`,
+			`"h0--leaf1": {delay: 2ms}, "h1--leaf1":`, 1)
 		far := compiled(t, text, "leaf1", first.at.number)
 		for _, given := range []string{"", fmt.Sprintf(", b1: %dB, bm: %dB", planned.B1, planned.BM)} {
 			p := press(t, "16MB", "gfc", kind+given)
 			spare := p.at.station.memory.Spare()
 			p.run(20 * time.Millisecond)
 			if p.slow(0) == 0 || p.engine.Totals().Dropped != 0 {
-				t.Fatalf("%s: the sender is at %v, %d drops before the change; want it slowed, and none", kind, p.slow(0), p.engine.Totals().Dropped)
+				t.Fatalf("%s: the sender is at %v, %d drops before the change; want it slowed, and none",
+					kind, p.slow(0), p.engine.Totals().Dropped)
 			}
 			if err := p.set(1e9, 1e9, long, long); err != nil {
 				t.Fatal(err)
@@ -53,9 +55,11 @@ func TestGFCFollowsTheLink(t *testing.T) {
 			}
 			// 100 Mbit/s carry frames of 1,514 bytes.
 			if want := uint64(100_000_000 / 5 / 8 / 1514); given == "" && p.count-before < want*98/100 {
-				t.Errorf("%s: %d delivered, want %d: the slow link is not kept busy", kind, p.count-before, want)
+				t.Errorf("%s: %d delivered, want %d: the slow link is not kept busy", kind, p.count-before,
+					want)
 			}
-			if at := p.gfc(); given == "" && !sameGFC(at, far) || given != "" && (at.B1 != planned.B1 || at.BM != planned.BM) {
+			if at := p.gfc(); given == "" && !sameGFC(at, far) ||
+				given != "" && (at.B1 != planned.B1 || at.BM != planned.BM) {
 				t.Errorf("%s%s: thresholds are %+v, want those of a plan, %+v", kind, given, at, far)
 			}
 			lost := p.dropped(Headroom)
@@ -67,7 +71,8 @@ func TestGFCFollowsTheLink(t *testing.T) {
 				t.Errorf("%s: %d frames were lost on the way back", kind, p.dropped(Headroom)-lost)
 			}
 			if at := p.gfc(); !sameGFC(at, planned) || p.at.station.memory.Spare() != spare {
-				t.Errorf("%s%s: thresholds are %+v again, want %+v; %d bytes are spare, want %d", kind, given, at, planned, p.at.station.memory.Spare(), spare)
+				t.Errorf("%s%s: thresholds are %+v again, want %+v; %d bytes are spare, want %d", kind, given,
+					at, planned, p.at.station.memory.Spare(), spare)
 			}
 		}
 	}
@@ -114,7 +119,8 @@ func TestRingOfLinksThatChange(t *testing.T) {
 			t.Helper()
 			for i, sw := range r.engine.switches {
 				for n, p := range sw.ports {
-					if at, want := r.engine.Ports()[p.index].GFC, other.plan.Switches[i].Ports[n].GFC; !sameGFC(at, *want) {
+					if at, want := r.engine.Ports()[p.index].GFC,
+						other.plan.Switches[i].Ports[n].GFC; !sameGFC(at, *want) {
 						t.Errorf("%s: thresholds at %s are %+v, want %+v", kind, p.name, at, *want)
 					}
 				}
@@ -126,8 +132,10 @@ func TestRingOfLinksThatChange(t *testing.T) {
 			before := r.count
 			r.offer(time.Duration(r.engine.Now()) + 60*time.Millisecond)
 			const half = 5 * 125_000 * 60 / 1000 / 2 / 2
-			if lost := r.engine.Totals().Dropped; lost != 0 || r.count-before < half*8/10 || len(r.engine.Deadlocks()) != 0 {
-				t.Errorf("%s: %d lost, %d of %d delivered, deadlocks %+v; want none, nearly all, none", kind, lost, r.count-before, half, r.engine.Deadlocks())
+			if lost := r.engine.Totals().Dropped; lost != 0 || r.count-before < half*8/10 ||
+				len(r.engine.Deadlocks()) != 0 {
+				t.Errorf("%s: %d lost, %d of %d delivered, deadlocks %+v; want none, nearly all, none", kind,
+					lost, r.count-before, half, r.engine.Deadlocks())
 			}
 		}
 		r.run(3 * time.Second) // until the NICs are empty
@@ -145,7 +153,8 @@ func TestRingOfRandomChanges(t *testing.T) {
 	for _, kind := range gentleKinds {
 		for seed := range uint64(5) {
 			random := rand.New(rand.NewPCG(seed, 9))
-			r := newRig(t, strings.Replace(ring("gfc: {kind: "+kind+", priorities: [3]}"), "buffer: 600KB", "buffer: 64MB", 1))
+			r := newRig(t, strings.Replace(ring("gfc: {kind: "+kind+", priorities: [3]}"), "buffer: 600KB",
+				"buffer: 64MB", 1))
 			r.silent = true
 			for range 20 {
 				l := r.plan.Links[random.IntN(len(r.plan.Links))]
@@ -159,8 +168,10 @@ func TestRingOfRandomChanges(t *testing.T) {
 			before := r.count
 			r.offer(time.Duration(r.engine.Now()) + 50*time.Millisecond)
 			// At least half of what a ring of the slowest links carries.
-			if lost, most := r.engine.Totals().Dropped, uint64(5*62_500*50/1000/2/2); lost > 0 || r.count-before < most/2 {
-				t.Errorf("%s, seed %d: %d lost, and %d delivered, want none and at least %d", kind, seed, lost, r.count-before, most/2)
+			if lost, most := r.engine.Totals().Dropped,
+				uint64(5*62_500*50/1000/2/2); lost > 0 || r.count-before < most/2 {
+				t.Errorf("%s, seed %d: %d lost, and %d delivered, want none and at least %d", kind, seed,
+					lost, r.count-before, most/2)
 			}
 			r.balance()
 		}
@@ -171,7 +182,8 @@ func TestRingOfRandomChanges(t *testing.T) {
 // behind it as in a plan that has it so.
 func TestHostLinkMovesTheOthers(t *testing.T) {
 	for _, kind := range gentleKinds {
-		text := strings.Replace(ring("gfc: {kind: "+kind+", priorities: [3]}"), "buffer: 600KB", "buffer: 4MB", 1)
+		text := strings.Replace(ring("gfc: {kind: "+kind+", priorities: [3]}"), "buffer: 600KB",
+			"buffer: 4MB", 1)
 		r := newRig(t, text)
 		host := &r.plan.Nodes[0]
 		var link *plan.Link
@@ -191,8 +203,10 @@ func TestHostLinkMovesTheOthers(t *testing.T) {
 			for _, p := range r.engine.ports {
 				if sw := to.plan.Switch(p.end.Node); sw != nil {
 					if at := r.engine.Ports()[p.index].GFC; !sameGFC(at, *sw.Ports[p.number].GFC) {
-						t.Errorf("%s, round %d: thresholds at %s are %+v, want %+v", kind, round, p.name, at, *sw.Ports[p.number].GFC)
-					} else if p.far.station != r.engine.nics[0] && at.B1 != r.plan.Switch(p.end.Node).Ports[p.number].GFC.B1 {
+						t.Errorf("%s, round %d: thresholds at %s are %+v, want %+v", kind, round, p.name, at,
+							*sw.Ports[p.number].GFC)
+					} else if p.far.station != r.engine.nics[0] &&
+						at.B1 != r.plan.Switch(p.end.Node).Ports[p.number].GFC.B1 {
 						moved++
 					}
 				}
@@ -221,7 +235,8 @@ fabric:
 		same := func(when string) {
 			for i, at := range r.engine.Ports() {
 				if at.PFC != before[i].PFC || !sameGFC(at.GFC, before[i].GFC) {
-					t.Errorf("%s, %s: thresholds at %s are %+v, %+v; want %+v, %+v", flowControl, when, at.Port, at.PFC, at.GFC, before[i].PFC, before[i].GFC)
+					t.Errorf("%s, %s: thresholds at %s are %+v, %+v; want %+v, %+v", flowControl, when,
+						at.Port, at.PFC, at.GFC, before[i].PFC, before[i].GFC)
 				}
 			}
 		}
@@ -238,7 +253,8 @@ fabric:
 				before = r.engine.Ports()
 				continue
 			}
-			if want := "keep buffer for lossless priorities at spine1:"; !strings.Contains(err.Error(), want) {
+			if want := "keep buffer for lossless priorities at spine1:"; !strings.Contains(err.Error(),
+				want) {
 				t.Errorf("%v, want %s", err, want)
 			}
 			same("refused")
@@ -272,7 +288,8 @@ nodes: {default: {nic-queue: 16MB}}
 	r.run(1100 * time.Microsecond)
 	for range 500 {
 		if r.run(100 * time.Microsecond); r.slow(1) == 0 {
-			t.Fatalf("at %d the sender is at the whole rate, and %d bytes wait", r.engine.Now(), r.engine.switches[0].memory.Held(1, 3))
+			t.Fatalf("at %d the sender is at the whole rate, and %d bytes wait", r.engine.Now(),
+				r.engine.switches[0].memory.Held(1, 3))
 		}
 	}
 }

@@ -94,7 +94,8 @@ func TestRatesAreToldWhenALinkComesUp(t *testing.T) {
 			}
 			state(true)
 			if r.run(20 * time.Microsecond); r.slow(1) != 0 {
-				t.Errorf("%s: the sender is at %v with nothing queued, 20us after an outage of %v", kind, r.slow(1), outage)
+				t.Errorf("%s: the sender is at %v with nothing queued, 20us after an outage of %v", kind,
+					r.slow(1), outage)
 			}
 			r.balance()
 		}
@@ -137,14 +138,16 @@ func TestLostRatesAreToldAgain(t *testing.T) {
 // which two messages hold, senders stay slowed and nothing is lost. They are told every
 // 8 intervals and after changes; once all has left, nobody is told anything.
 func TestRatesHold(t *testing.T) {
-	for kind, every := range map[string]time.Duration{"buffer": 8 * interval, "time": interval * 65535 / 65536} {
+	for kind, every := range map[string]time.Duration{"buffer": 8 * interval,
+		"time": interval * 65535 / 65536} {
 		r := gentleRig(t, kind, "")
 		out := r.engine.switches[0].ports[2]
 		out.egress.Limit(r.engine.Now(), 3, 250e3) // the last stage is 122 kbit/s
 		r.incast(5 * time.Millisecond)
 		for range 50 {
 			if r.slow(0) == 0 || r.slow(1) == 0 {
-				t.Fatalf("%s: at %v the senders are at %v and %v, and hardly anything leaves", kind, r.engine.Now(), r.slow(0), r.slow(1))
+				t.Fatalf("%s: at %v the senders are at %v and %v, and hardly anything leaves", kind,
+					r.engine.Now(), r.slow(0), r.slow(1))
 			}
 			r.run(10 * time.Millisecond)
 		}
@@ -156,8 +159,10 @@ func TestRatesHold(t *testing.T) {
 		out.egress.Limit(r.engine.Now(), 3, 0)
 		out.kick()
 		r.run(100 * time.Millisecond)
-		if r.count != r.engine.Totals().Received || r.engine.Totals().Dropped != 0 || r.slow(0) != 0 || r.slow(1) != 0 {
-			t.Fatalf("%s: %d of %d delivered, %d lost, the senders are at %v and %v; want all, at the whole rate",
+		if r.count != r.engine.Totals().Received || r.engine.Totals().Dropped != 0 || r.slow(0) != 0 ||
+			r.slow(1) != 0 {
+			t.Fatalf("%s: %d of %d delivered, %d lost, the senders are at %v and %v; want all, at the "+
+				"whole rate",
 				kind, r.count, r.engine.Totals().Received, r.engine.Totals().Dropped, r.slow(0), r.slow(1))
 		}
 		before = r.told(0) + r.told(1) + r.told(2)
@@ -200,14 +205,17 @@ func TestIdleGFCPlansNothing(t *testing.T) {
 					r.send(r.engine.Now(), flow{from: from, to: 2, dscp: 26}, 1000)
 				}
 				for range 8 {
-					if r.run(time.Microsecond); exceeded == 0 && sw.memory.Held(1, 3) > int64(r.plan.Switches[0].Ports[1].GFC.B1) {
+					if r.run(time.Microsecond); exceeded == 0 &&
+						sw.memory.Held(1, 3) > int64(r.plan.Switches[0].Ports[1].GFC.B1) {
 						exceeded = r.engine.Now()
 					}
 				}
 			}
 			end := r.drain(10 * time.Second)
-			if next := r.engine.Advance(end); next != clock.Never || r.slow(0) != 0 || r.slow(1) != 0 || r.count != count+200 {
-				t.Errorf("%s: %d delivered, the senders are at %v and %v, and something is planned for %d", kind, r.count-count, r.slow(0), r.slow(1), next)
+			if next := r.engine.Advance(end); next != clock.Never || r.slow(0) != 0 || r.slow(1) != 0 ||
+				r.count != count+200 {
+				t.Errorf("%s: %d delivered, the senders are at %v and %v, and something is planned for %d",
+					kind, r.count-count, r.slow(0), r.slow(1), next)
 			}
 			// As long as the last rate below the line's would have held.
 			if idle := end.Sub(begin); idle > 3*time.Millisecond+holds {
@@ -217,8 +225,10 @@ func TestIdleGFCPlansNothing(t *testing.T) {
 				t.Fatalf("%s: the load slowed nobody", kind)
 			}
 			period := clock.Time(r.plan.Switches[0].Ports[1].GFC.Period)
-			if first := reported[before]; kind == "time" && (first%period != 0 || first < exceeded-1000 || first > exceeded+period) {
-				t.Errorf("B0 is exceeded at %d, and the first report is at %d, want the next multiple of %d", exceeded, first, period)
+			if first := reported[before]; kind == "time" &&
+				(first%period != 0 || first < exceeded-1000 || first > exceeded+period) {
+				t.Errorf("B0 is exceeded at %d, and the first report is at %d, want the next multiple of %d",
+					exceeded, first, period)
 			}
 		}
 	}
@@ -232,7 +242,8 @@ func TestLossyLinksAndRates(t *testing.T) {
 		r.incast(100 * time.Millisecond)
 		r.run(100 * time.Millisecond)
 		totals := r.engine.Totals()
-		if lost := r.dropped(Loss) + r.dropped(Headroom); lost != totals.Dropped || r.dropped(Headroom) > totals.Received/100 {
+		if lost := r.dropped(Loss) + r.dropped(Headroom); lost != totals.Dropped ||
+			r.dropped(Headroom) > totals.Received/100 {
 			t.Errorf("%s: %d lost, %d by links and %d for want of headroom; want hardly any of the latter",
 				kind, totals.Dropped, r.dropped(Loss), r.dropped(Headroom))
 		}

@@ -99,7 +99,8 @@ func (s *station) keepFor(others map[*port]plan.Hop) (all []keeping, need int64)
 		one, busy := keeping{port: p, link: to, own: own, at: own}, max(p.free.Sub(s.engine.now), 0)
 		if soft.GFC != nil {
 			force := s.memory.Thresholds(i).GFC
-			room := force.Limit + units.Bytes(max(s.memory.Spare()-need, 0)/int64(max(len(soft.GFC.Priorities), 1)))
+			room := force.Limit + units.Bytes(
+				max(s.memory.Spare()-need, 0)/int64(max(len(soft.GFC.Priorities), 1)))
 			now := plan.Moment{Waits: units.Bytes(s.memory.MostGently(i)), Room: room, Busy: busy}
 			one.at.GFC, one.above, one.settled = p.kept.worst.DuringGFC(to, own.GFC, force, now)
 		}
@@ -192,11 +193,13 @@ func (p *port) noRoom(to plan.Hop, all []keeping, need int64) error {
 	}
 	fits := "no delay is short enough at these rates"
 	if own <= memory.Spare() {
-		fits = "what is under way at the old rates and delays needs most of it: change what the port sends first, and the delays before the rates"
+		fits = "what is under way at the old rates and delays needs most of it: change what the port sends " +
+			"first, and the delays before the rates"
 	} else if delay := p.mostDelay(to); delay >= 0 {
 		fits = fmt.Sprintf("at these rates delays of %v fit, both directions together", delay)
 	}
-	return fmt.Errorf("keep buffer for lossless priorities at %s: want %s more, have %s: %s", p.name, units.Bytes(need), units.Bytes(memory.Spare()), fits)
+	return fmt.Errorf("keep buffer for lossless priorities at %s: want %s more, have %s: %s", p.name,
+		units.Bytes(need), units.Bytes(memory.Spare()), fits)
 }
 
 // mostDelay is the longest that both directions of a port's link together may delay if

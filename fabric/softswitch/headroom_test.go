@@ -61,7 +61,8 @@ func (p *pressed) run(d time.Duration) {
 // set gives the fast link other rates and delays, towards the switch and back.
 func (p *pressed) set(rateIn, rateOut units.Rate, in, out time.Duration) error {
 	toSwitch, back := p.fast.AToB, p.fast.BToA
-	toSwitch.Rate, toSwitch.Delay, back.Rate, back.Delay = rateIn, units.Duration(in), rateOut, units.Duration(out)
+	toSwitch.Rate, toSwitch.Delay, back.Rate, back.Delay = rateIn, units.Duration(in), rateOut,
+		units.Duration(out)
 	if p.at.link.a == p.at { // the switch is end A
 		toSwitch, back = back, toSwitch
 	}
@@ -78,7 +79,8 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 		p := press(t, "4MB", "pfc", given)
 		p.run(20 * time.Millisecond)
 		if p.at.count.PausesSent[3] == 0 || p.dropped(Headroom) != 0 {
-			t.Fatalf("%d pauses, %d drops before the change; want some and none", p.at.count.PausesSent[3], p.dropped(Headroom))
+			t.Fatalf("%d pauses, %d drops before the change; want some and none", p.at.count.PausesSent[3],
+				p.dropped(Headroom))
 		}
 		if err := p.set(1e9, 1e9, delay, delay); err != nil {
 			t.Fatal(err)
@@ -91,7 +93,8 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 		// delays at the rate.
 		more := units.Bytes(2 * (delay - 5*time.Microsecond) * 1e9 / 8 / time.Second)
 		at := p.state()
-		if want := planned.Headroom + more; given == "" && (at.Headroom != want || at.XOn != planned.XOn+more || at.XOff != planned.XOff+more) {
+		if want := planned.Headroom + more; given == "" &&
+			(at.Headroom != want || at.XOn != planned.XOn+more || at.XOff != planned.XOff+more) {
 			t.Errorf("thresholds are %+v after %+v, want %d bytes more", at, planned, more)
 		}
 		if given != "" && at.Headroom != planned.Headroom {
@@ -106,10 +109,12 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 		if p.dropped(Headroom) != lost && given == "" {
 			t.Errorf("%d frames overran the headroom that shrinks", p.dropped(Headroom)-lost)
 		}
-		if at := p.state(); at.Headroom != planned.Headroom || at.XOn != planned.XOn || at.XOff != planned.XOff {
+		if at := p.state(); at.Headroom != planned.Headroom || at.XOn != planned.XOn ||
+			at.XOff != planned.XOff {
 			t.Errorf("thresholds are %+v again, want %+v", at, planned)
 		}
-		if spare := p.at.station.memory.Spare(); given == "" && spare != press(t, "4MB", "pfc", "").at.station.memory.Spare() {
+		if spare := p.at.station.memory.Spare(); given == "" &&
+			spare != press(t, "4MB", "pfc", "").at.station.memory.Spare() {
 			t.Errorf("%d bytes are spare, which is not what was at first", spare)
 		}
 	}
@@ -123,7 +128,9 @@ func (p *pressed) change(random *rand.Rand) string {
 	p.t.Helper()
 	p.run(time.Duration(50+random.IntN(3000)) * time.Microsecond)
 	rate := func() units.Rate { return []units.Rate{200e6, 1e9, 4e9}[random.IntN(3)] }
-	delay := func() time.Duration { return time.Duration(random.IntN(1<<(4+random.IntN(17)))) * time.Nanosecond }
+	delay := func() time.Duration {
+		return time.Duration(random.IntN(1<<(4+random.IntN(17)))) * time.Nanosecond
+	}
 	in, out, to, back := rate(), rate(), delay(), delay()
 	if err := p.set(in, out, to, back); err != nil {
 		p.t.Fatal(err)
@@ -156,7 +163,8 @@ func TestHeadroomThatDoesNotFit(t *testing.T) {
 	p := press(t, "400KB", "pfc", "")
 	before := p.state()
 	err := p.set(1e9, 1e9, 10*time.Millisecond, 10*time.Millisecond)
-	if err == nil || !strings.HasPrefix(err.Error(), "change link "+p.fast.Name+": keep buffer for lossless priorities at "+p.at.name+": want ") {
+	if err == nil || !strings.HasPrefix(err.Error(),
+		"change link "+p.fast.Name+": keep buffer for lossless priorities at "+p.at.name+": want ") {
 		t.Fatalf("got %v", err)
 	}
 	found := regexp.MustCompile(`have (\S+): at these rates delays of (\S+) fit, both directions together$`).FindStringSubmatch(err.Error())
@@ -181,7 +189,8 @@ func TestHeadroomThatDoesNotFit(t *testing.T) {
 	if lost := p.dropped(Headroom); lost > 0 {
 		t.Errorf("%d frames overran all that there is", lost)
 	}
-	if err := p.set(400e9, 1e9, time.Microsecond, 0); err == nil || !strings.Contains(err.Error(), "no delay is short enough at these rates") {
+	if err := p.set(400e9, 1e9, time.Microsecond, 0); err == nil ||
+		!strings.Contains(err.Error(), "no delay is short enough at these rates") {
 		t.Errorf("got %v for a rate that no delay fits", err)
 	}
 }

@@ -107,13 +107,19 @@ func note(one *packet.Packet, verdict Verdict, reason Reason, depth int64) {
 // queue that it came for, and of which the outcome says the depth.
 func (p *port) observeQueued(one *packet.Packet, outcome queue.Outcome) {
 	p.engine.observe(Observation{
-		Port: p.index, Kind: Queued, Time: p.engine.now, Packet: one, Verdict: Verdict(one.Note.Verdict), Reason: Reason(one.Note.Reason),
-		Queue: outcome.Queue, Depth: p.egress.Depth(outcome.Queue) - int64(len(one.Data)),
+		Port:    p.index,
+		Kind:    Queued,
+		Time:    p.engine.now,
+		Packet:  one,
+		Verdict: Verdict(one.Note.Verdict),
+		Reason:  Reason(one.Note.Reason),
+		Queue:   outcome.Queue, Depth: p.egress.Depth(outcome.Queue) - int64(len(one.Data)),
 	})
 }
 
 func (p *port) observeSent(one *packet.Packet, at clock.Time) {
-	o := Observation{Port: p.index, Kind: Sent, Time: at, Packet: one, Queue: one.Priority, Depth: p.egress.Depth(one.Priority)}
+	o := Observation{Port: p.index, Kind: Sent, Time: at, Packet: one, Queue: one.Priority,
+		Depth: p.egress.Depth(one.Priority)}
 	if n := &one.Note; n.Verdict != 0 {
 		o.Verdict, o.Reason, o.Depth = Verdict(n.Verdict), Reason(n.Reason), n.Depth
 	}
@@ -130,7 +136,8 @@ func (p *port) observeArrived(one *packet.Packet) {
 
 // judgeControl is what a control frame asks for, and the most that waits at one
 // of the priorities that it is about.
-func (p *port) judgeControl(body []byte, waiting func(priority uint8) int64) (v Verdict, why Reason, depth int64) {
+func (p *port) judgeControl(body []byte, waiting func(priority uint8) int64) (v Verdict, why Reason,
+	depth int64) {
 	var about uint8
 	if pfc := wire.PFC(body); pfc.Valid() {
 		v, why, about = Resumed, PFC, pfc.Enable()

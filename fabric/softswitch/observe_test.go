@@ -26,7 +26,8 @@ func (l *ledger) Observe(o *Observation) {
 	switch o.Kind {
 	case Queued:
 		if o.Depth != *waiting {
-			l.t.Errorf("port %d at %v: a packet (verdict %d) entered queue %d and found %d bytes, said to be %d", o.Port, o.Time, o.Verdict, o.Queue, *waiting, o.Depth)
+			l.t.Errorf("port %d at %v: a packet (verdict %d) entered queue %d and found %d bytes, said to "+
+				"be %d", o.Port, o.Time, o.Verdict, o.Queue, *waiting, o.Depth)
 		}
 		if o.Verdict == Trimmed {
 			l.trimmed++
@@ -45,7 +46,8 @@ func (l *ledger) Observe(o *Observation) {
 // room for the packet.
 func TestDepthOfTrimmed(t *testing.T) {
 	seen := &ledger{t: t, bytes: map[int]*[queue.Priorities]int64{}}
-	r := newRig(t, single(5, "  switch: {kind: soft, buffer: 64KB, trim: {size: 128B}, ecn: {kmin: 8KB, kmax: 16KB}}\n  links: {default: {rate: 1gbit}}\n"), seen)
+	r := newRig(t, single(5, "  switch: {kind: soft, buffer: 64KB, trim: {size: 128B}, ecn: {kmin: 8KB, "+
+		"kmax: 16KB}}\n  links: {default: {rate: 1gbit}}\n"), seen)
 	for i := range r.engine.PortCount() {
 		r.engine.Observe(i, true)
 	}
@@ -57,6 +59,7 @@ func TestDepthOfTrimmed(t *testing.T) {
 	r.drain(time.Second)
 	r.balance()
 	if seen.trimmed == 0 || seen.express == 0 {
-		t.Errorf("%d packets were trimmed, %d of them found others in the express queue", seen.trimmed, seen.express)
+		t.Errorf("%d packets were trimmed, %d of them found others in the express queue", seen.trimmed,
+			seen.express)
 	}
 }

@@ -9,7 +9,8 @@ import (
 // by frame, and is nothing in the end.
 func TestOccupancy(t *testing.T) {
 	var seen []int64
-	r := newRig(t, single(2, "  switch: {kind: soft, priorities: {26: 3}}\n  links: {default: {rate: 100mbit}}\n"))
+	r := newRig(t, single(2, "  switch: {kind: soft, priorities: {26: 3}}\n  links: {default: {rate: "+
+		"100mbit}}\n"))
 	r.engine.options.Occupancy = func(nic int, priority uint8, bytes int64) {
 		if nic != 0 || priority != 3 {
 			t.Errorf("told of NIC %d at priority %d, want 0 and 3", nic, priority)

@@ -22,7 +22,8 @@ fabric:
   switches: {leaf2: {priorities: {26: 2}}}
   links: {default: {rate: 1gbit, delay: 2us}}
 `
-	bridged := single(2, "  switch: {kind: soft, forwarding: l2, priorities: {26: 3}}\n  links: {default: {rate: 1gbit}}\n")
+	bridged := single(2, "  switch: {kind: soft, forwarding: l2, priorities: {26: 3}}\n  links: {default: "+
+		"{rate: 1gbit}}\n")
 	untagged, best := -1, 0
 	for name, c := range map[string]struct {
 		file string
@@ -65,7 +66,8 @@ fabric:
 		if c.tci == untagged {
 			length = 1000
 		}
-		if got := r.got[0]; got.length != length || int(got.tci) != max(c.tci, 0) || got.dscp != 26 || c.file == routed && got.ttl != 61 {
+		if got := r.got[0]; got.length != length || int(got.tci) != max(c.tci, 0) || got.dscp != 26 ||
+			c.file == routed && got.ttl != 61 {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
@@ -106,7 +108,8 @@ nodes: {default: {nic-queue: 4MB}}
 		if one.station.name != "spine1" {
 			continue
 		}
-		if sent := one.count.SentByPriority; sent[7] != 0 && sent[7] != uint64(cut) || sent[1]+sent[7] != one.count.Sent.Packets {
+		if sent := one.count.SentByPriority; sent[7] != 0 && sent[7] != uint64(cut) ||
+			sent[1]+sent[7] != one.count.Sent.Packets {
 			t.Errorf("%s sent %v, want the %d heads in the express queue", one.name, sent, cut)
 		}
 	}
@@ -121,7 +124,8 @@ func (r *rig) sendTagged(at clock.Time, f flow, length, tci int) {
 	one := r.engine.Pool().Get()
 	plain := r.frame(make([]byte, length), f, length)
 	n := copy(one.Data, plain[:12])
-	n += copy(one.Data[n:], []byte{wire.EtherTypeVLAN >> 8, wire.EtherTypeVLAN & 0xff, byte(tci >> 8), byte(tci)})
+	n += copy(one.Data[n:], []byte{wire.EtherTypeVLAN >> 8, wire.EtherTypeVLAN & 0xff, byte(tci >> 8),
+		byte(tci)})
 	n += copy(one.Data[n:], plain[12:])
 	one.Data = one.Data[:n]
 	r.engine.Receive(f.from, one, at)

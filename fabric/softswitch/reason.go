@@ -43,12 +43,30 @@ const (
 
 // names are those of counters, of metrics and of the capture's comments.
 var names = [reasons]string{
-	None: "none", Tail: "tail", Buffer: "buffer", Headroom: "headroom", NICOverrun: "nic-overrun", Express: "express",
-	Loss: "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
-	NoRoute: "no-route", TTLExceeded: "ttl-exceeded", Malformed: "malformed", NotForUs: "not-for-us", TooBig: "too-big",
-	Martian: "martian", Unsupported: "unsupported", Reserved: "reserved", Hairpin: "hairpin", FloodLimit: "flood-limit",
-	Memory: "memory", Aggregation: "aggregation", RED: "red", ECNSharp: "ecn-sharp", PFC: "pfc", GFC: "gfc",
-	Refused: "refused",
+	None:       "none",
+	Tail:       "tail",
+	Buffer:     "buffer",
+	Headroom:   "headroom",
+	NICOverrun: "nic-overrun",
+	Express:    "express",
+	Loss:       "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
+	NoRoute:     "no-route",
+	TTLExceeded: "ttl-exceeded",
+	Malformed:   "malformed",
+	NotForUs:    "not-for-us",
+	TooBig:      "too-big",
+	Martian:     "martian",
+	Unsupported: "unsupported",
+	Reserved:    "reserved",
+	Hairpin:     "hairpin",
+	FloodLimit:  "flood-limit",
+	Memory:      "memory",
+	Aggregation: "aggregation",
+	RED:         "red",
+	ECNSharp:    "ecn-sharp",
+	PFC:         "pfc",
+	GFC:         "gfc",
+	Refused:     "refused",
 }
 
 // String is the reason's name.
@@ -84,7 +102,8 @@ func Recorded() []string {
 }
 
 var ofQueue = [...]Reason{
-	queue.Tail: Tail, queue.Buffer: Buffer, queue.Headroom: Headroom, queue.NICOverrun: NICOverrun, queue.Express: Express,
+	queue.Tail: Tail, queue.Buffer: Buffer, queue.Headroom: Headroom, queue.NICOverrun: NICOverrun,
+	queue.Express: Express,
 }
 
 var ofMedium = [...]Reason{
@@ -93,6 +112,7 @@ var ofMedium = [...]Reason{
 
 var ofForward = [...]Reason{
 	forward.NoRoute: NoRoute, forward.TTLExceeded: TTLExceeded, forward.Malformed: Malformed,
-	forward.NotForUs: NotForUs, forward.TooBig: TooBig, forward.Martian: Martian, forward.Unsupported: Unsupported,
-	forward.Reserved: Reserved, forward.Hairpin: Hairpin, forward.FloodLimit: FloodLimit,
+	forward.NotForUs: NotForUs, forward.TooBig: TooBig, forward.Martian: Martian,
+	forward.Unsupported: Unsupported,
+	forward.Reserved:    Reserved, forward.Hairpin: Hairpin, forward.FloodLimit: FloodLimit,
 }

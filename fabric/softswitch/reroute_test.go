@@ -54,18 +54,24 @@ fabric:
 	lost := r.dropped(LinkDown)
 	// A frame takes 13 us from its first bit, and they come in steps of 10 us.
 	if lost < 1 || lost > 2 || lost != r.engine.Totals().Dropped || r.count != 2*each-lost {
-		t.Errorf("%d lost at the link and %d in all, %d delivered; want one or two, and all others", lost, r.engine.Totals().Dropped, r.count)
+		t.Errorf("%d lost at the link and %d in all, %d delivered; want one or two, and all others", lost,
+			r.engine.Totals().Dropped, r.count)
 	}
 	if got[0]+got[1]+lost != each || got[0] > each*3/8 {
-		t.Errorf("the spines got %v with the first one's link down from %v on; want the second one to get all from then on", got, down)
+		t.Errorf("the spines got %v with the first one's link down from %v on; want the second one to get "+
+			"all from then on", got, down)
 	}
 	if got := stream(quiet); got != [2]uint64{0, each} || r.dropped(LinkDown) != lost {
-		t.Errorf("with the link down the spines got %v, and %d more were lost; want all by the second", got, r.dropped(LinkDown)-lost)
+		t.Errorf("with the link down the spines got %v, and %d more were lost; want all by the second", got,
+			r.dropped(LinkDown)-lost)
 	}
 
 	state(true)
-	if got := stream(quiet); got[0] < each/4 || got[1] < each/4 || got[0]+got[1] != each || r.engine.Totals().Dropped != lost {
-		t.Errorf("with the link up again the spines got %v, and %d more were lost; want all, spread, and none", got, r.engine.Totals().Dropped-lost)
+	if got := stream(quiet); got[0] < each/4 || got[1] < each/4 || got[0]+got[1] != each ||
+		r.engine.Totals().Dropped != lost {
+		t.Errorf(
+			"with the link up again the spines got %v, and %d more were lost; want all, spread, and none",
+			got, r.engine.Totals().Dropped-lost)
 	}
 	r.balance()
 }

@@ -55,7 +55,8 @@ func (r *rig) deliver(nic int, one *packet.Packet) {
 	r.count++
 	if !r.silent {
 		h := &one.Headers
-		a := arrival{nic: nic, at: one.Due, length: len(one.Data), ttl: h.TTL, ecn: h.ECN, dscp: h.DSCP, proto: h.Protocol, tci: h.TCI}
+		a := arrival{nic: nic, at: one.Due, length: len(one.Data), ttl: h.TTL, ecn: h.ECN, dscp: h.DSCP,
+			proto: h.Protocol, tci: h.TCI}
 		if h.Has(wire.IsIPv4) {
 			a.id = wire.IPv4(one.Data[h.L3:]).ID()
 		}
@@ -86,18 +87,25 @@ func (r *rig) frame(into []byte, f flow, length int) []byte {
 			mac = n.MAC
 		}
 	}
-	wire.Ethernet(data).Encode(&wire.EthernetFields{Dst: wire.MAC(mac), Src: wire.MAC(nic.MAC), EtherType: wire.EtherTypeIPv4})
+	wire.Ethernet(data).Encode(
+		&wire.EthernetFields{Dst: wire.MAC(mac), Src: wire.MAC(nic.MAC), EtherType: wire.EtherTypeIPv4})
 	if f.ttl == 0 {
 		f.ttl = 64
 	}
 	r.serial++
 	ip := wire.IPv4(data[wire.EthernetLen:])
 	ip.Encode(&wire.IPv4Fields{
-		TotalLength: uint16(length - wire.EthernetLen), ID: r.serial, TTL: f.ttl, Protocol: wire.ProtocolUDP, DSCP: f.dscp, ECN: f.ecn,
-		Src: address(src).As4(), Dst: to.As4(),
+		TotalLength: uint16(length - wire.EthernetLen),
+		ID:          r.serial,
+		TTL:         f.ttl,
+		Protocol:    wire.ProtocolUDP,
+		DSCP:        f.dscp,
+		ECN:         f.ecn,
+		Src:         address(src).As4(), Dst: to.As4(),
 	})
 	udp := wire.UDP(data[wire.EthernetLen+wire.IPv4MinLen:])
-	udp.Encode(&wire.UDPFields{SrcPort: 4000 + f.port, DstPort: 5000, Length: uint16(length - wire.EthernetLen - wire.IPv4MinLen)})
+	udp.Encode(&wire.UDPFields{SrcPort: 4000 + f.port, DstPort: 5000,
+		Length: uint16(length - wire.EthernetLen - wire.IPv4MinLen)})
 	return data
 }
 
@@ -127,7 +135,8 @@ func (r *rig) drain(most time.Duration) clock.Time {
 func (r *rig) balance() {
 	r.t.Helper()
 	totals, held := r.engine.Totals(), uint64(r.engine.Held())
-	if in, out := totals.Received+totals.Made, totals.Delivered+totals.Consumed+totals.Dropped+held; in != out {
+	if in, out := totals.Received+totals.Made,
+		totals.Delivered+totals.Consumed+totals.Dropped+held; in != out {
 		r.t.Fatalf("%d packets came into being and %d are accounted for: %+v, %d held", in, out, totals, held)
 	}
 	if used := uint64(r.engine.Pool().Used()); used != held {

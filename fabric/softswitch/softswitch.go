@@ -159,7 +159,8 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 	if sw.Soft == nil {
 		return errors.New("the plan has no settings for it")
 	}
-	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities, id: sw.ID, telemetry: sw.Soft.INT}
+	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities, id: sw.ID,
+		telemetry: sw.Soft.INT}
 	if sw.Soft.PFC != nil {
 		s.quanta = sw.Soft.PFC.Quanta
 		s.lossless |= queue.MaskOf(sw.Soft.PFC.Priorities...)
@@ -190,7 +191,8 @@ func (s *station) Waiting(out int) int64 { return s.ports[out].egress.Bytes() }
 // makeNIC makes an emulated NIC, which sorts packets into priorities as the
 // switch does that it is joined to.
 func (e *Engine) makeNIC(node *plan.Node, nic plan.Interface) {
-	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e, flows: medium.NewFlows(e.plan.Seed, node.Name, nic.Name, nil)}
+	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e,
+		flows: medium.NewFlows(e.plan.Seed, node.Name, nic.Name, nil)}
 	if sw := e.plan.Switch(peerOf(nic)); sw != nil && sw.Soft != nil {
 		s.class = sw.Soft.Priorities
 	}
@@ -208,8 +210,16 @@ func peerOf(i plan.Interface) string {
 // addPort gives a station a port.
 func (e *Engine) addPort(s *station, end plan.End, egress *queue.Port) *port {
 	one := &port{
-		index: len(e.ports), number: len(s.ports), end: end, name: end.Node + ":" + end.Port, station: s, egress: egress, engine: e,
-		dropped: newTally(None, Aggregation), marked: newTally(RED, ECNSharp), trimmed: newTally(None, Express),
+		index:   len(e.ports),
+		number:  len(s.ports),
+		end:     end,
+		name:    end.Node + ":" + end.Port,
+		station: s,
+		egress:  egress,
+		engine:  e,
+		dropped: newTally(None, Aggregation),
+		marked:  newTally(RED, ECNSharp),
+		trimmed: newTally(None, Express),
 	}
 	e.ports = append(e.ports, one)
 	s.ports = append(s.ports, one)
@@ -355,7 +365,8 @@ func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
 		if why >= Loss && why <= LinkDown || at.station.nic {
 			kind = Lost
 		}
-		e.observe(Observation{Port: at.index, Kind: kind, Time: e.now, Packet: one, Reason: why, Queue: one.Priority, Depth: depth})
+		e.observe(Observation{Port: at.index, Kind: kind, Time: e.now, Packet: one, Reason: why,
+			Queue: one.Priority, Depth: depth})
 	}
 	e.pool.Put(one)
 }

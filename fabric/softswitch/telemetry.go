@@ -47,10 +47,13 @@ func (p *port) writeHop(one *packet.Packet, start clock.Time) {
 	}
 	left := p.egress.Last()
 	hop := wire.INTHop{
-		Known: wire.INTNodeID | wire.INTInterfaces | wire.INTHopLatency | wire.INTQueue | wire.INTIngressTime | wire.INTEgressTime | wire.INTBuffer,
-		Node:  p.station.id, Ingress: uint16(one.Ingress), Egress: uint16(p.number),
+		Known: wire.INTNodeID | wire.INTInterfaces | wire.INTHopLatency | wire.INTQueue |
+			wire.INTIngressTime | wire.INTEgressTime | wire.INTBuffer,
+		Node: p.station.id, Ingress: uint16(one.Ingress), Egress: uint16(p.number),
 		Latency: uint64(max(0, start.Sub(one.Due))), IngressTime: uint64(one.Due), EgressTime: uint64(start),
-		Queue: left.Queue, QueueBytes: saturate32(left.Depth), BufferBytes: saturate32(p.station.memory.Used()),
+		Queue:       left.Queue,
+		QueueBytes:  saturate32(left.Depth),
+		BufferBytes: saturate32(p.station.memory.Used()),
 	}
 	if p.medium.Direction().Rate != 0 { // of an unlimited rate nothing is a share
 		hop.Known |= wire.INTUtilisation

@@ -30,7 +30,8 @@ func (r *rig) probe(at clock.Time, f flow, fields wire.INTFields, change func(wi
 	}
 	datagram := wire.UDP(one.Data[udp:])
 	datagram.SetDstPort(wire.PortINT)
-	datagram.FillChecksum(wire.PseudoIPv4(address(&r.plan.Nodes[f.from]).As4(), address(&r.plan.Nodes[f.to]).As4(), wire.ProtocolUDP, len(datagram)))
+	datagram.FillChecksum(wire.PseudoIPv4(address(&r.plan.Nodes[f.from]).As4(),
+		address(&r.plan.Nodes[f.to]).As4(), wire.ProtocolUDP, len(datagram)))
 	r.engine.Receive(f.from, one, at)
 }
 
@@ -41,7 +42,8 @@ func (r *rig) probes() *[]wire.INT {
 		if h := &one.Headers; h.DstPort == wire.PortINT {
 			got = append(got, slices.Clone(wire.INT(one.Data[h.Payload:])))
 			datagram := wire.UDP(one.Data[h.L4:])
-			if !datagram.ChecksumValid(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, len(datagram))) {
+			if !datagram.ChecksumValid(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]),
+				wire.ProtocolUDP, len(datagram))) {
 				r.t.Errorf("the checksum is wrong")
 			}
 		}
@@ -107,8 +109,14 @@ func TestTelemetry(t *testing.T) {
 	id := func(sw string) uint32 { return r.plan.Switch(sw).ID }
 	hop := func(sw string, in, out uint16, from, to uint64, depth, use uint32) wire.INTHop {
 		return wire.INTHop{
-			Known: allInstructions, Node: id(sw), Ingress: in, Egress: out, Latency: to - from, IngressTime: from, EgressTime: to,
-			QueueBytes: depth, BufferBytes: depth, Utilisation: use,
+			Known:       allInstructions,
+			Node:        id(sw),
+			Ingress:     in,
+			Egress:      out,
+			Latency:     to - from,
+			IngressTime: from,
+			EgressTime:  to,
+			QueueBytes:  depth, BufferBytes: depth, Utilisation: use,
 		}
 	}
 	// No window is over before 100 us. Then leaf1's line was busy with 11 frames
@@ -268,8 +276,10 @@ func TestTelemetryLeavesTrimmedAlone(t *testing.T) {
 		}
 		r.drain(time.Second)
 		r.balance()
-		if c := r.telemetryCounts(); c != (INTCounters{Written: whole}) || whole == 0 || cut == 0 || changed != 0 {
-			t.Errorf("%s: %+v for %d whole packets and %d cut, %d of which were written to", name, c, whole, cut, changed)
+		if c := r.telemetryCounts(); c != (INTCounters{Written: whole}) || whole == 0 || cut == 0 ||
+			changed != 0 {
+			t.Errorf("%s: %+v for %d whole packets and %d cut, %d of which were written to", name, c, whole,
+				cut, changed)
 		}
 	}
 }
@@ -338,7 +348,8 @@ func TestTelemetryInReliableDatagrams(t *testing.T) {
 	r.engine.Receive(0, one, 0)
 	r.drain(time.Second)
 	block := wire.INT(got)
-	if !block.Valid() || block.Hops() != 3 || block.Hop(1).Node != r.plan.Switch("spine1").ID || !slices.Equal(block.Payload(), want) {
+	if !block.Valid() || block.Hops() != 3 || block.Hop(1).Node != r.plan.Switch("spine1").ID ||
+		!slices.Equal(block.Payload(), want) {
 		t.Fatalf("% x", got)
 	}
 }

@@ -24,7 +24,8 @@ func TestQueue(t *testing.T) {
 				open = append(open, pushed{at, n})
 			}
 			slices.SortStableFunc(open, func(a, b pushed) int { return cmp.Compare(a.at, b.at) })
-			if q.Len() != len(open) || len(open) == 0 && q.Next() != Never || len(open) > 0 && q.Next() != open[0].at {
+			if q.Len() != len(open) || len(open) == 0 && q.Next() != Never ||
+				len(open) > 0 && q.Next() != open[0].at {
 				t.Fatalf("%d wait, the first for %d; want %v", q.Len(), q.Next(), open)
 			}
 			if len(open) > 0 && random.IntN(3) == 0 {

@@ -67,5 +67,6 @@ func At(t Type, memory []byte, i int) float64 {
 
 // Aligned says that memory is where elements of a type can be.
 func Aligned(t Type, memory []byte) bool {
-	return len(memory)%t.Size() == 0 && uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%uintptr(t.Size()) == 0
+	return len(memory)%t.Size() == 0 &&
+		uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%uintptr(t.Size()) == 0
 }

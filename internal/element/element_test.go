@@ -106,7 +106,8 @@ func sameElements(t *testing.T, name string, kind Type, got, want []byte) {
 	for i := range len(want) / size {
 		x, y := At(kind, got, i), At(kind, want, i)
 		if !bytes.Equal(got[i*size:][:size], want[i*size:][:size]) && !(math.IsNaN(x) && math.IsNaN(y)) {
-			t.Fatalf("%s: element %d of %d is %x (%v), want %x (%v)", name, i, len(want)/size, got[i*size:][:size], x, want[i*size:][:size], y)
+			t.Fatalf("%s: element %d of %d is %x (%v), want %x (%v)", name, i, len(want)/size,
+				got[i*size:][:size], x, want[i*size:][:size], y)
 		}
 	}
 }
@@ -114,7 +115,8 @@ func sameElements(t *testing.T, name string, kind Type, got, want []byte) {
 // edges are bits around which loops go wrong: zeros, subnormal numbers, ties, infinities
 // and NaNs of both signs.
 var edges = []uint32{
-	0, 1 << 31, 1, 0x007fffff, 0x00800000, 0x3f800000, 0x3f808000, 0x3f818000, 0x3f807fff, 0x477fefff, 0x477ff000, 0x7f7fffff, 0x7f7f8000,
+	0, 1 << 31, 1, 0x007fffff, 0x00800000, 0x3f800000, 0x3f808000, 0x3f818000, 0x3f807fff, 0x477fefff,
+	0x477ff000, 0x7f7fffff, 0x7f7f8000,
 	0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffffffff, 0x80000001, 0x7fffffff,
 }
 
@@ -151,7 +153,8 @@ func TestVectors(t *testing.T) {
 				}
 				vectors(of(dst), of(x), of(y))
 				sameElements(t, name, kind, of(dst), want)
-				if !bytes.Equal(dst[:offset], before[:offset]) || !bytes.Equal(dst[offset+length:], before[offset+length:]) {
+				if !bytes.Equal(dst[:offset], before[:offset]) ||
+					!bytes.Equal(dst[offset+length:], before[offset+length:]) {
 					t.Fatalf("%s: it writes beside %d bytes", name, length)
 				}
 				copy(dst, before)
@@ -178,7 +181,8 @@ func FuzzVectors(f *testing.F) {
 func TestNumbersWin(t *testing.T) {
 	nan, zero := math.NaN(), math.Copysign(0, -1)
 	for _, test := range []struct{ a, b, high, low float64 }{
-		{1, 2, 2, 1}, {nan, 3, 3, 3}, {nan, math.Inf(-1), math.Inf(-1), math.Inf(-1)}, {0, zero, 0, zero}, {-1, zero, zero, -1}, {nan, nan, nan, nan},
+		{1, 2, 2, 1}, {nan, 3, 3, 3}, {nan, math.Inf(-1), math.Inf(-1), math.Inf(-1)}, {0, zero, 0, zero},
+		{-1, zero, zero, -1}, {nan, nan, nan, nan},
 	} {
 		for _, kind := range []Type{Float32, BFloat16, Float16} {
 			for op, want := range map[Op]float64{Max: test.high, Min: test.low} {
@@ -189,7 +193,8 @@ func TestNumbersWin(t *testing.T) {
 					}
 					Combiner(kind, op, Terms{})(a, a, b)
 					for i := range 65 {
-						if got := At(kind, a, i); math.Float64bits(got) != math.Float64bits(want) && !(math.IsNaN(got) && math.IsNaN(want)) {
+						if got := At(kind, a, i); math.Float64bits(got) != math.Float64bits(want) &&
+							!(math.IsNaN(got) && math.IsNaN(want)) {
 							t.Fatalf("%s %s of %v: element %d is %v, want %v", kind, op, order, i, got, want)
 						}
 					}
@@ -206,15 +211,18 @@ func TestAverage(t *testing.T) {
 		terms      Terms
 		a, b, want float64
 	}{
-		{Float32, Terms{1, 1, 4}, 8, 12, 5}, {Float32, Terms{2, 1, 4}, 5, 16, 9}, {Float32, Terms{1, 3, 4}, 16, 9, 13}, {Float32, Terms{2, 2, 4}, 5, 7, 12},
+		{Float32, Terms{1, 1, 4}, 8, 12, 5}, {Float32, Terms{2, 1, 4}, 5, 16, 9},
+		{Float32, Terms{1, 3, 4}, 16, 9, 13}, {Float32, Terms{2, 2, 4}, 5, 7, 12},
 		{Float16, Terms{1, 1, 2}, 65504, 65504, 65504}, {BFloat16, Terms{1, 1, 2}, 3, 5, 4},
-		{Int32, Terms{1, 1, 3}, 5, 6, 11}, {Int32, Terms{2, 1, 3}, 5, 6, 3}, {Int32, Terms{1, 2, 3}, -5, -6, -3}, {Int32, Terms{1, 2, 3}, math.MaxInt32, 0, 715827882},
+		{Int32, Terms{1, 1, 3}, 5, 6, 11}, {Int32, Terms{2, 1, 3}, 5, 6, 3},
+		{Int32, Terms{1, 2, 3}, -5, -6, -3}, {Int32, Terms{1, 2, 3}, math.MaxInt32, 0, 715827882},
 		{Int32, Terms{1, 2, 3}, math.MinInt32, 0, -715827882},
 	} {
 		a, b := Append(test.kind, nil, test.a), Append(test.kind, nil, test.b)
 		Combiner(test.kind, Average, test.terms)(a, a, b)
 		if got := At(test.kind, a, 0); got != test.want {
-			t.Errorf("%s %+v of %v and %v is %v, want %v", test.kind, test.terms, test.a, test.b, got, test.want)
+			t.Errorf("%s %+v of %v and %v is %v, want %v", test.kind, test.terms, test.a, test.b, got,
+				test.want)
 		}
 	}
 	if Combiner("double", Average, Terms{1, 1, 2}) != nil || Combiner(Float32, "prod", Terms{}) != nil {

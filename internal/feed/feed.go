@@ -216,10 +216,18 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 			return count, fmt.Errorf("read feed: %d bytes of data in a record of %d", length, size)
 		}
 		r.record = Record{
-			Time: int64(binary.NativeEndian.Uint64(b[timeAt:])), Late: int64(binary.NativeEndian.Uint64(b[lateAt:])),
-			Depth: int64(binary.NativeEndian.Uint64(b[depthAt:])), Length: int(binary.NativeEndian.Uint32(b[lengthAt:])),
-			Lost: uint64(binary.NativeEndian.Uint32(b[droppedAt:])), Serial: binary.NativeEndian.Uint64(b[serialAt:]), Tap: binary.NativeEndian.Uint16(b[tapAt:]),
-			Event: Event(b[eventAt]), Verdict: Verdict(b[verdictAt]), Reason: b[reasonAt], Queue: b[queueAt], Data: b[headerSize : headerSize+length : headerSize+length],
+			Time:    int64(binary.NativeEndian.Uint64(b[timeAt:])),
+			Late:    int64(binary.NativeEndian.Uint64(b[lateAt:])),
+			Depth:   int64(binary.NativeEndian.Uint64(b[depthAt:])),
+			Length:  int(binary.NativeEndian.Uint32(b[lengthAt:])),
+			Lost:    uint64(binary.NativeEndian.Uint32(b[droppedAt:])),
+			Serial:  binary.NativeEndian.Uint64(b[serialAt:]),
+			Tap:     binary.NativeEndian.Uint16(b[tapAt:]),
+			Event:   Event(b[eventAt]),
+			Verdict: Verdict(b[verdictAt]),
+			Reason:  b[reasonAt],
+			Queue:   b[queueAt],
+			Data:    b[headerSize : headerSize+length : headerSize+length],
 		}
 		fn(&r.record)
 		r.tail += uint64(size)

@@ -18,7 +18,8 @@ func Create(size int) (*os.File, error) {
 	err = unix.Ftruncate(fd, int64(ringAt+(size+4095)&^4095))
 	if err == nil {
 		// Nobody can take mapped memory away from the other end.
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
 		file.Close()
@@ -51,7 +52,8 @@ func mapRing(file *os.File, fresh bool) (*ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map feed: %w", err)
 	}
-	memory, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map feed: %w", err)
 	}

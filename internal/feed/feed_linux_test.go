@@ -29,8 +29,15 @@ func pair(t testing.TB, size int) (*Writer, *Reader) {
 // content is a record that its number tells.
 func content(n int) Record {
 	return Record{
-		Time: int64(n), Late: int64(-n), Depth: int64(3 * n), Serial: uint64(n) << 40, Length: n + 5, Tap: uint16(n % 7), Event: Event(n % 5), Verdict: Verdict(n % 6),
-		Reason: uint8(n), Queue: uint8(n % 8), Data: bytes.Repeat([]byte{byte(n)}, n%301),
+		Time:    int64(n),
+		Late:    int64(-n),
+		Depth:   int64(3 * n),
+		Serial:  uint64(n) << 40,
+		Length:  n + 5,
+		Tap:     uint16(n % 7),
+		Event:   Event(n % 5),
+		Verdict: Verdict(n % 6),
+		Reason:  uint8(n), Queue: uint8(n % 8), Data: bytes.Repeat([]byte{byte(n)}, n%301),
 	}
 }
 
@@ -56,9 +63,12 @@ func TestEveryRecordArrivesOrIsCounted(t *testing.T) {
 	check := func(got *Record) {
 		want := next[got.Tap] + 7*int(got.Lost)
 		expected := content(want)
-		if got.Time != int64(want) || got.Late != expected.Late || got.Depth != expected.Depth || got.Serial != expected.Serial || got.Length != expected.Length ||
-			got.Event != expected.Event || got.Verdict != expected.Verdict || got.Reason != expected.Reason || got.Queue != expected.Queue || !bytes.Equal(got.Data, expected.Data) {
-			t.Errorf("tap %d: record %d with %d lost before, want number %d", got.Tap, got.Time, got.Lost, want)
+		if got.Time != int64(want) || got.Late != expected.Late || got.Depth != expected.Depth ||
+			got.Serial != expected.Serial || got.Length != expected.Length ||
+			got.Event != expected.Event || got.Verdict != expected.Verdict || got.Reason != expected.Reason ||
+			got.Queue != expected.Queue || !bytes.Equal(got.Data, expected.Data) {
+			t.Errorf("tap %d: record %d with %d lost before, want number %d", got.Tap, got.Time, got.Lost,
+				want)
 		}
 		next[got.Tap] = want + 7
 		read++

@@ -106,7 +106,8 @@ func (f *Reader) Read() (Type, []byte, error) {
 	}
 	length := binary.BigEndian.Uint32(f.header[1:])
 	if length > MaxPayload {
-		return 0, nil, fmt.Errorf("read frame type %d: payload of %d bytes, limit %d", f.header[0], length, MaxPayload)
+		return 0, nil, fmt.Errorf("read frame type %d: payload of %d bytes, limit %d", f.header[0], length,
+			MaxPayload)
 	}
 	if err := f.payload(int(length)); err != nil {
 		if err == io.EOF {

@@ -94,7 +94,8 @@ func TestLongPayload(t *testing.T) {
 	r := frame.NewReader(iotest.OneByteReader(&wire))
 	for i, want := range payloads {
 		if _, got, err := r.Read(); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("payload %d: %d bytes, error %v, want %d bytes as they were sent", i, len(got), err, len(want))
+			t.Errorf("payload %d: %d bytes, error %v, want %d bytes as they were sent", i, len(got), err,
+				len(want))
 		}
 	}
 }

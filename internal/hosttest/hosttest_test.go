@@ -17,7 +17,8 @@ func TestRequired(t *testing.T) {
 	for _, test := range []struct {
 		list string
 		want bool
-	}{{"", false}, {"docker", false}, {"netns", true}, {"docker, netns", true}, {"all", true}, {"netnsx", false}} {
+	}{{"", false}, {"docker", false}, {"netns", true}, {"docker, netns", true}, {"all", true},
+		{"netnsx", false}} {
 		if got := required(test.list, Netns); got != test.want {
 			t.Errorf("required(%q, netns) = %v, want %v", test.list, got, test.want)
 		}
@@ -71,7 +72,8 @@ func TestNeedSaysWhyInOneLine(t *testing.T) {
 		if (r.skipped != "") == required || (r.failed != "") != required {
 			t.Fatalf("required %v: skipped %q, failed %q", required, r.skipped, r.failed)
 		}
-		if line := r.skipped + r.failed; !strings.Contains(line, "cannot run here: no-such-thing: ") || strings.Contains(line, "\n") {
+		if line := r.skipped + r.failed; !strings.Contains(line, "cannot run here: no-such-thing: ") ||
+			strings.Contains(line, "\n") {
 			t.Errorf("got %q", line)
 		}
 	}
@@ -134,7 +136,8 @@ func TestInUserNS(t *testing.T) {
 		t.Fatalf("uid %d pid %d, want 0 and 1", os.Geteuid(), os.Getpid())
 	}
 	mapping, err := os.ReadFile("/proc/self/uid_map")
-	if fields := strings.Fields(string(mapping)); err != nil || len(fields) != 3 || fields[1] == "0" && os.Getenv(nested) == "" {
+	if fields := strings.Fields(string(mapping)); err != nil || len(fields) != 3 ||
+		fields[1] == "0" && os.Getenv(nested) == "" {
 		t.Errorf("user map %q, %v; want an ordinary user of the host", mapping, err)
 	}
 	if Probe(Root) == nil {
@@ -160,7 +163,14 @@ func TestInUserNS(t *testing.T) {
 func TestProbesAgreeWithThePath(t *testing.T) {
 	Need(t) // which takes its time
 	for feature, name := range map[Feature]string{
-		Ping: "ping", Tshark: "tshark", Tcpdump: "tcpdump", Python: "python3", Mininet: "mn", OpenMPI: "mpirun", UCX: "ucx_info", Redis: "redis-server",
+		Ping:    "ping",
+		Tshark:  "tshark",
+		Tcpdump: "tcpdump",
+		Python:  "python3",
+		Mininet: "mn",
+		OpenMPI: "mpirun",
+		UCX:     "ucx_info",
+		Redis:   "redis-server",
 	} {
 		_, missing := exec.LookPath(name)
 		if err := Probe(feature); (err == nil) != (missing == nil) {

@@ -78,7 +78,8 @@ func takeProcessCensus() census {
 
 // systemGoroutine matches goroutines that belong to the process and not to a
 // test: the one that takes the census and the runtime's signal reader.
-var systemGoroutine = regexp.MustCompile(`hosttest\.takeProcessCensus|os/signal\.signal_recv|os/signal\.loop|runtime\.ensureSigM`)
+var systemGoroutine = regexp.MustCompile(
+	`hosttest\.takeProcessCensus|os/signal\.signal_recv|os/signal\.loop|runtime\.ensureSigM`)
 
 var goroutineHeader = regexp.MustCompile(`^goroutine (\d+) `)
 

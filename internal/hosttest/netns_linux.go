@@ -40,7 +40,8 @@ func inSecond(t *testing.T, namespace uintptr, where string) bool {
 		return true
 	}
 	Need(t, Netns)
-	command := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
+	command := exec.CommandContext(t.Context(), "/proc/self/exe",
+		"-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), secondEnv+"="+t.Name())
 	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // which makes mounts private
 	output, err := command.CombinedOutput()

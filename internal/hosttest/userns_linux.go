@@ -115,7 +115,8 @@ func InUserNS(t *testing.T) bool {
 	// the child ends; this keeps the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	command := ordinaryUser(child(stageTest, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1"))
+	command := ordinaryUser(
+		child(stageTest, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1"))
 	output, err := command.CombinedOutput()
 	second(t, "in a user namespace", output, err)
 	return false

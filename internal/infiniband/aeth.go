@@ -70,10 +70,12 @@ func (s Syndrome) Value() uint8 { return uint8(s & syndromeValue) }
 // Reserved says that IBTA gives the syndrome no meaning.
 func (s Syndrome) Reserved() bool {
 	kind := s.Kind()
-	return s > Nak|syndromeValue || kind != Ack && kind != RNRNak && kind != Nak || kind == Nak && s > NakInvalidRDReq
+	return s > Nak|syndromeValue || kind != Ack && kind != RNRNak && kind != Nak ||
+		kind == Nak && s > NakInvalidRDReq
 }
 
-var nakNames = [...]string{"sequence error", "invalid request", "remote access error", "remote operational error", "invalid RD request"}
+var nakNames = [...]string{"sequence error", "invalid request", "remote access error",
+	"remote operational error", "invalid RD request"}
 
 // String is the syndrome in words.
 func (s Syndrome) String() string {

@@ -79,8 +79,16 @@ func (b BTH) PSN() PSN { return PSN(uint24(b[bthPSN:])) }
 // Fields reads all fields.
 func (b BTH) Fields() BTHFields {
 	return BTHFields{
-		Opcode: b.Opcode(), Solicited: flag(b[bthFlags], bthSolicited), MigReq: flag(b[bthFlags], bthMigReq), Pad: uint8(b.Pad()),
-		PKey: b.PKey(), FECN: b.FECN(), BECN: b.BECN(), DestQP: b.DestQP(), AckReq: b.AckReq(), PSN: b.PSN(),
+		Opcode:    b.Opcode(),
+		Solicited: flag(b[bthFlags], bthSolicited),
+		MigReq:    flag(b[bthFlags], bthMigReq),
+		Pad:       uint8(b.Pad()),
+		PKey:      b.PKey(),
+		FECN:      b.FECN(),
+		BECN:      b.BECN(),
+		DestQP:    b.DestQP(),
+		AckReq:    b.AckReq(),
+		PSN:       b.PSN(),
 	}
 }
 

@@ -12,9 +12,26 @@ import (
 func TestConnectionMessages(t *testing.T) {
 	gid := func(last byte) (g [16]byte) { return [16]byte{10: 0xFF, 11: 0xFF, 12: 10, 15: last} }
 	req := REQFields{
-		LocalComm: 0x01020304, Service: TCPService + 18515, CAGUID: 0x1112131415161718, QKey: 0x21222324, QPN: 0x313233, Resources: 0x41, Depth: 0x42,
-		RemoteTimeout: 20, Transport: 1, FlowControl: true, PSN: 0x515253, LocalTimeout: 19, Retries: 7, PKey: PKey, MTU: 3, RNRRetries: 6, MaxRetries: 15, SRQ: true,
-		Primary: Path{LocalLID: 0x6162, RemoteLID: 0x6364, LocalGID: gid(1), RemoteGID: gid(2), FlowLabel: 0x71727, PacketRate: 0x3A, TrafficClass: 0x74, HopLimit: 0x75,
+		LocalComm:     0x01020304,
+		Service:       TCPService + 18515,
+		CAGUID:        0x1112131415161718,
+		QKey:          0x21222324,
+		QPN:           0x313233,
+		Resources:     0x41,
+		Depth:         0x42,
+		RemoteTimeout: 20,
+		Transport:     1,
+		FlowControl:   true,
+		PSN:           0x515253,
+		LocalTimeout:  19,
+		Retries:       7,
+		PKey:          PKey,
+		MTU:           3,
+		RNRRetries:    6,
+		MaxRetries:    15,
+		SRQ:           true,
+		Primary: Path{LocalLID: 0x6162, RemoteLID: 0x6364, LocalGID: gid(1), RemoteGID: gid(2),
+			FlowLabel: 0x71727, PacketRate: 0x3A, TrafficClass: 0x74, HopLimit: 0x75,
 			ServiceLevel: 9, SubnetLocal: true, AckTimeout: 18},
 		Private: [REQPrivate]byte{0: 0x81, REQPrivate - 1: 0x8F},
 	}
@@ -23,9 +40,11 @@ func TestConnectionMessages(t *testing.T) {
 	REQ(m.CM()).Encode(&req)
 	want := slab(MADLen, map[int]string{
 		0: "01 07 02 03", 8: "9192939495969798", 16: "0010",
-		24 + 0: "01020304", 24 + 8: "0000000001064853", 24 + 16: "1112131415161718", 24 + 28: "21222324", 24 + 32: "313233 41",
+		24 + 0: "01020304", 24 + 8: "0000000001064853", 24 + 16: "1112131415161718", 24 + 28: "21222324",
+		24 + 32: "313233 41",
 		24 + 39: "42", 24 + 43: "a3", 24 + 44: "515253 9f", 24 + 48: "ffff", 24 + 50: "36 f8",
-		24 + 52:  "6162 6364 00000000000000000000ffff0a000001 00000000000000000000ffff0a000002 7172703a 74 75 98 90",
+		24 + 52: "6162 6364 00000000000000000000ffff0a000001 00000000000000000000ffff0a000002 7172703a 74 " +
+			"75 98 90",
 		24 + 140: "81", 24 + 231: "8f",
 	}, t)
 	if !bytes.Equal(m, want) {
@@ -36,20 +55,40 @@ func TestConnectionMessages(t *testing.T) {
 	}
 
 	rep := REPFields{
-		LocalComm: 0x01020304, RemoteComm: 0x05060708, QKey: 0x11121314, QPN: 0x212223, PSN: 0x313233, Resources: 0x41, Depth: 0x42,
-		AckDelay: 15, Failover: 2, FlowControl: true, RNRRetries: 5, SRQ: true, CAGUID: 0x5152535455565758, Private: [REPPrivate]byte{0: 0x61, REPPrivate - 1: 0x6F},
+		LocalComm:   0x01020304,
+		RemoteComm:  0x05060708,
+		QKey:        0x11121314,
+		QPN:         0x212223,
+		PSN:         0x313233,
+		Resources:   0x41,
+		Depth:       0x42,
+		AckDelay:    15,
+		Failover:    2,
+		FlowControl: true,
+		RNRRetries:  5,
+		SRQ:         true,
+		CAGUID:      0x5152535455565758,
+		Private:     [REPPrivate]byte{0: 0x61, REPPrivate - 1: 0x6F},
 	}
 	same(t, REP(make([]byte, CMLen)), &rep, map[int]string{
 		0: "01020304 05060708 11121314 212223", 20: "313233 00 41 42 7d b0 5152535455565758 61", 231: "6f",
 	})
 	comm := Comm{Local: 0x01020304, Remote: 0x05060708}
 	const both = "01020304 05060708"
-	same(t, RTU(make([]byte, CMLen)), &RTUFields{comm, [RTUPrivate]byte{0: 0x11, RTUPrivate - 1: 0x1F}}, map[int]string{0: both + "11", 231: "1f"})
-	same(t, REJ(make([]byte, CMLen)), &REJFields{comm, AboutREP, 72, RejectConsumer, [REJInfo]byte{0: 0x21, REJInfo - 1: 0x2F}, [REJPrivate]byte{0: 0x31, REJPrivate - 1: 0x3F}},
+	same(t, RTU(make([]byte, CMLen)), &RTUFields{comm, [RTUPrivate]byte{0: 0x11, RTUPrivate - 1: 0x1F}},
+		map[int]string{0: both + "11", 231: "1f"})
+	same(t, REJ(make([]byte, CMLen)),
+		&REJFields{comm, AboutREP, 72, RejectConsumer, [REJInfo]byte{0: 0x21, REJInfo - 1: 0x2F},
+			[REJPrivate]byte{0: 0x31, REJPrivate - 1: 0x3F}},
 		map[int]string{0: both + "40 90 001c 21", 83: "2f 31", 231: "3f"})
-	same(t, MRA(make([]byte, CMLen)), &MRAFields{comm, AboutOther, 21, [MRAPrivate]byte{0: 0x11, MRAPrivate - 1: 0x1F}}, map[int]string{0: both + "80 a8 11", 231: "1f"})
-	same(t, DREQ(make([]byte, CMLen)), &DREQFields{comm, 0x212223, [DREQPrivate]byte{0: 0x11, DREQPrivate - 1: 0x1F}}, map[int]string{0: both + "212223 00 11", 231: "1f"})
-	same(t, DREP(make([]byte, CMLen)), &DREPFields{comm, [DREPPrivate]byte{0: 0x11, DREPPrivate - 1: 0x1F}}, map[int]string{0: both + "11", 231: "1f"})
+	same(t, MRA(make([]byte, CMLen)),
+		&MRAFields{comm, AboutOther, 21, [MRAPrivate]byte{0: 0x11, MRAPrivate - 1: 0x1F}},
+		map[int]string{0: both + "80 a8 11", 231: "1f"})
+	same(t, DREQ(make([]byte, CMLen)),
+		&DREQFields{comm, 0x212223, [DREQPrivate]byte{0: 0x11, DREQPrivate - 1: 0x1F}},
+		map[int]string{0: both + "212223 00 11", 231: "1f"})
+	same(t, DREP(make([]byte, CMLen)), &DREPFields{comm, [DREPPrivate]byte{0: 0x11, DREPPrivate - 1: 0x1F}},
+		map[int]string{0: both + "11", 231: "1f"})
 }
 
 // slab is bytes of which some are given, by where they are, and all others 0.
@@ -122,10 +161,12 @@ func TestConnectionMessagesWithAnyBits(t *testing.T) {
 
 // The private data of a REQ by rdma_cm: struct cma_hdr of Linux.
 func TestIPService(t *testing.T) {
-	f := IPServiceFields{Version: 4, Port: 0xC001, Source: [16]byte{12: 10, 15: 1}, Destination: [16]byte{12: 10, 15: 2}}
+	f := IPServiceFields{Version: 4, Port: 0xC001, Source: [16]byte{12: 10, 15: 1},
+		Destination: [16]byte{12: 10, 15: 2}}
 	s := make(IPService, IPServiceLen)
 	s.Encode(&f)
-	if want := unhex(t, "00 40 c001 000000000000000000000000 0a000001 000000000000000000000000 0a000002"); !bytes.Equal(s, want) {
+	want := unhex(t, "00 40 c001 000000000000000000000000 0a000001 000000000000000000000000 0a000002")
+	if !bytes.Equal(s, want) {
 		t.Errorf("% x, want % x", []byte(s), want)
 	}
 	if !s.Valid() || s.Fields() != f || s[:35].Valid() {
@@ -141,7 +182,8 @@ func TestMADsOfOthers(t *testing.T) {
 	m := make(MAD, MADLen)
 	m.EncodeCM(AttributeDREP, 7)
 	want := MADFields{Class: 7, ClassVersion: 2, Method: 3, Transaction: 7, Attribute: AttributeDREP}
-	if got := m.Fields(); !reflect.DeepEqual(got, want) || m.Attribute().String() != "DREP" || Attribute(0x17).String() != "unknown" {
+	if got := m.Fields(); !reflect.DeepEqual(got, want) || m.Attribute().String() != "DREP" ||
+		Attribute(0x17).String() != "unknown" {
 		t.Errorf("read %+v", got)
 	}
 	m[1] = 3 // subnet administration

@@ -83,12 +83,23 @@ func (m REQ) Valid() bool { return len(m) >= CMLen }
 // Fields reads all fields.
 func (m REQ) Fields() REQFields {
 	f := REQFields{
-		LocalComm: binary.BigEndian.Uint32(m[reqLocalComm:]), Service: binary.BigEndian.Uint64(m[reqService:]), CAGUID: binary.BigEndian.Uint64(m[reqCAGUID:]),
-		QKey: binary.BigEndian.Uint32(m[reqQKey:]), QPN: QPN(uint24(m[reqQPN:])), Resources: m[reqResources], Depth: m[reqDepth],
-		RemoteTimeout: field(m[reqRemote], 3, 5), Transport: field(m[reqRemote], 1, 2), FlowControl: flag(m[reqRemote], 1),
-		PSN: PSN(uint24(m[reqPSN:])), LocalTimeout: field(m[reqLocal], 3, 5), Retries: field(m[reqLocal], 0, 3),
-		PKey: binary.BigEndian.Uint16(m[reqPKey:]), MTU: field(m[reqMTU], 4, 4), RNRRetries: field(m[reqMTU], 0, 3),
-		MaxRetries: field(m[reqMaxRetries], 4, 4), SRQ: flag(m[reqMaxRetries], 8),
+		LocalComm:     binary.BigEndian.Uint32(m[reqLocalComm:]),
+		Service:       binary.BigEndian.Uint64(m[reqService:]),
+		CAGUID:        binary.BigEndian.Uint64(m[reqCAGUID:]),
+		QKey:          binary.BigEndian.Uint32(m[reqQKey:]),
+		QPN:           QPN(uint24(m[reqQPN:])),
+		Resources:     m[reqResources],
+		Depth:         m[reqDepth],
+		RemoteTimeout: field(m[reqRemote], 3, 5),
+		Transport:     field(m[reqRemote], 1, 2),
+		FlowControl:   flag(m[reqRemote], 1),
+		PSN:           PSN(uint24(m[reqPSN:])),
+		LocalTimeout:  field(m[reqLocal], 3, 5),
+		Retries:       field(m[reqLocal], 0, 3),
+		PKey:          binary.BigEndian.Uint16(m[reqPKey:]),
+		MTU:           field(m[reqMTU], 4, 4),
+		RNRRetries:    field(m[reqMTU], 0, 3),
+		MaxRetries:    field(m[reqMaxRetries], 4, 4), SRQ: flag(m[reqMaxRetries], 8),
 		Primary: readPath(m[reqPrimary:]), Alternate: readPath(m[reqAlternate:]),
 	}
 	copy(f.Private[:], m[reqPrivate:])
@@ -117,11 +128,15 @@ func (m REQ) Encode(f *REQFields) {
 
 func readPath(b []byte) Path {
 	return Path{
-		LocalLID: binary.BigEndian.Uint16(b[pathLocalLID:]), RemoteLID: binary.BigEndian.Uint16(b[pathRemoteLID:]),
-		LocalGID: [16]byte(b[pathLocalGID:]), RemoteGID: [16]byte(b[pathRemoteGID:]),
+		LocalLID:  binary.BigEndian.Uint16(b[pathLocalLID:]),
+		RemoteLID: binary.BigEndian.Uint16(b[pathRemoteLID:]),
+		LocalGID:  [16]byte(b[pathLocalGID:]), RemoteGID: [16]byte(b[pathRemoteGID:]),
 		FlowLabel: binary.BigEndian.Uint32(b[pathFlow:]) >> 12, PacketRate: b[pathFlow+3] & 0x3F,
-		TrafficClass: b[pathTraffic], HopLimit: b[pathHops], ServiceLevel: field(b[pathService], 4, 4), SubnetLocal: flag(b[pathService], 8),
-		AckTimeout: field(b[pathAckTimeout], 3, 5),
+		TrafficClass: b[pathTraffic],
+		HopLimit:     b[pathHops],
+		ServiceLevel: field(b[pathService], 4, 4),
+		SubnetLocal:  flag(b[pathService], 8),
+		AckTimeout:   field(b[pathAckTimeout], 3, 5),
 	}
 }
 
@@ -180,11 +195,18 @@ func (m REP) Valid() bool { return len(m) >= CMLen }
 // Fields reads all fields.
 func (m REP) Fields() REPFields {
 	f := REPFields{
-		LocalComm: binary.BigEndian.Uint32(m[repLocalComm:]), RemoteComm: binary.BigEndian.Uint32(m[repRemoteComm:]),
-		QKey: binary.BigEndian.Uint32(m[repQKey:]), QPN: QPN(uint24(m[repQPN:])), PSN: PSN(uint24(m[repPSN:])),
-		Resources: m[repResources], Depth: m[repDepth],
-		AckDelay: field(m[repDelay], 3, 5), Failover: field(m[repDelay], 1, 2), FlowControl: flag(m[repDelay], 1),
-		RNRRetries: field(m[repRetries], 5, 3), SRQ: flag(m[repRetries], 0x10), CAGUID: binary.BigEndian.Uint64(m[repCAGUID:]),
+		LocalComm:  binary.BigEndian.Uint32(m[repLocalComm:]),
+		RemoteComm: binary.BigEndian.Uint32(m[repRemoteComm:]),
+		QKey:       binary.BigEndian.Uint32(m[repQKey:]),
+		QPN:        QPN(uint24(m[repQPN:])),
+		PSN:        PSN(uint24(m[repPSN:])),
+		Resources:  m[repResources], Depth: m[repDepth],
+		AckDelay:    field(m[repDelay], 3, 5),
+		Failover:    field(m[repDelay], 1, 2),
+		FlowControl: flag(m[repDelay], 1),
+		RNRRetries:  field(m[repRetries], 5, 3),
+		SRQ:         flag(m[repRetries], 0x10),
+		CAGUID:      binary.BigEndian.Uint64(m[repCAGUID:]),
 	}
 	copy(f.Private[:], m[repPrivate:])
 	return f

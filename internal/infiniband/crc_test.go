@@ -32,7 +32,8 @@ func TestFolded(t *testing.T) {
 func BenchmarkCRC(b *testing.B) {
 	for _, size := range []int{256, 1024, 4096} {
 		payload := make([]byte, size)
-		for name, update := range map[string]func(uint32, []byte) uint32{"standard": standard, "folded": folded, "fastest": fastest()} {
+		for name, update := range map[string]func(uint32, []byte) uint32{"standard": standard,
+			"folded": folded, "fastest": fastest()} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				b.SetBytes(int64(size))
 				for crc := uint32(0); b.Loop(); {

@@ -54,7 +54,8 @@ type Comm struct {
 // CommOf reads the names of a connection in a message of CMLen bytes that is not a
 // REQ.
 func CommOf(m []byte) Comm {
-	return Comm{Local: binary.BigEndian.Uint32(m[cmLocalComm:]), Remote: binary.BigEndian.Uint32(m[cmRemoteComm:])}
+	return Comm{Local: binary.BigEndian.Uint32(m[cmLocalComm:]),
+		Remote: binary.BigEndian.Uint32(m[cmRemoteComm:])}
 }
 
 func (c Comm) encode(m []byte) {
@@ -105,8 +106,11 @@ func (m REJ) Valid() bool { return len(m) >= CMLen }
 // Fields reads all fields.
 func (m REJ) Fields() REJFields {
 	return REJFields{
-		Comm: CommOf(m), About: field(m[cmMessage], 6, 2), InfoLength: field(m[cmSecond], 1, 7), Reason: binary.BigEndian.Uint16(m[rejReason:]),
-		Info: [REJInfo]byte(m[rejInfo:]), Private: [REJPrivate]byte(m[rejPrivate:]),
+		Comm:       CommOf(m),
+		About:      field(m[cmMessage], 6, 2),
+		InfoLength: field(m[cmSecond], 1, 7),
+		Reason:     binary.BigEndian.Uint16(m[rejReason:]),
+		Info:       [REJInfo]byte(m[rejInfo:]), Private: [REJPrivate]byte(m[rejPrivate:]),
 	}
 }
 
@@ -136,7 +140,10 @@ func (m MRA) Valid() bool { return len(m) >= CMLen }
 // Fields reads all fields.
 func (m MRA) Fields() MRAFields {
 	return MRAFields{
-		Comm: CommOf(m), About: field(m[cmMessage], 6, 2), Timeout: field(m[cmSecond], 3, 5), Private: [MRAPrivate]byte(m[mraPrivate:]),
+		Comm:    CommOf(m),
+		About:   field(m[cmMessage], 6, 2),
+		Timeout: field(m[cmSecond], 3, 5),
+		Private: [MRAPrivate]byte(m[mraPrivate:]),
 	}
 }
 
@@ -162,7 +169,8 @@ func (m DREQ) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.
 func (m DREQ) Fields() DREQFields {
-	return DREQFields{Comm: CommOf(m), QPN: QPN(uint24(m[dreqQPN:])), Private: [DREQPrivate]byte(m[dreqPrivate:])}
+	return DREQFields{Comm: CommOf(m), QPN: QPN(uint24(m[dreqQPN:])),
+		Private: [DREQPrivate]byte(m[dreqPrivate:])}
 }
 
 // Encode writes a DREQ of CMLen bytes.

@@ -27,7 +27,8 @@ func (h RETH) Valid() bool { return len(h) >= RETHLen }
 
 // Fields reads all fields.
 func (h RETH) Fields() RETHFields {
-	return RETHFields{VA: binary.BigEndian.Uint64(h), RKey: binary.BigEndian.Uint32(h[8:]), Length: binary.BigEndian.Uint32(h[12:])}
+	return RETHFields{VA: binary.BigEndian.Uint64(h), RKey: binary.BigEndian.Uint32(h[8:]),
+		Length: binary.BigEndian.Uint32(h[12:])}
 }
 
 // Encode writes the header.

@@ -31,7 +31,8 @@ func FuzzPacket(f *testing.F) {
 			t.Fatalf("wrote %+v, read %+v", fields, got)
 		}
 		p.ICRCValid(headers)
-		if o := p.Opcode(); o.Request() && o.Response() || o.Starts() && o.Ends() && o.HeaderLen() == 0 || o.String() == "" {
+		if o := p.Opcode(); o.Request() && o.Response() || o.Starts() && o.Ends() && o.HeaderLen() == 0 ||
+			o.String() == "" {
 			t.Fatalf("%v", o)
 		}
 	})

@@ -83,15 +83,21 @@ func (m MAD) CM() []byte { return m[madData:] }
 // Fields reads the header.
 func (m MAD) Fields() MADFields {
 	return MADFields{
-		Class: m[madClass], ClassVersion: m[madClassVersion], Method: m[madMethod], Status: binary.BigEndian.Uint16(m[madStatus:]),
-		Transaction: binary.BigEndian.Uint64(m[madTransaction:]), Attribute: m.Attribute(), Modifier: binary.BigEndian.Uint32(m[madModifier:]),
+		Class:        m[madClass],
+		ClassVersion: m[madClassVersion],
+		Method:       m[madMethod],
+		Status:       binary.BigEndian.Uint16(m[madStatus:]),
+		Transaction:  binary.BigEndian.Uint64(m[madTransaction:]),
+		Attribute:    m.Attribute(),
+		Modifier:     binary.BigEndian.Uint32(m[madModifier:]),
 	}
 }
 
 // EncodeCM writes the header of a message of communication management.
 func (m MAD) EncodeCM(a Attribute, transaction uint64) {
 	clear(m[:madData])
-	m[madBaseVersion], m[madClass], m[madClassVersion], m[madMethod] = madBase, classCM, classCMVersion, methodSend
+	m[madBaseVersion], m[madClass], m[madClassVersion], m[madMethod] = madBase, classCM, classCMVersion,
+		methodSend
 	binary.BigEndian.PutUint64(m[madTransaction:], transaction)
 	binary.BigEndian.PutUint16(m[madAttribute:], uint16(a))
 }

@@ -65,7 +65,8 @@ const (
 	hasReserved // of a CNP, 16 bytes
 )
 
-var headerLens = [...]int{DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckETHLen, ImmDtLen, IETHLen, cnpReserved}
+var headerLens = [...]int{DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckETHLen, ImmDtLen, IETHLen,
+	cnpReserved}
 
 // role is what a packet does in its message.
 type role uint8

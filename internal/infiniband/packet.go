@@ -55,7 +55,8 @@ func (p Packet) Begins(length int) bool {
 	b := BTH(p)
 	o := b.Opcode()
 	payload := p.PayloadLen(length)
-	return o.Known() && b.Version() == 0 && len(p) >= o.HeaderLen() && payload >= 0 && (payload == 0 && b.Pad() == 0 || o.HasPayload())
+	return o.Known() && b.Version() == 0 && len(p) >= o.HeaderLen() && payload >= 0 &&
+		(payload == 0 && b.Pad() == 0 || o.HasPayload())
 }
 
 // PayloadLen is the bytes of payload of a packet that has so many bytes and begins

@@ -49,8 +49,14 @@ type vector struct {
 func (v *vector) want() (f Fields) {
 	g := &v.Fields
 	f.BTH = BTHFields{
-		Opcode: g.Opcode, Solicited: g.SE == 1, MigReq: g.MigReq == 1, Pad: g.Pad, PKey: g.PKey, FECN: g.FECN == 1, BECN: g.BECN == 1,
-		DestQP: g.DestQP, AckReq: g.AckReq == 1, PSN: g.PSN,
+		Opcode:    g.Opcode,
+		Solicited: g.SE == 1,
+		MigReq:    g.MigReq == 1,
+		Pad:       g.Pad,
+		PKey:      g.PKey,
+		FECN:      g.FECN == 1,
+		BECN:      g.BECN == 1,
+		DestQP:    g.DestQP, AckReq: g.AckReq == 1, PSN: g.PSN,
 	}
 	f.DETH = DETHFields{QKey: g.QKey, SrcQP: g.SrcQP}
 	f.RETH = RETHFields{VA: g.VA, RKey: g.RKey, Length: g.Length}
@@ -130,11 +136,13 @@ func TestPublishedPackets(t *testing.T) {
 	made := make(Packet, CNPLen)
 	made.EncodeCNP(0x118)
 	made.Seal(headers)
-	if !bytes.Equal(made, p) || !p.Valid() || len(p.Payload()) != 0 || p.Opcode().Request() || p.Opcode().Response() {
+	if !bytes.Equal(made, p) || !p.Valid() || len(p.Payload()) != 0 || p.Opcode().Request() ||
+		p.Opcode().Response() {
 		t.Errorf("a CNP is\n% x, ConnectX-4 sends\n% x", []byte(made), []byte(p))
 	}
 	headers, p = split(unhex(t, capturedUC))
-	if !p.Valid() || !p.ICRCValid(headers) || p.Opcode() != SendOnly+Opcode(UC) || len(p.Payload()) != 18 || !p.BTH().Fields().MigReq {
+	if !p.Valid() || !p.ICRCValid(headers) || p.Opcode() != SendOnly+Opcode(UC) || len(p.Payload()) != 18 ||
+		!p.BTH().Fields().MigReq {
 		t.Errorf("the UC packet is %+v with ICRC %08x, want f353f378", p.Fields(), ICRC(headers, p))
 	}
 }
@@ -146,17 +154,20 @@ func TestICRCCoversWhatRoutersLeave(t *testing.T) {
 		ip := unhex(t, v.Bytes)
 		headers, p := split(ip)
 		transport := len(headers)
-		changes := map[int]byte{transport - 2: 0xFF, transport - 1: 0xFF, transport + 4: 0xFF} // UDP checksum, FECN and BECN
+		// UDP checksum, FECN and BECN
+		changes := map[int]byte{transport - 2: 0xFF, transport - 1: 0xFF, transport + 4: 0xFF}
 		if v.IP == 4 {
 			changes[1], changes[8], changes[10], changes[11] = 0xFF, 0xFF, 0xFF, 0xFF // TOS, TTL, checksum
 		} else {
-			changes[0], changes[1], changes[2], changes[3], changes[7] = 0x0F, 0xFF, 0xFF, 0xFF, 0xFF // class, label, hops
+			// class, label, hops
+			changes[0], changes[1], changes[2], changes[3], changes[7] = 0x0F, 0xFF, 0xFF, 0xFF, 0xFF
 		}
 		for at := range len(ip) - ICRCLen {
 			for bit := byte(1); bit != 0; bit <<= 1 {
 				ip[at] ^= bit
 				if valid := p.ICRCValid(headers); valid != (changes[at]&bit != 0) {
-					t.Errorf("IPv%d: with bit %#02x of byte %d changed the ICRC is valid %v", v.IP, bit, at, valid)
+					t.Errorf("IPv%d: with bit %#02x of byte %d changed the ICRC is valid %v", v.IP, bit, at,
+						valid)
 				}
 				ip[at] ^= bit
 			}
@@ -183,7 +194,8 @@ func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		p, other PSN
 		from     int
-	}{{5, 3, 2}, {3, 5, -2}, {0, MaxPSN, 1}, {MaxPSN, 0, -1}, {0x7FFFFF, 0, 0x7FFFFF}, {0x800000, 0, -0x800000}, {2, 0xFFFFF0, 18}} {
+	}{{5, 3, 2}, {3, 5, -2}, {0, MaxPSN, 1}, {MaxPSN, 0, -1}, {0x7FFFFF, 0, 0x7FFFFF},
+		{0x800000, 0, -0x800000}, {2, 0xFFFFF0, 18}} {
 		if got := c.p.From(c.other); got != c.from || c.other.Add(c.from) != c.p {
 			t.Errorf("%#x is %d from %#x, want %d", c.p, got, c.other, c.from)
 		}
@@ -195,13 +207,15 @@ func TestNumbers(t *testing.T) {
 	}
 	// The last link MTU that is too small for a path MTU, and the first that is not, by
 	// rdma_rxe's eth_mtu_int_to_enum.
-	for link, want := range map[int]int{0: 0, LeastLinkMTU - 1: 0, 336: 256, 591: 256, 592: 512, 1103: 512, 1104: 1024, 1500: 1024, 2128: 2048, 4175: 2048, 4176: 4096, 9000: 4096} {
+	for link, want := range map[int]int{0: 0, LeastLinkMTU - 1: 0, 336: 256, 591: 256, 592: 512, 1103: 512,
+		1104: 1024, 1500: 1024, 2128: 2048, 4175: 2048, 4176: 4096, 9000: 4096} {
 		if got := PathMTU(link); got != want {
 			t.Errorf("path MTU of a link of %d is %d, want %d", link, got, want)
 		}
 	}
 	// IBTA, table 45, at both ends and where its steps change.
-	for code, want := range map[uint8]float64{0: 655.36, 1: 0.01, 4: 0.04, 5: 0.06, 14: 1.28, 25: 61.44, 31: 491.52} {
+	for code, want := range map[uint8]float64{0: 655.36, 1: 0.01, 4: 0.04, 5: 0.06, 14: 1.28, 25: 61.44,
+		31: 491.52} {
 		if got := RNRTimer(code); got != time.Duration(want*1e6+0.5) {
 			t.Errorf("RNR timer %d is %v, want %v ms", code, got, want)
 		}
@@ -210,7 +224,9 @@ func TestNumbers(t *testing.T) {
 	if AckTimeout(14).Round(time.Millisecond) != 67*time.Millisecond || AckTimeout(0) != 0 {
 		t.Errorf("timeouts %v and %v", AckTimeout(14), AckTimeout(0))
 	}
-	for syndrome, want := range map[Syndrome]string{0x1F: "ACK", 0x60: "NAK sequence error", 0x62: "NAK remote access error", 0x2E: "RNR NAK 1.28ms", 0x7F: "syndrome 0x7f", 0x40: "syndrome 0x40"} {
+	for syndrome, want := range map[Syndrome]string{0x1F: "ACK", 0x60: "NAK sequence error",
+		0x62: "NAK remote access error", 0x2E: "RNR NAK 1.28ms", 0x7F: "syndrome 0x7f",
+		0x40: "syndrome 0x40"} {
 		if syndrome.Reserved() != strings.HasPrefix(want, "syndrome") || !(syndrome | 0x80).Reserved() {
 			t.Errorf("%#02x is reserved %v", uint8(syndrome), syndrome.Reserved())
 		}

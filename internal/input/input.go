@@ -44,7 +44,8 @@ func Open(path string) (*os.File, error) {
 	return file, nil
 }
 
-// WriteFile is os.WriteFile for a name from the user. It refuses what Open refuses, before it changes anything.
+// WriteFile is os.WriteFile for a name from the user. It refuses what Open refuses, before it
+// changes anything.
 func WriteFile(path string, text []byte, perm fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !inherited(path) {
 		return &KindError{Path: path, Kind: kindOf(info.Mode())}
@@ -78,7 +79,8 @@ func Create(path string, flags int, perm fs.FileMode, owners ...int) (file *os.F
 		return file, false, err
 	}
 	refused := func(what string) error {
-		return fmt.Errorf("%s %s in %s, where everybody can put files; want another name or directory", path, what, dir)
+		return fmt.Errorf("%s %s in %s, where everybody can put files; want another name or directory", path,
+			what, dir)
 	}
 	file, err = os.OpenFile(path, flags|syscall.O_NOFOLLOW, perm)
 	if errors.Is(err, syscall.ELOOP) {

@@ -61,7 +61,8 @@ func TestReadFileIsBounded(t *testing.T) {
 func TestCreateInSharedDirectories(t *testing.T) {
 	dir := t.TempDir()
 	victim, shared := filepath.Join(dir, "victim"), filepath.Join(dir, "shared")
-	link, name, foreign := filepath.Join(shared, "link"), filepath.Join(shared, "name"), filepath.Join(shared, "foreign")
+	link, name, foreign := filepath.Join(shared, "link"), filepath.Join(shared, "name"),
+		filepath.Join(shared, "foreign")
 	for _, err := range []error{
 		os.WriteFile(victim, []byte("precious"), 0o644), os.Mkdir(shared, 0o700), os.Symlink(victim, link),
 		os.Link(victim, name), os.WriteFile(foreign, []byte("precious"), 0o666),
@@ -82,7 +83,8 @@ func TestCreateInSharedDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, why := range refused {
-			if err := WriteFile(path, []byte("new"), 0o644); err == nil || !strings.Contains(err.Error(), why) {
+			if err := WriteFile(path, []byte("new"), 0o644); err == nil ||
+				!strings.Contains(err.Error(), why) {
 				t.Errorf("%v: write %s: %v, want that it %s", mode, filepath.Base(path), err, why)
 			}
 			if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {

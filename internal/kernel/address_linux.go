@@ -103,7 +103,8 @@ type Neighbor struct {
 // counts only entries that can expire.
 func (b *Batch) AddNeighbor(dev string, n Neighbor) {
 	b.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string {
-		return fmt.Sprintf("ip -n %s neighbour replace %s lladdr %s dev %s nud permanent", b.node, n.Addr, MACText(n.MAC), dev)
+		return fmt.Sprintf("ip -n %s neighbour replace %s lladdr %s dev %s nud permanent", b.node, n.Addr,
+			MACText(n.MAC), dev)
 	})
 	b.ndmsg(family(n.Addr), n.Index, unix.NUD_PERMANENT)
 	b.attrAddr(unix.NDA_DST, n.Addr)

@@ -53,8 +53,10 @@ func openNetlink(protocol int) (*Conn, error) {
 	// own words in an error, and an error message without a copy of the
 	// request. The third makes dumps filter by what the request says.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK, unix.NETLINK_GET_STRICT_CHK} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-			return nil, errors.Join(fmt.Errorf("set netlink socket option %d: %w", option, err), unix.Close(fd))
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil &&
+			!errors.Is(err, unix.ENOPROTOOPT) {
+			return nil, errors.Join(fmt.Errorf("set netlink socket option %d: %w", option, err),
+				unix.Close(fd))
 		}
 	}
 	return &Conn{fd: fd, recv: receiveBuffers.Get().(*[receiveBytes]byte)}, nil
@@ -106,7 +108,8 @@ func (c *Conn) Do(b *Batch) error {
 	var failed []error
 	for first := 0; first < len(b.starts); {
 		last := first + 1
-		for last < len(b.starts) && last-first < chunkMessages && b.endOf(last)-b.starts[first] <= chunkBytes {
+		for last < len(b.starts) && last-first < chunkMessages &&
+			b.endOf(last)-b.starts[first] <= chunkBytes {
 			last++
 		}
 		errs, err := c.doChunk(b, first, last)
@@ -150,7 +153,8 @@ func (c *Conn) doChunk(b *Batch, first, last int) (refused []error, err error) {
 			}
 			index := first + int(header.Seq-base)
 			if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
-				refused = append(refused, &RequestError{Line: b.lines[index](), Errno: unix.Errno(errno), Detail: extendedAck(header, body)})
+				refused = append(refused, &RequestError{Line: b.lines[index](), Errno: unix.Errno(errno),
+					Detail: extendedAck(header, body)})
 			}
 			done = done || index == last-1
 			return nil
@@ -219,7 +223,8 @@ func extendedAck(header unix.NlMsghdr, body []byte) string {
 // dump sends a dump request made by request and calls each for every message
 // of the answer. It starts over when the kernel says that the dump was
 // interrupted by a change, after calling restart.
-func (c *Conn) dump(what string, request *Batch, restart func(), each func(kind uint16, body []byte) error) error {
+func (c *Conn) dump(what string, request *Batch, restart func(),
+	each func(kind uint16, body []byte) error) error {
 	for range dumpAttempts {
 		restart()
 		interrupted, err := c.dumpOnce(request, each)
@@ -233,7 +238,8 @@ func (c *Conn) dump(what string, request *Batch, restart func(), each func(kind 
 	return fmt.Errorf("list %s: interrupted by changes %d times", what, dumpAttempts)
 }
 
-func (c *Conn) dumpOnce(request *Batch, each func(kind uint16, body []byte) error) (interrupted bool, err error) {
+func (c *Conn) dumpOnce(request *Batch, each func(kind uint16, body []byte) error) (interrupted bool,
+	err error) {
 	c.seq++
 	binary.NativeEndian.PutUint32(request.buf[8:], c.seq)
 	if err := c.send(request.buf); err != nil {

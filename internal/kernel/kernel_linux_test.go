@@ -33,7 +33,8 @@ const (
 	farIndex  = 9
 )
 
-var nearEnd = VethEnd{Node: "near", Name: "eth0", Index: nearIndex, MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 4200, MaxSegments: 3}
+var nearEnd = VethEnd{Node: "near", Name: "eth0", Index: nearIndex, MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 4200,
+	MaxSegments: 3}
 
 func newPair(t *testing.T) pair {
 	t.Helper()
@@ -53,7 +54,8 @@ func newPair(t *testing.T) pair {
 	}
 	t.Cleanup(func() { conn.Close() })
 	p.conn = conn
-	near, far := nearEnd, VethEnd{Node: "far", Name: "p0", Index: farIndex, MAC: MAC{2, 0, 0, 0, 0, 2}, MTU: 4200}
+	near, far := nearEnd, VethEnd{Node: "far", Name: "p0", Index: farIndex, MAC: MAC{2, 0, 0, 0, 0, 2},
+		MTU: 4200}
 	near.Namespace, far.Namespace = p.near, p.far
 	b := NewBatch("near", nil)
 	b.AddVeth(near, far, 42)
@@ -91,7 +93,8 @@ func (p pair) sees(t *testing.T, command string, words ...string) {
 
 func TestVethAsIpSeesIt(t *testing.T) {
 	p := newPair(t)
-	p.sees(t, "ip -d link show eth0", "7: eth0@if9:", "mtu 4200", "link/ether 02:00:00:00:00:01", "group 42", "numtxqueues 1 numrxqueues 1", "gso_max_segs 3")
+	p.sees(t, "ip -d link show eth0", "7: eth0@if9:", "mtu 4200", "link/ether 02:00:00:00:00:01", "group 42",
+		"numtxqueues 1 numrxqueues 1", "gso_max_segs 3")
 	links, err := p.conn.Links(true)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +104,8 @@ func TestVethAsIpSeesIt(t *testing.T) {
 		t.Fatalf("no eth0 among %+v", links)
 	}
 	got := links[i]
-	if got.Index != nearIndex || got.PeerIndex != farIndex || got.Kind != "veth" || got.MTU != 4200 || got.MAC != nearEnd.MAC ||
+	if got.Index != nearIndex || got.PeerIndex != farIndex || got.Kind != "veth" || got.MTU != 4200 ||
+		got.MAC != nearEnd.MAC ||
 		got.Group != 42 || got.MaxSegments != 3 || !got.Up || got.Carrier {
 		t.Errorf("read %+v", got)
 	}
@@ -122,7 +126,8 @@ func TestAddressesRoutesAndRulesAsIpSeesThem(t *testing.T) {
 	routes := []Route{
 		{Dst: prefix("10.9.0.0/16"), Src: netip.MustParseAddr("10.1.0.1"), Hops: []NextHop{hop}},
 		{Dst: prefix("0.0.0.0/0"), Table: 1000, Hops: []NextHop{hop}},
-		{Dst: prefix("10.8.0.0/16"), Hops: []NextHop{hop, {Via: hop.Via, Index: nearIndex, Dev: "eth0", Weight: 3}}},
+		{Dst: prefix("10.8.0.0/16"), Hops: []NextHop{hop,
+			{Via: hop.Via, Index: nearIndex, Dev: "eth0", Weight: 3}}},
 		{Dst: prefix("fd09::/64"), Hops: []NextHop{hop6}},
 		{Dst: prefix("10.7.0.0/16"), Hops: []NextHop{{Index: nearIndex, Dev: "eth0"}}},
 		{Dst: prefix("10.6.0.0/16"), Hops: []NextHop{hop6}}, // IPv4 over an IPv6 gateway, RFC 5549
@@ -136,8 +141,10 @@ func TestAddressesRoutesAndRulesAsIpSeesThem(t *testing.T) {
 	}
 	p.do(t, b)
 	p.sees(t, "ip address show eth0", "inet 10.1.0.1/31", "inet6 fd00::1/127 scope global nodad")
-	p.sees(t, "ip neighbour show", "10.1.0.0 dev eth0 lladdr 02:00:00:00:00:02 PERMANENT", "fd00:: dev eth0 lladdr 02:00:00:00:00:02 PERMANENT")
-	p.sees(t, "ip route show table all", "10.9.0.0/16 via 10.1.0.0 dev eth0 proto static src 10.1.0.1", "default via 10.1.0.0 dev eth0 table 1000 proto static",
+	p.sees(t, "ip neighbour show", "10.1.0.0 dev eth0 lladdr 02:00:00:00:00:02 PERMANENT",
+		"fd00:: dev eth0 lladdr 02:00:00:00:00:02 PERMANENT")
+	p.sees(t, "ip route show table all", "10.9.0.0/16 via 10.1.0.0 dev eth0 proto static src 10.1.0.1",
+		"default via 10.1.0.0 dev eth0 table 1000 proto static",
 		"weight 3", "10.6.0.0/16 via inet6 fd00:: dev eth0")
 	p.sees(t, "ip -6 route show", "fd09::/64 via fd00:: dev eth0 proto static")
 	p.sees(t, "ip rule show", "1000:	from 10.1.0.1 lookup 1000")
@@ -156,13 +163,15 @@ func TestAddressesRoutesAndRulesAsIpSeesThem(t *testing.T) {
 			for i := range got.Hops {
 				got.Hops[i].Dev = "eth0"
 			}
-			return !got.Kernel && got.Unicast() && strings.TrimSuffix(got.String(), " weight 1") == want.String()
+			return !got.Kernel && got.Unicast() &&
+				strings.TrimSuffix(got.String(), " weight 1") == want.String()
 		}) {
 			t.Errorf("no route %s among %v", want, gotRoutes)
 		}
 	}
 	neighbors, err := p.conn.Neighbors()
-	if err != nil || !slices.Contains(neighbors, Neighbor{nearIndex, netip.MustParseAddr("fd00::"), MAC{2, 0, 0, 0, 0, 2}}) {
+	if err != nil || !slices.Contains(neighbors,
+		Neighbor{nearIndex, netip.MustParseAddr("fd00::"), MAC{2, 0, 0, 0, 0, 2}}) {
 		t.Errorf("read neighbours %v, %v", neighbors, err)
 	}
 	addresses, err := p.conn.Addresses()
@@ -183,7 +192,8 @@ func TestTBFAsTcSeesIt(t *testing.T) {
 	b := NewBatch("near", nil)
 	b.SetTBF("eth0", nearIndex, Root, Handle(1, 0), TBF{Rate: 1e9, Burst: 25_000, Limit: 262_144})
 	p.do(t, b)
-	p.sees(t, "tc -raw qdisc show dev eth0", "qdisc tbf 1:", " root ", "rate 1Gbit", "burst 25000b", "limit 256Kb")
+	p.sees(t, "tc -raw qdisc show dev eth0", "qdisc tbf 1:", " root ", "rate 1Gbit", "burst 25000b",
+		"limit 256Kb")
 	want := TBF{Rate: 100e9, Burst: 1_000_000, Limit: 2_000_000}
 	b.Reset("near")
 	b.SetTBF("eth0", nearIndex, Root, Handle(1, 0), want)
@@ -194,7 +204,8 @@ func TestTBFAsTcSeesIt(t *testing.T) {
 		t.Fatalf("read %+v, %v", qdiscs, err)
 	}
 	got := *qdiscs[0].TBF
-	if got.Rate != want.Rate || got.Limit != want.Limit || got.Burst > want.Burst || got.Burst+want.BurstResolution() < want.Burst {
+	if got.Rate != want.Rate || got.Limit != want.Limit || got.Burst > want.Burst ||
+		got.Burst+want.BurstResolution() < want.Burst {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 	b.Reset("near")
@@ -218,7 +229,8 @@ func TestOffloadsAsEthtoolSeesThem(t *testing.T) {
 	ethtool := err == nil
 	if ethtool { // what a new veth has off must be turned off too
 		p.sees(t, "ethtool -K eth0 gro on rx-gro-list on rx-udp-gro-forwarding on")
-		if on, err = p.conn.OffloadsOn("eth0"); err != nil || !slices.Contains(on, "rx-gro") || !slices.Contains(on, "rx-udp-gro-forwarding") {
+		if on, err = p.conn.OffloadsOn("eth0"); err != nil || !slices.Contains(on, "rx-gro") ||
+			!slices.Contains(on, "rx-udp-gro-forwarding") {
 			t.Errorf("with GRO on: %v, %v", on, err)
 		}
 	}
@@ -231,7 +243,8 @@ func TestOffloadsAsEthtoolSeesThem(t *testing.T) {
 	if !ethtool {
 		t.Skip("no ethtool to compare with")
 	}
-	p.sees(t, "ethtool -k eth0", "tx-checksumming: off", "tcp-segmentation-offload: off", "generic-segmentation-offload: off",
+	p.sees(t, "ethtool -k eth0", "tx-checksumming: off", "tcp-segmentation-offload: off",
+		"generic-segmentation-offload: off",
 		"generic-receive-offload: off", "tx-udp-segmentation: off", "tx-gso-list: off", "rx-gro-list: off")
 }
 
@@ -245,11 +258,13 @@ func TestRefusedRequestIsNamedAndTheRestDone(t *testing.T) {
 		if i == 321 {
 			dev, index = "nowhere", 4711
 		}
-		b.AddAddress(dev, index, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i / 250), byte(i%250 + 1)}), 32))
+		b.AddAddress(dev, index, netip.PrefixFrom(
+			netip.AddrFrom4([4]byte{10, 2, byte(i / 250), byte(i%250 + 1)}), 32))
 	}
 	err := p.conn.Do(b)
 	var refused *RequestError
-	if !errors.As(err, &refused) || !errors.Is(err, unix.ENODEV) || refused.Line != "ip -n near address replace 10.2.1.72/32 dev nowhere" {
+	if !errors.As(err, &refused) || !errors.Is(err, unix.ENODEV) ||
+		refused.Line != "ip -n near address replace 10.2.1.72/32 dev nowhere" {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(fmt.Sprint(err), "apply \"ip -n near address") {
@@ -270,7 +285,8 @@ func TestRefusedRequestIsNamedAndTheRestDone(t *testing.T) {
 func TestKernelsOwnWordsAreInTheError(t *testing.T) {
 	p := newPair(t)
 	b := NewBatch("near", nil)
-	b.AddRoute(Route{Dst: prefix("10.9.0.0/16"), Hops: []NextHop{{Via: netip.MustParseAddr("192.0.2.1"), Index: nearIndex, Dev: "eth0"}}})
+	b.AddRoute(Route{Dst: prefix("10.9.0.0/16"),
+		Hops: []NextHop{{Via: netip.MustParseAddr("192.0.2.1"), Index: nearIndex, Dev: "eth0"}}})
 	err := p.conn.Do(b)
 	if err == nil || !strings.Contains(err.Error(), "Nexthop has invalid gateway") {
 		t.Errorf("got %v", err)
@@ -318,10 +334,13 @@ func TestSysctls(t *testing.T) {
 		t.Error(err)
 	}
 	good[0].Value = "0"
-	if err := p.near.Do(func() error { return CheckSysctls(good) }); err == nil || err.Error() != "sysctl net/ipv4/ip_forward: kernel has 1, want 0" {
+	if err := p.near.Do(func() error {
+		return CheckSysctls(good)
+	}); err == nil || err.Error() != "sysctl net/ipv4/ip_forward: kernel has 1, want 0" {
 		t.Errorf("got %v", err)
 	}
-	for _, bad := range []Sysctl{{Path: "net/ipv4/no_such_setting", Value: "1"}, {Path: "net/ipv4/ip_forward", Value: "x"}} {
+	for _, bad := range []Sysctl{{Path: "net/ipv4/no_such_setting", Value: "1"},
+		{Path: "net/ipv4/ip_forward", Value: "x"}} {
 		if err := p.near.Do(func() error { return SetSysctls([]Sysctl{bad}) }); err == nil {
 			t.Errorf("%+v was set", bad)
 		}
@@ -352,11 +371,17 @@ func TestEachVisitsAllAndComesHome(t *testing.T) {
 	failure := errors.New("no")
 	ctx, cancel := context.WithCancel(context.Background())
 	calls := 0
-	if err := Each(ctx, namespaces, 1, func(int) error { calls++; return failure }); !errors.Is(err, failure) || calls != 1 {
+	if err := Each(ctx, namespaces, 1, func(int) error {
+		calls++
+		return failure
+	}); !errors.Is(err, failure) || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
 	cancel()
-	if err := Each(ctx, namespaces, 2, func(int) error { calls++; return nil }); !errors.Is(err, context.Canceled) || calls != 1 {
+	if err := Each(ctx, namespaces, 2, func(int) error {
+		calls++
+		return nil
+	}); !errors.Is(err, context.Canceled) || calls != 1 {
 		t.Errorf("%d calls after the context ended, %v", calls, err)
 	}
 }

@@ -44,9 +44,11 @@ type VethEnd struct {
 // 5.15 allocate one per possible CPU otherwise.
 func (b *Batch) AddVeth(a, z VethEnd, group uint32) {
 	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
-		return fmt.Sprintf("ip -n %s link add %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1%s group %d type veth "+
+		return fmt.Sprintf("ip -n %s link add %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1%s "+
+			"group %d type veth "+
 			"peer %s netns %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1%s group %d",
-			a.Node, a.Name, a.Index, MACText(a.MAC), a.MTU, a.segmentsText(), group, z.Name, z.Node, z.Index, MACText(z.MAC), z.MTU, z.segmentsText(), group)
+			a.Node, a.Name, a.Index, MACText(a.MAC), a.MTU, a.segmentsText(), group, z.Name, z.Node, z.Index,
+			MACText(z.MAC), z.MTU, z.segmentsText(), group)
 	})
 	b.vethEnd(a, group)
 	info := b.nest(unix.IFLA_LINKINFO)
@@ -70,7 +72,9 @@ func (e VethEnd) segmentsText() string {
 // SetMaxSegments changes an interface's VethEnd.MaxSegments. A connection that
 // exists takes it over when it looks up its route again.
 func (b *Batch) SetMaxSegments(name string, index, segments int) {
-	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s gso_max_segs %d", b.node, name, segments) })
+	b.begin(unix.RTM_NEWLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link set %s gso_max_segs %d", b.node, name, segments)
+	})
 	b.ifinfo(index, 0, 0)
 	b.attrU32(unix.IFLA_GSO_MAX_SEGS, uint32(segments))
 	b.end()
@@ -104,7 +108,8 @@ func (b *Batch) ifinfo(index int, flags, change uint32) {
 // multicast snooping, which would drop groups that no querier keeps alive.
 func (b *Batch) AddBridge(name string, index int, group uint32) {
 	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
-		return fmt.Sprintf("ip -n %s link add %s index %d group %d type bridge stp_state 0 forward_delay 0 mcast_snooping 0", b.node, name, index, group)
+		return fmt.Sprintf("ip -n %s link add %s index %d group %d type bridge stp_state 0 forward_delay 0 "+
+			"mcast_snooping 0", b.node, name, index, group)
 	})
 	b.ifinfo(index, 0, 0)
 	b.attrString(unix.IFLA_IFNAME, name)
@@ -135,7 +140,9 @@ func (b *Batch) SetUp(name string, index int, up bool) {
 	if up {
 		word, flags = "up", unix.IFF_UP
 	}
-	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s %s", b.node, name, word) })
+	b.begin(unix.RTM_NEWLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link set %s %s", b.node, name, word)
+	})
 	b.ifinfo(index, flags, unix.IFF_UP)
 	b.end()
 }
@@ -153,7 +160,9 @@ func (b *Batch) SetMasterUp(name string, index, master int, masterName string) {
 // SetQueueLength sets how many frames an interface's own queue holds: for a tap,
 // those that wait for its reader. The ioctl for it is refused in a user namespace.
 func (b *Batch) SetQueueLength(name string, index, frames int) {
-	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s txqueuelen %d", b.node, name, frames) })
+	b.begin(unix.RTM_NEWLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link set %s txqueuelen %d", b.node, name, frames)
+	})
 	b.ifinfo(index, 0, 0)
 	b.attrU32(unix.IFLA_TXQLEN, uint32(frames))
 	b.end()
@@ -163,7 +172,9 @@ func (b *Batch) SetQueueLength(name string, index, frames int) {
 // each veth its peer wherever that is. The kernel deletes them as one: deleting
 // them one by one waits for all CPUs once for each.
 func (b *Batch) DeleteGroup(group uint32) {
-	b.begin(unix.RTM_DELLINK, 0, func() string { return fmt.Sprintf("ip -n %s link delete group %d", b.node, group) })
+	b.begin(unix.RTM_DELLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link delete group %d", b.node, group)
+	})
 	b.ifinfo(0, 0, 0)
 	b.attrU32(unix.IFLA_GROUP, group)
 	b.end()
@@ -344,5 +355,6 @@ func u32(value []byte) uint32 {
 // ValidName reports whether the kernel takes name for an interface: 1 to 15
 // bytes, no slash, colon or white space, not "." or "..".
 func ValidName(name string) bool {
-	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n\v\f\r")
+	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." &&
+		!strings.ContainsAny(name, "/: \t\n\v\f\r")
 }

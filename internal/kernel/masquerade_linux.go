@@ -68,7 +68,8 @@ func NewMasquerade(table, dev string, from netip.Addr) (*Masquerade, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	if have, err := m.rules(); err != nil || have != 3 {
-		return nil, errors.Join(fmt.Errorf("add table %s to the packet filter: kernel has %d rules, want 3", table, have), err, m.Close())
+		return nil, errors.Join(fmt.Errorf("add table %s to the packet filter: kernel has %d rules, want 3",
+			table, have), err, m.Close())
 	}
 	return m, nil
 }
@@ -152,7 +153,8 @@ func (c *Conn) doFilter(b *Batch) error {
 			}
 			answers++
 			if errno := errnoOf(body); errno != 0 && refused == nil {
-				refused = &RequestError{Line: b.lines[index](), Errno: errno, Detail: extendedAck(header, body)}
+				refused = &RequestError{Line: b.lines[index](), Errno: errno,
+					Detail: extendedAck(header, body)}
 			}
 			return nil
 		})
@@ -193,7 +195,8 @@ func (b *Batch) within(kind uint16, fn func()) {
 
 func (b *Batch) addChain(table, name, kind string, hook, priority uint32) {
 	b.filter(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func() string {
-		return fmt.Sprintf("nft add chain ip %s %s { type %s hook %s priority %d; }", table, name, kind, name, priority)
+		return fmt.Sprintf("nft add chain ip %s %s { type %s hook %s priority %d; }", table, name, kind, name,
+			priority)
 	})
 	b.attrString(unix.NFTA_CHAIN_TABLE, table)
 	b.attrString(unix.NFTA_CHAIN_NAME, name)

@@ -155,7 +155,9 @@ func ownNamespace() (netns.NsHandle, error) {
 // this one, or its path, has that one from then on.
 func (n *Namespace) Become(other *Namespace) error {
 	err := n.use(func(own netns.NsHandle) error {
-		return other.use(func(theirs netns.NsHandle) error { return unix.Dup3(int(theirs), int(own), unix.O_CLOEXEC) })
+		return other.use(func(theirs netns.NsHandle) error {
+			return unix.Dup3(int(theirs), int(own), unix.O_CLOEXEC)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("put a network namespace in the place of another: %w", err)

@@ -52,7 +52,8 @@ func (c *Conn) ethtool(dev string, data []byte) error {
 	}
 	copy(request.name[:unix.IFNAMSIZ-1], dev)
 	request.data = unsafe.Pointer(&data[0])
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request)))
 	runtime.KeepAlive(data)
 	if errno != 0 {
 		return errno
@@ -138,7 +139,8 @@ func (c *Conn) OffloadsOn(dev string) ([]string, error) {
 	}
 	var on []string
 	for i, mask := range table.off {
-		active := binary.NativeEndian.Uint32(reply[8+16*i+8:]) & mask // {available, requested, active, never changed}
+		// {available, requested, active, never changed}
+		active := binary.NativeEndian.Uint32(reply[8+16*i+8:]) & mask
 		for bit := 0; active != 0; bit, active = bit+1, active>>1 {
 			if active&1 != 0 {
 				on = append(on, table.names[32*i+bit])
@@ -150,5 +152,6 @@ func (c *Conn) OffloadsOn(dev string) ([]string, error) {
 
 // OffloadsOffLine is the ethtool line that equals TurnOffloadsOff.
 func OffloadsOffLine(node, dev string) string {
-	return fmt.Sprintf("ip netns exec %s ethtool -K %s tx off tso off gso off gro off tx-udp-segmentation off tx-gso-list off rx-gro-list off rx-udp-gro-forwarding off", node, dev)
+	return fmt.Sprintf("ip netns exec %s ethtool -K %s tx off tso off gso off gro off tx-udp-segmentation "+
+		"off tx-gso-list off rx-gro-list off rx-udp-gro-forwarding off", node, dev)
 }

@@ -70,7 +70,8 @@ func checkClock(text string) error {
 		return fmt.Errorf("read packet scheduler clock %q: %w", strings.TrimSpace(text), err)
 	}
 	if perMicrosecond != 1000 || time.Duration(perTick) != tick {
-		return fmt.Errorf("packet scheduler clock: a tick is %d/%d us here, want %d/1000", perTick, perMicrosecond, tick)
+		return fmt.Errorf("packet scheduler clock: a tick is %d/%d us here, want %d/1000", perTick,
+			perMicrosecond, tick)
 	}
 	return nil
 }

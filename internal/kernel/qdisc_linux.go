@@ -93,10 +93,12 @@ type QdiscStats struct {
 // SetTBF makes or changes a token bucket filter. With the handle of an existing
 // one it changes it in place, so that nothing queued is lost.
 func (b *Batch) SetTBF(dev string, index int, parent, handle QdiscHandle, q TBF) {
-	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle, func() string {
-		return fmt.Sprintf("tc -n %s qdisc replace dev %s %s handle %s tbf rate %dbit burst %db limit %db",
-			b.node, dev, parent.parentText(), handle, q.Rate, q.Burst, q.Limit)
-	})
+	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle,
+		func() string {
+			return fmt.Sprintf(
+				"tc -n %s qdisc replace dev %s %s handle %s tbf rate %dbit burst %db limit %db",
+				b.node, dev, parent.parentText(), handle, q.Rate, q.Burst, q.Limit)
+		})
 	b.attrString(unix.TCA_KIND, "tbf")
 	options := b.nest(unix.TCA_OPTIONS)
 	bytesPerSecond := q.Rate.BytesPerSecond()
@@ -148,11 +150,15 @@ const inOrderRate = 1e12
 // SetNetem makes or changes a network emulator. Every attribute is sent each
 // time, because the kernel keeps some that are left out and clears others.
 func (b *Batch) SetNetem(dev string, index int, parent, handle QdiscHandle, q Netem) {
-	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle, func() string {
-		return fmt.Sprintf("tc -n %s qdisc replace dev %s %s handle %s netem limit %d delay %s %s loss %s duplicate %s corrupt %s%s seed %d",
-			b.node, dev, parent.parentText(), handle, q.Limit, units.Duration(q.Delay), units.Duration(q.Jitter),
-			percent(q.Loss), percent(q.Duplicate), percent(q.Corrupt), q.rateText(), q.Seed)
-	})
+	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle,
+		func() string {
+			return fmt.Sprintf("tc -n %s qdisc replace dev %s %s handle %s netem limit %d delay %s %s loss "+
+				"%s "+
+				"duplicate %s corrupt %s%s seed %d",
+				b.node, dev, parent.parentText(), handle, q.Limit, units.Duration(q.Delay),
+				units.Duration(q.Jitter),
+				percent(q.Loss), percent(q.Duplicate), percent(q.Corrupt), q.rateText(), q.Seed)
+		})
 	b.attrString(unix.TCA_KIND, "netem")
 	options := b.nest(unix.TCA_OPTIONS)
 	b.u32(ticks(q.Delay)) // struct tc_netem_qopt
@@ -206,7 +212,9 @@ func percent(r units.Ratio) string { return fmt.Sprintf("%.7g%%", 100*r.Float())
 // DeleteQdisc deletes an interface's root queueing discipline and what hangs
 // below it; the kernel puts its default in its place.
 func (b *Batch) DeleteQdisc(dev string, index int) {
-	b.beginQdisc(unix.RTM_DELQDISC, 0, index, Root, 0, func() string { return fmt.Sprintf("tc -n %s qdisc delete dev %s root", b.node, dev) })
+	b.beginQdisc(unix.RTM_DELQDISC, 0, index, Root, 0, func() string {
+		return fmt.Sprintf("tc -n %s qdisc delete dev %s root", b.node, dev)
+	})
 	b.end()
 }
 
@@ -256,13 +264,14 @@ func (c *Conn) Qdiscs() ([]Qdisc, error) {
 	request.beginQdisc(unix.RTM_GETQDISC, unix.NLM_F_DUMP, 0, 0, 0, nil)
 	request.end()
 	var qdiscs []Qdisc
-	err := c.dump("queueing disciplines", request, func() { qdiscs = nil }, func(_ uint16, body []byte) error {
-		qdisc, err := parseQdisc(body)
-		if qdisc.Handle != 0 {
-			qdiscs = append(qdiscs, qdisc)
-		}
-		return err
-	})
+	err := c.dump("queueing disciplines", request, func() { qdiscs = nil },
+		func(_ uint16, body []byte) error {
+			qdisc, err := parseQdisc(body)
+			if qdisc.Handle != 0 {
+				qdiscs = append(qdiscs, qdisc)
+			}
+			return err
+		})
 	return qdiscs, err
 }
 

@@ -22,8 +22,10 @@ const netemOfTC = "5a620200 88130000 37894100 00000000 6f128300 093d0000" + // s
 
 var netemAsked = Netem{
 	Delay: 10 * time.Millisecond, Jitter: time.Millisecond, Limit: 5000,
-	Loss: units.Ratio{Num: 1, Den: 1000}, Duplicate: units.Ratio{Num: 2, Den: 1000}, Corrupt: units.Ratio{Num: 3, Den: 1000},
-	Seed: 0x1122334455667788,
+	Loss:      units.Ratio{Num: 1, Den: 1000},
+	Duplicate: units.Ratio{Num: 2, Den: 1000},
+	Corrupt:   units.Ratio{Num: 3, Den: 1000},
+	Seed:      0x1122334455667788,
 }
 
 func unhex(t *testing.T, text string) []byte {
@@ -90,7 +92,8 @@ func TestNetemIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Delay != 10*time.Millisecond || got.Jitter != time.Millisecond || got.Limit != 5000 ||
-		!SameShare(got.Loss, netemAsked.Loss) || !SameShare(got.Duplicate, netemAsked.Duplicate) || !SameShare(got.Corrupt, netemAsked.Corrupt) {
+		!SameShare(got.Loss, netemAsked.Loss) || !SameShare(got.Duplicate, netemAsked.Duplicate) ||
+		!SameShare(got.Corrupt, netemAsked.Corrupt) {
 		t.Errorf("read %+v from tc's bytes, want %+v", got, netemAsked)
 	}
 	if len(got.Others) > 0 {
@@ -105,7 +108,8 @@ func TestNetemIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if own.Netem == nil || own.Netem.Seed != netemAsked.Seed || own.Netem.Delay != netemAsked.Delay || len(own.Netem.Others) > 0 || own.Parent != Root {
+	if own.Netem == nil || own.Netem.Seed != netemAsked.Seed || own.Netem.Delay != netemAsked.Delay ||
+		len(own.Netem.Others) > 0 || own.Parent != Root {
 		t.Errorf("read %+v back", own)
 	}
 }
@@ -121,7 +125,8 @@ func TestNetemWithoutJitterHasNoRate(t *testing.T) {
 
 func TestSmallDelaysAndSharesNeverBecomeNone(t *testing.T) {
 	for d, want := range map[time.Duration]uint32{
-		0: 0, 1: 1, 64: 1, 65: 2, time.Microsecond: 16, time.Millisecond: 15625, 300 * time.Second: math.MaxUint32,
+		0: 0, 1: 1, 64: 1, 65: 2, time.Microsecond: 16, time.Millisecond: 15625,
+		300 * time.Second: math.MaxUint32,
 	} {
 		if got := ticks(d); got != want {
 			t.Errorf("%s is %d ticks, want %d", d, got, want)
@@ -181,7 +186,8 @@ func FuzzParse(f *testing.F) {
 	b.AddBridge("br0", 3, 1)
 	f.Add(b.buf[16:])
 	b.Reset("n")
-	b.AddRoute(Route{Dst: prefix("10.0.0.0/8"), Hops: []NextHop{{Via: prefix("10.0.0.1/32").Addr(), Index: 2}, {Index: 3}}})
+	b.AddRoute(Route{Dst: prefix("10.0.0.0/8"),
+		Hops: []NextHop{{Via: prefix("10.0.0.1/32").Addr(), Index: 2}, {Index: 3}}})
 	f.Add(b.buf[16:])
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		_, _ = parseQdisc(data)

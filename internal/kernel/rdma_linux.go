@@ -61,7 +61,8 @@ func ReadRDMA(name string) (RDMAState, error) {
 		return RDMAState{}, fmt.Errorf("read RDMA device %s: mount sysfs: %w", name, err)
 	}
 	defer sysfs.Close()
-	state, err := readPort(filepath.Join("/proc/thread-self/fd", strconv.Itoa(int(sysfs.Fd())), "class/infiniband", name, "ports/1"))
+	state, err := readPort(filepath.Join("/proc/thread-self/fd", strconv.Itoa(int(sysfs.Fd())),
+		"class/infiniband", name, "ports/1"))
 	if err != nil {
 		return state, fmt.Errorf("read RDMA device %s: %w", name, err)
 	}
@@ -78,7 +79,8 @@ func mountSysfs() (*os.File, error) {
 	if err := unix.FsconfigCreate(fd); err != nil {
 		return nil, err
 	}
-	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	return os.NewFile(uintptr(mount), "sysfs"), err
 }
 

@@ -26,15 +26,17 @@ func Redirect(ns *Namespace, from, to int) error {
 	if redirected(handle, from, to) == nil {
 		return nil
 	}
-	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from,
+		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 	// What is there redirects to an interface that is gone, and comes first.
 	_ = handle.QdiscDel(clsact)
 	if err := handle.QdiscReplace(clsact); err != nil {
 		return fmt.Errorf("redirect interface %d to %d: add clsact: %w", from, to, err)
 	}
 	filter := &netlink.U32{ // which every kernel with tc has; without keys it takes everything
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: from, Parent: netlink.HANDLE_MIN_INGRESS, Priority: redirectPriority, Protocol: unix.ETH_P_ALL},
-		Actions:     []netlink.Action{netlink.NewMirredAction(to)},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: from, Parent: netlink.HANDLE_MIN_INGRESS,
+			Priority: redirectPriority, Protocol: unix.ETH_P_ALL},
+		Actions: []netlink.Action{netlink.NewMirredAction(to)},
 	}
 	if err := handle.FilterReplace(filter); err != nil {
 		return fmt.Errorf("redirect interface %d to %d: add filter: %w", from, to, err)
@@ -47,7 +49,8 @@ func Redirect(ns *Namespace, from, to int) error {
 
 // RedirectLine is what Redirect does, as lines of tc(8) joined by "&&".
 func RedirectLine(node, from, to string) string {
-	return fmt.Sprintf("tc -n %[1]s qdisc replace dev %[2]s clsact && tc -n %[1]s filter replace dev %[2]s ingress pref %[4]d protocol all "+
+	return fmt.Sprintf("tc -n %[1]s qdisc replace dev %[2]s clsact && tc -n %[1]s filter replace dev %[2]s "+
+		"ingress pref %[4]d protocol all "+
 		"u32 match u32 0 0 action mirred egress redirect dev %[3]s", node, from, to, redirectPriority)
 }
 
@@ -66,7 +69,8 @@ func redirected(handle *netlink.Handle, from, to int) error {
 		if !is || u32.Priority != redirectPriority || len(u32.Actions) != 1 {
 			continue // a hash table of the filter's, or somebody else's
 		}
-		if mirred, is := u32.Actions[0].(*netlink.MirredAction); is && mirred.Ifindex == to && mirred.MirredAction == netlink.TCA_EGRESS_REDIR {
+		if mirred, is := u32.Actions[0].(*netlink.MirredAction); is && mirred.Ifindex == to &&
+			mirred.MirredAction == netlink.TCA_EGRESS_REDIR {
 			return nil
 		}
 	}
@@ -78,7 +82,8 @@ func redirected(handle *netlink.Handle, from, to int) error {
 // ENOBUFS means that events are missing.
 func LinkEvents(ns *Namespace) (events *os.File, err error) {
 	err = ns.Do(func() error {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,9 @@ import (
 
 // setLink begins a change of an interface.
 func (b *Batch) setLink(name string, index int, change string) {
-	b.begin(unix.RTM_NEWLINK, 0, func() string { return fmt.Sprintf("ip -n %s link set %s %s", b.node, name, change) })
+	b.begin(unix.RTM_NEWLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link set %s %s", b.node, name, change)
+	})
 	b.ifinfo(index, 0, 0)
 }
 
@@ -57,7 +59,9 @@ func (b *Batch) SetBridge(name string, index int) {
 
 // DeleteLink deletes an interface, and with a veth its peer.
 func (b *Batch) DeleteLink(name string, index int) {
-	b.begin(unix.RTM_DELLINK, 0, func() string { return fmt.Sprintf("ip -n %s link delete %s", b.node, name) })
+	b.begin(unix.RTM_DELLINK, 0, func() string {
+		return fmt.Sprintf("ip -n %s link delete %s", b.node, name)
+	})
 	b.ifinfo(index, 0, 0)
 	b.end()
 }
@@ -68,7 +72,8 @@ func (b *Batch) DeleteRoute(r Route) {
 		return fmt.Sprintf("ip -n %s route delete %s metric %d", b.node, r, r.Metric)
 	})
 	addr, table := r.Dst.Addr(), r.table()
-	b.u8(family(addr), uint8(r.Dst.Bits()), 0, r.TOS, uint8(min(table, unix.RT_TABLE_COMPAT)), 0, unix.RT_SCOPE_NOWHERE, r.Type)
+	b.u8(family(addr), uint8(r.Dst.Bits()), 0, r.TOS, uint8(min(table, unix.RT_TABLE_COMPAT)), 0,
+		unix.RT_SCOPE_NOWHERE, r.Type)
 	b.u32(0) // flags
 	b.attrU32(unix.RTA_TABLE, uint32(table))
 	if r.Dst.Bits() > 0 {
@@ -86,7 +91,9 @@ func (b *Batch) DeleteRoute(r Route) {
 
 // DeleteNeighbor deletes a neighbour entry.
 func (b *Batch) DeleteNeighbor(dev string, n Neighbor) {
-	b.begin(unix.RTM_DELNEIGH, 0, func() string { return fmt.Sprintf("ip -n %s neighbour delete %s dev %s", b.node, n.Addr, dev) })
+	b.begin(unix.RTM_DELNEIGH, 0, func() string {
+		return fmt.Sprintf("ip -n %s neighbour delete %s dev %s", b.node, n.Addr, dev)
+	})
 	b.ndmsg(family(n.Addr), n.Index, 0)
 	b.attrAddr(unix.NDA_DST, n.Addr)
 	b.end()
@@ -96,7 +103,8 @@ func (b *Batch) DeleteNeighbor(dev string, n Neighbor) {
 // does.
 func (b *Batch) DeleteAnyRule(r Rule) {
 	b.begin(unix.RTM_DELRULE, 0, func() string {
-		return fmt.Sprintf("ip %s -n %s rule delete priority %d from %s", r.version(), b.node, r.Priority, r.From)
+		return fmt.Sprintf("ip %s -n %s rule delete priority %d from %s", r.version(), b.node, r.Priority,
+			r.From)
 	})
 	b.u8(family(r.From.Addr()), 0, uint8(r.From.Bits()), 0, 0, 0, 0, 0)
 	b.u32(0) // flags
@@ -114,6 +122,8 @@ const Ingress QdiscHandle = 0xfffffff1 // TC_H_CLSACT, TC_H_INGRESS
 // DeleteIngress deletes an interface's clsact or ingress discipline with its
 // filters.
 func (b *Batch) DeleteIngress(dev string, index int) {
-	b.beginQdisc(unix.RTM_DELQDISC, 0, index, Ingress, 0, func() string { return fmt.Sprintf("tc -n %s qdisc delete dev %s clsact", b.node, dev) })
+	b.beginQdisc(unix.RTM_DELQDISC, 0, index, Ingress, 0, func() string {
+		return fmt.Sprintf("tc -n %s qdisc delete dev %s clsact", b.node, dev)
+	})
 	b.end()
 }

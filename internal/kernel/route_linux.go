@@ -56,7 +56,9 @@ func (r Route) Unicast() bool { return r.Type == unix.RTN_UNICAST }
 
 // AddRoute adds a route, or replaces the one to the same destination.
 func (b *Batch) AddRoute(r Route) {
-	b.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string { return "ip -n " + b.node + " route replace " + r.String() })
+	b.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string {
+		return "ip -n " + b.node + " route replace " + r.String()
+	})
 	addr := r.Dst.Addr()
 	scope := uint8(unix.RT_SCOPE_UNIVERSE)
 	if addr.Is4() && len(r.Hops) == 1 && !r.Hops[0].Via.IsValid() {
@@ -66,7 +68,8 @@ func (b *Batch) AddRoute(r Route) {
 	if r.Kernel {
 		protocol = unix.RTPROT_KERNEL
 	}
-	b.u8(family(addr), uint8(r.Dst.Bits()), 0, 0, uint8(min(table, unix.RT_TABLE_COMPAT)), protocol, scope, unix.RTN_UNICAST)
+	b.u8(family(addr), uint8(r.Dst.Bits()), 0, 0, uint8(min(table, unix.RT_TABLE_COMPAT)), protocol, scope,
+		unix.RTN_UNICAST)
 	b.u32(0) // flags
 	b.attrU32(unix.RTA_TABLE, uint32(table))
 	if r.Dst.Bits() > 0 {
@@ -170,7 +173,9 @@ func (c *Conn) AllRoutes() ([]Route, error) {
 		request.u32(0)
 		request.end()
 		before := len(routes)
-		err := c.dump("routes", request, func() { routes = routes[:before] }, func(_ uint16, body []byte) error {
+		err := c.dump("routes", request, func() {
+			routes = routes[:before]
+		}, func(_ uint16, body []byte) error {
 			route, err := parseRoute(body)
 			routes = append(routes, route)
 			return err
@@ -200,7 +205,8 @@ func parseRoute(body []byte) (Route, error) {
 	if body[0] == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA, Daemon: body[5] == unix.RTPROT_BGP || body[5] == unix.RTPROT_ZEBRA, Type: body[7], TOS: body[3]}
+	route := Route{Table: int(body[4]), Kernel: body[5] == unix.RTPROT_KERNEL || body[5] == unix.RTPROT_RA,
+		Daemon: body[5] == unix.RTPROT_BGP || body[5] == unix.RTPROT_ZEBRA, Type: body[7], TOS: body[3]}
 	single := NextHop{Weight: 1}
 	var hops error
 	err := eachAttr(body[unix.SizeofRtMsg:], func(kind uint16, value []byte) {
@@ -283,9 +289,11 @@ func (b *Batch) DeleteRule(r Rule) { b.rule(unix.RTM_DELRULE, 0, "delete", r) }
 
 func (b *Batch) rule(kind, flags uint16, verb string, r Rule) {
 	b.begin(kind, flags, func() string {
-		return fmt.Sprintf("ip %s -n %s rule %s priority %d from %s lookup %d", r.version(), b.node, verb, r.Priority, r.From, r.Table)
+		return fmt.Sprintf("ip %s -n %s rule %s priority %d from %s lookup %d", r.version(), b.node, verb,
+			r.Priority, r.From, r.Table)
 	})
-	b.u8(family(r.From.Addr()), 0, uint8(r.From.Bits()), 0, uint8(min(r.Table, unix.RT_TABLE_COMPAT)), 0, 0, unix.FR_ACT_TO_TBL)
+	b.u8(family(r.From.Addr()), 0, uint8(r.From.Bits()), 0, uint8(min(r.Table, unix.RT_TABLE_COMPAT)), 0, 0,
+		unix.FR_ACT_TO_TBL)
 	b.u32(0) // flags
 	b.attrU32(unix.FRA_PRIORITY, uint32(r.Priority))
 	b.attrU32(unix.FRA_TABLE, uint32(r.Table))

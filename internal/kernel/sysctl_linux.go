@@ -38,13 +38,17 @@ func (s Sysctl) refused(err error) error {
 	}
 	name := strings.ReplaceAll(s.Path, "/", ".")
 	return &RefusedSysctlError{s, verdict.UnsupportedError{
-		Feature: "sysctl " + name, Reason: err.Error(), Remedy: "want a setting of networks that this kernel has, and a value as sysctl " + name + " prints it",
+		Feature: "sysctl " + name,
+		Reason:  err.Error(),
+		Remedy: "want a setting of networks that this kernel has, and a value as sysctl " + name +
+			" prints it",
 	}}
 }
 
 // Line is the sysctl line that equals the setting.
 func (s Sysctl) Line(node string) string {
-	return fmt.Sprintf("ip netns exec %s sysctl -w %s=%q", node, strings.ReplaceAll(s.Path, "/", "."), s.Value)
+	return fmt.Sprintf("ip netns exec %s sysctl -w %s=%q", node, strings.ReplaceAll(s.Path, "/", "."),
+		s.Value)
 }
 
 // SetSysctls writes settings of the calling thread's network namespace, so it
@@ -168,7 +172,8 @@ func (s Sysctl) compare(fd int) error {
 	}
 	got, want := strings.Fields(string(buf[:n])), strings.Fields(s.Value)
 	if strings.Join(got, " ") != strings.Join(want, " ") {
-		return fmt.Errorf("sysctl %s: kernel has %s, want %s", s.Path, strings.Join(got, " "), strings.Join(want, " "))
+		return fmt.Errorf("sysctl %s: kernel has %s, want %s", s.Path, strings.Join(got, " "),
+			strings.Join(want, " "))
 	}
 	return nil
 }

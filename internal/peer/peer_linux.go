@@ -32,7 +32,9 @@ func Of(conn syscall.Conn) (Credentials, error) {
 		return Credentials{}, fmt.Errorf("read credentials of peer: %w", err)
 	}
 	var ucred *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) { ucred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	controlErr := raw.Control(func(fd uintptr) {
+		ucred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	if err := errors.Join(controlErr, err); err != nil {
 		return Credentials{}, fmt.Errorf("read credentials of peer: %w", err)
 	}

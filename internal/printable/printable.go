@@ -127,7 +127,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 			break
 		}
 	}
-	text := escape(string(all[:whole]), func(r rune) (string, bool) { return string(r), r == '\n' || r == '\t' })
+	text := escape(string(all[:whole]), func(r rune) (string, bool) {
+		return string(r), r == '\n' || r == '\t'
+	})
 	if _, err := io.WriteString(w.to, text); err != nil {
 		return 0, err
 	}

@@ -22,7 +22,8 @@ func TestLineAndText(t *testing.T) {
 		{"a\rPASS\tb", `a\rPASS\tb`, `a\rPASS` + "\tb"},
 		{"c1 \u009b2J, del \x7f", `c1 \u009b2J, del \u007f`, `c1 \u009b2J, del \u007f`},
 		{"not UTF-8 \x9b\xff", `not UTF-8 \x9b\xff`, `not UTF-8 \x9b\xff`},
-		{"bidi \u202e, width \u200b, line \u2028, tag \U000e0041", `bidi \u202e, width \u200b, line \u2028, tag \udb40\udc41`,
+		{"bidi \u202e, width \u200b, line \u2028, tag \U000e0041",
+			`bidi \u202e, width \u200b, line \u2028, tag \udb40\udc41`,
 			`bidi \u202e, width \u200b, line \u2028, tag \udb40\udc41`},
 	} {
 		if got := Line(test.text); got != test.line {
@@ -80,11 +81,14 @@ func TestPlainTextIsNotCopied(t *testing.T) {
 
 // harmless reports whether a text has printable characters alone, and those that are allowed.
 func harmless(text, allowed string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && !strings.ContainsRune(allowed, r) })
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsPrint(r) && !strings.ContainsRune(allowed, r)
+	})
 }
 
 func FuzzPrintable(f *testing.F) {
-	for _, seed := range []string{"", "a\x1b[31mPASS\n", "\xc2", "\u009b\u202e\U000e0041", "\xf0\x9f\x98\x80\xf0\x9f", "a\xc2a", "\r\nPASS\r"} {
+	for _, seed := range []string{"", "a\x1b[31mPASS\n", "\xc2", "\u009b\u202e\U000e0041",
+		"\xf0\x9f\x98\x80\xf0\x9f", "a\xc2a", "\r\nPASS\r"} {
 		f.Add(seed, uint8(1))
 	}
 	f.Fuzz(func(t *testing.T, text string, step uint8) {

@@ -16,5 +16,6 @@ func Again(args []string) (path string, all []string) {
 	if self, err := os.Readlink(Self); err != nil || self != Loader || len(args) == 0 {
 		return Self, args
 	}
-	return Loader, append([]string{Loader, "--argv0", args[0], "--library-path", Libraries, Linked}, args[1:]...)
+	return Loader, append([]string{Loader, "--argv0", args[0], "--library-path", Libraries, Linked},
+		args[1:]...)
 }

@@ -25,7 +25,8 @@ func LeaveMountTree() error {
 	if err := OnLastThread(enslaveAbove); err != nil {
 		return err
 	}
-	root, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	root, err := unix.OpenTree(unix.AT_FDCWD, "/",
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("clone the mounts below the root directory: %w", err)
 	}

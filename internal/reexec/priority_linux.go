@@ -31,7 +31,8 @@ const (
 // that it waits for, for good. A nice value counts within a session's
 // autogroup only (sched(7)).
 func RealTime(priority int) bool {
-	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: uint32(priority)}
+	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR,
+		Priority: uint32(priority)}
 	return EachThread(func(id int) error { return unix.SchedSetAttr(id, attributes, 0) }) == nil
 }
 
@@ -47,7 +48,8 @@ func Batch() bool {
 		if now, err := unix.SchedGetAttr(id, 0); err != nil || now.Policy != unix.SCHED_NORMAL {
 			return err
 		}
-		if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(id), unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority))); errno != 0 {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(id), unix.SCHED_BATCH,
+			uintptr(unsafe.Pointer(&priority))); errno != 0 {
 			return errno
 		}
 		return nil

@@ -28,7 +28,8 @@ func Argv(part string, args ...string) []string {
 // Run runs the part that argv[0] names and exits; it returns when argv[0]
 // names none, which is how a program is started by people.
 func Run(parts Parts) {
-	name, found := strings.CutPrefix(filepath.Base(os.Args[0]), prefix) // a container's first process has a path
+	// a container's first process has a path
+	name, found := strings.CutPrefix(filepath.Base(os.Args[0]), prefix)
 	if !found {
 		return
 	}

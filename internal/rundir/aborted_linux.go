@@ -84,9 +84,12 @@ func listAborted(root string) ([]Aborted, error) {
 		if err != nil {
 			continue
 		}
-		all = append(all, Aborted{Name: entry.Name()[:cut], Found: found, Dir: filepath.Join(base, entry.Name())})
+		all = append(all, Aborted{Name: entry.Name()[:cut], Found: found,
+			Dir: filepath.Join(base, entry.Name())})
 	}
-	slices.SortFunc(all, func(a, b Aborted) int { return cmp.Or(a.Found.Compare(b.Found), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, func(a, b Aborted) int {
+		return cmp.Or(a.Found.Compare(b.Found), cmp.Compare(a.Name, b.Name))
+	})
 	return all, nil
 }
 

@@ -76,7 +76,8 @@ func TestSweepKeepsLogAndReport(t *testing.T) {
 		if !told {
 			t.Errorf("the sweep does not tell of %s: %+v", last.Dir, swept)
 		}
-		if log, err := os.ReadFile(filepath.Join(last.Dir, "supervisor.log")); err != nil || string(log) != "last words\n" {
+		if log, err := os.ReadFile(filepath.Join(last.Dir, "supervisor.log")); err != nil ||
+			string(log) != "last words\n" {
 			t.Errorf("the log holds %q, error %v", log, err)
 		}
 		text, err := os.ReadFile(filepath.Join(last.Dir, "report.json"))
@@ -96,7 +97,8 @@ func TestSweepKeepsLogAndReport(t *testing.T) {
 			Started, Finished time.Time
 		}
 		err = json.Unmarshal(text, &r)
-		if err != nil || r.Verdict != verdict.Aborted || r.Name != dir.Name || r.Started.IsZero() || !r.Finished.IsZero() {
+		if err != nil || r.Verdict != verdict.Aborted || r.Name != dir.Name || r.Started.IsZero() ||
+			!r.Finished.IsZero() {
 			t.Errorf("report %+v, error %v", r, err)
 		}
 		if _, err := os.Lstat(dir.Path); !errors.Is(err, fs.ErrNotExist) {
@@ -160,8 +162,10 @@ func TestKeptIsBounded(t *testing.T) {
 			t.Fatalf("kept %+v", kept)
 		}
 		log, err := os.ReadFile(filepath.Join(kept[0].Dir, "supervisor.log"))
-		if err != nil || len(log) > rundir.KeptLog || len(log) < rundir.KeptLog-32 || !strings.HasSuffix(lines, string(log)) || log[0] != '0' {
-			t.Errorf("%d bytes that begin with %.20q, error %v; want whole lines of the end", len(log), log, err)
+		if err != nil || len(log) > rundir.KeptLog || len(log) < rundir.KeptLog-32 ||
+			!strings.HasSuffix(lines, string(log)) || log[0] != '0' {
+			t.Errorf("%d bytes that begin with %.20q, error %v; want whole lines of the end", len(log), log,
+				err)
 		}
 	})
 	t.Run("number", func(t *testing.T) {
@@ -176,8 +180,10 @@ func TestKeptIsBounded(t *testing.T) {
 		}
 	})
 	t.Run("age", func(t *testing.T) {
-		for age, want := range map[time.Duration]bool{rundir.KeptFor - time.Hour: true, rundir.KeptFor + time.Hour: false} {
-			old := filepath.Join(root, ".aborted", "rundir-old-"+time.Now().Add(-age).UTC().Format("20060102T150405.000000Z"))
+		for age, want := range map[time.Duration]bool{rundir.KeptFor - time.Hour: true,
+			rundir.KeptFor + time.Hour: false} {
+			old := filepath.Join(root, ".aborted",
+				"rundir-old-"+time.Now().Add(-age).UTC().Format("20060102T150405.000000Z"))
 			if err := os.MkdirAll(old, 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -72,7 +72,9 @@ func (o SweepOptions) sweepNames(root string, all []Swept) ([]Swept, error) {
 	}
 	names, err := dangling(NamesDir)
 	for _, swept := range all {
-		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(swept.Removed, name) })
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return slices.Contains(swept.Removed, name)
+		})
 	}
 	if len(names) == 0 || err != nil {
 		return all, err

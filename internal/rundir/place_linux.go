@@ -42,7 +42,8 @@ func root() (path, passed string, err error) {
 			base = filepath.Join(runtimeDir, "railbed")
 		}
 		if err := trustedAncestors(filepath.Dir(base), uid); err != nil {
-			return "", "", fmt.Errorf("run directory %s: %w; set XDG_RUNTIME_DIR to a directory of your own", base, err)
+			return "", "", fmt.Errorf("run directory %s: %w; set XDG_RUNTIME_DIR to a directory of your own",
+				base, err)
 		}
 	}
 	// A place that is ours comes before a free one: what other users made and removed must not
@@ -66,7 +67,8 @@ func root() (path, passed string, err error) {
 			}
 		}
 	}
-	return "", "", fmt.Errorf("run directory %s: it and %d others beside it are other users'; set XDG_RUNTIME_DIR to a directory of your own", base, mostPlaces-1)
+	return "", "", fmt.Errorf("run directory %s: it and %d others beside it are other users'; set "+
+		"XDG_RUNTIME_DIR to a directory of your own", base, mostPlaces-1)
 }
 
 // ours looks whether a path is a directory of the calling user. Of another user's file
@@ -82,7 +84,8 @@ func ours(path string) (bool, error) {
 	case stat.Mode&unix.S_IFMT != unix.S_IFDIR || int(stat.Uid) != os.Getuid():
 		return false, nil
 	case stat.Mode&0o077 != 0:
-		return false, fmt.Errorf("run directory %s: mode is %04o, so that other users can enter it; want 0700 (chmod 700 %[1]s)", path, stat.Mode&0o7777)
+		return false, fmt.Errorf("run directory %s: mode is %04o, so that other users can enter it; want "+
+			"0700 (chmod 700 %[1]s)", path, stat.Mode&0o7777)
 	}
 	return true, nil
 }
@@ -105,13 +108,16 @@ func (d Dir) CheckPrivate(owners ...int) error {
 	if err != nil {
 		return fmt.Errorf("look at run directory %s: %w", d.Path, err)
 	}
-	for _, path := range []string{path, filepath.Dir(path)} { // the testbed's, and that of all testbeds of its user
+	for _, path := range []string{path, filepath.Dir(path)} {
+		// the testbed's, and that of all testbeds of its user
 		var stat unix.Stat_t
 		if err := unix.Lstat(path, &stat); err != nil {
 			return fmt.Errorf("look at run directory %s: %w", path, err)
 		}
-		if stat.Mode&unix.S_IFMT != unix.S_IFDIR || !slices.Contains(owners, int(stat.Uid)) || stat.Mode&0o077 != 0 {
-			return fmt.Errorf("run directory %s: %s belongs to user %d with mode %04o; want a directory of user %s with mode 0700",
+		if stat.Mode&unix.S_IFMT != unix.S_IFDIR || !slices.Contains(owners, int(stat.Uid)) ||
+			stat.Mode&0o077 != 0 {
+			return fmt.Errorf("run directory %s: %s belongs to user %d with mode %04o; want a directory of "+
+				"user %s with mode 0700",
 				d.Path, path, stat.Uid, stat.Mode&0o7777, users(owners))
 		}
 	}
@@ -140,9 +146,11 @@ func trustedAncestors(dir string, owners ...int) error {
 		}
 		switch {
 		case !slices.Contains(trusted, int(stat.Uid)):
-			return fmt.Errorf("%s belongs to user %d, who can replace what is in it; want a directory of root or of user %s", dir, stat.Uid, users(owners))
+			return fmt.Errorf("%s belongs to user %d, who can replace what is in it; want a directory of "+
+				"root or of user %s", dir, stat.Uid, users(owners))
 		case stat.Mode&0o022 != 0 && stat.Mode&unix.S_ISVTX == 0:
-			return fmt.Errorf("%s has mode %04o, so that other users can replace what is in it; want one that only its owner can write to, or a sticky one", dir, stat.Mode&0o7777)
+			return fmt.Errorf("%s has mode %04o, so that other users can replace what is in it; want one "+
+				"that only its owner can write to, or a sticky one", dir, stat.Mode&0o7777)
 		case dir == filepath.Dir(dir):
 			return nil
 		}
@@ -152,7 +160,8 @@ func trustedAncestors(dir string, owners ...int) error {
 // unmappedUser is the user as whom a user namespace shows all users that it does not map.
 func unmappedUser() (id int, nested bool) {
 	text, err := os.ReadFile("/proc/self/uid_map")
-	if fields := strings.Fields(string(text)); err != nil || len(fields) == 3 && fields[0] == "0" && fields[1] == "0" && fields[2] == "4294967295" {
+	if fields := strings.Fields(string(text)); err != nil ||
+		len(fields) == 3 && fields[0] == "0" && fields[1] == "0" && fields[2] == "4294967295" {
 		return 0, false
 	}
 	text, err = os.ReadFile("/proc/sys/kernel/overflowuid")

@@ -33,7 +33,8 @@ func placeOf(t *testing.T, uid int, env ...string) (root, passed, err string) {
 	t.Helper()
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(env, placeEnv+"=1")
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid),
+		Gid: uint32(uid)}}
 	output, runErr := command.CombinedOutput()
 	parts := strings.Split(string(output), "|")
 	if runErr != nil || len(parts) != 3 {
@@ -97,7 +98,8 @@ func TestAnotherUsersDirectoryIsPassedOver(t *testing.T) {
 		t.Errorf("%s, error %s; want %s.3 still", root, err, first)
 	}
 	// Whose it is, finds it without a word.
-	if root, passed, err := placeOf(t, attacker, "TMPDIR="+tmp); passed != "" || err != "<nil>" || !strings.HasSuffix(root, "-61002") {
+	if root, passed, err := placeOf(t, attacker, "TMPDIR="+tmp); passed != "" || err != "<nil>" ||
+		!strings.HasSuffix(root, "-61002") {
 		t.Errorf("%s, passed over %q, error %s", root, passed, err)
 	}
 }
@@ -113,7 +115,8 @@ func TestDirectoriesThatOthersCanReplaceAreRefused(t *testing.T) {
 	if err := os.Chown(theirs, attacker, attacker); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := placeOf(t, victim, "XDG_RUNTIME_DIR="+theirs); !strings.Contains(err, "belongs to user 61002") {
+	if _, _, err := placeOf(t, victim, "XDG_RUNTIME_DIR="+theirs); !strings.Contains(err,
+		"belongs to user 61002") {
 		t.Errorf("another user's: %s", err)
 	}
 	open := worldWritable(t, 0o777|os.ModeSticky)
@@ -146,7 +149,8 @@ func TestCheckPrivate(t *testing.T) {
 		{"in one that is", make("e", victim, victim, 0o777, 0o700), "mode 0777"},
 	} {
 		err := test.dir.CheckPrivate(0, victim)
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+		if test.want == "" && err != nil ||
+			test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}
 	}

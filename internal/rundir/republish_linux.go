@@ -37,7 +37,8 @@ func (d Dir) Republish(links []Link) (made []Link, err error) {
 		}
 		switch {
 		case errors.Is(err, fs.ErrExist):
-			failures = errors.Join(failures, fmt.Errorf("publish %s: there is something else of that name", link.Path))
+			failures = errors.Join(failures,
+				fmt.Errorf("publish %s: there is something else of that name", link.Path))
 		case err != nil:
 			failures = errors.Join(failures, fmt.Errorf("publish %s: %w", link.Path, err))
 		default:

@@ -98,7 +98,9 @@ func Claim(name string) (Dir, *os.File, error) {
 		}
 		if errors.Is(err, errSwept) || errors.Is(err, ErrEngineAway) {
 			return Dir{}, nil, &verdict.UnsupportedError{
-				Feature: "testbed name " + name, Reason: err.Error(), Remedy: "railbed gc forgets what is left of the dead testbed; or take another --name",
+				Feature: "testbed name " + name,
+				Reason:  err.Error(),
+				Remedy:  "railbed gc forgets what is left of the dead testbed; or take another --name",
 			}
 		}
 		if err != nil {

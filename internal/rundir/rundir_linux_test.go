@@ -81,7 +81,8 @@ func TestSweepRemovesItsOwnOnly(t *testing.T) {
 	if err := os.Mkdir(names, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	foreign, replaced, ours := link("foreign", "/nowhere/1"), link("replaced", "/nowhere/2"), link("ours", "/nowhere/3")
+	foreign, replaced, ours := link("foreign", "/nowhere/1"), link("replaced", "/nowhere/2"),
+		link("ours", "/nowhere/3")
 	if err := os.Symlink("/elsewhere", foreign.Path); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,8 @@ func TestSweepRemovesItsOwnOnly(t *testing.T) {
 	if !found {
 		t.Errorf("the sweep does not tell of it: %+v", swept)
 	}
-	for path, want := range map[string]bool{foreign.Path: true, replaced.Path: true, ours.Path: false, dir.Path: false} {
+	for path, want := range map[string]bool{foreign.Path: true, replaced.Path: true, ours.Path: false,
+		dir.Path: false} {
 		if _, err := os.Lstat(path); (err == nil) != want {
 			t.Errorf("%s: exists %t, want %t", path, err == nil, want)
 		}
@@ -117,7 +119,8 @@ func TestMadeDirIsRemovedWhenEmpty(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		names := filepath.Join(t.TempDir(), "names")
 		dir, lock := claim(t, "rundir-made")
-		if _, err := dir.Publish(rundir.Published{Links: []rundir.Link{{Path: filepath.Join(names, "a"), Target: "/nowhere"}}}); err != nil {
+		if _, err := dir.Publish(rundir.Published{Links: []rundir.Link{{Path: filepath.Join(names, "a"),
+			Target: "/nowhere"}}}); err != nil {
 			t.Fatal(err)
 		}
 		if used {
@@ -165,7 +168,8 @@ func TestMadeDirIsRemovedByTheLast(t *testing.T) {
 func TestTornRecord(t *testing.T) {
 	ownRoot(t)
 	dir, lock := claim(t, "rundir-torn")
-	if err := os.WriteFile(filepath.Join(dir.Path, "published.json"), []byte(`{"links":[{"path":"/et`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir.Path, "published.json"), []byte(`{"links":[{"path":"/et`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	lock.Close()

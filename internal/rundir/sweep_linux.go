@@ -169,7 +169,8 @@ func (o SweepOptions) take(root string, dirs []Dir) (taken []*remains, failures 
 const sweptTick = 20 * time.Millisecond
 
 // errSwept says that somebody else removes what a dead testbed left.
-var errSwept = errors.New("another railbed is removing what is left of this dead testbed, and waits for its engine")
+var errSwept = errors.New(
+	"another railbed is removing what is left of this dead testbed, and waits for its engine")
 
 // remains are a dead testbed's directory, with the lock of who sweeps it, and what is
 // recorded there.
@@ -189,7 +190,8 @@ func (d Dir) takeLocked() (*remains, error) {
 	}
 	lock, err := lockFile(filepath.Join(d.Path, lockName), 0)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // died between mkdir and lock, which the root lock excludes for the living
+	case errors.Is(err, fs.ErrNotExist):
+		// died between mkdir and lock, which the root lock excludes for the living
 	case errors.Is(err, errHeld):
 		return nil, fmt.Errorf("%s: %w", d.Name, ErrRunning)
 	case err != nil:
@@ -290,7 +292,8 @@ func (p Published) unlinkLocked() (removed []string, failures error) {
 	}
 	if p.MadeDir != "" {
 		// Somebody else's names may be in it by now; then it stays.
-		if err := unix.Rmdir(p.MadeDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Rmdir(p.MadeDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) &&
+			!errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
 			failures = errors.Join(failures, fmt.Errorf("remove %s: %w", p.MadeDir, err))
 		}
 	}

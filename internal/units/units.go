@@ -72,7 +72,8 @@ func scaled(text string, suffixes []suffix) (uint64, bool) {
 // decimal parses digits with at most one point. big.Rat alone would accept
 // fractions, exponents and signs, and exponents make tiny inputs expensive.
 func decimal(number string) (*big.Rat, bool) {
-	if number == "" || len(number) > 40 || strings.Count(number, ".") > 1 || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") {
+	if number == "" || len(number) > 40 || strings.Count(number, ".") > 1 || strings.HasPrefix(number, ".") ||
+		strings.HasSuffix(number, ".") {
 		return nil, false
 	}
 	if strings.Trim(number, "0123456789.") != "" {
@@ -200,7 +201,9 @@ func ParseDuration(text string) (Duration, error) {
 			return 0, bad
 		}
 		rest = rest[digits:]
-		i := slices.IndexFunc(durationSuffixes, func(s suffix) bool { return strings.HasPrefix(rest, s.text) })
+		i := slices.IndexFunc(durationSuffixes, func(s suffix) bool {
+			return strings.HasPrefix(rest, s.text)
+		})
 		if i < 0 {
 			return 0, bad
 		}
@@ -244,7 +247,8 @@ func ParseRatio(text string) (Ratio, error) {
 	case value.Sign() > 0 && value.Cmp(one) <= 0 && !strings.Contains(number, "/"):
 		whole := new(big.Rat).Mul(value, big.NewRat(100, 1))
 		digits, _ := whole.FloatPrec()
-		return Ratio{}, fmt.Errorf("ratio %q: want %s%% or %s%%, as a bare number does not say which", text, number, whole.FloatString(digits))
+		return Ratio{}, fmt.Errorf("ratio %q: want %s%% or %s%%, as a bare number does not say which", text,
+			number, whole.FloatString(digits))
 	case value.Sign() > 0 && value.Cmp(big.NewRat(100, 1)) <= 0 && !strings.Contains(number, "/"):
 		return Ratio{}, fmt.Errorf("ratio %q: want %s%%", text, number)
 	}

@@ -12,23 +12,34 @@ import (
 
 func TestRate(t *testing.T) {
 	for text, want := range map[string]Rate{
-		"1gbit": 1e9, "2.5gbit": 2.5e9, "100mbit": 1e8, "800kbit": 8e5, "64bit": 64, "0bit": 0, "1.6tbit": 1.6e12,
-		"200 Mbit/s": 2e8, "200Mbit/s": 2e8, "200 mbit": 2e8, "200Mbit": 2e8, "1 Gbit": 1e9, "2.5 Gbit/s": 2.5e9, "800 kbit/s": 8e5, "64 bit/s": 64, "1 Tbit/s": 1e12, "1gbit/s": 1e9,
+		"1gbit": 1e9, "2.5gbit": 2.5e9, "100mbit": 1e8, "800kbit": 8e5, "64bit": 64, "0bit": 0,
+		"1.6tbit":    1.6e12,
+		"200 Mbit/s": 2e8, "200Mbit/s": 2e8, "200 mbit": 2e8, "200Mbit": 2e8, "1 Gbit": 1e9,
+		"2.5 Gbit/s": 2.5e9, "800 kbit/s": 8e5, "64 bit/s": 64, "1 Tbit/s": 1e12, "1gbit/s": 1e9,
 		"0.001kbit": 1, "017gbit": 17e9, "0.000000000001tbit": 1, "18446744073709551615bit": math.MaxUint64,
 	} {
 		if got, err := ParseRate(text); err != nil || got != want {
 			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
 		}
 	}
-	refuse(t, func(s string) error { _, err := ParseRate(s); return err }, "kbit, mbit, gbit or tbit, as in 1gbit",
-		"", "1", "gbit", "1GBit", "1Kbit", "1 Kbit/s", "1gbps", "1  gbit", "1\tgbit", "1 /s", "1gbit /s", "1gbit/", "1gbit/S", "1gbit/s/s", "1g bit", "1 g bit/s", " bit", " Mbit/s", "MMbit", "1 MB/s", " 1gbit", "1gbit ", "-1gbit", "+1gbit", "1e9bit", "0x1bit", "1/2gbit", ".5gbit", "1.gbit", "1.2.3gbit",
-		"1.5bit", "0.0001kbit", "18446744073709551616bit", "20000000tbit", "１gbit", "1_000bit", strings.Repeat("1", 41)+"bit")
-	prints(t, map[string]Rate{"0bit": 0, "1gbit": 1e9, "2500mbit": 2.5e9, "1600gbit": 1.6e12, "64bit": 64, "1001bit": 1001, "18446744073709551615bit": math.MaxUint64})
+	refuse(t, func(s string) error {
+		_, err := ParseRate(s)
+		return err
+	}, "kbit, mbit, gbit or tbit, as in 1gbit",
+		"", "1", "gbit", "1GBit", "1Kbit", "1 Kbit/s", "1gbps", "1  gbit", "1\tgbit", "1 /s", "1gbit /s",
+		"1gbit/", "1gbit/S", "1gbit/s/s", "1g bit", "1 g bit/s", " bit", " Mbit/s", "MMbit", "1 MB/s",
+		" 1gbit", "1gbit ", "-1gbit", "+1gbit", "1e9bit", "0x1bit", "1/2gbit", ".5gbit", "1.gbit",
+		"1.2.3gbit",
+		"1.5bit", "0.0001kbit", "18446744073709551616bit", "20000000tbit", "１gbit", "1_000bit",
+		strings.Repeat("1", 41)+"bit")
+	prints(t, map[string]Rate{"0bit": 0, "1gbit": 1e9, "2500mbit": 2.5e9, "1600gbit": 1.6e12, "64bit": 64,
+		"1001bit": 1001, "18446744073709551615bit": math.MaxUint64})
 }
 
 func TestBytes(t *testing.T) {
 	for text, want := range map[string]Bytes{
-		"1500B": 1500, "40KB": 40_000, "16MiB": 16 << 20, "2GiB": 2 << 30, "1.5KB": 1500, "0.5KiB": 512, "0B": 0, "2GB": 2e9, "3MB": 3e6,
+		"1500B": 1500, "40KB": 40_000, "16MiB": 16 << 20, "2GiB": 2 << 30, "1.5KB": 1500, "0.5KiB": 512,
+		"0B": 0, "2GB": 2e9, "3MB": 3e6,
 		"18446744073709551615B": math.MaxUint64,
 	} {
 		if got, err := ParseBytes(text); err != nil || got != want {
@@ -37,13 +48,16 @@ func TestBytes(t *testing.T) {
 	}
 	refuse(t, func(s string) error { _, err := ParseBytes(s); return err }, "KiB, MiB or GiB, as in 40KB",
 		"", "1500", "B", "1kB", "1K", "1TB", "1.5B", "0.3KiB", "-1B", "1 KB", "1e3B", "17179869184GiB")
-	prints(t, map[string]Bytes{"0B": 0, "1500B": 1500, "40KB": 40_000, "256KiB": 256 << 10, "16MiB": 16 << 20, "1GiB": 1 << 30, "1GB": 1e9, "1MB": 1e6, "1023B": 1023})
+	prints(t, map[string]Bytes{"0B": 0, "1500B": 1500, "40KB": 40_000, "256KiB": 256 << 10, "16MiB": 16 << 20,
+		"1GiB": 1 << 30, "1GB": 1e9, "1MB": 1e6, "1023B": 1023})
 }
 
 func TestDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"10us": 10 * time.Microsecond, "10\u00b5s": 10 * time.Microsecond, "10\u03bcs": 10 * time.Microsecond, "1.5s": 1500 * time.Millisecond,
-		"1m30s": 90 * time.Second, "2h": 2 * time.Hour, "5ns": 5, "0s": 0, "1ms1m": time.Minute + time.Millisecond, "0.001us": 1, "100ms": 100 * time.Millisecond,
+		"10us": 10 * time.Microsecond, "10\u00b5s": 10 * time.Microsecond, "10\u03bcs": 10 * time.Microsecond,
+		"1.5s":  1500 * time.Millisecond,
+		"1m30s": 90 * time.Second, "2h": 2 * time.Hour, "5ns": 5, "0s": 0,
+		"1ms1m": time.Minute + time.Millisecond, "0.001us": 1, "100ms": 100 * time.Millisecond,
 		"9223372036854775807ns": math.MaxInt64,
 	} {
 		if got, err := ParseDuration(text); err != nil || time.Duration(got) != want {
@@ -54,31 +68,44 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%q: the standard library says %d, %v", text, std, err)
 		}
 	}
-	refuse(t, func(s string) error { _, err := ParseDuration(s); return err }, "ns, us, ms, s, m or h, as in 10us",
-		"", "0", "10", "s", "-1s", "-0s", "+1s", "1d", ".5s", "5.s", "1s 2s", "0.5ns", "0.0001us", "1e3s", "9223372036854775808ns", "3000000h", "1.2.3s",
+	refuse(t, func(s string) error {
+		_, err := ParseDuration(s)
+		return err
+	}, "ns, us, ms, s, m or h, as in 10us",
+		"", "0", "10", "s", "-1s", "-0s", "+1s", "1d", ".5s", "5.s", "1s 2s", "0.5ns", "0.0001us", "1e3s",
+		"9223372036854775808ns", "3000000h", "1.2.3s",
 		strings.Repeat("1s", 51))
-	prints(t, map[string]Duration{"0s": 0, "10us": 10_000, "1.5us": 1500, "1m30s": 90e9, "5ns": 5, "1m0s": 60e9})
+	prints(t, map[string]Duration{"0s": 0, "10us": 10_000, "1.5us": 1500, "1m30s": 90e9, "5ns": 5,
+		"1m0s": 60e9})
 }
 
 func TestRatio(t *testing.T) {
 	for text, want := range map[string]Ratio{
-		"0.1%": {1, 1000}, "1/1000": {1, 1000}, "2/2000": {1, 1000}, "100%": {1, 1}, "1/1": {1, 1}, "0": {0, 1}, "0.0": {0, 1}, "0%": {0, 1}, "0/7": {0, 1},
-		"1/3": {1, 3}, "33.3%": {333, 1000}, "0.5/1.5": {1, 3}, "18446744073709551614/18446744073709551615": {18446744073709551614, 18446744073709551615},
+		"0.1%": {1, 1000}, "1/1000": {1, 1000}, "2/2000": {1, 1000}, "100%": {1, 1}, "1/1": {1, 1},
+		"0": {0, 1}, "0.0": {0, 1}, "0%": {0, 1}, "0/7": {0, 1},
+		"1/3": {1, 3}, "33.3%": {333, 1000}, "0.5/1.5": {1, 3},
+		"18446744073709551614/18446744073709551615": {18446744073709551614, 18446744073709551615},
 	} {
 		if got, err := ParseRatio(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
 		}
 	}
-	refuse(t, func(s string) error { _, err := ParseRatio(s); return err }, "between 0% and 100%, as in 0.1% or 1/1000",
-		"", "%", "101%", "101", "2/1", "1/0", "1/", "/2", "1/2%", "1/2/3", "-1%", "1e-3", "1 %", "0.1%%", "1/18446744073709551616", "0.000000000000000000001%")
+	refuse(t, func(s string) error {
+		_, err := ParseRatio(s)
+		return err
+	}, "between 0% and 100%, as in 0.1% or 1/1000",
+		"", "%", "101%", "101", "2/1", "1/0", "1/", "/2", "1/2%", "1/2/3", "-1%", "1e-3", "1 %", "0.1%%",
+		"1/18446744073709551616", "0.000000000000000000001%")
 	for text, want := range map[string]string{
-		"1": "want 1% or 100%, as", "0.01": "want 0.01% or 1%, as", "0.5": "want 0.5% or 50%, as", "1.0": "want 1.0% or 100%, as", "5": "want 5%", "100": "want 100%", "1.1": "want 1.1%",
+		"1": "want 1% or 100%, as", "0.01": "want 0.01% or 1%, as", "0.5": "want 0.5% or 50%, as",
+		"1.0": "want 1.0% or 100%, as", "5": "want 5%", "100": "want 100%", "1.1": "want 1.1%",
 	} {
 		if r, err := ParseRatio(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, %v; want %q", text, r, err, want)
 		}
 	}
-	prints(t, map[string]Ratio{"0%": {}, "0.1%": {1, 1000}, "50%": {1, 2}, "100%": {1, 1}, "1/3": {1, 3}, "12.5%": {1, 8}, "0.000000000001%": {1, 1e14}, "1/1000000000000000": {1, 1e15}})
+	prints(t, map[string]Ratio{"0%": {}, "0.1%": {1, 1000}, "50%": {1, 2}, "100%": {1, 1}, "1/3": {1, 3},
+		"12.5%": {1, 8}, "0.000000000001%": {1, 1e14}, "1/1000000000000000": {1, 1e15}})
 	if r := (Ratio{}); !r.IsZero() || r.Float() != 0 {
 		t.Errorf("the zero ratio: %v, %v", r.IsZero(), r.Float())
 	}
@@ -113,7 +140,8 @@ func TestJSONIsText(t *testing.T) {
 		Ratio    Ratio
 	}
 	text, err := json.Marshal(all{1e9, 40_000, 10_000, Ratio{1, 1000}})
-	if want := `{"Rate":"1gbit","Bytes":"40KB","Duration":"10us","Ratio":"0.1%"}`; err != nil || string(text) != want {
+	if want := `{"Rate":"1gbit","Bytes":"40KB","Duration":"10us","Ratio":"0.1%"}`; err != nil ||
+		string(text) != want {
 		t.Errorf("got %s, %v", text, err)
 	}
 	var back all
@@ -123,7 +151,8 @@ func TestJSONIsText(t *testing.T) {
 }
 
 func TestBytesPerSecond(t *testing.T) {
-	for rate, want := range map[Rate]uint64{0: 0, 7: 0, 8: 1, 1e9: 125e6, math.MaxUint64: math.MaxUint64 / 8} {
+	for rate, want := range map[Rate]uint64{0: 0, 7: 0, 8: 1, 1e9: 125e6,
+		math.MaxUint64: math.MaxUint64 / 8} {
 		if got := rate.BytesPerSecond(); got != want {
 			t.Errorf("%v: got %d, want %d", rate, got, want)
 		}
@@ -159,7 +188,8 @@ func TestSerialisationTime(t *testing.T) {
 // FuzzRoundTrip holds that what a parser accepts prints as something that it
 // reads as the same value, and that no parser is lost in a long text.
 func FuzzRoundTrip(f *testing.F) {
-	for _, text := range []string{"1gbit", "2.5gbit", "40KB", "16MiB", "10us", "1m30s", "0.1%", "1/3", "0.001", "0", "\u00b5s", strings.Repeat("9", 40) + "B"} {
+	for _, text := range []string{"1gbit", "2.5gbit", "40KB", "16MiB", "10us", "1m30s", "0.1%", "1/3",
+		"0.001", "0", "\u00b5s", strings.Repeat("9", 40) + "B"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -174,7 +204,9 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 		}
 		if r, err := ParseRatio(text); err == nil {
-			if r.Den == 0 || r.Num > r.Den || new(big.Int).GCD(nil, nil, new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den)).Uint64() != 1 {
+			if r.Den == 0 || r.Num > r.Den ||
+				new(big.Int).GCD(nil, nil, new(big.Int).SetUint64(r.Num),
+					new(big.Int).SetUint64(r.Den)).Uint64() != 1 {
 				t.Fatalf("%q is %+v, which is not a share in lowest terms", text, r)
 			}
 		}
@@ -219,7 +251,8 @@ func FuzzPrint(f *testing.F) {
 		}
 		got, err := ParseRatio(Ratio{a, b}.String())
 		if want := new(big.Rat).SetFrac(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b)); err != nil ||
-			want.Cmp(new(big.Rat).SetFrac(new(big.Int).SetUint64(got.Num), new(big.Int).SetUint64(got.Den))) != 0 {
+			want.Cmp(new(big.Rat).SetFrac(new(big.Int).SetUint64(got.Num),
+				new(big.Int).SetUint64(got.Den))) != 0 {
 			t.Fatalf("ratio %d/%d: %v, %v", a, b, got, err)
 		}
 	})
@@ -227,22 +260,30 @@ func FuzzPrint(f *testing.F) {
 
 func TestFactor(t *testing.T) {
 	for text, want := range map[string]Factor{
-		"1": {1, 1}, "0.5": {1, 2}, "8": {8, 1}, "1/3": {1, 3}, "2/4": {1, 2}, "1.5": {3, 2}, "18446744073709551615": {math.MaxUint64, 1},
+		"1": {1, 1}, "0.5": {1, 2}, "8": {8, 1}, "1/3": {1, 3}, "2/4": {1, 2}, "1.5": {3, 2},
+		"18446744073709551615": {math.MaxUint64, 1},
 	} {
 		if got, err := ParseFactor(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
 		}
 	}
-	refuse(t, func(s string) error { _, err := ParseFactor(s); return err }, "want a number above 0, as in 0.5, 8 or 1/3",
-		"", "0", "0.0", "0/1", "1/0", "-1", "50%", "1e3", ".5", "1.", "x", "1/2/3", "18446744073709551616", "0.000000000000000000001")
-	prints(t, map[string]Factor{"0": {}, "1": {1, 1}, "0.5": {1, 2}, "1/3": {1, 3}, "8": {8, 1}, "100": {100, 1}})
+	refuse(t, func(s string) error {
+		_, err := ParseFactor(s)
+		return err
+	}, "want a number above 0, as in 0.5, 8 or 1/3",
+		"", "0", "0.0", "0/1", "1/0", "-1", "50%", "1e3", ".5", "1.", "x", "1/2/3", "18446744073709551616",
+		"0.000000000000000000001")
+	prints(t, map[string]Factor{"0": {}, "1": {1, 1}, "0.5": {1, 2}, "1/3": {1, 3}, "8": {8, 1},
+		"100": {100, 1}})
 	for _, c := range []struct {
 		factor Factor
 		bytes  Bytes
 		want   Bytes
 	}{
-		{Factor{1, 2}, 101, 50}, {Factor{8, 1}, 1000, 8000}, {Factor{1, 3}, 10, 3}, {Factor{}, 10, 0}, {Factor{1, 2}, 0, 0},
-		{Factor{8, 1}, math.MaxUint64, math.MaxUint64}, {Factor{math.MaxUint64, math.MaxUint64 - 1}, 1 << 40, 1 << 40},
+		{Factor{1, 2}, 101, 50}, {Factor{8, 1}, 1000, 8000}, {Factor{1, 3}, 10, 3}, {Factor{}, 10, 0},
+		{Factor{1, 2}, 0, 0},
+		{Factor{8, 1}, math.MaxUint64, math.MaxUint64},
+		{Factor{math.MaxUint64, math.MaxUint64 - 1}, 1 << 40, 1 << 40},
 	} {
 		if got := c.factor.Times(c.bytes); got != c.want {
 			t.Errorf("%v times %d: got %d, want %d", c.factor, c.bytes, got, c.want)

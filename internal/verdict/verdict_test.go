@@ -11,7 +11,8 @@ func TestWorst(t *testing.T) {
 	order := []Verdict{Pass, Inconclusive, Fail, Overloaded, Unsupported, Aborted}
 	for i, worse := range order {
 		for _, better := range order[:i+1] {
-			for _, both := range [][]Verdict{{worse, better}, {better, worse}, {Pass, better, worse, better}} {
+			for _, both := range [][]Verdict{{worse, better}, {better, worse},
+				{Pass, better, worse, better}} {
 				if got := Worst(both...); got != worse {
 					t.Errorf("the worst of %v is %s, want %s", both, got, worse)
 				}

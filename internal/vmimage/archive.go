@@ -65,7 +65,8 @@ func (a *Archive) entry(path string, mode uint32, content []byte) {
 func (a *Archive) header(name string, mode uint32, size int) {
 	a.inode++
 	a.buf.WriteString("070701")
-	for _, field := range []uint32{a.inode, mode, 0, 0, 1, 0, uint32(size), 0, 0, 0, 0, uint32(len(name) + 1), 0} {
+	for _, field := range []uint32{a.inode, mode, 0, 0, 1, 0, uint32(size), 0, 0, 0, 0, uint32(len(name) + 1),
+		0} {
 		fmt.Fprintf(&a.buf, "%08X", field)
 	}
 	a.buf.WriteString(name + "\x00")

@@ -55,8 +55,9 @@ func kernelOf(t *testing.T, release string, modules map[string][]byte) (root str
 	root = t.TempDir()
 	folder := filepath.Join(root, "lib/modules", release, "kernel")
 	for path, content := range map[string][]byte{
-		filepath.Join(root, "boot/vmlinuz-"+release):                           []byte("kernel"),
-		filepath.Join(root, "lib/modules", release, "modules.builtin"):         []byte("kernel/lib/crc32.ko\n"),
+		filepath.Join(root, "boot/vmlinuz-"+release): []byte("kernel"),
+		filepath.Join(root, "lib/modules", release,
+			"modules.builtin"): []byte("kernel/lib/crc32.ko\n"),
 		filepath.Join(root, "lib/modules", release, "modules.builtin.modinfo"): nil,
 	} {
 		writeFile(t, path, content)
@@ -117,7 +118,8 @@ func TestModules(t *testing.T) {
 	}
 	var a Archive
 	got, err := a.Modules("/m", k, []string{"top-most", "crc32", "middle"})
-	if want := []string{"/m/low_est.ko", "/m/middle.ko", "/m/top_most.ko"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"/m/low_est.ko", "/m/middle.ko", "/m/top_most.ko"}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	packed := a.Bytes()
@@ -130,7 +132,8 @@ func TestModules(t *testing.T) {
 		t.Error("not an archive in the new format, or not padded")
 	}
 	got, err = (&Archive{}).Modules("/m", k, []string{"rdma_rxe"})
-	if want := []string{"/m/low_est.ko", "/m/crc32_generic.ko", "/m/rdma_rxe.ko"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"/m/low_est.ko", "/m/crc32_generic.ko", "/m/rdma_rxe.ko"}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("rxe with what it asks for: %v, %v; want %v", got, err, want)
 	}
 	later, err := findIn(kernelOf(t, "1.2.3", map[string][]byte{"rdma_rxe.ko": module(t, "depends=")}))
@@ -168,7 +171,8 @@ func TestFindKernel(t *testing.T) {
 		t.Errorf("%+v, %v", k, err)
 	}
 	var lacking *verdict.UnsupportedError
-	if _, err := findIn(t.TempDir()); err == nil || !errors.As(unsupported(err), &lacking) || lacking.Remedy != Remedy {
+	if _, err := findIn(t.TempDir()); err == nil || !errors.As(unsupported(err), &lacking) ||
+		lacking.Remedy != Remedy {
 		t.Errorf("no kernel: %v", err)
 	}
 }
@@ -183,7 +187,8 @@ func TestKernelOfAnyRelease(t *testing.T) {
 		{"6.19.0", "usr/lib/modules/6.19.0/vmlinuz", "usr/lib/modules/6.19.0"},
 		{"7.0.0", "lib/modules/7.0.0/vmlinuz", "lib/modules/7.0.0"},
 	} {
-		want := Kernel{Release: c.release, Image: filepath.Join(root, c.image), Modules: filepath.Join(root, c.modules)}
+		want := Kernel{Release: c.release, Image: filepath.Join(root, c.image),
+			Modules: filepath.Join(root, c.modules)}
 		writeFile(t, filepath.Join(want.Modules, "modules.builtin"), nil)
 		if k, err := findIn(root); err == nil && k.Release == c.release {
 			t.Errorf("%s without an image: %+v", c.release, k)

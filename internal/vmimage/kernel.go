@@ -39,7 +39,8 @@ func UserDir() string {
 // error is a *verdict.UnsupportedError.
 func FindKernel() (Kernel, error) {
 	if runtime.GOARCH != "amd64" {
-		return Kernel{}, unsupported(fmt.Errorf("guests are amd64, and this program is for %s", runtime.GOARCH))
+		return Kernel{}, unsupported(
+			fmt.Errorf("guests are amd64, and this program is for %s", runtime.GOARCH))
 	}
 	var reasons []error
 	for _, root := range []string{UserDir(), SharedDir, "/"} {
@@ -78,7 +79,8 @@ func findIn(root string) (Kernel, error) {
 			release = filepath.Base(filepath.Dir(path))
 		}
 		for _, dir := range moduleDirs {
-			all = append(all, Kernel{Release: release, Image: path, Modules: filepath.Join(root, dir, release)})
+			all = append(all, Kernel{Release: release, Image: path,
+				Modules: filepath.Join(root, dir, release)})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Kernel) int { return strings.Compare(b.Release, a.Release) })
@@ -110,5 +112,6 @@ func unsupported(err error) error {
 }
 
 // Remedy is what brings a kernel.
-const Remedy = "run scripts/vm-kernel of Railbed's sources, as root or as yourself, on Debian or Ubuntu for amd64: it unpacks the distribution's kernel " +
+const Remedy = "run scripts/vm-kernel of Railbed's sources, as root or as yourself, on Debian or Ubuntu " +
+	"for amd64: it unpacks the distribution's kernel " +
 	"below " + SharedDir + " or ~/.cache/railbed/vm, and installs nothing"

@@ -115,7 +115,8 @@ const (
 )
 
 var aggregationCodeNames = [AggregationCodes]string{
-	"none", "version-unknown", "job-unknown", "epoch-old", "worker-wrong", "slot-unknown", "mismatch", "timeout",
+	"none", "version-unknown", "job-unknown", "epoch-old", "worker-wrong", "slot-unknown", "mismatch",
+	"timeout",
 }
 
 // String is the code in words with hyphens.
@@ -182,7 +183,8 @@ func (a Aggregation) ValidHeader() bool {
 	if len(a) < AggregationLen || a.Version() != AggregationVersion || a[aggFlags]&^aggKnownFlags != 0 {
 		return false
 	}
-	if a.Set() != int(a.Round()&1) || a.Type() < AggregationFloat32 || a.Type() > AggregationFloat16 || a.Op() > AggregationMin ||
+	if a.Set() != int(a.Round()&1) || a.Type() < AggregationFloat32 || a.Type() > AggregationFloat16 ||
+		a.Op() > AggregationMin ||
 		a.Type() == AggregationFixed && a.Op() != AggregationSum {
 		return false
 	}
@@ -290,9 +292,22 @@ func (a Aggregation) SetFloat(i int, v float32) {
 // Fields are all fields of the header.
 func (a Aggregation) Fields() AggregationFields {
 	return AggregationFields{
-		Kind: a.Kind(), Flags: a.Flags(), Type: a.Type(), Op: a.Op(), Code: a.Code(), Job: a.Job(), Epoch: a.Epoch(), Slot: a.Slot(),
-		Worker: a.Worker(), FanIn: a.FanIn(), Key: a.Key(), Round: a.Round(), Offset: a.Offset(), Bitmap: a.Bitmap(), Elements: a.Elements(),
-		Scale: a.Scale(), NextScale: a.NextScale(),
+		Kind:     a.Kind(),
+		Flags:    a.Flags(),
+		Type:     a.Type(),
+		Op:       a.Op(),
+		Code:     a.Code(),
+		Job:      a.Job(),
+		Epoch:    a.Epoch(),
+		Slot:     a.Slot(),
+		Worker:   a.Worker(),
+		FanIn:    a.FanIn(),
+		Key:      a.Key(),
+		Round:    a.Round(),
+		Offset:   a.Offset(),
+		Bitmap:   a.Bitmap(),
+		Elements: a.Elements(),
+		Scale:    a.Scale(), NextScale: a.NextScale(),
 	}
 }
 

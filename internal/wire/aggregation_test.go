@@ -13,13 +13,22 @@ import (
 // The examples of PROTOCOL.md, in the words that stand around them.
 func TestAggregationExamples(t *testing.T) {
 	update := AggregationFields{
-		Kind: AggregationUpdate, Flags: AggregationSet, Type: AggregationFixed, Job: 5, Epoch: 2, Slot: 3, Worker: 1, FanIn: 4,
-		Key: 0xc0ffee42, Round: 7, Offset: 1024, Bitmap: 0b10, Elements: 4, Scale: -20, NextScale: -19,
+		Kind:   AggregationUpdate,
+		Flags:  AggregationSet,
+		Type:   AggregationFixed,
+		Job:    5,
+		Epoch:  2,
+		Slot:   3,
+		Worker: 1,
+		FanIn:  4,
+		Key:    0xc0ffee42, Round: 7, Offset: 1024, Bitmap: 0b10, Elements: 4, Scale: -20, NextScale: -19,
 	}
 	result := update
-	result.Kind, result.Flags, result.Bitmap, result.NextScale = AggregationResult, AggregationSet|AggregationSaturated, 0b1111, -18
+	result.Kind, result.Flags, result.Bitmap, result.NextScale = AggregationResult,
+		AggregationSet|AggregationSaturated, 0b1111, -18
 	partial := update
-	partial.Kind, partial.Worker, partial.Bitmap, partial.Key, partial.NextScale = AggregationPartial, 1, 0b1010, 0x0badcafe, -18
+	partial.Kind, partial.Worker, partial.Bitmap, partial.Key, partial.NextScale = AggregationPartial, 1,
+		0b1010, 0x0badcafe, -18
 	reject := update
 	reject.Kind, reject.Code, reject.Epoch, reject.Bitmap = AggregationReject, AggregationEpochOld, 4, 0
 	reject.Elements, reject.Scale, reject.NextScale = 0, 0, 0
@@ -59,8 +68,15 @@ func TestAggregationExamples(t *testing.T) {
 // -0 and infinity as bfloat16, which are the upper halves of these as float32.
 func TestAggregationOperation(t *testing.T) {
 	want := AggregationFields{
-		Kind: AggregationUpdate, Type: AggregationBFloat16, Op: AggregationMax, Job: 5, Epoch: 2, Slot: 4, Worker: 2, FanIn: 4,
-		Key: 0x600dcafe, Round: 8, Offset: 2048, Bitmap: 0b100, Elements: 4,
+		Kind:   AggregationUpdate,
+		Type:   AggregationBFloat16,
+		Op:     AggregationMax,
+		Job:    5,
+		Epoch:  2,
+		Slot:   4,
+		Worker: 2,
+		FanIn:  4,
+		Key:    0x600dcafe, Round: 8, Offset: 2048, Bitmap: 0b100, Elements: 4,
 	}
 	b := protocoltest.Example(t, "aggregation-max")
 	a := Aggregation(b)

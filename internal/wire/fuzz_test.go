@@ -26,7 +26,8 @@ func FuzzParse(f *testing.F) {
 		if int(h.End) > len(frame) || h.L3 > 0 && int(h.L3) < EthernetLen {
 			t.Fatalf("end or L3 outside: %+v", h)
 		}
-		if h.L4 != 0 && (h.L4 < h.L3 || h.Payload < h.L4 || int(h.L4) > len(frame) || int(h.Payload) > len(frame)) {
+		if h.L4 != 0 && (h.L4 < h.L3 || h.Payload < h.L4 || int(h.L4) > len(frame) ||
+			int(h.Payload) > len(frame)) {
 			t.Fatalf("offsets out of order: %+v", h)
 		}
 		if h.Has(IsIPv4 | IsIPv6) {
@@ -46,18 +47,24 @@ func FuzzParse(f *testing.F) {
 
 // compare holds a well-formed frame against gopacket.
 func compare(t *testing.T, frame []byte, h *Headers) {
-	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
-	if ip, ok := packet.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok && h.Has(IsIPv4) && len(packet.Layers()) > 1 && packet.Layers()[1] == gopacket.Layer(ip) {
-		if got := h.SrcAddr().AsSlice(); !bytes.Equal(got, ip.SrcIP.To4()) || h.TTL != ip.TTL || h.Protocol != uint8(ip.Protocol) || h.DSCP<<2|uint8(h.ECN) != ip.TOS {
+	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet,
+		gopacket.DecodeOptions{Lazy: true, NoCopy: true})
+	if ip, ok := packet.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok && h.Has(IsIPv4) &&
+		len(packet.Layers()) > 1 && packet.Layers()[1] == gopacket.Layer(ip) {
+		if got := h.SrcAddr().AsSlice(); !bytes.Equal(got, ip.SrcIP.To4()) || h.TTL != ip.TTL ||
+			h.Protocol != uint8(ip.Protocol) || h.DSCP<<2|uint8(h.ECN) != ip.TOS {
 			t.Fatalf("IPv4 %+v, gopacket %+v", h, ip)
 		}
 	}
-	if ip, ok := packet.Layer(layers.LayerTypeIPv6).(*layers.IPv6); ok && h.Has(IsIPv6) && packet.Layers()[1] == gopacket.Layer(ip) {
-		if got := h.DstAddr().AsSlice(); !bytes.Equal(got, ip.DstIP.To16()) || h.TTL != ip.HopLimit || h.DSCP<<2|uint8(h.ECN) != ip.TrafficClass {
+	if ip, ok := packet.Layer(layers.LayerTypeIPv6).(*layers.IPv6); ok && h.Has(IsIPv6) &&
+		packet.Layers()[1] == gopacket.Layer(ip) {
+		if got := h.DstAddr().AsSlice(); !bytes.Equal(got, ip.DstIP.To16()) || h.TTL != ip.HopLimit ||
+			h.DSCP<<2|uint8(h.ECN) != ip.TrafficClass {
 			t.Fatalf("IPv6 %+v, gopacket %+v", h, ip)
 		}
 	}
-	if h.Has(HasOptions) || h.Has(Tagged) || h.Has(Fragment) || packet.ErrorLayer() != nil || len(packet.Layers()) < 3 {
+	if h.Has(HasOptions) || h.Has(Tagged) || h.Has(Fragment) || packet.ErrorLayer() != nil ||
+		len(packet.Layers()) < 3 {
 		return
 	}
 	switch l := packet.Layers()[2].(type) {
@@ -66,8 +73,10 @@ func compare(t *testing.T, frame []byte, h *Headers) {
 			t.Fatalf("UDP %+v, gopacket %+v", h, l)
 		}
 	case *layers.TCP:
-		if h.Protocol == ProtocolTCP && (h.SrcPort != uint16(l.SrcPort) || h.TCPFlags&TCPSYN != 0 != l.SYN || h.TCPFlags&TCPCWR != 0 != l.CWR ||
-			int(h.Payload-h.L4) != int(l.DataOffset)*4) {
+		if h.Protocol == ProtocolTCP &&
+			(h.SrcPort != uint16(l.SrcPort) || h.TCPFlags&TCPSYN != 0 != l.SYN ||
+				h.TCPFlags&TCPCWR != 0 != l.CWR ||
+				int(h.Payload-h.L4) != int(l.DataOffset)*4) {
 			t.Fatalf("TCP %+v, gopacket %+v", h, l)
 		}
 	}
@@ -98,7 +107,8 @@ func FuzzHeaders(f *testing.F) {
 		}
 		if a := ARP(b); a.Valid() {
 			var made [ARPLen]byte
-			ARP(made[:]).Encode(&ARPFields{a.Operation(), a.SenderMAC(), a.TargetMAC(), a.SenderIP(), a.TargetIP()})
+			ARP(made[:]).Encode(&ARPFields{a.Operation(), a.SenderMAC(), a.TargetMAC(), a.SenderIP(),
+				a.TargetIP()})
 			same(t, made[:], b)
 		}
 		fuzzIP(t, b)
@@ -120,7 +130,8 @@ func fuzzIP(t *testing.T, b []byte) {
 		h.FillChecksum()
 		made := bytes.Clone(b)
 		IPv4(made).Encode(&IPv4Fields{
-			h.HeaderLength(), h.DSCP(), h.ECN(), h.TotalLength(), h.ID(), h.DontFragment(), h.MoreFragments(), uint16(h.FragmentOffset()),
+			h.HeaderLength(), h.DSCP(), h.ECN(), h.TotalLength(), h.ID(), h.DontFragment(), h.MoreFragments(),
+			uint16(h.FragmentOffset()),
 			h.TTL(), h.Protocol(), h.Src(), h.Dst(),
 		})
 		if h.fragment()&0x8000 == 0 { // the reserved bit is not kept
@@ -135,7 +146,8 @@ func fuzzIP(t *testing.T, b []byte) {
 	if h := IPv6(b); h.Valid() {
 		made := bytes.Clone(b)
 		clear(made[:IPv6Len])
-		IPv6(made).Encode(&IPv6Fields{h.DSCP(), h.ECN(), h.FlowLabel(), h.PayloadLength(), h.NextHeader(), h.HopLimit(), h.Src(), h.Dst()})
+		IPv6(made).Encode(&IPv6Fields{h.DSCP(), h.ECN(), h.FlowLabel(), h.PayloadLength(), h.NextHeader(),
+			h.HopLimit(), h.Src(), h.Dst()})
 		same(t, made[:IPv6Len], b)
 		payload := h.Payload()
 		u, ok := SkipExtensions(h.NextHeader(), payload)
@@ -207,7 +219,8 @@ func fuzzMACControl(t *testing.T, b []byte) {
 		var made [PFCLen]byte
 		PFC(made[:]).Encode(&fields)
 		for i := range PFCPriorities {
-			if p.Enabled(i) != PFC(made[:]).Enabled(i) || p.Enabled(i) && p.Quanta(i) != PFC(made[:]).Quanta(i) {
+			if p.Enabled(i) != PFC(made[:]).Enabled(i) ||
+				p.Enabled(i) && p.Quanta(i) != PFC(made[:]).Quanta(i) {
 				t.Fatalf("encoded % x from % x", made, b)
 			}
 		}
@@ -229,7 +242,8 @@ func FuzzINT(f *testing.F) {
 		udp.FillChecksum(1)
 		b := INT(udp.Payload())
 		before, valid := bytes.Clone(datagram), b.Valid()
-		delta, result := b.Push(&INTHop{Known: 0xFFFF, Node: 1, Queue: 2, QueueBytes: 3, EgressTime: 4, Utilisation: 5})
+		delta, result := b.Push(
+			&INTHop{Known: 0xFFFF, Node: 1, Queue: 2, QueueBytes: 3, EgressTime: 4, Utilisation: 5})
 		if valid != (result != INTInvalid) {
 			t.Fatalf("valid %v, pushed %d", valid, result)
 		}
@@ -243,7 +257,8 @@ func FuzzINT(f *testing.F) {
 			t.Fatal("a push made it invalid")
 		}
 		end := UDPLen + b.Len()
-		if !bytes.Equal(datagram[end:], before[end:]) || !bytes.Equal(datagram[:UDPLen+4], before[:UDPLen+4]) {
+		if !bytes.Equal(datagram[end:], before[end:]) ||
+			!bytes.Equal(datagram[:UDPLen+4], before[:UDPLen+4]) {
 			t.Fatal("changed what is outside")
 		}
 		udp.AdjustChecksum(delta)
@@ -332,8 +347,10 @@ func fuzzRD(t *testing.T, data []byte) {
 	made := RD(bytes.Repeat([]byte{0xFF}, len(b)))
 	switch base.Type {
 	case RDData:
-		if want := len(b)-RDDataLen < int(base.Length); len(b.Payload()) != len(b)-RDDataLen || b.Trimmed() != want {
-			t.Fatalf("%d bytes with %d of payload of %d: trimmed is %v", len(b), len(b.Payload()), base.Length, b.Trimmed())
+		if want := len(b)-RDDataLen < int(base.Length); len(b.Payload()) != len(b)-RDDataLen ||
+			b.Trimmed() != want {
+			t.Fatalf("%d bytes with %d of payload of %d: trimmed is %v", len(b), len(b.Payload()),
+				base.Length, b.Trimmed())
 		}
 		fields := b.Data()
 		made.EncodeData(base, &fields)

@@ -36,7 +36,8 @@ type GFC []byte
 
 // Valid says that the bytes are a GFC frame's, of a kind that is known.
 func (g GFC) Valid() bool {
-	return len(g) >= GFCLen && MACControl(g).Opcode() == OpcodeExtension && [3]byte(g[gfcIdentifier:]) == GFCIdentifier && g[gfcKind] <= 1
+	return len(g) >= GFCLen && MACControl(g).Opcode() == OpcodeExtension &&
+		[3]byte(g[gfcIdentifier:]) == GFCIdentifier && g[gfcKind] <= 1
 }
 
 // Enable has bit n set when the value of priority n counts.

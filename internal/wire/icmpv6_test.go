@@ -23,7 +23,11 @@ func TestICMPv6Solicitation(t *testing.T) {
 
 	made := make([]byte, NeighborLen+LinkAddressLen)
 	ICMPv6(made).EncodeNeighbor(&NeighborFields{
-		Type: ICMPv6NeighborSolicitation, Target: packet.Dst(), Link: link, Src: packet.Src(), Dst: packet.Dst(),
+		Type:   ICMPv6NeighborSolicitation,
+		Target: packet.Dst(),
+		Link:   link,
+		Src:    packet.Src(),
+		Dst:    packet.Dst(),
 	})
 	if !bytes.Equal(made, b) {
 		t.Errorf("encoded % x", made)
@@ -43,13 +47,18 @@ func TestICMPv6Advertisement(t *testing.T) {
 	equal(t, "error", m.IsError(), false)
 	made := make([]byte, NeighborLen)
 	ICMPv6(made).EncodeNeighbor(&NeighborFields{
-		Type: ICMPv6NeighborAdvertisement, Flags: NeighborSolicited, Target: packet.Src(), Src: packet.Src(), Dst: packet.Dst(),
+		Type:   ICMPv6NeighborAdvertisement,
+		Flags:  NeighborSolicited,
+		Target: packet.Src(),
+		Src:    packet.Src(),
+		Dst:    packet.Dst(),
 	})
 	if !bytes.Equal(made, b) {
 		t.Errorf("encoded % x", made)
 	}
 	long := make([]byte, NeighborLen+LinkAddressLen)
-	ICMPv6(long).EncodeNeighbor(&NeighborFields{Type: ICMPv6NeighborAdvertisement, Link: MAC{2, 0, 0, 0, 0, 9}})
+	ICMPv6(long).EncodeNeighbor(
+		&NeighborFields{Type: ICMPv6NeighborAdvertisement, Link: MAC{2, 0, 0, 0, 0, 9}})
 	link, ok := ICMPv6(long).LinkAddress(TargetLinkAddress)
 	equal(t, "target link address", ok && link == MAC{2, 0, 0, 0, 0, 9}, true)
 }

@@ -113,7 +113,8 @@ type INT []byte
 // lengths agree with each other. A block with domain-specific instructions of
 // others is valid, one with source-only metadata is not.
 func (b INT) Valid() bool {
-	if len(b) < INTLen || b[intTypeNPT]>>4 != intTypeMD || b[intVersionFlags]>>4 != intVersion || len(b) < b.Len() {
+	if len(b) < INTLen || b[intTypeNPT]>>4 != intTypeMD || b[intVersionFlags]>>4 != intVersion ||
+		len(b) < b.Len() {
 		return false
 	}
 	stack, hop := int(b[intLength])-intHeaderWords, b.HopLen()/4
@@ -126,7 +127,8 @@ func (b INT) Valid() bool {
 // Starts says that the bytes begin with the header of a block with its room
 // reserved, all of which may not be there: for captures that cut packets off.
 func (b INT) Starts() bool {
-	return len(b) >= INTLen && b[intTypeNPT]>>4 == intTypeMD && b[intVersionFlags]>>4 == intVersion && b[intLength] >= intHeaderWords && b.HasRoom()
+	return len(b) >= INTLen && b[intTypeNPT]>>4 == intTypeMD && b[intVersionFlags]>>4 == intVersion &&
+		b[intLength] >= intHeaderWords && b.HasRoom()
 }
 
 // Len is the length of the block in bytes.
@@ -332,7 +334,8 @@ func (h *INTHop) read(bit uint16, value uint64) {
 // is valid: the payload of a UDP datagram to PortINT, or to PortRD when the
 // payload begins with one. Fragments and malformed frames have none.
 func FindINT(frame []byte, h *Headers) (INT, bool) {
-	if h.DstPort != PortINT && !IsPortRD(h.DstPort) || h.Protocol != ProtocolUDP || h.Verdict != WellFormed || h.Flags&Fragment != 0 {
+	if h.DstPort != PortINT && !IsPortRD(h.DstPort) || h.Protocol != ProtocolUDP || h.Verdict != WellFormed ||
+		h.Flags&Fragment != 0 {
 		return nil, false
 	}
 	// The UDP length may be shorter than the packet.

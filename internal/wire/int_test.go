@@ -40,8 +40,10 @@ func TestINTOfTheSpecification(t *testing.T) {
 
 // exampleHops are what PROTOCOL.md says of its probe.
 var exampleHops = [2]INTHop{
-	{Known: INTStandard, Node: 1, Ingress: 3, Egress: 17, Queue: 3, EgressTime: 2_000_000, Utilisation: 250_000},
-	{Known: INTStandard, Node: 9, Ingress: 1, Egress: 2, Queue: 3, QueueBytes: 40320, EgressTime: 2_031_480, Utilisation: 990_000},
+	{Known: INTStandard, Node: 1, Ingress: 3, Egress: 17, Queue: 3, EgressTime: 2_000_000,
+		Utilisation: 250_000},
+	{Known: INTStandard, Node: 9, Ingress: 1, Egress: 2, Queue: 3, QueueBytes: 40320, EgressTime: 2_031_480,
+		Utilisation: 990_000},
 }
 
 func TestINTExample(t *testing.T) {
@@ -85,8 +87,17 @@ func TestINTExample(t *testing.T) {
 // Every report that an instruction can ask for, one at a time and all at once.
 func TestINTInstructions(t *testing.T) {
 	all := INTHop{
-		Known: 0xFFFF, Node: 0x01020304, Ingress: 0x0506, Egress: 0x0708, Latency: 0x090a0b0c, Queue: 0x0d, QueueBytes: 0x0e0f10,
-		IngressTime: 0x1112131415161718, EgressTime: 0x191a1b1c1d1e1f20, Ingress2: 0x21222324, Egress2: 0x25262728,
+		Known:       0xFFFF,
+		Node:        0x01020304,
+		Ingress:     0x0506,
+		Egress:      0x0708,
+		Latency:     0x090a0b0c,
+		Queue:       0x0d,
+		QueueBytes:  0x0e0f10,
+		IngressTime: 0x1112131415161718,
+		EgressTime:  0x191a1b1c1d1e1f20,
+		Ingress2:    0x21222324,
+		Egress2:     0x25262728,
 		Utilisation: 0x292a2b2c, Buffer: 0x2d, BufferBytes: 0x2e2f30,
 	}
 	push := func(instructions, known uint16) []byte {
@@ -118,7 +129,8 @@ func TestINTInstructions(t *testing.T) {
 	equal(t, "bytes of all", at, INTHopLen(0xFFFF))
 
 	all.Latency, all.QueueBytes, all.BufferBytes = 1<<40, 1<<30, 1<<30
-	if got := push(INTHopLatency|INTQueue|INTBuffer, 0xFFFF); !bytes.Equal(got, sample(t, "fffffffe 0dffffff 2dffffff")) {
+	if got := push(INTHopLatency|INTQueue|INTBuffer, 0xFFFF); !bytes.Equal(got,
+		sample(t, "fffffffe 0dffffff 2dffffff")) {
 		t.Errorf("too large: % x", got)
 	}
 }
@@ -159,9 +171,11 @@ func probe(t testing.TB) []byte {
 	payload := protocoltest.Example(t, "int-probe")
 	frame := make([]byte, EthernetLen+IPv4MinLen+UDPLen, 200)
 	frame = append(frame, payload...)
-	Ethernet(frame).Encode(&EthernetFields{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, EtherType: EtherTypeIPv4})
+	Ethernet(frame).Encode(&EthernetFields{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1},
+		EtherType: EtherTypeIPv4})
 	ip := IPv4(frame[EthernetLen:])
-	ip.Encode(&IPv4Fields{TotalLength: uint16(len(ip)), TTL: 64, Protocol: ProtocolUDP, Src: [4]byte{10, 0, 0, 1}, Dst: [4]byte{10, 0, 0, 2}})
+	ip.Encode(&IPv4Fields{TotalLength: uint16(len(ip)), TTL: 64, Protocol: ProtocolUDP,
+		Src: [4]byte{10, 0, 0, 1}, Dst: [4]byte{10, 0, 0, 2}})
 	udp := UDP(ip.Payload())
 	udp.Encode(&UDPFields{SrcPort: 40000, DstPort: PortINT, Length: uint16(len(udp))})
 	udp.FillChecksum(PseudoIPv4(ip.Src(), ip.Dst(), ProtocolUDP, len(udp)))
@@ -179,7 +193,8 @@ func TestINTChecksum(t *testing.T) {
 	udp := UDP(ip.Payload())
 	pseudo := PseudoIPv4(ip.Src(), ip.Dst(), ProtocolUDP, len(udp))
 	for i := range 3 { // written, full, full
-		delta, result := block.Push(&INTHop{Known: 0xFFFF, Node: uint32(i), EgressTime: 0xFEDCBA9876543210, Utilisation: 0x89abcdef})
+		delta, result := block.Push(&INTHop{Known: 0xFFFF, Node: uint32(i), EgressTime: 0xFEDCBA9876543210,
+			Utilisation: 0x89abcdef})
 		equal(t, "push", result, []INTPush{INTWritten, INTFull, INTFull}[i])
 		udp.AdjustChecksum(delta)
 		equal(t, "valid", udp.ChecksumValid(pseudo) && udp.Checksum() != 0, true)

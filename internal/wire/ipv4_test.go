@@ -38,7 +38,8 @@ func TestIPv4(t *testing.T) {
 	equal(t, "more fragments", h.MoreFragments(), true)
 	equal(t, "offset", h.FragmentOffset(), 0)
 	made = make([]byte, IPv4MinLen)
-	IPv4(made).Encode(&IPv4Fields{TotalLength: 56, ID: 0xf2, MoreFragments: true, TTL: 64, Protocol: 17, Src: h.Src(), Dst: h.Dst()})
+	IPv4(made).Encode(&IPv4Fields{TotalLength: 56, ID: 0xf2, MoreFragments: true, TTL: 64, Protocol: 17,
+		Src: h.Src(), Dst: h.Dst()})
 	if !bytes.Equal(made, h[:IPv4MinLen]) {
 		t.Errorf("encoded % x", made)
 	}

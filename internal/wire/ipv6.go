@@ -145,7 +145,8 @@ func SkipExtensions(next uint8, b []byte) (u Upper, ok bool) {
 		rest := b[u.Offset:]
 		var length int
 		switch u.Protocol {
-		case ProtocolHopByHop, ProtocolRouting, ProtocolDestination, ProtocolMobility, ProtocolHIP, ProtocolShim6:
+		case ProtocolHopByHop, ProtocolRouting, ProtocolDestination, ProtocolMobility, ProtocolHIP,
+			ProtocolShim6:
 			if len(rest) < 2 {
 				return u, false
 			}

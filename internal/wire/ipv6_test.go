@@ -20,7 +20,8 @@ func TestIPv6(t *testing.T) {
 	equal(t, "destination", netip.AddrFrom16(h.Dst()).String(), "2620:0:1005:0:26be:5ff:fe27:b17")
 	equal(t, "payload", len(h.Payload()), 32)
 	made := make([]byte, IPv6Len)
-	IPv6(made).Encode(&IPv6Fields{DSCP: 56, PayloadLength: 32, NextHeader: 58, HopLimit: 255, Src: h.Src(), Dst: h.Dst()})
+	IPv6(made).Encode(&IPv6Fields{DSCP: 56, PayloadLength: 32, NextHeader: 58, HopLimit: 255, Src: h.Src(),
+		Dst: h.Dst()})
 	if !bytes.Equal(made, b[:IPv6Len]) {
 		t.Errorf("encoded % x", made)
 	}
@@ -59,17 +60,21 @@ func TestSkipExtensions(t *testing.T) {
 		{"none", "", 17, Upper{Protocol: 17}, true},
 		{"no next header", "", 59, Upper{Protocol: 59}, true},
 		// RFC 4302, 2.2: payload length 4 is 24 bytes; from sampleEcho.
-		{"authentication", "0104 0000 0000 0101 0000 0001 2533 01b1 a20b b6f1 bdbf 9d9e 0800", 51, Upper{Protocol: 1, Offset: 24}, true},
+		{"authentication", "0104 0000 0000 0101 0000 0001 2533 01b1 a20b b6f1 bdbf 9d9e 0800", 51,
+			Upper{Protocol: 1, Offset: 24}, true},
 		// testPacketIPv6HopByHop0, ip6_test.go of gopacket.
 		{"hop by hop", "3b00 0104 0000 0000", 0, Upper{Protocol: 59, Offset: 8}, true},
 		{"cut", "3b00 0104 0000 00", 0, Upper{}, false},
 		{"cut in its length", "3b", 60, Upper{Protocol: 60}, false},
 		{"length of the largest", "11ff", 60, Upper{Protocol: 60}, false},
 		// RFC 8200, 4.5: next header, reserved, offset 13 bits, 2 reserved, M.
-		{"first fragment", "1100 0001 0000 0007", 44, Upper{Protocol: 17, Offset: 8, Fragment: true, MoreFragments: true}, true},
-		{"last fragment", "3c00 0588 0000 0007", 44, Upper{Protocol: 60, Offset: 8, Fragment: true, FragmentOffset: 1416}, true},
+		{"first fragment", "1100 0001 0000 0007", 44,
+			Upper{Protocol: 17, Offset: 8, Fragment: true, MoreFragments: true}, true},
+		{"last fragment", "3c00 0588 0000 0007", 44,
+			Upper{Protocol: 60, Offset: 8, Fragment: true, FragmentOffset: 1416}, true},
 		{"atomic fragment", "1100 0000 0000 0007", 44, Upper{Protocol: 17, Offset: 8, Fragment: true}, true},
-		{"two", "3c00 0104 0000 0000 1101 0000 0000 0000 0000 0000 0000 0000", 0, Upper{Protocol: 17, Offset: 24}, true},
+		{"two", "3c00 0104 0000 0000 1101 0000 0000 0000 0000 0000 0000 0000", 0,
+			Upper{Protocol: 17, Offset: 24}, true},
 		{"encrypted", "3200 0104 0000 0000 ff", 0, Upper{Protocol: 50, Offset: 8}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -11,7 +11,9 @@ func TestPFC(t *testing.T) {
 	equal(t, "type", Ethernet(frame).EtherType(), EtherTypeMACControl)
 	b := frame[EthernetLen:]
 	cut(t, PFC(b), PFCLen, PFC.Valid)
-	cut(t, MACControl(b[:PFCLen]), PFCLen, func(m MACControl) bool { return m.Valid() && m.Opcode() == OpcodePFC })
+	cut(t, MACControl(b[:PFCLen]), PFCLen, func(m MACControl) bool {
+		return m.Valid() && m.Opcode() == OpcodePFC
+	})
 	p := PFC(b)
 	equal(t, "enable", p.Enable(), 0xff)
 	want := [PFCPriorities]uint16{0x0807, 0x0605, 0x0403, 0x0201}

@@ -46,7 +46,8 @@ const (
 )
 
 var verdictNames = [Verdicts]string{
-	"well-formed", "short-frame", "bad-version", "bad-header-length", "truncated", "bad-checksum", "bad-extension",
+	"well-formed", "short-frame", "bad-version", "bad-header-length", "truncated", "bad-checksum",
+	"bad-extension",
 	"short-transport", "bad-transport-length",
 }
 
@@ -220,7 +221,8 @@ func (h *Headers) ipv4(frame []byte, at int) {
 		total = len(p)
 	}
 	if header == IPv4MinLen {
-		if fold(uint64(binary.BigEndian.Uint32(p))+uint64(binary.BigEndian.Uint32(p[4:]))+uint64(binary.BigEndian.Uint32(p[8:]))+
+		if fold(uint64(binary.BigEndian.Uint32(p))+uint64(binary.BigEndian.Uint32(p[4:]))+uint64(
+			binary.BigEndian.Uint32(p[8:]))+
 			uint64(binary.BigEndian.Uint32(p[12:]))+uint64(binary.BigEndian.Uint32(p[16:]))) != 0xFFFF {
 			h.fail(BadChecksum)
 		}
@@ -303,7 +305,8 @@ func (h *Headers) transport(b []byte) {
 			h.fail(ShortTransport)
 			return
 		}
-		h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[udpSrcPort:]), binary.BigEndian.Uint16(b[udpDstPort:])
+		h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[udpSrcPort:]),
+			binary.BigEndian.Uint16(b[udpDstPort:])
 		h.Payload += UDPLen
 		length := int(binary.BigEndian.Uint16(b[udpLength:]))
 		// A first fragment holds less than the length says.
@@ -315,7 +318,8 @@ func (h *Headers) transport(b []byte) {
 			h.fail(ShortTransport)
 			return
 		}
-		h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[tcpSrcPort:]), binary.BigEndian.Uint16(b[tcpDstPort:])
+		h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[tcpSrcPort:]),
+			binary.BigEndian.Uint16(b[tcpDstPort:])
 		h.TCPFlags = TCPFlags(b[tcpFlags])
 		header := int(b[tcpOffset]>>4) * 4
 		if header < TCPMinLen || header > len(b) {

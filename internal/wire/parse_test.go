@@ -13,22 +13,31 @@ func TestParse(t *testing.T) {
 		name, frame, src, dst string
 		want                  Headers // without addresses
 	}{
-		{"TCP, cut behind its header", sampleTCP, "172.17.81.73", "173.222.254.225", Headers{End: 66, L3: 14, L4: 34, Payload: 66, EtherType: 0x800,
-			SrcPort: 50679, DstPort: 80, Protocol: 6, TTL: 64, TCPFlags: 0x18, Flags: v4 | DontFragment, Verdict: Truncated}},
-		{"TCP SYN", sampleSYN, "192.168.0.1", "192.168.0.2", Headers{End: 66, L3: 14, L4: 34, Payload: 62, EtherType: 0x800,
-			SrcPort: 12345, DstPort: 54321, Protocol: 6, TTL: 128, TCPFlags: TCPSYN, Flags: v4}},
-		{"ICMP", sampleICMPv4, "72.14.222.226", "172.29.20.15", Headers{End: 70, L3: 14, L4: 34, Payload: 42, EtherType: 0x800,
-			Protocol: 1, TTL: 252, Flags: v4}},
-		{"solicitation", sampleSolicitation, "fe80::21f:caff:feb3:75c0", "2620:0:1005:0:26be:5ff:fe27:b17", Headers{End: 86, L3: 14, L4: 54,
-			Payload: 62, EtherType: 0x86dd, Protocol: 58, TTL: 255, DSCP: 56, Flags: v6}},
-		{"fragment", sampleFragment, "10.1.1.1", "129.111.30.27", Headers{End: 70, L3: 14, L4: 34, Payload: 42, EtherType: 0x800,
-			SrcPort: 31915, DstPort: 20197, Protocol: 17, TTL: 64, Flags: v4 | Fragment | MoreFragments}},
-		{"UDP", sampleUDP, "172.16.255.1", "172.29.20.15", Headers{End: 244, L3: 14, L4: 34, Payload: 42, EtherType: 0x800,
-			SrcPort: 53, DstPort: 35181, Protocol: 17, TTL: 63, Flags: v4}},
-		{"hop by hop, cut", sampleHopByHop, "::", "ff02::16", Headers{End: 70, L3: 14, L4: 62, Payload: 70, EtherType: 0x86dd,
-			Protocol: 58, TTL: 1, Flags: v6 | HasOptions, Verdict: Truncated}},
-		{"authentication", sampleEcho, "192.168.1.1", "192.168.1.2", Headers{End: 122, L3: 14, L4: 34, Payload: 34, EtherType: 0x800,
-			Protocol: 51, TTL: 64, Flags: v4 | DontFragment}},
+		{"TCP, cut behind its header", sampleTCP, "172.17.81.73", "173.222.254.225",
+			Headers{End: 66, L3: 14, L4: 34, Payload: 66, EtherType: 0x800,
+				SrcPort: 50679, DstPort: 80, Protocol: 6, TTL: 64, TCPFlags: 0x18, Flags: v4 | DontFragment,
+				Verdict: Truncated}},
+		{"TCP SYN", sampleSYN, "192.168.0.1", "192.168.0.2",
+			Headers{End: 66, L3: 14, L4: 34, Payload: 62, EtherType: 0x800,
+				SrcPort: 12345, DstPort: 54321, Protocol: 6, TTL: 128, TCPFlags: TCPSYN, Flags: v4}},
+		{"ICMP", sampleICMPv4, "72.14.222.226", "172.29.20.15",
+			Headers{End: 70, L3: 14, L4: 34, Payload: 42, EtherType: 0x800,
+				Protocol: 1, TTL: 252, Flags: v4}},
+		{"solicitation", sampleSolicitation, "fe80::21f:caff:feb3:75c0", "2620:0:1005:0:26be:5ff:fe27:b17",
+			Headers{End: 86, L3: 14, L4: 54,
+				Payload: 62, EtherType: 0x86dd, Protocol: 58, TTL: 255, DSCP: 56, Flags: v6}},
+		{"fragment", sampleFragment, "10.1.1.1", "129.111.30.27",
+			Headers{End: 70, L3: 14, L4: 34, Payload: 42, EtherType: 0x800,
+				SrcPort: 31915, DstPort: 20197, Protocol: 17, TTL: 64, Flags: v4 | Fragment | MoreFragments}},
+		{"UDP", sampleUDP, "172.16.255.1", "172.29.20.15",
+			Headers{End: 244, L3: 14, L4: 34, Payload: 42, EtherType: 0x800,
+				SrcPort: 53, DstPort: 35181, Protocol: 17, TTL: 63, Flags: v4}},
+		{"hop by hop, cut", sampleHopByHop, "::", "ff02::16",
+			Headers{End: 70, L3: 14, L4: 62, Payload: 70, EtherType: 0x86dd,
+				Protocol: 58, TTL: 1, Flags: v6 | HasOptions, Verdict: Truncated}},
+		{"authentication", sampleEcho, "192.168.1.1", "192.168.1.2",
+			Headers{End: 122, L3: 14, L4: 34, Payload: 34, EtherType: 0x800,
+				Protocol: 51, TTL: 64, Flags: v4 | DontFragment}},
 		{"ARP", sampleARP, "invalid IP", "invalid IP", Headers{End: 60, L3: 14, EtherType: 0x806}},
 		{"PFC", samplePFC, "invalid IP", "invalid IP", Headers{End: 60, L3: 14, EtherType: 0x8808}},
 	} {
@@ -64,13 +73,22 @@ func TestParseVerdicts(t *testing.T) {
 		{"IPv4 in IPv6", sampleSolicitation, put(14, 0x45), BadVersion},
 		{"header of 16 bytes", sampleUDP, put(14, 0x44), BadHeaderLength},
 		{"total length under header", sampleUDP, put(16, 0, 19), BadHeaderLength},
-		{"header over frame", sampleUDP, func(f []byte) []byte { f[14] = 0x4f; return f[:60] }, BadHeaderLength},
+		{"header over frame", sampleUDP, func(f []byte) []byte {
+			f[14] = 0x4f
+			return f[:60]
+		}, BadHeaderLength},
 		{"IPv4 a byte short", sampleUDP, length(243), Truncated},
 		{"IPv6 a byte short", sampleSolicitation, length(85), Truncated},
 		{"checksum", sampleUDP, put(24, 0), BadChecksum},
 		{"TTL without checksum", sampleUDP, put(22, 64), BadChecksum},
-		{"extension cut", sampleHopByHop, func(f []byte) []byte { f[18], f[19], f[55] = 0, 16, 1; return f }, WellFormed},
-		{"extension over payload", sampleHopByHop, func(f []byte) []byte { f[18], f[19], f[55] = 0, 16, 2; return f }, BadExtension},
+		{"extension cut", sampleHopByHop, func(f []byte) []byte {
+			f[18], f[19], f[55] = 0, 16, 1
+			return f
+		}, WellFormed},
+		{"extension over payload", sampleHopByHop, func(f []byte) []byte {
+			f[18], f[19], f[55] = 0, 16, 2
+			return f
+		}, BadExtension},
 		{"4 bytes of ICMPv6", sampleSolicitation, put(18, 0, 4), ShortTransport},
 		{"UDP length 7", sampleUDP, put(38, 0, 7), BadTransportLength},
 		{"UDP length one over", sampleUDP, put(38, 0, 211), BadTransportLength},
@@ -186,7 +204,8 @@ func TestVerdictNames(t *testing.T) {
 
 func BenchmarkParse(b *testing.B) {
 	for _, test := range []struct{ name, frame string }{
-		{"UDP", sampleUDP}, {"TCP", sampleSYN}, {"ICMPv6", sampleSolicitation}, {"extension", sampleHopByHop}, {"ARP", sampleARP},
+		{"UDP", sampleUDP}, {"TCP", sampleSYN}, {"ICMPv6", sampleSolicitation}, {"extension", sampleHopByHop},
+		{"ARP", sampleARP},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			frame := sample(b, test.frame)

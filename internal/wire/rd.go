@@ -143,7 +143,8 @@ const (
 	RDReasons = int(RDWindow) + 1
 )
 
-var rdReasonNames = [RDReasons]string{"none", "trimmed", "busy", "no-region", "not-writable", "bounds", "window"}
+var rdReasonNames = [RDReasons]string{"none", "trimmed", "busy", "no-region", "not-writable", "bounds",
+	"window"}
 
 // String is the reason in words with hyphens.
 func (r RDReason) String() string {
@@ -258,7 +259,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // RDSum is the CRC-32C of a payload.
 func RDSum(payload []byte) uint32 { return crc32.Checksum(payload, castagnoli) }
 
-var rdHeaderLens = [RDTypes]int{RDData: RDDataLen, RDSkip: RDSkipLen, RDAck: RDAckLen, RDNack: RDNackLen, RDProbe: RDProbeLen, RDReject: RDRejectLen, RDClose: RDBaseLen}
+var rdHeaderLens = [RDTypes]int{RDData: RDDataLen, RDSkip: RDSkipLen, RDAck: RDAckLen, RDNack: RDNackLen,
+	RDProbe: RDProbeLen, RDReject: RDRejectLen, RDClose: RDBaseLen}
 
 // RDHeaderLen is the length of a type's header in bytes; 0 for none.
 func RDHeaderLen(t RDType) int {

@@ -10,8 +10,9 @@ func (b RD) Skip() RDSkipFields {
 	return RDSkipFields{
 		Count: binary.BigEndian.Uint32(b[rdSkipCount:]), Message: binary.BigEndian.Uint32(b[rdSkipMessage:]),
 		Total: binary.BigEndian.Uint32(b[rdSkipTotal:]), Imm: binary.BigEndian.Uint32(b[rdSkipImm:]),
-		Timestamp: binary.BigEndian.Uint32(b[rdSkipTimestamp:]), Bytes: binary.BigEndian.Uint32(b[rdSkipBytes:]),
-		Position: binary.BigEndian.Uint32(b[rdSkipPosition:]),
+		Timestamp: binary.BigEndian.Uint32(b[rdSkipTimestamp:]),
+		Bytes:     binary.BigEndian.Uint32(b[rdSkipBytes:]),
+		Position:  binary.BigEndian.Uint32(b[rdSkipPosition:]),
 	}
 }
 
@@ -32,9 +33,14 @@ func (b RD) EncodeSkip(base RDBase, f *RDSkipFields) {
 // Ack reads an acknowledgement without its lists.
 func (b RD) Ack() RDAckFields {
 	return RDAckFields{
-		Limit: binary.BigEndian.Uint32(b[rdAckLimit:]), Timestamp: binary.BigEndian.Uint32(b[rdAckTimestamp:]),
-		Delay: binary.BigEndian.Uint32(b[rdAckDelay:]), Duplicates: binary.BigEndian.Uint32(b[rdAckDuplicates:]),
-		Received: binary.BigEndian.Uint32(b[rdAckReceived:]), Words: b[rdAckWords], Echoes: b[rdAckEchoes], Room: binary.BigEndian.Uint16(b[rdAckRoom:]),
+		Limit:      binary.BigEndian.Uint32(b[rdAckLimit:]),
+		Timestamp:  binary.BigEndian.Uint32(b[rdAckTimestamp:]),
+		Delay:      binary.BigEndian.Uint32(b[rdAckDelay:]),
+		Duplicates: binary.BigEndian.Uint32(b[rdAckDuplicates:]),
+		Received:   binary.BigEndian.Uint32(b[rdAckReceived:]),
+		Words:      b[rdAckWords],
+		Echoes:     b[rdAckEchoes],
+		Room:       binary.BigEndian.Uint16(b[rdAckRoom:]),
 	}
 }
 
@@ -84,7 +90,8 @@ func RDAckBit(n uint32) (word int, bit uint64) {
 func (b RD) Nack() RDNackFields {
 	return RDNackFields{
 		Reason: RDReason(b[rdNackReason]), Path: binary.BigEndian.Uint16(b[rdNackPath:]),
-		Message: binary.BigEndian.Uint32(b[rdNackMessage:]), Detail: binary.BigEndian.Uint64(b[rdNackDetail:]),
+		Message: binary.BigEndian.Uint32(b[rdNackMessage:]),
+		Detail:  binary.BigEndian.Uint64(b[rdNackDetail:]),
 	}
 }
 

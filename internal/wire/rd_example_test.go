@@ -22,7 +22,8 @@ var rdExamples = []struct {
 	make func(b RD, base RDBase)
 }{
 	{
-		"data", RDBase{RDData, RDRepeat | RDImm | RDAckRequest, 0x11, 3, uint32(lifeB & 0xFFFFFFFF), lifeA, 5, 16},
+		"data", RDBase{RDData, RDRepeat | RDImm | RDAckRequest, 0x11, 3, uint32(lifeB & 0xFFFFFFFF), lifeA, 5,
+			16},
 		func(t *testing.T, b RD) {
 			equal(t, "fields", b.Data(), exampleData)
 			equal(t, "sum", RDSum(b.Payload()), exampleData.Sum)
@@ -36,7 +37,8 @@ var rdExamples = []struct {
 		},
 	},
 	{
-		"skip", RDBase{RDSkip, RDImm | RDDroppable | RDAckRequest, 0x11, 3, uint32(lifeB & 0xFFFFFFFF), lifeA, 0xFFFFFFFE, 0},
+		"skip", RDBase{RDSkip, RDImm | RDDroppable | RDAckRequest, 0x11, 3, uint32(lifeB & 0xFFFFFFFF), lifeA,
+			0xFFFFFFFE, 0},
 		func(t *testing.T, b RD) { equal(t, "fields", b.Skip(), exampleSkip) },
 		func(b RD, base RDBase) { b.EncodeSkip(base, &exampleSkip) },
 	},
@@ -84,10 +86,19 @@ var rdExamples = []struct {
 
 var (
 	exampleData = RDDataFields{
-		Key: 0x1122334455667788, Offset: 65536, Message: 3, Total: 12304, Position: 12288, Imm: 0xCAFE0001, Timestamp: 123_456_789, Sum: 0xDC43A2F8,
+		Key:       0x1122334455667788,
+		Offset:    65536,
+		Message:   3,
+		Total:     12304,
+		Position:  12288,
+		Imm:       0xCAFE0001,
+		Timestamp: 123_456_789,
+		Sum:       0xDC43A2F8,
 	}
-	exampleSkip   = RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000, Bytes: 4000, Position: 8000}
-	exampleAck    = RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2, Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
+	exampleSkip = RDSkipFields{Count: 1, Message: 7, Total: 65536, Imm: 0xCAFE0002, Timestamp: 123_460_000,
+		Bytes: 4000, Position: 8000}
+	exampleAck = RDAckFields{Limit: 1022, Timestamp: 123_456_789, Delay: 2500, Duplicates: 2,
+		Received: 1 << 20, Words: 2, Echoes: 2, Room: 256}
 	exampleEchoes = []RDEcho{{Path: 63489, Packets: 12, Marked: 3}, {Path: 64000, Packets: 255}}
 	exampleNack   = RDNackFields{Reason: RDBounds, Path: 63489, Message: 3, Detail: 70000}
 	exampleReject = RDRejectFields{Reason: RDRejectLife, Least: 1, Most: 1, Meant: 0x5EEDB00C, To: lifeA}
@@ -162,9 +173,15 @@ func TestRDInvalid(t *testing.T) {
 		{"a longer probe", "probe", longer, RDProbeLen, false},
 		{"a shorter reject", "reject", shorter, RDRejectLen - 1, false},
 		{"a longer close", "close", longer, RDBaseLen, false},
-		{"encrypted", "close", func(b RD) RD { b[rdFlags] |= RDEncrypted; return append(b, 1, 2, 3) }, RDBaseLen, true},
+		{"encrypted", "close", func(b RD) RD {
+			b[rdFlags] |= RDEncrypted
+			return append(b, 1, 2, 3)
+		}, RDBaseLen, true},
 		{"encrypted, with a check over more", "data", set(rdFlags, RDEncrypted), RDDataLen, false},
-		{"encrypted, of no type", "close", func(b RD) RD { b[rdVersionType], b[rdFlags] = 0x98, RDEncrypted; return b }, RDBaseLen, false},
+		{"encrypted, of no type", "close", func(b RD) RD {
+			b[rdVersionType], b[rdFlags] = 0x98, RDEncrypted
+			return b
+		}, RDBaseLen, false},
 	} {
 		if b := resealed(test.name, test.change, test.header); b.Valid() != test.valid {
 			t.Errorf("%s: valid is %v", test.why, b.Valid())

@@ -42,7 +42,8 @@ func (b RD) Sealed() bool { return b[rdFlags]&RDEncrypted != 0 }
 func (b RD) Security() RDSecurity {
 	return RDSecurity{
 		Readable: b[rdSecurityReadable], Heard: b[rdSecurityHeard],
-		Epoch: binary.BigEndian.Uint16(b[rdSecurityEpoch:]), Counter: binary.BigEndian.Uint64(b[rdSecurityCounter:]),
+		Epoch:   binary.BigEndian.Uint16(b[rdSecurityEpoch:]),
+		Counter: binary.BigEndian.Uint64(b[rdSecurityCounter:]),
 	}
 }
 

@@ -88,7 +88,8 @@ func sample(t testing.TB, text string) []byte {
 
 // samples are all of them, for fuzzing.
 var samples = []string{
-	sampleTCP, sampleSYN, sampleICMPv4, sampleSolicitation, sampleAdvertisement, sampleFragment, sampleUDP, sampleHopByHop, sampleEcho,
+	sampleTCP, sampleSYN, sampleICMPv4, sampleSolicitation, sampleAdvertisement, sampleFragment, sampleUDP,
+	sampleHopByHop, sampleEcho,
 	sampleARP, samplePFC,
 }
 

@@ -59,7 +59,8 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 	if available, err := os.ReadFile(filepath.Join(root, "cgroup.controllers")); err == nil {
 		for _, controller := range controllers {
 			if !slices.Contains(strings.Fields(string(available)), controller) {
-				return nil, unsupported(fmt.Errorf("controller %s is not in %s/cgroup.controllers", controller, root))
+				return nil, unsupported(
+					fmt.Errorf("controller %s is not in %s/cgroup.controllers", controller, root))
 			}
 		}
 		g.dirs = []string{filepath.Join(root, rundir.SharedCgroup, testbed, node)}
@@ -78,7 +79,8 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 func unsupported(err error) error {
 	return &verdict.UnsupportedError{
 		Feature: "cgroup limits", Reason: err.Error(),
-		Remedy: "run as root on a host with the cpu and memory controllers, or leave cpu and memory out of the file",
+		Remedy: "run as root on a host with the cpu and memory controllers, or leave cpu and memory out of " +
+			"the file",
 	}
 }
 
@@ -156,7 +158,8 @@ func (g *Group) setUnified() error {
 	}
 	testbed := filepath.Dir(dir)
 	for _, parent := range []string{root, filepath.Dir(testbed), testbed} {
-		err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte(strings.Join(enable, " ")), 0)
+		err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"),
+			[]byte(strings.Join(enable, " ")), 0)
 		if err != nil {
 			return unsupported(err)
 		}

@@ -74,7 +74,8 @@ type Collect struct {
 type Testbed interface {
 	// AttachContainer reserves a NIC, has make attach it, and takes the way to it over. What
 	// make returns is used up. When any of it fails the NIC is free again.
-	AttachContainer(ctx context.Context, r Request, make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error)
+	AttachContainer(ctx context.Context, r Request,
+		make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error)
 	// DetachContainer frees a NIC, and returns what the container had by the interface,
 	// ADDs that came to nothing included.
 	DetachContainer(ctx context.Context, k Key) ([]Attached, error)
@@ -106,7 +107,8 @@ type node struct{ config nodes.Config }
 
 // Start implements nodes.Node.
 func (n node) Start(context.Context, nodes.Command) (nodes.Process, error) {
-	return nil, fmt.Errorf("start a program in %s: %w: node %s is a container (runtime: cni), and what runs in it is its own runtime's to start; railbed inspect %s says who is attached",
+	return nil, fmt.Errorf("start a program in %s: %w: node %s is a container (runtime: cni), and what "+
+		"runs in it is its own runtime's to start; railbed inspect %s says who is attached",
 		n.config.Node.Name, nodes.ErrNotFound, n.config.Node.Name, n.config.Testbed)
 }
 

@@ -51,7 +51,8 @@ func load(text []byte, arguments string) (*Config, error) {
 		return nil, types.NewError(types.ErrDecodingFailure, "read network configuration: "+err.Error(), "")
 	}
 	wrong := func(format string, args ...any) error {
-		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(format, args...), "railbed cni config TESTBED prints a right one")
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(format, args...),
+			"railbed cni config TESTBED prints a right one")
 	}
 	if c.Args.CNI.Port != "" {
 		c.Port = c.Args.CNI.Port
@@ -65,7 +66,8 @@ func load(text []byte, arguments string) (*Config, error) {
 	case c.Testbed == "":
 		return nil, wrong("network %s: testbed is missing; want the name of a testbed", c.Name)
 	case !filepath.IsAbs(c.Directory):
-		return nil, wrong("network %s: directory is %q; want the absolute path of the run directory of testbed %s", c.Name, c.Directory, c.Testbed)
+		return nil, wrong("network %s: directory is %q; want the absolute path of the run directory of "+
+			"testbed %s", c.Name, c.Directory, c.Testbed)
 	}
 	return c, nil
 }

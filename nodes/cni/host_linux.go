@@ -50,14 +50,16 @@ func CheckHost(p *plan.Plan, testbedOf func(pid int) string) error {
 }
 
 func refused(where, what, reason, remedy string) error {
-	return fmt.Errorf("%s: %w", where, &verdict.UnsupportedError{Feature: what, Reason: reason, Remedy: remedy})
+	return fmt.Errorf("%s: %w", where,
+		&verdict.UnsupportedError{Feature: what, Reason: reason, Remedy: remedy})
 }
 
 // forwards looks whether the host of the calling thread forwards IPv4.
 func forwards(m *plan.Management) error {
 	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 	if err == nil && strings.TrimSpace(string(setting)) != "1" {
-		return refused(m.Where["internet"], "internet", "the host does not forward packets (net.ipv4.ip_forward is 0)",
+		return refused(m.Where["internet"], "internet",
+			"the host does not forward packets (net.ipv4.ip_forward is 0)",
 			"allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet")
 	}
 	return err
@@ -90,7 +92,8 @@ func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 		addressed string
 		draw      func(testbed string, turn int) netip.Prefix
 	}{
-		{p.Management.Subnet, "subnet", "management4", plan.DrawManagement}, {p.Management.Subnet6, "subnet6", "management6", plan.DrawManagement6},
+		{p.Management.Subnet, "subnet", "management4", plan.DrawManagement},
+		{p.Management.Subnet6, "subnet6", "management6", plan.DrawManagement6},
 	} {
 		by, used := inUse(family.subnet)
 		if !used {
@@ -100,12 +103,14 @@ func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 		for turn := range 1 << 10 {
 			if other := family.draw(p.Name, turn); other != family.subnet {
 				if _, used := inUse(other); !used {
-					remedy = fmt.Sprintf("want one that is free, as addressing: {%s: %s}", family.addressed, quoted(other))
+					remedy = fmt.Sprintf("want one that is free, as addressing: {%s: %s}", family.addressed,
+						quoted(other))
 					break
 				}
 			}
 		}
-		errs = append(errs, refused(p.Management.Where[family.place], "subnet "+family.subnet.String(), fmt.Sprintf("the host has a route to %s", by), remedy))
+		errs = append(errs, refused(p.Management.Where[family.place], "subnet "+family.subnet.String(),
+			fmt.Sprintf("the host has a route to %s", by), remedy))
 	}
 	return errors.Join(errs...)
 }
@@ -146,7 +151,8 @@ func holder(p spec.Published) int {
 		for lines.Scan() { // sl local_address rem_address st ... inode, as in proc(5)
 			fields := strings.Fields(lines.Text())
 			const local, state, inode, listens = 1, 3, 9, "0A"
-			if len(fields) > inode && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", p.HostPort)) && (p.Protocol == "udp" || fields[state] == listens) {
+			if len(fields) > inode && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", p.HostPort)) &&
+				(p.Protocol == "udp" || fields[state] == listens) {
 				sockets["socket:["+fields[inode]+"]"] = true
 			}
 		}

@@ -68,7 +68,8 @@ func TestKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got List
-	if err := json.Unmarshal([]byte(network.Spec.Config), &got); err != nil || network.Kind != "NetworkAttachmentDefinition" || network.Metadata.Name != got.Name {
+	if err := json.Unmarshal([]byte(network.Spec.Config), &got); err != nil ||
+		network.Kind != "NetworkAttachmentDefinition" || network.Metadata.Name != got.Name {
 		t.Fatalf("%s %s has %+v, %v", network.Kind, network.Metadata.Name, got, err)
 	}
 	if diff := cmp.Diff(*list, got); diff != "" {
@@ -79,12 +80,14 @@ func TestKubernetes(t *testing.T) {
 	}
 	rails := manifests(t, "rails.yaml")
 	for i, asked := range strings.Split(rails[2].Metadata.Annotations["k8s.v1.cni.cncf.io/networks"], ", ") {
-		list, err := NewList("1.0.0", asked, Listed{Testbed: "cluster", Directory: "/run/railbed/cluster", Group: fmt.Sprint("*:eth", i)})
+		list, err := NewList("1.0.0", asked,
+			Listed{Testbed: "cluster", Directory: "/run/railbed/cluster", Group: fmt.Sprint("*:eth", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got List
-		if err := json.Unmarshal([]byte(rails[i].Spec.Config), &got); err != nil || rails[i].Metadata.Name != asked {
+		if err := json.Unmarshal([]byte(rails[i].Spec.Config), &got); err != nil ||
+			rails[i].Metadata.Name != asked {
 			t.Errorf("%s: %v", rails[i].Metadata.Name, err)
 		}
 		if diff := cmp.Diff(*list, got); diff != "" {
@@ -112,12 +115,14 @@ func TestKubernetes(t *testing.T) {
 			}
 			continue
 		}
-		if err := json.Unmarshal([]byte(asked), &selected); err != nil || len(selected) != 1 || selected[0].Name != network.Metadata.Name {
+		if err := json.Unmarshal([]byte(asked), &selected); err != nil || len(selected) != 1 ||
+			selected[0].Name != network.Metadata.Name {
 			t.Fatalf("%s asks for %s, %v", pods[i].Metadata.Name, asked, err)
 		}
 		// Multus puts cni-args below args.cni.
 		text := `{"cniVersion":"1.0.0","name":"n","type":"railbed","testbed":"t","directory":"/d","group":"h*","args":{"cni":` + string(selected[0].Args) + `}}`
-		if config, err := load([]byte(text), "IgnoreUnknown=1;K8S_POD_NAME=h3"); err != nil || config.Port != want {
+		if config, err := load([]byte(text), "IgnoreUnknown=1;K8S_POD_NAME=h3"); err != nil ||
+			config.Port != want {
 			t.Errorf("%s: port %+v, %v; want %s", text, config, err, want)
 		}
 		if config, err := load([]byte(text), "RAILBED_PORT=h2"); err != nil || config.Port != "h2" {

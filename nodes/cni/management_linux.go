@@ -49,7 +49,8 @@ type Management struct {
 // StartManagement makes the network of a plan that has one: NICs in the namespaces of
 // nodes, by their names, and an interface in the host's, which is the network's to close.
 // Plugins keep what they keep in the directory.
-func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*kernel.Namespace, host *kernel.Namespace, dir string) (m *Management, err error) {
+func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*kernel.Namespace,
+	host *kernel.Namespace, dir string) (m *Management, err error) {
 	digest := fnv.New32a()
 	digest.Write([]byte(p.Name))
 	m = &Management{
@@ -93,15 +94,18 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 func (m *Management) linkHost() error {
 	conn, err := kernel.OpenIn(m.home)
 	if errors.Is(err, syscall.EPERM) {
-		return &verdict.UnsupportedError{Feature: plan.CNIPlugins, Reason: err.Error(), Remedy: "bring the testbed up as root: the network ends in the host's namespace"}
+		return &verdict.UnsupportedError{Feature: plan.CNIPlugins, Reason: err.Error(),
+			Remedy: "bring the testbed up as root: the network ends in the host's namespace"}
 	}
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	batch := kernel.NewBatch("", nil)
-	batch.AddVeth(kernel.VethEnd{Namespace: m.home, Name: m.name, MTU: 1500, MAC: kernel.MAC{2, 0x52, 0x42, 1, 0, 1}},
-		kernel.VethEnd{Namespace: m.ns, Name: uplink, MTU: 1500, MAC: kernel.MAC{2, 0x52, 0x42, 1, 0, 2}}, fabric.LinkGroup)
+	batch.AddVeth(kernel.VethEnd{Namespace: m.home, Name: m.name, MTU: 1500,
+		MAC: kernel.MAC{2, 0x52, 0x42, 1, 0, 1}},
+		kernel.VethEnd{Namespace: m.ns, Name: uplink, MTU: 1500, MAC: kernel.MAC{2, 0x52, 0x42, 1, 0, 2}},
+		fabric.LinkGroup)
 	if err := conn.Do(batch); err != nil {
 		return err
 	}
@@ -121,8 +125,10 @@ func (m *Management) linkHost() error {
 	batch.AddAddress(m.name, index, netip.PrefixFrom(m.plan.Host, m.plan.Subnet.Bits()))
 	batch.SetUp(m.name, index, true)
 	batch.AddAddress(m.name, index, netip.PrefixFrom(m.plan.Host6, 128))
-	batch.AddRoute(kernel.Route{Dst: netip.PrefixFrom(m.plan.Gateway6, 128), Hops: []kernel.NextHop{{Index: index, Dev: m.name}}})
-	batch.AddRoute(kernel.Route{Dst: m.plan.Subnet6, Src: m.plan.Host6, Hops: []kernel.NextHop{{Via: m.plan.Gateway6, Index: index, Dev: m.name}}})
+	batch.AddRoute(kernel.Route{Dst: netip.PrefixFrom(m.plan.Gateway6, 128),
+		Hops: []kernel.NextHop{{Index: index, Dev: m.name}}})
+	batch.AddRoute(kernel.Route{Dst: m.plan.Subnet6, Src: m.plan.Host6,
+		Hops: []kernel.NextHop{{Via: m.plan.Gateway6, Index: index, Dev: m.name}}})
 	if err := conn.Do(batch); err != nil {
 		return err
 	}
@@ -132,7 +138,8 @@ func (m *Management) linkHost() error {
 // setForwarding says whether the host forwards what comes from nodes.
 func (m *Management) setForwarding(value string) error {
 	return m.home.Do(func() error {
-		return kernel.SetSysctls([]kernel.Sysctl{{Path: "net/ipv4/conf/" + m.name + "/forwarding", Value: value}})
+		return kernel.SetSysctls(
+			[]kernel.Sysctl{{Path: "net/ipv4/conf/" + m.name + "/forwarding", Value: value}})
 	})
 }
 
@@ -155,8 +162,10 @@ func (m *Management) openInternet() error {
 		if err := forwards(m.plan); err != nil {
 			return err
 		}
-		if m.masquerade, err = kernel.NewMasquerade("railbed-"+m.whole.Name, m.name, m.plan.Gateway); err != nil {
-			return refused(m.plan.Where["internet"], "internet", err.Error(), "a kernel since Linux 5.12 with nf_tables and masquerading can do it")
+		if m.masquerade, err = kernel.NewMasquerade("railbed-"+m.whole.Name, m.name,
+			m.plan.Gateway); err != nil {
+			return refused(m.plan.Where["internet"], "internet", err.Error(),
+				"a kernel since Linux 5.12 with nf_tables and masquerading can do it")
 		}
 		return m.setForwarding("1")
 	})
@@ -199,11 +208,13 @@ func (m *Management) list(n *plan.Node) (*libcni.NetworkConfigList, error) {
 	}
 	text, err := json.Marshal(object{"cniVersion": "1.0.0", "name": m.whole.Name, "plugins": []object{
 		{
-			"type": "bridge", "bridge": bridgeName, "isGateway": true, "ipMasq": n.Management.Internet, "capabilities": object{"ips": true, "mac": true},
+			"type": "bridge", "bridge": bridgeName, "isGateway": true, "ipMasq": n.Management.Internet,
+			"capabilities": object{"ips": true, "mac": true},
 			"ipam": object{
 				"type": "host-local", "dataDir": filepath.Join(m.dir, "host-local"), "routes": routes,
 				"ranges": [][]object{
-					{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}}, {{"subnet": m.plan.Subnet6, "gateway": m.plan.Gateway6}},
+					{{"subnet": m.plan.Subnet, "gateway": m.plan.Gateway}},
+					{{"subnet": m.plan.Subnet6, "gateway": m.plan.Gateway6}},
 				},
 			},
 		},
@@ -225,7 +236,8 @@ func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.N
 		}
 		defer conn.Close()
 		// Nodes shall not be told to go to the host past the bridge, which masquerades.
-		settings := []kernel.Sysctl{{Path: "net/ipv4/conf/all/send_redirects", Value: "0"}, {Path: "net/ipv4/conf/default/send_redirects", Value: "0"}}
+		settings := []kernel.Sysctl{{Path: "net/ipv4/conf/all/send_redirects", Value: "0"},
+			{Path: "net/ipv4/conf/default/send_redirects", Value: "0"}}
 		for _, dev := range []string{"all", "default", uplink} {
 			settings = append(settings, quiet6(dev)...)
 		}
@@ -285,7 +297,8 @@ func (m *Management) add(ctx context.Context, n *plan.Node, ns *kernel.Namespace
 		return err
 	}
 	return ns.Do(func() error {
-		return kernel.SetSysctls([]kernel.Sysctl{{Path: "net/ipv6/conf/" + plan.ManagementName + "/disable_ipv6", Value: "1"}})
+		return kernel.SetSysctls(
+			[]kernel.Sysctl{{Path: "net/ipv6/conf/" + plan.ManagementName + "/disable_ipv6", Value: "1"}})
 	})
 }
 
@@ -324,12 +337,15 @@ func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.Runti
 	for _, p := range n.Management.Publish {
 		mappings = append(mappings, mapping{p.HostPort, p.NodePort, p.Protocol})
 	}
-	capabilities := map[string]any{"ips": []string{n.Management.Addr.String(), n.Management.Addr6.String()}, "portMappings": mappings}
+	capabilities := map[string]any{"ips": []string{n.Management.Addr.String(), n.Management.Addr6.String()},
+		"portMappings": mappings}
 	if n.Management.Guest != nil {
 		capabilities["mac"] = n.Management.Guest.MAC.String()
 	}
 	return &libcni.RuntimeConf{
-		ContainerID: m.whole.Name + "-" + n.Name, NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()), IfName: plan.ManagementName,
+		ContainerID:    m.whole.Name + "-" + n.Name,
+		NetNS:          fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()),
+		IfName:         plan.ManagementName,
 		CapabilityArgs: capabilities,
 	}
 }
@@ -345,9 +361,11 @@ func (m *Management) joinUplink(conn *kernel.Conn) error {
 	batch := kernel.NewBatch("", nil)
 	batch.SetUp(uplink, port, true)
 	batch.AddAddress(uplink, port, netip.PrefixFrom(m.plan.Gateway, m.plan.Gateway.BitLen()))
-	batch.AddRoute(kernel.Route{Dst: netip.PrefixFrom(m.plan.Host, m.plan.Host.BitLen()), Src: m.plan.Gateway, Hops: []kernel.NextHop{{Index: port, Dev: uplink}}})
+	batch.AddRoute(kernel.Route{Dst: netip.PrefixFrom(m.plan.Host, m.plan.Host.BitLen()), Src: m.plan.Gateway,
+		Hops: []kernel.NextHop{{Index: port, Dev: uplink}}})
 	batch.AddRoute(kernel.Route{
-		Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Hops: []kernel.NextHop{{Via: m.plan.Host, Index: port, Dev: uplink}},
+		Dst:  netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+		Hops: []kernel.NextHop{{Via: m.plan.Host, Index: port, Dev: uplink}},
 	})
 	if err := conn.Do(batch); err != nil {
 		return err
@@ -355,7 +373,8 @@ func (m *Management) joinUplink(conn *kernel.Conn) error {
 	// Both sides take the other one for a neighbour.
 	var settings []kernel.Sysctl
 	for _, dev := range []string{bridgeName, uplink} {
-		settings = append(settings, kernel.Sysctl{Path: "net/ipv4/conf/" + dev + "/proxy_arp", Value: "1"}, kernel.Sysctl{Path: "net/ipv4/neigh/" + dev + "/proxy_delay", Value: "0"})
+		settings = append(settings, kernel.Sysctl{Path: "net/ipv4/conf/" + dev + "/proxy_arp", Value: "1"},
+			kernel.Sysctl{Path: "net/ipv4/neigh/" + dev + "/proxy_delay", Value: "0"})
 	}
 	return kernel.SetSysctls(settings)
 }
@@ -380,13 +399,16 @@ func (m *Management) joinUplink6(conn *kernel.Conn) error {
 	const table, priority = unix.RT_TABLE_MAIN, 100
 	batch.AddRule(kernel.Rule{Priority: priority, From: host, Table: table})
 	batch.AddRule(kernel.Rule{Priority: priority + 1, From: m.plan.Subnet6, Table: table})
-	batch.DeleteRule(kernel.Rule{Priority: 32766, From: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Table: table}) // of everybody
+	// of everybody
+	batch.DeleteRule(kernel.Rule{Priority: 32766, From: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+		Table: table})
 	if err := conn.Do(batch); err != nil {
 		return err
 	}
 	return kernel.SetSysctls([]kernel.Sysctl{
 		{Path: "net/ipv6/conf/all/forwarding", Value: "1"},
-		{Path: "net/ipv6/conf/" + bridgeName + "/proxy_ndp", Value: "1"}, {Path: "net/ipv6/neigh/" + bridgeName + "/proxy_delay", Value: "0"},
+		{Path: "net/ipv6/conf/" + bridgeName + "/proxy_ndp", Value: "1"},
+		{Path: "net/ipv6/neigh/" + bridgeName + "/proxy_delay", Value: "0"},
 	})
 }
 

@@ -108,10 +108,12 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) er
 }
 
 // both opens the container's namespace and the testbed.
-func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (*kernel.Namespace, Testbed, error) {
+func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (*kernel.Namespace, Testbed,
+	error) {
 	ns, err := kernel.OpenNamespace(args.Netns)
 	if err != nil {
-		return nil, nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "CNI_NETNS is the path of the container's network namespace")
+		return nil, nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(),
+			"CNI_NETNS is the path of the container's network namespace")
 	}
 	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if err != nil {
@@ -131,7 +133,8 @@ func result(before *current.Result, made *fabric.Attachment, name, namespace str
 	add := func(i *current.Interface, prefixes []netip.Prefix) {
 		i.Sandbox = namespace
 		for _, prefix := range prefixes {
-			r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(len(r.Interfaces)), Address: ipNet(prefix)})
+			r.IPs = append(r.IPs, &current.IPConfig{Interface: current.Int(len(r.Interfaces)),
+				Address: ipNet(prefix)})
 		}
 		r.Interfaces = append(r.Interfaces, i)
 	}
@@ -173,7 +176,8 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 			if err := was.Made.Check(config.IsDefaultGateway); err != nil {
 				return code(err)
 			}
-			nic, loopbacks = append(nic, was.Made.Addresses()...), append(loopbacks, was.Made.Node.Loopbacks...)
+			nic, loopbacks = append(nic, was.Made.Addresses()...),
+				append(loopbacks, was.Made.Node.Loopbacks...)
 		}
 		if loopbacks, err = unused(ctx, tb, args.ContainerID, loopbacks); err != nil {
 			return code(err)
@@ -198,11 +202,14 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 }
 
 // unused leaves out the addresses that the container has by another NIC of the node.
-func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip.Prefix) ([]netip.Prefix, error) {
+func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip.Prefix) ([]netip.Prefix,
+	error) {
 	ports, err := tb.ContainerPorts(ctx)
 	for _, p := range ports {
 		if p.Attached != nil && p.Attached.Made != nil && p.Attached.Container == container {
-			loopbacks = slices.DeleteFunc(loopbacks, func(l netip.Prefix) bool { return slices.Contains(p.Attached.Made.Node.Loopbacks, l) })
+			loopbacks = slices.DeleteFunc(loopbacks, func(l netip.Prefix) bool {
+				return slices.Contains(p.Attached.Made.Node.Loopbacks, l)
+			})
 		}
 	}
 	return loopbacks, err
@@ -262,9 +269,12 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 		return code(err)
 	}
 	key := Key{args.ContainerID, args.IfName}
-	at := slices.IndexFunc(ports, func(p Port) bool { return p.Attached != nil && p.Attached.Joined && p.Attached.Key == key })
+	at := slices.IndexFunc(ports, func(p Port) bool {
+		return p.Attached != nil && p.Attached.Joined && p.Attached.Key == key
+	})
 	if at < 0 {
-		return code(fmt.Errorf("check %s of container %s: testbed %s knows no such attachment", args.IfName, args.ContainerID, config.Testbed))
+		return code(fmt.Errorf("check %s of container %s: testbed %s knows no such attachment", args.IfName,
+			args.ContainerID, config.Testbed))
 	}
 	made := ports[at].Attached.Made
 	if err := made.Check(config.IsDefaultGateway); err != nil {
@@ -276,7 +286,8 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 	}
 	for _, address := range nic {
 		if !slices.Contains(made.Addresses(), address) {
-			return code(fmt.Errorf("check %s of container %s: prevResult has the address %s, and the node is %s with %v", args.IfName, args.ContainerID, address, made.Node.Name, made.Addresses()))
+			return code(fmt.Errorf("check %s of container %s: prevResult has the address %s, and the node "+
+				"is %s with %v", args.IfName, args.ContainerID, address, made.Node.Name, made.Addresses()))
 		}
 	}
 	return code(fabric.CheckAttached(ctx, made, args.IfName, ns))

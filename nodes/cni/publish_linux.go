@@ -110,7 +110,8 @@ func (m *Management) publish(p spec.Published, node string) error {
 
 // refusedPort is of a port of the host's that cannot be had.
 func refusedPort(m *plan.Management, p spec.Published, node, reason string) error {
-	return refused(m.Where[p.String()], "publish "+p.String()+" for "+node, reason, "publish another port, or end what has this one")
+	return refused(m.Where[p.String()], "publish "+p.String()+" for "+node, reason,
+		"publish another port, or end what has this one")
 }
 
 // accept takes connections while there is room for them. The kernel keeps the others
@@ -201,7 +202,8 @@ func listenUDP(port int) (*net.UDPConn, error) {
 	raw, err := socket.SyscallConn()
 	if err == nil {
 		optionErr := raw.Control(func(fd uintptr) {
-			if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); err != nil { // a host without IPv6
+			if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); err != nil {
+				// a host without IPv6
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 			}
 		})
@@ -248,7 +250,9 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 			p = &known{conn: conn}
 			mu.Lock()
 			if len(peers) >= m.ports.most { // whom nothing was heard of for longest goes
-				quietest := slices.MinFunc(slices.Collect(maps.Keys(peers)), func(a, b key) int { return peers[a].heard.Compare(peers[b].heard) })
+				quietest := slices.MinFunc(slices.Collect(maps.Keys(peers)), func(a, b key) int {
+					return peers[a].heard.Compare(peers[b].heard)
+				})
 				peers[quietest].conn.Close()
 				delete(peers, quietest)
 			}
@@ -297,13 +301,15 @@ func sourceOf(about []byte) []byte {
 	for _, message := range messages {
 		level, kind := message.Header.Level, message.Header.Type
 		switch {
-		case level == unix.IPPROTO_IPV6 && kind == unix.IPV6_PKTINFO && len(message.Data) >= unix.SizeofInet6Pktinfo:
+		case level == unix.IPPROTO_IPV6 && kind == unix.IPV6_PKTINFO &&
+			len(message.Data) >= unix.SizeofInet6Pktinfo:
 			info := &unix.Inet6Pktinfo{Addr: [16]byte(message.Data)}
 			if address := netip.AddrFrom16(info.Addr); address.IsLinkLocalUnicast() {
 				return nil // which is one of an interface
 			}
 			return unix.PktInfo6(info)
-		case level == unix.IPPROTO_IP && kind == unix.IP_PKTINFO && len(message.Data) >= unix.SizeofInet4Pktinfo:
+		case level == unix.IPPROTO_IP && kind == unix.IP_PKTINFO &&
+			len(message.Data) >= unix.SizeofInet4Pktinfo:
 			return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(message.Data[4:])})
 		}
 	}

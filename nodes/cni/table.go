@@ -35,7 +35,8 @@ func (t *Table) Reserve(r Request) (*Attached, error) {
 	defer t.mu.Unlock()
 	for end, have := range t.taken {
 		if have.Key == r.Key {
-			return nil, fmt.Errorf("attach %s of container %s: %w, to %s; DEL it first", r.Interface, r.Container, ErrTwice, t.nameOf(end))
+			return nil, fmt.Errorf("attach %s of container %s: %w, to %s; DEL it first", r.Interface,
+				r.Container, ErrTwice, t.nameOf(end))
 		}
 	}
 	ports := t.portsLocked()
@@ -45,7 +46,8 @@ func (t *Table) Reserve(r Request) (*Attached, error) {
 	}
 	n := t.plan.Node(ports[at].Node)
 	nic := slices.IndexFunc(n.NICs, func(i plan.Interface) bool { return i.Name == ports[at].NIC })
-	one := &Attached{Request: r, Since: time.Now(), Made: fabric.NewAttachment(t.plan, n, nic, r.DefaultRoute)}
+	one := &Attached{Request: r, Since: time.Now(),
+		Made: fabric.NewAttachment(t.plan, n, nic, r.DefaultRoute)}
 	one.Made.Beside = t.besideLocked(one)
 	t.taken[one.Made.End()] = one
 	return one, nil
@@ -63,7 +65,8 @@ func (t *Table) nameOf(end plan.End) string {
 func (t *Table) besideLocked(one *Attached) map[string]string {
 	beside := map[string]string{}
 	for end, other := range t.taken {
-		if end.Node == one.Made.Node.Name && other != one && other.Joined && other.Container == one.Container {
+		if end.Node == one.Made.Node.Name && other != one && other.Joined &&
+			other.Container == one.Container {
 			beside[end.Port] = other.Interface
 		}
 	}
@@ -119,11 +122,15 @@ func free(ports []Port, r Request, testbed string) (int, error) {
 	case best >= 0:
 		return best, nil
 	case matching == 0 && len(ports) == 0:
-		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want nodes with runtime: cni in its file", asked, ErrNoPort, testbed)
+		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want nodes with runtime: cni in "+
+			"its file", asked, ErrNoPort, testbed)
 	case matching == 0:
-		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want one of %s .. %s, one of their NICs (NODE:NIC), or a pattern of such names", asked, ErrNoPort, testbed, ports[0].Node, ports[len(ports)-1].Node)
+		return 0, fmt.Errorf("attach container to %s: %w in testbed %s; want one of %s .. %s, one of their "+
+			"NICs (NODE:NIC), or a pattern of such names", asked, ErrNoPort, testbed, ports[0].Node,
+			ports[len(ports)-1].Node)
 	}
-	return 0, fmt.Errorf("attach container to %s: %w in testbed %s: all %d are taken", asked, ErrTaken, testbed, matching)
+	return 0, fmt.Errorf("attach container to %s: %w in testbed %s: all %d are taken", asked, ErrTaken,
+		testbed, matching)
 }
 
 // Join notes that the port is there. It is false when somebody freed the node.

@@ -27,8 +27,16 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 	config := c.config
 	config.Node.Env = c.environment()
 	asked := &startRequest{
-		Args: command.Args, Self: command.Self, Env: nodes.Environment(config, command.Env), Dir: command.Dir, Home: c.image.dir, User: c.image.user,
-		Stdin: command.Stdin != nil, Stdout: command.Stdout != nil, Stderr: command.Stderr != nil, Channel: command.Channel != nil,
+		Args:     command.Args,
+		Self:     command.Self,
+		Env:      nodes.Environment(config, command.Env),
+		Dir:      command.Dir,
+		Home:     c.image.dir,
+		User:     c.image.user,
+		Stdin:    command.Stdin != nil,
+		Stdout:   command.Stdout != nil,
+		Stderr:   command.Stderr != nil,
+		Channel:  command.Channel != nil,
 		Terminal: command.Terminal, Logged: logged,
 	}
 	if command.Self {
@@ -71,7 +79,8 @@ func (c *container) environment() map[string]string {
 }
 
 // send sends a request under a new number, which it puts into id.
-func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers chan answer, gone chan struct{}, err error) {
+func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers chan answer,
+	gone chan struct{}, err error) {
 	*id = c.ids.Add(1)
 	asked.ID = *id
 	answers = make(chan answer, 2)
@@ -88,7 +97,8 @@ func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers
 		err = errDied
 	default:
 		err = channel.send(asked, files...)
-		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, os.ErrClosed) {
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+			errors.Is(err, os.ErrClosed) {
 			err = errDied // which is noticed at once
 		}
 	}
@@ -201,7 +211,8 @@ func (p *process) Signal(signal syscall.Signal) error {
 		return nil
 	default:
 	}
-	if err := p.container.signal(p.id, signal); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
+	if err := p.container.signal(p.id, signal); err != nil && !errors.Is(err, syscall.EPIPE) &&
+		!errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("signal process %d: %w", p.pid, err)
 	}
 	return nil

@@ -93,10 +93,12 @@ func (c *container) create(ctx context.Context) (id string, err error) {
 	made, err := engine.ContainerCreate(ctx, config, host, nil, nil, c.name())
 	if errdefs.IsConflict(err) {
 		old, oldErr := engine.ContainerInspect(ctx, c.name())
-		if oldErr != nil || old.Config == nil || old.State == nil || old.State.Running || old.Config.Labels[LabelRunDir] != c.runtime.options.RunDir {
+		if oldErr != nil || old.Config == nil || old.State == nil || old.State.Running ||
+			old.Config.Labels[LabelRunDir] != c.runtime.options.RunDir {
 			return "", c.taken(old.Config)
 		}
-		if err := engine.ContainerRemove(ctx, old.ID, containerapi.RemoveOptions{RemoveVolumes: true}); err != nil {
+		if err := engine.ContainerRemove(ctx, old.ID,
+			containerapi.RemoveOptions{RemoveVolumes: true}); err != nil {
 			return "", c.refused(err)
 		}
 		made, err = engine.ContainerCreate(ctx, config, host, nil, nil, c.name())
@@ -114,7 +116,8 @@ func (c *container) taken(by *containerapi.Config) error {
 	if by != nil && containerName(by.Labels[LabelTestbed], by.Labels[LabelNode]) == c.name() {
 		testbed := by.Labels[LabelTestbed]
 		reason += fmt.Sprintf(", of node %s of testbed %s", by.Labels[LabelNode], testbed)
-		remedy = "take that one down (railbed down " + testbed + "; railbed gc if it is dead), or give this one another --name"
+		remedy = "take that one down (railbed down " + testbed +
+			"; railbed gc if it is dead), or give this one another --name"
 	}
 	return &verdict.UnsupportedError{Feature: "docker", Reason: reason, Remedy: remedy}
 }
@@ -186,7 +189,8 @@ func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kerne
 		err = fmt.Errorf("%d descriptors, want %d", len(files), len(opened))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("hear from its first process: %w; %s", awaited(ctx, err), c.words()), channel.close())
+		return nil, errors.Join(fmt.Errorf("hear from its first process: %w; %s", awaited(ctx, err),
+			c.words()), channel.close())
 	}
 	namespace, err := kernel.NamespaceOf(files[0])
 	if err != nil {
@@ -218,7 +222,8 @@ func awaited(ctx context.Context, err error) error {
 func (c *container) words() string {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
-	said, err := c.runtime.client.ContainerLogs(ctx, c.id, containerapi.LogsOptions{ShowStdout: true, ShowStderr: true, Tail: "3"})
+	said, err := c.runtime.client.ContainerLogs(ctx, c.id,
+		containerapi.LogsOptions{ShowStdout: true, ShowStderr: true, Tail: "3"})
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}
@@ -247,7 +252,8 @@ func (c *container) giveBootID(mounts *os.File) error {
 		}
 		defer unix.Close(file)
 		// Its owner in the container is the host's root. Linux has the call from 5.12 on.
-		err = unix.MountSetattr(file, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+		err = unix.MountSetattr(file, "", unix.AT_EMPTY_PATH,
+			&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 		if err != nil && !errors.Is(err, unix.ENOSYS) {
 			return fmt.Errorf("make mount of %s read-only: %w", path, err)
 		}
@@ -266,7 +272,8 @@ func (c *container) giveBootID(mounts *os.File) error {
 func enableIPv6(namespace *kernel.Namespace) error {
 	return namespace.Do(func() error {
 		for _, name := range []string{"all", "default", "lo"} {
-			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("0"),
+				0); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
@@ -278,7 +285,8 @@ func enableIPv6(namespace *kernel.Namespace) error {
 // healthy.
 func (c *container) begin(ctx context.Context) error {
 	files := map[string]string{
-		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.Resolver(c.config.Node), "/etc/machine-id": c.config.Node.MachineID + "\n",
+		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.Resolver(c.config.Node),
+		"/etc/machine-id": c.config.Node.MachineID + "\n",
 	}
 	maps.DeleteFunc(files, func(path, _ string) bool { return c.bound(path) })
 	_, err := c.ask(ctx, request{Configure: &configuration{Files: files}})
@@ -351,7 +359,8 @@ func (c *container) healthy(ctx context.Context) error {
 			return err
 		}
 		// Podman says of one without a check that it is starting.
-		if state.State == nil || state.State.Health == nil || state.Config == nil || !checks(state.Config.Healthcheck) || state.State.Health.Status == containerapi.Healthy {
+		if state.State == nil || state.State.Health == nil || state.Config == nil ||
+			!checks(state.Config.Healthcheck) || state.State.Health.Status == containerapi.Healthy {
 			return nil
 		}
 		if !state.State.Running {
@@ -361,9 +370,11 @@ func (c *container) healthy(ctx context.Context) error {
 			last := "it did not end"
 			if log := state.State.Health.Log; len(log) > 0 {
 				if said := oneLine(log[len(log)-1].Output); strings.Contains(said, "exec failed") {
-					return &verdict.UnsupportedError{Feature: "health of " + c.config.Node.Name, Reason: said, Remedy: "name a program of the image as its check"}
+					return &verdict.UnsupportedError{Feature: "health of " + c.config.Node.Name, Reason: said,
+						Remedy: "name a program of the image as its check"}
 				}
-				last = fmt.Sprintf("the last one exited with %d and said %q", log[len(log)-1].ExitCode, oneLine(log[len(log)-1].Output))
+				last = fmt.Sprintf("the last one exited with %d and said %q", log[len(log)-1].ExitCode,
+					oneLine(log[len(log)-1].Output))
 			}
 			return fmt.Errorf("container is not healthy after %s; of its checks %s", limit, last)
 		}
@@ -392,7 +403,10 @@ func (c *container) mounts() []mount.Mount {
 	for _, bind := range c.config.Node.Container.Binds {
 		parts := strings.Split(bind, ":")
 		all = append(all, mount.Mount{
-			Type: mount.TypeBind, Source: c.runtime.path(parts[0]), Target: parts[1], ReadOnly: len(parts) == 3 && parts[2] == "ro",
+			Type:     mount.TypeBind,
+			Source:   c.runtime.path(parts[0]),
+			Target:   parts[1],
+			ReadOnly: len(parts) == 3 && parts[2] == "ro",
 		})
 	}
 	return all
@@ -425,7 +439,8 @@ func (c *container) remove() error {
 		return nil
 	}
 	err := c.runtime.insist(func(ctx context.Context) error {
-		return c.runtime.client.ContainerRemove(ctx, c.id, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
+		return c.runtime.client.ContainerRemove(ctx, c.id,
+			containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
 	})
 	if err != nil {
 		return fmt.Errorf("remove container %s: %w", c.name(), err)
@@ -443,7 +458,8 @@ func (c *container) listenTo(channel *packets, gone chan struct{}) {
 		files, err := channel.receive(&said)
 		closeAll(files) // none are expected
 		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) &&
+				!errors.Is(err, syscall.ECONNRESET) {
 				_ = channel.close() // it does not keep to the protocol
 			}
 			break

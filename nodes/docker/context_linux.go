@@ -67,7 +67,8 @@ func (c *buildContext) ReadDir(name string) ([]fs.DirEntry, error) {
 // holds reports whether an ignored folder may hold what an exception takes back.
 func (c *buildContext) holds(folder string) bool {
 	return slices.ContainsFunc(c.ignored.Patterns(), func(p *patternmatcher.Pattern) bool {
-		return p.Exclusion() && (strings.HasPrefix(p.String(), folder+"/") || strings.ContainsAny(p.String(), `*?[`))
+		return p.Exclusion() &&
+			(strings.HasPrefix(p.String(), folder+"/") || strings.ContainsAny(p.String(), `*?[`))
 	})
 }
 

@@ -85,8 +85,8 @@ type Runtime struct {
 	images map[string]*resolved // by what the file says of them
 }
 
-// New connects to the engine that DOCKER_HOST names, or Docker's own. One that does not answer, or not to this user, is a
-// *verdict.UnsupportedError.
+// New connects to the engine that DOCKER_HOST names, or Docker's own. One that does not answer, or
+// not to this user, is a *verdict.UnsupportedError.
 func New(ctx context.Context, o Options) (*Runtime, error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -127,7 +127,8 @@ const answerTime = 10 * time.Second
 func unsupported(err error) error {
 	return &verdict.UnsupportedError{
 		Feature: "docker", Reason: err.Error(),
-		Remedy: "start the engine (apt-get install docker.io), be root or in the group docker, or name its socket with DOCKER_HOST=unix:///PATH",
+		Remedy: "start the engine (apt-get install docker.io), be root or in the group docker, or name its " +
+			"socket with DOCKER_HOST=unix:///PATH",
 	}
 }
 
@@ -196,7 +197,10 @@ func (r *Runtime) Close() error {
 // labels mark what belongs to the testbed.
 func (r *Runtime) labels(config nodes.Config) map[string]string {
 	return map[string]string{
-		LabelTestbed: config.Testbed, LabelNode: config.Node.Name, LabelBoot: r.boot, LabelRunDir: r.options.RunDir,
+		LabelTestbed: config.Testbed,
+		LabelNode:    config.Node.Name,
+		LabelBoot:    r.boot,
+		LabelRunDir:  r.options.RunDir,
 	}
 }
 

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 
 // programs are what the conformance suite runs in nodes.
 var programs = []string{
-	"sh", "hostname", "cat", "getent", "wc", "tr", "cut", "ls", "stat", "setsid", "readlink", "sleep", "tee", "pwd", "true", "grep", "id",
+	"sh", "hostname", "cat", "getent", "wc", "tr", "cut", "ls", "stat", "setsid", "readlink", "sleep", "tee",
+	"pwd", "true", "grep", "id",
 }
 
 func TestDocker(t *testing.T) {
@@ -33,7 +34,9 @@ func TestDocker(t *testing.T) {
 	r := newRuntime(t)
 	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
 	t.Run("Conformance", func(t *testing.T) {
-		nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
+		nodestest.Run(t, func(t *testing.T, name string) nodes.Node {
+			return makeNode(t, r, name, base)
+		}, nodestest.Options{Few: true})
 	})
 	t.Run("Settings", func(t *testing.T) { settingsHold(t, r, base) })
 	t.Run("Dockerfile", func(t *testing.T) { builds(t, r, engine, base) })
@@ -60,7 +63,9 @@ func TestPodman(t *testing.T) {
 	dockertest.StartPodman(t)
 	r := newRuntime(t)
 	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
-	nodestest.Run(t, func(t *testing.T, name string) nodes.Node { return makeNode(t, r, name, base) }, nodestest.Options{Few: true})
+	nodestest.Run(t, func(t *testing.T, name string) nodes.Node {
+		return makeNode(t, r, name, base)
+	}, nodestest.Options{Few: true})
 }
 
 // makeNode makes a node without NICs.

@@ -42,7 +42,8 @@ type resolved struct {
 // same.
 func (r *Runtime) resolve(ctx context.Context, config nodes.Config) (*resolved, error) {
 	settings := config.Node.Container
-	key := strings.Join([]string{settings.Image, settings.Pull, settings.Build, settings.BuildNetwork, settings.RootFS}, "\x00")
+	key := strings.Join([]string{settings.Image, settings.Pull, settings.Build, settings.BuildNetwork,
+		settings.RootFS}, "\x00")
 	r.mu.Lock()
 	found := r.images[key]
 	if found == nil {
@@ -98,7 +99,9 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	remedy := "make it (docker build -t, docker load or docker import), or name one that docker images lists"
 	if err != nil && settings.Pull == spec.PullNever {
 		return &verdict.UnsupportedError{
-			Feature: "image " + settings.Image, Reason: "the engine does not have it, and pull is never", Remedy: remedy,
+			Feature: "image " + settings.Image,
+			Reason:  "the engine does not have it, and pull is never",
+			Remedy:  remedy,
 		}
 	}
 	if err == nil && settings.Pull != spec.PullAlways {
@@ -121,11 +124,14 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	folder := r.path(config.Node.Container.Build)
 	wrong := func(err error) error {
 		return &verdict.UnsupportedError{
-			Feature: "build " + folder, Reason: oneLine(err.Error()), Remedy: "docker build " + folder + " shows all of it",
+			Feature: "build " + folder,
+			Reason:  oneLine(err.Error()),
+			Remedy:  "docker build " + folder + " shows all of it",
 		}
 	}
 	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {
-		return "", &verdict.UnsupportedError{Feature: "build " + folder, Reason: err.Error(), Remedy: "want a folder with a Dockerfile"}
+		return "", &verdict.UnsupportedError{Feature: "build " + folder, Reason: err.Error(),
+			Remedy: "want a folder with a Dockerfile"}
 	}
 	files, err := contextOf(folder)
 	if err != nil {
@@ -145,8 +151,10 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	if err == nil && id == "" {
 		err = errors.New("the engine names no image")
 	}
-	if err != nil && network == spec.BuildWithout && strings.Contains(err.Error(), "returned a non-zero code") {
-		err = fmt.Errorf("%w (RUN has no network here, unless the file says build-network: default or host)", err)
+	if err != nil && network == spec.BuildWithout &&
+		strings.Contains(err.Error(), "returned a non-zero code") {
+		err = fmt.Errorf("%w (RUN has no network here, unless the file says build-network: default or host)",
+			err)
 	}
 	if err != nil {
 		return "", wrong(err)
@@ -159,7 +167,9 @@ func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error)
 	path := r.path(config.Node.Container.RootFS)
 	wrong := func(err error) error {
 		return &verdict.UnsupportedError{
-			Feature: "rootfs " + path, Reason: oneLine(err.Error()), Remedy: "want a tar archive of a root file system, as docker export writes it",
+			Feature: "rootfs " + path,
+			Reason:  oneLine(err.Error()),
+			Remedy:  "want a tar archive of a root file system, as docker export writes it",
 		}
 	}
 	file, err := input.Open(path)
@@ -171,7 +181,9 @@ func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error)
 	for name, value := range r.imageLabels(config) {
 		changes = append(changes, fmt.Sprintf("LABEL %s=%q", name, value))
 	}
-	progress, err := r.client.ImageImport(ctx, image.ImportSource{Source: bufio.NewReader(file), SourceName: "-"}, "", image.ImportOptions{Changes: changes})
+	progress, err := r.client.ImageImport(ctx,
+		image.ImportSource{Source: bufio.NewReader(file), SourceName: "-"}, "",
+		image.ImportOptions{Changes: changes})
 	if err != nil {
 		return "", wrong(err)
 	}

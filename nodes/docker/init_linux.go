@@ -57,7 +57,8 @@ func serve() error {
 		return err
 	}
 	closeAll(files)
-	in := &inside{channel: channel, reaper: nodes.NewReaper(), commands: map[uint64]int{}, ended: map[uint64]int{}}
+	in := &inside{channel: channel, reaper: nodes.NewReaper(), commands: map[uint64]int{},
+		ended: map[uint64]int{}}
 	go in.stopWhenAsked()
 	for {
 		var asked request
@@ -91,7 +92,8 @@ func (in *inside) stopWhenAsked() {
 	<-asked
 	_ = in.channel.send(answer{Stopping: true}) // before the programs' ends are told
 	_ = syscall.Kill(-1, syscall.SIGTERM)
-	for deadline := time.Now().Add(stopGrace); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(stopGrace); time.Now().Before(deadline); time.Sleep(
+		10 * time.Millisecond) {
 		if count, err := countProcesses(); err == nil && count == 0 {
 			break
 		}
@@ -179,7 +181,10 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	pid, ended, err := in.reaper.Start(path, args, &syscall.ProcAttr{
 		Dir: dir, Env: asked.Env, Files: fds,
 		Sys: &syscall.SysProcAttr{
-			Setsid: asked.Terminal, Setctty: asked.Terminal, Setpgid: !asked.Terminal, Credential: who.credential,
+			Setsid:     asked.Terminal,
+			Setctty:    asked.Terminal,
+			Setpgid:    !asked.Terminal,
+			Credential: who.credential,
 		},
 	})
 	if err != nil {
@@ -210,7 +215,8 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 
 // descriptors are those that a command gets, of the ones that came with the request
 // or are opened here.
-func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *terminal, opened []*os.File, err error) {
+func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *terminal, opened []*os.File,
+	err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, nil, err

@@ -15,7 +15,8 @@ func TestIdentityBehindALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	dangling, leading := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "machine-id")
-	for link, target := range map[string]string{dangling: "../run/systemd/resolve/stub-resolv.conf", leading: hosts} {
+	for link, target := range map[string]string{dangling: "../run/systemd/resolve/stub-resolv.conf",
+		leading: hosts} {
 		if err := os.Symlink(target, link); err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,8 @@ func (c *container) revive() (runs bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := errors.Join(c.runtime.options.Revive(ctx, c.config.Node.Name, namespace), namespace.Close()); err != nil {
+	if err := errors.Join(c.runtime.options.Revive(ctx, c.config.Node.Name, namespace),
+		namespace.Close()); err != nil {
 		return true, err
 	}
 	return true, c.begin(c.life)
@@ -152,7 +153,8 @@ func (c *container) watchEntrypoint(p *process) {
 // watchEngine tells when the engine goes away: a run that needs no more of it than
 // containers that are there goes on, and says so.
 func (r *Runtime) watchEngine(ctx context.Context) {
-	heard, lost := r.client.Events(ctx, events.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelRunDir+"="+r.options.RunDir))})
+	heard, lost := r.client.Events(ctx,
+		events.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelRunDir+"="+r.options.RunDir))})
 	for {
 		select {
 		case <-heard: // of containers, which tell themselves

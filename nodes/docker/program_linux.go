@@ -33,8 +33,9 @@ func ownProgram() (program, error) {
 		return program{[]mount.Mount{readOnly(self, part)}, []string{part}}, nil
 	}
 	p := program{
-		mounts:     []mount.Mount{readOnly(self, reexec.Linked)},
-		entrypoint: []string{reexec.Loader, "--argv0", part, "--library-path", reexec.Libraries, reexec.Linked},
+		mounts: []mount.Mount{readOnly(self, reexec.Linked)},
+		entrypoint: []string{reexec.Loader, "--argv0", part, "--library-path", reexec.Libraries,
+			reexec.Linked},
 	}
 	loader := false
 	for _, library := range libraries {
@@ -45,7 +46,8 @@ func ownProgram() (program, error) {
 		p.mounts = append(p.mounts, readOnly(library, target))
 	}
 	if !loader {
-		return program{}, fmt.Errorf("%s is linked dynamically, and its loader is not among %v; build it with CGO_ENABLED=0", self, libraries)
+		return program{}, fmt.Errorf("%s is linked dynamically, and its loader is not among %v; build it "+
+			"with CGO_ENABLED=0", self, libraries)
 	}
 	return p, nil
 }

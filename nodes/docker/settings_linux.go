@@ -21,7 +21,8 @@ import (
 // to become other users and to own their files, low ports, and raw sockets for ping
 // and RoCE. Of Docker's own defaults it leaves out MKNOD, SYS_CHROOT, SETFCAP,
 // SETPCAP and AUDIT_WRITE.
-var usual = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW", "SETGID", "SETUID"}
+var usual = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW",
+	"SETGID", "SETUID"}
 
 // settings are the container's, as the engine wants them.
 func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) {
@@ -49,7 +50,8 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 	config.StopSignal = "SIGTERM"
 	host := &containerapi.HostConfig{
 		NetworkMode: "none", IpcMode: "private", Mounts: c.mounts(),
-		CapDrop: strslice.StrSlice{"ALL"}, CapAdd: append(append(strslice.StrSlice{}, usual...), node.Container.Capabilities...),
+		CapDrop:   strslice.StrSlice{"ALL"},
+		CapAdd:    append(append(strslice.StrSlice{}, usual...), node.Container.Capabilities...),
 		LogConfig: containerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "16m"}},
 	}
 	host.NanoCPUs = int64(node.CPU * 1e9)
@@ -61,7 +63,8 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 		if !both {
 			hard = soft
 		}
-		host.Ulimits = append(host.Ulimits, &units.Ulimit{Name: name, Soft: number64(soft), Hard: number64(hard)})
+		host.Ulimits = append(host.Ulimits,
+			&units.Ulimit{Name: name, Soft: number64(soft), Hard: number64(hard)})
 	}
 	for _, device := range node.Container.Devices {
 		parts := append(strings.Split(device, ":"), "", "")
@@ -72,7 +75,9 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 		if rights == "" {
 			rights = "rwm"
 		}
-		host.Devices = append(host.Devices, containerapi.DeviceMapping{PathOnHost: parts[0], PathInContainer: target, CgroupPermissions: rights})
+		host.Devices = append(host.Devices,
+			containerapi.DeviceMapping{PathOnHost: parts[0], PathInContainer: target,
+				CgroupPermissions: rights})
 	}
 	return config, host
 }
@@ -87,7 +92,8 @@ func number64(text string) int64 {
 }
 
 func healthcheck(h *spec.Health) *containerapi.HealthConfig {
-	made := &containerapi.HealthConfig{Test: append([]string{"CMD"}, h.Command...), Interval: healthInterval, Retries: 3}
+	made := &containerapi.HealthConfig{Test: append([]string{"CMD"}, h.Command...), Interval: healthInterval,
+		Retries: 3}
 	if h.Interval != 0 {
 		made.Interval = time.Duration(h.Interval)
 	}
@@ -96,7 +102,8 @@ func healthcheck(h *spec.Health) *containerapi.HealthConfig {
 
 // Log writes what the entry point has said, as far as the engine keeps it.
 func (c *container) Log(ctx context.Context, to io.Writer) error {
-	log, err := c.runtime.client.ContainerLogs(ctx, c.id, containerapi.LogsOptions{ShowStdout: true, ShowStderr: true})
+	log, err := c.runtime.client.ContainerLogs(ctx, c.id,
+		containerapi.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
 		return fmt.Errorf("read log of %s: %w", c.name(), err)
 	}

@@ -29,7 +29,8 @@ func said(t *testing.T, node nodes.Node, script string) string {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stdout: writer, Stderr: writer})
+	process, err := node.Start(t.Context(),
+		nodes.Command{Args: []string{"sh", "-c", script}, Stdout: writer, Stderr: writer})
 	writer.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +62,12 @@ func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	mustWrite(t, filepath.Join(shared, "f"), "host's")
 	hosts := filepath.Join(t.TempDir(), "hosts")
 	mustWrite(t, hosts, "127.0.0.1 users\n")
-	base.Binds = []string{shared + ":/rw", shared + ":/ro:ro", hosts + ":/etc/hosts", hosts + ":/etc/machine-id:ro"}
+	base.Binds = []string{shared + ":/rw", shared + ":/ro:ro", hosts + ":/etc/hosts",
+		hosts + ":/etc/machine-id:ro"}
 	base.Capabilities, base.Devices = []string{"SYS_NICE"}, []string{"/dev/null:/dev/other:rw"}
 	base.Ulimits = map[string]string{"nofile": "100:200"}
-	node, err := tryNode(t, r, plan.Node{Name: "s", Container: &base, CPU: 0.5, Memory: 64 << 20, Env: map[string]string{"COLOUR": "red"}})
+	node, err := tryNode(t, r, plan.Node{Name: "s", Container: &base, CPU: 0.5, Memory: 64 << 20,
+		Env: map[string]string{"COLOUR": "red"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,8 @@ func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	}
 	c := node.(*container)
 	state, err := r.client.ContainerInspect(t.Context(), c.id)
-	if err != nil || state.HostConfig.NanoCPUs != 5e8 || state.HostConfig.Memory != 64<<20 || state.HostConfig.NetworkMode != "none" || state.HostConfig.Privileged {
+	if err != nil || state.HostConfig.NanoCPUs != 5e8 || state.HostConfig.Memory != 64<<20 ||
+		state.HostConfig.NetworkMode != "none" || state.HostConfig.Privileged {
 		t.Errorf("the engine has %+v, %v", state.HostConfig, err)
 	}
 }
@@ -107,9 +111,12 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	mustWrite(t, filepath.Join(folder, "root.tar"), string(archive))
 	mustWrite(t, filepath.Join(folder, "Dockerfile"),
 		"FROM scratch\nADD root.tar /\nCOPY . /copied\nRUN readlink /proc/self/ns/net >/network\n"+
-			"ENV SIZE=large\nWORKDIR /usr\nUSER nobody\nSTOPSIGNAL SIGQUIT\nHEALTHCHECK --interval=10m CMD ls /copied\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
-	mustWrite(t, filepath.Join(folder, ".dockerignore"), "# all but one\n*\n!root.tar\n!kept\nkept/**/*.log\n!kept/in/this.log\n")
-	for _, name := range []string{"secret", "left/a", "kept/b", "kept/c.log", "kept/in/d.log", "kept/in/this.log"} {
+			"ENV SIZE=large\nWORKDIR /usr\nUSER nobody\nSTOPSIGNAL SIGQUIT\nHEALTHCHECK --interval=10m CMD "+
+			"ls /copied\nENTRYPOINT [\"sh\", \"-c\"]\nCMD [\"id -u; pwd; echo $SIZE\"]\n")
+	mustWrite(t, filepath.Join(folder, ".dockerignore"),
+		"# all but one\n*\n!root.tar\n!kept\nkept/**/*.log\n!kept/in/this.log\n")
+	for _, name := range []string{"secret", "left/a", "kept/b", "kept/c.log", "kept/in/d.log",
+		"kept/in/this.log"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -139,10 +146,12 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	if got := said(t, node, "id -u; echo $SIZE $HOME"); got != "65534\nlarge /nonexistent" {
 		t.Errorf("a command has %q", got)
 	}
-	if got := said(t, node, "cd /copied; ls -R . | grep -v :; cat kept/link"); got != "kept\nroot.tar\n\nb\ndevice\nin\nlink\npipe\n\nthis.log\nkept/b" {
+	if got := said(t, node, "cd /copied; ls -R . | grep -v :; cat kept/link"); got != "kept\nroot.tar\n\n"+
+		"b\ndevice\nin\nlink\npipe\n\nthis.log\nkept/b" {
 		t.Errorf("the image has %q", got)
 	}
-	if got := said(t, node, "stat -c '%A %t,%T' /copied/kept/device /copied/kept/pipe"); got != "crw------- 1,3\nprw-r----- 0,0" {
+	if got := said(t, node, "stat -c '%A %t,%T' /copied/kept/device " +
+		"/copied/kept/pipe"); got != "crw------- 1,3\nprw-r----- 0,0" {
 		t.Errorf("the image has %q", got)
 	}
 	for user, want := range map[string]string{"0": "0\n/usr\nlarge", "nobody": "65534\n/usr\nlarge"} {
@@ -160,7 +169,8 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 	}
 	const want = "65534\n/usr\nlarge\n"
 	got := ""
-	for deadline := time.Now().Add(10 * time.Second); got != want && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); got != want &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		var log strings.Builder
 		if err := node.(*container).Log(t.Context(), &log); err != nil {
 			t.Fatal(err)
@@ -181,10 +191,12 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 
 func TestAccounts(t *testing.T) {
 	for text, want := range map[string]*syscall.Credential{
-		"": nil, "root": nil, "0": nil, "0:5": {Gid: 5}, ":5": {Gid: 5}, "65000": {Uid: 65000}, "65000:5": {Uid: 65000, Gid: 5},
+		"": nil, "root": nil, "0": nil, "0:5": {Gid: 5}, ":5": {Gid: 5}, "65000": {Uid: 65000},
+		"65000:5": {Uid: 65000, Gid: 5},
 	} {
 		got, err := accountOf(text)
-		if err != nil || (got.credential == nil) != (want == nil) || want != nil && (got.credential.Uid != want.Uid || got.credential.Gid != want.Gid) {
+		if err != nil || (got.credential == nil) != (want == nil) ||
+			want != nil && (got.credential.Uid != want.Uid || got.credential.Gid != want.Gid) {
 			t.Errorf("%q: %+v, %v; want %+v", text, got.credential, err, want)
 		}
 	}
@@ -194,14 +206,17 @@ func TestAccounts(t *testing.T) {
 // does not in time.
 func waitsForHealth(t *testing.T, r *Runtime, base spec.Container) {
 	base.Command = []string{"sh", "-c", "sleep 0.5; echo >/tmp/ready; sleep 1000"}
-	base.Health = &spec.Health{Command: []string{"ls", "/tmp/ready"}, Interval: units.Duration(100 * time.Millisecond)}
+	base.Health = &spec.Health{Command: []string{"ls", "/tmp/ready"},
+		Interval: units.Duration(100 * time.Millisecond)}
 	node := makeNode(t, r, "h", base)
 	if got := said(t, node, "ls /tmp/ready"); got != "/tmp/ready" {
 		t.Errorf("the node is there before it is healthy: %s", got)
 	}
 	closed(t, node)
-	base.Health = &spec.Health{Command: []string{"ls", "/never"}, Interval: units.Duration(100 * time.Millisecond), Timeout: units.Duration(time.Second)}
-	if node, err := tryNode(t, r, plan.Node{Name: "h", Container: &base}); err == nil || !strings.Contains(err.Error(), "not healthy after 1s; of its checks the last one exited with 2") {
+	base.Health = &spec.Health{Command: []string{"ls", "/never"},
+		Interval: units.Duration(100 * time.Millisecond), Timeout: units.Duration(time.Second)}
+	if node, err := tryNode(t, r, plan.Node{Name: "h", Container: &base}); err == nil ||
+		!strings.Contains(err.Error(), "not healthy after 1s; of its checks the last one exited with 2") {
 		t.Errorf("node %v, error %v", node, err)
 	}
 }
@@ -222,11 +237,13 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 	if _, err := engine.Docker("create", "--name", "railbed-test-r", image, "true"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Docker("create", "--name", "railbed-test-s-t", "--label", LabelTestbed+"=test-s", "--label", LabelNode+"=t", image, "true"); err != nil {
+	if _, err := engine.Docker("create", "--name", "railbed-test-s-t", "--label", LabelTestbed+"=test-s",
+		"--label", LabelNode+"=t", image, "true"); err != nil {
 		t.Fatal(err)
 	}
 	needsNetwork, badPattern := t.TempDir(), t.TempDir()
-	mustWrite(t, filepath.Join(needsNetwork, "Dockerfile"), "FROM local/base:1\nRUN grep eth0 /proc/net/dev\n")
+	mustWrite(t, filepath.Join(needsNetwork, "Dockerfile"),
+		"FROM local/base:1\nRUN grep eth0 /proc/net/dev\n")
 	mustWrite(t, filepath.Join(badPattern, "Dockerfile"), "FROM local/base:1\n")
 	mustWrite(t, filepath.Join(badPattern, ".dockerignore"), "a[\n")
 	containers, err := engine.Docker("ps", "-aq")
@@ -238,31 +255,49 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		c    spec.Container
 		want string
 	}{
-		"no image":    {"x", spec.Container{Image: "nobody/nothing:1", Pull: spec.PullNever}, "image nobody/nothing:1: unsupported here: the engine does not have it, and pull is never; make it"},
-		"no registry": {"x", spec.Container{Image: "127.0.0.1:1/nothing:1"}, "image 127.0.0.1:1/nothing:1: unsupported here: pull it: "},
-		"no archive":  {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": unsupported here: "},
-		"no folder":   {"x", spec.Container{Build: "/nonexistent"}, "build /nonexistent: unsupported here: stat /nonexistent/Dockerfile: no such file"},
-		"no network":  {"x", spec.Container{Build: needsNetwork}, "returned a non-zero code: 1 (RUN has no network here, unless the file says build-network: default or host)"},
-		"no pattern":  {"x", spec.Container{Build: badPattern}, ".dockerignore: syntax error in pattern"},
+		"no image": {"x", spec.Container{Image: "nobody/nothing:1", Pull: spec.PullNever},
+			"image nobody/nothing:1: unsupported here: the engine does not have it, and pull is never; " +
+				"make it"},
+		"no registry": {"x", spec.Container{Image: "127.0.0.1:1/nothing:1"},
+			"image 127.0.0.1:1/nothing:1: unsupported here: pull it: "},
+		"no archive": {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": unsupported here: "},
+		"no folder": {"x", spec.Container{Build: "/nonexistent"},
+			"build /nonexistent: unsupported here: stat /nonexistent/Dockerfile: no such file"},
+		"no network": {"x", spec.Container{Build: needsNetwork},
+			"returned a non-zero code: 1 (RUN has no network here, unless the file says build-network: " +
+				"default or host)"},
+		"no pattern": {"x", spec.Container{Build: badPattern}, ".dockerignore: syntax error in pattern"},
 		"no entry point": {"x", with(func(c *spec.Container) { c.Command = []string{"nothing"} }),
 			`entry point of x: unsupported here: program not found in the node: no "nothing" in PATH`},
 		"no check": {"x", with(func(c *spec.Container) {
-			c.Health = &spec.Health{Command: []string{"nothing"}, Interval: units.Duration(100 * time.Millisecond), Timeout: units.Duration(500 * time.Millisecond)}
+			c.Health = &spec.Health{Command: []string{"nothing"},
+				Interval: units.Duration(100 * time.Millisecond),
+				Timeout:  units.Duration(500 * time.Millisecond)}
 		}), `health of x: unsupported here: OCI runtime exec failed`},
-		"no bind":               {"x", with(func(c *spec.Container) { c.Binds = []string{"/nonexistent:/x"} }), "bind source path does not exist: /nonexistent"},
-		"no device":             {"x", with(func(c *spec.Container) { c.Devices = []string{"/dev/nothing"} }), `adding custom device "/dev/nothing"`},
-		"its name":              {"r", base, "there is a container named railbed-test-r already; remove it (docker rm railbed-test-r)"},
-		"its name, by a hyphen": {"s-t", base, "there is a container named railbed-test-s-t already, of node t of testbed test-s; take that one down (railbed down test-s;"},
+		"no bind": {"x", with(func(c *spec.Container) {
+			c.Binds = []string{"/nonexistent:/x"}
+		}), "bind source path does not exist: /nonexistent"},
+		"no device": {"x", with(func(c *spec.Container) {
+			c.Devices = []string{"/dev/nothing"}
+		}), `adding custom device "/dev/nothing"`},
+		"its name": {"r", base,
+			"there is a container named railbed-test-r already; remove it (docker rm railbed-test-r)"},
+		"its name, by a hyphen": {"s-t", base,
+			"there is a container named railbed-test-s-t already, of node t of testbed test-s; take that " +
+				"one down (railbed down test-s;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, err := tryNode(t, r, plan.Node{Name: test.node, Container: &test.c})
-			if !errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), test.want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("node %v, error %v; want %q", node, err, test.want)
 			}
 		})
 	}
 	// What the testbed left before the host was started again is in nobody's way.
-	if _, err := engine.Docker("create", "--name", "railbed-test-o", "--label", LabelTestbed+"=test", "--label", LabelRunDir+"="+r.options.RunDir, "--label", LabelBoot+"=earlier", image, "true"); err != nil {
+	if _, err := engine.Docker("create", "--name", "railbed-test-o", "--label", LabelTestbed+"=test",
+		"--label", LabelRunDir+"="+r.options.RunDir, "--label", LabelBoot+"=earlier", image,
+		"true"); err != nil {
 		t.Fatal(err)
 	}
 	closed(t, makeNode(t, r, "o", base))

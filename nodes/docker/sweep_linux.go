@@ -36,7 +36,8 @@ func Sweep(host, runDir string, wait time.Duration, dryRun bool) (removed []stri
 	}
 	defer engine.Close()
 	s := sweeping{engine: engine, wait: wait, dryRun: dryRun}
-	marked := filters.NewArgs(filters.Arg("label", LabelRunDir+"="+runDir), filters.Arg("label", LabelTestbed))
+	marked := filters.NewArgs(filters.Arg("label", LabelRunDir+"="+runDir),
+		filters.Arg("label", LabelTestbed))
 	var containers []containerapi.Summary
 	err = s.ask("list containers", func(ctx context.Context) (err error) {
 		containers, err = engine.ContainerList(ctx, containerapi.ListOptions{All: true, Filters: marked})
@@ -45,10 +46,13 @@ func Sweep(host, runDir string, wait time.Duration, dryRun bool) (removed []stri
 	for _, c := range containers {
 		if ours(c) {
 			name := strings.TrimPrefix(strings.Join(c.Names, " "), "/")
-			err = errors.Join(err, s.remove("container "+name, func(ctx context.Context) error { return removeContainer(ctx, engine, c.ID) }))
+			err = errors.Join(err, s.remove("container "+name, func(ctx context.Context) error {
+				return removeContainer(ctx, engine, c.ID)
+			}))
 		}
 	}
-	marked = filters.NewArgs(filters.Arg("label", LabelImageRunDir+"="+runDir), filters.Arg("label", LabelImageTestbed))
+	marked = filters.NewArgs(filters.Arg("label", LabelImageRunDir+"="+runDir),
+		filters.Arg("label", LabelImageTestbed))
 	var images []image.Summary
 	err = errors.Join(err, s.ask("list images", func(ctx context.Context) (err error) {
 		images, err = engine.ImageList(ctx, image.ListOptions{Filters: marked})

@@ -41,7 +41,8 @@ func openTerminal(outer *os.File) (t *terminal, err error) {
 	if err := unix.SetNonblock(fd, true); err != nil { // Close then ends a Read
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	t = &terminal{outer: os.NewFile(uintptr(fd), "terminal"), shown: make(chan struct{}), over: make(chan struct{}), sized: make(chan struct{})}
+	t = &terminal{outer: os.NewFile(uintptr(fd), "terminal"), shown: make(chan struct{}),
+		over: make(chan struct{}), sized: make(chan struct{})}
 	if t.screen, t.inner, err = pty.Open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open terminal: %w", err), t.outer.Close())
 	}

@@ -53,14 +53,17 @@ func (e End) How() string {
 
 // Start starts the daemons of a router in its node. ctx bounds the start.
 func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, error) {
-	r := &Router{name: sw.Name, node: node, routing: sw.Routing, ended: make(chan End, len(sw.Routing.Daemons()))}
+	r := &Router{name: sw.Name, node: node, routing: sw.Routing,
+		ended: make(chan End, len(sw.Routing.Daemons()))}
 	// The daemons leave folders for last words in /var/tmp, by their process ids, which are
 	// the node's: those of other nodes would be theirs, and some would stay on the host.
-	prepare := "mount -t tmpfs -o size=16m,mode=1777 tmpfs /var/tmp && umask 027 && mkdir -p " + runDir + " && chown frr:frr " + runDir
+	prepare := "mount -t tmpfs -o size=16m,mode=1777 tmpfs /var/tmp && umask 027 && mkdir -p " + runDir +
+		" && chown frr:frr " + runDir
 	if err := r.shell(ctx, prepare, ""); err != nil {
 		return nil, err
 	}
-	configs := map[string]string{"zebra": zebraConfig(sw), "bgpd": bgpdConfig(sw), "bfdd": "frr defaults datacenter\n"}
+	configs := map[string]string{"zebra": zebraConfig(sw), "bgpd": bgpdConfig(sw),
+		"bfdd": "frr defaults datacenter\n"}
 	for _, name := range sw.Routing.Daemons() {
 		file := runDir + "/" + name + ".conf"
 		if err := r.shell(ctx, "umask 027; cat > "+file+" && chgrp frr "+file, configs[name]); err != nil {
@@ -76,8 +79,9 @@ func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, erro
 // Name is the router's name in the plan.
 func (r *Router) Name() string { return r.name }
 
-// SlowSessions counts the BFD sessions that would not notice a dead neighbour in the plan's time, or 0 without
-// BFD. A session comes up at one packet a second and negotiates the asked interval afterwards (RFC 5880, 6.8.3).
+// SlowSessions counts the BFD sessions that would not notice a dead neighbour in the plan's time,
+// or 0 without BFD. A session comes up at one packet a second and negotiates the asked interval
+// afterwards (RFC 5880, 6.8.3).
 func (r *Router) SlowSessions(ctx context.Context) (int, error) {
 	if r.routing.BFD == 0 {
 		return 0, nil
@@ -133,14 +137,18 @@ func (r *Router) daemon(ctx context.Context, name string) error {
 	if name != "zebra" {
 		wait = "until [ -S " + runDir + "/zserv.api ]; do sleep 0.02; done; "
 	}
-	script := fmt.Sprintf("%sexec %s/%s -f %s/%s.conf --log file:%s/%s.log", wait, daemonDir, name, runDir, name, runDir, name)
+	script := fmt.Sprintf("%sexec %s/%s -f %s/%s.conf --log file:%s/%s.log", wait, daemonDir, name, runDir,
+		name, runDir, name)
 	said, process, err := r.start(ctx, []string{"sh", "-c", script}, nil)
 	if err != nil {
 		return fmt.Errorf("start %s of %s: %w", name, r.name, err)
 	}
 	go func() {
 		exit, err := process.Wait()
-		end := End{Daemon: name, At: time.Now(), how: fmt.Sprintf("exit code %d", exit.Code), words: []func() string{said, func() string { return r.logEnd(name) }}}
+		end := End{Daemon: name, At: time.Now(), how: fmt.Sprintf("exit code %d", exit.Code),
+			words: []func() string{said, func() string {
+				return r.logEnd(name)
+			}}}
 		switch {
 		case err != nil:
 			end.how = err.Error()
@@ -149,7 +157,8 @@ func (r *Router) daemon(ctx context.Context, name string) error {
 		}
 		r.ended <- end
 		for r.again(name) {
-			r.ended <- End{Daemon: name, At: time.Now(), how: "it had been started again", words: end.words[1:]}
+			r.ended <- End{Daemon: name, At: time.Now(), how: "it had been started again",
+				words: end.words[1:]}
 		}
 	}()
 	return nil
@@ -190,7 +199,8 @@ func (r *Router) Ended() <-chan End { return r.ended }
 const maxSaid = 4 << 10
 
 // start starts a command whose last words are remembered.
-func (r *Router) start(ctx context.Context, args []string, stdin *os.File) (said func() string, process nodes.Process, err error) {
+func (r *Router) start(ctx context.Context, args []string, stdin *os.File) (said func() string,
+	process nodes.Process, err error) {
 	out, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err

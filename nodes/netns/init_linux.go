@@ -27,7 +27,8 @@ type initConfig struct {
 }
 
 func initConfigOf(config nodes.Config) initConfig {
-	return initConfig{Hostname: config.Node.Name, MachineID: config.Node.MachineID, Hosts: nodes.HostsFile(config.Hosts), Resolver: nodes.Resolver(config.Node)}
+	return initConfig{Hostname: config.Node.Name, MachineID: config.Node.MachineID,
+		Hosts: nodes.HostsFile(config.Hosts), Resolver: nodes.Resolver(config.Node)}
 }
 
 // Main is the node's init: PID 1 of the node's PID namespace. It builds the

@@ -33,7 +33,8 @@ var ownSettings = []string{
 // timers and the keys of its users.
 var hiddenKernel = []string{
 	"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/latency_stats",
-	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/sys/devices/virtual/powercap", "/sys/firmware",
 }
 
 // writableKernel are the entries of /proc that stay as they are. What is written to a file of
@@ -115,7 +116,8 @@ func hide(path string) error {
 	case !info.IsDir():
 		return bind(os.DevNull, path)
 	}
-	if err := unix.Mount("tmpfs", path, "tmpfs", kernelFlags|unix.MS_RDONLY, "size=0,nr_inodes=1"); err != nil {
+	if err := unix.Mount("tmpfs", path, "tmpfs", kernelFlags|unix.MS_RDONLY,
+		"size=0,nr_inodes=1"); err != nil {
 		return fmt.Errorf("hide %s: %w", path, err)
 	}
 	return nil
@@ -135,7 +137,8 @@ func bindReadOnly(source, target string) error {
 	if err := bind(source, target); err != nil {
 		return err
 	}
-	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kernelFlags, ""); err != nil {
+	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kernelFlags,
+		""); err != nil {
 		return fmt.Errorf("make %s read-only: %w", target, err)
 	}
 	return nil

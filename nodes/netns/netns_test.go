@@ -124,7 +124,10 @@ func TestNice(t *testing.T) {
 	}
 	t.Cleanup(func() { namespace.Close() })
 	node, err := netns.Runtime{}.Create(t.Context(), nodes.Config{
-		Testbed: "test-nice", Namespace: namespace, Nice: 7, Node: plan.Node{Name: "a", MachineID: fmt.Sprintf("%032x", 1)},
+		Testbed:   "test-nice",
+		Namespace: namespace,
+		Nice:      7,
+		Node:      plan.Node{Name: "a", MachineID: fmt.Sprintf("%032x", 1)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +140,8 @@ func TestNice(t *testing.T) {
 	// proc_pid_stat(5): pgrp, session and nice are fields 5, 6 and 19. A session of
 	// another PID namespace is 0 here.
 	script := `read -r line < /proc/$$/stat; set -- $line; [ "$5 $6 ${19}" = "$$ 0 7" ] || { echo "$5 $6 ${19}" >&2; exit 1; }`
-	process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stderr: os.Stderr})
+	process, err := node.Start(t.Context(),
+		nodes.Command{Args: []string{"sh", "-c", script}, Stderr: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -232,7 +232,8 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	files := []*os.File{orNull(command.Stdin, null), orNull(command.Stdout, null), orNull(command.Stderr, null)}
+	files := []*os.File{orNull(command.Stdin, null), orNull(command.Stdout, null),
+		orNull(command.Stderr, null)}
 	if command.Channel != nil {
 		files = append(files, command.Channel)
 	}
@@ -253,7 +254,11 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 		Sys: &syscall.SysProcAttr{
 			// Without a terminal no session of its own: the kernel's autogroups would
 			// give each the share of a whole session, and the switches no more.
-			Setsid: command.Terminal, Setctty: command.Terminal, Setpgid: !command.Terminal, UseCgroupFD: useCgroup, CgroupFD: cgroupFd,
+			Setsid:      command.Terminal,
+			Setctty:     command.Terminal,
+			Setpgid:     !command.Terminal,
+			UseCgroupFD: useCgroup,
+			CgroupFD:    cgroupFd,
 		},
 	})
 }

@@ -81,7 +81,8 @@ func giveIdentity(config initConfig) (err error) {
 		files map[string]string
 	}{
 		{"/etc", map[string]string{
-			"hosts": config.Hosts, "hostname": config.Hostname + "\n", "machine-id": machine, "resolv.conf": config.Resolver,
+			"hosts": config.Hosts, "hostname": config.Hostname + "\n", "machine-id": machine,
+			"resolv.conf": config.Resolver,
 		}},
 		{"/var/lib/dbus", map[string]string{"machine-id": machine}},
 	} {
@@ -188,7 +189,8 @@ func (s *submounts) attach(dir string, own map[string]string) error {
 		if _, is := own[strings.TrimPrefix(point, dir+"/")]; is {
 			continue
 		}
-		if err := unix.MoveMount(s.trees[i], "", unix.AT_FDCWD, point, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		if err := unix.MoveMount(s.trees[i], "", unix.AT_FDCWD, point,
+			unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("mount %s again: %w", point, err)
 		}
 	}

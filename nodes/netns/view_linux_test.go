@@ -48,7 +48,8 @@ func output(t *testing.T, node nodes.Node, script string) string {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stdout: write, Stderr: write})
+	process, err := node.Start(t.Context(),
+		nodes.Command{Args: []string{"sh", "-c", script}, Stdout: write, Stderr: write})
 	write.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +145,8 @@ func TestIdentitySurvivesARename(t *testing.T) {
 		t.Errorf("a mount below /etc shows %q in the node, want its file", got)
 	}
 	if got := output(t, nodeA, "ls -A /run"); got != "" {
-		t.Errorf("/run of the node holds %q, want nothing that a program could take the identity away with", got)
+		t.Errorf("/run of the node holds %q, want nothing that a program could take the identity away with",
+			got)
 	}
 	// What a node writes is the node's.
 	output(t, nodeA, "echo mine > /etc/hosts; echo mine > /etc/railbed-made")
@@ -182,7 +184,8 @@ func TestResolverBehindALink(t *testing.T) {
 	t.Cleanup(func() { namespace.Close() })
 	node, err := netns.Runtime{}.Create(t.Context(), nodes.Config{
 		Testbed: "test-dns", Namespace: namespace,
-		Node: plan.Node{Name: "a", MachineID: machineA, Management: &plan.ManagementNIC{DNS: []string{"192.0.2.53"}}},
+		Node: plan.Node{Name: "a", MachineID: machineA,
+			Management: &plan.ManagementNIC{DNS: []string{"192.0.2.53"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +256,8 @@ func owned(path string) bool {
 	}
 	name, kernel := strings.CutPrefix(path, "/proc/sys/kernel/")
 	return kernel && slices.Contains([]string{
-		"hostname", "domainname", "sem", "msgmax", "msgmnb", "msgmni", "shmall", "shmmax", "shmmni", "shm_rmid_forced",
+		"hostname", "domainname", "sem", "msgmax", "msgmnb", "msgmni", "shmall", "shmmax", "shmmni",
+		"shm_rmid_forced",
 		"auto_msgmni", "msg_next_id", "sem_next_id", "shm_next_id", "ns_last_pid",
 	}, name)
 }
@@ -275,27 +279,34 @@ func TestHostsKernelIsNotTheNodes(t *testing.T) {
 	for _, process := range []string{"1", "self"} {
 		status := output(t, node, "grep CapBnd /proc/"+process+"/status | cut -f2")
 		if bounding, err := strconv.ParseUint(status, 16, 64); err != nil || bounding&hostOnly != 0 {
-			t.Errorf("process %s of the node may have capabilities %#x, %v, of the host's alone", process, bounding&hostOnly, err)
+			t.Errorf("process %s of the node may have capabilities %#x, %v, of the host's alone", process,
+				bounding&hostOnly, err)
 		}
 	}
 	// The first process of the node leads its programs to no file of the testbed.
-	if got := output(t, node, "readlink /proc/1/fd/* | grep -v -e ^/dev/null$ -e ^anon_inode: || true"); got != "" {
+	if got := output(t, node, "readlink /proc/1/fd/* | grep -v " +
+		"-e ^/dev/null$ -e ^anon_inode: || true"); got != "" {
 		t.Errorf("programs of the node can open %q of the node's first process", got)
 	}
-	for _, path := range []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"} {
-		if got := output(t, node, "[ ! -e "+path+" ] || head -c 1 "+path+" | wc -c"); got != "" && got != "0" {
+	for _, path := range []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list",
+		"/proc/sched_debug"} {
+		if got := output(t, node, "[ ! -e "+path+" ] || head -c 1 "+path+" | wc -c"); got != "" &&
+			got != "0" {
 			t.Errorf("a node reads the host's %s", path)
 		}
 	}
-	for _, path := range []string{"/proc/acpi", "/proc/asound", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"} {
+	for _, path := range []string{"/proc/acpi", "/proc/asound", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap"} {
 		if got := output(t, node, "ls -A "+path+" 2>/dev/null | wc -l"); got != "0" {
 			t.Errorf("%s shows the host's %s files in a node", path, got)
 		}
 	}
 	// What is the node's stays the node's, and is not the host's.
 	for path, value := range map[string]string{
-		"/proc/sys/net/ipv4/ip_forward": "1", "/proc/sys/net/ipv4/conf/lo/rp_filter": "2", "/proc/sys/net/ipv4/ping_group_range": "0\t0",
-		"/proc/sys/kernel/hostname": "renamed", "/proc/sys/kernel/shmmni": "1234", "/proc/sys/fs/mqueue/msg_max": "11",
+		"/proc/sys/net/ipv4/ip_forward": "1", "/proc/sys/net/ipv4/conf/lo/rp_filter": "2",
+		"/proc/sys/net/ipv4/ping_group_range": "0\t0",
+		"/proc/sys/kernel/hostname":           "renamed", "/proc/sys/kernel/shmmni": "1234",
+		"/proc/sys/fs/mqueue/msg_max": "11",
 	} {
 		if !strings.HasPrefix(path, "/proc/sys/net/") && hosttest.Probe(hosttest.Root) != nil {
 			continue // Linux gives root of a user namespace no other ones

@@ -272,7 +272,8 @@ func (s *suite) twoHosts(t *testing.T) {
 
 func (s *suite) signal(t *testing.T) {
 	node := s.node(t, "a")
-	process, output := start(t, node, nodes.Command{Args: []string{"sh", "-c", "sleep 1000 & echo started; wait"}})
+	process, output := start(t, node,
+		nodes.Command{Args: []string{"sh", "-c", "sleep 1000 & echo started; wait"}})
 	line := make([]byte, len("started\n"))
 	if _, err := io.ReadFull(output, line); err != nil {
 		t.Fatal(err)
@@ -295,7 +296,8 @@ func (s *suite) signal(t *testing.T) {
 // them. The count of processes must come down to zero.
 func (s *suite) orphans(t *testing.T) {
 	node := s.node(t, "a")
-	shell(t, node, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do setsid sh -c 'exit 3' & done")
+	shell(t, node, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do setsid sh -c 'exit 3' "+
+		"& done")
 	eventually(t, "no process left", func() error {
 		count, err := node.Processes()
 		if err == nil && count != 0 {
@@ -329,7 +331,8 @@ func (s *suite) closeKills(t *testing.T) {
 	if err := node.Close(); err != nil {
 		t.Errorf("second close: %v", err)
 	}
-	if _, err := node.Start(t.Context(), nodes.Command{Args: []string{"true"}}); !errors.Is(err, nodes.ErrClosed) {
+	if _, err := node.Start(t.Context(), nodes.Command{Args: []string{"true"}}); !errors.Is(err,
+		nodes.ErrClosed) {
 		t.Errorf("start after close: %v, want ErrClosed", err)
 	}
 }

@@ -98,7 +98,8 @@ type guestCommand struct {
 }
 
 // start opens a command's descriptors and starts it.
-func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-chan syscall.WaitStatus, err error) {
+func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-chan syscall.WaitStatus,
+	err error) {
 	path := reexec.Self
 	if !request.Self {
 		if path, err = nodes.LookPath(request.Args[0], request.Dir, request.Env); err != nil {
@@ -144,7 +145,8 @@ func (c *guestCommand) open(request startRequest) (files []*os.File, err error) 
 			return files[:1], fmt.Errorf("open terminal: %w", err)
 		}
 		if err := pty.Setsize(screen, &pty.Winsize{Rows: size.Rows, Cols: size.Cols}); err != nil {
-			return files[:1], errors.Join(fmt.Errorf("open terminal: %w", err), screen.Close(), terminal.Close())
+			return files[:1], errors.Join(fmt.Errorf("open terminal: %w", err), screen.Close(),
+				terminal.Close())
 		}
 		c.screen = screen
 		c.sources[stdout] = &source{file: screen, terminal: true, done: make(chan struct{})}
@@ -317,7 +319,8 @@ func (s *source) written() int64 {
 	defer s.mu.Unlock()
 	waiting := 0
 	if raw, err := s.file.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { waiting, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // closed: nothing waits
+		// closed: nothing waits
+		_ = raw.Control(func(fd uintptr) { waiting, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	}
 	return s.read + int64(max(waiting, 0))
 }
@@ -349,7 +352,8 @@ func countProcesses() (int, error) {
 		if len(fields) < flags {
 			continue
 		}
-		if value, err := strconv.ParseUint(string(fields[flags-1]), 10, 32); err == nil && value&kernelThread == 0 {
+		if value, err := strconv.ParseUint(string(fields[flags-1]), 10, 32); err == nil &&
+			value&kernelThread == 0 {
 			count++
 		}
 	}

@@ -177,7 +177,9 @@ func duplicateOf(file *os.File) (duplicate int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if wrong := raw.Control(func(fd uintptr) { duplicate, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) }); wrong != nil {
+	if wrong := raw.Control(func(fd uintptr) {
+		duplicate, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3)
+	}); wrong != nil {
 		return 0, wrong
 	}
 	return duplicate, err

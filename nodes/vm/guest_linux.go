@@ -172,7 +172,8 @@ func (a *agent) configure(id identityOf) error {
 // root of all processes, as switch_root(8) does.
 func enterRoot() error {
 	err := await("mount the host's files", func() error {
-		return unix.Mount(rootTag, lowerDir, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,cache=loose,msize=262144")
+		return unix.Mount(rootTag, lowerDir, "9p", unix.MS_RDONLY,
+			"trans=virtio,version=9p2000.L,cache=loose,msize=262144")
 	})
 	if err != nil {
 		return err
@@ -184,7 +185,8 @@ func enterRoot() error {
 	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
 		return err
 	}
-	if err := unix.Mount("overlay", rootDir, "overlay", 0, "lowerdir="+lowerDir+",upperdir="+upper+",workdir="+work); err != nil {
+	if err := unix.Mount("overlay", rootDir, "overlay", 0,
+		"lowerdir="+lowerDir+",upperdir="+upper+",workdir="+work); err != nil {
 		return fmt.Errorf("mount overlay: %w", err)
 	}
 	if err := unix.Mount(devDir, rootDir+devDir, "", unix.MS_MOVE, ""); err != nil {

@@ -34,7 +34,8 @@ var ofKernel = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/var/lock"
 // which are hidden wherever they are mounted: they show processes, settings and sessions.
 func shared(kind string) bool {
 	return (kind == "fuseblk" || !strings.HasPrefix(kind, "fuse")) && !slices.Contains([]string{
-		"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "hugetlbfs", "cgroup", "cgroup2", "debugfs", "tracefs",
+		"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "hugetlbfs", "cgroup", "cgroup2", "debugfs",
+		"tracefs",
 		"securityfs", "selinuxfs",
 		"configfs", "bpf", "pstore", "efivarfs", "binfmt_misc", "rpc_pipefs", "nsfs", "autofs",
 	}, kind)
@@ -75,12 +76,14 @@ func hideHost(own []string) error {
 	if err != nil {
 		return err
 	}
-	share, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	share, err := unix.OpenTree(unix.AT_FDCWD, "/",
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("clone the host's mounts: %w", err)
 	}
 	defer unix.Close(share)
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=64k"); err != nil {
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"mode=755,size=64k"); err != nil {
 		return fmt.Errorf("mount tmpfs on /run: %w", err)
 	}
 	if err := errors.Join(os.Mkdir(shareDir, 0o755), os.WriteFile(emptyFile, nil, 0o444)); err != nil {
@@ -94,12 +97,14 @@ func hideHost(own []string) error {
 	}
 	// What the host mounts from now on is not seen.
 	attributes := &unix.MountAttr{
-		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
+		Attr_set:    unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Propagation: unix.MS_PRIVATE,
 	}
 	if err := unix.MountSetattr(unix.AT_FDCWD, shareDir, unix.AT_RECURSIVE, attributes); err != nil {
 		return fmt.Errorf("make %s read-only: %w", shareDir, err)
 	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil {
 		return fmt.Errorf("mount /proc of QEMU: %w", err)
 	}
 	return nil
@@ -240,7 +245,8 @@ func hide(path string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		err = unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=4k")
+		err = unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			"mode=755,size=4k")
 	default:
 		err = unix.Mount(emptyFile, path, "", unix.MS_BIND, "")
 	}

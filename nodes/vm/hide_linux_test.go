@@ -87,9 +87,15 @@ func (m *machine) see(private []string, script string) string {
 	defer ours.Close()
 	var said strings.Builder
 	command := &exec.Cmd{
-		Path: reexec.Self, Args: reexec.Argv(Part), Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &said, Stderr: &said,
-		ExtraFiles:  []*os.File{theirs},
-		SysProcAttr: &syscall.SysProcAttr{Chroot: m.root, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC},
+		Path:       reexec.Self,
+		Args:       reexec.Argv(Part),
+		Dir:        "/",
+		Env:        []string{"PATH=/usr/bin:/bin"},
+		Stdout:     &said,
+		Stderr:     &said,
+		ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &syscall.SysProcAttr{Chroot: m.root,
+			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC},
 	}
 	err = command.Start()
 	theirs.Close()
@@ -113,12 +119,15 @@ func TestGuestsViewIsResolved(t *testing.T) {
 		return
 	}
 	const secret = "RAILBED-SECRET"
-	const users = "root:x:0:0::/srv/admin:/bin/sh\ndaemon:x:1:1::/usr/sbin:/bin/false\ncarol:x:1001:1001::/mnt/people/carol:/bin/sh\n" +
-		"null:x:1002:1002::/dev/null:/bin/sh\nall:x:1003:1003::/:/bin/sh\nnobody:x:65534:65534::/mnt/open:/bin/false\n"
+	const users = "root:x:0:0::/srv/admin:/bin/sh\ndaemon:x:1:1::/usr/sbin:/bin/false\n" +
+		"carol:x:1001:1001::/mnt/people/carol:/bin/sh\n" +
+		"null:x:1002:1002::/dev/null:/bin/sh\nall:x:1003:1003::/:/bin/sh\n" +
+		"nobody:x:65534:65534::/mnt/open:/bin/false\n"
 	m := newMachine(t, map[string]string{"home": "srv/homes", "tmp": "mnt/temporary"})
 	// Homes: of root and of a user elsewhere, of all by a link, of the testbed's user by the environment.
 	m.write("/etc/passwd", users)
-	for _, path := range []string{"/srv/homes/alice/f", "/srv/admin/f", "/mnt/people/carol/f", "/mnt/dave/f", "/srv/homes/erin/project/f"} {
+	for _, path := range []string{"/srv/homes/alice/f", "/srv/admin/f", "/mnt/people/carol/f", "/mnt/dave/f",
+		"/srv/homes/erin/project/f"} {
 		m.write(path, secret)
 	}
 	m.do(os.Symlink("/mnt/dave", filepath.Join(m.root, "mnt/link")))
@@ -129,7 +138,8 @@ func TestGuestsViewIsResolved(t *testing.T) {
 	// Temporary files behind a link.
 	m.write("/mnt/temporary/f", secret)
 	// The host's administrator.
-	for _, path := range []string{"/etc/shadow-", "/etc/gshadow.old", "/var/backups/shadow.bak", "/etc/security/opasswd", "/srv/keys/passwords"} {
+	for _, path := range []string{"/etc/shadow-", "/etc/gshadow.old", "/var/backups/shadow.bak",
+		"/etc/security/opasswd", "/srv/keys/passwords"} {
 		m.write(path, secret)
 	}
 	m.do(os.RemoveAll(filepath.Join(m.root, "etc/shadow")))
@@ -142,14 +152,18 @@ func TestGuestsViewIsResolved(t *testing.T) {
 	m.write("/usr/lib/f", "open")
 
 	own := []string{"/mnt/link", "/", "/does/not/exist"}
-	if got := m.see(own, "timeout 30 grep -rl --exclude-dir=other "+secret+" "+shareDir+"/mnt "+shareDir+"/srv "+shareDir+"/opt "+shareDir+"/home "+shareDir+"/etc "+
-		shareDir+"/var/backups /mnt /srv /opt/project /home/ /etc /var/backups 2>/dev/null; true"); got != "" {
+	if got := m.see(own, "timeout 30 grep -rl --exclude-dir=other "+secret+" "+shareDir+"/mnt "+
+		shareDir+"/srv "+shareDir+"/opt "+shareDir+"/home "+shareDir+"/etc "+
+		shareDir+"/var/backups /mnt /srv /opt/project /home/ /etc /var/backups 2>/dev/null; "+
+		"true"); got != "" {
 		t.Errorf("a guest sees\n%s", got)
 	}
-	if got := m.see(own, "ls "+shareDir+"/mnt/other/proc "+shareDir+"/proc "+shareDir+"/tmp/ "+shareDir+"/run"); strings.ContainsAny(got, "0123456789") {
+	if got := m.see(own, "ls "+shareDir+"/mnt/other/proc "+shareDir+"/proc "+shareDir+
+		"/tmp/ "+shareDir+"/run"); strings.ContainsAny(got, "0123456789") {
 		t.Errorf("a guest sees the kernel's files:\n%s", got)
 	}
-	if got := m.see(own, "cat "+shareDir+"/mnt/open/f "+shareDir+"/usr/lib/f && test -x "+shareDir+"/usr/bin/env && test -c /dev/null && echo programs"); got != "openopenprograms" {
+	if got := m.see(own, "cat "+shareDir+"/mnt/open/f "+shareDir+"/usr/lib/f && test -x "+
+		shareDir+"/usr/bin/env && test -c /dev/null && echo programs"); got != "openopenprograms" {
 		t.Errorf("a guest sees of what everybody may see %q", got)
 	}
 }
@@ -165,10 +179,12 @@ func TestQEMUIsAnotherUser(t *testing.T) {
 		want       int
 	}{
 		{all, all, 2_000_000_000}, {one, one, 0}, {container, container, 65533}, {podman, podman, 65533},
-		{container, one, 0}, {one, container, 0}, {all, container, 65533}, {"0 100000 1000\n", "0 100000 1000\n", 0}, {"", "", 0},
+		{container, one, 0}, {one, container, 0}, {all, container, 65533},
+		{"0 100000 1000\n", "0 100000 1000\n", 0}, {"", "", 0},
 	} {
 		if got := unassigned(test.uids, test.gids); got != test.want {
-			t.Errorf("of users %q and groups %q QEMU becomes %d, want %d", test.uids, test.gids, got, test.want)
+			t.Errorf("of users %q and groups %q QEMU becomes %d, want %d", test.uids, test.gids, got,
+				test.want)
 		}
 	}
 }

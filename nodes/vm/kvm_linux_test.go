@@ -64,7 +64,8 @@ func TestWithoutKVM(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer namespace.Close()
-		processor, err := r.processor(t.Context(), nodes.Config{Testbed: "test", Namespace: namespace, Node: plan.Node{Name: "a"}})
+		processor, err := r.processor(t.Context(),
+			nodes.Config{Testbed: "test", Namespace: namespace, Node: plan.Node{Name: "a"}})
 		slow := r.Slow()
 		if err != nil || processor != TCG || slow == nil {
 			t.Fatalf("%s: %s, %v, because of: %v; want %s", what, processor, err, slow, TCG)
@@ -85,5 +86,6 @@ func TestWithoutKVM(t *testing.T) {
 		refused("a file", "boot a guest with KVM")
 	}
 	bind(t, os.DevNull, vmimage.KVMPath)
-	refused("a device that is not KVM's", "boot a guest with KVM", program+" said: ", "failed to initialize kvm")
+	refused("a device that is not KVM's", "boot a guest with KVM", program+" said: ",
+		"failed to initialize kvm")
 }

@@ -64,7 +64,8 @@ func become(channel *os.File) error {
 	if err := dropRights(l.User, l.Groups); err != nil {
 		return err
 	}
-	return fmt.Errorf("start %s: %w", program, syscall.Exec(program, l.Args, []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}))
+	return fmt.Errorf("start %s: %w", program,
+		syscall.Exec(program, l.Args, []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}))
 }
 
 // dropRights takes every capability from the calling thread, also for what it
@@ -78,7 +79,8 @@ func dropRights(user int, groups []int) error {
 		return err
 	}
 	if user != 0 {
-		if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(user, user, user), syscall.Setresuid(user, user, user)); err != nil {
+		if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(user, user, user),
+			syscall.Setresuid(user, user, user)); err != nil {
 			return fmt.Errorf("become user %d: %w", user, err)
 		}
 	}

@@ -124,7 +124,8 @@ type cables struct {
 
 // watchCables begins. QEMU's NICs have their carrier at first.
 func watchCables(config nodes.Config, m *monitor) (*cables, error) {
-	c := &cables{config: config, monitor: m, plugged: slices.Repeat([]bool{true}, len(config.Node.GuestNICs()))}
+	c := &cables{config: config, monitor: m,
+		plugged: slices.Repeat([]bool{true}, len(config.Node.GuestNICs()))}
 	if len(c.plugged) == 0 {
 		return c, nil
 	}

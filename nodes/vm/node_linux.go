@@ -36,7 +36,8 @@ const (
 )
 
 // bootModules are what every guest needs, the channel's first.
-var bootModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net", "virtio_rng"}
+var bootModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net",
+	"virtio_rng"}
 
 // processor decides between KVM and TCG: at most once for all nodes, by booting.
 func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, error) {
@@ -119,7 +120,8 @@ func (n *node) connect() (err error) {
 		return err
 	}
 	c := n.config
-	stream, err := n.open(hello{Configure: &identityOf{Node: c.Node, Hosts: nodes.HostsFile(c.Hosts), Dilation: c.Dilation}})
+	stream, err := n.open(hello{Configure: &identityOf{Node: c.Node, Hosts: nodes.HostsFile(c.Hosts),
+		Dilation: c.Dilation}})
 	if err != nil {
 		return err
 	}
@@ -188,7 +190,9 @@ func (r *Runtime) files(modules []string) (kernel, initrd *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	initrd, err = r.kept("initramfs "+strings.Join(modules, " "), func() ([]byte, error) { return initramfs(*r.kernel, modules) })
+	initrd, err = r.kept("initramfs "+strings.Join(modules, " "), func() ([]byte, error) {
+		return initramfs(*r.kernel, modules)
+	})
 	return kernel, initrd, err
 }
 

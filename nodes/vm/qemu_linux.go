@@ -58,7 +58,8 @@ func arguments(n plan.Node, processor string) []string {
 	}
 	guest := n.Guest()
 	args := []string{
-		program, "-name", n.Name, "-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot",
+		program, "-name", n.Name, "-nodefaults", "-no-user-config", "-display", "none", "-vga", "none",
+		"-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-machine", "pc", "-accel", accelerator, "-cpu", model,
 		"-m", strconv.FormatUint(uint64(guest.Memory)>>20, 10), "-smp", strconv.Itoa(guest.Processors),
@@ -89,7 +90,8 @@ func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) 
 func netdev(nic int) string { return "net" + strconv.Itoa(nic) }
 
 // startQEMU starts QEMU for a node. It takes none of the files.
-func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, taps []*os.File) (q *qemu, err error) {
+func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, taps []*os.File) (q *qemu,
+	err error) {
 	var ours, theirs [3]*os.File // launch, serial, monitor
 	defer func() {
 		for i := range theirs {
@@ -104,12 +106,14 @@ func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, t
 			return nil, err
 		}
 	}
-	q = &qemu{serial: ours[1], monitor: ours[2], console: &tail{}, complaints: &tail{}, ended: make(chan struct{})}
+	q = &qemu{serial: ours[1], monitor: ours[2], console: &tail{}, complaints: &tail{},
+		ended: make(chan struct{})}
 	files := append([]*os.File{theirs[0], theirs[1], theirs[2], kernel, initrd}, taps...)
 	if err := q.clone(config, files); err != nil {
 		return nil, err
 	}
-	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice, Private: filepath.SplitList(os.Getenv(PrivateEnv))}
+	l := launch{Args: arguments(config.Node, processor), Nice: config.Nice,
+		Private: filepath.SplitList(os.Getenv(PrivateEnv))}
 	l.User, l.Groups = identity(processor)
 	closeFile(theirs[0])
 	theirs[0] = nil
@@ -163,7 +167,8 @@ func (q *qemu) clone(config nodes.Config, files []*os.File) error {
 			Dir: "/", Env: []string{"GOMAXPROCS=1", "PATH=/usr/local/bin:/usr/bin:/bin"},
 			Files: append([]*os.File{null, consoleOut, complaintsOut}, files...),
 			Sys: &syscall.SysProcAttr{
-				Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+				Setsid:      true,
+				Cloneflags:  unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 				UseCgroupFD: useCgroup, CgroupFD: cgroup,
 			},
 		})
@@ -248,7 +253,8 @@ func unassigned(uids, gids string) int {
 func mapped(id uint64, ids string) bool {
 	for line := range strings.Lines(ids) {
 		var inside, outside, count uint64
-		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= id && id-inside < count {
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= id &&
+			id-inside < count {
 			return true
 		}
 	}
@@ -283,7 +289,9 @@ func (t *tail) keep(from *os.File) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.Join(strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' }), " | ")
+	return strings.Join(strings.FieldsFunc(string(t.text), func(r rune) bool {
+		return r == '\n' || r == '\r'
+	}), " | ")
 }
 
 // sealed is content in memory that nobody can change.
@@ -294,7 +302,8 @@ func sealed(name string, content []byte) (*os.File, error) {
 	}
 	file := os.NewFile(uintptr(fd), name)
 	if _, err = file.Write(content); err == nil {
-		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("keep %s in memory: %w", name, err), file.Close())

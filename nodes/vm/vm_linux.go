@@ -137,7 +137,9 @@ func Check(all []plan.Node) error {
 	}
 	if wanted > available {
 		return &verdict.UnsupportedError{
-			Feature: "memory", Reason: fmt.Sprintf("%d VMs take %s with QEMU's own, and the host has %s", count, wanted, available>>20<<20),
+			Feature: "memory",
+			Reason: fmt.Sprintf("%d VMs take %s with QEMU's own, and the host has %s", count, wanted,
+				available>>20<<20),
 			Remedy: "give the nodes less with memory, or make fewer of them VMs",
 		}
 	}

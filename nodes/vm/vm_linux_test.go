@@ -43,7 +43,10 @@ func makeGuest(t *testing.T, r *Runtime, n plan.Node) (nodes.Node, error) {
 	t.Cleanup(func() { namespace.Close() })
 	n.MachineID = fmt.Sprintf("%032x", int(n.Name[0]))
 	return r.Create(t.Context(), nodes.Config{
-		Testbed: "test", Namespace: namespace, Node: n, Hosts: []plan.HostEntry{{Addr: netip.MustParseAddr("10.0.0.1"), Name: "a"}},
+		Testbed:   "test",
+		Namespace: namespace,
+		Node:      n,
+		Hosts:     []plan.HostEntry{{Addr: netip.MustParseAddr("10.0.0.1"), Name: "a"}},
 	})
 }
 
@@ -85,7 +88,8 @@ func shell(t *testing.T, n nodes.Node, script, input string) string {
 		t.Fatal(err)
 	}
 	defer output.Close()
-	process, err := n.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stdin: in, Stdout: out, Stderr: out})
+	process, err := n.Start(t.Context(),
+		nodes.Command{Args: []string{"sh", "-c", script}, Stdin: in, Stdout: out, Stderr: out})
 	in.Close()
 	out.Close()
 	if err != nil {
@@ -110,7 +114,8 @@ func shell(t *testing.T, n nodes.Node, script, input string) string {
 // of it when nobody holds the channel to it any more.
 func TestGuest(t *testing.T) {
 	r := newRuntime(t)
-	made, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"sch-netem"}, Memory: 384 << 20, CPU: 1.5, Env: map[string]string{"COLOUR": "blue"}})
+	made, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"sch-netem"}, Memory: 384 << 20,
+		CPU: 1.5, Env: map[string]string{"COLOUR": "blue"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +163,8 @@ func TestGuest(t *testing.T) {
 		t.Errorf("without a guest: %+v, %v; want SIGKILL and a reason", exit, err)
 	}
 	<-made.(*node).qemu.ended
-	if _, err := made.Start(t.Context(), nodes.Command{Args: []string{"true"}}); err == nil || !strings.Contains(err.Error(), "the virtual machine has ended") {
+	if _, err := made.Start(t.Context(), nodes.Command{Args: []string{"true"}}); err == nil ||
+		!strings.Contains(err.Error(), "the virtual machine has ended") {
 		t.Errorf("start without a guest: %v", err)
 	}
 }
@@ -171,7 +177,8 @@ func checkRights(t *testing.T, n *node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"}
+	wanted := []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000",
+		"CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"}
 	if user, _ := identity(TCG); user != 0 {
 		wanted = append(wanted, fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d", user), "Groups:\t \n")
 	}
@@ -201,7 +208,9 @@ func checkTerminal(t *testing.T, n nodes.Node) {
 		t.Fatal(err)
 	}
 	script := "stty size; tty; read -r line; echo got $line; exit 5"
-	process, err := n.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}, Stdin: theirs, Stdout: theirs, Stderr: theirs, Terminal: true})
+	process, err := n.Start(t.Context(),
+		nodes.Command{Args: []string{"sh", "-c", script}, Stdin: theirs, Stdout: theirs, Stderr: theirs,
+			Terminal: true})
 	theirs.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +233,8 @@ func checkTerminal(t *testing.T, n nodes.Node) {
 // TestGuestsThatCannotBe: each says why, and nothing of them stays.
 func TestGuestsThatCannotBe(t *testing.T) {
 	r := newRuntime(t)
-	if _, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"no_such"}}); !errors.Is(err, vmimage.ErrNoModule) || !strings.Contains(err.Error(), "load module no_such") {
+	if _, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"no_such"}}); !errors.Is(err,
+		vmimage.ErrNoModule) || !strings.Contains(err.Error(), "load module no_such") {
 		t.Errorf("a module that does not exist: %v", err)
 	}
 	// A guest that needs more than there is.
@@ -235,7 +245,8 @@ func TestGuestsThatCannotBe(t *testing.T) {
 	if err := Check([]plan.Node{{Runtime: spec.Netns, Memory: 1 << 50}}); err != nil {
 		t.Errorf("no guest: %v", err)
 	}
-	if _, err := makeGuest(t, r, plan.Node{Name: "a", CPU: 300}); err == nil || !strings.Contains(err.Error(), program+" said: ") {
+	if _, err := makeGuest(t, r, plan.Node{Name: "a", CPU: 300}); err == nil ||
+		!strings.Contains(err.Error(), program+" said: ") {
 		t.Errorf("more processors than a machine has: %v; want QEMU's own words", err)
 	}
 }

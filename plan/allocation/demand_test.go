@@ -16,7 +16,8 @@ func TestDemand(t *testing.T) {
 	for name, p := range map[string]*plan.Plan{
 		"one":      compile(t, "single-switch", "hosts: 6", ""),
 		"blocking": compile(t, "leaf-spine", "leaves: 2, spines: 1, hosts-per-leaf: 3", ""),
-		"wide":     compile(t, "leaf-spine", "leaves: 3, spines: 2, hosts-per-leaf: 2", ", \"leaf2--spine1\": {rate: 300mbit}"),
+		"wide": compile(t, "leaf-spine", "leaves: 3, spines: 2, hosts-per-leaf: 2",
+			", \"leaf2--spine1\": {rate: 300mbit}"),
 	} {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 4))
@@ -32,7 +33,8 @@ func TestDemand(t *testing.T) {
 		}
 	}
 	p := compile(t, "single-switch", "hosts: 3", "")
-	if _, err := Compute(p, Options{Pairs: []Pair{{0, 1}}, Demand: make([]units.Bytes, 2)}); err == nil || !strings.Contains(err.Error(), "2 demands for 1 pairs") {
+	if _, err := Compute(p, Options{Pairs: []Pair{{0, 1}}, Demand: make([]units.Bytes, 2)}); err == nil ||
+		!strings.Contains(err.Error(), "2 demands for 1 pairs") {
 		t.Error(err)
 	}
 }
@@ -76,7 +78,8 @@ func checkDemand(t *testing.T, name string, p *plan.Plan, o Options) {
 	}
 	slowest := 0.0
 	for i, pair := range o.Pairs {
-		slowest = max(slowest, float64(max(o.Demand[i], leastDemand))/float64(even.From(pair.From, 0)[pair.To]))
+		slowest = max(slowest, float64(max(o.Demand[i], leastDemand))/float64(
+			even.From(pair.From, 0)[pair.To]))
 	}
 	if slowest < last*0.999 {
 		t.Errorf("%s: even rates take %v, by demand %v", name, slowest, last)

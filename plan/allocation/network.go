@@ -31,13 +31,15 @@ type network struct {
 }
 
 func newNetwork(p *plan.Plan, pairs []Pair, o Options) (*network, error) {
-	n := &network{plan: p, o: o, tables: make(map[string][]plan.Route), index: make(map[string]int), uses: make(map[Pair][]Use)}
+	n := &network{plan: p, o: o, tables: make(map[string][]plan.Route), index: make(map[string]int),
+		uses: make(map[Pair][]Use)}
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		var table []plan.Route
 		for _, port := range s.Ports {
 			for _, addr := range port.Addrs {
-				table = append(table, plan.Route{Dst: addr.Masked(), NextHops: []plan.NextHop{{Dev: port.Name}}})
+				table = append(table, plan.Route{Dst: addr.Masked(),
+					NextHops: []plan.NextHop{{Dev: port.Name}}})
 			}
 		}
 		for r := range s.Routes.All() {
@@ -63,7 +65,9 @@ func (n *network) sender(rank int) int { return n.receiver(rank) }
 
 func (n *network) receiver(rank int) int {
 	at := n.plan.Ranks[rank]
-	return slices.IndexFunc(n.plan.Ranks, func(r plan.Rank) bool { return r.Node == at.Node && r.NIC == at.NIC })
+	return slices.IndexFunc(n.plan.Ranks, func(r plan.Rank) bool {
+		return r.Node == at.Node && r.NIC == at.NIC
+	})
 }
 
 // port is an interface of a node or switch, by name.
@@ -96,8 +100,10 @@ func (n *network) direction(device, port string) (int, error) {
 	n.names = append(n.names, key+" to "+iface.Peer)
 	n.capacity = append(n.capacity, float64(d.Rate)*(1-n.o.Headroom.Float()))
 	delay := time.Duration(d.Delay)
-	n.delay, n.rate, n.overhead = append(n.delay, delay), append(n.rate, d.Rate), append(n.overhead, d.Overhead)
-	n.full = append(n.full, delay+d.Rate.SerialisationTime(units.Bytes(iface.MTU+wire.EthernetLen)+d.Overhead))
+	n.delay, n.rate, n.overhead = append(n.delay, delay), append(n.rate, d.Rate),
+		append(n.overhead, d.Overhead)
+	n.full = append(n.full, delay+d.Rate.SerialisationTime(
+		units.Bytes(iface.MTU+wire.EthernetLen)+d.Overhead))
 	n.small = append(n.small, delay+d.Rate.SerialisationTime(ackFrame+d.Overhead))
 	return at, nil
 }
@@ -147,7 +153,8 @@ func (n *network) walk(from, to plan.Rank) ([]Use, error) {
 				total += max(h.Weight, 1)
 			}
 			for _, h := range hops {
-				if err := cross(device, h.Dev, share*float64(max(h.Weight, 1))/float64(total), next); err != nil {
+				if err := cross(device, h.Dev, share*float64(max(h.Weight, 1))/float64(total),
+					next); err != nil {
 					return nil, err
 				}
 			}
@@ -237,7 +244,8 @@ func Alone(p *plan.Plan, o Options) (func(from, to int, size units.Bytes) time.D
 		var way, slowest float64
 		for _, u := range n.uses[Pair{from, to}] {
 			frame := func(payload units.Bytes) float64 {
-				return float64(n.rate[u.Link].SerialisationTime(payload + headers + wire.EthernetLen + n.overhead[u.Link]))
+				return float64(n.rate[u.Link].SerialisationTime(
+					payload + headers + wire.EthernetLen + n.overhead[u.Link]))
 			}
 			way += u.Share * (float64(n.delay[u.Link]) + frame(min(size, each)))
 			slowest = max(slowest, frame(each)*float64(packets-1))

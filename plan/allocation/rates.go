@@ -125,7 +125,8 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 		}
 		n.weigh(pairs, o.Demand)
 	}
-	file := &File{Format: Format, Testbed: p.Name, Ranks: len(p.Ranks), Pattern: o.Pattern, Method: o.Method, Headroom: o.Headroom}
+	file := &File{Format: Format, Testbed: p.Name, Ranks: len(p.Ranks), Pattern: o.Pattern, Method: o.Method,
+		Headroom: o.Headroom}
 	switch o.Method {
 	case MaxMin:
 		file.Phases = []Phase{n.phase(n.crossing(pairs))}
@@ -182,7 +183,8 @@ func (n *network) phase(pairs []Pair) Phase {
 	filled, tight := Fill(n.capacity, loads)
 	ph := Phase{Rates: []Entry{}}
 	for i, pair := range pairs {
-		ph.Rates = append(ph.Rates, Entry{From: pair.From, To: pair.To, Rate: max(units.Rate(filled[i]*n.weight(pair)+roundingError), 1), Bottleneck: n.names[tight[i]]})
+		ph.Rates = append(ph.Rates, Entry{From: pair.From, To: pair.To,
+			Rate: max(units.Rate(filled[i]*n.weight(pair)+roundingError), 1), Bottleneck: n.names[tight[i]]})
 	}
 	slices.SortFunc(ph.Rates, func(a, b Entry) int {
 		if a.From != b.From {

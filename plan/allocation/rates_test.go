@@ -30,11 +30,14 @@ func TestFillExamples(t *testing.T) {
 		flows    [][]Use
 		want     []float64
 	}{
-		"one link":              {[]float64{12}, [][]Use{on(0), on(0), on(0)}, []float64{4, 4, 4}},
-		"line, one flow longer": {[]float64{1, 1, 1}, [][]Use{on(0), on(0, 1), on(1), on(1), on(2)}, []float64{2. / 3, 1. / 3, 1. / 3, 1. / 3, 1}},
-		"parking lot":           {[]float64{10, 10, 10}, [][]Use{on(0, 1, 2), on(0), on(1), on(2)}, []float64{5, 5, 5, 5}},
-		"narrow end":            {[]float64{10, 1}, [][]Use{on(0, 1), on(0), on(0)}, []float64{1, 4.5, 4.5}},
-		"half of it":            {[]float64{10, 2}, [][]Use{{{0, 1}, {1, 0.5}}, on(1)}, []float64{4. / 3, 4. / 3}},
+		"one link": {[]float64{12}, [][]Use{on(0), on(0), on(0)}, []float64{4, 4, 4}},
+		"line, one flow longer": {[]float64{1, 1, 1}, [][]Use{on(0), on(0, 1), on(1), on(1), on(2)},
+			[]float64{2. / 3, 1. / 3, 1. / 3, 1. / 3, 1}},
+		"parking lot": {[]float64{10, 10, 10}, [][]Use{on(0, 1, 2), on(0), on(1), on(2)},
+			[]float64{5, 5, 5, 5}},
+		"narrow end": {[]float64{10, 1}, [][]Use{on(0, 1), on(0), on(0)}, []float64{1, 4.5, 4.5}},
+		"half of it": {[]float64{10, 2}, [][]Use{{{0, 1}, {1, 0.5}}, on(1)},
+			[]float64{4. / 3, 4. / 3}},
 	} {
 		got, _ := Fill(test.capacity, test.flows)
 		for i, want := range test.want {
@@ -76,7 +79,8 @@ func TestFillIsFair(t *testing.T) {
 		}
 		for i, l := range tight {
 			if load[l] < capacity[l]*(1-1e-6) || rates[i] < most[l]*(1-1e-6) {
-				t.Errorf("seed %d: flow %d has %v; its link %d carries %v of %v, and somebody %v", seed, i, rates[i], l, load[l], capacity[l], most[l])
+				t.Errorf("seed %d: flow %d has %v; its link %d carries %v of %v, and somebody %v", seed, i,
+					rates[i], l, load[l], capacity[l], most[l])
 			}
 		}
 	}
@@ -124,7 +128,8 @@ func TestMatchings(t *testing.T) {
 }
 
 func compile(t testing.TB, topology, params, links string) *plan.Plan {
-	return plantest.Compile(t, fmt.Sprintf("name: t\nfabric:\n  topology: %s\n  params: {%s}\n  switch: {kind: soft}\n  links: {default: {rate: 1gbit}%s}\n", topology, params, links))
+	return plantest.Compile(t, fmt.Sprintf("name: t\nfabric:\n  topology: %s\n  params: {%s}\n  switch: "+
+		"{kind: soft}\n  links: {default: {rate: 1gbit}%s}\n", topology, params, links))
 }
 
 // TestPlans holds the rates of fabrics against closed formulas.
@@ -169,7 +174,8 @@ func TestPlans(t *testing.T) {
 		}
 		for _, e := range f.Phases[0].Rates {
 			if want := test.want(e.From, e.To); math.Abs(float64(e.Rate)-want) > 1.5 {
-				t.Errorf("%s: %d to %d has %v (%s), want %v bit/s", name, e.From, e.To, e.Rate, e.Bottleneck, want)
+				t.Errorf("%s: %d to %d has %v (%s), want %v bit/s", name, e.From, e.To, e.Rate, e.Bottleneck,
+					want)
 			}
 		}
 	}
@@ -206,7 +212,8 @@ func TestConflictFree(t *testing.T) {
 				}
 			}
 			for l, name := range n.names {
-				if load[l] > n.capacity[l]+10 || users[l] > 1 && strings.Contains(name, "h") && !strings.Contains(name, "leaf") {
+				if load[l] > n.capacity[l]+10 ||
+					users[l] > 1 && strings.Contains(name, "h") && !strings.Contains(name, "leaf") {
 					t.Errorf("phase %d: %s has %v bit/s of %d", i, name, load[l], users[l])
 				}
 				if host := strings.Contains(name, ":eth"); host && users[l] > 1 {
@@ -238,7 +245,8 @@ func TestHeadroom(t *testing.T) {
 // TestFile holds that what is written is read again, is of the schema, and is the
 // same each time; also where ranks share nodes.
 func TestFile(t *testing.T) {
-	p := plantest.Compile(t, "name: shared\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n  switch: {kind: router}\nnodes: {default: {ranks: 2}}\n")
+	p := plantest.Compile(t, "name: shared\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: "+
+		"2, hosts-per-leaf: 2}\n  switch: {kind: router}\nnodes: {default: {ranks: 2}}\n")
 	schema, err := validator.UnmarshalJSON(bytes.NewReader(Schema))
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +278,8 @@ func TestFile(t *testing.T) {
 			t.Errorf("%v\n%s", err, &texts[0])
 		}
 		again, err := Read("rates.json", texts[0].Bytes())
-		if err != nil || len(again.Phases) != len(file.Phases) || !slices.Equal(again.Phases[0].Rates, file.Phases[0].Rates) {
+		if err != nil || len(again.Phases) != len(file.Phases) ||
+			!slices.Equal(again.Phases[0].Rates, file.Phases[0].Rates) {
 			t.Errorf("read again: %+v, %v", again, err)
 		}
 		for _, e := range file.Phases[0].Rates {
@@ -305,7 +314,8 @@ func TestWrongOptions(t *testing.T) {
 	for want, o := range map[string]Options{
 		`rates for "star": want ring, all-to-all, tree`: {Pattern: "star"},
 		`rates by "luck": want max-min or`:              {Pattern: Ring, Method: "luck"},
-		"headroom 100% leaves nothing":                  {Pattern: Ring, Headroom: units.Ratio{Num: 1, Den: 1}},
+		"headroom 100% leaves nothing": {Pattern: Ring,
+			Headroom: units.Ratio{Num: 1, Den: 1}},
 	} {
 		if _, err := Compute(p, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", o, err, want)

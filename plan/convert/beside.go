@@ -66,13 +66,15 @@ func (i *importer) fillEnv(node *spec.Node, d definition) {
 			if found := assignment.FindStringSubmatch(line); found != nil {
 				set(found[1], found[2]+found[3]+found[4])
 			} else {
-				i.add(file.at, "want NAME=VALUE, and what the shell would replace in env", "line %d of env file %q is left out", number, file.value)
+				i.add(file.at, "want NAME=VALUE, and what the shell would replace in env",
+					"line %d of env file %q is left out", number, file.value)
 			}
 		}
 	}
 	for _, s := range d.env {
 		if s.key == importEnv {
-			i.add(s.keyAt, "write the variables into env", "%s is left out: what a testbed is does not depend on who reads its file", importEnv)
+			i.add(s.keyAt, "write the variables into env",
+				"%s is left out: what a testbed is does not depend on who reads its file", importEnv)
 			continue
 		}
 		set(s.key, s.value.value)
@@ -88,7 +90,8 @@ func (i *importer) publish(node *spec.Node, ports []text) {
 	for _, port := range ports {
 		published, err := spec.ParsePublished(port.value)
 		if err != nil {
-			i.add(port.at, "want HOST:NODE or HOST:NODE/udp: ports are published one by one, at all of the host's addresses", "port %q is left out", port.value)
+			i.add(port.at, "want HOST:NODE or HOST:NODE/udp: ports are published one by one, at all of the "+
+				"host's addresses", "port %q is left out", port.value)
 			continue
 		}
 		if node.Management == nil {
@@ -106,14 +109,17 @@ func (i *importer) publish(node *spec.Node, ports []text) {
 
 // addManagement takes over the addresses beside the fabric, where a server is there.
 func (i *importer) addManagement() {
-	beside := slices.ContainsFunc(i.testbed.Nodes, func(n spec.Entry[spec.Node]) bool { return n.Value.Management != nil })
+	beside := slices.ContainsFunc(i.testbed.Nodes, func(n spec.Entry[spec.Node]) bool {
+		return n.Value.Management != nil
+	})
 	for _, family := range []struct {
 		subnet text
 		name   string
 		is4    bool
 		into   *string
 	}{
-		{i.lab.mgmtSubnet, "IPv4", true, &i.testbed.Addressing.Management4}, {i.lab.mgmtSubnet6, "IPv6", false, &i.testbed.Addressing.Management6},
+		{i.lab.mgmtSubnet, "IPv4", true, &i.testbed.Addressing.Management4},
+		{i.lab.mgmtSubnet6, "IPv6", false, &i.testbed.Addressing.Management6},
 	} {
 		subnet := family.subnet
 		if subnet.value == "" {
@@ -122,9 +128,11 @@ func (i *importer) addManagement() {
 		prefix, err := netip.ParsePrefix(subnet.value)
 		switch {
 		case err != nil || prefix.Addr().Is4() != family.is4:
-			i.add(subnet.at, "want an "+family.name+" prefix", "%s-subnet %q of mgmt is left out", strings.ToLower(family.name), subnet.value)
+			i.add(subnet.at, "want an "+family.name+" prefix", "%s-subnet %q of mgmt is left out",
+				strings.ToLower(family.name), subnet.value)
 		case !beside:
-			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives one a network beside the fabric", "the management network is left out")
+			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives one a network "+
+				"beside the fabric", "the management network is left out")
 		default:
 			*family.into = prefix.Masked().String()
 		}

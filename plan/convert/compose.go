@@ -50,7 +50,9 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 		if made := e.testbed.NodeFor(n.Name); made.Management != nil {
 			joined = append(joined, beside)
 			if !made.Management.Internet {
-				e.note(fmt.Sprintf("nodes[%q]", n.Name), "a network of Compose that publishes ports leads everywhere", "node %s reaches what the host reaches", n.Name)
+				e.note(fmt.Sprintf("nodes[%q]", n.Name),
+					"a network of Compose that publishes ports leads everywhere",
+					"node %s reaches what the host reaches", n.Name)
 			}
 			managed = true
 		}
@@ -63,9 +65,11 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	if managed {
 		networks = append(networks, entry{beside, mapping{{"driver", "bridge"}}})
 	}
-	e.note("fabric", "Compose has networks and nothing between them", "the switches, and rates, delays and addresses of %d links, are left out", len(p.Links))
+	e.note("fabric", "Compose has networks and nothing between them",
+		"the switches, and rates, delays and addresses of %d links, are left out", len(p.Links))
 	e.leaveSteps(false)
-	text, err := write("Made by: railbed export compose", mapping{{"name", t.Name}, {"services", services}, {"networks", networks}})
+	text, err := write("Made by: railbed export compose",
+		mapping{{"name", t.Name}, {"services", services}, {"networks", networks}})
 	return text, e.sorted(), err
 }
 
@@ -78,7 +82,9 @@ func (e *exporter) service(name string) mapping {
 	}
 	if made.Runtime != spec.Docker || made.Image == "" && made.Build == "" {
 		e.standsIn(made, name)
-		return append(mapping{{"image", e.image}, {"hostname", name}, {"command", []string{"sleep", "infinity"}}, {"init", true}, {"cap_add", []string{netAdmin, "NET_RAW"}}}, ports...)
+		return append(mapping{{"image", e.image}, {"hostname", name},
+			{"command", []string{"sleep", "infinity"}}, {"init", true},
+			{"cap_add", []string{netAdmin, "NET_RAW"}}}, ports...)
 	}
 	service := append(mapping{{"image", made.Image}, {"hostname", name}}, ports...)
 	if made.Build != "" {
@@ -90,7 +96,8 @@ func (e *exporter) service(name string) mapping {
 	for _, e := range []struct {
 		key  string
 		list []string
-	}{{"entrypoint", made.Entrypoint}, {"command", made.Command}, {"volumes", relative(made.Binds)}, {"cap_add", made.Capabilities}, {"devices", made.Devices}} {
+	}{{"entrypoint", made.Entrypoint}, {"command", made.Command}, {"volumes", relative(made.Binds)},
+		{"cap_add", made.Capabilities}, {"devices", made.Devices}} {
 		if len(e.list) > 0 {
 			service = append(service, entry{e.key, literals(e.list)})
 		}
@@ -103,7 +110,9 @@ func (e *exporter) service(name string) mapping {
 	if made.Health != nil {
 		interval, retries := healthOf(made.Health)
 		every := fmt.Sprintf("%ds", interval)
-		service = append(service, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, literals(made.Health.Command)...)}, {"interval", every}, {"timeout", every}, {"retries", retries}}})
+		service = append(service, entry{"healthcheck",
+			mapping{{"test", append([]string{"CMD"}, literals(made.Health.Command)...)}, {"interval", every},
+				{"timeout", every}, {"retries", retries}}})
 	}
 	var limits mapping
 	for _, l := range settings(made.Ulimits) {

@@ -83,7 +83,9 @@ type reader struct {
 const maxMappings = 100_000
 
 func (r *reader) wrong(n *yaml.Node, want, what string, args ...any) {
-	r.problems = append(r.problems, spec.Problem{File: r.file, Line: n.Line, Column: n.Column, What: fmt.Sprintf(what, args...), Want: want})
+	r.problems = append(r.problems,
+		spec.Problem{File: r.file, Line: n.Line, Column: n.Column, What: fmt.Sprintf(what, args...),
+			Want: want})
 }
 
 // resolved follows aliases.
@@ -100,7 +102,8 @@ func (r *reader) mapping(n *yaml.Node, called string, each func(key string, keyN
 	r.merged(n, called, map[string]bool{}, 0, each)
 }
 
-func (r *reader) merged(n *yaml.Node, called string, seen map[string]bool, depth int, each func(key string, keyNode, value *yaml.Node)) {
+func (r *reader) merged(n *yaml.Node, called string, seen map[string]bool, depth int,
+	each func(key string, keyNode, value *yaml.Node)) {
 	n = resolved(n)
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return
@@ -192,10 +195,12 @@ func (r *reader) withoutVariables(source []byte) []byte {
 			name := line[found[2]:found[3]]
 			if found[4] < 0 {
 				r.problems = append(r.problems, spec.Problem{File: r.file, Line: at.line, Column: at.column,
-					What: fmt.Sprintf("variable %s has no default here", name), Want: fmt.Sprintf("want ${%s:=VALUE}, or its value", name)})
+					What: fmt.Sprintf("variable %s has no default here", name),
+					Want: fmt.Sprintf("want ${%s:=VALUE}, or its value", name)})
 				continue
 			}
-			r.add(at, "", "variable %s is not taken from the environment: its default %q is", name, line[found[4]:found[5]])
+			r.add(at, "", "variable %s is not taken from the environment: its default %q is", name,
+				line[found[4]:found[5]])
 		}
 		lines[i] = variable.ReplaceAllString(line, "$2")
 	}
@@ -213,7 +218,9 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 	root, err := spec.ParseTree(file, source)
 	if at := templated.FindIndex(source); err != nil && at != nil {
 		line := 1 + bytes.Count(source[:at[0]], []byte("\n"))
-		return nil, nil, spec.Problems{{File: file, Line: line, Column: 1, What: "the file is a template of Go's", Want: "want what containerlab makes of it with its variables"}}
+		return nil, nil, spec.Problems{{File: file, Line: line, Column: 1,
+			What: "the file is a template of Go's",
+			Want: "want what containerlab makes of it with its variables"}}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -255,7 +262,8 @@ func (r *reader) mgmt(n *yaml.Node, l *lab) {
 			l.mgmtSubnet6 = r.scalar(value, "mgmt."+key)
 			return
 		}
-		r.add(placeOf(keyNode), "the network beside the fabric is the testbed's own", "left out: %s of mgmt", key)
+		r.add(placeOf(keyNode), "the network beside the fabric is the testbed's own", "left out: %s of mgmt",
+			key)
 	})
 }
 
@@ -272,14 +280,16 @@ func (r *reader) topology(n *yaml.Node, l *lab) {
 			})
 		case "nodes":
 			r.mapping(value, "topology.nodes", func(name string, keyNode, value *yaml.Node) {
-				l.nodes = append(l.nodes, labNode{text{name, placeOf(keyNode)}, r.definition(value, "node "+name)})
+				l.nodes = append(l.nodes, labNode{text{name, placeOf(keyNode)},
+					r.definition(value, "node "+name)})
 			})
 		case "links":
 			for _, link := range r.list(value, "topology.links") {
 				r.link(resolved(link), l)
 			}
 		default:
-			r.wrong(keyNode, "want nodes, links, kinds, groups or defaults", "unknown key %q in topology", key)
+			r.wrong(keyNode, "want nodes, links, kinds, groups or defaults", "unknown key %q in topology",
+				key)
 		}
 	})
 }
@@ -287,25 +297,30 @@ func (r *reader) topology(n *yaml.Node, l *lab) {
 // without are settings of nodes that testbeds have no word for, and why or what
 // else does it.
 var without = map[string]string{
-	"aliases":                 "nodes are known by their names alone",
-	"auto-remove":             "",
-	"certificate":             "",
-	"cgroup-parent":           "",
-	"cgroupns-mode":           "",
-	"components":              "",
-	"config":                  "",
-	"cpu-set":                 "cpu: limits a node without a set of its own",
-	"credentials":             "",
-	"dns":                     "nodes have a hosts file, and management: {dns: [ADDRESS]} gives one name servers",
-	"enforce-startup-config":  "",
-	"extras":                  "",
-	"hostname":                "a node's host name is its name",
-	"license":                 "",
-	"link-apply-mode":         "",
-	"mgmt-ipv4":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
-	"mgmt-ipv6":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
-	"mgmt_ipv4":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
-	"mgmt_ipv6":               "management: {} gives a node a network beside the fabric, with addresses of the plan",
+	"aliases":       "nodes are known by their names alone",
+	"auto-remove":   "",
+	"certificate":   "",
+	"cgroup-parent": "",
+	"cgroupns-mode": "",
+	"components":    "",
+	"config":        "",
+	"cpu-set":       "cpu: limits a node without a set of its own",
+	"credentials":   "",
+	"dns": "nodes have a hosts file, and management: {dns: [ADDRESS]} gives one name " +
+		"servers",
+	"enforce-startup-config": "",
+	"extras":                 "",
+	"hostname":               "a node's host name is its name",
+	"license":                "",
+	"link-apply-mode":        "",
+	"mgmt-ipv4": "management: {} gives a node a network beside the fabric, with addresses of " +
+		"the plan",
+	"mgmt-ipv6": "management: {} gives a node a network beside the fabric, with addresses of " +
+		"the plan",
+	"mgmt_ipv4": "management: {} gives a node a network beside the fabric, with addresses of " +
+		"the plan",
+	"mgmt_ipv6": "management: {} gives a node a network beside the fabric, with addresses of " +
+		"the plan",
 	"network-mode":            "a node has a network of its own",
 	"pid-mode":                "",
 	"position":                "",
@@ -328,9 +343,11 @@ var without = map[string]string{
 
 func (r *reader) definition(n *yaml.Node, called string) definition {
 	var d definition
-	scalars := map[string]*text{"kind": &d.kind, "group": &d.group, "image": &d.image, "entrypoint": &d.entrypoint, "cmd": &d.cmd, "cpu": &d.cpu, "memory": &d.memory,
+	scalars := map[string]*text{"kind": &d.kind, "group": &d.group, "image": &d.image,
+		"entrypoint": &d.entrypoint, "cmd": &d.cmd, "cpu": &d.cpu, "memory": &d.memory,
 		"restart-policy": &d.restart, "image-pull-policy": &d.pull}
-	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds, "cap-add": &d.capabilities, "devices": &d.devices, "env-files": &d.envFiles, "ports": &d.ports}
+	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds, "cap-add": &d.capabilities,
+		"devices": &d.devices, "env-files": &d.envFiles, "ports": &d.ports}
 	mappings := map[string]*[]setting{"env": &d.env, "sysctls": &d.sysctls, "labels": &d.labels}
 	r.mapping(n, called, func(key string, keyNode, value *yaml.Node) {
 		at := called + "." + key
@@ -347,7 +364,8 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 		} else if why, is := without[key]; is {
 			r.add(placeOf(keyNode), why, "left out: %s of %s", key, called)
 		} else {
-			r.wrong(keyNode, "remove it, or look for the key that was meant in containerlab's manual", "unknown key %q in %s", key, called)
+			r.wrong(keyNode, "remove it, or look for the key that was meant in containerlab's manual",
+				"unknown key %q in %s", key, called)
 		}
 	})
 	return d
@@ -355,7 +373,8 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 
 func (r *reader) health(n *yaml.Node, called string, at place) *labHealth {
 	h := &labHealth{at: at}
-	numbers := map[string]*text{"interval": &h.interval, "timeout": &h.timeout, "retries": &h.retries, "start-period": &h.startsFor}
+	numbers := map[string]*text{"interval": &h.interval, "timeout": &h.timeout, "retries": &h.retries,
+		"start-period": &h.startsFor}
 	r.mapping(n, called, func(key string, keyNode, value *yaml.Node) {
 		if into, is := numbers[key]; is {
 			*into = r.scalar(value, called+"."+key)
@@ -365,7 +384,8 @@ func (r *reader) health(n *yaml.Node, called string, at place) *labHealth {
 		} else if key == "test" {
 			h.test = r.texts(value, called+".test")
 		} else {
-			r.wrong(keyNode, "want test, interval, timeout, retries or start-period", "unknown key %q in %s", key, called)
+			r.wrong(keyNode, "want test, interval, timeout, retries or start-period", "unknown key %q in %s",
+				key, called)
 		}
 	})
 	return h
@@ -394,18 +414,24 @@ func (r *reader) link(n *yaml.Node, l *lab) {
 			addresses = append(addresses, placeOf(keyNode))
 		case "vars":
 			r.add(placeOf(keyNode), "", "vars of a link are left out")
-		case "endpoint", "host-interface", "mode", "remote", "vni", "udp-port", "dst-port", "src-port", "parent-interface":
+		case "endpoint", "host-interface", "mode", "remote", "vni", "udp-port", "dst-port", "src-port",
+			"parent-interface":
 			// Of the other types, which are left out as a whole.
 		default:
-			r.wrong(keyNode, "want endpoints, type, mtu, labels, vars, ipv4 or ipv6", "unknown key %q of a link", key)
+			r.wrong(keyNode, "want endpoints, type, mtu, labels, vars, ipv4 or ipv6",
+				"unknown key %q of a link", key)
 		}
 	})
 	for _, at := range addresses {
 		r.add(at, "the plan gives every link its addresses", "addresses of a link are left out")
 	}
 	if t := strings.ToLower(strings.TrimSpace(kind.value)); t != "veth" && t != "brief" {
-		if !slices.Contains([]string{"host", "mgmt-net", "macvlan", "vxlan", "vxlan-stitch", "veth-stitch", "dummy", "bridge"}, t) {
-			r.problems = append(r.problems, spec.Problem{File: r.file, Line: kind.at.line, Column: kind.at.column, What: fmt.Sprintf("unknown type %q of a link", t), Want: "want veth, or another type of containerlab"})
+		if !slices.Contains([]string{"host", "mgmt-net", "macvlan", "vxlan", "vxlan-stitch", "veth-stitch",
+			"dummy", "bridge"}, t) {
+			r.problems = append(r.problems,
+				spec.Problem{File: r.file, Line: kind.at.line, Column: kind.at.column,
+					What: fmt.Sprintf("unknown type %q of a link", t),
+					Want: "want veth, or another type of containerlab"})
 			return
 		}
 		r.add(found.at, "links join nodes and switches of the testbed", "a link of type %s is left out", t)
@@ -417,8 +443,10 @@ func (r *reader) link(n *yaml.Node, l *lab) {
 	}
 	found.ends = [2]labEnd(ends)
 	for _, end := range ends {
-		if slices.Contains([]string{"host", "mgmt-net", "macvlan", "vxlan", "vxlan-stitch", "dummy"}, end.node) {
-			r.add(found.at, "links join nodes and switches of the testbed", "a link to %s is left out", end.node)
+		if slices.Contains([]string{"host", "mgmt-net", "macvlan", "vxlan", "vxlan-stitch", "dummy"},
+			end.node) {
+			r.add(found.at, "links join nodes and switches of the testbed", "a link to %s is left out",
+				end.node)
 			return
 		}
 	}
@@ -445,7 +473,8 @@ func (r *reader) end(n *yaml.Node) labEnd {
 		case "vars":
 			r.add(placeOf(keyNode), "", "vars of an end of a link are left out")
 		default:
-			r.wrong(keyNode, "want node, interface, mac, ipv4, ipv6 or vars", "unknown key %q of an end of a link", key)
+			r.wrong(keyNode, "want node, interface, mac, ipv4, ipv6 or vars",
+				"unknown key %q of an end of a link", key)
 		}
 	})
 	if end.node == "" || end.port == "" {

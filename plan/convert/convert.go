@@ -33,7 +33,8 @@ const ownCommands = ": addresses of railbed;"
 // ownSysctls are what exported containers have as Railbed's nodes do. They are not
 // imported either.
 var ownSysctls = map[string]string{
-	"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.conf.default.rp_filter": "0", "net.ipv6.conf.all.disable_ipv6": "0",
+	"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.conf.default.rp_filter": "0",
+	"net.ipv6.conf.all.disable_ipv6": "0",
 }
 
 // defaultMTU is that of containerlab's links.
@@ -46,7 +47,8 @@ type notes struct {
 }
 
 func (n *notes) add(at place, want, what string, args ...any) {
-	n.all = append(n.all, spec.Problem{File: n.file, Line: at.line, Column: at.column, What: fmt.Sprintf(what, args...), Want: want})
+	n.all = append(n.all, spec.Problem{File: n.file, Line: at.line, Column: at.column,
+		What: fmt.Sprintf(what, args...), Want: want})
 }
 
 // sorted is the notes by their place, each once.

@@ -105,7 +105,8 @@ func labelled[T any](key string, part T) (mapping, error) {
 // an image for nodes that have none. The notes are what it leaves out.
 func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Problems, error) {
 	e := newExporter(t, p, image)
-	whole := spec.Testbed{Name: t.Name, Seed: t.Seed, Dilation: t.Dilation, Addressing: t.Addressing, AcceptUndilated: t.AcceptUndilated, Requires: t.Requires,
+	whole := spec.Testbed{Name: t.Name, Seed: t.Seed, Dilation: t.Dilation, Addressing: t.Addressing,
+		AcceptUndilated: t.AcceptUndilated, Requires: t.Requires,
 		Fabric: spec.Fabric{Topology: spec.Explicit, Memory: t.Fabric.Memory, Routing: t.Fabric.Routing}}
 	labels, err := labelled(labelTestbed, whole)
 	if err != nil {
@@ -121,7 +122,9 @@ func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.P
 	e.leaveSteps(true)
 	text, err := write("Made by: railbed export containerlab", mapping{
 		{"name", t.Name},
-		{"topology", mapping{{"defaults", mapping{{"labels", labels}}}, {"kinds", mapping{{kindLinux, mapping{{"sysctls", settings(ownSysctls)}}}}}, {"nodes", nodes}, {"links", links}}},
+		{"topology", mapping{{"defaults", mapping{{"labels", labels}}},
+			{"kinds", mapping{{kindLinux, mapping{{"sysctls", settings(ownSysctls)}}}}}, {"nodes", nodes},
+			{"links", links}}},
 	})
 	return text, e.sorted(), err
 }
@@ -167,7 +170,8 @@ func quoted(words []string) string {
 	var all []string
 	for _, word := range words {
 		if word == "" || strings.ContainsFunc(word, func(r rune) bool {
-			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%", r)
+			return !strings.ContainsRune(
+				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%", r)
 		}) {
 			word = "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'"
 		}
@@ -216,7 +220,8 @@ func (e *exporter) nodes() (mapping, error) {
 			node = append(node, entry{"memory", fmt.Sprintf("%dB", n.Memory)})
 		}
 		setup := setupOf(n.Loopbacks, n.NICs, n.Routes, n.Rules)
-		node = append(node, entry{"exec", append([]string{setup}, e.commands(n.Name)...)}, entry{"labels", labels})
+		node = append(node, entry{"exec", append([]string{setup}, e.commands(n.Name)...)},
+			entry{"labels", labels})
 		all = append(all, entry{n.Name, node})
 	}
 	for i := range e.plan.Switches {
@@ -228,16 +233,19 @@ func (e *exporter) nodes() (mapping, error) {
 		}
 		path := fmt.Sprintf("fabric.switches[%q]", sw.Name)
 		if sw.Kind == spec.Soft {
-			e.note(path, "", "switch %s is the kernel's: its buffer, queues and what it does to packets stand in a label", sw.Name)
+			e.note(path, "", "switch %s is the kernel's: its buffer, queues and what it does to packets "+
+				"stand in a label", sw.Name)
 		}
 		if sw.Bridged() {
-			e.note(path, "make it before: ip link add NAME type bridge; ip link set NAME up", "bridge %s is the host's, and containerlab does not make it", sw.Name)
+			e.note(path, "make it before: ip link add NAME type bridge; ip link set NAME up",
+				"bridge %s is the host's, and containerlab does not make it", sw.Name)
 			all = append(all, entry{sw.Name, mapping{{"kind", kindBridge}, {"labels", labels}}})
 			continue
 		}
 		all = append(all, entry{sw.Name, mapping{
 			{"kind", kindLinux}, {"image", e.image}, {"network-mode", "none"},
-			{"sysctls", mapping{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.all.forwarding", "1"}, {"net.ipv4.fib_multipath_hash_policy", "1"}}},
+			{"sysctls", mapping{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.all.forwarding", "1"},
+				{"net.ipv4.fib_multipath_hash_policy", "1"}}},
 			{"exec", []string{setupOf(sw.Loopbacks, sw.Ports, sw.Routes.List(), nil)}}, {"labels", labels},
 		}})
 	}
@@ -275,11 +283,15 @@ func (e *exporter) container(made spec.Node, name string) mapping {
 		c = append(c, entry{"restart-policy", made.Restart})
 	}
 	if made.Pull != "" {
-		c = append(c, entry{"image-pull-policy", map[string]string{spec.PullMissing: "IfNotPresent", spec.PullNever: "Never", spec.PullAlways: "Always"}[made.Pull]})
+		c = append(c, entry{"image-pull-policy",
+			map[string]string{spec.PullMissing: "IfNotPresent", spec.PullNever: "Never",
+				spec.PullAlways: "Always"}[made.Pull]})
 	}
 	if made.Health != nil {
 		interval, retries := healthOf(made.Health)
-		c = append(c, entry{"healthcheck", mapping{{"test", append([]string{"CMD"}, made.Health.Command...)}, {"interval", interval}, {"timeout", interval}, {"retries", retries}}})
+		c = append(c, entry{"healthcheck",
+			mapping{{"test", append([]string{"CMD"}, made.Health.Command...)}, {"interval", interval},
+				{"timeout", interval}, {"retries", retries}}})
 	}
 	if len(made.Ulimits) > 0 {
 		e.note(path, "", "ulimits of node %s stand in a label", name)
@@ -293,7 +305,8 @@ func (e *exporter) standsIn(made spec.Node, name string) {
 	switch made.Runtime {
 	case spec.Netns:
 	case spec.Docker:
-		e.note(path, "", "node %s is a container of image %s, not of what its file makes it from", name, e.image)
+		e.note(path, "", "node %s is a container of image %s, not of what its file makes it from", name,
+			e.image)
 	default:
 		e.note(path, "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
 	}
@@ -310,7 +323,8 @@ func healthOf(h *spec.Health) (interval, retries int) {
 
 // setupOf is the command that gives a container what the plan gives its node or
 // router: addresses, routes and rules.
-func setupOf(loopbacks []netip.Prefix, ports []plan.Interface, routes []plan.Route, rules []plan.Rule) string {
+func setupOf(loopbacks []netip.Prefix, ports []plan.Interface, routes []plan.Route,
+	rules []plan.Rule) string {
 	lines := []string{"ip link set lo up"}
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, addr := range loopbacks {
@@ -367,12 +381,15 @@ func (e *exporter) links() ([]mapping, error) {
 			return nil, err
 		}
 		if effects := l.AToB.Effects(); len(effects) > 0 || !l.BToA.Equal(l.AToB) {
-			e.note(fmt.Sprintf("fabric.links[%q]", l.Name), "containerlab tools netem sets delay, jitter, loss and rate of a running lab's interface",
+			e.note(fmt.Sprintf("fabric.links[%q]", l.Name),
+				"containerlab tools netem sets delay, jitter, loss and rate of a running lab's interface",
 				"what link %s does to packets stands in a label", l.Name)
 		}
 		all = append(all, mapping{
 			// The short form, with ends as texts, has no labels.
-			{"type", "veth"}, {"endpoints", []mapping{{{"node", l.A.Node}, {"interface", l.A.Port}}, {{"node", l.B.Node}, {"interface", l.B.Port}}}}, {"mtu", l.MTU}, {"labels", labels},
+			{"type", "veth"}, {"endpoints",
+				[]mapping{{{"node", l.A.Node}, {"interface", l.A.Port}},
+					{{"node", l.B.Node}, {"interface", l.B.Port}}}}, {"mtu", l.MTU}, {"labels", labels},
 		})
 	}
 	e.note("fabric.links", "", "rates of links stand in labels")

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -85,7 +82,8 @@ func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spe
 // switches that route.
 func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
 	found.all = slices.Clone(found.all)
-	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker), forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
+	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker),
+		forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
 		names: names{taken: map[string]bool{}, given: map[string]string{}}, testbed: &spec.Testbed{}}
 	var problems spec.Problems
 	for _, step := range []func() spec.Problems{i.settle, i.addNodes, i.addLinks, i.addSettings} {
@@ -116,7 +114,8 @@ func (i *importer) finished() (*spec.Testbed, error) {
 	var problems spec.Problems
 	if errors.As(err, &problems) { // of a file that nobody has seen
 		first := problems[0]
-		return nil, spec.Problems{{File: i.file, Line: 1, Column: 1, What: "the topology has no plan as a testbed: " + first.What, Want: first.Want}}
+		return nil, spec.Problems{{File: i.file, Line: 1, Column: 1,
+			What: "the topology has no plan as a testbed: " + first.What, Want: first.Want}}
 	}
 	return made, err
 }
@@ -155,12 +154,22 @@ func (d definition) with(over definition) definition {
 		return general
 	}
 	merged := definition{
-		image: first(over.image, d.image), entrypoint: first(over.entrypoint, d.entrypoint), cmd: first(over.cmd, d.cmd),
-		cpu: first(over.cpu, d.cpu), memory: first(over.memory, d.memory), restart: first(over.restart, d.restart), pull: first(over.pull, d.pull),
-		capabilities: slices.Concat(d.capabilities, over.capabilities), devices: slices.Concat(d.devices, over.devices),
-		exec: d.exec, binds: slices.Concat(d.binds, over.binds),
-		envFiles: slices.Concat(d.envFiles, over.envFiles), ports: slices.Concat(d.ports, over.ports), health: cmp.Or(over.health, d.health),
-		env: slices.Concat(d.env, over.env), sysctls: slices.Concat(d.sysctls, over.sysctls), labels: slices.Concat(d.labels, over.labels),
+		image:        first(over.image, d.image),
+		entrypoint:   first(over.entrypoint, d.entrypoint),
+		cmd:          first(over.cmd, d.cmd),
+		cpu:          first(over.cpu, d.cpu),
+		memory:       first(over.memory, d.memory),
+		restart:      first(over.restart, d.restart),
+		pull:         first(over.pull, d.pull),
+		capabilities: slices.Concat(d.capabilities, over.capabilities),
+		devices:      slices.Concat(d.devices, over.devices),
+		exec:         d.exec, binds: slices.Concat(d.binds, over.binds),
+		envFiles: slices.Concat(d.envFiles, over.envFiles),
+		ports:    slices.Concat(d.ports, over.ports),
+		health:   cmp.Or(over.health, d.health),
+		env:      slices.Concat(d.env, over.env),
+		sysctls:  slices.Concat(d.sysctls, over.sysctls),
+		labels:   slices.Concat(d.labels, over.labels),
 	}
 	if len(over.exec) > 0 {
 		merged.exec = over.exec
@@ -185,7 +194,9 @@ func (i *importer) settle() spec.Problems {
 		d := i.lab.inherited(n)
 		i.nodes[n.name.value] = d
 		if d.kind.value == "" {
-			problems = append(problems, spec.Problem{File: i.file, Line: n.name.at.line, Column: n.name.at.column, What: fmt.Sprintf("node %s has no kind", n.name.value), Want: "want kind: linux, or another of containerlab's"})
+			problems = append(problems, spec.Problem{File: i.file, Line: n.name.at.line,
+				Column: n.name.at.column, What: fmt.Sprintf("node %s has no kind", n.name.value),
+				Want: "want kind: linux, or another of containerlab's"})
 		}
 	}
 	outside := func(name string) bool {
@@ -219,10 +230,12 @@ func (i *importer) roleOf(n labNode, links int) role {
 	_, isSwitch := label(d.labels, labelSwitch)
 	switch kind := d.kind.value; {
 	case slices.Contains(elsewhere, kind):
-		i.add(n.name.at, "", "node %s of kind %s is outside of the lab, and left out with its links", n.name.value, kind)
+		i.add(n.name.at, "", "node %s of kind %s is outside of the lab, and left out with its links",
+			n.name.value, kind)
 		return left
 	case links == 0:
-		i.add(n.name.at, "every node of a testbed is on the fabric", "node %s has no link, and is left out", n.name.value)
+		i.add(n.name.at, "every node of a testbed is on the fabric", "node %s has no link, and is left out",
+			n.name.value)
 		return left
 	case kind == kindBridge || kind == kindOVSBridge:
 		return bridge
@@ -241,12 +254,15 @@ func (i *importer) tell(n labNode, servers int) {
 	case d.kind.value == kindOVSBridge:
 		i.add(n.name.at, "", "bridge %s becomes one of the kernel's, not Open vSwitch's", n.name.value)
 	case r == router && d.kind.value == kindLinux:
-		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software does not run", n.name.value)
+		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software "+
+			"does not run", n.name.value)
 	case r == router && servers == 0:
 		i.roles[n.name.value] = server
-		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has none of kind linux; its software does not run", n.name.value, d.kind.value)
+		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has none of kind linux; "+
+			"its software does not run", n.name.value, d.kind.value)
 	case r == router:
-		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run", n.name.value, d.kind.value)
+		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run",
+			n.name.value, d.kind.value)
 	}
 }
 
@@ -296,7 +312,8 @@ func (i *importer) ofLabel(name string, l text, err error) spec.Problems {
 			what += "; " + problems[0].Want
 		}
 	}
-	return spec.Problems{{File: i.file, Line: l.at.line, Column: l.at.column, What: fmt.Sprintf("label %s: %s", name, what)}}
+	return spec.Problems{{File: i.file, Line: l.at.line, Column: l.at.column,
+		What: fmt.Sprintf("label %s: %s", name, what)}}
 }
 
 var notInPorts = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
@@ -314,122 +331,6 @@ func (i *importer) port(end labEnd) string {
 		i.add(end.at, "", "interface %s of %s is called %s", end.port, end.node, port)
 	}
 	return ":" + port
-}
-
-// wired is what the links are in the testbed's words.
-type wired struct {
-	a, b string // names
-	from labLink
-}
-
-// addLinks adds the links; between two servers there is a switch, as all links of
-// a testbed have one at one end at least.
-func (i *importer) addLinks() spec.Problems {
-	f := &i.testbed.Fabric
-	var all []wired
-	var problems spec.Problems
-	wires := 0
-	for _, l := range i.lab.links {
-		known := true
-		for _, end := range l.ends {
-			if _, is := i.nodes[end.node]; !is {
-				problems = append(problems, spec.Problem{File: i.file, Line: end.at.line, Column: end.at.column, What: fmt.Sprintf("there is no node %q", end.node), Want: "want a name of topology.nodes"})
-				known = false
-			}
-		}
-		if !known {
-			continue
-		}
-		if i.roles[l.ends[0].node] == left || i.roles[l.ends[1].node] == left {
-			i.add(l.at, "", "link %s:%s -- %s:%s is left out with its node", l.ends[0].node, l.ends[0].port, l.ends[1].node, l.ends[1].port)
-			continue
-		}
-		a, b := i.names.given[l.ends[0].node], i.names.given[l.ends[1].node]
-		left, right := a+i.port(l.ends[0]), b+i.port(l.ends[1])
-		if i.roles[l.ends[0].node] == server && i.roles[l.ends[1].node] == server {
-			wires++
-			wire := i.names.give(wirePrefix + strconv.Itoa(wires))
-			i.add(l.at, "", "between %s and %s stands a switch, %s", a, b, wire)
-			f.Switches = append(f.Switches, spec.Entry[spec.Switch]{Key: wire})
-			f.Connect = append(f.Connect, left+" -- "+wire, right+" -- "+wire)
-			all = append(all, wired{a, wire, l}, wired{b, wire, l})
-			continue
-		}
-		f.Connect = append(f.Connect, left+" -- "+right)
-		all = append(all, wired{a, b, l})
-	}
-	if len(f.Hosts) == 0 && len(problems) == 0 {
-		problems = append(problems, spec.Problem{File: i.file, Line: 1, Column: 1, What: "no node of the topology becomes a server", Want: "want a node of kind linux with a link"})
-	}
-	if len(problems) > 0 {
-		return problems
-	}
-	problems = i.addLinkSettings(all)
-	i.chooseSwitches()
-	return problems
-}
-
-// addLinkSettings takes over what a link says: its label, or else its MTU.
-func (i *importer) addLinkSettings(all []wired) spec.Problems {
-	f := &i.testbed.Fabric
-	var problems spec.Problems
-	least := math.MaxInt
-	mtus := make([]int, len(all))
-	for n, w := range all {
-		mtus[n] = defaultMTU
-		if text := w.from.mtu; text.value != "" {
-			value, err := strconv.Atoi(text.value)
-			if err != nil {
-				problems = append(problems, spec.Problem{File: i.file, Line: text.at.line, Column: text.at.column, What: fmt.Sprintf("mtu %q", text.value), Want: "want a number of bytes"})
-				continue
-			}
-			mtus[n] = value
-		}
-		l, own := label(w.from.labels, labelLink)
-		if !own {
-			least = min(least, mtus[n])
-			continue
-		}
-		settings, err := spec.ParsePart[spec.Link](labelLink, l.value)
-		if err != nil {
-			problems = append(problems, i.ofLabel(labelLink, l, err)...)
-			continue
-		}
-		settings.MTU = mtus[n]
-		f.Links = append(f.Links, spec.Entry[spec.Link]{Key: i.linkName(all, n), Value: settings})
-	}
-	if len(problems) > 0 || least == math.MaxInt {
-		return problems
-	}
-	f.Links = append(f.Links, spec.Entry[spec.Link]{Key: spec.DefaultKey, Value: spec.Link{MTU: least}})
-	for n, w := range all {
-		if _, own := label(w.from.labels, labelLink); !own && mtus[n] != least {
-			i.add(w.from.at, "a fabric's links are as wide as its narrowest", "the mtu of link %s--%s is %d", w.a, w.b, least)
-		}
-	}
-	for _, w := range all {
-		i.leaveLabels(definition{labels: w.from.labels})
-	}
-	return nil
-}
-
-// linkName is the plan's name of a link.
-func (i *importer) linkName(all []wired, n int) string {
-	same := 0
-	for _, w := range all {
-		if w.a == all[n].a && w.b == all[n].b || w.a == all[n].b && w.b == all[n].a {
-			same++
-		}
-	}
-	left, right, _ := strings.Cut(i.testbed.Fabric.Connect[n], " -- ")
-	if slices.Contains(i.testbed.Fabric.Hosts, all[n].b) {
-		left, right = right, left
-	}
-	if same == 1 {
-		left, _, _ = strings.Cut(left, ":")
-		right, _, _ = strings.Cut(right, ":")
-	}
-	return left + "--" + right
 }
 
 // chooseSwitches makes all switches bridges where the lab has no others and they
@@ -460,7 +361,8 @@ func (i *importer) chooseSwitches() {
 	}
 	f.Switch.Kind = spec.Soft
 	for _, name := range bridges {
-		i.add(i.at(name), "the switches of a testbed are of one kind, and bridges have no loops and join all nodes", "bridge %s becomes a switch that routes", name)
+		i.add(i.at(name), "the switches of a testbed are of one kind, and bridges have no loops and join "+
+			"all nodes", "bridge %s becomes a switch that routes", name)
 	}
 }
 

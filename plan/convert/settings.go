@@ -73,7 +73,10 @@ func (i *importer) leaveOut(d definition) {
 	for _, what := range []struct {
 		key string
 		at  []text
-	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}}, {"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds}, {"cap-add", d.capabilities}, {"devices", d.devices}, {"env-files", d.envFiles}, {"ports", d.ports}, {"restart-policy", []text{d.restart}}, {"image-pull-policy", []text{d.pull}}} {
+	}{{"image", []text{d.image}}, {"entrypoint", []text{d.entrypoint}}, {"cmd", []text{d.cmd}},
+		{"cpu", []text{d.cpu}}, {"memory", []text{d.memory}}, {"exec", d.exec}, {"binds", d.binds},
+		{"cap-add", d.capabilities}, {"devices", d.devices}, {"env-files", d.envFiles}, {"ports", d.ports},
+		{"restart-policy", []text{d.restart}}, {"image-pull-policy", []text{d.pull}}} {
 		for _, at := range what.at {
 			if at.value != "" {
 				i.add(at.at, why, "left out: %s of a switch", what.key)
@@ -118,7 +121,8 @@ func parseSize(text string) (units.Bytes, bool) {
 func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problems {
 	var problems spec.Problems
 	wrong := func(at text, want, what string) {
-		problems = append(problems, spec.Problem{File: i.file, Line: at.at.line, Column: at.at.column, What: fmt.Sprintf("%s %q of node %s", what, at.value, name), Want: want})
+		problems = append(problems, spec.Problem{File: i.file, Line: at.at.line, Column: at.at.column,
+			What: fmt.Sprintf("%s %q of node %s", what, at.value, name), Want: want})
 	}
 	if d.cpu.value != "" {
 		cpu, err := strconv.ParseFloat(d.cpu.value, 64)
@@ -191,11 +195,16 @@ func (i *importer) fillContainer(node *spec.Node, d definition) {
 	for _, device := range d.devices {
 		node.Devices = append(node.Devices, device.value)
 	}
-	if slices.ContainsFunc(d.exec, func(c text) bool { return setsNetwork.MatchString(c.value) }) && !slices.Contains(node.Capabilities, netAdmin) {
+	if slices.ContainsFunc(d.exec, func(c text) bool {
+		return setsNetwork.MatchString(c.value)
+	}) && !slices.Contains(node.Capabilities, netAdmin) {
 		node.Capabilities = append(node.Capabilities, netAdmin)
 	}
-	i.policy(&node.Pull, d.pull, map[string]string{"ifnotpresent": spec.PullMissing, "never": spec.PullNever, "always": spec.PullAlways})
-	i.policy(&node.Restart, d.restart, map[string]string{"no": spec.RestartNo, "on-failure": spec.RestartOnFailure, "always": spec.RestartAlways, "unless-stopped": spec.RestartAlways})
+	i.policy(&node.Pull, d.pull, map[string]string{"ifnotpresent": spec.PullMissing, "never": spec.PullNever,
+		"always": spec.PullAlways})
+	i.policy(&node.Restart, d.restart,
+		map[string]string{"no": spec.RestartNo, "on-failure": spec.RestartOnFailure,
+			"always": spec.RestartAlways, "unless-stopped": spec.RestartAlways})
 }
 
 const netAdmin = "NET_ADMIN"
@@ -221,7 +230,8 @@ func (i *importer) words(command text) []string {
 func (i *importer) bind(node *spec.Node, bind text) {
 	parts := strings.Split(bind.value, ":")
 	switch {
-	case len(parts) < 2 || len(parts) > 3 || strings.Contains(bind.value, "__") || !strings.HasPrefix(parts[1], "/"):
+	case len(parts) < 2 || len(parts) > 3 || strings.Contains(bind.value, "__") ||
+		!strings.HasPrefix(parts[1], "/"):
 		i.add(bind.at, `want "HOST:/CONTAINER"`, "bind %q is left out", bind.value)
 		return
 	case len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw":
@@ -229,7 +239,8 @@ func (i *importer) bind(node *spec.Node, bind text) {
 		parts = parts[:2]
 	}
 	if parts[0] = i.hostPath(parts[0]); parts[0] == "" {
-		i.add(bind.at, "want a path from the topology's folder, or an absolute one", "bind %q is left out", bind.value)
+		i.add(bind.at, "want a path from the topology's folder, or an absolute one", "bind %q is left out",
+			bind.value)
 		return
 	}
 	node.Binds = append(node.Binds, strings.Join(parts, ":"))
@@ -262,12 +273,14 @@ func (i *importer) addSteps() {
 			}
 			name := i.names.given[n.name.value]
 			if steps := i.testbed.Steps; len(steps) > 0 {
-				if last := steps[len(steps)-1].Exec; slices.Equal(last.Command, words) && !slices.Contains(last.Nodes, name) {
+				if last := steps[len(steps)-1].Exec; slices.Equal(last.Command, words) &&
+					!slices.Contains(last.Nodes, name) {
 					last.Nodes = append(last.Nodes, name)
 					continue
 				}
 			}
-			i.testbed.Steps = append(i.testbed.Steps, spec.Step{Exec: &spec.Exec{Nodes: []string{name}, Command: words}})
+			i.testbed.Steps = append(i.testbed.Steps,
+				spec.Step{Exec: &spec.Exec{Nodes: []string{name}, Command: words}})
 		}
 	}
 	i.testbed.SetDefaults()

@@ -52,15 +52,18 @@ type Config struct {
 func (c Config) Check() error {
 	switch {
 	case c.Ranks < 1 || c.Experts < 1 || c.Experts > MaxExperts || c.Experts%c.Ranks != 0:
-		return fmt.Errorf("%d experts on %d ranks: want as many on each, and at most %d", c.Experts, c.Ranks, MaxExperts)
+		return fmt.Errorf("%d experts on %d ranks: want as many on each, and at most %d", c.Experts, c.Ranks,
+			MaxExperts)
 	case c.TopK < 1 || c.TopK > min(c.Experts, MaxTopK):
-		return fmt.Errorf("%d experts for each token, of %d: want 1 to %d", c.TopK, c.Experts, min(c.Experts, MaxTopK))
+		return fmt.Errorf("%d experts for each token, of %d: want 1 to %d", c.TopK, c.Experts,
+			min(c.Experts, MaxTopK))
 	case c.Tokens < 1 || c.Tokens > MaxTokens:
 		return fmt.Errorf("%d tokens: want 1 to %d", c.Tokens, MaxTokens)
 	case c.Hidden < Block || c.Hidden > MaxHidden || c.Hidden%Block != 0:
 		return fmt.Errorf("%d values of a token: want a multiple of %d up to %d", c.Hidden, Block, MaxHidden)
 	case c.Tokens*c.TopK*c.Hidden > MaxValues:
-		return fmt.Errorf("%d values that a rank sends: want at most %d, so fewer tokens, values or experts for each", c.Tokens*c.TopK*c.Hidden, MaxValues)
+		return fmt.Errorf("%d values that a rank sends: want at most %d, so fewer tokens, values or "+
+			"experts for each", c.Tokens*c.TopK*c.Hidden, MaxValues)
 	case !(c.Skew >= 0 && c.Skew <= 4):
 		return fmt.Errorf("a skew of %v: want 0 to 4", c.Skew)
 	}

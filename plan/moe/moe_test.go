@@ -10,7 +10,8 @@ import (
 // section 5), and each conversion with the nearest of all values.
 func TestE4M3(t *testing.T) {
 	for code, value := range map[byte]float64{
-		0x00: 0, 0x01: 1.0 / 512, 0x07: 0.875 / 64, 0x08: 1.0 / 64, 0x38: 1, 0x39: 1.125, 0x7E: 448, 0xFE: -448, 0xB8: -1,
+		0x00: 0, 0x01: 1.0 / 512, 0x07: 0.875 / 64, 0x08: 1.0 / 64, 0x38: 1, 0x39: 1.125, 0x7E: 448,
+		0xFE: -448, 0xB8: -1,
 	} {
 		if got := e4m3[code]; float64(got) != value || toE4M3(float32(value)) != code {
 			t.Errorf("code %#x is %v, and %v has code %#x", code, got, value, toE4M3(float32(value)))
@@ -37,7 +38,8 @@ func TestE4M3(t *testing.T) {
 	for code := range 126 {
 		low, high := e4m3[code], e4m3[code+1]
 		middle := (low + high) / 2
-		for _, v := range []float32{low, math.Nextafter32(middle, 0), middle, math.Nextafter32(middle, 1000), low + (high-low)/3} {
+		for _, v := range []float32{low, math.Nextafter32(middle, 0), middle, math.Nextafter32(middle, 1000),
+			low + (high-low)/3} {
 			if got, want := toE4M3(v), nearest(v); got != want || toE4M3(-v) != want|128 {
 				t.Errorf("%v has code %#x, want %#x", v, got, want)
 			}
@@ -46,7 +48,8 @@ func TestE4M3(t *testing.T) {
 }
 
 // exchange does one among all ranks, with somebody who may change messages on their way.
-func exchange(c Config, ranks []*Rank, iteration int, change func(combine bool, from, to int, messages []byte)) {
+func exchange(c Config, ranks []*Rank, iteration int,
+	change func(combine bool, from, to int, messages []byte)) {
 	l := c.Load()
 	crossed := func(combine bool, each int, count func(from, to int) int, made [][]byte) [][]byte {
 		came, at := make([][]byte, c.Ranks), make([]int, c.Ranks)
@@ -78,7 +81,9 @@ func exchange(c Config, ranks []*Rank, iteration int, change func(combine bool, 
 		back[rank] = make([]byte, len(came[rank])/c.DispatchBytes()*c.CombineBytes())
 		r.Compute(came[rank], back[rank])
 	}
-	for rank, came := range crossed(true, c.CombineBytes(), func(from, to int) int { return l.Pairs[to][from] }, back) {
+	for rank, came := range crossed(true, c.CombineBytes(), func(from, to int) int {
+		return l.Pairs[to][from]
+	}, back) {
 		ranks[rank].Merge(came)
 	}
 }
@@ -111,7 +116,8 @@ func TestExchange(t *testing.T) {
 			for rank, r := range ranks {
 				wrong, far := r.WrongCombined()
 				if e.Add(far); wrong != 0 || dispatched[rank] != 0 {
-					t.Errorf("%+v, rank %d: %d wrong elements, %d wrong bytes", c, rank, wrong, dispatched[rank])
+					t.Errorf("%+v, rank %d: %d wrong elements, %d wrong bytes", c, rank, wrong,
+						dispatched[rank])
 				}
 			}
 		}
@@ -141,7 +147,8 @@ func TestExchange(t *testing.T) {
 				bytes, elements = bytes+dispatched[rank], elements+wrong
 			}
 			if back && (bytes > 0 || elements == 0) || !back && (bytes == 0 || elements == 0) {
-				t.Errorf("%s, on its way back %v: %d bytes, %d elements are wrong", name, back, bytes, elements)
+				t.Errorf("%s, on its way back %v: %d bytes, %d elements are wrong", name, back, bytes,
+					elements)
 			}
 		}
 	}
@@ -165,7 +172,8 @@ func TestRoutes(t *testing.T) {
 		harmonic += 1 / float64(k+1)
 	}
 	_, tokens, times := l.Hottest()
-	if want := float64(c.Ranks*c.Tokens) / harmonic; math.Abs(float64(tokens)-want) > 0.03*want || math.Abs(times-float64(c.Experts)/harmonic) > 0.2 {
+	if want := float64(c.Ranks*c.Tokens) / harmonic; math.Abs(float64(tokens)-want) > 0.03*want ||
+		math.Abs(times-float64(c.Experts)/harmonic) > 0.2 {
 		t.Errorf("the hottest has %d tokens, %v times the mean, want %v", tokens, times, want)
 	}
 	c.TopK, c.Tokens = 5, 200
@@ -186,7 +194,8 @@ func TestRoutes(t *testing.T) {
 			}
 			for to, n := range l.Pairs[rank] {
 				sum += n
-				if dispatch, combine := c.Bytes(&l, rank, to); dispatch != n*(128+4+16) || combine != l.Pairs[to][rank]*256 {
+				if dispatch, combine := c.Bytes(&l, rank, to); dispatch != n*(128+4+16) ||
+					combine != l.Pairs[to][rank]*256 {
 					t.Errorf("rank %d sends rank %d %d and %d bytes for %d", rank, to, dispatch, combine, n)
 				}
 			}
@@ -195,7 +204,8 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("skew %v: %d messages", skew, sum)
 		}
 	}
-	if a, b := fmt.Sprint(c.route(1, c.popularity())[:9]), fmt.Sprint(c.route(2, c.popularity())[:9]); a == b {
+	if a, b := fmt.Sprint(c.route(1, c.popularity())[:9]),
+		fmt.Sprint(c.route(2, c.popularity())[:9]); a == b {
 		t.Errorf("two ranks choose alike: %s", a)
 	}
 }
@@ -207,8 +217,12 @@ func TestCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*Config){
-		"experts": func(c *Config) { c.Experts = 9 }, "no experts": func(c *Config) { c.Experts = 0 }, "top-k": func(c *Config) { c.TopK = 9 },
-		"tokens": func(c *Config) { c.Tokens = 0 }, "hidden": func(c *Config) { c.Hidden = 200 }, "skew": func(c *Config) { c.Skew = math.NaN() },
+		"experts": func(c *Config) { c.Experts = 9 }, "no experts": func(c *Config) { c.Experts = 0 },
+		"top-k":  func(c *Config) { c.TopK = 9 },
+		"tokens": func(c *Config) { c.Tokens = 0 }, "hidden": func(c *Config) { c.Hidden = 200 },
+		"skew": func(c *Config) {
+			c.Skew = math.NaN()
+		},
 		"values": func(c *Config) { c.Tokens, c.Hidden = MaxTokens, MaxHidden },
 	} {
 		c := right

@@ -31,9 +31,15 @@ type Rank struct {
 // NewRank is one of a right configuration.
 func NewRank(c Config, rank int) *Rank {
 	r := &Rank{
-		config: c, rank: rank, routes: make([][]choice, c.Ranks), values: make([]float32, c.Hidden), mapped: make([]float32, c.Hidden),
-		codes: make([]byte, c.Hidden), scales: make([]float32, c.Hidden/Block), tokens: make([]uint16, c.Tokens*c.Hidden),
-		sum: make([]float32, c.Hidden), result: make([]byte, 2*c.Tokens*c.Hidden),
+		config: c,
+		rank:   rank,
+		routes: make([][]choice, c.Ranks),
+		values: make([]float32, c.Hidden),
+		mapped: make([]float32, c.Hidden),
+		codes:  make([]byte, c.Hidden),
+		scales: make([]float32, c.Hidden/Block),
+		tokens: make([]uint16, c.Tokens*c.Hidden),
+		sum:    make([]float32, c.Hidden), result: make([]byte, 2*c.Tokens*c.Hidden),
 	}
 	popularity := c.popularity()
 	for other := range r.routes {

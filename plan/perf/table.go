@@ -18,7 +18,8 @@ type Measure struct {
 	Time  float64 `json:"time_us"`    // microseconds per operation
 	AlgBW float64 `json:"algbw_gb_s"` // size / time in GB/s, 10^9 bytes
 	BusBW float64 `json:"busbw_gb_s"` // algbw scaled to what each link carries
-	Wrong uint64  `json:"wrong"`      // elements that are not what they must be, over all ranks and iterations
+	// elements that are not what they must be, over all ranks and iterations
+	Wrong uint64 `json:"wrong"`
 	// Unchecked says that nobody looked whether there are wrong ones.
 	Unchecked bool `json:"unchecked,omitempty"`
 }
@@ -103,7 +104,8 @@ func NewTable(to io.Writer) *Table { return &Table{out: bufio.NewWriter(to)} }
 func (t *Table) Devices(devices []Device) error {
 	fmt.Fprintln(t.out, "# Using devices")
 	for _, d := range devices {
-		fmt.Fprintf(t.out, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d.Rank, 0, d.PID, d.Host, d.Index, d.NIC, d.Detail)
+		fmt.Fprintf(t.out, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d.Rank, 0, d.PID,
+			d.Host, d.Index, d.NIC, d.Detail)
 	}
 	return t.out.Flush()
 }
@@ -115,9 +117,12 @@ func (t *Table) Header() error {
 	if t.Clock != nil {
 		width, title, format = len(time.DateTime), "timestamp", "%Y-%m-%d %H:%M:%S"
 	}
-	fmt.Fprintf(t.out, "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place          \n", "", "", "", "", "")
-	fmt.Fprintf(t.out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", width, title)
-	fmt.Fprintf(t.out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", width, format)
+	fmt.Fprintf(t.out, "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       "+
+		"in-place          \n", "", "", "", "", "")
+	fmt.Fprintf(t.out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong",
+		"time", "algbw", "busbw", "#wrong", width, title)
+	fmt.Fprintf(t.out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+		"(GB/s)", "(GB/s)", "", width, format)
 	return t.out.Flush()
 }
 
@@ -156,7 +161,8 @@ func (t *Table) Close(program string) error {
 		verdict = "FAILED"
 	}
 	fmt.Fprintf(t.out, "# %-20s : %d %s\n", "Out of bounds values", t.wrong, verdict)
-	fmt.Fprintf(t.out, "# %-20s : %.6g \n#\n# Collective test concluded: %s\n", "Avg bus bandwidth", t.Average(), program)
+	fmt.Fprintf(t.out, "# %-20s : %.6g \n#\n# Collective test concluded: %s\n", "Avg bus bandwidth",
+		t.Average(), program)
 	return t.out.Flush()
 }
 

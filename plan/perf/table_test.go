@@ -28,14 +28,18 @@ func TestTableLooksLikeNCCLTests(t *testing.T) {
 `
 	rows := []Row{
 		{Size: 8388608, Count: 2097152, Type: "float", RedOp: "sum", Root: -1,
-			OutOfPlace: Measure{Time: 123.4, AlgBW: 67.98, BusBW: 118.97}, InPlace: &Measure{Time: 23.4, AlgBW: 1, BusBW: 2, Wrong: 3}},
-		{Size: 8, Count: 2, Type: "float", RedOp: "none", OutOfPlace: Measure{Time: 12, Unchecked: true}, InPlace: &Measure{Time: 12.3, Unchecked: true}},
+			OutOfPlace: Measure{Time: 123.4, AlgBW: 67.98, BusBW: 118.97},
+			InPlace:    &Measure{Time: 23.4, AlgBW: 1, BusBW: 2, Wrong: 3}},
+		{Size: 8, Count: 2, Type: "float", RedOp: "none", OutOfPlace: Measure{Time: 12, Unchecked: true},
+			InPlace: &Measure{Time: 12.3, Unchecked: true}},
 		{Size: 1 << 30, Count: 1 << 28, Type: "float", RedOp: "sum", Root: -1,
 			OutOfPlace: Measure{Time: 278945.2, AlgBW: 12345.4, BusBW: 123456.3}},
 	}
 	var got strings.Builder
 	table := NewTable(&got)
-	errs := []error{table.Devices([]Device{{PID: 12, Host: "h0", NIC: "eth0", Detail: "10.0.0.1 over tcp"}, {Rank: 1, PID: 123456, Host: "h1", Index: 1, NIC: "eth1", Detail: "10.0.0.3 over tcp"}}), table.Header()}
+	errs := []error{table.Devices([]Device{{PID: 12, Host: "h0", NIC: "eth0", Detail: "10.0.0.1 over tcp"},
+		{Rank: 1, PID: 123456, Host: "h1", Index: 1, NIC: "eth1", Detail: "10.0.0.3 over tcp"}}),
+		table.Header()}
 	for i := range rows {
 		errs = append(errs, table.Row(&rows[i]))
 	}
@@ -87,7 +91,9 @@ func TestTableWithTimes(t *testing.T) {
 	var got strings.Builder
 	table := NewTable(&got)
 	table.Clock = func() time.Time { return time.Date(2026, 11, 23, 4, 5, 6, 7, time.UTC) }
-	if err := errors.Join(table.Header(), table.Row(&Row{Size: 8, Count: 2, Type: "float", RedOp: "sum", OutOfPlace: m, InPlace: &m})); err != nil {
+	if err := errors.Join(table.Header(),
+		table.Row(&Row{Size: 8, Count: 2, Type: "float", RedOp: "sum", OutOfPlace: m,
+			InPlace: &m})); err != nil {
 		t.Fatal(err)
 	}
 	if got.String() != want {

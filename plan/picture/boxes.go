@@ -6,8 +6,10 @@ func (d *drawing) box(b *box) {
 	if b.tier == serverTier {
 		d.server(b)
 	} else {
-		d.printf(`<rect class="bg" x="%s" y="%s" width="%s" height="%s" rx="7"/>`, num(b.x), num(b.y), num(b.w), num(b.h))
-		d.printf(`<rect class="b %s" x="%s" y="%s" width="%s" height="%s" rx="7"/>`, class(b.colour), num(b.x), num(b.y), num(b.w), num(b.h))
+		d.printf(`<rect class="bg" x="%s" y="%s" width="%s" height="%s" rx="7"/>`, num(b.x), num(b.y),
+			num(b.w), num(b.h))
+		d.printf(`<rect class="b %s" x="%s" y="%s" width="%s" height="%s" rx="7"/>`, class(b.colour),
+			num(b.x), num(b.y), num(b.w), num(b.h))
 		d.label(b, b.y, b.h)
 	}
 	d.WriteString("</g>\n")
@@ -27,7 +29,8 @@ func (d *drawing) label(b *box, top, height float64) {
 // server draws the box, its NICs as small ports on the top edge, each in the
 // colour of the link it has, and a cell for each server of a set.
 func (d *drawing) server(b *box) {
-	d.printf(`<rect class="s" x="%s" y="%s" width="%s" height="%s" rx="5"/>`, num(b.x), num(b.y), num(b.w), num(b.h))
+	d.printf(`<rect class="s" x="%s" y="%s" width="%s" height="%s" rx="5"/>`, num(b.x), num(b.y), num(b.w),
+		num(b.h))
 	colours := d.nicColours(b)
 	for nic := range b.nics {
 		at := b.nicPlace(nic)
@@ -42,8 +45,10 @@ func (d *drawing) server(b *box) {
 	left := b.middle() - float64(b.columns)*cellWidth/2
 	for i, name := range b.members {
 		x, y := left+float64(i%b.columns)*cellWidth, b.y+headHeight+float64(i/b.columns)*cellHeight
-		d.printf(`<rect class="e" x="%s" y="%s" width="%s" height="%s" rx="3"/>`, num(x+1.5), num(y+1.5), num(cellWidth-3), num(cellHeight-3))
-		d.printf(`<text class="m" x="%s" y="%s">%s</text>`, num(x+cellWidth/2), num(y+cellHeight/2+3.5), escape(clip(name)))
+		d.printf(`<rect class="e" x="%s" y="%s" width="%s" height="%s" rx="3"/>`, num(x+1.5), num(y+1.5),
+			num(cellWidth-3), num(cellHeight-3))
+		d.printf(`<text class="m" x="%s" y="%s">%s</text>`, num(x+cellWidth/2), num(y+cellHeight/2+3.5),
+			escape(clip(name)))
 	}
 }
 

@@ -31,7 +31,8 @@ func (d *drawing) paths() {
 		if l.count > 1 {
 			width += 1.2
 		}
-		d.printf(`<path class="l %s" style="fill:none" stroke-width="%s" d="%s"/></g>`+"\n", class(l.colour), num(width), path)
+		d.printf(`<path class="l %s" style="fill:none" stroke-width="%s" d="%s"/></g>`+"\n", class(l.colour),
+			num(width), path)
 	}
 }
 
@@ -58,7 +59,9 @@ func (d *drawing) ends() (from, to []point) {
 					edge = append(edge, h)
 				}
 			}
-			slices.SortStableFunc(edge, func(a, b hold) int { return cmp.Compare(a.far.middle(), b.far.middle()) })
+			slices.SortStableFunc(edge, func(a, b hold) int {
+				return cmp.Compare(a.far.middle(), b.far.middle())
+			})
 			for n, h := range edge {
 				at := d.boxes[i].edge(n, len(edge), above)
 				if d.boxes[i].tier == serverTier {
@@ -102,7 +105,8 @@ func (d *drawing) path(l *line, from, to point) string {
 		return fmt.Sprintf("M%s %sV%s", num(down.x), num(down.y), num(b.y+b.h))
 	case a.tier == b.tier:
 		height := arcHeight(math.Abs(a.middle()-b.middle())) * 4 / 3
-		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.middle()), num(a.y), num(a.middle()), num(a.y-height),
+		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.middle()), num(a.y), num(a.middle()),
+			num(a.y-height),
 			num(b.middle()), num(b.y-height), num(b.middle()), num(b.y))
 	}
 	// Leaving and arriving upright, lines of one box stay apart near it.
@@ -127,16 +131,19 @@ func gridPath(a, b *box) string {
 	case dimension == 0 && apart == 1:
 		return fmt.Sprintf("M%s %sH%s", num(a.x+a.w), num(mid(a)), num(b.x))
 	case dimension == 0:
-		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y), num(a.x+a.w+2*side), num(a.y-side),
+		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y), num(a.x+a.w+2*side),
+			num(a.y-side),
 			num(b.x-2*side), num(b.y-side), num(b.x+inset), num(b.y))
 	case dimension == 1 && apart == 1:
 		return fmt.Sprintf("M%s %sV%s", num(a.x+inset), num(a.y+a.h), num(b.y))
 	case dimension == 1:
-		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x), num(mid(a)+8), num(a.x-side), num(a.y+2*side),
+		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x), num(mid(a)+8), num(a.x-side),
+			num(a.y+2*side),
 			num(b.x-side), num(b.y-side), num(b.x), num(mid(b)-8))
 	}
 	// Between the switch and the servers below it.
 	height := 10 + 3*float64(apart)
-	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y+a.h), num(a.x+a.w+side), num(a.y+a.h+height),
+	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y+a.h), num(a.x+a.w+side),
+		num(a.y+a.h+height),
 		num(b.x-side), num(b.y+b.h+height), num(b.x+inset), num(b.y+b.h))
 }

@@ -29,7 +29,8 @@ func Draw(w io.Writer, p *plan.Plan, format string) error {
 	case "svg":
 		text = svg(p)
 	default:
-		return fmt.Errorf("draw %s: format %q does not exist, want %s", p.Name, format, strings.Join(Formats, ", "))
+		return fmt.Errorf("draw %s: format %q does not exist, want %s", p.Name, format,
+			strings.Join(Formats, ", "))
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("draw %s: %w", p.Name, err)

@@ -55,7 +55,8 @@ func uneven() string {
 		switches = append(switches, name+": {}")
 		links = append(links, fmt.Sprintf("h%d -- %s", i, name), name+" -- root")
 	}
-	return fmt.Sprintf("name: t\nfabric:\n  topology: explicit\n  hosts: [%s]\n  switches: {%s, root: {}}\n  connect: [%s]\n",
+	return fmt.Sprintf("name: t\nfabric:\n  topology: explicit\n  hosts: [%s]\n  switches: {%s, root: "+
+		"{}}\n  connect: [%s]\n",
 		strings.Join(hosts, ", "), strings.Join(switches, ", "), strings.Join(links, ", "))
 }
 
@@ -134,7 +135,8 @@ func TestEverythingIsShown(t *testing.T) {
 			}
 		}
 		if len(shown) != len(p.Nodes)+len(p.Switches) || links != len(p.Links) {
-			t.Errorf("%s: %d boxes and members, %d links, want %d and %d", name, len(shown), links, len(p.Nodes)+len(p.Switches), len(p.Links))
+			t.Errorf("%s: %d boxes and members, %d links, want %d and %d", name, len(shown), links,
+				len(p.Nodes)+len(p.Switches), len(p.Links))
 		}
 	}
 }
@@ -168,7 +170,8 @@ func TestSVG(t *testing.T) {
 				}
 			}
 		}
-		if elements["script"]+elements["image"]+elements["foreignObject"] > 0 || strings.Contains(out.String(), "@import") || strings.Contains(out.String(), "url(") {
+		if elements["script"]+elements["image"]+elements["foreignObject"] > 0 ||
+			strings.Contains(out.String(), "@import") || strings.Contains(out.String(), "url(") {
 			t.Errorf("%s: script or outside reference", name)
 		}
 		if !strings.Contains(out.String(), "prefers-color-scheme:dark") {
@@ -200,15 +203,19 @@ func TestHoverAndWidth(t *testing.T) {
 			t.Errorf("the picture lacks %q", want)
 		}
 	}
-	widths := regexp.MustCompile(`stroke-width="([0-9.]+)" d="M[0-9.]+ [0-9.]+h26"`).FindAllStringSubmatch(text, -1)
-	if got := fmt.Sprint(widths); len(widths) != 3 || widths[0][1] <= widths[1][1] || widths[1][1] <= widths[2][1] {
+	widths := regexp.MustCompile(`stroke-width="([0-9.]+)" d="M[0-9.]+ [0-9.]+h26"`).FindAllStringSubmatch(
+		text, -1)
+	if got := fmt.Sprint(widths); len(widths) != 3 || widths[0][1] <= widths[1][1] ||
+		widths[1][1] <= widths[2][1] {
 		t.Errorf("widths in the legend are %s", got)
 	}
 }
 
 // TestSoft: what a soft switch and its links do is told in their titles.
 func TestSoft(t *testing.T) {
-	text := svg(plantest.Compile(t, strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}", "}, switch: {kind: router}}", 1)))
+	text := svg(plantest.Compile(t,
+		strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}",
+			"}, switch: {kind: router}}", 1)))
 	if strings.Contains(text, "load-balance") {
 		t.Error("a router has the features of a soft switch")
 	}
@@ -222,8 +229,10 @@ fabric:
 `))
 	for _, want := range []string{
 		"leaf1&#xA;leaf, soft l3, 4 ports",
-		"&#xA;load-balance spray, buffer 2MB, ecn red, trim on 4, pfc on 3,5, gfc by buffer on 2, int, aggregation of 128 slots for 2 ranks<",
-		"mtu 1500, weight 3, a-to-b drop-list [5 6], a-to-b reorder 1% by 48.448us, b-to-a gilbert-elliott enter 1% leave 20% loss 100%, b-to-a overhead 24B, b-to-a flap every 1s for 1ms<",
+		"&#xA;load-balance spray, buffer 2MB, ecn red, trim on 4, pfc on 3,5, gfc by buffer on 2, int, " +
+			"aggregation of 128 slots for 2 ranks<",
+		"mtu 1500, weight 3, a-to-b drop-list [5 6], a-to-b reorder 1% by 48.448us, b-to-a gilbert-elliott " +
+			"enter 1% leave 20% loss 100%, b-to-a overhead 24B, b-to-a flap every 1s for 1ms<",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the picture lacks %q", want)
@@ -260,7 +269,8 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestDrawErrors(t *testing.T) {
 	p := plantest.Compile(t, shapes["single"])
-	if err := Draw(io.Discard, p, "png"); err == nil || !strings.Contains(err.Error(), "want dot, mermaid, svg") {
+	if err := Draw(io.Discard, p, "png"); err == nil ||
+		!strings.Contains(err.Error(), "want dot, mermaid, svg") {
 		t.Errorf("got %v", err)
 	}
 	if err := Draw(brokenWriter{}, p, "svg"); !errors.Is(err, errFull) {

@@ -101,7 +101,8 @@ func (s *scene) addSwitches(at map[string]int) {
 		at[sw.Name] = len(s.boxes)
 		s.boxes = append(s.boxes, box{
 			tier: sw.Tier, name: sw.Name, note: sw.Group, colour: colour, at: sw.At,
-			title: titleOf(sw.Name, fmt.Sprintf("%s, %s, %d ports, %d routes", sw.Role, kindOf(&sw), len(sw.Ports), sw.Routes.Len()), features(&sw), sw.Group),
+			title: titleOf(sw.Name, fmt.Sprintf("%s, %s, %d ports, %d routes", sw.Role, kindOf(&sw),
+				len(sw.Ports), sw.Routes.Len()), features(&sw), sw.Group),
 		})
 	}
 }
@@ -154,13 +155,15 @@ func (s *scene) addServers(at map[string]int) {
 		for _, i := range sets[key] {
 			n := &s.plan.Nodes[i]
 			at[n.Name] = len(s.boxes)
-			s.boxes = append(s.boxes, box{tier: serverTier, name: n.Name, nics: len(n.NICs), colour: neutral, title: titleOf(serverTitle(n)...)})
+			s.boxes = append(s.boxes, box{tier: serverTier, name: n.Name, nics: len(n.NICs), colour: neutral,
+				title: titleOf(serverTitle(n)...)})
 		}
 	}
 }
 
 func (s *scene) addServerSet(members []int, sets int, at map[string]int) {
-	b := box{tier: serverTier, nics: len(s.plan.Nodes[members[0]].NICs), colour: neutral, columns: columns(len(members), sets)}
+	b := box{tier: serverTier, nics: len(s.plan.Nodes[members[0]].NICs), colour: neutral,
+		columns: columns(len(members), sets)}
 	for _, i := range members {
 		at[s.plan.Nodes[i].Name] = len(s.boxes)
 		b.members = append(b.members, s.plan.Nodes[i].Name)
@@ -219,7 +222,8 @@ func (s *scene) addLines(at map[string]int) {
 	known := map[bundle]int{}
 	for i := range s.plan.Links {
 		l := &s.plan.Links[i]
-		made := line{a: at[l.A.Node], b: at[l.B.Node], count: 1, rate: rateOf(l), width: widthOf(l), class: l.Class}
+		made := line{a: at[l.A.Node], b: at[l.B.Node], count: 1, rate: rateOf(l), width: widthOf(l),
+			class: l.Class}
 		if l.Class == spec.HostLink {
 			node := s.plan.Node(l.A.Node)
 			made.nic = slices.IndexFunc(node.NICs, func(n plan.Interface) bool { return n.Name == l.A.Port })
@@ -228,11 +232,13 @@ func (s *scene) addLines(at map[string]int) {
 		key := bundle{made.a, made.b, made.nic, made.rate}
 		if first, found := known[key]; found && s.boxes[made.a].members != nil {
 			s.lines[first].count++
-			s.lines[first].title = fmt.Sprintf("%d links %s to %s\n%s each", s.lines[first].count, s.boxes[made.a].note, l.B.Node, made.rate)
+			s.lines[first].title = fmt.Sprintf("%d links %s to %s\n%s each", s.lines[first].count,
+				s.boxes[made.a].note, l.B.Node, made.rate)
 			continue
 		}
 		known[key] = len(s.lines)
-		made.title = titleOf(l.Name, fmt.Sprintf("%s:%s to %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port), effects(l))
+		made.title = titleOf(l.Name, fmt.Sprintf("%s:%s to %s:%s", l.A.Node, l.A.Port, l.B.Node, l.B.Port),
+			effects(l))
 		s.lines = append(s.lines, made)
 	}
 }

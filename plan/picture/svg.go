@@ -14,7 +14,8 @@ import (
 
 // colours of groups: Tableau's ten without grey, which tell apart on white and
 // on near-black.
-var colours = [palette]string{"#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#d4a72c", "#ff9da7", "#9c755f"}
+var colours = [palette]string{"#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#d4a72c",
+	"#ff9da7", "#9c755f"}
 
 // style is the sheet of every picture. Names of classes: n a box's name, o its
 // note, b a box, s a server, p a NIC, l a line, h the wide invisible line that
@@ -92,7 +93,8 @@ func class(colour int) string {
 // 1 Gbit/s, so that 100 Mbit/s, 1, 10, 100 and 400 Gbit/s look different.
 func widthOf(l *plan.Link) float64 {
 	rate := min(l.AToB.Rate, l.BToA.Rate)
-	return math.Round(min(max(1.5+math.Log(float64(rate)/float64(units.Rate(1e9)))/math.Log(4), 0.6), 7)*10) / 10
+	return math.Round(min(max(1.5+math.Log(float64(rate)/float64(units.Rate(1e9)))/math.Log(4), 0.6),
+		7)*10) / 10
 }
 
 // legend is the title, the rates and the groups, with the height of all.
@@ -113,12 +115,14 @@ func (d *drawing) legend(width float64) legend {
 		if x+w > width+margin && x > margin {
 			x, y = margin, y+20
 		}
-		fmt.Fprintf(&out, `%s<text class="k" x="%s" y="%s">%s</text>`+"\n", sample(x, y-4), num(x+34), num(y), escape(text))
+		fmt.Fprintf(&out, `%s<text class="k" x="%s" y="%s">%s</text>`+"\n", sample(x, y-4), num(x+34), num(y),
+			escape(text))
 		x += w
 	}
 	for _, r := range d.rates() {
 		key(r.text, func(x, y float64) string {
-			return fmt.Sprintf(`<path class="l cn" stroke-width="%s" d="M%s %sh26"/>`, num(r.width), num(x), num(y))
+			return fmt.Sprintf(`<path class="l cn" stroke-width="%s" d="M%s %sh26"/>`, num(r.width), num(x),
+				num(y))
 		})
 	}
 	names := d.groups
@@ -128,7 +132,8 @@ func (d *drawing) legend(width float64) legend {
 	if len(names) <= 2*palette {
 		for i, name := range names {
 			key(name, func(x, y float64) string {
-				return fmt.Sprintf(`<rect class="b %s" x="%s" y="%s" width="26" height="11" rx="3"/>`, class(i), num(x), num(y-5.5))
+				return fmt.Sprintf(`<rect class="b %s" x="%s" y="%s" width="26" height="11" rx="3"/>`,
+					class(i), num(x), num(y-5.5))
 			})
 		}
 	}

@@ -13,7 +13,8 @@ func dot(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "graph %s {\n", quoted(p.Name))
 	out.WriteString("  graph [rankdir=TB, ranksep=1.2, splines=line, fontname=\"sans-serif\"];\n")
-	out.WriteString("  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"sans-serif\", fontsize=11];\n")
+	out.WriteString("  node [shape=box, style=\"rounded,filled\", fillcolor=white, " +
+		"fontname=\"sans-serif\", fontsize=11];\n")
 	out.WriteString("  edge [fontname=\"sans-serif\", fontsize=9];\n")
 	s := newScene(p, false)
 	top := 0
@@ -30,13 +31,15 @@ func dot(p *plan.Plan) string {
 			if b.note != "" {
 				label += "\n" + b.note
 			}
-			fmt.Fprintf(&out, "    %s [label=%s, color=%s, tooltip=%s];\n", quoted(b.name), quoted(label), quoted(ink(b.colour)), quoted(b.title))
+			fmt.Fprintf(&out, "    %s [label=%s, color=%s, tooltip=%s];\n", quoted(b.name), quoted(label),
+				quoted(ink(b.colour)), quoted(b.title))
 		}
 		out.WriteString("  }\n")
 	}
 	for _, l := range s.lines {
 		// The upper end first: Graphviz ranks from the top down.
-		fmt.Fprintf(&out, "  %s -- %s [color=%s, penwidth=%s, tooltip=%s];\n", quoted(s.boxes[l.b].name), quoted(s.boxes[l.a].name),
+		fmt.Fprintf(&out, "  %s -- %s [color=%s, penwidth=%s, tooltip=%s];\n", quoted(s.boxes[l.b].name),
+			quoted(s.boxes[l.a].name),
 			quoted(ink(l.colour)), num(l.width), quoted(l.title))
 	}
 	out.WriteString("}\n")
@@ -87,7 +90,8 @@ func mermaid(p *plan.Plan) string {
 	}
 	for colour := range palette {
 		if len(used[colour]) > 0 {
-			fmt.Fprintf(&out, "  classDef c%d stroke:%s,stroke-width:2px\n  class %s c%d\n", colour, ink(colour), strings.Join(used[colour], ","), colour)
+			fmt.Fprintf(&out, "  classDef c%d stroke:%s,stroke-width:2px\n  class %s c%d\n", colour,
+				ink(colour), strings.Join(used[colour], ","), colour)
 		}
 	}
 	return out.String()

@@ -28,7 +28,8 @@ func TestChoose(t *testing.T) {
 		{Reduce, 2, 16<<10 + 4, true, "ring"},
 	} {
 		if got := Choose(c.kind, c.ranks, c.bytes, c.rails); got != c.want {
-			t.Errorf("%s of %d bytes at %d ranks, rails %v: %s, want %s", c.kind, c.bytes, c.ranks, c.rails, got, c.want)
+			t.Errorf("%s of %d bytes at %d ranks, rails %v: %s, want %s", c.kind, c.bytes, c.ranks, c.rails,
+				got, c.want)
 		}
 		if _, err := Make(c.kind, c.want, c.ranks, 0); err != nil && c.want != "hierarchical" {
 			t.Error(err)

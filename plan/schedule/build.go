@@ -57,7 +57,8 @@ func (b *builder) take(op Op, thread, from, to, chunk, count int) {
 }
 
 func (b *builder) takeInto(target Buffer, op Op, thread, from, to, chunk, count int) {
-	b.add(to, thread, Step{Op: op, Peer: from, Chunk: chunk, Count: count, Source: b.at[to][chunk], Target: target})
+	b.add(to, thread, Step{Op: op, Peer: from, Chunk: chunk, Count: count, Source: b.at[to][chunk],
+		Target: target})
 	for c := chunk; c < chunk+count; c++ {
 		b.at[to][c] = target
 	}

@@ -48,7 +48,8 @@ func Check(s *Schedule, inPlace bool) (*Plan, error) {
 	}
 	for _, part := range []func() error{c.number, c.match, c.sort, c.clock, c.races, c.contents} {
 		if err := part(); err != nil {
-			return nil, fmt.Errorf("check %s by %s for %d ranks %s: %w", s.Kind, s.Algorithm, len(s.Ranks), mode, err)
+			return nil, fmt.Errorf("check %s by %s for %d ranks %s: %w", s.Kind, s.Algorithm, len(s.Ranks),
+				mode, err)
 		}
 	}
 	c.place()
@@ -112,8 +113,10 @@ func (c *checker) stepError(i int, err error) error {
 func (c *checker) number() error {
 	s := c.s
 	n := len(s.Ranks)
-	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || s.Scratch < 0 || (s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
-		return fmt.Errorf("%d ranks, root %d and %d chunks, %d of scratch memory", n, s.Root, s.Chunks, s.Scratch)
+	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || s.Scratch < 0 ||
+		(s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
+		return fmt.Errorf("%d ranks, root %d and %d chunks, %d of scratch memory", n, s.Root, s.Chunks,
+			s.Scratch)
 	}
 	if s.Equal && s.Kind == Barrier {
 		return errors.New("a barrier has no chunks that could be equal")
@@ -127,7 +130,8 @@ func (c *checker) number() error {
 		for t := range threads {
 			c.first[rank] = append(c.first[rank], len(c.nodes))
 			for i := range threads[t].Steps {
-				c.nodes = append(c.nodes, node{Step: &threads[t].Steps[i], rank: rank, at: At{t, i}, thread: thread, other: -1})
+				c.nodes = append(c.nodes, node{Step: &threads[t].Steps[i], rank: rank, at: At{t, i},
+					thread: thread, other: -1})
 			}
 			thread++
 		}
@@ -149,7 +153,8 @@ func (c *checker) step(i int) error {
 	n := &c.nodes[i]
 	switch {
 	case n.Op >= operations:
-		return fmt.Errorf("rank %d thread %d step %d: there is no operation %d", n.rank, n.at.Thread, n.at.Step, n.Op)
+		return fmt.Errorf("rank %d thread %d step %d: there is no operation %d", n.rank, n.at.Thread,
+			n.at.Step, n.Op)
 	case !n.Op.Local() && (n.Peer < 0 || n.Peer >= len(c.s.Ranks) || n.Peer == n.rank):
 		return c.problem(i, "there is no such other rank")
 	case c.s.Kind == Barrier && (n.Count != 0 || n.Chunk != 0 || n.Op != Send && n.Op != Receive):
@@ -178,7 +183,8 @@ func (c *checker) step(i int) error {
 			}
 		}
 	}
-	if n.Op.reads() && n.Op.writes() && n.Move != 0 && n.Move < n.Count && -n.Move < n.Count && c.cell(n.rank, n.Source, n.Chunk).buffer == c.cell(n.rank, n.Target, n.Chunk).buffer {
+	if n.Op.reads() && n.Op.writes() && n.Move != 0 && n.Move < n.Count && -n.Move < n.Count &&
+		c.cell(n.rank, n.Source, n.Chunk).buffer == c.cell(n.rank, n.Target, n.Chunk).buffer {
 		return c.problem(i, "what it reads overlaps with what it writes")
 	}
 	if (n.Op == Combine || n.Op == Accumulate) && !c.s.Kind.Combines() {
@@ -223,7 +229,8 @@ func (c *checker) match() error {
 			list = &e.takes
 		}
 		if k := len(*list); k > 0 && c.nodes[(*list)[k-1]].thread != n.thread {
-			return c.problem(i, "channel %d is of thread %d, too, so that messages have no order", w.channel, c.nodes[(*list)[k-1]].at.Thread)
+			return c.problem(i, "channel %d is of thread %d, too, so that messages have no order", w.channel,
+				c.nodes[(*list)[k-1]].at.Thread)
 		}
 		*list = append(*list, i)
 	}
@@ -281,7 +288,8 @@ func (c *checker) sort() error {
 	for _, i := range way[slices.Index(way, i):] {
 		names = append(names, c.name(i))
 	}
-	return c.stepError(i, fmt.Errorf("deadlock: each waits for the next: %s, which waits for the first", strings.Join(names, ", ")))
+	return c.stepError(i, fmt.Errorf("deadlock: each waits for the next: %s, which waits for the first",
+		strings.Join(names, ", ")))
 }
 
 // maxClocks is the most entries of vector clocks, of 4 bytes: all pairs among 64 ranks
@@ -296,7 +304,8 @@ func (c *checker) clock() error {
 		threads += len(t)
 	}
 	if threads > 0 && len(c.nodes) > maxClocks/threads {
-		return fmt.Errorf("%d steps in %d threads are too many to prove: limit %d", len(c.nodes), threads, maxClocks/threads)
+		return fmt.Errorf("%d steps in %d threads are too many to prove: limit %d", len(c.nodes), threads,
+			maxClocks/threads)
 	}
 	clocks := make([]int32, len(c.nodes)*threads)
 	for _, i := range c.order {

@@ -10,7 +10,8 @@ func direct(n int) *Schedule {
 		for i := 1; i < n; i++ {
 			to, from := (rank+i)%n, (rank+n-i)%n
 			sends.Steps = append(sends.Steps, Step{Op: Send, Peer: to, Chunk: to, Count: 1, Source: Input})
-			receives.Steps = append(receives.Steps, Step{Op: Receive, Peer: from, Chunk: from, Count: 1, Target: Output})
+			receives.Steps = append(receives.Steps,
+				Step{Op: Receive, Peer: from, Chunk: from, Count: 1, Target: Output})
 		}
 		s.Ranks = append(s.Ranks, []Thread{sends, receives})
 	}

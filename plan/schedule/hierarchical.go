@@ -17,7 +17,8 @@ func (r Rails) check() error {
 	all := slices.Concat(r...)
 	for node, ranks := range r {
 		if len(ranks) != len(r[0]) {
-			return fmt.Errorf("node %d has %d ranks and node 0 has %d: want as many on each, one for each rail", node, len(ranks), len(r[0]))
+			return fmt.Errorf("node %d has %d ranks and node 0 has %d: want as many on each, one for each "+
+				"rail", node, len(ranks), len(r[0]))
 		}
 	}
 	for rank := range all {
@@ -81,7 +82,8 @@ func Hierarchical(k Kind, rails Rails) (*Schedule, error) {
 			b.keep(rank, rank)
 		}
 	default:
-		return nil, fmt.Errorf("make schedule: %s by rails: want %s, %s or %s", k, AllReduce, AllGather, ReduceScatter)
+		return nil, fmt.Errorf("make schedule: %s by rails: want %s, %s or %s", k, AllReduce, AllGather,
+			ReduceScatter)
 	}
 	if k != ReduceScatter {
 		for rail := range each {

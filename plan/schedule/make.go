@@ -49,7 +49,8 @@ func Algorithms(k Kind) []string {
 func Make(k Kind, name string, ranks, root int) (*Schedule, error) {
 	i := slices.IndexFunc(algorithms[k], func(a algorithm) bool { return a.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("make schedule: %s by %q: want %s", k, name, strings.Join(Algorithms(k), " or "))
+		return nil, fmt.Errorf("make schedule: %s by %q: want %s", k, name,
+			strings.Join(Algorithms(k), " or "))
 	}
 	if ranks < 1 || root < 0 || root >= ranks {
 		return nil, fmt.Errorf("make schedule: %d ranks with root %d", ranks, root)

@@ -60,7 +60,8 @@ func (c *checker) races() error {
 			for _, early := range uses[:k] {
 				if (early.writes || late.writes) && !c.before(early.node, late.node) && late.node < least {
 					least = late.node // errors are the same each time
-					first = c.problem(late.node, "chunk %d of %v is used at the same time by %s", at.chunk, at.buffer, c.name(early.node))
+					first = c.problem(late.node, "chunk %d of %v is used at the same time by %s", at.chunk,
+						at.buffer, c.name(early.node))
 				}
 			}
 		}
@@ -82,7 +83,8 @@ func (c *checker) place() {
 			unsent = append(unsent, make([][]At, len(t.Steps)))
 			terms = append(terms, make([][]Terms, len(t.Steps)))
 		}
-		c.plan.Other, c.plan.Direct, c.plan.Unsent = append(c.plan.Other, other), append(c.plan.Direct, direct), append(c.plan.Unsent, unsent)
+		c.plan.Other, c.plan.Direct, c.plan.Unsent = append(c.plan.Other, other),
+			append(c.plan.Direct, direct), append(c.plan.Unsent, unsent)
 		c.plan.Terms = append(c.plan.Terms, terms)
 	}
 	direct := make([]bool, len(c.nodes))
@@ -202,7 +204,8 @@ func (c *checker) contents() error {
 			if !s.Has(rank, Output, chunk) {
 				continue
 			}
-			if has, want := memory[c.cell(rank, Output, chunk)], s.wanted(rank, chunk); !slices.Equal(has, want) {
+			if has, want := memory[c.cell(rank, Output, chunk)],
+				s.wanted(rank, chunk); !slices.Equal(has, want) {
 				return fmt.Errorf("rank %d ends with %v in chunk %d, want %v", rank, has, chunk, want)
 			}
 		}
@@ -262,7 +265,8 @@ func (c *checker) barrier() error {
 			}
 			last := &c.nodes[c.first[rank][t]+len(thread.Steps)-1]
 			for i := range c.nodes {
-				heard[c.nodes[i].rank] = heard[c.nodes[i].rank] || last.clock[c.nodes[i].thread] > int32(c.nodes[i].at.Step)
+				heard[c.nodes[i].rank] = heard[c.nodes[i].rank] ||
+					last.clock[c.nodes[i].thread] > int32(c.nodes[i].at.Step)
 			}
 		}
 		for other, is := range heard {

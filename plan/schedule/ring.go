@@ -38,7 +38,8 @@ type (
 // plus ahead, then always the one before. So, with -1, what is combined on its way begins
 // behind the rank whose part it is, and ends there; and, with 0, what is received begins
 // there.
-func (b *builder) around(ranks []int, parts []part, ahead int, take func(b *builder, thread, from, to, chunk, count int)) {
+func (b *builder) around(ranks []int, parts []part, ahead int,
+	take func(b *builder, thread, from, to, chunk, count int)) {
 	n := len(ranks)
 	for step := range n - 1 {
 		for i, rank := range ranks {

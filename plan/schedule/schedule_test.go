@@ -18,7 +18,8 @@ func each(t *testing.T, most int, f func(t *testing.T, s *Schedule)) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					t.Run(fmt.Sprintf("%s/%s/ranks=%d/root=%d", kind, name, ranks, root), func(t *testing.T) { f(t, s) })
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/root=%d", kind, name, ranks, root),
+						func(t *testing.T) { f(t, s) })
 				}
 			}
 		}
@@ -66,9 +67,14 @@ func TestHierarchical(t *testing.T) {
 					all, along := Sent(kind, "hierarchical", nodes*each, 0, 0), SentAlong(kind, rails)
 					for rank := range s.Ranks {
 						out := s.CountedTo(rank, func(peer int) bool { return peer%nodes != rank%nodes })
-						elsewhere := s.CountedTo(rank, func(peer int) bool { return peer%nodes != rank%nodes && peer/nodes != rank/nodes })
-						if out*along.Den != along.Num*s.Chunks || elsewhere != 0 || s.Counted(rank)*all.Den != all.Num*s.Chunks {
-							t.Errorf("rank %d sends %d of %d chunks, %d to other nodes and %d of these to another rail; want %+v, %+v and none", rank, s.Counted(rank), s.Chunks, out, elsewhere, all, along)
+						elsewhere := s.CountedTo(rank, func(peer int) bool {
+							return peer%nodes != rank%nodes && peer/nodes != rank/nodes
+						})
+						if out*along.Den != along.Num*s.Chunks || elsewhere != 0 ||
+							s.Counted(rank)*all.Den != all.Num*s.Chunks {
+							t.Errorf("rank %d sends %d of %d chunks, %d to other nodes and %d of these to "+
+								"another rail; want %+v, %+v and none", rank, s.Counted(rank), s.Chunks, out,
+								elsewhere, all, along)
 						}
 					}
 				})
@@ -118,8 +124,10 @@ func TestBroken(t *testing.T) {
 		want   string
 	}{
 		"doubled": {func(s *Schedule) { // what rank 1 has of its own comes into the sum twice
-			s.Ranks[0][0].Steps = append([]Step{{Op: Send, Peer: 1, Chunk: 2, Count: 1}}, s.Ranks[0][0].Steps...)
-			s.Ranks[1][0].Steps = append([]Step{{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Input, Target: Output}}, s.Ranks[1][0].Steps...)
+			s.Ranks[0][0].Steps = append([]Step{{Op: Send, Peer: 1, Chunk: 2, Count: 1}},
+				s.Ranks[0][0].Steps...)
+			s.Ranks[1][0].Steps = append([]Step{{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Input,
+				Target: Output}}, s.Ranks[1][0].Steps...)
 			*step(s, 1, 2) = Step{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Output, Target: Output}
 		}, "ends with 2 of rank 0"},
 		"replaced": {func(s *Schedule) { step(s, 1, 1).Op = Receive }, "ends with"},
@@ -129,24 +137,33 @@ func TestBroken(t *testing.T) {
 				steps[0], steps[1] = steps[1], steps[0]
 			}
 		}, "deadlock: each waits for the next: rank 0 thread 0 step 0 (combine chunk 1 from rank 2), rank 2"},
-		"waits itself":  {func(s *Schedule) { step(s, 0, 1).After = []At{{0, 2}} }, "deadlock"},
-		"after nothing": {func(s *Schedule) { step(s, 0, 1).After = []At{{1, 0}} }, "thread 1 step 0, which is none"},
-		"chunk":         {func(s *Schedule) { step(s, 0, 0).Chunk = 3 }, "there are 3 chunks"},
-		"other chunk":   {func(s *Schedule) { step(s, 0, 0).Chunk = 1 }, "what comes is of rank 0 thread 0 step 0"},
-		"peer":          {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "no such other rank"},
-		"no peer":       {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "no such other rank"},
-		"input":         {func(s *Schedule) { step(s, 0, 1).Target = Input }, "it changes the input"},
-		"buffer":        {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "there is no buffer 7"},
-		"operation":     {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "no operation 9"},
-		"undefined":     {func(s *Schedule) { step(s, 0, 0).Source = Scratch }, "where nothing is"},
-		"unsent":        {func(s *Schedule) { s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:6] }, "nobody sends that"},
-		"untaken":       {func(s *Schedule) { s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:7] }, "nobody takes that"},
+		"waits itself": {func(s *Schedule) { step(s, 0, 1).After = []At{{0, 2}} }, "deadlock"},
+		"after nothing": {func(s *Schedule) {
+			step(s, 0, 1).After = []At{{1, 0}}
+		}, "thread 1 step 0, which is none"},
+		"chunk": {func(s *Schedule) { step(s, 0, 0).Chunk = 3 }, "there are 3 chunks"},
+		"other chunk": {func(s *Schedule) {
+			step(s, 0, 0).Chunk = 1
+		}, "what comes is of rank 0 thread 0 step 0"},
+		"peer":      {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "no such other rank"},
+		"no peer":   {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "no such other rank"},
+		"input":     {func(s *Schedule) { step(s, 0, 1).Target = Input }, "it changes the input"},
+		"buffer":    {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "there is no buffer 7"},
+		"operation": {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "no operation 9"},
+		"undefined": {func(s *Schedule) { step(s, 0, 0).Source = Scratch }, "where nothing is"},
+		"unsent": {func(s *Schedule) {
+			s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:6]
+		}, "nobody sends that"},
+		"untaken": {func(s *Schedule) {
+			s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:7]
+		}, "nobody takes that"},
 		"two threads": {func(s *Schedule) {
 			steps := s.Ranks[0][0].Steps
 			s.Ranks[0] = []Thread{{0, steps[:4]}, {0, steps[4:]}}
 		}, "messages have no order"},
 		"race": {func(s *Schedule) {
-			s.Ranks[0] = append(s.Ranks[0], Thread{1, []Step{{Op: Copy, Chunk: 1, Count: 1, Source: Input, Target: Output}}})
+			s.Ranks[0] = append(s.Ranks[0],
+				Thread{1, []Step{{Op: Copy, Chunk: 1, Count: 1, Source: Input, Target: Output}}})
 		}, "is used at the same time by"},
 		"shares": {func(s *Schedule) { s.Kind, s.Chunks = AllGather, 4 }, "3 ranks, root 0 and 4 chunks"},
 		"moved":  {func(s *Schedule) { step(s, 0, 1).Move = 1 }, "chunks that may differ in length"},
@@ -210,26 +227,55 @@ func TestMoves(t *testing.T) {
 		change  func(s *Schedule, steps []Step)
 		want    string
 	}{
-		"in place":        {exchange(), true, func(_ *Schedule, steps []Step) { steps[2], steps[3] = steps[3], steps[2] }, "rank 2 ends with 1 of rank 2 chunk 0 in chunk 0"},
-		"barrier":         {dissemination(3), false, func(s *Schedule, _ []Step) { s.Equal = true }, "no chunks that could be equal"},
-		"says so":         {exchange(), true, func(s *Schedule, _ []Step) { s.OutOfPlace = true }, "it is for out of place alone"},
-		"other block":     {exchange(), false, func(_ *Schedule, steps []Step) { steps[1].Chunk = 0 }, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 1"},
-		"exchanged":       {exchange(), false, func(_ *Schedule, steps []Step) { steps[3].Chunk, steps[6].Chunk = 1, 2 }, "rank 0 ends with 1 of rank 2 chunk 0 in chunk 1"},
-		"scratch":         {exchange(), false, func(_ *Schedule, steps []Step) { steps[5].Chunk = 1 }, "there are 1 chunks"},
-		"no scratch":      {exchange(), false, func(s *Schedule, _ []Step) { s.Scratch = 0 }, "there are 0 chunks"},
-		"negative":        {exchange(), false, func(_ *Schedule, steps []Step) { steps[0].Move = -1 }, "there are 3 chunks"},
-		"far":             {exchange(), false, func(_ *Schedule, steps []Step) { steps[0].Move = 1<<63 - 1 }, "there are 3 chunks"},
-		"count":           {exchange(), false, func(_ *Schedule, steps []Step) { steps[4].Chunk, steps[4].Count = 0, 1<<62 }, "there are 1 chunks"},
-		"not equal":       {exchange(), false, func(s *Schedule, _ []Step) { s.Equal = false }, "what comes is of"},
-		"moved too far":   {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Move = 0 }, "there are 2 chunks"},
-		"added twice":     {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Source, steps[3].Chunk, steps[3].Move = Input, 0, 0 }, "rank 0 ends with 2 of rank 0 chunk 0 in chunk 0"},
-		"added elsewhere": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Chunk, steps[3].Move = 0, 0 }, "it reads chunk 0 of its scratch memory, where nothing is"},
-		"onto nothing":    {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[1].Op = Accumulate }, "it reads chunk 0 of its output, where nothing is"},
-		"overlap":         {gatherAndAdd(), true, func(_ *Schedule, steps []Step) { steps[3].Target, steps[3].Chunk, steps[3].Move = Scratch, 0, 1 }, "overlaps with what it writes"},
+		"in place": {exchange(), true, func(_ *Schedule, steps []Step) {
+			steps[2], steps[3] = steps[3], steps[2]
+		}, "rank 2 ends with 1 of rank 2 chunk 0 in chunk 0"},
+		"barrier": {dissemination(3), false, func(s *Schedule, _ []Step) { s.Equal = true },
+			"no chunks that could be equal"},
+		"says so": {exchange(), true, func(s *Schedule, _ []Step) {
+			s.OutOfPlace = true
+		}, "it is for out of place alone"},
+		"other block": {exchange(), false, func(_ *Schedule, steps []Step) {
+			steps[1].Chunk = 0
+		}, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 1"},
+		"exchanged": {exchange(), false, func(_ *Schedule, steps []Step) {
+			steps[3].Chunk, steps[6].Chunk = 1, 2
+		}, "rank 0 ends with 1 of rank 2 chunk 0 in chunk 1"},
+		"scratch": {exchange(), false, func(_ *Schedule, steps []Step) {
+			steps[5].Chunk = 1
+		}, "there are 1 chunks"},
+		"no scratch": {exchange(), false, func(s *Schedule, _ []Step) { s.Scratch = 0 },
+			"there are 0 chunks"},
+		"negative": {exchange(), false, func(_ *Schedule, steps []Step) {
+			steps[0].Move = -1
+		}, "there are 3 chunks"},
+		"far": {exchange(), false, func(_ *Schedule, steps []Step) {
+			steps[0].Move = 1<<63 - 1
+		}, "there are 3 chunks"},
+		"count": {exchange(), false, func(_ *Schedule, steps []Step) {
+			steps[4].Chunk, steps[4].Count = 0, 1<<62
+		}, "there are 1 chunks"},
+		"not equal": {exchange(), false, func(s *Schedule, _ []Step) { s.Equal = false },
+			"what comes is of"},
+		"moved too far": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Move = 0 },
+			"there are 2 chunks"},
+		"added twice": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
+			steps[3].Source, steps[3].Chunk, steps[3].Move = Input, 0, 0
+		}, "rank 0 ends with 2 of rank 0 chunk 0 in chunk 0"},
+		"added elsewhere": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
+			steps[3].Chunk, steps[3].Move = 0, 0
+		}, "it reads chunk 0 of its scratch memory, where nothing is"},
+		"onto nothing": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
+			steps[1].Op = Accumulate
+		}, "it reads chunk 0 of its output, where nothing is"},
+		"overlap": {gatherAndAdd(), true, func(_ *Schedule, steps []Step) {
+			steps[3].Target, steps[3].Chunk, steps[3].Move = Scratch, 0, 1
+		}, "overlaps with what it writes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.change(test.s, test.s.Ranks[0][0].Steps)
-			if _, err := Check(test.s, test.inPlace); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := Check(test.s, test.inPlace); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v\nwant %q", err, test.want)
 			}
 		})
@@ -250,7 +296,8 @@ func TestTooLargeToProve(t *testing.T) {
 	}{{1 << 16, 100, "more than 4194304 chunks"}, {1, 30_000, "more than 268435456 pairs of uses"}} {
 		s := &Schedule{Kind: Broadcast, Algorithm: "test", Chunks: c.chunks, Ranks: [][]Thread{{{}}}}
 		for range c.steps {
-			s.Ranks[0][0].Steps = append(s.Ranks[0][0].Steps, Step{Op: Copy, Count: c.chunks, Source: Input, Target: Output})
+			s.Ranks[0][0].Steps = append(s.Ranks[0][0].Steps,
+				Step{Op: Copy, Count: c.chunks, Source: Input, Target: Output})
 		}
 		if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d steps of %d chunks: %v", c.steps, c.chunks, err)
@@ -264,7 +311,8 @@ func TestBarrierThatIsNone(t *testing.T) {
 	for rank := range s.Ranks {
 		s.Ranks[rank][0].Steps = s.Ranks[rank][0].Steps[:4]
 	}
-	if _, err := Check(s, false); err == nil || !strings.Contains(err.Error(), "rank 0 may end before rank 1 has begun") {
+	if _, err := Check(s, false); err == nil ||
+		!strings.Contains(err.Error(), "rank 0 may end before rank 1 has begun") {
 		t.Error(err)
 	}
 }
@@ -300,11 +348,13 @@ func TestPlacement(t *testing.T) {
 		}
 		for rank, threads := range p.Schedule.Ranks {
 			for i, step := range threads[0].Steps {
-				if want := step.Op == Receive || step.Op == Combine && !inPlace; p.Direct[rank][0][i] != want {
+				if want := step.Op == Receive ||
+					step.Op == Combine && !inPlace; p.Direct[rank][0][i] != want {
 					t.Errorf("in place %v: %v of rank %d lands there: %v", inPlace, &step, rank, !want)
 				}
 				if len(p.Unsent[rank][0][i]) > 0 {
-					t.Errorf("in place %v: %v of rank %d waits for %v", inPlace, &step, rank, p.Unsent[rank][0][i])
+					t.Errorf("in place %v: %v of rank %d waits for %v", inPlace, &step, rank,
+						p.Unsent[rank][0][i])
 				}
 			}
 		}
@@ -315,8 +365,10 @@ func TestPlacement(t *testing.T) {
 // once: neither may touch what is on its way.
 func TestWaitsForSends(t *testing.T) {
 	s := &Schedule{Kind: AllReduce, Algorithm: "test", Chunks: 1, Ranks: [][]Thread{
-		{{0, []Step{{Op: Send, Peer: 1, Count: 1}, {Op: Receive, Peer: 1, Count: 1, Target: Output}, {Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
-		{{0, []Step{{Op: Send, Peer: 0, Count: 1}, {Op: Combine, Peer: 0, Count: 1, Target: Output}, {Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
+		{{0, []Step{{Op: Send, Peer: 1, Count: 1}, {Op: Receive, Peer: 1, Count: 1, Target: Output},
+			{Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
+		{{0, []Step{{Op: Send, Peer: 0, Count: 1}, {Op: Combine, Peer: 0, Count: 1, Target: Output},
+			{Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
 		{{0, []Step{{Op: Send, Peer: 0, Count: 1}, {Op: Send, Peer: 1, Count: 1}}}},
 	}}
 	// Rank 2 has no result and rank 0 lacks its own part, which is not what this asks.
@@ -340,7 +392,8 @@ func TestMakeRefuses(t *testing.T) {
 		kind        Kind
 		name        string
 		ranks, root int
-	}{{"gather", "ring", 2, 0}, {AllReduce, "star", 2, 0}, {AllReduce, "ring", 0, 0}, {Reduce, "ring", 2, 2}, {Reduce, "ring", 2, -1}} {
+	}{{"gather", "ring", 2, 0}, {AllReduce, "star", 2, 0}, {AllReduce, "ring", 0, 0}, {Reduce, "ring", 2, 2},
+		{Reduce, "ring", 2, -1}} {
 		if s, err := Make(test.kind, test.name, test.ranks, test.root); err == nil {
 			t.Errorf("%+v: %+v", test, s)
 		}

@@ -43,7 +43,8 @@ type topK struct {
 
 // NewTopK returns a codec that keeps this share of n elements, and one at least.
 func NewTopK(n int, share float64) Codec {
-	t := &topK{count: min(n, max(1, int(math.Round(share*float64(n))))), left: make(residual, n), order: make([]int32, n)}
+	t := &topK{count: min(n, max(1, int(math.Round(share*float64(n))))), left: make(residual, n),
+		order: make([]int32, n)}
 	return t
 }
 

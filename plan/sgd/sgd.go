@@ -62,11 +62,13 @@ const heldOut = 256
 // New returns a rank's replica: all have the same weights.
 func New(c Config, rank int) *Replica {
 	n := c.Parameters()
-	r := &Replica{config: c, rank: rank, weights: make([]float32, n), velocity: make([]float32, n), bytes: make([]byte, 4*n)}
+	r := &Replica{config: c, rank: rank, weights: make([]float32, n), velocity: make([]float32, n),
+		bytes: make([]byte, 4*n)}
 	draw := rand.New(rand.NewPCG(c.Seed, weightStream))
 	rest, in := r.weights, Inputs
 	for _, out := range c.widths() {
-		l := layer{in: in, out: out, weights: rest[:in*out], bias: rest[in*out:][:out], values: make([]float32, out), errors: make([]float32, out)}
+		l := layer{in: in, out: out, weights: rest[:in*out], bias: rest[in*out:][:out],
+			values: make([]float32, out), errors: make([]float32, out)}
 		spread := math.Sqrt(2 / float64(in)) // He et al., 2015
 		for i := range l.weights {
 			l.weights[i] = float32(draw.NormFloat64() * spread)

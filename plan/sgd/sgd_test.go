@@ -26,14 +26,16 @@ func TestGradientIsTheDerivative(t *testing.T) {
 		below := r.Gradient(5, scratch)
 		r.weights[at] = was
 		// The rectifiers' corners are where the two differ by more than rounding.
-		if want := (above - below) / (2 * h); math.Abs(want-float64(gradient[at])) > 0.002+0.05*math.Abs(want) {
+		if want := (above - below) / (2 * h); math.Abs(want-float64(gradient[at])) > 0.002+0.05*math.Abs(
+			want) {
 			t.Errorf("weight %d: gradient %v, difference %v", at, gradient[at], want)
 		}
 	}
 }
 
 // train runs ranks in step, each exchange giving all of them the same mean.
-func train(t *testing.T, c Config, ranks, steps int, exchange func(step int, gradients [][]float32, mean []float32)) (loss, accuracy float64) {
+func train(t *testing.T, c Config, ranks, steps int,
+	exchange func(step int, gradients [][]float32, mean []float32)) (loss, accuracy float64) {
 	t.Helper()
 	replicas, gradients := make([]*Replica, ranks), make([][]float32, ranks)
 	for i := range replicas {
@@ -162,7 +164,8 @@ func TestCodecsForgetNothing(t *testing.T) {
 		}
 		for i := range said {
 			if diff := said[i] + float64(c.left[i]) - wanted[i]; math.Abs(diff) > 1e-2 {
-				t.Errorf("%T, element %d: %v said and %v left of %v", c.codec, i, said[i], c.left[i], wanted[i])
+				t.Errorf("%T, element %d: %v said and %v left of %v", c.codec, i, said[i], c.left[i],
+					wanted[i])
 			}
 		}
 	}
@@ -173,7 +176,8 @@ func TestCodes(t *testing.T) {
 	message := make([]byte, 16)
 	top := NewTopK(5, 0.4)
 	top.Encode([]float32{1, -3, 2, 3, 0}, message)
-	if want := []byte{1, 0, 0, 0, 0, 0, 0x40, 0xc0, 3, 0, 0, 0, 0, 0, 0x40, 0x40}; !bytes.Equal(message, want) {
+	if want := []byte{1, 0, 0, 0, 0, 0, 0x40, 0xc0, 3, 0, 0, 0, 0, 0, 0x40, 0x40}; !bytes.Equal(message,
+		want) {
 		t.Errorf("top 2 are %x, want %x", message, want)
 	}
 	sum := make([]float32, 5)
@@ -191,7 +195,8 @@ func TestCodes(t *testing.T) {
 		t.Errorf("places that are none give %v", sum)
 	}
 
-	for bits, want := range map[int][]float32{8: {7, -1.984252, 0.496063, 0}, 4: {7, -2, 0, 0}, 2: {7, 0, 0, 0}} {
+	for bits, want := range map[int][]float32{8: {7, -1.984252, 0.496063, 0}, 4: {7, -2, 0, 0},
+		2: {7, 0, 0, 0}} {
 		q := NewQuantised(4, bits)
 		message := make([]byte, q.Len())
 		q.Encode([]float32{7, -2, 0.48, 0}, message)
@@ -221,7 +226,8 @@ func TestMask(t *testing.T) {
 		sealed := make([][]int32, ranks)
 		for i := range sealed {
 			sealed[i] = make([]int32, n)
-			if _, err := newMask(t, i, ranks).Seal(9, slices.Repeat([]float32{0.25}, n), sealed[i]); err != nil {
+			if _, err := newMask(t, i, ranks).Seal(9, slices.Repeat([]float32{0.25}, n),
+				sealed[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -243,7 +249,8 @@ func TestMask(t *testing.T) {
 			}
 			opened := make([]float32, n)
 			newMask(t, 0, ranks).Open(9, slices.Clone(sum), opened)
-			if all := subset == 1<<ranks-1; all != (opened[0] == 0.25*float32(ranks) && opened[n-1] == opened[0]) {
+			if all := subset == 1<<ranks-1; all != (
+				opened[0] == 0.25*float32(ranks) && opened[n-1] == opened[0]) {
 				t.Errorf("%d ranks: the sum of %b opens to %v", ranks, subset, opened[0])
 			}
 		}
@@ -257,7 +264,8 @@ func TestMask(t *testing.T) {
 	if _, err := m.Seal(0, zero, second); err == nil {
 		t.Error("a step was sealed twice")
 	}
-	if _, err := m.Seal(1, zero, second); err != nil || slices.Equal(first[:n/2], second[:n/2]) || slices.Equal(first[4:], second[:n-4]) {
+	if _, err := m.Seal(1, zero, second); err != nil || slices.Equal(first[:n/2], second[:n/2]) ||
+		slices.Equal(first[4:], second[:n-4]) {
 		t.Error("two steps have the same key stream", err)
 	}
 	huge := []float32{1e9, -1e9, float32(math.NaN()), float32(math.Inf(-1)), 1}

@@ -83,7 +83,8 @@ func (c *checker) management(at string, m *Management) {
 	}
 	for i, text := range m.Publish {
 		if _, err := ParsePublished(text); err != nil {
-			c.report(fmt.Sprintf("%s.publish[%d]", at, i), err.Error(), `want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`)
+			c.report(fmt.Sprintf("%s.publish[%d]", at, i), err.Error(),
+				`want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`)
 		}
 	}
 	for i, text := range m.DNS {
@@ -91,7 +92,8 @@ func (c *checker) management(at string, m *Management) {
 		if address, err := netip.ParseAddr(text); err != nil || address.Zone() != "" {
 			c.report(path, fmt.Sprintf("name server %q", clipped(text)), "want an address such as 192.0.2.53")
 		} else if i == mostDNS {
-			c.report(path, fmt.Sprintf("%d name servers", len(m.DNS)), fmt.Sprintf("want at most %d", mostDNS))
+			c.report(path, fmt.Sprintf("%d name servers", len(m.DNS)),
+				fmt.Sprintf("want at most %d", mostDNS))
 		}
 	}
 }

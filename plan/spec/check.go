@@ -124,7 +124,8 @@ func (c *checker) constrain(f field, v reflect.Value, outer, path string) bool {
 	case unset && f.required && given && v.Kind() != reflect.Struct && f.min == nil:
 		c.report(path, path+" is empty", "write "+requiredWant(f, v.Type()))
 	case unset && f.required && !given:
-		c.report(path, fmt.Sprintf("%s lacks the key %q", called(outer), f.key), "add "+f.key+": "+requiredWant(f, v.Type()))
+		c.report(path, fmt.Sprintf("%s lacks the key %q", called(outer), f.key),
+			"add "+f.key+": "+requiredWant(f, v.Type()))
 		return false
 	case unset && !given, v.Kind() == reflect.Pointer: // a nil pointer could not be decoded
 	case f.enum != nil && !slices.Contains(f.enum, v.String()):
@@ -202,7 +203,8 @@ func (c *checker) name() {
 		path := fmt.Sprintf("accept-undilated[%d]", i)
 		switch {
 		case !slices.Contains(Undilated, what):
-			c.report(path, fmt.Sprintf("%q keeps no time", clipped(what)), "want "+strings.Join(Undilated, " or "))
+			c.report(path, fmt.Sprintf("%q keeps no time", clipped(what)),
+				"want "+strings.Join(Undilated, " or "))
 		case slices.Contains(c.t.AcceptUndilated[:i], what):
 			c.report(path, fmt.Sprintf("%q is accepted twice", what), "remove one")
 		case c.t.Dilation <= 1:
@@ -213,7 +215,8 @@ func (c *checker) name() {
 	for i, feature := range c.t.Requires {
 		path := fmt.Sprintf("requires[%d]", i)
 		if !featureName.MatchString(feature) {
-			c.report(path, fmt.Sprintf("feature %q", clipped(feature)), "want a name that `railbed doctor` prints, such as netem")
+			c.report(path, fmt.Sprintf("feature %q", clipped(feature)),
+				"want a name that `railbed doctor` prints, such as netem")
 		} else if required[feature] {
 			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
 		}
@@ -238,7 +241,8 @@ func (c *checker) addressing() {
 	}
 	managed := slices.ContainsFunc(c.t.Nodes, func(n Entry[Node]) bool { return n.Value.Management != nil })
 	if a.Management4 != "" || managed {
-		pools = append(pools, pool{key: "management4", text: a.Management4, fallback: DefaultManagement4, is4: true})
+		pools = append(pools, pool{key: "management4", text: a.Management4, fallback: DefaultManagement4,
+			is4: true})
 	}
 	if a.Management6 != "" || managed {
 		pools = append(pools, pool{key: "management6", text: a.Management6, fallback: DefaultManagement6})
@@ -259,7 +263,8 @@ func (c *checker) addressing() {
 			c.report(path, fmt.Sprintf("%s %q is no such prefix", path, clipped(text)), want)
 			continue
 		case prefix != prefix.Masked():
-			c.report(path, fmt.Sprintf("%s %q has bits set after the prefix", path, text), "want "+prefix.Masked().String())
+			c.report(path, fmt.Sprintf("%s %q has bits set after the prefix", path, text),
+				"want "+prefix.Masked().String())
 			continue
 		case !unicast(prefix):
 			c.report(path, fmt.Sprintf("%s %q holds addresses that hosts cannot have", path, text), want)
@@ -280,13 +285,16 @@ func (c *checker) overlap(path, other string, prefix, otherPrefix netip.Prefix) 
 	if !c.t.Source.Has(path) {
 		path, other, prefix, otherPrefix = other, path, otherPrefix, prefix
 	}
-	c.report(path, fmt.Sprintf("%s %s overlaps %s %s", path, prefix, other, otherPrefix), "give each pool addresses of its own")
+	c.report(path, fmt.Sprintf("%s %s overlaps %s %s", path, prefix, other, otherPrefix),
+		"give each pool addresses of its own")
 }
 
 // unusable are ranges with a meaning that a node's address cannot have.
 var unusable = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"),
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/96"),
+	netip.MustParsePrefix("::ffff:0:0/96"),
 	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
@@ -295,7 +303,8 @@ func unicast(prefix netip.Prefix) bool {
 }
 
 // pattern checks a name or glob.
-func (c *checker) pattern(report func(path, what, want string), at, pattern, kind string, name *regexp.Regexp, form string) {
+func (c *checker) pattern(report func(path, what, want string), at, pattern, kind string, name *regexp.Regexp,
+	form string) {
 	if !IsGlob(pattern) {
 		if !name.MatchString(pattern) {
 			report(at, fmt.Sprintf("%s %q", kind, clipped(pattern)), "want "+form)
@@ -303,6 +312,7 @@ func (c *checker) pattern(report func(path, what, want string), at, pattern, kin
 		return
 	}
 	if _, err := path.Match(pattern, ""); err != nil || !globForm.MatchString(pattern) {
-		report(at, fmt.Sprintf("pattern %q", clipped(pattern)), `want names with *, ? and [0-9], as in "h[0-3]"`)
+		report(at, fmt.Sprintf("pattern %q", clipped(pattern)),
+			`want names with *, ? and [0-9], as in "h[0-3]"`)
 	}
 }

@@ -31,12 +31,14 @@ var rateOf = map[string]struct {
 func ParseComparison(text string) (Comparison, error) {
 	parts := comparisonForm.FindStringSubmatch(text)
 	if parts == nil {
-		return Comparison{}, fmt.Errorf("comparison %q: want >=, >, <= or <, a number, and Mbit/s, Gbit/s, MB/s or GB/s, as in %q", clipped(text), ">= 600 Mbit/s")
+		return Comparison{}, fmt.Errorf("comparison %q: want >=, >, <= or <, a number, and Mbit/s, Gbit/s, "+
+			"MB/s or GB/s, as in %q", clipped(text), ">= 600 Mbit/s")
 	}
 	unit := rateOf[parts[3]]
 	rate, err := units.ParseRate(parts[2] + unit.suffix)
 	if err != nil || rate > 1e18 {
-		return Comparison{}, fmt.Errorf("comparison %q: want a whole number of bits per second below 10^18", clipped(text))
+		return Comparison{}, fmt.Errorf("comparison %q: want a whole number of bits per second below 10^18",
+			clipped(text))
 	}
 	return Comparison{Op: parts[1], Rate: rate * unit.factor}, nil
 }
@@ -91,7 +93,8 @@ func (c *checker) checks() {
 		if p := check.Packets; p != nil {
 			c.packets(at+".packets", p)
 			if !captures && !c.known("steps") {
-				c.reportKey(at+".packets", "a check of packets in a file that captures none", "add the step - capture: {at: [all], file: run.pcapng}")
+				c.reportKey(at+".packets", "a check of packets in a file that captures none",
+					"add the step - capture: {at: [all], file: run.pcapng}")
 			}
 		}
 	}
@@ -138,7 +141,8 @@ func (c *checker) workloadOf(at, name string) {
 	if name != "" {
 		c.workloadNamed(at+".workload", name)
 	} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
-		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)), "add workload: with the name of one")
+		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)),
+			"add workload: with the name of one")
 	}
 }
 
@@ -166,7 +170,8 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 		c.workloadNamed(at+".partial-sums", p.PartialSums)
 		for _, step := range c.t.Steps {
 			if w := step.Workload; w != nil && w.Name == p.PartialSums && w.Algorithm != InNetwork {
-				c.report(at+".partial-sums", fmt.Sprintf("partial sums of %s, which no switch adds up", clipped(w.Name)), "want the name of a workload with algorithm: "+InNetwork)
+				c.report(at+".partial-sums", fmt.Sprintf("partial sums of %s, which no switch adds up",
+					clipped(w.Name)), "want the name of a workload with algorithm: "+InNetwork)
 			}
 		}
 	}

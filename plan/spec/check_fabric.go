@@ -12,27 +12,33 @@ import (
 )
 
 // linkName is "a--b" or "a:port--b:port".
-var linkName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?--[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?$`)
+var linkName = regexp.MustCompile(
+	`^[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?--[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?$`)
 
 const linkNameForm = `a link such as "leaf1--spine2" or "a:eth0--b:p1"`
 
 // generators are the topologies that make hosts and links by themselves.
-var generators = map[string]struct{}{SingleSwitch: {}, LeafSpine: {}, FatTree: {}, RailOptimized: {}, HPN: {}, Torus: {}}
+var generators = map[string]struct{}{SingleSwitch: {}, LeafSpine: {}, FatTree: {}, RailOptimized: {}, HPN: {},
+	Torus: {}}
 
 func (c *checker) fabric() {
 	f := &c.t.Fabric
 	_, generated := generators[f.Topology]
 	if generated && c.given("fabric.hosts", len(f.Hosts)) {
-		c.reportKey("fabric.hosts", "topology "+f.Topology+" makes its own hosts", "remove hosts, or write topology: explicit")
+		c.reportKey("fabric.hosts", "topology "+f.Topology+" makes its own hosts",
+			"remove hosts, or write topology: explicit")
 	}
 	if generated && c.given("fabric.connect", len(f.Connect)) {
-		c.reportKey("fabric.connect", "topology "+f.Topology+" makes its own links", "remove connect, or write topology: explicit")
+		c.reportKey("fabric.connect", "topology "+f.Topology+" makes its own links",
+			"remove connect, or write topology: explicit")
 	}
 	if f.Topology == Explicit && c.given("fabric.params", len(f.Params)) {
-		c.reportKey("fabric.params", "topology explicit has no parameters", "remove params, or name a generator as the topology")
+		c.reportKey("fabric.params", "topology explicit has no parameters",
+			"remove params, or name a generator as the topology")
 	}
 	if len(f.Hosts) > MaxNodes {
-		c.report("fabric.hosts", fmt.Sprintf("%d hosts", len(f.Hosts)), fmt.Sprintf("want at most %d", MaxNodes))
+		c.report("fabric.hosts", fmt.Sprintf("%d hosts", len(f.Hosts)),
+			fmt.Sprintf("want at most %d", MaxNodes))
 	}
 	c.hosts()
 	c.entries("fabric.switches", len(f.Switches))
@@ -50,7 +56,8 @@ func (c *checker) fabric() {
 	for _, entry := range f.Links {
 		at := keyed("fabric.links", entry.Key)
 		if entry.Key != HostLink && entry.Key != FabricLink {
-			c.overrideKey(at, entry.Key, "link", linkName, linkNameForm+`, "host" or "fabric" for a class, a pattern, or "default"`)
+			c.overrideKey(at, entry.Key, "link", linkName,
+				linkNameForm+`, "host" or "fabric" for a class, a pattern, or "default"`)
 		}
 		c.direction(at, entry.Value.Direction)
 		if entry.Value.AToB != nil {
@@ -65,7 +72,8 @@ func (c *checker) fabric() {
 // entries bounds a mapping of overrides: each name is looked up in all of them.
 func (c *checker) entries(path string, count int) {
 	if count > MaxNodes {
-		c.report(path, fmt.Sprintf("%d entries in %s", count, path), fmt.Sprintf("want at most %d; a pattern stands for many names", MaxNodes))
+		c.report(path, fmt.Sprintf("%d entries in %s", count, path),
+			fmt.Sprintf("want at most %d; a pattern stands for many names", MaxNodes))
 	}
 }
 
@@ -80,7 +88,8 @@ func (c *checker) hosts() {
 	for i, host := range c.t.Fabric.Hosts {
 		at := fmt.Sprintf("fabric.hosts[%d]", i)
 		if !nodeName.MatchString(host) || host == DefaultKey {
-			c.report(at, fmt.Sprintf("host name %q", clipped(host)), "want "+nodeNameForm+`, and not "default"`)
+			c.report(at, fmt.Sprintf("host name %q", clipped(host)),
+				"want "+nodeNameForm+`, and not "default"`)
 			continue
 		}
 		if named[host] {
@@ -127,37 +136,48 @@ const (
 
 func (c *checker) direction(at string, d Direction) {
 	if given := d.Rate != 0 || c.t.Source.Has(at+".rate"); given && (d.Rate < minRate || d.Rate > maxRate) {
-		c.report(at+".rate", fmt.Sprintf("%s.rate is %s", at, d.Rate), fmt.Sprintf("want %s to %s", minRate, maxRate))
+		c.report(at+".rate", fmt.Sprintf("%s.rate is %s", at, d.Rate),
+			fmt.Sprintf("want %s to %s", minRate, maxRate))
 	}
 	c.atMost(at+".delay", uint64(d.Delay), uint64(maxDelay), d.Delay, "want at most 1m0s")
 	c.atMost(at+".jitter", uint64(d.Jitter), uint64(maxDelay), d.Jitter, "want at most 1m0s")
-	c.positive(at+".queue", uint64(d.Queue), "a queue of no bytes drops everything", "want the bytes that can wait for the link, such as 256KiB")
+	c.positive(at+".queue", uint64(d.Queue), "a queue of no bytes drops everything",
+		"want the bytes that can wait for the link, such as 256KiB")
 	c.atMost(at+".queue", uint64(d.Queue), 1<<32, d.Queue, "want at most 4GiB")
 	if len(d.DropList) > maxDropList {
-		c.report(at+".drop-list", fmt.Sprintf("a drop-list of %d packets", len(d.DropList)), fmt.Sprintf("want at most %d", maxDropList))
+		c.report(at+".drop-list", fmt.Sprintf("a drop-list of %d packets", len(d.DropList)),
+			fmt.Sprintf("want at most %d", maxDropList))
 	} else {
 		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet of a flow")
 	}
-	c.positive(at+".reorder-by", uint64(d.ReorderBy), "a reorder-by of no time reorders nothing", "want a duration such as 50us, or reorder: 0%")
+	c.positive(at+".reorder-by", uint64(d.ReorderBy), "a reorder-by of no time reorders nothing",
+		"want a duration such as 50us, or reorder: 0%")
 	c.atMost(at+".reorder-by", uint64(d.ReorderBy), uint64(maxDelay), d.ReorderBy, "want at most 1m0s")
-	c.atMost(at+".overhead", uint64(d.Overhead), uint64(maxOverhead), d.Overhead, "want at most "+maxOverhead.String()+"; Ethernet's is 24B")
+	c.atMost(at+".overhead", uint64(d.Overhead), uint64(maxOverhead), d.Overhead,
+		"want at most "+maxOverhead.String()+"; Ethernet's is 24B")
 	if g := d.GilbertElliott; g != nil && !g.Off {
 		c.gilbertElliott(at+".gilbert-elliott", g)
 	}
 	if f := d.Flap; f != nil && !f.Off {
-		c.atMost(at+".flap.every", uint64(f.Every), uint64(maxFlap), f.Every, "want at most "+maxFlap.String())
+		c.atMost(at+".flap.every", uint64(f.Every), uint64(maxFlap), f.Every,
+			"want at most "+maxFlap.String())
 		if f.Every != 0 && f.For >= f.Every {
-			c.report(at+".flap.for", fmt.Sprintf("down for %s of every %s", f.For, f.Every), "want for below every, or a link step with state: down")
+			c.report(at+".flap.for", fmt.Sprintf("down for %s of every %s", f.For, f.Every),
+				"want for below every, or a link step with state: down")
 		}
 	}
 }
 
 func (c *checker) gilbertElliott(at string, g *GilbertElliott) {
-	c.positive(at+".enter", g.Enter.Num, "an enter of nothing never loses a burst", "want a share such as 1%, or gilbert-elliott: false")
-	c.positive(at+".leave", g.Leave.Num, "a leave of nothing never ends the first burst", "want a share such as 20%")
-	c.positive(at+".loss", g.Loss.Num, "a bad state that loses nothing", "want a share such as 50%, or remove the key for 100%")
+	c.positive(at+".enter", g.Enter.Num, "an enter of nothing never loses a burst",
+		"want a share such as 1%, or gilbert-elliott: false")
+	c.positive(at+".leave", g.Leave.Num, "a leave of nothing never ends the first burst",
+		"want a share such as 20%")
+	c.positive(at+".loss", g.Loss.Num, "a bad state that loses nothing",
+		"want a share such as 50%, or remove the key for 100%")
 	if loss := cmp.Or(g.Loss, units.Ratio{Num: 1, Den: 1}); g.LossGood.Float() > loss.Float() {
-		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss), "want the good state to lose less than the bad one")
+		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss),
+			"want the good state to lose less than the bad one")
 	}
 }
 
@@ -176,22 +196,27 @@ func (c *checker) nodes() {
 		at, node := keyed("nodes", entry.Key), entry.Value
 		c.overrideKey(at, entry.Key, "node", nodeName, nodeNameForm)
 		if node.Memory != 0 && node.Memory < minMemory {
-			c.report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory), "want at least "+minMemory.String()+", or 0B for no limit")
+			c.report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory),
+				"want at least "+minMemory.String()+", or 0B for no limit")
 		}
-		c.positive(at+".nic-queue", uint64(node.NICQueue), "a NIC's queue of no bytes drops everything", "want the bytes of each priority, such as 256KiB")
-		c.atMost(at+".nic-queue", uint64(node.NICQueue), uint64(maxBuffer), node.NICQueue, "want at most 4GiB")
+		c.positive(at+".nic-queue", uint64(node.NICQueue), "a NIC's queue of no bytes drops everything",
+			"want the bytes of each priority, such as 256KiB")
+		c.atMost(at+".nic-queue", uint64(node.NICQueue), uint64(maxBuffer), node.NICQueue,
+			"want at most 4GiB")
 		c.container(at, node.Container)
 		c.management(at+".management", node.Management)
 		for _, name := range sortedKeys(node.Env) {
 			if !envName.MatchString(name) {
-				c.reportKey(keyed(at+".env", name), fmt.Sprintf("environment variable %q", clipped(name)), "want letters, digits and _, the first no digit")
+				c.reportKey(keyed(at+".env", name), fmt.Sprintf("environment variable %q", clipped(name)),
+					"want letters, digits and _, the first no digit")
 			} else if strings.ContainsRune(node.Env[name], 0) {
 				c.report(keyed(at+".env", name), "a NUL byte in the value of "+name, "remove it")
 			}
 		}
 		for _, name := range sortedKeys(node.Sysctls) {
 			if !sysctlName.MatchString(name) {
-				c.reportKey(keyed(at+".sysctls", name), fmt.Sprintf("sysctl %q", clipped(name)), "want a setting of the node's own network, such as net.ipv4.tcp_ecn")
+				c.reportKey(keyed(at+".sysctls", name), fmt.Sprintf("sysctl %q", clipped(name)),
+					"want a setting of the node's own network, such as net.ipv4.tcp_ecn")
 			}
 		}
 	}

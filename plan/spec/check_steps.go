@@ -44,7 +44,8 @@ func (c *checker) exactlyOne(path string, v any, choices ...string) {
 			p, q := c.t.Source.KeyPos(joined(path, a)), c.t.Source.KeyPos(joined(path, b))
 			return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 		})
-		c.reportKey(joined(path, found[1]), fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")), "want exactly one of them; make the others entries of their own")
+		c.reportKey(joined(path, found[1]), fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")),
+			"want exactly one of them; make the others entries of their own")
 	}
 }
 
@@ -53,10 +54,12 @@ func (c *checker) steps() {
 	var last units.Duration
 	for i, step := range c.t.Steps {
 		at := fmt.Sprintf("steps[%d]", i)
-		c.exactlyOne(at, step, "capture", "workload", "training", "messages", "traffic", "stack", "exec", "link", "wait", "sleep")
+		c.exactlyOne(at, step, "capture", "workload", "training", "messages", "traffic", "stack", "exec",
+			"link", "wait", "sleep")
 		if step.At != nil {
 			if *step.At < last {
-				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At, last), "write steps in the order of their times")
+				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At,
+					last), "write steps in the order of their times")
 			}
 			last = max(last, *step.At)
 		}
@@ -123,7 +126,9 @@ func (s *Step) Lasts() string {
 func (c *checker) wait(at string, names []string, above []Step) {
 	for i, name := range names {
 		if !slices.ContainsFunc(above, func(s Step) bool { return s.Lasts() == name }) && !c.broken("steps") {
-			c.report(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("no step above is %s and in the background", clipped(name)), "name a workload, a training job, messages or traffic with background: true")
+			c.report(fmt.Sprintf("%s[%d]", at, i),
+				fmt.Sprintf("no step above is %s and in the background", clipped(name)),
+				"name a workload, a training job, messages or traffic with background: true")
 		}
 	}
 }
@@ -138,7 +143,8 @@ func (c *checker) unique(path, name string, taken map[string]string) {
 		return
 	}
 	if first, twice := taken[name]; twice {
-		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first), "give each workload, training, messages, traffic, stack and exec a name of its own")
+		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first),
+			"give each workload, training, messages, traffic, stack and exec a name of its own")
 		return
 	}
 	taken[name] = parent(path)
@@ -154,16 +160,19 @@ func (c *checker) capture(at string, capture *Capture, files map[string]string) 
 	for i, tap := range capture.At {
 		node, port, hasPort := strings.Cut(tap, ":")
 		path := fmt.Sprintf("%s.at[%d]", at, i)
-		c.pattern(c.report, path, node, "tap", nodeName, `"all", "nics", "switches", a node, a switch, or node:port`)
+		c.pattern(c.report, path, node, "tap", nodeName,
+			`"all", "nics", "switches", a node, a switch, or node:port`)
 		if hasPort {
 			c.pattern(c.report, path, port, "port", portName, portNameForm)
 		}
 	}
 	if file := capture.File; file != "" {
 		if !captureName.MatchString(file) {
-			c.report(at+".file", fmt.Sprintf("capture file %q", clipped(file)), "want a file name without folders that ends in .pcapng, such as run.pcapng")
+			c.report(at+".file", fmt.Sprintf("capture file %q", clipped(file)),
+				"want a file name without folders that ends in .pcapng, such as run.pcapng")
 		} else if first, twice := files[file]; twice {
-			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first), "give each capture a file of its own")
+			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first),
+				"give each capture a file of its own")
 		} else {
 			files[file] = at
 		}
@@ -199,10 +208,12 @@ func (c *checker) sizes(at string, w *Workload) {
 	}
 	c.between(at+".size", w.Size, each, 1<<36)
 	if w.Size%each != 0 {
-		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size), fmt.Sprintf("want a multiple of %s, the size of an element", each))
+		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size),
+			fmt.Sprintf("want a multiple of %s, the size of an element", each))
 	}
 	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
-	if why := map[string]string{KindSGD: "of which the network's is", KindMoE: "of which the mixture's is", Barrier: "which has no data"}[w.Kind]; why != "" {
+	if why := map[string]string{KindSGD: "of which the network's is", KindMoE: "of which the mixture's is",
+		Barrier: "which has no data"}[w.Kind]; why != "" {
 		for _, key := range []string{"size", "sizes"} {
 			if c.t.Source.Has(at + "." + key) {
 				c.reportKey(at+"."+key, "a size of "+w.Kind+", "+why, "remove it")
@@ -212,7 +223,8 @@ func (c *checker) sizes(at string, w *Workload) {
 	}
 	if s == nil {
 		if !hasSize && !c.t.Source.Has(at+".sizes") {
-			c.report(at, called(at)+` lacks the key "size"`, "add size: a size such as 40KB, or sizes: {from: 1KiB, to: 64MiB}")
+			c.report(at, called(at)+` lacks the key "size"`,
+				"add size: a size such as 40KB, or sizes: {from: 1KiB, to: 64MiB}")
 		}
 		return
 	}
@@ -222,7 +234,8 @@ func (c *checker) sizes(at string, w *Workload) {
 	case s.From > s.To && s.To != 0:
 		c.report(at+".sizes.to", fmt.Sprintf("sizes from %s to %s", s.From, s.To), "want at least from")
 	case w.MayDrop():
-		c.reportKey(at+".sizes", "several sizes with droppable partial sums", "want one size, or no droppable")
+		c.reportKey(at+".sizes", "several sizes with droppable partial sums",
+			"want one size, or no droppable")
 	}
 	c.between(at+".sizes.from", s.From, each, 1<<36)
 	c.between(at+".sizes.to", s.To, each, 1<<36)
@@ -298,7 +311,8 @@ func (t *Testbed) TakesDown(link string) bool {
 func (c *checker) link(at string, l *LinkChange) {
 	link, _ := l.Target()
 	if l.Where != "" {
-		c.pattern(c.report, at+".where", link, "link", linkName, linkNameForm+`, with " a-to-b" or " b-to-a" for one direction`)
+		c.pattern(c.report, at+".where", link, "link", linkName,
+			linkNameForm+`, with " a-to-b" or " b-to-a" for one direction`)
 	}
 	switch {
 	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):

@@ -20,19 +20,23 @@ const (
 )
 
 func (c *checker) switchSettings(at string, s Switch) {
-	c.positive(at+".buffer", uint64(s.Buffer), "a buffer of no bytes drops everything", "want the bytes that can be queued, such as 256KiB")
+	c.positive(at+".buffer", uint64(s.Buffer), "a buffer of no bytes drops everything",
+		"want the bytes that can be queued, such as 256KiB")
 	c.atMost(at+".buffer", uint64(s.Buffer), uint64(maxBuffer), s.Buffer, "want at most 4GiB")
-	c.positive(at+".flowlet-gap", uint64(s.FlowletGap), "a flowlet-gap of no time", "want a duration such as 50us, or load-balance: spray")
+	c.positive(at+".flowlet-gap", uint64(s.FlowletGap), "a flowlet-gap of no time",
+		"want a duration such as 50us, or load-balance: spray")
 	c.atMost(at+".flowlet-gap", uint64(s.FlowletGap), uint64(maxDelay), s.FlowletGap, "want at most 1m0s")
 	if s.FlowletGap != 0 && s.LoadBalance != "" && s.LoadBalance != Flowlet {
-		c.report(at+".flowlet-gap", "a flowlet-gap with load-balance: "+clipped(s.LoadBalance), "want load-balance: flowlet, or remove it")
+		c.report(at+".flowlet-gap", "a flowlet-gap with load-balance: "+clipped(s.LoadBalance),
+			"want load-balance: flowlet, or remove it")
 	}
 	if a := s.Alpha; !a.IsZero() && a.Float() > maxAlpha {
 		c.report(at+".alpha", fmt.Sprintf("%s.alpha is %s", at, a), fmt.Sprintf("want at most %d", maxAlpha))
 	}
 	for _, entry := range s.Priorities {
 		path := keyed(at+".priorities", entry.Key)
-		if dscp, err := strconv.Atoi(entry.Key); err != nil || dscp < 0 || dscp > 63 || strconv.Itoa(dscp) != entry.Key {
+		if dscp, err := strconv.Atoi(entry.Key); err != nil || dscp < 0 || dscp > 63 ||
+			strconv.Itoa(dscp) != entry.Key {
 			c.reportKey(path, fmt.Sprintf("%q is no DSCP", clipped(entry.Key)), "want 0 to 63")
 		} else if entry.Value < 0 || entry.Value >= Priorities {
 			c.report(path, fmt.Sprintf("%d is no priority", entry.Value), "want 0 to 7")
@@ -55,8 +59,10 @@ func (c *checker) switchSettings(at string, s Switch) {
 		c.gfc(at+".gfc", s.GFC)
 	}
 	if a := s.Aggregation; a != nil {
-		c.positive(at+".aggregation.timeout", uint64(a.Timeout), "a timeout of no time", "want a duration such as 1s")
-		c.atMost(at+".aggregation.timeout", uint64(a.Timeout), uint64(maxDelay), a.Timeout, "want at most 1m0s")
+		c.positive(at+".aggregation.timeout", uint64(a.Timeout), "a timeout of no time",
+			"want a duration such as 1s")
+		c.atMost(at+".aggregation.timeout", uint64(a.Timeout), uint64(maxDelay), a.Timeout,
+			"want at most 1m0s")
 	}
 }
 
@@ -92,7 +98,8 @@ func (c *checker) scheduler(at string, s *Scheduler) {
 		case err != nil || q < 0 || q >= Priorities || strconv.Itoa(q) != entry.Key:
 			c.reportKey(path, fmt.Sprintf("%q is no priority", clipped(entry.Key)), "want 0 to 7")
 		case entry.Value < 1 || entry.Value > maxWeight:
-			c.report(path, fmt.Sprintf("weight %d", entry.Value), fmt.Sprintf("want 1 to %d; what is never served is no queue", maxWeight))
+			c.report(path, fmt.Sprintf("weight %d", entry.Value),
+				fmt.Sprintf("want 1 to %d; what is never served is no queue", maxWeight))
 		case slices.Contains(s.Strict, q):
 			c.report(path, fmt.Sprintf("priority %d is strict and has a weight", q), "remove one of them")
 		}
@@ -103,7 +110,8 @@ func (c *checker) ecn(at string, e *ECN) {
 	c.positive(at+".kmax", uint64(e.KMax), "a kmax of no bytes", "want a size such as 160KB")
 	c.atMost(at+".kmin", uint64(e.KMin), uint64(maxBuffer), e.KMin, "want at most 4GiB")
 	c.atMost(at+".kmax", uint64(e.KMax), uint64(maxBuffer), e.KMax, "want at most 4GiB")
-	c.positive(at+".kmin", uint64(e.KMin), "a kmin of no bytes", "want a size such as 40KB; 1B marks from the first packet that waits")
+	c.positive(at+".kmin", uint64(e.KMin), "a kmin of no bytes",
+		"want a size such as 40KB; 1B marks from the first packet that waits")
 	c.positive(at+".pmax", e.PMax.Num, "a pmax of nothing", "want a share such as 20%, or ecn: false")
 	if e.KMin != 0 && e.KMax != 0 && e.KMin > e.KMax {
 		c.report(at+".kmin", fmt.Sprintf("kmin is %s and kmax %s", e.KMin, e.KMax), "want kmin at most kmax")
@@ -116,9 +124,12 @@ func (c *checker) ecn(at string, e *ECN) {
 		c.atMost(at+"."+time.key, uint64(time.of), uint64(maxDelay), time.of, "want at most 1m0s")
 	}
 	if e.Target != 0 && e.PersistentTarget > e.Target {
-		c.report(at+".persistent-target", fmt.Sprintf("persistent-target is %s and target %s", e.PersistentTarget, e.Target), "want at most the target: what is above that is marked anyway")
+		c.report(at+".persistent-target",
+			fmt.Sprintf("persistent-target is %s and target %s", e.PersistentTarget, e.Target),
+			"want at most the target: what is above that is marked anyway")
 	}
-	others := map[string][]string{RED: {"target", "persistent-target", "interval"}, ECNSharp: {"kmin", "kmax", "pmax"}}
+	others := map[string][]string{RED: {"target", "persistent-target", "interval"},
+		ECNSharp: {"kmin", "kmax", "pmax"}}
 	for _, key := range set(*e, others[e.Kind]) {
 		c.report(at+"."+key, fmt.Sprintf("%s with kind: %s", key, e.Kind), "remove it, or want another kind")
 	}

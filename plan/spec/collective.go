@@ -31,7 +31,8 @@ const (
 
 // HasRates says that rates are computed of a collective, for control: offline.
 func HasRates(kind, algorithm string) bool {
-	return (kind == AllToAll || kind == KindMoE) && algorithm != MSCCL || slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
+	return (kind == AllToAll || kind == KindMoE) && algorithm != MSCCL ||
+		slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
 }
 
 // Algorithms of an all-to-all: to all others at once, or to one after the other.
@@ -154,39 +155,51 @@ func (c *checker) collective(at string, w *Workload) {
 	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
 	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
 	if !has(kind, algorithms) && anyCollective(has) {
-		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), kind), "want "+strings.Join(algorithms, " or "))
+		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), kind),
+			"want "+strings.Join(algorithms, " or "))
 	}
 	switch {
 	case algorithm == MSCCL && w.File == "":
-		c.report(at+".algorithm", "algorithm: "+MSCCL+" without a file", "want file: NAME.xml, relative to this file")
+		c.report(at+".algorithm", "algorithm: "+MSCCL+" without a file",
+			"want file: NAME.xml, relative to this file")
 	case algorithm != MSCCL && w.File != "":
-		c.reportKey(at+".file", "a file of algorithm: "+clipped(algorithm), "want algorithm: "+MSCCL+", or remove it")
+		c.reportKey(at+".file", "a file of algorithm: "+clipped(algorithm),
+			"want algorithm: "+MSCCL+", or remove it")
 	}
 	if w.MayDrop() && (kind != AllReduce || algorithm != Ring) {
-		c.reportKey(at+".rd.droppable", fmt.Sprintf("droppable partial sums of %s by %s, which has none", kind, clipped(algorithm)), "remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
+		c.reportKey(at+".rd.droppable",
+			fmt.Sprintf("droppable partial sums of %s by %s, which has none", kind, clipped(algorithm)),
+			"remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
 	}
-	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) || cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
-		c.reportKey(at+".rd.droppable", "droppable partial sums that are no sums of float", "remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
+	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) ||
+		cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
+		c.reportKey(at+".rd.droppable", "droppable partial sums that are no sums of float",
+			"remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
 	}
 	if w.Op != "" && !schedule.Kind(kind).Combines() {
 		c.reportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
 	}
 	if w.Root != 0 && kind != Broadcast && kind != Reduce {
-		c.reportKey(at+".root", "a root of "+kind+", which has none", "remove it, or take kind: "+Broadcast+" or "+Reduce)
+		c.reportKey(at+".root", "a root of "+kind+", which has none",
+			"remove it, or take kind: "+Broadcast+" or "+Reduce)
 	}
 	c.inNetwork(at, w, algorithm)
 	switch {
 	case w.Channels == 0:
 	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
-		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm), "remove it"+withChannels(kind))
+		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm),
+			"remove it"+withChannels(kind))
 	case w.RD != nil && (w.MayDrop() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
-		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out", "remove it, or control and droppable")
+		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out",
+			"remove it, or control and droppable")
 	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
-		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed", ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
+		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed",
+			ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
 	}
 	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
-		c.reportKey(at+".skew", "a skew of "+kind+" by "+clipped(algorithm), "remove it, or take kind: "+AllToAll+" and another algorithm")
+		c.reportKey(at+".skew", "a skew of "+kind+" by "+clipped(algorithm),
+			"remove it, or take kind: "+AllToAll+" and another algorithm")
 	}
 }
 
@@ -194,32 +207,39 @@ func (c *checker) collective(at string, w *Workload) {
 func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	if algorithm != InNetwork {
 		if w.Transport == InSwitch {
-			c.report(at+".transport", "transport: "+InSwitch+" of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or another transport")
+			c.report(at+".transport", "transport: "+InSwitch+" of algorithm: "+clipped(algorithm),
+				"want algorithm: "+InNetwork+", or another transport")
 		}
 		if w.Switch != "" {
-			c.reportKey(at+".switch", "a switch of algorithm: "+clipped(algorithm), "want algorithm: "+InNetwork+", or remove it")
+			c.reportKey(at+".switch", "a switch of algorithm: "+clipped(algorithm),
+				"want algorithm: "+InNetwork+", or remove it")
 		}
 		return
 	}
 	if w.Transport != "" && w.Transport != InSwitch {
-		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+", which the switch's own protocol carries", "remove it")
+		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+
+			", which the switch's own protocol carries", "remove it")
 	}
 }
 
 // formula checks that a formula is that of the workload.
 func (c *checker) formula(at string, b *BytesPerRank) {
 	if b.Formula == FormulaTraining && c.workloads[b.Workload] && c.t.training(b.Workload) == nil {
-		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining,
+			b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
 	}
 	if b.Formula == FormulaMessages && c.workloads[b.Workload] && c.t.messages(b.Workload) == nil {
-		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which sends what its kind does", FormulaMessages, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which sends what its kind does",
+			FormulaMessages, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
 	}
 	for _, step := range c.t.Steps {
 		if step.Training != nil {
 			c.trainingFormula(at, b, step.Training)
 		}
-		if m := step.Messages; m != nil && m.Name == b.Workload && b.Formula != FormulaMessages && !c.known(at+".formula") {
-			c.report(at+".formula", fmt.Sprintf("formula %q of messages that are no collective's", clipped(b.Formula)), "want "+FormulaMessages)
+		if m := step.Messages; m != nil && m.Name == b.Workload && b.Formula != FormulaMessages &&
+			!c.known(at+".formula") {
+			c.report(at+".formula", fmt.Sprintf("formula %q of messages that are no collective's",
+				clipped(b.Formula)), "want "+FormulaMessages)
 		}
 		w := step.Workload
 		if w == nil || w.Name != b.Workload && (b.Workload != "" || len(c.workloads) != 1) {
@@ -227,13 +247,17 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 		}
 		kind := w.Collective()
 		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
-		if !slices.Contains(collectives[kind], algorithm) || !anyCollective(func(kind string, algorithms []string) bool {
-			return slices.ContainsFunc(algorithms, func(a string) bool { return formula(kind, a) == b.Formula })
-		}) {
+		if !slices.Contains(collectives[kind], algorithm) ||
+			!anyCollective(func(kind string, algorithms []string) bool {
+				return slices.ContainsFunc(algorithms, func(a string) bool {
+					return formula(kind, a) == b.Formula
+				})
+			}) {
 			continue // enums and the workload have said so
 		}
 		if want := formula(kind, algorithm); want != b.Formula {
-			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s", clipped(b.Formula), kind, algorithm), "want "+want)
+			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
+				clipped(b.Formula), kind, algorithm), "want "+want)
 		}
 	}
 }

@@ -94,8 +94,10 @@ func (c Container) Keys() []string {
 		key string
 		set bool
 	}{
-		{"image", c.Image != ""}, {"build", c.Build != ""}, {"build-network", c.BuildNetwork != ""}, {"rootfs", c.RootFS != ""}, {"pull", c.Pull != ""},
-		{"entrypoint", c.Entrypoint != nil}, {"command", c.Command != nil}, {"idle", c.Idle}, {"binds", c.Binds != nil},
+		{"image", c.Image != ""}, {"build", c.Build != ""}, {"build-network", c.BuildNetwork != ""},
+		{"rootfs", c.RootFS != ""}, {"pull", c.Pull != ""},
+		{"entrypoint", c.Entrypoint != nil}, {"command", c.Command != nil}, {"idle", c.Idle},
+		{"binds", c.Binds != nil},
 		{"capabilities", c.Capabilities != nil}, {"devices", c.Devices != nil}, {"ulimits", c.Ulimits != nil},
 		{"health", c.Health != nil}, {"restart", c.Restart != ""},
 	} {
@@ -108,7 +110,9 @@ func (c Container) Keys() []string {
 
 // Sources are the keys that say what is in the container.
 func (c Container) Sources() []string {
-	return slices.DeleteFunc(c.Keys(), func(key string) bool { return key != "image" && key != "build" && key != "rootfs" })
+	return slices.DeleteFunc(c.Keys(), func(key string) bool {
+		return key != "image" && key != "build" && key != "rootfs"
+	})
 }
 
 // Over is base with what is set here in its place. What is in the container and
@@ -139,7 +143,8 @@ var Capabilities = strings.Fields(`AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SU
 	SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG SYSLOG WAKE_ALARM`)
 
 // Ulimits are the names of limits, as of getrlimit(2).
-var Ulimits = strings.Fields("core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack")
+var Ulimits = strings.Fields(
+	"core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack")
 
 var (
 	imageForm  = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]{0,254}$`)
@@ -150,7 +155,8 @@ var (
 // container checks what an entry says of a node's container.
 func (c *checker) container(at string, n Container) {
 	if sources := n.Sources(); len(sources) > 1 {
-		c.report(at+"."+sources[1], fmt.Sprintf("%s beside %s", sources[1], sources[0]), "want one of image, build and rootfs")
+		c.report(at+"."+sources[1], fmt.Sprintf("%s beside %s", sources[1], sources[0]),
+			"want one of image, build and rootfs")
 	}
 	if n.Image != "" && !imageForm.MatchString(n.Image) {
 		c.report(at+".image", fmt.Sprintf("image %q", clipped(n.Image)), "want a name such as debian:12")
@@ -162,26 +168,31 @@ func (c *checker) container(at string, n Container) {
 		key  string
 		args []string
 	}{{"entrypoint", n.Entrypoint}, {"command", n.Command}} {
-		if path := at + "." + list.key; c.given(path, len(list.args)) && (len(list.args) == 0 || list.args[0] == "") {
+		if path := at + "." + list.key; c.given(path, len(list.args)) &&
+			(len(list.args) == 0 || list.args[0] == "") {
 			c.report(path, list.key+" names no program", `want a list such as [sleep, "10"], or idle: true`)
 		}
 	}
 	for i, bind := range n.Binds {
 		parts := strings.Split(bind, ":")
-		bad := len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !path.IsAbs(parts[1]) || path.Clean(parts[1]) == "/"
+		bad := len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !path.IsAbs(parts[1]) ||
+			path.Clean(parts[1]) == "/"
 		if bad || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
-			c.report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("bind %q", clipped(bind)), `want "HOST:/CONTAINER" or "HOST:/CONTAINER:ro"`)
+			c.report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("bind %q", clipped(bind)),
+				`want "HOST:/CONTAINER" or "HOST:/CONTAINER:ro"`)
 		}
 	}
 	for i, capability := range n.Capabilities {
 		if !slices.Contains(Capabilities, capability) {
-			c.report(fmt.Sprintf("%s.capabilities[%d]", at, i), fmt.Sprintf("capability %q", clipped(capability)),
+			c.report(fmt.Sprintf("%s.capabilities[%d]", at, i),
+				fmt.Sprintf("capability %q", clipped(capability)),
 				"want a name of capabilities(7) without CAP_, such as NET_ADMIN")
 		}
 	}
 	for i, device := range n.Devices {
 		if !deviceForm.MatchString(device) {
-			c.report(fmt.Sprintf("%s.devices[%d]", at, i), fmt.Sprintf("device %q", clipped(device)), `want "/dev/NAME" or "/dev/NAME:/dev/OTHER:rw"`)
+			c.report(fmt.Sprintf("%s.devices[%d]", at, i), fmt.Sprintf("device %q", clipped(device)),
+				`want "/dev/NAME" or "/dev/NAME:/dev/OTHER:rw"`)
 		}
 	}
 	c.limits(at, n)
@@ -195,9 +206,11 @@ func (c *checker) limits(at string, n Container) {
 			_, hint := suggest(name, Ulimits)
 			c.reportKey(where, fmt.Sprintf("ulimit %q", clipped(name)), hint)
 		} else if !ulimitForm.MatchString(value) {
-			c.report(where, fmt.Sprintf("ulimit %s is %q", name, clipped(value)), "want a number such as 1024, or soft:hard")
+			c.report(where, fmt.Sprintf("ulimit %s is %q", name, clipped(value)),
+				"want a number such as 1024, or soft:hard")
 		} else if soft, hard, both := strings.Cut(value, ":"); both && above(soft, hard) {
-			c.report(where, fmt.Sprintf("ulimit %s is %s, and its soft limit above the hard one", name, value), "want "+hard+":"+soft+", or less than "+hard+" before it")
+			c.report(where, fmt.Sprintf("ulimit %s is %s, and its soft limit above the hard one", name,
+				value), "want "+hard+":"+soft+", or less than "+hard+" before it")
 		}
 	}
 }

@@ -69,13 +69,15 @@ type target struct {
 }
 
 func markOf(key, value *yaml.Node) mark {
-	return mark{key: place{key.Line, key.Column}, value: place{value.Line, value.Column}, collection: value.Kind != yaml.ScalarNode}
+	return mark{key: place{key.Line, key.Column}, value: place{value.Line, value.Column},
+		collection: value.Kind != yaml.ScalarNode}
 }
 
 func (d *decoder) fail(node *yaml.Node, path, what, want string) {
 	d.wrong[path] = true
 	if !d.full() {
-		d.problems = append(d.problems, problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
+		d.problems = append(d.problems,
+			problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
 	}
 }
 
@@ -99,7 +101,8 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		defer delete(d.open, node)
 	}
 	if node.Style&yaml.TaggedStyle != 0 {
-		d.fail(node, t.path, fmt.Sprintf("tag %q", clipped(node.Tag)), "remove it; a value's type follows from its key")
+		d.fail(node, t.path, fmt.Sprintf("tag %q", clipped(node.Tag)),
+			"remove it; a value's type follows from its key")
 		return
 	}
 	if into.Kind() == reflect.Pointer {
@@ -127,11 +130,13 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 
 func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
 	if d.open[node.Alias] {
-		d.fail(node, t.path, fmt.Sprintf("alias *%s stands inside what it stands for", node.Value), "an alias cannot contain itself")
+		d.fail(node, t.path, fmt.Sprintf("alias *%s stands inside what it stands for", node.Value),
+			"an alias cannot contain itself")
 		return
 	}
 	if d.expanded > maxExpanded {
-		d.fail(node, t.path, fmt.Sprintf("aliases stand for more than %d values", maxExpanded), "write fewer aliases of aliases")
+		d.fail(node, t.path, fmt.Sprintf("aliases stand for more than %d values", maxExpanded),
+			"write fewer aliases of aliases")
 		return
 	}
 	d.aliases++
@@ -171,7 +176,8 @@ func called(path string) string { return cmp.Or(path, "the file") }
 
 // pairs reads a mapping's keys and calls value for each one that is a usable
 // key for the first time.
-func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key string) string, value func(key string, keyNode, node *yaml.Node)) {
+func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key string) string,
+	value func(key string, keyNode, node *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
 		d.fail(node, path, called(path)+" is "+described(node), want)
 		return
@@ -181,14 +187,17 @@ func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key s
 		keyNode, valueNode := node.Content[i], node.Content[i+1]
 		key := keyNode.Value
 		switch {
-		case keyNode.Kind != yaml.ScalarNode || keyNode.Tag == "!!null" || keyNode.Style&yaml.TaggedStyle != 0:
+		case keyNode.Kind != yaml.ScalarNode || keyNode.Tag == "!!null" ||
+			keyNode.Style&yaml.TaggedStyle != 0:
 			d.fail(keyNode, path, "a key that is not plain text in "+called(path), `write "key: value"`)
 			continue
 		case keyNode.Tag == "!!merge":
-			d.fail(keyNode, path, "merge key << in "+called(path), `merge keys are not read; write the settings, or use "default" and globs`)
+			d.fail(keyNode, path, "merge key << in "+called(path),
+				`merge keys are not read; write the settings, or use "default" and globs`)
 			continue
 		case len(key) > maxKey:
-			d.fail(keyNode, path, fmt.Sprintf("a key of %d bytes in %s", len(key), called(path)), fmt.Sprintf("keys have at most %d bytes", maxKey))
+			d.fail(keyNode, path, fmt.Sprintf("a key of %d bytes in %s", len(key), called(path)),
+				fmt.Sprintf("keys have at most %d bytes", maxKey))
 			continue
 		}
 		if first := seen[key]; first != nil {
@@ -241,7 +250,8 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 func (d *decoder) decodeSwitch(node *yaml.Node, into reflect.Value, t target) {
 	var on bool
 	if node.Tag != "!!bool" {
-		d.fail(node, t.path, called(t.path)+" is "+described(node), "write true, false or a mapping with "+keyList(fieldsOf(into.Type())))
+		d.fail(node, t.path, called(t.path)+" is "+described(node),
+			"write true, false or a mapping with "+keyList(fieldsOf(into.Type())))
 		return
 	}
 	d.decodeScalar(node, reflect.ValueOf(&on).Elem(), t)
@@ -257,27 +267,30 @@ func isZero(v reflect.Value) bool {
 
 func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
 	childPath := func(key string) string { return keyed(t.path, key) }
-	d.pairs(node, t.path, "write a mapping of names to values", childPath, func(key string, _, value *yaml.Node) {
-		entry := reflect.New(into.Type().Elem()).Elem()
-		entry.FieldByName("Key").SetString(key)
-		d.decode(value, entry.FieldByName("Value"), target{path: childPath(key)})
-		into.Set(reflect.Append(into, entry))
-	})
+	d.pairs(node, t.path, "write a mapping of names to values", childPath,
+		func(key string, _, value *yaml.Node) {
+			entry := reflect.New(into.Type().Elem()).Elem()
+			entry.FieldByName("Key").SetString(key)
+			d.decode(value, entry.FieldByName("Value"), target{path: childPath(key)})
+			into.Set(reflect.Append(into, entry))
+		})
 }
 
 func (d *decoder) decodeMap(node *yaml.Node, into reflect.Value, t target) {
 	into.Set(reflect.MakeMap(into.Type()))
 	childPath := func(key string) string { return keyed(t.path, key) }
-	d.pairs(node, t.path, "write a mapping of names to values", childPath, func(key string, _, value *yaml.Node) {
-		element := reflect.New(into.Type().Elem()).Elem()
-		d.decode(value, element, target{path: childPath(key), anyScalar: true})
-		into.SetMapIndex(reflect.ValueOf(key), element)
-	})
+	d.pairs(node, t.path, "write a mapping of names to values", childPath,
+		func(key string, _, value *yaml.Node) {
+			element := reflect.New(into.Type().Elem()).Elem()
+			d.decode(value, element, target{path: childPath(key), anyScalar: true})
+			into.SetMapIndex(reflect.ValueOf(key), element)
+		})
 }
 
 func (d *decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
 	if node.Kind != yaml.SequenceNode {
-		d.fail(node, t.path, called(t.path)+" is "+described(node), "write a list, as in [a, b] or lines that start with -")
+		d.fail(node, t.path, called(t.path)+" is "+described(node),
+			"write a list, as in [a, b] or lines that start with -")
 		return
 	}
 	for i, element := range node.Content {
@@ -315,7 +328,8 @@ func (d *decoder) decodeScalar(node *yaml.Node, into reflect.Value, t target) {
 		}
 		return
 	}
-	plain := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	plain := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|
+		yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	switch into.Kind() {
 	case reflect.String:
 		if plain && node.Tag != "!!str" && !t.anyScalar {

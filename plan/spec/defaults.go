@@ -94,12 +94,13 @@ func (s *Step) setDefaults() {
 }
 
 const (
-	defaultSeed            = 1
-	defaultDilation        = 1
-	defaultIterations      = 5
-	defaultWarmup          = 1
-	defaultFactor          = 2
-	defaultSnapLen         = units.Bytes(576) // the longest packet of rd that carries no payload, an encrypted ACK over IPv6 with a tag, has 526
+	defaultSeed       = 1
+	defaultDilation   = 1
+	defaultIterations = 5
+	defaultWarmup     = 1
+	defaultFactor     = 2
+	// the longest packet of rd that carries no payload, an encrypted ACK over IPv6 with a tag, has 526
+	defaultSnapLen         = units.Bytes(576)
 	defaultLimit           = units.Bytes(2 << 30)
 	defaultWorkloadTimeout = units.Duration(2 * 60e9)
 	defaultExecTimeout     = units.Duration(60e9)

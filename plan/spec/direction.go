@@ -138,7 +138,8 @@ func ParseDirection(name, text string) (Direction, error) {
 	}
 	const at = "set"
 	var set Direction
-	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}},
+		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
 	d.decode(root, reflect.ValueOf(&set).Elem(), target{path: at})
 	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
 	c.constraints(reflect.ValueOf(&set).Elem(), at)

@@ -39,14 +39,16 @@ const PacketsPath = "packets"
 // package plan.
 func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *Source, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, nil, Problems{{File: name, What: "is empty", Want: "want one of " + strings.Join(packetChecks, ", ")}}
+		return nil, nil, Problems{{File: name, What: "is empty",
+			Want: "want one of " + strings.Join(packetChecks, ", ")}}
 	}
 	root, err := ParseTree(name, []byte(text))
 	if err != nil {
 		return nil, nil, err
 	}
 	check := new(PacketsCheck)
-	d := &decoder{source: &Source{File: name, values: map[string]mark{PacketsPath: markOf(root, root)}}, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d := &decoder{source: &Source{File: name, values: map[string]mark{PacketsPath: markOf(root, root)}},
+		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
 	d.decode(root, reflect.ValueOf(check).Elem(), target{path: PacketsPath})
 	d.wrong["steps"] = len(workloads) == 0 // there are none that could name a workload
 	c := newChecker(&Testbed{Source: d.source}, d.wrong)
@@ -200,7 +202,8 @@ var boundForm = regexp.MustCompile(`^(>=|>|<=|<|==)\s*([0-9][0-9a-zA-Z.%/]*)$`)
 
 // ParseBound parses such a comparison.
 func ParseBound(text string, kind BoundKind) (Bound, error) {
-	wrong := fmt.Errorf("%s %q: want >=, >, <=, < or == and a %s, as in %q", kind.name, clipped(text), kind.name, kind.example)
+	wrong := fmt.Errorf("%s %q: want >=, >, <=, < or == and a %s, as in %q", kind.name, clipped(text),
+		kind.name, kind.example)
 	parts := boundForm.FindStringSubmatch(text)
 	if parts == nil {
 		return Bound{}, wrong
@@ -270,7 +273,8 @@ func (c *checker) bound(path, text string, kind BoundKind) {
 		return
 	}
 	if _, err := ParseBound(text, kind); err != nil {
-		c.report(path, fmt.Sprintf("%s %q is no comparison", path, clipped(text)), fmt.Sprintf("want >=, >, <=, < or == and a %s, as in %q", kind.name, kind.example))
+		c.report(path, fmt.Sprintf("%s %q is no comparison", path, clipped(text)),
+			fmt.Sprintf("want >=, >, <=, < or == and a %s, as in %q", kind.name, kind.example))
 	}
 }
 
@@ -337,7 +341,8 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 		needs(at+".queue-depth", `max: "<= 100KB"`, k.Max, k.P99)
 	}
 	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
-		c.report(at+".path-spread.min-share", "a least share of what is to be polarised", "remove one of them")
+		c.report(at+".path-spread.min-share", "a least share of what is to be polarised",
+			"remove one of them")
 	}
 }
 

@@ -53,7 +53,8 @@ func readFields(t reflect.Type) []field {
 				fields = append(fields, inner)
 			}
 		default:
-			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"), anyScalar: f.Tag.Get("scalar") == "any", why: f.Tag.Get("why")}
+			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"),
+				anyScalar: f.Tag.Get("scalar") == "any", why: f.Tag.Get("why")}
 			made.constrain(f.Tag.Get("jsonschema"))
 			fields = append(fields, made)
 		}
@@ -106,7 +107,8 @@ func keyed(path, key string) string { return path + "[" + strconv.Quote(key) + "
 
 // isOrdered recognises the instances of Ordered.
 func isOrdered(t reflect.Type) bool {
-	return t.Kind() == reflect.Slice && t.PkgPath() == reflect.TypeFor[Testbed]().PkgPath() && strings.HasPrefix(t.Name(), "Ordered[")
+	return t.Kind() == reflect.Slice && t.PkgPath() == reflect.TypeFor[Testbed]().PkgPath() &&
+		strings.HasPrefix(t.Name(), "Ordered[")
 }
 
 // exampleOf is what a unit's field accepts, in words.

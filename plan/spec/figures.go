@@ -96,16 +96,28 @@ func (k workloadClass) String() string {
 
 // Figures are all that there are.
 var Figures = []Figure{
-	{"busbw", "Mbit/s", BoundKind{}, true, collectiveClass, func(w *WorkloadCheck) string { return w.BusBW }, func(b *Beside) string { return b.BusBW }},
-	{"loss", "nats", NumberBound, false, learningClass, func(w *WorkloadCheck) string { return w.Loss }, func(b *Beside) string { return b.Loss }},
-	{"accuracy", "%", ShareBound, false, learningClass, func(w *WorkloadCheck) string { return w.Accuracy }, nil},
-	{"p50", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P50 }, func(b *Beside) string { return b.P50 }},
-	{"p99", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P99 }, func(b *Beside) string { return b.P99 }},
-	{"most", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.Most }, func(b *Beside) string { return b.Most }},
-	{"attained", "%", ShareBound, true, messagesClass, func(w *WorkloadCheck) string { return w.Attained }, nil},
-	{"iteration", "ms", DurationBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Iteration }, func(b *Beside) string { return b.Iteration }},
-	{"exposed", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Exposed }, func(b *Beside) string { return b.Exposed }},
-	{"utilisation", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Utilisation }, func(b *Beside) string { return b.Utilisation }},
+	{"busbw", "Mbit/s", BoundKind{}, true, collectiveClass, func(w *WorkloadCheck) string { return w.BusBW },
+		func(b *Beside) string { return b.BusBW }},
+	{"loss", "nats", NumberBound, false, learningClass, func(w *WorkloadCheck) string { return w.Loss },
+		func(b *Beside) string { return b.Loss }},
+	{"accuracy", "%", ShareBound, false, learningClass, func(w *WorkloadCheck) string { return w.Accuracy },
+		nil},
+	{"p50", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P50 },
+		func(b *Beside) string { return b.P50 }},
+	{"p99", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.P99 },
+		func(b *Beside) string { return b.P99 }},
+	{"most", "ms", DurationBound, true, messagesClass, func(w *WorkloadCheck) string { return w.Most },
+		func(b *Beside) string { return b.Most }},
+	{"attained", "%", ShareBound, true, messagesClass, func(w *WorkloadCheck) string { return w.Attained },
+		nil},
+	{"iteration", "ms", DurationBound, true, trainingClass, func(w *WorkloadCheck) string {
+		return w.Iteration
+	}, func(b *Beside) string { return b.Iteration }},
+	{"exposed", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string { return w.Exposed },
+		func(b *Beside) string { return b.Exposed }},
+	{"utilisation", "%", ShareBound, true, trainingClass, func(w *WorkloadCheck) string {
+		return w.Utilisation
+	}, func(b *Beside) string { return b.Utilisation }},
 }
 
 // classes are those of the workload with a name; none where there is no such workload.
@@ -123,7 +135,8 @@ func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 // have them.
 func (c *checker) figures(at string, w *WorkloadCheck) {
 	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.HasSLO() {
-		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo", "add slo: a duration to its cache or blocks")
+		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo",
+			"add slo: a duration to its cache or blocks")
 	}
 	for _, f := range Figures {
 		if text := f.Bound(w); text != "" {
@@ -165,5 +178,6 @@ func (c *checker) hasFigure(at, name string, f Figure) {
 	if len(is) == 0 {
 		return // a step that could not be decoded, or of a command
 	}
-	c.reportKey(at+"."+f.Name, fmt.Sprintf("%s of %s, which is %s and not %s", f.Name, clipped(name), strings.Join(is, " and "), f.of), "judge "+strings.Join(has, " or "))
+	c.reportKey(at+"."+f.Name, fmt.Sprintf("%s of %s, which is %s and not %s", f.Name, clipped(name),
+		strings.Join(is, " and "), f.of), "judge "+strings.Join(has, " or "))
 }

@@ -63,7 +63,8 @@ func checkProblems(t *testing.T, text []byte, err error) {
 	}
 	lines := strings.Split(string(text), "\n")
 	for _, p := range problems {
-		if p.File != "f.yaml" || p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > len([]rune(lines[p.Line-1]))+1 {
+		if p.File != "f.yaml" || p.Line < 1 || p.Line > len(lines) || p.Column < 1 ||
+			p.Column > len([]rune(lines[p.Line-1]))+1 {
 			t.Errorf("%v: no such place in %d lines", p, len(lines))
 		}
 		if p.What == "" || p.Want == "" || strings.ContainsAny(p.Error(), "\n\x00\x1b") {

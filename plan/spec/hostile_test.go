@@ -28,26 +28,31 @@ func filled(start, format, end string) string {
 func TestHostileFilesAreRefusedInBoundedTime(t *testing.T) {
 	const most, mostMemory = 30 * time.Second, 1 << 30
 	for name, text := range map[string]string{
-		"unknown keys":       filled(head, "k%d: 1\n", ""),
-		"keys of one node":   filled(head+"nodes:\n  h0:\n    env:\n", "      a-%d: 1\n", ""),
-		"nodes":              filled(head+"nodes:\n", "  h%d: {}\n", ""),
-		"switches and hosts": filled("name: a\nfabric:\n  topology: explicit\n  hosts: [x]\n  switches:\n", "    s%d: {}\n", ""),
-		"hosts":              filled("name: a\nfabric:\n  topology: explicit\n  hosts:\n", "  - h%d\n", ""),
-		"features":           filled(head+"requires:\n", "- f%d\n", "- f0\n"),
-		"empty steps":        filled(head+"steps:\n", "- {a%d: 1}\n", ""),
-		"checks":             filled(head+"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks:\n", "- workload: {name: w%d, correct: true}\n", ""),
-		"workloads":          filled(head+"steps:\n", "- workload: {name: ar%d, kind: all-reduce, size: 4B}\n- sleep: 1s\n", "checks: [{workload: {name: x, correct: true}}]\n"),
-		"execs of one name":  filled(head+"steps:\n", "- exec: {name: a, nodes: [h%d], command: [ls]}\n", ""),
-		"aliases":            filled(head+"nodes:\n  a: &a {env: {A: 1, B: 2}}\n", "  h%d: *a\n", ""),
-		"brackets":           "a: " + strings.Repeat("[", maxFile-3),
-		"dashes":             strings.Repeat("- ", maxFile/2),
-		"question marks":     strings.Repeat("? ", maxFile/2),
-		"block of newlines":  "a: |\n " + strings.Repeat("\n", maxFile-6),
-		"quoted tabs":        `a: "` + strings.Repeat("\t", maxFile-4),
-		"merge marks":        strings.Repeat("<<", maxFile/2),
-		"one long name":      "name: " + strings.Repeat("a", maxFile-6-len(fabric)-1) + "\n" + fabric,
-		"long keys":          filled(head+"nodes:\n  h0:\n    env:\n", "      "+strings.Repeat("A", 250)+"%d: ~\n", ""),
-		"one long key":       head + "nodes: {" + strings.Repeat("h", maxFile-100) + ": {}}\n",
+		"unknown keys":     filled(head, "k%d: 1\n", ""),
+		"keys of one node": filled(head+"nodes:\n  h0:\n    env:\n", "      a-%d: 1\n", ""),
+		"nodes":            filled(head+"nodes:\n", "  h%d: {}\n", ""),
+		"switches and hosts": filled("name: a\nfabric:\n  topology: explicit\n  hosts: [x]\n  switches:\n",
+			"    s%d: {}\n", ""),
+		"hosts":       filled("name: a\nfabric:\n  topology: explicit\n  hosts:\n", "  - h%d\n", ""),
+		"features":    filled(head+"requires:\n", "- f%d\n", "- f0\n"),
+		"empty steps": filled(head+"steps:\n", "- {a%d: 1}\n", ""),
+		"checks": filled(head+"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\n"+
+			"checks:\n", "- workload: {name: w%d, correct: true}\n", ""),
+		"workloads": filled(head+"steps:\n",
+			"- workload: {name: ar%d, kind: all-reduce, size: 4B}\n- sleep: 1s\n",
+			"checks: [{workload: {name: x, correct: true}}]\n"),
+		"execs of one name": filled(head+"steps:\n", "- exec: {name: a, nodes: [h%d], command: [ls]}\n", ""),
+		"aliases":           filled(head+"nodes:\n  a: &a {env: {A: 1, B: 2}}\n", "  h%d: *a\n", ""),
+		"brackets":          "a: " + strings.Repeat("[", maxFile-3),
+		"dashes":            strings.Repeat("- ", maxFile/2),
+		"question marks":    strings.Repeat("? ", maxFile/2),
+		"block of newlines": "a: |\n " + strings.Repeat("\n", maxFile-6),
+		"quoted tabs":       `a: "` + strings.Repeat("\t", maxFile-4),
+		"merge marks":       strings.Repeat("<<", maxFile/2),
+		"one long name":     "name: " + strings.Repeat("a", maxFile-6-len(fabric)-1) + "\n" + fabric,
+		"long keys": filled(head+"nodes:\n  h0:\n    env:\n",
+			"      "+strings.Repeat("A", 250)+"%d: ~\n", ""),
+		"one long key": head + "nodes: {" + strings.Repeat("h", maxFile-100) + ": {}}\n",
 	} {
 		if len(text) > maxFile {
 			t.Fatalf("%s: %d bytes", name, len(text))
@@ -58,7 +63,8 @@ func TestHostileFilesAreRefusedInBoundedTime(t *testing.T) {
 		_, err := Decode("f.yaml", []byte(text))
 		took := time.Since(start)
 		runtime.ReadMemStats(&after)
-		t.Logf("%-20s %8v %5d MiB", name, took.Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>20)
+		t.Logf("%-20s %8v %5d MiB", name, took.Round(time.Millisecond),
+			(after.TotalAlloc-before.TotalAlloc)>>20)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 		} else if len(err.Error()) > 200_000 {
@@ -68,7 +74,8 @@ func TestHostileFilesAreRefusedInBoundedTime(t *testing.T) {
 			t.Errorf("%s: %v and %d bytes", name, took, after.TotalAlloc-before.TotalAlloc)
 		}
 	}
-	if _, err := Decode("f.yaml", make([]byte, maxFile+1)); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+	if _, err := Decode("f.yaml", make([]byte, maxFile+1)); err == nil ||
+		!strings.Contains(err.Error(), "more than 1048576 bytes") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -121,24 +128,34 @@ func randomTestbed(draw *rand.Rand) *Testbed {
 		}
 		if maybe() {
 			d.DropList, d.DropEvery, d.Zero = []int{draw.IntN(9) + 1, 10}, 0, d.Zero|ZeroDropEvery
-			d.Flap = []*Flap{nil, {Off: true}, {Every: 2e9, For: units.Duration(draw.Int64N(1e9) + 1)}}[draw.IntN(3)]
-			d.GilbertElliott = []*GilbertElliott{nil, {Off: true}, {Enter: units.Ratio{Num: 1, Den: 7}, Leave: units.Ratio{Num: 1, Den: 3}}}[draw.IntN(3)]
+			d.Flap = []*Flap{nil, {Off: true},
+				{Every: 2e9, For: units.Duration(draw.Int64N(1e9) + 1)}}[draw.IntN(3)]
+			d.GilbertElliott = []*GilbertElliott{nil, {Off: true},
+				{Enter: units.Ratio{Num: 1, Den: 7}, Leave: units.Ratio{Num: 1, Den: 3}}}[draw.IntN(3)]
 		}
 		return d
 	}
 	soft := func() Switch {
 		on, size := maybe(), units.Bytes(draw.Uint64N(1e6))
 		s := Switch{
-			Kind: Soft, INT: &on, Alpha: units.Factor{Num: 1 + draw.Uint64N(9), Den: 1}, Priorities: Ordered[int]{{fmt.Sprint(draw.IntN(64)), draw.IntN(8)}},
-			ECN: []*ECN{nil, {}, {Off: true}, {KMin: 1 + size}}[draw.IntN(4)], Trim: []*Trim{nil, {}, {Off: true}, {Queue: new(int)}}[draw.IntN(4)],
-			PFC: []*PFC{nil, {}, {Off: true}, {XOff: &size}}[draw.IntN(4)], GFC: []*GFC{nil, {}, {Off: true}, {BM: &size, Kind: GFCTime}}[draw.IntN(4)],
-			Scheduler: []*Scheduler{nil, {}, {Zero: ZeroStrict}, {Strict: []int{6, 7}}}[draw.IntN(4)],
+			Kind:       Soft,
+			INT:        &on,
+			Alpha:      units.Factor{Num: 1 + draw.Uint64N(9), Den: 1},
+			Priorities: Ordered[int]{{fmt.Sprint(draw.IntN(64)), draw.IntN(8)}},
+			ECN:        []*ECN{nil, {}, {Off: true}, {KMin: 1 + size}}[draw.IntN(4)],
+			Trim:       []*Trim{nil, {}, {Off: true}, {Queue: new(int)}}[draw.IntN(4)],
+			PFC:        []*PFC{nil, {}, {Off: true}, {XOff: &size}}[draw.IntN(4)],
+			GFC:        []*GFC{nil, {}, {Off: true}, {BM: &size, Kind: GFCTime}}[draw.IntN(4)],
+			Scheduler:  []*Scheduler{nil, {}, {Zero: ZeroStrict}, {Strict: []int{6, 7}}}[draw.IntN(4)],
 		}
 		return s
 	}
-	words := []string{"true", "7", "~", "a b", "it's", `"`, "# no", "*", "&a", "- x", "é\u2028", "\t", "a: b", "{", "0x1f", "", " ", "\n", "no", "1e3", "%", "<<", "=", "\u0085", "\u00a0", "a\nb\n", "a\r\n", "\uFEFF", "\x1b", "2001-01-01"}
+	words := []string{"true", "7", "~", "a b", "it's", `"`, "# no", "*", "&a", "- x", "é\u2028", "\t", "a: b",
+		"{", "0x1f", "", " ", "\n", "no", "1e3", "%", "<<", "=", "\u0085", "\u00a0", "a\nb\n", "a\r\n",
+		"\uFEFF", "\x1b", "2001-01-01"}
 	word := func() string { return words[draw.IntN(len(words))] }
-	t := &Testbed{Name: "a", Seed: draw.Uint64() | 1, Description: []string{"", "x: y", "# a", "yes"}[draw.IntN(4)]}
+	t := &Testbed{Name: "a", Seed: draw.Uint64() | 1,
+		Description: []string{"", "x: y", "# a", "yes"}[draw.IntN(4)]}
 	t.Fabric = Fabric{Topology: LeafSpine, Params: Ordered[int]{{"leaves", draw.IntN(1e9)}, {"on", 0}}}
 	t.Fabric.Switch = soft()
 	for i := range draw.IntN(4) {
@@ -150,13 +167,18 @@ func randomTestbed(draw *rand.Rand) *Testbed {
 		}
 		t.Fabric.Links = append(t.Fabric.Links, Entry[Link]{fmt.Sprintf("a%d--*", 3-i), link})
 		t.Nodes = append(t.Nodes, Entry[Node]{fmt.Sprintf("h[%d-9]", 3-i), Node{
-			CPU: float64(draw.IntN(100)+1) / 8, Env: map[string]string{"A": word(), "null": word()}, Sysctls: map[string]string{"net.core.somaxconn": word()}}})
+			CPU: float64(draw.IntN(100)+1) / 8, Env: map[string]string{"A": word(), "null": word()},
+			Sysctls: map[string]string{"net.core.somaxconn": word()}}})
 	}
 	for i := range draw.IntN(3) {
 		at, code := units.Duration(i), draw.IntN(256)
-		t.Steps = append(t.Steps, Step{At: &at, Exec: &Exec{Nodes: []string{"h*"}, Command: []string{"a", word(), word()}, Expect: &code, Background: maybe()}})
-		t.Steps = append(t.Steps, Step{Workload: &Workload{Name: fmt.Sprintf("w%d", i), Kind: "all-reduce", Size: 4 << draw.IntN(20), Zero: ZeroWarmup}})
-		t.Checks = append(t.Checks, Check{Workload: &WorkloadCheck{Name: fmt.Sprintf("w%d", i), Correct: true, BusBW: ">= 1 Mbit/s"}})
+		t.Steps = append(t.Steps, Step{At: &at,
+			Exec: &Exec{Nodes: []string{"h*"}, Command: []string{"a", word(), word()}, Expect: &code,
+				Background: maybe()}})
+		t.Steps = append(t.Steps, Step{Workload: &Workload{Name: fmt.Sprintf("w%d", i), Kind: "all-reduce",
+			Size: 4 << draw.IntN(20), Zero: ZeroWarmup}})
+		t.Checks = append(t.Checks, Check{Workload: &WorkloadCheck{Name: fmt.Sprintf("w%d", i), Correct: true,
+			BusBW: ">= 1 Mbit/s"}})
 	}
 	return t
 }

@@ -26,10 +26,13 @@ func Marshal(t *Testbed) ([]byte, error) {
 
 // defaultValues are the structs whose fields have defaults, all at these.
 func defaultValues() map[reflect.Type]reflect.Value {
-	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}}, {Training: &Training{}}, {Messages: &Messages{}}}, Fabric: Fabric{Routing: &Routing{}}}
+	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}},
+		{Training: &Training{}}, {Messages: &Messages{}}}, Fabric: Fabric{Routing: &Routing{}}}
 	t.SetDefaults()
 	values := map[reflect.Type]reflect.Value{}
-	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture, *t.Steps[1].Workload, *t.Steps[2].Exec, *t.Steps[3].Training, *t.Steps[4].Messages, *t.Fabric.Routing} {
+	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture,
+		*t.Steps[1].Workload, *t.Steps[2].Exec, *t.Steps[3].Training, *t.Steps[4].Messages,
+		*t.Fabric.Routing} {
 		values[reflect.TypeOf(v)] = reflect.ValueOf(v)
 	}
 	return values
@@ -57,7 +60,9 @@ func plainNode(value string) *yaml.Node {
 // textNode quotes text with characters that Decode accepts only when escaped.
 func textNode(value string) *yaml.Node {
 	node := scalarNode("!!str", value)
-	if strings.ContainsFunc(value, func(r rune) bool { return !isText(r) || r == '\r' || r == '\n' || r == '\uFEFF' }) {
+	if strings.ContainsFunc(value, func(r rune) bool {
+		return !isText(r) || r == '\r' || r == '\n' || r == '\uFEFF'
+	}) {
 		node.Style = yaml.DoubleQuotedStyle
 	}
 	return node
@@ -105,7 +110,8 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 		own := defaults.Interface().(Workload)
 		ofKind := Step{Workload: &Workload{Kind: w.Kind, SGD: w.SGD}}
 		ofKind.setDefaults()
-		own.Algorithm, own.Type, own.Op, own.Iterations = ofKind.Workload.Algorithm, ofKind.Workload.Type, ofKind.Workload.Op, ofKind.Workload.Iterations
+		own.Algorithm, own.Type, own.Op, own.Iterations = ofKind.Workload.Algorithm, ofKind.Workload.Type,
+			ofKind.Workload.Op, ofKind.Workload.Iterations
 		defaults = reflect.ValueOf(own)
 	}
 	if m, is := v.Interface().(Model); is {
@@ -122,7 +128,8 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 			continue
 		}
 		written := e.value(value)
-		if len(written.Content) == 0 && written.Kind == yaml.MappingNode && value.Kind() == reflect.Struct && !f.required {
+		if len(written.Content) == 0 && written.Kind == yaml.MappingNode && value.Kind() == reflect.Struct &&
+			!f.required {
 			continue // a struct with nothing but defaults
 		}
 		node.Content = append(node.Content, scalarNode("!!str", f.key), written)

@@ -27,7 +27,8 @@ func roundTrip(t testing.TB, first *Testbed) []byte {
 		t.Fatalf("%v\nin\n%s", err, text)
 	}
 	if !reflect.DeepEqual(withoutSource(first), withoutSource(second)) {
-		t.Fatalf("decoding gives another testbed from\n%s\n%+v\n%+v", text, withoutSource(first), withoutSource(second))
+		t.Fatalf("decoding gives another testbed from\n%s\n%+v\n%+v", text, withoutSource(first),
+			withoutSource(second))
 	}
 	return text
 }
@@ -57,8 +58,10 @@ func TestMarshalExplicit(t *testing.T) {
 
 // What generate builds in Go: no Source, no defaults set.
 func TestMarshalBuiltInGo(t *testing.T) {
-	built := &Testbed{Name: "lab", Fabric: Fabric{Topology: LeafSpine, Params: Ordered[int]{{"leaves", 2}, {"spines", 2}, {"hosts-per-leaf", 4}},
-		Links: Ordered[Link]{{DefaultKey, Link{Direction: Direction{Rate: units.Rate(1e9)}}}}}}
+	built := &Testbed{Name: "lab",
+		Fabric: Fabric{Topology: LeafSpine,
+			Params: Ordered[int]{{"leaves", 2}, {"spines", 2}, {"hosts-per-leaf", 4}},
+			Links:  Ordered[Link]{{DefaultKey, Link{Direction: Direction{Rate: units.Rate(1e9)}}}}}}
 	if err := built.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +85,8 @@ func TestMarshalSoft(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(roundTrip(t, testbed))
-	for _, want := range []string{"trim: true", "trim: false", "flap: false", "drop-list: []", "strict: []", "priorities: {46: 5, 10: 3}", "alpha: 0.5", "alpha: 1/3"} {
+	for _, want := range []string{"trim: true", "trim: false", "flap: false", "drop-list: []", "strict: []",
+		"priorities: {46: 5, 10: 3}", "alpha: 0.5", "alpha: 1/3"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the file lacks %q:\n%s", want, text)
 		}

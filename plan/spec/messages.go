@@ -120,8 +120,9 @@ type CacheDecode struct {
 }
 
 // BlockMessages are writes and reads of blocks by ranks at the storage of others, each at one
-// of them at random. A read is a request of 64 bytes, and the block that answers it. Over rd and roce a block that fits into a packet is one packet that says
-// itself where it goes (Miao et al., "From Luna to Solar", 2022).
+// of them at random. A read is a request of 64 bytes, and the block that answers it. Over rd and
+// roce a block that fits into a packet is one packet that says itself where it goes (Miao et al.,
+// "From Luna to Solar", 2022).
 type BlockMessages struct {
 	// Servers is how many ranks have storage: those in front.
 	Servers int `yaml:"servers" json:"servers" jsonschema:"minimum=1,maximum=65535"`
@@ -199,7 +200,8 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 		case k.Trace == "" && k.Requests == 0 && !c.known(at+".cache.requests") && !c.broken(at+".cache"):
 			c.report(at+".cache", at+".cache does not say how many requests come", "add requests: a number")
 		case k.Trace == "" && (k.Tokens != 0 || k.TimeScale != units.Factor{}):
-			c.report(at+".cache", at+".cache has tokens or time-scale, and no trace", "remove them, or add trace: a file")
+			c.report(at+".cache", at+".cache has tokens or time-scale, and no trace",
+				"remove them, or add trace: a file")
 		}
 		c.between(at+".cache.layer-bytes", k.LayerBytes, 1, 1<<30)
 	}

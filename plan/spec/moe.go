@@ -36,7 +36,8 @@ type MoE struct {
 
 // Config is what it is on so many ranks.
 func (m *MoE) Config(ranks int, seed uint64) moe.Config {
-	return moe.Config{Ranks: ranks, Experts: m.Experts, Tokens: m.Tokens, Hidden: m.Hidden, TopK: m.TopK, Skew: m.Skew.Float(), Seed: seed}
+	return moe.Config{Ranks: ranks, Experts: m.Experts, Tokens: m.Tokens, Hidden: m.Hidden, TopK: m.TopK,
+		Skew: m.Skew.Float(), Seed: seed}
 }
 
 func (m *MoE) setDefaults() {
@@ -59,16 +60,19 @@ func (c *checker) moe(at string, w *Workload) {
 	case w.MoE == nil:
 		return
 	case w.Kind != KindMoE:
-		c.reportKey(at, "moe is a mixture of experts, and the kind is "+clipped(w.Kind), "want kind: "+KindMoE+", or remove it")
+		c.reportKey(at, "moe is a mixture of experts, and the kind is "+clipped(w.Kind),
+			"want kind: "+KindMoE+", or remove it")
 		return
 	}
 	m := *w.MoE
 	m.setDefaults()
 	if m.Hidden%moe.Block != 0 {
-		c.report(at+".hidden", fmt.Sprintf("%d values of a token", m.Hidden), fmt.Sprintf("want a multiple of %d", moe.Block))
+		c.report(at+".hidden", fmt.Sprintf("%d values of a token", m.Hidden),
+			fmt.Sprintf("want a multiple of %d", moe.Block))
 	}
 	if m.TopK > m.Experts && m.Experts > 0 {
-		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts), fmt.Sprintf("want at most %d", m.Experts))
+		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts),
+			fmt.Sprintf("want at most %d", m.Experts))
 	}
 	if m.Skew.Float() > 4 {
 		c.report(at+".skew", "a skew of "+m.Skew.String(), "want at most 4")

@@ -61,9 +61,11 @@ const (
 )
 
 var zeroOf = map[string]Zeros{
-	"delay": ZeroDelay, "jitter": ZeroJitter, "loss": ZeroLoss, "duplicate": ZeroDuplicate, "corrupt": ZeroCorrupt,
-	"ranks": ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory, "warmup": ZeroWarmup,
-	"drop-every": ZeroDropEvery, "drop-list": ZeroDropList, "reorder": ZeroReorder, "overhead": ZeroOverhead, "strict": ZeroStrict,
+	"delay": ZeroDelay, "jitter": ZeroJitter, "loss": ZeroLoss, "duplicate": ZeroDuplicate,
+	"corrupt": ZeroCorrupt,
+	"ranks":   ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory, "warmup": ZeroWarmup,
+	"drop-every": ZeroDropEvery, "drop-list": ZeroDropList, "reorder": ZeroReorder, "overhead": ZeroOverhead,
+	"strict": ZeroStrict,
 }
 
 // over is the more specific value where it is set, zero on purpose included.

@@ -58,7 +58,8 @@ func TestLinkFor(t *testing.T) {
 		{"h0--leaf1", HostLink,
 			Direction{Rate: 10 * gbit, Delay: us, Jitter: us}, Direction{Rate: 10 * gbit, Delay: us}},
 		{"leaf2--spine1", FabricLink,
-			Direction{Rate: 40 * gbit, Delay: us, Jitter: us, Loss: ratio(1, 100)}, Direction{Rate: 40 * gbit, Delay: us, Loss: ratio(1, 100)}},
+			Direction{Rate: 40 * gbit, Delay: us, Jitter: us, Loss: ratio(1, 100)},
+			Direction{Rate: 40 * gbit, Delay: us, Loss: ratio(1, 100)}},
 		// A later glob beats an earlier one, but only in what it sets.
 		{"leaf1--spine1", FabricLink,
 			Direction{Rate: 40 * gbit, Delay: 3 * us, Jitter: us, Loss: ratio(1, 100), Queue: 10e3},
@@ -103,11 +104,14 @@ func TestLinkForBothDirectionsOfTheName(t *testing.T) {
 
 // A direction that came without its ratios, as JSON leaves zero ones out.
 func TestOverTakesEachZeroFromItsMark(t *testing.T) {
-	base := Direction{Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7}
+	base := Direction{Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5),
+		Corrupt: ratio(1, 6), Queue: 7}
 	for zero, want := range map[Zeros]Direction{
-		0:             base,
-		ZeroDelay:     {Rate: 1, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7},
-		ZeroJitter:    {Rate: 1, Delay: 2, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7},
+		0: base,
+		ZeroDelay: {Rate: 1, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6),
+			Queue: 7},
+		ZeroJitter: {Rate: 1, Delay: 2, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Corrupt: ratio(1, 6),
+			Queue: 7},
 		ZeroLoss:      {Rate: 1, Delay: 2, Jitter: 3, Duplicate: ratio(1, 5), Corrupt: ratio(1, 6), Queue: 7},
 		ZeroDuplicate: {Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Corrupt: ratio(1, 6), Queue: 7},
 		ZeroCorrupt:   {Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5), Queue: 7},
@@ -132,7 +136,8 @@ func TestOverridesSurviveJSON(t *testing.T) {
 	}
 	for _, name := range []string{"leaf1--spine2", "leaf1--spine1", "h0--leaf1"} {
 		a, b := first.Fabric.LinkFor(name, FabricLink), second.Fabric.LinkFor(name, FabricLink)
-		if a.AToB.Loss.Float() != b.AToB.Loss.Float() || a.AToB.Delay != b.AToB.Delay || a.BToA.Rate != b.BToA.Rate {
+		if a.AToB.Loss.Float() != b.AToB.Loss.Float() || a.AToB.Delay != b.AToB.Delay ||
+			a.BToA.Rate != b.BToA.Rate {
 			t.Errorf("%s: %+v and %+v", name, *a.AToB, *b.AToB)
 		}
 	}
@@ -147,7 +152,8 @@ func TestNodeFor(t *testing.T) {
 	testbed := decoded(t, overrides)
 	for name, want := range map[string]Node{
 		"h0": {Runtime: "netns", Ranks: 2, CPU: 2, Memory: 1 << 30, Env: map[string]string{"C": "default"}},
-		"h1": {Runtime: "netns", Ranks: 0, CPU: 2, Memory: 1 << 30, Env: map[string]string{"A": "glob", "B": "h1", "C": "default"}},
+		"h1": {Runtime: "netns", Ranks: 0, CPU: 2, Memory: 1 << 30,
+			Env: map[string]string{"A": "glob", "B": "h1", "C": "default"}},
 		"h2": {Runtime: "netns", Ranks: 3, Env: map[string]string{"A": "glob", "B": "glob", "C": "default"}},
 		"x":  {Runtime: "netns", Ranks: 2, CPU: 1, Env: map[string]string{"C": "default"}},
 	} {
@@ -156,7 +162,8 @@ func TestNodeFor(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if diff := cmp.Diff(Node{Runtime: "netns", Ranks: 1, NICQueue: defaultNICQueue}, (&Testbed{}).NodeFor("h0")); diff != "" {
+	if diff := cmp.Diff(Node{Runtime: "netns", Ranks: 1, NICQueue: defaultNICQueue},
+		(&Testbed{}).NodeFor("h0")); diff != "" {
 		t.Errorf("without a file: %s", diff)
 	}
 }
@@ -173,10 +180,12 @@ func TestSwitchFor(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if diff := cmp.Diff(Switch{Kind: Router, Buffer: 256 << 10}, (&Fabric{Switch: Switch{Kind: Router}}).SwitchFor("s")); diff != "" {
+	if diff := cmp.Diff(Switch{Kind: Router, Buffer: 256 << 10},
+		(&Fabric{Switch: Switch{Kind: Router}}).SwitchFor("s")); diff != "" {
 		t.Errorf("a router: %s", diff)
 	}
-	if diff := cmp.Diff((&Fabric{Switch: Switch{Kind: Soft}}).SwitchFor("s"), (&Fabric{}).SwitchFor("s")); diff != "" {
+	if diff := cmp.Diff((&Fabric{Switch: Switch{Kind: Soft}}).SwitchFor("s"),
+		(&Fabric{}).SwitchFor("s")); diff != "" {
 		t.Errorf("without a file: %s", diff)
 	}
 }
@@ -203,8 +212,10 @@ func TestTarget(t *testing.T) {
 
 func TestComparison(t *testing.T) {
 	for text, want := range map[string]Comparison{
-		">= 600 Mbit/s": {">=", 600e6}, ">600Mbit/s": {">", 600e6}, "<= 1.5 Gbit/s": {"<=", 1.5e9}, "< 1 GB/s": {"<", 8e9},
-		">= 12.5 MB/s": {">=", 100e6}, "> 3 kbit/s": {">", 3e3}, "< 7 bit/s": {"<", 7}, "> 0.5 kB/s": {">", 4e3},
+		">= 600 Mbit/s": {">=", 600e6}, ">600Mbit/s": {">", 600e6}, "<= 1.5 Gbit/s": {"<=", 1.5e9},
+		"< 1 GB/s":     {"<", 8e9},
+		">= 12.5 MB/s": {">=", 100e6}, "> 3 kbit/s": {">", 3e3}, "< 7 bit/s": {"<", 7},
+		"> 0.5 kB/s": {">", 4e3},
 	} {
 		got, err := ParseComparison(text)
 		if err != nil || got != want {
@@ -215,7 +226,8 @@ func TestComparison(t *testing.T) {
 			t.Errorf("%s prints as %s, which reads as %+v, %v", text, got, again, err)
 		}
 	}
-	for _, text := range []string{"", "600 Mbit/s", "= 6 Mbit/s", ">= Mbit/s", ">= 6", ">= 6 mbit", ">= 6 MiB/s", ">= -6 MB/s", ">= 1e3 MB/s",
+	for _, text := range []string{"", "600 Mbit/s", "= 6 Mbit/s", ">= Mbit/s", ">= 6", ">= 6 mbit",
+		">= 6 MiB/s", ">= -6 MB/s", ">= 1e3 MB/s",
 		">= 0.3 bit/s", ">= 99999999999 GB/s", ">= 600 Mbit/s or so", "=> 6 MB/s"} {
 		if got, err := ParseComparison(text); err == nil {
 			t.Errorf("%q reads as %+v", text, got)
@@ -224,7 +236,8 @@ func TestComparison(t *testing.T) {
 	for _, c := range []struct {
 		op                 string
 		below, same, above bool
-	}{{">=", false, true, true}, {">", false, false, true}, {"<=", true, true, false}, {"<", true, false, false}} {
+	}{{">=", false, true, true}, {">", false, false, true}, {"<=", true, true, false},
+		{"<", true, false, false}} {
 		bound := Comparison{Op: c.op, Rate: 10}
 		if bound.Holds(9) != c.below || bound.Holds(10) != c.same || bound.Holds(11) != c.above {
 			t.Errorf("%s 10 bit/s: %v %v %v", c.op, bound.Holds(9), bound.Holds(10), bound.Holds(11))

@@ -79,13 +79,15 @@ func (ps Problems) Err() error {
 	}
 	sorted := slices.Clone(ps)
 	slices.SortStableFunc(sorted, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Column, b.Column))
 	})
 	// A value that aliases repeat is wrong under several paths, but once.
 	seen := map[Problem]bool{}
 	return slices.DeleteFunc(sorted, func(p Problem) bool {
 		if p.Line != 0 {
-			p.What = strings.ReplaceAll(strings.ReplaceAll(p.What, cmp.Or(p.Path, "\n"), ""), cmp.Or(parent(p.Path), "\n"), "")
+			p.What = strings.ReplaceAll(strings.ReplaceAll(p.What, cmp.Or(p.Path, "\n"), ""),
+				cmp.Or(parent(p.Path), "\n"), "")
 			p.Path = ""
 		}
 		twice := seen[p]

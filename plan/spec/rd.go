@@ -28,8 +28,8 @@ type RD struct {
 	// Droppable is the share of each message that need not come: what is lost of it is
 	// not sent again, and the receiver knows what is missing. Of an all-reduce that is of
 	// messages with partial sums, and results come whole; of a training job of those sums
-	// of gradients among data parallel ranks. Packets are left out whole: 2% of a message of 256 KiB, the longest,
-	// are one of 4 KiB, and of one of 128 KiB none. Default 0.
+	// of gradients among data parallel ranks. Packets are left out whole: 2% of a message of 256
+	// KiB, the longest, are one of 4 KiB, and of one of 128 KiB none. Default 0.
 	Droppable units.Ratio `yaml:"droppable,omitempty" json:"droppable,omitzero"`
 	// Encrypt encrypts and authenticates every packet, and what ranks and an arbiter
 	// say to each other, by a secret that the workload draws for itself and that,
@@ -102,26 +102,33 @@ func (c *checker) rd(at, transport string, r *RD) {
 		return
 	}
 	if transport != "rd" {
-		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(transport, "tcp"), "want transport: rd, or remove it")
+		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(transport, "tcp"),
+			"want transport: rd, or remove it")
 		return
 	}
 	if r.ReadableHeaders && !r.Encrypt {
-		c.reportKey(at+".readable-headers", "headers are to stay readable, and nothing is encrypted", "want encrypt: true, or remove it")
+		c.reportKey(at+".readable-headers", "headers are to stay readable, and nothing is encrypted",
+			"want encrypt: true, or remove it")
 	}
 	if r.KeyLog && !r.Encrypt {
-		c.reportKey(at+".key-log", "keys are to be written, and nothing is encrypted", "want encrypt: true, or remove it")
+		c.reportKey(at+".key-log", "keys are to be written, and nothing is encrypted",
+			"want encrypt: true, or remove it")
 	}
 	together, each := r.all()
 	if together > rdPaths {
-		c.report(at+".paths", fmt.Sprintf("%d paths of all engines", together), fmt.Sprintf("want at most %d of all together", rdPaths))
+		c.report(at+".paths", fmt.Sprintf("%d paths of all engines", together),
+			fmt.Sprintf("want at most %d of all together", rdPaths))
 	}
 	if (r.Spray == "weighted") != (len(r.Weights) > 0) {
-		c.reportKey(at+".weights", "weights and spray: weighted are one without the other", "want both or neither")
+		c.reportKey(at+".weights", "weights and spray: weighted are one without the other",
+			"want both or neither")
 	} else if len(r.Weights) > 0 && len(r.Weights) != each {
-		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each), "want one for each path")
+		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each),
+			"want one for each path")
 	}
 	if r.Control == ControlArbiter && r.Engines > 1 {
-		c.report(at+".engines", fmt.Sprintf("control: %s with %d engines", ControlArbiter, r.Engines), "want engines: 1")
+		c.report(at+".engines", fmt.Sprintf("control: %s with %d engines", ControlArbiter, r.Engines),
+			"want engines: 1")
 	}
 	if r.Rates != "" && r.Control != ControlOffline {
 		c.reportKey(at+".rates", "rates without control: "+ControlOffline, "want both, or remove them")
@@ -130,7 +137,8 @@ func (c *checker) rd(at, transport string, r *RD) {
 	for i, weight := range r.Weights {
 		some = some || weight > 0
 		if weight > maxRDWeight {
-			c.report(fmt.Sprintf("%s.weights[%d]", at, i), fmt.Sprintf("weight is %d", weight), fmt.Sprintf("want 0 to %d", maxRDWeight))
+			c.report(fmt.Sprintf("%s.weights[%d]", at, i), fmt.Sprintf("weight is %d", weight),
+				fmt.Sprintf("want 0 to %d", maxRDWeight))
 		}
 	}
 	if len(r.Weights) > 0 && !some {

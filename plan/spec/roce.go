@@ -37,7 +37,8 @@ func (c *checker) roce(at, transport string, r *RoCE) {
 	switch {
 	case r == nil:
 	case transport != "roce":
-		c.reportKey(at, "roce is how queue pairs behave, and the transport is "+cmp.Or(transport, "tcp"), "want transport: roce, or remove it")
+		c.reportKey(at, "roce is how queue pairs behave, and the transport is "+cmp.Or(transport, "tcp"),
+			"want transport: roce, or remove it")
 	case c.t.Source.Has(at+".timeout") && (r.Timeout < leastRoCETimeout || r.Timeout > mostRoCETimeout):
 		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, r.Timeout), "want 1ms to 2s")
 	}
@@ -88,7 +89,8 @@ func (c *checker) roceCheck(at string, k *RoCECheck) {
 		return
 	}
 	if c.bound(at+".again", k.Again, CountBound); k.Again != "" && k.Rule != RoCERulePSN {
-		c.report(at+".again", "rule "+clipped(k.Rule)+" counts nothing that is sent again", "remove it, or judge rule psn")
+		c.report(at+".again", "rule "+clipped(k.Rule)+" counts nothing that is sent again",
+			"remove it, or judge rule psn")
 	}
 	if k.Within != 0 && !slices.Contains([]string{RoCERuleCNP, RoCERuleRate}, k.Rule) {
 		c.report(at+".within", "rule "+clipped(k.Rule)+" has no time", "remove it")

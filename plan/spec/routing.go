@@ -47,16 +47,19 @@ func (c *checker) routing(at string, r *Routing) {
 		key   string
 		value units.Duration
 	}{{"keepalive", r.Keepalive}, {"hold", r.Hold}} {
-		c.positive(at+"."+timer.key, uint64(timer.value), "a "+timer.key+" of no time", "want whole seconds, such as 3s")
+		c.positive(at+"."+timer.key, uint64(timer.value), "a "+timer.key+" of no time",
+			"want whole seconds, such as 3s")
 		if timer.value%second != 0 {
-			c.report(at+"."+timer.key, at+"."+timer.key+" is "+timer.value.String(), "want whole seconds, such as 3s")
+			c.report(at+"."+timer.key, at+"."+timer.key+" is "+timer.value.String(),
+				"want whole seconds, such as 3s")
 		}
 	}
 	hold, keepalive := cmp.Or(r.Hold, defaultHold), cmp.Or(r.Keepalive, defaultKeepalive)
 	if hold < defaultHold || hold > maxHold {
 		c.report(at+".hold", at+".hold is "+hold.String(), "want 3s at least, and 65535s at most")
 	} else if keepalive*3 > hold {
-		c.report(at+".keepalive", "keepalive is "+keepalive.String()+" and hold "+hold.String(), "want a keepalive of a third of hold at most")
+		c.report(at+".keepalive", "keepalive is "+keepalive.String()+" and hold "+hold.String(),
+			"want a keepalive of a third of hold at most")
 	}
 	c.positive(at+".bfd", uint64(r.BFD), "a bfd of no time", "want 50ms or more, or remove it")
 	if b := r.BFD; b != 0 && (b < minBFD || b > maxBFD || b%millisecond != 0) {

@@ -24,17 +24,23 @@ var update = flag.Bool("update", false, "write railbed.schema.json anew")
 // Forms of the units as the schema knows them; TestUnitPatterns holds them
 // against the parsers.
 var unitForms = map[reflect.Type]jsonschema.Schema{
-	reflect.TypeFor[units.Rate]():     {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`, Description: "A bit rate such as 1gbit."},
-	reflect.TypeFor[units.Bytes]():    {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`, Description: "A size such as 40KB or 16MiB."},
-	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, Description: "A duration such as 10us."},
-	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.", AnyOf: []*jsonschema.Schema{
-		{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)|0+(\.0+)?)$`},
-		{Type: "number", Minimum: "0", Maximum: "0"},
-	}},
-	reflect.TypeFor[units.Factor](): {Description: "A number above 0 such as 0.5, 8 or 1/3.", AnyOf: []*jsonschema.Schema{
-		{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(/[0-9]+(\.[0-9]+)?)?$`},
-		{Type: "number", ExclusiveMinimum: "0"},
-	}},
+	reflect.TypeFor[units.Rate](): {Type: "string",
+		Pattern:     `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`,
+		Description: "A bit rate such as 1gbit."},
+	reflect.TypeFor[units.Bytes](): {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`,
+		Description: "A size such as 40KB or 16MiB."},
+	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`,
+		Description: "A duration such as 10us."},
+	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.",
+		AnyOf: []*jsonschema.Schema{
+			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)|0+(\.0+)?)$`},
+			{Type: "number", Minimum: "0", Maximum: "0"},
+		}},
+	reflect.TypeFor[units.Factor](): {Description: "A number above 0 such as 0.5, 8 or 1/3.",
+		AnyOf: []*jsonschema.Schema{
+			{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(/[0-9]+(\.[0-9]+)?)?$`},
+			{Type: "number", ExclusiveMinimum: "0"},
+		}},
 }
 
 // newReflector maps what JSON Schema's reflection does not know.
@@ -85,11 +91,16 @@ func makeSchema(t *testing.T) []byte {
 	}
 	s.ID, s.Title = "", "Railbed testbed"
 	for path, form := range map[string]string{
-		"Testbed.name": testbedName.String(), "Workload.name": nodeName.String(), "Exec.name": nodeName.String(),
-		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(), "Traffic.name": nodeName.String(), "Training.name": nodeName.String(),
-		"MarksCheck.share": boundForm.String(), "MarksCheck.count": boundForm.String(), "DropsCheck.count": boundForm.String(),
-		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(), "PausesCheck.paused": boundForm.String(),
-		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(), "QueueDepthCheck.p99": boundForm.String(),
+		"Testbed.name": testbedName.String(), "Workload.name": nodeName.String(),
+		"Exec.name":    nodeName.String(),
+		"Capture.file": captureName.String(), "WorkloadCheck.busbw": comparisonForm.String(),
+		"Traffic.name": nodeName.String(), "Training.name": nodeName.String(),
+		"MarksCheck.share": boundForm.String(), "MarksCheck.count": boundForm.String(),
+		"DropsCheck.count": boundForm.String(),
+		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(),
+		"PausesCheck.paused":    boundForm.String(),
+		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(),
+		"QueueDepthCheck.p99": boundForm.String(),
 	} {
 		property(t, s, path).Pattern = form
 	}
@@ -102,41 +113,52 @@ func makeSchema(t *testing.T) []byte {
 	property(t, s, "Stack.command").Items = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.env").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.sysctls").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
-	for _, path := range []string{"Switch.ecn", "Switch.trim", "Switch.pfc", "Switch.gfc", "Switch.aggregation", "Direction.gilbert-elliott", "Direction.flap",
+	for _, path := range []string{"Switch.ecn", "Switch.trim", "Switch.pfc", "Switch.gfc",
+		"Switch.aggregation", "Direction.gilbert-elliott", "Direction.flap",
 		"Link.gilbert-elliott", "Link.flap"} {
 		p := property(t, s, path)
 		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean"}}
 	}
-	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities", "GFC.priorities", "PauseFrames.priorities"} {
+	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities",
+		"GFC.priorities", "PauseFrames.priorities"} {
 		p := property(t, s, path)
 		p.UniqueItems, p.Items = true, &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
 	}
-	for path, keys := range map[string]string{"Switch.priorities": `^([0-9]|[1-5][0-9]|6[0-3])$`, "Scheduler.weights": `^[0-7]$`} {
+	for path, keys := range map[string]string{"Switch.priorities": `^([0-9]|[1-5][0-9]|6[0-3])$`,
+		"Scheduler.weights": `^[0-7]$`} {
 		property(t, s, path).PropertyNames = &jsonschema.Schema{Pattern: keys}
 	}
-	property(t, s, "Switch.priorities").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: "7"}
-	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "1000"}
-	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6}, "Training.ip": {"4", "6", 4, 6}, "Messages.ip": {"4", "6", 4, 6}, "SGD.bits": {"2", "4", "8", 2, 4, 8}} {
+	property(t, s, "Switch.priorities").AdditionalProperties = &jsonschema.Schema{Type: "integer",
+		Minimum: "0", Maximum: "7"}
+	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer",
+		Minimum: "1", Maximum: "1000"}
+	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6},
+		"Training.ip": {"4", "6", 4, 6}, "Messages.ip": {"4", "6", 4, 6},
+		"SGD.bits": {"2", "4", "8", 2, 4, 8}} {
 		p := property(t, s, path)
 		p.Type, p.Enum = "", numbers
 	}
 	for typ, choices := range map[string][]string{
-		"Step":         {"capture", "workload", "training", "messages", "traffic", "stack", "exec", "link", "wait", "sleep"},
+		"Step": {"capture", "workload", "training", "messages", "traffic", "stack", "exec", "link",
+			"wait", "sleep"},
 		"Check":        {"workload", "packets", "fidelity"},
 		"PacketsCheck": packetChecks,
 		"Traffic":      {"to", "shift", "pause"},
 		"Workload":     {"size", "sizes"},
 		"Training":     {"model", "trace"},
 		"Messages":     {"open", "closed", "cache", "blocks"},
-		"OpenMessages": {"sizes", "file"}, "ClosedMessages": {"sizes", "file"}, "CacheMessages": {"per-second", "trace"},
+		"OpenMessages": {"sizes", "file"}, "ClosedMessages": {"sizes", "file"},
+		"CacheMessages": {"per-second", "trace"},
 	} {
 		for _, choice := range choices {
-			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf, &jsonschema.Schema{Required: []string{choice}})
+			s.Definitions[typ].OneOf = append(s.Definitions[typ].OneOf,
+				&jsonschema.Schema{Required: []string{choice}})
 		}
 	}
 	workload, sizeless := s.Definitions["Workload"], jsonschema.NewProperties()
 	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, KindMoE, Barrier}})
-	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless}, &jsonschema.Schema{OneOf: workload.OneOf}, nil
+	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless},
+		&jsonschema.Schema{OneOf: workload.OneOf}, nil
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +316,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"priority 8":           "name: a\nfabric: {topology: explicit, switch: {pfc: {priorities: [8]}}}\n",
 		"DSCP 64":              "name: a\nfabric: {topology: explicit, switch: {priorities: {64: 1}}}\n",
 		"alpha 0":              "name: a\nfabric: {topology: explicit, switch: {alpha: 0}}\n",
-		"half a burst":         good + "steps: [{link: {where: a--b, set: {gilbert-elliott: {enter: 1%}}}}]\n",
+		"half a burst": good +
+			"steps: [{link: {where: a--b, set: {gilbert-elliott: {enter: 1%}}}}]\n",
 		"list instead of text": "name: [a]\nfabric: {topology: explicit}\n",
 	} {
 		if err := s.Validate(asJSON(t, []byte(text))); err == nil {
@@ -327,11 +350,16 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 
 func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 	texts := map[reflect.Type][]string{
-		reflect.TypeFor[units.Rate]():     {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "200 Mbit/s", "1Kbit", "1  gbit", "1gbit/", "1 /s", "1GBIT", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit", "gbit", "8bit", "3tbit"},
-		reflect.TypeFor[units.Bytes]():    {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B", "1TB"},
-		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d", "s", "2h"},
-		reflect.TypeFor[units.Ratio]():    {"0.1%", "0.001", "1", "0", "0.0", "1/1000", "0%", "100%", "%", "1/", "-1%", "x"},
-		reflect.TypeFor[units.Factor]():   {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
+		reflect.TypeFor[units.Rate](): {"1gbit", "2.5gbit", "0bit", "1.5bit", "1", "1Gbit", "200 Mbit/s",
+			"1Kbit", "1  gbit", "1gbit/", "1 /s", "1GBIT", "1gbit ", "1e3bit", "-1bit", ".5gbit", "1.gbit",
+			"gbit", "8bit", "3tbit"},
+		reflect.TypeFor[units.Bytes](): {"40KB", "16MiB", "0B", "1500", "1kB", "1.5KB", "1GiB", "B",
+			"1TB"},
+		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d",
+			"s", "2h"},
+		reflect.TypeFor[units.Ratio](): {"0.1%", "0.001", "1", "0", "0.0", "1/1000", "0%", "100%", "%",
+			"1/", "-1%", "x"},
+		reflect.TypeFor[units.Factor](): {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
 	}
 	for typ, list := range texts {
 		schema := map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema"}

@@ -55,7 +55,8 @@ const (
 
 // Config is what its replicas have in common.
 func (s *SGD) Config(seed uint64) sgd.Config {
-	return sgd.Config{Hidden: s.Hidden, Batch: s.Batch, Rate: float32(s.Rate.Float()), Momentum: float32(s.Momentum.Float()), Seed: seed}
+	return sgd.Config{Hidden: s.Hidden, Batch: s.Batch, Rate: float32(s.Rate.Float()),
+		Momentum: float32(s.Momentum.Float()), Seed: seed}
 }
 
 // Codec is what makes messages of gradients; nil where these are exchanged as they are,
@@ -105,7 +106,8 @@ func (s *SGD) setDefaults() {
 func (c *checker) sgd(at string, w *Workload) {
 	for key, why := range map[string]string{
 		"warmup": "a warm-up of " + KindSGD + ", which learns from the first iteration on",
-		"type":   "a type of " + KindSGD + ", which follows from the exchange", "op": "an op of " + KindSGD + ", which is a sum",
+		"type":   "a type of " + KindSGD + ", which follows from the exchange",
+		"op":     "an op of " + KindSGD + ", which is a sum",
 	} {
 		if place := joined(parent(at), key); w.Kind == KindSGD && c.t.Source.Has(place) {
 			c.reportKey(place, why, "remove it")
@@ -115,16 +117,19 @@ func (c *checker) sgd(at string, w *Workload) {
 		return
 	}
 	if w.Kind != KindSGD {
-		c.reportKey(at, "sgd is how a network is trained, and the kind is "+clipped(w.Kind), "want kind: "+KindSGD+", or remove it")
+		c.reportKey(at, "sgd is how a network is trained, and the kind is "+clipped(w.Kind),
+			"want kind: "+KindSGD+", or remove it")
 		return
 	}
 	s := w.SGD
 	if len(s.Hidden) > mostLayers {
-		c.report(at+".hidden", fmt.Sprintf("%d layers", len(s.Hidden)), fmt.Sprintf("want at most %d", mostLayers))
+		c.report(at+".hidden", fmt.Sprintf("%d layers", len(s.Hidden)),
+			fmt.Sprintf("want at most %d", mostLayers))
 	}
 	for i, width := range s.Hidden {
 		if width < 1 || width > mostWidth {
-			c.report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("a layer of %d", width), fmt.Sprintf("want 1 to %d", mostWidth))
+			c.report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("a layer of %d", width),
+				fmt.Sprintf("want 1 to %d", mostWidth))
 		}
 	}
 	if s.Momentum.Float() >= 1 {
@@ -132,10 +137,13 @@ func (c *checker) sgd(at string, w *Workload) {
 	}
 	for key, of := range map[string]string{"keep": ExchangeTopK, "bits": ExchangeQuantised} {
 		if c.t.Source.Has(at+"."+key) && s.Exchange != of {
-			c.reportKey(at+"."+key, key+" of exchange: "+cmp.Or(clipped(s.Exchange), ExchangeWhole), "remove it, or take exchange: "+of)
+			c.reportKey(at+"."+key, key+" of exchange: "+cmp.Or(clipped(s.Exchange), ExchangeWhole),
+				"remove it, or take exchange: "+of)
 		}
 	}
 	if w.MayDrop() && s.Exchange != "" && s.Exchange != ExchangeWhole {
-		c.reportKey(joined(parent(at), "rd.droppable"), "droppable partial sums of exchange: "+clipped(s.Exchange), "remove it, or take exchange: "+ExchangeWhole)
+		c.reportKey(joined(parent(at), "rd.droppable"),
+			"droppable partial sums of exchange: "+clipped(s.Exchange),
+			"remove it, or take exchange: "+ExchangeWhole)
 	}
 }

@@ -34,7 +34,8 @@ func TestPositions(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
-	if got := testbed.Source.KeyPos(`fabric.params["spines"]`).String(); got != "testdata/scenario.yaml:8:23" {
+	if got := testbed.Source.KeyPos(
+		`fabric.params["spines"]`).String(); got != "testdata/scenario.yaml:8:23" {
 		t.Errorf("key: got %s", got)
 	}
 }
@@ -59,8 +60,10 @@ func TestPositionsPointAtTheText(t *testing.T) {
 			return string([]rune(lines[p.Line-1])[p.Column-1:])
 		}
 		for path, want := range map[string]string{
-			"name": "ring-allreduce", "seed": "7", "description": `"Ä`, `fabric.links["default"].mtu`: "4200}", "steps[1].workload.size": "16MiB",
-			"steps[2].at": "500ms", "steps[2].link.where": `"leaf1--spine2 a-to-b"`, "checks[5].fidelity": "faithful",
+			"name": "ring-allreduce", "seed": "7", "description": `"Ä`,
+			`fabric.links["default"].mtu`: "4200}", "steps[1].workload.size": "16MiB",
+			"steps[2].at": "500ms", "steps[2].link.where": `"leaf1--spine2 a-to-b"`,
+			"checks[5].fidelity": "faithful",
 		} {
 			if !strings.HasPrefix(at(path), want) {
 				t.Errorf("%s: at its place stands %q", path, at(path))
@@ -71,7 +74,8 @@ func TestPositionsPointAtTheText(t *testing.T) {
 
 func TestHasTellsDefaultsFromSettings(t *testing.T) {
 	testbed := decoded(t, head+"steps: [{sleep: 1s}]\n")
-	for path, want := range map[string]bool{"name": true, "steps[0].sleep": true, "seed": false, "steps[1]": false, "addressing.links4": false} {
+	for path, want := range map[string]bool{"name": true, "steps[0].sleep": true, "seed": false,
+		"steps[1]": false, "addressing.links4": false} {
 		if testbed.Source.Has(path) != want {
 			t.Errorf("%s: got %v", path, !want)
 		}
@@ -83,7 +87,8 @@ func TestHasTellsDefaultsFromSettings(t *testing.T) {
 
 func TestParent(t *testing.T) {
 	for path, want := range map[string]string{
-		"": "", "a": "", "a.b": "a", "a[3]": "a", "a[3].b": "a[3]", `a["x.y[0]"]`: "a", `a["x.y[0]"].b`: `a["x.y[0]"]`,
+		"": "", "a": "", "a.b": "a", "a[3]": "a", "a[3].b": "a[3]", `a["x.y[0]"]`: "a",
+		`a["x.y[0]"].b`:             `a["x.y[0]"]`,
 		fmt.Sprintf("a[%q]", `x"]`): "a",
 	} {
 		if got := parent(path); got != want {
@@ -93,11 +98,14 @@ func TestParent(t *testing.T) {
 }
 
 func TestProblemOfATestbedBuiltInGo(t *testing.T) {
-	built := &Testbed{Name: "A", Fabric: Fabric{Topology: LeafSpine}, Steps: []Step{{Capture: &Capture{At: []string{"all"}}}}}
+	built := &Testbed{Name: "A", Fabric: Fabric{Topology: LeafSpine},
+		Steps: []Step{{Capture: &Capture{At: []string{"all"}}}}}
 	err := built.Check()
 	const want = `name: name "A"; want 1 to 24 of a-z, 0-9 and -, the first not -
 steps[0].capture.file: steps[0].capture lacks the key "file"; add file: text`
-	if err == nil || len(err.(Problems)) != 2 || !strings.Contains(err.Error(), strings.Split(want, "\n")[0]) || !strings.Contains(err.Error(), strings.Split(want, "\n")[1]) {
+	if err == nil || len(err.(Problems)) != 2 ||
+		!strings.Contains(err.Error(), strings.Split(want, "\n")[0]) ||
+		!strings.Contains(err.Error(), strings.Split(want, "\n")[1]) {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
@@ -110,9 +118,11 @@ func TestErrOfNoProblems(t *testing.T) {
 
 // Explicit zeros survive where a default is not zero.
 func TestZeroOnPurpose(t *testing.T) {
-	testbed := decoded(t, head+"steps:\n  - workload: {name: a, kind: all-reduce, size: 4B, warmup: 0}\n  - workload: {name: b, kind: all-reduce, size: 4B}\n")
+	testbed := decoded(t, head+"steps:\n  - workload: {name: a, kind: all-reduce, size: 4B, warmup: 0}\n  "+
+		"- workload: {name: b, kind: all-reduce, size: 4B}\n")
 	testbed.SetDefaults()
-	if a, b := testbed.Steps[0].Workload, testbed.Steps[1].Workload; a.Warmup != 0 || b.Warmup != 1 || b.Iterations != 5 || b.Family != "4" {
+	if a, b := testbed.Steps[0].Workload,
+		testbed.Steps[1].Workload; a.Warmup != 0 || b.Warmup != 1 || b.Iterations != 5 || b.Family != "4" {
 		t.Errorf("got %+v and %+v", a, b)
 	}
 }

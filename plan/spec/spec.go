@@ -63,7 +63,9 @@ func (t *Testbed) Undilated() []string {
 	}
 	uses := map[string]bool{}
 	for _, step := range t.Steps {
-		uses[UndilatedTCP] = uses[UndilatedTCP] || step.Workload != nil && step.Workload.Transport == "tcp" || step.Training != nil && step.Training.Transport == "tcp" || step.Messages != nil && step.Messages.Transport == "tcp"
+		uses[UndilatedTCP] = uses[UndilatedTCP] || step.Workload != nil && step.Workload.Transport == "tcp" ||
+			step.Training != nil && step.Training.Transport == "tcp" ||
+			step.Messages != nil && step.Messages.Transport == "tcp"
 		uses[UndilatedPrograms] = uses[UndilatedPrograms] || step.Exec != nil || step.Stack != nil
 	}
 	var found []string
@@ -257,8 +259,8 @@ type Workload struct {
 	// 2^k behind it. Any other can be msccl, which is what File says.
 	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=auto,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
 	// Switch is the one at which algorithm: in-network adds up what all ranks sent. Default:
-	// the one whose busiest link carries its part in the shortest time, whose messages cross the fewest links.
-	// Workloads that run at once take one each.
+	// the one whose busiest link carries its part in the shortest time, whose messages cross the
+	// fewest links. Workloads that run at once take one each.
 	Switch string `yaml:"switch,omitempty" json:"switch,omitempty"`
 	// File is the XML file of algorithm: msccl, as the tools of MSCCL write it, relative
 	// to this file. It is for the testbed's number of ranks, and the size is a multiple of
@@ -381,7 +383,8 @@ type PacketsCheck struct {
 	// as what stays on rails does not.
 	RailLocal string `yaml:"rail-local,omitempty" json:"rail-local,omitempty"`
 	// PartialSums names a workload with algorithm: in-network: each switch that adds up below the
-	// root sends one sum of all below it up for each round of a slot, and again only where one of them asked again.
+	// root sends one sum of all below it up for each round of a slot, and again only where one of
+	// them asked again.
 	PartialSums string `yaml:"partial-sums,omitempty" json:"partial-sums,omitempty"`
 	// Conservation names a switch or a glob: what enters a switch leaves it.
 	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
@@ -431,14 +434,13 @@ type BytesPerRank struct {
 	// log2(p) times all of it, and the same of the others, with recursive-doubling-all-reduce.
 	// Of hierarchical ones it is what goes to other nodes: of N nodes 2(N-1)/N of the
 	// rail's part of the size with hierarchical-all-reduce, and half of that with the
-	// others. With in-network-all-reduce each rank sends the size once. With msccl it is what the file's own sends to other nodes are.
-	// Of a broadcast and a reduce all of it with ring, but nothing from whom the ring ends
-	// at, and with binomial all of it to each child or to the parent. With
-	// dissemination-barrier it is messages without a byte, two for each of the log2(n)
-	// rounds, rounded up: that of the round, and the leave for the one to come. With moe it
-	// is, from each rank to each other one, its messages to that one's experts, and those of
-	// its own experts back. Of a training job it
-	// is training: what its program says of each rank.
+	// others. With in-network-all-reduce each rank sends the size once. With msccl it is what the
+	// file's own sends to other nodes are. Of a broadcast and a reduce all of it with ring, but
+	// nothing from whom the ring ends at, and with binomial all of it to each child or to the
+	// parent. With dissemination-barrier it is messages without a byte, two for each of the log2(n)
+	// rounds, rounded up: that of the round, and the leave for the one to come. With moe it is,
+	// from each rank to each other one, its messages to that one's experts, and those of its own
+	// experts back. Of a training job it is training: what its program says of each rank.
 	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
 	// Tolerance is the share by which the bytes may differ: of what the rank is to send, or,
 	// where that is nothing, of the most that a rank is to. Default 0%: not by a byte.

@@ -77,7 +77,8 @@ var stackKinds = map[string]stackKind{
 	IPerf3:    {size: 8 << 20},
 	Redis:     {size: 1 << 10, iterations: 2000},
 	PyTorch:   {size: 64 << 10, iterations: 100},
-	Perftest:  {tests: []string{"write_bw", "write_lat", "send_bw", "send_lat", "read_bw", "read_lat"}, size: 64 << 10, iterations: 100},
+	Perftest: {tests: []string{"write_bw", "write_lat", "send_bw", "send_lat", "read_bw", "read_lat"},
+		size: 64 << 10, iterations: 100},
 }
 
 // StackKinds are the kinds of stacks, sorted.
@@ -137,7 +138,8 @@ func (c *checker) stack(at string, index int, s *Stack, names map[string]string)
 	if s.Beside != "" && !slices.ContainsFunc(c.t.Steps[:index], func(step Step) bool {
 		return step.Stack != nil && step.Stack.Name == s.Beside && step.Stack.Kind == s.Kind
 	}) && !c.broken("steps") {
-		c.report(at+".beside", fmt.Sprintf("no run of %s before this one is named %q", s.Kind, clipped(s.Beside)), "want the name of an earlier stack step of this kind")
+		c.report(at+".beside", fmt.Sprintf("no run of %s before this one is named %q", s.Kind,
+			clipped(s.Beside)), "want the name of an earlier stack step of this kind")
 	}
 }
 

@@ -219,8 +219,8 @@ type GFC struct {
 }
 
 // Aggregation adds up vectors that the ranks below the switch send to it, or to switches
-// between that have it, too, and send partial sums up, and answers with the sum (Sapio et al., Scaling Distributed Machine Learning with In-Network
-// Aggregation, NSDI 2021).
+// between that have it, too, and send partial sums up, and answers with the sum (Sapio et al.,
+// Scaling Distributed Machine Learning with In-Network Aggregation, NSDI 2021).
 type Aggregation struct {
 	// Slots is how many sums of a collective the switch holds at a time; of switches that add up
 	// together the fewest count, as of elements. Default 128.

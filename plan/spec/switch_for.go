@@ -84,7 +84,8 @@ func (s Switch) over(base Switch) Switch {
 	merged.Scheduler = merge(s.Scheduler, base.Scheduler, func(s, b Scheduler) Scheduler {
 		return Scheduler{
 			Strict:  overList(s.Strict, b.Strict, s.Zero&ZeroStrict != 0),
-			Weights: overMap(s.Weights, b.Weights), Zero: s.Zero | b.Zero&^zeroIf(len(s.Strict) > 0, ZeroStrict),
+			Weights: overMap(s.Weights, b.Weights),
+			Zero:    s.Zero | b.Zero&^zeroIf(len(s.Strict) > 0, ZeroStrict),
 		}
 	})
 	merged.ECN = merge(s.ECN, base.ECN, ECN.over)
@@ -102,8 +103,10 @@ func (s Switch) over(base Switch) Switch {
 			return s
 		}
 		return PFC{
-			Priorities: overList(s.Priorities, b.Priorities, false), XOff: cmp.Or(s.XOff, b.XOff), XOn: cmp.Or(s.XOn, b.XOn),
-			Headroom: cmp.Or(s.Headroom, b.Headroom), Quanta: cmp.Or(s.Quanta, b.Quanta),
+			Priorities: overList(s.Priorities, b.Priorities, false),
+			XOff:       cmp.Or(s.XOff, b.XOff),
+			XOn:        cmp.Or(s.XOn, b.XOn),
+			Headroom:   cmp.Or(s.Headroom, b.Headroom), Quanta: cmp.Or(s.Quanta, b.Quanta),
 		}
 	})
 	merged.GFC = merge(s.GFC, base.GFC, func(s, b GFC) GFC {
@@ -111,15 +114,20 @@ func (s Switch) over(base Switch) Switch {
 			return s
 		}
 		return GFC{
-			Kind: cmp.Or(s.Kind, b.Kind), Priorities: overList(s.Priorities, b.Priorities, false), B1: cmp.Or(s.B1, b.B1),
-			BM: cmp.Or(s.BM, b.BM), Stages: cmp.Or(s.Stages, b.Stages), Period: cmp.Or(s.Period, b.Period),
+			Kind:       cmp.Or(s.Kind, b.Kind),
+			Priorities: overList(s.Priorities, b.Priorities, false),
+			B1:         cmp.Or(s.B1, b.B1),
+			BM:         cmp.Or(s.BM, b.BM),
+			Stages:     cmp.Or(s.Stages, b.Stages),
+			Period:     cmp.Or(s.Period, b.Period),
 		}
 	})
 	merged.Aggregation = merge(s.Aggregation, base.Aggregation, func(s, b Aggregation) Aggregation {
 		if s.Off || b.Off {
 			return s
 		}
-		return Aggregation{Slots: cmp.Or(s.Slots, b.Slots), Elements: cmp.Or(s.Elements, b.Elements), Timeout: cmp.Or(s.Timeout, b.Timeout)}
+		return Aggregation{Slots: cmp.Or(s.Slots, b.Slots), Elements: cmp.Or(s.Elements, b.Elements),
+			Timeout: cmp.Or(s.Timeout, b.Timeout)}
 	})
 	return merged
 }
@@ -129,7 +137,10 @@ func (e ECN) over(b ECN) ECN {
 		return e
 	}
 	return ECN{
-		Kind: cmp.Or(e.Kind, b.Kind), KMin: cmp.Or(e.KMin, b.KMin), KMax: cmp.Or(e.KMax, b.KMax), PMax: cmp.Or(e.PMax, b.PMax),
+		Kind:   cmp.Or(e.Kind, b.Kind),
+		KMin:   cmp.Or(e.KMin, b.KMin),
+		KMax:   cmp.Or(e.KMax, b.KMax),
+		PMax:   cmp.Or(e.PMax, b.PMax),
 		Target: cmp.Or(e.Target, b.Target), PersistentTarget: cmp.Or(e.PersistentTarget, b.PersistentTarget),
 		Interval: cmp.Or(e.Interval, b.Interval), Priorities: overList(e.Priorities, b.Priorities, false),
 	}
@@ -190,7 +201,8 @@ func (s *Switch) setSoftDefaults() {
 		s.ECN = nil
 	} else if e != nil {
 		e.Kind = cmp.Or(e.Kind, RED)
-		e.KMin, e.KMax, e.PMax = cmp.Or(e.KMin, defaultKMin), cmp.Or(e.KMax, defaultKMax), cmp.Or(e.PMax, defaultPMax)
+		e.KMin, e.KMax, e.PMax = cmp.Or(e.KMin, defaultKMin), cmp.Or(e.KMax, defaultKMax),
+			cmp.Or(e.PMax, defaultPMax)
 		e.Target, e.Interval = cmp.Or(e.Target, defaultTarget), cmp.Or(e.Interval, defaultInterval)
 		e.PersistentTarget = cmp.Or(e.PersistentTarget, defaultPersistentTarget)
 		e.Priorities = overList(e.Priorities, []int{0, 1, 2, 3, 4, 5, 6, 7}, false)

@@ -21,14 +21,22 @@ func TestSwitchForSoft(t *testing.T) {
 	}
 	f := &testbed.Fabric
 	leaf := Switch{
-		Kind: Soft, Buffer: 4e6, Forwarding: L3, LoadBalance: Flowlet, FlowletGap: 100e3, Alpha: units.Factor{Num: 1, Den: 2},
-		Scheduler:  &Scheduler{Strict: []int{7, 6}, Weights: Ordered[int]{{"0", 1}, {"1", 2}}},
-		Priorities: Ordered[int]{{"46", 5}, {"10", 3}},
-		ECN: &ECN{Kind: RED, KMin: 40e3, KMax: 160e3, PMax: units.Ratio{Num: 1, Den: 5}, Priorities: everyPriority,
-			Target: 200e3, PersistentTarget: 85e3, Interval: 200e3},
-		Trim:        &Trim{Size: 128, DSCP: ref(59), Queue: ref(7), Priorities: []int{4}},
-		PFC:         &PFC{Priorities: []int{3}, XOff: ref(units.Bytes(40e3)), XOn: ref(units.Bytes(30e3)), Headroom: ref(units.Bytes(20e3)), Quanta: 1000},
-		GFC:         &GFC{Kind: GFCBuffer, Priorities: []int{2}, B1: ref(units.Bytes(10e3)), BM: ref(units.Bytes(60e3)), Stages: 8},
+		Kind:        Soft,
+		Buffer:      4e6,
+		Forwarding:  L3,
+		LoadBalance: Flowlet,
+		FlowletGap:  100e3,
+		Alpha:       units.Factor{Num: 1, Den: 2},
+		Scheduler:   &Scheduler{Strict: []int{7, 6}, Weights: Ordered[int]{{"0", 1}, {"1", 2}}},
+		Priorities:  Ordered[int]{{"46", 5}, {"10", 3}},
+		ECN: &ECN{Kind: RED, KMin: 40e3, KMax: 160e3, PMax: units.Ratio{Num: 1, Den: 5},
+			Priorities: everyPriority,
+			Target:     200e3, PersistentTarget: 85e3, Interval: 200e3},
+		Trim: &Trim{Size: 128, DSCP: ref(59), Queue: ref(7), Priorities: []int{4}},
+		PFC: &PFC{Priorities: []int{3}, XOff: ref(units.Bytes(40e3)), XOn: ref(units.Bytes(30e3)),
+			Headroom: ref(units.Bytes(20e3)), Quanta: 1000},
+		GFC: &GFC{Kind: GFCBuffer, Priorities: []int{2}, B1: ref(units.Bytes(10e3)),
+			BM: ref(units.Bytes(60e3)), Stages: 8},
 		INT:         ref(true),
 		Aggregation: &Aggregation{Slots: 64, Elements: 128, Timeout: 10e6},
 	}
@@ -59,18 +67,26 @@ func TestSwitchForSoft(t *testing.T) {
 func TestSwitchForSoftDefaults(t *testing.T) {
 	f := &Fabric{Switch: Switch{Kind: Soft}}
 	want := Switch{
-		Kind: Soft, Buffer: 2e6, Forwarding: L3, LoadBalance: Flow, FlowletGap: 50e3, Alpha: units.Factor{Num: 1, Den: 1},
-		Scheduler: &Scheduler{Strict: []int{7}}, INT: ref(false),
+		Kind:        Soft,
+		Buffer:      2e6,
+		Forwarding:  L3,
+		LoadBalance: Flow,
+		FlowletGap:  50e3,
+		Alpha:       units.Factor{Num: 1, Den: 1},
+		Scheduler:   &Scheduler{Strict: []int{7}}, INT: ref(false),
 	}
 	if diff := cmp.Diff(want, f.SwitchFor("s")); diff != "" {
 		t.Error(diff)
 	}
-	f.Switch = Switch{Kind: Soft, ECN: &ECN{}, Trim: &Trim{}, PFC: &PFC{}, GFC: &GFC{Kind: GFCTime}, Aggregation: &Aggregation{},
-		Priorities: Ordered[int]{{"35", 1}}}
+	f.Switch = Switch{Kind: Soft, ECN: &ECN{}, Trim: &Trim{}, PFC: &PFC{}, GFC: &GFC{Kind: GFCTime},
+		Aggregation: &Aggregation{},
+		Priorities:  Ordered[int]{{"35", 1}}}
 	want.Priorities = f.Switch.Priorities
-	want.ECN = &ECN{Kind: RED, KMin: 40e3, KMax: 160e3, PMax: units.Ratio{Num: 1, Den: 5}, Priorities: everyPriority,
-		Target: 200e3, PersistentTarget: 85e3, Interval: 200e3}
-	want.Trim = &Trim{Size: 128, DSCP: ref(59), Queue: ref(7), Priorities: []int{1}} // rd's DSCP has that priority here
+	want.ECN = &ECN{Kind: RED, KMin: 40e3, KMax: 160e3, PMax: units.Ratio{Num: 1, Den: 5},
+		Priorities: everyPriority,
+		Target:     200e3, PersistentTarget: 85e3, Interval: 200e3}
+	// rd's DSCP has that priority here
+	want.Trim = &Trim{Size: 128, DSCP: ref(59), Queue: ref(7), Priorities: []int{1}}
 	want.PFC = &PFC{Priorities: []int{3}, Quanta: 65535}
 	want.GFC = &GFC{Kind: GFCTime, Priorities: []int{3}}
 	want.Aggregation = &Aggregation{Slots: 128, Elements: 256, Timeout: 1e9}
@@ -105,20 +121,24 @@ func TestLinkForSoft(t *testing.T) {
 	one := f.LinkFor("leaf1--spine2", FabricLink)
 	both := Direction{Rate: 1e9, Delay: 5e3, Overhead: 24, Jitter: 10e3, JitterKind: Exponential}
 	ab, ba := both, both
-	ab.GilbertElliott = &GilbertElliott{Enter: ratio(1, 1000), Leave: ratio(1, 4), Loss: ratio(9, 10), LossGood: ratio(1, 100000)}
+	ab.GilbertElliott = &GilbertElliott{Enter: ratio(1, 1000), Leave: ratio(1, 4), Loss: ratio(9, 10),
+		LossGood: ratio(1, 100000)}
 	ab.DropList, ab.Reorder, ab.ReorderBy = []int{5, 6, 7}, ratio(1, 100), 100e3
 	ba.DropEvery, ba.Flap = 100, &Flap{Every: 1e9, For: 20e6}
 	if diff := cmp.Diff(Link{Direction: both, MTU: 4200, Weight: 1, AToB: &ab, BToA: &ba}, one); diff != "" {
 		t.Error(diff)
 	}
-	if other := f.LinkFor("leaf2--spine2", FabricLink); other.Weight != 2 || other.AToB.Overhead != 0 || !other.AToB.Flap.Off {
+	if other := f.LinkFor("leaf2--spine2", FabricLink); other.Weight != 2 || other.AToB.Overhead != 0 ||
+		!other.AToB.Flap.Off {
 		t.Errorf("leaf2--spine2 is %+v, %+v", other, *other.AToB)
 	}
 }
 
 func TestParseDirection(t *testing.T) {
-	got, err := ParseDirection("--set", "{loss: 0%, drop-list: [5, 6], flap: {every: 1s, for: 10ms}, gilbert-elliott: false}")
-	want := Direction{Loss: ratio(0, 1), DropList: []int{5, 6}, Flap: &Flap{Every: 1e9, For: 10e6}, GilbertElliott: &GilbertElliott{Off: true}, Zero: ZeroLoss}
+	got, err := ParseDirection("--set",
+		"{loss: 0%, drop-list: [5, 6], flap: {every: 1s, for: 10ms}, gilbert-elliott: false}")
+	want := Direction{Loss: ratio(0, 1), DropList: []int{5, 6}, Flap: &Flap{Every: 1e9, For: 10e6},
+		GilbertElliott: &GilbertElliott{Off: true}, Zero: ZeroLoss}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
 	}

@@ -149,7 +149,8 @@ func ParseTree(file string, text []byte) (*yaml.Node, error) {
 	}
 	if err := loader.Load(&second); err == nil {
 		return nil, Problems{{File: file, Line: second.Line, Column: second.Column,
-			What: "a second document starts here", Want: "one file is one testbed; remove the --- or split the file"}}
+			What: "a second document starts here",
+			Want: "one file is one testbed; remove the --- or split the file"}}
 	} else if err != io.EOF {
 		return nil, syntaxProblem(file, text, err)
 	}
@@ -209,10 +210,12 @@ func syntaxProblem(file string, text []byte, err error) error {
 	mark := load.Mark
 	problem := Problem{File: file, Line: max(1, mark.Line), Column: max(1, mark.Column), What: load.Message,
 		Want: `write YAML: "key: value", indented with spaces`}
-	opened := fmt.Sprintf("close what line %d, column %d opened", load.ContextMark.Line, load.ContextMark.Column)
+	opened := fmt.Sprintf("close what line %d, column %d opened", load.ContextMark.Line,
+		load.ContextMark.Column)
 	switch at := charAt(text, mark.Line, mark.Column); {
 	case strings.Contains(load.Message, "exceeded max depth"):
-		problem.What, problem.Want = "too many levels of nesting", fmt.Sprintf("at most %d, and a testbed needs 8", maxDepth)
+		problem.What, problem.Want = "too many levels of nesting",
+			fmt.Sprintf("at most %d, and a testbed needs 8", maxDepth)
 	case at == '\t':
 		problem.What, problem.Want = "a tab in the indentation", "indent with spaces"
 	case at == '@' || at == '`' || at == '%':
@@ -221,18 +224,22 @@ func syntaxProblem(file string, text []byte, err error) error {
 		problem.Line, problem.Column = load.ContextMark.Line, load.ContextMark.Column
 		problem.What, problem.Want = "an alias or anchor without a name", "quote text that starts with * or &"
 	case strings.Contains(load.Message, "expected node content"):
-		problem.What, problem.Want = "a value is missing here", "write one, close what is open, or quote text that starts with a mark of YAML"
+		problem.What, problem.Want = "a value is missing here",
+			"write one, close what is open, or quote text that starts with a mark of YAML"
 	case strings.Contains(load.Message, "unknown anchor"):
 		problem.Want = "define the anchor with & before it is used, or quote text that starts with *"
 	case strings.Contains(load.Message, "mapping values are not allowed"):
-		problem.What, problem.Want = `a second ": " in one value`, `quote text that holds ": ", or start the key on its own line`
+		problem.What, problem.Want = `a second ": " in one value`,
+			`quote text that holds ": ", or start the key on its own line`
 	case strings.Contains(load.Message, "did not find expected ','"):
 		problem.Want = "separate entries with commas and " + opened
 	case strings.Contains(load.Message, "end of stream") && load.ContextMark.Line > 0:
 		problem.What, problem.Want = "the file ends inside quotes", opened
-	case strings.Contains(load.Message, "did not find expected key"), strings.Contains(load.Message, "expected '-' indicator"):
+	case strings.Contains(load.Message, "did not find expected key"),
+		strings.Contains(load.Message, "expected '-' indicator"):
 		problem.What, problem.Want = "an entry that does not line up with the ones before it",
-			fmt.Sprintf("start it in the column of line %d, column %d, or quote the value", load.ContextMark.Line, load.ContextMark.Column)
+			fmt.Sprintf("start it in the column of line %d, column %d, or quote the value",
+				load.ContextMark.Line, load.ContextMark.Column)
 	}
 	problem.Line, problem.Column = within(text, problem.Line, problem.Column)
 	return Problems{problem}

@@ -170,7 +170,8 @@ func (t *Testbed) training(name string) *Training {
 // trainingFormula checks that the formula of a job is a job's.
 func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
 	if t.Name == b.Workload && b.Formula != FormulaTraining && !c.known(at+".formula") {
-		c.report(at+".formula", fmt.Sprintf("formula %q of a training job", clipped(b.Formula)), "want "+FormulaTraining)
+		c.report(at+".formula", fmt.Sprintf("formula %q of a training job", clipped(b.Formula)),
+			"want "+FormulaTraining)
 	}
 }
 
@@ -187,12 +188,15 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 		c.report(at+".placement", "a placement of ranks that are given", "remove it, or ranks")
 	}
 	if t.World != 0 && (t.Model != nil || len(t.Ranks) > 0 && len(t.Ranks) != t.World) {
-		c.report(at+".world", fmt.Sprintf("world %d beside a model or another number of ranks", t.World), "remove it")
+		c.report(at+".world", fmt.Sprintf("world %d beside a model or another number of ranks", t.World),
+			"remove it")
 	}
 	seen := map[int]bool{}
 	for i, rank := range t.Ranks {
 		if rank < 0 || seen[rank] {
-			c.report(fmt.Sprintf("%s.ranks[%d]", at, i), fmt.Sprintf("rank %d is negative or named twice", rank), "name each of the testbed's ranks once, from 0")
+			c.report(fmt.Sprintf("%s.ranks[%d]", at, i),
+				fmt.Sprintf("rank %d is negative or named twice", rank),
+				"name each of the testbed's ranks once, from 0")
 		}
 		seen[rank] = true
 	}
@@ -201,7 +205,8 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 		m.setDefaults()
 		c.model(at+".model", &m)
 		if n := m.World(); len(t.Ranks) > 0 && len(t.Ranks) != n {
-			c.report(at+".ranks", fmt.Sprintf("%d ranks for dp %d * tp %d * pp %d", len(t.Ranks), m.DP, m.TP, m.PP), fmt.Sprintf("want %d", n))
+			c.report(at+".ranks", fmt.Sprintf("%d ranks for dp %d * tp %d * pp %d", len(t.Ranks), m.DP, m.TP,
+				m.PP), fmt.Sprintf("want %d", n))
 		}
 	}
 }
@@ -210,7 +215,8 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 func (c *checker) model(at string, m *Model) {
 	divides := func(key string, whole int, what string, by int) {
 		if by > 0 && whole%by != 0 {
-			c.report(at+"."+key, fmt.Sprintf("%s %d does not divide %s, %d", key, by, what, whole), "want a divisor of it")
+			c.report(at+"."+key, fmt.Sprintf("%s %d does not divide %s, %d", key, by, what, whole),
+				"want a divisor of it")
 		}
 	}
 	divides("pp", m.Layers, "the layers", m.PP)
@@ -223,17 +229,21 @@ func (c *checker) model(at string, m *Model) {
 		divides("tp", m.Sequence, "the sequence", m.TP)
 	}
 	if each := m.DP * m.MicroBatch; m.GlobalBatch%each != 0 {
-		c.report(at+".global-batch", fmt.Sprintf("a global batch of %d with dp %d and micro-batches of %d", m.GlobalBatch, m.DP, m.MicroBatch), fmt.Sprintf("want a multiple of %d", each))
+		c.report(at+".global-batch", fmt.Sprintf("a global batch of %d with dp %d and micro-batches of %d",
+			m.GlobalBatch, m.DP, m.MicroBatch), fmt.Sprintf("want a multiple of %d", each))
 	}
 	switch {
 	case m.SP && m.TP == 1:
-		c.report(at+".sp", "sequence parallelism without tensor parallelism", "want tp of at least 2, or remove it")
+		c.report(at+".sp", "sequence parallelism without tensor parallelism",
+			"want tp of at least 2, or remove it")
 	case m.ZeRO > 1 && m.PP > 1:
 		// Gradients that are partitioned cannot wait for the other micro-batches of a
 		// pipeline (DeepSpeed, "Pipeline Parallelism").
-		c.report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP), "want zero of at most 1, or pp: 1")
+		c.report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP),
+			"want zero of at most 1, or pp: 1")
 	case m.TopK > m.Experts:
-		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts), "want at most as many as there are")
+		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts),
+			"want at most as many as there are")
 	}
 	if m.Efficiency.Float() > 1 {
 		c.report(at+".efficiency", "an efficiency above 100%", "want a share such as 40%")

@@ -38,290 +38,589 @@ var wrongFiles = []struct {
 }{
 	// Keys.
 	{"unknown key", head + here + "sed: 7\n", `unknown key "sed" in the file`, `did you mean "seed"?`},
-	{"unknown key, nothing near", head + here + "frobnicate: 7\n", `unknown key "frobnicate"`, "want one of name, description, seed"},
-	{"unknown key deep", head + "nodes:\n  h0: {runtime: netns, " + here + "rank: 2}\n", `unknown key "rank" in nodes["h0"]`, `did you mean "ranks"?`},
-	{"unknown key in an inlined struct", "name: a\nfabric:\n  topology: explicit\n  links:\n    default: {" + here + "dealy: 5us}\n", `unknown key "dealy" in fabric.links["default"]`, `did you mean "delay"?`},
-	{"unknown key in a list", head + "steps:\n  - sleep: 1s\n  - " + here + "exek: {nodes: [h0], command: [ls]}\n", `unknown key "exek" in steps[1]`, `did you mean "exec"?`},
+	{"unknown key, nothing near", head + here + "frobnicate: 7\n", `unknown key "frobnicate"`,
+		"want one of name, description, seed"},
+	{"unknown key deep", head + "nodes:\n  h0: {runtime: netns, " + here + "rank: 2}\n",
+		`unknown key "rank" in nodes["h0"]`, `did you mean "ranks"?`},
+	{"unknown key in an inlined struct",
+		"name: a\nfabric:\n  topology: explicit\n  links:\n    default: {" + here + "dealy: 5us}\n",
+		`unknown key "dealy" in fabric.links["default"]`, `did you mean "delay"?`},
+	{"unknown key in a list", head + "steps:\n  - sleep: 1s\n  - " + here +
+		"exek: {nodes: [h0], command: [ls]}\n", `unknown key "exek" in steps[1]`, `did you mean "exec"?`},
 	{"key in capitals", here + "Name: a\n" + fabric, `unknown key "Name"`, `did you mean "name"?`},
-	{"duplicate key", head + "seed: 1\n" + here + "seed: 2\n", `key "seed" appears twice in the file`, "the first stands at line 3, column 1"},
-	{"duplicate node", head + "nodes:\n  h0: {cpu: 1}\n  h1: {cpu: 1}\n  " + here + "h0: {cpu: 2}\n", `key "h0" appears twice in nodes`, "remove one; the first stands at line 4"},
-	{"duplicate key in an environment", head + "nodes: {h0: {env: {A: 1, " + here + "A: 2}}}\n", `key "A" appears twice in nodes["h0"].env`, "remove one"},
+	{"duplicate key", head + "seed: 1\n" + here + "seed: 2\n", `key "seed" appears twice in the file`,
+		"the first stands at line 3, column 1"},
+	{"duplicate node", head + "nodes:\n  h0: {cpu: 1}\n  h1: {cpu: 1}\n  " + here + "h0: {cpu: 2}\n",
+		`key "h0" appears twice in nodes`, "remove one; the first stands at line 4"},
+	{"duplicate key in an environment", head + "nodes: {h0: {env: {A: 1, " + here + "A: 2}}}\n",
+		`key "A" appears twice in nodes["h0"].env`, "remove one"},
 	{"missing name", here + fabric, `the file lacks the key "name"`, "add name: text"},
-	{"missing fabric", here + "name: a\n", `the file lacks the key "fabric"`, "a mapping with keys such as topology"},
-	{"missing topology", "name: a\n" + here + "fabric: {params: {hosts: 4}}\n", `fabric lacks the key "topology"`, "add topology: one of explicit, single-switch"},
-	{"missing size", head + "steps:\n  - " + here + "workload: {name: ar, kind: all-reduce}\n", `steps[0].workload lacks the key "size"`, "a size such as 40KB"},
-	{"list as a key", head + "nodes:\n  ? " + here + "[h0]\n  : {}\n", "a key that is not plain text in nodes", `write "key: value"`},
-	{"merge key", head + "nodes:\n  h0: &x {cpu: 1}\n  h1: {" + here + "<<: *x}\n", `merge key << in nodes["h1"]`, "merge keys are not read"},
-	{"key of 300 bytes", head + "nodes: {" + here + strings.Repeat("h", 300) + ": {}}\n", "a key of 300 bytes in nodes", "at most 256"},
+	{"missing fabric", here + "name: a\n", `the file lacks the key "fabric"`,
+		"a mapping with keys such as topology"},
+	{"missing topology", "name: a\n" + here + "fabric: {params: {hosts: 4}}\n",
+		`fabric lacks the key "topology"`, "add topology: one of explicit, single-switch"},
+	{"missing size", head + "steps:\n  - " + here + "workload: {name: ar, kind: all-reduce}\n",
+		`steps[0].workload lacks the key "size"`, "a size such as 40KB"},
+	{"list as a key", head + "nodes:\n  ? " + here + "[h0]\n  : {}\n",
+		"a key that is not plain text in nodes", `write "key: value"`},
+	{"merge key", head + "nodes:\n  h0: &x {cpu: 1}\n  h1: {" + here + "<<: *x}\n",
+		`merge key << in nodes["h1"]`, "merge keys are not read"},
+	{"key of 300 bytes", head + "nodes: {" + here + strings.Repeat("h", 300) + ": {}}\n",
+		"a key of 300 bytes in nodes", "at most 256"},
 
 	// Types.
-	{"text for a mapping", "name: a\nfabric: " + here + "leaf-spine\n", `fabric is the text "leaf-spine"`, "write a mapping with keys such as topology"},
-	{"list for the file", here + "- name: a\n", "the file is a list", "write a mapping with keys such as name"},
-	{"mapping for a list", head + "steps:\n  " + here + "sleep: 1s\n", "steps is a mapping", "lines that start with -"},
-	{"text for a list", head + "steps: [{capture: {at: " + here + "all, file: a.pcapng}}]\n", `steps[0].capture.at is the text "all"`, "write a list, as in [a, b]"},
-	{"nothing for a mapping", head + "nodes:\n  h0:" + here + "\n", `nodes["h0"] is empty`, "write a mapping with keys such as runtime"},
+	{"text for a mapping", "name: a\nfabric: " + here + "leaf-spine\n", `fabric is the text "leaf-spine"`,
+		"write a mapping with keys such as topology"},
+	{"list for the file", here + "- name: a\n", "the file is a list",
+		"write a mapping with keys such as name"},
+	{"mapping for a list", head + "steps:\n  " + here + "sleep: 1s\n", "steps is a mapping",
+		"lines that start with -"},
+	{"text for a list", head + "steps: [{capture: {at: " + here + "all, file: a.pcapng}}]\n",
+		`steps[0].capture.at is the text "all"`, "write a list, as in [a, b]"},
+	{"nothing for a mapping", head + "nodes:\n  h0:" + here + "\n", `nodes["h0"] is empty`,
+		"write a mapping with keys such as runtime"},
 	{"nothing for text", "name: " + here + "~\n" + fabric, "name is empty", "write text, or remove the key"},
 	{"number for text", "name: " + here + "7\n" + fabric, "name is the number 7", `"7" in quotes is text`},
 	{"text for a number", head + "seed: " + here + "\"7\"\n", `seed is the text "7"`, "without quotes"},
 	{"hexadecimal", head + "seed: " + here + "0x1f\n", "seed is the number 0x1f", "decimal digits"},
 	{"octal", head + "seed: " + here + "017\n", "seed is the number 017", "decimal digits"},
-	{"fraction for a whole number", head + "nodes: {h0: {ranks: " + here + "1.5}}\n", `nodes["h0"].ranks is the number 1.5`, "a whole number from 0"},
-	{"negative", head + "seed: " + here + "-1\n", "seed is the number -1", "a whole number from 0 to 18446744073709551615"},
-	{"overflow", head + "seed: " + here + "18446744073709551616\n", "seed is the number 18446744073709551616", "from 0 to 18446744073709551615"},
-	{"yes for true", head + "steps: [{exec: {nodes: [h0], command: [ls], background: " + here + "yes}}]\n", `background is the text "yes"`, "write true or false"},
-	{"infinite CPU", head + "nodes: {h0: {cpu: " + here + ".inf}}\n", "cpu is the number .inf", "a number in decimal digits"},
+	{"fraction for a whole number", head + "nodes: {h0: {ranks: " + here + "1.5}}\n",
+		`nodes["h0"].ranks is the number 1.5`, "a whole number from 0"},
+	{"negative", head + "seed: " + here + "-1\n", "seed is the number -1",
+		"a whole number from 0 to 18446744073709551615"},
+	{"overflow", head + "seed: " + here + "18446744073709551616\n", "seed is the number 18446744073709551616",
+		"from 0 to 18446744073709551615"},
+	{"yes for true", head + "steps: [{exec: {nodes: [h0], command: [ls], background: " + here + "yes}}]\n",
+		`background is the text "yes"`, "write true or false"},
+	{"infinite CPU", head + "nodes: {h0: {cpu: " + here + ".inf}}\n", "cpu is the number .inf",
+		"a number in decimal digits"},
 	{"tag", head + "seed: " + here + "!!int 7\n", `tag "!!int"`, "remove it"},
 
 	// Training jobs.
 
 	// Training by gradients.
-	{"size of a barrier", head + "steps: [{workload: {name: b, kind: barrier, " + here + "size: 4KB}}]\n", "a size of barrier, which has no data", "remove it"},
-	{"file of a barrier", head + "steps: [{workload: {name: b, kind: barrier, file: a.xml, algorithm: " + here + "msccl}}]\n", `algorithm "msccl" of barrier`, "want dissemination"},
-	{"moe of another kind", head + "steps: [{workload: {name: m, kind: all-to-all, size: 4KB, " + here + "moe: {experts: 4}}}]\n", "moe is a mixture of experts, and the kind is all-to-all", "want kind: moe"},
-	{"moe without a mixture", head + "steps: [{workload: {name: m, kind: " + here + "moe}}]\n", "kind: moe without a mixture", "add moe: {experts: 16}"},
-	{"size of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here + "size: 4KB, moe: {experts: 4}}}]\n", "a size of moe", "remove it"},
-	{"type of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here + "type: half, moe: {experts: 4}}}]\n", "a type of moe", "remove it"},
-	{"tokens of half a block", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, hidden: " + here + "192}}}]\n", "192 values of a token", "want a multiple of 128"},
-	{"more experts of a token than there are", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, top-k: " + here + "5}}}]\n", "5 experts for each token, of 4", "want at most 4"},
-	{"skew of a mixture", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, skew: " + here + "4.5}}}]\n", "a skew of 4.5", "want at most 4"},
-	{"transport of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, transport: " + here + "rd}}]\n", "transport: rd of algorithm: in-network", "remove it"},
-	{"switch's transport of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: " + here + "in-switch}}]\n", "transport: in-switch of algorithm: ring", "want algorithm: in-network"},
-	{"switch of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, " + here + "switch: spine1}}]\n", "a switch of algorithm: ring", "want algorithm: in-network, or remove it"},
-	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here + "in-network, size: 4KB}}]\n", `algorithm "in-network" of all-gather`, "want ring"},
-	{"a choice for a barrier", head + "steps: [{workload: {name: a, kind: barrier, algorithm: " + here + "auto}}]\n", `algorithm "auto" of barrier`, "want dissemination"},
-	{"rates of a choice", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, algorithm: auto, transport: rd, rd: {control: " + here + "offline}}}]\n", "control: offline of auto", "want algorithm: ring"},
-	{"channels of a barrier", head + "steps: [{workload: {name: a, kind: barrier, " + here + "channels: 2}}]\n", "channels of barrier by dissemination", "remove it"},
-	{"channels along rails", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: hierarchical, size: 4KB, " + here + "channels: 2}}]\n", "channels of all-gather by hierarchical", "remove it, or take algorithm: ring"},
-	{"channels of a switch that adds up", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, " + here + "channels: 2}}]\n", "channels of all-reduce by in-network", "remove it, or take algorithm: ring or tree"},
-	{"channels of phases with rates", head + "steps: [{workload: {name: a, kind: moe, algorithm: pairwise, moe: {experts: 16}, transport: rd, rd: {control: offline}, " + here + "channels: 2}}]\n", "channels with rates that are given", "remove it"},
-	{"channels of an arbiter", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: rd, rd: {control: arbiter}, " + here + "channels: 2}}]\n", "channels with rates that are given", "remove it"},
+	{"size of a barrier", head + "steps: [{workload: {name: b, kind: barrier, " + here + "size: 4KB}}]\n",
+		"a size of barrier, which has no data", "remove it"},
+	{"file of a barrier", head + "steps: [{workload: {name: b, kind: barrier, file: a.xml, algorithm: " +
+		here + "msccl}}]\n", `algorithm "msccl" of barrier`, "want dissemination"},
+	{"moe of another kind", head + "steps: [{workload: {name: m, kind: all-to-all, size: 4KB, " + here +
+		"moe: {experts: 4}}}]\n", "moe is a mixture of experts, and the kind is all-to-all",
+		"want kind: moe"},
+	{"moe without a mixture", head + "steps: [{workload: {name: m, kind: " + here + "moe}}]\n",
+		"kind: moe without a mixture", "add moe: {experts: 16}"},
+	{"size of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here +
+		"size: 4KB, moe: {experts: 4}}}]\n", "a size of moe", "remove it"},
+	{"type of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here +
+		"type: half, moe: {experts: 4}}}]\n", "a type of moe", "remove it"},
+	{"tokens of half a block", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, hidden: " +
+		here + "192}}}]\n", "192 values of a token", "want a multiple of 128"},
+	{"more experts of a token than there are",
+		head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, top-k: " + here + "5}}}]\n",
+		"5 experts for each token, of 4", "want at most 4"},
+	{"skew of a mixture", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, skew: " + here +
+		"4.5}}}]\n", "a skew of 4.5", "want at most 4"},
+	{"transport of a switch that adds up",
+		head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, " +
+			"transport: " + here + "rd}}]\n", "transport: rd of algorithm: in-network", "remove it"},
+	{"switch's transport of a ring",
+		head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: " + here +
+			"in-switch}}]\n", "transport: in-switch of algorithm: ring", "want algorithm: in-network"},
+	{"switch of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, " + here +
+		"switch: spine1}}]\n", "a switch of algorithm: ring", "want algorithm: in-network, or remove it"},
+	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here +
+		"in-network, size: 4KB}}]\n", `algorithm "in-network" of all-gather`, "want ring"},
+	{"a choice for a barrier", head + "steps: [{workload: {name: a, kind: barrier, algorithm: " + here +
+		"auto}}]\n", `algorithm "auto" of barrier`, "want dissemination"},
+	{"rates of a choice", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, algorithm: " +
+		"auto, transport: rd, rd: {control: " + here + "offline}}}]\n", "control: offline of auto",
+		"want algorithm: ring"},
+	{"channels of a barrier", head + "steps: [{workload: {name: a, kind: barrier, " + here +
+		"channels: 2}}]\n", "channels of barrier by dissemination", "remove it"},
+	{"channels along rails", head +
+		"steps: [{workload: {name: a, kind: all-gather, algorithm: hierarchical, size: 4KB, " + here +
+		"channels: 2}}]\n", "channels of all-gather by hierarchical", "remove it, or take algorithm: ring"},
+	{"channels of a switch that adds up",
+		head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, " + here +
+			"channels: 2}}]\n", "channels of all-reduce by in-network",
+		"remove it, or take algorithm: ring or tree"},
+	{"channels of phases with rates",
+		head + "steps: [{workload: {name: a, kind: moe, algorithm: pairwise, moe: {experts: 16}, " +
+			"transport: rd, rd: {control: offline}, " + here + "channels: 2}}]\n",
+		"channels with rates that are given", "remove it"},
+	{"channels of an arbiter", head +
+		"steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: rd, rd: {control: arbiter}, " +
+		here + "channels: 2}}]\n", "channels with rates that are given", "remove it"},
 	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
 	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
 	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},
 	{"op of a network", sgdFile(here + "op: max"), "an op of sgd", "remove it"},
 	{"layer of none", sgdFile("sgd: {hidden: [64, " + here + "0]}"), "a layer of 0", "want 1 to 4096"},
-	{"too many layers", sgdFile("sgd: {" + here + "hidden: [1, 1, 1, 1, 1, 1, 1, 1, 1]}"), "9 layers", "want at most 8"},
-	{"momentum that grows", sgdFile("sgd: {momentum: " + here + "100%}"), "a momentum of 100%", "want less than 100%"},
-	{"share of whole gradients", sgdFile("sgd: {" + here + "keep: 1%}"), "keep of exchange: whole", "take exchange: top-k"},
-	{"bits of top-k", sgdFile("sgd: {exchange: top-k, " + here + "bits: 4}"), "bits of exchange: top-k", "take exchange: quantised"},
-	{"odd bits", sgdFile("sgd: {exchange: quantised, bits: " + here + "3}"), `bits "3" does not exist`, "want 2 or 4 or 8"},
-	{"exchange", sgdFile("sgd: {exchange: " + here + "encrypt}"), `exchange "encrypt" does not exist`, `did you mean "encrypted"?`},
-	{"losses of what is encrypted", sgdFile("transport: rd, rd: {" + here + "droppable: 2%}, sgd: {exchange: encrypted}"), "droppable partial sums of exchange: encrypted", "take exchange: whole"},
-	{"algorithm of another collective", sgdFile("algorithm: " + here + "direct"), `algorithm "direct" of all-reduce`, "want ring"},
-	{"network of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sgd: {batch: 3}}}]\n", "the kind is all-reduce", "want kind: sgd"},
-	{"loss of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "loss: \"<= 1\"}}]\n", "loss of ar, which is a collective and not kind: sgd", "judge busbw"},
-	{"no loss", head + "steps: [{workload: {name: s, kind: sgd}}]\nchecks: [{workload: {name: s, loss: " + here + "small}}]\n", `loss "small" is no comparison`, "and a number"},
-	{"beside nothing", head + "steps: [{workload: {name: s, kind: sgd}}, {workload: {name: u, kind: sgd}}]\nchecks: [{workload: {name: s, " + here + "beside: {workload: u}}}]\n", "beside compares nothing", "add busbw"},
+	{"too many layers", sgdFile("sgd: {" + here + "hidden: [1, 1, 1, 1, 1, 1, 1, 1, 1]}"), "9 layers",
+		"want at most 8"},
+	{"momentum that grows", sgdFile("sgd: {momentum: " + here + "100%}"), "a momentum of 100%",
+		"want less than 100%"},
+	{"share of whole gradients", sgdFile("sgd: {" + here + "keep: 1%}"), "keep of exchange: whole",
+		"take exchange: top-k"},
+	{"bits of top-k", sgdFile("sgd: {exchange: top-k, " + here + "bits: 4}"), "bits of exchange: top-k",
+		"take exchange: quantised"},
+	{"odd bits", sgdFile("sgd: {exchange: quantised, bits: " + here + "3}"), `bits "3" does not exist`,
+		"want 2 or 4 or 8"},
+	{"exchange", sgdFile("sgd: {exchange: " + here + "encrypt}"), `exchange "encrypt" does not exist`,
+		`did you mean "encrypted"?`},
+	{"losses of what is encrypted",
+		sgdFile("transport: rd, rd: {" + here + "droppable: 2%}, sgd: {exchange: encrypted}"),
+		"droppable partial sums of exchange: encrypted", "take exchange: whole"},
+	{"algorithm of another collective", sgdFile("algorithm: " + here + "direct"),
+		`algorithm "direct" of all-reduce`, "want ring"},
+	{"network of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
+		"sgd: {batch: 3}}}]\n", "the kind is all-reduce", "want kind: sgd"},
+	{"loss of a collective", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " +
+		here + "loss: \"<= 1\"}}]\n", "loss of ar, which is a collective and not kind: sgd", "judge busbw"},
+	{"no loss", head + "steps: [{workload: {name: s, kind: sgd}}]\nchecks: [{workload: {name: s, loss: " +
+		here + "small}}]\n", `loss "small" is no comparison`, "and a number"},
+	{"beside nothing", head + "steps: [{workload: {name: s, kind: sgd}}, {workload: {name: u, kind: " +
+		"sgd}}]\nchecks: [{workload: {name: s, " + here + "beside: {workload: u}}}]\n",
+		"beside compares nothing", "add busbw"},
 
 	// Messages.
-	{"iteration of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "iteration: \"<= 1ms\"}}]\n", "iteration of ar, which is a collective and not a training job", "judge busbw"},
-	{"times of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " + here + "p99: \"<= 1ms\"}}]\n", "p99 of ar, which is a collective and not a step of messages", "judge busbw"},
-	{"formula of messages for a collective", head + "steps: [{workload: {name: m, kind: all-reduce, size: 4B}}, {capture: {at: [all], file: a.pcapng}}]\n" + messagesBytes(here+"messages"), "formula messages of m, which sends what its kind does", "ring-all-reduce"},
+	{"iteration of a collective", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " +
+		here + "iteration: \"<= 1ms\"}}]\n", "iteration of ar, which is a collective and not a training job",
+		"judge busbw"},
+	{"times of a collective", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, " +
+		here + "p99: \"<= 1ms\"}}]\n", "p99 of ar, which is a collective and not a step of messages",
+		"judge busbw"},
+	{"formula of messages for a collective",
+		head + "steps: [{workload: {name: m, kind: all-reduce, size: 4B}}, {capture: {at: [all], file: " +
+			"a.pcapng}}]\n" + messagesBytes(here+"messages"),
+		"formula messages of m, which sends what its kind does", "ring-all-reduce"},
 
 	// Units.
-	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "1000}}}\n", `rate "1000" cannot be read`, "kbit, mbit, gbit"},
-	{"rate in the wrong spelling", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "10Gbps}}}\n", `rate "10Gbps" cannot be read`, "as in 1gbit"},
-	{"negative rate", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "-1gbit}}}\n", `rate "-1gbit" cannot be read`, "as in 1gbit"},
-	{"size without a unit", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here + "1048576}}]\n", `size "1048576" cannot be read`, "want a number with B, KB, MB"},
-	{"duration without a unit", head + "steps: [{sleep: " + here + "5}]\n", `duration "5" cannot be read`, "as in 10us"},
-	{"negative duration", head + "steps: [{at: " + here + "-1s, sleep: 1s}]\n", `duration "-1s" cannot be read`, "as in 10us"},
-	{"share above 100%", "name: a\nfabric: {topology: explicit, links: {default: {loss: " + here + "101%}}}\n", `ratio "101%" cannot be read`, "between 0% and 100%"},
-	{"negative share", "name: a\nfabric: {topology: explicit, links: {default: {loss: " + here + "-0.1%}}}\n", `ratio "-0.1%" cannot be read`, "between 0% and 100%"},
+	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here +
+		"1000}}}\n", `rate "1000" cannot be read`, "kbit, mbit, gbit"},
+	{"rate in the wrong spelling",
+		"name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "10Gbps}}}\n",
+		`rate "10Gbps" cannot be read`, "as in 1gbit"},
+	{"negative rate", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "-1gbit}}}\n",
+		`rate "-1gbit" cannot be read`, "as in 1gbit"},
+	{"size without a unit", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here +
+		"1048576}}]\n", `size "1048576" cannot be read`, "want a number with B, KB, MB"},
+	{"duration without a unit", head + "steps: [{sleep: " + here + "5}]\n", `duration "5" cannot be read`,
+		"as in 10us"},
+	{"negative duration", head + "steps: [{at: " + here + "-1s, sleep: 1s}]\n",
+		`duration "-1s" cannot be read`, "as in 10us"},
+	{"share above 100%", "name: a\nfabric: {topology: explicit, links: {default: {loss: " + here +
+		"101%}}}\n", `ratio "101%" cannot be read`, "between 0% and 100%"},
+	{"negative share", "name: a\nfabric: {topology: explicit, links: {default: {loss: " + here + "-0.1%}}}\n",
+		`ratio "-0.1%" cannot be read`, "between 0% and 100%"},
 
 	// Ranges and words.
 	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
 	{"dilation", head + "dilation: " + here + "1001\n", "dilation is 1001", "want 1 to 1000"},
-	{"undilated", head + "dilation: 2\naccept-undilated: [" + here + "rxe]\n", `"rxe" keeps no time`, "want tcp or programs"},
-	{"undilated twice", head + "dilation: 2\naccept-undilated: [tcp, " + here + "tcp]\n", `"tcp" is accepted twice`, "remove one"},
-	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n", "nothing is dilated", "remove it, or set a dilation above 1"},
-	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n", `topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
-	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n", `topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
-	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n", `switch.kind "solid" does not exist`, "want soft or router or bridge"},
-	{"runtime", head + "nodes: {default: {runtime: " + here + "dokcer}}\n", `runtime "dokcer" does not exist`, `did you mean "docker"?`},
-	{"two contents of a container", docker + "image: a, rootfs: " + here + "b.tar}}\n", `rootfs beside image`, "want one of image, build and rootfs"},
+	{"undilated", head + "dilation: 2\naccept-undilated: [" + here + "rxe]\n", `"rxe" keeps no time`,
+		"want tcp or programs"},
+	{"undilated twice", head + "dilation: 2\naccept-undilated: [tcp, " + here + "tcp]\n",
+		`"tcp" is accepted twice`, "remove one"},
+	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n", "nothing is dilated",
+		"remove it, or set a dilation above 1"},
+	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n",
+		`topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
+	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n",
+		`topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
+	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n",
+		`switch.kind "solid" does not exist`, "want soft or router or bridge"},
+	{"runtime", head + "nodes: {default: {runtime: " + here + "dokcer}}\n", `runtime "dokcer" does not exist`,
+		`did you mean "docker"?`},
+	{"two contents of a container", docker + "image: a, rootfs: " + here + "b.tar}}\n", `rootfs beside image`,
+		"want one of image, build and rootfs"},
 	{"image", docker + "image: " + here + "UPPER}}\n", `image "UPPER"`, "want a name such as debian:12"},
-	{"pull", docker + "image: a, pull: " + here + "sometimes}}\n", `pull "sometimes" does not exist`, "want missing or never or always"},
-	{"network of builds", docker + "build: a, build-network: " + here + "bridge}}\n", `build-network "bridge" does not exist`, "want none or default or host"},
-	{"restart", docker + "image: a, restart: " + here + "sometimes}}\n", `restart "sometimes" does not exist`, "want no or on-failure or always"},
-	{"idle with a command", docker + "image: a, idle: " + here + "true, command: [a]}}\n", `idle beside entrypoint or command`, "want one of them"},
-	{"no entry point", docker + "image: a, " + here + "entrypoint: []}}\n", `entrypoint names no program`, "or idle: true"},
+	{"pull", docker + "image: a, pull: " + here + "sometimes}}\n", `pull "sometimes" does not exist`,
+		"want missing or never or always"},
+	{"network of builds", docker + "build: a, build-network: " + here + "bridge}}\n",
+		`build-network "bridge" does not exist`, "want none or default or host"},
+	{"restart", docker + "image: a, restart: " + here + "sometimes}}\n", `restart "sometimes" does not exist`,
+		"want no or on-failure or always"},
+	{"idle with a command", docker + "image: a, idle: " + here + "true, command: [a]}}\n",
+		`idle beside entrypoint or command`, "want one of them"},
+	{"no entry point", docker + "image: a, " + here + "entrypoint: []}}\n", `entrypoint names no program`,
+		"or idle: true"},
 	{"bind", docker + "image: a, binds: [" + here + "data]}}\n", `bind "data"`, `want "HOST:/CONTAINER"`},
-	{"bind that is odd", docker + `image: a, binds: [` + here + `"a:/b:rx"]}}` + "\n", `bind "a:/b:rx"`, `"HOST:/CONTAINER:ro"`},
-	{"capability", docker + "image: a, capabilities: [" + here + "NETADMIN]}}\n", `capability "NETADMIN"`, "such as NET_ADMIN"},
+	{"bind that is odd", docker + `image: a, binds: [` + here + `"a:/b:rx"]}}` + "\n", `bind "a:/b:rx"`,
+		`"HOST:/CONTAINER:ro"`},
+	{"capability", docker + "image: a, capabilities: [" + here + "NETADMIN]}}\n", `capability "NETADMIN"`,
+		"such as NET_ADMIN"},
 	{"device", docker + "image: a, devices: [" + here + "fuse]}}\n", `device "fuse"`, `want "/dev/NAME"`},
-	{"ulimit", docker + "image: a, ulimits: {" + here + "nofiles: 1}}}\n", `ulimit "nofiles"`, `did you mean "nofile"?`},
-	{"value of a ulimit", docker + "image: a, ulimits: {nofile: " + here + "many}}}\n", `ulimit nofile is "many"`, "want a number such as 1024"},
-	{"limits the wrong way round", docker + "image: a, ulimits: {nofile: " + here + "\"10:9\"}}}\n", `ulimit nofile is 10:9`, "want 9:10"},
-	{"health without a command", docker + "image: a, " + here + "health: {interval: 1s}}}\n", `lacks the key "command"`, "add command: a list"},
-	{"health of nothing", docker + "image: a, health: {" + here + "command: []}}}\n", `health.command is empty`, "write"},
-	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},
-	{"sizes downwards", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 8B, to: " + here + "4B}}}]\n", `sizes from 8B to 4B`, "want at least from"},
-	{"sizes without an end", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 8B}}}]\n", `lacks the key "to"`, "a size such as 40KB"},
-	{"sizes of less than an element", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: " + here + "2B, to: 8B}}}]\n", `sizes.from is 2B`, "want 4B to 64GiB"},
-	{"sizes that stay", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 4B, to: 8B, factor: " + here + "1}}}]\n", `factor is 1`, "want 2 to 1024"},
-	{"droppable sums of sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here + "sizes: {from: 4B, to: 8B}, transport: rd, rd: {droppable: 2%}}}]\n", `several sizes with droppable`, "want one size"},
-	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n", `kind "allgather" does not exist`, `did you mean "all-gather"?`},
-	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "star, size: 4B}}]\n", `algorithm "star" does not exist`, "want one of ring, auto, tree, halving-doubling, recursive-doubling"},
-	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " + here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise or msccl"},
-	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here + "tree, size: 4B}}]\n", `algorithm "tree" of all-gather`, "want ring or auto or hierarchical or msccl"},
-	{"hierarchical broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, algorithm: " + here + "hierarchical, size: 4B}}]\n", `algorithm "hierarchical" of broadcast`, "want ring or binomial or auto or msccl"},
-	{"MSCCL without a file", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here + "msccl, size: 4B}}]\n", `algorithm: msccl without a file`, "want file: NAME.xml"},
-	{"file of a ring", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "file: a.xml}}]\n", `a file of algorithm: ring`, "want algorithm: msccl"},
-	{"rates of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n", `control: offline of msccl`, "want algorithm: ring"},
-	{"skew of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-to-all by msccl`, "another algorithm"},
-	{"droppable sums in trees", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", `all-reduce by tree, which has none`, "algorithm: ring"},
-	{"rates of a binomial tree", head + "steps: [{workload: {name: ar, kind: reduce, algorithm: binomial, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n", `control: offline of binomial`, "want algorithm: ring"},
-	{"skewed sums", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-reduce`, "take kind: all-to-all"},
-	{"skew", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, skew: " + here + "5}}]\n", `skew is 5`, "want 0 to 4"},
-	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", `which has none`, "remove it"},
-	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here + "quic, size: 4B}}]\n", `transport "quic" does not exist`, "want one of tcp, rd, roce, in-switch"},
-	{"settings of rd over tcp", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "rd: {engines: 2}}}]\n", `and the transport is tcp`, "want transport: rd, or remove it"},
-	{"settings of roce over rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " + here + "roce: {repeat: selective}}}]\n", `and the transport is rd`, "want transport: roce, or remove it"},
-	{"a way to repeat", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {repeat: " + here + "twice}}}]\n", `repeat "twice" does not exist`, "want go-back-n or selective"},
-	{"a timeout of queue pairs that is too short", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {timeout: " + here + "100us}}}]\n", "steps[0].workload.roce.timeout is 100us", "want 1ms to 2s"},
-	{"one that is too long", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {timeout: " + here + "3s}}}]\n", "steps[0].workload.roce.timeout is 3s", "want 1ms to 2s"},
-	{"a congestion control", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {congestion: " + here + "hope}}}]\n", `congestion "hope" does not exist`, "want none or dcqcn"},
-	{"rates that nobody keeps to", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: nscc, " + here + "rates: r.json}}}]\n", `rates without control: offline`, "want both, or remove them"},
-	{"an arbiter of engines", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: arbiter, engines: " + here + "2}}}]\n", `control: arbiter with 2 engines`, "want engines: 1"},
-	{"control", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: " + here + "hope}}}]\n", `control "hope" does not exist`, "want one of line, nscc, offline, arbiter, learned"},
-	{"keys of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here + "key-log: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
-	{"readable headers of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here + "readable-headers: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
-	{"engines of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {paths: 1, engines: " + here + "17}}}]\n", `engines is 17`, "want 1 to 16"},
-	{"paths of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {engines: 16, paths: " + here + "9}}}]\n", `144 paths of all engines`, "want at most 128 of all together"},
-	{"spray of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {spray: " + here + "random}}}]\n", `spray "random" does not exist`, "want one of oblivious, bitmap, reps"},
-	{"weights without their spray", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here + "weights: [1, 1]}}}]\n", `one without the other`, "want both or neither"},
-	{"too few weights", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {paths: 4, spray: weighted, " + here + "weights: [1, 1]}}}]\n", `2 weights of 4 paths`, "want one for each path"},
-	{"weights of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {paths: 2, spray: weighted, " + here + "weights: [0, 0]}}}]\n", `all weights are 0`, "want one above 0"},
-	{"too large a weight", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {paths: 2, spray: weighted, weights: [1, " + here + "65537]}}}]\n", `weight is 65537`, "want 0 to 65536"},
-	{"IP version", head + "steps: [{workload: {name: ar, kind: all-reduce, ip: " + here + "5, size: 4B}}]\n", `ip "5" does not exist`, "want 4 or 6"},
-	{"fidelity", head + "checks: [{fidelity: " + here + "overloaded}]\n", `fidelity "overloaded" does not exist`, "want faithful or degraded"},
-	{"link state", head + "steps: [{link: {where: a--b, state: " + here + "off}}]\n", `state "off" does not exist`, "want up or down"},
-	{"formula", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "tree, tolerance: 1%}}}]\n", `formula "tree" does not exist`, "want one of ring-all-reduce, tree-all-reduce"},
-	{"formula of another kind", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-to-all, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n", `of a workload that is all-to-all`, "want all-to-all"},
-	{"formula of another algorithm", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, algorithm: halving-doubling, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n", `of a workload that is all-reduce by halving-doubling`, "want halving-doubling-all-reduce"},
-	{"formula of another kind than broadcast", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: broadcast, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-gather, tolerance: 1%}}}]\n", `of a workload that is broadcast by ring`, "want ring-broadcast"},
-	{"formula of a file", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B}\n" +
-		"checks: [{packets: {bytes-per-rank: {formula: " + here + "all-to-all, tolerance: 1%}}}]\n", `of a workload that is all-to-all by msccl`, "want msccl"},
-	{"MTU", "name: a\nfabric: {topology: explicit, links: {default: {mtu: " + here + "100}}}\n", "mtu is 100", "want 1280 to 65535"},
+	{"ulimit", docker + "image: a, ulimits: {" + here + "nofiles: 1}}}\n", `ulimit "nofiles"`,
+		`did you mean "nofile"?`},
+	{"value of a ulimit", docker + "image: a, ulimits: {nofile: " + here + "many}}}\n",
+		`ulimit nofile is "many"`, "want a number such as 1024"},
+	{"limits the wrong way round", docker + "image: a, ulimits: {nofile: " + here + "\"10:9\"}}}\n",
+		`ulimit nofile is 10:9`, "want 9:10"},
+	{"health without a command", docker + "image: a, " + here + "health: {interval: 1s}}}\n",
+		`lacks the key "command"`, "add command: a list"},
+	{"health of nothing", docker + "image: a, health: {" + here + "command: []}}}\n",
+		`health.command is empty`, "write"},
+	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
+		"sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},
+	{"sizes downwards", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 8B, to: " +
+		here + "4B}}}]\n", `sizes from 8B to 4B`, "want at least from"},
+	{"sizes without an end", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here +
+		"sizes: {from: 8B}}}]\n", `lacks the key "to"`, "a size such as 40KB"},
+	{"sizes of less than an element",
+		head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: " + here + "2B, to: 8B}}}]\n",
+		`sizes.from is 2B`, "want 4B to 64GiB"},
+	{"sizes that stay", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 4B, to: 8B, " +
+		"factor: " + here + "1}}}]\n", `factor is 1`, "want 2 to 1024"},
+	{"droppable sums of sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here +
+		"sizes: {from: 4B, to: 8B}, transport: rd, rd: {droppable: 2%}}}]\n", `several sizes with droppable`,
+		"want one size"},
+	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n",
+		`kind "allgather" does not exist`, `did you mean "all-gather"?`},
+	{"algorithm", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here +
+		"star, size: 4B}}]\n", `algorithm "star" does not exist`,
+		"want one of ring, auto, tree, halving-doubling, recursive-doubling"},
+	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " +
+		here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise or msccl"},
+	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here +
+		"tree, size: 4B}}]\n", `algorithm "tree" of all-gather`,
+		"want ring or auto or hierarchical or msccl"},
+	{"hierarchical broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, algorithm: " + here +
+		"hierarchical, size: 4B}}]\n", `algorithm "hierarchical" of broadcast`,
+		"want ring or binomial or auto or msccl"},
+	{"MSCCL without a file", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here +
+		"msccl, size: 4B}}]\n", `algorithm: msccl without a file`, "want file: NAME.xml"},
+	{"file of a ring", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
+		"file: a.xml}}]\n", `a file of algorithm: ring`, "want algorithm: msccl"},
+	{"rates of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: " +
+		"a.xml, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n",
+		`control: offline of msccl`, "want algorithm: ring"},
+	{"skew of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: " +
+		"a.xml, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-to-all by msccl`, "another algorithm"},
+	{"droppable sums in trees", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {" +
+		here + "droppable: 2%}}}]\n", `all-reduce by tree, which has none`, "algorithm: ring"},
+	{"rates of a binomial tree", head +
+		"steps: [{workload: {name: ar, kind: reduce, algorithm: binomial, size: 4B, transport: rd, rd: " +
+		"{control: " + here + "offline}}}]\n", `control: offline of binomial`, "want algorithm: ring"},
+	{"skewed sums", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
+		"skew: 1}}]\n", `a skew of all-reduce`, "take kind: all-to-all"},
+	{"skew", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, skew: " + here + "5}}]\n",
+		`skew is 5`, "want 0 to 4"},
+	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, " +
+		"rd: {" + here + "droppable: 2%}}}]\n", `which has none`, "remove it"},
+	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here +
+		"quic, size: 4B}}]\n", `transport "quic" does not exist`, "want one of tcp, rd, roce, in-switch"},
+	{"settings of rd over tcp", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
+		"rd: {engines: 2}}}]\n", `and the transport is tcp`, "want transport: rd, or remove it"},
+	{"settings of roce over rd", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " + here +
+		"roce: {repeat: selective}}}]\n", `and the transport is rd`, "want transport: roce, or remove it"},
+	{"a way to repeat", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, " +
+		"roce: {repeat: " + here + "twice}}}]\n", `repeat "twice" does not exist`,
+		"want go-back-n or selective"},
+	{"a timeout of queue pairs that is too short",
+		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {timeout: " +
+			here + "100us}}}]\n", "steps[0].workload.roce.timeout is 100us", "want 1ms to 2s"},
+	{"one that is too long", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {timeout: " + here +
+		"3s}}}]\n", "steps[0].workload.roce.timeout is 3s", "want 1ms to 2s"},
+	{"a congestion control", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {congestion: " +
+		here + "hope}}}]\n", `congestion "hope" does not exist`, "want none or dcqcn"},
+	{"rates that nobody keeps to",
+		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: nscc, " + here + "rates: r.json}}}]\n", `rates without control: offline`, "want both, or remove them"},
+	{"an arbiter of engines", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: arbiter, " +
+		"engines: " + here + "2}}}]\n", `control: arbiter with 2 engines`, "want engines: 1"},
+	{"control", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
+		"{control: " + here + "hope}}}]\n", `control "hope" does not exist`,
+		"want one of line, nscc, offline, arbiter, learned"},
+	{"keys of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " +
+		"rd: {" + here + "key-log: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
+	{"readable headers of nothing",
+		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here +
+			"readable-headers: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
+	{"engines of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
+		"{paths: 1, engines: " + here + "17}}}]\n", `engines is 17`, "want 1 to 16"},
+	{"paths of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
+		"{engines: 16, paths: " + here + "9}}}]\n", `144 paths of all engines`,
+		"want at most 128 of all together"},
+	{"spray of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
+		"{spray: " + here + "random}}}]\n", `spray "random" does not exist`,
+		"want one of oblivious, bitmap, reps"},
+	{"weights without their spray",
+		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here +
+			"weights: [1, 1]}}}]\n", `one without the other`, "want both or neither"},
+	{"too few weights", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " +
+		"rd: {paths: 4, spray: weighted, " + here + "weights: [1, 1]}}}]\n", `2 weights of 4 paths`,
+		"want one for each path"},
+	{"weights of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: " +
+		"rd, rd: {paths: 2, spray: weighted, " + here + "weights: [0, 0]}}}]\n", `all weights are 0`,
+		"want one above 0"},
+	{"too large a weight", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: " +
+		"rd, rd: {paths: 2, spray: weighted, weights: [1, " + here + "65537]}}}]\n", `weight is 65537`,
+		"want 0 to 65536"},
+	{"IP version", head + "steps: [{workload: {name: ar, kind: all-reduce, ip: " + here + "5, size: 4B}}]\n",
+		`ip "5" does not exist`, "want 4 or 6"},
+	{"fidelity", head + "checks: [{fidelity: " + here + "overloaded}]\n",
+		`fidelity "overloaded" does not exist`, "want faithful or degraded"},
+	{"link state", head + "steps: [{link: {where: a--b, state: " + here + "off}}]\n",
+		`state "off" does not exist`, "want up or down"},
+	{"formula", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: " +
+		"all-reduce, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "tree, tolerance: 1%}}}]\n",
+		`formula "tree" does not exist`, "want one of ring-all-reduce, tree-all-reduce"},
+	{"formula of another kind", head +
+		"steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-to-all, " +
+		"size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n",
+		`of a workload that is all-to-all`, "want all-to-all"},
+	{"formula of another algorithm",
+		head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: " +
+			"all-reduce, algorithm: halving-doubling, size: 4B}\n" +
+			"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-reduce, tolerance: 1%}}}]\n",
+		`of a workload that is all-reduce by halving-doubling`, "want halving-doubling-all-reduce"},
+	{"formula of another kind than broadcast",
+		head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: " +
+			"broadcast, size: 4B}\n" +
+			"checks: [{packets: {bytes-per-rank: {formula: " + here + "ring-all-gather, tolerance: 1%}}}]\n",
+		`of a workload that is broadcast by ring`, "want ring-broadcast"},
+	{"formula of a file", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: " +
+		"ar, kind: all-to-all, algorithm: msccl, file: a.xml, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: {formula: " + here + "all-to-all, tolerance: 1%}}}]\n",
+		`of a workload that is all-to-all by msccl`, "want msccl"},
+	{"MTU", "name: a\nfabric: {topology: explicit, links: {default: {mtu: " + here + "100}}}\n", "mtu is 100",
+		"want 1280 to 65535"},
 	{"no NICs", head + "nodes: {h0: {nics: " + here + "0}}\n", "nics is 0", "want 1 to 64"},
-	{"rate of nothing", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here + "0gbit}}}\n", "rate is 0bit", "want 1kbit to 1600gbit"},
-	{"rate beyond ports", "name: a\nfabric: {topology: explicit, links: {default: {b-to-a: {rate: " + here + "100tbit}}}}\n", `b-to-a.rate is 100tbit`, "want 1kbit to 1600gbit"},
-	{"delay", "name: a\nfabric: {topology: explicit, links: {default: {delay: " + here + "2h}}}\n", "delay is 2h0m0s", "at most 1m0s"},
-	{"buffer of nothing", "name: a\nfabric: {topology: explicit, switch: {buffer: " + here + "0B}}\n", "a buffer of no bytes", "such as 256KiB"},
+	{"rate of nothing", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here +
+		"0gbit}}}\n", "rate is 0bit", "want 1kbit to 1600gbit"},
+	{"rate beyond ports", "name: a\nfabric: {topology: explicit, links: {default: {b-to-a: {rate: " + here +
+		"100tbit}}}}\n", `b-to-a.rate is 100tbit`, "want 1kbit to 1600gbit"},
+	{"delay", "name: a\nfabric: {topology: explicit, links: {default: {delay: " + here + "2h}}}\n",
+		"delay is 2h0m0s", "at most 1m0s"},
+	{"buffer of nothing", "name: a\nfabric: {topology: explicit, switch: {buffer: " + here + "0B}}\n",
+		"a buffer of no bytes", "such as 256KiB"},
 	{"memory", head + "nodes: {h0: {memory: " + here + "4KB}}\n", "memory is 4KB", "want at least 4MiB"},
-	{"size of half a float", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here + "1001B}}]\n", "size is 1001B", "a multiple of 4B"},
-	{"size of half a half", head + "steps: [{workload: {name: ar, kind: all-reduce, type: half, size: " + here + "1001B}}]\n", "size is 1001B", "a multiple of 2B"},
-	{"type", head + "steps: [{workload: {name: ar, kind: all-reduce, type: " + here + "double, size: 4B}}]\n", `type "double" does not exist`, "want one of float, bfloat16, half, int32"},
-	{"op", head + "steps: [{workload: {name: ar, kind: all-reduce, op: " + here + "prod, size: 4B}}]\n", `op "prod" does not exist`, "want one of sum, max, min, avg"},
-	{"op of a broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, size: 4B, " + here + "op: sum}}]\n", "an op of broadcast", "remove it"},
-	{"root of an all-reduce", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here + "root: 1}}]\n", "a root of all-reduce", "take kind: broadcast or reduce"},
-	{"droppable maximum", head + "steps: [{workload: {name: ar, kind: all-reduce, op: max, size: 4B, transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "no sums of float", "op: sum"},
-	{"no iterations", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, iterations: " + here + "0}}]\n", "iterations is 0", "want 1 to 1000000"},
-	{"exit code", head + "steps: [{exec: {nodes: [h0], command: [ls], expect: " + here + "256}}]\n", "expect is 256", "want 0 to 255"},
+	{"size of half a float", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here +
+		"1001B}}]\n", "size is 1001B", "a multiple of 4B"},
+	{"size of half a half", head + "steps: [{workload: {name: ar, kind: all-reduce, type: half, size: " +
+		here + "1001B}}]\n", "size is 1001B", "a multiple of 2B"},
+	{"type", head + "steps: [{workload: {name: ar, kind: all-reduce, type: " + here + "double, size: 4B}}]\n",
+		`type "double" does not exist`, "want one of float, bfloat16, half, int32"},
+	{"op", head + "steps: [{workload: {name: ar, kind: all-reduce, op: " + here + "prod, size: 4B}}]\n",
+		`op "prod" does not exist`, "want one of sum, max, min, avg"},
+	{"op of a broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, size: 4B, " + here +
+		"op: sum}}]\n", "an op of broadcast", "remove it"},
+	{"root of an all-reduce", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
+		"root: 1}}]\n", "a root of all-reduce", "take kind: broadcast or reduce"},
+	{"droppable maximum", head + "steps: [{workload: {name: ar, kind: all-reduce, op: max, size: 4B, " +
+		"transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "no sums of float", "op: sum"},
+	{"no iterations", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, iterations: " + here +
+		"0}}]\n", "iterations is 0", "want 1 to 1000000"},
+	{"exit code", head + "steps: [{exec: {nodes: [h0], command: [ls], expect: " + here + "256}}]\n",
+		"expect is 256", "want 0 to 255"},
 	{"sleep of nothing", head + "steps: [{sleep: " + here + "0s}]\n", "a sleep of no time", "such as 100ms"},
 
 	// Names and paths.
 	{"name in capitals", "name: " + here + "Lab\n" + fabric, `name "Lab"`, "want 1 to 24 of a-z, 0-9 and -"},
-	{"name of 25", "name: " + here + strings.Repeat("a", 25) + "\n" + fabric, `name "aaaaaaaaaaaaaaaaaaaaaaaaa"`, "want 1 to 24"},
+	{"name of 25", "name: " + here + strings.Repeat("a", 25) + "\n" + fabric,
+		`name "aaaaaaaaaaaaaaaaaaaaaaaaa"`, "want 1 to 24"},
 	{"path as a name", "name: " + here + "../../etc\n" + fabric, `name "../../etc"`, "want 1 to 24 of a-z"},
 	{"option as a name", "name: " + here + "-rf\n" + fabric, `name "-rf"`, "the first not -"},
 	{"empty name", "name: " + here + "\"\"\n" + fabric, "name is empty", "write text"},
-	{"host name", "name: a\nfabric: {topology: explicit, hosts: [h0, " + here + "h_1]}\n", `host name "h_1"`, "want at most 24 of a-z, 0-9 and -, the first a letter"},
-	{"path as a host", "name: a\nfabric: {topology: explicit, hosts: [" + here + "../h0]}\n", `host name "../h0"`, "want at most 24"},
-	{"4097 hosts", "name: a\nfabric:\n  topology: explicit\n  " + here + "hosts: [" + strings.TrimSuffix(numbered("h%d, ", 4097), ", ") + "]\n", "4097 hosts", "want at most 4096"},
-	{"4097 overrides", head + here + "nodes:\n" + numbered("  h%d: {}\n", 4097), "4097 entries in nodes", "want at most 4096"},
-	{"duplicate host", "name: a\nfabric: {topology: explicit, hosts: [h0, h1, " + here + "h0]}\n", `host "h0" is named twice`, "a name of its own"},
-	{"host and switch", "name: a\nfabric: {topology: explicit, hosts: [" + here + "s1], switches: {s1: {}}}\n", `"s1" is a host and a switch`, "a name of its own"},
+	{"host name", "name: a\nfabric: {topology: explicit, hosts: [h0, " + here + "h_1]}\n", `host name "h_1"`,
+		"want at most 24 of a-z, 0-9 and -, the first a letter"},
+	{"path as a host", "name: a\nfabric: {topology: explicit, hosts: [" + here + "../h0]}\n",
+		`host name "../h0"`, "want at most 24"},
+	{"4097 hosts", "name: a\nfabric:\n  topology: explicit\n  " + here + "hosts: [" +
+		strings.TrimSuffix(numbered("h%d, ", 4097), ", ") + "]\n", "4097 hosts", "want at most 4096"},
+	{"4097 overrides", head + here + "nodes:\n" + numbered("  h%d: {}\n", 4097), "4097 entries in nodes",
+		"want at most 4096"},
+	{"duplicate host", "name: a\nfabric: {topology: explicit, hosts: [h0, h1, " + here + "h0]}\n",
+		`host "h0" is named twice`, "a name of its own"},
+	{"host and switch", "name: a\nfabric: {topology: explicit, hosts: [" + here +
+		"s1], switches: {s1: {}}}\n", `"s1" is a host and a switch`, "a name of its own"},
 	{"node name", head + "nodes: {" + here + "0h: {}}\n", `node "0h"`, "the first a letter"},
 	{"node pattern", head + "nodes: {" + here + "\"h[0-\": {}}\n", `pattern "h[0-"`, `as in "h[0-3]"`},
-	{"link name", "name: a\nfabric: {topology: explicit, links: {" + here + "leaf1-spine2: {}}}\n", `link "leaf1-spine2"`, `want a link such as "leaf1--spine2"`},
-	{"capture file in a folder", head + "steps: [{capture: {at: [all], file: " + here + "../run.pcapng}}]\n", `capture file "../run.pcapng"`, "without folders that ends in .pcapng"},
-	{"capture file elsewhere", head + "steps: [{capture: {at: [all], file: " + here + "/etc/run.pcapng}}]\n", `capture file "/etc/run.pcapng"`, "without folders"},
-	{"capture file of another kind", head + "steps: [{capture: {at: [all], file: " + here + "run.pcap}}]\n", `capture file "run.pcap"`, "ends in .pcapng"},
-	{"capture file twice", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - capture: {at: [h0], file: " + here + "a.pcapng}\n", `capture file "a.pcapng" is written by steps[0].capture`, "a file of its own"},
-	{"tap", head + "steps: [{capture: {at: [all, " + here + "H0], file: a.pcapng}}]\n", `tap "H0"`, `"all", "nics", "switches"`},
-	{"tap port", head + "steps: [{capture: {at: [\"h0:eth0\", " + here + "\"h0:a/b\"], file: a.pcapng}}]\n", `port "a/b"`, "at most 15"},
-	{"variable", head + "nodes: {h0: {env: {" + here + "A=B: 1}}}\n", `environment variable "A=B"`, "letters, digits and _"},
-	{"sysctl of the host", head + "nodes: {h0: {sysctls: {" + here + "kernel.panic: 1}}}\n", `sysctl "kernel.panic"`, "such as net.ipv4.tcp_ecn"},
-	{"sysctl path", head + "nodes: {h0: {sysctls: {" + here + "net/../kernel.panic: 1}}}\n", `sysctl "net/../kernel.panic"`, "the node's own network"},
+	{"link name", "name: a\nfabric: {topology: explicit, links: {" + here + "leaf1-spine2: {}}}\n",
+		`link "leaf1-spine2"`, `want a link such as "leaf1--spine2"`},
+	{"capture file in a folder", head + "steps: [{capture: {at: [all], file: " + here + "../run.pcapng}}]\n",
+		`capture file "../run.pcapng"`, "without folders that ends in .pcapng"},
+	{"capture file elsewhere", head + "steps: [{capture: {at: [all], file: " + here + "/etc/run.pcapng}}]\n",
+		`capture file "/etc/run.pcapng"`, "without folders"},
+	{"capture file of another kind", head + "steps: [{capture: {at: [all], file: " + here + "run.pcap}}]\n",
+		`capture file "run.pcap"`, "ends in .pcapng"},
+	{"capture file twice", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - capture: {at: " +
+		"[h0], file: " + here + "a.pcapng}\n", `capture file "a.pcapng" is written by steps[0].capture`,
+		"a file of its own"},
+	{"tap", head + "steps: [{capture: {at: [all, " + here + "H0], file: a.pcapng}}]\n", `tap "H0"`,
+		`"all", "nics", "switches"`},
+	{"tap port", head + "steps: [{capture: {at: [\"h0:eth0\", " + here + "\"h0:a/b\"], file: a.pcapng}}]\n",
+		`port "a/b"`, "at most 15"},
+	{"variable", head + "nodes: {h0: {env: {" + here + "A=B: 1}}}\n", `environment variable "A=B"`,
+		"letters, digits and _"},
+	{"sysctl of the host", head + "nodes: {h0: {sysctls: {" + here + "kernel.panic: 1}}}\n",
+		`sysctl "kernel.panic"`, "such as net.ipv4.tcp_ecn"},
+	{"sysctl path", head + "nodes: {h0: {sysctls: {" + here + "net/../kernel.panic: 1}}}\n",
+		`sysctl "net/../kernel.panic"`, "the node's own network"},
 	{"feature", head + "requires: [netem, " + here + "\"a b\"]\n", `feature "a b"`, "railbed doctor"},
 
 	// Addresses.
-	{"no prefix", head + "addressing: {links4: " + here + "10.0.0.1}\n", `addressing.links4 "10.0.0.1" is no such prefix`, "want an IPv4 prefix such as 10.128.0.0/10"},
-	{"wrong family", head + "addressing: {links6: " + here + "10.0.0.0/8}\n", `addressing.links6 "10.0.0.0/8" is no such prefix`, "want an IPv6 prefix"},
-	{"host bits", head + "addressing: {links4: " + here + "192.168.1.1/16}\n", "has bits set after the prefix", "want 192.168.0.0/16"},
-	{"overlapping pools", head + "addressing: {loopbacks4: 10.0.0.0/9, links4: " + here + "10.64.0.0/10}\n", "links4 10.64.0.0/10 overlaps addressing.loopbacks4 10.0.0.0/9", "addresses of its own"},
-	{"overlap with a default", head + "addressing: {loopbacks4: " + here + "10.128.0.0/16}\n", "loopbacks4 10.128.0.0/16 overlaps addressing.links4 10.128.0.0/10", "addresses of its own"},
-	{"loopback of the host", head + "addressing: {links4: " + here + "127.0.0.0/8}\n", "addresses that hosts cannot have", "such as 10.128.0.0/10"},
-	{"all addresses", head + "addressing: {links6: " + here + "\"::/0\"}\n", "addresses that hosts cannot have", "such as fd00:a2::/64"},
+	{"no prefix", head + "addressing: {links4: " + here + "10.0.0.1}\n",
+		`addressing.links4 "10.0.0.1" is no such prefix`, "want an IPv4 prefix such as 10.128.0.0/10"},
+	{"wrong family", head + "addressing: {links6: " + here + "10.0.0.0/8}\n",
+		`addressing.links6 "10.0.0.0/8" is no such prefix`, "want an IPv6 prefix"},
+	{"host bits", head + "addressing: {links4: " + here + "192.168.1.1/16}\n",
+		"has bits set after the prefix", "want 192.168.0.0/16"},
+	{"overlapping pools", head + "addressing: {loopbacks4: 10.0.0.0/9, links4: " + here + "10.64.0.0/10}\n",
+		"links4 10.64.0.0/10 overlaps addressing.loopbacks4 10.0.0.0/9", "addresses of its own"},
+	{"overlap with a default", head + "addressing: {loopbacks4: " + here + "10.128.0.0/16}\n",
+		"loopbacks4 10.128.0.0/16 overlaps addressing.links4 10.128.0.0/10", "addresses of its own"},
+	{"loopback of the host", head + "addressing: {links4: " + here + "127.0.0.0/8}\n",
+		"addresses that hosts cannot have", "such as 10.128.0.0/10"},
+	{"all addresses", head + "addressing: {links6: " + here + "\"::/0\"}\n",
+		"addresses that hosts cannot have", "such as fd00:a2::/64"},
 
 	// Structure.
-	{"hosts of a generator", "name: a\nfabric: {topology: single-switch, " + here + "hosts: [h0]}\n", "topology single-switch makes its own hosts", "topology: explicit"},
-	{"links of a generator", "name: a\nfabric: {topology: single-switch, " + here + "connect: [\"a -- b\"]}\n", "topology single-switch makes its own links", "topology: explicit"},
-	{"parameters of explicit", "name: a\nfabric: {topology: explicit, " + here + "params: {k: 4}}\n", "topology explicit has no parameters", "remove params"},
-	{"empty step", head + "steps: [" + here + "{}]\n", "steps[0] does nothing", "want exactly one of capture, workload"},
-	{"stack of no kind", head + "steps:\n  - " + here + "stack: {name: a}\n", `steps[0].stack lacks the key "kind"`, "one of openmpi"},
-	{"stack of an unknown kind", head + "steps:\n  - stack: {name: a, kind: " + here + "lam}\n", `steps[0].stack.kind "lam" does not exist`, "openmpi"},
-	{"test that a stack lacks", head + "steps:\n  - stack: {name: a, kind: mpich, test: " + here + "bcast}\n", `test "bcast" of mpich`, "want all-reduce or all-to-all"},
-	{"test where there is one", head + "steps:\n  - stack: {name: a, kind: redis, test: " + here + "get}\n", `test "get" of redis`, "remove it"},
-	{"command of a stack without", head + "steps:\n  - stack: {name: a, kind: redis, " + here + "command: [ls]}\n", "a command of redis", "exec"},
-	{"command and test", head + "steps:\n  - stack: {name: a, kind: mpich, command: [ls], " + here + "test: all-reduce}\n", "a test of a program of the file's own", "remove one"},
-	{"sends of a test", head + "steps:\n  - stack: {name: a, kind: mpich, " + here + "sends: 1KiB}\n", "what a test sends is known", "remove it"},
-	{"iterations of a stack without", head + "steps:\n  - stack: {name: a, kind: iperf3, " + here + "iterations: 3}\n", "iterations of iperf3", "remove it"},
-	{"stack beside a later one", head + "steps:\n  - stack: {name: a, kind: redis, beside: " + here + "b}\n  - stack: {name: b, kind: redis}\n", `no run of redis before this one is named "b"`, "earlier"},
-	{"stack beside another kind", head + "steps:\n  - stack: {name: b, kind: iperf3}\n  - stack: {name: a, kind: redis, beside: " + here + "b}\n", `no run of redis`, "of this kind"},
-	{"crossed of no stack", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - stack: {name: mpi, kind: mpich}\nchecks:\n  - packets: {crossed: " + here + "mpj}\n", `stack "mpj" does not exist`, `did you mean "mpi"?`},
-	{"two in one step", head + "steps:\n  - sleep: 1s\n    " + here + "exec: {nodes: [h0], command: [ls]}\n", "steps[0] has sleep and exec", "want exactly one"},
-	{"two in one check", head + "checks:\n  - fidelity: faithful\n    " + here + "fidelty: faithful\n", `unknown key "fidelty"`, `did you mean "fidelity"?`},
-	{"empty packets check", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{" + here + "packets: {}}]\n", "checks[0].packets does nothing", "want exactly one of bytes-per-rank"},
-	{"empty workload check", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here + "workload: {name: ar}}]\n", "checks[0].workload checks nothing", "add correct: true"},
-	{"unknown workload", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: " + here + "rong, correct: true}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
-	{"beside an unknown workload", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ring, beside: {workload: " + here + "rong, busbw: \">= 90%\"}}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
-	{"beside itself", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ring, beside: {workload: " + here + "ring, busbw: \">= 90%\"}}}]\n", "a workload beside itself", "name another one"},
-	{"beside without percent", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4B}}, {workload: {name: b, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: a, beside: {workload: b, busbw: " + here + "\">= 0.9\"}}}]\n", "is no comparison", `as in ">= 90%"`},
-	{"depth of nothing", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ring, kind: all-reduce, size: 4B}\n" +
-		"checks: [{packets: {queue-depth: {max: \"<= 9KB\", workload: " + here + "rong}}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
-	{"trims of nothing", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ring, kind: all-reduce, size: 4B}\n" +
-		"checks: [{packets: {trims: {workload: " + here + "rong}}}]\n", `workload "rong" does not exist`, `did you mean "ring"?`},
-	{"no workload", head + "checks: [{workload: {name: " + here + "ar, correct: true}}]\n", `workload "ar" does not exist`, "add a workload to the steps"},
-	{"workload twice", head + "steps:\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: " + here + "ar, kind: all-reduce, size: 8B}\n", `name "ar" is taken by steps[0].workload`, "a name of its own"},
-	{"check of one of two workloads", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: {name: br, kind: all-reduce, size: 8B}\n" +
-		"checks: [{packets: {" + here + "bytes-per-rank: {formula: ring-all-reduce, tolerance: 1%}}}]\n", "the file has 2 workloads", "add workload:"},
-	{"partial sums of a ring", head + "steps: [{capture: {at: [all], file: r.pcapng}}, {workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{packets: {partial-sums: " + here + "ar}}]\n", "partial sums of ar, which no switch adds up", "want the name of a workload with algorithm: in-network"},
-	{"packets without a capture", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here + "packets: {rank-nic: ar}}]\n", "a file that captures none", "add the step - capture:"},
-	{"comparison", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "600 Mbit/s}}]\n", `comparison "600 Mbit/s"`, "want >=, >, <= or <"},
-	{"comparison in other units", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "\">= 600 mbps\"}}]\n", `comparison ">= 600 mbps"`, "MB/s or GB/s"},
-	{"steps out of order", head + "steps:\n  - {at: 2s, sleep: 1s}\n  - {at: " + here + "1s, sleep: 1s}\n", "steps[1].at is 1s, before the step above at 2s", "in the order of their times"},
-	{"link step without a change", head + "steps: [{" + here + "link: {where: a--b}}]\n", "steps[0].link changes nothing", "add state: up or down"},
-	{"link step without a link", head + "steps: [{link: {where: " + here + "a--b sideways, state: down}}]\n", `link "a--b sideways"`, `" a-to-b" or " b-to-a"`},
-	{"up for a while", head + "steps: [{link: {where: a--b, state: up, for: " + here + "1s}}]\n", "state: up for a while", "state: down or set"},
-	{"empty command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"\"]}}]\n", "an empty command", "want a program"},
-	{"no command", head + "steps: [{exec: {nodes: [h0], " + here + "command: []}}]\n", "command is empty", "at least one entry"},
-	{"NUL in a command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"a\\0b\"]}}]\n", "a NUL byte in the command", "remove it"},
+	{"hosts of a generator", "name: a\nfabric: {topology: single-switch, " + here + "hosts: [h0]}\n",
+		"topology single-switch makes its own hosts", "topology: explicit"},
+	{"links of a generator", "name: a\nfabric: {topology: single-switch, " + here +
+		"connect: [\"a -- b\"]}\n", "topology single-switch makes its own links", "topology: explicit"},
+	{"parameters of explicit", "name: a\nfabric: {topology: explicit, " + here + "params: {k: 4}}\n",
+		"topology explicit has no parameters", "remove params"},
+	{"empty step", head + "steps: [" + here + "{}]\n", "steps[0] does nothing",
+		"want exactly one of capture, workload"},
+	{"stack of no kind", head + "steps:\n  - " + here + "stack: {name: a}\n",
+		`steps[0].stack lacks the key "kind"`, "one of openmpi"},
+	{"stack of an unknown kind", head + "steps:\n  - stack: {name: a, kind: " + here + "lam}\n",
+		`steps[0].stack.kind "lam" does not exist`, "openmpi"},
+	{"test that a stack lacks", head + "steps:\n  - stack: {name: a, kind: mpich, test: " + here + "bcast}\n",
+		`test "bcast" of mpich`, "want all-reduce or all-to-all"},
+	{"test where there is one", head + "steps:\n  - stack: {name: a, kind: redis, test: " + here + "get}\n",
+		`test "get" of redis`, "remove it"},
+	{"command of a stack without",
+		head + "steps:\n  - stack: {name: a, kind: redis, " + here + "command: [ls]}\n", "a command of redis",
+		"exec"},
+	{"command and test", head + "steps:\n  - stack: {name: a, kind: mpich, command: [ls], " + here +
+		"test: all-reduce}\n", "a test of a program of the file's own", "remove one"},
+	{"sends of a test", head + "steps:\n  - stack: {name: a, kind: mpich, " + here + "sends: 1KiB}\n",
+		"what a test sends is known", "remove it"},
+	{"iterations of a stack without",
+		head + "steps:\n  - stack: {name: a, kind: iperf3, " + here + "iterations: 3}\n",
+		"iterations of iperf3", "remove it"},
+	{"stack beside a later one", head + "steps:\n  - stack: {name: a, kind: redis, beside: " + here +
+		"b}\n  - stack: {name: b, kind: redis}\n", `no run of redis before this one is named "b"`, "earlier"},
+	{"stack beside another kind", head +
+		"steps:\n  - stack: {name: b, kind: iperf3}\n  - stack: {name: a, kind: redis, beside: " + here +
+		"b}\n", `no run of redis`, "of this kind"},
+	{"crossed of no stack", head +
+		"steps:\n  - capture: {at: [all], file: a.pcapng}\n  - stack: {name: mpi, kind: mpich}\nchecks:\n  " +
+		"- packets: {crossed: " + here + "mpj}\n", `stack "mpj" does not exist`, `did you mean "mpi"?`},
+	{"two in one step", head + "steps:\n  - sleep: 1s\n    " + here + "exec: {nodes: [h0], command: [ls]}\n",
+		"steps[0] has sleep and exec", "want exactly one"},
+	{"two in one check", head + "checks:\n  - fidelity: faithful\n    " + here + "fidelty: faithful\n",
+		`unknown key "fidelty"`, `did you mean "fidelity"?`},
+	{"empty packets check", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{" + here +
+		"packets: {}}]\n", "checks[0].packets does nothing", "want exactly one of bytes-per-rank"},
+	{"empty workload check", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here +
+		"workload: {name: ar}}]\n", "checks[0].workload checks nothing", "add correct: true"},
+	{"unknown workload", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: " +
+		"[{workload: {name: " + here + "rong, correct: true}}]\n", `workload "rong" does not exist`,
+		`did you mean "ring"?`},
+	{"beside an unknown workload",
+		head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: " +
+			"ring, beside: {workload: " + here + "rong, busbw: \">= 90%\"}}}]\n",
+		`workload "rong" does not exist`, `did you mean "ring"?`},
+	{"beside itself", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: " +
+		"[{workload: {name: ring, beside: {workload: " + here + "ring, busbw: \">= 90%\"}}}]\n",
+		"a workload beside itself", "name another one"},
+	{"beside without percent", head +
+		"steps: [{workload: {name: a, kind: all-reduce, size: 4B}}, {workload: {name: b, kind: all-reduce, " +
+		"size: 4B}}]\nchecks: [{workload: {name: a, beside: {workload: b, busbw: " + here +
+		"\">= 0.9\"}}}]\n", "is no comparison", `as in ">= 90%"`},
+	{"depth of nothing", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: " +
+		"ring, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {queue-depth: {max: \"<= 9KB\", workload: " + here + "rong}}}]\n",
+		`workload "rong" does not exist`, `did you mean "ring"?`},
+	{"trims of nothing", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: " +
+		"ring, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {trims: {workload: " + here + "rong}}}]\n", `workload "rong" does not exist`,
+		`did you mean "ring"?`},
+	{"no workload", head + "checks: [{workload: {name: " + here + "ar, correct: true}}]\n",
+		`workload "ar" does not exist`, "add a workload to the steps"},
+	{"workload twice", head + "steps:\n  - workload: {name: ar, kind: all-reduce, size: 4B}\n  - workload: " +
+		"{name: " + here + "ar, kind: all-reduce, size: 8B}\n", `name "ar" is taken by steps[0].workload`,
+		"a name of its own"},
+	{"check of one of two workloads",
+		head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: " +
+			"all-reduce, size: 4B}\n  - workload: {name: br, kind: all-reduce, size: 8B}\n" +
+			"checks: [{packets: {" + here + "bytes-per-rank: {formula: ring-all-reduce, tolerance: 1%}}}]\n",
+		"the file has 2 workloads", "add workload:"},
+	{"partial sums of a ring", head +
+		"steps: [{capture: {at: [all], file: r.pcapng}}, {workload: {name: ar, kind: all-reduce, size: " +
+		"4B}}]\nchecks: [{packets: {partial-sums: " + here + "ar}}]\n",
+		"partial sums of ar, which no switch adds up",
+		"want the name of a workload with algorithm: in-network"},
+	{"packets without a capture", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here +
+		"packets: {rank-nic: ar}}]\n", "a file that captures none", "add the step - capture:"},
+	{"comparison", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: " +
+		"[{workload: {name: ar, busbw: " + here + "600 Mbit/s}}]\n", `comparison "600 Mbit/s"`,
+		"want >=, >, <= or <"},
+	{"comparison in other units", head +
+		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{workload: {name: ar, busbw: " + here + "\">= 600 mbps\"}}]\n", `comparison ">= 600 mbps"`, "MB/s or GB/s"},
+	{"steps out of order", head + "steps:\n  - {at: 2s, sleep: 1s}\n  - {at: " + here + "1s, sleep: 1s}\n",
+		"steps[1].at is 1s, before the step above at 2s", "in the order of their times"},
+	{"link step without a change", head + "steps: [{" + here + "link: {where: a--b}}]\n",
+		"steps[0].link changes nothing", "add state: up or down"},
+	{"link step without a link", head + "steps: [{link: {where: " + here + "a--b sideways, state: down}}]\n",
+		`link "a--b sideways"`, `" a-to-b" or " b-to-a"`},
+	{"up for a while", head + "steps: [{link: {where: a--b, state: up, for: " + here + "1s}}]\n",
+		"state: up for a while", "state: down or set"},
+	{"empty command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"\"]}}]\n",
+		"an empty command", "want a program"},
+	{"no command", head + "steps: [{exec: {nodes: [h0], " + here + "command: []}}]\n", "command is empty",
+		"at least one entry"},
+	{"NUL in a command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"a\\0b\"]}}]\n",
+		"a NUL byte in the command", "remove it"},
 
 	// YAML itself.
 	{"empty file", here, "the file is empty", "write name: and fabric:"},
 	{"only comments", here + "# nothing\n\n", "the file is empty", "write name:"},
-	{"tab", "name: a\nfabric:\n" + here + "\ttopology: explicit\n", "a tab in the indentation", "indent with spaces"},
-	{"second document", head + here + "---\nname: b\n", "a second document starts here", "one file is one testbed"},
-	{"invalid UTF-8", "name: a\ndescription: é" + here + "\xff\n" + fabric, "byte 0xff is not UTF-8", "save the file as UTF-8"},
+	{"tab", "name: a\nfabric:\n" + here + "\ttopology: explicit\n", "a tab in the indentation",
+		"indent with spaces"},
+	{"second document", head + here + "---\nname: b\n", "a second document starts here",
+		"one file is one testbed"},
+	{"invalid UTF-8", "name: a\ndescription: é" + here + "\xff\n" + fabric, "byte 0xff is not UTF-8",
+		"save the file as UTF-8"},
 	{"NUL byte", "name: a" + here + "\x00\n" + fabric, "character U+0000 is not text", "remove it"},
-	{"line separator", "name: a\ndescription: a" + here + "\u2028b\n" + fabric, "character U+2028 is not text", "remove it"},
-	{"two colons", "name: a\ndescription: one" + here + ": two\n" + fabric, `a second ": " in one value`, `quote text that holds ": "`},
-	{"open bracket", "name: a\nfabric: {topology: explicit\nseed" + here + ": 1\n", "did not find expected ',' or '}'", "close what line 2, column 9 opened"},
-	{"open quote", "name: \"a\n" + fabric + here, "the file ends inside quotes", "close what line 1, column 7 opened"},
-	{"reserved character", "name: " + here + "@a\n" + fabric, "text cannot start with '@'", "put the text in quotes"},
-	{"text after a quote", "name: 'a' " + here + "b\n" + fabric, "an entry that does not line up", "quote the value"},
-	{"unknown alias", head + "nodes: {h0: " + here + "*big}\n", "unknown anchor 'big'", "define the anchor with &"},
-	{"cyclic alias", head + "steps:\n  - exec: {nodes: &x [h0, " + here + "*x], command: [ls]}\n", "alias *x stands inside what it stands for", "cannot contain itself"},
-	{"cyclic mapping", head + "nodes: &x\n  h0: " + here + "*x\n", "alias *x stands inside what it stands for", "cannot contain itself"},
-	{"pattern that looks like an alias", head + "steps: [{exec: {nodes: [" + here + "*], command: [ls]}}]\n", "an alias or anchor without a name", "quote text that starts with *"},
-	{"deep nesting", "name: a\nfabric: " + strings.Repeat("[", 64) + here + "[]" + strings.Repeat("]", 64) + "\n", "too many levels of nesting", "at most 64"},
-	{"deep blocks", "name: a\nfabric:\n  " + strings.Repeat("- ", 63) + here + strings.Repeat("- ", 4000) + "x\n", "too many levels of nesting", "at most 64"},
+	{"line separator", "name: a\ndescription: a" + here + "\u2028b\n" + fabric,
+		"character U+2028 is not text", "remove it"},
+	{"two colons", "name: a\ndescription: one" + here + ": two\n" + fabric, `a second ": " in one value`,
+		`quote text that holds ": "`},
+	{"open bracket", "name: a\nfabric: {topology: explicit\nseed" + here + ": 1\n",
+		"did not find expected ',' or '}'", "close what line 2, column 9 opened"},
+	{"open quote", "name: \"a\n" + fabric + here, "the file ends inside quotes",
+		"close what line 1, column 7 opened"},
+	{"reserved character", "name: " + here + "@a\n" + fabric, "text cannot start with '@'",
+		"put the text in quotes"},
+	{"text after a quote", "name: 'a' " + here + "b\n" + fabric, "an entry that does not line up",
+		"quote the value"},
+	{"unknown alias", head + "nodes: {h0: " + here + "*big}\n", "unknown anchor 'big'",
+		"define the anchor with &"},
+	{"cyclic alias", head + "steps:\n  - exec: {nodes: &x [h0, " + here + "*x], command: [ls]}\n",
+		"alias *x stands inside what it stands for", "cannot contain itself"},
+	{"cyclic mapping", head + "nodes: &x\n  h0: " + here + "*x\n",
+		"alias *x stands inside what it stands for", "cannot contain itself"},
+	{"pattern that looks like an alias", head + "steps: [{exec: {nodes: [" + here + "*], command: [ls]}}]\n",
+		"an alias or anchor without a name", "quote text that starts with *"},
+	{"deep nesting", "name: a\nfabric: " + strings.Repeat("[", 64) + here + "[]" + strings.Repeat("]", 64) +
+		"\n", "too many levels of nesting", "at most 64"},
+	{"deep blocks", "name: a\nfabric:\n  " + strings.Repeat("- ", 63) + here + strings.Repeat("- ", 4000) +
+		"x\n", "too many levels of nesting", "at most 64"},
 }
 
 // numbered repeats a text with each number from 0.
@@ -365,7 +664,8 @@ func TestWrongFiles(t *testing.T) {
 }
 
 func TestEveryProblemAtOnce(t *testing.T) {
-	_, err := Decode("f.yaml", []byte("name: Bad\nfabric: {topology: ring}\nsteps: [{sleep: 5}, {}]\nsed: 1\n"))
+	_, err := Decode("f.yaml", []byte(
+		"name: Bad\nfabric: {topology: ring}\nsteps: [{sleep: 5}, {}]\nsed: 1\n"))
 	const want = `f.yaml:1:7: name "Bad"; want 1 to 24 of a-z, 0-9 and -, the first not -
 f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus
 f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
@@ -387,7 +687,8 @@ func TestProblemOfAnAliasIsReportedOnce(t *testing.T) {
 
 func TestManyProblemsAreCutShort(t *testing.T) {
 	_, err := Decode("f.yaml", []byte(head+"requires:\n"+strings.Repeat("  - 'a b'\n", 5000)))
-	if lines := strings.Split(err.Error(), "\n"); len(lines) != 101 || !strings.Contains(lines[100], "problems more") {
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != 101 ||
+		!strings.Contains(lines[100], "problems more") {
 		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
 	}
 }
@@ -396,13 +697,15 @@ func TestManyProblemsAreCutShort(t *testing.T) {
 func TestExplodingAliasesAreRefused(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(head + "nodes:\n  h0: &a0 {env: {A: 1}}\nsteps:\n")
-	text.WriteString("  - exec: {nodes: &n [h0], command: &c [" + strings.TrimSuffix(strings.Repeat("a, ", 3000), ", ") + "]}\n")
+	text.WriteString("  - exec: {nodes: &n [h0], command: &c [" +
+		strings.TrimSuffix(strings.Repeat("a, ", 3000), ", ") + "]}\n")
 	for range 200 {
 		text.WriteString("  - exec: {nodes: *n, command: *c}\n")
 	}
 	start := time.Now()
 	_, err := Decode("f.yaml", []byte(text.String()))
-	if err == nil || !strings.Contains(err.Error(), "aliases stand for more than 100000 values; write fewer") {
+	if err == nil || !strings.Contains(err.Error(),
+		"aliases stand for more than 100000 values; write fewer") {
 		t.Errorf("got %.300v", err)
 	}
 	if took := time.Since(start); took > 10*time.Second {
@@ -436,7 +739,8 @@ func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 		filepath.Join(folder, "none"): "cannot be read: no such file or directory; name a file",
 	} {
 		_, err := Load(path)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path+":1:1: the file ") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), path+":1:1: the file ") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -456,7 +760,8 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestReadStopsAtTheLimit(t *testing.T) {
 	stdin := &endless{}
 	_, err := Read("standard input", stdin)
-	if err == nil || !strings.Contains(err.Error(), "standard input:1:1: the file has more than 1048576 bytes") {
+	if err == nil || !strings.Contains(err.Error(),
+		"standard input:1:1: the file has more than 1048576 bytes") {
 		t.Errorf("got %v", err)
 	}
 	if stdin.read > 4<<20 {

@@ -69,7 +69,8 @@ type explicit struct {
 // numbers by value. Its error joins one *WiringError for every entry that is
 // wrong.
 func Explicit(w Wiring) (*Graph, error) {
-	x := &explicit{wiring: w, graph: &Graph{}, isHost: map[string]bool{}, index: map[string]int{}, used: map[End]int{}, next: map[string]int{}}
+	x := &explicit{wiring: w, graph: &Graph{}, isHost: map[string]bool{}, index: map[string]int{},
+		used: map[End]int{}, next: map[string]int{}}
 	if !x.tooMany() {
 		x.declare()
 		x.connect()
@@ -90,10 +91,12 @@ func (x *explicit) declare() {
 	add := func(list string, i int, name string, host bool) bool {
 		switch {
 		case !nodeName.MatchString(name) || strings.Contains(name, "--"):
-			x.fail(list, i, fmt.Sprintf("name %q cannot be a host name", name), `want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`)
+			x.fail(list, i, fmt.Sprintf("name %q cannot be a host name", name),
+				`want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`)
 			return false
 		case slices.Contains(reservedNodes, name):
-			x.fail(list, i, fmt.Sprintf("name %q is reserved", name), "want another name than "+strings.Join(reservedNodes, ", "))
+			x.fail(list, i, fmt.Sprintf("name %q is reserved", name),
+				"want another name than "+strings.Join(reservedNodes, ", "))
 			return false
 		}
 		if before, taken := x.isHost[name]; taken {
@@ -128,9 +131,11 @@ func (x *explicit) tooMany() bool {
 	for _, list := range []struct {
 		name        string
 		have, limit int
-	}{{"hosts", len(w.Hosts), maxHosts}, {"switches", len(w.Switches), maxSwitches}, {"connect", len(w.Connect), maxLinks}} {
+	}{{"hosts", len(w.Hosts), maxHosts}, {"switches", len(w.Switches), maxSwitches},
+		{"connect", len(w.Connect), maxLinks}} {
 		if list.have > list.limit {
-			x.fail(list.name, list.limit, fmt.Sprintf("%s has %d entries", list.name, list.have), fmt.Sprintf("want at most %d", list.limit))
+			x.fail(list.name, list.limit, fmt.Sprintf("%s has %d entries", list.name, list.have),
+				fmt.Sprintf("want at most %d", list.limit))
 		}
 	}
 	return len(x.errs) > 0
@@ -168,7 +173,8 @@ func (x *explicit) connect() {
 func (x *explicit) parse(i int, text string) (pair [2]end, ok bool) {
 	left, right, found := strings.Cut(text, "--")
 	if !found || strings.Contains(right, "--") {
-		x.fail("connect", i, fmt.Sprintf("link %q does not name two ends", text), `want "a -- b" or "a:eth0 -- b:p1"`)
+		x.fail("connect", i, fmt.Sprintf("link %q does not name two ends", text),
+			`want "a -- b" or "a:eth0 -- b:p1"`)
 		return pair, false
 	}
 	ok = true
@@ -177,7 +183,8 @@ func (x *explicit) parse(i int, text string) (pair [2]end, ok bool) {
 		host, known := x.isHost[name]
 		if !known {
 			x.errs = append(x.errs, &WiringError{List: "connect", Index: i, Unknown: name,
-				What: fmt.Sprintf("link %q: there is no node or switch %q", text, name), Want: "want a name from hosts or switches"})
+				What: fmt.Sprintf("link %q: there is no node or switch %q", text, name),
+				Want: "want a name from hosts or switches"})
 			ok = false
 			continue
 		}
@@ -191,11 +198,13 @@ func (x *explicit) parse(i int, text string) (pair [2]end, ok bool) {
 		return pair, false
 	}
 	if pair[0].isHost && pair[1].isHost {
-		x.fail("connect", i, fmt.Sprintf("link %q joins two nodes", text), "want a switch at one end: put one between them")
+		x.fail("connect", i, fmt.Sprintf("link %q joins two nodes", text),
+			"want a switch at one end: put one between them")
 		return pair, false
 	}
 	if pair[0].node == pair[1].node {
-		x.fail("connect", i, fmt.Sprintf("link %q joins %s to itself", text, pair[0].node), "want two different ends")
+		x.fail("connect", i, fmt.Sprintf("link %q joins %s to itself", text, pair[0].node),
+			"want two different ends")
 		return pair, false
 	}
 	return pair, true
@@ -220,7 +229,8 @@ func (x *explicit) claim(i int, e end) {
 	}
 	key := End{e.node, e.port}
 	if first, taken := x.used[key]; taken {
-		x.fail("connect", i, fmt.Sprintf("port %s:%s is already used by %q", e.node, e.port, x.wiring.Connect[first]), "want one link for each port")
+		x.fail("connect", i, fmt.Sprintf("port %s:%s is already used by %q", e.node, e.port,
+			x.wiring.Connect[first]), "want one link for each port")
 		return
 	}
 	x.used[key] = i

@@ -17,7 +17,9 @@ var generators = []Generator{
 			{Name: "leaves", Required: true, Min: 1, Max: 1024, Doc: "leaf switches"},
 			{Name: "spines", Required: true, Min: 1, Max: 256, Doc: "spine switches"},
 			{Name: "hosts-per-leaf", Required: true, Min: 1, Max: 1024, Doc: "hosts on each leaf"},
-			{Name: "striped", Default: 0, Min: 0, Max: 1, Doc: "1 numbers the hosts across the leaves, so that neighbours in a ring are on different ones"},
+			{Name: "striped", Default: 0, Min: 0, Max: 1,
+				Doc: "1 numbers the hosts across the leaves, so that neighbours in a ring are on different " +
+					"ones"},
 		},
 		size: func(p map[string]int) size {
 			hosts := p["leaves"] * p["hosts-per-leaf"]
@@ -26,8 +28,10 @@ var generators = []Generator{
 		build: buildLeafSpine,
 	},
 	{
-		Name: FatTree, Summary: "three tiers of k-port switches, k pods, k^3/4 hosts (Al-Fares, SIGCOMM 2008)",
-		Params: []Param{{Name: "k", Required: true, Min: 2, Max: 24, Even: true, Doc: "ports of each switch"}},
+		Name:    FatTree,
+		Summary: "three tiers of k-port switches, k pods, k^3/4 hosts (Al-Fares, SIGCOMM 2008)",
+		Params: []Param{{Name: "k", Required: true, Min: 2, Max: 24, Even: true,
+			Doc: "ports of each switch"}},
 		size: func(p map[string]int) size {
 			hosts := p["k"] * p["k"] * p["k"] / 4
 			return size{hosts, 5 * p["k"] * p["k"] / 4, 3 * hosts}
@@ -39,7 +43,8 @@ var generators = []Generator{
 		Params: []Param{
 			{Name: "servers", Required: true, Min: 1, Max: 4096, Doc: "servers"},
 			{Name: "rails", Required: true, Min: 1, Max: 64, Doc: "rails, and NICs of each server"},
-			{Name: "spines", Default: 0, Min: 0, Max: 256, Doc: "spine switches above the rails; without any the rails stay apart"},
+			{Name: "spines", Default: 0, Min: 0, Max: 256,
+				Doc: "spine switches above the rails; without any the rails stay apart"},
 		},
 		size: func(p map[string]int) size {
 			return size{p["servers"], p["rails"] + p["spines"], (p["servers"] + p["spines"]) * p["rails"]}
@@ -51,12 +56,14 @@ var generators = []Generator{
 		Params: []Param{
 			{Name: "segments", Required: true, Min: 1, Max: 64, Doc: "segments"},
 			{Name: "servers", Required: true, Min: 1, Max: 1024, Doc: "servers of each segment"},
-			{Name: "rails", Required: true, Min: 1, Max: 16, Doc: "rails; each server has two ports to each, one to each plane"},
+			{Name: "rails", Required: true, Min: 1, Max: 16,
+				Doc: "rails; each server has two ports to each, one to each plane"},
 			{Name: "aggs", Required: true, Min: 1, Max: 256, Doc: "aggregation switches of each plane"},
 		},
 		size: func(p map[string]int) size {
 			hosts := p["segments"] * p["servers"]
-			return size{hosts, 2 * (p["segments"]*p["rails"] + p["aggs"]), 2 * p["rails"] * (hosts + p["segments"]*p["aggs"])}
+			return size{hosts, 2 * (p["segments"]*p["rails"] + p["aggs"]),
+				2 * p["rails"] * (hosts + p["segments"]*p["aggs"])}
 		},
 		build: buildHPN,
 	},
@@ -104,12 +111,14 @@ func buildFatTree(b *builder, p map[string]int) {
 	var leaves, aggs []int
 	for pod := range p["k"] {
 		for i := range half {
-			leaves = append(leaves, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", pod*half+i+1), Role: roleLeaf, Group: fmt.Sprintf("pod%d", pod+1)}))
+			leaves = append(leaves, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", pod*half+i+1),
+				Role: roleLeaf, Group: fmt.Sprintf("pod%d", pod+1)}))
 		}
 	}
 	for pod := range p["k"] {
 		for i := range half {
-			aggs = append(aggs, b.addSwitch(Switch{Name: fmt.Sprintf("agg%d", pod*half+i+1), Role: roleAgg, Tier: 1, Group: fmt.Sprintf("pod%d", pod+1)}))
+			aggs = append(aggs, b.addSwitch(Switch{Name: fmt.Sprintf("agg%d", pod*half+i+1), Role: roleAgg,
+				Tier: 1, Group: fmt.Sprintf("pod%d", pod+1)}))
 		}
 	}
 	cores := b.addSwitches(half*half, Switch{Name: "core", Role: roleCore, Tier: 2})
@@ -132,7 +141,8 @@ func buildFatTree(b *builder, p map[string]int) {
 func buildRailOptimized(b *builder, p map[string]int) {
 	var rails []int
 	for i := range p["rails"] {
-		rails = append(rails, b.addSwitch(Switch{Name: fmt.Sprintf("leaf%d", i+1), Role: roleLeaf, Group: fmt.Sprintf("rail%d", i+1)}))
+		rails = append(rails, b.addSwitch(
+			Switch{Name: fmt.Sprintf("leaf%d", i+1), Role: roleLeaf, Group: fmt.Sprintf("rail%d", i+1)}))
 	}
 	spines := b.addSwitches(p["spines"], Switch{Name: "spine", Role: roleSpine, Tier: 1})
 	for range p["servers"] {
@@ -168,7 +178,8 @@ func buildHPN(b *builder, p map[string]int) {
 	}
 	var aggs [2][]int
 	for plane := range 2 {
-		aggs[plane] = b.addSwitches(p["aggs"], Switch{Name: fmt.Sprintf("agg-%c", 'a'+plane), Role: roleAgg, Tier: 1, Group: planeName(plane)})
+		aggs[plane] = b.addSwitches(p["aggs"],
+			Switch{Name: fmt.Sprintf("agg-%c", 'a'+plane), Role: roleAgg, Tier: 1, Group: planeName(plane)})
 	}
 	for segment := range segments {
 		for range p["servers"] {

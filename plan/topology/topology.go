@@ -178,7 +178,8 @@ func Generate(name string, params map[string]int) (*Graph, error) {
 func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
 	var errs []error
 	fail := func(param, what, want string, missing bool) {
-		errs = append(errs, &ParamError{Topology: g.Name, Param: param, What: what, Want: want, Missing: missing})
+		errs = append(errs, &ParamError{Topology: g.Name, Param: param, What: what, Want: want,
+			Missing: missing})
 	}
 	values := map[string]int{}
 	for _, p := range g.Params {
@@ -197,7 +198,8 @@ func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
 	}
 	for _, name := range sortedKeys(params) {
 		if !slices.ContainsFunc(g.Params, func(p Param) bool { return p.Name == name }) {
-			fail(name, fmt.Sprintf("%s has no parameter %q", g.Name, name), "want "+strings.Join(g.ParamNames(), ", "), false)
+			fail(name, fmt.Sprintf("%s has no parameter %q", g.Name, name),
+				"want "+strings.Join(g.ParamNames(), ", "), false)
 		}
 	}
 	if len(errs) > 0 {
@@ -205,8 +207,10 @@ func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
 	}
 	if n := g.size(values); n.hosts > maxHosts || n.switches > maxSwitches || n.links > maxLinks {
 		return nil, &ParamError{Topology: g.Name, Param: g.Params[0].Name,
-			What: fmt.Sprintf("%s with these parameters has %d hosts, %d switches and %d links", g.Name, n.hosts, n.switches, n.links),
-			Want: fmt.Sprintf("want at most %d hosts, %d switches and %d links", maxHosts, maxSwitches, maxLinks)}
+			What: fmt.Sprintf("%s with these parameters has %d hosts, %d switches and %d links", g.Name,
+				n.hosts, n.switches, n.links),
+			Want: fmt.Sprintf("want at most %d hosts, %d switches and %d links", maxHosts, maxSwitches,
+				maxLinks)}
 	}
 	return values, nil
 }

@@ -79,7 +79,8 @@ func TestCounts(t *testing.T) {
 	}{
 		{SingleSwitch, map[string]int{"hosts": 5}, 5, 1, 5},
 		{LeafSpine, map[string]int{"leaves": 3, "spines": 4, "hosts-per-leaf": 5}, 15, 7, 15 + 12},
-		{LeafSpine, map[string]int{"leaves": 3, "spines": 4, "hosts-per-leaf": 5, "striped": 1}, 15, 7, 15 + 12},
+		{LeafSpine, map[string]int{"leaves": 3, "spines": 4, "hosts-per-leaf": 5, "striped": 1}, 15, 7,
+			15 + 12},
 		// Al-Fares: k^3/4 hosts, 5k^2/4 switches, 3k^3/4 links.
 		{FatTree, map[string]int{"k": 2}, 2, 5, 6},
 		{FatTree, map[string]int{"k": 4}, 16, 20, 48},
@@ -110,7 +111,8 @@ func TestCounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := generator.size(values); n.hosts != c.hosts || n.switches < c.switches || n.links < c.links {
+			if n := generator.size(values); n.hosts != c.hosts || n.switches < c.switches ||
+				n.links < c.links {
 				t.Errorf("announced %+v", n)
 			}
 		})
@@ -126,7 +128,8 @@ func TestLeafSpineWiring(t *testing.T) {
 	if got := g.Links[5]; got != want {
 		t.Errorf("link 5 is %v, want %v", got, want)
 	}
-	striped := mustGenerate(t, LeafSpine, map[string]int{"leaves": 2, "spines": 2, "hosts-per-leaf": 2, "striped": 1})
+	striped := mustGenerate(t, LeafSpine,
+		map[string]int{"leaves": 2, "spines": 2, "hosts-per-leaf": 2, "striped": 1})
 	if got := fmt.Sprint(peers(striped, "leaf2")); got != "[h1 h3 spine1 spine2]" {
 		t.Errorf("striped: leaf2 has %s", got)
 	}
@@ -216,7 +219,8 @@ func TestParamErrors(t *testing.T) {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
 	var p *ParamError
-	if _, err := Generate("clos", nil); !errors.As(err, &p) || p.Param != "" || !strings.Contains(p.Want, "leaf-spine") {
+	if _, err := Generate("clos", nil); !errors.As(err, &p) || p.Param != "" ||
+		!strings.Contains(p.Want, "leaf-spine") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Generate(SingleSwitch, map[string]int{"hosts": 4097}); err == nil {
@@ -263,11 +267,15 @@ func TestExplicitErrors(t *testing.T) {
 		want   string
 	}{
 		{Wiring{Hosts: []string{"a", "a"}}, `hosts[1] duplicate node "a"; want every name once`},
-		{Wiring{Hosts: []string{"a"}, Switches: []string{"a"}}, `switches[0] switch "a" has the name of a node; want every name once`},
-		{Wiring{Hosts: []string{"a/b"}}, `hosts[0] name "a/b" cannot be a host name; want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`},
-		{Wiring{Hosts: []string{"all"}}, `hosts[0] name "all" is reserved; want another name than all, default, fabric, host, localhost, nics, switches`},
+		{Wiring{Hosts: []string{"a"}, Switches: []string{"a"}},
+			`switches[0] switch "a" has the name of a node; want every name once`},
+		{Wiring{Hosts: []string{"a/b"}},
+			`hosts[0] name "a/b" cannot be a host name; want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`},
+		{Wiring{Hosts: []string{"all"}},
+			`hosts[0] name "all" is reserved; want another name than all, default, fabric, host, localhost, nics, switches`},
 		{Wiring{Switches: many}, `switches[1024] switches has 1025 entries; want at most 1024`},
-		{Wiring{Hosts: []string{"a"}, Switches: []string{"s"}, Connect: []string{"a:x y -- s"}}, `connect[0] link "a:x y -- s": "x y" cannot be an interface name; want letters, digits, and . _ - after the first`},
+		{Wiring{Hosts: []string{"a"}, Switches: []string{"s"}, Connect: []string{"a:x y -- s"}},
+			`connect[0] link "a:x y -- s": "x y" cannot be an interface name; want letters, digits, and . _ - after the first`},
 	} {
 		_, err := Explicit(c.wiring)
 		var wrong *WiringError

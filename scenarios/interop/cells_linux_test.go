@@ -30,7 +30,9 @@ const held = units.Duration(2 * time.Millisecond)
 var impairments = []impairment{
 	{"none", "Nothing", func(*plan.Direction) {}, 0},
 	{"loss", "1 % of packets lost", func(d *plan.Direction) { d.Loss = ratio(1) }, 1},
-	{"reorder", "3 % of packets held back by 2 ms", func(d *plan.Direction) { d.Reorder, d.ReorderBy = ratio(3), held }, 0},
+	{"reorder", "3 % of packets held back by 2 ms", func(d *plan.Direction) {
+		d.Reorder, d.ReorderBy = ratio(3), held
+	}, 0},
 	{"duplicate", "3 % of packets doubled", func(d *plan.Direction) { d.Duplicate = ratio(3) }, 1},
 	{"corrupt", "2 % of packets with a flipped bit", func(d *plan.Direction) { d.Corrupt = ratio(2) }, 1},
 }
@@ -70,7 +72,8 @@ type factors [5]int
 var counts = factors{len(operations), len(ways), len(mtus), len(impairments), len(families)}
 
 func (f factors) cell() cell {
-	return cell{op: operations[f[0]].String(), way: ways[f[1]], mtu: mtus[f[2]], impair: f[3], family: families[f[4]]}
+	return cell{op: operations[f[0]].String(), way: ways[f[1]], mtu: mtus[f[2]], impair: f[3],
+		family: families[f[4]]}
 }
 
 // every is all cells, with every second one over IPv6.
@@ -159,7 +162,8 @@ func TestCells(t *testing.T) {
 	}
 	subset := pairwise()
 	for _, c := range subset {
-		f := factors{place(names, c.op), place(ways, c.way), slices.Index(mtus, c.mtu), c.impair, slices.Index(families, c.family)}
+		f := factors{place(names, c.op), place(ways, c.way), slices.Index(mtus, c.mtu), c.impair,
+			slices.Index(families, c.family)}
 		for _, p := range f.pairs() {
 			have[p] = true
 		}
@@ -178,7 +182,8 @@ func atomic(op string) bool {
 
 // consumes says that an operation uses up a receive.
 func consumes(op string) bool {
-	return op == queuepair.Send.String() || op == queuepair.SendImm.String() || op == queuepair.WriteImm.String()
+	return op == queuepair.Send.String() || op == queuepair.SendImm.String() ||
+		op == queuepair.WriteImm.String()
 }
 
 // exchange is what the two ends of a cell do, and what their memory holds then.
@@ -237,7 +242,8 @@ func newAtomics(c cell, askedSeed, servedSeed string) *exchange {
 	x := &exchange{size: 8 * (rounds + 2)}
 	x.asked, x.served = fill(askedSeed, x.size), fill(servedSeed, x.size)
 	for i := range rounds {
-		m := message{Local: 8 * (i + 1), Remote: 8 * (1 + 2*(i%words)), Length: 8, Operand: uint64(i+1) * 0x0101_0000_0000_0101}
+		m := message{Local: 8 * (i + 1), Remote: 8 * (1 + 2*(i%words)), Length: 8,
+			Operand: uint64(i+1) * 0x0101_0000_0000_0101}
 		word := x.served[m.Remote:][:8]
 		found := binary.LittleEndian.Uint64(word)
 		binary.LittleEndian.PutUint64(x.asked[m.Local:], found)

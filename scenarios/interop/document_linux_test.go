@@ -42,7 +42,8 @@ func (d *table) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "rdma_rxe of Linux %s; %d cells.\n", d.kernel, len(d.outcomes))
 	for i, kind := range impairments {
-		fmt.Fprintf(&out, "\n### %s\n\n| operation | who asks | %s |\n|---|---|", kind.words, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(mtus)), " | "), "[]"))
+		fmt.Fprintf(&out, "\n### %s\n\n| operation | who asks | %s |\n|---|---|", kind.words,
+			strings.Trim(strings.Join(strings.Fields(fmt.Sprint(mtus)), " | "), "[]"))
 		fmt.Fprintln(&out, strings.Repeat("---|", len(mtus)))
 		for _, op := range operations {
 			for _, way := range append(slices.Clone(ways), control) {
@@ -61,7 +62,8 @@ func (d *table) String() string {
 	}
 	for _, o := range d.outcomes {
 		if o.verdict != verdict.Pass {
-			fmt.Fprintf(&out, "\n%v: %s\n\nrxe to rxe: %s\n\n```\n%s\n```\n", o.cell, strings.Join(o.wrong, "; "), strings.Join(o.control, "; "), strings.Join(o.log, "\n"))
+			fmt.Fprintf(&out, "\n%v: %s\n\nrxe to rxe: %s\n\n```\n%s\n```\n", o.cell,
+				strings.Join(o.wrong, "; "), strings.Join(o.control, "; "), strings.Join(o.log, "\n"))
 		}
 	}
 	return out.String()
@@ -90,7 +92,8 @@ func (d *table) words(op, way string, mtu, impair int) string {
 
 // String is what the packets of a group say.
 func (f finding) String() string {
-	text := fmt.Sprintf("To rdma_rxe's NIC came %d packets with the right ICRC and %d with a wrong one; it took %d. Ours refused %d for their ICRC. Checks of the recording:",
+	text := fmt.Sprintf("To rdma_rxe's NIC came %d packets with the right ICRC and %d with a wrong one; it "+
+		"took %d. Ours refused %d for their ICRC. Checks of the recording:",
 		f.came.right, f.came.wrong, f.accepted, f.refused)
 	for i, r := range f.rules {
 		if i > 0 {
@@ -111,7 +114,9 @@ func (d *table) write(t *testing.T) {
 	if !marked.Match(text) {
 		t.Fatalf("%s has no marked table", document)
 	}
-	text = marked.ReplaceAllFunc(text, func([]byte) []byte { return []byte("<!-- table -->\n" + d.String() + "<!-- end of table -->") })
+	text = marked.ReplaceAllFunc(text, func([]byte) []byte {
+		return []byte("<!-- table -->\n" + d.String() + "<!-- end of table -->")
+	})
 	if err := os.WriteFile(document, text, 0o644); err != nil {
 		t.Fatal(err)
 	}

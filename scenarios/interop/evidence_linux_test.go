@@ -60,7 +60,8 @@ func (r *run) record(kind string) *evidence {
 	if e.file, err = os.Create(filepath.Join(r.ArtifactDir(), kind+".pcapng")); err != nil {
 		r.Fatal(err)
 	}
-	if e.capture, err = r.tb.Capture(r.Context(), supervisor.CaptureRequest{At: []string{"nics"}}, e.file); err != nil {
+	if e.capture, err = r.tb.Capture(r.Context(), supervisor.CaptureRequest{At: []string{"nics"}},
+		e.file); err != nil {
 		r.Fatal(err)
 	}
 	return e
@@ -105,7 +106,8 @@ func (e *evidence) judge(kind string) finding {
 		e.Fatal(err)
 	}
 	came := new(arrivals)
-	rules := []verify.Check{came, verify.NewRoCEICRC(), verify.NewRoCEPSN(nil), verify.NewRoCEAcks(), verify.NewRoCEWrites(), verify.NewRoCEGoBack()}
+	rules := []verify.Check{came, verify.NewRoCEICRC(), verify.NewRoCEPSN(nil), verify.NewRoCEAcks(),
+		verify.NewRoCEWrites(), verify.NewRoCEGoBack()}
 	results, _, err := verify.Run(e.Context(), e.file, verify.Options{Plan: e.tb.Plan()}, rules...)
 	if err != nil {
 		e.Fatal(err)
@@ -120,16 +122,19 @@ func (e *evidence) judge(kind string) finding {
 		e.Logf("%s: %s %s: %s", kind, result.Name, result.Verdict, result.Summary)
 		// What the link corrupts is to be found.
 		if failed := result.Verdict == verdict.Fail; failed != (corrupted && result.Name == "roce icrc") {
-			e.Errorf("%s: %s: %s %s\n%s", kind, result.Name, result.Verdict, result.Summary, strings.Join(result.Details, "\n"))
+			e.Errorf("%s: %s: %s %s\n%s", kind, result.Name, result.Verdict, result.Summary,
+				strings.Join(result.Details, "\n"))
 		}
 	}
 	// rdma_rxe counts a packet once its ICRC was right, and no other (rxe_rcv in
 	// rxe_recv.c). Some that are right come late, when their queue pair is gone.
 	if f.accepted > f.came.right || f.accepted*10 < f.came.right*9 {
-		e.Errorf("%s: rdma_rxe took %d packets, and %d came with the right ICRC", kind, f.accepted, f.came.right)
+		e.Errorf("%s: rdma_rxe took %d packets, and %d came with the right ICRC", kind, f.accepted,
+			f.came.right)
 	}
 	if (f.came.wrong > 0) != corrupted || (f.refused > 0) != corrupted {
-		e.Errorf("%s: %d packets came to rdma_rxe with a wrong ICRC, and ours refused %d", kind, f.came.wrong, f.refused)
+		e.Errorf("%s: %d packets came to rdma_rxe with a wrong ICRC, and ours refused %d", kind, f.came.wrong,
+			f.refused)
 	}
 	if n := rxe["retry_exceeded_err"] + rxe["retry_rnr_exceeded_err"] + rxe["send_err"]; n > 0 {
 		e.Errorf("%s: rdma_rxe gave up: %v", kind, rxe)
@@ -145,7 +150,8 @@ func (e *evidence) decodes() {
 		return
 	}
 	tshark := func(filter string) []string {
-		args := []string{"-n", "-o", "infiniband.identify_payload:FALSE", "-r", e.file.Name(), "-Y", filter, "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info"}
+		args := []string{"-n", "-o", "infiniband.identify_payload:FALSE", "-r", e.file.Name(), "-Y", filter,
+			"-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info"}
 		for _, p := range []string{"rpcordma", "smb_direct", "nvme-rdma", "lnet", "iser", "smc"} {
 			args = append(args, "--disable-protocol", p)
 		}
@@ -156,7 +162,8 @@ func (e *evidence) decodes() {
 		return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	}
 	if bad := tshark("_ws.malformed || udp.port == 4791 && !infiniband.invariant.crc"); bad[0] != "" {
-		e.Errorf("tshark finds %d malformed packets: %s", len(bad), strings.Join(bad[:min(len(bad), 5)], "\n"))
+		e.Errorf("tshark finds %d malformed packets: %s", len(bad),
+			strings.Join(bad[:min(len(bad), 5)], "\n"))
 	}
 	if seen := tshark("infiniband.bth.destqp"); len(seen) < 100 {
 		e.Errorf("tshark finds %d packets of RoCEv2", len(seen))

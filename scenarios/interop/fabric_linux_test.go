@@ -118,7 +118,8 @@ func (r *run) impair(i impairment) {
 
 func (r *run) setLink(there, back plan.Direction) {
 	r.Helper()
-	if err := r.tb.ChangeLink(r.Context(), supervisor.LinkRequest{Where: r.link.Name, Set: &there, Back: &back}); err != nil {
+	if err := r.tb.ChangeLink(r.Context(),
+		supervisor.LinkRequest{Where: r.link.Name, Set: &there, Back: &back}); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -52,7 +52,8 @@ func (r *run) order(e *end, o order) answer {
 // ends are who asks and who answers.
 func (r *run) ends(c cell) (asks, answers *end) {
 	at := func(p *peer, node string, nic int) *end {
-		return &end{peer: p, open: order{At: r.addr(node, nic, c.family), Device: map[string][]string{"rxe": {"rxe_eth0", "rxe_eth1"}, "ours": {"eth0"}}[node][nic]}}
+		return &end{peer: p, open: order{At: r.addr(node, nic, c.family),
+			Device: map[string][]string{"rxe": {"rxe_eth0", "rxe_eth1"}, "ours": {"eth0"}}[node][nic]}}
 	}
 	switch c.way {
 	case ownToRXE:
@@ -77,7 +78,8 @@ func (r *run) try(c cell) (wrong []string) {
 	seeds := []string{fmt.Sprint("requester ", r.number), fmt.Sprint("responder ", r.number)}
 	x := newExchange(c, seeds[0], seeds[1])
 	for i, e := range []*end{asks, answers} {
-		e.open.Do, e.open.MTU, e.open.Size, e.open.Depth, e.open.Reads, e.open.Timeout, e.open.Retries, e.open.Seed = "open", c.mtu, x.size, 256, 16, 14, r.retries, seeds[i]
+		e.open.Do, e.open.MTU, e.open.Size, e.open.Depth, e.open.Reads, e.open.Timeout, e.open.Retries,
+			e.open.Seed = "open", c.mtu, x.size, 256, 16, 14, r.retries, seeds[i]
 		// One end of each connection goes over the end of all PSNs.
 		e.open.PSN = uint32(1000*r.number + i)
 		if r.number%2 == i {
@@ -90,29 +92,32 @@ func (r *run) try(c cell) (wrong []string) {
 	r.order(answers, order{Do: "connect", At: asks.open.At, QPN: asks.QPN, PSN: asks.open.PSN})
 	wrong = x.sent(r.exchange(c, x, asks, answers))
 	if n := len(x.receives); n > 0 {
-		wrong = append(wrong, x.received(c, r.order(answers, order{Do: "wait", Count: n, Seconds: 5}).Done)...)
+		wrong = append(wrong, x.received(c,
+			r.order(answers, order{Do: "wait", Count: n, Seconds: 5}).Done)...)
 	}
 	for _, side := range []struct {
 		*end
 		memory []byte
 		of     func(message) int
-	}{{asks, x.asked, func(m message) int { return m.Local }}, {answers, x.served, func(m message) int { return m.Remote }}} {
+	}{{asks, x.asked, func(m message) int { return m.Local }},
+		{answers, x.served, func(m message) int { return m.Remote }}} {
 		ranges := x.ranges(side.of)
 		a := r.order(side.end, order{Do: "report", Ranges: ranges})
 		if a.State != "RTS" {
 			wrong = append(wrong, fmt.Sprintf("%s is in state %s", side.open.Queue, a.State))
 		}
 		if bad := differ(side.memory, ranges, a.Sums); len(bad) > 0 {
-			wrong = append(wrong, fmt.Sprintf("at the %s other bytes: %s", side.open.Queue, strings.Join(bad, ", ")))
+			wrong = append(wrong, fmt.Sprintf("at the %s other bytes: %s", side.open.Queue,
+				strings.Join(bad, ", ")))
 		}
 	}
 	r.settle()
 	return wrong
 }
 
-// exchange posts what a cell is about, and returns the requester's completions. The first message goes alone, so that a recording shows the path MTU
-// before any packet is missing; and all receives but the first are posted when the
-// messages are under way, so that some find none.
+// exchange posts what a cell is about, and returns the requester's completions. The first message
+// goes alone, so that a recording shows the path MTU before any packet is missing; and all receives
+// but the first are posted when the messages are under way, so that some find none.
 func (r *run) exchange(c cell, x *exchange, asks, answers *end) (list []done) {
 	r.Helper()
 	for _, part := range [][2]int{{0, 1}, {1, len(x.messages)}} {
@@ -122,9 +127,11 @@ func (r *run) exchange(c cell, x *exchange, asks, answers *end) (list []done) {
 			}
 		}
 		receive(part[0] == 0)
-		r.order(asks, order{Do: "post", Op: c.op, RKey: answers.RKey, Base: answers.Base, From: part[0], Messages: x.messages[part[0]:part[1]]})
+		r.order(asks, order{Do: "post", Op: c.op, RKey: answers.RKey, Base: answers.Base, From: part[0],
+			Messages: x.messages[part[0]:part[1]]})
 		receive(part[0] > 0)
-		list = append(list, r.order(asks, order{Do: "wait", Count: part[1] - part[0], Seconds: limit}).Done...)
+		list = append(list, r.order(asks,
+			order{Do: "wait", Count: part[1] - part[0], Seconds: limit}).Done...)
 		if len(list) != part[1] || slices.ContainsFunc(list, func(d done) bool { return d.Status != 0 }) {
 			break
 		}
@@ -152,7 +159,8 @@ func (x *exchange) received(c cell, list []done) (wrong []string) {
 	}
 	for i, d := range list {
 		m := x.messages[min(d.ID, len(x.messages)-1)]
-		ok := d.Status == 0 && d.ID == i && d.Bytes == m.Length && (d.Imm != nil) == strings.HasSuffix(c.op, "_IMM")
+		ok := d.Status == 0 && d.ID == i && d.Bytes == m.Length &&
+			(d.Imm != nil) == strings.HasSuffix(c.op, "_IMM")
 		if !ok || d.Imm != nil && *d.Imm != m.Imm {
 			wrong = append(wrong, fmt.Sprintf("receive %d: %+v, want %+v", i, d, m))
 		}
@@ -212,7 +220,8 @@ func (r *run) judge(o *outcome, logged int) {
 	default:
 		o.verdict, o.log = verdict.Fail, r.log(logged)
 	}
-	r.Logf("%-60v %-12s tries %d, met %d packets, %v", o.cell, o.verdict, o.tries, o.met, o.took.Round(time.Millisecond))
+	r.Logf("%-60v %-12s tries %d, met %d packets, %v", o.cell, o.verdict, o.tries, o.met,
+		o.took.Round(time.Millisecond))
 	for _, what := range o.wrong {
 		r.Logf("  %s", what)
 	}
@@ -266,7 +275,8 @@ func (r *run) reds() {
 		},
 		"what is beside the messages": func(_ *end, o *order) {
 			if o.Do == "report" {
-				o.Ranges = append(slices.Clone(o.Ranges[:len(o.Ranges)-1]), place{0, o.Ranges[len(o.Ranges)-1][1] - 1})
+				o.Ranges = append(slices.Clone(o.Ranges[:len(o.Ranges)-1]),
+					place{0, o.Ranges[len(o.Ranges)-1][1] - 1})
 			}
 		},
 		"receive 3: ": func(_ *end, o *order) {
@@ -304,11 +314,16 @@ func (r *run) verdicts() {
 	o, text := judged()
 	r.retries = 0
 	r.impair(impairments[0])
-	lines := []string{"| WRITE | rxe to ours |  |  | INCONCLUSIVE (rxe) |", "| WRITE | rxe to rxe |  |  | fails |", "a line of the guest\n"}
-	if o.verdict != verdict.Inconclusive || slices.ContainsFunc(lines, func(line string) bool { return !strings.Contains(text, line) }) {
-		r.Errorf("a link that lets nothing through: %s: %v, rxe to rxe %v\n%s", o.verdict, o.wrong, o.control, text)
+	lines := []string{"| WRITE | rxe to ours |  |  | INCONCLUSIVE (rxe) |",
+		"| WRITE | rxe to rxe |  |  | fails |", "a line of the guest\n"}
+	if o.verdict != verdict.Inconclusive || slices.ContainsFunc(lines, func(line string) bool {
+		return !strings.Contains(text, line)
+	}) {
+		r.Errorf("a link that lets nothing through: %s: %v, rxe to rxe %v\n%s", o.verdict, o.wrong, o.control,
+			text)
 	}
-	if all := strings.Join(append(o.wrong, o.control...), "; "); strings.Count(all, "Status:12") < 2 { // IBV_WC_RETRY_EXC_ERR
+	if all := strings.Join(append(o.wrong, o.control...), "; "); strings.Count(all, "Status:12") < 2 {
+		// IBV_WC_RETRY_EXC_ERR
 		r.Errorf("a link that lets nothing through: %s", all)
 	}
 	r.spoil = func(e *end, o *order) {
@@ -318,8 +333,11 @@ func (r *run) verdicts() {
 		}
 	}
 	o, text = judged()
-	if r.spoil = nil; o.verdict != verdict.Fail || !strings.Contains(text, "| WRITE | rxe to ours |  |  | FAIL |") || !strings.Contains(text, "| WRITE | rxe to rxe |  |  | works |") {
-		r.Errorf("an end of ours that is wrong: %s: %v, rxe to rxe %v\n%s", o.verdict, o.wrong, o.control, text)
+	if r.spoil = nil; o.verdict != verdict.Fail ||
+		!strings.Contains(text, "| WRITE | rxe to ours |  |  | FAIL |") ||
+		!strings.Contains(text, "| WRITE | rxe to rxe |  |  | works |") {
+		r.Errorf("an end of ours that is wrong: %s: %v, rxe to rxe %v\n%s", o.verdict, o.wrong, o.control,
+			text)
 	}
 }
 

@@ -26,7 +26,8 @@ const ownPart = "interop"
 // for a minute.
 const ownRetries = 900
 
-var operations = []queuepair.Op{queuepair.Send, queuepair.SendImm, queuepair.Write, queuepair.WriteImm, queuepair.Read, queuepair.CompareSwap, queuepair.FetchAdd}
+var operations = []queuepair.Op{queuepair.Send, queuepair.SendImm, queuepair.Write, queuepair.WriteImm,
+	queuepair.Read, queuepair.CompareSwap, queuepair.FetchAdd}
 
 // own carries out orders on devices of ours.
 type own struct {
@@ -101,7 +102,8 @@ func (o *own) serve(what *order) (a answer, err error) {
 	}
 	switch what.Do {
 	case "connect":
-		err = q.Connect(roce.Place{Addr: what.At, QPN: infiniband.QPN(what.QPN), PSN: infiniband.PSN(what.PSN)})
+		err = q.Connect(roce.Place{Addr: what.At, QPN: infiniband.QPN(what.QPN),
+			PSN: infiniband.PSN(what.PSN)})
 	case "receive":
 		for i, p := range what.Places {
 			if err = q.PostReceive(uint64(what.From+i), q.memory[p[0]:][:p[1]]); err != nil {
@@ -139,11 +141,17 @@ func (o *own) open(what *order) (a answer, err error) {
 		o.devices[what.At] = d
 	}
 	q := &ownQueue{memory: fill(what.Seed, what.Size)}
-	if q.region, err = d.Register(q.memory, queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic); err != nil {
+	if q.region, err = d.Register(q.memory,
+		queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic); err != nil {
 		return a, err
 	}
 	q.QueuePair, err = d.NewQueuePair(queuepair.Config{
-		MTU: what.MTU, SendPSN: infiniband.PSN(what.PSN), Reads: what.Reads, RemoteReads: what.Reads, Timeout: infiniband.AckTimeout(what.Timeout), Retries: cmp.Or(what.Retries, ownRetries),
+		MTU:         what.MTU,
+		SendPSN:     infiniband.PSN(what.PSN),
+		Reads:       what.Reads,
+		RemoteReads: what.Reads,
+		Timeout:     infiniband.AckTimeout(what.Timeout),
+		Retries:     cmp.Or(what.Retries, ownRetries),
 	}, nil)
 	if err != nil {
 		return a, err
@@ -158,7 +166,9 @@ func (q *ownQueue) post(what *order) error {
 		return fmt.Errorf("no operation %q", what.Op)
 	}
 	for _, m := range what.Messages {
-		r := queuepair.Request{ID: uint64(len(q.messages)), Op: operations[i], Address: what.Base + uint64(m.Remote), RKey: what.RKey, Imm: m.Imm, Compare: m.Compare, Operand: m.Operand}
+		r := queuepair.Request{ID: uint64(len(q.messages)), Op: operations[i],
+			Address: what.Base + uint64(m.Remote), RKey: what.RKey, Imm: m.Imm, Compare: m.Compare,
+			Operand: m.Operand}
 		if !atomic(what.Op) {
 			r.Local = [][]byte{q.memory[m.Local:][:m.Length]}
 		}

@@ -14,13 +14,16 @@ import (
 func (l *prover) check(path string, c *spec.PacketsCheck) {
 	path += "." + c.Kind()
 	if (c.Trims != nil || c.Pauses != nil || c.Deadlock != "" || c.QueueDepth != nil) && !l.plan.Soft() {
-		l.never(path, "want fabric: {switch: {kind: soft}}, whose ports record it", "%s is of soft switches, and the testbed has none", c.Kind())
+		l.never(path, "want fabric: {switch: {kind: soft}}, whose ports record it",
+			"%s is of soft switches, and the testbed has none", c.Kind())
 		return
 	}
 	l.filtered(path, c)
 	switch {
 	case c.Conservation != "":
-		l.seen(path, l.which(func(p *port) bool { return !p.nic && spec.Match(c.Conservation, p.node) }), true)
+		l.seen(path, l.which(func(p *port) bool {
+			return !p.nic && spec.Match(c.Conservation, p.node)
+		}), true)
 	case c.PathSpread != nil:
 		l.pathSpread(path, c.PathSpread)
 	case c.Marks != nil:
@@ -83,7 +86,8 @@ func (l *prover) pathSpread(path string, k *spec.PathSpread) {
 		return p.sw != nil && spec.Match(k.Switch, p.node) && p.sw.Routes.Choices()[p.name]
 	})
 	if len(choice) == 0 {
-		l.never(path+".switch", "want a switch with several paths of equal cost", "no switch %q has equal-cost paths", k.Switch)
+		l.never(path+".switch", "want a switch with several paths of equal cost",
+			"no switch %q has equal-cost paths", k.Switch)
 	}
 	l.seen(path, choice, true)
 }
@@ -105,10 +109,12 @@ func (l *prover) marks(path string, k *spec.MarksCheck) {
 		l.seen(path+".count", slices.DeleteFunc(slices.Clone(at), isNIC), false)
 	}
 	if demands(k.Count, spec.CountBound) && !l.can(at, marking) {
-		l.never(path+".count", "want fabric: {switch: {ecn: true}} of soft switches", "no port there can mark a packet")
+		l.never(path+".count", "want fabric: {switch: {ecn: true}} of soft switches",
+			"no port there can mark a packet")
 	}
 	if demands(k.Share, spec.ShareBound) && !l.can(l.ports, marking) {
-		l.neverUnlessPrograms(path+".share", "want fabric: {switch: {ecn: true}} of soft switches", "no switch can mark a packet")
+		l.neverUnlessPrograms(path+".share", "want fabric: {switch: {ecn: true}} of soft switches",
+			"no switch can mark a packet")
 	}
 }
 
@@ -130,21 +136,23 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 		}
 		return
 	}
-	if k.Reason == "" || k.Reason == softswitch.Refused.String() || l.can(at, func(f softswitch.Foreseen) bool {
-		for why := range f.Drops {
-			if why.String() == k.Reason {
-				return true
+	if k.Reason == "" || k.Reason == softswitch.Refused.String() ||
+		l.can(at, func(f softswitch.Foreseen) bool {
+			for why := range f.Drops {
+				if why.String() == k.Reason {
+					return true
+				}
 			}
-		}
-		return false
-	}) {
+			return false
+		}) {
 		return
 	}
 	if k.Reason == softswitch.LinkDown.String() { // commands can take links down, too
 		l.hardly(path+".reason", "want a step with link: {state: down}, or flap of a link",
 			"no step takes a link there down")
 	} else {
-		l.never(path+".reason", "want another reason, or settings of switches and links by which it happens", "no port there can drop a packet for reason %s", k.Reason)
+		l.never(path+".reason", "want another reason, or settings of switches and links by which it happens",
+			"no port there can drop a packet for reason %s", k.Reason)
 	}
 }
 
@@ -156,7 +164,8 @@ func (l *prover) reordering(path string, k *spec.ReorderingCheck) {
 			"want a link without reorder, or a check of other packets")
 	}
 	changes := slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool { return s.Link != nil })
-	if !demands(k.Share, spec.ShareBound) || !l.plan.Soft() || l.programs || changes || len(l.over("rd")) > 0 {
+	if !demands(k.Share, spec.ShareBound) || !l.plan.Soft() || l.programs || changes ||
+		len(l.over("rd")) > 0 {
 		return
 	}
 	if !l.can(l.ports, trimming) && !slices.ContainsFunc(l.ports, func(p *port) bool {
@@ -174,7 +183,8 @@ func (l *prover) trims(path string, k *spec.TrimsCheck) {
 	l.seen(path, at, limits(count, spec.CountBound))
 	l.seen(path, l.which(isNIC), true)
 	if demands(count, spec.CountBound) && !l.can(at, trimming) {
-		l.never(path, "want fabric: {switch: {trim: true}} of soft switches", "no port there can trim a packet")
+		l.never(path, "want fabric: {switch: {trim: true}} of soft switches",
+			"no port there can trim a packet")
 	}
 }
 
@@ -184,7 +194,10 @@ func (l *prover) asks(p *port) bool {
 		return p.at.PFC != nil
 	}
 	return slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool {
-		return s.Traffic != nil && s.Traffic.Pause != nil && slices.ContainsFunc(s.Traffic.From, func(from string) bool { return spec.Match(from, p.node) })
+		return s.Traffic != nil && s.Traffic.Pause != nil &&
+			slices.ContainsFunc(s.Traffic.From, func(from string) bool {
+				return spec.Match(from, p.node)
+			})
 	})
 }
 
@@ -223,7 +236,8 @@ func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
 		if demands(k.Max, spec.BytesBound) || demands(k.P99, spec.BytesBound) {
 			tell = l.hardly
 		}
-		tell(path+".at", "want ports of switches, or events: all of the capture at "+l.where("at"), "NICs do not record the queue of what they send")
+		tell(path+".at", "want ports of switches, or events: all of the capture at "+l.where("at"),
+			"NICs do not record the queue of what they send")
 	}
 	l.seen(path, at, true)
 }
@@ -247,14 +261,19 @@ func workloadOf(c *spec.PacketsCheck) string {
 // have times of their own, nothing is known.
 func (l *prover) begins(path, workload string) {
 	for i, step := range l.file.Steps[:l.step] {
-		if workload == "" || step.Work() != workload || slices.ContainsFunc(l.file.Steps[:l.step+1], func(s spec.Step) bool { return s.At != nil }) {
+		if workload == "" || step.Work() != workload ||
+			slices.ContainsFunc(l.file.Steps[:l.step+1], func(s spec.Step) bool {
+				return s.At != nil
+			}) {
 			continue
 		}
 		at := l.file.Source.Pos(fmt.Sprintf("steps[%d]", l.step))
 		if step.Lasts() == "" {
-			l.never(path, "want the capture above it", "workload %s of step %d has ended before the capture at %v begins", workload, i+1, at)
+			l.never(path, "want the capture above it",
+				"workload %s of step %d has ended before the capture at %v begins", workload, i+1, at)
 		} else {
-			l.hardly(path, "want the capture above it", "workload %s begins before the capture at %v", workload, at)
+			l.hardly(path, "want the capture above it", "workload %s begins before the capture at %v",
+				workload, at)
 		}
 	}
 }

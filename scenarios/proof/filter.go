@@ -60,8 +60,10 @@ func (l *prover) filtered(path string, c *spec.PacketsCheck) {
 	}
 	switch {
 	case filter.Covers("not ("+text+")", needed):
-		l.never(path, "want no filter there, or one that takes them", "%s needs %s, and the filter at %s takes none", key(path), what, l.where("filter"))
+		l.never(path, "want no filter there, or one that takes them",
+			"%s needs %s, and the filter at %s takes none", key(path), what, l.where("filter"))
 	case !filter.Covers(text, all):
-		l.hardly(path, "want no filter there", "%s needs more packets than the filter at %s takes", key(path), l.where("filter"))
+		l.hardly(path, "want no filter there", "%s needs more packets than the filter at %s takes", key(path),
+			l.where("filter"))
 	}
 }

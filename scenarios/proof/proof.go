@@ -46,7 +46,9 @@ type prover struct {
 // Look finds what can never pass, and what will probably not.
 func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l := &prover{file: file, plan: p}
-	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Exec != nil || s.Stack != nil })
+	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool {
+		return s.Exec != nil || s.Stack != nil
+	})
 	l.congestion()
 	l.step = slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
 	checked := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Packets != nil })
@@ -132,9 +134,12 @@ func (l *prover) seen(path string, ports []*port, all bool) {
 	switch {
 	case len(ports) == 0 || len(missing) == 0:
 	case len(missing) == len(ports):
-		l.never(path, "want at: [all] there, or "+listed(missing), "%s looks at ports of which the capture at %s has none", key(path), l.where("at"))
+		l.never(path, "want at: [all] there, or "+listed(missing),
+			"%s looks at ports of which the capture at %s has none", key(path), l.where("at"))
 	case all:
-		l.hardly(path, "want at: [all] there, or "+listed(missing)+" besides", "%s needs %d ports, and the capture at %s lacks %d of them", key(path), len(ports), l.where("at"), len(missing))
+		l.hardly(path, "want at: [all] there, or "+listed(missing)+" besides",
+			"%s needs %d ports, and the capture at %s lacks %d of them", key(path), len(ports), l.where("at"),
+			len(missing))
 	}
 }
 

@@ -27,11 +27,14 @@ func (l *prover) carriers() (found []carried) {
 		switch {
 		case s.Workload != nil:
 			w := s.Workload
-			found = append(found, carried{at + "workload", w.Name, w.Transport, &w.Carriage, w.Size / units.Bytes(max(1, len(l.plan.Ranks)*max(1, w.Channels)))})
+			found = append(found, carried{at + "workload", w.Name, w.Transport, &w.Carriage,
+				w.Size / units.Bytes(max(1, len(l.plan.Ranks)*max(1, w.Channels)))})
 		case s.Training != nil:
-			found = append(found, carried{at + "training", s.Training.Name, s.Training.Transport, &s.Training.Carriage, 0})
+			found = append(found, carried{at + "training", s.Training.Name, s.Training.Transport,
+				&s.Training.Carriage, 0})
 		case s.Messages != nil:
-			found = append(found, carried{at + "messages", s.Messages.Name, s.Messages.Transport, &s.Messages.Carriage, 0})
+			found = append(found, carried{at + "messages", s.Messages.Name, s.Messages.Transport,
+				&s.Messages.Carriage, 0})
 		}
 	}
 	return found
@@ -62,15 +65,20 @@ func (l *prover) datagrams(path string) {
 func (l *prover) encrypted(path string) {
 	all := l.over("rd")
 	readable := func(c carried) bool { return !c.RD.Encrypt || c.RD.KeyLog }
-	if len(all) == 0 || slices.ContainsFunc(all, func(c carried) bool { return c.RD == nil || !c.RD.Encrypt }) {
+	if len(all) == 0 || slices.ContainsFunc(all, func(c carried) bool {
+		return c.RD == nil || !c.RD.Encrypt
+	}) {
 		return
 	}
 	longest := units.Bytes(l.widest() + wire.EthernetLen)
 	switch {
 	case !slices.ContainsFunc(all, readable):
-		l.never(path, "want rd: {key-log: true}", "all reliable datagrams are encrypted, and no step writes keys")
+		l.never(path, "want rd: {key-log: true}",
+			"all reliable datagrams are encrypted, and no step writes keys")
 	case l.capture.SnapLen < longest:
-		l.never(path, fmt.Sprintf("want snaplen: %s there", longest), "encrypted datagrams are read whole, and the capture at %s keeps %s of each", l.where("snaplen"), l.capture.SnapLen)
+		l.never(path, fmt.Sprintf("want snaplen: %s there", longest),
+			"encrypted datagrams are read whole, and the capture at %s keeps %s of each", l.where("snaplen"),
+			l.capture.SnapLen)
 	}
 }
 
@@ -94,9 +102,11 @@ func (l *prover) congestion() {
 			continue
 		}
 		if !slices.ContainsFunc(l.plan.Switches, func(s plan.Switch) bool {
-			return s.Soft != nil && s.Soft.ECN != nil && slices.Contains(s.Soft.ECN.Priorities, int(s.Soft.Priorities[dscpRoCE]))
+			return s.Soft != nil && s.Soft.ECN != nil &&
+				slices.Contains(s.Soft.ECN.Priorities, int(s.Soft.Priorities[dscpRoCE]))
 		}) {
-			l.neverUnlessPrograms(c.path+".roce.congestion", "want fabric: {switch: {ecn: true}} of soft switches, or congestion: none",
+			l.neverUnlessPrograms(c.path+".roce.congestion",
+				"want fabric: {switch: {ecn: true}} of soft switches, or congestion: none",
 				"dcqcn slows down for marks, and no switch marks RoCEv2's packets, of DSCP %d", dscpRoCE)
 		}
 	}
@@ -109,7 +119,8 @@ func roceFrame(version, payload int) units.Bytes {
 	if version == 6 {
 		ip = 40
 	}
-	return units.Bytes(wire.EthernetLen + ip + wire.UDPLen + infiniband.BTHLen + infiniband.RETHLen + payload + infiniband.ICRCLen)
+	return units.Bytes(wire.EthernetLen + ip + wire.UDPLen + infiniband.BTHLen + infiniband.RETHLen +
+		payload + infiniband.ICRCLen)
 }
 
 func (l *prover) roce(path string, k *spec.RoCECheck) {
@@ -117,10 +128,14 @@ func (l *prover) roce(path string, k *spec.RoCECheck) {
 	steps := l.over("roce")
 	switch k.Rule {
 	case spec.RoCERuleCNP, spec.RoCERuleRate:
-		if len(steps) > 0 && !slices.ContainsFunc(steps, func(c carried) bool { return c.RoCE != nil && c.RoCE.Congestion == spec.RoCEDCQCN }) {
-			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} of a step", "no step over roce answers marks")
+		if len(steps) > 0 && !slices.ContainsFunc(steps, func(c carried) bool {
+			return c.RoCE != nil && c.RoCE.Congestion == spec.RoCEDCQCN
+		}) {
+			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} of a step",
+				"no step over roce answers marks")
 		} else if !l.can(l.ports, func(f softswitch.Foreseen) bool { return len(f.Marks) > 0 }) {
-			l.neverUnlessPrograms(path+".rule", "want fabric: {switch: {ecn: true}} of soft switches", "no switch can mark a packet")
+			l.neverUnlessPrograms(path+".rule", "want fabric: {switch: {ecn: true}} of soft switches",
+				"no switch can mark a packet")
 		}
 	case spec.RoCERulePSN:
 		if none(k.Again, spec.CountBound) {
@@ -137,7 +152,8 @@ func (l *prover) icrc(path string, steps []carried) {
 	for _, c := range steps {
 		longest := roceFrame(c.Version(), payload)
 		want := fmt.Sprintf("want snaplen: %s there", longest)
-		what := fmt.Sprintf("an ICRC is of whole packets, those of %s have up to %s, and the capture at %s keeps %s of each", c.name, longest, l.where("snaplen"), l.capture.SnapLen)
+		what := fmt.Sprintf("an ICRC is of whole packets, those of %s have up to %s, and the capture at %s "+
+			"keeps %s of each", c.name, longest, l.where("snaplen"), l.capture.SnapLen)
 		switch {
 		case l.capture.SnapLen >= longest:
 			continue
@@ -149,6 +165,8 @@ func (l *prover) icrc(path string, steps []carried) {
 		return
 	}
 	if longest := roceFrame(6, payload); len(steps) == 0 && l.capture.SnapLen < longest {
-		l.hardly(path+".rule", fmt.Sprintf("want snaplen: %s there", longest), "an ICRC is of whole packets, and the capture at %s keeps %s of each", l.where("snaplen"), l.capture.SnapLen)
+		l.hardly(path+".rule", fmt.Sprintf("want snaplen: %s there", longest),
+			"an ICRC is of whole packets, and the capture at %s keeps %s of each", l.where("snaplen"),
+			l.capture.SnapLen)
 	}
 }

@@ -54,10 +54,12 @@ func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, worker.Job{Kind: w.Collective(), Type: element.Type(w.Type), Root: w.Root, Ranks: o.Plan.Ranks, Sweep: &worker.Sweep{Sizes: all}, Schedule: s}.CheckSchedule()
+	return s, worker.Job{Kind: w.Collective(), Type: element.Type(w.Type), Root: w.Root, Ranks: o.Plan.Ranks,
+		Sweep: &worker.Sweep{Sizes: all}, Schedule: s}.CheckSchedule()
 }
 
 // inPlaceToo says that a workload of several sizes measures each in place, too.
 func inPlaceToo(w *spec.Workload, algorithm *schedule.Schedule) bool {
-	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && w.Kind != spec.KindMoE && (algorithm == nil || !algorithm.OutOfPlace)
+	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && w.Kind != spec.KindMoE &&
+		(algorithm == nil || !algorithm.OutOfPlace)
 }

@@ -18,14 +18,16 @@ func (e *testbedError) Error() string { return e.reason }
 
 const (
 	supervisorDied   = "the testbed's supervisor died; its log is in " + logFile
-	supervisorSilent = "the testbed's supervisor does not answer, and was killed: its process was stopped, or got no processor; its log is in " + logFile
+	supervisorSilent = "the testbed's supervisor does not answer, and was killed: its process was stopped, " +
+		"or got no processor; its log is in " + logFile
 )
 
 // watchSupervisor asks the supervisor whether it lives until ctx ends. One that does
 // not answer is killed, and the run ends with a testbedError, sooner than any process
 // is found silent whose words come through the supervisor. It is asked twice: the
 // first time may have passed while this process was held up itself.
-func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Duration, fail context.CancelCauseFunc) {
+func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Duration,
+	fail context.CancelCauseFunc) {
 	silent := func() bool { return errors.Is(answers(tb, silence/4), context.DeadlineExceeded) }
 	for sleep(ctx, silence/silenceParts) {
 		if !silent() {

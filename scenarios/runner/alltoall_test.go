@@ -53,16 +53,21 @@ func TestChecksOfAllToAllsCanFail(t *testing.T) {
 		}
 		return 1
 	})
-	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) { return os.Open(altered) }, func(int64) {})
+	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) {
+		return os.Open(altered)
+	}, func(int64) {})
 	if err != nil || checks[3].Verdict != verdict.Fail || checks[2].Verdict != verdict.Pass {
-		t.Errorf("%v: without some of their packets ranks sent %+v, and the others %+v", err, checks[3], checks[2])
+		t.Errorf("%v: without some of their packets ranks sent %+v, and the others %+v", err, checks[3],
+			checks[2])
 	}
 	for name, c := range map[string]struct {
 		change func(e *evidence)
 		check  int
 	}{
-		"wrong elements":    {func(e *evidence) { e.workloads[1].Wrong = 1 }, 1},
-		"an even formula":   {func(e *evidence) { e.workloads[1].traffic.Ranks[1].Expected = 2 * 3 * 160004 / 4 }, 3},
+		"wrong elements": {func(e *evidence) { e.workloads[1].Wrong = 1 }, 1},
+		"an even formula": {func(e *evidence) {
+			e.workloads[1].traffic.Ranks[1].Expected = 2 * 3 * 160004 / 4
+		}, 3},
 		"a rank's own part": {func(e *evidence) { e.workloads[0].traffic.Ranks[1].Expected = 2 * 80012 }, 2},
 		"a worker's count": {func(e *evidence) {
 			reported := uint64(2 * 3 * 80012 / 4 * 103 / 100)
@@ -74,7 +79,8 @@ func TestChecksOfAllToAllsCanFail(t *testing.T) {
 		e := *held
 		e.workloads = append([]finished(nil), held.workloads...)
 		for i := range e.workloads {
-			e.workloads[i].traffic.Ranks = append(held.workloads[i].traffic.Ranks[:0:0], held.workloads[i].traffic.Ranks...)
+			e.workloads[i].traffic.Ranks = append(held.workloads[i].traffic.Ranks[:0:0],
+				held.workloads[i].traffic.Ranks...)
 		}
 		c.change(&e)
 		if got := rejudge(t, o, &e)[c.check]; got.Verdict != verdict.Fail {

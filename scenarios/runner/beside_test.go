@@ -12,28 +12,35 @@ import (
 // A workload is compared with another one by its bus bandwidth.
 func TestBesideByNumbers(t *testing.T) {
 	done := map[string]*finished{
-		"slow": {Workload: report.Workload{BusBW: 0.089}}, "fast": {Workload: report.Workload{BusBW: 0.1}}, "none": {},
+		"slow": {Workload: report.Workload{BusBW: 0.089}}, "fast": {Workload: report.Workload{BusBW: 0.1}},
+		"none":  {},
 		"wrong": {Workload: report.Workload{BusBW: 0.01, Wrong: 1}},
 	}
 	for _, c := range []struct {
 		name, other, bound, fidelity string
 		want                         verdict.Verdict
 	}{
-		{"slow", "fast", ">= 90%", report.Faithful, verdict.Fail}, {"slow", "fast", ">= 85%", report.Faithful, verdict.Pass},
-		{"fast", "slow", ">= 110%", report.Degraded, verdict.Pass}, {"fast", "slow", ">= 120%", report.Faithful, verdict.Fail},
-		{"slow", "none", ">= 1%", report.Faithful, verdict.Inconclusive}, {"slow", "absent", ">= 1%", report.Faithful, verdict.Inconclusive},
+		{"slow", "fast", ">= 90%", report.Faithful, verdict.Fail},
+		{"slow", "fast", ">= 85%", report.Faithful, verdict.Pass},
+		{"fast", "slow", ">= 110%", report.Degraded, verdict.Pass},
+		{"fast", "slow", ">= 120%", report.Faithful, verdict.Fail},
+		{"slow", "none", ">= 1%", report.Faithful, verdict.Inconclusive},
+		{"slow", "absent", ">= 1%", report.Faithful, verdict.Inconclusive},
 		{"absent", "slow", ">= 1%", report.Faithful, verdict.Inconclusive},
 		// A host that did not keep up explains a difference, but no wrong byte.
-		{"slow", "fast", ">= 90%", report.Degraded, verdict.Inconclusive}, {"wrong", "fast", ">= 90%", report.Degraded, verdict.Fail},
+		{"slow", "fast", ">= 90%", report.Degraded, verdict.Inconclusive},
+		{"wrong", "fast", ">= 90%", report.Degraded, verdict.Fail},
 		{"wrong", "none", ">= 90%", report.Degraded, verdict.Fail},
 	} {
 		var check report.Check
 		workload := func(name string) *finished { return done[name] }
-		w := &spec.WorkloadCheck{Name: c.name, Correct: c.name == "wrong", Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}
+		w := &spec.WorkloadCheck{Name: c.name, Correct: c.name == "wrong",
+			Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}
 		judgeWorkload(&check, w, workload, nil)
 		judgeBeside(&check, w, workload, &report.Fidelity{Verdict: c.fidelity})
 		if check.Verdict != c.want || strings.HasPrefix(check.Summary, ";") {
-			t.Errorf("%s beside %s %s, %s: %s %q, want %s", c.name, c.other, c.bound, c.fidelity, check.Verdict, check.Summary, c.want)
+			t.Errorf("%s beside %s %s, %s: %s %q, want %s", c.name, c.other, c.bound, c.fidelity,
+				check.Verdict, check.Summary, c.want)
 		}
 	}
 }
@@ -50,7 +57,8 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 		want                    verdict.Verdict
 	}{
 		{"own", "<= 2s", "", verdict.Pass}, {"own", "<= 2s", "own", verdict.Pass},
-		{"other", "<= 2s", "", verdict.Inconclusive}, {"other", "", "own", verdict.Inconclusive}, {"own", "", "other", verdict.Inconclusive},
+		{"other", "<= 2s", "", verdict.Inconclusive}, {"other", "", "own", verdict.Inconclusive},
+		{"own", "", "other", verdict.Inconclusive},
 	} {
 		var check report.Check
 		w := &spec.WorkloadCheck{Name: c.name, Iteration: c.iteration}
@@ -71,7 +79,8 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 // keep up excuses a bound that does not hold.
 func TestBoundsOfTimesByFidelity(t *testing.T) {
 	messages := &finished{messages: &report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}
-	training := &finished{training: &report.Training{Iterations: []float64{0.1}, PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}
+	training := &finished{training: &report.Training{Iterations: []float64{0.1},
+		PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}
 	collective := &finished{Workload: report.Workload{BusBW: 0.1}} // 800 Mbit/s
 	learning := &finished{Workload: report.Workload{Learning: &report.Learning{Held: 0.4}}}
 	const pass, fail, unclear = verdict.Pass, verdict.Fail, verdict.Inconclusive
@@ -95,7 +104,8 @@ func TestBoundsOfTimesByFidelity(t *testing.T) {
 		{learning, spec.WorkloadCheck{Loss: ">= 0.5"}, fail, fail, fail},
 		{learning, spec.WorkloadCheck{Beside: &spec.Beside{Loss: "<= 110%"}}, pass, pass, pass},
 	} {
-		for fidelity, want := range map[string]verdict.Verdict{report.Faithful: c.faithful, report.Degraded: c.degraded, report.Overloaded: c.overloaded} {
+		for fidelity, want := range map[string]verdict.Verdict{report.Faithful: c.faithful,
+			report.Degraded: c.degraded, report.Overloaded: c.overloaded} {
 			var check report.Check
 			workload := func(string) *finished { return c.of }
 			judgeWorkload(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
@@ -116,7 +126,9 @@ func TestBesideOfNothing(t *testing.T) {
 	}
 	done := map[string]*finished{"hidden": exposed(0), "shown": exposed(0.4)}
 	for own, want := range map[string]verdict.Verdict{"hidden": verdict.Pass, "shown": verdict.Inconclusive} {
-		w := &spec.WorkloadCheck{Name: own, Beside: &spec.Beside{Workload: map[string]string{"hidden": "shown", "shown": "hidden"}[own], Exposed: "<= 50%"}}
+		w := &spec.WorkloadCheck{Name: own,
+			Beside: &spec.Beside{Workload: map[string]string{"hidden": "shown", "shown": "hidden"}[own],
+				Exposed: "<= 50%"}}
 		var check report.Check
 		judgeWorkload(&check, w, func(name string) *finished { return done[name] }, nil)
 		judgeBeside(&check, w, func(name string) *finished { return done[name] }, nil)

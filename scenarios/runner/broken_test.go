@@ -59,12 +59,15 @@ func withoutFidelity(text string) string {
 // are wrong: each must turn the check red that is about it, and no other.
 func TestEveryCheckCanFail(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	o := options(t, withoutFidelity(strings.Replace(ring, `  - packets: {path-spread: {switch: "leaf*"}}`+"\n", "", 1)))
+	o := options(t, withoutFidelity(
+		strings.Replace(ring, `  - packets: {path-spread: {switch: "leaf*"}}`+"\n", "", 1)))
 	r, held := runAndHold(t, o)
 	want(t, r, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass)
 	ranks := r.Workloads[0].Ranks
 	// 2(n-1)/n of the size for each of 3 iterations.
-	if formula := uint64(3 * 2 * (ranks - 1) * (512 << 10) / ranks); ranks != 4 || uint64(held.workloads[0].traffic.Ranks[0].Expected) != formula || !strings.HasPrefix(r.Checks[1].Values[0].Want, fmt.Sprint(formula)) {
+	if formula := uint64(3 * 2 * (ranks - 1) * (512 << 10) / ranks); ranks != 4 ||
+		uint64(held.workloads[0].traffic.Ranks[0].Expected) != formula ||
+		!strings.HasPrefix(r.Checks[1].Values[0].Want, fmt.Sprint(formula)) {
 		t.Errorf("expected bytes %+v, want %d", r.Checks[1].Values[0], formula)
 	}
 	cases := []struct {
@@ -74,7 +77,9 @@ func TestEveryCheckCanFail(t *testing.T) {
 		want  verdict.Verdict
 	}{
 		{"wrong elements", func(e *evidence) { e.workloads[0].Wrong = 1 }, 0, verdict.Fail},
-		{"too slow", func(e *evidence) { e.workloads[0].BusBW, e.fidelity = 1e-12, faithful }, 0, verdict.Fail},
+		{"too slow", func(e *evidence) {
+			e.workloads[0].BusBW, e.fidelity = 1e-12, faithful
+		}, 0, verdict.Fail},
 		{"too slow, on a busy machine", func(e *evidence) {
 			e.workloads[0].BusBW, e.fidelity = 1e-12, &report.Fidelity{Verdict: report.Degraded}
 		}, 0, verdict.Inconclusive},
@@ -87,7 +92,9 @@ func TestEveryCheckCanFail(t *testing.T) {
 			lie := *e.workloads[0].traffic.Ranks[2].Reported * 11 / 10
 			e.workloads[0].traffic.Ranks[2].Reported = &lie
 		}, 1, verdict.Fail},
-		{"a rank on another NIC", func(e *evidence) { e.workloads[0].traffic.Ranks[3].Node = "h0" }, 2, verdict.Fail},
+		{"a rank on another NIC", func(e *evidence) {
+			e.workloads[0].traffic.Ranks[3].Node = "h0"
+		}, 2, verdict.Fail},
 		{"no workload", func(e *evidence) { e.workloads = nil }, 2, verdict.Inconclusive},
 		{"no capture", func(e *evidence) { e.captures = nil }, 3, verdict.Inconclusive},
 		{"an aborted run", func(e *evidence) { e.aborted = errRunEnded }, 0, verdict.Inconclusive},
@@ -132,10 +139,14 @@ func TestIncompleteRecordingsAreInconclusive(t *testing.T) {
 		name, capture string
 		want          []verdict.Verdict // of bytes-per-rank, rank-nic and conservation
 	}{
-		{"a filter that misses the workload", "{at: [all], file: run.pcapng, filter: icmp}", []verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive, verdict.Inconclusive}},
-		{"taps at the wrong places", "{at: [spine1], file: run.pcapng}", []verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive, verdict.Inconclusive}},
-		{"a size limit", "{at: [all], file: run.pcapng, limit: 64KiB}", []verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive, verdict.Inconclusive}},
-		{"only the NICs", "{at: [nics], file: run.pcapng}", []verdict.Verdict{verdict.Pass, verdict.Pass, verdict.Inconclusive}},
+		{"a filter that misses the workload", "{at: [all], file: run.pcapng, filter: icmp}",
+			[]verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive, verdict.Inconclusive}},
+		{"taps at the wrong places", "{at: [spine1], file: run.pcapng}",
+			[]verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive, verdict.Inconclusive}},
+		{"a size limit", "{at: [all], file: run.pcapng, limit: 64KiB}",
+			[]verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive, verdict.Inconclusive}},
+		{"only the NICs", "{at: [nics], file: run.pcapng}",
+			[]verdict.Verdict{verdict.Pass, verdict.Pass, verdict.Inconclusive}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -150,16 +161,20 @@ func TestIncompleteRecordingsAreInconclusive(t *testing.T) {
 // A cable that stays out ends the workload, and what was recorded is judged. At a tenth of
 // ring's rate a busy machine keeps up, too.
 func TestLinkThatStaysDown(t *testing.T) {
-	text := strings.Replace(strings.Replace(withoutFidelity(ring), "200mbit", "20mbit", 1), "iterations: 2, warmup: 1}", "iterations: 1000, warmup: 0, timeout: 4s, background: true}\n  - sleep: 1s\n  - link: {where: \"h2--*\", state: down}", 1)
+	text := strings.Replace(strings.Replace(withoutFidelity(ring), "200mbit", "20mbit", 1),
+		"iterations: 2, warmup: 1}", "iterations: 1000, warmup: 0, timeout: 4s, background: true}\n  - "+
+			"sleep: 1s\n  - link: {where: \"h2--*\", state: down}", 1)
 	o := options(t, text)
 	r := runAll(t, t.Context(), o)
 	failed := r.Verdict == verdict.Fail && strings.Contains(r.Reason, "step workload ar: ")
 	// A queue that two readings found filled may have been empty in between.
-	busy := r.Verdict == verdict.Overloaded && r.Fidelity.Verdict == report.Overloaded && strings.Contains(r.Reason, "that a step failed proves nothing")
+	busy := r.Verdict == verdict.Overloaded && r.Fidelity.Verdict == report.Overloaded &&
+		strings.Contains(r.Reason, "that a step failed proves nothing")
 	if !failed && !busy || r.Steps[1].State != report.Failed {
 		t.Errorf("%s: %s; want the workload's step to fail", r.Verdict, r.Reason)
 	}
-	if got := verdicts(r)[:3]; got[0] != verdict.Inconclusive || got[1] != verdict.Inconclusive || got[2] != verdict.Inconclusive {
+	if got := verdicts(r)[:3]; got[0] != verdict.Inconclusive || got[1] != verdict.Inconclusive ||
+		got[2] != verdict.Inconclusive {
 		t.Errorf("checks %v, want those of the workload INCONCLUSIVE", got)
 	}
 	if !r.Captures[0].Complete || r.Captures[0].Packets() == 0 {
@@ -170,9 +185,11 @@ func TestLinkThatStaysDown(t *testing.T) {
 func TestOneFlowProvesNoSpread(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	// The kernel hashes ICMP by its addresses: one flow, one spine.
-	text := strings.Replace(ring, "  - workload: {name: ar, kind: all-reduce, size: 512KiB, iterations: 2, warmup: 1}\n", "  - exec: {nodes: [h0], command: [ping, \"-4\", -c3, -i0.2, -W2, h1]}\n", 1)
+	text := strings.Replace(ring, "  - workload: {name: ar, kind: all-reduce, size: 512KiB, iterations: 2, "+
+		"warmup: 1}\n", "  - exec: {nodes: [h0], command: [ping, \"-4\", -c3, -i0.2, -W2, h1]}\n", 1)
 	head, _, _ := strings.Cut(text, "checks:")
-	r := runAll(t, t.Context(), options(t, head+"checks:\n  - packets: {path-spread: {switch: leaf1, min-share: 10%}}\n"))
+	r := runAll(t, t.Context(), options(t,
+		head+"checks:\n  - packets: {path-spread: {switch: leaf1, min-share: 10%}}\n"))
 	want(t, r, verdict.Inconclusive, verdict.Inconclusive)
 }
 
@@ -194,8 +211,10 @@ func TestFidelityChecks(t *testing.T) {
 		have, check string
 		want        verdict.Verdict
 	}{
-		{report.Faithful, report.Faithful, verdict.Pass}, {report.Degraded, report.Faithful, verdict.Overloaded},
-		{report.Degraded, report.Degraded, verdict.Pass}, {report.Overloaded, report.Degraded, verdict.Overloaded},
+		{report.Faithful, report.Faithful, verdict.Pass},
+		{report.Degraded, report.Faithful, verdict.Overloaded},
+		{report.Degraded, report.Degraded, verdict.Pass},
+		{report.Overloaded, report.Degraded, verdict.Overloaded},
 	} {
 		var check report.Check
 		judgeFidelityCheck(&check, c.check, &report.Fidelity{Verdict: c.have})
@@ -223,7 +242,8 @@ func TestOverloadWithoutChecksIsNoPass(t *testing.T) {
 // What fails while the emulator does not keep up may fail for that reason: the
 // verdict and the exit code are those of the overload.
 func TestOverloadOverrulesFailures(t *testing.T) {
-	failing := []report.Check{{Name: "lossless", Verdict: verdict.Fail}, {Name: "drops", Verdict: verdict.Inconclusive}}
+	failing := []report.Check{{Name: "lossless", Verdict: verdict.Fail},
+		{Name: "drops", Verdict: verdict.Inconclusive}}
 	step := &stepError{index: 0, err: errors.New("exit code 1")}
 	for _, c := range []struct {
 		name   string
@@ -234,21 +254,31 @@ func TestOverloadOverrulesFailures(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"a check of a faithful run", report.Faithful, failing, nil, verdict.Fail, verdict.ExitFail, "lossless"},
-		{"a check of a degraded run", report.Degraded, failing, nil, verdict.Fail, verdict.ExitFail, "lossless"},
-		{"a check", report.Overloaded, failing, nil, verdict.Overloaded, verdict.ExitOverloaded, "a link was slow; that a check failed proves nothing"},
-		{"two checks", report.Overloaded, append(failing, failing...), nil, verdict.Overloaded, verdict.ExitOverloaded, "that 2 checks failed"},
-		{"a step", report.Overloaded, failing, step, verdict.Overloaded, verdict.ExitOverloaded, "a link was slow; that a step failed proves nothing"},
-		{"a check of fidelity", report.Degraded, append(failing, report.Check{Name: "fidelity faithful", Verdict: verdict.Overloaded}), nil,
+		{"a check of a faithful run", report.Faithful, failing, nil, verdict.Fail, verdict.ExitFail,
+			"lossless"},
+		{"a check of a degraded run", report.Degraded, failing, nil, verdict.Fail, verdict.ExitFail,
+			"lossless"},
+		{"a check", report.Overloaded, failing, nil, verdict.Overloaded, verdict.ExitOverloaded,
+			"a link was slow; that a check failed proves nothing"},
+		{"two checks", report.Overloaded, append(failing, failing...), nil, verdict.Overloaded,
+			verdict.ExitOverloaded, "that 2 checks failed"},
+		{"a step", report.Overloaded, failing, step, verdict.Overloaded, verdict.ExitOverloaded,
+			"a link was slow; that a step failed proves nothing"},
+		{"a check of fidelity", report.Degraded,
+			append(failing, report.Check{Name: "fidelity faithful", Verdict: verdict.Overloaded}), nil,
 			verdict.Overloaded, verdict.ExitOverloaded, "fidelity faithful"},
 		{"an interrupt", report.Overloaded, failing, errRunEnded, verdict.Aborted, verdict.ExitFail, ""},
 	} {
 		r := &run{Options: Options{File: &spec.Testbed{Steps: []spec.Step{{}}}}, report: &report.Report{
-			Checks: c.checks, Steps: []report.Step{{Name: "exec"}}, Fidelity: &report.Fidelity{Verdict: c.level, Reasons: []string{"a link was slow"}},
+			Checks:   c.checks,
+			Steps:    []report.Step{{Name: "exec"}},
+			Fidelity: &report.Fidelity{Verdict: c.level, Reasons: []string{"a link was slow"}},
 		}}
 		r.conclude(context.Background(), c.err)
-		if r.report.Verdict != c.want || r.report.Verdict.ExitCode() != c.code || !strings.Contains(r.report.Reason, c.says) {
-			t.Errorf("%s: %s, exit code %d, %q; want %s, %d and %q", c.name, r.report.Verdict, r.report.Verdict.ExitCode(), r.report.Reason, c.want, c.code, c.says)
+		if r.report.Verdict != c.want || r.report.Verdict.ExitCode() != c.code ||
+			!strings.Contains(r.report.Reason, c.says) {
+			t.Errorf("%s: %s, exit code %d, %q; want %s, %d and %q", c.name, r.report.Verdict,
+				r.report.Verdict.ExitCode(), r.report.Reason, c.want, c.code, c.says)
 		}
 	}
 }

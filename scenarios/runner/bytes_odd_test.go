@@ -16,9 +16,12 @@ import (
 func star(hosts int, steps []string, formulas map[string]string) string {
 	var checks strings.Builder
 	for name, formula := range formulas {
-		fmt.Fprintf(&checks, "  - workload: {name: %s, correct: true}\n  - packets: {bytes-per-rank: {workload: %s, formula: %s}}\n", name, name, formula)
+		fmt.Fprintf(&checks, "  - workload: {name: %s, correct: true}\n  - packets: {bytes-per-rank: "+
+			"{workload: %s, formula: %s}}\n", name, name, formula)
 	}
-	return fmt.Sprintf("fabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us, mtu: 4200}}\nsteps:\n  - capture: {at: [\"h*\"], file: run.pcapng}\n  - %s\nchecks:\n%s",
+	return fmt.Sprintf("fabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: "+
+		"soft}\n  links: {default: {rate: 1gbit, delay: 5us, mtu: 4200}}\nsteps:\n  - capture: {at: "+
+		"[\"h*\"], file: run.pcapng}\n  - %s\nchecks:\n%s",
 		hosts, strings.Join(steps, "\n  - "), checks.String())
 }
 
@@ -50,7 +53,8 @@ func fewElements() string {
 			}
 			name := fmt.Sprintf("w%d-%s", i, transport)
 			formulas[name] = formula
-			steps = append(steps, fmt.Sprintf("workload: {name: %s, kind: %s, algorithm: %s, transport: %s, warmup: 1, iterations: 2, %s}", name, w.kind, w.algorithm, transport, w.keys))
+			steps = append(steps, fmt.Sprintf("workload: {name: %s, kind: %s, algorithm: %s, transport: "+
+				"%s, warmup: 1, iterations: 2, %s}", name, w.kind, w.algorithm, transport, w.keys))
 		}
 	}
 	return star(8, steps, formulas)
@@ -60,15 +64,20 @@ func fewElements() string {
 func rails() string {
 	text := star(4, []string{
 		"workload: {name: reduce, kind: all-reduce, algorithm: hierarchical, size: 44B, iterations: 2}",
-		"workload: {name: gather, kind: all-gather, algorithm: hierarchical, transport: rd, size: 60B, iterations: 2}",
-		"workload: {name: scatter, kind: reduce-scatter, algorithm: hierarchical, transport: rd, size: 8012B, iterations: 2}",
-		"workload: {name: auto, kind: all-reduce, algorithm: auto, sizes: {from: 12B, to: 49152B, factor: 64}, iterations: 2}",
+		"workload: {name: gather, kind: all-gather, algorithm: hierarchical, transport: rd, size: 60B, " +
+			"iterations: 2}",
+		"workload: {name: scatter, kind: reduce-scatter, algorithm: hierarchical, transport: rd, size: " +
+			"8012B, iterations: 2}",
+		"workload: {name: auto, kind: all-reduce, algorithm: auto, sizes: {from: 12B, to: 49152B, factor: " +
+			"64}, iterations: 2}",
 		"workload: {name: ring, kind: all-reduce, size: 52B, iterations: 2}",
 		"workload: {name: all, kind: all-to-all, transport: rd, size: 4100B, iterations: 1}",
 		"workload: {name: barrier, kind: barrier, iterations: 3}",
-		"workload: {name: experts, kind: moe, iterations: 1, moe: {experts: 16, tokens: 17, hidden: 128, top-k: 3, skew: 0.5}}",
+		"workload: {name: experts, kind: moe, iterations: 1, moe: {experts: 16, tokens: 17, hidden: 128, " +
+			"top-k: 3, skew: 0.5}}",
 	}, map[string]string{
-		"reduce": "hierarchical-all-reduce", "gather": "hierarchical-all-gather", "scatter": "hierarchical-reduce-scatter", "auto": "auto-all-reduce", "experts": "moe",
+		"reduce": "hierarchical-all-reduce", "gather": "hierarchical-all-gather",
+		"scatter": "hierarchical-reduce-scatter", "auto": "auto-all-reduce", "experts": "moe",
 		"ring": "ring-all-reduce", "all": "all-to-all", "barrier": "dissemination-barrier",
 	})
 	return strings.Replace(text, "steps:", "nodes: {default: {ranks: 2}}\nsteps:", 1)
@@ -86,11 +95,14 @@ experts	-1	3000	ALLTOALL	4100	2000	ALLREDUCE	280004	1500	REDUCESCATTER	4	100
 // its own.
 func fineRing(ranks, channels int) string {
 	var xml strings.Builder
-	fmt.Fprintf(&xml, "<algo name=\"fine-ring\" proto=\"Simple\" nchannels=\"%d\" nchunksperloop=\"%d\" ngpus=\"%d\" coll=\"allreduce\" inplace=\"0\">\n", channels, ranks*channels, ranks)
+	fmt.Fprintf(&xml, "<algo name=\"fine-ring\" proto=\"Simple\" nchannels=\"%d\" nchunksperloop=\"%d\" "+
+		"ngpus=\"%d\" coll=\"allreduce\" inplace=\"0\">\n", channels, ranks*channels, ranks)
 	for r := range ranks {
-		fmt.Fprintf(&xml, "<gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"0\">\n", r, ranks*channels, ranks*channels)
+		fmt.Fprintf(&xml, "<gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"%d\" s_chunks=\"0\">\n", r,
+			ranks*channels, ranks*channels)
 		for c := range channels {
-			fmt.Fprintf(&xml, "<tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"%d\">\n", c, (r+1)%ranks, (r+ranks-1)%ranks, c)
+			fmt.Fprintf(&xml, "<tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"%d\">\n", c, (r+1)%ranks,
+				(r+ranks-1)%ranks, c)
 			for step := range 2*ranks - 1 {
 				op, from, to := "rrs", "i", "i"
 				switch {
@@ -104,7 +116,9 @@ func fineRing(ranks, channels int) string {
 					op, from, to = "rcs", "o", "o"
 				}
 				chunk := c*ranks + (r-1-step+3*ranks)%ranks
-				fmt.Fprintf(&xml, "<step s=\"%d\" type=\"%s\" srcbuf=\"%s\" srcoff=\"%d\" dstbuf=\"%s\" dstoff=\"%d\" cnt=\"1\" depid=\"-1\" deps=\"-1\" hasdep=\"0\"/>\n", step, op, from, chunk, to, chunk)
+				fmt.Fprintf(&xml, "<step s=\"%d\" type=\"%s\" srcbuf=\"%s\" srcoff=\"%d\" dstbuf=\"%s\" "+
+					"dstoff=\"%d\" cnt=\"1\" depid=\"-1\" deps=\"-1\" hasdep=\"0\"/>\n", step, op, from,
+					chunk, to, chunk)
 			}
 			xml.WriteString("</tb>\n")
 		}
@@ -126,21 +140,27 @@ func TestBytesThatRanksCannotShare(t *testing.T) {
 			"training: {name: tcp, trace: job.txt, iterations: 2}",
 			"training: {name: rd, trace: job.txt, transport: rd, iterations: 2}",
 			"training: {name: roce, trace: job.txt, transport: roce, bytes-scale: 1/3, iterations: 1}",
-		}, map[string]string{"tcp": "training", "rd": "training", "roce": "training"}), map[string]string{"job.txt": simAI}},
+		}, map[string]string{"tcp": "training", "rd": "training", "roce": "training"}),
+			map[string]string{"job.txt": simAI}},
 		"a switch that adds up": {strings.Replace(star(6, []string{
 			"workload: {name: one, kind: all-reduce, algorithm: in-network, size: 4B, iterations: 2}",
-			"workload: {name: few, kind: all-reduce, algorithm: in-network, type: half, size: 2054B, warmup: 0, iterations: 3}",
-		}, map[string]string{"one": "in-network-all-reduce", "few": "in-network-all-reduce"}), "{kind: soft}", "{kind: soft, aggregation: {slots: 16, elements: 256, timeout: 5s}}", 1), nil},
+			"workload: {name: few, kind: all-reduce, algorithm: in-network, type: half, size: 2054B, " +
+				"warmup: 0, iterations: 3}",
+		}, map[string]string{"one": "in-network-all-reduce", "few": "in-network-all-reduce"}), "{kind: soft}",
+			"{kind: soft, aggregation: {slots: 16, elements: 256, timeout: 5s}}", 1), nil},
 		"servers with two rails": {rails(), nil},
 		"a fine ring of 16": {star(16, []string{
-			"workload: {name: tcp, kind: all-reduce, algorithm: msccl, file: ring.xml, size: 128KiB, warmup: 0, iterations: 2}",
-			"workload: {name: rd, kind: all-reduce, algorithm: msccl, file: ring.xml, transport: rd, size: 126KiB, warmup: 0, iterations: 1}",
+			"workload: {name: tcp, kind: all-reduce, algorithm: msccl, file: ring.xml, size: 128KiB, " +
+				"warmup: 0, iterations: 2}",
+			"workload: {name: rd, kind: all-reduce, algorithm: msccl, file: ring.xml, transport: rd, size: " +
+				"126KiB, warmup: 0, iterations: 1}",
 		}, map[string]string{"tcp": "msccl", "rd": "msccl"}), map[string]string{"ring.xml": fineRing(16, 8)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, c.text)
 			for name, text := range c.files {
-				if err := os.WriteFile(filepath.Join(filepath.Dir(o.Path), name), []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(filepath.Dir(o.Path), name), []byte(text),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -27,10 +27,13 @@ func bytesOfAll(ranks int) string {
 		if kind == spec.AllToAll || kind == spec.KindMoE {
 			formula = kind
 		}
-		fmt.Fprintf(&steps, "  - workload: {name: %s, kind: %s, algorithm: %s, transport: %s, warmup: 0%s}\n", name, kind, algorithm, transport, keys)
-		fmt.Fprintf(&checks, "  - workload: {name: %s, correct: true}\n  - packets: {bytes-per-rank: {workload: %s, formula: %s, tolerance: 0%%}}\n", name, name, formula)
+		fmt.Fprintf(&steps, "  - workload: {name: %s, kind: %s, algorithm: %s, transport: %s, warmup: 0%s}\n",
+			name, kind, algorithm, transport, keys)
+		fmt.Fprintf(&checks, "  - workload: {name: %s, correct: true}\n  - packets: {bytes-per-rank: "+
+			"{workload: %s, formula: %s, tolerance: 0%%}}\n", name, name, formula)
 	}
-	for _, kind := range []string{spec.AllReduce, spec.AllGather, spec.ReduceScatter, spec.Broadcast, spec.Reduce, spec.AllToAll, spec.Barrier, spec.KindMoE} {
+	for _, kind := range []string{spec.AllReduce, spec.AllGather, spec.ReduceScatter, spec.Broadcast,
+		spec.Reduce, spec.AllToAll, spec.Barrier, spec.KindMoE} {
 		for a, algorithm := range spec.Algorithms(kind) {
 			if algorithm == spec.MSCCL || algorithm == spec.InNetwork || algorithm == spec.Hierarchical {
 				continue // files, and testbeds, of their own
@@ -42,15 +45,18 @@ func bytesOfAll(ranks int) string {
 				if number++; a > 0 && transport != transports[number/3%3] {
 					continue
 				}
-				keys := fmt.Sprintf(", iterations: 1, type: %s, sizes: {from: 24008B, to: 96032B, factor: 4}", element.Types()[number%4])
+				keys := fmt.Sprintf(", iterations: 1, type: %s, sizes: {from: 24008B, to: 96032B, factor: 4}",
+					element.Types()[number%4])
 				if algorithm == spec.Auto { // one size by another algorithm than the other
-					keys = strings.Replace(keys, "24008B, to: 96032B, factor: 4", "6008B, to: 96128B, factor: 16", 1)
+					keys = strings.Replace(keys, "24008B, to: 96032B, factor: 4",
+						"6008B, to: 96128B, factor: 16", 1)
 				}
 				switch kind {
 				case spec.Barrier:
 					keys = ", iterations: 10"
 				case spec.KindMoE:
-					keys = fmt.Sprintf(", iterations: 1, moe: {experts: %d, tokens: 48, hidden: 512, top-k: 3, skew: 0.5}", 2*ranks)
+					keys = fmt.Sprintf(", iterations: 1, moe: {experts: %d, tokens: 48, hidden: 512, "+
+						"top-k: 3, skew: 0.5}", 2*ranks)
 				case spec.Broadcast, spec.Reduce:
 					keys += fmt.Sprintf(", root: %d", number%ranks)
 				}
@@ -61,7 +67,9 @@ func bytesOfAll(ranks int) string {
 			}
 		}
 	}
-	return fmt.Sprintf("fabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us, mtu: 4200}}\nsteps:\n  - capture: {at: [\"h*\"], file: run.pcapng}\n%schecks:\n%s", ranks, steps.String(), checks.String())
+	return fmt.Sprintf("fabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: "+
+		"soft}\n  links: {default: {rate: 1gbit, delay: 5us, mtu: 4200}}\nsteps:\n  - capture: {at: "+
+		"[\"h*\"], file: run.pcapng}\n%schecks:\n%s", ranks, steps.String(), checks.String())
 }
 
 // TestBytesOfCollectives holds the bytes of each kind of collective, over each transport and

@@ -16,114 +16,14 @@ import (
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
-	"railbed/transports/rd/privacy"
-	"railbed/workloads/stacks"
 )
-
-// evidence is what checks are judged from.
-type evidence struct {
-	workloads []finished
-	stacks    []stacks.Result
-	steps     []report.Step // of the file, in its order
-	captures  []report.Capture
-	fidelity  *report.Fidelity
-	// drops are the packets that queues of kernel switches counted as dropped, by port.
-	drops map[string]uint64
-	// clock is the timeline's, nil where it did not run.
-	clock *clock.Clock
-	// keys open encrypted packets, where the file says so; else they are nil.
-	keys *privacy.KeyLog
-	// aborted says why nothing is judged, if nothing is.
-	aborted error
-}
-
-// finished is a workload that ran to its end.
-type finished struct {
-	report.Workload
-	// traffic says which packets were the workload's.
-	traffic verify.Workload
-	// training is a training job, nil of a collective.
-	training *report.Training
-	// messages are those of a step of messages, nil of a collective.
-	messages *report.Messages
-	// unchecked says that nobody could look whether results are right.
-	unchecked bool
-}
-
-// figure is what the workload came to, as spec.Figures have it: durations in nanoseconds,
-// shares of 1. Not every workload has each.
-func (f *finished) figure(name string) (value float64, there bool) {
-	if f == nil {
-		return 0, false
-	}
-	if l := f.Learning; l != nil {
-		switch name {
-		case "loss":
-			return l.Held, true
-		case "accuracy":
-			return l.Accuracy, true
-		}
-	}
-	if m := f.messages; m != nil {
-		switch name {
-		case "p50":
-			return m.Times.P50 * 1e9, m.Times.Count > 0
-		case "p99":
-			return m.Times.P99 * 1e9, m.Times.Count > 0
-		case "most":
-			return m.Times.Most * 1e9, m.Times.Count > 0
-		case "attained":
-			if m.Attained != nil {
-				return *m.Attained, true
-			}
-		}
-	}
-	if t := f.training; t != nil {
-		switch name {
-		case "iteration":
-			return t.Median() * 1e9, len(t.Iterations) > 0
-		case "exposed":
-			return t.Mean().Exposed, true
-		case "utilisation":
-			return t.Mean().Compute, true
-		}
-	}
-	return f.BusBW, name == "busbw" && f.BusBW > 0 && f.training == nil && f.messages == nil
-}
-
-// otherClocks says that nothing is known of the times of a training job.
-func (f *finished) otherClocks() bool {
-	return f != nil && f.training != nil && f.training.OtherClocks
-}
-
-func (e *evidence) workload(name string) *finished {
-	for i := range e.workloads {
-		if e.workloads[i].Name == name {
-			return &e.workloads[i]
-		}
-	}
-	return nil
-}
-
-// captured is the recording that checks of packets read: that of the file's
-// first capture, or nil when it did not start.
-func (e *evidence) captured(file *spec.Testbed) *report.Capture {
-	first := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
-	if first < 0 {
-		return nil
-	}
-	i := slices.IndexFunc(e.captures, func(c report.Capture) bool { return c.File == file.Steps[first].Capture.File })
-	if i < 0 {
-		return nil
-	}
-	return &e.captures[i]
-}
 
 // judge makes a result of every check of the file, in the file's order. Checks
 // of packets read the first capture of the file, all in one pass, in which also the
 // rates of links are read; open opens a file of the results and read is told how
 // much of it was read.
-func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
+func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
+	open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
 	checks := make([]report.Check, len(file.Checks))
 	var packets []verify.Check
 	var of []int // index in checks of each of packets
@@ -191,7 +91,9 @@ func ratesOf(file *spec.Testbed, e *evidence) *verify.Fidelity {
 	return rates
 }
 
-func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence, open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result, error) {
+func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
+	open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result,
+	error) {
 	recorded := e.captured(file)
 	if recorded == nil {
 		return nil, errors.New("nothing was captured")
@@ -278,17 +180,20 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 			if !b.Tolerance.IsZero() {
 				wanted += fmt.Sprintf(" ± %v", b.Tolerance)
 			}
-			c.Values = append(c.Values, report.Value{Name: rank.Title(), Value: sent, Unit: "B", Want: wanted})
+			c.Values = append(c.Values, report.Value{Name: rank.Title(), Value: sent, Unit: "B",
+				Want: wanted})
 		}
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Measured)) {
 		c.Values = append(c.Values, report.Value{Name: name, Value: r.Measured[name]})
 	}
-	if p.That == spec.ThatRDNeeded && c.Verdict == verdict.Fail && e.fidelity != nil && e.fidelity.Verdict != report.Faithful &&
+	if p.That == spec.ThatRDNeeded && c.Verdict == verdict.Fail && e.fidelity != nil &&
+		e.fidelity.Verdict != report.Faithful &&
 		r.Measured["spurious"] <= pauseSpurious*r.Measured["sent"] {
 		c.Verdict = verdict.Inconclusive
-		c.Summary += fmt.Sprintf(", but the emulation was %s: a pause of the host's looks like a loss", e.fidelity.Verdict)
+		c.Summary += fmt.Sprintf(", but the emulation was %s: a pause of the host's looks like a loss",
+			e.fidelity.Verdict)
 	}
 }
 
@@ -301,18 +206,23 @@ func judgeLeftOut(c *report.Check, done *finished) string {
 	what, right := "partial sums", fmt.Sprintf("every element of %d ranks is right but for", done.Ranks)
 	switch {
 	case done.messages != nil:
-		what, right = "messages", fmt.Sprintf("every byte of %d messages is right but for", done.messages.Count)
+		what, right = "messages", fmt.Sprintf("every byte of %d messages is right but for",
+			done.messages.Count)
 	case done.Learning != nil:
-		right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations, without", done.Ranks, done.Iterations)
+		right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations, without",
+			done.Ranks, done.Iterations)
 	}
 	if done.Missing > done.MayMiss {
 		c.Verdict = verdict.Fail
-		return fmt.Sprintf("%d bytes of %s never came, of %d that may be left out", done.Missing, what, done.MayMiss)
+		return fmt.Sprintf("%d bytes of %s never came, of %d that may be left out", done.Missing, what,
+			done.MayMiss)
 	}
-	return fmt.Sprintf("%s %d bytes of %s that never came, as told, of %d that may be left out", right, done.Missing, what, done.MayMiss)
+	return fmt.Sprintf("%s %d bytes of %s that never came, as told, of %d that may be left out", right,
+		done.Missing, what, done.MayMiss)
 }
 
-func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished, f *report.Fidelity) {
+func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished,
+	f *report.Fidelity) {
 	done := workload(w.Name)
 	if done == nil {
 		c.Verdict, c.Summary = verdict.Inconclusive, "the workload did not come to its end"
@@ -327,7 +237,8 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 		}
 		c.Values = append(c.Values, report.Value{Name: of, Value: float64(done.Wrong), Want: "0"})
 		if done.MayMiss > 0 {
-			c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing), Want: fmt.Sprintf("<= %d", done.MayMiss)})
+			c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing),
+				Want: fmt.Sprintf("<= %d", done.MayMiss)})
 		}
 		switch {
 		case done.Wrong > 0 && done.messages != nil:
@@ -335,7 +246,9 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 			found = append(found, fmt.Sprintf("%d bytes of messages are wrong", done.Wrong))
 		case done.Wrong > 0 && done.Learning != nil:
 			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("%d times a rank had other weights than rank 0 after an iteration, or an element of the first or last sum of gradients was not that of all ranks'", done.Wrong))
+			found = append(found, fmt.Sprintf("%d times a rank had other weights than rank 0 after an "+
+				"iteration, or an element of the first or last sum of gradients was not that of all ranks'",
+				done.Wrong))
 		case done.Wrong > 0 && done.Kind == spec.Barrier:
 			c.Verdict = verdict.Fail
 			found = append(found, fmt.Sprintf("a rank ended before all had begun %d times", done.Wrong))
@@ -347,13 +260,18 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 		case done.messages != nil:
 			found = append(found, fmt.Sprintf("every byte of %d messages is right", done.messages.Count))
 		case done.Mixture != nil:
-			found = append(found, fmt.Sprintf("every byte that came to experts of %d ranks is right, and every element that came back, to the last bit and within %.0f%% of the error that it may have",
+			found = append(found, fmt.Sprintf("every byte that came to experts of %d ranks is right, and "+
+				"every element that came back, to the last bit and within %.0f%% of the error that it may "+
+				"have",
 				done.Ranks, 100*done.Mixture.Most))
 		case done.Learning != nil:
-			found = append(found, fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", done.Ranks, done.Iterations))
+			found = append(found, fmt.Sprintf(
+				"all %d ranks have the same weights after each of %d iterations",
+				done.Ranks, done.Iterations))
 		case done.Kind == spec.Barrier && done.unchecked:
 			c.Verdict = verdict.Inconclusive
-			found = append(found, "ranks have clocks that are not this host's, and nobody knows who ended before others had begun")
+			found = append(found, "ranks have clocks that are not this host's, and nobody knows who ended "+
+				"before others had begun")
 		case done.Kind == spec.Barrier:
 			found = append(found, fmt.Sprintf("none of %d ranks ended before all had begun", done.Ranks))
 		default:
@@ -362,19 +280,22 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	}
 	found = append(found, judgeFigures(c, w, done, f)...)
 	if bound, err := spec.ParseComparison(w.BusBW); w.BusBW != "" && err == nil {
-		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits() / 1e6, Unit: "Mbit/s", Want: bound.String()})
+		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits() / 1e6, Unit: "Mbit/s",
+			Want: bound.String()})
 		holds, is := bound.Holds(units.Rate(done.BusBWBits())), "is"
 		if !holds {
 			is = "is not"
 		}
-		found = append(found, fmt.Sprintf("busbw %s %s %s%s", report.Bits(done.BusBWBits()), is, bound, judgeTimed(c, holds, bound.Op[0] == '<', f)))
+		found = append(found, fmt.Sprintf("busbw %s %s %s%s", report.Bits(done.BusBWBits()), is, bound,
+			judgeTimed(c, holds, bound.Op[0] == '<', f)))
 	}
 	c.Summary = strings.Join(found, "; ")
 }
 
 // judgeFigures judges what a training came to and how long messages took, and says what it
 // found. Times of a host that did not keep up prove nothing.
-func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished, f *report.Fidelity) (found []string) {
+func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
+	f *report.Fidelity) (found []string) {
 	for _, k := range spec.Figures {
 		if k.Kind == (spec.BoundKind{}) {
 			continue // the bandwidth
@@ -414,7 +335,8 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished, f *rep
 			judged = nil
 		}
 		// A share of computing gets less where the host does not keep up, all others more.
-		found = append(found, fmt.Sprintf("%s %.3g %s %s %s%s", k.Name, shown, k.Unit, is, want, judgeTimed(c, holds, bound.Upper() == (k.Name == "utilisation"), judged)))
+		found = append(found, fmt.Sprintf("%s %.3g %s %s %s%s", k.Name, shown, k.Unit, is, want,
+			judgeTimed(c, holds, bound.Upper() == (k.Name == "utilisation"), judged)))
 	}
 	return found
 }
@@ -437,7 +359,8 @@ func judgeTimed(c *report.Check, holds, eased bool, f *report.Fidelity) string {
 
 // judgeBeside compares a workload with another one, on top of what judgeWorkload
 // says.
-func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished, f *report.Fidelity) {
+func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished,
+	f *report.Fidelity) {
 	b, done, other := w.Beside, workload(w.Name), workload(w.Beside.Workload)
 	if done == nil {
 		return
@@ -461,19 +384,22 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	own, has := done.figure(name)
 	others, _ := other.figure(name)
 	if err != nil || others == 0 || !has || done.otherClocks() || other.otherClocks() {
-		c.Summary = strings.TrimPrefix(fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
+		c.Summary = strings.TrimPrefix(
+			fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
 		if c.Verdict == verdict.Pass {
 			c.Verdict = verdict.Inconclusive
 		}
 		return
 	}
 	part := own / others
-	c.Values = append(c.Values, report.Value{Name: name + " beside " + beside, Value: part * 100, Unit: "%", Want: want})
+	c.Values = append(c.Values, report.Value{Name: name + " beside " + beside, Value: part * 100, Unit: "%",
+		Want: want})
 	holds, is := bound.Holds(part), "is"
 	if !holds {
 		is = "is not"
 	}
-	text := fmt.Sprintf("%s %.0f%% of %s's %s %s%s", name, part*100, beside, is, want, judgeTimed(c, holds, true, f))
+	text := fmt.Sprintf("%s %.0f%% of %s's %s %s%s", name, part*100, beside, is, want,
+		judgeTimed(c, holds, true, f))
 	c.Summary = strings.TrimPrefix(c.Summary+"; "+text, "; ")
 }
 

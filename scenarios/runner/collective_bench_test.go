@@ -57,9 +57,12 @@ var ratedGroups = []besideGroup{
 // openMPI is the settings of OpenMPI, the best of a sweep over its algorithms of both
 // collectives (coll_tuned, with and without segments of 64 KiB to 1 MiB) and its eager limits.
 var openMPI = map[string][]string{
-	"openmpi":         {},
-	"openmpi, ring":   {"--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4"},
-	"openmpi, pieces": {"--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5", "--mca", "coll_tuned_allreduce_algorithm_segmentsize", "262144"},
+	"openmpi": {},
+	"openmpi, ring": {"--mca", "coll_tuned_use_dynamic_rules", "1", "--mca",
+		"coll_tuned_allreduce_algorithm", "4"},
+	"openmpi, pieces": {"--mca", "coll_tuned_use_dynamic_rules", "1", "--mca",
+		"coll_tuned_allreduce_algorithm", "5", "--mca", "coll_tuned_allreduce_algorithm_segmentsize",
+		"262144"},
 }
 
 // beside is nodes with everything that measures between them.
@@ -90,7 +93,9 @@ func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
 	for _, kind := range []string{worker.AllReduce, worker.AllToAll} {
 		for _, links := range []besideLinks{{mtu: 1500}, {mtu: 9000}, {mtu: 1500, offloads: true}} {
 			for _, ranks := range []int{2, 4, 8, 16} {
-				b.Run(fmt.Sprintf("%s/%v/ranks=%d", kind, links, ranks), func(b *testing.B) { besideOpenMPI(b, kind, ranks, links) })
+				b.Run(fmt.Sprintf("%s/%v/ranks=%d", kind, links, ranks), func(b *testing.B) {
+					besideOpenMPI(b, kind, ranks, links)
+				})
 			}
 		}
 	}
@@ -117,7 +122,8 @@ func (l besideLinks) String() string {
 func (l besideLinks) file(ranks int) []byte {
 	kind, rate := "kind: bridge", ""
 	if l.rate != "" {
-		kind, rate = fmt.Sprintf("kind: soft, aggregation: {slots: 64, elements: %d, timeout: 5s}", l.elements()), ", rate: "+l.rate
+		kind, rate = fmt.Sprintf("kind: soft, aggregation: {slots: 64, elements: %d, timeout: 5s}",
+			l.elements()), ", rate: "+l.rate
 	}
 	return fmt.Appendf(nil, besideNodes, l.mtu, ranks, ranks, kind, l.mtu, rate)
 }
@@ -148,10 +154,14 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 	}
 	var contestants []contestant
 	for _, algorithm := range own {
-		contestants = append(contestants, contestant{"railbed, " + algorithm, func(kind string) times { return s.railbed(kind, algorithm) }})
+		contestants = append(contestants, contestant{"railbed, " + algorithm, func(kind string) times {
+			return s.railbed(kind, algorithm)
+		}})
 	}
 	for _, name := range names {
-		contestants = append(contestants, contestant{name, func(kind string) times { return s.openMPI(kind, openMPI[name]) }})
+		contestants = append(contestants, contestant{name, func(kind string) times {
+			return s.openMPI(kind, openMPI[name])
+		}})
 	}
 	if err := exec.Command("/usr/bin/python3", "-c", "import torch.distributed").Run(); err == nil {
 		contestants = append(contestants, contestant{"gloo", s.gloo})
@@ -177,7 +187,8 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 				r := results[i][size]
 				slices.Sort(r)
 				median := r[len(r)/2]
-				fmt.Printf("%-10s %v, %2d ranks, %8v  %-28s %8.4f Gbit/s (%.4f to %.4f)\n", kind, links, ranks, size, c.name, median, r[0], r[len(r)-1])
+				fmt.Printf("%-10s %v, %2d ranks, %8v  %-28s %8.4f Gbit/s (%.4f to %.4f)\n", kind, links,
+					ranks, size, c.name, median, r[0], r[len(r)-1])
 				if i < len(own) {
 					ours = max(ours, median)
 				} else {
@@ -198,10 +209,12 @@ func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
 	}
 	b.Cleanup(func() { os.RemoveAll(s.folder) })
 	s.program = filepath.Join(s.folder, "collective")
-	if output, err := exec.Command("mpicc", "-O2", "-o", s.program, "testdata/beside/collective.c").CombinedOutput(); err != nil {
+	if output, err := exec.Command("mpicc", "-O2", "-o", s.program,
+		"testdata/beside/collective.c").CombinedOutput(); err != nil {
 		b.Skipf("cannot run here: mpicc: %v\n%s", err, output)
 	}
-	for name, text := range map[string]string{"agent": "#!/bin/sh\nprintf '%s\\n' \"$*\" > /tmp/launch\n", "collective.py": readFile(b, "testdata/beside/collective.py")} {
+	for name, text := range map[string]string{"agent": "#!/bin/sh\nprintf '%s\\n' \"$*\" > /tmp/launch\n",
+		"collective.py": readFile(b, "testdata/beside/collective.py")} {
 		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(text), 0o755); err != nil {
 			b.Fatal(err)
 		}
@@ -242,8 +255,10 @@ func (s *beside) unshape(offloads bool) {
 		for _, end := range []struct{ node, port string }{{l.A.Node, l.A.Port}, {l.B.Node, l.B.Port}} {
 			s.within(end.node, "tc", "qdisc", "del", "dev", end.port, "root")
 			if offloads {
-				s.within(end.node, "ethtool", "-K", end.port, "tso", "on", "gso", "on", "tx", "on", "sg", "on")
-				s.within(end.node, "ip", "link", "set", end.port, "gso_max_size", "65536", "gso_max_segs", "65535")
+				s.within(end.node, "ethtool", "-K", end.port, "tso", "on", "gso", "on", "tx", "on", "sg",
+					"on")
+				s.within(end.node, "ip", "link", "set", end.port, "gso_max_size", "65536", "gso_max_segs",
+					"65535")
 			}
 		}
 	}
@@ -301,12 +316,19 @@ func (s *beside) serveLaunches() {
 // railbed measures this repository's workers.
 func (s *beside) railbed(kind, algorithm string) times {
 	p, found := s.tb.Plan(), times{}
-	nodes := worker.NewNodes(s.b.Context(), s.tb, func(string) (io.Writer, io.Writer, error) { return os.Stderr, os.Stderr, nil })
+	nodes := worker.NewNodes(s.b.Context(), s.tb, func(string) (io.Writer, io.Writer, error) {
+		return os.Stderr, os.Stderr, nil
+	})
 	defer nodes.Close()
 	for _, g := range s.groups {
 		job := worker.Job{
-			Name: "beside", Kind: kind, Algorithm: algorithm, Ranks: p.Ranks, Iterations: g.iterations, Warmup: g.warmup,
-			Sweep: &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: !p.Soft()},
+			Name:       "beside",
+			Kind:       kind,
+			Algorithm:  algorithm,
+			Ranks:      p.Ranks,
+			Iterations: g.iterations,
+			Warmup:     g.warmup,
+			Sweep:      &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: !p.Soft()},
 		}
 		if algorithm == spec.InNetwork {
 			job.Transport, job.Aggregator = worker.InSwitch, s.aggregator()
@@ -354,8 +376,10 @@ func (s *beside) openMPI(kind string, settings []string) times {
 	}
 	args := slices.Concat([]string{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
 		"--mca", "plm_rsh_agent", filepath.Join(s.folder, "agent"), "--mca", "plm_rsh_no_tree_spawn", "1",
-		"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0", "--mca", "mpi_yield_when_idle", "1"},
-		settings, []string{"--host", strings.Join(hosts, ","), "-np", fmt.Sprint(s.ranks), "--map-by", "node", s.program}, s.arguments(kind))
+		"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0", "--mca", "mpi_yield_when_idle",
+		"1"},
+		settings, []string{"--host", strings.Join(hosts, ","), "-np", fmt.Sprint(s.ranks), "--map-by", "node",
+			s.program}, s.arguments(kind))
 	var output, errs bytes.Buffer
 	mpirun := s.tb.Node("h0").Command(s.b.Context(), "mpirun", args...)
 	mpirun.Stdout, mpirun.Stderr = &output, &errs
@@ -373,7 +397,8 @@ func (s *beside) gloo(kind string) times {
 	outputs := make([]bytes.Buffer, len(ranks))
 	var all []*testbed.Cmd
 	for i, r := range ranks {
-		args := append([]string{filepath.Join(s.folder, "collective.py"), fmt.Sprint(i), fmt.Sprint(len(ranks)), meet}, s.arguments(kind)...)
+		args := append([]string{filepath.Join(s.folder, "collective.py"), fmt.Sprint(i),
+			fmt.Sprint(len(ranks)), meet}, s.arguments(kind)...)
 		cmd := s.tb.Node(r.Node).Command(s.b.Context(), "/usr/bin/python3", args...)
 		cmd.Env = []string{"GLOO_SOCKET_IFNAME=" + r.NIC, "OMP_NUM_THREADS=1"}
 		cmd.Stdout, cmd.Stderr = &outputs[i], os.Stderr

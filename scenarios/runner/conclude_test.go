@@ -11,14 +11,18 @@ import (
 
 // What is left of a testbed is told, and does not hide why its run failed.
 func TestLeftoversAfterAFailure(t *testing.T) {
-	left := errors.New("take down t: not everything could be removed; railbed gc tries again; its log ends:\nlevel=ERROR")
+	left := errors.New("take down t: not everything could be removed; railbed gc tries again; its log " +
+		"ends:\nlevel=ERROR")
 	for _, test := range []struct {
 		steps   error
 		verdict verdict.Verdict
 		reason  string
 	}{
-		{&stepError{0, errors.New("no answer")}, verdict.Fail, "f:1:1: step a: no answer; then take down t: not everything could be removed; railbed gc tries again"},
-		{&containerError{"h0: it ended"}, verdict.Fail, "h0: it ended; then take down t: not everything could be removed; railbed gc tries again"},
+		{&stepError{0, errors.New("no answer")}, verdict.Fail,
+			"f:1:1: step a: no answer; then take down t: not everything could be removed; railbed gc tries " +
+				"again"},
+		{&containerError{"h0: it ended"}, verdict.Fail,
+			"h0: it ended; then take down t: not everything could be removed; railbed gc tries again"},
 		{nil, verdict.Aborted, left.Error()},
 	} {
 		r := &run{
@@ -27,7 +31,8 @@ func TestLeftoversAfterAFailure(t *testing.T) {
 		}
 		r.conclude(t.Context(), left)
 		if r.report.Verdict != test.verdict || r.report.Reason != test.reason {
-			t.Errorf("%v: %s, %q; want %s, %q", test.steps, r.report.Verdict, r.report.Reason, test.verdict, test.reason)
+			t.Errorf("%v: %s, %q; want %s, %q", test.steps, r.report.Verdict, r.report.Reason, test.verdict,
+				test.reason)
 		}
 	}
 }

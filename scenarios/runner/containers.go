@@ -43,7 +43,10 @@ func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
 		if n.Container == nil {
 			continue
 		}
-		err = errors.Join(err, r.results.replace(filepath.Join("logs", n.Name, "container.log"), func(w io.Writer) error { return tb.Node(n.Name).Log(ctx, w) }))
+		err = errors.Join(err, r.results.replace(filepath.Join("logs", n.Name, "container.log"),
+			func(w io.Writer) error {
+				return tb.Node(n.Name).Log(ctx, w)
+			}))
 	}
 	for _, line := range r.report.Containers {
 		for _, left := range ended {

@@ -45,7 +45,8 @@ steps:
 `)
 		r := runAll(t, t.Context(), o)
 		want(t, r, verdict.Fail)
-		if wanted := "h1: the entry point exited with 3"; r.Reason != wanted || !slices.Equal(r.Containers, []string{wanted}) {
+		if wanted := "h1: the entry point exited with 3"; r.Reason != wanted ||
+			!slices.Equal(r.Containers, []string{wanted}) {
 			t.Errorf("reason %q, containers %q; want %q", r.Reason, r.Containers, wanted)
 		}
 		for node, said := range map[string]string{"h0": "fine\n", "h1": "no\n"} {
@@ -70,7 +71,8 @@ steps:
 			t.Fatal(err)
 		}
 		const wanted = "h0: the container was asked to stop, by docker stop or by its engine's end"
-		if r.Verdict != verdict.Fail || !strings.Contains(r.Reason, "step exec sleep 1000: ") || len(r.Containers) == 0 || r.Containers[0] != wanted {
+		if r.Verdict != verdict.Fail || !strings.Contains(r.Reason, "step exec sleep 1000: ") ||
+			len(r.Containers) == 0 || r.Containers[0] != wanted {
 			t.Errorf("%s: %s; containers %q, want %q", r.Verdict, r.Reason, r.Containers, wanted)
 		}
 	})
@@ -90,7 +92,9 @@ steps:
 		if err := <-crashed; err != nil {
 			t.Fatal(err)
 		}
-		lost := slices.ContainsFunc(r.Containers, func(line string) bool { return strings.Contains(line, "the engine went away") })
+		lost := slices.ContainsFunc(r.Containers, func(line string) bool {
+			return strings.Contains(line, "the engine went away")
+		})
 		if took := time.Since(began); r.Verdict != verdict.Fail || !lost || took > time.Minute {
 			t.Errorf("%s after %s: %s; containers %q", r.Verdict, took, r.Reason, r.Containers)
 		}

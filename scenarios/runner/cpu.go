@@ -59,7 +59,8 @@ func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
 		steal = float64(since(m.start.steal, end.steal)) / float64(total)
 	}
 	if m.start.pressure && end.pressure {
-		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))), live.CPUPressure, steal
+		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))),
+			live.CPUPressure, steal
 	}
 	return float64(m.queued) / float64(max(1, m.samples)), "samples of the run queue", steal
 }

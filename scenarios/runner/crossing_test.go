@@ -26,14 +26,18 @@ steps:
   - exec: {name: later, nodes: [h0], command: [sleep, "1"]}
 `
 	o := options(t, file)
-	ran := func(from, to float64) report.Step { return report.Step{State: report.Passed, Start: from, End: to} }
+	ran := func(from, to float64) report.Step {
+		return report.Step{State: report.Passed, Start: from, End: to}
+	}
 	e := evidence{
 		workloads: []finished{{Workload: report.Workload{Name: "ar"}, traffic: verify.Workload{Name: "ar"}}},
-		stacks:    []stacks.Result{{Stack: report.Stack{Name: "cache"}, Crossing: verify.Crossing{Ranks: []verify.CrossingRank{{Node: "h0"}, {Node: "h1"}}}}},
-		steps:     []report.Step{ran(0, 1), ran(0, 3), ran(0, 3), ran(0, 9), ran(0, 9), ran(2, 4), ran(4, 5)},
+		stacks: []stacks.Result{{Stack: report.Stack{Name: "cache"},
+			Crossing: verify.Crossing{Ranks: []verify.CrossingRank{{Node: "h0"}, {Node: "h1"}}}}},
+		steps: []report.Step{ran(0, 1), ran(0, 3), ran(0, 3), ran(0, 9), ran(0, 9), ran(2, 4), ran(4, 5)},
 	}
 	c, err := e.crossing("cache", o.File, o.Plan)
-	if err != nil || len(c.Others) != 1 || c.Others[0].Name != "ar" || !slices.Equal(c.Datagrams, []uint16{sinkPort + 1}) || !slices.Equal(c.Beside, []string{"exec here"}) {
+	if err != nil || len(c.Others) != 1 || c.Others[0].Name != "ar" ||
+		!slices.Equal(c.Datagrams, []uint16{sinkPort + 1}) || !slices.Equal(c.Beside, []string{"exec here"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if _, err := e.crossing("cash", o.File, o.Plan); err == nil {

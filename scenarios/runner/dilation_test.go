@@ -90,8 +90,10 @@ func TestDilation(t *testing.T) {
 	took := func(what string) float64 { return real[what+" ended"].Sub(real[what]).Seconds() }
 	for i, step := range r.Steps {
 		for _, what := range []string{"sleep", "exec ping", "workload ar"} {
-			if ratio := took(what) / (step.End - step.Start); strings.HasPrefix(step.Name, what) && (ratio < 8 || ratio > 12) {
-				t.Errorf("step %d, %s, took %.3f s of the testbed's time and %.3f s really, want a tenth", i, step.Name, step.End-step.Start, took(what))
+			if ratio := took(what) / (step.End - step.Start); strings.HasPrefix(step.Name, what) &&
+				(ratio < 8 || ratio > 12) {
+				t.Errorf("step %d, %s, took %.3f s of the testbed's time and %.3f s really, want a tenth", i,
+					step.Name, step.End-step.Start, took(what))
 			}
 		}
 	}
@@ -112,7 +114,8 @@ func TestDilation(t *testing.T) {
 	if unit := r.Fidelity.Timing.Unit; unit < 121 || unit > 122 { // 1,514 bytes at 100 Mbit/s, or 5 ms
 		t.Errorf("smallest time %v us, want 121.12", unit)
 	}
-	if routes := readOut(t, o, "logs/h0/routes.out"); !strings.Contains(routes, "rto_min lock 2s") && !strings.Contains(routes, "rto_min 2s") {
+	if routes := readOut(t, o, "logs/h0/routes.out"); !strings.Contains(routes, "rto_min lock 2s") &&
+		!strings.Contains(routes, "rto_min 2s") {
 		t.Errorf("no route has ten times the least timeout: %s", routes)
 	}
 	checkSection(t, filepath.Join(o.Out, "run.pcapng"), o.Plan, r)
@@ -126,7 +129,8 @@ func checkSection(t *testing.T, path string, p *plan.Plan, r *report.Report) {
 	if !ok || note.Dilation != 10 || note.Plan != p.Hash() || note.Testbed == "" {
 		t.Fatalf("comment %q, want dilation 10 and plan %s", comment, p.Hash())
 	}
-	if up := r.Started.Add(time.Duration(r.Testbed.BringUp*1e9) + time.Second); note.Epoch.Before(r.Started) || note.Epoch.After(up) {
+	if up := r.Started.Add(time.Duration(r.Testbed.BringUp*1e9) + time.Second); note.Epoch.Before(
+		r.Started) || note.Epoch.After(up) {
 		t.Errorf("epoch %v, want when the switches started, between %v and %v", note.Epoch, r.Started, up)
 	}
 }
@@ -150,7 +154,8 @@ func TestUndilatedIsDegraded(t *testing.T) {
 			t.Errorf("%q: %s %q, want %s for %d reasons", accepted, f.Verdict, f.Reasons, wanted, missing)
 		}
 	}
-	if undilated(options(t, strings.Replace(fmt.Sprintf(dilated, ""), "dilation: 10", "dilation: 1", 1)).File) != nil {
+	if undilated(options(t, strings.Replace(fmt.Sprintf(dilated, ""), "dilation: 10", "dilation: 1",
+		1)).File) != nil {
 		t.Error("undilated in real time")
 	}
 }

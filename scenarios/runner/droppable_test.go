@@ -51,7 +51,8 @@ func TestLeftOutIsTold(t *testing.T) {
 		}
 	}
 	missing := held.workloads[0].Missing
-	if missing == 0 || !strings.Contains(checks[0].Summary, "right but for") || !strings.Contains(checks[2].Summary, "with holes") {
+	if missing == 0 || !strings.Contains(checks[0].Summary, "right but for") ||
+		!strings.Contains(checks[2].Summary, "with holes") {
 		t.Errorf("%d bytes were left out: %s; %s", missing, checks[0].Summary, checks[2].Summary)
 	}
 	for name, c := range map[string]struct {
@@ -60,14 +61,29 @@ func TestLeftOutIsTold(t *testing.T) {
 		check    int
 		says     string
 	}{
-		"a rank tells one byte less":          {func(w *finished) { *w.traffic.Ranks[1].Missing-- }, 0, 1, "never came; it says"},
-		"a rank tells one byte more":          {func(w *finished) { *w.traffic.Ranks[2].Missing++ }, 0, 1, "never came; it says"},
-		"more than may be left out":           {func(w *finished) { w.Missing = w.MayMiss + 1 }, 0, 0, "of partial sums never came, of"},
-		"an element is wrong besides":         {func(w *finished) { w.Wrong = 1 }, 0, 0, "1 elements are wrong"},
-		"a rank of a job tells one byte more": {func(w *finished) { *w.traffic.Ranks[2].Missing++ }, 1, 5, "never came; it says"},
-		"a job leaves out more":               {func(w *finished) { w.Missing = w.MayMiss + 1 }, 1, 3, "of partial sums never came, of"},
-		"a rank misses one byte more":         {func(w *finished) { *w.traffic.Ranks[1].Missing++ }, 2, 6, "never came; it says"},
-		"messages lack more":                  {func(w *finished) { w.Missing = w.MayMiss + 1 }, 2, 4, "of messages never came, of"},
+		"a rank tells one byte less": {func(w *finished) {
+			*w.traffic.Ranks[1].Missing--
+		}, 0, 1, "never came; it says"},
+		"a rank tells one byte more": {func(w *finished) {
+			*w.traffic.Ranks[2].Missing++
+		}, 0, 1, "never came; it says"},
+		"more than may be left out": {func(w *finished) {
+			w.Missing = w.MayMiss + 1
+		}, 0, 0, "of partial sums never came, of"},
+		"an element is wrong besides": {func(w *finished) { w.Wrong = 1 }, 0, 0,
+			"1 elements are wrong"},
+		"a rank of a job tells one byte more": {func(w *finished) {
+			*w.traffic.Ranks[2].Missing++
+		}, 1, 5, "never came; it says"},
+		"a job leaves out more": {func(w *finished) {
+			w.Missing = w.MayMiss + 1
+		}, 1, 3, "of partial sums never came, of"},
+		"a rank misses one byte more": {func(w *finished) {
+			*w.traffic.Ranks[1].Missing++
+		}, 2, 6, "never came; it says"},
+		"messages lack more": {func(w *finished) {
+			w.Missing = w.MayMiss + 1
+		}, 2, 4, "of messages never came, of"},
 	} {
 		e := *held
 		e.workloads = append(e.workloads[:0:0], held.workloads...)
@@ -79,7 +95,8 @@ func TestLeftOutIsTold(t *testing.T) {
 		}
 		c.change(&w)
 		e.workloads[c.workload] = w
-		if got := rejudge(t, o, &e)[c.check]; got.Verdict != verdict.Fail || !strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
+		if got := rejudge(t, o, &e)[c.check]; got.Verdict != verdict.Fail ||
+			!strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

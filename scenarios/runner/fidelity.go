@@ -58,7 +58,8 @@ type sampler struct {
 // startSampler begins to sample; the first sample is taken before it returns, so
 // that nothing of the steps is missed.
 func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) (observed, error)) *sampler {
-	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}), began: time.Now()}
+	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}),
+		began: time.Now()}
 	ctx, s.stop = context.WithCancel(ctx)
 	took := s.sample(ctx)
 	go func() {
@@ -116,7 +117,8 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	s.stop()
 	<-s.done
 	s.sample(ctx)
-	f := &report.Fidelity{Links: s.rates(), Samples: s.samples, Timing: softTiming(s.plan, s.began, s.first, s.last)}
+	f := &report.Fidelity{Links: s.rates(), Samples: s.samples,
+		Timing: softTiming(s.plan, s.began, s.first, s.last)}
 	lateLinks(f.Links, s.plan, s.last)
 	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
 	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
@@ -193,8 +195,11 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	if m.at.IsZero() {
 		m.began = from.Soft
 		m.rate = report.LinkRate{
-			Link: l.Name, Direction: direction, From: from.Node + ":" + from.Port, To: to.Node + ":" + to.Port,
-			Asked: uint64(now.Rate),
+			Link:      l.Name,
+			Direction: direction,
+			From:      from.Node + ":" + from.Port,
+			To:        to.Node + ":" + to.Port,
+			Asked:     uint64(now.Rate),
 		}
 	} else {
 		// A link that changed since the last sample had no one rate.
@@ -244,7 +249,8 @@ func (m *linkMeter) measure(now reading, asked float64) {
 		before := m.run[i]
 		took := now.at.Sub(before.at)
 		if took > 0 && float64(now.blur+before.blur) <= blurShare*float64(took) {
-			m.busy = append(m.busy, float32(float64(now.bytes-before.bytes)*8/m.by.Passed(took).Seconds()/asked))
+			m.busy = append(m.busy, float32(
+				float64(now.bytes-before.bytes)*8/m.by.Passed(took).Seconds()/asked))
 			m.rate.Busy += m.by.Passed(now.at.Sub(m.at)).Seconds()
 			break
 		}
@@ -344,8 +350,10 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 		}
 		deviation := float64(l.Achieved)/float64(l.Asked) - 1
 		if off := max(deviation, -deviation); off > verify.RateDegraded {
-			against(level(off, verify.RateOverloaded), "%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
-				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100, verify.RateDegraded*100)
+			against(level(off, verify.RateOverloaded),
+				"%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
+				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100,
+				verify.RateDegraded*100)
 		}
 	}
 	var recorded uint64
@@ -354,7 +362,8 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 		recorded += c.Packets()
 	}
 	if share := float64(f.Dropped) / max(1, float64(f.Dropped+recorded)); share > verify.LostDegraded {
-		against(level(share, verify.LostOverloaded), "captures lost %d of %d packets", f.Dropped, f.Dropped+recorded)
+		against(level(share, verify.LostOverloaded), "captures lost %d of %d packets", f.Dropped,
+			f.Dropped+recorded)
 	}
 	for _, u := range f.Undilated {
 		if !u.Accepted {
@@ -366,18 +375,24 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	}
 	for _, h := range f.HeldUp {
 		if h.Share > heldUpDegraded {
-			against(level(h.Share, heldUpOverloaded), "traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit %.0f%%)",
+			against(level(h.Share, heldUpOverloaded),
+				"traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit "+
+					"%.0f%%)",
 				h.Traffic, h.Node, h.Share*100, heldUpDegraded*100)
 		}
 	}
 	for _, o := range f.Overruns {
-		against(overloaded, "workload %s: rank %d at %s had no room for %d packets: the host did not let it read them", o.Workload, o.Rank, o.Node, o.Packets)
+		against(overloaded, "workload %s: rank %d at %s had no room for %d packets: the host did not let "+
+			"it read them", o.Workload, o.Rank, o.Node, o.Packets)
 	}
 	if f.Pressure > verify.PressureDegraded {
-		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100, verify.PressureDegraded*100)
+		against(degraded, "tasks waited for a CPU in %.0f%% of the time (limit %.0f%%)", f.Pressure*100,
+			verify.PressureDegraded*100)
 	}
 	if f.Steal > verify.StealDegraded {
-		against(level(f.Steal, verify.StealOverloaded), "the hypervisor took %.0f%% of the CPU time (limit %.0f%%)", f.Steal*100, verify.StealDegraded*100)
+		against(level(f.Steal, verify.StealOverloaded),
+			"the hypervisor took %.0f%% of the CPU time (limit %.0f%%)", f.Steal*100,
+			verify.StealDegraded*100)
 	}
 	f.Verdict = []string{report.Faithful, report.Degraded, report.Overloaded}[worst]
 }

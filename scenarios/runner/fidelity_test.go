@@ -49,16 +49,29 @@ func TestBusyLinksRate(t *testing.T) {
 		busy     float64
 		verdict  string
 	}{
-		{"exact", []fabric.LinkState{state(0, 9), state(full, 9), state(2*full, 9), state(3*full, 9)}, 1e9, 0.6, report.Faithful},
-		{"2.9% slow", []fabric.LinkState{state(0, 9), state(971*full/1000, 9), state(971*2*full/1000, 9), state(971*3*full/1000, 9)}, 971e6, 0.6, report.Faithful},
-		{"4% slow", []fabric.LinkState{state(0, 9), state(96*full/100, 9), state(96*2*full/100, 9), state(96*3*full/100, 9)}, 960e6, 0.6, report.Degraded},
-		{"4% fast", []fabric.LinkState{state(0, 9), state(104*full/100, 9), state(104*2*full/100, 9), state(104*3*full/100, 9)}, 1040e6, 0.6, report.Degraded},
-		{"half", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(3*full/2, 9)}, 5e8, 0.6, report.Overloaded},
-		{"half, but never asked for more", []fabric.LinkState{state(0, 0), state(full/2, 0), state(full, 0), state(3*full/2, 0)}, 0, 0, report.Faithful},
-		{"two busy intervals prove nothing", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(3*full/2, 0)}, 0, 0, report.Faithful},
-		{"pauses in all but one interval", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(2*full, 9), state(5*full/2, 9)}, 1e9, 0.8, report.Faithful},
-		{"one interval seems fast", []fabric.LinkState{state(0, 9), state(full, 9), state(2*full, 9), state(3*full+full/10, 9)}, 1e9, 0.6, report.Faithful},
-		{"one gap among five", []fabric.LinkState{state(0, 9), state(full, 9), state(full, 9), state(2*full, 9), state(3*full, 9), state(4*full, 9)}, 1e9, 1, report.Faithful},
+		{"exact", []fabric.LinkState{state(0, 9), state(full, 9), state(2*full, 9), state(3*full, 9)}, 1e9,
+			0.6, report.Faithful},
+		{"2.9% slow", []fabric.LinkState{state(0, 9), state(971*full/1000, 9), state(971*2*full/1000, 9),
+			state(971*3*full/1000, 9)}, 971e6, 0.6, report.Faithful},
+		{"4% slow", []fabric.LinkState{state(0, 9), state(96*full/100, 9), state(96*2*full/100, 9),
+			state(96*3*full/100, 9)}, 960e6, 0.6, report.Degraded},
+		{"4% fast", []fabric.LinkState{state(0, 9), state(104*full/100, 9), state(104*2*full/100, 9),
+			state(104*3*full/100, 9)}, 1040e6, 0.6, report.Degraded},
+		{"half", []fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(3*full/2, 9)}, 5e8,
+			0.6, report.Overloaded},
+		{"half, but never asked for more",
+			[]fabric.LinkState{state(0, 0), state(full/2, 0), state(full, 0), state(3*full/2, 0)}, 0, 0,
+			report.Faithful},
+		{"two busy intervals prove nothing",
+			[]fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(3*full/2, 0)}, 0, 0,
+			report.Faithful},
+		{"pauses in all but one interval",
+			[]fabric.LinkState{state(0, 9), state(full/2, 9), state(full, 9), state(2*full, 9),
+				state(5*full/2, 9)}, 1e9, 0.8, report.Faithful},
+		{"one interval seems fast", []fabric.LinkState{state(0, 9), state(full, 9), state(2*full, 9),
+			state(3*full+full/10, 9)}, 1e9, 0.6, report.Faithful},
+		{"one gap among five", []fabric.LinkState{state(0, 9), state(full, 9), state(full, 9),
+			state(2*full, 9), state(3*full, 9), state(4*full, 9)}, 1e9, 1, report.Faithful},
 	}
 	for _, c := range cases {
 		rates := measure(c.states...)
@@ -66,7 +79,8 @@ func TestBusyLinksRate(t *testing.T) {
 			t.Fatalf("%s: %d rates, want the one direction that carried something", c.name, len(rates))
 		}
 		r := rates[0]
-		if math.Abs(float64(r.Achieved)-c.achieved) > 1e3 || math.Abs(r.Busy-c.busy) > 1e-9 || r.From != "h0:eth0" || r.To != "s0:p0" {
+		if math.Abs(float64(r.Achieved)-c.achieved) > 1e3 || math.Abs(r.Busy-c.busy) > 1e-9 ||
+			r.From != "h0:eth0" || r.To != "s0:p0" {
 			t.Errorf("%s: %+v, want %v bit/s in %v s", c.name, r, c.achieved, c.busy)
 		}
 		f := &report.Fidelity{Links: rates}
@@ -105,7 +119,8 @@ func TestBlurredReadingsAreFurtherApart(t *testing.T) {
 	}
 	r := s.rates()[0]
 	if off := math.Abs(float64(r.Achieved)/1e9 - 1); off > blurShare || len(s.meters[0].busy) != 4 {
-		t.Errorf("%+v over %d intervals, want 1 Gbit/s within 2%% over 4 intervals of 2 s", r, len(s.meters[0].busy))
+		t.Errorf("%+v over %d intervals, want 1 Gbit/s within 2%% over 4 intervals of 2 s", r,
+			len(s.meters[0].busy))
 	}
 }
 
@@ -160,12 +175,14 @@ func TestDropsAreCountedBySender(t *testing.T) {
 	before, after := state(0, 0), state(10, 0)
 	before.BToA.Shaper.Drops, after.BToA.Shaper.Drops = 3, 10
 	before.AToB.Shaper.Drops, after.AToB.Shaper.Drops = 1, 8
-	for kind, want := range map[string]uint64{spec.Bridge: 7, spec.Soft: 0} { // soft switches record theirs, and those of NICs
+	for kind, want := range map[string]uint64{spec.Bridge: 7, spec.Soft: 0} {
+		// soft switches record theirs, and those of NICs
 		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Kind: kind}}}}
 		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before})
 		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after})
 		drops := s.drops()
-		if nic, port := s.meters[0].rate.From, s.meters[1].rate.From; drops[port] != want || drops[nic] != want {
+		if nic, port := s.meters[0].rate.From,
+			s.meters[1].rate.From; drops[port] != want || drops[nic] != want {
 			t.Errorf("drops %v, want %d of %s and %s", drops, want, nic, port)
 		}
 	}
@@ -174,13 +191,16 @@ func TestDropsAreCountedBySender(t *testing.T) {
 // The texts are the kernel's documentation's (accounting/psi.rst, proc_stat(5)).
 func TestCPUState(t *testing.T) {
 	root := t.TempDir()
-	const stat = "cpu  10 0 20 100 5 0 5 60 0 0\ncpu0 10 0 20 100 5 0 5 60 0 0\nintr 12345 0\nprocs_running 7\n"
+	const stat = "cpu  10 0 20 100 5 0 5 60 0 0\ncpu0 10 0 20 100 5 0 5 60 0 0\nintr 12345 0\n" +
+		"procs_running 7\n"
 	mustWrite(t, filepath.Join(root, "stat"), stat)
 	without := readCPUState(root)
 	if without.pressure || without.steal != 60 || without.total != 200 || without.running != 7 {
 		t.Errorf("without pressure: %+v", without)
 	}
-	mustWrite(t, filepath.Join(root, "pressure/cpu"), "some avg10=0.12 avg60=1.00 avg300=0.40 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n")
+	mustWrite(t, filepath.Join(root, "pressure/cpu"),
+		"some avg10=0.12 avg60=1.00 avg300=0.40 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 "+
+			"total=9\n")
 	if with := readCPUState(root); !with.pressure || with.stalled != 1500*time.Millisecond {
 		t.Errorf("with pressure: %+v", with)
 	}

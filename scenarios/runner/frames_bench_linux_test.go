@@ -76,7 +76,8 @@ func (s *beside) frames(driver port.Driver, mtu int) float64 {
 		n.data[port.HeaderLen] = 1
 		n.total = frameBytes / mtu
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * len(nodes))) // the kernel shares out the processors, as among processes
+	// the kernel shares out the processors, as among processes
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * len(nodes)))
 	failed := make(chan error, len(nodes))
 	began := time.Now()
 	for i := range nodes {
@@ -145,9 +146,11 @@ func (n *framesNode) run() error {
 			}
 			sent += room
 		} else if came == 0 {
-			if ready, err := unix.Poll([]unix.PollFd{{Fd: int32(n.port.Fd()), Events: unix.POLLIN}}, int(frameWait.Milliseconds())); err == nil && ready == 0 {
+			if ready, err := unix.Poll([]unix.PollFd{{Fd: int32(n.port.Fd()), Events: unix.POLLIN}},
+				int(frameWait.Milliseconds())); err == nil && ready == 0 {
 				stats, err := n.port.Stats()
-				return errors.Join(fmt.Errorf("nothing came for %v: sent %d, of which %d came, and received %d of %d (%+v)", frameWait, sent, counted, got, n.total, stats), err)
+				return errors.Join(fmt.Errorf("nothing came for %v: sent %d, of which %d came, and "+
+					"received %d of %d (%+v)", frameWait, sent, counted, got, n.total, stats), err)
 			}
 		}
 	}

@@ -34,7 +34,8 @@ func TestEqualPacketsAreToldApart(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const inSwitch = " leaf1:p0 in leaf1:p1 out"
 	for options, crossed := range map[string]string{
-		"at: [all]": inSwitch, "at: [all], filter: udp port 7777, snaplen: 400B": inSwitch, "at: [nics]": "", "at: [all], events: all": inSwitch,
+		"at: [all]": inSwitch, "at: [all], filter: udp port 7777, snaplen: 400B": inSwitch, "at: [nics]": "",
+		"at: [all], events: all": inSwitch,
 	} {
 		t.Run(options, func(t *testing.T) { tellApart(t, options, crossed) })
 	}
@@ -63,7 +64,8 @@ func tellApart(t *testing.T, options, crossed string) {
 		}
 		// A refusal of h1's stack takes the place of a sending now and then.
 		if sent < 150 || dropped != 5 || doubled == 0 {
-			t.Errorf("%d packets were sent, %d dropped and %d doubled; want nearly 200, 5 and some", sent, dropped, doubled)
+			t.Errorf("%d packets were sent, %d dropped and %d doubled; want nearly 200, 5 and some", sent,
+				dropped, doubled)
 		}
 		return
 	}
@@ -83,7 +85,8 @@ func followAlike(t *testing.T, capture string) (seen map[uint64][]string, lost u
 		if err != nil {
 			break
 		}
-		if len(p.Data) < 14+40+8 || p.Data[14]>>4 != 6 || p.Data[20] != udp || p.Data[56] != 7777>>8 || p.Data[57] != 7777&0xFF {
+		if len(p.Data) < 14+40+8 || p.Data[14]>>4 != 6 || p.Data[20] != udp || p.Data[56] != 7777>>8 ||
+			p.Data[57] != 7777&0xFF {
 			continue
 		}
 		kinds[layers.Identity(p.Data, p.Length)] = true

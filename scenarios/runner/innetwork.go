@@ -11,7 +11,8 @@ import (
 
 // aggregator finds the switches that add up for a workload, which have nothing to do with others that are
 // under way until release is called.
-func (s *session) aggregator(ctx context.Context, w *spec.Workload, ranks []plan.Rank) (a *worker.Aggregator, release func(), err error) {
+func (s *session) aggregator(ctx context.Context, w *spec.Workload, ranks []plan.Rank) (a *worker.Aggregator,
+	release func(), err error) {
 	s.mu.Lock()
 	a, err = worker.FindAggregator(s.plan, ranks, w.Switch, s.adding...)
 	if err == nil {

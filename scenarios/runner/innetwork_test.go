@@ -133,7 +133,8 @@ func begin(t *testing.T, p *plan.Plan, tb *testbed.Testbed) *worker.Aggregator {
 // bounded time, whichever switch waits for it, and that the others do not wait for it.
 func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	p := plantest.Compile(t, fmt.Sprintf("name: engine-adder-%d\n%s", os.Getpid(), strings.Replace(addingTree, "5s", "500ms", 1)))
+	p := plantest.Compile(t, fmt.Sprintf("name: engine-adder-%d\n%s", os.Getpid(),
+		strings.Replace(addingTree, "5s", "500ms", 1)))
 	tb := upFor(t, p)
 	// In this order: the second job has the port of a worker of the first that had to be killed.
 	for _, test := range []struct{ signal, want string }{
@@ -142,22 +143,32 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	} {
 		signal, want := test.signal, test.want
 		aggregator := begin(t, p, tb)
-		nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil })
+		nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) {
+			return io.Discard, io.Discard, nil
+		})
 		var once sync.Once
 		var at time.Time
 		_, err := worker.Run(t.Context(), worker.Job{
-			Name: "adding", Kind: worker.AllReduce, Algorithm: worker.InNetwork, Ranks: p.Ranks, Size: 64 << 10, Iterations: 100_000, Aggregator: aggregator,
+			Name:       "adding",
+			Kind:       worker.AllReduce,
+			Algorithm:  worker.InNetwork,
+			Ranks:      p.Ranks,
+			Size:       64 << 10,
+			Iterations: 100_000,
+			Aggregator: aggregator,
 		}, nodes, func(done worker.Progress) {
 			once.Do(func() {
 				at = time.Now()
-				if out, err := tb.Node("h3").Command(t.Context(), "kill", "-"+signal, fmt.Sprint(done.Ranks[3].PID)).CombinedOutput(); err != nil {
+				if out, err := tb.Node("h3").Command(t.Context(), "kill", "-"+signal,
+					fmt.Sprint(done.Ranks[3].PID)).CombinedOutput(); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}
 			})
 		})
 		nodes.Close()
 		aggregator.End()
-		if took := time.Since(at); err == nil || !strings.Contains(err.Error(), want) || took > 10*time.Second {
+		if took := time.Since(at); err == nil || !strings.Contains(err.Error(), want) ||
+			took > 10*time.Second {
 			t.Errorf("%s: %v after %v, want %q", signal, err, took, want)
 		} else {
 			t.Logf("%s: %v after %v", signal, err, took)
@@ -195,16 +206,26 @@ func runStopped(t *testing.T, p *plan.Plan, tb *testbed.Testbed) *worker.Result 
 	t.Helper()
 	aggregator := begin(t, p, tb)
 	defer aggregator.End()
-	nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil })
+	nodes := worker.NewNodes(t.Context(), tb, func(string) (io.Writer, io.Writer, error) {
+		return io.Discard, io.Discard, nil
+	})
 	defer nodes.Close()
 	var stops sync.WaitGroup
 	var once sync.Once
 	result, err := worker.Run(t.Context(), worker.Job{
-		Name: "adding", Kind: worker.AllReduce, Algorithm: worker.InNetwork, Ranks: p.Ranks, Size: 1 << 20, Warmup: 1, Iterations: 2, Aggregator: aggregator,
+		Name:       "adding",
+		Kind:       worker.AllReduce,
+		Algorithm:  worker.InNetwork,
+		Ranks:      p.Ranks,
+		Size:       1 << 20,
+		Warmup:     1,
+		Iterations: 2,
+		Aggregator: aggregator,
 	}, nodes, func(done worker.Progress) {
 		once.Do(func() {
 			// It runs for less at a time than an operation takes on its link.
-			stop := fmt.Sprintf("while kill -STOP %d; do echo; sleep 0.1; kill -CONT %[1]d; sleep 0.01; done", done.Ranks[1].PID)
+			stop := fmt.Sprintf("while kill -STOP %d; do echo; sleep 0.1; kill -CONT %[1]d; sleep 0.01; done",
+				done.Ranks[1].PID)
 			command := tb.Node("h1").Command(t.Context(), "sh", "-c", stop)
 			stopped, begun := io.Pipe()
 			command.Stdout = begun

@@ -94,7 +94,9 @@ func missing(o *Options) (warnings spec.Problems) {
 		}
 		info, err := os.Stat(besideFile(o, name))
 		if err != nil || info.IsDir() != folder {
-			warnings = append(warnings, o.File.Source.Problem(path, fmt.Sprintf("%s is not there, or not %s", besideFile(o, name), what), "make it before the run"))
+			warnings = append(warnings, o.File.Source.Problem(path,
+				fmt.Sprintf("%s is not there, or not %s", besideFile(o, name), what),
+				"make it before the run"))
 		}
 	}
 	for _, entry := range o.File.Nodes {
@@ -143,7 +145,8 @@ func (f *findings) wrong(kind error, path string, err error) {
 		path = strings.TrimSuffix(path, "."+file.key) + "." + file.key
 	}
 	for line := range strings.Lines(err.Error()) {
-		f.problems = append(f.problems, f.o.File.Source.Problem(path, fmt.Sprintf("%v: %s", kind, strings.TrimSuffix(line, "\n")), ""))
+		f.problems = append(f.problems,
+			f.o.File.Source.Problem(path, fmt.Sprintf("%v: %s", kind, strings.TrimSuffix(line, "\n")), ""))
 	}
 	f.kinds = append(f.kinds, kind)
 }
@@ -163,7 +166,8 @@ var ErrWord = errors.New("no such word")
 func (f *findings) words() {
 	for i, feature := range f.o.File.Requires {
 		if !slices.Contains(doctor.Features(), feature) {
-			f.wrong(ErrWord, fmt.Sprintf("requires[%d]", i), fmt.Errorf("feature %q: want one of %s", feature, strings.Join(doctor.Features(), ", ")))
+			f.wrong(ErrWord, fmt.Sprintf("requires[%d]", i),
+				fmt.Errorf("feature %q: want one of %s", feature, strings.Join(doctor.Features(), ", ")))
 		}
 	}
 	for i, step := range f.o.File.Steps {

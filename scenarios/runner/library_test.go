@@ -19,7 +19,8 @@ import (
 // schemaLine makes editors complete and check a file, so many folders below the
 // root.
 func schemaLine(depth int) string {
-	return "# yaml-language-server: $schema=" + strings.Repeat("../", depth) + "plan/spec/railbed.schema.json\n"
+	return "# yaml-language-server: $schema=" + strings.Repeat("../", depth) +
+		"plan/spec/railbed.schema.json\n"
 }
 
 // overloadedTries is how often a scenario is run again on a machine that could
@@ -74,7 +75,8 @@ func keepsItsWord(t *testing.T, path string) {
 	for range overloadedTries {
 		r = runAll(t, t.Context(), load(t, path))
 		overloaded := r.Fidelity != nil && r.Fidelity.Verdict == report.Overloaded
-		if !overloaded || !slices.ContainsFunc(r.Checks, failed) || slices.ContainsFunc(r.Checks, failedForGood) {
+		if !overloaded || !slices.ContainsFunc(r.Checks, failed) ||
+			slices.ContainsFunc(r.Checks, failedForGood) {
 			break
 		}
 		t.Logf("%s on this overloaded machine: %s", r.Verdict, r.Reason)
@@ -121,8 +123,10 @@ func needGuests(t *testing.T, p *plan.Plan) {
 
 // stackFeatures are what tests need for a stack, by its kind in files.
 var stackFeatures = map[string]hosttest.Feature{
-	spec.OpenMPI: hosttest.OpenMPI, spec.MPICH: hosttest.MPICH, spec.UCX: hosttest.UCX, spec.Libfabric: hosttest.Libfabric,
-	spec.IPerf3: hosttest.IPerf3, spec.Redis: hosttest.Redis, spec.PyTorch: hosttest.PyTorch, spec.Perftest: hosttest.Perftest,
+	spec.OpenMPI: hosttest.OpenMPI, spec.MPICH: hosttest.MPICH, spec.UCX: hosttest.UCX,
+	spec.Libfabric: hosttest.Libfabric,
+	spec.IPerf3:    hosttest.IPerf3, spec.Redis: hosttest.Redis, spec.PyTorch: hosttest.PyTorch,
+	spec.Perftest: hosttest.Perftest,
 }
 
 // needStacks skips a scenario of a stack that the host lacks.
@@ -145,13 +149,15 @@ func needStacks(t *testing.T, file *spec.Testbed) {
 }
 
 func failed(c report.Check) bool {
-	return c.Verdict == verdict.Fail || c.Verdict == verdict.Overloaded && strings.Contains(c.Summary, "that proves nothing")
+	return c.Verdict == verdict.Fail ||
+		c.Verdict == verdict.Overloaded && strings.Contains(c.Summary, "that proves nothing")
 }
 
 // failedForGood is a failure that no overload excuses: what these look at hangs on
 // no time.
 func failedForGood(c report.Check) bool {
-	return failed(c) && slices.ContainsFunc([]string{"bytes-per-rank ", "rank-nic ", "rail-local ", "conservation ", "that every rd message"}, func(kind string) bool {
+	return failed(c) && slices.ContainsFunc([]string{"bytes-per-rank ", "rank-nic ", "rail-local ",
+		"conservation ", "that every rd message"}, func(kind string) bool {
 		return strings.HasPrefix(c.Name, kind)
 	})
 }

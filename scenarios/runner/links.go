@@ -45,7 +45,8 @@ const (
 
 // apply makes a change and returns how to undo it. One that fails in part is
 // undone as far as it came.
-func (b *linkBook) apply(ctx context.Context, l *spec.LinkChange) (undo func(context.Context) error, err error) {
+func (b *linkBook) apply(ctx context.Context, l *spec.LinkChange) (undo func(context.Context) error,
+	err error) {
 	name, direction := l.Target()
 	change := &linkChange{LinkChange: l, direction: direction}
 	for i := range b.plan.Links {
@@ -104,7 +105,8 @@ func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 func (b *linkBook) realiseState(ctx context.Context, touched *linkChange, link *plan.Link) error {
 	state := b.state(link)
 	set := func(direction, word string) error {
-		return b.change(ctx, supervisor.LinkRequest{Where: strings.TrimSpace(link.Name + " " + direction), State: word})
+		return b.change(ctx, supervisor.LinkRequest{Where: strings.TrimSpace(link.Name + " " + direction),
+			State: word})
 	}
 	if direction := touched.direction; direction != "" {
 		word := state.of(direction)

@@ -101,19 +101,26 @@ func TestOneDirectionGoesDown(t *testing.T) {
 		undo  []int
 		want  []string
 	}{
-		"by itself":   {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}}, []int{0}, []string{"a--s a-to-b down", "a--s a-to-b up"}},
-		"up by steps": {[]spec.LinkChange{{Where: "a--s b-to-a", State: "down"}, {Where: "a--s b-to-a", State: "up"}}, nil, []string{"a--s b-to-a down", "a--s b-to-a up"}},
-		"both at once": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}, {Where: "a--s b-to-a", State: "down"}}, []int{0, 1},
+		"by itself": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}}, []int{0},
+			[]string{"a--s a-to-b down", "a--s a-to-b up"}},
+		"up by steps": {[]spec.LinkChange{{Where: "a--s b-to-a", State: "down"},
+			{Where: "a--s b-to-a", State: "up"}}, nil, []string{"a--s b-to-a down", "a--s b-to-a up"}},
+		"both at once": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"},
+			{Where: "a--s b-to-a", State: "down"}}, []int{0, 1},
 			[]string{"a--s a-to-b down", "a--s b-to-a down", "a--s a-to-b up", "a--s b-to-a up"}},
-		"the whole link comes up": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}, {Where: "a--s", State: "up"}}, []int{0},
+		"the whole link comes up": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"},
+			{Where: "a--s", State: "up"}}, []int{0},
 			[]string{"a--s a-to-b down", "a--s up", "a--s a-to-b up"}},
-		"the whole link was down meanwhile": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"}, {Where: "a--s", State: "down"}}, []int{1, 0},
+		"the whole link was down meanwhile": {[]spec.LinkChange{{Where: "a--s a-to-b", State: "down"},
+			{Where: "a--s", State: "down"}}, []int{1, 0},
 			[]string{"a--s a-to-b down", "a--s down", "a--s up", "a--s a-to-b down", "a--s a-to-b up"}},
-		"and longer than the direction": {[]spec.LinkChange{{Where: "a--s", State: "down"}, {Where: "a--s a-to-b", State: "down"}}, []int{1, 0},
+		"and longer than the direction": {[]spec.LinkChange{{Where: "a--s", State: "down"},
+			{Where: "a--s a-to-b", State: "down"}}, []int{1, 0},
 			[]string{"a--s down", "a--s a-to-b down", "a--s up"}},
 		"of many links": {[]spec.LinkChange{{Where: "*--s b-to-a", State: "down"}}, []int{0},
 			[]string{"a--s b-to-a down", "b--s b-to-a down", "a--s b-to-a up", "b--s b-to-a up"}},
-		"up of a link that is down is for the testbed to refuse": {[]spec.LinkChange{{Where: "a--s", State: "down"}, {Where: "a--s a-to-b", State: "up"}}, nil,
+		"up of a link that is down is for the testbed to refuse": {[]spec.LinkChange{{Where: "a--s",
+			State: "down"}, {Where: "a--s a-to-b", State: "up"}}, nil,
 			[]string{"a--s down", "a--s a-to-b up"}},
 	} {
 		r := &recorder{}
@@ -141,7 +148,8 @@ func TestChangeThatFailsIsTakenBack(t *testing.T) {
 	refused := errors.New("refused")
 	r := &recorder{fails: map[string]error{"b--s b-to-a": refused}}
 	book := newLinkBook(twoLinks(), r.change)
-	if _, err := book.apply(t.Context(), &spec.LinkChange{Where: "b--s", Set: &spec.Direction{Rate: 1e6}}); !errors.Is(err, refused) {
+	if _, err := book.apply(t.Context(),
+		&spec.LinkChange{Where: "b--s", Set: &spec.Direction{Rate: 1e6}}); !errors.Is(err, refused) {
 		t.Fatalf("error %v, want the testbed's", err)
 	}
 	if last := r.asked[len(r.asked)-2]; last != "b--s a-to-b rate 1gbit delay 0s" {
@@ -155,7 +163,8 @@ func TestChangeThatFailsIsTakenBack(t *testing.T) {
 // TestStepsDeriveAsFilesDo: the time of four frames follows the rate that steps set,
 // and comes back with it.
 func TestStepsDeriveAsFilesDo(t *testing.T) {
-	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, links: {default: {rate: 100mbit}}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: "+
+		"{kind: soft}, links: {default: {rate: 100mbit}}}\n")
 	var by []string
 	book := newLinkBook(p, func(_ context.Context, request supervisor.LinkRequest) error {
 		by = append(by, request.Set.ReorderBy.String())
@@ -192,7 +201,8 @@ steps:
   - link: {where: h0--leaf1, set: {rate: 10mbit, reorder: 10%}}
   - link: {where: h0--leaf1, set: {jitter: 1ms}}
 `))
-	if want := "link h0--leaf1 set jitter 1ms: jitter is 1ms and delay 5us; want a delay at least as long as the jitter"; r.Verdict != verdict.Fail || !strings.Contains(r.Reason, want) {
+	if want := "link h0--leaf1 set jitter 1ms: jitter is 1ms and delay 5us; want a delay at least as long " +
+		"as the jitter"; r.Verdict != verdict.Fail || !strings.Contains(r.Reason, want) {
 		t.Errorf("%s %q, want %q", r.Verdict, r.Reason, want)
 	}
 	if got, want := r.Steps[0].Name, "link h0--leaf1 set rate 10mbit reorder 10%"; got != want {

@@ -69,9 +69,18 @@ func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 		output = c.Decode.Tokens
 	}
 	cache := flows.Cache{
-		Output: output,
-		Ranks:  ranks, Prefill: c.Prefill, Requests: c.Requests, PerSecond: c.PerSecond.Float(), TimeScale: c.TimeScale.Float(), Tokens: c.Tokens,
-		Layers: c.Layers, LayerTime: time.Duration(c.LayerTime), LayerBytes: c.LayerBytes, Whole: c.Whole, Seed: o.Plan.Seed,
+		Output:     output,
+		Ranks:      ranks,
+		Prefill:    c.Prefill,
+		Requests:   c.Requests,
+		PerSecond:  c.PerSecond.Float(),
+		TimeScale:  c.TimeScale.Float(),
+		Tokens:     c.Tokens,
+		Layers:     c.Layers,
+		LayerTime:  time.Duration(c.LayerTime),
+		LayerBytes: c.LayerBytes,
+		Whole:      c.Whole,
+		Seed:       o.Plan.Seed,
 	}
 	if c.Trace != "" {
 		const key = "cache.trace"
@@ -104,18 +113,22 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	switch {
 	case m.Open != nil:
 		o := m.Open
-		s, err = flows.Open{Ranks: ranks, Count: o.Count, Sizes: sizes, Load: o.Load.Float(), Rate: rate, Seed: seed}.Schedule()
+		s, err = flows.Open{Ranks: ranks, Count: o.Count, Sizes: sizes, Load: o.Load.Float(), Rate: rate,
+			Seed: seed}.Schedule()
 	case m.Closed != nil:
 		o := m.Closed
-		s, err = flows.Closed{Ranks: ranks, Count: o.Count, Sizes: sizes, Outstanding: o.Outstanding, Seed: seed}.Schedule()
+		s, err = flows.Closed{Ranks: ranks, Count: o.Count, Sizes: sizes, Outstanding: o.Outstanding,
+			Seed: seed}.Schedule()
 	case m.Cache != nil:
 		s, err = cacheOf(options, m.Cache)
 	default:
 		b := m.Blocks
 		if b.Servers >= ranks {
-			return nil, fmt.Errorf("%d ranks with storage, of %d: want one at least to write", b.Servers, ranks)
+			return nil, fmt.Errorf("%d ranks with storage, of %d: want one at least to write", b.Servers,
+				ranks)
 		}
-		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block, Outstanding: b.Outstanding, Reads: b.Reads.Float(), Seed: seed}.Schedule()
+		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block,
+			Outstanding: b.Outstanding, Reads: b.Reads.Float(), Seed: seed}.Schedule()
 	}
 	if err != nil {
 		return nil, err
@@ -124,7 +137,8 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 		s.Droppable = m.RD.Droppable
 	}
 	if total := s.Bytes(); total > mostMessageBytes {
-		return nil, fmt.Errorf("%v in all: want at most %v, fewer or smaller messages", total, units.Bytes(mostMessageBytes))
+		return nil, fmt.Errorf("%v in all: want at most %v, fewer or smaller messages", total,
+			units.Bytes(mostMessageBytes))
 	}
 	return s, nil
 }
@@ -158,9 +172,40 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 // sizeBins is how many ranges of sizes the table of slowdowns has.
 const sizeBins = 5
 
+// slowdowns compare how long messages took with what they take alone, by size.
+func slowdowns(
+	schedule *flows.Schedule, sent []flows.Sent, alone func(from, to int, size units.Bytes) time.Duration,
+) (all []report.Slowdown) {
+	for _, bin := range schedule.Slowdowns(sent, sizeBins, func(m flows.Message) time.Duration {
+		return alone(m.From, m.To, m.Bytes)
+	}) {
+		all = append(all, report.Slowdown{
+			AtMost: uint64(bin.AtMost), Percentiles: report.Percentiles(bin.Percentiles),
+		})
+	}
+	return all
+}
+
+// finishBlocks says which share of blocks took no longer than an objective, in seconds; 0 is none.
+func finishBlocks(made *report.Messages, objective float64, took []float64) {
+	if objective <= 0 {
+		return
+	}
+	within := 0
+	for _, t := range took {
+		if t <= objective {
+			within++
+		}
+	}
+	share := float64(within) / float64(len(took))
+	made.SLO, made.Attained = objective, &share
+}
+
 // finishMessages translates what ranks sent.
-func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result, alone func(from, to int, size units.Bytes) time.Duration) finished {
-	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()), Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
+func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result,
+	alone func(from, to int, size units.Bytes) time.Duration) finished {
+	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()),
+		Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
 	var sent []flows.Sent // of what is no answer
 	var last time.Duration
 	for _, rank := range r.Sent {
@@ -178,7 +223,8 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		parts[answered] = append(parts[answered], took[len(took)-1])
 	}
 	if slow := schedule.Straggler(sent, r.Ranks); slow != nil {
-		made.Slow = &report.SlowRank{Rank: slow.Rank, Node: r.PerRank[slow.Rank].Node, Median: slow.Median.Seconds(), Others: slow.Others.Seconds()}
+		made.Slow = &report.SlowRank{Rank: slow.Rank, Node: r.PerRank[slow.Rank].Node,
+			Median: slow.Median.Seconds(), Others: slow.Others.Seconds()}
 	}
 	perSecond := func(count int) float64 { return float64(count) / max(last.Seconds(), 1e-9) }
 	made.Count = len(sent)
@@ -189,28 +235,19 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	case m.Sizing() != nil:
 		made.What = "message"
 		if alone != nil {
-			for _, bin := range schedule.Slowdowns(sent, sizeBins, func(m flows.Message) time.Duration { return alone(m.From, m.To, m.Bytes) }) {
-				made.Slowdowns = append(made.Slowdowns, report.Slowdown{AtMost: uint64(bin.AtMost), Percentiles: report.Percentiles(bin.Percentiles)})
-			}
+			made.Slowdowns = slowdowns(schedule, sent, alone)
 		}
 	default:
 		made.What = "block"
-		if slo := time.Duration(m.Blocks.SLO).Seconds(); slo > 0 {
-			within := 0
-			for _, t := range took {
-				if t <= slo {
-					within++
-				}
-			}
-			share := float64(within) / float64(len(took))
-			made.SLO, made.Attained = slo, &share
-		}
+		finishBlocks(made, time.Duration(m.Blocks.SLO).Seconds(), took)
 		for _, part := range []struct {
 			what     string
 			answered bool
 		}{{"read", true}, {"write", false}} {
 			if times := parts[part.answered]; len(parts) > 1 {
-				made.Parts = append(made.Parts, report.MessagesPart{What: part.what, PerSecond: perSecond(len(times)), Times: report.Percentiles(flows.PercentilesOf(times))})
+				made.Parts = append(made.Parts,
+					report.MessagesPart{What: part.what, PerSecond: perSecond(len(times)),
+						Times: report.Percentiles(flows.PercentilesOf(times))})
 			}
 		}
 	}
@@ -220,7 +257,8 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	for i := range schedule.Messages {
 		made.MayMiss += uint64(schedule.MayMiss(i))
 	}
-	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, messages: made}
+	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong,
+		LeftOut: made.LeftOut}, messages: made}
 	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
 	for rank := range r.PerRank {
 		judged := judgedRank(r.Transport, &r.PerRank[rank])

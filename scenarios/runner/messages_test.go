@@ -37,13 +37,17 @@ func TestMessagesThatCannotBe(t *testing.T) {
 		{"closed: {file: fifo.txt, count: 5}", "fifo.txt is a FIFO, not a file"},
 		{"open: {file: wrong.txt, load: 40%, count: 5}", `wrong.txt:2: share "most" is no number`},
 		{"open: {sizes: data-mining, load: 40%, count: 100000}", "want at most 1GiB"},
-		{"cache: {prefill: 2, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: 1KB}", "2 ranks that prefill, of 2"},
-		{"cache: {prefill: 1, trace: wrong.csv, layers: 1, layer-time: 1ms, layer-bytes: 1KB}", `wrong.csv:2: a prompt of "long" tokens`},
+		{"cache: {prefill: 2, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: 1KB}",
+			"2 ranks that prefill, of 2"},
+		{"cache: {prefill: 1, trace: wrong.csv, layers: 1, layer-time: 1ms, layer-bytes: 1KB}",
+			`wrong.csv:2: a prompt of "long" tokens`},
 		{"blocks: {servers: 2, count: 1}", "2 ranks with storage, of 2"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
-			"file.yaml": "name: t\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps:\n  - messages: {name: m, " + c.keys + "}\n", "wrong.txt": "10 0\n20 most\n", "wrong.csv": "Timestamp,Request tokens\n1,long\n",
+			"file.yaml": "name: t\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps:\n  - " +
+				"messages: {name: m, " + c.keys + "}\n", "wrong.txt": "10 0\n20 most\n",
+			"wrong.csv": "Timestamp,Request tokens\n1,long\n",
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -55,7 +59,9 @@ func TestMessagesThatCannotBe(t *testing.T) {
 		o := load(t, filepath.Join(dir, "file.yaml"))
 		o.Out = filepath.Join(dir, "out")
 		_, err := Run(t.Context(), o)
-		if !errors.Is(err, ErrMessages) || !strings.Contains(err.Error(), "file.yaml:4:"+messagesColumn(c.keys)+": messages: ") || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, ErrMessages) ||
+			!strings.Contains(err.Error(), "file.yaml:4:"+messagesColumn(c.keys)+": messages: ") ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.keys, err, c.want)
 		}
 		if _, err := os.Stat(o.Out); !os.IsNotExist(err) {
@@ -69,9 +75,12 @@ func TestMessagesThatCannotBe(t *testing.T) {
 func TestServing(t *testing.T) {
 	ms := func(n float64) time.Duration { return time.Duration(n * 1e6) }
 	s := &flows.Schedule{Prompts: []flows.Prompt{
-		{Arrived: 0, Begun: 0, Computed: ms(10), To: 2, Output: 3}, {Arrived: ms(1), Begun: ms(1), Computed: ms(11), To: 2, Output: 3}, {Arrived: ms(4), Begun: ms(10), Computed: ms(20), To: 2, Output: 3},
+		{Arrived: 0, Begun: 0, Computed: ms(10), To: 2, Output: 3},
+		{Arrived: ms(1), Begun: ms(1), Computed: ms(11), To: 2, Output: 3},
+		{Arrived: ms(4), Begun: ms(10), Computed: ms(20), To: 2, Output: 3},
 	}}
-	c := &spec.CacheMessages{Prefill: 2, SLO: units.Duration(ms(15)), Decode: &spec.CacheDecode{Slots: 1, TokenTime: units.Duration(ms(5)), SLO: units.Duration(ms(9.8))}}
+	c := &spec.CacheMessages{Prefill: 2, SLO: units.Duration(ms(15)),
+		Decode: &spec.CacheDecode{Slots: 1, TokenTime: units.Duration(ms(5)), SLO: units.Duration(ms(9.8))}}
 	made := &report.Messages{}
 	first := finishServing(made, c, s, []time.Duration{ms(12), ms(13), ms(22)}, ms(22))
 	if want := []float64{.012, .012, .018}; !slices.EqualFunc(first, want, near) {
@@ -82,14 +91,16 @@ func TestServing(t *testing.T) {
 		most[p.What] = p.Times.Most
 	}
 	// Decoded from 12, 27 and 42 ms on, to 57.
-	for what, want := range map[string]float64{"waits for prefill": .006, "prefill": .010, "cache after it": .002, "waits for decode": .020, "each token": .035 / 3, "whole request": .053} {
+	for what, want := range map[string]float64{"waits for prefill": .006, "prefill": .010,
+		"cache after it": .002, "waits for decode": .020, "each token": .035 / 3, "whole request": .053} {
 		if !near(most[what], want) {
 			t.Errorf("%s: %v at most, want %v", what, most[what], want)
 		}
 	}
 	// The third has its first token too late; the second has a token in (42-13)/3 ms.
 	v := made.Serving
-	if made.Attained == nil || !near(*made.Attained, 2./3) || !near(v.Goodput, 2/.057) || !near(v.Offered, 2/.004) || !near(v.PrefillBusy, 30./40) || v.Decode != 1 {
+	if made.Attained == nil || !near(*made.Attained, 2./3) || !near(v.Goodput, 2/.057) ||
+		!near(v.Offered, 2/.004) || !near(v.PrefillBusy, 30./40) || v.Decode != 1 {
 		t.Errorf("%v", v)
 	}
 	c.Decode.SLO = units.Duration(ms(9))
@@ -104,16 +115,21 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1e-6*max(1, math.Abs(b)) }
 // Blocks that took longer than is asked are counted, and the check of their share fails by them.
 func TestBlocksThatTookLong(t *testing.T) {
 	ms := time.Millisecond
-	s := &flows.Schedule{Outstanding: 2, Messages: []flows.Message{{From: 1, Bytes: 10}, {From: 1, Bytes: 10}, {From: 1, Bytes: 10}, {From: 1, Bytes: 10}}}
+	s := &flows.Schedule{Outstanding: 2,
+		Messages: []flows.Message{{From: 1, Bytes: 10}, {From: 1, Bytes: 10}, {From: 1, Bytes: 10},
+			{From: 1, Bytes: 10}}}
 	m := &spec.Messages{Name: "m", Blocks: &spec.BlockMessages{SLO: units.Duration(5 * ms)}}
-	r := &worker.Result{Ranks: 2, PerRank: make([]worker.RankResult, 2), Sent: [][]flows.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms}, {Message: 2, Begun: 5 * ms, Done: 11 * ms}, {Message: 3, Begun: 5 * ms, Done: 7 * ms}}}}
+	r := &worker.Result{Ranks: 2, PerRank: make([]worker.RankResult, 2),
+		Sent: [][]flows.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms},
+			{Message: 2, Begun: 5 * ms, Done: 11 * ms}, {Message: 3, Begun: 5 * ms, Done: 7 * ms}}}}
 	done := finishMessages(m, s, r, nil)
 	if told := done.messages.Told(); told != "1 of 4 took longer than 5ms" {
 		t.Errorf("it says %q", told)
 	}
 	for bound, want := range map[string]verdict.Verdict{">= 75%": verdict.Pass, ">= 76%": verdict.Fail} {
 		c := &report.Check{}
-		judgeWorkload(c, &spec.WorkloadCheck{Name: "m", Attained: bound, Most: "<= 6ms"}, func(string) *finished { return &done }, &report.Fidelity{Verdict: report.Faithful})
+		judgeWorkload(c, &spec.WorkloadCheck{Name: "m", Attained: bound, Most: "<= 6ms"},
+			func(string) *finished { return &done }, &report.Fidelity{Verdict: report.Faithful})
 		if c.Verdict != want {
 			t.Errorf("%s: %v, %s", bound, c.Verdict, c.Summary)
 		}

@@ -17,8 +17,15 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 	load := config.Load()
 	took := func(d time.Duration) float64 { return float64(by.Passed(d)) / 1e3 }
 	m := &report.Mixture{
-		Experts: config.Experts, Tokens: config.Tokens, Hidden: config.Hidden, TopK: config.TopK, Skew: w.MoE.Skew.String(),
-		Dispatch: took(r.Mixture.Dispatch), Combine: took(r.Mixture.Combine), Error: r.Mixture.Error.Relative(), Most: r.Mixture.Error.Most,
+		Experts:  config.Experts,
+		Tokens:   config.Tokens,
+		Hidden:   config.Hidden,
+		TopK:     config.TopK,
+		Skew:     w.MoE.Skew.String(),
+		Dispatch: took(r.Mixture.Dispatch),
+		Combine:  took(r.Mixture.Combine),
+		Error:    r.Mixture.Error.Relative(),
+		Most:     r.Mixture.Error.Most,
 	}
 	if exchange := (m.Dispatch + m.Combine) / 1e6; exchange > 0 {
 		m.TokensPerSecond = float64(config.Ranks*config.Tokens) / exchange
@@ -30,7 +37,8 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 	for from := range r.Ranks {
 		for to := range r.Ranks {
 			if dispatch, combine := config.Bytes(&load, from, to); from != to {
-				m.DispatchBytes, m.CombineBytes = m.DispatchBytes+uint64(dispatch), m.CombineBytes+uint64(combine)
+				m.DispatchBytes, m.CombineBytes = m.DispatchBytes+uint64(dispatch),
+					m.CombineBytes+uint64(combine)
 			}
 		}
 	}

@@ -24,15 +24,20 @@ var pacedRates = []struct {
 // be slower by a third is red.
 func TestPacingOfRecordings(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	text := "\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: router}\n  links: {default: {mtu: 4200}}\nsteps:\n  - capture: {at: [nics], file: run.pcapng}\n"
+	text := "\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: router}\n  " +
+		"links: {default: {mtu: 4200}}\nsteps:\n  - capture: {at: [nics], file: run.pcapng}\n"
 	checks := "checks:\n"
 	for i, c := range pacedRates {
-		text += fmt.Sprintf("  - workload: {name: w%d, kind: all-reduce, transport: rd, size: %s, iterations: 1, warmup: 0, rd: {control: offline, rates: w%d.json}}\n", i, c.size, i)
-		checks += fmt.Sprintf("  - packets: {pacing: {workload: w%d, rate: %dbit, tolerance: 5ms}}\n", i, uint64(c.rate))
+		text += fmt.Sprintf("  - workload: {name: w%d, kind: all-reduce, transport: rd, size: %s, "+
+			"iterations: 1, warmup: 0, rd: {control: offline, rates: w%d.json}}\n", i, c.size, i)
+		checks += fmt.Sprintf("  - packets: {pacing: {workload: w%d, rate: %dbit, tolerance: 5ms}}\n", i,
+			uint64(c.rate))
 	}
 	o := options(t, text+checks)
 	for i, c := range pacedRates {
-		f := allocation.File{Format: allocation.Format, Ranks: 2, Phases: []allocation.Phase{{Rates: []allocation.Entry{{From: 0, To: 1, Rate: c.rate}, {From: 1, To: 0, Rate: c.rate}}}}}
+		f := allocation.File{Format: allocation.Format, Ranks: 2,
+			Phases: []allocation.Phase{{Rates: []allocation.Entry{{From: 0, To: 1, Rate: c.rate},
+				{From: 1, To: 0, Rate: c.rate}}}}}
 		file, err := os.Create(filepath.Join(filepath.Dir(o.Path), fmt.Sprintf("w%d.json", i)))
 		if err != nil {
 			t.Fatal(err)

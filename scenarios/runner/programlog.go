@@ -43,7 +43,8 @@ func (l *programLog) Write(p []byte) (int, error) {
 func (l *programLog) Close() error {
 	var err error
 	if cut := l.size - mostLog - int64(len(l.tail.kept)); cut > 0 {
-		_, err = fmt.Fprintf(l.file, "\n[railbed: %d bytes are left out here; a log keeps the first %d bytes and the last %d]\n", cut, mostLog, logTail)
+		_, err = fmt.Fprintf(l.file, "\n[railbed: %d bytes are left out here; a log keeps the first %d "+
+			"bytes and the last %d]\n", cut, mostLog, logTail)
 	}
 	if err == nil {
 		_, err = l.file.Write(l.tail.kept)

@@ -40,7 +40,8 @@ func overload(checks []report.Check, file []spec.Check) (failed int) {
 			c.Verdict = verdict.Overloaded
 			c.Summary += "; that rests on time, and the emulation was overloaded"
 		case c.Verdict == verdict.Pass:
-			c.Details = append(c.Details, "this does not rest on time: it holds though the emulation was overloaded")
+			c.Details = append(c.Details, "this does not rest on time: it holds though the emulation was "+
+				"overloaded")
 		}
 	}
 	return failed
@@ -58,7 +59,8 @@ func (e *evidence) span(file *spec.Testbed, named string) (from, to int64) {
 	for i := range file.Steps {
 		step := &file.Steps[i]
 		sends := step.Work() != "" || step.Traffic != nil || step.Stack != nil
-		if !sends || named != "" && step.Work() != named || i >= len(e.steps) || e.steps[i].State == report.Skipped {
+		if !sends || named != "" && step.Work() != named || i >= len(e.steps) ||
+			e.steps[i].State == report.Skipped {
 			continue
 		}
 		if began := real(e.steps[i].Start); from == 0 || began < from {

@@ -78,7 +78,8 @@ func (c *carried) weigh(w *spec.Workload) {
 		for from, row := range m {
 			for to, count := range row {
 				if from != to {
-					o.Pairs, o.Demand = append(o.Pairs, allocation.Pair{From: from, To: to}), append(o.Demand, units.Bytes(count*each))
+					o.Pairs, o.Demand = append(o.Pairs, allocation.Pair{From: from, To: to}),
+						append(o.Demand, units.Bytes(count*each))
 				}
 			}
 		}
@@ -101,12 +102,14 @@ func among(pairs [][2]int, c *spec.Carriage) allocation.Options {
 
 // offlineRates are the rates of steps with control: offline, by step: read from their
 // files, or computed.
-func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]stepRates, error) {
+func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]stepRates,
+	error) {
 	found, wrong := make(map[int]stepRates), &findings{o: o}
 	for i := range o.File.Steps {
 		step := &o.File.Steps[i]
 		w := step.Workload
-		if step.Training != nil && jobs[i].program == nil || step.Messages != nil && schedules[i] == nil || w != nil && w.MoE != nil && w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check() != nil {
+		if step.Training != nil && jobs[i].program == nil || step.Messages != nil && schedules[i] == nil ||
+			w != nil && w.MoE != nil && w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check() != nil {
 			continue // which is an error of its own
 		}
 		c := carriedBy(o.Plan, i, step, jobs[i], schedules[i])
@@ -124,7 +127,8 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 		}
 		at := c.at + ".rd.control"
 		if err == nil && c.algorithm == worker.Direct && len(file.Phases) > 1 {
-			at, err = c.at+".algorithm", fmt.Errorf("%d phases, and %s has one: want algorithm: %s", len(file.Phases), worker.Direct, worker.Pairwise)
+			at, err = c.at+".algorithm", fmt.Errorf("%d phases, and %s has one: want algorithm: %s",
+				len(file.Phases), worker.Direct, worker.Pairwise)
 		}
 		if errors.As(err, new(*fileError)) {
 			at = c.at
@@ -160,7 +164,8 @@ func Rates(o Options, name string) (there, back *allocation.File, err error) {
 		names = append(names, own)
 	}
 	slices.Sort(names)
-	return nil, nil, fmt.Errorf("%w: rates for %q: want %s, or one of the steps with control: offline: %v", ErrRates, name, strings.Join(allocation.Patterns(), ", "), names)
+	return nil, nil, fmt.Errorf("%w: rates for %q: want %s, or one of the steps with control: offline: %v",
+		ErrRates, name, strings.Join(allocation.Patterns(), ", "), names)
 }
 
 // roundTrip is the longest of them over rd without other traffic, 0 where the workers
@@ -181,9 +186,21 @@ func (s *session) job(index int, name, transport string) worker.Job {
 	step, ordinal := &s.file.Steps[index], s.ordinal(index)
 	c := carriedBy(s.plan, index, step, s.trainings[index], s.schedules[index])
 	return worker.Job{
-		Name: name, Ranks: c.plan.Ranks, Transport: transport, Family: c.Version(), RD: c.RD, RoCE: c.RoCE, Rates: s.rates[index].File, RatesBack: s.rates[index].back, Secret: s.secretOf(c.RD), RoundTrip: c.roundTrip(),
-		BasePort: s.basePort(ordinal), Ordinal: ordinal + 1, Dilation: s.plan.Dilation, Sends: worker.SendsOf(s.plan, c.plan.Ranks),
-		Silence: s.silence,
+		Name:      name,
+		Ranks:     c.plan.Ranks,
+		Transport: transport,
+		Family:    c.Version(),
+		RD:        c.RD,
+		RoCE:      c.RoCE,
+		Rates:     s.rates[index].File,
+		RatesBack: s.rates[index].back,
+		Secret:    s.secretOf(c.RD),
+		RoundTrip: c.roundTrip(),
+		BasePort:  s.basePort(ordinal),
+		Ordinal:   ordinal + 1,
+		Dilation:  s.plan.Dilation,
+		Sends:     worker.SendsOf(s.plan, c.plan.Ranks),
+		Silence:   s.silence,
 	}
 }
 

@@ -52,7 +52,8 @@ func TestRatesOfAllToAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := found[0]
-		if f.Pattern != allocation.AllToAll || len(f.Phases) != want.phases || len(f.Phases[0].Rates) != want.pairs || uint64(f.Phases[0].Rates[0].Rate) != want.rate {
+		if f.Pattern != allocation.AllToAll || len(f.Phases) != want.phases ||
+			len(f.Phases[0].Rates) != want.pairs || uint64(f.Phases[0].Rates[0].Rate) != want.rate {
 			t.Errorf("%s: %+v", algorithm, f)
 		}
 	}
@@ -69,7 +70,9 @@ func TestRatesOfAllToAll(t *testing.T) {
 	if err := found[0].Write(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := offlineRates(o, nil, nil); !errors.Is(err, ErrRates) || !strings.Contains(err.Error(), "a.yaml:3:") || !strings.Contains(err.Error(), "want algorithm: pairwise") {
+	if _, err := offlineRates(o, nil, nil); !errors.Is(err, ErrRates) ||
+		!strings.Contains(err.Error(), "a.yaml:3:") ||
+		!strings.Contains(err.Error(), "want algorithm: pairwise") {
 		t.Errorf("phases of an algorithm that has one: %v", err)
 	}
 }
@@ -86,7 +89,9 @@ func TestRatesByDemand(t *testing.T) {
 		{"kind: moe, moe: {experts: 8, tokens: 64, hidden: 512, top-k: 2, skew: 1}", 1},
 	} {
 		path := filepath.Join(t.TempDir(), "a.yaml")
-		text := "name: a\nfabric: {topology: single-switch, params: {hosts: 4}, links: {default: {rate: 100mbit}}}\nsteps: [{workload: {name: w, " + c.step + ", algorithm: direct, transport: rd, rd: {control: offline}}}]\n"
+		text := "name: a\nfabric: {topology: single-switch, params: {hosts: 4}, links: {default: {rate: " +
+			"100mbit}}}\nsteps: [{workload: {name: w, " + c.step +
+			", algorithm: direct, transport: rd, rd: {control: offline}}}]\n"
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +122,8 @@ func TestRatesByDemand(t *testing.T) {
 			most = max(most, in/98e6, out/98e6)
 		}
 		if math.Abs(last/most-1) > 1e-3 {
-			t.Errorf("%s, exchange %d: the last pair ends after %v, the fullest port could after %v", c.step, c.exchange, last, most)
+			t.Errorf("%s, exchange %d: the last pair ends after %v, the fullest port could after %v", c.step,
+				c.exchange, last, most)
 		}
 	}
 }
@@ -132,13 +138,20 @@ steps: [`
 		step string
 		want map[allocation.Pair]uint64
 	}{
-		{"training: {name: t, trace: t.cm, ranks: [3, 0, 1], transport: rd, rd: {control: offline RATES}}", map[allocation.Pair]uint64{{From: 0, To: 1}: 24_500_000, {From: 0, To: 2}: 24_500_000, {From: 1, To: 2}: 73_500_000}},
-		{"messages: {name: m, transport: rd, ip: 6, rd: {control: offline RATES}, blocks: {servers: 1, count: 40}}", map[allocation.Pair]uint64{{From: 1, To: 0}: 49_000_000, {From: 2, To: 0}: 24_500_000, {From: 3, To: 0}: 24_500_000}},
+		{"training: {name: t, trace: t.cm, ranks: [3, 0, 1], transport: rd, rd: {control: offline RATES}}",
+			map[allocation.Pair]uint64{{From: 0, To: 1}: 24_500_000, {From: 0, To: 2}: 24_500_000,
+				{From: 1, To: 2}: 73_500_000}},
+		{"messages: {name: m, transport: rd, ip: 6, rd: {control: offline RATES}, blocks: {servers: 1, " +
+			"count: 40}}", map[allocation.Pair]uint64{{From: 1, To: 0}: 49_000_000,
+			{From: 2, To: 0}: 24_500_000, {From: 3, To: 0}: 24_500_000}},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
-			"a.yaml": head + "{" + strings.Replace(c.step, " RATES", "", 1) + "}]\n", "b.yaml": head + "{" + strings.Replace(c.step, " RATES", ", rates: r.json", 1) + "}]\n",
-			"t.cm": "Nodes 3\nConnections 3\n0->1 start 0 size 100\n0->2 start 0 size 100\n1->2 start 0 size 100\n", "r.json": `{"format": "` + allocation.Format + `", "testbed": "a", "ranks": 2, "phases": [{"rates": []}]}`,
+			"a.yaml": head + "{" + strings.Replace(c.step, " RATES", "", 1) + "}]\n",
+			"b.yaml": head + "{" + strings.Replace(c.step, " RATES", ", rates: r.json", 1) + "}]\n",
+			"t.cm": "Nodes 3\nConnections 3\n0->1 start 0 size 100\n0->2 start 0 size 100\n1->2 start 0 " +
+				"size 100\n", "r.json": `{"format": "` + allocation.Format +
+				`", "testbed": "a", "ranks": 2, "phases": [{"rates": []}]}`,
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -165,7 +178,8 @@ steps: [`
 			t.Error(diff)
 		}
 		o = load(t, filepath.Join(dir, "b.yaml"))
-		if _, err := offlineRates(&o, jobs, sent); !errors.Is(err, ErrRates) || !strings.Contains(err.Error(), "b.yaml:3:") || !strings.Contains(err.Error(), "is for 2 ranks") {
+		if _, err := offlineRates(&o, jobs, sent); !errors.Is(err, ErrRates) ||
+			!strings.Contains(err.Error(), "b.yaml:3:") || !strings.Contains(err.Error(), "is for 2 ranks") {
 			t.Errorf("rates for other ranks: %v", err)
 		}
 	}

@@ -83,13 +83,16 @@ func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
 		}
 	}
 	twice := filepath.Join(t.TempDir(), "twice.pcapng")
-	rewrite(t, filepath.Join(o.Out, "run.pcapng"), twice, once(func(nic bool, p *pcapng.Packet, rd wire.RD) bool {
-		return nic && p.Flags&pcapng.DirectionMask == pcapng.Outbound
-	}, 2))
+	rewrite(t, filepath.Join(o.Out, "run.pcapng"), twice,
+		once(func(nic bool, p *pcapng.Packet, rd wire.RD) bool {
+			return nic && p.Flags&pcapng.DirectionMask == pcapng.Outbound
+		}, 2))
 	// Of a thousandth a pause of the host's may be the reason, where it had one.
 	late := *held
 	late.fidelity = &report.Fidelity{Pressure: 1}
-	judged, err := judge(t.Context(), o.File, o.Plan, &late, func(string) (io.ReadCloser, error) { return os.Open(twice) }, func(int64) {})
+	judged, err := judge(t.Context(), o.File, o.Plan, &late, func(string) (io.ReadCloser, error) {
+		return os.Open(twice)
+	}, func(int64) {})
 	if err != nil || judged[4].Verdict != verdict.Inconclusive {
 		t.Errorf("%v, sent twice while the emulation was late: %+v, want INCONCLUSIVE", err, judged[4])
 	}
@@ -104,7 +107,8 @@ func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
 
 // once makes so many copies of the hundredth packet that matches, and one of all
 // others.
-func once(match func(nic bool, p *pcapng.Packet, rd wire.RD) bool, copies int) func(bool, *pcapng.Packet, wire.RD) int {
+func once(match func(nic bool, p *pcapng.Packet, rd wire.RD) bool, copies int) func(bool, *pcapng.Packet,
+	wire.RD) int {
 	matched := 0
 	return func(nic bool, p *pcapng.Packet, rd wire.RD) int {
 		if match(nic, p, rd) {
@@ -174,7 +178,8 @@ func rewrite(t *testing.T, from, to string, edit func(nic bool, p *pcapng.Packet
 		}
 	}
 	for _, s := range r.Statistics() {
-		s.Received, s.Accepted, s.Delivered = s.Received+more[s.Interface], s.Accepted+more[s.Interface], s.Delivered+more[s.Interface]
+		s.Received, s.Accepted, s.Delivered = s.Received+more[s.Interface], s.Accepted+more[s.Interface],
+			s.Delivered+more[s.Interface]
 		if err := w.WriteStatistics(s); err != nil {
 			t.Fatal(err)
 		}

@@ -61,17 +61,21 @@ func TestVerifyJudgesRatesAsTheRunDid(t *testing.T) {
 					share = float64(l.Achieved) / float64(l.Asked)
 				}
 				if read := found[l.From]; math.Abs(read.Achieved-share) > 0.001 {
-					t.Errorf("%s: the run says %s, %.3f of what was asked, and its packets %s, %.3f in %d intervals",
+					t.Errorf("%s: the run says %s, %.3f of what was asked, and its packets %s, %.3f in %d "+
+						"intervals",
 						l.From, rateLevel(share), share, rateLevel(read.Achieved), read.Achieved, read.Busy)
 				}
 				// Counters that are looked at five times a second take a link for
 				// busy that paused, and so for a little slow; never for fast.
 				if read, by := found[l.From].Achieved, counted[l.From]; read > 0 && by > read+0.03 {
-					t.Errorf("%s: %.3f of what was asked by its counters, %.3f by its packets", l.From, by, read)
+					t.Errorf("%s: %.3f of what was asked by its counters, %.3f by its packets", l.From, by,
+						read)
 				}
 			}
-			if told := strings.Join(r.Fidelity.Reasons, "\n"); c.busy != "" && (found[c.busy].Achieved == 0 || strings.Contains(told, c.busy)) {
-				t.Errorf("%s was busy, and is %+v by packets, %v by counters, told %q", c.busy, found[c.busy], counted[c.busy], told)
+			if told := strings.Join(r.Fidelity.Reasons, "\n"); c.busy != "" &&
+				(found[c.busy].Achieved == 0 || strings.Contains(told, c.busy)) {
+				t.Errorf("%s was busy, and is %+v by packets, %v by counters, told %q", c.busy, found[c.busy],
+					counted[c.busy], told)
 			}
 			if c.busy != "" {
 				turnRed(t, o, c.busy)
@@ -99,7 +103,8 @@ func turnRed(t *testing.T, o Options, busy string) {
 			}
 		}
 		if got := readBy(t, o, &wrong)[busy]; rateLevel(got.Achieved) != want {
-			t.Errorf("asked for %v of the rate, %s is %s: %+v, want %s", factor, busy, rateLevel(got.Achieved), got, want)
+			t.Errorf("asked for %v of the rate, %s is %s: %+v, want %s", factor, busy,
+				rateLevel(got.Achieved), got, want)
 		}
 	}
 }

@@ -164,7 +164,8 @@ func (r *results) makeParentsLocked(path string) error {
 		if info, err := r.root.Lstat(path[:i]); err == nil && info.IsDir() {
 			continue
 		}
-		if err := errors.Join(r.listLocked(path[:i]), r.root.Mkdir(path[:i], dirMode), r.root.Lchown(path[:i], r.uid, r.gid)); err != nil {
+		if err := errors.Join(r.listLocked(path[:i]), r.root.Mkdir(path[:i], dirMode),
+			r.root.Lchown(path[:i], r.uid, r.gid)); err != nil {
 			return err
 		}
 	}
@@ -220,7 +221,8 @@ func (r *results) replace(path string, write func(io.Writer) error) error {
 		err = r.rename(temporary, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Join(r.dir, path), errors.Join(err, r.root.Remove(temporary)))
+		return fmt.Errorf("write %s: %w", filepath.Join(r.dir, path),
+			errors.Join(err, r.root.Remove(temporary)))
 	}
 	return nil
 }

@@ -33,7 +33,10 @@ func openAndFill(t *testing.T, dir string) *results {
 		file.Close()
 	}
 	for _, text := range []string{"first", "second"} {
-		err := r.replace("report.json", func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
+		err := r.replace("report.json", func(w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +125,10 @@ func TestResultsMeetTheUsersFiles(t *testing.T) {
 		if _, err := r.create("mine.pcapng"); err == nil {
 			t.Error("the user's mine.pcapng was opened for writing")
 		}
-		if err := r.replace("junit.xml", func(w io.Writer) error { _, err := io.WriteString(w, "ours"); return err }); err == nil {
+		if err := r.replace("junit.xml", func(w io.Writer) error {
+			_, err := io.WriteString(w, "ours")
+			return err
+		}); err == nil {
 			t.Error("the user's junit.xml was replaced")
 		}
 		if err := r.close(); err != nil {

@@ -53,8 +53,10 @@ func checkOwner(dir string, users ...int) error {
 	}
 	owner := own.Sys().(*syscall.Stat_t).Uid
 	users = append(users, int(above.Sys().(*syscall.Stat_t).Uid))
-	if above.Mode()&os.ModeSticky == 0 || above.Mode().Perm()&0o002 == 0 || slices.Contains(users, int(owner)) {
+	if above.Mode()&os.ModeSticky == 0 || above.Mode().Perm()&0o002 == 0 ||
+		slices.Contains(users, int(owner)) {
 		return nil
 	}
-	return fmt.Errorf("belongs to user %d, who made it in %s, where everybody can; want a directory of your own, named by --out", owner, filepath.Dir(path))
+	return fmt.Errorf("belongs to user %d, who made it in %s, where everybody can; want a directory of "+
+		"your own, named by --out", owner, filepath.Dir(path))
 }

@@ -49,11 +49,17 @@ func (r *run) routingNow(ctx context.Context, tb *testbed.Testbed, virtual func(
 	for _, one := range state.Routing.Reactions {
 		at := virtual(one.At)
 		done.Reactions = append(done.Reactions, report.Reaction{
-			To: one.To, At: at, Routes: one.Routes, Routers: one.Routers, First: virtual(one.At.Add(one.First)) - at, Last: virtual(one.At.Add(one.Last)) - at,
+			To:      one.To,
+			At:      at,
+			Routes:  one.Routes,
+			Routers: one.Routers,
+			First:   virtual(one.At.Add(one.First)) - at,
+			Last:    virtual(one.At.Add(one.Last)) - at,
 		})
 	}
 	for _, end := range state.Routing.Ended {
-		done.Ended = append(done.Ended, report.DaemonEnd{Switch: end.Switch, Daemon: end.Daemon, At: virtual(end.At), How: end.How})
+		done.Ended = append(done.Ended,
+			report.DaemonEnd{Switch: end.Switch, Daemon: end.Daemon, At: virtual(end.At), How: end.How})
 	}
 	r.report.Routing = done
 	return r.meant(done.Ended)
@@ -68,9 +74,12 @@ func (r *run) meant(ended []report.DaemonEnd) error {
 		}
 		for _, daemon := range step.Exec.Ends {
 			for _, name := range r.Plan.ExecNodes(step.Exec.Nodes) {
-				at := slices.IndexFunc(ended, func(e report.DaemonEnd) bool { return e.Switch == name && e.Daemon == daemon && e.At >= began.Start })
+				at := slices.IndexFunc(ended, func(e report.DaemonEnd) bool {
+					return e.Switch == name && e.Daemon == daemon && e.At >= began.Start
+				})
 				if at < 0 {
-					return &daemonError{fmt.Sprintf("%s: step %s: %s of %s was to end, and has not", began.Where, began.Name, daemon, name), errRunsOn}
+					return &daemonError{fmt.Sprintf("%s: step %s: %s of %s was to end, and has not",
+						began.Where, began.Name, daemon, name), errRunsOn}
 				}
 				ended[at].Meant = true
 			}

@@ -28,19 +28,23 @@ steps:
 	o := options(t, file)
 	r := runAll(t, t.Context(), o)
 	want(t, r, verdict.Fail)
-	if !strings.HasPrefix(r.Reason, "bgpd of spine2 ended at ") || !strings.Contains(r.Reason, ": signal 9 (killed): ") || !strings.Contains(r.Reason, " BGP: ") {
+	if !strings.HasPrefix(r.Reason, "bgpd of spine2 ended at ") ||
+		!strings.Contains(r.Reason, ": signal 9 (killed): ") || !strings.Contains(r.Reason, " BGP: ") {
 		t.Errorf("reason %q, want daemon, switch, signal and the end of the log", r.Reason)
 	}
 	if said := readOut(t, o, "logs/leaf1/asked.out"); !strings.Contains(said, "BGP router identifier") {
 		t.Errorf("vtysh in leaf1 said %q", said)
 	}
-	if r.Routing == nil || len(r.Routing.Reactions) != 3 || len(r.Routing.Ended) != 2 || r.Routing.Ended[0].Meant || !strings.HasPrefix(r.Routing.Ended[1].How, "it had been started again: ") {
+	if r.Routing == nil || len(r.Routing.Reactions) != 3 || len(r.Routing.Ended) != 2 ||
+		r.Routing.Ended[0].Meant || !strings.HasPrefix(r.Routing.Ended[1].How,
+		"it had been started again: ") {
 		t.Fatalf("routing %+v, want reactions to a cut and to two ends", r.Routing)
 	}
 	for i, to := range []string{"leaf1--spine1 down", "bgpd of spine2 ended"} {
 		one := r.Routing.Reactions[i]
 		// A cut is seen by both of its routers and told to the third.
-		if one.To[0] != to || one.Routes < 2 || one.Routers < 2 || one.First <= 0 || one.Last < one.First || one.Last > 5 {
+		if one.To[0] != to || one.Routes < 2 || one.Routers < 2 || one.First <= 0 || one.Last < one.First ||
+			one.Last > 5 {
 			t.Errorf("reaction %+v, want one to %s", one, to)
 		}
 	}
@@ -64,9 +68,12 @@ steps:
 	}{
 		{[]report.DaemonEnd{at("spine1", "bgpd", 1.1), at("spine2", "bgpd", 1.2)}, ""},
 		{[]report.DaemonEnd{at("spine1", "bgpd", 1.1)}, "bgpd of spine2 was to end, and has not"},
-		{[]report.DaemonEnd{at("spine1", "bgpd", 0.5), at("spine2", "bgpd", 1.2)}, "bgpd of spine1 was to end, and has not"},
-		{[]report.DaemonEnd{at("spine1", "bgpd", 1.1), at("spine1", "zebra", 1.1), at("spine2", "bgpd", 1.2)}, "zebra of spine1 ended at 1.1s: exit code 0"},
-		{[]report.DaemonEnd{at("leaf1", "bgpd", 1.1), at("spine1", "bgpd", 1.1), at("spine2", "bgpd", 1.2)}, "bgpd of leaf1 ended at 1.1s: exit code 0"},
+		{[]report.DaemonEnd{at("spine1", "bgpd", 0.5), at("spine2", "bgpd", 1.2)},
+			"bgpd of spine1 was to end, and has not"},
+		{[]report.DaemonEnd{at("spine1", "bgpd", 1.1), at("spine1", "zebra", 1.1), at("spine2", "bgpd", 1.2)},
+			"zebra of spine1 ended at 1.1s: exit code 0"},
+		{[]report.DaemonEnd{at("leaf1", "bgpd", 1.1), at("spine1", "bgpd", 1.1), at("spine2", "bgpd", 1.2)},
+			"bgpd of leaf1 ended at 1.1s: exit code 0"},
 	} {
 		r := &run{Options: options(t, file)}
 		r.report = r.newReport()

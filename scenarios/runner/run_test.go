@@ -53,7 +53,8 @@ func load(t *testing.T, path string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{File: file, Plan: compiled, Path: path, Out: t.TempDir(), Version: "test", Repeat: []string{"railbed", "run", path}}
+	return Options{File: file, Plan: compiled, Path: path, Out: t.TempDir(), Version: "test",
+		Repeat: []string{"railbed", "run", path}}
 }
 
 // run runs a file and checks what holds of every run.
@@ -124,7 +125,8 @@ steps:
 	r := runAll(t, t.Context(), o)
 	want(t, r, verdict.Pass)
 	for name, text := range map[string]string{
-		"logs/h0/ping.out": "1 received", "logs/h1/ping.out": "1 received", "logs/h1/step3.out": "out\n", "logs/h1/step3.err": "err\n",
+		"logs/h0/ping.out": "1 received", "logs/h1/ping.out": "1 received", "logs/h1/step3.out": "out\n",
+		"logs/h1/step3.err":  "err\n",
 		"logs/h0/server.out": "started\nended\n", logFile: "testbed",
 	} {
 		if got := readOut(t, o, name); !strings.Contains(got, text) {
@@ -141,7 +143,8 @@ steps:
 	if err := json.Unmarshal([]byte(readOut(t, o, planFile)), &p); err != nil || p.Hash() != r.PlanHash {
 		t.Errorf("plan.json is not the plan of the report: %v", err)
 	}
-	if all := strings.Join(told, "\n"); !strings.Contains(all, "bring-up") || !strings.Contains(all, "[2/5] exec ping: passed") {
+	if all := strings.Join(told, "\n"); !strings.Contains(all, "bring-up") ||
+		!strings.Contains(all, "[2/5] exec ping: passed") {
 		t.Errorf("progress told %q", told)
 	}
 }
@@ -182,7 +185,9 @@ checks:
 `)
 	r := runAll(t, t.Context(), o)
 	want(t, r, verdict.Fail, verdict.Pass) // what was recorded is judged
-	if place := o.Path + ":10:5"; r.Steps[2].Where != place || !strings.HasPrefix(r.Reason, place+": step exec bad: ") || !strings.Contains(r.Reason, "exit code 4: no such luck") {
+	if place := o.Path + ":10:5"; r.Steps[2].Where != place ||
+		!strings.HasPrefix(r.Reason, place+": step exec bad: ") ||
+		!strings.Contains(r.Reason, "exit code 4: no such luck") {
 		t.Errorf("reason %q of step %+v, want its place, its code and its words", r.Reason, r.Steps[2])
 	}
 	if got := states(r.Steps); got != "passed passed failed skipped" {
@@ -198,7 +203,8 @@ steps:
 	began := time.Now()
 	r := runAll(t, t.Context(), o)
 	want(t, r, verdict.Fail)
-	if took := time.Since(began); !strings.Contains(r.Reason, "not done within its limit of 300ms") || took > 20*time.Second {
+	if took := time.Since(began); !strings.Contains(r.Reason, "not done within its limit of 300ms") ||
+		took > 20*time.Second {
 		t.Errorf("reason %q after %v, want the limit", r.Reason, took)
 	}
 }
@@ -353,7 +359,8 @@ func TestUnsupportedBeforeAnythingIsMade(t *testing.T) {
 }
 
 func TestStepThatNeedsNetemIsFoundBeforehand(t *testing.T) {
-	o := options(t, twoHosts+"steps:\n  - link: {where: \"h0--*\", set: {rate: 1mbit}}\n  - link: {where: \"h0--*\", set: {loss: 1%}}\n")
+	o := options(t, twoHosts+"steps:\n  - link: {where: \"h0--*\", set: {rate: 1mbit}}\n  - link: {where: "+
+		"\"h0--*\", set: {loss: 1%}}\n")
 	needs := stepRequirements(o.File)
 	if len(needs) != 1 || needs[0].Feature != plan.Netem || !strings.HasSuffix(needs[0].Where, ":8:28") {
 		t.Errorf("needs %+v, want netem for the second step", needs)
@@ -375,7 +382,8 @@ func TestInitialReportSaysAborted(t *testing.T) {
 			return
 		}
 		defer file.Close()
-		if r, err := report.Read(io.Reader(file)); err != nil || r.Verdict != verdict.Aborted || r.Steps[0].State != report.Skipped {
+		if r, err := report.Read(io.Reader(file)); err != nil || r.Verdict != verdict.Aborted ||
+			r.Steps[0].State != report.Skipped {
 			t.Errorf("during the bring-up report.json is %+v, %v; want ABORTED", r, err)
 		}
 	}

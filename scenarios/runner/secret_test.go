@@ -56,7 +56,8 @@ func TestSecretStaysSecret(t *testing.T) {
 	if workers := <-watched; workers < 3 {
 		t.Errorf("saw %d workers", workers)
 	}
-	if len(r.Checks) != 3 || r.Checks[0].Verdict != verdict.Pass || r.Checks[1].Verdict != verdict.Pass || r.Checks[2].Verdict != verdict.Inconclusive {
+	if len(r.Checks) != 3 || r.Checks[0].Verdict != verdict.Pass || r.Checks[1].Verdict != verdict.Pass ||
+		r.Checks[2].Verdict != verdict.Inconclusive {
 		t.Errorf("%s: %+v", r.Reason, r.Checks)
 	}
 	files := 0
@@ -90,9 +91,12 @@ func formsOf(secret privacy.Material) map[string][]byte {
 	b := []byte(secret)
 	list := strings.Trim(fmt.Sprint(b), "[]")
 	return map[string][]byte{
-		"bytes": b, "hex": []byte(hex.EncodeToString(b)), "HEX": []byte(strings.ToUpper(hex.EncodeToString(b))),
-		"base64": []byte(strings.TrimRight(base64.StdEncoding.EncodeToString(b), "=")), "base64 for URLs": []byte(base64.RawURLEncoding.EncodeToString(b)),
-		"numbers": []byte(list), "JSON": []byte(strings.ReplaceAll(list, " ", ",")), "Go": []byte(strings.ReplaceAll(list, " ", ", ")),
+		"bytes": b, "hex": []byte(hex.EncodeToString(b)),
+		"HEX":             []byte(strings.ToUpper(hex.EncodeToString(b))),
+		"base64":          []byte(strings.TrimRight(base64.StdEncoding.EncodeToString(b), "=")),
+		"base64 for URLs": []byte(base64.RawURLEncoding.EncodeToString(b)),
+		"numbers":         []byte(list), "JSON": []byte(strings.ReplaceAll(list, " ", ",")),
+		"Go": []byte(strings.ReplaceAll(list, " ", ", ")),
 	}
 }
 
@@ -189,10 +193,13 @@ func TestKeyLogOpensRecordings(t *testing.T) {
 		t.Errorf("nothing was trimmed: %s", checks[2].Summary)
 	}
 	altered := filepath.Join(t.TempDir(), "altered.pcapng")
-	rewrite(t, filepath.Join(o.Out, "run.pcapng"), altered, once(func(nic bool, p *pcapng.Packet, rd wire.RD) bool {
-		return nic && p.Flags&pcapng.DirectionMask == pcapng.Inbound && !rd.SealedTrimmed()
-	}, 0))
-	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) { return os.Open(altered) }, func(int64) {})
+	rewrite(t, filepath.Join(o.Out, "run.pcapng"), altered,
+		once(func(nic bool, p *pcapng.Packet, rd wire.RD) bool {
+			return nic && p.Flags&pcapng.DirectionMask == pcapng.Inbound && !rd.SealedTrimmed()
+		}, 0))
+	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) {
+		return os.Open(altered)
+	}, func(int64) {})
 	if err != nil || checks[2].Verdict != verdict.Fail {
 		t.Errorf("a packet does not come: %v, %+v", err, checks)
 	}
@@ -214,7 +221,8 @@ func TestKeyLogOpensRecordings(t *testing.T) {
 		t.Errorf("with the keys of the file: %v", got)
 	}
 	held.keys = nil
-	if got := verdicts(rejudge(t, o, held)); got[1] != verdict.Inconclusive || got[2] != verdict.Inconclusive {
+	if got := verdicts(rejudge(t, o, held)); got[1] != verdict.Inconclusive ||
+		got[2] != verdict.Inconclusive {
 		t.Errorf("without keys: %v", got)
 	}
 }

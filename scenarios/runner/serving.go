@@ -11,10 +11,12 @@ import (
 // finishServing says what became of requests, whose caches came at the times given, and returns
 // their times to first token: what a request waited for prefill, was computed, and waited for the
 // rest of its cache; and where ranks decode what it waited for that and for each of its tokens.
-func finishServing(made *report.Messages, c *spec.CacheMessages, s *flows.Schedule, came []time.Duration, last time.Duration) (first []float64) {
+func finishServing(made *report.Messages, c *spec.CacheMessages, s *flows.Schedule, came []time.Duration,
+	last time.Duration) (first []float64) {
 	var decoded []flows.Decoded
 	if c.Decode != nil {
-		decoded = s.Decode(flows.Decode{Slots: c.Decode.Slots, TokenTime: time.Duration(c.Decode.TokenTime)}, came)
+		decoded = s.Decode(flows.Decode{Slots: c.Decode.Slots, TokenTime: time.Duration(c.Decode.TokenTime)},
+			came)
 	}
 	parts := make([][]float64, 6)
 	add := func(part int, d time.Duration) { parts[part] = append(parts[part], max(d, 0).Seconds()) }
@@ -42,9 +44,11 @@ func finishServing(made *report.Messages, c *spec.CacheMessages, s *flows.Schedu
 		}
 		computed, end = computed+p.Computed-p.Begun, max(end, p.Computed)
 	}
-	for i, what := range []string{"waits for prefill", "prefill", "cache after it", "waits for decode", "each token", "whole request"} {
+	for i, what := range []string{"waits for prefill", "prefill", "cache after it", "waits for decode",
+		"each token", "whole request"} {
 		if len(parts[i]) > 0 {
-			made.Parts = append(made.Parts, report.MessagesPart{What: what, Times: report.Percentiles(flows.PercentilesOf(parts[i]))})
+			made.Parts = append(made.Parts,
+				report.MessagesPart{What: what, Times: report.Percentiles(flows.PercentilesOf(parts[i]))})
 		}
 	}
 	to := map[int]bool{}

@@ -97,9 +97,11 @@ func (s *session) stopCaptures() ([]report.Capture, error) {
 		stats, err := r.capture.Stop()
 		r.end()
 		err = errors.Join(err, r.file.Close())
-		made := report.Capture{File: r.spec.File, At: r.spec.At, Filter: r.spec.Filter, Bytes: stats.Bytes, Complete: err == nil}
+		made := report.Capture{File: r.spec.File, At: r.spec.At, Filter: r.spec.Filter, Bytes: stats.Bytes,
+			Complete: err == nil}
 		for _, tap := range stats.Taps {
-			made.Taps = append(made.Taps, report.Tap{Name: tap.Tap, Packets: tap.Written, Dropped: tap.Dropped, Limited: tap.Limited})
+			made.Taps = append(made.Taps, report.Tap{Name: tap.Tap, Packets: tap.Written,
+				Dropped: tap.Dropped, Limited: tap.Limited})
 		}
 		stopped = append(stopped, made)
 		if err != nil {
@@ -173,7 +175,8 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	}
 	if ctx.Err() != nil {
 		if stopped := cmd.Stopped(); stopped != "" {
-			return &stoppedError{command: e.Command[0], node: node, process: stopped, ended: context.Cause(ctx)}
+			return &stoppedError{command: e.Command[0], node: node, process: stopped,
+				ended: context.Cause(ctx)}
 		}
 		return context.Cause(ctx)
 	}
@@ -191,7 +194,8 @@ type stoppedError struct {
 }
 
 func (e *stoppedError) Error() string {
-	return fmt.Sprintf("%s in %s did not run to its end: a signal had stopped its process %s (%v)", e.command, e.node, e.process, e.ended)
+	return fmt.Sprintf("%s in %s did not run to its end: a signal had stopped its process %s (%v)", e.command,
+		e.node, e.process, e.ended)
 }
 
 func (e *stoppedError) Unwrap() error { return e.ended }

@@ -51,8 +51,10 @@ func TestWiresharkShowsWhatSwitchesDid(t *testing.T) {
 	if len(r.Captures) == 0 || r.Captures[0].Dropped() > 0 {
 		t.Skipf("cannot run here: the machine is too busy, %+v", r.Captures)
 	}
-	out, err := exec.Command("tshark", "-r", filepath.Join(o.Out, "run.pcapng"), "-T", "fields", "-E", "separator=|",
-		"-e", "frame.comment", "-e", "frame.interface_name", "-e", "ip.dsfield.dscp", "-e", "ip.dsfield.ecn", "-e", "macc.opcode", "-e", "macc.cbfc.enbv", "-e", "macc.cbfc.pause_time.c3").Output()
+	out, err := exec.Command("tshark", "-r", filepath.Join(o.Out, "run.pcapng"), "-T", "fields", "-E",
+		"separator=|",
+		"-e", "frame.comment", "-e", "frame.interface_name", "-e", "ip.dsfield.dscp", "-e", "ip.dsfield.ecn",
+		"-e", "macc.opcode", "-e", "macc.cbfc.enbv", "-e", "macc.cbfc.pause_time.c3").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,8 @@ func TestWiresharkShowsWhatSwitchesDid(t *testing.T) {
 		case "railbed verdict=trim reason=tail":
 			right = field[1] == "leaf1:p0" && field[2] == "59" && len(depth) >= 4
 		case "railbed verdict=pause reason=pfc":
-			right = field[4] == "0x0101" && field[5] == "0x0008" && field[6] == "65535" && (depth != "0" || field[1][0] == 'h')
+			right = field[4] == "0x0101" && field[5] == "0x0008" && field[6] == "65535" &&
+				(depth != "0" || field[1][0] == 'h')
 		case "railbed verdict=resume reason=pfc":
 			right = field[4] == "0x0101" && field[5] == "0x0008" && field[6] == "0"
 		case "railbed verdict=drop reason=nic-overrun":
@@ -83,8 +86,10 @@ func TestWiresharkShowsWhatSwitchesDid(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"railbed verdict=mark reason=red", "railbed verdict=trim reason=tail", "railbed verdict=pause reason=pfc", "railbed verdict=resume reason=pfc",
-		"railbed verdict=drop reason=nic-overrun", "railbed verdict=enqueue", "railbed verdict=dequeue", "railbed verdict=enqueue reason=red",
+		"railbed verdict=mark reason=red", "railbed verdict=trim reason=tail",
+		"railbed verdict=pause reason=pfc", "railbed verdict=resume reason=pfc",
+		"railbed verdict=drop reason=nic-overrun", "railbed verdict=enqueue", "railbed verdict=dequeue",
+		"railbed verdict=enqueue reason=red",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("no packet says %q; there are %v", what, seen)
@@ -122,7 +127,8 @@ func TestInspectShowsQueuesThatMove(t *testing.T) {
 		longest = max(longest, depth)
 	}
 	if len(depths) < 3 || longest < 10_000 || paused == 0 {
-		t.Errorf("the queue of leaf1:p0 was seen at %v bytes, NICs were seen paused %d times; want queues that move", depths, paused)
+		t.Errorf("the queue of leaf1:p0 was seen at %v bytes, NICs were seen paused %d times; want queues "+
+			"that move", depths, paused)
 	}
 }
 

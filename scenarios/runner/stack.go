@@ -50,7 +50,9 @@ func stackNodes(p *plan.Plan, step *spec.Stack) []*plan.Node {
 	if len(step.Nodes) > 0 {
 		return matching(p, step.Nodes)
 	}
-	return slices.DeleteFunc(matching(p, []string{"*"}), func(n *plan.Node) bool { return n.Runtime == spec.CNI })
+	return slices.DeleteFunc(matching(p, []string{"*"}), func(n *plan.Node) bool {
+		return n.Runtime == spec.CNI
+	})
 }
 
 // requireStacks asks the host for the programs of the file's stacks.
@@ -62,7 +64,8 @@ func (r *run) requireStacks(ctx context.Context) error {
 		}
 		asked[step.Stack.Kind] = true
 		_, err := stacks.Find(ctx, step.Stack.Kind)
-		r.lacks(err, "stack "+step.Stack.Name, r.File.Source.Pos(fmt.Sprintf("steps[%d].stack.kind", i)).String())
+		r.lacks(err, "stack "+step.Stack.Name,
+			r.File.Source.Pos(fmt.Sprintf("steps[%d].stack.kind", i)).String())
 		if err != nil {
 			return err
 		}
@@ -75,7 +78,9 @@ func (r *run) requireStacks(ctx context.Context) error {
 func (r *run) inContainers(step *spec.Stack) bool {
 	for i := range r.Plan.Nodes {
 		n := &r.Plan.Nodes[i]
-		if len(step.Nodes) == 0 || slices.ContainsFunc(step.Nodes, func(pattern string) bool { return spec.Match(pattern, n.Name) }) {
+		if len(step.Nodes) == 0 || slices.ContainsFunc(step.Nodes, func(pattern string) bool {
+			return spec.Match(pattern, n.Name)
+		}) {
 			return n.Container != nil
 		}
 	}
@@ -89,7 +94,9 @@ func (e *evidence) crossing(name string, file *spec.Testbed, p *plan.Plan) (veri
 		return verify.Crossing{}, fmt.Errorf("stack %s did not come to its end", name)
 	}
 	c := e.stacks[i].Crossing
-	own := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Stack != nil && s.Stack.Name == name })
+	own := slices.IndexFunc(file.Steps, func(s spec.Step) bool {
+		return s.Stack != nil && s.Stack.Name == name
+	})
 	traffics := uint16(0)
 	for i, step := range file.Steps {
 		port := sinkPort + traffics
@@ -116,7 +123,9 @@ func (e *evidence) crossing(name string, file *spec.Testbed, p *plan.Plan) (veri
 		case step.Exec != nil:
 			nodes = p.ExecNodes(step.Exec.Nodes)
 		}
-		if slices.ContainsFunc(c.Ranks, func(r verify.CrossingRank) bool { return slices.Contains(nodes, r.Node) }) {
+		if slices.ContainsFunc(c.Ranks, func(r verify.CrossingRank) bool {
+			return slices.Contains(nodes, r.Node)
+		}) {
 			c.Beside = append(c.Beside, stepName(step))
 		}
 	}
@@ -142,5 +151,6 @@ func (e *evidence) together(i, j int) bool {
 
 // notFound makes of a program that is not there what the host lacks.
 func notFound(command, node string, err error) error {
-	return &verdict.UnsupportedError{Feature: command, Reason: fmt.Sprintf("%s: %v", node, err), Remedy: "install the program, or its package, on this host"}
+	return &verdict.UnsupportedError{Feature: command, Reason: fmt.Sprintf("%s: %v", node, err),
+		Remedy: "install the program, or its package, on this host"}
 }

@@ -18,9 +18,12 @@ func TestCommandsThatAreNotThere(t *testing.T) {
 		`[sh, -c, no-such-program], expect: 127`: verdict.Pass,
 		`[sh, -c, "exit 126"]`:                   verdict.Fail,
 	} {
-		r := runAll(t, t.Context(), options(t, twoHosts+"steps:\n  - exec: {nodes: [h0], command: "+command+"}\n"))
+		r := runAll(t, t.Context(), options(t,
+			twoHosts+"steps:\n  - exec: {nodes: [h0], command: "+command+"}\n"))
 		want(t, r, is)
-		if is == verdict.Unsupported && (r.Unsupported == nil || r.Unsupported.Remedy == "" || !strings.Contains(r.Reason, "no-such-program")) {
+		if is == verdict.Unsupported &&
+			(r.Unsupported == nil || r.Unsupported.Remedy == "" ||
+				!strings.Contains(r.Reason, "no-such-program")) {
 			t.Errorf("%s: %+v, reason %q", command, r.Unsupported, r.Reason)
 		}
 	}
@@ -34,7 +37,8 @@ func TestStackThatIsNotThere(t *testing.T) {
 	r := runAll(t, t.Context(), options(t, twoHosts+"steps:\n  - stack: {name: cache, kind: redis}\n"))
 	want(t, r, verdict.Unsupported)
 	u := r.Unsupported
-	if u == nil || u.Remedy != "apt-get install --no-install-recommends redis-server redis-tools" || !strings.HasSuffix(u.Where, ":7:32") || r.Testbed.BringUp != 0 {
+	if u == nil || u.Remedy != "apt-get install --no-install-recommends redis-server redis-tools" ||
+		!strings.HasSuffix(u.Where, ":7:32") || r.Testbed.BringUp != 0 {
 		t.Errorf("got %+v; up in %v", u, r.Testbed.BringUp)
 	}
 }
@@ -60,7 +64,8 @@ checks:
 	if len(r.Stacks) != 1 || r.Stacks[0].Ranks != 4 || len(r.Stacks[0].Rows) != 3 {
 		t.Errorf("stacks %+v", r.Stacks)
 	}
-	if c := r.Checks[0]; c.Verdict != verdict.Fail || !strings.Contains(c.Summary, "bytes of payload left, of at least") {
+	if c := r.Checks[0]; c.Verdict != verdict.Fail ||
+		!strings.Contains(c.Summary, "bytes of payload left, of at least") {
 		t.Errorf("%s: %s", c.Verdict, c.Summary)
 	}
 }

@@ -44,7 +44,8 @@ func childOf(parent int, part string) (int, error) {
 			continue // a thread that ended
 		}
 		for child := range strings.FieldsSeq(string(text)) {
-			if line, err := os.ReadFile("/proc/" + child + "/cmdline"); err == nil && strings.HasPrefix(string(line), "railbed:"+part+"\x00") {
+			if line, err := os.ReadFile("/proc/" + child + "/cmdline"); err == nil &&
+				strings.HasPrefix(string(line), "railbed:"+part+"\x00") {
 				pid := 0
 				_, err := fmt.Sscan(child, &pid)
 				return pid, err
@@ -88,7 +89,8 @@ func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 			t.Logf("arrivals of %d packets: %q", f.Timing.Arrivals.Frames, f.Reasons)
 			continue
 		case f.Timing.Arrivals.Frames < 2500 && f.Pressure > hostBusy:
-			t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time: %q", f.Pressure*100, f.Reasons)
+			t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time: %q",
+				f.Pressure*100, f.Reasons)
 		case f.Timing.Arrivals.Frames < 2500:
 			t.Fatalf("%+v: want the arrivals of nearly 3,000 packets", f)
 		}
@@ -135,10 +137,12 @@ func TestLongStopIsOverload(t *testing.T) {
 	f, when := runSteady(t, 1200*time.Millisecond, stop)
 	arrivals := f.Timing.Arrivals
 	if f.Verdict != report.Overloaded || arrivals.P99 < 500_000 || arrivals.Worst < 1_000_000 {
-		t.Errorf("stopped for %v at %.2f s: %s, arrivals %+v, want it overloaded, and the latest frame about as late", stop, when, f.Verdict, arrivals)
+		t.Errorf("stopped for %v at %.2f s: %s, arrivals %+v, want it overloaded, and the latest frame "+
+			"about as late", stop, when, f.Verdict, arrivals)
 	}
 	if most := arrivals.Frames / 50; f.Timing.Unmatched > most {
-		t.Errorf("the lateness of %d frames is not known, beside %d of which it is, want at most %d", f.Timing.Unmatched, arrivals.Frames, most)
+		t.Errorf("the lateness of %d frames is not known, beside %d of which it is, want at most %d",
+			f.Timing.Unmatched, arrivals.Frames, most)
 	}
 }
 
@@ -173,20 +177,24 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	var once sync.Once
 	o.Progress = func(u Update) {
 		if strings.Contains(u.Line, "workload ar: passed") {
-			once.Do(func() { go func() { stopped <- pause(t.Context(), o.Plan.Name, 1200*time.Millisecond) }() })
+			once.Do(func() {
+				go func() { stopped <- pause(t.Context(), o.Plan.Name, 1200*time.Millisecond) }()
+			})
 		}
 	}
 	r, held := runAndHold(t, o)
 	if err := <-stopped; err != nil || r.Fidelity.Verdict != report.Overloaded {
 		t.Fatalf("%v, %s %q: want a run that is overloaded", err, r.Fidelity.Verdict, r.Fidelity.Reasons)
 	}
-	want(t, r, verdict.Overloaded, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Overloaded, verdict.Overloaded, verdict.Overloaded)
+	want(t, r, verdict.Overloaded, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Overloaded,
+		verdict.Overloaded, verdict.Overloaded)
 
 	// The same run without what rests on time passes, and one that broke it proves nothing.
 	concluded := func(checks []report.Check, file []spec.Check) *report.Report {
-		again := &run{Options: Options{File: &spec.Testbed{Steps: o.File.Steps, Checks: file}}, report: &report.Report{
-			Steps: r.Steps, Fidelity: r.Fidelity, Checks: checks,
-		}}
+		again := &run{Options: Options{File: &spec.Testbed{Steps: o.File.Steps, Checks: file}},
+			report: &report.Report{
+				Steps: r.Steps, Fidelity: r.Fidelity, Checks: checks,
+			}}
 		again.conclude(t.Context(), nil)
 		return again.report
 	}
@@ -198,7 +206,8 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	if checks[3].Verdict != verdict.Fail {
 		t.Errorf("a rank that sent twice its bytes: %+v", checks[3])
 	}
-	if got := concluded(checks, o.File.Checks[:4]); got.Verdict != verdict.Overloaded || !strings.Contains(got.Reason, "that a check failed proves nothing") {
+	if got := concluded(checks, o.File.Checks[:4]); got.Verdict != verdict.Overloaded ||
+		!strings.Contains(got.Reason, "that a check failed proves nothing") {
 		t.Errorf("with a check that failed: %s, %s", got.Verdict, got.Reason)
 	}
 }
@@ -222,10 +231,12 @@ func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 		t.Logf("a run that nobody stopped: %s %q", control.Verdict, control.Reasons)
 	}
 	if control.Verdict != report.Faithful && control.Pressure > hostBusy {
-		t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time, and the switches with them: %q", control.Pressure*100, control.Reasons)
+		t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time, and the "+
+			"switches with them: %q", control.Pressure*100, control.Reasons)
 	}
 	if control.Verdict != report.Faithful || control.Timing.First != nil {
-		t.Fatalf("%d runs that nobody stopped, the last one %s: %q", hostTries, control.Verdict, control.Reasons)
+		t.Fatalf("%d runs that nobody stopped, the last one %s: %q", hostTries, control.Verdict,
+			control.Reasons)
 	}
 	const (
 		stop = 20 * time.Millisecond
@@ -240,8 +251,10 @@ func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 		if f.Verdict == report.Faithful || first == nil {
 			t.Fatalf("stopped for %v: %s %+v, want at least degraded", stop, f.Verdict, f.Timing)
 		}
-		if late := first.WorstAt - when; first.From > when || when > first.From+first.Length || late < 0 || late > 0.5 {
-			t.Logf("the first late second is another one: %q, stopped at %.2f s", f.Reasons, when) // the host's own pause came first
+		if late := first.WorstAt - when; first.From > when || when > first.From+first.Length || late < 0 ||
+			late > 0.5 {
+			// the host's own pause came first
+			t.Logf("the first late second is another one: %q, stopped at %.2f s", f.Reasons, when)
 			continue
 		}
 		if first.P99 < f.Timing.Unit || first.Lateness.Worst < leastLate || first.Lateness.Worst > 200_000 {
@@ -250,8 +263,10 @@ func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 		if !strings.Contains(strings.Join(f.Reasons, "\n"), fmt.Sprintf("from second %.1f on", first.From)) {
 			t.Errorf("reasons %q do not say which second", f.Reasons)
 		}
-		t.Logf("control: p99 %v us, worst %v us; stopped at %.2f s: %q", control.Timing.Arrivals.P99, control.Timing.Arrivals.Worst, when, f.Reasons)
+		t.Logf("control: p99 %v us, worst %v us; stopped at %.2f s: %q", control.Timing.Arrivals.P99,
+			control.Timing.Arrivals.Worst, when, f.Reasons)
 		return
 	}
-	t.Errorf("in none of %d runs the first late second was the one in which the switch stood still", hostTries)
+	t.Errorf("in none of %d runs the first late second was the one in which the switch stood still",
+		hostTries)
 }

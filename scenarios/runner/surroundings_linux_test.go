@@ -127,32 +127,70 @@ var (
 
 // processRows kill, stop and starve each process of a run.
 var processRows = []surrounding{
-	{what: "kill the sink", file: sending, process: `"sink"`, do: kill, verdicts: failing, reason: "the sink in h1 ended while it was needed: railbed:traffic in h1: signal 9 (killed)", within: 10 * time.Second},
-	{what: "stop the sink", file: sending, process: `"sink"`, do: stop, verdicts: failing, reason: "the sink in h1 does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
-	{what: "starve the sink", file: sending, process: `"sink"`, do: starve, verdicts: passed, within: 20 * time.Second},
-	{what: "kill the source", file: sending, process: `"source"`, do: kill, verdicts: failing, reason: "railbed:traffic in h0: signal 9 (killed)", within: 10 * time.Second},
-	{what: "stop the source", file: sending, process: `"source"`, do: stop, verdicts: failing, reason: "the source in h0 does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
-	{what: "starve the source", file: sending, process: `"source"`, do: starve, verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "traffic load: the host held h0 up", within: 20 * time.Second},
-	{what: "kill the pauser", file: pausing, process: `"pauser"`, do: kill, verdicts: failing, reason: "railbed:traffic in h0: signal 9 (killed)", within: 10 * time.Second},
-	{what: "stop the pauser", file: pausing, process: `"pauser"`, do: stop, verdicts: failing, reason: "the pauser in h0 does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
-	{what: "starve the pauser", file: pausing, process: `"pauser"`, do: starve, verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "traffic storm: the host held h0 up", within: 20 * time.Second},
-	{what: "kill a command in the background", file: sending, process: "sleep 3600", do: kill, verdicts: failing, reason: "sleep in h1: signal 9 (killed)", within: 10 * time.Second},
-	{what: "stop a command in the background", file: sending, process: "sleep 3600", do: stop, verdicts: failing, reason: "sleep in h1 did not run to its end: a signal had stopped its process sleep", within: 20 * time.Second},
-	{what: "kill a node's first process", file: sending, process: "railbed:init h1", do: kill, verdicts: failing, reason: "in h1: signal 9 (killed)", within: 10 * time.Second},
-	{what: "stop a node's first process", file: sending, process: "railbed:init h1", do: stop, verdicts: passed, within: 10 * time.Second},
-	{what: "kill the recorder", file: sending, process: "railbed:capture", do: kill, verdicts: aborted, reason: "end capture: run.pcapng: the recording process ended", within: 10 * time.Second},
-	{what: "stop the recorder", file: sending, process: "railbed:capture", do: stop, verdicts: aborted, reason: "end capture: run.pcapng: the recording process does not answer, and was killed", within: 30 * time.Second},
-	{what: "starve the recorder", file: sending, process: "railbed:capture", do: starve, verdicts: []verdict.Verdict{verdict.Pass, verdict.Inconclusive}, within: 30 * time.Second},
-	{what: "kill the switches", file: sending, process: "railbed:softswitch", do: kill, verdicts: aborted, reason: "the process of the soft switches ended by itself: signal: killed", within: 10 * time.Second, swept: true},
-	{what: "stop the switches", file: working, process: "railbed:softswitch", do: stop, verdicts: aborted, reason: "the process of the soft switches did not answer for 10s: it was stopped, or got no processor", within: 40 * time.Second, swept: true},
-	{what: "starve the switches", file: sending, process: "railbed:softswitch", do: starve, verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "late", within: 20 * time.Second},
-	{what: "kill the supervisor", file: sending, do: kill, verdicts: aborted, reason: "the testbed's supervisor died", within: 10 * time.Second, swept: true},
-	{what: "stop the supervisor", file: sending, do: stop, verdicts: aborted, reason: "the testbed's supervisor does not answer, and was killed", within: 30 * time.Second, swept: true},
+	{what: "kill the sink", file: sending, process: `"sink"`, do: kill, verdicts: failing,
+		reason: "the sink in h1 ended while it was needed: railbed:traffic in h1: signal 9 (killed)",
+		within: 10 * time.Second},
+	{what: "stop the sink", file: sending, process: `"sink"`, do: stop, verdicts: failing,
+		reason: "the sink in h1 does not answer: its process is stopped, or gets no processor",
+		within: 20 * time.Second},
+	{what: "starve the sink", file: sending, process: `"sink"`, do: starve, verdicts: passed,
+		within: 20 * time.Second},
+	{what: "kill the source", file: sending, process: `"source"`, do: kill, verdicts: failing,
+		reason: "railbed:traffic in h0: signal 9 (killed)", within: 10 * time.Second},
+	{what: "stop the source", file: sending, process: `"source"`, do: stop, verdicts: failing,
+		reason: "the source in h0 does not answer: its process is stopped, or gets no processor",
+		within: 20 * time.Second},
+	{what: "starve the source", file: sending, process: `"source"`, do: starve,
+		verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "traffic load: the host held h0 up",
+		within: 20 * time.Second},
+	{what: "kill the pauser", file: pausing, process: `"pauser"`, do: kill, verdicts: failing,
+		reason: "railbed:traffic in h0: signal 9 (killed)", within: 10 * time.Second},
+	{what: "stop the pauser", file: pausing, process: `"pauser"`, do: stop, verdicts: failing,
+		reason: "the pauser in h0 does not answer: its process is stopped, or gets no processor",
+		within: 20 * time.Second},
+	{what: "starve the pauser", file: pausing, process: `"pauser"`, do: starve,
+		verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "traffic storm: the host held h0 up",
+		within: 20 * time.Second},
+	{what: "kill a command in the background", file: sending, process: "sleep 3600", do: kill,
+		verdicts: failing, reason: "sleep in h1: signal 9 (killed)", within: 10 * time.Second},
+	{what: "stop a command in the background", file: sending, process: "sleep 3600", do: stop,
+		verdicts: failing, reason: "sleep in h1 did not run to its end: a signal had stopped its process " +
+			"sleep", within: 20 * time.Second},
+	{what: "kill a node's first process", file: sending, process: "railbed:init h1", do: kill,
+		verdicts: failing, reason: "in h1: signal 9 (killed)", within: 10 * time.Second},
+	{what: "stop a node's first process", file: sending, process: "railbed:init h1", do: stop,
+		verdicts: passed, within: 10 * time.Second},
+	{what: "kill the recorder", file: sending, process: "railbed:capture", do: kill, verdicts: aborted,
+		reason: "end capture: run.pcapng: the recording process ended", within: 10 * time.Second},
+	{what: "stop the recorder", file: sending, process: "railbed:capture", do: stop, verdicts: aborted,
+		reason: "end capture: run.pcapng: the recording process does not answer, and was killed",
+		within: 30 * time.Second},
+	{what: "starve the recorder", file: sending, process: "railbed:capture", do: starve,
+		verdicts: []verdict.Verdict{verdict.Pass, verdict.Inconclusive}, within: 30 * time.Second},
+	{what: "kill the switches", file: sending, process: "railbed:softswitch", do: kill, verdicts: aborted,
+		reason: "the process of the soft switches ended by itself: signal: killed", within: 10 * time.Second,
+		swept: true},
+	{what: "stop the switches", file: working, process: "railbed:softswitch", do: stop, verdicts: aborted,
+		reason: "the process of the soft switches did not answer for 10s: " +
+			"it was stopped, or got no processor", within: 40 * time.Second, swept: true},
+	{what: "starve the switches", file: sending, process: "railbed:softswitch", do: starve,
+		verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "late", within: 20 * time.Second},
+	{what: "kill the supervisor", file: sending, do: kill, verdicts: aborted,
+		reason: "the testbed's supervisor died", within: 10 * time.Second, swept: true},
+	{what: "stop the supervisor", file: sending, do: stop, verdicts: aborted,
+		reason: "the testbed's supervisor does not answer, and was killed", within: 30 * time.Second,
+		swept: true},
 	{what: "starve the supervisor", file: sending, do: starve, verdicts: passed, within: 20 * time.Second},
-	{what: "kill a rank", file: working, process: "railbed:worker", last: true, do: kill, verdicts: failing, reason: "signal 9 (killed)", within: 10 * time.Second},
-	{what: "stop a rank", file: working, process: "railbed:worker", last: true, do: stop, verdicts: failing, reason: "the worker does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
-	{what: "kill the arbiter", file: working, process: "railbed:worker", do: kill, verdicts: failing, reason: "the job's arbiter failed: it ended", within: 10 * time.Second},
-	{what: "stop the arbiter", file: working, process: "railbed:worker", do: stop, verdicts: failing, reason: "the job's arbiter failed: it does not answer: its process is stopped, or gets no processor", within: 20 * time.Second},
+	{what: "kill a rank", file: working, process: "railbed:worker", last: true, do: kill, verdicts: failing,
+		reason: "signal 9 (killed)", within: 10 * time.Second},
+	{what: "stop a rank", file: working, process: "railbed:worker", last: true, do: stop, verdicts: failing,
+		reason: "the worker does not answer: its process is stopped, or gets no processor",
+		within: 20 * time.Second},
+	{what: "kill the arbiter", file: working, process: "railbed:worker", do: kill, verdicts: failing,
+		reason: "the job's arbiter failed: it ended", within: 10 * time.Second},
+	{what: "stop the arbiter", file: working, process: "railbed:worker", do: stop, verdicts: failing,
+		reason: "the job's arbiter failed: it does not answer: its process is stopped, or gets no processor",
+		within: 20 * time.Second},
 }
 
 func TestProcessesOfARunThatGo(t *testing.T) { testRows(t, processRows) }
@@ -169,8 +207,10 @@ func testRows(t *testing.T, rows []surrounding) {
 
 // clockRows set the clock, of a guest's kernel.
 var clockRows = []surrounding{
-	{what: "set the clock forward by an hour", file: clocked, act: step(time.Hour), verdicts: clockVerdicts, within: time.Minute},
-	{what: "set the clock back by an hour", file: clocked, act: step(-time.Hour), verdicts: clockVerdicts, within: time.Minute},
+	{what: "set the clock forward by an hour", file: clocked, act: step(time.Hour), verdicts: clockVerdicts,
+		within: time.Minute},
+	{what: "set the clock back by an hour", file: clocked, act: step(-time.Hour), verdicts: clockVerdicts,
+		within: time.Minute},
 }
 
 // clockVerdicts are those of a run whose clock was set: its times are wrong, and it
@@ -187,7 +227,8 @@ func step(by time.Duration) func(*Options, int) error {
 
 func TestClockOfARunThatSteps(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay"}, CPUs: 2, Timeout: 3 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay"}, CPUs: 2,
+		Timeout: 3 * time.Minute}) {
 		return
 	}
 	for i, row := range clockRows { // one after the other: they share the clock
@@ -197,10 +238,12 @@ func TestClockOfARunThatSteps(t *testing.T) {
 
 // pathRows remove what a run needs in the file system, or put something in its place.
 var pathRows = []surrounding{
-	{what: "remove the run directory", file: sending, act: remove(runDir), verdicts: aborted, reason: "was removed while it ran", within: 20 * time.Second},
-	{what: "remove the run directory, then kill the supervisor", file: sending, act: func(o *Options, supervisor int) error {
-		return errors.Join(remove(runDir)(o, supervisor), kill(supervisor))
-	}, verdicts: aborted, reason: "the testbed's supervisor died", within: 10 * time.Second, swept: true},
+	{what: "remove the run directory", file: sending, act: remove(runDir), verdicts: aborted,
+		reason: "was removed while it ran", within: 20 * time.Second},
+	{what: "remove the run directory, then kill the supervisor", file: sending,
+		act: func(o *Options, supervisor int) error {
+			return errors.Join(remove(runDir)(o, supervisor), kill(supervisor))
+		}, verdicts: aborted, reason: "the testbed's supervisor died", within: 10 * time.Second, swept: true},
 	{what: "remove the control socket", file: sending, act: remove(func(o *Options) (string, error) {
 		dir, err := rundir.Of(o.Plan.Name)
 		return dir.Socket(), err
@@ -212,8 +255,11 @@ var pathRows = []surrounding{
 		dir, err := rundir.Of(o.Plan.Name)
 		return dir.Log(), err
 	}), verdicts: passed, within: 20 * time.Second},
-	{what: "remove the capture", file: sending, act: remove(inResults("run.pcapng")), verdicts: []verdict.Verdict{verdict.Inconclusive, verdict.Aborted}, reason: "run.pcapng", within: 20 * time.Second},
-	{what: "remove the program's logs", file: sending, act: remove(inResults("logs")), verdicts: aborted, reason: "logs", within: 20 * time.Second},
+	{what: "remove the capture", file: sending, act: remove(inResults("run.pcapng")),
+		verdicts: []verdict.Verdict{verdict.Inconclusive, verdict.Aborted}, reason: "run.pcapng",
+		within: 20 * time.Second},
+	{what: "remove the program's logs", file: sending, act: remove(inResults("logs")), verdicts: aborted,
+		reason: "logs", within: 20 * time.Second},
 }
 
 func runDir(o *Options) (string, error) {
@@ -281,11 +327,13 @@ func (row *surrounding) test(t *testing.T, name string) {
 		said += "\n" + step.Error
 	}
 	// A host that is busy besides makes any run OVERLOADED, which overrules a failure.
-	fits := slices.Contains(row.verdicts, r.Verdict) || r.Verdict == verdict.Overloaded && r.Fidelity.Pressure > hostBusy
+	fits := slices.Contains(row.verdicts, r.Verdict) ||
+		r.Verdict == verdict.Overloaded && r.Fidelity.Pressure > hostBusy
 	if !fits || !strings.Contains(said, row.reason) {
 		var text strings.Builder
 		r.WriteText(&text, report.TextOptions{})
-		t.Errorf("%s: %s: %q, want one of %v and %q\n%s", row.what, r.Verdict, said, row.verdicts, row.reason, &text)
+		t.Errorf("%s: %s: %q, want one of %v and %q\n%s", row.what, r.Verdict, said, row.verdicts, row.reason,
+			&text)
 	}
 	if took := ended.Sub(hit); took > row.within {
 		t.Errorf("%s: the run ended %v later, want at most %v", row.what, took, row.within)
@@ -379,7 +427,8 @@ var update = flag.Bool("update", false, "rewrite the table in SURROUNDINGS.md")
 
 // SURROUNDINGS.md has the rows of this file, and names tests that exist.
 func TestSurroundingsShowsTheRows(t *testing.T) {
-	const page, begin, end = "../../SURROUNDINGS.md", "<!-- surroundings -->\n", "<!-- end of surroundings -->"
+	const page, begin, end = "../../SURROUNDINGS.md", "<!-- surroundings -->\n",
+		"<!-- end of surroundings -->"
 	var table strings.Builder
 	table.WriteString("| what | verdict | words | ends within | leaves |\n|---|---|---|---|---|\n")
 	for _, row := range slices.Concat(processRows, pathRows, clockRows) {
@@ -394,7 +443,8 @@ func TestSurroundingsShowsTheRows(t *testing.T) {
 		if row.swept {
 			leaves = "swept"
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %v | %s |\n", row.what, strings.Join(verdicts, " or "), words, row.within, leaves)
+		fmt.Fprintf(&table, "| %s | %s | %s | %v | %s |\n", row.what, strings.Join(verdicts, " or "), words,
+			row.within, leaves)
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -407,13 +457,16 @@ func TestSurroundingsShowsTheRows(t *testing.T) {
 	}
 	if shown != table.String() {
 		if !*update {
-			t.Errorf("%s does not show the rows; go test -run TestSurroundingsShowsTheRows -update ./scenarios/runner writes them", page)
-		} else if err := os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+			t.Errorf("%s does not show the rows; go test -run TestSurroundingsShowsTheRows -update "+
+				"./scenarios/runner writes them", page)
+		} else if err := os.WriteFile(page, []byte(before+begin+table.String()+end+after),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var sources strings.Builder
-	for _, pattern := range []string{"*_test.go", "../../cli/*_test.go", "../../internal/rundir/*_test.go", "../../workloads/stacks/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../../cli/*_test.go", "../../internal/rundir/*_test.go",
+		"../../workloads/stacks/*_test.go"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			source, err := os.ReadFile(file)

@@ -86,7 +86,8 @@ type timeline struct {
 }
 
 func newTimeline(file *spec.Testbed, do actions, changed func(int, report.Step)) *timeline {
-	t := &timeline{steps: file.Steps, source: file.Source, dilation: file.Dilation, do: do, changed: changed, lasts: map[string]chan struct{}{}}
+	t := &timeline{steps: file.Steps, source: file.Source, dilation: file.Dilation, do: do, changed: changed,
+		lasts: map[string]chan struct{}{}}
 	for i, step := range file.Steps {
 		if name := step.Lasts(); name != "" {
 			t.lasts[name] = make(chan struct{})
@@ -163,25 +164,30 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	case step.Link != nil:
 		return t.runLink(ctx, i, step.Link)
 	case step.Workload != nil:
-		return t.runLoad(ctx, i, step.Workload.Background, t.clock.Wait(time.Duration(step.Workload.Timeout)), func(ctx context.Context) error {
-			return t.do.workload(ctx, i, step.Workload)
-		})
+		return t.runLoad(ctx, i, step.Workload.Background, t.clock.Wait(time.Duration(step.Workload.Timeout)),
+			func(ctx context.Context) error {
+				return t.do.workload(ctx, i, step.Workload)
+			})
 	case step.Training != nil:
-		return t.runLoad(ctx, i, step.Training.Background, t.clock.Wait(time.Duration(step.Training.Timeout)), func(ctx context.Context) error {
-			return t.do.training(ctx, i, step.Training)
-		})
+		return t.runLoad(ctx, i, step.Training.Background, t.clock.Wait(time.Duration(step.Training.Timeout)),
+			func(ctx context.Context) error {
+				return t.do.training(ctx, i, step.Training)
+			})
 	case step.Messages != nil:
-		return t.runLoad(ctx, i, step.Messages.Background, t.clock.Wait(time.Duration(step.Messages.Timeout)), func(ctx context.Context) error {
-			return t.do.messages(ctx, i, step.Messages)
-		})
+		return t.runLoad(ctx, i, step.Messages.Background, t.clock.Wait(time.Duration(step.Messages.Timeout)),
+			func(ctx context.Context) error {
+				return t.do.messages(ctx, i, step.Messages)
+			})
 	case step.Traffic != nil:
-		return t.runLoad(ctx, i, step.Traffic.Background, t.clock.Wait(time.Duration(step.Traffic.For))+controlTimeout, func(ctx context.Context) error {
-			return t.do.traffic(ctx, i, step.Traffic)
-		})
+		return t.runLoad(ctx, i, step.Traffic.Background,
+			t.clock.Wait(time.Duration(step.Traffic.For))+controlTimeout, func(ctx context.Context) error {
+				return t.do.traffic(ctx, i, step.Traffic)
+			})
 	case step.Stack != nil:
-		return t.runLoad(ctx, i, false, t.clock.Wait(time.Duration(step.Stack.Timeout)), func(ctx context.Context) error {
-			return t.do.stack(ctx, i, step.Stack)
-		})
+		return t.runLoad(ctx, i, false, t.clock.Wait(time.Duration(step.Stack.Timeout)),
+			func(ctx context.Context) error {
+				return t.do.stack(ctx, i, step.Stack)
+			})
 	case step.Exec != nil:
 		return t.runExec(ctx, i, step.Exec)
 	}
@@ -201,7 +207,8 @@ func (t *timeline) await(ctx context.Context, names []string) error {
 }
 
 // runLoad runs a workload, a training job or traffic.
-func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit time.Duration, do func(context.Context) error) bool {
+func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit time.Duration,
+	do func(context.Context) error) bool {
 	run := func() bool { return t.end(ctx, i, t.bounded(ctx, limit, do)) }
 	if background {
 		t.lasting.Go(func() {
@@ -215,9 +222,10 @@ func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit ti
 
 func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
 	if !e.Background {
-		return t.end(ctx, i, t.bounded(ctx, t.clock.Wait(time.Duration(e.Timeout)), func(ctx context.Context) error {
-			return t.do.exec(ctx, i, e)
-		}))
+		return t.end(ctx, i, t.bounded(ctx, t.clock.Wait(time.Duration(e.Timeout)),
+			func(ctx context.Context) error {
+				return t.do.exec(ctx, i, e)
+			}))
 	}
 	t.servants.Go(func() {
 		// A server has no natural limit, so the default is none of its; one that
@@ -338,7 +346,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 func isBackground(step spec.Step) bool {
-	return step.Workload != nil && step.Workload.Background || step.Training != nil && step.Training.Background || step.Messages != nil && step.Messages.Background || step.Traffic != nil && step.Traffic.Background || step.Exec != nil && step.Exec.Background
+	return step.Workload != nil && step.Workload.Background ||
+		step.Training != nil && step.Training.Background ||
+		step.Messages != nil && step.Messages.Background || step.Traffic != nil && step.Traffic.Background ||
+		step.Exec != nil && step.Exec.Background
 }
 
 // stepName is the kind and the object of a step, for people.

@@ -105,7 +105,8 @@ func states(steps []report.Step) string {
 func TestStepsRunOneAfterAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{takes: map[string]time.Duration{"one": time.Second, "two": 2 * time.Second}}
-		events, steps, err := play(t, s, t.Context(), work("one"), spec.Step{Sleep: at(500 * time.Millisecond)}, work("two"))
+		events, steps, err := play(t, s, t.Context(), work("one"),
+			spec.Step{Sleep: at(500 * time.Millisecond)}, work("two"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,8 @@ func TestAtCountsFromTheFirstStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			"0s capture c starts", "0s capture c ends", "0s long starts", "200ms early starts", "200ms early ends",
+			"0s capture c starts", "0s capture c ends", "0s long starts", "200ms early starts",
+			"200ms early ends",
 			"500ms l down", "500ms after starts", "1.5s after ends", "3s long ends",
 		}
 		if diff := cmp.Diff(want, events); diff != "" {
@@ -144,7 +146,8 @@ func TestAtCountsFromTheFirstStep(t *testing.T) {
 
 func TestBackgroundWorkloadIsWaitedForAndCommandIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{takes: map[string]time.Duration{"server": time.Hour, "bg": 2 * time.Second, "fg": time.Second}}
+		s := &script{takes: map[string]time.Duration{"server": time.Hour, "bg": 2 * time.Second,
+			"fg": time.Second}}
 		background := work("bg")
 		background.Workload.Background = true
 		events, steps, err := play(t, s, t.Context(),
@@ -153,7 +156,8 @@ func TestBackgroundWorkloadIsWaitedForAndCommandIsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		slices.Sort(events[:3]) // three goroutines start at once
-		want := []string{"0s bg starts", "0s fg starts", "0s server starts", "1s fg ends", "2s bg ends", "2s server is cancelled: the run has ended"}
+		want := []string{"0s bg starts", "0s fg starts", "0s server starts", "1s fg ends", "2s bg ends",
+			"2s server is cancelled: the run has ended"}
 		if diff := cmp.Diff(want, events); diff != "" {
 			t.Error(diff)
 		}
@@ -166,8 +170,10 @@ func TestBackgroundWorkloadIsWaitedForAndCommandIsEnded(t *testing.T) {
 func TestBackgroundCommandThatFailsEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		crash := errors.New("exit code 1")
-		s := &script{takes: map[string]time.Duration{"server": time.Second, "fg": time.Hour}, fails: map[string]error{"server": crash}}
-		_, steps, err := play(t, s, t.Context(), spec.Step{Exec: &spec.Exec{Name: "server", Background: true}}, work("fg"), work("never"))
+		s := &script{takes: map[string]time.Duration{"server": time.Second, "fg": time.Hour},
+			fails: map[string]error{"server": crash}}
+		_, steps, err := play(t, s, t.Context(),
+			spec.Step{Exec: &spec.Exec{Name: "server", Background: true}}, work("fg"), work("never"))
 		if !errors.Is(err, crash) || stepVerdict(err) != verdict.Fail {
 			t.Errorf("error %v (%s), want the server's, FAIL", err, stepVerdict(err))
 		}
@@ -181,7 +187,8 @@ func TestLinkChangeIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{takes: map[string]time.Duration{"w": 100 * time.Millisecond}}
 		events, steps, err := play(t, s, t.Context(),
-			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)}}, work("w"))
+			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)}},
+			work("w"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +205,8 @@ func TestLinkChangeIsUndone(t *testing.T) {
 func TestFailingUndoFailsItsStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{fails: map[string]error{"undo l": errors.New("no such link")}}
-		_, steps, err := play(t, s, t.Context(), spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)}})
+		_, steps, err := play(t, s, t.Context(),
+			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)}})
 		if err == nil || steps[0].State != report.Failed || steps[0].Error != "undo after 1s: no such link" {
 			t.Errorf("error %v, step %+v, want the undo's failure", err, steps[0])
 		}
@@ -211,7 +219,8 @@ func TestStepTimesOut(t *testing.T) {
 		slow := work("w")
 		slow.Workload.Timeout = units.Duration(3 * time.Second)
 		_, steps, err := play(t, s, t.Context(), slow, work("never"))
-		if steps[0].Error != "not done within its limit of 3s" || steps[0].End != 3 || stepVerdict(err) != verdict.Fail {
+		if steps[0].Error != "not done within its limit of 3s" || steps[0].End != 3 ||
+			stepVerdict(err) != verdict.Fail {
 			t.Errorf("step %+v, error %v, want a failure after 3s", steps[0], err)
 		}
 		_, steps, _ = play(t, &script{takes: s.takes}, t.Context(), spec.Step{Exec: &spec.Exec{Name: "e"}})
@@ -227,7 +236,8 @@ func TestInterruptCancelsEverything(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(2*time.Second, func() { cancel(errors.New("interrupted")) })
 		events, steps, err := play(t, s, ctx,
-			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Minute)}}, work("w"), work("never"))
+			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Minute)}},
+			work("w"), work("never"))
 		if err == nil || err.Error() != "interrupted" || stepVerdict(err) != verdict.Aborted {
 			t.Errorf("error %v (%s), want interrupted, ABORTED", err, stepVerdict(err))
 		}

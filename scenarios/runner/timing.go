@@ -55,13 +55,16 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 	}
 	scale := virtualMicros(p.Dilation)
 	t := &report.Timing{
-		Arrivals: spread(last.Timing.Arrivals, scale), Released: spread(last.Late, scale), Unit: scale(last.Timing.Unit),
+		Arrivals:  spread(last.Timing.Arrivals, scale),
+		Released:  spread(last.Late, scale),
+		Unit:      scale(last.Timing.Unit),
 		Unmatched: since(first.Timing.Unmatched, last.Timing.Unmatched),
 		Windows:   last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
 		Priority: last.Timing.Thread.Priority, Nice: last.Timing.Thread.Nice,
 		First: window(last.Timing.First, began, scale), Worst: window(last.Timing.Worst, began, scale),
 	}
-	if before, after := first.Timing.Thread, last.Timing.Thread; before.Known && after.Known && after.Since > before.Since {
+	if before, after := first.Timing.Thread,
+		last.Timing.Thread; before.Known && after.Known && after.Since > before.Since {
 		t.Waited = float64(after.Waited-before.Waited) / float64(after.Since-before.Since)
 		t.Ran = float64(after.Ran-before.Ran) / float64(after.Since-before.Since)
 	}
@@ -110,7 +113,10 @@ func window(w *live.Window, began time.Time, scale func(time.Duration) float64) 
 	}
 	seconds := func(d time.Duration) float64 { return scale(d) / 1e6 }
 	return &report.Window{
-		From: seconds(w.From.Sub(began)), Length: seconds(w.For), WorstAt: seconds(w.WorstAt.Sub(began)), Lateness: lateness(w.Quantiles, scale),
+		From:     seconds(w.From.Sub(began)),
+		Length:   seconds(w.For),
+		WorstAt:  seconds(w.WorstAt.Sub(began)),
+		Lateness: lateness(w.Quantiles, scale),
 	}
 }
 
@@ -141,26 +147,34 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 		return degraded
 	}
 	if t.Late > 0 && t.First != nil {
-		against(degraded, "from second %.1f on: 1%% of the frames arrived more than %s late, the latest, at %.2f s, by %s; "+
+		against(degraded, "from second %.1f on: 1%% of the frames arrived more than %s late, the latest, "+
+			"at %.2f s, by %s; "+
 			"the smallest time of the links in use is %s; %d of %d seconds were late",
-			max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt, report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit), t.Late, t.Windows)
+			max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt,
+			report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit), t.Late, t.Windows)
 	}
 	limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3)
 	switch {
 	case t.Unit == 0: // nothing to compare with
 	case t.Arrivals.P99 > limit:
-		against(overloaded, "1%% of all frames arrived more than %s late (limit %s)", report.Micros(t.Arrivals.P99), report.Micros(limit))
+		against(overloaded, "1%% of all frames arrived more than %s late (limit %s)",
+			report.Micros(t.Arrivals.P99), report.Micros(limit))
 	case t.Released.P99 > limit:
-		against(overloaded, "1%% of all frames were sent to the nodes more than %s late (limit %s)", report.Micros(t.Released.P99), report.Micros(limit))
+		against(overloaded, "1%% of all frames were sent to the nodes more than %s late (limit %s)",
+			report.Micros(t.Released.P99), report.Micros(limit))
 	}
 	if watched := t.Arrivals.Frames + t.Unmatched; float64(t.Unmatched) > unmatchedDegraded*float64(watched) {
-		against(degraded, "how late frames arrived is not known of %d of %d watched ones", t.Unmatched, watched)
+		against(degraded, "how late frames arrived is not known of %d of %d watched ones", t.Unmatched,
+			watched)
 	}
 	if share := float64(t.Lost) / max(1, float64(t.Lost+t.Frames)); t.Lost > 0 {
-		against(level(share, lostByEmulatorOverloaded), "the emulator itself lost %d of %d frames", t.Lost, t.Lost+t.Frames)
+		against(level(share, lostByEmulatorOverloaded), "the emulator itself lost %d of %d frames", t.Lost,
+			t.Lost+t.Frames)
 	}
 	if t.Waited > waitDegraded {
-		against(level(t.Waited, waitOverloaded), "the timing thread waited for a CPU in %.0f%% of the time (limit %.0f%%)", t.Waited*100, waitDegraded*100)
+		against(level(t.Waited, waitOverloaded),
+			"the timing thread waited for a CPU in %.0f%% of the time (limit %.0f%%)", t.Waited*100,
+			waitDegraded*100)
 	}
 }
 
@@ -168,7 +182,8 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 // retransmission timeout alone is stretched.
 var timers = map[string][]string{
 	spec.UndilatedTCP: {
-		"the first retransmission timeout of 1 s", "delayed acknowledgements of 40 to 200 ms", "the largest retransmission timeout of 120 s",
+		"the first retransmission timeout of 1 s", "delayed acknowledgements of 40 to 200 ms",
+		"the largest retransmission timeout of 120 s",
 		"the zero-window probe", "keepalive", "RACK's and the tail loss probe's timers",
 	},
 	spec.UndilatedPrograms: {"their own clocks and timers", "the kernel's timers of their sockets"},
@@ -177,7 +192,8 @@ var timers = map[string][]string{
 // undilated is what of a file's steps keeps real time.
 func undilated(file *spec.Testbed) (found []report.Undilated) {
 	for _, what := range file.Undilated() {
-		found = append(found, report.Undilated{What: what, Timers: timers[what], Accepted: slices.Contains(file.AcceptUndilated, what)})
+		found = append(found, report.Undilated{What: what, Timers: timers[what],
+			Accepted: slices.Contains(file.AcceptUndilated, what)})
 	}
 	return found
 }

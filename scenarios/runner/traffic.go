@@ -70,7 +70,9 @@ func (s *session) matching(patterns []string) []*plan.Node { return matching(s.p
 func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
 	for i := range p.Nodes {
 		node := &p.Nodes[i]
-		if slices.ContainsFunc(patterns, func(pattern string) bool { return spec.Match(pattern, node.Name) }) {
+		if slices.ContainsFunc(patterns, func(pattern string) bool {
+			return spec.Match(pattern, node.Name)
+		}) {
 			found = append(found, node)
 		}
 	}
@@ -124,7 +126,8 @@ func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ord
 				return err
 			}
 			at[node.Name] = netip.AddrPortFrom(addr, sinkPort+ordinal)
-			if err := c.launch(ctx, &c.sinks, node, traffic.Order{Sink: &traffic.Sink{Addr: at[node.Name]}}); err != nil {
+			if err := c.launch(ctx, &c.sinks, node,
+				traffic.Order{Sink: &traffic.Sink{Addr: at[node.Name]}}); err != nil {
 				return err
 			}
 		}
@@ -137,8 +140,13 @@ func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ord
 				return err
 			}
 			source := &traffic.Source{
-				From: addr, Port: sourcePort + ordinal*sourceWay%8000, Flows: t.Flows, Payload: int(t.Size) - headers, Frame: int(t.Size), Rate: units.Rate(c.session.dilation().Real(uint64(t.Rate))),
-				For: c.session.dilation().Wait(time.Duration(t.For)), TOS: t.DSCP << 2,
+				From:    addr,
+				Port:    sourcePort + ordinal*sourceWay%8000,
+				Flows:   t.Flows,
+				Payload: int(t.Size) - headers,
+				Frame:   int(t.Size),
+				Rate:    units.Rate(c.session.dilation().Real(uint64(t.Rate))),
+				For:     c.session.dilation().Wait(time.Duration(t.For)), TOS: t.DSCP << 2,
 			}
 			if t.ECN {
 				source.TOS |= 2 // ECT(0), RFC 3168
@@ -193,7 +201,11 @@ func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
 	by := c.session.dilation()
 	every := by.Wait(time.Duration(float64(t.Pause.Quanta) * 512 / rate * 1e9 / 2))
 	return &traffic.Pauser{
-		NIC: nic.Name, Priorities: t.Pause.Priorities, Quanta: t.Pause.Quanta, Every: max(every, 100*time.Microsecond), For: by.Wait(time.Duration(t.For)),
+		NIC:        nic.Name,
+		Priorities: t.Pause.Priorities,
+		Quanta:     t.Pause.Quanta,
+		Every:      max(every, 100*time.Microsecond),
+		For:        by.Wait(time.Duration(t.For)),
 	}
 }
 
@@ -230,8 +242,15 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 	}
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	h := &hand{
-		cmd: c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg), kill: kill, logs: logs, part: order.Part(),
-		ready: make(chan struct{}), start: newStarter(), tail: &tailWriter{limit: errorTail}, node: node.Name, ended: make(chan struct{}),
+		cmd:   c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg),
+		kill:  kill,
+		logs:  logs,
+		part:  order.Part(),
+		ready: make(chan struct{}),
+		start: newStarter(),
+		tail:  &tailWriter{limit: errorTail},
+		node:  node.Name,
+		ended: make(chan struct{}),
 	}
 	h.said = &readyWriter{file: logs.out, ready: h.ready, all: tailWriter{limit: errorTail}}
 	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.start, h.said, teeWriter{logs.err, h.tail}
@@ -310,7 +329,8 @@ func (c *crew) watch(h *hand, beats io.Reader) {
 // is not silent it is called after its end.
 func (h *hand) end() error {
 	if h.silent.Load() {
-		return fmt.Errorf("the %s in %s does not answer: its process is stopped, or gets no processor", h.part, h.node)
+		return fmt.Errorf("the %s in %s does not answer: its process is stopped, or gets no processor",
+			h.part, h.node)
 	}
 	switch text := h.tail.String(); {
 	case h.err != nil && text != "":
@@ -351,7 +371,8 @@ func (c *crew) close(well bool) error {
 	c.watchers.Wait()
 	for _, h := range slices.Concat(c.sources, c.sinks) {
 		if well && h.err != nil {
-			errs = append(errs, fmt.Errorf("the %s in %s did not last until the end of the step: %w", h.part, h.node, h.end()))
+			errs = append(errs, fmt.Errorf("the %s in %s did not last until the end of the step: %w", h.part,
+				h.node, h.end()))
 		}
 		h.kill()
 		errs = append(errs, c.session.closeLogs(c.index, h.logs))
@@ -368,7 +389,8 @@ func (c *crew) noteHeldUp(of time.Duration) {
 			continue
 		}
 		c.session.mu.Lock()
-		c.session.heldUp = append(c.session.heldUp, report.HeldUp{Traffic: c.name, Node: h.node, Share: min(1, float64(held)/float64(of))})
+		c.session.heldUp = append(c.session.heldUp,
+			report.HeldUp{Traffic: c.name, Node: h.node, Share: min(1, float64(held)/float64(of))})
 		c.session.mu.Unlock()
 	}
 }

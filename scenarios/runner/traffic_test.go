@@ -13,10 +13,12 @@ import (
 // What the host held sources up moves the verdict, since less was offered than
 // the file says.
 func TestHeldUpSourcesByNumbers(t *testing.T) {
-	for share, want := range map[float64]string{0.029: report.Faithful, 0.031: report.Degraded, 0.19: report.Degraded, 0.21: report.Overloaded} {
+	for share, want := range map[float64]string{0.029: report.Faithful, 0.031: report.Degraded,
+		0.19: report.Degraded, 0.21: report.Overloaded} {
 		f := &report.Fidelity{HeldUp: []report.HeldUp{{Traffic: "load", Node: "h1", Share: share}}}
 		judgeFidelity(f, nil)
-		if f.Verdict != want || (want != report.Faithful) != strings.Contains(strings.Join(f.Reasons, "\n"), "traffic load: the host held h1 up for") {
+		if f.Verdict != want || (want != report.Faithful) != strings.Contains(strings.Join(f.Reasons, "\n"),
+			"traffic load: the host held h1 up for") {
 			t.Errorf("%v of the time: %s %q, want %s", share, f.Verdict, f.Reasons, want)
 		}
 	}
@@ -25,10 +27,14 @@ func TestHeldUpSourcesByNumbers(t *testing.T) {
 // A rank that had no room for packets, because the host did not let it read, makes others
 // send again: that is not what the fabric did.
 func TestOverrunsByNumbers(t *testing.T) {
-	over := finished{Workload: report.Workload{Name: "experts"}, traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"}, {Rank: 1, Node: "h1", Overruns: 40}}}}
+	over := finished{Workload: report.Workload{Name: "experts"},
+		traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"},
+			{Rank: 1, Node: "h1", Overruns: 40}}}}
 	f := &report.Fidelity{Overruns: overruns([]finished{over})}
 	judgeFidelity(f, nil)
-	if f.Verdict != report.Overloaded || !slices.Equal(f.Reasons, []string{"workload experts: rank 1 at h1 had no room for 40 packets: the host did not let it read them"}) {
+	if f.Verdict != report.Overloaded ||
+		!slices.Equal(f.Reasons, []string{"workload experts: rank 1 at h1 had no room for 40 packets: the " +
+			"host did not let it read them"}) {
 		t.Errorf("%s %q", f.Verdict, f.Reasons)
 	}
 }
@@ -48,7 +54,9 @@ steps:
   - sleep: 1s
 `))
 	held := r.Fidelity.HeldUp
-	if len(held) != 1 || held[0].Node != "h0" || held[0].Share < 0.4 || held[0].Share > 0.9 || r.Fidelity.Verdict != report.Overloaded {
-		t.Errorf("%s %s: held up: %+v, %s %q; want h0 for about half of its time, and overloaded", r.Verdict, r.Reason, held, r.Fidelity.Verdict, r.Fidelity.Reasons)
+	if len(held) != 1 || held[0].Node != "h0" || held[0].Share < 0.4 || held[0].Share > 0.9 ||
+		r.Fidelity.Verdict != report.Overloaded {
+		t.Errorf("%s %s: held up: %+v, %s %q; want h0 for about half of its time, and overloaded", r.Verdict,
+			r.Reason, held, r.Fidelity.Verdict, r.Fidelity.Reasons)
 	}
 }

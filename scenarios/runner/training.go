@@ -46,8 +46,9 @@ func trainings(o *Options) (map[int]trainingJob, error) {
 			continue
 		}
 		if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
-			wrong.wrong(ErrTraining, at+".rd.droppable", fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
-				training.DataParallel, training.ExpertData))
+			wrong.wrong(ErrTraining, at+".rd.droppable",
+				fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
+					training.DataParallel, training.ExpertData))
 			continue
 		}
 		chosen := t.Ranks
@@ -77,7 +78,9 @@ func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 	if t.Model != nil {
 		return training.Compile(t.Model, training.Scale{Bytes: t.BytesScale, Times: t.TimeScale})
 	}
-	program, err := trace.Read(besideFile(o, t.Trace), trace.Options{Ranks: max(t.World, len(t.Ranks)), Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
+	program, err := trace.Read(besideFile(o, t.Trace),
+		trace.Options{Ranks: max(t.World, len(t.Ranks)),
+			Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
 	return program, inFile("trace", err)
 }
 
@@ -108,7 +111,8 @@ func (s *session) ordinal(index int) (above int) {
 // trainingJob is what the workers of a training job do.
 func (s *session) trainingJob(index int, t *spec.Training) worker.Job {
 	job := s.job(index, t.Name, t.Transport)
-	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, s.trainings[index].program, t.Iterations, t.Warmup
+	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, s.trainings[index].program,
+		t.Iterations, t.Warmup
 	return job
 }
 
@@ -128,7 +132,8 @@ func (s *session) training(ctx context.Context, index int, t *spec.Training) err
 
 // runJob runs the workers of a step to their end, and returns with their result what they were to
 // send.
-func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, *worker.Wanted, error) {
+func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, *worker.Wanted,
+	error) {
 	wanted, err := job.Wanted()
 	if err != nil {
 		return nil, nil, err
@@ -154,8 +159,10 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 }
 
 // finishTraining translates a job's result.
-func finishTraining(t *spec.Training, program *training.Program, r *worker.Result, wanted *worker.Wanted) finished {
-	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup, Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}}
+func finishTraining(t *spec.Training, program *training.Program, r *worker.Result,
+	wanted *worker.Wanted) finished {
+	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup,
+		Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}}
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
 	if err == nil { // as when it was checked
 		whole, _ := program.Times(ideal)
@@ -186,16 +193,19 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	if made.Missing = r.Missing(); t.MayDrop() {
 		made.MayMiss = runs * program.MayMiss(t.RD.Droppable)
 	}
-	done := finished{Workload: report.Workload{Name: t.Name, Ranks: r.Ranks, Wrong: made.Wrong, LeftOut: made.LeftOut}, training: made}
+	done := finished{Workload: report.Workload{Name: t.Name, Ranks: r.Ranks, Wrong: made.Wrong,
+		LeftOut: made.LeftOut}, training: made}
 	done.traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
 	for rank, result := range r.PerRank {
 		whole := iterations.Seconds()
 		one := report.TrainingRank{Rank: rank, Node: result.Node, NIC: result.NIC}
 		if whole > 0 {
-			one.Compute, one.Exposed, one.Idle = sums[rank].Compute.Seconds()/whole, sums[rank].Exposed.Seconds()/whole, sums[rank].Idle.Seconds()/whole
+			one.Compute, one.Exposed, one.Idle = sums[rank].Compute.Seconds()/whole,
+				sums[rank].Exposed.Seconds()/whole, sums[rank].Idle.Seconds()/whole
 		}
 		for _, v := range program.Volumes(rank) {
-			g := report.TrainingGroup{Group: v.Group, Expected: wanted.Groups[rank][v.Group], Sent: result.Groups[v.Group]}
+			g := report.TrainingGroup{Group: v.Group, Expected: wanted.Groups[rank][v.Group],
+				Sent: result.Groups[v.Group]}
 			if whole > 0 {
 				g.Exposed = exposed[rank][v.Group].Seconds() / whole
 			}
@@ -224,9 +234,11 @@ func bars(program *training.Program, spans [][]training.Span) (all [][]report.Tr
 		made := make([]report.TrainingBar, 0, len(tasks))
 		for i := range tasks {
 			s := spans[rank][i]
-			bar := report.TrainingBar{Name: tasks[i].Name, Group: tasks[i].Kind, Start: s.Start.Seconds(), End: s.End.Seconds()}
+			bar := report.TrainingBar{Name: tasks[i].Name, Group: tasks[i].Kind, Start: s.Start.Seconds(),
+				End: s.End.Seconds()}
 			if bar.Group == training.Exchange {
-				bar.Group, bar.Begun = program.Operations[tasks[i].Operation].Group, under[rank][i].Start.Seconds()
+				bar.Group, bar.Begun = program.Operations[tasks[i].Operation].Group,
+					under[rank][i].Start.Seconds()
 			}
 			made = append(made, bar)
 		}

@@ -32,7 +32,8 @@ func TestPlacementsAreDecidedBefore(t *testing.T) {
 		}
 		got[o.File.Steps[i].Training.Name] = strings.Join(nodes, " ")
 	}
-	want := map[string]string{"packed-a": "h0 h1 h2 h3", "packed-b": "h4 h5 h6 h7", "spread-a": "h0 h4 h1 h5", "spread-b": "h2 h6 h3 h7"}
+	want := map[string]string{"packed-a": "h0 h1 h2 h3", "packed-b": "h4 h5 h6 h7", "spread-a": "h0 h4 h1 h5",
+		"spread-b": "h2 h6 h3 h7"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -42,17 +43,24 @@ func TestPlacementsAreDecidedBefore(t *testing.T) {
 func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 	const head = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps:\n"
 	for _, c := range []struct{ name, steps, want string }{
-		{"too many ranks", "  - training: {name: a, model: {layers: 4, hidden: 64, sequence: 32, tflops: 1, dp: 3}}\n", "file.yaml:4:5: training job: place 3 ranks: the testbed has 2"},
-		{"taken", "  - training: {name: a, background: true, trace: good.cm}\n  - training: {name: b, trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, and jobs beside this one have 2"},
-		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: 2%}}\n", "file.yaml:4:72: training job: droppable bytes of a job without sums of gradients"},
-		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n", "the job needs rank 2, and the testbed has 2 ranks"},
+		{"too many ranks", "  - training: {name: a, model: {layers: 4, hidden: 64, sequence: 32, tflops: " +
+			"1, dp: 3}}\n", "file.yaml:4:5: training job: place 3 ranks: the testbed has 2"},
+		{"taken", "  - training: {name: a, background: true, trace: good.cm}\n  - training: {name: b, " +
+			"trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, and jobs " +
+			"beside this one have 2"},
+		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: " +
+			"2%}}\n", "file.yaml:4:72: training job: droppable bytes of a job without sums of gradients"},
+		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n",
+			"the job needs rank 2, and the testbed has 2 ranks"},
 		{"no trace", "  - training: {name: a, trace: none.cm}\n", "file.yaml:4:32: training job: "},
 		{"wrong trace", "  - training: {name: a, trace: wrong.cm}\n", "wrong.cm:3: node 1 sends to itself"},
-		{"too large", "  - training: {name: a, model: {layers: 1, hidden: 65536, sequence: 32, tflops: 1, dp: 2}}\n", "want a multiple of 4 up to"},
+		{"too large", "  - training: {name: a, model: {layers: 1, hidden: 65536, sequence: 32, tflops: 1, " +
+			"dp: 2}}\n", "want a multiple of 4 up to"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
-			"file.yaml": head + c.steps, "good.cm": "Nodes 2\nConnections 1\n0->1 start 0 size 100\n", "wrong.cm": "Nodes 2\nConnections 1\n1->1 start 0 size 100\n",
+			"file.yaml": head + c.steps, "good.cm": "Nodes 2\nConnections 1\n0->1 start 0 size 100\n",
+			"wrong.cm": "Nodes 2\nConnections 1\n1->1 start 0 size 100\n",
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -74,7 +82,8 @@ func TestWaitIsForTheEndOfBackgroundSteps(t *testing.T) {
 	background := func(name string) spec.Step {
 		return spec.Step{Training: &spec.Training{Name: name, Background: true}}
 	}
-	steps := []spec.Step{background("long"), background("short"), {Wait: []string{"short"}}, work("after"), {Wait: []string{"short", "long"}}, work("last")}
+	steps := []spec.Step{background("long"), background("short"), {Wait: []string{"short"}}, work("after"),
+		{Wait: []string{"short", "long"}}, work("last")}
 	takes := map[string]time.Duration{"long": 3 * time.Second, "short": time.Second}
 	synctest.Test(t, func(t *testing.T) {
 		events, _, err := play(t, &script{takes: takes}, t.Context(), steps...)
@@ -82,7 +91,8 @@ func TestWaitIsForTheEndOfBackgroundSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		events = events[2:] // both start at once
-		want := []string{"1s short ends", "1s after starts", "1s after ends", "3s long ends", "3s last starts", "3s last ends"}
+		want := []string{"1s short ends", "1s after starts", "1s after ends", "3s long ends",
+			"3s last starts", "3s last ends"}
 		if diff := cmp.Diff(want, events); diff != "" {
 			t.Error(diff)
 		}
@@ -90,7 +100,8 @@ func TestWaitIsForTheEndOfBackgroundSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // of a failure nobody waits for
 		s := &script{takes: takes, fails: map[string]error{"short": errors.New("no")}}
 		_, records, err := play(t, s, t.Context(), steps...)
-		if err == nil || states(records) != "cancelled failed cancelled skipped skipped skipped" && states(records) != "cancelled failed passed cancelled skipped skipped" {
+		if err == nil || states(records) != "cancelled failed cancelled skipped skipped skipped" &&
+			states(records) != "cancelled failed passed cancelled skipped skipped" {
 			t.Errorf("%v: %s", err, states(records))
 		}
 	})

@@ -35,7 +35,8 @@ func TestVanishedPacketsAreCounted(t *testing.T) {
 			continue
 		}
 		if left-entered != counted || counted == 0 {
-			t.Errorf("%d packets left h0, %d entered leaf1, %d are counted in between, and the taps lost %d", left, entered, counted, lost)
+			t.Errorf("%d packets left h0, %d entered leaf1, %d are counted in between, and the taps lost %d",
+				left, entered, counted, lost)
 		}
 		return
 	}

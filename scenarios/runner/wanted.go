@@ -32,7 +32,8 @@ func setWanted(t *verify.Workload, wanted *worker.Wanted) {
 	for i := range t.Ranks {
 		rank := &t.Ranks[i]
 		if rank.Transport == worker.TCP {
-			rank.Framing = &verify.Framing{Hello: tcp.HelloLen, Header: tcp.HeaderLen, Goodbye: tcp.Goodbye, Messages: messages[i]}
+			rank.Framing = &verify.Framing{Hello: tcp.HelloLen, Header: tcp.HeaderLen, Goodbye: tcp.Goodbye,
+				Messages: messages[i]}
 		}
 		if payload {
 			continue

@@ -49,7 +49,8 @@ func allFields() (names []string) {
 
 // typeFields is the header of each type that has one behind the base.
 var typeFields = map[string]func(*layers.RD) any{
-	"data": func(r *layers.RD) any { return r.Data }, "skip": func(r *layers.RD) any { return r.Skip }, "ack": func(r *layers.RD) any { return r.Ack },
+	"data": func(r *layers.RD) any { return r.Data }, "skip": func(r *layers.RD) any { return r.Skip },
+	"ack":  func(r *layers.RD) any { return r.Ack },
 	"nack": func(r *layers.RD) any { return r.Nack }, "reject": func(r *layers.RD) any { return r.Reject },
 }
 
@@ -119,7 +120,8 @@ func wiresharkAgrees(t *testing.T, recording string, types ...wire.RDType) {
 				got[i] = fmt.Sprint(number)
 			}
 			if got[i] != text {
-				t.Fatalf("frame %d: %s is %q to tshark, and %q to our layers: %x", frame+1, name, got[i], text, p.Data[:min(len(p.Data), 150)])
+				t.Fatalf("frame %d: %s is %q to tshark, and %q to our layers: %x", frame+1, name, got[i],
+					text, p.Data[:min(len(p.Data), 150)])
 			}
 		}
 	}

@@ -31,7 +31,9 @@ func textFields(found map[string]bool, seen map[reflect.Type]bool, t reflect.Typ
 			continue
 		}
 		leaf := f.Type
-		free := func() bool { return leaf.Kind() == reflect.Map || strings.HasPrefix(leaf.Name(), "Ordered[") }
+		free := func() bool {
+			return leaf.Kind() == reflect.Map || strings.HasPrefix(leaf.Name(), "Ordered[")
+		}
 		for !free() && (leaf.Kind() == reflect.Pointer || leaf.Kind() == reflect.Slice) {
 			leaf = leaf.Elem()
 		}
@@ -60,61 +62,112 @@ var wrongWords = func() map[string]string {
 	const fabric = "fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}}\n"
 	const head = "name: t\n" + fabric
 	part := func(inFabric string) string {
-		return "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, " + inFabric + "}\n"
+		return "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, " +
+			inFabric + "}\n"
 	}
 	node := func(settings string) string { return head + "nodes: {default: {" + settings + "}}\n" }
 	docker := func(settings string) string { return node("runtime: docker, image: a, " + settings) }
 	steps := func(steps string) string { return head + "steps: [" + steps + "]\n" }
-	work := "{capture: {at: [all], file: a.pcapng}}, {workload: {name: w, kind: all-reduce, size: 4KiB}}, {workload: {name: v, kind: all-reduce, size: 4KiB}}"
-	workload := func(keys string) string { return steps(work) + "checks: [{workload: {name: w, " + keys + "}}]\n" }
+	work := "{capture: {at: [all], file: a.pcapng}}, {workload: {name: w, kind: all-reduce, size: 4KiB}}, " +
+		"{workload: {name: v, kind: all-reduce, size: 4KiB}}"
+	workload := func(keys string) string {
+		return steps(work) + "checks: [{workload: {name: w, " + keys + "}}]\n"
+	}
 	packets := func(check string) string { return steps(work) + "checks: [{packets: {" + check + "}}]\n" }
 	words := map[string]string{
-		"Testbed.name":     "name: no such\n" + fabric,
-		"Testbed.requires": "requires: [nosuch]\n" + head, "Testbed.accept-undilated": "dilation: 2\naccept-undilated: [nosuch]\n" + head,
-		"Testbed.nodes":         head + "nodes: {nosuch: {cpu: 1}}\n",
-		"Addressing.loopbacks4": head + "addressing: {loopbacks4: nosuch}\n", "Addressing.loopbacks6": head + "addressing: {loopbacks6: nosuch}\n",
-		"Addressing.links4": head + "addressing: {links4: nosuch}\n", "Addressing.links6": head + "addressing: {links6: nosuch}\n",
-		"Addressing.management4": head + "addressing: {management4: nosuch}\n", "Addressing.management6": head + "addressing: {management6: nosuch}\n",
-		"Fabric.params":     "name: t\nfabric: {topology: leaf-spine, params: {nosuch: 2}}\n",
-		"Fabric.switches":   part("switches: {nosuch: {buffer: 1MB}}"),
-		"Fabric.links":      part("links: {nosuch--leaf1: {mtu: 1500}}"),
-		"Fabric.hosts":      "name: t\nfabric: {topology: explicit, hosts: [no such]}\n",
-		"Fabric.connect":    "name: t\nfabric: {topology: explicit, hosts: [a, b], connect: [a -- nosuch]}\n",
-		"Switch.priorities": part("switch: {priorities: {nosuch: 1}}"), "Scheduler.weights": part("switch: {scheduler: {weights: {nosuch: 1}}}"),
-		"Node.env": node("env: {no such: a}"), "Node.sysctls": node("sysctls: {nosuch: 1}"),
-		"Management.dns": node("management: {dns: [nosuch]}"), "Management.publish": node("management: {publish: [nosuch]}"),
-		"Container.image": node("runtime: docker, image: no such"), "Container.binds": docker("binds: [nosuch]"), "Container.devices": docker("devices: [nosuch]"),
-		"Container.capabilities": docker("capabilities: [nosuch]"), "Container.ulimits": docker("ulimits: {nosuch: 1}"),
-		"Capture.at": steps("{capture: {at: [nosuch], file: a.pcapng}}"), "Capture.file": steps("{capture: {at: [all], file: nosuch}}"),
-		"Capture.filter": steps("{capture: {at: [all], file: a.pcapng, filter: nosuch}}"),
-		"Workload.name":  steps("{workload: {name: no such, kind: all-reduce, size: 4KiB}}"), "Training.name": steps("{training: {name: no such, trace: a.cm}}"),
-		"Messages.name": steps("{messages: {name: no such, blocks: {servers: 1, count: 3}}}"), "Traffic.name": steps("{traffic: {name: no such, from: [h0], to: [h1], for: 1s}}"),
-		"Stack.name": steps("{stack: {name: no such, kind: iperf3}}"), "Exec.name": steps("{exec: {name: no such, nodes: [h0], command: [a]}}"),
-		"Workload.switch": steps("{workload: {name: w, kind: all-reduce, algorithm: in-network, switch: nosuch, size: 4KiB}}"),
-		"Workload.file":   steps("{workload: {name: w, kind: all-reduce, algorithm: msccl, file: nosuch, size: 4KiB}}"),
-		"Training.trace":  steps("{training: {name: t, trace: nosuch.cm}}"), "Sizing.file": steps("{messages: {name: m, closed: {file: nosuch, count: 3}}}"),
-		"CacheMessages.trace": steps("{messages: {name: m, cache: {prefill: 1, trace: nosuch, layers: 1, layer-time: 1ms, layer-bytes: 1KB}}}"),
-		"RD.rates":            steps("{workload: {name: w, kind: all-reduce, size: 4KiB, transport: rd, rd: {control: offline, rates: nosuch}}}"),
-		"Traffic.from":        steps("{traffic: {name: x, from: [nosuch], to: [h1], for: 1s}}"), "Traffic.to": steps("{traffic: {name: x, from: [h0], to: [nosuch], for: 1s}}"),
-		"Stack.nodes": steps("{stack: {name: s, kind: iperf3, nodes: [nosuch]}}"), "Stack.test": steps("{stack: {name: s, kind: ucx, test: nosuch}}"),
-		"Stack.beside": steps("{stack: {name: s, kind: ucx, beside: nosuch}}"), "Exec.nodes": steps("{exec: {nodes: [nosuch], command: [a]}}"),
-		"Exec.ends":        part("switch: {kind: router}, routing: {daemon: frr}") + "steps: [{exec: {nodes: [leaf1], command: [a], ends: [nosuch]}}]\n",
-		"LinkChange.where": steps("{link: {where: nosuch--leaf1, state: down}}"), "Step.wait": steps("{wait: [nosuch]}"),
-		"WorkloadCheck.name": steps(work) + "checks: [{workload: {name: nosuch, correct: true}}]\n", "Beside.workload": workload("beside: {workload: nosuch, busbw: '>= 1%'}"),
-		"BytesPerRank.workload": packets("bytes-per-rank: {workload: nosuch, formula: ring-all-reduce, tolerance: 1%}"), "PacingCheck.workload": packets("pacing: {workload: nosuch}"),
-		"TrimsCheck.workload": packets("trims: {workload: nosuch}"), "QueueDepthCheck.workload": packets("queue-depth: {workload: nosuch, max: '<= 1KB'}"),
-		"PacketsCheck.rank-nic": packets("rank-nic: nosuch"), "PacketsCheck.crossed": packets("crossed: nosuch"), "PacketsCheck.rail-local": packets("rail-local: nosuch"),
-		"PacketsCheck.partial-sums": packets("partial-sums: nosuch"), "PacketsCheck.conservation": packets("conservation: nosuch"), "PathSpread.switch": packets("path-spread: {switch: nosuch}"),
-		"MarksCheck.at": packets("marks: {at: nosuch, count: '>= 1'}"), "MarksCheck.from": packets("marks: {from: nosuch, count: '>= 1'}"), "MarksCheck.to": packets("marks: {to: nosuch, count: '>= 1'}"),
-		"DropsCheck.at": packets("drops: {at: nosuch, count: '>= 1'}"), "DropsCheck.from": packets("drops: {from: nosuch, count: '>= 1'}"), "DropsCheck.to": packets("drops: {to: nosuch, count: '>= 1'}"),
-		"LosslessCheck.from": packets("lossless: {from: nosuch}"), "LosslessCheck.to": packets("lossless: {to: nosuch}"), "TrimsCheck.at": packets("trims: {at: nosuch}"),
-		"PausesCheck.at": packets("pauses: {at: nosuch, count: '== 0'}"), "PausesCheck.order": packets("pauses: {order: [nosuch]}"), "QueueDepthCheck.at": packets("queue-depth: {at: nosuch, max: '<= 1KB'}"),
-		"ReorderingCheck.from": packets("reordering: {from: nosuch, share: '<= 1%'}"), "ReorderingCheck.to": packets("reordering: {to: nosuch, share: '<= 1%'}"),
-		"OutageCheck.from": packets("outage: {from: nosuch, longest: '<= 1s'}"), "OutageCheck.to": packets("outage: {to: nosuch, longest: '<= 1s'}"),
-		"MarksCheck.share": packets("marks: {share: nosuch}"), "MarksCheck.count": packets("marks: {count: nosuch}"), "DropsCheck.count": packets("drops: {count: nosuch}"),
-		"TrimsCheck.count": packets("trims: {count: nosuch}"), "PausesCheck.count": packets("pauses: {count: nosuch}"), "PausesCheck.paused": packets("pauses: {paused: nosuch}"),
-		"ReorderingCheck.share": packets("reordering: {share: nosuch}"), "OutageCheck.longest": packets("outage: {longest: nosuch}"), "RoCECheck.again": packets("roce: {rule: psn, again: nosuch}"),
-		"QueueDepthCheck.max": packets("queue-depth: {max: nosuch}"), "QueueDepthCheck.p99": packets("queue-depth: {p99: nosuch}"),
+		"Testbed.name":             "name: no such\n" + fabric,
+		"Testbed.requires":         "requires: [nosuch]\n" + head,
+		"Testbed.accept-undilated": "dilation: 2\naccept-undilated: [nosuch]\n" + head,
+		"Testbed.nodes":            head + "nodes: {nosuch: {cpu: 1}}\n",
+		"Addressing.loopbacks4":    head + "addressing: {loopbacks4: nosuch}\n",
+		"Addressing.loopbacks6":    head + "addressing: {loopbacks6: nosuch}\n",
+		"Addressing.links4":        head + "addressing: {links4: nosuch}\n",
+		"Addressing.links6":        head + "addressing: {links6: nosuch}\n",
+		"Addressing.management4":   head + "addressing: {management4: nosuch}\n",
+		"Addressing.management6":   head + "addressing: {management6: nosuch}\n",
+		"Fabric.params":            "name: t\nfabric: {topology: leaf-spine, params: {nosuch: 2}}\n",
+		"Fabric.switches":          part("switches: {nosuch: {buffer: 1MB}}"),
+		"Fabric.links":             part("links: {nosuch--leaf1: {mtu: 1500}}"),
+		"Fabric.hosts":             "name: t\nfabric: {topology: explicit, hosts: [no such]}\n",
+		"Fabric.connect": "name: t\nfabric: {topology: explicit, hosts: [a, b], connect: [a -- " +
+			"nosuch]}\n",
+		"Switch.priorities": part("switch: {priorities: {nosuch: 1}}"),
+		"Scheduler.weights": part("switch: {scheduler: {weights: {nosuch: 1}}}"),
+		"Node.env":          node("env: {no such: a}"), "Node.sysctls": node("sysctls: {nosuch: 1}"),
+		"Management.dns":     node("management: {dns: [nosuch]}"),
+		"Management.publish": node("management: {publish: [nosuch]}"),
+		"Container.image":    node("runtime: docker, image: no such"),
+		"Container.binds":    docker("binds: [nosuch]"), "Container.devices": docker("devices: [nosuch]"),
+		"Container.capabilities": docker("capabilities: [nosuch]"),
+		"Container.ulimits":      docker("ulimits: {nosuch: 1}"),
+		"Capture.at":             steps("{capture: {at: [nosuch], file: a.pcapng}}"),
+		"Capture.file":           steps("{capture: {at: [all], file: nosuch}}"),
+		"Capture.filter":         steps("{capture: {at: [all], file: a.pcapng, filter: nosuch}}"),
+		"Workload.name":          steps("{workload: {name: no such, kind: all-reduce, size: 4KiB}}"),
+		"Training.name":          steps("{training: {name: no such, trace: a.cm}}"),
+		"Messages.name":          steps("{messages: {name: no such, blocks: {servers: 1, count: 3}}}"),
+		"Traffic.name":           steps("{traffic: {name: no such, from: [h0], to: [h1], for: 1s}}"),
+		"Stack.name":             steps("{stack: {name: no such, kind: iperf3}}"),
+		"Exec.name":              steps("{exec: {name: no such, nodes: [h0], command: [a]}}"),
+		"Workload.switch": steps(
+			"{workload: {name: w, kind: all-reduce, algorithm: in-network, switch: nosuch, size: 4KiB}}"),
+		"Workload.file": steps(
+			"{workload: {name: w, kind: all-reduce, algorithm: msccl, file: nosuch, size: 4KiB}}"),
+		"Training.trace": steps("{training: {name: t, trace: nosuch.cm}}"),
+		"Sizing.file":    steps("{messages: {name: m, closed: {file: nosuch, count: 3}}}"),
+		"CacheMessages.trace": steps("{messages: {name: m, cache: {prefill: 1, trace: nosuch, layers: 1, " +
+			"layer-time: 1ms, layer-bytes: 1KB}}}"),
+		"RD.rates": steps("{workload: {name: w, kind: all-reduce, size: 4KiB, transport: rd, " +
+			"rd: {control: offline, rates: nosuch}}}"),
+		"Traffic.from": steps("{traffic: {name: x, from: [nosuch], to: [h1], for: 1s}}"),
+		"Traffic.to":   steps("{traffic: {name: x, from: [h0], to: [nosuch], for: 1s}}"),
+		"Stack.nodes":  steps("{stack: {name: s, kind: iperf3, nodes: [nosuch]}}"),
+		"Stack.test":   steps("{stack: {name: s, kind: ucx, test: nosuch}}"),
+		"Stack.beside": steps("{stack: {name: s, kind: ucx, beside: nosuch}}"),
+		"Exec.nodes":   steps("{exec: {nodes: [nosuch], command: [a]}}"),
+		"Exec.ends": part("switch: {kind: router}, routing: {daemon: frr}") +
+			"steps: [{exec: {nodes: [leaf1], command: [a], ends: [nosuch]}}]\n",
+		"LinkChange.where":   steps("{link: {where: nosuch--leaf1, state: down}}"),
+		"Step.wait":          steps("{wait: [nosuch]}"),
+		"WorkloadCheck.name": steps(work) + "checks: [{workload: {name: nosuch, correct: true}}]\n",
+		"Beside.workload":    workload("beside: {workload: nosuch, busbw: '>= 1%'}"),
+		"BytesPerRank.workload": packets("bytes-per-rank: {workload: nosuch, formula: ring-all-reduce, " +
+			"tolerance: 1%}"), "PacingCheck.workload": packets("pacing: {workload: nosuch}"),
+		"TrimsCheck.workload":       packets("trims: {workload: nosuch}"),
+		"QueueDepthCheck.workload":  packets("queue-depth: {workload: nosuch, max: '<= 1KB'}"),
+		"PacketsCheck.rank-nic":     packets("rank-nic: nosuch"),
+		"PacketsCheck.crossed":      packets("crossed: nosuch"),
+		"PacketsCheck.rail-local":   packets("rail-local: nosuch"),
+		"PacketsCheck.partial-sums": packets("partial-sums: nosuch"),
+		"PacketsCheck.conservation": packets("conservation: nosuch"),
+		"PathSpread.switch":         packets("path-spread: {switch: nosuch}"),
+		"MarksCheck.at":             packets("marks: {at: nosuch, count: '>= 1'}"),
+		"MarksCheck.from":           packets("marks: {from: nosuch, count: '>= 1'}"),
+		"MarksCheck.to":             packets("marks: {to: nosuch, count: '>= 1'}"),
+		"DropsCheck.at":             packets("drops: {at: nosuch, count: '>= 1'}"),
+		"DropsCheck.from":           packets("drops: {from: nosuch, count: '>= 1'}"),
+		"DropsCheck.to":             packets("drops: {to: nosuch, count: '>= 1'}"),
+		"LosslessCheck.from":        packets("lossless: {from: nosuch}"),
+		"LosslessCheck.to":          packets("lossless: {to: nosuch}"),
+		"TrimsCheck.at":             packets("trims: {at: nosuch}"),
+		"PausesCheck.at":            packets("pauses: {at: nosuch, count: '== 0'}"),
+		"PausesCheck.order":         packets("pauses: {order: [nosuch]}"),
+		"QueueDepthCheck.at":        packets("queue-depth: {at: nosuch, max: '<= 1KB'}"),
+		"ReorderingCheck.from":      packets("reordering: {from: nosuch, share: '<= 1%'}"),
+		"ReorderingCheck.to":        packets("reordering: {to: nosuch, share: '<= 1%'}"),
+		"OutageCheck.from":          packets("outage: {from: nosuch, longest: '<= 1s'}"),
+		"OutageCheck.to":            packets("outage: {to: nosuch, longest: '<= 1s'}"),
+		"MarksCheck.share":          packets("marks: {share: nosuch}"),
+		"MarksCheck.count":          packets("marks: {count: nosuch}"),
+		"DropsCheck.count":          packets("drops: {count: nosuch}"),
+		"TrimsCheck.count":          packets("trims: {count: nosuch}"),
+		"PausesCheck.count":         packets("pauses: {count: nosuch}"),
+		"PausesCheck.paused":        packets("pauses: {paused: nosuch}"),
+		"ReorderingCheck.share":     packets("reordering: {share: nosuch}"),
+		"OutageCheck.longest":       packets("outage: {longest: nosuch}"),
+		"RoCECheck.again":           packets("roce: {rule: psn, again: nosuch}"),
+		"QueueDepthCheck.max":       packets("queue-depth: {max: nosuch}"),
+		"QueueDepthCheck.p99":       packets("queue-depth: {p99: nosuch}"),
 	}
 	for _, f := range spec.Figures {
 		words["WorkloadCheck."+f.Name] = workload(f.Name + ": nosuch")
@@ -136,20 +189,24 @@ func TestEveryWordMeansSomething(t *testing.T) {
 	for field := range fields {
 		_, wrong := wrongWords[field]
 		if _, free := freeText[field]; free == wrong {
-			t.Errorf("%s is text without an enumeration: want it in freeText with the reason, or in wrongWords with a file that is refused", field)
+			t.Errorf("%s is text without an enumeration: want it in freeText with the reason, or in "+
+				"wrongWords with a file that is refused", field)
 		}
 	}
 	for field, text := range wrongWords {
 		if !fields[field] {
 			t.Errorf("there is no field %s", field)
 		}
-		if !slices.ContainsFunc([]string{"nosuch", "no such"}, func(word string) bool { return strings.Contains(text, word) }) {
+		if !slices.ContainsFunc([]string{"nosuch", "no such"}, func(word string) bool {
+			return strings.Contains(text, word)
+		}) {
 			t.Errorf("%s: the file has no wrong word", field)
 		}
 		err := validate(text)
 		if err == nil {
 			t.Errorf("%s: nobody refuses\n%s", field, text)
-		} else if message := err.Error(); !strings.Contains(message, "nosuch") && !strings.Contains(message, "no such") || !strings.HasPrefix(message, "f:") {
+		} else if message := err.Error(); !strings.Contains(message, "nosuch") &&
+			!strings.Contains(message, "no such") || !strings.HasPrefix(message, "f:") {
 			t.Errorf("%s: want a problem that names the word, got\n%s", field, message)
 		}
 	}

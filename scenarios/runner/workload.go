@@ -79,8 +79,10 @@ func (s *session) basePort(ordinal int) int {
 // workloadJob is what the workers of a workload do, but for the switch that adds up.
 func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
 	job := s.job(index, w.Name, w.Transport)
-	job.Kind, job.Algorithm, job.Size, job.Iterations, job.Warmup = w.Kind, w.Algorithm, w.Size, w.Iterations, w.Warmup
-	job.Skew, job.Seed, job.Type, job.Op, job.Root, job.Schedule = w.Skew, s.plan.Seed, element.Type(w.Type), element.Op(w.Op), w.Root, s.algorithms[index]
+	job.Kind, job.Algorithm, job.Size, job.Iterations, job.Warmup = w.Kind, w.Algorithm, w.Size, w.Iterations,
+		w.Warmup
+	job.Skew, job.Seed, job.Type, job.Op, job.Root, job.Schedule = w.Skew, s.plan.Seed, element.Type(w.Type),
+		element.Op(w.Op), w.Root, s.algorithms[index]
 	if w.Kind == spec.KindMoE {
 		config := w.MoE.Config(len(s.plan.Ranks), s.plan.Seed)
 		job.MoE = &config
@@ -93,7 +95,8 @@ func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
 		if err != nil {
 			return job, err
 		}
-		job.Sweep, job.InPlace = &worker.Sweep{Sizes: sizes, Checks: sweepChecks, Average: worker.MeanRank}, inPlaceToo(w, job.Schedule)
+		job.Sweep, job.InPlace = &worker.Sweep{Sizes: sizes, Checks: sweepChecks, Average: worker.MeanRank},
+			inPlaceToo(w, job.Schedule)
 	}
 	if w.Channels > 0 {
 		job.Channels = worker.Channels(s.plan, job.Ranks, w.Channels)
@@ -140,8 +143,13 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 	ran.Kind, ran.Size, ran.Type = r.Kind, units.Bytes(row.Size), row.Type
 	done := finished{
 		Workload: report.Workload{
-			Name: w.Name, Kind: w.Kind, Algorithm: r.Algorithm, File: w.File, Transport: r.Transport, Ranks: r.Ranks,
-			Bytes: row.Size, Count: uint64(row.Count), Type: row.Type, RedOp: row.RedOp,
+			Name:      w.Name,
+			Kind:      w.Kind,
+			Algorithm: r.Algorithm,
+			File:      w.File,
+			Transport: r.Transport,
+			Ranks:     r.Ranks,
+			Bytes:     row.Size, Count: uint64(row.Count), Type: row.Type, RedOp: row.RedOp,
 			Warmup: w.Warmup, Iterations: w.Iterations,
 			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
 			LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
@@ -195,7 +203,8 @@ func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 			judged := judgedRank(r.Transport, &rank.Channels[i])
 			judged.Channel = i
 			for other := range r.Ranks {
-				if w.Algorithm != spec.Ring && other != rank.Rank || w.Algorithm == spec.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
+				if w.Algorithm != spec.Ring && other != rank.Rank ||
+					w.Algorithm == spec.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
 					t.Pairs = append(t.Pairs, [2]int{len(t.Ranks), other*w.Channels + i})
 				}
 			}
@@ -208,8 +217,14 @@ func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 // judgedRank is a rank for the checks of packets.
 func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 	judged := verify.Rank{
-		Rank: rank.Rank, Node: rank.Node, NIC: rank.NIC, Addr: rank.Addr, Port: rank.Port, Transport: transport, Engines: rank.Engines,
-		Reported: &rank.Stream.Sent, Life: rank.Life,
+		Rank:      rank.Rank,
+		Node:      rank.Node,
+		NIC:       rank.NIC,
+		Addr:      rank.Addr,
+		Port:      rank.Port,
+		Transport: transport,
+		Engines:   rank.Engines,
+		Reported:  &rank.Stream.Sent, Life: rank.Life,
 	}
 	if q := rank.QueuePairs; q != nil {
 		judged.QueuePairs, judged.Overruns = &verify.QueuePairs{First: q.First, Count: q.Count}, q.Overruns
@@ -225,7 +240,8 @@ func overruns(workloads []finished) (all []report.Overrun) {
 	for _, w := range workloads {
 		for _, rank := range w.traffic.Ranks {
 			if rank.Overruns > 0 {
-				all = append(all, report.Overrun{Workload: w.Name, Rank: rank.Rank, Node: rank.Node, Packets: rank.Overruns})
+				all = append(all, report.Overrun{Workload: w.Name, Rank: rank.Rank, Node: rank.Node,
+					Packets: rank.Overruns})
 			}
 		}
 	}
@@ -241,7 +257,8 @@ func sizes(w *spec.Workload, ranks int) ([]units.Bytes, error) {
 	if w.Sizes == nil {
 		return []units.Bytes{w.Size}, nil
 	}
-	return worker.Range{From: w.Sizes.From, To: w.Sizes.To, Factor: w.Sizes.Factor}.Sizes(w.Kind, ranks, element.Type(w.Type))
+	return worker.Range{From: w.Sizes.From, To: w.Sizes.To, Factor: w.Sizes.Factor}.Sizes(w.Kind, ranks,
+		element.Type(w.Type))
 }
 
 // left is what a rank says never came to it, where something may be left out.

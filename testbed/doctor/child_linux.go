@@ -157,11 +157,13 @@ func tryAll(ctx context.Context, where place, features []string, outcomes map[st
 		var refused *startError
 		if errors.As(err, &refused) {
 			for _, name := range features {
-				outcomes[name] = outcome{Feature: name, Result: Missing, Detail: "needs namespaces: " + refused.Error()}
+				outcomes[name] = outcome{Feature: name, Result: Missing,
+					Detail: "needs namespaces: " + refused.Error()}
 			}
 			return
 		}
-		outcomes[features[0]] = outcome{Feature: features[0], Result: Unknown, Detail: "the trial did not end: " + err.Error()}
+		outcomes[features[0]] = outcome{Feature: features[0], Result: Unknown,
+			Detail: "the trial did not end: " + err.Error()}
 		features = features[1:]
 	}
 }

@@ -141,7 +141,8 @@ func Features() []string { return names(features, nil) }
 func choose(options Options) ([]feature, error) {
 	for _, name := range options.Features {
 		if !slices.ContainsFunc(features, func(f feature) bool { return f.name == name }) {
-			return nil, fmt.Errorf("probe %q: %w; there are %s", name, ErrNoSuchFeature, strings.Join(Features(), ", "))
+			return nil, fmt.Errorf("probe %q: %w; there are %s", name, ErrNoSuchFeature,
+				strings.Join(Features(), ", "))
 		}
 	}
 	var chosen []feature

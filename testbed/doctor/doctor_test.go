@@ -166,9 +166,12 @@ func TestHas(t *testing.T) {
 }
 
 func TestUnsupportedNamesTrialAnswerAndRemedy(t *testing.T) {
-	probe := Probe{Feature: "netem", Result: Missing, Tried: "set it on a veth", Detail: "set netem: no such file or directory", Remedy: "modprobe sch_netem"}
-	want := "netem: unsupported here: set it on a veth: set netem: no such file or directory; modprobe sch_netem"
-	if got := probe.Unsupported(); got == nil || got.Error() != want || !errors.Is(got, verdict.ErrUnsupported) {
+	probe := Probe{Feature: "netem", Result: Missing, Tried: "set it on a veth",
+		Detail: "set netem: no such file or directory", Remedy: "modprobe sch_netem"}
+	want := "netem: unsupported here: set it on a veth: set netem: no such file or directory; modprobe " +
+		"sch_netem"
+	if got := probe.Unsupported(); got == nil || got.Error() != want ||
+		!errors.Is(got, verdict.ErrUnsupported) {
 		t.Errorf("got %v, want %s", got, want)
 	}
 	probe.Result = OK

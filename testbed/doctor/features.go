@@ -57,10 +57,14 @@ func (f feature) isNeeded() bool {
 }
 
 const (
-	remedyNamespaces = "a kernel with CONFIG_NAMESPACES; in a container, run it with the capability SYS_ADMIN, or run railbed outside"
-	remedyUserNS     = "sysctl -w kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000; or run railbed as root"
-	remedyRoot       = "run railbed as root"
-	remedyModules    = "on Ubuntu: apt-get install linux-modules-extra-$(uname -r); elsewhere a kernel with the module"
+	remedyNamespaces = "a kernel with CONFIG_NAMESPACES; in a container, run it with the capability " +
+		"SYS_ADMIN, or run railbed outside"
+	remedyUserNS = "sysctl -w kernel.unprivileged_userns_clone=1 (Debian), " +
+		"kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000; or run " +
+		"railbed as root"
+	remedyRoot    = "run railbed as root"
+	remedyModules = "on Ubuntu: apt-get install linux-modules-extra-$(uname -r); elsewhere a kernel " +
+		"with the module"
 )
 
 // features is the table, in the order in which it is printed. It is set by an
@@ -79,7 +83,9 @@ func init() {
 
 func namespaceFeatures() []feature {
 	rows := []feature{{
-		name: "user-namespace", need: neededByUsers, tried: "clone a user namespace with a network namespace in it, as an ordinary user",
+		name:  "user-namespace",
+		need:  neededByUsers,
+		tried: "clone a user namespace with a network namespace in it, as an ordinary user",
 		gates: "every command of a user who is not root", remedy: remedyUserNS, try: tryUserNamespace,
 	}}
 	for _, row := range []struct{ name, gates string }{
@@ -98,21 +104,27 @@ func namespaceFeatures() []feature {
 		feature{
 			name: "proc-mount", place: inNamespaces, need: neededByAll, rootless: worksRootless,
 			tried: "mount proc of the new PID namespace", gates: "nodes: they see their own processes only",
-			remedy: "in a container: unmask /proc (docker run --security-opt systempaths=unconfined)", try: tryProcMount,
+			remedy: "in a container: unmask /proc (docker run --security-opt systempaths=unconfined)",
+			try:    tryProcMount,
 		},
 		feature{
 			name: "sysfs-mount", place: inNamespaces, need: neededByAll, rootless: worksRootless,
-			tried: "mount sysfs of the new network namespace", gates: "nodes: /sys/class/net shows their own NICs",
-			remedy: "in a container: unmask /sys (docker run --security-opt systempaths=unconfined)", try: trySysfsMount,
+			tried:  "mount sysfs of the new network namespace",
+			gates:  "nodes: /sys/class/net shows their own NICs",
+			remedy: "in a container: unmask /sys (docker run --security-opt systempaths=unconfined)",
+			try:    trySysfsMount,
 		},
 		feature{
 			name: "overlay-root", place: inNamespaces, rootless: failsRootless,
-			tried: "mount an overlay over /", gates: "a private writable root for a node (no command needs it yet)",
+			tried:  "mount an overlay over /",
+			gates:  "a private writable root for a node (no command needs it yet)",
 			remedy: remedyRoot + ", on a kernel with overlayfs", try: tryOverlay,
 		},
 		feature{
-			name: "run-netns", rootless: failsRootless, tried: "ask for write access to /run/netns, or to /run where it is not there",
-			gates: "names of nodes for ip netns exec", remedy: remedyRoot, try: tryRunNetns,
+			name:     "run-netns",
+			rootless: failsRootless,
+			tried:    "ask for write access to /run/netns, or to /run where it is not there",
+			gates:    "names of nodes for ip netns exec", remedy: remedyRoot, try: tryRunNetns,
 		},
 	)
 }
@@ -120,66 +132,123 @@ func namespaceFeatures() []feature {
 func linkFeatures() []feature {
 	return []feature{
 		{
-			name: "veth", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "add a pair",
-			gates: "every link", remedy: "modprobe veth; " + remedyModules, try: tryVeth,
+			name:     "veth",
+			place:    inNamespaces,
+			need:     neededByAll,
+			rootless: worksRootless,
+			tried:    "add a pair",
+			gates:    "every link", remedy: "modprobe veth; " + remedyModules, try: tryVeth,
 		},
 		{
 			name: "offloads", place: inNamespaces, need: neededByAll, rootless: worksRootless,
-			tried: "switch segmentation offload of a veth off and read it back",
-			gates: "frames are packets as on a wire", remedy: "a kernel with ethtool support", try: tryOffloads,
+			tried:  "switch segmentation offload of a veth off and read it back",
+			gates:  "frames are packets as on a wire",
+			remedy: "a kernel with ethtool support",
+			try:    tryOffloads,
 		},
 		{
 			name: "bridge", place: inNamespaces, rootless: worksRootless, tried: "add one",
-			gates: "switches of kind bridge", remedy: "modprobe bridge; " + remedyModules, try: tryLink("bridge"),
+			gates:  "switches of kind bridge",
+			remedy: "modprobe bridge; " + remedyModules,
+			try:    tryLink("bridge"),
 		},
 		{
-			name: "tap", place: inNamespaces, rootless: worksRootless, tried: "open /dev/net/tun and make a tap",
-			gates: "NICs of virtual machines", remedy: "modprobe tun; chmod 666 /dev/net/tun, as udev does, for ordinary users; in a container: --device /dev/net/tun", try: tryTap,
+			name:     "tap",
+			place:    inNamespaces,
+			rootless: worksRootless,
+			tried:    "open /dev/net/tun and make a tap",
+			gates:    "NICs of virtual machines",
+			remedy: "modprobe tun; chmod 666 /dev/net/tun, as udev does, for ordinary users; in a " +
+				"container: --device /dev/net/tun",
+			try: tryTap,
 		},
 		{
 			name: "vxlan", place: inNamespaces, tried: "add one",
-			gates: "links between hosts (no command needs it yet)", remedy: "modprobe vxlan; " + remedyModules, try: tryLink("vxlan"),
+			gates:  "links between hosts (no command needs it yet)",
+			remedy: "modprobe vxlan; " + remedyModules,
+			try:    tryLink("vxlan"),
 		},
 	}
 }
 
-func trafficFeatures() []feature {
+func trafficFeatures() []feature { return append(shapingFeatures(), routingFeatures()...) }
+
+func shapingFeatures() []feature {
 	return []feature{
 		{
-			name: "tbf", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "set it on a veth",
-			gates: "the rate of every link", remedy: "modprobe sch_tbf; " + remedyModules, try: tryQdisc("tbf"),
+			name:     "tbf",
+			place:    inNamespaces,
+			need:     neededByAll,
+			rootless: worksRootless,
+			tried:    "set it on a veth",
+			gates:    "the rate of every link",
+			remedy:   "modprobe sch_tbf; " + remedyModules,
+			try:      tryQdisc("tbf"),
 		},
 		{
 			name: "htb", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
-			gates: "shaping by class (no command needs it yet)", remedy: "modprobe sch_htb; " + remedyModules, try: tryQdisc("htb"),
+			gates:  "shaping by class (no command needs it yet)",
+			remedy: "modprobe sch_htb; " + remedyModules,
+			try:    tryQdisc("htb"),
 		},
 		{
 			name: "netem", place: inNamespaces, tried: "set it on a veth",
-			gates: "delay, jitter, loss, duplication and corruption of links", remedy: "modprobe sch_netem; " + remedyModules, try: tryQdisc("netem"),
+			gates:  "delay, jitter, loss, duplication and corruption of links",
+			remedy: "modprobe sch_netem; " + remedyModules,
+			try:    tryQdisc("netem"),
 		},
 		{
 			name: "clsact", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
-			gates: "NICs of virtual machines", remedy: "modprobe sch_ingress; " + remedyModules, try: tryQdisc("clsact"),
+			gates:  "NICs of virtual machines",
+			remedy: "modprobe sch_ingress; " + remedyModules,
+			try:    tryQdisc("clsact"),
 		},
 		{
-			name: "psched-clock", tried: "read /proc/net/psched", gates: "precise shaping: tc needs a high-resolution timer",
+			name:   "psched-clock",
+			tried:  "read /proc/net/psched",
+			gates:  "precise shaping: tc needs a high-resolution timer",
 			remedy: "a kernel with CONFIG_HIGH_RES_TIMERS", try: tryPsched,
 		},
+	}
+}
+
+func routingFeatures() []feature {
+	return []feature{
 		{
-			name: "ipv6", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "bind a UDP socket to ::1",
-			gates: "every node has an IPv6 address", remedy: "boot without ipv6.disable=1", try: tryIPv6,
+			name:     "ipv6",
+			place:    inNamespaces,
+			need:     neededByAll,
+			rootless: worksRootless,
+			tried:    "bind a UDP socket to ::1",
+			gates:    "every node has an IPv6 address", remedy: "boot without ipv6.disable=1", try: tryIPv6,
 		},
 		{
-			name: "policy-routing", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "add a rule",
-			gates: "a node's traffic leaves by the NIC of its rank", remedy: "a kernel with CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES", try: tryRule,
+			name:     "policy-routing",
+			place:    inNamespaces,
+			need:     neededByAll,
+			rootless: worksRootless,
+			tried:    "add a rule",
+			gates:    "a node's traffic leaves by the NIC of its rank",
+			remedy:   "a kernel with CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES",
+			try:      tryRule,
 		},
 		{
-			name: "forwarding", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "switch it on for IPv4 and IPv6",
-			gates: "switches of kind router", remedy: "make /proc/sys/net writable", try: tryForwarding,
+			name:     "forwarding",
+			place:    inNamespaces,
+			need:     neededByAll,
+			rootless: worksRootless,
+			tried:    "switch it on for IPv4 and IPv6",
+			gates:    "switches of kind router", remedy: "make /proc/sys/net writable", try: tryForwarding,
 		},
 		{
-			name: "ecmp-hash", place: inNamespaces, need: neededByAll, rootless: worksRootless, tried: "set fib_multipath_hash_policy to 1 for IPv4 and IPv6",
-			gates: "flows between two nodes spread over equal-cost paths", remedy: "a kernel with CONFIG_IP_ROUTE_MULTIPATH", try: tryECMPHash,
+			name:     "ecmp-hash",
+			place:    inNamespaces,
+			need:     neededByAll,
+			rootless: worksRootless,
+			tried:    "set fib_multipath_hash_policy to 1 for IPv4 and IPv6",
+			gates:    "flows between two nodes spread over equal-cost paths",
+			remedy:   "a kernel with CONFIG_IP_ROUTE_MULTIPATH",
+			try:      tryECMPHash,
 		},
 		{
 			name: "ecmp-seed", place: inNamespaces, tried: "set fib_multipath_hash_seed",
@@ -191,24 +260,43 @@ func trafficFeatures() []feature {
 func socketFeatures() []feature {
 	return []feature{
 		{
-			name: "packet-socket", place: inNamespaces, rootless: worksRootless, tried: "open one with a TPACKET_V3 ring",
-			gates: "capture", remedy: "modprobe af_packet; in a container: the capability NET_RAW", try: tryPacketSocket,
+			name:     "packet-socket",
+			place:    inNamespaces,
+			rootless: worksRootless,
+			tried:    "open one with a TPACKET_V3 ring",
+			gates:    "capture",
+			remedy:   "modprobe af_packet; in a container: the capability NET_RAW",
+			try:      tryPacketSocket,
 		},
 		{
 			name: "rcvbufforce", place: inNamespaces, rootless: failsRootless, tried: "set SO_RCVBUFFORCE",
-			gates: "socket buffers above net.core.rmem_max (no command needs them yet)", remedy: remedyRoot + ", or raise net.core.rmem_max", try: tryReceiveBufferForce,
+			gates:  "socket buffers above net.core.rmem_max (no command needs them yet)",
+			remedy: remedyRoot + ", or raise net.core.rmem_max",
+			try:    tryReceiveBufferForce,
 		},
 		{
 			name: "af-xdp", place: inNamespaces, tried: "open a socket and register memory with it",
-			gates: "the fast way between nodes and soft switches; else packet sockets carry it", remedy: "a kernel with CONFIG_XDP_SOCKETS", try: tryXDPSocket,
+			gates:  "the fast way between nodes and soft switches; else packet sockets carry it",
+			remedy: "a kernel with CONFIG_XDP_SOCKETS",
+			try:    tryXDPSocket,
 		},
 		{
-			name: "bpf-tc", place: inNamespaces, rootless: failsRootless, tried: "load a program of type SCHED_CLS",
-			gates: "cls_bpf and TCX programs (no command needs them yet)", remedy: remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL", try: tryBPF(bpfSchedCLS),
+			name:     "bpf-tc",
+			place:    inNamespaces,
+			rootless: failsRootless,
+			tried:    "load a program of type SCHED_CLS",
+			gates:    "cls_bpf and TCX programs (no command needs them yet)",
+			remedy:   remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL",
+			try:      tryBPF(bpfSchedCLS),
 		},
 		{
-			name: "bpf-xdp", place: inNamespaces, rootless: failsRootless, tried: "load a program of type XDP",
-			gates: "XDP programs (no command needs them yet)", remedy: remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL", try: tryBPF(bpfXDP),
+			name:     "bpf-xdp",
+			place:    inNamespaces,
+			rootless: failsRootless,
+			tried:    "load a program of type XDP",
+			gates:    "XDP programs (no command needs them yet)",
+			remedy:   remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL",
+			try:      tryBPF(bpfXDP),
 		},
 	}
 }
@@ -216,12 +304,18 @@ func socketFeatures() []feature {
 func processFeatures() []feature {
 	return []feature{
 		{
-			name: "nice", rootless: failsRootless, tried: "set nice -20", gates: "soft switches that go first where real-time threads are not allowed",
-			remedy: remedyRoot + ", or a nice limit of -20 in /etc/security/limits.conf", try: tryNice,
+			name:     "nice",
+			rootless: failsRootless,
+			tried:    "set nice -20",
+			gates:    "soft switches that go first where real-time threads are not allowed",
+			remedy:   remedyRoot + ", or a nice limit of -20 in /etc/security/limits.conf", try: tryNice,
 		},
 		{
-			name: "sched-rr", rootless: failsRootless, tried: "set SCHED_RR", gates: "soft switches and recorders that are in time beside other work",
-			remedy: remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryRR,
+			name:     "sched-rr",
+			rootless: failsRootless,
+			tried:    "set SCHED_RR",
+			gates:    "soft switches and recorders that are in time beside other work",
+			remedy:   remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryRR,
 		},
 		{
 			name: "other-users", rootless: failsRootless, tried: "start a process as uid 1",
@@ -229,18 +323,26 @@ func processFeatures() []feature {
 		},
 		{
 			name: "cgroup-v2", tried: "make and remove a group", gates: "CPU and memory limits of nodes",
-			remedy: remedyRoot + ", or a delegated group: systemd-run --user --scope -p Delegate=yes", try: tryCgroup2,
+			remedy: remedyRoot + ", or a delegated group: systemd-run --user --scope -p Delegate=yes",
+			try:    tryCgroup2,
 		},
 		{
-			name: "cgroup-v1", tried: "make and remove a group in each hierarchy", gates: "the same, where cgroup-v2 has not the controllers",
+			name:   "cgroup-v1",
+			tried:  "make and remove a group in each hierarchy",
+			gates:  "the same, where cgroup-v2 has not the controllers",
 			remedy: "not needed where cgroup-v2 has the controllers cpu and memory", try: tryCgroup1,
 		},
 		{
-			name: "descriptors", need: neededByAll, tried: "read the hard limit of open files; " + descriptorRule, gates: "the size of a testbed",
+			name:   "descriptors",
+			need:   neededByAll,
+			tried:  "read the hard limit of open files; " + descriptorRule,
+			gates:  "the size of a testbed",
 			remedy: "ulimit -Hn, or LimitNOFILE of the service", try: tryDescriptors,
 		},
 		{
-			name: "memory", tried: "read MemAvailable; 512 MiB are enough for 8 nodes with a workload", gates: "the size of a testbed",
+			name:   "memory",
+			tried:  "read MemAvailable; 512 MiB are enough for 8 nodes with a workload",
+			gates:  "the size of a testbed",
 			remedy: "a machine with more memory", try: tryMemory,
 		},
 	}
@@ -250,35 +352,50 @@ func hostFeatures() []feature {
 	return []feature{
 		{
 			name: "docker", tried: "ask its socket", gates: "containers as nodes (runtime: docker), for root",
-			remedy: "apt-get install docker.io and start it, or name its socket with DOCKER_HOST=unix:///PATH", try: tryDocker,
+			remedy: "apt-get install docker.io and start it, or name its socket with " +
+				"DOCKER_HOST=unix:///PATH",
+			try: tryDocker,
 		},
 		{
-			name: "cni-plugins", tried: "look for them and for iptables", gates: "networks of nodes beside the fabric (management), for root",
+			name:   "cni-plugins",
+			tried:  "look for them and for iptables",
+			gates:  "networks of nodes beside the fabric (management), for root",
 			remedy: "apt-get install containernetworking-plugins iptables", try: tryCNIPlugins,
 		},
 		{
-			name: "kvm", tried: "open /dev/kvm and make an empty machine", gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times slower",
-			remedy: "a host with virtualisation; chgrp kvm /dev/kvm && chmod 660 /dev/kvm, as udev does, and the group kvm for an ordinary user", try: tryKVM,
+			name:  "kvm",
+			tried: "open /dev/kvm and make an empty machine",
+			gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times " +
+				"slower",
+			remedy: "a host with virtualisation; chgrp kvm /dev/kvm && chmod 660 /dev/kvm, as udev does, " +
+				"and the group kvm for an ordinary user",
+			try: tryKVM,
 		},
 		{
 			name: "qemu", tried: "run it", gates: "virtual machines as nodes (runtime: vm)",
 			remedy: "apt-get install qemu-system-x86", try: tryQEMU,
 		},
 		{
-			name: "vm-kernel", tried: "look for a kernel with modules that a guest can boot", gates: "virtual machines as nodes (runtime: vm)",
+			name:   "vm-kernel",
+			tried:  "look for a kernel with modules that a guest can boot",
+			gates:  "virtual machines as nodes (runtime: vm)",
 			remedy: vmimage.Remedy, try: tryVMKernel,
 		},
 		{
 			name: "rdma-rxe", place: inNamespaces, tried: "make a device in a network namespace of its own",
-			gates:  "rdma: rxe in nodes with the host's kernel",
-			remedy: "runtime: vm, which has it on any host; or Linux 7.1 or later as root, with modprobe rdma_rxe rdma_ucm and rdma system set netns shared", try: tryRXE,
+			gates: "rdma: rxe in nodes with the host's kernel",
+			remedy: "runtime: vm, which has it on any host; or Linux 7.1 or later as root, with modprobe " +
+				"rdma_rxe rdma_ucm and rdma system set netns shared",
+			try: tryRXE,
 		},
 		{
 			name: "perftest", tried: "look for ib_write_bw", gates: "scenarios that measure RDMA with it",
 			remedy: "apt-get install perftest ibverbs-providers", try: tryInstalled("ib_write_bw"),
 		},
 		{
-			name: "frr", tried: "ask its zebra for the version", gates: "routing: {daemon: frr}, routers that find their routes",
+			name:   "frr",
+			tried:  "ask its zebra for the version",
+			gates:  "routing: {daemon: frr}, routers that find their routes",
 			remedy: "apt-get install --no-install-recommends frr, and root", try: tryFRR,
 		},
 		{

@@ -36,7 +36,8 @@ func tryFRR() (string, error) {
 		return "", fmt.Errorf("%q is older than version %d", line, leastFRR)
 	}
 	if os.Geteuid() != 0 {
-		return "", errors.New("its daemons change their user id, which a user namespace of one id does not let them")
+		return "", errors.New("its daemons change their user id, which a user namespace of one id does not " +
+			"let them")
 	}
 	return line, nil
 }

@@ -25,7 +25,8 @@ import (
 func tryNamespace(name string) func() (string, error) {
 	return func() (string, error) {
 		flag := map[string]uintptr{
-			"net-namespace": syscall.CLONE_NEWNET, "mount-namespace": syscall.CLONE_NEWNS, "pid-namespace": syscall.CLONE_NEWPID,
+			"net-namespace": syscall.CLONE_NEWNET, "mount-namespace": syscall.CLONE_NEWNS,
+			"pid-namespace": syscall.CLONE_NEWPID,
 			"ipc-namespace": syscall.CLONE_NEWIPC, "uts-namespace": syscall.CLONE_NEWUTS,
 		}[name]
 		command := again(partNothing)
@@ -53,7 +54,8 @@ func tryUserNamespace() (string, error) {
 // far as this kernel has them.
 func userNamespaceSysctls() string {
 	var found []string
-	for _, name := range []string{"kernel/unprivileged_userns_clone", "kernel/apparmor_restrict_unprivileged_userns", "user/max_user_namespaces"} {
+	for _, name := range []string{"kernel/unprivileged_userns_clone",
+		"kernel/apparmor_restrict_unprivileged_userns", "user/max_user_namespaces"} {
 		if value, err := os.ReadFile("/proc/sys/" + name); err == nil {
 			found = append(found, strings.ReplaceAll(name, "/", ".")+"="+strings.TrimSpace(string(value)))
 		}
@@ -286,7 +288,8 @@ func tryDocker() (string, error) {
 	host := os.Getenv("DOCKER_HOST")
 	path := strings.TrimPrefix(host, "unix://")
 	if path == host && host != "" {
-		return "", &remedied{fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want unix:///PATH", host), "set it so, or unset it"}
+		return "", &remedied{fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want "+
+			"unix:///PATH", host), "set it so, or unset it"}
 	}
 	if path == "" {
 		path = "/var/run/docker.sock"
@@ -296,7 +299,8 @@ func tryDocker() (string, error) {
 	case errors.Is(err, unix.EACCES):
 		return "", &remedied{err, remedyRoot}
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "", &remedied{fmt.Errorf("%w: nobody listens there any more", err), "start the engine (systemctl start docker, or dockerd)"}
+		return "", &remedied{fmt.Errorf("%w: nobody listens there any more", err),
+			"start the engine (systemctl start docker, or dockerd)"}
 	case err != nil:
 		return "", err
 	}
@@ -313,7 +317,8 @@ func tryDocker() (string, error) {
 		return "", fmt.Errorf("docker answered %q", strings.TrimSpace(status))
 	}
 	if os.Geteuid() != 0 {
-		return "", &remedied{errors.New("it answers, but only root may put links into its containers"), remedyRoot}
+		return "", &remedied{errors.New("it answers, but only root may put links into its containers"),
+			remedyRoot}
 	}
 	return path, nil
 }

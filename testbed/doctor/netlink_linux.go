@@ -115,7 +115,8 @@ func addLink(kind string) (name string, err error) {
 	case "vxlan":
 		number := binary.NativeEndian.AppendUint32(nil, 7)
 		port := binary.BigEndian.AppendUint16(nil, 4789)
-		info = info.attr(unix.IFLA_INFO_DATA, request{}.attr(unix.IFLA_VXLAN_ID, number).attr(unix.IFLA_VXLAN_PORT, port))
+		info = info.attr(unix.IFLA_INFO_DATA,
+			request{}.attr(unix.IFLA_VXLAN_ID, number).attr(unix.IFLA_VXLAN_PORT, port))
 	}
 	body := request(make([]byte, unix.SizeofIfInfomsg)).
 		attr(unix.IFLA_IFNAME, zeroTerminated(name)).

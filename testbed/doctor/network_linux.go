@@ -50,7 +50,8 @@ func tryOffloads() (string, error) {
 	copy(call.name[:], name)
 	for _, command := range []uint32{setTSO, getTSO} {
 		value.command = command
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&call))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&call))); errno != 0 {
 			return "", fmt.Errorf("ethtool command %#x: %w", command, errno)
 		}
 	}
@@ -160,7 +161,8 @@ func tryPacketSocket() (string, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return "", fmt.Errorf("set TPACKET_V3: %w", err)
 	}
-	ring := unix.TpacketReq3{Block_size: 1 << 16, Block_nr: 2, Frame_size: 1 << 11, Frame_nr: 2 << 5, Retire_blk_tov: 10}
+	ring := unix.TpacketReq3{Block_size: 1 << 16, Block_nr: 2, Frame_size: 1 << 11, Frame_nr: 2 << 5,
+		Retire_blk_tov: 10}
 	if err := unix.SetsockoptTpacketReq3(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &ring); err != nil {
 		return "", fmt.Errorf("set ring: %w", err)
 	}
@@ -190,12 +192,14 @@ func tryXDPSocket() (string, error) {
 	}
 	defer unix.Close(fd)
 	const chunk, chunks = 4096, 16
-	memory, err := unix.Mmap(-1, 0, chunk*chunks, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	memory, err := unix.Mmap(-1, 0, chunk*chunks, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return "", fmt.Errorf("map memory: %w", err)
 	}
 	defer unix.Munmap(memory)
-	region := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&memory[0]))), Len: chunk * chunks, Size: chunk}
+	region := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&memory[0]))), Len: chunk * chunks,
+		Size: chunk}
 	if _, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
 		uintptr(unsafe.Pointer(&region)), unsafe.Sizeof(region), 0); errno != 0 {
 		return "", fmt.Errorf("register memory: %w", errno)
@@ -224,7 +228,8 @@ func tryBPF(kind uint32) func() (string, error) {
 			logLevel, logSize     uint32
 			logBuf                uint64
 			kernelVersion, flags  uint32
-		}{kind: kind, count: 2, instructions: unsafe.Pointer(&instructions), license: unsafe.Pointer(&license[0])}
+		}{kind: kind, count: 2, instructions: unsafe.Pointer(&instructions),
+			license: unsafe.Pointer(&license[0])}
 		fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD,
 			uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
 		if errno != 0 {

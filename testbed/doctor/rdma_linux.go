@@ -29,7 +29,8 @@ func tryRXE() (string, error) {
 	}
 	_, err = kernel.ReadRDMA(device.Name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", errors.New("the device is of the host's first namespace and not seen in this one: rdma system show has netns exclusive")
+		return "", errors.New("the device is of the host's first namespace and not seen in this one: rdma " +
+			"system show has netns exclusive")
 	}
 	if err != nil {
 		return "", err
@@ -45,7 +46,8 @@ func loadedRXE() error {
 	if err := unix.Uname(&name); err != nil {
 		return fmt.Errorf("uname: %w", err)
 	}
-	folder := filepath.Join("/lib/modules", unix.ByteSliceToString(name.Release[:]), "kernel/drivers/infiniband/sw/rxe")
+	folder := filepath.Join("/lib/modules", unix.ByteSliceToString(name.Release[:]),
+		"kernel/drivers/infiniband/sw/rxe")
 	if files, _ := filepath.Glob(filepath.Join(folder, "rdma_rxe.ko*")); len(files) > 0 {
 		return fmt.Errorf("%s is there, but not loaded: %w", files[0], errUnknown)
 	}
@@ -65,5 +67,6 @@ func ownSocket() error {
 			return nil
 		}
 	}
-	return errors.New("the device hears what comes to the host's first namespace, and not to this one, as since Linux 7.1")
+	return errors.New("the device hears what comes to the host's first namespace, and not to this one, as " +
+		"since Linux 7.1")
 }

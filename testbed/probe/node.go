@@ -73,7 +73,8 @@ func send(text string) error {
 	}
 	var flows []*net.UDPConn
 	for i := range order.Flows {
-		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: firstSource + i, IP: unspecified(order.To.Addr())})
+		conn, err := net.ListenUDP("udp",
+			&net.UDPAddr{Port: firstSource + i, IP: unspecified(order.To.Addr())})
 		if err != nil {
 			return err
 		}
@@ -150,7 +151,8 @@ func listen(text string) error {
 		if !block.Valid() || !block.HasRoom() || !wire.INTProbe(block.Payload()).Valid() {
 			continue // somebody else's
 		}
-		one := Arrival{Seq: wire.INTProbe(block.Payload()).Seq(), Source: from.Port(), Full: block.HopsExceeded(), Hops: []wire.INTHop{}}
+		one := Arrival{Seq: wire.INTProbe(block.Payload()).Seq(), Source: from.Port(),
+			Full: block.HopsExceeded(), Hops: []wire.INTHop{}}
 		for i := range block.Hops() {
 			one.Hops = append(one.Hops, block.Hop(i))
 		}

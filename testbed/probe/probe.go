@@ -92,7 +92,8 @@ func Run(ctx context.Context, tb *testbed.Testbed, o Options) (*Report, error) {
 		return nil, err
 	}
 	virtual := time.Duration(p.Dilation)
-	order, err := json.Marshal(sendOrder{To: to, Count: o.Count, Interval: o.Interval * virtual, Flows: o.Flows, DSCP: o.DSCP})
+	order, err := json.Marshal(
+		sendOrder{To: to, Count: o.Count, Interval: o.Interval * virtual, Flows: o.Flows, DSCP: o.DSCP})
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,8 @@ func addresses(p *plan.Plan, o *Options) (netip.AddrPort, error) {
 		writes = writes || p.Switches[i].Soft != nil && p.Switches[i].Soft.INT
 	}
 	if !writes {
-		return none, fmt.Errorf("%w: no switch of testbed %s writes telemetry; add int: true to fabric.switch, with kind: soft", ErrOptions, p.Name)
+		return none, fmt.Errorf("%w: no switch of testbed %s writes telemetry; add int: true to "+
+			"fabric.switch, with kind: soft", ErrOptions, p.Name)
 	}
 	for _, h := range p.Hosts {
 		if h.Name == o.To && h.Addr.Is6() == o.IPv6 {
@@ -159,7 +161,8 @@ func (p *process) failure(what string) error {
 }
 
 // receive starts the receiver and waits until it can receive.
-func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.AddrPort) (<-chan Arrival, *process, error) {
+func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.AddrPort) (<-chan Arrival,
+	*process, error) {
 	order, err := json.Marshal(receiveOrder{At: at})
 	if err != nil {
 		return nil, nil, err

@@ -47,12 +47,14 @@ func TestProbesAreOnTheWire(t *testing.T) {
 	}
 	defer tb.Close()
 	var file bytes.Buffer
-	recording, err := tb.Capture(t.Context(), supervisor.CaptureRequest{At: []string{"all"}, Filter: "udp port 61441"}, &file)
+	recording, err := tb.Capture(t.Context(),
+		supervisor.CaptureRequest{At: []string{"all"}, Filter: "udp port 61441"}, &file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const count = 5
-	report, err := Run(t.Context(), tb, Options{From: "h0", To: "h1", Count: count, Interval: time.Millisecond})
+	report, err := Run(t.Context(), tb,
+		Options{From: "h0", To: "h1", Count: count, Interval: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,8 @@ func TestProbesAreOnTheWire(t *testing.T) {
 	for _, one := range report.Paths[0].Probes {
 		for i, reading := range one.Reports {
 			hop := last[one.Seq][i]
-			if time.Duration(hop.EgressTime) != reading.Departure || hop.QueueBytes != reading.Queue || hop.Utilisation != reading.Use {
+			if time.Duration(hop.EgressTime) != reading.Departure || hop.QueueBytes != reading.Queue ||
+				hop.Utilisation != reading.Use {
 				t.Errorf("probe %d, hop %d: reported %+v, recorded %+v", one.Seq, i, reading, hop)
 			}
 		}
@@ -111,7 +114,8 @@ func TestReport(t *testing.T) {
 	p := plantest.Compile(t, fabric)
 	r := newReport(p, &Options{From: "h0", To: "h1", Count: 6})
 	hop := func(node uint32, out uint16, queue uint32, at uint64) wire.INTHop {
-		return wire.INTHop{Node: node, Egress: out, Queue: 3, QueueBytes: queue, EgressTime: at, Utilisation: queue}
+		return wire.INTHop{Node: node, Egress: out, Queue: 3, QueueBytes: queue, EgressTime: at,
+			Utilisation: queue}
 	}
 	for _, one := range []Arrival{
 		{Seq: 2, Hops: []wire.INTHop{hop(1, 1, 10, 100), hop(3, 1, 0, 300)}},
@@ -133,7 +137,8 @@ func TestReport(t *testing.T) {
 	if diff := cmp.Diff([]Hop{{"switch 9", "0", "7"}}, r.Paths[1].Hops); diff != "" {
 		t.Error(diff)
 	}
-	if got := []uint64{r.Paths[0].Probes[0].Seq, r.Paths[0].Probes[1].Seq, r.Paths[0].Probes[2].Seq}; !slices.Equal(got, []uint64{0, 1, 2}) {
+	if got := []uint64{r.Paths[0].Probes[0].Seq, r.Paths[0].Probes[1].Seq,
+		r.Paths[0].Probes[2].Seq}; !slices.Equal(got, []uint64{0, 1, 2}) {
 		t.Errorf("probes %v", got)
 	}
 	if s := r.Paths[0].Summary(0); s != (Summary{Queue: 20, WorstQueue: 30, Use: 30, Priority: 3}) {

@@ -81,7 +81,10 @@ func (r *Report) add(one Arrival) {
 		from := &one.Hops[i]
 		hops = append(hops, r.name(from))
 		reading := Reading{
-			Priority: from.Queue, Queue: from.QueueBytes, Departure: time.Duration(from.EgressTime), Use: from.Utilisation,
+			Priority:  from.Queue,
+			Queue:     from.QueueBytes,
+			Departure: time.Duration(from.EgressTime),
+			Use:       from.Utilisation,
 		}
 		if i > 0 {
 			reading.Since = reading.Departure - probe.Reports[i-1].Departure

@@ -29,11 +29,16 @@ func (s *supervisor) writeAborted(reason string) error {
 		Name:   p.Name, File: file, PlanHash: p.Hash(), Seed: p.Seed, Started: s.created,
 		Versions: report.Versions{Go: runtime.Version()},
 		Host: report.Host{
-			Name: unix.ByteSliceToString(system.Nodename[:]), Kernel: unix.ByteSliceToString(system.Release[:]),
-			Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Rootless: s.start.Rootless,
+			Name:   unix.ByteSliceToString(system.Nodename[:]),
+			Kernel: unix.ByteSliceToString(system.Release[:]),
+			Arch:   runtime.GOARCH, CPUs: runtime.NumCPU(), Rootless: s.start.Rootless,
 		},
-		Testbed: report.Testbed{Nodes: len(p.Nodes), Switches: len(p.Switches), Links: len(p.Links), Ranks: len(p.Ranks)},
-		Steps:   []report.Step{}, Workloads: []report.Workload{}, Checks: []report.Check{}, Captures: []report.Capture{},
+		Testbed: report.Testbed{Nodes: len(p.Nodes), Switches: len(p.Switches), Links: len(p.Links),
+			Ranks: len(p.Ranks)},
+		Steps:     []report.Step{},
+		Workloads: []report.Workload{},
+		Checks:    []report.Check{},
+		Captures:  []report.Capture{},
 	}
 	if r.File != "" {
 		r.Repeat = []string{"railbed", "up", r.File, "--name", p.Name}

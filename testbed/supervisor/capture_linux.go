@@ -60,9 +60,11 @@ func (s *supervisor) serveCapture(c *frameConn) {
 		_, _, _ = c.Read()
 	}
 	stats, err := session.Stop()
-	s.events.add("capture.stop", subject, fmt.Sprintf("%d packets, %d dropped", stats.Written(), stats.Dropped()))
+	s.events.add("capture.stop", subject,
+		fmt.Sprintf("%d packets, %d dropped", stats.Written(), stats.Dropped()))
 	if stats.ClockStepped != 0 {
-		s.events.add("capture.clock", subject, fmt.Sprintf("the host's clock was set by %v during the capture", stats.ClockStepped))
+		s.events.add("capture.clock", subject,
+			fmt.Sprintf("the host's clock was set by %v during the capture", stats.ClockStepped))
 	}
 	if err != nil {
 		c.fail(err)
@@ -162,7 +164,8 @@ func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 			}
 		}
 		if !matched {
-			return nil, fmt.Errorf("capture at %q: %w; want all, nics, switches, a node or switch, NODE:PORT, or a glob of these", pattern, ErrNoSuchObject)
+			return nil, fmt.Errorf("capture at %q: %w; want all, nics, switches, a node or switch, "+
+				"NODE:PORT, or a glob of these", pattern, ErrNoSuchObject)
 		}
 	}
 	var taps []capture.Tap
@@ -174,10 +177,16 @@ func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	return taps, nil
 }
 
-func (s *supervisor) appendTaps(taps []capture.Tap, node string, ports []plan.Interface, nic bool) []capture.Tap {
+func (s *supervisor) appendTaps(taps []capture.Tap, node string, ports []plan.Interface,
+	nic bool) []capture.Tap {
 	for _, port := range ports {
 		taps = append(taps, capture.Tap{
-			Node: node, Port: port.Name, Link: port.Link, NIC: nic, NS: s.namespaces[node], Soft: s.namespaces[node] == nil,
+			Node: node,
+			Port: port.Name,
+			Link: port.Link,
+			NIC:  nic,
+			NS:   s.namespaces[node],
+			Soft: s.namespaces[node] == nil,
 		})
 	}
 	return taps

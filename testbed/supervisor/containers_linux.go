@@ -46,7 +46,8 @@ func (s *supervisor) serveAttach(c *frameConn) {
 		c.fail(err)
 		return
 	}
-	s.events.add("container.attach", one.Made.Node.Name, fmt.Sprintf("%s of container %s", one.Interface, one.Container))
+	s.events.add("container.attach", one.Made.Node.Name,
+		fmt.Sprintf("%s of container %s", one.Interface, one.Container))
 	if c.WriteJSON(frame.Exit, struct{}{}) != nil { // killed: nobody knows of the NIC
 		s.detach(one)
 	}
@@ -76,7 +77,8 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 		return err
 	}
 	if !s.containers.Join(one) {
-		return errors.Join(fmt.Errorf("attach %s: it was detached meanwhile", one.Made.Node.Name), s.fabric.Leave(one.Made.End()))
+		return errors.Join(fmt.Errorf("attach %s: it was detached meanwhile", one.Made.Node.Name),
+			s.fabric.Leave(one.Made.End()))
 	}
 	return nil
 }
@@ -94,7 +96,8 @@ func (s *supervisor) detach(one *cni.Attached) {
 		}
 	}
 	s.containers.Free(one)
-	s.events.add("container.detach", one.Made.Node.Name, fmt.Sprintf("%s of container %s", one.Interface, one.Container))
+	s.events.add("container.detach", one.Made.Node.Name,
+		fmt.Sprintf("%s of container %s", one.Interface, one.Container))
 }
 
 // freeGone frees the nodes of containers whose namespaces ended without a DEL.
@@ -104,7 +107,9 @@ func (s *supervisor) freeGone() {
 		s.log.Warn("look for containers that are gone", "error", err)
 	}
 	for _, end := range gone {
-		for _, one := range s.containers.Find(func(one *cni.Attached) bool { return one.Joined && one.Made.End() == end }) {
+		for _, one := range s.containers.Find(func(one *cni.Attached) bool {
+			return one.Joined && one.Made.End() == end
+		}) {
 			s.detach(one)
 		}
 	}
@@ -169,12 +174,14 @@ func (s *supervisor) startManagement(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.management, err = cni.StartManagement(ctx, s.plan, s.namespaces, host, filepath.Join(s.dir.Path, "management")); err != nil {
+	if s.management, err = cni.StartManagement(ctx, s.plan, s.namespaces, host,
+		filepath.Join(s.dir.Path, "management")); err != nil {
 		return err
 	}
 	if closed := s.management.Closed(); closed != nil {
 		name := s.management.Interface()
-		s.warn(fmt.Sprintf("internet: the host's packet filter drops what it forwards unless a rule lets it pass (%s); as in iptables -I FORWARD -i %s -j ACCEPT and iptables -I FORWARD -o %s -j ACCEPT",
+		s.warn(fmt.Sprintf("internet: the host's packet filter drops what it forwards unless a rule lets "+
+			"it pass (%s); as in iptables -I FORWARD -i %s -j ACCEPT and iptables -I FORWARD -o %s -j ACCEPT",
 			strings.Join(closed, ", "), name, name))
 	}
 	return nil

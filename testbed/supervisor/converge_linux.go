@@ -68,7 +68,8 @@ func (s *supervisor) converge(ctx context.Context, request ConvergeRequest) (*Co
 	if want == nil {
 		want = running
 	} else if d := plan.Compare(running, want); !d.Live() {
-		return nil, fmt.Errorf("converge testbed %s: the plan is another one: %s", running.Name, strings.Join(d.Rest, "; "))
+		return nil, fmt.Errorf("converge testbed %s: the plan is another one: %s", running.Name,
+			strings.Join(d.Rest, "; "))
 	}
 	result := &Converged{}
 	var trace func(string)
@@ -114,7 +115,8 @@ func (s *supervisor) links() []rundir.Link {
 	}
 	add := func(name string) {
 		path := s.publishedPath(name)
-		if s.namespaces[name] != nil && s.hasStack(name) && !s.taken[path] { // soft switches have no namespace
+		if s.namespaces[name] != nil && s.hasStack(name) && !s.taken[path] {
+			// soft switches have no namespace
 			links = append(links, rundir.Link{Path: path, Target: s.namespacePath(s.namespaces[name])})
 		}
 	}
@@ -132,7 +134,8 @@ func (s *supervisor) republish() ([]fabric.Repair, error) {
 	made, err := s.dir.Republish(s.links())
 	var repairs []fabric.Repair
 	for _, link := range made {
-		repairs = append(repairs, fabric.Repair{Where: link.Path, What: "publish " + link.Path + ": it was not there"})
+		repairs = append(repairs, fabric.Repair{Where: link.Path,
+			What: "publish " + link.Path + ": it was not there"})
 	}
 	return repairs, err
 }

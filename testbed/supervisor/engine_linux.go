@@ -39,7 +39,9 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	}
 	if s.start.Rootless {
 		return &verdict.UnsupportedError{
-			Feature: "docker", Reason: "only root may put links into a container of the engine's", Remedy: "run railbed as root, or use runtime: netns",
+			Feature: "docker",
+			Reason:  "only root may put links into a container of the engine's",
+			Remedy:  "run railbed as root, or use runtime: netns",
 		}
 	}
 	s.engine, err = docker.New(ctx, docker.Options{
@@ -66,7 +68,8 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 			continue
 		}
 		group.Go(func() error {
-			namespace, err := s.engine.Open(ctx, nodes.Config{Testbed: s.plan.Name, Node: n, Hosts: s.plan.Hosts})
+			namespace, err := s.engine.Open(ctx,
+				nodes.Config{Testbed: s.plan.Name, Node: n, Hosts: s.plan.Hosts})
 			if err != nil {
 				return &placed{err, s.plan.Containers[n.Name]}
 			}

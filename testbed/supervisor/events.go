@@ -101,7 +101,8 @@ func (l *eventLog) subscribe() ([]Event, *subscriber) {
 	l.subscribers[s] = struct{}{}
 	var past []Event
 	if l.dropped > 0 {
-		past = append(past, Event{Time: l.recent[0].Time, Kind: EventsDropped, Count: l.dropped, Detail: fmt.Sprintf("%d events up to now are not kept", l.dropped)})
+		past = append(past, Event{Time: l.recent[0].Time, Kind: EventsDropped, Count: l.dropped,
+			Detail: fmt.Sprintf("%d events up to now are not kept", l.dropped)})
 	}
 	return append(past, l.recent...), s
 }
@@ -120,5 +121,6 @@ func (l *eventLog) gap(s *subscriber) (Event, bool) {
 	if s.lost == 0 || len(s.events) > 0 {
 		return Event{}, false
 	}
-	return Event{Time: time.Now(), Kind: EventsLost, Count: s.lost, Detail: fmt.Sprintf("reader too slow, %d events lost", s.lost)}, true
+	return Event{Time: time.Now(), Kind: EventsLost, Count: s.lost,
+		Detail: fmt.Sprintf("reader too slow, %d events lost", s.lost)}, true
 }

@@ -54,7 +54,8 @@ func TestSlowReaderIsTold(t *testing.T) {
 		last = event
 	}
 	var lost int
-	if _, err := fmt.Sscanf(last.Detail, "reader too slow, %d events lost", &lost); err != nil || last.Kind != EventsLost {
+	if _, err := fmt.Sscanf(last.Detail, "reader too slow, %d events lost", &lost); err != nil ||
+		last.Kind != EventsLost {
 		t.Fatalf("the last event is %+v, want %s", last, EventsLost)
 	}
 	if read+lost > added || lost == 0 {
@@ -78,7 +79,8 @@ func TestGapCountsWhatIsLost(t *testing.T) {
 		log.add("link.set", "", "") // is lost as well: one gap, and nothing after it
 	}
 	gap, found := log.gap(reader)
-	if want := fmt.Sprintf("reader too slow, %d events lost", lost+eventsAhead); !found || gap.Detail != want || gap.Kind != EventsLost {
+	if want := fmt.Sprintf("reader too slow, %d events lost", lost+eventsAhead); !found ||
+		gap.Detail != want || gap.Kind != EventsLost {
 		t.Errorf("gap %+v, want %q", gap, want)
 	}
 }
@@ -94,7 +96,8 @@ func TestLateReaderIsTold(t *testing.T) {
 	}
 	past, _ := log.subscribe()
 	kept := len(past) - 1
-	if first := past[0]; first.Kind != EventsDropped || first.Count != processes+1-kept || !strings.Contains(first.Detail, fmt.Sprint(first.Count)) || kept > eventsKept || kept < eventsKept/2 {
+	if first := past[0]; first.Kind != EventsDropped || first.Count != processes+1-kept ||
+		!strings.Contains(first.Detail, fmt.Sprint(first.Count)) || kept > eventsKept || kept < eventsKept/2 {
 		t.Errorf("of %d events %d are kept, and the first says %+v", processes+1, kept, first)
 	}
 	if past[1].Kind != "container.ended" {
@@ -108,7 +111,8 @@ func TestLateReaderIsTold(t *testing.T) {
 	for range 3 * eventsKept {
 		log.add("link.set", "", "")
 	}
-	if past, _ = log.subscribe(); len(past) > eventsKept+1 || past[0].Count != processes+1+3*eventsKept-len(past)+1 {
+	if past, _ = log.subscribe(); len(past) > eventsKept+1 ||
+		past[0].Count != processes+1+3*eventsKept-len(past)+1 {
 		t.Errorf("%d events, and the first says %+v", len(past), past[0])
 	}
 }

@@ -97,7 +97,8 @@ func (s *supervisor) nodeNames() string {
 
 // relay carries bytes both ways until the command has ended. Stopped is
 // ExecExit's.
-func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (exit nodes.Exit, stopped string, err error) {
+func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (exit nodes.Exit,
+	stopped string, err error) {
 	if err := c.WriteJSON(frame.Started, ExecStarted{PID: process.Pid()}); err != nil {
 		terminate(process)
 		exit, err = process.Wait()
@@ -263,7 +264,8 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *windo
 			select {
 			case messages <- bytes.Clone(payload):
 			default:
-				err = fmt.Errorf("client sent more than %d messages ahead on the command's channel", channelAhead)
+				err = fmt.Errorf("client sent more than %d messages ahead on the command's channel",
+					channelAhead)
 			}
 		case frame.ChannelTaken:
 			err = unread.taken()

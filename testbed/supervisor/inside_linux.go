@@ -47,7 +47,8 @@ func (s *supervisor) openInside(node string) error {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /v1/plan", s.servePlan)
 		mux.HandleFunc("POST /v1/exec", s.session(s.serveExec))
-		in.open, in.http = map[string]bool{}, &http.Server{Handler: sameProtocol(mux), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime}
+		in.open, in.http = map[string]bool{},
+			&http.Server{Handler: sameProtocol(mux), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime}
 	}
 	in.open[node] = true
 	go in.http.Serve(ownUser{listener})

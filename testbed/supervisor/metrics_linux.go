@@ -49,7 +49,8 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 				continue
 			}
 			names[side.Node+":"+side.Port] = links[i].Name
-			collectPort(metrics, side.Soft, softswitch.Foresee(c.s.plan, plan.End{Node: side.Node, Port: side.Port}, side.sends))
+			collectPort(metrics, side.Soft,
+				softswitch.Foresee(c.s.plan, plan.End{Node: side.Node, Port: side.Port}, side.sends))
 			if c.telling(side.Node) {
 				collectTelemetry(metrics, side.Soft)
 			}
@@ -64,9 +65,11 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 }
 
 // counting shows counters of what the labels name; those of a counter follow them.
-func counting(metrics chan<- prometheus.Metric, of ...string) func(desc *prometheus.Desc, value uint64, labels ...string) {
+func counting(metrics chan<- prometheus.Metric, of ...string) func(desc *prometheus.Desc, value uint64,
+	labels ...string) {
 	return func(desc *prometheus.Desc, value uint64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), slices.Concat(of, labels)...)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value),
+			slices.Concat(of, labels)...)
 	}
 }
 
@@ -77,12 +80,17 @@ func (c *fabricCollector) telling(name string) bool {
 }
 
 var (
-	linkLabels   = []string{"link", "direction"}
-	sentBytes    = prometheus.NewDesc("railbed_link_bytes_total", "Bytes sent into the link, Ethernet headers included.", linkLabels, nil)
-	sentPackets  = prometheus.NewDesc("railbed_link_packets_total", "Packets sent into the link.", linkLabels, nil)
-	queueDrops   = prometheus.NewDesc("railbed_link_queue_drops_total", "Packets dropped by the queue in front of the link.", linkLabels, nil)
-	queueBacklog = prometheus.NewDesc("railbed_link_queue_bytes", "Bytes waiting in front of the link.", linkLabels, nil)
-	askedRate    = prometheus.NewDesc("railbed_link_rate_bits_per_second", "Rate that the plan asks of the link.", linkLabels, nil)
+	linkLabels = []string{"link", "direction"}
+	sentBytes  = prometheus.NewDesc("railbed_link_bytes_total",
+		"Bytes sent into the link, Ethernet headers included.", linkLabels, nil)
+	sentPackets = prometheus.NewDesc("railbed_link_packets_total", "Packets sent into the link.", linkLabels,
+		nil)
+	queueDrops = prometheus.NewDesc("railbed_link_queue_drops_total",
+		"Packets dropped by the queue in front of the link.", linkLabels, nil)
+	queueBacklog = prometheus.NewDesc("railbed_link_queue_bytes", "Bytes waiting in front of the link.",
+		linkLabels, nil)
+	askedRate = prometheus.NewDesc("railbed_link_rate_bits_per_second",
+		"Rate that the plan asks of the link.", linkLabels, nil)
 )
 
 var linkDescs = []*prometheus.Desc{sentBytes, sentPackets, queueDrops, queueBacklog, askedRate}
@@ -97,7 +105,9 @@ func collectLink(metrics chan<- prometheus.Metric, link *fabric.LinkState) {
 		count(sentBytes, state.sender.Counters.TxBytes)
 		count(sentPackets, state.sender.Counters.TxPackets)
 		count(queueDrops, state.Shaper.Drops)
-		metrics <- prometheus.MustNewConstMetric(queueBacklog, prometheus.GaugeValue, float64(state.Shaper.BacklogBytes), link.Name, direction)
-		metrics <- prometheus.MustNewConstMetric(askedRate, prometheus.GaugeValue, float64(state.Rate), link.Name, direction)
+		metrics <- prometheus.MustNewConstMetric(queueBacklog, prometheus.GaugeValue,
+			float64(state.Shaper.BacklogBytes), link.Name, direction)
+		metrics <- prometheus.MustNewConstMetric(askedRate, prometheus.GaugeValue, float64(state.Rate),
+			link.Name, direction)
 	}
 }

@@ -13,21 +13,34 @@ var (
 	portPriority = []string{"port", "priority"}
 	portReason   = []string{"port", "reason", "priority"}
 
-	softSent     = prometheus.NewDesc("railbed_port_sent_packets_total", "Packets that the port sent, by priority.", portPriority, nil)
-	softDepth    = prometheus.NewDesc("railbed_port_queue_bytes", "Bytes that wait at the port, by priority.", portPriority, nil)
-	softPaused   = prometheus.NewDesc("railbed_port_paused", "1 while the far end has paused the priority.", portPriority, nil)
-	softPauses   = prometheus.NewDesc("railbed_port_pauses_received_total", "Pause frames that the port received, by priority.", portPriority, nil)
-	softAsked    = prometheus.NewDesc("railbed_port_pauses_sent_total", "Pause frames that the port sent, by priority.", portPriority, nil)
-	softReceived = prometheus.NewDesc("railbed_port_received_packets_total", "Packets that the port received.", []string{"port"}, nil)
-	softMarked   = prometheus.NewDesc("railbed_port_marked_packets_total", "Packets on which the port set congestion experienced, by reason and priority.", portReason, nil)
-	softTrimmed  = prometheus.NewDesc("railbed_port_trimmed_packets_total", "Packets whose payload the port cut away, by reason and the priority that they had.", portReason, nil)
-	softDropped  = prometheus.NewDesc("railbed_port_dropped_packets_total", "Packets that the port dropped, by reason and priority.", portReason, nil)
-	softHops     = prometheus.NewDesc("railbed_port_int_hops_total", "Hops that the port wrote into telemetry blocks.", []string{"port"}, nil)
-	softNoHop    = prometheus.NewDesc("railbed_port_int_unwritten_hops_total", "Telemetry blocks into which the port could not write its hop, by reason.", []string{"port", "reason"}, nil)
+	softSent = prometheus.NewDesc("railbed_port_sent_packets_total",
+		"Packets that the port sent, by priority.", portPriority, nil)
+	softDepth = prometheus.NewDesc("railbed_port_queue_bytes", "Bytes that wait at the port, by priority.",
+		portPriority, nil)
+	softPaused = prometheus.NewDesc("railbed_port_paused", "1 while the far end has paused the priority.",
+		portPriority, nil)
+	softPauses = prometheus.NewDesc("railbed_port_pauses_received_total",
+		"Pause frames that the port received, by priority.", portPriority, nil)
+	softAsked = prometheus.NewDesc("railbed_port_pauses_sent_total",
+		"Pause frames that the port sent, by priority.", portPriority, nil)
+	softReceived = prometheus.NewDesc("railbed_port_received_packets_total",
+		"Packets that the port received.", []string{"port"}, nil)
+	softMarked = prometheus.NewDesc("railbed_port_marked_packets_total",
+		"Packets on which the port set congestion experienced, by reason and priority.", portReason, nil)
+	softTrimmed = prometheus.NewDesc("railbed_port_trimmed_packets_total",
+		"Packets whose payload the port cut away, by reason and the priority that they had.", portReason, nil)
+	softDropped = prometheus.NewDesc("railbed_port_dropped_packets_total",
+		"Packets that the port dropped, by reason and priority.", portReason, nil)
+	softHops = prometheus.NewDesc("railbed_port_int_hops_total",
+		"Hops that the port wrote into telemetry blocks.", []string{"port"}, nil)
+	softNoHop = prometheus.NewDesc("railbed_port_int_unwritten_hops_total",
+		"Telemetry blocks into which the port could not write its hop, by reason.",
+		[]string{"port", "reason"}, nil)
 )
 
 var portDescs = []*prometheus.Desc{
-	softSent, softDepth, softPaused, softPauses, softAsked, softReceived, softMarked, softTrimmed, softDropped, softHops, softNoHop,
+	softSent, softDepth, softPaused, softPauses, softAsked, softReceived, softMarked, softTrimmed,
+	softDropped, softHops, softNoHop,
 }
 
 // collectPort shows one port: every priority, and every reason with every priority
@@ -61,7 +74,8 @@ func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState, can 
 
 // collectReasons shows what was counted by reason and priority, and what is zero
 // and need not stay so.
-func collectReasons(count func(*prometheus.Desc, uint64, ...string), desc *prometheus.Desc, counted softswitch.ByReason, can map[softswitch.Reason]queue.Mask) {
+func collectReasons(count func(*prometheus.Desc, uint64, ...string), desc *prometheus.Desc,
+	counted softswitch.ByReason, can map[softswitch.Reason]queue.Mask) {
 	for why, name := range softswitch.ReasonNames() {
 		for q, n := range counted[name] {
 			if n > 0 || can[softswitch.Reason(why)].Has(uint8(q)) {
@@ -83,24 +97,38 @@ func collectTelemetry(metrics chan<- prometheus.Metric, p *softswitch.PortState)
 
 // The label of a job is not job: that is what Prometheus calls whom it scrapes.
 var (
-	jobLabels    = []string{"switch", "job_id"}
-	sumWorkers   = prometheus.NewDesc("railbed_aggregation_workers", "Workers of the job.", jobLabels, nil)
-	sumEpoch     = prometheus.NewDesc("railbed_aggregation_epoch", "Epoch that the job is in.", jobLabels, nil)
-	sumWaiting   = prometheus.NewDesc("railbed_aggregation_waiting_sums", "Sums that wait for workers, each in a set of a slot.", jobLabels, nil)
-	sumOver      = prometheus.NewDesc("railbed_aggregation_timed_out", "1 while the epoch is over because a worker did not come in time.", jobLabels, nil)
-	sumUpdates   = prometheus.NewDesc("railbed_aggregation_updates_total", "Updates that were added.", jobLabels, nil)
-	sumRepeats   = prometheus.NewDesc("railbed_aggregation_repeated_updates_total", "Updates that were in their sum already.", jobLabels, nil)
-	sumResults   = prometheus.NewDesc("railbed_aggregation_results_total", "Sums that were complete and were sent to all workers.", jobLabels, nil)
-	sumAgain     = prometheus.NewDesc("railbed_aggregation_repeated_results_total", "Results that were sent again, to one worker.", jobLabels, nil)
-	sumPartials  = prometheus.NewDesc("railbed_aggregation_partial_sums_total", "Sums that were sent to the switch above.", jobLabels, nil)
-	sumReasked   = prometheus.NewDesc("railbed_aggregation_repeated_partial_sums_total", "Sums that were sent to the switch above again.", jobLabels, nil)
-	sumRejected  = prometheus.NewDesc("railbed_aggregation_rejected_updates_total", "Updates that were answered with a reject, by its code.", []string{"switch", "job_id", "code"}, nil)
-	sumDropped   = prometheus.NewDesc("railbed_aggregation_dropped_messages_total", "Messages that were dropped without an answer, by reason.", []string{"switch", "job_id", "reason"}, nil)
-	sumForgotten = prometheus.NewDesc("railbed_aggregation_unsent_messages_total", "Results, partial sums and rejects that were not sent for want of packet memory.", jobLabels, nil)
+	jobLabels  = []string{"switch", "job_id"}
+	sumWorkers = prometheus.NewDesc("railbed_aggregation_workers", "Workers of the job.", jobLabels, nil)
+	sumEpoch   = prometheus.NewDesc("railbed_aggregation_epoch", "Epoch that the job is in.", jobLabels,
+		nil)
+	sumWaiting = prometheus.NewDesc("railbed_aggregation_waiting_sums",
+		"Sums that wait for workers, each in a set of a slot.", jobLabels, nil)
+	sumOver = prometheus.NewDesc("railbed_aggregation_timed_out",
+		"1 while the epoch is over because a worker did not come in time.", jobLabels, nil)
+	sumUpdates = prometheus.NewDesc("railbed_aggregation_updates_total", "Updates that were added.",
+		jobLabels, nil)
+	sumRepeats = prometheus.NewDesc("railbed_aggregation_repeated_updates_total",
+		"Updates that were in their sum already.", jobLabels, nil)
+	sumResults = prometheus.NewDesc("railbed_aggregation_results_total",
+		"Sums that were complete and were sent to all workers.", jobLabels, nil)
+	sumAgain = prometheus.NewDesc("railbed_aggregation_repeated_results_total",
+		"Results that were sent again, to one worker.", jobLabels, nil)
+	sumPartials = prometheus.NewDesc("railbed_aggregation_partial_sums_total",
+		"Sums that were sent to the switch above.", jobLabels, nil)
+	sumReasked = prometheus.NewDesc("railbed_aggregation_repeated_partial_sums_total",
+		"Sums that were sent to the switch above again.", jobLabels, nil)
+	sumRejected = prometheus.NewDesc("railbed_aggregation_rejected_updates_total",
+		"Updates that were answered with a reject, by its code.", []string{"switch", "job_id", "code"}, nil)
+	sumDropped = prometheus.NewDesc("railbed_aggregation_dropped_messages_total",
+		"Messages that were dropped without an answer, by reason.", []string{"switch", "job_id", "reason"},
+		nil)
+	sumForgotten = prometheus.NewDesc("railbed_aggregation_unsent_messages_total",
+		"Results, partial sums and rejects that were not sent for want of packet memory.", jobLabels, nil)
 )
 
 var aggregationDescs = []*prometheus.Desc{
-	sumWorkers, sumEpoch, sumWaiting, sumOver, sumUpdates, sumRepeats, sumResults, sumAgain, sumPartials, sumReasked, sumRejected, sumDropped, sumForgotten,
+	sumWorkers, sumEpoch, sumWaiting, sumOver, sumUpdates, sumRepeats, sumResults, sumAgain, sumPartials,
+	sumReasked, sumRejected, sumDropped, sumForgotten,
 }
 
 // collectAggregation shows one job: every code and every reason that it has met.

@@ -9,21 +9,32 @@ import (
 )
 
 var (
-	nicLabels      = []string{"node", "nic"}
-	linkNICLabels  = []string{"link", "node", "nic"}
-	arrivedLate    = prometheus.NewDesc("railbed_arrival_lateness_seconds", "How long after they were due watched frames were at the nodes, by the kernel's receive stamps.", nil, nil)
-	arrivedLateAt  = prometheus.NewDesc("railbed_nic_arrival_lateness_seconds", "The same for each link to a NIC.", linkNICLabels, nil)
-	releasedLate   = prometheus.NewDesc("railbed_release_lateness_seconds", "How long after they were due frames were given to the kernel.", nil, nil)
-	unitSeconds    = prometheus.NewDesc("railbed_smallest_time_seconds", "The least delay and frame time of the links that carried something.", nil, nil)
-	windowCount    = prometheus.NewDesc("railbed_timing_windows_total", "Seconds in which frames were watched.", nil, nil)
-	lateCount      = prometheus.NewDesc("railbed_timing_late_windows_total", "Seconds in which 1 % of the frames were later than the smallest time.", nil, nil)
-	threadRan      = prometheus.NewDesc("railbed_timing_thread_cpu_seconds_total", "Time that the timing thread was on a CPU.", nil, nil)
-	threadWaited   = prometheus.NewDesc("railbed_timing_thread_wait_seconds_total", "Time that the timing thread waited for a CPU.", nil, nil)
-	emulatorLosses = prometheus.NewDesc("railbed_emulator_lost_frames_total", "Frames that the emulator lost and the model did not.", nicLabels, nil)
+	nicLabels     = []string{"node", "nic"}
+	linkNICLabels = []string{"link", "node", "nic"}
+	arrivedLate   = prometheus.NewDesc("railbed_arrival_lateness_seconds",
+		"How long after they were due watched frames were at the nodes, by the kernel's receive stamps.", nil,
+		nil)
+	arrivedLateAt = prometheus.NewDesc("railbed_nic_arrival_lateness_seconds",
+		"The same for each link to a NIC.", linkNICLabels, nil)
+	releasedLate = prometheus.NewDesc("railbed_release_lateness_seconds",
+		"How long after they were due frames were given to the kernel.", nil, nil)
+	unitSeconds = prometheus.NewDesc("railbed_smallest_time_seconds",
+		"The least delay and frame time of the links that carried something.", nil, nil)
+	windowCount = prometheus.NewDesc("railbed_timing_windows_total",
+		"Seconds in which frames were watched.", nil, nil)
+	lateCount = prometheus.NewDesc("railbed_timing_late_windows_total",
+		"Seconds in which 1 % of the frames were later than the smallest time.", nil, nil)
+	threadRan = prometheus.NewDesc("railbed_timing_thread_cpu_seconds_total",
+		"Time that the timing thread was on a CPU.", nil, nil)
+	threadWaited = prometheus.NewDesc("railbed_timing_thread_wait_seconds_total",
+		"Time that the timing thread waited for a CPU.", nil, nil)
+	emulatorLosses = prometheus.NewDesc("railbed_emulator_lost_frames_total",
+		"Frames that the emulator lost and the model did not.", nicLabels, nil)
 )
 
 var timingDescs = []*prometheus.Desc{
-	arrivedLate, arrivedLateAt, releasedLate, unitSeconds, windowCount, lateCount, threadRan, threadWaited, emulatorLosses,
+	arrivedLate, arrivedLateAt, releasedLate, unitSeconds, windowCount, lateCount, threadRan, threadWaited,
+	emulatorLosses,
 }
 
 // collectTiming shows how exactly soft switches keep time, in real time. Links are
@@ -35,10 +46,12 @@ func collectTiming(metrics chan<- prometheus.Metric, state *live.State, links ma
 	for i := range state.NICs {
 		nic := &state.NICs[i]
 		metrics <- histogram(arrivedLateAt, nic.Arrivals, links[nic.Node+":"+nic.NIC], nic.Node, nic.NIC)
-		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(nic.Lost()), nic.Node, nic.NIC)
+		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(nic.Lost()),
+			nic.Node, nic.NIC)
 	}
 	if state.RingDropped > 0 {
-		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue, float64(state.RingDropped), "*", "*")
+		metrics <- prometheus.MustNewConstMetric(emulatorLosses, prometheus.CounterValue,
+			float64(state.RingDropped), "*", "*")
 	}
 	if t.Unit > 0 {
 		metrics <- prometheus.MustNewConstMetric(unitSeconds, prometheus.GaugeValue, t.Unit.Seconds())

@@ -39,6 +39,39 @@ func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 	return groups, nil
 }
 
+// creator makes the function that creates a node from its runtime, by its number. The function is safe for
+// concurrent use.
+func (s *supervisor) creator(
+	groups []*cgroup.Group, nice int,
+) func(ctx context.Context, from nodes.Runtime, i int) error {
+	p := s.plan
+	var lock sync.Mutex // guards s.nodes and booted
+	booted, guests := 0, len(p.Guests())
+	var trace func(string)
+	if s.start.Trace {
+		trace = s.startup.trace
+	}
+	return func(ctx context.Context, from nodes.Runtime, i int) error {
+		n := p.Nodes[i]
+		node, err := from.Create(ctx, nodes.Config{
+			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i],
+			Nice: nice, Dilation: p.Dilation, Trace: trace,
+		})
+		if err != nil {
+			return s.placedSysctl(&placed{
+				fmt.Errorf("create node %s: %w", n.Name, err), p.Containers[n.Name]})
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		s.nodes[n.Name] = node
+		if n.Runtime == spec.VM {
+			booted++
+			s.startup.progress("boot virtual machines", booted, guests)
+		}
+		return nil
+	}
+}
+
 // createNodes makes the nodes in the namespaces that have their network. Virtual
 // machines boot at the same time, as many as there are cores.
 func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) error {
@@ -51,30 +84,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 		nice = reexec.ProgramNice
 		go reexec.GiveWay(nice)
 	}
-	var lock sync.Mutex // guards s.nodes and booted
-	booted, guests := 0, len(p.Guests())
-	var trace func(string)
-	if s.start.Trace {
-		trace = s.startup.trace
-	}
-	create := func(ctx context.Context, from nodes.Runtime, i int) error {
-		n := p.Nodes[i]
-		node, err := from.Create(ctx, nodes.Config{
-			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i], Nice: nice,
-			Dilation: p.Dilation, Trace: trace,
-		})
-		if err != nil {
-			return s.placedSysctl(&placed{fmt.Errorf("create node %s: %w", n.Name, err), p.Containers[n.Name]})
-		}
-		lock.Lock()
-		defer lock.Unlock()
-		s.nodes[n.Name] = node
-		if n.Runtime == spec.VM {
-			booted++
-			s.startup.progress("boot virtual machines", booted, guests)
-		}
-		return nil
-	}
+	create := s.creator(groups, nice)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	booting, ctx := errgroup.WithContext(ctx)
@@ -113,7 +123,8 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 
 func (s *supervisor) warnOfSlowGuests() {
 	if slow := s.guests.Slow(); slow != nil {
-		s.warn(fmt.Sprintf("virtual machines run without KVM, with processors 10 to 20 times slower than the host's: %v", slow))
+		s.warn(fmt.Sprintf("virtual machines run without KVM, with processors 10 to 20 times slower than "+
+			"the host's: %v", slow))
 	}
 }
 

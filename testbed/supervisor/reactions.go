@@ -106,7 +106,8 @@ func (r *reactions) now() *RoutingState {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := RoutingState{Converged: r.state.Converged, Reactions: []Reaction{}, Ended: slices.Clone(r.state.Ended)}
+	state := RoutingState{Converged: r.state.Converged, Reactions: []Reaction{},
+		Ended: slices.Clone(r.state.Ended)}
 	for _, reaction := range r.state.Reactions {
 		reaction.To = slices.Clone(reaction.To)
 		state.Reactions = append(state.Reactions, reaction)

@@ -34,7 +34,10 @@ func (s *supervisor) startRouting(ctx context.Context) error {
 			continue
 		}
 		node, err := netns.Runtime{}.Create(ctx, nodes.Config{
-			Testbed: s.plan.Name, Node: plan.Node{Name: sw.Name, MachineID: sw.Routing.MachineID}, Hosts: s.plan.Hosts, Namespace: s.namespaces[sw.Name],
+			Testbed:   s.plan.Name,
+			Node:      plan.Node{Name: sw.Name, MachineID: sw.Routing.MachineID},
+			Hosts:     s.plan.Hosts,
+			Namespace: s.namespaces[sw.Name],
 		})
 		if err != nil {
 			return fmt.Errorf("create node of router %s: %w", sw.Name, err)
@@ -165,7 +168,8 @@ func (s *supervisor) awaitSessions(ctx context.Context, routers []*frr.Router, e
 
 // awaitRouters asks until nothing is missing any more, and returns how long that took. missing returns
 // how many things are missing, and words that follow the number.
-func (s *supervisor) awaitRouters(ctx context.Context, ended <-chan error, missing func() (int, string, error)) (time.Duration, error) {
+func (s *supervisor) awaitRouters(ctx context.Context, ended <-chan error,
+	missing func() (int, string, error)) (time.Duration, error) {
 	began := time.Now()
 	tick := time.NewTicker(convergencePoll)
 	defer tick.Stop()

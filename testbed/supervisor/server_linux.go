@@ -90,7 +90,8 @@ func (s *supervisor) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
 		p, _ := s.running()
-		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": p.Name, "plan_hash": p.Hash()})
+		writeJSON(w, http.StatusOK, map[string]string{"protocol": Protocol, "name": p.Name,
+			"plan_hash": p.Hash()})
 	})
 	mux.HandleFunc("GET /v1/plan", s.servePlan)
 	mux.HandleFunc("GET /v1/state", s.serveState)
@@ -117,7 +118,8 @@ func sameProtocol(mux *http.ServeMux) http.Handler {
 		asked := r.Header.Get(ProtocolHeader)
 		if strings.HasPrefix(r.URL.Path, "/v1/") && asked != Protocol {
 			writeJSON(w, http.StatusUpgradeRequired, Failure{Error: fmt.Sprintf(
-				"client speaks protocol %q, the testbed's supervisor %q; use the railbed that brought it up", asked, Protocol)})
+				"client speaks protocol %q, the testbed's supervisor %q; use the railbed that brought it up",
+				asked, Protocol)})
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -145,8 +147,12 @@ func writeError(w http.ResponseWriter, err error) {
 
 func failureOf(err error) Failure {
 	failure := Failure{
-		Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound), NoSuchObject: errors.Is(err, ErrNoSuchObject),
-		NoPort: errors.Is(err, cni.ErrNoPort), Taken: errors.Is(err, cni.ErrTaken), Twice: errors.Is(err, cni.ErrTwice),
+		Error:        err.Error(),
+		NotFound:     errors.Is(err, nodes.ErrNotFound),
+		NoSuchObject: errors.Is(err, ErrNoSuchObject),
+		NoPort:       errors.Is(err, cni.ErrNoPort),
+		Taken:        errors.Is(err, cni.ErrTaken),
+		Twice:        errors.Is(err, cni.ErrTwice),
 	}
 	errors.As(err, &failure.Unsupported)
 	return failure
@@ -192,14 +198,23 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 	}
 	state := &State{
 		Name: p.Name, File: file, PlanHash: p.Hash(), PID: s.hostPID, Rootless: s.start.Rootless,
-		Created: s.created, Links: links, Soft: soft, Nodes: []NodeState{}, Switches: []SwitchState{}, Guests: p.Guests(), CNI: s.containers.Shown(), RDMA: p.RDMADevices(), Routing: s.reactions.now(),
+		Created:  s.created,
+		Links:    links,
+		Soft:     soft,
+		Nodes:    []NodeState{},
+		Switches: []SwitchState{},
+		Guests:   p.Guests(),
+		CNI:      s.containers.Shown(),
+		RDMA:     p.RDMADevices(),
+		Routing:  s.reactions.now(),
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()
 		if err != nil {
 			return nil, err
 		}
-		entry := NodeState{Name: n.Name, Runtime: n.Runtime, Processes: processes, Ranks: rankNumbers(p.Ranks, n.Name)}
+		entry := NodeState{Name: n.Name, Runtime: n.Runtime, Processes: processes,
+			Ranks: rankNumbers(p.Ranks, n.Name)}
 		for _, address := range n.Loopbacks {
 			entry.Addresses = append(entry.Addresses, address.Addr().String())
 		}
@@ -260,7 +275,8 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	case found && direction == "b-to-a":
 		side = fabric.BToA
 	case found:
-		return fmt.Errorf("link %q: %w: direction %q, want a-to-b or b-to-a", name, ErrNoSuchObject, direction)
+		return fmt.Errorf("link %q: %w: direction %q, want a-to-b or b-to-a", name, ErrNoSuchObject,
+			direction)
 	}
 	link := s.plan.Link(name)
 	if link == nil {
@@ -356,7 +372,8 @@ func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 			writeError(w, fmt.Errorf("take over connection: %w", err))
 			return
 		}
-		_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n",
+		_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+
+			"%s\r\n%s: %s\r\n\r\n",
 			Upgrade, ProtocolHeader, Protocol)
 		if err != nil {
 			conn.Close()
@@ -371,7 +388,8 @@ func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 				conn.SetWriteDeadline(time.Now().Add(farewell))
 			})
 			defer stop()
-			serve(&frameConn{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), conn: conn, ending: s.ending})
+			serve(&frameConn{Reader: frame.NewReader(buffered), Writer: frame.NewWriter(conn), conn: conn,
+				ending: s.ending})
 			return nil
 		})
 	}

@@ -92,7 +92,8 @@ var (
 	errClientGone = errors.New("the client went away before it was answered")
 	errDown       = errors.New("taken down")
 	errSignalled  = errors.New("signalled to end")
-	errDirRemoved = errors.New("the run directory or its socket was removed, by which alone the testbed can be reached")
+	errDirRemoved = errors.New(
+		"the run directory or its socket was removed, by which alone the testbed can be reached")
 )
 
 // Main is the supervisor's main function. It returns when the testbed is gone.
@@ -113,8 +114,10 @@ func Main([]string) int {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &supervisor{
 		start: start, dir: rundir.Dir{Name: start.Name, Path: start.Dir}, log: log, startup: startup,
-		events: newEventLog(), namespaces: make(map[string]*kernel.Namespace), nodes: make(map[string]nodes.Node),
-		taken: make(map[string]bool), stop: stop,
+		events:     newEventLog(),
+		namespaces: make(map[string]*kernel.Namespace),
+		nodes:      make(map[string]nodes.Node),
+		taken:      make(map[string]bool), stop: stop,
 	}
 	s.ending, s.endingNow = context.WithCancel(context.Background())
 	go s.watchSignals()
@@ -170,7 +173,8 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	case <-s.fabric.SoftEnded():
 		s.crash(ctx, "the process of the soft switches ended by itself: "+s.fabric.SoftEnd())
 	case <-s.fabric.SoftSilent():
-		s.crash(ctx, fmt.Sprintf("the process of the soft switches did not answer for %v: it was stopped, or got no processor", live.Silence))
+		s.crash(ctx, fmt.Sprintf("the process of the soft switches did not answer for %v: it was stopped, "+
+			"or got no processor", live.Silence))
 	}
 	s.events.add("testbed.down", s.plan.Name, context.Cause(ctx).Error())
 	return server.close()
@@ -203,7 +207,8 @@ func (s *supervisor) isolate() error {
 	if err := reexec.LeaveMountTree(); err != nil {
 		return err
 	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil {
 		return fmt.Errorf("mount /proc of the testbed: %w", err)
 	}
 	// The testbed's programs should go before its owner when memory runs out.
@@ -245,7 +250,8 @@ func (s *supervisor) build(ctx context.Context) error {
 
 // buildFabric makes the network, and meanwhile publishes the names: that is
 // work of the file system's, and much of the network's waits for one lock.
-func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibration, groups []*cgroup.Group) error {
+func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibration,
+	groups []*cgroup.Group) error {
 	options := fabric.Options{Calibration: calibration, Progress: func(done, total int) {
 		s.startup.progress("build fabric", done, total)
 	}}
@@ -284,7 +290,8 @@ func (s *supervisor) receivePlan(ctx context.Context) error {
 		names = OwnNamespaces(received)
 	}
 	if err == nil && len(names) != len(made) {
-		err = fmt.Errorf("start message announced %d namespaces, and the plan needs %d", len(made), len(names))
+		err = fmt.Errorf("start message announced %d namespaces, and the plan needs %d", len(made),
+			len(names))
 	}
 	if err != nil {
 		for _, namespace := range made {

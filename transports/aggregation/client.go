@@ -92,7 +92,8 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 	if err := begin(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.socket.conn.SetReadDeadline(time.Unix(1, 0)) }) // fails only once closed
+	// fails only once closed
+	stop := context.AfterFunc(ctx, func() { _ = c.socket.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	next := func() []byte { return w.Poll(c.now()) }
 	for !w.Done() {
@@ -123,7 +124,8 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 // passing are errors that ICMP brings or a full queue, and that repeating may
 // cure.
 func passing(err error) bool {
-	for _, one := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOBUFS, syscall.EAGAIN} {
+	for _, one := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
+		syscall.ENOBUFS, syscall.EAGAIN} {
 		if errors.Is(err, one) {
 			return true
 		}

@@ -56,7 +56,9 @@ func newSocket(conn *net.UDPConn, longest int) (*socket, error) {
 	}
 	// The kernel says when datagrams come.
 	var set error
-	err = s.raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	err = s.raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	})
 	if err = errors.Join(err, set); err != nil {
 		return nil, fmt.Errorf("have arrivals stamped: %w", err)
 	}
@@ -133,7 +135,8 @@ func (s *socket) arrival() (time.Time, bool) {
 	if err != nil || header.Level != unix.SOL_SOCKET || header.Type != unix.SO_TIMESTAMPNS || len(data) < 16 {
 		return time.Time{}, false
 	}
-	return time.Unix(int64(binary.NativeEndian.Uint64(data)), int64(binary.NativeEndian.Uint64(data[8:]))), true
+	return time.Unix(int64(binary.NativeEndian.Uint64(data)), int64(binary.NativeEndian.Uint64(data[8:]))),
+		true
 }
 
 // send sends the messages that next returns, each valid until the next call, up to the first that

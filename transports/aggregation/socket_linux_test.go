@@ -45,7 +45,8 @@ func TestWaitsEndWithArrivals(t *testing.T) {
 		t.Fatal(err)
 	}
 	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(receiver.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+	if _, err := syscall.Wait4(receiver.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil ||
+		!status.Stopped() {
 		t.Fatalf("status %v, %v", status, err)
 	}
 	conn, err := net.Dial("udp", address)

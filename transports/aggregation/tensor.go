@@ -22,10 +22,12 @@ type tensor struct {
 // types and ops are what switches know, and which of it is meant.
 var (
 	types = map[element.Type]wire.AggregationType{
-		element.Float32: wire.AggregationFloat32, element.BFloat16: wire.AggregationBFloat16, element.Float16: wire.AggregationFloat16, element.Int32: wire.AggregationInt32,
+		element.Float32: wire.AggregationFloat32, element.BFloat16: wire.AggregationBFloat16,
+		element.Float16: wire.AggregationFloat16, element.Int32: wire.AggregationInt32,
 	}
 	ops = map[element.Op]wire.AggregationOp{
-		element.Sum: wire.AggregationSum, element.Average: wire.AggregationSum, element.Max: wire.AggregationMax, element.Min: wire.AggregationMin,
+		element.Sum: wire.AggregationSum, element.Average: wire.AggregationSum,
+		element.Max: wire.AggregationMax, element.Min: wire.AggregationMin,
 	}
 )
 

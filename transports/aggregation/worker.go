@@ -44,8 +44,15 @@ type Config struct {
 // longer than any switch waits.
 func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 	return Config{
-		Job: job.Number, Epoch: epoch, KeySeed: job.KeySeed, Worker: worker, FanIn: len(job.Workers), Slots: job.Slots, Elements: job.Elements,
-		Longest: time.Duration(job.Timeout) / 10, Patience: max(silence, job.Patience(0)+2*time.Duration(job.Timeout)),
+		Job:      job.Number,
+		Epoch:    epoch,
+		KeySeed:  job.KeySeed,
+		Worker:   worker,
+		FanIn:    len(job.Workers),
+		Slots:    job.Slots,
+		Elements: job.Elements,
+		Longest:  time.Duration(job.Timeout) / 10,
+		Patience: max(silence, job.Patience(0)+2*time.Duration(job.Timeout)),
 	}
 }
 
@@ -129,21 +136,26 @@ type slot struct {
 func New(c Config) (*Worker, error) {
 	switch {
 	case c.FanIn < 1 || c.FanIn > wire.AggregationMaxFanIn || c.Worker < 0 || c.Worker >= c.FanIn:
-		return nil, fmt.Errorf("aggregate: worker %d of %d: want 0 to fan-in - 1, and a fan-in of 1 to %d", c.Worker, c.FanIn, wire.AggregationMaxFanIn)
+		return nil, fmt.Errorf("aggregate: worker %d of %d: want 0 to fan-in - 1, and a fan-in of 1 to %d",
+			c.Worker, c.FanIn, wire.AggregationMaxFanIn)
 	case c.Slots < 1 || c.Slots > 1<<16 || c.Elements < 1 || c.Elements > wire.AggregationMaxElements:
 		return nil, fmt.Errorf("aggregate: %d slots of %d elements", c.Slots, c.Elements)
 	}
 	for _, d := range []struct {
 		at        *time.Duration
 		otherwise time.Duration
-	}{{&c.First, time.Second}, {&c.Least, 200 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond}, {&c.Patience, silence}} {
+	}{{&c.First, time.Second}, {&c.Least, 200 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond},
+		{&c.Patience, silence}} {
 		if *d.at <= 0 {
 			*d.at = d.otherwise
 		}
 	}
 	return &Worker{
-		config: c, key: wire.AggregationKey(c.KeySeed, c.Job, c.Epoch, uint8(c.Worker)), slots: make([]slot, c.Slots),
-		buffer: make([]byte, wire.AggregationLongest(c.Elements)), rtt: roundTrip{rto: min(c.First, c.Longest), at: -1},
+		config: c,
+		key:    wire.AggregationKey(c.KeySeed, c.Job, c.Epoch, uint8(c.Worker)),
+		slots:  make([]slot, c.Slots),
+		buffer: make([]byte, wire.AggregationLongest(c.Elements)),
+		rtt:    roundTrip{rto: min(c.First, c.Longest), at: -1},
 	}, nil
 }
 
@@ -161,7 +173,9 @@ func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory [
 		return fmt.Errorf("aggregate: %s of %d bytes of type %s, which there is not", op, len(memory), t)
 	}
 	element.Prepare(t, op, w.config.FanIn, memory)
-	w.begin(now, tensor{memory: memory, kind: kind, op: does, finish: func() { element.Finish(t, op, w.config.FanIn, memory) }})
+	w.begin(now, tensor{memory: memory, kind: kind, op: does, finish: func() {
+		element.Finish(t, op, w.config.FanIn, memory)
+	}})
 	return nil
 }
 
@@ -197,7 +211,8 @@ func (w *Worker) begin(now clock.Time, t tensor) {
 // ask opens an update about a chunk.
 func (w *Worker) ask(at, chunk int, learning bool) {
 	s := &w.slots[at]
-	s.chunk, s.learning, s.busy, s.sent, s.repeated, s.passed, s.rto = chunk, learning, true, false, false, 0, w.rtt.rto
+	s.chunk, s.learning, s.busy, s.sent, s.repeated, s.passed, s.rto = chunk, learning, true, false, false, 0,
+		w.rtt.rto
 	w.queue(at)
 }
 
@@ -280,8 +295,14 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 	c := &w.config
 	from, to := w.tensor.chunk(s.chunk, c.Elements)
 	f := wire.AggregationFields{
-		Kind: wire.AggregationUpdate, Type: w.tensor.kind, Op: w.tensor.op, Job: c.Job, Epoch: c.Epoch, Slot: uint16(at), Worker: uint8(c.Worker),
-		FanIn: uint8(c.FanIn), Key: w.key, Round: s.round, Offset: uint32(from), Bitmap: 1 << c.Worker,
+		Kind:   wire.AggregationUpdate,
+		Type:   w.tensor.kind,
+		Op:     w.tensor.op,
+		Job:    c.Job,
+		Epoch:  c.Epoch,
+		Slot:   uint16(at),
+		Worker: uint8(c.Worker),
+		FanIn:  uint8(c.FanIn), Key: w.key, Round: s.round, Offset: uint32(from), Bitmap: 1 << c.Worker,
 	}
 	if s.repeated {
 		f.Flags |= wire.AggregationRepeat
@@ -309,7 +330,8 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 func (w *Worker) Handle(now clock.Time, message []byte) {
 	a := wire.Aggregation(message)
 	c := &w.config
-	if w.Done() || len(a) < wire.AggregationLen || a.Job() != c.Job || a.Key() != w.key || int(a.Worker()) != c.Worker || int(a.Slot()) >= len(w.slots) {
+	if w.Done() || len(a) < wire.AggregationLen || a.Job() != c.Job || a.Key() != w.key ||
+		int(a.Worker()) != c.Worker || int(a.Slot()) >= len(w.slots) {
 		w.counters.Ignored++
 		return
 	}
@@ -325,8 +347,10 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	if s.learning {
 		elements = 1
 	}
-	if !a.Valid() || a.Kind() != wire.AggregationResult || a.Epoch() != c.Epoch || int(a.FanIn()) != c.FanIn || !s.busy || !s.sent ||
-		a.Round() != s.round || int(a.Offset()) != from || int(a.Elements()) != elements || a.Type() != w.tensor.kind || a.Op() != w.tensor.op || a.Bitmap() != 1<<(c.FanIn-1)<<1-1 {
+	if !a.Valid() || a.Kind() != wire.AggregationResult || a.Epoch() != c.Epoch ||
+		int(a.FanIn()) != c.FanIn || !s.busy || !s.sent ||
+		a.Round() != s.round || int(a.Offset()) != from || int(a.Elements()) != elements ||
+		a.Type() != w.tensor.kind || a.Op() != w.tensor.op || a.Bitmap() != 1<<(c.FanIn-1)<<1-1 {
 		w.counters.Ignored++
 		return
 	}

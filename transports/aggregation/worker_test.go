@@ -15,7 +15,9 @@ import (
 
 func newWorker(t testing.TB, slots, elements int) *Worker {
 	t.Helper()
-	w, err := New(Config{Job: 5, Epoch: 2, KeySeed: 0x0123456789abcdef, Worker: 1, FanIn: 4, Slots: slots, Elements: elements, First: 10 * time.Millisecond, Least: 2 * time.Millisecond, Longest: 35 * time.Millisecond})
+	w, err := New(Config{Job: 5, Epoch: 2, KeySeed: 0x0123456789abcdef, Worker: 1, FanIn: 4, Slots: slots,
+		Elements: elements, First: 10 * time.Millisecond, Least: 2 * time.Millisecond,
+		Longest: 35 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +66,8 @@ func TestUpdates(t *testing.T) {
 		}
 		m := poll(t, w, clock.Time(i))
 		sent = append(sent, m)
-		f.Kind, f.Type, f.Job, f.Epoch, f.Worker, f.FanIn = wire.AggregationUpdate, wire.AggregationFixed, 5, 2, 1, 4
+		f.Kind, f.Type, f.Job, f.Epoch, f.Worker, f.FanIn = wire.AggregationUpdate, wire.AggregationFixed, 5,
+			2, 1, 4
 		f.Key, f.Bitmap, f.Flags = 0xdfc3b519, 2, uint8(f.Round&1)
 		if !m.Valid() || m.Fields() != f || m.Fixed(0) != int32(f.Offset)+1 {
 			t.Errorf("update %d: %+v, want %+v", i, m.Fields(), f)
@@ -215,7 +218,8 @@ func TestCombineRefuses(t *testing.T) {
 		kind  element.Type
 		op    element.Op
 		bytes int
-	}{{"double", element.Sum, 8}, {element.Float32, element.None, 8}, {element.Float32, "prod", 8}, {element.Float16, element.Max, 3}} {
+	}{{"double", element.Sum, 8}, {element.Float32, element.None, 8}, {element.Float32, "prod", 8},
+		{element.Float16, element.Max, 3}} {
 		if err := w.Combine(0, c.kind, c.op, make([]byte, c.bytes)); err == nil || w.Poll(0) != nil {
 			t.Errorf("%s of %d bytes of %s: %v", c.op, c.bytes, c.kind, err)
 		}
@@ -236,7 +240,8 @@ func TestEnds(t *testing.T) {
 	reject.Encode(&f)
 	w.Handle(1, reject)
 	var rejected *RejectError
-	if !errors.As(w.Err(), &rejected) || rejected.Code != wire.AggregationTimeout || rejected.Present != 6 || !w.Done() || !strings.Contains(w.Err().Error(), "bitmap 0x6") {
+	if !errors.As(w.Err(), &rejected) || rejected.Code != wire.AggregationTimeout || rejected.Present != 6 ||
+		!w.Done() || !strings.Contains(w.Err().Error(), "bitmap 0x6") {
 		t.Errorf("%v", w.Err())
 	}
 	w, update = begin()
@@ -274,7 +279,8 @@ func TestFixed(t *testing.T) {
 	result[35] = 0xec // -20
 	w.Handle(0, result)
 	m = poll(t, w, 0)
-	if m.Elements() != 2 || m.Round() != 1 || m.Scale() != -20 || m.Fixed(0) != 1<<20 || m.Fixed(1) != -1<<19 || m.NextScale() != wire.ScaleFor(100, 4) {
+	if m.Elements() != 2 || m.Round() != 1 || m.Scale() != -20 || m.Fixed(0) != 1<<20 ||
+		m.Fixed(1) != -1<<19 || m.NextScale() != wire.ScaleFor(100, 4) {
 		t.Fatalf("sends %+v, % x", m.Fields(), m.Data())
 	}
 	result = answer(m, 1<<22, -1<<21)

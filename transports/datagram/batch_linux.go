@@ -55,7 +55,8 @@ func NameLen(v6 bool) uint32 {
 // it would wake its monitor each time, which took a third of the CPU time on a slow
 // link.
 func Receive(fd int, headers []Header) (n int, errno unix.Errno) {
-	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), 0, 0, 0)
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])),
+		uintptr(len(headers)), 0, 0, 0)
 	switch errno {
 	case 0:
 		transports.AfterRead()
@@ -75,7 +76,8 @@ const sendWait = time.Millisecond
 func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 	transports.BeforeWrite()
 	for sent < len(headers) {
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[sent])), uintptr(len(headers)-sent), 0, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
+			uintptr(unsafe.Pointer(&headers[sent])), uintptr(len(headers)-sent), 0, 0, 0)
 		switch {
 		case errno == 0:
 			sent += int(n)
@@ -98,7 +100,8 @@ func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 // refusedByNetwork are errors of one datagram, which is lost.
 func refusedByNetwork(errno unix.Errno) bool {
 	switch errno {
-	case unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL:
+	case unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH,
+		unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL:
 		return true
 	}
 	return false

@@ -51,7 +51,8 @@ func TestBatch(t *testing.T) {
 		at := netip.MustParseAddr(addr)
 		from, _ := open(t, at)
 		to, port := open(t, at)
-		if err := unix.SetsockoptInt(from, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO); err != nil {
+		if err := unix.SetsockoptInt(from, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER,
+			unix.IP_PMTUDISC_DO); err != nil {
 			t.Fatal(err)
 		}
 		name := NameOf(at, port)
@@ -72,7 +73,8 @@ func TestBatch(t *testing.T) {
 		}
 		n, errno := Receive(to, headers)
 		if n != 2 || errno != 0 || headers[0].N != 10 || headers[1].N != 20 || AddrOf(&names[0]) != at {
-			t.Errorf("received %d, %v: %d and %d bytes from %v", n, errno, headers[0].N, headers[1].N, AddrOf(&names[0]))
+			t.Errorf("received %d, %v: %d and %d bytes from %v", n, errno, headers[0].N, headers[1].N,
+				AddrOf(&names[0]))
 		}
 		if n, errno := Receive(to, headers); n != 0 || errno != 0 {
 			t.Errorf("received %d, %v of nothing", n, errno)
@@ -102,7 +104,8 @@ func TestWaiter(t *testing.T) {
 		t.Errorf("5 ms at dilation 2 were over after %v", time.Since(began))
 	}
 	w.Arm(c, clock.Never)
-	if err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
+	if err := unix.Sendto(fd, []byte{1}, 0,
+		&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
 		t.Fatal(err)
 	}
 	w.Wait()
@@ -162,7 +165,8 @@ func TestWaiterMissesNothing(t *testing.T) {
 			runtime.KeepAlive(round)
 		}
 		if kinds&datagram != 0 {
-			if err := unix.Sendto(fd, []byte{1}, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
+			if err := unix.Sendto(fd, []byte{1}, 0,
+				&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}); err != nil {
 				t.Fatal(err)
 			}
 		}

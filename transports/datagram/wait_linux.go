@@ -70,7 +70,8 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 	if w.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("open eventfd: %w", err)
 	}
-	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
+	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC,
+		unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("open timerfd: %w", err)
 	}
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -82,7 +83,8 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 		return nil, fmt.Errorf("set epoll nonblocking: %w", err)
 	}
 	w.file = os.NewFile(uintptr(epoll), "epoll")
-	all := []unix.EpollEvent{{Events: unix.EPOLLIN, Fd: int32(w.alarm)}, {Events: unix.EPOLLIN, Fd: int32(w.timer)}}
+	all := []unix.EpollEvent{{Events: unix.EPOLLIN, Fd: int32(w.alarm)},
+		{Events: unix.EPOLLIN, Fd: int32(w.timer)}}
 	for _, fd := range fds {
 		all = append(all, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(fd)})
 	}
@@ -112,14 +114,16 @@ func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
 		}
 		for i := range w.descriptors {
 			e := &w.descriptors[i]
-			_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_MOD, uintptr(e.Fd), uintptr(unsafe.Pointer(e)), 0, 0)
+			_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_MOD, uintptr(e.Fd),
+				uintptr(unsafe.Pointer(e)), 0, 0)
 		}
 		none := w.watched == 0 && w.known
 		if w.watched = len(w.descriptors); none {
 			return false
 		}
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), 0, 0, 0)
 	if errno != 0 {
 		return errno != unix.EINTR
 	}
@@ -162,7 +166,8 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 	if old := w.goesOff.Load(); old <= now || at < old || old-now < min((at-now)/2, seldom) {
 		w.goesOff.Store(at) // before it can go off: a wait that begins then would not hear of it
 		// This also makes it unreadable again.
-		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&w.timerAt)), 0, 0, 0)
+		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0,
+			uintptr(unsafe.Pointer(&w.timerAt)), 0, 0, 0)
 	}
 	return true
 }

@@ -56,7 +56,8 @@ func decodeAddress(b []byte) (address, error) {
 		life: binary.BigEndian.Uint64(b[8:]), at: netip.AddrFrom16([16]byte(b[16:])).Unmap(),
 		port: b[3], engines: b[4], room: binary.BigEndian.Uint16(b[6:]), encrypts: b[5] == addressSealed,
 	}
-	if a.engines == 0 || a.engines > wire.RDEngines || a.port%wire.RDEngines != 0 || a.at.IsUnspecified() || b[5]&^addressSealed != 0 {
+	if a.engines == 0 || a.engines > wire.RDEngines || a.port%wire.RDEngines != 0 || a.at.IsUnspecified() ||
+		b[5]&^addressSealed != 0 {
 		return address{}, errors.New("the address of an rd endpoint is damaged")
 	}
 	return a, nil

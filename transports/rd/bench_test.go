@@ -15,15 +15,23 @@ import (
 func BenchmarkGoodput(b *testing.B) {
 	for _, mtu := range []int{1500, 4200, 9000} {
 		for _, size := range []int{64, 4096, 256 << 10} {
-			b.Run(fmt.Sprintf("mtu=%d/bytes=%d", mtu, size), func(b *testing.B) { goodput(b, Config{MTU: mtu}, size) })
+			b.Run(fmt.Sprintf("mtu=%d/bytes=%d", mtu, size), func(b *testing.B) {
+				goodput(b, Config{MTU: mtu}, size)
+			})
 		}
 	}
-	for _, c := range []Config{{MTU: 4200}, {MTU: 4200, Secret: privacytest.Secret()}, {MTU: 4200, Secret: privacytest.Secret(), Readable: true}} {
-		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/encrypted=%v/readable=%v", c.Secret != nil, c.Readable), func(b *testing.B) { goodput(b, c, 256<<10) })
+	for _, c := range []Config{{MTU: 4200}, {MTU: 4200, Secret: privacytest.Secret()},
+		{MTU: 4200, Secret: privacytest.Secret(), Readable: true}} {
+		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/encrypted=%v/readable=%v", c.Secret != nil, c.Readable),
+			func(b *testing.B) {
+				goodput(b, c, 256<<10)
+			})
 	}
 	// A packet a path, four in a row, and as many as a call takes.
 	for _, grain := range []int{1, 4, 16, 64} {
-		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/grain=%d", grain), func(b *testing.B) { goodput(b, Config{MTU: 4200, Grain: grain}, 256<<10) })
+		b.Run(fmt.Sprintf("mtu=4200/bytes=262144/grain=%d", grain), func(b *testing.B) {
+			goodput(b, Config{MTU: 4200, Grain: grain}, 256<<10)
+		})
 	}
 	b.Run("rate=100mbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 100_000_000}, 256<<10) })
 	b.Run("rate=1gbit", func(b *testing.B) { goodput(b, Config{MTU: 4200, Rate: 1_000_000_000}, 256<<10) })
@@ -64,7 +72,8 @@ func goodput(b *testing.B, c Config, size int, change ...func(*transports.Reques
 	if err != nil {
 		b.Fatal(err)
 	}
-	request := transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, size), Remote: region.Remote()}
+	request := transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, size),
+		Remote: region.Remote()}
 	for _, f := range change {
 		f(&request)
 	}

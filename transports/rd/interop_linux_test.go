@@ -57,7 +57,8 @@ func want(all []interopMessage, region int) []byte {
 // directions.
 func TestInterop(t *testing.T) {
 	lossy := orders{"lose_in": 7, "lose_out": 9, "lose_acks": 5, "double_out": 11, "delay_out": 23}
-	worse := orders{"lose_in": 7, "lose_out": 9, "lose_acks": 5, "double_out": 11, "delay_out": 23, "trim_in": 5, "trim_out": 13}
+	worse := orders{"lose_in": 7, "lose_out": 9, "lose_acks": 5, "double_out": 11, "delay_out": 23,
+		"trim_in": 5, "trim_out": 13}
 	for name, c := range map[string]struct {
 		python pythonConfig
 		most   int // bytes of a message
@@ -65,10 +66,12 @@ func TestInterop(t *testing.T) {
 		"clean": {most: 1 << 20},
 		"lossy": {pythonConfig{faults: lossy}, 1 << 20},
 		// Each packet, also the last of all: only PROBEs show it.
-		"all lost":            {pythonConfig{faults: orders{"lose_in": 1, "lose_out": 1}}, 100_000},
-		"IPv6":                {pythonConfig{faults: worse, v6: true}, 100_000},
-		"encrypted":           {pythonConfig{faults: worse, secret: privacy.Generate(), packets: 40}, 100_000},
-		"encrypted, readable": {pythonConfig{faults: lossy, v6: true, secret: privacy.Generate(), readable: true}, 100_000},
+		"all lost": {pythonConfig{faults: orders{"lose_in": 1, "lose_out": 1}}, 100_000},
+		"IPv6":     {pythonConfig{faults: worse, v6: true}, 100_000},
+		"encrypted": {pythonConfig{faults: worse, secret: privacy.Generate(), packets: 40},
+			100_000},
+		"encrypted, readable": {pythonConfig{faults: lossy, v6: true, secret: privacy.Generate(),
+			readable: true}, 100_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startPython(t, c.python)
@@ -86,10 +89,13 @@ func TestInterop(t *testing.T) {
 			const key = 0xC0FFEE0123456789
 			p.region(key, thereSize)
 			for i, m := range here {
-				p.tell(orders{"op": "write", "life": e.Life(), "id": i, "key": binary.BigEndian.Uint64(r.Remote()), "offset": m.offset, "data": m.data, "immediate": m.imm})
+				p.tell(orders{"op": "write", "life": e.Life(), "id": i,
+					"key": binary.BigEndian.Uint64(r.Remote()), "offset": m.offset, "data": m.data,
+					"immediate": m.imm})
 			}
 			for i, m := range there {
-				q := transports.Request{ID: uint64(i), Op: transports.OpWrite, Peer: peer, Local: m.data, Remote: binary.BigEndian.AppendUint64(nil, key), Offset: uint64(m.offset)}
+				q := transports.Request{ID: uint64(i), Op: transports.OpWrite, Peer: peer, Local: m.data,
+					Remote: binary.BigEndian.AppendUint64(nil, key), Offset: uint64(m.offset)}
 				if m.imm != nil {
 					q.Op, q.Imm = transports.OpWriteImm, *m.imm
 				}
@@ -101,7 +107,8 @@ func TestInterop(t *testing.T) {
 			checkCompletions(t, e, there, here)
 			p.tell(orders{"op": "read", "key": uint64(key)})
 			if got := p.await("bytes").Data; !bytes.Equal(got, want(there, thereSize)) {
-				t.Errorf("peer.py has other bytes than were sent, from %d on", differ(got, want(there, thereSize)))
+				t.Errorf("peer.py has other bytes than were sent, from %d on",
+					differ(got, want(there, thereSize)))
 			}
 			if !bytes.Equal(region, want(here, hereSize)) {
 				t.Errorf("other bytes than peer.py sent, from %d on", differ(region, want(here, hereSize)))
@@ -173,7 +180,8 @@ func checkCompletions(t *testing.T, e *Endpoint, sent, came []interopMessage) {
 		switch {
 		case c.Err == nil && c.Op == transports.OpReceive && told && bytes == c.Bytes:
 			delete(numbers, c.Imm)
-		case c.Err == nil && c.Op != transports.OpReceive && c.Op != transports.OpPeerDown && !ids[c.ID] && c.Bytes == len(sent[c.ID].data):
+		case c.Err == nil && c.Op != transports.OpReceive && c.Op != transports.OpPeerDown && !ids[c.ID] &&
+			c.Bytes == len(sent[c.ID].data):
 			ids[c.ID] = true
 		default:
 			t.Fatalf("completion %+v", c)
@@ -200,19 +208,24 @@ func (p *python) checkCounts(e *Endpoint) {
 	p.tell(orders{"op": "stats"})
 	s := p.await("stats").stats
 	t.Logf("here %+v\nthere %v", c, s)
-	if c.Hostile+c.Corrupt+c.Foreign+c.Refused+c.Forged+c.Unprotected > 0 || c.Trimmed > uint64(s["trimmed_out"]) {
-		t.Errorf("what peer.py sends is counted as hostile, corrupt, foreign, refused, forged or trimmed: %+v", c)
+	if c.Hostile+c.Corrupt+c.Foreign+c.Refused+c.Forged+c.Unprotected > 0 ||
+		c.Trimmed > uint64(s["trimmed_out"]) {
+		t.Errorf(
+			"what peer.py sends is counted as hostile, corrupt, foreign, refused, forged or trimmed: %+v", c)
 	}
-	if s["invalid"]+s["dropped"]+s["twice"]+s["rejects_in"]+s["rejects_out"]+s["forged"]+s["replayed"] > 0 || s["nacks_in"] > s["trimmed_out"] || s["nacks_out"] > s["trimmed_in"] {
+	if s["invalid"]+s["dropped"]+s["twice"]+s["rejects_in"]+s["rejects_out"]+s["forged"]+s["replayed"] > 0 ||
+		s["nacks_in"] > s["trimmed_out"] || s["nacks_out"] > s["trimmed_in"] {
 		t.Errorf("what this side sends is invalid or refused: %v", s)
 	}
-	for fault, count := range map[string]string{"lose_in": "lost_in", "lose_out": "lost_out", "lose_acks": "lost_acks", "double_out": "doubled",
+	for fault, count := range map[string]string{"lose_in": "lost_in", "lose_out": "lost_out",
+		"lose_acks": "lost_acks", "double_out": "doubled",
 		"delay_out": "delayed", "trim_in": "trimmed_in", "trim_out": "trimmed_out"} {
 		if _, wanted := faults[fault]; wanted != (s[count] > 0) {
 			t.Errorf("%s is %d", count, s[count])
 		}
 	}
-	if c.Repeated < uint64(s["lost_in"]+s["trimmed_in"]) || s["repeated"] < s["lost_out"]+s["trimmed_out"] || c.Duplicates+c.Replayed < uint64(s["doubled"]) {
+	if c.Repeated < uint64(s["lost_in"]+s["trimmed_in"]) || s["repeated"] < s["lost_out"]+s["trimmed_out"] ||
+		c.Duplicates+c.Replayed < uint64(s["doubled"]) {
 		t.Error("fewer packets were sent again than lost, or fewer came twice than were sent twice")
 	}
 	if _, trims := faults["trim_in"]; trims && (s["nacks_in"] == 0 || s["nacks_out"] == 0) {
@@ -243,7 +256,8 @@ func TestInteropRefused(t *testing.T) {
 	data := bytes.Repeat([]byte{7}, 30_000)
 	post := func(id uint64, key uint64, data []byte) {
 		t.Helper()
-		q := transports.Request{ID: id, Op: transports.OpWriteImm, Imm: uint32(id), Peer: peer, Local: data, Remote: binary.BigEndian.AppendUint64(nil, key)}
+		q := transports.Request{ID: id, Op: transports.OpWriteImm, Imm: uint32(id), Peer: peer, Local: data,
+			Remote: binary.BigEndian.AppendUint64(nil, key)}
 		if n, err := e.Post(t.Context(), []transports.Request{q}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -251,7 +265,8 @@ func TestInteropRefused(t *testing.T) {
 	post(1, key+1, data)
 	post(2, key, data)
 	post(3, key, data[:short])
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(
+		10 * time.Millisecond) {
 		p.tell(orders{"op": "stats"})
 		if p.await("stats").stats["rejects_out"] > 0 {
 			break
@@ -259,7 +274,8 @@ func TestInteropRefused(t *testing.T) {
 	}
 	p.tell(p.peer(e))
 	for range 3 {
-		if c := nextCompletion(t, e); (c.ID == 3) != (c.Err == nil) || c.Err != nil && !errors.Is(c.Err, transports.ErrAccess) {
+		if c := nextCompletion(t, e); (c.ID == 3) != (c.Err == nil) ||
+			c.Err != nil && !errors.Is(c.Err, transports.ErrAccess) {
 			t.Errorf("completion %+v", c)
 		}
 	}
@@ -277,7 +293,8 @@ func TestInteropRefused(t *testing.T) {
 		data []byte
 		want string
 	}{{handle + 1, data, "no-region"}, {handle, data, "bounds"}, {handle, data[:short], ""}} {
-		p.tell(orders{"op": "write", "life": e.Life(), "id": i, "key": w.key, "offset": 0, "data": w.data, "immediate": i})
+		p.tell(orders{"op": "write", "life": e.Life(), "id": i, "key": w.key, "offset": 0, "data": w.data,
+			"immediate": i})
 		if s := p.await("sent"); s.ID != i || s.Error != w.want {
 			t.Errorf("peer.py says %+v, want %q", s, w.want)
 		}
@@ -291,7 +308,9 @@ func TestInteropRefused(t *testing.T) {
 	p.tell(orders{"op": "stats"})
 	s := p.await("stats").stats
 	t.Logf("here %+v\nthere %v", e.Counters(), s)
-	if c := e.Counters(); s["rejects_out"] == 0 || s["nacks_out"] == 0 || s["nacks_in"] == 0 || s["skips_out"] == 0 || s["skips_in"] == 0 || s["invalid"]+s["dropped"]+s["twice"] > 0 || c.Hostile+c.Corrupt+c.Foreign > 0 {
+	if c := e.Counters(); s["rejects_out"] == 0 || s["nacks_out"] == 0 || s["nacks_in"] == 0 ||
+		s["skips_out"] == 0 || s["skips_in"] == 0 || s["invalid"]+s["dropped"]+s["twice"] > 0 ||
+		c.Hostile+c.Corrupt+c.Foreign > 0 {
 		t.Errorf("here %+v\nthere %v", c, s)
 	}
 	p.checkEnd(e, peer)
@@ -311,7 +330,8 @@ func (p *python) checkEnd(e *Endpoint, peer transports.Peer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Post(t.Context(), []transports.Request{{Op: transports.OpWriteImm, Peer: gone}}); err != nil {
+	if _, err := other.Post(t.Context(),
+		[]transports.Request{{Op: transports.OpWriteImm, Peer: gone}}); err != nil {
 		t.Fatal(err)
 	}
 	if c := nextCompletion(t, other); !errors.Is(c.Err, transports.ErrPeerFailed) {

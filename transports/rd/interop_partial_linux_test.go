@@ -50,7 +50,8 @@ func TestInteropHoles(t *testing.T) {
 			peer := p.meet(e)
 			data := pattern(size)
 			p.region(interopKey, size)
-			post(t, e, transports.Request{ID: 1, Op: transports.OpWriteImm, Imm: 1, Peer: peer, Local: data, Remote: interopRemote, Droppable: droppable})
+			post(t, e, transports.Request{ID: 1, Op: transports.OpWriteImm, Imm: 1, Peer: peer, Local: data,
+				Remote: interopRemote, Droppable: droppable})
 			came := p.await("came")
 			var holes []transports.Hole
 			for _, h := range came.Holes {
@@ -58,10 +59,13 @@ func TestInteropHoles(t *testing.T) {
 			}
 			p.tell(orders{"op": "read", "key": uint64(interopKey)})
 			expect, missing := withHoles(data, holes)
-			if got := p.await("bytes").Data; !bytes.Equal(got, expect) || missing != came.Missing || missing == 0 || missing > droppable {
-				t.Errorf("peer.py misses %d bytes, of them %d told, and has others from %d on", missing, came.Missing, differ(got, expect))
+			if got := p.await("bytes").Data; !bytes.Equal(got, expect) || missing != came.Missing ||
+				missing == 0 || missing > droppable {
+				t.Errorf("peer.py misses %d bytes, of them %d told, and has others from %d on", missing,
+					came.Missing, differ(got, expect))
 			}
-			if s := nextCompletion(t, e); s.Err != nil || s.Missing < missing || s.Missing > droppable || s.Bytes+s.Missing != size {
+			if s := nextCompletion(t, e); s.Err != nil || s.Missing < missing || s.Missing > droppable ||
+				s.Bytes+s.Missing != size {
 				t.Errorf("completion %+v, and peer.py misses %d bytes", s, missing)
 			}
 
@@ -70,16 +74,21 @@ func TestInteropHoles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.tell(orders{"op": "write", "life": e.Life(), "id": 2, "key": binary.BigEndian.Uint64(r.Remote()), "offset": 0, "data": data, "immediate": 2, "droppable": droppable})
+			p.tell(orders{"op": "write", "life": e.Life(), "id": 2,
+				"key": binary.BigEndian.Uint64(r.Remote()), "offset": 0, "data": data, "immediate": 2,
+				"droppable": droppable})
 			got := nextCompletion(t, e)
-			if expect, missing = withHoles(data, got.Holes); got.Imm != 2 || !bytes.Equal(region, expect) || missing != got.Missing || missing == 0 || missing > droppable || got.Bytes != size-missing {
+			if expect, missing = withHoles(data, got.Holes); got.Imm != 2 || !bytes.Equal(region, expect) ||
+				missing != got.Missing || missing == 0 || missing > droppable || got.Bytes != size-missing {
 				t.Errorf("completion %+v; other bytes from %d on", got, differ(region, expect))
 			}
 			if s := p.await("sent"); s.Error != "" || s.Missing < missing || s.Missing > droppable {
 				t.Errorf("peer.py says %+v, and %d bytes are missing", s, missing)
 			}
 			p.tell(orders{"op": "stats"})
-			if s, c := p.await("stats").stats, e.Counters(); s["skips_in"] == 0 || s["skips_out"] == 0 || s["invalid"]+s["dropped"]+s["twice"]+s["forged"] > 0 || c.Hostile+c.Corrupt+c.Forged > 0 {
+			if s, c := p.await("stats").stats,
+				e.Counters(); s["skips_in"] == 0 || s["skips_out"] == 0 ||
+				s["invalid"]+s["dropped"]+s["twice"]+s["forged"] > 0 || c.Hostile+c.Corrupt+c.Forged > 0 {
 				t.Errorf("here %+v\nthere %v", c, s)
 			}
 		})
@@ -98,13 +107,16 @@ func TestInteropCanceled(t *testing.T) {
 	data := pattern(size)
 	ctx, cancel := context.WithCancel(t.Context())
 	for id := range uint64(2) { // the second waits for the first
-		post(t, e, transports.Request{ID: id, Op: transports.OpWriteImm, Imm: 1, Peer: peer, Local: data[:size/2], Remote: interopRemote, Offset: id * size / 2, Context: ctx})
+		post(t, e, transports.Request{ID: id, Op: transports.OpWriteImm, Imm: 1, Peer: peer,
+			Local: data[:size/2], Remote: interopRemote, Offset: id * size / 2, Context: ctx})
 	}
-	post(t, e, transports.Request{ID: 2, Op: transports.OpWriteImm, Imm: 2, Peer: peer, Local: data[:whole], Remote: interopRemote, Offset: size - whole})
+	post(t, e, transports.Request{ID: 2, Op: transports.OpWriteImm, Imm: 2, Peer: peer, Local: data[:whole],
+		Remote: interopRemote, Offset: size - whole})
 	until(t, func() bool { return e.Counters().Sent >= 20 })
 	cancel()
 	for range 3 {
-		if c := nextCompletion(t, e); (c.ID == 2) != (c.Err == nil) || c.Err != nil && !errors.Is(c.Err, transports.ErrCanceled) {
+		if c := nextCompletion(t, e); (c.ID == 2) != (c.Err == nil) ||
+			c.Err != nil && !errors.Is(c.Err, transports.ErrCanceled) {
 			t.Errorf("completion %+v", c)
 		}
 	}
@@ -118,7 +130,8 @@ func TestInteropCanceled(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func(id, bytes, offset int) {
-		p.tell(orders{"op": "write", "life": e.Life(), "id": id, "key": binary.BigEndian.Uint64(r.Remote()), "offset": offset, "data": data[:bytes], "immediate": id})
+		p.tell(orders{"op": "write", "life": e.Life(), "id": id, "key": binary.BigEndian.Uint64(r.Remote()),
+			"offset": offset, "data": data[:bytes], "immediate": id})
 	}
 	before := e.Counters().ReceivedBytes
 	write(3, 1<<20, 0)
@@ -136,11 +149,14 @@ func TestInteropCanceled(t *testing.T) {
 	if c := nextCompletion(t, e); c.Op != transports.OpReceive || c.Imm != 5 || c.Bytes != whole {
 		t.Errorf("completion %+v", c)
 	}
-	if s := p.await("sent"); s.ID != 5 || s.Error != "" || !bytes.Equal(region[size-whole:], data[:whole]) || len(bytes.Trim(region[:1<<20], "\x00")) > 0 {
+	if s := p.await("sent"); s.ID != 5 || s.Error != "" || !bytes.Equal(region[size-whole:], data[:whole]) ||
+		len(bytes.Trim(region[:1<<20], "\x00")) > 0 {
 		t.Errorf("peer.py says %+v, or there are other bytes", s)
 	}
 	p.tell(orders{"op": "stats"})
-	if s, c := p.await("stats").stats, e.Counters(); s["skips_in"] < 2 || s["skips_out"] < 2 || s["invalid"]+s["dropped"]+s["twice"] > 0 || c.Hostile+c.Corrupt > 0 {
+	if s, c := p.await("stats").stats,
+		e.Counters(); s["skips_in"] < 2 || s["skips_out"] < 2 || s["invalid"]+s["dropped"]+s["twice"] > 0 ||
+		c.Hostile+c.Corrupt > 0 {
 		t.Errorf("here %+v\nthere %v", c, s)
 	}
 }

@@ -37,7 +37,8 @@ func TestPathTakesNoLock(t *testing.T) {
 	go func() {
 		passed <- func() error {
 			for i := range messages {
-				q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Imm: uint32(i), Peer: peer, Local: local, Remote: region.Remote(), Offset: uint64(i * size)}
+				q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Imm: uint32(i), Peer: peer,
+					Local: local, Remote: region.Remote(), Offset: uint64(i * size)}
 				if n, err := a.Post(t.Context(), []transports.Request{q}); n != 1 || err != nil {
 					return fmt.Errorf("post: %d, %w", n, err)
 				}
@@ -120,7 +121,8 @@ func TestPeersUnderTraffic(t *testing.T) {
 	}()
 	for posted, done := 0, 0; done < messages; {
 		if posted < messages {
-			n, err := a.Post(t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: peer, Local: []byte{1}, Remote: region.Remote()}})
+			n, err := a.Post(t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: peer,
+				Local: []byte{1}, Remote: region.Remote()}})
 			if err != nil {
 				t.Fatal(err)
 			}

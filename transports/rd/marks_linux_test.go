@@ -27,7 +27,8 @@ func testMarks(t *testing.T, at netip.Addr) {
 	const paths = 3
 	a := open(t, Config{Addr: at, Paths: paths, Grain: 1})
 	slot := 15 // the last, which nobody takes while others are free
-	peer, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, uint16(wire.PortRD+16*slot))))
+	peer, err := net.ListenUDP("udp",
+		net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, uint16(wire.PortRD+16*slot))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,15 +41,19 @@ func testMarks(t *testing.T, at netip.Addr) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if controlled := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); controlled != nil || err != nil {
+	if controlled := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), level, option, 1)
+	}); controlled != nil || err != nil {
 		t.Fatal(controlled, err)
 	}
-	to, err := a.AddPeer(address{life: 5 << 32, at: at, port: uint8(16 * slot), engines: 1, room: 64}.encode())
+	to, err := a.AddPeer(address{life: 5 << 32, at: at, port: uint8(16 * slot), engines: 1,
+		room: 64}.encode())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	post(t, a, transports.Request{Op: transports.OpWriteImm, Peer: to, Local: make([]byte, 10_000), Remote: make([]byte, transports.KeyLen), Context: ctx})
+	post(t, a, transports.Request{Op: transports.OpWriteImm, Peer: to, Local: make([]byte, 10_000),
+		Remote: make([]byte, transports.KeyLen), Context: ctx})
 	left := map[wire.RDType]bool{wire.RDData: true, wire.RDProbe: true, wire.RDSkip: true, wire.RDClose: true}
 	sources := map[uint16]bool{}
 	_ = peer.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -76,8 +81,10 @@ func testMarks(t *testing.T, at netip.Addr) {
 			want = 35<<2 | 2
 			sources[from.Port()] = true
 		}
-		if first := a.workers[0].socket.firstPath; tos != want || from.Port() < first || from.Port() >= first+paths || first < 63488 || int(b.Base().Destination) != 16*slot {
-			t.Errorf("%v from %v with traffic class %#x, want %#x, for %d", b.Type(), from, tos, want, b.Base().Destination)
+		if first := a.workers[0].socket.firstPath; tos != want || from.Port() < first ||
+			from.Port() >= first+paths || first < 63488 || int(b.Base().Destination) != 16*slot {
+			t.Errorf("%v from %v with traffic class %#x, want %#x, for %d", b.Type(), from, tos, want,
+				b.Base().Destination)
 		}
 		if delete(left, b.Type()); b.Type() == wire.RDProbe {
 			cancel() // and skips go

@@ -97,7 +97,8 @@ func (o part) play(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	request := transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, o.Size), Remote: remote}
+	request := transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, o.Size),
+		Remote: remote}
 	if o.near() {
 		return bounce(e, request, out)
 	}
@@ -157,7 +158,8 @@ func (o part) udp(out io.Writer) error {
 	if o.near() {
 		local, remote = remote, local
 	}
-	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(local+":9000")), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(remote+":9000")))
+	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(local+":9000")),
+		net.UDPAddrFromAddrPort(netip.MustParseAddrPort(remote+":9000")))
 	if err != nil {
 		return err
 	}
@@ -223,15 +225,18 @@ func inPair(b *testing.B) *pair {
 	b.Cleanup(func() { holder.Process.Kill(); holder.Wait() })
 	p := &pair{b, holder.Process.Pid}
 	mtu, pid := strconv.Itoa(compareMTU), strconv.Itoa(p.far)
-	run(b, "ip", "link", "add", "near", "mtu", mtu, "type", "veth", "peer", "name", "far", "mtu", mtu, "netns", pid)
+	run(b, "ip", "link", "add", "near", "mtu", mtu, "type", "veth", "peer", "name", "far", "mtu", mtu,
+		"netns", pid)
 	for _, end := range []struct {
 		prefix []string
 		name   string
 		addr   string
 	}{{nil, "near", nearAddr}, {p.inFar(), "far", farAddr}} {
 		for _, words := range [][]string{
-			{"ip", "link", "set", "lo", "up"}, {"ip", "addr", "add", end.addr + "/24", "dev", end.name}, {"ip", "link", "set", end.name, "up"},
-			{"ethtool", "-K", end.name, "tso", "off", "gso", "off", "gro", "off", "tx", "off", "tx-udp-segmentation", "off"},
+			{"ip", "link", "set", "lo", "up"}, {"ip", "addr", "add", end.addr + "/24", "dev", end.name},
+			{"ip", "link", "set", end.name, "up"},
+			{"ethtool", "-K", end.name, "tso", "off", "gso", "off", "gro", "off", "tx", "off",
+				"tx-udp-segmentation", "off"},
 		} {
 			run(b, append(slices.Clone(end.prefix), words...)...)
 		}
@@ -307,7 +312,8 @@ func (p *pair) compare(unit string, names []string, measure []func() float64) {
 	}
 	for i, r := range results {
 		slices.Sort(r)
-		fmt.Printf("%-28s %10.2f %s (%.2f to %.2f), first is %.2f times\n", names[i], r[2], unit, r[0], r[4], results[0][2]/r[2])
+		fmt.Printf("%-28s %10.2f %s (%.2f to %.2f), first is %.2f times\n", names[i], r[2], unit, r[0], r[4],
+			results[0][2]/r[2])
 	}
 }
 

@@ -16,11 +16,13 @@ import (
 // TestWhoEncrypts holds that an endpoint that encrypts and one that does not are
 // no peers, and that ones with other secrets take nothing of each other.
 func TestWhoEncrypts(t *testing.T) {
-	clear, sealed := open(t, Config{}), open(t, Config{Secret: privacytest.Secret(), PeerTimeout: time.Second})
+	clear, sealed := open(t, Config{}),
+		open(t, Config{Secret: privacytest.Secret(), PeerTimeout: time.Second})
 	if _, err := clear.AddPeer(sealed.Address()); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("a peer that encrypts: %v", err)
 	}
-	if _, err := sealed.AddPeer(clear.Address()); err == nil || !strings.Contains(err.Error(), "does not encrypt") {
+	if _, err := sealed.AddPeer(clear.Address()); err == nil ||
+		!strings.Contains(err.Error(), "does not encrypt") {
 		t.Errorf("a peer that does not: %v", err)
 	}
 	secret, err := privacy.New(privacy.Generate())
@@ -42,7 +44,8 @@ func TestWhoEncrypts(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if n, err := sealed.Post(ctx, []transports.Request{{Op: transports.OpWriteImm, Peer: peer, Local: bytes.Repeat([]byte{1}, 100), Remote: region.Remote()}}); n != 1 || err != nil {
+	if n, err := sealed.Post(ctx, []transports.Request{{Op: transports.OpWriteImm, Peer: peer,
+		Local: bytes.Repeat([]byte{1}, 100), Remote: region.Remote()}}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	for done := make([]transports.Completion, 1); ; {

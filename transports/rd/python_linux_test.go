@@ -91,7 +91,8 @@ func startPython(t *testing.T, c pythonConfig) *python {
 	if c.v6 {
 		at, slots = netip.IPv6Loopback(), []int{15, 14, 13, 12, 11, 10, 9, 8}
 	}
-	p := &python{t: t, pythonConfig: c, life: binary.BigEndian.Uint64(life[:]), at: at, events: make(chan pythonEvent, 4096)}
+	p := &python{t: t, pythonConfig: c, life: binary.BigEndian.Uint64(life[:]), at: at,
+		events: make(chan pythonEvent, 4096)}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	command := exec.CommandContext(ctx, program, "testdata/peer.py")
 	in, err := command.StdinPipe()
@@ -134,7 +135,8 @@ func startPython(t *testing.T, c pythonConfig) *python {
 	})
 	// PSNs begin at most 64 before 0 and messages 4: both wrap in each test.
 	p.life |= 0xFFFF_FFC0_FFFF_FFFC
-	p.tell(orders{"life": p.life, "ip": p.at.String(), "port": 61696, "slots": slots, "paths": []int{63489, 64000, 65535}, "mtu": 1408, "room": 64,
+	p.tell(orders{"life": p.life, "ip": p.at.String(), "port": 61696, "slots": slots,
+		"paths": []int{63489, 64000, 65535}, "mtu": 1408, "room": 64,
 		"faults": c.faults, "secret": []byte(c.secret), "readable": c.readable, "packets": c.packets})
 	p.port = p.await("ready").Port
 	return p
@@ -192,7 +194,8 @@ func (p *python) meet(e *Endpoint) transports.Peer {
 // peer is the order to talk with e, whose address is read by its layout.
 func (p *python) peer(e *Endpoint) orders {
 	b := e.Address()
-	return orders{"op": "peer", "life": binary.BigEndian.Uint64(b[8:]), "ip": netip.AddrFrom16([16]byte(b[16:32])).Unmap().String(),
+	return orders{"op": "peer", "life": binary.BigEndian.Uint64(b[8:]),
+		"ip":   netip.AddrFrom16([16]byte(b[16:32])).Unmap().String(),
 		"port": 61696 + int(b[3]), "engines": b[4], "room": binary.BigEndian.Uint16(b[6:])}
 }
 

@@ -39,7 +39,8 @@ func quicTLS() (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"versus"},
+		Certificates:       []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		NextProtos:         []string{"versus"},
 		InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
 	}, nil
 }

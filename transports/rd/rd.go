@@ -128,7 +128,8 @@ func Open(config Config) (*Endpoint, error) {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&config.Engines, 1}, {&config.Paths, defaultPaths}, {&config.MTU, defaultMTU}, {&config.Grain, defaultGrain}} {
+	}{{&config.Engines, 1}, {&config.Paths, defaultPaths}, {&config.MTU, defaultMTU},
+		{&config.Grain, defaultGrain}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -141,8 +142,10 @@ func Open(config Config) (*Endpoint, error) {
 	}
 	payload := config.payload()
 	blocks := wire.PortsRDPath / (wire.PortsRD / wire.RDEngines)
-	if config.Engines > wire.RDEngines || config.Engines < 1 || config.Paths < 1 || config.Engines*config.Paths > blocks || payload < 1 {
-		return nil, fmt.Errorf("open rd endpoint: %d engines of %d paths at an MTU of %d: want 1 to %d engines, at most %d paths of all together, and an MTU above %d",
+	if config.Engines > wire.RDEngines || config.Engines < 1 || config.Paths < 1 ||
+		config.Engines*config.Paths > blocks || payload < 1 {
+		return nil, fmt.Errorf("open rd endpoint: %d engines of %d paths at an MTU of %d: want 1 to %d "+
+			"engines, at most %d paths of all together, and an MTU above %d",
 			config.Engines, config.Paths, config.MTU, wire.RDEngines, blocks, config.MTU-payload)
 	}
 	e := &Endpoint{config: config, completions: completion.New(), byLife: make(map[uint64]transports.Peer)}
@@ -189,7 +192,8 @@ func headers(addr netip.Addr) int {
 func (e *Endpoint) open(payload int) error {
 	var life [8]byte
 	rand.Read(life[:])
-	e.self = address{life: binary.BigEndian.Uint64(life[:]), at: e.config.Addr, engines: uint8(e.config.Engines), encrypts: e.config.Secret != nil}
+	e.self = address{life: binary.BigEndian.Uint64(life[:]), at: e.config.Addr,
+		engines: uint8(e.config.Engines), encrypts: e.config.Secret != nil}
 	sockets, slot, err := openSockets(&e.config)
 	if err != nil {
 		return err
@@ -199,15 +203,22 @@ func (e *Endpoint) open(payload int) error {
 	var slack time.Duration
 	if e.config.Rate > 0 {
 		pacer = engine.NewPacer(e.config.Rate)
-		slack = min(mostSlack, time.Duration(uint64(e.config.MTU)*8*uint64(time.Second)/e.config.Rate)*slackPackets)
+		slack = min(mostSlack, time.Duration(
+			uint64(e.config.MTU)*8*uint64(time.Second)/e.config.Rate)*slackPackets)
 	}
 	for i, s := range sockets {
-		w := &worker{endpoint: e, socket: s, size: payload + wire.RDDataLen + e.config.sealed() + wire.INTLen + 255*4}
+		w := &worker{endpoint: e, socket: s,
+			size: payload + wire.RDDataLen + e.config.sealed() + wire.INTLen + 255*4}
 		room := s.room(payload + e.config.sealed())
 		e.self.room = uint16(min(room/2, 64))
 		w.engine = engine.New(engine.Config{
-			Life: e.self.life, Port: e.self.port + uint8(i), Payload: payload, Pacer: pacer, Room: room, PeerTimeout: e.config.PeerTimeout,
-			Slack: slack, Overhead: headers(e.config.Addr) + e.config.Overhead,
+			Life:        e.self.life,
+			Port:        e.self.port + uint8(i),
+			Payload:     payload,
+			Pacer:       pacer,
+			Room:        room,
+			PeerTimeout: e.config.PeerTimeout,
+			Slack:       slack, Overhead: headers(e.config.Addr) + e.config.Overhead,
 			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain, Control: e.control(i),
 			Secret: e.config.Secret, Keys: e.config.Keys, Readable: e.config.Readable,
 		}, w)
@@ -315,7 +326,8 @@ func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Re
 		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
 	}
 	regions := maps.Clone(*e.regions.Load())
-	r := &region{endpoint: e, Region: engine.Region{Memory: buf, Writable: access&transports.RemoteWrite != 0}}
+	r := &region{endpoint: e, Region: engine.Region{Memory: buf,
+		Writable: access&transports.RemoteWrite != 0}}
 	r.key = transports.NewKey(func(key uint64) bool { return regions[key] != nil })
 	regions[r.key] = r
 	e.regions.Store(&regions)
@@ -364,11 +376,19 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 		return false, fmt.Errorf("no peer %d", r.Peer)
 	}
 	m := engine.Message{
-		ID: r.ID, Op: r.Op, Local: r.Local, More: r.More, Inline: r.Inline, Imm: r.Imm, Class: r.Class, Droppable: r.Droppable,
+		ID:        r.ID,
+		Op:        r.Op,
+		Local:     r.Local,
+		More:      r.More,
+		Inline:    r.Inline,
+		Imm:       r.Imm,
+		Class:     r.Class,
+		Droppable: r.Droppable,
 	}
 	if size := r.Size(); size > 0 {
 		if len(r.Remote) != transports.KeyLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op, size, transports.ErrAccess, len(r.Remote))
+			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op,
+				size, transports.ErrAccess, len(r.Remote))
 		}
 		m.Key, m.Offset = binary.BigEndian.Uint64(r.Remote), r.Offset
 	}

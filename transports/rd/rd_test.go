@@ -47,8 +47,12 @@ func ownLoopback() netip.Addr {
 
 func TestConformance(t *testing.T) {
 	for name, c := range map[string]Config{
-		"one engine": {}, "three engines, jumbo": {MTU: 9000, Engines: 3}, "IPv6, paced": {Addr: netip.IPv6Loopback(), Rate: 500_000_000},
-		"encrypted": {Secret: privacytest.Secret(), Engines: 2, MTU: 9000, Addr: netip.IPv6Loopback()}, "encrypted, readable": {Secret: privacytest.Secret(), Readable: true, Keys: privacy.Limits{Packets: 50}},
+		"one engine": {}, "three engines, jumbo": {MTU: 9000, Engines: 3},
+		"IPv6, paced": {Addr: netip.IPv6Loopback(), Rate: 500_000_000},
+		"encrypted": {Secret: privacytest.Secret(), Engines: 2, MTU: 9000,
+			Addr: netip.IPv6Loopback()},
+		"encrypted, readable": {Secret: privacytest.Secret(), Readable: true,
+			Keys: privacy.Limits{Packets: 50}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.PeerTimeout = 2 * time.Second
@@ -73,7 +77,8 @@ func FuzzAddress(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if p := a.peer(); !bytes.Equal(a.encode(), b) || int(p.Port)+p.Engines > wire.PortsRD || p.Engines < 1 || a.at.IsUnspecified() {
+		if p := a.peer(); !bytes.Equal(a.encode(), b) || int(p.Port)+p.Engines > wire.PortsRD ||
+			p.Engines < 1 || a.at.IsUnspecified() {
 			t.Fatalf("%x: %+v, encoded %x", b, a, a.encode())
 		}
 	})
@@ -94,7 +99,8 @@ func TestEndpointAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := []transports.Request{{Op: transports.OpWrite, Peer: peer, Local: make([]byte, 1<<20), Remote: region.Remote()}}
+	request := []transports.Request{{Op: transports.OpWrite, Peer: peer, Local: make([]byte, 1<<20),
+		Remote: region.Remote()}}
 	done := make([]transports.Completion, 1)
 	transfer := func(messages int) {
 		for range messages {

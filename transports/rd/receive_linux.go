@@ -39,7 +39,10 @@ func newArrivals(n, size int, joins bool) *arrivals {
 		stride = size + 69*64
 	}
 	a := &arrivals{
-		list: make([]engine.Arrival, 0, n), headers: make([]datagram.Header, n), vectors: make([]unix.Iovec, n), names: make([]datagram.Name, n),
+		list:     make([]engine.Arrival, 0, n),
+		headers:  make([]datagram.Header, n),
+		vectors:  make([]unix.Iovec, n),
+		names:    make([]datagram.Name, n),
 		controls: make([]receiveControl, n), buffers: make([]byte, n*stride), size: size, stride: stride,
 	}
 	for i := range n {
@@ -67,7 +70,8 @@ func (s *socket) receive(a *arrivals) error {
 	}
 	for i := range n {
 		h := &a.headers[i]
-		arrival := engine.Arrival{From: datagram.AddrOf(&a.names[i]), Path: bits.ReverseBytes16(a.names[i].Port)}
+		arrival := engine.Arrival{From: datagram.AddrOf(&a.names[i]),
+			Path: bits.ReverseBytes16(a.names[i].Port)}
 		var each int
 		arrival.Marked, each = a.controls[i].read(int(h.Controllen))
 		a.add(arrival, a.buffers[i*a.stride:][:h.N:h.N], each)

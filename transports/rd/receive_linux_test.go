@@ -19,7 +19,9 @@ import (
 func TestJoined(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
 		for _, joins := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, joins=%v", addr, joins), func(t *testing.T) { testJoined(t, netip.MustParseAddr(addr), joins) })
+			t.Run(fmt.Sprintf("%s, joins=%v", addr, joins), func(t *testing.T) {
+				testJoined(t, netip.MustParseAddr(addr), joins)
+			})
 		}
 	}
 }
@@ -47,14 +49,16 @@ func testJoined(t *testing.T, at netip.Addr, joins bool) {
 		t.Fatal(err)
 	}
 	in := newArrivals(batch, 2000, joins)
-	for _, lengths := range [][]int{{100}, {1000, 1000, 1000}, {1000, 1000, 1}, {1, 1, 1, 1}, {1400, 1400, 1400, 1400, 1400, 1399}} {
+	for _, lengths := range [][]int{{100}, {1000, 1000, 1000}, {1000, 1000, 1}, {1, 1, 1, 1},
+		{1400, 1400, 1400, 1400, 1400, 1399}} {
 		for path := range 2 {
 			for _, telemetry := range []bool{false, true} {
 				var packets []engine.Packet
 				var want [][]byte
 				for i, n := range lengths {
 					payload := bytes.Repeat([]byte{byte(0x80 | i)}, n)
-					p := engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Path: path, Payload: payload}
+					p := engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Path: path,
+						Payload: payload}
 					if telemetry {
 						p.Header = make([]byte, wire.INTLen)
 						wire.INT(p.Header).Encode(&wire.INTFields{})
@@ -65,7 +69,8 @@ func testJoined(t *testing.T, at netip.Addr, joins bool) {
 					t.Fatal(err)
 				}
 				checkArrivals(t, s, in, want, s.firstPath+uint16(path), path == 1)
-				if several := int(in.headers[0].N) > len(packets[0].Header)+lengths[0]; several != (joins && len(lengths) > 1) {
+				several := int(in.headers[0].N) > len(packets[0].Header)+lengths[0]
+				if several != (joins && len(lengths) > 1) {
 					t.Errorf("lengths %v: the first that was received has %d bytes", lengths, in.headers[0].N)
 				}
 			}
@@ -93,7 +98,8 @@ func TestKernelCutsNothing(t *testing.T) {
 		var want [][]byte
 		for i, n := range []int{90, 1000, 1000, 1000, 300, 1000, 1000} { // as up to three messages
 			payload := bytes.Repeat([]byte{byte(0x80 | i)}, n)
-			packets = append(packets, engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Payload: payload})
+			packets = append(packets, engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines),
+				Payload: payload})
 			want = append(want, payload)
 		}
 		if err := s.send(packets, nil); err != nil {
@@ -118,7 +124,8 @@ func TestControlTakesAllPaths(t *testing.T) {
 	came := make(map[uint16]int)
 	in := newArrivals(batch, 2000, s.joins)
 	for range 6 {
-		p := engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Path: -1, Control: true, Header: []byte{0x80}}
+		p := engine.Packet{Peer: -1, To: at, Port: uint8(slot * wire.RDEngines), Path: -1, Control: true,
+			Header: []byte{0x80}}
 		if err := s.send([]engine.Packet{p}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +182,8 @@ func checkArrivals(t *testing.T, s *socket, in *arrivals, want [][]byte, path ui
 		}
 		for _, a := range in.list {
 			if got >= len(want) || !bytes.Equal(a.Data, want[got]) || a.Path != path || a.Marked != marked {
-				t.Fatalf("datagram %d: %d bytes by %d, marked %v; want %d by %d, marked %v", got, len(a.Data), a.Path, a.Marked, len(want[min(got, len(want)-1)]), path, marked)
+				t.Fatalf("datagram %d: %d bytes by %d, marked %v; want %d by %d, marked %v", got, len(a.Data),
+					a.Path, a.Marked, len(want[min(got, len(want)-1)]), path, marked)
 			}
 			got++
 		}

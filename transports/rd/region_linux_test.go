@@ -27,7 +27,8 @@ func TestRegionCloses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	post(t, a, transports.Request{ID: 1, Op: transports.OpWriteImm, Peer: peer, Local: bytes.Repeat([]byte{1}, len(memory)), Remote: region.Remote()})
+	post(t, a, transports.Request{ID: 1, Op: transports.OpWriteImm, Peer: peer,
+		Local: bytes.Repeat([]byte{1}, len(memory)), Remote: region.Remote()})
 	until(t, func() bool { return b.Counters().Received > 3 })
 	if err := region.Close(); err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func TestRegionCloses(t *testing.T) {
 	}
 	time.Sleep(20 * time.Millisecond) // of the packets that were under way
 	if !bytes.Equal(memory, kept) || bytes.Count(kept, []byte{1}) == len(kept) {
-		t.Errorf("%d bytes were written, %d of them before", bytes.Count(memory, []byte{1}), bytes.Count(kept, []byte{1}))
+		t.Errorf("%d bytes were written, %d of them before", bytes.Count(memory, []byte{1}),
+			bytes.Count(kept, []byte{1}))
 	}
 }
 

@@ -100,7 +100,8 @@ func (s *socket) add(packets []engine.Packet, peers []datagram.Name) int {
 	for n < len(packets) {
 		p := &packets[n]
 		length := len(p.Header) + len(p.Payload)
-		if n > 0 && (p.Control || p.Peer != first.Peer || p.Port != first.Port || length > size || bytes+length > datagram.MostCutBytes || n == datagram.MostCut) {
+		if n > 0 && (p.Control || p.Peer != first.Peer || p.Port != first.Port || length > size ||
+			bytes+length > datagram.MostCutBytes || n == datagram.MostCut) {
 			break
 		}
 		b.vector(p.Header)

@@ -65,13 +65,15 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		return nil, fmt.Errorf("slot %d: want 0 to %d", slot, slots-1)
 	}
 	for i := range c.Engines {
-		s := &socket{hears: -1, v6: c.Addr.Is6(), firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
+		s := &socket{hears: -1, v6: c.Addr.Is6(),
+			firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
 		sockets = append(sockets, s)
 		if s.hears, err = s.open(c, wire.PortRD+uint16(slot*wire.RDEngines+i)); err != nil {
 			return sockets, err
 		}
 		if unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
-			_ = unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom) // less only costs speed
+			// less only costs speed
+			_ = unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom)
 		}
 		s.joins = unix.SetsockoptInt(s.hears, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // since Linux 5.0
 		for k := range c.Paths {
@@ -99,9 +101,11 @@ func (s *socket) open(c *Config, port uint16) (fd int, err error) {
 	if err != nil {
 		return -1, fmt.Errorf("open socket: %w", err)
 	}
-	level, tos, receive, discover, do := unix.IPPROTO_IP, unix.IP_TOS, unix.IP_RECVTOS, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	level, tos, receive, discover, do := unix.IPPROTO_IP, unix.IP_TOS, unix.IP_RECVTOS, unix.IP_MTU_DISCOVER,
+		unix.IP_PMTUDISC_PROBE
 	if s.v6 {
-		level, tos, receive, discover, do = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_RECVTCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+		level, tos, receive, discover, do = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_RECVTCLASS,
+			unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	err = errors.Join(
 		unix.SetsockoptInt(fd, level, tos, spec.DSCPRd<<2|ecnCapable),

@@ -34,18 +34,19 @@ func (p *pair) field() *field {
 	if err != nil {
 		p.b.Fatal(err)
 	}
-	return &field{b: p.b, near: nearAddr, far: farAddr, children: true, command: func(far bool, role string, program ...string) *exec.Cmd {
-		words := program
-		if role != "" {
-			words = []string{self}
-		}
-		if far {
-			words = append(p.inFar(), words...)
-		}
-		cmd := exec.Command(words[0], words[1:]...)
-		cmd.Env = append(os.Environ(), roleEnv+"="+role)
-		return cmd
-	}}
+	return &field{b: p.b, near: nearAddr, far: farAddr, children: true,
+		command: func(far bool, role string, program ...string) *exec.Cmd {
+			words := program
+			if role != "" {
+				words = []string{self}
+			}
+			if far {
+				words = append(p.inFar(), words...)
+			}
+			cmd := exec.Command(words[0], words[1:]...)
+			cmd.Env = append(os.Environ(), roleEnv+"="+role)
+			return cmd
+		}}
 }
 
 // process is an end.
@@ -90,7 +91,8 @@ func (f *field) line(p *process) []float64 {
 func (f *field) versus(kind string, o part) (numbers []float64, cpu float64) {
 	o.MTU, o.Peers, o.For, o.Paths = max(o.MTU, 1500), max(o.Peers, 1), versusFor, 2
 	near, far := o, o
-	near.Play, far.Play = "versus-"+kind, "versus-"+strings.NewReplacer("flood", "sink", "probe", "pong").Replace(kind)
+	near.Play, far.Play = "versus-"+kind,
+		"versus-"+strings.NewReplacer("flood", "sink", "probe", "pong").Replace(kind)
 	there := f.start(true, far)
 	defer func() { there.cmd.Process.Kill(); there.cmd.Wait() }()
 	var hello []string
@@ -195,7 +197,8 @@ func BenchmarkVersusPeers(b *testing.B) {
 				return
 			}
 			for i := 3; i <= 5; i++ {
-				run(b, append(p.inFar(), "ip", "addr", "add", fmt.Sprintf("10.9.0.%d/24", i), "dev", "far")...)
+				run(b, append(p.inFar(), "ip", "addr", "add", fmt.Sprintf("10.9.0.%d/24", i), "dev",
+					"far")...)
 			}
 			f := p.field()
 			f.contest(floodUnits, []contestant{
@@ -247,7 +250,8 @@ func newEmulated(b *testing.B) *emulated {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := &emulated{b: b, name: fmt.Sprintf("versus-%d", os.Getpid()), file: filepath.Join(dir, "versus.yaml"), railbed: filepath.Join(dir, "railbed"), copied: filepath.Join(dir, "ends")}
+	e := &emulated{b: b, name: fmt.Sprintf("versus-%d", os.Getpid()), file: filepath.Join(dir, "versus.yaml"),
+		railbed: filepath.Join(dir, "railbed"), copied: filepath.Join(dir, "ends")}
 	run(b, "go", "build", "-o", e.railbed, "railbed")
 	run(b, "cp", self, e.copied)
 	b.Cleanup(func() { run(b, e.railbed, "down", e.name) })
@@ -256,20 +260,23 @@ func newEmulated(b *testing.B) *emulated {
 
 // up brings up a fabric with hosts h0 and h1, and is a field between them.
 func (e *emulated) up(b *testing.B, fabric string) *field {
-	if err := os.WriteFile(e.file, []byte(fmt.Sprintf("name: %s\nfabric:\n%s", e.name, fabric)), 0o600); err != nil {
+	if err := os.WriteFile(e.file, []byte(fmt.Sprintf("name: %s\nfabric:\n%s", e.name, fabric)),
+		0o600); err != nil {
 		b.Fatal(err)
 	}
 	run(b, e.railbed, "up", e.file)
 	node := func(n string) string {
 		return strings.Fields(run(b, e.railbed, "exec", n, "-t", e.name, "--", "getent", "ahostsv4", n))[0]
 	}
-	return &field{b: b, near: node("h0"), far: node("h1"), command: func(far bool, role string, program ...string) *exec.Cmd {
-		words := []string{"exec", map[bool]string{false: "h0", true: "h1"}[far], "-t", e.name, "-w", "/", "-e", roleEnv + "=" + role, "--"}
-		if role != "" {
-			program = []string{e.copied}
-		}
-		return exec.Command(e.railbed, append(words, program...)...)
-	}}
+	return &field{b: b, near: node("h0"), far: node("h1"),
+		command: func(far bool, role string, program ...string) *exec.Cmd {
+			words := []string{"exec", map[bool]string{false: "h0", true: "h1"}[far], "-t", e.name, "-w", "/",
+				"-e", roleEnv + "=" + role, "--"}
+			if role != "" {
+				program = []string{e.copied}
+			}
+			return exec.Command(e.railbed, append(words, program...)...)
+		}}
 }
 
 // emulatedRate is that of the links, at which CPU holds nobody back: a frame takes
@@ -289,9 +296,11 @@ func (f *field) emulated() {
 // hold back each tenth for a while so that others overtake it.
 func BenchmarkVersusLoss(b *testing.B) {
 	e := newEmulated(b)
-	for _, link := range []string{"loss: 0%", "loss: 0.1%", "loss: 1%", "loss: 5%", "reorder: 10%, reorder-by: 70us", "reorder: 10%, reorder-by: 100us"} {
+	for _, link := range []string{"loss: 0%", "loss: 0.1%", "loss: 1%", "loss: 5%",
+		"reorder: 10%, reorder-by: 70us", "reorder: 10%, reorder-by: 100us"} {
 		b.Run(link, func(b *testing.B) {
-			e.up(b, fmt.Sprintf("  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {rate: %dbit, delay: 20us, %s}}\n", emulatedRate, link)).emulated()
+			e.up(b, fmt.Sprintf("  topology: single-switch\n  params: {hosts: 2}\n  links: {default: "+
+				"{rate: %dbit, delay: 20us, %s}}\n", emulatedRate, link)).emulated()
 		})
 	}
 }
@@ -302,13 +311,17 @@ func BenchmarkVersusLoss(b *testing.B) {
 // both directions. A link alone keeps the order, whatever its jitter.
 func BenchmarkVersusReordering(b *testing.B) {
 	e := newEmulated(b)
-	for _, spread := range []time.Duration{0, 10 * time.Microsecond, 30 * time.Microsecond, 70 * time.Microsecond, 100 * time.Microsecond} {
+	for _, spread := range []time.Duration{0, 10 * time.Microsecond, 30 * time.Microsecond,
+		70 * time.Microsecond, 100 * time.Microsecond} {
 		b.Run(fmt.Sprintf("spread=%v", spread), func(b *testing.B) {
 			const ways = 7
-			text := fmt.Sprintf("  topology: leaf-spine\n  params: {leaves: 2, spines: %d, hosts-per-leaf: 1}\n  switch: {kind: soft, load-balance: spray}\n  links:\n    default: {rate: %dbit, delay: 20us}\n",
+			text := fmt.Sprintf("  topology: leaf-spine\n  params: {leaves: 2, spines: %d, hosts-per-leaf: "+
+				"1}\n  switch: {kind: soft, load-balance: spray}\n  links:\n    default: {rate: %dbit, "+
+				"delay: 20us}\n",
 				ways, emulatedRate)
 			for i := range ways {
-				text += fmt.Sprintf("    \"leaf1--spine%d\": {delay: %v}\n", i+1, 20*time.Microsecond+spread*time.Duration(i)/(ways-1))
+				text += fmt.Sprintf("    \"leaf1--spine%d\": {delay: %v}\n", i+1,
+					20*time.Microsecond+spread*time.Duration(i)/(ways-1))
 			}
 			e.up(b, text).emulated()
 		})

@@ -51,7 +51,8 @@ func (o part) config(addr string, number int) Config {
 	for range number / slots { // an address has so many endpoints
 		at = at.Next()
 	}
-	c := Config{Addr: at, Slot: -1, MTU: o.MTU, Grain: o.Grain, Paths: o.Paths, Engines: o.Engines, Rate: o.Rate}
+	c := Config{Addr: at, Slot: -1, MTU: o.MTU, Grain: o.Grain, Paths: o.Paths, Engines: o.Engines,
+		Rate: o.Rate}
 	if o.Encrypt {
 		c.Secret = privacytest.Secret()
 	}
@@ -79,7 +80,8 @@ func (o part) meet(in *bufio.Reader, out io.Writer) (*Endpoint, []transports.Req
 		if err != nil {
 			return nil, nil, err
 		}
-		requests = append(requests, transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, o.Size), Remote: remote})
+		requests = append(requests, transports.Request{Op: transports.OpWrite, Peer: peer,
+			Local: make([]byte, o.Size), Remote: remote})
 	}
 	return e, requests, nil
 }
@@ -176,7 +178,8 @@ func (o part) sink(in *bufio.Reader, out io.Writer) error {
 			return err
 		}
 		if o.Play == "versus-rd-pong" {
-			request := transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, o.Size), Remote: remote}
+			request := transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, o.Size),
+				Remote: remote}
 			go func() { _ = answer(e, request) }()
 		}
 	}

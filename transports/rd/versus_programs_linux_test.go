@@ -14,7 +14,8 @@ import (
 // at the near one, started anew for each measurement, both of which end by
 // themselves. read finds the bytes per second, and all bytes, in what the client
 // prints.
-func (f *field) program(name string, server, client []string, read func(output []byte) (rate, moved float64, err error)) contestant {
+func (f *field) program(name string, server, client []string,
+	read func(output []byte) (rate, moved float64, err error)) contestant {
 	if _, err := exec.LookPath(server[0]); err != nil {
 		f.b.Skipf("needs %s", server[0])
 	}
@@ -51,7 +52,8 @@ func (f *field) program(name string, server, client []string, read func(output [
 // writes 1 MiB at once at most.
 func (f *field) iperf3(name string, size, connections int) contestant {
 	server := []string{"iperf3", "-s", "-1"}
-	client := []string{"iperf3", "-c", f.far, "-t", strconv.Itoa(int(versusFor.Seconds())), "-J", "-l", strconv.Itoa(min(size, 1<<20)), "-P", strconv.Itoa(connections)}
+	client := []string{"iperf3", "-c", f.far, "-t", strconv.Itoa(int(versusFor.Seconds())), "-J", "-l",
+		strconv.Itoa(min(size, 1<<20)), "-P", strconv.Itoa(connections)}
 	return f.program(name, server, client, func(output []byte) (float64, float64, error) {
 		var report struct {
 			End struct {
@@ -73,17 +75,20 @@ func (f *field) iperf3(name string, size, connections int) contestant {
 // its client counts: both directions.
 func (f *field) libfabric(provider string, size int) contestant {
 	rounds := min(max(256<<20/2/size, 8), 4000)
-	words := []string{"fi_pingpong", "-p", provider, "-e", "rdm", "-I", strconv.Itoa(rounds), "-S", strconv.Itoa(size)}
+	words := []string{"fi_pingpong", "-p", provider, "-e", "rdm", "-I", strconv.Itoa(rounds), "-S",
+		strconv.Itoa(size)}
 	name := strings.NewReplacer(";", "-").Replace(provider)
-	return f.program(name, words, append(words[:len(words):len(words)], f.far), func(output []byte) (float64, float64, error) {
-		lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
-		columns := strings.Fields(string(lines[len(lines)-1])) // bytes, #sent, #ack, total, time, MB/sec, usec/xfer, Mxfers/sec
-		if len(columns) != 8 {
-			return 0, 0, fmt.Errorf("%d columns, want 8", len(columns))
-		}
-		rate, err := strconv.ParseFloat(columns[5], 64)
-		return rate * 1e6, float64(2 * rounds * size), err
-	})
+	return f.program(name, words, append(words[:len(words):len(words)], f.far),
+		func(output []byte) (float64, float64, error) {
+			lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
+			// bytes, #sent, #ack, total, time, MB/sec, usec/xfer, Mxfers/sec
+			columns := strings.Fields(string(lines[len(lines)-1]))
+			if len(columns) != 8 {
+				return 0, 0, fmt.Errorf("%d columns, want 8", len(columns))
+			}
+			rate, err := strconv.ParseFloat(columns[5], 64)
+			return rate * 1e6, float64(2 * rounds * size), err
+		})
 }
 
 // offloaded is a contestant with the segmentation offloads that nodes of a testbed
@@ -94,7 +99,8 @@ func (p *pair) offloaded(c contestant) contestant {
 			prefix []string
 			name   string
 		}{{nil, "near"}, {p.inFar(), "far"}} {
-			run(p.b, append(end.prefix, "ethtool", "-K", end.name, "tx", to, "tso", to, "gso", to, "gro", to)...)
+			run(p.b, append(end.prefix, "ethtool", "-K", end.name, "tx", to, "tso", to, "gso", to, "gro",
+				to)...)
 		}
 	}
 	return contestant{c.name, func() []float64 {

@@ -54,7 +54,9 @@ var _ engine.Host = (*worker)(nil)
 func (w *worker) chooser() path.Chooser {
 	w.choosers++
 	c := &w.endpoint.config
-	chooser, err := path.New(c.Choose, c.Paths, path.Options{Seed: w.endpoint.self.life + uint64(w.socket.firstPath)<<32 + w.choosers, Weights: c.Weights})
+	chooser, err := path.New(c.Choose, c.Paths,
+		path.Options{Seed: w.endpoint.self.life + uint64(w.socket.firstPath)<<32 + w.choosers,
+			Weights: c.Weights})
 	if err != nil {
 		panic(err) // Open has tried
 	}
@@ -289,7 +291,8 @@ func (w *worker) round(in []engine.Arrival) round {
 	for sent < batch && w.engine.Next(now, &w.out[sent]) {
 		sent++
 	}
-	r := round{send: w.out[:sent], peers: w.peers, deadline: w.engine.Deadline(), ending: w.ending, reported: len(w.done) > 0}
+	r := round{send: w.out[:sent], peers: w.peers, deadline: w.engine.Deadline(), ending: w.ending,
+		reported: len(w.done) > 0}
 	w.reportLocked()
 	failed := w.failed
 	w.failed = nil

@@ -53,7 +53,8 @@ func decodeAddress(b []byte) (address, error) {
 		mtu: b[3], port: binary.BigEndian.Uint16(b[4:]), selective: b[6] == addressSelective,
 		life: binary.BigEndian.Uint64(b[8:]), at: netip.AddrFrom16([16]byte(b[16:])).Unmap(),
 	}
-	if infiniband.MTU(a.mtu) == 0 || a.port == 0 || b[6]&^addressSelective != 0 || b[7] != 0 || a.at.IsUnspecified() {
+	if infiniband.MTU(a.mtu) == 0 || a.port == 0 || b[6]&^addressSelective != 0 || b[7] != 0 ||
+		a.at.IsUnspecified() {
 		return address{}, errors.New("the address of a roce endpoint is damaged")
 	}
 	return a, nil

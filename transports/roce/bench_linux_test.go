@@ -15,7 +15,9 @@ import (
 func BenchmarkGoodput(b *testing.B) {
 	for _, c := range []Config{{MTU: 1500}, {MTU: 4200}, {MTU: 4200, Selective: true}} {
 		for _, size := range []int{64, 4096, 1 << 20} {
-			b.Run(fmt.Sprintf("mtu=%d/selective=%v/bytes=%d", c.MTU, c.Selective, size), func(b *testing.B) { goodput(b, c, size) })
+			b.Run(fmt.Sprintf("mtu=%d/selective=%v/bytes=%d", c.MTU, c.Selective, size), func(b *testing.B) {
+				goodput(b, c, size)
+			})
 		}
 	}
 }
@@ -43,7 +45,8 @@ func goodput(b *testing.B, c Config, size int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	request := transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, size), Remote: region.Remote()}
+	request := transports.Request{Op: transports.OpWrite, Peer: peer, Local: make([]byte, size),
+		Remote: region.Remote()}
 	b.SetBytes(int64(size))
 	cpu := transportstest.Flood(b, from, request)
 	counters := from.Counters()

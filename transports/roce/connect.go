@@ -36,8 +36,15 @@ func ackTimeout(c *queuepair.Config) uint8 {
 func (q *QueuePair) offer(private []byte) cm.Offer {
 	c := &q.config
 	return cm.Offer{
-		QPN: q.number, PSN: q.psn, Resources: uint8(cmp.Or(c.RemoteReads, 16)), Depth: uint8(cmp.Or(c.Reads, 16)), Retries: uint8(min(cmp.Or(max(c.Retries, 0), 7), 7)),
-		RNRRetries: uint8(min(cmp.Or(max(c.RNRRetries, 0), 7), 7)), AckTimeout: ackTimeout(c), MTU: infiniband.MTUCode(c.MTU), Private: private,
+		QPN:        q.number,
+		PSN:        q.psn,
+		Resources:  uint8(cmp.Or(c.RemoteReads, 16)),
+		Depth:      uint8(cmp.Or(c.Reads, 16)),
+		Retries:    uint8(min(cmp.Or(max(c.Retries, 0), 7), 7)),
+		RNRRetries: uint8(min(cmp.Or(max(c.RNRRetries, 0), 7), 7)),
+		AckTimeout: ackTimeout(c),
+		MTU:        infiniband.MTUCode(c.MTU),
+		Private:    private,
 	}
 }
 
@@ -65,7 +72,8 @@ func (q *QueuePair) dialLocked(to netip.AddrPort, private []byte) error {
 	case q.qp != nil || q.managed:
 		return errors.New("the queue pair is connected")
 	}
-	conn, err := q.device.manager.Connect(q.device.clock.Now(), to, uint16(1024+random()%64512), q.offer(private))
+	conn, err := q.device.manager.Connect(q.device.clock.Now(), to, uint16(1024+random()%64512),
+		q.offer(private))
 	if err != nil {
 		return err
 	}
@@ -83,7 +91,8 @@ func (q *QueuePair) hold(conn cm.Conn) {
 // connectOffered connects it to what the other end says of itself, which says where the
 // PSNs of both begin and how many READs and atomics it takes at once.
 func (q *QueuePair) connectOffered(at netip.Addr, offer *cm.Offer) error {
-	return q.connectLocked(Place{Addr: at, QPN: offer.QPN, PSN: q.psn, Reads: int(offer.Resources)}, offer.PSN)
+	return q.connectLocked(Place{Addr: at, QPN: offer.QPN, PSN: q.psn, Reads: int(offer.Resources)},
+		offer.PSN)
 }
 
 // connectedBy waits for what rdma_cm says.

@@ -38,7 +38,8 @@ func newCutting(t *testing.T, at string) *cutting {
 		*s = one
 	}
 	var err error
-	if c.witness, err = unix.Socket(c.to.family(), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
+	if c.witness, err = unix.Socket(c.to.family(), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_UDP); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(c.witness) })
@@ -59,7 +60,8 @@ func (c *cutting) message(size int) (packets int) {
 		}
 		part := min(size-i*1024, 1024)
 		p := c.from.room()[:infiniband.Len(o, part)]
-		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, DestQP: c.to.number(1), PSN: c.psn}}, part)
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey,
+			DestQP: c.to.number(1), PSN: c.psn}}, part)
 		copy(p.Payload(), bytes.Repeat([]byte{byte(c.psn)}, part))
 		c.psn = c.psn.Add(1)
 		c.from.add(c.to.addr, sourcePort(c.from.number(1)), len(p))
@@ -80,7 +82,8 @@ func (c *cutting) sent(want int) (psns []infiniband.PSN) {
 		}
 		for _, a := range list {
 			psn := a.packet.BTH().PSN()
-			if payload := a.packet.Payload(); !bytes.Equal(payload, bytes.Repeat([]byte{byte(psn)}, len(payload))) {
+			if payload := a.packet.Payload(); !bytes.Equal(payload,
+				bytes.Repeat([]byte{byte(psn)}, len(payload))) {
 				c.Errorf("packet %d is not what was sent", psn)
 			}
 			psns = append(psns, psn)
@@ -171,8 +174,10 @@ func TestCut(t *testing.T) {
 				c.psn = 0
 				n = c.message(20 * 1024)
 				c.from.out.buffers[7*c.from.out.size+c.from.headersLen()+500] ^= 1
-				if got := c.sent(n - 1); len(got) != n-1 || slices.Contains(got, 7) || c.to.badICRC.Load() != 1 {
-					t.Errorf("with packet 7 changed PSNs %v arrive, and %d are refused", got, c.to.badICRC.Load())
+				if got := c.sent(n - 1); len(got) != n-1 || slices.Contains(got, 7) ||
+					c.to.badICRC.Load() != 1 {
+					t.Errorf("with packet 7 changed PSNs %v arrive, and %d are refused", got,
+						c.to.badICRC.Load())
 				}
 			})
 		}
@@ -195,8 +200,10 @@ func (c *cutting) witnessed(cut bool, packets int) {
 	for _, b := range all {
 		if c.to.addr.Is4() {
 			h := wire.IPv4(b)
-			if !h.DontFragment() || h.ECN() != wire.ECT0 || h.DSCP() != defaultDSCP || !infiniband.Packet(b[infiniband.HeadersIPv4:]).ICRCValid(b[:infiniband.HeadersIPv4]) {
-				c.Errorf("%x... of %d bytes, identification %d, has a wrong ICRC or class", b[:60], len(b), h.ID())
+			if !h.DontFragment() || h.ECN() != wire.ECT0 || h.DSCP() != defaultDSCP ||
+				!infiniband.Packet(b[infiniband.HeadersIPv4:]).ICRCValid(b[:infiniband.HeadersIPv4]) {
+				c.Errorf("%x... of %d bytes, identification %d, has a wrong ICRC or class", b[:60], len(b),
+					h.ID())
 			}
 		}
 		if c.to.addr.Is4() {

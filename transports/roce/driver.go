@@ -317,7 +317,8 @@ func (d *driver) sendManagement() {
 func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MADLen]byte) int {
 	p = p[:infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)]
 	p.Encode(&infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey, DestQP: infiniband.GSI, PSN: psn},
+		BTH: infiniband.BTHFields{Opcode: infiniband.UDSendOnly, PKey: infiniband.PKey,
+			DestQP: infiniband.GSI, PSN: psn},
 		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
 	}, infiniband.MADLen)
 	copy(p.Payload(), message[:])

@@ -12,7 +12,8 @@ import (
 // FuzzAddress: an address is read as it was written, and nothing else is one.
 func FuzzAddress(f *testing.F) {
 	for _, at := range []string{"10.0.0.1", "fd00::1"} {
-		f.Add(address{life: 1 << 60, at: netip.MustParseAddr(at), port: 20_001, mtu: 3, selective: true}.encode())
+		f.Add(address{life: 1 << 60, at: netip.MustParseAddr(at), port: 20_001, mtu: 3,
+			selective: true}.encode())
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if a, err := decodeAddress(b); err == nil && !bytes.Equal(a.encode(), b) {
@@ -24,11 +25,13 @@ func FuzzAddress(f *testing.F) {
 // FuzzParse: what a ring gives is read without a panic, be it one packet or several that
 // the kernel has not cut, and is a packet only if its ICRC is right.
 func FuzzParse(f *testing.F) {
-	for _, d := range []*socket{{addr: netip.MustParseAddr("10.0.0.1"), dscp: 26}, {addr: netip.MustParseAddr("fd00::1"), dscp: 26}} {
+	for _, d := range []*socket{{addr: netip.MustParseAddr("10.0.0.1"), dscp: 26},
+		{addr: netip.MustParseAddr("fd00::1"), dscp: 26}} {
 		d.memory(256)
 		d.out.whole = true
 		p := d.room()[:infiniband.Len(infiniband.WriteOnly, 5)]
-		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, PKey: infiniband.PKey}}, 5)
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
+			PKey: infiniband.PKey}}, 5)
 		d.add(d.addr, 9, len(p))
 		f.Add(d.out.buffers[:d.headersLen()+len(p)], false, d.addr.Is6())
 		f.Add(wholeOf(d, 3, 256, 100), true, d.addr.Is6())
@@ -66,7 +69,8 @@ func wholeOf(d *socket, packets, mtu, rest int) []byte {
 		d.out.count = 0
 		n := infiniband.Len(o, size)
 		p := d.room()[:n]
-		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, PSN: infiniband.PSN(i)}}, size)
+		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey,
+			PSN: infiniband.PSN(i)}}, size)
 		h := make([]byte, d.headersLen())
 		d.encode(h, d.addr, 9, uint16(i), n)
 		p.Seal(h)
@@ -75,10 +79,13 @@ func wholeOf(d *socket, packets, mtu, rest int) []byte {
 	d.out.count = 0
 	headers := out[:d.headersLen()]
 	if d.addr.Is4() {
-		wire.IPv4(headers).Encode(&wire.IPv4Fields{TotalLength: uint16(len(out)), DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP, Src: d.addr.As4(), Dst: d.addr.As4()})
+		wire.IPv4(headers).Encode(&wire.IPv4Fields{TotalLength: uint16(len(out)), DontFragment: true,
+			TTL: ttl, Protocol: wire.ProtocolUDP, Src: d.addr.As4(), Dst: d.addr.As4()})
 	} else {
-		wire.IPv6(headers).Encode(&wire.IPv6Fields{PayloadLength: uint16(len(out) - wire.IPv6Len), NextHeader: wire.ProtocolUDP, Src: d.addr.As16(), Dst: d.addr.As16()})
+		wire.IPv6(headers).Encode(&wire.IPv6Fields{PayloadLength: uint16(len(out) - wire.IPv6Len),
+			NextHeader: wire.ProtocolUDP, Src: d.addr.As16(), Dst: d.addr.As16()})
 	}
-	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: 9, DstPort: infiniband.Port, Length: uint16(len(out) - len(headers) + wire.UDPLen)})
+	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: 9, DstPort: infiniband.Port,
+		Length: uint16(len(out) - len(headers) + wire.UDPLen)})
 	return out
 }

@@ -35,7 +35,8 @@ func newVillain(t testing.TB, at string) *villain {
 	d.out.whole = true // with headers of its own
 	v := &villain{socket: d, t: t}
 	t.Cleanup(func() { d.close() })
-	if v.manager, err = cm.New(cm.Config{Addr: addr, Shared: true, First: 0x7000000, Timeout: 5 * time.Second}, v); err != nil {
+	if v.manager, err = cm.New(
+		cm.Config{Addr: addr, Shared: true, First: 0x7000000, Timeout: 5 * time.Second}, v); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -71,7 +72,8 @@ func (v *villain) flush() {
 func (v *villain) message(to *driver, m infiniband.MAD) {
 	v.t.Helper()
 	v.say(to, infiniband.Fields{
-		BTH: infiniband.BTHFields{Opcode: infiniband.UDSendOnly, DestQP: infiniband.GSI}, DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
+		BTH:  infiniband.BTHFields{Opcode: infiniband.UDSendOnly, DestQP: infiniband.GSI},
+		DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey, SrcQP: infiniband.GSI},
 	}, m)
 }
 
@@ -154,7 +156,8 @@ func newAttacked(t testing.TB, timeout time.Duration) *attacked {
 	t.Helper()
 	w := &attacked{t: t, memory: make([]byte, 300)}
 	open := func(at string) *Endpoint {
-		e, err := Open(Config{Addr: netip.MustParseAddr(at), MTU: 1500, Congestion: &dcqcn.Params{Line: hostileLine}, Timeout: timeout, PeerTimeout: 20 * time.Second})
+		e, err := Open(Config{Addr: netip.MustParseAddr(at), MTU: 1500,
+			Congestion: &dcqcn.Params{Line: hostileLine}, Timeout: timeout, PeerTimeout: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +184,9 @@ func (w *attacked) works() {
 	w.t.Helper()
 	w.writes++
 	data := bytes.Repeat([]byte{w.writes}, 100)
-	if _, err := w.a.Post(w.t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: w.to, Local: data, Remote: w.region.Remote()}}); err != nil {
+	if _, err := w.a.Post(w.t.Context(),
+		[]transports.Request{{Op: transports.OpWrite, Peer: w.to, Local: data,
+			Remote: w.region.Remote()}}); err != nil {
 		w.t.Fatal(err)
 	}
 	var done [2]transports.Completion
@@ -225,7 +230,8 @@ func (w *attacked) linkOf(e *Endpoint) link {
 // ends, with the right key of the region and around it.
 func (v *villain) everything(w *attacked, requests, answers []infiniband.PSN) {
 	at, there := w.linkOf(w.a), w.linkOf(w.b)
-	rkey, base := binary.BigEndian.Uint32(w.region.Remote()), uint64(binary.BigEndian.Uint32(w.region.Remote()[4:]))<<baseShift
+	rkey, base := binary.BigEndian.Uint32(w.region.Remote()),
+		uint64(binary.BigEndian.Uint32(w.region.Remote()[4:]))<<baseShift
 	for o := range infiniband.Opcode(0x20) {
 		if !o.Known() {
 			continue
@@ -239,7 +245,8 @@ func (v *villain) everything(w *attacked, requests, answers []infiniband.PSN) {
 			if o.HasPayload() {
 				payload = bytes.Repeat([]byte{0xEE}, 100)
 			}
-			for _, syndrome := range []infiniband.Syndrome{infiniband.AckUnlimited, infiniband.NakSequence, infiniband.NakAccess, infiniband.RNRNak | 31, 0x7F} {
+			for _, syndrome := range []infiniband.Syndrome{infiniband.AckUnlimited, infiniband.NakSequence,
+				infiniband.NakAccess, infiniband.RNRNak | 31, 0x7F} {
 				v.say(to, infiniband.Fields{
 					BTH:       infiniband.BTHFields{Opcode: o, DestQP: number, PSN: psn, AckReq: true},
 					RETH:      infiniband.RETHFields{VA: base, RKey: rkey, Length: 100},
@@ -265,16 +272,20 @@ func TestStranger(t *testing.T) {
 	v := newVillain(t, "127.0.0.3")
 	at, there := w.linkOf(w.a), w.linkOf(w.b)
 	before := [2]Counters{w.a.Counters(), w.b.Counters()}
-	v.everything(w, []infiniband.PSN{there.psn, there.psn.Add(1), there.psn.Add(2)}, []infiniband.PSN{there.psn, there.psn.Add(1)})
+	v.everything(w, []infiniband.PSN{there.psn, there.psn.Add(1), there.psn.Add(2)},
+		[]infiniband.PSN{there.psn, there.psn.Add(1)})
 	for range 100 {
-		v.say(&w.a.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.CNP, BECN: true, DestQP: at.number}}, nil)
+		v.say(&w.a.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.CNP, BECN: true,
+			DestQP: at.number}}, nil)
 	}
-	for _, names := range []infiniband.Comm{{Local: uint32(at.conn), Remote: uint32(there.conn)}, {Local: uint32(there.conn), Remote: uint32(at.conn)}} {
+	for _, names := range []infiniband.Comm{{Local: uint32(at.conn), Remote: uint32(there.conn)},
+		{Local: uint32(there.conn), Remote: uint32(at.conn)}} {
 		for attribute := infiniband.AttributeMRA; attribute <= infiniband.AttributeDREP; attribute++ {
 			for to, qpn := range map[*Endpoint]infiniband.QPN{w.a: at.number, w.b: there.number} {
 				m := make(infiniband.MAD, infiniband.MADLen)
 				m.EncodeCM(attribute, uint64(at.conn)<<32|uint64(at.conn))
-				if infiniband.RTU(m.CM()).Encode(&infiniband.RTUFields{Comm: names}); attribute == infiniband.AttributeDREQ {
+				if infiniband.RTU(m.CM()).Encode(
+					&infiniband.RTUFields{Comm: names}); attribute == infiniband.AttributeDREQ {
 					infiniband.DREQ(m.CM()).Encode(&infiniband.DREQFields{Comm: names, QPN: qpn})
 				}
 				v.message(&to.driver, m)
@@ -307,7 +318,8 @@ func TestInSomebodysName(t *testing.T) {
 	defer late.Close()
 	for _, e := range []*Endpoint{w.b, late} {
 		v := newVillain(t, "127.0.0.3")
-		if _, err := v.manager.Connect(0, netip.AddrPortFrom(e.config.Addr, e.self.port), 1, v.offer(w.a, e)); err != nil {
+		if _, err := v.manager.Connect(0, netip.AddrPortFrom(e.config.Addr, e.self.port), 1,
+			v.offer(w.a, e)); err != nil {
 			t.Fatal(err)
 		}
 		if e == late {
@@ -335,12 +347,17 @@ func TestForgedSource(t *testing.T) {
 	w := newAttacked(t, 0)
 	there := w.linkOf(w.b)
 	v := newVillain(t, "127.0.0.3")
-	wrong := []infiniband.PSN{there.psn.Add(100), there.psn.Add(1 << 20), there.psn.Add(1 << 22), there.psn.Add(-1), there.psn.Add(-100), there.psn.Add(-1 << 22)}
+	wrong := []infiniband.PSN{there.psn.Add(100), there.psn.Add(1 << 20), there.psn.Add(1 << 22),
+		there.psn.Add(-1), there.psn.Add(-100), there.psn.Add(-1 << 22)}
 	for from, to := range map[*Endpoint]*Endpoint{w.a: w.b, w.b: w.a} {
 		v.addr = from.config.Addr
 		v.everything(w, wrong, wrong)
-		v.say(&to.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: there.number, PSN: there.psn.Add(1), PKey: 0xFFFE},
-			RETH: infiniband.RETHFields{VA: uint64(binary.BigEndian.Uint32(w.region.Remote()[4:])) << baseShift, RKey: binary.BigEndian.Uint32(w.region.Remote()), Length: 4}}, []byte{1, 2, 3, 4})
+		v.say(&to.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
+			DestQP: there.number, PSN: there.psn.Add(1), PKey: 0xFFFE},
+			RETH: infiniband.RETHFields{
+				VA:   uint64(binary.BigEndian.Uint32(w.region.Remote()[4:])) << baseShift,
+				RKey: binary.BigEndian.Uint32(w.region.Remote()), Length: 4}},
+			[]byte{1, 2, 3, 4})
 	}
 	v.heard(&w.a.driver, &w.b.driver)
 	w.untouched()
@@ -357,7 +374,8 @@ func TestNeverReady(t *testing.T) {
 	}
 	w := newAttacked(t, 10*time.Millisecond)
 	v := newVillain(t, "127.0.0.1") // as a life of the peer's that had no answer in time
-	if _, err := v.manager.Connect(0, netip.AddrPortFrom(w.b.config.Addr, w.b.self.port), 1, v.offer(w.a, w.b)); err != nil {
+	if _, err := v.manager.Connect(0, netip.AddrPortFrom(w.b.config.Addr, w.b.self.port), 1,
+		v.offer(w.a, w.b)); err != nil {
 		t.Fatal(err)
 	}
 	v.speak()
@@ -401,7 +419,11 @@ func TestRequestFlood(t *testing.T) {
 		t.Errorf("%d requests are kept, and %d wait", len(d.asking), l.waiting)
 	}
 	d.mu.Unlock()
-	until(t, "room", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.asking) == 0 && d.manager.Idle() })
+	until(t, "room", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.asking) == 0 && d.manager.Idle()
+	})
 	if i, err := l.Accept(t.Context()); err != nil || i.From.Addr() != v.addr {
 		t.Errorf("accepted %+v, %v", i, err)
 	}

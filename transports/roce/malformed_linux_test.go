@@ -26,10 +26,13 @@ func (w *attacked) write(payload []byte, more, behind int) []byte {
 	there := w.linkOf(w.b)
 	n := infiniband.Len(infiniband.WriteOnly, len(payload))
 	b := make([]byte, wire.UDPLen+n+behind)
-	wire.UDP(b).Encode(&wire.UDPFields{SrcPort: 0xC000, DstPort: infiniband.Port, Length: uint16(len(b) + more)})
+	wire.UDP(b).Encode(&wire.UDPFields{SrcPort: 0xC000, DstPort: infiniband.Port,
+		Length: uint16(len(b) + more)})
 	infiniband.Packet(b[wire.UDPLen:][:n]).Encode(&infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: infiniband.WriteOnly, PKey: infiniband.PKey, DestQP: there.number, PSN: there.psn.Add(1)},
-		RETH: infiniband.RETHFields{VA: uint64(binary.BigEndian.Uint32(w.region.Remote()[4:])) << baseShift, RKey: binary.BigEndian.Uint32(w.region.Remote()), Length: uint32(len(payload))},
+		BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, PKey: infiniband.PKey, DestQP: there.number,
+			PSN: there.psn.Add(1)},
+		RETH: infiniband.RETHFields{VA: uint64(binary.BigEndian.Uint32(w.region.Remote()[4:])) << baseShift,
+			RKey: binary.BigEndian.Uint32(w.region.Remote()), Length: uint32(len(payload))},
 	}, len(payload))
 	copy(infiniband.Packet(b[wire.UDPLen:][:n]).Payload(), payload)
 	return b
@@ -40,8 +43,13 @@ func (w *attacked) write(payload []byte, more, behind int) []byte {
 func (w *attacked) inIP(rest []byte, options int) []byte {
 	b := make([]byte, wire.IPv4MinLen, wire.IPv4MinLen+len(rest))
 	wire.IPv4(b).Encode(&wire.IPv4Fields{
-		DSCP: defaultDSCP, TotalLength: uint16(cap(b)), ID: 1, DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP,
-		Src: w.a.config.Addr.As4(), Dst: w.b.config.Addr.As4(),
+		DSCP:         defaultDSCP,
+		TotalLength:  uint16(cap(b)),
+		ID:           1,
+		DontFragment: true,
+		TTL:          ttl,
+		Protocol:     wire.ProtocolUDP,
+		Src:          w.a.config.Addr.As4(), Dst: w.b.config.Addr.As4(),
 	})
 	b[0] += byte(options / 4)
 	return append(b, rest...)
@@ -50,7 +58,8 @@ func (w *attacked) inIP(rest []byte, options int) []byte {
 // sealed gives a packet the ICRC that is right for who takes it to begin at a place and
 // to end so many bytes before the last, with these 8 bytes for the UDP header.
 func sealed(b []byte, at, behind, udp int) []byte {
-	infiniband.Packet(b[at : len(b)-behind]).Seal(append(bytes.Clone(b[:wire.IPv4MinLen]), b[udp:][:wire.UDPLen]...))
+	infiniband.Packet(b[at : len(b)-behind]).Seal(
+		append(bytes.Clone(b[:wire.IPv4MinLen]), b[udp:][:wire.UDPLen]...))
 	return b
 }
 
@@ -78,9 +87,12 @@ func TestMalformedDatagrams(t *testing.T) {
 		"IP options as UDP":                sealed(w.inIP(optional, options), begins, 0, wire.IPv4MinLen),
 		"IP options, ICRC of the datagram": sealed(w.inIP(stepped, 8), begins+8, 0, begins),
 		"IP options, ICRC of the options":  sealed(w.inIP(stepped, 8), begins+8, 0, wire.IPv4MinLen),
-		"UDP shorter than IP, ICRC of all": sealed(w.inIP(w.write(payload, -4, 0), 0), begins, 0, wire.IPv4MinLen),
-		"UDP shorter than IP, ICRC of it":  sealed(w.inIP(w.write(payload, -4, 4), 0), begins, 4, wire.IPv4MinLen),
-		"UDP longer than IP":               sealed(w.inIP(w.write(payload, 4, 0), 0), begins, 0, wire.IPv4MinLen),
+		"UDP shorter than IP, ICRC of all": sealed(w.inIP(w.write(payload, -4, 0), 0), begins, 0,
+			wire.IPv4MinLen),
+		"UDP shorter than IP, ICRC of it": sealed(w.inIP(w.write(payload, -4, 4), 0), begins, 4,
+			wire.IPv4MinLen),
+		"UDP longer than IP": sealed(w.inIP(w.write(payload, 4, 0), 0), begins, 0,
+			wire.IPv4MinLen),
 	} {
 		v.datagram(w.b.config.Addr, packet)
 		v.heard(&w.b.driver)
@@ -123,7 +135,8 @@ func TestForeignQKey(t *testing.T) {
 		return len(d.asking)
 	}
 	for _, key := range []uint32{0, 1, infiniband.GSIQKey + 1, infiniband.GSIQKey &^ (1 << 31)} {
-		v.say(&d.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.UDSendOnly, DestQP: infiniband.GSI}, DETH: infiniband.DETHFields{QKey: key, SrcQP: infiniband.GSI}}, m)
+		v.say(&d.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.UDSendOnly,
+			DestQP: infiniband.GSI}, DETH: infiniband.DETHFields{QKey: key, SrcQP: infiniband.GSI}}, m)
 		if v.heard(&d.driver); asked() != 0 {
 			t.Errorf("a request with Q_Key %#x is heard", key)
 		}

@@ -72,8 +72,11 @@ func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueueP
 		return nil, fmt.Errorf("new queue pair: %w", err)
 	}
 	q := &QueuePair{
-		device: d, config: config, completions: to, psn: cmp.Or(config.SendPSN, infiniband.PSN(random())&infiniband.MaxPSN),
-		ended: make(chan struct{}), state: make(chan answer, 1),
+		device:      d,
+		config:      config,
+		completions: to,
+		psn:         cmp.Or(config.SendPSN, infiniband.PSN(random())&infiniband.MaxPSN),
+		ended:       make(chan struct{}), state: make(chan answer, 1),
 	}
 	q.number = number
 	q.broken = q.end
@@ -83,7 +86,8 @@ func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueueP
 
 // Local is what the peer of Connect has to know.
 func (q *QueuePair) Local() Place {
-	return Place{Addr: q.device.config.Addr, QPN: q.number, PSN: q.psn, Reads: cmp.Or(q.config.RemoteReads, 16)}
+	return Place{Addr: q.device.config.Addr, QPN: q.number, PSN: q.psn,
+		Reads: cmp.Or(q.config.RemoteReads, 16)}
 }
 
 // Completions is where the queue pair reports.
@@ -107,12 +111,14 @@ func (q *QueuePair) connectLocked(remote Place, send infiniband.PSN) (err error)
 	case q.qp != nil:
 		return errors.New("connect queue pair: it is connected")
 	case remote.Addr.Is4() != q.device.config.Addr.Is4():
-		return fmt.Errorf("connect queue pair: the other is at %v, and this one at %v", remote.Addr, q.device.config.Addr)
+		return fmt.Errorf("connect queue pair: the other is at %v, and this one at %v", remote.Addr,
+			q.device.config.Addr)
 	}
 	if remote.Reads > 0 {
 		q.config.Reads = min(cmp.Or(q.config.Reads, 16), remote.Reads)
 	}
-	q.config.Number, q.config.Remote, q.config.SendPSN, q.config.ReceivePSN = q.number, remote.QPN, send, remote.PSN
+	q.config.Number, q.config.Remote, q.config.SendPSN, q.config.ReceivePSN = q.number, remote.QPN, send,
+		remote.PSN
 	if q.qp, err = queuepair.New(q.config, (*pairHost)(q)); err != nil {
 		return fmt.Errorf("connect %w", err)
 	}

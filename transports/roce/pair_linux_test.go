@@ -74,35 +74,45 @@ func TestQueuePairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			memory := make([]byte, 5000)
-			region, err := b.Register(memory, queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic)
+			region, err := b.Register(memory,
+				queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic)
 			if err != nil {
 				t.Fatal(err)
 			}
 			text, back := bytes.Repeat([]byte("0123456789abc"), 300)[:3000], make([]byte, 3000)
 			if n, err := from.Post(
 				queuepair.Request{ID: 1, Op: queuepair.SendImm, Imm: 99, Local: [][]byte{text}},
-				queuepair.Request{ID: 2, Op: queuepair.Write, Address: region.Base + 1000, RKey: region.RKey, Local: [][]byte{text}},
-				queuepair.Request{ID: 3, Op: queuepair.FetchAdd, Address: region.Base, RKey: region.RKey, Operand: 5},
-				queuepair.Request{ID: 4, Op: queuepair.CompareSwap, Address: region.Base, RKey: region.RKey, Compare: 5, Operand: 77},
-				queuepair.Request{ID: 5, Op: queuepair.Read, Address: region.Base + 1000, RKey: region.RKey, Local: [][]byte{back}},
+				queuepair.Request{ID: 2, Op: queuepair.Write, Address: region.Base + 1000, RKey: region.RKey,
+					Local: [][]byte{text}},
+				queuepair.Request{ID: 3, Op: queuepair.FetchAdd, Address: region.Base, RKey: region.RKey,
+					Operand: 5},
+				queuepair.Request{ID: 4, Op: queuepair.CompareSwap, Address: region.Base, RKey: region.RKey,
+					Compare: 5, Operand: 77},
+				queuepair.Request{ID: 5, Op: queuepair.Read, Address: region.Base + 1000, RKey: region.RKey,
+					Local: [][]byte{back}},
 			); n != 5 || err != nil {
 				t.Fatal(n, err)
 			}
 			for id := uint64(1); id <= 5; id++ {
 				c := next(t, from)
-				if c.ID != id || c.Err != nil || c.QueuePair != from || c.Op == queuepair.CompareSwap && c.Original != 5 {
+				if c.ID != id || c.Err != nil || c.QueuePair != from ||
+					c.Op == queuepair.CompareSwap && c.Original != 5 {
 					t.Errorf("%+v", c)
 				}
 			}
-			if c := next(t, to); c.ID != 7 || c.Bytes != 3000 || c.Imm != 99 || c.Err != nil || !bytes.Equal(got, text) {
+			if c := next(t, to); c.ID != 7 || c.Bytes != 3000 || c.Imm != 99 || c.Err != nil ||
+				!bytes.Equal(got, text) {
 				t.Errorf("%+v, %.20q", c, got)
 			}
-			if err := region.Await(t.Context(), func(memory []byte) bool { return memory[0] == 77 && bytes.Equal(memory[1000:4000], text) }); err != nil || !bytes.Equal(back, text) {
+			if err := region.Await(t.Context(), func(memory []byte) bool {
+				return memory[0] == 77 && bytes.Equal(memory[1000:4000], text)
+			}); err != nil || !bytes.Equal(back, text) {
 				t.Errorf("%v, %.20q", err, back)
 			}
 			// A region that is closed is none.
 			region.Close()
-			if _, err := from.Post(queuepair.Request{ID: 6, Op: queuepair.Write, Address: region.Base, RKey: region.RKey, Local: [][]byte{text}}); err != nil {
+			if _, err := from.Post(queuepair.Request{ID: 6, Op: queuepair.Write, Address: region.Base,
+				RKey: region.RKey, Local: [][]byte{text}}); err != nil {
 				t.Fatal(err)
 			}
 			if c := next(t, from); c.ID != 6 || !errors.Is(c.Err, queuepair.ErrAccess) {
@@ -110,7 +120,8 @@ func TestQueuePairs(t *testing.T) {
 			}
 			<-from.Ended()
 			<-to.Ended()
-			if _, err := from.Post(queuepair.Request{Op: queuepair.Send}); !errors.Is(err, queuepair.ErrAccess) || !errors.Is(to.Err(), queuepair.ErrAccess) {
+			if _, err := from.Post(queuepair.Request{Op: queuepair.Send}); !errors.Is(err,
+				queuepair.ErrAccess) || !errors.Is(to.Err(), queuepair.ErrAccess) {
 				t.Errorf("%v, %v", err, to.Err())
 			}
 		})
@@ -161,10 +172,12 @@ func TestDial(t *testing.T) {
 		}()
 	}()
 	from := newPair(t, a, queuepair.Config{MTU: 512, RemoteReads: 3})
-	if private, err := from.Dial(ctx, at, []byte("from a")); err != nil || !bytes.HasPrefix(private, []byte("from b")) {
+	if private, err := from.Dial(ctx, at, []byte("from a")); err != nil ||
+		!bytes.HasPrefix(private, []byte("from b")) {
 		t.Fatalf("%v, %q", err, private)
 	}
-	if _, err := from.Post(queuepair.Request{ID: 3, Op: queuepair.Send, Local: [][]byte{[]byte("hello")}}); err != nil {
+	if _, err := from.Post(queuepair.Request{ID: 3, Op: queuepair.Send,
+		Local: [][]byte{[]byte("hello")}}); err != nil {
 		t.Fatal(err)
 	}
 	to := <-granted
@@ -172,7 +185,8 @@ func TestDial(t *testing.T) {
 		t.Errorf("%+v, %+v", c, d)
 	}
 	if from.config.Reads != 2 || to.config.Reads != 3 {
-		t.Errorf("%d and %d READs at once, want as many as the other end takes: 2 and 3", from.config.Reads, to.config.Reads)
+		t.Errorf("%d and %d READs at once, want as many as the other end takes: 2 and 3", from.config.Reads,
+			to.config.Reads)
 	}
 	var reject *cm.RejectError
 	if _, err := newPair(t, a, queuepair.Config{}).Dial(ctx, at, nil); !errors.As(err, &reject) {
@@ -182,7 +196,8 @@ func TestDial(t *testing.T) {
 		t.Error(err)
 	}
 	from.Close()
-	if <-to.Ended(); !errors.Is(to.Err(), cm.ErrDisconnected) || !errors.Is(from.Err(), transports.ErrClosed) {
+	if <-to.Ended(); !errors.Is(to.Err(), cm.ErrDisconnected) ||
+		!errors.Is(from.Err(), transports.ErrClosed) {
 		t.Errorf("%v, %v", to.Err(), from.Err())
 	}
 	listener.Close()

@@ -74,7 +74,8 @@ func (p *peer) post(r *transports.Request) (taken bool, err error) {
 	}
 	if o.size > 0 {
 		if len(r.Remote) != remoteLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a roce region", r.Op, o.size, transports.ErrAccess, len(r.Remote))
+			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a roce region", r.Op,
+				o.size, transports.ErrAccess, len(r.Remote))
 		}
 		base := uint64(binary.BigEndian.Uint32(r.Remote[4:])) << baseShift
 		o.request.RKey, o.request.Address = binary.BigEndian.Uint32(r.Remote), base+r.Offset
@@ -129,7 +130,8 @@ func (p *peer) cancel() {
 		if o.ctx == nil || o.ctx.Err() == nil {
 			return false
 		}
-		p.endpoint.push(transports.Completion{ID: o.id, Peer: p.number, Op: o.op, Err: transports.Canceled(o.ctx)})
+		p.endpoint.push(transports.Completion{ID: o.id, Peer: p.number, Op: o.op,
+			Err: transports.Canceled(o.ctx)})
 		return true
 	})
 }
@@ -146,7 +148,15 @@ func (p *peer) connect(now clock.Time) {
 	binary.BigEndian.PutUint64(private[:], e.self.life)
 	binary.BigEndian.PutUint64(private[8:], p.life)
 	conn, err := e.manager.Connect(now, netip.AddrPortFrom(p.at, p.port), e.self.port, cm.Offer{
-		QPN: l.number, PSN: l.psn, Resources: 16, Depth: 16, Retries: 7, RNRRetries: 7, AckTimeout: 14, MTU: min(e.self.mtu, p.mtu), Private: private[:16],
+		QPN:        l.number,
+		PSN:        l.psn,
+		Resources:  16,
+		Depth:      16,
+		Retries:    7,
+		RNRRetries: 7,
+		AckTimeout: 14,
+		MTU:        min(e.self.mtu, p.mtu),
+		Private:    private[:16],
 	})
 	if err != nil {
 		e.fail(p, fmt.Errorf("%w: %w", transports.ErrPeerFailed, err))

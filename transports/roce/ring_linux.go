@@ -73,7 +73,8 @@ func openRing(addr netip.Addr, nic string, size int, filter []unix.SockFilter) (
 			r.close()
 		}
 	}()
-	if r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+	if r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		0); err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -96,7 +97,8 @@ func openRing(addr netip.Addr, nic string, size int, filter []unix.SockFilter) (
 	if addr.Is6() {
 		protocol = unix.ETH_P_IPV6
 	}
-	if err := unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol), Ifindex: index}); err != nil {
+	if err := unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol),
+		Ifindex: index}); err != nil {
 		return nil, fmt.Errorf("bind packet socket: %w", err)
 	}
 	return r, nil
@@ -107,11 +109,13 @@ func (r *ring) allocate(size int) (err error) {
 	const align = unix.TPACKET_ALIGNMENT
 	slot := (slotOverhead + size + align - 1) &^ (align - 1)
 	perBlock, blocks := ringBlock/slot, ringBytes/ringBlock
-	request := unix.TpacketReq{Block_size: ringBlock, Block_nr: uint32(blocks), Frame_size: uint32(slot), Frame_nr: uint32(perBlock * blocks)}
+	request := unix.TpacketReq{Block_size: ringBlock, Block_nr: uint32(blocks), Frame_size: uint32(slot),
+		Frame_nr: uint32(perBlock * blocks)}
 	if err := unix.SetsockoptTpacketReq(r.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &request); err != nil {
 		return fmt.Errorf("make ring of %d blocks of %d bytes: %w", blocks, ringBlock, err)
 	}
-	if r.memory, err = unix.Mmap(r.fd, 0, ringBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if r.memory, err = unix.Mmap(r.fd, 0, ringBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("map ring of %d bytes: %w", ringBytes, err)
 	}
 	for block := range blocks {
@@ -151,7 +155,8 @@ func (r *ring) take() (data []byte, whole bool, err error) {
 			r.overruns.Add(1)
 		default:
 			// Only what has not been on a wire lacks its checksum.
-			return r.memory[at+uint32(slot.Net):][:slot.Len:slot.Len], status&unix.TP_STATUS_CSUMNOTREADY != 0, nil
+			return r.memory[at+uint32(slot.Net):][:slot.Len:slot.Len],
+				status&unix.TP_STATUS_CSUMNOTREADY != 0, nil
 		}
 	}
 	return nil, false, nil
@@ -237,14 +242,16 @@ func filterOf(addr netip.Addr, block uint32) []unix.SockFilter {
 	rules := []rule{{unix.BPF_B, packetType, 0, unix.PACKET_HOST}}
 	to, at, udp := addr.AsSlice(), uint32(16), uint32(wire.IPv4MinLen)
 	if addr.Is4() {
-		rules = append(rules, rule{unix.BPF_B, 0, 0, 4<<4 | wire.IPv4MinLen/4}, rule{unix.BPF_B, 9, 0, wire.ProtocolUDP}, rule{unix.BPF_H, 6, 0x3FFF, 0})
+		rules = append(rules, rule{unix.BPF_B, 0, 0, 4<<4 | wire.IPv4MinLen/4},
+			rule{unix.BPF_B, 9, 0, wire.ProtocolUDP}, rule{unix.BPF_H, 6, 0x3FFF, 0})
 	} else {
 		at, udp = 24, wire.IPv6Len
 		rules = append(rules, rule{unix.BPF_B, 0, 0xF0, 6 << 4}, rule{unix.BPF_B, 6, 0, wire.ProtocolUDP})
 	}
 	rules = append(rules, rule{unix.BPF_H, udp + 2, 0, infiniband.Port})
 	for ; len(to) > 0; to, at = to[4:], at+4 {
-		rules = append(rules, rule{unix.BPF_W, at, 0, uint32(to[0])<<24 | uint32(to[1])<<16 | uint32(to[2])<<8 | uint32(to[3])})
+		rules = append(rules, rule{unix.BPF_W, at, 0,
+			uint32(to[0])<<24 | uint32(to[1])<<16 | uint32(to[2])<<8 | uint32(to[3])})
 	}
 	var program []unix.SockFilter
 	add := func(code uint16, k uint32) { program = append(program, unix.SockFilter{Code: code, K: k}) }

@@ -125,16 +125,21 @@ func Open(config Config) (*Endpoint, error) {
 	config.PeerTimeout = cmp.Or(config.PeerTimeout, defaultPeerTimeout)
 	config.Timeout = cmp.Or(config.Timeout, infiniband.AckTimeout(14))
 	e := &Endpoint{
-		config: config, completions: completion.New(), byLife: map[uint64]*peer{}, links: map[infiniband.QPN]*link{},
-		byConn: map[cm.Conn]*link{}, early: map[cm.Conn]stranger{},
+		config:      config,
+		completions: completion.New(),
+		byLife:      map[uint64]*peer{},
+		links:       map[infiniband.QPN]*link{},
+		byConn:      map[cm.Conn]*link{}, early: map[cm.Conn]stranger{},
 	}
 	e.driver.advance, e.driver.report, e.driver.gaveUp = e.advancePeers, e.reportDone, e.failAll
 	life := random()
-	at := DeviceConfig{Addr: config.Addr, NIC: config.Device, MTU: config.MTU, Clock: config.Clock, DSCP: config.DSCP, block: config.Block}
+	at := DeviceConfig{Addr: config.Addr, NIC: config.Device, MTU: config.MTU, Clock: config.Clock,
+		DSCP: config.DSCP, block: config.Block}
 	if err := e.open(&at, life, cm.Config{Timeout: config.Timeout}, managed{e}); err != nil {
 		return nil, fmt.Errorf("open roce endpoint on %v: %w", config.Addr, err)
 	}
-	e.self = address{life: life, at: config.Addr, port: tcpOf + uint16(e.socket.block), mtu: infiniband.MTUCode(e.mtu), selective: config.Selective}
+	e.self = address{life: life, at: config.Addr, port: tcpOf + uint16(e.socket.block),
+		mtu: infiniband.MTUCode(e.mtu), selective: config.Selective}
 	e.manager.Listen(e.self.port)
 	e.start()
 	return e, nil

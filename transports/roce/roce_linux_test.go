@@ -23,7 +23,8 @@ func TestConformance(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
 	}
-	for _, c := range []Config{{Addr: netip.MustParseAddr("127.0.0.1"), MTU: 4200}, {Addr: netip.IPv6Loopback(), MTU: 400, Selective: true}} {
+	for _, c := range []Config{{Addr: netip.MustParseAddr("127.0.0.1"), MTU: 4200},
+		{Addr: netip.IPv6Loopback(), MTU: 400, Selective: true}} {
 		if raceEnabled && !c.Selective {
 			continue
 		}
@@ -63,14 +64,18 @@ func TestStrangePackets(t *testing.T) {
 	defer conn.Close()
 	first, count := a.QueuePairs()
 	forged := 0
-	for _, o := range []infiniband.Opcode{infiniband.WriteOnly, infiniband.WriteMiddle, infiniband.Acknowledge, infiniband.ReadRequest, infiniband.CNP, infiniband.UDSendOnly} {
-		for _, to := range []infiniband.QPN{first, first + 1, first + infiniband.QPN(count) - 1, infiniband.GSI} {
+	for _, o := range []infiniband.Opcode{infiniband.WriteOnly, infiniband.WriteMiddle,
+		infiniband.Acknowledge, infiniband.ReadRequest, infiniband.CNP, infiniband.UDSendOnly} {
+		for _, to := range []infiniband.QPN{first, first + 1, first + infiniband.QPN(count) - 1,
+			infiniband.GSI} {
 			n := 0
 			if o.HasPayload() {
 				n = infiniband.MADLen
 			}
 			p := infiniband.Packet(make([]byte, infiniband.Len(o, n)))
-			p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, DestQP: to}, RETH: infiniband.RETHFields{Length: uint32(n)}, DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey}}, n)
+			p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey,
+				DestQP: to}, RETH: infiniband.RETHFields{Length: uint32(n)},
+				DETH: infiniband.DETHFields{QKey: infiniband.GSIQKey}}, n)
 			if _, err := conn.Write(p); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +85,8 @@ func TestStrangePackets(t *testing.T) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); a.Counters().BadICRC < uint64(forged); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); a.Counters().BadICRC < uint64(forged); time.Sleep(
+		time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d packets with a wrong ICRC were counted, want %d", a.Counters().BadICRC, forged)
 		}
@@ -97,11 +103,14 @@ func TestStrangePackets(t *testing.T) {
 	if _, err := b.AddPeer(a.Address()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Post(t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: to, Local: []byte("still here"), Remote: region.Remote()}}); err != nil {
+	if _, err := a.Post(t.Context(),
+		[]transports.Request{{Op: transports.OpWrite, Peer: to, Local: []byte("still here"),
+			Remote: region.Remote()}}); err != nil {
 		t.Fatal(err)
 	}
 	var done [1]transports.Completion
-	if err := a.Wait(t.Context()); err != nil || a.Poll(done[:]) != 1 || done[0].Err != nil || string(memory[:10]) != "still here" {
+	if err := a.Wait(t.Context()); err != nil || a.Poll(done[:]) != 1 || done[0].Err != nil ||
+		string(memory[:10]) != "still here" {
 		t.Errorf("%v, %+v, %q", err, done, memory[:10])
 	}
 	// Packets of an endpoint with a block of its own go to it alone.
@@ -128,7 +137,8 @@ func TestCountersWhileConnecting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Post(t.Context(), []transports.Request{{Op: transports.OpWriteImm, Peer: to}}); err != nil {
+	if _, err := e.Post(t.Context(),
+		[]transports.Request{{Op: transports.OpWriteImm, Peer: to}}); err != nil {
 		t.Fatal(err)
 	}
 	for connecting := false; !connecting; time.Sleep(time.Millisecond) {

@@ -34,7 +34,8 @@ const (
 // has checked the ICRC of all that came.
 func TestRping(t *testing.T) {
 	hosttest.Need(t, hosttest.Rping)
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "crc32_generic", "ib_uverbs", "rdma_ucm"}}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "crc32_generic", "ib_uverbs",
+		"rdma_ucm"}}) {
 		return
 	}
 	ns, err := kernel.NewNamespace()
@@ -55,14 +56,16 @@ func TestRping(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command("rping", "-s", "-v", "-V", "-a", there.String(), "-S", fmt.Sprint(pingBytes), "-C", fmt.Sprint(pings))
+	server := exec.Command("rping", "-s", "-v", "-V", "-a", there.String(), "-S", fmt.Sprint(pingBytes), "-C",
+		fmt.Sprint(pings))
 	var output bytes.Buffer
 	server.Stdout, server.Stderr = &output, &output
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	p := newPinger(t, ns, here)
-	for deadline := time.Now().Add(30 * time.Second); p.connect(netip.AddrPortFrom(there, 7174)) != nil; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); p.connect(
+		netip.AddrPortFrom(there, 7174)) != nil; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) { // it does not listen yet
 			t.Fatalf("not connected: %v\n%s", p.ended, output.String())
 		}
@@ -83,9 +86,11 @@ func TestRping(t *testing.T) {
 	}
 	// Of the kernel's counters all that are errors are 0. Its retries are not among them:
 	// its timer does not wait for a host that is busy.
-	for _, name := range []string{"duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "rcvd_seq_err", "ack_deffered", "retry_exceeded_err"} {
+	for _, name := range []string{"duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "rcvd_seq_err",
+		"ack_deffered", "retry_exceeded_err"} {
 		text, err := os.ReadFile("/sys/class/infiniband/rxe0/ports/1/hw_counters/" + name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(text)) != "0" {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) ||
+			err == nil && strings.TrimSpace(string(text)) != "0" {
 			t.Errorf("rxe's %s is %s (%v)", name, bytes.TrimSpace(text), err)
 		}
 	}
@@ -150,7 +155,14 @@ func (p *pinger) Complete(c queuepair.Completion)                     { p.done =
 func (p *pinger) connect(to netip.AddrPort) (err error) {
 	p.peer, p.ended = to.Addr(), nil
 	p.conn, err = p.manager.Connect(p.clock.Now(), to, 4000, cm.Offer{
-		QPN: p.socket.number(1), PSN: p.psn, Resources: 1, Depth: 1, Retries: 7, RNRRetries: 7, AckTimeout: 14, MTU: infiniband.MTUCode(1024),
+		QPN:        p.socket.number(1),
+		PSN:        p.psn,
+		Resources:  1,
+		Depth:      1,
+		Retries:    7,
+		RNRRetries: 7,
+		AckTimeout: 14,
+		MTU:        infiniband.MTUCode(1024),
 	})
 	if err != nil {
 		p.Fatal(err)
@@ -160,7 +172,12 @@ func (p *pinger) connect(to netip.AddrPort) (err error) {
 		return p.ended
 	}
 	p.qp, err = queuepair.New(queuepair.Config{
-		Number: p.socket.number(1), Remote: p.offer.QPN, MTU: 1024, SendPSN: p.offer.PSN, ReceivePSN: p.psn, Rights: queuepair.RemoteRead | queuepair.RemoteWrite,
+		Number:     p.socket.number(1),
+		Remote:     p.offer.QPN,
+		MTU:        1024,
+		SendPSN:    p.offer.PSN,
+		ReceivePSN: p.psn,
+		Rights:     queuepair.RemoteRead | queuepair.RemoteWrite,
 	}, p)
 	if err != nil {
 		p.Fatal(err)

@@ -68,18 +68,22 @@ func (s *socket) openSenders(nic string) (err error) {
 }
 
 func (s *socket) openSender(nic string) (fd int, err error) {
-	if fd, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
+	if fd, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_UDP); err != nil {
 		return -1, err
 	}
 	level, class, discover, do := unix.IPPROTO_IP, unix.IP_TOS, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 	if s.addr.Is6() {
-		level, class, discover, do = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
-		err = errors.Join(unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1), unix.SetsockoptInt(fd, level, unix.IPV6_AUTOFLOWLABEL, 0))
+		level, class, discover, do = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_MTU_DISCOVER,
+			unix.IPV6_PMTUDISC_PROBE
+		err = errors.Join(unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1),
+			unix.SetsockoptInt(fd, level, unix.IPV6_AUTOFLOWLABEL, 0))
 	}
 	err = errors.Join(err,
 		unix.SetsockoptInt(fd, level, discover, do),
 		unix.SetsockoptInt(fd, level, class, int(s.dscp)<<2|int(wire.ECT0)),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0), // not what the class gives, but the raw socket's
+		// not what the class gives, but the raw socket's
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
 		takeNothing(fd))
 	if nic != "" {
@@ -114,13 +118,15 @@ func (s *socket) memory(mtu int) {
 	o.size = (s.most(mtu) + 127) &^ 63
 	o.buffers = make([]byte, batch*o.size)
 	for i := range o.headers {
-		o.headers[i].Name, o.headers[i].Namelen = (*byte)(unsafe.Pointer(&o.names[i])), datagram.NameLen(s.addr.Is6())
+		o.headers[i].Name, o.headers[i].Namelen = (*byte)(unsafe.Pointer(&o.names[i])),
+			datagram.NameLen(s.addr.Is6())
 	}
 }
 
 // most is the bytes of the longest packet, headers of IP and UDP included.
 func (s *socket) most(mtu int) int {
-	return s.headersLen() + max(mtu+infiniband.MaxOverhead, infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen))
+	return s.headersLen() + max(mtu+infiniband.MaxOverhead,
+		infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen))
 }
 
 // room is memory for the next packet to send, nil where the batch is full.
@@ -188,7 +194,8 @@ func (s *socket) begin(fd int, to netip.Addr, port uint16) {
 // joins says that a packet may be of the message that is open.
 func (o *outgoing) joins(fd int, to netip.Addr, n int) bool {
 	m := &o.open
-	if !m.more || m.fd != fd || m.to != to || n > m.size || m.bytes+m.size+n > datagram.MostCutBytes || o.count-o.from[o.messages-1] == datagram.MostCut {
+	if !m.more || m.fd != fd || m.to != to || n > m.size || m.bytes+m.size+n > datagram.MostCutBytes ||
+		o.count-o.from[o.messages-1] == datagram.MostCut {
 		return false
 	}
 	m.bytes += m.size
@@ -209,14 +216,29 @@ func (s *socket) encode(headers []byte, to netip.Addr, sourcePort, id uint16, n 
 	length := wire.UDPLen + n
 	if s.addr.Is4() {
 		wire.IPv4(headers).Encode(&wire.IPv4Fields{
-			DSCP: class, ECN: ecn, TotalLength: uint16(wire.IPv4MinLen + length), ID: id, DontFragment: true, TTL: ttl, Protocol: wire.ProtocolUDP, Src: s.addr.As4(), Dst: to.As4(),
+			DSCP:         class,
+			ECN:          ecn,
+			TotalLength:  uint16(wire.IPv4MinLen + length),
+			ID:           id,
+			DontFragment: true,
+			TTL:          ttl,
+			Protocol:     wire.ProtocolUDP,
+			Src:          s.addr.As4(),
+			Dst:          to.As4(),
 		})
 	} else {
 		wire.IPv6(headers).Encode(&wire.IPv6Fields{
-			DSCP: class, ECN: ecn, PayloadLength: uint16(length), NextHeader: wire.ProtocolUDP, HopLimit: ttl, Src: s.addr.As16(), Dst: to.As16(),
+			DSCP:          class,
+			ECN:           ecn,
+			PayloadLength: uint16(length),
+			NextHeader:    wire.ProtocolUDP,
+			HopLimit:      ttl,
+			Src:           s.addr.As16(),
+			Dst:           to.As16(),
 		})
 	}
-	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(&wire.UDPFields{SrcPort: sourcePort, DstPort: infiniband.Port, Length: uint16(length)})
+	wire.UDP(headers[len(headers)-wire.UDPLen:]).Encode(
+		&wire.UDPFields{SrcPort: sourcePort, DstPort: infiniband.Port, Length: uint16(length)})
 }
 
 // another writes the headers of a packet of so many bytes that is cut out of the same as

@@ -47,7 +47,8 @@ type socket struct {
 }
 
 // openSocket takes a block of queue pairs at the address, the given one or else the next
-// that is free, for packets with so much payload. It needs the right to open raw and packet sockets (CAP_NET_RAW).
+// that is free, for packets with so much payload. It needs the right to open raw and packet sockets
+// (CAP_NET_RAW).
 func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int, block uint32) (s *socket, err error) {
 	s = &socket{addr: addr, dscp: dscp, block: block, raw: -1, quiet: -1, claim: -1}
 	for i := range s.out.senders {
@@ -61,7 +62,8 @@ func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int, block uint32) 
 	if err := s.take(); err != nil {
 		return nil, err
 	}
-	if s.raw, err = unix.Socket(s.family(), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW); err != nil {
+	if s.raw, err = unix.Socket(s.family(), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_RAW); err != nil {
 		return nil, fmt.Errorf("open raw socket: %w", err)
 	}
 	if err := s.prepare(nic); err != nil {
@@ -117,7 +119,8 @@ func (s *socket) take() (err error) {
 		if s.block = 1 + (asked+n-1)%(blocks-1); asked == 0 {
 			s.block = 1 + rand.Uint32N(blocks-1)
 		}
-		err = unix.Bind(s.claim, &unix.SockaddrUnix{Name: fmt.Sprintf("@railbed-roce-%v-%d", s.addr, s.block)})
+		err = unix.Bind(s.claim, &unix.SockaddrUnix{Name: fmt.Sprintf("@railbed-roce-%v-%d", s.addr,
+			s.block)})
 		if !errors.Is(err, unix.EADDRINUSE) {
 			break
 		}
@@ -148,12 +151,16 @@ func (s *socket) prepare(nic string) error {
 // keepQuiet opens the UDP socket that takes nothing. Where the kernel's own RoCE
 // has the port, that keeps quiet.
 func (s *socket) keepQuiet() (err error) {
-	if s.quiet, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP); err != nil {
+	if s.quiet, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_UDP); err != nil {
 		return fmt.Errorf("open socket: %w", err)
 	}
-	err = errors.Join(unix.SetsockoptInt(s.quiet, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1), takeNothing(s.quiet))
-	_ = unix.SetsockoptInt(s.quiet, unix.SOL_UDP, unix.UDP_GRO, 1) // or the kernel cuts for it what it takes none of
-	if bound := unix.Bind(s.quiet, s.name(infiniband.Port)); bound != nil && !errors.Is(bound, unix.EADDRINUSE) {
+	err = errors.Join(unix.SetsockoptInt(s.quiet, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+		takeNothing(s.quiet))
+	// or the kernel cuts for it what it takes none of
+	_ = unix.SetsockoptInt(s.quiet, unix.SOL_UDP, unix.UDP_GRO, 1)
+	if bound := unix.Bind(s.quiet, s.name(infiniband.Port)); bound != nil &&
+		!errors.Is(bound, unix.EADDRINUSE) {
 		err = errors.Join(err, bound)
 	}
 	if err != nil {
@@ -165,7 +172,8 @@ func (s *socket) keepQuiet() (err error) {
 // takeNothing has a socket hear nothing.
 func takeNothing(fd int) error {
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing})
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: 1, Filter: &nothing})
 }
 
 // wait returns once a packet came, or the waiter has another reason.

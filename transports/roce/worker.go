@@ -37,8 +37,17 @@ func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 	retries := max(int(e.config.PeerTimeout/e.config.Timeout), 1)
 	var err error
 	l.qp, err = queuepair.New(queuepair.Config{
-		Number: l.number, Remote: l.remote, MTU: infiniband.MTU(min(e.self.mtu, l.peer.mtu)), SendPSN: offer.PSN, ReceivePSN: l.psn, Rights: queuepair.RemoteWrite,
-		Timeout: e.config.Timeout, Retries: retries, Selective: e.config.Selective, Congestion: e.config.Congestion, Overhead: wire.EthernetLen + e.socket.headersLen() + e.config.Overhead,
+		Number:     l.number,
+		Remote:     l.remote,
+		MTU:        infiniband.MTU(min(e.self.mtu, l.peer.mtu)),
+		SendPSN:    offer.PSN,
+		ReceivePSN: l.psn,
+		Rights:     queuepair.RemoteWrite,
+		Timeout:    e.config.Timeout,
+		Retries:    retries,
+		Selective:  e.config.Selective,
+		Congestion: e.config.Congestion,
+		Overhead:   wire.EthernetLen + e.socket.headersLen() + e.config.Overhead,
 	}, l)
 	if err == nil {
 		e.attach(&l.line)
@@ -60,7 +69,8 @@ func (e *Endpoint) grant(conn cm.Conn, p *peer, offer cm.Offer) {
 	l.conn = conn
 	e.byConn[conn] = l
 	if err = e.connected(l, offer); err == nil {
-		err = e.manager.Accept(e.clock.Now(), conn, cm.Offer{QPN: l.number, PSN: l.psn, Resources: 16, Depth: 16, RNRRetries: 7, AckTimeout: 14})
+		err = e.manager.Accept(e.clock.Now(), conn,
+			cm.Offer{QPN: l.number, PSN: l.psn, Resources: 16, Depth: 16, RNRRetries: 7, AckTimeout: 14})
 	}
 	if err != nil {
 		e.remove(l)

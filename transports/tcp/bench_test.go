@@ -46,7 +46,8 @@ func benchmarkEndpoint(b *testing.B, size int) {
 	for sent := 0; sent < b.N; {
 		batch := requests[:min(slots, b.N-sent)]
 		for i := range batch {
-			batch[i] = transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: local, Remote: remote, Offset: uint64((sent + i) % slots * size)}
+			batch[i] = transports.Request{Op: transports.OpWriteImm, Peer: peer, Local: local, Remote: remote,
+				Offset: uint64((sent + i) % slots * size)}
 		}
 		n, err := from.Post(b.Context(), batch)
 		if err != nil {
@@ -161,7 +162,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 	local := make([]byte, 64)
 	post := func(i int) error {
 		for {
-			n, err := ends[i].Post(b.Context(), []transports.Request{{Op: transports.OpWriteImm, Peer: peers[i], Local: local, Remote: remotes[i]}})
+			n, err := ends[i].Post(b.Context(),
+				[]transports.Request{{Op: transports.OpWriteImm, Peer: peers[i], Local: local,
+					Remote: remotes[i]}})
 			if n == 1 || err != nil {
 				return err
 			}

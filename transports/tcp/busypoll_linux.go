@@ -105,7 +105,8 @@ func (e *Endpoint) look(ctx context.Context) {
 	var now unix.Timespec
 	for began := time.Now(); e.completions.Empty(); {
 		// Neither blocks, so that the scheduler need not know.
-		ready, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&watched[0])), uintptr(len(watched)), uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+		ready, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&watched[0])),
+			uintptr(len(watched)), uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 		if ready != 0 {
 			break // its reader runs when this goroutine sleeps
 		}

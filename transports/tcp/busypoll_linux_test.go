@@ -22,7 +22,8 @@ func TestConformanceBusyPoll(t *testing.T) {
 	}.Run(t)
 }
 
-// TestBusyPollLooksAtConnections: at those that live, and Wait ends with its context however long it may look.
+// TestBusyPollLooksAtConnections: at those that live, and Wait ends with its context however long
+// it may look.
 func TestBusyPollLooksAtConnections(t *testing.T) {
 	a, b := open(t, Config{}), open(t, Config{})
 	ab, err := a.AddPeer(b.Address())

@@ -104,7 +104,9 @@ func TestBrokenSenders(t *testing.T) {
 		send func(key uint64) []byte
 		want string
 	}{
-		"operation": {func(uint64) []byte { return append([]byte{77}, make([]byte, headerLen-1)...) }, "operation 77"},
+		"operation": {func(uint64) []byte {
+			return append([]byte{77}, make([]byte, headerLen-1)...)
+		}, "operation 77"},
 		"length": {func(key uint64) []byte {
 			var raw [headerLen]byte
 			header{op: transports.OpWrite, key: key, length: transports.MaxMessage + 1}.encode(&raw)
@@ -131,7 +133,8 @@ func TestBrokenSenders(t *testing.T) {
 			}
 			conn.(*net.TCPConn).CloseWrite()
 			c := next(t, e)
-			if c.Op != transports.OpPeerDown || c.Peer != peer || !strings.Contains(c.Err.Error(), test.want) {
+			if c.Op != transports.OpPeerDown || c.Peer != peer ||
+				!strings.Contains(c.Err.Error(), test.want) {
 				t.Errorf("got %+v, want PEER_DOWN with %q", c, test.want)
 			}
 		})
@@ -152,11 +155,13 @@ func TestBrokenReceiver(t *testing.T) {
 			}
 			defer listener.Close()
 			e := open(t, Config{})
-			peer, err := e.AddPeer(address{at: listener.Addr().(*net.TCPAddr).AddrPort(), id: endpointID{9}}.encode())
+			peer, err := e.AddPeer(address{at: listener.Addr().(*net.TCPAddr).AddrPort(),
+				id: endpointID{9}}.encode())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := e.Post(t.Context(), []transports.Request{{ID: 4, Op: transports.OpWriteImm, Peer: peer}}); err != nil {
+			if _, err := e.Post(t.Context(),
+				[]transports.Request{{ID: 4, Op: transports.OpWriteImm, Peer: peer}}); err != nil {
 				t.Fatal(err)
 			}
 			conn, err := listener.Accept()
@@ -211,7 +216,8 @@ func TestStalledSender(t *testing.T) {
 	case <-time.After(3 * time.Second):
 		t.Fatal("closing a region waits for a sender that stalls")
 	}
-	if c := next(t, e); c.Op != transports.OpPeerDown || !strings.Contains(c.Err.Error(), "region that was closed") {
+	if c := next(t, e); c.Op != transports.OpPeerDown ||
+		!strings.Contains(c.Err.Error(), "region that was closed") {
 		t.Errorf("the sender: %+v", c)
 	}
 	ends(t, conn, "the stalled sender")
@@ -259,7 +265,8 @@ func at(port uint16) netip.AddrPort { return netip.AddrPortFrom(loopback, port) 
 // exchange sends one message and waits for both of its completions.
 func exchange(t *testing.T, from *Endpoint, peer transports.Peer, to *Endpoint) {
 	t.Helper()
-	if n, err := from.Post(t.Context(), []transports.Request{{Op: transports.OpWriteImm, Peer: peer}}); n != 1 || err != nil {
+	if n, err := from.Post(t.Context(),
+		[]transports.Request{{Op: transports.OpWriteImm, Peer: peer}}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if c := next(t, from); c.Op != transports.OpWriteImm || c.Err != nil {
@@ -275,7 +282,8 @@ func exchange(t *testing.T, from *Endpoint, peer transports.Peer, to *Endpoint) 
 func TestSourcePortTaken(t *testing.T) {
 	const base = 17650
 	b := open(t, Config{})
-	first := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at(base)), Control: control(socketOptions{reuse: true})}
+	first := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at(base)),
+		Control: control(socketOptions{reuse: true})}
 	taken, err := first.Dial("tcp", b.self.at.String())
 	if err != nil {
 		t.Fatal(err)

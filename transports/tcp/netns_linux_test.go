@@ -37,7 +37,8 @@ func TestVanishedPeer(t *testing.T) {
 	ip(t, "link", "set", "lo", "down")
 	start := time.Now()
 	for id := range uint64(3) {
-		if n, err := a.Post(t.Context(), []transports.Request{{ID: id, Op: transports.OpWriteImm, Peer: ab}}); n != 1 || err != nil {
+		if n, err := a.Post(t.Context(),
+			[]transports.Request{{ID: id, Op: transports.OpWriteImm, Peer: ab}}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 	}

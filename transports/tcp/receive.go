@@ -221,7 +221,8 @@ func (in *incoming) place(h header) (refused reply, err error) {
 
 // deliver reports the immediate, when there is room for it.
 func (in *incoming) deliver(h header) error {
-	c := transports.Completion{Peer: in.peer.number, Op: transports.OpReceive, Imm: h.imm, Bytes: int(h.length)}
+	c := transports.Completion{Peer: in.peer.number, Op: transports.OpReceive, Imm: h.imm,
+		Bytes: int(h.length)}
 	for {
 		sent, err := in.peer.receive(c)
 		if err != nil || sent {

@@ -65,7 +65,8 @@ func (r *region) Close() error {
 	for _, user := range caught {
 		// Only the end of its connection frees a reader from a sender that
 		// stalls in the middle of a message.
-		user.peer.fail(fmt.Errorf("%w: it was writing into a region that was closed", transports.ErrPeerFailed), abrupt)
+		user.peer.fail(fmt.Errorf("%w: it was writing into a region that was closed",
+			transports.ErrPeerFailed), abrupt)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

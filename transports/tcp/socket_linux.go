@@ -28,7 +28,8 @@ func control(o socketOptions) func(network, address string, c syscall.RawConn) e
 				err = wrapped("bind to device "+o.device, unix.BindToDevice(int(fd), o.device))
 			}
 			if o.reuse && err == nil {
-				err = wrapped("set SO_REUSEADDR", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+				err = wrapped("set SO_REUSEADDR",
+					unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 			}
 		})
 		return errors.Join(outer, err)
@@ -58,7 +59,8 @@ func setTimeouts(conn *net.TCPConn, timeout time.Duration) error {
 	}
 	var inner error
 	outer := raw.Control(func(fd uintptr) {
-		inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(timeout.Milliseconds()))
+		inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
+			int(timeout.Milliseconds()))
 	})
 	return errors.Join(outer, wrapped("set TCP_USER_TIMEOUT", inner))
 }

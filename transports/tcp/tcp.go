@@ -12,10 +12,10 @@
 //
 // A stream neither reorders nor drops: every Class shares it and Droppable
 // messages arrive whole. What was once given to the stream cannot be called
-// back: a request is canceled only as long as it waits for those before it. A refused message leaves the others alone. A peer is
-// dead when its connection ends, or when the kernel's retransmissions or
-// keepalive probes go unanswered for Config.PeerTimeout; a peer whose process
-// is stopped while its kernel answers is not.
+// back: a request is canceled only as long as it waits for those before it. A refused message
+// leaves the others alone. A peer is dead when its connection ends, or when the kernel's
+// retransmissions or keepalive probes go unanswered for Config.PeerTimeout; a peer whose process is
+// stopped while its kernel answers is not.
 package tcp
 
 import (
@@ -233,7 +233,8 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 	case !known:
 		return false, fmt.Errorf("no peer %d", request.Peer)
 	}
-	h := header{op: request.Op, unsignaled: request.Unsignaled, imm: request.Imm, length: uint32(request.Size())}
+	h := header{op: request.Op, unsignaled: request.Unsignaled, imm: request.Imm,
+		length: uint32(request.Size())}
 	if h.length > 0 {
 		if len(request.Remote) != transports.KeyLen {
 			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a tcp region",

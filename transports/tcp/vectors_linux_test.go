@@ -64,7 +64,8 @@ func TestSinkOfASmallSocket(t *testing.T) {
 	from.SetReadDeadline(time.Now().Add(20 * time.Second))
 	got, err := io.ReadAll(from)
 	if err != nil || !bytes.Equal(got, all) || total.Load() != uint64(len(all)) {
-		t.Errorf("%d bytes came, %v, and %d were counted, want the %d that were written", len(got), err, total.Load(), len(all))
+		t.Errorf("%d bytes came, %v, and %d were counted, want the %d that were written", len(got), err,
+			total.Load(), len(all))
 	}
 	<-written
 	if err := s.write([]byte{1}); err == nil {

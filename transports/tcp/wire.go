@@ -149,7 +149,8 @@ func (r reply) append(to []byte) []byte {
 }
 
 func decodeReply(raw *[replyLen]byte) reply {
-	return reply{code: raw[0], number: binary.BigEndian.Uint64(raw[8:]), detail: binary.BigEndian.Uint64(raw[16:])}
+	return reply{code: raw[0], number: binary.BigEndian.Uint64(raw[8:]),
+		detail: binary.BigEndian.Uint64(raw[16:])}
 }
 
 // refusal is the receiver's reason in words.

@@ -20,7 +20,8 @@ func unhex(t testing.TB, text string) []byte {
 
 // The bytes are written out from the picture in wire.go.
 func TestHeaderBytes(t *testing.T) {
-	h := header{op: transports.OpWriteImm, imm: 0x01020304, length: 0x00050607, key: 0x08090a0b0c0d0e0f, offset: 0x1011121314151617}
+	h := header{op: transports.OpWriteImm, imm: 0x01020304, length: 0x00050607, key: 0x08090a0b0c0d0e0f,
+		offset: 0x1011121314151617}
 	var got [headerLen]byte
 	for i := range got {
 		got[i] = 0xff // encode must leave nothing of an earlier header

@@ -20,7 +20,8 @@ func testAddresses(r *rig) {
 		r.Errorf("the same address added twice is peer %d and peer %d", first, again)
 	}
 	address := b.Address()
-	for _, bad := range [][]byte{nil, {}, {0}, address[:len(address)-1], append(bytes.Clone(address), 0), make([]byte, 4096)} {
+	for _, bad := range [][]byte{nil, {}, {0}, address[:len(address)-1], append(bytes.Clone(address), 0),
+		make([]byte, 4096)} {
 		if peer, err := a.AddPeer(bad); err == nil {
 			r.Errorf("address %x was taken as peer %d", bad, peer)
 		}
@@ -40,7 +41,8 @@ func testPlacement(r *rig) {
 	a, b, ab, _ := r.pair()
 	const size = 300_000
 	for i, at := range []struct{ offset, length int }{
-		{0, 1}, {1, 1}, {size - 1, 1}, {0, size}, {0, 4096}, {4095, 4098}, {65_535, 131_073}, {size - 8193, 8193}, {7, 20_001},
+		{0, 1}, {1, 1}, {size - 1, 1}, {0, size}, {0, 4096}, {4095, 4098}, {65_535, 131_073},
+		{size - 8193, 8193}, {7, 20_001},
 	} {
 		target := b.area(size)
 		local := make([]byte, at.length)
@@ -88,7 +90,8 @@ func testEmptyMessages(r *rig) {
 	a, b, ab, ba := r.pair()
 	imms := []uint32{0, 1, 0x80000000, 0xffffffff}
 	for i, imm := range imms {
-		a.post(transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Imm: imm, Offset: 1 << 60})
+		a.post(transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Imm: imm,
+			Offset: 1 << 60})
 	}
 	a.post(transports.Request{ID: uint64(len(imms)), Op: transports.OpWrite, Peer: ab})
 	r.until("empty messages", func() bool { return len(b.received) >= len(imms) && len(a.sent) > len(imms) })
@@ -117,7 +120,8 @@ func testImmediateAfterBytes(r *rig) {
 	local := make([]byte, size)
 	for i := range rounds {
 		fill(local, i)
-		a.post(transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Local: local, Remote: target.remote, Imm: uint32(i)})
+		a.post(transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Local: local,
+			Remote: target.remote, Imm: uint32(i)})
 		r.until("an immediate", func() bool { return b.poll() || len(b.received) > i })
 		if target.buf[size-1] != pattern(i, size-1) {
 			r.Fatalf("message %d: its immediate came before its last byte", i)
@@ -138,7 +142,8 @@ func testCompletionAfterBytes(r *rig) {
 	local := make([]byte, size)
 	for i := range rounds {
 		fill(local, i)
-		a.post(transports.Request{ID: uint64(i), Op: transports.OpWrite, Peer: ab, Local: local, Remote: target.remote})
+		a.post(transports.Request{ID: uint64(i), Op: transports.OpWrite, Peer: ab, Local: local,
+			Remote: target.remote})
 		r.until("a completion", func() bool { return a.poll() || len(a.sent) > i })
 		if target.buf[size-1] != pattern(i, size-1) {
 			r.Fatalf("message %d: its completion came before its last byte was placed", i)
@@ -213,7 +218,8 @@ func testBackPressure(r *rig) {
 	// A sender that is refused for this long is held back, not slow.
 	for refused := time.Now(); time.Since(refused) < 200*time.Millisecond; {
 		for i := range batch {
-			batch[i] = transports.Request{ID: uint64(posted + i), Op: transports.OpWriteImm, Peer: ab, Imm: uint32(posted + i)}
+			batch[i] = transports.Request{ID: uint64(posted + i), Op: transports.OpWriteImm, Peer: ab,
+				Imm: uint32(posted + i)}
 		}
 		n, err := a.Post(context.Background(), batch)
 		if err != nil {
@@ -232,7 +238,9 @@ func testBackPressure(r *rig) {
 		}
 	}
 	b.deaf = false
-	r.until("everything that was posted", func() bool { return len(b.received) >= posted && len(a.sent) >= posted })
+	r.until("everything that was posted", func() bool {
+		return len(b.received) >= posted && len(a.sent) >= posted
+	})
 	a.succeeded(posted)
 	r.quiet()
 }
@@ -243,7 +251,8 @@ func testLargeMessage(r *rig) {
 	target := b.area(size)
 	local := make([]byte, size)
 	fill(local, 3)
-	a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: local, Remote: target.remote, Imm: 3})
+	a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: local, Remote: target.remote,
+		Imm: 3})
 	r.until("a large message", func() bool { return len(b.received) == 1 && len(a.sent) == 1 })
 	a.succeeded(1)
 	r.holds(target.buf, 3)

@@ -16,7 +16,8 @@ import (
 func testMalformedRequests(r *rig) {
 	a, b, ab, _ := r.pair()
 	target := b.area(100)
-	good := transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: make([]byte, 10), Remote: target.remote, Imm: 7}
+	good := transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: make([]byte, 10),
+		Remote: target.remote, Imm: 7}
 	posted := 0
 	for name, change := range map[string]func(*transports.Request){
 		"operation 0":  func(q *transports.Request) { q.Op = 0 },
@@ -43,23 +44,36 @@ func testMalformedRequests(r *rig) {
 func testRefusedAccess(r *rig) {
 	const size = 1000
 	for name, change := range map[string]func(q *transports.Request, owner, other *node){
-		"offset past the end":  func(q *transports.Request, _, _ *node) { q.Offset = size },
-		"one byte too long":    func(q *transports.Request, _, _ *node) { q.Offset = size - uint64(len(q.Local)) + 1 },
-		"offset far away":      func(q *transports.Request, _, _ *node) { q.Offset = 1 << 40 },
-		"offset that wraps":    func(q *transports.Request, _, _ *node) { q.Offset = ^uint64(0) - 5 },
-		"longer than region":   func(q *transports.Request, _, _ *node) { q.Local = make([]byte, size+1) },
-		"no handle":            func(q *transports.Request, _, _ *node) { q.Remote = nil },
-		"half a handle":        func(q *transports.Request, _, _ *node) { q.Remote = q.Remote[:len(q.Remote)/2] },
-		"handle too long":      func(q *transports.Request, _, _ *node) { q.Remote = append(bytes.Clone(q.Remote), 0) },
-		"zero handle":          func(q *transports.Request, _, _ *node) { q.Remote = make([]byte, len(q.Remote)) },
-		"first bit of handle":  func(q *transports.Request, _, _ *node) { flip(q, 0) },
-		"last bit of handle":   func(q *transports.Request, _, _ *node) { flip(q, 8*len(q.Remote)-1) },
-		"region not writable":  func(q *transports.Request, owner, _ *node) { q.Remote = owner.areaWith(size, 0).remote },
-		"region of the sender": func(q *transports.Request, _, other *node) { q.Remote = other.area(size).remote },
+		"offset past the end": func(q *transports.Request, _, _ *node) { q.Offset = size },
+		"one byte too long": func(q *transports.Request, _, _ *node) {
+			q.Offset = size - uint64(len(q.Local)) + 1
+		},
+		"offset far away":    func(q *transports.Request, _, _ *node) { q.Offset = 1 << 40 },
+		"offset that wraps":  func(q *transports.Request, _, _ *node) { q.Offset = ^uint64(0) - 5 },
+		"longer than region": func(q *transports.Request, _, _ *node) { q.Local = make([]byte, size+1) },
+		"no handle":          func(q *transports.Request, _, _ *node) { q.Remote = nil },
+		"half a handle": func(q *transports.Request, _, _ *node) {
+			q.Remote = q.Remote[:len(q.Remote)/2]
+		},
+		"handle too long": func(q *transports.Request, _, _ *node) {
+			q.Remote = append(bytes.Clone(q.Remote), 0)
+		},
+		"zero handle": func(q *transports.Request, _, _ *node) {
+			q.Remote = make([]byte, len(q.Remote))
+		},
+		"first bit of handle": func(q *transports.Request, _, _ *node) { flip(q, 0) },
+		"last bit of handle":  func(q *transports.Request, _, _ *node) { flip(q, 8*len(q.Remote)-1) },
+		"region not writable": func(q *transports.Request, owner, _ *node) {
+			q.Remote = owner.areaWith(size, 0).remote
+		},
+		"region of the sender": func(q *transports.Request, _, other *node) {
+			q.Remote = other.area(size).remote
+		},
 	} {
 		a, b, ab, _ := r.pair()
 		target := b.area(size)
-		request := transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: make([]byte, 16), Remote: target.remote, Imm: 1}
+		request := transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: make([]byte, 16),
+			Remote: target.remote, Imm: 1}
 		change(&request, b, a)
 		err := a.outcome(request)
 		if !errors.Is(err, transports.ErrAccess) {
@@ -105,7 +119,8 @@ func testRevokedRegion(r *rig) {
 	target := b.area(size)
 	local := make([]byte, size)
 	fill(local, 1)
-	if err := a.outcome(transports.Request{Op: transports.OpWrite, Peer: ab, Local: local, Remote: target.remote}); err != nil {
+	if err := a.outcome(transports.Request{Op: transports.OpWrite, Peer: ab, Local: local,
+		Remote: target.remote}); err != nil {
 		r.Fatalf("write to a region: %v", err)
 	}
 	for range 2 {
@@ -114,7 +129,8 @@ func testRevokedRegion(r *rig) {
 		}
 	}
 	fill(local, 2)
-	r.refused(a.outcome(transports.Request{Op: transports.OpWrite, Peer: ab, Local: local, Remote: target.remote}))
+	r.refused(a.outcome(transports.Request{Op: transports.OpWrite, Peer: ab, Local: local,
+		Remote: target.remote}))
 	r.holds(target.buf, 1)
 }
 
@@ -130,8 +146,9 @@ func (n *node) flood(to *node, peer transports.Peer) int {
 	to.deaf = true
 	posted := 0
 	for refused := time.Now(); time.Since(refused) < 300*time.Millisecond; n.rig.pollAll() {
-		taken, err := n.Post(context.Background(), []transports.Request{{ID: uint64(posted), Op: transports.OpWriteImm,
-			Peer: peer, Local: local, Remote: target.remote, Offset: uint64(posted % places * size)}})
+		taken, err := n.Post(context.Background(),
+			[]transports.Request{{ID: uint64(posted), Op: transports.OpWriteImm,
+				Peer: peer, Local: local, Remote: target.remote, Offset: uint64(posted % places * size)}})
 		if err != nil {
 			n.rig.Fatalf("post: %v", err)
 		}
@@ -151,7 +168,9 @@ func testDeadPeer(r *rig) {
 	c.add(a)
 	posted := a.flood(b, ab)
 	r.suite.Kill(r.TB, b.Endpoint)
-	r.until("the end of everything that was outstanding", func() bool { return len(a.sent) >= posted && len(a.down) > 0 })
+	r.until("the end of everything that was outstanding", func() bool {
+		return len(a.sent) >= posted && len(a.down) > 0
+	})
 	r.quiet()
 	failed := 0
 	seen := make(map[uint64]bool)
@@ -173,7 +192,9 @@ func testDeadPeer(r *rig) {
 	if len(a.down) != 1 || a.down[0].Peer != ab || !errors.Is(a.down[0].Err, transports.ErrPeerFailed) {
 		r.Errorf("the death was reported as %+v, want once for peer %d", a.down, ab)
 	}
-	if n, err := a.Post(context.Background(), []transports.Request{{Op: transports.OpWrite, Peer: ab}}); n != 0 || !errors.Is(err, transports.ErrPeerFailed) {
+	if n, err := a.Post(context.Background(),
+		[]transports.Request{{Op: transports.OpWrite, Peer: ab}}); n != 0 ||
+		!errors.Is(err, transports.ErrPeerFailed) {
 		r.Errorf("post to a dead peer: took %d, error %v", n, err)
 	}
 	if err := a.outcome(transports.Request{ID: 1 << 32, Op: transports.OpWriteImm, Peer: ac}); err != nil {
@@ -193,7 +214,8 @@ func testDeadSender(r *rig) {
 	a.deaf = true
 	r.suite.Kill(r.TB, a.Endpoint)
 	r.until("the end of a request to the dead", func() bool {
-		n, err := b.Post(context.Background(), []transports.Request{{ID: 1, Op: transports.OpWrite, Peer: ba}})
+		n, err := b.Post(context.Background(),
+			[]transports.Request{{ID: 1, Op: transports.OpWrite, Peer: ba}})
 		if err != nil {
 			if n != 0 || !errors.Is(err, transports.ErrPeerFailed) {
 				r.Fatalf("post to a dead peer: took %d, error %v", n, err)
@@ -294,7 +316,8 @@ func testCloseBesidePosts(r *rig) {
 			posting.Go(func() {
 				var err error
 				for err == nil {
-					_, err = a.Post(context.Background(), []transports.Request{{Op: transports.OpWriteImm, Peer: ab}})
+					_, err = a.Post(context.Background(),
+						[]transports.Request{{Op: transports.OpWriteImm, Peer: ab}})
 					runtime.Gosched()
 				}
 				if !errors.Is(err, transports.ErrClosed) {
@@ -313,7 +336,8 @@ func testCloseBesidePosts(r *rig) {
 // closedCalls checks what each method of a closed endpoint says.
 func closedCalls(r *rig, a *node, peer transports.Peer) {
 	ctx := context.Background()
-	if n, err := a.Post(ctx, []transports.Request{{Op: transports.OpWrite, Peer: peer}}); n != 0 || !errors.Is(err, transports.ErrClosed) {
+	if n, err := a.Post(ctx, []transports.Request{{Op: transports.OpWrite, Peer: peer}}); n != 0 ||
+		!errors.Is(err, transports.ErrClosed) {
 		r.Errorf("post to a closed endpoint: took %d, error %v", n, err)
 	}
 	if _, err := a.Register(make([]byte, 1), transports.RemoteWrite); !errors.Is(err, transports.ErrClosed) {
@@ -335,14 +359,17 @@ func testNothingLeft(r *rig) {
 	for range 5 {
 		a, b, ab, ba := r.pair()
 		target := b.area(1 << 16)
-		a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: make([]byte, 1<<16), Remote: target.remote})
+		a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: make([]byte, 1<<16),
+			Remote: target.remote})
 		b.post(transports.Request{Op: transports.OpWriteImm, Peer: ba})
 		r.until("messages", func() bool { return len(a.received) > 0 && len(b.received) > 0 })
 		unreachable := r.open()
 		gone := a.add(unreachable)
 		unreachable.Close()
 		// The endpoint may know of the end already; that is as good.
-		if _, err := a.Post(context.Background(), []transports.Request{{Op: transports.OpWriteImm, Peer: gone}}); err != nil && !errors.Is(err, transports.ErrPeerFailed) {
+		if _, err := a.Post(context.Background(),
+			[]transports.Request{{Op: transports.OpWriteImm, Peer: gone}}); err != nil &&
+			!errors.Is(err, transports.ErrPeerFailed) {
 			r.Errorf("post to a peer that closed: %v", err)
 		}
 		a.Close()

@@ -30,7 +30,8 @@ func testSeveralPeers(r *rig) {
 				slot := i*rounds + k
 				local := make([]byte, size)
 				fill(local, slot)
-				all[i].post(transports.Request{ID: uint64(j*rounds + k), Op: transports.OpWriteImm, Peer: peers[i][j],
+				all[i].post(transports.Request{ID: uint64(j*rounds + k), Op: transports.OpWriteImm,
+					Peer:  peers[i][j],
 					Local: local, Remote: targets[j].remote, Offset: uint64(slot * size), Imm: uint32(slot)})
 			}
 		}
@@ -63,7 +64,8 @@ func testSelf(r *rig) {
 	target := a.area(100_000)
 	local := make([]byte, 100_000)
 	fill(local, 5)
-	a.post(transports.Request{Op: transports.OpWriteImm, Peer: self, Local: local, Remote: target.remote, Imm: 5})
+	a.post(transports.Request{Op: transports.OpWriteImm, Peer: self, Local: local, Remote: target.remote,
+		Imm: 5})
 	r.until("a message to oneself", func() bool { return len(a.received) == 1 && len(a.sent) == 1 })
 	if a.received[0].Peer != self {
 		r.Errorf("message from peer %d, want %d", a.received[0].Peer, self)
@@ -79,7 +81,8 @@ func testLatePeer(r *rig) {
 	target := b.area(5000)
 	local := make([]byte, 5000)
 	fill(local, 1)
-	a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: local, Remote: target.remote, Imm: 1})
+	a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab, Local: local, Remote: target.remote,
+		Imm: 1})
 	end := time.Now().Add(100 * time.Millisecond)
 	r.until("a while", func() bool { return time.Now().After(end) })
 	if len(b.received) != 0 {
@@ -105,7 +108,8 @@ func testConcurrency(r *rig) {
 		to    *area
 		tally map[uint32]int
 	}
-	sides := []*side{{n: a, peer: ab, to: b.area(posters * each * size)}, {n: b, peer: ba, to: a.area(posters * each * size)}}
+	sides := []*side{{n: a, peer: ab, to: b.area(posters * each * size)},
+		{n: b, peer: ba, to: a.area(posters * each * size)}}
 	ctx, cancel := context.WithTimeout(context.Background(), r.suite.Bound)
 	defer cancel()
 	var posting, polling sync.WaitGroup
@@ -166,7 +170,8 @@ func postSlots(ctx context.Context, r *rig, n *node, peer transports.Peer, to *a
 	for slot := first; slot < first+count; {
 		local := make([]byte, size)
 		fill(local, slot)
-		taken, err := n.Post(ctx, []transports.Request{{ID: uint64(slot), Op: transports.OpWriteImm, Peer: peer,
+		taken, err := n.Post(ctx, []transports.Request{{ID: uint64(slot), Op: transports.OpWriteImm,
+			Peer:  peer,
 			Local: local, Remote: to.remote, Offset: uint64(slot * size), Imm: uint32(slot)}})
 		if err != nil {
 			r.Errorf("post: %v", err)

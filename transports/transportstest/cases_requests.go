@@ -30,22 +30,26 @@ func testGatherLists(r *rig) {
 		sixteen[i] = 1 + i*7
 	}
 	target := b.area(size)
-	for i, lengths := range [][]int{{1}, {0}, {0, 0, 1, 0}, {4096, 4096}, {1, 60_000, 0, 3}, {size}, {size - 1, 0}, sixteen, {1471, 1473, 1, 9000}} {
+	for i, lengths := range [][]int{{1}, {0}, {0, 0, 1, 0}, {4096, 4096}, {1, 60_000, 0, 3}, {size},
+		{size - 1, 0}, sixteen, {1471, 1473, 1, 9000}} {
 		local := make([]byte, size)
 		fill(local, i)
-		q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Remote: target.remote, Imm: uint32(i)}
+		q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Remote: target.remote,
+			Imm: uint32(i)}
 		pieces(&q, local, lengths...)
 		a.post(q)
 		clear(q.More)
 		r.until("a message of pieces", func() bool { return len(b.received) > i && len(a.sent) > i })
 		if b.received[i].Bytes != size || a.sent[i].Bytes != size {
-			r.Errorf("pieces %v: received %+v, completed %+v, want %d bytes", lengths, b.received[i], a.sent[i], size)
+			r.Errorf("pieces %v: received %+v, completed %+v, want %d bytes", lengths, b.received[i],
+				a.sent[i], size)
 		}
 		r.holds(target.buf, i)
 		target.untouched(0, 0)
 		clear(target.buf)
 	}
-	empty := transports.Request{ID: 9, Op: transports.OpWriteImm, Peer: ab, More: make([][]byte, transports.MaxPieces-1)}
+	empty := transports.Request{ID: 9, Op: transports.OpWriteImm, Peer: ab,
+		More: make([][]byte, transports.MaxPieces-1)}
 	a.post(empty)
 	r.until("an empty message of pieces", func() bool { return len(b.received) > 9 && len(a.sent) > 9 })
 	a.succeeded(10)
@@ -69,11 +73,15 @@ func testUnsignaled(r *rig) {
 	for round, burst := range []int{1, 2, 65, most, 3} {
 		fill(local, round)
 		for i := range burst {
-			a.post(transports.Request{ID: uint64(sent), Op: transports.OpWriteImm, Peer: ab, Local: local[:size(i)],
-				Remote: target.remote, Offset: uint64(i * largest), Imm: uint32(sent), Unsignaled: i < burst-1})
+			a.post(transports.Request{ID: uint64(sent), Op: transports.OpWriteImm, Peer: ab,
+				Local:  local[:size(i)],
+				Remote: target.remote, Offset: uint64(i * largest), Imm: uint32(sent),
+				Unsignaled: i < burst-1})
 			sent++
 		}
-		r.until("unsignaled messages and one that is waited for", func() bool { return len(a.sent) >= sent && len(b.received) >= sent })
+		r.until("unsignaled messages and one that is waited for", func() bool {
+			return len(a.sent) >= sent && len(b.received) >= sent
+		})
 		for i := range burst {
 			r.holds(target.buf[i*largest:][:size(i)], round)
 		}
@@ -91,7 +99,8 @@ func testInline(r *rig) {
 	for i := range count {
 		n := []int{size, 0, 1, i % size}[i%4]
 		fill(local, i)
-		q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Inline: true, Remote: target.remote, Offset: uint64(i * size), Imm: uint32(i)}
+		q := transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Inline: true,
+			Remote: target.remote, Offset: uint64(i * size), Imm: uint32(i)}
 		pieces(&q, local[:n], n/3, n/2)
 		a.post(q)
 		clear(local)
@@ -103,7 +112,8 @@ func testInline(r *rig) {
 		r.holds(target.buf[i*size:][:n], i)
 		target.untouched(i*size+n, (i+1)*size)
 	}
-	long := transports.Request{Op: transports.OpWrite, Peer: ab, Inline: true, Local: local, More: [][]byte{{1}}, Remote: target.remote}
+	long := transports.Request{Op: transports.OpWrite, Peer: ab, Inline: true, Local: local,
+		More: [][]byte{{1}}, Remote: target.remote}
 	if n, err := a.Post(context.Background(), []transports.Request{long}); n != 0 || err == nil {
 		r.Errorf("inline post of %d bytes: took %d, error %v", long.Size(), n, err)
 	}
@@ -123,7 +133,8 @@ type canceling struct {
 var errTired = errors.New("tired of it")
 
 func (r *rig) canceling(a, b *node, to transports.Peer, count, size int) (*canceling, []transports.Request) {
-	c := &canceling{a: a, b: b, target: b.area(count * size), size: size, ended: make([]transports.Completion, count), late: make([]int, count)}
+	c := &canceling{a: a, b: b, target: b.area(count * size), size: size,
+		ended: make([]transports.Completion, count), late: make([]int, count)}
 	var requests []transports.Request
 	for i := range count {
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -131,7 +142,8 @@ func (r *rig) canceling(a, b *node, to transports.Peer, count, size int) (*cance
 		c.cancels = append(c.cancels, cancel)
 		local := make([]byte, size)
 		fill(local, i)
-		requests = append(requests, transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: to, Local: local,
+		requests = append(requests, transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: to,
+			Local:  local,
 			Remote: c.target.remote, Offset: uint64(i * size), Imm: uint32(i), Context: ctx})
 	}
 	return c, requests
@@ -215,7 +227,8 @@ func testCancelWaiting(r *rig) {
 		}
 	}
 	q := requests[0]
-	if n, err := a.Post(context.Background(), []transports.Request{q}); n != 0 || !errors.Is(err, transports.ErrCanceled) {
+	if n, err := a.Post(context.Background(), []transports.Request{q}); n != 0 ||
+		!errors.Is(err, transports.ErrCanceled) {
 		r.Errorf("post of a request whose context is done: took %d, error %v", n, err)
 	}
 	q.Context = nil // the places of the canceled are good for others

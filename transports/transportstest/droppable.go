@@ -47,8 +47,9 @@ func testDroppable(r *rig) {
 	for i := range count {
 		local := make([]byte, size)
 		fill(local, i)
-		a.post(transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Local: local, Droppable: allowed(i),
-			Remote: target.remote, Offset: uint64(i * size), Imm: uint32(i)})
+		a.post(transports.Request{ID: uint64(i), Op: transports.OpWriteImm, Peer: ab, Local: local,
+			Droppable: allowed(i),
+			Remote:    target.remote, Offset: uint64(i * size), Imm: uint32(i)})
 	}
 	r.until("messages with holes", func() bool { return len(b.received) >= count && len(a.sent) >= count })
 	r.quiet()
@@ -62,7 +63,8 @@ func testDroppable(r *rig) {
 	for _, c := range b.received {
 		message, at, missing := int(c.Imm), 0, 0
 		if c.Bytes+c.Missing != size || c.Missing > counted[message] {
-			r.Errorf("message %d: received %+v, of which its sender gave up %d bytes", message, c, counted[message])
+			r.Errorf("message %d: received %+v, of which its sender gave up %d bytes", message, c,
+				counted[message])
 		}
 		for _, h := range c.Holes {
 			if h.Offset < at || h.Bytes <= 0 || h.Offset+h.Bytes > size {

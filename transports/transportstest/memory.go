@@ -288,7 +288,8 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 		return
 	}
 	if !open {
-		e.completeLocked(transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Err: transports.ErrPeerFailed})
+		e.completeLocked(transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op,
+			Err: transports.ErrPeerFailed})
 		return
 	}
 	done := transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Bytes: message.Size()}
@@ -301,13 +302,15 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 	from, _ := target.findLocked(e.address)
 	holes, missing := e.fabric.holesLocked(&message.Request)
 	done.Bytes, done.Missing = done.Bytes-missing, missing
-	received := transports.Completion{Peer: from, Op: transports.OpReceive, Imm: message.Imm, Bytes: done.Bytes, Missing: missing, Holes: holes}
+	received := transports.Completion{Peer: from, Op: transports.OpReceive, Imm: message.Imm,
+		Bytes: done.Bytes, Missing: missing, Holes: holes}
 	e.finishLocked(target, place, message, received, done)
 }
 
 // finishLocked places the bytes, delivers the immediate and completes the
 // request, in the only right order but for flaws.
-func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, message memoryMessage, received, done transports.Completion) {
+func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, message memoryMessage, received,
+	done transports.Completion) {
 	fl := &e.fabric.flaws
 	steps := []func(){
 		func() {
@@ -363,7 +366,8 @@ func (e *memoryEndpoint) checkLocked(message memoryMessage) ([]byte, error) {
 		if fl.ignoreBounds {
 			return region.buf[min(message.Offset, uint64(len(region.buf))):], nil
 		}
-		return nil, fmt.Errorf("%v %d bytes at offset %d: %w: region has %d bytes", message.Op, size, message.Offset, refused, len(region.buf))
+		return nil, fmt.Errorf("%v %d bytes at offset %d: %w: region has %d bytes", message.Op, size,
+			message.Offset, refused, len(region.buf))
 	}
 	return region.buf[message.Offset:][:size:size], nil
 }
@@ -426,7 +430,8 @@ func (e *memoryEndpoint) failPeerLocked(peer transports.Peer) {
 	}
 	e.queue = kept
 	if !e.fabric.flaws.noPeerDown {
-		e.completions = append(e.completions, transports.Completion{Peer: peer, Op: transports.OpPeerDown, Err: err})
+		e.completions = append(e.completions,
+			transports.Completion{Peer: peer, Op: transports.OpPeerDown, Err: err})
 	}
 }
 
@@ -478,7 +483,8 @@ func (e *memoryEndpoint) Close() error {
 		delete(f.endpoints, e.address)
 		for _, message := range e.queue {
 			if e.releaseLocked(&message); !f.flaws.forgetOnClose {
-				e.completeLocked(transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op, Err: transports.ErrClosed})
+				e.completeLocked(transports.Completion{ID: message.ID, Peer: message.Peer, Op: message.Op,
+					Err: transports.ErrClosed})
 			}
 		}
 		e.queue = nil

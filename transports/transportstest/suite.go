@@ -191,7 +191,8 @@ func (r *rig) quiet() {
 func (r *rig) counts() string {
 	text := ""
 	for i, n := range r.nodes {
-		text += fmt.Sprintf("[%d: sent %d, received %d, down %d]", i, len(n.sent), len(n.received), len(n.down))
+		text += fmt.Sprintf("[%d: sent %d, received %d, down %d]", i, len(n.sent), len(n.received),
+			len(n.down))
 	}
 	return text
 }
@@ -208,7 +209,8 @@ func (n *node) post(requests ...transports.Request) {
 		requests = requests[taken:]
 		if len(requests) > 0 && !n.rig.pollAll() {
 			if time.Now().After(deadline) {
-				n.rig.Fatalf("post: back-pressure for %v with %d requests left", n.rig.suite.Bound, len(requests))
+				n.rig.Fatalf("post: back-pressure for %v with %d requests left", n.rig.suite.Bound,
+					len(requests))
 			}
 			time.Sleep(10 * time.Microsecond)
 		}
@@ -282,7 +284,8 @@ func (a *area) canaries(part []byte, offset int) {
 	a.rig.Helper()
 	for i, b := range part {
 		if b != canary {
-			a.rig.Fatalf("byte at offset %d of a region of %d bytes was written: %#x", offset+i, len(a.buf), b)
+			a.rig.Fatalf("byte at offset %d of a region of %d bytes was written: %#x", offset+i, len(a.buf),
+				b)
 		}
 	}
 }

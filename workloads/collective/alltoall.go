@@ -126,7 +126,8 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 		return problem("there is no type %s", config.Type)
 	}
 	if len(config.Input) != size*m.InputLen(rank) || len(config.Output) != size*m.OutputLen(rank) {
-		return problem("input of %d bytes, output of %d, want %d and %d", len(config.Input), len(config.Output), size*m.InputLen(rank), size*m.OutputLen(rank))
+		return problem("input of %d bytes, output of %d, want %d and %d", len(config.Input),
+			len(config.Output), size*m.InputLen(rank), size*m.OutputLen(rank))
 	}
 	if len(m) > 1 && (len(config.Peers) != len(m) || len(config.Outputs) != len(m)) {
 		return problem("%d peers and %d outputs of %d ranks", len(config.Peers), len(config.Outputs), len(m))
@@ -140,8 +141,12 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 		at, to := config.Channel.Part(0, m[other][rank])
 		from, behind := config.Channel.Part(0, m[rank][other])
 		a.blocks[other] = block{
-			in: size * (to - at), out: size * (behind - from), at: size * (m.output(other, rank) + at), from: size * (m.input(rank, other) + from),
-			lands: uint64(size * (m.output(rank, other) + from)), seen: make([]bool, blockSlices(size*(to-at))),
+			in:    size * (to - at),
+			out:   size * (behind - from),
+			at:    size * (m.output(other, rank) + at),
+			from:  size * (m.input(rank, other) + from),
+			lands: uint64(size * (m.output(rank, other) + from)),
+			seen:  make([]bool, blockSlices(size*(to-at))),
 		}
 		if other != rank {
 			a.rankOf[config.Peers[other]] = other
@@ -172,7 +177,8 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 			want = 0
 		}
 		if to[r] != want || from[r] != want {
-			return fmt.Errorf("rank %d sends %d times to rank %d and receives %d times, want %d", rank, to[r], r, from[r], want)
+			return fmt.Errorf("rank %d sends %d times to rank %d and receives %d times, want %d", rank, to[r],
+				r, from[r], want)
 		}
 	}
 	return nil
@@ -195,7 +201,8 @@ func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	a.advance()
 	for a.run.phase < len(a.config.Phases) || a.run.outstanding > 0 {
 		if err := a.driver.turn(ctx, a.handle); err != nil {
-			return a.run.traffic, fmt.Errorf("all-to-all %d on rank %d in phase %d: %w", a.current, a.driver.name(a.config.Rank), a.run.phase, err)
+			return a.run.traffic, fmt.Errorf("all-to-all %d on rank %d in phase %d: %w", a.current,
+				a.driver.name(a.config.Rank), a.run.phase, err)
 		}
 		a.advance()
 	}
@@ -220,7 +227,8 @@ func (a *AllToAll) enter(p Phase) {
 			continue
 		}
 		a.run.receiving += len(b.seen)
-		a.post(transports.Request{Op: transports.OpWriteImm, Peer: a.config.Peers[from], Imm: clearToSend | a.current})
+		a.post(transports.Request{Op: transports.OpWriteImm, Peer: a.config.Peers[from],
+			Imm: clearToSend | a.current})
 	}
 	for _, to := range p.To {
 		b := &a.blocks[to]
@@ -282,11 +290,13 @@ func (a *AllToAll) handle(c transports.Completion) error {
 func (a *AllToAll) receive(b *block, rank int, c transports.Completion) error {
 	number := int(c.Imm)
 	if !b.expected || number >= len(b.seen) || b.seen[number] {
-		return fmt.Errorf("%w: number %d of %d from rank %d before its phase, or a second time", errUnexpected, number, len(b.seen), rank)
+		return fmt.Errorf("%w: number %d of %d from rank %d before its phase, or a second time",
+			errUnexpected, number, len(b.seen), rank)
 	}
 	from, to := slicePart(b.in, number)
 	if want := to - from; c.Bytes != want || c.Missing != 0 {
-		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %d", errUnexpected, number, rank, c.Bytes, c.Missing, want)
+		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %d", errUnexpected,
+			number, rank, c.Bytes, c.Missing, want)
 	}
 	b.seen[number] = true
 	a.run.receiving--

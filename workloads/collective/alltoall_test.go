@@ -76,8 +76,10 @@ func TestAllToAll(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, ranks := range []int{1, 2, 3, 5, 8} {
 		matrices := map[string]Matrix{
-			"even": Even(ranks, 4096*ranks), "nothing": Even(ranks, 0), "one": Even(ranks, 1), "uneven": Even(ranks, 1023),
-			"several messages": Even(ranks, ranks*sliceBytes/floatSize+77), "skewed": Skewed(ranks, 100_003, 2, seed), "any": make(Matrix, ranks),
+			"even": Even(ranks, 4096*ranks), "nothing": Even(ranks, 0), "one": Even(ranks, 1),
+			"uneven":           Even(ranks, 1023),
+			"several messages": Even(ranks, ranks*sliceBytes/floatSize+77),
+			"skewed":           Skewed(ranks, 100_003, 2, seed), "any": make(Matrix, ranks),
 		}
 		for from := range ranks {
 			for range ranks {
@@ -85,7 +87,8 @@ func TestAllToAll(t *testing.T) {
 			}
 		}
 		for name, m := range matrices {
-			for way, p := range map[string]phases{"direct": Direct, "pairwise": Pairwise, "mixed": mixedPhases} {
+			for way, p := range map[string]phases{"direct": Direct, "pairwise": Pairwise,
+				"mixed": mixedPhases} {
 				t.Run(fmt.Sprintf("ranks=%d/%s/%s", ranks, name, way), func(t *testing.T) {
 					w := newExchanges(t, m, p, openMemory(seed))
 					for range 2 {
@@ -140,7 +143,8 @@ func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
 		if !slices.Equal(a.config.Output, want) {
 			t.Fatalf("rank %d has another output than the blocks for it", rank)
 		}
-		if got := traffic[rank]; got.Sent != uint64(out*floatSize) || got.Received != uint64(in*floatSize) || out != m.Sends(rank) {
+		if got := traffic[rank]; got.Sent != uint64(out*floatSize) || got.Received != uint64(in*floatSize) ||
+			out != m.Sends(rank) {
 			t.Errorf("rank %d: %+v, want %d and %d elements, and Sends %d", rank, got, out, in, m.Sends(rank))
 		}
 	}
@@ -155,10 +159,13 @@ func TestEvenBytes(t *testing.T) {
 			for rank := range ranks {
 				total += m.Sends(rank)
 				if m.InputLen(rank) != count {
-					t.Errorf("%d ranks: rank %d has %d elements, want %d", ranks, rank, m.InputLen(rank), count)
+					t.Errorf("%d ranks: rank %d has %d elements, want %d", ranks, rank, m.InputLen(rank),
+						count)
 				}
-				if count%ranks == 0 && (m.Sends(rank) != count*(ranks-1)/ranks || m.OutputLen(rank) != count) {
-					t.Errorf("%d ranks: rank %d sends %d elements of %d and has %d then", ranks, rank, m.Sends(rank), count, m.OutputLen(rank))
+				if count%ranks == 0 &&
+					(m.Sends(rank) != count*(ranks-1)/ranks || m.OutputLen(rank) != count) {
+					t.Errorf("%d ranks: rank %d sends %d elements of %d and has %d then", ranks, rank,
+						m.Sends(rank), count, m.OutputLen(rank))
 				}
 			}
 			if total != count*(ranks-1) { // each element goes to one receiver, who has it already once
@@ -189,7 +196,8 @@ func TestSkewed(t *testing.T) {
 			for rank, row := range m {
 				sorted := slices.Sorted(slices.Values(row))
 				slices.Reverse(sorted)
-				if !slices.Equal(row, m[0]) || !slices.Equal(sorted, c.shares) || m.InputLen(rank) != c.count {
+				if !slices.Equal(row, m[0]) || !slices.Equal(sorted, c.shares) ||
+					m.InputLen(rank) != c.count {
 					t.Errorf("%+v, seed %d: rank %d sends %v", c, seed, rank, row)
 				}
 			}
@@ -240,9 +248,15 @@ func testBlocksNotice(t *testing.T, kind element.Type) {
 			copy(o, block(o, 1024, 2048))
 			copy(block(o, 1024, 2048), s)
 		}, 2040},
-		"a block that is one too far":  {func(o []byte) { copy(block(o, 1025, 2048), slices.Clone(block(o, 1024, 2047))) }, 1020},
-		"a block of another receiver":  {func(o []byte) { copy(block(o, 1024, 2048), input(1, iteration)) }, 1020},
-		"a block of another iteration": {func(o []byte) { copy(block(o, 1024, 2048), block(input(1, iteration-1), 2048, 3072)) }, 1020},
+		"a block that is one too far": {func(o []byte) {
+			copy(block(o, 1025, 2048), slices.Clone(block(o, 1024, 2047)))
+		}, 1020},
+		"a block of another receiver": {func(o []byte) {
+			copy(block(o, 1024, 2048), input(1, iteration))
+		}, 1020},
+		"a block of another iteration": {func(o []byte) {
+			copy(block(o, 1024, 2048), block(input(1, iteration-1), 2048, 3072))
+		}, 1020},
 	} {
 		bad := slices.Clone(good)
 		c.damage(bad)
@@ -260,7 +274,8 @@ func TestPhasesAreMatchings(t *testing.T) {
 			to := map[int]bool{}
 			for rank := range ranks {
 				phase := Pairwise(rank, ranks)[p]
-				if len(phase.To) != 1 || len(phase.From) != 1 || Pairwise(phase.To[0], ranks)[p].From[0] != rank || to[phase.To[0]] {
+				if len(phase.To) != 1 || len(phase.From) != 1 ||
+					Pairwise(phase.To[0], ranks)[p].From[0] != rank || to[phase.To[0]] {
 					t.Errorf("%d ranks, phase %d: rank %d has %+v", ranks, p, rank, phase)
 				}
 				to[phase.To[0]] = true
@@ -315,7 +330,8 @@ func TestOneSenderAtATime(t *testing.T) {
 		}
 		for rank, e := range all {
 			if e.most != want || e.open != 0 {
-				t.Errorf("rank %d had %d senders at once, want %d, and has %d at the end", rank, e.most, want, e.open)
+				t.Errorf("rank %d had %d senders at once, want %d, and has %d at the end", rank, e.most, want,
+					e.open)
 			}
 		}
 	}
@@ -325,7 +341,8 @@ func TestOneSenderAtATime(t *testing.T) {
 func TestExchangesBackToBack(t *testing.T) {
 	const ranks, count, rounds = 4, 100_003, 15
 	m := Even(ranks, count)
-	for name, open := range map[string]func() transports.Endpoint{"memory": openMemory(9), "tcp": openTCP(t)} {
+	for name, open := range map[string]func() transports.Endpoint{"memory": openMemory(9),
+		"tcp": openTCP(t)} {
 		for way, p := range map[string]phases{"direct": Direct, "pairwise": Pairwise} {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				w := newExchanges(t, m, p, open)
@@ -366,7 +383,8 @@ func TestUnexpectedBlocks(t *testing.T) {
 		t.Fatal("an exchange without others came to its end")
 	}
 	peer := a.config.Peers
-	good := transports.Completion{Op: transports.OpReceive, Peer: peer[2], Imm: 0, Bytes: sliceBytes} // rank 0 receives from 2 first
+	// rank 0 receives from 2 first
+	good := transports.Completion{Op: transports.OpReceive, Peer: peer[2], Imm: 0, Bytes: sliceBytes}
 	if err := a.driver.take(good, a.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}
@@ -379,8 +397,12 @@ func TestUnexpectedBlocks(t *testing.T) {
 		"before its phase": func(c *transports.Completion) { c.Peer = peer[1] },
 		"sender":           func(c *transports.Completion) { c.Peer = 77 },
 		"ready too far":    func(c *transports.Completion) { c.Imm = clearToSend | 7 },
-		"request error":    func(c *transports.Completion) { c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess },
-		"peer is not here": func(c *transports.Completion) { c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed },
+		"request error": func(c *transports.Completion) {
+			c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess
+		},
+		"peer is not here": func(c *transports.Completion) {
+			c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed
+		},
 	} {
 		bad := good
 		change(&bad)
@@ -393,7 +415,8 @@ func TestUnexpectedBlocks(t *testing.T) {
 func TestNewAllToAllRefuses(t *testing.T) {
 	buffer := make([]byte, 24)
 	good := func() AllToAllConfig {
-		return AllToAllConfig{Rank: 0, Matrix: Even(3, 6), Phases: Pairwise(0, 3), Peers: []transports.Peer{0, 1, 2}, Outputs: make([][]byte, 3), Input: buffer, Output: buffer}
+		return AllToAllConfig{Rank: 0, Matrix: Even(3, 6), Phases: Pairwise(0, 3),
+			Peers: []transports.Peer{0, 1, 2}, Outputs: make([][]byte, 3), Input: buffer, Output: buffer}
 	}
 	if _, err := NewAllToAll(good()); err != nil {
 		t.Fatal(err)
@@ -409,8 +432,10 @@ func TestNewAllToAllRefuses(t *testing.T) {
 		"phases":       func(c *AllToAllConfig) { c.Phases = c.Phases[:1] },
 		"phase twice":  func(c *AllToAllConfig) { c.Phases = append(c.Phases, c.Phases[0]) },
 		"phase of one": func(c *AllToAllConfig) { c.Phases = []Phase{{To: []int{1, 2}, From: []int{1}}} },
-		"to itself":    func(c *AllToAllConfig) { c.Phases = append(c.Phases, Phase{To: []int{0}, From: []int{0}}) },
-		"to nobody":    func(c *AllToAllConfig) { c.Phases = append(c.Phases, Phase{To: []int{3}}) },
+		"to itself": func(c *AllToAllConfig) {
+			c.Phases = append(c.Phases, Phase{To: []int{0}, From: []int{0}})
+		},
+		"to nobody": func(c *AllToAllConfig) { c.Phases = append(c.Phases, Phase{To: []int{3}}) },
 	} {
 		c := good()
 		change(&c)

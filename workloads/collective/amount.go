@@ -29,7 +29,8 @@ func (p *Program) Amounts(rank, operations int) []Amount {
 			case step.Op == schedule.Send:
 				for slice := range p.slices {
 					if from, to := p.source(step, slice); isMessage(step, from, to) {
-						amounts[step.Peer].Add(Amount{uint64((to - from) * p.data.Type.Size()), 1}.times(operations))
+						amounts[step.Peer].Add(Amount{uint64((to - from) * p.data.Type.Size()),
+							1}.times(operations))
 					}
 				}
 			case takes(step) && !asked[step.Peer]:

@@ -69,7 +69,8 @@ func oddSizes(ranks int) []int { return []int{0, 1, 3, ranks - 1, ranks + 1, 100
 // that did it, operations after each other among them, and with the closed formulas where all
 // chunks are equal. By channel the parts of a buffer add up to it.
 func TestAmountsOfPrograms(t *testing.T) {
-	kinds := []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter, schedule.Broadcast, schedule.Reduce, schedule.AllToAll, schedule.Barrier}
+	kinds := []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
+		schedule.Broadcast, schedule.Reduce, schedule.AllToAll, schedule.Barrier}
 	for _, kind := range kinds {
 		for _, algorithm := range schedule.Algorithms(kind) {
 			for ranks := 2; ranks <= 16; ranks++ {
@@ -89,7 +90,8 @@ func TestAmountsOfPrograms(t *testing.T) {
 						if kind != schedule.AllToAll && i%3 == 1 {
 							channel = Channel{Number: i % 2, Of: 2 + i%2}
 						}
-						amountsOfProgram(t, s, Data{Count: count, Type: element.Types()[(i+ranks)%4], Channel: channel})
+						amountsOfProgram(t, s, Data{Count: count, Type: element.Types()[(i+ranks)%4],
+							Channel: channel})
 					}
 				})
 			}
@@ -132,8 +134,10 @@ func amountsOfProgram(t *testing.T, s *schedule.Schedule, d Data) {
 		for _, amount := range amounts {
 			sent += amount.Bytes
 		}
-		if formula := schedule.Sent(s.Kind, s.Algorithm, len(runners), rank, s.Root).Of(uint64(operations * d.Count * p.data.Type.Size())); sent != formula {
-			t.Errorf("%s by %s: %d elements, rank %d: %d bytes, and by the formula %d", s.Kind, s.Algorithm, d.Count, rank, sent, formula)
+		if formula := schedule.Sent(s.Kind, s.Algorithm, len(runners), rank,
+			s.Root).Of(uint64(operations * d.Count * p.data.Type.Size())); sent != formula {
+			t.Errorf("%s by %s: %d elements, rank %d: %d bytes, and by the formula %d", s.Kind, s.Algorithm,
+				d.Count, rank, sent, formula)
 		}
 	}
 }
@@ -146,7 +150,8 @@ func TestAmountsAcrossRails(t *testing.T) {
 			for i := range nodes * each {
 				rails[i/each] = append(rails[i/each], i)
 			}
-			for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter} {
+			for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather,
+				schedule.ReduceScatter} {
 				s, err := schedule.Hierarchical(kind, rails)
 				if err != nil {
 					t.Fatal(err)
@@ -157,7 +162,8 @@ func TestAmountsAcrossRails(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"ring", "allpairs", "broadcast", "exchange", "gather", "reduce", "scatter"} {
+	for _, name := range []string{"ring", "allpairs", "broadcast", "exchange", "gather", "reduce",
+		"scatter"} {
 		s := readProgram(t, name)
 		for _, count := range []int{s.Chunks, 17 * s.Chunks, 30_000 * s.Chunks} {
 			amountsOfProgram(t, s, Data{Count: count, Type: element.BFloat16})
@@ -206,8 +212,11 @@ func TestAmountsOfRings(t *testing.T) {
 					amounts := RingAmounts(rank, ranks, count, scatter, operations)
 					wantAmounts(t, rank, amounts, c.all[rank], peers)
 					if !scatter && ranks > 1 && count%ranks == 0 {
-						if formula := schedule.Sent(schedule.AllReduce, "ring", ranks, rank, 0).Of(uint64(operations * count * floatSize)); amounts[ring.next()].Bytes != formula {
-							t.Errorf("%d ranks, %d elements: rank %d sends %d bytes, and by the formula %d", ranks, count, rank, amounts[ring.next()].Bytes, formula)
+						if formula := schedule.Sent(schedule.AllReduce, "ring", ranks, rank,
+							0).Of(uint64(operations * count *
+							floatSize)); amounts[ring.next()].Bytes != formula {
+							t.Errorf("%d ranks, %d elements: rank %d sends %d bytes, and by the formula %d",
+								ranks, count, rank, amounts[ring.next()].Bytes, formula)
 						}
 					}
 				}
@@ -237,7 +246,8 @@ func TestAmountsOfExchanges(t *testing.T) {
 				}
 			}
 			for rank, a := range w.all {
-				wantAmounts(t, rank, m.Amounts(rank, floatSize, Channel{}, operations), c.all[rank], a.config.Peers)
+				wantAmounts(t, rank, m.Amounts(rank, floatSize, Channel{}, operations), c.all[rank],
+					a.config.Peers)
 			}
 		}
 	}

@@ -39,14 +39,16 @@ func TestEagerBackToBack(t *testing.T) {
 	const operations, seed = 80, 5
 	for _, a := range eager {
 		for _, ranks := range []int{2, 5, 8} {
-			for name, open := range map[string]func() transports.Endpoint{"memory": openMemory(seed), "tcp": openTCP(t)} {
+			for name, open := range map[string]func() transports.Endpoint{"memory": openMemory(seed),
+				"tcp": openTCP(t)} {
 				t.Run(fmt.Sprintf("%s/%s/ranks=%d/%s", a.kind, a.algorithm, ranks, name), func(t *testing.T) {
 					count, barrier := 1000, a.kind == schedule.Barrier
 					if barrier {
 						count = 0
 					}
 					p := program(t, a.kind, a.algorithm, ranks, 0, Data{Count: count})
-					if !p.eager || !barrier && program(t, a.kind, a.algorithm, ranks, 0, Data{Count: ranks * eagerBytes}).eager {
+					if !p.eager || !barrier && program(t, a.kind, a.algorithm, ranks, 0,
+						Data{Count: ranks * eagerBytes}).eager {
 						t.Fatalf("eager %v, and not where it should be", p.eager)
 					}
 					runners := newRunners(t, p, open)
@@ -64,9 +66,11 @@ func TestEagerBackToBack(t *testing.T) {
 	for _, d := range []struct {
 		kind         schedule.Kind
 		ranks, count int
-	}{{schedule.Broadcast, 3, 10}, {schedule.Reduce, 3, 10}, {schedule.AllGather, 3, 2}, {schedule.ReduceScatter, 3, 2}, {schedule.AllGather, 2, 1}, {schedule.AllReduce, 3, 0}} {
+	}{{schedule.Broadcast, 3, 10}, {schedule.Reduce, 3, 10}, {schedule.AllGather, 3, 2},
+		{schedule.ReduceScatter, 3, 2}, {schedule.AllGather, 2, 1}, {schedule.AllReduce, 3, 0}} {
 		if program(t, d.kind, "ring", d.ranks, 0, Data{Count: d.count}).eager {
-			t.Errorf("%s of %d elements is eager, in which a rank may be an operation ahead of where it sends", d.kind, d.count)
+			t.Errorf("%s of %d elements is eager, in which a rank may be an " +
+				"operation ahead of where it sends", d.kind, d.count)
 		}
 	}
 }
@@ -102,7 +106,9 @@ func (l *late) Poll(completions []transports.Completion) (n int) {
 		c := l.held[0]
 		completions[n], l.held = c, l.held[1:]
 		n++
-		i := slices.IndexFunc(l.posted, func(r transports.Request) bool { return r.ID == c.ID && r.Peer == c.Peer })
+		i := slices.IndexFunc(l.posted, func(r transports.Request) bool {
+			return r.ID == c.ID && r.Peer == c.Peer
+		})
 		if !bytes.Equal(l.posted[i].Local, l.posted[i].More[0]) {
 			l.changed++
 		}
@@ -146,8 +152,10 @@ func TestAheadWaitsForRoom(t *testing.T) {
 				if changed := r.config.Endpoint.(*late).changed; changed > 0 {
 					t.Errorf("seed %d: rank %d changed %d messages under way", seed, rank, changed)
 				}
-				if r.run.outstanding != 0 || r.ahead.outstanding != 0 || slices.Max(r.ahead.under) != 0 || len(r.early) != 0 {
-					t.Errorf("seed %d: rank %d ends with %d requests, %d ahead %v, %d messages early", seed, rank, r.run.outstanding, r.ahead.outstanding, r.ahead.under, len(r.early))
+				if r.run.outstanding != 0 || r.ahead.outstanding != 0 || slices.Max(r.ahead.under) != 0 ||
+					len(r.early) != 0 {
+					t.Errorf("seed %d: rank %d ends with %d requests, %d ahead %v, %d messages early", seed,
+						rank, r.run.outstanding, r.ahead.outstanding, r.ahead.under, len(r.early))
 				}
 			}
 		}
@@ -185,7 +193,8 @@ func TestNumbersOfLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank, r := range runners {
-		if n := r.config.Endpoint.(*numbered).largest; n != 1<<20-1 { // as many as package worker's shares leave
+		if n := r.config.Endpoint.(*numbered).largest; n != 1<<20-1 {
+			// as many as package worker's shares leave
 			t.Errorf("rank %d: the largest number was %d", rank, n)
 		}
 	}
@@ -205,7 +214,9 @@ func TestWhoFailed(t *testing.T) {
 		{transports.Completion{Op: transports.OpReceive, Peer: 6}, "handled"},
 	} {
 		d := driver{rank: rankIn(map[transports.Peer]int{5: 1}), names: []int{4, 9}}
-		if err := d.take(c.completion, func(transports.Completion) error { return errors.New("handled") }); fmt.Sprint(err) != c.want {
+		if err := d.take(c.completion, func(transports.Completion) error {
+			return errors.New("handled")
+		}); fmt.Sprint(err) != c.want {
 			t.Errorf("%+v: %v, want %s", c.completion, err, c.want)
 		}
 	}
@@ -242,7 +253,8 @@ func repeat(ctx context.Context, r *Runner, rank, operations int) error {
 			return err
 		}
 		if r.run.outstanding != 0 {
-			return fmt.Errorf("operation %d at rank %d: %d requests outstanding at its end", i, rank, r.run.outstanding)
+			return fmt.Errorf("operation %d at rank %d: %d requests outstanding at its end", i, rank,
+				r.run.outstanding)
 		}
 		if wrong := r.Wrong(pattern, mode, i); wrong > 0 {
 			return fmt.Errorf("operation %d at rank %d: %d wrong", i, rank, wrong)

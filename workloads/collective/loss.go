@@ -47,11 +47,13 @@ func (p *Pattern) WrongBut(result []float32, iteration int, lost []Loss) (wrong,
 }
 
 // wrongBut is of the part of a result that begins with an element of the whole one.
-func (p *Pattern) wrongBut(l layout, result []float32, from, iteration int, lost []Loss) (wrong, short uint64) {
+func (p *Pattern) wrongBut(l layout, result []float32, from, iteration int, lost []Loss) (wrong,
+	short uint64) {
 	restart := make(map[int]int) // by element, the place in its chunk's way where the sum begins
 	for _, loss := range lost {
 		chunk := l.chunk(loss.From)
-		if chunk < 0 || loss.From >= loss.To || l.chunk(loss.To-1) != chunk || loss.Rank < 0 || loss.Rank >= p.config.Ranks {
+		if chunk < 0 || loss.From >= loss.To || l.chunk(loss.To-1) != chunk || loss.Rank < 0 ||
+			loss.Rank >= p.config.Ranks {
 			return uint64(len(result)), 0
 		}
 		place := (loss.Rank - l.starts(chunk) + p.config.Ranks) % p.config.Ranks

@@ -15,7 +15,9 @@ func TestLossyAllReduce(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 8} {
 		for seed := range uint64(4) {
 			count := []int{1, 50_001, 300_000, 8192}[seed]
-			t.Run(fmt.Sprintf("ranks=%d/count=%d", ranks, count), func(t *testing.T) { testLossyAllReduce(t, ranks, count, seed) })
+			t.Run(fmt.Sprintf("ranks=%d/count=%d", ranks, count), func(t *testing.T) {
+				testLossyAllReduce(t, ranks, count, seed)
+			})
 		}
 	}
 }
@@ -49,7 +51,8 @@ func testLossyAllReduce(t *testing.T, ranks, count int, seed uint64) {
 			result := ring.config.Output
 			wrong, short := patterns[i].WrongBut(result, iteration, lost)
 			if wrong != 0 || short > uint64(count) || (short > 0) != (len(lost) > 0) {
-				t.Fatalf("%v: rank %d has %d wrong elements of %d, and %d that lack a part", mode, i, wrong, count, short)
+				t.Fatalf("%v: rank %d has %d wrong elements of %d, and %d that lack a part", mode, i, wrong,
+					count, short)
 			}
 			if !slices.Equal(result, w.rings[0].config.Output) {
 				t.Errorf("%v: rank %d has another result than rank 0", mode, i)
@@ -57,7 +60,8 @@ func testLossyAllReduce(t *testing.T, ranks, count int, seed uint64) {
 		}
 		checkLosses(t, patterns[0], w.rings[0].config.Output, iteration, lost)
 	}
-	if most := uint64(4 * (ranks - 1) * count * floatSize / 50); (missing == 0) != (most < 50) || missing > most {
+	if most := uint64(4 * (ranks - 1) * count * floatSize / 50); (missing == 0) != (most < 50) ||
+		missing > most {
 		t.Errorf("%d bytes of partial sums never came, of %d that need not", missing, most)
 	}
 }
@@ -144,7 +148,8 @@ func TestWrongBut(t *testing.T) {
 		// Of an element that was lost more than once only the last time counts.
 		k := random.IntN(len(lost))
 		counts := lost[k] == last[lost[k].From]
-		if wrong, _ := pattern.WrongBut(result, iteration, slices.Delete(slices.Clone(lost), k, k+1)); (wrong == 1) != counts {
+		if wrong, _ := pattern.WrongBut(result, iteration,
+			slices.Delete(slices.Clone(lost), k, k+1)); (wrong == 1) != counts {
 			t.Fatalf("%d elements are wrong without a loss that was the last: %v", wrong, counts)
 		}
 	}
@@ -160,7 +165,8 @@ func TestChunk(t *testing.T) {
 					from, to := l.part(chunk, slice)
 					for i := from; i < to; i++ {
 						if l.chunk(i) != chunk {
-							t.Fatalf("%d ranks, %d elements: %d is of chunk %d, not %d", ranks, count, i, chunk, l.chunk(i))
+							t.Fatalf("%d ranks, %d elements: %d is of chunk %d, not %d", ranks, count, i,
+								chunk, l.chunk(i))
 						}
 					}
 				}
@@ -211,12 +217,15 @@ func TestScatter(t *testing.T) {
 				}
 				wrong, _ := ring.Wrong(patterns[i], iteration, nil)
 				found += wrong
-				if sent, chunk := traffic[i].Sent+traffic[i].Missing, (c.count/c.ranks)*floatSize; sent > uint64((c.ranks-1)*(chunk+2*floatSize)+c.count*floatSize/50) {
+				if sent, chunk := traffic[i].Sent+traffic[i].Missing,
+					(c.count/c.ranks)*floatSize; sent > uint64(
+					(c.ranks-1)*(chunk+2*floatSize)+c.count*floatSize/50) {
 					t.Errorf("%+v: rank %d sent %d bytes, of chunks of %d", c, i, sent, chunk)
 				}
 			}
 			if behind != c.count || (found > 0) != (len(lost) > 0) {
-				t.Errorf("%+v: %d elements in all, %d of them wrong without %d losses", c, behind, found, len(lost))
+				t.Errorf("%+v: %d elements in all, %d of them wrong without %d losses", c, behind, found,
+					len(lost))
 			}
 		}
 	}

@@ -33,7 +33,8 @@ func TestRunnersOfFiles(t *testing.T) {
 		}
 		for i, each := range []int{0, 1, 7, 20_001} { // elements of a chunk; the last is several slices
 			d := Data{Count: each * s.Chunks, Type: element.Types()[i%4], Op: element.Ops()[(i+1)%4]}
-			t.Run(fmt.Sprintf("%s/chunk=%d/%s/%s", strings.TrimSuffix(filepath.Base(file), ".xml"), each, d.Type, d.Op), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/chunk=%d/%s/%s", strings.TrimSuffix(filepath.Base(file), ".xml"), each,
+				d.Type, d.Op), func(t *testing.T) {
 				p, err := NewProgram(s, d)
 				if err != nil {
 					t.Fatal(err)
@@ -43,13 +44,15 @@ func TestRunnersOfFiles(t *testing.T) {
 					checkFile(t, runners, mode, iteration)
 				}
 				if s.OutOfPlace {
-					if _, err := runners[0].Run(t.Context(), InPlace); err == nil || !strings.Contains(err.Error(), "for out of place alone") {
+					if _, err := runners[0].Run(t.Context(), InPlace); err == nil ||
+						!strings.Contains(err.Error(), "for out of place alone") {
 						t.Errorf("in place: %v", err)
 					}
 				}
 			})
 		}
-		if _, err := NewProgram(s, Data{Count: s.Chunks + 1}); s.Chunks > 1 && (err == nil || !strings.Contains(err.Error(), "which have one length")) {
+		if _, err := NewProgram(s, Data{Count: s.Chunks + 1}); s.Chunks > 1 &&
+			(err == nil || !strings.Contains(err.Error(), "which have one length")) {
 			t.Errorf("%s of %d elements: %v", file, s.Chunks+1, err)
 		}
 	}
@@ -134,11 +137,13 @@ func TestExchangedBlocks(t *testing.T) {
 		at    int
 		block []byte
 		wrong uint64
-	}{{1, inputs[1][:block], 0}, {1, inputs[2][:block], 200}, {1, inputs[1][block : 2*block], 200}, {2, inputs[0][:block], 200}} {
+	}{{1, inputs[1][:block], 0}, {1, inputs[2][:block], 200}, {1, inputs[1][block : 2*block], 200},
+		{2, inputs[0][:block], 200}} {
 		copy(output, right)
 		copy(output[test.at*block:], test.block)
 		// Now and then different numbers are the same.
-		if wrong := runners[0].Wrong(pattern, OutOfPlace, 0); wrong > test.wrong || wrong < test.wrong-test.wrong/50 {
+		if wrong := runners[0].Wrong(pattern, OutOfPlace, 0); wrong > test.wrong ||
+			wrong < test.wrong-test.wrong/50 {
 			t.Errorf("block %d: %d elements are wrong, want %d", test.at, wrong, test.wrong)
 		}
 	}

@@ -88,8 +88,10 @@ func (c PatternConfig) values() (*Pattern, error) {
 			p.limit = most / uint64((c.Ranks+p.every-1)/p.every)
 		}
 	}
-	if c.Type.Size() == 0 || p.limit == 0 || c.Op == element.Average && c.Type != element.Int32 && !p.weigh() {
-		return nil, fmt.Errorf("make data of type %s: there are no numbers of which the %s of %d ranks is exact in any order", c.Type, c.Op, c.Ranks)
+	if c.Type.Size() == 0 || p.limit == 0 ||
+		c.Op == element.Average && c.Type != element.Int32 && !p.weigh() {
+		return nil, fmt.Errorf("make data of type %s: there are no numbers of which the %s of %d ranks is "+
+			"exact in any order", c.Type, c.Op, c.Ranks)
 	}
 	return p, nil
 }
@@ -105,7 +107,8 @@ func (p *Pattern) weigh() (found bool) {
 		before := 0.0
 		for _, off := range []float64{0, 0.6, -0.6} {
 			// A neighbour is half to once 2^(1-digits) away: this much is nearest to it.
-			value := element.At(t, element.Append(t, nil, float64(want/scale)*(1+math.Ldexp(off, 1-t.Digits()))), 0)
+			value := element.At(t, element.Append(t, nil,
+				float64(want/scale)*(1+math.Ldexp(off, 1-t.Digits()))), 0)
 			if element.Scaled(t, float32(value), scale) == want {
 				before, found = value, true
 				break
@@ -161,7 +164,8 @@ func (p *Pattern) expect() {
 		for place := range results {
 			value, counts := p.draw(rank, place)
 			switch r := &results[place]; {
-			case p.config.Op == element.Max && (rank == 0 || value > *r), p.config.Op == element.Min && (rank == 0 || value < *r):
+			case p.config.Op == element.Max && (rank == 0 || value > *r),
+				p.config.Op == element.Min && (rank == 0 || value < *r):
 				*r = value
 			case p.config.Op == element.Sum || p.config.Op == element.Average:
 				*r += counts
@@ -196,7 +200,9 @@ func (p *Pattern) Fill(memory []byte, iteration, from int) {
 // Wrong counts the elements of a result, which begins with element from of the whole one,
 // that are not what the operation makes of all ranks'.
 func (p *Pattern) Wrong(result []byte, iteration, from int) (wrong uint64) {
-	p.over(result, p.expected, iteration, from, func(part, want []byte) { wrong += different(part, want, p.config.Type.Size()) })
+	p.over(result, p.expected, iteration, from, func(part, want []byte) {
+		wrong += different(part, want, p.config.Type.Size())
+	})
 	return wrong
 }
 

@@ -66,8 +66,10 @@ func TestPatternsAreExact(t *testing.T) {
 					if ranks == 1 && op == element.Average {
 						return // nothing is combined
 					}
-					if wrong := p.Wrong(forward, iteration, 0); wrong != 0 || !bytes.Equal(forward, backward) {
-						t.Fatalf("%d of %d elements are wrong, by another order it is the same: %v", wrong, count, bytes.Equal(forward, backward))
+					if wrong := p.Wrong(forward, iteration, 0); wrong != 0 ||
+						!bytes.Equal(forward, backward) {
+						t.Fatalf("%d of %d elements are wrong, by another order it is the same: %v", wrong,
+							count, bytes.Equal(forward, backward))
 					}
 					checkExact(t, c, forward, iteration)
 				})
@@ -145,7 +147,8 @@ func TestPatternOfManyRanks(t *testing.T) {
 	var c PatternConfig
 	var right []byte
 	var p *Pattern
-	for _, c = range []PatternConfig{{Ranks: 64, Type: element.BFloat16, Op: element.Average}, {Ranks: 128, Type: element.BFloat16, Op: element.Sum}} {
+	for _, c = range []PatternConfig{{Ranks: 64, Type: element.BFloat16, Op: element.Average},
+		{Ranks: 128, Type: element.BFloat16, Op: element.Sum}} {
 		right, p = fold(t, c, order[:c.Ranks], iteration, count), newPattern(t, c)
 		if wrong := p.Wrong(right, iteration, 0); wrong != 0 {
 			t.Errorf("%+v: %d of %d elements are wrong", c, wrong, count)
@@ -199,7 +202,8 @@ func TestPatternSeesFaults(t *testing.T) {
 			t.Errorf("%s: %d elements of the right result are wrong", kind, wrong)
 		}
 		if wrong := p.Wrong(right, iteration+1, 0); wrong < count*9/10 {
-			t.Errorf("%s: the result of another iteration: %d elements wrong, want about %d", kind, wrong, count)
+			t.Errorf("%s: the result of another iteration: %d elements wrong, want about %d", kind, wrong,
+				count)
 		}
 		one := slices.Clone(right)
 		one[len(one)-1] ^= 1

@@ -107,7 +107,8 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 		if some {
 			from, to := p.target(&p.schedule.Ranks[step.Peer][other.Thread].Steps[other.Step], slice)
 			lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
-			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer), uint64(lands.from*p.data.Type.Size())
+			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer),
+				uint64(lands.from*p.data.Type.Size())
 			if p.eager {
 				a.turn = uint64(p.turn(step.Peer, mode) * p.data.Type.Size())
 			}

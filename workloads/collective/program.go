@@ -52,7 +52,8 @@ func (c Channel) Part(from, to int) (int, int) { return divide(from, to, max(c.O
 // withDefaults fills what is not set, and checks the rest.
 func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
 	d.Type, d.Op = cmp.Or(d.Type, element.Float32), cmp.Or(d.Op, element.Sum)
-	if d.Count < 0 || kind.Combines() && d.Op == element.None || kind == schedule.Barrier && d.Count != 0 || d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
+	if d.Count < 0 || kind.Combines() && d.Op == element.None || kind == schedule.Barrier && d.Count != 0 ||
+		d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
 		return d, fmt.Errorf("%s of %d elements, type %s, operation %s", kind, d.Count, d.Type, d.Op)
 	}
 	if !kind.Combines() {
@@ -76,13 +77,16 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		p.plans[mode] = plan
 	}
 	if s.Equal && d.Channel.Of > 1 {
-		return nil, fmt.Errorf("make program: %s in %d channels: it has chunks of one length, which may move", s.Algorithm, d.Channel.Of)
+		return nil, fmt.Errorf("make program: %s in %d channels: it has chunks of one length, which may move",
+			s.Algorithm, d.Channel.Of)
 	}
 	if s.Equal && d.Count%s.Chunks != 0 {
-		return nil, fmt.Errorf("make program: %d elements: want a multiple of the %d chunks of %s, which have one length", d.Count, s.Chunks, s.Algorithm)
+		return nil, fmt.Errorf("make program: %d elements: want a multiple of the %d chunks of %s, which "+
+			"have one length", d.Count, s.Chunks, s.Algorithm)
 	}
 	if d.Count > 0 {
-		p.slices = newLayout(s.Chunks, (d.Count+max(d.Channel.Of, 1)-1)/max(d.Channel.Of, 1), d.Type.Size()).slices
+		p.slices = newLayout(s.Chunks, (d.Count+max(d.Channel.Of, 1)-1)/max(d.Channel.Of, 1),
+			d.Type.Size()).slices
 	}
 	ranges := false
 	for rank, threads := range s.Ranks {
@@ -90,18 +94,21 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 			for i := range t.Steps {
 				step := &t.Steps[i]
 				ranges = ranges || step.Count > 1
-				if step.Op != schedule.Receive && step.Source == schedule.Scratch || step.Op != schedule.Send && step.Target == schedule.Scratch {
+				if step.Op != schedule.Receive && step.Source == schedule.Scratch ||
+					step.Op != schedule.Send && step.Target == schedule.Scratch {
 					p.scratch = p.scratchLen()
 				}
 			}
 		}
 		if messages := p.slices * p.steps(rank); messages >= clearToSend {
-			return nil, fmt.Errorf("make program: %d steps of rank %d, limit %d", messages, rank, clearToSend-1)
+			return nil, fmt.Errorf("make program: %d steps of rank %d, limit %d", messages, rank,
+				clearToSend-1)
 		}
 	}
 	if ranges && s.Kind.Shares() {
 		if d.Channel.Of > 1 {
-			return nil, fmt.Errorf("make program: %s by %s in %d channels: of several chunks a channel's parts do not stand together", s.Kind, s.Algorithm, d.Channel.Of)
+			return nil, fmt.Errorf("make program: %s by %s in %d channels: of several chunks a channel's "+
+				"parts do not stand together", s.Kind, s.Algorithm, d.Channel.Of)
 		}
 		p.slices = 1 // several chunks have one slice together only where that is all of them
 	}
@@ -270,7 +277,8 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	if s.Kind == schedule.Barrier {
 		return 0, 0
 	}
-	if s.Kind == schedule.AllGather && b == schedule.Input || s.Kind == schedule.ReduceScatter && b == schedule.Output {
+	if s.Kind == schedule.AllGather && b == schedule.Input ||
+		s.Kind == schedule.ReduceScatter && b == schedule.Output {
 		each := s.Chunks / len(s.Ranks)
 		from, _ = divide(0, p.data.Count, s.Chunks, rank*each)
 		_, to = divide(0, p.data.Count, s.Chunks, (rank+1)*each-1)
@@ -338,7 +346,9 @@ func (p *Program) combinations(rank int, mode Mode, slice int, at schedule.At) (
 			continue
 		}
 		last = terms
-		all = append(all, combination{from, to, element.Combiner(p.data.Type, p.data.Op, element.Terms{A: terms.Came, B: terms.Has, Ranks: len(p.schedule.Ranks)})})
+		all = append(all, combination{from, to,
+			element.Combiner(p.data.Type, p.data.Op,
+				element.Terms{A: terms.Came, B: terms.Has, Ranks: len(p.schedule.Ranks)})})
 	}
 	return all
 }

@@ -114,7 +114,8 @@ func NewRing(config RingConfig) (*Ring, error) {
 		return nil, fmt.Errorf("make ring: rank %d of %d", config.Rank, config.Ranks)
 	}
 	if len(config.Input) != len(config.Output) {
-		return nil, fmt.Errorf("make ring: input of %d elements, output of %d", len(config.Input), len(config.Output))
+		return nil, fmt.Errorf("make ring: input of %d elements, output of %d", len(config.Input),
+			len(config.Output))
 	}
 	l := newLayout(config.Ranks, len(config.Input), floatSize)
 	l.scatter = config.Scatter
@@ -156,7 +157,8 @@ func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
 	}
 	for r.run.missing > 0 || r.run.outstanding > 0 || !r.run.started {
 		if err := r.driver.turn(ctx, r.handle); err != nil {
-			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current, r.driver.name(r.config.Rank), err)
+			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current,
+				r.driver.name(r.config.Rank), err)
 		}
 	}
 	return r.run.traffic, nil
@@ -178,7 +180,8 @@ func (r *Ring) begin(mode Mode) {
 	// The rank before may write here from now on: Output, or Input when that
 	// is scratch, holds nothing of value to this rank.
 	o.outstanding++
-	r.driver.pending = append(r.driver.pending, transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
+	r.driver.pending = append(r.driver.pending,
+		transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
 	r.start() // the next rank may have been faster
 }
 
@@ -244,7 +247,8 @@ func (r *Ring) handle(c transports.Completion) error {
 func (r *Ring) clear(c transports.Completion) error {
 	sequence := c.Imm &^ clearToSend
 	if c.Peer != r.config.Next || sequence != (r.cleared+1)%sequences {
-		return fmt.Errorf("peer %d is ready for operation %d, want peer %d for %d", c.Peer, sequence, r.config.Next, r.cleared+1)
+		return fmt.Errorf("peer %d is ready for operation %d, want peer %d for %d", c.Peer, sequence,
+			r.config.Next, r.cleared+1)
 	}
 	r.cleared = sequence
 	r.start()
@@ -269,13 +273,15 @@ var errUnexpected = errors.New("unexpected message")
 func (r *Ring) receive(c transports.Completion) error {
 	number := int(c.Imm)
 	if c.Peer != r.config.Prev || number >= len(r.run.seen) || r.run.seen[number] {
-		return fmt.Errorf("%w: number %d of %d from peer %d, or a second time", errUnexpected, number, len(r.run.seen), c.Peer)
+		return fmt.Errorf("%w: number %d of %d from peer %d, or a second time", errUnexpected, number,
+			len(r.run.seen), c.Peer)
 	}
 	step, slice := number/r.layout.slices, number%r.layout.slices
 	from, to := r.layout.part(r.layout.sends(r.prev(), step), slice)
 	size := (to - from) * floatSize
 	if c.Bytes+c.Missing != size || size == 0 || c.Missing > r.droppable(step, size) {
-		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d without at most %d", errUnexpected, number, c.Bytes, c.Missing, size, r.droppable(step, size))
+		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d without at most %d", errUnexpected,
+			number, c.Bytes, c.Missing, size, r.droppable(step, size))
 	}
 	r.run.seen[number] = true
 	r.run.missing--

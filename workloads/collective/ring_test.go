@@ -35,7 +35,8 @@ func newWorld(t testing.TB, ranks, count int, open func() transports.Endpoint) *
 		e := open()
 		t.Cleanup(func() { e.Close() })
 		w.endpoints = append(w.endpoints, e)
-		configs[i] = RingConfig{Endpoint: e, Rank: i, Ranks: ranks, Input: make([]float32, count), Output: make([]float32, count)}
+		configs[i] = RingConfig{Endpoint: e, Rank: i, Ranks: ranks, Input: make([]float32, count),
+			Output: make([]float32, count)}
 	}
 	for i := range configs {
 		next := &configs[(i+1)%ranks]
@@ -118,7 +119,8 @@ func TestAllReduceAgainstSum(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, ranks := range []int{1, 2, 3, 5, 8} {
-		counts := []int{0, 1, ranks - 1, ranks, ranks + 1, 1023, 262145, random.IntN(100_000), random.IntN(1_000_000)}
+		counts := []int{0, 1, ranks - 1, ranks, ranks + 1, 1023, 262145, random.IntN(100_000),
+			random.IntN(1_000_000)}
 		for _, count := range counts {
 			t.Run(fmt.Sprintf("ranks=%d/count=%d", ranks, count), func(t *testing.T) {
 				w := newWorld(t, ranks, count, openMemory(seed))
@@ -156,7 +158,8 @@ func checkAgainstSum(t *testing.T, w *world, mode Mode, random *rand.Rand) {
 			}
 		}
 		if count%ranks == 0 && traffic[rank].Sent != uint64(2*(ranks-1)*count/ranks*floatSize) {
-			t.Errorf("%v: rank %d sent %d bytes for %d elements over %d ranks", mode, rank, traffic[rank].Sent, count, ranks)
+			t.Errorf("%v: rank %d sent %d bytes for %d elements over %d ranks", mode, rank,
+				traffic[rank].Sent, count, ranks)
 		}
 		sent += traffic[rank].Sent
 		received += traffic[rank].Received
@@ -253,23 +256,28 @@ func TestUnexpectedMessages(t *testing.T) {
 	w := newWorld(t, 3, 1<<16, openMemory(1))
 	r := w.rings[0]
 	r.begin(OutOfPlace)
-	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0, Bytes: 21845 * floatSize / slicesPerChunk}
+	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0,
+		Bytes: 21845 * floatSize / slicesPerChunk}
 	from, to := r.layout.part(2, 0)
 	good.Bytes = (to - from) * floatSize
 	if err := r.driver.take(good, r.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}
 	for name, change := range map[string]func(*transports.Completion){
-		"twice":            func(*transports.Completion) {},
-		"number":           func(c *transports.Completion) { c.Imm = uint32(len(r.run.seen)) },
-		"length":           func(c *transports.Completion) { c.Imm, c.Bytes = 1, c.Bytes-4 },
-		"empty":            func(c *transports.Completion) { c.Imm, c.Bytes = 1, 0 },
-		"sender":           func(c *transports.Completion) { c.Imm, c.Peer = 1, r.config.Next },
-		"holes":            func(c *transports.Completion) { c.Imm, c.Missing = 1, 4 },
-		"ready too far":    func(c *transports.Completion) { c.Imm, c.Peer = clearToSend|7, r.config.Next },
-		"ready from prev":  func(c *transports.Completion) { c.Imm = clearToSend | 1 },
-		"request error":    func(c *transports.Completion) { c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess },
-		"peer is not here": func(c *transports.Completion) { c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed },
+		"twice":           func(*transports.Completion) {},
+		"number":          func(c *transports.Completion) { c.Imm = uint32(len(r.run.seen)) },
+		"length":          func(c *transports.Completion) { c.Imm, c.Bytes = 1, c.Bytes-4 },
+		"empty":           func(c *transports.Completion) { c.Imm, c.Bytes = 1, 0 },
+		"sender":          func(c *transports.Completion) { c.Imm, c.Peer = 1, r.config.Next },
+		"holes":           func(c *transports.Completion) { c.Imm, c.Missing = 1, 4 },
+		"ready too far":   func(c *transports.Completion) { c.Imm, c.Peer = clearToSend|7, r.config.Next },
+		"ready from prev": func(c *transports.Completion) { c.Imm = clearToSend | 1 },
+		"request error": func(c *transports.Completion) {
+			c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess
+		},
+		"peer is not here": func(c *transports.Completion) {
+			c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed
+		},
 	} {
 		bad := good
 		change(&bad)

@@ -94,13 +94,14 @@ type runnerPeer struct {
 
 // progress is the state of one operation.
 type progress struct {
-	mode        *modeSteps
-	waits       []int  // what is left of the mode's
-	came        []bool // messages, by slice and step
-	ready       []int  // what can be done
-	left        int    // steps that are not done
-	outstanding int    // requests posted, pending or held but those of ahead, and ranks that are not ready yet
-	ahead       bool   // nobody waits for what is sent
+	mode  *modeSteps
+	waits []int  // what is left of the mode's
+	came  []bool // messages, by slice and step
+	ready []int  // what can be done
+	left  int    // steps that are not done
+	// requests posted, pending or held but those of ahead, and ranks that are not ready yet
+	outstanding int
+	ahead       bool // nobody waits for what is sent
 	traffic     Traffic
 }
 
@@ -112,7 +113,8 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 	p, rank := config.Program, config.Rank
 	n := len(p.schedule.Ranks)
 	if rank < 0 || rank >= n || len(config.Peers) != n || len(config.Handles) != n {
-		return nil, fmt.Errorf("make runner: rank %d of %d, %d peers and handles of %d", rank, n, len(config.Peers), len(config.Handles))
+		return nil, fmt.Errorf("make runner: rank %d of %d, %d peers and handles of %d", rank, n,
+			len(config.Peers), len(config.Handles))
 	}
 	for _, b := range []schedule.Buffer{schedule.Input, schedule.Output, schedule.Scratch} {
 		want := p.WorkLen(rank)
@@ -120,11 +122,14 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 			from, to := p.Span(rank, b)
 			want = to - from
 		}
-		if memory := config.Memory.of(b); len(memory) != want*p.data.Type.Size() || !element.Aligned(p.data.Type, memory) {
-			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d bytes, want %d, aligned to elements", b, rank, len(memory), want*p.data.Type.Size())
+		if memory := config.Memory.of(b); len(memory) != want*p.data.Type.Size() ||
+			!element.Aligned(p.data.Type, memory) {
+			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d bytes, want %d, aligned to "+
+				"elements", b, rank, len(memory), want*p.data.Type.Size())
 		}
 	}
-	r := &Runner{config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank), peers: make([]runnerPeer, n)}
+	r := &Runner{config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank),
+		peers: make([]runnerPeer, n)}
 	r.driver = driver{endpoint: config.Endpoint, rank: rankIn(r.rankOf), names: config.Names}
 	for _, t := range p.schedule.Ranks[rank] {
 		for i := range t.Steps {
@@ -175,7 +180,8 @@ func (r *Runner) RunAhead(ctx context.Context, mode Mode) (Traffic, error) {
 
 func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, error) {
 	if !slices.Contains(r.config.Program.modes(), mode) {
-		return Traffic{}, fmt.Errorf("%s by %s %v: it is for out of place alone", r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
+		return Traffic{}, fmt.Errorf("%s by %s %v: it is for out of place alone",
+			r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
 	}
 	if err := r.begin(ctx, mode, ahead); err != nil {
 		return r.run.traffic, r.failed(mode, err)
@@ -196,7 +202,8 @@ func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, e
 }
 
 func (r *Runner) failed(mode Mode, err error) error {
-	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current, r.driver.name(r.config.Rank), err)
+	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current,
+		r.driver.name(r.config.Rank), err)
 }
 
 func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
@@ -204,7 +211,8 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	r.current = (r.current + 1) % sequences
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run
-	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0, Traffic{}, ahead
+	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0,
+		Traffic{}, ahead
 	clear(o.came)
 	copy(o.waits, o.mode.waits)
 	for i := len(o.waits) - 1; i >= 0; i-- { // the last that is ready is done first
@@ -240,7 +248,9 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	// From now on the others may write here: what they write to holds nothing of value.
 	for _, rank := range r.senders {
 		o.outstanding++
-		r.driver.pending = append(r.driver.pending, transports.Request{ID: leaveID, Op: transports.OpWriteImm, Peer: r.config.Peers[rank], Imm: clearToSend | r.current})
+		r.driver.pending = append(r.driver.pending,
+			transports.Request{ID: leaveID, Op: transports.OpWriteImm, Peer: r.config.Peers[rank],
+				Imm: clearToSend | r.current})
 	}
 	return nil
 }
@@ -358,7 +368,8 @@ func (r *Runner) handle(c transports.Completion) error {
 		return r.clear(rank, c.Imm&^clearToSend)
 	case r.config.Program.eager && c.Imm&eagerTurn != r.turn():
 		if len(r.early) >= len(r.run.came) {
-			return fmt.Errorf("%w: number %d from rank %d, of an operation too far ahead", errUnexpected, c.Imm, rank)
+			return fmt.Errorf("%w: number %d from rank %d, of an operation too far ahead", errUnexpected,
+				c.Imm, rank)
 		}
 		r.early = append(r.early, c)
 		return nil
@@ -387,12 +398,15 @@ func (r *Runner) clear(rank int, sequence uint32) error {
 func (r *Runner) receive(rank int, c transports.Completion) error {
 	i := int(c.Imm &^ r.turn())
 	if i >= len(r.run.came) || r.run.came[i] {
-		return fmt.Errorf("%w: number %d of %d from rank %d, or a second time", errUnexpected, i, len(r.run.came), rank)
+		return fmt.Errorf("%w: number %d of %d from rank %d, or a second time", errUnexpected, i,
+			len(r.run.came), rank)
 	}
 	a := &r.run.mode.actions[i]
 	want := len(a.target)
-	if a.op != schedule.Receive && a.op != schedule.Combine || !a.message || a.peer != rank || c.Bytes != want || c.Missing != 0 {
-		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d", errUnexpected, i, rank, c.Bytes, c.Missing, a.op, want, a.peer)
+	if a.op != schedule.Receive && a.op != schedule.Combine || !a.message || a.peer != rank ||
+		c.Bytes != want || c.Missing != 0 {
+		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d",
+			errUnexpected, i, rank, c.Bytes, c.Missing, a.op, want, a.peer)
 	}
 	r.run.came[i] = true
 	r.run.traffic.Received += uint64(c.Bytes)

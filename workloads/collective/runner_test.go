@@ -31,8 +31,10 @@ func newRunners(t testing.TB, p *Program, open func() transports.Endpoint) []*Ru
 			from, to := p.Span(i, b)
 			return (to - from) * p.data.Type.Size()
 		}
-		c := RunnerConfig{Endpoint: e, Program: p, Rank: i, Peers: make([]transports.Peer, n), Handles: handles}
-		c.Memory = Memory[[]byte]{make([]byte, length(schedule.Input)), make([]byte, length(schedule.Output)), make([]byte, p.WorkLen(i)*p.data.Type.Size())}
+		c := RunnerConfig{Endpoint: e, Program: p, Rank: i, Peers: make([]transports.Peer, n),
+			Handles: handles}
+		c.Memory = Memory[[]byte]{make([]byte, length(schedule.Input)), make([]byte, length(schedule.Output)),
+			make([]byte, p.WorkLen(i)*p.data.Type.Size())}
 		handle := func(b []byte) []byte {
 			if len(b) == 0 {
 				return nil
@@ -87,7 +89,8 @@ func program(t testing.TB, kind schedule.Kind, algorithm string, ranks, root int
 
 // everyAlgorithm is each of each kind that has data.
 func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
-	for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter, schedule.Broadcast, schedule.Reduce} {
+	for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
+		schedule.Broadcast, schedule.Reduce} {
 		for _, algorithm := range schedule.Algorithms(kind) {
 			f(kind, algorithm)
 		}
@@ -112,8 +115,10 @@ func TestRunners(t *testing.T) {
 						continue // once is enough
 					}
 					d := Data{Count: count, Type: element.Types()[(i+k+ranks)%4], Op: op} // each with each
-					t.Run(fmt.Sprintf("%s/%s/ranks=%d/count=%d/%s/%s", kind, algorithm, ranks, count, d.Type, op), func(t *testing.T) {
-						runners := newRunners(t, program(t, kind, algorithm, ranks, ranks/2, d), openMemory(seed))
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/count=%d/%s/%s", kind, algorithm, ranks, count, d.Type,
+						op), func(t *testing.T) {
+						runners := newRunners(t, program(t, kind, algorithm, ranks, ranks/2, d),
+							openMemory(seed))
 						for _, mode := range []Mode{OutOfPlace, InPlace, InPlace, OutOfPlace} {
 							checkRun(t, runners, mode, random)
 						}
@@ -155,7 +160,8 @@ func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 			t.Errorf("rank %d: its input changed", rank)
 		}
 		share := schedule.Sent(p.schedule.Kind, p.schedule.Algorithm, len(runners), rank, p.schedule.Root)
-		if exact := share.Of(uint64(p.data.Count * size)); traffic[rank].Sent != exact && p.data.Count%p.schedule.Chunks == 0 {
+		if exact := share.Of(uint64(p.data.Count * size)); traffic[rank].Sent != exact &&
+			p.data.Count%p.schedule.Chunks == 0 {
 			t.Errorf("%v: rank %d sent %d bytes, want %d", mode, rank, traffic[rank].Sent, exact)
 		}
 	}
@@ -225,7 +231,8 @@ func TestRingOrder(t *testing.T) {
 				inputs := make([][]byte, ranks)
 				for rank, r := range runners {
 					for range count {
-						inputs[rank] = element.Append(kind, inputs[rank], math.Round(random.NormFloat64()*(1<<16)))
+						inputs[rank] = element.Append(kind, inputs[rank],
+							math.Round(random.NormFloat64()*(1<<16)))
 					}
 					copy(r.config.Memory.Input, inputs[rank])
 				}
@@ -234,16 +241,20 @@ func TestRingOrder(t *testing.T) {
 				}
 				for i := range count {
 					chunk := 0
-					for from, to := p.part(schedule.Output, chunk, 1, 0); i < from || i >= to; from, to = p.part(schedule.Output, chunk%ranks, 1, chunk/ranks) {
+					for from, to := p.part(schedule.Output, chunk, 1, 0); i < from || i >= to; from,
+						to = p.part(schedule.Output, chunk%ranks, 1, chunk/ranks) {
 						chunk++
 					}
 					at := func(rank int) []byte { return inputs[rank%ranks][i*kind.Size():][:kind.Size()] }
 					want := slices.Clone(at(chunk + 1))
 					for k := 1; k < ranks; k++ {
-						element.Combiner(kind, op, element.Terms{A: k, B: 1, Ranks: ranks})(want, want, at(chunk+1+k))
+						element.Combiner(kind, op, element.Terms{A: k, B: 1, Ranks: ranks})(want, want,
+							at(chunk+1+k))
 					}
-					if got := runners[0].config.Memory.Output[i*kind.Size():][:kind.Size()]; !bytes.Equal(got, want) {
-						t.Fatalf("%s %s, seed %d: element %d of chunk %d is %x, want %x", kind, op, seed, i, chunk%ranks, got, want)
+					if got := runners[0].config.Memory.Output[i*kind.Size():][:kind.Size()]; !bytes.Equal(got,
+						want) {
+						t.Fatalf("%s %s, seed %d: element %d of chunk %d is %x, want %x", kind, op, seed, i,
+							chunk%ranks, got, want)
 					}
 				}
 			}
@@ -260,7 +271,8 @@ func TestRunnersOverTCP(t *testing.T) {
 			return
 		}
 		t.Run(fmt.Sprintf("%s/%s", kind, algorithm), func(t *testing.T) {
-			runners := newRunners(t, program(t, kind, algorithm, ranks, 1, Data{Count: count, Type: element.BFloat16}), openTCP(t))
+			runners := newRunners(t, program(t, kind, algorithm, ranks, 1,
+				Data{Count: count, Type: element.BFloat16}), openTCP(t))
 			group, ctx := errgroup.WithContext(t.Context())
 			for rank, r := range runners {
 				group.Go(func() error {
@@ -294,7 +306,8 @@ func TestRunnersOverTCP(t *testing.T) {
 // TestBarrier holds that nobody leaves before the last one comes.
 func TestBarrier(t *testing.T) {
 	for _, ranks := range []int{1, 2, 5, 8} {
-		runners := newRunners(t, program(t, schedule.Barrier, "dissemination", ranks, 0, Data{}), openMemory(3))
+		runners := newRunners(t, program(t, schedule.Barrier, "dissemination", ranks, 0, Data{}),
+			openMemory(3))
 		left := make(chan int, ranks)
 		group, ctx := errgroup.WithContext(t.Context())
 		for _, r := range runners[1:] {
@@ -334,7 +347,8 @@ func TestRunnerRefusesMessages(t *testing.T) {
 	r := runners[0]
 	r.begin(t.Context(), OutOfPlace, false)
 	r.work()
-	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1 | r.turn(), Bytes: 400}
+	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Peers[2], Imm: 1 | r.turn(),
+		Bytes: 400}
 	for name, change := range map[string]func(*transports.Completion){
 		"number":        func(c *transports.Completion) { c.Imm = uint32(len(r.run.came)) | r.turn() },
 		"length":        func(c *transports.Completion) { c.Bytes -= 4 },
@@ -343,8 +357,12 @@ func TestRunnerRefusesMessages(t *testing.T) {
 		"holes":         func(c *transports.Completion) { c.Missing = 4 },
 		"a send":        func(c *transports.Completion) { c.Imm = r.turn() },
 		"ready too far": func(c *transports.Completion) { c.Imm = clearToSend | 7 },
-		"request error": func(c *transports.Completion) { c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess },
-		"peer is gone":  func(c *transports.Completion) { c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed },
+		"request error": func(c *transports.Completion) {
+			c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess
+		},
+		"peer is gone": func(c *transports.Completion) {
+			c.Op, c.Err = transports.OpPeerDown, transports.ErrPeerFailed
+		},
 	} {
 		bad := good
 		change(&bad)
@@ -392,7 +410,8 @@ func TestRunnerAllocates(t *testing.T) {
 		r.work()
 		for i, a := range r.run.mode.actions {
 			if a.op != schedule.Send && a.message {
-				if err := r.receive(a.peer, transports.Completion{Imm: uint32(i), Bytes: len(a.target)}); err != nil {
+				if err := r.receive(a.peer, transports.Completion{Imm: uint32(i),
+					Bytes: len(a.target)}); err != nil {
 					t.Fatal(err)
 				}
 				r.work()

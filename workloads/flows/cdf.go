@@ -42,7 +42,8 @@ func ReadSizes(name string, text []byte) (*Sizes, error) {
 			return nil, wrong("share %v: want one up to 1, or in per cent up to 100", err)
 		}
 		if n := len(s.points); n > 0 && (size < s.points[n-1].bytes || share < s.points[n-1].share) {
-			return nil, wrong("size %v up to share %v, behind %v and %v on line %d: want neither to fall", size, share, s.points[n-1].bytes, s.points[n-1].share, last)
+			return nil, wrong("size %v up to share %v, behind %v and %v on line %d: want neither to fall",
+				size, share, s.points[n-1].bytes, s.points[n-1].share, last)
 		}
 		if len(s.points) == mostPoints {
 			return nil, wrong("more than %d points", mostPoints)
@@ -54,7 +55,8 @@ func ReadSizes(name string, text []byte) (*Sizes, error) {
 	}
 	end := s.points[len(s.points)-1]
 	if end.share != 1 && end.share != 100 {
-		return nil, fmt.Errorf("%s:%d: the last share is %v, want 1, or 100 of per cent", name, last, end.share)
+		return nil, fmt.Errorf("%s:%d: the last share is %v, want 1, or 100 of per cent", name, last,
+			end.share)
 	}
 	if end.bytes == 0 {
 		return nil, fmt.Errorf("%s:%d: the largest size is nothing, want bytes", name, last)

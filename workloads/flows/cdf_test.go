@@ -9,8 +9,10 @@ import (
 // TestReadSizes holds that the three ways of public files give the same distribution, the one
 // that is built in where the file is the same.
 func TestReadSizes(t *testing.T) {
-	percent := "0 0\n10000 15\n20000 20\n30000 30\n50000 40\n80000 53\n200000 60\n1000000 70\n2000000 80\n5000000 90\n10000000 97\n30000000 100\n"
-	shares := "# DCTCP\r\n\n0     0\r\n10000 0.15\n20000 0.2\n30000, .3\n50000\t0.4 # comment\n80000 0.53\n200000 0.6\n1e6 0.7\n2000000 0.8\n5000000 0.9\n10000000 0.97\n30000000 1"
+	percent := "0 0\n10000 15\n20000 20\n30000 30\n50000 40\n80000 53\n200000 60\n1000000 70\n2000000 80\n" +
+		"5000000 90\n10000000 97\n30000000 100\n"
+	shares := "# DCTCP\r\n\n0     0\r\n10000 0.15\n20000 0.2\n30000, .3\n50000\t0.4 # comment\n80000 " +
+		"0.53\n200000 0.6\n1e6 0.7\n2000000 0.8\n5000000 0.9\n10000000 0.97\n30000000 1"
 	want := Published["web-search"]
 	for name, text := range map[string]string{"per cent": percent, "shares": shares} {
 		got, err := ReadSizes(name, []byte(text))
@@ -58,7 +60,8 @@ func TestWrongSizes(t *testing.T) {
 
 // FuzzReadSizes holds that whatever is read gives sizes.
 func FuzzReadSizes(f *testing.F) {
-	for _, text := range []string{"0 0\n10000 15\n30000 100\n", "1 1 0.5\n3 1 1\n", "5 1\n", "0 0.5\n1 1", "1e308 1"} {
+	for _, text := range []string{"0 0\n10000 15\n30000 100\n", "1 1 0.5\n3 1 1\n", "5 1\n", "0 0.5\n1 1",
+		"1e308 1"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

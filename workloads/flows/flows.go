@@ -1,7 +1,7 @@
 // Package flows is traffic that is no collective: messages whose sizes follow published
-// distributions and that come when they come (Open) or when others have gone (Closed), key-value caches that move from
-// prefill to decode nodes layer by layer as they are computed (Cache), and blocks of
-// storage that are written or read, so many outstanding at a time (Blocks).
+// distributions and that come when they come (Open) or when others have gone (Closed), key-value
+// caches that move from prefill to decode nodes layer by layer as they are computed (Cache), and
+// blocks of storage that are written or read, so many outstanding at a time (Blocks).
 //
 // A schedule is made before anything is sent, from a seed, the same at all ranks. A Player
 // sends one rank's part of it over any transports.Endpoint and takes the times: from when
@@ -88,10 +88,13 @@ type Message struct {
 func Check(messages []Message, ranks int) error {
 	for i, m := range messages {
 		if min(m.From, m.To) < 0 || max(m.From, m.To) >= ranks || m.From == m.To || m.Bytes == 0 {
-			return fmt.Errorf("message %d of %v from rank %d to rank %d, of %d ranks", i, m.Bytes, m.From, m.To, ranks)
+			return fmt.Errorf("message %d of %v from rank %d to rank %d, of %d ranks", i, m.Bytes, m.From,
+				m.To, ranks)
 		}
-		if a := m.Answer; a != 0 && (a != i+1 || a >= len(messages) || messages[a].From != m.To || messages[a].To != m.From || messages[a].Answer != 0) {
-			return fmt.Errorf("message %d is answered by message %d, which is not the next one and goes back", i, a)
+		if a := m.Answer; a != 0 && (a != i+1 || a >= len(messages) || messages[a].From != m.To ||
+			messages[a].To != m.From || messages[a].Answer != 0) {
+			return fmt.Errorf("message %d is answered by message %d, which is not the next one and goes back",
+				i, a)
 		}
 	}
 	return nil
@@ -141,14 +144,16 @@ type Closed struct {
 // Schedule is of messages from all ranks in turn, each to any other one.
 func (c Closed) Schedule() (*Schedule, error) {
 	if c.Ranks < 2 || c.Outstanding < 1 {
-		return nil, fmt.Errorf("%d ranks with %d messages on their way: want at least 2, and 1", c.Ranks, c.Outstanding)
+		return nil, fmt.Errorf("%d ranks with %d messages on their way: want at least 2, and 1", c.Ranks,
+			c.Outstanding)
 	}
 	draw := rand.New(rand.NewPCG(c.Seed, 0))
 	s := &Schedule{Outstanding: c.Outstanding}
 	for i := range c.Count {
 		from := i % c.Ranks
 		to := (from + 1 + draw.IntN(c.Ranks-1)) % c.Ranks
-		s.Messages = append(s.Messages, Message{From: from, To: to, Bytes: c.Sizes.At(draw.Float64()), Group: i})
+		s.Messages = append(s.Messages,
+			Message{From: from, To: to, Bytes: c.Sizes.At(draw.Float64()), Group: i})
 	}
 	return s, nil
 }
@@ -193,7 +198,8 @@ func (c Cache) prompts() []prompt {
 			break
 		}
 		part := float64(r.Tokens) / float64(c.Tokens)
-		all = append(all, prompt{seconds(r.At.Seconds() * c.TimeScale), seconds(c.LayerTime.Seconds() * part), round(float64(c.LayerBytes) * part), cmp.Or(r.Output, c.Output)})
+		all = append(all, prompt{seconds(r.At.Seconds() * c.TimeScale), seconds(c.LayerTime.Seconds() * part),
+			round(float64(c.LayerBytes) * part), cmp.Or(r.Output, c.Output)})
 	}
 	if c.Trace != nil {
 		return all
@@ -213,11 +219,13 @@ func (c Cache) Schedule() (*Schedule, error) {
 	decode := c.Ranks - c.Prefill
 	switch {
 	case c.Prefill < 1 || decode < 1 || c.Layers < 1:
-		return nil, fmt.Errorf("%d prefill and %d decode ranks, requests of %d layers: want some of each", c.Prefill, decode, c.Layers)
+		return nil, fmt.Errorf("%d prefill and %d decode ranks, requests of %d layers: want some of each",
+			c.Prefill, decode, c.Layers)
 	case c.Trace == nil && !(c.PerSecond > 0):
 		return nil, fmt.Errorf("%v requests a second: want some", c.PerSecond)
 	case c.Trace != nil && (c.Tokens < 1 || !(c.TimeScale > 0)):
-		return nil, fmt.Errorf("a trace whose times are multiplied by %v, and %d tokens of a prompt: want more than nothing", c.TimeScale, c.Tokens)
+		return nil, fmt.Errorf("a trace whose times are multiplied by %v, and %d tokens of a prompt: want "+
+			"more than nothing", c.TimeScale, c.Tokens)
 	}
 	free := make([]time.Duration, c.Prefill)
 	s := &Schedule{}
@@ -225,7 +233,8 @@ func (c Cache) Schedule() (*Schedule, error) {
 		by, to := r%c.Prefill, c.Prefill+r%decode
 		begin := max(p.at, free[by])
 		free[by] = begin + time.Duration(c.Layers)*p.time
-		s.Prompts = append(s.Prompts, Prompt{Arrived: p.at, Begun: begin, Computed: free[by], To: to, Output: p.output})
+		s.Prompts = append(s.Prompts, Prompt{Arrived: p.at, Begun: begin, Computed: free[by], To: to,
+			Output: p.output})
 		for layer := range c.Layers {
 			due := begin + time.Duration(layer+1)*p.time
 			if c.Whole {

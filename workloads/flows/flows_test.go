@@ -42,12 +42,16 @@ func TestPublishedSizes(t *testing.T) {
 		if got := sum / n; math.Abs(got-s.Mean())/s.Mean() > 0.01 {
 			t.Errorf("%s: samples of %.0f bytes on average, want %.0f", name, got, s.Mean())
 		}
-		if small := s.Scaled(0.01); math.Abs(small.Mean()*100-s.Mean()) > 1 || small.Most() != units.Bytes(float64(s.Most())/100) {
-			t.Errorf("%s: scaled by 1/100 the mean is %v and the largest %v", name, small.Mean(), small.Most())
+		if small := s.Scaled(0.01); math.Abs(small.Mean()*100-s.Mean()) > 1 ||
+			small.Most() != units.Bytes(float64(s.Most())/100) {
+			t.Errorf("%s: scaled by 1/100 the mean is %v and the largest %v", name, small.Mean(),
+				small.Most())
 		}
 	}
-	if s := Published["web-search"]; s.At(0.15) != 10_000 || s.At(0.35) != 40_000 || s.At(1) != 30_000_000 || s.At(0) != 1 {
-		t.Errorf("web search at 0, 0.15, 0.35 and 1: %v, %v, %v, %v", s.At(0), s.At(0.15), s.At(0.35), s.At(1))
+	if s := Published["web-search"]; s.At(0.15) != 10_000 || s.At(0.35) != 40_000 || s.At(1) != 30_000_000 ||
+		s.At(0) != 1 {
+		t.Errorf("web search at 0, 0.15, 0.35 and 1: %v, %v, %v, %v", s.At(0), s.At(0.15), s.At(0.35),
+			s.At(1))
 	}
 	if s := Published["data-mining"]; s.At(0.3) != 1460 || s.At(0.5) != 1460 {
 		t.Errorf("half of data mining's have %v", s.At(0.3))
@@ -81,7 +85,8 @@ func TestOpenLoop(t *testing.T) {
 	}
 	for from, row := range pairs {
 		for to, count := range row {
-			if want := 40_000 / 20; from == to && count > 0 || from != to && math.Abs(float64(count-want)) > 6*math.Sqrt(float64(want)) {
+			if want := 40_000 / 20; from == to && count > 0 ||
+				from != to && math.Abs(float64(count-want)) > 6*math.Sqrt(float64(want)) {
 				t.Errorf("%d messages from rank %d to rank %d", count, from, to)
 			}
 		}
@@ -90,7 +95,8 @@ func TestOpenLoop(t *testing.T) {
 	if !slices.Equal(messages, again.Messages) {
 		t.Error("the same seed gives another schedule")
 	}
-	for _, o := range []Open{{Ranks: 1, Load: 1, Rate: 1}, {Ranks: 2, Rate: 1}, {Ranks: 2, Load: math.NaN(), Rate: 1}, {Ranks: 2, Load: 1}} {
+	for _, o := range []Open{{Ranks: 1, Load: 1, Rate: 1}, {Ranks: 2, Rate: 1},
+		{Ranks: 2, Load: math.NaN(), Rate: 1}, {Ranks: 2, Load: 1}} {
 		if _, err := o.Schedule(); err == nil {
 			t.Errorf("%+v gives a schedule", o)
 		}
@@ -125,7 +131,8 @@ func TestClosedLoop(t *testing.T) {
 // TestCacheSchedule holds a schedule by hand: two requests at one prefill rank, of which
 // the second one waits.
 func TestCacheSchedule(t *testing.T) {
-	c := Cache{Ranks: 3, Prefill: 1, Requests: 2, PerSecond: 1e9, Layers: 2, LayerTime: 10 * time.Millisecond, LayerBytes: 5, Seed: 4}
+	c := Cache{Ranks: 3, Prefill: 1, Requests: 2, PerSecond: 1e9, Layers: 2, LayerTime: 10 * time.Millisecond,
+		LayerBytes: 5, Seed: 4}
 	s, err := c.Schedule()
 	if err != nil || len(s.Messages) != 4 || len(s.Prompts) != 2 {
 		t.Fatal(s, err)
@@ -135,12 +142,14 @@ func TestCacheSchedule(t *testing.T) {
 		to, group int
 		at        time.Duration
 	}{{1, 0, 10}, {1, 0, 20}, {2, 1, 30}, {2, 1, 40}} {
-		if m := messages[i]; m.To != want.to || m.Group != want.group || m.At != begin+want.at*time.Millisecond || m.From != 0 || m.Bytes != 5 {
+		if m := messages[i]; m.To != want.to || m.Group != want.group ||
+			m.At != begin+want.at*time.Millisecond || m.From != 0 || m.Bytes != 5 {
 			t.Errorf("message %d is %+v, want %+v", i, m, want)
 		}
 	}
 	c.Whole = true
-	if s, _ := c.Schedule(); s.Messages[0].At != begin+20*time.Millisecond || s.Messages[1].At != s.Messages[0].At {
+	if s, _ := c.Schedule(); s.Messages[0].At != begin+20*time.Millisecond ||
+		s.Messages[1].At != s.Messages[0].At {
 		t.Errorf("sent as a whole they are %+v", s.Messages)
 	}
 	done := Groups(messages, []Sent{{Message: 0, Done: 7}, {Message: 1, Done: 6}, {Message: 3, Done: 9}})
@@ -153,13 +162,19 @@ func TestCacheSchedule(t *testing.T) {
 }
 
 func TestSlowdowns(t *testing.T) {
-	messages := []Message{{Bytes: 300, At: 10}, {Bytes: 100, At: 20}, {Bytes: 200, At: 30}, {Bytes: 400, At: 40}}
-	sent := []Sent{{Message: 0, Done: 10 + 600}, {Message: 1, Done: 20 + 100}, {Message: 2, Done: 30 + 600}, {Message: 3, Done: 40 + 400}}
-	bins := (&Schedule{Messages: messages}).Slowdowns(sent, 2, func(m Message) time.Duration { return time.Duration(m.Bytes) })
-	if len(bins) != 2 || bins[0].AtMost != 200 || bins[0].P50 != 1 || bins[0].Most != 3 || bins[1].AtMost != 400 || bins[1].P50 != 1 || bins[1].P99 != 2 {
+	messages := []Message{{Bytes: 300, At: 10}, {Bytes: 100, At: 20}, {Bytes: 200, At: 30},
+		{Bytes: 400, At: 40}}
+	sent := []Sent{{Message: 0, Done: 10 + 600}, {Message: 1, Done: 20 + 100}, {Message: 2, Done: 30 + 600},
+		{Message: 3, Done: 40 + 400}}
+	bins := (&Schedule{Messages: messages}).Slowdowns(sent, 2, func(m Message) time.Duration {
+		return time.Duration(m.Bytes)
+	})
+	if len(bins) != 2 || bins[0].AtMost != 200 || bins[0].P50 != 1 || bins[0].Most != 3 ||
+		bins[1].AtMost != 400 || bins[1].P50 != 1 || bins[1].P99 != 2 {
 		t.Errorf("slowdowns %+v", bins)
 	}
-	if p := PercentilesOf([]float64{5}); p.Count != 1 || p.P50 != 5 || p.P999 != 5 || PercentilesOf(nil).Count != 0 {
+	if p := PercentilesOf([]float64{5}); p.Count != 1 || p.P50 != 5 || p.P999 != 5 ||
+		PercentilesOf(nil).Count != 0 {
 		t.Errorf("percentiles of one value: %+v", p)
 	}
 }
@@ -262,7 +277,8 @@ func playAll(t *testing.T, all []*Player) []Sent {
 // Bytes in a hole that was told may be as they were before, or have come; others may not, and a
 // message may not lack more than is allowed.
 func TestHoles(t *testing.T) {
-	s := &Schedule{Messages: []Message{{From: 0, To: 1, Bytes: 1000}, {From: 0, To: 1, Bytes: 10}}, Droppable: units.Ratio{Num: 1, Den: 50}}
+	s := &Schedule{Messages: []Message{{From: 0, To: 1, Bytes: 1000}, {From: 0, To: 1, Bytes: 10}},
+		Droppable: units.Ratio{Num: 1, Den: 50}}
 	all := players(t, 2, s)
 	playAll(t, all)
 	p := all[1]
@@ -280,7 +296,8 @@ func TestHoles(t *testing.T) {
 		t.Errorf("messages may lack %v", got)
 	}
 	taken := &taken{play: &play{Player: p}, came: make([]bool, 2)}
-	if err := taken.take(&transports.Completion{Op: transports.OpReceive, Bytes: 979, Missing: 21}, 0); err == nil {
+	if err := taken.take(&transports.Completion{Op: transports.OpReceive, Bytes: 979, Missing: 21},
+		0); err == nil {
 		t.Error("a message that lacks 21 bytes, of 20, was taken")
 	}
 }
@@ -302,7 +319,8 @@ func TestPlay(t *testing.T) {
 		}
 		for _, s := range sent {
 			if m := messages[s.Message]; s.Done < s.Begun || outstanding == 0 && s.Begun < m.At {
-				t.Errorf("message %d, due at %v: begun at %v and done at %v", s.Message, m.At, s.Begun, s.Done)
+				t.Errorf("message %d, due at %v: begun at %v and done at %v", s.Message, m.At, s.Begun,
+					s.Done)
 			}
 		}
 		for rank, p := range all {
@@ -323,7 +341,8 @@ func TestPlay(t *testing.T) {
 // TestOutstanding holds that a closed loop has so many messages on their way and no more.
 func TestOutstanding(t *testing.T) {
 	const depth = 3
-	s := Blocks{Ranks: 2, Servers: 1, Count: 200, Block: 4096, Outstanding: depth, Reads: 0.5, Seed: 1}.Schedule()
+	s := Blocks{Ranks: 2, Servers: 1, Count: 200, Block: 4096, Outstanding: depth, Reads: 0.5,
+		Seed: 1}.Schedule()
 	sent := playAll(t, players(t, 2, s))
 	sent = slices.DeleteFunc(sent, func(o Sent) bool { return s.IsAnswer(o.Message) })
 	slices.SortFunc(sent, func(a, b Sent) int { return int(a.Begun - b.Begun) })
@@ -360,7 +379,8 @@ func TestReads(t *testing.T) {
 		case m.Answer > 0:
 			reads++
 			// The clock of each player starts when it does, so within a rank alone.
-			if answer := s.Messages[m.Answer]; m.Bytes != requestBytes || answer.Bytes != 4096 || answer.From >= 2 || times[i].Done <= times[i].Begun {
+			if answer := s.Messages[m.Answer]; m.Bytes != requestBytes || answer.Bytes != 4096 ||
+				answer.From >= 2 || times[i].Done <= times[i].Begun {
 				t.Errorf("read %d, %+v, %+v: %+v", i, m, answer, times[i])
 			}
 		}
@@ -373,7 +393,8 @@ func TestReads(t *testing.T) {
 			t.Errorf("rank %d got %d wrong bytes", rank, wrong)
 		}
 	}
-	if all := (Blocks{Ranks: 2, Servers: 1, Count: 50, Block: 1, Outstanding: 1, Reads: 1}).Schedule(); len(all.Messages) != 100 || !all.IsAnswer(1) || all.IsAnswer(2) {
+	if all := (Blocks{Ranks: 2, Servers: 1, Count: 50, Block: 1, Outstanding: 1, Reads: 1}).Schedule(); len(
+		all.Messages) != 100 || !all.IsAnswer(1) || all.IsAnswer(2) {
 		t.Errorf("of reads alone: %+v", all.Messages[:3])
 	}
 	for name, change := range map[string]func(m []Message){
@@ -395,7 +416,8 @@ func TestReads(t *testing.T) {
 // TestPlayEnds holds that the end of another rank ends a player, and so does that of its
 // context.
 func TestPlayEnds(t *testing.T) {
-	messages := slices.Repeat([]Message{{From: 0, To: 1, Bytes: 100, At: time.Hour}, {From: 1, To: 0, Bytes: 100}}, 2)
+	messages := slices.Repeat(
+		[]Message{{From: 0, To: 1, Bytes: 100, At: time.Hour}, {From: 1, To: 0, Bytes: 100}}, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	all := players(t, 2, &Schedule{Messages: messages})
 	time.AfterFunc(20*time.Millisecond, cancel)

@@ -22,7 +22,8 @@ type Memory struct {
 
 // Layout gives each message its places.
 func Layout(messages []Message, ranks int) *Memory {
-	m := &Memory{Output: make([]int, ranks), Input: make([]int, ranks), from: make([]int, len(messages)), to: make([]int, len(messages))}
+	m := &Memory{Output: make([]int, ranks), Input: make([]int, ranks), from: make([]int, len(messages)),
+		to: make([]int, len(messages))}
 	for i, message := range messages {
 		m.from[i], m.to[i] = m.Output[message.From], m.Input[message.To]
 		m.Output[message.From] += int(message.Bytes)
@@ -62,8 +63,10 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 		config: c, memory: Layout(c.Schedule.Messages, len(c.Peers)), rankOf: make(map[transports.Peer]int),
 		holes: make([][]transports.Hole, len(c.Schedule.Messages)),
 	}
-	if out, in := p.memory.Output[c.Rank], p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
-		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send from and %d to get", len(c.Output), len(c.Input), out, in)
+	if out, in := p.memory.Output[c.Rank],
+		p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
+		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send from and %d to get", len(c.Output),
+			len(c.Input), out, in)
 	}
 	if err := Check(c.Schedule.Messages, len(c.Peers)); err != nil {
 		return nil, err
@@ -121,7 +124,9 @@ func (p *Player) Wrong(round int) (wrong int) {
 }
 
 func inHole(holes []transports.Hole, at int) bool {
-	return slices.ContainsFunc(holes, func(h transports.Hole) bool { return at >= h.Offset && at < h.Offset+h.Bytes })
+	return slices.ContainsFunc(holes, func(h transports.Hole) bool {
+		return at >= h.Offset && at < h.Offset+h.Bytes
+	})
 }
 
 // pattern goes over a message's bytes by what they should be.
@@ -159,8 +164,11 @@ func (p *Player) Play(ctx context.Context) (sent []Sent, missing uint64, err err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	run := &play{
-		Player: p, start: time.Now(), begun: make([]time.Duration, len(p.config.Schedule.Messages)), asked: make(chan int, p.answers),
-		room: make(chan struct{}, 1), roomToAnswer: make(chan struct{}, 1),
+		Player: p,
+		start:  time.Now(),
+		begun:  make([]time.Duration, len(p.config.Schedule.Messages)),
+		asked:  make(chan int, p.answers),
+		room:   make(chan struct{}, 1), roomToAnswer: make(chan struct{}, 1),
 	}
 	if p.config.Schedule.Outstanding > 0 {
 		run.slots = make(chan struct{}, p.config.Schedule.Outstanding)
@@ -234,7 +242,9 @@ func (p *play) post(ctx context.Context, i int, room <-chan struct{}) error {
 	p.begun[i] = time.Since(p.start)
 	request := []transports.Request{{
 		ID: uint64(i), Op: transports.OpWriteImm, Peer: p.config.Peers[m.To], Imm: uint32(i),
-		Local: p.config.Output[p.memory.from[i]:][:m.Bytes], Remote: p.config.Inputs[m.To], Offset: uint64(p.memory.to[i]),
+		Local:     p.config.Output[p.memory.from[i]:][:m.Bytes],
+		Remote:    p.config.Inputs[m.To],
+		Offset:    uint64(p.memory.to[i]),
 		Droppable: int(p.config.Schedule.MayMiss(i)),
 	}}
 	for {
@@ -255,7 +265,8 @@ func (p *play) post(ctx context.Context, i int, room <-chan struct{}) error {
 
 // poll takes what the endpoint tells until all is done.
 func (p *play) poll(ctx context.Context) ([]Sent, uint64, error) {
-	t := taken{play: p, sent: make([]Sent, 0, len(p.own)), came: make([]bool, len(p.config.Schedule.Messages))}
+	t := taken{play: p, sent: make([]Sent, 0, len(p.own)),
+		came: make([]bool, len(p.config.Schedule.Messages))}
 	var batch [64]transports.Completion
 	for len(t.sent) < len(p.own) || t.received < p.expected {
 		n := p.config.Endpoint.Poll(batch[:])
@@ -297,8 +308,10 @@ func (t *taken) take(c *transports.Completion, now time.Duration) error {
 		return fmt.Errorf("rank %d: %w", t.rankOf[c.Peer], c.Err)
 	case c.Op == transports.OpReceive:
 		i := int(c.Imm)
-		if i >= len(t.came) || t.came[i] || messages[i].To != t.config.Rank || c.Bytes+c.Missing != int(messages[i].Bytes) || c.Missing > int(t.config.Schedule.MayMiss(i)) {
-			return fmt.Errorf("rank %d sent %d bytes, %d missing, as message %d, which is not for this rank now", t.rankOf[c.Peer], c.Bytes, c.Missing, c.Imm)
+		if i >= len(t.came) || t.came[i] || messages[i].To != t.config.Rank ||
+			c.Bytes+c.Missing != int(messages[i].Bytes) || c.Missing > int(t.config.Schedule.MayMiss(i)) {
+			return fmt.Errorf("rank %d sent %d bytes, %d missing, as message %d, which is not for this "+
+				"rank now", t.rankOf[c.Peer], c.Bytes, c.Missing, c.Imm)
 		}
 		t.holes[i], t.missing = slices.Clone(c.Holes), t.missing+uint64(c.Missing)
 		t.came[i] = true

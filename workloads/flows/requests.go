@@ -69,7 +69,8 @@ func (r *requests) add(line int, at, tokens, output float64) error {
 	}
 	after := at - r.first
 	if !(after >= 0 && after < mostSeconds) || len(r.all) > 0 && seconds(after) < r.all[len(r.all)-1].At {
-		return r.errorAt(line, "a time before that of the request above, or years behind the first: want times that do not fall")
+		return r.errorAt(line, "a time before that of the request above, or years behind the first: want "+
+			"times that do not fall")
 	}
 	if !(tokens >= 1 && tokens <= mostTokens) || tokens != math.Trunc(tokens) {
 		return r.errorAt(line, "a prompt of %v tokens, want 1 to %d", tokens, mostTokens)
@@ -92,11 +93,16 @@ func (r *requests) csv(text []byte) error {
 		return r.errorAt(1, "no line of names: %v", err)
 	}
 	column := func(names ...string) int {
-		return slices.IndexFunc(head, func(h string) bool { return slices.Contains(names, strings.ToLower(strings.TrimSpace(h))) })
+		return slices.IndexFunc(head, func(h string) bool {
+			return slices.Contains(names, strings.ToLower(strings.TrimSpace(h)))
+		})
 	}
-	at, prompt, answer := column("timestamp"), column("contexttokens", "request tokens"), column("generatedtokens", "response tokens")
+	at, prompt, answer := column("timestamp"), column("contexttokens", "request tokens"),
+		column("generatedtokens", "response tokens")
 	if at < 0 || prompt < 0 {
-		return r.errorAt(1, "columns %.80q, want TIMESTAMP and ContextTokens, or Timestamp and Request tokens", strings.Join(head, ","))
+		return r.errorAt(1,
+			"columns %.80q, want TIMESTAMP and ContextTokens, or Timestamp and Request tokens",
+			strings.Join(head, ","))
 	}
 	for {
 		record, err := reader.Read()

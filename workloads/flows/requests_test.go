@@ -11,9 +11,12 @@ import (
 func TestReadRequests(t *testing.T) {
 	want := []Request{{0, 4808, 52}, {2500 * time.Millisecond, 3180, 26}, {2500 * time.Millisecond, 1, 1}}
 	for name, text := range map[string]string{
-		"azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9700000,4808,52\r\n2023-11-16 18:17:06.4700000,3180,26\r\n2023-11-16 18:17:06.4700000,1,1",
-		"zone.csv":  "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.250000+00:00,4808,52\n2024-05-10 00:00:02.750000+00:00,3180,26\n2024-05-10 02:00:02.750000+02:00,1,1\n",
-		"burst.csv": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,4808,52,490,Conversation log\n7.5,\"GPT-4\",3180,26,1317,x\n7.5,a,1,1,2,x\n",
+		"azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9700000,4808,52\r\n" +
+			"2023-11-16 18:17:06.4700000,3180,26\r\n2023-11-16 18:17:06.4700000,1,1",
+		"zone.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.250000+00:00,4808,52\n" +
+			"2024-05-10 00:00:02.750000+00:00,3180,26\n2024-05-10 02:00:02.750000+02:00,1,1\n",
+		"burst.csv": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n" +
+			"5,ChatGPT,4808,52,490,Conversation log\n7.5,\"GPT-4\",3180,26,1317,x\n7.5,a,1,1,2,x\n",
 		"mooncake.jsonl": `{"timestamp": 27482, "input_length": 4808, "output_length": 52, "hash_ids": [46, 47]}
 {"timestamp": 29982, "input_length": 3180, "output_length": 26, "hash_ids": [46]}
 
@@ -50,12 +53,14 @@ func TestWrongRequests(t *testing.T) {
 		{"f.csv", head + "5,1,3\n1e300,1,3\n", "f.csv:3: a time before that of the request above, or years"},
 		{"f.csv", head + "1,2,few\n", `f.csv:2: an answer of "few" tokens`},
 		{"f.csv", head + "1,2,-3\n", "f.csv:2: an answer of -3 tokens, want 0 to"},
-		{"f.jsonl", `{"timestamp": 1, "input_length": 4, "output_length": 0.5}`, "f.jsonl:1: an answer of 0.5 tokens"},
+		{"f.jsonl", `{"timestamp": 1, "input_length": 4, "output_length": 0.5}`,
+			"f.jsonl:1: an answer of 0.5 tokens"},
 		{"f.jsonl", "\n", "f.jsonl: no request"},
 		{"f.jsonl", "{\"timestamp\": 1, \"input_length\": 4}\n{]\n", "f.jsonl:2: invalid character"},
 		{"f.jsonl", `{"timestamp": 1}`, "f.jsonl:1: no timestamp, in ms, or no input_length"},
 	} {
-		if _, err := ReadRequests(c.name, []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadRequests(c.name, []byte(c.text)); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %s", c.text, err, c.want)
 		}
 	}
@@ -71,7 +76,9 @@ func FuzzReadRequests(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if all[0].At != 0 || !slices.IsSortedFunc(all, func(a, b Request) int { return int(a.At - b.At) }) {
+			if all[0].At != 0 || !slices.IsSortedFunc(all, func(a, b Request) int {
+				return int(a.At - b.At)
+			}) {
 				t.Errorf("%s: %v", name, all)
 			}
 		}
@@ -82,12 +89,20 @@ func FuzzReadRequests(f *testing.F) {
 // much, as they have tokens.
 func TestCacheOfRequests(t *testing.T) {
 	c := Cache{
-		Ranks: 2, Prefill: 1, Layers: 2, LayerTime: 10 * time.Millisecond, LayerBytes: 1000, Tokens: 100, TimeScale: 0.5, Output: 3,
-		Trace: []Request{{0, 50, 7}, {100 * time.Millisecond, 200, 0}, {100 * time.Millisecond, 100, 0}},
+		Ranks:      2,
+		Prefill:    1,
+		Layers:     2,
+		LayerTime:  10 * time.Millisecond,
+		LayerBytes: 1000,
+		Tokens:     100,
+		TimeScale:  0.5,
+		Output:     3,
+		Trace:      []Request{{0, 50, 7}, {100 * time.Millisecond, 200, 0}, {100 * time.Millisecond, 100, 0}},
 	}
 	s, err := c.Schedule()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	if err != nil || !slices.Equal(s.Prompts, []Prompt{{0, 0, ms(10), 1, 7}, {ms(50), ms(50), ms(90), 1, 3}, {ms(50), ms(90), ms(110), 1, 3}}) {
+	if err != nil || !slices.Equal(s.Prompts,
+		[]Prompt{{0, 0, ms(10), 1, 7}, {ms(50), ms(50), ms(90), 1, 3}, {ms(50), ms(90), ms(110), 1, 3}}) {
 		t.Fatal(s, err)
 	}
 	want := []Message{

@@ -31,7 +31,9 @@ func (s *Schedule) Decode(d Decode, came []time.Duration) []Decoded {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(came[a], came[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(came[a], came[b]), cmp.Compare(a, b))
+	})
 	free := map[int][]time.Duration{} // by rank, when its slots are
 	all := make([]Decoded, len(came))
 	for _, request := range order {

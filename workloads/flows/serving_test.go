@@ -9,7 +9,8 @@ import (
 // A rank decodes two at once: the third waits for the one that is done first, whatever the other
 // rank does, and in the order in which caches came.
 func TestDecode(t *testing.T) {
-	s := &Schedule{Prompts: []Prompt{{To: 2, Output: 10}, {To: 2, Output: 4}, {To: 3, Output: 100}, {To: 2, Output: 1}, {To: 2, Output: 2}}}
+	s := &Schedule{Prompts: []Prompt{{To: 2, Output: 10}, {To: 2, Output: 4}, {To: 3, Output: 100},
+		{To: 2, Output: 1}, {To: 2, Output: 2}}}
 	got := s.Decode(Decode{Slots: 2, TokenTime: 5}, []time.Duration{0, 10, 0, 25, 20})
 	want := []Decoded{{0, 50}, {10, 30}, {0, 500}, {40, 45}, {30, 40}}
 	if !slices.Equal(got, want) {

@@ -34,7 +34,8 @@ func PercentilesOf(values []float64) Percentiles {
 	}
 	slices.Sort(values)
 	at := func(p float64) float64 { return values[max(0, int(math.Ceil(p*float64(len(values))))-1)] }
-	return Percentiles{Count: len(values), P50: at(.5), P95: at(.95), P99: at(.99), P999: at(.999), Most: values[len(values)-1]}
+	return Percentiles{Count: len(values), P50: at(.5), P95: at(.95), P99: at(.99), P999: at(.999),
+		Most: values[len(values)-1]}
 }
 
 // Bin is the slowdowns of messages of a range of sizes.
@@ -50,7 +51,9 @@ type Bin struct {
 func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
 	messages := s.Messages
 	order := slices.Clone(sent)
-	slices.SortStableFunc(order, func(a, b Sent) int { return int(messages[a.Message].Bytes) - int(messages[b.Message].Bytes) })
+	slices.SortStableFunc(order, func(a, b Sent) int {
+		return int(messages[a.Message].Bytes) - int(messages[b.Message].Bytes)
+	})
 	var all []Bin
 	for i := range bins {
 		part := order[i*len(order)/bins : (i+1)*len(order)/bins]
@@ -61,7 +64,8 @@ func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Dur
 		for k, m := range part {
 			values[k] = float64(s.Took(m)) / float64(alone(messages[m.Message]))
 		}
-		all = append(all, Bin{AtMost: messages[part[len(part)-1].Message].Bytes, Percentiles: PercentilesOf(values)})
+		all = append(all, Bin{AtMost: messages[part[len(part)-1].Message].Bytes,
+			Percentiles: PercentilesOf(values)})
 	}
 	return all
 }
@@ -110,7 +114,8 @@ func (s *Schedule) Straggler(sent []Sent, ranks int) (found *Straggler) {
 	for rank := range ranks {
 		var own, others []float64
 		for _, m := range sent {
-			if took := float64(s.Took(m)); s.Messages[m.Message].From == rank || s.Messages[m.Message].To == rank {
+			if took := float64(s.Took(m)); s.Messages[m.Message].From == rank ||
+				s.Messages[m.Message].To == rank {
 				own = append(own, took)
 			} else {
 				others = append(others, took)

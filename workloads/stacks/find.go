@@ -52,7 +52,9 @@ func (a adapter) findIn(ctx context.Context, node *testbed.Node) (there installe
 	name, found := there.commands[a.version[0]]
 	if !found {
 		return there, &verdict.UnsupportedError{
-			Feature: a.kind, Reason: fmt.Sprintf("there is no %s in the container of %s", a.version[0], node.Name()), Remedy: "put it into the image",
+			Feature: a.kind,
+			Reason:  fmt.Sprintf("there is no %s in the container of %s", a.version[0], node.Name()),
+			Remedy:  "put it into the image",
 		}
 	}
 	output, err := node.Command(ctx, name, a.version[1:]...).CombinedOutput()
@@ -63,7 +65,10 @@ func (a adapter) findIn(ctx context.Context, node *testbed.Node) (there installe
 func (a adapter) find(ctx context.Context) (there installed, err error) {
 	there.commands = map[string]string{}
 	for _, t := range a.tools {
-		i := slices.IndexFunc(t.names, func(name string) bool { _, err := exec.LookPath(name); return err == nil })
+		i := slices.IndexFunc(t.names, func(name string) bool {
+			_, err := exec.LookPath(name)
+			return err == nil
+		})
 		if i < 0 {
 			return there, a.lacking("there is no " + strings.Join(t.names, " and no "))
 		}

@@ -12,15 +12,19 @@ import (
 
 // Whatever programs print, it is a table that a report can hold, or an error.
 func FuzzOutput(f *testing.F) {
-	for _, text := range []string{iperf3Says, redisSays, ucxSays, libfabricSays, osuSays, ddpSays, perftestSaysBandwidth, perftestSaysLatency, ssSays} {
+	for _, text := range []string{iperf3Says, redisSays, ucxSays, libfabricSays, osuSays, ddpSays,
+		perftestSaysBandwidth, perftestSaysLatency, ssSays} {
 		f.Add(text)
 	}
-	for figure, is := range map[string]string{"7211.54": redisSays, "12.59": ucxSays, "1.11": libfabricSays, "6533.19": osuSays, "33.736": ddpSays, "4.01": perftestSaysBandwidth, "4.719": redisSays} {
+	for figure, is := range map[string]string{"7211.54": redisSays, "12.59": ucxSays, "1.11": libfabricSays,
+		"6533.19": osuSays, "33.736": ddpSays, "4.01": perftestSaysBandwidth, "4.719": redisSays} {
 		f.Add(strings.Replace(is, figure, "NaN", 1))
 		f.Add(strings.Replace(is, figure, "-inf", 1))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		one := func(row report.StackRow, err error) ([]report.StackRow, error) { return []report.StackRow{row}, err }
+		one := func(row report.StackRow, err error) ([]report.StackRow, error) {
+			return []report.StackRow{row}, err
+		}
 		whole := func(name string, columns []string, rows []report.StackRow, err error) {
 			if err != nil {
 				return
@@ -29,7 +33,8 @@ func FuzzOutput(f *testing.F) {
 				t.Errorf("%s: no rows and no error", name)
 			}
 			for _, row := range rows {
-				if _, err := json.Marshal(row); err != nil || row.Key == "" || len(row.Cells) != len(columns) || row.Value < 0 {
+				if _, err := json.Marshal(row); err != nil || row.Key == "" ||
+					len(row.Cells) != len(columns) || row.Value < 0 {
 					t.Errorf("%s: %+v for %d columns, %v", name, row, len(columns), err)
 				}
 			}
@@ -58,7 +63,8 @@ func FuzzOutput(f *testing.F) {
 		whole("perftest", perftestBandwidth, rows, err)
 		rows, err = one(parsePerftest("p", text, perftestLatency, true))
 		whole("perftest", perftestLatency, rows, err)
-		trips := newTrips([]*plan.Node{{Name: "h1", Loopbacks: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}})
+		trips := newTrips([]*plan.Node{{Name: "h1",
+			Loopbacks: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}})
 		trips.read("h0", text)
 		for pair, took := range trips.least {
 			if pair != [2]string{"h0", "h1"} || took < 0 {

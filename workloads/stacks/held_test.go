@@ -21,20 +21,31 @@ func TestHeldRank(t *testing.T) {
 	process := func(pid int, state string, ranMs, waitedMs int) string {
 		return fmt.Sprintf("%d %s %d000000 %d000000 77\n", pid, state, ranMs, waitedMs)
 	}
-	alike := map[string]string{"h0": process(7, "R", 500, 500), "h1": process(7, "S", 450, 500), "h2": process(8, "R", 400, 600)}
+	alike := map[string]string{"h0": process(7, "R", 500, 500), "h1": process(7, "S", 450, 500),
+		"h2": process(8, "R", 400, 600)}
 	for name, c := range map[string]struct {
 		looks []map[string]string
 		want  string
 	}{
-		"nothing is known":   {nil, ""},
-		"alike":              {[]map[string]string{alike}, ""},
-		"one had little":     {[]map[string]string{alike, {"h1": process(7, "R", 500, 4500)}}, "rank 1 (h1) was held up: it had a processor for 10% of the time in which it could run, others for 40% at least"},
-		"one had too little": {[]map[string]string{alike, {"h1": process(7, "R", 10, 150) + process(9, "R", 160, 1)}}, ""},
-		"by its threads":     {[]map[string]string{alike, {"h1": "7 R 100000000 400000000 1 100000000 1400000000 5\n"}}, "rank 1 (h1) was held up: it had a processor for 10% of"},
-		"others want none":   {[]map[string]string{{"h2": process(7, "R", 500, 700)}}, "rank 2 (h2) was held up: it had a processor for 42% of the time in which it could run, others for 100% at least"},
-		"two had little":     {[]map[string]string{{"h0": process(1, "R", 100, 900), "h1": process(1, "R", 100, 900), "h2": process(8, "R", 500, 0)}}, ""},
-		"one was stopped":    {[]map[string]string{alike, {"h1": process(7, "R", 500, 4500), "h2": process(8, "T", 400, 600)}, alike}, "rank 2 (h2) was held up: it was stopped at 1 of 3 looks"},
-		"words of others":    {[]map[string]string{{"h0": "x\nsh: 1: x\n7\n7 R 5\n", "h1": ""}}, ""},
+		"nothing is known": {nil, ""},
+		"alike":            {[]map[string]string{alike}, ""},
+		"one had little": {[]map[string]string{alike, {"h1": process(7, "R", 500, 4500)}},
+			"rank 1 (h1) was held up: it had a processor for 10% of the time in which it could run, others " +
+				"for 40% at least"},
+		"one had too little": {[]map[string]string{alike,
+			{"h1": process(7, "R", 10, 150) + process(9, "R", 160, 1)}}, ""},
+		"by its threads": {[]map[string]string{alike,
+			{"h1": "7 R 100000000 400000000 1 100000000 1400000000 5\n"}},
+			"rank 1 (h1) was held up: it had a processor for 10% of"},
+		"others want none": {[]map[string]string{{"h2": process(7, "R", 500, 700)}},
+			"rank 2 (h2) was held up: it had a processor for 42% of the time in which it could run, others " +
+				"for 100% at least"},
+		"two had little": {[]map[string]string{{"h0": process(1, "R", 100, 900),
+			"h1": process(1, "R", 100, 900), "h2": process(8, "R", 500, 0)}}, ""},
+		"one was stopped": {[]map[string]string{alike,
+			{"h1": process(7, "R", 500, 4500), "h2": process(8, "T", 400, 600)}, alike},
+			"rank 2 (h2) was held up: it was stopped at 1 of 3 looks"},
+		"words of others": {[]map[string]string{{"h0": "x\nsh: 1: x\n7\n7 R 5\n", "h1": ""}}, ""},
 	} {
 		a := newAccount()
 		for _, printed := range c.looks {
@@ -54,7 +65,8 @@ func TestHeldRank(t *testing.T) {
 // a processor, and then one is stopped.
 func TestHeldByTheKernel(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
-	p := plantest.Compile(t, fmt.Sprintf("name: stacks-held-%d\nfabric: {topology: single-switch, params: {hosts: 3}}\nnodes: {h1: {cpu: 0.1}}\n", os.Getpid()))
+	p := plantest.Compile(t, fmt.Sprintf("name: stacks-held-%d\nfabric: {topology: single-switch, params: "+
+		"{hosts: 3}}\nnodes: {h1: {cpu: 0.1}}\n", os.Getpid()))
 	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +76,9 @@ func TestHeldByTheKernel(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	job := Job{Step: &spec.Stack{Name: "held"}, Plan: p, Log: func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil }}
+	job := Job{Step: &spec.Stack{Name: "held"}, Plan: p, Log: func(string) (io.Writer, io.Writer, error) {
+		return io.Discard, io.Discard, nil
+	}}
 	var nodes []*plan.Node
 	for i := range p.Nodes {
 		nodes = append(nodes, &p.Nodes[i])
@@ -82,7 +96,8 @@ func TestHeldByTheKernel(t *testing.T) {
 		defer func() { _ = cmd.Wait() }()
 	}
 	until := func(want string) {
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.heldText(), want); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.heldText(),
+			want); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("%q, want %q", r.heldText(), want)
 				return

@@ -23,13 +23,15 @@ var iperf3 = adapter{
 const iperf3Port = 5201
 
 // iperf3Columns are those of its table, with the pair in front.
-var iperf3Columns = []string{"client > server", "Interval(sec)", "Transfer(Bytes)", "Bitrate(bits/sec)", "Retr"}
+var iperf3Columns = []string{"client > server", "Interval(sec)", "Transfer(Bytes)", "Bitrate(bits/sec)",
+	"Retr"}
 
 func runIPerf3(r *run) (table, error) {
 	printed, err := r.pairs(iperf3Port,
 		func(port string) []string { return []string{"iperf3", "-s", "-1", "-p", port} },
 		func(port string) []string {
-			return []string{"iperf3", "-c", r.Nodes[0].Name, "-p", port, "-n", fmt.Sprint(uint64(r.Step.Size)), "-J"}
+			return []string{"iperf3", "-c", r.Nodes[0].Name, "-p", port, "-n",
+				fmt.Sprint(uint64(r.Step.Size)), "-J"}
 		})
 	if err != nil {
 		return table{}, err
@@ -72,7 +74,8 @@ func parseIPerf3(name string, text []byte) (row report.StackRow, received units.
 		return row, 0, fmt.Errorf("iperf3 %s: nothing was received: %s", name, said.Error)
 	}
 	return report.StackRow{
-		Cells: []string{name, fmt.Sprintf("0.00-%.2f", got.Seconds), fmt.Sprint(got.Bytes), fmt.Sprintf("%.0f", got.Rate), fmt.Sprint(said.End.Sent.Retransmits)},
-		Key:   name, Value: got.Rate,
+		Cells: []string{name, fmt.Sprintf("0.00-%.2f", got.Seconds), fmt.Sprint(got.Bytes),
+			fmt.Sprintf("%.0f", got.Rate), fmt.Sprint(said.End.Sent.Retransmits)},
+		Key: name, Value: got.Rate,
 	}, units.Bytes(got.Bytes), nil
 }

@@ -11,8 +11,9 @@ import (
 // libfabric is fi_pingpong over whatever provider libfabric chooses for the type of
 // endpoint, which is the test: reliable datagrams or messages.
 var libfabric = adapter{
-	kind:    "libfabric",
-	tools:   []tool{{names: []string{"fi_pingpong"}, debian: "libfabric-bin"}, {names: []string{"fi_info"}, debian: "libfabric-bin"}},
+	kind: "libfabric",
+	tools: []tool{{names: []string{"fi_pingpong"}, debian: "libfabric-bin"},
+		{names: []string{"fi_info"}, debian: "libfabric-bin"}},
 	version: []string{"fi_info", "--version"}, says: `libfabric: `, least: "1.11",
 	metric:  metric{name: "bandwidth", unit: "MB/sec"},
 	figures: []string{"MB/sec", "usec/xfer"},
@@ -22,10 +23,12 @@ var libfabric = adapter{
 const libfabricPort = 47592 // of what fi_pingpong agrees on before, its default
 
 // libfabricColumns are those of its table, with the pair in front.
-var libfabricColumns = []string{"client > server", "bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}
+var libfabricColumns = []string{"client > server", "bytes", "#sent", "#ack", "total", "time", "MB/sec",
+	"usec/xfer", "Mxfers/sec"}
 
 func runLibfabric(r *run) (table, error) {
-	options := []string{"-e", r.Step.Test, "-I", fmt.Sprint(r.Step.Iterations), "-S", fmt.Sprint(uint64(r.Step.Size))}
+	options := []string{"-e", r.Step.Test, "-I", fmt.Sprint(r.Step.Iterations), "-S",
+		fmt.Sprint(uint64(r.Step.Size))}
 	printed, err := r.pairs(libfabricPort,
 		func(port string) []string { return append([]string{"fi_pingpong", "-B", port}, options...) },
 		func(port string) []string {

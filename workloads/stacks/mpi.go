@@ -50,7 +50,8 @@ type mpi struct {
 }
 
 // osuColumns are those of the OSU micro-benchmarks with -f and -c.
-var osuColumns = []string{"# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations", "Validation"}
+var osuColumns = []string{"# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations",
+	"Validation"}
 
 // mpiFigures are those of them that are compared with another run's.
 var mpiFigures = []string{"Avg Latency(us)", "Max Latency(us)"}
@@ -77,7 +78,8 @@ func (m mpi) run(r *run) (table, error) {
 		if err := m.build(r); err != nil {
 			return table{}, err
 		}
-		program = []string{mpiProgram, r.Step.Test, fmt.Sprint(uint64(r.Step.Size)), fmt.Sprint(r.Step.Iterations), beatFile}
+		program = []string{mpiProgram, r.Step.Test, fmt.Sprint(uint64(r.Step.Size)),
+			fmt.Sprint(r.Step.Iterations), beatFile}
 	}
 	line := slices.Concat(m.launch(r, m.perNode(r)), []string{"sh", "-c", m.pin(r), "pin"}, program)
 	last := lastWord{word: []byte(mpiLast)}

@@ -28,7 +28,8 @@ var mpich = adapter{
 		launch: func(r *run, perNode []string) []string {
 			// The launcher's own address: that of a NIC, which other nodes reach.
 			return []string{
-				"mpiexec.mpich", "-launcher", "rsh", "-launcher-exec", rsh.Agent, "-localhost", r.Nodes[0].Name, "-iface", r.ranks[0].NIC,
+				"mpiexec.mpich", "-launcher", "rsh", "-launcher-exec", rsh.Agent, "-localhost",
+				r.Nodes[0].Name, "-iface", r.ranks[0].NIC,
 				"-hosts", strings.Join(perNode, ","), "-bind-to", "none",
 			}
 		},

@@ -24,8 +24,10 @@ var openMPI = adapter{
 			// Nodes may have fewer cores than ranks, and every one is root of its own.
 			// A rank that waits yields its core: all nodes share the host's.
 			return []string{
-				"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by", "slot",
-				"--mca", "state_base_verbose", "1", "--mca", "plm_rsh_agent", rsh.Agent, "--mca", "mpi_yield_when_idle", "1", "--host", strings.Join(perNode, ","),
+				"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by",
+				"slot",
+				"--mca", "state_base_verbose", "1", "--mca", "plm_rsh_agent", rsh.Agent, "--mca",
+				"mpi_yield_when_idle", "1", "--host", strings.Join(perNode, ","),
 			}
 		},
 		died:   openMPIDied,

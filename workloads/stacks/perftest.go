@@ -29,9 +29,11 @@ const (
 
 // Columns of perftest's tables.
 var (
-	perftestBandwidth = []string{"client > server", "#bytes", "#iterations", "BW peak[MB/sec]", "BW average[MB/sec]", "MsgRate[Mpps]"}
-	perftestLatency   = []string{
-		"client > server", "#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]", "t_stdev[usec]",
+	perftestBandwidth = []string{"client > server", "#bytes", "#iterations", "BW peak[MB/sec]",
+		"BW average[MB/sec]", "MsgRate[Mpps]"}
+	perftestLatency = []string{
+		"client > server", "#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]",
+		"t_avg[usec]", "t_stdev[usec]",
 		"99% percentile[usec]", "99.9% percentile[usec]",
 	}
 )
@@ -39,9 +41,12 @@ var (
 func runPerftest(r *run) (table, error) {
 	program, latency := "ib_"+r.Step.Test, strings.HasSuffix(r.Step.Test, "_lat")
 	options := func(port string) []string {
-		return []string{program, "-F", "-u", perftestTimeout, "-s", fmt.Sprint(uint64(r.Step.Size)), "-n", fmt.Sprint(r.Step.Iterations), "-p", port}
+		return []string{program, "-F", "-u", perftestTimeout, "-s", fmt.Sprint(uint64(r.Step.Size)), "-n",
+			fmt.Sprint(r.Step.Iterations), "-p", port}
 	}
-	printed, err := r.pairs(perftestPort, options, func(port string) []string { return append(options(port), r.Nodes[0].Name) })
+	printed, err := r.pairs(perftestPort, options, func(port string) []string {
+		return append(options(port), r.Nodes[0].Name)
+	})
 	if err != nil {
 		return table{}, err
 	}
@@ -74,7 +79,9 @@ func runPerftest(r *run) (table, error) {
 // parsePerftest reads the row below the heads of the table.
 func parsePerftest(name, text string, columns []string, latency bool) (row report.StackRow, err error) {
 	all := lines(text)
-	head := slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), columns[1]) })
+	head := slices.IndexFunc(all, func(line string) bool {
+		return strings.HasPrefix(strings.TrimSpace(line), columns[1])
+	})
 	if head >= 0 && head+1 < len(all) {
 		cells := strings.Fields(all[head+1])
 		at := 3 // BW average

@@ -21,7 +21,9 @@ func TestPlantedLinksAreReplaced(t *testing.T) {
 	}
 	job := Job{
 		Step: &spec.Stack{Name: "planted", Kind: spec.OpenMPI, Test: spec.AllReduce, Size: 64, Iterations: 1},
-		Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) { return t.Output(), t.Output(), nil },
+		Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) {
+			return t.Output(), t.Output(), nil
+		},
 	}
 	for i := range job.Plan.Nodes {
 		job.Nodes = append(job.Nodes, &job.Plan.Nodes[i])

@@ -20,7 +20,9 @@ const python = "/usr/bin/python3"
 var pytorch = adapter{
 	kind:    "pytorch",
 	tools:   []tool{{names: []string{python}, debian: "python3-torch"}},
-	version: []string{python, "-c", "import torch, torch.distributed; print('torch', torch.__version__)"}, says: `torch `, least: "1.13",
+	version: []string{python, "-c", "import torch, torch.distributed; print('torch', torch.__version__)"},
+	says:    `torch `,
+	least:   "1.13",
 	metric:  metric{name: "Time", unit: "ms", less: true},
 	figures: []string{"Time(ms)"},
 	run:     runPyTorch,
@@ -38,7 +40,9 @@ const (
 var ddpColumns = []string{"Step", "Loss", "Time(ms)"}
 
 func runPyTorch(r *run) (table, error) {
-	if err := r.each(r.Nodes, func(_ int, node string) error { return r.put(node, ddpPath, ddpProgram) }); err != nil {
+	if err := r.each(r.Nodes, func(_ int, node string) error {
+		return r.put(node, ddpPath, ddpProgram)
+	}); err != nil {
 		return table{}, err
 	}
 	// A rank for each entry: nodes with several stand for each of them.
@@ -48,8 +52,10 @@ func runPyTorch(r *run) (table, error) {
 	}
 	var printed string
 	err := r.each(nodes, func(i int, node string) error {
-		output, err := r.output(node, "env", "MASTER_ADDR="+r.ranks[0].Addr4.String(), fmt.Sprintf("MASTER_PORT=%d", ddpPort),
-			fmt.Sprintf("RANK=%d", i), fmt.Sprintf("WORLD_SIZE=%d", len(r.ranks)), "GLOO_SOCKET_IFNAME="+r.ranks[i].NIC,
+		output, err := r.output(node, "env", "MASTER_ADDR="+r.ranks[0].Addr4.String(),
+			fmt.Sprintf("MASTER_PORT=%d", ddpPort),
+			fmt.Sprintf("RANK=%d", i), fmt.Sprintf("WORLD_SIZE=%d", len(r.ranks)),
+			"GLOO_SOCKET_IFNAME="+r.ranks[i].NIC,
 			python, ddpPath, fmt.Sprint(uint64(r.Step.Size)), fmt.Sprint(r.Step.Iterations))
 		if i == 0 {
 			printed = string(output)
@@ -66,8 +72,11 @@ func runPyTorch(r *run) (table, error) {
 	// A rank's gradients are its own, so that whatever the algorithm it sends as many bytes
 	// as they have at least; where ranks share a node they may meet there.
 	for _, rank := range r.ranks {
-		alone := len(slices.DeleteFunc(slices.Clone(r.ranks), func(other plan.Rank) bool { return other.Node != rank.Node })) == 1
-		t.sends = append(t.sends, map[bool]units.Bytes{true: units.Bytes(4 * parameters * r.Step.Iterations)}[alone])
+		alone := len(slices.DeleteFunc(slices.Clone(r.ranks), func(other plan.Rank) bool {
+			return other.Node != rank.Node
+		})) == 1
+		t.sends = append(t.sends, map[bool]units.Bytes{true: units.Bytes(
+			4 * parameters * r.Step.Iterations)}[alone])
 	}
 	return t, err
 }

@@ -33,15 +33,18 @@ const redisClients = 8
 func runRedis(r *run) (table, error) {
 	server, clients := r.Nodes[0].Name, r.Nodes[1:]
 	var t table
-	if err := r.serve(server, redisPort, "redis-server", "--port", fmt.Sprint(redisPort), "--bind", "* -::*", "--protected-mode", "no",
+	if err := r.serve(server, redisPort, "redis-server", "--port", fmt.Sprint(redisPort), "--bind", "* -::*",
+		"--protected-mode", "no",
 		"--save", "", "--appendonly", "no", "--dir", "/tmp"); err != nil {
 		return t, err
 	}
 	printed := make([][]report.StackRow, len(clients))
 	columns := make([][]string, len(clients))
 	err := r.each(clients, func(i int, client string) error {
-		output, err := r.output(client, "redis-benchmark", "-h", server, "-p", fmt.Sprint(redisPort), "-t", "set,get",
-			"-n", fmt.Sprint(r.Step.Iterations), "-c", fmt.Sprint(redisClients), "-d", fmt.Sprint(uint64(r.Step.Size)), "--csv")
+		output, err := r.output(client, "redis-benchmark", "-h", server, "-p", fmt.Sprint(redisPort), "-t",
+			"set,get",
+			"-n", fmt.Sprint(r.Step.Iterations), "-c", fmt.Sprint(redisClients), "-d",
+			fmt.Sprint(uint64(r.Step.Size)), "--csv")
 		if err != nil {
 			return err
 		}
@@ -67,7 +70,8 @@ func runRedis(r *run) (table, error) {
 func parseRedis(client, text string) (columns []string, rows []report.StackRow, err error) {
 	records, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil || len(records) < 2 || len(records[0]) < 2 || records[0][1] != "rps" {
-		return nil, nil, fmt.Errorf("redis-benchmark in %s printed no table: %q, %w", client, text[:min(len(text), errorTail)], err)
+		return nil, nil, fmt.Errorf("redis-benchmark in %s printed no table: %q, %w", client,
+			text[:min(len(text), errorTail)], err)
 	}
 	for _, record := range records[1:] {
 		rate, err := figure(record[1])
@@ -75,7 +79,8 @@ func parseRedis(client, text string) (columns []string, rows []report.StackRow, 
 			return nil, nil, fmt.Errorf("redis-benchmark in %s printed a rate of %q", client, record[1])
 		}
 		name := client + " " + record[0]
-		rows = append(rows, report.StackRow{Cells: append([]string{name}, record[1:]...), Key: name, Value: rate})
+		rows = append(rows, report.StackRow{Cells: append([]string{name}, record[1:]...), Key: name,
+			Value: rate})
 	}
 	return records[0], rows, nil
 }

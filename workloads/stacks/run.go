@@ -53,7 +53,8 @@ type run struct {
 type logs struct{ out, err io.Writer }
 
 func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[string]string) *run {
-	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}, trips: newTrips(job.Nodes), account: newAccount()}
+	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}, trips: newTrips(job.Nodes),
+		account: newAccount()}
 	// What waits for whom can be seen as long as all of it is there.
 	r.ctx, r.kill = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { r.kill(r.stuck(context.Cause(ctx))) })
@@ -150,7 +151,8 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 		return last.printed.Bytes(), nil
 	}
 	if last.cut {
-		err = errors.Join(err, fmt.Errorf("%s in %s printed more than %d bytes, want at most that", args[0], node, mostPrinted))
+		err = errors.Join(err, fmt.Errorf("%s in %s printed more than %d bytes, want at most that", args[0],
+			node, mostPrinted))
 	}
 	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.kept))
 }
@@ -218,7 +220,8 @@ func failure(err error, said []byte) error {
 // in the node can write there: the file is a new one (set -C is O_EXCL), so that nothing is
 // written through a link that a program of the node planted.
 func (r *run) put(node, path string, content []byte) error {
-	cmd, err := r.command(r.ctx, node, "sh", "-c", `rm -f "$1" && set -C && cat > "$1" && chmod 755 "$1"`, "put", path)
+	cmd, err := r.command(r.ctx, node, "sh", "-c", `rm -f "$1" && set -C && cat > "$1" && chmod 755 "$1"`,
+		"put", path)
 	if err != nil {
 		return err
 	}
@@ -250,7 +253,9 @@ func (r *run) serve(node string, port int, args ...string) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	// Local address and port in hexadecimal, state 0A is LISTEN.
-	wait, err := r.command(ctx, node, "sh", "-c", fmt.Sprintf("until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do sleep 0.02; done", port))
+	wait, err := r.command(ctx, node, "sh", "-c",
+		fmt.Sprintf("until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do sleep 0.02; "+
+			"done", port))
 	if err != nil {
 		return err
 	}
@@ -259,7 +264,8 @@ func (r *run) serve(node string, port int, args ...string) error {
 	select {
 	case err := <-listening:
 		if r.ctx.Err() != nil {
-			return fmt.Errorf("%s in %s does not listen on TCP port %d: %w", args[0], node, port, context.Cause(r.ctx))
+			return fmt.Errorf("%s in %s does not listen on TCP port %d: %w", args[0], node, port,
+				context.Cause(r.ctx))
 		}
 		r.serves.Store(true)
 		go func() {
@@ -323,7 +329,9 @@ func (r *run) pairName(client int) string {
 func (r *run) sends(of func(node int) units.Bytes) []units.Bytes {
 	all := make([]units.Bytes, len(r.ranks))
 	for n, node := range r.Nodes {
-		if i := slices.IndexFunc(r.ranks, func(rank plan.Rank) bool { return rank.Node == node.Name }); i >= 0 {
+		if i := slices.IndexFunc(r.ranks, func(rank plan.Rank) bool {
+			return rank.Node == node.Name
+		}); i >= 0 {
 			all[i] = of(n)
 		}
 	}
@@ -374,7 +382,8 @@ func (r *run) stuck(reason error) error {
 func (r *run) stopped(ctx context.Context) string {
 	var words []string
 	for _, node := range r.Nodes {
-		output, _ := r.testbed.Node(node.Name).Command(ctx, "sh", "-c", `sed -n 's/^[0-9]* (\(.*\)) T .*/\1/p' /proc/[0-9]*/stat 2>/dev/null; true`).Output()
+		output, _ := r.testbed.Node(node.Name).Command(ctx, "sh", "-c",
+			`sed -n 's/^[0-9]* (\(.*\)) T .*/\1/p' /proc/[0-9]*/stat 2>/dev/null; true`).Output()
 		for name := range strings.Lines(string(output)) {
 			words = append(words, fmt.Sprintf("%s (%s) is stopped", strings.TrimSpace(name), node.Name))
 		}

@@ -24,7 +24,8 @@ const twoHosts = "name: stacks-%d\nfabric: {topology: single-switch, params: {ho
 func up(t *testing.T) *testbed.Testbed {
 	t.Helper()
 	hosttest.Need(t, hosttest.Testbed)
-	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, os.Getpid())), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, os.Getpid())),
+		testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,14 +51,18 @@ func TestRanksThatEnd(t *testing.T) {
 	}{
 		{spec.OpenMPI, hosttest.OpenMPI, "kill -9 $$", time.Minute, "rank 1 (h1) ended: "},
 		{spec.OpenMPI, hosttest.OpenMPI, "exit 7", time.Minute, "rank 1 (h1) ended: "},
-		{spec.OpenMPI, hosttest.OpenMPI, "kill -STOP $$", 4 * time.Second, "out of time: rank 1 (h1) is stopped"},
+		{spec.OpenMPI, hosttest.OpenMPI, "kill -STOP $$", 4 * time.Second,
+			"out of time: rank 1 (h1) is stopped"},
 		{spec.MPICH, hosttest.MPICH, "kill -9 $$", time.Minute, "a rank in h1 ended: "},
 	} {
 		t.Run(test.kind+" "+test.does, func(t *testing.T) {
 			hosttest.Need(t, test.feature)
 			job := Job{
-				Step: &spec.Stack{Name: "ranks", Kind: test.kind, Command: []string{"sh", "-c", fmt.Sprintf(rank, test.does)}},
-				Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) { return t.Output(), t.Output(), nil },
+				Step: &spec.Stack{Name: "ranks", Kind: test.kind,
+					Command: []string{"sh", "-c", fmt.Sprintf(rank, test.does)}},
+				Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) {
+					return t.Output(), t.Output(), nil
+				},
 			}
 			for i := range job.Plan.Nodes {
 				job.Nodes = append(job.Nodes, &job.Plan.Nodes[i])
@@ -69,7 +74,8 @@ func TestRanksThatEnd(t *testing.T) {
 				t.Errorf("got %+v, %v; want %q", result, err, test.want)
 			}
 			for _, node := range []string{"h0", "h1"} {
-				left, err := tb.Node(node).Command(t.Context(), "sh", "-c", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $f 2>/dev/null | grep -E '[6]33|[o]rted|[h]ydra|[r]sh'; done; true`).Output()
+				left, err := tb.Node(node).Command(t.Context(), "sh", "-c",
+					`for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $f 2>/dev/null | grep -E '[6]33|[o]rted|[h]ydra|[r]sh'; done; true`).Output()
 				if err != nil || len(left) > 0 {
 					t.Errorf("left in %s: %s, %v", node, left, err)
 				}
@@ -97,10 +103,12 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	if _, err := r.output("h0", "sh", "-c", "echo because >&2; exit 4"); err == nil || errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "because") {
+	if _, err := r.output("h0", "sh", "-c", "echo because >&2; exit 4"); err == nil ||
+		errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "because") {
 		t.Errorf("a failure: %v", err)
 	}
-	if err := r.serve("h0", 4711, "sh", "-c", "echo no licence >&2; exit 1"); err == nil || !strings.Contains(err.Error(), "no licence") {
+	if err := r.serve("h0", 4711, "sh", "-c", "echo no licence >&2; exit 1"); err == nil ||
+		!strings.Contains(err.Error(), "no licence") {
 		t.Errorf("a server that ends: %v", err)
 	}
 }
@@ -120,7 +128,9 @@ func TestServersThatEnd(t *testing.T) {
 	} {
 		job := Job{
 			Step: &spec.Stack{Name: "server", Kind: spec.Redis, Size: 1 << 10, Iterations: 10_000_000},
-			Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) { return io.Discard, io.Discard, nil },
+			Plan: tb.Plan(), Log: func(string) (io.Writer, io.Writer, error) {
+				return io.Discard, io.Discard, nil
+			},
 		}
 		for i := range job.Plan.Nodes {
 			job.Nodes = append(job.Nodes, &job.Plan.Nodes[i])
@@ -150,6 +160,7 @@ func TestPrintedIsBounded(t *testing.T) {
 		}
 	}
 	if last.printed.Len() > mostPrinted || !last.cut || len(said.kept) != errorTail {
-		t.Errorf("%d bytes printed (cut: %v), the last %d kept; want at most %d, cut, and %d", last.printed.Len(), last.cut, len(said.kept), mostPrinted, errorTail)
+		t.Errorf("%d bytes printed (cut: %v), the last %d kept; want at most %d, cut, and %d",
+			last.printed.Len(), last.cut, len(said.kept), mostPrinted, errorTail)
 	}
 }

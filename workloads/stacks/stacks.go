@@ -150,8 +150,20 @@ func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 	}
 	result := &Result{
 		Stack: report.Stack{
-			Name: job.Step.Name, Kind: job.Step.Kind, Version: there.version, Test: job.Step.Test, Ranks: len(r.ranks),
-			Columns: made.columns, Rows: made.rows, Metric: figure.name, Unit: figure.unit, Less: figure.less, Beside: job.Step.Beside, Figures: made.figures, Slow: r.trips.slow(r.ranks), Held: r.account.held(r.ranks),
+			Name:    job.Step.Name,
+			Kind:    job.Step.Kind,
+			Version: there.version,
+			Test:    job.Step.Test,
+			Ranks:   len(r.ranks),
+			Columns: made.columns,
+			Rows:    made.rows,
+			Metric:  figure.name,
+			Unit:    figure.unit,
+			Less:    figure.less,
+			Beside:  job.Step.Beside,
+			Figures: made.figures,
+			Slow:    r.trips.slow(r.ranks),
+			Held:    r.account.held(r.ranks),
 		},
 		Crossing: verify.Crossing{Name: job.Step.Name, From: began.UnixNano(), To: time.Now().UnixNano()},
 	}

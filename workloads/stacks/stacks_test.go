@@ -24,7 +24,8 @@ const iperf3Says = `{"start": {}, "intervals": [], "end": {
 
 func TestParseIPerf3(t *testing.T) {
 	row, received, err := parseIPerf3("h1 > h0", []byte(iperf3Says))
-	if err != nil || received != 3807048 || row.Value != 75244422.70 || !slices.Equal(row.Cells, []string{"h1 > h0", "0.00-0.40", "3807048", "75244423", "3"}) {
+	if err != nil || received != 3807048 || row.Value != 75244422.70 ||
+		!slices.Equal(row.Cells, []string{"h1 > h0", "0.00-0.40", "3807048", "75244423", "3"}) {
 		t.Errorf("got %+v, %d, %v", row, received, err)
 	}
 	for _, text := range []string{"", "{}", `{"error": "unable to connect to server"}`, "iperf3: error"} {
@@ -42,10 +43,12 @@ const redisSays = `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_m
 
 func TestParseRedis(t *testing.T) {
 	columns, rows, err := parseRedis("h1", redisSays)
-	if err != nil || len(columns) != 8 || len(rows) != 2 || rows[0].Value != 7211.54 || rows[1].Key != "h1 GET" || rows[1].Cells[2] != "0.627" {
+	if err != nil || len(columns) != 8 || len(rows) != 2 || rows[0].Value != 7211.54 ||
+		rows[1].Key != "h1 GET" || rows[1].Cells[2] != "0.627" {
 		t.Errorf("got %q, %+v, %v", columns, rows, err)
 	}
-	for _, text := range []string{"", "Could not connect to Redis at h0:6379\n", strings.Replace(redisSays, "7211.54", "fast", 1), strings.SplitAfter(redisSays, "\n")[0]} {
+	for _, text := range []string{"", "Could not connect to Redis at h0:6379\n",
+		strings.Replace(redisSays, "7211.54", "fast", 1), strings.SplitAfter(redisSays, "\n")[0]} {
 		if _, rows, err := parseRedis("h1", text); err == nil {
 			t.Errorf("%q is read as %+v", text, rows)
 		}
@@ -59,10 +62,12 @@ const ucxSays = `iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overa
 
 func TestParseUCX(t *testing.T) {
 	row, err := parseUCX("h1 > h0", ucxSays)
-	if err != nil || row.Key != "h1 > h0" || row.Value != 12.59 || len(row.Cells) != len(ucxColumns) || row.Cells[1] != "30" {
+	if err != nil || row.Key != "h1 > h0" || row.Value != 12.59 || len(row.Cells) != len(ucxColumns) ||
+		row.Cells[1] != "30" {
 		t.Errorf("got %+v, %v", row, err)
 	}
-	for _, text := range []string{"", strings.SplitAfter(ucxSays, "\n")[0], "connect() failed: Connection refused\n"} {
+	for _, text := range []string{"", strings.SplitAfter(ucxSays, "\n")[0],
+		"connect() failed: Connection refused\n"} {
 		if row, err := parseUCX("h1 > h0", text); err == nil {
 			t.Errorf("%q is read as %+v", text, row)
 		}
@@ -79,7 +84,8 @@ func TestParseLibfabric(t *testing.T) {
 	if err != nil || row.Value != 1.11 || len(row.Cells) != 9 || row.Cells[7] != "14780.81" {
 		t.Errorf("got %+v, %v", row, err)
 	}
-	for _, text := range []string{"", strings.SplitAfter(libfabricSays, "\n")[0], "fi_getinfo: No data available\n"} {
+	for _, text := range []string{"", strings.SplitAfter(libfabricSays, "\n")[0],
+		"fi_getinfo: No data available\n"} {
 		if row, err := parseLibfabric("h1 > h0", text, 9); err == nil {
 			t.Errorf("%q is read as %+v", text, row)
 		}
@@ -95,7 +101,8 @@ const osuSays = `# OSU MPI Allreduce Latency Test
 
 func TestParseOSU(t *testing.T) {
 	made, err := parseOSU(osuSays)
-	if err != nil || len(made.rows) != 2 || made.rows[1].Key != "32768" || made.rows[1].Value != 23776.36 || len(made.rows[0].Cells) != len(made.columns) {
+	if err != nil || len(made.rows) != 2 || made.rows[1].Key != "32768" || made.rows[1].Value != 23776.36 ||
+		len(made.rows[0].Cells) != len(made.columns) {
 		t.Errorf("got %+v, %v", made, err)
 	}
 	for _, text := range []string{"", "# done\n", strings.Replace(osuSays, "Pass", "Fail", 1)} {
@@ -152,13 +159,17 @@ func TestMPIBlames(t *testing.T) {
 		m          mpi
 		says, want string
 	}{
-		{open, "mpirun noticed that process rank 1 with PID 0 on node h1 exited on signal 9 (Killed).\n", "rank 1 (h1) ended: "},
+		{open, "mpirun noticed that process rank 1 with PID 0 on node h1 exited on signal 9 (Killed).\n",
+			"rank 1 (h1) ended: "},
 		{open, "  Process name: [[23245,1],0]\n  Exit code:    3\n", "rank 0 (h0) ended: "},
 		{open, "there are not enough slots\n", "mpirun in h0: "},
-		{hydra, "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 31 RUNNING AT h1\n=   EXIT CODE: 9\n", "a rank in h1 ended: "},
+		{hydra, "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 31 RUNNING AT h1\n=   " +
+			"EXIT CODE: 9\n", "a rank in h1 ended: "},
 	} {
-		exit := &testbed.ExitError{Exit: nodes.Exit{Code: 1}, Node: "h0", Args: []string{"mpirun"}, Stderr: []byte(test.says)}
-		if err := test.m.blame(r, exit, nil); !strings.HasPrefix(err.Error(), test.want) || !errors.Is(err, error(exit)) {
+		exit := &testbed.ExitError{Exit: nodes.Exit{Code: 1}, Node: "h0", Args: []string{"mpirun"},
+			Stderr: []byte(test.says)}
+		if err := test.m.blame(r, exit, nil); !strings.HasPrefix(err.Error(), test.want) ||
+			!errors.Is(err, error(exit)) {
 			t.Errorf("%q gives %v, want %q", test.says, err, test.want)
 		}
 	}
@@ -171,10 +182,12 @@ func TestWaitedFor(t *testing.T) {
 		want   string
 	}{
 		{map[string]string{"h0": "0 S 4\n", "h1": "1 R 4\n", "h2": "2 S 4\n"}, ""},
-		{map[string]string{"h0": "0 S 4\n", "h1": "1 S 3\n", "h2": "2 S 4\n"}, "rank 1 (h1) is in call 3, others in 4"},
+		{map[string]string{"h0": "0 S 4\n", "h1": "1 S 3\n", "h2": "2 S 4\n"},
+			"rank 1 (h1) is in call 3, others in 4"},
 		{map[string]string{"h0": "0 S 4\n", "h1": "1 T 4\n", "h2": "2 S 4\n"}, "rank 1 (h1) is stopped"},
 		{map[string]string{"h0": "0 S\n", "h1": "", "h2": "2 S\n"}, "rank 1 (h1) has ended"},
-		{map[string]string{"h0": "0 S 4\n", "h1": "", "h2": "2 S 3\n"}, "rank 1 (h1) has ended; rank 2 (h2) is in call 3, others in 4"},
+		{map[string]string{"h0": "0 S 4\n", "h1": "", "h2": "2 S 3\n"},
+			"rank 1 (h1) has ended; rank 2 (h2) is in call 3, others in 4"},
 		{map[string]string{"h0": "", "h1": "", "h2": ""}, ""},
 	} {
 		if got := waitedFor(ranks, test.states); got != test.want {
@@ -187,7 +200,8 @@ func TestOlder(t *testing.T) {
 	for _, test := range []struct {
 		version, than string
 		want          bool
-	}{{"3.1", "3.1", false}, {"3.10", "3.9", false}, {"3.9", "3.10", true}, {"7.0.15", "6.2", false}, {"4", "4.0", true}, {"4.0.2", "4.0", false}} {
+	}{{"3.1", "3.1", false}, {"3.10", "3.9", false}, {"3.9", "3.10", true}, {"7.0.15", "6.2", false},
+		{"4", "4.0", true}, {"4.0.2", "4.0", false}} {
 		if got := older(test.version, test.than); got != test.want {
 			t.Errorf("%s older than %s: %v", test.version, test.than, got)
 		}
@@ -200,11 +214,15 @@ func TestFindSaysWhatToInstall(t *testing.T) {
 		t.Helper()
 		_, err := a.find(t.Context())
 		var lacking *verdict.UnsupportedError
-		if !errors.As(err, &lacking) || lacking.Remedy != "apt-get install --no-install-recommends shell other" || !strings.Contains(lacking.Reason, says) {
+		if !errors.As(err, &lacking) ||
+			lacking.Remedy != "apt-get install --no-install-recommends shell other" ||
+			!strings.Contains(lacking.Reason, says) {
 			t.Errorf("got %v, want %q and what to install", err, says)
 		}
 	}
-	a := adapter{kind: "x", tools: []tool{{names: []string{"sh"}, debian: "shell"}, {names: []string{"no-such-program", "cat"}, debian: "other"}, {names: []string{"sh"}, debian: "shell"}},
+	a := adapter{kind: "x", tools: []tool{{names: []string{"sh"}, debian: "shell"},
+		{names: []string{"no-such-program", "cat"}, debian: "other"},
+		{names: []string{"sh"}, debian: "shell"}},
 		version: []string{"sh", "-c", "echo x, version 2.5.1"}, says: "version ", least: "2.5"}
 	there, err := a.find(context.Background())
 	if err != nil || there.version != "2.5.1" || there.commands["no-such-program"] != "cat" {
@@ -245,10 +263,12 @@ const ddpSays = `# parameters 4081
 
 func TestParseDDP(t *testing.T) {
 	made, parameters, err := parseDDP(ddpSays, 2)
-	if err != nil || parameters != 4081 || len(made.rows) != 2 || made.rows[1].Key != "20" || made.rows[1].Value != 15.112 || len(made.rows[0].Cells) != len(made.columns) {
+	if err != nil || parameters != 4081 || len(made.rows) != 2 || made.rows[1].Key != "20" ||
+		made.rows[1].Value != 15.112 || len(made.rows[0].Cells) != len(made.columns) {
 		t.Errorf("got %+v, %d, %v", made, parameters, err)
 	}
-	for _, text := range []string{"", strings.Replace(ddpSays, "# replicas 2 equal", "", 1), strings.Replace(ddpSays, "4081", "some", 1), "# parameters 1\n# replicas 2 equal\n"} {
+	for _, text := range []string{"", strings.Replace(ddpSays, "# replicas 2 equal", "", 1),
+		strings.Replace(ddpSays, "4081", "some", 1), "# parameters 1\n# replicas 2 equal\n"} {
 		if made, _, err := parseDDP(text, 2); err == nil {
 			t.Errorf("%q is read as %+v", text, made)
 		}
@@ -275,10 +295,12 @@ func TestParsePerftest(t *testing.T) {
 	if err != nil || row.Value != 4.01 || len(row.Cells) != len(perftestBandwidth) {
 		t.Errorf("got %+v, %v", row, err)
 	}
-	if row, err = parsePerftest("h1 > h0", perftestSaysLatency, perftestLatency, true); err != nil || row.Value != 2557.59 || len(row.Cells) != len(perftestLatency) {
+	if row, err = parsePerftest("h1 > h0", perftestSaysLatency, perftestLatency, true); err != nil ||
+		row.Value != 2557.59 || len(row.Cells) != len(perftestLatency) {
 		t.Errorf("got %+v, %v", row, err)
 	}
-	for _, text := range []string{"", perftestSaysLatency, strings.Replace(perftestSaysBandwidth, "4.01", "", 1), " #bytes     #iterations\n"} {
+	for _, text := range []string{"", perftestSaysLatency,
+		strings.Replace(perftestSaysBandwidth, "4.01", "", 1), " #bytes     #iterations\n"} {
 		if row, err := parsePerftest("h1 > h0", text, perftestBandwidth, false); err == nil {
 			t.Errorf("%q is read as %+v", text, row)
 		}
@@ -305,7 +327,8 @@ func TestUnitsOfMetrics(t *testing.T) {
 		rate, err := figure(c.rate)
 		unit := map[string]float64{"MB/s": 1e6, "MiB/s": 1 << 20}[c.metric.unit]
 		if got := c.row.Value * unit / message; err != nil || math.Abs(got/(rate*c.scale)-1) > 0.02 {
-			t.Errorf("%s: %v %s are %.1f messages in a second, and the program says %v (%v)", c.metric.name, c.row.Value, c.metric.unit, got, rate*c.scale, err)
+			t.Errorf("%s: %v %s are %.1f messages in a second, and the program says %v (%v)", c.metric.name,
+				c.row.Value, c.metric.unit, got, rate*c.scale, err)
 		}
 	}
 }
@@ -316,7 +339,8 @@ func TestFiguresAreColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := slices.Concat(osuColumns, ucxColumns, ddpColumns, redisColumns, libfabricColumns, iperf3Columns, perftestBandwidth)
+	columns := slices.Concat(osuColumns, ucxColumns, ddpColumns, redisColumns, libfabricColumns,
+		iperf3Columns, perftestBandwidth)
 	for _, a := range adapters {
 		if len(a.figures) == 0 {
 			t.Errorf("of %s nothing is compared", a.kind)
@@ -334,8 +358,10 @@ func TestFiguresAreColumns(t *testing.T) {
 func TestMPIBlamesByStates(t *testing.T) {
 	var log strings.Builder
 	a := &aside{form: openMPIStates, to: &log}
-	const says = "[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,1],0] STATE RUNNING AT x.c:1\nPrimary job  terminated normally\n" +
-		"[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,1],1] STATE EXITED WITH NON-ZERO STATUS AT y.c:352\n" +
+	const says = "[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,1],0] STATE RUNNING AT x.c:1\nPrimary job " +
+		" terminated normally\n" +
+		"[h0:00017] [[48720,0],0] ACTIVATE PROC " +
+			"[[48720,1],1] STATE EXITED WITH NON-ZERO STATUS AT y.c:352\n" +
 		"[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,0],1] STATE ABORTED AT z.c:1\nno end of line"
 	for _, b := range []byte(says) {
 		if _, err := a.Write([]byte{b}); err != nil {
@@ -348,8 +374,10 @@ func TestMPIBlamesByStates(t *testing.T) {
 	}
 	ranks, there := ranksOn("h0", "h1")
 	r := &run{Job: Job{Nodes: there}, ranks: ranks}
-	exit := &testbed.ExitError{Exit: nodes.Exit{Code: 7}, Node: "h0", Args: []string{"mpirun"}, Stderr: []byte(log.String())}
-	if err := (mpi{died: openMPIDied}).blame(r, exit, a.taken); !strings.HasPrefix(err.Error(), "rank 1 (h1) ended: ") {
+	exit := &testbed.ExitError{Exit: nodes.Exit{Code: 7}, Node: "h0", Args: []string{"mpirun"},
+		Stderr: []byte(log.String())}
+	if err := (mpi{died: openMPIDied}).blame(r, exit, a.taken); !strings.HasPrefix(err.Error(),
+		"rank 1 (h1) ended: ") {
 		t.Errorf("got %v, want rank 1", err)
 	}
 }

@@ -97,8 +97,10 @@ func (t *trips) slow(ranks []plan.Rank) *report.FarRank {
 		}
 		slices.Sort(others)
 		least, usual := slices.Min(own), others[len(others)/2]
-		if least >= slowTimes*usual && least-usual >= slowBy && (slowest == nil || least.Seconds() > slowest.Trip) {
-			slowest = &report.FarRank{Rank: i, Node: rank.Node, Trip: least.Seconds(), Others: usual.Seconds()}
+		if least >= slowTimes*usual && least-usual >= slowBy &&
+			(slowest == nil || least.Seconds() > slowest.Trip) {
+			slowest = &report.FarRank{Rank: i, Node: rank.Node, Trip: least.Seconds(),
+				Others: usual.Seconds()}
 		}
 	}
 	return slowest

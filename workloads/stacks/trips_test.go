@@ -20,7 +20,8 @@ ESTAB 0      0       127.0.0.1:1 127.0.0.1:2 reno minrtt:0.001
 func TestFarRank(t *testing.T) {
 	var nodes []*plan.Node
 	for i := range 4 {
-		nodes = append(nodes, &plan.Node{Name: fmt.Sprintf("h%d", i), Loopbacks: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i))}})
+		nodes = append(nodes, &plan.Node{Name: fmt.Sprintf("h%d", i),
+			Loopbacks: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i))}})
 	}
 	ranks, _ := ranksOn("h0", "h1", "h2", "h3")
 	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
@@ -30,12 +31,17 @@ func TestFarRank(t *testing.T) {
 		least map[[2]string]time.Duration
 		want  string
 	}{
-		{"all alike", map[[2]string]time.Duration{pair(0, 1): ms(0.1), pair(0, 2): ms(0.2), pair(1, 3): ms(0.3), pair(2, 3): ms(0.1)}, ""},
-		{"far from all", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2), pair(1, 3): ms(4.3), pair(2, 3): ms(0.1)},
+		{"all alike", map[[2]string]time.Duration{pair(0, 1): ms(0.1), pair(0, 2): ms(0.2),
+			pair(1, 3): ms(0.3), pair(2, 3): ms(0.1)}, ""},
+		{"far from all", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2),
+			pair(1, 3): ms(4.3), pair(2, 3): ms(0.1)},
 			"rank 1 (h1) is slow to reach: its least round trip takes 4.1ms, others' 200us"},
-		{"far from one", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2), pair(1, 3): ms(0.3), pair(2, 3): ms(0.1)}, ""},
-		{"slow, but on a busy machine", map[[2]string]time.Duration{pair(0, 1): ms(0.9), pair(0, 2): ms(0.2), pair(2, 3): ms(0.1)}, ""},
-		{"nobody else to compare with", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2)}, ""},
+		{"far from one", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2),
+			pair(1, 3): ms(0.3), pair(2, 3): ms(0.1)}, ""},
+		{"slow, but on a busy machine",
+			map[[2]string]time.Duration{pair(0, 1): ms(0.9), pair(0, 2): ms(0.2), pair(2, 3): ms(0.1)}, ""},
+		{"nobody else to compare with", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2)},
+			""},
 	} {
 		seen := newTrips(nodes)
 		seen.least = test.least

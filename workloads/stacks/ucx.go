@@ -12,8 +12,9 @@ import (
 
 // ucx is ucx_perftest over whatever transports UCX chooses.
 var ucx = adapter{
-	kind:    "ucx",
-	tools:   []tool{{names: []string{"ucx_perftest"}, debian: "ucx-utils"}, {names: []string{"ucx_info"}, debian: "ucx-utils"}},
+	kind: "ucx",
+	tools: []tool{{names: []string{"ucx_perftest"}, debian: "ucx-utils"},
+		{names: []string{"ucx_info"}, debian: "ucx-utils"}},
 	version: []string{"ucx_info", "-v"}, says: `(?i:version)[= ]`, least: "1.10",
 	metric:  metric{name: "bandwidth", unit: "MiB/s"}, // its MB are 2^20 bytes
 	figures: []string{"50.0%ile (usec)", "overall (MB/s)"},
@@ -36,7 +37,8 @@ func runUCX(r *run) (table, error) {
 		func(port string) []string { return []string{"ucx_perftest", "-p", port} },
 		func(port string) []string {
 			return []string{
-				"ucx_perftest", r.Nodes[0].Name, "-p", port, "-t", r.Step.Test, "-s", fmt.Sprint(uint64(r.Step.Size)),
+				"ucx_perftest", r.Nodes[0].Name, "-p", port, "-t", r.Step.Test, "-s",
+				fmt.Sprint(uint64(r.Step.Size)),
 				"-n", fmt.Sprint(r.Step.Iterations), "-w", fmt.Sprint(ucxWarmup), "-f", "-v",
 			}
 		})

@@ -93,7 +93,8 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 			switch _, err := conns[n%uint64(len(conns))].Write(payload); {
 			case err == nil:
 				sent++
-			case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.EPERM),
+			case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOBUFS),
+				errors.Is(err, syscall.EPERM),
 				errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 				refused++ // what the network says does not end the load
 			default:
@@ -106,7 +107,8 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 			held += max(0, time.Since(began)-latest)
 		}
 	}
-	_, err = fmt.Fprintf(out, "%d datagrams sent, %d refused, in %v\n%s%v\n", sent, refused, time.Since(start).Round(time.Millisecond), heldUp, held)
+	_, err = fmt.Fprintf(out, "%d datagrams sent, %d refused, in %v\n%s%v\n", sent, refused,
+		time.Since(start).Round(time.Millisecond), heldUp, held)
 	return err
 }
 
@@ -115,7 +117,8 @@ func (s *Source) open() (conns []*net.UDPConn, err error) {
 	for flow := range s.Flows {
 		for i, to := range s.To {
 			port := int(s.Port) + flow*len(s.To) + i
-			conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: s.From.AsSlice(), Port: port}, net.UDPAddrFromAddrPort(to))
+			conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: s.From.AsSlice(), Port: port},
+				net.UDPAddrFromAddrPort(to))
 			if err != nil {
 				return nil, err
 			}
@@ -125,7 +128,9 @@ func (s *Source) open() (conns []*net.UDPConn, err error) {
 				return nil, err
 			}
 			var set error
-			err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, s.TOS) })
+			err = raw.Control(func(fd uintptr) {
+				set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, s.TOS)
+			})
 			if err := errors.Join(err, set); err != nil {
 				return nil, fmt.Errorf("set type of service %#x: %w", s.TOS, err)
 			}

@@ -40,7 +40,8 @@ const (
 //     stages follow 1F1B (Narayanan et al., "PipeDream", 2019, without stale weights).
 //   - dp: gradients, an all-reduce; with ZeRO 1 and 2 a reduce-scatter, and an all-gather
 //     of parameters at the end, and with 3 instead all-gathers of each layer's, the
-//     embedding's and the logits' before their forward and their backward (Rajbhandari et al., "ZeRO", 2020, section 7). They are
+//     embedding's and the logits' before their forward and their backward (Rajbhandari et al.,
+//     "ZeRO", 2020, section 7). They are
 //     reduced bucket by bucket as soon as they are complete: in the last micro-batch, and
 //     from stage 2 on, which keeps no gradients of others, in each.
 //   - ep: b s h times top-k to the experts and back, two all-to-alls a layer in each
@@ -53,8 +54,12 @@ func Compile(m *spec.Model, scale Scale) (*Program, error) {
 		return nil, tooManyRanks(n)
 	}
 	// What one of them needs of memory holds for all sizes that are made of these.
-	if tokens := float64(m.MicroBatch) * float64(m.Sequence); max(tokens*float64(m.Hidden)*float64(max(1, m.TopK)), float64(m.Hidden)*float64(max(m.Hidden, m.FFN, m.Vocabulary))*float64(m.Layers)*float64(max(1, m.Experts))) > maxNumbers {
-		return nil, fmt.Errorf("compile model: an activation or the parameters are more than %d numbers", int64(maxNumbers))
+	if tokens := float64(m.MicroBatch) *
+		float64(m.Sequence); max(tokens*float64(m.Hidden)*float64(max(1, m.TopK)),
+		float64(m.Hidden)*float64(max(m.Hidden, m.FFN, m.Vocabulary))*float64(m.Layers)*float64(
+			max(1, m.Experts))) > maxNumbers {
+		return nil, fmt.Errorf("compile model: an activation or the parameters are more than %d numbers",
+			int64(maxNumbers))
 	}
 	b := NewBuilder(m.World())
 	tasks := 0
@@ -92,9 +97,10 @@ type stage struct {
 	computation Task
 	operations  float64 // floating-point ones of it
 	last        int     // the latest task of computation, -1 at first
-	gathered    [2]int  // what was the latest at the gather before the latest one with other computation, and at that
-	buckets     [2]bucket
-	reduced     []int // exchanges of gradients
+	// what was the latest at the gather before the latest one with other computation, and at that
+	gathered [2]int
+	buckets  [2]bucket
+	reduced  []int // exchanges of gradients
 }
 
 // bucket is gradients that wait for company.
@@ -105,7 +111,8 @@ type bucket struct {
 }
 
 func newStage(m *spec.Model, b *Builder, rank int) *stage {
-	s := &stage{m: m, builder: b, rank: rank, tp: rank % m.TP, dp: rank / m.TP % m.DP, pp: rank / (m.TP * m.DP), last: -1, gathered: [2]int{-1, -1}}
+	s := &stage{m: m, builder: b, rank: rank, tp: rank % m.TP, dp: rank / m.TP % m.DP,
+		pp: rank / (m.TP * m.DP), last: -1, gathered: [2]int{-1, -1}}
 	for i := range m.TP {
 		s.tensor = append(s.tensor, s.at(i, s.dp, s.pp))
 	}
@@ -152,7 +159,8 @@ func (s *stage) flush() {
 
 // exchange adds an operation after the computation so far, and is its task; among a single
 // rank there is none, and it is -1.
-func (s *stage) exchange(name, group string, kind schedule.Kind, ranks []int, bytes uint64, after ...int) int {
+func (s *stage) exchange(name, group string, kind schedule.Kind, ranks []int, bytes uint64,
+	after ...int) int {
 	if len(ranks) < 2 || bytes == 0 {
 		return -1
 	}
@@ -161,7 +169,8 @@ func (s *stage) exchange(name, group string, kind schedule.Kind, ranks []int, by
 	if s.last >= 0 {
 		after = append(after, s.last)
 	}
-	s.tasks = append(s.tasks, Task{Name: name, Kind: Exchange, Operation: s.operation(group, kind, ranks, bytes), After: after})
+	s.tasks = append(s.tasks, Task{Name: name, Kind: Exchange,
+		Operation: s.operation(group, kind, ranks, bytes), After: after})
 	return len(s.tasks) - 1
 }
 
@@ -236,7 +245,8 @@ func (s *stage) layer(name string, work float64) {
 
 // logits is the work of the last stage for the vocabulary.
 func (s *stage) logits() float64 {
-	return 2 * float64(s.m.MicroBatch) * float64(s.m.Sequence) * float64(s.m.Hidden) * float64(s.m.Vocabulary) / float64(s.m.TP)
+	return 2 * float64(s.m.MicroBatch) * float64(s.m.Sequence) * float64(s.m.Hidden) *
+		float64(s.m.Vocabulary) / float64(s.m.TP)
 }
 
 // weights are the bytes of a layer's parameters at a rank: those that all of its data
@@ -290,7 +300,8 @@ func (s *stage) gather(name string, shared, experts uint64) {
 		if len(part.ranks) < 2 || part.bytes == 0 {
 			continue
 		}
-		t := Task{Name: name, Kind: Exchange, Operation: s.operation(part.group, schedule.AllGather, part.ranks, part.bytes)}
+		t := Task{Name: name, Kind: Exchange,
+			Operation: s.operation(part.group, schedule.AllGather, part.ranks, part.bytes)}
 		if before := s.gathered[0]; before >= 0 {
 			t.After = []int{before}
 		}

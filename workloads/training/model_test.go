@@ -15,7 +15,11 @@ import (
 // model is a small one with defaults.
 func model(change func(*spec.Model)) *spec.Model {
 	m := &spec.Model{
-		Layers: 8, Hidden: 64, Sequence: 32, TFLOPS: units.Factor{Num: 1, Den: 1000}, Efficiency: units.Ratio{Num: 1, Den: 2},
+		Layers:     8,
+		Hidden:     64,
+		Sequence:   32,
+		TFLOPS:     units.Factor{Num: 1, Den: 1000},
+		Efficiency: units.Ratio{Num: 1, Den: 2},
 	}
 	change(m)
 	file := &spec.Testbed{Steps: []spec.Step{{Training: &spec.Training{Model: m}}}}
@@ -51,21 +55,44 @@ func TestVolumesAreThePapers(t *testing.T) {
 		rank   int
 		want   map[string]uint64
 	}{
-		{"data parallel", func(m *spec.Model) { m.DP = 4 }, 0, map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
-		{"ZeRO 1", func(m *spec.Model) { m.DP, m.ZeRO = 4, 1 }, 3, map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
-		{"ZeRO 2 reduces in each micro-batch", func(m *spec.Model) { m.DP, m.ZeRO, m.GlobalBatch = 4, 2, 8 }, 3, map[string]uint64{"dp": 8 * layer * (2 + 1) * 3 / 4}},
-		{"ZeRO 3", func(m *spec.Model) { m.DP, m.ZeRO = 4, 3 }, 1, map[string]uint64{"dp": 8 * layer * 3 * 3 / 4}},
-		{"ZeRO 3, vocabulary", func(m *spec.Model) { m.DP, m.ZeRO, m.Vocabulary = 4, 3, 1000 }, 1, map[string]uint64{"dp": (8*layer + 2*1000*64*2) * 3 * 3 / 4}},
-		{"ZeRO 3, first stage", func(m *spec.Model) { m.DP, m.PP, m.ZeRO, m.Vocabulary = 4, 2, 3, 1000 }, 1, map[string]uint64{"pp": bsh, "dp": (4*layer + 1000*64*2) * 3 * 3 / 4}},
-		{"ZeRO 3, last stage", func(m *spec.Model) { m.DP, m.PP, m.ZeRO, m.Vocabulary = 4, 2, 3, 1000 }, 6, map[string]uint64{"pp": bsh, "dp": (4*layer + 1000*64*2) * 3 * 3 / 4}},
-		{"tensor parallel", func(m *spec.Model) { m.TP = 4 }, 2, map[string]uint64{"tp": 8 * 4 * bsh * 2 * 3 / 4}},
-		{"sequence parallel", func(m *spec.Model) { m.TP, m.SP = 4, true }, 2, map[string]uint64{"tp": 8 * 8 * bsh * 3 / 4}},
-		{"first stage", func(m *spec.Model) { m.PP, m.GlobalBatch = 4, 6 }, 0, map[string]uint64{"pp": 6 * bsh}},
-		{"stage between", func(m *spec.Model) { m.PP, m.GlobalBatch = 4, 6 }, 2, map[string]uint64{"pp": 2 * 6 * bsh}},
+		{"data parallel", func(m *spec.Model) { m.DP = 4 }, 0,
+			map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
+		{"ZeRO 1", func(m *spec.Model) {
+			m.DP, m.ZeRO = 4, 1
+		}, 3, map[string]uint64{"dp": 8 * layer * 2 * 3 / 4}},
+		{"ZeRO 2 reduces in each micro-batch", func(m *spec.Model) {
+			m.DP, m.ZeRO, m.GlobalBatch = 4, 2, 8
+		}, 3, map[string]uint64{"dp": 8 * layer * (2 + 1) * 3 / 4}},
+		{"ZeRO 3", func(m *spec.Model) {
+			m.DP, m.ZeRO = 4, 3
+		}, 1, map[string]uint64{"dp": 8 * layer * 3 * 3 / 4}},
+		{"ZeRO 3, vocabulary", func(m *spec.Model) {
+			m.DP, m.ZeRO, m.Vocabulary = 4, 3, 1000
+		}, 1, map[string]uint64{"dp": (8*layer + 2*1000*64*2) * 3 * 3 / 4}},
+		{"ZeRO 3, first stage", func(m *spec.Model) {
+			m.DP, m.PP, m.ZeRO, m.Vocabulary = 4, 2, 3, 1000
+		}, 1, map[string]uint64{"pp": bsh, "dp": (4*layer + 1000*64*2) * 3 * 3 / 4}},
+		{"ZeRO 3, last stage", func(m *spec.Model) {
+			m.DP, m.PP, m.ZeRO, m.Vocabulary = 4, 2, 3, 1000
+		}, 6, map[string]uint64{"pp": bsh, "dp": (4*layer + 1000*64*2) * 3 * 3 / 4}},
+		{"tensor parallel", func(m *spec.Model) { m.TP = 4 }, 2,
+			map[string]uint64{"tp": 8 * 4 * bsh * 2 * 3 / 4}},
+		{"sequence parallel", func(m *spec.Model) {
+			m.TP, m.SP = 4, true
+		}, 2, map[string]uint64{"tp": 8 * 8 * bsh * 3 / 4}},
+		{"first stage", func(m *spec.Model) {
+			m.PP, m.GlobalBatch = 4, 6
+		}, 0, map[string]uint64{"pp": 6 * bsh}},
+		{"stage between", func(m *spec.Model) {
+			m.PP, m.GlobalBatch = 4, 6
+		}, 2, map[string]uint64{"pp": 2 * 6 * bsh}},
 		{"experts", func(m *spec.Model) { m.DP, m.EP, m.Experts, m.TopK = 4, 2, 4, 2 }, 0, map[string]uint64{
-			"ep": 8 * 4 * 2 * bsh / 2, "dp": 8 * 2 * 4 * 64 * 64 * 2 * 3 / 4, "ep-dp": 8 * 2 * 2 * 8 * 64 * 64 * 2 / 2,
+			"ep": 8 * 4 * 2 * bsh / 2, "dp": 8 * 2 * 4 * 64 * 64 * 2 * 3 / 4,
+			"ep-dp": 8 * 2 * 2 * 8 * 64 * 64 * 2 / 2,
 		}},
-		{"all three", func(m *spec.Model) { m.DP, m.TP, m.PP, m.GlobalBatch = 2, 2, 2, 4 }, 0, map[string]uint64{
+		{"all three", func(m *spec.Model) {
+			m.DP, m.TP, m.PP, m.GlobalBatch = 2, 2, 2, 4
+		}, 0, map[string]uint64{
 			"tp": 4 * 4 * bsh * 2, "pp": 2 * bsh, "dp": 4 * layer / 2,
 		}},
 		{"vocabulary", func(m *spec.Model) { m.DP, m.TP, m.Vocabulary = 2, 2, 1000 }, 0, map[string]uint64{
@@ -174,9 +201,11 @@ func TestBucketsOverlap(t *testing.T) {
 		}
 	}
 	if before != 3 || behind != 1 || whole != ends+cost {
-		t.Errorf("%d buckets went during computation and %d behind it, in %v; want 3 and 1, in %v", before, behind, whole, ends+cost)
+		t.Errorf("%d buckets went during computation and %d behind it, in %v; want 3 and 1, in %v", before,
+			behind, whole, ends+cost)
 	}
-	if _, one := compile(t, func(m *spec.Model) { m.DP = 2 }); len(one.Operations) != 1 || one.Operations[0].Bytes != 8*2*12*64*64 {
+	if _, one := compile(t, func(m *spec.Model) { m.DP = 2 }); len(one.Operations) != 1 ||
+		one.Operations[0].Bytes != 8*2*12*64*64 {
 		t.Errorf("gradients below a bucket are %v, want one all-reduce of them all", one.Operations)
 	}
 }
@@ -207,7 +236,8 @@ func TestPrefetch(t *testing.T) {
 		}
 		whole, _ := p.Times(all)
 		if least := computed(p, 0); whole > least+2*time.Microsecond {
-			t.Errorf("%s: an iteration takes %v, want at most 2us above %v: gathers overlap", name, whole, least)
+			t.Errorf("%s: an iteration takes %v, want at most 2us above %v: gathers overlap", name, whole,
+				least)
 		}
 	}
 }
@@ -227,10 +257,12 @@ func TestCheckFindsWhatStops(t *testing.T) {
 		tasks [][]Task
 		want  string
 	}{
-		{"circle", [][]Task{{exchange(0), exchange(1, 0)}, {exchange(1), exchange(0, 0)}}, "stops for good with rank 0 at task 0"},
+		{"circle", [][]Task{{exchange(0), exchange(1, 0)}, {exchange(1), exchange(0, 0)}},
+			"stops for good with rank 0 at task 0"},
 		{"other order", [][]Task{{exchange(0), exchange(2)}, {exchange(2), exchange(0)}}, "stops for good"},
 		{"nobody there", [][]Task{{exchange(0)}, {}}, "stops for good with rank 0 at task 0, x"},
-		{"no part in it", [][]Task{{}, {}, {exchange(0)}}, "rank 2: task 0, x: an operation in which the rank has no part"},
+		{"no part in it", [][]Task{{}, {}, {exchange(0)}},
+			"rank 2: task 0, x: an operation in which the rank has no part"},
 		{"after itself", [][]Task{{exchange(0, 0)}, {exchange(0)}}, "after task 0"},
 		{"no kind", [][]Task{{{Name: "y"}}, {}}, `kind "" is not known`},
 	} {
@@ -239,13 +271,16 @@ func TestCheckFindsWhatStops(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
 	}
-	fine := &Program{Operations: operations, Tasks: [][]Task{{exchange(0), exchange(1)}, {exchange(1), exchange(0)}}}
+	fine := &Program{Operations: operations,
+		Tasks: [][]Task{{exchange(0), exchange(1)}, {exchange(1), exchange(0)}}}
 	if err := fine.Check(); err != nil {
 		t.Errorf("different groups in different order: %v", err)
 	}
 	for _, o := range []Operation{
-		{"a", 0, "gossip", []int{0, 1}, 8}, {"a", 0, schedule.AllReduce, []int{0}, 8}, {"a", 0, schedule.AllReduce, []int{0, 0}, 8},
-		{"a", 0, schedule.AllReduce, []int{0, 2}, 8}, {"a", 0, schedule.AllReduce, []int{0, 1}, 6}, {"a", 0, schedule.AllReduce, []int{0, 1}, 0},
+		{"a", 0, "gossip", []int{0, 1}, 8}, {"a", 0, schedule.AllReduce, []int{0}, 8},
+		{"a", 0, schedule.AllReduce, []int{0, 0}, 8},
+		{"a", 0, schedule.AllReduce, []int{0, 2}, 8}, {"a", 0, schedule.AllReduce, []int{0, 1}, 6},
+		{"a", 0, schedule.AllReduce, []int{0, 1}, 0},
 	} {
 		if (&Program{Operations: []Operation{o}, Tasks: make([][]Task, 2)}).Check() == nil {
 			t.Errorf("%v is taken", o)
@@ -259,14 +294,22 @@ func TestCompileBounds(t *testing.T) {
 		change func(*spec.Model)
 		want   string
 	}{
-		"a batch of tokens":  {func(m *spec.Model) { m.TP, m.GlobalBatch = 2, 1<<24 }, "more than 1048576 tasks"},
-		"tasks of all ranks": {func(m *spec.Model) { m.TP, m.DP, m.GlobalBatch = 2, 1024, 1<<17 }, "more than 1048576 tasks"},
-		"ranks":              {func(m *spec.Model) { m.TP, m.DP, m.PP, m.Layers = 256, 256, 256, 256 }, "16777216 ranks, want 1 to 4096"},
+		"a batch of tokens": {func(m *spec.Model) {
+			m.TP, m.GlobalBatch = 2, 1<<24
+		}, "more than 1048576 tasks"},
+		"tasks of all ranks": {func(m *spec.Model) {
+			m.TP, m.DP, m.GlobalBatch = 2, 1024, 1<<17
+		}, "more than 1048576 tasks"},
+		"ranks": {func(m *spec.Model) {
+			m.TP, m.DP, m.PP, m.Layers = 256, 256, 256, 256
+		}, "16777216 ranks, want 1 to 4096"},
 		"an activation": {func(m *spec.Model) {
 			m.TP, m.MicroBatch, m.Sequence, m.Hidden = 2, 1<<20, 1<<24, 1<<20
 			m.GlobalBatch = m.MicroBatch
 		}, "more than 4503599627370496 numbers"},
-		"parameters": {func(m *spec.Model) { m.DP, m.GlobalBatch, m.Hidden, m.Layers, m.Experts = 2, 2, 1<<20, 1<<12, 1<<12 }, "more than 4503599627370496 numbers"},
+		"parameters": {func(m *spec.Model) {
+			m.DP, m.GlobalBatch, m.Hidden, m.Layers, m.Experts = 2, 2, 1<<20, 1<<12, 1<<12
+		}, "more than 4503599627370496 numbers"},
 	} {
 		if _, err := Compile(model(c.change), Scale{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -288,7 +331,8 @@ func TestPredictManyStreams(t *testing.T) {
 				wait.After = []int{last[rank]}
 			}
 			b.Add(rank, wait)
-			b.Add(rank, Task{Name: "there", Kind: Exchange, Operation: there, After: []int{len(b.Tasks[rank]) - 1}})
+			b.Add(rank, Task{Name: "there", Kind: Exchange, Operation: there,
+				After: []int{len(b.Tasks[rank]) - 1}})
 			last[rank] = len(b.Tasks[rank]) - 1
 		}
 	}
@@ -309,7 +353,8 @@ func TestCheckBoundsMemory(t *testing.T) {
 		want              string
 	}{
 		{2, 5, "rank 0 has buffers of 5GiB for exchanges, want at most 4GiB: 1/2 of this bytes-scale fits"},
-		{8, 4, "all ranks have buffers of 32GiB for exchanges, want at most 16GiB: 1/2 of this bytes-scale fits"},
+		{8, 4, "all ranks have buffers of 32GiB for exchanges, want at most 16GiB: 1/2 of this bytes-scale " +
+			"fits"},
 	} {
 		b := NewBuilder(c.ranks)
 		var ranks []int
@@ -318,7 +363,8 @@ func TestCheckBoundsMemory(t *testing.T) {
 		}
 		for i := range c.operations {
 			for rank := range c.ranks {
-				b.Add(rank, Task{Name: "x", Kind: Exchange, Operation: b.Operation(Operation{"a", i, schedule.AllReduce, ranks, MaxBytes})})
+				b.Add(rank, Task{Name: "x", Kind: Exchange,
+					Operation: b.Operation(Operation{"a", i, schedule.AllReduce, ranks, MaxBytes})})
 			}
 		}
 		if _, err := b.Done(Scale{}); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -334,7 +380,9 @@ func TestCheckBoundsMemory(t *testing.T) {
 func TestOf(t *testing.T) {
 	_, p := compile(t, func(m *spec.Model) { m.DP, m.PP = 2, 2 })
 	part := p.Of(3)
-	if slices.ContainsFunc(part.Operations, func(o Operation) bool { return len(o.Ranks) > 0 && !slices.Contains(o.Ranks, 3) }) {
+	if slices.ContainsFunc(part.Operations, func(o Operation) bool {
+		return len(o.Ranks) > 0 && !slices.Contains(o.Ranks, 3)
+	}) {
 		t.Errorf("operations of others are in %v", part.Operations)
 	}
 	if part.Sent(3) != p.Sent(3) || len(part.Tasks[0]) != 0 || len(part.Operations) != len(p.Operations) {

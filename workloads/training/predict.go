@@ -140,7 +140,8 @@ func (s *play) advance(rank int, stream string, cost func(*Operation) time.Durat
 	o := &s.program.Operations[t.Operation]
 	tasks, starts := make([]int, len(o.Ranks)), make([]time.Duration, len(o.Ranks))
 	for i, other := range o.Ranks {
-		if tasks[i], starts[i], _, known = s.ready(other, stream); !known || s.program.Tasks[other][tasks[i]].Operation != t.Operation {
+		if tasks[i], starts[i], _, known = s.ready(other, stream); !known ||
+			s.program.Tasks[other][tasks[i]].Operation != t.Operation {
 			return false
 		}
 	}
@@ -162,7 +163,8 @@ func (s *play) stuck() error {
 				continue
 			}
 			if task := &s.program.Tasks[rank][st.tasks[st.next]]; len(waiting) < most {
-				waiting = append(waiting, fmt.Sprintf("rank %d at task %d, %s", rank, st.tasks[st.next], task.Name))
+				waiting = append(waiting, fmt.Sprintf("rank %d at task %d, %s", rank, st.tasks[st.next],
+					task.Name))
 			} else if len(waiting) == most {
 				waiting = append(waiting, "others")
 			}

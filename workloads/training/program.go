@@ -184,7 +184,8 @@ func (o *Operation) Sent(place int) uint64 {
 // Gradients says whether it is a sum of gradients, of which a little may be left out: an
 // all-reduce or reduce-scatter of ranks that are data parallel, or have the same experts.
 func (o *Operation) Gradients() bool {
-	return (o.Kind == schedule.AllReduce || o.Kind == schedule.ReduceScatter) && (o.Group == DataParallel || o.Group == ExpertData)
+	return (o.Kind == schedule.AllReduce || o.Kind == schedule.ReduceScatter) &&
+		(o.Group == DataParallel || o.Group == ExpertData)
 }
 
 // MayMiss is how many bytes of sums of gradients all ranks may leave out in an iteration, where
@@ -254,7 +255,9 @@ func (p *Program) Pairs() [][2]int {
 			pairs = append(pairs, [2]int{o.Ranks[places[0]], o.Ranks[places[1]]})
 		}
 	}
-	slices.SortFunc(pairs, func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	slices.SortFunc(pairs, func(a, b [2]int) int {
+		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
+	})
 	return slices.Compact(pairs)
 }
 
@@ -269,7 +272,8 @@ func (p *Program) Demand() []units.Bytes {
 			peers[places[0]]++
 		}
 		for _, places := range pairs {
-			sums[[2]int{o.Ranks[places[0]], o.Ranks[places[1]]}] += uses * o.Sent(places[0]) / peers[places[0]]
+			sums[[2]int{o.Ranks[places[0]], o.Ranks[places[1]]}] += uses *
+				o.Sent(places[0]) / peers[places[0]]
 		}
 	}
 	var demand []units.Bytes
@@ -339,7 +343,8 @@ func (p *Program) Check() error {
 		}
 		for i := range p.Tasks[rank] {
 			if err := p.checkTask(rank, i); err != nil {
-				return fmt.Errorf("check program: rank %d: task %d, %s: %w", rank, i, p.Tasks[rank][i].Name, err)
+				return fmt.Errorf("check program: rank %d: task %d, %s: %w", rank, i, p.Tasks[rank][i].Name,
+					err)
 			}
 		}
 	}
@@ -370,7 +375,8 @@ func fits(who string, bytes, most uint64) error {
 	if bytes <= most {
 		return nil
 	}
-	return fmt.Errorf("%s buffers of %v for exchanges, want at most %v: 1/%d of this bytes-scale fits", who, units.Bytes(bytes), units.Bytes(most), (bytes+most-1)/most)
+	return fmt.Errorf("%s buffers of %v for exchanges, want at most %v: 1/%d of this bytes-scale fits", who,
+		units.Bytes(bytes), units.Bytes(most), (bytes+most-1)/most)
 }
 
 func (p *Program) checkOperation(o *Operation) error {
@@ -380,8 +386,10 @@ func (p *Program) checkOperation(o *Operation) error {
 	if len(o.Ranks) < 2 {
 		return fmt.Errorf("%s among %d ranks", o.Kind, len(o.Ranks))
 	}
-	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%ElementSize != 0 || o.Bytes > MaxBytes {
-		return fmt.Errorf("%s of %d bytes, want a multiple of %d up to %d", o.Kind, o.Bytes, ElementSize, MaxBytes)
+	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%ElementSize != 0 ||
+		o.Bytes > MaxBytes {
+		return fmt.Errorf("%s of %d bytes, want a multiple of %d up to %d", o.Kind, o.Bytes, ElementSize,
+			MaxBytes)
 	}
 	seen := map[int]bool{}
 	for _, rank := range o.Ranks {
@@ -400,7 +408,8 @@ func (p *Program) checkTask(rank, i int) error {
 		return fmt.Errorf("kind %q is not known", t.Kind)
 	case t.Time < 0 || t.Time > maxTime:
 		return fmt.Errorf("a time of %v, want at most %v", t.Time, maxTime)
-	case t.Kind == Exchange && (t.Operation < 0 || t.Operation >= len(p.Operations) || !slices.Contains(p.Operations[t.Operation].Ranks, rank)):
+	case t.Kind == Exchange && (t.Operation < 0 || t.Operation >= len(p.Operations) ||
+		!slices.Contains(p.Operations[t.Operation].Ranks, rank)):
 		return errors.New("an operation in which the rank has no part")
 	}
 	for _, before := range t.After {

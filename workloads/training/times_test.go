@@ -16,7 +16,8 @@ func TestTimes(t *testing.T) {
 	p := &Program{
 		Operations: []Operation{{"dp", 0, schedule.AllReduce, []int{0, 1}, 8}},
 		Tasks: [][]Task{
-			{{Name: "a", Kind: Compute, Time: 10}, {Name: "x", Kind: Exchange, After: []int{0}}, {Name: "b", Kind: Compute, Time: 13}},
+			{{Name: "a", Kind: Compute, Time: 10}, {Name: "x", Kind: Exchange, After: []int{0}},
+				{Name: "b", Kind: Compute, Time: 13}},
 			{{Name: "a", Kind: Compute, Time: 20}, {Name: "x", Kind: Exchange, After: []int{0}}},
 		},
 	}
@@ -25,7 +26,8 @@ func TestTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole, ranks := p.Times(spans)
-	if want := []Times{{Compute: 23, Exposed: 2}, {Compute: 20, Exposed: 5}}; whole != 25 || !slices.Equal(ranks, want) {
+	if want := []Times{{Compute: 23, Exposed: 2}, {Compute: 20, Exposed: 5}}; whole != 25 ||
+		!slices.Equal(ranks, want) {
 		t.Errorf("%d: %v, want 25: %v", whole, ranks, want)
 	}
 }
@@ -33,14 +35,18 @@ func TestTimes(t *testing.T) {
 // Exposed time is divided among the groups that were under way in it.
 func TestExposedBy(t *testing.T) {
 	p := &Program{
-		Operations: []Operation{{"dp", 0, schedule.AllReduce, []int{0, 1}, 8}, {"tp", 0, schedule.AllReduce, []int{0, 1}, 8}, {"ep", 0, AllToAll, []int{0, 1}, 8}},
+		Operations: []Operation{{"dp", 0, schedule.AllReduce, []int{0, 1}, 8},
+			{"tp", 0, schedule.AllReduce, []int{0, 1}, 8}, {"ep", 0, AllToAll, []int{0, 1}, 8}},
 		Tasks: [][]Task{
-			{{Kind: Compute}, {Kind: Exchange}, {Kind: Exchange, Operation: 1}, {Kind: Delay}, {Kind: Exchange, Operation: 2}},
-			{{Kind: Compute}, {Kind: Exchange}, {Kind: Exchange, Operation: 1}, {Kind: Exchange, Operation: 2}},
+			{{Kind: Compute}, {Kind: Exchange}, {Kind: Exchange, Operation: 1}, {Kind: Delay},
+				{Kind: Exchange, Operation: 2}},
+			{{Kind: Compute}, {Kind: Exchange}, {Kind: Exchange, Operation: 1},
+				{Kind: Exchange, Operation: 2}},
 		},
 	}
 	spans := [][]Span{{{0, 10}, {5, 20}, {10, 14}, {0, 30}, {20, 24}}, {{0, 2}, {2, 20}, {9, 14}, {20, 24}}}
-	got, want := p.ExposedBy(spans), []map[string]time.Duration{{"dp": 8, "tp": 2, "ep": 4}, {"dp": 13, "tp": 2, "ep": 4}}
+	got, want := p.ExposedBy(spans),
+		[]map[string]time.Duration{{"dp": 8, "tp": 2, "ep": 4}, {"dp": 13, "tp": 2, "ep": 4}}
 	_, times := p.Times(spans)
 	for rank := range want {
 		var sum time.Duration
@@ -62,7 +68,8 @@ func TestTimesOfAPipeline(t *testing.T) {
 		t.Errorf("%v, want %v", whole, want)
 	}
 	for rank, times := range ranks {
-		if times.Exposed != 0 || times.Compute != computed(p, rank) || times.Idle != whole-times.Compute || times.Idle == 0 {
+		if times.Exposed != 0 || times.Compute != computed(p, rank) || times.Idle != whole-times.Compute ||
+			times.Idle == 0 {
 			t.Errorf("rank %d: %+v of %v", rank, times, whole)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 var errSilent = errors.New("the worker does not answer: its process is stopped, or gets no processor")
 
 // errUnheard is that of one that never said a word.
-var errUnheard = errors.New("the worker has not said a word since it was started: its process is stopped, or gets no processor")
+var errUnheard = errors.New(
+	"the worker has not said a word since it was started: its process is stopped, or gets no processor")
 
 const (
 	// silenceParts is how many times within Job.Silence each worker is asked whether it lives.
@@ -170,7 +171,8 @@ func (r *Result) Straggler() *report.Straggler {
 	if len(r.PerRank) < 2 || found.Worked < share || found.Worked < stragglerTimes*found.Others {
 		return nil
 	}
-	if more := (found.Worked - found.Others) * float64(r.PerRank[found.Rank].Timed); time.Duration(more) < stragglerLeast {
+	if more := (found.Worked - found.Others) *
+		float64(r.PerRank[found.Rank].Timed); time.Duration(more) < stragglerLeast {
 		return nil
 	}
 	return &found

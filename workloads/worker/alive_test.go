@@ -48,7 +48,8 @@ func TestEndOfAProcess(t *testing.T) {
 				}
 			})
 			var rank *RankError
-			if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" || !strings.Contains(err.Error(), c.want) {
+			if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("after rank 2 was %s: %v", c.name, err)
 			}
 			for node, p := range started {
@@ -128,7 +129,8 @@ func TestEndOfAProcessOfAnyKind(t *testing.T) {
 			}}
 			_, err := Run(t.Context(), j, l, nil)
 			var rank *RankError
-			if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" || !strings.Contains(err.Error(), c.want) {
+			if !errors.As(err, &rank) || rank.Rank != 2 || rank.Node != "h2" ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("after rank 2 got %v: %v", c.signal, err)
 			}
 		})
@@ -228,7 +230,8 @@ func TestWorkersEndOneAfterAnother(t *testing.T) {
 	}
 	j = job(2, 4096)
 	j.endGrace = 100 * time.Millisecond
-	if _, err := Run(t.Context(), j, &late{each: 300 * time.Millisecond}, nil); err == nil || !strings.Contains(err.Error(), "rank 0 on h0: the worker had to be killed") {
+	if _, err := Run(t.Context(), j, &late{each: 300 * time.Millisecond}, nil); err == nil ||
+		!strings.Contains(err.Error(), "rank 0 on h0: the worker had to be killed") {
 		t.Errorf("after workers that did not end: %v", err)
 	}
 }
@@ -240,17 +243,20 @@ func TestStraggler(t *testing.T) {
 		of     time.Duration
 		want   *report.Straggler
 	}{
-		"alone":       {[]time.Duration{0}, 100, nil},
-		"alike":       {[]time.Duration{20, 10, 15}, 100, nil},
-		"all wait":    {[]time.Duration{90, 95, 60}, 100, nil},
-		"one works":   {[]time.Duration{80, 75, 10, 90}, 100, &report.Straggler{Rank: 2, Node: "h2", Worked: 0.9, Others: 0.25}},
-		"first works": {[]time.Duration{0, 75}, 100, &report.Straggler{Rank: 0, Node: "h0", Worked: 1, Others: 0.25}},
-		"few ms":      {[]time.Duration{16, 17, 2, 16}, 20, nil},
-		"two work":    {[]time.Duration{10, 75, 15}, 100, nil},
+		"alone":    {[]time.Duration{0}, 100, nil},
+		"alike":    {[]time.Duration{20, 10, 15}, 100, nil},
+		"all wait": {[]time.Duration{90, 95, 60}, 100, nil},
+		"one works": {[]time.Duration{80, 75, 10, 90}, 100,
+			&report.Straggler{Rank: 2, Node: "h2", Worked: 0.9, Others: 0.25}},
+		"first works": {[]time.Duration{0, 75}, 100,
+			&report.Straggler{Rank: 0, Node: "h0", Worked: 1, Others: 0.25}},
+		"few ms":   {[]time.Duration{16, 17, 2, 16}, 20, nil},
+		"two work": {[]time.Duration{10, 75, 15}, 100, nil},
 	} {
 		var r Result
 		for i, waited := range c.waited {
-			r.PerRank = append(r.PerRank, RankResult{Rank: i, Node: []string{"h0", "h1", "h2", "h3"}[i], Timed: c.of * time.Millisecond, Waited: waited * time.Millisecond})
+			r.PerRank = append(r.PerRank, RankResult{Rank: i, Node: []string{"h0", "h1", "h2", "h3"}[i],
+				Timed: c.of * time.Millisecond, Waited: waited * time.Millisecond})
 		}
 		if got := r.Straggler(); (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -27,7 +27,10 @@ func TestAllToAllJobs(t *testing.T) {
 			for i, transport := range []string{TCP, RD} {
 				j := allToAllJob(ranks, size, []string{Direct, Pairwise}[(i+ranks)%2], transport)
 				j.Family = []int{4, 6}[(i+int(size/4))%2]
-				t.Run(fmt.Sprintf("ranks=%d/size=%v/%s/%s", ranks, size, transport, j.Algorithm), func(t *testing.T) { checkAllToAll(t, j) })
+				t.Run(fmt.Sprintf("ranks=%d/size=%v/%s/%s", ranks, size, transport, j.Algorithm),
+					func(t *testing.T) {
+						checkAllToAll(t, j)
+					})
 			}
 		}
 	}
@@ -46,7 +49,8 @@ func checkAllToAll(t *testing.T, j Job) {
 	var sent, received uint64
 	for i, r := range result.PerRank {
 		sent, received = sent+r.Payload.Sent, received+r.Payload.Received
-		if want := operations * (n - 1) * uint64(j.Size) / n; uint64(j.Size)/4%n == 0 && j.Skew == 0 && (r.Payload.Sent != want || r.Payload.Received != want) {
+		if want := operations * (n - 1) * uint64(j.Size) / n; uint64(j.Size)/4%n == 0 && j.Skew == 0 &&
+			(r.Payload.Sent != want || r.Payload.Received != want) {
 			t.Errorf("rank %d: payload %+v, want %d each way", i, r.Payload, want)
 		}
 		if j.Transport == RD && r.Stream.Sent != r.Payload.Sent {
@@ -57,10 +61,12 @@ func checkAllToAll(t *testing.T, j Job) {
 		t.Errorf("%d bytes sent and %d received, want %d", sent, received, want)
 	}
 	row := result.Row()
-	if row.RedOp != "none" || row.Root != -1 || row.Size != uint64(j.Size) || uint64(row.Count) != uint64(j.Size)/4/n || row.InPlace != nil {
+	if row.RedOp != "none" || row.Root != -1 || row.Size != uint64(j.Size) ||
+		uint64(row.Count) != uint64(j.Size)/4/n || row.InPlace != nil {
 		t.Errorf("row %+v", row)
 	}
-	if want := perf.MeasureOf(AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg, 0); row.OutOfPlace != want {
+	if want := perf.MeasureOf(AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg,
+		0); row.OutOfPlace != want {
 		t.Errorf("measure %+v, want %+v", row.OutOfPlace, want)
 	}
 }
@@ -95,7 +101,8 @@ func TestWrongBlockIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Wrong() != 2 || result.Row().OutOfPlace.Wrong != 2 || result.PerRank[1].Wrong != 2 || result.Operations[2].Wrong != 2 {
+	if result.Wrong() != 2 || result.Row().OutOfPlace.Wrong != 2 || result.PerRank[1].Wrong != 2 ||
+		result.Operations[2].Wrong != 2 {
 		t.Errorf("two elements changed places: %+v", result.Row())
 	}
 }
@@ -155,11 +162,14 @@ func planned(t *testing.T, algorithm string, rate units.Rate) *allocation.File {
 // TestPlannedPhases holds that ranks pass through the phases of the plan, that what the
 // plan leaves out comes last, and that without a plan phases are the algorithm's.
 func TestPlannedPhases(t *testing.T) {
-	entry := func(from, to int) allocation.Entry { return allocation.Entry{From: from, To: to, Rate: 1_000_000_000} }
+	entry := func(from, to int) allocation.Entry {
+		return allocation.Entry{From: from, To: to, Rate: 1_000_000_000}
+	}
 	j := allToAllJob(3, 4096, Pairwise, RD)
 	j.RD = &spec.RD{Control: spec.ControlOffline}
 	j.Rates = &allocation.File{Ranks: 3, Phases: []allocation.Phase{
-		{Rates: []allocation.Entry{entry(0, 2)}}, {Rates: []allocation.Entry{entry(1, 0), entry(0, 1)}}, {Rates: []allocation.Entry{entry(0, 2)}},
+		{Rates: []allocation.Entry{entry(0, 2)}}, {Rates: []allocation.Entry{entry(1, 0), entry(0, 1)}},
+		{Rates: []allocation.Entry{entry(0, 2)}},
 	}}
 	want := [][]collective.Phase{
 		{{To: []int{2}}, {To: []int{1}, From: []int{1}}, {}, {From: []int{2}}},
@@ -182,20 +192,25 @@ func TestPlannedPhases(t *testing.T) {
 
 func TestBadAllToAlls(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"ring":          func(j *Job) { j.Algorithm = Ring },
-		"in place":      func(j *Job) { j.InPlace = true },
-		"droppable":     func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}} },
+		"ring":     func(j *Job) { j.Algorithm = Ring },
+		"in place": func(j *Job) { j.InPlace = true },
+		"droppable": func(j *Job) {
+			j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
+		},
 		"skew":          func(j *Job) { j.Skew = -1 },
 		"skewed sums":   func(j *Job) { j.Kind, j.Algorithm, j.Skew = AllReduce, Ring, 1 },
 		"pairwise sums": func(j *Job) { j.Kind = AllReduce },
 		"no rates":      func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlOffline} },
 		"phases, directly": func(j *Job) {
-			j.Transport, j.RD, j.Algorithm, j.Rates = RD, &spec.RD{Control: spec.ControlOffline}, Direct, planned(t, Pairwise, 1)
+			j.Transport, j.RD, j.Algorithm, j.Rates = RD, &spec.RD{Control: spec.ControlOffline}, Direct,
+				planned(t, Pairwise, 1)
 		},
 	} {
 		j := allToAllJob(4, 4096, Pairwise, TCP)
 		change(&j)
-		l := goroutines{started: func(string, *goroutineProcess) { t.Errorf("%s: a worker was started", name) }}
+		l := goroutines{started: func(string, *goroutineProcess) {
+			t.Errorf("%s: a worker was started", name)
+		}}
 		if _, err := Run(t.Context(), j, l, nil); err == nil {
 			t.Errorf("%s: the job was run", name)
 		}

@@ -62,7 +62,8 @@ func (j Job) slotTime() (time.Duration, error) {
 
 // arbitrate starts the job's arbiter, if it needs one. stop ends it and waits for its
 // end. When it ends by itself, the context that it returns ends with the reason.
-func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context.Context, stop func() error, err error) {
+func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context.Context, stop func() error,
+	err error) {
 	if !c.job.arbitrated() {
 		return ctx, func() error { return nil }, nil
 	}
@@ -101,7 +102,13 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 	}
 	at := c.job.arbiterAt()
 	config := &workerConfig{
-		Job: c.job.Name, Kind: arbiterKind, Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port(), SlotTime: slot, Secret: c.job.Secret,
+		Job:      c.job.Name,
+		Kind:     arbiterKind,
+		Ranks:    len(c.job.Ranks),
+		Addr:     at.Addr(),
+		Port:     at.Port(),
+		SlotTime: slot,
+		Secret:   c.job.Secret,
 	}
 	left := context.AfterFunc(ctx, func() { channel.Close() })
 	defer left()
@@ -121,7 +128,8 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 
 // watchArbiter asks an arbiter that is ready whether it lives, and ends the job when
 // it does not answer for so long, as the coordinator's watch does.
-func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan struct{}, fail context.CancelCauseFunc) {
+func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan struct{},
+	fail context.CancelCauseFunc) {
 	var unheard atomic.Int32
 	go func() {
 		in := frame.NewReader(channel)

@@ -19,7 +19,8 @@ func TestBarriers(t *testing.T) {
 		}
 		// The others' times have the wait for the late one in them.
 		result, err := Run(t.Context(), j, goroutines{hooks: hooks{beforeOperation: late}}, nil)
-		if err != nil || result.Wrong() != 0 || result.OutOfPlace.Min < 5*time.Millisecond || result.Row().OutOfPlace.Unchecked {
+		if err != nil || result.Wrong() != 0 || result.OutOfPlace.Min < 5*time.Millisecond ||
+			result.Row().OutOfPlace.Unchecked {
 			t.Errorf("%d ranks: %v, %+v", ranks, err, result)
 		}
 	}

@@ -25,7 +25,8 @@ func (p programCarrier) shape(rank int) shape {
 		from, to := p.Span(rank, b)
 		return size * (to - from)
 	}
-	return shape{input: span(schedule.Input), output: span(schedule.Output), work: size * p.WorkLen(rank), program: p.Program}
+	return shape{input: span(schedule.Input), output: span(schedule.Output), work: size * p.WorkLen(rank),
+		program: p.Program}
 }
 
 // exchangeCarrier is a collective.AllToAll of elements of a size.
@@ -74,18 +75,21 @@ func (c *workerConfig) carriers() ([][]carrier, error) {
 	return all, nil
 }
 
-func (c *workerConfig) carrier(algorithm string, size units.Bytes, channel collective.Channel) (carrier, error) {
+func (c *workerConfig) carrier(algorithm string, size units.Bytes, channel collective.Channel) (carrier,
+	error) {
 	switch {
 	case c.Kind == AllToAll && c.Algorithm != MSCCL && !c.shortExchange(size):
 		return exchangeCarrier{c.matrix(size), c.Type.Size(), channel}, nil
-	case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum && len(c.Channels) == 0 && (c.lossy() || !isShort(int(size), c.Ranks)):
+	case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum &&
+		len(c.Channels) == 0 && (c.lossy() || !isShort(int(size), c.Ranks)):
 		return ringCarrier{ranks: c.Ranks, bytes: int(size)}, nil
 	}
 	s, err := c.schedule(algorithm)
 	if err != nil {
 		return nil, err
 	}
-	p, err := collective.NewProgram(s, collective.Data{Count: int(size) / c.Type.Size(), Type: c.Type, Op: c.Op, Channel: channel})
+	p, err := collective.NewProgram(s,
+		collective.Data{Count: int(size) / c.Type.Size(), Type: c.Type, Op: c.Op, Channel: channel})
 	return programCarrier{p}, err
 }
 

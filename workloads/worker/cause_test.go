@@ -46,13 +46,16 @@ func TestProtocolOrder(t *testing.T) {
 	prepared := &message{Prepared: &operationID{Index: 1}}
 	isDone := func(_ int, m *message) bool { return m.Done != nil }
 	isPrepared := func(_ int, m *message) bool { return m.Prepared != nil }
-	for _, e := range []event{{rank: 0, message: done}, {rank: 0, message: prepared}, {rank: 1, message: done}, {rank: 1, message: prepared}} {
+	for _, e := range []event{{rank: 0, message: done}, {rank: 0, message: prepared},
+		{rank: 1, message: done}, {rank: 1, message: prepared}} {
 		c.events <- e
 	}
-	if err := errors.Join(c.await(t.Context(), "result", isDone), c.await(t.Context(), "data", isPrepared)); err != nil {
+	if err := errors.Join(c.await(t.Context(), "result", isDone),
+		c.await(t.Context(), "data", isPrepared)); err != nil {
 		t.Error(err)
 	}
-	for _, e := range []event{{rank: 0, message: done}, {rank: 0, message: prepared}, {rank: 0, message: prepared}} {
+	for _, e := range []event{{rank: 0, message: done}, {rank: 0, message: prepared},
+		{rank: 0, message: prepared}} {
 		c.events <- e
 	}
 	var rank *RankError

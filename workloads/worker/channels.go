@@ -51,12 +51,16 @@ func (j Job) checkChannels(problem func(format string, args ...any)) {
 	if len(j.Channels) == 0 {
 		return
 	}
-	if len(j.Channels) != n*len(j.Ranks) || len(j.ChannelSends) != 0 && len(j.ChannelSends) != len(j.Channels) {
-		problem("%d places of channels, with %d links, of %d ranks", len(j.Channels), len(j.ChannelSends), len(j.Ranks))
+	if len(j.Channels) != n*len(j.Ranks) ||
+		len(j.ChannelSends) != 0 && len(j.ChannelSends) != len(j.Channels) {
+		problem("%d places of channels, with %d links, of %d ranks", len(j.Channels), len(j.ChannelSends),
+			len(j.Ranks))
 		return
 	}
-	if !spec.HasChannels(j.Kind, j.Algorithm) || j.SGD != nil || j.offline() || j.arbitrated() || j.RD.MayDrop() {
-		problem("%s by %s in %d channels: want one of %v, and no rates but the links'", j.Kind, j.Algorithm, n, spec.WithChannels(j.Kind))
+	if !spec.HasChannels(j.Kind, j.Algorithm) || j.SGD != nil || j.offline() || j.arbitrated() ||
+		j.RD.MayDrop() {
+		problem("%s by %s in %d channels: want one of %v, and no rates but the links'", j.Kind, j.Algorithm,
+			n, spec.WithChannels(j.Kind))
 	}
 	if _, err := j.perChannel().withDefaults(); err != nil {
 		problem("in %d channels: %w", n, err)
@@ -67,8 +71,20 @@ func (j Job) checkChannels(problem func(format string, args ...any)) {
 // of the channels are.
 func (j Job) perChannel() Job {
 	return Job{
-		Name: j.Name, Kind: AllReduce, Algorithm: Ring, Transport: j.Transport, Ranks: j.Channels, Sends: j.ChannelSends, Family: j.Family, BasePort: j.BasePort,
-		Ordinal: j.Ordinal, Dilation: j.Dilation, RD: j.RD, RoCE: j.RoCE, Secret: j.Secret, RoundTrip: j.RoundTrip,
+		Name:      j.Name,
+		Kind:      AllReduce,
+		Algorithm: Ring,
+		Transport: j.Transport,
+		Ranks:     j.Channels,
+		Sends:     j.ChannelSends,
+		Family:    j.Family,
+		BasePort:  j.BasePort,
+		Ordinal:   j.Ordinal,
+		Dilation:  j.Dilation,
+		RD:        j.RD,
+		RoCE:      j.RoCE,
+		Secret:    j.Secret,
+		RoundTrip: j.RoundTrip,
 	}
 }
 
@@ -93,7 +109,9 @@ type lane struct {
 // open makes the endpoint.
 func (l *lane) open(c *workerConfig) error {
 	l.peers, l.endpoints = map[transports.Peer]int{}, map[int]transports.Peer{}
-	endpoint, err := whenFree(func() (endpoint, error) { return open(c, func(p transports.Peer) int { return l.peers[p] }) })
+	endpoint, err := whenFree(func() (endpoint, error) {
+		return open(c, func(p transports.Peer) int { return l.peers[p] })
+	})
 	if err == nil {
 		l.endpoint = endpoint
 	}
@@ -176,7 +194,8 @@ func (l *lane) register(memory []byte) ([]byte, error) {
 }
 
 // meetInLanes meets the other ranks with what each lane has for them; the tables are by lane.
-func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendezvous, error)) ([][]rendezvous, error) {
+func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendezvous, error)) ([][]rendezvous,
+	error) {
 	own := &rendezvous{}
 	for i, l := range w.lanes {
 		end, err := of(i, l)
@@ -220,7 +239,8 @@ func (e *busyEndpoint) Wait(ctx context.Context) error {
 
 // atOnce does an operation in all lanes at the same time. Its caller is at work, and lanes are
 // instead of it.
-func atOnce[T any](ctx context.Context, busy *work, lanes []T, operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
+func atOnce[T any](ctx context.Context, busy *work, lanes []T,
+	operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
 	if len(lanes) == 1 {
 		return operate(lanes[0], ctx)
 	}

@@ -31,14 +31,16 @@ func TestChannels(t *testing.T) {
 	count := 0
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll} {
 		for _, algorithm := range spec.WithChannels(kind) {
-			for _, size := range []units.Bytes{108_000, 107_952, 8 << 20, 8} { // the second one with rests in channels
+			for _, size := range []units.Bytes{108_000, 107_952, 8 << 20, 8} {
+				// the second one with rests in channels
 				i := count
 				if count++; size > 1<<20 && i%6 != 0 {
 					continue
 				}
 				const ranks, channels = 3, 3
 				j := inChannels(job(ranks, size), channels)
-				j.Kind, j.Algorithm, j.Transport, j.InPlace, j.Root = kind, algorithm, []string{TCP, RD}[i%2], kind != AllToAll, 1
+				j.Kind, j.Algorithm, j.Transport, j.InPlace, j.Root = kind, algorithm, []string{TCP, RD}[i%2],
+					kind != AllToAll, 1
 				j.Type, j.Op = element.Types()[i%4], element.Ops()[(i/2)%4]
 				result, err := Run(t.Context(), j, goroutines{}, nil)
 				if err != nil || result.Wrong() != 0 {
@@ -69,7 +71,8 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 	for rank, r := range result.PerRank {
 		of := schedule.Share{Num: ranks - 1, Den: ranks}
 		if j.Kind != AllToAll {
-			of = schedule.Sent(schedule.Kind(j.Kind), AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
+			of = schedule.Sent(schedule.Kind(j.Kind),
+				AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
 		}
 		want := operations * of.Of(uint64(j.Size))
 		if j.MoE != nil {
@@ -82,13 +85,15 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 			}
 		}
 		if len(r.Channels) != j.channels() || r.Payload.Sent != want {
-			t.Errorf("%s by %s: rank %d sent %d bytes in %d channels, want %d", j.Kind, j.Algorithm, rank, r.Payload.Sent, len(r.Channels), want)
+			t.Errorf("%s by %s: rank %d sent %d bytes in %d channels, want %d", j.Kind, j.Algorithm, rank,
+				r.Payload.Sent, len(r.Channels), want)
 		}
 		ports := map[string]bool{}
 		for _, c := range r.Channels {
 			ports[fmt.Sprint(c.Addr, c.Port)] = true
 			if j.Transport == RD && c.Stream.Sent != want/uint64(j.channels()) {
-				t.Errorf("%s by %s: a channel of rank %d sent %d bytes, want %d", j.Kind, j.Algorithm, rank, c.Stream.Sent, want/uint64(j.channels()))
+				t.Errorf("%s by %s: a channel of rank %d sent %d bytes, want %d", j.Kind, j.Algorithm, rank,
+					c.Stream.Sent, want/uint64(j.channels()))
 			}
 		}
 		if len(ports) != j.channels() {
@@ -127,7 +132,9 @@ func testWrongChannels(t *testing.T) {
 
 // TestPlacesOfChannels holds that channels of a rank are on its node's NICs in turn.
 func TestPlacesOfChannels(t *testing.T) {
-	file, err := spec.Decode("a.yaml", []byte("name: a\nfabric: {topology: rail-optimized, params: {servers: 2, rails: 2, spines: 1}}\nnodes: {default: {ranks: 2}}\n"))
+	file, err := spec.Decode("a.yaml",
+		[]byte("name: a\nfabric: {topology: rail-optimized, params: {servers: 2, rails: 2, spines: 1}}\n"+
+			"nodes: {default: {ranks: 2}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,11 +145,13 @@ func TestPlacesOfChannels(t *testing.T) {
 	var got []string
 	for i, c := range Channels(p, p.Ranks, 3) {
 		got = append(got, c.Node+":"+c.NIC)
-		if own := p.Ranks[i/3]; c.Rank != i || i%3 == 0 && (c.Addr4 != own.Addr4 || c.Addr6 != own.Addr6) || i%3 == 1 && c.Addr4 == own.Addr4 {
+		if own := p.Ranks[i/3]; c.Rank != i || i%3 == 0 && (c.Addr4 != own.Addr4 || c.Addr6 != own.Addr6) ||
+			i%3 == 1 && c.Addr4 == own.Addr4 {
 			t.Errorf("place %d: %+v of %+v", i, c, own)
 		}
 	}
-	const want = "[h0:eth0 h0:eth1 h0:eth0 h0:eth1 h0:eth0 h0:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1]"
+	const want = "[h0:eth0 h0:eth1 h0:eth0 h0:eth1 h0:eth0 h0:eth1 h1:eth0 h1:eth1 h1:eth0 h1:eth1 h1:eth0 " +
+		"h1:eth1]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("channels are at %v, want %s", got, want)
 	}
@@ -151,7 +160,8 @@ func TestPlacesOfChannels(t *testing.T) {
 // TestWhoDiesIsNamed holds that a rank that dies is named where ranks have several endpoints,
 // or several users of one.
 func TestWhoDiesIsNamed(t *testing.T) {
-	for name, j := range map[string]Job{"channels": inChannels(job(3, 1<<20), 2), "mixture": mixtureJob(3, RD)} {
+	for name, j := range map[string]Job{"channels": inChannels(job(3, 1<<20), 2),
+		"mixture": mixtureJob(3, RD)} {
 		l := processes{started: func(node string, p *realProcess) {
 			if node == "h2" {
 				time.AfterFunc(500*time.Millisecond, func() { _ = p.Kill() })
@@ -160,7 +170,8 @@ func TestWhoDiesIsNamed(t *testing.T) {
 		j.Iterations = 100_000
 		began := time.Now()
 		_, err := Run(t.Context(), j, l, nil)
-		if err == nil || !strings.Contains(err.Error(), "rank 2 on h2: ") || time.Since(began) > 15*time.Second {
+		if err == nil || !strings.Contains(err.Error(), "rank 2 on h2: ") ||
+			time.Since(began) > 15*time.Second {
 			t.Errorf("%s: %v after %v, want rank 2 on h2", name, err, time.Since(began))
 		}
 	}

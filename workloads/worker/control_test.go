@@ -23,7 +23,8 @@ func controlledJob(control string, rate units.Rate) Job {
 	if control == spec.ControlOffline {
 		j.Rates = &allocation.File{Format: allocation.Format, Ranks: ranks, Phases: []allocation.Phase{{}}}
 		for i := range ranks {
-			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, allocation.Entry{From: i, To: (i + 1) % ranks, Rate: rate})
+			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates,
+				allocation.Entry{From: i, To: (i + 1) % ranks, Rate: rate})
 		}
 	}
 	return j
@@ -45,7 +46,8 @@ func TestControls(t *testing.T) {
 				t.Errorf("%s, rank %d: %+v", control, r.Rank, r.Pace)
 			}
 		}
-		asked := time.Duration(float64(result.PerRank[0].Payload.Sent*8) / rate * 1e9 / 3) // of three operations
+		// of three operations
+		asked := time.Duration(float64(result.PerRank[0].Payload.Sent*8) / rate * 1e9 / 3)
 		// A bucket that is full when an operation begins, and clocks that are read at its ends,
 		// take a little off.
 		if control == spec.ControlOffline && result.OutOfPlace.Min < asked*97/100 {
@@ -75,7 +77,8 @@ func TestRatesOfAlgorithms(t *testing.T) {
 		}
 		j.Algorithm, j.Rates.Phases[0].Rates = algorithm, nil
 		for _, p := range pairs {
-			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates, allocation.Entry{From: p.From, To: p.To, Rate: 80_000_000})
+			j.Rates.Phases[0].Rates = append(j.Rates.Phases[0].Rates,
+				allocation.Entry{From: p.From, To: p.To, Rate: 80_000_000})
 		}
 		if result, err := Run(t.Context(), j, goroutines{}, nil); err != nil || result.Wrong() != 0 {
 			t.Errorf("%s: %v, %+v", algorithm, err, result)

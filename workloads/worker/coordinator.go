@@ -122,7 +122,8 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 			}
 			// At most the configuration, the table, a start and the end are
 			// on their way at once, so sending never waits.
-			w := &workerProcess{process: process, out: make(chan []byte, 4), ended: make(chan struct{}), pulse: pulse{ask: make(chan struct{}, 1)}}
+			w := &workerProcess{process: process, out: make(chan []byte, 4), ended: make(chan struct{}),
+				pulse: pulse{ask: make(chan struct{}, 1)}}
 			c.workers[i] = w
 			c.goroutines.Go(func() { c.read(i, w) })
 			c.goroutines.Go(func() { c.write(i, w) })
@@ -188,7 +189,8 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		result.Mixture = &Mixture{}
 	}
 	for i, r := range c.job.Ranks {
-		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r), Port: c.job.config(i).Port}
+		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r),
+			Port: c.job.config(i).Port}
 	}
 	table := make([]rendezvous, len(c.workers))
 	err := c.await(ctx, "rendezvous", func(rank int, m *message) bool {
@@ -224,7 +226,8 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 			return false
 		}
 		r := &result.PerRank[rank]
-		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows, m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
+		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows,
+			m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
 		r.Life, r.QueuePairs = m.Finished.Life, m.Finished.QueuePairs
 		r.addChannels(c.job, m.Finished.Channels)
 		r.SlowestAnswer = time.Duration(c.workers[rank].pulse.slowest.Load())
@@ -236,10 +239,13 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 // round starts a round when all are ready and adds up what they did.
 func (c *coordinator) round(ctx context.Context, r *round, result *Result) error {
 	id := r.operationID
-	o := Operation{Index: id.Index, Mode: id.Mode, Size: c.job.sizes()[r.size], Count: r.count, Timed: r.timed, Checked: r.check}
+	o := Operation{Index: id.Index, Mode: id.Mode, Size: c.job.sizes()[r.size], Count: r.count,
+		Timed: r.timed, Checked: r.check}
 	times, dones := make([]time.Duration, len(c.job.Ranks)), make([]operationDone, len(c.job.Ranks))
 	name := fmt.Sprintf("%v operation %d", o.Mode, o.Index)
-	err := c.await(ctx, "data of "+name, func(_ int, m *message) bool { return m.Prepared != nil && *m.Prepared == id })
+	err := c.await(ctx, "data of "+name, func(_ int, m *message) bool {
+		return m.Prepared != nil && *m.Prepared == id
+	})
 	if err != nil {
 		return err
 	}
@@ -253,7 +259,8 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		}
 	}
 	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
-		if m.Done == nil || m.Done.operationID != id || (m.Done.SGD == nil) != (result.Learning == nil) || (m.Done.MoE == nil) != (result.Mixture == nil) {
+		if m.Done == nil || m.Done.operationID != id || (m.Done.SGD == nil) != (result.Learning == nil) ||
+			(m.Done.MoE == nil) != (result.Mixture == nil) {
 			return false
 		}
 		o.add(*m.Done)

@@ -35,7 +35,8 @@ func (c *coordinator) end(failed bool) error {
 		select {
 		case <-w.ended:
 		default:
-			problems = append(problems, c.rankError(rank, fmt.Errorf("the worker had to be killed: it did not end within %v", c.job.endGrace)))
+			problems = append(problems, c.rankError(rank,
+				fmt.Errorf("the worker had to be killed: it did not end within %v", c.job.endGrace)))
 			if err := w.process.Kill(); err != nil {
 				problems = append(problems, c.rankError(rank, fmt.Errorf("kill worker: %w", err)))
 			}

@@ -50,7 +50,8 @@ func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 	if a.release == nil {
 		release, err := tb.Reserve(fmt.Sprintf("aggregation-%d", a.Job.Number))
 		if err != nil {
-			return fmt.Errorf("the job of switch %s: %w; want this collective after that one's, or another switch", a.Job.Root().Switch, err)
+			return fmt.Errorf("the job of switch %s: %w; want this collective after that one's, or another "+
+				"switch", a.Job.Root().Switch, err)
 		}
 		a.release = release
 	}
@@ -92,7 +93,8 @@ type aggregatorConfig struct {
 // checkInNetwork looks at what a switch can add up.
 func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 	if (j.Algorithm == InNetwork) != (j.Transport == InSwitch) {
-		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport, InNetwork, InSwitch)
+		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport, InNetwork,
+			InSwitch)
 		return
 	}
 	if j.Algorithm != InNetwork {
@@ -131,7 +133,8 @@ type inNetwork struct {
 func (w *rank) aggregate(ctx context.Context) error {
 	c := &w.config
 	client, err := whenFree(func() (*aggregation.Client, error) {
-		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config, clock.New(c.Dilation))
+		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config,
+			clock.New(c.Dilation))
 	})
 	if err != nil {
 		return err
@@ -140,7 +143,8 @@ func (w *rank) aggregate(ctx context.Context) error {
 	if _, err := w.meet(ctx, &rendezvous{}); err != nil {
 		return err
 	}
-	pattern, err := collective.NewPattern(collective.PatternConfig{Rank: c.Rank, Ranks: c.Ranks, Type: c.Type, Op: c.Op})
+	pattern, err := collective.NewPattern(
+		collective.PatternConfig{Rank: c.Rank, Ranks: c.Ranks, Type: c.Type, Op: c.Op})
 	if err != nil {
 		return err
 	}
@@ -165,7 +169,8 @@ func (w *rank) aggregate(ctx context.Context) error {
 			return missingRanks(err, c)
 		}
 		operations := uint64(r.before + r.count)
-		addTraffic(&sent, collective.Traffic{Sent: operations * uint64(size), Received: operations * uint64(size)})
+		addTraffic(&sent, collective.Traffic{Sent: operations * uint64(size),
+			Received: operations * uint64(size)})
 	}
 	if err := w.end(ctx); err != nil {
 		return err

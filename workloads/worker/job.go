@@ -255,14 +255,17 @@ func (j Job) checkRates(problem func(format string, args ...any)) {
 	if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
 		problem("control: offline without rates for its %d ranks", len(j.Ranks))
 	} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
-		problem("control: offline with rates in %d phases by %s, which has one: want %s", len(j.Rates.Phases), Direct, Pairwise)
+		problem("control: offline with rates in %d phases by %s, which has one: want %s", len(j.Rates.Phases),
+			Direct, Pairwise)
 	}
 }
 
 // checkAlgorithm looks at what is asked of which algorithm.
 func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
-	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages || !slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
-		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport, cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
+	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages ||
+		!slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
+		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport,
+			cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
 	}
 	switch j.Algorithm {
 	case Hierarchical:
@@ -302,7 +305,8 @@ func (j Job) checkElements(problem func(format string, args ...any)) {
 		problem("%s of type %s: want %v of %v", j.Op, j.Type, element.Ops(), element.Types())
 		return
 	}
-	if err := (collective.PatternConfig{Ranks: max(len(j.Ranks), 1), Type: j.Type, Op: j.Op}).Check(); err != nil {
+	if err := (collective.PatternConfig{Ranks: max(len(j.Ranks), 1), Type: j.Type,
+		Op: j.Op}).Check(); err != nil {
 		problem("%w", err)
 	}
 }
@@ -314,7 +318,8 @@ func (j Job) checkRounds(problem func(format string, args ...any)) {
 			problem("a barrier of %v: it has no data", size)
 		}
 		if each := units.Bytes(max(j.Type.Size(), 1)); size%each != 0 {
-			problem("size %v: want a multiple of %d bytes, the size of an element of type %s", size, each, j.Type)
+			problem("size %v: want a multiple of %d bytes, the size of an element of type %s", size, each,
+				j.Type)
 		}
 	}
 	if j.Iterations < 0 || j.Warmup < 0 {
@@ -325,7 +330,8 @@ func (j Job) checkRounds(problem func(format string, args ...any)) {
 		return
 	}
 	if len(s.Sizes) == 0 || s.Checks < 0 || s.Average < Slowest || s.Average > FirstRank {
-		problem("a sweep of %d sizes with %d checks: want some, and at least 0 checks", len(s.Sizes), s.Checks)
+		problem("a sweep of %d sizes with %d checks: want some, and at least 0 checks", len(s.Sizes),
+			s.Checks)
 	}
 	if j.RD.MayDrop() {
 		problem("a sweep with bytes that may be left out: there is none")
@@ -407,8 +413,14 @@ func (j Job) sharing(i int) (ranks, before int) {
 func (j Job) config(i int) *workerConfig {
 	r := j.Ranks[i]
 	c := &workerConfig{
-		Job: j.Name, Kind: j.Kind, Algorithm: j.Algorithm, Transport: j.Transport, Root: j.Root, Type: j.Type, Op: j.Op,
-		Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Sizes: j.sizes(),
+		Job:       j.Name,
+		Kind:      j.Kind,
+		Algorithm: j.Algorithm,
+		Transport: j.Transport,
+		Root:      j.Root,
+		Type:      j.Type,
+		Op:        j.Op,
+		Rank:      i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Sizes: j.sizes(),
 		Port: uint16(j.BasePort + i), Warmup: j.Warmup, Iterations: j.Iterations, InPlace: j.InPlace,
 	}
 	if j.Sweep != nil {
@@ -447,7 +459,14 @@ func (j Job) config(i int) *workerConfig {
 	if j.Messages != nil {
 		c.Messages, c.Dilation = j.Messages, j.Dilation
 	}
-	if j.Transport == RD {
+	j.configTransport(c, i)
+	return c
+}
+
+// configTransport says how a rank's transport behaves.
+func (j Job) configTransport(c *workerConfig, i int) {
+	switch j.Transport {
+	case RD:
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
 		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
 		if j.arbitrated() {
@@ -455,20 +474,15 @@ func (j Job) config(i int) *workerConfig {
 			c.SlotTime, _ = j.slotTime() // arbitrate has said what is wrong
 		}
 		c.Rates, c.RatesBack = ratesOf(j.Rates, i), ratesOf(j.RatesBack, i)
-		if i < len(j.Sends) {
-			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
-		}
-		return c
-	}
-	if j.Transport == RoCE {
+	case RoCE:
 		c.Port, c.Dilation, c.RoCE, c.Block = infiniband.Port, j.Dilation, j.RoCE, j.block(i)
-		if i < len(j.Sends) {
-			c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
+	default:
+		for k := range sourcePorts {
+			c.SourcePorts = append(c.SourcePorts, uint16(j.BasePort+len(j.Ranks)+i*sourcePorts+k))
 		}
-		return c
+		return
 	}
-	for k := range sourcePorts {
-		c.SourcePorts = append(c.SourcePorts, uint16(j.BasePort+len(j.Ranks)+i*sourcePorts+k))
+	if i < len(j.Sends) {
+		c.Rate, c.Overhead = j.Sends[i].Rate, int(j.Sends[i].Overhead)
 	}
-	return c
 }

@@ -16,7 +16,8 @@ func TestDroppableJob(t *testing.T) {
 	j := job(3, 1<<18)
 	j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 	result, err := Run(t.Context(), j, goroutines{}, nil)
-	if err != nil || result.Wrong() != 0 || result.Missing() > 2*uint64(j.Size)*uint64(len(result.Operations))/10 {
+	if err != nil || result.Wrong() != 0 ||
+		result.Missing() > 2*uint64(j.Size)*uint64(len(result.Operations))/10 {
 		t.Fatalf("%v: %+v", err, result)
 	}
 	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
@@ -35,13 +36,15 @@ func TestDroppableTraining(t *testing.T) {
 		j := trainingJob(t, RD, func(m *spec.Model) { m.DP, m.TP, m.Vocabulary, m.ZeRO = 4, 2, 128, zero })
 		j.RD = &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		for _, damage := range []int{-1, 0} { // first none
-			result, err := Run(t.Context(), j, goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
-				if rank == damage {
-					result[28]--
-				}
-			}}}, nil)
+			result, err := Run(t.Context(), j,
+				goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
+					if rank == damage {
+						result[28]--
+					}
+				}}}, nil)
 			if err != nil || (result.Wrong() != 0) != (damage >= 0) {
-				t.Fatalf("zero %d: %v: %d wrong elements with damage at rank %d", zero, err, result.Wrong(), damage)
+				t.Fatalf("zero %d: %v: %d wrong elements with damage at rank %d", zero, err, result.Wrong(),
+					damage)
 			}
 			for rank, r := range result.PerRank {
 				checkTrainingRank(t, j, rank, r)
@@ -80,7 +83,8 @@ func TestLossesAreGathered(t *testing.T) {
 	if o.Short != 5 || r.Missing() != 43 {
 		t.Errorf("%+v", r)
 	}
-	c := &coordinator{events: make(chan event, 2), early: map[int]*message{}, workers: []*workerProcess{{out: make(chan []byte, 1)}, {out: make(chan []byte, 1)}}}
+	c := &coordinator{events: make(chan event, 2), early: map[int]*message{},
+		workers: []*workerProcess{{out: make(chan []byte, 1)}, {out: make(chan []byte, 1)}}}
 	want := []collective.Loss{{Rank: 1, From: 3, To: 9}, {Rank: 0, From: 5, To: 6}}
 	for rank, loss := range []collective.Loss{want[1], want[0]} {
 		c.events <- event{rank: rank, message: &message{Reduced: &losses{Losses: []collective.Loss{loss}}}}
@@ -90,7 +94,8 @@ func TestLossesAreGathered(t *testing.T) {
 	}
 	for _, w := range c.workers {
 		m := decoded(t, <-w.out)
-		if m.Lost == nil || len(m.Lost.Losses) != 2 || !slices.Contains(m.Lost.Losses, want[0]) || !slices.Contains(m.Lost.Losses, want[1]) {
+		if m.Lost == nil || len(m.Lost.Losses) != 2 || !slices.Contains(m.Lost.Losses, want[0]) ||
+			!slices.Contains(m.Lost.Losses, want[1]) {
 			t.Errorf("told %+v", m.Lost)
 		}
 	}

@@ -49,8 +49,13 @@ func (w *rank) play(ctx context.Context) error {
 	}
 	memory := flows.Layout(schedule.Messages, c.Ranks)
 	config := flows.PlayerConfig{
-		Endpoint: w.endpoint, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks), Inputs: make([][]byte, c.Ranks),
-		Schedule: &schedule, Output: make([]byte, memory.Output[c.Rank]), Input: make([]byte, memory.Input[c.Rank]),
+		Endpoint: w.endpoint,
+		Rank:     c.Rank,
+		Peers:    make([]transports.Peer, c.Ranks),
+		Inputs:   make([][]byte, c.Ranks),
+		Schedule: &schedule,
+		Output:   make([]byte, memory.Output[c.Rank]),
+		Input:    make([]byte, memory.Input[c.Rank]),
 	}
 	own := &rendezvous{}
 	var err error
@@ -74,7 +79,8 @@ func (w *rank) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &sender{player: player, dilation: by, traffic: collective.Traffic{Sent: uint64(len(config.Output)), Received: uint64(len(config.Input))}}
+	s := &sender{player: player, dilation: by,
+		traffic: collective.Traffic{Sent: uint64(len(config.Output)), Received: uint64(len(config.Input))}}
 	for _, r := range c.rounds() {
 		if err := w.round(ctx, s, config.Input, &r); err != nil {
 			return err
@@ -93,7 +99,8 @@ func (s *sender) operate(ctx context.Context, _ operationID, _ bool) (collective
 	s.sent, traffic.Missing, err = s.player.Play(ctx)
 	traffic.Received -= min(traffic.Missing, traffic.Received)
 	for i := range s.sent {
-		s.sent[i].Begun, s.sent[i].Done = s.dilation.Passed(s.sent[i].Begun), s.dilation.Passed(s.sent[i].Done)
+		s.sent[i].Begun, s.sent[i].Done = s.dilation.Passed(s.sent[i].Begun),
+			s.dilation.Passed(s.sent[i].Done)
 	}
 	return traffic, err
 }

@@ -20,7 +20,8 @@ func messagesJob(ranks int, transport string, s *flows.Schedule) Job {
 // TestMessagesJobs holds that all messages come over each transport, as the schedule says
 // it, and in the testbed's time.
 func TestMessagesJobs(t *testing.T) {
-	open, err := flows.Open{Ranks: 3, Count: 200, Sizes: flows.Published["storage"], Load: 0.5, Rate: 1_000_000_000, Seed: 5}.Schedule()
+	open, err := flows.Open{Ranks: 3, Count: 200, Sizes: flows.Published["storage"], Load: 0.5,
+		Rate: 1_000_000_000, Seed: 5}.Schedule()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,9 @@ func TestMessagesJobs(t *testing.T) {
 		dilation  uint64
 		schedule  *flows.Schedule
 		rd        *spec.RD
-	}{{TCP, 1, open, nil}, {RD, 3, open, nil}, {TCP, 1, blocks, nil}, {RD, 1, blocks, &spec.RD{Encrypt: true, Spray: "reps", Engines: 2}}, {RD, 1, blocks, &spec.RD{Control: spec.ControlArbiter}}} {
+	}{{TCP, 1, open, nil}, {RD, 3, open, nil}, {TCP, 1, blocks, nil},
+		{RD, 1, blocks, &spec.RD{Encrypt: true, Spray: "reps", Engines: 2}},
+		{RD, 1, blocks, &spec.RD{Control: spec.ControlArbiter}}} {
 		j := messagesJob(3, c.transport, c.schedule)
 		j.Dilation, j.RD = c.dilation, c.rd
 		if c.rd != nil {
@@ -48,7 +51,8 @@ func TestMessagesJobs(t *testing.T) {
 			count += len(sent)
 			for _, s := range sent {
 				m := c.schedule.Messages[s.Message]
-				if m.From != rank || s.Done < s.Begun || c.schedule.Outstanding == 0 && s.Begun < m.At-time.Microsecond {
+				if m.From != rank || s.Done < s.Begun ||
+					c.schedule.Outstanding == 0 && s.Begun < m.At-time.Microsecond {
 					t.Errorf("%s: rank %d sent message %d, %+v: %+v", c.transport, rank, s.Message, m, s)
 				}
 			}
@@ -84,7 +88,8 @@ func TestBadMessagesJobs(t *testing.T) {
 		"to itself":   func(j *Job) { j.Messages.Messages[0].To = j.Messages.Messages[0].From },
 		"empty":       func(j *Job) { j.Messages.Messages[0].Bytes = 0 },
 	} {
-		j := messagesJob(3, TCP, flows.Blocks{Ranks: 3, Servers: 1, Count: 1, Block: 1, Outstanding: 1}.Schedule())
+		j := messagesJob(3, TCP, flows.Blocks{Ranks: 3, Servers: 1, Count: 1, Block: 1,
+			Outstanding: 1}.Schedule())
 		change(&j)
 		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
 			t.Errorf("%s: the job was run", name)

@@ -38,7 +38,8 @@ type mixtureStep struct {
 func (m *Mixture) add(ranks []operationDone, timed bool) {
 	var most mixtureStep
 	for _, done := range ranks {
-		most.Dispatch, most.Combine = max(most.Dispatch, done.MoE.Dispatch), max(most.Combine, done.MoE.Combine)
+		most.Dispatch, most.Combine = max(most.Dispatch, done.MoE.Dispatch),
+			max(most.Combine, done.MoE.Combine)
 		m.Error.Add(done.MoE.Error)
 	}
 	if timed {
@@ -113,7 +114,8 @@ func (w *rank) mixture(ctx context.Context) error {
 	m := &mixture{busy: &w.busy, experts: moe.NewRank(*c.MoE, c.Rank)}
 	words := Matrices(*c.MoE)
 	for i := range m.memory {
-		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank), output: WordBytes * words[i].OutputLen(c.Rank)})
+		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank),
+			output: WordBytes * words[i].OutputLen(c.Rank)})
 	}
 	tables, err := w.meetInLanes(ctx, func(_ int, l *lane) (own *rendezvous, err error) {
 		own = &rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
@@ -147,7 +149,8 @@ func (w *rank) mixture(ctx context.Context) error {
 }
 
 // join makes the exchanges of a lane.
-func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, table []rendezvous, words [exchanges]collective.Matrix) error {
+func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, table []rendezvous,
+	words [exchanges]collective.Matrix) error {
 	shares, err := newShares(l.endpoint, exchanges, m.busy)
 	if err != nil {
 		return err
@@ -159,12 +162,21 @@ func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, tab
 	}
 	for i := range m.exchanges {
 		config := collective.AllToAllConfig{
-			Endpoint: shares.of[i], Rank: c.Rank, Matrix: words[i], Phases: c.Phases, Channel: channel, Peers: peers,
-			Type: element.Int32, Input: m.memory[i].input, Output: m.memory[i].output, Outputs: make([][]byte, c.Ranks),
+			Endpoint: shares.of[i],
+			Rank:     c.Rank,
+			Matrix:   words[i],
+			Phases:   c.Phases,
+			Channel:  channel,
+			Peers:    peers,
+			Type:     element.Int32,
+			Input:    m.memory[i].input,
+			Output:   m.memory[i].output,
+			Outputs:  make([][]byte, c.Ranks),
 		}
 		for other := range table {
 			if len(table[other].Operations) != exchanges {
-				return fmt.Errorf("rank %d has %d exchanges, want %d", other, len(table[other].Operations), exchanges)
+				return fmt.Errorf("rank %d has %d exchanges, want %d", other, len(table[other].Operations),
+					exchanges)
 			}
 			config.Outputs[other] = table[other].Operations[i].Output
 		}
@@ -182,7 +194,8 @@ func (m *mixture) fill(id operationID) { m.experts.Fill(id.Index) }
 
 // operate implements part: tokens are made FP8 within the time of the dispatch, and added up
 // within that of the combine, as by the kernels that it is like.
-func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic collective.Traffic, err error) {
+func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic collective.Traffic,
+	err error) {
 	err = during(ctx, m.shares, func(ctx context.Context) error {
 		began := time.Now()
 		m.experts.Pack(m.memory[dispatch].input)

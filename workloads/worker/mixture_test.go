@@ -13,7 +13,8 @@ import (
 func mixtureJob(ranks int, transport string) Job {
 	j := job(ranks, 0)
 	j.Kind, j.Algorithm, j.Transport, j.Seed = MoE, "", transport, 3
-	j.MoE = &moe.Config{Ranks: ranks, Experts: 2 * ranks, Tokens: 20, Hidden: 256, TopK: min(3, 2*ranks), Skew: 1, Seed: 3}
+	j.MoE = &moe.Config{Ranks: ranks, Experts: 2 * ranks, Tokens: 20, Hidden: 256, TopK: min(3, 2*ranks),
+		Skew: 1, Seed: 3}
 	return j
 }
 
@@ -70,7 +71,8 @@ func TestMixtures(t *testing.T) {
 			}
 		}
 		m := result.Mixture
-		if m.Dispatch <= 0 || m.Combine <= 0 || m.Error.Relative() < 0.01 || m.Error.Relative() > 0.05 || m.Error.Most > 1 {
+		if m.Dispatch <= 0 || m.Combine <= 0 || m.Error.Relative() < 0.01 || m.Error.Relative() > 0.05 ||
+			m.Error.Most > 1 {
 			t.Errorf("%d ranks: %+v", ranks, m)
 		}
 	}

@@ -22,7 +22,8 @@ type Nodes struct {
 
 // NewNodes makes a launcher. The workers end with ctx, and at Close; output says where what
 // those of a node print goes.
-func NewNodes(ctx context.Context, tb *testbed.Testbed, output func(node string) (stdout, stderr io.Writer, err error)) *Nodes {
+func NewNodes(ctx context.Context, tb *testbed.Testbed,
+	output func(node string) (stdout, stderr io.Writer, err error)) *Nodes {
 	n := &Nodes{testbed: tb, output: output}
 	n.life, n.end = context.WithCancel(ctx)
 	return n

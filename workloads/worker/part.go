@@ -49,7 +49,8 @@ func allocate(shapes [][]shape) []buffers {
 	for lane := range shapes[0] {
 		most.work = 0
 		for _, s := range shapes {
-			most.input, most.output, most.work = max(most.input, s[lane].input), max(most.output, s[lane].output), max(most.work, s[lane].work)
+			most.input, most.output, most.work = max(most.input, s[lane].input),
+				max(most.output, s[lane].output), max(most.work, s[lane].work)
 		}
 		all = append(all, buffers{work: make([]byte, most.work)})
 	}
@@ -65,7 +66,8 @@ func allocateFor(s shape) buffers { return allocate([][]shape{{s}})[0].view(s) }
 
 // view is the part of the memory that a shape has.
 func (b buffers) view(s shape) buffers {
-	return buffers{input: b.input[:s.input], output: b.output[:s.output], work: b.work[:s.work], program: s.program}
+	return buffers{input: b.input[:s.input], output: b.output[:s.output], work: b.work[:s.work],
+		program: s.program}
 }
 
 // allReduce is a part in a ring.
@@ -130,7 +132,8 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 
 // shortExchange says that the job's blocks are those of a short exchange, and may go at once.
 func (c *workerConfig) shortExchange(size units.Bytes) bool {
-	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 && isShortExchange(int(size), c.Ranks, c.Type)
+	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 &&
+		isShortExchange(int(size), c.Ranks, c.Type)
 }
 
 // isShortExchange says that an all-to-all of so many bytes of each rank has blocks of one length

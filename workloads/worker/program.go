@@ -23,16 +23,20 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 	s := &scheduled{pattern: pattern, busy: &w.busy}
 	for i, l := range w.lanes {
 		config := collective.RunnerConfig{
-			Endpoint: l.endpoint, Program: b[i].program, Rank: c.Rank, Peers: make([]transports.Peer, c.Ranks),
-			Memory:  collective.Memory[[]byte]{Input: b[i].input, Output: b[i].output, Work: b[i].work},
-			Handles: make([]collective.Memory[[]byte], c.Ranks),
+			Endpoint: l.endpoint,
+			Program:  b[i].program,
+			Rank:     c.Rank,
+			Peers:    make([]transports.Peer, c.Ranks),
+			Memory:   collective.Memory[[]byte]{Input: b[i].input, Output: b[i].output, Work: b[i].work},
+			Handles:  make([]collective.Memory[[]byte], c.Ranks),
 		}
 		for _, other := range config.Program.Partners(c.Rank) {
 			if config.Peers[other], err = l.addPeer(tables[i], other); err != nil {
 				return nil, err
 			}
 			of := &tables[i][other]
-			config.Handles[other] = collective.Memory[[]byte]{Input: of.Input, Output: of.Output, Work: of.Work}
+			config.Handles[other] = collective.Memory[[]byte]{Input: of.Input, Output: of.Output,
+				Work: of.Work}
 		}
 		runner, err := collective.NewRunner(config)
 		if err != nil {
@@ -47,12 +51,13 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 func (s *scheduled) fill(id operationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
 
 func (s *scheduled) operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error) {
-	return atOnce(ctx, s.busy, s.runners, func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
-		if more {
-			return r.RunAhead(ctx, id.Mode)
-		}
-		return r.Run(ctx, id.Mode)
-	})
+	return atOnce(ctx, s.busy, s.runners,
+		func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
+			if more {
+				return r.RunAhead(ctx, id.Mode)
+			}
+			return r.Run(ctx, id.Mode)
+		})
 }
 
 func (s *scheduled) lost() []collective.Loss { return nil }

@@ -40,7 +40,10 @@ func TestScheduledJobs(t *testing.T) {
 					if kind == Broadcast || kind == Reduce {
 						j.Root = k % ranks
 					}
-					t.Run(fmt.Sprintf("%s/%s/ranks=%d/size=%v/%s/%s/%s", kind, algorithm, ranks, size, j.Type, j.Op, j.Transport), func(t *testing.T) { checkScheduled(t, j) })
+					t.Run(fmt.Sprintf("%s/%s/ranks=%d/size=%v/%s/%s/%s", kind, algorithm, ranks, size, j.Type,
+						j.Op, j.Transport), func(t *testing.T) {
+						checkScheduled(t, j)
+					})
 				}
 			}
 		}
@@ -58,12 +61,15 @@ func checkScheduled(t *testing.T, j Job) {
 		operations *= 2
 	}
 	if result.Wrong() != 0 || uint64(len(result.Operations)) != operations {
-		t.Errorf("%d wrong elements in %d operations, want none in %d", result.Wrong(), len(result.Operations), operations)
+		t.Errorf("%d wrong elements in %d operations, want none in %d", result.Wrong(),
+			len(result.Operations), operations)
 	}
 	for i, r := range result.PerRank {
-		share := schedule.Sent(schedule.Kind(j.Kind), AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size), int(n), i, j.Root)
+		share := schedule.Sent(schedule.Kind(j.Kind), AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size),
+			int(n), i, j.Root)
 		// Chunks of slices differ by an element.
-		if want := operations * share.Of(uint64(j.Size)); j.Size > 4 && math.Abs(float64(r.Payload.Sent)-float64(want)) > 0.001*float64(want) {
+		if want := operations * share.Of(uint64(j.Size)); j.Size > 4 &&
+			math.Abs(float64(r.Payload.Sent)-float64(want)) > 0.001*float64(want) {
 			t.Errorf("rank %d: payload %+v, want %d sent", i, r.Payload, want)
 		}
 		if j.Transport == RD && r.Stream.Sent != r.Payload.Sent {
@@ -80,10 +86,12 @@ func checkScheduled(t *testing.T, j Job) {
 	if j.Kind == Broadcast || j.Kind == Reduce {
 		root = j.Root
 	}
-	if row.Type != string(j.Type) || row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) || uint64(row.Count) != count || (row.InPlace != nil) != j.InPlace {
+	if row.Type != string(j.Type) || row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) ||
+		uint64(row.Count) != count || (row.InPlace != nil) != j.InPlace {
 		t.Errorf("row %+v, want %d elements of %s, %s, root %d", row, count, j.Type, op, root)
 	}
-	factor := map[string]float64{AllReduce: 2 * float64(n-1) / float64(n), Broadcast: 1, Reduce: 1, AllGather: float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n)}[j.Kind]
+	factor := map[string]float64{AllReduce: 2 * float64(n-1) / float64(n), Broadcast: 1, Reduce: 1,
+		AllGather: float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n)}[j.Kind]
 	if got := row.OutOfPlace; got.BusBW != got.AlgBW*factor {
 		t.Errorf("busbw %v of algbw %v, want %v of it", got.BusBW, got.AlgBW, factor)
 	}
@@ -100,7 +108,8 @@ func TestWrongScheduledElementIsCounted(t *testing.T) {
 		j := job(3, 4800)
 		j.Kind, j.Algorithm = kind, spec.Algorithms(kind)[len(spec.Algorithms(kind))-2] // the last is msccl
 		result, err := Run(t.Context(), j, l, nil)
-		if err != nil || result.Wrong() != 1 || result.Operations[1].Wrong != 1 || result.PerRank[0].Wrong != 1 {
+		if err != nil || result.Wrong() != 1 || result.Operations[1].Wrong != 1 ||
+			result.PerRank[0].Wrong != 1 {
 			t.Errorf("%s: %v, %+v", kind, err, result)
 		}
 	}
@@ -139,7 +148,9 @@ func TestBadScheduledJobs(t *testing.T) {
 			*j = sweepOf(*j, 1, 4)
 			j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		},
-		"offline": func(j *Job) { j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Control: spec.ControlOffline} },
+		"offline": func(j *Job) {
+			j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Control: spec.ControlOffline}
+		},
 	} {
 		j := job(3, 4800)
 		change(&j)

@@ -76,7 +76,8 @@ type QueuePairs struct {
 	CNPs     uint64 `json:"cnps"`   // that it sent
 	Slowed   uint64 `json:"slowed"` // CNPs that it got
 	BadICRC  uint64 `json:"bad_icrc"`
-	Overruns uint64 `json:"overruns"` // packets that came and that it had no room for: the host let it read too late
+	// packets that came and that it had no room for: the host let it read too late
+	Overruns uint64 `json:"overruns"`
 }
 
 // RankResult is one rank's own account, to be compared with the packets.
@@ -128,7 +129,16 @@ func (r *RankResult) addChannels(job Job, all []workerFinished) {
 	for i, f := range all {
 		c := inner.config(r.Rank*job.channels() + i)
 		r.Channels = append(r.Channels, RankResult{
-			Rank: r.Rank, Node: r.Node, NIC: c.NIC, Addr: c.Addr, Port: c.Port, Stream: f.Stream, Flows: f.Flows, Engines: f.Engines, QueuePairs: f.QueuePairs, Life: f.Life,
+			Rank:       r.Rank,
+			Node:       r.Node,
+			NIC:        c.NIC,
+			Addr:       c.Addr,
+			Port:       c.Port,
+			Stream:     f.Stream,
+			Flows:      f.Flows,
+			Engines:    f.Engines,
+			QueuePairs: f.QueuePairs,
+			Life:       f.Life,
 		})
 	}
 }
@@ -193,7 +203,10 @@ func (r *Result) addRow(job Job, size int) {
 	bytes := job.sizes()[size]
 	row := perf.Row{
 		Size: uint64(bytes), Count: int(bytes) / job.Type.Size(),
-		Type: string(job.Type), RedOp: string(job.Op), Root: -1, Algorithm: AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
+		Type:      string(job.Type),
+		RedOp:     string(job.Op),
+		Root:      -1,
+		Algorithm: AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
 	switch job.Kind { // as nccl-tests has it
 	case AllToAll, AllGather, ReduceScatter:

@@ -15,7 +15,8 @@ import (
 
 // openRoCE is open for reliable connections of RoCEv2.
 func openRoCE(c *workerConfig) (endpoint, error) {
-	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout), Clock: clock.New(c.Dilation), Block: c.Block}
+	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout),
+		Clock: clock.New(c.Dilation), Block: c.Block}
 	if c.NIC != "" {
 		nic, err := net.InterfaceByName(c.NIC)
 		if err != nil {
@@ -30,18 +31,21 @@ func openRoCE(c *workerConfig) (endpoint, error) {
 			config.Selective = true
 		case "", spec.RoCEGoBackN:
 		default:
-			return nil, fmt.Errorf("open roce endpoint: repeat %q is not something this worker has", settings.Repeat)
+			return nil, fmt.Errorf("open roce endpoint: repeat %q is not something this worker has",
+				settings.Repeat)
 		}
 		switch settings.Congestion {
 		case spec.RoCEDCQCN:
 			if c.Rate == 0 {
-				return nil, fmt.Errorf("open roce endpoint: %s needs the rate of rank %d's link", spec.RoCEDCQCN, c.Rank)
+				return nil, fmt.Errorf("open roce endpoint: %s needs the rate of rank %d's link",
+					spec.RoCEDCQCN, c.Rank)
 			}
 			params := dcqcn.Scaled(uint64(c.Rate))
 			config.Congestion, config.Overhead = &params, c.Overhead
 		case "", spec.RoCENone:
 		default:
-			return nil, fmt.Errorf("open roce endpoint: congestion %q is not something this worker has", settings.Congestion)
+			return nil, fmt.Errorf("open roce endpoint: congestion %q is not something this worker has",
+				settings.Congestion)
 		}
 	}
 	e, err := roce.Open(config)
@@ -61,7 +65,18 @@ func (e roceEndpoint) account(map[transports.Peer]int) *workerFinished {
 	return &workerFinished{
 		Stream: collective.Traffic{Sent: c.SentBytes, Received: c.ReceivedBytes},
 		QueuePairs: &QueuePairs{
-			First: uint32(first), Count: count, PathMTU: e.PathMTU(), Packets: c.Sent, Resent: c.Resent, Naks: c.Naks, RNRNaks: c.RNRNaks, Timeouts: c.Timeouts, CNPs: c.CNPsSent, Slowed: c.CNPsReceived, BadICRC: c.BadICRC, Overruns: c.Overruns,
+			First:    uint32(first),
+			Count:    count,
+			PathMTU:  e.PathMTU(),
+			Packets:  c.Sent,
+			Resent:   c.Resent,
+			Naks:     c.Naks,
+			RNRNaks:  c.RNRNaks,
+			Timeouts: c.Timeouts,
+			CNPs:     c.CNPsSent,
+			Slowed:   c.CNPsReceived,
+			BadICRC:  c.BadICRC,
+			Overruns: c.Overruns,
 		},
 	}
 }

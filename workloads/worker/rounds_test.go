@@ -31,8 +31,10 @@ func TestSweeps(t *testing.T) {
 		kind, algorithm, transport string
 		ranks                      int
 	}{
-		{AllReduce, Ring, TCP, 3}, {AllReduce, "tree", TCP, 5}, {AllReduce, "halving-doubling", RD, 4}, {AllGather, Ring, TCP, 4},
-		{ReduceScatter, Ring, RD, 3}, {Broadcast, "binomial", TCP, 5}, {Reduce, Ring, TCP, 3}, {AllToAll, Direct, TCP, 4}, {AllToAll, Pairwise, RD, 3},
+		{AllReduce, Ring, TCP, 3}, {AllReduce, "tree", TCP, 5}, {AllReduce, "halving-doubling", RD, 4},
+		{AllGather, Ring, TCP, 4},
+		{ReduceScatter, Ring, RD, 3}, {Broadcast, "binomial", TCP, 5}, {Reduce, Ring, TCP, 3},
+		{AllToAll, Direct, TCP, 4}, {AllToAll, Pairwise, RD, 3},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.kind, c.algorithm, c.transport), func(t *testing.T) {
 			j := job(c.ranks, 0)
@@ -55,7 +57,8 @@ func TestSweeps(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rows != len(sizes) || len(result.Rows) != len(sizes) || result.Wrong() != 0 {
-				t.Errorf("%d rows, %d at the end, %d wrong elements; want %d and none", rows, len(result.Rows), result.Wrong(), len(sizes))
+				t.Errorf("%d rows, %d at the end, %d wrong elements; want %d and none", rows,
+					len(result.Rows), result.Wrong(), len(sizes))
 			}
 			operations := uint64(2 + 3 + 2) // in a mode
 			if j.InPlace {
@@ -69,7 +72,8 @@ func TestSweeps(t *testing.T) {
 					continue // its own formula has a test
 				}
 				// Chunks and slices differ by an element.
-				want := float64(schedule.Sent(schedule.Kind(c.kind), c.algorithm, c.ranks, i, j.Root).Of(total * operations))
+				want := float64(schedule.Sent(schedule.Kind(c.kind), c.algorithm, c.ranks, i,
+					j.Root).Of(total * operations))
 				if got := float64(r.Payload.Sent); got < 0.999*want-200 || got > 1.001*want+200 {
 					t.Errorf("rank %d sent %v, want %v", i, got, want)
 				}
@@ -92,7 +96,9 @@ func TestSweepLooksAtEveryResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, second := result.Rows[0], result.Rows[1]; first.InPlace.Wrong != 0 || second.OutOfPlace.Wrong != 0 || second.InPlace.Wrong != 1 || second.InPlace.Unchecked {
+	if first, second := result.Rows[0],
+		result.Rows[1]; first.InPlace.Wrong != 0 || second.OutOfPlace.Wrong != 0 ||
+		second.InPlace.Wrong != 1 || second.InPlace.Unchecked {
 		t.Errorf("one element is wrong in place of the second size: %+v", result.Rows)
 	}
 	unchecked := spoilt
@@ -133,7 +139,8 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%+v of %s: %v, %v; want %v", c.r, c.kind, got, err, c.want)
 		}
 	}
-	for _, r := range []Range{{From: 8, To: 4}, {To: 4, Factor: 2}, {From: 4, To: 8}, {From: 4, To: 1 << 40, Step: 4}} {
+	for _, r := range []Range{{From: 8, To: 4}, {To: 4, Factor: 2}, {From: 4, To: 8},
+		{From: 4, To: 1 << 40, Step: 4}} {
 		if got, err := r.Sizes(AllReduce, 2, element.Float32); err == nil {
 			t.Errorf("%+v: %d sizes", r, len(got))
 		}

@@ -45,7 +45,8 @@ func (j Job) CheckSchedule() error {
 	}
 	for _, size := range j.sizes() {
 		if unit := units.Bytes(s.Chunks * cmp.Or(j.Type, element.Float32).Size()); s.Equal && size%unit != 0 {
-			return fmt.Errorf("%s has %d chunks of equal length: size %v, want a multiple of %v", s.Algorithm, s.Chunks, size, unit)
+			return fmt.Errorf("%s has %d chunks of equal length: size %v, want a multiple of %v", s.Algorithm,
+				s.Chunks, size, unit)
 		}
 	}
 	return nil

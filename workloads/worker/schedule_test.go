@@ -30,12 +30,14 @@ func readSchedule(t *testing.T, name string) *schedule.Schedule {
 // TestJobsOfFiles runs algorithms that come from files of MSCCL, whose schedules reach the
 // workers over their channels.
 func TestJobsOfFiles(t *testing.T) {
-	for i, name := range []string{"allpairs.xml", "ring.xml", "gather.xml", "scatter.xml", "exchange.xml", "broadcast.xml", "reduce.xml"} {
+	for i, name := range []string{"allpairs.xml", "ring.xml", "gather.xml", "scatter.xml", "exchange.xml",
+		"broadcast.xml", "reduce.xml"} {
 		transport := []string{TCP, RD}[i%2]
 		t.Run(name+"/"+transport, func(t *testing.T) {
 			s := readSchedule(t, name)
 			j := job(len(s.Ranks), units.Bytes(s.Chunks)*40_000)
-			j.Kind, j.Algorithm, j.Transport, j.Schedule, j.InPlace = string(s.Kind), MSCCL, transport, s, !s.OutOfPlace
+			j.Kind, j.Algorithm, j.Transport, j.Schedule, j.InPlace = string(s.Kind), MSCCL, transport, s,
+				!s.OutOfPlace
 			result, err := Run(t.Context(), j, goroutines{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -59,19 +61,34 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 		change func(j *Job)
 		want   string
 	}{
-		"none":          {func(j *Job) { j.Schedule = nil }, "no schedule"},
-		"kind":          {func(j *Job) { j.Kind = AllGather }, "all-pairs is all-reduce, and the workload all-gather"},
-		"ranks":         {func(j *Job) { j.Ranks = job(4, 24).Ranks }, "all-pairs is for 3 ranks, and there are 4"},
-		"root":          {func(j *Job) { s := *allPairs; s.Root = 1; j.Schedule = &s }, "all-pairs has root 1, and the workload 0"},
-		"size":          {func(j *Job) { j.Size = 28 }, "all-pairs has 6 chunks of equal length: size 28B, want a multiple of 24B"},
-		"in place":      {func(j *Job) { j.Schedule, j.InPlace = ring, true }, "for out of place alone"},
-		"uneven":        {func(j *Job) { j.Algorithm = Hierarchical; j.Ranks[0].Node, j.Ranks[1].Node = "a", "a" }, "node 1 has 1 ranks and node 0 has 2"},
-		"by no formula": {func(j *Job) { j.Algorithm, j.Kind = Hierarchical, Broadcast }, "broadcast by hierarchical"},
+		"none": {func(j *Job) { j.Schedule = nil }, "no schedule"},
+		"kind": {func(j *Job) {
+			j.Kind = AllGather
+		}, "all-pairs is all-reduce, and the workload all-gather"},
+		"ranks": {func(j *Job) {
+			j.Ranks = job(4, 24).Ranks
+		}, "all-pairs is for 3 ranks, and there are 4"},
+		"root": {func(j *Job) {
+			s := *allPairs
+			s.Root = 1
+			j.Schedule = &s
+		}, "all-pairs has root 1, and the workload 0"},
+		"size": {func(j *Job) { j.Size = 28 },
+			"all-pairs has 6 chunks of equal length: size 28B, want a multiple of 24B"},
+		"in place": {func(j *Job) { j.Schedule, j.InPlace = ring, true }, "for out of place alone"},
+		"uneven": {func(j *Job) {
+			j.Algorithm = Hierarchical
+			j.Ranks[0].Node, j.Ranks[1].Node = "a", "a"
+		}, "node 1 has 1 ranks and node 0 has 2"},
+		"by no formula": {func(j *Job) {
+			j.Algorithm, j.Kind = Hierarchical, Broadcast
+		}, "broadcast by hierarchical"},
 	} {
 		j := job(3, 24)
 		j.Algorithm, j.Schedule = MSCCL, allPairs
 		test.change(&j)
-		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
@@ -80,7 +97,8 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 // TestUnbound holds that sockets are bound to NICs unless a node's ranks have several.
 func TestUnbound(t *testing.T) {
 	j := job(4, 4)
-	for i, at := range []struct{ node, nic string }{{"a", "eth0"}, {"a", "eth1"}, {"b", "eth0"}, {"b", "eth0"}} {
+	for i, at := range []struct{ node, nic string }{{"a", "eth0"}, {"a", "eth1"}, {"b", "eth0"},
+		{"b", "eth0"}} {
 		j.Ranks[i].Node, j.Ranks[i].NIC = at.node, at.nic
 	}
 	for i, want := range []string{"", "", "eth0", "eth0"} {
@@ -91,7 +109,8 @@ func TestUnbound(t *testing.T) {
 	if got := fmt.Sprint(Rails(j.Ranks)); got != "[[0 1] [2 3]]" {
 		t.Errorf("rails %s", got)
 	}
-	if got := Rails([]plan.Rank{{Rank: 0, Node: "a"}, {Rank: 1, Node: "b"}, {Rank: 2, Node: "a"}}); fmt.Sprint(got) != "[[0 2] [1]]" {
+	if got := Rails([]plan.Rank{{Rank: 0, Node: "a"}, {Rank: 1, Node: "b"},
+		{Rank: 2, Node: "a"}}); fmt.Sprint(got) != "[[0 2] [1]]" {
 		t.Errorf("rails %v", got)
 	}
 }

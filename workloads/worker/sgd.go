@@ -117,7 +117,14 @@ func (w *rank) learn(p part, b buffers) (part, error) {
 	config := c.SGD.Config(c.Seed)
 	n := config.Parameters()
 	t := &learning{
-		part: p, memory: b, config: c.SGD, rank: c.Rank, ranks: c.Ranks, last: len(c.rounds()) - 1, replica: sgd.New(config, c.Rank), codec: c.SGD.Codec(),
+		part:     p,
+		memory:   b,
+		config:   c.SGD,
+		rank:     c.Rank,
+		ranks:    c.Ranks,
+		last:     len(c.rounds()) - 1,
+		replica:  sgd.New(config, c.Rank),
+		codec:    c.SGD.Codec(),
 		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
 	}
 	if c.SGD.Exchange == spec.ExchangeEncrypted {
@@ -251,7 +258,8 @@ func (t *learning) unlike(step int) (count uint64) {
 		}
 	}
 	for i, got := range t.mean {
-		want, off := sum[i], float64(t.ranks)*size[i]*0x1p-23 // twice the bound of Higham, "Accuracy and Stability", 4.2
+		// twice the bound of Higham, "Accuracy and Stability", 4.2
+		want, off := sum[i], float64(t.ranks)*size[i]*0x1p-23
 		switch {
 		case t.mask != nil:
 			want, off = float64(sgd.Float(int32(sum[i]))), 0

@@ -17,7 +17,8 @@ import (
 func sgdJob(ranks, iterations int, transport string, s spec.SGD) Job {
 	j := job(ranks, 0)
 	j.Kind, j.Transport, j.Iterations, j.Warmup, j.InPlace, j.Seed = "", transport, iterations, 0, false, 7
-	s.Hidden, s.Batch, s.Rate, s.Momentum = []int{16}, 8, units.Factor{Num: 1, Den: 10}, units.Ratio{Num: 9, Den: 10}
+	s.Hidden, s.Batch, s.Rate, s.Momentum = []int{16}, 8, units.Factor{Num: 1, Den: 10},
+		units.Ratio{Num: 9, Den: 10}
 	if s.Exchange == "" {
 		s.Exchange = spec.ExchangeWhole
 	}
@@ -50,11 +51,14 @@ func TestSGDJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := result.Learning
-		if result.Wrong() != 0 || len(l.Loss) != iterations || l.Clipped != 0 || l.Held == 0 || l.Accuracy == 0 {
-			t.Errorf("%s by %s over %s: %d ranks differ; %+v", j.SGD.Exchange, c.algorithm, c.transport, result.Wrong(), l)
+		if result.Wrong() != 0 || len(l.Loss) != iterations || l.Clipped != 0 || l.Held == 0 ||
+			l.Accuracy == 0 {
+			t.Errorf("%s by %s over %s: %d ranks differ; %+v", j.SGD.Exchange, c.algorithm, c.transport,
+				result.Wrong(), l)
 		}
 		if l.Loss[iterations-1] > l.Loss[0] {
-			t.Errorf("%s by %s over %s: it learns nothing: %v", j.SGD.Exchange, c.algorithm, c.transport, l.Loss)
+			t.Errorf("%s by %s over %s: it learns nothing: %v", j.SGD.Exchange, c.algorithm, c.transport,
+				l.Loss)
 		}
 		switch {
 		case plain == nil:
@@ -100,7 +104,8 @@ func TestWrongSumsAreCounted(t *testing.T) {
 			}
 		}}}
 		result, err := Run(t.Context(), sgdJob(3, 3, TCP, spec.SGD{Exchange: exchange}), l, nil)
-		if err != nil || result.Wrong() != 2 || result.Operations[0].Wrong != 1 || result.Operations[2].Wrong != 1 {
+		if err != nil || result.Wrong() != 2 || result.Operations[0].Wrong != 1 ||
+			result.Operations[2].Wrong != 1 {
 			t.Errorf("%s: %v: %d elements of sums are wrong, want 2", exchange, err, result.Wrong())
 		}
 	}
@@ -110,7 +115,8 @@ func TestWrongSumsAreCounted(t *testing.T) {
 // those of the step before: they go on with the same weights.
 func TestWrongMessagesAreCounted(t *testing.T) {
 	for _, s := range []spec.SGD{
-		{Exchange: spec.ExchangeTopK, Keep: units.Ratio{Num: 1, Den: 20}}, {Exchange: spec.ExchangeQuantised, Bits: "4"},
+		{Exchange: spec.ExchangeTopK, Keep: units.Ratio{Num: 1, Den: 20}},
+		{Exchange: spec.ExchangeQuantised, Bits: "4"},
 	} {
 		var mu sync.Mutex
 		before := map[int][]byte{}
@@ -150,7 +156,8 @@ func TestDivergedSGD(t *testing.T) {
 	} {
 		j := sgdJob(2, iterations, TCP, spec.SGD{})
 		j.SGD.Hidden, j.SGD.Rate = []int{16, 16, 16}, units.Factor{Num: 1 << 60, Den: 1}
-		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -201,7 +201,8 @@ func (s *share) Post(ctx context.Context, requests []transports.Request) (int, e
 	for i := range s.buffer {
 		r := &s.buffer[i]
 		if r.Imm>>numberBits&(maxShares-1) != 0 || r.ID != uint64(int64(r.ID<<(64-idBits))>>(64-idBits)) {
-			return i, fmt.Errorf("post request %d: immediate %#x or ID %d is too large for a share", i, r.Imm, r.ID)
+			return i, fmt.Errorf("post request %d: immediate %#x or ID %d is too large for a share", i, r.Imm,
+				r.ID)
 		}
 		r.Imm |= s.index << numberBits
 		r.ID = r.ID&(1<<idBits-1) | uint64(s.index)<<idBits

@@ -22,8 +22,10 @@ const Training = "training"
 
 // checkTraining holds that a job of that kind has a program for its ranks.
 func (j Job) checkTraining(problem func(format string, args ...any)) {
-	if trains := j.Kind == Training; trains != (j.Training != nil) || trains && (len(j.Training.Tasks) != len(j.Ranks) || j.InPlace) {
-		problem("%s on %d ranks needs a program for these, out of place, and no other kind has one", Training, len(j.Ranks))
+	if trains := j.Kind == Training; trains != (j.Training != nil) ||
+		trains && (len(j.Training.Tasks) != len(j.Ranks) || j.InPlace) {
+		problem("%s on %d ranks needs a program for these, out of place, and no other kind has one", Training,
+			len(j.Ranks))
 	}
 }
 
@@ -56,9 +58,14 @@ func (p *player) tell(done *operationDone) error {
 // newPlayer makes a rank's memory.
 func newPlayer(c *workerConfig) (*player, error) {
 	p := &player{
-		rank: c.Rank, ranks: c.Ranks, program: c.Training, dilation: clock.Dilation(c.Dilation), patterns: map[collective.PatternConfig]*collective.Pattern{},
-		operations: make([]part, len(c.Training.Operations)), memory: make([]buffers, len(c.Training.Operations)),
-		used: make([]bool, len(c.Training.Operations)),
+		rank:       c.Rank,
+		ranks:      c.Ranks,
+		program:    c.Training,
+		dilation:   clock.Dilation(c.Dilation),
+		patterns:   map[collective.PatternConfig]*collective.Pattern{},
+		operations: make([]part, len(c.Training.Operations)),
+		memory:     make([]buffers, len(c.Training.Operations)),
+		used:       make([]bool, len(c.Training.Operations)),
 	}
 	for i := range p.program.Operations {
 		o := &p.program.Operations[i]
@@ -137,7 +144,8 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 			return nil, err
 		}
 		if len(table[rank].Operations) != len(p.operations) {
-			return nil, fmt.Errorf("rank %d has %d operations, want %d", rank, len(table[rank].Operations), len(p.operations))
+			return nil, fmt.Errorf("rank %d has %d operations, want %d", rank, len(table[rank].Operations),
+				len(p.operations))
 		}
 		handles[other] = table[rank].Operations[i]
 	}
@@ -148,16 +156,30 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 			outputs[other] = handles[other].Output
 		}
 		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
-			Endpoint: p.shares.of[i], Rank: place, Names: o.Ranks, Matrix: m, Phases: collective.Direct(place, n), Peers: peers, Input: b.input, Output: b.output, Outputs: outputs,
+			Endpoint: p.shares.of[i],
+			Rank:     place,
+			Names:    o.Ranks,
+			Matrix:   m,
+			Phases:   collective.Direct(place, n),
+			Peers:    peers,
+			Input:    b.input,
+			Output:   b.output,
+			Outputs:  outputs,
 		})
-		return &allToAll{buffers: b, exchanges: []*collective.AllToAll{exchange}, blocks: collective.NewBlocks(place, m, element.Float32)}, err
+		return &allToAll{buffers: b, exchanges: []*collective.AllToAll{exchange},
+			blocks: collective.NewBlocks(place, m, element.Float32)}, err
 	}
 	if b.program == nil {
 		return w.joinGradients(p, i, peers, handles)
 	}
 	runner, err := collective.NewRunner(collective.RunnerConfig{
-		Endpoint: p.shares.of[i], Program: b.program, Rank: place, Names: o.Ranks, Peers: peers, Handles: handles,
-		Memory: collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
+		Endpoint: p.shares.of[i],
+		Program:  b.program,
+		Rank:     place,
+		Names:    o.Ranks,
+		Peers:    peers,
+		Handles:  handles,
+		Memory:   collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
 	})
 	if err != nil {
 		return nil, err
@@ -167,14 +189,24 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 }
 
 // joinGradients makes the rank's part in a sum that may lack something.
-func (w *rank) joinGradients(p *player, i int, peers []transports.Peer, handles []collective.Memory[[]byte]) (part, error) {
+func (w *rank) joinGradients(p *player, i int, peers []transports.Peer,
+	handles []collective.Memory[[]byte]) (part, error) {
 	b, n := p.memory[i], len(peers)
 	place := slices.Index(p.program.Operations[i].Ranks, p.rank)
 	next, before := (place+1)%n, (place+n-1)%n
 	ring, err := collective.NewRing(collective.RingConfig{
-		Endpoint: p.shares.of[i], Rank: place, Ranks: n, Names: p.program.Operations[i].Ranks, Next: peers[next], Prev: peers[before], Droppable: w.config.RD.Droppable,
-		Scatter: p.program.Operations[i].Kind == schedule.ReduceScatter,
-		Input:   collective.Floats(b.input), Output: collective.Floats(b.output), NextInput: handles[next].Input, NextOutput: handles[next].Output,
+		Endpoint:   p.shares.of[i],
+		Rank:       place,
+		Ranks:      n,
+		Names:      p.program.Operations[i].Ranks,
+		Next:       peers[next],
+		Prev:       peers[before],
+		Droppable:  w.config.RD.Droppable,
+		Scatter:    p.program.Operations[i].Kind == schedule.ReduceScatter,
+		Input:      collective.Floats(b.input),
+		Output:     collective.Floats(b.output),
+		NextInput:  handles[next].Input,
+		NextOutput: handles[next].Output,
 	})
 	if err != nil {
 		return nil, err
@@ -289,7 +321,8 @@ func (p *player) await(ctx context.Context, task int, done []chan struct{}) erro
 // task does a task. Time passes from when the one before it in its stream, and those that it
 // waited for, were over, and not from when this process was run: else the host's delays would
 // add up to a slower device.
-func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clock, free time.Duration, traffic *collective.Traffic) error {
+func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clock, free time.Duration,
+	traffic *collective.Traffic) error {
 	t := &p.program.Tasks[p.rank][i]
 	span := &p.spans[i]
 	if t.Kind == training.Exchange {

@@ -17,7 +17,8 @@ import (
 // trainingJob is a job of a small model.
 func trainingJob(t *testing.T, transport string, change func(*spec.Model)) Job {
 	t.Helper()
-	m := &spec.Model{Layers: 4, Hidden: 64, Sequence: 32, TFLOPS: units.Factor{Num: 1, Den: 10}, Bucket: 100_000}
+	m := &spec.Model{Layers: 4, Hidden: 64, Sequence: 32, TFLOPS: units.Factor{Num: 1, Den: 10},
+		Bucket: 100_000}
 	change(m)
 	(&spec.Testbed{Steps: []spec.Step{{Training: &spec.Training{Model: m}}}}).SetDefaults()
 	program, err := training.Compile(m, training.Scale{})
@@ -49,7 +50,8 @@ func TestTrainingJobs(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := j.Warmup + j.Iterations; result.Wrong() != 0 || len(result.Operations) != n {
-					t.Errorf("%d wrong elements in %d iterations, want %d", result.Wrong(), len(result.Operations), n)
+					t.Errorf("%d wrong elements in %d iterations, want %d", result.Wrong(),
+						len(result.Operations), n)
 				}
 				for rank, r := range result.PerRank {
 					checkTrainingRank(t, j, rank, r)
@@ -83,7 +85,8 @@ func checkSpans(t *testing.T, p *training.Program, o *Operation) {
 			}
 			for _, before := range task.After {
 				if end := o.Spans[rank][before].End; s.Start < end {
-					t.Errorf("rank %d: task %d, %s, begins at %v, and task %d ends at %v", rank, i, task.Name, s.Start, before, end)
+					t.Errorf("rank %d: task %d, %s, begins at %v, and task %d ends at %v", rank, i, task.Name,
+						s.Start, before, end)
 				}
 			}
 		}
@@ -96,11 +99,12 @@ func checkSpans(t *testing.T, p *training.Program, o *Operation) {
 // An element that is not what it must be is counted.
 func TestTrainingCountsWrongElements(t *testing.T) {
 	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
-	result, err := Run(t.Context(), j, goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, output []byte) {
-		if rank == 1 && id.Index == 2 {
-			output[17]++
-		}
-	}}}, nil)
+	result, err := Run(t.Context(), j,
+		goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, output []byte) {
+			if rank == 1 && id.Index == 2 {
+				output[17]++
+			}
+		}}}, nil)
 	if err != nil || result.Wrong() != 1 || result.Operations[2].Wrong != 1 {
 		t.Errorf("%v, %+v, want one wrong element", err, result)
 	}
@@ -129,7 +133,8 @@ func TestTrainingDataDiffer(t *testing.T) {
 	}
 	all := slices.Concat(a.filled, b.filled)
 	slices.Sort(all)
-	if len(slices.Compact(all)) != 6 || !slices.Equal(a.filled, a.checked) || !slices.Equal(b.filled, b.checked) {
+	if len(slices.Compact(all)) != 6 || !slices.Equal(a.filled, a.checked) ||
+		!slices.Equal(b.filled, b.checked) {
 		t.Errorf("filled as %v and %v, checked as %v and %v", a.filled, b.filled, a.checked, b.checked)
 	}
 }
@@ -163,30 +168,37 @@ func TestTrainingOperationsThatComeAgain(t *testing.T) {
 func TestTrainingTimesOfOtherClocks(t *testing.T) {
 	released := time.Unix(100, 0)
 	ended := released.Add(time.Second)
-	for begun, want := range map[time.Duration]bool{-time.Hour: true, -2 * time.Millisecond: true, 0: false, 100 * time.Millisecond: false, 200 * time.Millisecond: true} {
+	for begun, want := range map[time.Duration]bool{-time.Hour: true, -2 * time.Millisecond: true, 0: false,
+		100 * time.Millisecond: false, 200 * time.Millisecond: true} {
 		j := Job{Training: &training.Program{Tasks: make([][]training.Task, 2)}}
 		r := &Result{PerRank: make([]RankResult, 2)}
 		o := &Operation{Start: released}
-		r.addIteration(j, o, []operationDone{{Start: released.UnixNano()}, {Start: released.Add(begun).UnixNano(), Time: 900 * time.Millisecond}}, released, ended)
+		r.addIteration(j, o, []operationDone{{Start: released.UnixNano()},
+			{Start: released.Add(begun).UnixNano(), Time: 900 * time.Millisecond}}, released, ended)
 		if o.OtherClocks != want {
-			t.Errorf("a rank that began %v after it could in a second, for 900 ms, has another clock: %v, want %v", begun, o.OtherClocks, want)
+			t.Errorf("a rank that began %v after it could in a second, for 900 ms, has another clock: %v, "+
+				"want %v", begun, o.OtherClocks, want)
 		}
 	}
 }
 
 // A rank that is slow is named, and none where none is.
 func TestTrainingNamesWhoIsSlow(t *testing.T) {
-	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP, m.TP, m.TFLOPS = 2, 2, units.Factor{Num: 1, Den: 1000} })
+	j := trainingJob(t, TCP, func(m *spec.Model) {
+		m.DP, m.TP, m.TFLOPS = 2, 2, units.Factor{Num: 1, Den: 1000}
+	})
 	for _, slow := range []int{-1, 2} {
-		result, err := Run(t.Context(), j, goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
-			if rank == slow {
-				time.Sleep(300 * time.Millisecond)
-			}
-		}}}, nil)
+		result, err := Run(t.Context(), j,
+			goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+				if rank == slow {
+					time.Sleep(300 * time.Millisecond)
+				}
+			}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := result.Straggler(); (s == nil) != (slow < 0) || s != nil && (s.Rank != slow || s.Node != "h2") {
+		if s := result.Straggler(); (s == nil) != (slow < 0) ||
+			s != nil && (s.Rank != slow || s.Node != "h2") {
 			for i := range result.PerRank {
 				t.Logf("rank %d waited %v of %v", i, result.PerRank[i].Waited, result.PerRank[i].Timed)
 			}
@@ -204,7 +216,8 @@ func TestTrainingJobsThatCannotBe(t *testing.T) {
 	} {
 		j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
 		change(&j)
-		if _, err := Run(t.Context(), j, goroutines{refuse: "h0"}, nil); err == nil || !strings.Contains(err.Error(), "needs a program") {
+		if _, err := Run(t.Context(), j, goroutines{refuse: "h0"}, nil); err == nil ||
+			!strings.Contains(err.Error(), "needs a program") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -224,7 +237,8 @@ func TestShareLimits(t *testing.T) {
 		id  uint64
 	}{{1 << numberBits, 0}, {0, 1 << (idBits - 1)}} {
 		request := []transports.Request{{Imm: r.imm, ID: r.id}}
-		if n, err := s.of[1].Post(t.Context(), request); err == nil || n != 0 || !strings.Contains(fmt.Sprint(err), "too large for a share") {
+		if n, err := s.of[1].Post(t.Context(), request); err == nil || n != 0 ||
+			!strings.Contains(fmt.Sprint(err), "too large for a share") {
 			t.Errorf("%+v: %d, %v", r, n, err)
 		}
 	}

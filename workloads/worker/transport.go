@@ -35,7 +35,11 @@ func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	switch c.Transport {
 	case TCP:
 		e, err := tcp.Open(tcp.Config{
-			Addr: c.Addr, Port: c.Port, SourcePorts: c.SourcePorts, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout),
+			Addr:        c.Addr,
+			Port:        c.Port,
+			SourcePorts: c.SourcePorts,
+			Device:      c.device(),
+			PeerTimeout: time.Duration(c.PeerTimeout),
 		})
 		return tcpEndpoint{e}, err
 	case RD:
@@ -65,8 +69,13 @@ func whenFree[T any](open func() (T, error)) (opened T, err error) {
 // openRD is open for reliable datagrams.
 func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	config := rd.Config{
-		Addr: c.Addr, Slot: int(c.Port-wire.PortRD) / wire.RDEngines, Device: c.device(), Rate: uint64(c.Rate), Overhead: c.Overhead, PeerTimeout: time.Duration(c.PeerTimeout),
-		Clock: clock.New(c.Dilation),
+		Addr:        c.Addr,
+		Slot:        int(c.Port-wire.PortRD) / wire.RDEngines,
+		Device:      c.device(),
+		Rate:        uint64(c.Rate),
+		Overhead:    c.Overhead,
+		PeerTimeout: time.Duration(c.PeerTimeout),
+		Clock:       clock.New(c.Dilation),
 	}
 	if settings := c.RD; settings != nil {
 		config.Engines, config.Paths, config.Grain = settings.Engines, settings.Paths, settings.Grain
@@ -156,7 +165,8 @@ const leastTarget = 250 * time.Microsecond
 
 // control sets what holds the endpoint back besides its NIC's rate. The client, where
 // there is one, is to be started.
-func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int, planned *plannedRates) (client *arbiter.Client, err error) {
+func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int,
+	planned *plannedRates) (client *arbiter.Client, err error) {
 	if c.RD == nil || c.RD.Control == "" {
 		return nil, nil
 	}
@@ -165,22 +175,33 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 		return nil, fmt.Errorf("open rd endpoint: %w", err)
 	}
 	engines := uint64(max(config.Engines, 1))
-	reactive := rate.NSCCOptions{Rate: max(config.Rate/engines, 1), RoundTrip: c.RoundTrip, LeastTarget: leastTarget, Packet: max(config.MTU, 1500)}
+	reactive := rate.NSCCOptions{Rate: max(config.Rate/engines, 1), RoundTrip: c.RoundTrip,
+		LeastTarget: leastTarget, Packet: max(config.MTU, 1500)}
 	switch kind {
 	case rate.KindNSCC:
 		config.Control = func(int, transports.Peer) rate.Controller { return rate.NewNSCC(reactive) }
 	case rate.KindLearned:
 		policy := rate.Trained()
-		config.Control = func(int, transports.Peer) rate.Controller { return rate.NewLearned(policy, reactive) }
+		config.Control = func(int, transports.Peer) rate.Controller {
+			return rate.NewLearned(policy, reactive)
+		}
 	case rate.KindOffline:
-		config.Control = func(_ int, to transports.Peer) rate.Controller { return planned.controller(ranks(to)) }
+		config.Control = func(_ int, to transports.Peer) rate.Controller {
+			return planned.controller(ranks(to))
+		}
 	case rate.KindArbiter:
 		if client, err = arbiter.Dial(c.Addr, c.Arbiter, arbiter.ClientOptions{
-			Host: c.Rank, Hosts: c.Ranks, Clock: config.Clock, Miss: clock.Dilation(c.Dilation).Passed(max(missSlots*c.SlotTime, leastMiss)), Secret: config.Secret,
+			Host:   c.Rank,
+			Hosts:  c.Ranks,
+			Clock:  config.Clock,
+			Miss:   clock.Dilation(c.Dilation).Passed(max(missSlots*c.SlotTime, leastMiss)),
+			Secret: config.Secret,
 		}); err != nil {
 			return nil, fmt.Errorf("open rd endpoint: %w", err)
 		}
-		config.Control = func(_ int, to transports.Peer) rate.Controller { return client.Controller(ranks(to)) }
+		config.Control = func(_ int, to transports.Peer) rate.Controller {
+			return client.Controller(ranks(to))
+		}
 	case rate.KindLine:
 	default:
 		return nil, fmt.Errorf("open rd endpoint: control %v is not something this worker has", kind)
@@ -192,7 +213,8 @@ type tcpEndpoint struct{ *tcp.Endpoint }
 
 func (e tcpEndpoint) account(ranks map[transports.Peer]int) *workerFinished {
 	counters := e.Counters()
-	finished := &workerFinished{Stream: collective.Traffic{Sent: counters.StreamSent, Received: counters.StreamReceived}}
+	finished := &workerFinished{Stream: collective.Traffic{Sent: counters.StreamSent,
+		Received: counters.StreamReceived}}
 	for _, flow := range e.Flows() {
 		finished.Flows = append(finished.Flows, Flow{
 			PeerRank: ranks[flow.Peer], Connecting: flow.Connecting, Local: flow.Local, Remote: flow.Remote,
@@ -221,7 +243,9 @@ func (e rdEndpoint) Close() error {
 func (e rdEndpoint) account(map[transports.Peer]int) *workerFinished {
 	counters := e.Counters()
 	finished := &workerFinished{
-		Stream: collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes}, Engines: e.Engines(), Life: e.Life(),
+		Stream:  collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes},
+		Engines: e.Engines(),
+		Life:    e.Life(),
 	}
 	if p := &counters.Pace; p.Packets > 0 {
 		finished.Pace = &Pace{Packets: p.Packets, P50: p.Quantile(500), P99: p.Quantile(990), Most: p.Most}

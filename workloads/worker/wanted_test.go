@@ -29,7 +29,8 @@ func wantSent(t *testing.T, name string, j Job) {
 		for i := range ends {
 			of := wanted.Sent(rank*ends + i).Bytes
 			if sent += of; len(r.Channels) > 0 && j.Transport == RD && r.Channels[i].Stream.Sent != of {
-				t.Errorf("%s: channel %d of rank %d sent %d bytes, want %d", name, i, rank, r.Channels[i].Stream.Sent, of)
+				t.Errorf("%s: channel %d of rank %d sent %d bytes, want %d", name, i, rank,
+					r.Channels[i].Stream.Sent, of)
 			}
 		}
 		if r.Payload.Sent != sent {
@@ -54,7 +55,8 @@ func TestWanted(t *testing.T) {
 			}
 			for _, ranks := range []int{2, 5, 8} {
 				j := job(ranks, 0)
-				j.Kind, j.Algorithm, j.Transport, j.Root = kind, algorithm, []string{TCP, RD}[count%2], ranks/2
+				j.Kind, j.Algorithm, j.Transport, j.Root = kind, algorithm, []string{TCP, RD}[count%2],
+					ranks/2
 				j.Type = element.Types()[count%4]
 				each := units.Bytes(j.Type.Size())
 				j = sweepOf(j, 1, each, 3*each, 12, 1009*each, 40_003*each)
@@ -72,7 +74,8 @@ func TestWanted(t *testing.T) {
 	wantSent(t, "a skew", skewed)
 	wantSent(t, "a mixture", mixtureJob(4, TCP))
 	wantSent(t, "a mixture in channels", inChannels(mixtureJob(3, RD), 2))
-	blocks := flows.Blocks{Ranks: 3, Servers: 1, Count: 20, Block: 4097, Outstanding: 4, Reads: 0.5, Seed: 1}.Schedule()
+	blocks := flows.Blocks{Ranks: 3, Servers: 1, Count: 20, Block: 4097, Outstanding: 4, Reads: 0.5,
+		Seed: 1}.Schedule()
 	wantSent(t, "blocks", messagesJob(3, TCP, blocks))
 }
 
@@ -81,19 +84,25 @@ func TestWanted(t *testing.T) {
 func TestWantedOfTrainings(t *testing.T) {
 	program := func() *training.Program {
 		p := &training.Program{Tasks: make([][]training.Task, 5)}
-		for i, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter, schedule.Broadcast, schedule.AllToAll, schedule.Barrier} {
+		for i, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
+			schedule.Broadcast, schedule.AllToAll, schedule.Barrier} {
 			for k, bytes := range []uint64{4, 8196, 300_004} {
 				if kind == schedule.Barrier {
 					bytes = 0
 				}
 				p.Operations = append(p.Operations, training.Operation{
-					Group: []string{training.DataParallel, "tp"}[i%2], Channel: 3*i + k, Kind: kind, Ranks: []int{4, 0, 2}, Bytes: bytes,
+					Group:   []string{training.DataParallel, "tp"}[i%2],
+					Channel: 3*i + k,
+					Kind:    kind,
+					Ranks:   []int{4, 0, 2},
+					Bytes:   bytes,
 				})
 			}
 		}
 		for _, rank := range []int{4, 0, 2} {
 			for i := range p.Operations {
-				p.Tasks[rank] = append(p.Tasks[rank], training.Task{Name: "exchange", Kind: training.Exchange, Operation: i})
+				p.Tasks[rank] = append(p.Tasks[rank],
+					training.Task{Name: "exchange", Kind: training.Exchange, Operation: i})
 			}
 		}
 		return p

@@ -28,7 +28,8 @@ const ChannelFD = 3
 func Inherited() (Channel, error) {
 	// Only a descriptor that does not block is closed under a reader.
 	if err := syscall.SetNonblock(ChannelFD, true); err != nil {
-		return nil, fmt.Errorf("open channel on descriptor %d: %w (workers are started by railbed)", ChannelFD, err)
+		return nil, fmt.Errorf("open channel on descriptor %d: %w (workers are started by railbed)",
+			ChannelFD, err)
 	}
 	return os.NewFile(ChannelFD, "channel"), nil
 }

@@ -156,12 +156,15 @@ func TestJobs(t *testing.T) {
 					j.Family = family
 					j.InPlace = family == 6
 					var seen []Progress
-					result, err := Run(t.Context(), j, goroutines{}, func(p Progress) { seen = append(seen, p) })
+					result, err := Run(t.Context(), j, goroutines{}, func(p Progress) {
+						seen = append(seen, p)
+					})
 					if err != nil {
 						t.Fatal(err)
 					}
 					checkResult(t, j, result)
-					if want := len(result.Operations); len(seen) != want || seen[want-1].Done != want || seen[0].Total != want {
+					if want := len(result.Operations); len(seen) != want || seen[want-1].Done != want ||
+						seen[0].Total != want {
 						t.Errorf("progress %+v over %d operations", seen, want)
 					}
 				})
@@ -179,13 +182,15 @@ func checkResult(t *testing.T, j Job, result *Result) {
 		operations *= 2
 	}
 	if uint64(len(result.Operations)) != operations || result.Wrong() != 0 {
-		t.Errorf("%d operations with %d wrong elements, want %d with none", len(result.Operations), result.Wrong(), operations)
+		t.Errorf("%d operations with %d wrong elements, want %d with none", len(result.Operations),
+			result.Wrong(), operations)
 	}
 	var sent, received uint64
 	for i, r := range result.PerRank {
 		sent, received = sent+r.Payload.Sent, received+r.Payload.Received
 		if size/4%n == 0 {
-			if want := operations * 2 * (n - 1) * size / n; r.Payload.Sent != want || r.Payload.Received != want {
+			if want := operations * 2 * (n - 1) * size / n; r.Payload.Sent != want ||
+				r.Payload.Received != want {
 				t.Errorf("rank %d: payload %+v, want %d each way", i, r.Payload, want)
 			}
 			share := uint64(j.Warmup)
@@ -202,7 +207,8 @@ func checkResult(t *testing.T, j Job, result *Result) {
 		t.Errorf("%d bytes sent and %d received, want %d", sent, received, want)
 	}
 	m := result.Row().OutOfPlace
-	if m.Time <= 0 || result.OutOfPlace.Min > result.OutOfPlace.Avg || result.OutOfPlace.Avg > result.OutOfPlace.Max {
+	if m.Time <= 0 || result.OutOfPlace.Min > result.OutOfPlace.Avg ||
+		result.OutOfPlace.Avg > result.OutOfPlace.Max {
 		t.Errorf("times %+v, measure %+v", result.OutOfPlace, m)
 	}
 	if result.Row().Count != int(size/4) || (result.Row().InPlace != nil) != j.InPlace {
@@ -237,7 +243,8 @@ func checkFlows(t *testing.T, j Job, result *Result, rank int) {
 		}
 		mirrored := false
 		for _, other := range result.PerRank[f.PeerRank].Flows {
-			if other.Local == f.Remote && other.Remote == f.Local && other.Connecting != f.Connecting && other.PeerRank == rank {
+			if other.Local == f.Remote && other.Remote == f.Local && other.Connecting != f.Connecting &&
+				other.PeerRank == rank {
 				mirrored = true
 			}
 		}
@@ -262,7 +269,8 @@ func TestStreamBytesAgree(t *testing.T) {
 	for _, r := range result.PerRank {
 		sent, received = sent+r.Stream.Sent, received+r.Stream.Received
 		if r.Stream.Sent < r.Payload.Sent || float64(r.Stream.Sent) > 1.01*float64(r.Payload.Sent) {
-			t.Errorf("rank %d: stream of %d bytes for %d bytes of payload", r.Rank, r.Stream.Sent, r.Payload.Sent)
+			t.Errorf("rank %d: stream of %d bytes for %d bytes of payload", r.Rank, r.Stream.Sent,
+				r.Payload.Sent)
 		}
 	}
 	if sent != received {
@@ -321,7 +329,8 @@ func TestWrongResultIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Wrong() != 2 || result.Row().OutOfPlace.Wrong != 2 || result.PerRank[1].Wrong != 2 || result.Operations[2].Wrong != 2 {
+	if result.Wrong() != 2 || result.Row().OutOfPlace.Wrong != 2 || result.PerRank[1].Wrong != 2 ||
+		result.Operations[2].Wrong != 2 {
 		t.Errorf("two wrong elements: %+v", result.Row())
 	}
 }
@@ -347,7 +356,9 @@ func TestBadJobs(t *testing.T) {
 	} {
 		j := job(2, 4096)
 		change(&j)
-		l := goroutines{started: func(string, *goroutineProcess) { t.Errorf("%s: a worker was started", name) }}
+		l := goroutines{started: func(string, *goroutineProcess) {
+			t.Errorf("%s: a worker was started", name)
+		}}
 		if _, err := Run(t.Context(), j, l, nil); err == nil {
 			t.Errorf("%s: the job was run", name)
 		}
@@ -376,7 +387,8 @@ func TestFailuresNameTheRank(t *testing.T) {
 	j = job(3, 4096)
 	j.Timeout = 300 * time.Millisecond
 	_, err = Run(t.Context(), j, silent{}, nil)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "rank 2 on h2") || strings.Contains(err.Error(), "rank 1 on h1,") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "rank 2 on h2") ||
+		strings.Contains(err.Error(), "rank 1 on h1,") {
 		t.Errorf("a silent worker: %v", err)
 	}
 }
@@ -405,9 +417,11 @@ func TestWorkerProtocol(t *testing.T) {
 		want  string
 	}{
 		"no configuration": {message{End: &struct{}{}}, "no configuration"},
-		"unknown kind":     {message{Config: &workerConfig{Kind: "gather"}}, "not something this worker does"},
-		"address of nobody": {message{Config: &workerConfig{Kind: AllReduce, Algorithm: Ring, Transport: TCP, Ranks: 1,
-			Addr: netip.MustParseAddr("192.0.2.1")}}, "192.0.2.1"},
+		"unknown kind": {message{Config: &workerConfig{Kind: "gather"}},
+			"not something this worker does"},
+		"address of nobody": {message{Config: &workerConfig{Kind: AllReduce, Algorithm: Ring, Transport: TCP,
+			Ranks: 1,
+			Addr:  netip.MustParseAddr("192.0.2.1")}}, "192.0.2.1"},
 	} {
 		coordinator, inside := net.Pipe()
 		code := make(chan int, 1)
@@ -438,7 +452,8 @@ func TestSettingsOfReliableDatagrams(t *testing.T) {
 	}
 	for _, r := range result.PerRank {
 		if r.Engines != 3 || result.Wrong() != 0 {
-			t.Errorf("rank %d has %d engines, and %d elements are wrong; want 3 and none", r.Rank, r.Engines, result.Wrong())
+			t.Errorf("rank %d has %d engines, and %d elements are wrong; want 3 and none", r.Rank, r.Engines,
+				result.Wrong())
 		}
 	}
 	for _, readable := range []bool{false, true} {
@@ -452,12 +467,14 @@ func TestSettingsOfReliableDatagrams(t *testing.T) {
 			t.Errorf("encrypted, with a secret of its own: %v", err)
 		}
 		e.Secret = privacy.Material{1, 2, 3}
-		if _, err := Run(t.Context(), e, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), "take secret: 3 bytes") {
+		if _, err := Run(t.Context(), e, goroutines{}, nil); err == nil ||
+			!strings.Contains(err.Error(), "take secret: 3 bytes") {
 			t.Errorf("a short secret: %v", err)
 		}
 	}
 	j.RD.Weights = []int{1}
-	if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil || !strings.Contains(err.Error(), "1 weights: want one for each of 2 paths") {
+	if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil ||
+		!strings.Contains(err.Error(), "1 weights: want one for each of 2 paths") {
 		t.Errorf("weights that are too few: %v", err)
 	}
 }
@@ -478,8 +495,10 @@ func TestReliableDatagrams(t *testing.T) {
 		}
 		for i, r := range result.PerRank {
 			// Empty messages, which are permissions to send, have no bytes.
-			if want := uint16(wire.PortRD + wire.RDEngines*(ranks+i)); r.Port != want || r.Engines != 1 || r.Stream.Sent != r.Payload.Sent || r.Stream.Received != r.Payload.Received {
-				t.Errorf("rank %d at port %d with %d engines sent %d and received %d bytes; want port %d, and %+v", i, r.Port, r.Engines, r.Stream.Sent, r.Stream.Received, want, r.Payload)
+			if want := uint16(wire.PortRD + wire.RDEngines*(ranks+i)); r.Port != want || r.Engines != 1 ||
+				r.Stream.Sent != r.Payload.Sent || r.Stream.Received != r.Payload.Received {
+				t.Errorf("rank %d at port %d with %d engines sent %d and received %d bytes; want port %d, "+
+					"and %+v", i, r.Port, r.Engines, r.Stream.Sent, r.Stream.Received, want, r.Payload)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ func sizesAndOrder(t *testing.T, driver port.Driver) {
 		}
 		got := collect(t, p, len(all), func(i int, f port.Frame) {
 			if want := pattern(i, all[i]); !bytes.Equal(f.Data, want) {
-				t.Errorf("mtu %d: frame %d of %d bytes came as %d: % x...", mtu, i, len(want), len(f.Data), f.Data[:14])
+				t.Errorf("mtu %d: frame %d of %d bytes came as %d: % x...", mtu, i, len(want), len(f.Data),
+					f.Data[:14])
 			}
 		})
 		if got != len(all) {
@@ -47,10 +48,12 @@ func sizesAndOrder(t *testing.T, driver port.Driver) {
 		}
 		for i, size := range all {
 			if data := nic.receive(t); !bytes.Equal(data, pattern(i, size)) {
-				t.Fatalf("mtu %d: the node got %d bytes, want frame %d of %d bytes; %+v", mtu, len(data), i, size, stats(t, p))
+				t.Fatalf("mtu %d: the node got %d bytes, want frame %d of %d bytes; %+v", mtu, len(data), i,
+					size, stats(t, p))
 			}
 		}
-		if s := stats(t, p); s.Sent != uint64(len(all)) || s.Received != uint64(len(all)) || s.Truncated+s.Refused+s.SendFailed != 0 {
+		if s := stats(t, p); s.Sent != uint64(len(all)) || s.Received != uint64(len(all)) ||
+			s.Truncated+s.Refused+s.SendFailed != 0 {
 			t.Errorf("mtu %d: %+v, want %d both ways and nothing else", mtu, s, len(all))
 		}
 	}
@@ -111,14 +114,16 @@ func tooLong(t *testing.T, driver port.Driver) {
 	want := []int{1, 3}
 	got := collect(t, p, len(want), func(i int, f port.Frame) {
 		if !bytes.Equal(f.Data, pattern(want[i], r.MTU+HeaderLen)) {
-			t.Errorf("frame %d came as %d bytes, number %d", want[i], len(f.Data), binary.BigEndian.Uint64(f.Data[14:]))
+			t.Errorf("frame %d came as %d bytes, number %d", want[i], len(f.Data),
+				binary.BigEndian.Uint64(f.Data[14:]))
 		}
 	})
 	if s := stats(t, p); got != 2 || s.Received != 2 || s.Truncated < 4 {
 		t.Errorf("%d frames came, want 2, and 4 or more counted as truncated: %+v", got, s)
 	}
 
-	sendAll(t, p, pattern(4, 60), pattern(5, r.MTU+HeaderLen+1), pattern(6, r.MTU+HeaderLen+600), nil, pattern(7, 10), pattern(8, 60))
+	sendAll(t, p, pattern(4, 60), pattern(5, r.MTU+HeaderLen+1), pattern(6, r.MTU+HeaderLen+600), nil,
+		pattern(7, 10), pattern(8, 60))
 	for _, number := range []int{4, 8} {
 		if data := nic.receive(t); !bytes.Equal(data, pattern(number, 60)) {
 			t.Errorf("the node got %d bytes, want frame %d", len(data), number)
@@ -194,10 +199,12 @@ func stamps(t *testing.T, driver port.Driver) {
 		collect(t, p, 1, func(_ int, f port.Frame) {
 			after := time.Now().UnixNano()
 			if f.Stamp < before-skew || f.Stamp > after+skew || f.Stamp < last-skew {
-				t.Errorf("frame %d: stamp %d, sent at %d, last %d, received at %d", i, f.Stamp, before, last, after)
+				t.Errorf("frame %d: stamp %d, sent at %d, last %d, received at %d", i, f.Stamp, before, last,
+					after)
 			}
 			// It may be late for a node that is interrupted in the middle.
-			if late := f.Stamp - sent; p.Description().KernelStamps && late > int64(900*time.Microsecond) && after-sent < int64(2*time.Millisecond) {
+			if late := f.Stamp - sent; p.Description().KernelStamps && late > int64(900*time.Microsecond) &&
+				after-sent < int64(2*time.Millisecond) {
 				t.Errorf("frame %d: stamp is %d ns after the frame was sent", i, late)
 			}
 			last = max(last, f.Stamp)

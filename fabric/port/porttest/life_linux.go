@@ -167,7 +167,8 @@ func echo() error {
 	if err != nil {
 		return err
 	}
-	if status, err := os.ReadFile("/proc/self/status"); err != nil || !bytes.Contains(status, []byte("CapEff:\t0000000000000000")) {
+	if status, err := os.ReadFile("/proc/self/status"); err != nil ||
+		!bytes.Contains(status, []byte("CapEff:\t0000000000000000")) {
 		return fmt.Errorf("this process has capabilities, %v:\n%s", err, status)
 	}
 	ended := make(chan struct{})

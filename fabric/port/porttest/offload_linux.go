@@ -22,7 +22,8 @@ func offloads(t *testing.T, driver port.Driver) {
 	if err := r.Node.Do(func() error { return setIPv6(NICName, true) }); err != nil {
 		t.Fatal(err)
 	}
-	for _, family := range []struct{ own, peer string }{{"192.0.2.1/24", "192.0.2.2"}, {"fd00::1/64", "fd00::2"}} {
+	for _, family := range []struct{ own, peer string }{{"192.0.2.1/24", "192.0.2.2"},
+		{"fd00::1/64", "fd00::2"}} {
 		peer := netip.MustParseAddr(family.peer)
 		conn := r.dialUDP(t, netip.MustParsePrefix(family.own), peer)
 		for i := range 100 { // of even and odd lengths
@@ -69,7 +70,8 @@ func nextUDP(t *testing.T, p port.Port) []byte {
 			t.Fatal(err)
 		}
 		data := batch[0].Data
-		if n == 1 && len(data) >= 42 && (data[12] == 0x08 && data[23] == 17 || data[12] == 0x86 && data[20] == 17) {
+		if n == 1 && len(data) >= 42 &&
+			(data[12] == 0x08 && data[23] == 17 || data[12] == 0x86 && data[20] == 17) {
 			return data
 		}
 		if s := stats(t, p); n == 0 && e.wait(t, 20*time.Millisecond) == 0 && s.Refused+s.Truncated > 0 {
@@ -90,7 +92,9 @@ func segmented(t *testing.T, conn *net.UDPConn) {
 	}
 	const solUDP = 17
 	var set error
-	if err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), solUDP, unix.UDP_SEGMENT, 1000) }); err != nil || set != nil {
+	if err := raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), solUDP, unix.UDP_SEGMENT, 1000)
+	}); err != nil || set != nil {
 		t.Fatal(err, set)
 	}
 	if _, err := conn.Write(make([]byte, segments*1000)); err != nil {
@@ -103,12 +107,14 @@ func (r *Rig) dialUDP(t *testing.T, own netip.Prefix, peer netip.Addr) (conn *ne
 	t.Helper()
 	batch := kernel.NewBatch("node", nil)
 	batch.AddAddress(NICName, NICIndex, own)
-	batch.AddNeighbor(NICName, kernel.Neighbor{Index: NICIndex, Addr: peer, MAC: kernel.MAC{2, 0, 0, 0, 0, 9}})
+	batch.AddNeighbor(NICName, kernel.Neighbor{Index: NICIndex, Addr: peer,
+		MAC: kernel.MAC{2, 0, 0, 0, 0, 9}})
 	if err := r.conn.Do(batch); err != nil {
 		t.Fatal(err)
 	}
 	err := r.Node.Do(func() (err error) {
-		conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own.Addr(), 7000)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 7001)))
+		conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own.Addr(), 7000)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 7001)))
 		return err
 	})
 	if err != nil {

@@ -84,11 +84,15 @@ func OpenVSwitch(t testing.TB, mtu int) Pair {
 		return command.Process.Pid
 	}
 	run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
-	start("ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+db, "--unixctl="+filepath.Join(dir, "db.ctl"), "--log-file=/dev/null", "-vconsole:off")
+	start("ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+db,
+		"--unixctl="+filepath.Join(dir, "db.ctl"), "--log-file=/dev/null", "-vconsole:off")
 	run("ovs-vsctl", "--db="+db, "--retry", "--no-wait", "init")
-	process := start("ovs-vswitchd", db, "--unixctl="+filepath.Join(dir, "switch.ctl"), "--log-file=/dev/null", "-vconsole:off")
-	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
-	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-port", "br0", p.Left.PortName(), "--", "add-port", "br0", p.Right.PortName())
+	process := start("ovs-vswitchd", db, "--unixctl="+filepath.Join(dir, "switch.ctl"),
+		"--log-file=/dev/null", "-vconsole:off")
+	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0",
+		"datapath_type=netdev")
+	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-port", "br0", p.Left.PortName(), "--", "add-port",
+		"br0", p.Right.PortName())
 	time.Sleep(200 * time.Millisecond) // the first frames teach it its table
 	p.Process, p.CPU = process, func() time.Duration { return ProcessTime(process) }
 	return p

@@ -41,12 +41,14 @@ type Hop struct {
 func (p Pair) NewPingPong(t testing.TB, hops *[2]Hop) *PingPong {
 	t.Helper()
 	if hops == nil {
-		hops = &[2]Hop{{netip.MustParseAddr("192.0.2.1"), p.Right.MAC()}, {netip.MustParseAddr("192.0.2.2"), p.Left.MAC()}}
+		hops = &[2]Hop{{netip.MustParseAddr("192.0.2.1"), p.Right.MAC()},
+			{netip.MustParseAddr("192.0.2.2"), p.Left.MAC()}}
 	}
 	e := &PingPong{t: t, done: make(chan struct{})}
 	for i, r := range []*Rig{p.Left, p.Right} {
 		batch := kernel.NewBatch("node", nil)
-		batch.AddAddress(NICName, NICIndex, netip.PrefixFrom(hops[i].Addr, 8)) // wide enough for the other one's
+		// wide enough for the other one's
+		batch.AddAddress(NICName, NICIndex, netip.PrefixFrom(hops[i].Addr, 8))
 		batch.AddNeighbor(NICName, kernel.Neighbor{Index: NICIndex, Addr: hops[1-i].Addr, MAC: hops[i].Next})
 		err := r.Node.Do(func() (err error) {
 			conn, err := kernel.Open()

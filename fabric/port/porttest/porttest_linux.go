@@ -76,7 +76,8 @@ func newEpoll(t testing.TB, fd int, flags uint32) epoll {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(e) })
-	if err := unix.EpollCtl(e, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: int32(fd)}); err != nil {
+	if err := unix.EpollCtl(e, unix.EPOLL_CTL_ADD, fd,
+		&unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: int32(fd)}); err != nil {
 		t.Fatal(err)
 	}
 	return epoll(e)

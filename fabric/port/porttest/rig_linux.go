@@ -58,7 +58,8 @@ type Settings struct {
 // NewRig makes the namespaces and, but for a tap, the veth between them.
 func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 	t.Helper()
-	r := &Rig{Driver: driver, MTU: cmp.Or(settings.MTU, 1500), Switch: settings.Switch, Number: settings.Number}
+	r := &Rig{Driver: driver, MTU: cmp.Or(settings.MTU, 1500), Switch: settings.Switch,
+		Number: settings.Number}
 	t.Cleanup(func() {
 		if err := r.close(); err != nil {
 			t.Error(err)
@@ -79,7 +80,8 @@ func (r *Rig) makeVeth(t testing.TB, offloads bool) {
 	t.Helper()
 	batch := kernel.NewBatch("switch", nil)
 	batch.AddVeth(
-		kernel.VethEnd{Namespace: r.Node, Node: "node", Name: NICName, Index: NICIndex, MAC: r.MAC(), MTU: r.MTU},
+		kernel.VethEnd{Namespace: r.Node, Node: "node", Name: NICName, Index: NICIndex, MAC: r.MAC(),
+			MTU: r.MTU},
 		kernel.VethEnd{Namespace: r.Switch, Node: "switch", Name: r.PortName(), Index: r.PortIndex(),
 			MAC: kernel.MAC{2, 0, 0, 0, 1, byte(r.Number)}, MTU: r.MTU}, rigGroup)
 	batch.SetUp(NICName, NICIndex, true)
@@ -119,7 +121,8 @@ func (r *Rig) SetPort(t testing.TB, up bool) { r.setPort(t, up) }
 func (r *Rig) WaitUp(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if link := r.link(t); link.Operstate == "up" || link.Kind == "tun" && link.Carrier { // a tap's state stays unknown
+		if link := r.link(t); link.Operstate == "up" || link.Kind == "tun" && link.Carrier {
+			// a tap's state stays unknown
 			return
 		}
 		if time.Now().After(deadline) {
@@ -330,7 +333,8 @@ func (n *NIC) Receive(patience time.Duration) (r Received, ok bool, err error) {
 		case message.Header.Level == unix.SOL_PACKET && message.Header.Type == unix.PACKET_AUXDATA:
 			// struct tpacket_auxdata: status, len, snaplen u32; mac, net, tci, tpid u16.
 			if status := *(*uint32)(unsafe.Pointer(&message.Data[0])); status&unix.TP_STATUS_VLAN_VALID != 0 {
-				tci, tpid := *(*uint16)(unsafe.Pointer(&message.Data[16])), *(*uint16)(unsafe.Pointer(&message.Data[18]))
+				tci, tpid := *(*uint16)(unsafe.Pointer(&message.Data[16])),
+					*(*uint16)(unsafe.Pointer(&message.Data[18]))
 				r.Tag = uint32(tpid)<<16 | uint32(tci)
 			}
 		}

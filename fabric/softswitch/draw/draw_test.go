@@ -13,7 +13,8 @@ import (
 // five of seed 1234567 in the reference (prng.di.unimi.it/splitmix64.c), whose
 // state advances before the first number.
 func TestSplitMix(t *testing.T) {
-	want := []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821}
+	want := []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
+		16408922859458223821}
 	for i, w := range want {
 		if got := Nth(1234567, uint64(i+1)); got != w {
 			t.Errorf("number %d of seed 1234567: got %d, want %d", i+1, got, w)
@@ -88,7 +89,8 @@ func TestAvalanche(t *testing.T) {
 
 func TestSeedKnowsNames(t *testing.T) {
 	seen := map[uint64][]string{}
-	for _, names := range [][]string{nil, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"}, {"abc"}, {"c", "ab"}, {"leaf1--spine1", "a-to-b"}, {"leaf1--spine1", "b-to-a"}} {
+	for _, names := range [][]string{nil, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"}, {"abc"}, {"c", "ab"},
+		{"leaf1--spine1", "a-to-b"}, {"leaf1--spine1", "b-to-a"}} {
 		for seed := range uint64(4) {
 			s := Seed(seed, names...)
 			if other, found := seen[s]; found {
@@ -130,7 +132,8 @@ func TestChance(t *testing.T) {
 }
 
 func TestWithin(t *testing.T) {
-	if Within(math.MaxUint64, 7) != 6 || Within(0, 7) != 0 || Within(1<<63, 10) != 5 || Within(math.MaxUint64, 0) != 0 {
+	if Within(math.MaxUint64, 7) != 6 || Within(0, 7) != 0 || Within(1<<63, 10) != 5 ||
+		Within(math.MaxUint64, 0) != 0 {
 		t.Error("the ends of a range are missed")
 	}
 }

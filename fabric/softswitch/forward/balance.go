@@ -32,7 +32,9 @@ type group struct {
 func newGroup(number uint32, hops []hop) *group {
 	g := &group{
 		number: number, hops: hops,
-		live: make([]hop, 0, len(hops)), upTo: make([]uint64, 0, len(hops)), credit: make([]int64, 0, len(hops)),
+		live:   make([]hop, 0, len(hops)),
+		upTo:   make([]uint64, 0, len(hops)),
+		credit: make([]int64, 0, len(hops)),
 	}
 	g.update(nil)
 	return g
@@ -180,7 +182,8 @@ func (b *balancer) hash(one *packet.Packet) uint64 {
 	h := &one.Headers
 	var x uint64
 	if h.Has(wire.IsIPv4) {
-		x = draw.Mix(b.hashSeed + (uint64(binary.BigEndian.Uint32(h.Src[12:]))<<32 | uint64(binary.BigEndian.Uint32(h.Dst[12:]))))
+		x = draw.Mix(b.hashSeed + (uint64(binary.BigEndian.Uint32(h.Src[12:]))<<32 |
+			uint64(binary.BigEndian.Uint32(h.Dst[12:]))))
 	} else {
 		src, dst := keyOf(&h.Src), keyOf(&h.Dst)
 		x = draw.Mix(b.hashSeed + src.high)

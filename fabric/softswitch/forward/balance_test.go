@@ -51,7 +51,8 @@ func newLeaf(t testing.TB, p *plan.Plan, balance string, waiting Depths, change 
 			l.up = append(l.up, i)
 		}
 	}
-	l.d = datagram{src: h0.Loopbacks[0].Addr(), dst: h1.Loopbacks[0].Addr(), srcMAC: h0.NICs[0].MAC, dstMAC: l.sw.Ports[l.in].MAC, ordinal: 1}
+	l.d = datagram{src: h0.Loopbacks[0].Addr(), dst: h1.Loopbacks[0].Addr(), srcMAC: h0.NICs[0].MAC,
+		dstMAC: l.sw.Ports[l.in].MAC, ordinal: 1}
 	return l
 }
 
@@ -131,13 +132,15 @@ func TestFlowKeepsItsPath(t *testing.T) {
 		d := l.flow(i)
 		path := l.path(0, d)
 		other := d
-		other.payload, other.ttl, other.tos, other.flow, other.ordinal, other.dontFragment = make([]byte, 500), 9, 0x2b, 77, 9, true
+		other.payload, other.ttl, other.tos, other.flow, other.ordinal,
+			other.dontFragment = make([]byte, 500), 9, 0x2b, 77, 9, true
 		if l.path(1e9, other) != path {
 			t.Fatalf("flow %d changes its path", i)
 		}
 		for what, change := range map[string]func(*datagram){
-			"source port": func(d *datagram) { d.srcPort++ }, "destination port": func(d *datagram) { d.dstPort++ },
-			"source": func(d *datagram) { d.src = d.src.Next() },
+			"source port":      func(d *datagram) { d.srcPort++ },
+			"destination port": func(d *datagram) { d.dstPort++ },
+			"source":           func(d *datagram) { d.src = d.src.Next() },
 		} {
 			if l.path(0, d.with(change)) != path {
 				changed[what]++
@@ -181,7 +184,8 @@ func TestSeedsAreIndependent(t *testing.T) {
 	at := func(seed uint32) *leaf {
 		return newLeaf(t, p, spec.Flow, depths{}, func(sw *plan.Switch) { sw.HashSeed = seed })
 	}
-	for _, pair := range [][2]uint32{{1, 2}, {0, 1}, {0x80000000, 0}, {7, 8}, {p.Switches[0].HashSeed, p.Switches[1].HashSeed}} {
+	for _, pair := range [][2]uint32{{1, 2}, {0, 1}, {0x80000000, 0}, {7, 8},
+		{p.Switches[0].HashSeed, p.Switches[1].HashSeed}} {
 		one, two := at(pair[0]), at(pair[1])
 		both := make([]int, n*n)
 		for i := range flows {
@@ -213,7 +217,8 @@ func TestPolarisedFabric(t *testing.T) {
 		from, to := &p.Nodes[0], &p.Nodes[len(p.Nodes)-1]
 		cores := map[string]int{}
 		for i := range 400 {
-			d, at := f.from(from, 0, datagram{src: from.Loopbacks[0].Addr(), dst: to.Loopbacks[0].Addr(), srcPort: uint16(49152 + i), dstPort: 4791})
+			d, at := f.from(from, 0, datagram{src: from.Loopbacks[0].Addr(), dst: to.Loopbacks[0].Addr(),
+				srcPort: uint16(49152 + i), dstPort: 4791})
 			end, path, last := f.carry(d.packet(f.pool), at)
 			if end.Node != to.Name || len(path) != 5 {
 				t.Fatalf("a packet ends at %v over %v", end, path)
@@ -389,7 +394,8 @@ func TestFlowlets(t *testing.T) {
 // TestLinksThatAreDown leave the set, come back, and when all are down the packet
 // is refused; nothing else changes its choice of those that are left.
 func TestLinksThatAreDown(t *testing.T) {
-	for _, balance := range []string{spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin, spec.LeastQueue} {
+	for _, balance := range []string{spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin,
+		spec.LeastQueue} {
 		l := newLeaf(t, spines(t, 4), balance, depths{}, nil)
 		for mask := range 16 {
 			for k, port := range l.up {
@@ -403,7 +409,8 @@ func TestLinksThatAreDown(t *testing.T) {
 				if mask == 0 {
 					one := d.packet(l.pool)
 					got := l.table.Decide(now, one, l.in)
-					if got.Action != Reply || got.Reason != NoRoute || got.Reply.Data[34] != 3 || got.Reply.Data[35] != 0 || got.Port != l.in {
+					if got.Action != Reply || got.Reason != NoRoute || got.Reply.Data[34] != 3 ||
+						got.Reply.Data[35] != 0 || got.Port != l.in {
 						t.Fatalf("%s: with every link down: %+v", balance, got)
 					}
 					l.pool.Put(got.Reply)

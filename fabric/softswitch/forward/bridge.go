@@ -83,7 +83,8 @@ func behind(p *plan.Plan, sw *plan.Switch, port int) []plan.MAC {
 	}
 	var macs []plan.MAC
 	seen := map[string]bool{sw.Name: true}
-	for queue := []plan.End{ends[plan.End{Node: sw.Name, Port: sw.Ports[port].Name}]}; len(queue) > 0; queue = queue[1:] {
+	for queue := []plan.End{ends[plan.End{Node: sw.Name, Port: sw.Ports[port].Name}]}; len(
+		queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		if node := p.Node(at.Node); node != nil {
 			for _, nic := range node.NICs {

@@ -44,7 +44,8 @@ func (s *stations) frame(src, dst wire.MAC, length int) *packet.Packet {
 	one := s.pool.Get()
 	one.Data = one.Data[:length]
 	clear(one.Data)
-	wire.Ethernet(one.Data).Encode(&wire.EthernetFields{Dst: dst, Src: src, EtherType: 0x88b5}) // for experiments, IEEE 802
+	// for experiments, IEEE 802
+	wire.Ethernet(one.Data).Encode(&wire.EthernetFields{Dst: dst, Src: src, EtherType: 0x88b5})
 	one.Parse()
 	return one
 }
@@ -193,14 +194,16 @@ func TestBridgeKeepsToTheMTU(t *testing.T) {
 // TestBridgesReachEverything sends a frame from every NIC to every other over a
 // tree of bridges, silent ones included: each takes the one way there is.
 func TestBridgesReachEverything(t *testing.T) {
-	f := newFabric(t, bridged(t, "a b c d e", "r x y", "a -- x", "b -- x", "c -- y", "d -- y", "e -- r", "r -- x", "r -- y"), "")
+	f := newFabric(t, bridged(t, "a b c d e", "r x y", "a -- x", "b -- x", "c -- y", "d -- y", "e -- r",
+		"r -- x", "r -- y"), "")
 	for i := range f.plan.Nodes {
 		for j := range f.plan.Nodes {
 			from, to := &f.plan.Nodes[i], &f.plan.Nodes[j]
 			if i == j {
 				continue
 			}
-			d, at := f.from(from, 0, datagram{src: from.NICs[0].Addrs[0].Addr(), dst: to.NICs[0].Addrs[0].Addr()})
+			d, at := f.from(from, 0, datagram{src: from.NICs[0].Addrs[0].Addr(),
+				dst: to.NICs[0].Addrs[0].Addr()})
 			d.dstMAC = to.NICs[0].MAC
 			one := d.packet(f.pool)
 			before := slices.Clone(one.Data)

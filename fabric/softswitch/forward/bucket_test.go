@@ -43,9 +43,11 @@ func TestBucketKeepsItsCurve(t *testing.T) {
 		}
 
 		b = newBucket(c.rate, c.depth)
-		for i, a := range calculustest.Source(random, float64(c.depth), float64(c.rate), 50_000, c.tokens...) {
+		for i, a := range calculustest.Source(random, float64(c.depth), float64(c.rate), 50_000,
+			c.tokens...) {
 			if !b.take(a.At, a.Bytes) {
-				t.Errorf("%s: refused %d tokens at %v, the %d-th time, to who keeps to the curve", name, a.Bytes, time.Duration(a.At), i)
+				t.Errorf("%s: refused %d tokens at %v, the %d-th time, to who keeps to the curve", name,
+					a.Bytes, time.Duration(a.At), i)
 				break
 			}
 		}

@@ -109,5 +109,6 @@ func NewWith(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths
 	case sw.Forwarding == spec.L3, sw.Kind == spec.Router:
 		return newRouter(o, p, sw, pool, depths)
 	}
-	return nil, fmt.Errorf("make table of switch %s: forwarding is %q, want %s or %s", sw.Name, sw.Forwarding, spec.L2, spec.L3)
+	return nil, fmt.Errorf("make table of switch %s: forwarding is %q, want %s or %s", sw.Name, sw.Forwarding,
+		spec.L2, spec.L3)
 }

@@ -40,7 +40,8 @@ func compiled(t testing.TB, s *spec.Testbed) *plan.Plan {
 // wired is the plan of an explicit topology.
 func wired(t testing.TB, hosts, switches string, connect ...string) *plan.Plan {
 	t.Helper()
-	s := &spec.Testbed{Name: "t", Fabric: spec.Fabric{Topology: spec.Explicit, Hosts: strings.Fields(hosts), Connect: connect}}
+	s := &spec.Testbed{Name: "t", Fabric: spec.Fabric{Topology: spec.Explicit, Hosts: strings.Fields(hosts),
+		Connect: connect}}
 	for _, name := range strings.Fields(switches) {
 		s.Fabric.Switches = append(s.Fabric.Switches, spec.Entry[spec.Switch]{Key: name})
 	}
@@ -124,17 +125,31 @@ func (d datagram) packet(pool *packet.Pool) *packet.Packet {
 	}
 	one.Data = one.Data[:wire.EthernetLen+header+len(payload)]
 	clear(one.Data)
-	wire.Ethernet(one.Data).Encode(&wire.EthernetFields{Dst: wire.MAC(d.dstMAC), Src: wire.MAC(d.srcMAC), EtherType: kind})
+	wire.Ethernet(one.Data).Encode(
+		&wire.EthernetFields{Dst: wire.MAC(d.dstMAC), Src: wire.MAC(d.srcMAC), EtherType: kind})
 	copy(one.Data[wire.EthernetLen+header:], payload)
 	if v4 {
 		wire.IPv4(one.Data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
-			DSCP: d.tos >> 2, ECN: wire.ECN(d.tos & 3), TotalLength: uint16(header + len(payload)), ID: 7, TTL: d.ttl, Protocol: d.protocol,
-			Src: d.src.As4(), Dst: d.dst.As4(), DontFragment: d.dontFragment, Offset: d.offset, MoreFragments: d.more,
+			DSCP:          d.tos >> 2,
+			ECN:           wire.ECN(d.tos & 3),
+			TotalLength:   uint16(header + len(payload)),
+			ID:            7,
+			TTL:           d.ttl,
+			Protocol:      d.protocol,
+			Src:           d.src.As4(),
+			Dst:           d.dst.As4(),
+			DontFragment:  d.dontFragment,
+			Offset:        d.offset,
+			MoreFragments: d.more,
 		})
 	} else {
 		wire.IPv6(one.Data[wire.EthernetLen:]).Encode(&wire.IPv6Fields{
-			DSCP: d.tos >> 2, ECN: wire.ECN(d.tos & 3), PayloadLength: uint16(len(payload)), NextHeader: d.protocol, HopLimit: d.ttl,
-			Src: d.src.As16(), Dst: d.dst.As16(), FlowLabel: d.flowLabel,
+			DSCP:          d.tos >> 2,
+			ECN:           wire.ECN(d.tos & 3),
+			PayloadLength: uint16(len(payload)),
+			NextHeader:    d.protocol,
+			HopLimit:      d.ttl,
+			Src:           d.src.As16(), Dst: d.dst.As16(), FlowLabel: d.flowLabel,
 		})
 	}
 	one.Length = len(one.Data)
@@ -197,7 +212,8 @@ func rightChecksum(t testing.TB, what string, one *packet.Packet) {
 		got = sum(h.Src[12:], h.Dst[12:], []byte{0, 6, 0, byte(len(message))}, message)
 	case h.Has(wire.IsIPv6):
 		length := len(message)
-		got = sum(h.Src[:], h.Dst[:], []byte{0, 0, byte(length >> 8), byte(length), 0, 0, 0, h.Protocol}, message)
+		got = sum(h.Src[:], h.Dst[:], []byte{0, 0, byte(length >> 8), byte(length), 0, 0, 0, h.Protocol},
+			message)
 	default:
 		return
 	}
@@ -218,7 +234,8 @@ type fabric struct {
 }
 
 func newFabric(t testing.TB, p *plan.Plan, balance string) *fabric {
-	f := &fabric{t: t, plan: p, pool: newPool(t), tables: map[string]Table{}, far: map[plan.End]plan.End{}, owner: map[netip.Addr]string{}}
+	f := &fabric{t: t, plan: p, pool: newPool(t), tables: map[string]Table{}, far: map[plan.End]plan.End{},
+		owner: map[netip.Addr]string{}}
 	for _, l := range p.Links {
 		f.far[l.A], f.far[l.B] = l.B, l.A
 	}

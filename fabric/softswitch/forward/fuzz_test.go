@@ -74,7 +74,8 @@ func FuzzDecide(f *testing.F) {
 		}
 		same := put(bridge.pool, data)
 		port = int(ingress % 4)
-		if d := bridge.table.Decide(now, same, port); d.Reply != nil || d.Action == Reply || d.Action == Send && d.Port == port || !bytes.Equal(same.Data, data) {
+		if d := bridge.table.Decide(now, same, port); d.Reply != nil || d.Action == Reply ||
+			d.Action == Send && d.Port == port || !bytes.Equal(same.Data, data) {
 			t.Errorf("a bridge does %+v", d)
 		}
 		bridge.pool.Put(same)

@@ -17,12 +17,17 @@ type failure struct {
 // The codes are those that Linux sends. ICMPv4 has no code of its own for "no
 // neighbour has the address" but that of a host.
 var (
-	noRoute     = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4NetUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6NoRoute}
-	noNeighbor  = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4HostUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6AddressUnreachable}
-	ttlExceeded = failure{TTLExceeded, wire.ICMPv4TimeExceeded, wire.ICMPv4TTLExceeded, wire.ICMPv6TimeExceeded, wire.ICMPv6HopLimitExceeded}
-	tooBig      = failure{TooBig, wire.ICMPv4Unreachable, wire.ICMPv4FragNeeded, wire.ICMPv6PacketTooBig, 0}
-	noPort      = failure{Consumed, wire.ICMPv4Unreachable, wire.ICMPv4PortUnreachable, wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable}
-	noProtocol  = failure{Consumed, wire.ICMPv4Unreachable, protocolUnreachable4, parameterProblem6, unrecognizedNextHeader6}
+	noRoute = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4NetUnreachable, wire.ICMPv6Unreachable,
+		wire.ICMPv6NoRoute}
+	noNeighbor = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4HostUnreachable, wire.ICMPv6Unreachable,
+		wire.ICMPv6AddressUnreachable}
+	ttlExceeded = failure{TTLExceeded, wire.ICMPv4TimeExceeded, wire.ICMPv4TTLExceeded,
+		wire.ICMPv6TimeExceeded, wire.ICMPv6HopLimitExceeded}
+	tooBig = failure{TooBig, wire.ICMPv4Unreachable, wire.ICMPv4FragNeeded, wire.ICMPv6PacketTooBig, 0}
+	noPort = failure{Consumed, wire.ICMPv4Unreachable, wire.ICMPv4PortUnreachable,
+		wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable}
+	noProtocol = failure{Consumed, wire.ICMPv4Unreachable, protocolUnreachable4, parameterProblem6,
+		unrecognizedNextHeader6}
 )
 
 // Codes that nothing else of the project knows: RFC 792, and RFC 4443, 3.4.
@@ -98,7 +103,8 @@ func mayComplain(one *packet.Packet) bool {
 	if h.Has(wire.LaterFragment) || h.Verdict == wire.BadExtension {
 		return false // what is behind extension headers might be an error
 	}
-	isICMP := h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4 || h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6
+	isICMP := h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4 ||
+		h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6
 	if !isICMP {
 		return true
 	}
@@ -146,9 +152,11 @@ func rightUDP(one *packet.Packet) bool {
 	datagram := wire.UDP(one.Data[h.L4:h.End])
 	if h.Has(wire.IsIPv4) {
 		return datagram.Checksum() == 0 ||
-			datagram.ChecksumValid(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, int(datagram.Length())))
+			datagram.ChecksumValid(wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP,
+				int(datagram.Length())))
 	}
-	return datagram.Checksum() != 0 && datagram.ChecksumValid(wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, int(datagram.Length())))
+	return datagram.Checksum() != 0 &&
+		datagram.ChecksumValid(wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, int(datagram.Length())))
 }
 
 func (r *router) icmp4(now clock.Time, one *packet.Packet) Decision {
@@ -220,7 +228,11 @@ func (r *router) header4(reply *packet.Packet, protocol uint8, src, dst [16]byte
 	r.ipID++
 	wire.IPv4(reply.Data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
 		DSCP: dscp, TotalLength: uint16(len(reply.Data) - wire.EthernetLen), ID: r.ipID,
-		TTL: ttl, Protocol: protocol, DontFragment: protocol == wire.ProtocolTCP, Src: [4]byte(src[12:]), Dst: [4]byte(dst[12:]),
+		TTL:          ttl,
+		Protocol:     protocol,
+		DontFragment: protocol == wire.ProtocolTCP,
+		Src:          [4]byte(src[12:]),
+		Dst:          [4]byte(dst[12:]),
 	})
 }
 

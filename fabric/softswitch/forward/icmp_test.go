@@ -20,7 +20,8 @@ var (
 
 // fromA is a datagram from a to s.
 func fromA(src, dst string) datagram {
-	return datagram{src: addr(src), dst: addr(dst), srcMAC: macA, dstMAC: macS, srcPort: 1000, dstPort: 2000, payload: make([]byte, 100)}
+	return datagram{src: addr(src), dst: addr(dst), srcMAC: macA, dstMAC: macS, srcPort: 1000, dstPort: 2000,
+		payload: make([]byte, 100)}
 }
 
 func (d datagram) with(change func(*datagram)) datagram {
@@ -54,7 +55,8 @@ func complaints() []complaint {
 	}
 	later := func(d *datagram) { d.ttl, d.offset, d.more = 1, 8, true }
 	later6 := func(d *datagram) { // a fragment header: UDP, offset 8, more
-		d.ttl, d.protocol, d.payload = 1, wire.ProtocolFragment, append([]byte{17, 0, 0, 9, 0, 0, 0, 1}, make([]byte, 40)...)
+		d.ttl, d.protocol, d.payload = 1, wire.ProtocolFragment,
+			append([]byte{17, 0, 0, 9, 0, 0, 0, 1}, make([]byte, 40)...)
 	}
 	sctp := func(d *datagram) { d.protocol = 132 }
 	wrong := func(d *datagram) { d.badChecksum = true }
@@ -84,7 +86,9 @@ func complaints() []complaint {
 		{"redirect", fromA(v4, "10.0.0.3").with(icmp(5)), false, TTLExceeded},
 		{"time exceeded", fromA(v4, "10.0.0.3").with(icmp(11)), false, TTLExceeded},
 		{"parameter problem", fromA(v4, "10.0.0.3").with(icmp(12)), false, TTLExceeded},
-		{"ICMP cut short", fromA(v4, "10.0.0.3").with(func(d *datagram) { d.ttl, d.protocol, d.payload = 1, 1, []byte{8} }), false, TTLExceeded},
+		{"ICMP cut short", fromA(v4, "10.0.0.3").with(func(d *datagram) {
+			d.ttl, d.protocol, d.payload = 1, 1, []byte{8}
+		}), false, TTLExceeded},
 		{"ICMPv6 echo", fromA(v6, "fd00:a1::3").with(icmp(128)), true, TTLExceeded},
 		{"ICMPv6 errors", fromA(v6, "fd00:a1::3").with(icmp(1)), false, TTLExceeded},
 		{"ICMPv6 errors to come", fromA(v6, "fd00:a1::3").with(icmp(127)), false, TTLExceeded},
@@ -93,9 +97,12 @@ func complaints() []complaint {
 		{"first fragment", fromA(v4, "10.0.0.3").with(first), true, TTLExceeded},
 		{"later fragment", fromA(v4, "10.0.0.3").with(later), false, TTLExceeded},
 		{"later fragment of IPv6", fromA(v6, "fd00:a1::3").with(later6), false, TTLExceeded},
-		{"by broadcast of the link", fromA(v4, "10.0.0.3").with(station(plan.MAC{255, 255, 255, 255, 255, 255})), false, NotForUs},
-		{"by multicast of the link", fromA(v6, "fd00:a1::3").with(station(plan.MAC{0x33, 0x33, 0, 0, 0, 1})), false, NotForUs},
-		{"for another station", fromA(v4, "10.0.0.3").with(station(plan.MAC{2, 0, 0, 0, 0, 99})), false, NotForUs},
+		{"by broadcast of the link", fromA(v4,
+			"10.0.0.3").with(station(plan.MAC{255, 255, 255, 255, 255, 255})), false, NotForUs},
+		{"by multicast of the link", fromA(v6, "fd00:a1::3").with(station(plan.MAC{0x33, 0x33, 0, 0, 0, 1})),
+			false, NotForUs},
+		{"for another station", fromA(v4, "10.0.0.3").with(station(plan.MAC{2, 0, 0, 0, 0, 99})), false,
+			NotForUs},
 		{"to multicast", fromA(v4, "239.1.1.1").with(expiring), false, NotForUs},
 		{"to multicast of the link", fromA(v4, "224.0.0.1").with(expiring), false, Consumed},
 		{"to broadcast", fromA(v4, "255.255.255.255").with(expiring), false, Consumed},
@@ -132,7 +139,8 @@ func TestNoErrorAbout(t *testing.T) {
 		one := c.d.packet(pool)
 		d := s.Decide(0, one, 0)
 		if (d.Action == Reply) != c.reply || (d.Action != Reply && d.Action != Drop) || d.Reason != c.reason {
-			t.Errorf("%s: action %d for %s, want a reply %t for %s", c.name, d.Action, d.Reason, c.reply, c.reason)
+			t.Errorf("%s: action %d for %s, want a reply %t for %s", c.name, d.Action, d.Reason, c.reply,
+				c.reason)
 		}
 		if d.Reply != nil {
 			wellFormed(t, c.name, d.Reply)
@@ -187,9 +195,11 @@ func TestQuotes(t *testing.T) {
 		src, dst      string
 		payload, want int
 	}{
-		{"10.0.0.1", "10.0.0.3", 0, 14 + 20 + 8 + 28}, {"10.0.0.1", "10.0.0.3", 520, 14 + 576}, {"10.0.0.1", "10.0.0.3", 521, 14 + 576},
+		{"10.0.0.1", "10.0.0.3", 0, 14 + 20 + 8 + 28}, {"10.0.0.1", "10.0.0.3", 520, 14 + 576},
+		{"10.0.0.1", "10.0.0.3", 521, 14 + 576},
 		{"10.0.0.1", "10.0.0.3", 1400, 14 + 576},
-		{"fd00:a1::1", "fd00:a1::3", 0, 14 + 40 + 8 + 48}, {"fd00:a1::1", "fd00:a1::3", 1184, 14 + 1280}, {"fd00:a1::1", "fd00:a1::3", 1400, 14 + 1280},
+		{"fd00:a1::1", "fd00:a1::3", 0, 14 + 40 + 8 + 48}, {"fd00:a1::1", "fd00:a1::3", 1184, 14 + 1280},
+		{"fd00:a1::1", "fd00:a1::3", 1400, 14 + 1280},
 	} {
 		s, pool := answering(t)
 		d := fromA(c.src, c.dst)
@@ -274,7 +284,8 @@ func TestPaddingStaysOnItsLink(t *testing.T) {
 		one.Length = len(one.Data)
 		one.Parse()
 		if got := s.Decide(0, one, 0); got.Action != Send || len(one.Data) != want || one.Length != want {
-			t.Errorf("46 bytes and %d of padding leave with %d bytes and a length of %d, want %d", padding, len(one.Data), one.Length, want)
+			t.Errorf("46 bytes and %d of padding leave with %d bytes and a length of %d, want %d", padding,
+				len(one.Data), one.Length, want)
 		}
 		wellFormed(t, "padded", one)
 	}
@@ -299,7 +310,8 @@ func TestTags(t *testing.T) {
 		}
 	}
 	expiring := tagged(0x81, 0, 0xa0, 0)
-	wire.IPv4(expiring.Data[18:]).Encode(&wire.IPv4Fields{TotalLength: 128, TTL: 1, Protocol: 17, Src: [4]byte{10, 0, 0, 1}, Dst: [4]byte{10, 0, 0, 3}})
+	wire.IPv4(expiring.Data[18:]).Encode(&wire.IPv4Fields{TotalLength: 128, TTL: 1, Protocol: 17,
+		Src: [4]byte{10, 0, 0, 1}, Dst: [4]byte{10, 0, 0, 3}})
 	expiring.Parse()
 	got := s.Decide(0, expiring, 0)
 	if got.Action != Reply {
@@ -324,14 +336,25 @@ func TestRefused(t *testing.T) {
 		"longer than the frame":       {v4 + "4500 0015 0007 0000 4011 66ce 0a00 0001 0a00 0003", Malformed},
 		"LLDP":                        {"0180 c200 000e 0200 0000 0001 88cc 0000", Unsupported},
 		"a length in place of a type": {"0200 0000 0003 0200 0000 0001 0026 4242 0300", Unsupported},
-		"ARP for another":             {"ffff ffff ffff 0200 0000 0001 0806 0001 0800 0604 0001 0200 0000 0001 0a80 0001 0000 0000 0000 0a80 0077", Consumed},
-		"an ARP reply":                {"0200 0000 0003 0200 0000 0001 0806 0001 0800 0604 0002 0200 0000 0001 0a80 0001 0200 0000 0003 0a80 0000", Consumed},
-		"ARP cut short":               {"ffff ffff ffff 0200 0000 0001 0806 0001 0800 0604 0001 0200 0000 0001 0a80 0001", Malformed},
-		"ARP from a group":            {"ffff ffff ffff 0200 0000 0001 0806 0001 0800 0604 0001 0300 0000 0001 0a80 0001 0000 0000 0000 0a80 0000", Consumed},
-		"TCP with a wrong checksum":   {v4 + "4500 0028 0007 0000 4006 66c4 0a00 0001 0a00 0005 0001 0002 0000 0000 0000 0000 5002 0000 0000 0000", Malformed},
-		"a reset":                     {v4 + "4500 0028 0007 0000 4006 66c4 0a00 0001 0a00 0005 0001 0002 0000 0000 0000 0000 5004 0000 9bd8 0000", Consumed},
-		"an echo with a wrong sum":    {v4 + "4500 001c 0007 0000 4001 66d5 0a00 0001 0a00 0005 0800 0000 0001 0001", Malformed},
-		"a solicitation from afar":    {"3333 ff00 0000 0200 0000 0001 86dd 6000 0000 0020 3afe fd00 00a2 0000 0000 0000 0000 0000 0001 ff02 0000 0000 0000 0000 0001 ff00 0000 8700 7c57 0000 0000 fd00 00a2 0000 0000 0000 0000 0000 0000 0101 0200 0000 0001", Malformed},
+		"ARP for another": {"ffff ffff ffff 0200 0000 0001 0806 0001 0800 0604 0001 0200 0000 " +
+			"0001 0a80 0001 0000 0000 0000 0a80 0077", Consumed},
+		"an ARP reply": {"0200 0000 0003 0200 0000 0001 0806 0001 0800 0604 0002 0200 0000 " +
+			"0001 0a80 0001 0200 0000 0003 0a80 0000", Consumed},
+		"ARP cut short": {"ffff ffff ffff 0200 0000 0001 0806 0001 0800 0604 0001 0200 0000 " +
+			"0001 0a80 0001", Malformed},
+		"ARP from a group": {"ffff ffff ffff 0200 0000 0001 0806 0001 0800 0604 0001 0300 0000 " +
+			"0001 0a80 0001 0000 0000 0000 0a80 0000", Consumed},
+		"TCP with a wrong checksum": {v4 +
+			"4500 0028 0007 0000 4006 66c4 0a00 0001 0a00 0005 0001 0002 0000 0000 0000 0000 5002 0000 " +
+			"0000 0000", Malformed},
+		"a reset": {v4 +
+			"4500 0028 0007 0000 4006 66c4 0a00 0001 0a00 0005 0001 0002 0000 0000 0000 0000 5004 0000 " +
+			"9bd8 0000", Consumed},
+		"an echo with a wrong sum": {v4 +
+			"4500 001c 0007 0000 4001 66d5 0a00 0001 0a00 0005 0800 0000 0001 0001", Malformed},
+		"a solicitation from afar": {"3333 ff00 0000 0200 0000 0001 86dd 6000 0000 0020 3afe fd00 00a2 " +
+			"0000 0000 0000 0000 0000 0001 ff02 0000 0000 0000 0000 0001 ff00 0000 8700 7c57 0000 0000 " +
+			"fd00 00a2 0000 0000 0000 0000 0000 0000 0101 0200 0000 0001", Malformed},
 	} {
 		s, pool := answering(t)
 		if got := s.Decide(0, put(pool, octets(t, c.frame)), 0); got.Action != Drop || got.Reason != c.want {

@@ -25,11 +25,14 @@ import (
 
 // unlike are frames that Linux treats otherwise, and why we do not.
 var unlike = map[string]string{
-	"v4 time exceeded":        "Linux copies the type of service, ECN bits included; errors have the default one (RFC 1349, 5.1)",
-	"ICMP cut short":          "Linux takes a message without a whole header for no error",
-	"ICMPv6 redirect":         "Linux answers redirects, which RFC 4443, 2.4(e.2), forbids",
-	"later fragment of IPv6":  "Linux answers all fragments of IPv6; for IPv4 RFC 1812 forbids it, and we make no difference",
-	"to a link-local address": "Linux has no route to one where addr_gen_mode is none, and says so; we are silent as RFC 4291, 2.5.6, has it stay on the link",
+	"v4 time exceeded": "Linux copies the type of service, ECN bits included; errors have the " +
+		"default one (RFC 1349, 5.1)",
+	"ICMP cut short":  "Linux takes a message without a whole header for no error",
+	"ICMPv6 redirect": "Linux answers redirects, which RFC 4443, 2.4(e.2), forbids",
+	"later fragment of IPv6": "Linux answers all fragments of IPv6; for IPv4 RFC 1812 forbids it, and we " +
+		"make no difference",
+	"to a link-local address": "Linux has no route to one where addr_gen_mode is none, and says so; we are " +
+		"silent as RFC 4291, 2.5.6, has it stay on the link",
 }
 
 // TestLinuxAnswersAlike gives each frame to a Linux router that this project
@@ -81,7 +84,9 @@ func twoRouters(t *testing.T) *plan.Plan {
 		Topology: spec.Explicit, Hosts: []string{"a", "b"}, Connect: []string{"a -- s", "b -- t", "s -- t"},
 		Switch:   spec.Switch{Kind: spec.Router},
 		Switches: spec.Ordered[spec.Switch]{{Key: "s"}, {Key: "t"}},
-		Links:    spec.Ordered[spec.Link]{{Key: spec.DefaultKey, Value: spec.Link{Direction: spec.Direction{Rate: 20e6}}}}, // what any machine reaches
+		// what any machine reaches
+		Links: spec.Ordered[spec.Link]{{Key: spec.DefaultKey,
+			Value: spec.Link{Direction: spec.Direction{Rate: 20e6}}}},
 	}}
 	p, err := plan.Compile(file)
 	if err != nil {
@@ -168,7 +173,8 @@ func (o *tap) ask(frame []byte, number uint16) (answer []byte) {
 		h := wire.Parse(got)
 		switch {
 		case from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING:
-		case h.Protocol == wire.ProtocolICMPv4 && got[h.L4] == wire.ICMPv4EchoReply && binary.BigEndian.Uint32(got[h.L4+4:]) == wire.EchoRest(0xfeed, number):
+		case h.Protocol == wire.ProtocolICMPv4 && got[h.L4] == wire.ICMPv4EchoReply &&
+			binary.BigEndian.Uint32(got[h.L4+4:]) == wire.EchoRest(0xfeed, number):
 			return answer
 		case h.Protocol == wire.ProtocolICMPv6 && (got[h.L4] >= 130 && got[h.L4] <= 135 || got[h.L4] == 143):
 			// What the routers say unasked: group membership and neighbours.
@@ -183,9 +189,12 @@ func (o *tap) ask(frame []byte, number uint16) (answer []byte) {
 // echo is a request of a to s.
 func echo(number uint16) []byte {
 	frame := make([]byte, wire.EthernetLen+wire.IPv4MinLen+wire.ICMPLen)
-	wire.Ethernet(frame).Encode(&wire.EthernetFields{Dst: wire.MAC{2, 0, 0, 0, 0, 3}, Src: wire.MAC{2, 0, 0, 0, 0, 1}, EtherType: wire.EtherTypeIPv4})
-	wire.IPv4(frame[wire.EthernetLen:]).Encode(&wire.IPv4Fields{TotalLength: 28, TTL: 64, Protocol: wire.ProtocolICMPv4, Src: [4]byte{10, 128, 0, 1}, Dst: [4]byte{10, 0, 0, 5}})
-	wire.ICMPv4(frame[34:]).Encode(&wire.ICMPFields{Type: wire.ICMPv4Echo, Rest: wire.EchoRest(0xfeed, number)})
+	wire.Ethernet(frame).Encode(&wire.EthernetFields{Dst: wire.MAC{2, 0, 0, 0, 0, 3},
+		Src: wire.MAC{2, 0, 0, 0, 0, 1}, EtherType: wire.EtherTypeIPv4})
+	wire.IPv4(frame[wire.EthernetLen:]).Encode(&wire.IPv4Fields{TotalLength: 28, TTL: 64,
+		Protocol: wire.ProtocolICMPv4, Src: [4]byte{10, 128, 0, 1}, Dst: [4]byte{10, 0, 0, 5}})
+	wire.ICMPv4(frame[34:]).Encode(
+		&wire.ICMPFields{Type: wire.ICMPv4Echo, Rest: wire.EchoRest(0xfeed, number)})
 	return frame
 }
 

@@ -35,7 +35,11 @@ func (r *router) arp(one *packet.Packet, ingress int) Decision {
 	mac := r.ports[ingress].mac
 	wire.Ethernet(reply.Data).Encode(&wire.EthernetFields{Dst: asker, Src: mac, EtherType: wire.EtherTypeARP})
 	wire.ARP(reply.Data[wire.EthernetLen:]).Encode(&wire.ARPFields{
-		Operation: wire.ARPReply, SenderMAC: mac, SenderIP: ip, TargetMAC: asker, TargetIP: request.SenderIP(),
+		Operation: wire.ARPReply,
+		SenderMAC: mac,
+		SenderIP:  ip,
+		TargetMAC: asker,
+		TargetIP:  request.SenderIP(),
 	})
 	reply.Parse()
 	return Decision{Action: Reply, Reason: Consumed, Port: ingress, Reply: reply}
@@ -44,7 +48,8 @@ func (r *router) arp(one *packet.Packet, ingress int) Decision {
 // onLink takes what may not leave the link that it came by.
 func (r *router) onLink(one *packet.Packet, ingress int) Decision {
 	h := &one.Headers
-	if h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6 && h.Verdict == wire.WellFormed && !h.Has(wire.Fragment) {
+	if h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6 && h.Verdict == wire.WellFormed &&
+		!h.Has(wire.Fragment) {
 		message := wire.ICMPv6(one.Data[h.L4:h.End])
 		if message.Type() == wire.ICMPv6NeighborSolicitation && message.ChecksumValid(h.Src, h.Dst) {
 			return r.solicited(one, ingress)
@@ -87,11 +92,17 @@ func (r *router) solicited(one *packet.Packet, ingress int) Decision {
 	}
 	mac := r.ports[ingress].mac
 	wire.ICMPv6(reply.Data[header:]).EncodeNeighbor(&wire.NeighborFields{
-		Type: wire.ICMPv6NeighborAdvertisement, Flags: flags, Target: target, Link: mac, Src: target, Dst: dst,
+		Type:   wire.ICMPv6NeighborAdvertisement,
+		Flags:  flags,
+		Target: target,
+		Link:   mac,
+		Src:    target,
+		Dst:    dst,
 	})
 	r.header6(reply, wire.ProtocolICMPv6, target, dst, 0)
 	wire.IPv6(reply.Data[wire.EthernetLen:]).SetHopLimit(255)
-	wire.Ethernet(reply.Data).Encode(&wire.EthernetFields{Dst: station, Src: mac, EtherType: wire.EtherTypeIPv6})
+	wire.Ethernet(reply.Data).Encode(
+		&wire.EthernetFields{Dst: station, Src: mac, EtherType: wire.EtherTypeIPv6})
 	reply.Parse()
 	return Decision{Action: Reply, Reason: Consumed, Port: ingress, Reply: reply}
 }

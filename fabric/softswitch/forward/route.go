@@ -189,7 +189,8 @@ func newRoutes(sw *plan.Switch) (*routes, error) {
 			r.add(subnet.Masked(), connected, r.group([]hop{{port: i, weight: 1}}), subnet.Addr())
 		}
 		for _, n := range port.Neighbors {
-			r.add(host(n.Addr), routed, r.group([]hop{{port: i, mac: wire.MAC(n.MAC), weight: 1}}), r.portAddress(i, n.Addr))
+			r.add(host(n.Addr), routed, r.group([]hop{{port: i, mac: wire.MAC(n.MAC), weight: 1}}),
+				r.portAddress(i, n.Addr))
 		}
 	}
 	own := slices.Clone(sw.Loopbacks)
@@ -251,7 +252,8 @@ func (r *routes) add(prefix netip.Prefix, k kind, g *group, src netip.Addr) {
 // of the link's neighbours that are in the prefix.
 func (r *routes) addRoute(route plan.Route) {
 	if route.Table != 0 {
-		r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: table is %d, and switches have one", route.Dst, r.sw.Name, route.Table))
+		r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: table is %d, and switches have one",
+			route.Dst, r.sw.Name, route.Table))
 		return
 	}
 	src := route.Src
@@ -262,7 +264,8 @@ func (r *routes) addRoute(route plan.Route) {
 	for _, h := range route.NextHops {
 		port, found := r.ports[h.Dev]
 		if !found {
-			r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: it has no port %s", route.Dst, r.sw.Name, h.Dev))
+			r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: it has no port %s", route.Dst,
+				r.sw.Name, h.Dev))
 			continue
 		}
 		one := hop{port: port, weight: uint32(max(h.Weight, 1))}
@@ -270,9 +273,12 @@ func (r *routes) addRoute(route plan.Route) {
 			r.add(route.Dst, connected, r.group([]hop{one}), src)
 			continue
 		}
-		i := slices.IndexFunc(r.sw.Ports[port].Neighbors, func(n plan.Neighbor) bool { return n.Addr == h.Via })
+		i := slices.IndexFunc(r.sw.Ports[port].Neighbors, func(n plan.Neighbor) bool {
+			return n.Addr == h.Via
+		})
 		if i < 0 {
-			r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: port %s has no neighbour %s, want a permanent entry", route.Dst, r.sw.Name, h.Dev, h.Via))
+			r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: port %s has no neighbour %s, want a "+
+				"permanent entry", route.Dst, r.sw.Name, h.Dev, h.Via))
 			continue
 		}
 		one.mac = wire.MAC(r.sw.Ports[port].Neighbors[i].MAC)

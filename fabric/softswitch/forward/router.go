@@ -79,7 +79,8 @@ func newRouter(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, dept
 	}
 	if sw.Soft != nil {
 		if !slices.Contains(balances, sw.Soft.LoadBalance) {
-			return nil, fmt.Errorf("load-balance is %q, want one of %s", sw.Soft.LoadBalance, strings.Join(balances, ", "))
+			return nil, fmt.Errorf("load-balance is %q, want one of %s", sw.Soft.LoadBalance,
+				strings.Join(balances, ", "))
 		}
 		r.balance.kind, r.balance.gap = sw.Soft.LoadBalance, time.Duration(sw.Soft.FlowletGap)
 	}

@@ -15,19 +15,21 @@ import (
 
 func shapes(t *testing.T) map[string]*plan.Plan {
 	return map[string]*plan.Plan{
-		"single":         generated(t, "single-switch", "hosts=9"),
-		"leaf-spine":     generated(t, "leaf-spine", "leaves=5", "spines=3", "hosts-per-leaf=3"),
-		"fat-tree 4":     generated(t, "fat-tree", "k=4"),
-		"fat-tree 6":     generated(t, "fat-tree", "k=6"),
-		"rails":          generated(t, "rail-optimized", "servers=8", "rails=4"),
-		"rails spines":   generated(t, "rail-optimized", "servers=8", "rails=4", "spines=2"),
-		"hpn":            generated(t, "hpn", "segments=2", "servers=3", "rails=2", "aggs=2"),
-		"ring":           generated(t, "torus", "x=5"),
-		"torus":          generated(t, "torus", "x=4", "y=4"),
-		"torus 3d":       generated(t, "torus", "x=3", "y=2", "z=3", "hosts-per-switch=2"),
-		"dual-homed":     wired(t, "a b c", "s1 s2 t", "a -- s1", "a -- s2", "b -- s1", "c -- s2", "s1 -- t", "s2 -- t"),
+		"single":       generated(t, "single-switch", "hosts=9"),
+		"leaf-spine":   generated(t, "leaf-spine", "leaves=5", "spines=3", "hosts-per-leaf=3"),
+		"fat-tree 4":   generated(t, "fat-tree", "k=4"),
+		"fat-tree 6":   generated(t, "fat-tree", "k=6"),
+		"rails":        generated(t, "rail-optimized", "servers=8", "rails=4"),
+		"rails spines": generated(t, "rail-optimized", "servers=8", "rails=4", "spines=2"),
+		"hpn":          generated(t, "hpn", "segments=2", "servers=3", "rails=2", "aggs=2"),
+		"ring":         generated(t, "torus", "x=5"),
+		"torus":        generated(t, "torus", "x=4", "y=4"),
+		"torus 3d":     generated(t, "torus", "x=3", "y=2", "z=3", "hosts-per-switch=2"),
+		"dual-homed": wired(t, "a b c", "s1 s2 t", "a -- s1", "a -- s2", "b -- s1", "c -- s2", "s1 -- t",
+			"s2 -- t"),
 		"parallel links": wired(t, "a b", "s t", "a -- s", "a -- s", "b -- t", "s -- t", "s -- t", "s -- t"),
-		"chain":          wired(t, "a b c", "s1 s2 s3 s4", "a -- s1", "b -- s2", "c -- s4", "s1 -- s2", "s2 -- s3", "s3 -- s4"),
+		"chain": wired(t, "a b c", "s1 s2 s3 s4", "a -- s1", "b -- s2", "c -- s4", "s1 -- s2",
+			"s2 -- s3", "s3 -- s4"),
 	}
 }
 
@@ -70,7 +72,8 @@ func (w *walk) send(from *plan.Node, nic int, dst netip.Addr) {
 	if dst.Is6() {
 		family = 1
 	}
-	d, at := w.from(from, nic, datagram{src: from.NICs[nic].Addrs[family].Addr(), dst: dst, srcPort: 1, dstPort: 2, protocol: 132})
+	d, at := w.from(from, nic, datagram{src: from.NICs[nic].Addrs[family].Addr(), dst: dst, srcPort: 1,
+		dstPort: 2, protocol: 132})
 	w.enter(d, at)
 }
 
@@ -153,7 +156,8 @@ func (w *walk) checkRewrite(d datagram, one *packet.Packet, sw string, port *pla
 	}
 	frame := wire.Ethernet(one.Data)
 	if frame.Dst() != wire.MAC(mac) || frame.Src() != wire.MAC(port.MAC) {
-		w.t.Fatalf("%s sends to %v from %s to %s, want from %s to %s", sw, far, frame.Src(), frame.Dst(), port.MAC, mac)
+		w.t.Fatalf("%s sends to %v from %s to %s, want from %s to %s", sw, far, frame.Src(), frame.Dst(),
+			port.MAC, mac)
 	}
 	if one.Headers.TTL != 63 {
 		w.t.Fatalf("%s sends with a TTL of %d, want 63", sw, one.Headers.TTL)
@@ -213,7 +217,8 @@ func TestTracerouteShowsThePlan(t *testing.T) {
 
 func (f *fabric) trace(from, to *plan.Node, family int) (answers int) {
 	f.t.Helper()
-	probe := datagram{src: from.Loopbacks[family].Addr(), dst: to.Loopbacks[family].Addr(), srcPort: 33000, dstPort: 33434, payload: make([]byte, 24)}
+	probe := datagram{src: from.Loopbacks[family].Addr(), dst: to.Loopbacks[family].Addr(), srcPort: 33000,
+		dstPort: 33434, payload: make([]byte, 24)}
 	var path, answered []string
 	for hops := uint8(1); ; hops++ {
 		probe.ttl = hops
@@ -226,7 +231,8 @@ func (f *fabric) trace(from, to *plan.Node, family int) (answers int) {
 		}
 		h := &last.Reply.Headers
 		if end.Node != from.Name || last.Reason != TTLExceeded || h.DstAddr() != probe.src {
-			f.t.Fatalf("from %s to %s with %d hops: ends at %v for %s", from.Name, to.Name, hops, end, last.Reason)
+			f.t.Fatalf("from %s to %s with %d hops: ends at %v for %s", from.Name, to.Name, hops, end,
+				last.Reason)
 		}
 		sw := f.plan.Switch(f.owner[h.SrcAddr()])
 		if sw == nil || sw.Loopbacks[family].Addr() != h.SrcAddr() {
@@ -237,7 +243,8 @@ func (f *fabric) trace(from, to *plan.Node, family int) (answers int) {
 		f.pool.Put(last.Reply)
 	}
 	if !slices.Equal(path, answered) {
-		f.t.Fatalf("from %s to %s: traceroute shows %v, packets go over %v", from.Name, to.Name, answered, path)
+		f.t.Fatalf("from %s to %s: traceroute shows %v, packets go over %v", from.Name, to.Name, answered,
+			path)
 	}
 	return answers
 }

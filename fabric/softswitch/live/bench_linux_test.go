@@ -86,7 +86,8 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 
 func compileTwo(t testing.TB, settings string) *plan.Plan {
 	t.Helper()
-	return plantest.Compile(t, "name: bench\nfabric:\n  topology: single-switch\n  params: {hosts: 2}"+settings)
+	return plantest.Compile(
+		t, "name: bench\nfabric:\n  topology: single-switch\n  params: {hosts: 2}"+settings)
 }
 
 // setAddress has the plan know a node's NIC by another address.
@@ -108,7 +109,10 @@ func datagrams(size int, to wire.MAC, p *plan.Plan, priorities []uint8) (frames 
 	for i := range porttest.GeneratorBatch {
 		frame := make([]byte, size)
 		porttest.Datagram(frame, to, wire.MAC{2, 0, 0, 0, 0, 0}, wire.IPv4Fields{
-			DSCP: priorities[i%len(priorities)], ECN: wire.ECT0, Src: p.Nodes[0].Loopbacks[0].Addr().As4(), Dst: p.Nodes[1].Loopbacks[0].Addr().As4(),
+			DSCP: priorities[i%len(priorities)],
+			ECN:  wire.ECT0,
+			Src:  p.Nodes[0].Loopbacks[0].Addr().As4(),
+			Dst:  p.Nodes[1].Loopbacks[0].Addr().As4(),
 		})
 		frames = append(frames, frame)
 	}
@@ -203,7 +207,8 @@ func peer(b *testing.B, p porttest.Pair) (porttest.Pair, func(int) [][]byte) {
 	planned := compileTwo(b, fmt.Sprintf(plainSwitch, 1500))
 	sink := wire.MAC(planned.Nodes[1].NICs[0].MAC)
 	hello := make([]byte, 64)
-	wire.Ethernet(hello).Encode(&wire.EthernetFields{Dst: wire.MAC{255, 255, 255, 255, 255, 255}, Src: sink, EtherType: 0x88B5})
+	wire.Ethernet(hello).Encode(
+		&wire.EthernetFields{Dst: wire.MAC{255, 255, 255, 255, 255, 255}, Src: sink, EtherType: 0x88B5})
 	if err := p.Right.NIC(b).Send(hello); err != nil {
 		b.Fatal(err)
 	}
@@ -266,7 +271,8 @@ func BenchmarkRoundTripBesidePeers(b *testing.B) {
 	}
 	all := []*rival{{name: "switch", echo: s.NewPingPong(b, hops)}}
 	s.Part(b)
-	for name, open := range map[string]func(testing.TB, int) porttest.Pair{"bridge": porttest.Bridge, "ovs": porttest.OpenVSwitch} {
+	for name, open := range map[string]func(testing.TB, int) porttest.Pair{"bridge": porttest.Bridge,
+		"ovs": porttest.OpenVSwitch} {
 		p := open(b, 1500)
 		p.Part(b)
 		all = append(all, &rival{name: name, echo: p.NewPingPong(b, nil)})
@@ -298,7 +304,8 @@ func report(b *testing.B, all []*rival, ratios ...string) {
 		slices.Sort(names)
 		for _, what := range names {
 			sorted := slices.Sorted(slices.Values(r.values[what]))
-			text += fmt.Sprintf("  %s %.0f (%.0f to %.0f)", what, median(sorted), sorted[0], sorted[len(sorted)-1])
+			text += fmt.Sprintf("  %s %.0f (%.0f to %.0f)", what, median(sorted), sorted[0],
+				sorted[len(sorted)-1])
 		}
 		fmt.Printf("%s %s:%s\n", b.Name(), r.name, text)
 	}

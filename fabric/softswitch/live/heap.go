@@ -13,7 +13,8 @@ type Heap struct {
 
 // readHeap reads the counts without stopping the timing thread.
 func readHeap() Heap {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"},
+		{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(samples)
 	return Heap{Objects: samples[0].Value.Uint64(), Bytes: samples[1].Value.Uint64()}
 }

@@ -25,7 +25,8 @@ import (
 func twoHosts(b *testing.B, links string) (*fabric.Fabric, *plan.Plan, map[string]*kernel.Namespace) {
 	b.Helper()
 	hosttest.Need(b, hosttest.Netns)
-	p := plantest.Compile(b, fmt.Sprintf("name: bench\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, links: {default: %s}}\n", links))
+	p := plantest.Compile(b, fmt.Sprintf("name: bench\nfabric: {topology: single-switch, params: {hosts: "+
+		"2}, switch: {kind: soft}, links: {default: %s}}\n", links))
 	spaces := map[string]*kernel.Namespace{}
 	for _, name := range fabric.Namespaces(p) {
 		ns, err := kernel.NewNamespace()
@@ -110,7 +111,8 @@ func BenchmarkLateness(b *testing.B) {
 				}
 				f, p, spaces := twoHosts(b, "{delay: 1ms}")
 				for b.Loop() {
-					datagrams(b, spaces["h0"], address(p, "h1"), time.Second/time.Duration(perSecond), 2*time.Second)
+					datagrams(b, spaces["h0"], address(p, "h1"), time.Second/time.Duration(perSecond),
+						2*time.Second)
 				}
 				_, state, err := f.State(b.Context())
 				if err != nil {
@@ -202,7 +204,10 @@ func stream(b *testing.B, from, to *kernel.Namespace, addr string) (near, far ne
 			return err
 		}
 		defer listener.Close()
-		if err := from.Do(func() (err error) { near, err = net.Dial("tcp", listener.Addr().String()); return err }); err != nil {
+		if err := from.Do(func() (err error) {
+			near, err = net.Dial("tcp", listener.Addr().String())
+			return err
+		}); err != nil {
 			return err
 		}
 		far, err = listener.Accept()

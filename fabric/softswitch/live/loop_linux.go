@@ -82,8 +82,10 @@ type nic struct {
 
 // newLoop makes the engine of a plan over ports, by the engine's NIC numbers, or
 // over a trunk of which port i is NIC i.
-func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk, waiting *occupancy.Page) (*loop, error) {
-	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)), events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
+func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk,
+	waiting *occupancy.Page) (*loop, error) {
+	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)),
+		events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
 	l.taps.loop = l
 	engine, err := softswitch.New(p, softswitch.Options{
 		Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps,
@@ -94,7 +96,8 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	}
 	l.engine = engine
 	if engine.NICs() != len(ends) || joined == nil && len(ports) != len(ends) {
-		return nil, fmt.Errorf("run soft switches: %d ports and %d ends for %d NICs", len(ports), len(ends), engine.NICs())
+		return nil, fmt.Errorf("run soft switches: %d ports and %d ends for %d NICs", len(ports), len(ends),
+			engine.NICs())
 	}
 	for i := range l.scratch {
 		if l.scratch[i] = engine.Pool().Get(); l.scratch[i] == nil {
@@ -107,12 +110,14 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	if joined != nil {
 		l.trunk = &trunk{Trunk: joined}
 		if joined.Room() > engine.Pool().Cell() {
-			return nil, fmt.Errorf("run soft switches: ports want %d bytes for a frame, and packets have %d", joined.Room(), engine.Pool().Cell())
+			return nil, fmt.Errorf("run soft switches: ports want %d bytes for a frame, and packets have %d",
+				joined.Room(), engine.Pool().Cell())
 		}
 	}
 	for i, one := range ports {
 		if room := one.Description().Room(); room > engine.Pool().Cell() {
-			return nil, fmt.Errorf("run soft switches: port %s:%s wants %d bytes for a frame, and packets have %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
+			return nil, fmt.Errorf("run soft switches: port %s:%s wants %d bytes for a frame, and packets "+
+				"have %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
 		}
 		l.nics[i].port = one
 	}
@@ -128,7 +133,8 @@ func (l *loop) watch() (err error) {
 		return fmt.Errorf("make eventfd: %w", err)
 	}
 	add := func(fd, number int) error {
-		return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)})
+		return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd,
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)})
 	}
 	if l.trunk != nil {
 		if err := add(l.trunk.Fd(), len(l.nics)+1); err != nil {
@@ -179,7 +185,8 @@ func (l *loop) do(fn func()) bool {
 	l.commands = append(l.commands, func() { fn(); close(done) })
 	one := [8]byte{1}
 	_, _ = unix.Write(l.bell, one[:]) // full only when it rings anyway
-	l.mu.Unlock()                     // from here on the thread may end, and the bell's number be another file's
+	// from here on the thread may end, and the bell's number be another file's
+	l.mu.Unlock()
 	<-done
 	return true
 }

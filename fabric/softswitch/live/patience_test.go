@@ -44,7 +44,8 @@ func TestPatience(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			found, vain := play(&patience{}, c.gap, c.dueAtOnce, 1000)
 			if found < c.least || found > c.most || vain != 0 {
-				t.Errorf("found %d of 1000 frames by looking, looked %v in vain, want %d to %d and 0s", found, vain, c.least, c.most)
+				t.Errorf("found %d of 1000 frames by looking, looked %v in vain, want %d to %d and 0s", found,
+					vain, c.least, c.most)
 			}
 		})
 	}

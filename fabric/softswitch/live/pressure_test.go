@@ -11,7 +11,8 @@ func TestSomePressure(t *testing.T) {
 		want time.Duration
 		ok   bool
 	}{
-		{"some avg10=0.00 avg60=0.12 avg300=0.00 total=12345\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n", 12345 * time.Microsecond, true},
+		{"some avg10=0.00 avg60=0.12 avg300=0.00 total=12345\nfull avg10=0.00 avg60=0.00 avg300=0.00 " +
+			"total=7\n", 12345 * time.Microsecond, true},
 		{"full avg10=0.00 total=7\nsome avg10=0.00 total=8\n", 8 * time.Microsecond, true},
 		{"some avg10=0.00\n", 0, false},
 		{"some total=-1\n", 0, false},

@@ -112,27 +112,6 @@ type Process struct {
 // Epoch is the real time at which the switches' own time was zero.
 func (s *Process) Epoch() time.Time { return s.epoch }
 
-// Ways are the ways in and out of a plan's NICs.
-type Ways struct {
-	// Ends are all NICs of the plan, in order.
-	Ends []plan.End
-	// Own are the ports of NICs, one for each; or nil, and then Trunk is that of
-	// all, and Joined says which of its interfaces is which NIC's.
-	Own    []*port.Handle
-	Trunk  *port.Handle
-	Joined []port.TrunkPort
-	// Witnesses is how many nodes' arrivals are watched; 0 watches nothing. For
-	// node i, NICs[i] are the places of its NICs in Ends and Indexes[i] their
-	// interfaces.
-	Witnesses int
-	NICs      [][]int
-	Indexes   [][]int
-	// Witness opens the witness of each node and hands it over. The process has
-	// started then: descriptors that lie about would be closed one after the
-	// other if this process was killed, and that takes time.
-	Witness func(hand func(node int, file *os.File) error) error
-}
-
 // Start starts the soft switches of a plan in a process of their own. Handles are
 // used up, whatever comes of it. When ctx ends before the switches run, the
 // process is killed.
@@ -148,37 +127,36 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	defer theirs.Close()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), closeHandles(handles))
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(),
+			closeHandles(handles))
 	}
-	descriptors, theirDescriptors := os.NewFile(uintptr(pair[0]), "descriptors"), os.NewFile(uintptr(pair[1]), "descriptors")
+	descriptors, theirDescriptors := os.NewFile(uintptr(pair[0]), "descriptors"),
+		os.NewFile(uintptr(pair[1]), "descriptors")
 	defer theirDescriptors.Close()
 	waiting, err := occupancy.Create(len(w.Ends))
 	if err != nil {
 		return nil, errors.Join(err, ours.Close(), descriptors.Close(), closeHandles(handles))
 	}
-	order := start{Ends: w.Ends, Joined: w.Joined}
-	files := []*os.File{theirs, theirDescriptors, waiting}
-	for _, h := range w.Own {
-		order.Ports = append(order.Ports, startPort{Description: h.Description, Files: len(h.Files)})
-		files = append(files, h.Files...)
-	}
-	if w.Trunk != nil {
-		order.Trunk = &w.Trunk.Description
-		files = append(files, w.Trunk.Files...)
-	}
-	for node := range w.Witnesses {
-		order.Witnesses = append(order.Witnesses, startWitness{w.NICs[node], w.Indexes[node]})
-	}
-	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours), exited: make(chan struct{}), silent: make(chan struct{}), errors: &bytes.Buffer{}, descriptors: descriptors, occupancy: waiting}
+	order, files := w.order()
+	files = append([]*os.File{theirs, theirDescriptors, waiting}, files...)
+	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours),
+		exited: make(chan struct{}), silent: make(chan struct{}), errors: &bytes.Buffer{},
+		descriptors: descriptors, occupancy: waiting}
 	s.process = &exec.Cmd{
-		Path: reexec.Self, Args: reexec.Argv(part), Dir: "/", Env: os.Environ(), ExtraFiles: files, Stderr: io.MultiWriter(s.errors, os.Stderr),
+		Path:        reexec.Self,
+		Args:        reexec.Argv(part),
+		Dir:         "/",
+		Env:         os.Environ(),
+		ExtraFiles:  files,
+		Stderr:      io.MultiWriter(s.errors, os.Stderr),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = s.process.Start()
 	// Its ends are the process's alone: only then is its end an end of file here.
 	err = errors.Join(err, closeHandles(handles), theirDescriptors.Close(), theirs.Close())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(), waiting.Close())
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(),
+			waiting.Close())
 	}
 	go func() {
 		defer close(s.exited)
@@ -202,14 +180,6 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	s.epoch = started.Epoch
 	go s.watch()
 	return s, nil
-}
-
-func closeHandles(handles []*port.Handle) error {
-	var errs []error
-	for _, h := range handles {
-		errs = append(errs, h.Close())
-	}
-	return errors.Join(errs...)
 }
 
 func (s *Process) answer() (answer, error) {
@@ -332,7 +302,8 @@ func (s *Process) Close() error {
 	select {
 	case <-s.exited:
 	case <-time.After(endPatience):
-		err = errors.Join(err, fmt.Errorf("end soft switches: still there after %v, killed", endPatience), s.process.Process.Kill())
+		err = errors.Join(err, fmt.Errorf("end soft switches: still there after %v, killed", endPatience),
+			s.process.Process.Kill())
 		<-s.exited
 	}
 	return err

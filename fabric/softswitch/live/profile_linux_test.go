@@ -50,7 +50,8 @@ var costs = []struct {
 	{"rings: give frames to AF_XDP", regexp.MustCompile(`/port\.\(\*xdp`)},
 	{"rings: take frames from the packet socket", regexp.MustCompile(`/port\.`)},
 	{"system call: look for frames, sleep", regexp.MustCompile(`/live\.\(\*loop\)\.(poll|look|sleep|wait) `)},
-	{"watch arrivals, its system calls included", regexp.MustCompile(`/live\.\(\*(seats|seat|witnesses|waiting|dues|windows)\)|/live\.(watched|keyOf)`)},
+	{"watch arrivals, its system calls included",
+		regexp.MustCompile(`/live\.\(\*(seats|seat|witnesses|waiting|dues|windows)\)|/live\.(watched|keyOf)`)},
 	{"timing: clock, lateness", regexp.MustCompile(`/clock\.|/live\.\(\*(thread|Lateness|patience)\)`)},
 	{"parse", regexp.MustCompile(`/wire\.|/packet\.\(\*Packet\)`)},
 	{"packet memory", regexp.MustCompile(`/packet\.\(\*Pool\)`)},
@@ -104,7 +105,8 @@ func BenchmarkProfile(b *testing.B) {
 		name, settings string
 		size           int
 		priorities     []uint8
-	}{{"64", plainSwitch, 64, onePriority}, {"1400", plainSwitch, 1400, onePriority}, {"full-1400", fullSwitch, 1400, allPriorities}} {
+	}{{"64", plainSwitch, 64, onePriority}, {"1400", plainSwitch, 1400, onePriority},
+		{"full-1400", fullSwitch, 1400, allPriorities}} {
 		b.Run(c.name, func(b *testing.B) {
 			file := filepath.Join(b.TempDir(), "switch.prof")
 			var rates []float64

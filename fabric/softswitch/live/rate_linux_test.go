@@ -26,7 +26,8 @@ func BenchmarkRate(b *testing.B) {
 		size int
 	}{{200e6, 1400}, {1e9, 1400}, {1e9, 4200}} {
 		b.Run(fmt.Sprintf("%s/%d", test.rate, test.size), func(b *testing.B) {
-			const settings = "\n  switch: {kind: soft}\n  links: {default: {rate: %s, delay: 10us, mtu: %%d}}\nnodes: {default: {nic-queue: 64MB}}\n"
+			const settings = "\n  switch: {kind: soft}\n  links: {default: {rate: %s, delay: 10us, mtu: " +
+				"%%d}}\nnodes: {default: {nic-queue: 64MB}}\n"
 			s := startBench(b, fmt.Sprintf(settings, test.rate), max(1500, test.size), true)
 			g := porttest.NewGenerator(b, s.Left, s.frames(test.size, onePriority))
 			windows := 25 * benchRounds()

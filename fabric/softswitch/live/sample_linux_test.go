@@ -70,7 +70,8 @@ func TestFilterChoosesAsTheSwitchDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (kept > 0) != watched(frame, mask) || kept > 0 && kept != snapBytes {
-				t.Fatalf("mask %d: the filter keeps %d bytes, the switch says %v, of % x", mask, kept, watched(frame, mask), frame)
+				t.Fatalf("mask %d: the filter keeps %d bytes, the switch says %v, of % x", mask, kept,
+					watched(frame, mask), frame)
 			}
 			if kept > 0 {
 				chosen++

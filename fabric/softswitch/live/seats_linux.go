@@ -86,7 +86,9 @@ func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
 		if err != nil {
 			return nil, fmt.Errorf("watch arrivals: make eventfd: %w", err)
 		}
-		r := &row{bell: bell, socket: socket, orders: make(chan func(int, *witnesses), 1), private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *witnesses, 1), ended: make(chan error, 1)}
+		r := &row{bell: bell, socket: socket, orders: make(chan func(int, *witnesses), 1),
+			private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *witnesses, 1),
+			ended: make(chan error, 1)}
 		s.rows = append(s.rows, r)
 		count := len(nodes)/rows + min(1, max(0, len(nodes)%rows-i))
 		go r.run(nodes, count, first, last)
@@ -220,7 +222,8 @@ func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
 			return epoll, err
 		}
 		if node >= len(nodes) {
-			return epoll, errors.Join(fmt.Errorf("receive witness: of node %d, of %d", node, len(nodes)), unix.Close(fd))
+			return epoll, errors.Join(fmt.Errorf("receive witness: of node %d, of %d", node, len(nodes)),
+				unix.Close(fd))
 		}
 		one := &seat{fd: fd, nics: map[int32]int{}, foreign: -1}
 		for i, nic := range nodes[node].NICs {
@@ -237,7 +240,8 @@ func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
 		h.Iov, h.Name, h.Control = &r.vectors[i], (*byte)(unsafe.Pointer(&r.names[i])), &r.control[i][0]
 		h.SetIovlen(1)
 	}
-	return epoll, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, r.bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
+	return epoll, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, r.bell,
+		&unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
 }
 
 // sit gives a witness a seat.
@@ -249,7 +253,8 @@ func (r *row) sit(epoll int, one *seat) error {
 		place = len(r.seats)
 		r.seats = append(r.seats, nil)
 	}
-	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, one.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(place)}); err != nil {
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, one.fd,
+		&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(place)}); err != nil {
 		return fmt.Errorf("watch witness: %w", err)
 	}
 	r.seats[place] = one
@@ -274,7 +279,8 @@ func (s *seats) take(nic, index int) error {
 			return err
 		}
 		w.nics[nic].share.Store(shares[0])
-		if err := r.sit(epoll, &seat{fd: fd, nics: map[int32]int{int32(index): nic}, foreign: nic}); err != nil {
+		if err := r.sit(epoll, &seat{fd: fd, nics: map[int32]int{int32(index): nic},
+			foreign: nic}); err != nil {
 			return errors.Join(err, unix.Close(fd))
 		}
 		return nil
@@ -366,7 +372,8 @@ func (r *row) collect(one *seat, w *witnesses) {
 			h.Namelen = uint32(unsafe.Sizeof(r.names[i]))
 			h.SetControllen(len(r.control[i]))
 		}
-		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(one.fd), uintptr(unsafe.Pointer(&r.messages[0])), collects, unix.MSG_DONTWAIT, 0, 0)
+		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(one.fd),
+			uintptr(unsafe.Pointer(&r.messages[0])), collects, unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 || got == 0 {
 			return // nothing waits, or the interface has gone down
 		}

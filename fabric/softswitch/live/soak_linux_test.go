@@ -79,9 +79,12 @@ func soak(t testing.TB, d time.Duration) {
 	dropped := after.Totals.Dropped - idle.Totals.Dropped
 	allocated := after.Heap.Objects - idle.Heap.Objects
 	alone := 4 * (idle.Heap.Objects - quiet.Heap.Objects) // by time
-	t.Logf("%.0f frames/s offered for %v: %d delivered, %d dropped, %d marked, %d pauses; %d objects allocated, %d by an idle process; heap %d to %d bytes, %d to %d packets",
-		load, d, delivered, dropped, marked, seen.PausesSent[3], allocated, alone, idle.Heap.Bytes, after.Heap.Bytes, idle.Peak, after.Peak)
-	if marked == 0 || seen.PausesSent[3] == 0 || delivered < uint64(load*d.Seconds()/10) { // others may use the machine
+	t.Logf("%.0f frames/s offered for %v: %d delivered, %d dropped, %d marked, %d pauses; %d objects "+
+		"allocated, %d by an idle process; heap %d to %d bytes, %d to %d packets",
+		load, d, delivered, dropped, marked, seen.PausesSent[3], allocated, alone, idle.Heap.Bytes,
+		after.Heap.Bytes, idle.Peak, after.Peak)
+	if marked == 0 || seen.PausesSent[3] == 0 || delivered < uint64(load*d.Seconds()/10) {
+		// others may use the machine
 		t.Fatalf("nothing was tried: %+v", after.Totals)
 	}
 	// None is of a frame. The runtime counts the objects of a span when a P has
@@ -110,7 +113,8 @@ func (s *bench) state(t testing.TB) *State {
 func TestOverloadIsBounded(t *testing.T) {
 	needOwnMemory(t)
 	const budget = 4 << 20
-	s := startBench(t, "\n  memory: 4MiB\n  switch: {kind: soft, buffer: 64MB, alpha: 8}\n  links: {default: {rate: 10mbit, mtu: %d}}\nnodes: {default: {nic-queue: 16MB}}\n", 1500, true)
+	s := startBench(t, "\n  memory: 4MiB\n  switch: {kind: soft, buffer: 64MB, alpha: 8}\n  links: "+
+		"{default: {rate: 10mbit, mtu: %d}}\nnodes: {default: {nic-queue: 16MB}}\n", 1500, true)
 	g := porttest.NewGenerator(t, s.Left, s.frames(1000, allPriorities))
 	began := s.resident(t)
 	for range 4 {
@@ -122,7 +126,8 @@ func TestOverloadIsBounded(t *testing.T) {
 		if taken := int64(now.Peak) * int64(now.Cell); taken > budget || now.Memory > budget {
 			t.Errorf("packets took %d bytes of %d", taken, now.Memory)
 		}
-		if now.Totals.Received+now.Totals.Made != now.Totals.Delivered+now.Totals.Consumed+now.Totals.Dropped+uint64(now.Held) {
+		if now.Totals.Received+now.Totals.Made !=
+			now.Totals.Delivered+now.Totals.Consumed+now.Totals.Dropped+uint64(now.Held) {
 			t.Errorf("packets came or went unseen: %+v, %d held", now.Totals, now.Held)
 		}
 	}

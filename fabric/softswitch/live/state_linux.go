@@ -77,7 +77,8 @@ func (l *loop) state() (*State, error) {
 		s.Aggregation, s.Memory = l.engine.Aggregation(), l.engine.Pool().Budget()
 		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Histogram()
 		for i := range l.nics {
-			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused, Late: l.nics[i].late.Quantiles()}
+			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused,
+				Late: l.nics[i].late.Quantiles()}
 		}
 	})
 	l.timing(s)

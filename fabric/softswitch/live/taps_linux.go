@@ -37,12 +37,14 @@ type tapped struct {
 }
 
 var events = [...]feed.Event{
-	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Sent: feed.Send, softswitch.Dropped: feed.Drop,
-	softswitch.Lost: feed.Lose, softswitch.Entered: feed.Enter,
+	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Sent: feed.Send,
+	softswitch.Dropped: feed.Drop,
+	softswitch.Lost:    feed.Lose, softswitch.Entered: feed.Enter,
 }
 
 var verdicts = [...]feed.Verdict{
-	softswitch.Nothing: feed.Plain, softswitch.Marked: feed.Mark, softswitch.Trimmed: feed.Trim, softswitch.Paused: feed.Pause,
+	softswitch.Nothing: feed.Plain, softswitch.Marked: feed.Mark, softswitch.Trimmed: feed.Trim,
+	softswitch.Paused:  feed.Pause,
 	softswitch.Resumed: feed.Resume, softswitch.Slowed: feed.Slow,
 }
 
@@ -82,7 +84,8 @@ func (t *taps) Observe(o *softswitch.Observation) {
 // pass records that a frame passed between a node's NIC and the emulated NIC.
 func (t *taps) pass(o *softswitch.Observation, event feed.Event, at clock.Time) {
 	data := o.Packet.Data
-	t.record = feed.Record{Time: t.loop.realTime(at), Serial: o.Packet.Serial, Length: len(data), Event: event}
+	t.record = feed.Record{Time: t.loop.realTime(at), Serial: o.Packet.Serial, Length: len(data),
+		Event: event}
 	t.write(o.Port, data[:min(len(data), feed.PassSnap)])
 }
 
@@ -111,7 +114,8 @@ func (t *taps) drop(nic int, event feed.Event, why softswitch.Reason, serial uin
 	if !known || !t.any {
 		return
 	}
-	t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Serial: serial, Length: len(data), Event: event, Reason: uint8(why)}
+	t.record = feed.Record{Time: t.loop.realTime(t.loop.clock.Now()), Serial: serial, Length: len(data),
+		Event: event, Reason: uint8(why)}
 	t.write(port, data)
 }
 
@@ -119,7 +123,8 @@ func (t *taps) drop(nic int, event feed.Event, why softswitch.Reason, serial uin
 func (t *taps) write(port int, data []byte) {
 	r := &t.record
 	for _, one := range t.feeds {
-		if one == nil || one.number[port] < 0 || (r.Event == feed.Enqueue || r.Event == feed.Dequeue) && !one.all {
+		if one == nil || one.number[port] < 0 ||
+			(r.Event == feed.Enqueue || r.Event == feed.Dequeue) && !one.all {
 			continue
 		}
 		r.Tap = uint16(one.number[port])
@@ -134,7 +139,8 @@ func (t *taps) add(writer *feed.Writer, ports []int, o *openTaps) (place int, er
 		if t.feeds[place] != nil {
 			continue
 		}
-		one := &tapped{writer: writer, snap: o.Snap, all: o.Events, number: make([]int32, t.loop.engine.PortCount())}
+		one := &tapped{writer: writer, snap: o.Snap, all: o.Events,
+			number: make([]int32, t.loop.engine.PortCount())}
 		for i := range one.number {
 			one.number[i] = -1
 		}
@@ -252,7 +258,8 @@ func (f *Feed) Close() error {
 func (s *Process) openTaps(o *openTaps, file *os.File) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
+	if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil,
+		0); err != nil {
 		return 0, fmt.Errorf("hand a feed to the soft switches: %w", err)
 	}
 	a, err := s.askLocked(request{OpenTaps: o})

@@ -109,7 +109,8 @@ func (w *windows) close(now time.Time, unit time.Duration) {
 }
 
 func (w *windows) present(now time.Time, unit time.Duration) *Window {
-	return &Window{From: w.began, For: now.Sub(w.began), Quantiles: w.late.Quantiles(), WorstAt: time.Unix(0, w.worstAt), Unit: unit}
+	return &Window{From: w.began, For: now.Sub(w.began), Quantiles: w.late.Quantiles(),
+		WorstAt: time.Unix(0, w.worstAt), Unit: unit}
 }
 
 // tell fills in what the windows say. Where none was ever full, the one that is

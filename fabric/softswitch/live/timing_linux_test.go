@@ -55,7 +55,8 @@ func TestArrivalsAreMatchedInOrder(t *testing.T) {
 	w.arrive(&w.nics[0], 1, 4040)
 	w.arrive(&w.nics[1], 1, 5050)
 	if w.all.Total != 4 || w.all.Sum != 10+30+40+50 || w.unmatched != 1 {
-		t.Errorf("%d arrivals, late by %v together, %d unmatched; want 4, 130ns, 1", w.all.Total, w.all.Sum, w.unmatched)
+		t.Errorf("%d arrivals, late by %v together, %d unmatched; want 4, 130ns, 1", w.all.Total, w.all.Sum,
+			w.unmatched)
 	}
 	w.arrive(&w.nics[1], 9, 6000) // never released
 	if w.all.Total != 4 || w.unmatched != 2 {
@@ -98,7 +99,8 @@ func TestArrivalsAfterAStall(t *testing.T) {
 		w.arrive(&w.nics[0], uint64(i), int64(stall))
 	}
 	if w.all.Total != uint64(frames) || w.unmatched != 0 || w.all.Worst != stall {
-		t.Errorf("%d of %d arrivals, %d unmatched, worst %v, want all and %v", w.all.Total, frames, w.unmatched, w.all.Worst, stall)
+		t.Errorf("%d of %d arrivals, %d unmatched, worst %v, want all and %v", w.all.Total, frames,
+			w.unmatched, w.all.Worst, stall)
 	}
 	for i := range 3 * mostWaiting / 2 { // too many: the latest stay
 		w.dues.push(due{key: uint64(i), at: int64(i)})
@@ -109,7 +111,8 @@ func TestArrivalsAfterAStall(t *testing.T) {
 		w.arrive(&w.nics[0], uint64(i), int64(stall))
 	}
 	if got := w.all.Total - before; got != mostWaiting || w.unmatched != mostWaiting {
-		t.Errorf("%d arrivals known, %d unmatched, want the first %d and twice the rest", got, w.unmatched, mostWaiting)
+		t.Errorf("%d arrivals known, %d unmatched, want the first %d and twice the rest", got, w.unmatched,
+			mostWaiting)
 	}
 	if w.waiting.free == none || w.nics[0].pending.count != 0 {
 		t.Error("slots are not given back")
@@ -180,8 +183,10 @@ func TestWindows(t *testing.T) {
 	w.look(second(5), unit)
 	var told Timing
 	w.tell(&told, second(5))
-	if told.Windows != 4 || told.Late != 1 || told.First == nil || !told.First.From.Equal(second(2)) || told.First.P99 < 19*time.Millisecond {
-		t.Errorf("%d windows, %d late, first %+v; want the third of four", told.Windows, told.Late, told.First)
+	if told.Windows != 4 || told.Late != 1 || told.First == nil || !told.First.From.Equal(second(2)) ||
+		told.First.P99 < 19*time.Millisecond {
+		t.Errorf("%d windows, %d late, first %+v; want the third of four", told.Windows, told.Late,
+			told.First)
 	}
 	if told.Worst == nil || !told.Worst.From.Equal(second(2)) {
 		t.Errorf("worst %+v, want the third", told.Worst)
@@ -195,7 +200,8 @@ func TestOpenWindowStandsForTheWhole(t *testing.T) {
 	w.add(time.Millisecond, 5)
 	told := Timing{Unit: time.Microsecond}
 	w.tell(&told, time.Unix(3, 0))
-	if told.Windows != 1 || told.Late != 1 || told.First == nil || told.First.Frames != 1 || told.First.WorstAt.UnixNano() != 5 {
+	if told.Windows != 1 || told.Late != 1 || told.First == nil || told.First.Frames != 1 ||
+		told.First.WorstAt.UnixNano() != 5 {
 		t.Errorf("%+v, want one late window", told)
 	}
 }
@@ -210,10 +216,14 @@ func TestSpinFollowsTheKernel(t *testing.T) {
 		}
 		return t.spin
 	}
-	if got := settle(func(int) time.Duration { return 5 * time.Microsecond }); got < 4*time.Microsecond || got > 7*time.Microsecond {
+	if got := settle(func(int) time.Duration {
+		return 5 * time.Microsecond
+	}); got < 4*time.Microsecond || got > 7*time.Microsecond {
 		t.Errorf("5us late: spin %v", got)
 	}
-	if got := settle(func(i int) time.Duration { return time.Duration(i%20) * 2 * time.Microsecond }); got < 25*time.Microsecond || got > 45*time.Microsecond {
+	if got := settle(func(i int) time.Duration {
+		return time.Duration(i%20) * 2 * time.Microsecond
+	}); got < 25*time.Microsecond || got > 45*time.Microsecond {
 		t.Errorf("up to 38us late: spin %v, want about the longest", got)
 	}
 	if got := settle(func(int) time.Duration { return 3 * time.Millisecond }); got != leastSpin {

@@ -85,7 +85,8 @@ func (s *Process) replacePort(order replacePort, h *port.Handle) error {
 	defer s.mu.Unlock()
 	order.Files = len(h.Files)
 	for _, file := range h.Files {
-		if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
+		if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil,
+			0); err != nil {
 			return fmt.Errorf("hand port %s:%s to the soft switches: %w", order.End.Node, order.End.Port, err)
 		}
 	}
@@ -186,7 +187,8 @@ func (l *loop) replace(r *replacePort) error {
 			old, one.port, one.gone, err = one.port, fresh, false, nil
 			one.foreign, one.watched = r.Foreign, false
 			if fresh != nil {
-				err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fresh.Fd(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)})
+				err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fresh.Fd(),
+					&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)})
 			}
 		}
 	})
@@ -207,7 +209,8 @@ func (l *loop) receivePort(r *replacePort) (port.Port, error) {
 		handle.Files = append(handle.Files, file)
 	}
 	if room, most := r.Description.Room(), l.engine.Pool().Cell(); room > most {
-		return nil, errors.Join(fmt.Errorf("replace port %s:%s: it wants %d bytes for a frame, and packets have %d", r.End.Node, r.End.Port, room, most), handle.Close())
+		return nil, errors.Join(fmt.Errorf("replace port %s:%s: it wants %d bytes for a frame, and packets "+
+			"have %d", r.End.Node, r.End.Port, room, most), handle.Close())
 	}
 	return handle.Port()
 }

@@ -87,7 +87,8 @@ func hasten() {
 	}
 	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(mostUrgent)), 0)
 	for _, nice := range []int{mostUrgent, 0} {
-		attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: int32(nice), Runtime: uint64(shortSlice)}
+		attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: int32(nice),
+			Runtime: uint64(shortSlice)}
 		if reexec.EachThread(func(id int) error { return unix.SchedSetAttr(id, &attributes, 0) }) == nil {
 			return
 		}
@@ -207,7 +208,8 @@ func (t *thread) noticed(due clock.Time) {
 
 // poll looks for events without giving the core away.
 func (l *loop) poll() int {
-	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
+	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll),
+		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
 	if errno != 0 {
 		return 0
 	}
@@ -217,7 +219,8 @@ func (l *loop) poll() int {
 // sleep waits for events for a time in real nanoseconds.
 func (l *loop) sleep(d time.Duration) int {
 	timeout := unix.NsecToTimespec(int64(d))
-	count, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)),
+	count, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll),
+		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)),
 		uintptr(unsafe.Pointer(&timeout)), 0, 0)
 	if errno != 0 {
 		return 0
@@ -228,7 +231,12 @@ func (l *loop) sleep(d time.Duration) int {
 // state is how the kernel served the thread so far.
 func (t *thread) state() Thread {
 	s := Thread{
-		Since: time.Since(t.began), Nice: t.nice, Priority: t.priority, Spin: t.spin, Sleeps: t.over.Total, Overslept: t.over.Quantile(0.99),
+		Since:     time.Since(t.began),
+		Nice:      t.nice,
+		Priority:  t.priority,
+		Spin:      t.spin,
+		Sleeps:    t.over.Total,
+		Overslept: t.over.Quantile(0.99),
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", t.id))
 	if err != nil {

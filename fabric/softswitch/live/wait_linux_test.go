@@ -24,7 +24,8 @@ func TestStampsFollowTheWallClock(t *testing.T) {
 			before := l.clock.Now()
 			at := l.sentAt(time.Now().UnixNano())
 			if after := l.clock.Now(); at < before-clock.Time(time.Millisecond) || at > after {
-				t.Errorf("dilation %d: a frame of now, after a step of %v, was sent at %v, want between %v and %v", dilation, step, at, before, after)
+				t.Errorf("dilation %d: a frame of now, after a step of %v, was sent at %v, want between %v "+
+					"and %v", dilation, step, at, before, after)
 			}
 		}
 	}

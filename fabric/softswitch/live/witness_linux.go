@@ -60,7 +60,8 @@ func OpenWitness(index int) (file *os.File, err error) {
 		return file, err
 	}
 	for _, option := range []struct{ level, name, value int }{
-		{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1}, {unix.SOL_SOCKET, unix.SO_RCVBUF, queueBytes}, {unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1}, {unix.SOL_SOCKET, unix.SO_RCVBUF, queueBytes},
+		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
 	} {
 		if err := unix.SetsockoptInt(fd, option.level, option.name, option.value); err != nil {
 			return file, fmt.Errorf("socket option %d: %w", option.name, err)
@@ -87,7 +88,8 @@ var filters = func() (all [len(shares)][]unix.SockFilter) {
 // filterWitness attaches the filter of a share.
 func filterWitness(fd, level int) error {
 	program := filters[level]
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err != nil {
 		return fmt.Errorf("attach filter: %w", err)
 	}
@@ -116,7 +118,8 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 			op(unix.BPF_RET|unix.BPF_K, 0),
 		}
 	}
-	v4 := append([]unix.SockFilter{op(byteAt, 14), on(ipv4Plain, 1), op(byteAt, 23)}, transports(34, protoICMP)...)
+	v4 := append([]unix.SockFilter{op(byteAt, 14), on(ipv4Plain, 1), op(byteAt, 23)},
+		transports(34, protoICMP)...)
 	v4[1].Jf = uint8(len(v4) - 1 - 2) // to the end of v4, which refuses
 	v6 := append([]unix.SockFilter{op(byteAt, 20)}, transports(54, protoICMPv6)...)
 	program := []unix.SockFilter{op(halfAt, ethertypeAt), on(ipv4At, uint8(len(v4)))}
@@ -129,7 +132,8 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 		}
 	}
 	return append(program,
-		op(unix.BPF_ALU|unix.BPF_MUL|unix.BPF_K, sampleMul), op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, sampleShift),
+		op(unix.BPF_ALU|unix.BPF_MUL|unix.BPF_K, sampleMul),
+		op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, sampleShift),
 		op(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, mask), on(0, 1),
 		op(unix.BPF_RET|unix.BPF_K, snapBytes), op(unix.BPF_RET|unix.BPF_K, 0))
 }
@@ -165,7 +169,8 @@ type witnesses struct {
 
 // newWitnesses begins to watch. The seats are used up.
 func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *witnesses {
-	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}), done: make(chan struct{}), unit: unit, waiting: newWaiting(waitingSlots)}
+	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}),
+		done: make(chan struct{}), unit: unit, waiting: newWaiting(waitingSlots)}
 	for i := range w.nics {
 		w.nics[i].end = ends[i]
 	}
@@ -262,7 +267,8 @@ func (w *witnesses) forget(one *witness, before int64) {
 func (w *witnesses) timing(unit time.Duration) (t Timing, nics []Histogram) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t = Timing{Arrivals: w.all.Histogram(), Bounds: Bounds(), Unmatched: w.unmatched + w.dues.full.Load(), Unit: unit}
+	t = Timing{Arrivals: w.all.Histogram(), Bounds: Bounds(), Unmatched: w.unmatched + w.dues.full.Load(),
+		Unit: unit}
 	w.windows.tell(&t, time.Now())
 	for i := range w.nics {
 		nics = append(nics, w.nics[i].late.Histogram())

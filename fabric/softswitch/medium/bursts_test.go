@@ -73,14 +73,16 @@ func checkChain(t *testing.T, g plan.GilbertElliott) {
 	within("mean burst", mean, 1/r, 5*math.Sqrt(1-r)/r/math.Sqrt(float64(bursts))+0.001)
 	within("chance to stay bad", float64(both)/float64(bad), 1-r, 5*math.Sqrt(r*(1-r)/float64(bad))+0.001)
 	// A geometric stay exceeds k packets with the probability (1-r)^k.
-	within("bursts over the mean", float64(long)/float64(bursts), math.Pow(1-r, math.Floor(1/r)), 5*math.Sqrt(0.25/float64(bursts)))
+	within("bursts over the mean", float64(long)/float64(bursts), math.Pow(1-r, math.Floor(1/r)),
+		5*math.Sqrt(0.25/float64(bursts)))
 }
 
 // TestChainIsAFunctionOfThePacket asks for states in every order, with and
 // without what is remembered: they are those of a walk from the first packet.
 func TestChainIsAFunctionOfThePacket(t *testing.T) {
 	for _, g := range []plan.GilbertElliott{
-		{Enter: ratio(1, 100), Leave: ratio(1, 10)}, {Enter: ratio(9, 10), Leave: ratio(8, 10)}, {Enter: ratio(1, 3000), Leave: ratio(1, 2000)},
+		{Enter: ratio(1, 100), Leave: ratio(1, 10)}, {Enter: ratio(9, 10), Leave: ratio(8, 10)},
+		{Enter: ratio(1, 3000), Leave: ratio(1, 2000)},
 	} {
 		const n = 3*epochPackets + 1000
 		walked := make([]bool, n)
@@ -121,7 +123,8 @@ func TestChainIsAFunctionOfThePacket(t *testing.T) {
 }
 
 func TestChainThatNeverLeaves(t *testing.T) {
-	m := New(plan.Direction{Rate: 1e9, GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 10), Loss: ratio(1, 1)}}, 1)
+	m := New(plan.Direction{Rate: 1e9,
+		GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 10), Loss: ratio(1, 1)}}, 1)
 	lost := false
 	for i := uint64(1); i < 2*epochPackets; i++ {
 		now := send(m, 0, 3, i).reason == Burst

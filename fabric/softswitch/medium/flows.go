@@ -159,7 +159,8 @@ func (f *Flows) service(exact tuple, one *packet.Packet) tuple {
 	if exact.protocol != wire.ProtocolTCP && exact.protocol != wire.ProtocolUDP {
 		return service
 	}
-	if !f.ports.inKey(h.SrcPort) || exact.protocol == wire.ProtocolUDP && entropy(h.DstPort) && !f.ports.isPlanned(h.SrcPort) {
+	if !f.ports.inKey(h.SrcPort) ||
+		exact.protocol == wire.ProtocolUDP && entropy(h.DstPort) && !f.ports.isPlanned(h.SrcPort) {
 		service.srcPort = 0
 	}
 	if !f.ports.inKey(h.DstPort) {
@@ -186,7 +187,8 @@ func (t *tuple) hash(seed uint64) uint64 {
 	x = draw.Mix(x + binary.BigEndian.Uint64(t.src[8:]))
 	x = draw.Mix(x + binary.BigEndian.Uint64(t.dst[:8]))
 	x = draw.Mix(x + binary.BigEndian.Uint64(t.dst[8:]))
-	return draw.Mix(x + (uint64(t.srcPort)<<48 | uint64(t.dstPort)<<32 | uint64(t.id)<<16 | uint64(t.protocol)))
+	return draw.Mix(x + (uint64(t.srcPort)<<48 | uint64(t.dstPort)<<32 | uint64(t.id)<<16 |
+		uint64(t.protocol)))
 }
 
 // Ports says which ports are part of a flow's key. It does not change, and may

@@ -14,10 +14,15 @@ import (
 // frame is an IPv4 frame between two hosts.
 func frame(src, dst byte, protocol uint8, payload []byte) *packet.Packet {
 	data := make([]byte, wire.EthernetLen+wire.IPv4MinLen+len(payload))
-	wire.Ethernet(data).Encode(&wire.EthernetFields{Dst: wire.MAC{2, 0, 0, 0, 0, dst}, Src: wire.MAC{2, 0, 0, 0, 0, src}, EtherType: wire.EtherTypeIPv4})
+	wire.Ethernet(data).Encode(&wire.EthernetFields{Dst: wire.MAC{2, 0, 0, 0, 0, dst},
+		Src: wire.MAC{2, 0, 0, 0, 0, src}, EtherType: wire.EtherTypeIPv4})
 	copy(data[wire.EthernetLen+wire.IPv4MinLen:], payload)
 	wire.IPv4(data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
-		TotalLength: uint16(len(data) - wire.EthernetLen), TTL: 64, Protocol: protocol, Src: [4]byte{10, 0, 0, src}, Dst: [4]byte{10, 0, 0, dst},
+		TotalLength: uint16(len(data) - wire.EthernetLen),
+		TTL:         64,
+		Protocol:    protocol,
+		Src:         [4]byte{10, 0, 0, src},
+		Dst:         [4]byte{10, 0, 0, dst},
 	})
 	one := &packet.Packet{Data: data}
 	one.Parse()
@@ -65,13 +70,17 @@ const (
 func TestRunsAreAlike(t *testing.T) {
 	run := func(port, id uint16, sequence uint32) [][2]uint64 {
 		return marks(NewFlows(1, "h0", "eth0", nil),
-			tcp(1, 2, port, 80, syn, sequence), tcp(1, 2, port, 80, ack, sequence+1), tcp(1, 2, port+1, 80, syn, sequence+9),
-			tcp(1, 2, port, 80, ack, sequence+2), tcp(1, 2, port+1, 80, ack, sequence+10), tcp(1, 3, port+2, 80, syn, 7),
+			tcp(1, 2, port, 80, syn, sequence), tcp(1, 2, port, 80, ack, sequence+1),
+			tcp(1, 2, port+1, 80, syn, sequence+9),
+			tcp(1, 2, port, 80, ack, sequence+2), tcp(1, 2, port+1, 80, ack, sequence+10),
+			tcp(1, 3, port+2, 80, syn, 7),
 			tcp(1, 2, 22, port+3, synAck, sequence), tcp(1, 2, 22, port+3, ack, sequence+1),
 			tcp(1, 2, port+4, port+5, syn, sequence), // a listener that let its kernel choose
 			udp(port, 53), udp(port+1, 53), udp(port, 53), udp(7777, 7778), udp(port, port+9),
-			udp(port+7, 4791), udp(port+7, 4791), udp(port/10+60000, 4791), // a hash, in the ephemeral range or not
-			icmp(wire.ICMPv4Echo, id), icmp(wire.ICMPv4Echo, id), icmp(wire.ICMPv4Echo, id+1), icmp(wire.ICMPv4EchoReply, id),
+			// a hash, in the ephemeral range or not
+			udp(port+7, 4791), udp(port+7, 4791), udp(port/10+60000, 4791),
+			icmp(wire.ICMPv4Echo, id), icmp(wire.ICMPv4Echo, id), icmp(wire.ICMPv4Echo, id+1),
+			icmp(wire.ICMPv4EchoReply, id),
 		)
 	}
 	first, second := run(40000, 77, 1), run(51234, 4242, 1<<31)
@@ -88,13 +97,20 @@ func TestFlowsAreTold(t *testing.T) {
 	fragment := func(protocol uint8, offset uint16, more bool) *packet.Packet {
 		one := frame(1, 2, protocol, make([]byte, 64))
 		wire.IPv4(one.Data[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
-			TotalLength: 84, TTL: 64, Protocol: protocol, Src: [4]byte{10, 0, 0, 1}, Dst: [4]byte{10, 0, 0, 2}, Offset: offset, MoreFragments: more,
+			TotalLength:   84,
+			TTL:           64,
+			Protocol:      protocol,
+			Src:           [4]byte{10, 0, 0, 1},
+			Dst:           [4]byte{10, 0, 0, 2},
+			Offset:        offset,
+			MoreFragments: more,
 		})
 		one.Parse()
 		return one
 	}
 	ether := func(dst byte, kind uint16) *packet.Packet {
-		one := &packet.Packet{Data: []byte{2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, 1, byte(kind >> 8), byte(kind), 0, 0}}
+		one := &packet.Packet{Data: []byte{2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, 1, byte(kind >> 8), byte(kind),
+			0, 0}}
 		one.Parse()
 		return one
 	}
@@ -105,25 +121,33 @@ func TestFlowsAreTold(t *testing.T) {
 		flows   []int
 	}{
 		"a repeated SYN goes on, a new one begins": {nil,
-			[]*packet.Packet{tcp(1, 2, 40000, 80, syn, 5), tcp(1, 2, 40000, 80, syn, 5), tcp(1, 2, 40000, 80, ack, 6), tcp(1, 2, 40000, 80, syn, 999), tcp(1, 2, 40000, 80, ack, 1000)},
+			[]*packet.Packet{tcp(1, 2, 40000, 80, syn, 5), tcp(1, 2, 40000, 80, syn, 5),
+				tcp(1, 2, 40000, 80, ack, 6), tcp(1, 2, 40000, 80, syn, 999),
+				tcp(1, 2, 40000, 80, ack, 1000)},
 			[]int{0, 0, 0, 1, 1}},
 		"a SYN begins what was met in the middle": {nil,
-			[]*packet.Packet{tcp(1, 2, 40000, 80, ack, 5), tcp(1, 2, 40000, 80, ack, 6), tcp(1, 2, 40000, 80, syn, 7)},
+			[]*packet.Packet{tcp(1, 2, 40000, 80, ack, 5), tcp(1, 2, 40000, 80, ack, 6),
+				tcp(1, 2, 40000, 80, syn, 7)},
 			[]int{0, 0, 1}},
 		"addresses, protocols and services": {nil,
-			[]*packet.Packet{tcp(1, 2, 40000, 80, syn, 5), tcp(1, 3, 40000, 80, syn, 5), tcp(1, 2, 40000, 81, syn, 5), udp(40000, 80), tcp(1, 2, 80, 40000, synAck, 5)},
+			[]*packet.Packet{tcp(1, 2, 40000, 80, syn, 5), tcp(1, 3, 40000, 80, syn, 5),
+				tcp(1, 2, 40000, 81, syn, 5), udp(40000, 80), tcp(1, 2, 80, 40000, synAck, 5)},
 			[]int{0, 1, 2, 3, 4}},
 		"UDP with planned ports at both ends": {planned,
-			[]*packet.Packet{udp(50000, 4791), udp(50001, 4791), udp(50000, 4791), udp(50001, 50000), udp(49200, 4791)},
+			[]*packet.Packet{udp(50000, 4791), udp(50001, 4791), udp(50000, 4791), udp(50001, 50000),
+				udp(49200, 4791)},
 			[]int{0, 1, 0, 2, 3}},
 		"fragments": {nil,
-			[]*packet.Packet{fragment(17, 0, true), fragment(17, 64, true), fragment(17, 128, false), fragment(6, 64, false), udp(1, 2)},
+			[]*packet.Packet{fragment(17, 0, true), fragment(17, 64, true), fragment(17, 128, false),
+				fragment(6, 64, false), udp(1, 2)},
 			[]int{0, 0, 0, 1, 2}},
 		"ICMP": {nil,
-			[]*packet.Packet{icmp(8, 1), icmp(8, 2), icmp(0, 1), icmp(8, 1), icmp(11, 1), icmp(11, 2), icmp(3, 9)},
+			[]*packet.Packet{icmp(8, 1), icmp(8, 2), icmp(0, 1), icmp(8, 1), icmp(11, 1), icmp(11, 2),
+				icmp(3, 9)},
 			[]int{0, 1, 2, 0, 3, 3, 4}},
 		"others": {nil,
-			[]*packet.Packet{frame(1, 2, 47, make([]byte, 8)), frame(1, 2, 47, nil), frame(1, 2, 132, nil), ether(9, 0x806), ether(9, 0x806), ether(8, 0x806), ether(9, 0x88cc)},
+			[]*packet.Packet{frame(1, 2, 47, make([]byte, 8)), frame(1, 2, 47, nil), frame(1, 2, 132, nil),
+				ether(9, 0x806), ether(9, 0x806), ether(8, 0x806), ether(9, 0x88cc)},
 			[]int{0, 0, 1, 2, 2, 3, 4}},
 	} {
 		known := map[uint64]int{}
@@ -136,7 +160,8 @@ func TestFlowsAreTold(t *testing.T) {
 			}
 			count[number]++
 			if number != c.flows[i] || m[1] != count[number] {
-				t.Errorf("%s: packet %d is number %d of flow %d, want %d of flow %d", what, i, m[1], number, count[number], c.flows[i])
+				t.Errorf("%s: packet %d is number %d of flow %d, want %d of flow %d", what, i, m[1], number,
+					count[number], c.flows[i])
 			}
 		}
 	}
@@ -179,7 +204,8 @@ func TestFlowsForget(t *testing.T) {
 			t.Errorf("flow %d: packet %d, want %d", c.flow, one.Ordinal, c.want)
 		}
 	}
-	if n := len(f.open.slots); n != MaxFlows || cap(f.open.slots) != MaxFlows || len(f.services.slots) != MaxFlows {
+	if n := len(f.open.slots); n != MaxFlows || cap(f.open.slots) != MaxFlows ||
+		len(f.services.slots) != MaxFlows {
 		t.Errorf("%d connections and %d services are remembered", n, len(f.services.slots))
 	}
 }
@@ -238,7 +264,8 @@ func TestMarkAllocatesNothing(t *testing.T) {
 
 // FuzzMark takes any frame: no panic, and a place in a flow.
 func FuzzMark(f *testing.F) {
-	for _, one := range []*packet.Packet{tcp(1, 2, 3, 4, syn, 5), udp(1, 2), icmp(8, 1), frame(1, 2, 1, nil), {}} {
+	for _, one := range []*packet.Packet{tcp(1, 2, 3, 4, syn, 5), udp(1, 2), icmp(8, 1), frame(1, 2, 1, nil),
+		{}} {
 		f.Add(one.Data)
 	}
 	flows := NewFlows(1, "h0", "eth0", nil)

@@ -34,7 +34,8 @@ func Check(d plan.Direction) error {
 	case "", spec.Uniform, spec.Normal, spec.Exponential:
 		return nil
 	}
-	return fmt.Errorf("jitter-kind is %q, want %s, %s or %s", d.JitterKind, spec.Uniform, spec.Normal, spec.Exponential)
+	return fmt.Errorf("jitter-kind is %q, want %s, %s or %s", d.JitterKind, spec.Uniform, spec.Normal,
+		spec.Exponential)
 }
 
 func newJitter(d plan.Direction) jitter {
@@ -94,7 +95,9 @@ const (
 // are computed once, for jitter is rare.
 var (
 	normal      = sync.OnceValue(func() *quantiles { return newQuantiles(upperNormalQuantile) })
-	exponential = sync.OnceValue(func() *quantiles { return newQuantiles(func(share float64) float64 { return -math.Log(share) }) })
+	exponential = sync.OnceValue(func() *quantiles {
+		return newQuantiles(func(share float64) float64 { return -math.Log(share) })
+	})
 )
 
 func upperNormalQuantile(share float64) float64 {

@@ -47,10 +47,15 @@ func TestJitterDistributions(t *testing.T) {
 		{spec.Normal, delay, jitter, cutNormal(3), -3, 3},
 		{spec.Normal, 1e5, 1e5, cutNormal(1), -1, 1}, // never before it was sent
 		{spec.Normal, 1e5, 2e5, cutNormal(0.5), -0.5, 0.5},
-		{spec.Exponential, delay, jitter, func(x float64) float64 { return (1 - math.Exp(-x)) / (1 - math.Exp(-8)) }, 0, 8},
-		{spec.Exponential, 0, jitter, func(x float64) float64 { return (1 - math.Exp(-x)) / (1 - math.Exp(-8)) }, 0, 8},
+		{spec.Exponential, delay, jitter, func(x float64) float64 {
+			return (1 - math.Exp(-x)) / (1 - math.Exp(-8))
+		}, 0, 8},
+		{spec.Exponential, 0, jitter, func(x float64) float64 {
+			return (1 - math.Exp(-x)) / (1 - math.Exp(-8))
+		}, 0, 8},
 	} {
-		all := delays(plan.Direction{Rate: 1e9, JitterKind: c.kind, Delay: units.Duration(c.delay), Jitter: units.Duration(c.jitter)}, n)
+		all := delays(plan.Direction{Rate: 1e9, JitterKind: c.kind, Delay: units.Duration(c.delay),
+			Jitter: units.Duration(c.jitter)}, n)
 		slices.Sort(all)
 		distance := 0.0
 		for i, d := range all {
@@ -58,11 +63,14 @@ func TestJitterDistributions(t *testing.T) {
 			distance = max(distance, math.Abs(f-float64(i)/n), math.Abs(f-float64(i+1)/n))
 		}
 		if distance > 1.95/math.Sqrt(n) {
-			t.Errorf("%q with %.0f +- %.0f: distance %.5f, want at most %.5f", c.kind, c.delay, c.jitter, distance, 1.95/math.Sqrt(n))
+			t.Errorf("%q with %.0f +- %.0f: distance %.5f, want at most %.5f", c.kind, c.delay, c.jitter,
+				distance, 1.95/math.Sqrt(n))
 		}
 		low, high := (all[0]-c.delay)/c.jitter, (all[n-1]-c.delay)/c.jitter
-		if low < c.least || high > c.most || low > c.least+(c.most-c.least)/4 || high < c.most-(c.most-c.least)/4 {
-			t.Errorf("%q with %.0f +- %.0f: from %.3f to %.3f, want %.1f to %.1f", c.kind, c.delay, c.jitter, low, high, c.least, c.most)
+		if low < c.least || high > c.most || low > c.least+(c.most-c.least)/4 ||
+			high < c.most-(c.most-c.least)/4 {
+			t.Errorf("%q with %.0f +- %.0f: from %.3f to %.3f, want %.1f to %.1f", c.kind, c.delay, c.jitter,
+				low, high, c.least, c.most)
 		}
 	}
 }
@@ -83,20 +91,24 @@ func TestJitterMoments(t *testing.T) {
 		}
 	}
 	limit := 5 / math.Sqrt(n)
-	if mean, deviation, lag := sum/n, math.Sqrt(squares/n), products/n; math.Abs(mean) > limit || math.Abs(deviation-0.98658) > limit || math.Abs(lag) > limit {
-		t.Errorf("mean %.4f, deviation %.4f, correlation %.4f, want 0, 0.9866, 0 within %.4f", mean, deviation, lag, limit)
+	if mean, deviation, lag := sum/n, math.Sqrt(squares/n),
+		products/n; math.Abs(mean) > limit || math.Abs(deviation-0.98658) > limit || math.Abs(lag) > limit {
+		t.Errorf("mean %.4f, deviation %.4f, correlation %.4f, want 0, 0.9866, 0 within %.4f", mean,
+			deviation, lag, limit)
 	}
 }
 
 // TestQuantiles holds the tables to published ones: the normal distribution's
 // upper quantiles (Abramowitz and Stegun, table 26.5) and logarithms.
 func TestQuantiles(t *testing.T) {
-	for share, want := range map[float64]float64{0.25: 0.67449, 0.1: 1.28155, 0.05: 1.64485, 0.025: 1.95996, 0.01: 2.32635, 0.005: 2.57583, 0.002: 2.87816} {
+	for share, want := range map[float64]float64{0.25: 0.67449, 0.1: 1.28155, 0.05: 1.64485, 0.025: 1.95996,
+		0.01: 2.32635, 0.005: 2.57583, 0.002: 2.87816} {
 		if got := math.Ldexp(float64(normal().at(scaled(share))), -32); math.Abs(got-want) > 2e-5 {
 			t.Errorf("normal quantile of %v: %.5f, want %.5f", share, got, want)
 		}
 	}
-	for share, want := range map[float64]float64{0.5: 0.693147, 0.1: 2.302585, 0.01: 4.605170, 0.001: 6.907755} {
+	for share, want := range map[float64]float64{0.5: 0.693147, 0.1: 2.302585, 0.01: 4.605170,
+		0.001: 6.907755} {
 		if got := math.Ldexp(float64(exponential().at(scaled(share))), -32); math.Abs(got-want) > 1e-5 {
 			t.Errorf("exponential quantile of %v: %.6f, want %.6f", share, got, want)
 		}
@@ -134,7 +146,8 @@ func TestJitterKeepsOrder(t *testing.T) {
 			sent := clock.Time(i) * 1000
 			at := m.Send(sent, &packet.Packet{Flow: uint64(i % 7), Ordinal: uint64(i/7 + 1)}).At
 			if at < last || at < sent {
-				t.Fatalf("%s: packet %d, sent at %d, arrives at %d, its predecessor at %d", kind, i, sent, at, last)
+				t.Fatalf("%s: packet %d, sent at %d, arrives at %d, its predecessor at %d", kind, i, sent, at,
+					last)
 			}
 			if at == last {
 				waited++

@@ -111,9 +111,16 @@ func TestDelay(t *testing.T) {
 
 // everything is a direction with every fault.
 var everything = plan.Direction{
-	Rate: 1e9, Delay: 10_000, Jitter: 2_000, JitterKind: spec.Normal, Loss: ratio(1, 20), Duplicate: ratio(1, 10), Corrupt: ratio(1, 10),
-	GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 50), Leave: ratio(1, 4), Loss: ratio(9, 10), LossGood: ratio(1, 200)},
-	DropEvery:      37, DropList: []uint64{3, 5, 8}, Reorder: ratio(1, 10), ReorderBy: 50_000,
+	Rate:       1e9,
+	Delay:      10_000,
+	Jitter:     2_000,
+	JitterKind: spec.Normal,
+	Loss:       ratio(1, 20),
+	Duplicate:  ratio(1, 10),
+	Corrupt:    ratio(1, 10),
+	GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 50), Leave: ratio(1, 4), Loss: ratio(9, 10),
+		LossGood: ratio(1, 200)},
+	DropEvery: 37, DropList: []uint64{3, 5, 8}, Reorder: ratio(1, 10), ReorderBy: 50_000,
 }
 
 // fate is what happened to a packet, without when it was sent.
@@ -168,8 +175,9 @@ func TestFlowMeetsTheSameFaults(t *testing.T) {
 	}
 	// Other flows, links, directions and seeds meet other faults.
 	for what, m := range map[string]*Medium{
-		"another link": New(everything, Seed(7, "a--c", true)), "the other direction": New(everything, Seed(7, "a--b", false)),
-		"another seed": New(everything, Seed(8, "a--b", true)), "another flow": alone,
+		"another link":        New(everything, Seed(7, "a--c", true)),
+		"the other direction": New(everything, Seed(7, "a--b", false)),
+		"another seed":        New(everything, Seed(8, "a--b", true)), "another flow": alone,
 	} {
 		same, both, n := 0, 0, 0
 		flow := uint64(42)
@@ -243,7 +251,8 @@ func TestDropsByIndex(t *testing.T) {
 	for _, flow := range []uint64{5, 6} {
 		for i := uint64(1); i <= 120; i++ {
 			want := i%4 == 0 || i == 1 || i == 7 || i == 100
-			if got := send(m, clock.Time(i), flow, i).reason; got != Arrives && got != Nth || (got == Nth) != want {
+			if got := send(m, clock.Time(i), flow, i).reason; got != Arrives && got != Nth ||
+				(got == Nth) != want {
 				t.Errorf("flow %d, packet %d: reason %d, lost want %t", flow, i, got, want)
 			}
 		}
@@ -291,7 +300,8 @@ func TestCorruption(t *testing.T) {
 		t.Errorf("chi-square of the bits is %.0f, want 511 +- 160", chi)
 	}
 	for _, short := range []int{0, 13, 14} {
-		if got := m.Send(0, &packet.Packet{Data: make([]byte, short), Flow: 9, Ordinal: 2}); got.Corrupt != -1 {
+		if got := m.Send(0, &packet.Packet{Data: make([]byte, short), Flow: 9,
+			Ordinal: 2}); got.Corrupt != -1 {
 			t.Errorf("bit %d of %d bytes is corrupted", got.Corrupt, short)
 		}
 	}
@@ -349,7 +359,8 @@ func TestFlap(t *testing.T) {
 		next clock.Time
 	}{
 		{0, true, 1050}, {50, true, 1050}, {1049, true, 1050}, {1050, false, 1150}, {1149, false, 1150},
-		{1150, true, 2050}, {2049, true, 2050}, {2050, false, 2150}, {1_000_050, false, 1_000_150}, {1_000_150, true, 1_001_050},
+		{1150, true, 2050}, {2049, true, 2050}, {2050, false, 2150}, {1_000_050, false, 1_000_150},
+		{1_000_150, true, 1_001_050},
 	} {
 		if got := m.Up(c.at); got != c.up {
 			t.Errorf("at %d: up is %t", c.at, got)
@@ -368,7 +379,8 @@ func TestFlap(t *testing.T) {
 	if steady := New(plan.Direction{}, 1); !steady.Up(1e18) || steady.NextChange(0) != clock.Never {
 		t.Error("a link without a schedule changes")
 	}
-	if gone := New(plan.Direction{Flap: plan.Flap{Every: 10, For: 10}}, 1); !gone.Up(9) || gone.Up(10) || gone.Up(1e9) || gone.NextChange(10) != clock.Never {
+	if gone := New(plan.Direction{Flap: plan.Flap{Every: 10, For: 10}}, 1); !gone.Up(9) || gone.Up(10) ||
+		gone.Up(1e9) || gone.NextChange(10) != clock.Never {
 		t.Error("a link that is always down from its first fall on comes up")
 	}
 }
@@ -387,8 +399,11 @@ func TestSendAllocatesNothing(t *testing.T) {
 
 func BenchmarkSend(b *testing.B) {
 	for name, d := range map[string]plan.Direction{
-		"delay": {Rate: 1e9, Delay: 5000}, "loss": {Rate: 1e9, Loss: ratio(1, 1000)}, "everything": everything,
-		"rare-long-bursts": {Rate: 1e9, GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 100_000), Leave: ratio(1, 1000), Loss: ratio(1, 1)}},
+		"delay": {Rate: 1e9, Delay: 5000}, "loss": {Rate: 1e9, Loss: ratio(1, 1000)},
+		"everything": everything,
+		"rare-long-bursts": {Rate: 1e9,
+			GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 100_000), Leave: ratio(1, 1000),
+				Loss: ratio(1, 1)}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			m := New(d, 1)

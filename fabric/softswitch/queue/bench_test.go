@@ -19,7 +19,9 @@ func loaded(tb testing.TB, ecn string) (*Port, []*packet.Packet) {
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 	sw.Soft.ECN = &plan.ECN{
 		Kind: ecn, KMin: 1000, KMax: 400_000, PMax: units.Ratio{Num: 1, Den: 5}, Priorities: all,
-		Target: units.Duration(200 * time.Microsecond), PersistentTarget: units.Duration(85 * time.Microsecond), Interval: units.Duration(200 * time.Microsecond),
+		Target:           units.Duration(200 * time.Microsecond),
+		PersistentTarget: units.Duration(85 * time.Microsecond),
+		Interval:         units.Duration(200 * time.Microsecond),
 	}
 	sw.Soft.Trim = &plan.Trim{Size: 128, DSCP: trimDSCP, Queue: 7, Priorities: []int{4}}
 	sw.Soft.Scheduler.Strict, sw.Soft.Scheduler.Weights = []int{7}, [spec.Priorities]int{1, 2, 3, 4, 5, 6, 7}
@@ -96,7 +98,8 @@ func TestNothingIsAllocatedForAPacket(t *testing.T) {
 			p.Dequeue(0)
 		}
 	}); n != 0 || trimmed < 900 || dropped < 900 {
-		t.Errorf("%.1f allocations for a trimmed and a dropped packet; %d trimmed, %d dropped", n, trimmed, dropped)
+		t.Errorf("%.1f allocations for a trimmed and a dropped packet; %d trimmed, %d dropped", n, trimmed,
+			dropped)
 	}
 }
 

@@ -36,7 +36,8 @@ func TestPaceKeepsItsCurve(t *testing.T) {
 			p := NewNIC(1 << 30)
 			p.SetLink(0, plan.Direction{Rate: line})
 			c.slow(p)
-			l := &carrier{s: s, port: p, rate: line, sent: map[*packet.Packet]clock.Time{}, came: map[*packet.Packet]clock.Time{}}
+			l := &carrier{s: s, port: p, rate: line, sent: map[*packet.Packet]clock.Time{},
+				came: map[*packet.Packet]clock.Time{}}
 			rate := c.rate / 8
 			var slow []*packet.Packet
 			arrivals := calculustest.Source(rand.New(rand.NewPCG(1, 2)), burst, rate, 2000, 64, 700, 1514)
@@ -56,7 +57,8 @@ func TestPaceKeepsItsCurve(t *testing.T) {
 			}
 			// Times are whole nanoseconds.
 			if got := out.Burst(rate); got > most+rate/1e9 || got < most-1 {
-				t.Errorf("%s, others %t: %v bytes at once and %v bytes/s left, want a packet at once", name, others, got, rate)
+				t.Errorf("%s, others %t: %v bytes at once and %v bytes/s left, want a packet at once", name,
+					others, got, rate)
 			}
 			bound, packet := time.Duration(burst/rate*1e9), time.Duration(most/rate*1e9)
 			switch {
@@ -105,7 +107,10 @@ func (l *carrier) kick() {
 	if one == nil {
 		if next := l.port.Next(l.s.now); next != clock.Never && !slices.Contains(l.next, next) {
 			l.next = append(l.next, next)
-			l.s.in(next.Sub(l.s.now), func() { l.next = slices.DeleteFunc(l.next, func(at clock.Time) bool { return at == next }); l.kick() })
+			l.s.in(next.Sub(l.s.now), func() {
+				l.next = slices.DeleteFunc(l.next, func(at clock.Time) bool { return at == next })
+				l.kick()
+			})
 		}
 		return
 	}

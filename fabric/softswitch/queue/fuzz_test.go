@@ -97,7 +97,11 @@ func FuzzOperations(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o := &operations{
-			spoken: listen(t), data: data, where: map[*packet.Packet]int{}, lengths: map[*packet.Packet]int{}, reported: map[[2]int]uint16{},
+			spoken:   listen(t),
+			data:     data,
+			where:    map[*packet.Packet]int{},
+			lengths:  map[*packet.Packet]int{},
+			reported: map[[2]int]uint16{},
 		}
 		o.setUp()
 		for len(o.data) > 0 && !t.Failed() {
@@ -115,15 +119,18 @@ func (o *operations) setUp() {
 	sw.Soft.Scheduler.Strict = []int{7, 2}
 	priorities := []int{0, 1, 2, 3, 4, 5, 6, 7}
 	if flags&1 != 0 {
-		sw.Soft.ECN = &plan.ECN{Kind: spec.RED, KMin: 1000, KMax: 4000, PMax: units.Ratio{Num: 1, Den: 3}, Priorities: priorities}
+		sw.Soft.ECN = &plan.ECN{Kind: spec.RED, KMin: 1000, KMax: 4000, PMax: units.Ratio{Num: 1, Den: 3},
+			Priorities: priorities}
 	} else {
-		sw.Soft.ECN = &plan.ECN{Kind: spec.ECNSharp, Target: 3000, PersistentTarget: 1000, Interval: 5000, Priorities: priorities}
+		sw.Soft.ECN = &plan.ECN{Kind: spec.ECNSharp, Target: 3000, PersistentTarget: 1000, Interval: 5000,
+			Priorities: priorities}
 	}
 	if flags&2 != 0 {
 		sw.Soft.Trim = &plan.Trim{Size: 64, DSCP: trimDSCP, Queue: 7, Priorities: []int{0, 1, 4}}
 	}
 	if flags&4 != 0 {
-		withPFC(sw, plan.PortPFC{XOff: 1500, XOn: units.Bytes(o.byte() * 5), Headroom: units.Bytes(o.byte() * 5)}, 3)
+		withPFC(sw, plan.PortPFC{XOff: 1500, XOn: units.Bytes(o.byte() * 5),
+			Headroom: units.Bytes(o.byte() * 5)}, 3)
 	}
 	if flags&8 != 0 {
 		kind := spec.GFCBuffer
@@ -131,7 +138,8 @@ func (o *operations) setUp() {
 			kind, o.timed = spec.GFCTime, true
 		}
 		// Beside what PFC reserves.
-		at := plan.PortGFC{B1: 500, BM: 1500, Limit: 2100, Stages: []units.Bytes{500, 1000, 1250, 1375}, Period: period}
+		at := plan.PortGFC{B1: 500, BM: 1500, Limit: 2100, Stages: []units.Bytes{500, 1000, 1250, 1375},
+			Period: period}
 		before := sw.Soft.Reserved
 		withGFC(sw, kind, at, 5)
 		sw.Soft.Reserved += before
@@ -168,7 +176,8 @@ func (o *operations) step() {
 	case 14:
 		o.until(o.now + clock.Time(o.byte()*50))
 	case 15:
-		port.SetLink(o.now, plan.Direction{Rate: units.Rate(o.byte()) * 1e6, Queue: units.Bytes(o.byte() * 100)})
+		port.SetLink(o.now, plan.Direction{Rate: units.Rate(o.byte()) * 1e6,
+			Queue: units.Bytes(o.byte() * 100)})
 	}
 }
 
@@ -182,14 +191,17 @@ func (o *operations) offer(port *Port, q uint8) {
 	o.offered++
 	got := port.Enqueue(o.now, one)
 	if got.Dropped {
-		if got.Reason == Accepted || got.Reason == NICOverrun || one.Trimmed || len(one.Data) != before || got.Marked {
+		if got.Reason == Accepted || got.Reason == NICOverrun || one.Trimmed || len(one.Data) != before ||
+			got.Marked {
 			o.tb.Errorf("dropped: %+v", got)
 		}
 		o.dropped[got.Reason]++
 		return
 	}
-	if one.Trimmed != (got.Reason != Accepted) || one.Priority != got.Queue || one.Trimmed && (q == 3 || q == 5 || len(one.Data) >= before) {
-		o.tb.Errorf("accepted: %+v, of %d bytes %d are left, trimmed %t", got, before, len(one.Data), one.Trimmed)
+	if one.Trimmed != (got.Reason != Accepted) || one.Priority != got.Queue ||
+		one.Trimmed && (q == 3 || q == 5 || len(one.Data) >= before) {
+		o.tb.Errorf("accepted: %+v, of %d bytes %d are left, trimmed %t", got, before, len(one.Data),
+			one.Trimmed)
 	}
 	o.where[one], o.lengths[one] = port.index, len(one.Data)
 }
@@ -216,7 +228,8 @@ func (o *operations) out(one *packet.Packet, port *Port) {
 	if at, waits := o.where[one]; !waits || at != port.index || o.lengths[one] != len(one.Data) {
 		o.tb.Errorf("a packet left by port %d that waited at %d (%t)", port.index, at, waits)
 	}
-	if ip := wire.IPv4(one.Data[min(14, len(one.Data)):]); one.Headers.Has(wire.IsIPv4) && !ip.ChecksumValid() {
+	if ip := wire.IPv4(one.Data[min(14, len(one.Data)):]); one.Headers.Has(wire.IsIPv4) &&
+		!ip.ChecksumValid() {
 		o.tb.Error("a packet left with a wrong checksum")
 	}
 	delete(o.where, one)
@@ -242,8 +255,10 @@ func (o *operations) check() {
 		}
 		shared += length
 	}
-	if m.Used() != total || m.used != shared || total > m.Size() || shared > int64(o.sw.Soft.Shared) || m.held > int64(o.sw.Soft.Reserved) {
-		o.tb.Errorf("%d bytes are accounted, %d of them shared, and %d wait, %d shared; the buffer has %d", m.Used(), m.used, total, shared, m.Size())
+	if m.Used() != total || m.used != shared || total > m.Size() || shared > int64(o.sw.Soft.Shared) ||
+		m.held > int64(o.sw.Soft.Reserved) {
+		o.tb.Errorf("%d bytes are accounted, %d of them shared, and %d wait, %d shared; the buffer has %d",
+			m.Used(), m.used, total, shared, m.Size())
 	}
 	ports := int64(0)
 	for i, p := range o.ports {
@@ -265,13 +280,15 @@ func (o *operations) check() {
 		sum += n
 	}
 	if ports != total || sum != o.offered {
-		o.tb.Errorf("ports count %d of %d bytes, and %d of %d packets are somewhere", ports, total, sum, o.offered)
+		o.tb.Errorf("ports count %d of %d bytes, and %d of %d packets are somewhere", ports, total, sum,
+			o.offered)
 	}
 	if o.timed && o.slow() && o.report <= o.now {
 		o.tb.Errorf("at %d somebody is to be slowed or is slowed, and no report is planned", o.now)
 	}
 	for _, w := range m.Waits(nil) {
-		if paused, _ := m.Asked(w.Ingress, w.Priority); !paused || !o.ports[w.Egress].Paused().Has(w.Priority) {
+		if paused, _ := m.Asked(w.Ingress, w.Priority); !paused ||
+			!o.ports[w.Egress].Paused().Has(w.Priority) {
 			o.tb.Errorf("%+v: nobody waits", w)
 		}
 	}

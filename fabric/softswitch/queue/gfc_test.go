@@ -26,7 +26,8 @@ func TestStagesOfBufferBasedGFC(t *testing.T) {
 	}
 	look := func(held int) {
 		if _, stage := m.Asked(1, class); stage != want(held) || heard.stages[[2]int{1, class}] != stage {
-			t.Errorf("%d bytes: stage %d, told %d, want %d", held, stage, heard.stages[[2]int{1, class}], want(held))
+			t.Errorf("%d bytes: stage %d, told %d, want %d", held, stage, heard.stages[[2]int{1, class}],
+				want(held))
 		}
 	}
 	for held := 500; held <= 17_000; held += 500 {
@@ -53,7 +54,8 @@ func TestStagesOfBufferBasedGFC(t *testing.T) {
 // wait out of the shared bytes, and give it back when no more waits.
 func TestGFCThresholdsChange(t *testing.T) {
 	at := func(b1 units.Bytes) Thresholds {
-		return Thresholds{GFC: plan.PortGFC{B1: b1, BM: b1 + 4000, Limit: b1 + 5000, Stages: []units.Bytes{b1, b1 + 2000, b1 + 3000}, Period: units.Duration(b1)}}
+		return Thresholds{GFC: plan.PortGFC{B1: b1, BM: b1 + 4000, Limit: b1 + 5000,
+			Stages: []units.Bytes{b1, b1 + 2000, b1 + 3000}, Period: units.Duration(b1)}}
 	}
 	for _, kind := range []string{spec.GFCBuffer, spec.GFCTime} {
 		sw := softSwitch(40_000, 2)
@@ -76,7 +78,8 @@ func TestGFCThresholdsChange(t *testing.T) {
 				}
 			}
 			if heard.stages[[2]int{1, class}] != stage || m.free() != free {
-				t.Errorf("%s, %s: told stage %d, want %d; %d bytes are free, want %d", kind, what, heard.stages[[2]int{1, class}], stage, m.free(), free)
+				t.Errorf("%s, %s: told stage %d, want %d; %d bytes are free, want %d", kind, what,
+					heard.stages[[2]int{1, class}], stage, m.free(), free)
 			}
 		}
 		// 40,000 less two ports of 9,000 are shared.
@@ -100,7 +103,8 @@ func TestGFCThresholdsChange(t *testing.T) {
 		}
 		ports[0].Flush(func(*packet.Packet) {})
 		if m.Report(4500); heard.stages[[2]int{1, class}] != 0 || m.Used() != 0 || m.free() != 24_500 {
-			t.Errorf("%s: stage %d, %d bytes used, %d free, and nothing waits", kind, heard.stages[[2]int{1, class}], m.Used(), m.free())
+			t.Errorf("%s: stage %d, %d bytes used, %d free, and nothing waits", kind,
+				heard.stages[[2]int{1, class}], m.Used(), m.free())
 		}
 	}
 }
@@ -145,7 +149,9 @@ func fill(t *testing.T, kind string, at plan.PortGFC, tau time.Duration) (held i
 	m, ports := memory(t, sw, l)
 	l.memory = m
 	ports[1].Pause(0, class, true)
-	next := func() { nic.Enqueue(l.now, &packet.Packet{Data: make([]byte, frame), Priority: class, Ingress: 0}) }
+	next := func() {
+		nic.Enqueue(l.now, &packet.Packet{Data: make([]byte, frame), Priority: class, Ingress: 0})
+	}
 	l.sender = &line{s: &l.simulation, port: nic, rate: rate, waking: -1}
 	l.sender.arrived = func(one *packet.Packet) {
 		next()
@@ -172,7 +178,8 @@ func TestRoomOfGFC(t *testing.T) {
 	}{spec.GFCBuffer: {2 * inTau, 0}, spec.GFCTime: {4 * inTau, tau}} {
 		at := plan.PortGFC{B1: 20_000, BM: 20_000 + c.room, Period: units.Duration(c.period)}
 		if held, dropped := fill(t, kind, at, tau); dropped != 0 || held < int64(at.BM)-1000 {
-			t.Errorf("%s: %d bytes at most and %d dropped, want nearly %s and none", kind, held, dropped, at.BM)
+			t.Errorf("%s: %d bytes at most and %d dropped, want nearly %s and none", kind, held, dropped,
+				at.BM)
 		}
 		at.BM = 20_000 + c.room/4
 		if held, dropped := fill(t, kind, at, tau); dropped == 0 {

@@ -130,7 +130,8 @@ func (m *Memory) judgeGently(now clock.Time, in *ingress, port int, q uint8) {
 		m.enter(in, int32(port), q, in.stageAt(in.bytes[q], 0))
 		return
 	}
-	if waits := m.report != clock.Never; !waits && in.bytes[q] > in.b1 || waits && m.report > m.following(now) {
+	if waits := m.report != clock.Never; !waits && in.bytes[q] > in.b1 ||
+		waits && m.report > m.following(now) {
 		m.planReport(now)
 	}
 }
@@ -140,12 +141,16 @@ func (m *Memory) judgeGently(now clock.Time, in *ingress, port int, q uint8) {
 func (m *Memory) Thresholds(port int) (at Thresholds) {
 	in, planned := &m.ingress[port], &m.sw.Ports[port]
 	if m.pfc != 0 {
-		at.PFC = plan.PortPFC{XOff: units.Bytes(in.xoff), XOn: units.Bytes(in.xon), Headroom: units.Bytes(in.limit - in.xoff), Given: planned.PFC.Given}
+		at.PFC = plan.PortPFC{XOff: units.Bytes(in.xoff), XOn: units.Bytes(in.xon),
+			Headroom: units.Bytes(in.limit - in.xoff), Given: planned.PFC.Given}
 	}
 	if m.gfc != 0 {
 		at.GFC = plan.PortGFC{
-			B1: units.Bytes(in.b1), BM: units.Bytes(in.bm), Limit: units.Bytes(in.gentle), Period: units.Duration(in.period),
-			Least: planned.GFC.Least, Given: planned.GFC.Given,
+			B1:     units.Bytes(in.b1),
+			BM:     units.Bytes(in.bm),
+			Limit:  units.Bytes(in.gentle),
+			Period: units.Duration(in.period),
+			Least:  planned.GFC.Least, Given: planned.GFC.Given,
 		}
 	}
 	return at

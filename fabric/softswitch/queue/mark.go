@@ -34,7 +34,9 @@ func newMarker(c *plan.ECN, seed uint64) marker {
 	}
 	k := marker{
 		seed: seed, kmin: int64(c.KMin), kmax: int64(c.KMax),
-		target: time.Duration(c.Target), persistentTarget: time.Duration(c.PersistentTarget), interval: time.Duration(c.Interval),
+		target:           time.Duration(c.Target),
+		persistentTarget: time.Duration(c.PersistentTarget),
+		interval:         time.Duration(c.Interval),
 	}
 	if c.Kind == spec.ECNSharp {
 		k.sharp = MaskOf(c.Priorities...)

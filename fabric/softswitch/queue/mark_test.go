@@ -23,7 +23,8 @@ const (
 func redPort(t testing.TB, name string) func(depth int, one *packet.Packet) Outcome {
 	sw := softSwitch(1<<30, 1)
 	sw.Ports[0].Name = name
-	sw.Soft.ECN = &plan.ECN{Kind: spec.RED, KMin: kmin, KMax: kmax, PMax: units.Ratio{Num: 1, Den: 5}, Priorities: []int{0}}
+	sw.Soft.ECN = &plan.ECN{Kind: spec.RED, KMin: kmin, KMax: kmax, PMax: units.Ratio{Num: 1, Den: 5},
+		Priorities: []int{0}}
 	_, ports := memory(t, sw, nil)
 	filler := &packet.Packet{Data: make([]byte, 1<<20)}
 	return func(depth int, one *packet.Packet) Outcome {
@@ -47,7 +48,8 @@ func redPort(t testing.TB, name string) func(depth int, one *packet.Packet) Outc
 // 16,000.
 func TestShareThatREDMarks(t *testing.T) {
 	offer := redPort(t, "p0")
-	for _, depth := range []int{0, 1, kmin, kmin + 1, 46_000, 70_000, 100_000, 130_000, kmax - 1, kmax, kmax + 1, 500_000} {
+	for _, depth := range []int{0, 1, kmin, kmin + 1, 46_000, 70_000, 100_000, 130_000, kmax - 1, kmax,
+		kmax + 1, 500_000} {
 		const flows, each = 40, 1000
 		marked := 0
 		for flow := range uint64(flows) {
@@ -68,7 +70,8 @@ func TestShareThatREDMarks(t *testing.T) {
 		}
 		const n = flows * each
 		if off := math.Abs(float64(marked) - n*p); off > 4*math.Sqrt(n*p*(1-p)) {
-			t.Errorf("%d bytes: %d of %d marked, want %.0f +- %.0f", depth, marked, n, n*p, 4*math.Sqrt(n*p*(1-p)))
+			t.Errorf("%d bytes: %d of %d marked, want %.0f +- %.0f", depth, marked, n, n*p,
+				4*math.Sqrt(n*p*(1-p)))
 		}
 	}
 }
@@ -206,8 +209,10 @@ func TestECNSharpForgivesAnEmptyQueue(t *testing.T) {
 func sharpPort(t *testing.T) *Port {
 	sw := softSwitch(1<<20, 1)
 	sw.Soft.ECN = &plan.ECN{
-		Kind: spec.ECNSharp, Target: units.Duration(200 * time.Microsecond), PersistentTarget: units.Duration(85 * time.Microsecond),
-		Interval: units.Duration(200 * time.Microsecond), Priorities: []int{0},
+		Kind:             spec.ECNSharp,
+		Target:           units.Duration(200 * time.Microsecond),
+		PersistentTarget: units.Duration(85 * time.Microsecond),
+		Interval:         units.Duration(200 * time.Microsecond), Priorities: []int{0},
 	}
 	_, ports := memory(t, sw, nil)
 	return ports[0]

@@ -60,7 +60,9 @@ func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 	}
 	m := &Memory{
 		sw: sw, signals: signals, shared: int64(s.Shared), report: clock.Never,
-		ports: make([]*Port, len(sw.Ports)), ingress: make([]ingress, len(sw.Ports)), seen: make([]bool, len(sw.Ports)),
+		ports:   make([]*Port, len(sw.Ports)),
+		ingress: make([]ingress, len(sw.Ports)),
+		seen:    make([]bool, len(sw.Ports)),
 	}
 	m.alpha.num, m.alpha.den = s.Alpha.Num, s.Alpha.Den
 	m.rates, _ = signals.(RateSignals)
@@ -84,7 +86,8 @@ func (m *Memory) check() error {
 	case s.Buffer == 0 || s.Buffer > maxBuffer:
 		return fmt.Errorf("it has %s, want 1B to %dB", s.Buffer, uint64(maxBuffer))
 	case s.Reserved > s.Buffer || s.Shared > s.Buffer-s.Reserved:
-		return fmt.Errorf("%s shared and %s reserved are more than the %s it has", s.Shared, s.Reserved, s.Buffer)
+		return fmt.Errorf("%s shared and %s reserved are more than the %s it has", s.Shared, s.Reserved,
+			s.Buffer)
 	case s.Alpha.Num == 0 || s.Alpha.Den == 0 || s.Alpha.Num > maxAlpha || s.Alpha.Den > maxAlpha:
 		return fmt.Errorf("alpha is %d/%d, want terms of 1 to %d", s.Alpha.Num, s.Alpha.Den, maxAlpha)
 	case m.pfc&m.gfc != 0:
@@ -108,14 +111,16 @@ func (m *Memory) addIngresses() error {
 		planned, in := &m.sw.Ports[i], &m.ingress[i]
 		if m.pfc != 0 {
 			if planned.PFC == nil || planned.PFC.XOn > planned.PFC.XOff {
-				return fmt.Errorf("make buffer of %s: port %s has no PFC thresholds with xon <= xoff", m.sw.Name, planned.Name)
+				return fmt.Errorf("make buffer of %s: port %s has no PFC thresholds with xon <= xoff",
+					m.sw.Name, planned.Name)
 			}
 			in.setPFC(planned.PFC)
 			in.limit = in.xoff + int64(planned.PFC.Headroom)
 		}
 		if m.gfc != 0 {
 			if planned.GFC == nil || planned.GFC.B1 >= planned.GFC.BM || planned.GFC.BM > planned.GFC.Limit {
-				return fmt.Errorf("make buffer of %s: port %s has no GFC thresholds with b1 < bm <= limit", m.sw.Name, planned.Name)
+				return fmt.Errorf("make buffer of %s: port %s has no GFC thresholds with b1 < bm <= limit",
+					m.sw.Name, planned.Name)
 			}
 			m.setGFC(in, planned.GFC)
 			in.gentle = int64(planned.GFC.Limit)
@@ -123,7 +128,8 @@ func (m *Memory) addIngresses() error {
 		reserved += in.limit*int64(m.pfc.Len()) + in.gentle*int64(m.gfc.Len())
 	}
 	if reserved > int64(m.sw.Soft.Reserved) {
-		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
+		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are "+
+			"reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
 	}
 	return nil
 }

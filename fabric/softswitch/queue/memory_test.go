@@ -20,7 +20,8 @@ import (
 // drained to theirs.
 func TestSharesOfTheDynamicThreshold(t *testing.T) {
 	const length = 4000
-	for _, alpha := range []units.Factor{{Num: 1, Den: 2}, {Num: 1, Den: 1}, {Num: 2, Den: 1}, {Num: 8, Den: 1}, {Num: 1, Den: 16}} {
+	for _, alpha := range []units.Factor{{Num: 1, Den: 2}, {Num: 1, Den: 1}, {Num: 2, Den: 1},
+		{Num: 8, Den: 1}, {Num: 1, Den: 16}} {
 		const ports = 12
 		sw := softSwitch(4_000_000, ports)
 		sw.Soft.Alpha = alpha
@@ -39,11 +40,13 @@ func TestSharesOfTheDynamicThreshold(t *testing.T) {
 			want := a * 4e6 / (1 + n*a)
 			for i, p := range egress[:busy] {
 				if got := float64(p.Depth(0)); math.Abs(got-want) > length*(3+a) {
-					t.Errorf("alpha %v, %d queues: queue %d holds %.0f bytes, want %.0f", alpha, busy, i, got, want)
+					t.Errorf("alpha %v, %d queues: queue %d holds %.0f bytes, want %.0f", alpha, busy, i, got,
+						want)
 				}
 			}
 			if got := float64(m.Size() - m.Used()); math.Abs(got-4e6/(1+n*a)) > length*(3+a)*n {
-				t.Errorf("alpha %v, %d queues: %.0f bytes stay free, want %.0f", alpha, busy, got, 4e6/(1+n*a))
+				t.Errorf("alpha %v, %d queues: %.0f bytes stay free, want %.0f", alpha, busy, got,
+					4e6/(1+n*a))
 			}
 		}
 	}
@@ -73,7 +76,8 @@ func TestReasonsOfDrops(t *testing.T) {
 	}
 	nic := NewNIC(1500)
 	nic.Enqueue(0, frameOf(1000, 5))
-	if got, want := nic.Enqueue(0, frameOf(501, 5)), (Outcome{Queue: 5, Reason: NICOverrun, Dropped: true, Depth: 1000}); got != want {
+	if got, want := nic.Enqueue(0, frameOf(501, 5)),
+		(Outcome{Queue: 5, Reason: NICOverrun, Dropped: true, Depth: 1000}); got != want {
 		t.Errorf("emulated NIC: %+v, want %+v", got, want)
 	}
 	if got := nic.Enqueue(0, frameOf(1500, 4)); got.Dropped || nic.Dequeue(0).Priority != 5 {
@@ -104,15 +108,23 @@ func TestLinkLimit(t *testing.T) {
 // What cannot work is refused.
 func TestMemoryRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*plan.Switch){
-		"no soft switch":  func(sw *plan.Switch) { sw.Soft = nil },
-		"alpha is 0/0":    func(sw *plan.Switch) { sw.Soft.Alpha = units.Factor{} },
-		"more than":       func(sw *plan.Switch) { sw.Soft.Shared++ },
-		"keep 20001":      func(sw *plan.Switch) { sw.Ports[1].PFC = &plan.PortPFC{XOff: 5001, XOn: 1, Headroom: 5000} },
+		"no soft switch": func(sw *plan.Switch) { sw.Soft = nil },
+		"alpha is 0/0":   func(sw *plan.Switch) { sw.Soft.Alpha = units.Factor{} },
+		"more than":      func(sw *plan.Switch) { sw.Soft.Shared++ },
+		"keep 20001": func(sw *plan.Switch) {
+			sw.Ports[1].PFC = &plan.PortPFC{XOff: 5001, XOn: 1, Headroom: 5000}
+		},
 		"xon <= xoff":     func(sw *plan.Switch) { sw.Ports[1].PFC = &plan.PortPFC{XOff: 1, XOn: 2} },
 		"both PFC and GF": func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Priorities: []int{3}} },
-		"b1 < bm":         func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Kind: "buffer", Priorities: []int{4}} },
-		"ecn is of kind":  func(sw *plan.Switch) { sw.Soft.ECN = &plan.ECN{Kind: "pie", Priorities: []int{1}} },
-		"gfc is of kind":  func(sw *plan.Switch) { sw.Soft.GFC = &plan.GFC{Kind: "share", Priorities: []int{4}} },
+		"b1 < bm": func(sw *plan.Switch) {
+			sw.Soft.GFC = &plan.GFC{Kind: "buffer", Priorities: []int{4}}
+		},
+		"ecn is of kind": func(sw *plan.Switch) {
+			sw.Soft.ECN = &plan.ECN{Kind: "pie", Priorities: []int{1}}
+		},
+		"gfc is of kind": func(sw *plan.Switch) {
+			sw.Soft.GFC = &plan.GFC{Kind: "share", Priorities: []int{4}}
+		},
 	} {
 		sw := softSwitch(100_000, 2)
 		withPFC(sw, plan.PortPFC{XOff: 5000, XOn: 4000, Headroom: 5000}, 3)
@@ -189,7 +201,8 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
 	at := plan.PortGFC{B1: 10_000, BM: 110_000, Limit: 110_000, Period: units.Duration(time.Microsecond)}
 	withGFC(sw, spec.GFCTime, at, 3)
-	heard := &shares{spoken: listen(t), last: map[int]uint16{1: FullRate}} // what it has before it is told anything
+	// what it has before it is told anything
+	heard := &shares{spoken: listen(t), last: map[int]uint16{1: FullRate}}
 	m, ports := memory(t, sw, heard)
 	now := clock.Time(0)
 	for held := 0; held <= 110_000; held += 1000 {
@@ -221,7 +234,8 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 		now += 1000
 	}
 	if heard.last[1] != FullRate || heard.full != 1 {
-		t.Errorf("the emptied port's sender was last told %d, and the whole rate %d times; want it once", heard.last[1], heard.full)
+		t.Errorf("the emptied port's sender was last told %d, and the whole rate %d times; want it once",
+			heard.last[1], heard.full)
 	}
 	if last := now - 3000; heard.report != last {
 		t.Errorf("the last report was asked for %d, and all have the whole line since %d", heard.report, last)
@@ -229,7 +243,8 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	one := frameOf(10_001, 3)
 	one.Ingress = 0
 	if ports[0].Enqueue(now, one); heard.report != now+1000 {
-		t.Errorf("a packet exceeds B0 at %d, a multiple of the period, and a report is asked for %d; want the next one", now, heard.report)
+		t.Errorf("a packet exceeds B0 at %d, a multiple of the period, and a report is asked for %d; want "+
+			"the next one", now, heard.report)
 	}
 	if got, told := heard.last[0]; told {
 		t.Errorf("an idle port's sender was told %d", got)

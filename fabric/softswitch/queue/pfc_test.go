@@ -108,7 +108,8 @@ type pfcCase struct {
 }
 
 var pfcCases = []pfcCase{
-	{1e9, 0, 1518}, {1e9, 5 * time.Microsecond, 1518}, {1e9, 5 * time.Microsecond, 9018}, {4e9, time.Microsecond, 4218},
+	{1e9, 0, 1518}, {1e9, 5 * time.Microsecond, 1518}, {1e9, 5 * time.Microsecond, 9018},
+	{4e9, time.Microsecond, 4218},
 	{8e9, 10 * time.Microsecond, 1518}, {8e9, 123 * time.Nanosecond, 9018}, {100e6, time.Millisecond, 1518},
 }
 
@@ -146,12 +147,15 @@ func TestHeadroomIsEnoughAndNoMore(t *testing.T) {
 			const k = 4
 			need := headroom(c.rate, c.delay, c.frame)
 			for less := range 2 {
-				at := plan.PortPFC{XOff: units.Bytes(k * c.frame), XOn: units.Bytes(2 * c.frame), Headroom: units.Bytes(need - less)}
-				l := newPausedLink(t, &pausedLink{rate: c.rate, delay: c.delay, frame: c.frame, length: worst(c, k)}, at)
+				at := plan.PortPFC{XOff: units.Bytes(k * c.frame), XOn: units.Bytes(2 * c.frame),
+					Headroom: units.Bytes(need - less)}
+				l := newPausedLink(t, &pausedLink{rate: c.rate, delay: c.delay, frame: c.frame,
+					length: worst(c, k)}, at)
 				l.send()
 				l.run(1 << 40)
 				if l.dropped != less || l.pauses != 1 || !l.paused {
-					t.Errorf("headroom of %d bytes less %d: %d dropped after %d pauses, want %d after 1", need, less, l.dropped, l.pauses, less)
+					t.Errorf("headroom of %d bytes less %d: %d dropped after %d pauses, want %d after 1",
+						need, less, l.dropped, l.pauses, less)
 				}
 				if held := l.memory.Held(0, 3); less == 0 && held != int64(k*c.frame+need) {
 					t.Errorf("%d bytes wait, want the whole headroom used: %d", held, k*c.frame+need)
@@ -166,7 +170,8 @@ func planned(t *testing.T, c pfcCase) *plan.Plan {
 	t.Helper()
 	text := fmt.Sprintf("name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"+
 		"  switch: {kind: soft, buffer: 64MB, pfc: true}\n"+
-		"  links:\n    default: {rate: %v, delay: %v, mtu: %d}\n", c.rate, units.Duration(c.delay), c.frame-18)
+		"  links:\n    default: {rate: %v, delay: %v, mtu: %d}\n", c.rate, units.Duration(c.delay),
+		c.frame-18)
 	return plantest.Compile(t, text)
 }
 
@@ -197,7 +202,8 @@ func TestPlannedHeadroomIsEnough(t *testing.T) {
 		l.send()
 		l.run(1 << 40)
 		if held := m.Held(0, 3); l.dropped != 0 || l.pauses != 1 || held != int64(at.XOff+at.Headroom) {
-			t.Errorf("%v: %d dropped after %d pauses, %d bytes wait, want %d", c, l.dropped, l.pauses, held, at.XOff+at.Headroom)
+			t.Errorf("%v: %d dropped after %d pauses, %d bytes wait, want %d", c, l.dropped, l.pauses, held,
+				at.XOff+at.Headroom)
 		}
 	}
 }
@@ -217,7 +223,8 @@ func TestPausedSenderLosesNothing(t *testing.T) {
 		}
 		need := headroom(c.rate, c.delay, c.frame)
 		xon := need - c.frame // what comes until the sender has gone on, as plan has it
-		newPausedLink(t, l, plan.PortPFC{XOff: units.Bytes(xon + 2*c.frame), XOn: units.Bytes(xon), Headroom: units.Bytes(need)})
+		newPausedLink(t, l, plan.PortPFC{XOff: units.Bytes(xon + 2*c.frame), XOn: units.Bytes(xon),
+			Headroom: units.Bytes(need)})
 		l.egress.Pause(0, 3, false)
 		sent, busy := 0, time.Duration(0)
 		first, last := clock.Time(-1), clock.Time(0)
@@ -342,16 +349,19 @@ func TestThresholdsChange(t *testing.T) {
 	if !heard.paused[[2]int{0, 3}] {
 		t.Fatal("above xoff, and not paused")
 	}
-	for _, wrong := range []plan.PortPFC{{XOff: 5001, XOn: 1000, Headroom: 5000}, {XOff: 1 << 62, Headroom: 1 << 63}} {
+	for _, wrong := range []plan.PortPFC{{XOff: 5001, XOn: 1000, Headroom: 5000},
+		{XOff: 1 << 62, Headroom: 1 << 63}} {
 		if before := kept(); set(wrong) || kept() != before {
 			t.Errorf("%+v is taken: %+v", wrong, kept())
 		}
 	}
 	less := plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 1999}
-	if !set(less) || shrink(less) || kept() != (plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 3000}) || m.free() != 6000 {
+	if !set(less) || shrink(less) || kept() != (plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 3000}) ||
+		m.free() != 6000 {
 		t.Errorf("3000 bytes wait, and are to have room: %+v, %d bytes are free", kept(), m.free())
 	}
-	if !set(plan.PortPFC{XOff: 5000, XOn: 2999, Headroom: 5000}) || m.free() != 0 || !heard.paused[[2]int{0, 3}] {
+	if !set(plan.PortPFC{XOff: 5000, XOn: 2999, Headroom: 5000}) || m.free() != 0 ||
+		!heard.paused[[2]int{0, 3}] {
 		t.Errorf("%d bytes are free, heard %+v", m.free(), heard)
 	}
 	if o := put(0, 100); o.Reason != Buffer {

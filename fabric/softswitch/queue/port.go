@@ -42,7 +42,8 @@ type Departure struct {
 // NewNIC returns the egress of an emulated NIC: bounded queues of limit bytes
 // each, strict by priority, whose overflow is NICOverrun.
 func NewNIC(limit int64) *Port {
-	return &Port{limit: limit, scheduler: newScheduler(&plan.Scheduler{Strict: []int{7, 6, 5, 4, 3, 2, 1, 0}})}
+	return &Port{limit: limit, scheduler: newScheduler(
+		&plan.Scheduler{Strict: []int{7, 6, 5, 4, 3, 2, 1, 0}})}
 }
 
 // SetLink tells what the link does that the port sends to: its rate, of which

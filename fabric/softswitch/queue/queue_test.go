@@ -114,10 +114,17 @@ func datagram(frame []byte, ecn wire.ECN) {
 	if len(frame) < l4+8 {
 		return
 	}
-	wire.Ethernet(frame).Encode(&wire.EthernetFields{Dst: wire.MAC{2, 0, 0, 0, 0, 2}, Src: wire.MAC{2, 0, 0, 0, 0, 1}, EtherType: 0x0800})
+	wire.Ethernet(frame).Encode(&wire.EthernetFields{Dst: wire.MAC{2, 0, 0, 0, 0, 2},
+		Src: wire.MAC{2, 0, 0, 0, 0, 1}, EtherType: 0x0800})
 	ip := wire.IPv4(frame[l3:])
 	ip.Encode(&wire.IPv4Fields{
-		TotalLength: uint16(len(ip)), TTL: 64, Protocol: 17, Src: [4]byte{10, 0, 0, 1}, Dst: [4]byte{10, 0, 0, 2}, DSCP: 35, ECN: ecn,
+		TotalLength: uint16(len(ip)),
+		TTL:         64,
+		Protocol:    17,
+		Src:         [4]byte{10, 0, 0, 1},
+		Dst:         [4]byte{10, 0, 0, 2},
+		DSCP:        35,
+		ECN:         ecn,
 	})
 	udp := wire.UDP(frame[l4:])
 	udp.Encode(&wire.UDPFields{SrcPort: 4791, DstPort: 4792, Length: uint16(len(udp))})

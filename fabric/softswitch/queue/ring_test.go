@@ -46,7 +46,8 @@ type ringSwitch struct {
 
 // reaction is the time from a signal until the last bit arrives that was sent
 // without it, and the bytes that come meanwhile.
-const reaction = 2*ringDelay + time.Duration(8*(ringFrame+control+ringFrame))*time.Second/time.Duration(ringRate)
+const reaction = 2*ringDelay +
+	time.Duration(8*(ringFrame+control+ringFrame))*time.Second/time.Duration(ringRate)
 
 func (s *ringSwitch) upstream(ingress int) *line {
 	if ingress == host {
@@ -232,7 +233,8 @@ func TestRingDeadlocksWithPFC(t *testing.T) {
 		r := newRing(t, pauses(c.layout))
 		if c.storm > 0 {
 			if share := r.rates(20 * time.Millisecond); share[0] < 0.49 || r.deadlock() != nil {
-				t.Errorf("%s: before it, flows have %.3f of a line and wait in a circle %v", name, share, r.deadlock())
+				t.Errorf("%s: before it, flows have %.3f of a line and wait in a circle %v", name, share,
+					r.deadlock())
 			}
 			r.storm(c.storm)
 		}
@@ -263,7 +265,8 @@ func TestRingStaysLiveWithGFC(t *testing.T) {
 		for i := range 3 {
 			for at, share := range r.rates(20 * time.Millisecond) {
 				if share < 0.495 || share > 0.505 {
-					t.Errorf("%s: after %d storms the flow to host %d has %.4f of a line, want 0.5", kind, i, at, share)
+					t.Errorf("%s: after %d storms the flow to host %d has %.4f of a line, want 0.5", kind, i,
+						at, share)
 				}
 			}
 			r.storm(2 * time.Millisecond)
@@ -316,14 +319,18 @@ func TestCyclesOfRandomGraphs(t *testing.T) {
 		cycles := Cycles(edges)
 		for _, cycle := range cycles {
 			for i, from := range cycle {
-				if edge := [2]int{from, cycle[(i+1)%len(cycle)]}; !slices.Contains(edges, edge) || taken[from] || from < cycle[0] {
-					t.Fatalf("seed %d: %v of %v: it does not wait at %v, is in another, or begins elsewhere", seed, cycle, edges, edge)
+				if edge := [2]int{from, cycle[(i+1)%len(cycle)]}; !slices.Contains(edges, edge) ||
+					taken[from] || from < cycle[0] {
+					t.Fatalf("seed %d: %v of %v: it does not wait at %v, is in another, or begins elsewhere",
+						seed, cycle, edges, edge)
 				}
 				taken[from] = true
 			}
 		}
 		// Places that wait for nobody who is left go, until none does.
-		left := slices.DeleteFunc(slices.Clone(edges), func(e [2]int) bool { return taken[e[0]] || taken[e[1]] })
+		left := slices.DeleteFunc(slices.Clone(edges), func(e [2]int) bool {
+			return taken[e[0]] || taken[e[1]]
+		})
 		for before := -1; before != len(left); {
 			before = len(left)
 			left = slices.DeleteFunc(slices.Clone(left), func(e [2]int) bool {

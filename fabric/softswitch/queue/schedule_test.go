@@ -21,7 +21,8 @@ type backlogged struct {
 func (b *backlogged) fill(q int) {
 	for b.port.Depth(uint8(q)) < 1<<17 {
 		low, high := b.lengths[q][0], b.lengths[q][1]
-		b.port.Enqueue(0, &packet.Packet{Data: make([]byte, low+b.random.IntN(high-low+1)), Priority: uint8(q), Ingress: -1})
+		b.port.Enqueue(0, &packet.Packet{Data: make([]byte, low+b.random.IntN(high-low+1)),
+			Priority: uint8(q), Ingress: -1})
 	}
 }
 
@@ -63,9 +64,11 @@ func TestDWRRSharesByWeight(t *testing.T) {
 			for _, i := range busy {
 				for _, j := range busy {
 					wi, wj := float64(weights[i]), float64(weights[j])
-					si, sj := float64(history[to][i]-history[from][i])/wi, float64(history[to][j]-history[from][j])/wj
+					si, sj := float64(history[to][i]-history[from][i])/wi,
+						float64(history[to][j]-history[from][j])/wj
 					if bound := longest + longest/wi + longest/wj; si-sj > bound {
-						t.Fatalf("between packets %d and %d queues %d and %d sent %.0f and %.0f bytes a weight, %.0f apart are allowed", from, to, i, j, si, sj, bound)
+						t.Fatalf("between packets %d and %d queues %d and %d sent %.0f and %.0f bytes a "+
+							"weight, %.0f apart are allowed", from, to, i, j, si, sj, bound)
 					}
 				}
 			}

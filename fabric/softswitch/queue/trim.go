@@ -49,7 +49,8 @@ func newTrimmer(c *plan.Trim) trimmer {
 	}
 	// A trimmed packet is not trimmed again.
 	priorities := MaskOf(c.Priorities...) &^ MaskOf(c.Queue)
-	return trimmer{priorities: priorities, size: int(c.Size), dscp: c.DSCP, queue: uint8(c.Queue) & (Priorities - 1)}
+	return trimmer{priorities: priorities, size: int(c.Size), dscp: c.DSCP,
+		queue: uint8(c.Queue) & (Priorities - 1)}
 }
 
 // cut tries to trim a packet that queue q refused, and returns the queue where
@@ -57,7 +58,8 @@ func newTrimmer(c *plan.Trim) trimmer {
 func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 	o.Dropped = true
 	h := &one.Headers
-	if one.Trimmed || !p.trim.priorities.Has(q) || h.Verdict != wire.WellFormed || h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 || h.DSCP == p.trim.dscp {
+	if one.Trimmed || !p.trim.priorities.Has(q) || h.Verdict != wire.WellFormed ||
+		h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 || h.DSCP == p.trim.dscp {
 		return q
 	}
 	size := max(p.trim.size, headersEnd(one))
@@ -105,7 +107,8 @@ func rdHeaderEnd(payload []byte) int {
 	if block := wire.INT(payload); block.Valid() {
 		telemetry = block.Len()
 	}
-	if rd := wire.RD(payload[telemetry:]); rd.HasBase() && rd.Version() == wire.RDVersion && rd.Type() != wire.RDData {
+	if rd := wire.RD(payload[telemetry:]); rd.HasBase() && rd.Version() == wire.RDVersion &&
+		rd.Type() != wire.RDData {
 		return len(payload)
 	}
 	return telemetry + wire.RDDataLen

@@ -29,7 +29,8 @@ func rdPayload(kind wire.RDType, length, hops int) gopacket.Payload {
 	base := wire.RDBase{Source: 1, Destination: 3, Tag: 7, Life: 1<<40 | 9, PSN: 12, Length: uint16(length)}
 	switch rd := wire.RD(data[block:]); kind {
 	case wire.RDAck:
-		rd.EncodeAck(base, &wire.RDAckFields{}, make([]uint64, wire.RDMaxWords), make([]wire.RDEcho, wire.RDMaxEchoes))
+		rd.EncodeAck(base, &wire.RDAckFields{}, make([]uint64, wire.RDMaxWords),
+			make([]wire.RDEcho, wire.RDMaxEchoes))
 	default:
 		rd.EncodeData(base, &wire.RDDataFields{Key: 5, Total: 1 << 20, Sum: wire.RDSum(rd[wire.RDDataLen:])})
 	}
@@ -42,25 +43,30 @@ func TestTrimmedReliableDatagramsAreValid(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tagged := range []bool{false, true} {
 			for _, hops := range []int{0, 1, 3, 8, 42} {
-				one := &packet.Packet{Data: rdFrame(t, v6, tagged, rdPayload(wire.RDData, 4000, hops)), Priority: dataQueue, Ingress: -1}
+				one := &packet.Packet{Data: rdFrame(t, v6, tagged, rdPayload(wire.RDData, 4000, hops)),
+					Priority: dataQueue, Ingress: -1}
 				one.Parse()
 				o := trimPort(t, 2000).Enqueue(0, one)
 				h := &one.Headers
 				if !one.Trimmed || o.Dropped || h.Verdict != wire.WellFormed {
-					t.Errorf("IPv6 %t, tag %t, %d hops: trimmed %t, %+v, %v", v6, tagged, hops, one.Trimmed, o, h.Verdict)
+					t.Errorf("IPv6 %t, tag %t, %d hops: trimmed %t, %+v, %v", v6, tagged, hops, one.Trimmed,
+						o, h.Verdict)
 					continue
 				}
 				left := one.Data[h.Payload:h.End]
 				if hops > 0 {
 					if !wire.INT(left).Valid() {
-						t.Errorf("IPv6 %t, tag %t, %d hops: %d bytes are no whole block", v6, tagged, hops, len(left))
+						t.Errorf("IPv6 %t, tag %t, %d hops: %d bytes are no whole block", v6, tagged, hops,
+							len(left))
 						continue
 					}
 					left = left[wire.INT(left).Len():]
 				}
 				rd := wire.RD(left)
-				if !rd.Valid() || !rd.Trimmed() || rd.Length() != 4000 || len(one.Data) < trimSize || len(one.Data) > trimSize && len(rd) != wire.RDDataLen {
-					t.Errorf("IPv6 %t, tag %t, %d hops: %d bytes are left, %d of the datagram, valid %t", v6, tagged, hops, len(one.Data), len(rd), rd.Valid())
+				if !rd.Valid() || !rd.Trimmed() || rd.Length() != 4000 || len(one.Data) < trimSize ||
+					len(one.Data) > trimSize && len(rd) != wire.RDDataLen {
+					t.Errorf("IPv6 %t, tag %t, %d hops: %d bytes are left, %d of the datagram, valid %t", v6,
+						tagged, hops, len(one.Data), len(rd), rd.Valid())
 				}
 			}
 		}
@@ -78,7 +84,8 @@ func TestReliableDatagramsThatAreNotCut(t *testing.T) {
 		one.Parse()
 		length := len(one.Data)
 		if o := trimPort(t, length-1).Enqueue(0, one); !o.Dropped || one.Trimmed || len(one.Data) != length {
-			t.Errorf("%s: %+v, %d bytes are left of %d, want it dropped whole", name, o, len(one.Data), length)
+			t.Errorf("%s: %+v, %d bytes are left of %d, want it dropped whole", name, o, len(one.Data),
+				length)
 		}
 	}
 }
@@ -93,7 +100,8 @@ func TestTrimOfDamagedReliableDatagrams(t *testing.T) {
 			data[at] = byte(value)
 			one := &packet.Packet{Data: data, Priority: dataQueue, Ingress: -1}
 			one.Parse()
-			if o := trimPort(t, 2000).Enqueue(0, one); o.Dropped == one.Trimmed || len(one.Data) > len(whole) {
+			if o := trimPort(t, 2000).Enqueue(0, one); o.Dropped == one.Trimmed ||
+				len(one.Data) > len(whole) {
 				t.Fatalf("byte %d is %d: %+v, %d bytes", at, value, o, len(one.Data))
 			}
 		}
@@ -126,7 +134,8 @@ func rdFrame(t testing.TB, v6, tagged bool, payload gopacket.Payload) []byte {
 	}
 	buffer := gopacket.NewSerializeBuffer()
 	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, append(append([]gopacket.SerializableLayer{outer}, stack...), payload)...); err != nil {
+	if err := gopacket.SerializeLayers(buffer, options,
+		append(append([]gopacket.SerializableLayer{outer}, stack...), payload)...); err != nil {
 		t.Fatal(err)
 	}
 	return append([]byte(nil), buffer.Bytes()...)

@@ -48,12 +48,19 @@ type sample struct {
 }
 
 func ethernet(next layers.EthernetType) *layers.Ethernet {
-	return &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: next}
+	return &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: next}
 }
 
 func ipv4(dscp uint8, protocol layers.IPProtocol) *layers.IPv4 {
 	return &layers.IPv4{
-		Version: 4, TOS: dscp<<2 | 2, TTL: 63, Id: 77, Protocol: protocol, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2},
+		Version:  4,
+		TOS:      dscp<<2 | 2,
+		TTL:      63,
+		Id:       77,
+		Protocol: protocol,
+		SrcIP:    net.IP{10, 0, 0, 1},
+		DstIP:    net.IP{10, 0, 0, 2},
 	}
 }
 
@@ -81,24 +88,28 @@ var samples = []sample{
 		ip := ipv6(dscp, layers.IPProtocolUDP)
 		return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv6), ip, udpOver(ip)}
 	}},
-	{name: "UDP over IPv4 with options, in a tag", kept: trimSize - 58, stack: func(dscp uint8) []gopacket.SerializableLayer {
-		ip := ipv4(dscp, layers.IPProtocolUDP)
-		ip.Options = []layers.IPv4Option{{OptionType: 7, OptionLength: 11, OptionData: make([]byte, 9)}}
-		return []gopacket.SerializableLayer{
-			ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{Priority: 4, VLANIdentifier: 9, Type: layers.EthernetTypeIPv4}, ip, udpOver(ip),
-		}
-	}},
-	{name: "TCP over IPv4", kept: trimSize - 54, stale: true, stack: func(dscp uint8) []gopacket.SerializableLayer {
-		ip := ipv4(dscp, layers.IPProtocolTCP)
-		tcp := &layers.TCP{SrcPort: 1, DstPort: 2, Seq: 3, ACK: true, Window: 9}
-		_ = tcp.SetNetworkLayerForChecksum(ip) // IP is what it takes
-		return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv4), ip, tcp}
-	}},
-	{name: "first fragment", kept: trimSize - 42, stale: true, stack: func(dscp uint8) []gopacket.SerializableLayer {
-		ip := ipv4(dscp, layers.IPProtocolUDP)
-		ip.Flags = layers.IPv4MoreFragments
-		return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv4), ip, udpOver(ip)}
-	}},
+	{name: "UDP over IPv4 with options, in a tag", kept: trimSize - 58,
+		stack: func(dscp uint8) []gopacket.SerializableLayer {
+			ip := ipv4(dscp, layers.IPProtocolUDP)
+			ip.Options = []layers.IPv4Option{{OptionType: 7, OptionLength: 11, OptionData: make([]byte, 9)}}
+			return []gopacket.SerializableLayer{
+				ethernet(layers.EthernetTypeDot1Q),
+				&layers.Dot1Q{Priority: 4, VLANIdentifier: 9, Type: layers.EthernetTypeIPv4}, ip, udpOver(ip),
+			}
+		}},
+	{name: "TCP over IPv4", kept: trimSize - 54, stale: true,
+		stack: func(dscp uint8) []gopacket.SerializableLayer {
+			ip := ipv4(dscp, layers.IPProtocolTCP)
+			tcp := &layers.TCP{SrcPort: 1, DstPort: 2, Seq: 3, ACK: true, Window: 9}
+			_ = tcp.SetNetworkLayerForChecksum(ip) // IP is what it takes
+			return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv4), ip, tcp}
+		}},
+	{name: "first fragment", kept: trimSize - 42, stale: true,
+		stack: func(dscp uint8) []gopacket.SerializableLayer {
+			ip := ipv4(dscp, layers.IPProtocolUDP)
+			ip.Flags = layers.IPv4MoreFragments
+			return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv4), ip, udpOver(ip)}
+		}},
 	{name: "later fragment", kept: trimSize - 34, stack: func(dscp uint8) []gopacket.SerializableLayer {
 		ip := ipv4(dscp, layers.IPProtocolUDP)
 		ip.FragOffset = 100
@@ -133,7 +144,8 @@ func written(t *testing.T, s sample, dscp uint8, length int) []byte {
 	t.Helper()
 	buffer := gopacket.NewSerializeBuffer()
 	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, append(s.stack(dscp), payload(length))...); err != nil {
+	if err := gopacket.SerializeLayers(buffer, options,
+		append(s.stack(dscp), payload(length))...); err != nil {
 		t.Fatal(err)
 	}
 	return append([]byte(nil), buffer.Bytes()...)
@@ -145,7 +157,8 @@ func TestTrimmedPacketIsWhole(t *testing.T) {
 	for _, s := range samples {
 		for _, length := range []int{1300, 1301, 400} {
 			data := written(t, s, dataDSCP, length)
-			one := &packet.Packet{Data: append([]byte(nil), data...), Length: len(data), Priority: dataQueue, Ingress: -1}
+			one := &packet.Packet{Data: append([]byte(nil), data...), Length: len(data), Priority: dataQueue,
+				Ingress: -1}
 			one.Parse()
 			o := trimPort(t, 1000).Enqueue(0, one)
 			if s.kept < 0 {
@@ -161,11 +174,13 @@ func TestTrimmedPacketIsWhole(t *testing.T) {
 			if !bytes.Equal(one.Data, want) {
 				t.Errorf("%s of %d bytes:\n% x, want\n% x", s.name, length, one.Data, want)
 			}
-			if want := map[bool]Reason{true: Tail, false: Buffer}[length < 1000]; o.Dropped || o.Queue != express || o.Reason != want {
+			if want := map[bool]Reason{true: Tail, false: Buffer}[length < 1000]; o.Dropped ||
+				o.Queue != express || o.Reason != want {
 				t.Errorf("%s: %+v", s.name, o)
 			}
 			if !one.Trimmed || one.Length != len(data) || one.Priority != express {
-				t.Errorf("%s: trimmed %t, length %d, priority %d", s.name, one.Trimmed, one.Length, one.Priority)
+				t.Errorf("%s: trimmed %t, length %d, priority %d", s.name, one.Trimmed, one.Length,
+					one.Priority)
 			}
 			headers := one.Headers
 			if one.Parse(); one.Headers != headers {
@@ -206,10 +221,12 @@ func TestTrimKeepsDamageVisible(t *testing.T) {
 				datagram := wire.UDP(one.Data[h.L4:])
 				pseudo := wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, len(datagram))
 				if h.Has(wire.IsIPv4) {
-					pseudo = wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP, len(datagram))
+					pseudo = wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP,
+						len(datagram))
 				}
 				if !one.Trimmed || len(one.Data) != size || datagram.ChecksumValid(pseudo) != (at == 0) {
-					t.Errorf("%s cut to %d, byte %d damaged: trimmed %t to %d, checksum valid %t", s.name, size, at, one.Trimmed, len(one.Data), datagram.ChecksumValid(pseudo))
+					t.Errorf("%s cut to %d, byte %d damaged: trimmed %t to %d, checksum valid %t", s.name,
+						size, at, one.Trimmed, len(one.Data), datagram.ChecksumValid(pseudo))
 				}
 			}
 		}
@@ -238,11 +255,15 @@ func TestWhatIsNotTrimmed(t *testing.T) {
 	}{
 		"another priority": {100, func(one *packet.Packet) { one.Priority = 2 }, Buffer},
 		"trimmed before":   {100, func(one *packet.Packet) { one.Trimmed = true }, Buffer},
-		"not longer":       {100, func(one *packet.Packet) { one.Data = written(t, samples[0], dataDSCP, trimSize-42) }, Buffer},
-		"truncated":        {100, func(one *packet.Packet) { one.Data = one.Data[:200] }, Buffer},
-		"express is full":  {trimSize - 1, func(*packet.Packet) {}, Express},
-		"a trimmed one":    {64, func(one *packet.Packet) { one.Trimmed, one.Priority = true, express }, Buffer},
-		"lossless":         {100, func(one *packet.Packet) { one.Priority, one.Ingress = 3, 0 }, Headroom},
+		"not longer": {100, func(one *packet.Packet) {
+			one.Data = written(t, samples[0], dataDSCP, trimSize-42)
+		}, Buffer},
+		"truncated":       {100, func(one *packet.Packet) { one.Data = one.Data[:200] }, Buffer},
+		"express is full": {trimSize - 1, func(*packet.Packet) {}, Express},
+		"a trimmed one": {64, func(one *packet.Packet) {
+			one.Trimmed, one.Priority = true, express
+		}, Buffer},
+		"lossless": {100, func(one *packet.Packet) { one.Priority, one.Ingress = 3, 0 }, Headroom},
 	} {
 		one := &packet.Packet{Data: written(t, samples[0], dataDSCP, 2300), Priority: dataQueue, Ingress: -1}
 		c.change(one)
@@ -250,7 +271,8 @@ func TestWhatIsNotTrimmed(t *testing.T) {
 		before, data := *one, append([]byte(nil), one.Data...)
 		p := trimPort(t, c.room)
 		o := p.Enqueue(0, one)
-		if !o.Dropped || o.Reason != c.want || !bytes.Equal(one.Data, data) || one.Trimmed != before.Trimmed || one.Priority != before.Priority {
+		if !o.Dropped || o.Reason != c.want || !bytes.Equal(one.Data, data) ||
+			one.Trimmed != before.Trimmed || one.Priority != before.Priority {
 			t.Errorf("%s: %+v, want it dropped as it was for reason %d", name, o, c.want)
 		}
 	}
@@ -260,7 +282,8 @@ func TestWhatIsNotTrimmed(t *testing.T) {
 // one that is cut here nor one that was cut before.
 func TestTrimmedPacketsAreNotMarked(t *testing.T) {
 	p := trimPort(t, 10_000)
-	p.marker = newMarker(&plan.ECN{Kind: spec.RED, KMin: 100, KMax: 200, PMax: units.Ratio{Num: 1, Den: 1}, Priorities: []int{dataQueue, express}}, 1)
+	p.marker = newMarker(&plan.ECN{Kind: spec.RED, KMin: 100, KMax: 200, PMax: units.Ratio{Num: 1, Den: 1},
+		Priorities: []int{dataQueue, express}}, 1)
 	offer := func(length int, change func(*packet.Packet)) (Outcome, *packet.Packet) {
 		one := &packet.Packet{Data: written(t, samples[0], dataDSCP, length), Priority: express, Ingress: -1}
 		one.Parse()
@@ -276,8 +299,10 @@ func TestTrimmedPacketsAreNotMarked(t *testing.T) {
 		"cut here":   func(one *packet.Packet) { one.Priority = dataQueue },
 		"cut before": func(one *packet.Packet) { one.Trimmed = true },
 	} {
-		if o, one := offer(1300, change); o.Dropped || !one.Trimmed || o.Marked || o.Queue != express || one.Headers.ECN != wire.ECT0 {
-			t.Errorf("%s: %+v, trimmed %t, ECN %d; want it trimmed and not marked", name, o, one.Trimmed, one.Headers.ECN)
+		if o, one := offer(1300, change); o.Dropped || !one.Trimmed || o.Marked || o.Queue != express ||
+			one.Headers.ECN != wire.ECT0 {
+			t.Errorf("%s: %+v, trimmed %t, ECN %d; want it trimmed and not marked", name, o, one.Trimmed,
+				one.Headers.ECN)
 		}
 	}
 }

@@ -28,7 +28,8 @@ func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 		j.over, j.present, j.above = a.Code(), a.Bitmap(), a.Epoch()
 		return Outcome{Action: Keep, Job: index}
 	}
-	if a.Epoch() != j.epoch || a.Bitmap() != j.all || int(a.FanIn()) != j.FanIn || a.Type() != s.kind || a.Op() != s.op || a.Offset() != s.offset ||
+	if a.Epoch() != j.epoch || a.Bitmap() != j.all || int(a.FanIn()) != j.FanIn || a.Type() != s.kind ||
+		a.Op() != s.op || a.Offset() != s.offset ||
 		a.Scale() != s.scale || a.Elements() != s.elements {
 		return j.refuse(Malformed)
 	}

@@ -90,7 +90,8 @@ const (
 	Reasons = int(Checksum) + 1
 )
 
-var reasonNames = [Reasons]string{"taken", "short", "malformed", "not-update", "stranger", "late", "reject-limit", "fragment", "checksum"}
+var reasonNames = [Reasons]string{"taken", "short", "malformed", "not-update", "stranger", "late",
+	"reject-limit", "fragment", "checksum"}
 
 // String is the reason in words with hyphens.
 func (r Reason) String() string {
@@ -248,7 +249,8 @@ func (j *job) number() error {
 	j.all = 1<<(j.FanIn-1)<<1 - 1
 	for i := range j.Children {
 		c := &j.Children[i]
-		if c.Workers == 0 || c.Workers&^j.all != 0 || c.Workers&j.below != 0 || !c.Switch && c.Workers != 1<<c.worker() {
+		if c.Workers == 0 || c.Workers&^j.all != 0 || c.Workers&j.below != 0 ||
+			!c.Switch && c.Workers != 1<<c.worker() {
 			return fmt.Errorf("child %d has workers %#x, beside %#x of %d", i, c.Workers, j.below, j.FanIn)
 		}
 		j.below |= c.Workers
@@ -351,7 +353,8 @@ func (t *Table) Take(now clock.Time, m *Message) Outcome {
 	}
 	j := &t.jobs[index]
 	c := int(j.at[a.Worker()]) - 1
-	if c < 0 || int(a.FanIn()) != j.FanIn || a.Bitmap() != j.Children[c].Workers || (a.Kind() == wire.AggregationPartial) != j.Children[c].Switch {
+	if c < 0 || int(a.FanIn()) != j.FanIn || a.Bitmap() != j.Children[c].Workers ||
+		(a.Kind() == wire.AggregationPartial) != j.Children[c].Switch {
 		for who := range j.children {
 			if j.Children[who].sent(m) {
 				return t.reject(now, m, index, who, wire.AggregationWorkerWrong, 0)
@@ -428,7 +431,8 @@ func (t *Table) rejectUnknown(now clock.Time, m *Message, code wire.AggregationC
 
 // reject answers a message of a child, which must be known to be at the message's
 // source.
-func (t *Table) reject(now clock.Time, m *Message, index, who int, code wire.AggregationCode, bitmap uint64) Outcome {
+func (t *Table) reject(now clock.Time, m *Message, index, who int, code wire.AggregationCode,
+	bitmap uint64) Outcome {
 	j := &t.jobs[index]
 	one := &j.children[who]
 	if now < one.reject {

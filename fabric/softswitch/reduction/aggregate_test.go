@@ -36,8 +36,13 @@ func newBench(t *testing.T, workers, slots, elements int) *bench {
 func (b *bench) update(worker, slot int, round uint32, values ...int32) wire.Aggregation {
 	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, len(values))))
 	a.Encode(&wire.AggregationFields{
-		Kind: wire.AggregationUpdate, Type: wire.AggregationFixed, Job: 7, Slot: uint16(slot), Worker: uint8(worker), FanIn: uint8(len(b.key)),
-		Key: b.key[worker], Round: round, Bitmap: 1 << worker, Elements: uint16(len(values)),
+		Kind:   wire.AggregationUpdate,
+		Type:   wire.AggregationFixed,
+		Job:    7,
+		Slot:   uint16(slot),
+		Worker: uint8(worker),
+		FanIn:  uint8(len(b.key)),
+		Key:    b.key[worker], Round: round, Bitmap: 1 << worker, Elements: uint16(len(values)),
 	})
 	for i, v := range values {
 		a.SetFixed(i, v)
@@ -47,7 +52,8 @@ func (b *bench) update(worker, slot int, round uint32, values ...int32) wire.Agg
 
 // send hands a message in, from a worker's address and port.
 func (b *bench) send(worker int, a wire.Aggregation) Outcome {
-	return b.table.Take(b.now, &Message{Data: a, From: addressOf(worker), Port: 9, Ingress: worker, Return: Return{To: addressOf(worker), Port: 9}})
+	return b.table.Take(b.now, &Message{Data: a, From: addressOf(worker), Port: 9, Ingress: worker,
+		Return: Return{To: addressOf(worker), Port: 9}})
 }
 
 // want checks an outcome.
@@ -74,11 +80,13 @@ func (b *bench) result(o Outcome, worker int) wire.Aggregation {
 // TestRules are those of PROTOCOL.md, 3.2, one after the other.
 func TestRules(t *testing.T) {
 	b := newBench(t, 2, 1, 4)
-	b.want("not the first round of a fresh set", b.send(0, b.update(0, 0, 2, 1)), SendBack, Taken, wire.AggregationMismatch)
+	b.want("not the first round of a fresh set", b.send(0, b.update(0, 0, 2, 1)), SendBack, Taken,
+		wire.AggregationMismatch)
 	b.now += clock.Time(time.Second)
 	b.want("the first", b.send(0, b.update(0, 0, 0, 1, 2)), Keep, Taken, 0)
 	b.want("again, while the other is missing", b.send(0, b.update(0, 0, 0, 1, 2)), Keep, Taken, 0)
-	b.want("the next but one, while the other is missing", b.send(0, b.update(0, 0, 2, 1, 2)), SendBack, Taken, wire.AggregationMismatch)
+	b.want("the next but one, while the other is missing", b.send(0, b.update(0, 0, 2, 1, 2)), SendBack,
+		Taken, wire.AggregationMismatch)
 	for what, spoil := range map[string]func(wire.Aggregation){
 		"type":     func(a wire.Aggregation) { a[2] = 1 },
 		"offset":   func(a wire.Aggregation) { a[23] = 1 },
@@ -94,7 +102,8 @@ func TestRules(t *testing.T) {
 		b.now += clock.Time(20 * time.Millisecond)
 		o := b.send(1, a)
 		b.want("another "+what, o, SendBack, Taken, wire.AggregationMismatch)
-		if o.Reject.Bitmap != 1 || o.Reject.Slot != 0 || o.Reject.Worker != 1 || o.Reject.Elements != 0 || o.Reject.Key != b.key[1] {
+		if o.Reject.Bitmap != 1 || o.Reject.Slot != 0 || o.Reject.Worker != 1 || o.Reject.Elements != 0 ||
+			o.Reject.Key != b.key[1] {
 			t.Errorf("another %s: rejected with %+v", what, o.Reject)
 		}
 	}
@@ -104,7 +113,8 @@ func TestRules(t *testing.T) {
 	b.want("the last", o, SendAll, Taken, 0)
 	for w := range 2 {
 		r := b.result(o, w)
-		if f := r.Fields(); f.Key != b.key[w] || int(f.Worker) != w || f.Bitmap != 3 || f.FanIn != 2 || f.Flags != 0 || f.NextScale != 0 || r.Fixed(0) != 11 || r.Fixed(1) != 22 {
+		if f := r.Fields(); f.Key != b.key[w] || int(f.Worker) != w || f.Bitmap != 3 || f.FanIn != 2 ||
+			f.Flags != 0 || f.NextScale != 0 || r.Fixed(0) != 11 || r.Fixed(1) != 22 {
 			t.Errorf("result for %d: %+v, % x", w, f, r.Data())
 		}
 	}
@@ -146,7 +156,9 @@ func TestErrors(t *testing.T) {
 	}{
 		{"well", good, 0, 0, Keep, Taken, 0},
 		{"short", func(b *bench) wire.Aggregation { return good(b)[:35] }, 0, 0, Drop, Short, 0},
-		{"longer than it says", func(b *bench) wire.Aggregation { return append(good(b), 0) }, 0, 0, Drop, Malformed, 0},
+		{"longer than it says", func(b *bench) wire.Aggregation {
+			return append(good(b), 0)
+		}, 0, 0, Drop, Malformed, 0},
 		{"unknown kind", with(0, 0x35), 0, 0, Drop, Malformed, 0},
 		{"unknown flag", with(1, 0x08), 0, 0, Drop, Malformed, 0},
 		{"unknown type", with(2, 6), 0, 0, Drop, Malformed, 0},
@@ -168,7 +180,9 @@ func TestErrors(t *testing.T) {
 		{"another fan-in, from a stranger", with(11, 3), 100, 0, Drop, Stranger, 0},
 		{"another key", with(15, 0), 0, 0, SendBack, Taken, wire.AggregationWorkerWrong},
 		{"beyond the pool", with(9, 2), 0, 0, SendBack, Taken, wire.AggregationSlotUnknown},
-		{"too many elements", func(b *bench) wire.Aggregation { return b.update(0, 0, 0, 1, 2, 3) }, 0, 0, SendBack, Taken, wire.AggregationSlotUnknown},
+		{"too many elements", func(b *bench) wire.Aggregation {
+			return b.update(0, 0, 0, 1, 2, 3)
+		}, 0, 0, SendBack, Taken, wire.AggregationSlotUnknown},
 	} {
 		b := newBench(t, 2, 2, 2)
 		a := c.make(b)
@@ -180,10 +194,12 @@ func TestErrors(t *testing.T) {
 		}
 		reject := wire.Aggregation(make([]byte, wire.AggregationLen))
 		reject.Encode(&o.Reject)
-		if len(reject) > len(a) || reject.Kind() != wire.AggregationReject || reject.Key() != a.Key() || reject.Round() != a.Round() || reject.Slot() != a.Slot() || !reject.Valid() {
+		if len(reject) > len(a) || reject.Kind() != wire.AggregationReject || reject.Key() != a.Key() ||
+			reject.Round() != a.Round() || reject.Slot() != a.Slot() || !reject.Valid() {
 			t.Errorf("%s: rejected with %+v", c.name, reject.Fields())
 		}
-		b.want(c.name+", at once again", b.table.Take(clock.Time(rejectEvery)-1, message), Drop, RejectLimit, 0)
+		b.want(c.name+", at once again", b.table.Take(clock.Time(rejectEvery)-1, message), Drop, RejectLimit,
+			0)
 		b.want(c.name+", later", b.table.Take(clock.Time(rejectEvery), message), c.action, c.reason, c.code)
 	}
 }
@@ -231,7 +247,9 @@ func TestNumbers(t *testing.T) {
 	b.send(0, b.update(0, 0, 0, math.MaxInt32, math.MinInt32, 1, math.MinInt32))
 	o := b.send(1, b.update(1, 0, 0, 1, -1, 2, math.MaxInt32))
 	r := b.result(o, 0)
-	if got, want := fmt.Sprint(r.Fixed(0), r.Fixed(1), r.Fixed(2), r.Fixed(3)), fmt.Sprint(math.MaxInt32, math.MinInt32, 3, -1); got != want || r.Flags() != wire.AggregationSaturated {
+	if got, want := fmt.Sprint(r.Fixed(0), r.Fixed(1), r.Fixed(2), r.Fixed(3)),
+		fmt.Sprint(math.MaxInt32, math.MinInt32, 3, -1); got != want ||
+		r.Flags() != wire.AggregationSaturated {
 		t.Errorf("%s with flags %d, want %s and saturated", got, r.Flags(), want)
 	}
 	inf := float32(math.Inf(1))
@@ -244,7 +262,8 @@ func TestNumbers(t *testing.T) {
 		o = b.send(w, a)
 	}
 	r = b.result(o, 1)
-	if r.Float(0) != 0.75 || !math.IsNaN(float64(r.Float(1))) || r.Float(2) != 1<<24 || r.Float(3) != 0 || r.Flags() != 0 {
+	if r.Float(0) != 0.75 || !math.IsNaN(float64(r.Float(1))) || r.Float(2) != 1<<24 || r.Float(3) != 0 ||
+		r.Flags() != 0 {
 		t.Errorf("%v %v %v %v", r.Float(0), r.Float(1), r.Float(2), r.Float(3))
 	}
 }
@@ -253,7 +272,8 @@ func TestNumbers(t *testing.T) {
 func TestResultsGoWhereTheLatestUpdateCameFrom(t *testing.T) {
 	b := newBench(t, 1, 1, 1)
 	for i, round := range []uint32{0, 1, 2, 0} {
-		b.table.Take(0, &Message{Data: b.update(0, 0, round, 1), From: addressOf(0), Return: Return{Port: uint16(100 + i)}})
+		b.table.Take(0, &Message{Data: b.update(0, 0, round, 1), From: addressOf(0),
+			Return: Return{Port: uint16(100 + i)}})
 	}
 	if got := b.table.Return(0, 0).Port; got != 102 {
 		t.Errorf("results go to port %d, want 102", got)
@@ -295,8 +315,10 @@ func FuzzTake(f *testing.F) {
 	t := &testing.T{}
 	b := newBench(t, 2, 2, 3)
 	f.Add([]byte(b.update(0, 0, 0, 1, 2, 3)), []byte(b.update(1, 0, 0, 4, 5, 6)), uint32(5))
-	f.Add([]byte(as(b.update(0, 0, 0, 1, 2), wire.AggregationFloat16, wire.AggregationSum)), []byte(as(b.update(1, 0, 0, 4, 5), wire.AggregationFloat16, wire.AggregationSum)), uint32(5))
-	f.Add([]byte(as(b.update(0, 0, 0, 1), wire.AggregationInt32, wire.AggregationMin)), []byte(as(b.update(1, 0, 0, 4), wire.AggregationInt32, wire.AggregationMax)), uint32(5))
+	f.Add([]byte(as(b.update(0, 0, 0, 1, 2), wire.AggregationFloat16, wire.AggregationSum)),
+		[]byte(as(b.update(1, 0, 0, 4, 5), wire.AggregationFloat16, wire.AggregationSum)), uint32(5))
+	f.Add([]byte(as(b.update(0, 0, 0, 1), wire.AggregationInt32, wire.AggregationMin)),
+		[]byte(as(b.update(1, 0, 0, 4), wire.AggregationInt32, wire.AggregationMax)), uint32(5))
 	f.Add([]byte(b.update(0, 1, 1, 1)), []byte(b.update(0, 1, 3, 4)), uint32(2_000_000_000))
 	f.Fuzz(func(t *testing.T, first, second []byte, apart uint32) {
 		b := newBench(t, 2, 2, 3)

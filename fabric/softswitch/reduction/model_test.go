@@ -56,7 +56,8 @@ func addressOf(station int) [16]byte {
 }
 
 func jobOf(number uint16, workers, slots, elements int) Job {
-	j := Job{Number: number, KeySeed: 0x1234567890abcdef, SwitchSeed: 0xfedcba, Slots: slots, Elements: elements, FanIn: workers, Timeout: time.Hour}
+	j := Job{Number: number, KeySeed: 0x1234567890abcdef, SwitchSeed: 0xfedcba, Slots: slots,
+		Elements: elements, FanIn: workers, Timeout: time.Hour}
 	for w := range workers {
 		j.Children = append(j.Children, Child{Station: stationOf(w), Workers: 1 << w})
 	}
@@ -95,7 +96,8 @@ func newModel(t testing.TB, random *rand.Rand, workers, switches, slots, element
 			for _, c := range jobs[i].Children {
 				below |= c.Workers
 			}
-			jobs[one.parent].Children = append(jobs[one.parent].Children, Child{Station: stationOf(len(m.stations)), Workers: below, Switch: true})
+			jobs[one.parent].Children = append(jobs[one.parent].Children,
+				Child{Station: stationOf(len(m.stations)), Workers: below, Switch: true})
 			jobs[i].Parent = &Parent{Station: stationOf(above), Timeout: time.Hour}
 		}
 		m.stations = append(m.stations, one)
@@ -116,8 +118,14 @@ func (m *model) begin(epoch uint16) {
 	m.workers = nil
 	for w := range j.FanIn {
 		one, err := aggregation.New(aggregation.Config{
-			Job: j.Number, Epoch: epoch, KeySeed: j.KeySeed, Worker: w, FanIn: j.FanIn, Slots: j.Slots, Elements: j.Elements,
-			First: 3 * time.Millisecond, Longest: 20 * time.Millisecond, Patience: time.Hour,
+			Job:      j.Number,
+			Epoch:    epoch,
+			KeySeed:  j.KeySeed,
+			Worker:   w,
+			FanIn:    j.FanIn,
+			Slots:    j.Slots,
+			Elements: j.Elements,
+			First:    3 * time.Millisecond, Longest: 20 * time.Millisecond, Patience: time.Hour,
 		})
 		if err != nil {
 			m.t.Fatal(err)
@@ -176,7 +184,8 @@ func (m *model) arrive(d delivery) {
 	case d.up:
 		m.take(s.parent, &Message{Data: d.data, From: addressOf(d.station), Port: 1000, Ingress: d.station})
 	case s.table >= 0:
-		m.take(s.table, &Message{Data: d.data, From: addressOf(above), Port: wire.PortAggregation, Ingress: above})
+		m.take(s.table, &Message{Data: d.data, From: addressOf(above), Port: wire.PortAggregation,
+			Ingress: above})
 		if m.forgeries {
 			m.forge(s.table, above, d.data)
 		}
@@ -260,7 +269,8 @@ func (m *model) forge(at, from int, message []byte) {
 		}
 		before := *t.Counters(0)
 		o := t.Take(m.now, one)
-		if after := t.Counters(0); o.Action != Drop && o.Action != SendBack || after.Updates != before.Updates || after.Results != before.Results {
+		if after := t.Counters(0); o.Action != Drop && o.Action != SendBack ||
+			after.Updates != before.Updates || after.Results != before.Results {
 			m.t.Fatalf("a forged message counted: %+v, % x", o, forged)
 		}
 	}
@@ -288,7 +298,8 @@ func TestModel(t *testing.T) {
 			switches = 1 + random.IntN(workers)
 		}
 		m := newModel(t, random, workers, switches, slots, elements)
-		m.loss, m.twice, m.spread = random.Float64()*0.4, random.Float64()*0.4, 1+random.Int64N(int64(10*time.Millisecond))
+		m.loss, m.twice, m.spread = random.Float64()*0.4, random.Float64()*0.4,
+			1+random.Int64N(int64(10*time.Millisecond))
 		m.forgeries = seed%4 < 2
 		for epoch := range uint16(1 + random.IntN(2)) {
 			m.begin(epoch * 3)
@@ -300,7 +311,8 @@ func TestModel(t *testing.T) {
 					err = m.combine(length)
 				}
 				if err != nil {
-					t.Fatalf("go test -run TestModel: seed %d, %d workers, %d switches, %d slots of %d: %v", seed, workers, switches, slots, elements, err)
+					t.Fatalf("go test -run TestModel: seed %d, %d workers, %d switches, %d slots of %d: %v",
+						seed, workers, switches, slots, elements, err)
 				}
 			}
 		}
@@ -312,15 +324,19 @@ func TestModel(t *testing.T) {
 			total.Reasked += c.Reasked
 			total.Again += c.Again
 			total.Dropped[Late] += c.Dropped[Late]
-			if rejected := c.Rejected; rejected[wire.AggregationMismatch]+rejected[wire.AggregationSlotUnknown]+rejected[wire.AggregationTimeout] > 0 {
+			rejected := c.Rejected
+			if rejected[wire.AggregationMismatch]+rejected[wire.AggregationSlotUnknown]+
+				rejected[wire.AggregationTimeout] > 0 {
 				t.Fatalf("seed %d: rejected %v", seed, rejected)
 			}
 		}
 	}
-	if total.Updates == 0 || total.Repeats == 0 || total.Again == 0 || total.Partials == 0 || total.Reasked == 0 || total.Dropped[Late] == 0 {
+	if total.Updates == 0 || total.Repeats == 0 || total.Again == 0 || total.Partials == 0 ||
+		total.Reasked == 0 || total.Dropped[Late] == 0 {
 		t.Errorf("%+v: not everything happened", total)
 	}
-	t.Logf("%d runs: %d updates added, %d repeated, %d partial sums, %d sent up again, %d results sent again, %d late copies",
+	t.Logf("%d runs: %d updates added, %d repeated, %d partial sums, %d sent up again, %d results sent "+
+		"again, %d late copies",
 		count, total.Updates, total.Repeats, total.Partials, total.Reasked, total.Again, total.Dropped[Late])
 }
 
@@ -358,7 +374,8 @@ func (m *model) sums(tensor, length, kind int) error {
 				got = int32(floats[w][i]) // below 2^24, floats are exact
 			}
 			if got != want[i] {
-				return fmt.Errorf("kind %d, worker %d, element %d of %d: %d, want %d", kind, w, i, length, got, want[i])
+				return fmt.Errorf("kind %d, worker %d, element %d of %d: %d, want %d", kind, w, i, length,
+					got, want[i])
 			}
 		}
 	}

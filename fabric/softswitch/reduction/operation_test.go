@@ -26,7 +26,8 @@ func (m *model) draw(t element.Type, length int, whole bool) (own []byte) {
 		case t == element.Int32:
 			own = element.Append(t, own, float64(int32(m.random.Uint32())))
 		default:
-			own = element.Append(t, own, float64(float32(math.Ldexp(m.random.Float64()*2-1, m.random.IntN(10)))))
+			own = element.Append(t, own, float64(
+				float32(math.Ldexp(m.random.Float64()*2-1, m.random.IntN(10)))))
 		}
 	}
 	return own
@@ -89,7 +90,8 @@ func (m *model) combineOf(t element.Type, op element.Op, length int, whole bool)
 		case !rounds && math.Float64bits(got) != math.Float64bits(ring):
 			return fmt.Errorf("%s of %s, element %d: %v, want %v", op, t, i, got, ring)
 		case rounds && got != exact[i] && !(math.Abs(got-exact[i]) <= (off-1)*size[i]):
-			return fmt.Errorf("%s of %s, element %d: %v, want %v, and at most %v from it", op, t, i, got, exact[i], (off-1)*size[i])
+			return fmt.Errorf("%s of %s, element %d: %v, want %v, and at most %v from it", op, t, i, got,
+				exact[i], (off-1)*size[i])
 		}
 	}
 	return nil
@@ -121,7 +123,8 @@ func TestOperations(t *testing.T) {
 			if switches > workers {
 				continue
 			}
-			m := newModel(t, rand.New(rand.NewPCG(uint64(workers), uint64(switches))), workers, switches, 2, 50)
+			m := newModel(t, rand.New(rand.NewPCG(uint64(workers), uint64(switches))), workers, switches, 2,
+				50)
 			m.spread = int64(time.Millisecond)
 			m.begin(0)
 			for _, kind := range element.Types() {
@@ -152,11 +155,14 @@ func TestOneOperation(t *testing.T) {
 		kind wire.AggregationType
 		op   wire.AggregationOp
 	}{
-		{wire.AggregationInt32, wire.AggregationSum}, {wire.AggregationInt32, wire.AggregationMin}, {wire.AggregationFloat32, wire.AggregationMax},
-		{wire.AggregationBFloat16, wire.AggregationMax}, {wire.AggregationFloat16, wire.AggregationMax}, {wire.AggregationFixed, wire.AggregationSum},
+		{wire.AggregationInt32, wire.AggregationSum}, {wire.AggregationInt32, wire.AggregationMin},
+		{wire.AggregationFloat32, wire.AggregationMax},
+		{wire.AggregationBFloat16, wire.AggregationMax}, {wire.AggregationFloat16, wire.AggregationMax},
+		{wire.AggregationFixed, wire.AggregationSum},
 	} {
 		b := newBench(t, 2, 1, 4)
-		b.want("the first", b.send(0, as(b.update(0, 0, 0, 1, 2), wire.AggregationInt32, wire.AggregationMax)), Keep, Taken, 0)
+		b.want("the first", b.send(
+			0, as(b.update(0, 0, 0, 1, 2), wire.AggregationInt32, wire.AggregationMax)), Keep, Taken, 0)
 		o := b.send(1, as(b.update(1, 0, 0, 1, 2), other.kind, other.op))
 		b.want(fmt.Sprintf("%+v", other), o, SendBack, Taken, wire.AggregationMismatch)
 		if o.Reject.Op != other.op || o.Reject.Type != other.kind {

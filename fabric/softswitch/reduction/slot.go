@@ -31,7 +31,8 @@ func (t *Table) update(now clock.Time, m *Message, index, c int) Outcome {
 		}
 		j.start(now, at, a)
 	case s.bitmap&workers == 0:
-		if a.Type() != s.kind || a.Op() != s.op || a.Offset() != s.offset || a.Scale() != s.scale || a.Elements() != s.elements {
+		if a.Type() != s.kind || a.Op() != s.op || a.Offset() != s.offset || a.Scale() != s.scale ||
+			a.Elements() != s.elements {
 			return t.reject(now, m, index, c, wire.AggregationMismatch, s.bitmap)
 		}
 		j.add(at, a)
@@ -88,8 +89,13 @@ func (j *job) valuesOf(at, elements int) []uint32 {
 func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	*s = set{
-		round: a.Round(), offset: a.Offset(), life: j.life, elements: a.Elements(), kind: a.Type(), op: a.Op(),
-		scale: a.Scale(), greater: a.NextScale(), saturated: isSaturated(a), state: complete,
+		round:    a.Round(),
+		offset:   a.Offset(),
+		life:     j.life,
+		elements: a.Elements(),
+		kind:     a.Type(),
+		op:       a.Op(),
+		scale:    a.Scale(), greater: a.NextScale(), saturated: isSaturated(a), state: complete,
 	}
 	j.move(now, int32(at), forChildren)
 	j.set(at, a)
@@ -173,7 +179,8 @@ func (j *job) add(at int, a wire.Aggregation) {
 	case s.kind != wire.AggregationFixed:
 		with := ofFloats[s.op]
 		for i, value := range values {
-			values[i] = math.Float32bits(with(math.Float32frombits(value), math.Float32frombits(valueOf(s.kind, data, i))))
+			values[i] = math.Float32bits(
+				with(math.Float32frombits(value), math.Float32frombits(valueOf(s.kind, data, i))))
 		}
 		return
 	}
@@ -188,7 +195,8 @@ func (j *job) add(at int, a wire.Aggregation) {
 // What operations make of two elements.
 var (
 	ofFloats = [...]func(a, b float32) float32{
-		wire.AggregationSum: func(a, b float32) float32 { return a + b }, wire.AggregationMax: element.Larger, wire.AggregationMin: element.Smaller,
+		wire.AggregationSum: func(a, b float32) float32 { return a + b }, wire.AggregationMax: element.Larger,
+		wire.AggregationMin: element.Smaller,
 	}
 	ofInts = [...]func(a, b int32) int32{
 		wire.AggregationSum: func(a, b int32) int32 { return a + b },
@@ -213,7 +221,8 @@ func (t *Table) ResultLen(o *Outcome) int {
 func (t *Table) Result(o *Outcome, child int, into []byte) {
 	j := &t.jobs[o.Job]
 	f := j.fields(o)
-	f.Kind, f.Worker, f.Key, f.Bitmap = wire.AggregationResult, j.Children[child].worker(), j.children[child].key, j.all
+	f.Kind, f.Worker, f.Key, f.Bitmap = wire.AggregationResult, j.Children[child].worker(),
+		j.children[child].key, j.all
 	j.write(o, &f, into)
 }
 

@@ -19,12 +19,14 @@ func newTwoLeaves(t *testing.T) *model {
 		jobs[1+i].Parent = &Parent{Station: stationOf(above), Timeout: 3 * time.Second}
 		jobs[1+i].Timeout = time.Second
 	}
-	jobs[0].Children = []Child{{Station: stationOf(5), Workers: 0b0011, Switch: true}, {Station: stationOf(4), Workers: 0b1100, Switch: true}}
+	jobs[0].Children = []Child{{Station: stationOf(5), Workers: 0b0011, Switch: true},
+		{Station: stationOf(4), Workers: 0b1100, Switch: true}}
 	jobs[0].Timeout = 2 * time.Second
 	for w := range 4 {
 		m.stations = append(m.stations, station{parent: 1 + w/2, table: -1, worker: w})
 	}
-	m.stations = append(m.stations, station{parent: 0, table: 2}, station{parent: 0, table: 1}, station{parent: -1, table: 0})
+	m.stations = append(m.stations, station{parent: 0, table: 2}, station{parent: 0, table: 1},
+		station{parent: -1, table: 0})
 	for _, j := range jobs {
 		table, err := New([]Job{j})
 		if err != nil {
@@ -68,9 +70,12 @@ func TestLossInEveryPlace(t *testing.T) {
 				}
 			}
 			root, leaf1, leaf2 := m.tables[0].Counters(0), m.tables[1].Counters(0), m.tables[2].Counters(0)
-			if left > 0 || test.leaf1 && leaf1.Reasked == 0 || test.leaf2 && leaf2.Reasked == 0 || !test.asks && leaf1.Reasked+leaf2.Reasked+root.Again > 0 ||
-				root.Updates != root.Results*2 || leaf1.Partials != root.Results || leaf2.Partials != root.Results {
-				t.Errorf("%s, %d lost:\nroot  %+v\nleaf1 %+v\nleaf2 %+v", test.name, lost, *root, *leaf1, *leaf2)
+			if left > 0 || test.leaf1 && leaf1.Reasked == 0 || test.leaf2 && leaf2.Reasked == 0 ||
+				!test.asks && leaf1.Reasked+leaf2.Reasked+root.Again > 0 ||
+				root.Updates != root.Results*2 || leaf1.Partials != root.Results ||
+				leaf2.Partials != root.Results {
+				t.Errorf("%s, %d lost:\nroot  %+v\nleaf1 %+v\nleaf2 %+v", test.name, lost, *root, *leaf1,
+					*leaf2)
 			}
 		}
 	}
@@ -96,10 +101,18 @@ func TestOneQuestionGoesUp(t *testing.T) {
 }
 
 // answer is what the root sends leaf1.
-func (b *bench) answer(kind wire.AggregationKind, code wire.AggregationCode, bitmap uint64, values ...int32) wire.Aggregation {
+func (b *bench) answer(kind wire.AggregationKind, code wire.AggregationCode, bitmap uint64,
+	values ...int32) wire.Aggregation {
 	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, len(values))))
 	a.Encode(&wire.AggregationFields{
-		Kind: kind, Code: code, Type: wire.AggregationFixed, Job: 7, FanIn: 4, Key: b.table.jobs[0].up, Bitmap: bitmap, Elements: uint16(len(values)),
+		Kind:     kind,
+		Code:     code,
+		Type:     wire.AggregationFixed,
+		Job:      7,
+		FanIn:    4,
+		Key:      b.table.jobs[0].up,
+		Bitmap:   bitmap,
+		Elements: uint16(len(values)),
 	})
 	for i, v := range values {
 		a.SetFixed(i, v)
@@ -144,12 +157,14 @@ func TestAnswers(t *testing.T) {
 	} {
 		b.want(what, result(test.spoil), Drop, test.why, 0)
 	}
-	b.want("other elements", b.send(above, b.answer(wire.AggregationResult, 0, 15, 10, 11)), Drop, Malformed, 0)
+	b.want("other elements", b.send(above, b.answer(wire.AggregationResult, 0, 15, 10, 11)), Drop, Malformed,
+		0)
 	b.want("an unknown code", b.send(above, b.answer(wire.AggregationReject, 99, 15)), Drop, Malformed, 0)
 	b.want("a reject", b.send(1, b.update(1, 0, 2, 2)), SendBack, Taken, wire.AggregationMismatch)
 	o := result(func(a wire.Aggregation) { a[1] |= wire.AggregationSaturated; a[35] = 5 })
 	b.want("the result", o, SendAll, Taken, 0)
-	if r := b.result(o, 1); r.Fixed(0) != 10 || r.Bitmap() != 15 || r.NextScale() != 5 || r.Flags() != wire.AggregationSaturated || r.Key() != b.key[1] || r.Worker() != 1 {
+	if r := b.result(o, 1); r.Fixed(0) != 10 || r.Bitmap() != 15 || r.NextScale() != 5 ||
+		r.Flags() != wire.AggregationSaturated || r.Key() != b.key[1] || r.Worker() != 1 {
 		t.Errorf("handed down %+v", r.Fields())
 	}
 	b.want("the result again", result(nil), Drop, Late, 0)
@@ -167,8 +182,14 @@ func TestWhoIsMissing(t *testing.T) {
 	rejectOf := func(w int) (code wire.AggregationCode, present uint64) {
 		a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, 1)))
 		a.Encode(&wire.AggregationFields{
-			Kind: wire.AggregationUpdate, Type: wire.AggregationFixed, Job: 7, Worker: uint8(w), FanIn: 4, Bitmap: 1 << w, Elements: 1,
-			Key: wire.AggregationKey(0x1234567890abcdef, 7, 0, uint8(w)),
+			Kind:     wire.AggregationUpdate,
+			Type:     wire.AggregationFixed,
+			Job:      7,
+			Worker:   uint8(w),
+			FanIn:    4,
+			Bitmap:   1 << w,
+			Elements: 1,
+			Key:      wire.AggregationKey(0x1234567890abcdef, 7, 0, uint8(w)),
 		})
 		o := m.take(m.stations[w].parent, &Message{Data: a, From: addressOf(w), Port: 1000, Ingress: w})
 		for m.wires.Len() > 0 {
@@ -214,8 +235,10 @@ func TestSaturation(t *testing.T) {
 		want   int32
 		flags  uint8
 	}{
-		{wire.AggregationFixed, [4]int32{math.MaxInt32, 1, -5, -6}, math.MaxInt32 - 11, wire.AggregationSaturated},
-		{wire.AggregationFixed, [4]int32{-5, -6, math.MaxInt32, 1}, math.MaxInt32 - 11, wire.AggregationSaturated},
+		{wire.AggregationFixed, [4]int32{math.MaxInt32, 1, -5, -6}, math.MaxInt32 - 11,
+			wire.AggregationSaturated},
+		{wire.AggregationFixed, [4]int32{-5, -6, math.MaxInt32, 1}, math.MaxInt32 - 11,
+			wire.AggregationSaturated},
 		{wire.AggregationInt32, [4]int32{math.MaxInt32, 1, -5, -6}, math.MaxInt32 - 10, 0},
 	} {
 		m := newTwoLeaves(t)
@@ -229,8 +252,14 @@ func TestSaturation(t *testing.T) {
 		for w, v := range test.values {
 			a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, 1)))
 			a.Encode(&wire.AggregationFields{
-				Kind: wire.AggregationUpdate, Type: test.kind, Job: 7, Worker: uint8(w), FanIn: 4, Bitmap: 1 << w, Elements: 1,
-				Key: wire.AggregationKey(0x1234567890abcdef, 7, 0, uint8(w)),
+				Kind:     wire.AggregationUpdate,
+				Type:     test.kind,
+				Job:      7,
+				Worker:   uint8(w),
+				FanIn:    4,
+				Bitmap:   1 << w,
+				Elements: 1,
+				Key:      wire.AggregationKey(0x1234567890abcdef, 7, 0, uint8(w)),
 			})
 			a.SetFixed(0, v)
 			m.take(m.stations[w].parent, &Message{Data: a, From: addressOf(w), Port: 1000, Ingress: w})
@@ -251,7 +280,8 @@ func FuzzAnswer(f *testing.F) {
 	m := newTwoLeaves(&testing.T{})
 	b := &bench{table: m.tables[1], key: make([]uint32, 4)}
 	f.Add([]byte(b.answer(wire.AggregationResult, 0, 15, 10)), uint8(2))
-	f.Add([]byte(as(b.answer(wire.AggregationResult, 0, 15, 10), wire.AggregationBFloat16, wire.AggregationMin)), uint8(2))
+	f.Add([]byte(as(b.answer(wire.AggregationResult, 0, 15, 10), wire.AggregationBFloat16,
+		wire.AggregationMin)), uint8(2))
 	f.Add([]byte(b.answer(wire.AggregationReject, wire.AggregationTimeout, 3)), uint8(1))
 	f.Fuzz(func(t *testing.T, data []byte, before uint8) {
 		m := newTwoLeaves(t)
@@ -275,7 +305,8 @@ func FuzzAnswer(f *testing.F) {
 				}
 			}
 		}
-		if o := b.send(0, b.update(0, 0, 0, 1)); o.Action == SendBack && (o.Reject.Code == 0 || int(o.Reject.Code) >= wire.AggregationCodes) {
+		if o := b.send(0, b.update(0, 0, 0, 1)); o.Action == SendBack &&
+			(o.Reject.Code == 0 || int(o.Reject.Code) >= wire.AggregationCodes) {
 			t.Fatalf("rejected with %+v", o.Reject)
 		}
 	})

@@ -40,7 +40,8 @@ func Start(t testing.TB) *Engine {
 	return start(t, func(dir, host string) []string {
 		return []string{
 			"dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
-			"--pidfile", filepath.Join(dir, "pid"), "--host", host, "--iptables=false", "--ip-forward=false", "--bridge=none",
+			"--pidfile", filepath.Join(dir, "pid"), "--host", host, "--iptables=false", "--ip-forward=false",
+			"--bridge=none",
 			"--cgroup-parent", "/" + cgroup(dir),
 		}
 	})
@@ -66,7 +67,8 @@ func StartPodman(t testing.TB) *Engine {
 	t.Setenv("CONTAINERS_CONF", config)
 	return start(t, func(dir, host string) []string {
 		return []string{
-			"podman", "--root", filepath.Join(dir, "data"), "--runroot", filepath.Join(dir, "exec"), "--storage-driver", "vfs",
+			"podman", "--root", filepath.Join(dir, "data"), "--runroot", filepath.Join(dir, "exec"),
+			"--storage-driver", "vfs",
 			"--cgroup-manager", "cgroupfs", "system", "service", "--time", "0", host,
 		}
 	})
@@ -148,7 +150,8 @@ func Root(t testing.TB, programs ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output, err := exec.Command(script, append([]string{archive}, programs...)...).CombinedOutput(); err != nil {
+	if output, err := exec.Command(script,
+		append([]string{archive}, programs...)...).CombinedOutput(); err != nil {
 		t.Fatalf("make root file system: %v\n%s", err, output)
 	}
 	return archive

@@ -152,7 +152,8 @@ func mountShare(tag, target string) error {
 		return err
 	}
 	_, err := await("mount "+target, func() (*os.File, error) {
-		return nil, unix.Mount(tag, target, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,cache=loose,msize=262144")
+		return nil, unix.Mount(tag, target, "9p", unix.MS_RDONLY,
+			"trans=virtio,version=9p2000.L,cache=loose,msize=262144")
 	})
 	return err
 }
@@ -203,8 +204,9 @@ func runProgram(config guestConfig, channel *frame.Writer) (code int, err error)
 		return 0, err
 	}
 	process, err := os.StartProcess(program, config.Argv, &os.ProcAttr{
-		Dir:   config.Dir,
-		Env:   append([]string{"PATH=" + searchPath, "HOME=/root", "TMPDIR=/tmp", stageEnv + "=" + stageInside}, config.Env...),
+		Dir: config.Dir,
+		Env: append([]string{"PATH=" + searchPath, "HOME=/root", "TMPDIR=/tmp",
+			stageEnv + "=" + stageInside}, config.Env...),
 		Files: []*os.File{null, write, write},
 	})
 	if err != nil {

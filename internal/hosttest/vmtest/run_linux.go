@@ -140,7 +140,8 @@ func run(dir string, o Options, argv []string) (Result, error) {
 	// the child ends; this keeps the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), o.Timeout, fmt.Errorf("not done after %s", o.Timeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.Timeout,
+		fmt.Errorf("not done after %s", o.Timeout))
 	defer cancel()
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", qemuArgs(o, image, initrd, console)...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -184,7 +185,8 @@ func qemuArgs(o Options, image image, initrd, console string) []string {
 		// restarts, which ends QEMU, when it panics.
 		"-append", "console=ttyS0 panic=-1 mitigations=off " + stageEnv + "=" + stageInit,
 		"-chardev", "file,id=console,path=" + escape(console), "-serial", "chardev:console",
-		"-chardev", "stdio,id=channel,signal=off", "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel",
+		"-chardev", "stdio,id=channel,signal=off", "-device", "virtio-serial-pci", "-device",
+		"virtserialport,chardev=channel",
 		"-device", "virtio-rng-pci",
 	}
 	if o.Instructions {
@@ -193,7 +195,8 @@ func qemuArgs(o Options, image image, initrd, console string) []string {
 	for i, share := range image.shares {
 		tag := shareTag(i)
 		args = append(args,
-			"-fsdev", "local,id="+tag+",path="+escape(share)+",security_model=none,readonly=on,multidevs=remap",
+			"-fsdev", "local,id="+tag+",path="+escape(
+				share)+",security_model=none,readonly=on,multidevs=remap",
 			"-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
 	}
 	return args

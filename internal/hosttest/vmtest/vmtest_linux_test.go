@@ -35,7 +35,8 @@ func TestInGuest(t *testing.T) {
 		t.Errorf("sch_netem is not among the modules: %v\n%s", err, modules)
 	}
 	cpus, err := os.ReadFile("/proc/cpuinfo")
-	if count := bytes.Count(cpus, []byte("processor\t")); err != nil || count != 2 || os.Getenv("GIVEN") != "yes" {
+	if count := bytes.Count(cpus, []byte("processor\t")); err != nil || count != 2 ||
+		os.Getenv("GIVEN") != "yes" {
 		t.Errorf("%d processors, GIVEN is %q, %v", count, os.Getenv("GIVEN"), err)
 	}
 	// What of the host is to be seen, and that it cannot be written to.
@@ -65,7 +66,8 @@ func TestInGuest(t *testing.T) {
 		t.Error(err)
 	}
 	// Programs of the host's run, and find a loopback that is up.
-	if out, err := exec.Command("ip", "-o", "address", "show").CombinedOutput(); err != nil || !strings.Contains(string(out), "127.0.0.1/8") {
+	if out, err := exec.Command("ip", "-o", "address", "show").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "127.0.0.1/8") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -87,15 +89,20 @@ func TestGuestsThatGoWrong(t *testing.T) {
 		want string
 	}{
 		{"too long", Options{Timeout: 500 * time.Millisecond}, []string{"true"}, "not done after 500ms"},
-		{"no such module", Options{Modules: []string{"no_such"}}, []string{"true"}, "load module no_such: the kernel has no such module"},
-		{"panic", Options{}, []string{"sh", "-c", "echo before; sleep 1; echo c > /proc/sysrq-trigger; sleep 60"}, "the guest ended before its program did"},
+		{"no such module", Options{Modules: []string{"no_such"}}, []string{"true"},
+			"load module no_such: the kernel has no such module"},
+		{"panic", Options{}, []string{"sh", "-c",
+			"echo before; sleep 1; echo c > /proc/sysrq-trigger; sleep 60"},
+			"the guest ended before its program did"},
 	} {
 		result, err := run(t.TempDir(), c.o.withDefaults(), c.argv)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q\n%s", c.name, err, c.want, result.Output)
 		}
-		if c.name == "panic" && (err == nil || !strings.Contains(err.Error(), "sysrq triggered crash") || string(result.Output) != "before\n") {
-			t.Errorf("%s: got %v and %q, want the kernel's last words, and the program's", c.name, err, result.Output)
+		if c.name == "panic" && (err == nil || !strings.Contains(err.Error(), "sysrq triggered crash") ||
+			string(result.Output) != "before\n") {
+			t.Errorf("%s: got %v and %q, want the kernel's last words, and the program's", c.name, err,
+				result.Output)
 		}
 	}
 }

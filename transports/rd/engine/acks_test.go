@@ -34,7 +34,8 @@ func (x *told) piece(n uint32, change func(base *wire.RDBase, f *wire.RDDataFiel
 	payload := bytes.Repeat([]byte{1}, 512)
 	base := x.base(x.a, x.b, uint32(firstPSN(x.a.life))+n)
 	base.Length = 512
-	f := wire.RDDataFields{Key: x.key, Message: firstMessage(x.a.life), Total: 1 << 20, Position: 512 * n, Sum: wire.RDSum(payload)}
+	f := wire.RDDataFields{Key: x.key, Message: firstMessage(x.a.life), Total: 1 << 20, Position: 512 * n,
+		Sum: wire.RDSum(payload)}
 	if change != nil {
 		change(&base, &f)
 	}
@@ -46,7 +47,8 @@ func (x *told) piece(n uint32, change func(base *wire.RDBase, f *wire.RDDataFiel
 // skip is one in the place of packet n.
 func (x *told) skip(n uint32) wire.RD {
 	b := make(wire.RD, wire.RDSkipLen)
-	b.EncodeSkip(x.base(x.a, x.b, uint32(firstPSN(x.a.life))+n), &wire.RDSkipFields{Count: 1, Message: firstMessage(x.a.life) + 9})
+	b.EncodeSkip(x.base(x.a, x.b, uint32(firstPSN(x.a.life))+n),
+		&wire.RDSkipFields{Count: 1, Message: firstMessage(x.a.life) + 9})
 	return b
 }
 
@@ -82,31 +84,48 @@ func TestAckMoments(t *testing.T) {
 		packets func(x *told) []wire.RD
 		after   time.Duration // the last
 	}{
-		"data":                         {func(x *told) []wire.RD { return []wire.RD{x.piece(0, nil)} }, time.Millisecond},
-		"data behind a gap":            {func(x *told) []wire.RD { return []wire.RD{x.piece(3, nil)} }, time.Millisecond},
-		"seven":                        {func(x *told) []wire.RD { return x.pieces(7, nil) }, time.Millisecond},
-		"the eighth":                   {func(x *told) []wire.RD { return x.pieces(8, nil) }, 0},
-		"the eighth that is dropped":   {func(x *told) []wire.RD { return x.pieces(8, wrong) }, 0},
-		"the eighth that is refused":   {func(x *told) []wire.RD { return x.pieces(8, refused) }, 0},
-		"one that is dropped":          {func(x *told) []wire.RD { return x.pieces(1, wrong) }, time.Millisecond},
-		"the last of a message":        {func(x *told) []wire.RD { return []wire.RD{x.piece(0, whole)} }, 50 * time.Microsecond},
-		"data that asks":               {func(x *told) []wire.RD { return []wire.RD{x.piece(0, asks)} }, 0},
-		"data before what has come":    {func(x *told) []wire.RD { return []wire.RD{x.piece(5, nil), x.piece(4, nil)} }, 0},
-		"data that came before":        {func(x *told) []wire.RD { return []wire.RD{x.piece(0, nil), x.piece(0, nil)} }, 0},
+		"data": {func(x *told) []wire.RD {
+			return []wire.RD{x.piece(0, nil)}
+		}, time.Millisecond},
+		"data behind a gap": {func(x *told) []wire.RD {
+			return []wire.RD{x.piece(3, nil)}
+		}, time.Millisecond},
+		"seven": {func(x *told) []wire.RD {
+			return x.pieces(7, nil)
+		}, time.Millisecond},
+		"the eighth":                 {func(x *told) []wire.RD { return x.pieces(8, nil) }, 0},
+		"the eighth that is dropped": {func(x *told) []wire.RD { return x.pieces(8, wrong) }, 0},
+		"the eighth that is refused": {func(x *told) []wire.RD { return x.pieces(8, refused) }, 0},
+		"one that is dropped": {func(x *told) []wire.RD {
+			return x.pieces(1, wrong)
+		}, time.Millisecond},
+		"the last of a message": {func(x *told) []wire.RD {
+			return []wire.RD{x.piece(0, whole)}
+		}, 50 * time.Microsecond},
+		"data that asks": {func(x *told) []wire.RD { return []wire.RD{x.piece(0, asks)} }, 0},
+		"data before what has come": {func(x *told) []wire.RD {
+			return []wire.RD{x.piece(5, nil), x.piece(4, nil)}
+		}, 0},
+		"data that came before": {func(x *told) []wire.RD {
+			return []wire.RD{x.piece(0, nil), x.piece(0, nil)}
+		}, 0},
 		"a SKIP":                       {func(x *told) []wire.RD { return []wire.RD{x.skip(0)} }, 0},
 		"a PROBE":                      {func(x *told) []wire.RD { return []wire.RD{x.probe(nil)} }, 0},
 		"a REJECT, which is not acked": {func(x *told) []wire.RD { return []wire.RD{x.reject()} }, -1},
 	} {
 		x := newTold(t)
 		for _, b := range c.packets(x) {
-			if got := slices.DeleteFunc(kinds(x.says()), func(kind string) bool { return kind == "NACK" }); len(got) > 0 {
+			if got := slices.DeleteFunc(kinds(x.says()), func(kind string) bool {
+				return kind == "NACK"
+			}); len(got) > 0 {
 				t.Errorf("%s: said %v too soon", name, got)
 			}
 			x.hears(b, wire.PortRDPath, false)
 		}
 		came := x.now
 		acks := 0
-		for _, wait := range []time.Duration{0, 49 * time.Microsecond, 50 * time.Microsecond, 999 * time.Microsecond, time.Millisecond, time.Hour} {
+		for _, wait := range []time.Duration{0, 49 * time.Microsecond, 50 * time.Microsecond,
+			999 * time.Microsecond, time.Millisecond, time.Hour} {
 			x.now = came.Add(wait)
 			for _, kind := range kinds(x.says()) {
 				if kind == "ACK" {
@@ -115,8 +134,10 @@ func TestAckMoments(t *testing.T) {
 					}
 				}
 			}
-			if due := x.b.Deadline(); acks == 0 && c.after > 0 && due != came.Add(c.after) || acks > 0 && due != clock.Never {
-				t.Errorf("%s: after %v it is to be asked again %v later, want %v", name, wait, due.Sub(came), c.after)
+			if due := x.b.Deadline(); acks == 0 && c.after > 0 && due != came.Add(c.after) ||
+				acks > 0 && due != clock.Never {
+				t.Errorf("%s: after %v it is to be asked again %v later, want %v", name, wait, due.Sub(came),
+					c.after)
 			}
 		}
 		if want := min(1, int(c.after)+1); acks != max(want, 0) {
@@ -172,8 +193,11 @@ func TestAckFields(t *testing.T) {
 	x.hears(x.piece(2, stamped(at+10_500)), by+3, true)          // came before
 	x.now += 500
 	f, next, came, echoes := ack("data")
-	want := wire.RDAckFields{Limit: first + 1 + Window, Timestamp: at - 5000, Delay: 1500, Duplicates: 1, Received: 3 * 512, Words: 2, Echoes: 3, Room: 256}
-	if f != want || next != 1 || !slices.Equal(came, []uint32{1, 69}) || !slices.Equal(echoes, []wire.RDEcho{{Path: by, Packets: 2, Marked: 1}, {Path: by + 1, Packets: 1}, {Path: by + 3, Packets: 1, Marked: 1}}) {
+	want := wire.RDAckFields{Limit: first + 1 + Window, Timestamp: at - 5000, Delay: 1500, Duplicates: 1,
+		Received: 3 * 512, Words: 2, Echoes: 3, Room: 256}
+	if f != want || next != 1 || !slices.Equal(came, []uint32{1, 69}) ||
+		!slices.Equal(echoes, []wire.RDEcho{{Path: by, Packets: 2, Marked: 1}, {Path: by + 1, Packets: 1},
+			{Path: by + 3, Packets: 1, Marked: 1}}) {
 		t.Errorf("%+v, want %+v; %d, %v, %v", f, want, next, came, echoes)
 	}
 	// Of a PROBE first, whatever took longer; of several the latest.
@@ -186,25 +210,31 @@ func TestAckFields(t *testing.T) {
 	x.hears(stamp(uint32(x.now)-5), by, false)
 	x.hears(x.piece(1, stamped(uint32(x.now)-90_000)), by, false)
 	x.now += 30
-	if f, next, _, echoes := ack("a PROBE"); f.Timestamp != uint32(x.now)-35 || f.Delay != 30 || next != 3 || f.Duplicates != 1 || !slices.Equal(echoes, []wire.RDEcho{{Path: by, Packets: 3}}) {
+	if f, next, _, echoes := ack("a PROBE"); f.Timestamp != uint32(x.now)-35 || f.Delay != 30 || next != 3 ||
+		f.Duplicates != 1 || !slices.Equal(echoes, []wire.RDEcho{{Path: by, Packets: 3}}) {
 		t.Errorf("%+v, %d, %v", f, next, echoes)
 	}
 	// Nothing to measure, and nothing that came.
-	x.hears(x.piece(9, func(base *wire.RDBase, _ *wire.RDDataFields) { base.Flags |= wire.RDAckRequest })[:wire.RDDataLen], by, false)
-	if f, next, came, echoes := ack("a trimmed one"); f.Delay != 1<<32-1 || next != 3 || len(echoes) != 0 || !slices.Equal(came, []uint32{67}) {
+	x.hears(x.piece(9, func(base *wire.RDBase, _ *wire.RDDataFields) {
+		base.Flags |= wire.RDAckRequest
+	})[:wire.RDDataLen], by, false)
+	if f, next, came, echoes := ack("a trimmed one"); f.Delay != 1<<32-1 || next != 3 || len(echoes) != 0 ||
+		!slices.Equal(came, []uint32{67}) {
 		t.Errorf("%+v, %d, %v, %v", f, next, came, echoes)
 	}
 	// More paths than there is room for, and more packets of one than a count holds.
 	for i := range uint16(70) {
 		x.hears(x.probe(nil), by+i, false)
 	}
-	if _, _, _, echoes := ack("paths"); len(echoes) != 64 || echoes[63] != (wire.RDEcho{Path: by + 63, Packets: 1}) {
+	if _, _, _, echoes := ack("paths"); len(echoes) != 64 ||
+		echoes[63] != (wire.RDEcho{Path: by + 63, Packets: 1}) {
 		t.Errorf("%d echoes, %v", len(echoes), echoes)
 	}
 	for range 300 {
 		x.hears(x.probe(nil), by, true)
 	}
-	if _, _, _, echoes := ack("a path"); !reflect.DeepEqual(echoes, []wire.RDEcho{{Path: by, Packets: 255, Marked: 255}, {Path: by, Packets: 45, Marked: 45}}) {
+	if _, _, _, echoes := ack("a path"); !reflect.DeepEqual(echoes,
+		[]wire.RDEcho{{Path: by, Packets: 255, Marked: 255}, {Path: by, Packets: 45, Marked: 45}}) {
 		t.Errorf("%v", echoes)
 	}
 }
@@ -218,7 +248,8 @@ func TestOrderOfTypes(t *testing.T) {
 	pacer := NewPacer(8 * uint64(512+wire.RDDataLen+x.b.config.Overhead) * 40) // 25 ms a packet
 	x.b.config.Pacer = pacer
 	post := func() {
-		if ok, err := x.b.Post(x.now, 0, &Message{Op: transports.OpWrite, Local: make([]byte, 1024), Key: key}); !ok || err != nil {
+		if ok, err := x.b.Post(x.now, 0,
+			&Message{Op: transports.OpWrite, Local: make([]byte, 1024), Key: key}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
@@ -232,8 +263,12 @@ func TestOrderOfTypes(t *testing.T) {
 	}
 	x.now = x.now.Add(time.Second)
 	x.hears(x.probe(nil), wire.PortRDPath, false)
-	x.hears(x.piece(0, func(base *wire.RDBase, f *wire.RDDataFields) { f.Key++; base.Flags |= wire.RDAckRequest }), wire.PortRDPath, false)
-	if got := slices.Compact(kinds(x.says())); !slices.Equal(got, []string{"NACK", "ACK", "PROBE", "DATA"}) { // of paths, too
+	x.hears(x.piece(0, func(base *wire.RDBase, f *wire.RDDataFields) {
+		f.Key++
+		base.Flags |= wire.RDAckRequest
+	}), wire.PortRDPath, false)
+	if got := slices.Compact(kinds(x.says())); !slices.Equal(got, []string{"NACK", "ACK", "PROBE", "DATA"}) {
+		// of paths, too
 		t.Errorf("all at once: %v", got)
 	}
 	x.b.config.Pacer = nil
@@ -289,7 +324,8 @@ func TestTurns(t *testing.T) {
 	// Short ones first: 16 packets of four, 16 of the first long one, the other two,
 	// and the rest of both long ones, one after the other.
 	lengths, first := runs()
-	if want := []int{4, 4, 4, 4, 16, 4, 4, 84, 100}; !slices.Equal(lengths, want) || first[4].message != 0 || first[8].message != 1 || first[0].message != 2 {
+	if want := []int{4, 4, 4, 4, 16, 4, 4, 84, 100}; !slices.Equal(lengths, want) || first[4].message != 0 ||
+		first[8].message != 1 || first[0].message != 2 {
 		t.Errorf("runs of %v packets, want %v: messages %v", lengths, want, first)
 	}
 	order = nil

@@ -23,32 +23,63 @@ func TestAnswers(t *testing.T) {
 		packet func(x *attackCase) wire.RD
 		want   string
 	}{
-		"nothing":             {func(*attackCase) wire.RD { return nil }, ""},
-		"half a base":         {func(x *attackCase) wire.RD { return x.probe(nil)[:23] }, ""},
-		"telemetry":           {func(x *attackCase) wire.RD { b := x.probe(nil); b[0] &= 0x7F; return b }, ""},
-		"version 2":           {func(x *attackCase) wire.RD { return version(x.probe(nil), 2) }, reject(wire.RDRejectVersion)},
-		"version 0":           {func(x *attackCase) wire.RD { return version(x.probe(nil), 0) }, reject(wire.RDRejectVersion)},
-		"version 7, a base":   {func(x *attackCase) wire.RD { return version(x.probe(nil), 7)[:wire.RDBaseLen] }, reject(wire.RDRejectVersion)},
+		"nothing":     {func(*attackCase) wire.RD { return nil }, ""},
+		"half a base": {func(x *attackCase) wire.RD { return x.probe(nil)[:23] }, ""},
+		"telemetry": {func(x *attackCase) wire.RD {
+			b := x.probe(nil)
+			b[0] &= 0x7F
+			return b
+		}, ""},
+		"version 2": {func(x *attackCase) wire.RD {
+			return version(x.probe(nil), 2)
+		}, reject(wire.RDRejectVersion)},
+		"version 0": {func(x *attackCase) wire.RD {
+			return version(x.probe(nil), 0)
+		}, reject(wire.RDRejectVersion)},
+		"version 7, a base": {func(x *attackCase) wire.RD {
+			return version(x.probe(nil), 7)[:wire.RDBaseLen]
+		}, reject(wire.RDRejectVersion)},
 		"version 2, a REJECT": {func(x *attackCase) wire.RD { return version(x.reject(), 2) }, ""},
 		"version 2, a CLOSE":  {func(x *attackCase) wire.RD { return version(x.goodbye(nil), 2) }, ""},
 		"a wrong check":       {func(x *attackCase) wire.RD { b := x.probe(nil); b[22]++; return b }, ""},
 		"a type that is none": {func(x *attackCase) wire.RD { b := x.probe(nil); b[0] |= 0xF; return b }, ""},
-		"encrypted":           {func(x *attackCase) wire.RD { return x.probe(func(b *wire.RDBase) { b.Flags = wire.RDEncrypted }) }, ""}, // its check reaches too far
+		// its check reaches too far
+		"encrypted": {func(x *attackCase) wire.RD {
+			return x.probe(func(b *wire.RDBase) { b.Flags = wire.RDEncrypted })
+		}, ""},
 		"encrypted, its check right": {func(x *attackCase) wire.RD {
 			b := append(x.probe(nil)[:wire.RDBaseLen:wire.RDBaseLen], make([]byte, 40)...)
 			b.EncodeSecurity(&wire.RDSecurity{})
 			return b
 		}, reject(wire.RDRejectSecurity)},
-		"another life of ours":  {func(x *attackCase) wire.RD { return x.probe(func(b *wire.RDBase) { b.Tag++ }) }, reject(wire.RDRejectLife)},
-		"for another engine":    {func(x *attackCase) wire.RD { return x.probe(func(b *wire.RDBase) { b.Destination++ }) }, reject(wire.RDRejectLife)},
-		"a stranger":            {func(x *attackCase) wire.RD { return x.probe(func(b *wire.RDBase) { b.Life++ }) }, reject(wire.RDRejectStranger)},
-		"a stranger's CLOSE":    {func(x *attackCase) wire.RD { return x.goodbye(func(b *wire.RDBase) { b.Life++ }) }, ""},
-		"an engine it has not":  {func(x *attackCase) wire.RD { return x.probe(func(b *wire.RDBase) { b.Source++ }) }, ""},
-		"a REJECT":              {func(x *attackCase) wire.RD { return x.reject() }, ""},
-		"one who has failed":    {func(x *attackCase) wire.RD { x.b.Fail(0, transports.ErrPeerFailed); return x.probe(nil) }, "CLOSE"},
-		"CLOSE of who failed":   {func(x *attackCase) wire.RD { x.b.Fail(0, transports.ErrPeerFailed); return x.goodbye(nil) }, ""},
-		"a PROBE":               {func(x *attackCase) wire.RD { return x.probe(nil) }, "ACK"},
-		"a PROBE, unused flags": {func(x *attackCase) wire.RD { return x.probe(func(b *wire.RDBase) { b.Flags = 7 }) }, "ACK"},
+		"another life of ours": {func(x *attackCase) wire.RD {
+			return x.probe(func(b *wire.RDBase) { b.Tag++ })
+		}, reject(wire.RDRejectLife)},
+		"for another engine": {func(x *attackCase) wire.RD {
+			return x.probe(func(b *wire.RDBase) { b.Destination++ })
+		}, reject(wire.RDRejectLife)},
+		"a stranger": {func(x *attackCase) wire.RD {
+			return x.probe(func(b *wire.RDBase) { b.Life++ })
+		}, reject(wire.RDRejectStranger)},
+		"a stranger's CLOSE": {func(x *attackCase) wire.RD {
+			return x.goodbye(func(b *wire.RDBase) { b.Life++ })
+		}, ""},
+		"an engine it has not": {func(x *attackCase) wire.RD {
+			return x.probe(func(b *wire.RDBase) { b.Source++ })
+		}, ""},
+		"a REJECT": {func(x *attackCase) wire.RD { return x.reject() }, ""},
+		"one who has failed": {func(x *attackCase) wire.RD {
+			x.b.Fail(0, transports.ErrPeerFailed)
+			return x.probe(nil)
+		}, "CLOSE"},
+		"CLOSE of who failed": {func(x *attackCase) wire.RD {
+			x.b.Fail(0, transports.ErrPeerFailed)
+			return x.goodbye(nil)
+		}, ""},
+		"a PROBE": {func(x *attackCase) wire.RD { return x.probe(nil) }, "ACK"},
+		"a PROBE, unused flags": {func(x *attackCase) wire.RD {
+			return x.probe(func(b *wire.RDBase) { b.Flags = 7 })
+		}, "ACK"},
 	} {
 		w := newWorld(t, 1)
 		x := &attackCase{}
@@ -68,8 +99,10 @@ func TestAnswers(t *testing.T) {
 			case wire.RDReject:
 				f := answer.Reject()
 				got += " " + f.Reason.String()
-				if p.Peer != -1 || p.To != netip.MustParseAddr(elsewhere) || p.Port != asked.Source || base.Destination != asked.Source ||
-					f.Least != 1 || f.Most != 1 || f.Meant != asked.Tag || f.To != asked.Life || base.PSN != 0 || base.Tag != uint32(asked.Life) {
+				if p.Peer != -1 || p.To != netip.MustParseAddr(elsewhere) || p.Port != asked.Source ||
+					base.Destination != asked.Source ||
+					f.Least != 1 || f.Most != 1 || f.Meant != asked.Tag || f.To != asked.Life ||
+					base.PSN != 0 || base.Tag != uint32(asked.Life) {
 					t.Errorf("%s: answered with %+v, %+v to %v, %d", name, base, f, p.To, p.Port)
 				}
 			case wire.RDClose:

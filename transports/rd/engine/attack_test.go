@@ -13,7 +13,8 @@ import (
 // misbehaves or from somebody who knows the lives: nothing is written where it
 // may not, nothing completes, nobody else is disturbed, and it is counted.
 func TestAttacks(t *testing.T) {
-	data := func(change func(x *attackCase, base *wire.RDBase, f *wire.RDDataFields)) func(x *attackCase) wire.RD {
+	data := func(change func(x *attackCase, base *wire.RDBase, f *wire.RDDataFields)) func(
+		x *attackCase) wire.RD {
 		return func(x *attackCase) wire.RD {
 			base, f := x.base(x.a, x.b, uint32(firstPSN(x.a.life))), x.data
 			payload := bytes.Repeat([]byte{0x66}, 512)
@@ -27,7 +28,8 @@ func TestAttacks(t *testing.T) {
 	skip := func(change func(base *wire.RDBase, f *wire.RDSkipFields)) func(x *attackCase) wire.RD {
 		return func(x *attackCase) wire.RD {
 			base := x.base(x.a, x.b, uint32(firstPSN(x.a.life)))
-			f := wire.RDSkipFields{Count: 1, Message: x.data.Message, Total: x.data.Total, Imm: x.data.Imm, Bytes: 512}
+			f := wire.RDSkipFields{Count: 1, Message: x.data.Message, Total: x.data.Total, Imm: x.data.Imm,
+				Bytes: 512}
 			change(&base, &f)
 			p := make(wire.RD, wire.RDSkipLen)
 			p.EncodeSkip(base, &f)
@@ -37,7 +39,8 @@ func TestAttacks(t *testing.T) {
 	ack := func(ahead int32, f wire.RDAckFields, words ...uint64) func(x *attackCase) wire.RD {
 		return func(x *attackCase) wire.RD {
 			p := make(wire.RD, wire.RDAckBytes(len(words), 1))
-			p.EncodeAck(x.base(x.b, x.a, uint32(firstPSN(x.a.life))+uint32(ahead)), &f, words, []wire.RDEcho{{Path: 7, Packets: 255, Marked: 255}})
+			p.EncodeAck(x.base(x.b, x.a, uint32(firstPSN(x.a.life))+uint32(ahead)), &f, words,
+				[]wire.RDEcho{{Path: 7, Packets: 255, Marked: 255}})
 			return p
 		}
 	}
@@ -54,42 +57,108 @@ func TestAttacks(t *testing.T) {
 		forge func(x *attackCase) wire.RD
 		to    counts // by how much b's grow, or a's where the packet is a's to take
 	}{
-		"another key":       {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Key++ }), counts{Refused: 1, Nacks: 1, Acks: 1}},
-		"not writable":      {data(func(x *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Key = x.fixed }), counts{Refused: 1, Nacks: 1, Acks: 1}},
-		"closed":            {data(func(x *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Key = x.closed }), counts{Refused: 1, Nacks: 1, Acks: 1}},
-		"behind the region": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Offset = 4096 - 1535 }), counts{Refused: 1, Nacks: 1, Acks: 1}},
-		"far behind it":     {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Offset = 1<<64 - 512 }), counts{Refused: 1, Nacks: 1, Acks: 1}},
-		"4 GiB":             {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Total, f.Position = 1<<32-1, 1<<31 }), counts{Refused: 1, Nacks: 1, Acks: 1}},
-		"behind the total":  {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Position = 1025 }), counts{Hostile: 1, Acks: 1}},
-		"position wraps":    {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Position = 1<<32 - 256 }), counts{Hostile: 1, Acks: 1}},
-		"no bytes of some":  {data(func(_ *attackCase, base *wire.RDBase, f *wire.RDDataFields) { base.Length, f.Sum = 0, 0 }), counts{Hostile: 1, Acks: 1}},
-		"bytes of none":     {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Total = 0 }), counts{Hostile: 1, Acks: 1}},
-		"wrong sum":         {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Sum++ }), counts{Corrupt: 1, Acks: 1}},
-		"PSN ahead":         {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.PSN += Window }), counts{Hostile: 1, Nacks: 1, Acks: 1}},
-		"PSN behind":        {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.PSN-- }), counts{Duplicates: 1, Acks: 1}},
-		"PSN far behind":    {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.PSN += 1 << 31 }), counts{Duplicates: 1, Acks: 1}},
-		"message ahead":     {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Message += Messages }), counts{Hostile: 1, Nacks: 1, Acks: 1}},
-		"message behind":    {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Message-- }), counts{Acks: 1}},
-		"engine it has not": {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.Source += 3 }), counts{Hostile: 1}},
-		"another engine's":  {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.Destination++ }), counts{Foreign: 1}},
-		"old life of ours":  {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.Tag++ }), counts{Foreign: 1}},
-		"unknown life":      {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.Life++ }), counts{Foreign: 1}},
-		"encrypted":         {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) { base.Flags |= wire.RDEncrypted }), counts{Corrupt: 1}},
+		"another key": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Key++ }),
+			counts{Refused: 1, Nacks: 1, Acks: 1}},
+		"not writable": {data(func(x *attackCase, _ *wire.RDBase,
+			f *wire.RDDataFields) {
+			f.Key = x.fixed
+		}), counts{Refused: 1, Nacks: 1, Acks: 1}},
+		"closed": {data(func(x *attackCase, _ *wire.RDBase,
+			f *wire.RDDataFields) {
+			f.Key = x.closed
+		}), counts{Refused: 1, Nacks: 1, Acks: 1}},
+		"behind the region": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) {
+			f.Offset = 4096 - 1535
+		}), counts{Refused: 1, Nacks: 1, Acks: 1}},
+		"far behind it": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) {
+			f.Offset = 1<<64 - 512
+		}), counts{Refused: 1, Nacks: 1, Acks: 1}},
+		"4 GiB": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) {
+			f.Total, f.Position = 1<<32-1, 1<<31
+		}), counts{Refused: 1, Nacks: 1, Acks: 1}},
+		"behind the total": {data(func(_ *attackCase, _ *wire.RDBase,
+			f *wire.RDDataFields) {
+			f.Position = 1025
+		}), counts{Hostile: 1, Acks: 1}},
+		"position wraps": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) {
+			f.Position = 1<<32 - 256
+		}), counts{Hostile: 1, Acks: 1}},
+		"no bytes of some": {data(func(_ *attackCase, base *wire.RDBase, f *wire.RDDataFields) {
+			base.Length, f.Sum = 0, 0
+		}), counts{Hostile: 1, Acks: 1}},
+		"bytes of none": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Total = 0 }),
+			counts{Hostile: 1, Acks: 1}},
+		"wrong sum": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Sum++ }),
+			counts{Corrupt: 1, Acks: 1}},
+		"PSN ahead": {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) {
+			base.PSN += Window
+		}), counts{Hostile: 1, Nacks: 1, Acks: 1}},
+		"PSN behind": {data(func(_ *attackCase, base *wire.RDBase,
+			_ *wire.RDDataFields) {
+			base.PSN--
+		}), counts{Duplicates: 1, Acks: 1}},
+		"PSN far behind": {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) {
+			base.PSN += 1 << 31
+		}), counts{Duplicates: 1, Acks: 1}},
+		"message ahead": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) {
+			f.Message += Messages
+		}), counts{Hostile: 1, Nacks: 1, Acks: 1}},
+		"message behind": {data(func(_ *attackCase, _ *wire.RDBase, f *wire.RDDataFields) { f.Message-- }),
+			counts{Acks: 1}},
+		"engine it has not": {data(func(_ *attackCase, base *wire.RDBase,
+			_ *wire.RDDataFields) {
+			base.Source += 3
+		}), counts{Hostile: 1}},
+		"another engine's": {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) {
+			base.Destination++
+		}), counts{Foreign: 1}},
+		"old life of ours": {data(func(_ *attackCase, base *wire.RDBase,
+			_ *wire.RDDataFields) {
+			base.Tag++
+		}), counts{Foreign: 1}},
+		"unknown life": {data(func(_ *attackCase, base *wire.RDBase,
+			_ *wire.RDDataFields) {
+			base.Life++
+		}), counts{Foreign: 1}},
+		"encrypted": {data(func(_ *attackCase, base *wire.RDBase, _ *wire.RDDataFields) {
+			base.Flags |= wire.RDEncrypted
+		}), counts{Corrupt: 1}},
 
-		"skip of none":           {skip(func(_ *wire.RDBase, f *wire.RDSkipFields) { f.Count = 0 }), counts{Hostile: 1, Acks: 1}},
-		"skip of 2^32-1":         {skip(func(_ *wire.RDBase, f *wire.RDSkipFields) { f.Count = 1<<32 - 1 }), counts{Hostile: 1, Acks: 1}},
-		"skip of 2^31":           {skip(func(base *wire.RDBase, f *wire.RDSkipFields) { f.Count = 1 << 31; base.PSN += 1 << 31 }), counts{Hostile: 1, Acks: 1}},
-		"skip past the window":   {skip(func(base *wire.RDBase, f *wire.RDSkipFields) { f.Count = 2; base.PSN += Window - 1 }), counts{Hostile: 1, Acks: 1}},
-		"skip of a late message": {skip(func(_ *wire.RDBase, f *wire.RDSkipFields) { f.Message += Messages }), counts{Hostile: 1, Acks: 1}},
-		"hole past the total":    {skip(func(base *wire.RDBase, f *wire.RDSkipFields) { base.Flags |= wire.RDDroppable; f.Bytes = f.Total + 1 }), counts{Hostile: 1, Acks: 1}},
-		"hole of two":            {skip(func(base *wire.RDBase, f *wire.RDSkipFields) { base.Flags |= wire.RDDroppable; f.Count = 2 }), counts{Acks: 1}},
+		"skip of none": {skip(func(_ *wire.RDBase, f *wire.RDSkipFields) { f.Count = 0 }),
+			counts{Hostile: 1, Acks: 1}},
+		"skip of 2^32-1": {skip(func(_ *wire.RDBase, f *wire.RDSkipFields) {
+			f.Count = 1<<32 - 1
+		}), counts{Hostile: 1, Acks: 1}},
+		"skip of 2^31": {skip(func(base *wire.RDBase, f *wire.RDSkipFields) {
+			f.Count = 1 << 31
+			base.PSN += 1 << 31
+		}), counts{Hostile: 1, Acks: 1}},
+		"skip past the window": {skip(func(base *wire.RDBase, f *wire.RDSkipFields) {
+			f.Count = 2
+			base.PSN += Window - 1
+		}), counts{Hostile: 1, Acks: 1}},
+		"skip of a late message": {skip(func(_ *wire.RDBase, f *wire.RDSkipFields) {
+			f.Message += Messages
+		}), counts{Hostile: 1, Acks: 1}},
+		"hole past the total": {skip(func(base *wire.RDBase, f *wire.RDSkipFields) {
+			base.Flags |= wire.RDDroppable
+			f.Bytes = f.Total + 1
+		}), counts{Hostile: 1, Acks: 1}},
+		"hole of two": {skip(func(base *wire.RDBase, f *wire.RDSkipFields) {
+			base.Flags |= wire.RDDroppable
+			f.Count = 2
+		}), counts{Acks: 1}},
 
-		"ACK of what was never sent":         {ack(1000, wire.RDAckFields{Limit: 0}), counts{Hostile: 1}},
-		"ACK far behind":                     {ack(-1<<31, wire.RDAckFields{}), counts{Hostile: 0}},
-		"bitmap of what was never sent":      {ack(0, wire.RDAckFields{}, 0x0FFFFFFFFFFFFFFF, 1<<63), counts{}},
-		"limit in the past, no room":         {ack(0, wire.RDAckFields{Limit: 0, Room: 0, Timestamp: 1 << 31, Delay: 1 << 31}), counts{}},
-		"NACK of what was never sent":        {nack(900, wire.RDNackFields{Reason: wire.RDNoRegion}), counts{}},
-		"NACK of another message's":          {nack(0, wire.RDNackFields{Reason: wire.RDNoRegion, Message: 1}), counts{}},
+		"ACK of what was never sent": {ack(1000, wire.RDAckFields{Limit: 0}), counts{Hostile: 1}},
+		"ACK far behind":             {ack(-1<<31, wire.RDAckFields{}), counts{Hostile: 0}},
+		"bitmap of what was never sent": {ack(0, wire.RDAckFields{}, 0x0FFFFFFFFFFFFFFF, 1<<63),
+			counts{}},
+		"limit in the past, no room": {ack(0,
+			wire.RDAckFields{Limit: 0, Room: 0, Timestamp: 1 << 31, Delay: 1 << 31}), counts{}},
+		"NACK of what was never sent": {nack(900, wire.RDNackFields{Reason: wire.RDNoRegion}),
+			counts{}},
+		"NACK of another message's": {nack(0,
+			wire.RDNackFields{Reason: wire.RDNoRegion, Message: 1}), counts{}},
 		"NACK of no known reason":            {nack(0, wire.RDNackFields{Reason: 99}), counts{}},
 		"NACK for the window":                {nack(0, wire.RDNackFields{Reason: wire.RDWindow}), counts{}},
 		"NACK for trimming, sooner than may": {nack(0, wire.RDNackFields{Reason: wire.RDTrimmed}), counts{}},
@@ -106,13 +175,15 @@ func TestAttacks(t *testing.T) {
 		fixed.Writable = false
 		closed.Closed.Store(true)
 		x.fixed, x.closed = fixedKey, closedKey
-		x.data = wire.RDDataFields{Key: key, Message: firstMessage(x.a.life), Total: 1536, Position: 512, Imm: 5}
+		x.data = wire.RDDataFields{Key: key, Message: firstMessage(x.a.life), Total: 1536, Position: 512,
+			Imm: 5}
 		_, aimed := x.b.region(5120)
 		p := c.forge(x)
 		to := x.b
 		if p.Type() == wire.RDAck || p.Type() == wire.RDNack {
 			to = x.a
-			x.a.Post(x.a.clock(), 0, &Message{Op: transports.OpWriteImm, Local: make([]byte, 1536), Key: aimed})
+			x.a.Post(x.a.clock(), 0, &Message{Op: transports.OpWriteImm, Local: make([]byte, 1536),
+				Key: aimed})
 			x.a.drive()
 		}
 		before := to.Counters()
@@ -128,8 +199,10 @@ func TestAttacks(t *testing.T) {
 			w.runFor(2 * ackDelay)
 		}
 		after := to.Counters()
-		got := counts{Refused: after.Refused - before.Refused, Hostile: after.Hostile - before.Hostile, Corrupt: after.Corrupt - before.Corrupt,
-			Foreign: after.Foreign - before.Foreign, Duplicates: after.Duplicates - before.Duplicates, Nacks: after.Nacks - before.Nacks, Acks: after.Acks - before.Acks}
+		got := counts{Refused: after.Refused - before.Refused, Hostile: after.Hostile - before.Hostile,
+			Corrupt: after.Corrupt - before.Corrupt,
+			Foreign: after.Foreign - before.Foreign, Duplicates: after.Duplicates - before.Duplicates,
+			Nacks: after.Nacks - before.Nacks, Acks: after.Acks - before.Acks}
 		if got != c.to {
 			t.Errorf("%s: counts %+v, want %+v", name, got, c.to)
 		}
@@ -142,7 +215,8 @@ func TestAttacks(t *testing.T) {
 		if len(x.b.received) != 0 && to == x.b || len(x.a.completed) != 0 && to == x.b {
 			t.Errorf("%s: %+v", name, x.b.received)
 		}
-		if in := x.b.peers[0].in[0]; to == x.b && in != nil && in.highest != firstPSN(x.a.life) && name != "message behind" {
+		if in := x.b.peers[0].in[0]; to == x.b && in != nil && in.highest != firstPSN(x.a.life) &&
+			name != "message behind" {
 			t.Errorf("%s: packets up to %d count as come", name, in.highest)
 		}
 		// Another peer is not disturbed, nor the message that was attacked.
@@ -169,7 +243,8 @@ type attackCase struct {
 }
 
 func (x *attackCase) base(from, to *testNode, psn uint32) wire.RDBase {
-	return wire.RDBase{Source: from.config.Port, Destination: to.config.Port, Tag: uint32(to.life), Life: from.life, PSN: psn}
+	return wire.RDBase{Source: from.config.Port, Destination: to.config.Port, Tag: uint32(to.life),
+		Life: from.life, PSN: psn}
 }
 
 // TestOverlapIsNotWhole holds that pieces which lie on each other do not make up
@@ -184,7 +259,8 @@ func TestOverlapIsNotWhole(t *testing.T) {
 		payload := bytes.Repeat([]byte{1}, int(size))
 		base.Length, base.Flags = uint16(size), wire.RDImm
 		p := make(wire.RD, wire.RDDataLen)
-		p.EncodeData(base, &wire.RDDataFields{Key: key, Message: firstMessage(a.life), Total: 2048, Position: position, Imm: 5, Sum: wire.RDSum(payload)})
+		p.EncodeData(base, &wire.RDDataFields{Key: key, Message: firstMessage(a.life), Total: 2048,
+			Position: position, Imm: 5, Sum: wire.RDSum(payload)})
 		b.Receive(b.clock(), Arrival{Data: append(p, payload...)})
 	}
 	place(0, 0, 512)
@@ -236,7 +312,8 @@ func TestFloods(t *testing.T) {
 		}
 	}
 	b.drive()
-	if err := b.consistent(); err != nil || len(b.byLife) != 2 || len(b.peers[0].in[0].echoes) > wire.RDMaxEchoes {
+	if err := b.consistent(); err != nil || len(b.byLife) != 2 ||
+		len(b.peers[0].in[0].echoes) > wire.RDMaxEchoes {
 		t.Errorf("%v; %d lives", err, len(b.byLife))
 	}
 	if answers > flood || b.Counters().Foreign == 0 || b.Counters().Hostile == 0 {
@@ -259,11 +336,13 @@ func TestNeverTaken(t *testing.T) {
 	p := make(wire.RD, wire.RDDataLen+1)
 	base := x.base(a, b, uint32(firstPSN(a.life))+50)
 	base.Length = 1
-	p[:wire.RDDataLen].EncodeData(base, &wire.RDDataFields{Key: key, Message: firstMessage(a.life), Total: 77, Sum: wire.RDSum([]byte{0})})
+	p[:wire.RDDataLen].EncodeData(base,
+		&wire.RDDataFields{Key: key, Message: firstMessage(a.life), Total: 77, Sum: wire.RDSum([]byte{0})})
 	b.Receive(b.clock(), Arrival{Data: p})
 	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
 	w.runFor(time.Minute)
-	if len(a.completed) != 1 || a.completed[0].Err == nil || a.Counters().Repeated != mostTries-1 || len(b.received) != 0 || a.Deadline() < 1<<62 {
+	if len(a.completed) != 1 || a.completed[0].Err == nil || a.Counters().Repeated != mostTries-1 ||
+		len(b.received) != 0 || a.Deadline() < 1<<62 {
 		t.Errorf("%+v, %+v", a.completed, a.Counters())
 	}
 }

@@ -24,15 +24,21 @@ func TestCanceled(t *testing.T) {
 		delivered bool          // its immediate was
 		within    time.Duration // it completes; 0 is at once
 	}{
-		"before its first packet":      {before: true},
-		"half sent":                    {after: 5 * time.Microsecond, within: 100 * time.Microsecond},
-		"half come":                    {after: 15 * time.Microsecond, within: 100 * time.Microsecond},
-		"half acknowledged":            {after: 25 * time.Microsecond, within: 100 * time.Microsecond, delivered: true},
-		"sent, not come":               {size: 40 * 512, after: 5 * time.Microsecond, within: 100 * time.Microsecond, delivered: true},
-		"come, not acknowledged":       {size: 40 * 512, after: 19 * time.Microsecond, within: 100 * time.Microsecond, delivered: true},
-		"acknowledged before the skip": {size: 8 * 512, after: 5 * time.Microsecond, within: 100 * time.Microsecond, delivered: true, slow: true, succeeds: true},
-		"most lost":                    {after: 200 * time.Microsecond, weather: weather{loss: 0.8}, within: time.Second},
-		"kept back":                    {size: 40 * 512, after: 5 * time.Millisecond, deaf: true, within: 2 * mostBusy},
+		"before its first packet": {before: true},
+		"half sent":               {after: 5 * time.Microsecond, within: 100 * time.Microsecond},
+		"half come":               {after: 15 * time.Microsecond, within: 100 * time.Microsecond},
+		"half acknowledged": {after: 25 * time.Microsecond, within: 100 * time.Microsecond,
+			delivered: true},
+		"sent, not come": {size: 40 * 512, after: 5 * time.Microsecond,
+			within: 100 * time.Microsecond, delivered: true},
+		"come, not acknowledged": {size: 40 * 512, after: 19 * time.Microsecond,
+			within: 100 * time.Microsecond, delivered: true},
+		"acknowledged before the skip": {size: 8 * 512, after: 5 * time.Microsecond,
+			within: 100 * time.Microsecond, delivered: true, slow: true, succeeds: true},
+		"most lost": {after: 200 * time.Microsecond, weather: weather{loss: 0.8},
+			within: time.Second},
+		"kept back": {size: 40 * 512, after: 5 * time.Millisecond, deaf: true,
+			within: 2 * mostBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
@@ -44,10 +50,13 @@ func TestCanceled(t *testing.T) {
 				c.size = size
 			}
 			if b.full = c.deaf; c.before {
-				a.post(0, Message{ID: 1, Op: transports.OpWrite, Local: fill(make([]byte, size), 1), Key: key})
+				a.post(0, Message{ID: 1, Op: transports.OpWrite, Local: fill(make([]byte, size), 1),
+					Key: key})
 			}
-			number, _ := a.postNumber(0, Message{ID: 2, Op: transports.OpWriteImm, Local: fill(make([]byte, c.size), 2), Key: key, Offset: size, Imm: 2})
-			a.post(0, Message{ID: 3, Op: transports.OpWriteImm, Local: fill(make([]byte, size), 3), Key: key, Offset: 2 * size, Imm: 3})
+			number, _ := a.postNumber(0, Message{ID: 2, Op: transports.OpWriteImm,
+				Local: fill(make([]byte, c.size), 2), Key: key, Offset: size, Imm: 2})
+			a.post(0, Message{ID: 3, Op: transports.OpWriteImm, Local: fill(make([]byte, size), 3), Key: key,
+				Offset: 2 * size, Imm: 3})
 			w.runFor(c.after)
 			if a.Cancel(a.clock(), 0, number, errTestCanceled); !c.slow {
 				a.cancel(0, number) // a second time does nothing
@@ -63,7 +72,8 @@ func TestCanceled(t *testing.T) {
 			if w.runFor(c.within); end() == nil {
 				t.Fatalf("not over %v after it was canceled:%s", c.within, a.state())
 			}
-			if err := end().Err; c.succeeds != (err == nil) || err != nil && !errors.Is(err, transports.ErrCanceled) {
+			if err := end().Err; c.succeeds != (err == nil) ||
+				err != nil && !errors.Is(err, transports.ErrCanceled) {
 				t.Errorf("completed with %v", err)
 			}
 			place := region.Memory[size:][:c.size]
@@ -76,10 +86,12 @@ func TestCanceled(t *testing.T) {
 			for _, r := range b.received {
 				delivered = delivered || r.Imm == 2
 			}
-			if delivered != c.delivered || len(bytes.Trim(place, "\xAA")) != 0 || !bytes.Equal(region.Memory[2*size:], fill(make([]byte, size), 3)) {
+			if delivered != c.delivered || len(bytes.Trim(place, "\xAA")) != 0 ||
+				!bytes.Equal(region.Memory[2*size:], fill(make([]byte, size), 3)) {
 				t.Errorf("delivered %v, want %v; or wrong bytes", delivered, c.delivered)
 			}
-			if text := a.state(); text != "" || len(a.failed) != 0 || b.peers[0].in[0].message != a.peers[0].out.last {
+			if text := a.state(); text != "" || len(a.failed) != 0 ||
+				b.peers[0].in[0].message != a.peers[0].out.last {
 				t.Errorf("not over: %s; failed %v", text, a.failed)
 			}
 			for _, n := range []*testNode{a, b} {
@@ -102,7 +114,8 @@ func TestCanceledBehindMany(t *testing.T) {
 		a.post(0, Message{Op: transports.OpWrite, Local: make([]byte, 1<<20), Key: key})
 		var numbers []uint32
 		for {
-			number, ok := a.postNumber(0, Message{ID: 1, Op: transports.OpWriteImm, Local: make([]byte, 100_000), Key: key})
+			number, ok := a.postNumber(
+				0, Message{ID: 1, Op: transports.OpWriteImm, Local: make([]byte, 100_000), Key: key})
 			if !ok {
 				break
 			}
@@ -116,7 +129,8 @@ func TestCanceledBehindMany(t *testing.T) {
 		}
 		w.runFor(10 * time.Second)
 		if a.state() != "" || len(a.completed) != Messages*(round+1) {
-			t.Fatalf("round %d: %d of %d completed:%s", round, len(a.completed), Messages*(round+1), a.state())
+			t.Fatalf("round %d: %d of %d completed:%s", round, len(a.completed), Messages*(round+1),
+				a.state())
 		}
 	}
 	if len(b.received) != 0 || len(a.failed) != 0 {
@@ -128,18 +142,23 @@ func TestCanceledBehindMany(t *testing.T) {
 // until the peer was told of it, though all before it are over.
 func TestCanceledAfterOthers(t *testing.T) {
 	w := newWorld(t, 1)
-	a, b := w.pair(func(c *Config) { c.Pacer = NewPacer(10_000_000) }) // a packet in 0.5 ms, so that each is acknowledged before the next goes
+	// a packet in 0.5 ms, so that each is acknowledged before the next goes
+	a, b := w.pair(func(c *Config) { c.Pacer = NewPacer(10_000_000) })
 	region, key := b.region(20 * 512)
 	a.post(0, Message{ID: 1, Op: transports.OpWrite, Local: make([]byte, 20*512), Key: key})
 	for range 10 {
-		number, _ := a.postNumber(0, Message{ID: 2, Op: transports.OpWriteImm, Local: make([]byte, 20*512), Key: key, Imm: 2})
+		number, _ := a.postNumber(
+			0, Message{ID: 2, Op: transports.OpWriteImm, Local: make([]byte, 20*512), Key: key, Imm: 2})
 		a.cancel(0, number)
 	}
 	local := fill(make([]byte, 20*512), 3)
 	a.post(0, Message{ID: 3, Op: transports.OpWriteImm, Local: local, Key: key, Imm: 3})
 	w.runFor(time.Second)
-	if o := a.peers[0].out; len(a.completed) != 12 || len(b.received) != 1 || b.received[0].Imm != 3 || !bytes.Equal(region.Memory, local) || b.peers[0].in[0].message != o.last || o.next-firstPSN(a.life) != 50 {
-		t.Errorf("completed %+v, received %+v, packets to %d:%s", a.completed, b.received, o.next-firstPSN(a.life), a.state())
+	if o := a.peers[0].out; len(a.completed) != 12 || len(b.received) != 1 || b.received[0].Imm != 3 ||
+		!bytes.Equal(region.Memory, local) || b.peers[0].in[0].message != o.last ||
+		o.next-firstPSN(a.life) != 50 {
+		t.Errorf("completed %+v, received %+v, packets to %d:%s", a.completed, b.received,
+			o.next-firstPSN(a.life), a.state())
 	}
 }
 
@@ -151,7 +170,8 @@ func TestReleased(t *testing.T) {
 	_, key := b.region(100)
 	var released [4]int
 	post := func(i int, key uint64) uint32 {
-		n, _ := a.postNumber(0, Message{ID: uint64(i), Op: transports.OpWrite, Local: make([]byte, 100), Key: key, Release: func() { released[i]++ }})
+		n, _ := a.postNumber(0, Message{ID: uint64(i), Op: transports.OpWrite, Local: make([]byte, 100),
+			Key: key, Release: func() { released[i]++ }})
 		return n
 	}
 	post(0, key)

@@ -51,7 +51,8 @@ func (e *Engine) reject(to netip.Addr, base wire.RDBase, why wire.RDRejection) {
 	}
 	e.controls.push(&control{
 		kind: wire.RDReject, to: to, port: base.Source,
-		reject: wire.RDRejectFields{Reason: why, Least: wire.RDVersion, Most: wire.RDVersion, Meant: base.Tag, To: base.Life},
+		reject: wire.RDRejectFields{Reason: why, Least: wire.RDVersion, Most: wire.RDVersion, Meant: base.Tag,
+			To: base.Life},
 	})
 }
 
@@ -77,7 +78,8 @@ func (e *Engine) nextControl(p *Packet) bool {
 		p.header(wire.RDBaseLen).EncodeClose(base)
 	default:
 		p.To = c.to
-		base := wire.RDBase{Source: e.config.Port, Destination: c.port, Tag: uint32(c.reject.To), Life: e.config.Life}
+		base := wire.RDBase{Source: e.config.Port, Destination: c.port, Tag: uint32(c.reject.To),
+			Life: e.config.Life}
 		p.header(wire.RDRejectLen).EncodeReject(base, &c.reject)
 	}
 	return true

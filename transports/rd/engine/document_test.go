@@ -21,7 +21,8 @@ func TestDocumentNamesTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources []byte
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go", "../privacy/*_test.go", "../rate/*/*_test.go", "../../wire/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go",
+		"../privacy/*_test.go", "../rate/*/*_test.go", "../../wire/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +84,8 @@ func TestDocumentNumbers(t *testing.T) {
 		fmt.Sprintf("%d in %s hints of a peer", hints, duration(hintTime)),
 	}
 	var got []string
-	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \|.*\|$`).FindAllStringSubmatch(section, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \|.*\|$`).FindAllStringSubmatch(
+		section, -1) {
 		got = append(got, row[1]+" "+row[2])
 	}
 	if !slices.Equal(got, want) {

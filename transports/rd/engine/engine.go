@@ -216,7 +216,8 @@ func New(config Config, host Host) *Engine {
 	if config.Room == 0 {
 		config.Room = defaultRoom
 	}
-	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer), secret: rand.Uint64(), due: clock.Never}
+	return &Engine{config: config, host: host, byLife: make(map[uint64]*peer), secret: rand.Uint64(),
+		due: clock.Never}
 }
 
 // Counters is what the engine did so far.
@@ -390,12 +391,14 @@ func (e *Engine) Goodbye() {
 		told := false
 		for _, in := range p.in {
 			if in != nil {
-				e.parting = append(e.parting, control{kind: wire.RDClose, peer: p, port: in.port, psn: in.next})
+				e.parting = append(e.parting, control{kind: wire.RDClose, peer: p, port: in.port,
+					psn: in.next})
 				told = true
 			}
 		}
 		if p.out != nil && !told {
-			e.parting = append(e.parting, control{kind: wire.RDClose, peer: p, port: p.out.port, psn: firstPSN(p.Life)})
+			e.parting = append(e.parting, control{kind: wire.RDClose, peer: p, port: p.out.port,
+				psn: firstPSN(p.Life)})
 		}
 	}
 }

@@ -63,7 +63,8 @@ func (x *attack) value(near uint32) uint32 {
 func newAttack(t testing.TB, script []byte, secret *privacy.Secret) *attack {
 	w := newWorld(t, 1)
 	w.secret = secret
-	x := &attack{world: w, script: script, peers: make(map[*testNode]map[*testNode]transports.Peer), keys: make(map[*testNode][]uint64),
+	x := &attack{world: w, script: script, peers: make(map[*testNode]map[*testNode]transports.Peer),
+		keys:   make(map[*testNode][]uint64),
 		closed: make(map[*Region][]byte), posted: make(map[*testNode]map[uint64]int)}
 	for i, at := range []**testNode{&x.a, &x.b, &x.c} {
 		*at = w.node(func(c *Config) {
@@ -156,7 +157,8 @@ func (x *attack) talk(from, to *testNode, size int) {
 		}
 		done(c)
 	}
-	if x.post(from, to, Message{Op: transports.OpWriteImm, Local: local, Key: key, Imm: uint32(number) | 1<<31}) {
+	if x.post(from, to, Message{Op: transports.OpWriteImm, Local: local, Key: key,
+		Imm: uint32(number) | 1<<31}) {
 		x.honest++ // it takes some time to come
 	}
 }
@@ -174,7 +176,8 @@ func (x *attack) forge() {
 		next, message = in.next, in.message
 	}
 	una, flags := PSN(to.life>>32), x.byte()
-	base := wire.RDBase{Flags: flags &^ wire.RDEncrypted, Source: from.config.Port, Destination: to.config.Port, Tag: uint32(to.life), Life: from.life, PSN: x.value(uint32(next))}
+	base := wire.RDBase{Flags: flags &^ wire.RDEncrypted, Source: from.config.Port,
+		Destination: to.config.Port, Tag: uint32(to.life), Life: from.life, PSN: x.value(uint32(next))}
 	outMessage := firstMessage(to.life)
 	if out != nil {
 		una, outMessage = out.una, out.first
@@ -197,23 +200,28 @@ func (x *attack) forge() {
 	switch kind % 8 {
 	case 1:
 		b = b[:wire.RDSkipLen]
-		b.EncodeSkip(base, &wire.RDSkipFields{Count: x.value(1), Message: x.value(message), Total: x.value(1000), Imm: x.value(0), Timestamp: x.value(uint32(x.now)), Bytes: x.value(512)})
+		b.EncodeSkip(base, &wire.RDSkipFields{Count: x.value(1), Message: x.value(message),
+			Total: x.value(1000), Imm: x.value(0), Timestamp: x.value(uint32(x.now)), Bytes: x.value(512)})
 	case 2:
 		base.PSN = x.value(uint32(una))
-		words, echoes := make([]uint64, x.byte()%(wire.RDMaxWords+1)), make([]wire.RDEcho, x.byte()%(wire.RDMaxEchoes+1))
+		words, echoes := make([]uint64, x.byte()%(wire.RDMaxWords+1)),
+			make([]wire.RDEcho, x.byte()%(wire.RDMaxEchoes+1))
 		for i := range words {
 			words[i] = uint64(x.value(0))<<32 | uint64(x.value(0))
 		}
 		for i := range echoes {
-			echoes[i] = wire.RDEcho{Path: uint16(x.value(wire.PortRDPath)), Packets: x.byte(), Marked: x.byte()}
+			echoes[i] = wire.RDEcho{Path: uint16(x.value(wire.PortRDPath)), Packets: x.byte(),
+				Marked: x.byte()}
 		}
 		b = b[:wire.RDAckBytes(len(words), len(echoes))]
-		b.EncodeAck(base, &wire.RDAckFields{Limit: x.value(base.PSN + Window), Timestamp: x.value(uint32(to.clock())), Delay: x.value(0),
+		b.EncodeAck(base, &wire.RDAckFields{Limit: x.value(base.PSN + Window),
+			Timestamp: x.value(uint32(to.clock())), Delay: x.value(0),
 			Duplicates: x.value(0), Received: x.value(0), Room: uint16(x.value(8))}, words, echoes)
 	case 3:
 		base.PSN = x.value(uint32(una))
 		b = b[:wire.RDNackLen]
-		b.EncodeNack(base, &wire.RDNackFields{Reason: wire.RDReason(x.byte() % 8), Path: uint16(x.value(wire.PortRDPath)), Message: x.value(outMessage), Detail: uint64(x.value(0))})
+		b.EncodeNack(base, &wire.RDNackFields{Reason: wire.RDReason(x.byte() % 8),
+			Path: uint16(x.value(wire.PortRDPath)), Message: x.value(outMessage), Detail: uint64(x.value(0))})
 	case 4:
 		b = b[:wire.RDProbeLen]
 		b.EncodeProbe(base, x.value(uint32(x.now)))
@@ -223,7 +231,8 @@ func (x *attack) forge() {
 		if x.byte() > 200 {
 			to64++
 		}
-		b.EncodeReject(base, &wire.RDRejectFields{Reason: wire.RDRejection(x.byte() % 6), Least: x.byte() & 3, Most: x.byte() & 3, Meant: x.value(uint32(from.life)), To: to64})
+		b.EncodeReject(base, &wire.RDRejectFields{Reason: wire.RDRejection(x.byte() % 6), Least: x.byte() & 3,
+			Most: x.byte() & 3, Meant: x.value(uint32(from.life)), To: to64})
 	case 6:
 		base.PSN = x.value(uint32(una))
 		b = b[:wire.RDBaseLen]
@@ -235,7 +244,8 @@ func (x *attack) forge() {
 		if x.byte() > 230 {
 			key++
 		}
-		f := wire.RDDataFields{Key: key, Offset: uint64(x.value(0)), Message: x.value(message), Total: x.value(1024), Position: x.value(0), Imm: x.value(0), Timestamp: x.value(uint32(x.now))}
+		f := wire.RDDataFields{Key: key, Offset: uint64(x.value(0)), Message: x.value(message),
+			Total: x.value(1024), Position: x.value(0), Imm: x.value(0), Timestamp: x.value(uint32(x.now))}
 		payload := bytes.Repeat([]byte{0x66}, int(size))
 		f.Sum = wire.RDSum(payload)
 		if cut := x.byte(); cut > 200 {
@@ -255,7 +265,8 @@ func (x *attack) seal(to *testNode, b wire.RD) wire.RD {
 		return b
 	}
 	b = append(b, make([]byte, wire.RDSealedLen)...)
-	b.EncodeSecurity(&wire.RDSecurity{Readable: x.byte(), Heard: x.byte(), Epoch: uint16(x.byte() & 3), Counter: uint64(x.value(0))})
+	b.EncodeSecurity(&wire.RDSecurity{Readable: x.byte(), Heard: x.byte(), Epoch: uint16(x.byte() & 3),
+		Counter: uint64(x.value(0))})
 	if how&3 == 1 {
 		b = b[:min(len(b), wire.RDDataLen)]
 	}
@@ -264,7 +275,8 @@ func (x *attack) seal(to *testNode, b wire.RD) wire.RD {
 
 // inject hands a node a packet in the name of another.
 func (x *attack) inject(to, from *testNode, b wire.RD) {
-	to.Receive(to.clock(), Arrival{Data: bytes.Clone(b), Path: wire.PortRDPath + uint16(x.byte()%8), Marked: x.byte() > 200, From: from.addr})
+	to.Receive(to.clock(), Arrival{Data: bytes.Clone(b), Path: wire.PortRDPath + uint16(x.byte()%8),
+		Marked: x.byte() > 200, From: from.addr})
 	if err := to.consistent(); err != nil {
 		x.Fatalf("after %x: %v: %v", []byte(b), to, err)
 	}
@@ -284,7 +296,8 @@ func (x *attack) play() {
 			if step >= 128 {
 				from, to = to, from
 			}
-			m := Message{Op: transports.OpWrite, Local: make([]byte, int(x.byte())*12), Key: x.keys[to][x.byte()%4], Droppable: int(step&64) * 4}
+			m := Message{Op: transports.OpWrite, Local: make([]byte, int(x.byte())*12),
+				Key: x.keys[to][x.byte()%4], Droppable: int(step&64) * 4}
 			if step&32 != 0 {
 				m.Op = transports.OpWriteImm
 			}
@@ -330,7 +343,9 @@ func FuzzEngine(f *testing.F) {
 		x.talk(x.a, x.c, 2000)
 		x.play()
 		x.a.full = false
-		x.settle(t, func(n *testNode) bool { return len(n.failed) > 0 && (n == x.c || n.failed[x.peers[n][x.c]] != nil) })
+		x.settle(t, func(n *testNode) bool {
+			return len(n.failed) > 0 && (n == x.c || n.failed[x.peers[n][x.c]] != nil)
+		})
 	})
 }
 

@@ -47,17 +47,20 @@ func TestForgedTrims(t *testing.T) {
 	// Nothing is outstanding: hints move nobody.
 	for round := range 50 {
 		for i := range PSN(2 * Window) {
-			b.Receive(b.clock(), Arrival{Data: x.trimmedOf(o.una - Window/2 + i), Path: wire.PortRDPath, From: a.addr})
+			b.Receive(b.clock(), Arrival{Data: x.trimmedOf(o.una - Window/2 + i), Path: wire.PortRDPath,
+				From: a.addr})
 		}
 		b.drive()
 		w.runFor(10 * time.Microsecond)
-		if c := b.Counters(); c.Hints-quiet.Hints > hints || c.Nacks-quiet.Nacks > hints || c.Acks != quiet.Acks {
+		if c := b.Counters(); c.Hints-quiet.Hints > hints || c.Nacks-quiet.Nacks > hints ||
+			c.Acks != quiet.Acks {
 			t.Fatalf("round %d: %+v in half a millisecond", round, c)
 		}
 	}
 	w.runFor(time.Second)
 	if c := a.Counters(); c.Sent != start.Sent || c.Repeated != 0 || in.highest != in.next {
-		t.Errorf("sent %d, repeated %d; packets to %d came, next is %d", c.Sent-start.Sent, c.Repeated, in.highest, in.next)
+		t.Errorf("sent %d, repeated %d; packets to %d came, next is %d", c.Sent-start.Sent, c.Repeated,
+			in.highest, in.next)
 	}
 
 	// The next packets have had their hint; those behind them have not.
@@ -81,7 +84,8 @@ func TestForgedTrims(t *testing.T) {
 	}
 	region, key := b.region(40 * 512)
 	first := o.next
-	a.post(0, Message{ID: 7, Op: transports.OpWriteImm, Local: fill(make([]byte, 40*512), 3), Key: key, Imm: 7})
+	a.post(0, Message{ID: 7, Op: transports.OpWriteImm, Local: fill(make([]byte, 40*512), 3), Key: key,
+		Imm: 7})
 	before := o.snapshot()
 	began := w.now
 	for w.now.Sub(began) < 340*time.Microsecond {
@@ -107,8 +111,10 @@ func TestForgedTrims(t *testing.T) {
 	if early == 0 || early > 40 || len(sends) != 40 {
 		t.Errorf("%d packets, %d early", len(sends), early)
 	}
-	if len(b.received) != 6 || len(a.completed) != 6 || !bytes.Equal(region.Memory, fill(make([]byte, 40*512), 3)) || len(a.failed)+len(b.failed) != 0 {
-		t.Errorf("%d received, %d completed; failed %v, %v", len(b.received), len(a.completed), a.failed, b.failed)
+	if len(b.received) != 6 || len(a.completed) != 6 ||
+		!bytes.Equal(region.Memory, fill(make([]byte, 40*512), 3)) || len(a.failed)+len(b.failed) != 0 {
+		t.Errorf("%d received, %d completed; failed %v, %v", len(b.received), len(a.completed), a.failed,
+			b.failed)
 	}
 	if c := b.Counters(); c.Hints-quiet.Hints > 60 || c.Duplicates-quiet.Duplicates != uint64(early) {
 		t.Errorf("%d hints, %d came twice", c.Hints-quiet.Hints, c.Duplicates-quiet.Duplicates)
@@ -129,7 +135,8 @@ func TestHintsOfOnePacket(t *testing.T) {
 		if p.Type() == wire.RDData {
 			return fate{delay: 400 * time.Microsecond}
 		}
-		return fate{delay: w.net.delay, lost: p.Type() == wire.RDProbe && w.now < end} // they would tell of the path
+		// they would tell of the path
+		return fate{delay: w.net.delay, lost: p.Type() == wire.RDProbe && w.now < end}
 	}
 	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
 	by := int(o.packets[psn.slot()].path)
@@ -191,8 +198,10 @@ func TestTrimmedHint(t *testing.T) {
 	}
 	a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
 	w.runFor(time.Second)
-	if again.Sub(first) != 2*w.net.delay || len(b.received) != 5 || a.Counters().Probes != 0 || b.Counters().Hints != 1 {
-		t.Errorf("again after %v, %d received, %d probes", again.Sub(first), len(b.received), a.Counters().Probes)
+	if again.Sub(first) != 2*w.net.delay || len(b.received) != 5 || a.Counters().Probes != 0 ||
+		b.Counters().Hints != 1 {
+		t.Errorf("again after %v, %d received, %d probes", again.Sub(first), len(b.received),
+			a.Counters().Probes)
 	}
 }
 
@@ -221,8 +230,10 @@ func TestTrimmedTwice(t *testing.T) {
 		if last > 0 {
 			most = probe + endDelay + trip
 		}
-		if len(sent) != 3 || sent[1].Sub(sent[0]) != trip || sent[2].Sub(sent[1]) < bound || sent[2].Sub(sent[1]) > most || b.Counters().Hints != hints+1 {
-			t.Errorf("packet %d of 10 was sent at %v, want the third at most %v after the second; %d hints", last, sent, most, b.Counters().Hints-hints)
+		if len(sent) != 3 || sent[1].Sub(sent[0]) != trip || sent[2].Sub(sent[1]) < bound ||
+			sent[2].Sub(sent[1]) > most || b.Counters().Hints != hints+1 {
+			t.Errorf("packet %d of 10 was sent at %v, want the third at most %v after the second; %d hints",
+				last, sent, most, b.Counters().Hints-hints)
 		}
 	}
 }
@@ -236,10 +247,13 @@ func TestShortHint(t *testing.T) {
 	next := a.peers[0].out.next
 	for psn, length := range []int{24, 35, 36, 51, 52, 64} {
 		before := b.Counters()
-		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(next + PSN(psn))[:length], Path: wire.PortRDPath, From: a.addr})
+		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(next + PSN(psn))[:length], Path: wire.PortRDPath,
+			From: a.addr})
 		after := b.Counters()
-		if hint := after.Hints > before.Hints; hint != (length >= 52) || hint == (after.Corrupt > before.Corrupt) {
-			t.Errorf("%d bytes: %d hints, %d corrupt", length, after.Hints-before.Hints, after.Corrupt-before.Corrupt)
+		if hint := after.Hints > before.Hints; hint != (length >= 52) ||
+			hint == (after.Corrupt > before.Corrupt) {
+			t.Errorf("%d bytes: %d hints, %d corrupt", length, after.Hints-before.Hints,
+				after.Corrupt-before.Corrupt)
 		}
 	}
 }
@@ -258,7 +272,8 @@ func TestHintsInTime(t *testing.T) {
 	w.runFor(w.net.delay)
 	x := &attackCase{a: a, b: b}
 	for psn, want := range []uint64{1, 1} { // the first has not come, the second has
-		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(first + PSN(psn)), Path: wire.PortRDPath, From: a.addr})
+		b.Receive(b.clock(), Arrival{Data: x.trimmedOf(first + PSN(psn)), Path: wire.PortRDPath,
+			From: a.addr})
 		if got := b.Counters().Hints; got != want {
 			t.Errorf("%d hints of packet %d, want %d", got, psn, want)
 		}
@@ -267,7 +282,8 @@ func TestHintsInTime(t *testing.T) {
 	for _, sooner := range []time.Duration{1, 0} {
 		at := k.sent.Add(o.late.shortest/2 - sooner)
 		if o.hinted(first.slot(), at); k.hinted == (sooner > 0) {
-			t.Errorf("a hint %v after it was sent, of %v: taken %v", at.Sub(k.sent), o.late.shortest, k.hinted)
+			t.Errorf("a hint %v after it was sent, of %v: taken %v", at.Sub(k.sent), o.late.shortest,
+				k.hinted)
 		}
 	}
 }
@@ -289,7 +305,8 @@ func TestHintIsNoHole(t *testing.T) {
 	}
 	b.drive()
 	w.runFor(time.Second)
-	if c := a.completed[len(a.completed)-1]; c.Missing != 0 || c.Bytes != 5120 || a.Counters().Repeated == 0 || a.Counters().Skipped != 0 {
+	if c := a.completed[len(a.completed)-1]; c.Missing != 0 || c.Bytes != 5120 ||
+		a.Counters().Repeated == 0 || a.Counters().Skipped != 0 {
 		t.Errorf("%+v, %+v", c, a.Counters())
 	}
 }

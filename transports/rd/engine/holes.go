@@ -10,7 +10,9 @@ import (
 // would be more than transports.MaxHoles, the two that are closest become one with
 // what lies between them.
 func addHole(holes []transports.Hole, one transports.Hole) []transports.Hole {
-	at, _ := slices.BinarySearchFunc(holes, one.Offset, func(h transports.Hole, offset int) int { return h.Offset - offset })
+	at, _ := slices.BinarySearchFunc(holes, one.Offset, func(h transports.Hole, offset int) int {
+		return h.Offset - offset
+	})
 	holes = slices.Insert(holes, at, one)
 	if at+1 < len(holes) && end(holes[at]) >= holes[at+1].Offset {
 		holes = joinHoles(holes, at)

@@ -314,7 +314,8 @@ func (m *inMessage) holds(base wire.RDBase, f *wire.RDDataFields) bool {
 	if f.Total != m.total || f.Imm != m.value || base.Flags&wire.RDImm != 0 != m.imm {
 		return false
 	}
-	return m.total == 0 || f.Key == m.key && f.Offset == m.offset && uint32(base.Length) <= m.total-m.have-m.missing
+	return m.total == 0 || f.Key == m.key && f.Offset == m.offset &&
+		uint32(base.Length) <= m.total-m.have-m.missing
 }
 
 // tile is a number for a place in a message that nobody else can know. Over all
@@ -346,7 +347,8 @@ func (in *inbound) aim(m *inMessage, f *wire.RDDataFields) {
 		m.stage, m.reason = refused, wire.RDNoRegion
 	case !r.Writable:
 		m.stage, m.reason = refused, wire.RDNotWritable
-	case m.total > transports.MaxMessage || f.Offset > uint64(len(r.Memory)) || uint64(m.total) > uint64(len(r.Memory))-f.Offset:
+	case m.total > transports.MaxMessage || f.Offset > uint64(len(r.Memory)) ||
+		uint64(m.total) > uint64(len(r.Memory))-f.Offset:
 		m.stage, m.reason, m.region = refused, wire.RDBounds, r
 	default:
 		m.region = r
@@ -408,8 +410,10 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 	}
 	last := m.have+m.missing+f.Bytes == m.total
 	tiles := m.tiles + in.engine.tile(f.Position+f.Bytes) - in.engine.tile(f.Position)
-	if m.total != f.Total || m.value != f.Imm || base.Flags&wire.RDImm != 0 != m.imm || f.Bytes > m.total-m.have-m.missing ||
-		uint64(f.Position)+uint64(f.Bytes) > uint64(m.total) || f.Bytes == 0 || last && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
+	if m.total != f.Total || m.value != f.Imm || base.Flags&wire.RDImm != 0 != m.imm ||
+		f.Bytes > m.total-m.have-m.missing ||
+		uint64(f.Position)+uint64(f.Bytes) > uint64(m.total) || f.Bytes == 0 ||
+		last && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
 		in.engine.counters.Hostile++
 		return false
 	}
@@ -429,7 +433,12 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 func (in *inbound) finish(m *inMessage) {
 	if m.imm {
 		in.engine.host.Deliver(transports.Completion{
-			Peer: in.peer.number, Op: transports.OpReceive, Imm: m.value, Bytes: int(m.have), Missing: int(m.missing), Holes: m.holes,
+			Peer:    in.peer.number,
+			Op:      transports.OpReceive,
+			Imm:     m.value,
+			Bytes:   int(m.have),
+			Missing: int(m.missing),
+			Holes:   m.holes,
 		})
 	}
 	*m = inMessage{stage: over}

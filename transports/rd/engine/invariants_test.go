@@ -9,8 +9,10 @@ import (
 // consistent is what contradicts itself in the engine's state, or passes its
 // bounds.
 func (e *Engine) consistent() error {
-	if len(e.later) > len(e.peers)*wire.RDEngines || e.controls.count > len(e.controls.entries) || len(e.active) > len(e.peers) {
-		return fmt.Errorf("%d controls, %d sequence spaces active of %d peers", e.controls.count, len(e.active), len(e.peers))
+	if len(e.later) > len(e.peers)*wire.RDEngines || e.controls.count > len(e.controls.entries) ||
+		len(e.active) > len(e.peers) {
+		return fmt.Errorf("%d controls, %d sequence spaces active of %d peers", e.controls.count,
+			len(e.active), len(e.peers))
 	}
 	owing := 0
 	for in := e.owing; in != nil; in = in.after {
@@ -48,19 +50,23 @@ func (o *outbound) consistent() error {
 	for i := range PSN(Window) {
 		k := &o.packets[(o.una + i).slot()]
 		if inside := int32(i) < o.next.From(o.una); inside == (k.state == free) {
-			return fmt.Errorf("packet %d has state %d, and %d to %d are outstanding", o.una+i, k.state, o.una, o.next)
+			return fmt.Errorf("packet %d has state %d, and %d to %d are outstanding", o.una+i, k.state, o.una,
+				o.next)
 		}
 		states[k.state]++
 		if k.state != done && k.state != free {
 			open[k.message]++
-			if m := &o.messages[k.message%Messages]; m.Number != k.message || !m.over && k.position+uint32(k.size) > m.total {
-				return fmt.Errorf("packet %d is of message %d, whose place %d has", o.una+i, k.message, m.Number)
+			if m := &o.messages[k.message%Messages]; m.Number != k.message ||
+				!m.over && k.position+uint32(k.size) > m.total {
+				return fmt.Errorf("packet %d is of message %d, whose place %d has", o.una+i, k.message,
+					m.Number)
 			}
 		}
 	}
 	for state, l := range map[packetState]*list{inFlight: &o.flight, isLost: &o.lost, isBusy: &o.busy} {
 		if l.count != states[state] {
-			return fmt.Errorf("%d packets have state %d, and %d are in its list", states[state], state, l.count)
+			return fmt.Errorf("%d packets have state %d, and %d are in its list", states[state], state,
+				l.count)
 		}
 		var order uint64
 		at := l.first
@@ -74,7 +80,8 @@ func (o *outbound) consistent() error {
 	}
 	for number := o.first; number != o.last; number++ {
 		m := &o.messages[number%Messages]
-		if m.packets != open[number] || m.Number != number || m.missing > m.total && !m.over || m.over && m.packets == 0 && m.whole() && number == o.first {
+		if m.packets != open[number] || m.Number != number || m.missing > m.total && !m.over ||
+			m.over && m.packets == 0 && m.whole() && number == o.first {
 			return fmt.Errorf("message %d: %+v, %d packets are open", number, m, open[number])
 		}
 	}
@@ -94,7 +101,8 @@ func (in *inbound) consistent() error {
 		return fmt.Errorf("message %d is over and not forgotten", in.message)
 	}
 	for i := range in.messages {
-		if m := &in.messages[i]; uint64(m.have)+uint64(m.missing) > uint64(m.total) || m.stage == open && m.total > 0 && m.have+m.missing == m.total {
+		if m := &in.messages[i]; uint64(m.have)+uint64(m.missing) > uint64(m.total) ||
+			m.stage == open && m.total > 0 && m.have+m.missing == m.total {
 			return fmt.Errorf("message in place %d: %+v", i, m)
 		}
 	}

@@ -164,7 +164,8 @@ func (o *outbound) detect(now clock.Time) {
 func (o *outbound) lose(slot uint16) {
 	k := &o.packets[slot]
 	o.unlink(slot)
-	if m := &o.messages[k.message%Messages]; !k.skip && k.size > 0 && int(m.missing)+int(k.size) <= m.Droppable {
+	if m := &o.messages[k.message%Messages]; !k.skip && k.size > 0 &&
+		int(m.missing)+int(k.size) <= m.Droppable {
 		k.skip, k.hole = true, true
 		m.missing += uint32(k.size)
 	}
@@ -247,7 +248,8 @@ func (o *outbound) tick(now clock.Time) {
 	}
 	if o.waits() {
 		if now.Sub(o.progress) >= o.engine.config.PeerTimeout {
-			o.engine.fail(o.peer, "nothing came back for %v%s", now.Sub(o.progress).Round(time.Millisecond), o.peer.suspects())
+			o.engine.fail(o.peer, "nothing came back for %v%s", now.Sub(o.progress).Round(time.Millisecond),
+				o.peer.suspects())
 			return
 		}
 		o.probing = o.probing || o.probeAt() <= now
@@ -283,7 +285,8 @@ func (o *outbound) probeAt() clock.Time {
 // of a path.
 func (o *outbound) probe(p *Packet, now clock.Time) bool {
 	if o.probing && o.waits() {
-		if k := &o.packets[o.flight.first]; o.silence > 0 && o.flight.count > 0 && now.Sub(k.sent) >= o.late.bound() {
+		if k := &o.packets[o.flight.first]; o.silence > 0 && o.flight.count > 0 &&
+			now.Sub(k.sent) >= o.late.bound() {
 			o.report(k, path.TimedOut, now)
 		}
 		o.silence++

@@ -58,7 +58,8 @@ func TestReorderingRepeatsNothing(t *testing.T) {
 				}
 				a.sends(0, key, 1<<16, 800, 4)
 				w.runFor(time.Minute)
-				if c := a.Counters(); c.Sent < start.Sent+100_000 || c.Repeated != start.Repeated || len(b.received) != 803 {
+				if c := a.Counters(); c.Sent < start.Sent+100_000 || c.Repeated != start.Repeated ||
+					len(b.received) != 803 {
 					t.Errorf("%d messages; first %+v, then %+v", len(b.received), start, c)
 				}
 				if testing.Short() || strings.Contains(name, "queue") {
@@ -66,7 +67,9 @@ func TestReorderingRepeatsNothing(t *testing.T) {
 				}
 				a.sends(0, key, 8192, 4000, 1) // 16 packets every 20 ms
 				send := a.onDone
-				a.onDone = func(c transports.Completion) { w.at(w.now.Add(20*time.Millisecond), func() { send(c) }) }
+				a.onDone = func(c transports.Completion) {
+					w.at(w.now.Add(20*time.Millisecond), func() { send(c) })
+				}
 				w.runFor(10 * time.Minute)
 				if c := a.Counters(); c.Repeated != start.Repeated || len(b.received) != 4803 {
 					t.Errorf("few at a time: %d messages; first %+v, then %+v", len(b.received), start, c)
@@ -133,7 +136,8 @@ func TestTrimmedTellsNoTime(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newWorld(t, seed)
 		a, b := w.pair()
-		a.skew, b.skew = time.Second+a.skew%time.Second, b.skew%time.Second // where both look like times of one clock
+		// where both look like times of one clock
+		a.skew, b.skew = time.Second+a.skew%time.Second, b.skew%time.Second
 		w.watch(a, func(_ uint32, n int) fate { return fate{trim: n <= 2*ackEvery} })
 		_, key := b.region(512)
 		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
@@ -160,13 +164,16 @@ func TestLostInTraffic(t *testing.T) {
 			continue
 		}
 		lost++
-		bound := (2*w.net.delay)*5/4 + slack // what came took a round trip, and one that was sent again no more
+		// what came took a round trip, and one that was sent again no more
+		bound := (2*w.net.delay)*5/4 + slack
 		known := 2*w.net.delay + ackEvery*gap
-		if again := sent[1].Sub(sent[0]); psn%1000 != 500 || len(sent) != 2 || again < bound || again > max(bound, known)+2*gap {
+		if again := sent[1].Sub(sent[0]); psn%1000 != 500 || len(sent) != 2 || again < bound ||
+			again > max(bound, known)+2*gap {
 			t.Errorf("packet %d was sent again after %v; bound %v, known after %v", psn, again, bound, known)
 		}
 	}
-	if c := a.Counters(); lost < 12 || a.peers[0].out.probed != 0 || c.Repeated != uint64(lost) || len(b.received) != 100 {
+	if c := a.Counters(); lost < 12 || a.peers[0].out.probed != 0 || c.Repeated != uint64(lost) ||
+		len(b.received) != 100 {
 		t.Errorf("%d lost, %+v", lost, c)
 	}
 }
@@ -186,17 +193,20 @@ func TestTooSoon(t *testing.T) {
 	a.sends(0, key, 1<<16, 10, 4) // 1,280 packets
 	w.runFor(time.Second)
 	late := &a.peers[0].out.late
-	if c := a.Counters(); c.Repeated != 1 || b.Counters().Duplicates != 1 || late.margin != 2 || len(g.sent[500]) != 2 {
+	if c := a.Counters(); c.Repeated != 1 || b.Counters().Duplicates != 1 || late.margin != 2 ||
+		len(g.sent[500]) != 2 {
 		t.Errorf("margin of %d quarters; %+v", late.margin, c)
 	}
 	for range 20 {
 		late.spurious()
 	}
-	if want := 4*max(late.longest[0], late.longest[1]) + slack; late.margin != mostMargin || late.bound() != want {
+	if want := 4*max(late.longest[0], late.longest[1]) + slack; late.margin != mostMargin ||
+		late.bound() != want {
 		t.Errorf("margin of %d quarters, bound %v, want %v", late.margin, late.bound(), want)
 	}
 	at := a.clock()
-	for began := late.periods; late.periods < began+(mostMargin-1)*forgive; at = at.Add(leastPeriod / leastSamples) {
+	for began := late.periods; late.periods < began+(mostMargin-1)*forgive; at = at.Add(
+		leastPeriod / leastSamples) {
 		late.trip(20*time.Microsecond, at)
 	}
 	if late.margin != 1 {
@@ -212,7 +222,8 @@ func TestTailLoss(t *testing.T) {
 		w := newWorld(t, 1)
 		a, b := w.pair()
 		_, key := b.region(51_200)
-		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 51_200), Key: key}) // teaches the round trip
+		// teaches the round trip
+		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 51_200), Key: key})
 		w.runFor(time.Second)
 		const first = 100
 		g := w.watch(a, func(at uint32, n int) fate { return fate{lost: at == first+last && n <= tries} })

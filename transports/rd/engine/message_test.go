@@ -16,7 +16,8 @@ import (
 // later in another order, write nothing and deliver nothing.
 func TestReplayWritesNothing(t *testing.T) {
 	w := newWorld(t, 1)
-	w.net = weather{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, trim: 0.05, twice: 0.5}
+	w.net = weather{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, trim: 0.05,
+		twice: 0.5}
 	a, b := w.pair()
 	var past []wire.RD
 	var at []*testNode
@@ -31,14 +32,19 @@ func TestReplayWritesNothing(t *testing.T) {
 		region.Memory[i] = 0xAA
 	}
 	written := b.Counters().Received
-	w.random.Shuffle(len(past), func(i, j int) { past[i], past[j], at[i], at[j] = past[j], past[i], at[j], at[i] })
+	w.random.Shuffle(len(past), func(i, j int) {
+		past[i], past[j], at[i], at[j] = past[j], past[i], at[j], at[i]
+	})
 	for i, p := range past {
-		w.deliver(at[i], Arrival{Data: p, Path: wire.PortRDPath, From: a.addr}, time.Duration(i)*time.Microsecond)
+		w.deliver(at[i], Arrival{Data: p, Path: wire.PortRDPath, From: a.addr},
+			time.Duration(i)*time.Microsecond)
 	}
 	w.saw = nil
 	w.runFor(time.Minute)
-	if len(bytes.Trim(region.Memory, "\xAA")) != 0 || b.Counters().Received != written || len(b.received) != 8 || len(a.completed) != 8 || len(a.failed)+len(b.failed) != 0 {
-		t.Errorf("%d packets placed again, %d received, failed %v %v", b.Counters().Received-written, len(b.received), a.failed, b.failed)
+	if len(bytes.Trim(region.Memory, "\xAA")) != 0 || b.Counters().Received != written ||
+		len(b.received) != 8 || len(a.completed) != 8 || len(a.failed)+len(b.failed) != 0 {
+		t.Errorf("%d packets placed again, %d received, failed %v %v", b.Counters().Received-written,
+			len(b.received), a.failed, b.failed)
 	}
 }
 
@@ -71,7 +77,8 @@ func TestImmediateAfterBytes(t *testing.T) {
 		}
 	}
 	a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: fill(make([]byte, 1536), 1), Key: key, Imm: 1})
-	a.post(0, Message{ID: 2, Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key, Offset: 1536, Imm: 2})
+	a.post(0, Message{ID: 2, Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key, Offset: 1536,
+		Imm: 2})
 	w.runFor(time.Second)
 	if seen != placed || told <= seen || len(b.received) != 2 || b.received[0].Imm != 2 {
 		t.Errorf("placed at %v, delivered at %v, completed at %v: %+v", placed, seen, told, b.received)
@@ -87,13 +94,15 @@ func TestNoRoomForImmediates(t *testing.T) {
 	region, key := b.region(1 << 20)
 	b.full = true
 	for i := range 10 {
-		a.post(0, Message{ID: uint64(i), Op: transports.OpWriteImm, Local: fill(make([]byte, 1500), i), Key: key, Offset: uint64(i * 1500)})
+		a.post(0, Message{ID: uint64(i), Op: transports.OpWriteImm, Local: fill(make([]byte, 1500), i),
+			Key: key, Offset: uint64(i * 1500)})
 	}
 	w.runFor(time.Second)
 	large := fill(make([]byte, (Window-100)*512), 99)
 	a.post(0, Message{ID: 99, Op: transports.OpWrite, Local: large, Key: key, Offset: 100_000})
 	w.runFor(time.Millisecond * 100)
-	if len(a.completed) != 1 || a.completed[0].ID != 99 || !bytes.Equal(region.Memory[100_000:][:len(large)], large) {
+	if len(a.completed) != 1 || a.completed[0].ID != 99 ||
+		!bytes.Equal(region.Memory[100_000:][:len(large)], large) {
 		t.Errorf("completed %+v", a.completed)
 	}
 	w.runFor(10 * defaultPeerTimeout)
@@ -102,7 +111,8 @@ func TestNoRoomForImmediates(t *testing.T) {
 	}
 	b.full = false
 	w.runFor(mostBusy + 2*w.net.delay + ackDelay)
-	if len(b.received) != 10 || len(a.completed) != 11 || !bytes.Equal(region.Memory[1500:3000], fill(make([]byte, 1500), 1)) {
+	if len(b.received) != 10 || len(a.completed) != 11 ||
+		!bytes.Equal(region.Memory[1500:3000], fill(make([]byte, 1500), 1)) {
 		t.Errorf("%d received, %d completed", len(b.received), len(a.completed))
 	}
 }
@@ -115,13 +125,25 @@ func TestRefused(t *testing.T) {
 		middle bool // after some bytes came
 		reason string
 	}{
-		"no such key":          {change: func(_ *testNode, _ *Region, m *Message) { m.Key++ }, reason: "no such region"},
-		"not writable":         {change: func(_ *testNode, r *Region, _ *Message) { r.Writable = false }, reason: "may not be written"},
-		"one byte too long":    {change: func(_ *testNode, _ *Region, m *Message) { m.Offset = 1 }, reason: "has 51200 bytes, and these go to 1"},
-		"far behind":           {change: func(_ *testNode, _ *Region, m *Message) { m.Offset = 1 << 40 }, reason: "has 51200 bytes"},
-		"wraps around":         {change: func(_ *testNode, _ *Region, m *Message) { m.Offset = 1<<64 - 1 }, reason: "has 51200 bytes"},
-		"closed":               {change: func(_ *testNode, r *Region, _ *Message) { r.Closed.Store(true) }, reason: "no such region"},
-		"closed in the middle": {change: func(_ *testNode, r *Region, _ *Message) { r.Closed.Store(true) }, middle: true, reason: "no such region"},
+		"no such key": {change: func(_ *testNode, _ *Region, m *Message) { m.Key++ },
+			reason: "no such region"},
+		"not writable": {change: func(_ *testNode, r *Region, _ *Message) {
+			r.Writable = false
+		}, reason: "may not be written"},
+		"one byte too long": {change: func(_ *testNode, _ *Region, m *Message) { m.Offset = 1 },
+			reason: "has 51200 bytes, and these go to 1"},
+		"far behind": {change: func(_ *testNode, _ *Region, m *Message) {
+			m.Offset = 1 << 40
+		}, reason: "has 51200 bytes"},
+		"wraps around": {change: func(_ *testNode, _ *Region, m *Message) {
+			m.Offset = 1<<64 - 1
+		}, reason: "has 51200 bytes"},
+		"closed": {change: func(_ *testNode, r *Region, _ *Message) {
+			r.Closed.Store(true)
+		}, reason: "no such region"},
+		"closed in the middle": {change: func(_ *testNode, r *Region, _ *Message) {
+			r.Closed.Store(true)
+		}, middle: true, reason: "no such region"},
 	} {
 		for seed := range uint64(20) {
 			w := newWorld(t, seed)
@@ -132,13 +154,16 @@ func TestRefused(t *testing.T) {
 			a, b := w.pair()
 			bad, badKey := b.region(51_200)
 			good, goodKey := b.region(51_200)
-			m := Message{ID: 1, Op: transports.OpWriteImm, Local: fill(make([]byte, 51_200), 1), Key: badKey, Imm: 1}
+			m := Message{ID: 1, Op: transports.OpWriteImm, Local: fill(make([]byte, 51_200), 1), Key: badKey,
+				Imm: 1}
 			if !c.middle {
 				c.change(b, bad, &m)
 			}
-			a.post(0, Message{ID: 2, Op: transports.OpWriteImm, Local: fill(make([]byte, 25_000), 2), Key: goodKey, Imm: 2})
+			a.post(0, Message{ID: 2, Op: transports.OpWriteImm, Local: fill(make([]byte, 25_000), 2),
+				Key: goodKey, Imm: 2})
 			a.post(0, m)
-			a.post(0, Message{ID: 3, Op: transports.OpWriteImm, Local: fill(make([]byte, 26_200), 3), Key: goodKey, Offset: 25_000, Imm: 3})
+			a.post(0, Message{ID: 3, Op: transports.OpWriteImm, Local: fill(make([]byte, 26_200), 3),
+				Key: goodKey, Offset: 25_000, Imm: 3})
 			if c.middle {
 				for range 1000 {
 					if w.runFor(time.Microsecond); bad.Memory[1000] != 0 || bad.Memory[45_000] != 0 {
@@ -159,10 +184,14 @@ func TestRefused(t *testing.T) {
 					t.Errorf("%s, seed %d: %+v", name, seed, c)
 				}
 			}
-			if !errors.Is(refused, transports.ErrAccess) || !bytes.Contains([]byte(refused.Error()), []byte(c.reason)) || len(a.completed) != 4 || len(b.received) != 3 || len(a.failed) != 0 {
-				t.Errorf("%s, seed %d: %v; %d completed, %d received, failed %v", name, seed, refused, len(a.completed), len(b.received), a.failed)
+			if !errors.Is(refused, transports.ErrAccess) ||
+				!bytes.Contains([]byte(refused.Error()), []byte(c.reason)) || len(a.completed) != 4 ||
+				len(b.received) != 3 || len(a.failed) != 0 {
+				t.Errorf("%s, seed %d: %v; %d completed, %d received, failed %v", name, seed, refused,
+					len(a.completed), len(b.received), a.failed)
 			}
-			if good.Memory[0] = good.Memory[8]; !bytes.Equal(bad.Memory, memory) || !bytes.Equal(good.Memory[25_000:], fill(make([]byte, 26_200), 3)) {
+			if good.Memory[0] = good.Memory[8]; !bytes.Equal(bad.Memory, memory) ||
+				!bytes.Equal(good.Memory[25_000:], fill(make([]byte, 26_200), 3)) {
 				t.Errorf("%s, seed %d: wrong bytes", name, seed)
 			}
 			w.checkGuards()
@@ -193,14 +222,18 @@ func TestDroppable(t *testing.T) {
 			return f
 		}
 		region, key := b.region(100_000)
-		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key, Droppable: 100_000})
+		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key,
+			Droppable: 100_000})
 		w.runFor(time.Second)
 		if len(b.received) != 1 || len(a.completed) != 1 || a.Counters().Repeated != 0 {
-			t.Fatalf("seed %d: received %+v, completed %+v, %d repeated", seed, b.received, a.completed, a.Counters().Repeated)
+			t.Fatalf("seed %d: received %+v, completed %+v, %d repeated", seed, b.received, a.completed,
+				a.Counters().Repeated)
 		}
 		r, c := b.received[0], a.completed[0]
-		if placed := bytes.Count(region.Memory, []byte{1}); lost == 0 || r.Missing != lost || r.Bytes != arrived || placed != arrived || c.Bytes != r.Bytes || c.Missing != r.Missing {
-			t.Errorf("seed %d: lost %d, arrived %d, placed %d; received %+v, completed %+v", seed, lost, arrived, placed, r, c)
+		if placed := bytes.Count(region.Memory, []byte{1}); lost == 0 || r.Missing != lost ||
+			r.Bytes != arrived || placed != arrived || c.Bytes != r.Bytes || c.Missing != r.Missing {
+			t.Errorf("seed %d: lost %d, arrived %d, placed %d; received %+v, completed %+v", seed, lost,
+				arrived, placed, r, c)
 		}
 		checkHoles(t, region.Memory, r)
 	}
@@ -212,7 +245,9 @@ func checkHoles(t *testing.T, memory []byte, c transports.Completion) {
 	t.Helper()
 	at, sum := 0, 0
 	for _, h := range append(slices.Clone(c.Holes), transports.Hole{Offset: len(memory)}) {
-		if h.Offset < at || at > 0 && h.Offset == at && h.Bytes > 0 || len(bytes.Trim(memory[at:h.Offset], "\x01")) > 0 || len(bytes.Trim(memory[h.Offset:end(h)], "\x00")) > 0 {
+		if h.Offset < at || at > 0 && h.Offset == at && h.Bytes > 0 ||
+			len(bytes.Trim(memory[at:h.Offset], "\x01")) > 0 ||
+			len(bytes.Trim(memory[h.Offset:end(h)], "\x00")) > 0 {
 			t.Fatalf("the bytes are others than holes %v say at %d", c.Holes, at)
 		}
 		at = end(h)
@@ -232,12 +267,15 @@ func TestDroppableBound(t *testing.T) {
 		a, b := w.pair()
 		region, key := b.region(100_000)
 		const bound = 2000 // of some 10,000 that are lost at first, not a multiple of a packet
-		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key, Droppable: bound})
+		a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: bytes.Repeat([]byte{1}, 100_000), Key: key,
+			Droppable: bound})
 		w.runFor(time.Second)
 		if len(b.received) != 1 || len(a.completed) != 1 || a.Counters().Repeated == 0 {
-			t.Fatalf("seed %d: received %+v, completed %+v, %d repeated", seed, b.received, a.completed, a.Counters().Repeated)
+			t.Fatalf("seed %d: received %+v, completed %+v, %d repeated", seed, b.received, a.completed,
+				a.Counters().Repeated)
 		}
-		if r, c := b.received[0], a.completed[0]; r.Missing == 0 || r.Missing > c.Missing || c.Missing > bound || c.Missing < bound-512+1 {
+		if r, c := b.received[0], a.completed[0]; r.Missing == 0 || r.Missing > c.Missing ||
+			c.Missing > bound || c.Missing < bound-512+1 {
 			t.Errorf("seed %d: received %+v, completed %+v", seed, r, c)
 		}
 		checkHoles(t, region.Memory, b.received[0])
@@ -293,7 +331,8 @@ func TestLateIsNotMissing(t *testing.T) {
 		o.lose((o.una + 3).slot())
 	})
 	w.runFor(time.Second)
-	if c := a.completed; len(c) != 1 || c[0].Missing != 0 || c[0].Bytes != 5120 || b.received[0].Missing != 0 || a.Counters().Skipped != 0 {
+	if c := a.completed; len(c) != 1 || c[0].Missing != 0 || c[0].Bytes != 5120 ||
+		b.received[0].Missing != 0 || a.Counters().Skipped != 0 {
 		t.Errorf("completed %+v, received %+v, %+v", c, b.received, a.Counters())
 	}
 }
@@ -325,7 +364,8 @@ func TestRoom(t *testing.T) {
 		}
 		w.runFor(time.Minute)
 		if len(b.received) != 50*senders || most > room || most < room-senders {
-			t.Errorf("%d senders: %d received, %d packets under way at most, of %d", senders, len(b.received), most, room)
+			t.Errorf("%d senders: %d received, %d packets under way at most, of %d", senders, len(b.received),
+				most, room)
 		}
 	}
 }
@@ -333,7 +373,8 @@ func TestRoom(t *testing.T) {
 // TestNumbersWrap holds that packets and messages are numbered across 2^32.
 func TestNumbersWrap(t *testing.T) {
 	w := newWorld(t, 1)
-	w.net = weather{delay: 10 * time.Microsecond, jitter: 30 * time.Microsecond, loss: 0.02, trim: 0.02, twice: 0.02}
+	w.net = weather{delay: 10 * time.Microsecond, jitter: 30 * time.Microsecond, loss: 0.02, trim: 0.02,
+		twice: 0.02}
 	n := 0
 	a, b := w.pair(func(c *Config) {
 		n++
@@ -343,7 +384,8 @@ func TestNumbersWrap(t *testing.T) {
 	a.sends(0, key, 5120, 200, 8)
 	w.runFor(time.Minute)
 	o, in := a.peers[0].out, b.peers[0].in[0]
-	if len(b.received) != 200 || o.next > 1<<16 || o.last > 1<<16 || in.next != o.next || in.message != o.last {
+	if len(b.received) != 200 || o.next > 1<<16 || o.last > 1<<16 || in.next != o.next ||
+		in.message != o.last {
 		t.Errorf("%d received; packets to %d, messages to %d", len(b.received), o.next, o.last)
 	}
 }

@@ -93,8 +93,14 @@ type outPacket struct {
 
 func (e *Engine) newOutbound(p *peer) *outbound {
 	o := &outbound{
-		engine: e, peer: p, port: p.Port + uint8(int(e.config.Port)%wire.RDEngines%p.Engines), paths: e.config.Paths(),
-		first: firstMessage(e.config.Life), una: firstPSN(e.config.Life), room: max(p.Room, minRoom), deadline: clock.Never,
+		engine:   e,
+		peer:     p,
+		port:     p.Port + uint8(int(e.config.Port)%wire.RDEngines%p.Engines),
+		paths:    e.config.Paths(),
+		first:    firstMessage(e.config.Life),
+		una:      firstPSN(e.config.Life),
+		room:     max(p.Room, minRoom),
+		deadline: clock.Never,
 	}
 	o.last, o.next, o.limit = o.first, o.una, o.una+Window
 	o.probes = make([]clock.Time, o.paths.Paths().Len())
@@ -305,7 +311,8 @@ func (o *outbound) pick(now clock.Time) int {
 }
 
 func (o *outbound) writeSkip(p *Packet, base wire.RDBase, k *outPacket, m *outMessage, now clock.Time) {
-	skip := wire.RDSkipFields{Count: 1, Message: m.Number, Total: m.total, Imm: m.Imm, Timestamp: uint32(now), Bytes: uint32(k.size), Position: k.position}
+	skip := wire.RDSkipFields{Count: 1, Message: m.Number, Total: m.total, Imm: m.Imm, Timestamp: uint32(now),
+		Bytes: uint32(k.size), Position: k.position}
 	if m.err == nil {
 		base.Flags |= wire.RDDroppable
 	} else {

@@ -70,7 +70,8 @@ func TestRatesOfPeers(t *testing.T) {
 			t.Errorf("%d bit/s: %d bits in %v, want %d", r, got, during, want)
 		}
 	}
-	if p := a.Counters().Pace; p.Packets != a.Counters().Sent || p.Most > 20*time.Microsecond || p.Quantile(500) > 4*time.Microsecond {
+	if p := a.Counters().Pace; p.Packets != a.Counters().Sent || p.Most > 20*time.Microsecond ||
+		p.Quantile(500) > 4*time.Microsecond {
 		t.Errorf("of %d packets: %+v", a.Counters().Sent, p)
 	}
 }
@@ -151,7 +152,8 @@ func TestControllersHold(t *testing.T) {
 		}
 		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 1<<16), Key: key})
 		w.runFor(time.Second)
-		if first < clock.Time(time.Millisecond) || first > clock.Time(time.Millisecond+10) || len(a.completed) != 1 {
+		if first < clock.Time(time.Millisecond) || first > clock.Time(time.Millisecond+10) ||
+			len(a.completed) != 1 {
 			t.Errorf("window %d: the first packet at %v, %d messages done", window, first, len(a.completed))
 		}
 	}

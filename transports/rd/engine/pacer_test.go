@@ -127,8 +127,11 @@ func nothingIsAllocated(t *testing.T, secret *privacy.Secret) {
 	h := &quiet{}
 	h.region.Memory, h.region.Writable = make([]byte, 1<<16), true
 	config := func(life uint64) Config {
-		return Config{Life: life, Payload: 4096, Paths: testPaths(0, life), FirstPath: wire.PortRDPath, Room: 64, Pacer: NewPacer(100_000_000_000), Secret: secret,
-			Control: func(transports.Peer) rate.Controller { return rate.NewNSCC(rate.NSCCOptions{Rate: 100_000_000_000}) }}
+		return Config{Life: life, Payload: 4096, Paths: testPaths(0, life), FirstPath: wire.PortRDPath,
+			Room: 64, Pacer: NewPacer(100_000_000_000), Secret: secret,
+			Control: func(transports.Peer) rate.Controller {
+				return rate.NewNSCC(rate.NSCCOptions{Rate: 100_000_000_000})
+			}}
 	}
 	a, b := New(config(1<<40+1), h), New(config(1<<41+2), h)
 	a.AddPeer(Peer{Life: b.config.Life, Engines: 1, Room: 32})

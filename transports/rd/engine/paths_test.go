@@ -37,7 +37,9 @@ func TestDeadPath(t *testing.T) {
 				case base.Flags&wire.RDRepeat != 0 && lost[base.PSN] && evidence == 0:
 					evidence = w.now
 				case by == dead:
-					if lost[base.PSN] = true; evidence != 0 && w.now > evidence.Add(2*trip+5*time.Microsecond) { // the time between two packets
+					if lost[base.PSN] = true; evidence != 0 &&
+						w.now > evidence.Add(2*trip+5*time.Microsecond) {
+						// the time between two packets
 						into++
 					}
 				case by == before && healed != 0 && back == 0:
@@ -76,7 +78,8 @@ func TestDeadPath(t *testing.T) {
 				soon = 6 * leastProbe // all is on that path, the first probes too
 			}
 			if evidence == 0 || evidence.Sub(died) > soon || into > 0 || back == 0 || len(a.failed) > 0 {
-				t.Errorf("%s, seed %d: died at %v, evidence at %v (round trip %v), then %d packets into it; healed at %v, used at %v; %v",
+				t.Errorf("%s, seed %d: died at %v, evidence at %v (round trip %v), then %d packets into "+
+					"it; healed at %v, used at %v; %v",
 					name, seed, died, evidence, trip, into, healed, back, a.failed)
 			}
 			w.runFor(10 * time.Second)

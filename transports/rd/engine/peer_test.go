@@ -16,7 +16,8 @@ import (
 // the last sign of it, whatever is posted meanwhile, and not at all while nothing
 // is outstanding.
 func TestDeadPeer(t *testing.T) {
-	for name, every := range map[string]time.Duration{"one message": 0, "more all the time": 200 * time.Millisecond, "more often": 300 * time.Microsecond} {
+	for name, every := range map[string]time.Duration{"one message": 0,
+		"more all the time": 200 * time.Millisecond, "more often": 300 * time.Microsecond} {
 		w := newWorld(t, 1)
 		a, b := w.pair()
 		_, key := b.region(512)
@@ -49,8 +50,10 @@ func TestDeadPeer(t *testing.T) {
 			w.at(w.now.Add(every), more)
 		}
 		w.runFor(time.Minute)
-		if took := noticed.Sub(died); took != defaultPeerTimeout || len(a.failed) != 1 || len(a.completed) != 1+posted {
-			t.Errorf("%s: noticed after %v, failed %v, %d completions for %d posts", name, took, a.failed, len(a.completed), posted)
+		if took := noticed.Sub(died); took != defaultPeerTimeout || len(a.failed) != 1 ||
+			len(a.completed) != 1+posted {
+			t.Errorf("%s: noticed after %v, failed %v, %d completions for %d posts", name, took, a.failed,
+				len(a.completed), posted)
 		}
 		if o.silence < int(defaultPeerTimeout/mostProbe) {
 			t.Errorf("%s: it was asked %d times", name, o.silence)
@@ -130,7 +133,8 @@ func TestRestartedPeer(t *testing.T) {
 	r2 := &Region{Memory: make([]byte, 51_200), Writable: true}
 	b2.regions[keyB] = r2 // the worst case: even the key is the same
 	w.runFor(2*w.net.delay + leastProbe)
-	if len(a.failed) != 1 || len(a.completed) != 3 || !errors.Is(a.completed[0].Err, transports.ErrPeerFailed) {
+	if len(a.failed) != 1 || len(a.completed) != 3 ||
+		!errors.Is(a.completed[0].Err, transports.ErrPeerFailed) {
 		t.Fatalf("failed %v, %d completed", a.failed, len(a.completed))
 	}
 	// Both learn of the new life, and talk; then everything of the old one comes.
@@ -145,7 +149,8 @@ func TestRestartedPeer(t *testing.T) {
 		if to == b {
 			to = b2
 		}
-		w.deliver(to, Arrival{Data: p.b, Path: wire.PortRDPath, From: a.addr}, time.Duration(w.random.Int64N(int64(time.Millisecond))))
+		w.deliver(to, Arrival{Data: p.b, Path: wire.PortRDPath, From: a.addr},
+			time.Duration(w.random.Int64N(int64(time.Millisecond))))
 	}
 	received := len(a.received)
 	w.runFor(time.Minute)
@@ -153,9 +158,11 @@ func TestRestartedPeer(t *testing.T) {
 		t.Error("bytes of another life were written")
 	}
 	if len(b2.received) != 50 || len(a.received)-received != 50 || len(b2.failed) != 0 || len(a.failed) != 1 {
-		t.Errorf("the new life received %d, the other %d; failed %v, %v", len(b2.received), len(a.received)-received, a.failed, b2.failed)
+		t.Errorf("the new life received %d, the other %d; failed %v, %v", len(b2.received),
+			len(a.received)-received, a.failed, b2.failed)
 	}
-	if want := fill(make([]byte, 20_000), 1); !bytes.Equal(region2.Memory, want) || !bytes.Equal(regionA.Memory, want) {
+	if want := fill(make([]byte, 20_000), 1); !bytes.Equal(region2.Memory, want) ||
+		!bytes.Equal(regionA.Memory, want) {
 		t.Error("bytes are missing")
 	}
 	for _, c := range b2.received {
@@ -168,7 +175,8 @@ func TestRestartedPeer(t *testing.T) {
 // TestStranger holds that messages to a peer that was not told yet wait, and
 // arrive soon after it was, however late that is.
 func TestStranger(t *testing.T) {
-	for _, later := range []time.Duration{100 * time.Microsecond, 30 * time.Millisecond, time.Second, 10 * defaultPeerTimeout} {
+	for _, later := range []time.Duration{100 * time.Microsecond, 30 * time.Millisecond, time.Second,
+		10 * defaultPeerTimeout} {
 		w := newWorld(t, 1)
 		a, b := w.node(), w.node()
 		a.add(b)
@@ -183,8 +191,10 @@ func TestStranger(t *testing.T) {
 		b.add(a)
 		told := w.now
 		w.runFor(10 * time.Second)
-		if len(b.received) != 3 || len(a.failed) != 0 || came.Sub(told) > min(mostPause, max(later, time.Millisecond))+time.Millisecond {
-			t.Errorf("told after %v: %d came, the last after %v; %v", later, len(b.received), came.Sub(told), a.failed)
+		if len(b.received) != 3 || len(a.failed) != 0 ||
+			came.Sub(told) > min(mostPause, max(later, time.Millisecond))+time.Millisecond {
+			t.Errorf("told after %v: %d came, the last after %v; %v", later, len(b.received), came.Sub(told),
+				a.failed)
 		}
 		if most := 64 * uint64(10+later/mostPause); packets > most {
 			t.Errorf("told after %v: %d packets till then", later, packets)
@@ -259,26 +269,43 @@ func TestRejects(t *testing.T) {
 		change func(a, b *testNode, base *wire.RDBase, f *wire.RDRejectFields)
 		fails  bool
 	}{
-		"life":     {nil, true},
-		"security": {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) { f.Reason = wire.RDRejectSecurity }, true},
+		"life": {nil, true},
+		"security": {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) {
+			f.Reason = wire.RDRejectSecurity
+		}, true},
 		"version": {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) {
 			f.Reason, f.Least, f.Most = wire.RDRejectVersion, 2, 3
 		}, true},
 		"version that it has": {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) {
 			f.Reason, f.Least, f.Most = wire.RDRejectVersion, 1, 3
 		}, false},
-		"stranger":                 {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) { f.Reason = wire.RDRejectStranger }, false},
-		"to another life":          {func(a, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) { f.To = a.life ^ 1<<63 }, false},
-		"of a tag never used":      {func(_, b *testNode, _ *wire.RDBase, f *wire.RDRejectFields) { f.Meant++ }, false},
-		"from an engine not asked": {func(_, _ *testNode, base *wire.RDBase, _ *wire.RDRejectFields) { base.Source++ }, false},
-		"of an unknown reason":     {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) { f.Reason = 77 }, true},
+		"stranger": {func(_, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) {
+			f.Reason = wire.RDRejectStranger
+		}, false},
+		"to another life": {func(a, _ *testNode, _ *wire.RDBase, f *wire.RDRejectFields) {
+			f.To = a.life ^ 1<<63
+		}, false},
+		"of a tag never used": {func(_, b *testNode, _ *wire.RDBase,
+			f *wire.RDRejectFields) {
+			f.Meant++
+		}, false},
+		"from an engine not asked": {func(_, _ *testNode, base *wire.RDBase,
+			_ *wire.RDRejectFields) {
+			base.Source++
+		}, false},
+		"of an unknown reason": {func(_, _ *testNode, _ *wire.RDBase,
+			f *wire.RDRejectFields) {
+			f.Reason = 77
+		}, true},
 	} {
 		w := newWorld(t, 1)
 		a, b := w.pair()
 		_, key := b.region(512)
 		a.post(0, Message{Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})
-		base := wire.RDBase{Source: b.config.Port, Destination: a.config.Port, Tag: uint32(a.life), Life: b.life}
-		f := wire.RDRejectFields{Reason: wire.RDRejectLife, Least: 1, Most: 1, Meant: uint32(b.life), To: a.life}
+		base := wire.RDBase{Source: b.config.Port, Destination: a.config.Port, Tag: uint32(a.life),
+			Life: b.life}
+		f := wire.RDRejectFields{Reason: wire.RDRejectLife, Least: 1, Most: 1, Meant: uint32(b.life),
+			To: a.life}
 		if c.change != nil {
 			c.change(a, b, &base, &f)
 		}

@@ -34,7 +34,8 @@ func (e *Engine) pairing(p *peer, port uint8) *pairing {
 	if p.pairings[n] == nil {
 		d := privacy.Direction{From: e.config.Life, To: p.Life, Source: e.config.Port, Destination: port}
 		p.pairings[n] = &pairing{
-			seal: *privacy.NewSealer(e.config.Secret, d, e.config.Keys), open: *privacy.NewOpener(e.config.Secret, d.Back(), e.config.Keys),
+			seal: *privacy.NewSealer(e.config.Secret, d, e.config.Keys),
+			open: *privacy.NewOpener(e.config.Secret, d.Back(), e.config.Keys),
 		}
 	}
 	return p.pairings[n]
@@ -48,7 +49,8 @@ func (e *Engine) seal(now clock.Time, packet *Packet) bool {
 	}
 	p := e.peers[packet.Peer]
 	if cap(packet.sealed) == 0 {
-		packet.sealed = make([]byte, max(len(packet.memory), wire.RDDataLen+e.config.Payload)+wire.RDSealedLen)
+		packet.sealed = make([]byte, max(len(packet.memory),
+			wire.RDDataLen+e.config.Payload)+wire.RDSealedLen)
 	}
 	k := e.pairing(p, packet.Port)
 	_, heard := k.open.Heard()

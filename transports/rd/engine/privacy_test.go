@@ -49,7 +49,8 @@ func TestKeysRotate(t *testing.T) {
 		a.sends(0, key, 1<<16, 100, 2)
 		w.runFor(time.Minute)
 		c := b.Counters()
-		if epoch := a.peers[0].pairings[0].seal.Epoch(); epoch < 40 || len(b.received) != 100 || !bytes.Equal(region.Memory, fill(make([]byte, 1<<16), 1)) {
+		if epoch := a.peers[0].pairings[0].seal.Epoch(); epoch < 40 || len(b.received) != 100 ||
+			!bytes.Equal(region.Memory, fill(make([]byte, 1<<16), 1)) {
 			t.Errorf("epoch %d, %d received", epoch, len(b.received))
 		}
 		if loss == 0 && (a.Counters().Repeated != 0 || c.Stale+c.Forged+c.Replayed != 0) {
@@ -71,8 +72,10 @@ func TestUnprotected(t *testing.T) {
 		a.Receive(a.clock(), Arrival{Data: forge(x), Path: wire.PortRDPath, From: b.addr})
 		after := *a.peers[0].out
 		before.engine, after.engine = nil, nil
-		if c := a.Counters(); c.Unprotected != 1 || after.una != before.una || after.limit != before.limit || after.room != before.room ||
-			after.progress != before.progress || after.flight != before.flight || a.peers[0].in != [wire.RDEngines]*inbound{} {
+		if c := a.Counters(); c.Unprotected != 1 || after.una != before.una || after.limit != before.limit ||
+			after.room != before.room ||
+			after.progress != before.progress || after.flight != before.flight ||
+			a.peers[0].in != [wire.RDEngines]*inbound{} {
 			t.Errorf("%s: %+v", name, c)
 		}
 		w.runFor(time.Second)
@@ -98,22 +101,26 @@ var clearPackets = map[string]func(x *attackCase) wire.RD{
 		p := make(wire.RD, wire.RDDataLen+1)
 		base := x.base(x.b, x.a, uint32(firstPSN(x.b.life)))
 		base.Length = 1
-		p.EncodeData(base, &wire.RDDataFields{Message: firstMessage(x.b.life), Total: 1, Sum: wire.RDSum([]byte{0})})
+		p.EncodeData(base, &wire.RDDataFields{Message: firstMessage(x.b.life), Total: 1,
+			Sum: wire.RDSum([]byte{0})})
 		return p
 	},
 	"SKIP": func(x *attackCase) wire.RD {
 		p := make(wire.RD, wire.RDSkipLen)
-		p.EncodeSkip(x.base(x.b, x.a, uint32(firstPSN(x.b.life))), &wire.RDSkipFields{Count: 1, Message: firstMessage(x.b.life)})
+		p.EncodeSkip(x.base(x.b, x.a, uint32(firstPSN(x.b.life))),
+			&wire.RDSkipFields{Count: 1, Message: firstMessage(x.b.life)})
 		return p
 	},
 	"ACK": func(x *attackCase) wire.RD {
 		p := make(wire.RD, wire.RDAckLen)
-		p.EncodeAck(x.base(x.b, x.a, uint32(x.a.peers[0].out.next)), &wire.RDAckFields{Limit: uint32(x.a.peers[0].out.next + Window), Room: 1}, nil, nil)
+		p.EncodeAck(x.base(x.b, x.a, uint32(x.a.peers[0].out.next)),
+			&wire.RDAckFields{Limit: uint32(x.a.peers[0].out.next + Window), Room: 1}, nil, nil)
 		return p
 	},
 	"NACK": func(x *attackCase) wire.RD {
 		p := make(wire.RD, wire.RDNackLen)
-		p.EncodeNack(x.base(x.b, x.a, uint32(firstPSN(x.a.life))), &wire.RDNackFields{Reason: wire.RDNoRegion, Message: firstMessage(x.a.life)})
+		p.EncodeNack(x.base(x.b, x.a, uint32(firstPSN(x.a.life))),
+			&wire.RDNackFields{Reason: wire.RDNoRegion, Message: firstMessage(x.a.life)})
 		return p
 	},
 	"PROBE": func(x *attackCase) wire.RD {
@@ -142,12 +149,14 @@ func TestForgedRejects(t *testing.T) {
 			}
 			a.post(0, m)
 			p := make(wire.RD, wire.RDRejectLen)
-			p.EncodeReject((&attackCase{}).base(b, a, 0), &wire.RDRejectFields{Reason: why, Least: 2, Most: 3, Meant: uint32(b.life), To: a.life})
+			p.EncodeReject((&attackCase{}).base(b, a, 0),
+				&wire.RDRejectFields{Reason: why, Least: 2, Most: 3, Meant: uint32(b.life), To: a.life})
 			for range 100 {
 				a.Receive(a.clock(), Arrival{Data: p, From: b.addr})
 			}
 			o := a.peers[0].out
-			if paused := o.pauseUntil > a.clock(); paused != (!met && why == wire.RDRejectStranger) || o.flight.count == 0 && met {
+			if paused := o.pauseUntil > a.clock(); paused != (!met && why == wire.RDRejectStranger) ||
+				o.flight.count == 0 && met {
 				t.Errorf("%v, met %v: paused %v, %d in flight", why, met, paused, o.flight.count)
 			}
 			a.drive()
@@ -159,7 +168,9 @@ func TestForgedRejects(t *testing.T) {
 			a.post(0, m)
 			a.Receive(a.clock(), Arrival{Data: p, From: b.addr})
 			w.runFor(2 * defaultPeerTimeout)
-			if err := a.failed[0]; err == nil || why == wire.RDRejectLife && !strings.Contains(err.Error(), "reject that anybody can have made: life") {
+			if err := a.failed[0]; err == nil ||
+				why == wire.RDRejectLife && !strings.Contains(err.Error(),
+					"reject that anybody can have made: life") {
 				t.Errorf("%v, met %v: %v", why, met, err)
 			}
 		}
@@ -204,8 +215,10 @@ func TestReplays(t *testing.T) {
 			a.Receive(a.clock(), Arrival{Data: p.b, Path: wire.PortRDPath, From: b.addr})
 		}
 	}
-	if o.una != una || o.progress != progress || o.flight.count != inFlight || a.Counters().Replayed-replayed != count || count < 100 {
-		t.Errorf("%d of %d packets counted; una %d, want %d, %d in flight, want %d", a.Counters().Replayed-replayed, count, o.una, una, o.flight.count, inFlight)
+	if o.una != una || o.progress != progress || o.flight.count != inFlight ||
+		a.Counters().Replayed-replayed != count || count < 100 {
+		t.Errorf("%d of %d packets counted; una %d, want %d, %d in flight, want %d",
+			a.Counters().Replayed-replayed, count, o.una, una, o.flight.count, inFlight)
 	}
 	w.runFor(time.Minute)
 	if len(b.received) != 9 || len(a.failed)+len(b.failed) != 0 {
@@ -237,7 +250,8 @@ func TestSealedLives(t *testing.T) {
 		relabel(p, base, &f)
 		b2.Receive(b2.clock(), Arrival{Data: p, From: a.addr})
 	}
-	if c := b2.Counters(); c.Forged != uint64(len(past)) || b2.peers[0].in != [wire.RDEngines]*inbound{} || old == b2.life {
+	if c := b2.Counters(); c.Forged != uint64(len(past)) || b2.peers[0].in != [wire.RDEngines]*inbound{} ||
+		old == b2.life {
 		t.Errorf("%d packets: %+v", len(past), c)
 	}
 	a.post(0, Message{ID: 2, Op: transports.OpWriteImm, Local: make([]byte, 512), Key: key})

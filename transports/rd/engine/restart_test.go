@@ -71,9 +71,11 @@ const lifetimes = 60 * time.Millisecond
 func restarts(t *testing.T, seed uint64) {
 	l := &living{world: newWorld(t, seed)}
 	r := l.random
-	l.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))), jitter: time.Duration(r.Int64N(int64(2 * time.Millisecond)))}
+	l.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))),
+		jitter: time.Duration(r.Int64N(int64(2 * time.Millisecond)))}
 	if r.IntN(3) > 0 {
-		l.net.loss, l.net.twice, l.net.trim, l.net.corrupt = r.Float64()*0.2, r.Float64()*0.2, r.Float64()*0.1, r.Float64()*0.03
+		l.net.loss, l.net.twice, l.net.trim, l.net.corrupt = r.Float64()*0.2, r.Float64()*0.2,
+			r.Float64()*0.1, r.Float64()*0.03
 	}
 	if seed%2 == 0 {
 		l.encrypt()
@@ -87,7 +89,8 @@ func restarts(t *testing.T, seed uint64) {
 	}
 	l.saw = func(from, to *testNode, b wire.RD) {
 		if len(l.past) < 200 {
-			l.past = append(l.past, replay{to, Arrival{Data: bytes.Clone(b), Path: wire.PortRDPath, From: from.addr}})
+			l.past = append(l.past, replay{to,
+				Arrival{Data: bytes.Clone(b), Path: wire.PortRDPath, From: from.addr}})
 		}
 	}
 	for range 2 + r.IntN(2) {
@@ -117,7 +120,8 @@ func restarts(t *testing.T, seed uint64) {
 // settles makes a node the host's present life, which hears of the others and they of
 // it, each by and by.
 func (l *living) settles(h *host, n *testNode) {
-	life := &resident{testNode: n, host: h, peers: make(map[*resident]transports.Peer), tasks: make(map[uint64]*errand)}
+	life := &resident{testNode: n, host: h, peers: make(map[*resident]transports.Peer),
+		tasks: make(map[uint64]*errand)}
 	for _, a := range h.areas {
 		life.regionAs(a.key, a.size)
 	}
@@ -160,7 +164,9 @@ func (l *living) dies(h *host) {
 		return
 	}
 	old.dead = true
-	l.at(l.now.Add(time.Duration(l.random.Int64N(int64(5*time.Millisecond)))), func() { l.settles(h, old.restart(l.config)) })
+	l.at(l.now.Add(time.Duration(l.random.Int64N(int64(5*time.Millisecond)))), func() {
+		l.settles(h, old.restart(l.config))
+	})
 }
 
 // posts posts a message from a life to another one, which may be over.
@@ -265,7 +271,8 @@ func (l *living) check(t *testing.T) {
 			e.wrong = "it failed between lives that last"
 		case failed && !errors.Is(e.err, transports.ErrPeerFailed):
 			e.wrong = "it has another error"
-		case (e.imm && e.got > 0 || !e.imm && e.sent > 0 && e.err == nil) && len(bytes.Trim(e.place(e.to), "\xAA")) > 0:
+		case (e.imm && e.got > 0 || !e.imm && e.sent > 0 && e.err == nil) &&
+			len(bytes.Trim(e.place(e.to), "\xAA")) > 0:
 			e.wrong = "bytes were written after its end"
 		}
 		for _, life := range e.to.host.lives {
@@ -274,7 +281,8 @@ func (l *living) check(t *testing.T) {
 			}
 		}
 		if e.wrong != "" {
-			t.Errorf("seed %d: message %d of %d bytes %v -> %v: %s: sent %d, got %d, canceled %v, %v", l.seed, e.id, len(e.want), e.from, e.to, e.wrong, e.sent, e.got, e.canceled, e.err)
+			t.Errorf("seed %d: message %d of %d bytes %v -> %v: %s: sent %d, got %d, canceled %v, %v", l.seed,
+				e.id, len(e.want), e.from, e.to, e.wrong, e.sent, e.got, e.canceled, e.err)
 		}
 	}
 	for _, h := range l.hosts {

@@ -57,9 +57,11 @@ type task struct {
 func schedule(t *testing.T, seed uint64) {
 	w := newWorld(t, seed)
 	r := w.random
-	w.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))), jitter: time.Duration(r.Int64N(int64(300 * time.Microsecond)))}
+	w.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))),
+		jitter: time.Duration(r.Int64N(int64(300 * time.Microsecond)))}
 	if r.IntN(4) > 0 {
-		w.net.loss, w.net.twice, w.net.trim, w.net.corrupt = r.Float64()*0.2, r.Float64()*0.1, r.Float64()*0.1, r.Float64()*0.05
+		w.net.loss, w.net.twice, w.net.trim, w.net.corrupt = r.Float64()*0.2, r.Float64()*0.1,
+			r.Float64()*0.1, r.Float64()*0.05
 	}
 	if seed%2 == 0 {
 		w.encrypt()
@@ -94,7 +96,9 @@ func schedule(t *testing.T, seed uint64) {
 	w.checkGuards()
 	for i, k := range tasks {
 		if k.sent != 1 || k.got != 1 && k.imm && !k.canceled || k.got > 1 || k.wrong {
-			t.Errorf("seed %d: message %d of %d bytes %v -> %v: completed %d times, canceled %v, received %d times, wrong bytes %v", seed, i, len(k.local), k.from, k.to, k.sent, k.canceled, k.got, k.wrong)
+			t.Errorf("seed %d: message %d of %d bytes %v -> %v: completed %d times, canceled %v, received "+
+				"%d times, wrong bytes %v", seed, i, len(k.local), k.from, k.to, k.sent, k.canceled, k.got,
+				k.wrong)
 		}
 		if (k.imm && !k.droppable || k.canceled) && len(bytes.Trim(k.place, "\xAA")) != 0 {
 			t.Errorf("seed %d: message %d: bytes were written after its end", seed, i)
@@ -118,12 +122,14 @@ func (w *world) task(nodes []*testNode, number int) *task {
 	r := w.random
 	from, to := r.IntN(len(nodes)), r.IntN(len(nodes))
 	size := []int{0, 1, r.IntN(100), r.IntN(5000), r.IntN(100_000)}[r.IntN(5)]
-	k := &task{from: nodes[from], to: nodes[to], imm: r.IntN(3) > 0, droppable: r.IntN(8) == 0, local: fill(make([]byte, size), number)}
+	k := &task{from: nodes[from], to: nodes[to], imm: r.IntN(3) > 0, droppable: r.IntN(8) == 0,
+		local: fill(make([]byte, size), number)}
 	region, key := k.to.region(size + 64)
 	offset := r.IntN(64)
 	k.place = region.Memory[offset:][:size]
 	want := bytes.Clone(k.local)
-	m := Message{ID: uint64(number), Op: transports.OpWrite, Key: key, Offset: uint64(offset), Imm: uint32(number)}
+	m := Message{ID: uint64(number), Op: transports.OpWrite, Key: key, Offset: uint64(offset),
+		Imm: uint32(number)}
 	if k.droppable {
 		m.Droppable = 1 + r.IntN(size+1)
 	}
@@ -144,11 +150,13 @@ func (w *world) task(nodes []*testNode, number int) *task {
 		for _, h := range c.Holes {
 			missing += h.Bytes
 		}
-		joined := missing > c.Missing && size/k.from.config.Payload > transports.MaxHoles // so many that they are not told apart
+		// so many that they are not told apart
+		joined := missing > c.Missing && size/k.from.config.Payload > transports.MaxHoles
 		k.wrong = k.wrong || missing != c.Missing && !joined || c.Missing > m.Droppable
 		at := 0
 		for _, h := range append(slices.Clone(c.Holes), transports.Hole{Offset: size}) {
-			if !bytes.Equal(k.place[at:h.Offset], want[at:h.Offset]) || !joined && len(bytes.Trim(k.place[h.Offset:end(h)], "\x00")) > 0 {
+			if !bytes.Equal(k.place[at:h.Offset], want[at:h.Offset]) ||
+				!joined && len(bytes.Trim(k.place[h.Offset:end(h)], "\x00")) > 0 {
 				k.wrong = true
 			}
 			at = end(h)
@@ -207,7 +215,9 @@ func (w *world) task(nodes []*testNode, number int) *task {
 				clear(k.local)
 			}
 			if r.IntN(5) == 0 {
-				w.at(w.now.Add(time.Duration(r.Int64N(1<<r.IntN(25)))), func() { k.from.cancel(transports.Peer(to), message) })
+				w.at(w.now.Add(time.Duration(r.Int64N(1<<r.IntN(25)))), func() {
+					k.from.cancel(transports.Peer(to), message)
+				})
 			}
 		}
 	}

@@ -99,7 +99,8 @@ func TestOtherEngines(t *testing.T) {
 					b.Source++
 				}
 			})
-			if heeded := d.state(0) != inFlight && !(name == "CLOSE" && d.a.completed[len(d.a.completed)-1].Err != nil); heeded == other {
+			if heeded := d.state(0) != inFlight &&
+				!(name == "CLOSE" && d.a.completed[len(d.a.completed)-1].Err != nil); heeded == other {
 				t.Errorf("%s of another engine %v: heeded %v", name, other, heeded)
 			}
 		}
@@ -124,7 +125,9 @@ func TestSenderHeeds(t *testing.T) {
 		"the largest limit": {nil, func(d *deafened) {
 			d.ack(1, func(_ *wire.RDBase, f *wire.RDAckFields) { f.Limit = uint32(d.first) + 1 + Window })
 		}, func(d *deafened) bool { return d.o.limit == d.first+1+Window }},
-		"no room": {nil, func(d *deafened) { d.ack(1, func(_ *wire.RDBase, f *wire.RDAckFields) { f.Room = 0 }) },
+		"no room": {nil, func(d *deafened) {
+			d.ack(1, func(_ *wire.RDBase, f *wire.RDAckFields) { f.Room = 0 })
+		},
 			func(d *deafened) bool { return d.o.room == 1 }},
 		"the whole bitmap, of packets that were never sent": {nil, func(d *deafened) {
 			d.ack(0, nil, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
@@ -149,7 +152,10 @@ func TestSenderHeeds(t *testing.T) {
 			d.runFor(trip)
 			d.ack(1, nil)
 		}, func(d *deafened) bool { return d.o.newest > d.o.packets[(d.first+3).slot()].order }},
-		"trimmed, before the header can have come": {nil, func(d *deafened) { d.runFor(trip/2 - 1); d.nack(0, wire.RDTrimmed, nil) },
+		"trimmed, before the header can have come": {nil, func(d *deafened) {
+			d.runFor(trip/2 - 1)
+			d.nack(0, wire.RDTrimmed, nil)
+		},
 			func(d *deafened) bool { return d.state(0) == inFlight }},
 		"trimmed": {nil, func(d *deafened) { d.runFor(trip / 2); d.nack(0, wire.RDTrimmed, nil) },
 			func(d *deafened) bool { return d.state(0) == isLost }},
@@ -169,7 +175,10 @@ func TestSenderHeeds(t *testing.T) {
 		}, func(d *deafened) bool { return d.o.packets[d.first.slot()].tries == 0 }},
 		"an ACK ends a pause": {nil, func(d *deafened) { d.o.pause(d.a.clock()); d.ack(1, nil) },
 			func(d *deafened) bool { return d.o.pauses == 0 && d.o.pauseUntil == 0 }},
-		"a stranger's pause, again": {nil, func(d *deafened) { d.o.pause(d.a.clock()); d.o.pause(d.a.clock()) },
+		"a stranger's pause, again": {nil, func(d *deafened) {
+			d.o.pause(d.a.clock())
+			d.o.pause(d.a.clock())
+		},
 			func(d *deafened) bool { return d.o.pauses == 1 }},
 		"marks": {nil, func(d *deafened) { d.ack(1, nil) },
 			func(d *deafened) bool { return d.o.paths.Paths().State(1) == path.Skip }},
@@ -178,7 +187,8 @@ func TestSenderHeeds(t *testing.T) {
 	} {
 		d := newDeafened(t, 4, c.change)
 		if c.play(d); !c.holds(d) {
-			t.Errorf("%s: packets from %d on of %d, limit %d, room %d, states %d %d %d, completed %+v, %+v", name, d.o.una-d.first, d.o.next-d.first,
+			t.Errorf("%s: packets from %d on of %d, limit %d, room %d, states %d %d %d, completed %+v, %+v",
+				name, d.o.una-d.first, d.o.next-d.first,
 				d.o.limit-d.first, d.o.room, d.state(0), d.state(1), d.state(2), d.a.completed[4:], d.o.late)
 		}
 		if err := d.a.consistent(); err != nil {
@@ -236,7 +246,8 @@ func TestProbeTimes(t *testing.T) {
 		began, wait := d.now, d.o.late.probe()
 		var probes []time.Duration
 		d.saw = func(_, _ *testNode, b wire.RD) {
-			if b.Type() == wire.RDProbe && b.ProbeTimestamp() == d.o.probeStamp && (len(probes) == 0 || d.now.Sub(began) != probes[len(probes)-1]) {
+			if b.Type() == wire.RDProbe && b.ProbeTimestamp() == d.o.probeStamp &&
+				(len(probes) == 0 || d.now.Sub(began) != probes[len(probes)-1]) {
 				probes = append(probes, d.now.Sub(began))
 			}
 		}
@@ -267,14 +278,16 @@ func TestSlack(t *testing.T) {
 	began, sent := w.now, 0
 	w.saw = func(from, _ *testNode, p wire.RD) {
 		if from == a && p.Type() == wire.RDData {
-			if due := began.Add(time.Duration(sent) * each); w.now < due || w.now > due.Add(slack+time.Microsecond) {
+			if due := began.Add(time.Duration(sent) * each); w.now < due ||
+				w.now > due.Add(slack+time.Microsecond) {
 				t.Errorf("packet %d at %v, due at %v", sent, w.now, due)
 			}
 			moments[w.now]++
 			sent++
 		}
 	}
-	w.fate = func(_, _ *testNode, _ wire.RD, _ int) fate { return fate{delay: 20 * time.Millisecond} } // nobody wakes it
+	// nobody wakes it
+	w.fate = func(_, _ *testNode, _ wire.RD, _ int) fate { return fate{delay: 20 * time.Millisecond} }
 	a.post(0, Message{Op: transports.OpWrite, Local: make([]byte, 60*512), Key: key})
 	w.runFor(10 * time.Millisecond)
 	if sent != 60 || len(moments) > 4 {

@@ -22,7 +22,8 @@ func (w *world) trace(from, to *testNode, b wire.RD) {
 	switch base.Type {
 	case wire.RDData:
 		f := b.Data()
-		w.Logf("%d %v -> %v %v %#x psn %d message %d position %d+%d of %d", w.now, from, to, base.Type, base.Flags, base.PSN, f.Message, f.Position, base.Length, f.Total)
+		w.Logf("%d %v -> %v %v %#x psn %d message %d position %d+%d of %d", w.now, from, to, base.Type,
+			base.Flags, base.PSN, f.Message, f.Position, base.Length, f.Total)
 	case wire.RDAck:
 		w.Logf("%d %v -> %v %v psn %d %+v", w.now, from, to, base.Type, base.PSN, b.Ack())
 	case wire.RDNack:

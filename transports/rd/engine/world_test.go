@@ -55,7 +55,8 @@ type weather struct {
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
-	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1, most: 20_000_000, net: weather{delay: 10 * time.Microsecond}}
+	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1, most: 20_000_000,
+		net: weather{delay: 10 * time.Microsecond}}
 	w.saw = w.trace
 	return w
 }
@@ -114,9 +115,11 @@ func testPaths(kind path.Kind, seed uint64) func() path.Chooser {
 }
 
 func (w *world) node(change ...func(*Config)) *testNode {
-	n := &testNode{w: w, life: w.random.Uint64(), skew: time.Duration(w.random.Int64N(int64(time.Hour))), addr: netip.AddrFrom4([4]byte{10, 0, byte(len(w.nodes) >> 8), byte(len(w.nodes))}),
+	n := &testNode{w: w, life: w.random.Uint64(), skew: time.Duration(w.random.Int64N(int64(time.Hour))),
+		addr:    netip.AddrFrom4([4]byte{10, 0, byte(len(w.nodes) >> 8), byte(len(w.nodes))}),
 		regions: make(map[uint64]*Region), failed: make(map[transports.Peer]error)}
-	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512, Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256,
+	c := Config{Life: n.life, Port: uint8(16 * len(w.nodes)), Payload: 512,
+		Paths: testPaths(path.KindOblivious, w.seed), FirstPath: wire.PortRDPath, Room: 256,
 		Secret: w.secret, Keys: w.keys, Readable: w.readable}
 	for _, f := range change {
 		f(&c)
@@ -152,7 +155,8 @@ func (n *testNode) sends(to transports.Peer, key uint64, size, messages, atOnce 
 	local := fill(make([]byte, size), 1)
 	next := func() {
 		if messages--; messages >= 0 && n.failed[to] == nil {
-			n.post(to, Message{ID: uint64(messages), Op: transports.OpWriteImm, Local: local, Key: key, Imm: uint32(messages)})
+			n.post(to, Message{ID: uint64(messages), Op: transports.OpWriteImm, Local: local, Key: key,
+				Imm: uint32(messages)})
 		}
 	}
 	n.onDone = func(transports.Completion) { n.w.at(n.w.now, next) }
@@ -286,7 +290,8 @@ func (w *world) carry(from *testNode, p *Packet) {
 	}
 	data := append(bytes.Clone(p.Header), p.Payload...)
 	b := wire.RD(data)
-	if !b.Valid() || b.Sealed() != (from.encrypts() && b.Type() != wire.RDReject) || !p.Control && b.Base().Type != wire.RDData && b.Base().Type != wire.RDSkip {
+	if !b.Valid() || b.Sealed() != (from.encrypts() && b.Type() != wire.RDReject) ||
+		!p.Control && b.Base().Type != wire.RDData && b.Base().Type != wire.RDSkip {
 		w.Fatalf("seed %d: sends an invalid packet %x", w.seed, data)
 	}
 	if w.saw != nil {
@@ -305,7 +310,8 @@ func (w *world) carry(from *testNode, p *Packet) {
 	if f.lost {
 		return
 	}
-	a := Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)), Marked: w.chance(w.net.mark), From: from.addr}
+	a := Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)), Marked: w.chance(w.net.mark),
+		From: from.addr}
 	w.deliver(to, a, f.delay)
 	if f.twice > 0 {
 		w.deliver(to, a, f.delay+f.twice)
@@ -374,8 +380,10 @@ func (w *world) failures() (all []error) {
 // state is what the node has outstanding.
 func (n *testNode) state() (text string) {
 	for _, o := range n.active {
-		text += fmt.Sprintf("\n  to peer %d: %d packets in flight, %d lost, %d busy, %d messages wait; packets %d to %d, limit %d, room %d; deadline %v, paced %v, pause %v, bound %v %+v",
-			o.peer.number, o.flight.count, o.lost.count, o.busy.count, o.long.count+o.short.count, o.una, o.next, o.limit, o.room, o.deadline, n.paced, o.pauseUntil, o.late.bound(), o.late)
+		text += fmt.Sprintf("\n  to peer %d: %d packets in flight, %d lost, %d busy, %d messages wait; "+
+			"packets %d to %d, limit %d, room %d; deadline %v, paced %v, pause %v, bound %v %+v",
+			o.peer.number, o.flight.count, o.lost.count, o.busy.count, o.long.count+o.short.count, o.una,
+			o.next, o.limit, o.room, o.deadline, n.paced, o.pauseUntil, o.late.bound(), o.late)
 	}
 	return text
 }

@@ -101,7 +101,8 @@ func TestMarkSkipsARotation(t *testing.T) {
 		event  Event
 		ignore bool
 		want   bool
-	}{{Marked, false, true}, {Trimmed, false, true}, {TrimmedLastHop, false, false}, {Acked, false, false}, {Marked, true, false}} {
+	}{{Marked, false, true}, {Trimmed, false, true}, {TrimmedLastHop, false, false}, {Acked, false, false},
+		{Marked, true, false}} {
 		o := chooser(t, KindOblivious, n, Options{Seed: 3, IgnoreMarks: c.ignore})
 		for range 5 {
 			o.Pick(0)
@@ -146,7 +147,8 @@ func TestBitmapPenalties(t *testing.T) {
 		event   Event
 		packets int
 		want    int
-	}{{Marked, 1, 1}, {Marked, 3, 3}, {Trimmed, 1, 4}, {TrimmedLastHop, 1, 0}, {Lost, 1, 4}, {TimedOut, 1, 15}, {Trimmed, 9, 15}, {Acked, 1, 0}} {
+	}{{Marked, 1, 1}, {Marked, 3, 3}, {Trimmed, 1, 4}, {TrimmedLastHop, 1, 0}, {Lost, 1, 4},
+		{TimedOut, 1, 15}, {Trimmed, 9, 15}, {Acked, 1, 0}} {
 		b := chooser(t, KindBitmap, n, Options{})
 		b.Feedback(Report{Path: 2, Event: c.event, Packets: c.packets, Sent: 0}, 0)
 		counts := make([]int, n)
@@ -156,7 +158,8 @@ func TestBitmapPenalties(t *testing.T) {
 		// Each of the others had a turn in each rotation, and one more at most.
 		for p, got := range counts {
 			if p != 2 && (got < c.want || got > c.want+2) {
-				t.Errorf("%v x %d: path %d had %d turns before path 2 had one, want %d", c.event, c.packets, p, got, c.want)
+				t.Errorf("%v x %d: path %d had %d turns before path 2 had one, want %d", c.event, c.packets,
+					p, got, c.want)
 			}
 		}
 	}
@@ -341,7 +344,8 @@ func TestWeightedShares(t *testing.T) {
 		for p := range weights {
 			weights[p] = 1 + draw.Uint32N(1<<draw.UintN(17))
 		}
-		c := chooser(t, KindWeighted, len(weights), Options{Weights: weights, Seed: draw.Uint64()}).(*Weighted)
+		c := chooser(t, KindWeighted, len(weights),
+			Options{Weights: weights, Seed: draw.Uint64()}).(*Weighted)
 		check(c, weights, 1500)
 		c.Deny(draw.IntN(len(weights)))
 		check(c, weights, 500)
@@ -438,7 +442,8 @@ func TestNamesAndOptions(t *testing.T) {
 			t.Errorf("Parse(%q) = %v, %v", name, kind, err)
 		}
 	}
-	if _, err := Parse("ecmp"); err == nil || !strings.Contains(err.Error(), `"ecmp"`) || !strings.Contains(err.Error(), "reps") {
+	if _, err := Parse("ecmp"); err == nil || !strings.Contains(err.Error(), `"ecmp"`) ||
+		!strings.Contains(err.Error(), "reps") {
 		t.Errorf("Parse(ecmp): %v", err)
 	}
 	for _, c := range []struct {
@@ -448,7 +453,8 @@ func TestNamesAndOptions(t *testing.T) {
 	}{
 		{0, Options{}, []string{"0 paths"}},
 		{257, Options{Ring: -1}, []string{"257 paths", "ring of -1"}},
-		{2, Options{RoundTrip: -1, ProbeMax: -1, Freeze: -1, Explore: -1}, []string{"round trip", "between probes", "freeze", "explore"}},
+		{2, Options{RoundTrip: -1, ProbeMax: -1, Freeze: -1, Explore: -1},
+			[]string{"round trip", "between probes", "freeze", "explore"}},
 		{2, Options{Weights: []uint32{1}}, []string{"1 weights"}},
 		{2, Options{Weights: []uint32{0, 0}}, []string{"all weights are 0"}},
 		{2, Options{Weights: []uint32{MaxWeight + 1, 0}}, []string{"weight 65537 of path 0"}},

@@ -128,7 +128,8 @@ func (s *States) weigh(p int, sent clock.Time, packets int, rate uint32, now clo
 func (s *States) suspect(p int, sent clock.Time, packets int, now clock.Time) {
 	r := &s.paths[p]
 	r.state, r.since = Suspect, now
-	r.suspicion = suspicion{first: sent, last: sent, surprise: surprise(max(s.loss, leastLoss)), losses: packets}
+	r.suspicion = suspicion{first: sent, last: sent, surprise: surprise(max(s.loss, leastLoss)),
+		losses: packets}
 	s.watched.add(p)
 	s.schedule(p, now)
 	s.counters.Suspected++

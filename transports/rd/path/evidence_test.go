@@ -25,7 +25,8 @@ func TestBlackHoleIsLeftAndTriedAgain(t *testing.T) {
 		for _, c := range []struct {
 			paths, dead int
 			gap         time.Duration
-		}{{8, 1, 2 * us}, {8, 4, 10 * us}, {64, 1, 5 * us}, {64, 32, 5 * us}, {64, 1, 40 * us}, {2, 1, 10 * us}} {
+		}{{8, 1, 2 * us}, {8, 4, 10 * us}, {64, 1, 5 * us}, {64, 32, 5 * us}, {64, 1, 40 * us},
+			{2, 1, 10 * us}} {
 			name := fmt.Sprintf("%d of %d dead, a packet each %v", c.dead, c.paths, c.gap)
 			for seed := range uint64(2) {
 				roads := unlike(c.paths, 100*us)
@@ -50,7 +51,8 @@ func TestBlackHoleIsLeftAndTriedAgain(t *testing.T) {
 						continue // the chooser did not use it
 					}
 					if late := s.last[p].Sub(s.evidence[p]); late > 2*s.limit {
-						t.Errorf("%s, seed %d: path %d used %v after the first evidence, round trip %v", name, seed, p, late, s.limit)
+						t.Errorf("%s, seed %d: path %d used %v after the first evidence, round trip %v", name,
+							seed, p, late, s.limit)
 					}
 					if state := s.chooser.Paths().State(p); state != Bad {
 						t.Errorf("%s, seed %d: dead path %d is %v", name, seed, p, state)
@@ -70,7 +72,8 @@ func TestBlackHoleIsLeftAndTriedAgain(t *testing.T) {
 				s.run(repair)
 				for _, p := range dead {
 					if bad[p] && s.picks[p] != used[p] {
-						t.Errorf("%s, seed %d: dead path %d picked %d times", name, seed, p, s.picks[p]-used[p])
+						t.Errorf("%s, seed %d: dead path %d picked %d times", name, seed, p,
+							s.picks[p]-used[p])
 					}
 				}
 				// The longest interval, its jitter, and the round trip of the probe.
@@ -155,11 +158,13 @@ func TestOutageOfAllPathsCondemnsNone(t *testing.T) {
 					s := simulate(t, kind, roads, 4*us, seed, Options{ProbeMax: 10 * ms})
 					s.run(at(2*ms + lasting + 15*ms))
 					if c := s.chooser.Paths().Counters(); c.Condemned != 0 {
-						t.Fatalf("%d paths, outage of %v, seed %d: condemned %d times", n, lasting, seed, c.Condemned)
+						t.Fatalf("%d paths, outage of %v, seed %d: condemned %d times", n, lasting, seed,
+							c.Condemned)
 					}
 					for p := range roads {
 						if state := s.chooser.Paths().State(p); state == Suspect {
-							t.Fatalf("%d paths, outage of %v, seed %d: path %d is %v for ever", n, lasting, seed, p, state)
+							t.Fatalf("%d paths, outage of %v, seed %d: path %d is %v for ever", n, lasting,
+								seed, p, state)
 						}
 					}
 				}
@@ -201,15 +206,18 @@ func TestAnyFabric(t *testing.T) {
 		}
 		s.watch = from
 		s.run(from + at(15*ms))
-		where := fmt.Sprintf("seed %d: %v, %d of %d paths dead, a packet each %v, round trip %v, loss %v", seed, kind, len(dead), n, s.gap, s.limit, loss)
+		where := fmt.Sprintf("seed %d: %v, %d of %d paths dead, a packet each %v, round trip %v, loss %v",
+			seed, kind, len(dead), n, s.gap, s.limit, loss)
 		for p := range roads {
 			switch {
 			case outage && s.condemned[p] != 0:
 				t.Errorf("%s, all dead for %v: path %d condemned", where, until.Sub(from), p)
 			case !dead[p] && s.condemned[p] != 0:
 				t.Errorf("%s: path %d condemned, which is good", where, p)
-			case !outage && dead[p] && s.evidence[p] != clock.Never && s.last[p].Sub(s.evidence[p]) > 2*s.limit:
-				t.Errorf("%s: path %d used %v after the first evidence", where, p, s.last[p].Sub(s.evidence[p]))
+			case !outage && dead[p] && s.evidence[p] != clock.Never &&
+				s.last[p].Sub(s.evidence[p]) > 2*s.limit:
+				t.Errorf("%s: path %d used %v after the first evidence", where, p,
+					s.last[p].Sub(s.evidence[p]))
 			}
 		}
 	}
@@ -235,7 +243,8 @@ func TestFlap(t *testing.T) {
 	s.condemned[3] = 0
 	s.run(at(440 * ms))
 	if first < 3 || s.condemned[3] > first/2 {
-		t.Errorf("flaps of 2 ms: condemned %d times in the first 40 ms, %d times in 40 ms later", first, s.condemned[3])
+		t.Errorf("flaps of 2 ms: condemned %d times in the first 40 ms, %d times in 40 ms later", first,
+			s.condemned[3])
 	}
 }
 
@@ -318,17 +327,23 @@ func TestEvidence(t *testing.T) {
 		{"one loss", lost(0, 10), Suspect},
 		{"a loss behind which a packet came through", join([]step{{0, Acked, 20, 100}}, lost(0, 10)), Good},
 		{"a loss, then a later packet comes through", join(lost(0, 10), []step{{0, Acked, 20, 120}}), Good},
-		{"a loss, then an earlier packet comes through", join(lost(0, 10), []step{{0, Acked, 5, 120}}), Suspect},
+		{"a loss, then an earlier packet comes through", join(lost(0, 10), []step{{0, Acked, 5, 120}}),
+			Suspect},
 		{"the lost packet was late", join(lost(0, 10), []step{{0, Acked, 10, 120}}), Good},
-		{"a loss, then something comes through, when it was sent is not known", join(lost(0, 10), []step{{0, Acked, 0, 120}}), Suspect},
-		{"a loss of a packet that was sent nobody knows when", join([]step{{0, Acked, 5, 95}}, []step{{0, Lost, 0, 120}}), Good},
+		{"a loss, then something comes through, when it was sent is not known",
+			join(lost(0, 10), []step{{0, Acked, 0, 120}}), Suspect},
+		{"a loss of a packet that was sent nobody knows when",
+			join([]step{{0, Acked, 5, 95}}, []step{{0, Lost, 0, 120}}), Good},
 		{"trimmed is passed", join(lost(0, 10), []step{{0, TrimmedLastHop, 20, 120}}), Good},
 		{"five losses, others answer", join(others(15, 25, 35, 45), lost(0, 10, 20, 30, 40, 50)), Bad},
 		{"four losses, others answer", join(others(15, 25, 35, 45), lost(0, 10, 20, 30, 40)), Suspect},
 		{"losses, nobody answers", lost(0, 10, 20, 30, 40, 50, 60, 70, 80, 90), Suspect},
-		{"losses, others answered before", join(others(1, 5, 9), lost(0, 10, 20, 30, 40, 50, 60, 70, 80, 90)), Suspect},
-		{"losses, others answer what was sent after them", join(others(70, 80, 90, 100), lost(0, 10, 20, 30, 40, 50, 60)), Suspect},
-		{"losses, others answer before and after them", join(others(9, 110), lost(0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)), Suspect},
+		{"losses, others answered before", join(others(1, 5, 9), lost(0, 10, 20, 30, 40, 50, 60, 70, 80, 90)),
+			Suspect},
+		{"losses, others answer what was sent after them",
+			join(others(70, 80, 90, 100), lost(0, 10, 20, 30, 40, 50, 60)), Suspect},
+		{"losses, others answer before and after them",
+			join(others(9, 110), lost(0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)), Suspect},
 		{"five losses in one burst", join(others(10, 14, 18), lost(0, 10, 12, 14, 16, 18)), Suspect},
 		{"a burst and four losses", join(others(15, 25, 35, 45), lost(0, 10, 12, 14, 20, 30, 40, 50)), Bad},
 		{"denied", lost(2, 10), Denied},
@@ -370,8 +385,10 @@ func TestProbesAreAtTheirTimes(t *testing.T) {
 	s.take(0, at(10*us))
 	s.Feedback(Report{Path: 0, Event: Lost, Sent: at(10 * us)}, at(100*us))
 	want := []probe{
-		{0, 100 * us}, {2, 100 * us}, {1, 100 * us}, {0, 110 * us}, {2, 110 * us}, {1, 110 * us}, {0, 120 * us}, {2, 120 * us}, {1, 120 * us},
-		{0, 130 * us}, {2, 130 * us}, {1, 130 * us}, {0, 140 * us}, {2, 140 * us}, {1, 140 * us}, {0, 150 * us}, {2, 150 * us}, {1, 150 * us},
+		{0, 100 * us}, {2, 100 * us}, {1, 100 * us}, {0, 110 * us}, {2, 110 * us}, {1, 110 * us},
+		{0, 120 * us}, {2, 120 * us}, {1, 120 * us},
+		{0, 130 * us}, {2, 130 * us}, {1, 130 * us}, {0, 140 * us}, {2, 140 * us}, {1, 140 * us},
+		{0, 150 * us}, {2, 150 * us}, {1, 150 * us},
 		{0, 170 * us}, {2, 170 * us}, {1, 170 * us},
 	}
 	if got := collect(100*us, 190*us); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -395,7 +412,8 @@ func TestProbesAreAtTheirTimes(t *testing.T) {
 	for i, p := range collect(after, 2*time.Second) {
 		interval := min(80*us<<i, 100*ms)
 		if p.path != 0 || p.at-after < interval || p.at-after > interval+interval/4 {
-			t.Errorf("probe %d of path %d comes %v after the one before, want %v and a quarter at most", i, p.path, p.at-after, interval)
+			t.Errorf("probe %d of path %d comes %v after the one before, want %v and a quarter at most", i,
+				p.path, p.at-after, interval)
 		}
 		after = p.at
 	}

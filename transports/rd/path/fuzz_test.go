@@ -22,7 +22,8 @@ func FuzzFeedback(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind, n byte, script []byte) {
 		paths := int(n) + 1
-		c, err := New(Kind(int(kind)%len(kindNames)), paths, Options{Seed: uint64(n), RoundTrip: 50 * us, ProbeMax: ms})
+		c, err := New(Kind(int(kind)%len(kindNames)), paths,
+			Options{Seed: uint64(n), RoundTrip: 50 * us, ProbeMax: ms})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,8 @@ func FuzzFeedback(f *testing.F) {
 			default:
 				now = now.Add(time.Duration(script[3]) * us)
 				sent := now.Add(-time.Duration(int8(script[2])) * 2 * us)
-				c.Feedback(Report{Path: p, Event: Event(op % 9), Packets: int(script[3]) - 3, Sent: sent}, now)
+				c.Feedback(Report{Path: p, Event: Event(op % 9), Packets: int(script[3]) - 3, Sent: sent},
+					now)
 			}
 			hold(t, c, now, paths)
 		}

@@ -72,7 +72,8 @@ const (
 	Events = int(ProbeReturned) + 1
 )
 
-var eventNames = [Events]string{"acked", "marked", "trimmed", "trimmed-last-hop", "lost", "timed-out", "probe-returned"}
+var eventNames = [Events]string{"acked", "marked", "trimmed", "trimmed-last-hop", "lost", "timed-out",
+	"probe-returned"}
 
 // String is the event in words with hyphens.
 func (e Event) String() string {
@@ -183,7 +184,9 @@ func (o Options) withDefaults() Options {
 // check is every problem of the options for n paths.
 func (o Options) check(n int) error {
 	var problems []error
-	complain := func(format string, values ...any) { problems = append(problems, fmt.Errorf(format, values...)) }
+	complain := func(format string, values ...any) {
+		problems = append(problems, fmt.Errorf(format, values...))
+	}
 	if n < 1 || n > MaxPaths {
 		complain("%d paths: want 1 to %d", n, MaxPaths)
 	}

@@ -80,7 +80,8 @@ type REPS struct {
 }
 
 func newREPS(n int, o Options) *REPS {
-	return &REPS{States: newStates(n, o), ring: ring{entries: make([]entry, o.Ring)}, freeze: o.Freeze, explore: o.Explore}
+	return &REPS{States: newStates(n, o), ring: ring{entries: make([]entry, o.Ring)}, freeze: o.Freeze,
+		explore: o.Explore}
 }
 
 // Feedback takes in what became of packets.

@@ -67,9 +67,16 @@ func simulate(t testing.TB, kind Kind, roads []road, gap time.Duration, seed uin
 		t.Fatal(err)
 	}
 	s := &simulation{
-		chooser: chooser, roads: roads, gap: gap, chance: rand.New(rand.NewPCG(seed, 99)), acked: before, watch: clock.Never,
-		picks: make([]int, len(roads)), last: make([]clock.Time, len(roads)), evidence: make([]clock.Time, len(roads)),
-		lost: make([]int, len(roads)), condemned: make([]int, len(roads)),
+		chooser:  chooser,
+		roads:    roads,
+		gap:      gap,
+		chance:   rand.New(rand.NewPCG(seed, 99)),
+		acked:    before,
+		watch:    clock.Never,
+		picks:    make([]int, len(roads)),
+		last:     make([]clock.Time, len(roads)),
+		evidence: make([]clock.Time, len(roads)),
+		lost:     make([]int, len(roads)), condemned: make([]int, len(roads)),
 	}
 	for p, r := range roads {
 		s.limit = max(s.limit, r.roundTrip+r.roundTrip/10)
@@ -107,7 +114,8 @@ func (s *simulation) data() {
 	if s.chance.Float64() < s.roads[p].mark {
 		event = Marked
 	}
-	s.agenda.Push(s.now.Add(s.roads[p].roundTrip*3/4), happening{path: p, sent: s.now, event: event, kind: answered, back: p})
+	s.agenda.Push(s.now.Add(s.roads[p].roundTrip*3/4),
+		happening{path: p, sent: s.now, event: event, kind: answered, back: p})
 }
 
 func (s *simulation) probes() {
@@ -117,7 +125,8 @@ func (s *simulation) probes() {
 			return
 		}
 		if s.passes(p, true) {
-			s.agenda.Push(s.now.Add(s.roads[p].roundTrip), happening{path: p, sent: s.now, event: ProbeReturned})
+			s.agenda.Push(s.now.Add(s.roads[p].roundTrip),
+				happening{path: p, sent: s.now, event: ProbeReturned})
 		}
 	}
 	panic("Probe has no end")

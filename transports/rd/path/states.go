@@ -155,8 +155,12 @@ type record struct {
 
 func newStates(n int, o Options) States {
 	s := States{
-		n: n, paths: make([]record, n), roundTrip: o.RoundTrip, probeMax: o.ProbeMax, ignoreMarks: o.IgnoreMarks,
-		random: random(mix(o.Seed)), loss: leastLoss, expiry: clock.Never, probe: clock.Never,
+		n:           n,
+		paths:       make([]record, n),
+		roundTrip:   o.RoundTrip,
+		probeMax:    o.ProbeMax,
+		ignoreMarks: o.IgnoreMarks,
+		random:      random(mix(o.Seed)), loss: leastLoss, expiry: clock.Never, probe: clock.Never,
 		sends: nothing, proven: nothing,
 	}
 	for p := range s.paths {

@@ -58,7 +58,8 @@ func checkWeights(weights []uint32, n int) error {
 	total := uint64(0)
 	for p, weight := range weights {
 		if weight > MaxWeight {
-			problems = append(problems, fmt.Errorf("weight %d of path %d: want 0 to %d", weight, p, MaxWeight))
+			problems = append(problems, fmt.Errorf("weight %d of path %d: want 0 to %d", weight, p,
+				MaxWeight))
 		}
 		total += uint64(weight)
 	}

@@ -43,7 +43,8 @@ func (b *Box) Open(message []byte, head int) (body []byte, outcome Outcome) {
 	if b.came.has(counter) {
 		return nil, Replayed
 	}
-	body, err := b.crypt.aead.Open(message[clear:clear], b.crypt.at(counter), message[clear:], message[:clear])
+	body, err := b.crypt.aead.Open(message[clear:clear], b.crypt.at(counter), message[clear:],
+		message[:clear])
 	if err != nil {
 		return nil, Forged
 	}

@@ -58,14 +58,17 @@ func TestBox(t *testing.T) {
 
 	other := direction
 	other.Source++
-	for name, box := range map[string]*Box{"another purpose": secret.Box("packets", direction), "another direction": secret.Box("arbiter", other), "the way back": secret.Box("arbiter", direction.Back())} {
+	for name, box := range map[string]*Box{"another purpose": secret.Box("packets", direction),
+		"another direction": secret.Box("arbiter", other),
+		"the way back":      secret.Box("arbiter", direction.Back())} {
 		if _, outcome := box.Open(slices.Clone(messages[0]), 4); outcome != Forged {
 			t.Errorf("%s: %v", name, outcome)
 		}
 	}
 	opener := secret.Box("arbiter", direction)
 	for i, want := range map[int]Outcome{2: Opened, 0: Opened} {
-		if body, outcome := opener.Open(slices.Clone(messages[i]), 4); outcome != want || string(body) != "the body" {
+		if body, outcome := opener.Open(slices.Clone(messages[i]), 4); outcome != want ||
+			string(body) != "the body" {
 			t.Errorf("message %d: %q, %v", i, body, outcome)
 		}
 		if _, outcome := opener.Open(slices.Clone(messages[i]), 4); outcome != Replayed {

@@ -99,13 +99,16 @@ func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 				secret, err = New(b)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read key log: line %d is no secret of %d hexadecimal digits", n, 2*SecretLen) // without what it says
+				// without what it says
+				return nil, fmt.Errorf("read key log: line %d is no secret of %d hexadecimal digits", n,
+					2*SecretLen)
 			}
 		}
 		if digits, is := strings.CutPrefix(line, lifeLine); is {
 			life, err := strconv.ParseUint(digits, 16, 64)
 			if err != nil || secret == nil {
-				return nil, fmt.Errorf("read key log: line %d is no life of 16 hexadecimal digits behind a secret", n)
+				return nil, fmt.Errorf("read key log: line %d is no life of 16 hexadecimal digits behind a "+
+					"secret", n)
 			}
 			l.add(secret, life)
 		}
@@ -135,7 +138,8 @@ func (l *KeyLog) Open(b wire.RD) (wire.RD, bool) {
 		if !slices.Contains(l.lives[uint32(base.Life)], member{to.secret, base.Life}) {
 			continue
 		}
-		k := l.key(logged{to.secret, Direction{From: base.Life, To: to.life, Source: base.Source, Destination: base.Destination}, f.Epoch})
+		k := l.key(logged{to.secret, Direction{From: base.Life, To: to.life, Source: base.Source,
+			Destination: base.Destination}, f.Epoch})
 		l.memory = append(l.memory[:0], b...)
 		m := wire.RD(l.memory)
 		if _, err := k.aead.Open(m[clear:clear], k.at(f.Counter), m[clear:], m[:clear]); err != nil {

@@ -31,7 +31,8 @@ func exampleLog(t testing.TB) *KeyLog {
 // as often as one likes, and nothing else.
 func TestKeyLog(t *testing.T) {
 	l := exampleLog(t)
-	for sealed, plain := range map[string]string{"rd-sealed": "rd-data", "rd-readable": "rd-data", "rd-sealed-probe": "rd-probe"} {
+	for sealed, plain := range map[string]string{"rd-sealed": "rd-data", "rd-readable": "rd-data",
+		"rd-sealed-probe": "rd-probe"} {
 		b, want := wire.RD(protocoltest.Example(t, sealed)), protocoltest.Example(t, plain)
 		for range 2 {
 			got, ok := l.Open(b)
@@ -54,7 +55,8 @@ func TestKeyLog(t *testing.T) {
 	}
 	// Without one of the lives, or with another secret.
 	other := NewKeyLog()
-	for _, add := range []error{other.Add(Generate(), []uint64{exampleWay.From, exampleWay.To}), other.Add(bytes.Repeat([]byte{1}, SecretLen), []uint64{exampleWay.From})} {
+	for _, add := range []error{other.Add(Generate(), []uint64{exampleWay.From, exampleWay.To}),
+		other.Add(bytes.Repeat([]byte{1}, SecretLen), []uint64{exampleWay.From})} {
 		if add != nil {
 			t.Fatal(add)
 		}
@@ -65,8 +67,10 @@ func TestKeyLog(t *testing.T) {
 	if err := other.Add(nil, nil); err == nil {
 		t.Error("no secret was taken")
 	}
-	for _, text := range []string{"", "RD_LIFE 0123456789abcdef", "RD_SECRET 00", "RD_SECRET " + strings.Repeat("g", 64), "RD_SECRET " + strings.Repeat("00", 32) + "\nRD_LIFE x"} {
-		if _, err := ReadKeyLog(strings.NewReader(text)); err == nil || strings.Contains(err.Error(), "gggg") {
+	for _, text := range []string{"", "RD_LIFE 0123456789abcdef", "RD_SECRET 00",
+		"RD_SECRET " + strings.Repeat("g", 64), "RD_SECRET " + strings.Repeat("00", 32) + "\nRD_LIFE x"} {
+		if _, err := ReadKeyLog(strings.NewReader(text)); err == nil ||
+			strings.Contains(err.Error(), "gggg") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -75,7 +75,8 @@ func TestSealedExamples(t *testing.T) {
 // TestKey holds that a key is of one secret, pair, direction and epoch.
 func TestKey(t *testing.T) {
 	s, d := exampleSecret(t), exampleWay
-	if key := s.Key(d, 2); hex.EncodeToString(key.AES[:4]) != "82e6f454" || hex.EncodeToString(key.IV[:]) != "1bcb95e98f36a259e6fc4b96" {
+	if key := s.Key(d, 2); hex.EncodeToString(key.AES[:4]) != "82e6f454" ||
+		hex.EncodeToString(key.IV[:]) != "1bcb95e98f36a259e6fc4b96" {
 		t.Errorf("key %x, IV %x", key.AES, key.IV) // as Python's cryptography has it
 	}
 	other, err := New(Generate())
@@ -84,7 +85,8 @@ func TestKey(t *testing.T) {
 	}
 	keys := []Key{s.Key(d, 0), s.Key(d, 1), s.Key(d.Back(), 0), other.Key(d, 0)}
 	for _, change := range []func(*Direction){
-		func(d *Direction) { d.From++ }, func(d *Direction) { d.To++ }, func(d *Direction) { d.Source++ }, func(d *Direction) { d.Destination++ },
+		func(d *Direction) { d.From++ }, func(d *Direction) { d.To++ }, func(d *Direction) { d.Source++ },
+		func(d *Direction) { d.Destination++ },
 	} {
 		d := d
 		change(&d)
@@ -117,7 +119,8 @@ func TestSecretIsNotPrinted(t *testing.T) {
 		t.Error(err)
 	}
 	// fmt.Sprint of the bytes in any of the ways above.
-	for _, shown := range []string{fmt.Sprint(s.root[:4]), fmt.Sprintf("%x", s.root[:4]), fmt.Sprintf("%X", s.root[:4]), fmt.Sprintf("%d, %d", s.root[0], s.root[1]), string(s.root[:4])} {
+	for _, shown := range []string{fmt.Sprint(s.root[:4]), fmt.Sprintf("%x", s.root[:4]),
+		fmt.Sprintf("%X", s.root[:4]), fmt.Sprintf("%d, %d", s.root[0], s.root[1]), string(s.root[:4])} {
 		if strings.Contains(text.String(), strings.Trim(shown, "[]")) {
 			t.Errorf("it is printed: %s", text.String())
 		}
@@ -133,7 +136,8 @@ func TestSecretIsNotPrinted(t *testing.T) {
 // probe is a plain packet to seal.
 func probe(t testing.TB) wire.RD {
 	b := make(wire.RD, wire.RDProbeLen)
-	b.EncodeProbe(wire.RDBase{Source: exampleWay.Source, Destination: exampleWay.Destination, Tag: 0x76543210, Life: exampleWay.From, PSN: 9}, 5)
+	b.EncodeProbe(wire.RDBase{Source: exampleWay.Source, Destination: exampleWay.Destination, Tag: 0x76543210,
+		Life: exampleWay.From, PSN: 9}, 5)
 	if !b.Valid() {
 		t.Fatal("the packet is not valid")
 	}
@@ -149,7 +153,8 @@ type ends struct {
 }
 
 func newEnds(t testing.TB, l Limits) *ends {
-	return &ends{TB: t, seal: NewSealer(exampleSecret(t), exampleWay, l), open: NewOpener(exampleSecret(t), exampleWay, l), now: 1}
+	return &ends{TB: t, seal: NewSealer(exampleSecret(t), exampleWay, l),
+		open: NewOpener(exampleSecret(t), exampleWay, l), now: 1}
 }
 
 func (e *ends) packet() wire.RD {
@@ -172,7 +177,8 @@ func TestTampered(t *testing.T) {
 	plain := wire.RD(protocoltest.Example(t, "rd-data"))
 	for _, readable := range []bool{false, true} {
 		e := newEnds(t, Limits{})
-		b, err := e.seal.Seal(make([]byte, 200), plain[:wire.RDDataLen], plain[wire.RDDataLen:], readable, 0, 1)
+		b, err := e.seal.Seal(make([]byte, 200), plain[:wire.RDDataLen], plain[wire.RDDataLen:], readable, 0,
+			1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +262,8 @@ func TestRotation(t *testing.T) {
 	e.seal.Confirm(2)
 	e.now = e.now.Add(time.Minute)
 	far := e.packet()
-	if b.Security().Epoch != 2 || far.Security().Epoch != 3 || e.opens(far) != Stale || e.opens(b) != Opened || e.opens(far) != Opened {
+	if b.Security().Epoch != 2 || far.Security().Epoch != 3 || e.opens(far) != Stale ||
+		e.opens(b) != Opened || e.opens(far) != Opened {
 		t.Errorf("%+v, %+v", b.Security(), far.Security())
 	}
 }
@@ -267,10 +274,12 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := (Limits{}).withDefaults(); l != (Limits{Packets: 1 << 22, Age: 10 * time.Minute, Overlap: time.Second, Most: 1 << 32}) || Window != 4096 {
+	if l := (Limits{}).withDefaults(); l != (Limits{Packets: 1 << 22, Age: 10 * time.Minute,
+		Overlap: time.Second, Most: 1 << 32}) || Window != 4096 {
 		t.Errorf("%+v, a window of %d", l, Window)
 	}
-	for _, row := range []string{"2^22 packets, 10 min | of a key |", "2^32 packets | of a key whose", "1 s | for which the epoch before is opened", "4,096 | counters"} {
+	for _, row := range []string{"2^22 packets, 10 min | of a key |", "2^32 packets | of a key whose",
+		"1 s | for which the epoch before is opened", "4,096 | counters"} {
 		if !bytes.Contains(document, []byte("\n| "+row)) {
 			t.Errorf("the document has no row %q", row)
 		}
@@ -345,7 +354,8 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &ends{TB: t, seal: NewSealer(secret, exampleWay, Limits{}), open: NewOpener(secret, exampleWay, Limits{}), now: 1}
+		e := &ends{TB: t, seal: NewSealer(secret, exampleWay, Limits{}),
+			open: NewOpener(secret, exampleWay, Limits{}), now: 1}
 		genuine := e.packet()
 		forged := append(bytes.Clone(data), 0xA5)
 		b := wire.RD(forged[:len(data):len(data)])

@@ -104,11 +104,13 @@ func (s *Sealer) Confirm(heard uint8) {
 // memory that must have room for it and wire.RDSealedLen bytes, and must not
 // overlap. With readable, the header is only authenticated. Heard is of the
 // Opener of the other direction.
-func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, heard uint8, now clock.Time) (wire.RD, error) {
+func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, heard uint8,
+	now clock.Time) (wire.RD, error) {
 	if s.counter == 0 {
 		s.began = now
 	}
-	if s.confirmed && s.epoch != 1<<16-1 && (s.counter >= s.limits.Packets || now.Sub(s.began) >= s.limits.Age) {
+	if s.confirmed && s.epoch != 1<<16-1 &&
+		(s.counter >= s.limits.Packets || now.Sub(s.began) >= s.limits.Age) {
 		s.epoch++
 		s.crypt = newCryptor(s.secret.Key(s.direction, s.epoch))
 		s.counter, s.began, s.confirmed = 0, now, false

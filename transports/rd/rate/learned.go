@@ -16,7 +16,8 @@ const (
 	policyHidden  = 16
 	policyOutputs = 2
 	// PolicyWeights is how many weights it has, biases included.
-	PolicyWeights = (policyInputs+1)*policyHidden + (policyHidden+1)*policyHidden + (policyHidden+1)*policyOutputs
+	PolicyWeights = (policyInputs+1)*policyHidden + (policyHidden+1)*policyHidden +
+		(policyHidden+1)*policyOutputs
 )
 
 // Policy is the weights of a neural network of three layers: for each neuron its

@@ -65,13 +65,15 @@ func TestNSCCReacts(t *testing.T) {
 	// round is a round trip of acknowledgements with a delay.
 	round := func(n *NSCC, delay time.Duration, marked int) float64 {
 		before := n.window
-		n.Acked(n.adjusted.Add(trip), Ack{Packets: 1, Bytes: int(before), Echoed: 1, Marked: marked, Trip: trip + delay})
+		n.Acked(n.adjusted.Add(trip), Ack{Packets: 1, Bytes: int(before), Echoed: 1, Marked: marked,
+			Trip: trip + delay})
 		return n.window - before
 	}
 	eta := 0.15 * 4096 / 6
 	near := func(got, want float64) bool { return math.Abs(got-want) < 2 }
 	// 4 packets a round trip, times a and b, by how far the delay is below; 20 us are aimed at.
-	if got, want := round(start(12_000), 10*time.Microsecond, 0), 4*4096./6*(20./12)*0.5+eta; !near(got, want) {
+	if got, want := round(start(12_000), 10*time.Microsecond, 0),
+		4*4096./6*(20./12)*0.5+eta; !near(got, want) {
 		t.Errorf("half of the delay: %v, want %v", got, want)
 	}
 	if got, want := round(start(12_000), 30*time.Microsecond, 0), 5*4096./6+eta; !near(got, want) {
@@ -82,7 +84,8 @@ func TestNSCCReacts(t *testing.T) {
 	}
 	n := start(24_000)
 	n.average, n.shrunk = 80*time.Microsecond, -clock.Time(trip)
-	if got, want := round(n, 80*time.Microsecond, 1), -24_000*0.5+eta; !near(got, want) { // 0.8 x 3/4 is more than a half
+	if got, want := round(n, 80*time.Microsecond, 1), -24_000*0.5+eta; !near(got, want) {
+		// 0.8 x 3/4 is more than a half
 		t.Errorf("four times the delay: %v, want %v", got, want)
 	}
 	n = start(24_000)
@@ -148,7 +151,8 @@ func TestPolicy(t *testing.T) {
 // begins in the guard before a phase ends, and before the epoch all wait for it.
 func TestPhased(t *testing.T) {
 	const ms = clock.Time(time.Millisecond)
-	p := Phased{Rates: []uint64{10, 0, 30}, Each: 100 * time.Millisecond, Epoch: 1000 * ms, Guard: 5 * time.Millisecond}
+	p := Phased{Rates: []uint64{10, 0, 30}, Each: 100 * time.Millisecond, Epoch: 1000 * ms,
+		Guard: 5 * time.Millisecond}
 	for at, want := range map[clock.Time]Allowance{
 		0:                 {Rate: 10, From: 1000 * ms},
 		1000*ms - 1:       {Rate: 10, From: 1000 * ms},

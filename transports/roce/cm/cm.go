@@ -190,9 +190,11 @@ func New(config Config, host Host) (*Manager, error) {
 		config.Most = 4096
 	}
 	if config.Timeout < 0 || config.Retries < 0 || config.Retries > mostRetries || config.Most < 0 {
-		return nil, fmt.Errorf("communication manager: timeout %v, %d retries (0 to %d), %d connections", config.Timeout, config.Retries, mostRetries, config.Most)
+		return nil, fmt.Errorf("communication manager: timeout %v, %d retries (0 to %d), %d connections",
+			config.Timeout, config.Retries, mostRetries, config.Most)
 	}
-	return &Manager{config: config, host: host, next: config.First, conns: map[Conn]*conn{}, asked: map[origin]*conn{}, ports: map[uint16]bool{}}, nil
+	return &Manager{config: config, host: host, next: config.First, conns: map[Conn]*conn{},
+		asked: map[origin]*conn{}, ports: map[uint16]bool{}}, nil
 }
 
 // Listen lets peers ask for connections at a port.
@@ -202,7 +204,8 @@ func (m *Manager) Listen(port uint16) { m.ports[port] = true }
 // the port that it comes from, which means nothing but to the peer's user.
 func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer Offer) (Conn, error) {
 	if len(offer.Private) > MaxRequestPrivate {
-		return 0, fmt.Errorf("connect: %d bytes of private data, limit %d", len(offer.Private), MaxRequestPrivate)
+		return 0, fmt.Errorf("connect: %d bytes of private data, limit %d", len(offer.Private),
+			MaxRequestPrivate)
 	}
 	if to.Addr().Is4() != m.config.Addr.Is4() {
 		return 0, fmt.Errorf("connect: %v from %v: not of one family", to, m.config.Addr)
@@ -213,12 +216,25 @@ func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer 
 	}
 	c.transaction, c.number = uint64(c.local)<<32|uint64(c.local), offer.QPN
 	f := infiniband.REQFields{
-		LocalComm: uint32(c.local), Service: infiniband.TCPService | uint64(to.Port()), CAGUID: m.config.GUID, QPN: offer.QPN, PSN: offer.PSN,
-		Resources: offer.Resources, Depth: offer.Depth, Retries: offer.Retries, RNRRetries: offer.RNRRetries, PKey: infiniband.PKey, MTU: offer.MTU,
-		RemoteTimeout: timeoutCode(m.config.Timeout), LocalTimeout: timeoutCode(m.config.Timeout), MaxRetries: uint8(m.config.Retries),
-		Primary: infiniband.Path{LocalGID: m.config.Addr.As16(), RemoteGID: to.Addr().As16(), LocalLID: 0xFFFF, RemoteLID: 0xFFFF, HopLimit: 64, AckTimeout: offer.AckTimeout},
+		LocalComm:     uint32(c.local),
+		Service:       infiniband.TCPService | uint64(to.Port()),
+		CAGUID:        m.config.GUID,
+		QPN:           offer.QPN,
+		PSN:           offer.PSN,
+		Resources:     offer.Resources,
+		Depth:         offer.Depth,
+		Retries:       offer.Retries,
+		RNRRetries:    offer.RNRRetries,
+		PKey:          infiniband.PKey,
+		MTU:           offer.MTU,
+		RemoteTimeout: timeoutCode(m.config.Timeout),
+		LocalTimeout:  timeoutCode(m.config.Timeout),
+		MaxRetries:    uint8(m.config.Retries),
+		Primary: infiniband.Path{LocalGID: m.config.Addr.As16(), RemoteGID: to.Addr().As16(),
+			LocalLID: 0xFFFF, RemoteLID: 0xFFFF, HopLimit: 64, AckTimeout: offer.AckTimeout},
 	}
-	service := infiniband.IPServiceFields{Version: 6, Port: from, Source: m.config.Addr.As16(), Destination: to.Addr().As16()}
+	service := infiniband.IPServiceFields{Version: 6, Port: from, Source: m.config.Addr.As16(),
+		Destination: to.Addr().As16()}
 	if to.Addr().Is4() {
 		service.Version, service.Source, service.Destination = 4, four(m.config.Addr), four(to.Addr())
 	}
@@ -267,10 +283,16 @@ func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
 		return fmt.Errorf("accept connection %d: it is not asked for", name)
 	}
 	if len(offer.Private) > infiniband.REPPrivate {
-		return fmt.Errorf("accept connection %d: %d bytes of private data, limit %d", name, len(offer.Private), infiniband.REPPrivate)
+		return fmt.Errorf("accept connection %d: %d bytes of private data, limit %d", name,
+			len(offer.Private), infiniband.REPPrivate)
 	}
 	f := infiniband.REPFields{
-		LocalComm: uint32(c.local), RemoteComm: c.remote, QPN: offer.QPN, PSN: offer.PSN, Resources: offer.Resources, Depth: offer.Depth,
+		LocalComm:  uint32(c.local),
+		RemoteComm: c.remote,
+		QPN:        offer.QPN,
+		PSN:        offer.PSN,
+		Resources:  offer.Resources,
+		Depth:      offer.Depth,
 		RNRRetries: offer.RNRRetries, CAGUID: m.config.GUID, AckDelay: offer.AckTimeout,
 	}
 	copy(f.Private[:], offer.Private)
@@ -285,7 +307,8 @@ func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
 // Reject refuses what Requested told of. It does nothing for other connections.
 func (m *Manager) Reject(name Conn, reason uint16) {
 	if c := m.conns[name]; c != nil && c.state == asked {
-		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}, Reason: reason})
+		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local),
+			Remote: c.remote}, Reason: reason})
 		m.remove(c)
 	}
 }
@@ -305,13 +328,15 @@ func (m *Manager) Disconnect(now clock.Time, name Conn, remote infiniband.QPN) {
 		return
 	}
 	if c.state == asking || c.state == asked {
-		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}, Reason: infiniband.RejectConsumer, About: infiniband.AboutOther})
+		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local),
+			Remote: c.remote}, Reason: infiniband.RejectConsumer, About: infiniband.AboutOther})
 		m.remove(c)
 		return
 	}
 	mad := infiniband.MAD(c.message[:])
 	mad.EncodeCM(infiniband.AttributeDREQ, c.transaction)
-	infiniband.DREQ(mad.CM()).Encode(&infiniband.DREQFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}, QPN: remote})
+	infiniband.DREQ(mad.CM()).Encode(&infiniband.DREQFields{Comm: infiniband.Comm{Local: uint32(c.local),
+		Remote: c.remote}, QPN: remote})
 	c.state = leaving
 	m.sendAgain(now, c)
 }

@@ -52,7 +52,8 @@ func newWorld(t testing.TB, seed uint64, addrs ...string) *world {
 	w := &world{TB: t, random: rand.New(rand.NewPCG(seed, 3))}
 	for i := range w.ends {
 		e := &end{w: w, addr: netip.MustParseAddr(addrs[i])}
-		m, err := New(Config{Addr: e.addr, First: Conn(1000 * (i + 1)), Timeout: time.Millisecond, Retries: 5}, e)
+		m, err := New(Config{Addr: e.addr, First: Conn(1000 * (i + 1)), Timeout: time.Millisecond,
+			Retries: 5}, e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,8 +151,10 @@ func (w *world) connect(offer Offer) Conn {
 }
 
 var (
-	asks   = Offer{QPN: 77, PSN: 0xABCDEF, Resources: 3, Depth: 4, Retries: 5, RNRRetries: 6, AckTimeout: 14, MTU: 3, Private: []byte("asks")}
-	grants = Offer{QPN: 88, PSN: 0x123456, Resources: 7, Depth: 8, RNRRetries: 2, AckTimeout: 9, Private: []byte("grants")}
+	asks = Offer{QPN: 77, PSN: 0xABCDEF, Resources: 3, Depth: 4, Retries: 5, RNRRetries: 6, AckTimeout: 14,
+		MTU: 3, Private: []byte("asks")}
+	grants = Offer{QPN: 88, PSN: 0x123456, Resources: 7, Depth: 8, RNRRetries: 2, AckTimeout: 9,
+		Private: []byte("grants")}
 )
 
 // same says that an offer arrived as it was made, with zeros behind its private
@@ -186,7 +189,8 @@ func TestConnect(t *testing.T) {
 		if !slices.Equal(a.told, []string{"connected"}) || !same(a.last, grants) {
 			t.Errorf("who asked was told %v, %+v", a.told, a.last)
 		}
-		if want := []string{fmt.Sprintf("requested from %v at %d", netip.AddrPortFrom(a.addr, 4000), port), "connected"}; !slices.Equal(b.told, want) || !same(b.last, asks) {
+		if want := []string{fmt.Sprintf("requested from %v at %d", netip.AddrPortFrom(a.addr, 4000), port),
+			"connected"}; !slices.Equal(b.told, want) || !same(b.last, asks) {
 			t.Errorf("who granted was told %v, %+v", b.told, b.last)
 		}
 		if !slices.Equal(w.saw, []string{"REQ", "REP", "RTU"}) {
@@ -195,7 +199,8 @@ func TestConnect(t *testing.T) {
 		w.saw = nil
 		a.Disconnect(w.now, c, 88)
 		w.run(time.Second)
-		if !slices.Equal(w.saw, []string{"DREQ", "DREP"}) || !errors.Is(b.err, ErrDisconnected) || a.err != nil || len(a.conns)+len(b.conns)+len(b.Manager.asked) != 0 {
+		if !slices.Equal(w.saw, []string{"DREQ", "DREP"}) || !errors.Is(b.err, ErrDisconnected) ||
+			a.err != nil || len(a.conns)+len(b.conns)+len(b.Manager.asked) != 0 {
 			t.Errorf("datagrams %v, %v, %v, %d and %d left", w.saw, a.err, b.err, len(a.conns), len(b.conns))
 		}
 	}
@@ -288,7 +293,8 @@ func TestNobodyAnswers(t *testing.T) {
 			b.Established(b.conn)
 		}
 		w.run(time.Second)
-		if got := slices.Contains(b.told, "connected"); got != heard || errors.Is(b.err, ErrTimeout) == heard {
+		if got := slices.Contains(b.told, "connected"); got != heard ||
+			errors.Is(b.err, ErrTimeout) == heard {
 			t.Errorf("heard %v: %v, %v", heard, b.told, b.err)
 		}
 	}
@@ -300,7 +306,9 @@ func TestRejected(t *testing.T) {
 		reason uint16
 		change func(w *world, offer *Offer)
 	}{
-		"nobody listens":  {infiniband.RejectServiceID, func(w *world, _ *Offer) { delete(w.ends[1].ports, port) }},
+		"nobody listens": {infiniband.RejectServiceID, func(w *world, _ *Offer) {
+			delete(w.ends[1].ports, port)
+		}},
 		"bad MTU":         {infiniband.RejectMTU, func(_ *world, o *Offer) { o.MTU = 9 }},
 		"too many":        {infiniband.RejectNoQP, func(w *world, _ *Offer) { w.ends[1].config.Most = 0 }},
 		"the host's will": {infiniband.RejectConsumer, func(w *world, _ *Offer) {}},
@@ -314,7 +322,8 @@ func TestRejected(t *testing.T) {
 			w.connect(offer)
 			w.run(time.Second)
 			var rejected *RejectError
-			if err := w.ends[0].err; !errors.Is(err, ErrRejected) || !errors.As(err, &rejected) || rejected.Reason != c.reason {
+			if err := w.ends[0].err; !errors.Is(err, ErrRejected) || !errors.As(err, &rejected) ||
+				rejected.Reason != c.reason {
 				t.Errorf("%v, want reason %d", err, c.reason)
 			}
 			if len(w.ends[0].conns)+len(b.conns) != 0 {
@@ -335,7 +344,8 @@ func TestShared(t *testing.T) {
 	message.EncodeCM(infiniband.AttributeDREQ, 1)
 	b.Receive(w.now, w.ends[0].addr, message)
 	w.run(time.Second)
-	if !errors.Is(w.ends[0].err, ErrTimeout) || slices.Contains(w.saw, "REJ") || slices.Contains(w.saw, "DREP") {
+	if !errors.Is(w.ends[0].err, ErrTimeout) || slices.Contains(w.saw, "REJ") ||
+		slices.Contains(w.saw, "DREP") {
 		t.Errorf("%v, %v", w.ends[0].err, w.saw)
 	}
 }
@@ -349,7 +359,9 @@ func TestLate(t *testing.T) {
 	a.pump()
 	message := make(infiniband.MAD, infiniband.MADLen)
 	message.EncodeCM(infiniband.AttributeMRA, 1)
-	infiniband.MRA(message.CM()).Encode(&infiniband.MRAFields{Comm: infiniband.Comm{Local: 5, Remote: uint32(c)}, Timeout: 11}) // 8.4 ms
+	// 8.4 ms
+	infiniband.MRA(message.CM()).Encode(
+		&infiniband.MRAFields{Comm: infiniband.Comm{Local: 5, Remote: uint32(c)}, Timeout: 11})
 	a.Receive(w.now, w.ends[1].addr, message)
 	if got := a.Deadline(); got != w.now.Add(infiniband.AckTimeout(11)) {
 		t.Errorf("tries again at %v", got)
@@ -359,7 +371,8 @@ func TestLate(t *testing.T) {
 // TestConfig: numbers that cannot be are refused.
 func TestConfig(t *testing.T) {
 	addr := netip.MustParseAddr("10.0.0.1")
-	for what, c := range map[string]Config{"no address": {}, "retries": {Addr: addr, Retries: 16}, "timeout": {Addr: addr, Timeout: -1}} {
+	for what, c := range map[string]Config{"no address": {}, "retries": {Addr: addr, Retries: 16},
+		"timeout": {Addr: addr, Timeout: -1}} {
 		if _, err := New(c, nil); err == nil {
 			t.Errorf("%s: taken", what)
 		}
@@ -371,7 +384,8 @@ func TestConfig(t *testing.T) {
 	if _, err := m.Connect(0, netip.MustParseAddrPort("[fd00::1]:1"), 0, Offer{}); err == nil {
 		t.Error("IPv6 from IPv4: taken")
 	}
-	if _, err := m.Connect(0, netip.MustParseAddrPort("10.0.0.2:1"), 0, Offer{Private: make([]byte, 57)}); err == nil {
+	if _, err := m.Connect(0, netip.MustParseAddrPort("10.0.0.2:1"), 0,
+		Offer{Private: make([]byte, 57)}); err == nil {
 		t.Error("57 private bytes: taken")
 	}
 	if m.Accept(0, 5, Offer{}) == nil {

@@ -35,7 +35,8 @@ func TestFlood(t *testing.T) {
 	w.connect(asks)
 	w.run(5500 * time.Microsecond) // the last try goes after 5 ms
 	if last := b.told[len(b.told)-2:]; len(b.conns) != 1 || last[0] != "ended" || last[1] == "ended" {
-		t.Fatalf("%d connections, want the one that is asked for again and again; told %v", len(b.conns), last)
+		t.Fatalf("%d connections, want the one that is asked for again and again; told %v", len(b.conns),
+			last)
 	}
 	if err := b.Accept(w.now, b.conn, grants); err != nil {
 		t.Fatal(err)
@@ -58,7 +59,9 @@ func TestStrangers(t *testing.T) {
 	send := func(from netip.Addr, attribute infiniband.Attribute, c infiniband.Comm) {
 		m := make(infiniband.MAD, infiniband.MADLen)
 		m.EncodeCM(attribute, 9)
-		if infiniband.RTU(m.CM()).Encode(&infiniband.RTUFields{Comm: c}); attribute == infiniband.AttributeDREQ { // names stand first in all of them
+		if infiniband.RTU(m.CM()).Encode(
+			&infiniband.RTUFields{Comm: c}); attribute == infiniband.AttributeDREQ {
+			// names stand first in all of them
 			infiniband.DREQ(m.CM()).Encode(&infiniband.DREQFields{Comm: c, QPN: grants.QPN})
 		}
 		b.Receive(w.now, from, m)
@@ -91,19 +94,24 @@ func TestForgedNames(t *testing.T) {
 	a, b := w.ends[0], w.ends[1]
 	names := infiniband.Comm{Local: uint32(c), Remote: uint32(b.conn)}
 	send(b, a, infiniband.AttributeREJ, func(cm []byte) {
-		infiniband.REJ(cm).Encode(&infiniband.REJFields{Comm: infiniband.Comm{Remote: names.Remote}, Reason: infiniband.RejectConsumer})
+		infiniband.REJ(cm).Encode(&infiniband.REJFields{Comm: infiniband.Comm{Remote: names.Remote},
+			Reason: infiniband.RejectConsumer})
 	})
 	if b.err != nil || b.conns[b.conn].state != granted {
 		t.Errorf("rejected by who does not know its name at the peer: %v", b.err)
 	}
 	b.Established(b.conn)
 	for _, qpn := range []infiniband.QPN{0, grants.QPN + 1, asks.QPN} {
-		send(b, a, infiniband.AttributeDREQ, func(cm []byte) { infiniband.DREQ(cm).Encode(&infiniband.DREQFields{Comm: names, QPN: qpn}) })
+		send(b, a, infiniband.AttributeDREQ, func(cm []byte) {
+			infiniband.DREQ(cm).Encode(&infiniband.DREQFields{Comm: names, QPN: qpn})
+		})
 		if b.err != nil || len(b.conns) != 1 || len(b.out) != 0 {
 			t.Errorf("ended by who does not know its queue pair: %v", b.err)
 		}
 	}
-	send(b, a, infiniband.AttributeDREQ, func(cm []byte) { infiniband.DREQ(cm).Encode(&infiniband.DREQFields{Comm: names, QPN: grants.QPN}) })
+	send(b, a, infiniband.AttributeDREQ, func(cm []byte) {
+		infiniband.DREQ(cm).Encode(&infiniband.DREQFields{Comm: names, QPN: grants.QPN})
+	})
 	if !errors.Is(b.err, ErrDisconnected) {
 		t.Errorf("not ended by who knows it: %v", b.err)
 	}
@@ -153,11 +161,15 @@ func (e *end) say(attribute infiniband.Attribute, encode func(cm []byte, names i
 
 // TestOutOfTurn: what is right at another time changes nothing.
 func TestOutOfTurn(t *testing.T) {
-	reject := func(cm []byte, names infiniband.Comm) { infiniband.REJ(cm).Encode(&infiniband.REJFields{Comm: names}) }
+	reject := func(cm []byte, names infiniband.Comm) {
+		infiniband.REJ(cm).Encode(&infiniband.REJFields{Comm: names})
+	}
 	ended := func(cm []byte, names infiniband.Comm) {
 		infiniband.DREP(cm).Encode(&infiniband.DREPFields{Comm: names})
 	}
-	ready := func(cm []byte, names infiniband.Comm) { infiniband.RTU(cm).Encode(&infiniband.RTUFields{Comm: names}) }
+	ready := func(cm []byte, names infiniband.Comm) {
+		infiniband.RTU(cm).Encode(&infiniband.RTUFields{Comm: names})
+	}
 	w := newWorld(t, 1)
 	a, b := w.ends[0], w.ends[1]
 	a.conn = w.connect(asks)
@@ -186,7 +198,8 @@ func TestOutOfTurn(t *testing.T) {
 	tries, out := a.conns[a.conn].tries, len(a.out)
 	w.now = w.now.Add(100 * time.Microsecond)
 	due := a.Deadline()
-	if a.Disconnect(w.now, a.conn, grants.QPN); len(a.out) != out || a.conns[a.conn].tries != tries || a.Deadline() != due {
+	if a.Disconnect(w.now, a.conn, grants.QPN); len(a.out) != out || a.conns[a.conn].tries != tries ||
+		a.Deadline() != due {
 		t.Error("it leaves twice")
 	}
 }
@@ -208,7 +221,8 @@ func TestBadRequests(t *testing.T) {
 			return 0
 		}
 		rejected := infiniband.MAD(b.out[len(b.out)-1].message[:])
-		if f := infiniband.REJ(rejected.CM()).Fields(); rejected.Attribute() == infiniband.AttributeREJ && f.Remote == comm {
+		if f := infiniband.REJ(rejected.CM()).Fields(); rejected.Attribute() == infiniband.AttributeREJ &&
+			f.Remote == comm {
 			reason = f.Reason
 		}
 		return reason
@@ -303,7 +317,8 @@ func FuzzReceive(f *testing.F) {
 			w.ends[0].Receive(w.now, b.addr, mad)
 		}
 		if len(b.conns) > 4 || len(b.Manager.asked) > 4 || len(b.out) > mostOut {
-			t.Errorf("%d connections, %d asked for, %d datagrams", len(b.conns), len(b.Manager.asked), len(b.out))
+			t.Errorf("%d connections, %d asked for, %d datagrams", len(b.conns), len(b.Manager.asked),
+				len(b.out))
 		}
 	})
 }
@@ -376,10 +391,12 @@ func FuzzPair(f *testing.F) {
 		w.run(100 * time.Millisecond)
 		for _, e := range w.ends {
 			if len(e.conns)+len(e.Manager.asked)+len(e.out) != 0 {
-				t.Errorf("%d connections, %d asked for and %d datagrams are left", len(e.conns), len(e.Manager.asked), len(e.out))
+				t.Errorf("%d connections, %d asked for and %d datagrams are left", len(e.conns),
+					len(e.Manager.asked), len(e.out))
 			}
 			for c, story := range told[e] {
-				if !slices.Contains([]string{"r", "rc", "re", "rce", "c", "e", "ce"}, strings.Join(story, "")) {
+				if !slices.Contains([]string{"r", "rc", "re", "rce", "c", "e", "ce"},
+					strings.Join(story, "")) {
 					t.Errorf("of %d it was told %v", c, story)
 				}
 			}

@@ -27,7 +27,8 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	if c == nil || c.to != from || c.state != asking && names.Local != c.remote {
 		if a == infiniband.AttributeDREQ && !m.config.Shared {
 			m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
-				infiniband.DREP(b).Encode(&infiniband.DREPFields{Comm: infiniband.Comm{Local: names.Remote, Remote: names.Local}})
+				infiniband.DREP(b).Encode(&infiniband.DREPFields{Comm: infiniband.Comm{Local: names.Remote,
+					Remote: names.Local}})
 			})
 		}
 		return
@@ -49,11 +50,13 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 			c.timer = max(c.timer, now.Add(min(infiniband.AckTimeout(f.Timeout), longestDelay)))
 		}
 	case infiniband.AttributeDREQ:
-		if infiniband.DREQ(body).Fields().QPN != c.number { // as the kernel's ib_cm: a stranger guesses two names, and hardly three
+		if infiniband.DREQ(body).Fields().QPN != c.number {
+			// as the kernel's ib_cm: a stranger guesses two names, and hardly three
 			return
 		}
 		m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
-			infiniband.DREP(b).Encode(&infiniband.DREPFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}})
+			infiniband.DREP(b).Encode(
+				&infiniband.DREPFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}})
 		})
 		m.end(c, fmt.Errorf("%v: %w", c.to, ErrDisconnected))
 	case infiniband.AttributeDREP:
@@ -79,7 +82,8 @@ func (m *Manager) requested(now clock.Time, from netip.Addr, transaction uint64,
 		return
 	}
 	refuse := func(reason uint16) {
-		m.reject(from, transaction, infiniband.REJFields{Comm: infiniband.Comm{Remote: f.LocalComm}, Reason: reason})
+		m.reject(from, transaction, infiniband.REJFields{Comm: infiniband.Comm{Remote: f.LocalComm},
+			Reason: reason})
 	}
 	service := infiniband.IPService(f.Private[:])
 	port := uint16(f.Service)
@@ -104,8 +108,15 @@ func (m *Manager) requested(now clock.Time, from netip.Addr, transaction uint64,
 	}
 	c.remote, c.transaction, c.timer = f.LocalComm, transaction, now.Add(m.patience())
 	c.offer = Offer{
-		QPN: f.QPN, PSN: f.PSN, Resources: f.Resources, Depth: f.Depth, Retries: f.Retries, RNRRetries: f.RNRRetries,
-		AckTimeout: f.Primary.AckTimeout, MTU: f.MTU, Private: slices.Clone(f.Private[infiniband.IPServiceLen:]),
+		QPN:        f.QPN,
+		PSN:        f.PSN,
+		Resources:  f.Resources,
+		Depth:      f.Depth,
+		Retries:    f.Retries,
+		RNRRetries: f.RNRRetries,
+		AckTimeout: f.Primary.AckTimeout,
+		MTU:        f.MTU,
+		Private:    slices.Clone(f.Private[infiniband.IPServiceLen:]),
 	}
 	m.asked[at] = c
 	m.host.Requested(c.local, netip.AddrPortFrom(from, service.Fields().Port), port, c.offer)
@@ -120,11 +131,18 @@ func (m *Manager) granted(c *conn, f infiniband.REPFields) {
 	if first {
 		c.remote = f.LocalComm
 		c.offer = Offer{
-			QPN: f.QPN, PSN: f.PSN, Resources: f.Resources, Depth: f.Depth, RNRRetries: f.RNRRetries, AckTimeout: f.AckDelay, Private: slices.Clone(f.Private[:]),
+			QPN:        f.QPN,
+			PSN:        f.PSN,
+			Resources:  f.Resources,
+			Depth:      f.Depth,
+			RNRRetries: f.RNRRetries,
+			AckTimeout: f.AckDelay,
+			Private:    slices.Clone(f.Private[:]),
 		}
 	}
 	m.answer(c.to, infiniband.AttributeRTU, c.transaction, func(b []byte) {
-		infiniband.RTU(b).Encode(&infiniband.RTUFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}})
+		infiniband.RTU(b).Encode(
+			&infiniband.RTUFields{Comm: infiniband.Comm{Local: uint32(c.local), Remote: c.remote}})
 	})
 	if first {
 		m.ready(c)

@@ -87,9 +87,11 @@ func (p Params) Check() error {
 	case !(p.Gain > 0 && p.Gain <= 1):
 		return fmt.Errorf("dcqcn: gain %v, want above 0 and at most 1", p.Gain)
 	case p.AlphaPeriod <= 0 || p.IncreasePeriod <= 0 || p.NotificationGap < 0:
-		return fmt.Errorf("dcqcn: periods %v and %v and gap %v, want positive ones", p.AlphaPeriod, p.IncreasePeriod, p.NotificationGap)
+		return fmt.Errorf("dcqcn: periods %v and %v and gap %v, want positive ones", p.AlphaPeriod,
+			p.IncreasePeriod, p.NotificationGap)
 	case p.IncreaseBytes <= 0 || p.Stages <= 0:
-		return fmt.Errorf("dcqcn: byte counter of %d and %d stages, want positive ones", p.IncreaseBytes, p.Stages)
+		return fmt.Errorf("dcqcn: byte counter of %d and %d stages, want positive ones", p.IncreaseBytes,
+			p.Stages)
 	case p.Least > p.Line:
 		return fmt.Errorf("dcqcn: least rate %d bit/s above the line's %d", p.Least, p.Line)
 	}
@@ -168,7 +170,8 @@ func (r *ReactionPoint) Sent(now clock.Time, bytes int) {
 	if !r.limited {
 		return
 	}
-	for r.bytes += int64(bytes); r.limited && r.bytes >= r.params.IncreaseBytes; r.bytes -= r.params.IncreaseBytes {
+	for r.bytes += int64(bytes); r.limited &&
+		r.bytes >= r.params.IncreaseBytes; r.bytes -= r.params.IncreaseBytes {
 		r.counter++
 		r.raise()
 	}

@@ -30,7 +30,8 @@ func near(t *testing.T, what string, got, want float64) {
 // silence cuts by half of what alpha has fallen to, (1-g)^n (equation 1 and 2 of the
 // paper's section 3.1).
 func TestCut(t *testing.T) {
-	p := Params{Line: 40 * gbit, Gain: 1.0 / 16, IncreasePeriod: time.Second, AlphaPeriod: 100 * time.Microsecond}
+	p := Params{Line: 40 * gbit, Gain: 1.0 / 16, IncreasePeriod: time.Second,
+		AlphaPeriod: 100 * time.Microsecond}
 	r := point(t, p)
 	if r.Rate() != 40*gbit || r.Stage() != Unlimited || r.Deadline() != clock.Never {
 		t.Errorf("starts at %d, %v", r.Rate(), r.Stage())
@@ -52,7 +53,8 @@ func TestCut(t *testing.T) {
 // TestCutAfterSilence: who drives a point may be late, and its alpha has fallen all the
 // same by the time of the CNP; and a CNP starts the byte counter anew.
 func TestCutAfterSilence(t *testing.T) {
-	p := Params{Line: 40 * gbit, Gain: 1.0 / 16, IncreasePeriod: time.Second, AlphaPeriod: 100 * time.Microsecond, IncreaseBytes: 1000}
+	p := Params{Line: 40 * gbit, Gain: 1.0 / 16, IncreasePeriod: time.Second,
+		AlphaPeriod: 100 * time.Microsecond, IncreaseBytes: 1000}
 	r := point(t, p)
 	r.Notified(0)
 	r.Notified(clock.Time(701 * time.Microsecond))
@@ -73,7 +75,8 @@ func TestCutAfterSilence(t *testing.T) {
 // distance to the target F times, then the target rises by R_AI, and once both the
 // timer and the byte counter are past F by i x R_HAI.
 func TestRecoverySteps(t *testing.T) {
-	p := Params{Line: 100 * gbit, Additive: gbit, Hyper: 3 * gbit, IncreasePeriod: time.Millisecond, IncreaseBytes: 1000, AlphaPeriod: time.Hour}
+	p := Params{Line: 100 * gbit, Additive: gbit, Hyper: 3 * gbit, IncreasePeriod: time.Millisecond,
+		IncreaseBytes: 1000, AlphaPeriod: time.Hour}
 	r := point(t, p)
 	r.Notified(0) // 50 of 100
 	r.Notified(1) // 25 of 50
@@ -203,9 +206,11 @@ func TestFairShares(t *testing.T) {
 // TestScaled: a period is as many packets long on slow lines as on those that it was
 // made for, and no longer than the paper's on fast ones.
 func TestScaled(t *testing.T) {
-	for line, want := range map[uint64]time.Duration{40 * gbit: 55 * time.Microsecond, 10 * gbit: 55 * time.Microsecond, gbit: 550 * time.Microsecond, gbit / 20: 11 * time.Millisecond} {
+	for line, want := range map[uint64]time.Duration{40 * gbit: 55 * time.Microsecond,
+		10 * gbit: 55 * time.Microsecond, gbit: 550 * time.Microsecond, gbit / 20: 11 * time.Millisecond} {
 		p := Scaled(line)
-		if p.AlphaPeriod != want || p.IncreasePeriod != want || p.NotificationGap != want*50/55 || p.Check() != nil {
+		if p.AlphaPeriod != want || p.IncreasePeriod != want || p.NotificationGap != want*50/55 ||
+			p.Check() != nil {
 			t.Errorf("at %d bit/s %+v, want %v", line, p, want)
 		}
 	}
@@ -266,8 +271,10 @@ func FuzzRate(f *testing.F) {
 				}
 				continue
 			}
-			if r.Rate() < gbit/100 || r.Rate() > gbit || r.Rate() < before || r.Target() > gbit || r.Target() < r.Rate() || r.Alpha() <= 0 || r.Alpha() > 1 || r.Deadline() <= now {
-				t.Fatalf("%d bit/s, before %d, target %d, alpha %v, next at %v, now %v", r.Rate(), before, r.Target(), r.Alpha(), r.Deadline(), now)
+			if r.Rate() < gbit/100 || r.Rate() > gbit || r.Rate() < before || r.Target() > gbit ||
+				r.Target() < r.Rate() || r.Alpha() <= 0 || r.Alpha() > 1 || r.Deadline() <= now {
+				t.Fatalf("%d bit/s, before %d, target %d, alpha %v, next at %v, now %v", r.Rate(), before,
+					r.Target(), r.Alpha(), r.Deadline(), now)
 			}
 		}
 	})

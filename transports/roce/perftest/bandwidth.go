@@ -119,7 +119,8 @@ func (r *run) end(size int, mine Report, closed bool) error {
 		if err != nil {
 			return err
 		}
-		mine.Peak, mine.Average, mine.Messages = mine.Peak+theirs.Peak, mine.Average+theirs.Average, mine.Messages+theirs.Messages
+		mine.Peak, mine.Average, mine.Messages = mine.Peak+theirs.Peak, mine.Average+theirs.Average,
+			mine.Messages+theirs.Messages
 	}
 	if err := r.verifyAll(size); err != nil {
 		return err
@@ -133,7 +134,8 @@ func (r *run) end(size int, mine Report, closed bool) error {
 
 // row keeps and prints one row.
 func (r *run) row(one Report, small bool) {
-	b := Bandwidth{Bytes: int(one.Size), Iterations: one.Iterations, Peak: one.Peak, Average: one.Average, Messages: one.Messages}
+	b := Bandwidth{Bytes: int(one.Size), Iterations: one.Iterations, Peak: one.Peak, Average: one.Average,
+		Messages: one.Messages}
 	r.result.Bandwidth = append(r.result.Bandwidth, b)
 	r.print.bandwidth(&b, small)
 }

@@ -43,15 +43,19 @@ type measured struct {
 // guest's processor is QEMU's without KVM, where instructions that do much at once are
 // slow. In "whole" the veths are as the kernel makes them, in "cut" they carry each packet
 // alone, as nodes' do. In "clock" rdma_rxe computes its CRCs by tables, and in "instructions", where each
-// instruction takes a nanosecond, by carry-less multiplication; each is what is faster there. -benchtime is the
-// number of rounds; with 1x, which only shows that it runs, few messages go in the
-// first of them alone.
+// instruction takes a nanosecond, by carry-less multiplication; each is what is faster there.
+// -benchtime is the number of rounds; with 1x, which only shows that it runs, few messages go in
+// the first of them alone.
 func BenchmarkBesideRxe(b *testing.B) {
 	for _, instructions := range []bool{false, true} {
-		for _, c := range []beside{{MTU: 1024, Size: 65536, Iterations: 200}, {MTU: 4096, Size: 65536, Iterations: 400}} {
+		for _, c := range []beside{{MTU: 1024, Size: 65536, Iterations: 200},
+			{MTU: 4096, Size: 65536, Iterations: 400}} {
 			for _, c.Cut = range []bool{false, true} {
-				name, shape := map[bool]string{false: "clock", true: "instructions"}[instructions], map[bool]string{false: "whole", true: "cut"}[c.Cut]
-				b.Run(fmt.Sprintf("%s/%s/mtu=%d", name, shape, c.MTU), func(b *testing.B) { besideRxe(b, c, instructions) })
+				name, shape := map[bool]string{false: "clock", true: "instructions"}[instructions],
+					map[bool]string{false: "whole", true: "cut"}[c.Cut]
+				b.Run(fmt.Sprintf("%s/%s/mtu=%d", name, shape, c.MTU), func(b *testing.B) {
+					besideRxe(b, c, instructions)
+				})
 			}
 		}
 	}
@@ -72,13 +76,15 @@ func besideRxe(b *testing.B, c beside, instructions bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	o := vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs"}, Timeout: 10 * time.Minute, Env: []string{besideEnv + "=" + string(text)}, Instructions: instructions}
+	o := vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs"}, Timeout: 10 * time.Minute,
+		Env: []string{besideEnv + "=" + string(text)}, Instructions: instructions}
 	if instructions {
 		o.Modules = append([]string{"crc32_pclmul"}, o.Modules...)
 	}
 	result := vmtest.Run(b, o, vmtest.Self)
 	var all []measured
-	if result.Code != 0 || json.Unmarshal(result.Output[bytes.LastIndexByte(bytes.TrimSpace(result.Output), '\n')+1:], &all) != nil || len(all) != b.N {
+	if result.Code != 0 || json.Unmarshal(result.Output[bytes.LastIndexByte(bytes.TrimSpace(result.Output),
+		'\n')+1:], &all) != nil || len(all) != b.N {
 		b.Fatalf("exit status %d\n%s", result.Code, result.Output)
 	}
 	column := func(of func(m measured) float64) []float64 {
@@ -93,11 +99,13 @@ func besideRxe(b *testing.B, c beside, instructions bool) {
 		name   string
 		values []float64
 	}{
-		{"ours-MiB/s", column(func(m measured) float64 { return m.Ours })}, {"rxe-MiB/s", column(func(m measured) float64 { return m.Rxe })},
+		{"ours-MiB/s", column(func(m measured) float64 { return m.Ours })},
+		{"rxe-MiB/s", column(func(m measured) float64 { return m.Rxe })},
 		{"ours/rxe", column(func(m measured) float64 { return m.Ours / m.Rxe })},
 	} {
 		b.ReportMetric(m.values[len(m.values)/2], m.name)
-		b.Logf("%s: median %.2f, %.2f to %.2f", m.name, m.values[len(m.values)/2], m.values[0], m.values[len(m.values)-1])
+		b.Logf("%s: median %.2f, %.2f to %.2f", m.name, m.values[len(m.values)/2], m.values[0],
+			m.values[len(m.values)-1])
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -143,7 +151,8 @@ func measureBeside(text string) error {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
-	if out, err := exec.Command("sh", "-c", besideNetworks, "4200", strconv.FormatBool(c.Cut)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", besideNetworks, "4200",
+		strconv.FormatBool(c.Cut)).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	config := Config{Test: WriteBW, Size: c.Size, Iterations: c.Iterations, MTU: c.MTU}
@@ -156,7 +165,8 @@ func measureBeside(text string) error {
 		if all[i].Ours, err = goodput(ourCommand("n0", config), ourCommand("n1", client), "n0"); err != nil {
 			return err
 		}
-		if all[i].Rxe, err = goodput(exec.Command("ib_write_bw", append(args, "-d", "rxe0")...), exec.Command("ib_write_bw", append(args, "-d", "rxe1", "127.0.0.1")...), ""); err != nil {
+		if all[i].Rxe, err = goodput(exec.Command("ib_write_bw", append(args, "-d", "rxe0")...),
+			exec.Command("ib_write_bw", append(args, "-d", "rxe1", "127.0.0.1")...), ""); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,8 @@ type Keys struct {
 
 // Encode writes the keys as text.
 func (k *Keys) Encode() []byte {
-	b := fmt.Appendf(make([]byte, 0, KeysLen), "%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.Reads, uint32(k.QPN), uint32(k.PSN), k.RKey, k.VAddr)
+	b := fmt.Appendf(make([]byte, 0, KeysLen), "%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.Reads,
+		uint32(k.QPN), uint32(k.PSN), k.RKey, k.VAddr)
 	for _, c := range k.GID.As16() {
 		b = fmt.Appendf(b, "%02x:", c)
 	}
@@ -216,7 +217,8 @@ func (d *dialogue) wait(mine *Keys) error {
 func (d *dialogue) report(mine Report) (theirs Report, err error) {
 	d.conn.SetDeadline(time.Now().Add(patience))
 	defer d.conn.SetDeadline(time.Time{})
-	numbers := [...]uint64{mine.Size, mine.Iterations, math.Float64bits(mine.Peak), math.Float64bits(mine.Average), math.Float64bits(mine.Messages)}
+	numbers := [...]uint64{mine.Size, mine.Iterations, math.Float64bits(mine.Peak),
+		math.Float64bits(mine.Average), math.Float64bits(mine.Messages)}
 	for i := range numbers {
 		b, err := d.exchange("reports", binary.BigEndian.AppendUint64(nil, numbers[i]))
 		if err != nil {
@@ -224,7 +226,8 @@ func (d *dialogue) report(mine Report) (theirs Report, err error) {
 		}
 		numbers[i] = binary.BigEndian.Uint64(b)
 	}
-	return Report{numbers[0], numbers[1], math.Float64frombits(numbers[2]), math.Float64frombits(numbers[3]), math.Float64frombits(numbers[4])}, nil
+	return Report{numbers[0], numbers[1], math.Float64frombits(numbers[2]), math.Float64frombits(numbers[3]),
+		math.Float64frombits(numbers[4])}, nil
 }
 
 // close ends the dialogue once the other end has heard the last word: data that

@@ -61,12 +61,15 @@ func newer(words []word) []word {
 // the program did in each step, the same keys and numbers, and nothing else.
 func TestDialogue(t *testing.T) {
 	for name, parts := range map[string][]bool{
-		"write-bw": {true, false}, "write-lat": {true, false}, "send-bw": {true, false}, "write-bw-cm-client": {true}, "write-bw-cm-server": {false},
+		"write-bw": {true, false}, "write-lat": {true, false}, "send-bw": {true, false},
+		"write-bw-cm-client": {true}, "write-bw-cm-server": {false},
 	} {
 		words := recorded(t, "testdata/"+name+"-6.06.txt")
 		for version, words := range map[string][]word{"6.06": words, "6.29": newer(words)} {
 			for _, client := range parts {
-				t.Run(name+"/"+version+"/client="+strconv.FormatBool(client), func(t *testing.T) { speak(t, words, client) })
+				t.Run(name+"/"+version+"/client="+strconv.FormatBool(client), func(t *testing.T) {
+					speak(t, words, client)
+				})
 			}
 		}
 	}
@@ -123,10 +126,12 @@ func speak(t *testing.T, words []word, client bool) {
 		if len(rest[0]) == KeysLen || len(rest[0]) == StructLen {
 			k, err := decode([]byte(rest[0]))
 			none := k.QPN == 0 && binary // before there is a queue pair
-			if err != nil || !none && (k.GID != addr || k.Reads != 1 || k.VAddr>>40 != 0x55 && k.VAddr>>40 != 0x56) {
+			if err != nil ||
+				!none && (k.GID != addr || k.Reads != 1 || k.VAddr>>40 != 0x55 && k.VAddr>>40 != 0x56) {
 				t.Fatalf("%+v, %v", k, err)
 			}
-			if theirs, err := d.keys(&k); err != nil || (theirs.QPN == 0) != none || theirs.QPN == k.QPN != none || theirs.QPN > 0xff && !binary {
+			if theirs, err := d.keys(&k); err != nil || (theirs.QPN == 0) != none ||
+				theirs.QPN == k.QPN != none || theirs.QPN > 0xff && !binary {
 				t.Fatalf("%+v, %v", theirs, err)
 			}
 			continue
@@ -135,7 +140,8 @@ func speak(t *testing.T, words []word, client bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !client && (theirs.Size != 64 || theirs.Iterations != 20 || theirs.Average < 0.13 || theirs.Average > 0.21 || theirs.Messages < 0.0021 || theirs.Messages > 0.0034) {
+		if !client && (theirs.Size != 64 || theirs.Iterations != 20 || theirs.Average < 0.13 ||
+			theirs.Average > 0.21 || theirs.Messages < 0.0021 || theirs.Messages > 0.0034) {
 			t.Errorf("the client reports %+v", theirs)
 		}
 		rest = rest[4:]
@@ -164,8 +170,10 @@ func speak(t *testing.T, words []word, client bool) {
 // TestKeysOfIPv6 is the text of keys with a GID that is no mapped address, by the
 // formats of perftest_communication.h.
 func TestKeysOfIPv6(t *testing.T) {
-	k := Keys{LID: 0x12, Reads: 16, QPN: 0x345, PSN: 0xfffffe, RKey: 0xdeadbeef, VAddr: 0x7f0123456789, GID: netip.MustParseAddr("fd00::a:b"), SRQN: 7}
-	const want = "0012:0010:000345:fffffe:deadbeef:00007f0123456789:fd:00:00:00:00:00:00:00:00:00:00:00:00:0a:00:0b:00000007:\x00"
+	k := Keys{LID: 0x12, Reads: 16, QPN: 0x345, PSN: 0xfffffe, RKey: 0xdeadbeef, VAddr: 0x7f0123456789,
+		GID: netip.MustParseAddr("fd00::a:b"), SRQN: 7}
+	const want = "0012:0010:000345:fffffe:deadbeef:00007f0123456789:" +
+		"fd:00:00:00:00:00:00:00:00:00:00:00:00:0a:00:0b:00000007:\x00"
 	if got := string(k.Encode()); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -177,8 +185,10 @@ func TestKeysOfIPv6(t *testing.T) {
 // TestKeysAsStructure is the layout of struct pingpong_dest (perftest_resources.h) by
 // the rules of the amd64 ABI, and what is no such keys.
 func TestKeysAsStructure(t *testing.T) {
-	k := Keys{LID: 0x12, Reads: 16, QPN: 0x345, PSN: 0xfffffe, RKey: 0xdeadbeef, VAddr: 0x7f0123456789, GID: netip.MustParseAddr("fd00::a:b"), SRQN: 7}
-	const want = "\x00\x00\x00\x12\x00\x00\x00\x10\x00\x00\x03\x45\x00\xff\xff\xfe\xde\xad\xbe\xef\x00\x00\x00\x00\x00\x00\x7f\x01\x23\x45\x67\x89" +
+	k := Keys{LID: 0x12, Reads: 16, QPN: 0x345, PSN: 0xfffffe, RKey: 0xdeadbeef, VAddr: 0x7f0123456789,
+		GID: netip.MustParseAddr("fd00::a:b"), SRQN: 7}
+	const want = "\x00\x00\x00\x12\x00\x00\x00\x10\x00\x00\x03\x45\x00\xff\xff\xfe" +
+		"\xde\xad\xbe\xef\x00\x00\x00\x00\x00\x00\x7f\x01\x23\x45\x67\x89" +
 		"\xfd\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0a\x00\x0b\x00\x00\x00\x07\x00\x00\x00\x00"
 	if got := string(k.EncodeStruct()); got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -186,7 +196,8 @@ func TestKeysAsStructure(t *testing.T) {
 	if got, err := DecodeStruct([]byte(want)); err != nil || got != k {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", want[:55], want + "\x00", "\x00\x01" + want[2:], want[:8] + "\x01" + want[9:], want[:12] + "\xff" + want[13:]} {
+	for _, bad := range []string{"", want[:55], want + "\x00", "\x00\x01" + want[2:],
+		want[:8] + "\x01" + want[9:], want[:12] + "\xff" + want[13:]} {
 		if k, err := DecodeStruct([]byte(bad)); !errors.Is(err, ErrPeer) {
 			t.Errorf("%q: %+v, %v", bad, k, err)
 		}
@@ -197,8 +208,10 @@ func TestKeysAsStructure(t *testing.T) {
 func TestBadKeys(t *testing.T) {
 	good := recorded(t, "testdata/write-bw-6.06.txt")[8].text
 	for _, bad := range []string{
-		"", good[:107], good + "0", strings.Replace(good, ":", ";", 1), strings.Replace(good, "0000:", "zzzz:", 1), strings.Replace(good, "ff:ff", "ff:-1", 1),
-		strings.Repeat("\x00", KeysLen), strings.Repeat(":", KeysLen), strings.Replace(good, "000012:", "1000012:", 1)[:KeysLen-1] + "\x00",
+		"", good[:107], good + "0", strings.Replace(good, ":", ";", 1),
+		strings.Replace(good, "0000:", "zzzz:", 1), strings.Replace(good, "ff:ff", "ff:-1", 1),
+		strings.Repeat("\x00", KeysLen), strings.Repeat(":", KeysLen),
+		strings.Replace(good, "000012:", "1000012:", 1)[:KeysLen-1] + "\x00",
 	} {
 		if k, err := DecodeKeys([]byte(bad)); !errors.Is(err, ErrPeer) {
 			t.Errorf("%q: %+v, %v", bad, k, err)
@@ -258,7 +271,8 @@ func FuzzDialogue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d.version < oldest || d.cycle < cycleBuffer || d.cycle > maxCycleBuffer || infiniband.MTUCode(mtu) == 0 || mtu > 1024 {
+		if d.version < oldest || d.cycle < cycleBuffer || d.cycle > maxCycleBuffer ||
+			infiniband.MTUCode(mtu) == 0 || mtu > 1024 {
 			t.Errorf("%+v, MTU %d", d, mtu)
 		}
 		var k Keys
@@ -273,7 +287,8 @@ func FuzzDialogue(f *testing.F) {
 
 // TestVersions: older programs than 5.70 are refused, as they are by newer ones.
 func TestVersions(t *testing.T) {
-	for text, good := range map[string]bool{"6.06": true, "5.70": true, "5.69": false, "": false, "NaN": false, "six": false, "26.1": true} {
+	for text, good := range map[string]bool{"6.06": true, "5.70": true, "5.69": false, "": false,
+		"NaN": false, "six": false, "26.1": true} {
 		if _, err := parseVersion(append([]byte(text), 0)); (err == nil) != good {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -166,7 +166,8 @@ func reprint(t *testing.T, c *Config, row string) (header, again string) {
 	if c.Test.Latency() {
 		p.latencyHeader()
 		var l Latency
-		_, err = fmt.Sscan(row, &l.Bytes, &l.Iterations, &l.Min, &l.Max, &l.Typical, &l.Average, &l.Deviation, &l.P99, &l.P999)
+		_, err = fmt.Sscan(row, &l.Bytes, &l.Iterations, &l.Min, &l.Max, &l.Typical, &l.Average, &l.Deviation,
+			&l.P99, &l.P999)
 		p.latency(&l)
 	} else {
 		p.bandwidthHeader()
@@ -190,7 +191,8 @@ const both = 4
 // itself is what this package prints of the same numbers, byte for byte.
 func TestUnmodifiedPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Perftest) // an ordinary user's guests are the same
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs", "rdma_ucm"}, Timeout: 4 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
+		Timeout: 4 * time.Minute}) {
 		return
 	}
 	if out, err := exec.Command("sh", "-c", `set -e
@@ -204,7 +206,8 @@ func TestUnmodifiedPrograms(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("sh", "-c", "ip netns del ours && umount /run/netns").CombinedOutput(); err != nil {
+		if out, err := exec.Command("sh", "-c",
+			"ip netns del ours && umount /run/netns").CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -215,11 +218,13 @@ func TestUnmodifiedPrograms(t *testing.T) {
 	}{
 		{Config{Test: WriteBW, Iterations: 20}, "ib_write_bw", "-n 20"},
 		{Config{Test: WriteLat, Iterations: 50, Size: 3000}, "ib_write_lat", "-n 50 -s 3000"},
-		{Config{Test: SendBW, Iterations: 50, Size: 5000, Gigabits: true}, "ib_send_bw", "-n 50 -s 5000 --report_gbits"},
+		{Config{Test: SendBW, Iterations: 50, Size: 5000, Gigabits: true}, "ib_send_bw",
+			"-n 50 -s 5000 --report_gbits"},
 		{Config{Test: ReadBW, Iterations: 20, MTU: 1024, QueuePairs: 2}, "ib_read_bw", "-n 20 -m 1024 -q 2"},
 		{Config{Test: SendLat, Iterations: 50}, "ib_send_lat", "-n 50"},
 		{Config{Test: AtomicBW, Iterations: 50}, "ib_atomic_bw", "-n 50"},
-		{Config{Test: WriteBW, Iterations: 20, Size: 8192, Bidirectional: true}, "ib_write_bw", "-n 20 -s 8192 -b"},
+		{Config{Test: WriteBW, Iterations: 20, Size: 8192, Bidirectional: true}, "ib_write_bw",
+			"-n 20 -s 8192 -b"},
 		{Config{Test: WriteBW, Iterations: 20, CM: true}, "ib_write_bw", "-n 20 -R"},
 		{Config{Test: SendBW, Iterations: 50, Size: 5000, CM: true}, "ib_send_bw", "-n 50 -s 5000 -R"},
 		{Config{Test: ReadBW, Iterations: 20, QueuePairs: 2, CM: true}, "ib_read_bw", "-n 20 -q 2 -R"},
@@ -249,7 +254,8 @@ func TestUnmodifiedPrograms(t *testing.T) {
 					them = start(t, exec.Command(c.program, args...))
 					listens := listeners("")
 					if c.config.CM || c.config.ExchangeCM {
-						listens = []string{"rdma", "resource", "show", "cm_id", "state", "LISTEN", "src-port", fmt.Sprint(DefaultPort)}
+						listens = []string{"rdma", "resource", "show", "cm_id", "state", "LISTEN", "src-port",
+							fmt.Sprint(DefaultPort)}
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					err := awaitOutput(ctx, listens)
@@ -263,10 +269,12 @@ func TestUnmodifiedPrograms(t *testing.T) {
 				header, theirs := rows(them.output.String())
 				_, mine := rows(us.output.String())
 				if len(theirs) == 0 || len(theirs) != len(mine) {
-					t.Fatalf("%d and %d rows\n%s\n%s", len(theirs), len(mine), them.output.String(), us.output.String())
+					t.Fatalf("%d and %d rows\n%s\n%s", len(theirs), len(mine), them.output.String(),
+						us.output.String())
 				}
 				var result Result
-				if text := us.output.String(); json.Unmarshal([]byte(text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:]), &result) != nil || result.Sent == 0 || result.BadICRC > 0 {
+				if text := us.output.String(); json.Unmarshal([]byte(text[strings.LastIndex(strings.TrimSpace(
+					text), "\n")+1:]), &result) != nil || result.Sent == 0 || result.BadICRC > 0 {
 					t.Errorf("%+v", result)
 				}
 				for _, row := range theirs {
@@ -276,7 +284,8 @@ func TestUnmodifiedPrograms(t *testing.T) {
 						continue
 					}
 					if h, again := reprint(t, &config, row); again != row || h != header {
-						t.Errorf("the program prints\n%q\n%q\nand this package\n%q\n%q", header, row, h, again)
+						t.Errorf("the program prints\n%q\n%q\nand this package\n%q\n%q", header, row, h,
+							again)
 					}
 				}
 			}

@@ -128,7 +128,8 @@ func (r *run) listenCM(ctx context.Context) error {
 	defer accepting.Wait()
 	defer stop()
 	if len(problems) == len(all) {
-		return errors.Join(append(problems, fmt.Errorf("no address to listen at: NIC %q", cmp.Or(r.config.NIC, "any")))...)
+		return errors.Join(append(problems,
+			fmt.Errorf("no address to listen at: NIC %q", cmp.Or(r.config.NIC, "any")))...)
 	}
 	r.print.banner()
 	var first request
@@ -152,7 +153,8 @@ func (r *run) listenCM(ctx context.Context) error {
 // routeMTU is the MTU of the way from one address to another, 0 where the kernel does
 // not say it.
 func routeMTU(from netip.Addr, to netip.AddrPort) int {
-	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(to))
+	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
+		net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return 0
 	}
@@ -190,7 +192,8 @@ func places(name string) (all []place, err error) {
 			return nil, fmt.Errorf("addresses of %s: %w", nic.Name, err)
 		}
 		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil &&
+				!prefix.Addr().IsLinkLocalUnicast() {
 				all = append(all, place{nic, prefix.Addr()})
 			}
 		}

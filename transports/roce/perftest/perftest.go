@@ -43,7 +43,8 @@ const (
 	AtomicBW
 )
 
-var testNames = map[Test]string{WriteBW: "write-bw", WriteLat: "write-lat", SendBW: "send-bw", SendLat: "send-lat", ReadBW: "read-bw", AtomicBW: "atomic-bw"}
+var testNames = map[Test]string{WriteBW: "write-bw", WriteLat: "write-lat", SendBW: "send-bw",
+	SendLat: "send-lat", ReadBW: "read-bw", AtomicBW: "atomic-bw"}
 
 // String is the name of the test's command.
 func (t Test) String() string { return testNames[t] }
@@ -159,8 +160,10 @@ func (c *Config) complete() error {
 	if c.Test.Latency() && (c.Bidirectional || c.QueuePairs > 1) {
 		return fmt.Errorf("%v has one queue pair, and both ends send anyhow", c.Test)
 	}
-	c.Size, c.Iterations, c.TxDepth = cmp.Or(c.Size, size), cmp.Or(c.Iterations, iterations), cmp.Or(c.TxDepth, depth)
-	c.RxDepth, c.Port, c.QueuePairs = cmp.Or(c.RxDepth, 512), cmp.Or(c.Port, DefaultPort), cmp.Or(c.QueuePairs, 1)
+	c.Size, c.Iterations, c.TxDepth = cmp.Or(c.Size, size), cmp.Or(c.Iterations, iterations),
+		cmp.Or(c.TxDepth, depth)
+	c.RxDepth, c.Port, c.QueuePairs = cmp.Or(c.RxDepth, 512), cmp.Or(c.Port, DefaultPort),
+		cmp.Or(c.QueuePairs, 1)
 	c.ExchangeCM = c.ExchangeCM || c.CM
 	c.CQModeration, c.Reads = cmp.Or(c.CQModeration, 100), cmp.Or(c.Reads, 16)
 	c.QPTimeout = cmp.Or(c.QPTimeout, 14)
@@ -171,8 +174,10 @@ func (c *Config) complete() error {
 		name          string
 		value, lo, hi int
 	}{
-		{"port", c.Port, 1, 65535}, {"size", c.Size, 1, MaxSize}, {"iters", c.Iterations, 5, MaxIterations}, {"tx-depth", c.TxDepth, 1, MaxTxDepth},
-		{"rx-depth", c.RxDepth, 1, MaxRxDepth}, {"qp", c.QueuePairs, 1, MaxQueuePairs}, {"cq-mod", c.CQModeration, 1, 1024}, {"outs", c.Reads, 1, 128},
+		{"port", c.Port, 1, 65535}, {"size", c.Size, 1, MaxSize}, {"iters", c.Iterations, 5, MaxIterations},
+		{"tx-depth", c.TxDepth, 1, MaxTxDepth},
+		{"rx-depth", c.RxDepth, 1, MaxRxDepth}, {"qp", c.QueuePairs, 1, MaxQueuePairs},
+		{"cq-mod", c.CQModeration, 1, 1024}, {"outs", c.Reads, 1, 128},
 		{"post_list", c.PostList, 0, c.TxDepth}, {"qp-timeout", c.QPTimeout, 1, 31}, {"tos", c.TOS, -1, 255},
 	} {
 		if r.value < r.lo || r.value > r.hi {

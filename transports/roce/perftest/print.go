@@ -20,7 +20,8 @@ var rule = strings.Repeat("-", 87) + "\n"
 func (p *printer) line() { p.printf("%s", rule) }
 
 func (p *printer) banner() {
-	p.printf("\n************************************\n* Waiting for client to connect... *\n************************************\n")
+	p.printf("\n************************************\n* Waiting for client to connect... *\n" +
+		"************************************\n")
 }
 
 // info says what is measured, and how.
@@ -79,7 +80,8 @@ func (p *printer) info(r *run) {
 		p.printf(" \tTOS    : %d", c.TOS)
 	}
 	if c.CM && !r.talk.client {
-		p.printf("\n%s Waiting for client rdma_cm QP to connect\n Please run the same command with the IB/RoCE interface IP", rule)
+		p.printf("\n%s Waiting for client rdma_cm QP to connect\n Please run the same command with the "+
+			"IB/RoCE interface IP", rule)
 	}
 	p.printf("\n%s", rule)
 }
@@ -94,7 +96,8 @@ func hex(width int, n uint64) string {
 
 // keys prints those of one end.
 func (p *printer) keys(side string, k *Keys) {
-	line := fmt.Sprintf(" %s address: LID %s QPN %s PSN %s", side, hex(4, uint64(k.LID)), hex(6, uint64(k.QPN)), hex(6, uint64(k.PSN)))
+	line := fmt.Sprintf(" %s address: LID %s QPN %s PSN %s", side, hex(4, uint64(k.LID)),
+		hex(6, uint64(k.QPN)), hex(6, uint64(k.PSN)))
 	test := p.config.Test
 	if p.config.ExchangeCM { // the programs forget what they measure
 		test = SendBW
@@ -137,14 +140,17 @@ func (p *printer) latencyHeader() {
 		p.printf(" #bytes        #iterations       t_avg[usec]    tps average\n")
 		return
 	}
-	p.printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%% percentile[usec]   99.9%% percentile[usec] \n")
+	p.printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    " +
+		"t_stdev[usec]   99%% percentile[usec]   99.9%% percentile[usec] \n")
 }
 
 func (p *printer) latency(l *Latency) {
 	if p.config.Duration > 0 {
-		p.printf(" %-7d       %d            %-7.2f        %-7.2f\n", l.Bytes, l.Iterations, l.Average, l.PerSecond)
+		p.printf(" %-7d       %d            %-7.2f        %-7.2f\n", l.Bytes, l.Iterations, l.Average,
+			l.PerSecond)
 		return
 	}
-	p.printf(" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n",
+	p.printf(" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f "+
+		"\t\t%-7.2f\n",
 		l.Bytes, l.Iterations, l.Min, l.Max, l.Typical, l.Average, l.Deviation, l.P99, l.P999)
 }

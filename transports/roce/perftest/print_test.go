@@ -64,7 +64,8 @@ func TestTables(t *testing.T) {
 			}
 			if c.Test.Latency() {
 				var l Latency
-				fmt.Sscan(lines[0], &l.Bytes, &l.Iterations, &l.Min, &l.Max, &l.Typical, &l.Average, &l.Deviation, &l.P99, &l.P999)
+				fmt.Sscan(lines[0], &l.Bytes, &l.Iterations, &l.Min, &l.Max, &l.Typical, &l.Average,
+					&l.Deviation, &l.P99, &l.P999)
 				r.print.latencyHeader()
 				r.print.latency(&l)
 			} else {
@@ -74,7 +75,8 @@ func TestTables(t *testing.T) {
 				r.print.bandwidth(&b, true)
 			}
 			r.print.line()
-			got := strings.Replace(out.String(), "PCIe relax order: Unsupported", "PCIe relax order: "+map[bool]string{true: "OFF", false: "ON"}[name == "write-lat"], 1)
+			got := strings.Replace(out.String(), "PCIe relax order: Unsupported",
+				"PCIe relax order: "+map[bool]string{true: "OFF", false: "ON"}[name == "write-lat"], 1)
 			if got != want {
 				t.Errorf("%s %s: got\n%s\nwant\n%s", name, role, got, want)
 			}
@@ -88,10 +90,12 @@ func TestReckoning(t *testing.T) {
 	// is taken after each second one. From the third's request to the fourth's completion
 	// it is 15 us a message, from the first's to the second's 10, the best of all.
 	us := int64(1000)
-	if got := peak([]int64{0, 0, 10 * us, 10 * us}, []int64{20 * us, 20 * us, 25 * us, 40 * us}, 2); got != 10_000 {
+	if got := peak([]int64{0, 0, 10 * us, 10 * us}, []int64{20 * us, 20 * us, 25 * us, 40 * us},
+		2); got != 10_000 {
 		t.Errorf("peak %v ns a message, want 10000", got)
 	}
-	e := exchange{run: &run{config: &Config{CQModeration: 1}}, size: 1 << 20, total: 4, nCompleted: 4, first: 0, last: 4e9}
+	e := exchange{run: &run{config: &Config{CQModeration: 1}}, size: 1 << 20, total: 4, nCompleted: 4,
+		first: 0, last: 4e9}
 	if r := e.report(); r.Average != 1 || r.Messages != 1e-6 || r.Iterations != 4 {
 		t.Errorf("%+v", r)
 	}
@@ -99,7 +103,8 @@ func TestReckoning(t *testing.T) {
 	// alone. Half of the others: 1 to 4 us.
 	p := pingPong{posted: []int64{0, 2 * us, 6 * us, 12 * us, 20 * us, 30 * us, 42 * us}}
 	l := p.row(8, &Config{Iterations: 7})
-	if l.Min != 1 || l.Max != 5 || l.Typical != 2.5 || l.Average != 2.5 || l.P99 != 5 || l.Iterations != 7 || l.Deviation != 0.7071067811865476 {
+	if l.Min != 1 || l.Max != 5 || l.Typical != 2.5 || l.Average != 2.5 || l.P99 != 5 || l.Iterations != 7 ||
+		l.Deviation != 0.7071067811865476 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -107,9 +112,12 @@ func TestReckoning(t *testing.T) {
 // TestConfig: what cannot be measured is refused.
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{
-		{Test: WriteBW, Size: MaxSize + 1}, {Test: WriteBW, Size: -1}, {Test: WriteBW, MTU: 1500}, {Test: AtomicBW, Size: 16}, {Test: AtomicBW, All: true},
-		{Test: WriteLat, QueuePairs: 2}, {Test: SendLat, Bidirectional: true}, {Test: WriteBW, TxDepth: MaxTxDepth + 1}, {Test: WriteBW, Iterations: 4},
-		{Test: WriteBW, Duration: 4, Margin: 2}, {Test: WriteBW, Duration: 8, All: true}, {Test: WriteBW, Port: 70000}, {Test: WriteBW, TOS: 256},
+		{Test: WriteBW, Size: MaxSize + 1}, {Test: WriteBW, Size: -1}, {Test: WriteBW, MTU: 1500},
+		{Test: AtomicBW, Size: 16}, {Test: AtomicBW, All: true},
+		{Test: WriteLat, QueuePairs: 2}, {Test: SendLat, Bidirectional: true},
+		{Test: WriteBW, TxDepth: MaxTxDepth + 1}, {Test: WriteBW, Iterations: 4},
+		{Test: WriteBW, Duration: 4, Margin: 2}, {Test: WriteBW, Duration: 8, All: true},
+		{Test: WriteBW, Port: 70000}, {Test: WriteBW, TOS: 256},
 	} {
 		if c.complete() == nil {
 			t.Errorf("%+v is taken", c)

@@ -100,8 +100,12 @@ func (r *run) all(ctx context.Context) (err error) {
 		return err
 	}
 	r.result = Result{
-		Test: r.config.Test.String(), Server: !r.talk.client, Peer: r.pairs[0].theirs.GID.String(), Version: r.talk.version, Device: r.name,
-		MTU: r.mtu, QueuePairs: r.config.QueuePairs,
+		Test:    r.config.Test.String(),
+		Server:  !r.talk.client,
+		Peer:    r.pairs[0].theirs.GID.String(),
+		Version: r.talk.version,
+		Device:  r.name,
+		MTU:     r.mtu, QueuePairs: r.config.QueuePairs,
 	}
 	if err := r.measure(ctx); err != nil {
 		return err
@@ -161,7 +165,8 @@ func (r *run) connect(ctx context.Context) error {
 		}
 		if c.CM {
 			p.theirs.GID = r.peer.Addr()
-		} else if err := p.Connect(roce.Place{Addr: p.theirs.GID, QPN: p.theirs.QPN, PSN: p.theirs.PSN, Reads: int(p.theirs.Reads)}); err != nil {
+		} else if err := p.Connect(roce.Place{Addr: p.theirs.GID, QPN: p.theirs.QPN, PSN: p.theirs.PSN,
+			Reads: int(p.theirs.Reads)}); err != nil {
 			return err
 		}
 		p.prepare(r)
@@ -227,7 +232,8 @@ func (r *run) dialPair(ctx context.Context, index int) (*pair, error) {
 			return nil, err
 		}
 		var rejected *cm.RejectError
-		if _, err = p.Dial(ctx, r.peer, nil); !errors.As(err, &rejected) || rejected.Reason != infiniband.RejectServiceID {
+		if _, err = p.Dial(ctx, r.peer, nil); !errors.As(err, &rejected) ||
+			rejected.Reason != infiniband.RejectServiceID {
 			return p, err
 		}
 		p.region.Close()
@@ -253,7 +259,8 @@ func (r *run) newPair(index int) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pair{QueuePair: q, index: index, local: make([]byte, size), shared: make([]byte, max(size, r.talk.cycle))}
+	p := &pair{QueuePair: q, index: index, local: make([]byte, size),
+		shared: make([]byte, max(size, r.talk.cycle))}
 	mine, theirs := p.local, p.shared
 	if c.Test == ReadBW {
 		mine, theirs = theirs, mine
@@ -262,11 +269,13 @@ func (r *run) newPair(index int) (*pair, error) {
 	if !c.Test.Latency() && c.Test != AtomicBW {
 		fill(mine, r.talk.client, index)
 	}
-	if p.region, err = r.device.Register(p.shared, queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic); err != nil {
+	if p.region, err = r.device.Register(p.shared,
+		queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic); err != nil {
 		return nil, err
 	}
 	place := q.Local()
-	p.mine = Keys{Reads: uint16(c.Reads), QPN: place.QPN, PSN: place.PSN, RKey: p.region.RKey, VAddr: p.region.Base, GID: place.Addr}
+	p.mine = Keys{Reads: uint16(c.Reads), QPN: place.QPN, PSN: place.PSN, RKey: p.region.RKey,
+		VAddr: p.region.Base, GID: place.Addr}
 	return p, nil
 }
 
@@ -290,7 +299,8 @@ func (r *run) verify(p *pair, got []byte) error {
 	fill(want, !r.talk.client, p.index)
 	for i := range got {
 		if got[i] != want[i] {
-			return fmt.Errorf("queue pair %d: %w: byte %d of %d is %#02x, want %#02x", p.index, ErrData, i, len(got), got[i], want[i])
+			return fmt.Errorf("queue pair %d: %w: byte %d of %d is %#02x, want %#02x", p.index, ErrData, i,
+				len(got), got[i], want[i])
 		}
 	}
 	return nil
@@ -321,7 +331,8 @@ func (r *run) verifyAll(size int) error {
 
 // prepare makes the requests of a queue pair.
 func (p *pair) prepare(r *run) {
-	one := queuepair.Request{ID: uint64(p.index), Local: [][]byte{p.local}, Address: p.theirs.VAddr, RKey: p.theirs.RKey}
+	one := queuepair.Request{ID: uint64(p.index), Local: [][]byte{p.local}, Address: p.theirs.VAddr,
+		RKey: p.theirs.RKey}
 	switch r.config.Test {
 	case SendBW, SendLat:
 		one.Op = queuepair.Send

@@ -93,7 +93,8 @@ func TestBothEnds(t *testing.T) {
 				}
 				rows := len(r.Bandwidth) + len(r.Latency)
 				// A server that has no part in it hears of the last size only.
-				if rows != c.rows || r.Server != (i == 0) || r.Version != 6.27 || r.Sent == 0 || r.BadICRC != 0 {
+				if rows != c.rows || r.Server != (i == 0) || r.Version != 6.27 || r.Sent == 0 ||
+					r.BadICRC != 0 {
 					t.Errorf("end %d: %d rows, want %d: %+v", i, rows, c.rows, r)
 				}
 				for _, b := range r.Bandwidth {
@@ -102,7 +103,8 @@ func TestBothEnds(t *testing.T) {
 					}
 				}
 				for _, l := range r.Latency {
-					if c.total > 0 && (l.Iterations != c.total || l.Min > l.Typical || l.Typical > l.P99 || l.P99 > l.P999 || l.Min <= 0) || l.Average <= 0 {
+					if c.total > 0 && (l.Iterations != c.total || l.Min > l.Typical || l.Typical > l.P99 ||
+						l.P99 > l.P999 || l.Min <= 0) || l.Average <= 0 {
 						t.Errorf("end %d: %+v", i, l)
 					}
 				}
@@ -117,7 +119,8 @@ func TestWrongData(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
 	}
-	server, client := Config{Test: SendBW, Iterations: 5, Size: 4000, Verify: true}, Config{Test: SendBW, Iterations: 5, Size: 3999}
+	server, client := Config{Test: SendBW, Iterations: 5, Size: 4000, Verify: true},
+		Config{Test: SendBW, Iterations: 5, Size: 3999}
 	if _, errs := together(t, server, client); !errors.Is(errs[0], ErrData) {
 		t.Errorf("%v", errs[0])
 	}
@@ -165,7 +168,8 @@ func TestPeers(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if _, err := Run(t.Context(), Config{Test: WriteBW, Server: "127.0.0.1", Port: 1}, io.Discard); err == nil {
+	if _, err := Run(t.Context(), Config{Test: WriteBW, Server: "127.0.0.1", Port: 1},
+		io.Discard); err == nil {
 		t.Error("connected to nobody")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -220,7 +224,8 @@ func TestPeersByCM(t *testing.T) {
 		}
 		if c.says == "" {
 			pair.Close()
-		} else if _, err := pair.Post(queuepair.Request{Op: queuepair.Send, Local: [][]byte{[]byte(c.says)}}); err != nil {
+		} else if _, err := pair.Post(
+			queuepair.Request{Op: queuepair.Send, Local: [][]byte{[]byte(c.says)}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, c.want) {
@@ -228,7 +233,8 @@ func TestPeersByCM(t *testing.T) {
 		}
 		pair.Close()
 	}
-	if _, err := Run(t.Context(), Config{Test: WriteBW, Server: here.String(), CM: true}, io.Discard); !errors.Is(err, cm.ErrTimeout) {
+	if _, err := Run(t.Context(), Config{Test: WriteBW, Server: here.String(), CM: true},
+		io.Discard); !errors.Is(err, cm.ErrTimeout) {
 		t.Errorf("connected to nobody: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -237,7 +243,8 @@ func TestPeersByCM(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Run(t.Context(), Config{Test: WriteBW, NIC: "none", CM: true}, io.Discard); err == nil || !strings.Contains(err.Error(), `NIC "none"`) {
+	if _, err := Run(t.Context(), Config{Test: WriteBW, NIC: "none", CM: true}, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), `NIC "none"`) {
 		t.Errorf("a NIC that is not there: %v", err)
 	}
 }

@@ -143,8 +143,10 @@ func DecodeStruct(b []byte) (k Keys, err error) {
 		return n
 	}
 	k.LID, k.Reads = uint16(number(structLID, 0xFFFF)), uint16(number(structReads, 0xFFFF))
-	k.QPN, k.PSN = infiniband.QPN(number(structQPN, uint32(infiniband.MaxQPN))), infiniband.PSN(number(structPSN, uint32(infiniband.MaxPSN)))
-	k.RKey, k.VAddr, k.SRQN = binary.BigEndian.Uint32(b[structRKey:]), binary.BigEndian.Uint64(b[structVAddr:]), binary.BigEndian.Uint32(b[structSRQN:])
+	k.QPN, k.PSN = infiniband.QPN(number(structQPN, uint32(infiniband.MaxQPN))),
+		infiniband.PSN(number(structPSN, uint32(infiniband.MaxPSN)))
+	k.RKey, k.VAddr, k.SRQN = binary.BigEndian.Uint32(b[structRKey:]),
+		binary.BigEndian.Uint64(b[structVAddr:]), binary.BigEndian.Uint32(b[structSRQN:])
 	k.GID = netip.AddrFrom16([16]byte(b[structGID:])).Unmap()
 	return k, err
 }

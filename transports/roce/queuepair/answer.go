@@ -10,7 +10,8 @@ import (
 // answer is what is to be sent: an acknowledgement, the answer to a READ or an
 // atomic operation, or a CNP.
 type answer struct {
-	kind     infiniband.Opcode // Acknowledge, AtomicAcknowledge, ReadResponseFirst for any part of a READ's, or CNP
+	// Acknowledge, AtomicAcknowledge, ReadResponseFirst for any part of a READ's, or CNP
+	kind     infiniband.Opcode
 	psn      infiniband.PSN
 	syndrome infiniband.Syndrome
 	msn      uint32
@@ -44,7 +45,8 @@ func (q *QP) pendingBound() int { return q.config.Window + 2*q.config.RemoteRead
 // other the later says what the earlier would have.
 func (q *QP) push(a answer) {
 	if n := len(q.pending); n > 0 && a.kind == infiniband.Acknowledge {
-		if l := &q.pending[n-1]; l.kind == infiniband.Acknowledge && l.syndrome == infiniband.AckUnlimited && a.syndrome != infiniband.NakSelective {
+		if l := &q.pending[n-1]; l.kind == infiniband.Acknowledge && l.syndrome == infiniband.AckUnlimited &&
+			a.syndrome != infiniband.NakSelective {
 			*l = a
 			return
 		}
@@ -64,7 +66,8 @@ func (q *QP) respond(now clock.Time, into []byte) int {
 	if a.kind == infiniband.ReadResponseFirst && q.err == nil && now < q.paced {
 		return 0
 	}
-	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: a.kind, PKey: infiniband.PKey, DestQP: q.config.Remote, PSN: a.psn}}
+	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: a.kind, PKey: infiniband.PKey,
+		DestQP: q.config.Remote, PSN: a.psn}}
 	f.AETH = infiniband.AETHFields{Syndrome: a.syndrome, MSN: a.msn}
 	if a.kind != infiniband.Acknowledge {
 		f.AETH.Syndrome = infiniband.AckUnlimited
@@ -79,9 +82,11 @@ func (q *QP) respond(now clock.Time, into []byte) int {
 		return len(p)
 	case infiniband.ReadResponseFirst:
 		if a.bytes > 0 {
-			if memory = q.memory(a.rkey, a.at, min(a.bytes, q.config.MTU), RemoteRead); memory == nil { // the region is gone
+			if memory = q.memory(a.rkey, a.at, min(a.bytes, q.config.MTU), RemoteRead); memory == nil {
+				// the region is gone
 				q.counters.Naks++
-				q.pending = []answer{{kind: infiniband.Acknowledge, psn: a.psn, syndrome: infiniband.NakAccess, msn: q.msn}}
+				q.pending = []answer{{kind: infiniband.Acknowledge, psn: a.psn,
+					syndrome: infiniband.NakAccess, msn: q.msn}}
 				q.fail(accessError(infiniband.ReadRequest))
 				return q.respond(now, into)
 			}
@@ -95,7 +100,8 @@ func (q *QP) respond(now clock.Time, into []byte) int {
 		q.pace(now, len(p))
 	}
 	if a.packets > 1 {
-		a.begun, a.packets, a.bytes, a.at, a.psn = true, a.packets-1, a.bytes-len(memory), a.at+uint64(len(memory)), a.psn.Add(1)
+		a.begun, a.packets, a.bytes, a.at, a.psn = true, a.packets-1, a.bytes-len(memory),
+			a.at+uint64(len(memory)), a.psn.Add(1)
 	} else {
 		q.drop()
 	}

@@ -13,7 +13,8 @@ import (
 // respond hands a response to the queue pair, as its requester has it.
 func (s *script) respond(o infiniband.Opcode, ahead, bytes int, f infiniband.AETHFields) {
 	b := infiniband.Packet(make([]byte, infiniband.Len(o, bytes)))
-	b.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: s.config.Number, PSN: s.config.SendPSN.Add(ahead)}, AETH: f}, bytes)
+	b.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: s.config.Number,
+		PSN: s.config.SendPSN.Add(ahead)}, AETH: f}, bytes)
 	s.Receive(s.w.now, b, false)
 }
 
@@ -22,12 +23,14 @@ func TestAnswersToWhatWasNotSent(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.Window = 2 })
 	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 5*mtu)}, RKey: 1})
 	s.take()
-	for _, syndrome := range []infiniband.Syndrome{infiniband.AckUnlimited, infiniband.NakAccess, infiniband.NakSequence, infiniband.RNRNak} {
+	for _, syndrome := range []infiniband.Syndrome{infiniband.AckUnlimited, infiniband.NakAccess,
+		infiniband.NakSequence, infiniband.RNRNak} {
 		for _, ahead := range []int{2, 4, 5, -1, 1 << 22} {
 			s.tell(ahead, syndrome)
 		}
 	}
-	if s.Err() != nil || s.una != s.config.SendPSN || s.Counters().Ignored != 20 || s.retries+s.rnrRetries != 0 {
+	if s.Err() != nil || s.una != s.config.SendPSN || s.Counters().Ignored != 20 ||
+		s.retries+s.rnrRetries != 0 {
 		t.Errorf("%v, %+v, %d behind", s.Err(), s.Counters(), s.una.From(s.config.SendPSN))
 	}
 }
@@ -38,7 +41,8 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 	local := make([]byte, 3*mtu)
 	begin := func() *script {
 		s := newScript(t)
-		for _, r := range []Request{{Op: Write, Local: [][]byte{make([]byte, 8)}, RKey: 1}, {Op: FetchAdd, RKey: 1}, {Op: Read, Local: [][]byte{local[:2*mtu+10]}, RKey: 1}} {
+		for _, r := range []Request{{Op: Write, Local: [][]byte{make([]byte, 8)}, RKey: 1},
+			{Op: FetchAdd, RKey: 1}, {Op: Read, Local: [][]byte{local[:2*mtu+10]}, RKey: 1}} {
 			s.post(r)
 		}
 		s.take()
@@ -56,8 +60,10 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 		o            infiniband.Opcode
 		ahead, bytes int
 	}{
-		"a part that is too short": {infiniband.ReadResponseFirst, 2, mtu - 4}, "one that is too long": {infiniband.ReadResponseLast, 4, 11},
-		"a last that is too short": {infiniband.ReadResponseLast, 4, 9}, "one of nothing": {infiniband.ReadResponseMiddle, 3, 0},
+		"a part that is too short": {infiniband.ReadResponseFirst, 2, mtu - 4},
+		"one that is too long":     {infiniband.ReadResponseLast, 4, 11},
+		"a last that is too short": {infiniband.ReadResponseLast, 4, 9},
+		"one of nothing":           {infiniband.ReadResponseMiddle, 3, 0},
 	} {
 		s = begin()
 		if s.respond(c.o, c.ahead, c.bytes, infiniband.AETHFields{}); !errors.Is(s.Err(), ErrResponse) {
@@ -76,12 +82,17 @@ func TestSelectiveNaksThatCannotBe(t *testing.T) {
 		s.post(Request{Op: Write, Local: [][]byte{make([]byte, 5*mtu)}, RKey: 1})
 		s.take()
 		for _, keeps := range []int{0, 1, -1, 5, 6, 1 << 22} {
-			s.respond(infiniband.Acknowledge, 1, 0, infiniband.AETHFields{Syndrome: infiniband.NakSelective, MSN: uint32(s.config.SendPSN.Add(keeps))})
+			s.respond(infiniband.Acknowledge, 1, 0,
+				infiniband.AETHFields{Syndrome: infiniband.NakSelective,
+					MSN: uint32(s.config.SendPSN.Add(keeps))})
 		}
-		if s.Err() != nil || s.Counters().Ignored != 6 || len(s.selected) != 0 || s.una != s.config.SendPSN || len(s.take()) != 0 {
+		if s.Err() != nil || s.Counters().Ignored != 6 || len(s.selected) != 0 || s.una != s.config.SendPSN ||
+			len(s.take()) != 0 {
 			t.Errorf("selective %v: %v, %+v, %v", selective, s.Err(), s.Counters(), s.selected)
 		}
-		if s.respond(infiniband.Acknowledge, 1, 0, infiniband.AETHFields{Syndrome: infiniband.NakSelective, MSN: uint32(s.config.SendPSN.Add(4))}); len(s.take()) != 0 != selective {
+		if s.respond(infiniband.Acknowledge, 1, 0,
+			infiniband.AETHFields{Syndrome: infiniband.NakSelective,
+				MSN: uint32(s.config.SendPSN.Add(4))}); len(s.take()) != 0 != selective {
 			t.Errorf("selective %v: one that can be", selective)
 		}
 	}
@@ -136,7 +147,8 @@ func TestNothingAfterTheEnd(t *testing.T) {
 	give := func(o infiniband.Opcode) []infiniband.Fields {
 		return s.give(part{opcode: o, bytes: 4, message: 4, ask: true})
 	}
-	for _, o := range []infiniband.Opcode{infiniband.WriteOnly + infiniband.Opcode(infiniband.UC), infiniband.SendOnly + infiniband.Opcode(infiniband.UC), infiniband.UDSendOnly} {
+	for _, o := range []infiniband.Opcode{infiniband.WriteOnly + infiniband.Opcode(infiniband.UC),
+		infiniband.SendOnly + infiniband.Opcode(infiniband.UC), infiniband.UDSendOnly} {
 		if got := give(o); len(got) != 0 {
 			t.Errorf("%v is answered by %+v", o, got)
 		}
@@ -145,7 +157,8 @@ func TestNothingAfterTheEnd(t *testing.T) {
 		t.Errorf("%+v", s.Counters())
 	}
 	s.Close()
-	if got := give(infiniband.WriteOnly); len(got) != 0 || s.Counters().Ignored != 4 || !slices.Equal(s.region.Memory, make([]byte, 4*mtu)) {
+	if got := give(infiniband.WriteOnly); len(got) != 0 || s.Counters().Ignored != 4 ||
+		!slices.Equal(s.region.Memory, make([]byte, 4*mtu)) {
 		t.Errorf("after the end it answers %+v, and memory begins with %x", got, s.region.Memory[:4])
 	}
 }
@@ -162,7 +175,8 @@ func TestTooMuchIsPosted(t *testing.T) {
 		t.Errorf("%d requests are taken", maxMessages+1)
 	}
 	s = newScript(t)
-	long := Request{Op: Read, Local: slices.Repeat([][]byte{make([]byte, 1<<20)}, 1<<10), RKey: 1} // 2^22 packets
+	// 2^22 packets
+	long := Request{Op: Read, Local: slices.Repeat([][]byte{make([]byte, 1<<20)}, 1<<10), RKey: 1}
 	if err := s.Post(long); err != nil {
 		t.Fatal(err)
 	}
@@ -187,11 +201,13 @@ func TestLostAnswerBeforeOthers(t *testing.T) {
 		lost     []int // answers, by how far behind the first PSN they are
 		resent   [2]uint64
 	}{
-		"all of a READ's":                       {[]Request{read, write}, []int{0, 1, 2}, [2]uint64{3, 1}},
-		"the last of a READ's":                  {[]Request{read, write}, []int{2}, [2]uint64{3, 1}},
-		"of a READ's the first, behind several": {[]Request{write, read, write, write}, []int{2}, [2]uint64{5, 1}},
-		"an atomic operation's":                 {[]Request{{Op: FetchAdd, Address: 0x10000 + 2<<20, RKey: 2}, write}, []int{0}, [2]uint64{3, 1}},
-		"before one that waits for a receive":   {[]Request{read, send}, []int{0, 1, 2}, [2]uint64{3, 2}},
+		"all of a READ's":      {[]Request{read, write}, []int{0, 1, 2}, [2]uint64{3, 1}},
+		"the last of a READ's": {[]Request{read, write}, []int{2}, [2]uint64{3, 1}},
+		"of a READ's the first, behind several": {[]Request{write, read, write, write}, []int{2},
+			[2]uint64{5, 1}},
+		"an atomic operation's": {[]Request{{Op: FetchAdd, Address: 0x10000 + 2<<20, RKey: 2},
+			write}, []int{0}, [2]uint64{3, 1}},
+		"before one that waits for a receive": {[]Request{read, send}, []int{0, 1, 2}, [2]uint64{3, 2}},
 	} {
 		for i, selective := range []bool{false, true} {
 			w := newWorld(t, 1, func(o *Config) { o.Selective = selective })
@@ -223,18 +239,24 @@ func TestLostAnswerBeforeOthers(t *testing.T) {
 			}
 			w.run(800 * time.Microsecond) // the timeout is 1 ms
 			counters := a.Counters()
-			if len(a.done) != len(c.requests) || counters.Resent != c.resent[i] || counters.Timeouts != 0 || len(gone) != 0 {
-				t.Errorf("%s, selective %v: %d of %d complete, %+v", name, selective, len(a.done), len(c.requests), counters)
+			if len(a.done) != len(c.requests) || counters.Resent != c.resent[i] || counters.Timeouts != 0 ||
+				len(gone) != 0 {
+				t.Errorf("%s, selective %v: %d of %d complete, %+v", name, selective, len(a.done),
+					len(c.requests), counters)
 			}
 			for id, d := range a.done {
 				if d.ID != uint64(id) || d.Err != nil {
 					t.Errorf("%s, selective %v: %+v", name, selective, a.done)
 				}
 			}
-			if slices.ContainsFunc(c.requests, func(r Request) bool { return r.Op == Write }) && !bytes.Equal(written.Memory, pattern(2*mtu, 2)) {
+			if slices.ContainsFunc(c.requests, func(r Request) bool {
+				return r.Op == Write
+			}) && !bytes.Equal(written.Memory, pattern(2*mtu, 2)) {
 				t.Errorf("%s, selective %v: wrong bytes", name, selective)
 			}
-			if slices.ContainsFunc(c.requests, func(r Request) bool { return r.Op == Read }) && !bytes.Equal(got, pattern(3*mtu, 1)) {
+			if slices.ContainsFunc(c.requests, func(r Request) bool {
+				return r.Op == Read
+			}) && !bytes.Equal(got, pattern(3*mtu, 1)) {
 				t.Errorf("%s, selective %v: wrong bytes were read", name, selective)
 			}
 		}
@@ -250,7 +272,8 @@ func TestRefusedBehindLostAnswer(t *testing.T) {
 			opcode  infiniband.Opcode
 			late    bool
 			flushed bool
-		}{{infiniband.ReadResponseFirst, false, true}, {infiniband.ReadResponseLast, false, true}, {infiniband.ReadResponseLast, true, false}, {infiniband.ReadRequest, false, false}} {
+		}{{infiniband.ReadResponseFirst, false, true}, {infiniband.ReadResponseLast, false, true},
+			{infiniband.ReadResponseLast, true, false}, {infiniband.ReadRequest, false, false}} {
 			w := newWorld(t, 1, func(o *Config) { o.Selective = selective })
 			a, b := w.ends[0], w.ends[1]
 			b.region(1, 3*mtu, RemoteRead)
@@ -265,16 +288,20 @@ func TestRefusedBehindLostAnswer(t *testing.T) {
 				}
 				return gone
 			}
-			a.post(Request{ID: 1, Op: Read, Local: [][]byte{make([]byte, 3*mtu)}, Address: 0x10000 + 1<<20, RKey: 1})
+			a.post(Request{ID: 1, Op: Read, Local: [][]byte{make([]byte, 3*mtu)}, Address: 0x10000 + 1<<20,
+				RKey: 1})
 			a.post(Request{ID: 2, Op: Write, Local: [][]byte{pattern(9, 2)}, Address: 0x10000, RKey: 7})
 			a.post(Request{ID: 3, Op: Write, Local: [][]byte{pattern(9, 2)}, Address: 0x10000, RKey: 7})
 			w.run(100 * time.Millisecond)
-			if once || len(a.done) != 3 || !errors.Is(a.done[1].Err, ErrAccess) || !errors.Is(a.done[2].Err, ErrFlushed) || a.Counters().Timeouts > 1 {
-				t.Errorf("%v lost, late %v, selective %v: %+v, %+v", c.opcode, c.late, selective, a.done, a.Counters())
+			if once || len(a.done) != 3 || !errors.Is(a.done[1].Err, ErrAccess) ||
+				!errors.Is(a.done[2].Err, ErrFlushed) || a.Counters().Timeouts > 1 {
+				t.Errorf("%v lost, late %v, selective %v: %+v, %+v", c.opcode, c.late, selective, a.done,
+					a.Counters())
 				continue
 			}
 			if err := a.done[0].Err; errors.Is(err, ErrFlushed) != c.flushed || !c.flushed && err != nil {
-				t.Errorf("%v lost, late %v, selective %v: the READ ended with %v", c.opcode, c.late, selective, err)
+				t.Errorf("%v lost, late %v, selective %v: the READ ended with %v", c.opcode, c.late,
+					selective, err)
 			}
 		}
 	}

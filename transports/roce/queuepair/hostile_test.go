@@ -22,9 +22,11 @@ const guard = 64
 
 func newRig(t testing.TB, selective bool) *rig {
 	w := newWorld(t, 5, func(c *Config) { c.Selective, c.Congestion = selective, nil })
-	r := &rig{end: w.ends[0], around: bytes.Repeat([]byte{0xA5}, 1024+2*guard), local: bytes.Repeat([]byte{0xA5}, 1024+2*guard)}
+	r := &rig{end: w.ends[0], around: bytes.Repeat([]byte{0xA5}, 1024+2*guard),
+		local: bytes.Repeat([]byte{0xA5}, 1024+2*guard)}
 	r.guarded = bytes.Clone(r.around)
-	r.regions[1] = &Region{Base: 0x1000, Memory: r.around[guard:][:1024], Rights: RemoteWrite | RemoteRead | RemoteAtomic}
+	r.regions[1] = &Region{Base: 0x1000, Memory: r.around[guard:][:1024],
+		Rights: RemoteWrite | RemoteRead | RemoteAtomic}
 	r.regions[2] = &Region{Base: 0x9000, Memory: r.around[:guard]} // no rights
 	for id := range 2 {
 		if err := r.PostReceive(uint64(id), [][]byte{make([]byte, 600)}); err != nil {
@@ -65,13 +67,16 @@ func (r *rig) drain() (sent []infiniband.Packet) {
 // grew.
 func (r *rig) check(t testing.TB) {
 	t.Helper()
-	if !bytes.Equal(r.around[:guard], r.guarded[:guard]) || !bytes.Equal(r.around[guard+1024:], r.guarded[:guard]) {
+	if !bytes.Equal(r.around[:guard], r.guarded[:guard]) ||
+		!bytes.Equal(r.around[guard+1024:], r.guarded[:guard]) {
 		t.Fatal("bytes around the region were written")
 	}
-	if !bytes.Equal(r.local[:guard], r.guarded[:guard]) || !bytes.Equal(r.local[guard+700:], r.guarded[:guard+1024-700]) {
+	if !bytes.Equal(r.local[:guard], r.guarded[:guard]) ||
+		!bytes.Equal(r.local[guard+700:], r.guarded[:guard+1024-700]) {
 		t.Fatal("bytes around a READ's memory were written")
 	}
-	if len(r.stash) > r.config.Window || len(r.repeats) > r.config.RemoteReads || len(r.pending) > r.pendingBound() {
+	if len(r.stash) > r.config.Window || len(r.repeats) > r.config.RemoteReads ||
+		len(r.pending) > r.pendingBound() {
 		t.Fatalf("%d packets kept, %d repeats, %d answers", len(r.stash), len(r.repeats), len(r.pending))
 	}
 	if len(r.selected)+len(r.kept) > 2*r.QP.requester.end.From(r.una) {
@@ -112,10 +117,13 @@ func FuzzReceive(f *testing.F) {
 				field := uint64(int8(input[2])) * 8
 				p := infiniband.Packet(make([]byte, infiniband.Len(o, n)))
 				p.Encode(&infiniband.Fields{
-					BTH:       infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, DestQP: r.config.Number, PSN: psn.Add(int(int8(input[1]))), AckReq: input[2]&2 != 0},
-					RETH:      infiniband.RETHFields{VA: 0x1000 + field, RKey: 1 + uint32(input[2]>>6&1), Length: uint32(input[3]) * 5},
+					BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey, DestQP: r.config.Number,
+						PSN: psn.Add(int(int8(input[1]))), AckReq: input[2]&2 != 0},
+					RETH: infiniband.RETHFields{VA: 0x1000 + field, RKey: 1 + uint32(input[2]>>6&1),
+						Length: uint32(input[3]) * 5},
 					AtomicETH: infiniband.AtomicETHFields{VA: 0x1000 + field, RKey: 1, SwapAdd: 1},
-					AETH:      infiniband.AETHFields{Syndrome: infiniband.Syndrome(input[2]), MSN: uint32(answers.Add(int(input[3])))},
+					AETH: infiniband.AETHFields{Syndrome: infiniband.Syndrome(input[2]),
+						MSN: uint32(answers.Add(int(input[3])))},
 				}, n)
 				r.w.now = r.w.now.Add(time.Duration(input[3]) * time.Microsecond)
 				r.Receive(r.w.now, p, input[2]&4 != 0)

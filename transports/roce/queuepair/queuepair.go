@@ -121,7 +121,8 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("queue pairs %d and %d, want numbers of 24 bits", c.Number, c.Remote)
 	case c.SendPSN > infiniband.MaxPSN || c.ReceivePSN > infiniband.MaxPSN:
 		return fmt.Errorf("PSNs %d and %d, want numbers of 24 bits", c.SendPSN, c.ReceivePSN)
-	case c.Timeout < 0 || c.Reads < 0 || c.RemoteReads < 0 || c.Window < 0 || c.AckEvery < 0 || c.RNRTimer > 31:
+	case c.Timeout < 0 || c.Reads < 0 || c.RemoteReads < 0 || c.Window < 0 || c.AckEvery < 0 ||
+		c.RNRTimer > 31:
 		return fmt.Errorf("negative or too large numbers: %+v", *c)
 	case c.Window > maxWindow:
 		return fmt.Errorf("window of %d packets, want at most %d", c.Window, maxWindow)
@@ -175,8 +176,10 @@ func (c *Counters) Add(o Counters) {
 		to   *uint64
 		more uint64
 	}{
-		{&c.Sent, o.Sent}, {&c.Received, o.Received}, {&c.Resent, o.Resent}, {&c.Duplicates, o.Duplicates}, {&c.Early, o.Early}, {&c.Naks, o.Naks},
-		{&c.RNRNaks, o.RNRNaks}, {&c.Timeouts, o.Timeouts}, {&c.CNPsSent, o.CNPsSent}, {&c.CNPsReceived, o.CNPsReceived}, {&c.Ignored, o.Ignored},
+		{&c.Sent, o.Sent}, {&c.Received, o.Received}, {&c.Resent, o.Resent}, {&c.Duplicates, o.Duplicates},
+		{&c.Early, o.Early}, {&c.Naks, o.Naks},
+		{&c.RNRNaks, o.RNRNaks}, {&c.Timeouts, o.Timeouts}, {&c.CNPsSent, o.CNPsSent},
+		{&c.CNPsReceived, o.CNPsReceived}, {&c.Ignored, o.Ignored},
 		{&c.SentBytes, o.SentBytes}, {&c.ReceivedBytes, o.ReceivedBytes},
 	} {
 		*f.to += f.more

@@ -58,18 +58,22 @@ func operations(t *testing.T, w *world, size int) {
 		a.post(q)
 	}
 	w.run(time.Second)
-	if !bytes.Equal(sent[:size], pattern(size, 1)) || !bytes.Equal(r.Memory[:size], pattern(size, 2)) || !bytes.Equal(r.Memory[size:2*size], pattern(size, 4)) || !bytes.Equal(got, pattern(size, 3)) {
+	if !bytes.Equal(sent[:size], pattern(size, 1)) || !bytes.Equal(r.Memory[:size], pattern(size, 2)) ||
+		!bytes.Equal(r.Memory[size:2*size], pattern(size, 4)) || !bytes.Equal(got, pattern(size, 3)) {
 		t.Error("bytes are not where they belong")
 	}
 	if n := binary.NativeEndian.Uint64(number); n != 50 {
 		t.Errorf("atomic operations left %d, want 50", n)
 	}
-	want := []Completion{{ID: 0, Op: SendImm, Bytes: size}, {ID: 1, Op: Write, Bytes: size}, {ID: 2, Op: WriteImm, Bytes: size}, {ID: 3, Op: Read, Bytes: size},
-		{ID: 4, Op: FetchAdd, Original: 40}, {ID: 5, Op: CompareSwap, Original: 42}, {ID: 6, Op: CompareSwap, Original: 50}, {ID: 7, Op: Send}}
+	want := []Completion{{ID: 0, Op: SendImm, Bytes: size}, {ID: 1, Op: Write, Bytes: size},
+		{ID: 2, Op: WriteImm, Bytes: size}, {ID: 3, Op: Read, Bytes: size},
+		{ID: 4, Op: FetchAdd, Original: 40}, {ID: 5, Op: CompareSwap, Original: 42},
+		{ID: 6, Op: CompareSwap, Original: 50}, {ID: 7, Op: Send}}
 	if !slices.Equal(a.done, want) {
 		t.Errorf("completions %+v, want %+v", a.done, want)
 	}
-	want = []Completion{{ID: 100, Op: Receive, Bytes: size, Imm: 11, HasImm: true}, {ID: 101, Op: Receive, Bytes: size, Imm: 12, HasImm: true, Written: true}, {ID: 102, Op: Receive}}
+	want = []Completion{{ID: 100, Op: Receive, Bytes: size, Imm: 11, HasImm: true},
+		{ID: 101, Op: Receive, Bytes: size, Imm: 12, HasImm: true, Written: true}, {ID: 102, Op: Receive}}
 	if !slices.Equal(b.done, want) {
 		t.Errorf("receives %+v, want %+v", b.done, want)
 	}
@@ -91,7 +95,8 @@ func TestWeather(t *testing.T) {
 			for seed := range seeds {
 				all.Add(weathered(t, uint64(seed), selective))
 			}
-			if all.Resent == 0 || all.Duplicates == 0 || all.Early == 0 || all.Naks == 0 || all.Timeouts == 0 || all.RNRNaks == 0 {
+			if all.Resent == 0 || all.Duplicates == 0 || all.Early == 0 || all.Naks == 0 ||
+				all.Timeouts == 0 || all.RNRNaks == 0 {
 				t.Errorf("not everything was tried: %+v", all)
 			}
 			t.Logf("%+v", all)
@@ -121,7 +126,8 @@ func FuzzPair(f *testing.F) {
 			return
 		}
 		w := newWorld(t, uint64(input[0]), func(c *Config) {
-			c.Selective, c.Window, c.AckEvery, c.Reads, c.Retries = input[1]&1 != 0, 1+int(input[2]), int(input[3]), 1+int(input[4]%32), 1000
+			c.Selective, c.Window, c.AckEvery, c.Reads, c.Retries = input[1]&1 != 0, 1+int(input[2]),
+				int(input[3]), 1+int(input[4]%32), 1000
 			c.RemoteReads = c.Reads
 		})
 		w.schedule = input[5:]
@@ -164,7 +170,8 @@ func (w *world) requests(e *end) func() {
 	for i := range count {
 		size := w.random.IntN(slot)
 		at := i * slot
-		r := Request{ID: uint64(i), Op: Op(1 + w.random.IntN(int(FetchAdd))), Address: target.Base + uint64(at), RKey: uint32(1 + e.config.Number), Imm: uint32(i)}
+		r := Request{ID: uint64(i), Op: Op(1 + w.random.IntN(int(FetchAdd))),
+			Address: target.Base + uint64(at), RKey: uint32(1 + e.config.Number), Imm: uint32(i)}
 		c := Completion{ID: r.ID, Op: r.Op, Bytes: size}
 		there := Completion{ID: uint64(len(wantedThere)), Op: Receive, Bytes: size}
 		switch r.Op {
@@ -211,9 +218,12 @@ func (w *world) requests(e *end) func() {
 			}
 		}
 		own := slices.DeleteFunc(slices.Clone(e.done), func(c Completion) bool { return c.Op == Receive })
-		there := slices.DeleteFunc(slices.Clone(e.far.done), func(c Completion) bool { return c.Op != Receive })
+		there := slices.DeleteFunc(slices.Clone(e.far.done), func(c Completion) bool {
+			return c.Op != Receive
+		})
 		if !slices.Equal(own, wanted) || !slices.Equal(there, wantedThere) {
-			w.Fatalf("seed %d: completions\n%+v, want\n%+v;\nreceives\n%+v, want\n%+v", w.seed, own, wanted, there, wantedThere)
+			w.Fatalf("seed %d: completions\n%+v, want\n%+v;\nreceives\n%+v, want\n%+v", w.seed, own, wanted,
+				there, wantedThere)
 		}
 	}
 }
@@ -254,7 +264,8 @@ func TestGoBackN(t *testing.T) {
 		}
 		a.post(Request{Op: Write, Local: [][]byte{pattern(5*mtu, 1)}, Address: r.Base, RKey: 1})
 		w.run(500 * time.Microsecond)
-		if got := a.Counters(); got.Resent != c.resent || got.Timeouts != 0 || b.Counters().Naks != c.naks || len(a.done) != 1 {
+		if got := a.Counters(); got.Resent != c.resent || got.Timeouts != 0 || b.Counters().Naks != c.naks ||
+			len(a.done) != 1 {
 			t.Errorf("selective %v: %+v, %+v", c.selective, got, b.Counters())
 		}
 		if !bytes.Equal(r.Memory, pattern(5*mtu, 1)) {
@@ -289,7 +300,8 @@ func TestPartOfARead(t *testing.T) {
 				asked = append(asked, p.RETH().Fields())
 			}
 		}
-		want := []infiniband.RETHFields{{VA: r.Base, RKey: 1, Length: 5 * mtu}, {VA: r.Base + mtu, RKey: 1, Length: 4 * mtu}}
+		want := []infiniband.RETHFields{{VA: r.Base, RKey: 1, Length: 5 * mtu},
+			{VA: r.Base + mtu, RKey: 1, Length: 4 * mtu}}
 		if selective {
 			want[1].Length = mtu
 		}
@@ -313,7 +325,8 @@ func TestRetries(t *testing.T) {
 		t.Fatalf("after three timeouts: %v", a.Err())
 	}
 	w.run(200 * time.Microsecond)
-	if !errors.Is(a.Err(), ErrRetries) || len(a.done) != 3 || !errors.Is(a.done[0].Err, ErrRetries) || !errors.Is(a.done[1].Err, ErrFlushed) || a.Post(Request{Op: Send}) == nil {
+	if !errors.Is(a.Err(), ErrRetries) || len(a.done) != 3 || !errors.Is(a.done[0].Err, ErrRetries) ||
+		!errors.Is(a.done[1].Err, ErrFlushed) || a.Post(Request{Op: Send}) == nil {
 		t.Errorf("%v, %+v", a.Err(), a.done)
 	}
 	w = newWorld(t, 1, func(c *Config) { c.Retries, c.RNRRetries = 3, 2 })
@@ -333,13 +346,17 @@ func TestRefused(t *testing.T) {
 		r    Request
 		want error
 	}{
-		"no such key":         {Request{Op: Write, RKey: 9, Local: [][]byte{{1}}}, ErrAccess},
-		"behind the end":      {Request{Op: Write, RKey: rkey, Address: 63, Local: [][]byte{{1, 2}}}, ErrAccess},
-		"before the start":    {Request{Op: Write, RKey: rkey, Address: ^uint64(0), Local: [][]byte{{1, 2}}}, ErrAccess},
-		"round the end":       {Request{Op: Write, RKey: rkey, Address: 1 << 63, Local: [][]byte{{1}}}, ErrAccess},
-		"not to be read":      {Request{Op: Read, RKey: rkey, Local: [][]byte{make([]byte, 1)}}, ErrAccess},
-		"no atomics":          {Request{Op: FetchAdd, RKey: rkey}, ErrAccess},
-		"a later packet's":    {Request{Op: Write, RKey: rkey, Local: [][]byte{make([]byte, 3*mtu)}}, ErrAccess},
+		"no such key": {Request{Op: Write, RKey: 9, Local: [][]byte{{1}}}, ErrAccess},
+		"behind the end": {Request{Op: Write, RKey: rkey, Address: 63, Local: [][]byte{{1, 2}}},
+			ErrAccess},
+		"before the start": {Request{Op: Write, RKey: rkey, Address: ^uint64(0), Local: [][]byte{{1, 2}}},
+			ErrAccess},
+		"round the end": {Request{Op: Write, RKey: rkey, Address: 1 << 63, Local: [][]byte{{1}}},
+			ErrAccess},
+		"not to be read": {Request{Op: Read, RKey: rkey, Local: [][]byte{make([]byte, 1)}}, ErrAccess},
+		"no atomics":     {Request{Op: FetchAdd, RKey: rkey}, ErrAccess},
+		"a later packet's": {Request{Op: Write, RKey: rkey, Local: [][]byte{make([]byte, 3*mtu)}},
+			ErrAccess},
 		"immediate, bad key":  {Request{Op: WriteImm, RKey: 9, Local: [][]byte{{1}}}, ErrAccess},
 		"longer than receive": {Request{Op: Send, Local: [][]byte{make([]byte, 2*mtu)}}, ErrInvalid},
 	} {
@@ -355,7 +372,8 @@ func TestRefused(t *testing.T) {
 			a.post(c.r)
 			a.post(Request{Op: Send})
 			w.run(time.Second)
-			if len(a.done) != 2 || !errors.Is(a.done[0].Err, c.want) || !errors.Is(a.done[1].Err, ErrFlushed) {
+			if len(a.done) != 2 || !errors.Is(a.done[0].Err, c.want) ||
+				!errors.Is(a.done[1].Err, ErrFlushed) {
 				t.Errorf("%+v", a.done)
 			}
 			if b.Err() == nil || !bytes.Equal(r.Memory, before) || len(b.done) != 1 || b.done[0].Err == nil {
@@ -397,7 +415,8 @@ func TestAcknowledgements(t *testing.T) {
 func TestPace(t *testing.T) {
 	const line, overhead = 1_000_000_000, 58
 	s := newScript(t, func(c *Config) {
-		c.Overhead, c.Congestion = overhead, &dcqcn.Params{Line: line, IncreasePeriod: time.Hour, AlphaPeriod: time.Hour}
+		c.Overhead, c.Congestion = overhead,
+			&dcqcn.Params{Line: line, IncreasePeriod: time.Hour, AlphaPeriod: time.Hour}
 	})
 	cnp := infiniband.Packet(make([]byte, infiniband.CNPLen))
 	cnp.EncodeCNP(s.config.Number)
@@ -409,7 +428,8 @@ func TestPace(t *testing.T) {
 	s.tell(0, infiniband.AckUnlimited)
 	s.w.now = s.w.now.Add(10 * time.Millisecond)
 	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 4*mtu)}, RKey: 1})
-	for i, o := range []infiniband.Opcode{infiniband.WriteFirst, infiniband.WriteMiddle, infiniband.WriteMiddle} {
+	for i, o := range []infiniband.Opcode{infiniband.WriteFirst, infiniband.WriteMiddle,
+		infiniband.WriteMiddle} {
 		if got := s.take(); len(got) != 1 || got[0].BTH.Opcode != o {
 			t.Fatalf("packet %d: %+v", i, got)
 		}
@@ -472,7 +492,8 @@ func congestion(t *testing.T, op Op) {
 	}
 	w.net.mark = 0
 	w.run(time.Second)
-	if len(asker.done) != 1 || asker.done[0].Err != nil || from.Rate() != line || !bytes.Equal(far, pattern(packets*mtu, 1)) {
+	if len(asker.done) != 1 || asker.done[0].Err != nil || from.Rate() != line ||
+		!bytes.Equal(far, pattern(packets*mtu, 1)) {
 		t.Errorf("a second later %+v, %d bit/s", asker.done, from.Rate())
 	}
 }

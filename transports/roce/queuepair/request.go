@@ -21,7 +21,8 @@ const (
 	Receive
 )
 
-var opNames = [...]string{Send: "SEND", SendImm: "SEND_IMM", Write: "WRITE", WriteImm: "WRITE_IMM", Read: "READ", CompareSwap: "COMPARE_SWAP", FetchAdd: "FETCH_ADD", Receive: "RECEIVE"}
+var opNames = [...]string{Send: "SEND", SendImm: "SEND_IMM", Write: "WRITE", WriteImm: "WRITE_IMM",
+	Read: "READ", CompareSwap: "COMPARE_SWAP", FetchAdd: "FETCH_ADD", Receive: "RECEIVE"}
 
 // String is the operation in the words of the InfiniBand specification.
 func (o Op) String() string {
@@ -131,7 +132,8 @@ func (q *QP) Post(r Request) error {
 	w := work{Request: r, first: q.end, size: size, packets: 1}
 	switch {
 	case r.Op.atomic() && (size != 0 || r.Address%8 != 0):
-		return fmt.Errorf("%v at %#x with %d bytes: want a multiple of 8, and no local memory", r.Op, r.Address, size)
+		return fmt.Errorf("%v at %#x with %d bytes: want a multiple of 8, and no local memory", r.Op,
+			r.Address, size)
 	case size > infiniband.MaxMessage:
 		return fmt.Errorf("%v of %d bytes, limit %d", r.Op, size, infiniband.MaxMessage)
 	case !r.Op.atomic():

@@ -143,7 +143,8 @@ func (q *QP) pace(now clock.Time, bytes int) {
 // write writes one packet of a request, and returns its length and the PSN that
 // follows it.
 func (q *QP) write(into []byte, w *work, psn infiniband.PSN) (length int, next infiniband.PSN) {
-	f := infiniband.Fields{BTH: infiniband.BTHFields{PKey: infiniband.PKey, DestQP: q.config.Remote, PSN: psn}, Imm: w.Imm}
+	f := infiniband.Fields{BTH: infiniband.BTHFields{PKey: infiniband.PKey, DestQP: q.config.Remote,
+		PSN: psn}, Imm: w.Imm}
 	index := psn.From(w.first)
 	at := index * q.config.MTU
 	if w.Op.answers() {
@@ -159,7 +160,8 @@ func (q *QP) write(into []byte, w *work, psn infiniband.PSN) (length int, next i
 			if w.Op == CompareSwap {
 				f.BTH.Opcode = infiniband.CompareSwap
 			}
-			f.AtomicETH = infiniband.AtomicETHFields{VA: w.Address, RKey: w.RKey, SwapAdd: w.Operand, Compare: w.Compare}
+			f.AtomicETH = infiniband.AtomicETHFields{VA: w.Address, RKey: w.RKey, SwapAdd: w.Operand,
+				Compare: w.Compare}
 		}
 		q.unasked = 0
 		n := infiniband.Len(f.BTH.Opcode, 0)
@@ -230,7 +232,8 @@ func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AE
 			q.lostResponse()
 		}
 	case infiniband.RNRNak:
-		if !q.advance(now, psn) && !q.config.Selective { // which asks for it again below, with all that follows
+		if !q.advance(now, psn) && !q.config.Selective {
+			// which asks for it again below, with all that follows
 			q.lostResponse()
 			return
 		}

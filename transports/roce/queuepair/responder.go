@@ -110,7 +110,8 @@ func (q *QP) tooEarly(p infiniband.Packet, ahead int) {
 		}
 		if !q.refusing {
 			q.counters.Naks++
-			q.push(answer{kind: infiniband.Acknowledge, psn: q.expected, syndrome: infiniband.NakSelective, msn: uint32(psn)})
+			q.push(answer{kind: infiniband.Acknowledge, psn: q.expected, syndrome: infiniband.NakSelective,
+				msn: uint32(psn)})
 		}
 		return
 	}
@@ -169,7 +170,8 @@ func (q *QP) placed(p infiniband.Packet, ok bool) {
 		q.current = message{}
 	}
 	if b.AckReq() {
-		q.push(answer{kind: infiniband.Acknowledge, psn: b.PSN(), syndrome: infiniband.AckUnlimited, msn: q.msn})
+		q.push(answer{kind: infiniband.Acknowledge, psn: b.PSN(), syndrome: infiniband.AckUnlimited,
+			msn: q.msn})
 	}
 }
 
@@ -281,7 +283,8 @@ func (q *QP) read(p infiniband.Packet) {
 	packets := packetsOf(int(f.Length), q.config.MTU)
 	psn := q.expected
 	q.done(repeat{first: psn, packets: packets})
-	q.push(answer{kind: infiniband.ReadResponseFirst, psn: psn, msn: q.msn, at: f.VA, rkey: f.RKey, bytes: int(f.Length), packets: packets})
+	q.push(answer{kind: infiniband.ReadResponseFirst, psn: psn, msn: q.msn, at: f.VA, rkey: f.RKey,
+		bytes: int(f.Length), packets: packets})
 }
 
 // readable is why a READ is not answered, nil where it is.
@@ -317,7 +320,9 @@ func (q *QP) done(r repeat) {
 	q.refusing = false
 	q.expected = q.expected.Add(r.packets)
 	// What came early with the PSNs of the answer is of no request.
-	maps.DeleteFunc(q.stash, func(psn infiniband.PSN, _ infiniband.Packet) bool { return psn.From(q.expected) < 0 })
+	maps.DeleteFunc(q.stash, func(psn infiniband.PSN, _ infiniband.Packet) bool {
+		return psn.From(q.expected) < 0
+	})
 	q.msn = (q.msn + 1) & uint32(infiniband.MaxPSN)
 	if len(q.repeats) == q.config.RemoteReads {
 		q.repeats = slices.Delete(q.repeats, 0, 1)
@@ -355,11 +360,14 @@ func (q *QP) repeat(p infiniband.Packet) {
 	o, psn := p.Opcode(), p.BTH().PSN()
 	if o != infiniband.ReadRequest && !o.IsAtomic() {
 		if o.Ends() || p.BTH().AckReq() {
-			q.push(answer{kind: infiniband.Acknowledge, psn: q.expected.Add(-1), syndrome: infiniband.AckUnlimited, msn: q.msn})
+			q.push(answer{kind: infiniband.Acknowledge, psn: q.expected.Add(-1),
+				syndrome: infiniband.AckUnlimited, msn: q.msn})
 		}
 		return
 	}
-	i := slices.IndexFunc(q.repeats, func(r repeat) bool { return psn.From(r.first) >= 0 && psn.From(r.first) < r.packets })
+	i := slices.IndexFunc(q.repeats, func(r repeat) bool {
+		return psn.From(r.first) >= 0 && psn.From(r.first) < r.packets
+	})
 	if i < 0 {
 		return
 	}
@@ -368,7 +376,9 @@ func (q *QP) repeat(p infiniband.Packet) {
 		return
 	}
 	if !q.config.Selective { // whoever asks again asks for all that follows again
-		q.pending = slices.DeleteFunc(q.pending, func(a answer) bool { return a.kind != infiniband.CNP && a.psn.Add(max(a.packets-1, 0)).From(psn) >= 0 })
+		q.pending = slices.DeleteFunc(q.pending, func(a answer) bool {
+			return a.kind != infiniband.CNP && a.psn.Add(max(a.packets-1, 0)).From(psn) >= 0
+		})
 	}
 	if slices.ContainsFunc(q.pending, func(a answer) bool { return a.data() && a.psn == psn }) {
 		return // it is on its way
@@ -383,7 +393,8 @@ func (q *QP) repeat(p infiniband.Packet) {
 	if err != nil || psn.From(r.first)+packets > r.packets {
 		return
 	}
-	q.push(answer{kind: infiniband.ReadResponseFirst, psn: psn, msn: q.msn, at: f.VA, rkey: f.RKey, bytes: int(f.Length), packets: packets})
+	q.push(answer{kind: infiniband.ReadResponseFirst, psn: psn, msn: q.msn, at: f.VA, rkey: f.RKey,
+		bytes: int(f.Length), packets: packets})
 }
 
 func sequenceError(o infiniband.Opcode) error {

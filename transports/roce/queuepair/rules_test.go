@@ -39,8 +39,10 @@ type part struct {
 func (s *script) give(p part) []infiniband.Fields {
 	b := infiniband.Packet(make([]byte, infiniband.Len(p.opcode, p.bytes)))
 	b.Encode(&infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: p.opcode, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(p.ahead), AckReq: p.ask},
-		RETH: infiniband.RETHFields{VA: s.region.Base, RKey: s.rkey, Length: uint32(p.message)}, AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
+		BTH: infiniband.BTHFields{Opcode: p.opcode, PKey: infiniband.PKey, DestQP: s.config.Number,
+			PSN: s.config.ReceivePSN.Add(p.ahead), AckReq: p.ask},
+		RETH:      infiniband.RETHFields{VA: s.region.Base, RKey: s.rkey, Length: uint32(p.message)},
+		AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
 	}, p.bytes)
 	copy(b.Payload(), bytes.Repeat([]byte{0xEE}, p.bytes))
 	s.Receive(s.w.now, b, false)
@@ -63,7 +65,8 @@ func (s *script) take() (sent []infiniband.Fields) {
 func (s *script) tell(ahead int, syndrome infiniband.Syndrome) {
 	b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.Acknowledge, 0)))
 	b.Encode(&infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: infiniband.Acknowledge, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.SendPSN.Add(ahead)},
+		BTH: infiniband.BTHFields{Opcode: infiniband.Acknowledge, PKey: infiniband.PKey,
+			DestQP: s.config.Number, PSN: s.config.SendPSN.Add(ahead)},
 		AETH: infiniband.AETHFields{Syndrome: syndrome},
 	}, 0)
 	s.Receive(s.w.now, b, false)
@@ -74,23 +77,31 @@ func (s *script) tell(ahead int, syndrome infiniband.Syndrome) {
 // 9.7.4.1.3 to 9.7.4.1.5).
 func TestMessagesThatCannotBe(t *testing.T) {
 	for what, parts := range map[string][]part{
-		"a middle at the beginning":    {{opcode: infiniband.WriteMiddle, bytes: mtu}},
-		"a last at the beginning":      {{opcode: infiniband.SendLast, bytes: 1}},
-		"a first after a first":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}},
-		"a SEND within a WRITE":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.SendLast, bytes: mtu}},
-		"a READ within a WRITE":        {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.ReadRequest, message: 1}},
-		"an atomic within a SEND":      {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.FetchAdd}},
-		"an only within a WRITE":       {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.WriteOnly, bytes: 4, message: 4}},
-		"an only within a SEND":        {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.SendOnly, bytes: 4}},
-		"a short first":                {{opcode: infiniband.WriteFirst, bytes: mtu - 4, message: 2 * mtu}},
-		"a short first of a SEND":      {{opcode: infiniband.SendFirst, bytes: mtu - 4}},
-		"an empty last":                {{opcode: infiniband.SendFirst, bytes: mtu}, {opcode: infiniband.SendLast}},
-		"an only beyond the MTU":       {{opcode: infiniband.WriteOnly, bytes: mtu + 4, message: mtu + 4}},
-		"more than the message":        {{opcode: infiniband.WriteOnly, bytes: 8, message: 4}},
-		"less than the message":        {{opcode: infiniband.WriteOnly, bytes: 4, message: 8}},
-		"a first that is all":          {{opcode: infiniband.WriteFirst, bytes: mtu, message: mtu}},
-		"a first with more":            {{opcode: infiniband.WriteFirst, bytes: mtu, message: 4}},
-		"a last with less":             {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}, {opcode: infiniband.WriteLast, bytes: 4}},
+		"a middle at the beginning": {{opcode: infiniband.WriteMiddle, bytes: mtu}},
+		"a last at the beginning":   {{opcode: infiniband.SendLast, bytes: 1}},
+		"a first after a first": {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu},
+			{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu}},
+		"a SEND within a WRITE": {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu},
+			{opcode: infiniband.SendLast, bytes: mtu}},
+		"a READ within a WRITE": {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu},
+			{opcode: infiniband.ReadRequest, message: 1}},
+		"an atomic within a SEND": {{opcode: infiniband.SendFirst, bytes: mtu},
+			{opcode: infiniband.FetchAdd}},
+		"an only within a WRITE": {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu},
+			{opcode: infiniband.WriteOnly, bytes: 4, message: 4}},
+		"an only within a SEND": {{opcode: infiniband.SendFirst, bytes: mtu},
+			{opcode: infiniband.SendOnly, bytes: 4}},
+		"a short first":           {{opcode: infiniband.WriteFirst, bytes: mtu - 4, message: 2 * mtu}},
+		"a short first of a SEND": {{opcode: infiniband.SendFirst, bytes: mtu - 4}},
+		"an empty last": {{opcode: infiniband.SendFirst, bytes: mtu},
+			{opcode: infiniband.SendLast}},
+		"an only beyond the MTU": {{opcode: infiniband.WriteOnly, bytes: mtu + 4, message: mtu + 4}},
+		"more than the message":  {{opcode: infiniband.WriteOnly, bytes: 8, message: 4}},
+		"less than the message":  {{opcode: infiniband.WriteOnly, bytes: 4, message: 8}},
+		"a first that is all":    {{opcode: infiniband.WriteFirst, bytes: mtu, message: mtu}},
+		"a first with more":      {{opcode: infiniband.WriteFirst, bytes: mtu, message: 4}},
+		"a last with less": {{opcode: infiniband.WriteFirst, bytes: mtu, message: 2 * mtu},
+			{opcode: infiniband.WriteLast, bytes: 4}},
 		"a message of 2 GiB and more":  {{opcode: infiniband.WriteFirst, bytes: mtu, message: 1<<31 + 1}},
 		"a SEND that invalidates":      {{opcode: infiniband.SendOnlyInvalidate, bytes: 4}},
 		"a READ of 2 GiB and more":     {{opcode: infiniband.ReadRequest, message: 1<<31 + 1}},
@@ -114,7 +125,8 @@ func TestMessagesThatCannotBe(t *testing.T) {
 					}
 					continue
 				}
-				if len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakInvalid || got[0].BTH.PSN != s.config.ReceivePSN.Add(i) || !errors.Is(s.Err(), ErrInvalid) {
+				if len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakInvalid ||
+					got[0].BTH.PSN != s.config.ReceivePSN.Add(i) || !errors.Is(s.Err(), ErrInvalid) {
 					t.Errorf("answered %+v, %v", got, s.Err())
 				}
 				if !bytes.Equal(s.region.Memory, before) {
@@ -134,17 +146,21 @@ func TestLengths(t *testing.T) {
 		rkey uint32
 		want infiniband.Opcode // 0 is a NAK
 	}{
-		"a READ of 2 GiB":           {part{opcode: infiniband.ReadRequest, message: 1 << 31}, 1, 0},
-		"a WRITE of 2 GiB":          {part{opcode: infiniband.WriteFirst, bytes: mtu, message: 1 << 31}, 1, 0},
+		"a READ of 2 GiB": {part{opcode: infiniband.ReadRequest, message: 1 << 31}, 1, 0},
+		"a WRITE of 2 GiB": {part{opcode: infiniband.WriteFirst, bytes: mtu, message: 1 << 31}, 1,
+			0},
 		"a READ of a byte too many": {part{opcode: infiniband.ReadRequest, message: 4*mtu + 1}, 1, 0},
 		"a READ of nothing":         {part{opcode: infiniband.ReadRequest}, 9, infiniband.ReadResponseOnly},
-		"a WRITE of nothing":        {part{opcode: infiniband.WriteOnly, ask: true}, 9, infiniband.Acknowledge},
+		"a WRITE of nothing": {part{opcode: infiniband.WriteOnly, ask: true}, 9,
+			infiniband.Acknowledge},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newScript(t)
 			s.rkey = c.rkey
 			got := s.give(c.part)
-			if len(got) != 1 || s.Err() != nil != (c.want == 0) || c.want != 0 && got[0].BTH.Opcode != c.want || c.want == 0 && got[0].AETH.Syndrome != infiniband.NakAccess {
+			if len(got) != 1 || s.Err() != nil != (c.want == 0) ||
+				c.want != 0 && got[0].BTH.Opcode != c.want ||
+				c.want == 0 && got[0].AETH.Syndrome != infiniband.NakAccess {
 				t.Errorf("answered %+v, %v", got, s.Err())
 			}
 			if !bytes.Equal(s.region.Memory, make([]byte, 4*mtu)) {
@@ -157,7 +173,8 @@ func TestLengths(t *testing.T) {
 // TestRightsOfTheQueuePair: what the queue pair does not let its peer do no region
 // does.
 func TestRightsOfTheQueuePair(t *testing.T) {
-	for o, rights := range map[infiniband.Opcode]Rights{infiniband.WriteOnly: RemoteWrite, infiniband.ReadRequest: RemoteRead, infiniband.CompareSwap: RemoteAtomic} {
+	for o, rights := range map[infiniband.Opcode]Rights{infiniband.WriteOnly: RemoteWrite,
+		infiniband.ReadRequest: RemoteRead, infiniband.CompareSwap: RemoteAtomic} {
 		for _, allowed := range []bool{false, true} {
 			s := newScript(t, func(c *Config) {
 				if c.Rights = rights; !allowed {
@@ -168,7 +185,8 @@ func TestRightsOfTheQueuePair(t *testing.T) {
 			if o.HasPayload() {
 				p.bytes = 4
 			}
-			if got := s.give(p); len(got) != 1 || (got[0].AETH.Syndrome == infiniband.NakAccess) == allowed || (s.Err() == nil) != allowed {
+			if got := s.give(p); len(got) != 1 || (got[0].AETH.Syndrome == infiniband.NakAccess) == allowed ||
+				(s.Err() == nil) != allowed {
 				t.Errorf("%v, allowed %v: %+v, %v", o, allowed, got, s.Err())
 			}
 		}
@@ -206,7 +224,8 @@ func TestSequence(t *testing.T) {
 			}
 			continue
 		}
-		if len(got) != 1 || got[0].AETH.Syndrome != c.syndrome || got[0].AETH.MSN != c.msn || got[0].BTH.PSN != s.config.ReceivePSN.Add(c.psn) {
+		if len(got) != 1 || got[0].AETH.Syndrome != c.syndrome || got[0].AETH.MSN != c.msn ||
+			got[0].BTH.PSN != s.config.ReceivePSN.Add(c.psn) {
 			t.Errorf("step %d: answered %+v, want %+v", i, got, c)
 		}
 	}
@@ -232,7 +251,8 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 	s := newScript(t)
 	give := func(ahead int) {
 		b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.WriteOnly, 0)))
-		b.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)}}, 0)
+		b.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
+			DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)}}, 0)
 		s.Receive(s.w.now, b, false)
 	}
 	ask := func(ahead int) { s.give(part{opcode: infiniband.WriteOnly, ahead: ahead, ask: true}) }
@@ -241,7 +261,9 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 	give(-1) // what came again is acknowledged, asked or not
 	give(0)
 	got := s.take()
-	if len(got) != 2 || got[0].AETH.Syndrome != infiniband.NakSequence || got[0].BTH.PSN != s.config.ReceivePSN.Add(1) || got[1].AETH.Syndrome != infiniband.AckUnlimited || got[1].BTH.PSN != s.config.ReceivePSN {
+	if len(got) != 2 || got[0].AETH.Syndrome != infiniband.NakSequence ||
+		got[0].BTH.PSN != s.config.ReceivePSN.Add(1) || got[1].AETH.Syndrome != infiniband.AckUnlimited ||
+		got[1].BTH.PSN != s.config.ReceivePSN {
 		t.Errorf("answered %+v", got)
 	}
 }
@@ -255,7 +277,8 @@ func TestReadAgain(t *testing.T) {
 	read := func(ahead, length int) {
 		b := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
 		b.Encode(&infiniband.Fields{
-			BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
+			BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest, DestQP: s.config.Number,
+				PSN: s.config.ReceivePSN.Add(ahead)},
 			RETH: infiniband.RETHFields{VA: base, RKey: 1, Length: uint32(length)},
 		}, 0)
 		s.Receive(s.w.now, b, false)
@@ -268,11 +291,13 @@ func TestReadAgain(t *testing.T) {
 	for _, f := range s.take() {
 		parts = append(parts, f.BTH.Opcode)
 	}
-	if !slices.Equal(parts, []infiniband.Opcode{infiniband.ReadResponseFirst, infiniband.ReadResponseMiddle, infiniband.ReadResponseLast}) {
+	if !slices.Equal(parts, []infiniband.Opcode{infiniband.ReadResponseFirst, infiniband.ReadResponseMiddle,
+		infiniband.ReadResponseLast}) {
 		t.Errorf("answered %v", parts)
 	}
 	read(1, 2*mtu)
-	if got := s.take(); len(got) != 2 || got[0].BTH.Opcode != infiniband.ReadResponseFirst || got[0].BTH.PSN != s.config.ReceivePSN.Add(1) {
+	if got := s.take(); len(got) != 2 || got[0].BTH.Opcode != infiniband.ReadResponseFirst ||
+		got[0].BTH.PSN != s.config.ReceivePSN.Add(1) {
 		t.Errorf("the rest is %+v", got)
 	}
 	for _, c := range [][2]int{{0, 3*mtu + 1}, {1, 2*mtu + 1}, {2, 4 * mtu}, {0, 1<<31 + 1}, {0, 1 << 31}} {
@@ -287,7 +312,8 @@ func TestReadAgain(t *testing.T) {
 	s.region.Base += 2 * mtu
 	fetch := infiniband.Packet(make([]byte, infiniband.Len(infiniband.FetchAdd, 0)))
 	fetch.Encode(&infiniband.Fields{
-		BTH:       infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number, PSN: s.config.ReceivePSN},
+		BTH: infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number,
+			PSN: s.config.ReceivePSN},
 		AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1, SwapAdd: 1},
 	}, 0)
 	if s.Receive(s.w.now, fetch, false); len(s.pending) != 0 || s.region.Memory[0] != 0 {
@@ -313,7 +339,9 @@ func TestWindow(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.Window, c.AckEvery, c.Reads = 8, 100, 3 })
 	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 20*mtu)}, RKey: 1})
 	got := s.take()
-	if len(got) != 8 || !got[7].BTH.AckReq || slices.ContainsFunc(got[:7], func(f infiniband.Fields) bool { return f.BTH.AckReq }) {
+	if len(got) != 8 || !got[7].BTH.AckReq || slices.ContainsFunc(got[:7], func(f infiniband.Fields) bool {
+		return f.BTH.AckReq
+	}) {
 		t.Errorf("%d packets, %+v", len(got), got)
 	}
 	s.tell(4, infiniband.AckUnlimited)
@@ -371,7 +399,8 @@ func TestBoundedMemory(t *testing.T) {
 		read := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
 		send := func(ahead int) {
 			read.Encode(&infiniband.Fields{
-				BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
+				BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest, PKey: infiniband.PKey,
+					DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
 				RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: 4},
 			}, 0)
 			s.Receive(s.w.now, read, false)
@@ -402,7 +431,8 @@ func TestBoundedMemory(t *testing.T) {
 	fetch := infiniband.Packet(make([]byte, infiniband.Len(infiniband.FetchAdd, 0)))
 	for ahead := 0; s.Err() == nil && ahead < 1000; ahead++ {
 		fetch.Encode(&infiniband.Fields{
-			BTH:       infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(ahead)},
+			BTH: infiniband.BTHFields{Opcode: infiniband.FetchAdd, DestQP: s.config.Number,
+				PSN: s.config.ReceivePSN.Add(ahead)},
 			AtomicETH: infiniband.AtomicETHFields{VA: s.region.Base, RKey: 1},
 		}, 0)
 		s.Receive(s.w.now, fetch, false)
@@ -414,7 +444,8 @@ func TestBoundedMemory(t *testing.T) {
 	// there is room for; nor of CNPs.
 	s = newScript(t, func(c *Config) { c.Selective, c.Congestion = true, &dcqcn.Params{Line: 1e9} })
 	early := infiniband.Packet(make([]byte, infiniband.Len(infiniband.WriteOnly, 0)))
-	early.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly, DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(1)}}, 0)
+	early.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
+		DestQP: s.config.Number, PSN: s.config.ReceivePSN.Add(1)}}, 0)
 	for range 1000 {
 		s.w.now = s.w.now.Add(time.Millisecond)
 		s.Receive(s.w.now, early, true)
@@ -432,13 +463,15 @@ func TestRegionGoes(t *testing.T) {
 	delete(s.regions, 1)
 	before := bytes.Clone(s.region.Memory)
 	got := s.give(part{opcode: infiniband.WriteMiddle, bytes: mtu, ahead: 1})
-	if len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakAccess || !errors.Is(s.Err(), ErrAccess) || !bytes.Equal(s.region.Memory, before) {
+	if len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakAccess || !errors.Is(s.Err(), ErrAccess) ||
+		!bytes.Equal(s.region.Memory, before) {
 		t.Errorf("a part of a WRITE afterwards: %+v, %v", got, s.Err())
 	}
 	s = newScript(t)
 	read := infiniband.Packet(make([]byte, infiniband.Len(infiniband.ReadRequest, 0)))
 	read.Encode(&infiniband.Fields{
-		BTH:  infiniband.BTHFields{Opcode: infiniband.ReadRequest, PKey: infiniband.PKey, DestQP: s.config.Number, PSN: s.config.ReceivePSN},
+		BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest, PKey: infiniband.PKey,
+			DestQP: s.config.Number, PSN: s.config.ReceivePSN},
 		RETH: infiniband.RETHFields{VA: s.region.Base, RKey: 1, Length: 3 * mtu},
 	}, 0)
 	s.Receive(s.w.now, read, false)
@@ -447,7 +480,8 @@ func TestRegionGoes(t *testing.T) {
 		t.Fatalf("answered %x", memory[:n])
 	}
 	delete(s.regions, 1)
-	if got := s.take(); len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakAccess || got[0].BTH.PSN != s.config.ReceivePSN.Add(1) || !errors.Is(s.Err(), ErrAccess) {
+	if got := s.take(); len(got) != 1 || got[0].AETH.Syndrome != infiniband.NakAccess ||
+		got[0].BTH.PSN != s.config.ReceivePSN.Add(1) || !errors.Is(s.Err(), ErrAccess) {
 		t.Errorf("the rest of a READ afterwards: %+v, %v", got, s.Err())
 	}
 }
@@ -458,7 +492,8 @@ func TestAtomicAgain(t *testing.T) {
 	s := newScript(t)
 	for range 3 {
 		got := s.give(part{opcode: infiniband.FetchAdd})
-		if len(got) != 1 || got[0].BTH.Opcode != infiniband.AtomicAcknowledge || got[0].Original != 0 || s.region.Memory[0]+s.region.Memory[7] != 1 {
+		if len(got) != 1 || got[0].BTH.Opcode != infiniband.AtomicAcknowledge || got[0].Original != 0 ||
+			s.region.Memory[0]+s.region.Memory[7] != 1 {
 			t.Errorf("%+v, memory %v", got, s.region.Memory[:8])
 		}
 	}

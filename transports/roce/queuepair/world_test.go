@@ -55,11 +55,13 @@ const mtu = 256
 
 func newWorld(t testing.TB, seed uint64, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 7)), net: weather{delay: 10 * time.Microsecond}}
+	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 7)),
+		net: weather{delay: 10 * time.Microsecond}}
 	psn := [2]infiniband.PSN{infiniband.PSN(w.random.Uint32()) & infiniband.MaxPSN, infiniband.MaxPSN - 20}
 	for i := range w.ends {
-		c := Config{Number: infiniband.QPN(17 + i), Remote: infiniband.QPN(18 - i), MTU: mtu, SendPSN: psn[i], ReceivePSN: psn[1-i],
-			Rights: RemoteWrite | RemoteRead | RemoteAtomic, Timeout: time.Millisecond, Window: 32}
+		c := Config{Number: infiniband.QPN(17 + i), Remote: infiniband.QPN(18 - i), MTU: mtu, SendPSN: psn[i],
+			ReceivePSN: psn[1-i],
+			Rights:     RemoteWrite | RemoteRead | RemoteAtomic, Timeout: time.Millisecond, Window: 32}
 		for _, f := range change {
 			f(&c)
 		}

@@ -81,7 +81,9 @@ func (r *reader) algorithm(e *element) *algorithm {
 	in := r.in(e)
 	a := &algorithm{
 		element: e, title: in.text("name"),
-		ranks: in.number("ngpus", 1, maxRanks), chunks: in.number("nchunksperloop", 1, maxChunks), channels: in.number("nchannels", 0, maxSteps),
+		ranks:    in.number("ngpus", 1, maxRanks),
+		chunks:   in.number("nchunksperloop", 1, maxChunks),
+		channels: in.number("nchannels", 0, maxSteps),
 	}
 	a.inPlace = in.number("inplace", 0, 1) == 1
 	a.outOfPlace = !a.inPlace
@@ -92,10 +94,12 @@ func (r *reader) algorithm(e *element) *algorithm {
 		in.wrong("outofplace", "it is neither in place nor out of place")
 	}
 	in.word("proto", "Simple", "LL", "LL128")
-	coll := in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall", "custom")
+	coll := in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall",
+		"custom")
 	a.kind = kinds[coll]
 	if coll == "custom" {
-		in.wrong("coll", "custom: what ranks must end with is not in the file, so that nothing could be proved")
+		in.wrong("coll", "custom: what ranks must end with is not in the file, so that nothing could be "+
+			"proved")
 	}
 	if in.bad {
 		return a
@@ -129,7 +133,8 @@ func (r *reader) gpu(a *algorithm, e *element) {
 		in.wrong("id", "gpu %d is there twice", g.id)
 		return
 	}
-	for letter, shares := range map[string]bool{"i": a.kind == schedule.AllGather, "o": a.kind == schedule.ReduceScatter} {
+	for letter, shares := range map[string]bool{"i": a.kind == schedule.AllGather,
+		"o": a.kind == schedule.ReduceScatter} {
 		want := a.chunks
 		if shares {
 			want /= a.ranks
@@ -154,7 +159,9 @@ func (r *reader) block(a *algorithm, g *gpu, e *element) {
 	in := r.in(e)
 	b := &block{
 		element: e, id: in.number("id", 0, len(g.blocks)-1),
-		send: in.number("send", -1, a.ranks-1), recv: in.number("recv", -1, a.ranks-1), channel: in.number("chan", -1, a.channels-1),
+		send:    in.number("send", -1, a.ranks-1),
+		recv:    in.number("recv", -1, a.ranks-1),
+		channel: in.number("chan", -1, a.channels-1),
 	}
 	if in.bad {
 		return
@@ -228,7 +235,8 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 		reference
 	}{{"srcoff", s.reads, s.src}, {"dstoff", s.writes, s.dst}} {
 		if has := g.chunks[use.buffer]; use.used && (use.offset < 0 || use.offset > has-s.count) {
-			in.wrong(use.name, "%d chunks from %d on: buffer %s of gpu %d has %d", s.count, use.offset, use.buffer, g.id, has)
+			in.wrong(use.name, "%d chunks from %d on: buffer %s of gpu %d has %d", s.count, use.offset,
+				use.buffer, g.id, has)
 		}
 	}
 	return s
@@ -238,7 +246,8 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 // on that it names.
 func (r *reader) dependency(g *gpu, b *block, number int) {
 	s := b.steps[number]
-	if s.nop() && s.waits && (number+1 == len(b.steps) || !b.steps[number+1].waits && !b.steps[number+1].bad) {
+	if s.nop() && s.waits &&
+		(number+1 == len(b.steps) || !b.steps[number+1].waits && !b.steps[number+1].bad) {
 		r.in(s.element).wrong("type", "nop, which is for a next step that waits, too")
 	}
 	if !s.waits || g.blocks[s.block] == nil {
@@ -251,7 +260,8 @@ func (r *reader) dependency(g *gpu, b *block, number int) {
 	}
 	i := slices.IndexFunc(steps[s.after:], func(o *step) bool { return o.bad || o.told && !o.nop() })
 	if i < 0 {
-		in.wrong("deps", "%d: no step of thread block %d from there on has hasdep=1, so that this one would wait forever", s.after, s.block)
+		in.wrong("deps", "%d: no step of thread block %d from there on has hasdep=1, so that this one "+
+			"would wait forever", s.after, s.block)
 		return
 	}
 	s.after += i

@@ -120,10 +120,12 @@ func (c *compiler) step(g *gpu, b *block, s *step) []schedule.Step {
 	case s.writes:
 		made.Op, made.Peer = schedule.Copy, 0
 	default:
-		return []schedule.Step{{Op: schedule.Send, Peer: b.send, Chunk: from, Count: s.count, Source: made.Source}}
+		return []schedule.Step{{Op: schedule.Send, Peer: b.send, Chunk: from, Count: s.count,
+			Source: made.Source}}
 	}
 	if s.sends {
-		return []schedule.Step{made, {Op: schedule.Send, Peer: b.send, Chunk: to, Count: s.count, Source: made.Target}}
+		return []schedule.Step{made, {Op: schedule.Send, Peer: b.send, Chunk: to, Count: s.count,
+			Source: made.Target}}
 	}
 	return []schedule.Step{made}
 }
@@ -134,7 +136,8 @@ func (c *compiler) place(g *gpu, at reference) (schedule.Buffer, int) {
 		return schedule.Scratch, at.offset
 	}
 	chunk := at.offset
-	if each := c.chunks / c.ranks; at.buffer == "i" && c.kind == schedule.AllGather || at.buffer == "o" && c.kind == schedule.ReduceScatter {
+	if each := c.chunks / c.ranks; at.buffer == "i" && c.kind == schedule.AllGather ||
+		at.buffer == "o" && c.kind == schedule.ReduceScatter {
 		chunk += g.id * each
 	}
 	if c.merged || at.buffer == "i" {
@@ -178,14 +181,16 @@ func (c *compiler) inputs(g *gpu) {
 		if len(results) > 0 {
 			for i, t := range c.s.Ranks[g.id] {
 				if len(t.Steps) > 0 {
-					results[0].After = append(results[0].After, schedule.At{Thread: i, Step: len(t.Steps) - 1})
+					results[0].After = append(results[0].After,
+						schedule.At{Thread: i, Step: len(t.Steps) - 1})
 				}
 			}
 		}
 		thread.Steps = append(thread.Steps, results...)
 	}
 	c.s.Ranks[g.id] = append(c.s.Ranks[g.id], thread)
-	origins := slices.Repeat([]origin{{g.element, fmt.Sprintf("gpu %d: copy of its input or output", g.id)}}, len(thread.Steps))
+	origins := slices.Repeat([]origin{{g.element, fmt.Sprintf("gpu %d: copy of its input or output", g.id)}},
+		len(thread.Steps))
 	c.origins[g.id] = append(c.origins[g.id], origins)
 }
 
@@ -200,11 +205,13 @@ func (c *compiler) copies(g *gpu, from, to schedule.Buffer, first, toFirst int) 
 		if !c.s.Has(g.id, given, chunk) {
 			continue
 		}
-		if last := len(steps) - 1; last >= 0 && !c.kind.Shares() && steps[last].Chunk+steps[last].Count == first+chunk {
+		if last := len(steps) - 1; last >= 0 && !c.kind.Shares() &&
+			steps[last].Chunk+steps[last].Count == first+chunk {
 			steps[last].Count++ // of shares, several chunks would be one message
 			continue
 		}
-		steps = append(steps, schedule.Step{Op: schedule.Copy, Chunk: first + chunk, Count: 1, Source: from, Target: to, Move: toFirst - first})
+		steps = append(steps, schedule.Step{Op: schedule.Copy, Chunk: first + chunk, Count: 1, Source: from,
+			Target: to, Move: toFirst - first})
 	}
 	return steps
 }

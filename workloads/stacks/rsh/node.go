@@ -116,7 +116,8 @@ func ofUser(conn *net.UnixConn, user int) error {
 	case err != nil:
 		return err
 	case who.PID == peer.Outside:
-		return fmt.Errorf("a process outside this node starts no commands in nodes; want one of user %d in the node", user)
+		return fmt.Errorf("a process outside this node starts no commands in nodes; want one of user %d in "+
+			"the node", user)
 	case who.UID != os.Geteuid() && who.UID != user:
 		return fmt.Errorf("user %d starts no commands in nodes; want user %d", who.UID, user)
 	}
@@ -157,7 +158,8 @@ func agent(args []string) int {
 		fmt.Fprintln(os.Stderr, "railbed rsh: want HOST COMMAND...")
 		return exitFailed
 	}
-	code, err := ask(request{Host: args[0], Command: strings.Join(args[1:], " ")}, peer.Credentials{PID: pid, UID: uid})
+	code, err := ask(request{Host: args[0], Command: strings.Join(args[1:], " ")},
+		peer.Credentials{PID: pid, UID: uid})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "railbed rsh %s: %v\n", args[0], err)
 	}
@@ -177,7 +179,8 @@ func ask(r request, relay peer.Credentials) (code int, err error) {
 		return exitFailed, err
 	}
 	if server != relay {
-		return exitFailed, fmt.Errorf("%s is served by process %d of user %d, which is not the testbed's relay, process %d of user %d; end that program",
+		return exitFailed, fmt.Errorf("%s is served by process %d of user %d, which is not the testbed's "+
+			"relay, process %d of user %d; end that program",
 			socket, server.PID, server.UID, relay.PID, relay.UID)
 	}
 	unsent := frame.NewWriter(conn).WriteJSON(frame.Message, r) // the relay may have refused before it reads

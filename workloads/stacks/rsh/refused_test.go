@@ -119,7 +119,8 @@ func TestOtherNodesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	if said, code := agentSays(t, tb, "h0", "h1", "echo got in"); code != 255 || !strings.Contains(said, `node "h1" is not of this job, whose nodes are h0`) {
+	if said, code := agentSays(t, tb, "h0", "h1", "echo got in"); code != 255 ||
+		!strings.Contains(said, `node "h1" is not of this job, whose nodes are h0`) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	if said, code := agentSays(t, tb, "h0", "h0", "echo here"); code != 0 || said != "here\n" {
@@ -138,7 +139,8 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	defer server.Close()
 	said, err := tb.Node("h0").Part(t.Context(), strangerPart, "65534", "h1").Output()
-	if want := refusal("user 65534 starts no commands in nodes; want user 0"); err != nil || string(said) != want {
+	if want := refusal("user 65534 starts no commands in nodes; want user 0"); err != nil ||
+		string(said) != want {
 		t.Errorf("another user: %v: %s, want %s", err, said, want)
 	}
 	state, err := tb.Inspect(t.Context())
@@ -157,7 +159,9 @@ func TestStrangersAreRefused(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := answer(conn, "h1", "id -u"), refusal("a process outside this node starts no commands in nodes; want one of user 0 in the node"); got != want {
+	if got, want := answer(conn, "h1", "id -u"),
+		refusal("a process outside this node starts no commands in nodes; " +
+			"want one of user 0 in the node"); got != want {
 		t.Errorf("process %d outside the node: %s, want %s", os.Getpid(), got, want)
 	}
 }
@@ -171,7 +175,9 @@ func TestImpostorsAreRefused(t *testing.T) {
 	}
 	defer server.Close()
 	output, err := tb.Node("h0").Part(t.Context(), impostorPart, "h1", "secret").Output()
-	if said := string(output); err != nil || !strings.HasPrefix(said, "impostor got nothing; agent: exit status 255:") || !strings.Contains(said, "which is not the testbed's relay") {
+	if said := string(output); err != nil ||
+		!strings.HasPrefix(said, "impostor got nothing; agent: exit status 255:") ||
+		!strings.Contains(said, "which is not the testbed's relay") {
 		t.Errorf("%v: %s", err, said)
 	}
 }
@@ -189,13 +195,15 @@ func TestTakenNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	if said, err := tb.Node("h0").Command(t.Context(), "cat", "/run/victim").Output(); err != nil || string(said) != "mine\n" {
+	if said, err := tb.Node("h0").Command(t.Context(), "cat", "/run/victim").Output(); err != nil ||
+		string(said) != "mine\n" {
 		t.Errorf("the file behind a planted link: %v: %q", err, said)
 	}
 	if second, err := rsh.Serve(t.Context(), tb, []string{"h0"}, nil); err == nil {
 		second.Close()
 		t.Error("two relays have one name")
-	} else if !strings.Contains(err.Error(), "another MPI job runs in this node, or a program has taken the name") {
+	} else if !strings.Contains(err.Error(),
+		"another MPI job runs in this node, or a program has taken the name") {
 		t.Error(err)
 	}
 }
@@ -235,8 +243,10 @@ nodes: {"h[12]": {runtime: docker, image: local/user, idle: true}}
 		{"h1", "h2", "1000\n", 0},
 		{"h1", "h0", "h1 starts no commands in h0", 255},
 	} {
-		if said, code := agentSays(t, tb, test.from, test.to, "id -u"); code != test.code || !strings.Contains(said, test.want) {
-			t.Errorf("from %s in %s: exit code %d: %s; want %d: %s", test.from, test.to, code, said, test.code, test.want)
+		if said, code := agentSays(t, tb, test.from, test.to, "id -u"); code != test.code ||
+			!strings.Contains(said, test.want) {
+			t.Errorf("from %s in %s: exit code %d: %s; want %d: %s", test.from, test.to, code, said,
+				test.code, test.want)
 		}
 	}
 	for from, to := range map[string]string{"h0": "h1", "h1": "h2"} {
@@ -244,11 +254,13 @@ nodes: {"h[12]": {runtime: docker, image: local/user, idle: true}}
 			t.Errorf("a job whose launcher is in %s: %v", from, err)
 		}
 	}
-	if err := rsh.Reaches(tb, []string{"h1", "h0"}, "h1", "h0"); err == nil || !strings.Contains(err.Error(), "name a node of runtime netns first") {
+	if err := rsh.Reaches(tb, []string{"h1", "h0"}, "h1", "h0"); err == nil ||
+		!strings.Contains(err.Error(), "name a node of runtime netns first") {
 		t.Errorf("a job whose launcher is in a container: %v", err)
 	}
 	said, err := tb.Node("h1").Part(t.Context(), strangerPart, "65534", "h2").Output()
-	if want := refusal("user 65534 starts no commands in nodes; want user 1000"); err != nil || string(said) != want {
+	if want := refusal("user 65534 starts no commands in nodes; want user 1000"); err != nil ||
+		string(said) != want {
 		t.Errorf("another user in a container: %v: %s, want %s", err, said, want)
 	}
 }
@@ -275,7 +287,8 @@ nodes: {h1: {runtime: vm, memory: 320MiB}}
 		t.Fatal(err)
 	}
 	defer server.Close()
-	if said, code := agentSays(t, tb, "h1", "h0", "id -u"); code != 255 || !strings.Contains(said, "h1 starts no commands in h0") {
+	if said, code := agentSays(t, tb, "h1", "h0", "id -u"); code != 255 ||
+		!strings.Contains(said, "h1 starts no commands in h0") {
 		t.Errorf("from a guest: exit code %d: %s", code, said)
 	}
 	if said, code := agentSays(t, tb, "h0", "h1", "echo $RAILBED_NODE"); code != 0 || said != "h1\n" {
@@ -324,7 +337,8 @@ nodes:
 	} {
 		said, code := agentSays(t, tb, test.from, test.to, "id -u")
 		if code != test.code || !strings.Contains(said, test.want) {
-			t.Errorf("from %s in %s: exit code %d: %s; want %d: %s", test.from, test.to, code, said, test.code, test.want)
+			t.Errorf("from %s in %s: exit code %d: %s; want %d: %s", test.from, test.to, code, said,
+				test.code, test.want)
 		}
 	}
 }

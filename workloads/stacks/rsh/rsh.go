@@ -96,7 +96,9 @@ func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Serv
 					return
 				}
 				s.commands.Go(func() {
-					serve(life, stream, env, func(host string) (*testbed.Node, error) { return target(tb, nodes, node, host) })
+					serve(life, stream, env, func(host string) (*testbed.Node, error) {
+						return target(tb, nodes, node, host)
+					})
 				})
 			}
 		})
@@ -107,11 +109,13 @@ func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Serv
 // target is the node in which a node of the job may start a command by a host's name.
 func target(tb *testbed.Testbed, job []string, from, host string) (*testbed.Node, error) {
 	if !slices.Contains(job, host) {
-		return nil, fmt.Errorf("node %q is not of this job, whose nodes are %s", host, strings.Join(job, ", "))
+		return nil, fmt.Errorf("node %q is not of this job, whose nodes are %s", host,
+			strings.Join(job, ", "))
 	}
 	source, to := tb.Node(from).Plan(), tb.Node(host).Plan()
 	if source == nil || to == nil || source.Runtime != spec.Netns && to.Runtime == spec.Netns {
-		return nil, fmt.Errorf("%s starts no commands in %s: programs there see the host's files, and those of containers and virtual machines must not; "+
+		return nil, fmt.Errorf("%s starts no commands in %s: programs there see the host's files, and "+
+			"those of containers and virtual machines must not; "+
 			"name a node of runtime netns first, or give all nodes of the job one runtime", from, host)
 	}
 	return tb.Node(host), nil
@@ -129,7 +133,8 @@ func userOf(ctx context.Context, node *testbed.Node) (int, error) {
 		return 0, nil
 	}
 	// By a shell alone, which the agent needs anyway: images may have no id(1).
-	cmd := node.Command(ctx, "/bin/sh", "-c", `while read -r key user rest; do [ "$key" != Uid: ] || echo "$user"; done </proc/self/status`)
+	cmd := node.Command(ctx, "/bin/sh", "-c",
+		`while read -r key user rest; do [ "$key" != Uid: ] || echo "$user"; done </proc/self/status`)
 	said, err := cmd.Output()
 	if err != nil {
 		return 0, fmt.Errorf("read the user of its commands: %w", err)
@@ -171,11 +176,13 @@ func (s *Server) Close() {
 }
 
 // serve runs one command.
-func serve(ctx context.Context, stream *yamux.Stream, env []string, target func(host string) (*testbed.Node, error)) {
+func serve(ctx context.Context, stream *yamux.Stream, env []string,
+	target func(host string) (*testbed.Node, error)) {
 	defer stream.Close()
 	out := frame.NewWriter(stream)
 	var asked request
-	if _, payload, err := frame.NewReader(stream).Read(); err != nil || json.Unmarshal(payload, &asked) != nil {
+	if _, payload, err := frame.NewReader(stream).Read(); err != nil ||
+		json.Unmarshal(payload, &asked) != nil {
 		return // the agent has gone, or is none
 	}
 	node, err := target(asked.Host)

@@ -21,7 +21,8 @@ const twoHosts = "name: rsh-%d\nfabric: {topology: single-switch, params: {hosts
 func up(t *testing.T) *testbed.Testbed {
 	t.Helper()
 	hosttest.Need(t, hosttest.Testbed)
-	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, os.Getpid())), testbed.Options{})
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fmt.Sprintf(twoHosts, os.Getpid())),
+		testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func up(t *testing.T) *testbed.Testbed {
 func sleeping(t *testing.T, tb *testbed.Testbed, node, argument string, want int) {
 	t.Helper()
 	// The pattern is no text of its own, which stands in this command's arguments.
-	count := fmt.Sprintf("n=0; for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f 2>/dev/null | grep -q '^sleep [%s]%s ' && n=$((n+1)); done; echo $n", argument[:1], argument[1:])
+	count := fmt.Sprintf("n=0; for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f 2>/dev/null | grep -q "+
+		"'^sleep [%s]%s ' && n=$((n+1)); done; echo $n", argument[:1], argument[1:])
 	var output []byte
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		var err error
@@ -74,7 +76,8 @@ func TestAgent(t *testing.T) {
 		return out.String(), said.String(), exit.Code
 	}
 	// A shell there reads the words, as one does behind rsh.
-	if out, said, code := ask("-x", "h1", "echo $RAILBED_NODE $MARK;", "echo err >&2; exit 3"); out != "h1 yes\n" || said != "err\n" || code != 3 {
+	if out, said, code := ask("-x", "h1", "echo $RAILBED_NODE $MARK;",
+		"echo err >&2; exit 3"); out != "h1 yes\n" || said != "err\n" || code != 3 {
 		t.Errorf("out %q, err %q, code %d", out, said, code)
 	}
 	if out, _, code := ask("h1", "kill -9 $$"); out != "" || code != 128+9 {
@@ -87,7 +90,8 @@ func TestAgent(t *testing.T) {
 		t.Errorf("no command: err %q, code %d", said, code)
 	}
 	// More than a pipe holds, in order.
-	if out, _, code := ask("h1", "seq 1 40000"); code != 0 || len(out) != 228894 || !strings.HasSuffix(out, "\n39999\n40000\n") {
+	if out, _, code := ask("h1", "seq 1 40000"); code != 0 || len(out) != 228894 ||
+		!strings.HasSuffix(out, "\n39999\n40000\n") {
 		t.Errorf("%d bytes, code %d", len(out), code)
 	}
 }

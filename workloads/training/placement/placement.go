@@ -36,7 +36,8 @@ func Choose(p *plan.Plan, policy string, count int, taken map[int]string) ([]int
 	case others == 0:
 		return nil, fmt.Errorf("place %d ranks: the testbed has %d", count, len(p.Ranks))
 	default:
-		return nil, fmt.Errorf("place %d ranks: the testbed has %d, and jobs beside this one have %d of them", count, len(p.Ranks), others)
+		return nil, fmt.Errorf("place %d ranks: the testbed has %d, and jobs beside this one have %d of them",
+			count, len(p.Ranks), others)
 	}
 	c := chooser{plan: p, taken: taken}
 	switch policy {

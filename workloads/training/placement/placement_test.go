@@ -9,11 +9,13 @@ import (
 	"railbed/plan/spec"
 )
 
-const leafSpine = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 3, spines: 1, hosts-per-leaf: 4}}\n"
+const leafSpine = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 3, spines: 1, hosts-per-leaf: " +
+	"4}}\n"
 
 // Ranks 0 to 3, 4 to 7 and 8 to 11 are at one leaf each.
 func TestChoose(t *testing.T) {
-	rails := "name: t\nfabric: {topology: rail-optimized, params: {servers: 4, rails: 2, spines: 1}}\nnodes: {default: {ranks: 2}}\n"
+	rails := "name: t\nfabric: {topology: rail-optimized, params: {servers: 4, rails: 2, spines: 1}}\n" +
+		"nodes: {default: {ranks: 2}}\n"
 	for _, c := range []struct {
 		name, file, policy string
 		count              int
@@ -45,7 +47,8 @@ func TestChoose(t *testing.T) {
 
 func TestChooseRefuses(t *testing.T) {
 	p := plantest.Compile(t, leafSpine)
-	if _, err := Choose(p, spec.PlacementSpread, 12, map[int]string{3: "a"}); err == nil || !strings.Contains(err.Error(), "the testbed has 12, and jobs beside this one have 1 of them") {
+	if _, err := Choose(p, spec.PlacementSpread, 12, map[int]string{3: "a"}); err == nil ||
+		!strings.Contains(err.Error(), "the testbed has 12, and jobs beside this one have 1 of them") {
 		t.Errorf("%v", err)
 	}
 	if _, err := Choose(p, "anywhere", 2, nil); err == nil {

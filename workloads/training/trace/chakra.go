@@ -21,7 +21,8 @@ type File struct {
 
 // Numbers of fields and values in Chakra's schema (mlcommons/chakra, et_def.proto).
 const (
-	fieldID, fieldName, fieldType, fieldControl, fieldData, fieldDuration, fieldAttribute = 1, 2, 3, 4, 5, 7, 10
+	fieldID, fieldName, fieldType, fieldControl, fieldData, fieldDuration, fieldAttribute = 1, 2, 3, 4, 5, 7,
+		10
 
 	nodeCompute, nodeSend, nodeReceive, nodeCollective = 4, 5, 6, 7
 	nodeTypes                                          = 8
@@ -30,7 +31,8 @@ const (
 // chakraKinds are the collectives that there are operations for; gather and scatter are not
 // among them.
 var chakraKinds = map[uint64]schedule.Kind{
-	0: schedule.AllReduce, 1: schedule.Reduce, 2: schedule.AllGather, 5: schedule.Broadcast, 6: training.AllToAll,
+	0: schedule.AllReduce, 1: schedule.Reduce, 2: schedule.AllGather, 5: schedule.Broadcast,
+	6: training.AllToAll,
 	7: schedule.ReduceScatter, 8: schedule.ReduceScatter, 9: schedule.Barrier,
 }
 
@@ -127,7 +129,8 @@ func (c *chakra) read() error {
 
 // fields calls do with each field of a message, which begins at a byte of the file: of a
 // varint with its number, of others with their bytes.
-func (c *chakra) fields(offset int, message []byte, do func(offset int, n protowire.Number, number uint64, bytes []byte) error) error {
+func (c *chakra) fields(offset int, message []byte,
+	do func(offset int, n protowire.Number, number uint64, bytes []byte) error) error {
 	for len(message) > 0 {
 		n, kind, length := protowire.ConsumeTag(message)
 		if length < 0 {
@@ -162,37 +165,39 @@ func (c *chakra) fields(offset int, message []byte, do func(offset int, n protow
 }
 
 func (c *chakra) node(node *chakraNode, message []byte) error {
-	return c.fields(node.offset, message, func(offset int, n protowire.Number, number uint64, bytes []byte) error {
-		switch n {
-		case fieldID:
-			node.id = number
-		case fieldName:
-			node.name = string(bytes)
-		case fieldType:
-			if node.kind = number; number == 0 || number >= nodeTypes {
-				return c.errorAt(offset, "a node of type %d, want 1 to %d", number, nodeTypes-1)
-			}
-		case fieldControl, fieldData:
-			if bytes == nil {
-				node.after = append(node.after, number)
-				return nil
-			}
-			for len(bytes) > 0 { // packed
-				id, length := protowire.ConsumeVarint(bytes)
-				if length < 0 {
-					return c.errorAt(offset, "dependencies are no numbers: %v", protowire.ParseError(length))
+	return c.fields(node.offset, message,
+		func(offset int, n protowire.Number, number uint64, bytes []byte) error {
+			switch n {
+			case fieldID:
+				node.id = number
+			case fieldName:
+				node.name = string(bytes)
+			case fieldType:
+				if node.kind = number; number == 0 || number >= nodeTypes {
+					return c.errorAt(offset, "a node of type %d, want 1 to %d", number, nodeTypes-1)
 				}
-				node.after, bytes = append(node.after, id), bytes[length:]
+			case fieldControl, fieldData:
+				if bytes == nil {
+					node.after = append(node.after, number)
+					return nil
+				}
+				for len(bytes) > 0 { // packed
+					id, length := protowire.ConsumeVarint(bytes)
+					if length < 0 {
+						return c.errorAt(offset, "dependencies are no numbers: %v",
+							protowire.ParseError(length))
+					}
+					node.after, bytes = append(node.after, id), bytes[length:]
+				}
+			case fieldDuration:
+				if node.micros = number; number > uint64(time.Hour/time.Microsecond) {
+					return c.errorAt(offset, "a duration of %d us, want at most an hour", number)
+				}
+			case fieldAttribute:
+				return c.attribute(node, offset, bytes)
 			}
-		case fieldDuration:
-			if node.micros = number; number > uint64(time.Hour/time.Microsecond) {
-				return c.errorAt(offset, "a duration of %d us, want at most an hour", number)
-			}
-		case fieldAttribute:
-			return c.attribute(node, offset, bytes)
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 // attribute keeps one that is a number, or names a group.
@@ -290,19 +295,24 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	t := training.Task{Name: cmp.Or(node.name, fmt.Sprintf("node %d", node.id)), Kind: training.Delay}
 	operation := training.Operation{Bytes: node.numbers["comm_size"]}
 	if node.kind >= nodeSend && operation.Bytes > maxSize {
-		return t, c.errorAt(node.offset, "node %d has a comm_size of %d, want at most %d", node.id, operation.Bytes, uint64(maxSize))
+		return t, c.errorAt(node.offset, "node %d has a comm_size of %d, want at most %d", node.id,
+			operation.Bytes, uint64(maxSize))
 	}
 	switch node.kind {
 	case nodeCompute:
 		if operations := node.numbers["num_ops"]; node.micros == 0 && operations > 0 {
-			return t, c.errorAt(node.offset, "node %d computes %d num_ops in no time, want a duration_micros", node.id, operations)
+			return t, c.errorAt(node.offset, "node %d computes %d num_ops in no time, want a duration_micros",
+				node.id, operations)
 		}
 		t.Kind, t.Time = training.Compute, time.Duration(node.micros)*time.Microsecond
 		return t, nil
 	case nodeSend, nodeReceive:
-		other, said := node.numbers[map[uint64]string{nodeSend: "comm_dst", nodeReceive: "comm_src"}[node.kind]]
+		other, said := node.numbers[map[uint64]string{nodeSend: "comm_dst",
+			nodeReceive: "comm_src"}[node.kind]]
 		if !said || other >= uint64(c.ranks) || int(other) == c.rank {
-			return t, c.errorAt(node.offset, "node %d of rank %d sends to or receives from rank %d, want another of %d", node.id, c.rank, other, c.ranks)
+			return t, c.errorAt(node.offset,
+				"node %d of rank %d sends to or receives from rank %d, want another of %d", node.id, c.rank,
+				other, c.ranks)
 		}
 		operation.Group, operation.Kind, operation.Ranks = "p2p", training.Transfer, []int{c.rank, int(other)}
 		if node.kind == nodeReceive {
@@ -312,7 +322,9 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	case nodeCollective:
 		kind, known := chakraKinds[node.numbers["comm_type"]]
 		if _, said := node.numbers["comm_type"]; !known || !said {
-			return t, c.errorAt(node.offset, "node %d is a collective of comm_type %d, want all-reduce, reduce, all-gather, broadcast, all-to-all, reduce-scatter or barrier", node.id, node.numbers["comm_type"])
+			return t, c.errorAt(node.offset,
+				"node %d is a collective of comm_type %d, want all-reduce, reduce, all-gather, broadcast, "+
+					"all-to-all, reduce-scatter or barrier", node.id, node.numbers["comm_type"])
 		}
 		operation.Kind = kind
 		var err error
@@ -320,8 +332,10 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 			return t, err
 		}
 		if kind == schedule.AllGather {
-			if operation.Bytes *= uint64(len(operation.Ranks)); operation.Bytes > maxSize { // 2^50 times 2^12 at most
-				return t, c.errorAt(node.offset, "node %d gathers %d bytes from %d ranks, want at most %d", node.id, operation.Bytes, len(operation.Ranks), uint64(maxSize))
+			if operation.Bytes *= uint64(len(operation.Ranks)); operation.Bytes > maxSize {
+				// 2^50 times 2^12 at most
+				return t, c.errorAt(node.offset, "node %d gathers %d bytes from %d ranks, want at most %d",
+					node.id, operation.Bytes, len(operation.Ranks), uint64(maxSize))
 			}
 		}
 	default: // of memory, or metadata
@@ -350,7 +364,8 @@ func (c *chakra) group(node *chakraNode) (name string, ranks []int, err error) {
 	}
 	ranks, known := c.groups[node.group]
 	if !known || !slices.Contains(ranks, c.rank) {
-		return "", nil, c.errorAt(node.offset, "node %d is of group %s, which is not known or has no rank %d", node.id, shown(node.group), c.rank)
+		return "", nil, c.errorAt(node.offset, "node %d is of group %s, which is not known or has no rank %d",
+			node.id, shown(node.group), c.rank)
 	}
 	return node.group, ranks, nil
 }

@@ -57,7 +57,8 @@ func encoded(t testing.TB, messages ...string) []byte {
 	}
 	var content []byte
 	for i, text := range messages {
-		m := dynamicpb.NewMessage(described.Messages().ByName(map[bool]protoreflect.Name{true: "Metadata", false: "Node"}[i == 0]))
+		m := dynamicpb.NewMessage(described.Messages().ByName(
+			map[bool]protoreflect.Name{true: "Metadata", false: "Node"}[i == 0]))
 		if err := prototext.Unmarshal([]byte(text), m); err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +80,10 @@ const (
 // chakraFiles are a send, a computation and an all-reduce of both ranks.
 func chakraFiles(t testing.TB) []File {
 	return []File{
-		{"f.0.et", encoded(t, metadata, reduce, compute, `id: 5 type: 5 ctrl_deps: [9] attr { name: "comm_dst" int32_val: 1 } attr { name: "comm_tag" fixed32_val: 4 } attr { name: "comm_size" uint64_val: 100 }`, `id: 9 type: 1`)},
-		{"f.1.et", encoded(t, metadata, reduce, compute, `id: 5 type: 6 attr { name: "comm_src" int32_val: 0 } attr { name: "comm_tag" int64_val: 4 } attr { name: "comm_size" uint64_val: 100 }`)},
+		{"f.0.et", encoded(t, metadata, reduce, compute,
+			`id: 5 type: 5 ctrl_deps: [9] attr { name: "comm_dst" int32_val: 1 } attr { name: "comm_tag" fixed32_val: 4 } attr { name: "comm_size" uint64_val: 100 }`, `id: 9 type: 1`)},
+		{"f.1.et", encoded(t, metadata, reduce, compute,
+			`id: 5 type: 6 attr { name: "comm_src" int32_val: 0 } attr { name: "comm_tag" int64_val: 4 } attr { name: "comm_size" uint64_val: 100 }`)},
 	}
 }
 
@@ -99,10 +102,12 @@ func TestChakra(t *testing.T) {
 		}
 	}
 	last := p.Tasks[0][3]
-	if o := p.Operations[last.Operation]; !slices.Equal(o.Ranks, []int{1, 0}) || !slices.Equal(last.After, []int{2, 0}) {
+	if o := p.Operations[last.Operation]; !slices.Equal(o.Ranks, []int{1, 0}) ||
+		!slices.Equal(last.After, []int{2, 0}) {
 		t.Errorf("%+v after %v, want ranks 1 and 0, after tasks 2 and 0", o, last.After)
 	}
-	if send := p.Operations[p.Tasks[0][2].Operation]; send.Channel != 4 || !slices.Equal(send.Ranks, []int{0, 1}) {
+	if send := p.Operations[p.Tasks[0][2].Operation]; send.Channel != 4 ||
+		!slices.Equal(send.Ranks, []int{0, 1}) {
 		t.Errorf("%+v, want tag 4 from 0 to 1", send)
 	}
 }
@@ -112,7 +117,8 @@ func TestChakra(t *testing.T) {
 func TestChakraAllGather(t *testing.T) {
 	var files []File
 	for rank := range 4 {
-		files = append(files, File{fmt.Sprintf("f.%d.et", rank), encoded(t, metadata, `id: 1 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 4096 }`)})
+		files = append(files, File{fmt.Sprintf("f.%d.et", rank),
+			encoded(t, metadata, `id: 1 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 4096 }`)})
 	}
 	p, err := ReadChakra(files, nil, Options{})
 	if err != nil {
@@ -133,9 +139,11 @@ func TestChakraRing(t *testing.T) {
 		for step := range 2 {
 			send := fmt.Sprintf(`id: %d type: 5 data_deps: [%s] attr { name: "comm_dst" int32_val: %d } attr { name: "comm_size" uint64_val: 4000 }`, 3*step, map[bool]string{true: "", false: "2"}[step == 0], (rank+1)%ranks)
 			receive := fmt.Sprintf(`id: %d type: 6 data_deps: %d attr { name: "comm_src" int32_val: %d } attr { name: "comm_size" uint64_val: 4000 }`, 3*step+1, 3*step, (rank+ranks-1)%ranks)
-			nodes = append(nodes, send, receive, fmt.Sprintf(`id: %d type: 4 duration_micros: 250 data_deps: %d`, 3*step+2, 3*step+1))
+			nodes = append(nodes, send, receive,
+				fmt.Sprintf(`id: %d type: 4 duration_micros: 250 data_deps: %d`, 3*step+2, 3*step+1))
 		}
-		files = append(files, File{fmt.Sprintf("f.%d.et", rank), encoded(t, append([]string{metadata}, nodes...)...)})
+		files = append(files, File{fmt.Sprintf("f.%d.et", rank),
+			encoded(t, append([]string{metadata}, nodes...)...)})
 	}
 	p, err := ReadChakra(files, nil, Options{})
 	if err != nil {
@@ -150,16 +158,21 @@ func TestChakraRing(t *testing.T) {
 		t.Errorf("it takes %v and sends %d bytes, want %v and 8000", whole, p.Sent(1), want)
 	}
 	for rank, got := range times {
-		if want := (training.Times{Compute: 500 * time.Microsecond, Exposed: 200 * time.Microsecond}); got != want {
+		if want := (training.Times{Compute: 500 * time.Microsecond,
+			Exposed: 200 * time.Microsecond}); got != want {
 			t.Errorf("rank %d: %+v, want %+v", rank, got, want)
 		}
 	}
 }
 
 func TestWrongChakra(t *testing.T) {
-	broken := func(change func(node string) string) []byte { return encoded(t, metadata, compute, change(reduce)) }
+	broken := func(change func(node string) string) []byte {
+		return encoded(t, metadata, compute, change(reduce))
+	}
 	replaced := func(old, new string) []byte {
-		return broken(func(node string) string { return strings.Replace(strings.Replace(node, "[7, 5]", "7", 1), old, new, 1) })
+		return broken(func(node string) string {
+			return strings.Replace(strings.Replace(node, "[7, 5]", "7", 1), old, new, 1)
+		})
 	}
 	start := len(encoded(t, metadata, compute)) + 1 // behind the length
 	good := encoded(t, metadata, compute, strings.Replace(reduce, "[7, 5]", "7", 1))
@@ -173,30 +186,40 @@ func TestWrongChakra(t *testing.T) {
 		{"metadata alone", encoded(t, metadata), len(encoded(t, metadata)), "the file ends without a node"},
 		{"cut", good[:len(good)-3], start - 1, "no message behind its length: unexpected EOF"},
 		{"no field", append(slices.Clone(good), 2, 0xff, 0xff), len(good) + 1, "no field: unexpected EOF"},
-		{"no value", append(slices.Clone(good), 2, 0x10, 0xff), len(good) + 1, "no value of field 2: unexpected EOF"},
+		{"no value", append(slices.Clone(good), 2, 0x10, 0xff), len(good) + 1,
+			"no value of field 2: unexpected EOF"},
 		{"no type", replaced("type: 7", "type: 9"), -1, "a node of type 9, want 1 to 7"},
 		{"twice", replaced("id: 3", "id: 7"), start, "node 7 is there twice"},
-		{"large together", encoded(t, metadata, `id: 3 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 1125899906842624 } attr { name: "pg_name" string_val: "two" }`), -1, "node 3 gathers 2251799813685248 bytes from 2 ranks, want at most"},
-		{"no duration", encoded(t, metadata, `id: 7 type: 4 attr { name: "num_ops" int64_val: 5 }`), len(encoded(t, metadata)) + 1, "node 7 computes 5 num_ops in no time, want a duration_micros"},
-		{"nobody", replaced("data_deps: 7", "data_deps: 8"), start, "node 3 depends on node 8, which is not there"},
+		{"large together", encoded(t, metadata,
+			`id: 3 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 1125899906842624 } attr { name: "pg_name" string_val: "two" }`), -1, "node 3 gathers 2251799813685248 bytes from 2 ranks, want at most"},
+		{"no duration", encoded(t, metadata, `id: 7 type: 4 attr { name: "num_ops" int64_val: 5 }`),
+			len(encoded(t, metadata)) + 1, "node 7 computes 5 num_ops in no time, want a duration_micros"},
+		{"nobody", replaced("data_deps: 7", "data_deps: 8"), start,
+			"node 3 depends on node 8, which is not there"},
 		{"itself", replaced("data_deps: 7", "data_deps: 3"), start, "node 3 depends on itself"},
 		{"gather", replaced("int64_val: 0", "int64_val: 3"), start, "node 3 is a collective of comm_type 3"},
 		{"no kind", replaced("comm_type", "comm_kind"), start, "node 3 is a collective of comm_type 0"},
 		{"no size", replaced("4096", "0"), start, "node 3 has no comm_size"},
-		{"large", replaced("4096", "-2"), start, "node 3 has a comm_size of 18446744073709551614, want at most"},
+		{"large", replaced("4096", "-2"), start,
+			"node 3 has a comm_size of 18446744073709551614, want at most"},
 		{"no group", replaced(`"pair"`, `"trio"`), start, `node 3 is of group "trio", which is not known`},
-		{"to itself", replaced("type: 7", "type: 5"), start, "node 3 of rank 0 sends to or receives from rank 0"},
-		{"long", encoded(t, metadata, strings.Replace(compute, "250", "3600000001", 1)), -1, "a duration of 3600000001 us"},
+		{"to itself", replaced("type: 7", "type: 5"), start,
+			"node 3 of rank 0 sends to or receives from rank 0"},
+		{"long", encoded(t, metadata, strings.Replace(compute, "250", "3600000001", 1)), -1,
+			"a duration of 3600000001 us"},
 	} {
-		_, err := ReadChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}, "two": {0, 1}}, Options{})
+		_, err := ReadChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}, "two": {0, 1}},
+			Options{})
 		if err == nil {
 			t.Errorf("%s: it is taken", c.name)
 			continue
 		}
 		// The library writes the fields of a message in any order, and words of its errors
 		// with a space of its own choice.
-		place, what, _ := strings.Cut(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "f.et: byte "), ": ")
-		if at, err := strconv.Atoi(place); err != nil || c.at >= 0 && at != c.at || at > len(c.content) || !strings.HasPrefix(what, c.want) {
+		place, what, _ := strings.Cut(
+			strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "f.et: byte "), ": ")
+		if at, err := strconv.Atoi(place); err != nil || c.at >= 0 && at != c.at || at > len(c.content) ||
+			!strings.HasPrefix(what, c.want) {
 			t.Errorf("%s: got  byte %s: %s\nwant %d: %s", c.name, place, what, c.at, c.want)
 		}
 	}
@@ -205,7 +228,8 @@ func TestWrongChakra(t *testing.T) {
 	}
 	alone := chakraFiles(t)
 	alone[1].Content = encoded(t, metadata, compute)
-	if _, err := ReadChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil || !strings.Contains(err.Error(), "stops for good with rank 0 at task 2, node 5") {
+	if _, err := ReadChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "stops for good with rank 0 at task 2, node 5") {
 		t.Errorf("%v, want rank 0 that waits for a receiver", err)
 	}
 }

@@ -44,7 +44,8 @@ func ReadMatrix(name string, text []byte, o Options) (*training.Program, error) 
 		} else if words[0] == "trigger" {
 			err = m.trigger(line, words)
 		} else {
-			err = lineError(name, line, "%s is not known; want Nodes, Connections, Triggers, a->b or trigger", shown(words[0]))
+			err = lineError(name, line, "%s is not known; want Nodes, Connections, Triggers, a->b or trigger",
+				shown(words[0]))
 		}
 		if err != nil {
 			return nil, err
@@ -52,14 +53,18 @@ func ReadMatrix(name string, text []byte, o Options) (*training.Program, error) 
 	}
 	last := len(all)
 	switch {
-	case counts["Nodes"] < 1 || counts["Nodes"] > training.MaxRanks || o.Ranks != 0 && o.Ranks != counts["Nodes"]:
-		return nil, lineError(name, last, "Nodes is %d, want as many as the job has ranks, up to %d", counts["Nodes"], training.MaxRanks)
+	case counts["Nodes"] < 1 || counts["Nodes"] > training.MaxRanks ||
+		o.Ranks != 0 && o.Ranks != counts["Nodes"]:
+		return nil, lineError(name, last, "Nodes is %d, want as many as the job has ranks, up to %d",
+			counts["Nodes"], training.MaxRanks)
 	case counts["Connections"] != len(m.connections):
-		return nil, lineError(name, last, "%d connections, and Connections is %d", len(m.connections), counts["Connections"])
+		return nil, lineError(name, last, "%d connections, and Connections is %d", len(m.connections),
+			counts["Connections"])
 	case counts["Triggers"] != m.defined:
 		return nil, lineError(name, last, "%d triggers, and Triggers is %d", m.defined, counts["Triggers"])
 	case counts["Failures"] != 0:
-		return nil, lineError(name, last, "failures are the fabric's and not the job's: want none, and steps that change links")
+		return nil, lineError(name, last,
+			"failures are the fabric's and not the job's: want none, and steps that change links")
 	}
 	b, err := m.program(counts["Nodes"])
 	if err != nil {
@@ -119,23 +124,29 @@ func (m *matrix) connection(line int, words []string, nodes int) error {
 	if c.from == c.to {
 		return lineError(m.name, line, "node %d sends to itself", c.from)
 	}
-	keys := map[string]*int{"id": new(int), "size": new(int), "trigger": &c.trigger, "send_done_trigger": &c.sendDone, "recv_done_trigger": &c.recDone, "prio": new(int)}
+	keys := map[string]*int{"id": new(int), "size": new(int), "trigger": &c.trigger,
+		"send_done_trigger": &c.sendDone, "recv_done_trigger": &c.recDone, "prio": new(int)}
 	for i := 1; i < len(words); i += 2 {
 		key := words[i]
 		if i+1 == len(words) {
-			return lineError(m.name, line, "%s has no value, or is not known; want start, size, id, trigger, send_done_trigger, recv_done_trigger or prio", shown(key))
+			return lineError(m.name, line,
+				"%s has no value, or is not known; want start, size, id, trigger, send_done_trigger, "+
+					"recv_done_trigger or prio", shown(key))
 		}
 		if key == "start" {
 			ps, err := strconv.ParseFloat(words[i+1], 64)
 			if err != nil || ps < 0 || !(ps <= 3600e12) {
-				return lineError(m.name, line, "start is %s, want picoseconds, at most an hour", shown(words[i+1]))
+				return lineError(m.name, line, "start is %s, want picoseconds, at most an hour",
+					shown(words[i+1]))
 			}
 			c.start, c.started = time.Duration(ps/1000), true
 			continue
 		}
 		value, known := keys[key]
 		if !known {
-			return lineError(m.name, line, "%s is not known; want start, size, id, trigger, send_done_trigger, recv_done_trigger or prio", shown(key))
+			return lineError(m.name, line,
+				"%s is not known; want start, size, id, trigger, send_done_trigger, recv_done_trigger or "+
+					"prio", shown(key))
 		}
 		n, err := m.number(line, key, words[i+1], maxSize)
 		if err != nil {
@@ -185,11 +196,13 @@ func (m *matrix) trigger(line int, words []string) error {
 			kind = words[i]
 			t.barrier = kind == "barrier"
 		default:
-			return lineError(m.name, line, "%s is not known; want id, count, oneshot, multishot or barrier", shown(words[i]))
+			return lineError(m.name, line, "%s is not known; want id, count, oneshot, multishot or barrier",
+				shown(words[i]))
 		}
 	}
 	if id == 0 || kind == "" || m.triggers[id] != nil {
-		return lineError(m.name, line, "a trigger wants an id of its own, above 0, and oneshot, multishot or barrier")
+		return lineError(m.name, line,
+			"a trigger wants an id of its own, above 0, and oneshot, multishot or barrier")
 	}
 	m.defined++
 	m.triggers[id] = t
@@ -214,7 +227,8 @@ func (m *matrix) program(nodes int) (*training.Builder, error) {
 		}
 	}
 	if len(m.connections) > training.MaxOperations {
-		return nil, lineError(m.name, 1, "%d connections, want at most %d", len(m.connections), training.MaxOperations)
+		return nil, lineError(m.name, 1, "%d connections, want at most %d", len(m.connections),
+			training.MaxOperations)
 	}
 	b := training.NewBuilder(nodes)
 	for left := len(m.connections); left > 0; {
@@ -228,7 +242,9 @@ func (m *matrix) program(nodes int) (*training.Builder, error) {
 		}
 		if left == before {
 			i := slices.IndexFunc(m.connections, func(c matrixConnection) bool { return !c.done })
-			return nil, lineError(m.name, m.connections[i].line, "the connection waits for trigger %d, which nothing fires before it", m.connections[i].trigger)
+			return nil, lineError(m.name, m.connections[i].line,
+				"the connection waits for trigger %d, which nothing fires before it",
+				m.connections[i].trigger)
 		}
 	}
 	return b, nil
@@ -244,13 +260,17 @@ func (m *matrix) add(b *training.Builder, i int) (bool, error) {
 	var after []int
 	if c.trigger != 0 {
 		t := m.triggers[c.trigger]
-		if want := t.count; len(t.firing) > 0 && (t.barrier && len(t.firing) != want || !t.barrier && len(t.firing) != 1) {
-			return false, lineError(m.name, t.line, "%d connections fire the trigger, want one, or of a barrier its count", len(t.firing))
+		if want := t.count; len(t.firing) > 0 &&
+			(t.barrier && len(t.firing) != want || !t.barrier && len(t.firing) != 1) {
+			return false, lineError(m.name, t.line,
+				"%d connections fire the trigger, want one, or of a barrier its count", len(t.firing))
 		}
 		for _, firing := range t.firing {
 			switch f := &m.connections[firing]; {
 			case c.from != f.from && c.from != f.to:
-				return false, lineError(m.name, c.line, "node %d does not see the connection of line %d, which fires trigger %d: it is neither of its ends", c.from, f.line, c.trigger)
+				return false, lineError(m.name, c.line,
+					"node %d does not see the connection of line %d, which fires trigger %d: it is neither "+
+						"of its ends", c.from, f.line, c.trigger)
 			case !f.done:
 				return false, nil
 			case c.from == f.to:
@@ -265,8 +285,10 @@ func (m *matrix) add(b *training.Builder, i int) (bool, error) {
 	} else if c.start > 0 {
 		after = []int{b.Add(c.from, training.Task{Name: name, Kind: training.Delay, Time: c.start})}
 	}
-	operation := b.Operation(training.Operation{Group: "flow", Channel: i, Kind: training.Transfer, Ranks: []int{c.from, c.to}, Bytes: c.size})
-	c.tasks[0] = b.Add(c.from, training.Task{Name: name, Kind: training.Exchange, Operation: operation, After: after})
+	operation := b.Operation(training.Operation{Group: "flow", Channel: i, Kind: training.Transfer,
+		Ranks: []int{c.from, c.to}, Bytes: c.size})
+	c.tasks[0] = b.Add(c.from, training.Task{Name: name, Kind: training.Exchange, Operation: operation,
+		After: after})
 	c.tasks[1] = b.Add(c.to, training.Task{Name: name, Kind: training.Exchange, Operation: operation})
 	c.done = true
 	return true, nil

@@ -30,7 +30,8 @@ func shippedNodes(rank int) []string {
 	return []string{
 		compute(1, "forward 1", 4000, ""), reduce(2, "outputs 1", 64<<10, 1, tp),
 		compute(3, "forward 2", 4000, "2"), reduce(4, "outputs 2", 64<<10, 3, tp),
-		compute(5, "backward 2", 8000, "4"), reduce(6, "errors 2", 64<<10, 5, tp), reduce(7, "gradients 2", 128<<10, 5, dp),
+		compute(5, "backward 2", 8000, "4"), reduce(6, "errors 2", 64<<10, 5, tp),
+		reduce(7, "gradients 2", 128<<10, 5, dp),
 		compute(8, "backward 1", 8000, "6"), reduce(9, "gradients 1", 128<<10, 8, dp),
 		compute(10, "optimizer", 1000, "7, 9"),
 	}
@@ -47,7 +48,8 @@ func TestShippedTrace(t *testing.T) {
 			}
 		}
 		if got, err := os.ReadFile(name); err != nil || string(got) != string(want) {
-			t.Errorf("%s: %d bytes, %v, want %d others: go test ./workloads/training/trace -run TestShippedTrace -update", name, len(got), err, len(want))
+			t.Errorf("%s: %d bytes, %v, want %d others: go test ./workloads/training/trace -run "+
+				"TestShippedTrace -update", name, len(got), err, len(want))
 		}
 	}
 	p, err := Read(shipped+".0.et", Options{})

@@ -12,7 +12,8 @@ import (
 
 // ReadSimAI reads a workload of SimAI (aliyun/SimAI), which AICB (aliyun/aicb) writes:
 //
-//	HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 4 ga: 1 all_gpus: 4 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
+//	HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 4 ga: 1 all_gpus: 4
+//	checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
 //	1
 //	layer -1 1000 ALLREDUCE 4096 1000 ALLREDUCE 4096 1000 ALLREDUCE 65536 100
 //
@@ -31,7 +32,8 @@ import (
 func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	all := lines(text)
 	if len(all) < 2 {
-		return nil, lineError(name, len(all)+1, "the file ends; want a line with the kind of the job, and one with the number of layers")
+		return nil, lineError(name, len(all)+1,
+			"the file ends; want a line with the kind of the job, and one with the number of layers")
 	}
 	s := &simai{name: name, tp: 1, ep: 1, pp: 1, virtual: 1, micros: 1, world: o.Ranks}
 	if err := s.header(all[0], o); err != nil {
@@ -54,7 +56,8 @@ func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 		}
 	}
 	if len(s.layers) != layers {
-		return nil, lineError(name, len(all), "the file ends after %d layers, want the %d that line 2 says", len(s.layers), layers)
+		return nil, lineError(name, len(all), "the file ends after %d layers, want the %d that line 2 says",
+			len(s.layers), layers)
 	}
 	each := 6 // tasks of a layer
 	if s.pp > 1 {
@@ -64,7 +67,8 @@ func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 		each += 4 // messages of a virtual stage, which has a layer at least
 	}
 	if tasks := s.world * layers * each; tasks > training.MaxTasks {
-		return nil, lineError(name, 2, "%d layers on %d ranks are up to %d tasks, want at most %d", layers, s.world, tasks, training.MaxTasks)
+		return nil, lineError(name, 2, "%d layers on %d ranks are up to %d tasks, want at most %d", layers,
+			s.world, tasks, training.MaxTasks)
 	}
 	b := training.NewBuilder(s.world)
 	for rank := range s.world {
@@ -105,7 +109,8 @@ type simaiPart struct {
 func (s *simai) number(line int, what, word string, least, most int) (int, error) {
 	n, err := strconv.Atoi(word)
 	if err != nil || n < least || n > most {
-		return 0, lineError(s.name, line, "%s is %s, want a whole number from %d to %d", what, shown(word), least, most)
+		return 0, lineError(s.name, line, "%s is %s, want a whole number from %d to %d", what, shown(word),
+			least, most)
 	}
 	return n, nil
 }
@@ -122,13 +127,16 @@ func (s *simai) size(what, word string) (uint64, error) {
 
 // header reads the first line.
 func (s *simai) header(words []string, o Options) error {
-	if len(words) == 0 || !slices.Contains([]string{"HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO"}, words[0]) {
-		return lineError(s.name, 1, "the kind of the job is %s, want HYBRID_TRANSFORMER_FWD_IN_BCKWD, HYBRID_TRANSFORMER or MICRO", shown(strings.Join(words[:min(1, len(words))], "")))
+	if len(words) == 0 || !slices.Contains(
+		[]string{"HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO"}, words[0]) {
+		return lineError(s.name, 1, "the kind of the job is %s, want HYBRID_TRANSFORMER_FWD_IN_BCKWD, "+
+			"HYBRID_TRANSFORMER or MICRO", shown(strings.Join(words[:min(1, len(words))], "")))
 	}
 	gpus := 0
 	read := map[string]*int{
-		"model_parallel_NPU_group": &s.tp, "ep": &s.ep, "expert_parallel_npu_group": &s.ep, "pp": &s.pp, "all_gpus": &gpus,
-		"vpp": &s.virtual, "ga": &s.micros,
+		"model_parallel_NPU_group": &s.tp, "ep": &s.ep, "expert_parallel_npu_group": &s.ep, "pp": &s.pp,
+		"all_gpus": &gpus,
+		"vpp":      &s.virtual, "ga": &s.micros,
 	}
 	for i := 1; i < len(words); i += 2 {
 		key := strings.TrimSuffix(words[i], ":")
@@ -145,10 +153,12 @@ func (s *simai) header(words []string, o Options) error {
 			s.message, err = s.size(key, value)
 		case "checkpoints", "checkpoint_initiates":
 			if value != "0" {
-				err = lineError(s.name, 1, "%s: %s, and recomputation is not played: want 0", key, shown(value))
+				err = lineError(s.name, 1, "%s: %s, and recomputation is not played: want 0", key,
+					shown(value))
 			}
 		default:
-			err = lineError(s.name, 1, "%s is not known; want model_parallel_NPU_group, ep, pp, vpp, ga, all_gpus, checkpoints, checkpoint_initiates or pp_comm", shown(key))
+			err = lineError(s.name, 1, "%s is not known; want model_parallel_NPU_group, ep, pp, vpp, ga, "+
+				"all_gpus, checkpoints, checkpoint_initiates or pp_comm", shown(key))
 		}
 		if err != nil {
 			return err
@@ -160,12 +170,16 @@ func (s *simai) header(words []string, o Options) error {
 	switch {
 	case s.world == 0:
 		return lineError(s.name, 1, "the file has no all_gpus; say how many ranks the job has")
-	case s.world > training.MaxRanks || s.world%s.tp != 0 || s.world/s.tp%s.pp != 0 || s.world/s.tp/s.pp%s.ep != 0:
-		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d, ep %d and pp %d, want a multiple of their product, up to %d", s.world, s.tp, s.ep, s.pp, training.MaxRanks)
+	case s.world > training.MaxRanks || s.world%s.tp != 0 || s.world/s.tp%s.pp != 0 ||
+		s.world/s.tp/s.pp%s.ep != 0:
+		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d, ep %d and pp %d, want a "+
+			"multiple of their product, up to %d", s.world, s.tp, s.ep, s.pp, training.MaxRanks)
 	case s.pp > 1 && (s.micros == 0 || s.virtual == 0):
-		return lineError(s.name, 1, "a pipeline of %d stages with ga %d and vpp %d, want micro-batches and virtual stages", s.pp, s.micros, s.virtual)
+		return lineError(s.name, 1, "a pipeline of %d stages with ga %d and vpp %d, want micro-batches and "+
+			"virtual stages", s.pp, s.micros, s.virtual)
 	case s.pp > 1 && s.message == 0:
-		return lineError(s.name, 1, "a pipeline of %d stages whose pp_comm is 0, want the bytes of a message between stages", s.pp)
+		return lineError(s.name, 1, "a pipeline of %d stages whose pp_comm is 0, want the bytes of a "+
+			"message between stages", s.pp)
 	}
 	return nil
 }
@@ -204,7 +218,9 @@ func (s *simai) layer(line int, words []string) error {
 		}
 		kind, known := simaiKinds[word]
 		if !known {
-			return lineError(s.name, line, "collective %s is not known; want NONE, ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL or BROADCAST, with _EP or _DP_EP", shown(of[1]))
+			return lineError(s.name, line,
+				"collective %s is not known; want NONE, ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL or "+
+					"BROADCAST, with _EP or _DP_EP", shown(of[1]))
 		}
 		if part.bytes, err = strconv.ParseUint(of[2], 10, 64); err != nil || part.bytes > maxSize {
 			return lineError(s.name, line, "a size of %s, want bytes", shown(of[2]))
@@ -253,7 +269,8 @@ type simaiRank struct {
 
 func (s *simai) rank(b *training.Builder, rank int) *simaiRank {
 	r := &simaiRank{simai: s, builder: b, rank: rank, groups: map[string][]int{}, last: -1}
-	for _, group := range []string{training.TensorParallel, training.DataParallel, training.ExpertParallel, training.ExpertData} {
+	for _, group := range []string{training.TensorParallel, training.DataParallel, training.ExpertParallel,
+		training.ExpertData} {
 		r.groups[group] = s.group(rank, group)
 	}
 	return r
@@ -261,14 +278,17 @@ func (s *simai) rank(b *training.Builder, rank int) *simaiRank {
 
 // part adds a computation and its collective, for which the next one may wait.
 func (r *simaiRank) part(name string, p *simaiPart, wait bool) {
-	r.last = r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Compute, Time: p.time, After: r.awaited})
+	r.last = r.builder.Add(r.rank,
+		training.Task{Name: name, Kind: training.Compute, Time: p.time, After: r.awaited})
 	r.awaited = nil
 	ranks := r.groups[p.group]
 	if p.kind == "" || len(ranks) < 2 {
 		return
 	}
-	operation := r.builder.Operation(training.Operation{Group: p.group, Kind: p.kind, Ranks: ranks, Bytes: p.bytes})
-	task := r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Exchange, Operation: operation, After: []int{r.last}})
+	operation := r.builder.Operation(
+		training.Operation{Group: p.group, Kind: p.kind, Ranks: ranks, Bytes: p.bytes})
+	task := r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Exchange, Operation: operation,
+		After: []int{r.last}})
 	if wait {
 		r.awaited = []int{task}
 	}

@@ -41,7 +41,8 @@ func (s *simai) split() error {
 		}
 	}
 	if len(starts) != s.micros {
-		return lineError(s.name, 1, "%d layers %s, with each of which a micro-batch of the pipeline begins, want as many as ga, %d", len(starts), simaiMicro, s.micros)
+		return lineError(s.name, 1, "%d layers %s, with each of which a micro-batch of the pipeline "+
+			"begins, want as many as ga, %d", len(starts), simaiMicro, s.micros)
 	}
 	s.pieces.before, s.pieces.behind = s.layers[:starts[0]], s.layers[end:]
 	for i, start := range starts {
@@ -66,12 +67,15 @@ func (s *simai) chunks(micro []simaiLayer) (chunks [][]simaiLayer, err error) {
 	}
 	var starts []int
 	for i, l := range micro {
-		if strings.HasPrefix(l.name, simaiBlock) && (i == 0 || !strings.HasPrefix(micro[i-1].name, simaiBlock)) {
+		if strings.HasPrefix(l.name, simaiBlock) &&
+			(i == 0 || !strings.HasPrefix(micro[i-1].name, simaiBlock)) {
 			starts = append(starts, i)
 		}
 	}
 	if len(starts) == 0 || len(starts)%s.virtual != 0 {
-		return nil, lineError(s.name, micro[0].line, "a micro-batch of %d layers of the model, each beginning with %s, want a multiple of vpp, %d", len(starts), simaiBlock, s.virtual)
+		return nil, lineError(s.name, micro[0].line,
+			"a micro-batch of %d layers of the model, each beginning with %s, want a multiple of vpp, %d",
+			len(starts), simaiBlock, s.virtual)
 	}
 	each := len(starts) / s.virtual
 	from := 0
@@ -157,5 +161,6 @@ func (r *simaiRank) transfer(name string, channel, from, to int, after []int) in
 		Group: training.PipelineParallel, Channel: channel, Kind: training.Transfer,
 		Ranks: []int{from*each + place, to*each + place}, Bytes: r.message,
 	})
-	return r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Exchange, Operation: operation, After: after})
+	return r.builder.Add(r.rank, training.Task{Name: name, Kind: training.Exchange, Operation: operation,
+		After: after})
 }

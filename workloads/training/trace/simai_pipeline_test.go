@@ -18,14 +18,16 @@ func pipelineFile(data, stages, virtual, micros, layers int) string {
 	for range micros {
 		lines = append(lines, "embedding_layer -1 0 ALLREDUCE 64 0 NONE 0 0 NONE 0 100")
 		for range layers {
-			lines = append(lines, "attention_column -1 500 ALLGATHER 512 500 REDUCESCATTER 512 0 NONE 0 100", "attention_row -1 0 REDUCESCATTER 512 0 ALLGATHER 512 0 NONE 0 100",
+			lines = append(lines, "attention_column -1 500 ALLGATHER 512 500 REDUCESCATTER 512 0 NONE 0 100",
+				"attention_row -1 0 REDUCESCATTER 512 0 ALLGATHER 512 0 NONE 0 100",
 				"mlp_moelayer -1 500 ALLTOALL_EP 256 500 NONE 0 1000 NONE 0 100")
 		}
 		lines = append(lines, "final_column -1 0 NONE 0 0 NONE 0 0 NONE 0 100")
 	}
 	lines = append(lines, "cross_entropy1 -1 0 ALLREDUCE 32 0 NONE 0 0 NONE 0 100")
 	// The size as AICB writes a quotient.
-	return fmt.Sprintf("HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: %d vpp: %d ga: %d all_gpus: %d checkpoints: 0 checkpoint_initiates: 0 pp_comm: 8192.0\n%d\n%s\n",
+	return fmt.Sprintf("HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: %d vpp: %d "+
+		"ga: %d all_gpus: %d checkpoints: 0 checkpoint_initiates: 0 pp_comm: 8192.0\n%d\n%s\n",
 		stages, virtual, micros, 2*data*stages, len(lines), strings.Join(lines, "\n"))
 }
 
@@ -35,10 +37,12 @@ func pipelineFile(data, stages, virtual, micros, layers int) string {
 // of the rest.
 func TestSimAIPipeline(t *testing.T) {
 	for _, c := range []struct{ data, stages, virtual, micros, layers int }{
-		{1, 2, 1, 1, 2}, {2, 2, 1, 4, 2}, {1, 4, 1, 2, 1}, {1, 4, 1, 8, 3}, {2, 2, 2, 2, 2}, {1, 2, 2, 4, 4}, {1, 4, 2, 8, 2}, {1, 3, 4, 6, 4}, {1, 4, 8, 4, 8},
+		{1, 2, 1, 1, 2}, {2, 2, 1, 4, 2}, {1, 4, 1, 2, 1}, {1, 4, 1, 8, 3}, {2, 2, 2, 2, 2}, {1, 2, 2, 4, 4},
+		{1, 4, 2, 8, 2}, {1, 3, 4, 6, 4}, {1, 4, 8, 4, 8},
 		{1, 2, 2, 1, 2}, {1, 2, 2, 3, 2}, {1, 4, 2, 6, 2}, {1, 3, 3, 7, 3}, {1, 4, 3, 2, 3},
 	} {
-		p, err := ReadSimAI("f.txt", []byte(pipelineFile(c.data, c.stages, c.virtual, c.micros, c.layers)), Options{})
+		p, err := ReadSimAI("f.txt", []byte(pipelineFile(c.data, c.stages, c.virtual, c.micros, c.layers)),
+			Options{})
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue
@@ -50,7 +54,8 @@ func TestSimAIPipeline(t *testing.T) {
 				messages -= c.micros
 			}
 			// By hand: of two ranks each sends half in a gather or reduce-scatter and all in an all-reduce.
-			want := []training.Volume{{Group: training.PipelineParallel, Bytes: uint64(messages) * 8192}, {Group: training.TensorParallel, Bytes: uint64(c.micros*(64+c.layers*4*256) + 32)}}
+			want := []training.Volume{{Group: training.PipelineParallel, Bytes: uint64(messages) * 8192},
+				{Group: training.TensorParallel, Bytes: uint64(c.micros*(64+c.layers*4*256) + 32)}}
 			if c.data == 2 {
 				want = slices.Insert(want, 0, training.Volume{Group: training.DataParallel, Bytes: 2048})
 			}
@@ -81,7 +86,10 @@ func TestSimAIPipelineRanks(t *testing.T) {
 	}
 	var ranks [][]int
 	for i := range p.Operations {
-		if o := &p.Operations[i]; slices.Contains(o.Ranks, 5) && !slices.ContainsFunc(ranks, func(r []int) bool { return slices.Equal(r, o.Ranks) }) {
+		if o := &p.Operations[i]; slices.Contains(o.Ranks, 5) &&
+			!slices.ContainsFunc(ranks, func(r []int) bool {
+				return slices.Equal(r, o.Ranks)
+			}) {
 			ranks = append(ranks, o.Ranks)
 		}
 	}
@@ -93,17 +101,21 @@ func TestSimAIPipelineRanks(t *testing.T) {
 func TestWrongSimAIPipeline(t *testing.T) {
 	good := pipelineFile(1, 2, 2, 2, 2)
 	for _, c := range []struct{ old, new, want string }{
-		{"pp: 2", "pp: 3", "f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 1 and pp 3, want a multiple of their product"},
+		{"pp: 2", "pp: 3", "f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 1 and pp 3, want a " +
+			"multiple of their product"},
 		{"pp_comm: 8192.0", "pp_comm: 0", "f.txt:1: a pipeline of 2 stages whose pp_comm is 0"},
 		{"pp_comm: 8192.0", "pp_comm: -1", `f.txt:1: pp_comm is "-1", want bytes`},
 		{"pp_comm: 8192.0", "pp_comm: NaN", `f.txt:1: pp_comm is "NaN", want bytes`},
 		{"vpp: 2", "vpp: many", `f.txt:1: vpp is "many", want a whole number`},
 		{"vpp: 2", "vpp: 0", "f.txt:1: a pipeline of 2 stages with ga 2 and vpp 0"},
-		{"vpp: 2", "vpp: 3", "f.txt:4: a micro-batch of 2 layers of the model, each beginning with attention, want a multiple of vpp, 3"},
+		{"vpp: 2", "vpp: 3", "f.txt:4: a micro-batch of 2 layers of the model, each beginning with " +
+			"attention, want a multiple of vpp, 3"},
 		{"ga: 2", "ga: 0", "f.txt:1: a pipeline of 2 stages with ga 0"},
-		{"ga: 2", "ga: 3", "f.txt:1: 2 layers embedding_layer, with each of which a micro-batch of the pipeline begins, want as many as ga, 3"},
+		{"ga: 2", "ga: 3", "f.txt:1: 2 layers embedding_layer, with each of which a micro-batch of the " +
+			"pipeline begins, want as many as ga, 3"},
 	} {
-		if _, err := ReadSimAI("f.txt", []byte(strings.Replace(good, c.old, c.new, 1)), Options{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := ReadSimAI("f.txt", []byte(strings.Replace(good, c.old, c.new, 1)),
+			Options{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}

@@ -86,7 +86,8 @@ func readChakraFiles(path string, o Options) (*training.Program, error) {
 	if content, err := load(prefix + ".json"); err == nil {
 		d := json.NewDecoder(bytes.NewReader(content))
 		if err := d.Decode(&groups); err != nil {
-			return nil, fmt.Errorf("%s.json: byte %d: %w: want groups of ranks, as in {\"tp0\": [0, 1]}", prefix, d.InputOffset(), err)
+			return nil, fmt.Errorf("%s.json: byte %d: %w: want groups of ranks, as in {\"tp0\": [0, 1]}",
+				prefix, d.InputOffset(), err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -12,7 +12,8 @@ import (
 	"railbed/workloads/training"
 )
 
-const simaiHead = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 2 ga: 1 all_gpus: 4 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0\n"
+const simaiHead = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 2 ga: 1 " +
+	"all_gpus: 4 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0\n"
 
 const simaiFile = simaiHead + `2
 embedding	-1	1000	ALLREDUCE	4096	1	NONE	0	1	NONE	0	100
@@ -45,7 +46,8 @@ func TestSimAI(t *testing.T) {
 		"backward embedding 1ns", "gradient embedding 1ns",
 	}
 	if got := names(p, 3); !slices.Equal(got, want) || len(p.Tasks) != 4 {
-		t.Errorf("rank 3 of %d does\n%s\nwant\n%s", len(p.Tasks), strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("rank 3 of %d does\n%s\nwant\n%s", len(p.Tasks), strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
 	}
 	for _, task := range p.Tasks[3] { // the collective of weights' gradients holds nobody up
 		if after := task.After; slices.Contains(after, 7) {
@@ -60,15 +62,20 @@ func TestSimAI(t *testing.T) {
 		t.Errorf("rank 3 is with %v, want 2 and 3 in tp, 1 and 3 in dp", ranks)
 	}
 	experts := strings.Replace(strings.Replace(simaiFile, "ep: 1", "ep: 2", 1), "ALLGATHER", "ALLTOALL_EP", 1)
-	p, err = ReadSimAI("f.txt", []byte(strings.Replace(experts, "ALLREDUCE\t65536", "ALLREDUCE_DP_EP\t65536", 1)), Options{Ranks: 8, Scale: training.Scale{Bytes: units.Factor{Num: 1, Den: 8}, Times: units.Factor{Num: 2, Den: 1}}})
+	p, err = ReadSimAI("f.txt", []byte(strings.Replace(experts, "ALLREDUCE\t65536", "ALLREDUCE_DP_EP\t65536",
+		1)), Options{Ranks: 8, Scale: training.Scale{Bytes: units.Factor{Num: 1, Den: 8},
+		Times: units.Factor{Num: 2, Den: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(p, 5); got[2] != "forward mlp_layer 6µs" || got[3] != "forward mlp_layer ep all-to-all 1KiB" || got[7] != "gradient mlp_layer ep-dp all-reduce 8KiB" {
+	if got := names(p, 5); got[2] != "forward mlp_layer 6µs" ||
+		got[3] != "forward mlp_layer ep all-to-all 1KiB" ||
+		got[7] != "gradient mlp_layer ep-dp all-reduce 8KiB" {
 		t.Errorf("rank 5 does %q", got)
 	}
 	o := p.Operations[p.Tasks[5][7].Operation]
-	if e := p.Operations[p.Tasks[5][3].Operation]; !slices.Equal(o.Ranks, []int{1, 5}) || !slices.Equal(e.Ranks, []int{5, 7}) {
+	if e := p.Operations[p.Tasks[5][3].Operation]; !slices.Equal(o.Ranks, []int{1, 5}) ||
+		!slices.Equal(e.Ranks, []int{5, 7}) {
 		t.Errorf("rank 5 has the experts of %v, and shares them with %v", o.Ranks, e.Ranks)
 	}
 }
@@ -78,22 +85,32 @@ func TestWrongSimAI(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "f.txt:1: the file ends"},
 		{"DATA\n1\n" + layer, `f.txt:1: the kind of the job is "DATA", want HYBRID_TRANSFORMER_FWD_IN_BCKWD`},
-		{strings.Replace(simaiHead, "checkpoints: 0", "checkpoints: 2", 1) + "1\n" + layer, "f.txt:1: checkpoints: \"2\", and recomputation is not played"},
-		{strings.Replace(simaiHead, "vpp", "speed", 1) + "1\n" + layer, `f.txt:1: "speed" is not known; want model_parallel_NPU_group`},
-		{strings.Replace(simaiHead, "ep: 1", "ep: 3", 1) + "1\n" + layer, "f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 3 and pp 1"},
-		{strings.Replace(simaiHead, "all_gpus: 4", "all_gpus: many", 1) + "1\n" + layer, `f.txt:1: all_gpus is "many", want a whole number from 1 to 4096`},
-		{strings.Replace(simaiHead, "all_gpus: 4 ", "", 1) + "1\n" + layer, "f.txt:1: the file has no all_gpus"},
+		{strings.Replace(simaiHead, "checkpoints: 0", "checkpoints: 2", 1) + "1\n" + layer,
+			"f.txt:1: checkpoints: \"2\", and recomputation is not played"},
+		{strings.Replace(simaiHead, "vpp", "speed", 1) + "1\n" + layer,
+			`f.txt:1: "speed" is not known; want model_parallel_NPU_group`},
+		{strings.Replace(simaiHead, "ep: 1", "ep: 3", 1) + "1\n" + layer,
+			"f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 3 and pp 1"},
+		{strings.Replace(simaiHead, "all_gpus: 4", "all_gpus: many", 1) + "1\n" + layer,
+			`f.txt:1: all_gpus is "many", want a whole number from 1 to 4096`},
+		{strings.Replace(simaiHead, "all_gpus: 4 ", "", 1) + "1\n" + layer,
+			"f.txt:1: the file has no all_gpus"},
 		{strings.TrimSuffix(simaiHead, " 0\n") + "\n1\n" + layer, `f.txt:1: "pp_comm" has no value`},
 		{simaiHead + "x\n" + layer, `f.txt:2: number of layers is "x"`},
 		{simaiHead + "2\n" + layer, "f.txt:3: the file ends after 1 layers, want the 2"},
 		{simaiHead + "1\n" + layer + "\n" + layer, "f.txt:5: a layer more than the 1"},
 		{simaiHead + "1\n" + strings.TrimSuffix(layer, "1\n"), "f.txt:3: a layer of 11 words, want 12"},
-		{simaiHead + "2\n" + layer + strings.Replace(layer, "NONE", "GOSSIP", 1), `f.txt:4: collective "GOSSIP" is not known; want NONE`},
-		{simaiHead + "1\n" + strings.Replace(layer, "NONE 0", "ALLREDUCE -4", 1), `f.txt:3: a size of "-4", want bytes`},
-		{simaiHead + "1\n" + strings.Replace(layer, "-1 1", "-1 1e9", 1), `f.txt:3: a time of "1e9", want ns`},
-		{simaiHead + "1\n" + strings.Replace(layer, "NONE 0", "ALLREDUCE 4000000000", 1), "f.txt: check program: operation 0: all-reduce of 4000000000 bytes"},
+		{simaiHead + "2\n" + layer + strings.Replace(layer, "NONE", "GOSSIP", 1),
+			`f.txt:4: collective "GOSSIP" is not known; want NONE`},
+		{simaiHead + "1\n" + strings.Replace(layer, "NONE 0", "ALLREDUCE -4", 1),
+			`f.txt:3: a size of "-4", want bytes`},
+		{simaiHead + "1\n" + strings.Replace(layer, "-1 1", "-1 1e9", 1),
+			`f.txt:3: a time of "1e9", want ns`},
+		{simaiHead + "1\n" + strings.Replace(layer, "NONE 0", "ALLREDUCE 4000000000", 1),
+			"f.txt: check program: operation 0: all-reduce of 4000000000 bytes"},
 	} {
-		if _, err := ReadSimAI("f.txt", []byte(c.text), Options{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := ReadSimAI("f.txt", []byte(c.text), Options{}); err == nil ||
+			!strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
@@ -130,7 +147,8 @@ func TestMatrix(t *testing.T) {
 		}
 	}
 	if ends[3000].End != 1004+2000+3000 || ends[16].End != 5000+16 {
-		t.Errorf("the last of the chain ends at %v, want 6004 ns; the one at its own time at %v, want 5016 ns", ends[3000].End, ends[16].End)
+		t.Errorf("the last of the chain ends at %v, want 6004 ns; the one at its own time at %v, "+
+			"want 5016 ns", ends[3000].End, ends[16].End)
 	}
 }
 
@@ -147,7 +165,8 @@ func TestWrongMatrix(t *testing.T) {
 		{replaced("0->1", "0->3"), `f.cm:6: a node is "3", want a whole number up to 2`},
 		{replaced("0->1", "0->0"), "f.cm:6: node 0 sends to itself"},
 		{replaced("start 0 size", "begin 0 size"), `f.cm:6: "begin" is not known; want start`},
-		{replaced("start 0 size 1001", "size 1001"), "f.cm:6: the connection has both or neither of start and trigger"},
+		{replaced("start 0 size 1001", "size 1001"),
+			"f.cm:6: the connection has both or neither of start and trigger"},
 		{replaced("size 1001", "size 0"), "f.cm:6: the connection has no size, or one without an end"},
 		{replaced("start 0", "start -1"), `f.cm:6: start is "-1", want picoseconds`},
 		{replaced("start 0", "start NaN"), `f.cm:6: start is "NaN", want picoseconds`},
@@ -159,11 +178,13 @@ func TestWrongMatrix(t *testing.T) {
 		{replaced("barrier count 1", "barrier count 2"), "f.cm:11: 1 connections fire the trigger"},
 		{replaced("0->1 id 1", "2->0 id 1"), "f.cm:7: node 1 does not see the connection of line 6"},
 		{replaced("start 0 size 1001", "trigger 2 size 1001"), "f.cm:6: node 0 does not see"},
-		{replaced(" send_done_trigger 1", ""), "f.cm:7: the connection waits for trigger 1, which nothing fires"},
+		{replaced(" send_done_trigger 1", ""),
+			"f.cm:7: the connection waits for trigger 1, which nothing fires"},
 		{replaced("prio", "addon prio"), `f.cm:8: "addon" is not known`},
 		{replaced("trigger id 1 oneshot", "flow id 1"), `f.cm:10: "flow" is not known`},
 	} {
-		if _, err := ReadMatrix("f.cm", []byte(c.text), Options{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := ReadMatrix("f.cm", []byte(c.text), Options{}); err == nil ||
+			!strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
@@ -187,7 +208,8 @@ func TestRead(t *testing.T) {
 		path  string
 		ranks int
 	}{
-		{write("a.txt", []byte(simaiFile)), 4}, {write("a.cm", []byte(matrixFile)), 3}, {write("a.0.et", ranks[0].Content), 2},
+		{write("a.txt", []byte(simaiFile)), 4}, {write("a.cm", []byte(matrixFile)), 3},
+		{write("a.0.et", ranks[0].Content), 2},
 	} {
 		write("a.1.et", ranks[1].Content)
 		write("a.json", []byte(`{"pair": [1, 0]}`))
@@ -196,15 +218,17 @@ func TestRead(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		write("b.xml", nil): "want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)", filepath.Join(dir, "c.txt"): "no such file",
-		write("d.et", nil): "want the file of rank 0", filepath.Join(dir, "e.0.et"): "no such file",
+		write("b.xml", nil):         "want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)",
+		filepath.Join(dir, "c.txt"): "no such file",
+		write("d.et", nil):          "want the file of rank 0", filepath.Join(dir, "e.0.et"): "no such file",
 	} {
 		if _, err := Read(path, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
 	write("a.json", []byte(`{"pair": [1, x]}`))
-	if _, err := Read(filepath.Join(dir, "a.0.et"), Options{}); err == nil || !strings.Contains(err.Error(), "a.json: byte ") {
+	if _, err := Read(filepath.Join(dir, "a.0.et"), Options{}); err == nil ||
+		!strings.Contains(err.Error(), "a.json: byte ") {
 		t.Errorf("%v, want a place in a.json", err)
 	}
 }

@@ -42,7 +42,8 @@ type pair struct {
 
 // NewAllocator makes one for so many hosts, and slots of so many bytes.
 func NewAllocator(hosts, slot int) *Allocator {
-	a := &Allocator{hosts: hosts, slot: slot, pairs: make([]pair, hosts*hosts), queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), hears: make([]uint64, hosts)}
+	a := &Allocator{hosts: hosts, slot: slot, pairs: make([]pair, hosts*hosts),
+		queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), hears: make([]uint64, hosts)}
 	for i := range a.pairs {
 		a.pairs[i].from, a.pairs[i].to = i/hosts, i%hosts
 	}

@@ -75,7 +75,8 @@ func (c *channel) open(b []byte) ([]byte, bool) {
 	if c.secret == nil {
 		return b, true
 	}
-	if len(b) < headLen+lifeLen+privacy.BoxLen || binary.BigEndian.Uint32(b) != magic || b[4] != sealedVersion {
+	if len(b) < headLen+lifeLen+privacy.BoxLen || binary.BigEndian.Uint32(b) != magic ||
+		b[4] != sealedVersion {
 		return nil, false
 	}
 	life, in := binary.BigEndian.Uint64(b[headLen:]), c.in

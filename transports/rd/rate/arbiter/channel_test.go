@@ -34,7 +34,8 @@ func TestForgedRequests(t *testing.T) {
 	refused := func(what string, b []byte) {
 		t.Helper()
 		before := slices.Clone(s.wanted)
-		if _, valid := s.request(slices.Clone(b), func(int, []byte) {}); valid || !slices.Equal(s.wanted, before) {
+		if _, valid := s.request(slices.Clone(b), func(int, []byte) {}); valid ||
+			!slices.Equal(s.wanted, before) {
 			t.Errorf("%s: taken", what)
 		}
 	}
@@ -49,7 +50,8 @@ func TestForgedRequests(t *testing.T) {
 	for n := range first {
 		refused("cut", first[:n])
 	}
-	if who, valid := s.request(slices.Clone(first), func(int, []byte) {}); !valid || who != 1 || s.wanted[1*3+2] != 500 {
+	if who, valid := s.request(slices.Clone(first), func(int, []byte) {}); !valid || who != 1 ||
+		s.wanted[1*3+2] != 500 {
 		t.Fatalf("what host 1 sealed is of host %d, %v, and it wants %d bytes", who, valid, s.wanted[1*3+2])
 	}
 	refused("a second time", first)

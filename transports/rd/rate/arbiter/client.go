@@ -53,7 +53,8 @@ type ClientOptions struct {
 // Dial makes a client of the arbiter at an address that sends from an address. It asks
 // nothing before Start.
 func Dial(from netip.Addr, server netip.AddrPort, o ClientOptions) (*Client, error) {
-	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(server))
+	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
+		net.UDPAddrFromAddrPort(server))
 	if err == nil {
 		if err = express(conn, from); err != nil {
 			conn.Close()
@@ -68,8 +69,16 @@ func Dial(from netip.Addr, server netip.AddrPort, o ClientOptions) (*Client, err
 func newClient(conn *net.UDPConn, o ClientOptions) *Client {
 	life := newLife()
 	return &Client{
-		asks: newChannel(o.Secret, life), hears: newChannel(o.Secret, life), conn: conn, clock: o.Clock, host: o.Host, miss: o.Miss, wake: make(chan struct{}, 1),
-		wanted: make([]uint64, o.Hosts), granted: make([]uint64, o.Hosts), slots: make([]*rate.Slots, o.Hosts),
+		asks:    newChannel(o.Secret, life),
+		hears:   newChannel(o.Secret, life),
+		conn:    conn,
+		clock:   o.Clock,
+		host:    o.Host,
+		miss:    o.Miss,
+		wake:    make(chan struct{}, 1),
+		wanted:  make([]uint64, o.Hosts),
+		granted: make([]uint64, o.Hosts),
+		slots:   make([]*rate.Slots, o.Hosts),
 	}
 }
 
@@ -191,7 +200,8 @@ func (c *Client) take(b []byte) {
 		defer c.mu.Unlock()
 		for i := range entries(b) {
 			to, total, rest := entry(b, i, grantLen)
-			if to < 0 || to >= len(c.slots) || c.slots[to] == nil || total <= c.granted[to] || total > c.wanted[to] {
+			if to < 0 || to >= len(c.slots) || c.slots[to] == nil || total <= c.granted[to] ||
+				total > c.wanted[to] {
 				continue
 			}
 			at := c.clock.Of(time.Unix(0, int64(binary.BigEndian.Uint64(rest))))

@@ -59,7 +59,8 @@ func hostOf(b []byte) int { return int(binary.BigEndian.Uint32(b[8:])) }
 
 // readMessage checks a message of a kind with entries of a length, and is its host.
 func readMessage(b []byte, kind uint8, each int) (host int, valid bool) {
-	if len(b) < headLen || binary.BigEndian.Uint32(b) != magic || b[4] != version || b[5] != kind || len(b) != headLen+entries(b)*each {
+	if len(b) < headLen || binary.BigEndian.Uint32(b) != magic || b[4] != version || b[5] != kind ||
+		len(b) != headLen+entries(b)*each {
 		return 0, false
 	}
 	return hostOf(b), true

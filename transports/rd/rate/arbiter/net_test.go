@@ -32,7 +32,8 @@ func testLossyArbiter(t *testing.T, secret *privacy.Secret) {
 		wanted := make([]uint64, o.Hosts*o.Hosts)
 		granted := make([]uint64, o.Hosts*o.Hosts)
 		for host := range o.Hosts {
-			c := newClient(nil, ClientOptions{Host: host, Hosts: o.Hosts, Clock: clock.At(epoch, 1), Secret: secret})
+			c := newClient(nil, ClientOptions{Host: host, Hosts: o.Hosts, Clock: clock.At(epoch, 1),
+				Secret: secret})
 			c.change = func(f func()) { f() }
 			clients = append(clients, c)
 		}
@@ -98,7 +99,8 @@ func testLossyArbiter(t *testing.T, secret *privacy.Secret) {
 					continue
 				}
 				if c.granted[to] != wanted[host*o.Hosts+to] {
-					t.Errorf("seed %d: %d to %d was granted %d of %d", seed, host, to, c.granted[to], wanted[host*o.Hosts+to])
+					t.Errorf("seed %d: %d to %d was granted %d of %d", seed, host, to, c.granted[to],
+						wanted[host*o.Hosts+to])
 				}
 			}
 		}

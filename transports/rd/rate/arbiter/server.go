@@ -49,8 +49,11 @@ type server struct {
 
 func newServer(o Options) *server {
 	s := &server{
-		Options: o, allocator: NewAllocator(o.Hosts, o.Slot), wanted: make([]uint64, o.Hosts*o.Hosts), granted: make([]uint64, o.Hosts*o.Hosts),
-		last: make([]int64, o.Hosts*o.Hosts), messages: make([][]byte, o.Hosts),
+		Options:   o,
+		allocator: NewAllocator(o.Hosts, o.Slot),
+		wanted:    make([]uint64, o.Hosts*o.Hosts),
+		granted:   make([]uint64, o.Hosts*o.Hosts),
+		last:      make([]int64, o.Hosts*o.Hosts), messages: make([][]byte, o.Hosts),
 	}
 	life := newLife()
 	for range o.Hosts {

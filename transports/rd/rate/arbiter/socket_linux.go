@@ -21,7 +21,9 @@ func express(conn *net.UDPConn, at netip.Addr) error {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, spec.DSCPRdControl<<2) })
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), level, option, spec.DSCPRdControl<<2)
+	})
 	if err != nil {
 		return err
 	}

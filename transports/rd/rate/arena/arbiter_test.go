@@ -106,12 +106,14 @@ func TestArbiter(t *testing.T) {
 		begin := arbitrate(&o, 2)
 		tookArbiter, wArbiter, fanArbiter := allToAll(o, begin)
 		mostArbiter, fullArbiter := deepest(wArbiter)
-		t.Logf("seed %d: line rate %v, %d bytes, %d trimmed, fan-in %d; arbiter %v, %d bytes, %d trimmed, fan-in %d", seed, took, most, full, fan, tookArbiter, mostArbiter, fullArbiter, fanArbiter)
+		t.Logf("seed %d: line rate %v, %d bytes, %d trimmed, fan-in %d; arbiter %v, %d bytes, %d trimmed, "+
+			"fan-in %d", seed, took, most, full, fan, tookArbiter, mostArbiter, fullArbiter, fanArbiter)
 		if took == 0 || full == 0 || fan < 3 {
 			t.Errorf("seed %d: at line rate nothing is congested", seed)
 		}
 		if tookArbiter == 0 || fullArbiter > 0 || mostArbiter > 2*4202 || tookArbiter > took {
-			t.Errorf("seed %d: arbiter: %v, %d bytes, %d trimmed", seed, tookArbiter, mostArbiter, fullArbiter)
+			t.Errorf("seed %d: arbiter: %v, %d bytes, %d trimmed", seed, tookArbiter, mostArbiter,
+				fullArbiter)
 		}
 	}
 }

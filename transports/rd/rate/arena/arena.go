@@ -111,11 +111,17 @@ func New(o Options) *World {
 	}
 	w := &World{Options: o, now: 1, random: rand.New(rand.NewPCG(o.Seed, 0xA2E7A))}
 	for n := range o.Hosts {
-		h := &Host{world: w, number: n, life: w.random.Uint64() | 1, to: make(map[int]transports.Peer), done: make(map[uint64]func())}
+		h := &Host{world: w, number: n, life: w.random.Uint64() | 1, to: make(map[int]transports.Peer),
+			done: make(map[uint64]func())}
 		h.region.Memory, h.region.Writable = make([]byte, 1<<20), true
 		h.local = make([]byte, 1<<20)
 		c := engine.Config{
-			Life: h.life, Payload: o.Payload, FirstPath: wire.PortRDPath, Room: 1 << 12, Pacer: engine.NewPacer(o.Rate), PeerTimeout: time.Minute,
+			Life:        h.life,
+			Payload:     o.Payload,
+			FirstPath:   wire.PortRDPath,
+			Room:        1 << 12,
+			Pacer:       engine.NewPacer(o.Rate),
+			PeerTimeout: time.Minute,
 			Paths: func() path.Chooser {
 				chooser, err := path.New(path.KindOblivious, 4, path.Options{Seed: w.random.Uint64()})
 				if err != nil {
@@ -133,7 +139,8 @@ func New(o Options) *World {
 	for _, h := range w.Hosts {
 		for _, other := range w.Hosts {
 			if other != h {
-				h.to[other.number] = h.Engine.AddPeer(engine.Peer{Life: other.life, Engines: 1, Room: 1 << 10})
+				h.to[other.number] = h.Engine.AddPeer(
+					engine.Peer{Life: other.life, Engines: 1, Room: 1 << 10})
 				h.peers = append(h.peers, other.number)
 			}
 		}
@@ -262,7 +269,8 @@ func (w *World) carry(from *Host, p *engine.Packet) {
 	}
 	to := w.Hosts[from.peers[p.Peer]]
 	data := append(append(make([]byte, 0, len(p.Header)+len(p.Payload)), p.Header...), p.Payload...)
-	a := engine.Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)), From: netip.IPv4Unspecified()}
+	a := engine.Arrival{Data: data, Path: wire.PortRDPath + uint16(max(p.Path, 0)),
+		From: netip.IPv4Unspecified()}
 	payload := len(p.Payload)
 	if payload > 0 && w.Sent != nil {
 		w.Sent(w.now, from.number, to.number, len(data)+frame)

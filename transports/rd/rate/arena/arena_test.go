@@ -67,7 +67,8 @@ func TestIncast(t *testing.T) {
 			if line.repeated < 1.5 || line.deepest < o.Buffer-o.Payload-200 {
 				t.Errorf("trim %v, seed %d: line rate without congestion: %+v", trim, seed, line)
 			}
-			if nscc.goodput < 0.95 || nscc.repeated > 0.02 || nscc.deepest > 3*o.BDP() || nscc.mean > 3*o.BDP()/2 || nscc.full > 0 || nscc.fair < 0.7 {
+			if nscc.goodput < 0.95 || nscc.repeated > 0.02 || nscc.deepest > 3*o.BDP() ||
+				nscc.mean > 3*o.BDP()/2 || nscc.full > 0 || nscc.fair < 0.7 {
 				t.Errorf("trim %v, seed %d, BDP %d: %+v, at line rate %+v", trim, seed, o.BDP(), nscc, line)
 			}
 		}

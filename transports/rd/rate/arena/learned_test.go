@@ -38,7 +38,8 @@ func TestLearnedBesideNSCC(t *testing.T) {
 		}
 	}
 	for name, scores := range total {
-		t.Logf("%s: line rate %.3f, nscc %.3f, learned %.3f", name, scores["line"], scores["nscc"], scores["learned"])
+		t.Logf("%s: line rate %.3f, nscc %.3f, learned %.3f", name, scores["line"], scores["nscc"],
+			scores["learned"])
 		if better := scores["learned"] > scores["nscc"]; better != wins[name] {
 			t.Errorf("%s: nscc %.4f, learned %.4f", name, scores["nscc"], scores["learned"])
 		}

@@ -16,12 +16,14 @@ import (
 // guards. At line rate buffers run over.
 func TestOffline(t *testing.T) {
 	const n, size = 8, 100 * 4096
-	p := plantest.Compile(t, "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 8}\n  switch: {kind: soft}\n  links: {default: {rate: 10gbit, mtu: 4200}}\n")
+	p := plantest.Compile(t, "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 8}\n  switch: "+
+		"{kind: soft}\n  links: {default: {rate: 10gbit, mtu: 4200}}\n")
 	for _, method := range []string{"", allocation.MaxMin, allocation.ConflictFree} {
 		o := hosts(fabric(1, 10_000_000_000, 3*time.Microsecond, true), n)
 		each := time.Duration(float64(100*(4096+64+frame)) * 8e9 / float64(o.Rate))
 		if method != "" {
-			file, err := allocation.Compute(p, allocation.Options{Pattern: allocation.AllToAll, Method: method})
+			file, err := allocation.Compute(p,
+				allocation.Options{Pattern: allocation.AllToAll, Method: method})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +51,8 @@ func TestOffline(t *testing.T) {
 		w.Run(ideal * 112 / 100)
 		deepest, full, again := 0, uint64(0), uint64(0)
 		for _, h := range w.Hosts {
-			deepest, full, again = max(deepest, h.Port.Deepest), full+h.Port.Full, again+h.Engine.Counters().Repeated
+			deepest, full, again = max(deepest, h.Port.Deepest), full+h.Port.Full,
+				again+h.Engine.Counters().Repeated
 		}
 		most := map[string]int{allocation.MaxMin: n, allocation.ConflictFree: 1}[method] * (4096 + 64 + frame)
 		t.Logf("%q: %d bytes deepest, %d full, %d again, %d left", method, deepest, full, again, left)
@@ -57,7 +60,8 @@ func TestOffline(t *testing.T) {
 			t.Error("at line rate nothing is congested")
 		}
 		if method != "" && (deepest > most || full > 0 || again > 0 || left > 0) {
-			t.Errorf("%s: %d bytes deepest, at most %d; %d full, %d again, %d left after %v", method, deepest, most, full, again, left, w.Now())
+			t.Errorf("%s: %d bytes deepest, at most %d; %d full, %d again, %d left after %v", method, deepest,
+				most, full, again, left, w.Now())
 		}
 	}
 }

@@ -64,9 +64,12 @@ func Training(seed uint64) []Scenario {
 // rates and delays, other sizes, and jitter.
 func HeldOut(seed uint64) []Scenario {
 	return []Scenario{
-		{Name: "held-out-incast", Options: fabric(seed, 25_000_000_000, 2*time.Microsecond, true), Senders: 16, Messages: 6, Bytes: 100_000},
-		{Name: "held-out-drops", Options: fabric(seed, 25_000_000_000, 5*time.Microsecond, false), Senders: 7, Messages: 12, Bytes: 150_000},
-		{Name: "held-out-all-to-all", Options: hosts(jitter(fabric(seed, 5_000_000_000, 4*time.Microsecond, true)), 12), Messages: 1, AtOnce: 4},
+		{Name: "held-out-incast", Options: fabric(seed, 25_000_000_000, 2*time.Microsecond, true),
+			Senders: 16, Messages: 6, Bytes: 100_000},
+		{Name: "held-out-drops", Options: fabric(seed, 25_000_000_000, 5*time.Microsecond, false), Senders: 7,
+			Messages: 12, Bytes: 150_000},
+		{Name: "held-out-all-to-all", Options: hosts(
+			jitter(fabric(seed, 5_000_000_000, 4*time.Microsecond, true)), 12), Messages: 1, AtOnce: 4},
 	}
 }
 

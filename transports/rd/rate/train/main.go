@@ -50,7 +50,9 @@ func run() error {
 			return err
 		}
 	}
-	fmt.Printf("NSCC: %.4f\n", mean(func(o rate.NSCCOptions) rate.Controller { return rate.NewNSCC(o) }, *seed))
+	fmt.Printf("NSCC: %.4f\n", mean(func(o rate.NSCCOptions) rate.Controller {
+		return rate.NewNSCC(o)
+	}, *seed))
 	kept, most := *best, score(best, *seed)
 	for g := range *generations {
 		// Ever smaller steps, down to a quarter.
@@ -141,7 +143,9 @@ func mean(control func(rate.NSCCOptions) rate.Controller, seed uint64) float64 {
 // table compares, also on what training has not seen: means over five seeds.
 func table(p *rate.Policy) {
 	const first, seeds = 100, 5
-	all := func(seed uint64) []arena.Scenario { return slices.Concat(arena.Training(seed), arena.HeldOut(seed)) }
+	all := func(seed uint64) []arena.Scenario {
+		return slices.Concat(arena.Training(seed), arena.HeldOut(seed))
+	}
 	for i, s := range all(0) {
 		for _, mode := range []struct {
 			name    string
@@ -160,7 +164,8 @@ func table(p *rate.Policy) {
 				repeated += o.Repeated / seeds
 				depth += o.Depth / seeds
 			}
-			fmt.Printf("%-20s %-8s score %6.3f, %5.1f %% of the ideal speed, p99 of a message %5.0f us, repeated %6.2f %%, depth %.2f BDP\n",
+			fmt.Printf("%-20s %-8s score %6.3f, %5.1f %% of the ideal speed, p99 of a message %5.0f us, "+
+				"repeated %6.2f %%, depth %.2f BDP\n",
 				s.Name, mode.name, score, 100*share, p99, 100*repeated, depth)
 		}
 	}

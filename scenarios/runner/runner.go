@@ -93,9 +93,9 @@ type run struct {
 // Run runs a scenario. Its error means that there is no run to report on: the
 // testbed's name is taken (testbed.ErrRunning), the directory cannot be used
 // (ErrResults), what the steps name cannot be read or done (spec.Problems, of the kinds ErrWord,
-// ErrRates, ErrAlgorithm, ErrTraining and ErrMessages), or the report cannot be written. Whatever else happens is in the
-// report, which is complete when Run returns; nothing of the testbed is left.
-// When ctx ends the run does, with the verdict ABORTED.
+// ErrRates, ErrAlgorithm, ErrTraining and ErrMessages), or the report cannot be written. Whatever
+// else happens is in the report, which is complete when Run returns; nothing of the testbed is
+// left. When ctx ends the run does, with the verdict ABORTED.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	r := &run{Options: o}
 	if r.Progress == nil {
@@ -129,7 +129,8 @@ func (r *run) do(ctx context.Context) error {
 	}
 	r.conclude(ctx, err)
 	r.report.Finished = time.Now()
-	return errors.Join(r.writeReport(), r.results.replace(report.JUnitFile, r.report.WriteJUnit), r.writePage())
+	return errors.Join(r.writeReport(), r.results.replace(report.JUnitFile, r.report.WriteJUnit),
+		r.writePage())
 }
 
 // newReport is what remains of a run that is killed.
@@ -137,14 +138,27 @@ func (r *run) newReport() *report.Report {
 	fresh := newTimeline(r.File, nil, nil)
 	return &report.Report{
 		Format: report.Format, Verdict: verdict.Aborted, Reason: "the run did not come to its end",
-		Name: r.Plan.Name, Description: r.File.Description, File: r.Path, PlanHash: r.Plan.Hash(), Seed: r.Plan.Seed, Dilation: r.Plan.Dilation,
-		Repeat: r.Repeat, Started: time.Now(), Versions: report.Versions{Railbed: r.Version, Go: runtime.Version()},
-		Host: hostFacts(procRoot),
+		Name:        r.Plan.Name,
+		Description: r.File.Description,
+		File:        r.Path,
+		PlanHash:    r.Plan.Hash(),
+		Seed:        r.Plan.Seed,
+		Dilation:    r.Plan.Dilation,
+		Repeat:      r.Repeat,
+		Started:     time.Now(),
+		Versions:    report.Versions{Railbed: r.Version, Go: runtime.Version()},
+		Host:        hostFacts(procRoot),
 		Testbed: report.Testbed{
-			Nodes: len(r.Plan.Nodes), Switches: len(r.Plan.Switches), Links: len(r.Plan.Links), Ranks: len(r.Plan.Ranks),
+			Nodes:    len(r.Plan.Nodes),
+			Switches: len(r.Plan.Switches),
+			Links:    len(r.Plan.Links),
+			Ranks:    len(r.Plan.Ranks),
 			Topology: r.File.Fabric.Topology,
 		},
-		Steps: fresh.report(), Workloads: []report.Workload{}, Checks: []report.Check{}, Captures: []report.Capture{},
+		Steps:     fresh.report(),
+		Workloads: []report.Workload{},
+		Checks:    []report.Check{},
+		Captures:  []report.Capture{},
 	}
 }
 
@@ -155,14 +169,16 @@ func (r *run) carryOut(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	tb, err := testbed.Up(ctx, r.Plan, testbed.Options{File: r.Path, Trace: r.Trace, Progress: func(phase string, done, total int) {
-		r.Progress(Update{Phase: "bring-up: " + phase, Done: done, Total: total})
-	}, Warn: func(text string) { r.Progress(Update{Line: "warning: " + text}) }})
+	tb, err := testbed.Up(ctx, r.Plan,
+		testbed.Options{File: r.Path, Trace: r.Trace, Progress: func(phase string, done, total int) {
+			r.Progress(Update{Phase: "bring-up: " + phase, Done: done, Total: total})
+		}, Warn: func(text string) { r.Progress(Update{Line: "warning: " + text}) }})
 	if err != nil {
 		return err
 	}
 	r.report.Testbed.BringUp = time.Since(began).Seconds()
-	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)), r.report.Testbed.Sizes())})
+	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)),
+		r.report.Testbed.Sizes())})
 	// The log goes with the testbed; what is open stays readable.
 	log, logErr := os.Open(tb.LogPath())
 	r.steps = r.runSteps(ctx, tb)
@@ -170,7 +186,10 @@ func (r *run) carryOut(ctx context.Context) error {
 	err = tb.Close()
 	r.report.Testbed.TakeDown = time.Since(began).Seconds()
 	if logErr == nil {
-		logErr = errors.Join(r.results.replace(logFile, func(w io.Writer) error { _, err := io.Copy(w, log); return err }), log.Close())
+		logErr = errors.Join(r.results.replace(logFile, func(w io.Writer) error {
+			_, err := io.Copy(w, log)
+			return err
+		}), log.Close())
 	}
 	return errors.Join(err, logErr, r.check(ctx))
 }
@@ -200,7 +219,10 @@ func (r *run) lacks(err error, reason, where string) {
 	var lacking *verdict.UnsupportedError
 	if errors.As(err, &lacking) {
 		r.report.Unsupported = &report.Unsupported{
-			Feature: lacking.Feature, Reason: reason + ": " + lacking.Reason, Remedy: lacking.Remedy, Where: where,
+			Feature: lacking.Feature,
+			Reason:  reason + ": " + lacking.Reason,
+			Remedy:  lacking.Remedy,
+			Where:   where,
 		}
 	}
 }
@@ -249,7 +271,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
-	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(), captures: captures, fidelity: look.finish(last, captures), drops: look.drops(), clock: line.clock}
+	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(),
+		captures: captures, fidelity: look.finish(last, captures), drops: look.drops(), clock: line.clock}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
 		switch {
@@ -337,7 +360,8 @@ func (r *run) conclude(ctx context.Context, err error) {
 	rep.Verdict = verdict.Worst(verdicts...)
 	var lacking *verdict.UnsupportedError
 	if errors.As(err, &lacking) && rep.Unsupported == nil {
-		rep.Unsupported = &report.Unsupported{Feature: lacking.Feature, Reason: lacking.Reason, Remedy: lacking.Remedy}
+		rep.Unsupported = &report.Unsupported{Feature: lacking.Feature, Reason: lacking.Reason,
+			Remedy: lacking.Remedy}
 	}
 	if rep.Verdict != verdict.Pass {
 		rep.Reason = r.reason(ctx, err)

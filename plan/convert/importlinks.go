@@ -1,0 +1,134 @@
+package convert
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"railbed/plan/spec"
+)
+
+// wired is what the links are in the testbed's words.
+type wired struct {
+	a, b string // names
+	from labLink
+}
+
+// addLinks adds the links; between two servers there is a switch, as all links of
+// a testbed have one at one end at least.
+func (i *importer) addLinks() spec.Problems {
+	f := &i.testbed.Fabric
+	var all []wired
+	var problems spec.Problems
+	wires := 0
+	for _, l := range i.lab.links {
+		known := true
+		for _, end := range l.ends {
+			if _, is := i.nodes[end.node]; !is {
+				problems = append(problems, spec.Problem{File: i.file, Line: end.at.line,
+					Column: end.at.column, What: fmt.Sprintf("there is no node %q", end.node),
+					Want: "want a name of topology.nodes"})
+				known = false
+			}
+		}
+		if !known {
+			continue
+		}
+		if i.roles[l.ends[0].node] == left || i.roles[l.ends[1].node] == left {
+			i.add(l.at, "", "link %s:%s -- %s:%s is left out with its node", l.ends[0].node, l.ends[0].port,
+				l.ends[1].node, l.ends[1].port)
+			continue
+		}
+		a, b := i.names.given[l.ends[0].node], i.names.given[l.ends[1].node]
+		left, right := a+i.port(l.ends[0]), b+i.port(l.ends[1])
+		if i.roles[l.ends[0].node] == server && i.roles[l.ends[1].node] == server {
+			wires++
+			wire := i.names.give(wirePrefix + strconv.Itoa(wires))
+			i.add(l.at, "", "between %s and %s stands a switch, %s", a, b, wire)
+			f.Switches = append(f.Switches, spec.Entry[spec.Switch]{Key: wire})
+			f.Connect = append(f.Connect, left+" -- "+wire, right+" -- "+wire)
+			all = append(all, wired{a, wire, l}, wired{b, wire, l})
+			continue
+		}
+		f.Connect = append(f.Connect, left+" -- "+right)
+		all = append(all, wired{a, b, l})
+	}
+	if len(f.Hosts) == 0 && len(problems) == 0 {
+		problems = append(problems, spec.Problem{File: i.file, Line: 1, Column: 1,
+			What: "no node of the topology becomes a server", Want: "want a node of kind linux with a link"})
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	problems = i.addLinkSettings(all)
+	i.chooseSwitches()
+	return problems
+}
+
+// addLinkSettings takes over what a link says: its label, or else its MTU.
+func (i *importer) addLinkSettings(all []wired) spec.Problems {
+	f := &i.testbed.Fabric
+	var problems spec.Problems
+	least := math.MaxInt
+	mtus := make([]int, len(all))
+	for n, w := range all {
+		mtus[n] = defaultMTU
+		if text := w.from.mtu; text.value != "" {
+			value, err := strconv.Atoi(text.value)
+			if err != nil {
+				problems = append(problems, spec.Problem{File: i.file, Line: text.at.line,
+					Column: text.at.column, What: fmt.Sprintf("mtu %q", text.value),
+					Want: "want a number of bytes"})
+				continue
+			}
+			mtus[n] = value
+		}
+		l, own := label(w.from.labels, labelLink)
+		if !own {
+			least = min(least, mtus[n])
+			continue
+		}
+		settings, err := spec.ParsePart[spec.Link](labelLink, l.value)
+		if err != nil {
+			problems = append(problems, i.ofLabel(labelLink, l, err)...)
+			continue
+		}
+		settings.MTU = mtus[n]
+		f.Links = append(f.Links, spec.Entry[spec.Link]{Key: i.linkName(all, n), Value: settings})
+	}
+	if len(problems) > 0 || least == math.MaxInt {
+		return problems
+	}
+	f.Links = append(f.Links, spec.Entry[spec.Link]{Key: spec.DefaultKey, Value: spec.Link{MTU: least}})
+	for n, w := range all {
+		if _, own := label(w.from.labels, labelLink); !own && mtus[n] != least {
+			i.add(w.from.at, "a fabric's links are as wide as its narrowest", "the mtu of link %s--%s is %d",
+				w.a, w.b, least)
+		}
+	}
+	for _, w := range all {
+		i.leaveLabels(definition{labels: w.from.labels})
+	}
+	return nil
+}
+
+// linkName is the plan's name of a link.
+func (i *importer) linkName(all []wired, n int) string {
+	same := 0
+	for _, w := range all {
+		if w.a == all[n].a && w.b == all[n].b || w.a == all[n].b && w.b == all[n].a {
+			same++
+		}
+	}
+	left, right, _ := strings.Cut(i.testbed.Fabric.Connect[n], " -- ")
+	if slices.Contains(i.testbed.Fabric.Hosts, all[n].b) {
+		left, right = right, left
+	}
+	if same == 1 {
+		left, _, _ = strings.Cut(left, ":")
+		right, _, _ = strings.Cut(right, ":")
+	}
+	return left + "--" + right
+}
