@@ -242,7 +242,7 @@ steps:
   - workload: {name: ar, kind: all-reduce, size: 1MiB, iterations: 5}
 checks:
   - workload: {name: ar, correct: true}
-  - packets: {bytes-per-rank: {workload: ar, formula: ring-all-reduce, tolerance: 2%%}}
+  - packets: {bytes-per-rank: ar}
   - packets: {rank-nic: ar}
   - packets: {conservation: "*"}
   - fidelity: degraded

@@ -224,6 +224,9 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 
 // formula checks that a formula is that of the workload.
 func (c *checker) formula(at string, b *BytesPerRank) {
+	if b.Formula == "" {
+		return
+	}
 	if b.Formula == FormulaTraining && c.workloads[b.Workload] && c.t.training(b.Workload) == nil {
 		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining,
 			b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")

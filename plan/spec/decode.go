@@ -117,6 +117,8 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		d.decodeOrdered(node, into, t)
 	case isSwitch(into.Type()) && node.Kind == yaml.ScalarNode:
 		d.decodeSwitch(node, into, t)
+	case isNamed(into) && node.Kind == yaml.ScalarNode:
+		d.decodeScalar(node, reflect.ValueOf(into.Addr().Interface().(named).name()).Elem(), t)
 	case into.Kind() == reflect.Struct:
 		d.decodeStruct(node, into, t)
 	case into.Kind() == reflect.Map:
@@ -218,6 +220,9 @@ func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key s
 func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 	fields := fieldsOf(into.Type())
 	want := "write a mapping with " + keyList(fields)
+	if isNamed(into) {
+		want = "write a name, or a mapping with " + keyList(fields)
+	}
 	childPath := func(key string) string { return joined(t.path, key) }
 	var meant []string
 	d.pairs(node, t.path, want, childPath, func(key string, keyNode, value *yaml.Node) {

@@ -145,3 +145,14 @@ func isSwitch(t reflect.Type) bool {
 
 // isOff reports whether such settings are switched off.
 func isOff(v reflect.Value) bool { return isSwitch(v.Type()) && v.FieldByName("Off").Bool() }
+
+// named is a setting that may be written as a name alone instead of a mapping.
+type named interface{ name() *string }
+
+func isNamed(v reflect.Value) bool {
+	if !v.CanAddr() {
+		return false
+	}
+	_, is := v.Addr().Interface().(named)
+	return is
+}

@@ -137,6 +137,11 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 	if v.Type() != reflect.TypeFor[Testbed]() && v.Type() != reflect.TypeFor[Fabric]() {
 		inline(node)
 	}
+	if isNamed(v) && len(node.Content) == 2 {
+		if name := *v.Addr().Interface().(named).name(); node.Content[1].Value == name {
+			return textNode(name)
+		}
+	}
 	if isSwitch(v.Type()) && len(node.Content) == 0 {
 		return scalarNode("", "true")
 	}

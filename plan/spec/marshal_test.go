@@ -92,3 +92,23 @@ func TestMarshalSoft(t *testing.T) {
 		}
 	}
 }
+
+// A check that names its workload alone is written as that name.
+func TestNamedChecks(t *testing.T) {
+	for _, check := range []string{
+		"ar", "{workload: ar, tolerance: 2%}", "{workload: ar, formula: tree-all-reduce}",
+	} {
+		text := "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps:\n" +
+			"  - capture: {at: [all], file: a.pcapng}\n" +
+			"  - workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4KB}\n" +
+			"checks:\n  - packets: {bytes-per-rank: " + check + "}\n"
+		testbed, err := Decode("f", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, err := Marshal(testbed)
+		if err != nil || !strings.Contains(string(written), "bytes-per-rank: "+check+"}") {
+			t.Errorf("%s: %v\n%s", check, err, written)
+		}
+	}
+}

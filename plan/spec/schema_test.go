@@ -119,6 +119,9 @@ func makeSchema(t *testing.T) []byte {
 		p := property(t, s, path)
 		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean"}}
 	}
+	named := property(t, s, "PacketsCheck.bytes-per-rank")
+	named.Ref, named.AnyOf = "", []*jsonschema.Schema{{Ref: named.Ref},
+		{Type: "string", Pattern: nodeName.String()}}
 	for _, path := range []string{"Scheduler.strict", "ECN.priorities", "Trim.priorities", "PFC.priorities",
 		"GFC.priorities", "PauseFrames.priorities"} {
 		p := property(t, s, path)

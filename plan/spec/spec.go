@@ -420,32 +420,35 @@ type PacketsCheck struct {
 
 // BytesPerRank compares the payload that each rank sent, in all and to each other rank, with what the
 // algorithm sends for the size, type and number of ranks.
+// A text instead of a mapping is the name of the workload.
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Formula is that of the workload's algorithm and kind. What is wanted is counted in the
-	// algorithm's steps, to the byte, also where ranks cannot share the size evenly. Headers and
-	// replies of a transport do not count, nor does what ranks of one node send to each other,
-	// which passes no link. Where ranks share the size evenly, each sends of it
-	// 2(n-1)/n with ring-all-reduce; (n-1)/n with ring-all-gather, ring-reduce-scatter and
-	// all-to-all, or there, with a skew, all but its own part; 1/2 for each neighbour in
-	// each of two trees with tree-all-reduce; 2(p-1)/p among p ranks, the greatest power
-	// of two, and all of it to and from each other one, with halving-doubling-all-reduce;
-	// log2(p) times all of it, and the same of the others, with recursive-doubling-all-reduce.
-	// Of hierarchical ones it is what goes to other nodes: of N nodes 2(N-1)/N of the
-	// rail's part of the size with hierarchical-all-reduce, and half of that with the
-	// others. With in-network-all-reduce each rank sends the size once. With msccl it is what the
-	// file's own sends to other nodes are. Of a broadcast and a reduce all of it with ring, but
-	// nothing from whom the ring ends at, and with binomial all of it to each child or to the
-	// parent. With dissemination-barrier it is messages without a byte, two for each of the log2(n)
-	// rounds, rounded up: that of the round, and the leave for the one to come. With moe it is,
-	// from each rank to each other one, its messages to that one's experts, and those of its own
-	// experts back. Of a training job it is training: what its program says of each rank.
-	Formula string `yaml:"formula" json:"formula" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
+	// Formula is that of the workload's algorithm and kind, and may be left out. What is wanted is
+	// counted in the algorithm's steps, to the byte, also where ranks cannot share the size evenly.
+	// Headers and replies of a transport do not count, nor does what ranks of one node send to each
+	// other, which passes no link. Where ranks share the size evenly, each sends of it 2(n-1)/n
+	// with ring-all-reduce; (n-1)/n with ring-all-gather, ring-reduce-scatter and all-to-all, or
+	// there, with a skew, all but its own part; 1/2 for each neighbour in each of two trees with
+	// tree-all-reduce; 2(p-1)/p among p ranks, the greatest power of two, and all of it to and from
+	// each other one, with halving-doubling-all-reduce; log2(p) times all of it, and the same of
+	// the others, with recursive-doubling-all-reduce. Of hierarchical ones it is what goes to other
+	// nodes: of N nodes 2(N-1)/N of the rail's part of the size with hierarchical-all-reduce, and
+	// half of that with the others. With in-network-all-reduce each rank sends the size once. With
+	// msccl it is what the file's own sends to other nodes are. Of a broadcast and a reduce all of
+	// it with ring, but nothing from whom the ring ends at, and with binomial all of it to each
+	// child or to the parent. With dissemination-barrier it is messages without a byte, two for
+	// each of the log2(n) rounds, rounded up: that of the round, and the leave for the one to come.
+	// With moe it is, from each rank to each other one, its messages to that one's experts, and
+	// those of its own experts back. Of a training job it is training: what its program says of
+	// each rank.
+	Formula string `yaml:"formula,omitempty" json:"formula,omitempty" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
 	// Tolerance is the share by which the bytes may differ: of what the rank is to send, or,
 	// where that is nothing, of the most that a rank is to. Default 0%: not by a byte.
 	Tolerance units.Ratio `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
+
+func (b *BytesPerRank) name() *string { return &b.Workload }
 
 // PathSpread judges how traffic is spread over a switch's equal-cost uplinks. By
 // default every one must carry some.

@@ -372,6 +372,13 @@ var wrongFiles = []struct {
 		"all-reduce, size: 4B}\n" +
 		"checks: [{packets: {bytes-per-rank: {formula: " + here + "tree, tolerance: 1%}}}]\n",
 		`formula "tree" does not exist`, "want one of ring-all-reduce, tree-all-reduce"},
+	{"bytes of no workload", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: " +
+		"{name: ar, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: " + here + "ra}}]\n", `workload "ra" does not exist`, "ar"},
+	{"bytes of a list", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: " +
+		"{name: ar, kind: all-reduce, size: 4B}\n" +
+		"checks: [{packets: {bytes-per-rank: " + here + "[ar]}}]\n",
+		"bytes-per-rank is a list", "write a name, or a mapping with keys such as workload"},
 	{"formula of another kind", head +
 		"steps:\n  - capture: {at: [all], file: a.pcapng}\n  - workload: {name: ar, kind: all-to-all, " +
 		"size: 4B}\n" +
