@@ -22,7 +22,7 @@ func TestImportedLabRuns(t *testing.T) {
 		{"office", "the-office", "desk-1", "printer"},
 		{"ring", "ring", "a", "b"},
 	} {
-		text, err := os.ReadFile(filepath.Join("..", "convert", "testdata", test.lab+".clab.yml"))
+		text, err := os.ReadFile(filepath.Join("..", "plan", "convert", "testdata", test.lab+".clab.yml"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func TestJSON(t *testing.T) {
 		{path: "schema"},
 		{path: "doctor", args: []string{"net-namespace", "netem"}},
 		{path: "generate", args: []string{"torus"}},
-		{path: "import containerlab", args: []string{filepath.Join("..", "convert", "testdata",
+		{path: "import containerlab", args: []string{filepath.Join("..", "plan", "convert", "testdata",
 			"ring.clab.yml")}},
 		{path: "export containerlab", args: []string{file}},
 		{path: "export compose", args: []string{file}},

@@ -41,7 +41,7 @@ func TestPlanCommand(t *testing.T) {
 	const tree = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: " +
 		"2}, switch: {kind: soft, aggregation: {}}}\n"
 	if _, out, _ := railbed(tree, "plan", "-"); !strings.Contains(out,
-		"all ranks                 spine1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))" +
+		"all ranks                 spine1 (leaf1 (ranks 0 1), leaf2 (ranks 2 3))"+
 			"       8.704us              6") {
 		t.Errorf("no tree of switches that add up:\n%s", out)
 	}

@@ -66,6 +66,10 @@ func List() ([]Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	return list(root)
+}
+
+func list(root string) ([]Dir, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, fmt.Errorf("list run directories: %w", err)
@@ -300,12 +304,13 @@ func (l Link) ours() bool {
 // Publish records the links and makes them. A name that exists is somebody
 // else's and stays as it is; taken lists those.
 func (d Dir) Publish(record Published) (taken []string, err error) {
-	release, err := lockRoot(filepath.Dir(d.Path))
+	root := filepath.Dir(d.Path)
+	release, err := lockRoot(root)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	made, err := madeDirs()
+	made, err := madeDirs(root)
 	if err != nil {
 		return nil, err
 	}
@@ -337,19 +342,18 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 	return taken, nil
 }
 
-// madeDirs are the directories that testbeds made for their links.
-func madeDirs() (map[string]bool, error) {
-	dirs, err := List()
+// madeDirs are the directories that the testbeds below a directory made for their links. The process may be
+// of another user namespace than the one whose user the directory is of, so that Root says nothing here.
+func madeDirs(root string) (map[string]bool, error) {
+	dirs, err := list(root)
 	if err != nil {
 		return nil, err
 	}
 	made := map[string]bool{}
 	for _, dir := range dirs {
-		record, err := dir.Published()
-		if err != nil {
-			return nil, err
+		if record, err := dir.Published(); err == nil { // what cannot be read is for the sweep
+			made[record.MadeDir] = true
 		}
-		made[record.MadeDir] = true
 	}
 	return made, nil
 }

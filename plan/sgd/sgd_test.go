@@ -249,8 +249,8 @@ func TestMask(t *testing.T) {
 			}
 			opened := make([]float32, n)
 			newMask(t, 0, ranks).Open(9, slices.Clone(sum), opened)
-			if all := subset == 1<<ranks-1; all != (
-				opened[0] == 0.25*float32(ranks) && opened[n-1] == opened[0]) {
+			opens := opened[0] == 0.25*float32(ranks) && opened[n-1] == opened[0]
+			if all := subset == 1<<ranks-1; all != opens {
 				t.Errorf("%d ranks: the sum of %b opens to %v", ranks, subset, opened[0])
 			}
 		}

@@ -127,8 +127,12 @@ func TestOverruns(t *testing.T) {
 		}
 		came += len(list)
 	}
-	if lost := int(c.to.ring.lost()); lost == 0 || came == 0 || lost > sent-came {
+	lost := c.to.ring.lost()
+	if lost == 0 || came == 0 || int(lost) > sent-came {
 		t.Errorf("%d of %d packets came, and %d had no room", came, sent, lost)
+	}
+	if err := c.to.close(); err != nil || c.to.ring.lost() != lost {
+		t.Errorf("once closed: %v, and %d had no room, want %d", err, c.to.ring.lost(), lost)
 	}
 }
 

@@ -216,7 +216,8 @@ func (s *socket) close() error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	// The waiter stays: a caller that changed something beside the worker's end may still wake it.
-	s.ring, s.raw, s.quiet, s.claim = nil, -1, -1, -1
+	// The waiter stays: a caller that changed something beside the worker's end may still wake it. The
+	// ring has its counts.
+	s.raw, s.quiet, s.claim = -1, -1, -1
 	return errors.Join(errs...)
 }

@@ -69,7 +69,7 @@ func TestEagerBackToBack(t *testing.T) {
 	}{{schedule.Broadcast, 3, 10}, {schedule.Reduce, 3, 10}, {schedule.AllGather, 3, 2},
 		{schedule.ReduceScatter, 3, 2}, {schedule.AllGather, 2, 1}, {schedule.AllReduce, 3, 0}} {
 		if program(t, d.kind, "ring", d.ranks, 0, Data{Count: d.count}).eager {
-			t.Errorf("%s of %d elements is eager, in which a rank may be an " +
+			t.Errorf("%s of %d elements is eager, in which a rank may be an "+
 				"operation ahead of where it sends", d.kind, d.count)
 		}
 	}

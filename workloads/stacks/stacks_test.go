@@ -361,7 +361,7 @@ func TestMPIBlamesByStates(t *testing.T) {
 	const says = "[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,1],0] STATE RUNNING AT x.c:1\nPrimary job " +
 		" terminated normally\n" +
 		"[h0:00017] [[48720,0],0] ACTIVATE PROC " +
-			"[[48720,1],1] STATE EXITED WITH NON-ZERO STATUS AT y.c:352\n" +
+		"[[48720,1],1] STATE EXITED WITH NON-ZERO STATUS AT y.c:352\n" +
 		"[h0:00017] [[48720,0],0] ACTIVATE PROC [[48720,0],1] STATE ABORTED AT z.c:1\nno end of line"
 	for _, b := range []byte(says) {
 		if _, err := a.Write([]byte{b}); err != nil {

@@ -22,7 +22,7 @@ func TestDocumentNamesTests(t *testing.T) {
 	}
 	var sources []byte
 	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go",
-		"../privacy/*_test.go", "../rate/*/*_test.go", "../../wire/*_test.go"} {
+		"../privacy/*_test.go", "../rate/*/*_test.go", "../../../internal/wire/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

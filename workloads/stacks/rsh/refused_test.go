@@ -160,7 +160,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := answer(conn, "h1", "id -u"),
-		refusal("a process outside this node starts no commands in nodes; " +
+		refusal("a process outside this node starts no commands in nodes; "+
 			"want one of user 0 in the node"); got != want {
 		t.Errorf("process %d outside the node: %s, want %s", os.Getpid(), got, want)
 	}
