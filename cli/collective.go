@@ -27,7 +27,8 @@ import (
 var collectives = []struct{ program, kind string }{
 	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather},
 	{"reduce_scatter", worker.ReduceScatter},
-	{"broadcast", worker.Broadcast}, {"reduce", worker.Reduce}, {"alltoall", worker.AllToAll},
+	{"broadcast", worker.Broadcast}, {"reduce", worker.Reduce}, {"gather", worker.Gather},
+	{"scatter", worker.Scatter}, {"alltoall", worker.AllToAll},
 	{"barrier", worker.Barrier},
 }
 
@@ -92,9 +93,9 @@ func newCollectiveCommand(a *app) *cobra.Command {
 		Use:   "collective KIND",
 		Short: "Measure a collective between nodes as nccl-tests does",
 		Long: `Measure a collective on the nodes of a running testbed, with the options and the table
-of nccl-tests: KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce or
-alltoall, for the program of that name (all_reduce_perf and so on). It is barrier, too,
-of which nccl-tests has none: its size is 0, and #wrong are ranks that ended before all
+of nccl-tests: KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather,
+scatter or alltoall, for the program of that name (all_reduce_perf and so on). It is barrier,
+too, of which nccl-tests has none: its size is 0, and #wrong are ranks that ended before all
 had begun.
 
 Each rank of the testbed's file is a process in its node, and messages go over the
@@ -169,7 +170,8 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 		"`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
 	completeFlag(cmd, "op", oneOf(append(wordsOf(element.Ops()), all)...))
 	f.StringVarP(&o.root, "root", "r", "0",
-		"`RANK` from which a broadcast comes and to which a reduce goes, or all")
+		"`RANK` of the root, from which a broadcast or scatter comes and to which a reduce or gather goes, "+
+			"or all")
 	completeFlag(cmd, "root", oneOf("0", all))
 	f.IntVarP(&o.cycles, "run_cycles", "N", 1, "`NUMBER` of times that all sizes are gone through")
 	f.StringVarP(&o.stamps, "report_timestamps", "S", "0", "`1`: the time of day stands after each row")

@@ -88,7 +88,7 @@ func TestCollective(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"gather":          "all_gather, reduce_scatter",
+		"gossip":          "all_gather, reduce_scatter",
 		"all_reduce -g 2": "-g (--ngpus) 2: a rank is a process of its own",
 		"all_reduce -d float8": "-d float8: want one of int32, half, float, " +
 			"bfloat16, or all",

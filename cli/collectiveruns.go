@@ -84,7 +84,7 @@ func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error
 	if !schedule.Kind(job.Kind).Combines() {
 		ops = ops[:1]
 	}
-	if job.Kind != worker.Broadcast && job.Kind != worker.Reduce {
+	if !schedule.Kind(job.Kind).Rooted() {
 		roots = roots[:1]
 	}
 	var jobs []worker.Job

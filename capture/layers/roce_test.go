@@ -116,8 +116,8 @@ func TestRoCEParts(t *testing.T) {
 	}
 	b := gopacket.NewSerializeBuffer()
 	for why, layer := range map[string]*RoCE{
-		"another version":     {Version: 1},
-		"no opcode":           {Fields: infiniband.Fields{BTH: infiniband.BTHFields{Opcode: 0xFF}}},
+		"another version": {Version: 1},
+		"no opcode":       {Fields: infiniband.Fields{BTH: infiniband.BTHFields{Opcode: 0xFF}}},
 		"a payload behind it": {Fields: infiniband.Fields{
 			BTH: infiniband.BTHFields{Opcode: infiniband.Acknowledge}}},
 	} {

@@ -71,7 +71,7 @@ func (m *MTU) Result() Result {
 			total += count
 			f.wrong = append(f.wrong,
 				fmt.Sprintf("%s: %d packets over the MTU of %d, the longest of %d bytes",
-				m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
+					m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
 		}
 	}
 	if m.judged == 0 {

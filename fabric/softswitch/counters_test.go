@@ -21,7 +21,7 @@ func TestCountersByPriority(t *testing.T) {
 			"[4, 5]}",
 	} {
 		t.Run(name.String(), func(t *testing.T) {
-			r := newRig(t, single(3, "  switch: {kind: soft, buffer: 60KB, alpha: 1, ecn: "+ecn+", trim: " +
+			r := newRig(t, single(3, "  switch: {kind: soft, buffer: 60KB, alpha: 1, ecn: "+ecn+", trim: "+
 				"{size: 64B, priorities: [1, 2]}}\n"+
 				"  links: {default: {rate: 100mbit, delay: 5us}, \"h2--leaf1\": {b-to-a: {loss: 5%}}}\n"+
 				"nodes: {default: {nic-queue: 10KB}}\n"))

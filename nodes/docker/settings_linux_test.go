@@ -150,7 +150,7 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 		"b\ndevice\nin\nlink\npipe\n\nthis.log\nkept/b" {
 		t.Errorf("the image has %q", got)
 	}
-	if got := said(t, node, "stat -c '%A %t,%T' /copied/kept/device " +
+	if got := said(t, node, "stat -c '%A %t,%T' /copied/kept/device "+
 		"/copied/kept/pipe"); got != "crw------- 1,3\nprw-r----- 0,0" {
 		t.Errorf("the image has %q", got)
 	}

@@ -284,7 +284,7 @@ func TestHostsKernelIsNotTheNodes(t *testing.T) {
 		}
 	}
 	// The first process of the node leads its programs to no file of the testbed.
-	if got := output(t, node, "readlink /proc/1/fd/* | grep -v " +
+	if got := output(t, node, "readlink /proc/1/fd/* | grep -v "+
 		"-e ^/dev/null$ -e ^anon_inode: || true"); got != "" {
 		t.Errorf("programs of the node can open %q of the node's first process", got)
 	}

@@ -21,6 +21,7 @@ const (
 //     for each rank by tree, in two times the depth of a tree; then by ring, or hierarchical where
 //     there are rails;
 //   - a broadcast and a reduce up to 16 KiB by binomial, then by ring, which is a pipeline;
+//   - a gather and a scatter up to 16 KiB by binomial, then by direct, which passes each share once;
 //   - an all-gather and a reduce-scatter hierarchical where there are rails, or by ring.
 //
 // The numbers are where times over TCP cross on two cores, and from eight ranks on between where
@@ -29,8 +30,10 @@ func Choose(k Kind, ranks int, bytes uint64, rails bool) string {
 	switch {
 	case k == AllReduce && (bytes*uint64(ranks) <= autoRounds || ranks == 2 && bytes <= autoPair):
 		return "recursive-doubling"
-	case (k == Broadcast || k == Reduce) && bytes <= autoShort:
+	case k.Rooted() && bytes <= autoShort:
 		return "binomial"
+	case k == Gather || k == Scatter:
+		return "direct"
 	case rails && (k == AllReduce || k == AllGather || k == ReduceScatter):
 		return "hierarchical"
 	case k == AllReduce && ranks >= autoTreeFrom && bytes <= uint64(ranks)*autoTree:

@@ -20,7 +20,9 @@ func (s Share) Of(bytes uint64) uint64 {
 //     first 2(n-p) ranks S from the even ones, and S more from the odd ones;
 //   - log2(p) S by recursive-doubling, and so much more of the same ranks;
 //   - S/2 for each neighbour in each of two trees by tree;
-//   - S for each child by binomial for a broadcast, S for a reduce from all but the root.
+//   - S for each child by binomial for a broadcast, S for a reduce from all but the root;
+//   - by direct (n-1)/n S from the root of a scatter, and S/n from each other rank of a gather;
+//     by binomial S/n for each rank that it has below itself, and for itself in a gather.
 func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	n := ranks
 	if n == 1 || k == Barrier {
@@ -28,6 +30,8 @@ func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	}
 	place := (rank - root + n) % n
 	switch {
+	case k == Gather || k == Scatter:
+		return Share{sharesPassed(k, algorithm, place, n), n}
 	case k.Shares():
 		return Share{n - 1, n}
 	case algorithm == "binomial" && k == Broadcast:
@@ -79,6 +83,24 @@ func binomialChildren(place, n int) (children int) {
 		}
 	}
 	return children
+}
+
+// sharesPassed is how many shares a place of a gather or a scatter sends.
+func sharesPassed(k Kind, algorithm string, place, n int) int {
+	below := n - 1 // places below it in the tree
+	switch {
+	case place > 0 && algorithm == "binomial":
+		below = min(place&-place, n-place) - 1
+	case place > 0:
+		below = 0
+	}
+	switch {
+	case k == Scatter:
+		return below
+	case place == 0:
+		return 0
+	}
+	return below + 1
 }
 
 // neighbours is how many a rank has in a tree.

@@ -30,6 +30,14 @@ var algorithms = map[Kind][]algorithm{
 		{"ring", func(n, root int) *Schedule { return chain(Reduce, n, root) }},
 		{"binomial", func(n, root int) *Schedule { return binomial(Reduce, n, root) }},
 	},
+	Gather: {
+		{"direct", func(n, root int) *Schedule { return shares(Gather, "direct", n, root) }},
+		{"binomial", func(n, root int) *Schedule { return shares(Gather, "binomial", n, root) }},
+	},
+	Scatter: {
+		{"direct", func(n, root int) *Schedule { return shares(Scatter, "direct", n, root) }},
+		{"binomial", func(n, root int) *Schedule { return shares(Scatter, "binomial", n, root) }},
+	},
 	AllToAll: {{"direct", func(n, _ int) *Schedule { return direct(n) }}},
 	Barrier:  {{"dissemination", func(n, _ int) *Schedule { return dissemination(n) }}},
 }
@@ -44,8 +52,7 @@ func Algorithms(k Kind) []string {
 	return names
 }
 
-// Make is the schedule of an algorithm for so many ranks. Root counts for Broadcast and
-// Reduce.
+// Make is the schedule of an algorithm for so many ranks. Root counts for Rooted kinds.
 func Make(k Kind, name string, ranks, root int) (*Schedule, error) {
 	i := slices.IndexFunc(algorithms[k], func(a algorithm) bool { return a.name == name })
 	if i < 0 {

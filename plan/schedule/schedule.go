@@ -36,8 +36,36 @@ const (
 	Broadcast     Kind = "broadcast"      // the root's whole buffer in; out at all ranks
 	Reduce        Kind = "reduce"         // whole buffers in; their sum out at the root
 	AllToAll      Kind = "all-to-all"     // whole buffers in; of each rank's, this rank's share out
+	Gather        Kind = "gather"         // each rank's share in; the whole buffer out at the root
+	Scatter       Kind = "scatter"        // the root's whole buffer in; each rank's share out
 	Barrier       Kind = "barrier"        // no data; nobody ends before all have begun
 )
+
+// extent is the part of the whole buffer that a rank's input or output has.
+type extent uint8
+
+// Extents. Of ofRoot the root has the whole buffer, and other ranks have nothing.
+const (
+	ofNone extent = iota
+	ofWhole
+	ofShare
+	ofRoot
+)
+
+// kinds say what each kind's inputs and outputs are, and whether it combines inputs.
+var kinds = map[Kind]struct {
+	in, out  extent
+	combines bool
+}{
+	AllReduce: {ofWhole, ofWhole, true}, AllGather: {ofShare, ofWhole, false},
+	ReduceScatter: {ofWhole, ofShare, true},
+	Broadcast:     {ofRoot, ofWhole, false},
+	Reduce:        {ofWhole, ofRoot, true},
+	AllToAll:      {ofWhole, ofWhole, false},
+	Gather:        {ofShare, ofRoot, false},
+	Scatter:       {ofRoot, ofShare, false},
+	Barrier:       {},
+}
 
 // Buffer is one of a rank's.
 type Buffer uint8
@@ -92,7 +120,7 @@ type Thread struct {
 type Schedule struct {
 	Kind      Kind
 	Algorithm string
-	Root      int // of Broadcast and Reduce
+	Root      int // of Rooted kinds
 	Chunks    int
 	// Equal says that all chunks have one length. Then data may move between chunks of
 	// different numbers, and Scratch is how many there are in scratch memory. Otherwise
@@ -116,30 +144,49 @@ func (s *Schedule) Len(b Buffer) int {
 
 // Has says that a rank's buffer has a place for a chunk.
 func (s *Schedule) Has(rank int, b Buffer, chunk int) bool {
-	whole, share, none := true, s.share(rank, chunk), false
 	switch {
 	case chunk < 0 || chunk >= s.Len(b):
 		return false
 	case b == Scratch:
 		return s.Kind != Barrier
-	case s.Kind == AllGather && b == Input, s.Kind == ReduceScatter && b == Output:
-		return share
-	case s.Kind == Broadcast && b == Input, s.Kind == Reduce && b == Output:
-		return rank == s.Root
-	case s.Kind == Barrier:
-		return none
 	}
-	return whole
+	switch s.Kind.extent(b) {
+	case ofWhole:
+		return true
+	case ofShare:
+		each := s.Chunks / len(s.Ranks)
+		return chunk >= rank*each && chunk < (rank+1)*each
+	case ofRoot:
+		return rank == s.Root
+	}
+	return false
 }
 
-func (s *Schedule) share(rank, chunk int) bool {
-	each := s.Chunks / len(s.Ranks)
-	return chunk >= rank*each && chunk < (rank+1)*each
+// extent is that of an input or an output.
+func (k Kind) extent(b Buffer) extent {
+	if b == Input {
+		return kinds[k].in
+	}
+	return kinds[k].out
 }
+
+// SharesOf says that each rank's input or output is its share of the whole buffer.
+func (k Kind) SharesOf(b Buffer) bool { return k.extent(b) == ofShare }
 
 // Shares says that ranks have shares of the whole buffer, as input or as output, or as
 // parts of what they give to each other.
-func (k Kind) Shares() bool { return k == AllGather || k == ReduceScatter || k == AllToAll }
+func (k Kind) Shares() bool { return k.SharesOf(Input) || k.SharesOf(Output) || k == AllToAll }
+
+// Rooted says that one rank, the root, has what others do not have.
+func (k Kind) Rooted() bool { return kinds[k].in == ofRoot || kinds[k].out == ofRoot }
+
+// InPlace is the buffer of which the other one is a part in place, or which it is.
+func (k Kind) InPlace() Buffer {
+	if kinds[k].out == ofWhole || kinds[k].in == ofShare {
+		return Output
+	}
+	return Input
+}
 
 // String is what a rank's own buffer is called.
 func (b Buffer) String() string {
@@ -147,7 +194,7 @@ func (b Buffer) String() string {
 }
 
 // Combines says that outputs are made of several ranks' inputs.
-func (k Kind) Combines() bool { return k == AllReduce || k == ReduceScatter || k == Reduce }
+func (k Kind) Combines() bool { return kinds[k].combines }
 
 // String is the operation in words.
 func (o Op) String() string {

@@ -17,6 +17,8 @@ const (
 	ReduceScatter = string(schedule.ReduceScatter)
 	Broadcast     = string(schedule.Broadcast)
 	Reduce        = string(schedule.Reduce)
+	Gather        = string(schedule.Gather)
+	Scatter       = string(schedule.Scatter)
 	Barrier       = string(schedule.Barrier)
 	AllToAll      = "all-to-all"
 )
@@ -73,7 +75,7 @@ const Auto = schedule.Auto
 // collectives are the algorithms of each kind, the default first.
 var collectives = func() map[string][]string {
 	all := map[string][]string{AllToAll: {Direct, Pairwise}}
-	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce} {
+	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter} {
 		all[kind] = append(schedule.Algorithms(schedule.Kind(kind)), Auto)
 	}
 	all[AllReduce] = append(all[AllReduce], InNetwork)
@@ -179,9 +181,9 @@ func (c *checker) collective(at string, w *Workload) {
 	if w.Op != "" && !schedule.Kind(kind).Combines() {
 		c.reportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
 	}
-	if w.Root != 0 && kind != Broadcast && kind != Reduce {
+	if w.Root != 0 && !schedule.Kind(kind).Rooted() {
 		c.reportKey(at+".root", "a root of "+kind+", which has none",
-			"remove it, or take kind: "+Broadcast+" or "+Reduce)
+			"remove it, or take kind: "+strings.Join([]string{Broadcast, Reduce, Gather, Scatter}, " or "))
 	}
 	c.inNetwork(at, w, algorithm)
 	switch {
@@ -258,7 +260,9 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 			}) {
 			continue // enums and the workload have said so
 		}
-		if want := formula(kind, algorithm); want != b.Formula {
+		if k := schedule.Kind(kind); k == schedule.Gather || k == schedule.Scatter {
+			c.reportKey(at+".formula", "a formula of a workload that is "+kind, "remove it")
+		} else if want := formula(kind, algorithm); want != b.Formula {
 			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
 				clipped(b.Formula), kind, algorithm), "want "+want)
 		}

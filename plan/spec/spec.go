@@ -240,17 +240,18 @@ type Workload struct {
 	// Name is what checks call the workload.
 	Name string `yaml:"name" json:"name"`
 	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast, reduce,
-	// all-to-all or barrier, which has no data: it is correct when no rank ends before all
+	// gather, scatter, all-to-all or barrier, which has no data: it is correct when no rank ends before all
 	// have begun. Or it is sgd, which trains a network and has its gradients cross in an
 	// all-reduce or an all-gather, or moe, in which tokens go to experts and come back.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=all-to-all,enum=barrier,enum=sgd,enum=moe"`
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=gather,enum=scatter,enum=all-to-all,enum=barrier,enum=sgd,enum=moe"`
 	// Algorithm is ring (default), from each rank to the next one, or auto: the one of the
 	// following that is best for the size and the ranks, as the report shows it. An all-reduce can be by
 	// tree, in two trees with half of the buffer each, halving-doubling (Rabenseifner's)
 	// and, for short buffers, recursive-doubling, which has the fewest rounds; and in-network,
 	// by a soft switch with aggregation, which has all ranks and no others below it, and those
 	// with aggregation between it and the ranks. A
-	// broadcast and a reduce can be by a binomial tree. An all-reduce,
+	// broadcast and a reduce can be by a binomial tree. A gather and a scatter are direct (default),
+	// between the root and each other rank, or by a binomial tree. An all-reduce,
 	// all-gather and reduce-scatter can be hierarchical: among the ranks of a node, of
 	// which each is on a rail, and of each part along one rail. Of all-to-all it is
 	// direct (default), from each rank to all others at once, or pairwise: in ranks - 1
@@ -298,7 +299,8 @@ type Workload struct {
 	// Op is what an all-reduce, reduce-scatter or reduce makes of the ranks' elements: sum
 	// (default), max, min or avg.
 	Op string `yaml:"op,omitempty" json:"op,omitempty" jsonschema:"enum=sum,enum=max,enum=min,enum=avg"`
-	// Root is the rank from which a broadcast comes and to which a reduce goes. Default 0.
+	// Root is the rank from which a broadcast or a scatter comes and to which a reduce or a gather goes.
+	// Default 0.
 	Root int `yaml:"root,omitempty" json:"root,omitempty" jsonschema:"minimum=0,maximum=65535"`
 	// Iterations are measured. Default 5, of sgd 100.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=1000000"`

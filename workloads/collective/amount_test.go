@@ -70,7 +70,8 @@ func oddSizes(ranks int) []int { return []int{0, 1, 3, ranks - 1, ranks + 1, 100
 // chunks are equal. By channel the parts of a buffer add up to it.
 func TestAmountsOfPrograms(t *testing.T) {
 	kinds := []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
-		schedule.Broadcast, schedule.Reduce, schedule.AllToAll, schedule.Barrier}
+		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter, schedule.AllToAll,
+		schedule.Barrier}
 	for _, kind := range kinds {
 		for _, algorithm := range schedule.Algorithms(kind) {
 			for ranks := 2; ranks <= 16; ranks++ {

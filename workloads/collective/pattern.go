@@ -260,7 +260,7 @@ func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
 	program := r.config.Program
 	size := program.data.Type.Size()
 	switch program.schedule.Kind {
-	case schedule.Broadcast:
+	case schedule.Broadcast, schedule.Scatter:
 		return p.WrongOf(program.schedule.Root, output, iteration, from)
 	case schedule.AllToAll:
 		each := program.data.Count / len(program.schedule.Ranks)
@@ -268,8 +268,11 @@ func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
 			wrong += p.WrongOf(rank, output[rank*each*size:(rank+1)*each*size], iteration, r.config.Rank*each)
 		}
 		return wrong
-	case schedule.AllGather:
+	case schedule.AllGather, schedule.Gather:
 		for rank := range program.schedule.Ranks {
+			if len(output) == 0 {
+				break // it is not the root
+			}
 			from, to := program.Span(rank, schedule.Input)
 			wrong += p.WrongOf(rank, output[from*size:to*size], iteration, from)
 		}

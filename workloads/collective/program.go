@@ -277,8 +277,7 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	if s.Kind == schedule.Barrier {
 		return 0, 0
 	}
-	if s.Kind == schedule.AllGather && b == schedule.Input ||
-		s.Kind == schedule.ReduceScatter && b == schedule.Output {
+	if s.Kind.SharesOf(b) {
 		each := s.Chunks / len(s.Ranks)
 		from, _ = divide(0, p.data.Count, s.Chunks, rank*each)
 		_, to = divide(0, p.data.Count, s.Chunks, (rank+1)*each-1)
@@ -290,14 +289,9 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	return 0, p.data.Count
 }
 
-// Whole is the buffer that is both in place: the one that has the whole buffer at all
-// ranks.
-func (p *Program) Whole() schedule.Buffer {
-	if k := p.schedule.Kind; k == schedule.ReduceScatter || k == schedule.Reduce {
-		return schedule.Input
-	}
-	return schedule.Output
-}
+// Whole is the buffer that is both in place: the one that has the whole buffer. A rank that has
+// nothing of it has its other buffer for itself.
+func (p *Program) Whole() schedule.Buffer { return p.schedule.Kind.InPlace() }
 
 // WorkLen is how many elements a rank needs beside its input and output: scratch memory,
 // and places for messages that cannot land where they belong.
@@ -377,8 +371,8 @@ func (p *Program) place(rank int, mode Mode, b schedule.Buffer, from, to int) pl
 		at := p.scratchAt(from)
 		return place{b, at, at + to - from}
 	}
-	if mode == InPlace {
-		return place{p.Whole(), from, to}
+	if whole := p.Whole(); mode == InPlace && p.schedule.Has(rank, whole, 0) {
+		return place{whole, from, to}
 	}
 	start, _ := p.Span(rank, b)
 	return place{b, from - start, to - start}

@@ -90,7 +90,7 @@ func program(t testing.TB, kind schedule.Kind, algorithm string, ranks, root int
 // everyAlgorithm is each of each kind that has data.
 func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
 	for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
-		schedule.Broadcast, schedule.Reduce} {
+		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter} {
 		for _, algorithm := range schedule.Algorithms(kind) {
 			f(kind, algorithm)
 		}

@@ -29,7 +29,9 @@ func inChannels(j Job, channels int) Job {
 // place and in place, that each channel sends its part, and that what is damaged is counted.
 func TestChannels(t *testing.T) {
 	count := 0
-	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll} {
+	for _, kind := range []string{
+		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
+	} {
 		for _, algorithm := range spec.WithChannels(kind) {
 			for _, size := range []units.Bytes{108_000, 107_952, 8 << 20, 8} {
 				// the second one with rests in channels

@@ -32,6 +32,8 @@ const (
 	AllGather     = spec.AllGather
 	ReduceScatter = spec.ReduceScatter
 	Broadcast     = spec.Broadcast
+	Gather        = spec.Gather
+	Scatter       = spec.Scatter
 	Reduce        = spec.Reduce
 	AllToAll      = spec.AllToAll
 	Barrier       = spec.Barrier

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"railbed/internal/element"
@@ -12,7 +13,7 @@ import (
 )
 
 // scheduledKinds are those that run as programs.
-var scheduledKinds = []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce}
+var scheduledKinds = []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter}
 
 // TestScheduledJobs holds that every element comes right by every algorithm, in place and
 // out of place, over tcp and rd in turn, and payload against the formulas.
@@ -77,13 +78,13 @@ func checkScheduled(t *testing.T, j Job) {
 		}
 	}
 	row, count, op, root := result.Row(), uint64(j.Size)/uint64(j.Type.Size()), string(j.Op), -1
-	if j.Kind == AllGather || j.Kind == ReduceScatter {
+	if slices.Contains([]string{AllGather, ReduceScatter, Gather, Scatter}, j.Kind) {
 		count /= n
 	}
-	if j.Kind == AllGather || j.Kind == Broadcast {
+	if slices.Contains([]string{AllGather, Broadcast, Gather, Scatter}, j.Kind) {
 		op = "none"
 	}
-	if j.Kind == Broadcast || j.Kind == Reduce {
+	if slices.Contains([]string{Broadcast, Reduce, Gather, Scatter}, j.Kind) {
 		root = j.Root
 	}
 	if row.Type != string(j.Type) || row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) ||
@@ -91,7 +92,8 @@ func checkScheduled(t *testing.T, j Job) {
 		t.Errorf("row %+v, want %d elements of %s, %s, root %d", row, count, j.Type, op, root)
 	}
 	factor := map[string]float64{AllReduce: 2 * float64(n-1) / float64(n), Broadcast: 1, Reduce: 1,
-		AllGather: float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n)}[j.Kind]
+		AllGather: float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n),
+		Gather: float64(n-1) / float64(n), Scatter: float64(n-1) / float64(n)}[j.Kind]
 	if got := row.OutOfPlace; got.BusBW != got.AlgBW*factor {
 		t.Errorf("busbw %v of algbw %v, want %v of it", got.BusBW, got.AlgBW, factor)
 	}
@@ -136,7 +138,7 @@ func TestWrongGatherIsCounted(t *testing.T) {
 func TestBadScheduledJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
 		"algorithm":        func(j *Job) { j.Kind, j.Algorithm = AllGather, "tree" },
-		"kind":             func(j *Job) { j.Kind = "gather" },
+		"kind":             func(j *Job) { j.Kind = "gossip" },
 		"barrier of bytes": func(j *Job) { j.Kind, j.Algorithm = Barrier, "" },
 		"droppable": func(j *Job) {
 			j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}

@@ -208,13 +208,14 @@ func (r *Result) addRow(job Job, size int) {
 		Root:      -1,
 		Algorithm: AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
-	switch job.Kind { // as nccl-tests has it
-	case AllToAll, AllGather, ReduceScatter:
-		row.Count /= len(job.Ranks)
-	case Broadcast, Reduce:
-		row.Root = job.Root
-	case MoE:
+	switch kind := schedule.Kind(job.Kind); { // as nccl-tests has it
+	case job.Kind == MoE:
 		row.Count = job.MoE.Tokens * job.MoE.Hidden
+	case kind.Shares():
+		row.Count /= len(job.Ranks)
+	}
+	if schedule.Kind(job.Kind).Rooted() {
+		row.Root = job.Root
 	}
 	rounds := job.config(0).rounds()
 	done := make([]Operation, 0, len(r.Operations))

@@ -7,6 +7,7 @@ import (
 
 	"railbed/internal/element"
 	"railbed/internal/units"
+	"railbed/plan/schedule"
 	"railbed/workloads/collective"
 )
 
@@ -50,8 +51,7 @@ func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, err
 	var sizes []units.Bytes
 	for size := r.From; size <= r.To; {
 		share := units.Bytes(t.Size())
-		switch kind {
-		case AllGather, ReduceScatter, AllToAll:
+		if schedule.Kind(kind).Shares() {
 			share = 16 * units.Bytes(ranks)
 		}
 		if sizes = append(sizes, size/share*share); len(sizes) > most {

@@ -48,7 +48,9 @@ func wantSent(t *testing.T, name string, j Job) {
 // share evenly and less than an element for each among them.
 func TestWanted(t *testing.T) {
 	count := 0
-	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll} {
+	for _, kind := range []string{
+		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
+	} {
 		for _, algorithm := range spec.Algorithms(kind) {
 			if algorithm == MSCCL || algorithm == Hierarchical || algorithm == InNetwork {
 				continue // files, and testbeds, of their own

@@ -337,7 +337,7 @@ func TestWrongResultIsCounted(t *testing.T) {
 
 func TestBadJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"kind":       func(j *Job) { j.Kind = "gather" },
+		"kind":       func(j *Job) { j.Kind = "gossip" },
 		"algorithm":  func(j *Job) { j.Algorithm = "star" },
 		"transport":  func(j *Job) { j.Transport = "quic" },
 		"rd blocks":  func(j *Job) { *j = job(rdSlots+1, 4096); j.Transport = RD },
@@ -417,7 +417,7 @@ func TestWorkerProtocol(t *testing.T) {
 		want  string
 	}{
 		"no configuration": {message{End: &struct{}{}}, "no configuration"},
-		"unknown kind": {message{Config: &workerConfig{Kind: "gather"}},
+		"unknown kind": {message{Config: &workerConfig{Kind: "gossip"}},
 			"not something this worker does"},
 		"address of nobody": {message{Config: &workerConfig{Kind: AllReduce, Algorithm: Ring, Transport: TCP,
 			Ranks: 1,
