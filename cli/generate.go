@@ -22,6 +22,7 @@ var exampleParams = map[string]map[string]int{
 	topology.RailOptimized: {"servers": 8, "rails": 4, "spines": 2},
 	topology.HPN:           {"segments": 2, "servers": 4, "rails": 2, "aggs": 2},
 	topology.Torus:         {"x": 4, "y": 4},
+	topology.Dragonfly:     {"groups": 5, "switches": 4},
 }
 
 func newGenerateCommand(a *app) *cobra.Command {

@@ -32,6 +32,7 @@ var shapes = map[string]string{
 	"torus":         generated(topology.Torus, "x: 4, y: 4"),
 	"torus3":        generated(topology.Torus, "x: 3, y: 3, z: 3, hosts-per-switch: 3"),
 	"ring":          generated(topology.Torus, "x: 6, hosts-per-switch: 20"),
+	"dragonfly":     generated(topology.Dragonfly, "groups: 5, switches: 4"),
 	"explicit": `name: t
 fabric:
   topology: explicit

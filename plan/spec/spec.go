@@ -86,16 +86,18 @@ const (
 	RailOptimized = "rail-optimized"
 	HPN           = "hpn"
 	Torus         = "torus"
+	Dragonfly     = "dragonfly"
 )
 
 // Fabric is the switches and links, generated or written out.
 type Fabric struct {
 	// Topology is a generator's name, or "explicit".
-	Topology string `yaml:"topology" json:"topology" jsonschema:"enum=explicit,enum=single-switch,enum=leaf-spine,enum=fat-tree,enum=rail-optimized,enum=hpn,enum=torus"`
+	Topology string `yaml:"topology" json:"topology" jsonschema:"enum=explicit,enum=single-switch,enum=leaf-spine,enum=fat-tree,enum=rail-optimized,enum=hpn,enum=torus,enum=dragonfly"`
 	// Params are the generator's parameters, whole numbers: single-switch
 	// {hosts}; leaf-spine {leaves, spines, hosts-per-leaf, striped}; fat-tree {k};
 	// rail-optimized {servers, rails, spines}; hpn {segments, servers, rails,
-	// aggs}; torus {x, y, z, hosts-per-switch}.
+	// aggs}; torus {x, y, z, hosts-per-switch}; dragonfly {groups, switches,
+	// hosts-per-switch, global-links}.
 	Params Ordered[int] `yaml:"params,omitempty" json:"params,omitempty"`
 	// Switch is the default of every switch.
 	Switch Switch `yaml:"switch,omitempty" json:"switch,omitempty"`

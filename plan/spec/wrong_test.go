@@ -227,8 +227,8 @@ var wrongFiles = []struct {
 		"remove it, or set a dilation above 1"},
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n",
 		`topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
-	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "dragonfly}\n",
-		`topology "dragonfly" does not exist`, "want one of explicit, single-switch, leaf-spine"},
+	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "jellyfish}\n",
+		`topology "jellyfish" does not exist`, "want one of explicit, single-switch, leaf-spine"},
 	{"switch kind", "name: a\nfabric: {topology: explicit, switch: {kind: " + here + "solid}}\n",
 		`switch.kind "solid" does not exist`, "want soft or router or bridge"},
 	{"runtime", head + "nodes: {default: {runtime: " + here + "dokcer}}\n", `runtime "dokcer" does not exist`,
@@ -674,7 +674,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	_, err := Decode("f.yaml", []byte(
 		"name: Bad\nfabric: {topology: ring}\nsteps: [{sleep: 5}, {}]\nsed: 1\n"))
 	const want = `f.yaml:1:7: name "Bad"; want 1 to 24 of a-z, 0-9 and -, the first not -
-f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus
+f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus, dragonfly
 f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
 f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, stack, exec, link, wait, sleep
 f.yaml:4:1: unknown key "sed" in the file; did you mean "seed"?`

@@ -81,6 +81,34 @@ var generators = []Generator{
 		},
 		build: buildTorus,
 	},
+	{
+		Name:    Dragonfly,
+		Summary: "groups of switches, all joined in each, and links between each two groups (Kim, ISCA 2008)",
+		Params: []Param{
+			{Name: "groups", Required: true, Min: 2, Max: 512, Doc: "groups"},
+			{Name: "switches", Required: true, Min: 1, Max: 64, Doc: "switches of each group"},
+			{Name: "hosts-per-switch", Default: 1, Min: 1, Max: 256, Doc: "hosts on each switch"},
+			{Name: "global-links", Default: 1, Min: 1, Max: 64,
+				Doc: "links of each switch to other groups, as far as they go evenly"},
+		},
+		size: func(p map[string]int) size {
+			g, a := p["groups"], p["switches"]
+			hosts := g * a * p["hosts-per-switch"]
+			return size{hosts, g * a, hosts + g*a*(a-1)/2 + g*(g-1)/2*dragonflyLinks(p)}
+		},
+		check: func(p map[string]int) *ParamError {
+			if dragonflyLinks(p) > 0 {
+				return nil
+			}
+			return &ParamError{Param: "groups",
+				What: fmt.Sprintf("dragonfly: %d groups, whose %d switches with %d global-links reach %d "+
+					"others",
+					p["groups"], p["switches"], p["global-links"], p["switches"]*p["global-links"]),
+				Want: fmt.Sprintf("want at most %d groups, or more switches or global-links",
+					p["switches"]*p["global-links"]+1)}
+		},
+		build: buildDragonfly,
+	},
 }
 
 func buildSingleSwitch(b *builder, p map[string]int) {
@@ -236,6 +264,49 @@ func buildTorus(b *builder, p map[string]int) {
 			}
 			first, second := at[c], at[next]
 			b.wire(min(first, second), max(first, second))
+		}
+	}
+}
+
+// dragonflyLinks is how many links there are between two groups.
+func dragonflyLinks(p map[string]int) int {
+	return p["switches"] * p["global-links"] / (p["groups"] - 1)
+}
+
+// buildDragonfly follows Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology":
+// the switches of a group act as one router with many ports. That router's global ports go to the groups
+// behind it in turn, the next one first, and each switch has as many of them in a row.
+func buildDragonfly(b *builder, p map[string]int) {
+	groups, each := p["groups"], p["switches"]
+	of := make([][]int, groups)
+	for g := range groups {
+		for i := range each {
+			of[g] = append(of[g], b.addSwitch(
+				Switch{Name: fmt.Sprintf("g%d-sw%d", g+1, i+1), Role: roleSwitch,
+					Group: fmt.Sprintf("group%d", g+1)}))
+		}
+	}
+	for g := range groups {
+		for _, sw := range of[g] {
+			for range p["hosts-per-switch"] {
+				b.wireHost(b.addHost(), sw)
+			}
+		}
+	}
+	for g := range groups {
+		for i, first := range of[g] {
+			for _, second := range of[g][i+1:] {
+				b.wire(first, second)
+			}
+		}
+	}
+	links := dragonflyLinks(p)
+	for g := range groups {
+		for other := g + 1; other < groups; other++ {
+			for k := range links {
+				there, back := (other-g-1)*links+k, (groups-other+g-1)*links+k
+				b.wire(of[g][there/p["global-links"]], of[other][back/p["global-links"]])
+			}
 		}
 	}
 }

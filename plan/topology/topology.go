@@ -22,6 +22,7 @@ const (
 	RailOptimized = "rail-optimized"
 	HPN           = "hpn"
 	Torus         = "torus"
+	Dragonfly     = "dragonfly"
 )
 
 // Roles of switches.
@@ -106,7 +107,9 @@ type Generator struct {
 	Params  []Param
 	// size is an upper bound of what the graph will have, so that huge ones are
 	// refused before they are built.
-	size  func(p map[string]int) size
+	size func(p map[string]int) size
+	// check says what is wrong with parameters that are each within bounds; nil is nothing. It may be nil.
+	check func(p map[string]int) *ParamError
 	build func(b *builder, p map[string]int)
 }
 
@@ -204,6 +207,12 @@ func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
+	}
+	if g.check != nil {
+		if err := g.check(values); err != nil {
+			err.Topology = g.Name
+			return nil, err
+		}
 	}
 	if n := g.size(values); n.hosts > maxHosts || n.switches > maxSwitches || n.links > maxLinks {
 		return nil, &ParamError{Topology: g.Name, Param: g.Params[0].Name,

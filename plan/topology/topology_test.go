@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -95,6 +96,8 @@ func TestCounts(t *testing.T) {
 		{Torus, map[string]int{"x": 2, "y": 2}, 4, 4, 4 + 4},
 		{Torus, map[string]int{"x": 2, "y": 3, "z": 1}, 6, 6, 6 + 3 + 6},
 		{Torus, map[string]int{"x": 1}, 1, 1, 1},
+		{Dragonfly, map[string]int{"groups": 9, "switches": 4, "hosts-per-switch": 2, "global-links": 2}, 72,
+			36, 72 + 54 + 36},
 	} {
 		t.Run(fmt.Sprint(c.topology, c.params), func(t *testing.T) {
 			g := mustGenerate(t, c.topology, c.params)
@@ -204,6 +207,68 @@ func TestTorusNeighbours(t *testing.T) {
 	want := map[string]bool{"h3": true, "sw1-3": true, "sw2-3": true, "sw0-0": true, "sw0-2": true}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("sw0-3 has %v, want %v", got, want)
+	}
+}
+
+// TestDragonfly holds the definition of the paper: all switches of a group are joined, each two groups have
+// as many links as others, no switch has more global links than it may, and three links lead from each switch
+// to each other one.
+func TestDragonfly(t *testing.T) {
+	for _, c := range []struct{ groups, switches, hosts, global, between int }{
+		{2, 1, 1, 1, 1}, {9, 4, 2, 2, 1}, {5, 4, 1, 1, 1}, {3, 4, 1, 2, 4}, {4, 4, 3, 1, 1}, {33, 8, 4, 4, 1},
+	} {
+		g, err := Generate(Dragonfly, map[string]int{"groups": c.groups, "switches": c.switches,
+			"hosts-per-switch": c.hosts, "global-links": c.global})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group, next, global, between := map[string]string{}, map[string][]string{}, map[string]int{},
+			map[[2]string]int{}
+		for _, s := range g.Switches {
+			group[s.Name] = s.Group
+		}
+		for _, l := range g.Links {
+			a, b := l.A.Node, l.B.Node
+			if group[a] == "" { // a host's
+				continue
+			}
+			next[a], next[b] = append(next[a], b), append(next[b], a)
+			if group[a] != group[b] {
+				global[a]++
+				global[b]++
+				between[[2]string{group[a], group[b]}]++
+			}
+		}
+		if len(g.Hosts) != c.groups*c.switches*c.hosts || len(between) != c.groups*(c.groups-1)/2 {
+			t.Errorf("%+v: %d hosts, and %d pairs of groups are joined", c, len(g.Hosts), len(between))
+		}
+		for pair, count := range between {
+			if count != c.between {
+				t.Errorf("%+v: %d links between %v", c, count, pair)
+			}
+		}
+		for _, s := range g.Switches {
+			if global[s.Name] > c.global || len(next[s.Name])-global[s.Name] != c.switches-1 {
+				t.Errorf("%+v: %s has %d global links of %d", c, s.Name, global[s.Name], len(next[s.Name]))
+			}
+			reached := map[string]bool{s.Name: true}
+			for range 3 {
+				for from := range maps.Clone(reached) {
+					for _, to := range next[from] {
+						reached[to] = true
+					}
+				}
+			}
+			if len(reached) != len(g.Switches) {
+				t.Errorf("%+v: three links lead from %s to %d switches", c, s.Name, len(reached))
+			}
+		}
+	}
+	_, err := Generate(Dragonfly, map[string]int{"groups": 6, "switches": 2, "global-links": 2})
+	var wrong *ParamError
+	if !errors.As(err, &wrong) || wrong.Param != "groups" ||
+		wrong.Want != "want at most 5 groups, or more switches or global-links" {
+		t.Errorf("six groups: %v", err)
 	}
 }
 
