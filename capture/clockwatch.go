@@ -5,14 +5,13 @@ import "time"
 // clockTolerance is far above the rounding errors of two readings.
 const clockTolerance = 10 * time.Microsecond
 
-// clocks is one look at both clocks, in nanoseconds: the monotonic one before and
-// after the real one.
+// clocks is one reading of both clocks, in nanoseconds: the monotonic clock before and after the
+// real-time clock.
 type clocks struct{ before, real, after int64 }
 
-// clockWatch notices when the real-time clock is set. Slewing by NTP changes both
-// clocks alike, so only a step changes their difference. The true difference lies
-// between real-after and real-before, however long the thread was held up between the
-// readings, so that a late thread is no step.
+// clockWatch detects when the real-time clock is set. NTP slews both clocks alike, so only a step
+// changes their difference. The true difference lies between real-after and real-before, however
+// long the thread was delayed between the readings. So a late thread does not count as a step.
 type clockWatch struct {
 	read      func() clocks
 	low, high int64 // bounds of real minus monotonic time since the last step
@@ -22,8 +21,7 @@ type clockWatch struct {
 	by time.Duration
 }
 
-// look reads the clocks and reports whether the real-time clock was set since the
-// last look.
+// look reads the clocks and reports whether the real-time clock was set since the last look.
 func (w *clockWatch) look() (now clocks, stepped bool) {
 	now = w.read()
 	low, high := now.real-now.after, now.real-now.before

@@ -8,9 +8,9 @@ import (
 	"railbed/internal/feed"
 )
 
-// look reads the clocks. When the real-time clock was set, what was left out because
-// of its time since the last look may be of the recording, and is lost. The packets
-// that follow have other times, and are ordered among themselves.
+// look reads the clocks. If the real-time clock was set, packets left out by their timestamps since
+// the last look may belong to the recording, so they count as lost. The packets that follow have
+// timestamps of the new time, and are ordered among themselves.
 func (s *recorder) look() clocks {
 	now, stepped := s.clock.look()
 	if stepped {
@@ -28,8 +28,8 @@ func (s *recorder) look() clocks {
 	return now
 }
 
-// within reports whether a time is of the recording, and counts the packet of a tap
-// that is not. End is 0 while the recording lasts.
+// within reports whether a time lies within the recording. If not, it counts the tap's packet as
+// left out. End is 0 while the recording lasts.
 func (s *recorder) within(tap int, at, end int64) bool {
 	if at < s.start || end != 0 && at > end {
 		s.leftOut[tap]++
@@ -38,14 +38,14 @@ func (s *recorder) within(tap int, at, end int64) bool {
 	return true
 }
 
-// readRest reads what the feed and the rings hold at the end. Packets that come while it
-// reads lie after the end.
+// readRest reads the packets that the feed and the rings hold at the end. Packets that arrive
+// during the reading are later than the end.
 func (s *recorder) readRest(end int64) error {
 	if s.soft != nil {
 		count := 0
 		_, err := s.soft.reader.Read(math.MaxInt, func(r *feed.Record) {
 			s.addSoft(r, end)
-			// A step has read the rings, so that the feed decides what comes next.
+			// A step has read the rings, so the feed alone determines how far order may release.
 			if count++; count%feedBatch == 0 {
 				s.order.release(s.soft.latest)
 			}
@@ -66,8 +66,8 @@ func (s *recorder) readRest(end int64) error {
 	return nil
 }
 
-// abandon counts what can no longer be written as lost: what waits for its turn, in
-// the rings and in the feed.
+// abandon counts as lost the packets that can no longer be written: those in order, in the rings
+// and in the feed.
 func (s *recorder) abandon() {
 	now := s.look()
 	s.end, s.failed = now.real, true
@@ -76,7 +76,7 @@ func (s *recorder) abandon() {
 		if r == nil {
 			continue
 		}
-		// The first error stands. A ring that cannot be read has no counts either.
+		// The first error is reported. A ring that cannot be read has no counts either.
 		_, _ = r.drain(r.blocks, func(p *captured) { s.loseWithin(tap, p.time) })
 		_ = r.countDrops()
 	}
@@ -97,7 +97,7 @@ func (s *recorder) loseWithin(tap int, at int64) {
 	}
 }
 
-// finish writes the counts of every tap.
+// finish writes a statistics block for every tap.
 func (s *recorder) finish() error {
 	s.soft.freeze()
 	for i, r := range s.rings {
@@ -127,7 +127,7 @@ func (s *recorder) finish() error {
 	return s.out.Flush()
 }
 
-// lostOutside is what was lost behind a tap.
+// lostOutside returns how many packets were lost between a tap and the next one.
 func (s *recorder) lostOutside(tap int) uint64 {
 	counts := s.outside.Load()
 	if counts == nil || tap >= len(*counts) {
@@ -136,7 +136,7 @@ func (s *recorder) lostOutside(tap int) uint64 {
 	return (*counts)[tap]
 }
 
-// setOutside stores the packets lost behind each tap; nil stores nothing.
+// setOutside stores the counts of Options.Outside, by tap. Nil stores nothing.
 func (s *recorder) setOutside(counts []uint64) {
 	if counts != nil {
 		s.outside.Store(&counts)

@@ -8,14 +8,13 @@ import (
 	"railbed/internal/reexec"
 )
 
-// hurry puts the calling goroutine's thread before everything that the testbed
-// runs, where the host allows it: on a busy host a thread of equal rank waits
-// for tenths of a second, longer than a ring lasts. A nice value does not help,
-// because it counts within a session's autogroup only, and every worker is a
-// session. The threads use some tenths of a core at full rate, far from where
-// the kernel throttles real-time threads. They are not given back; they end
-// with their goroutines. It reports whether the host allowed it; in a user
-// namespace it does not, and larger rings must do.
+// hurry gives the calling goroutine's thread real-time priority over everything that the testbed
+// runs, if the host allows it. On a busy host a thread of equal priority waits for tenths of a
+// second, longer than a ring takes to fill. A nice value does not help: it counts only within a
+// session's autogroup, and every worker is a session. At full rate the threads use some tenths of a
+// core, far below the kernel's throttling of real-time threads. They stay locked to their
+// goroutines and end with them. hurry reports whether the host allowed the priority. In a user
+// namespace it does not, and larger rings must suffice.
 func hurry() bool {
 	runtime.LockOSThread()
 	attributes := &unix.SchedAttr{
@@ -27,7 +26,7 @@ func hurry() bool {
 	return unix.SchedSetAttr(0, attributes, 0) == nil
 }
 
-// canHurry tries hurry on a thread that ends with it.
+// canHurry tries hurry on a thread that ends afterwards.
 func canHurry() bool {
 	answer := make(chan bool)
 	go func() { answer <- hurry() }()

@@ -7,40 +7,40 @@ import (
 	"railbed/internal/feed"
 )
 
-// joinWindow is how far apart the sightings of a packet by a node's NIC and by its
-// emulated NIC may be. It bounds what is remembered, too.
+// joinWindow is the maximum time between the captures of one packet at a node's NIC and at its
+// emulated NIC. It also bounds how long packets are remembered.
 const joinWindow = time.Second
 
-// joinSlack is by how much the stamps of the two may be in the wrong order: the
-// switch converts its stamps to its own clock and back, which it compares with the
-// wall clock once a second.
+// joinSlack is the maximum time by which the timestamps of the two captures may be in the wrong
+// order. The switch converts its timestamps to its own clock and back, and compares that clock with
+// the wall clock once a second.
 const joinSlack = 200 * time.Microsecond
 
-// namedWindow is how long a packet may be under way in a dilated fabric.
+// namedWindow is the maximum time that a packet may take through a dilated fabric.
 const namedWindow = time.Minute
 
-// mostPassages bounds what is remembered where packets are not found again.
+// mostPassages bounds the number of remembered packets when packets are not found again.
 const mostPassages = 1 << 18
 
-// passage is a packet that one side saw and the other side did not yet.
+// passage is a packet that one side captured and the other side has not captured yet.
 type passage struct {
 	value uint64 // serial or id
 	time  int64
 }
 
-// lane holds the passages of packets that are alike, in their order.
+// lane holds the passages of identical packets, in their order.
 type lane struct {
 	first passage
 	more  []passage
 }
 
-// passages are packets that wait to be found again, by a key that is the same on both
-// sides. Those that are alike leave in the order in which they came. What is older than
-// one or two windows is forgotten.
+// passages are packets that wait to be found again by a key, which is the same on both sides.
+// Identical packets leave in the order in which they came. Passages older than one or two windows
+// are forgotten.
 type passages struct {
 	young, old map[uint64]lane
 	window     int64
-	turned     int64 // when young became old, by the packets' time
+	turned     int64 // the packets' time at which young became old
 }
 
 func newPassages(window time.Duration) *passages {
@@ -63,8 +63,8 @@ func (p *passages) push(key, value uint64, at int64) {
 	p.young[key] = l
 }
 
-// pop takes the first packet of a key between two times. Earlier packets of the key are
-// forgotten. Pop finds nothing if the first packet is later.
+// pop removes and returns the first packet of a key between two times. It discards earlier packets
+// of the key. It finds nothing if the first packet is later.
 func (p *passages) pop(key uint64, from, to int64) (value uint64, found bool) {
 	for _, generation := range []map[uint64]lane{p.old, p.young} {
 		for {
@@ -85,7 +85,7 @@ func (p *passages) pop(key uint64, from, to int64) (value uint64, found bool) {
 	return 0, false
 }
 
-// remove takes the last packet of a key that has a value.
+// remove removes the last packet of a key that has a given value.
 func (p *passages) remove(key, value uint64) {
 	for _, generation := range []map[uint64]lane{p.young, p.old} {
 		l, known := generation[key]
@@ -98,7 +98,7 @@ func (p *passages) remove(key, value uint64) {
 	}
 }
 
-// take removes a passage of more, or with -1 the first, from a lane of a generation.
+// take removes from a lane of a generation a passage of more, or with -1 the first one.
 func (l lane) take(generation map[uint64]lane, key uint64, i int) {
 	switch {
 	case i >= 0:
@@ -112,23 +112,23 @@ func (l lane) take(generation map[uint64]lane, key uint64, i int) {
 	generation[key] = l
 }
 
-// joiner gives the packets that packet sockets see at nodes' NICs the ids of the
-// frames that soft switches see. A soft switch numbers each frame that it takes from
-// a node. It writes a record then, and another one when it hands a frame to a node.
-// Frames in between are neither reordered nor lost without a count: the k-th of several equal packets that
-// one side saw is the k-th that the other saw.
+// joiner gives packets that packet sockets capture at nodes' NICs the ids of the frames that soft
+// switches record. A soft switch numbers each frame that it receives from a node and writes a
+// record. It writes another record when it delivers a frame to a node. Between the socket and the
+// switch, frames are neither reordered nor lost without a count. So the k-th of several identical
+// packets on one side is the k-th on the other side.
 //
-// Records of soft switches come in their order, but before or after the sockets'
-// packets, whose ids are computed in the order of their time.
+// The records of soft switches come in their own order, but before or after the sockets' packets.
+// The sockets' packets get their ids in the order of their time.
 type joiner struct {
 	run     uint64
-	entered *passages // serials that no socket's packet was found for yet
+	entered *passages // serials without a matching socket packet yet
 	left    *passages
-	// owed are the ids of packets that got an id before the record of the soft switch
-	// came. Named maps the serials in those records to the ids.
+	// owed are the ids of packets that got an id before the soft switch's record came. named maps
+	// the serials of those records to the ids.
 	owed  *passages
 	named *passages
-	made  uint64 // ids that no serial gave
+	made  uint64 // number of ids that no serial gave
 }
 
 func newJoiner(run string) *joiner {
@@ -136,12 +136,12 @@ func newJoiner(run string) *joiner {
 		left: newPassages(joinWindow), owed: newPassages(joinWindow), named: newPassages(namedWindow)}
 }
 
-// joinKey is the same for a packet at a node's NIC and at its emulated NIC.
+// joinKey returns a key that is the same for a packet at a node's NIC and at its emulated NIC.
 func joinKey(data []byte, length, tap int) uint64 {
 	return layers.Mix(layers.Identity(data[:min(len(data), feed.PassSnap)], length), uint64(tap))
 }
 
-// id is the id of a frame with a serial, which may be named.
+// id returns the id of a frame from its serial: the named id if there is one.
 func (j *joiner) id(serial uint64) uint64 {
 	if len(j.named.young)+len(j.named.old) > 0 {
 		if l, known := j.named.young[serial]; known {
@@ -154,7 +154,7 @@ func (j *joiner) id(serial uint64) uint64 {
 	return layers.Mix(j.run, serial)
 }
 
-// enter takes note of a frame that a node handed over at a time.
+// enter records that a node sent a frame to the switch at a time.
 func (j *joiner) enter(key, serial uint64, at int64) {
 	if id, owed := j.owed.pop(key, at-int64(joinWindow), at+int64(joinSlack)); owed {
 		j.named.push(serial, id, at)
@@ -163,7 +163,7 @@ func (j *joiner) enter(key, serial uint64, at int64) {
 	j.entered.push(key, serial, at)
 }
 
-// sent is the id of a packet that a node's NIC sent at a time, before the switch took it.
+// sent returns the id of a packet that a node's NIC sent at a time, before the switch received it.
 func (j *joiner) sent(key uint64, at int64) uint64 {
 	if serial, found := j.entered.pop(key, at-int64(joinSlack), at+int64(joinWindow)); found {
 		return j.id(serial)
@@ -173,8 +173,8 @@ func (j *joiner) sent(key uint64, at int64) uint64 {
 	return id
 }
 
-// arrived is the id of a packet that a node's NIC received at a time, after the switch
-// had handed it over.
+// arrived returns the id of a packet that a node's NIC received at a time, after the switch had
+// delivered it.
 func (j *joiner) arrived(key uint64, at int64) uint64 {
 	if serial, found := j.left.pop(key, at-int64(joinWindow), at+int64(joinSlack)); found {
 		return j.id(serial)
@@ -182,7 +182,7 @@ func (j *joiner) arrived(key uint64, at int64) uint64 {
 	return j.unknown()
 }
 
-// unknown is the id of a packet without a record of a soft switch.
+// unknown returns a new id for a packet without a record of a soft switch.
 func (j *joiner) unknown() uint64 {
 	j.made++
 	return layers.Mix(^j.run, j.made)

@@ -7,31 +7,31 @@ import (
 	"railbed/capture/pcapng"
 )
 
-// entry is a packet that waits for its turn. Its bytes are in its bucket.
+// entry is a packet that waits to be written. Its bytes are in its bucket.
 type entry struct {
 	time      int64
 	id        uint64
-	dropped   uint64 // lost by the tap before this packet
+	dropped   uint64 // packets that the tap lost before this packet
 	offset    uint32
 	captured  uint32
 	length    uint32
 	tap       uint32
 	flags     pcapng.Flags
 	unordered bool
-	unwanted  bool // outside the recording: it is joined, and not written
-	join      bool // id is a key, by which joiner finds the id
-	note      note // of a soft switch's tap
+	unwanted  bool // outside the recording: it is joined and not written
+	join      bool // id is a key from which joiner finds the id
+	note      note // set for a soft switch's tap
 }
 
-// entrySize is what an entry takes from the memory bound.
+// entrySize is the number of bytes of an entry, which count against the memory bound.
 const entrySize = int(unsafe.Sizeof(entry{}))
 
-// bucketShift makes a bucket 2^20 ns, about a millisecond, wide: a few hundred
-// packets at full rate, which sort in cache.
+// bucketShift makes a bucket 2^20 ns wide, about a millisecond. At full rate that is a few hundred
+// packets, which the sort finds in the CPU cache.
 const bucketShift = 20
 
-// bucketCount is how many buckets the wheel has: about a quarter of a second,
-// above any hold-back window.
+// bucketCount is the number of buckets of the wheel. They span about a quarter of a second, more
+// than any hold-back window.
 const bucketCount = 256
 
 type bucket struct {
@@ -39,16 +39,14 @@ type bucket struct {
 	data    []byte
 }
 
-// order puts the packets of all taps into the order of their time. Packets go
-// into buckets of about a millisecond; a bucket is sorted when its time is up.
-// That costs a constant per packet whatever the number of taps, and the
-// buffers are used again.
+// order sorts the packets of all taps by time. Packets go into buckets of about a millisecond, and
+// a bucket is sorted when its time has passed. The cost per packet is constant whatever the number
+// of taps, and the buffers are reused.
 type order struct {
 	wheel [bucketCount]bucket
-	// next is the number (time >> bucketShift) of the first bucket that was
-	// not emitted yet.
+	// next is the number (time >> bucketShift) of the first bucket that was not emitted yet.
 	next int64
-	// last is one past the highest number in use.
+	// last is one more than the highest bucket number in use.
 	last int64
 	held int // bytes in buckets
 	most int // bound on held
@@ -59,14 +57,14 @@ func newOrder(start int64, most int, emit func(*entry, []byte)) *order {
 	return &order{next: start >> bucketShift, last: start >> bucketShift, most: most, emit: emit}
 }
 
-// add copies a packet. One that belongs before what was emitted goes to the
-// front and is marked.
+// add copies a packet. A packet older than the emitted ones goes into the first bucket and is
+// marked as unordered.
 func (o *order) add(e entry, data []byte) {
 	number := e.time >> bucketShift
 	if number < o.next {
 		number, e.unordered = o.next, true
 	}
-	if number >= o.next+bucketCount { // only a clock that jumped ahead comes here
+	if number >= o.next+bucketCount { // only after the clock jumped ahead
 		for o.next < o.last && number >= o.next+bucketCount {
 			o.advance()
 		}
@@ -83,32 +81,31 @@ func (o *order) add(e entry, data []byte) {
 	}
 }
 
-// release emits every packet of before the time, up to a bucket.
+// release emits every packet before the time, in whole buckets.
 func (o *order) release(before int64) {
 	for o.next < before>>bucketShift && o.next < o.last {
 		o.advance()
 	}
-	// Without packets there is nothing to emit, but later ones are still
-	// measured against this time.
+	// Without packets there is nothing to emit, but later packets are still compared with this
+	// time.
 	o.next = max(o.next, before>>bucketShift)
 	o.last = max(o.last, o.next)
 }
 
-// releaseAll emits what is left.
+// releaseAll emits the remaining packets.
 func (o *order) releaseAll() {
 	for o.next < o.last {
 		o.advance()
 	}
 }
 
-// restart emits what is left, and goes on from another time, which may be an earlier
-// one.
+// restart emits the remaining packets and continues at another time, which may be earlier.
 func (o *order) restart(at int64) {
 	o.releaseAll()
 	o.next, o.last = at>>bucketShift, at>>bucketShift
 }
 
-// advance emits the first bucket.
+// advance sorts and emits the first bucket.
 func (o *order) advance() {
 	b := &o.wheel[o.next%bucketCount]
 	o.next++

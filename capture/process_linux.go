@@ -18,14 +18,14 @@ import (
 	"railbed/internal/reexec"
 )
 
-// part is the name by which this executable starts itself as a recorder.
+// part is the name under which this executable starts itself as a recorder.
 const part = "capture"
 
-// playsParts says that the executable has asked for Parts.
+// playsParts says that Parts was called.
 var playsParts atomic.Bool
 
-// Parts is what reexec.Run needs so that captures run in a process of their
-// own. Programs hand it on before they do anything else.
+// Parts returns the part that reexec.Run needs so that captures run in their own process. Programs
+// pass it to reexec.Run before they do anything else.
 func Parts() reexec.Parts {
 	playsParts.Store(true)
 	return reexec.Parts{part: func([]string) int { return recordMain() }}
@@ -33,22 +33,22 @@ func Parts() reexec.Parts {
 
 // Descriptors of the recording process.
 const (
-	controlFd = 3 // stream socket: order, answer, then the end, then result
-	outFd     = 4 // pipe that the stream is written to
+	controlFd = 3 // stream socket: order, answer, then the end, then the result
+	outFd     = 4 // pipe for the stream
 	firstTap  = 5
 )
 
-// pipeSize is the largest that an ordinary user may ask for (fs/pipe.c).
+// pipeSize is the largest size that an unprivileged user may ask for (fs/pipe.c).
 const pipeSize = 1 << 20
 
-// order is what the recording process is told to do.
+// recordOrder is the order to the recording process.
 type recordOrder struct {
 	Taps    []recordTap `json:"taps"`
-	HasFeed bool        `json:"has_feed"` // behind the taps' sockets
+	HasFeed bool        `json:"has_feed"` // its descriptor follows the taps' sockets
 	Options Options     `json:"options"`
 }
 
-// recordTap is a tap whose socket is handed over.
+// recordTap is a tap whose socket the recording process inherits.
 type recordTap struct {
 	Node  string `json:"node"`
 	Port  string `json:"port"`
@@ -62,7 +62,7 @@ type recordTap struct {
 	Number uint16 `json:"number,omitempty"`
 }
 
-// recordEnd is sent when the recording is to end.
+// recordEnd tells the recording process to end.
 type recordEnd struct {
 	Outside []uint64 `json:"outside,omitempty"` // by tap
 }
@@ -73,11 +73,11 @@ type recordAnswer struct {
 	Stats Stats  `json:"stats"`
 }
 
-// startProcess hands the sockets over to a recording process.
+// startProcess passes the sockets to a recording process and starts the recording.
 func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session,
 	error) {
 	child, err := spawn(rings, options.Feed)
-	// The child has its own copies, and nothing is mapped here yet.
+	// The child has its own copies of the sockets, and nothing is mapped here yet.
 	if err = errors.Join(err, closeRings(rings)); err != nil {
 		child.end()
 		return nil, err
@@ -100,7 +100,8 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 		return nil, err
 	}
 	s := &Session{done: make(chan struct{})}
-	// The end of the order is what ends the recording. Both writes fail once it has ended.
+	// Closing the write side of the control socket ends the recording. Both writes fail if the
+	// recording has ended.
 	s.stop = sync.OnceFunc(func() {
 		_ = json.NewEncoder(child.control).Encode(recordEnd{Outside: options.lostOutside()})
 		_ = child.control.CloseWrite()
@@ -115,14 +116,14 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	return s, nil
 }
 
-// child is a recording process, from outside.
+// child is a recording process, as its parent sees it.
 type child struct {
 	process *os.Process
 	control *net.UnixConn
 	decoder *json.Decoder
 	stream  *os.File
-	// moved counts pieces of the stream that were copied, and writing says that one
-	// is being written.
+	// moved counts the pieces of the stream that were copied. Writing says that a piece is being
+	// written.
 	moved   atomic.Uint64
 	writing atomic.Bool
 	// hung says that hurry killed the process.
@@ -130,19 +131,18 @@ type child struct {
 }
 
 const (
-	// endPatience is how long a recording that is to end may send nothing, and
-	// endLooks how often it is looked meanwhile. Looks are counted and not time: a
-	// supervisor that is held up itself kills no recording.
+	// endPatience is how long a recording that must end may send nothing, and endLooks is how many
+	// times the parent checks during that time. The parent counts checks instead of measuring time,
+	// so that a parent that was delayed itself kills no recording.
 	endPatience = 10 * time.Second
 	endLooks    = 50
 )
 
-// errHung is the end of a recording whose process did not end when it was told to.
+// errHung is the error of a recording whose process did not end after the request to end.
 var errHung = errors.New(
 	"the recording process does not answer, and was killed: it was stopped, or got no processor")
 
-// hurry kills a process that was told to end, and neither does so nor sends
-// anything for endPatience.
+// hurry kills a process that was asked to end if it neither ends nor sends anything for endPatience.
 func (c *child) hurry(done <-chan struct{}) {
 	ticker := time.NewTicker(endPatience / endLooks)
 	defer ticker.Stop()
@@ -160,7 +160,7 @@ func (c *child) hurry(done <-chan struct{}) {
 	_ = c.process.Kill() // it may have ended
 }
 
-// movedWriter notes what passes to the writer.
+// movedWriter counts the pieces that it passes to its writer.
 type movedWriter struct {
 	to io.Writer
 	c  *child
@@ -174,8 +174,8 @@ func (w movedWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// spawn starts the process with the sockets and the feed, if there is one. It
-// returns what exists even when it fails.
+// spawn starts the process with the sockets and the feed, if there is one. On failure it returns
+// the parts of the child that exist.
 func spawn(rings []*ring, feed *os.File) (*child, error) {
 	c := new(child)
 	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -197,7 +197,7 @@ func spawn(rings []*ring, feed *os.File) (*child, error) {
 	}
 	c.stream = stream
 	defer out.Close()
-	// A refusal leaves the default, 64 KiB, and costs wake-ups.
+	// If the kernel refuses, the pipe keeps its default of 64 KiB, which costs wake-ups.
 	_, _ = unix.FcntlInt(out.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -213,8 +213,8 @@ func spawn(rings []*ring, feed *os.File) (*child, error) {
 	if feed != nil {
 		files = append(files, feed.Fd())
 	}
-	// syscall.ForkExec takes descriptors as they are; os.File would close them.
-	// The new session is one of the kernel's scheduling groups by itself.
+	// syscall.ForkExec takes raw descriptors; os.File would close them. The new session is a
+	// scheduling group (autogroup) of its own.
 	pid, err := syscall.ForkExec(reexec.Self, reexec.Argv(part), &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -225,7 +225,7 @@ func spawn(rings []*ring, feed *os.File) (*child, error) {
 	return c, err
 }
 
-// end kills the process, if there is one, and closes the rest.
+// end kills the process, if there is one, and closes the descriptors.
 func (c *child) end() {
 	if c.process != nil {
 		_ = c.process.Kill() // it may have ended
@@ -239,7 +239,7 @@ func (c *child) end() {
 	}
 }
 
-// answer reads one answer.
+// answer reads one answer of the process.
 func (c *child) answer() (Stats, error) {
 	var answer recordAnswer
 	if err := c.decoder.Decode(&answer); err != nil {
@@ -251,7 +251,7 @@ func (c *child) answer() (Stats, error) {
 	return answer.Stats, nil
 }
 
-// follow copies the stream to w until it ends, and returns the result.
+// follow copies the stream to w until the stream ends, and returns the result.
 func (c *child) follow(w io.Writer) (Stats, error) {
 	buffer := make([]byte, flushSize)
 	_, copied := io.CopyBuffer(movedWriter{w, c}, struct{ io.Reader }{c.stream}, buffer)
@@ -274,12 +274,12 @@ func (c *child) follow(w io.Writer) (Stats, error) {
 	return stats, errors.Join(err, waited, c.control.Close())
 }
 
-// flushSize is how much is copied at once.
+// flushSize is how many bytes are copied at once.
 const flushSize = 256 << 10
 
-// recordMain is the recording process.
+// recordMain is the main function of the recording process.
 func recordMain() int {
-	reexec.RealTime(reexec.RecorderPriority) // where it is refused, larger rings must do
+	reexec.RealTime(reexec.RecorderPriority) // if it is refused, larger rings must suffice
 	control, out := os.NewFile(controlFd, "control"), os.NewFile(outFd, "stream")
 	decoder, encoder := json.NewDecoder(control), json.NewEncoder(control)
 	var order recordOrder
@@ -304,7 +304,7 @@ func recordMain() int {
 	}
 	r, err := newRecorder(taps, rings, order.Options, out)
 	if err != nil {
-		_ = encoder.Encode(recordAnswer{Error: err.Error()}) // nobody else is to be told
+		_ = encoder.Encode(recordAnswer{Error: err.Error()}) // there is no other channel for the error
 		return 1
 	}
 	if err := encoder.Encode(recordAnswer{}); err != nil {
@@ -314,7 +314,7 @@ func recordMain() int {
 	go func() {
 		defer cancel()
 		var end recordEnd
-		if decoder.Decode(&end) == nil { // else the other side is gone
+		if decoder.Decode(&end) == nil { // else the parent has ended
 			r.setOutside(end.Outside)
 		}
 	}()

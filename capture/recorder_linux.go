@@ -17,12 +17,11 @@ import (
 	"railbed/capture/pcapng"
 )
 
-// Timing of a session. The kernel hands a block over when it is full, or else
-// after the block timeout; a block that opened just after a tick lives for two
-// of them. So what was not read at time t is not older than t minus twice the
-// timeout, and with the margin for a delayed kernel timer that is the
-// hold-back window: 80 ms, or 120 ms with many taps. A packet reaches the
-// stream at most that and one tick of the reader after it was on the wire.
+// Timing of a session. The kernel hands a block over when the block is full, or at the latest after
+// the block timeout. A block that opened just after a tick of its timer stays open for two ticks.
+// So at time t, no unread packet is older than t minus twice the timeout. That plus a margin for a
+// delayed kernel timer is the hold-back window: 80 ms, or 120 ms with many taps. A packet reaches
+// the stream at most the window and one tick of the reader after it was on the wire.
 const (
 	blockTimeout     = 20 * time.Millisecond
 	manyBlockTimeout = 40 * time.Millisecond // one kernel timer per tap: fewer wake-ups
@@ -31,40 +30,39 @@ const (
 	readerTick       = 20 * time.Millisecond
 	flushTick        = 5 * time.Millisecond // under load the reader wakes more often
 
-	// turnBlocks is how many blocks of a tap are read before the next tap's.
+	// turnBlocks is how many blocks of a tap are read before the next tap is read.
 	turnBlocks = 4
-	// mostTurns bounds the turns between two looks at the clocks, so that a flood does
-	// not keep the recording from its end.
+	// mostTurns bounds the turns between two readings of the clocks, so that the recording also
+	// ends during a flood of packets.
 	mostTurns = 256
 )
 
-// Memory. Of the budget, an eighth holds packets that wait for their turn, a
-// part what was not written yet, and the rest is rings.
+// Memory. An eighth of the budget holds packets that wait to be ordered, a part holds blocks that
+// wait to be written, and the rings get the rest.
 const (
-	// With priority the rings are read in time, but whoever writes may be late:
-	// half of the budget is for that, and is touched only then.
+	// With priority the rings are read in time, but the stream's writer may be late. Half of the
+	// budget is for that, and its pages are touched only then.
 	defaultMemory = 64 << 20
-	// Without priority the reader is late too: with eight busy workers on two
-	// cores by up to 0.6 s.
+	// Without priority the reader is late too: by up to 0.6 s with eight busy workers on two cores.
 	patientMemory = 256 << 20
 	minOrder      = 2 << 20
 	minSpool      = 1 << 20
 	ordinalsKept  = 1 << 16
 )
 
-// statisticsSize bounds the bytes of one statistics block, which a limit must
-// leave room for.
+// statisticsSize bounds the bytes of one statistics block. A limit must leave room for one block
+// for each tap.
 const statisticsSize = 336
 
 // recorder reads the taps and writes the stream. It belongs to one goroutine.
 type recorder struct {
 	taps     []Tap
-	rings    []*ring   // by tap; nil of a soft switch's
-	soft     *softTaps // nil without
+	rings    []*ring   // by tap; nil for a soft switch's tap
+	soft     *softTaps // nil if no tap is fed by soft switches
 	epoll    int
 	hold     time.Duration
 	limit    int64 // bytes for packets; 0 for none
-	room     int   // for the spool
+	room     int   // bytes for the spool
 	spool    *spool
 	out      *pcapng.Writer
 	order    *order
@@ -73,7 +71,7 @@ type recorder struct {
 	packet   pcapng.Packet
 	start    int64
 	end      int64
-	flushed  int64 // when out was flushed, by the monotonic clock
+	flushed  int64 // monotonic time of the last flush of out
 	events   []unix.EpollEvent
 	ready    []int   // taps with packets to read
 	latest   []int64 // time of the last packet read, by tap
@@ -81,7 +79,7 @@ type recorder struct {
 	written  []uint64
 	lost     []uint64                 // packets that reached the recorder and could not be recorded
 	outside  atomic.Pointer[[]uint64] // TapStats.Outside, set before the end; nil without a count
-	// packets outside the recording's time, since the last look at the clocks
+	// packets outside the recording's time, since the last reading of the clocks
 	leftOut  []uint64
 	notes    []pcapng.TapNote
 	disorder uint64
@@ -89,8 +87,8 @@ type recorder struct {
 	failed   bool // nothing can be written any more
 }
 
-// newRecorder takes over the sockets, makes their rings, starts them and writes
-// the stream's beginning. It closes the sockets when it fails.
+// newRecorder takes ownership of the sockets, sets up their rings, starts them and writes the
+// beginning of the stream. It closes the sockets on failure.
 func newRecorder(taps []Tap, rings []*ring, options Options, w io.Writer) (r *recorder, err error) {
 	s := &recorder{
 		taps: taps, rings: rings, epoll: -1,
@@ -125,7 +123,7 @@ func newRecorder(taps []Tap, rings []*ring, options Options, w io.Writer) (r *re
 	return s, nil
 }
 
-// open makes the rings, silent as yet.
+// open sets up the rings. They receive nothing yet.
 func (s *recorder) open(program []bpf.RawInstruction, options Options) (err error) {
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("make epoll: %w", err)
@@ -165,8 +163,8 @@ func (s *recorder) open(program []bpf.RawInstruction, options Options) (err erro
 // shares are the parts of the memory budget.
 type shares struct{ ring, order, spool int }
 
-// divideMemory shares a budget: the ring of each tap, the room for packets that
-// wait to be ordered, and that for blocks that wait to be written.
+// divideMemory divides a budget into the ring of each tap, the room for packets that wait to be
+// ordered, and the room for blocks that wait to be written.
 func divideMemory(budget, taps int) (shares, error) {
 	least := taps*minRing + minOrder + minSpool
 	hurried := canHurry()
@@ -188,7 +186,7 @@ func divideMemory(budget, taps int) (shares, error) {
 	return s, nil
 }
 
-// begin activates the taps and writes the header and interfaces.
+// begin activates the taps and writes the section header and the interfaces.
 func (s *recorder) begin(options Options, w io.Writer) error {
 	for i, r := range s.rings {
 		if r == nil {
@@ -250,7 +248,7 @@ func kernelName() string {
 	return unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
 }
 
-// stats are the counts once the recording has ended.
+// stats returns the counts of the ended recording.
 func (s *recorder) stats() Stats {
 	stats := Stats{Start: time.Unix(0, s.start), End: time.Unix(0, s.end), Bytes: s.out.Written(),
 		Unordered: s.disorder, ClockStepped: s.clock.by}
@@ -268,7 +266,7 @@ func (s *recorder) stats() Stats {
 	return stats
 }
 
-// dropped is what a tap has lost, as last counted.
+// dropped returns how many packets a tap has lost, as last counted.
 func (s *recorder) dropped(tap int) uint64 {
 	total := s.lost[tap] + s.soft.lost(tap)
 	if r := s.rings[tap]; r != nil {
@@ -277,7 +275,7 @@ func (s *recorder) dropped(tap int) uint64 {
 	return total
 }
 
-// close releases everything but the spool's writer.
+// close releases everything except the spool's writer.
 func (s *recorder) close() error {
 	if s.spool != nil {
 		_ = s.spool.close() // run has reported it
@@ -293,16 +291,15 @@ func (s *recorder) close() error {
 func (s *recorder) run(ctx context.Context) error {
 	hurry()
 	err := s.record(ctx)
-	// What was gathered is written even after an error; one error is enough.
+	// The gathered packets are written even after an error. Only the first error is returned.
 	if spooled := s.spool.close(); err == nil {
 		err = spooled
 	}
 	return errors.Join(err, s.close())
 }
 
-// record reads until the context ends, then until everything of before that
-// moment has come, and writes the counts. How long that takes is measured by the
-// monotonic clock.
+// record reads until the context ends, then until it has read every packet of before that moment,
+// and writes the counts. It measures the remaining time by the monotonic clock.
 func (s *recorder) record(ctx context.Context) error {
 	var end, ended int64
 	for last := false; !last; {
@@ -310,8 +307,8 @@ func (s *recorder) record(ctx context.Context) error {
 		if end == 0 && ctx.Err() != nil {
 			end, ended = now.real, now.after
 		}
-		// A step that begins after the hold-back window finds all that there is,
-		// however late the thread was before it.
+		// A step that begins after the hold-back window finds every packet of the recording,
+		// however late the thread was before.
 		last = end != 0 && now.after-ended > int64(s.hold)
 		if err := s.step(now, end); err != nil {
 			s.abandon()
@@ -328,8 +325,8 @@ func (s *recorder) record(ctx context.Context) error {
 	return s.finish()
 }
 
-// step waits for packets, reads them, and writes those whose time has come.
-// Packets of after end, where it is set, are left out.
+// step waits for packets, reads them, and writes those that are older than the hold-back window. If
+// end is set, packets after end are left out.
 func (s *recorder) step(now clocks, end int64) error {
 	count, err := unix.EpollWait(s.epoll, s.events, int(readerTick.Milliseconds()))
 	if err != nil && err != unix.EINTR {
@@ -342,14 +339,14 @@ func (s *recorder) step(now clocks, end int64) error {
 		if s.events[i].Events&unix.EPOLLERR == 0 {
 			continue
 		}
-		// A link that goes down leaves an error on the socket, which epoll
-		// repeats until it is read. The socket records again when the link is up.
+		// A link that goes down leaves an error on the socket, which epoll reports until it is
+		// read. The socket records again when the link is up.
 		if _, err := unix.GetsockoptInt(s.rings[tap].fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil {
 			return fmt.Errorf("tap %s: read socket error: %w", s.taps[tap].Name(), err)
 		}
 	}
-	// After a delay the rings and the feed are full. They are read in turns, so that
-	// what is common to all of them can be written and need not be held.
+	// After a delay the rings and the feed are full. They are read in turns, so that packets older
+	// than the last packet read from each of them are written at once and need no memory.
 	for fed, turns := s.soft != nil, 0; (fed || len(s.ready) > 0) && turns < mostTurns; turns++ {
 		until := int64(math.MaxInt64)
 		if fed {
@@ -377,10 +374,10 @@ func (s *recorder) step(now clocks, end int64) error {
 	return s.spool.failed()
 }
 
-// turn reads some blocks of every tap that has any, and keeps in ready those
-// that may have more. These and the feed, which was read until a time, hold no
-// packet before the horizon. Rings are not read further than the feed, because it
-// has what their packets' ids follow from.
+// turn reads some blocks of every tap in s.ready and keeps in s.ready the taps that may have more.
+// The feed was read until the time `until`. Neither the rings nor the feed hold an unread packet
+// older than horizon. A ring is not read beyond that time, because the ids of its packets follow
+// from records of the feed.
 func (s *recorder) turn(end, until int64) (horizon int64, err error) {
 	horizon = until
 	kept := s.ready[:0]
@@ -402,12 +399,12 @@ func (s *recorder) turn(end, until int64) (horizon int64, err error) {
 	return horizon, nil
 }
 
-// read takes some of what one tap has.
+// read reads some blocks of one tap.
 func (s *recorder) read(tap int, end int64) (more bool, err error) {
 	return s.rings[tap].drain(turnBlocks, func(p *captured) { s.add(tap, p, end) })
 }
 
-// add takes a packet of a ring.
+// add gives a packet of a ring to order.
 func (s *recorder) add(tap int, p *captured, end int64) {
 	s.latest[tap] = p.time
 	within := s.within(tap, p.time, end)
@@ -428,11 +425,11 @@ func (s *recorder) add(tap int, p *captured, end int64) {
 	s.order.add(e, p.data)
 }
 
-// packetSize bounds the bytes of a packet's block beside its data.
+// packetSize bounds the bytes of a packet block without the packet's data.
 const packetSize = 96
 
-// write is called by order for each packet in turn. A failed write is kept by
-// the writer and returned by its Flush.
+// write writes a packet; order calls it for each packet in the order of time. The writer keeps a
+// write error and returns it from Flush.
 func (s *recorder) write(e *entry, data []byte) {
 	if e.join {
 		s.soft.join(e)
@@ -446,8 +443,8 @@ func (s *recorder) write(e *entry, data []byte) {
 		return
 	}
 	if s.limit > 0 && (s.full || s.out.Written()+int64(len(data)+packetSize) > s.limit) {
-		// Once a packet was left out all are, so that the stream is whole up
-		// to one moment.
+		// After the first packet over the limit, all packets are left out, so that the stream is
+		// complete up to one moment.
 		s.full = true
 		s.notes[e.tap].Limited++
 		return

@@ -14,10 +14,9 @@ import (
 	"railbed/capture/pcapng"
 )
 
-// TPACKET_V3 layout (linux/if_packet.h). A block begins with a descriptor,
-// whose offsets 8 to 20 hold status, packet count and the first packet's
-// offset; each packet begins with a tpacket3_hdr, followed at offset 48 by the
-// sockaddr_ll.
+// TPACKET_V3 layout (linux/if_packet.h). A block begins with a descriptor, which holds the status,
+// the packet count and the offset of the first packet at its offsets 8 to 20. Each packet begins
+// with a tpacket3_hdr, and the sockaddr_ll follows at offset 48.
 const (
 	blockStatus = 8
 	blockCount  = 12
@@ -33,8 +32,8 @@ const (
 	packetMAC    = 24
 	packetType   = 48 + 10 // sll_pkttype
 
-	// packetOverhead is what the ring takes beside the packet's bytes:
-	// headers, address, alignment.
+	// packetOverhead is the number of ring bytes that a packet needs beside its data: headers,
+	// address and alignment.
 	packetOverhead = 112
 )
 
@@ -71,15 +70,15 @@ type ring struct {
 	memory  []byte
 	block   int // bytes of a block
 	blocks  int
-	current int    // the block that is read next
-	number  uint64 // of the block that was read last
+	current int    // the block to read next
+	number  uint64 // number of the block read last
 	dropped uint64
 }
 
-// openRing opens a socket on an interface of the calling thread's namespace.
-// It receives nothing until activate.
+// openRing opens a socket on an interface of the calling thread's namespace. The socket receives
+// nothing until activate.
 func openRing(port string) (r *ring, err error) {
-	// Protocol 0: the socket stays silent until its ring and filter are in place.
+	// Protocol 0: the socket receives nothing until its ring and filter are in place.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
@@ -112,8 +111,8 @@ func openRing(port string) (r *ring, err error) {
 	return r, nil
 }
 
-// setup attaches the program and maps a ring of about size bytes whose blocks
-// close after the timeout, in milliseconds.
+// setup attaches the program and maps a ring of about size bytes. The kernel closes a block of the
+// ring after the timeout, in milliseconds.
 func (r *ring) setup(program []bpf.RawInstruction, snapLen, size int, timeout uint32) error {
 	filter := make([]unix.SockFilter, len(program))
 	for i, instruction := range program {
@@ -124,9 +123,9 @@ func (r *ring) setup(program []bpf.RawInstruction, snapLen, size int, timeout ui
 		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
 		return fmt.Errorf("attach filter: %w", err)
 	}
-	// Without it the kernel stamps a packet when it reaches the ring. With it
-	// packets are stamped on entering the receive path and on leaving the
-	// device's queue, both by the real-time clock.
+	// Without this option the kernel stamps a packet when the packet reaches the ring. With it the
+	// kernel stamps packets as they enter the receive path and as they leave the device's queue,
+	// both by the real-time clock.
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return fmt.Errorf("ask for time stamps: %w", err)
 	}
@@ -135,7 +134,7 @@ func (r *ring) setup(program []bpf.RawInstruction, snapLen, size int, timeout ui
 	}
 	r.block = blockSize(size, min(snapLen, r.mtu+22))
 	r.blocks = max(size/r.block, 2)
-	const frame = 2048 // the kernel wants one; TPACKET_V3 packs packets whatever it is
+	const frame = 2048 // the kernel wants a frame size; TPACKET_V3 packs packets regardless of it
 	request := unix.TpacketReq3{
 		Block_size: uint32(r.block), Block_nr: uint32(r.blocks),
 		Frame_size: frame, Frame_nr: uint32(r.block / frame * r.blocks),
@@ -152,8 +151,8 @@ func (r *ring) setup(program []bpf.RawInstruction, snapLen, size int, timeout ui
 	return nil
 }
 
-// blockSize is a power of two that holds the largest packet and divides the
-// ring into at least eight blocks where there is room for it.
+// blockSize returns a power of two that holds the largest packet and, if size allows, divides the
+// ring into at least eight blocks.
 func blockSize(size, packet int) int {
 	want := max(minBlock, packet+2*packetOverhead)
 	least := 1 << bits.Len(uint(want-1))
@@ -161,7 +160,7 @@ func blockSize(size, packet int) int {
 	return max(least, min(most, maxBlock))
 }
 
-// activate starts the receiving.
+// activate binds the socket, which starts the receiving.
 func (r *ring) activate() error {
 	const all = unix.ETH_P_ALL
 	address := &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: r.index}
@@ -171,31 +170,30 @@ func (r *ring) activate() error {
 	return nil
 }
 
-// captured is a packet in the ring. Data is valid until drain's fn returns.
+// captured is a packet in the ring. Its data is valid until drain's fn returns.
 type captured struct {
 	time    int64
 	length  int
 	flags   pcapng.Flags
 	data    []byte
-	dropped uint64 // lost since the packet before, as far as known
+	dropped uint64 // packets lost since the previous packet, as far as known
 }
 
-// drain hands the packets of some closed blocks to fn, in order, and gives the
-// blocks back. It reports whether there may be more, and allocates nothing per
+// drain passes the packets of up to the given number of closed blocks to fn, in order, and returns
+// the blocks to the kernel. It reports whether there may be more packets. It allocates nothing per
 // packet.
 func (r *ring) drain(blocks int, fn func(*captured)) (more bool, err error) {
 	var packet captured
 	for range blocks {
 		block := r.memory[r.current*r.block : (r.current+1)*r.block]
 		status := (*uint32)(unsafe.Pointer(&block[blockStatus]))
-		// The kernel sets the status last; loading it atomically orders the
-		// reads of the block behind it.
+		// The kernel sets the status last. The atomic load orders the reads of the block after it.
 		state := atomic.LoadUint32(status)
 		if state&statusUser == 0 {
 			return false, nil
 		}
-		// TPACKET_V3 reports losses by block. The ring drops while it has no
-		// block to open, so what was lost came before the block's first packet.
+		// TPACKET_V3 reports losses by block. The ring drops packets while no block is free, so the
+		// lost packets came before the block's first packet.
 		lost := uint64(0)
 		if state&statusLosing != 0 {
 			before := r.dropped
@@ -215,18 +213,19 @@ func (r *ring) drain(blocks int, fn func(*captured)) (more bool, err error) {
 	return true, nil
 }
 
-// drainOpen hands the packets up to a time to fn that are in the block which the
-// kernel has not closed yet. The kernel's timer closes a block, and may be late
-// where the processor is taken away. Nothing is read from the ring after it.
+// drainOpen passes to fn the packets, up to a time, of the block that the kernel has not closed
+// yet. The kernel's timer closes a block, and may be late when the hypervisor takes the processor
+// away. Nothing may be read from the ring after drainOpen.
 func (r *ring) drainOpen(until int64, fn func(*captured)) {
 	block := r.memory[r.current*r.block : (r.current+1)*r.block]
-	// A block that is free and not open still has its former content.
+	// A free block that is not open still has its former content.
 	if atomic.LoadUint64((*uint64)(unsafe.Pointer(&block[blockNumber]))) != r.number+1 {
 		return
 	}
 	packet, latest := captured{}, int64(0)
-	// The kernel counts a packet before it is whole. Such a packet is of now, and its
-	// header, of which walk may complain, a former one's.
+	// The kernel counts a packet before the packet is complete. Such a packet arrives just now,
+	// after the time until. It still has the header of a former packet, about which walk may return
+	// an error.
 	_ = r.walk(block, &packet, func(p *captured) bool {
 		if p.time > until || p.time < latest {
 			return false
@@ -237,7 +236,7 @@ func (r *ring) drainOpen(until int64, fn func(*captured)) {
 	})
 }
 
-// walk hands the packets of a block to fn until it returns false.
+// walk passes the packets of a block to fn until fn returns false.
 func (r *ring) walk(block []byte, packet *captured, fn func(*captured) bool) error {
 	at := word(block, blockFirst)
 	for range atomic.LoadUint32((*uint32)(unsafe.Pointer(&block[blockCount]))) {
@@ -288,8 +287,7 @@ func packetFlags(packetType byte, state uint32) pcapng.Flags {
 	return flags
 }
 
-// countDrops adds the drops since the last call; the kernel starts again from
-// zero at each reading.
+// countDrops adds the drops since the last call. The kernel resets its counter at each reading.
 func (r *ring) countDrops() error {
 	stats, err := unix.GetsockoptTpacketStatsV3(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
@@ -299,7 +297,8 @@ func (r *ring) countDrops() error {
 	return nil
 }
 
-// close unmaps the ring before it closes the socket that the memory is of.
+// close unmaps the ring's memory before it closes the socket, because the memory belongs to the
+// socket.
 func (r *ring) close() error {
 	var unmap error
 	if r.memory != nil {
@@ -309,12 +308,12 @@ func (r *ring) close() error {
 	return errors.Join(unmap, unix.Close(r.fd))
 }
 
-// ringsAtOnce is how many rings are made or closed at a time. Each waits for a
-// grace period of the kernel's RCU (packet_set_ring, packet_release), some
-// 10 ms that many can wait for together.
+// ringsAtOnce is how many rings are set up or closed at a time. Each call waits about 10 ms for a
+// grace period of the kernel's RCU (packet_set_ring, packet_release), and many calls can wait for
+// the same one.
 const ringsAtOnce = 64
 
-// eachRing calls fn for every ring and waits for all.
+// eachRing calls fn for every ring, concurrently, and waits for all calls.
 func eachRing(rings []*ring, fn func(int, *ring) error) error {
 	var group errgroup.Group
 	group.SetLimit(ringsAtOnce)

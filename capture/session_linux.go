@@ -18,17 +18,17 @@ type Session struct {
 	err   error
 }
 
-// Start opens every tap and writes the stream's beginning to w. It returns
-// when all taps record; packets of before that moment are left out, so that
-// the taps agree about where the capture begins.
+// Start opens every tap and writes the beginning of the stream to w. It returns when all taps
+// record. Packets before that moment are left out, so that the capture begins at the same moment at
+// all taps.
 //
-// The recording runs in a process of its own where this executable plays
-// Parts, and in this process otherwise.
+// The recording runs in its own process if this executable has called Parts, and in this process
+// otherwise.
 //
-// The capture lasts until Stop, until ctx is done, or until a write to w
-// fails, which Done tells. Writes to w follow each other by some 20 ms while
-// packets come. While a write blocks, memory fills up, and then the taps, which
-// count what they lose. w is used by one goroutine and not closed.
+// The capture lasts until Stop, until ctx is done, or until a write to w fails; Done is closed
+// then. While packets arrive, w is written to about every 20 ms. While a write blocks, memory fills
+// up, then the rings of the taps, which count the packets that they drop. One goroutine uses w, and
+// w is not closed.
 func Start(ctx context.Context, taps []Tap, options Options, w io.Writer) (*Session, error) {
 	s, err := startSession(ctx, taps, options, w)
 	if err != nil {
@@ -73,7 +73,7 @@ func startSession(ctx context.Context, taps []Tap, options Options, w io.Writer)
 	return s, nil
 }
 
-// lostOutside is what Outside counts, where it is set.
+// lostOutside calls Outside if it is set.
 func (o Options) lostOutside() []uint64 {
 	if o.Outside == nil {
 		return nil
@@ -81,8 +81,8 @@ func (o Options) lostOutside() []uint64 {
 	return o.Outside()
 }
 
-// openRings opens a socket at every tap, inside its namespace. A soft switch's
-// tap has none.
+// openRings opens a socket at every tap, inside the tap's namespace. A soft switch's tap has no
+// socket.
 func openRings(taps []Tap) (rings []*ring, err error) {
 	defer func() {
 		if err != nil {
@@ -117,12 +117,11 @@ func closeRings(rings []*ring) error {
 	return eachRing(rings, func(_ int, r *ring) error { return r.close() })
 }
 
-// Done is closed when the capture has ended, for whatever reason.
+// Done returns a channel that is closed when the capture has ended, for any reason.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Stop ends the capture and returns its counts. It takes as long as packets
-// are held back, about 0.1 s, and as long as the last writes to w. A second
-// Stop returns the same.
+// Stop ends the capture and returns its counts. It takes as long as packets are held back, about
+// 0.1 s, plus the time of the last writes to w. A second Stop returns the same.
 func (s *Session) Stop() (Stats, error) {
 	s.stop()
 	<-s.done

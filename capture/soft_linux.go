@@ -11,39 +11,39 @@ import (
 	"railbed/internal/feed"
 )
 
-// note is what a soft switch said of a packet.
+// note is the information of a soft switch about a packet.
 type note struct {
 	depth   int64
 	late    int64
-	fed     bool // it said something
+	fed     bool // the other fields are set
 	event   feed.Event
 	verdict feed.Verdict
 	reason  uint8
 	queue   uint8
 }
 
-// softTaps are the taps of soft switches, which come by one feed.
+// softTaps are the taps of soft switches. One feed carries their packets.
 type softTaps struct {
 	reader  *feed.Reader
 	joiner  *joiner
-	filter  *bpf.VM // nil takes everything
+	filter  *bpf.VM // nil accepts everything
 	snap    int
 	taps    map[uint16]int // by number in the feed
 	numbers map[int]uint16 // by tap
-	before  map[int]uint64 // what taps had lost when the capture began
-	after   map[int]uint64 // and when it ended
+	before  map[int]uint64 // lost records at the begin
+	after   map[int]uint64 // lost records at the end
 	latest  int64          // time of the last record read
-	pending []uint64       // by tap, lost records to count at the next packet
+	pending []uint64       // lost records to report, by tap
 	reasons []string
 	events  bool
 	comment []byte
 	list    [][]byte // the packet's comments
 }
 
-// feedBatch is how many records are read between two looks at the rings.
+// feedBatch is how many records are read between two reads of the rings.
 const feedBatch = 1 << 14
 
-// openSoftTaps maps the feed, if there are taps that come by it.
+// openSoftTaps maps the feed. It returns nil if no tap is fed.
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
 		snap:    options.snap(),
@@ -84,7 +84,7 @@ func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*s
 	return s, nil
 }
 
-// freeze takes the counts at the end of the recording. Nothing is read then.
+// freeze stores the counts at the end of the recording. No record is read after it.
 func (s *softTaps) freeze() {
 	if s == nil || s.after != nil {
 		return
@@ -105,8 +105,8 @@ func (s *softTaps) close() error {
 	return reader.Close()
 }
 
-// lost is how many packets of a tap found no room in the feed. Those that the
-// filter would have left out are among them.
+// lost returns how many packets of a tap found no room in the feed. Packets that the filter would
+// have rejected are included.
 func (s *softTaps) lost(tap int) uint64 {
 	if s == nil {
 		return 0
@@ -121,14 +121,13 @@ func (s *softTaps) lost(tap int) uint64 {
 	return s.reader.Lost(number) - s.before[tap]
 }
 
-// readSoft takes some of what soft switches have seen, and reports whether there may
-// be more.
+// readSoft reads some records of soft switches, and reports whether there may be more.
 func (s *recorder) readSoft(end int64) (more bool, err error) {
 	count, err := s.soft.reader.Read(feedBatch, func(r *feed.Record) { s.addSoft(r, end) })
 	return count == feedBatch, err
 }
 
-// addSoft takes one packet of a soft switch's.
+// addSoft adds one record of a soft switch.
 func (s *recorder) addSoft(r *feed.Record, end int64) {
 	s.soft.latest = max(s.soft.latest, r.Time) // the record of a sent frame comes a little after its time
 	tap, known := s.soft.taps[r.Tap]
@@ -136,8 +135,8 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 		return
 	}
 	s.soft.pending[tap] += r.Lost
-	// Short records are not filtered: the filter may need bytes that they leave out.
-	// The joiner forgets records that match no packet.
+	// Short records are not filtered, because the filter may need bytes that they lack. The joiner
+	// discards records that match no packet.
 	if s.joinSoft(r, tap); passes(r) {
 		return
 	}
@@ -159,7 +158,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	switch r.Event {
 	case feed.Receive, feed.Refuse:
 		flags = pcapng.Inbound
-	case feed.Enqueue, feed.Dequeue: // it does not pass the tap
+	case feed.Enqueue, feed.Dequeue: // such a packet does not pass the tap
 		flags = 0
 	}
 	s.order.add(entry{
@@ -174,7 +173,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	}, data)
 }
 
-// joins reports whether the packets that a socket sees at a tap cross a soft switch.
+// joins reports whether the packets that a socket captures at a tap cross a soft switch.
 func (s *softTaps) joins(tap int) bool {
 	if s == nil {
 		return false
@@ -183,7 +182,7 @@ func (s *softTaps) joins(tap int) bool {
 	return fed
 }
 
-// join finds the id of a packet that a socket saw.
+// join finds the id of a packet that a socket captured.
 func (s *softTaps) join(e *entry) {
 	if e.flags&pcapng.DirectionMask == pcapng.Outbound {
 		e.id = s.joiner.sent(e.id, e.time)
@@ -192,10 +191,10 @@ func (s *softTaps) join(e *entry) {
 	}
 }
 
-// passes reports whether a record is there for the joiner alone.
+// passes reports whether a record serves the joiner alone.
 func passes(r *feed.Record) bool { return r.Event == feed.Enter || r.Event == feed.Leave }
 
-// joinSoft takes note of frames that pass between a node's NIC and its emulated NIC.
+// joinSoft tells the joiner about frames that pass between a node's NIC and its emulated NIC.
 func (s *recorder) joinSoft(r *feed.Record, tap int) {
 	var key uint64
 	switch r.Event {
@@ -205,14 +204,14 @@ func (s *recorder) joinSoft(r *feed.Record, tap int) {
 	switch {
 	case r.Event == feed.Enter:
 		s.soft.joiner.enter(key, r.Serial, r.Time)
-	case r.Event == feed.Leave && r.Time >= s.start: // what the node got before is not recorded
+	case r.Event == feed.Leave && r.Time >= s.start: // frames that the node received earlier are not recorded
 		s.soft.joiner.left.push(key, r.Serial, r.Time)
 	case r.Event == feed.Refuse:
 		s.soft.joiner.left.remove(key, r.Serial)
 	}
 }
 
-// annotate says in the packet's comment what the soft switch did with it.
+// annotate writes into the packet's comment how the soft switch handled the packet.
 func (s *recorder) annotate(e *entry) {
 	n := &e.note
 	if n.event == feed.Receive && n.verdict == feed.Plain && n.late == 0 {
@@ -241,7 +240,7 @@ func (s *recorder) annotate(e *entry) {
 	s.notes[e.tap].Count(a.Verdict)
 }
 
-// countRings is how many taps have a ring.
+// countRings returns how many taps have a ring.
 func countRings(rings []*ring) (count int) {
 	for _, r := range rings {
 		if r != nil {

@@ -6,13 +6,12 @@ import (
 	"sync"
 )
 
-// maxFree is how many empty chunks are kept for the next writes.
+// maxFree is how many empty chunks are kept for later writes.
 const maxFree = 16
 
-// spool stands between the reader of the rings and a writer that may be slow
-// or be woken late: a file, or a client at the other end of a socket. It holds
-// a bounded number of bytes; when they are used up, Write waits, and the rings
-// begin to count what they lose.
+// spool decouples the reader of the rings from a writer that may be slow or be scheduled late: a
+// file, or a client at the other end of a socket. It holds a bounded number of bytes. When they are
+// used up, Write waits, and the rings begin to drop and count packets.
 type spool struct {
 	w    io.Writer
 	most int
@@ -27,7 +26,7 @@ type spool struct {
 	done    chan struct{}
 }
 
-// newSpool starts the writing goroutine; prepare runs first on it.
+// newSpool starts the writing goroutine, which calls prepare first.
 func newSpool(w io.Writer, most int, prepare func()) *spool {
 	s := &spool{w: w, most: most, done: make(chan struct{})}
 	s.changed.L = &s.mu
@@ -39,8 +38,7 @@ func newSpool(w io.Writer, most int, prepare func()) *spool {
 	return s
 }
 
-// Write copies p. It waits only for room, and returns the error of an earlier
-// write.
+// Write copies p. It waits only for room, and returns the error of an earlier write.
 func (s *spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,14 +84,14 @@ func (s *spool) run() {
 	}
 }
 
-// failed is the error of a write, known before the next Write.
+// failed returns the error of a write before the next Write would return it.
 func (s *spool) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// close waits until everything is written and the goroutine is gone.
+// close waits until everything is written and the goroutine has ended.
 func (s *spool) close() error {
 	s.mu.Lock()
 	s.closed = true

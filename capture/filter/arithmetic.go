@@ -6,7 +6,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// named are the constants of pcap-filter(7).
+// named are the named constants of pcap-filter(7).
 var named = map[string]uint32{
 	"tcpflags": 13, "icmptype": 0, "icmpcode": 1, "icmp6type": 0, "icmp6code": 1,
 	"tcp-fin": 1, "tcp-syn": 2, "tcp-rst": 4, "tcp-push": 8, "tcp-ack": 16, "tcp-urg": 32, "tcp-ece": 64,
@@ -22,8 +22,8 @@ var named = map[string]uint32{
 	"icmp6-neighborsolicit": 135, "icmp6-neighboradvert": 136,
 }
 
-// value is an arithmetic expression: a constant, or code that leaves it in the
-// accumulator, and the tests that must hold before the code may run.
+// value is an arithmetic expression: a constant, or code that leaves its result in the accumulator,
+// and the tests that must hold before the code may run.
 type value struct {
 	constant bool
 	number   uint32
@@ -45,7 +45,7 @@ func (v value) load() []bpf.Instruction {
 	return v.code
 }
 
-// startsArithmetic says whether a relation comes, and no other test.
+// startsArithmetic reports whether a relation follows, and no other test.
 func (p *parser) startsArithmetic() bool {
 	t, after := p.peek(), p.following()
 	switch t.kind {
@@ -62,8 +62,8 @@ func (p *parser) startsArithmetic() bool {
 	return false
 }
 
-// arithmeticFollows looks behind the matching parenthesis: (A) = 5 compares,
-// (A) and B does not.
+// arithmeticFollows looks at the token after the matching parenthesis: (A) = 5 is a relation, (A)
+// and B is not.
 func (p *parser) arithmeticFollows() bool {
 	depth := 0
 	for i := p.at; p.tokens[i].kind != end; i++ {
@@ -80,7 +80,7 @@ func (p *parser) arithmeticFollows() bool {
 			after := p.tokens[i+1]
 			switch after.text {
 			case ")":
-				continue // ((A)) = 5: look behind the outer one
+				continue // ((A)) = 5: look after the outer parenthesis
 			case "&&", "||", "!", "(", "[", "]", ":":
 				return false
 			}
@@ -94,7 +94,7 @@ func (p *parser) arithmeticFollows() bool {
 	return false
 }
 
-// relation reads A relop B.
+// relation parses A relop B.
 func (p *parser) relation() (node, error) {
 	left, err := p.binary(0)
 	if err != nil {
@@ -138,7 +138,7 @@ func (p *parser) relation() (node, error) {
 	return append(append(append(all{}, left.guards...), right.guards...), n), nil
 }
 
-// operands computes two values into A and X.
+// operands emits code that computes two values into A and X.
 func (p *parser) operands(left, right value) (code []bpf.Instruction, slots int, err error) {
 	slot := max(left.slots, right.slots)
 	if slot >= maxSlots {
@@ -150,7 +150,7 @@ func (p *parser) operands(left, right value) (code []bpf.Instruction, slots int,
 	return append(code, bpf.LoadScratch{Dst: bpf.RegX, N: slot}), slot + 1, nil
 }
 
-// levels are the binary operators, those that bind least first.
+// levels are the binary operators, those with the lowest precedence first.
 var levels = [][]string{{"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"}}
 
 var operations = map[string]bpf.ALUOp{
@@ -263,10 +263,10 @@ func (p *parser) unary() (value, error) {
 	return p.field()
 }
 
-// layer is where a protocol's bytes begin, and what says that it is there.
+// layer gives the offset of a protocol's bytes, and the tests for its presence.
 type layer struct {
 	offset uint32
-	// transport is an IPv4 payload, behind a header of variable length.
+	// transport says that the layer is the payload of IPv4, after a header of variable length.
 	transport bool
 	guards    all
 }
@@ -288,7 +288,7 @@ func layerOf(name string) (layer, bool) {
 	return layer{}, false
 }
 
-// field reads proto[index] or proto[index:size].
+// field parses proto[index] or proto[index:size].
 func (p *parser) field() (value, error) {
 	name := p.peek()
 	from, known := layerOf(name.text)

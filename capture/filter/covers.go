@@ -6,21 +6,20 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// Pattern stands for all packets that have certain bytes in certain places, and
-// anything elsewhere.
+// Pattern stands for all packets that have certain bytes at certain offsets, and any bytes
+// elsewhere.
 type Pattern struct {
-	// Bytes are the packet's first ones. Those whose bits in Known are 0 may be
-	// anything. The packets are at least as long as Bytes.
+	// Bytes are the packet's first bytes. A bit of them that is 0 in Known may have any value. The
+	// packets are at least as long as Bytes.
 	Bytes, Known []byte
 }
 
-// coversSteps bounds the instructions that Covers follows, over all ways through a
-// program.
+// coversSteps bounds the instructions that Covers follows, over all paths through a program.
 const coversSteps = 1 << 16
 
-// Covers reports whether an expression takes every packet of every pattern; with no
-// pattern, every packet there is. It is false where that is not certain: bytes that
-// a pattern leaves open may be anything each time that they are looked at.
+// Covers reports whether an expression accepts every packet of every pattern, or, without a
+// pattern, every packet at all. It reports false if that is not certain. It treats the bytes that a
+// pattern leaves open as unknown each time that the program loads them.
 func Covers(expression string, patterns []Pattern) bool {
 	instructions, err := compile(expression, 1)
 	if err != nil {
@@ -38,7 +37,7 @@ func Covers(expression string, patterns []Pattern) bool {
 	return true
 }
 
-// open is a number of which the bits in known are known. The others are 0 in value.
+// open is a number of which only the bits in known are known. The other bits are 0 in value.
 type open struct{ value, known uint32 }
 
 const allBits = ^uint32(0)
@@ -48,7 +47,7 @@ func fixed(v uint32) open { return open{v, allBits} }
 // certain reports whether every bit is known.
 func (o open) certain() bool { return o.known == allBits }
 
-// registers are the state of the machine. They are copied at each branch.
+// registers is the state of the BPF machine. It is copied at each branch.
 type registers struct {
 	at      int
 	a, x    open
@@ -61,8 +60,8 @@ type walker struct {
 	left    int
 }
 
-// takes reports whether all ways from here accept the packet. Jumps only go forward,
-// so that every way ends.
+// takes reports whether all paths from here accept the packet. Jumps only go forward, so that every
+// path ends.
 func (w *walker) takes(r registers) bool {
 	for ; r.at < len(w.program); r.at++ {
 		if w.left--; w.left < 0 {
@@ -88,7 +87,7 @@ func (w *walker) takes(r registers) bool {
 	return false
 }
 
-// both follows a branch by the ways that it may take.
+// both follows the paths that a branch may take.
 func (w *walker) both(r registers, cond bpf.JumpTest, against open, skipTrue, skipFalse uint8) bool {
 	may, must := compare(cond, r.a, against)
 	for _, way := range []struct {
@@ -104,7 +103,7 @@ func (w *walker) both(r registers, cond bpf.JumpTest, against open, skipTrue, sk
 	return true
 }
 
-// compare says whether a condition may hold, and whether it must.
+// compare reports whether a condition may hold, and whether it must.
 func compare(cond bpf.JumpTest, a, b open) (may, must bool) {
 	both := a.known & b.known
 	differ := (a.value^b.value)&both != 0
@@ -119,7 +118,7 @@ func compare(cond bpf.JumpTest, a, b open) (may, must bool) {
 	case bpf.JumpBitsNotSet:
 		return set == 0, (a.value|^a.known)&(b.value|^b.known) == 0
 	}
-	// The least and the greatest value that each may have.
+	// The least and the greatest value of each side.
 	a0, a1, b0, b1 := a.value, a.value|^a.known, b.value, b.value|^b.known
 	switch cond {
 	case bpf.JumpGreaterThan:
@@ -133,8 +132,8 @@ func compare(cond bpf.JumpTest, a, b open) (may, must bool) {
 	}
 }
 
-// step carries out an instruction that goes on to the next. It is false where the
-// machine may stop, as for a load behind the packet's end.
+// step executes an instruction that continues with the next one. It reports false if the machine
+// may stop, as for a load beyond the packet's end.
 func (w *walker) step(r *registers, i bpf.Instruction) (goesOn bool) {
 	switch i := i.(type) {
 	case bpf.LoadAbsolute:
@@ -142,7 +141,7 @@ func (w *walker) step(r *registers, i bpf.Instruction) (goesOn bool) {
 		return goesOn
 	case bpf.LoadIndirect:
 		if !r.x.certain() {
-			return false // it may be behind the packet's end
+			return false // the load may be beyond the packet's end
 		}
 		r.a, goesOn = w.load(int(r.x.value)+int(i.Off), i.Size)
 		return goesOn
@@ -183,13 +182,13 @@ func (w *walker) step(r *registers, i bpf.Instruction) (goesOn bool) {
 		r.x = r.a
 	case bpf.TXA:
 		r.a = r.x
-	default: // a length, or an instruction that Compile does not write
+	default: // a length, or an instruction that Compile never emits
 		r.a = open{}
 	}
 	return true
 }
 
-// load reads bytes of the packet.
+// load loads bytes of the packet.
 func (w *walker) load(at, size int) (v open, within bool) {
 	if at < 0 || at+size > len(w.packet.Bytes) {
 		return open{}, false
@@ -199,12 +198,12 @@ func (w *walker) load(at, size int) (v open, within bool) {
 	copy(known[4-size:], w.packet.Known[at:at+size])
 	v = open{binary.BigEndian.Uint32(value[:]), binary.BigEndian.Uint32(known[:])}
 	v.value &= v.known
-	v.known |= uint32(uint64(allBits) << (8 * size)) // there is nothing above a byte or two
+	v.known |= uint32(uint64(allBits) << (8 * size)) // bits above one or two bytes are 0
 	return v, true
 }
 
-// apply calculates. Of operations other than those by bits the result is known only
-// if both sides are. Dividing by what may be zero stops the machine.
+// apply computes an operation. For operations that are not bitwise, the result is known only if
+// both sides are. Dividing by a value that may be zero stops the machine.
 func apply(op bpf.ALUOp, a, b open) (open, bool) {
 	switch op {
 	case bpf.ALUOpAnd:
@@ -242,8 +241,8 @@ func apply(op bpf.ALUOp, a, b open) (open, bool) {
 	return open{}, true
 }
 
-// Transport is the packets of a protocol over IP whose ports are src and dst, 0 for
-// any. Fragments are not among them, nor IPv4 with options and IPv6 with extension
+// Transport returns patterns for the packets of a protocol over IP with the ports src and dst, 0
+// for any. It leaves out fragments, IPv4 packets with options and IPv6 packets with extension
 // headers.
 func Transport(protocol uint8, src, dst uint16) []Pattern {
 	v4 := Pattern{make([]byte, offNetwork+20+8), make([]byte, offNetwork+20+8)}

@@ -1,7 +1,6 @@
-// Package filter compiles pcap-filter(7) expressions into classic BPF for
-// Ethernet, without cgo.
+// Package filter compiles pcap-filter(7) expressions into classic BPF for Ethernet, without cgo.
 //
-// It knows this part of the language, with the meaning that libpcap gives it:
+// It supports this part of the language, with libpcap's semantics:
 //
 //	ip ip6 arp rarp tcp udp sctp icmp icmp6          a protocol
 //	[ip|arp|rarp|ip6] [DIR] [host] ADDRESS           an IPv4 or IPv6 address
@@ -15,10 +14,10 @@
 //	tcp[tcpflags] & tcp-syn != 0
 //	and or not && || ! and parentheses; "host A or B" as short form
 //
-// where DIR is src, dst, src or dst, src and dst. Names of hosts, networks and
-// services are not looked up: a filter must not depend on the host it is
-// compiled on. VLAN, MPLS, protochain, gateway and other link types are
-// missing. What is missing is an error, never a filter of another meaning.
+// DIR is src, dst, src or dst, src and dst. The package does not resolve names of hosts, networks
+// and services, because a filter must not depend on the host on which it is compiled. VLAN, MPLS,
+// protochain, gateway and other link types are missing. An expression that uses a missing feature
+// is an error, never a filter with another meaning.
 package filter
 
 import (
@@ -27,8 +26,8 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// maxExpression bounds the text, and maxProgram is the kernel's bound on
-// classic programs (BPF_MAXINSNS).
+// maxExpression bounds the length of the text. maxProgram is the kernel's bound on classic programs
+// (BPF_MAXINSNS).
 const (
 	maxExpression = 16 << 10
 	maxProgram    = 4096
@@ -52,8 +51,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("compile filter %q: column %d: %s; %s", e.Expression, e.Column, e.Problem, supported)
 }
 
-// Compile makes a program that returns snapLen for a packet that matches and 0
-// for another. An empty expression matches everything.
+// Compile returns a program that returns snapLen for a matching packet and 0 for any other. An
+// empty expression matches every packet.
 func Compile(expression string, snapLen int) ([]bpf.RawInstruction, error) {
 	instructions, err := compile(expression, snapLen)
 	if err != nil {

@@ -12,7 +12,7 @@ type kind int
 const (
 	end kind = iota
 	word
-	escaped // \tcp: a name that is no keyword here
+	escaped // \tcp: a name that is not a keyword here
 	number
 	ipv4 // also with fewer than four octets
 	ipv6
@@ -30,7 +30,7 @@ type token struct {
 	mac    net.HardwareAddr
 }
 
-// operators, longer ones first.
+// operators are the operators, longer ones first.
 var operators = []string{"&&", "||", "<<", ">>", "==", "!=", ">=", "<=", "(", ")", "[", "]", ":", "/", "&",
 	"|", "^", "=", ">", "<", "+", "-", "*", "%", "!"}
 
@@ -84,8 +84,8 @@ func next(text string) (t token, problem string) {
 	return t, "character " + strconv.QuoteToASCII(text[:1]) + " is not of the language"
 }
 
-// address reads a MAC, IPv6 or IPv4 address. A run such as 0:2, an index with
-// a size, is none.
+// address reads a MAC, IPv6 or IPv4 address. A text such as 0:2, an index with a size, is not an
+// address.
 func address(text string) (token, bool) {
 	digits := run(text, func(c byte) bool {
 		return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' || c == ':' || c == '.'
@@ -112,8 +112,7 @@ func address(text string) (token, bool) {
 	return token{kind: ipv4, text: digits, addr: addr, octets: octets}, err == nil
 }
 
-// isWord includes what names of hosts are made of, so that they are refused as
-// a whole.
+// isWord accepts all characters of host names, so that a host name is refused as a whole.
 func isWord(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '-' ||
 		c == '.'

@@ -41,11 +41,11 @@ const (
 	fragmentOffset = 0x1FFF
 )
 
-// direction is which of a packet's two addresses or ports is meant.
+// direction says which of a packet's two addresses or ports is meant.
 type direction int
 
 const (
-	either direction = iota // src or dst, also when nothing is said
+	either direction = iota // src or dst, also the default
 	source
 	target
 	both
@@ -76,8 +76,7 @@ func byDirection(d direction, src, dst node) node {
 
 func protocol4(number uint32) node { return all{etherType(typeIPv4), equal(offProtocol4, 1, number)} }
 
-// protocol6 looks behind one fragment header, as libpcap does, and behind no
-// other extension header.
+// protocol6 looks after one fragment header, as libpcap does, and after no other extension header.
 func protocol6(number uint32) node {
 	return all{etherType(typeIPv6), some{
 		equal(offNext6, 1, number),
@@ -100,8 +99,8 @@ func masked(offset, value, mask uint32) node {
 	return test{load: load, op: bpf.JumpEqual, value: value}
 }
 
-// address4 matches an IPv4 address under a mask, in the packets of q: IPv4,
-// ARP, RARP, or all three.
+// address4 matches an IPv4 address under a mask, in the packets of q.proto: IPv4, ARP, RARP, or all
+// three.
 func address4(q qualifiers, value, mask uint32) node {
 	pair := func(frameType, src, dst uint32) node {
 		return all{etherType(frameType),
@@ -142,7 +141,7 @@ func etherAddress(offset uint32, mac []byte) node {
 	}
 }
 
-// ports matches a range of ports of the transports.
+// ports matches a range of ports of the given transports.
 func ports(d direction, transports []uint32, low, high uint32) node {
 	between := func(load func() []bpf.Instruction) node {
 		if low == high {
@@ -173,7 +172,7 @@ func ports(d direction, transports []uint32, low, high uint32) node {
 	}
 }
 
-// packetDirection compares the kernel's packet type, of which 4 is outgoing.
+// packetDirection compares the kernel's packet type, in which 4 is outgoing.
 func packetDirection(outbound bool) node {
 	const outgoing = 4
 	n := test{load: []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}, op: bpf.JumpEqual,

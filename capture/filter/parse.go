@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// qualifiers stand before an id: ip src host 10.0.0.1.
+// qualifiers precede an id: ip src host 10.0.0.1.
 type qualifiers struct {
 	proto     string
 	direction direction
@@ -21,7 +21,7 @@ type parser struct {
 	tokens []token
 	at     int
 	depth  int
-	// last are the qualifiers of the previous id, which a bare id takes over.
+	// last are the qualifiers of the previous id. An id without qualifiers uses them.
 	last  qualifiers
 	known bool // last is set
 }
@@ -74,7 +74,7 @@ func (p *parser) expect(text string) error {
 	return nil
 }
 
-// expression joins terms from the left: and and or bind alike.
+// expression joins terms from the left: "and" and "or" have the same precedence.
 func (p *parser) expression() (node, error) {
 	left, err := p.term()
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *parser) term() (node, error) {
 	return p.primitive()
 }
 
-// closing reads an expression up to its closing parenthesis.
+// closing parses an expression up to its closing parenthesis.
 func (p *parser) closing() (node, error) {
 	inner, err := p.expression()
 	if err != nil {
@@ -124,7 +124,7 @@ func (p *parser) closing() (node, error) {
 	return inner, p.expect(")")
 }
 
-// primitive reads one test that is no relation.
+// primitive parses one test that is not a relation.
 func (p *parser) primitive() (node, error) {
 	if n, found, err := p.special(); found || err != nil {
 		return n, err
@@ -179,7 +179,7 @@ func (p *parser) direction(q *qualifiers) error {
 	return nil
 }
 
-// special reads the primitives that are words alone, or a word and a number.
+// special parses the primitives that consist of words alone, or of a word and a number.
 func (p *parser) special() (n node, found bool, err error) {
 	proto := p.peek().text
 	if p.peek().kind == word && p.following().kind == word &&
@@ -252,7 +252,7 @@ func (p *parser) protocolOnly(name string) (node, error) {
 	return nil, p.problem("%q where proto, host, src or dst is wanted after %s", p.peek().text, name)
 }
 
-// id reads what the qualifiers speak of.
+// id parses the id that follows the qualifiers.
 func (p *parser) id(q qualifiers) (node, error) {
 	switch q.kind {
 	case "port", "portrange":
@@ -280,7 +280,7 @@ func (p *parser) id(q qualifiers) (node, error) {
 	return nil, p.problem("%q where an address is wanted", t.text)
 }
 
-// network reads an address with an optional prefix length or mask.
+// network parses an address with an optional prefix length or mask.
 func (p *parser) network(q qualifiers) (node, error) {
 	t := p.peek()
 	octets := t.octets
@@ -385,7 +385,7 @@ func (p *parser) port() (uint32, error) {
 	return t.number, nil
 }
 
-// protocolNumber reads "ether proto X", "ip proto X", "ip6 proto X" and "proto X".
+// protocolNumber parses "ether proto X", "ip proto X", "ip6 proto X" and "proto X".
 func (p *parser) protocolNumber(q qualifiers) (node, error) {
 	t := p.peek()
 	name := t.text

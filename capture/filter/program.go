@@ -7,11 +7,10 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// label is an instruction's place, counted from the end of the program.
+// label is the position of an instruction, counted from the end of the program.
 type label int
 
-// program is made from its end, so that every jump's target is known when the
-// jump is made.
+// program is built from its end, so that every jump's target is known when the jump is emitted.
 type program struct {
 	reversed []bpf.Instruction
 }
@@ -27,9 +26,9 @@ func (p *program) instructions() []bpf.Instruction {
 	return forward
 }
 
-// near makes target reachable from a conditional jump, whose distance is one
-// byte, with a long jump where needed. room is how many instructions may come
-// between it and the conditional jump.
+// near makes target reachable for a conditional jump, whose distance is one byte, by adding a long
+// jump if needed. room is how many instructions may come between the long jump and the conditional
+// jump.
 func (p *program) near(target label, room int) label {
 	if len(p.reversed)+room-1-int(target) <= math.MaxUint8 {
 		return target
@@ -37,8 +36,8 @@ func (p *program) near(target label, room int) label {
 	return p.push(bpf.Jump{Skip: uint32(len(p.reversed) - 1 - int(target))})
 }
 
-// branch appends a conditional jump to t and f, and before it the
-// instructions that load what it compares.
+// branch appends a conditional jump to t and f, and before it the instructions that load the
+// compared values.
 func (p *program) branch(load []bpf.Instruction, jump func(skipTrue, skipFalse uint8) bpf.Instruction, t,
 	f label) label {
 	t = p.near(t, 2)
@@ -51,13 +50,13 @@ func (p *program) branch(load []bpf.Instruction, jump func(skipTrue, skipFalse u
 	return entry
 }
 
-// node is a condition. emit appends code that goes to t or to f, and returns
-// where it begins.
+// node is a condition. emit appends code that jumps to t or to f, and returns the label of its
+// beginning.
 type node interface {
 	emit(p *program, t, f label) label
 }
 
-// all holds when every part holds, in order; with no part it holds.
+// all holds if every part holds, tested in order. Without parts it holds.
 type all []node
 
 func (n all) emit(p *program, t, f label) label {
@@ -67,7 +66,7 @@ func (n all) emit(p *program, t, f label) label {
 	return t
 }
 
-// some holds when a part holds.
+// some holds if at least one part holds.
 type some []node
 
 func (n some) emit(p *program, t, f label) label {
@@ -81,7 +80,7 @@ type not struct{ node }
 
 func (n not) emit(p *program, t, f label) label { return n.node.emit(p, f, t) }
 
-// test compares what load leaves in the accumulator with a constant.
+// test compares the value that load leaves in the accumulator with a constant.
 type test struct {
 	load  []bpf.Instruction
 	op    bpf.JumpTest

@@ -9,24 +9,24 @@ import (
 	"railbed/internal/wire"
 )
 
-// Aggregation is a message of in-network aggregation, as
-// fabric/softswitch/PROTOCOL.md has it.
+// Aggregation is a message of in-network aggregation, as specified in
+// fabric/softswitch/PROTOCOL.md.
 type Aggregation struct {
 	golayers.BaseLayer
 	wire.AggregationFields
 }
 
-// LayerType is LayerTypeAggregation.
+// LayerType returns LayerTypeAggregation.
 func (a *Aggregation) LayerType() gopacket.LayerType { return LayerTypeAggregation }
 
-// CanDecode is LayerTypeAggregation.
+// CanDecode returns LayerTypeAggregation.
 func (a *Aggregation) CanDecode() gopacket.LayerClass { return LayerTypeAggregation }
 
-// NextLayerType is none: the elements are the message's payload.
+// NextLayerType returns LayerTypeZero: the elements are the message's payload.
 func (a *Aggregation) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
 
-// DecodeFromBytes reads the layer. It keeps data. When a capture has cut off
-// elements, the layer is marked as truncated and its payload shorter.
+// DecodeFromBytes decodes the layer. It keeps data. If a capture has cut off elements, the layer is
+// marked as truncated and its payload is shorter.
 func (a *Aggregation) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	message := wire.Aggregation(data)
 	if !message.ValidHeader() {

@@ -2,8 +2,7 @@ package layers
 
 import _ "embed"
 
-// Dissector is a dissector for Wireshark, in Lua, of reliable datagrams and of
-// in-band telemetry.
+// Dissector is a Wireshark dissector, in Lua, for reliable datagrams and in-band telemetry.
 //
 //go:embed railbed.lua
 var Dissector []byte

@@ -1,5 +1,5 @@
-// Package layers knows what is inside the packets that cross a fabric: which
-// bytes a switch may change, and so when two captured packets are one.
+// Package layers decodes the packets that cross a fabric. It knows which bytes a switch may change,
+// and so when two captured packets are the same packet.
 package layers
 
 import (
@@ -24,20 +24,19 @@ const (
 	typeQinQ = 0x88A8
 )
 
-// Identity is a hash of an Ethernet frame over what switches and routers leave
-// as it is, so that it is the same at every tap that the frame crosses.
+// Identity is a hash of the bytes of an Ethernet frame that switches and routers do not change. So
+// the hash is the same at every tap that the frame crosses.
 //
-// Left out are the Ethernet addresses and VLAN tags, and what a router may
-// rewrite: of IPv4 the type of service (DSCP and ECN), TTL and header
-// checksum, of IPv6 the traffic class and hop limit; and what hops write
-// telemetry into, the block and the UDP checksum of a datagram that has one. In
-// are all other captured bytes, up to the end of the IP packet, and the length on
-// the wire. Frames must be captured with one snap length at all taps.
+// The hash leaves out the Ethernet addresses, the VLAN tags and the fields that a router may
+// rewrite. Those are the type of service (DSCP and ECN), TTL and header checksum of IPv4, and the
+// traffic class and hop limit of IPv6. Of a datagram with a block of telemetry, which hops write
+// into, it leaves out the block and the UDP checksum. It includes all other captured bytes, up to
+// the end of the IP packet, and the length on the wire. Frames must be captured with the same snap
+// length at all taps.
 //
-// Two frames that agree in all this have one identity: a repeated ARP request,
-// or an IPv6 segment sent twice within a tick of its TCP timestamp. Ordinals
-// tells those apart. What rewrites more, such as NAT or a trimming switch,
-// gives a packet a new identity.
+// Two frames with equal included bytes have the same identity: for example a repeated ARP request,
+// or an IPv6 segment sent twice within a tick of its TCP timestamp. Ordinals tells those apart. A
+// device that rewrites more, such as a NAT or a trimming switch, gives a packet a new identity.
 func Identity(frame []byte, length int) uint64 {
 	if len(frame) < ethernetLen {
 		return mix(xxhash.Sum64(frame), uint64(length))
@@ -81,8 +80,8 @@ func ipv4Identity(packet []byte, seed uint64) uint64 {
 	return mix(xxhash.Sum64(payload), xxhash.Sum64(header[:])+seed)
 }
 
-// telemetry is where a UDP datagram has a telemetry block that hops write into;
-// nowhere is from 0 to 0.
+// telemetry returns the bounds of the telemetry block in a UDP datagram, into which hops write, or
+// 0 and 0 if there is none.
 func telemetry(datagram []byte) (from, to int) {
 	if len(datagram) < wire.UDPLen+wire.INTLen {
 		return 0, 0
@@ -96,7 +95,7 @@ func telemetry(datagram []byte) (from, to int) {
 }
 
 func withoutTelemetry(datagram []byte, from, to int) uint64 {
-	const checksum = 6 // where it stands
+	const checksum = 6 // its offset
 	return mix(xxhash.Sum64(datagram[:checksum]), xxhash.Sum64(datagram[to:])+uint64(to-from))
 }
 
@@ -117,11 +116,11 @@ func ipv6Identity(packet []byte, seed uint64) uint64 {
 	return mix(xxhash.Sum64(payload), xxhash.Sum64(header[:])+seed)
 }
 
-// Mix joins two numbers in one. For each first number it gives different second
-// numbers different results.
+// Mix combines two numbers into one. For a given first number, different second numbers give
+// different results.
 func Mix(a, b uint64) uint64 { return mix(a, b) }
 
-// mix joins two hashes so that exchanging them, or equal ones, do not cancel
+// mix combines two hashes. Exchanging the hashes changes the result, and equal hashes do not cancel
 // out. It is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
 func mix(a, b uint64) uint64 {
 	x := a + b*0x9E3779B97F4A7C15

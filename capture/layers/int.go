@@ -10,9 +10,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// INT is a block of in-band telemetry, as fabric/softswitch/PROTOCOL.md has it;
-// it reads every block of INT-MD v2.1 that has no source-only metadata. Its
-// payload is what the next port says, of a probe the bytes of a wire.INTProbe.
+// INT is a block of in-band telemetry as specified in fabric/softswitch/PROTOCOL.md. It decodes
+// every block of INT-MD v2.1 without source-only metadata. The block's next port defines the
+// payload's format: for a probe, the payload is the bytes of a wire.INTProbe.
 type INT struct {
 	golayers.BaseLayer
 	NextPort     golayers.UDPPort
@@ -22,17 +22,17 @@ type INT struct {
 	Instructions uint16
 	Remaining    uint8
 	Domain       uint16
-	// Hops are the reports, in the order in which the packet passed.
+	// Hops are the hops' reports, in the order in which the packet passed the hops.
 	Hops []wire.INTHop
 }
 
-// LayerType is LayerTypeINT.
+// LayerType returns LayerTypeINT.
 func (l *INT) LayerType() gopacket.LayerType { return LayerTypeINT }
 
-// CanDecode is LayerTypeINT.
+// CanDecode returns LayerTypeINT.
 func (l *INT) CanDecode() gopacket.LayerClass { return LayerTypeINT }
 
-// NextLayerType is that of the next port.
+// NextLayerType returns the layer type of the next port.
 func (l *INT) NextLayerType() gopacket.LayerType {
 	if l.NextPort == wire.PortINT {
 		return gopacket.LayerTypePayload // a block does not follow a block
@@ -40,7 +40,7 @@ func (l *INT) NextLayerType() gopacket.LayerType {
 	return l.NextPort.LayerType()
 }
 
-// DecodeFromBytes reads the layer. It keeps data and reuses Hops.
+// DecodeFromBytes decodes the layer. It keeps data and reuses Hops.
 func (l *INT) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	block := wire.INT(data)
 	if !block.Valid() {

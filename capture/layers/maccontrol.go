@@ -9,32 +9,32 @@ import (
 	"railbed/internal/wire"
 )
 
-// MACControl is a MAC control frame behind its Ethernet header: priority flow
-// control (802.1Qbb), classic pause (802.3x), gentle flow control as
-// fabric/softswitch/PROTOCOL.md has it, or an opcode that has no meaning here. Padding belongs to no layer.
+// MACControl is a MAC control frame without its Ethernet header: priority flow control (802.1Qbb),
+// classic pause (802.3x), gentle flow control as specified in fabric/softswitch/PROTOCOL.md, or an
+// opcode unknown here. Padding belongs to no layer.
 type MACControl struct {
 	golayers.BaseLayer
 	Opcode uint16
-	// PauseQuanta is the time of a classic pause, in units of 512 bit times.
+	// PauseQuanta is the duration of a classic pause, in units of 512 bit times.
 	PauseQuanta uint16
-	// PFC is the content of a PFC frame.
+	// PFC holds the fields of a PFC frame.
 	PFC wire.PFCFields
-	// Identifier is the organization's of an extension frame, and GFC the content
-	// of one whose identifier is wire.GFCIdentifier.
+	// Identifier is the organization's identifier in an extension frame. GFC holds the fields of a
+	// frame whose identifier is wire.GFCIdentifier.
 	Identifier [3]byte
 	GFC        wire.GFCFields
 }
 
-// LayerType is LayerTypeMACControl.
+// LayerType returns LayerTypeMACControl.
 func (m *MACControl) LayerType() gopacket.LayerType { return LayerTypeMACControl }
 
-// CanDecode is LayerTypeMACControl.
+// CanDecode returns LayerTypeMACControl.
 func (m *MACControl) CanDecode() gopacket.LayerClass { return LayerTypeMACControl }
 
-// NextLayerType is none.
+// NextLayerType returns LayerTypeZero.
 func (m *MACControl) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
 
-// DecodeFromBytes reads the layer. It keeps data.
+// DecodeFromBytes decodes the layer. It keeps data.
 func (m *MACControl) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	frame := wire.MACControl(data)
 	if !frame.Valid() {
@@ -65,7 +65,7 @@ func (m *MACControl) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) er
 	return nil
 }
 
-// SerializeTo writes the content of a PFC, pause or GFC frame, without padding.
+// SerializeTo writes the fields of a PFC, pause or GFC frame, without padding.
 func (m *MACControl) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	length := wire.PFCLen
 	switch m.Opcode {

@@ -9,8 +9,8 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// MAD is a management datagram. Of communication management the message is read that
-// its attribute names, all others are nil.
+// MAD is a management datagram. For a communication management message, the field that its
+// attribute names is set. All other message fields are nil.
 type MAD struct {
 	golayers.BaseLayer
 	infiniband.MADFields
@@ -24,16 +24,16 @@ type MAD struct {
 	DREP *infiniband.DREPFields
 }
 
-// LayerType is LayerTypeMAD.
+// LayerType returns LayerTypeMAD.
 func (m *MAD) LayerType() gopacket.LayerType { return LayerTypeMAD }
 
-// CanDecode is LayerTypeMAD.
+// CanDecode returns LayerTypeMAD.
 func (m *MAD) CanDecode() gopacket.LayerClass { return LayerTypeMAD }
 
-// NextLayerType is none.
+// NextLayerType returns LayerTypeZero.
 func (m *MAD) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
 
-// DecodeFromBytes reads the layer. It keeps data, all of which are its contents.
+// DecodeFromBytes decodes the layer. It keeps data, all of which becomes its contents.
 func (m *MAD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	d := infiniband.MAD(data)
 	if !d.Valid() {
@@ -70,7 +70,7 @@ func read[F any](fields func() F) *F {
 	return &f
 }
 
-// SerializeTo writes a message of communication management; b is to hold nothing.
+// SerializeTo writes a communication management message. b must be empty.
 func (m *MAD) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	if n := len(b.Bytes()); n > 0 {
 		return fmt.Errorf("write mad: %d bytes behind it", n)

@@ -2,40 +2,39 @@ package layers
 
 import "time"
 
-// OrdinalWindow is how far apart two packets of one identity may be and still
-// be counted as the first and the second of a kind. After a longer pause the
-// count starts again, at every tap alike. A second is far above any queueing
-// in a fabric and bounds how much has to be remembered.
+// OrdinalWindow is the maximum time between two packets of one identity for Ordinals to count them
+// as the first and the second. After a longer pause the count starts again, at every tap alike. A
+// second is far above any queueing delay in a fabric, and it bounds how many packets must be
+// remembered.
 const OrdinalWindow = time.Second
 
-// Ordinals tells identical packets apart: the k-th packet of one identity at
-// one tap and in one direction is the k-th at every other tap. It holds a
-// fixed table and is not safe for concurrent use.
+// Ordinals tells identical packets apart: the k-th packet of an identity at one tap in one
+// direction is the k-th at every other tap. It has a table of a fixed size and is not safe for
+// concurrent use.
 //
-// It is for taps of the kernel's. Frames that cross soft switches have serials, which
-// need no such guess.
+// It serves the kernel's taps. Frames that cross soft switches have serials, so they need no such
+// guess.
 //
-// Limits: when a tap misses one of several identical packets, or the fabric
-// drops or reorders one, the later ones of the same second pair up wrongly
-// from there on. When more than the table's packets pass within a second, the
-// oldest are forgotten and repeats of those count from one again.
+// Limits: if a tap misses one of several identical packets, or the fabric drops or reorders one,
+// the later ones of the same second are matched wrongly. If more packets pass within a second than
+// the table holds, the oldest are forgotten, and their repetitions are counted from one again.
 type Ordinals struct {
 	slots []ordinalSlot
 	mask  uint64
 }
 
 type ordinalSlot struct {
-	key   uint64 // 0 is free
+	key   uint64 // 0 if free
 	last  int64  // ns
 	count uint32
 }
 
-// ordinalWays is how many places a key may have. Eight slots of 24 bytes are
-// three cache lines.
+// ordinalWays is the number of slots that a key may use. Eight slots of 24 bytes are three cache
+// lines.
 const ordinalWays = 8
 
-// NewOrdinals makes a table that remembers the given number of packets, in 96
-// to 192 bytes each; at that load one set in 5,000 overflows and forgets.
+// NewOrdinals makes a table that remembers the given number of packets, in 96 to 192 bytes each. At
+// that load one set in 5,000 overflows and forgets packets.
 func NewOrdinals(packets int) *Ordinals {
 	size := ordinalWays
 	for size < 4*packets {
@@ -44,9 +43,9 @@ func NewOrdinals(packets int) *Ordinals {
 	return &Ordinals{slots: make([]ordinalSlot, size), mask: uint64(size - 1)}
 }
 
-// ID is the id of a packet with an identity that was seen at a place, a number
-// for tap and direction, at a time in nanoseconds. The first of a kind has its
-// identity as its id.
+// ID returns the id of a packet with an identity, seen at a place at a time in nanoseconds. The
+// place is a number for the tap and the direction. The first packet of an identity has the identity
+// as its id.
 func (o *Ordinals) ID(identity, place uint64, now int64) uint64 {
 	key := mix(identity, place+1) | 1
 	first := (key >> 1 * ordinalWays) & o.mask

@@ -8,9 +8,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// The layers of this package, for gopacket. Importing the package teaches
-// gopacket's own decoders to find them: MAC control by its EtherType, which
-// gopacket v1.1.19 does not know, the others by their UDP ports.
+// The layer types of this package, for gopacket. Importing the package registers them with
+// gopacket's own decoders: MAC control by its EtherType, which gopacket v1.1.19 does not know, the
+// others by their UDP ports.
 var (
 	LayerTypeMACControl = gopacket.RegisterLayerType(1610, gopacket.LayerTypeMetadata{
 		Name: "MACControl", Decoder: decoder(func() decodingLayer { return new(MACControl) }),
@@ -48,7 +48,8 @@ type decodingLayer interface {
 	gopacket.DecodingLayer
 }
 
-// decoder makes a layer of its kind, decodes it and goes on with the next.
+// decoder returns a decoder that makes a layer with empty, decodes it and continues with the next
+// layer.
 func decoder(empty func() decodingLayer) gopacket.Decoder {
 	return gopacket.DecodeFunc(func(data []byte, p gopacket.PacketBuilder) error {
 		layer := empty()

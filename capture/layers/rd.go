@@ -10,38 +10,37 @@ import (
 	"railbed/internal/wire"
 )
 
-// rdCheck is where the check of a reliable datagram stands.
+// rdCheck is the offset of a reliable datagram's check.
 const rdCheck = 22
 
-// RD is a reliable datagram, as transports/rd/PROTOCOL.md has it; a block of
-// telemetry that stands first is a layer of its own. It reads what is not valid
-// too, as far as it can be read. The payload is what follows the header that was
-// read.
+// RD is a reliable datagram, as specified in transports/rd/PROTOCOL.md. A block of telemetry before
+// it is a layer of its own. RD decodes invalid datagrams too, as far as possible. The payload is
+// everything after the decoded header.
 type RD struct {
 	golayers.BaseLayer
 	Version uint8
 	wire.RDBase
 	Check uint16
-	// Valid says that check and lengths are right; of an encrypted datagram,
-	// that the base's are.
+	// Valid says that the check and the lengths are right. For an encrypted datagram it refers to
+	// the base header alone.
 	Valid bool
-	// Whole says that the header of the type is all there, and not encrypted, so
-	// that its fields below were read; all others are zero.
+	// Whole says that the datagram is not encrypted and the type's header is complete, so that its
+	// fields below were decoded. The fields are zero without Whole or Readable.
 	Whole bool
-	// Trimmed says that payload of an RDData is missing: trimmed by a switch or,
-	// where the UDP length has it, by the capture.
+	// Trimmed says that payload of an RDData is missing. Either a switch trimmed it, or the capture
+	// cut it off, as the UDP length shows.
 	Trimmed bool
-	// Sealed says that the datagram is encrypted, and its security header there.
+	// Sealed says that the datagram is encrypted and its security header is complete.
 	Sealed   bool
 	Security wire.RDSecurity
-	// Readable says that the header of the type is all there and not encrypted,
-	// though authenticated by a tag, so that its fields were read.
+	// Readable says that the datagram is authenticated by a tag but not encrypted, and that the
+	// type's header is complete, so that its fields were decoded.
 	Readable bool
 
 	Data   wire.RDDataFields
 	Skip   wire.RDSkipFields
 	Ack    wire.RDAckFields
-	Bitmap []uint64 // of an RDAck, see wire.RD's AckWord
+	Bitmap []uint64 // of an RDAck, see AckWord of wire.RD
 	Echoes []wire.RDEcho
 	Nack   wire.RDNackFields
 	// ProbeTimestamp is in ns of the sender's clock, modulo 2^32.
@@ -49,19 +48,19 @@ type RD struct {
 	Reject         wire.RDRejectFields
 }
 
-// LayerType is LayerTypeRD.
+// LayerType returns LayerTypeRD.
 func (r *RD) LayerType() gopacket.LayerType { return LayerTypeRD }
 
-// CanDecode is LayerTypeRD.
+// CanDecode returns LayerTypeRD.
 func (r *RD) CanDecode() gopacket.LayerClass { return LayerTypeRD }
 
-// NextLayerType is none: the payload is a piece of a message.
+// NextLayerType returns LayerTypeZero: the payload is a part of a message.
 func (r *RD) NextLayerType() gopacket.LayerType { return gopacket.LayerTypeZero }
 
-// DecodeFromBytes reads the layer behind a block of telemetry. It keeps data, and
-// reuses Bitmap and Echoes. When less is there than the header says, trimmed or
-// cut off by the capture, the layer is marked as truncated; without a whole base
-// it is an error.
+// DecodeFromBytes decodes the layer; a block of telemetry must have been removed. It keeps data,
+// and reuses Bitmap and Echoes. If data is shorter than the header says, because it was trimmed or
+// cut off by the capture, the layer is marked as truncated. Without a whole base header it returns
+// an error.
 func (r *RD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	b := wire.RD(data)
 	if !b.HasBase() {
@@ -98,8 +97,8 @@ func (r *RD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	return nil
 }
 
-// sealed reads what can be read of an encrypted datagram, and says how long base
-// and security header are.
+// sealed decodes the readable part of an encrypted datagram, and returns the length of the base
+// header and the security header.
 func (r *RD) sealed(b wire.RD) (header int) {
 	r.Trimmed = b.SealedTrimmed()
 	if r.Sealed = len(b) >= wire.RDSealedLeast; !r.Sealed {
@@ -119,8 +118,8 @@ func (r *RD) sealed(b wire.RD) (header int) {
 	return wire.RDSealedLeast
 }
 
-// fields reads what the type has behind the base, and says how long the header is;
-// it reads nothing of an acknowledgement whose lists are not all there.
+// fields decodes the type's header after the base header, and returns the length of the header. It
+// decodes nothing of an acknowledgement whose lists are incomplete.
 func (r *RD) fields(b wire.RD, header int) (int, bool) {
 	switch r.Type {
 	case wire.RDData:
@@ -150,7 +149,7 @@ func (r *RD) fields(b wire.RD, header int) (int, bool) {
 	return header, true
 }
 
-// Came are the packets behind the first missing one that an RDAck says have come.
+// Came returns the PSNs after the first missing packet that an RDAck reports as received.
 func (r *RD) Came() []uint32 {
 	var psns []uint32
 	for n := uint32(1); n <= uint32(64*len(r.Bitmap)); n++ {
@@ -161,16 +160,15 @@ func (r *RD) Came() []uint32 {
 	return psns
 }
 
-// SumValid says that the payload of an RDData is all there and has its sum.
+// SumValid reports whether the payload of an RDData is complete and matches its checksum.
 func (r *RD) SumValid() bool {
 	return r.Whole && r.Type == wire.RDData && len(r.Payload) == int(r.Length) &&
 		wire.RDSum(r.Payload) == r.Data.Sum
 }
 
-// SerializeTo writes the header in front of the payload, which b holds: of an
-// RDData at most Length bytes, else none. The check is made, and Data.Sum too when
-// the options ask for checksums. A datagram of another version or an encrypted
-// one cannot be written.
+// SerializeTo writes the header in front of the payload, which b holds: for an RDData at most
+// Length bytes, otherwise none. It computes the check, and Data.Sum too if the options ask for
+// checksums. It returns an error for a datagram of another version and for an encrypted datagram.
 func (r *RD) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
 	payload, header := b.Bytes(), wire.RDHeaderLen(r.Type)
 	switch {
@@ -212,8 +210,8 @@ func (r *RD) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOpti
 	return nil
 }
 
-// decodeRD decodes what comes to a port of reliable datagrams: a block of
-// telemetry, which names what follows, or the datagram. Their first bits differ.
+// decodeRD decodes the payload of a UDP datagram to a port of reliable datagrams. That is either
+// the datagram, or a block of telemetry, which names the next layer. Their first bits differ.
 func decodeRD(data []byte, p gopacket.PacketBuilder) error {
 	if len(data) > 0 && data[0] < 0x80 {
 		return LayerTypeINT.Decode(data, p)

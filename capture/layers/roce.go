@@ -10,47 +10,46 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// ICRCState says what is known of the invariant CRC of a packet.
+// ICRCState says what is known about a packet's invariant CRC.
 type ICRCState uint8
 
 // States of an ICRC.
 const (
-	ICRCUnknown ICRCState = iota // the headers of IP and UDP, or the packet's end, are not there
+	ICRCUnknown ICRCState = iota // the IP and UDP headers, or the packet's end, are missing
 	ICRCRight
 	ICRCWrong
 )
 
-// String is the state in a word.
+// String returns the state as a word.
 func (s ICRCState) String() string { return [...]string{"unknown", "right", "wrong"}[s] }
 
-// RoCE is a packet of RoCEv2: its BTH, the headers that its opcode has, and the
-// ICRC at its end. It reads what is not valid too, as far as it can be read. The
-// payload is what the message carries, without padding and ICRC; a datagram to
-// queue pair 1 is followed by a layer MAD.
+// RoCE is a RoCEv2 packet: its BTH, the headers that its opcode has, and the ICRC at its end. It
+// decodes invalid packets too, as far as possible. The payload is the message data, without padding
+// and ICRC. A layer MAD follows a datagram to queue pair 1.
 type RoCE struct {
 	golayers.BaseLayer
 	infiniband.Fields
-	// Version is that of the transport header, of which 0 is the only one.
+	// Version is the transport header's version. Only 0 exists.
 	Version uint8
-	// Valid says that the packet is all there and its lengths agree; the ICRC may be
-	// wrong. Of others only the BTH was read, and the payload is all behind it.
+	// Valid says that the packet is complete and its lengths agree; the ICRC may be wrong. If it is
+	// false, only the BTH was decoded, and the payload is everything after it.
 	Valid bool
 	ICRC  uint32
-	// State is of the ICRC. A decoder of gopacket's own knows it; who decodes the layer
-	// by itself has Verify.
+	// State is the state of the ICRC. gopacket's own decoders set it. A caller that decodes the
+	// layer directly uses Verify.
 	State ICRCState
 
 	packet infiniband.Packet
 }
 
-// LayerType is LayerTypeRoCE.
+// LayerType returns LayerTypeRoCE.
 func (r *RoCE) LayerType() gopacket.LayerType { return LayerTypeRoCE }
 
-// CanDecode is LayerTypeRoCE.
+// CanDecode returns LayerTypeRoCE.
 func (r *RoCE) CanDecode() gopacket.LayerClass { return LayerTypeRoCE }
 
-// NextLayerType is LayerTypeMAD for datagrams between the queue pairs that connect
-// others, else none.
+// NextLayerType returns LayerTypeMAD for a datagram to queue pair 1, which connects other queue
+// pairs, and LayerTypeZero otherwise.
 func (r *RoCE) NextLayerType() gopacket.LayerType {
 	if r.Valid && r.BTH.DestQP == infiniband.GSI && r.BTH.Opcode.Has(infiniband.HasDETH) {
 		return LayerTypeMAD
@@ -58,14 +57,14 @@ func (r *RoCE) NextLayerType() gopacket.LayerType {
 	return gopacket.LayerTypeZero
 }
 
-// DecodeFromBytes reads the layer. It keeps data, which has to be all that the
-// datagram carried: what a capture has cut off is not missed here. Without a whole
-// BTH it is an error.
+// DecodeFromBytes decodes the layer. It keeps data, which must be the whole payload of the
+// datagram: it does not detect that a capture has cut off bytes. It returns an error without a
+// whole BTH.
 func (r *RoCE) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	return r.read(data, false, df)
 }
 
-// read reads the layer; cut says that data is not all that the datagram carried.
+// read decodes the layer. If cut is set, data is not the whole payload of the datagram.
 func (r *RoCE) read(data []byte, cut bool, df gopacket.DecodeFeedback) error {
 	bth := infiniband.BTH(data)
 	if cut || !bth.Valid() {
@@ -86,8 +85,8 @@ func (r *RoCE) read(data []byte, cut bool, df gopacket.DecodeFeedback) error {
 	return nil
 }
 
-// Verify compares the ICRC, given the headers of IP, without options or extensions,
-// and UDP in front of the packet, as they were captured.
+// Verify compares the ICRC. ip and udp are the headers in front of the packet as captured, the IP
+// header without options or extensions.
 func (r *RoCE) Verify(ip, udp []byte) ICRCState {
 	headers := append(append(make([]byte, 0, infiniband.HeadersIPv6), ip...), udp...)
 	switch {
@@ -101,9 +100,9 @@ func (r *RoCE) Verify(ip, udp []byte) ICRCState {
 	return r.State
 }
 
-// SerializeTo writes the packet around the payload, which b holds. The ICRC is the
-// one of the layer: it is over headers that do not exist yet, and who has them
-// writes it with Seal of infiniband.Packet.
+// SerializeTo writes the packet around the payload, which b holds. It writes the ICRC of the layer.
+// An ICRC covers headers that do not exist yet, so a caller that has them writes it with Seal of
+// infiniband.Packet.
 func (r *RoCE) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	payload, o := len(b.Bytes()), r.BTH.Opcode
 	if !o.Known() || r.Version != 0 || payload > 0 && !o.HasPayload() {
@@ -122,8 +121,8 @@ func (r *RoCE) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptio
 	return nil
 }
 
-// decodeRoCE decodes a packet and looks at its ICRC where the layers before it are
-// those that it is over.
+// decodeRoCE decodes a packet. It verifies the ICRC if the layers before the packet are those that
+// an ICRC covers.
 func decodeRoCE(data []byte, p gopacket.PacketBuilder) error {
 	r := new(RoCE)
 	packet, _ := p.(gopacket.Packet)

@@ -5,13 +5,11 @@ import (
 	"time"
 )
 
-// Annotation is what a switch says about a packet in the packet's comment, by
-// the fixed grammar
+// Annotation is a switch's record about a packet. It is the packet's comment, in the fixed grammar
 //
 //	railbed verdict=drop reason=tail depth=40320 late=1200ns
 //
-// in which every pair may be missing and the order is fixed. Values are words
-// without spaces.
+// The order of the pairs is fixed, and every pair is optional. Values are words without spaces.
 type Annotation struct {
 	Verdict  string // drop, mark, trim, ...
 	Reason   string // tail, ...
@@ -41,8 +39,8 @@ func (a Annotation) AppendTo(b []byte) []byte {
 	return b
 }
 
-// ParseAnnotation reads a comment. It reports false for a comment that is not
-// exactly of the grammar, such as a person's remark.
+// ParseAnnotation parses a comment. It reports false for a comment that does not match the grammar
+// exactly, such as a user's remark.
 func ParseAnnotation(comment []byte) (Annotation, bool) {
 	var a Annotation
 	if !parsePairs(comment, a.set) {
@@ -51,7 +49,7 @@ func ParseAnnotation(comment []byte) (Annotation, bool) {
 	return a, true
 }
 
-// set stores one pair and returns the key's place in the fixed order.
+// set stores one pair and returns the key's position in the fixed order.
 func (a *Annotation) set(key string, value []byte) (position int, ok bool) {
 	switch key {
 	case "verdict":

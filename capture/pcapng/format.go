@@ -1,28 +1,27 @@
 // Package pcapng writes and reads packet captures.
 //
-// The writer makes the blocks of draft-ietf-opsawg-pcapng that Railbed needs
-// and that gopacket's writer lacks: per-packet flags, packet ids, queues and
-// comments. The reader takes anybody's pcapng and pcap, in either byte order
-// and any time resolution, in bounded memory, and says so when a file ends in
-// the middle of a block.
+// The writer makes the blocks of draft-ietf-opsawg-pcapng that Railbed needs. gopacket's writer
+// lacks per-packet flags, packet ids, queues and comments. The reader accepts pcapng and pcap files
+// of any program, in either byte order and any time resolution, in bounded memory. It returns an
+// error if a file ends in the middle of a block.
 package pcapng
 
 import (
 	"errors"
 )
 
-// ErrTruncated is matched by the error of a file that ends within a block or
-// record. Everything before it was read.
+// ErrTruncated is matched by the error for a file that ends within a block or record. All packets
+// before that block were read.
 var ErrTruncated = errors.New("file is truncated")
 
-// ErrFormat is matched by the error of a file that breaks the format.
+// ErrFormat is matched by the error for a file that violates the format.
 var ErrFormat = errors.New("not a valid capture")
 
 // LinkEthernet is the link type of Ethernet frames without FCS.
 const LinkEthernet = 1
 
-// Limits of the reader. A block of 16 MiB is also the most that Wireshark
-// reads; the others keep a hostile file from filling memory with tables.
+// Limits of the reader. Wireshark, too, reads blocks of at most 16 MiB. The other limits keep a
+// hostile file from filling memory with tables.
 const (
 	maxBlock       = 16 << 20
 	maxInterfaces  = 1 << 16
@@ -79,7 +78,7 @@ const (
 	isbDelivered    = 8
 )
 
-// Section is the section header's text. Empty fields are left out.
+// Section is the text of the section header. Empty fields are not written.
 type Section struct {
 	Hardware    string
 	OS          string
@@ -87,7 +86,7 @@ type Section struct {
 	Comments    []string
 }
 
-// Interface describes where packets were captured.
+// Interface describes an interface at which packets were captured.
 type Interface struct {
 	Name        string // Railbed writes "node:port"
 	Description string // Railbed writes the link's name
@@ -102,7 +101,7 @@ type Interface struct {
 	Comments    []string
 }
 
-// Hardware descriptions by which a Railbed capture tells its taps apart.
+// Hardware descriptions by which a reader of a Railbed capture tells NICs from switch ports.
 const (
 	HardwareNIC        = "railbed nic"
 	HardwareSwitchPort = "railbed switch port"
@@ -160,15 +159,15 @@ type Packet struct {
 // Statistics are an interface's counts at the end of a capture.
 type Statistics struct {
 	Interface int
-	Time      int64 // when they were taken, ns since 1970
+	Time      int64 // when the counts were taken, ns since 1970
 	Has       Fields
 	Start     int64  // when the capture started, ns since 1970
-	End       int64  // when the capture ended, ns since 1970
-	Received  uint64 // packets that the interface received
-	Dropped   uint64 // of these, lost for lack of room
-	Accepted  uint64 // packets that the filter accepted
-	OSDropped uint64 // packets that the operating system lost
-	Delivered uint64 // packets that were written
+	End       int64  // start of the capture, ns since 1970
+	Received  uint64 // end of the capture, ns since 1970
+	Dropped   uint64 // received packets that were lost for lack of room
+	Accepted  uint64 // of these, lost for lack of room
+	OSDropped uint64 // packets that the filter accepted
+	Delivered uint64 // packets that the OS lost
 	Comments  []string
 }
 

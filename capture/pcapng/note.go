@@ -6,26 +6,23 @@ import (
 	"time"
 )
 
-// SectionNote is the comment in the section header of a Railbed capture, by the
-// fixed grammar
+// SectionNote is the comment in the section header of a Railbed capture, in the fixed grammar
 //
 //	railbed dilation=2 epoch=1700000000000000000ns plan=4fd0... testbed=NAME
 //
-// in which every pair but the first may be missing and the order is fixed. A
-// reader compares Plan with the plan at hand.
+// The order of the pairs is fixed, and every pair except the first is optional. A reader compares
+// Plan with the hash of its own plan.
 type SectionNote struct {
-	// Dilation is by how much the testbed's time is slower than real time, at
-	// least 1.
+	// Dilation is the factor by which the testbed's time is slower than real time, at least 1.
 	Dilation uint64
-	// Epoch is the real time at which the testbed's own time was zero. The zero
-	// Time is not written.
+	// Epoch is the real time at which the testbed's own time was zero. The zero Time is not
+	// written.
 	Epoch   time.Time
 	Plan    string // hash of the testbed's plan; empty is not written
 	Testbed string // the testbed's name; empty is not written
 }
 
-// AppendTo appends the comment to b. Plan and Testbed must be words without
-// spaces (IsWord).
+// AppendTo appends the comment to b. Plan and Testbed must be words without spaces (IsWord).
 func (n SectionNote) AppendTo(b []byte) []byte {
 	b = strconv.AppendUint(append(b, annotationTag+" dilation="...), max(n.Dilation, 1), 10)
 	if !n.Epoch.IsZero() {
@@ -40,8 +37,8 @@ func (n SectionNote) AppendTo(b []byte) []byte {
 	return b
 }
 
-// ParseSectionNote reads a comment. It reports false for a comment that is not
-// exactly of the grammar.
+// ParseSectionNote parses a comment. It reports false for a comment that does not match the grammar
+// exactly.
 func ParseSectionNote(comment []byte) (SectionNote, bool) {
 	var n SectionNote
 	if !parsePairs(comment, n.set) || n.Dilation == 0 {
@@ -69,27 +66,25 @@ func (n *SectionNote) set(key string, value []byte) (position int, ok bool) {
 	return 0, false
 }
 
-// TapNote is the comment in a tap's statistics block of a Railbed capture, by the
-// fixed grammar
+// TapNote is the comment in a tap's statistics block of a Railbed capture, in the fixed grammar
 //
 //	railbed limited=0 annotated=12 drops=4 marks=8 trims=0 pauses=0 clock-stepped=-3000000000ns
 //
-// in which only the last pair may be missing. A reader that counts fewer
-// annotated records than the note has before it a file from which comments or
-// records were removed.
+// Only the last pair is optional. If a reader counts fewer annotated records than the note says,
+// comments or records were removed from the file.
 type TapNote struct {
-	Limited   uint64 // packets that the capture's limit kept out
-	Annotated uint64 // records that were written with an Annotation
+	Limited   uint64 // packets over the capture's limit
+	Annotated uint64 // records with an Annotation
 	Drops     uint64 // of these, with the verdict drop
 	Marks     uint64 // with the verdict mark
 	Trims     uint64 // with the verdict trim
 	Pauses    uint64 // with the verdict pause, resume or slow
-	// ClockStepped is by how much the host's clock was set, forwards or
-	// backwards, while the capture lasted; 0 is not written.
+	// ClockStepped is by how much the host's clock was set, forwards or backwards, during the
+	// capture. The value 0 is not written.
 	ClockStepped time.Duration
 }
 
-// Count counts a record that is written with an annotation of the verdict.
+// Count counts a record that is written with an annotation of the given verdict.
 func (n *TapNote) Count(verdict string) {
 	n.Annotated++
 	switch verdict {
@@ -104,10 +99,10 @@ func (n *TapNote) Count(verdict string) {
 	}
 }
 
-// tapNoteCounts are the keys of a TapNote's counts in their order.
+// tapNoteCounts are the keys of a TapNote's counts, in their order.
 var tapNoteCounts = [...]string{"limited", "annotated", "drops", "marks", "trims", "pauses"}
 
-// counts are the fields of tapNoteCounts.
+// counts returns pointers to the fields that tapNoteCounts names.
 func (n *TapNote) counts() [len(tapNoteCounts)]*uint64 {
 	return [...]*uint64{&n.Limited, &n.Annotated, &n.Drops, &n.Marks, &n.Trims, &n.Pauses}
 }
@@ -125,8 +120,8 @@ func (n TapNote) AppendTo(b []byte) []byte {
 	return b
 }
 
-// ParseTapNote reads a comment. It reports false for a comment that is not
-// exactly of the grammar.
+// ParseTapNote parses a comment. It reports false for a comment that does not match the grammar
+// exactly.
 func ParseTapNote(comment []byte) (TapNote, bool) {
 	var n TapNote
 	found := 0
@@ -150,8 +145,8 @@ func ParseTapNote(comment []byte) (TapNote, bool) {
 	return n, true
 }
 
-// IsWord reports whether a text can be a value of the grammars here: not empty,
-// and of printable ASCII without spaces.
+// IsWord reports whether a text can be a value in this package's grammars: not empty, and printable
+// ASCII without spaces.
 func IsWord(text string) bool {
 	for i := range len(text) {
 		if text[i] <= ' ' || text[i] > '~' {
@@ -161,8 +156,8 @@ func IsWord(text string) bool {
 	return text != ""
 }
 
-// parsePairs reads a comment of the tag and of pairs in a fixed order, each at
-// most once. Set stores a pair and returns the place of its key in the order.
+// parsePairs parses a comment that consists of the tag and of pairs in a fixed order, each at most
+// once. set stores a pair and returns the position of its key in the order.
 func parsePairs(comment []byte, set func(key string, value []byte) (position int, ok bool)) bool {
 	rest, found := bytes.CutPrefix(comment, []byte(annotationTag))
 	if !found {

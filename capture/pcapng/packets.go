@@ -9,12 +9,12 @@ const (
 	simpleLen    = 4
 
 	oldPacketFlags = 2
-	// oldDropUnknown in a packet block's 16-bit drop count means not known.
+	// oldDropUnknown in a packet block's 16-bit drop count means that the count is not known.
 	oldDropUnknown = 0xFFFF
 )
 
-// set makes the reader's packet from the fields that all packet blocks share.
-// Time is set when scale has been applied by the caller.
+// set fills the reader's packet with the fields that all packet blocks share, and returns the bytes
+// after the packet's data. The caller sets Time, for which it applies the interface's scale.
 func (r *Reader) set(number int, captured, length uint32, rest []byte) ([]byte, error) {
 	if uint64(captured) > uint64(len(rest)) {
 		return nil, r.bad("packet of %d captured bytes in a block with %d", captured, len(rest))
@@ -48,7 +48,7 @@ func (r *Reader) enhanced(body []byte) error {
 	return r.packetOptions(options)
 }
 
-// packetOptions is options without a callback: it runs once per packet.
+// packetOptions does the work of options without a callback, because it runs once per packet.
 func (r *Reader) packetOptions(data []byte) error {
 	p := &r.packet
 	for len(data) >= 4 {
@@ -81,7 +81,7 @@ func (r *Reader) packetOptions(data []byte) error {
 	return nil
 }
 
-// simple reads a simple packet block: no time, and always interface 0.
+// simple reads a simple packet block, which has no time and always belongs to interface 0.
 func (r *Reader) simple(body []byte) error {
 	if len(body) < simpleLen {
 		return r.bad("simple packet block of %d bytes", len(body))
@@ -165,8 +165,8 @@ func (r *Reader) readPcapHeader() error {
 	return r.addInterface(i, scale{perSecond: 1e9})
 }
 
-// pcapUnit is the nanoseconds per unit that the magic number stands for when
-// it is read in the reader's byte order, or 0.
+// pcapUnit returns the nanoseconds per unit that the magic number stands for in the reader's byte
+// order, or 0.
 func (r *Reader) pcapUnit(head []byte) int64 {
 	switch r.u32(head) {
 	case pcapMicros:

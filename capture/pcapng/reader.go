@@ -9,23 +9,22 @@ import (
 	"math/bits"
 )
 
-// readSize is how much the reader asks its source for at once.
+// readSize is how many bytes the reader requests from its source at once.
 const readSize = 512 << 10
 
-// maxIdleReads is after how many reads of nothing a source counts as broken,
-// as in package bufio.
+// maxIdleReads is the number of consecutive empty reads after which a source counts as broken, as
+// in package bufio.
 const maxIdleReads = 100
 
-// Reader reads pcapng or pcap as a stream. Its memory is bounded whatever the
-// input: one block, and tables of limited size. It is not safe for concurrent
-// use.
+// Reader reads pcapng or pcap as a stream. Its memory is bounded whatever the input: one block, and
+// tables of limited size. It is not safe for concurrent use.
 type Reader struct {
 	src        io.Reader
 	buf        []byte
 	start, end int   // the unread part of buf
 	offset     int64 // of buf[start] in the input
 	srcErr     error
-	idle       int // reads in a row that brought nothing
+	idle       int // consecutive reads that returned no bytes
 
 	bigEndian  bool
 	next       func(*Reader) (bool, error) // reads a block; true when packet was set
@@ -40,17 +39,16 @@ type Reader struct {
 	tableText    int
 	classic      int64 // nanoseconds per unit of a pcap record's fraction
 	timesOnly    bool
-	err          error // the end, repeated by every later Next
+	err          error // the final error, which every later Next returns
 }
 
-// scale converts an interface's stamps to nanoseconds.
+// scale converts an interface's timestamps to nanoseconds.
 type scale struct {
 	perSecond uint64
 	offset    int64 // seconds to add
 }
 
-// NewReader reads the beginning of a capture: the section header, or the
-// header of a pcap file.
+// NewReader reads the beginning of a capture: the section header, or the header of a pcap file.
 func NewReader(src io.Reader) (*Reader, error) {
 	r := &Reader{src: src, buf: make([]byte, readSize), statisticsAt: make(map[int]int)}
 	head, err := r.peek(4)
@@ -74,22 +72,22 @@ func NewReader(src io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// TimesOnly leaves the options of packets unread, for who wants their times and bytes.
+// TimesOnly makes Next skip the options of packets, for callers that need only times and bytes.
 func (r *Reader) TimesOnly() { r.timesOnly = true }
 
-// Section is the text of the section header read last.
+// Section returns the text of the section header read last.
 func (r *Reader) Section() Section { return r.section }
 
-// Interfaces are those described so far; over several sections, in order. The
-// slice is the reader's own and grows as packets are read.
+// Interfaces returns the interfaces described so far, over several sections in order. The reader
+// owns the slice and appends to it as it reads packets.
 func (r *Reader) Interfaces() []Interface { return r.interfaces }
 
-// Statistics are the counts read so far, the last of each interface.
+// Statistics returns the counts read so far, the last of each interface.
 func (r *Reader) Statistics() []Statistics { return r.statistics }
 
-// Next returns the next packet, which is valid until the following Next. At a
-// clean end it returns io.EOF, at an end within a block an error that matches
-// ErrTruncated, and for what breaks the format one that matches ErrFormat.
+// Next returns the next packet, which is valid until the following Next. At a clean end it returns
+// io.EOF. The error for an end within a block matches ErrTruncated, and the error for a violation
+// of the format matches ErrFormat.
 func (r *Reader) Next() (*Packet, error) {
 	for r.err == nil {
 		found, err := r.next(r)
@@ -104,8 +102,8 @@ func (r *Reader) Next() (*Packet, error) {
 	return nil, r.err
 }
 
-// peek returns the next n bytes without consuming them. It returns io.EOF when
-// there is nothing left, and ErrTruncated when there is less than n.
+// peek returns the next n bytes without consuming them. It returns io.EOF if no byte is left, and
+// ErrTruncated if fewer than n are left.
 func (r *Reader) peek(n int) ([]byte, error) {
 	for r.end-r.start < n {
 		if r.srcErr != nil {
@@ -128,8 +126,8 @@ func (r *Reader) fill(n int) {
 		r.start = 0
 	}
 	if n > len(r.buf) {
-		// Grown no faster than the input delivers, so that a length field
-		// alone allocates nothing.
+		// The buffer grows no faster than the input delivers bytes, so that a length field alone
+		// causes no large allocation.
 		grown := make([]byte, min(n, 2*len(r.buf)))
 		r.end = copy(grown, r.buf[r.start:r.end])
 		r.start, r.buf = 0, grown
@@ -158,7 +156,7 @@ func (r *Reader) bad(what string, values ...any) error {
 	return fmt.Errorf("read capture at byte %d: %s: %w", r.offset, fmt.Sprintf(what, values...), ErrFormat)
 }
 
-// need is peek within a block that has begun: an end of file is a truncation.
+// need is peek within a block that has begun, where an end of file is a truncation.
 func (r *Reader) need(n int) ([]byte, error) {
 	data, err := r.peek(n)
 	if err == io.EOF {
@@ -191,7 +189,7 @@ func (r *Reader) u64(b []byte) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// nextBlock reads one pcapng block.
+// nextBlock reads one pcapng block and reports whether it held a packet.
 func (r *Reader) nextBlock() (bool, error) {
 	if _, err := r.peek(1); err == io.EOF {
 		return false, io.EOF
@@ -201,7 +199,7 @@ func (r *Reader) nextBlock() (bool, error) {
 		return false, err
 	}
 	blockType := r.u32(head)
-	if blockType == blockSection { // its bytes read the same in both orders
+	if blockType == blockSection { // its bytes read the same in both byte orders
 		switch {
 		case binary.BigEndian.Uint32(head[8:]) == byteOrderMagic:
 			r.bigEndian = true
@@ -246,11 +244,11 @@ func (r *Reader) block(blockType uint32, body []byte) (bool, error) {
 	case blockOldPacket:
 		return true, r.oldPacket(body)
 	}
-	return false, nil // a block type of someone else's: the standard says skip
+	return false, nil // an unknown block type, which the standard says to skip
 }
 
-// options calls fn for each option up to opt_endofopt. A missing end is
-// allowed by the standard's wording of older versions and common in files.
+// options calls fn for each option up to opt_endofopt. The end option may be missing: older
+// versions of the standard allow it, and such files are common.
 func (r *Reader) options(data []byte, fn func(code uint16, value []byte) error) error {
 	for len(data) >= 4 {
 		code, length := r.u16(data), int(r.u16(data[2:]))
@@ -269,7 +267,7 @@ func (r *Reader) options(data []byte, fn func(code uint16, value []byte) error) 
 	return nil
 }
 
-// text keeps an option's text, counting it against the table's bound.
+// text returns an option's text and counts it against maxTableText.
 func (r *Reader) text(value []byte) (string, error) {
 	r.tableText += len(value)
 	if r.tableText > maxTableText {
@@ -365,7 +363,7 @@ func (r *Reader) interfaceOption(i *Interface, s *scale, code uint16, value []by
 	return err
 }
 
-// resolution is if_tsresol: a negative power of 10, or of 2 with the top bit.
+// resolution decodes if_tsresol: a negative power of 10, or of 2 if the top bit is set.
 func (r *Reader) resolution(code byte) (uint64, error) {
 	exponent := int(code & 0x7f)
 	if code&0x80 != 0 {
@@ -384,7 +382,7 @@ func (r *Reader) resolution(code byte) (uint64, error) {
 	return perSecond, nil
 }
 
-// stamp converts a stamp of an interface into nanoseconds since 1970.
+// stamp converts a timestamp of an interface into nanoseconds since 1970.
 func (r *Reader) stamp(high, low uint32, s scale) (int64, error) {
 	units := uint64(high)<<32 | uint64(low)
 	if s.perSecond == 1e9 && s.offset == 0 && units <= math.MaxInt64 {
@@ -404,7 +402,7 @@ func (r *Reader) stamp(high, low uint32, s scale) (int64, error) {
 	return total*1e9 + int64(nanos), nil
 }
 
-// index is the global index of an interface of the current section.
+// index returns the global index of an interface of the current section.
 func (r *Reader) index(number uint32) (int, error) {
 	if uint64(number) >= uint64(len(r.interfaces)-r.base) {
 		return 0, r.bad("interface %d was not described", number)

@@ -7,12 +7,12 @@ import (
 	"math"
 )
 
-// flushAt is how many bytes the writer gathers before it writes on its own.
+// flushAt is how many bytes the writer gathers before it flushes by itself.
 const flushAt = 256 << 10
 
-// Writer writes one section of little-endian pcapng with nanosecond stamps.
-// It gathers blocks and hands whole blocks to the underlying writer, when
-// enough are there and on Flush. It is not safe for concurrent use.
+// Writer writes one section of little-endian pcapng with nanosecond timestamps. It gathers blocks
+// and passes whole blocks to the underlying writer, when it has flushAt bytes and on Flush. It is
+// not safe for concurrent use.
 type Writer struct {
 	w          io.Writer
 	buf        []byte
@@ -37,8 +37,7 @@ func NewWriter(w io.Writer, s Section) (*Writer, error) {
 	return p, p.end(start, options)
 }
 
-// AddInterface writes an interface block and returns the index by which
-// packets name it.
+// AddInterface writes an interface block and returns its index, which Packet.Interface refers to.
 func (p *Writer) AddInterface(i Interface) (int, error) {
 	start := p.begin(blockInterface)
 	p.buf = binary.LittleEndian.AppendUint16(p.buf, i.LinkType)
@@ -133,8 +132,8 @@ func (p *Writer) WriteStatistics(s Statistics) error {
 	return p.end(start, options)
 }
 
-// Flush hands everything written so far to the underlying writer, whose error
-// it returns as it is.
+// Flush passes everything written so far to the underlying writer. It returns that writer's error
+// unchanged.
 func (p *Writer) Flush() error {
 	if p.err != nil || len(p.buf) == 0 {
 		return p.err
@@ -147,7 +146,7 @@ func (p *Writer) Flush() error {
 	return p.err
 }
 
-// Written is how many bytes the capture has, those not yet flushed included.
+// Written returns the number of bytes of the capture, including those not yet flushed.
 func (p *Writer) Written() int64 { return p.flushed + int64(len(p.buf)) }
 
 func (p *Writer) begin(blockType uint32) int {
@@ -181,7 +180,7 @@ func (p *Writer) header(code uint16, length int) {
 	p.buf = binary.LittleEndian.AppendUint16(p.buf, uint16(length))
 }
 
-// option writes a value, cut to the 65,535 bytes that the format can say.
+// option writes an option's value, cut to the format's maximum of 65,535 bytes.
 func (p *Writer) option(code uint16, value []byte) {
 	value = value[:min(len(value), math.MaxUint16)]
 	p.header(code, len(value))
@@ -199,7 +198,7 @@ func (p *Writer) option64(code uint16, value uint64) {
 	p.buf = binary.LittleEndian.AppendUint64(p.buf, value)
 }
 
-// stamp writes a time as its high and then its low half, as packets have it.
+// stamp writes a time as its high and then its low half, as in packet blocks.
 func (p *Writer) stamp(has Fields, code uint16, ns int64) {
 	if has == 0 {
 		return
