@@ -33,8 +33,8 @@ type RD struct {
 	// Sealed says that the datagram is encrypted and its security header is complete.
 	Sealed   bool
 	Security wire.RDSecurity
-	// Readable says that the datagram is authenticated by a tag but not encrypted, and that the
-	// type's header is complete, so that its fields were decoded.
+	// Readable says that a datagram with a security header has its type's header complete and in
+	// clear, only authenticated by the tag, so that its fields were decoded.
 	Readable bool
 
 	Data   wire.RDDataFields

@@ -156,18 +156,19 @@ type Packet struct {
 	Comments  [][]byte
 }
 
-// Statistics are an interface's counts at the end of a capture.
+// Statistics are an interface's counts at the end of a capture. Times are in nanoseconds since
+// 1970.
 type Statistics struct {
 	Interface int
-	Time      int64 // when the counts were taken, ns since 1970
+	Time      int64 // time of the counts
 	Has       Fields
-	Start     int64  // when the capture started, ns since 1970
-	End       int64  // start of the capture, ns since 1970
-	Received  uint64 // end of the capture, ns since 1970
-	Dropped   uint64 // received packets that were lost for lack of room
-	Accepted  uint64 // of these, lost for lack of room
-	OSDropped uint64 // packets that the filter accepted
-	Delivered uint64 // packets that the OS lost
+	Start     int64  // capture start
+	End       int64  // capture end
+	Received  uint64 // packets that the interface received
+	Dropped   uint64 // of these, lost for lack of room
+	Accepted  uint64 // packets that the filter accepted
+	OSDropped uint64 // packets that the operating system lost
+	Delivered uint64 // packets written
 	Comments  []string
 }
 

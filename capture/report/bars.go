@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// bars is the picture of a histogram of lateness: a bar for each bucket from the
-// first to the last that holds frames, as high as its share of the fullest one.
+// bars is the chart of a lateness histogram. It has a bar for each bucket from the first to the
+// last bucket that holds frames. The height of a bar is proportional to its share of the fullest
+// bucket.
 type bars struct {
 	Width  float64
 	Bars   []latenessBar
@@ -15,15 +16,15 @@ type bars struct {
 
 type latenessBar struct {
 	X, Y, Height float64
-	Text         string // what is in it
+	Text         string // the bar's contents, in words
 }
 
-// Sizes of the picture, in units of its view box, which is barsHeight high with a
-// line of labels below it.
+// Sizes of the chart, in units of its view box, which is barsHeight high with a line of labels
+// below it.
 const (
 	barsHeight = 60
 	barsPitch  = 24 // from bar to bar
-	barsLeast  = 1  // few frames are still visible
+	barsLeast  = 1  // keeps a bar of few frames visible
 	labelEvery = 4
 )
 
@@ -55,13 +56,13 @@ func newBars(l Lateness) bars {
 	return b
 }
 
-// place counts the doublings up to a bucket.
+// place returns the number of doublings up to a bucket.
 func (b Bucket) place() int {
 	from := b.From
 	if from <= 0 {
 		from = b.To / 2
 	}
-	if from <= 0 { // no bucket of a run's
+	if from <= 0 { // not a bucket of a run
 		return 0
 	}
 	return int(math.Round(math.Log2(from)))

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// gantt is the picture of a training job's last iteration: a band for each rank, in it a
-// lane for what it computed and one for the exchanges of each kind of group.
+// gantt is the chart of a training job's last iteration. It has a band for each rank. A band has a
+// lane for computation and a lane for the exchanges of each kind of group.
 type gantt struct {
 	Height, Axis int
 	Ticks        []tick
@@ -14,7 +14,7 @@ type gantt struct {
 	Bands        []ganttBand
 }
 
-// ganttKey says what the bars of a colour are.
+// ganttKey explains the bars of a colour.
 type ganttKey struct {
 	X     int
 	Class string
@@ -34,14 +34,14 @@ type ganttBar struct {
 	Text     string
 }
 
-// Groups of bars that are no exchanges.
+// Groups of bars that are not exchanges.
 const (
 	ganttCompute = "compute"
-	ganttDelay   = "delay" // time of which no device knows
+	ganttDelay   = "delay" // time without a device
 	ganttWaits   = "waits" // for other ranks to begin
 )
 
-// Sizes of the picture, in units of its view box, which is timelineWidth wide.
+// Sizes of the chart, in units of its view box, which is timelineWidth wide.
 const (
 	ganttLabels = 120
 	ganttLane   = 9
@@ -51,7 +51,7 @@ const (
 	ganttColors = 5  // of groups, in page.html
 )
 
-// newGantt draws the job; without bars it is empty.
+// newGantt draws the job. Without bars the chart is empty.
 func newGantt(t *Training) gantt {
 	ranks := t.Bars[:min(len(t.Bars), ganttShown)]
 	var groups []string
@@ -100,7 +100,7 @@ func newGantt(t *Training) gantt {
 			}
 			band.Bars = append(band.Bars, bar)
 		}
-		band.Bars = append(waiting, band.Bars...) // below the others
+		band.Bars = append(waiting, band.Bars...) // drawn below the others
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap
 	}

@@ -45,18 +45,17 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"inc":       func(i int) int { return i + 1 },
 }).Parse(pageText))
 
-// rowsShown bounds the rows of a table on the page; report.json has all.
+// rowsShown bounds the rows of a table on the page. report.json has all rows.
 const rowsShown = 64
 
 // HTMLOptions are the options of WriteHTML. The zero value works.
 type HTMLOptions struct {
-	// Topology is a picture of the fabric, an SVG file; empty leaves it out. It
-	// becomes an image of its own, so that its styles and the page's do not
-	// meet.
+	// Topology is a drawing of the fabric, an SVG file. Empty leaves it out. It becomes an image of
+	// its own, so that its styles and the page's styles do not mix.
 	Topology []byte
 }
 
-// pageData is what the page shows.
+// pageData is the data of the page's template.
 type pageData struct {
 	*Report
 	Topology template.URL
@@ -66,16 +65,15 @@ type pageData struct {
 	Counted int
 }
 
-// linkBar is a row of the links' table: what the link carried as a share of
-// what was asked.
+// linkBar is a row of the links' table: the rate of the link as a share of the asked rate.
 type linkBar struct {
 	LinkRate
 	Share     float64 // of the asked rate, for the width of the bar, 0 to 100
 	Deviation string
 }
 
-// WriteHTML writes the page: one file without scripts and without anything
-// loaded from elsewhere, so that it can be mailed and kept.
+// WriteHTML writes the page: one file without scripts, which loads nothing from elsewhere, so that
+// it can be mailed and archived.
 func (r *Report) WriteHTML(w io.Writer, o HTMLOptions) error {
 	r = r.printable()
 	data := pageData{Report: r, Timeline: newTimeline(r.Steps)}
@@ -112,7 +110,7 @@ func newLinkBar(l LinkRate) linkBar {
 	return bar
 }
 
-// unit is the smallest time of the links in use, where one is known.
+// unit returns the smallest time of the links in use, if it is known.
 func (t *Timing) unit() string {
 	if t.Unit == 0 {
 		return "not known"
@@ -120,7 +118,7 @@ func (t *Timing) unit() string {
 	return Micros(t.Unit)
 }
 
-// timeline is the picture of the steps.
+// timeline is the chart of the steps.
 type timeline struct {
 	Height, Axis int
 	Ticks        []tick
@@ -130,7 +128,7 @@ type timeline struct {
 type tick struct {
 	X    float64
 	Text string
-	Last bool // so far right that the text stands on the left
+	Last bool // so far right that the text is placed to its left
 }
 
 type bar struct {
@@ -146,7 +144,7 @@ const (
 	timelineWidth = 1000
 	laneHeight    = 26
 	barHeight     = 16
-	barLeast      = 4 // an instant is still visible
+	barLeast      = 4 // keeps an instant visible
 	axisHeight    = 22
 )
 
@@ -172,8 +170,7 @@ func newTimeline(steps []Step) timeline {
 		} else {
 			b.X, b.Width = 0, 0
 		}
-		// The label stands where there is more room: within a wide bar, else
-		// beside it.
+		// The label goes where there is more room: inside a wide bar, otherwise beside it.
 		const wide = 400
 		switch {
 		case b.Width >= wide:
@@ -188,7 +185,7 @@ func newTimeline(steps []Step) timeline {
 	return t
 }
 
-// tickStep is 1, 2 or 5 times a power of ten, so that there are 4 to 10 ticks.
+// tickStep returns 1, 2 or 5 times a power of ten, so that the axis has 4 to 10 ticks.
 func tickStep(end float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(end)))
 	for _, factor := range []float64{0.1, 0.2, 0.5} {
@@ -199,7 +196,7 @@ func tickStep(end float64) float64 {
 	return power
 }
 
-// class is the page's colour class of a verdict, a step's state or a fidelity.
+// class returns the page's colour class for a verdict, a step's state or a fidelity.
 func class(of any) string {
 	switch fmt.Sprint(of) {
 	case string(verdict.Pass), string(Passed), Faithful:
@@ -212,12 +209,12 @@ func class(of any) string {
 	return "unsure"
 }
 
-// mark is a sign beside the word, so that no one needs the colour.
+// mark returns a sign to show beside the word, for readers who do not see the colour.
 func mark(of any) string {
 	return map[string]string{"good": "✓", "bad": "✗", "idle": "–", "unsure": "?"}[class(of)]
 }
 
-// byteCount prints a size with binary units and three digits.
+// byteCount formats a size with binary units and three digits.
 func byteCount(n any) string {
 	value, err := strconv.ParseFloat(fmt.Sprint(n), 64)
 	if err != nil {

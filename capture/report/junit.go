@@ -11,9 +11,9 @@ import (
 	"railbed/internal/verdict"
 )
 
-// The elements of JUnit's XML that Jenkins, GitLab, GitHub actions and Azure
-// all read: the subset that the Jenkins xunit plugin's junit-10.xsd and Maven
-// Surefire's surefire-test-report.xsd share.
+// The elements of JUnit's XML that Jenkins, GitLab, GitHub Actions and Azure all read: the common
+// subset of junit-10.xsd of the Jenkins xunit plugin and surefire-test-report.xsd of Maven
+// Surefire.
 
 type junitSuites struct {
 	XMLName  xml.Name     `xml:"testsuites"`
@@ -60,14 +60,14 @@ type junitReason struct {
 	Text    string `xml:",chardata"`
 }
 
-// junitRunCase is the name of the case that stands for the run as a whole.
+// junitRunCase is the name of the case for the run as a whole.
 const junitRunCase = "run"
 
-// WriteJUnit writes junit.xml: a suite of one case for the run and one for each
-// step, and a suite of one case for each check. What failed is a failure; what
-// could not be judged (INCONCLUSIVE, OVERLOADED, ABORTED) is an error, because a
-// CI system must not take it for a pass, and so is what failed in an overloaded run,
-// which proves nothing; what the host cannot do is skipped.
+// WriteJUnit writes junit.xml. It has a suite with one case for the run and one for each step, and
+// a suite with one case for each check. A failed step or check is a failure. A step or check
+// without a judgement (INCONCLUSIVE, OVERLOADED, ABORTED) is an error, because a CI system must not
+// take it for a pass. A failure in an overloaded run is an error too, because it proves nothing. A
+// feature that the host lacks is skipped.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	r = r.printable()
 	steps := r.junitSuite("steps", r.Elapsed())
@@ -105,7 +105,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 func (r *Report) junitSuite(name string, took time.Duration) junitSuite {
 	return junitSuite{
 		Name: r.Name + "." + name, Time: junitTime(took), Hostname: r.Host.Name,
-		// xs:dateTime without a zone, in UTC, is what the schemas ask for.
+		// The schemas require xs:dateTime in UTC without a zone.
 		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"),
 		Properties: []junitProperty{
 			{"file", r.File}, {"plan_hash", r.PlanHash}, {"seed", fmt.Sprint(r.Seed)},
@@ -114,9 +114,9 @@ func (r *Report) junitSuite(name string, took time.Duration) junitSuite {
 	}
 }
 
-// junitRun lets the run's case carry what no step and no check says: a testbed
-// that did not come up, an interrupt between steps, an overloaded emulator. So
-// a run that did not pass is green nowhere.
+// junitRun sets the run's case to failures that no step and no check reports: a testbed that did
+// not come up, an interrupt between steps, an overloaded emulator. So every CI system shows a run
+// that did not pass as not passed. told says that a step or a check reports a failure.
 func (r *Report) junitRun(steps *junitSuite, told bool) {
 	switch {
 	case r.Verdict == verdict.Unsupported:
@@ -164,7 +164,7 @@ func (r *Report) junitCheck(i int, check Check) junitCase {
 	return c
 }
 
-// fail is a failure, but in a run that was overloaded.
+// fail sets a failure, or an error if the run was overloaded.
 func (c *junitCase) fail(run verdict.Verdict, reason *junitReason) {
 	if run == verdict.Overloaded {
 		c.Error = reason
@@ -187,5 +187,5 @@ func (s *junitSuite) count() {
 	}
 }
 
-// junitTime is xs:decimal seconds.
+// junitTime formats a duration as xs:decimal seconds.
 func junitTime(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }

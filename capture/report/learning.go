@@ -7,20 +7,19 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Learning is what a training by gradients came to.
+// Learning is the result of a training with gradients.
 type Learning struct {
-	// Loss is by iteration, in nats, over the samples that were learnt from.
+	// Loss is the loss by iteration, in nats, over the training samples.
 	Loss []float64 `json:"loss"`
-	// Held and Accuracy are the loss, and the share that is right, of samples that no rank
-	// has learnt from, at the end.
+	// Held is the loss and Accuracy the share of correct answers, both at the end, over samples
+	// that no rank trained on.
 	Held     float64 `json:"held_out_loss"`
 	Accuracy float64 `json:"held_out_accuracy"`
-	// Clipped is how many elements of gradients were too large to be encrypted as they
-	// were.
+	// Clipped is the number of gradient elements that were too large to be encrypted unchanged.
 	Clipped uint64 `json:"clipped,omitempty"`
 }
 
-// learned prints a line for each training by gradients.
+// learned prints a line for each training with gradients.
 func (t *textWriter) learned(workloads []Workload) {
 	rows := newRows("learned", "iterations", "loss\nfirst", "loss\nlast", "loss\nheld out",
 		"accuracy\nheld out", "elements\nclipped")
@@ -38,8 +37,8 @@ func (t *textWriter) learned(workloads []Workload) {
 
 func loss(nats float64) string { return fmt.Sprintf("%.4f", nats) }
 
-// curves is a picture of losses by iteration, in units of its view box: a line for each
-// training, of which all are below the others' names in the order of their ends.
+// curves is a chart of losses by iteration, in units of its view box. It has a line for each
+// training. The trainings' names are at the right, below each other in the order of the workloads.
 type curves struct {
 	Width, Height float64
 	Lines         []curve
@@ -48,7 +47,7 @@ type curves struct {
 
 type curve struct {
 	Name, Points string
-	Dashes       string // that tell it from the others, which are of one colour
+	Dashes       string // the line's dash pattern, since all lines have one colour
 	X, Y         float64
 }
 
@@ -57,14 +56,14 @@ type level struct {
 	Text string
 }
 
-// Sizes of the picture.
+// Sizes of the chart.
 const (
 	curvesWide, curvesHigh = 1000, 240
-	curvesNames            = 160 // on the right
+	curvesNames            = 160 // width for the names, at the right
 	curvesLabel            = 16  // from one name to the next
 )
 
-// newCurves makes the picture; it has no lines where nothing was learnt.
+// newCurves draws the chart. It has no lines if no workload trained.
 func newCurves(workloads []Workload) curves {
 	c := curves{Width: curvesWide, Height: curvesHigh}
 	var most float64

@@ -7,77 +7,80 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Messages is what came of messages that are no collective's.
+// Messages is the result of messages that do not belong to a collective.
 type Messages struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"`
 	Count     int    `json:"count"`
 	Bytes     uint64 `json:"bytes"`
-	// PerSecond is how many of those of Times were done in a second, of the time until the
-	// last one was.
+	// PerSecond is the rate at which the items that Times measures were completed, per second of
+	// the time until the last one was completed.
 	PerSecond float64 `json:"per_second"`
-	// What Times are of, in seconds: each message, from when it was due, or in a closed loop
-	// sent, until its sender knew that it had arrived; each block, from when it was sent, or asked
-	// for, until it had arrived; or the time to first token of each request, from when it came
-	// until all of its cache had arrived.
+	// What names the items that Times measures, in seconds. A message takes from its due time, or
+	// in a closed loop from its sending, until its sender knows that it has arrived. A block takes
+	// from its sending or request until it has arrived. The time to first token of a request is
+	// from its arrival until all of its cache has arrived.
 	What  string      `json:"what"`
 	Times Percentiles `json:"times"`
-	// Parts are those of which there are several: reads and writes.
+	// Parts are the results by part if there are several parts, such as reads and writes.
 	Parts []MessagesPart `json:"parts,omitempty"`
-	// Serving is of caches.
+	// Serving is the result of a workload that transfers caches.
 	Serving *Serving `json:"serving,omitempty"`
-	// Attained is the share that had what is asked of each, nil where nothing is: of caches what
-	// Serving says, of blocks SLO, in seconds.
+	// Attained is the share of items that met their objective, nil without an objective. The
+	// objective of caches is in Serving. That of blocks is SLO, in seconds.
 	Attained *float64 `json:"attained,omitempty"`
 	SLO      float64  `json:"slo,omitempty"`
-	// Slowdowns are by size: how many times longer messages took than alone.
+	// Slowdowns are, by message size, the times of messages divided by their times on an idle
+	// network.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
-	Wrong     uint64     `json:"wrong"` // bytes that came and are not what was sent
-	// Slow is the rank whose messages took long; none stands out where it is left out.
+	Wrong     uint64     `json:"wrong"` // received bytes that differ from the sent ones
+	// Slow is the rank whose messages took long. It is absent if no rank stands out.
 	Slow *SlowRank `json:"slow,omitempty"`
 	Conduct
 	LeftOut
 }
 
-// SlowRank is a rank from and to which messages took long, in seconds.
+// SlowRank is a rank whose messages, sent or received, took long. Times are in seconds.
 type SlowRank struct {
 	Rank int    `json:"rank"`
 	Node string `json:"node"`
-	// Median is that of the times of its messages, and Others that of all others.
+	// Median is the median time of the rank's messages, and Others the median of all other
+	// messages.
 	Median float64 `json:"median"`
 	Others float64 `json:"others"`
 }
 
-// String is a sentence for people.
+// String returns a sentence for people.
 func (s SlowRank) String() string {
 	return fmt.Sprintf("messages from and to rank %d on %s took %s in the median, the others %s", s.Rank,
 		s.Node, seconds(s.Median), seconds(s.Others))
 }
 
-// MessagesPart is a part of messages, with their words.
+// MessagesPart is the result of a part of the messages.
 type MessagesPart struct {
 	What      string      `json:"what"`
-	PerSecond float64     `json:"per_second,omitempty"` // 0 is that of the whole
+	PerSecond float64     `json:"per_second,omitempty"` // 0 stands for the rate of the whole
 	Times     Percentiles `json:"times"`
 }
 
-// Serving is what became of requests.
+// Serving is the result of requests to a serving system.
 type Serving struct {
-	// Prefill and Decode are how many ranks do that.
+	// Prefill and Decode are the numbers of ranks that prefill and decode.
 	Prefill int `json:"prefill"`
 	Decode  int `json:"decode"`
-	// Offered is how many requests came in a second, and PrefillBusy the share of the time until
-	// the last one was computed in which ranks computed.
+	// Offered is the rate of arriving requests per second. PrefillBusy is the share of time in
+	// which the prefill ranks computed, until the last prefill ended.
 	Offered     float64 `json:"offered"`
 	PrefillBusy float64 `json:"prefill_busy"`
-	// SLO, of the first token, and TokenSLO, of each other, are what is asked, in seconds, and
-	// Goodput is how many of those that had it were done in a second.
+	// SLO is the objective for the first token and TokenSLO the one for each other token, in
+	// seconds. Goodput is the number of requests per second that were completed and met the
+	// objectives.
 	SLO      float64 `json:"slo,omitempty"`
 	TokenSLO float64 `json:"token_slo,omitempty"`
 	Goodput  float64 `json:"goodput,omitempty"`
 }
 
-// Told is what became of what is asked, for people; empty where nothing is.
+// Told says, for people, how far the objectives were met. It is empty without an objective.
 func (m *Messages) Told() string {
 	if m.Serving != nil {
 		return m.Serving.told(m.Attained)
@@ -106,7 +109,7 @@ func (s *Serving) told(attained *float64) string {
 		strings.Join(asked, " and "), s.Goodput)
 }
 
-// Percentiles are by nearest rank.
+// Percentiles are computed by the nearest-rank method.
 type Percentiles struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
@@ -116,13 +119,13 @@ type Percentiles struct {
 	Most  float64 `json:"most"`
 }
 
-// Slowdown is of messages of a range of sizes.
+// Slowdown holds the slowdowns of messages of a range of sizes.
 type Slowdown struct {
 	AtMost uint64 `json:"at_most"` // bytes
 	Percentiles
 }
 
-// messages prints a line for each step, and one for each range of sizes.
+// messages prints a line for each step, and a line for each range of sizes.
 func (t *textWriter) messages(all []Messages) {
 	if len(all) == 0 {
 		return

@@ -6,8 +6,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Mixture is what the exchange of a mixture of experts came to. Times are those of the slowest
-// rank, on average, in microseconds; bytes are what all ranks send to others in one exchange.
+// Mixture is the result of the exchanges of a mixture of experts. A time is the time of the slowest
+// rank, averaged, in microseconds. Byte counts are the bytes that all ranks send to others in one
+// exchange.
 type Mixture struct {
 	Experts         int     `json:"experts"`
 	Tokens          int     `json:"tokens"` // of each rank
@@ -19,14 +20,14 @@ type Mixture struct {
 	DispatchBytes   uint64  `json:"dispatch_bytes"`
 	CombineBytes    uint64  `json:"combine_bytes"`
 	TokensPerSecond float64 `json:"tokens_per_second"` // of all ranks, dispatched and combined
-	// Hottest is the expert with the most tokens, Load how many these are, and Times how
-	// many times as many as the mean expert's.
+	// Hottest is the expert with the most tokens and Load its number of tokens. Times is Load
+	// divided by the mean number of tokens of an expert.
 	Hottest int     `json:"hottest"`
 	Load    int     `json:"load"`
 	Times   float64 `json:"times_mean"`
-	// Error is the root of the mean square of differences from what tokens would be without
-	// rounding, by that of what they would be, and Most the greatest difference in parts of
-	// what FP8 and bfloat16 allow for that element.
+	// Error is the root mean square of the rounding errors of tokens, divided by the root mean
+	// square of the exact values. Most is the greatest error of an element, as a fraction of the
+	// error that FP8 and bfloat16 allow for that element.
 	Error float64 `json:"error"`
 	Most  float64 `json:"error_of_bound"`
 }

@@ -8,13 +8,13 @@ import (
 	"railbed/internal/printable"
 )
 
-// severalLines are the fields of a report whose text may have several lines: errors of several
-// problems, and of programs that printed something. Other texts are one line each.
+// severalLines are the fields of a report whose text may have several lines: errors that list
+// several problems, and the output of programs. Other texts are one line each.
 var severalLines = []string{"Error", "Reason"}
 
-// printable is a copy of the report that is safe to print: its texts may come from any program, a
-// terminal obeys control characters, and XML 1.0 cannot carry them even escaped (section 2.2,
-// production Char).
+// printable returns a copy of the report that is safe to print. The report's texts may come from
+// any program. A terminal executes control characters, and XML 1.0 cannot carry them even escaped
+// (section 2.2, production Char).
 func (r *Report) printable() *Report {
 	copied := reflect.New(reflect.TypeFor[Report]())
 	copyPrintable(copied.Elem(), reflect.ValueOf(*r))

@@ -9,8 +9,8 @@ import (
 	"railbed/internal/printable"
 )
 
-// ByReason prints what was counted by reason and priority as "loss 1 at 0; tail 12
-// at 0, 3 at 5", in the order of the reasons' names.
+// ByReason formats counts by reason and priority as "loss 1 at 0; tail 12 at 0, 3 at 5", sorted by
+// the reasons' names.
 func ByReason[M ~map[string]C, C ~[8]uint64](counts M) string {
 	var reasons []string
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
@@ -25,7 +25,7 @@ func ByReason[M ~map[string]C, C ~[8]uint64](counts M) string {
 	return strings.Join(reasons, "; ")
 }
 
-// did is what a port did to packets beside sending them.
+// did describes the drops, marks and trims of a port.
 func (l LinkRate) did() string {
 	var parts []string
 	for _, one := range []struct {

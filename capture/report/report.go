@@ -1,7 +1,6 @@
-// Package report is what a run leaves for people and machines: the report
-// itself (report.json), JUnit for CI systems, one HTML page, and the tables of
-// the terminal. All of them are made from a Report and nothing else, so that
-// each can be made again from report.json.
+// Package report writes the results of a run for people and machines: the report itself
+// (report.json), JUnit XML for CI systems, one HTML page, and the tables of the terminal. All of
+// them are made from a Report alone, so that each can be made again from report.json.
 package report
 
 import (
@@ -16,8 +15,8 @@ import (
 	"railbed/plan/perf"
 )
 
-// Format is the version of report.json. Fields are added to a version; a field
-// that changes its meaning or goes makes a new one.
+// Format is the version of report.json. A new field keeps the version. A field that is removed or
+// changes its meaning makes a new version.
 const Format = "railbed-report/1"
 
 // Names of the files in a directory of results.
@@ -34,79 +33,78 @@ const (
 	Overloaded = "overloaded"
 )
 
-// Report is report.json: one run of one file, whatever became of it. Durations
-// are seconds, sizes bytes and rates bit/s unless the name says otherwise;
-// lists are in the order of the file.
+// Report is the content of report.json: one run of one file, whatever its outcome. Durations are in
+// seconds, sizes in bytes and rates in bit/s unless the name says otherwise. Lists are in the order
+// of the file.
 type Report struct {
 	Format  string          `json:"format"`
 	Verdict verdict.Verdict `json:"verdict"`
 	// Reason says in one line why the verdict is not PASS.
 	Reason string `json:"reason,omitempty"`
-	// Name is the testbed's; File is the path as the user gave it.
+	// Name is the testbed's name. File is the path that the user gave.
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 	File        string `json:"file"`
-	// PlanHash is the SHA-256 of the plan's JSON; with Seed and Versions it
-	// says what ran.
+	// PlanHash is the SHA-256 of the plan's JSON. Together with Seed and Versions it identifies
+	// what ran.
 	PlanHash string `json:"plan_hash"`
 	Seed     uint64 `json:"seed"`
-	// Dilation is how many times slower than real time the testbed's time ran.
-	// All times and rates here are of the testbed's time, but those with a date.
+	// Dilation is the factor by which the testbed's time ran slower than real time. All times and
+	// rates here are in the testbed's time, except those with a date.
 	Dilation uint64 `json:"dilation"`
-	// Repeat is the command line that does this run again.
+	// Repeat is the command line that repeats this run.
 	Repeat []string `json:"repeat"`
-	// Started and Finished are wall clock times; Finished is zero in the
-	// report of a run that was killed.
+	// Started and Finished are wall clock times. Finished is zero in the report of a run that was
+	// killed.
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished,omitzero"`
 	Versions Versions  `json:"versions"`
 	Host     Host      `json:"host"`
 	Testbed  Testbed   `json:"testbed"`
-	// Unsupported is set when the host lacks what the file needs.
+	// Unsupported is set if the host lacks a feature that the file needs.
 	Unsupported *Unsupported `json:"unsupported,omitempty"`
 	Steps       []Step       `json:"steps"`
 	Workloads   []Workload   `json:"workloads"`
 	Trainings   []Training   `json:"trainings,omitempty"`
 	Messages    []Messages   `json:"messages,omitempty"`
 	Stacks      []Stack      `json:"stacks,omitempty"`
-	// Containers is what happened to the nodes' containers by itself, in the order of its
-	// time.
+	// Containers lists, in order of time, the events of the nodes' containers that Railbed did not
+	// cause.
 	Containers []string `json:"containers,omitempty"`
-	// EventsDropped is how many of the testbed's events were not kept up to the end.
+	// EventsDropped is the number of the testbed's events that were not kept until the end.
 	EventsDropped int `json:"events_dropped,omitempty"`
-	// Routing is what routers' daemons did; absent without any.
+	// Routing describes the reactions of the routing daemons. It is absent without routing daemons.
 	Routing *Routing `json:"routing,omitempty"`
 	Checks  []Check  `json:"checks"`
-	// Fidelity is absent when the testbed did not come up.
+	// Fidelity is absent if the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
 	Captures []Capture `json:"captures"`
 }
 
-// Versions says which programs ran.
+// Versions are the versions of the programs that ran.
 type Versions struct {
 	Railbed string `json:"railbed"`
 	Go      string `json:"go"`
 }
 
-// Host is where it ran.
+// Host is the host on which the run took place.
 type Host struct {
 	Name   string `json:"name"`
 	Kernel string `json:"kernel"`
 	Arch   string `json:"arch"`
 	CPUs   int    `json:"cpus"`
 	Memory uint64 `json:"memory"`
-	// Rootless says that the testbed ran in a user namespace of an ordinary
-	// user.
+	// Rootless says that the testbed ran in a user namespace of an unprivileged user.
 	Rootless bool `json:"rootless"`
 }
 
-// Testbed is the size of the cluster and the time that it took.
+// Testbed is the size of the cluster, and the times to bring it up and take it down.
 type Testbed struct {
 	Nodes    int `json:"nodes"`
 	Switches int `json:"switches"`
 	Links    int `json:"links"`
 	Ranks    int `json:"ranks"`
-	// Topology is the file's word for the fabric.
+	// Topology is the file's name for the fabric's topology.
 	Topology string  `json:"topology"`
 	BringUp  float64 `json:"bring_up"`
 	TakeDown float64 `json:"take_down"`
@@ -117,18 +115,18 @@ type Unsupported struct {
 	Feature string `json:"feature"`
 	Reason  string `json:"reason"`
 	Remedy  string `json:"remedy,omitempty"`
-	// Where is the place in the file that needs it, as file:line:column.
+	// Where is the position in the file that needs the feature, as file:line:column.
 	Where string `json:"where,omitempty"`
 }
 
-// State says how far a step came.
+// State is the outcome of a step.
 type State string
 
 // States of a step.
 const (
 	Passed    State = "passed"
 	Failed    State = "failed"
-	Cancelled State = "cancelled" // it ran when the run ended for another reason
+	Cancelled State = "cancelled" // it was running when the run ended for another reason
 	Skipped   State = "skipped"   // the run ended before its turn
 )
 
@@ -140,9 +138,9 @@ type Step struct {
 	State State  `json:"state"`
 	// Error is why a step failed.
 	Error string `json:"error,omitempty"`
-	// Start and End count from the start of the first step. End is when the
-	// step's own work had ended, that of a background step included; a link
-	// change ends when it is undone or, without "for", when it is made.
+	// Start and End are seconds from the start of the first step. End is when the step's own work
+	// had ended, also for a background step. A link change ends when it is undone, or without "for"
+	// when it is made.
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
 	// Background says that the next step did not wait for this one.
@@ -151,79 +149,78 @@ type Step struct {
 	Logs []string `json:"logs,omitempty"`
 }
 
-// LeftOut is bytes of messages that a transport was allowed to leave out.
+// LeftOut counts bytes of messages that a transport was allowed to leave out.
 type LeftOut struct {
-	// Missing is how many never came, warm-ups included, and MayMiss how many may be left
-	// out; what they leave of the result is what Wrong judges by.
+	// Missing is the number of bytes that never arrived, warm-ups included. MayMiss is the number
+	// of bytes that may be left out. Wrong is judged by the result without the missing bytes.
 	Missing uint64 `json:"missing,omitempty"`
 	MayMiss uint64 `json:"may_miss,omitempty"`
 }
 
-// Workload is a collective's result in the words of nccl-tests.
+// Workload is the result of a collective, in the terms of nccl-tests.
 type Workload struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	Algorithm string `json:"algorithm"`
-	// File is where the algorithm comes from, if not from us.
+	// File is the file that the algorithm comes from; empty for a built-in algorithm.
 	File      string `json:"file,omitempty"`
 	Transport string `json:"transport"`
 	Ranks     int    `json:"ranks"`
-	// Bytes is the size of the buffer of each rank, Count its elements.
+	// Bytes is the size of each rank's buffer and Count its number of elements.
 	Bytes      uint64 `json:"bytes"`
 	Count      uint64 `json:"count"`
 	Type       string `json:"type"`  // float
 	RedOp      string `json:"redop"` // sum
 	Warmup     int    `json:"warmup"`
 	Iterations int    `json:"iterations"`
-	// Time is the mean of the timed iterations in microseconds; AlgBW and
-	// BusBW are in 10^9 bytes per second, as nccl-tests prints them.
+	// Time is the mean of the timed iterations in microseconds. AlgBW and BusBW are in 10^9 bytes
+	// per second, as in nccl-tests.
 	Time  float64 `json:"time_us"`
 	AlgBW float64 `json:"algbw_gb_s"`
 	BusBW float64 `json:"busbw_gb_s"`
-	// Rows are those of all sizes of a workload that has several; what stands above is of
-	// the last one, out of place.
+	// Rows are the results of all sizes, if the workload has several. The fields above then hold
+	// the last size, out of place.
 	Rows []perf.Row `json:"rows,omitempty"`
-	// Wrong counts the elements that were not what they must be, over all
-	// ranks and iterations.
+	// Wrong counts the elements with a wrong value, over all ranks and iterations.
 	Wrong uint64 `json:"wrong"`
 	LeftOut
-	// Sent are the payload bytes that each rank says it handed to its
-	// transport, warm-ups included; indexed by rank.
+	// Sent are the payload bytes that each rank reports to have passed to its transport, warm-ups
+	// included, indexed by rank.
 	Sent []uint64 `json:"sent,omitempty"`
-	// Learning is of sgd.
+	// Learning is the result of sgd.
 	Learning *Learning `json:"learning,omitempty"`
 	Mixture  *Mixture  `json:"mixture,omitempty"` // of moe
 	Conduct
 }
 
-// Conduct is what ranks say of themselves and of each other, whatever they did.
+// Conduct holds observations of the ranks about themselves and each other, for any workload.
 type Conduct struct {
-	// Straggler is the rank for which the others waited; none stands out where it is left out.
+	// Straggler is the rank for which the others waited. It is absent if no rank stands out.
 	Straggler *Straggler `json:"straggler,omitempty"`
-	// Pace is of reliable datagrams: how far behind its schedule the latest of the
-	// ranks was, by their own account.
+	// Pace is the lateness of reliable datagrams: how far the latest of the ranks was behind its
+	// schedule, as the ranks report.
 	Pace Pace `json:"pace,omitzero"`
 }
 
-// Straggler is a rank that worked while the others waited. What a training job computes is no
-// work of a rank, but time that passes.
+// Straggler is a rank that worked while the others waited. The computation of a training job does
+// not count as work of a rank: it only takes time.
 type Straggler struct {
 	Rank int    `json:"rank"`
 	Node string `json:"node"`
-	// Worked is the part of the timed operations in which it did not wait for others, and
-	// Others the greatest such part of another rank.
+	// Worked is the share of the timed operations in which the rank did not wait for others. Others
+	// is the greatest such share of another rank.
 	Worked float64 `json:"worked"`
 	Others float64 `json:"others"`
 }
 
-// String says who it is and by how much.
+// String names the rank and the shares.
 func (s Straggler) String() string {
 	return fmt.Sprintf("the ranks waited for rank %d on %s: it worked %.0f%% of the time, the others at "+
 		"most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
 }
 
-// Pace is how late packets went that a rate held back: behind the moment at which
-// their schedule let them go. None goes before. P50 and P99 are rounded up to powers
+// Pace is how late packets that a rate held back were sent, counted from the time at which their
+// schedule allowed them. No packet is sent before that time. P50 and P99 are rounded up to powers
 // of two of microseconds.
 type Pace struct {
 	Packets uint64        `json:"packets"`
@@ -232,17 +229,16 @@ type Pace struct {
 	Most    time.Duration `json:"most_ns"`
 }
 
-// Worst takes in another rank's pace: packets are added, and of lateness the worst
-// counts.
+// Worst merges another rank's pace: packets are added, and the worse lateness is kept.
 func (p *Pace) Worst(o Pace) {
 	p.Packets += o.Packets
 	p.P50, p.P99, p.Most = max(p.P50, o.P50), max(p.P99, o.P99), max(p.Most, o.Most)
 }
 
-// BusBWBits is the bus bandwidth in bit/s.
+// BusBWBits returns the bus bandwidth in bit/s.
 func (w Workload) BusBWBits() float64 { return w.BusBW * 8e9 }
 
-// Check is a check of the file and how it ended.
+// Check is a check of the file and its result.
 type Check struct {
 	// Name is the kind and the object: "workload ar", "packets
 	// bytes-per-rank ar".
@@ -250,60 +246,57 @@ type Check struct {
 	Where   string          `json:"where"` // file:line:column
 	Verdict verdict.Verdict `json:"verdict"`
 	Summary string          `json:"summary"`
-	// Details are further lines for people: the offending ranks, ports or
-	// packets.
+	// Details are further lines for people: the ranks, ports or packets that violate the check.
 	Details []string `json:"details,omitempty"`
-	// Values are the numbers that the verdict rests on.
+	// Values are the numbers on which the verdict is based.
 	Values []Value `json:"values,omitempty"`
 }
 
-// Value is a measured number beside what was wanted of it.
+// Value is a measured number and its bound.
 type Value struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit,omitempty"`
-	// Want is what was asked, in words: ">= 600 Mbit/s".
+	// Want is the bound, in words: ">= 600 Mbit/s".
 	Want string `json:"want,omitempty"`
 }
 
-// Fidelity says how far the emulation was what the file asked for.
+// Fidelity says how closely the emulation matched the file.
 type Fidelity struct {
-	// Verdict is faithful, degraded or overloaded, as FIDELITY.md defines them
-	// by numbers.
+	// Verdict is faithful, degraded or overloaded, as FIDELITY.md defines them numerically.
 	Verdict string `json:"verdict"`
-	// Reasons are the numbers that spoke against faithful.
+	// Reasons are the measurements because of which the verdict is not faithful.
 	Reasons []string `json:"reasons,omitempty"`
 	// Links are the directions of links that carried traffic, busiest first.
 	Links []LinkRate `json:"links"`
-	// Pressure is the share of the run's time in which some task waited for a
-	// CPU; PressureSource names where the number comes from.
+	// Pressure is the share of the run's time in which some task waited for a CPU. PressureSource
+	// names the source of the number.
 	Pressure       float64 `json:"cpu_pressure"`
 	PressureSource string  `json:"cpu_pressure_source"`
-	// Steal is the share of CPU time that the hypervisor took.
+	// Steal is the share of CPU time that the hypervisor took from this machine.
 	Steal float64 `json:"cpu_steal"`
-	// Dropped counts packets that captures lost.
+	// Dropped is the number of packets that captures lost.
 	Dropped uint64 `json:"capture_dropped"`
-	// Samples is how often the links were looked at.
+	// Samples is the number of times that the links were sampled.
 	Samples int `json:"samples"`
-	// Undilated is what kept real time although the testbed's ran slower.
+	// Undilated lists the parts that kept real time although the testbed's time ran slower.
 	Undilated []Undilated `json:"undilated,omitempty"`
-	// HeldUp are sources of traffic that the host did not run when they should
-	// have sent.
+	// HeldUp are sources of traffic that the host did not schedule when they should have sent.
 	HeldUp []HeldUp `json:"held_up,omitempty"`
-	// Overruns are ranks that lost packets because the host did not let them read.
+	// Overruns are ranks that lost packets because the host did not schedule their receivers.
 	Overruns []Overrun `json:"overruns,omitempty"`
-	// Timing is how exactly soft switches kept time; absent without them.
+	// Timing is the timing accuracy of soft switches. It is absent without soft switches.
 	Timing *Timing `json:"timing,omitempty"`
 }
 
-// HeldUp is the share of its time in which the host held a source of traffic up.
+// HeldUp is the share of time in which the host delayed a source of traffic.
 type HeldUp struct {
 	Traffic string  `json:"traffic"` // the step
 	Node    string  `json:"node"`
 	Share   float64 `json:"share"`
 }
 
-// Overrun is how many packets came to a rank of a workload that had no room for them.
+// Overrun is the number of packets that a rank of a workload received without having room for them.
 type Overrun struct {
 	Workload string `json:"workload"` // the step
 	Rank     int    `json:"rank"`
@@ -311,72 +304,70 @@ type Overrun struct {
 	Packets  uint64 `json:"packets"`
 }
 
-// Undilated is something that keeps real time in a dilated run.
+// Undilated is a part that keeps real time in a dilated run.
 type Undilated struct {
 	What string `json:"what"` // as the file names it: tcp, programs
-	// Timers are those that stay as they are.
+	// Timers are the timers that are not dilated.
 	Timers []string `json:"timers"`
-	// Accepted says that the file accepts it.
+	// Accepted says that the file accepts this.
 	Accepted bool `json:"accepted"`
 }
 
-// Text is a line for people.
+// Text returns a line for people.
 func (u Undilated) Text() string {
 	return "not dilated: " + u.What + ": " + strings.Join(u.Timers, ", ")
 }
 
-// Timing is how exactly the soft switches of a testbed kept time. Times that end
-// in _us are microseconds, the others seconds from the start of the first step.
+// Timing is the timing accuracy of a testbed's soft switches. Times that end in _us are in
+// microseconds, the others in seconds from the start of the first step.
 type Timing struct {
-	// Arrivals is how long after they were due watched frames were at the
-	// nodes, by the kernel's receive stamps.
+	// Arrivals is the lateness of watched frames at the nodes: their arrival by the kernel's
+	// receive timestamps, less their due time.
 	Arrivals Lateness `json:"arrivals"`
-	// Released is how long after they were due frames were given to the kernel,
-	// by the switch's own clock.
+	// Released is the lateness of frames when they were passed to the kernel, by the switch's own
+	// clock.
 	Released Lateness `json:"released"`
-	// Unmatched are watched frames of which either the release or the arrival
-	// was not seen, and whose lateness therefore is not known.
+	// Unmatched counts watched frames whose release or arrival was not seen, so that their lateness
+	// is not known.
 	Unmatched uint64 `json:"unmatched"`
-	// Unit is the smallest time that the links that carried something tell
-	// apart: the least delay, or the least time that a frame of the MTU takes.
-	// It is 0 where they have neither.
+	// Unit is the smallest time that the links with traffic distinguish: the least delay, or the
+	// least time to send a frame of the MTU. It is 0 if they have neither.
 	Unit float64 `json:"unit_us"`
-	// Windows are seconds, or longer where few frames came; in Late of them more
-	// than 1 % of the frames were later than Unit. First is the first of these,
+	// Windows counts windows of a second, or longer if few frames came. Late counts the windows in
+	// which more than 1 % of the frames were later than Unit. First is the first late window, and
 	// Worst the window with the highest 99th percentile.
 	Windows uint64  `json:"windows"`
 	Late    uint64  `json:"late_windows"`
 	First   *Window `json:"first_late,omitempty"`
 	Worst   *Window `json:"worst,omitempty"`
-	// Waited is the share of the time in which the timing thread wanted a CPU
-	// and had none; below 0 where the kernel does not tell.
+	// Waited is the share of time in which the timing thread was runnable but had no CPU. It is
+	// below 0 if the kernel does not report it.
 	Waited float64 `json:"waited"`
-	// Ran is the share of the time in which it had one.
+	// Ran is the share of time in which the timing thread had a CPU.
 	Ran float64 `json:"ran"`
-	// Priority is the thread's as a real-time thread, 0 where it is none and Nice
-	// counts.
+	// Priority is the priority of the timing thread as a real-time thread. It is 0 for a thread
+	// without real-time priority, and then Nice counts.
 	Priority int `json:"realtime_priority"`
 	Nice     int `json:"nice"`
-	// Lost counts frames that the emulator lost and the model did not, Frames
-	// those that the nodes sent.
+	// Lost counts frames that the emulator lost and the model did not. Frames counts the frames
+	// that the nodes sent.
 	Lost   uint64 `json:"lost"`
 	Frames uint64 `json:"frames"`
 }
 
-// Lateness sums up how late frames were.
+// Lateness summarizes how late frames were.
 type Lateness struct {
 	Frames uint64  `json:"frames"`
 	P50    float64 `json:"p50_us"`
 	P99    float64 `json:"p99_us"`
 	Worst  float64 `json:"worst_us"`
-	// Buckets are those that hold frames, in order.
+	// Buckets are the buckets that hold frames, in order.
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 
-// Bucket is the frames of a histogram from one lateness on to below another, in
-// microseconds of the testbed's time. Each reaches twice as far as the one before,
-// the first from 0 to 1.024 us of real time; the last one of all, from about a
-// second on, has no end.
+// Bucket counts the frames with a lateness of at least From and less than To, in microseconds of
+// the testbed's time. The first bucket covers 0 to 1.024 us of real time. Each bucket reaches twice
+// as far as the one before. The last possible bucket, from about a second on, has no end.
 type Bucket struct {
 	From   float64 `json:"from_us"`
 	To     float64 `json:"to_us,omitempty"`
@@ -392,15 +383,15 @@ type Window struct {
 	WorstAt float64 `json:"worst_at"`
 }
 
-// LinkRate is what one direction of a link carried.
+// LinkRate is the traffic of one direction of a link.
 type LinkRate struct {
 	Link      string `json:"link"`
 	Direction string `json:"direction"` // a-to-b or b-to-a
 	From      string `json:"from"`      // "leaf0:p3"
 	To        string `json:"to"`
 	Asked     uint64 `json:"asked_bit_s"`
-	// Achieved is the rate over the time in which the link was busy, that is
-	// had more to send than it could; zero when it never was.
+	// Achieved is the rate over the time in which the link was busy, that is, had more to send than
+	// it could. It is zero if the link was never busy.
 	Achieved uint64 `json:"achieved_bit_s"`
 	// Peak is the highest rate of one sampling interval.
 	Peak uint64 `json:"peak_bit_s"`
@@ -409,13 +400,13 @@ type LinkRate struct {
 	Packets uint64  `json:"packets"`
 	Bytes   uint64  `json:"bytes"`
 	Dropped uint64  `json:"dropped"` // by the link's queue
-	// Drops, Marks and Trims are what the port of a soft switch did to packets, by
-	// reason and by priority, 0 to 7. Dropped is the sum of Drops, and what a node's
-	// own shaper dropped.
+	// Drops, Marks and Trims count the packets that the port of a soft switch dropped, marked and
+	// trimmed, by reason and by priority, 0 to 7. Dropped is the sum of Drops plus the drops of a
+	// node's own shaper.
 	Drops map[string][8]uint64 `json:"drops,omitempty"`
 	Marks map[string][8]uint64 `json:"marks,omitempty"`
 	Trims map[string][8]uint64 `json:"trims,omitempty"`
-	// Late is of the frames that a soft switch sent to a node.
+	// Late is the lateness of the frames that a soft switch sent to a node.
 	Late *Lateness `json:"late,omitempty"`
 }
 
@@ -436,11 +427,11 @@ type Tap struct {
 	Name    string `json:"name"` // "h0:eth0"
 	Packets uint64 `json:"packets"`
 	Dropped uint64 `json:"dropped"`
-	// Limited counts packets that the size limit of the file kept out.
+	// Limited counts packets that were not written because of the file's size limit.
 	Limited uint64 `json:"limited"`
 }
 
-// Packets counts what was recorded.
+// Packets returns the number of recorded packets.
 func (c Capture) Packets() (n uint64) {
 	for _, tap := range c.Taps {
 		n += tap.Packets
@@ -448,7 +439,7 @@ func (c Capture) Packets() (n uint64) {
 	return n
 }
 
-// Dropped counts what was lost.
+// Dropped returns the number of lost packets.
 func (c Capture) Dropped() (n uint64) {
 	for _, tap := range c.Taps {
 		n += tap.Dropped
@@ -456,7 +447,7 @@ func (c Capture) Dropped() (n uint64) {
 	return n
 }
 
-// Elapsed is how long the run took; zero when it was killed.
+// Elapsed returns the duration of the run, or zero if the run was killed.
 func (r *Report) Elapsed() time.Duration {
 	if r.Finished.IsZero() {
 		return 0

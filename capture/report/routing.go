@@ -7,26 +7,26 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Routing is what routers' daemons did in a run.
+// Routing describes the reactions of the routing daemons in a run. Times are in seconds.
 type Routing struct {
-	// Converged is how long they took to find the plan's routes, part of the bring-up.
+	// Converged is how long the daemons took to find the plan's routes. It is part of the bring-up.
 	Converged float64    `json:"converged"`
 	Reactions []Reaction `json:"reactions"`
-	// Ended are daemons that did not run to the end.
+	// Ended are daemons that ended before the testbed.
 	Ended []DaemonEnd `json:"ended,omitempty"`
 }
 
-// Reaction is how routers followed changes of links, or the end of a daemon.
+// Reaction is the reaction of routers to changes of links, or to the end of a daemon.
 type Reaction struct {
-	// To is what they followed, and At when that began, from the start of the first step.
+	// To lists the changes. At is when they began, from the start of the first step.
 	To []string `json:"to"`
 	At float64  `json:"at"`
-	// Routes are changes of routes in the kernels of so many Routers, up to the next
-	// reaction or the end of the run.
+	// Routes is the number of route changes in the kernels, up to the next reaction or the end of
+	// the run. Routers is the number of routers whose routes changed.
 	Routes  int `json:"routes"`
 	Routers int `json:"routers"`
-	// First and Last are how long after At the first one changed, and the last one: from
-	// then on the routers were of one mind.
+	// First and Last are the times from At to the first and to the last route change. From the last
+	// change on, the routers agreed.
 	First float64 `json:"first,omitempty"`
 	Last  float64 `json:"last,omitempty"`
 }
@@ -36,23 +36,23 @@ type DaemonEnd struct {
 	Switch string  `json:"switch"`
 	Daemon string  `json:"daemon"`
 	At     float64 `json:"at"`
-	// How is the exit code or the signal, with the end of what it logged.
+	// How is the exit code or the signal, with the last lines of the daemon's log.
 	How string `json:"how"`
-	// Meant says that a step was to end it.
+	// Meant says that a step ended the daemon on purpose.
 	Meant bool `json:"meant,omitempty"`
 }
 
-// String is a line for people.
+// String returns a line for people.
 func (e DaemonEnd) String() string {
 	return fmt.Sprintf("%s of %s ended at %s: %s", e.Daemon, e.Switch, seconds(e.At), e.How)
 }
 
-// Head is the heads of the table of reactions, and Rows are its cells.
+// Head returns the column heads of the table of reactions.
 func (r *Routing) Head() []string {
 	return []string{"routers follow", "at", "routes changed", "in routers", "first after", "converged after"}
 }
 
-// Rows are the cells of the table of reactions.
+// Rows returns the cells of the table of reactions.
 func (r *Routing) Rows() (rows [][]string) {
 	for _, one := range r.Reactions {
 		row := []string{strings.Join(one.To, ", "), seconds(one.At), "0", "0", "-", "-"}
@@ -65,7 +65,7 @@ func (r *Routing) Rows() (rows [][]string) {
 	return rows
 }
 
-// routing prints what the daemons followed and which of them ended.
+// routing prints the reactions of the daemons and the daemons that ended.
 func (t *textWriter) routing(r *Routing) {
 	if r == nil {
 		return

@@ -2,11 +2,11 @@ package report
 
 import "fmt"
 
-// split is the table of where the time of a training job went.
+// split is the table of how a training job spent its time.
 type split struct {
 	Groups []string
-	Rows   []splitRow // of all ranks in the mean, and of each
-	More   int        // ranks that have no row
+	Rows   []splitRow // the mean over all ranks, then each rank
+	More   int        // ranks without a row
 }
 
 type splitRow struct {
@@ -16,7 +16,7 @@ type splitRow struct {
 	Parts         []splitPart
 }
 
-// splitPart is a piece of a bar that is 100 wide; what is left of it is idle.
+// splitPart is a piece of a bar that is 100 wide. The rest of the bar is idle time.
 type splitPart struct {
 	Class    string
 	X, Width float64

@@ -11,49 +11,48 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Stack is what somebody else's program measured, in its own words.
+// Stack is the result of a third-party program, in that program's own terms.
 type Stack struct {
 	Name    string `json:"name"`
 	Kind    string `json:"kind"`
 	Version string `json:"version"`
 	Test    string `json:"test,omitempty"`
 	Ranks   int    `json:"ranks"`
-	// Columns are the heads of the table that the program prints.
+	// Columns are the column heads of the table that the program prints.
 	Columns []string   `json:"columns,omitempty"`
 	Rows    []StackRow `json:"rows,omitempty"`
-	// Metric names the figure of each row, Unit is its unit, and Less says that less of
-	// it is better.
+	// Metric names the figure of each row, Unit is its unit, and Less says that a smaller figure is
+	// better.
 	Metric string `json:"metric,omitempty"`
 	Unit   string `json:"unit,omitempty"`
 	Less   bool   `json:"less_is_better,omitempty"`
-	// Beside is the run that Part of the rows compares with.
+	// Beside is the run with which Part of each row compares.
 	Beside string `json:"beside,omitempty"`
-	// Figures are the columns that Costs are of: what the program's users look at.
+	// Figures are the columns that Costs compares, those that the program's users look at.
 	Figures []string    `json:"figures,omitempty"`
 	Costs   []StackCost `json:"costs,omitempty"`
-	// Slow is the rank to which all others had the longer way; none stands out where it is
-	// left out.
-	Slow *FarRank `json:"slow,omitempty"`
-	// Held is the rank whose processes were kept from running; none stands out where it is left
+	// Slow is the rank with the longest round trips to all others. It is absent if no rank stands
 	// out.
+	Slow *FarRank `json:"slow,omitempty"`
+	// Held is the rank whose processes were kept from running. It is absent if no rank stands out.
 	Held *HeldRank `json:"held,omitempty"`
 }
 
-// HeldRank is a rank that was stopped, or had less of a processor than others, by the kernels'
-// account of its processes.
+// HeldRank is a rank that was stopped, or got less CPU time than others, as the kernels account for
+// its processes.
 type HeldRank struct {
 	Rank int    `json:"rank"`
 	Node string `json:"node"`
-	// Got is the share of the time in which it could run that it had a processor, and Others the
-	// least such share of another node; both are 0 where it hardly wanted any.
+	// Got is the share of its runnable time in which the rank had a processor. Others is the least
+	// such share of another node. Both are 0 if the rank was hardly ever runnable.
 	Got    float64 `json:"got,omitempty"`
 	Others float64 `json:"others,omitempty"`
-	// Stopped is how many of Looks found it stopped by a signal.
+	// Stopped is how many of the Looks samples found the rank stopped by a signal.
 	Stopped int `json:"stopped,omitempty"`
 	Looks   int `json:"looks"`
 }
 
-// String says who it is and by what.
+// String names the rank and says how it was held up.
 func (h HeldRank) String() string {
 	if h.Stopped > 0 {
 		return fmt.Sprintf("rank %d (%s) was held up: it was stopped at %d of %d looks", h.Rank, h.Node,
@@ -63,47 +62,48 @@ func (h HeldRank) String() string {
 		"could run, others for %.0f%% at least", h.Rank, h.Node, 100*h.Got, 100*h.Others)
 }
 
-// FarRank is a rank whose round trips take longer than others', by the kernels' account
-// of TCP connections. Times are seconds.
+// FarRank is a rank whose round trips take longer than the others', according to the kernels' TCP
+// connections. Times are in seconds.
 type FarRank struct {
 	Rank int    `json:"rank"`
 	Node string `json:"node"`
-	// Trip is the least one to or from it, and Others the median of pairs without it.
+	// Trip is the least round trip to or from the rank. Others is the median over pairs without it.
 	Trip   float64 `json:"trip"`
 	Others float64 `json:"others"`
 }
 
-// String says who it is and by how much.
+// String names the rank and its round trips.
 func (s FarRank) String() string {
 	return fmt.Sprintf("rank %d (%s) is slow to reach: its least round trip takes %s, others' %s", s.Rank,
 		s.Node, seconds(s.Trip), seconds(s.Others))
 }
 
-// StackCost is a figure in the other run and in this one.
+// StackCost is a figure in the other run and in this run.
 type StackCost struct {
-	// Of is the row's key, or how many rows Before and After are the medians of.
+	// Of is the row's key, or the number of rows of which Before and After are the medians.
 	Of     string  `json:"of"`
 	Figure string  `json:"figure"`
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 }
 
-// costRows is of how many rows each has its own costs; more have those of their medians.
+// costRows is the maximum number of rows for which each row has its own costs. With more rows, the
+// costs compare the medians of the rows.
 const costRows = 4
 
-// StackRow is a row of such a table.
+// StackRow is a row of the program's table.
 type StackRow struct {
 	Cells []string `json:"cells"`
-	// Key tells what was measured, and is the same in another run of the stack.
+	// Key identifies the measurement, and is the same in another run of the stack.
 	Key string `json:"key"`
 	// Value is the row's figure.
 	Value float64 `json:"value"`
-	// Part is what part of the other run's speed this one had; 0 is not known.
+	// Part is this run's speed divided by the other run's speed; 0 is not known.
 	Part float64 `json:"part,omitempty"`
 }
 
-// Compare fills in what part of the speed of another run each row had, 0.5 is half as
-// fast, and what figures were there and are here.
+// Compare sets Part of each row, where 0.5 is half as fast as the run with, and Costs, the figures
+// of both runs.
 func (s *Stack) Compare(with *Stack) {
 	s.Costs = s.costs(with)
 	for i := range s.Rows {
@@ -131,7 +131,8 @@ func (s *Stack) costs(with *Stack) (costs []StackCost) {
 			}
 			before, errBefore := strconv.ParseFloat(with.Rows[other].Cells[column], 64)
 			after, errAfter := strconv.ParseFloat(row.Cells[column], 64)
-			// The sum of figures is one unless one of them is nan or inf, of which JSON has none.
+			// The sum of the figures is finite unless a figure is nan or inf, which JSON does not
+			// have.
 			if sum := before + after; errBefore == nil && errAfter == nil && !math.IsNaN(sum) &&
 				!math.IsInf(sum, 0) {
 				all = append(all, StackCost{Of: row.Key, Figure: figure, Before: before, After: after})
@@ -158,17 +159,17 @@ func (s *Stack) costs(with *Stack) (costs []StackCost) {
 	return costs
 }
 
-// row is where a row stands.
+// row returns the index of a row.
 func (s *Stack) row(key string) int {
 	return slices.IndexFunc(s.Rows, func(r StackRow) bool { return r.Key == key })
 }
 
-// CostHead is the heads of the table of costs.
+// CostHead returns the column heads of the table of costs.
 func (s Stack) CostHead() []string {
 	return []string{s.Name + " beside " + s.Beside, "figure", s.Beside, s.Name, "times"}
 }
 
-// Cells are a cost as it is shown.
+// Cells returns the cells of a cost.
 func (c StackCost) Cells() []string {
 	times := "-"
 	if c.Before != 0 {
@@ -178,7 +179,7 @@ func (c StackCost) Cells() []string {
 	return []string{c.Of, c.Figure, number(c.Before), number(c.After), times}
 }
 
-// Title is the line above the table.
+// Title returns the line above the table.
 func (s Stack) Title() string {
 	words := []string{s.Name + ":", s.Kind, s.Version}
 	if s.Test != "" {
@@ -187,7 +188,7 @@ func (s Stack) Title() string {
 	return strings.Join(append(words, "of", count(s.Ranks, "rank")), " ")
 }
 
-// Head is the columns, with one more where there is something to compare with.
+// Head returns the column heads, with one more if there is a run to compare with.
 func (s Stack) Head() []string {
 	if s.Beside == "" {
 		return s.Columns
@@ -195,7 +196,7 @@ func (s Stack) Head() []string {
 	return append(s.Columns[:len(s.Columns):len(s.Columns)], "speed of "+s.Beside+"'s")
 }
 
-// Cells are a row as it is shown.
+// Cells returns the cells of a row.
 func (s Stack) Cells(row StackRow) []string {
 	switch {
 	case s.Beside == "":

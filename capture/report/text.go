@@ -27,16 +27,15 @@ type TextOptions struct {
 }
 
 const (
-	// valuesShown is how many numbers of one check are printed; report.json
-	// has all of them.
+	// valuesShown is how many numbers of one check are printed. report.json has all of them.
 	valuesShown = 16
 	// linksShown is how many links are printed, busiest first.
 	linksShown = 8
-	// summaryWidth is where the text of a cell wraps, in characters.
+	// summaryWidth is the width at which the text of a cell wraps, in characters.
 	summaryWidth = 88
 )
 
-// textWriter prints and keeps the first error.
+// textWriter prints the tables and keeps the first error.
 type textWriter struct {
 	w io.Writer
 	o TextOptions
@@ -90,7 +89,7 @@ func (t *textWriter) containers(lines []string) {
 
 func (t *textWriter) table(rows table.Writer) { t.printf("%s\n\n", rows.Render()) }
 
-// newRows is a table without lines, so that awk and grep can read it too.
+// newRows returns a table without lines, so that awk and grep can read it too.
 func newRows(header ...any) table.Writer {
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -112,7 +111,7 @@ func rightAligned(rows table.Writer, columns ...int) {
 	rows.SetColumnConfigs(configs)
 }
 
-// paint colours a word by what it means.
+// paint colours a word by its meaning.
 func (t *textWriter) paint(word string) string {
 	if !t.o.Color {
 		return word
@@ -161,8 +160,7 @@ func (t *textWriter) steps(steps []Step) {
 	}
 }
 
-// workloads prints the columns of nccl-tests (all_reduce_perf), with the name
-// in front.
+// workloads prints the columns of nccl-tests (all_reduce_perf), with the name first.
 func (t *textWriter) workloads(workloads []Workload) {
 	if len(workloads) == 0 {
 		return
@@ -186,7 +184,7 @@ func (t *textWriter) workloads(workloads []Workload) {
 	}
 }
 
-// Lost says what was left out, for people; empty where nothing may be.
+// Lost says how much was left out, for people. It is empty if no byte may be left out.
 func (l LeftOut) Lost() string {
 	if l.MayMiss == 0 {
 		return ""
@@ -194,7 +192,7 @@ func (l LeftOut) Lost() string {
 	return fmt.Sprintf("%d bytes were lost and left out, of %d that may be", l.Missing, l.MayMiss)
 }
 
-// leftOut prints it.
+// leftOut prints Lost if it is not empty.
 func (t *textWriter) leftOut(name string, l LeftOut) {
 	if lost := l.Lost(); lost != "" {
 		t.printf("%s: %s\n\n", name, lost)
@@ -212,10 +210,10 @@ func (t *textWriter) conduct(name string, c *Conduct) {
 	}
 }
 
-// ncclTable is the table of nccl-tests of a workload that has several sizes.
+// ncclTable returns the table in nccl-tests' format of a workload with several sizes.
 func ncclTable(w Workload) string {
 	var text strings.Builder
-	table := perf.NewTable(&text) // whose writer cannot fail
+	table := perf.NewTable(&text) // its writer cannot fail
 	_ = table.Header()
 	for i := range w.Rows {
 		_ = table.Row(&w.Rows[i])
@@ -224,7 +222,7 @@ func ncclTable(w Workload) string {
 	return text.String()
 }
 
-// ncclNumber prints a time as nccl-tests does, with as many digits as fit.
+// ncclNumber formats a time as nccl-tests does, with as many digits as fit.
 func ncclNumber(us float64) string {
 	switch {
 	case us >= 10000:
@@ -260,7 +258,7 @@ func (t *textWriter) checks(checks []Check) {
 	}
 }
 
-// values prints the numbers that something was wanted of.
+// values prints the numbers that have a bound.
 func (t *textWriter) values(c Check) {
 	var values []Value
 	for _, v := range c.Values {
@@ -283,7 +281,7 @@ func (t *textWriter) values(c Check) {
 	t.table(rows)
 }
 
-// number prints large and whole numbers whole and others with four significant
+// number formats large and whole numbers without a fraction, and others with four significant
 // digits.
 func number(v float64) string {
 	if v == math.Trunc(v) || math.Abs(v) >= 1e4 {
@@ -302,7 +300,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 		t.printf("  %s\n", reason)
 	}
 	for _, u := range f.Undilated {
-		if u.Accepted { // else it is a reason
+		if u.Accepted { // otherwise it is among the reasons
 			t.printf("  %s (accepted)\n", u.Text())
 		}
 	}
@@ -325,7 +323,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	t.reasons(f.Links[:min(len(f.Links), linksShown)])
 }
 
-// reasons prints what ports of soft switches did, where there was anything.
+// reasons prints the drops, marks and trims of soft switches' ports, if there were any.
 func (t *textWriter) reasons(links []LinkRate) {
 	title := "by reason, at priority:\n"
 	for _, l := range links {
@@ -339,7 +337,7 @@ func (t *textWriter) reasons(links []LinkRate) {
 	}
 }
 
-// timing prints what soft switches measured of themselves.
+// timing prints the soft switches' measurements of their own timing.
 func (t *textWriter) timing(m *Timing) {
 	if m == nil || m.Arrivals.Frames == 0 {
 		return
@@ -360,7 +358,7 @@ func unmatched(m *Timing) string {
 	return fmt.Sprintf(" (that of %d more is not known)", m.Unmatched)
 }
 
-// rank is how the kernel prefers a timing thread to others.
+// rank describes the scheduling priority of the timing thread.
 func rank(m *Timing) string {
 	if m.Priority > 0 {
 		return fmt.Sprintf("real-time priority %d", m.Priority)
@@ -368,7 +366,7 @@ func rank(m *Timing) string {
 	return fmt.Sprintf("nice %d", m.Nice)
 }
 
-// Micros prints microseconds in a few characters.
+// Micros formats microseconds in a few characters.
 func Micros(us float64) string { return seconds(us / 1e6) }
 
 func achieved(l LinkRate) string {
@@ -401,7 +399,7 @@ func (t *textWriter) tail(r *Report) {
 	}
 }
 
-// Bits prints a rate with four significant digits and the field's unit.
+// Bits formats a rate with four significant digits and its unit.
 func Bits(bitsPerSecond float64) string {
 	for _, unit := range []struct {
 		name  string
@@ -414,7 +412,7 @@ func Bits(bitsPerSecond float64) string {
 	return strconv.FormatFloat(bitsPerSecond, 'g', 4, 64) + " bit/s"
 }
 
-// count is "1 node", "2 nodes", "2 switches".
+// count returns "1 node", "2 nodes", "2 switches".
 func count[N int | uint64](n N, of string) string {
 	switch {
 	case n == 1:
@@ -426,13 +424,13 @@ func count[N int | uint64](n N, of string) string {
 	return fmt.Sprintf("%d %s", n, of)
 }
 
-// Sizes is "8 nodes, 4 switches, 12 links, 8 ranks".
+// Sizes returns "8 nodes, 4 switches, 12 links, 8 ranks".
 func (t Testbed) Sizes() string {
 	return strings.Join([]string{count(t.Nodes, "node"), count(t.Switches, "switch"), count(t.Links, "link"),
 		count(t.Ranks, "rank")}, ", ")
 }
 
-// holds says what a recording has and lacks.
+// holds describes the contents and losses of a recording.
 func (c Capture) holds() string {
 	text := fmt.Sprintf("%s at %s, %d lost", count(c.Packets(), "packet"), count(len(c.Taps), "tap"),
 		c.Dropped())
@@ -448,12 +446,11 @@ func (c Capture) holds() string {
 
 func percent(share float64) string { return strconv.FormatFloat(share*100, 'f', 1, 64) + "%" }
 
-// seconds prints a duration in a few characters.
+// seconds formats a duration in a few characters.
 func seconds(s float64) string { return Took(time.Duration(s * float64(time.Second))) }
 
-// Took prints a duration that was measured with three significant digits, but no
-// parts of a microsecond, nor of a second from a minute on: what is beyond that is
-// chance.
+// Took formats a measured duration with three significant digits. It leaves out fractions of a
+// microsecond, and from a minute on fractions of a second, because they are noise.
 func Took(d time.Duration) string {
 	unit := time.Duration(1)
 	switch magnitude := d.Abs(); {

@@ -8,38 +8,39 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Training is a training job's result. Its shares are of the time of the measured
-// iterations, and Times in seconds.
+// Training is a training job's result. Its shares are shares of the time of the measured
+// iterations. Times are in seconds.
 type Training struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"`
 	Ranks     int    `json:"ranks"`
 	Warmup    int    `json:"warmup"`
-	// Iterations are how long each measured one took, from the first rank's begin to the
-	// last one's end.
+	// Iterations are the durations of the measured iterations, from the first rank's begin to the
+	// last rank's end.
 	Iterations []float64 `json:"iterations"`
-	// Ideal is how long one would take if communication took no time.
+	// Ideal is how long an iteration would take if communication took no time.
 	Ideal float64 `json:"ideal"`
-	// OtherClocks says that ranks have clocks that are not this host's, so that nothing is
-	// known of times.
+	// OtherClocks says that some ranks' clocks are not this host's clock, so that times are
+	// unknown.
 	OtherClocks bool `json:"other_clocks,omitempty"`
-	// Wrong counts the elements of results of exchanges that were not what they must be,
-	// over all ranks and iterations.
+	// Wrong counts the elements of exchange results with a wrong value, over all ranks and
+	// iterations.
 	Wrong   uint64         `json:"wrong"`
 	PerRank []TrainingRank `json:"per_rank"`
 	Conduct
 	LeftOut
-	// Bars are the tasks of the last iteration, by rank; of large jobs the first ranks'.
+	// Bars are the tasks of the last iteration, by rank. For large jobs they cover only the first
+	// ranks.
 	Bars [][]TrainingBar `json:"bars,omitempty"`
 }
 
 // TrainingRank is how a rank spent its time.
 type TrainingRank struct {
-	Rank int    `json:"rank"` // of the job
+	Rank int    `json:"rank"` // in the job
 	Node string `json:"node"`
 	NIC  string `json:"nic"`
-	// Compute is the share in which its device computed, its utilisation; Exposed that in
-	// which it did not while bytes were under way; Idle the rest.
+	// Compute is the share of time in which the rank's device computed, its utilisation. Exposed is
+	// the share in which the device did not compute while bytes were in transit. Idle is the rest.
 	Compute float64         `json:"compute"`
 	Exposed float64         `json:"exposed"`
 	Idle    float64         `json:"idle"`
@@ -47,8 +48,9 @@ type TrainingRank struct {
 }
 
 // TrainingGroup is the payload that a rank sent in one kind of group, such as dp, over all
-// iterations, those to warm up included: by its program, and by its own count. Exposed is the
-// part of the rank's that was the group's, which is divided where several were under way.
+// iterations, warm-ups included. Expected is by the rank's program, and Sent by the rank's own
+// count. Exposed is the group's part of the rank's Exposed, which is divided among the groups that
+// were active at the same time.
 type TrainingGroup struct {
 	Group    string  `json:"group"`
 	Expected uint64  `json:"expected"`
@@ -59,14 +61,14 @@ type TrainingGroup struct {
 // TrainingBar is a task: a computation or an exchange of a group.
 type TrainingBar struct {
 	Name  string  `json:"name"`
-	Group string  `json:"group"` // compute, delay, or the group's
+	Group string  `json:"group"` // compute, delay, or the group's name
 	Start float64 `json:"start"` // seconds from the iteration's begin
 	End   float64 `json:"end"`
-	// Begun is when all ranks of an exchange had begun it: until then it waited for others.
+	// Begun is when all ranks of an exchange had begun it. Until then the rank waited for others.
 	Begun float64 `json:"begun,omitempty"`
 }
 
-// Median is that of the iterations, 0 of none.
+// Median returns the median duration of the iterations, or 0 without iterations.
 func (t *Training) Median() float64 {
 	sorted := slices.Sorted(slices.Values(t.Iterations))
 	n := len(sorted)
@@ -76,7 +78,7 @@ func (t *Training) Median() float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Mean are the shares of a rank in the mean.
+// Mean returns the mean shares over all ranks.
 func (t *Training) Mean() (mean TrainingRank) {
 	for _, r := range t.PerRank {
 		n := float64(len(t.PerRank))
@@ -87,16 +89,16 @@ func (t *Training) Mean() (mean TrainingRank) {
 	return mean
 }
 
-// trainingVolume is what the ranks of a job send in one kind of group in each iteration.
+// trainingVolume is the payload of a job's ranks in one kind of group in each iteration.
 type trainingVolume struct {
 	Group       string
-	Ranks       int // that send in it
+	Ranks       int // that send in the group
 	Least, Most uint64
-	Exposed     float64 // of all ranks of the job, in the mean
+	Exposed     float64 // mean over all ranks of the job
 	Sent        string  // whether the ranks' own counts agree
 }
 
-// volumes are those of a job, by group.
+// volumes returns the volumes of a job, by group.
 func (t *Training) volumes() (all []trainingVolume) {
 	runs := uint64(max(1, t.Warmup+len(t.Iterations)))
 	for _, r := range t.PerRank {
@@ -120,7 +122,7 @@ func (t *Training) volumes() (all []trainingVolume) {
 	return all
 }
 
-// trainings prints a line for each job, one for each rank and one for each group.
+// trainings prints a line for each job, each rank and each group.
 func (t *textWriter) trainings(jobs []Training) {
 	if len(jobs) == 0 {
 		return

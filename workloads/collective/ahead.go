@@ -6,25 +6,26 @@ import (
 	"railbed/transports"
 )
 
-// ahead is what operations sent that returned before it had arrived. It is copied, so that
-// their buffers are free, into the places of operations in turn. Only some of these have
-// their messages signaled, which tells of those before them, too: elsewhere transports need
-// not reply, and a place is free long before its turn comes again.
+// ahead holds sent messages of operations that returned before the messages had arrived. The
+// messages are copied into the places of the operations in turn, so that the operations' buffers
+// are free. Only some operations have their messages signaled, and a completion covers the earlier
+// messages too. For the others the transport need not reply. A place is free long before it is used
+// again.
 type ahead struct {
-	places      [][]byte // by the operation's number
-	under       []int    // messages under way, of each
-	outstanding int      // of all
+	places      [][]byte // by the operation's number modulo the number of places
+	under       []int    // messages in transit, by place
+	outstanding int      // messages in transit in all places
 }
 
 const (
-	// aheadBytes and aheadPlaces bound the memory, of which there are two places in any case.
+	// aheadBytes and aheadPlaces bound the memory. There are at least two places.
 	aheadBytes  = 1 << 20
 	aheadPlaces = 32
-	// aheadID is the bit of a request's ID that says that the others are a place.
+	// aheadID is the bit of a request's ID that marks the other bits as the number of a place.
 	aheadID = 1 << 40
 )
 
-// newAhead has places of so many bytes.
+// newAhead returns an ahead whose places have the given number of bytes.
 func newAhead(bytes int) ahead {
 	count := 2
 	for count < aheadPlaces && 2*count*bytes <= aheadBytes {
@@ -38,10 +39,10 @@ func newAhead(bytes int) ahead {
 	return a
 }
 
-// place is that of an operation.
+// place returns the place of an operation.
 func (a *ahead) place(operation uint32) int { return int(operation) % len(a.places) }
 
-// take makes the message of an action one that nobody waits for.
+// take copies the message of an action into a place, so that no operation waits for its arrival.
 func (a *ahead) take(request *transports.Request, of *action, operation uint32) {
 	i := a.place(operation)
 	request.ID = aheadID | uint64(i)
@@ -53,7 +54,7 @@ func (a *ahead) take(request *transports.Request, of *action, operation uint32) 
 	a.outstanding++
 }
 
-// arrived is the completion of a message.
+// arrived handles the completion of a message.
 func (a *ahead) arrived(id uint64) {
 	a.under[id&^aheadID]--
 	a.outstanding--

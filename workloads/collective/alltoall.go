@@ -9,14 +9,15 @@ import (
 	"railbed/transports"
 )
 
-// Phase is to whom a rank sends at the same time, and from whom it receives then.
+// Phase lists the ranks to which a rank sends at the same time, and those from which it receives
+// then.
 type Phase struct {
 	To   []int `json:"to,omitempty"`
 	From []int `json:"from,omitempty"`
 }
 
-// Direct is one phase in which a rank sends to all others at once, as ncclAlltoAll
-// does; it begins with the next one, so that not all begin with the same.
+// Direct returns one phase in which a rank sends to all others at once, as ncclAlltoAll does. It
+// begins with the next rank, so that the ranks do not all begin with the same receiver.
 func Direct(rank, ranks int) []Phase {
 	var all Phase
 	for _, p := range Pairwise(rank, ranks) {
@@ -25,10 +26,10 @@ func Direct(rank, ranks int) []Phase {
 	return []Phase{all}
 }
 
-// Pairwise is ranks - 1 phases in each of which a rank sends to one and receives from
-// one: in phase p to rank + p and from rank - p, modulo ranks, as MPI's pairwise
-// exchange (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-// Operations in MPICH", 2005).
+// Pairwise returns ranks - 1 phases. In each phase a rank sends to one rank and receives from one
+// rank: in phase p to rank + p and from rank - p, modulo ranks. This is MPI's pairwise exchange
+// (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
+// 2005).
 func Pairwise(rank, ranks int) []Phase {
 	var phases []Phase
 	for p := 1; p < ranks; p++ {
@@ -37,72 +38,72 @@ func Pairwise(rank, ranks int) []Phase {
 	return phases
 }
 
-// AllToAllConfig is one rank's place in an all-to-all and its memory. Every rank must
-// have the same Matrix, and phases that fit the others': who sends to another in one of
-// them is received from there.
+// AllToAllConfig is one rank's place in an all-to-all and its memory. Every rank must have the same
+// Matrix, and matching phases: if a rank sends to another in a phase, the other receives from it in
+// one of its phases.
 type AllToAllConfig struct {
 	Endpoint transports.Endpoint
 	Rank     int
-	// Matrix is who sends how many elements to whom; it has a row for each rank.
+	// Matrix says how many elements each rank sends to each other; it has a row for each rank.
 	Matrix Matrix
-	// Phases are in order; each other rank is in one of them, once each way.
+	// Phases are in order. Each other rank is in the phases once in each direction.
 	Phases []Phase
-	// Names are the ranks' numbers in errors, by rank; nil is their own.
+	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
 	Names []int
-	// Peers are the endpoint's peers, by rank; the rank's own is unused.
+	// Peers are the endpoint's peers, by rank. The entry of this rank is unused.
 	Peers []transports.Peer
-	// Type is that of the elements, element.Float32 by default.
+	// Type is the elements' type, element.Float32 by default.
 	Type element.Type
-	// Input and Output are as long as the matrix says and must not overlap. Output
-	// must be registered with the endpoint for remote writing.
+	// Input and Output have the lengths that the matrix gives and must not overlap. Output must be
+	// registered with the endpoint for remote writing.
 	Input, Output []byte
-	// Channel is the part of each block that it sends.
+	// Channel selects the part of each block that this operation sends.
 	Channel Channel
 	// Outputs are the handles of the others' outputs, by rank.
 	Outputs [][]byte
 }
 
-// AllToAll sends a block from each rank to each one. A rank goes to its next phase when
-// it has received all of one and all that it sent in it has arrived; only then do those
-// who send to it in the next one get leave to. So whoever follows phases that are
-// matchings is never sent to by two, however far ranks are apart.
+// AllToAll sends a block from each rank to each rank. A rank enters its next phase when it has
+// received all blocks of the current phase and all its sent blocks have arrived. Only then does it
+// permit the senders of the next phase to send. So if the phases are matchings, a rank never
+// receives from two ranks at once, however far the ranks are apart in the phases.
 //
-// An AllToAll needs the endpoint for itself and is not safe for concurrent use. After an
-// error it must not be used any more.
+// An AllToAll needs the endpoint for itself and is not safe for concurrent use. After an error it
+// must not be used any more.
 type AllToAll struct {
 	driver  driver
 	config  AllToAllConfig
 	rankOf  map[transports.Peer]int
 	blocks  []block // by rank
-	current uint32  // operations begun
+	current uint32  // number of operations begun
 	run     exchange
 }
 
-// block is what a rank knows of another one.
+// block is a rank's state about another rank.
 type block struct {
-	in, out  int    // bytes that come from there, and that go there
-	at       int    // where what comes begins in Output
-	from     int    // where what goes begins in Input
-	lands    uint64 // where that lands there
-	seen     []bool // slices of the current operation that came
-	expected bool   // it has leave to send in the current operation
-	waits    bool   // for its leave
-	cleared  uint32 // the latest operation for which it gave leave
+	in, out  int    // of the received block in Output
+	at       int    // of the sent block in Input
+	from     int    // of the sent block in the other's Output
+	lands    uint64 // received slices
+	seen     []bool // the other rank may send
+	expected bool   // for permission to send
+	waits    bool   // the latest operation that the other rank permitted
+	cleared  uint32 // the latest operation in which the other permitted sending
 }
 
 // exchange is the state of one operation.
 type exchange struct {
 	phase       int
 	outstanding int // requests posted or pending
-	sending     int // slices of the phase that have not arrived or not begun
-	receiving   int // slices of the phase that have not come
+	sending     int // slices of the phase whose sending has not completed
+	receiving   int // slices of the phase that are not received
 	traffic     Traffic
 }
 
-// blockSlices is how many messages a block of so many bytes is.
+// blockSlices returns the number of messages of a block of the given number of bytes.
 func blockSlices(bytes int) int { return (bytes + sliceBytes - 1) / sliceBytes }
 
-// slicePart is the bytes of one of them.
+// slicePart returns the bounds of a slice in a block of the given number of bytes.
 func slicePart(bytes, slice int) (from, to int) {
 	return slice * sliceBytes, min((slice+1)*sliceBytes, bytes)
 }
@@ -155,7 +156,7 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 	return a, nil
 }
 
-// checkPhases holds that each other rank is met once each way.
+// checkPhases checks that each other rank is in the phases once in each direction.
 func checkPhases(phases []Phase, rank, ranks int) error {
 	to, from := make([]int, ranks), make([]int, ranks)
 	for i, p := range phases {
@@ -184,10 +185,9 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 	return nil
 }
 
-// Exchange does one all-to-all from Input to Output. Every rank must call it as often as
-// the others; it returns when this rank has what was sent to it and everything that it
-// sent has arrived. There is none in place: what comes would take the place of what has
-// not gone.
+// Exchange performs one all-to-all from Input to Output. All ranks must call it equally often. It
+// returns when this rank has received all its blocks and all its sent blocks have arrived. There is
+// no exchange in place: received data would overwrite data that has not been sent.
 func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	a.current = (a.current + 1) % sequences
 	a.run = exchange{phase: -1}
@@ -209,7 +209,7 @@ func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	return a.run.traffic, nil
 }
 
-// advance begins phases while there is nothing left to do in the one before.
+// advance enters further phases while the current phase has nothing left to do.
 func (a *AllToAll) advance() {
 	for a.run.phase < len(a.config.Phases) && a.run.sending == 0 && a.run.receiving == 0 {
 		if a.run.phase++; a.run.phase < len(a.config.Phases) {
@@ -218,7 +218,7 @@ func (a *AllToAll) advance() {
 	}
 }
 
-// enter gives leave to those who send in a phase, and begins to send.
+// enter permits the senders of a phase to send, and begins to send.
 func (a *AllToAll) enter(p Phase) {
 	for _, from := range p.From {
 		b := &a.blocks[from]
@@ -243,7 +243,7 @@ func (a *AllToAll) post(r transports.Request) {
 	a.driver.pending = append(a.driver.pending, r)
 }
 
-// release sends a block that waits, once its receiver gave leave.
+// release sends a waiting block once its receiver has permitted it.
 func (a *AllToAll) release(to int) {
 	b := &a.blocks[to]
 	if !b.waits || b.cleared != a.current {
@@ -265,7 +265,7 @@ func (a *AllToAll) handle(c transports.Completion) error {
 	switch {
 	case c.Op != transports.OpReceive:
 		a.run.outstanding--
-		if c.Bytes > 0 { // else it was a leave
+		if c.Bytes > 0 { // without bytes it is a permission
 			a.run.sending--
 			a.run.traffic.Sent += uint64(c.Bytes)
 		}
@@ -286,7 +286,7 @@ func (a *AllToAll) handle(c transports.Completion) error {
 	return a.receive(b, rank, c)
 }
 
-// receive takes one slice of a block.
+// receive handles one received slice of a block.
 func (a *AllToAll) receive(b *block, rank int, c transports.Completion) error {
 	number := int(c.Imm)
 	if !b.expected || number >= len(b.seen) || b.seen[number] {

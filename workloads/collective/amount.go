@@ -2,20 +2,21 @@ package collective
 
 import "railbed/plan/schedule"
 
-// Amount is what a rank sends another one: bytes of elements, and the messages in which they go.
-// Messages without a byte count, too: a rank sends one to say that others may write to its memory.
+// Amount is the traffic from a rank to another: bytes of elements, and the messages that carry
+// them. A message without bytes counts too: a rank sends one to permit others to write to its
+// memory.
 type Amount struct{ Bytes, Messages uint64 }
 
 // Add adds another amount.
 func (a *Amount) Add(b Amount) { a.Bytes, a.Messages = a.Bytes+b.Bytes, a.Messages+b.Messages }
 
-// times is the amount of so many operations.
+// times returns the amount of the given number of operations.
 func (a Amount) times(operations int) Amount {
 	return Amount{a.Bytes * uint64(operations), a.Messages * uint64(operations)}
 }
 
-// Amounts counts what a rank sends each other one in so many operations of one Runner, from the
-// program's steps.
+// Amounts returns the traffic from a rank to each other rank in the given number of operations of
+// one Runner, counted from the program's steps.
 func (p *Program) Amounts(rank, operations int) []Amount {
 	amounts := make([]Amount, len(p.schedule.Ranks))
 	leaves := operations
@@ -42,8 +43,8 @@ func (p *Program) Amounts(rank, operations int) []Amount {
 	return amounts
 }
 
-// RingAmounts counts what a rank of a Ring sends each other one in so many operations on count
-// elements; scatter is RingConfig.Scatter.
+// RingAmounts returns the traffic from a rank of a Ring to each other rank, in the given number of
+// operations on count elements. scatter is RingConfig.Scatter.
 func RingAmounts(rank, ranks, count int, scatter bool, operations int) []Amount {
 	amounts := make([]Amount, ranks)
 	if ranks == 1 {
@@ -61,8 +62,8 @@ func RingAmounts(rank, ranks, count int, scatter bool, operations int) []Amount 
 	return amounts
 }
 
-// Amounts counts what a rank sends each other one in so many exchanges of blocks of elements of a
-// size, by a channel.
+// Amounts returns the traffic from a rank to each other rank, in the given number of exchanges of
+// blocks by a channel. size is the bytes of an element.
 func (m Matrix) Amounts(rank, size int, c Channel, operations int) []Amount {
 	amounts := make([]Amount, len(m))
 	part := func(from, to int) int {
@@ -76,7 +77,7 @@ func (m Matrix) Amounts(rank, size int, c Channel, operations int) []Amount {
 		out := part(rank, other)
 		one := Amount{uint64(out), uint64(blockSlices(out))}
 		if part(other, rank) > 0 {
-			one.Messages++ // which gives leave
+			one.Messages++ // for the permission to send
 		}
 		amounts[other] = one.times(operations)
 	}

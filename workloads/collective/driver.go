@@ -7,17 +7,17 @@ import (
 	"railbed/transports"
 )
 
-// driver posts requests as the endpoint takes them and hands out what completes.
+// driver posts requests as the endpoint accepts them, and passes completions on.
 type driver struct {
 	endpoint transports.Endpoint
-	// rank is that of a peer, if it takes part.
+	// rank returns the rank of a peer, if the peer takes part.
 	rank    func(transports.Peer) (int, bool)
-	names   []int                // of ranks in errors, nil for their own
-	pending []transports.Request // not taken by the endpoint yet
+	names   []int                // of ranks in errors; nil uses the ranks themselves
+	pending []transports.Request // not accepted by the endpoint yet
 	batch   [64]transports.Completion
 }
 
-// turn posts what can be posted, and handles what has happened.
+// turn posts as many requests as the endpoint accepts, and handles the completions.
 func (d *driver) turn(ctx context.Context, handle func(transports.Completion) error) error {
 	if err := d.postPending(ctx); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (d *driver) turn(ctx context.Context, handle func(transports.Completion) er
 	return ctx.Err()
 }
 
-// post posts what can be posted, and where that is not all waits for room.
+// post posts as many requests as the endpoint accepts. If some are left, it waits for room.
 func (d *driver) post(ctx context.Context, handle func(transports.Completion) error) error {
 	if err := d.postPending(ctx); err != nil || len(d.pending) == 0 {
 		return err
@@ -42,8 +42,8 @@ func (d *driver) post(ctx context.Context, handle func(transports.Completion) er
 	return d.turn(ctx, handle)
 }
 
-// take handles a completion, unless it is the failure of a peer or of a request. Who takes no
-// part may fail.
+// take handles a completion, or returns the failure of a peer or of a request. A peer that does not
+// take part may fail.
 func (d *driver) take(c transports.Completion, handle func(transports.Completion) error) error {
 	if c.Op != transports.OpPeerDown && c.Err == nil {
 		return handle(c)
@@ -58,7 +58,7 @@ func (d *driver) take(c transports.Completion, handle func(transports.Completion
 	return c.Err
 }
 
-// rankIn finds ranks by their peers.
+// rankIn returns a function that looks up the rank of a peer.
 func rankIn(ranks map[transports.Peer]int) func(transports.Peer) (int, bool) {
 	return func(p transports.Peer) (rank int, known bool) {
 		rank, known = ranks[p]
@@ -66,7 +66,7 @@ func rankIn(ranks map[transports.Peer]int) func(transports.Peer) (int, bool) {
 	}
 }
 
-// name is what a rank is called in errors.
+// name returns the rank's number in errors.
 func (d *driver) name(rank int) int {
 	if len(d.names) == 0 {
 		return rank

@@ -5,21 +5,21 @@ import (
 	"railbed/transports"
 )
 
-// Loss is elements From to To of which a rank got no partial sum: what the ranks
-// before it in the ring added to their chunk is not in the result.
+// Loss is the elements From to To of which a rank got no partial sum. The result lacks the elements
+// that the ranks before it in the ring had added.
 type Loss struct {
 	Rank int `json:"rank"`
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Operation is which of several that share a job it was.
+	// Operation is the number of the operation, if several share a job.
 	Operation int `json:"operation,omitempty"`
 }
 
-// Lost is what the latest operation lost at this rank. It is good until the next
-// one.
+// Lost returns the losses of the latest operation at this rank. It is valid until the next
+// operation.
 func (r *Ring) Lost() []Loss { return r.run.lost }
 
-// droppable is how many bytes of a message may be missing, rounded down.
+// droppable returns how many bytes of a message may be missing, rounded down.
 func (r *Ring) droppable(step, size int) int {
 	if step >= r.config.Ranks-1 {
 		return 0
@@ -27,8 +27,8 @@ func (r *Ring) droppable(step, size int) int {
 	return int(r.config.Droppable.Of(units.Bytes(size)))
 }
 
-// lose notes the elements of a slice, which begins at from, that did not come whole,
-// and makes them 0.
+// lose records the elements of a slice that did not arrive completely, and sets them to 0. The
+// slice begins at from.
 func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
 	for _, h := range holes {
 		first := from + h.Offset/floatSize
@@ -38,18 +38,19 @@ func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
 	}
 }
 
-// WrongBut counts the elements of a result that are not what the losses of all
-// ranks leave of the sum: where nothing was lost, all of it; else the part of the
-// ranks from the last on that lost what came before. It also counts those that
-// were lost in part. Losses that cannot be make every element wrong.
+// WrongBut counts the elements of a result that differ from the sum that the losses of all ranks
+// leave. Without a loss that is the whole sum. Otherwise it is the sum over the ranks from the last
+// rank that lost the preceding partial sum on. It also counts in short the elements with a partial
+// sum. Impossible losses make every element wrong.
 func (p *Pattern) WrongBut(result []float32, iteration int, lost []Loss) (wrong, short uint64) {
 	return p.wrongBut(newLayout(p.config.Ranks, len(result), floatSize), result, 0, iteration, lost)
 }
 
-// wrongBut is of the part of a result that begins with an element of the whole one.
+// wrongBut is WrongBut for a part of a result. from is the part's first element in the whole
+// result.
 func (p *Pattern) wrongBut(l layout, result []float32, from, iteration int, lost []Loss) (wrong,
 	short uint64) {
-	restart := make(map[int]int) // by element, the place in its chunk's way where the sum begins
+	restart := make(map[int]int) // by element, the position on its chunk's path at which the sum begins
 	for _, loss := range lost {
 		chunk := l.chunk(loss.From)
 		if chunk < 0 || loss.From >= loss.To || l.chunk(loss.To-1) != chunk || loss.Rank < 0 ||
@@ -66,7 +67,7 @@ func (p *Pattern) wrongBut(l layout, result []float32, from, iteration int, lost
 	for i, place := range restart {
 		n := (at + i) % patternLen
 		if result[i-from] != Floats(p.expected)[n] {
-			wrong-- // it is looked at here
+			wrong-- // it is compared here instead
 		}
 		var want float32
 		for k := place; k < p.config.Ranks; k++ {
@@ -80,7 +81,7 @@ func (p *Pattern) wrongBut(l layout, result []float32, from, iteration int, lost
 	return wrong, uint64(len(restart))
 }
 
-// chunk is the chunk of an element; -1 where there is none.
+// chunk returns the chunk of an element, or -1 if there is none.
 func (l layout) chunk(element int) int {
 	short, long := l.count/l.ranks, l.count%l.ranks
 	switch behind := long * (short + 1); {

@@ -9,14 +9,13 @@ import (
 	"railbed/internal/element"
 )
 
-// Matrix is how many elements each rank sends to each one, by sender and then by
-// receiver: what MPI_Alltoallv is told. A sender's blocks stand in its input in the
-// order of their receivers, a receiver's in its output in the order of their senders.
+// Matrix says how many elements each rank sends to each rank, by sender and then by receiver: the
+// arguments of MPI_Alltoallv. A sender's input holds its blocks in the order of their receivers. A
+// receiver's output holds its blocks in the order of their senders.
 type Matrix [][]int
 
-// Even is the matrix of an all-to-all of count elements per rank: each sends the same
-// share to each, itself included; the first count % ranks receivers get one element
-// more.
+// Even returns the matrix of an all-to-all of count elements per rank. Each rank sends the same
+// share to each rank, itself included. The first count % ranks receivers get one element more.
 func Even(ranks, count int) Matrix {
 	row := make([]int, ranks)
 	for to := range row {
@@ -28,16 +27,16 @@ func Even(ranks, count int) Matrix {
 	return slices.Repeat(Matrix{row}, ranks)
 }
 
-// Skewed is a matrix in which some receivers get more, as the experts of a mixture of
-// experts do: their shares of what each rank sends are those of Zipf's law, 1/k^skew
-// for the k-th most popular one, of count elements in all. Who is how popular is drawn
-// from the seed, and the same for all senders. Shares are exact and rounded by largest
-// remainders, so that the matrix is the same everywhere. A skew of 0 is even.
+// Skewed returns a matrix in which some receivers get more, as the experts of a mixture of experts
+// do. The shares of the count elements of a sender follow Zipf's law: 1/k^skew for the k-th most
+// popular receiver. The order of popularity is drawn from the seed and is the same for all senders.
+// Shares are exact and rounded by largest remainders, so that the matrix is the same everywhere.
+// With a skew of 0 the shares are even.
 func Skewed(ranks, count, skew int, seed uint64) Matrix {
 	if skew == 0 {
 		return Even(ranks, count)
 	}
-	place := rand.New(rand.NewPCG(seed, uint64(ranks))).Perm(ranks) // by rank, its popularity from 0
+	place := rand.New(rand.NewPCG(seed, uint64(ranks))).Perm(ranks) // by rank; 0 is the most popular
 	weights := make([]*big.Rat, ranks)
 	sum := new(big.Rat)
 	for k := range weights {
@@ -69,10 +68,10 @@ func Skewed(ranks, count, skew int, seed uint64) Matrix {
 	return slices.Repeat(Matrix{row}, ranks)
 }
 
-// Sends is how many elements a rank sends to others.
+// Sends returns how many elements a rank sends to others.
 func (m Matrix) Sends(rank int) int { return m.SendsIn(rank, Channel{}) }
 
-// SendsIn is how many of them it sends in a channel.
+// SendsIn returns how many elements a rank sends to others in a channel.
 func (m Matrix) SendsIn(rank int, c Channel) (elements int) {
 	for to := range m {
 		if to != rank {
@@ -83,11 +82,11 @@ func (m Matrix) SendsIn(rank int, c Channel) (elements int) {
 	return elements
 }
 
-// InputLen and OutputLen are the elements of a rank's buffers.
+// InputLen and OutputLen return the number of elements of a rank's buffers.
 func (m Matrix) InputLen(rank int) int  { return m.input(rank, len(m)) }
 func (m Matrix) OutputLen(rank int) int { return m.output(len(m), rank) }
 
-// input is where the block for a receiver begins in a sender's input.
+// input returns where the block for a receiver begins in a sender's input.
 func (m Matrix) input(from, to int) int {
 	at := 0
 	for _, elements := range m[from][:to] {
@@ -96,7 +95,7 @@ func (m Matrix) input(from, to int) int {
 	return at
 }
 
-// output is where the block of a sender begins in a receiver's output.
+// output returns where the block of a sender begins in a receiver's output.
 func (m Matrix) output(from, to int) int {
 	at := 0
 	for _, row := range m[:from] {
@@ -105,21 +104,21 @@ func (m Matrix) output(from, to int) int {
 	return at
 }
 
-// Blocks is the data of an all-to-all: bits, not all of them 0, that look random in
-// sender, receiver, position and iteration. A block that is missing, of somebody else or
-// of an earlier iteration, and an element at another place differ.
+// Blocks is the data of an all-to-all: bits, not all 0, pseudo-random by sender, receiver, position
+// and iteration. So a missing block, a block of another rank or of an earlier iteration, and an
+// element in the wrong position all differ from the expected data.
 type Blocks struct {
 	rank   int
 	matrix Matrix
 	size   int
 }
 
-// NewBlocks makes the data of one rank.
+// NewBlocks returns the data of one rank.
 func NewBlocks(rank int, m Matrix, t element.Type) *Blocks {
 	return &Blocks{rank: rank, matrix: m, size: t.Size()}
 }
 
-// blockKey is what the values of a block are drawn from.
+// blockKey returns the key from which the values of a block are drawn.
 func blockKey(from, to, iteration int) uint64 {
 	return mix(mix(uint64(from)<<32|uint64(to)) ^ uint64(iteration))
 }
@@ -135,7 +134,7 @@ func (b *Blocks) Fill(input []byte, iteration int) {
 	}
 }
 
-// Wrong counts the elements of an output that are not what their sender had there.
+// Wrong counts the elements of an output that differ from the sender's data.
 func (b *Blocks) Wrong(output []byte, iteration int) (wrong uint64) {
 	var want [8]byte
 	for from, row := range b.matrix {

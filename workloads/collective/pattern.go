@@ -11,42 +11,42 @@ import (
 	"railbed/plan/schedule"
 )
 
-// patternLen is the period of a rank's data in elements. It is a prime above
-// 2^16, so that data moved by a whole number of slices or chunks, which are
-// round numbers, meet other values.
+// patternLen is the period of a rank's data in elements. It is a prime above 2^16. Slices and
+// chunks have round lengths, so data moved by a whole number of slices or chunks meets other
+// values.
 const patternLen = 65537
 
-// PatternConfig is whose data a pattern is, and what is made of it.
+// PatternConfig says whose data a pattern is, and which operation combines it.
 type PatternConfig struct {
 	Rank, Ranks int
 	Type        element.Type // default element.Float32
 	Op          element.Op   // default element.Sum
 }
 
-// Pattern is the data of a collective: numbers that look random in rank, position and
-// iteration, such that what an operation makes of those of all ranks is exact, in
-// whatever order it adds them up. So results are compared bit by bit. A missing, doubled
-// or misplaced slice, one of another rank or of an earlier iteration changes the result;
-// of a maximum or minimum a doubled one cannot.
+// Pattern is the data of a collective: numbers that are pseudo-random by rank, position and
+// iteration. They are chosen so that the result over all ranks is exact in whatever order an
+// operation combines them, and results are compared bit by bit. A missing, doubled or misplaced
+// slice, and a slice of another rank or of an earlier iteration, change the result. The exception
+// is a doubled slice of a maximum or minimum, which cannot change it.
 //
-//   - For a sum: whole numbers from 1 on, whose sum over all ranks has no more digits
-//     than the type has: 24 bits of a float32, 8 of a bfloat16. So there are at most 255
-//     ranks of bfloat16 and 2,047 of half. Of many ranks all but some have nothing at a
-//     place, so that the others have more than a few numbers to choose from.
-//   - For an average of floating-point numbers: such as become whole numbers like that
-//     when they are multiplied by the rounded 1/n.
+//   - For a sum: whole numbers from 1 on, whose sum over all ranks has no more digits than the type
+//     has: 24 bits of a float32, 8 of a bfloat16. So there are at most 255 ranks of bfloat16 and
+//     2,047 of half. With many ranks, only some ranks have a value at a given position, so that
+//     these ranks have more than a few numbers to draw from.
+//   - For an average of floating-point numbers: numbers that become such whole numbers when they
+//     are multiplied by the rounded 1/n.
 //   - For a maximum or minimum: whole numbers of both signs.
-//   - Where nothing is combined: any bits but zeros.
+//   - Without combination: any bits except all zeros.
 type Pattern struct {
 	config   PatternConfig
-	limit    uint64    // values are drawn from so many
-	every    int       // of so many neighbours one has a value at a place; up to 1 means all
-	before   []float64 // of an average of floating-point numbers: of value i what becomes i+1; 0 is nothing
+	limit    uint64    // values are 1 to limit
+	every    int       // the number of neighbouring ranks of which one has a value; up to 1 means all
+	before   []float64 // of an average of floats: the number that becomes i+1, or 0
 	own      []byte
 	expected []byte
 }
 
-// NewPattern makes the pattern of one rank of several, 1 to 2^20.
+// NewPattern returns the pattern of one rank of several, 1 to 2^20.
 func NewPattern(c PatternConfig) (*Pattern, error) {
 	p, err := newData(c)
 	if err == nil && p.config.Op != element.None {
@@ -55,13 +55,13 @@ func NewPattern(c PatternConfig) (*Pattern, error) {
 	return p, err
 }
 
-// Check says why there is no such pattern.
+// Check returns an error that says why the pattern does not exist, or nil.
 func (c PatternConfig) Check() error {
 	_, err := c.values()
 	return err
 }
 
-// newData makes a pattern's data alone.
+// newData returns a pattern without its expected results.
 func newData(c PatternConfig) (*Pattern, error) {
 	p, err := c.values()
 	if err != nil {
@@ -73,10 +73,10 @@ func newData(c PatternConfig) (*Pattern, error) {
 	return p, nil
 }
 
-// fewValues are too few to tell data of one place from those of another.
+// fewValues is the least number of values that tell the data of different positions apart.
 const fewValues = 8
 
-// values finds what the data can be drawn from.
+// values determines the numbers from which the data is drawn.
 func (c PatternConfig) values() (*Pattern, error) {
 	c.Type, c.Op = cmp.Or(c.Type, element.Float32), cmp.Or(c.Op, element.Sum)
 	p := &Pattern{config: c}
@@ -96,17 +96,18 @@ func (c PatternConfig) values() (*Pattern, error) {
 	return p, nil
 }
 
-// weigh finds what becomes a whole number when it is multiplied by 1/n, the quotient or a
-// neighbour of it, and says whether there is one.
+// weigh finds, for each whole number, the number that gives it when multiplied by 1/n: the quotient
+// or a neighbour of it. It reports whether there is any.
 func (p *Pattern) weigh() (found bool) {
 	t := p.config.Type
 	scale := element.Scale(t, p.config.Ranks)
-	p.limit = min(p.limit, 1<<12) // a table of so many is enough
+	p.limit = min(p.limit, 1<<12) // a table of 4,096 is enough
 	for want := range p.limit {
 		want := float32(want + 1)
 		before := 0.0
 		for _, off := range []float64{0, 0.6, -0.6} {
-			// A neighbour is half to once 2^(1-digits) away: this much is nearest to it.
+			// A neighbour is 0.5 to 1 times 2^(1-digits) away. The neighbour is the number nearest
+			// to this value.
 			value := element.At(t, element.Append(t, nil,
 				float64(want/scale)*(1+math.Ldexp(off, 1-t.Digits()))), 0)
 			if element.Scaled(t, float32(value), scale) == want {
@@ -119,7 +120,7 @@ func (p *Pattern) weigh() (found bool) {
 	return found
 }
 
-// draw is a rank's value at a place, and what an average counts of it.
+// draw returns a rank's value at a position, and the whole number that an average adds for it.
 func (p *Pattern) draw(rank, place int) (value, counts float64) {
 	if p.every > 1 && (rank+place)%p.every != 0 {
 		return 0, 0
@@ -138,7 +139,7 @@ func (p *Pattern) draw(rank, place int) (value, counts float64) {
 	return float64(high + 1), float64(high + 1)
 }
 
-// append appends a rank's element at a place.
+// append appends a rank's element at a position.
 func (p *Pattern) append(to []byte, rank, place int) []byte {
 	if p.config.Op != element.None {
 		value, _ := p.draw(rank, place)
@@ -147,7 +148,7 @@ func (p *Pattern) append(to []byte, rank, place int) []byte {
 	return appendBits(to, p.config.Type.Size(), mix(uint64(rank)<<32|uint64(place)))
 }
 
-// appendBits appends an element of random bits, not all of which are 0.
+// appendBits appends an element of random bits, not all of them 0.
 func appendBits(to []byte, size int, random uint64) []byte {
 	high, _ := bits.Mul64(random, 1<<(8*size)-1)
 	for high++; size > 0; size-- {
@@ -157,7 +158,7 @@ func appendBits(to []byte, size int, random uint64) []byte {
 	return to
 }
 
-// expect computes what is made of all ranks' elements.
+// expect computes the results over all ranks' elements.
 func (p *Pattern) expect() {
 	results := make([]float64, patternLen)
 	for rank := range p.config.Ranks {
@@ -188,17 +189,17 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// shifted is where an iteration starts in the pattern.
+// shifted returns the position in the pattern at which an iteration starts.
 func shifted(iteration int) int { return int(mix(^uint64(iteration)) % patternLen) }
 
-// Fill sets memory, which begins with element from of the whole buffer, to the rank's data
-// for an iteration.
+// Fill sets memory to the rank's data for an iteration. The memory begins with element from of the
+// whole buffer.
 func (p *Pattern) Fill(memory []byte, iteration, from int) {
 	p.over(memory, p.own, iteration, from, func(part, own []byte) { copy(part, own) })
 }
 
-// Wrong counts the elements of a result, which begins with element from of the whole one,
-// that are not what the operation makes of all ranks'.
+// Wrong counts the elements of a result that differ from the operation's result over all ranks. The
+// memory begins with element from of the whole result.
 func (p *Pattern) Wrong(result []byte, iteration, from int) (wrong uint64) {
 	p.over(result, p.expected, iteration, from, func(part, want []byte) {
 		wrong += different(part, want, p.config.Type.Size())
@@ -206,7 +207,7 @@ func (p *Pattern) Wrong(result []byte, iteration, from int) (wrong uint64) {
 	return wrong
 }
 
-// over goes over memory together with what a table has for it.
+// over visits memory together with the corresponding part of a table.
 func (p *Pattern) over(memory, table []byte, iteration, from int, visit func(part, table []byte)) {
 	at := (shifted(iteration) + from) % patternLen * p.config.Type.Size()
 	for len(memory) > 0 {
@@ -216,7 +217,7 @@ func (p *Pattern) over(memory, table []byte, iteration, from int, visit func(par
 	}
 }
 
-// different counts elements of so many bytes that are not the same in both.
+// different counts the elements of the given size that differ between a and b.
 func different(a, b []byte, size int) (count uint64) {
 	if bytes.Equal(a, b) {
 		return 0
@@ -229,8 +230,8 @@ func different(a, b []byte, size int) (count uint64) {
 	return count
 }
 
-// WrongOf counts the elements of a result, which begins with element from of the whole
-// one, that are not what a rank gave.
+// WrongOf counts the elements of a result that differ from a rank's data. The memory begins with
+// element from of the whole result.
 func (p *Pattern) WrongOf(rank int, result []byte, iteration, from int) (wrong uint64) {
 	at, size := shifted(iteration)+from, p.config.Type.Size()
 	var want [8]byte
@@ -242,7 +243,7 @@ func (p *Pattern) WrongOf(rank int, result []byte, iteration, from int) (wrong u
 	return wrong
 }
 
-// Pattern is whose data NewPattern has to make for one rank of a program.
+// Pattern returns the configuration of the pattern for one rank of a program.
 func (p *Program) Pattern(rank int) PatternConfig {
 	return PatternConfig{Rank: rank, Ranks: len(p.schedule.Ranks), Type: p.data.Type, Op: p.data.Op}
 }
@@ -253,8 +254,8 @@ func (r *Runner) Fill(p *Pattern, mode Mode, iteration int) {
 	p.Fill(input, iteration, from)
 }
 
-// Wrong counts the elements of the rank's output in a mode that are not what the operation
-// gives, looking at each.
+// Wrong compares each element of the rank's output in a mode, and counts those that differ from the
+// operation's result.
 func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
 	output, from := r.Buffer(mode, schedule.Output)
 	program := r.config.Program

@@ -4,7 +4,7 @@ import (
 	"railbed/plan/schedule"
 )
 
-// number is that of a step among a rank's.
+// number returns the number of a step among the steps of a rank.
 func (p *Program) number(rank int, at schedule.At) int {
 	for _, t := range p.schedule.Ranks[rank][:at.Thread] {
 		at.Step += len(t.Steps)
@@ -12,7 +12,7 @@ func (p *Program) number(rank int, at schedule.At) int {
 	return at.Step
 }
 
-// link finds for each step those that come after it.
+// link finds for each step the steps that wait for it.
 func (r *Runner) link() {
 	r.behind = make([][]int, r.steps)
 	p, rank := r.config.Program, r.config.Rank
@@ -52,7 +52,7 @@ func (r *Runner) prepare(mode Mode) {
 		}
 	}
 	own, _ := p.landings(rank, mode)
-	others := map[int][]int{} // landings of those to whom this rank sends
+	others := map[int][]int{} // landings at the ranks to which this rank sends
 	for slice := range p.slices {
 		for thread, t := range p.schedule.Ranks[rank] {
 			for i := range t.Steps {
@@ -73,12 +73,12 @@ func (r *Runner) prepare(mode Mode) {
 	}
 }
 
-// action makes a step of a slice ready to be done.
+// action prepares a step for one slice.
 func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others map[int][]int) action {
 	p, rank := r.config.Program, r.config.Rank
 	step := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step]
 	from, to := p.source(step, slice)
-	some := from < to // as much as in its target
+	some := from < to // its target has the same number of elements
 	a := action{op: step.Op, peer: step.Peer, message: isMessage(step, from, to)}
 	if some && step.Op != schedule.Receive {
 		a.source = r.memory(p.place(rank, mode, step.Source, from, to))
@@ -117,8 +117,8 @@ func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others 
 	return a
 }
 
-// isMessage reports whether a step has a message for these elements of a slice: a slice without
-// elements has none, but in a barrier.
+// isMessage reports whether a step sends or receives a message for these elements of a slice. A
+// slice without elements has no message, except in a barrier.
 func isMessage(step *schedule.Step, from, to int) bool {
 	return !step.Op.Local() && (from < to || step.Count == 0)
 }

@@ -9,47 +9,48 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Program is a schedule for a whole buffer of some length, checked, with the memory that
-// it needs. It is never changed, and safe for concurrent use.
+// Program is a checked schedule for a whole buffer of a given length, with the sizes of the memory
+// that it needs. It never changes, and is safe for concurrent use.
 type Program struct {
 	schedule *schedule.Schedule
 	plans    [2]*schedule.Plan // by Mode
 	data     Data
-	slices   int // of each chunk, of which each runs on its own
+	slices   int // slices of each chunk, each of which runs independently
 	scratch  int // elements of scratch memory
-	// eager is that nobody asks for leave to send: see eagerBytes.
+	// eager says that messages are sent without permission: see eagerBytes.
 	eager bool
 }
 
-// eagerBytes is up to how long a buffer messages go without leave of their receivers, where
-// no rank ends an operation before all to whom it sends have begun it: then these are done with
-// the operation before. So there are two places for each message, in turn, from which data are
-// copied where they could have landed in position.
+// eagerBytes is the largest buffer for which messages are sent without their receivers' permission.
+// This needs a program in which no rank ends an operation before all ranks to which it sends have
+// begun it: these have then finished the operation before. So two places for each message suffice,
+// used in turn. The data is copied from them even where it could have landed in its final position.
 const eagerBytes = 256 << 10
 
-// eagerTurn is the bit of immediate data that says which of the two places a message is in.
+// eagerTurn is the bit of immediate data that says which of the two places holds a message.
 const eagerTurn = 1 << 19
 
-// Data is what an operation is done on.
+// Data describes the data of an operation.
 type Data struct {
-	// Count is the elements of the whole buffer: for an all-gather what a rank has at the
-	// end, for a reduce-scatter what it has at first.
+	// Count is the number of elements of the whole buffer: for an all-gather, of a rank's output,
+	// and for a reduce-scatter, of a rank's input.
 	Count int
 	Type  element.Type // default element.Float32
-	// Op is element.Sum by default, and always element.None of kinds that combine nothing.
+	// Op is element.Sum by default, and always element.None for kinds that combine nothing.
 	Op element.Op
-	// Channel is the part of it that the operation is done on.
+	// Channel is the part of the buffer that the operation works on.
 	Channel Channel
 }
 
-// Channel is one of several that do an operation together, on the same buffers and each over
-// an endpoint of its own: it does its part of what each rank has to do. Zero does all.
+// Channel is one of several channels that perform an operation together, on the same buffers and
+// each over an endpoint of its own. It performs its part of every rank's work. The zero Channel
+// performs all of it.
 type Channel struct{ Number, Of int }
 
-// Part is the channel's part of elements that all channels do together.
+// Part returns the channel's part of the elements that all channels process together.
 func (c Channel) Part(from, to int) (int, int) { return divide(from, to, max(c.Of, 1), c.Number) }
 
-// withDefaults fills what is not set, and checks the rest.
+// withDefaults sets the defaults of unset fields, and checks the others.
 func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
 	d.Type, d.Op = cmp.Or(d.Type, element.Float32), cmp.Or(d.Op, element.Sum)
 	if d.Count < 0 || kind.Combines() && d.Op == element.None || kind == schedule.Barrier && d.Count != 0 ||
@@ -62,7 +63,7 @@ func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
 	return d, nil
 }
 
-// NewProgram checks a schedule for some data.
+// NewProgram checks a schedule for the given data.
 func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 	d, err := d.withDefaults(s.Kind)
 	if err != nil {
@@ -110,17 +111,18 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 			return nil, fmt.Errorf("make program: %s by %s in %d channels: of several chunks a channel's "+
 				"parts do not stand together", s.Kind, s.Algorithm, d.Channel.Of)
 		}
-		p.slices = 1 // several chunks have one slice together only where that is all of them
+		p.slices = 1 // several chunks form one slice only if the slice is all of them
 	}
 	p.eager = IsShort(d.Count*d.Type.Size()) && (p.depends() || p.full() && p.mutual()) && p.leavesTurn()
 	return p, nil
 }
 
-// IsShort says that messages of a whole buffer of so many bytes may go without leave, where ranks
-// hear from each other.
+// IsShort reports whether a whole buffer of the given number of bytes is short enough for messages
+// without permission, if the ranks' results depend on each other.
 func IsShort(bytes int) bool { return bytes <= eagerBytes }
 
-// depends says that each rank's result has a part of every rank's input, or says that all began.
+// depends reports whether each rank's result depends on every rank's input or, in a barrier, on
+// every rank's begin.
 func (p *Program) depends() bool {
 	switch p.schedule.Kind {
 	case schedule.Barrier:
@@ -133,12 +135,12 @@ func (p *Program) depends() bool {
 	return false
 }
 
-// full says that no message lacks elements, and so none is left out.
+// full reports whether every message has elements, so that no message is left out.
 func (p *Program) full() bool {
 	return p.data.Count >= max(p.data.Channel.Of, 1)*p.schedule.Chunks
 }
 
-// mutual says that all ranks receive from those to whom they send.
+// mutual reports whether every rank receives from each rank to which it sends.
 func (p *Program) mutual() bool {
 	sends := map[[2]int]bool{}
 	for rank := range p.schedule.Ranks {
@@ -158,7 +160,7 @@ func (p *Program) mutual() bool {
 	return true
 }
 
-// leavesTurn says that numbers of messages leave a bit.
+// leavesTurn reports whether the numbers of messages leave the bit eagerTurn free.
 func (p *Program) leavesTurn() bool {
 	for rank := range p.schedule.Ranks {
 		if p.slices*p.steps(rank) >= eagerTurn {
@@ -168,21 +170,22 @@ func (p *Program) leavesTurn() bool {
 	return true
 }
 
-// direct says that the message of a step lands where it belongs.
+// direct reports whether the message of a step lands in its final position.
 func (p *Program) direct(rank int, mode Mode, at schedule.At) bool {
 	return !p.eager && p.plans[mode].Direct[rank][at.Thread][at.Step]
 }
 
-// turn is how many elements behind a message's place in a rank's work memory the other one is.
+// turn returns the distance, in elements, between the two places of a message in a rank's work
+// memory.
 func (p *Program) turn(rank int, mode Mode) int {
 	_, length := p.landings(rank, mode)
 	return length - p.scratch
 }
 
-// Data is what the program was made for, defaults filled in.
+// Data returns the program's data with all defaults set.
 func (p *Program) Data() Data { return p.data }
 
-// modes are those in which it can be run.
+// modes returns the modes in which the program can run.
 func (p *Program) modes() []Mode {
 	if p.schedule.OutOfPlace {
 		return []Mode{OutOfPlace}
@@ -190,7 +193,7 @@ func (p *Program) modes() []Mode {
 	return []Mode{OutOfPlace, InPlace}
 }
 
-// steps is how many steps a rank has.
+// steps returns the number of steps of a rank.
 func (p *Program) steps(rank int) (steps int) {
 	for _, t := range p.schedule.Ranks[rank] {
 		steps += len(t.Steps)
@@ -198,8 +201,8 @@ func (p *Program) steps(rank int) (steps int) {
 	return steps
 }
 
-// divide is part i of several as equal ones of [from, to), the first ones being longer by
-// an element where there is a rest.
+// divide returns part i of [from, to) cut into parts of equal length. If there is a remainder, the
+// first parts are one element longer.
 func divide(from, to, parts, i int) (int, int) {
 	short, long := (to-from)/parts, (to-from)%parts
 	start := from + i*short + min(i, long)
@@ -209,7 +212,7 @@ func divide(from, to, parts, i int) (int, int) {
 	return start, start + short
 }
 
-// whole is how many chunks, and elements, a buffer has that has all of them.
+// whole returns the number of chunks and elements of a buffer that holds all of them.
 func (p *Program) whole(b schedule.Buffer) (chunks, elements int) {
 	chunks, elements = p.schedule.Len(b), p.data.Count
 	if p.schedule.Equal {
@@ -218,14 +221,14 @@ func (p *Program) whole(b schedule.Buffer) (chunks, elements int) {
 	return chunks, elements
 }
 
-// scratchLen is the elements of scratch memory: the channel's alone.
+// scratchLen returns the number of elements of the channel's own scratch memory.
 func (p *Program) scratchLen() int {
 	_, elements := p.whole(schedule.Scratch)
 	return p.scratchAt(elements)
 }
 
-// scratchAt is where in scratch memory an element of the whole buffer is: behind those before
-// it that are the channel's.
+// scratchAt returns the position in scratch memory of an element of the whole buffer: the number of
+// the channel's elements before it.
 func (p *Program) scratchAt(element int) (at int) {
 	chunks, elements := p.whole(schedule.Scratch)
 	switch channel := p.data.Channel; {
@@ -243,10 +246,10 @@ func (p *Program) scratchAt(element int) (at int) {
 	return at
 }
 
-// part is the elements of a slice of chunks of a buffer. Where ranks have shares, chunks
-// are whole, of which channels have parts, and these are divided into slices; elsewhere a
-// channel's part of the buffer is divided into slices, and these into chunks, so that
-// several chunks are one message. Of chunks of one length, slices are, too.
+// part returns the elements of a slice of chunks of a buffer. If ranks have shares, each chunk is
+// divided into the channels' parts, and a part into slices. Otherwise a channel's part of the
+// buffer is divided into slices, and a slice into chunks, so that several chunks are one message.
+// If chunks have equal length, so have their slices.
 func (p *Program) part(b schedule.Buffer, chunk, count, slice int) (from, to int) {
 	if count == 0 {
 		return 0, 0
@@ -270,8 +273,7 @@ func (p *Program) part(b schedule.Buffer, chunk, count, slice int) (from, to int
 	return from, to
 }
 
-// Span is the elements of the whole buffer that a rank's input or output has out of
-// place.
+// Span returns the elements of the whole buffer that a rank's input or output holds out of place.
 func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	s := p.schedule
 	if s.Kind == schedule.Barrier {
@@ -289,12 +291,12 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	return 0, p.data.Count
 }
 
-// Whole is the buffer that is both in place: the one that has the whole buffer. A rank that has
-// nothing of it has its other buffer for itself.
+// Whole returns the buffer that serves as both input and output in place: the buffer that holds all
+// elements. A rank that holds none of its elements has its other buffer for itself.
 func (p *Program) Whole() schedule.Buffer { return p.schedule.Kind.InPlace() }
 
-// WorkLen is how many elements a rank needs beside its input and output: scratch memory,
-// and places for messages that cannot land where they belong.
+// WorkLen returns how many elements of memory a rank needs beside its input and output: scratch
+// memory, and places for messages that cannot land in their final position.
 func (p *Program) WorkLen(rank int) int {
 	most := 0
 	for _, mode := range p.modes() {
@@ -307,8 +309,8 @@ func (p *Program) WorkLen(rank int) int {
 	return most
 }
 
-// landings are where in a rank's work memory the messages land that have places there, by
-// slice and step; and the length of that memory.
+// landings returns, by slice and step, where messages land in a rank's work memory if they have
+// places there, and the length of that memory.
 func (p *Program) landings(rank int, mode Mode) (at []int, length int) {
 	length = p.scratch
 	for slice := range p.slices {
@@ -326,8 +328,8 @@ func (p *Program) landings(rank int, mode Mode) (at []int, length int) {
 	return at, length
 }
 
-// combinations are how what comes for a slice, or is the source, is combined. Chunks of one step differ where
-// some are a rank's own and others are sums already.
+// combinations returns how the received elements of a slice, or its source, are combined. The
+// chunks of one step differ if some are a rank's own elements and others are already sums.
 func (p *Program) combinations(rank int, mode Mode, slice int, at schedule.At) (all []combination) {
 	step, size := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step], p.data.Type.Size()
 	start, _ := p.target(step, slice)
@@ -347,7 +349,7 @@ func (p *Program) combinations(rank int, mode Mode, slice int, at schedule.At) (
 	return all
 }
 
-// source and target are the elements of a slice that a step reads there, and writes.
+// source and target return the elements of a slice that a step reads, and those that it writes.
 func (p *Program) source(s *schedule.Step, slice int) (from, to int) {
 	return p.part(s.Source, s.Chunk, s.Count, slice)
 }
@@ -358,14 +360,13 @@ func (p *Program) target(s *schedule.Step, slice int) (from, to int) {
 
 func takes(s *schedule.Step) bool { return s.Op == schedule.Receive || s.Op == schedule.Combine }
 
-// place is memory of a rank: elements of one of its buffers, Scratch being its work
-// memory.
+// place is memory of a rank: elements of one of its buffers. Scratch stands for its work memory.
 type place struct {
 	buffer   schedule.Buffer
 	from, to int
 }
 
-// place is where a rank has elements of the whole buffer in one of its buffers.
+// place returns the memory of elements of the whole buffer in one of a rank's buffers.
 func (p *Program) place(rank int, mode Mode, b schedule.Buffer, from, to int) place {
 	if b == schedule.Scratch {
 		at := p.scratchAt(from)
@@ -378,8 +379,8 @@ func (p *Program) place(rank int, mode Mode, b schedule.Buffer, from, to int) pl
 	return place{b, from - start, to - start}
 }
 
-// lands is where a message lands that a step of a rank takes; landing is where it would in
-// work memory.
+// lands returns where the message that a step of a rank receives lands. landing is its position in
+// work memory if it does not land directly.
 func (p *Program) lands(rank int, mode Mode, at schedule.At, from, to, landing int) place {
 	if p.direct(rank, mode, at) {
 		return p.place(rank, mode, p.schedule.Ranks[rank][at.Thread].Steps[at.Step].Target, from, to)
@@ -387,7 +388,7 @@ func (p *Program) lands(rank int, mode Mode, at schedule.At, from, to, landing i
 	return place{schedule.Scratch, landing, landing + to - from}
 }
 
-// Partners are the ranks with which a rank exchanges messages, in order.
+// Partners returns the ranks with which a rank exchanges messages, in order.
 func (p *Program) Partners(rank int) []int {
 	var partners []int
 	for _, t := range p.schedule.Ranks[rank] {

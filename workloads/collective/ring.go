@@ -1,7 +1,6 @@
-// Package collective is the collective operations that Railbed's workers run,
-// the data by which their results are checked element by element, and the
-// table in which nccl-tests prints such results. It speaks to the network
-// through transports.Endpoint alone.
+// Package collective implements the collective operations that Railbed's workers run, and the data
+// by which their results are checked element by element. It uses the network only through
+// transports.Endpoint.
 package collective
 
 import (
@@ -13,16 +12,16 @@ import (
 	"railbed/transports"
 )
 
-// Mode says where an operation finds its input.
+// Mode says where an operation reads its input.
 type Mode int
 
-// Modes, in the words of nccl-tests.
+// Modes, in the terms of nccl-tests.
 const (
 	OutOfPlace Mode = iota // from Input to Output
 	InPlace                // from Output to Output; Input is scratch
 )
 
-// String is the mode as nccl-tests heads its columns.
+// String returns the mode as nccl-tests prints it above its columns.
 func (m Mode) String() string {
 	if m == InPlace {
 		return "in-place"
@@ -30,53 +29,51 @@ func (m Mode) String() string {
 	return "out-of-place"
 }
 
-// RingConfig is one rank's place in a ring and its memory. Every rank must
-// have the same Ranks and the same number of elements.
+// RingConfig is one rank's place in a ring and its memory. Every rank must have the same Ranks and
+// the same number of elements.
 type RingConfig struct {
 	Endpoint transports.Endpoint
 	// Rank is 0..Ranks-1. Messages go to rank Rank+1, modulo Ranks.
 	Rank, Ranks int
-	// Names are the ranks' numbers in errors, by rank; nil is their own.
+	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
 	Names []int
-	// Next and Prev are the endpoint's peers for these ranks; unused with one
-	// rank, the same with two.
+	// Next and Prev are the endpoint's peers for the next and previous ranks. With one rank they
+	// are unused, and with two ranks they are the same.
 	Next, Prev transports.Peer
-	// Input and Output have one length and must not overlap. Both must be
-	// registered with the endpoint for remote writing.
+	// Input and Output have the same length and must not overlap. Both must be registered with the
+	// endpoint for remote writing.
 	Input, Output []float32
-	// NextInput and NextOutput are the handles of these two of the next rank.
+	// NextInput and NextOutput are the handles of the next rank's Input and Output.
 	NextInput, NextOutput []byte
-	// Droppable is the share of each message's bytes that the transport may leave
-	// out of partial sums, the same on all ranks. What does not arrive counts as 0:
-	// the sum goes on from this rank's elements. Results always arrive whole, so
-	// that they are the same everywhere.
+	// Droppable is the share of each message's bytes that the transport may leave out of partial
+	// sums, the same on all ranks. Missing elements count as 0, and the sum continues with this
+	// rank's elements. Results always arrive completely, so that they are the same everywhere.
 	Droppable units.Ratio
-	// Scatter is that each rank gets the chunk of the sum that has its number, where that is in
-	// Output, of which the rest holds nothing of value.
+	// Scatter says that each rank gets only the chunk of the sum that has its number, at that
+	// chunk's position in Output. The rest of Output then has no defined content.
 	Scatter bool
 }
 
 // Traffic counts payload bytes.
 type Traffic struct {
-	Sent     uint64 `json:"sent"`     // in messages that the next rank has
-	Received uint64 `json:"received"` // in messages from the rank before
-	// Missing is what was left out of those messages, as Droppable allows.
+	Sent     uint64 `json:"sent"`     // in messages that have arrived at the next rank
+	Received uint64 `json:"received"` // in messages from the previous rank
+	// Missing is the number of bytes left out of those messages, as Droppable allows.
 	Missing uint64 `json:"missing,omitempty"`
 }
 
-// Ring does all-reduces around a ring (Patarasuk and Yuan, "Bandwidth optimal
-// all-reduce algorithms for clusters of workstations", 2009): n-1 steps of
-// reduce-scatter, then n-1 of all-gather. Each chunk is cut into slices that
-// travel on their own: a slice is reduced and sent on as soon as it is there,
-// while others are on the wire.
+// Ring performs all-reduces around a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations", 2009): n-1 steps of reduce-scatter, then n-1 of
+// all-gather. Each chunk is cut into slices that are sent independently. A slice is reduced and
+// sent on as soon as it arrives, while others are on the wire.
 //
-// A Ring needs the endpoint for itself and is not safe for concurrent use.
-// After an error it must not be used any more.
+// A Ring needs the endpoint for itself and is not safe for concurrent use. After an error it must
+// not be used any more.
 type Ring struct {
 	driver driver
 	config RingConfig
 	layout layout
-	// sends and receives are the messages of an operation.
+	// sends and receives are the numbers of messages of an operation.
 	sends, receives int
 	cleared         uint32 // operations for which the next rank's memory is ready
 	current         uint32 // operations begun
@@ -86,26 +83,26 @@ type Ring struct {
 // operation is the state of one all-reduce.
 type operation struct {
 	mode        Mode
-	held        []transports.Request // until the next rank is ready
+	held        []transports.Request // requests held until the next rank is ready
 	seen        []bool               // by message number
 	started     bool                 // the next rank is ready
 	outstanding int                  // requests posted or pending
-	unsent      int                  // messages still to go
-	missing     int                  // messages still to come
+	unsent      int                  // messages still to send
+	missing     int                  // messages still to receive
 	traffic     Traffic
 	lost        []Loss
 }
 
-// Immediates: a message's number within the operation, or, with this bit, the
-// permission to write into the sender's memory for the operation with that
-// sequence number, modulo 2^20, which leaves room for others beside it.
+// Immediate data holds a message's number within the operation. With the bit clearToSend it permits
+// the receiver to write into the sender's memory for the operation with that sequence number,
+// modulo 2^20, which leaves room for other bits.
 const (
 	clearToSend = 1 << 31
 	sequences   = 1 << 20
 )
 
-// reached says that a rank which is ready for one operation was so for another: who needs
-// nothing of this rank may be ahead by many of them.
+// reached reports whether a rank that has permitted one operation has also permitted another. A
+// rank that needs nothing from this rank may be many operations ahead.
 func reached(cleared, operation uint32) bool { return (cleared-operation)%sequences < sequences/2 }
 
 // NewRing checks the configuration and returns the ring.
@@ -129,7 +126,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 	return r, nil
 }
 
-// Result is the elements of Output that hold the result.
+// Result returns the elements of Output that hold the result.
 func (r *Ring) Result() (from, to int) {
 	if r.config.Scatter {
 		return r.layout.bounds(r.config.Rank)
@@ -137,16 +134,16 @@ func (r *Ring) Result() (from, to int) {
 	return 0, len(r.config.Output)
 }
 
-// Wrong counts the elements of the result that are not what the losses of all ranks leave of
-// the sum of a pattern, and those that lack a part.
+// Wrong counts the elements of the result that differ from the sum of a pattern, less the losses of
+// all ranks. short counts the elements that lack a part of the sum.
 func (r *Ring) Wrong(p *Pattern, iteration int, lost []Loss) (wrong, short uint64) {
 	from, to := r.Result()
 	return p.wrongBut(r.layout, r.config.Output[from:to], from, iteration, lost)
 }
 
-// AllReduce sums the ranks' elements into every rank's Output, or its Result. Every rank must
-// call it with the same mode, as often as the others; it returns when this
-// rank has the result and everything that it sent has arrived.
+// AllReduce sums the ranks' elements into every rank's Output, or its Result. All ranks must call
+// it equally often, with the same modes. It returns when this rank has the result and everything
+// that it sent has arrived.
 func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
 	r.begin(mode)
 	if r.config.Ranks == 1 {
@@ -177,18 +174,18 @@ func (r *Ring) begin(mode Mode) {
 	for slice := range r.layout.slices {
 		r.send(0, slice)
 	}
-	// The rank before may write here from now on: Output, or Input when that
-	// is scratch, holds nothing of value to this rank.
+	// From now on the previous rank may write here: Output, or Input if it is scratch, holds no
+	// data that this rank needs.
 	o.outstanding++
 	r.driver.pending = append(r.driver.pending,
 		transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
-	r.start() // the next rank may have been faster
+	r.start() // the next rank may have permitted already
 }
 
 func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
 func (r *Ring) next() int { return (r.config.Rank + 1) % r.config.Ranks }
 
-// rank is that of a peer.
+// rank returns the rank of a peer.
 func (r *Ring) rank(p transports.Peer) (rank int, known bool) {
 	if p == r.config.Prev {
 		return r.prev(), true
@@ -196,8 +193,8 @@ func (r *Ring) rank(p transports.Peer) (rank int, known bool) {
 	return r.next(), p == r.config.Next
 }
 
-// send posts one slice of the chunk that this rank sends in a step. Partial
-// sums go to where the next rank reduces them, results to its output.
+// send posts one slice of the chunk that this rank sends in a step. Partial sums go to the memory
+// in which the next rank reduces them, and results to its output.
 func (r *Ring) send(step, slice int) {
 	from, to := r.layout.part(r.layout.sends(r.config.Rank, step), slice)
 	if from == to {
@@ -219,7 +216,7 @@ func (r *Ring) send(step, slice int) {
 		Offset: uint64(from) * floatSize,
 		Imm:    uint32(step*r.layout.slices + slice),
 	}
-	// Nobody waits for one before the last of an operation.
+	// Only the last message of an operation needs a completion.
 	r.run.unsent--
 	request.Unsignaled = r.run.unsent > 0
 	request.Droppable = r.droppable(step, len(request.Local))
@@ -242,8 +239,8 @@ func (r *Ring) handle(c transports.Completion) error {
 	return r.receive(c)
 }
 
-// clear notes that the next rank has begun an operation: this one, or the one
-// after when it was faster.
+// clear records that the next rank has begun an operation: the current one, or the following one if
+// the next rank is faster.
 func (r *Ring) clear(c transports.Completion) error {
 	sequence := c.Imm &^ clearToSend
 	if c.Peer != r.config.Next || sequence != (r.cleared+1)%sequences {
@@ -255,7 +252,7 @@ func (r *Ring) clear(c transports.Completion) error {
 	return nil
 }
 
-// start releases what waited for the next rank, once that is ready.
+// start posts the requests that were held for the next rank, once that rank is ready.
 func (r *Ring) start() {
 	if r.run.started || !reached(r.cleared, r.current) {
 		return
@@ -268,8 +265,8 @@ func (r *Ring) start() {
 
 var errUnexpected = errors.New("unexpected message")
 
-// receive takes one slice: adds this rank's elements to a partial sum, and
-// sends on whatever must travel further.
+// receive handles one received slice. It adds this rank's elements to a partial sum, and sends the
+// slice on if it must travel further.
 func (r *Ring) receive(c transports.Completion) error {
 	number := int(c.Imm)
 	if c.Peer != r.config.Prev || number >= len(r.run.seen) || r.run.seen[number] {
@@ -296,10 +293,9 @@ func (r *Ring) receive(c transports.Completion) error {
 		sum(Bytes(r.config.Output[from:to]), Bytes(landing[from:to]), Bytes(own[from:to]))
 	}
 	if step+1 < r.layout.steps() {
-		// The memory that is sent here may be overwritten by the rank before
-		// with the final result before the endpoint reports this message
-		// complete. That is harmless: the result exists only because the next
-		// rank has this message, and a message is placed once.
+		// The previous rank may overwrite the memory sent here with the final result before the
+		// endpoint reports this message complete. That is harmless: the result exists only because
+		// the next rank has this message, and a message is placed once.
 		r.send(step+1, slice)
 	}
 	return nil

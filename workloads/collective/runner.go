@@ -10,7 +10,7 @@ import (
 	"railbed/transports"
 )
 
-// Memory is what a rank has, and what others need of it.
+// Memory is a rank's memory, or the handles by which others write to it.
 type Memory[T any] struct{ Input, Output, Work T }
 
 func (m *Memory[T]) of(b schedule.Buffer) T {
@@ -22,90 +22,91 @@ type RunnerConfig struct {
 	Endpoint transports.Endpoint
 	Program  *Program
 	Rank     int
-	// Names are the ranks' numbers in errors, by rank; nil is their own.
+	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
 	Names []int
-	// Peers are the endpoint's peers, by rank; those of ranks with which this one has
-	// nothing to do are unused.
+	// Peers are the endpoint's peers, by rank. The entries of ranks that exchange nothing with this
+	// rank are unused.
 	Peers []transports.Peer
-	// Memory is as long as the program says, times the size of an element, and aligned to
-	// that; the whole buffer of each operation in place is Program.Whole. What is not empty
+	// Memory has the lengths that the program gives, times the size of an element, and is aligned
+	// to that size. Program.Whole names the buffer of operations in place. Memory that is not empty
 	// must be registered for remote writing.
 	Memory Memory[[]byte]
-	// Handles are those of the others' memory, by rank.
+	// Handles are the handles of the other ranks' memory, by rank.
 	Handles []Memory[[]byte]
 }
 
-// Runner does the operations of a program at one rank. Each slice of the chunks goes
-// through all steps on its own: a step is done as soon as those before it are, for that
-// slice, and its message is there. So transfer, reduction and the algorithm's rounds
-// overlap.
+// Runner performs the operations of a program at one rank. Each slice of the chunks goes through
+// all steps independently: a step runs as soon as the steps before it are done for that slice and
+// its message has arrived. So transfer, reduction and the algorithm's rounds overlap.
 //
-// A Runner needs the endpoint for itself and is not safe for concurrent use. After an
-// error it must not be used any more.
+// A Runner needs the endpoint for itself and is not safe for concurrent use. After an error it must
+// not be used any more.
 type Runner struct {
 	driver  driver
 	config  RunnerConfig
 	rankOf  map[transports.Peer]int
-	senders []int // ranks that send to this one
-	takers  []int // ranks to which this one sends
+	senders []int // ranks that send to this rank
+	takers  []int // ranks to which this rank sends
 	steps   int
-	behind  [][]int // by step, the steps that are done after it
+	behind  [][]int // by step, the steps that wait for it
 	modes   [2]modeSteps
 	peers   []runnerPeer
 	current uint32                  // operations begun
-	early   []transports.Completion // messages of the next one, where these are eager
+	early   []transports.Completion // received messages of the next operation, if messages are eager
 	ahead   ahead
 	run     progress
 }
 
-// modeSteps is what is different in place. Lists of actions are by slice and step.
+// modeSteps is the part of a runner that depends on the mode. Lists of actions are by slice and
+// step.
 type modeSteps struct {
 	actions []action
-	waits   []int   // for how many other steps, messages and completions each waits
-	unsent  [][]int // by step, the steps that wait until it is complete
-	sent    int     // bytes
+	waits   []int   // by action, the number of steps, messages and completions that it waits for
+	unsent  [][]int // by step, the steps that wait until its message is complete
+	sent    int     // bytes sent
 }
 
 // action is a step for one slice.
 type action struct {
 	op                     schedule.Op
 	source, landed, target []byte
-	turned                 []byte        // where it lands in every second operation, of eager messages
-	copied                 int           // where in ahead's memory for an operation its bytes go
+	turned                 []byte        // like landed, for every second operation of eager messages
+	copied                 int           // offset in the operation's place in ahead
 	combine                []combination // of a Combine
-	message                bool          // it has one: it is not a slice without elements
+	message                bool          // it has a message; false for a slice without elements
 	peer                   int
-	offset, turn           uint64 // turn is what is added in every second operation
+	offset, turn           uint64 // turn is added to offset in every second operation
 	remote                 []byte
 	imm                    uint32
 }
 
-// combination is how a part of what lands is combined: bytes from From to To of an action.
+// combination says how bytes from to to of an action are combined.
 type combination struct {
 	from, to int
 	combine  element.Combine
 }
 
-// runnerPeer is what a runner knows of another rank.
+// runnerPeer is a runner's state about another rank.
 type runnerPeer struct {
 	cleared uint32               // operations for which its memory is ready
-	held    []transports.Request // until it is
+	held    []transports.Request // requests held until then
 }
 
 // progress is the state of one operation.
 type progress struct {
 	mode  *modeSteps
-	waits []int  // what is left of the mode's
-	came  []bool // messages, by slice and step
-	ready []int  // what can be done
-	left  int    // steps that are not done
-	// requests posted, pending or held but those of ahead, and ranks that are not ready yet
+	waits []int  // remaining waits, like those of the mode
+	came  []bool // received messages, by slice and step
+	ready []int  // actions that can run
+	left  int    // actions that are not done
+	// number of requests posted, pending or held, except those in ahead, plus ranks that are not
+	// ready yet
 	outstanding int
-	ahead       bool // nobody waits for what is sent
+	ahead       bool // the operation does not wait for its sent messages
 	traffic     Traffic
 }
 
-// leaveID is the ID of a request that only says that this rank is ready.
+// leaveID is the ID of a request that only announces that this rank is ready.
 const leaveID = ^uint64(0)
 
 // NewRunner checks the configuration and returns the runner.
@@ -153,8 +154,8 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 	return r, nil
 }
 
-// Buffer is the rank's input or output in a mode, and the element of the whole buffer with
-// which it begins.
+// Buffer returns the rank's input or output in a mode, and the index of its first element in the
+// whole buffer.
 func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (memory []byte, from int) {
 	p := r.config.Program
 	from, to := p.Span(r.config.Rank, b)
@@ -164,16 +165,15 @@ func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (memory []byte, from int) 
 	return r.memory(p.place(r.config.Rank, mode, b, from, to)), from
 }
 
-// Run does one operation. Every rank must call it, or RunAhead, with the same mode, as often
-// as the others; it returns when this rank has its result and everything that it ever sent
-// has arrived.
+// Run performs one operation. All ranks must call Run or RunAhead equally often, with the same
+// modes. Run returns when this rank has its result and everything that it ever sent has arrived.
 func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
 	return r.operate(ctx, mode, false)
 }
 
-// RunAhead is a Run that may return when this rank has its result and what it sent is only
-// under way, as a send of MPI does. Its buffers are free. A last Run must follow. What it gains
-// is that short operations after each other cost no replies.
+// RunAhead is like Run, but may return when this rank has its result while its messages are still
+// in transit, as a send of MPI may. The buffers are then free. A last Run must follow. The gain is
+// that consecutive short operations need no replies.
 func (r *Runner) RunAhead(ctx context.Context, mode Mode) (Traffic, error) {
 	return r.operate(ctx, mode, r.config.Program.eager)
 }
@@ -193,7 +193,7 @@ func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, e
 		}
 		r.work()
 	}
-	for len(r.driver.pending) > 0 { // the last of what it sends: nobody waits for that to arrive
+	for len(r.driver.pending) > 0 { // post the last messages; the operation does not wait for their arrival
 		if err := r.driver.post(ctx, r.handle); err != nil {
 			return r.run.traffic, r.failed(mode, err)
 		}
@@ -215,7 +215,7 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 		Traffic{}, ahead
 	clear(o.came)
 	copy(o.waits, o.mode.waits)
-	for i := len(o.waits) - 1; i >= 0; i-- { // the last that is ready is done first
+	for i := len(o.waits) - 1; i >= 0; i-- { // the last action in the list runs first
 		if o.waits[i] == 0 {
 			o.ready = append(o.ready, i)
 		}
@@ -238,14 +238,14 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 		}
 		return nil
 	}
-	// A rank that is ready says so also where there is nothing for it, and no word of an
-	// operation may be left when that ends.
+	// A rank announces that it is ready even if it receives nothing, and no announcement of an
+	// operation may be outstanding when the operation ends.
 	for _, rank := range r.takers {
 		if !reached(r.peers[rank].cleared, r.current) {
 			o.outstanding++
 		}
 	}
-	// From now on the others may write here: what they write to holds nothing of value.
+	// From now on the others may write here: the memory that they write to holds no needed data.
 	for _, rank := range r.senders {
 		o.outstanding++
 		r.driver.pending = append(r.driver.pending,
@@ -255,7 +255,7 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	return nil
 }
 
-// turn is the bit of eager messages of the current operation.
+// turn returns the turn bit of eager messages in the current operation.
 func (r *Runner) turn() uint32 {
 	if !r.config.Program.eager {
 		return 0
@@ -263,7 +263,7 @@ func (r *Runner) turn() uint32 {
 	return r.current & 1 * eagerTurn
 }
 
-// landed is where the message of a step is.
+// landed returns where the message of a step landed.
 func (r *Runner) landed(a *action) []byte {
 	if r.turn() != 0 {
 		return a.turned
@@ -271,7 +271,7 @@ func (r *Runner) landed(a *action) []byte {
 	return a.landed
 }
 
-// work does what can be done.
+// work runs the actions that can run.
 func (r *Runner) work() {
 	for len(r.run.ready) > 0 {
 		last := len(r.run.ready) - 1
@@ -281,7 +281,7 @@ func (r *Runner) work() {
 	}
 }
 
-// do does a step of a slice.
+// do runs one action.
 func (r *Runner) do(i int) {
 	a := &r.run.mode.actions[i]
 	step := i % r.steps
@@ -314,7 +314,7 @@ func (r *Runner) do(i int) {
 	r.release(i-step, r.behind[step])
 }
 
-// release takes one of the things away for which steps of a slice wait.
+// release removes one of the conditions for which steps of a slice wait.
 func (r *Runner) release(slice int, steps []int) {
 	for _, step := range steps {
 		if r.run.waits[slice+step]--; r.run.waits[slice+step] == 0 {
@@ -345,7 +345,7 @@ func (r *Runner) send(i int, a *action) {
 	r.driver.pending = append(r.driver.pending, request)
 }
 
-// sent is that the memory of a message may change.
+// sent handles the completion of a message, after which its memory may change.
 func (r *Runner) sent(i int) {
 	step := i % r.steps
 	r.release(i-step, r.run.mode.unsent[step])
@@ -377,8 +377,8 @@ func (r *Runner) handle(c transports.Completion) error {
 	return r.receive(rank, c)
 }
 
-// clear notes that another rank has begun an operation: this one, or the one after when
-// it was faster.
+// clear records that another rank has begun an operation: the current one, or the following one if
+// that rank is faster.
 func (r *Runner) clear(rank int, sequence uint32) error {
 	peer := &r.peers[rank]
 	if sequence != (peer.cleared+1)%sequences {
@@ -394,7 +394,7 @@ func (r *Runner) clear(rank int, sequence uint32) error {
 	return nil
 }
 
-// receive takes the message of a step.
+// receive handles the received message of a step.
 func (r *Runner) receive(rank int, c transports.Completion) error {
 	i := int(c.Imm &^ r.turn())
 	if i >= len(r.run.came) || r.run.came[i] {

@@ -6,25 +6,25 @@ import (
 	"railbed/plan/schedule"
 )
 
-// algorithm is what a file says.
+// algorithm is the content of a file.
 type algorithm struct {
 	*element
 	title         string
 	kind          schedule.Kind
 	ranks, chunks int
 	channels      int
-	// inPlace and outOfPlace say how it may be run.
+	// inPlace and outOfPlace say in which modes it may run.
 	inPlace, outOfPlace bool
 	gpus                []*gpu // by id
 }
 
-// gpu is a rank. Its buffers have so many chunks, by their letters.
+// gpu is a rank. chunks has the number of chunks of each buffer, by the buffer's letter.
 type gpu struct {
 	*element
 	id     int
 	chunks map[string]int
 	blocks []*block // by id
-	// changes says that steps write to its input.
+	// changes says that steps write to the rank's input.
 	changes bool
 }
 
@@ -35,17 +35,17 @@ type block struct {
 	steps                   []*step
 }
 
-// step is one of a thread block's.
+// step is a step of a thread block.
 type step struct {
 	*element
 	*operation
 	src, dst reference
 	count    int
-	waits    bool // for a step of a block
+	waits    bool // for a step of another block
 	block    int
 	after    int
-	told     bool // that others may wait for it
-	bad      bool // nothing else is known
+	told     bool // other steps may wait for it
+	bad      bool // the other fields are not set
 }
 
 // reference is a chunk in a buffer.
@@ -54,8 +54,8 @@ type reference struct {
 	offset int
 }
 
-// operation is what a type of step does, in this order. What it sends is what it has
-// received, or made of that, or else its source.
+// operation says what a type of step does, in the order of the fields. It sends the data that it
+// has received or computed, or else its source.
 type operation struct {
 	verb                                 string
 	receives, reads, adds, writes, sends bool
@@ -75,8 +75,7 @@ var operations = []operation{
 
 func (o *operation) nop() bool { return !o.reads && !o.writes }
 
-// algorithm takes what an algorithm says, and checks all that can be without following
-// the data.
+// algorithm reads the attributes of an algorithm, and checks everything that needs no data flow.
 func (r *reader) algorithm(e *element) *algorithm {
 	in := r.in(e)
 	a := &algorithm{
@@ -242,8 +241,8 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 	return s
 }
 
-// dependency finds what a step waits for: the first step that tells others, from the one
-// on that it names.
+// dependency resolves the step for which a step waits: the first step with hasdep, starting with
+// the step that it names.
 func (r *reader) dependency(g *gpu, b *block, number int) {
 	s := b.steps[number]
 	if s.nop() && s.waits &&

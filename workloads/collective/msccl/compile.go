@@ -7,30 +7,30 @@ import (
 	"railbed/plan/schedule"
 )
 
-// compiler makes a schedule of an algorithm.
+// compiler makes a schedule from an algorithm.
 type compiler struct {
 	*algorithm
 	file *file
 	s    *schedule.Schedule
-	// scratch is how many chunks of scratch memory the file itself has.
+	// scratch is the number of chunks of the file's own scratch memory.
 	scratch int
-	// merged says that input and output are one: the file is in place alone.
+	// merged says that input and output are the same memory: the file only runs in place.
 	merged bool
-	// ends are the last steps made of the file's, by thread block and step, of the rank
-	// that is compiled, and temporary the next chunk that is free there.
+	// ends are, for the rank that is compiled, the last compiled steps by the file's thread block
+	// and step. temporary is the next free chunk of the rank's scratch memory.
 	ends      [][]int
 	temporary int
 	origins   [][][]origin // by rank, thread and step
 }
 
-// origin is of which element a step was made.
+// origin is the element from which a step was made.
 type origin struct {
 	*element
 	words string
 }
 
-// compile makes the schedule. Thread blocks are threads of the same numbers; what copies
-// inputs comes behind them.
+// compile makes the schedule. Each thread block becomes the thread with the same number. The
+// threads that copy inputs follow.
 func compile(f *file, a *algorithm, root int) *compiler {
 	c := &compiler{algorithm: a, file: f, merged: a.inPlace && !a.outOfPlace}
 	c.s = &schedule.Schedule{
@@ -56,7 +56,7 @@ func compile(f *file, a *algorithm, root int) *compiler {
 	return c
 }
 
-// number says where the steps of a rank will be.
+// number computes the numbers of a rank's compiled steps.
 func (c *compiler) number(g *gpu) {
 	c.ends = make([][]int, len(g.blocks))
 	for i, b := range g.blocks {
@@ -74,7 +74,7 @@ func (c *compiler) number(g *gpu) {
 	}
 }
 
-// block makes the steps of a thread block.
+// block compiles a thread block.
 func (c *compiler) block(g *gpu, b *block) {
 	thread, origins := schedule.Thread{Channel: b.channel}, []origin(nil)
 	var after []schedule.At
@@ -95,7 +95,7 @@ func (c *compiler) block(g *gpu, b *block) {
 	c.origins[g.id] = append(c.origins[g.id], origins)
 }
 
-// step makes one step of one of a thread block, or two of one that receives and sends.
+// step compiles a step of a thread block to one step, or to two if it receives and sends.
 func (c *compiler) step(g *gpu, b *block, s *step) []schedule.Step {
 	made := schedule.Step{Peer: b.recv, Count: s.count}
 	var from, to int
@@ -105,7 +105,7 @@ func (c *compiler) step(g *gpu, b *block, s *step) []schedule.Step {
 	switch {
 	case s.writes:
 		made.Target, to = c.place(g, s.dst)
-	case s.receives: // and only sends what it makes of that
+	case s.receives: // and only sends the result
 		made.Target, to = schedule.Scratch, c.temporary
 		c.temporary += s.count
 	}
@@ -130,7 +130,7 @@ func (c *compiler) step(g *gpu, b *block, s *step) []schedule.Step {
 	return []schedule.Step{made}
 }
 
-// place is where a rank has a chunk of the file.
+// place returns where a rank has a chunk of the file.
 func (c *compiler) place(g *gpu, at reference) (schedule.Buffer, int) {
 	if at.buffer == "s" {
 		return schedule.Scratch, at.offset
@@ -147,9 +147,9 @@ func (c *compiler) place(g *gpu, at reference) (schedule.Buffer, int) {
 	return schedule.Output, chunk
 }
 
-// work is where a rank has its input, and its output, too, in place: the buffer, and the
-// number of the first chunk. What changes an input that is not the output has a copy of
-// it; so have, in place, a reduce-scatter and a reduce, of which only some output remains.
+// work returns where a rank has its input, and in place its output too: the buffer, and the number
+// of its first chunk. A file that changes an input that is not the output works on a copy of the
+// input. In place, so do a reduce-scatter and a reduce, which keep only a part of the output.
 func (c *compiler) work(g *gpu) (b schedule.Buffer, first int) {
 	switch {
 	case c.merged && c.kind != schedule.ReduceScatter && c.kind != schedule.Reduce:
@@ -160,8 +160,8 @@ func (c *compiler) work(g *gpu) (b schedule.Buffer, first int) {
 	return schedule.Input, 0
 }
 
-// inputs adds the thread of a rank that copies its input to where the file works on it,
-// before all else, and the results from there.
+// inputs adds the thread of a rank that first copies its input to the memory on which the file
+// works, and the thread that copies the results from there.
 func (c *compiler) inputs(g *gpu) {
 	work, first := c.work(g)
 	if work == schedule.Input {
@@ -194,10 +194,10 @@ func (c *compiler) inputs(g *gpu) {
 	c.origins[g.id] = append(c.origins[g.id], origins)
 }
 
-// copies are steps that copy all chunks that a rank has between two buffers, whose first
-// chunks have numbers.
+// copies returns steps that copy all chunks of a rank from one buffer to another. first and toFirst
+// are the numbers of the buffers' first chunks.
 func (c *compiler) copies(g *gpu, from, to schedule.Buffer, first, toFirst int) (steps []schedule.Step) {
-	given := from // the one that may have less than all
+	given := from // the buffer that may lack chunks
 	if from == schedule.Scratch {
 		given = to
 	}
@@ -207,7 +207,7 @@ func (c *compiler) copies(g *gpu, from, to schedule.Buffer, first, toFirst int) 
 		}
 		if last := len(steps) - 1; last >= 0 && !c.kind.Shares() &&
 			steps[last].Chunk+steps[last].Count == first+chunk {
-			steps[last].Count++ // of shares, several chunks would be one message
+			steps[last].Count++ // if ranks have shares, several chunks would be one message
 			continue
 		}
 		steps = append(steps, schedule.Step{Op: schedule.Copy, Chunk: first + chunk, Count: 1, Source: from,
@@ -216,7 +216,7 @@ func (c *compiler) copies(g *gpu, from, to schedule.Buffer, first, toFirst int) 
 	return steps
 }
 
-// words are what errors call a step.
+// words returns the name of a step in errors.
 func (c *compiler) words(rank int, at schedule.At) string {
 	o := c.origins[rank][at.Thread][at.Step]
 	line, _ := c.file.position(o.start)

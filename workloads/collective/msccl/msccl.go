@@ -1,25 +1,23 @@
-// Package msccl reads algorithms of collectives in the XML of MSCCL, as the tools of
-// Cowan et al., "MSCCLang: Microsoft Collective Communication Language" (ASPLOS 2023),
-// write it and MSCCL, an NCCL that interprets them, runs it:
+// Package msccl reads algorithms of collectives in MSCCL's XML format. The tools of Cowan et al.,
+// "MSCCLang: Microsoft Collective Communication Language" (ASPLOS 2023), write this format. MSCCL,
+// an NCCL with an interpreter for it, runs it:
 //
 //	<algo name proto nchannels nchunksperloop ngpus coll inplace [outofplace]>
 //	  <gpu id i_chunks o_chunks s_chunks>
 //	    <tb id send recv chan>
 //	      <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
 //
-// What steps mean is what MSCCL's interpreter does (msccl_interpreter.h): rrc, rrs and
-// rrcs add what comes to the rank's own srcbuf at srcoff, though the tools write there
-// what the sender calls it; a step waits for the first one from deps on, in thread block
-// depid, that has hasdep, and a nop does that for the next step. Only sends are another
-// thing: MSCCL's wait when so many are under way that its queues are full, and ours never
-// do.
+// Steps have the semantics of MSCCL's interpreter (msccl_interpreter.h). rrc, rrs and rrcs add the
+// received data to the rank's own srcbuf at srcoff, although the tools write the sender's name for
+// it there. A step waits for the first step in thread block depid, from number deps on, that has
+// hasdep. A nop waits on behalf of the next step. Only sends differ: MSCCL's sends wait when its
+// queues are full, and Railbed's never wait.
 //
-// Where a file is in place, its input and output are the same memory. It is run out of
-// place, too, by a copy of the input before all else. The protocol, the number of
-// channels' queues and the sizes for which a file is meant to be fast are NCCL's
-// business, and ignored.
+// If a file is in place, its input and output are the same memory. It also runs out of place, by
+// copying the input first. The protocol, the number of channels' queues and the sizes for which a
+// file is meant to be fast concern only NCCL, and are ignored.
 //
-// The package is pure; its functions are safe for concurrent use.
+// The package is pure. Its functions are safe for concurrent use.
 package msccl
 
 import (
@@ -29,17 +27,18 @@ import (
 	"railbed/plan/schedule"
 )
 
-// MaxSize is the most bytes that a file may have.
+// MaxSize is the maximum size of a file in bytes.
 const MaxSize = 64 << 20
 
-// The most ranks, and chunks of a rank, of any buffer; and steps of all ranks.
+// Limits on the number of ranks, on the chunks of a rank in any buffer, and on the steps of all
+// ranks.
 const (
 	maxRanks  = 1024
 	maxChunks = 1 << 16
 	maxSteps  = 1 << 18
 )
 
-// kinds are those of the attribute coll.
+// kinds maps the values of the attribute coll.
 var kinds = map[string]schedule.Kind{
 	"allreduce":      schedule.AllReduce,
 	"allgather":      schedule.AllGather,
@@ -49,16 +48,16 @@ var kinds = map[string]schedule.Kind{
 	"alltoall":       schedule.AllToAll,
 }
 
-// Read reads a file, whose name is for errors, and proves that it does what its
-// collective asks for, out of place and, where it says so, in place. A broadcast comes
-// from and a reduce goes to the root, which the files do not name.
+// Read reads a file and proves that it computes its collective, out of place and, if it says so, in
+// place. The name is used in errors. A broadcast comes from the rank root and a reduce goes to it,
+// because the files do not name a root.
 //
-// Errors are lines of name:line:column: what is wrong. Wrong are files that are no such
-// XML, ranks, thread blocks, buffers, chunks and steps that are not there, what two
-// thread blocks want to send on one channel to one rank, sends that nobody takes and the
-// reverse, steps that wait for each other, steps without order that use the same chunk,
-// and results that are not those of the collective. A collective that is custom cannot be
-// read, because what it should give is not in its file.
+// Errors are lines of name:line:column: problem. Read rejects malformed XML and references to
+// ranks, thread blocks, buffers, chunks and steps that do not exist. It rejects two thread blocks
+// that send on one channel to one rank, and sends without receives and the reverse. It rejects
+// steps that wait for each other, unordered steps that use the same chunk, and a result that is not
+// the collective's. It cannot read a collective of the kind custom, because its result is not in
+// the file.
 func Read(name string, text []byte, root int) (*schedule.Schedule, error) {
 	r := &reader{file: file{path: name, bytes: text}}
 	if len(text) > MaxSize {

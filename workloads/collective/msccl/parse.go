@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// file is a text and what it is called.
+// file is a text with its path.
 type file struct {
 	path  string
 	bytes []byte
 }
 
-// at is an error with the position of a byte.
+// at returns an error with the position of a byte.
 func (f *file) at(offset int, format string, args ...any) error {
 	line, column := f.position(offset)
 	return fmt.Errorf("%s:%d:%d: %w", f.path, line, column, fmt.Errorf(format, args...))
 }
 
-// position is that of a byte, both numbers from 1 on.
+// position returns the line and column of a byte, both counted from 1.
 func (f *file) position(offset int) (line, column int) {
 	before := f.bytes[:min(offset, len(f.bytes))]
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-// element is one of the four that there are.
+// element is an element of one of the four kinds in levels.
 type element struct {
 	name       string
 	start, end int // bytes of its start tag
@@ -37,19 +37,19 @@ type element struct {
 	children   []*element
 }
 
-// levels are the elements that a file has, each within the one before.
+// levels are the elements of a file, each nested in the one before.
 var levels = []string{"algo", "gpu", "tb", "step"}
 
-// maxAttrs is the most attributes of an element, of which a step needs ten.
+// maxAttrs is the maximum number of attributes of an element. A step needs ten.
 const maxAttrs = 32
 
-// reader reads a file and notes what is wrong.
+// reader reads a file and collects its errors.
 type reader struct {
 	file
 	problems []error
 }
 
-// maxProblems is after how many a reader has said enough.
+// maxProblems is the number of errors after which a reader stops.
 const maxProblems = 20
 
 func (r *reader) problem(offset int, format string, args ...any) {
@@ -111,7 +111,7 @@ func (r *reader) parse() (*element, error) {
 	}
 }
 
-// within says what there may be where an element is not.
+// within describes the elements that are allowed at a position, for errors.
 func within(open []*element) string {
 	if len(open) == 0 {
 		return "at the top: want algo"
@@ -122,7 +122,7 @@ func within(open []*element) string {
 	return fmt.Sprintf("in %s: want %s", open[len(open)-1].name, levels[len(open)])
 }
 
-// attributes checks that no attribute is there twice.
+// attributes checks that no attribute occurs twice.
 func (r *reader) attributes(e *element) error {
 	if len(e.attrs) > maxAttrs {
 		return r.at(e.start, "%d attributes, limit %d", len(e.attrs), maxAttrs)
@@ -135,7 +135,7 @@ func (r *reader) attributes(e *element) error {
 	return nil
 }
 
-// where is the first byte of an attribute's name, or of its element where there is none.
+// where returns the offset of an attribute's name, or of its element if the attribute is missing.
 func (r *reader) where(e *element, name string) int {
 	tag := r.bytes[e.start:e.end]
 	quote := byte(0)
@@ -156,7 +156,7 @@ func (r *reader) where(e *element, name string) int {
 	return e.start
 }
 
-// fields are an element's attributes, as they are looked at. Bad is that one was wrong.
+// fields reads an element's attributes. bad says that one of them was wrong.
 type fields struct {
 	*reader
 	*element
@@ -165,13 +165,13 @@ type fields struct {
 
 func (r *reader) in(e *element) *fields { return &fields{reader: r, element: e} }
 
-// wrong notes that an attribute is not what it could be.
+// wrong reports an invalid attribute.
 func (f *fields) wrong(name, format string, args ...any) {
 	f.bad = true
 	f.problem(f.where(f.element, name), "%s of %s: %w", name, f.name, fmt.Errorf(format, args...))
 }
 
-// find is an attribute that need not be there.
+// find returns an optional attribute.
 func (e *element) find(name string) (value string, is bool) {
 	i := slices.IndexFunc(e.attrs, func(a xml.Attr) bool { return a.Name.Local == name })
 	if i < 0 {
@@ -180,7 +180,7 @@ func (e *element) find(name string) (value string, is bool) {
 	return e.attrs[i].Value, true
 }
 
-// text is an attribute that has to be there.
+// text returns a required attribute.
 func (f *fields) text(name string) string {
 	value, is := f.find(name)
 	if !is {
@@ -190,7 +190,8 @@ func (f *fields) text(name string) string {
 	return value
 }
 
-// number is one from least to most, or something else where the element is bad.
+// number returns an attribute as a number from least to most. The number is undefined if the
+// element is bad.
 func (f *fields) number(name string, least, most int) int {
 	value, is := f.find(name)
 	if !is {
@@ -204,7 +205,7 @@ func (f *fields) number(name string, least, most int) int {
 	return n
 }
 
-// word is one of several.
+// word returns an attribute that must be one of several words.
 func (f *fields) word(name string, words ...string) string {
 	value := f.text(name)
 	if _, is := f.find(name); is && !slices.Contains(words, value) {
