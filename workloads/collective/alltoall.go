@@ -59,7 +59,7 @@ type AllToAllConfig struct {
 	Input, Output []byte
 	// Channel selects the part of each block that this operation sends.
 	Channel Channel
-	// Outputs are the handles of the others' outputs, by rank.
+	// Outputs are the handles of the other ranks' outputs, by rank.
 	Outputs [][]byte
 }
 
@@ -81,14 +81,14 @@ type AllToAll struct {
 
 // block is a rank's state about another rank.
 type block struct {
-	in, out  int    // of the received block in Output
-	at       int    // of the sent block in Input
-	from     int    // of the sent block in the other's Output
-	lands    uint64 // received slices
-	seen     []bool // the other rank may send
-	expected bool   // for permission to send
-	waits    bool   // the latest operation that the other rank permitted
-	cleared  uint32 // the latest operation in which the other permitted sending
+	in, out  int    // bytes from and to the other rank
+	at       int    // received block's offset
+	from     int    // sent block's offset
+	lands    uint64 // offset in the other's Output
+	seen     []bool // received slices
+	expected bool   // the other may send
+	waits    bool   // for permission to send
+	cleared  uint32 // latest permitted operation
 }
 
 // exchange is the state of one operation.
@@ -187,7 +187,7 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 
 // Exchange performs one all-to-all from Input to Output. All ranks must call it equally often. It
 // returns when this rank has received all its blocks and all its sent blocks have arrived. There is
-// no exchange in place: received data would overwrite data that has not been sent.
+// no exchange in place: received data would overwrite data that is still to be sent.
 func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	a.current = (a.current + 1) % sequences
 	a.run = exchange{phase: -1}

@@ -40,8 +40,8 @@ type PatternConfig struct {
 type Pattern struct {
 	config   PatternConfig
 	limit    uint64    // values are 1 to limit
-	every    int       // the number of neighbouring ranks of which one has a value; up to 1 means all
-	before   []float64 // of an average of floats: the number that becomes i+1, or 0
+	every    int       // of so many ranks in a row one has a value; up to 1: all
+	before   []float64 // the number that an average makes i+1, or 0
 	own      []byte
 	expected []byte
 }

@@ -7,17 +7,17 @@ import (
 	"unicode"
 )
 
-// mostPoints bounds a file, and mostNumber its numbers.
+// mostPoints bounds the points of a file, and mostNumber its numbers.
 const (
 	mostPoints = 1 << 16
 	mostNumber = 1e15
 )
 
-// ReadSizes reads a distribution of sizes as public simulators keep them: a point on each
-// line, a size in bytes and the share of messages of at most that size, of 1 or in per cent,
-// with straight lines between. So are those of HPCC's generator and of TrafficGenerator; ns-2
-// has another number between the two, which nobody reads. What stands behind # is a comment.
-// The name is for errors, which tell the line.
+// ReadSizes reads a size distribution in the format of public simulators. Each line is a point: a
+// size in bytes and the share of messages of at most that size, as a fraction of 1 or in per cent.
+// Between points the distribution is linear. HPCC's generator and TrafficGenerator use this format.
+// ns-2 has another number between the two, which is ignored. Text after # is a comment. The name is
+// used in errors, which name the line.
 func ReadSizes(name string, text []byte) (*Sizes, error) {
 	s := &Sizes{}
 	last := 0 // the line of the last point
@@ -67,7 +67,7 @@ func ReadSizes(name string, text []byte) (*Sizes, error) {
 	return s, nil
 }
 
-// number is one from 0 to mostNumber.
+// number parses a number from 0 to mostNumber.
 func number(word string) (float64, error) {
 	v, err := strconv.ParseFloat(word, 64)
 	if err != nil || !(v >= 0 && v <= mostNumber) {

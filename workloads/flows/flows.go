@@ -1,14 +1,15 @@
-// Package flows is traffic that is no collective: messages whose sizes follow published
-// distributions and that come when they come (Open) or when others have gone (Closed), key-value
-// caches that move from prefill to decode nodes layer by layer as they are computed (Cache), and
-// blocks of storage that are written or read, so many outstanding at a time (Blocks).
+// Package flows generates traffic that does not belong to a collective. Open makes messages whose
+// sizes follow published distributions and that are due at random times, and Closed makes them so
+// that each follows earlier ones. Cache moves key-value caches from prefill to decode nodes layer
+// by layer as they are computed. Blocks writes or reads blocks of storage, with a fixed number
+// outstanding.
 //
-// A schedule is made before anything is sent, from a seed, the same at all ranks. A Player
-// sends one rank's part of it over any transports.Endpoint and takes the times: from when
-// a message was due, not from when its sender got to it, so that a sender that falls
-// behind is seen in them and does not hide what comes later.
+// A schedule is made from a seed before anything is sent, and is the same at all ranks. A Player
+// sends one rank's part of it over any transports.Endpoint and measures the times. Times count from
+// when a message was due, not from when its sender posted it. So the times include the delay of a
+// sender that falls behind, and such a sender does not hide the delay of later messages.
 //
-// Schedules, and what is computed of times, are pure; a Player is for one goroutine.
+// Schedules, and the computations on times, are pure. A Player is for one goroutine.
 package flows
 
 import (
@@ -22,25 +23,25 @@ import (
 	"railbed/internal/units"
 )
 
-// Schedule is what ranks send.
+// Schedule lists the messages of all ranks.
 type Schedule struct {
-	Messages []Message `json:"messages"` // in the order in which they are due
-	// Outstanding is how many of its messages a rank may have on their way at once, each
-	// posted when an earlier one is done, whenever it was due (a closed loop). 0 is any
-	// number, each when it is due.
+	Messages []Message `json:"messages"` // sorted by due time
+	// Outstanding is the number of messages that a rank may have in transit at once. Each message
+	// is then posted when an earlier one is done, whenever it was due (a closed loop). With 0 there
+	// is no limit, and each message is posted when it is due.
 	Outstanding int `json:"outstanding,omitempty"`
-	// Droppable is the share of each message's bytes that the transport may leave out, where
-	// it can say which.
+	// Droppable is the share of each message's bytes that the transport may leave out, if it can
+	// report which.
 	Droppable units.Ratio `json:"droppable,omitzero"`
 	// Prompts are the requests of a Cache, by group.
 	Prompts []Prompt `json:"-"`
 }
 
-// IsAnswer says whether a message goes when another one has come. What it answers stands
-// right before it.
+// IsAnswer reports whether message i is sent when another message has arrived. The message that it
+// answers is directly before it.
 func (s *Schedule) IsAnswer(i int) bool { return i > 0 && s.Messages[i-1].Answer == i }
 
-// Bytes is what all messages have.
+// Bytes returns the bytes of all messages.
 func (s *Schedule) Bytes() (sum units.Bytes) {
 	for _, m := range s.Messages {
 		sum += m.Bytes
@@ -48,10 +49,10 @@ func (s *Schedule) Bytes() (sum units.Bytes) {
 	return sum
 }
 
-// MayMiss is how many bytes of a message may be left out.
+// MayMiss returns how many bytes of a message may be left out.
 func (s *Schedule) MayMiss(i int) units.Bytes { return s.Droppable.Of(s.Messages[i].Bytes) }
 
-// Pairs are the ranks of which one sends to the other.
+// Pairs returns the pairs of a sending and a receiving rank.
 func (s *Schedule) Pairs() [][2]int {
 	seen := map[[2]int]bool{}
 	for _, m := range s.Messages {
@@ -60,7 +61,7 @@ func (s *Schedule) Pairs() [][2]int {
 	return slices.SortedFunc(maps.Keys(seen), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 }
 
-// Sent is what a rank sends.
+// Sent returns the bytes that a rank sends.
 func (s *Schedule) Sent(rank int) (sum units.Bytes) {
 	for _, m := range s.Messages {
 		if m.From == rank {
@@ -70,21 +71,21 @@ func (s *Schedule) Sent(rank int) (sum units.Bytes) {
 	return sum
 }
 
-// Message is one of a schedule.
+// Message is a message of a schedule.
 type Message struct {
 	From  int         `json:"from"` // rank
 	To    int         `json:"to"`
 	Bytes units.Bytes `json:"bytes"`
-	// At is when it is due, after the start.
+	// At is the message's due time, after the start.
 	At time.Duration `json:"at,omitempty"`
-	// Group numbers what is of use together only, such as the layers of a request.
+	// Group numbers messages that are useful only together, such as the layers of a request.
 	Group int `json:"group,omitempty"`
-	// Answer is the number of the message that goes back as soon as this one has come, and
-	// with which this one is done: the next one. 0 is none.
+	// Answer is the number of the message that is sent back as soon as this message has arrived,
+	// and whose arrival completes this message. It is the next message. 0 means no answer.
 	Answer int `json:"answer,omitempty"`
 }
 
-// Check says what is wrong with messages among so many ranks, nil if nothing is.
+// Check returns an error if a message is invalid among the given number of ranks.
 func Check(messages []Message, ranks int) error {
 	for i, m := range messages {
 		if min(m.From, m.To) < 0 || max(m.From, m.To) >= ranks || m.From == m.To || m.Bytes == 0 {
@@ -100,8 +101,8 @@ func Check(messages []Message, ranks int) error {
 	return nil
 }
 
-// Open are messages that come as a Poisson process whatever happens to those before: an
-// open loop.
+// Open makes messages that arrive as a Poisson process, independently of earlier messages: an open
+// loop.
 type Open struct {
 	Ranks, Count int
 	Sizes        *Sizes
@@ -111,7 +112,7 @@ type Open struct {
 	Seed uint64
 }
 
-// Schedule is of messages from any rank to any other one.
+// Schedule makes messages from random ranks to random other ranks.
 func (o Open) Schedule() (*Schedule, error) {
 	switch {
 	case o.Ranks < 2:
@@ -132,8 +133,8 @@ func (o Open) Schedule() (*Schedule, error) {
 	return &Schedule{Messages: messages}, nil
 }
 
-// Closed are messages of which each rank has so many on their way, whatever time they take: a
-// closed loop.
+// Closed makes messages of which each rank has a fixed number in transit, whatever time they take:
+// a closed loop.
 type Closed struct {
 	Ranks, Count int
 	Sizes        *Sizes
@@ -141,7 +142,7 @@ type Closed struct {
 	Seed         uint64
 }
 
-// Schedule is of messages from all ranks in turn, each to any other one.
+// Schedule makes messages from all ranks in turn, each to a random other rank.
 func (c Closed) Schedule() (*Schedule, error) {
 	if c.Ranks < 2 || c.Outstanding < 1 {
 		return nil, fmt.Errorf("%d ranks with %d messages on their way: want at least 2, and 1", c.Ranks,
@@ -160,31 +161,34 @@ func (c Closed) Schedule() (*Schedule, error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Cache is the transfer of key-value caches in serving that has prefill and decode apart
+// Cache is the transfer of key-value caches in LLM serving with separate prefill and decode ranks
 // (Zhong et al., "DistServe", 2024; Qin et al., "Mooncake", 2024).
 type Cache struct {
 	Ranks, Prefill int // ranks from Prefill on decode
-	// Requests come as a Poisson process, so many in a second.
+	// Requests is the number of requests. They arrive as a Poisson process with PerSecond requests
+	// per second.
 	Requests  int
 	PerSecond float64
-	// Or they are those of a trace, at its times by TimeScale, at most Requests of them unless
-	// that is 0. Then what a prompt takes and gives is for Tokens, and others are in proportion.
+	// A non-nil Trace supplies the requests, with their times multiplied by TimeScale. There are at
+	// most Requests of them, unless Requests is 0. LayerTime and LayerBytes then apply to a prompt
+	// of Tokens tokens, and to other prompts in proportion.
 	Trace     []Request
 	TimeScale float64
 	Tokens    int
-	// A prompt takes LayerTime of its prefill rank for each of Layers, one request
-	// after the other, and gives LayerBytes for each.
+	// A prompt takes its prefill rank LayerTime for each of Layers, and produces LayerBytes for
+	// each. A rank computes one request after the other.
 	Layers     int
 	LayerTime  time.Duration
 	LayerBytes units.Bytes
-	// Output is how many tokens a request gets of which the trace does not say it.
+	// Output is the number of output tokens of a request for which the trace gives none.
 	Output int
-	// Whole sends all layers after the last one was computed, not each as it is.
+	// Whole sends all layers after the last one was computed, instead of each layer when it is
+	// computed.
 	Whole bool
 	Seed  uint64
 }
 
-// prompt is a request, with what it takes and gives for each layer.
+// prompt is a request, with its time and bytes for each layer.
 type prompt struct {
 	at, time time.Duration
 	bytes    units.Bytes
@@ -213,8 +217,8 @@ func (c Cache) prompts() []prompt {
 	return all
 }
 
-// Schedule is of the layers of requests, which prefill and decode ranks take in turn.
-// Groups are numbers of requests.
+// Schedule makes the messages of the layers of requests. Prefill and decode ranks take requests in
+// turn. Groups are the numbers of requests.
 func (c Cache) Schedule() (*Schedule, error) {
 	decode := c.Ranks - c.Prefill
 	switch {
@@ -250,18 +254,18 @@ func (c Cache) Schedule() (*Schedule, error) {
 // Blocks are written by ranks to the storage of others, or read from there: a closed loop.
 type Blocks struct {
 	Ranks, Servers int // ranks from Servers on write and read
-	Count          int // that each does
+	Count          int // blocks of each such rank
 	Block          units.Bytes
 	Outstanding    int
-	// Reads is the share of them that is read, each as the answer to a request.
+	// Reads is the share of blocks that are read. Each read block is the answer to a request.
 	Reads float64
 	Seed  uint64
 }
 
-// requestBytes are those of a request for a block: what NVMe's commands have.
+// requestBytes is the size of a request for a block: that of an NVMe command.
 const requestBytes units.Bytes = 64
 
-// Schedule is of blocks to and from servers at random.
+// Schedule makes the messages of blocks to and from random servers.
 func (b Blocks) Schedule() *Schedule {
 	draw := rand.New(rand.NewPCG(b.Seed, 0))
 	s := &Schedule{Outstanding: b.Outstanding}

@@ -12,15 +12,15 @@ import (
 	"railbed/transports"
 )
 
-// Memory is how much of it a rank needs to play a schedule, and where in it messages are:
-// each has a place of its own, so that each can be looked at when all have come.
+// Memory says how much memory a rank needs for a schedule, and where its messages are. Each message
+// has its own place, so that each can be checked after all have arrived.
 type Memory struct {
-	// Output and Input are the bytes that each rank sends and gets.
+	// Output and Input are the numbers of bytes that each rank sends and receives.
 	Output, Input []int
-	from, to      []int // by message, offsets in them
+	from, to      []int // offsets in Output and Input, by message
 }
 
-// Layout gives each message its places.
+// Layout assigns each message its places.
 func Layout(messages []Message, ranks int) *Memory {
 	m := &Memory{Output: make([]int, ranks), Input: make([]int, ranks), from: make([]int, len(messages)),
 		to: make([]int, len(messages))}
@@ -36,28 +36,28 @@ func Layout(messages []Message, ranks int) *Memory {
 type PlayerConfig struct {
 	Endpoint transports.Endpoint
 	Rank     int
-	// Peers are the endpoint's, by rank, and Inputs the handles of their input.
+	// Peers are the endpoint's peers, by rank, and Inputs the handles of their input.
 	Peers    []transports.Peer
 	Inputs   [][]byte
 	Schedule *Schedule // of all ranks
-	// Output and Input are this rank's memory, as Layout says. Input is registered for
-	// remote writing.
+	// Output and Input are this rank's memory, with the sizes that Layout returns. Input must be
+	// registered for remote writing.
 	Output, Input []byte
 }
 
-// Player sends a rank's messages and waits for those of others.
+// Player sends a rank's messages and waits for the other ranks' messages.
 type Player struct {
 	config   PlayerConfig
 	memory   *Memory
 	own      []int // messages that this rank sends
-	mine     []int // those that are no answers
-	answers  int   // the others
-	expected int   // from other ranks
+	mine     []int // own messages that are not answers
+	answers  int   // number of own answers
+	expected int   // number of messages from other ranks
 	rankOf   map[transports.Peer]int
-	holes    [][]transports.Hole // of the messages of the latest round, by message
+	holes    [][]transports.Hole // of the latest round, by message
 }
 
-// NewPlayer returns a player. The endpoint is its own while it plays.
+// NewPlayer returns a player. The player needs the endpoint for itself while it plays.
 func NewPlayer(c PlayerConfig) (*Player, error) {
 	p := &Player{
 		config: c, memory: Layout(c.Schedule.Messages, len(c.Peers)), rankOf: make(map[transports.Peer]int),
@@ -90,8 +90,7 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 	return p, nil
 }
 
-// Fill sets what is to be sent, which is another for each round, and clears what is to
-// come.
+// Fill sets the data to send, which differs in each round, and clears the input.
 func (p *Player) Fill(round int) {
 	for _, i := range p.own {
 		pattern(p.config.Output[p.memory.from[i]:][:p.config.Schedule.Messages[i].Bytes], i, round, fill)
@@ -100,8 +99,8 @@ func (p *Player) Fill(round int) {
 	clear(p.holes)
 }
 
-// Wrong counts the bytes that came and are not what was sent. Where a hole was told, some may
-// have come, and others are as they were before.
+// Wrong counts the received bytes that differ from the sent ones. In a reported hole, a byte may
+// have arrived or may still be 0.
 func (p *Player) Wrong(round int) (wrong int) {
 	for i, m := range p.config.Schedule.Messages {
 		if m.To != p.config.Rank {
@@ -129,7 +128,8 @@ func inHole(holes []transports.Hole, at int) bool {
 	})
 }
 
-// pattern goes over a message's bytes by what they should be.
+// pattern calls do for each 8 bytes of a message with their expected value, and adds up the
+// results.
 func pattern(b []byte, message, round int, do func(b []byte, want uint64) int) (sum int) {
 	state := uint64(message)<<32 | uint64(round)
 	for ; len(b) > 0; b = b[min(8, len(b)):] { // splitmix64, by Vigna
@@ -157,9 +157,9 @@ func differ(b []byte, want uint64) (wrong int) {
 	return wrong
 }
 
-// Play sends this rank's messages, each when it is due, and answers, and returns when all are
-// done and all of others' have come. The start is now. Missing is how many bytes were left out
-// of what came.
+// Play sends this rank's messages, each when it is due, and answers. It returns when all are done
+// and all messages of other ranks have arrived. The start is now. missing is the number of bytes
+// left out of the received messages.
 func (p *Player) Play(ctx context.Context) (sent []Sent, missing uint64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -190,18 +190,18 @@ func (p *Player) Play(ctx context.Context) (sent []Sent, missing uint64, err err
 	return sent, missing, err
 }
 
-// play is a schedule that is being played.
+// play is the state of one Play.
 type play struct {
 	*Player
 	start time.Time
-	begun []time.Duration // by message; written before it is posted
-	asked chan int        // answers that are due
+	begun []time.Duration // by message; written before the message is posted
+	asked chan int        // due answers
 	slots chan struct{}   // of a closed loop
-	// The endpoint may take more.
+	// room and roomToAnswer signal that the endpoint may accept more.
 	room, roomToAnswer chan struct{}
 }
 
-// postAll posts what is no answer.
+// postAll posts the messages that are not answers.
 func (p *play) postAll(ctx context.Context) error {
 	pauses := newPauses()
 	defer pauses.close()
@@ -263,7 +263,7 @@ func (p *play) post(ctx context.Context, i int, room <-chan struct{}) error {
 	}
 }
 
-// poll takes what the endpoint tells until all is done.
+// poll handles the endpoint's completions until all messages are done.
 func (p *play) poll(ctx context.Context) ([]Sent, uint64, error) {
 	t := taken{play: p, sent: make([]Sent, 0, len(p.own)),
 		came: make([]bool, len(p.config.Schedule.Messages))}
@@ -292,7 +292,7 @@ func (p *play) poll(ctx context.Context) ([]Sent, uint64, error) {
 	return t.sent, t.missing, nil
 }
 
-// taken is what the endpoint has told.
+// taken is the state that follows from completions.
 type taken struct {
 	*play
 	sent     []Sent
@@ -317,7 +317,7 @@ func (t *taken) take(c *transports.Completion, now time.Duration) error {
 		t.came[i] = true
 		t.received++
 		if answer := messages[i].Answer; answer > 0 {
-			t.asked <- answer // has room for all
+			t.asked <- answer // has room for all answers
 		}
 		if t.config.Schedule.IsAnswer(i) {
 			t.done(i-1, now)
@@ -328,7 +328,7 @@ func (t *taken) take(c *transports.Completion, now time.Duration) error {
 	return nil
 }
 
-// done notes that a message is, and lets the next one of a closed loop go.
+// done records that a message is done, and frees its slot of a closed loop.
 func (t *taken) done(i int, now time.Duration) {
 	t.sent = append(t.sent, Sent{Message: i, Begun: t.begun[i], Done: now})
 	if t.slots != nil && !t.config.Schedule.IsAnswer(i) {

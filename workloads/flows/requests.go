@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// Request is a prompt that came to a server of language models.
+// Request is a prompt that arrived at a server of language models.
 type Request struct {
-	At     time.Duration // after the first one
+	At     time.Duration // after the first request
 	Tokens int           // of the prompt
-	Output int           // tokens of the answer, 0 where the trace does not say
+	Output int           // tokens of the answer, 0 if the trace does not say
 }
 
 // Limits of a trace of requests.
@@ -29,12 +29,12 @@ const (
 	mostSeconds  = 1e9
 )
 
-// ReadRequests reads when prompts came and how long they were, by the ending of the name:
-// .csv has a line of names, of which count TIMESTAMP, a time of day or seconds, and
-// ContextTokens (Azure's LLM inference traces) or Request tokens (BurstGPT), and where they are
-// there GeneratedTokens or Response tokens; and .jsonl, a JSON value on each line, timestamp, in
-// ms, input_length and, where it is there, output_length (Mooncake). Times do not fall.
-// Errors tell the line.
+// ReadRequests reads the arrival times and lengths of prompts. The extension of the name gives the
+// format. A .csv file has a line of column names. It needs TIMESTAMP, a time of day or seconds, and
+// ContextTokens (Azure's LLM inference traces) or Request tokens (BurstGPT), and may have
+// GeneratedTokens or Response tokens. A .jsonl file has a JSON value on each line with timestamp,
+// in ms, input_length and optionally output_length (Mooncake). Times must not decrease. Errors name
+// the line.
 func ReadRequests(name string, text []byte) ([]Request, error) {
 	r := requests{name: name}
 	var err error
@@ -55,14 +55,14 @@ func ReadRequests(name string, text []byte) ([]Request, error) {
 type requests struct {
 	name  string
 	all   []Request
-	first float64 // time in seconds
+	first float64 // time of the first request in seconds
 }
 
 func (r *requests) errorAt(line int, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", r.name, line, fmt.Sprintf(format, args...))
 }
 
-// add takes in one that came at a time in seconds, from whatever they are counted.
+// add adds a request that arrived at a time in seconds, from any origin.
 func (r *requests) add(line int, at, tokens, output float64) error {
 	if len(r.all) == 0 {
 		r.first = at
@@ -136,13 +136,13 @@ func (r *requests) csv(text []byte) error {
 	}
 }
 
-// timeOf is a time of day or a number, in seconds.
+// timeOf parses a time of day or a number, and returns seconds.
 func timeOf(text string) (float64, error) {
 	if v, err := strconv.ParseFloat(text, 64); err == nil {
 		return v, nil
 	}
 	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00", time.RFC3339} {
-		if t, err := time.Parse(layout, text); err == nil { // fractions of seconds, too
+		if t, err := time.Parse(layout, text); err == nil { // accepts fractions of seconds too
 			return float64(t.Unix()) + float64(t.Nanosecond())/1e9, nil
 		}
 	}

@@ -9,23 +9,23 @@ import (
 // Prompt is a request of a Cache, in the schedule's time.
 type Prompt struct {
 	Arrived time.Duration
-	// Begun and Computed are when its prefill rank computes it.
+	// Begun and Computed are the times at which its prefill rank begins and ends its computation.
 	Begun, Computed time.Duration
 	To              int // the rank that decodes it
-	Output          int // tokens that it gets
+	Output          int // number of output tokens
 }
 
-// Decode is how ranks make tokens: each of up to Slots requests at a time at a rank gets one in
-// each TokenTime, and others wait there with their caches.
+// Decode describes how ranks generate tokens. A rank serves up to Slots requests at a time, and
+// each of them gets a token in each TokenTime. Other requests wait at the rank with their caches.
 type Decode struct {
 	Slots     int
 	TokenTime time.Duration
 }
 
-// Decoded is when a request was decoded.
+// Decoded has the times at which the decoding of a request began and ended.
 type Decoded struct{ Begun, Done time.Duration }
 
-// Decode plays it, from when the cache of each of Prompts had come.
+// Decode simulates decoding. came are the times at which the caches of Prompts had arrived.
 func (s *Schedule) Decode(d Decode, came []time.Duration) []Decoded {
 	order := make([]int, len(came))
 	for i := range order {
@@ -34,7 +34,7 @@ func (s *Schedule) Decode(d Decode, came []time.Duration) []Decoded {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(came[a], came[b]), cmp.Compare(a, b))
 	})
-	free := map[int][]time.Duration{} // by rank, when its slots are
+	free := map[int][]time.Duration{} // by rank, the times at which its slots are free
 	all := make([]Decoded, len(came))
 	for _, request := range order {
 		p := s.Prompts[request]

@@ -11,13 +11,13 @@ import (
 // Sent is a message that was sent.
 type Sent struct {
 	Message int `json:"message"` // its number in the schedule
-	// Begun is when it was posted, and Done when its sender knew that it had been placed, or
-	// had its answer, after the start.
+	// Begun is when the message was posted. Done is when its sender knew that it had been placed,
+	// or had its answer. Both count from the start.
 	Begun time.Duration `json:"begun"`
 	Done  time.Duration `json:"done"`
 }
 
-// Percentiles of times or of slowdowns.
+// Percentiles are percentiles of times or of slowdowns.
 type Percentiles struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
@@ -27,7 +27,7 @@ type Percentiles struct {
 	Most  float64 `json:"most"`
 }
 
-// PercentilesOf gives those of values by nearest rank; it sorts them.
+// PercentilesOf returns the percentiles of values by nearest rank. It sorts values.
 func PercentilesOf(values []float64) Percentiles {
 	if len(values) == 0 {
 		return Percentiles{}
@@ -38,16 +38,15 @@ func PercentilesOf(values []float64) Percentiles {
 		Most: values[len(values)-1]}
 }
 
-// Bin is the slowdowns of messages of a range of sizes.
+// Bin holds the slowdowns of messages of a range of sizes.
 type Bin struct {
-	// AtMost is the largest size in it.
+	// AtMost is the largest size in the bin.
 	AtMost units.Bytes `json:"at_most"`
 	Percentiles
 }
 
-// Slowdowns divides messages by size into so many bins of equal count, and gives for each
-// how many times longer they took than alone: by the time that the message would take where
-// nothing else is sent.
+// Slowdowns divides messages by size into the given number of bins of equal count. A slowdown is
+// the time of a message divided by its time on an idle network, which alone returns.
 func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
 	messages := s.Messages
 	order := slices.Clone(sent)
@@ -70,8 +69,8 @@ func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Dur
 	return all
 }
 
-// Groups is when the last message of each group was done: a request's time to first token
-// is that less its arrival.
+// Groups returns when the last message of each group was done. A request's time to first token is
+// that time less the request's arrival.
 func Groups(messages []Message, sent []Sent) []time.Duration {
 	groups := 0
 	for _, m := range messages {
@@ -85,8 +84,8 @@ func Groups(messages []Message, sent []Sent) []time.Duration {
 	return done
 }
 
-// Took is how long a message that was sent took: from when it was due, or in a closed loop
-// from when it was sent.
+// Took returns how long a sent message took: from its due time, or in a closed loop from its
+// posting.
 func (s *Schedule) Took(m Sent) time.Duration {
 	if s.Outstanding > 0 {
 		return m.Done - m.Begun
@@ -94,21 +93,21 @@ func (s *Schedule) Took(m Sent) time.Duration {
 	return m.Done - s.Messages[m.Message].At
 }
 
-// Straggler is a rank whose messages take long, whoever it is that they come from or go to.
+// Straggler is a rank whose messages, sent or received, take long.
 type Straggler struct {
 	Rank int
-	// Median is that of the messages from and to it, and Others that of all others.
+	// Median is the median time of its messages, and Others the median of all other messages.
 	Median, Others time.Duration
 }
 
-// Of a straggler: its messages take so many times as long as others, with so many of both at
-// least. Chance and a popular receiver make less of a difference.
+// A straggler's messages take stragglerTimes as long as the others, with at least stragglerLeast
+// messages of both. Chance and a popular receiver make less difference than that.
 const (
 	stragglerTimes = 4
 	stragglerLeast = 20
 )
 
-// Straggler is the rank of so many that stands out, nil where none does.
+// Straggler returns the rank that stands out among the given number of ranks, or nil if none does.
 func (s *Schedule) Straggler(sent []Sent, ranks int) (found *Straggler) {
 	times := 0.0
 	for rank := range ranks {

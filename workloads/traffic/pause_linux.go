@@ -11,8 +11,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// run sends PFC frames until the time is over, by a packet socket: the kernel
-// has no other way to send them.
+// run sends PFC frames until the time is over. It uses a packet socket, because the kernel has no
+// other interface to send them.
 func (s *Pauser) run(in io.Reader, out io.Writer) error {
 	nic, err := net.InterfaceByName(s.NIC)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Pauser) run(in io.Reader, out io.Writer) error {
 		}
 		began, wait := time.Now(), min(s.Every, s.For-time.Since(start))
 		time.Sleep(wait)
-		held += max(0, time.Since(began)-wait-s.Every) // a pause lasts for two of these
+		held += max(0, time.Since(began)-wait-s.Every) // a pause lasts for two intervals
 	}
 	fields.Quanta = [wire.PFCPriorities]uint16{}
 	if err := send(); err != nil {

@@ -1,12 +1,10 @@
-// Package traffic sends datagrams or pause frames from a node, whatever comes of
-// them: the load of scenarios that are about the fabric and not about a
-// transport.
+// Package traffic sends datagrams or pause frames from a node, regardless of whether they arrive.
+// It is the load of scenarios that test the fabric and not a transport.
 //
-// A process plays one of three parts, told by its argument: a sink takes
-// datagrams until it is ended, a source sends them at a rate, a pauser sends PFC
-// frames. The packets are the evidence; what the processes print is for people,
-// but for the time in which the host held a source up. Beside that, Beat tells the
-// step that a process runs.
+// The argument of a process selects one of three parts. A sink receives datagrams until it is
+// ended, a source sends them at a rate, and a pauser sends PFC frames. Checks judge the packets.
+// The output of the processes is for people, except for the time in which the host held a source
+// up. In addition, Beat tells the step that a process runs.
 package traffic
 
 import (
@@ -20,24 +18,24 @@ import (
 	"railbed/internal/units"
 )
 
-// Part is the name by which an executable starts itself as such a process.
+// Part is the name under which an executable starts itself as such a process.
 const Part = "traffic"
 
-// Ready is the line that a sink and a source print when they can go on: the
-// source then waits for a line on its input.
+// Ready is the line that a sink and a source print when they are ready. The source then waits for a
+// line on its input.
 const Ready = "ready"
 
-// Order is what a process is to do. Exactly one field is set.
+// Order is the job of a process. Exactly one field is set.
 type Order struct {
 	Sink   *Sink   `json:"sink,omitempty"`
 	Source *Source `json:"source,omitempty"`
 	Pauser *Pauser `json:"pauser,omitempty"`
 }
 
-// SinkPart is what Order.Part calls a sink.
+// SinkPart is the part of a sink, as Order.Part returns it.
 const SinkPart = "sink"
 
-// Part names the part that the process plays: sink, source or pauser.
+// Part returns the part that the process plays: sink, source or pauser.
 func (o Order) Part() string {
 	switch {
 	case o.Sink != nil:
@@ -48,21 +46,21 @@ func (o Order) Part() string {
 	return "pauser"
 }
 
-// Sink takes datagrams at a port.
+// Sink receives datagrams at a port.
 type Sink struct {
 	Addr netip.AddrPort `json:"addr"`
 }
 
-// Source sends datagrams to each of To in turn, by Flows source ports each.
+// Source sends datagrams to each of To in turn, from Flows source ports each.
 type Source struct {
 	From  netip.Addr       `json:"from"`
 	To    []netip.AddrPort `json:"to"`
 	Port  uint16           `json:"port"` // first source port
 	Flows int              `json:"flows"`
-	// Payload is the bytes of a datagram, at least MinPayload.
+	// Payload is the number of payload bytes of a datagram, at least MinPayload.
 	Payload int `json:"payload"`
-	// Frame is the bytes of the datagram's frame, of which Rate is; a Rate of 0
-	// is none.
+	// Frame is the number of bytes of the datagram's frame, to which Rate applies. A Rate of 0 is
+	// no limit.
 	Frame int           `json:"frame"`
 	Rate  units.Rate    `json:"rate"`
 	For   time.Duration `json:"for"`
@@ -70,8 +68,8 @@ type Source struct {
 	TOS int `json:"tos"`
 }
 
-// Pauser sends PFC frames by a NIC, one every Every, and at the end one that
-// lets the far end go on.
+// Pauser sends a PFC frame through a NIC every Every, and at the end a frame that lets the peer
+// resume.
 type Pauser struct {
 	NIC        string        `json:"nic"`
 	Priorities []int         `json:"priorities"`
@@ -80,30 +78,29 @@ type Pauser struct {
 	For        time.Duration `json:"for"`
 }
 
-// MinPayload has room for what tells datagrams apart.
+// MinPayload has room for the bytes that tell datagrams apart.
 const MinPayload = 16
 
 // heldUp begins the last line of a source or pauser.
 const heldUp = "held up by the host: "
 
-// HeldUp finds in what a source printed for how long the host held it up, so that
-// it sent less than it was asked to: cores were busy. A source that has to wait
-// for its node's own queue is not held up. It reports false where the source
-// did not come to its end.
+// HeldUp parses the output of a source for how long the host held it up, so that the source sent
+// less than its rate because cores were busy. Time in which a source waits for its node's own queue
+// does not count. HeldUp reports false if the source did not finish.
 func HeldUp(output string) (time.Duration, bool) {
 	_, text, found := strings.Cut(output, "\n"+heldUp)
 	held, err := time.ParseDuration(strings.TrimSpace(text))
 	return held, found && err == nil
 }
 
-// Arg is the process's argument for an order.
+// Arg returns the process's argument for an order.
 func (o Order) Arg() (string, error) {
 	text, err := json.Marshal(o)
 	return string(text), err
 }
 
-// Main is the process: it does what its one argument says, and returns its exit
-// code.
+// Main is the main function of the process. It executes the order in its one argument, and returns
+// the exit code.
 func Main(args []string, in io.Reader, out, errors io.Writer) int {
 	var order Order
 	err := fmt.Errorf("want one argument, got %d", len(args))
@@ -128,7 +125,7 @@ func Main(args []string, in io.Reader, out, errors io.Writer) int {
 	return 0
 }
 
-// begin says that the process is ready and waits until it is told to start.
+// begin prints that the process is ready and waits for the line that starts it.
 func begin(in io.Reader, out io.Writer) error {
 	if _, err := fmt.Fprintln(out, Ready); err != nil {
 		return err

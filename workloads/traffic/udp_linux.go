@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// turn is how often a source looks what is due.
+	// turn is the interval at which a source sends what is due.
 	turn = 500 * time.Microsecond
-	// latest is how much a source makes up for when it was held up: more would
-	// be a burst that nobody asked for.
+	// latest is the most time that a source catches up on after it was held up. More would be an
+	// unrequested burst.
 	latest = 5 * time.Millisecond
-	// receiveRoom is the socket buffer that a sink asks for; the kernel gives
-	// what it allows.
+	// receiveRoom is the socket buffer that a sink requests. The kernel grants as much as it
+	// allows.
 	receiveRoom = 4 << 20
 )
 
-// run takes datagrams until SIGTERM.
+// run receives datagrams until SIGTERM.
 func (s *Sink) run(out io.Writer) error {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(s.Addr))
 	if err != nil {
 		return err
 	}
-	_ = conn.SetReadBuffer(receiveRoom) // less only costs counts
+	_ = conn.SetReadBuffer(receiveRoom) // with less, only counts suffer
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
@@ -96,7 +96,7 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 			case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOBUFS),
 				errors.Is(err, syscall.EPERM),
 				errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-				refused++ // what the network says does not end the load
+				refused++ // errors of the network do not end the load
 			default:
 				return err
 			}

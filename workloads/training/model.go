@@ -15,45 +15,45 @@ const (
 	DataParallel     = "dp"
 	PipelineParallel = "pp"
 	ExpertParallel   = "ep"
-	// ExpertData is the ranks that have the same experts.
+	// ExpertData is the group of ranks that have the same experts.
 	ExpertData = "ep-dp"
 )
 
 // Compile makes the program of a model that package spec has checked. Rank r of the job has
-// place r % tp in tensor parallelism, r / tp % dp in data parallelism and is of stage
-// r / (tp * dp), as Megatron-LM orders them by default.
+// position r % tp in tensor parallelism and position r / tp % dp in data parallelism. It belongs to
+// stage r / (tp * dp). This is Megatron-LM's default order.
 //
-// A layer has matrices of 4 h^2 (attention) and 2 h f (feed-forward, times experts)
-// parameters, divided by tp; biases and norms, 13/(12 h) of that, are left out. Forward
-// takes 8 b s h^2 + 4 b s^2 h operations for attention and 4 b s h f for feed-forward of b
-// sequences of s tokens, logits 2 b s h v, and backward twice that, without recomputation
-// (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-// Megatron-LM", 2021, appendix). What is exchanged:
+// A layer has matrices of 4 h^2 (attention) and 2 h f (feed-forward, times experts) parameters,
+// divided by tp. Biases and norms, 13/(12 h) of that, are left out. Forward of b sequences of s
+// tokens takes 8 b s h^2 + 4 b s^2 h operations for attention. It takes 4 b s h f for feed-forward
+// and 2 b s h v for logits. Backward takes twice that, without recomputation (Narayanan et al.,
+// "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021,
+// appendix). The exchanges are:
 //
-//   - tp: the output of each block is summed, an all-reduce of b s h in forward and of its
-//     gradient in backward, two blocks a layer (Shoeybi et al., "Megatron-LM", 2019); the
-//     embedding's output in forward and the gradient of the logits' input. With sp each of
-//     them is an all-gather before the block and a reduce-scatter behind it (Korthikanti et
-//     al., "Reducing Activation Recomputation in Large Transformer Models", 2022, without
-//     the second all-gather of inputs in backward).
-//   - pp: b s h to the next stage in forward, and back in backward, with sp divided by tp;
-//     stages follow 1F1B (Narayanan et al., "PipeDream", 2019, without stale weights).
-//   - dp: gradients, an all-reduce; with ZeRO 1 and 2 a reduce-scatter, and an all-gather
-//     of parameters at the end, and with 3 instead all-gathers of each layer's, the
-//     embedding's and the logits' before their forward and their backward (Rajbhandari et al.,
-//     "ZeRO", 2020, section 7). They are
-//     reduced bucket by bucket as soon as they are complete: in the last micro-batch, and
-//     from stage 2 on, which keeps no gradients of others, in each.
-//   - ep: b s h times top-k to the experts and back, two all-to-alls a layer in each
-//     direction (Lepikhin et al., "GShard", 2020); gradients of experts go over the ranks
-//     that have the same ones. All experts get the same share.
+//   - tp: the output of each block is summed. This is an all-reduce of b s h in forward and of its
+//     gradient in backward, two blocks a layer (Shoeybi et al., "Megatron-LM", 2019). The
+//     embedding's output is summed in forward and the gradient of the logits' input in backward.
+//     With sp each sum is an all-gather before the block and a reduce-scatter after it. This
+//     follows Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+//     2022, without the second all-gather of inputs in backward.
+//   - pp: b s h goes to the next stage in forward, and back in backward, with sp divided by tp.
+//     Stages follow 1F1B (Narayanan et al., "PipeDream", 2019, without stale weights).
+//   - dp: gradients, by an all-reduce. With ZeRO 1 and 2 it is a reduce-scatter, plus an all-gather
+//     of parameters at the end. With ZeRO 3 the parameters of each layer, the embedding and the
+//     logits are gathered before their forward and before their backward instead (Rajbhandari et
+//     al., "ZeRO", 2020, section 7). Gradients are reduced bucket by bucket as soon as they are
+//     complete: in the last micro-batch. From ZeRO stage 2 on they are reduced in each micro-batch,
+//     because a rank then keeps no gradients of others.
+//   - ep: b s h times top-k to the experts and back, two all-to-alls a layer in each direction
+//     (Lepikhin et al., "GShard", 2020). Gradients of experts are reduced over the ranks that have
+//     the same experts. All experts get the same share.
 //
-// A model of more ranks, tasks or bytes than Check allows is refused before they are made.
+// Compile refuses a model with more ranks, tasks or bytes than Check allows before it makes them.
 func Compile(m *spec.Model, scale Scale) (*Program, error) {
 	if n := m.World(); n > MaxRanks {
 		return nil, tooManyRanks(n)
 	}
-	// What one of them needs of memory holds for all sizes that are made of these.
+	// The memory check of one activation or matrix covers all sizes that are computed from them.
 	if tokens := float64(m.MicroBatch) *
 		float64(m.Sequence); max(tokens*float64(m.Hidden)*float64(max(1, m.TopK)),
 		float64(m.Hidden)*float64(max(m.Hidden, m.FFN, m.Vocabulary))*float64(m.Layers)*float64(
@@ -74,10 +74,11 @@ func Compile(m *spec.Model, scale Scale) (*Program, error) {
 	return b.Done(scale)
 }
 
-// maxNumbers bounds activations and parameters, so that no sum of their bytes passes 64 bits.
+// maxNumbers bounds the number of activations and parameters, so that no sum of their bytes exceeds
+// 64 bits.
 const maxNumbers = 1 << 52
 
-// elementBytes is the size of a model's numbers.
+// elementBytes returns the size of a model's numbers.
 func elementBytes(m *spec.Model) int {
 	if m.DType == spec.FP32 {
 		return 4
@@ -93,17 +94,18 @@ type stage struct {
 	tensor, data     []int // ranks of its groups
 	experts, same    []int
 	tasks            []Task
-	// computation is what the device does next, not yet a task.
+	// computation is the device's next computation, which is not a task yet.
 	computation Task
-	operations  float64 // floating-point ones of it
-	last        int     // the latest task of computation, -1 at first
-	// what was the latest at the gather before the latest one with other computation, and at that
+	operations  float64 // floating-point operations of computation
+	last        int     // the latest compute task, -1 at first
+	// gathered holds the latest compute tasks at the last two gathers that had different ones, the
+	// older one first
 	gathered [2]int
 	buckets  [2]bucket
 	reduced  []int // exchanges of gradients
 }
 
-// bucket is gradients that wait for company.
+// bucket collects gradients that are reduced together.
 type bucket struct {
 	group string
 	ranks []int
@@ -135,7 +137,7 @@ func (s *stage) operation(group string, kind schedule.Kind, ranks []int, bytes u
 
 func (s *stage) at(tp, dp, pp int) int { return tp + s.m.TP*(dp+s.m.DP*pp) }
 
-// compute adds operations of the device; what has the same name is one task.
+// compute adds operations of the device. Operations with the same name form one task.
 func (s *stage) compute(name string, operations float64) {
 	if s.computation.Name != name {
 		s.flush()
@@ -157,8 +159,8 @@ func (s *stage) flush() {
 	s.computation, s.operations = Task{}, 0
 }
 
-// exchange adds an operation after the computation so far, and is its task; among a single
-// rank there is none, and it is -1.
+// exchange adds an exchange after the computation so far, and returns its task. With fewer than two
+// ranks or no bytes there is no exchange, and it returns -1.
 func (s *stage) exchange(name, group string, kind schedule.Kind, ranks []int, bytes uint64,
 	after ...int) int {
 	if len(ranks) < 2 || bytes == 0 {
@@ -174,7 +176,8 @@ func (s *stage) exchange(name, group string, kind schedule.Kind, ranks []int, by
 	return len(s.tasks) - 1
 }
 
-// chain adds an operation for which what comes next waits, as it waits for what came before.
+// chain adds an exchange that waits for the previous computation, and for which the next
+// computation waits.
 func (s *stage) chain(name, group string, kind schedule.Kind, ranks []int, bytes uint64) {
 	if len(ranks) > 1 {
 		s.flush()
@@ -182,7 +185,7 @@ func (s *stage) chain(name, group string, kind schedule.Kind, ranks []int, bytes
 	}
 }
 
-// await has the next computation wait for a task.
+// await makes the next computation wait for a task.
 func (s *stage) await(task int) {
 	if task >= 0 {
 		s.flush()
@@ -190,12 +193,12 @@ func (s *stage) await(task int) {
 	}
 }
 
-// activation is the bytes of b s h.
+// activation returns the bytes of b s h.
 func (s *stage) activation() uint64 {
 	return uint64(s.m.MicroBatch) * uint64(s.m.Sequence) * uint64(s.m.Hidden) * uint64(elementBytes(s.m))
 }
 
-// open is what goes before a block of tensor parallelism, and shut what goes behind it.
+// open adds the exchange before a block of tensor parallelism, and shut the exchange after it.
 func (s *stage) open(name string) {
 	if s.m.SP {
 		s.chain(name, TensorParallel, schedule.AllGather, s.tensor, s.activation())
@@ -210,7 +213,7 @@ func (s *stage) shut(name string) {
 	s.chain(name, TensorParallel, kind, s.tensor, s.activation())
 }
 
-// route is an all-to-all to the experts or back.
+// route adds an all-to-all to the experts or back.
 func (s *stage) route(name string) {
 	bytes := s.activation() * uint64(s.m.TopK)
 	if s.m.SP {
@@ -219,7 +222,7 @@ func (s *stage) route(name string) {
 	s.chain(name, ExpertParallel, AllToAll, s.experts, bytes)
 }
 
-// layer is one layer, forward or, with twice the work, backward.
+// layer adds one layer: forward, or backward with twice the work.
 func (s *stage) layer(name string, work float64) {
 	b, q, h, f := float64(s.m.MicroBatch), float64(s.m.Sequence), float64(s.m.Hidden), float64(s.m.FFN)
 	attention := func() {
@@ -243,14 +246,14 @@ func (s *stage) layer(name string, work float64) {
 	}
 }
 
-// logits is the work of the last stage for the vocabulary.
+// logits returns the last stage's operations for the vocabulary.
 func (s *stage) logits() float64 {
 	return 2 * float64(s.m.MicroBatch) * float64(s.m.Sequence) * float64(s.m.Hidden) *
 		float64(s.m.Vocabulary) / float64(s.m.TP)
 }
 
-// weights are the bytes of a layer's parameters at a rank: those that all of its data
-// parallel group have, and those of experts that only some have.
+// weights returns the bytes of a layer's parameters at a rank: those that its whole data parallel
+// group shares, and those of experts that only some ranks have.
 func (s *stage) weights() (shared, experts uint64) {
 	m := s.m
 	h, f, size := uint64(m.Hidden), uint64(m.FFN), uint64(elementBytes(m))
@@ -261,7 +264,7 @@ func (s *stage) weights() (shared, experts uint64) {
 	return shared, experts
 }
 
-// embedding is the bytes of the embedding or, at the last stage, of the logits.
+// embedding returns the bytes of the embedding or, at the last stage, of the logits.
 func (s *stage) embedding() uint64 {
 	return uint64(s.m.Vocabulary) * uint64(s.m.Hidden) * uint64(elementBytes(s.m)) / uint64(s.m.TP)
 }
@@ -269,7 +272,7 @@ func (s *stage) embedding() uint64 {
 func (s *stage) first() bool { return s.pp == 0 }
 func (s *stage) final() bool { return s.pp == s.m.PP-1 }
 
-// transfer is a message to or from the neighbour of a stage. Who receives begins at once.
+// transfer adds a message to or from a neighbouring stage. A receiver begins at once.
 func (s *stage) transfer(name string, from, to int) {
 	bytes := s.activation()
 	if s.m.SP {
@@ -287,8 +290,9 @@ func (s *stage) transfer(name string, from, to int) {
 	s.exchange(name, PipelineParallel, Transfer, pair, bytes, s.computation.After...)
 }
 
-// gather gets a layer's parameters, or others, where stage 3 of ZeRO has them partitioned.
-// That of the next layer goes on while this one is computed.
+// gather adds the all-gathers of a layer's, the embedding's or the logits' parameters, if stage 3
+// of ZeRO partitions them. The parameters of the next layer are gathered while this layer is
+// computed.
 func (s *stage) gather(name string, shared, experts uint64) {
 	if s.m.ZeRO < 3 {
 		return
@@ -310,7 +314,7 @@ func (s *stage) gather(name string, shared, experts uint64) {
 	}
 }
 
-// forward and backward are a micro-batch.
+// forward and backward add a micro-batch.
 func (s *stage) forward(micro int) {
 	name := fmt.Sprintf("forward %d", micro)
 	if !s.first() {
@@ -363,7 +367,7 @@ func (s *stage) backward(micro int, last bool) {
 	}
 }
 
-// gradients adds some to the buckets, and reduces those that are full.
+// gradients adds gradients to the buckets, and reduces the buckets that are full.
 func (s *stage) gradients(name string, shared, experts uint64, complete bool) {
 	if !complete {
 		return
@@ -387,7 +391,7 @@ func (s *stage) reduce(name string, i int) {
 	b.bytes = 0
 }
 
-// iteration is all micro-batches, by 1F1B, and the update of the parameters.
+// iteration adds all micro-batches, by 1F1B, and the update of the parameters.
 func (s *stage) iteration() {
 	micros := s.m.GlobalBatch / (s.m.DP * s.m.MicroBatch)
 	ahead := min(s.m.PP-1-s.pp, micros)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Span is when a task was under way, from the start of its iteration.
+// Span is the time in which a task ran, from the start of its iteration.
 type Span struct {
 	Start time.Duration `json:"start"`
 	End   time.Duration `json:"end"`
 }
 
-// Predict plays an iteration in virtual time: computation takes its time, and an
-// operation what cost says, from when the last of its ranks began it. Tasks of exchanges
-// begin when their own rank is ready. The spans are by rank and task.
+// Predict computes an iteration in virtual time. A computation takes its time. An operation takes
+// the time that cost returns, from when the last of its ranks began it. A task of an exchange
+// begins when its own rank is ready. The spans are by rank and task.
 func (p *Program) Predict(cost func(*Operation) time.Duration) ([][]Span, error) {
 	s := p.newPlay()
 	for rank := range s.ranks {
@@ -43,7 +43,7 @@ type play struct {
 	spans   [][]Span
 	done    [][]bool
 	left    int
-	dirty   []playAt // streams to look at: a task was done that their heads wait for
+	dirty   []playAt // streams to visit: a task that their first task waits for is done
 }
 
 type playAt struct {
@@ -54,7 +54,7 @@ type playAt struct {
 type playRank struct {
 	order   []string
 	streams map[string]*playStream
-	waiting map[int][]string // streams, by the task that their heads wait for
+	waiting map[int][]string // streams, by the task that their first task waits for
 }
 
 type playStream struct {
@@ -91,8 +91,8 @@ func (s *play) push(rank int, stream string) {
 	}
 }
 
-// ready is the task at a stream's head and when it can begin, if that is known; else missing is
-// a task that it waits for, or -1 where there is none.
+// ready returns the first task of a stream and when it can begin, if that is known. Otherwise
+// missing is a task that it waits for, or -1 if the stream is empty.
 func (s *play) ready(rank int, stream string) (task int, at time.Duration, missing int, known bool) {
 	st := s.ranks[rank].streams[stream]
 	if st == nil || st.next == len(st.tasks) {
@@ -121,8 +121,8 @@ func (s *play) finish(rank int, stream string, task int, span Span) {
 	delete(s.ranks[rank].waiting, task)
 }
 
-// advance does what is at a stream's head, if it can be. An exchange is done by the last of its
-// ranks that comes to it.
+// advance finishes the first task of a stream, if it is ready. It finishes an exchange at all of
+// the exchange's ranks, once the last of them has reached it.
 func (s *play) advance(rank int, stream string, cost func(*Operation) time.Duration) bool {
 	task, at, missing, known := s.ready(rank, stream)
 	if !known {
@@ -152,7 +152,7 @@ func (s *play) advance(rank int, stream string, cost func(*Operation) time.Durat
 	return true
 }
 
-// stuck says what ranks wait for, the first few of many.
+// stuck returns an error that says which tasks the first few ranks wait for.
 func (s *play) stuck() error {
 	const most = 4
 	var waiting []string

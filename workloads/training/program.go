@@ -1,17 +1,18 @@
-// Package training describes training jobs as data: for each rank, what it computes and
-// what it exchanges with others, and in which order.
+// Package training describes training jobs as data: for each rank, its computations, its exchanges
+// with other ranks, and their order.
 //
-// A Program has tasks for each rank. A computation is time that passes; an exchange is
-// one of the program's Operations, a collective among some of the ranks, of which a
-// transfer from one rank to another is the least. Tasks stand in streams, as on a GPU:
-// those of a stream are done one after the other, those of different streams at once,
-// but for what After asks. All computation of a rank is one stream, and each group of
-// ranks that exchanges something has one at each of them, as NCCL's communicators have.
+// A Program has tasks for each rank. A computation only takes time. An exchange is one of the
+// program's Operations: a collective among some of the ranks, or in the simplest case a transfer
+// from one rank to another. Tasks belong to streams, as on a GPU. Tasks of one stream run one after
+// the other. Tasks of different streams run at the same time, except where After orders them. All
+// computation of a rank is one stream. Each group of ranks with exchanges has one stream at each of
+// its ranks, like a communicator of NCCL.
 //
-// Compile makes a program from the description of a model, and package trace from
-// recorded ones. Predict plays one in virtual time; real time is package collective's.
+// Compile makes a program from the description of a model, and package trace from recorded traces.
+// Predict computes an iteration in virtual time. Package collective runs the exchanges in real
+// time.
 //
-// The package is pure; its functions are safe for concurrent use.
+// The package is pure. Its functions are safe for concurrent use.
 package training
 
 import (
@@ -25,11 +26,11 @@ import (
 	"railbed/plan/schedule"
 )
 
-// AllToAll is the kind of an operation in which each rank sends an equal part of its
-// buffer to each one.
+// AllToAll is the kind of an operation in which each rank sends an equal part of its buffer to each
+// rank.
 const AllToAll = schedule.AllToAll
 
-// Transfer is the kind that carries a message from a group's first rank to its second.
+// Transfer is the kind that sends a message from a group's first rank to its second.
 const Transfer = schedule.Broadcast
 
 // Limits of a program, so that a file cannot ask for more than a host has.
@@ -38,62 +39,61 @@ const (
 	MaxOperations = 2048
 	MaxTasks      = 1 << 20 // of all ranks
 	MaxBytes      = 1 << 30 // of an operation
-	// MaxRankBytes and MaxJobBytes are of all operations of a rank, and of all ranks: each
-	// has buffers of its own, for input and output and some to work in.
+	// MaxRankBytes bounds the bytes of all operations of a rank, and MaxJobBytes those of all
+	// ranks. Each operation has its own buffers for input, output and intermediate data.
 	MaxRankBytes = 4 << 30
 	MaxJobBytes  = 16 << 30
 )
 
-// maxTime is the longest that a task computes.
+// maxTime is the maximum duration of a computation.
 const maxTime = 24 * time.Hour
 
-// ElementSize is what the bytes of an operation are a multiple of: exchanges are of
-// float32.
+// ElementSize is the size of an element. The bytes of an operation are a multiple of it, because
+// exchanges are of float32.
 const ElementSize = 4
 
-// Operation is an exchange that can be done any number of times.
+// Operation is an exchange that can be performed any number of times.
 type Operation struct {
-	// Group says what the ranks are to each other, such as "tp": operations of one
-	// Group and Channel with the same Ranks are done one after the other, in the same
-	// order everywhere.
+	// Group names the kind of the ranks' group, such as "tp". Operations of one Group and Channel
+	// with the same Ranks are performed one after the other, in the same order at all ranks.
 	Group   string        `json:"group"`
 	Channel int           `json:"channel,omitempty"`
 	Kind    schedule.Kind `json:"kind"`
-	// Ranks are of the job, in the order of the collective.
+	// Ranks are ranks of the job, in the order of the collective.
 	Ranks []int `json:"ranks"`
-	// Bytes are those of the whole buffer: of an all-gather what each rank has at the
-	// end, of a reduce-scatter what each has at first.
+	// Bytes is the size of the whole buffer: for an all-gather, of each rank's output, and for a
+	// reduce-scatter, of each rank's input.
 	Bytes uint64 `json:"bytes"`
 }
 
 // Kinds of a Task.
 const (
 	Compute  = "compute"  // the device is busy
-	Delay    = "delay"    // time passes, of which no device knows
+	Delay    = "delay"    // time passes without a device
 	Exchange = "exchange" // an operation
 )
 
-// Task is one thing that a rank does in an iteration.
+// Task is a computation, a delay or an exchange of a rank in an iteration.
 type Task struct {
 	// Name is for people: "forward 3".
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// Time is that of Compute and Delay, in the testbed's time.
+	// Time is the duration of Compute and Delay, in the testbed's time.
 	Time time.Duration `json:"time,omitempty"`
-	// Operation is the index of an Exchange's.
+	// Operation is the index of the operation of an Exchange.
 	Operation int `json:"operation,omitempty"`
-	// After are tasks of this rank, all before it, that must be done before.
+	// After are earlier tasks of this rank that must be done first.
 	After []int `json:"after,omitempty"`
 }
 
-// Program is what a job does in each of its iterations.
+// Program has the operations and tasks of a job in each of its iterations.
 type Program struct {
 	Operations []Operation `json:"operations"`
 	Tasks      [][]Task    `json:"tasks"` // by rank
 }
 
-// Stream names the stream of a rank's task: that of its computation, that of an
-// operation's group, or, of a delay, one of its own.
+// Stream names the stream of a rank's task: the rank's computation stream, the stream of an
+// operation's group or, for a delay, a stream of its own.
 func (p *Program) Stream(rank, task int) string {
 	switch t := &p.Tasks[rank][task]; t.Kind {
 	case Compute:
@@ -106,19 +106,19 @@ func (p *Program) Stream(rank, task int) string {
 
 func (o *Operation) stream() string { return fmt.Sprintf("%s %d %v", o.Group, o.Channel, o.Ranks) }
 
-// Builder makes a program: it numbers operations.
+// Builder makes a program. It numbers the operations.
 type Builder struct {
 	Program
 	known map[string]int
 }
 
-// NewBuilder begins a program for so many ranks.
+// NewBuilder begins a program for the given number of ranks.
 func NewBuilder(ranks int) *Builder {
 	return &Builder{Program: Program{Tasks: make([][]Task, ranks)}, known: map[string]int{}}
 }
 
-// Operation is the index of an operation, which is added if it is new. Its bytes are rounded
-// up to whole elements.
+// Operation returns the index of an operation, and adds the operation if it is new. The operation's
+// bytes are rounded up to whole elements.
 func (b *Builder) Operation(o Operation) int {
 	o.Bytes = (o.Bytes + ElementSize - 1) / ElementSize * ElementSize
 	key := fmt.Sprint(o)
@@ -131,17 +131,17 @@ func (b *Builder) Operation(o Operation) int {
 	return i
 }
 
-// Add adds a task of a rank behind its others, and is its index.
+// Add adds a task after the other tasks of a rank, and returns its index.
 func (b *Builder) Add(rank int, t Task) int {
 	b.Tasks[rank] = append(b.Tasks[rank], t)
 	return len(b.Tasks[rank]) - 1
 }
 
-// Scale is what all bytes and all times of a program are multiplied by, so that a job of a
-// large machine fits on a small one. A factor that is not set is 1.
+// Scale has the factors by which all bytes and all times of a program are multiplied, so that a job
+// of a large machine fits on a small one. A factor that is not set is 1.
 type Scale struct{ Bytes, Times units.Factor }
 
-// Done scales and checks what was built.
+// Done scales the program and checks it.
 func (b *Builder) Done(s Scale) (*Program, error) {
 	one := units.Factor{Num: 1, Den: 1}
 	b.scale(cmp.Or(s.Bytes, one), cmp.Or(s.Times, one))
@@ -167,8 +167,8 @@ func (p *Program) scale(bytes, times units.Factor) {
 	}
 }
 
-// Sent is what the rank with a place among an operation's sends in it, from the closed
-// formula of its algorithm, the first one of its kind in package schedule.
+// Sent returns the bytes that the rank with the given index in Ranks sends in the operation. It
+// uses the closed formula of the first algorithm of the kind in package schedule.
 func (o *Operation) Sent(place int) uint64 {
 	n := len(o.Ranks)
 	if o.Kind == AllToAll {
@@ -181,16 +181,16 @@ func (o *Operation) Sent(place int) uint64 {
 	return schedule.Sent(o.Kind, schedule.Algorithms(o.Kind)[0], n, place, 0).Of(o.Bytes)
 }
 
-// Gradients says whether it is a sum of gradients, of which a little may be left out: an
-// all-reduce or reduce-scatter of ranks that are data parallel, or have the same experts.
+// Gradients reports whether the operation is a sum of gradients, of which a little may be left out.
+// That is an all-reduce or reduce-scatter of ranks that are data parallel or have the same experts.
 func (o *Operation) Gradients() bool {
 	return (o.Kind == schedule.AllReduce || o.Kind == schedule.ReduceScatter) &&
 		(o.Group == DataParallel || o.Group == ExpertData)
 }
 
-// MayMiss is how many bytes of sums of gradients all ranks may leave out in an iteration, where
-// they may of a share of each message with partial sums: of the n-1 steps of a ring in which
-// ranks together send the buffer once.
+// MayMiss returns how many bytes of sums of gradients all ranks together may leave out in an
+// iteration. share is the share of each message with partial sums that may be left out. A ring has
+// n-1 steps with partial sums, and in each step the ranks together send the buffer once.
 func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
 	for i, uses := range p.Uses() {
 		o := &p.Operations[i]
@@ -202,7 +202,7 @@ func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
 	return sum
 }
 
-// Uses counts how often each operation is done in an iteration.
+// Uses returns how often each operation is performed in an iteration.
 func (p *Program) Uses() []uint64 {
 	counts := make([]uint64, len(p.Operations))
 	for rank, tasks := range p.Tasks {
@@ -215,13 +215,13 @@ func (p *Program) Uses() []uint64 {
 	return counts
 }
 
-// Volume is what a rank sends in one iteration within one Group.
+// Volume is the number of bytes that a rank sends in one iteration within one Group.
 type Volume struct {
 	Group string `json:"group"`
 	Bytes uint64 `json:"bytes"`
 }
 
-// Volumes are what a rank sends in an iteration, by Group in the order of their names.
+// Volumes returns a rank's volumes in an iteration, sorted by Group.
 func (p *Program) Volumes(rank int) []Volume {
 	sums := map[string]uint64{}
 	for i := range p.Tasks[rank] {
@@ -238,7 +238,7 @@ func (p *Program) Volumes(rank int) []Volume {
 	return volumes
 }
 
-// Sent is what a rank sends in an iteration.
+// Sent returns the bytes that a rank sends in an iteration.
 func (p *Program) Sent(rank int) (bytes uint64) {
 	for _, v := range p.Volumes(rank) {
 		bytes += v.Bytes
@@ -246,7 +246,7 @@ func (p *Program) Sent(rank int) (bytes uint64) {
 	return bytes
 }
 
-// Pairs are the ranks of which one sends to the other, in order.
+// Pairs returns the pairs of a sending and a receiving rank, in order.
 func (p *Program) Pairs() [][2]int {
 	var pairs [][2]int
 	for i := range p.Operations {
@@ -261,8 +261,8 @@ func (p *Program) Pairs() [][2]int {
 	return slices.Compact(pairs)
 }
 
-// Demand is what each of Pairs carries in an iteration. Who sends to several in an operation is
-// taken to send them equal parts.
+// Demand returns the bytes that each of Pairs carries in an iteration. It assumes that a rank that
+// sends to several ranks in an operation sends them equal parts.
 func (p *Program) Demand() []units.Bytes {
 	sums := map[[2]int]uint64{}
 	for i, uses := range p.Uses() {
@@ -283,7 +283,7 @@ func (p *Program) Demand() []units.Bytes {
 	return demand
 }
 
-// pairs are those of an operation, by places.
+// pairs returns the pairs of an operation, by index in Ranks.
 func (o *Operation) pairs() (pairs [][2]int) {
 	if o.Kind != AllToAll {
 		s, err := schedule.Make(o.Kind, schedule.Algorithms(o.Kind)[0], len(o.Ranks), 0)
@@ -302,8 +302,8 @@ func (o *Operation) pairs() (pairs [][2]int) {
 	return pairs
 }
 
-// Of is a rank's part of a program: its operations alone are there, at their places, and
-// the others empty; of tasks only its own.
+// Of returns a rank's part of a program. It has only the rank's tasks. It has the rank's operations
+// at their indices, and the other operations are empty.
 func (p *Program) Of(rank int) *Program {
 	part := &Program{Operations: make([]Operation, len(p.Operations)), Tasks: make([][]Task, len(p.Tasks))}
 	part.Tasks[rank] = p.Tasks[rank]
@@ -321,9 +321,9 @@ func tooManyRanks(n int) error {
 	return fmt.Errorf("check program: %d ranks, want 1 to %d", n, MaxRanks)
 }
 
-// Check holds that a program can be run: that it keeps to the limits, that every task and
-// operation is well formed, and that it comes to its end whatever the times of its tasks
-// are. Of a program that does not it names what each rank waits for.
+// Check checks that a program can be run: that it keeps to the limits, that every task and
+// operation is well formed, and that it ends whatever its tasks' durations. The error for a program
+// that does not end names what each rank waits for.
 func (p *Program) Check() error {
 	if n := len(p.Tasks); n < 1 || n > MaxRanks {
 		return tooManyRanks(n)
@@ -355,7 +355,7 @@ func (p *Program) Check() error {
 	return err
 }
 
-// checkMemory holds that the operations together are not too large.
+// checkMemory checks that the operations together are not too large.
 func (p *Program) checkMemory() error {
 	ranks, all := make([]uint64, len(p.Tasks)), uint64(0)
 	for i := range p.Operations {

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Times are how a rank spent an iteration. Together they are its whole length, which is
-// from the first rank's begin to the last one's end.
+// Times says how a rank spent an iteration. The times add up to the iteration's length, which is
+// from the first rank's begin to the last rank's end.
 type Times struct {
 	// Compute is the time in which the device computed.
 	Compute time.Duration `json:"compute"`
-	// Exposed is when it did not and bytes were under way for the rank: an operation is
-	// under way when the last of its ranks has begun it.
+	// Exposed is the time in which the device did not compute and bytes of the rank were in
+	// transit. The bytes of an operation are in transit once the last of its ranks has begun it.
 	Exposed time.Duration `json:"exposed"`
-	// Idle is the rest: the rank waited for others to begin, as in the bubble of a
-	// pipeline, or had nothing to do.
+	// Idle is the rest. The rank waited for others to begin, as in the bubble of a pipeline, or had
+	// nothing to do.
 	Idle time.Duration `json:"idle"`
 }
 
-// Times divides an iteration from when its tasks were under way, by rank and task.
+// Times computes, from the spans of the tasks by rank and task, the length of an iteration and the
+// times of each rank.
 func (p *Program) Times(spans [][]Span) (whole time.Duration, ranks []Times) {
 	for _, tasks := range spans {
 		for _, s := range tasks {
@@ -44,8 +45,8 @@ func (p *Program) Times(spans [][]Span) (whole time.Duration, ranks []Times) {
 	return whole, ranks
 }
 
-// ExposedBy divides each rank's exposed time among the groups whose bytes were under way: of a
-// moment with several of them each has an equal part.
+// ExposedBy divides each rank's exposed time among the groups whose bytes were in transit. If
+// several groups were active at a time, each gets an equal part of it.
 func (p *Program) ExposedBy(spans [][]Span) (ranks []map[string]time.Duration) {
 	under := p.UnderWay(spans)
 	for rank, tasks := range p.Tasks {
@@ -67,7 +68,7 @@ func (p *Program) ExposedBy(spans [][]Span) (ranks []map[string]time.Duration) {
 	return ranks
 }
 
-// change is the begin or end of something of a group; the empty one is computation.
+// change is the begin or end of a task of a group. The empty group is computation.
 type change struct {
 	at    time.Duration
 	group string
@@ -93,8 +94,8 @@ func exposedBy(changes []change) map[string]time.Duration {
 	return exposed
 }
 
-// UnderWay is when the bytes of each exchange were: the n-th time that an operation is done
-// is the same one at all of its ranks.
+// UnderWay returns the spans in which the bytes of exchanges were in transit. The n-th use of an
+// operation at one rank belongs to its n-th use at the other ranks.
 func (p *Program) UnderWay(spans [][]Span) [][]Span {
 	type use struct{ operation, number int }
 	begun := map[use]time.Duration{}
@@ -121,7 +122,7 @@ func (p *Program) UnderWay(spans [][]Span) [][]Span {
 	return under
 }
 
-// covered is the time that some spans cover, once where they overlap.
+// covered returns the time that the spans cover. Overlaps count once.
 func covered(spans []Span) (sum time.Duration) {
 	slices.SortFunc(spans, func(a, b Span) int { return int(a.Start - b.Start) })
 	var end time.Duration

@@ -9,21 +9,21 @@ import (
 	"railbed/plan/spec"
 )
 
-// Choose takes so many ranks that nobody has, in the order of the job's own ranks. taken says
-// whose a rank is. The same plan and the same ranks taken give the same choice.
+// Choose chooses count free ranks for a job, in the order of the job's own ranks. taken maps each
+// taken rank to its job. The choice depends only on the plan and the taken ranks.
 //
-// A block is the servers whose first NICs are at one switch, as those of a leaf. The policies:
+// A block is the set of servers whose first NICs are at the same switch, such as the servers of a
+// leaf. The policies:
 //
-//   - packed fills blocks one after the other, and in a block server after server: that block
-//     which fits with the least left over or, where none fits, the one with the most free
-//     ranks. So few jobs share a link, and few ranks are behind another switch than their
-//     neighbours.
-//   - spread takes the next rank from the next block, and within a block from the next server:
-//     what a placement for availability does, and what is left when a cluster is fragmented.
-//   - rail-aware packs by the switch of each rank's own NIC, so that ranks of one rail come
-//     first and neighbours stay on it (rails as in Wang et al., "Rail-only", 2023).
-//   - non-idle-aware packs too, but looks at who is there: blocks without ranks of other jobs
-//     come first, then those with the fewest. No paper was found that defines the word.
+//   - packed fills blocks one after the other, and in a block server after server. It takes the
+//     block that fits with the least left over or, if none fits, the block with the most free
+//     ranks. So few jobs share a link, and few ranks are at another switch than their neighbours.
+//   - spread takes the next rank from the next block, and within a block from the next server. A
+//     placement for availability does the same, and a fragmented cluster has the same result.
+//   - rail-aware packs by the switch of each rank's own NIC. So a rail's ranks come first and
+//     neighbours stay on the rail (rails as in Wang et al., "Rail-only", 2023).
+//   - non-idle-aware packs too, but considers other jobs: blocks without ranks of other jobs come
+//     first, then the blocks with the fewest. No paper was found that defines the term.
 func Choose(p *plan.Plan, policy string, count int, taken map[int]string) ([]int, error) {
 	var free []int
 	for rank := range p.Ranks {
@@ -58,7 +58,7 @@ type chooser struct {
 	taken map[int]string
 }
 
-// far is what stands at the other end of a node's NIC.
+// far returns the peer of a node's NIC.
 func (c *chooser) far(node, nic string) string {
 	n := c.plan.Node(node)
 	if n == nil {
@@ -78,7 +78,7 @@ func (c *chooser) far(node, nic string) string {
 	return ""
 }
 
-// block is that of a rank's server, and rail the switch of its own NIC.
+// block returns the block of a rank's server, and rail the switch of its own NIC.
 func (c *chooser) block(rank int) string {
 	node := c.plan.Ranks[rank].Node
 	return c.far(node, c.plan.Node(node).NICs[0].Name)
@@ -88,15 +88,15 @@ func (c *chooser) rail(rank int) string {
 	return c.far(c.plan.Ranks[rank].Node, c.plan.Ranks[rank].NIC)
 }
 
-// group is ranks that are at one place.
+// group is the ranks of a block or rail.
 type group struct {
 	name  string
-	ranks []int // free ones
-	busy  int   // of other jobs
+	ranks []int // free ranks
+	busy  int   // number of ranks of other jobs
 }
 
-// groups are the free ranks by place, in the order in which the plan has these, and how many
-// are taken there.
+// groups returns the free ranks and the number of taken ranks by block or rail, in the plan's
+// order.
 func (c *chooser) groups(free []int, at func(int) string) (all []group) {
 	index := map[string]int{}
 	for rank := range c.plan.Ranks {
@@ -114,7 +114,7 @@ func (c *chooser) groups(free []int, at func(int) string) (all []group) {
 	return all
 }
 
-// pack fills places one after the other.
+// pack fills blocks or rails one after the other.
 func (c *chooser) pack(free []int, count int, at func(int) string, idleFirst bool) (chosen []int) {
 	groups := c.groups(free, at)
 	for len(chosen) < count {
@@ -146,7 +146,7 @@ func (c *chooser) pack(free []int, count int, at func(int) string, idleFirst boo
 // spread takes ranks from all blocks in turn.
 func (c *chooser) spread(free []int, count int) (chosen []int) {
 	groups := c.groups(free, c.block)
-	for i := range groups { // one rank of each server before the second of any
+	for i := range groups { // one rank of each server before a second rank of any
 		var turns [][]int
 		seen := map[string]int{}
 		for _, rank := range groups[i].ranks {

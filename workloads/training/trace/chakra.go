@@ -13,7 +13,7 @@ import (
 	"railbed/workloads/training"
 )
 
-// File is the execution trace of one rank, and what errors call it.
+// File is the execution trace of one rank, and its name for errors.
 type File struct {
 	Name    string
 	Content []byte
@@ -28,32 +28,32 @@ const (
 	nodeTypes                                          = 8
 )
 
-// chakraKinds are the collectives that there are operations for; gather and scatter are not
-// among them.
+// chakraKinds are the collectives that operations exist for. Gather and scatter are not among them.
 var chakraKinds = map[uint64]schedule.Kind{
 	0: schedule.AllReduce, 1: schedule.Reduce, 2: schedule.AllGather, 5: schedule.Broadcast,
 	6: training.AllToAll,
 	7: schedule.ReduceScatter, 8: schedule.ReduceScatter, 9: schedule.Barrier,
 }
 
-// maxNodes bounds those of a file, and maxSize the bytes of an exchange before they are
-// scaled.
+// maxNodes bounds the nodes of a file, and maxSize the bytes of an exchange before scaling.
 const (
 	maxNodes = 1 << 18
 	maxSize  = 1 << 50
 )
 
-// ReadChakra reads execution traces of Chakra, one of each rank: the metadata and then the
-// nodes, each message behind its length as a varint. Of a node count its id, type,
-// dependencies and duration, and of its attributes comm_type, comm_size, comm_src, comm_dst,
-// comm_tag and pg_name. comm_size is what an Operation's Bytes are, but of an all-gather what
-// one rank gives, as in ASTRA-sim. Computation takes its duration_micros, nodes of memory and
-// metadata take none. Collectives are among all ranks, or
-// those of the group that pg_name names. Nodes become tasks in the order of their
-// dependencies, of those that are ready the lowest id first. A message goes when its sender's
-// turn has come, and its receiver's node is done when that has and the message has come, as in
-// ASTRA-sim; messages from one rank to another of the same tag must stand in one order at
-// both. Errors name the byte.
+// ReadChakra reads execution traces of Chakra, one for each rank. A trace is the metadata and then
+// the nodes, each message preceded by its length as a varint. ReadChakra uses a node's id, type,
+// dependencies and duration, and its attributes comm_type, comm_size, comm_src, comm_dst, comm_tag
+// and pg_name.
+//
+// comm_size is an Operation's Bytes, except that for an all-gather it is the input of one rank, as
+// in ASTRA-sim. Computation takes its duration_micros. Nodes of memory and metadata take no time.
+// Collectives are among all ranks, or those of the group that pg_name names. Nodes become tasks in
+// the order of their dependencies; among ready nodes the lowest id comes first.
+//
+// A message is sent when its sender's node is reached. Its receiver's node is done when it is
+// reached and the message has arrived, as in ASTRA-sim. Messages from one rank to another with the
+// same tag must be in the same order at both ranks. Errors name the byte.
 func ReadChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
 	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
 		return nil, fmt.Errorf("%d execution traces, want one for each of %d ranks", len(files), o.Ranks)
@@ -77,19 +77,19 @@ type chakra struct {
 	rank, ranks int
 	groups      map[string][]int
 	nodes       []chakraNode
-	at          map[uint64]int // by id
+	at          map[uint64]int // index by id
 }
 
 type chakraNode struct {
-	offset   int // of its message
+	offset   int // of the node's message
 	id, kind uint64
 	name     string
 	micros   uint64
 	after    []uint64
-	numbers  map[string]uint64 // attributes
+	numbers  map[string]uint64 // numeric attributes
 	group    string
-	waits    int   // for how many others
-	before   []int // nodes that wait for this one
+	waits    int   // number of nodes that it waits for
+	before   []int // nodes that wait for this node
 }
 
 func (c *chakra) errorAt(offset int, format string, args ...any) error {
@@ -106,7 +106,7 @@ func (c *chakra) read() error {
 		start := offset + n - len(message)
 		offset += n
 		if first {
-			continue // the metadata, of which nothing is needed
+			continue // the metadata, which is not needed
 		}
 		node := chakraNode{offset: start, numbers: map[string]uint64{}}
 		if err := c.node(&node, message); err != nil {
@@ -127,8 +127,8 @@ func (c *chakra) read() error {
 	return nil
 }
 
-// fields calls do with each field of a message, which begins at a byte of the file: of a
-// varint with its number, of others with their bytes.
+// fields calls do for each field of a message, which begins at byte offset of the file. It passes
+// the number of a varint, and the bytes of other fields.
 func (c *chakra) fields(offset int, message []byte,
 	do func(offset int, n protowire.Number, number uint64, bytes []byte) error) error {
 	for len(message) > 0 {
@@ -200,7 +200,7 @@ func (c *chakra) node(node *chakraNode, message []byte) error {
 		})
 }
 
-// attribute keeps one that is a number, or names a group.
+// attribute keeps an attribute that is a number or names a group.
 func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
 	const fieldName, fieldString = 1, 29
 	var name, text string
@@ -211,7 +211,7 @@ func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
 			name = string(bytes)
 		case fieldString:
 			text = string(bytes)
-		case 7, 9, 11, 13, 19, 21, 23, 25, 27: // int32 to bool, but for the next
+		case 7, 9, 11, 13, 19, 21, 23, 25, 27: // int32 to bool, except the next
 			number = value
 		case 15, 17: // sint32 and sint64
 			number = uint64(protowire.DecodeZigZag(value))
@@ -238,7 +238,7 @@ func (r *ready) Pop() any {
 	return last
 }
 
-// tasks adds the rank's in the order of their dependencies.
+// tasks adds the rank's tasks in the order of their dependencies.
 func (c *chakra) tasks(b *training.Builder) error {
 	for i := range c.nodes {
 		node := &c.nodes[i]
@@ -271,7 +271,8 @@ func (c *chakra) tasks(b *training.Builder) error {
 			after = append(after, task[id])
 		}
 		if node.kind == nodeReceive && len(after) > 0 && made.Kind == training.Exchange {
-			// A message goes when its sender sends it, whether anybody waits for it yet.
+			// A message is sent when its sender sends it, even if its receiver does not wait for it
+			// yet.
 			after = append(after, b.Add(c.rank, made))
 			made = training.Task{Name: made.Name, Kind: training.Delay}
 		}
@@ -290,7 +291,7 @@ func (c *chakra) tasks(b *training.Builder) error {
 	return nil
 }
 
-// task is what a node does.
+// task returns the task of a node.
 func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, error) {
 	t := training.Task{Name: cmp.Or(node.name, fmt.Sprintf("node %d", node.id)), Kind: training.Delay}
 	operation := training.Operation{Bytes: node.numbers["comm_size"]}
@@ -338,7 +339,7 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 					node.id, operation.Bytes, len(operation.Ranks), uint64(maxSize))
 			}
 		}
-	default: // of memory, or metadata
+	default: // memory or metadata
 		return t, nil
 	}
 	switch {
@@ -354,7 +355,7 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	return t, nil
 }
 
-// group are the ranks of a collective.
+// group returns the ranks of a collective.
 func (c *chakra) group(node *chakraNode) (name string, ranks []int, err error) {
 	if node.group == "" {
 		for rank := range c.ranks {

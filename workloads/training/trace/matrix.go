@@ -19,11 +19,11 @@ import (
 //	1->2 id 2 trigger 1 size 1000
 //	trigger id 1 oneshot
 //
-// Each connection is one transfer; start is in picoseconds. A connection that waits for a
-// trigger begins when the one connection is done that fires it, or of a barrier all of
-// them, as many as its count. Who sends must know that: the firing connections begin or end at
-// its node. There send_done_trigger too is when the message has come, where it ends. prio is
-// not played; addon and failures are refused.
+// Each connection is one transfer, and start is in picoseconds. A connection with a trigger begins
+// when the one connection that fires the trigger is done. For a barrier it begins when all firing
+// connections are done, as many as the barrier's count. The sender must know that, so the firing
+// connections must begin or end at its node. If a firing connection ends there, send_done_trigger
+// too fires when the message has arrived. prio has no effect; addon and failures are refused.
 func ReadMatrix(name string, text []byte, o Options) (*training.Program, error) {
 	m := &matrix{name: name, triggers: map[int]*matrixTrigger{}, flows: map[int]bool{}}
 	counts := map[string]int{"Nodes": -1, "Connections": -1, "Triggers": 0, "Failures": 0}
@@ -86,9 +86,9 @@ type matrixConnection struct {
 	size              uint64
 	start             time.Duration
 	started           bool
-	trigger           int // 0 is none
+	trigger           int // 0 for none
 	sendDone, recDone int
-	tasks             [2]int // at from and to
+	tasks             [2]int // task at from, task at to
 	done              bool
 }
 
@@ -107,7 +107,7 @@ func (m *matrix) number(line int, what, word string, most int) (int, error) {
 	return n, nil
 }
 
-// connection reads a line a->b.
+// connection parses a line a->b.
 func (m *matrix) connection(line int, words []string, nodes int) error {
 	c := matrixConnection{line: line}
 	from, to, _ := strings.Cut(words[0], "->")
@@ -172,7 +172,7 @@ func (m *matrix) connection(line int, words []string, nodes int) error {
 	return nil
 }
 
-// trigger reads a line that defines one.
+// trigger parses a line that defines a trigger.
 func (m *matrix) trigger(line int, words []string) error {
 	t := &matrixTrigger{line: line, count: 1}
 	id, kind := 0, ""
@@ -209,7 +209,7 @@ func (m *matrix) trigger(line int, words []string) error {
 	return nil
 }
 
-// program makes the transfers, those before that fire others.
+// program makes the transfers, each after those that fire its trigger.
 func (m *matrix) program(nodes int) (*training.Builder, error) {
 	for i := range m.connections {
 		c := &m.connections[i]
@@ -250,7 +250,7 @@ func (m *matrix) program(nodes int) (*training.Builder, error) {
 	return b, nil
 }
 
-// add adds a connection, if those that fire its trigger are there.
+// add adds a connection, if the connections that fire its trigger have been added.
 func (m *matrix) add(b *training.Builder, i int) (bool, error) {
 	c := &m.connections[i]
 	if c.done {

@@ -17,18 +17,20 @@ import (
 //	1
 //	layer -1 1000 ALLREDUCE 4096 1000 ALLREDUCE 4096 1000 ALLREDUCE 65536 100
 //
-// A line is a layer: name, -1, and of forward, of the gradient of its input and of that of its
-// weights each the time in ns, the collective and its bytes; then the time of the update,
-// which is not played. It goes as in SimAI's Workload.cc: layers forward, each with its
-// computation and then its collective, which the next one waits for; then backward, the
-// collective of the weights' gradient going on while the next layers are computed. The first
-// two collectives are among tensor parallel ranks, the third among data parallel ones, or
-// those that a suffix names: _EP, those that share the experts, and _DP_EP, those that have
-// the same ones. Ranks are numbered as training.Compile does. Recomputation is refused.
+// A line is a layer. It has the layer's name and -1, and then three parts: forward, the gradient of
+// the layer's input, and the gradient of its weights. Each part has its time in ns, its collective
+// and the collective's bytes. The last word is the time of the update, which is ignored.
 //
-// Of a pipeline (pp above 1) the file has one stage, and every stage does what it says, as in
-// SimAI, which counts a message of pp_comm bytes for each micro-batch and virtual stage, there
-// and back: these are sent (see pipeline).
+// The tasks follow the order in SimAI's Workload.cc. First come the layers forward. Each has its
+// computation and then its collective, for which the next layer waits. Then come the layers
+// backward. The collective of the weights' gradient runs while the next layers are computed. The
+// first two collectives are among tensor parallel ranks and the third among data parallel ranks,
+// unless a suffix names others. _EP is the ranks that share the experts, and _DP_EP the ranks with
+// the same experts. Ranks are numbered as in training.Compile. Recomputation is refused.
+//
+// For a pipeline (pp above 1) the file has one stage, and every stage executes it, as in SimAI.
+// SimAI accounts for a message of pp_comm bytes for each micro-batch and virtual stage in each
+// direction. Here these messages are sent (see pipeline).
 func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	all := lines(text)
 	if len(all) < 2 {
@@ -64,7 +66,7 @@ func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
 		if err := s.split(); err != nil {
 			return nil, err
 		}
-		each += 4 // messages of a virtual stage, which has a layer at least
+		each += 4 // messages of a virtual stage, which has at least one layer
 	}
 	if tasks := s.world * layers * each; tasks > training.MaxTasks {
 		return nil, lineError(name, 2, "%d layers on %d ranks are up to %d tasks, want at most %d", layers,
@@ -87,7 +89,7 @@ type simai struct {
 	name              string
 	tp, ep, pp, world int
 	virtual, micros   int    // virtual stages of a rank, and micro-batches
-	message           uint64 // from stage to stage, in bytes
+	message           uint64 // bytes from stage to stage
 	layers            []simaiLayer
 	pieces            simaiPieces // of a pipeline
 }
@@ -101,7 +103,7 @@ type simaiLayer struct {
 
 type simaiPart struct {
 	time  time.Duration
-	kind  schedule.Kind // empty is none
+	kind  schedule.Kind // empty for none
 	group string
 	bytes uint64
 }
@@ -115,8 +117,7 @@ func (s *simai) number(line int, what, word string, least, most int) (int, error
 	return n, nil
 }
 
-// size is a number of bytes, of which AICB writes quotients with a fraction that SimAI leaves
-// out.
+// size parses a number of bytes. AICB writes quotients with a fraction, which SimAI cuts off.
 func (s *simai) size(what, word string) (uint64, error) {
 	n, err := strconv.ParseFloat(word, 64)
 	if err != nil || !(n >= 0 && n <= maxSize) {
@@ -125,7 +126,7 @@ func (s *simai) size(what, word string) (uint64, error) {
 	return uint64(n), nil
 }
 
-// header reads the first line.
+// header parses the first line.
 func (s *simai) header(words []string, o Options) error {
 	if len(words) == 0 || !slices.Contains(
 		[]string{"HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO"}, words[0]) {
@@ -184,13 +185,13 @@ func (s *simai) header(words []string, o Options) error {
 	return nil
 }
 
-// simaiKinds are the collectives of SimAI.
+// simaiKinds maps the collectives of SimAI.
 var simaiKinds = map[string]schedule.Kind{
 	"ALLREDUCE": schedule.AllReduce, "ALLGATHER": schedule.AllGather, "REDUCESCATTER": schedule.ReduceScatter,
 	"ALLTOALL": training.AllToAll, "BROADCAST": schedule.Broadcast,
 }
 
-// layer reads one.
+// layer parses a layer.
 func (s *simai) layer(line int, words []string) error {
 	if len(words) != 12 {
 		return lineError(s.name, line, "a layer of %d words, want 12", len(words))
@@ -233,7 +234,7 @@ func (s *simai) layer(line int, words []string) error {
 	return nil
 }
 
-// group are the ranks with which one is in a group.
+// group returns the ranks of a group of the given rank.
 func (s *simai) group(rank int, group string) (ranks []int) {
 	each := s.world / s.pp // ranks of a stage
 	tp, dp := rank%s.tp, rank%each/s.tp
@@ -263,8 +264,8 @@ type simaiRank struct {
 	builder *training.Builder
 	rank    int
 	groups  map[string][]int
-	awaited []int // by the next computation
-	last    int   // computation, -1 at first
+	awaited []int // exchanges that the next computation waits for
+	last    int   // latest computation, -1 at first
 }
 
 func (s *simai) rank(b *training.Builder, rank int) *simaiRank {
@@ -276,7 +277,8 @@ func (s *simai) rank(b *training.Builder, rank int) *simaiRank {
 	return r
 }
 
-// part adds a computation and its collective, for which the next one may wait.
+// part adds a computation and its collective. If wait is set, the next computation waits for the
+// collective.
 func (r *simaiRank) part(name string, p *simaiPart, wait bool) {
 	r.last = r.builder.Add(r.rank,
 		training.Task{Name: name, Kind: training.Compute, Time: p.time, After: r.awaited})
@@ -294,7 +296,7 @@ func (r *simaiRank) part(name string, p *simaiPart, wait bool) {
 	}
 }
 
-// forward and backward add layers; what is said of them stands behind their names.
+// forward and backward add layers. of is appended to the tasks' names.
 func (r *simaiRank) forward(of string, layers []simaiLayer) {
 	for i := range layers {
 		r.part("forward "+layers[i].name+of, &layers[i].parts[0], true)

@@ -7,15 +7,15 @@ import (
 	"railbed/workloads/training"
 )
 
-// simaiPieces are the layers of a stage: those before the first micro-batch, those of each
-// virtual stage of each micro-batch, and those behind the last one.
+// simaiPieces are the layers of a stage: those before the first micro-batch, those of each virtual
+// stage of each micro-batch, and those after the last micro-batch.
 type simaiPieces struct {
 	before, behind []simaiLayer
 	micros         [][][]simaiLayer
 }
 
-// Names with which AICB begins layers: what each micro-batch begins with, what each layer of
-// the model does, and what stands behind the last micro-batch.
+// Prefixes of AICB's layer names. simaiMicro begins a micro-batch, simaiBlock begins a layer of the
+// model, and simaiBehind begin the layers after the last micro-batch.
 const (
 	simaiMicro = "embedding_layer"
 	simaiBlock = "attention"
@@ -23,8 +23,8 @@ const (
 
 var simaiBehind = []string{"cross_entropy", "optimizer"}
 
-// split finds the micro-batches of a pipeline, as many as ga says, and in each the virtual
-// stages, as many as vpp says: AICB counts a layer of the model as one.
+// split finds the ga micro-batches of a pipeline, and in each the vpp virtual stages. AICB counts a
+// layer of the model as one virtual stage.
 func (s *simai) split() error {
 	end := len(s.layers)
 	for i, l := range s.layers {
@@ -59,8 +59,8 @@ func (s *simai) split() error {
 	return nil
 }
 
-// chunks divides a micro-batch into virtual stages of whole layers of the model. What comes
-// before the first layer is the first one's, and what comes behind the last one the last one's.
+// chunks divides a micro-batch into virtual stages of whole layers of the model. Layers before the
+// model's first layer go to the first virtual stage, and layers after its last layer to the last.
 func (s *simai) chunks(micro []simaiLayer) (chunks [][]simaiLayer, err error) {
 	if s.virtual == 1 {
 		return [][]simaiLayer{micro}, nil
@@ -86,12 +86,12 @@ func (s *simai) chunks(micro []simaiLayer) (chunks [][]simaiLayer, err error) {
 	return append(chunks, micro[from:]), nil
 }
 
-// pipeline adds an iteration of a stage, by 1F1B, with virtual stages interleaved (Narayanan
-// et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
-// 2021, section 2.2): a rank has every pp-th virtual stage of the model, and micro-batches
-// take each of them in groups of pp. Where ga is no multiple of pp, which Megatron-LM refuses,
-// a rank does all of forward before it begins with backward. Layers before the micro-batches
-// begin and end the iteration; those behind them follow the last forward of a rank.
+// pipeline adds an iteration of a stage by 1F1B with interleaved virtual stages (Narayanan et al.,
+// "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021, section
+// 2.2). A rank has every pp-th virtual stage of the model, and micro-batches pass through each of
+// them in groups of pp. If ga is not a multiple of pp, which Megatron-LM refuses, a rank does all
+// of forward before backward. Layers before the micro-batches begin and end the iteration. Layers
+// after the micro-batches follow the last forward of a rank.
 func (r *simaiRank) pipeline() {
 	r.forward("", r.pieces.before)
 	turns := r.turns()
@@ -123,7 +123,7 @@ func (r *simaiRank) pipeline() {
 // simaiTurn is a micro-batch in a virtual stage.
 type simaiTurn struct{ micro, chunk int }
 
-// turns are those of a rank in the order of forward.
+// turns returns the turns of a rank in the order of forward.
 func (s *simai) turns() (turns []simaiTurn) {
 	for first := 0; first < s.micros; first += s.pp {
 		for chunk := range s.virtual {
@@ -135,7 +135,7 @@ func (s *simai) turns() (turns []simaiTurn) {
 	return turns
 }
 
-// pass adds a turn, forward or back, with the message before it and that behind it.
+// pass adds a turn, forward or backward, with the messages before and after it.
 func (r *simaiRank) pass(stage int, t simaiTurn, forward bool) {
 	all := r.pp * r.virtual
 	at, step, channel, do := t.chunk*r.pp+stage, 1, 0, r.forward

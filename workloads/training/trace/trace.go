@@ -1,6 +1,6 @@
-// Package trace reads training jobs from files that others publish: workloads of SimAI and
-// AICB, execution traces of Chakra, and traffic matrices of htsim. What a format says and a
-// program cannot do is an error that names the place.
+// Package trace reads training jobs from published file formats: workloads of SimAI and AICB,
+// execution traces of Chakra, and traffic matrices of htsim. If a file asks for something that a
+// program cannot do, the error names the position in the file.
 package trace
 
 import (
@@ -16,9 +16,9 @@ import (
 	"railbed/workloads/training"
 )
 
-// Options are what a file does not say.
+// Options are the parameters that a file does not contain.
 type Options struct {
-	// Ranks is how many the job has. Default: as many as the file says.
+	// Ranks is the number of ranks of the job. Default: the number in the file.
 	Ranks int
 	Scale training.Scale
 }
@@ -31,12 +31,12 @@ func (o Options) done(name string, b *training.Builder) (*training.Program, erro
 	return p, nil
 }
 
-// maxFile bounds a file in bytes.
+// maxFile bounds the size of a file in bytes.
 const maxFile = 64 << 20
 
-// Read reads the program of a file by the ending of its name: .txt is of SimAI, .cm of htsim,
-// and .et of Chakra, where NAME.0.et stands for NAME.0.et, NAME.1.et and so on, one for each
-// rank, with NAME.json beside them for groups of ranks, if there is one.
+// Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim and
+// .et is Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
+// each rank. If there is a NAME.json beside them, it has the groups of ranks.
 func Read(path string, o Options) (*training.Program, error) {
 	switch filepath.Ext(path) {
 	case ".txt":
@@ -95,12 +95,12 @@ func readChakraFiles(path string, o Options) (*training.Program, error) {
 	return ReadChakra(files, groups, o)
 }
 
-// lineError is what is wrong with a line, from 1 on.
+// lineError returns an error about a line, counted from 1.
 func lineError(name string, line int, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", name, line, fmt.Sprintf(format, args...))
 }
 
-// lines are those of a text, split at white space.
+// lines returns the lines of a text, each split at white space.
 func lines(text []byte) [][]string {
 	var all [][]string
 	for line := range strings.Lines(string(text)) {
@@ -109,7 +109,7 @@ func lines(text []byte) [][]string {
 	return all
 }
 
-// shown is a word of a file as an error quotes it.
+// shown returns a word of a file, shortened for an error.
 func shown(word string) string {
 	const most = 40
 	if len(word) > most {
