@@ -1,5 +1,5 @@
-// Railbed brings up emulated AI clusters on one Linux machine, runs real
-// workloads on them and proves from packets what happened.
+// Railbed brings up emulated AI clusters on one Linux machine, runs real workloads on them and
+// proves their behaviour from captured packets.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// check looks at what a check of packets needs.
+// check examines whether a check of packets can get the evidence that it needs.
 func (l *prover) check(path string, c *spec.PacketsCheck) {
 	path += "." + c.Kind()
 	if (c.Trims != nil || c.Pauses != nil || c.Deadlock != "" || c.QueueDepth != nil) && !l.plan.Soft() {
@@ -74,7 +74,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	l.begins(path, workloadOf(c))
 }
 
-// ends holds that the NICs of the nodes are captured that flows come from and go to.
+// ends checks that the NICs of the flows' sources and destinations are captured.
 func (l *prover) ends(path, from, to string) {
 	l.seen(path, l.which(func(p *port) bool {
 		return p.nic && (spec.Match(cmp.Or(from, "*"), p.node) || spec.Match(cmp.Or(to, "*"), p.node))
@@ -94,7 +94,7 @@ func (l *prover) pathSpread(path string, k *spec.PathSpread) {
 
 func isNIC(p *port) bool { return p.nic }
 
-// can reports whether any of the ports can do something, by what is foreseen of each.
+// can reports whether Foresee predicts an action for any of the ports.
 func (l *prover) can(ports []*port, what func(softswitch.Foreseen) bool) bool {
 	return slices.ContainsFunc(ports, func(p *port) bool { return slices.ContainsFunc(l.foreseen(p), what) })
 }
@@ -147,7 +147,7 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 		}) {
 		return
 	}
-	if k.Reason == softswitch.LinkDown.String() { // commands can take links down, too
+	if k.Reason == softswitch.LinkDown.String() { // commands can take links down too
 		l.hardly(path+".reason", "want a step with link: {state: down}, or flap of a link",
 			"no step takes a link there down")
 	} else {
@@ -156,7 +156,8 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 	}
 }
 
-// reordering holds that packets can overtake others, or that no setting makes them do so.
+// reordering checks that packets can overtake others or, for a check that wants none, that no link
+// setting reorders packets.
 func (l *prover) reordering(path string, k *spec.ReorderingCheck) {
 	reorders := func(_ *port, now plan.Direction) bool { return !now.Reorder.IsZero() }
 	if none(k.Share, spec.ShareBound) {
@@ -206,7 +207,7 @@ const wantPFC = "want fabric: {switch: {pfc: true}} of soft switches, or a step 
 func (l *prover) pauses(path string, k *spec.PausesCheck) {
 	at := l.which(func(p *port) bool { return p.matches(k.At) })
 	askers := slices.DeleteFunc(slices.Clone(at), func(p *port) bool { return !l.asks(p) })
-	l.seen(path, at, true) // that ports obey pauses
+	l.seen(path, at, true) // to see that ports react to pauses
 	l.seen(path, askers, false)
 	if (demands(k.Count, spec.CountBound) || demands(k.Paused, spec.DurationBound)) && len(askers) == 0 {
 		l.neverUnlessPrograms(path, wantPFC, "no port there can ask for a pause")
@@ -228,10 +229,10 @@ func (l *prover) deadlock(path, want string) {
 }
 
 func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
-	// What enters and leaves an emulated NIC is recorded with events: all alone.
+	// Packets entering and leaving an emulated NIC are recorded only with events: all.
 	at := l.which(func(p *port) bool { return p.matches(k.At) && (!p.nic || l.capture.Events == "all") })
 	if len(at) == 0 {
-		// The drop of an overrun says how long the NIC's queue was.
+		// The record of an overrun drop says how long the NIC's queue was.
 		tell := l.never
 		if demands(k.Max, spec.BytesBound) || demands(k.P99, spec.BytesBound) {
 			tell = l.hardly
@@ -242,7 +243,7 @@ func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
 	l.seen(path, at, true)
 }
 
-// workloadOf is the workload that a check names; empty is none, or the only one.
+// workloadOf returns the workload that a check names. Empty means no workload, or the only one.
 func workloadOf(c *spec.PacketsCheck) string {
 	switch {
 	case c.BytesPerRank != nil:
@@ -257,8 +258,8 @@ func workloadOf(c *spec.PacketsCheck) string {
 	return cmp.Or(c.RankNIC, c.RailLocal, c.PartialSums)
 }
 
-// begins holds that the capture begins before the workload that a check is about. Where steps
-// have times of their own, nothing is known.
+// begins checks that the capture begins before the workload of a check. If steps have times of
+// their own, the order is not known.
 func (l *prover) begins(path, workload string) {
 	for i, step := range l.file.Steps[:l.step] {
 		if workload == "" || step.Work() != workload ||

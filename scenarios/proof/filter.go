@@ -14,9 +14,9 @@ const (
 	protoUDP = 17
 )
 
-// pfcFrames are all frames of priority flow control.
+// pfcFrames matches all frames of priority flow control.
 var pfcFrames = func() []filter.Pattern {
-	frame := make([]byte, 60) // the shortest of Ethernet, without its check sequence
+	frame := make([]byte, 60) // the minimum Ethernet frame, without the FCS
 	known := make([]byte, len(frame))
 	copy(frame, []byte{0x01, 0x80, 0xc2, 0, 0, 1})
 	binary.BigEndian.PutUint16(frame[wire.EthernetLen-2:], wire.EtherTypeMACControl)
@@ -27,7 +27,7 @@ var pfcFrames = func() []filter.Pattern {
 	return []filter.Pattern{{Bytes: frame, Known: known}}
 }()
 
-// filtered holds that the capture's filter takes what a check needs.
+// filtered checks that the capture's filter accepts the packets that a check needs.
 func (l *prover) filtered(path string, c *spec.PacketsCheck) {
 	text := l.capture.Filter
 	if text == "" {
@@ -44,7 +44,7 @@ func (l *prover) filtered(path string, c *spec.PacketsCheck) {
 	}
 	switch {
 	case c.Pauses != nil || c.Deadlock != "":
-		// Whether ports obey pauses is in all packets.
+		// To see whether ports react to pauses, a check needs all packets.
 		needed, what = pfcFrames, "PFC frames"
 	case c.That != "" || c.Pacing != nil:
 		needed, what = filter.Transport(protoUDP, 0, 0), "reliable datagrams"

@@ -1,7 +1,7 @@
-// Package proof finds the checks of a scenario that its own capture and fabric can never
-// prove, before anything runs.
+// Package proof finds, before a run, the checks of a scenario that the scenario's own capture and
+// fabric can never prove.
 //
-// It looks at the file and the plan alone. A check that can never pass is an error; one that
+// It examines only the file and the plan. A check that can never pass is an error. A check that
 // will probably not pass is a warning.
 package proof
 
@@ -17,33 +17,34 @@ import (
 	"railbed/plan/spec"
 )
 
-// port is a port of the plan, with the link that it is at.
+// port is a port of the plan, with its link.
 type port struct {
 	node, name string
 	nic        bool
 	captured   bool
 	at         *plan.Interface
-	sw         *plan.Switch // nil of a NIC
+	sw         *plan.Switch // nil for a NIC
 }
 
 func (p *port) String() string { return p.node + ":" + p.name }
 
 func (p *port) end() plan.End { return plan.End{Node: p.node, Port: p.name} }
 
-// prover is one look at a file.
+// prover examines one file.
 type prover struct {
 	file  *spec.Testbed
 	plan  *plan.Plan
 	ports []*port
-	// capture is the first one, from which checks are judged, and step its index.
+	// capture is the first capture, from which checks are judged, and step its index.
 	capture *spec.Capture
 	step    int
-	// programs says that steps run programs, which can send anything.
+	// programs says that some steps run programs, which can send any packets.
 	programs           bool
 	problems, warnings spec.Problems
 }
 
-// Look finds what can never pass, and what will probably not.
+// Look returns problems for checks that can never pass, and warnings for checks that will probably
+// not pass.
 func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l := &prover{file: file, plan: p}
 	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool {
@@ -80,7 +81,7 @@ func (l *prover) addPorts() {
 	}
 }
 
-// matches reports whether a tap's name, pattern or word stands for the port.
+// matches reports whether the name, pattern or word of a tap matches the port.
 func (p *port) matches(tap string) bool {
 	switch {
 	case tap == "", tap == "all":
@@ -95,7 +96,7 @@ func (p *port) matches(tap string) bool {
 	return spec.Match(tap, p.node)
 }
 
-// which are the ports of a kind.
+// which returns the ports that match a condition.
 func (l *prover) which(is func(*port) bool) (found []*port) {
 	for _, p := range l.ports {
 		if is(p) {
@@ -113,7 +114,7 @@ func (l *prover) hardly(path, want, what string, args ...any) {
 	l.warnings = append(l.warnings, l.file.Source.Problem(path, fmt.Sprintf(what, args...), want))
 }
 
-// neverUnlessPrograms is never where no program of the file can send what is missing.
+// neverUnlessPrograms is never, or hardly if a program of the file may send the missing packets.
 func (l *prover) neverUnlessPrograms(path, want, what string, args ...any) {
 	if l.programs {
 		l.hardly(path, want, what, args...)
@@ -122,13 +123,13 @@ func (l *prover) neverUnlessPrograms(path, want, what string, args ...any) {
 	}
 }
 
-// where is the place of the capture's key.
+// where returns the position of a key of the capture.
 func (l *prover) where(key string) string {
 	return l.file.Source.Pos(fmt.Sprintf("steps[%d].capture.%s", l.step, key)).String()
 }
 
-// seen holds that the capture has some of the ports that a check looks at. A check that needs
-// all of them gets a warning where it has a part.
+// seen checks that the capture includes ports that a check examines. It adds a problem if no port
+// is captured. If the check needs all of the ports, it adds a warning when some are missing.
 func (l *prover) seen(path string, ports []*port, all bool) {
 	missing := slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return p.captured })
 	switch {
@@ -143,10 +144,10 @@ func (l *prover) seen(path string, ports []*port, all bool) {
 	}
 }
 
-// key is the last key of a path.
+// key returns the last key of a path.
 func key(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// listed is the start of a list, for people.
+// listed returns the first ports of a list, for people.
 func listed(ports []*port) string {
 	const most = 4
 	var words []string
@@ -160,26 +161,26 @@ func listed(ports []*port) string {
 	return text
 }
 
-// demands reports whether a bound does not hold of nothing.
+// demands reports whether the value 0 violates a bound.
 func demands(text string, kind spec.BoundKind) bool {
 	b, err := spec.ParseBound(text, kind)
 	return text != "" && err == nil && !b.Holds(0)
 }
 
-// none reports whether a bound holds of nothing alone, as "== 0" does.
+// none reports whether only the value 0 satisfies a bound, as in "== 0".
 func none(text string, kind spec.BoundKind) bool {
 	b, err := spec.ParseBound(text, kind)
 	return text != "" && err == nil && b.Upper() && b.Limit == 0
 }
 
-// limits reports whether a bound holds of nothing, so that what was not seen matters.
+// limits reports whether the value 0 satisfies a bound, so that missing observations matter.
 func limits(text string, kind spec.BoundKind) bool {
 	b, err := spec.ParseBound(text, kind)
 	return text != "" && err == nil && b.Holds(0)
 }
 
-// settings are what the link does to what a port sends: at first, and after each step that
-// changes it. Without a link there are none.
+// settings returns the link settings for the packets that a port sends: at first, and after each
+// step that changes them. Without a link there are none.
 func (l *prover) settings(p *port) (all []plan.Direction) {
 	link := l.plan.Link(p.at.Link)
 	if link == nil {
@@ -203,14 +204,15 @@ func (l *prover) settings(p *port) (all []plan.Direction) {
 		}
 		made := now
 		if direction != "" && step.Link.State == "down" {
-			made.Loss = units.Ratio{Num: 1, Den: 1} // as Fabric.SetDirectionState does
+			made.Loss = units.Ratio{Num: 1, Den: 1} // as in Fabric.SetDirectionState
 		}
 		all = append(all, made)
 	}
 	return all
 }
 
-// foresee are the reasons for which a port can do something under a setting of its link.
+// foresee returns the actions of a port, with their reasons, that are possible under a link
+// setting.
 func (l *prover) foresee(p *port, now plan.Direction) softswitch.Foreseen {
 	can := softswitch.Foresee(l.plan, p.end(), now)
 	if now.Flap.Every == 0 && !l.file.TakesDown(p.at.Link) {
@@ -219,8 +221,7 @@ func (l *prover) foresee(p *port, now plan.Direction) softswitch.Foreseen {
 	return can
 }
 
-// foreseen are the reasons for which a port can do something, over all settings that steps give
-// its link.
+// foreseen returns the possible actions of a port under each setting that steps give its link.
 func (l *prover) foreseen(p *port) (found []softswitch.Foreseen) {
 	for _, now := range l.settings(p) {
 		found = append(found, l.foresee(p, now))
@@ -228,8 +229,9 @@ func (l *prover) foreseen(p *port) (found []softswitch.Foreseen) {
 	return found
 }
 
-// crossed are the ports that send what crosses from one group of nodes to another. A port of a link
-// between switches counts only where the groups are all nodes: which flows cross the link is not known.
+// crossed returns the ports that send packets from one group of nodes to another. A port of a link
+// between switches counts only if both groups are all nodes, because it is not known which flows
+// cross the link.
 func (l *prover) crossed(from, to string) []*port {
 	from, to = cmp.Or(from, "*"), cmp.Or(to, "*")
 	others := func(pattern, node string) bool {
@@ -249,12 +251,13 @@ func (l *prover) crossed(from, to string) []*port {
 	})
 }
 
-// disturbed warns of a check that wants nothing of what a setting of a link does.
+// disturbed adds a warning if a check wants no effect of a kind, and a link setting has that
+// effect.
 func (l *prover) disturbed(
 	path string, ports []*port, by func(*port, plan.Direction) bool, does, want string,
 ) {
 	for _, p := range ports {
-		// Of several settings the last one counts: an earlier one may hold while nothing is sent.
+		// Only the last setting counts: an earlier one may apply while nothing is sent.
 		if all := l.settings(p); len(all) > 0 && by(p, all[len(all)-1]) {
 			l.hardly(path, want, "%s %s packets that %s sends, by its settings", p.at.Link, does, p)
 			return
@@ -262,15 +265,15 @@ func (l *prover) disturbed(
 	}
 }
 
-// lossReasons are the reasons of drops that follow from settings of links alone.
+// lossReasons are the drop reasons that follow only from link settings.
 var lossReasons = []softswitch.Reason{softswitch.Loss, softswitch.Burst, softswitch.Nth, softswitch.LinkDown}
 
-// lossless warns of a check that wants no loss for a reason, where a link loses packets by its
-// settings. An empty reason is any.
+// lossless adds a warning if a check wants no loss for a reason, and a link's settings lose packets
+// for that reason. An empty reason stands for any.
 func (l *prover) lossless(path string, ports []*port, reason string) {
 	l.disturbed(path, ports, func(p *port, now plan.Direction) bool {
 		drops := l.foresee(p, now).Drops
-		// After all of a link is down, packets may take another path.
+		// If the whole link is down, packets may take another path.
 		if now.Flap.Every == 0 {
 			delete(drops, softswitch.LinkDown)
 		}

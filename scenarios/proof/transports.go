@@ -12,15 +12,15 @@ import (
 	"railbed/plan/spec"
 )
 
-// carried is what a step's ranks send by.
+// carried is a step of ranks and the transport that it uses.
 type carried struct {
 	path, name, transport string
 	*spec.Carriage
-	// whole is the size of the messages that the step has for certain, 0 where that is not known.
+	// whole is the message size that the step has for certain, or 0 if it is not known.
 	whole units.Bytes
 }
 
-// carriers are the steps of workers.
+// carriers returns the steps that run workers.
 func (l *prover) carriers() (found []carried) {
 	for i, s := range l.file.Steps {
 		at := fmt.Sprintf("steps[%d].", i)
@@ -40,19 +40,19 @@ func (l *prover) carriers() (found []carried) {
 	return found
 }
 
-// over are the steps over a transport.
+// over returns the steps that use a transport.
 func (l *prover) over(transport string) []carried {
 	return slices.DeleteFunc(l.carriers(), func(c carried) bool { return c.transport != transport })
 }
 
-// speaks holds that some step speaks a transport. Programs may.
+// speaks checks that some step uses a transport. Programs may use it too.
 func (l *prover) speaks(path, transport string) {
 	if len(l.over(transport)) == 0 && !l.programs {
 		l.never(path, "want a step with transport: "+transport, "no step sends over %s", transport)
 	}
 }
 
-// datagrams holds that some step sends datagrams. Programs may.
+// datagrams checks that some step sends datagrams. Programs may send them too.
 func (l *prover) datagrams(path string) {
 	sends := func(s spec.Step) bool { return s.Traffic != nil && s.Traffic.Pause == nil }
 	if len(l.over("tcp")) == len(l.carriers()) && !slices.ContainsFunc(l.file.Steps, sends) {
@@ -61,7 +61,7 @@ func (l *prover) datagrams(path string) {
 	}
 }
 
-// encrypted holds that reliable datagrams can be read.
+// encrypted checks that reliable datagrams can be decrypted.
 func (l *prover) encrypted(path string) {
 	all := l.over("rd")
 	readable := func(c carried) bool { return !c.RD.Encrypt || c.RD.KeyLog }
@@ -82,7 +82,7 @@ func (l *prover) encrypted(path string) {
 	}
 }
 
-// widest is the largest MTU of a NIC.
+// widest returns the largest MTU of a NIC.
 func (l *prover) widest() (mtu int) {
 	for _, n := range l.plan.Nodes {
 		for _, nic := range n.NICs {
@@ -92,10 +92,10 @@ func (l *prover) widest() (mtu int) {
 	return mtu
 }
 
-// dscpRoCE is the DSCP of what endpoints of roce send.
+// dscpRoCE is the DSCP of packets from roce endpoints.
 const dscpRoCE = 26
 
-// congestion holds that senders that slow down for marks can get some.
+// congestion checks that senders with ECN-based congestion control can receive marks.
 func (l *prover) congestion() {
 	for _, c := range l.over("roce") {
 		if c.RoCE == nil || c.RoCE.Congestion != spec.RoCEDCQCN {
@@ -112,8 +112,8 @@ func (l *prover) congestion() {
 	}
 }
 
-// roceFrame is the length of a packet of RoCEv2 with a whole payload of a path MTU: Ethernet,
-// IP, UDP, the base header, that of a WRITE, and the ICRC.
+// roceFrame returns the length of a RoCEv2 packet with a payload of a whole path MTU: Ethernet, IP,
+// UDP, the BTH, the RETH of a WRITE, and the ICRC.
 func roceFrame(version, payload int) units.Bytes {
 	ip := 20
 	if version == 6 {
@@ -146,7 +146,7 @@ func (l *prover) roce(path string, k *spec.RoCECheck) {
 	}
 }
 
-// icrc holds that the capture keeps packets whole, of which the CRC is.
+// icrc checks that the capture keeps packets whole, because an ICRC covers the whole packet.
 func (l *prover) icrc(path string, steps []carried) {
 	payload := infiniband.PathMTU(l.widest())
 	for _, c := range steps {

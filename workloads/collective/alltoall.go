@@ -81,7 +81,7 @@ type AllToAll struct {
 
 // block is a rank's state about another rank.
 type block struct {
-	in, out  int    // bytes from and to the other rank
+	in, out  int    // bytes received and sent
 	at       int    // received block's offset
 	from     int    // sent block's offset
 	lands    uint64 // offset in the other's Output

@@ -6,13 +6,13 @@ import (
 	"regexp"
 )
 
-// asideLine is the longest line that aside looks at whole.
+// asideLine is the maximum length of a line that aside examines as a whole.
 const asideLine = 64 << 10
 
-// aside takes lines out of what a program prints that are for us, and not for people.
+// aside removes lines for the package itself from a program's output.
 type aside struct {
 	form  *regexp.Regexp
-	to    io.Writer // of the other lines
+	to    io.Writer // for the other lines
 	taken []byte
 	part  []byte
 }
@@ -38,7 +38,7 @@ func (a *aside) Write(p []byte) (int, error) {
 	}
 }
 
-// flush passes on what has no end of line.
+// flush passes on an incomplete last line.
 func (a *aside) flush() {
 	_, _ = a.to.Write(a.part) // a log and a buffer, as before
 	a.part = nil

@@ -14,18 +14,18 @@ import (
 	"railbed/testbed"
 )
 
-// versionTimeout is for a program that says its version and nothing else.
+// versionTimeout is the time limit for a program to print its version.
 const versionTimeout = 20 * time.Second
 
-// installed is what the host has of a stack.
+// installed describes the host's installation of a stack.
 type installed struct {
 	version string
-	// commands are the names under which tools are found, by their first names.
+	// commands maps the first name of each tool to the name under which it was found.
 	commands map[string]string
 }
 
-// Find says what version of a stack the host has, whose programs nodes see. One that
-// is missing, or too old, is a verdict.UnsupportedError that says how to install it.
+// Find returns the version of a stack on the host, whose programs nodes can run. If the stack is
+// missing or too old, the error is a verdict.UnsupportedError that says how to install it.
 func Find(ctx context.Context, kind string) (version string, err error) {
 	a, err := adapterOf(kind)
 	if err != nil {
@@ -35,8 +35,8 @@ func Find(ctx context.Context, kind string) (version string, err error) {
 	return there.version, err
 }
 
-// findIn is find in a container, which has what its image has. Tools that are not
-// there are the affair of who uses them: a program of the file's own needs no compiler.
+// findIn is find in a container, which has the programs of its image. It does not require all
+// tools: a file's own program needs no compiler.
 func (a adapter) findIn(ctx context.Context, node *testbed.Node) (there installed, err error) {
 	there.commands = map[string]string{}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
@@ -82,7 +82,7 @@ func (a adapter) find(ctx context.Context) (there installed, err error) {
 	return there, err
 }
 
-// judge reads the version in what a program printed.
+// judge parses the version in a program's output.
 func (a adapter) judge(there *installed, program string, output []byte, err error) error {
 	parts := regexp.MustCompile(a.says + `([0-9]+(?:\.[0-9]+)*)`).FindSubmatch(output)
 	if parts == nil {
@@ -94,7 +94,7 @@ func (a adapter) judge(there *installed, program string, output []byte, err erro
 	return nil
 }
 
-// lacking is the error of a host without the stack.
+// lacking returns the error for a host without the stack.
 func (a adapter) lacking(reason string) error {
 	line := "apt-get install --no-install-recommends"
 	for _, t := range a.tools {

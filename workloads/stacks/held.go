@@ -13,28 +13,30 @@ import (
 )
 
 const (
-	// A rank is held up that had a processor for at most heldShare of the time in which it
-	// could run, and for 1/heldTimes of what any other had: ranks share the host's alike.
+	// A rank counts as held up if it had a processor for at most heldShare of its runnable time.
+	// That share must also be at most 1/heldTimes of any other rank's share. Ranks share the host's
+	// processors equally.
 	heldShare = 0.5
 	heldTimes = 2
-	// heldLeast is how long a process must have wanted a processor to say anything of it.
+	// heldLeast is the least runnable time of a process before its share is judged.
 	heldLeast = 200 * time.Millisecond
 )
 
-// accountScript prints of the process $1 its number, its state and, of each of its threads, for
-// how long it ran and waited for a processor, in ns, and how often it ran: schedstat of proc(5).
+// accountScript prints the number and the state of process $1. For each thread of the process it
+// prints the running time, the waiting time for a processor, both in ns, and how often the thread
+// ran: schedstat of proc(5).
 const accountScript = `
 	read -r line < /proc/$1/stat || return
 	line=${line##*) }
 	echo $1 ${line%% *} $(cat /proc/$1/task/*/schedstat)`
 
-// account is what kernels say of the processors that nodes' processes had. It is safe for
+// account holds the CPU times of nodes' processes as the kernels report them. It is safe for
 // concurrent use.
 type account struct {
 	mu        sync.Mutex
 	looks     int
 	processes map[process]share
-	stopped   map[string]int // looks at which a process of the node was
+	stopped   map[string]int // by node, the looks that found a process stopped
 }
 
 type process struct {
@@ -42,7 +44,7 @@ type process struct {
 	pid  int
 }
 
-// share is for how long a process ran, and waited for a processor.
+// share has a process's running time and its waiting time for a processor.
 type share struct{ ran, waited time.Duration }
 
 func (s share) wanted() time.Duration { return s.ran + s.waited }
@@ -53,7 +55,7 @@ func newAccount() *account {
 	return &account{processes: map[process]share{}, stopped: map[string]int{}}
 }
 
-// read takes in what accountScript printed, by node.
+// read adds the output of accountScript, by node.
 func (a *account) read(printed map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,12 +88,12 @@ func (a *account) read(printed map[string]string) {
 	}
 }
 
-// held is the rank that was stopped, or had less of a processor than all others; nil where none
+// held returns the rank that was stopped, or had less CPU time than all others, or nil if no rank
 // stands out.
 func (a *account) held(ranks []plan.Rank) *report.HeldRank {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	got := map[string]float64{} // by node, of its process that wanted most
+	got := map[string]float64{} // by node, the share of its process with the most runnable time
 	most := map[string]time.Duration{}
 	for of, s := range a.processes {
 		if s.wanted() >= heldLeast && s.wanted() > most[of.node] {
@@ -120,7 +122,7 @@ func (a *account) held(ranks []plan.Rank) *report.HeldRank {
 	return found
 }
 
-// heldText is held in words, behind a separator; empty where no rank stands out.
+// heldText formats held after a separator. It is empty if no rank stands out.
 func (r *run) heldText() string {
 	if held := r.account.held(r.ranks); held != nil {
 		return fmt.Sprintf("; %v", held)

@@ -8,8 +8,8 @@ import (
 	"railbed/internal/units"
 )
 
-// iperf3 has a server in the first node for each of the others, which all send to it
-// at the same time.
+// iperf3 runs a server in the first node for each of the other nodes, which all send to it at the
+// same time.
 var iperf3 = adapter{
 	kind:    "iperf3",
 	tools:   []tool{{names: []string{"iperf3"}, debian: "iperf3"}},
@@ -19,10 +19,10 @@ var iperf3 = adapter{
 	run:     runIPerf3,
 }
 
-// iperf3Port is the first server's, as iperf3 has it by default.
+// iperf3Port is the port of the first server, iperf3's default.
 const iperf3Port = 5201
 
-// iperf3Columns are those of its table, with the pair in front.
+// iperf3Columns are the columns of iperf3's table, after a column for the pair.
 var iperf3Columns = []string{"client > server", "Interval(sec)", "Transfer(Bytes)", "Bitrate(bits/sec)",
 	"Retr"}
 
@@ -49,9 +49,9 @@ func runIPerf3(r *run) (table, error) {
 	return t, nil
 }
 
-// parseIPerf3 reads the end of a client's JSON, and how much came to the server by its
-// own account: a client that has handed all to its socket ends the test, and the rest
-// need not be sent any more.
+// parseIPerf3 parses the end of a client's JSON, and the server's own count of received bytes. A
+// client ends the test when it has passed all data to its socket, and the rest need not be sent any
+// more.
 func parseIPerf3(name string, text []byte) (row report.StackRow, received units.Bytes, err error) {
 	var said struct {
 		Error string `json:"error"`

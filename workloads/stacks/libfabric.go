@@ -8,8 +8,8 @@ import (
 	"railbed/internal/units"
 )
 
-// libfabric is fi_pingpong over whatever provider libfabric chooses for the type of
-// endpoint, which is the test: reliable datagrams or messages.
+// libfabric is fi_pingpong over the provider that libfabric chooses for the endpoint type. The test
+// selects that type: reliable datagrams or messages.
 var libfabric = adapter{
 	kind: "libfabric",
 	tools: []tool{{names: []string{"fi_pingpong"}, debian: "libfabric-bin"},
@@ -20,9 +20,9 @@ var libfabric = adapter{
 	run:     runLibfabric,
 }
 
-const libfabricPort = 47592 // of what fi_pingpong agrees on before, its default
+const libfabricPort = 47592 // of fi_pingpong's out-of-band exchange, its default
 
-// libfabricColumns are those of its table, with the pair in front.
+// libfabricColumns are the columns of fi_pingpong's table, after a column for the pair.
 var libfabricColumns = []string{"client > server", "bytes", "#sent", "#ack", "total", "time", "MB/sec",
 	"usec/xfer", "Mxfers/sec"}
 
@@ -45,7 +45,7 @@ func runLibfabric(r *run) (table, error) {
 		}
 		t.rows = append(t.rows, row)
 	}
-	// What comes is sent back.
+	// Each received message is sent back.
 	all := r.Step.Size * units.Bytes(r.Step.Iterations)
 	t.sends = r.sends(func(node int) units.Bytes {
 		if node == 0 {
@@ -56,7 +56,7 @@ func runLibfabric(r *run) (table, error) {
 	return t, nil
 }
 
-// parseLibfabric reads the one row below the heads.
+// parseLibfabric parses the one row below the column heads.
 func parseLibfabric(name, text string, columns int) (row report.StackRow, err error) {
 	for _, line := range lines(text) {
 		fields := strings.Fields(line)

@@ -2,7 +2,7 @@ package stacks
 
 import (
 	"bytes"
-	_ "embed" // the benchmark
+	_ "embed" // for the benchmark
 	"errors"
 	"fmt"
 	"regexp"
@@ -19,41 +19,42 @@ import (
 	"railbed/workloads/stacks/rsh"
 )
 
-// What the implementations of MPI have in common: a launcher in the first node that
-// starts a process in every other one by a remote shell, ranks that are told their
-// NIC, and a benchmark that prints the columns of the OSU micro-benchmarks.
+// The common part of the MPI implementations. A launcher in the first node starts a process in
+// every other node by a remote shell. Each rank gets the name of its NIC. A benchmark prints the
+// columns of the OSU micro-benchmarks.
 
 //go:embed programs/mpi.c
 var mpiBenchmark []byte
 
-// mpiProgram is the benchmark's place, in the /tmp of each node.
+// mpiProgram is the benchmark's path, in the /tmp of each node.
 const mpiProgram = "/tmp/railbed-mpi"
 
-// mpiLast is the benchmark's last word.
+// mpiLast is the last line of the benchmark's output.
 const mpiLast = "# done\n"
 
-// mpi is what differs among implementations.
+// mpi is the part that differs between implementations.
 type mpi struct {
-	compiler string // the tool
-	// local is the variable that has a rank's number within its node.
+	compiler string // the tool's name
+	// local is the environment variable with a rank's number within its node.
 	local string
-	// launch is the launcher and its options, up to the program.
+	// launch returns the launcher and its options, up to the program.
 	launch func(r *run, perNode []string) []string
-	// finalizes is for how long the launcher may go on after the benchmark's last word;
-	// 0 is as long as it takes. Ranks that have not ended by then are ended.
+	// finalizes is how long the launcher may run after mpiLast; 0 means without a limit. After
+	// that, remaining ranks are ended.
 	finalizes time.Duration
-	// died finds who a launcher says that ended the job: node, rank or neither.
+	// died matches a launcher's message about the process that ended the job. It may name a node, a
+	// rank or neither.
 	died []*regexp.Regexp
-	// states are lines on the launcher's standard error that are not for people; died may
-	// find there what the launcher does not say otherwise.
+	// states matches lines on the launcher's standard error that are not for people. died may find
+	// in them facts that the launcher does not report otherwise.
 	states *regexp.Regexp
 }
 
-// osuColumns are those of the OSU micro-benchmarks with -f and -c.
+// osuColumns are the columns of the OSU micro-benchmarks with -f and -c.
 var osuColumns = []string{"# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations",
 	"Validation"}
 
-// mpiFigures are those of them that are compared with another run's.
+// mpiFigures are the columns that are compared with another run.
 var mpiFigures = []string{"Avg Latency(us)", "Max Latency(us)"}
 
 var mpiMetric = metric{name: "Avg Latency", unit: "us", less: true}
@@ -63,7 +64,7 @@ func (m mpi) run(r *run) (table, error) {
 	for _, node := range r.Nodes {
 		names = append(names, node.Name)
 	}
-	for _, name := range names[1:] { // the launcher is in the first
+	for _, name := range names[1:] { // the launcher is in the first node
 		if err := rsh.Reaches(r.testbed, names, names[0], name); err != nil {
 			return table{}, err
 		}
@@ -105,8 +106,8 @@ func (m mpi) run(r *run) (table, error) {
 	return made, err
 }
 
-// build makes the benchmark in a directory of its own in the first node, and copies it to
-// its place in all.
+// build builds the benchmark in a new directory in the first node, and copies it to mpiProgram in
+// all nodes.
 func (m mpi) build(r *run) error {
 	first := r.Nodes[0].Name
 	made, err := r.output(first, "mktemp", "-d")
@@ -132,7 +133,7 @@ func (m mpi) build(r *run) error {
 	return r.each(r.Nodes, func(_ int, node string) error { return r.put(node, mpiProgram, built.Bytes()) })
 }
 
-// perNode is "node:ranks" for each node, in the order of the ranks.
+// perNode returns "node:ranks" for each node, in the order of the ranks.
 func (m mpi) perNode(r *run) (all []string) {
 	for _, node := range r.Nodes {
 		n := len(r.ranksOf(node.Name))
@@ -152,9 +153,9 @@ func (r *run) ranksOf(node string) (all []plan.Rank) {
 	return all
 }
 
-// pin is a script that tells a rank to use its NIC, by the variables of all transports
-// that it may choose, and becomes the rank. Open MPI's own transport is not told: it
-// does not bind its connections, and refuses those that come by another NIC.
+// pin returns a script that sets a rank's NIC, by the variables of all transports that the rank may
+// choose, and then executes the rank. It sets no variable for Open MPI's own transport, because
+// that does not bind its connections and refuses connections that arrive through another NIC.
 func (m mpi) pin(r *run) string {
 	var script strings.Builder
 	fmt.Fprintf(&script, `case "$RAILBED_NODE:$%s" in`, m.local)
@@ -167,14 +168,14 @@ func (m mpi) pin(r *run) string {
 	return script.String()
 }
 
-// sends is what each rank must have sent to other nodes, with a warm-up for each size.
-// In an all-to-all that is a message to each rank there. In an all-reduce each node has
-// to send something about every element, its own value or the sum, so that a node of
-// one rank sends the buffer; of ranks that share a node nothing is known.
+// sends returns the least number of bytes that each rank sends to other nodes, with a warm-up for
+// each size. In an all-to-all that is a message to each rank in other nodes. In an all-reduce each
+// node must send something about every element, its own value or the sum. So a node of one rank
+// sends the buffer. For ranks that share a node the number is not known.
 func (m mpi) sends(r *run, t table) []units.Bytes {
 	var total units.Bytes
 	for _, row := range t.rows {
-		size, _ := strconv.ParseUint(row.Key, 10, 64) // as parseOSU read it
+		size, _ := strconv.ParseUint(row.Key, 10, 64) // parseOSU has checked it
 		total += units.Bytes(size) * units.Bytes(r.Step.Iterations+1)
 	}
 	all := make([]units.Bytes, len(r.ranks))
@@ -190,7 +191,7 @@ func (m mpi) sends(r *run, t table) []units.Bytes {
 	return all
 }
 
-// blame names the rank that a launcher says ended first.
+// blame returns an error that names the rank that ended first, according to the launcher.
 func (m mpi) blame(r *run, err error, states []byte) error {
 	var exit *testbed.ExitError
 	if !errors.As(err, &exit) {
@@ -216,7 +217,7 @@ func (m mpi) blame(r *run, err error, states []byte) error {
 	return err
 }
 
-// parseOSU reads the rows of the benchmark.
+// parseOSU parses the rows of the benchmark.
 func parseOSU(text string) (table, error) {
 	t := table{columns: osuColumns}
 	for _, line := range lines(text) {

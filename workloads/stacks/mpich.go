@@ -8,9 +8,9 @@ import (
 	"railbed/workloads/stacks/rsh"
 )
 
-// mpichFinalize is what MPI_Finalize gets. Up to MPICH 4.1 ranks over UCX may wait for
-// each other there for ever, one in a barrier of the process manager, another for an
-// answer of the first one's (github.com/pmodels/mpich/pull/6596).
+// mpichFinalize is the time limit for MPI_Finalize. Up to MPICH 4.1, ranks over UCX may wait for
+// each other there for ever. One rank waits in a barrier of the process manager, and another for an
+// answer of the first (github.com/pmodels/mpich/pull/6596).
 const mpichFinalize = 2 * time.Second
 
 // mpich is MPICH with the Hydra process manager (mpiexec, hydra_pmi_proxy).
@@ -38,5 +38,5 @@ var mpich = adapter{
 	}.run,
 }
 
-// mpichDied is what Hydra says of a rank that ended.
+// mpichDied matches Hydra's message about a rank that ended.
 var mpichDied = []*regexp.Regexp{regexp.MustCompile(`RUNNING AT (?P<node>\S+)`)}

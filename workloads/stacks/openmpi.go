@@ -7,8 +7,8 @@ import (
 	"railbed/workloads/stacks/rsh"
 )
 
-// openMPI is Open MPI with its own runtime (mpirun, orted). Its daemons and ranks
-// speak over the nodes' NICs, which a node's environment names.
+// openMPI is Open MPI with its own runtime (mpirun, orted). Its daemons and ranks communicate over
+// the nodes' NICs, which a node's environment names.
 var openMPI = adapter{
 	kind: "openmpi",
 	tools: []tool{
@@ -21,8 +21,8 @@ var openMPI = adapter{
 	run: mpi{
 		compiler: "mpicc.openmpi", local: "OMPI_COMM_WORLD_LOCAL_RANK",
 		launch: func(_ *run, perNode []string) []string {
-			// Nodes may have fewer cores than ranks, and every one is root of its own.
-			// A rank that waits yields its core: all nodes share the host's.
+			// Nodes may have fewer cores than ranks, and every rank runs as root in its node. A
+			// waiting rank yields its core, because all nodes share the host's cores.
 			return []string{
 				"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by",
 				"slot",
@@ -35,14 +35,14 @@ var openMPI = adapter{
 	}.run,
 }
 
-// openMPIDied is what mpirun says of a rank that a signal ended, and of one that ended
-// with another exit code than 0. Where that is before all of them run it says of none,
-// but for the states that it notes with state_base_verbose.
+// openMPIDied matches mpirun's messages about a rank that a signal ended, and about a rank with an
+// exit code other than 0. If a rank ends before all ranks run, mpirun names no rank. Then only the
+// states that it logs with state_base_verbose show it.
 var openMPIDied = []*regexp.Regexp{
 	regexp.MustCompile(`process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal`),
 	regexp.MustCompile(`Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]`),
 	regexp.MustCompile(`ACTIVATE PROC \[\[\d+,[1-9]\d*\],(?P<rank>\d+)\] STATE (?:ABORTED|CALLED ABORT|TERMINATED WITHOUT|EXITED WITH NON-ZERO|FAILED)`),
 }
 
-// openMPIStates are the states of jobs and processes, as mpirun and its daemons note them.
+// openMPIStates matches the states of jobs and processes that mpirun and its daemons log.
 var openMPIStates = regexp.MustCompile(`^\[\S+:\d+\] \[\[\d+,\d+\],\d+\] ACTIVATE (?:JOB|PROC) `)

@@ -9,8 +9,8 @@ import (
 	"railbed/internal/units"
 )
 
-// perftest is ib_write_bw and the like, over the RDMA devices of nodes that have them:
-// a server in the first node for each of the others, whose clients run at the same time.
+// perftest is ib_write_bw and similar programs, over the RDMA devices of nodes that have them. It
+// runs a server in the first node for each of the other nodes, whose clients run at the same time.
 var perftest = adapter{
 	kind:    "perftest",
 	tools:   []tool{{names: []string{"ib_write_bw"}, debian: "perftest"}},
@@ -21,9 +21,9 @@ var perftest = adapter{
 }
 
 const (
-	perftestPort = 18515 // as perftest has it by default
-	// perftestTimeout is 4.096 us times 2^17, half a second: a guest whose processor is
-	// emulated does not answer within perftest's 67 ms.
+	perftestPort = 18515 // perftest's default
+	// perftestTimeout is 4.096 us times 2^17, half a second. A guest with an emulated processor
+	// does not answer within perftest's default of 67 ms.
 	perftestTimeout = "17"
 )
 
@@ -76,7 +76,7 @@ func runPerftest(r *run) (table, error) {
 	return t, nil
 }
 
-// parsePerftest reads the row below the heads of the table.
+// parsePerftest parses the row below the column heads of the table.
 func parsePerftest(name, text string, columns []string, latency bool) (row report.StackRow, err error) {
 	all := lines(text)
 	head := slices.IndexFunc(all, func(line string) bool {

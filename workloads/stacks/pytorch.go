@@ -1,7 +1,7 @@
 package stacks
 
 import (
-	_ "embed" // the training
+	_ "embed" // for the training
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,11 +12,11 @@ import (
 	"railbed/plan"
 )
 
-// python is the distribution's: another one in PATH has not its modules.
+// python is the distribution's Python. Another one in PATH lacks the modules.
 const python = "/usr/bin/python3"
 
-// pytorch trains with PyTorch's DistributedDataParallel over Gloo, a process for each
-// rank. What the program prints last says that all replicas have the same bits.
+// pytorch trains with PyTorch's DistributedDataParallel over Gloo, with one process per rank. The
+// program's last line says that all replicas are equal bit by bit.
 var pytorch = adapter{
 	kind:    "pytorch",
 	tools:   []tool{{names: []string{python}, debian: "python3-torch"}},
@@ -33,10 +33,10 @@ var ddpProgram []byte
 
 const (
 	ddpPath = "/tmp/railbed-ddp.py"
-	ddpPort = 29500 // as torchrun has it by default
+	ddpPort = 29500 // torchrun's default
 )
 
-// ddpColumns are those of the training's table.
+// ddpColumns are the columns of the training's table.
 var ddpColumns = []string{"Step", "Loss", "Time(ms)"}
 
 func runPyTorch(r *run) (table, error) {
@@ -45,7 +45,7 @@ func runPyTorch(r *run) (table, error) {
 	}); err != nil {
 		return table{}, err
 	}
-	// A rank for each entry: nodes with several stand for each of them.
+	// One entry per rank: a node with several ranks has an entry for each.
 	nodes := make([]*plan.Node, len(r.ranks))
 	for i, rank := range r.ranks {
 		nodes[i] = r.Nodes[slices.IndexFunc(r.Nodes, func(n *plan.Node) bool { return n.Name == rank.Node })]
@@ -69,8 +69,8 @@ func runPyTorch(r *run) (table, error) {
 		return table{}, err
 	}
 	t, parameters, err := parseDDP(printed, len(r.ranks))
-	// A rank's gradients are its own, so that whatever the algorithm it sends as many bytes
-	// as they have at least; where ranks share a node they may meet there.
+	// Each rank has its own gradients. So whatever the algorithm, a rank sends at least as many
+	// bytes as the gradients have. Ranks that share a node may combine gradients within the node.
 	for _, rank := range r.ranks {
 		alone := len(slices.DeleteFunc(slices.Clone(r.ranks), func(other plan.Rank) bool {
 			return other.Node != rank.Node
@@ -81,7 +81,7 @@ func runPyTorch(r *run) (table, error) {
 	return t, err
 }
 
-// parseDDP reads what rank 0 printed.
+// parseDDP parses the output of rank 0.
 func parseDDP(text string, ranks int) (t table, parameters int, err error) {
 	t.columns = ddpColumns
 	equal := false
@@ -98,7 +98,7 @@ func parseDDP(text string, ranks int) (t table, parameters int, err error) {
 		}
 		cells := strings.Fields(line)
 		if len(cells) != len(ddpColumns) {
-			continue // a warning of PyTorch's
+			continue // a warning of PyTorch
 		}
 		took, err := figure(cells[2])
 		if err != nil {

@@ -10,15 +10,15 @@ import (
 	"railbed/internal/units"
 )
 
-// redis has a server in the first node that keeps nothing on disk, and
-// redis-benchmark in the others at the same time, with SET and GET.
+// redis runs a server without persistence in the first node, and redis-benchmark with SET and GET
+// in the other nodes at the same time.
 var redis = adapter{
 	kind: "redis",
 	tools: []tool{
 		{names: []string{"redis-server"}, debian: "redis-server"},
 		{names: []string{"redis-benchmark"}, debian: "redis-tools"},
 	},
-	// Latencies are in the CSV since 6.2.
+	// The CSV has latencies since version 6.2.
 	version: []string{"redis-server", "--version"}, says: `v=`, least: "6.2",
 	metric:  metric{name: "rps", unit: "requests/s"},
 	figures: []string{"rps", "p50_latency_ms", "p99_latency_ms"},
@@ -27,7 +27,7 @@ var redis = adapter{
 
 const redisPort = 6379
 
-// redisClients are the connections of each benchmark.
+// redisClients is the number of connections of each benchmark.
 const redisClients = 8
 
 func runRedis(r *run) (table, error) {
@@ -66,7 +66,7 @@ func runRedis(r *run) (table, error) {
 	return t, nil
 }
 
-// parseRedis reads what --csv prints: a line of heads and one for each test.
+// parseRedis parses the output of --csv: a line of column heads and a line for each test.
 func parseRedis(client, text string) (columns []string, rows []report.StackRow, err error) {
 	records, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil || len(records) < 2 || len(records[0]) < 2 || records[0][1] != "rps" {

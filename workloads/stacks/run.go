@@ -19,24 +19,24 @@ import (
 	"railbed/testbed"
 )
 
-// mark is the variable by which all processes of a run are known, those that made
-// themselves groups or sessions of their own included.
+// mark is the environment variable that identifies all processes of a run, including processes that
+// have created groups or sessions of their own.
 const mark = "RAILBED_STACK"
 
 const (
-	// exitNotFound is a shell's exit code for a program that is not there.
+	// exitNotFound is a shell's exit code for a program that does not exist.
 	exitNotFound = 127
-	// errorTail is how many bytes of what a failed program said go into the error.
+	// errorTail is the number of bytes of a failed program's output that the error includes.
 	errorTail = 2048
-	// endTimeout is for looking for processes and ending them.
+	// endTimeout bounds the search for processes and their ending.
 	endTimeout = 20 * time.Second
 )
 
-// run is a job under way. Adapters use it from one goroutine, but for each.
+// run is a running job. Adapters use it from one goroutine, except each.
 type run struct {
 	Job
 	testbed  *testbed.Testbed
-	ranks    []plan.Rank // of the nodes
+	ranks    []plan.Rank // of the job's nodes
 	commands map[string]string
 	trips    *trips
 	account  *account
@@ -44,7 +44,7 @@ type run struct {
 	ctx     context.Context
 	kill    context.CancelCauseFunc
 	closers []func()
-	serves  atomic.Bool // a program listens, by serve
+	serves  atomic.Bool // a program listens, started by serve
 
 	mu   sync.Mutex
 	logs map[string]logs
@@ -55,7 +55,7 @@ type logs struct{ out, err io.Writer }
 func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[string]string) *run {
 	r := &run{Job: job, testbed: tb, commands: commands, logs: map[string]logs{}, trips: newTrips(job.Nodes),
 		account: newAccount()}
-	// What waits for whom can be seen as long as all of it is there.
+	// Which rank waits for which can be seen only while all processes exist.
 	r.ctx, r.kill = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { r.kill(r.stuck(context.Cause(ctx))) })
 	r.closers = append(r.closers, func() { stop() })
@@ -73,8 +73,8 @@ func newRun(ctx context.Context, tb *testbed.Testbed, job Job, commands map[stri
 	return r
 }
 
-// close ends every process of the run, and returns when none is left: the next run may
-// need their ports.
+// close ends every process of the run, and returns when none is left, because the next run may need
+// their ports.
 func (r *run) close() error {
 	r.kill(nil)
 	for _, close := range r.closers {
@@ -90,8 +90,7 @@ func (r *run) close() error {
 	}
 }
 
-// command is a program of the run in a node, with its logs. A tool goes by its first
-// name.
+// command returns a program of the run in a node, with its logs. A tool is given by its first name.
 func (r *run) command(ctx context.Context, node string, args ...string) (*testbed.Cmd, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,13 +114,13 @@ func (r *run) command(ctx context.Context, node string, args ...string) (*testbe
 
 func (r *run) env() []string { return []string{mark + "=" + r.Step.Name} }
 
-// output runs a program to its end and returns what it printed.
+// output runs a program to its end and returns its output.
 func (r *run) output(node string, args ...string) ([]byte, error) {
 	return r.outputUntil(&lastWord{}, node, args...)
 }
 
-// outputUntil is output of a program that is ended when it has not ended itself some
-// time after its last word, which is no failure of its.
+// outputUntil is like output, but ends a program that is still running some time after its last
+// word. That is not a failure.
 func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, error) {
 	ctx, end := context.WithCancelCause(r.ctx)
 	defer end(nil)
@@ -136,7 +135,7 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 		last.aside.to, cmd.Stderr = cmd.Stderr, last.aside
 	}
 	if err = cmd.Run(); err != nil && r.serves.Load() && context.Cause(ctx) != errLastWord {
-		select { // that its server ended is told a moment later
+		select { // the end of its server is reported a moment later
 		case <-r.ctx.Done():
 		case <-time.After(serverGrace):
 		}
@@ -157,27 +156,28 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.kept))
 }
 
-// serverGrace is how long who failed may be ahead of the end of the server that it used.
+// serverGrace is the maximum time between the failure of a client and the report that its server
+// has ended.
 const serverGrace = 500 * time.Millisecond
 
-// errLastWord is the cause with which a program ends that had said all.
+// errLastWord is the cause for ending a program that had printed its last word.
 var errLastWord = errors.New("the program had said its last word")
 
-// lastWord keeps what a program prints, and ends it some time after its last word.
+// lastWord collects a program's output, and ends the program some time after its last word.
 type lastWord struct {
 	printed bytes.Buffer
 	word    []byte
-	grace   time.Duration // 0 is for ever
+	grace   time.Duration // 0 for no limit
 	end     func()
 	timed   bool
-	aside   *aside // of what is printed on standard error, if not nil
-	cut     bool   // more than mostPrinted was printed
+	aside   *aside // filter for standard error, if not nil
+	cut     bool   // the output exceeded mostPrinted
 }
 
 // mostPrinted bounds the table that a program prints, in bytes.
 const mostPrinted = 16 << 20
 
-// tail keeps the end of what is written, as much as errors show.
+// tail keeps the end of the written data, as much as errors show.
 type tail struct{ kept []byte }
 
 // Write implements io.Writer.
@@ -201,7 +201,7 @@ func (l *lastWord) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failure is how a program ended, with the end of what it said.
+// failure returns the error of an ended program, with the end of its output.
 func failure(err error, said []byte) error {
 	var exit *testbed.ExitError
 	switch {
@@ -216,9 +216,9 @@ func failure(err error, said []byte) error {
 	return exit
 }
 
-// put writes a file in a node's own /tmp, where it does not outlive the testbed. Everybody
-// in the node can write there: the file is a new one (set -C is O_EXCL), so that nothing is
-// written through a link that a program of the node planted.
+// put writes a file in a node's own /tmp, which ends with the testbed. Every program in the node
+// can write there. So put creates a new file (set -C is O_EXCL) and never writes through a link
+// that a program of the node has created.
 func (r *run) put(node, path string, content []byte) error {
 	cmd, err := r.command(r.ctx, node, "sh", "-c", `rm -f "$1" && set -C && cat > "$1" && chmod 755 "$1"`,
 		"put", path)
@@ -229,12 +229,12 @@ func (r *run) put(node, path string, content []byte) error {
 	return cmd.Run()
 }
 
-// serve starts a program that lasts as long as the run, and waits until it listens on
-// a TCP port. A server that ends by itself before then is an error, and one that a
-// signal ends later is the end of the run: clients may wait for it for ever.
+// serve starts a program that runs until the end of the run, and waits until it listens on a TCP
+// port. If the server ends by itself before then, serve returns an error. If a signal ends it
+// later, the run ends, because clients may wait for the server for ever.
 func (r *run) serve(node string, port int, args ...string) error {
-	// It is ended by close, which waits for that: some programs write over their
-	// environment, and with it what they are known by.
+	// The server does not end with r.ctx: close ends it and waits for that. Some programs overwrite
+	// their environment, and mark with it, so that processes does not find them.
 	cmd, err := r.command(context.WithoutCancel(r.ctx), node, args...)
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ func (r *run) serve(node string, port int, args ...string) error {
 	go func() { ended <- cmd.Wait() }()
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	// Local address and port in hexadecimal, state 0A is LISTEN.
+	// Local address and port are in hexadecimal, and state 0A is LISTEN.
 	wait, err := r.command(ctx, node, "sh", "-c",
 		fmt.Sprintf("until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do sleep 0.02; "+
 			"done", port))
@@ -282,7 +282,7 @@ func (r *run) serve(node string, port int, args ...string) error {
 	}
 }
 
-// each does something for several nodes at once. The first failure ends the run.
+// each calls do for several nodes concurrently. The first failure ends the run.
 func (r *run) each(nodes []*plan.Node, do func(i int, node string) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(nodes))
@@ -300,9 +300,9 @@ func (r *run) each(nodes []*plan.Node, do func(i int, node string) error) error 
 	return errors.Join(errs...)
 }
 
-// pairs runs a server in the first node for each of the others, and when all listen a
-// client in each of these, at the same time. Servers and clients have a port of their
-// own, from base on. It returns what the clients printed.
+// pairs runs a server in the first node for each of the other nodes. When all servers listen, it
+// runs a client in each of the other nodes at the same time. Each pair has a port of its own, from
+// base on. It returns the clients' outputs.
 func (r *run) pairs(base int, server, client func(port string) []string) ([]string, error) {
 	clients := r.Nodes[1:]
 	for i := range clients {
@@ -319,13 +319,13 @@ func (r *run) pairs(base int, server, client func(port string) []string) ([]stri
 	return printed, err
 }
 
-// pairName is what rows call the pair of a client.
+// pairName returns the name of a client's pair in rows.
 func (r *run) pairName(client int) string {
 	return r.Nodes[client+1].Name + " > " + r.Nodes[0].Name
 }
 
-// sends says what nodes had to send at least, in the order of the ranks. What a node
-// sends leaves by its first rank's NIC.
+// sends returns the least number of bytes that nodes send, in the order of the ranks. All bytes of
+// a node count for its first rank, whose NIC they leave by.
 func (r *run) sends(of func(node int) units.Bytes) []units.Bytes {
 	all := make([]units.Bytes, len(r.ranks))
 	for n, node := range r.Nodes {
@@ -338,8 +338,8 @@ func (r *run) sends(of func(node int) units.Bytes) []units.Bytes {
 	return all
 }
 
-// processes has a shell in each node do something to each process of the run, whose
-// number is $1. It returns what that printed, by node.
+// processes runs a shell in each node that executes do for each process of the run, with the
+// process's number in $1. It returns the output by node.
 func (r *run) processes(ctx context.Context, do string) (map[string]string, error) {
 	script := fmt.Sprintf(`do_to() { %s
 }
@@ -357,7 +357,7 @@ done 2>/dev/null; true`, do, mark, r.Step.Name)
 	return printed, errors.Join(errs...)
 }
 
-// stuck adds to the reason why a run is ended which ranks it was waiting for.
+// stuck adds to the reason for ending a run the ranks that the run was waiting for.
 func (r *run) stuck(reason error) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(r.ctx), endTimeout)
 	defer done()
@@ -377,8 +377,8 @@ func (r *run) stuck(reason error) error {
 	return reason
 }
 
-// stopped names programs of the nodes that a signal has stopped: a server that writes
-// over its environment is known by nothing else.
+// stopped names programs of the nodes that a signal has stopped. For a server that overwrites its
+// environment this is the only indication.
 func (r *run) stopped(ctx context.Context) string {
 	var words []string
 	for _, node := range r.Nodes {

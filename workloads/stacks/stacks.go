@@ -1,14 +1,14 @@
-// Package stacks runs other people's programs on a testbed as their users know them:
-// unmodified, with their default transports, and with the tables that they print.
+// Package stacks runs third-party programs on a testbed as their users know them: unmodified, with
+// their default transports, and with the tables that they print.
 //
-// What is special about a program stands in its adapter, one file each: which
-// programs and Debian packages it needs, how its version is read, how it is launched,
-// how its output becomes a table, and what its ranks had to send to other nodes. All
-// the rest is here: processes and their logs, servers that listen, clients beside each
-// other, a remote shell for launchers, and what becomes of ranks that die or hang.
+// Each program has an adapter in a file of its own. The adapter defines the programs and Debian
+// packages that it needs and how to read its version. It also defines how to launch the program,
+// how to parse its output into a table, and how much its ranks must send to other nodes. The
+// package handles everything else: processes and their logs, listening servers, concurrent clients,
+// a remote shell for launchers, and ranks that die or hang.
 //
-// The bound on what ranks had to send holds whatever algorithm and transport a program
-// took, so that a check of packets can tell whether the bytes crossed links at all.
+// The lower bound on the bytes that ranks send holds for any algorithm and transport of a program.
+// So a check of packets can tell whether the bytes crossed links at all.
 package stacks
 
 import (
@@ -33,68 +33,69 @@ import (
 
 // Job is one run of a stack.
 type Job struct {
-	// Step is what the file asks for, with defaults.
+	// Step is the file's step, with defaults.
 	Step *spec.Stack
-	// Plan is the testbed's; Nodes are those that take part, in its order, at least two.
+	// Plan is the testbed's plan. Nodes are the nodes that take part, in the plan's order, at least
+	// two.
 	Plan  *plan.Plan
 	Nodes []*plan.Node
-	// Log opens what a node's programs write to. It is called once for each node.
+	// Log opens the outputs for a node's programs. It is called once for each node.
 	Log func(node string) (stdout, stderr io.Writer, err error)
 }
 
-// Result is what came of a run.
+// Result is the result of a run.
 type Result struct {
 	report.Stack
-	// Crossing is what its ranks had to send, for the check of packets.
+	// Crossing is the number of bytes that the ranks must send, for the check of packets.
 	Crossing verify.Crossing
 }
 
 // adapter is a kind of stack.
 type adapter struct {
 	kind string
-	// tools are the programs that it needs in nodes.
+	// tools are the programs that the stack needs in nodes.
 	tools []tool
-	// version is the command that says the version, and what it says in front of it.
+	// version is the command that prints the version, and says the text before the version.
 	version []string
 	says    string
-	// least is the oldest version whose output is understood, such as "3.1".
+	// least is the oldest version whose output this package can parse, such as "3.1".
 	least string
-	// metric is what the last figure of a row is, better if there is more of it or less.
+	// metric is the last figure of a row, and whether more or less of it is better.
 	metric metric
-	// figures are the columns that are compared with another run's.
+	// figures are the columns that are compared with another run.
 	figures []string
 	run     func(r *run) (table, error)
 }
 
-// tool is a program, by any of its names, and the Debian package that has it.
+// tool is a program, by any of its names, and the Debian package that contains it.
 type tool struct {
 	names  []string
 	debian string
 }
 
-// metric is what is compared with other runs.
+// metric is the figure that is compared with other runs.
 type metric struct {
 	name, unit string
 	less       bool // is better
 }
 
-// table is what a run printed, in the words of the program.
+// table is the table that a run printed, in the program's terms.
 type table struct {
 	columns []string
 	rows    []report.StackRow
-	// sends is what each rank had to send to other nodes at least; 0 is that it is not
-	// known. Ranks are those of run.ranks.
+	// sends is the lower bound on the bytes that each rank of run.ranks sends to other nodes. 0
+	// means that it is not known.
 	sends []units.Bytes
-	// metric is that of the rows where it is not the adapter's.
+	// metric is the metric of the rows if it is not the adapter's.
 	metric *metric
-	// figures are likewise.
+	// figures are the figures if they are not the adapter's.
 	figures []string
 }
 
 var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch, perftest}
 
-// figure reads a figure of a table. Programs print others, too, of which a report can
-// make nothing: nan of no messages, inf of no time.
+// figure parses a figure of a table. It refuses values that a report cannot hold, which programs
+// also print: nan for no messages, inf for no time.
 func figure(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0) || v < 0) {
@@ -111,12 +112,12 @@ func adapterOf(kind string) (adapter, error) {
 	return adapters[i], nil
 }
 
-// Parts is what reexec.Run needs so that launchers can start ranks in other nodes.
+// Parts returns the parts that reexec.Run needs so that launchers can start ranks in other nodes.
 func Parts() reexec.Parts { return rsh.Parts() }
 
-// Run runs a stack until it has ended in all nodes. A host that lacks it gives a
-// verdict.UnsupportedError. When ctx ends, so does every process of the run, and the
-// error names the ranks that it was waiting for, as far as their processes tell.
+// Run runs a stack until it has ended in all nodes. If the host lacks the stack, it returns a
+// verdict.UnsupportedError. When ctx ends, Run ends every process of the run. The error then names
+// the ranks that the run was waiting for, as far as their processes show.
 func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 	a, err := adapterOf(job.Step.Kind)
 	if err != nil {

@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// firstLook is when connections and processes are looked at first; the next time is twice
-	// as late, and lookEvery after the one before at most.
+	// firstLook is the time of the first look at connections and processes. Each following interval
+	// is twice as long, but at most lookEvery.
 	firstLook = 400 * time.Millisecond
 	lookEvery = 5 * time.Second
-	// A rank is slow whose least round trip takes slowTimes that of the others, and
-	// slowBy more: an emulated hop takes some 0.1 ms, on a busy machine several times that.
+	// A rank is slow if its least round trip takes at least slowTimes as long as the others', and
+	// at least slowBy longer. An emulated hop takes some 0.1 ms, and several times that on a busy
+	// machine.
 	slowTimes = 2
 	slowBy    = time.Millisecond
 )
 
-// trips are the least round trips between nodes, by the kernels' account of their TCP
-// connections. It is safe for concurrent use.
+// trips holds the least round trips between nodes, from the kernels' TCP connections. It is safe
+// for concurrent use.
 type trips struct {
 	mu    sync.Mutex
 	least map[[2]string]time.Duration // by pair, in order
@@ -47,7 +48,7 @@ func newTrips(nodes []*plan.Node) *trips {
 	return t
 }
 
-// read takes in what ss printed in a node: a line for each connection.
+// read adds the output of ss in a node: a line for each connection.
 func (t *trips) read(node, said string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,8 +78,8 @@ func (t *trips) read(node, said string) {
 	}
 }
 
-// slow is the rank whose round trips all take longer than those among the others; nil
-// where none stands out, or too little was seen.
+// slow returns the rank whose round trips all take longer than those among the others. It returns
+// nil if no rank stands out or too few connections were seen.
 func (t *trips) slow(ranks []plan.Rank) *report.FarRank {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +107,8 @@ func (t *trips) slow(ranks []plan.Rank) *report.FarRank {
 	return slowest
 }
 
-// watch looks at the connections and processes of all nodes, ever more seldom, until ctx ends.
+// watch looks at the connections and processes of all nodes at increasing intervals, until ctx
+// ends.
 func (r *run) watch(ctx context.Context) {
 	for wait := firstLook; ; wait = min(2*wait, lookEvery) {
 		select {
@@ -118,8 +120,8 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-// look takes in what the kernels of all nodes say. Where a node has no ss nothing is known of
-// its connections, and of two nodes none can be told to be the far one.
+// look reads the kernels' data of all nodes. The connections of a node without ss are unknown. With
+// two nodes, neither can be identified as the slow one.
 func (r *run) look(ctx context.Context) {
 	if printed, err := r.processes(ctx, accountScript); err == nil {
 		r.account.read(printed)
@@ -135,7 +137,7 @@ func (r *run) look(ctx context.Context) {
 	}
 }
 
-// slowText is slow in words, behind a separator; empty where no rank stands out.
+// slowText formats slow after a separator. It is empty if no rank stands out.
 func (r *run) slowText() string {
 	if slow := r.trips.slow(r.ranks); slow != nil {
 		return fmt.Sprintf("; %v", slow)

@@ -10,7 +10,7 @@ import (
 	"railbed/internal/units"
 )
 
-// ucx is ucx_perftest over whatever transports UCX chooses.
+// ucx is ucx_perftest over the transports that UCX chooses.
 var ucx = adapter{
 	kind: "ucx",
 	tools: []tool{{names: []string{"ucx_perftest"}, debian: "ucx-utils"},
@@ -22,11 +22,11 @@ var ucx = adapter{
 }
 
 const (
-	ucxPort   = 13337 // as ucx_perftest has it by default
+	ucxPort   = 13337 // ucx_perftest's default
 	ucxWarmup = 1
 )
 
-// ucxColumns are those of ucx_perftest's table for people; with -v it prints no heads.
+// ucxColumns are the columns of ucx_perftest's table for people. With -v it prints no column heads.
 var ucxColumns = []string{
 	"client > server", "# iterations", "50.0%ile (usec)", "average (usec)", "overall (usec)",
 	"average (MB/s)", "overall (MB/s)", "average (msg/s)", "overall (msg/s)",
@@ -66,7 +66,7 @@ func runUCX(r *run) (table, error) {
 	return t, nil
 }
 
-// parseUCX reads the last row that has a figure for each column.
+// parseUCX parses the last row that has a figure for each column.
 func parseUCX(name, text string) (row report.StackRow, err error) {
 	for _, line := range slices.Backward(lines(text)) {
 		reader := csv.NewReader(strings.NewReader(line))

@@ -8,19 +8,19 @@ import (
 	"railbed/plan"
 )
 
-// beatFile is where rank programs of our own write the number of the call that they
-// are in, in their node's /tmp, followed by the rank.
+// beatFile is the path prefix of the files, in a node's /tmp, in which Railbed's own rank programs
+// write the number of their current call. The rank follows the prefix.
 const beatFile = "/tmp/railbed-beat."
 
-// lookScript prints of the process $1, if launchers gave it a rank, "rank state call",
-// where the state is that of proc(5) and the call is missing where it writes none.
+// lookScript prints "rank state call" for process $1, if a launcher gave it a rank. The state is
+// that of proc(5). The call is missing if the rank writes none.
 const lookScript = `
 	rank=$(tr "\0" "\n" < /proc/$1/environ | sed -nE "s/^(OMPI_COMM_WORLD_RANK|PMI_RANK|RANK)=//p" | head -n1)
 	[ -n "$rank" ] && echo $rank $(sed "s/.*) //" /proc/$1/stat | cut -c1) $(cat ` + beatFile + `$rank)`
 
-// waitedFor says which ranks the others were waiting for, as far as their processes
-// tell: those that have ended, that are stopped, or that came less far than others.
-// states is what lookScript printed in each node.
+// waitedFor names the ranks that the others were waiting for, as far as their processes show. These
+// are ranks that have ended, that are stopped, or whose call number is behind the others'. states
+// is the output of lookScript in each node.
 func waitedFor(ranks []plan.Rank, states map[string]string) string {
 	type seen struct {
 		state string

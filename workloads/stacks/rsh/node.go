@@ -22,12 +22,12 @@ import (
 	"railbed/nodes"
 )
 
-// socket is abstract, and so of the node's network namespace: no file is left behind.
+// socket is an abstract address. It belongs to the node's network namespace and leaves no file.
 const socket = "@railbed-rsh"
 
-// script is the agent: it starts this executable, whose path a node may not see, in
-// the agent's part, and names the relay to it. Of the shells it takes bash to choose
-// argv[0].
+// script returns the agent: a script that starts this executable in the agent's part and passes the
+// relay's identity to it. A node may not see the executable's path. The script needs bash, the
+// shell that can set argv[0].
 func script() string {
 	path, args := reexec.Again(reexec.Argv(agentPart, strconv.Itoa(os.Getpid()), strconv.Itoa(os.Geteuid())))
 	if path == reexec.Self {
@@ -36,8 +36,8 @@ func script() string {
 	return fmt.Sprintf("#!/bin/bash\nexec -a %s %s %s \"$@\"\n", args[0], path, strings.Join(args[1:], " "))
 }
 
-// relay is the process in a node that takes what agents ask for. Its argument is the user
-// of the node's commands.
+// relay is the process in a node that accepts the agents' requests. Its argument is the user of the
+// node's commands.
 func relay(args []string) int {
 	err := relayAll(args)
 	fmt.Fprintln(os.Stderr, "railbed rsh:", err)
@@ -77,7 +77,7 @@ func relayAll(args []string) error {
 			return err
 		}
 		if err := ofUser(conn.(*net.UnixConn), user); err != nil {
-			_ = frame.NewWriter(conn).Write(frame.Failure, []byte(err.Error())) // the program may be gone
+			_ = frame.NewWriter(conn).Write(frame.Failure, []byte(err.Error())) // the program may have ended
 			conn.Close()
 			continue
 		}
@@ -89,8 +89,8 @@ func relayAll(args []string) error {
 	}
 }
 
-// writeAgent puts the agent in its place. Everybody in the node can write to that
-// directory, so the file is a new one that takes the place of whatever has the name.
+// writeAgent writes the agent to its path. Every program in the node can write to that directory.
+// So writeAgent writes a new file and renames it over any file of that name.
 func writeAgent() error {
 	file, err := os.CreateTemp(filepath.Dir(Agent), filepath.Base(Agent)+"-*")
 	if err != nil {
@@ -106,10 +106,10 @@ func writeAgent() error {
 	return nil
 }
 
-// ofUser refuses programs of other users than root and the one of the node's commands:
-// who dropped privileges does not get them back in another node. It refuses processes
-// outside the node's PID namespace, too: a container that joined the node's network is
-// root as well.
+// ofUser refuses processes of users other than root and the user of the node's commands. A process
+// that has dropped privileges must not regain them in another node. It also refuses processes
+// outside the node's PID namespace, because a container that has joined the node's network is root
+// as well.
 func ofUser(conn *net.UnixConn, user int) error {
 	who, err := peer.Of(conn)
 	switch {
@@ -124,12 +124,12 @@ func ofUser(conn *net.UnixConn, user int) error {
 	return nil
 }
 
-// join carries bytes both ways until both ends are done.
+// join copies bytes in both directions until both ends are done.
 func join(agent *net.UnixConn, stream *yamux.Stream) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		_, _ = io.Copy(stream, agent)
-		stream.Close() // half: what the command still says arrives
+		stream.Close() // half-close: the command's remaining output still arrives
 	})
 	both.Go(func() {
 		_, _ = io.Copy(agent, stream)
@@ -138,8 +138,8 @@ func join(agent *net.UnixConn, stream *yamux.Stream) {
 	both.Wait()
 }
 
-// agent is what a launcher starts in place of a remote shell: the relay's process and user,
-// which the script names, and the launcher's arguments.
+// agent runs in place of a remote shell. Its arguments are the relay's process and user, which the
+// script passes, and the launcher's arguments.
 func agent(args []string) int {
 	if len(args) < 2 {
 		fmt.Fprintln(os.Stderr, "railbed rsh: want the relay's process and user from the script", Agent)
@@ -166,8 +166,8 @@ func agent(args []string) int {
 	return code
 }
 
-// ask has the relay start a command and passes on what it writes, until it ends. A server
-// that is not the relay gets no command.
+// ask requests a command from the relay and passes on the command's output, until the command ends.
+// It sends no command to a server that is not the relay.
 func ask(r request, relay peer.Credentials) (code int, err error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -192,7 +192,7 @@ func ask(r request, relay peer.Credentials) (code int, err error) {
 		}
 		switch kind {
 		case frame.Stdout:
-			_, _ = os.Stdout.Write(payload) // who reads it may be gone
+			_, _ = os.Stdout.Write(payload) // the reader may have ended
 		case frame.Stderr:
 			_, _ = os.Stderr.Write(payload)
 		case frame.Exit:

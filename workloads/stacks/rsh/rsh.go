@@ -1,20 +1,20 @@
-// Package rsh is a remote shell between nodes, for programs that start others by one,
-// as the launchers of MPI do with ssh. Nodes have no such service and no way to the
-// supervisor, so a relay in the one node hands requests to whoever started it, who
-// starts the command in the other node:
+// Package rsh is a remote shell between nodes. It serves programs that start others by a remote
+// shell, as MPI launchers do with ssh. Nodes have no such service and no connection to the
+// supervisor. So a relay in a node passes requests to the process that started the relay, and that
+// process starts the command in the other node:
 //
 //	launcher - agent - (abstract socket) - relay - (descriptor 3, yamux) - Serve - node
 //
-// The agent's command line is rsh's: HOST COMMAND..., where a shell in the other node
-// reads the words of the command, joined by spaces. Options in front of the host are
-// taken and ignored. Its outputs and its exit code are the command's; the end of the
-// agent is the end of the command. There is no input.
+// The agent's command line is rsh's: HOST COMMAND... A shell in the other node reads the words of
+// the command, joined by spaces. The agent accepts and ignores options before the host. The agent's
+// outputs and exit code are the command's. When the agent ends, the command ends. There is no
+// input.
 //
-// Whoever serves decides who may start what: commands run in the nodes that are served
-// alone, and containers and virtual machines start none in nodes of runtime netns, whose
-// programs see the host's files. Within a node the relay serves root and the user of the
-// node's commands, and the agent sends commands to the relay alone. Root of a node can take
-// the relay over, and with it do what the node may do, and no more.
+// The caller of Serve decides which nodes may start commands. Commands run only in served nodes.
+// Containers and virtual machines may not start commands in nodes of runtime netns, whose programs
+// can access the host's files. Within a node the relay serves root and the user of the node's
+// commands, and the agent sends commands only to the relay. Root of a node can take over the relay,
+// and then do what the node may do, but no more.
 package rsh
 
 import (
@@ -38,7 +38,7 @@ import (
 	"railbed/testbed"
 )
 
-// Agent is the path of the agent in a node that is served.
+// Agent is the path of the agent in a served node.
 const Agent = "/tmp/railbed-rsh"
 
 // The parts of this executable in a node.
@@ -47,23 +47,24 @@ const (
 	agentPart = "rsh"
 )
 
-// exitFailed is the exit code where nothing was started, as ssh has it.
+// exitFailed is the exit code if no command was started, as in ssh.
 const exitFailed = 255
 
-// Parts is what reexec.Run needs so that nodes can have agents.
+// Parts returns the parts that reexec.Run needs so that nodes can have agents.
 func Parts() reexec.Parts { return reexec.Parts{relayPart: relay, agentPart: agent} }
 
-// request is what an agent asks for.
+// request is the request of an agent.
 type request struct {
 	Host    string `json:"host"`
 	Command string `json:"command"` // for a shell
 }
 
-// Server starts what agents in nodes ask for.
+// Server starts the commands that agents in nodes request.
 type Server struct {
 	end    context.CancelFunc
 	relays []*relayed
-	// commands are what serves agents, and what takes their requests.
+	// commands waits for the goroutines that serve agents, and for those that accept their
+	// requests.
 	commands sync.WaitGroup
 }
 
@@ -73,8 +74,9 @@ type relayed struct {
 	session *yamux.Session
 }
 
-// Serve lets programs in nodes start commands in each other, until Close or the end of
-// ctx. Each command has env beside its node's own. A node is served by one at a time.
+// Serve lets programs in nodes start commands in each other, until Close or the end of ctx. Each
+// command has env in addition to its node's own environment. Only one Server may serve a node at a
+// time.
 func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Server, error) {
 	life, end := context.WithCancel(ctx)
 	s := &Server{end: end}
@@ -106,7 +108,7 @@ func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Serv
 	return s, nil
 }
 
-// target is the node in which a node of the job may start a command by a host's name.
+// target returns the node named host, if the node from of a job may start a command there.
 func target(tb *testbed.Testbed, job []string, from, host string) (*testbed.Node, error) {
 	if !slices.Contains(job, host) {
 		return nil, fmt.Errorf("node %q is not of this job, whose nodes are %s", host,
@@ -121,18 +123,20 @@ func target(tb *testbed.Testbed, job []string, from, host string) (*testbed.Node
 	return tb.Node(host), nil
 }
 
-// Reaches says why a node of a job may start no command in another one; nil where it may.
+// Reaches returns the reason why a node of a job may not start a command in another node, or nil if
+// it may.
 func Reaches(tb *testbed.Testbed, job []string, from, host string) error {
 	_, err := target(tb, job, from, host)
 	return err
 }
 
-// userOf is the user of a node's commands: that of the image in a container, and root else.
+// userOf returns the user of a node's commands: in a container the user of the image, otherwise
+// root.
 func userOf(ctx context.Context, node *testbed.Node) (int, error) {
 	if p := node.Plan(); p == nil || p.Runtime != spec.Docker {
 		return 0, nil
 	}
-	// By a shell alone, which the agent needs anyway: images may have no id(1).
+	// With shell builtins only, because images may lack id(1). The agent needs a shell anyway.
 	cmd := node.Command(ctx, "/bin/sh", "-c",
 		`while read -r key user rest; do [ "$key" != Uid: ] || echo "$user"; done </proc/self/status`)
 	said, err := cmd.Output()
@@ -146,7 +150,7 @@ func userOf(ctx context.Context, node *testbed.Node) (int, error) {
 	return user, nil
 }
 
-// start returns when agents are heard.
+// start starts the relay and returns when it accepts agents.
 func (r *relayed) start(ctx context.Context) error {
 	said := &tail{}
 	r.cmd.Stderr = said
@@ -169,7 +173,7 @@ func (r *relayed) start(ctx context.Context) error {
 func (s *Server) Close() {
 	s.end()
 	for _, r := range s.relays {
-		_ = r.cmd.Wait() // killed
+		_ = r.cmd.Wait() // it was killed
 		r.session.Close()
 	}
 	s.commands.Wait()
@@ -183,11 +187,11 @@ func serve(ctx context.Context, stream *yamux.Stream, env []string,
 	var asked request
 	if _, payload, err := frame.NewReader(stream).Read(); err != nil ||
 		json.Unmarshal(payload, &asked) != nil {
-		return // the agent has gone, or is none
+		return // the agent has ended, or the peer is not an agent
 	}
 	node, err := target(asked.Host)
 	if err != nil {
-		_ = out.Write(frame.Failure, []byte(err.Error())) // the agent may be gone
+		_ = out.Write(frame.Failure, []byte(err.Error())) // the agent may have ended
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -196,11 +200,11 @@ func serve(ctx context.Context, stream *yamux.Stream, env []string,
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = framed{out, frame.Stdout}, framed{out, frame.Stderr}
 	if err := cmd.Start(); err != nil {
-		_ = out.Write(frame.Failure, []byte(err.Error())) // the agent may be gone
+		_ = out.Write(frame.Failure, []byte(err.Error())) // the agent may have ended
 		return
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, stream) // ends with the agent
+		_, _ = io.Copy(io.Discard, stream) // returns when the agent ends
 		cancel()
 	}()
 	var exit *testbed.ExitError
@@ -214,8 +218,7 @@ func serve(ctx context.Context, stream *yamux.Stream, env []string,
 	}
 }
 
-// framed writes frames of one type. An agent that has gone is no error of the
-// command's.
+// framed writes frames of one type. The end of an agent is not an error of the command.
 type framed struct {
 	to   *frame.Writer
 	kind frame.Type
@@ -227,7 +230,7 @@ func (f framed) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail keeps what a relay says when it cannot start.
+// tail keeps the error output of a relay that cannot start.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -247,8 +250,8 @@ func (t *tail) String() string {
 	return string(t.text)
 }
 
-// sessionConfig lets nothing time out: both ends are on this host, and a node may
-// stand still for long on a busy one.
+// sessionConfig disables timeouts: both ends are on this host, and a node may stand still for long
+// on a busy host.
 func sessionConfig() *yamux.Config {
 	config := yamux.DefaultConfig()
 	config.EnableKeepAlive = false
