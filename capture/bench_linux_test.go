@@ -61,9 +61,9 @@ func BenchmarkTaps(b *testing.B) {
 	}
 }
 
-// BenchmarkSoftPath is the recorder's time for a packet that crosses a soft switch
-// between two nodes: the records of the switch in the feed, and the packets of the
-// packet sockets at both NICs.
+// BenchmarkSoftPath measures the recorder's time for a packet that crosses a soft switch between
+// two nodes. The recorder reads the switch's records from the feed, and the packets from the packet
+// sockets at both NICs.
 func BenchmarkSoftPath(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

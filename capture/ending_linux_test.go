@@ -210,9 +210,9 @@ func TestClockWatch(t *testing.T) {
 	}
 }
 
-// TestClockStepIsCounted sets the clock that stamps packets in the middle of a
-// recording, far enough that all later packets lie before its start, or that all
-// earlier ones lie before the end by years.
+// TestClockStepIsCounted sets the clock that stamps packets in the middle of a recording. The step
+// is so large that all later packets lie before the recording's start, or that all earlier packets
+// lie years before its end.
 func TestClockStepIsCounted(t *testing.T) {
 	for name, by := range map[string]time.Duration{"backwards": -time.Hour,
 		"forwards": 10 * 365 * 24 * time.Hour, "in the end": -time.Minute} {

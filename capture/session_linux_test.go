@@ -88,9 +88,8 @@ func decode(t testing.TB, data []byte) (packets []seen, r *pcapng.Reader) {
 	}
 }
 
-// TestPacketAcrossRouter sends packets that differ and packets that do not,
-// over IPv4 and IPv6, and requires each to have one id at its four sightings,
-// in the order in which it passed, by one clock.
+// TestPacketAcrossRouter sends different and identical packets over IPv4 and IPv6. It requires each
+// packet to have one id at its four taps, in the order in which it passed, by one clock.
 func TestPacketAcrossRouter(t *testing.T) {
 	l := newLine(t)
 	a4, b4 := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")

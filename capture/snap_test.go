@@ -8,8 +8,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// Files may ask for what captures take, and no less; and that has room for the
-// telemetry that packets have room for.
+// Files may ask for every snap length that captures accept, and for no smaller one. The minimum has
+// room for as much telemetry as packets have room for.
 func TestLeastSnapLength(t *testing.T) {
 	const file = "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\nsteps: [{capture: {at: " +
 		"[all], file: a.pcapng, snaplen: %dB}}]\n"

@@ -180,7 +180,7 @@ func echoes(of func(wire.RDEcho) any) func(*layered) []string {
 	}
 }
 
-// number is what a bool counts as.
+// number returns a bool as 0 or 1.
 func number(set bool) any {
 	if set {
 		return 1
@@ -444,8 +444,8 @@ func finding(field string, there func(*layered) bool) column {
 	}}
 }
 
-// TestDissectorAgreesWithTheLayers: Wireshark with our dissector and gopacket with
-// our layers, which share no code, read the same from every field of packets of
+// TestDissectorAgreesWithTheLayers compares Wireshark with Railbed's dissector and gopacket with
+// Railbed's layers, which share no code. Both must decode the same from every field of packets of
 // all types, whole, trimmed, damaged and cut off.
 func TestDissectorAgreesWithTheLayers(t *testing.T) {
 	const seed, frames = 20261122, 4000
@@ -487,8 +487,8 @@ func TestDissectorAgreesWithTheLayers(t *testing.T) {
 	}
 }
 
-// Every field and finding of the dissector is compared above, but for those of a
-// telemetry probe.
+// Every field and finding of the dissector is compared above, except the fields of a telemetry
+// probe.
 func TestDissectorFieldsAreCompared(t *testing.T) {
 	compared := map[string]bool{"railbed_int.probe.sequence": true, "railbed_int.probe.sent": true}
 	for _, c := range columns {

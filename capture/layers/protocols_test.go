@@ -196,9 +196,8 @@ func TestINT(t *testing.T) {
 	}
 }
 
-// The example "INT-MD in-between UDP header and UDP payload" of the INT
-// Dataplane Specification v2.1, with numbers for its words; what follows is
-// DNS, by the port in the shim header.
+// The example "INT-MD in-between UDP header and UDP payload" of the INT Dataplane Specification
+// v2.1, with numbers for its words. DNS follows, as the port in the shim header says.
 func TestINTOfTheSpecification(t *testing.T) {
 	block := unhex(t, `1407 0035 2000 0206 9000 0000 0000 0000 0000 0002 0300 1000 0000 0001 0100 0020`)
 	// The header of a query and no question.

@@ -211,7 +211,7 @@ func TestTsharkReadsRoCE(t *testing.T) {
 	}
 }
 
-// tsharkLine is what tshark says of a frame with these fields.
+// tsharkLine returns tshark's output for a frame with these fields.
 func tsharkLine(frame []byte, f *infiniband.Fields) string {
 	o := f.BTH.Opcode
 	bit := func(set bool) int {

@@ -330,9 +330,9 @@ func TestEditcapFormats(t *testing.T) {
 	}
 }
 
-// lossy is a capture by hand after draft-ietf-opsawg-pcapng, in which two
-// programs' counters of losses stand: epb_dropcount (4, section 4.3) and isb_ifdrop
-// (5), isb_osdrop (7) of the interface's statistics (section 4.6).
+// lossy is a hand-written capture after draft-ietf-opsawg-pcapng with the loss counters of two
+// programs. It has epb_dropcount (4, section 4.3), and isb_ifdrop (5) and isb_osdrop (7) of the
+// interface's statistics (section 4.6).
 const lossy = `
 0a0d0d0a 0000001c 1a2b3c4d 0001 0000 ffffffffffffffff 0000001c
 00000001 00000014 0001 0000 00000000 00000014          # microseconds

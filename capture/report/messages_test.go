@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// said is what a report of messages and a training job has, as text and as a page.
+// said returns a report of messages and a training job, as text and as a page.
 func said(t *testing.T, r *Report) map[string]string {
 	t.Helper()
 	var text, page bytes.Buffer

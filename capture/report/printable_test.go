@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// hostile is what somebody's program may print, or a capture be called.
+// hostile is text that a third-party program may print, or the name of a capture.
 const hostile = "x\x1b[2J\x1b]0;t\x07\u009b31m\u202e\x00\x7f\xff\r\nPASS\nFAIL"
 
 // fill sets every text of a value.
@@ -58,8 +58,9 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
-// TestHostileTexts: whatever text stands in whatever field of a report, no control character reaches a
-// terminal or a file that people print, and no line looks like a verdict of ours.
+// TestHostileTexts puts a hostile text into each text field of a report. No control character may
+// reach a terminal or a file that people print, and no line may look like one of Railbed's
+// verdicts.
 func TestHostileTexts(t *testing.T) {
 	for _, state := range []State{Passed, Failed, Skipped, Cancelled} {
 		var r Report

@@ -146,8 +146,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// The names in report.json are what other programs read; a change of one is a
-// new format.
+// Other programs read the names in report.json. Changing a name makes a new format.
 func TestJSONNames(t *testing.T) {
 	var text bytes.Buffer
 	if err := sample().WriteJSON(&text); err != nil {
@@ -166,8 +165,8 @@ func TestJSONNames(t *testing.T) {
 	}
 }
 
-// junitShape is what readers of JUnit files rely on, written down apart from
-// the writer: the elements and attributes of the xunit plugin's junit-10.xsd.
+// junitShape has the elements and attributes that readers of JUnit files rely on, independent of
+// the writer: those of the xunit plugin's junit-10.xsd.
 type junitShape struct {
 	XMLName xml.Name `xml:"testsuites"`
 	Counts

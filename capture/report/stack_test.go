@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A stack's table is the program's own, with one column more where there is a run to
-// compare with: what part of its speed this one had, whichever way the figure counts.
+// A stack's table is the program's own table. If there is a run to compare with, it has one more
+// column: this run's speed divided by the other's, whether more or less of the figure is better.
 func TestStacksAreShown(t *testing.T) {
 	row := func(key string, value float64) StackRow {
 		return StackRow{Cells: []string{key, "7"}, Key: key, Value: value}

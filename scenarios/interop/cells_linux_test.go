@@ -14,17 +14,17 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// impairment is what the link to the guest does to packets, each way.
+// impairment is an effect of the link to the guest on packets, in each direction.
 type impairment struct {
 	name, words string
 	set         func(*plan.Direction)
-	// met is how many packets it must have met for a cell to say anything; a cell is
-	// repeated until then. What is reordered nobody counts: it is three of a hundred.
+	// met is how many packets the impairment must have hit for a cell to be conclusive. A cell is
+	// repeated until then. Reordered packets are not counted: they are three of a hundred.
 	met uint64
 }
 
-// held is how long a packet waits that is to be overtaken: an emulated processor
-// sends one each 0.1 ms.
+// held is how long a packet waits that is to be overtaken. An emulated processor sends a packet
+// every 0.1 ms.
 const held = units.Duration(2 * time.Millisecond)
 
 var impairments = []impairment{
@@ -186,7 +186,7 @@ func consumes(op string) bool {
 		op == queuepair.WriteImm.String()
 }
 
-// exchange is what the two ends of a cell do, and what their memory holds then.
+// exchange has the operations of the two ends of a cell, and the final content of their memory.
 type exchange struct {
 	messages []message
 	size     int     // of the memory of each
@@ -195,8 +195,8 @@ type exchange struct {
 	served   []byte  // the responder's
 }
 
-// newExchange lays the messages of a cell out: the requester's one after the other, the
-// responder's in the opposite order, with room between them that has to stay as it is.
+// newExchange places the messages of a cell: the requester's one after the other, and the
+// responder's in the opposite order. Between them is room that must not change.
 func newExchange(c cell, askedSeed, servedSeed string) *exchange {
 	if atomic(c.op) {
 		return newAtomics(c, askedSeed, servedSeed)
@@ -233,10 +233,9 @@ func newExchange(c cell, askedSeed, servedSeed string) *exchange {
 	return x
 }
 
-// newAtomics works on a few words in turn. Of compare-and-swaps two of three compare
-// with what is there and put its complement in its place, so that a word goes to and
-// fro, and one which is left out, done out of turn, or done again behind others changes
-// what others find.
+// newAtomics works on a few words in turn. Two of three compare-and-swaps compare with the current
+// value and replace it by its complement, so that a word alternates. So an operation that is left
+// out, done out of order, or repeated later changes the values that others find.
 func newAtomics(c cell, askedSeed, servedSeed string) *exchange {
 	const words, rounds = 5, 120
 	x := &exchange{size: 8 * (rounds + 2)}

@@ -14,7 +14,7 @@ import (
 // document is where the table of all cells is kept.
 const document = "../../transports/roce/INTEROP.md"
 
-// table is what came of all cells.
+// table has the results of all cells.
 type table struct {
 	kernel   string
 	outcomes []outcome
@@ -69,7 +69,7 @@ func (d *table) String() string {
 	return out.String()
 }
 
-// words is what a cell came to.
+// words describes the result of a cell.
 func (d *table) words(op, way string, mtu, impair int) string {
 	text := ""
 	for _, o := range d.outcomes {
@@ -90,7 +90,7 @@ func (d *table) words(op, way string, mtu, impair int) string {
 	return text
 }
 
-// String is what the packets of a group say.
+// String describes the packets of a group.
 func (f finding) String() string {
 	text := fmt.Sprintf("To rdma_rxe's NIC came %d packets with the right ICRC and %d with a wrong one; it "+
 		"took %d. Ours refused %d for their ICRC. Checks of the recording:",

@@ -15,8 +15,8 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// evidence is what is known of a group of cells beside what its ends say: the packets
-// at all NICs, and what both ends count.
+// evidence is the evidence about a group of cells, independent of the ends' answers: the packets at
+// all NICs, and the counters of both ends.
 type evidence struct {
 	*run
 	file    *os.File
@@ -24,7 +24,7 @@ type evidence struct {
 	before  counters
 }
 
-// counters are those of our end and of rdma_rxe's first device.
+// counters has the counters of Railbed's end and of rdma_rxe's first device.
 type counters struct{ ours, rxe map[string]uint64 }
 
 func (r *run) counters() (c counters) {
@@ -83,7 +83,7 @@ func (k *arrivals) Packet(p *verify.Packet) {
 	}
 }
 
-// finding is what the evidence says of a group of cells.
+// finding is the result of the evidence about a group of cells.
 type finding struct {
 	kind     string
 	came     arrivals
@@ -142,8 +142,8 @@ func (e *evidence) judge(kind string) finding {
 	return f
 }
 
-// decodes has Wireshark's dissector, where it is there, read the recording. It is not to
-// guess at what messages carry: random bytes begin like anything.
+// decodes has Wireshark's dissector, if it is installed, decode the recording. The dissector must
+// not guess the protocol of payloads, because random bytes match any protocol.
 func (e *evidence) decodes() {
 	e.Helper()
 	if hosttest.Probe(hosttest.Tshark) != nil {

@@ -31,14 +31,14 @@ nodes:
   rxe: {runtime: vm, nics: 2, rdma: rxe, modules: [sch_ingress, cls_u32, act_gact]}
 `
 
-// prepare makes the guest one in which rdma_rxe can be tried against itself. Kernels
-// before 7.1 have it in the first network namespace only, so both NICs are in one, and
-// each address is to be local only for what comes in by its NIC: else the two would
-// speak without the fabric.
+// prepare configures the guest so that rdma_rxe can be tested against itself. Kernels before 7.1
+// have rdma_rxe only in the first network namespace, so both NICs are in it. Each address is local
+// only for packets that arrive through its NIC. Otherwise the two NICs would communicate without
+// the fabric.
 //
-// And it keeps from rdma_rxe what is shorter than a BTH, which would end the guest:
-// rxe_rcv (rxe_recv.c, at least up to Linux 6.1) gives back the queue pair of a packet
-// that it drops before it has looked for one.
+// prepare also keeps packets shorter than a BTH from rdma_rxe, because they would crash the guest.
+// rxe_rcv (rxe_recv.c, at least up to Linux 6.1) puts the queue pair of a packet that it drops
+// before it has looked up the queue pair.
 const prepare = `set -e
 i=0
 for n in eth0 eth1; do

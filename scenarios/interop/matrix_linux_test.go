@@ -49,7 +49,7 @@ func (r *run) order(e *end, o order) answer {
 	return a
 }
 
-// ends are who asks and who answers.
+// ends returns the requester and the responder of a cell.
 func (r *run) ends(c cell) (asks, answers *end) {
 	at := func(p *peer, node string, nic int) *end {
 		return &end{peer: p, open: order{At: r.addr(node, nic, c.family),
@@ -115,9 +115,10 @@ func (r *run) try(c cell) (wrong []string) {
 	return wrong
 }
 
-// exchange posts what a cell is about, and returns the requester's completions. The first message
-// goes alone, so that a recording shows the path MTU before any packet is missing; and all receives
-// but the first are posted when the messages are under way, so that some find none.
+// exchange posts the messages of a cell, and returns the requester's completions. It posts the
+// first message alone, so that a recording shows the path MTU before any packet is missing. It
+// posts all receives except the first while messages are in transit, so that some messages find
+// none.
 func (r *run) exchange(c cell, x *exchange, asks, answers *end) (list []done) {
 	r.Helper()
 	for _, part := range [][2]int{{0, 1}, {1, len(x.messages)}} {
@@ -152,7 +153,7 @@ func (x *exchange) sent(list []done) (wrong []string) {
 	return wrong
 }
 
-// received compares the responder's completions with what was sent.
+// received compares the responder's completions with the sent messages.
 func (x *exchange) received(c cell, list []done) (wrong []string) {
 	if len(list) != len(x.messages) {
 		wrong = append(wrong, fmt.Sprintf("%d of %d receives completed", len(list), len(x.messages)))
@@ -186,7 +187,7 @@ func (r *run) cell(c cell) (o outcome) {
 	return o
 }
 
-// outcome is what came of a cell.
+// outcome is the result of a cell.
 type outcome struct {
 	cell
 	tries   int
@@ -256,8 +257,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// reds has ends that are told something else than the test believes: a cell is not to
-// pass then.
+// reds gives ends other orders than the test assumes. No cell may pass then.
 func (r *run) reds() {
 	r.Helper()
 	c := cell{op: queuepair.WriteImm.String(), way: ownToRXE, mtu: 1024, family: 4}
@@ -294,9 +294,8 @@ func (r *run) reds() {
 	}
 }
 
-// verdicts has two cells fail: where the link lets nothing through rdma_rxe fails against
-// itself, too, and nothing is known of ours; where our end alone does something else it
-// is ours that fails.
+// verdicts makes two cells fail. If the link passes no packets, rdma_rxe fails against itself too,
+// and Railbed's end is not judged. If only Railbed's end behaves differently, Railbed's end fails.
 func (r *run) verdicts() {
 	r.Helper()
 	c := cell{op: queuepair.Write.String(), way: rxeToOwn, mtu: 1024, family: 4}

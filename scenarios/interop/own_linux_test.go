@@ -43,7 +43,7 @@ type ownQueue struct {
 	messages []message // that were posted, by their ids
 }
 
-// fill is what a queue's memory holds at first.
+// fill returns the initial content of a queue's memory.
 func fill(seed string, size int) []byte { return sha3.SumSHAKE128([]byte(seed), size) }
 
 func ownMain([]string) int {

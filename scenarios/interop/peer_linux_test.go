@@ -14,8 +14,8 @@ import (
 	"railbed/testbed"
 )
 
-// order is what an end of a connection is to do, a line of JSON. Both kinds of ends
-// understand the same: testdata/peer.py on rdma_rxe, and own.
+// order is an order to an end of a connection, a line of JSON. Both kinds of ends understand it:
+// testdata/peer.py on rdma_rxe, and own.
 type order struct {
 	Do     string     `json:"do"` // open, connect, receive, post, wait, report, close, counters
 	Device string     `json:"device,omitempty"`
@@ -61,7 +61,7 @@ type message struct {
 	Operand uint64 `json:"operand"`
 }
 
-// answer is what an end says to an order.
+// answer is an end's answer to an order.
 type answer struct {
 	Error    string            `json:"error,omitempty"`
 	QPN      uint32            `json:"qpn,omitempty"`

@@ -245,7 +245,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLibraryCanBeProved holds that no file of the library asks for what cannot be, or hardly.
+// TestLibraryCanBeProved checks that no file of the library has a check that can never pass, or
+// will probably not pass.
 func TestLibraryCanBeProved(t *testing.T) {
 	files, _ := filepath.Glob("../*.yaml")
 	more, _ := filepath.Glob("../*/*.yaml")

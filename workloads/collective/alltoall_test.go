@@ -20,7 +20,7 @@ type exchanges struct {
 	endpoints []transports.Endpoint
 }
 
-// phases are those of each rank.
+// phases returns the phases of a rank.
 type phases func(rank, ranks int) []Phase
 
 func newExchanges(t testing.TB, m Matrix, p phases, open func() transports.Endpoint) *exchanges {
@@ -68,9 +68,9 @@ func (w *exchanges) exchange(ctx context.Context) ([]Traffic, error) {
 	return traffic, group.Wait()
 }
 
-// TestAllToAll compares with a transposition of the blocks, for data of its own, over a
-// transport without any order: every element is where its sender meant it, and each rank
-// sent what the matrix says.
+// TestAllToAll compares with a transposition of the blocks, for data of its own, over a transport
+// without any order. Every element must be where its sender meant it, and each rank must send as
+// many bytes as the matrix says.
 func TestAllToAll(t *testing.T) {
 	const seed = 11
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -100,7 +100,7 @@ func TestAllToAll(t *testing.T) {
 	}
 }
 
-// mixedPhases meet one in the first phase, nobody in the second and all others in the
+// mixedPhases has one other rank in the first phase, none in the second and all others in the
 // third.
 func mixedPhases(rank, ranks int) []Phase {
 	all := Pairwise(rank, ranks)
@@ -182,9 +182,9 @@ func TestSkewed(t *testing.T) {
 		ranks, count, skew int
 		shares             []int // from the most popular on
 	}{
-		{4, 25, 1, []int{12, 6, 4, 3}},           // 1 : 1/2 : 1/3 : 1/4 = 12 : 6 : 4 : 3
-		{3, 49, 2, []int{36, 9, 4}},              // 1 : 1/4 : 1/9 = 36 : 9 : 4
-		{4, 26, 1, []int{13, 6, 4, 3}},           // of 12.48, 6.24, 4.16 and 3.12 the first lacks most
+		{4, 25, 1, []int{12, 6, 4, 3}},           // 1 : 1/2 : 1/3 : 1/4 = 12 : 6 : 4 : 3.
+		{3, 49, 2, []int{36, 9, 4}},              // 1 : 1/4 : 1/9 = 36 : 9 : 4.
+		{4, 26, 1, []int{13, 6, 4, 3}},           // of 12.48, 6.24, 4.16 and 3.12 the first has the largest remainder
 		{5, 7, 0, []int{2, 2, 1, 1, 1}},          // even
 		{2, 0, 3, []int{0, 0}},                   // nothing
 		{1, 9, 1, []int{9}},                      // all to itself
@@ -284,8 +284,8 @@ func TestPhasesAreMatchings(t *testing.T) {
 	}
 }
 
-// watched notes which ranks have leave to write to a rank at the same time: from the
-// moment that the leave is posted until the last of their bytes has come.
+// watched counts the ranks that may write to a rank at the same time. A rank may write from the
+// posting of its permission until the last of its bytes has arrived.
 type watched struct {
 	transports.Endpoint
 	open, most int

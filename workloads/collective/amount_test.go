@@ -47,7 +47,7 @@ func (c *counters) next() transports.Endpoint {
 	return c.all[len(c.all)-1]
 }
 
-// wantAmounts compares what a rank was to send with what its endpoint took.
+// wantAmounts compares a rank's computed amounts with the requests that its endpoint accepted.
 func wantAmounts(t *testing.T, rank int, got []Amount, c *postCounter, peers []transports.Peer) {
 	t.Helper()
 	for other, amount := range got {
@@ -61,13 +61,14 @@ func wantAmounts(t *testing.T, rank int, got []Amount, c *postCounter, peers []t
 	}
 }
 
-// oddSizes are elements of buffers that ranks cannot share evenly, less than one for each among
-// them, and one that they can.
+// oddSizes returns element counts of buffers. Ranks can share only the last of them evenly, and
+// some have less than one element for each rank.
 func oddSizes(ranks int) []int { return []int{0, 1, 3, ranks - 1, ranks + 1, 1009, 240 * ranks} }
 
-// TestAmountsOfPrograms compares what is counted in a program's steps with the requests of runners
-// that did it, operations after each other among them, and with the closed formulas where all
-// chunks are equal. By channel the parts of a buffer add up to it.
+// TestAmountsOfPrograms compares the amounts counted from a program's steps with the requests of
+// runners that executed it, also for several operations in a row. If all chunks are equal, it
+// compares with the closed formulas too. The amounts of the channels add up to the whole buffer's
+// amounts.
 func TestAmountsOfPrograms(t *testing.T) {
 	kinds := []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
 		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter, schedule.AllToAll,
@@ -143,7 +144,7 @@ func amountsOfProgram(t *testing.T, s *schedule.Schedule, d Data) {
 	}
 }
 
-// TestAmountsAcrossRails is that of hierarchical algorithms, and of programs of files.
+// TestAmountsAcrossRails does the same for hierarchical algorithms, and for programs from files.
 func TestAmountsAcrossRails(t *testing.T) {
 	for nodes := 2; nodes <= 5; nodes++ {
 		for each := 2; each <= 3; each++ {
@@ -186,7 +187,7 @@ func readProgram(t *testing.T, name string) *schedule.Schedule {
 	return s
 }
 
-// TestAmountsOfRings is that of rings, of which some scatter.
+// TestAmountsOfRings does the same for rings, with and without scatter.
 func TestAmountsOfRings(t *testing.T) {
 	const operations = 2
 	for ranks := 1; ranks <= 16; ranks++ {
@@ -226,8 +227,8 @@ func TestAmountsOfRings(t *testing.T) {
 	}
 }
 
-// TestAmountsOfExchanges is that of all-to-alls, with parts that ranks cannot share evenly, of none,
-// and of several messages.
+// TestAmountsOfExchanges does the same for all-to-alls. Their blocks include uneven and empty
+// blocks, and blocks of several messages.
 func TestAmountsOfExchanges(t *testing.T) {
 	const operations = 2
 	for ranks := 2; ranks <= 16; ranks++ {

@@ -8,8 +8,8 @@ import (
 	"railbed/plan/schedule"
 )
 
-// BenchmarkRing is an all-reduce over loopback TCP with all ranks in one
-// process. busbw is what nccl-tests would print, in GB/s.
+// BenchmarkRing measures an all-reduce over loopback TCP with all ranks in one process. busbw is in
+// GB/s, as in nccl-tests.
 func BenchmarkRing(b *testing.B) {
 	for _, ranks := range []int{2, 4, 8} {
 		for _, size := range []int{4, 64 << 10, 1 << 20, 64 << 20} {

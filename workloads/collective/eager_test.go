@@ -32,9 +32,9 @@ var eager = []struct {
 	{schedule.Barrier, "dissemination"},
 }
 
-// TestEagerBackToBack holds that operations on short buffers, whose messages nobody has to
-// give leave to, are right when ranks do many after each other and some are faster, with and
-// without waiting for what they send.
+// TestEagerBackToBack checks operations on short buffers, whose messages need no permission. They
+// must be right if ranks perform many in a row and some ranks are faster, with and without waiting
+// for the arrival of sent messages.
 func TestEagerBackToBack(t *testing.T) {
 	const operations, seed = 80, 5
 	for _, a := range eager {
@@ -75,13 +75,14 @@ func TestEagerBackToBack(t *testing.T) {
 	}
 }
 
-// late is an endpoint that tells late of what arrived, and holds that it is still as it was posted.
+// late is an endpoint that reports completions late, and checks that the memory of a message has
+// not changed until then.
 type late struct {
 	transports.Endpoint
 	random  *rand.Rand
-	posted  []transports.Request // that were not told of, with copies of their bytes in More
+	posted  []transports.Request // without a reported completion, with copies of their bytes in More
 	held    []transports.Completion
-	changed int // messages, before they were told of
+	changed int // messages whose memory changed before their completion was reported
 }
 
 func (l *late) Post(ctx context.Context, requests []transports.Request) (int, error) {

@@ -9,8 +9,8 @@ import (
 	"railbed/internal/units"
 )
 
-// TestLossyAllReduce runs rings over a transport that leaves bytes out: all ranks
-// have the same result, it is what their losses say, and nothing else.
+// TestLossyAllReduce runs rings over a transport that leaves bytes out. All ranks must have the
+// same result, which must be the sum less the reported losses.
 func TestLossyAllReduce(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 8} {
 		for seed := range uint64(4) {
@@ -178,8 +178,9 @@ func TestChunk(t *testing.T) {
 	}
 }
 
-// TestScatter runs rings that stop half way, over a transport that leaves bytes out: each rank has
-// its chunk of the sum, less what was lost of it on its way, and a loss that is not told is found.
+// TestScatter runs rings that stop half way, over a transport that leaves bytes out. Each rank must
+// have its chunk of the sum, less the losses on the chunk's path. A loss that is not reported must
+// be found.
 func TestScatter(t *testing.T) {
 	for seed, c := range []struct{ ranks, count int }{{2, 10}, {3, 50_001}, {4, 300_000}, {5, 3}, {8, 8192}} {
 		w := newWorld(t, c.ranks, c.count, openMemory(uint64(seed)))

@@ -14,8 +14,8 @@ import (
 	"railbed/workloads/collective/msccl"
 )
 
-// TestRunnersOfFiles runs algorithms that come from files, in each mode that they have:
-// every element is what it must be, inputs stay, and what was sent is what the file says.
+// TestRunnersOfFiles runs algorithms from files, in each mode that they have. Every element must be
+// right, inputs must not change, and the sent messages must be those of the file.
 func TestRunnersOfFiles(t *testing.T) {
 	const seed = 8
 	files, err := filepath.Glob("msccl/testdata/*.xml")

@@ -78,7 +78,7 @@ func TestPatternsAreExact(t *testing.T) {
 	}
 }
 
-// checkExact compares a result with what the mathematics of an operation gives.
+// checkExact compares a result with the mathematically exact result of an operation.
 func checkExact(t *testing.T, c PatternConfig, result []byte, iteration int) {
 	t.Helper()
 	inputs := make([][]byte, c.Ranks)

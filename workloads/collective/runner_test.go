@@ -97,9 +97,9 @@ func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
 	}
 }
 
-// TestRunners compares with exact results, within the bound of roundings, for every kind,
-// type and operation, over a transport without any order, in place and out of place; and
-// what several ranks have bit by bit.
+// TestRunners compares results with exact results, within the bound of rounding errors, and the
+// results of several ranks bit by bit. It covers every kind, type and operation, in place and out
+// of place, over a transport without any order.
 func TestRunners(t *testing.T) {
 	const seed = 6
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -167,7 +167,7 @@ func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 	}
 }
 
-// checkOutputs compares the outputs with each other and with what is exact.
+// checkOutputs compares the outputs with each other and with the exact results.
 func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 	t.Helper()
 	p := runners[0].config.Program
@@ -204,9 +204,9 @@ func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 			}
 		}
 		if (p.data.Op == element.Sum || p.data.Op == element.Average) && kind != element.Int32 {
-			// Each of the n-1 additions, and of an average each product and 1/n, is off
-			// by 2^-digits of the numbers in it at most (Higham, "Accuracy and Stability of
-			// Numerical Algorithms", 2002, section 4.2), and half the least one.
+			// Each of the n-1 additions is off by at most 2^-digits of its operands (Higham,
+			// "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2), plus half the
+			// least number. For an average this holds for each product and 1/n too.
 			tolerance = size*math.Expm1(n*math.Log1p(math.Ldexp(1, -kind.Digits()))) + n*math.Ldexp(1, -24)
 			if p.data.Op == element.Average {
 				tolerance *= 1 + 2/n
@@ -218,8 +218,9 @@ func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 	}
 }
 
-// TestRingOrder holds that a ring adds up chunk c from rank c+1 on around to rank c, bit by
-// bit, whatever the order in which messages come, for numbers whose sums are rounded.
+// TestRingOrder checks that a ring adds chunk c in the order from rank c+1 around to rank c. The
+// result must agree bit by bit whatever the order of messages, also for numbers whose sums are
+// rounded.
 func TestRingOrder(t *testing.T) {
 	const ranks, count = 5, 5 * 3001
 	for _, kind := range element.Types() {
@@ -303,7 +304,7 @@ func TestRunnersOverTCP(t *testing.T) {
 	})
 }
 
-// TestBarrier holds that nobody leaves before the last one comes.
+// TestBarrier checks that no rank leaves before the last rank arrives.
 func TestBarrier(t *testing.T) {
 	for _, ranks := range []int{1, 2, 5, 8} {
 		runners := newRunners(t, program(t, schedule.Barrier, "dissemination", ranks, 0, Data{}),

@@ -274,8 +274,8 @@ func playAll(t *testing.T, all []*Player) []Sent {
 	return slices.Concat(sent...)
 }
 
-// Bytes in a hole that was told may be as they were before, or have come; others may not, and a
-// message may not lack more than is allowed.
+// Bytes in a reported hole may be unchanged or may have arrived. Other bytes must be right, and a
+// message must not lack more than is allowed.
 func TestHoles(t *testing.T) {
 	s := &Schedule{Messages: []Message{{From: 0, To: 1, Bytes: 1000}, {From: 0, To: 1, Bytes: 10}},
 		Droppable: units.Ratio{Num: 1, Den: 50}}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A rank decodes two at once: the third waits for the one that is done first, whatever the other
-// rank does, and in the order in which caches came.
+// A rank decodes two requests at once. The third waits until one of them is done, whatever the
+// other rank does. Waiting requests follow in the order in which their caches arrived.
 func TestDecode(t *testing.T) {
 	s := &Schedule{Prompts: []Prompt{{To: 2, Output: 10}, {To: 2, Output: 4}, {To: 3, Output: 100},
 		{To: 2, Output: 1}, {To: 2, Output: 2}}}

@@ -15,7 +15,7 @@ import (
 	"railbed/testbed"
 )
 
-// TestHeldRank: who stands out of accounts, by what the script prints.
+// TestHeldRank checks which rank stands out, from outputs of the script.
 func TestHeldRank(t *testing.T) {
 	ranks, _ := ranksOn("h0", "h1", "h2")
 	process := func(pid int, state string, ranMs, waitedMs int) string {

@@ -37,8 +37,8 @@ func up(t *testing.T) *testbed.Testbed {
 	return tb
 }
 
-// A rank that dies and one that hangs are named within the time that the run has, and
-// nothing of the run is left in the nodes.
+// A rank that dies or hangs is named within the run's time limit, and no process of the run remains
+// in the nodes.
 func TestRanksThatEnd(t *testing.T) {
 	tb := up(t)
 	const rank = `case "$OMPI_COMM_WORLD_RANK$PMI_RANK" in 1) %s;; esac; exec sleep 633`
@@ -84,8 +84,8 @@ func TestRanksThatEnd(t *testing.T) {
 	}
 }
 
-// A program that a node lacks is what the host lacks, as a shell says it and as the
-// supervisor does.
+// A program that a node lacks counts as missing on the host, whether a shell or the supervisor
+// reports it.
 func TestProgramsThatAreNotThere(t *testing.T) {
 	tb := up(t)
 	p := tb.Plan()
@@ -113,8 +113,7 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A server that is killed ends the run, and one that is stopped is named when the run's
-// time is over.
+// A killed server ends the run. A stopped server is named when the run's time is over.
 func TestServersThatEnd(t *testing.T) {
 	tb := up(t)
 	hosttest.Need(t, hosttest.Redis)

@@ -123,8 +123,7 @@ func ranksOn(nodes ...string) (ranks []plan.Rank, all []*plan.Node) {
 	return ranks, all
 }
 
-// The bound on what ranks send: of each size as many messages as iterations, and one
-// more.
+// The bound on the bytes that ranks send: for each size one message per iteration, and one more.
 func TestMPISends(t *testing.T) {
 	made, err := parseOSU(osuSays)
 	if err != nil {
@@ -208,7 +207,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// A host without the programs, or with old ones, is told what to install.
+// On a host without the programs, or with old ones, the error says what to install.
 func TestFindSaysWhatToInstall(t *testing.T) {
 	lacks := func(a adapter, says string) {
 		t.Helper()
@@ -353,8 +352,8 @@ func TestFiguresAreColumns(t *testing.T) {
 	}
 }
 
-// mpirun does not say which rank exited before all of them ran, but for its states,
-// which nobody reads.
+// If a rank exits before all ranks run, mpirun names it only in its states, which are not for
+// people.
 func TestMPIBlamesByStates(t *testing.T) {
 	var log strings.Builder
 	a := &aside{form: openMPIStates, to: &log}

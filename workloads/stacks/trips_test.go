@@ -16,7 +16,7 @@ LISTEN 0 128 0.0.0.0:5201 0.0.0.0:*
 ESTAB 0      0       127.0.0.1:1 127.0.0.1:2 reno minrtt:0.001
 `
 
-// The rank is named that is far from all others, and not one that is far from some.
+// A rank is named if it is far from all others, but not if it is far only from some.
 func TestFarRank(t *testing.T) {
 	var nodes []*plan.Node
 	for i := range 4 {

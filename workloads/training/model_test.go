@@ -168,8 +168,8 @@ func TestPipelineBubble(t *testing.T) {
 // of 8 layers' experts among two.
 func TestDemand(t *testing.T) {
 	_, p := compile(t, func(m *spec.Model) { m.DP, m.EP, m.Experts, m.TopK = 2, 2, 2, 2 })
-	// To the experts and back, forward and backward, in each layer a half of twice the
-	// activations; and 4 h^2 shared parameters of a layer, all of them once around two.
+	// Half of twice the activations goes to the experts and back, forward and backward, in each
+	// layer. The 4 h^2 shared parameters of a layer go once around two ranks.
 	want := units.Bytes(4*8*32*64*2 + 8*4*64*64*2)
 	if got := p.Demand(); len(got) != 2 || got[0] != want || got[1] != want {
 		t.Errorf("pairs %v carry %v, want %v each", p.Pairs(), got, want)
@@ -346,7 +346,7 @@ func TestPredictManyStreams(t *testing.T) {
 	}
 }
 
-// A job that needs more memory than there may be is refused, with what would fit.
+// A job that needs more memory than allowed is refused, and the error names a scale that fits.
 func TestCheckBoundsMemory(t *testing.T) {
 	for _, c := range []struct {
 		ranks, operations int

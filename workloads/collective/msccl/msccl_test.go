@@ -31,7 +31,7 @@ func TestRead(t *testing.T) {
 	}{
 		// Two chunks of each of the three ranks to both others, there and back.
 		"allpairs.xml": {schedule.AllReduce, 6, 4, false, []int{8, 8, 8}},
-		// With one chunk for what rrs makes and keeps nowhere.
+		// With one chunk for the result of rrs, which rrs does not store.
 		"ring.xml":      {schedule.AllReduce, 3, 1, true, []int{4, 4, 4}},
 		"gather.xml":    {schedule.AllGather, 6, 0, false, []int{4, 4, 4}},
 		"scatter.xml":   {schedule.ReduceScatter, 3, 3, false, []int{2, 2, 2}},
@@ -60,8 +60,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWaits holds that a step waits for the first one that tells, and that a nop's wait is
-// that of the step behind it.
+// TestWaits checks that a step waits for the first step with hasdep, and that a nop's wait applies
+// to the step after it.
 func TestWaits(t *testing.T) {
 	text := strings.Replace(read(t, "allpairs.xml"), `depid="0" deps="2"`, `depid="0" deps="1"`, 1)
 	s, err := Read("allpairs.xml", []byte(text), 0)
@@ -91,7 +91,7 @@ func equal(a, b []schedule.At) bool {
 func TestWrongFiles(t *testing.T) {
 	for name, test := range map[string]struct {
 		file    string
-		changes []string // what is replaced, once, and by what
+		changes []string // pairs of a text, which is replaced once, and its replacement
 		want    string   // with line and column
 	}{
 		"empty": {"ring.xml", nil, ""},

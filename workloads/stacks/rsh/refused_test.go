@@ -30,8 +30,8 @@ const (
 // socket is where relays listen.
 const socket = "@railbed-rsh"
 
-// impostor takes the relay's name in a network namespace of its own, has the agent ask for
-// a command there, and prints what it got of that and what the agent said.
+// impostor listens at the relay's address in its own network namespace and has the agent request a
+// command there. It prints the bytes that it received and the agent's output.
 func impostor(args []string) int {
 	runtime.LockOSThread() // what it starts is in the thread's namespace
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {

@@ -96,7 +96,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// What was started ends with whoever asked for it, and with the server.
+// A command ends when its requester ends, and when the server ends.
 func TestCommandsEnd(t *testing.T) {
 	tb := up(t)
 	server, err := rsh.Serve(t.Context(), tb, []string{"h0", "h1"}, nil)

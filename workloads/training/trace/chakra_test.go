@@ -112,8 +112,8 @@ func TestChakra(t *testing.T) {
 	}
 }
 
-// TestChakraAllGather holds that comm_size is what one rank gives, as ASTRA-sim has it: each
-// of a ring sends that n-1 times.
+// TestChakraAllGather checks that comm_size is the input of one rank, as in ASTRA-sim. Each rank of
+// a ring sends that n-1 times.
 func TestChakraAllGather(t *testing.T) {
 	var files []File
 	for rank := range 4 {
@@ -129,8 +129,8 @@ func TestChakraAllGather(t *testing.T) {
 	}
 }
 
-// Ranks that all send before they receive, as in collectives that are written out, do not wait
-// for each other for good: it takes two steps of a ring, of which each has computed before.
+// Ranks that all send before they receive, as in collectives written out as messages, must not
+// deadlock. The test has two steps of a ring, each after a computation.
 func TestChakraRing(t *testing.T) {
 	const ranks = 3
 	var files []File

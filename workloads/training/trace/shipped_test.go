@@ -16,9 +16,9 @@ var update = flag.Bool("update", false, "write the traces of the scenarios again
 // scenarios/training/trace.yaml.
 const shipped = "../../../scenarios/training/chakra"
 
-// shippedNodes are those of a rank: two layers, forward and backward, whose tensor parallel
-// halves sum their outputs, and whose gradients go to the other replica while the layer
-// before is computed. The optimizer waits for both.
+// shippedNodes returns the nodes of a rank: two layers, forward and backward. Their tensor parallel
+// halves sum their outputs. Their gradients go to the other replica while the layer before is
+// computed. The optimizer waits for both.
 func shippedNodes(rank int) []string {
 	tp, dp := fmt.Sprintf("tp%d", rank/2), fmt.Sprintf("dp%d", rank%2)
 	compute := func(id int, name string, micros int, after string) string {
@@ -37,7 +37,7 @@ func shippedNodes(rank int) []string {
 	}
 }
 
-// TestShippedTrace holds that the files are those of the nodes above: -update writes them.
+// TestShippedTrace checks that the files contain the nodes above. With -update it writes them.
 func TestShippedTrace(t *testing.T) {
 	for rank := range 4 {
 		name := fmt.Sprintf("%s.%d.et", shipped, rank)

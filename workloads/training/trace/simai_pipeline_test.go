@@ -10,9 +10,9 @@ import (
 	"railbed/workloads/training"
 )
 
-// pipelineFile is a workload as AICB writes it for a pipeline: layers of the model in a stage,
-// of so many micro-batches, two tensor parallel ranks and so many data parallel ones, all
-// computation 1 us.
+// pipelineFile returns a workload as AICB writes it for a pipeline with two tensor parallel ranks.
+// The arguments are the numbers of data parallel ranks, stages, virtual stages, micro-batches and
+// layers of a stage. All computation takes 1 us.
 func pipelineFile(data, stages, virtual, micros, layers int) string {
 	lines := []string{"grad_gather -1 0 NONE 0 0 NONE 0 0 ALLGATHER 4096 100"}
 	for range micros {
@@ -31,10 +31,10 @@ func pipelineFile(data, stages, virtual, micros, layers int) string {
 		stages, virtual, micros, 2*data*stages, len(lines), strings.Join(lines, "\n"))
 }
 
-// What a rank sends is SimAI's count of messages, 2 * vpp * ga of pp_comm bytes of which the
-// ends of the model have none, and what the file says of a stage; without a network the
-// iteration takes the time of Narayanan et al. (2021), section 2.2: the bubble is (p-1)/(m*v)
-// of the rest.
+// A rank must send SimAI's number of messages plus the bytes that the file gives for a stage. The
+// number is 2 * vpp * ga of pp_comm bytes, less those missing at the ends of the model. Without a
+// network the iteration must take the time of Narayanan et al. (2021), section 2.2: the bubble is
+// (p-1)/(m*v) of the rest.
 func TestSimAIPipeline(t *testing.T) {
 	for _, c := range []struct{ data, stages, virtual, micros, layers int }{
 		{1, 2, 1, 1, 2}, {2, 2, 1, 4, 2}, {1, 4, 1, 2, 1}, {1, 4, 1, 8, 3}, {2, 2, 2, 2, 2}, {1, 2, 2, 4, 4},
@@ -77,8 +77,8 @@ func TestSimAIPipeline(t *testing.T) {
 	}
 }
 
-// Ranks are numbered as those of a model, and the messages of a rank go to its own place in
-// the next stage.
+// Ranks are numbered as in a compiled model. A rank's messages go to the rank with the same
+// position in the next stage.
 func TestSimAIPipelineRanks(t *testing.T) {
 	p, err := ReadSimAI("f.txt", []byte(pipelineFile(2, 2, 1, 1, 1)), Options{})
 	if err != nil {

@@ -49,7 +49,7 @@ func TestSimAI(t *testing.T) {
 		t.Errorf("rank 3 of %d does\n%s\nwant\n%s", len(p.Tasks), strings.Join(got, "\n"),
 			strings.Join(want, "\n"))
 	}
-	for _, task := range p.Tasks[3] { // the collective of weights' gradients holds nobody up
+	for _, task := range p.Tasks[3] { // no task waits for the collective of weights' gradients
 		if after := task.After; slices.Contains(after, 7) {
 			t.Errorf("%s waits for the weights' gradient", task.Name)
 		}
