@@ -13,13 +13,13 @@ type Messages struct {
 	Transport string `json:"transport"`
 	Count     int    `json:"count"`
 	Bytes     uint64 `json:"bytes"`
-	// PerSecond is the rate at which the items that Times measures were completed, per second of
-	// the time until the last one was completed.
+	// PerSecond is the number of items in Times divided by the time, in seconds, until the last
+	// item was completed.
 	PerSecond float64 `json:"per_second"`
-	// What names the items that Times measures, in seconds. A message takes from its due time, or
-	// in a closed loop from its sending, until its sender knows that it has arrived. A block takes
-	// from its sending or request until it has arrived. The time to first token of a request is
-	// from its arrival until all of its cache has arrived.
+	// What names the items in Times. Times are in seconds. A message counts from its due time, or
+	// in a closed loop from its sending, until its sender knows that it has arrived. A block counts
+	// from its sending or request until it has arrived. The time to first token counts from a
+	// request's arrival until all of its cache has arrived.
 	What  string      `json:"what"`
 	Times Percentiles `json:"times"`
 	// Parts are the results by part if there are several parts, such as reads and writes.

@@ -296,7 +296,7 @@ type HeldUp struct {
 	Share   float64 `json:"share"`
 }
 
-// Overrun is the number of packets that a rank of a workload received without having room for them.
+// Overrun is the number of packets that arrived at a rank of a workload and found no room.
 type Overrun struct {
 	Workload string `json:"workload"` // the step
 	Rank     int    `json:"rank"`

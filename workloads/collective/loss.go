@@ -39,9 +39,9 @@ func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
 }
 
 // WrongBut counts the elements of a result that differ from the sum that the losses of all ranks
-// leave. Without a loss that is the whole sum. Otherwise it is the sum over the ranks from the last
-// rank that lost the preceding partial sum on. It also counts in short the elements with a partial
-// sum. Impossible losses make every element wrong.
+// leave. Without losses that is the whole sum. If ranks lost the partial sum before them, it is the
+// sum from the last such rank onwards. short counts the elements that lack a part of the sum.
+// Impossible losses make every element wrong.
 func (p *Pattern) WrongBut(result []float32, iteration int, lost []Loss) (wrong, short uint64) {
 	return p.wrongBut(newLayout(p.config.Ranks, len(result), floatSize), result, 0, iteration, lost)
 }

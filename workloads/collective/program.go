@@ -22,9 +22,10 @@ type Program struct {
 }
 
 // eagerBytes is the largest buffer for which messages are sent without their receivers' permission.
-// This needs a program in which no rank ends an operation before all ranks to which it sends have
-// begun it: these have then finished the operation before. So two places for each message suffice,
-// used in turn. The data is copied from them even where it could have landed in its final position.
+// Such a program needs two places for each message, used in turn, because of this property: no rank
+// ends an operation before all ranks to which it sends have begun it. These ranks have then
+// finished the operation before. The data is copied from the places even if it could have landed in
+// its final position.
 const eagerBytes = 256 << 10
 
 // eagerTurn is the bit of immediate data that says which of the two places holds a message.

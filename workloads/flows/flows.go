@@ -1,8 +1,8 @@
-// Package flows generates traffic that does not belong to a collective. Open makes messages whose
-// sizes follow published distributions and that are due at random times, and Closed makes them so
-// that each follows earlier ones. Cache moves key-value caches from prefill to decode nodes layer
-// by layer as they are computed. Blocks writes or reads blocks of storage, with a fixed number
-// outstanding.
+// Package flows generates traffic that does not belong to a collective. Open and Closed make
+// messages whose sizes follow published distributions. Open's messages are due at random times.
+// Closed's are sent when earlier messages are done. Cache moves key-value caches from prefill to
+// decode nodes layer by layer as they are computed. Blocks writes or reads blocks of storage, with
+// a fixed number outstanding.
 //
 // A schedule is made from a seed before anything is sent, and is the same at all ranks. A Player
 // sends one rank's part of it over any transports.Endpoint and measures the times. Times count from
@@ -251,7 +251,7 @@ func (c Cache) Schedule() (*Schedule, error) {
 	return s, nil
 }
 
-// Blocks are written by ranks to the storage of others, or read from there: a closed loop.
+// Blocks are blocks of storage that ranks write to other ranks or read from them: a closed loop.
 type Blocks struct {
 	Ranks, Servers int // ranks from Servers on write and read
 	Count          int // blocks of each such rank
