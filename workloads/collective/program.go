@@ -22,10 +22,9 @@ type Program struct {
 }
 
 // eagerBytes is the largest buffer for which messages are sent without their receivers' permission.
-// Such a program needs two places for each message, used in turn, because of this property: no rank
-// ends an operation before all ranks to which it sends have begun it. These ranks have then
-// finished the operation before. The data is copied from the places even if it could have landed in
-// its final position.
+// In such a program no rank ends an operation before all ranks to which it sends have begun it.
+// These ranks have then finished the operation before. So each message has two places, used in
+// turn. The data is copied from the places even if it could have landed in its final position.
 const eagerBytes = 256 << 10
 
 // eagerTurn is the bit of immediate data that says which of the two places holds a message.
