@@ -272,7 +272,7 @@ func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
 	case schedule.AllGather, schedule.Gather:
 		for rank := range program.schedule.Ranks {
 			if len(output) == 0 {
-				break // it is not the root
+				break // not the root
 			}
 			from, to := program.Span(rank, schedule.Input)
 			wrong += p.WrongOf(rank, output[from*size:to*size], iteration, from)

@@ -292,8 +292,7 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 }
 
 // Whole returns the buffer that serves as both input and output in place: the buffer that holds all
-// Whole returns the buffer that serves as both input and output in place: the buffer that holds all
-// elements. A rank that holds none of its elements has its other buffer for itself.
+// elements. A rank that has no part of that buffer uses its other buffer as it does out of place.
 func (p *Program) Whole() schedule.Buffer { return p.schedule.Kind.InPlace() }
 
 // WorkLen returns how many elements of memory a rank needs beside its input and output: scratch
