@@ -19,9 +19,10 @@ import (
 
 // Timing of a session. The kernel hands a block over when the block is full, or at the latest after
 // the block timeout. A block that opened just after a tick of its timer stays open for two ticks.
-// So at time t, no unread packet is older than t minus twice the timeout. That plus a margin for a
-// delayed kernel timer is the hold-back window: 80 ms, or 120 ms with many taps. A packet reaches
-// the stream at most the window and one tick of the reader after it was on the wire.
+// So at time t, no unread packet is older than t minus twice the timeout. Twice the timeout plus a
+// margin for a delayed kernel timer is the hold-back window: 80 ms, or 120 ms with many taps. A
+// packet reaches the stream at the latest one window and one tick of the reader after it was on the
+// wire.
 const (
 	blockTimeout     = 20 * time.Millisecond
 	manyBlockTimeout = 40 * time.Millisecond // one kernel timer per tap: fewer wake-ups
@@ -298,8 +299,8 @@ func (s *recorder) run(ctx context.Context) error {
 	return errors.Join(err, s.close())
 }
 
-// record reads until the context ends, then until it has read every packet of before that moment,
-// and writes the counts. It measures the remaining time by the monotonic clock.
+// record reads until the context ends, then until it has read every packet from before that moment,
+// and writes the counts. It measures the time after the end by the monotonic clock.
 func (s *recorder) record(ctx context.Context) error {
 	var end, ended int64
 	for last := false; !last; {
@@ -345,8 +346,8 @@ func (s *recorder) step(now clocks, end int64) error {
 			return fmt.Errorf("tap %s: read socket error: %w", s.taps[tap].Name(), err)
 		}
 	}
-	// After a delay the rings and the feed are full. They are read in turns, so that packets older
-	// than the last packet read from each of them are written at once and need no memory.
+	// After a delay the rings and the feed are full. They are read in turns. So packets older than
+	// the last packet read from each of them are written at once and need not be held.
 	for fed, turns := s.soft != nil, 0; (fed || len(s.ready) > 0) && turns < mostTurns; turns++ {
 		until := int64(math.MaxInt64)
 		if fed {

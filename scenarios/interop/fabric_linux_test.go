@@ -37,8 +37,8 @@ nodes:
 // the fabric.
 //
 // prepare also keeps packets shorter than a BTH from rdma_rxe, because they would crash the guest.
-// rxe_rcv (rxe_recv.c, at least up to Linux 6.1) puts the queue pair of a packet that it drops
-// before it has looked up the queue pair.
+// rxe_rcv (rxe_recv.c, at least up to Linux 6.1) releases the queue pair of a dropped packet before
+// it has looked up that queue pair.
 const prepare = `set -e
 i=0
 for n in eth0 eth1; do
