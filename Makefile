@@ -34,7 +34,7 @@ PORTABLE := ./internal/units ./plan/... ./capture/pcapng \
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint generate ci clean help
+.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint prose prose-go generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
@@ -86,11 +86,24 @@ bench: setup-test build ## benchmarks, with Mininet beside us
 bench-once: # so that benchmarks cannot rot
 	$(GO) test -run '^$$' -bench . -benchtime=1x -p=1 -timeout=30m ./...
 
-lint: ## gofmt, vet, staticcheck, and golangci-lint where it is installed
+# Tools have a module of their own, so that go.mod requires nothing for them. Vale's parsers are C.
+bin/vale: tools/go.mod tools/go.sum
+	$(GO) -C tools build -trimpath -buildvcs=false -o ../$@ github.com/vale-cli/vale/v3/cmd/vale
+
+bin/staticcheck: tools/go.mod tools/go.sum
+	$(GO) -C tools build -trimpath -buildvcs=false -o ../$@ honnef.co/go/tools/cmd/staticcheck
+
+prose: bin/vale ## Vale on all pages, by styles/Railbed
+	@bin/vale --output=line $$(git ls-files '*.md')
+
+prose-go: bin/vale # and on the comments in Go, which are not at zero yet
+	@bin/vale --output=line $$(git ls-files '*.go')
+
+lint: bin/staticcheck ## gofmt, vet, staticcheck, and golangci-lint where it is installed
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted" >&2; exit 1; fi
 	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	bin/staticcheck ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) build $(PORTABLE)
 	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; else echo "golangci-lint is not installed"; fi
