@@ -33,13 +33,11 @@ var floors = []struct {
 	folders []string
 	holds   string
 }{
-	{[]string{"internal"}, "what everybody uses: units, clock, verdicts, packet headers, netlink, run " +
-		"directories, test support"},
-	{[]string{"plan"}, "the file, its schema, the compiler, topologies, schedules of collectives, rates, " +
-		"pictures, conversions"},
+	{[]string{"internal"}, "units, clock, verdicts, packet headers, netlink, run directories, test support"},
+	{[]string{"plan"}, "the file, its schema, the compiler, topologies, collectives, rates, pictures"},
 	{[]string{"transports"}, "rd, roce and tcp behind one interface"},
-	{[]string{"fabric", "capture"}, "what a plan's links and switches become, and the evidence of it"},
-	{[]string{"nodes"}, "what a plan's nodes become: namespaces, containers, virtual machines"},
+	{[]string{"fabric", "capture"}, "links and switches of a plan, and recordings of them"},
+	{[]string{"nodes"}, "nodes of a plan: namespaces, containers, virtual machines"},
 	{[]string{"testbed"}, "the Go API, the supervisor, the doctor, probes"},
 	{[]string{"workloads"}, "collectives, training, messages, other people's programs, traffic"},
 	{[]string{"scenarios"}, "the runner and the library"},
