@@ -379,9 +379,12 @@ This page is for readers who want to know how far a verdict of capture/verify ca
 written by TestSaboteur (go test -run TestSaboteur ./capture/verify -update).
 
 Each check has a recording of a run that passes it and one of a run that breaks it. The test alters both
-in the ways listed below, each with several seeds, and holds four lines: a broken run never passes; a
-sound run never fails; no check passes where all that it could rest on is gone; and what takes no
-evidence away changes no verdict.
+in the ways listed below, each with several seeds, and requires:
+
+- A broken run never passes.
+- A sound run never fails.
+- A check whose evidence is all gone never passes.
+- An alteration that takes no evidence away changes no verdict.
 
 A cell shows the verdicts for the sound run and, behind the stroke, for the broken run: P is PASS, F is
 FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: whether a missing tap matters
