@@ -19,7 +19,7 @@ func promises(t *testing.T) (all []promise) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "| party | to whom | promise | test |\n|---|---|---|---|\n")
+	_, table, _ := strings.Cut(string(text), "| party | other party | promise | test |\n|---|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for _, line := range strings.Split(table, "\n") {
 		cells := strings.Split(strings.Trim(line, "| "), " | ")
