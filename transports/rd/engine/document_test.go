@@ -21,8 +21,7 @@ func TestDocumentNamesTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources []byte
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go",
-		"../privacy/*_test.go", "../rate/*/*_test.go", "../../../internal/wire/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go", "../privacy/*_test.go", "../rate/*/*_test.go", "../../../internal/wire/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +79,7 @@ func TestDocumentNumbers(t *testing.T) {
 		"2^22 packets, 10 min of a key",
 		"2^32 packets of a key whose successor the peer cannot know",
 		"1 s for which the epoch before is opened",
-		thousands(privacy.Window) + " counters that are told apart",
+		thousands(privacy.Window) + " counters of the replay window",
 		fmt.Sprintf("%d in %s hints of a peer", hints, duration(hintTime)),
 	}
 	var got []string
