@@ -42,11 +42,12 @@ build: ## bin/railbed, one static binary
 quickstart: ## build and run scenarios/quickstart.yaml into out/quickstart
 	@scripts/quickstart
 
-check: ## build, vet, and every test that needs no host, in a minute; CHECKFLAGS=-count=1 runs also what passed before
+check: ## build, vet, prose, and every test that needs no host, in a minute; CHECKFLAGS=-count=1 runs also what passed before
 	@began=$$(date +%s); took() { echo "make check: $$1 after $$(($$(date +%s) - began)) s"; }; trap 'took failed >&2' ERR; \
 	$(GO) build ./...; \
 	$(GO) vet ./...; \
 	$(GO) test -short -vet=off -timeout=5m $(CHECKFLAGS) ./... | { grep -vE '^ok |\[no test files\]$$' || true; }; \
+	if [ -x bin/vale ] || command -v gcc >/dev/null 2>&1; then $(MAKE) --no-print-directory prose; else echo "make check: the pages are not read: no C compiler to build Vale with"; fi; \
 	trap - ERR; took passed
 
 flakes: ## RUNS=100 times WHAT=check, or test, beside two busy loops; counts the runs that fail, and keeps their output in out/flakes
@@ -94,16 +95,17 @@ bin/staticcheck: tools/go.mod tools/go.sum
 	$(GO) -C tools build -trimpath -buildvcs=false -o ../$@ honnef.co/go/tools/cmd/staticcheck
 
 prose: bin/vale ## Vale on all pages, by styles/Railbed
-	@bin/vale --output=line $$(git ls-files '*.md')
+	@bin/vale --output=line $$(git ls-files --cached --others --exclude-standard '*.md')
 
 prose-go: bin/vale # and on the comments in Go, which are not at zero yet
 	@bin/vale --output=line $$(git ls-files '*.go')
 
-lint: bin/staticcheck ## gofmt, vet, staticcheck, and golangci-lint where it is installed
+lint: bin/staticcheck ## gofmt, vet, staticcheck, prose, and golangci-lint where it is installed
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted" >&2; exit 1; fi
 	$(GO) vet ./...
 	bin/staticcheck ./...
+	$(MAKE) --no-print-directory prose
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) build $(PORTABLE)
 	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; else echo "golangci-lint is not installed"; fi
@@ -113,6 +115,7 @@ generate: ## write what is made from the code
 
 ci: lint ## what CI runs, and the slower checks
 	$(GO) mod tidy -diff
+	$(GO) -C tools mod tidy -diff
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code
 	$(MAKE) --no-print-directory build
