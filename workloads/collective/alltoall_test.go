@@ -182,9 +182,10 @@ func TestSkewed(t *testing.T) {
 		ranks, count, skew int
 		shares             []int // from the most popular on
 	}{
-		{4, 25, 1, []int{12, 6, 4, 3}},           // 1 : 1/2 : 1/3 : 1/4 = 12 : 6 : 4 : 3.
-		{3, 49, 2, []int{36, 9, 4}},              // 1 : 1/4 : 1/9 = 36 : 9 : 4.
-		{4, 26, 1, []int{13, 6, 4, 3}},           // of 12.48, 6.24, 4.16 and 3.12 the first has the largest remainder
+		{4, 25, 1, []int{12, 6, 4, 3}}, // 1 : 1/2 : 1/3 : 1/4 = 12 : 6 : 4 : 3.
+		{3, 49, 2, []int{36, 9, 4}},    // 1 : 1/4 : 1/9 = 36 : 9 : 4.
+		// of 12.48, 6.24, 4.16 and 3.12 the first has the largest remainder
+		{4, 26, 1, []int{13, 6, 4, 3}},
 		{5, 7, 0, []int{2, 2, 1, 1, 1}},          // even
 		{2, 0, 3, []int{0, 0}},                   // nothing
 		{1, 9, 1, []int{9}},                      // all to itself

@@ -21,7 +21,8 @@ func TestDocumentNamesTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources []byte
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go", "../privacy/*_test.go", "../rate/*/*_test.go", "../../../internal/wire/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../../scenarios/runner/*_test.go",
+		"../privacy/*_test.go", "../rate/*/*_test.go", "../../../internal/wire/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
