@@ -1,8 +1,8 @@
-// Package nodes is a node's life: what runs in a server of the testbed, behind
-// one interface for every runtime.
+// Package nodes defines Node, one server of the testbed: its processes, identity and isolation,
+// behind one interface for every runtime.
 //
-// A node owns the processes that are started in it. Its network is made by
-// package fabric in the namespace that the node is given.
+// A node owns the processes that are started in it. Package fabric builds its network, in the
+// network namespace that the node is given.
 package nodes
 
 import (

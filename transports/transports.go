@@ -1,68 +1,64 @@
-// Package transports is the seam that every collective is written against: an
-// Endpoint moves messages from memory of its owner straight into memory that
-// a peer has registered. Package transportstest holds the semantics below as
-// a conformance suite; each implementation passes it.
+// Package transports is the interface that every collective is written against: an Endpoint writes
+// messages from its owner's memory straight into memory that a peer has registered. Package
+// transportstest checks the semantics below as a conformance suite; each implementation passes it.
 //
 // # Messages
 //
-// A message is one Request: WRITE places bytes in a peer's region, WRITE_IMM
-// does so and then tells the peer with 32 bits of immediate data. There is no
-// receive call; the receiver's memory is chosen by the sender, as in RDMA.
+// A message is one Request. WRITE places bytes in a peer's region. WRITE_IMM places bytes and then
+// delivers 32 bits of immediate data to the peer. There is no receive call: the sender chooses the
+// receiver's memory, as in RDMA.
 //
 //   - Each byte of a message is placed exactly once, at its offset, before the
-//     message's immediate is delivered and before its sender's completion; no
-//     byte of it lands after either.
+//     message's immediate is delivered and before its sender's completion. No
+//     byte of the message is placed after either.
 //   - An immediate is delivered exactly once, as one Completion with OpReceive.
-//     A WRITE is invisible to the receiver but for its bytes.
-//   - There is no order between messages, neither of placement nor of
-//     immediates nor of completions, even to one peer.
-//   - A message may be gathered from several pieces of its sender's memory; it
-//     lands in one place. Who wants several places posts several messages.
-//   - Key, access and bounds are checked at the receiver before a byte lands. A
-//     message that fails the check lands nowhere, delivers no immediate and
-//     completes at its sender with an error that wraps ErrAccess. Whether other
-//     messages to that peer survive is the transport's choice: a RoCE RC queue
-//     pair does not, tcp does.
+//     The receiver notices a WRITE only by its bytes.
+//   - Messages are not ordered, even to one peer: neither their placement, nor
+//     their immediates, nor their completions.
+//   - A message may be gathered from several pieces of its sender's memory, but
+//     it is placed as one contiguous block. For several blocks, post several
+//     messages.
+//   - Key, access and bounds are checked at the receiver before a byte is
+//     placed. A message that fails the check is not placed, delivers no
+//     immediate and completes at its sender with an error that wraps ErrAccess.
+//     The transport decides whether other messages to that peer survive: on a
+//     RoCE RC queue pair they do not, on tcp they do.
 //
 // # Buffers
 //
-// From Post until its completion was polled, the bytes of a request's Local and
-// More belong to the endpoint; the caller must not change or reuse them. There
-// are two exceptions. Of an Inline request they are the caller's again when Post
-// has taken it. And, as follows from exactly-once placement, once the receiver is
-// known to have the message (it said so in a later message, say), a change of
-// Local cannot be seen by anybody. A registered region may be written by peers
-// from Register until its Close returns.
+// From Post until the completion of a request is polled, the bytes of its Local and More belong to
+// the endpoint; the caller must not change or reuse them. There are two exceptions. The bytes of an
+// Inline request belong to the caller again when Post has accepted it. And once the receiver is
+// known to have the message (for example because it said so in a later message), the caller may
+// change Local: placement is exactly once, so no peer can see the change. Peers may write to a
+// registered region from Register until its Close returns.
 //
 // # Cancellation
 //
-// A request with a Context is given up once that is done, as far as this is
-// still possible. It then completes with an error that wraps ErrCanceled and the
-// context's cause; from that completion on none of its bytes lands any more and
-// its immediate is not delivered any more. Before, any of its bytes may have
-// landed, and the whole message with its immediate if it overtook the
-// cancellation. Where that is known to have happened, or a transport cannot call
-// back what it has begun to send (tcp), the request completes as if it had no
-// Context. It completes once in any case, and not before the receiver is known to
-// have forgotten it: a peer that is silent delays that, until it has failed.
+// A request with a Context is canceled when that context is done, if this is still possible. It
+// then completes with an error that wraps ErrCanceled and the context's cause. From that completion
+// on, none of its bytes is placed any more and its immediate is not delivered. Before the
+// completion, any of its bytes may have been placed; if the message overtook the cancellation, all
+// of it with its immediate. The request completes as if it had no Context if the whole message is
+// known to have been placed, or if the transport cannot call back bytes that it began to send
+// (tcp). It completes once in any case, and not before the receiver is known to have discarded it.
+// A silent peer delays that completion until the peer has failed.
 //
 // # Peers
 //
-// Endpoints learn each other from opaque addresses that travel out of band. An
-// address names one life of one endpoint: a process that was restarted has
-// another. Both ends add each other; what arrives from an endpoint that was
-// not added yet waits, unread, for AddPeer. An endpoint may add itself and
-// write to itself. Adding an address twice gives the same Peer.
+// Endpoints exchange opaque addresses out of band. An address names one life of one endpoint: a
+// restarted process has another address. Both ends add each other. Messages from an endpoint that
+// was not added yet wait, unread, for AddPeer. An endpoint may add itself and write to itself.
+// Adding an address twice gives the same Peer.
 //
-// When a peer fails (it died, closed, became unreachable for the transport's
-// peer timeout, or broke the protocol), every request outstanding to it
-// completes with an error that wraps ErrPeerFailed, then one Completion with
-// OpPeerDown reports it. A failed peer stays failed: Post refuses it with
-// ErrPeerFailed. A transport without connections notices the death of a peer
-// only while something is outstanding to it.
+// A peer fails when it dies, closes, is unreachable for the transport's peer timeout, or breaks the
+// protocol. Then every request outstanding to it completes with an error that wraps ErrPeerFailed,
+// and after them one Completion with OpPeerDown reports the failure. A failed peer stays failed:
+// Post refuses it with ErrPeerFailed. A transport without connections notices the death of a peer
+// only while a request to it is outstanding.
 //
-// A request that completed with an error may or may not have been placed, in
-// part or whole, unless the error is ErrAccess.
+// A request that completed with an error may or may not have been placed, in part or whole, unless
+// the error is ErrAccess.
 package transports
 
 import (

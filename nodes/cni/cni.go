@@ -1,15 +1,16 @@
-// Package cni lets runtimes of containers attach theirs to a running testbed, by the
-// Container Network Interface.
+// Package cni lets container runtimes attach their containers to a running testbed, by the
+// Container Network Interface (CNI).
 //
-// A node of runtime cni has a place in the fabric, a name, addresses and routes, and no
-// programs: its stack is in a container that somebody else starts and ends. Who starts
-// it calls the plugin (Plugin), which asks the testbed's supervisor for a node, makes
-// the node's NIC in the container's network namespace, and hands the NIC's far end to
-// the supervisor as an open descriptor. So it needs rights in the container's namespace
-// alone, and no link crosses from one user namespace into another.
+// A node of runtime cni has a place in the fabric, a name, addresses and routes, but no programs:
+// its network stack is in a container that another runtime starts and ends. That runtime calls the
+// plugin (Plugin). The plugin asks the testbed's supervisor for a node, makes the node's NIC in the
+// container's network namespace, and passes the NIC's far end to the supervisor as an open
+// descriptor. So the plugin needs rights in the container's namespace alone, and no link crosses
+// from one user namespace into another.
 //
-// The supervisor knows who is attached (Table). When it ends, descriptors and NICs end;
-// when a container's namespace ends without a DEL, its node is free again.
+// The supervisor keeps a Table of the attached containers. When the supervisor ends, the
+// descriptors are closed and the NICs disappear. When a container's namespace ends without a DEL,
+// its node is free again.
 package cni
 
 import (

@@ -1,22 +1,21 @@
-// Package docker runs nodes as containers of a Docker engine, or of what speaks
-// its API.
+// Package docker runs nodes as containers of a Docker engine, or of an engine with the same API.
 //
 // # How a container becomes a node
 //
-// A container is made with network mode none, and its first process is this
-// program, mounted into it read-only. Over a socket of the testbed's, which is
-// mounted into the container as well, that process hands the supervisor the
-// container's network namespace, in which the fabric is built as in any other, and
-// then starts the image's entry point and whatever else the testbed runs there:
-// commands get the supervisor's own descriptors, and have the container's root,
-// namespaces, limits and rights. A process of the supervisor's could not enter a
-// container: a PID namespace lets in only those from the ones above it.
+// A container is made with network mode none. Its first process is this program, mounted into the
+// container read-only. A Unix socket of the testbed is mounted into the container as well. Over
+// that socket the first process passes the container's network namespace to the supervisor, which
+// builds the fabric in it as in any other. Then the first process starts the image's entry point
+// and every command of the testbed. A command gets the supervisor's own descriptors, and the
+// container's root, namespaces, limits and rights. The supervisor cannot start a process inside the
+// container itself: a process can enter a PID namespace only from one of that namespace's
+// ancestors.
 //
-// # Its end
+// # How a container ends
 //
-// The socket is also what a container lives by. When the supervisor is gone, however
-// it ended, the first process ends, and the kernel kills the others. What is left is
-// a stopped container with labels, which Sweep removes.
+// The socket also bounds the container's life. When the supervisor is gone, however it ended, the
+// first process ends, and the kernel kills the others. A stopped container with labels remains,
+// which Sweep removes.
 package docker
 
 import (

@@ -1,6 +1,5 @@
-// Package frr runs FRRouting as the control plane of a router: zebra, which sets the
-// kernel's routes, bgpd, which finds them, and bfdd where a plan asks for it, as they
-// come with the distribution.
+// Package frr runs the distribution's FRRouting as the control plane of a router: bgpd computes the
+// routes, zebra sets them in the kernel, and bfdd runs where a plan asks for it.
 package frr
 
 import (

@@ -1,12 +1,12 @@
-// Package netns runs nodes as namespaces: each node has its own network, IPC,
-// UTS, mount and PID namespace, so that two nodes never look like one host to
-// the programs in them, and costs no process while nothing runs in it.
+// Package netns runs nodes as namespaces. Each node has its own network, IPC, UTS, mount and PID
+// namespace, so that two nodes never look like one host to the programs in them. A node costs no
+// process while nothing runs in it.
 //
-// The network namespace is given. The others come to be with the node's init,
-// a re-execution of this program that the first command starts: it builds the
-// node's view (hosts file, hostname, machine id, boot id, /proc, /sys, /tmp,
-// /run, /dev/shm) and then only reaps. Commands are children of the
-// supervisor, cloned from a thread that has entered the node's namespaces.
+// The network namespace is given. The other namespaces are created with the node's init, a
+// re-execution of this program that the first command starts. Init builds the node's view (hosts
+// file, hostname, machine id, boot id, /proc, /sys, /tmp, /run, /dev/shm) and then only reaps
+// processes. Commands are children of the supervisor, cloned from a thread that has entered the
+// node's namespaces.
 package netns
 
 import (

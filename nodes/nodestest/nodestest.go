@@ -1,5 +1,5 @@
-// Package nodestest is the conformance suite of nodes.Node: what every runtime
-// must do with commands, identity, isolation and the end of a node.
+// Package nodestest is the conformance suite of nodes.Node: how every runtime must treat commands,
+// identity, isolation and the end of a node.
 package nodestest
 
 import (

@@ -1,46 +1,46 @@
-// Package vm runs nodes as virtual machines: each node has a kernel of its own, a
-// distribution's, with what the host's kernel may lack, such as rdma_rxe and netem.
+// Package vm runs nodes as virtual machines. Each node boots its own kernel, a distribution's, with
+// features that the host's kernel may lack, such as rdma_rxe and netem.
 //
 // # The machine
 //
-// QEMU boots the kernel that package vmimage finds, with KVM where a guest boots
-// with it and in software (TCG) elsewhere, which makes the guest's processor 10 to
-// 20 times slower than the host's. The initramfs holds this program, which is the
-// guest's first process, and the modules that the node asks for. The guest's root
-// is the host's over virtio-9p, read-only, under an overlay in the guest's memory:
-// the host's programs run in it, and what it writes is gone with it. It has its own
-// /proc, /sys, /dev, /run, /tmp and /var/tmp. The homes of people and the host's
-// secrets are not there: not behind links, not at other mounts, and not where the
-// host's database of users or the user's environment has them (hide_linux.go). Where
-// Railbed is root, files that other users may not read are not there either. An ordinary
-// user's guests read what the user may read.
+// QEMU boots the kernel that package vmimage finds. It uses KVM where a guest boots with it, and
+// software emulation (TCG) elsewhere; under TCG the guest's processor is 10 to 20 times slower than
+// the host's. The initramfs holds this program, which is the guest's first process, and the modules
+// that the node asks for. The guest's root is the host's over virtio-9p, read-only, under an
+// overlay in the guest's memory. The host's programs run in the guest, and files that they write
+// disappear with the guest. The guest has its own /proc, /sys, /dev, /run, /tmp and /var/tmp.
+//
+// The guest does not see home directories or the host's secrets: neither through links, nor at
+// other mounts, nor where the host's user database or the user's environment places them
+// (hide_linux.go). Where Railbed is root, the guest also lacks files that other users may not read.
+// An ordinary user's guests read the files that the user may read.
 //
 // # The network
 //
-// A NIC of the node stays an interface of the node's network namespace, made,
-// shaped and verified as every node's (package fabric), where it is seen by
-// recordings and by what measures arrivals. There it has no address: its frames are
-// redirected to a tap, and those of the tap to it (tc-mirred). QEMU has the open tap
-// and nothing else of the network. What the NIC's shaper holds back counts against
-// the tap's send buffer, so that it holds back the guest. The guest has the plan's
-// addresses, neighbours and routes, set by the code that sets those of other nodes.
-// So does its NIC beside the fabric, which the plugins made, and whose address is moved
+// A NIC of the node stays an interface of the node's network namespace, made, shaped and verified
+// as every node's (package fabric). Recordings and measurements of arrivals see it there. In the
+// namespace the NIC has no address: tc-mirred redirects its frames to a tap, and the tap's frames
+// to the NIC. QEMU has the open tap and no other part of the network. Frames that the NIC's shaper
+// holds back count against the tap's send buffer, so the shaper pushes back on the guest. The guest
+// has the plan's addresses, neighbours and routes, set by the same code as on other nodes. The
+// node's NIC outside the fabric, which the plugins made, is treated alike: its address is moved
 // into the guest.
-// A tap, and not QEMU's datagram netdev to the soft switch: it works with every kind
-// of switch, a frame crosses no process of ours, and the way back pushes back.
+//
+// The link is a tap rather than QEMU's datagram netdev to the soft switch: a tap works with every
+// kind of switch, its frames cross no process of Railbed, and the send direction has backpressure.
 //
 // # Rights
 //
-// QEMU runs as a user of its own where Railbed is root, without capabilities, with
-// its seccomp sandbox, in PID, mount, IPC and UTS namespaces of its own and in the
-// node's network namespace. It is the first process of its PID namespace, a child
-// of the supervisor's, so that it ends with the supervisor however that ends.
+// Where Railbed is root, QEMU runs as a separate user without capabilities. It runs under its
+// seccomp sandbox, in its own PID, mount, IPC and UTS namespaces and in the node's network
+// namespace. QEMU is the first process of its PID namespace and a child of the supervisor, so it
+// ends with the supervisor, however the supervisor ends.
 //
 // # Commands
 //
-// The guest's first process starts commands at the host's request, over a
-// virtio-serial port that carries a stream for each descriptor (yamux): a reader
-// that is slow holds back its own stream alone. Process ids are the guest's.
+// The guest's first process starts commands at the host's request, which arrives over a
+// virtio-serial port. The port carries one stream for each descriptor (yamux), so a slow reader
+// holds back its own stream alone. Process ids are the guest's.
 package vm
 
 import (

@@ -1,9 +1,9 @@
-// Package aggregation is a worker's side of in-network aggregation, section 3 of
-// fabric/softswitch/PROTOCOL.md: it sends a tensor to a switch in chunks, a window
-// of slots at a time, and puts the sums in its place.
+// Package aggregation is the worker's side of in-network aggregation, section 3 of
+// fabric/softswitch/PROTOCOL.md. It sends a tensor to a switch in chunks, a window of slots at a
+// time, and overwrites the tensor with the sums.
 //
-// A Worker is the protocol without socket and clock, for tests in virtual time; a
-// Client runs one over UDP.
+// A Worker is the protocol without socket and clock, for tests in virtual time. A Client runs a
+// Worker over UDP.
 package aggregation
 
 import (

@@ -1,5 +1,5 @@
-// Package completion is the queue between what works in an endpoint and who
-// polls it. Every transport has one.
+// Package completion is the queue between the workers of an endpoint and the goroutines that poll
+// it. Every transport has one.
 package completion
 
 import (

@@ -1,6 +1,6 @@
-// Package datagram is what transports do alike with sockets of their own: wait for
-// them and for a moment of the testbed's time, and read and write batches, past
-// Go's net package, whose calls are one datagram each.
+// Package datagram holds the socket code that transports share. It waits for sockets and for a
+// moment of the testbed's time, and reads and writes datagrams in batches. Go's net package is no
+// substitute: it transfers one datagram a call.
 package datagram
 
 import (

@@ -1,14 +1,13 @@
-// Package rd is the transports.Endpoint of reliable datagrams: the transport
-// that a NIC for AI training would have if it kept only what training needs.
-// PROTOCOL.md beside it fixes what it speaks.
+// Package rd is the transports.Endpoint of reliable datagrams: the transport of an imaginary NIC
+// for AI training that keeps only the features that training needs. PROTOCOL.md beside it fixes its
+// wire format and rules.
 //
-// An endpoint has engines, each with a thread, a socket to hear with, sockets to
-// send from and sequence spaces of its own. On a packet's way they share no lock:
-// regions and peers are looked up without one, and so is the pacer of the NIC.
-// Where a message ends they do: what they report waits in one queue, which a round
-// of a worker takes once. There are no connections: a message goes to a peer when
-// it is posted, in packets that take any path and land in place in any order. What
-// they do is package engine's; this package drives engines over UDP sockets.
+// An endpoint has engines. Each engine has a thread, a socket to receive from, sockets to send
+// from, and sequence spaces of its own. Engines share no lock on the path of a packet: regions,
+// peers and the NIC's pacer are reached without one. Engines meet only where a message ends: their
+// completions wait in one queue, which a worker locks once in each round. There are no connections.
+// A posted message goes to a peer at once, in packets that take any path and are placed in any
+// order. Package engine implements the protocol; this package drives engines over UDP sockets.
 package rd
 
 import (

@@ -1,16 +1,14 @@
-// Package roce is the transports.Endpoint of RoCEv2: reliable connections (RC) that
-// speak what rdma_rxe and RDMA NICs speak, in a process, over sockets of its own. The
-// rules are package queuepair's, connections are made by package cm as rdma_cm
-// makes them; this package drives both. A Device has queue pairs for those who want
-// them one by one, as programs of verbs do.
+// Package roce is the transports.Endpoint of RoCEv2: reliable connections (RC) that speak the
+// protocol of rdma_rxe and RDMA NICs, in a process, over sockets of its own. Package queuepair
+// implements the rules of a queue pair. Package cm makes connections as rdma_cm does. This package
+// drives both. A Device offers individual queue pairs, for callers that use them as programs of
+// verbs do.
 //
-// An endpoint connects to a peer when it first posts to it, and that connection
-// carries messages one way: so two endpoints that start at once need no tie-break.
-// A WRITE goes as RDMA WRITE, a WRITE_IMM as RDMA WRITE with immediate data. A
-// connection does not survive a message that its receiver refuses, nor one that it
-// never acknowledges: the peer has failed then. A request is canceled only as long
-// as it waits for those before it, Droppable messages arrive whole, and every Class
-// shares the connection.
+// An endpoint connects to a peer when it first posts to it. A connection carries messages one way,
+// so two endpoints that start at once need no tie-break. A WRITE is sent as RDMA WRITE, a WRITE_IMM
+// as RDMA WRITE with immediate data. A connection breaks when its receiver refuses a message or
+// never acknowledges one: then the peer has failed. A request can be canceled only while it waits
+// for earlier requests. Droppable messages arrive whole, and every Class shares the connection.
 //
 // Opening its raw and packet sockets needs CAP_NET_RAW in the network's user namespace, which
 // programs in nodes have.

@@ -1,21 +1,18 @@
-// Package tcp is the transports.Endpoint over the kernel's TCP: the baseline
-// that every other transport is compared with.
+// Package tcp is the transports.Endpoint over the kernel's TCP: the baseline with which every other
+// transport is compared.
 //
-// An endpoint connects to a peer when it first posts to it; that connection
-// carries messages one way and small replies the other, so that replies never
-// queue behind bulk data, two endpoints that start at once need no tie-break,
-// and every packet says by its ports who sent the payload: the receiver's
-// listening port is the destination. Payload goes from the caller's memory to
-// the socket with writev and from the socket straight into the region, after
-// key, rights and bounds were checked; only the few bytes of a message that
-// were read with its header are copied once more.
+// An endpoint connects to a peer when it first posts to it. That connection carries messages one
+// way and small replies the other. So replies never queue behind bulk data, two endpoints that
+// start at once need no tie-break, and every packet's ports identify the sender of the payload: the
+// receiver's listening port is the destination. Payload goes from the caller's memory to the socket
+// with writev. The receiver checks key, rights and bounds, then reads from the socket straight into
+// the region. Only the few bytes of a message that were read with its header are copied once more.
 //
-// A stream neither reorders nor drops: every Class shares it and Droppable
-// messages arrive whole. What was once given to the stream cannot be called
-// back: a request is canceled only as long as it waits for those before it. A refused message
-// leaves the others alone. A peer is dead when its connection ends, or when the kernel's
-// retransmissions or keepalive probes go unanswered for Config.PeerTimeout; a peer whose process is
-// stopped while its kernel answers is not.
+// A stream neither reorders nor drops: every Class shares it and Droppable messages arrive whole.
+// Bytes that were written to the stream cannot be called back, so a request can be canceled only
+// while it waits for earlier requests. A refused message leaves the others alone. A peer is dead
+// when its connection ends, or when the kernel's retransmissions or keepalive probes go unanswered
+// for Config.PeerTimeout. A peer whose process is stopped while its kernel answers is not dead.
 package tcp
 
 import (

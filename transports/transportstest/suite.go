@@ -1,7 +1,6 @@
-// Package transportstest is the conformance suite of package transports: each
-// implementation of Endpoint passes it, and its own tests show that it rejects
-// endpoints that are broken in one way each. Its Fabric is the reference
-// implementation, in memory.
+// Package transportstest is the conformance suite of package transports. Each implementation of
+// Endpoint passes it. The suite's own tests show that it rejects endpoints with one defect each.
+// Its Fabric is the reference implementation, in memory.
 package transportstest
 
 import (

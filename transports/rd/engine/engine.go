@@ -1,25 +1,25 @@
-// Package engine is one engine of an endpoint of reliable datagrams: the state
-// of its sequence spaces to and from the engines of its peers, by the rules of
-// transports/rd/PROTOCOL.md. It has no socket, no goroutine and no clock: who
-// drives it hands it packets with the time of their arrival, takes packets from
-// it, and comes back at its deadline. So it runs the same in a test that
-// invents the network and the time.
+// Package engine is one engine of an endpoint of reliable datagrams: the state of its sequence
+// spaces to and from the engines of its peers, by the rules of transports/rd/PROTOCOL.md. An Engine
+// has no socket, no goroutine and no clock. Its driver passes in packets with their time of
+// arrival, takes packets out, and calls again at the engine's deadline. So an Engine runs the same
+// in a test that simulates the network and the time.
 //
 // # Sending
 //
-// A message is cut into packets that each say where in which region they go.
-// They are numbered (PSN) in the order in which they are first sent, may take
-// any path and arrive in any order. A packet is sent again when its trimmed
-// header was reported, or when it is later than the latest that lately came
-// while one that was sent after it has come: that bound follows the reordering
-// that there is, so that reordering alone sends nothing twice. Silence sends a
-// probe, never data: its answer tells what is missing.
+// A message is cut into packets. Each packet says in which region and at which offset it goes.
+// Packets are numbered (PSN) in the order in which they are first sent, may take any path and
+// arrive in any order.
+//
+// A packet is retransmitted in two cases: its trimmed header was reported, or it is late. It is
+// late when a packet sent after it has arrived and it exceeds the largest recent delay. That bound
+// follows the reordering that is present, so reordering alone causes no retransmission. When the
+// peer is silent, the engine sends a probe, never data: the answer to the probe tells which packets
+// are missing.
 //
 // # Receiving
 //
-// A packet's bytes are copied once, when its PSN comes for the first time, after
-// the whole message was checked against its region. The message's immediate
-// follows its last byte.
+// A packet's bytes are copied once, when its PSN arrives for the first time, after the whole
+// message was checked against its region. The message's immediate is delivered after its last byte.
 //
 // An Engine is not safe for concurrent use.
 package engine

@@ -1,22 +1,21 @@
-// Package path chooses which of an engine's paths the next packets to one peer
-// take. A path is an entropy, a source port that the fabric's switches hash; the
-// engine numbers them 0 to n-1 and asks before each packet, or each batch that
-// goes out in one piece.
+// Package path chooses the paths that an engine's next packets to one peer take. A path is an
+// entropy: a source port that the fabric's switches hash. The engine numbers paths 0 to n-1. It
+// asks a chooser before each packet, or before each batch that is sent as a unit.
 //
-// What the engine learns of the paths (Report) goes to two layers. States is
-// below all choosers and knows which paths carry packets: the states of OCP's
-// Multipath Reliable Connection 1.0 (MRC), with a rule of evidence of our own.
-// The choosers above it spread packets over what States leaves them:
+// The engine's observations of paths (Report) go to two layers. States is below all choosers and
+// knows which paths carry packets: it has the states of OCP's Multipath Reliable Connection 1.0
+// (MRC), with Railbed's own rule of evidence. The choosers above it spread packets over the paths
+// that States allows:
 //
-//   - Oblivious, Bitmap, REPS and Mixed are those of the Ultra Ethernet
-//     Consortium's simulator (uet-htsim, uec_mp.cpp) with its constants. REPS is
-//     Recycled Entropy Packet Spraying (Bonato and others, 2024).
-//   - Weighted holds shares that somebody planned.
+//   - Oblivious, Bitmap, REPS and Mixed follow the Ultra Ethernet Consortium's
+//     simulator (uet-htsim, uec_mp.cpp) and use its constants. REPS is Recycled
+//     Entropy Packet Spraying (Bonato and others, 2024).
+//   - Weighted holds planned shares.
 //   - Pinned keeps the packets of one key on one path, as flow hashing does.
 //
-// Nothing here has a clock, a goroutine or a socket, and nothing is allocated
-// after New. The same calls after the same seed give the same answers. A chooser
-// belongs to one goroutine at a time.
+// Nothing here has a clock, a goroutine or a socket, and nothing is allocated after New. The same
+// calls after the same seed give the same answers. A chooser must be used by one goroutine at a
+// time.
 package path
 
 import (

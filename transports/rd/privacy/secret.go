@@ -1,9 +1,9 @@
-// Package privacy keeps what endpoints of reliable datagrams say to each other
-// from all others: keys by pair and direction, AES-GCM for each packet, and a
-// window against what comes twice, by transports/rd/PROTOCOL.md, section 10.
+// Package privacy encrypts the packets between endpoints of reliable datagrams, by
+// transports/rd/PROTOCOL.md, section 10. It has keys by pair and direction, AES-GCM for each
+// packet, and a window that rejects replayed packets.
 //
-// It has no clock and no socket. A Sealer and an Opener belong to one goroutine at
-// a time; a Secret can be shared.
+// It has no clock and no socket. A Sealer and an Opener must be used by one goroutine at a time; a
+// Secret can be shared.
 package privacy
 
 import (

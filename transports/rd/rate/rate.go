@@ -1,18 +1,17 @@
-// Package rate says how fast an engine of reliable datagrams may send to one of
-// its peers. The engine asks before each packet and tells what became of packets;
-// what it asks is a Controller, of which each sequence space has its own:
+// Package rate decides how fast an engine of reliable datagrams may send to one of its peers. The
+// engine asks a Controller before each packet and reports to it the fate of packets. Each sequence
+// space has its own Controller:
 //
-//   - Line has no opinion: the NIC's pacer alone holds packets back.
-//   - Fixed keeps to a rate that somebody planned, Phased to one for each phase of
-//     a plan (package plan/allocation computes them).
+//   - Line sets no limit: the NIC's pacer alone holds packets back.
+//   - Fixed keeps to a planned rate, Phased to one rate for each phase of a plan
+//     (package plan/allocation computes them).
 //   - NSCC reacts to delay and to congestion marks, as the Ultra Ethernet
 //     transport does.
-//   - Slots sends what an arbiter granted, when it granted it.
-//   - Learned asks a small neural network whose weights training has found.
+//   - Slots sends the bytes that an arbiter granted, in the slots of the grant.
+//   - Learned asks a small neural network with trained weights.
 //
-// Nothing here has a clock, a goroutine or a socket, and nothing is allocated for
-// a packet. The same calls give the same answers. A Controller belongs to one
-// goroutine at a time.
+// Nothing here has a clock, a goroutine or a socket, and nothing is allocated for a packet. The
+// same calls give the same answers. A Controller must be used by one goroutine at a time.
 package rate
 
 import (

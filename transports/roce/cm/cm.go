@@ -1,27 +1,23 @@
-// Package cm connects queue pairs by communication management as rdma_cm speaks it
-// over RoCEv2: REQ, REP and RTU between the general services (QP1) of two
-// addresses, with an IP port for the service (InfiniBand Architecture
-// Specification, volume 1, release 1.4, chapter 12 and Annex A11). It has no
-// socket, no goroutine and no clock: who drives a Manager hands it management
-// datagrams with the time of their arrival, takes others from it, and comes back at
-// its deadline.
+// Package cm connects queue pairs by the communication management of rdma_cm over RoCEv2: REQ, REP
+// and RTU between the general services (QP1) of two addresses, with an IP port for the service
+// (InfiniBand Architecture Specification, volume 1, release 1.4, chapter 12 and Annex A11). A
+// Manager has no socket, no goroutine and no clock. Its driver passes in management datagrams with
+// their time of arrival, takes datagrams out, and calls again at the manager's deadline.
 //
 // # Connecting
 //
-// Connect offers a queue pair to who listens at a port of an address; there the
-// host is told by Requested and answers with Accept or Reject, at once or later, as
-// long as the peer still asks: when it gave up, Ended says so.
-// Both are told by Connected, who asked when it was granted and who granted when the
-// other is known to be ready, or by Ended when it came to nothing. A message that
-// is not answered is sent again.
+// Connect offers a queue pair to the listener at a port of an address. The listening host receives
+// the event Requested and answers with Accept or Reject, at once or later, as long as the peer
+// still asks; the event Ended says that the peer gave up. Both hosts receive Connected: the active
+// side when its request is granted, the passive side when its peer is known to be ready. If the
+// attempt fails, they receive Ended. A message that is not answered is sent again.
 //
-// A host that takes its time makes no message of its own (MRA): who asks goes on for
-// as long as its retries last, which are 15 after 4 s each with rdma_cm. An MRA that
-// comes is heeded, once for each message.
+// A slow host sends no MRA of its own: the active side goes on for as long as its retries last,
+// which are 15 after 4 s each with rdma_cm. A received MRA is honoured, once for each message.
 //
 // # Ending
 //
-// Disconnect tells the peer, whose host is told by Ended.
+// Disconnect tells the peer, whose host receives Ended.
 //
 // A Manager is not safe for concurrent use.
 package cm

@@ -1,15 +1,13 @@
-// Package dcqcn is the congestion control of RoCEv2 NICs, Data Center Quantized
-// Congestion Notification (Zhu et al., "Congestion Control for Large-Scale RDMA
-// Deployments", SIGCOMM 2015): the receiver's notification point tells the sender
-// by CNPs that packets came marked, and the sender's reaction point turns these
-// into a rate. Switches mark, as RED does.
+// Package dcqcn is the congestion control of RoCEv2 NICs, Data Center Quantized Congestion
+// Notification (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015).
+// The receiver's notification point tells the sender by CNPs that marked packets arrived. The
+// sender's reaction point turns CNPs into a rate. Switches mark, as RED does.
 //
-// The rules are those of the paper's section 3; where its text leaves the bounds
-// of a stage open they are those of csg-htsim: the first F events of either
-// counter are fast recovery.
+// The rules are from the paper's section 3. Its text leaves the bounds of a stage open; here they
+// follow csg-htsim: the first F events of either counter are fast recovery.
 //
-// Nothing here has a clock or a goroutine, and nothing is allocated: who drives
-// it tells the time. The same calls give the same answers.
+// Nothing here has a clock or a goroutine, and nothing is allocated: the driver passes in the time.
+// The same calls give the same answers.
 package dcqcn
 
 import (

@@ -1,22 +1,22 @@
-// Package perftest measures RDMA as the perftest programs do (ib_write_bw,
-// ib_write_lat, ib_send_bw, ib_send_lat, ib_read_bw, ib_atomic_bw), over queue pairs
-// of package roce. It speaks their dialogue over TCP, so that the other end is this
-// package or an unmodified perftest program, and prints the same tables.
+// Package perftest measures RDMA as the perftest programs do (ib_write_bw, ib_write_lat,
+// ib_send_bw, ib_send_lat, ib_read_bw, ib_atomic_bw), over queue pairs of package roce. It speaks
+// their dialogue over TCP, so that the other end can be this package or an unmodified perftest
+// program, and prints the same tables.
 //
 // # Versions
 //
-// The dialogue is that of linux-rdma/perftest from version 5.70, which is the first
-// that later ones speak with, up to 6.29; Debian 12 has 6.06 (4.5+0.17). Up to 6.27
-// it is the same. From 6.28 on, two programs that both are as new compare a structure
-// in the memory layout of libibverbs, which depends on how they were built: so this
-// end says that it is 6.27, and newer programs leave it out, as they do for older
-// ones. Of what an older version sends at the end ("done") nothing is read.
+// The dialogue is that of linux-rdma/perftest 5.70 to 6.29; 5.70 is the first version with which
+// later ones interoperate. Debian 12 has 6.06 (4.5+0.17). Up to 6.27 the dialogue is the same. From
+// 6.28 on, two programs of at least that version compare a structure in the memory layout of
+// libibverbs, which depends on how they were built. So this end announces 6.27, and newer programs
+// leave the comparison out, as they do for older peers. The message that an older version sends at
+// the end ("done") is ignored.
 //
-// With -z, and with -R, which has rdma_cm connect the queue pairs that are measured, it
-// is the same dialogue over one queue pair more, which rdma_cm connects: each message is
-// a SEND, keys are structures, and nothing goes over TCP.
+// With -z, the dialogue runs over one more queue pair, which rdma_cm connects: each message is a
+// SEND, keys are structures, and nothing goes over TCP. The same holds with -R, where rdma_cm also
+// connects the queue pairs that are measured.
 //
-// # What is not there
+// # What is missing
 //
 // UC, UD, XRC, SRQ, events, rate limits, several ports, and infinite runs.
 package perftest

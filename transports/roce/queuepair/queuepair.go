@@ -1,29 +1,27 @@
-// Package queuepair is one end of a reliable connection of RoCEv2 (RC): the state
-// of a queue pair's requester and responder, by the rules of the InfiniBand
-// Architecture Specification, volume 1, release 1.4, section 9.7 (IBTA). It has no
-// socket, no goroutine and no clock: who drives it hands it packets with the time
-// of their arrival, takes packets from it, and comes back at its deadline. So it
-// runs the same in a test that invents the network and the time.
+// Package queuepair is one end of a reliable connection of RoCEv2 (RC): the state of a queue pair's
+// requester and responder, by the rules of the InfiniBand Architecture Specification, volume 1,
+// release 1.4, section 9.7 (IBTA). A QP has no socket, no goroutine and no clock. Its driver passes
+// in packets with their time of arrival, takes packets out, and calls again at the QP's deadline.
+// So a QP runs the same in a test that simulates the network and the time.
 //
 // # Requests
 //
-// Requests are carried out in the order in which they were posted, and complete in
-// it. A packet that is lost brings its successors back, too: the responder takes
-// packets in order only (go-back-N). With Config.Selective, which both ends must
-// have, the responder keeps what came early, says which packet it was, and only
-// what is missing is sent again, as in IRN (Mittal et al., "Revisiting Network
-// Support for RDMA", SIGCOMM 2018).
+// Requests are executed and complete in the order in which they were posted. The responder takes
+// packets in order only (go-back-N), so after a lost packet its successors are retransmitted, too.
+// With Config.Selective, which both ends must have, the responder keeps a packet that arrived early
+// and reports it. Then only the missing packets are retransmitted, as in IRN (Mittal et al.,
+// "Revisiting Network Support for RDMA", SIGCOMM 2018).
 //
 // # Errors
 //
-// A queue pair that meets an error it cannot retry is broken: the request at fault
-// completes with it, all others with ErrFlushed, and nothing more is sent but the
-// answer that tells the peer.
+// A queue pair breaks when it meets an error that it cannot retry. The failed request completes
+// with that error and all others with ErrFlushed. The queue pair then sends only the answer that
+// reports the error to the peer.
 //
 // # Memory
 //
-// The memory of a request belongs to the queue pair until its completion, that of
-// a receive until its own. Remote memory is found by R_Key, and bounds and rights
+// The memory of a request belongs to the queue pair until the request's completion, the memory of a
+// receive until the receive's completion. Remote memory is found by R_Key, and bounds and rights
 // are checked before a byte of a packet is placed.
 //
 // A QP is not safe for concurrent use.

@@ -1,4 +1,4 @@
-// Package privacytest has a secret for tests of who encrypts.
+// Package privacytest provides a secret for tests of encrypting endpoints.
 package privacytest
 
 import (

@@ -1,11 +1,11 @@
-// Package arbiter is a central arbiter of timeslots, after Fastpass (Perry and
-// others, "Fastpass: A Centralized Zero-Queue Datacenter Network", SIGCOMM 2014):
-// who wants to send asks it, and it says who sends to whom in which slot, so that
-// in no slot anybody sends to two, or two send to one. So queues stay empty
-// whatever the traffic: it is for all-to-all with sizes that nobody knows before,
-// such as a mixture of experts.
+// Package arbiter is a central arbiter of timeslots, after Fastpass (Perry and others, "Fastpass: A
+// Centralized Zero-Queue Datacenter Network", SIGCOMM 2014). Senders ask the arbiter, and it
+// assigns slots to pairs of sender and receiver. In a slot, each sender sends to at most one
+// receiver, and each receiver receives from at most one sender. So queues stay empty whatever the
+// traffic is. The arbiter is meant for all-to-all traffic whose sizes are unknown in advance, such
+// as a mixture of experts.
 //
-// Allocator decides; it has no clock and no socket. Server and Client speak with it
+// Allocator decides; it has no clock and no socket. Server and Client carry requests and grants
 // over the network.
 package arbiter
 

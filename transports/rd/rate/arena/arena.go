@@ -1,11 +1,10 @@
-// Package arena is engines of reliable datagrams around one switch, in virtual
-// time: real engines, and a model of links and queues. Modes of control are
-// compared in it and policies are trained in it, in microseconds for a packet.
+// Package arena runs engines of reliable datagrams around one switch in virtual time: the engines
+// are real, the links and queues are a model. It serves to compare modes of control and to train
+// policies, at a cost of microseconds a packet.
 //
-// Each host has one link to the switch. Its NIC's pacer is at the link's rate; the
-// switch's port to each host has one queue for data, with marks, trimming and a
-// bound. Packets without payload, and trimmed ones, pass queues by. Everything
-// follows from the seed.
+// Each host has one link to the switch. Its NIC's pacer runs at the link's rate. The switch's port
+// to each host has one bounded queue for data, with marks and trimming. Packets without payload,
+// and trimmed ones, bypass queues. The seed determines every run.
 package arena
 
 import (

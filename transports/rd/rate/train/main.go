@@ -1,7 +1,6 @@
-// Train finds the weights of rate.Learned: an evolution strategy (Salimans and
-// others, "Evolution Strategies as a Scalable Alternative to Reinforcement
-// Learning", 2017) over the scenarios of arena.Training. It never plays
-// arena.HeldOut, but for the table that it prints at the end.
+// Train finds the weights of rate.Learned: an evolution strategy (Salimans and others, "Evolution
+// Strategies as a Scalable Alternative to Reinforcement Learning", 2017) over the scenarios of
+// arena.Training. It runs arena.HeldOut only for the table that it prints at the end.
 //
 //	go run ./transports/rd/rate/train -out transports/rd/rate/learned.weights
 //
