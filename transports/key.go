@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 )
 
-// KeyLen is the length in bytes of a region's key, which is all that its Remote
-// handle has in the transports of our own.
+// KeyLen is the length in bytes of a region's key. In Railbed's own transports the key is the whole
+// Remote handle.
 const KeyLen = 8
 
-// NewKey draws the key of a region: not 0, and none that is taken. It cannot be
-// guessed.
+// NewKey draws a random key of a region that cannot be guessed. The key is not 0, and taken does
+// not report it as taken.
 func NewKey(taken func(key uint64) bool) uint64 {
 	for {
 		var b [KeyLen]byte

@@ -4,8 +4,8 @@ package transports
 
 import "sync/atomic"
 
-// The race detector learns this from the system calls of package syscall, but
-// not from writev, readv, sendmmsg and recvmmsg.
+// The race detector gets this order from the system calls of package syscall, but not from writev,
+// readv, sendmmsg and recvmmsg.
 var written atomic.Uint64
 
 // BeforeWrite is called before bytes are sent.

@@ -38,11 +38,11 @@
 // A request with a Context is canceled when that context is done, if this is still possible. It
 // then completes with an error that wraps ErrCanceled and the context's cause. From that completion
 // on, none of its bytes is placed any more and its immediate is not delivered. Before the
-// completion, any of its bytes may have been placed; if the message overtook the cancellation, all
-// of it with its immediate. The request completes as if it had no Context if the whole message is
-// known to have been placed, or if the transport cannot call back bytes that it began to send
-// (tcp). It completes once in any case, and not before the receiver is known to have discarded it.
-// A silent peer delays that completion until the peer has failed.
+// completion, any of its bytes may have been placed. The whole message with its immediate may have
+// been placed if it overtook the cancellation. If that is known, the request completes as if it had
+// no Context. So it does if the transport cannot call back bytes that it began to send (tcp). A
+// request completes once in any case, and not before the receiver is known to have discarded it. A
+// silent peer delays that completion until the peer has failed.
 //
 // # Peers
 //
@@ -70,17 +70,17 @@ import (
 const (
 	// MaxMessage is the longest message in bytes that every transport carries.
 	MaxMessage = 1 << 30
-	// MaxPieces is of how many pieces of memory a request may be gathered: what
-	// NICs take in one request is about as much.
+	// MaxPieces is the most pieces of memory from which a request may be gathered: about as many as
+	// NICs take in one request.
 	MaxPieces = 16
-	// MaxHoles is how many holes of a message are told apart.
+	// MaxHoles is the most holes that are listed of a message.
 	MaxHoles = 256
-	// MaxInline is the longest message in bytes that is posted Inline. Longer ones
-	// are no cheaper to copy than to keep until they complete.
+	// MaxInline is the longest message in bytes that can be posted Inline. Copying longer messages
+	// is no cheaper than keeping them until they complete.
 	MaxInline = 256
 )
 
-// Errors that a caller tells apart with errors.Is.
+// Errors that a caller distinguishes with errors.Is.
 var (
 	// ErrAccess: the request's region, offset or rights were refused.
 	ErrAccess = errors.New("remote access refused")
@@ -92,7 +92,7 @@ var (
 	ErrCanceled = errors.New("request canceled")
 )
 
-// Op says what a request does and what a completion reports.
+// Op is the operation of a request and the kind of a completion.
 type Op uint8
 
 // Operations. OpWrite and OpWriteImm are posted and complete at the sender;
@@ -104,7 +104,7 @@ const (
 	OpPeerDown               // a peer failed; everything outstanding to it has completed
 )
 
-// String is the operation in the words of the InfiniBand specification.
+// String returns the operation's name in the InfiniBand specification.
 func (o Op) String() string {
 	switch o {
 	case OpWrite:
@@ -119,55 +119,53 @@ func (o Op) String() string {
 	return "UNKNOWN"
 }
 
-// Access is what peers may do with a region.
+// Access is the set of rights of peers to a region.
 type Access uint8
 
-// RemoteWrite lets peers that hold the region's handle write into it. The zero
-// Access lets nobody.
+// RemoteWrite lets peers that hold the region's handle write into it. The zero Access grants no
+// right.
 const RemoteWrite Access = 1
 
-// Peer is an endpoint's own number for a peer. Numbers of different endpoints
-// have nothing to do with each other.
+// Peer is an endpoint's own number for a peer. Other endpoints number peers independently.
 type Peer uint32
 
-// Class is a traffic class, 0 (best effort) to 7. A transport that has one
-// queue per peer carries every class in it.
+// Class is a traffic class, 0 (best effort) to 7. A transport with one queue per peer carries every
+// class in it.
 type Class uint8
 
 // Request is one message to send.
 type Request struct {
-	// ID comes back in the completion. The endpoint does not look at it.
+	// ID is copied into the completion. The endpoint does not interpret it.
 	ID   uint64
 	Op   Op
 	Peer Peer
-	// Local is what to send. It needs no registration. An empty WRITE_IMM is a
-	// pure notification; an empty message looks at neither Remote nor Offset.
+	// Local is the data to send. It needs no registration. An empty WRITE_IMM is a pure
+	// notification. For an empty message, Remote and Offset are ignored.
 	Local []byte
-	// More are further pieces, sent behind Local as one message: at most MaxPieces
-	// with Local, at most MaxMessage bytes in all. They may be empty. The endpoint
-	// reads the list during Post only, and the bytes until the completion.
+	// More are further pieces, sent after Local in the same message: at most MaxPieces with Local,
+	// at most MaxMessage bytes in all. They may be empty. The endpoint reads the list during Post
+	// only, and the bytes until the completion.
 	More [][]byte
-	// Inline has Post copy the bytes, at most MaxInline, so that the caller may
-	// change them as soon as the request was taken.
+	// Inline makes Post copy the bytes, at most MaxInline, so that the caller may change them as
+	// soon as Post accepted the request.
 	Inline bool
-	// Remote is the Region.Remote of the peer's region, as it travelled by
-	// rendezvous. The endpoint reads it during Post only.
+	// Remote is the Region.Remote of the peer's region, as exchanged by rendezvous. The endpoint
+	// reads it during Post only.
 	Remote []byte
-	// Offset is where in the region Local's first byte goes.
+	// Offset is the offset in the region of Local's first byte.
 	Offset uint64
 	// Imm is the immediate data of a WRITE_IMM.
 	Imm   uint32
 	Class Class
-	// Unsignaled is that nobody waits for the completion before that of a later request
-	// to the same peer which is not Unsignaled and is not canceled. A transport may report
-	// them together, as InfiniBand's selective signaling does; one that does not gain by
-	// that reports each as ever.
+	// Unsignaled says that the caller does not wait for this completion alone, but for the
+	// completion of a later request to the same peer that is neither Unsignaled nor canceled. A
+	// transport may report both together, as InfiniBand's selective signaling does. A transport
+	// that gains nothing by this reports each as usual.
 	Unsignaled bool
-	// Context cancels the request; see above. Nil is never.
+	// Context cancels the request; see the package comment. Nil never cancels.
 	Context context.Context
-	// Droppable is how many bytes of the message a transport may leave out that
-	// can tell the receiver which: it delivers the message with holes of what was
-	// lost on the way. Others deliver it whole.
+	// Droppable is how many bytes of the message may be left out. A transport that can report lost
+	// bytes to the receiver delivers the message with holes. Other transports deliver it whole.
 	Droppable int
 }
 
@@ -180,8 +178,8 @@ func (r *Request) Size() int {
 	return size
 }
 
-// Check is why every transport refuses a request: it is malformed, or its
-// Context is done.
+// Check returns the error for which every transport refuses a request: the request is malformed, or
+// its Context is done.
 func (r *Request) Check() error {
 	if r.Op != OpWrite && r.Op != OpWriteImm {
 		return fmt.Errorf("operation %v cannot be posted", r.Op)
@@ -202,7 +200,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Canceled is the error of a request whose Context is done.
+// Canceled returns the error of a request whose Context is done.
 func Canceled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrCanceled, context.Cause(ctx))
 }
@@ -216,8 +214,8 @@ func (r *Request) Gather(b []byte) []byte {
 	return b
 }
 
-// PostEach is an Endpoint's Post by a function that posts one request, and says
-// whether it was taken.
+// PostEach implements Endpoint.Post with a function that posts one request and reports whether it
+// was accepted.
 func PostEach(ctx context.Context, requests []Request, post func(*Request) (taken bool, err error)) (n int,
 	err error) {
 	if err := ctx.Err(); err != nil {
@@ -235,75 +233,68 @@ func PostEach(ctx context.Context, requests []Request, post func(*Request) (take
 	return len(requests), nil
 }
 
-// Completion reports the end of a posted request (OpWrite, OpWriteImm), a
-// message from a peer (OpReceive) or the failure of one (OpPeerDown).
+// Completion reports the end of a posted request (OpWrite, OpWriteImm), a message from a peer
+// (OpReceive) or a peer's failure (OpPeerDown).
 type Completion struct {
-	// ID is the request's; 0 for OpReceive and OpPeerDown.
+	// ID is the request's ID, or 0 for OpReceive and OpPeerDown.
 	ID   uint64
 	Peer Peer
 	Op   Op
 	// Imm is the immediate data of an OpReceive.
 	Imm uint32
-	// Bytes is the length of the message: for OpReceive what was placed here,
-	// for a successful request what the peer placed.
+	// Bytes is the number of bytes placed: here for OpReceive, at the peer for a successful
+	// request.
 	Bytes int
-	// Missing counts the bytes of a Droppable message that were not placed. A
-	// sender counts those that it gave up, of which some may have come after all.
+	// Missing counts the bytes of a Droppable message that were not placed. A sender counts the
+	// bytes that it gave up, some of which may have arrived after all.
 	Missing int
-	// Holes are where in the message an OpReceive has nothing, in order; what was
-	// in the region stays there. Together they are Missing bytes, but for more than
-	// MaxHoles of them: then the two that are closest are taken for one.
+	// Holes are the parts of an OpReceive's message that were not placed, in order. The region
+	// keeps its old bytes there. Holes add up to Missing bytes unless there are more than MaxHoles:
+	// then the two closest holes are merged.
 	Holes []Hole
-	// Err is why a request did not succeed, or why a peer is down.
+	// Err is the reason why a request failed, or why a peer is down.
 	Err error
 }
 
-// Hole is bytes of a message that did not come, from Offset on.
+// Hole is a range of bytes, from Offset on, that were not received.
 type Hole struct{ Offset, Bytes int }
 
 // Region is registered memory.
 type Region interface {
-	// Remote is the handle that lets a peer write here. It is opaque, at most
-	// 64 bytes, unguessable, and good for this region of this endpoint only.
+	// Remote is the handle that lets a peer write here. It is opaque, at most 64 bytes,
+	// unguessable, and valid for this region of this endpoint only.
 	Remote() []byte
-	// Close revokes the handle. When it returns no byte lands in the memory
-	// any more; a peer that was caught while writing into it is failed. A
-	// second Close does nothing.
+	// Close revokes the handle. When it returns, no more bytes are placed in the memory. A peer
+	// that was writing into it at that moment fails. A second Close does nothing.
 	Close() error
 }
 
-// Endpoint is one NIC's, or one rank's, end of a transport. All methods are
-// safe for concurrent use.
+// Endpoint is the end of a transport at one NIC or one rank. All methods are safe for concurrent
+// use.
 type Endpoint interface {
-	// Address is what a peer needs for AddPeer: opaque, at most 128 bytes.
+	// Address is the address that a peer passes to AddPeer: opaque, at most 128 bytes.
 	Address() []byte
-	// AddPeer makes the endpoint with this address known. It does not wait for
-	// the peer; an unreachable one fails later.
+	// AddPeer adds the endpoint with this address as a peer. It does not wait for the peer; an
+	// unreachable peer fails later.
 	AddPeer(address []byte) (Peer, error)
-	// Register makes buf writable for peers as access says. The memory must
-	// stay allocated until the region or the endpoint is closed. Regions may
-	// overlap. An empty buf is refused.
+	// Register makes buf writable for peers as access says. The memory must stay allocated until
+	// the region or the endpoint is closed. Regions may overlap. An empty buf is refused.
 	Register(buf []byte, access Access) (Region, error)
-	// Post queues requests in order and returns how many it took. It never
-	// waits for room: n < len(requests) with a nil error is back-pressure, and
-	// a later completion tells that there is room again. With an error,
-	// requests[n] is the one that was refused and nothing of it was sent: it
-	// is malformed, its peer is unknown or failed (ErrPeerFailed), its Context
-	// is done (ErrCanceled), the endpoint is closed (ErrClosed), or ctx is
-	// done, which bounds Post alone. Each request that was taken completes
-	// exactly once.
+	// Post queues requests in order and returns how many it accepted. It never waits for room: n <
+	// len(requests) with a nil error is back-pressure, and a later completion says that there is
+	// room again. With an error, requests[n] was refused and none of its bytes was sent. The reason
+	// is that it is malformed, its peer is unknown or failed (ErrPeerFailed), its Context is done
+	// (ErrCanceled), the endpoint is closed (ErrClosed), or ctx is done. ctx bounds Post alone.
+	// Each accepted request completes exactly once.
 	Post(ctx context.Context, requests []Request) (n int, err error)
-	// Poll moves up to len(completions) completions out of the endpoint and
-	// returns how many. It never waits. An endpoint whose owner does not poll
-	// stops receiving; it loses nothing.
+	// Poll moves up to len(completions) completions out of the endpoint and returns how many. It
+	// never waits. An endpoint whose owner does not poll stops receiving; it loses nothing.
 	Poll(completions []Completion) int
-	// Wait returns nil as soon as Poll has something to give, else ctx's error
-	// when ctx is done, or ErrClosed. With several callers of Poll another one
-	// may have taken it by then.
+	// Wait returns nil as soon as Poll has a completion, ctx's error when ctx is done, or
+	// ErrClosed. With several pollers, another goroutine may have taken the completion by then.
 	Wait(ctx context.Context) error
-	// Close completes everything outstanding with ErrClosed, revokes all
-	// regions and ends every goroutine of the endpoint before it returns. What
-	// was not polled stays to be polled. Messages whose completions were not
-	// polled may be lost. A second Close does nothing.
+	// Close completes all outstanding requests with ErrClosed, revokes all regions and ends every
+	// goroutine of the endpoint before it returns. Completions can still be polled after it.
+	// Messages whose completions were not polled may be lost. A second Close does nothing.
 	Close() error
 }

@@ -22,9 +22,9 @@ type Client struct {
 	clock  *clock.Clock
 }
 
-// Dial makes a client: local is the address and port of the worker's NIC, job an
-// address of the job, and the clock the testbed's, in whose time the times of the
-// configuration are; nil is one without dilation. Nothing is sent yet.
+// Dial makes a client. local is the address and port of the worker's NIC, and job is an address of
+// the job. keeper is the testbed's clock, which runs the times of the configuration; nil is a clock
+// without dilation. Dial sends nothing.
 func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (*Client, error) {
 	w, err := New(c)
 	if err != nil {
@@ -35,7 +35,7 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (
 	if err != nil {
 		return nil, fmt.Errorf("aggregate: %w", err)
 	}
-	// A window of results comes at once.
+	// A window of results may arrive at once.
 	if err := conn.SetReadBuffer(c.Slots * 2 * wire.AggregationLongest(c.Elements)); err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
@@ -57,17 +57,17 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Waited is how long the worker had nothing to do because the sums of what it had sent had not
-// come yet: the switch waited for others. In real time.
+// Waited is the real time for which the worker was idle because the sums of its updates had not
+// arrived: the switch waited for other workers.
 func (c *Client) Waited() time.Duration { return c.socket.waited }
 
-// Counters are the worker's.
+// Counters returns the worker's counters.
 func (c *Client) Counters() Counters { return c.worker.Counters() }
 
 func (c *Client) now() clock.Time { return c.clock.Now() }
 
-// Combine does an operation on a tensor over all workers, in place. See Worker for this and
-// the following ones.
+// Combine reduces a tensor over all workers, in place. Worker documents this method and the
+// following ones.
 func (c *Client) Combine(ctx context.Context, t element.Type, op element.Op, memory []byte) error {
 	return c.sum(ctx, func() error { return c.worker.Combine(c.now(), t, op, memory) })
 }
@@ -82,8 +82,8 @@ func (c *Client) Int32(ctx context.Context, data []int32) error {
 	return c.sum(ctx, func() error { c.worker.Int32(c.now(), data); return nil })
 }
 
-// sum runs one tensor. A context that ends leaves it undone, and the client of no
-// further use.
+// sum runs one tensor. If the context ends first, the tensor is left unfinished and the client
+// cannot be used any more.
 func (c *Client) sum(ctx context.Context, begin func() error) error {
 	w := c.worker
 	if w.err != nil {
@@ -106,7 +106,7 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 		if err := c.socket.until(c.clock.Real(w.Next())); err != nil {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
-		if ctx.Err() != nil { // whoever came first, the deadline is not ours
+		if ctx.Err() != nil { // also after a datagram arrived: sum must not use this deadline
 			return c.fail(context.Cause(ctx))
 		}
 		n, err := c.socket.receive()
@@ -121,8 +121,8 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 	return w.Err()
 }
 
-// passing are errors that ICMP brings or a full queue, and that repeating may
-// cure.
+// passing reports whether an error comes from ICMP or from a full queue, so that a repeated send
+// may succeed.
 func passing(err error) bool {
 	for _, one := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
 		syscall.ENOBUFS, syscall.EAGAIN} {

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// heldUp is how late a worker reads what came that was no longer waiting for it: its process
-	// was stopped. Up to that the host may have run somebody else, which is nobody's fault.
+	// heldUp is the delay from which a late read counts as a stopped process: the worker was not
+	// waiting for the datagram. A shorter delay may come from the host's scheduler.
 	heldUp = 20 * time.Millisecond
-	// most is how many datagrams a system call moves.
+	// most is the most datagrams that a system call moves.
 	most = 32
 )
 
-// socket moves datagrams between a worker and its switch, those that are there at once by one
+// socket moves datagrams between a worker and its switch. It moves those that are ready with one
 // system call. Its methods are not safe for concurrent use.
 type socket struct {
 	conn   *net.UDPConn
 	raw    syscall.RawConn
-	armed  time.Time // the deadline of reading, zero where there is none to come
+	armed  time.Time // the read deadline; zero if none is set
 	waited time.Duration
 
 	in, out batch
-	// Of the calls that go on: made once, so that nothing is allocated for each.
+	// The callbacks of conn's system calls and their results: made once, so that no call allocates.
 	reading, writing  func(fd uintptr) bool
 	read              int
 	written, gathered int
@@ -42,19 +42,19 @@ type socket struct {
 type batch struct {
 	headers [most]datagram.Header
 	vectors [most]unix.Iovec
-	control [most][64]byte // for the time at which a datagram came
+	control [most][64]byte // for a datagram's time of arrival
 	data    [most][]byte
 }
 
-// newSocket is one for datagrams of so many bytes at most; longer ones that come are cut, one byte
-// longer than that.
+// newSocket makes a socket for datagrams of at most longest bytes. A longer datagram is cut to
+// longest + 1 bytes.
 func newSocket(conn *net.UDPConn, longest int) (*socket, error) {
 	s := &socket{conn: conn}
 	var err error
 	if s.raw, err = conn.SyscallConn(); err != nil {
 		return nil, err
 	}
-	// The kernel says when datagrams come.
+	// The kernel stamps datagrams as they arrive.
 	var set error
 	err = s.raw.Control(func(fd uintptr) {
 		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
@@ -87,7 +87,7 @@ func newSocket(conn *net.UDPConn, longest int) (*socket, error) {
 	return s, nil
 }
 
-// until sets when receive gives up at the latest. A deadline that is armed and earlier stays.
+// until sets the time at which receive gives up. An earlier deadline that is already set stays.
 func (s *socket) until(deadline time.Time) error {
 	if !s.armed.IsZero() && !deadline.Before(s.armed) {
 		return nil
@@ -96,9 +96,9 @@ func (s *socket) until(deadline time.Time) error {
 	return s.conn.SetReadDeadline(deadline)
 }
 
-// receive waits for datagrams, until the deadline that is armed at the latest, and returns how many
-// came: received has them until the next call. It counts how long it had to wait: until the first
-// came, or the deadline was there, and not until the process ran again.
+// receive waits for datagrams, at most until the deadline, and returns how many arrived. received
+// returns them until the next call. receive adds its waiting time to waited: the time until the
+// first datagram or the deadline, not until the process ran again.
 func (s *socket) receive() (n int, err error) {
 	s.read = 0
 	for i := range s.in.headers {
@@ -122,11 +122,11 @@ func (s *socket) receive() (n int, err error) {
 	return s.read, err
 }
 
-// received is what came.
+// received returns datagram i of the last receive.
 func (s *socket) received(i int) []byte { return s.in.data[i][:s.in.headers[i].N] }
 
-// arrival is when the first came, in the one control message that there is: the kernel's clock, 64
-// bits of seconds and of nanoseconds.
+// arrival is when the first datagram arrived, by the kernel's clock. The only control message has
+// 64 bits of seconds and 64 bits of nanoseconds.
 func (s *socket) arrival() (time.Time, bool) {
 	if s.read == 0 {
 		return time.Time{}, false
@@ -139,8 +139,8 @@ func (s *socket) arrival() (time.Time, bool) {
 		true
 }
 
-// send sends the messages that next returns, each valid until the next call, up to the first that
-// is nil. What the network refuses is lost.
+// send sends the messages that next returns, up to the first nil. Each message is valid until the
+// next call of next. Messages that the network refuses are lost.
 func (s *socket) send(next func() []byte) error {
 	for {
 		s.written, s.gathered = 0, 0

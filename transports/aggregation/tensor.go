@@ -8,18 +8,18 @@ import (
 	"railbed/internal/wire"
 )
 
-// tensor is what is combined, in place: elements in memory, floats which travel as fixed
-// point, or integers which do.
+// tensor is the data to reduce in place. One of its fields has the data: memory has elements of
+// kind, floats are sent as fixed point, and ints are sent as integers.
 type tensor struct {
 	memory []byte
 	floats []float32
 	ints   []int32
 	kind   wire.AggregationType
 	op     wire.AggregationOp
-	finish func() // with results in memory; or nil
+	finish func() // run when all results are in memory; may be nil
 }
 
-// types and ops are what switches know, and which of it is meant.
+// types and ops map element types and operations to those that switches support.
 var (
 	types = map[element.Type]wire.AggregationType{
 		element.Float32: wire.AggregationFloat32, element.BFloat16: wire.AggregationBFloat16,
@@ -37,14 +37,14 @@ func (t *tensor) len() int {
 
 func (t *tensor) chunks(elements int) int { return (t.len() + elements - 1) / elements }
 
-// chunk is the range of a chunk, which is empty beyond the last.
+// chunk returns the range of a chunk. It is empty beyond the last chunk.
 func (t *tensor) chunk(number, elements int) (from, to int) {
 	from = min(number*elements, t.len())
 	return from, min(from+elements, t.len())
 }
 
-// scale is the least at which no sum over the workers leaves the range of an
-// integer, if all are as great as this worker's.
+// scale is the smallest scale at which the sum over fanIn workers fits an integer, provided that no
+// worker's elements exceed this worker's.
 func (t *tensor) scale(from, to, fanIn int) int8 {
 	limit := float32(0)
 	for _, v := range t.floats[from:to] {

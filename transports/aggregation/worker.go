@@ -18,30 +18,29 @@ import (
 	"railbed/plan"
 )
 
-// Config is a worker of a job. All but the times is the plan's and the same for
-// all workers, but for Worker.
+// Config configures a worker of a job. All fields but Worker and the times come from the plan and
+// are the same for all workers.
 type Config struct {
 	Job     uint16
-	Epoch   uint16 // agreed by the workers' owner; each use of the job has a greater one
+	Epoch   uint16 // agreed by the workers' owner; each use of the job has a greater epoch
 	KeySeed uint64
 	Worker  int
 	FanIn   int
-	// Slots is how many chunks are on their way at once, Elements how long a
-	// chunk is.
+	// Slots is the number of chunks in flight at once, Elements the length of a chunk in elements.
 	Slots, Elements int
-	// First is when an update is sent again before any round trip was measured, default 1s
-	// (RFC 6298, 2.1), and Least the least such time when there was, default 200ms as in
-	// Linux: the results of all wait for the slowest worker, and a host that runs somebody
-	// else for a while looks like a loss. Longest bounds both, and the time between two
-	// repeats, default 500ms. What was lost is known earlier where there are later updates.
+	// First, Least and Longest bound the time after which an update is sent again. First is that
+	// time before any round trip was measured, default 1s (RFC 6298, 2.1). Least is its minimum
+	// afterwards, default 200ms as in Linux: all results wait for the slowest worker, so a host
+	// that runs another process for a while looks like a loss. Longest bounds both, and the time
+	// between two repeats, default 500ms. A loss is detected earlier where later updates follow.
 	First, Least, Longest time.Duration
-	// Patience is how long nothing at all may be answered. Default 30s.
+	// Patience is how long the switch may answer nothing at all. Default 30s.
 	Patience time.Duration
 }
 
-// Of is the configuration of a worker, by its number in the job, as a plan has it.
-// It leaves time for ten repeats before the nearest switch's timeout, and is silent for
-// longer than any switch waits.
+// Of returns the configuration of a worker of a plan's job, by its number in the job. Longest
+// allows ten repeats before the nearest switch's timeout, and Patience is longer than any switch
+// waits.
 func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 	return Config{
 		Job:      job.Number,
@@ -56,12 +55,12 @@ func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 	}
 }
 
-// silence is after which nobody is thought to be there.
+// silence is the default of Config.Patience.
 const silence = 30 * time.Second
 
-// overtakers are how many updates that were sent later have to be answered until one counts as
-// lost, or its result: as many as acknowledgements in RFC 5681. All workers send in the order in
-// which results came, which is the same for all, so that it does not happen without a loss.
+// overtakers is the number of later updates whose answer makes an unanswered update count as lost,
+// or its result: as many as the acknowledgements of RFC 5681. All workers send in the order in
+// which results arrived, which is the same for all, so only a loss causes it.
 const overtakers = 3
 
 // ErrSaturated is returned when a fixed-point sum left the range of its integers.
@@ -70,10 +69,10 @@ var ErrSaturated = errors.New("aggregate: a sum left the range of 32 bits")
 // ErrSilent is returned when the switch did not answer for Config.Patience.
 var ErrSilent = errors.New("aggregate: no answer from the switch")
 
-// RejectError says that the switch will not take this worker's updates.
+// RejectError reports that the switch refuses this worker's updates.
 type RejectError struct {
 	Code wire.AggregationCode
-	// Present are the workers that had come, of a timeout.
+	// Present is the bitmap of the workers whose updates had arrived at a timeout.
 	Present uint64
 	Epoch   uint16 // the switch's
 }
@@ -92,10 +91,10 @@ func (e *RejectError) Error() string {
 
 // Counters count a worker's messages.
 type Counters struct {
-	Sent, Repeated uint64 // updates; repeated ones are sent, too
-	Overtaken      uint64 // of the repeated ones, before their time: later ones were answered
+	Sent, Repeated uint64 // updates; repeated ones count as sent, too
+	Overtaken      uint64 // repeats before the timer, because later updates were answered
 	Results        uint64
-	Ignored        uint64 // what came and answers no open update
+	Ignored        uint64 // messages that answer no open update
 }
 
 // Worker is the state of one worker. It is not safe for concurrent use.
@@ -111,22 +110,22 @@ type Worker struct {
 	progress clock.Time
 	err      error
 	rtt      roundTrip
-	order    uint64 // of the latest update that was not repeated
+	order    uint64 // sequence number of the latest update that was not a repeat
 	counters Counters
 }
 
 // slot is one slot of the switch as this worker uses it.
 type slot struct {
-	round    uint32 // of the open update, or of the next
+	round    uint32 // of the open update, or of the next one
 	chunk    int
 	busy     bool // an update is open
-	learning bool // it is about the scale alone
+	learning bool // the open update only agrees on a scale
 	queued   bool
 	sent     bool
 	repeated bool
 	scale    int8
-	order    uint64 // in which it was sent first
-	passed   int    // updates that were sent later and answered
+	order    uint64 // sequence number of its first transmission
+	passed   int    // later updates that were answered
 	firstAt  clock.Time
 	deadline clock.Time
 	rto      time.Duration
@@ -159,13 +158,13 @@ func New(c Config) (*Worker, error) {
 	}, nil
 }
 
-// Counters are the counts up to now.
+// Counters returns the counts up to now.
 func (w *Worker) Counters() Counters { return w.counters }
 
-// Combine begins an operation on a tensor in memory, in the machine's byte order; its place is
-// taken by the results. As every tensor it must be as long at every worker, and the one before
-// be done. Of an average switches make sums of what each worker divided, or of integers, which
-// it divides at the end.
+// Combine begins an operation on a tensor in memory, in the machine's byte order. The results
+// replace the tensor. Every tensor must have the same length at all workers, and the last one must
+// be done. For an average, switches compute sums: each worker divides its elements first, or
+// divides integers at the end.
 func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory []byte) error {
 	kind, known := types[t]
 	does, can := ops[op]
@@ -179,9 +178,9 @@ func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory [
 	return nil
 }
 
-// Fixed begins to sum up a tensor whose elements travel as integers, with a scale
-// that the workers agree on for each chunk: sums are exact but for the rounding of
-// what goes in, and the same in every run. All elements must be finite.
+// Fixed begins to sum a tensor whose elements are sent as integers, with a scale that the workers
+// agree on for each chunk. Sums are exact but for the rounding of the inputs, and the same in every
+// run. All elements must be finite.
 func (w *Worker) Fixed(now clock.Time, data []float32) error {
 	for i, v := range data {
 		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
@@ -192,7 +191,7 @@ func (w *Worker) Fixed(now clock.Time, data []float32) error {
 	return nil
 }
 
-// Int32 begins to sum up integers, whose sums have to fit: else it is ErrSaturated.
+// Int32 begins to sum integers. A sum that leaves 32 bits ends the worker with ErrSaturated.
 func (w *Worker) Int32(now clock.Time, data []int32) {
 	w.begin(now, tensor{ints: data, kind: wire.AggregationFixed})
 }
@@ -208,7 +207,7 @@ func (w *Worker) begin(now clock.Time, t tensor) {
 	}
 }
 
-// ask opens an update about a chunk.
+// ask opens an update for a chunk.
 func (w *Worker) ask(at, chunk int, learning bool) {
 	s := &w.slots[at]
 	s.chunk, s.learning, s.busy, s.sent, s.repeated, s.passed, s.rto = chunk, learning, true, false, false, 0,
@@ -223,13 +222,13 @@ func (w *Worker) queue(at int) {
 	}
 }
 
-// Done says that the tensor is summed up, or that it never will be (Err).
+// Done reports whether the tensor is summed, or never will be because of Err.
 func (w *Worker) Done() bool { return w.open == 0 || w.err != nil }
 
-// Err is why the worker ended; every later tensor has it, too.
+// Err is the error that ended the worker. Every later tensor fails with it, too.
 func (w *Worker) Err() error { return w.err }
 
-// Next is when Poll has something to send, or clock.Never.
+// Next is when Poll has a message to send, or clock.Never.
 func (w *Worker) Next() clock.Time {
 	if w.Done() {
 		return clock.Never
@@ -246,8 +245,7 @@ func (w *Worker) Next() clock.Time {
 	return next
 }
 
-// Poll is the next message that is to be sent now, valid until the next call, or
-// nil.
+// Poll returns the next message to send now, valid until the next call, or nil.
 func (w *Worker) Poll(now clock.Time) []byte {
 	if w.Done() {
 		return nil
@@ -261,10 +259,10 @@ func (w *Worker) Poll(now clock.Time) []byte {
 			if s := &w.slots[i]; s.busy && s.deadline <= now {
 				s.repeated = true
 				s.rto = min(2*s.rto, w.config.Longest)
-				// Where all are repeated there is no sample, and only this lets the
-				// time grow (RFC 6298, 5.5 to 5.7); the next sample brings it back.
-				// One that came meanwhile says that this update or its result was
-				// lost, and not late.
+				// If all updates are repeated there is no sample, and only this lets the timeout
+				// grow (RFC 6298, 5.5 to 5.7). The next sample brings it back. A sample since this
+				// update was first sent says that the update or its result was lost rather than
+				// late.
 				if w.rtt.at < s.firstAt {
 					w.rtt.rto = max(w.rtt.rto, s.rto)
 				}
@@ -326,7 +324,7 @@ func (w *Worker) update(now clock.Time, at int) []byte {
 	return message[:wire.AggregationMessageLen(f.Type, int(f.Elements))]
 }
 
-// Handle takes what came from the switch.
+// Handle processes a message from the switch.
 func (w *Worker) Handle(now clock.Time, message []byte) {
 	a := wire.Aggregation(message)
 	c := &w.config
@@ -356,7 +354,7 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	}
 	w.counters.Results++
 	w.progress = now
-	if !s.repeated { // of a repeated one nobody knows which is answered: Karn
+	if !s.repeated { // Karn: the answer to a repeated update is ambiguous
 		w.rtt.sample(now, now.Sub(s.firstAt), c.Least, c.Longest)
 		w.overtake(s.order)
 	}
@@ -367,8 +365,8 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	w.take(int(a.Slot()), a, from, to)
 }
 
-// overtake sends those again that enough later ones were answered before, once: whether that
-// is lost, too, its timer says.
+// overtake repeats an update once enough later updates were answered before it. It does so once: if
+// the repeat is lost, too, the slot's timer repeats it.
 func (w *Worker) overtake(order uint64) {
 	for i := range w.slots {
 		s := &w.slots[i]
@@ -383,7 +381,7 @@ func (w *Worker) overtake(order uint64) {
 	}
 }
 
-// take puts a result in its place and goes on with the slot.
+// take stores a result in the tensor and opens the slot's next update.
 func (w *Worker) take(at int, a wire.Aggregation, from, to int) {
 	s := &w.slots[at]
 	s.busy = false
@@ -403,7 +401,7 @@ func (w *Worker) take(at int, a wire.Aggregation, from, to int) {
 	}
 }
 
-// roundTrip says when to send again: RFC 6298, 2.
+// roundTrip computes the retransmission timeout: RFC 6298, 2.
 type roundTrip struct {
 	smooth, variation, rto time.Duration
 	at                     clock.Time // of the last sample

@@ -7,25 +7,25 @@ import (
 	"railbed/transports"
 )
 
-// List is what waits to be polled, in order, without bounds of its own. The zero
-// value is empty. It is safe for concurrent use.
+// List is an unbounded queue of items to poll, in order. The zero value is empty. It is safe for
+// concurrent use.
 type List[T any] struct {
 	mu     sync.Mutex
 	items  []T // from head on
 	head   int
 	closed bool
-	wake   chan struct{} // closed at the next push; nil when nobody waits
+	wake   chan struct{} // closed at the next push; nil when no goroutine waits
 }
 
-// Push puts items behind the others.
+// Push appends items.
 func (l *List[T]) Push(items ...T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.appendLocked(items...)
 }
 
-// appendLocked moves the items to the front before the slice would grow, so
-// that a list that never runs empty stays as long as what is in it.
+// appendLocked moves the items to the front before the slice would grow, so that a list that never
+// runs empty needs no more memory than its items.
 func (l *List[T]) appendLocked(items ...T) {
 	if len(l.items)+len(items) > cap(l.items) && l.head > len(l.items)/2 {
 		l.items = append(l.items[:0], l.items[l.head:]...)
@@ -38,8 +38,7 @@ func (l *List[T]) appendLocked(items ...T) {
 	}
 }
 
-// Poll moves the oldest items out, as many as there is room for, and returns how
-// many. It never waits.
+// Poll moves the oldest items out, as many as fit into to, and returns how many. It never waits.
 func (l *List[T]) Poll(to []T) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,15 +54,15 @@ func (l *List[T]) pollLocked(to []T) int {
 	return n
 }
 
-// Empty says that nothing waits to be polled and that more may come.
+// Empty reports that no item waits to be polled and that more may come.
 func (l *List[T]) Empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.head == len(l.items) && !l.closed
 }
 
-// Wait returns nil once there is something to poll, transports.ErrClosed when the
-// list is closed and empty, and the context's error when that is done.
+// Wait returns nil once an item can be polled, transports.ErrClosed when the list is closed and
+// empty, and the context's error when the context is done.
 func (l *List[T]) Wait(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -88,7 +87,7 @@ func (l *List[T]) Wait(ctx context.Context) error {
 	}
 }
 
-// Close wakes everybody; what was pushed stays to be polled.
+// Close wakes all waiting goroutines. Pushed items can still be polled.
 func (l *List[T]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

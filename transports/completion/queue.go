@@ -8,17 +8,17 @@ import (
 	"railbed/transports"
 )
 
-// receiveLimit is how many immediates wait to be polled before the endpoint
-// stops taking more of its peers. Completions of requests need no limit: the
-// queues of the peers bound them.
+// receiveLimit is the number of immediates waiting to be polled at which the endpoint stops
+// accepting more from its peers. Completions of requests need no limit: the peers' queues bound
+// them.
 const receiveLimit = 1024
 
-// Queue is where every goroutine of an endpoint reports: a List that counts
-// immediates. It is safe for concurrent use.
+// Queue holds the completions of all goroutines of an endpoint: a List that counts immediates. It
+// is safe for concurrent use.
 type Queue struct {
 	List[transports.Completion]
 	receives int       // OpReceive among the items, and reserved; under the list's lock
-	room     sync.Cond // receives fell, or closed
+	room     sync.Cond // signals that receives fell, or that the queue closed
 }
 
 // New makes a queue.
@@ -28,7 +28,7 @@ func New() *Queue {
 	return q
 }
 
-// TryReceive reports an immediate unless too many wait already.
+// TryReceive pushes an immediate. It returns false when receiveLimit immediates wait already.
 func (q *Queue) TryReceive(c transports.Completion) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,7 +40,7 @@ func (q *Queue) TryReceive(c transports.Completion) bool {
 	return true
 }
 
-// Reserve keeps room for an immediate that is pushed soon; false is none.
+// Reserve reserves room for an immediate that is pushed soon. It returns false when there is none.
 func (q *Queue) Reserve() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,7 +51,7 @@ func (q *Queue) Reserve() bool {
 	return true
 }
 
-// Unreserve gives room back that Reserve kept.
+// Unreserve releases room that Reserve reserved.
 func (q *Queue) Unreserve() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,7 +59,7 @@ func (q *Queue) Unreserve() {
 	q.room.Broadcast()
 }
 
-// AwaitRoom waits until TryReceive can succeed; false when the queue closed.
+// AwaitRoom waits until TryReceive can succeed. It returns false when the queue is closed.
 func (q *Queue) AwaitRoom() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,7 +86,7 @@ func (q *Queue) Poll(to []transports.Completion) int {
 	return n
 }
 
-// Close wakes everybody; what was pushed stays to be polled.
+// Close wakes all waiting goroutines. Pushed completions can still be polled.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

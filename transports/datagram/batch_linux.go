@@ -11,19 +11,18 @@ import (
 	"railbed/transports"
 )
 
-// Header is struct mmsghdr of recvmmsg(2) and sendmmsg(2): one datagram of a batch,
-// and how many bytes of it were moved.
+// Header is struct mmsghdr of recvmmsg(2) and sendmmsg(2): one datagram of a batch, and the number
+// N of its bytes that were moved.
 type Header struct {
 	unix.Msghdr
 	N uint32
 	_ [4]byte
 }
 
-// Name is an address and port as system calls take it. An IPv4 one has its first 16
-// bytes.
+// Name is an address and port as system calls take it. An IPv4 name uses the first 16 bytes.
 type Name = unix.RawSockaddrInet6
 
-// NameOf is the name of an address and port.
+// NameOf returns the name of an address and port.
 func NameOf(at netip.Addr, port uint16) (name Name) {
 	if at.Is4() {
 		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&name))
@@ -34,7 +33,7 @@ func NameOf(at netip.Addr, port uint16) (name Name) {
 	return name
 }
 
-// AddrOf is the address of a name.
+// AddrOf returns the address of a name.
 func AddrOf(name *Name) netip.Addr {
 	if name.Family == unix.AF_INET {
 		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr)
@@ -42,7 +41,7 @@ func AddrOf(name *Name) netip.Addr {
 	return netip.AddrFrom16(name.Addr)
 }
 
-// NameLen is the bytes of names of IPv4 or IPv6.
+// NameLen is the length in bytes of an IPv4 or IPv6 name.
 func NameLen(v6 bool) uint32 {
 	if v6 {
 		return unix.SizeofSockaddrInet6
@@ -50,10 +49,10 @@ func NameLen(v6 bool) uint32 {
 	return unix.SizeofSockaddrInet4
 }
 
-// Receive takes the datagrams that are there, as many as there are headers. It
-// never waits; 0 is none. This call and those of Send are made without telling Go's runtime:
-// it would wake its monitor each time, which took a third of the CPU time on a slow
-// link.
+// Receive reads the datagrams that are ready, at most one for each header. It never waits and
+// returns 0 when there is none. Receive and Send make their system calls without notifying Go's
+// runtime. A notification would wake the runtime's monitor each time, which took a third of the CPU
+// time on a slow link.
 func Receive(fd int, headers []Header) (n int, errno unix.Errno) {
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])),
 		uintptr(len(headers)), 0, 0, 0)
@@ -67,12 +66,12 @@ func Receive(fd int, headers []Header) (n int, errno unix.Errno) {
 	return 0, errno
 }
 
-// sendWait is how long a full send buffer is waited for.
+// sendWait is how long Send waits for room in a full send buffer.
 const sendWait = time.Millisecond
 
-// Send gives datagrams to the kernel, in order. What the network refuses is lost;
-// what the kernel refuses for another reason ends it, with how many went before, and
-// so does a send buffer that stays full for a millisecond: EAGAIN.
+// Send passes datagrams to the kernel, in order. A datagram that the network refuses is lost and
+// counts as sent. Send stops at any other error and returns how many datagrams it sent before. If
+// the send buffer stays full for a millisecond, the error is EAGAIN.
 func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 	transports.BeforeWrite()
 	for sent < len(headers) {
@@ -97,7 +96,7 @@ func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 	return sent, 0
 }
 
-// refusedByNetwork are errors of one datagram, which is lost.
+// refusedByNetwork reports whether an error concerns one datagram, which is lost.
 func refusedByNetwork(errno unix.Errno) bool {
 	switch errno {
 	case unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH,

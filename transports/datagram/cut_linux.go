@@ -8,36 +8,35 @@ import (
 	"railbed/internal/wire"
 )
 
-// MostCut and MostCutBytes bound what the kernel cuts into datagrams
-// (UDP_MAX_SEGMENTS, and the length of an IPv4 packet).
+// MostCut and MostCutBytes bound a send that the kernel cuts into datagrams (UDP_MAX_SEGMENTS, and
+// the length of an IPv4 packet).
 const (
 	MostCut      = 64
 	MostCutBytes = 0xFFFF - wire.IPv6Len - wire.UDPLen
 )
 
-// Control is memory for the control message of a header that is sent.
+// Control is memory for the control message of a sent header.
 type Control struct {
 	header unix.Cmsghdr
 	value  [8]byte
 }
 
-// None takes the control message from a header.
+// None removes the control message from a header.
 func (c *Control) None(h *Header) {
 	h.Control = nil
 	h.SetControllen(0)
 }
 
-// Cut has the kernel cut what a header sends into datagrams of so many bytes, of which
-// the last may be shorter (UDP_SEGMENT). Those of a socket that is not connected and
-// has IP_PMTUDISC_DO or IP_PMTUDISC_PROBE have 0, 1, 2 and so on for their
-// identification of IPv4 (ip_select_ident_segs, inet_gso_segment).
+// Cut makes the kernel cut the data of a header into datagrams of size bytes (UDP_SEGMENT). The
+// last may be shorter. If the socket is not connected and has IP_PMTUDISC_DO or IP_PMTUDISC_PROBE,
+// the datagrams' IPv4 identifications are 0, 1, 2 and so on (ip_select_ident_segs,
+// inet_gso_segment).
 func (c *Control) Cut(h *Header, size int) {
 	*(*uint16)(unsafe.Pointer(&c.value)) = uint16(size)
 	c.set(h, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 }
 
-// TrafficClass sets the type of service of IPv4, or the traffic class of IPv6, of what
-// a header sends.
+// TrafficClass sets the IPv4 type of service, or the IPv6 traffic class, of a header's data.
 func (c *Control) TrafficClass(h *Header, v6 bool, class uint8) {
 	level, kind := int32(unix.IPPROTO_IP), int32(unix.IP_TOS)
 	if v6 {
@@ -54,10 +53,9 @@ func (c *Control) set(h *Header, level, kind int32, size int) {
 	h.SetControllen(unix.CmsgSpace(size))
 }
 
-// CutsNothing are the errors of a message that the kernel is to cut into datagrams and
-// cannot: of one that does not know how (before Linux 4.18), and of a device that
-// leaves checksums to the kernel (before 6.11) or encrypts (IPsec). Where a datagram
-// alone has the error, too, sending it says so.
+// CutsNothing reports whether the kernel may be unable to cut a message into datagrams: it does not
+// support this (before Linux 4.18), or the device leaves checksums to the kernel (before 6.11) or
+// encrypts (IPsec). If a single datagram fails, too, sending it alone shows that.
 func CutsNothing(errno unix.Errno) bool {
 	return errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE
 }

@@ -19,46 +19,48 @@ import (
 	"railbed/internal/clock"
 )
 
-// Waiter waits for one of some descriptors, for a moment, or to be woken, in Go's
-// own poller: a thread that waits in a system call instead makes the runtime look
-// after it every 20 us, which cost more CPU than all packets of a slow link. Go's
-// timers wake up to a millisecond late, so the kernel's timer is one of the
-// descriptors. A descriptor is watched during a wait only: each packet that came to
-// one that nobody waited for called two instances of epoll, one within the other,
-// and woke the thread of Go's poller in vain. A wait for packets alone is two calls of
-// its own beside those of Go's poller: who waits knows without a call whether it was
-// woken and when the timer goes off, and leaves a timer that goes off a little early. Wait
-// belongs to one goroutine at a time, and Arm to one, which may be another.
+// Waiter waits for one of some descriptors, for a moment, or for Wake. It waits in Go's own poller:
+// the runtime checks on a thread that waits in a system call every 20 us, which cost more CPU than
+// all packets of a slow link. Go's timers fire up to a millisecond late, so a kernel timer is one
+// of the descriptors.
+//
+// A descriptor is watched during a wait only. Otherwise each packet on a descriptor without a
+// waiter runs two instances of epoll, one within the other, and wakes the thread of Go's poller in
+// vain. A wait for packets alone needs two system calls beside those of Go's poller. The waiter
+// knows without a call whether Wake was called and when the timer fires, and it does not move a
+// timer that fires a little early.
+//
+// Wait must be called by one goroutine at a time. So must Arm, whose goroutine may be another one.
 type Waiter struct {
-	file  *os.File // of an epoll instance with the descriptors, which Go's polls
+	file  *os.File // of an epoll instance with the descriptors; Go's poller watches it
 	raw   syscall.RawConn
 	look  func(fd uintptr) bool
 	first bool // the next look is a wait's first
-	// descriptors are watched each until it can be read (EPOLLONESHOT), and so many
-	// still are. It is known that epoll remembers nothing of the others: not where they
-	// may have stood behind something else that could be read.
+	// descriptors are each watched until readable (EPOLLONESHOT); watched counts those that still
+	// are. known says that epoll has no pending event of the others. It may have one that was
+	// queued behind another readable descriptor.
 	descriptors []unix.EpollEvent
 	watched     int
 	known       bool
 	alarm       int // an eventfd
 	woken       atomic.Bool
-	waking      sync.RWMutex // Wake writes to the alarm while it reads the lock; Close closes it
+	waking      sync.RWMutex // Wake read-locks it to write to alarm; Close locks it to close alarm
 	timer       int          // a timerfd
 	timerAt     unix.ItimerSpec
 	began       time.Time
-	goesOff     atomic.Int64 // after began, the earliest that the timer does; never
+	goesOff     atomic.Int64 // the earliest time after began at which the timer fires; or never
 	count       [8]byte
 }
 
 const (
 	never = math.MaxInt64
-	// seldom is how far from each other ends of waits lie that do not show, though they are
-	// for nothing: to move a timer takes a call at each packet.
+	// seldom bounds how much too early the timer may fire: rare wakeups in vain do not show, while
+	// moving the timer takes a system call at each packet.
 	seldom = int64(10 * time.Millisecond)
 )
 
-// NewWaiter makes a waiter for descriptors, which stay the caller's and are to be
-// closed after it.
+// NewWaiter makes a waiter for descriptors. They remain the caller's, who must close the waiter
+// before them.
 func NewWaiter(fds ...int) (w *Waiter, err error) {
 	w = &Waiter{alarm: -1, timer: -1, began: time.Now()}
 	w.goesOff.Store(never)
@@ -78,7 +80,7 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open epoll: %w", err)
 	}
-	if err := unix.SetNonblock(epoll, true); err != nil { // else os does not poll it
+	if err := unix.SetNonblock(epoll, true); err != nil { // else package os does not poll it
 		unix.Close(epoll)
 		return nil, fmt.Errorf("set epoll nonblocking: %w", err)
 	}
@@ -102,9 +104,9 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 	return w, nil
 }
 
-// lookAt says whether a wait is over. Go's poller tells of what changes from before the
-// first look on, so what is the case already is asked for in it. A descriptor that can be
-// read when it begins to be watched is told of, too, but not one that was watched before.
+// lookAt reports whether a wait is over. Go's poller reports changes from before the first look on,
+// so the first look checks the present state. A descriptor that is readable when its watch begins
+// is reported, too, but not one whose watch began before.
 func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
 	if w.first {
 		w.first = false
@@ -141,7 +143,7 @@ func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
 	return n > 0
 }
 
-// quiet ends what Wake began.
+// quiet resets the alarm of Wake.
 func (w *Waiter) quiet() {
 	w.known = false
 	w.woken.Store(false)
@@ -150,8 +152,8 @@ func (w *Waiter) quiet() {
 
 func (w *Waiter) now() int64 { return int64(time.Since(w.began)) }
 
-// Arm makes the Wait that is or comes next end at a moment of the clock, or earlier;
-// false if that has come.
+// Arm makes the present or next Wait end at the moment until of the clock, or earlier. It returns
+// false if that moment has passed.
 func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 	now, at := w.now(), int64(never)
 	w.timerAt = unix.ItimerSpec{} // never
@@ -164,16 +166,15 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 		w.timerAt.Value = unix.NsecToTimespec(int64(d))
 	}
 	if old := w.goesOff.Load(); old <= now || at < old || old-now < min((at-now)/2, seldom) {
-		w.goesOff.Store(at) // before it can go off: a wait that begins then would not hear of it
-		// This also makes it unreadable again.
+		w.goesOff.Store(at) // before the timer can fire: else a wait that begins then would miss it
+		// This also makes the timer unreadable again.
 		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0,
 			uintptr(unsafe.Pointer(&w.timerAt)), 0, 0, 0)
 	}
 	return true
 }
 
-// Wait returns once a descriptor can be read, the moment that is armed has come, or
-// Wake was called.
+// Wait returns once a descriptor is readable, the armed moment has come, or Wake was called.
 func (w *Waiter) Wait() {
 	w.first = true
 	_ = w.raw.Read(w.look) // an error ends the wait, too
@@ -182,8 +183,8 @@ func (w *Waiter) Wait() {
 	}
 }
 
-// Wake ends a Wait, or the next one. It is safe for concurrent use, also beside Close and after it,
-// when it does nothing: the alarm's number may be another file's by then.
+// Wake ends the present Wait, or the next one. It is safe for concurrent use, also with Close.
+// After Close it does nothing: by then the alarm's number may belong to another file.
 func (w *Waiter) Wake() {
 	w.waking.RLock()
 	defer w.waking.RUnlock()
@@ -195,7 +196,8 @@ func (w *Waiter) Wake() {
 	_, _ = unix.Write(w.alarm, one[:]) // a full counter wakes as well
 }
 
-// Close gives the waiter's own descriptors back. Wait and Arm must have returned, and not be called again.
+// Close closes the waiter's own descriptors. Wait and Arm must have returned, and must not be
+// called again.
 func (w *Waiter) Close() error {
 	w.waking.Lock()
 	defer w.waking.Unlock()

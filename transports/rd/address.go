@@ -10,20 +10,20 @@ import (
 	"railbed/transports/rd/engine"
 )
 
-// address is what an endpoint's Address says: where its engines hear, and which
-// life of them is meant.
+// address is the content of an endpoint's Address: where its engines receive, and the life of the
+// endpoint.
 type address struct {
 	life    uint64
 	at      netip.Addr
-	port    uint8 // of engine 0, behind wire.PortRD
+	port    uint8 // of engine 0, relative to wire.PortRD
 	engines uint8
-	room    uint16 // packets that an engine can hold before it said so itself
-	// encrypts says that it takes encrypted packets and no others.
+	room    uint16 // packets that an engine can hold, until the engine itself says how many
+	// encrypts says that the endpoint sends and accepts encrypted packets only.
 	encrypts bool
 }
 
-// addressLen is magic, version, port, engines, flags, room, life and an IPv6 address;
-// IPv4 stands in it as RFC 4291, 2.5.5.2 has it.
+// An address is magic, version, port, engines, flags, room, life and an IPv6 address. IPv4
+// addresses are mapped (RFC 4291, 2.5.5.2).
 const (
 	addressLen     = 32
 	addressMagic   = "RD"
@@ -63,7 +63,7 @@ func decodeAddress(b []byte) (address, error) {
 	return a, nil
 }
 
-// peer is what an engine has to know of it.
+// peer returns the fields that an engine needs.
 func (a address) peer() engine.Peer {
 	return engine.Peer{Life: a.life, Port: a.port, Engines: int(a.engines), Room: int(a.room)}
 }

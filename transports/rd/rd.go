@@ -35,59 +35,57 @@ import (
 const (
 	defaultPaths = 8
 	defaultMTU   = 1500
-	// grain is how many packets in a row take one path: they can leave in one
-	// system call.
+	// defaultGrain is how many packets in a row take one path by default: one system call can send
+	// them.
 	defaultGrain = 4
-	// slackPackets at the rate, but mostSlack at most, are waited for so that
-	// packets leave together: a thread that wakes costs more than a packet.
+	// A worker waits for the time of slackPackets at the rate, at most mostSlack, so that packets
+	// leave together: waking a thread costs more than a packet.
 	slackPackets = 4
 	mostSlack    = time.Millisecond
 )
 
-// Config says where an endpoint lives. Only Addr is required.
+// Config configures an endpoint. Only Addr is required.
 type Config struct {
-	// Addr is the address of the NIC that the endpoint sends from and hears on.
-	// An unspecified address is refused.
+	// Addr is the address of the NIC that the endpoint sends from and receives on. An unspecified
+	// address is refused.
 	Addr netip.Addr
-	// Slot is which of the address's 16 blocks of ports the endpoint takes.
-	// Default -1 where it is negative: the first that is free.
+	// Slot is the index of the endpoint's block of ports, of the address's 16. A negative one
+	// selects the first that is free.
 	Slot int
-	// Engines is how many work at once, 1 to 16. Default 1.
+	// Engines is how many engines work in parallel, 1 to 16. Default 1.
 	Engines int
 	// Paths is how many source ports each engine sends from. Default 8.
 	Paths int
-	// Choose is how packets are spread over the paths. Default: oblivious.
+	// Choose is the way in which packets are spread over the paths. Default: oblivious.
 	Choose path.Kind
-	// Weights are the shares of the paths of path.KindWeighted. Default: all
-	// alike.
+	// Weights are the shares of the paths of path.KindWeighted. Default: equal shares.
 	Weights []uint32
 	// Grain is how many packets in a row take one path. Default 4.
 	Grain int
-	// Device is the NIC's name. Sockets are bound to it where the kernel lets
-	// this process; see Endpoint.DeviceBound. Default: not bound.
+	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
+	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
-	// MTU is the NIC's. Default 1500.
+	// MTU is the NIC's MTU in bytes. Default 1500.
 	MTU int
-	// Rate is the most that the endpoint sends, in bit/s of Ethernet frames and
-	// of Overhead more bytes each. Default: without bound.
+	// Rate is the most that the endpoint sends, in bit/s of Ethernet frames, each counted with
+	// Overhead more bytes. Default: without bound.
 	Rate     uint64
 	Overhead int
-	// Control makes the controller of what one engine, counted from 0, sends to a
-	// peer; it is called when the engine first sends to it, and may return nil. What
-	// controllers share is to be changed within Change. Default: the Rate alone.
+	// Control makes the controller for an engine's packets to one peer. Engines count from 0.
+	// Control is called when the engine first sends to the peer, and may return nil. Change state
+	// that controllers share only within Change. Default: the Rate alone.
 	Control func(engine int, to transports.Peer) rate.Controller
-	// Clock is the testbed's. Default: one without dilation.
+	// Clock is the testbed's clock. Default: a clock without dilation.
 	Clock *clock.Clock
-	// PeerTimeout is how long a peer may be silent while something is
-	// outstanding to it. Default 5 s.
+	// PeerTimeout is how long a peer may be silent while a request to it is outstanding. Default 5
+	// s.
 	PeerTimeout time.Duration
-	// Secret makes the endpoint encrypt all packets and take no others. All its
-	// peers need the same. Default: nothing is encrypted.
+	// Secret makes the endpoint encrypt all packets and accept only encrypted ones. All its peers
+	// need the same secret. Default: no encryption.
 	Secret *privacy.Secret
 	// Keys bounds how long a key is used. Default: as PROTOCOL.md says.
 	Keys privacy.Limits
-	// Readable encrypts payload alone: headers are authenticated, and a capture
-	// can read them.
+	// Readable encrypts payload alone: headers are authenticated, and a capture can read them.
 	Readable bool
 }
 
@@ -97,21 +95,21 @@ type Endpoint struct {
 	self        address
 	workers     []*worker
 	completions *completion.Queue
-	turn        atomic.Uint32 // which engine takes the next message
+	turn        atomic.Uint32 // selects the engine of the next message
 	running     sync.WaitGroup
 
-	// What engines and posts look up without a lock. It changes under mu.
-	regions atomic.Pointer[map[uint64]*region] // by key; each change makes another map
+	// Engines and posts read these without a lock. They change under mu.
+	regions atomic.Pointer[map[uint64]*region] // by key; each change makes a new map
 	known   atomic.Int32                       // peers that all engines have
 	closed  atomic.Bool
 
-	// mu is taken before a worker's, and by no engine at work.
+	// mu is taken before a worker's, and never by a working engine.
 	mu     sync.Mutex
 	peers  []*peer
 	byLife map[uint64]transports.Peer
 }
 
-// peer is another endpoint, as this one was told.
+// peer is another endpoint that was added.
 type peer struct {
 	address
 	failed bool // under Endpoint.mu
@@ -119,7 +117,7 @@ type peer struct {
 
 var _ transports.Endpoint = (*Endpoint)(nil)
 
-// Open takes ports on the address. It fails when they are not free.
+// Open opens an endpoint and binds its ports on the address. It fails when they are not free.
 func Open(config Config) (*Endpoint, error) {
 	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
 		return nil, fmt.Errorf("open rd endpoint: address %v is not one of a NIC", config.Addr)
@@ -161,8 +159,8 @@ func Open(config Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// payload is how many bytes of a message fit a packet; whole cache lines
-// where there are many.
+// payload is how many bytes of a message fit a packet. Above 512 bytes it is rounded down to whole
+// cache lines.
 func (c *Config) payload() int {
 	payload := c.MTU + wire.EthernetLen - headers(c.Addr) - wire.RDDataLen - c.sealed()
 	if payload > 512 {
@@ -171,7 +169,7 @@ func (c *Config) payload() int {
 	return payload
 }
 
-// sealed is how much longer packets are for being encrypted.
+// sealed is how many bytes encryption adds to a packet.
 func (c *Config) sealed() int {
 	if c.Secret == nil {
 		return 0
@@ -179,7 +177,7 @@ func (c *Config) sealed() int {
 	return wire.RDSealedLen
 }
 
-// headers is the length of those below rd.
+// headers is the length in bytes of the headers below rd.
 func headers(addr netip.Addr) int {
 	if addr.Is6() {
 		return wire.EthernetLen + wire.IPv6Len + wire.UDPLen
@@ -226,7 +224,7 @@ func (e *Endpoint) open(payload int) error {
 	return nil
 }
 
-// control is Config.Control for one engine.
+// control returns Config.Control for one engine.
 func (e *Endpoint) control(i int) func(transports.Peer) rate.Controller {
 	if e.config.Control == nil {
 		return nil
@@ -234,8 +232,8 @@ func (e *Endpoint) control(i int) func(transports.Peer) rate.Controller {
 	return func(to transports.Peer) rate.Controller { return e.config.Control(i, to) }
 }
 
-// Change calls f while no engine works, so that it may change controllers, and
-// then lets all engines look again at what they may send.
+// Change calls f while no engine works, so that f may change controllers. Then all engines check
+// again what they may send.
 func (e *Endpoint) Change(f func()) {
 	for _, w := range e.workers {
 		w.mu.Lock()
@@ -251,19 +249,18 @@ func (e *Endpoint) Change(f func()) {
 // DeviceBound reports whether the sockets are bound to Config.Device.
 func (e *Endpoint) DeviceBound() bool { return e.workers[0].socket.deviceBound }
 
-// Life is what tells the endpoint from all others, also at its address.
+// Life is a random number that distinguishes the endpoint from all others, also at its address.
 func (e *Endpoint) Life() uint64 { return e.self.life }
 
-// Engines is how many work at once.
+// Engines is the number of engines.
 func (e *Endpoint) Engines() int { return len(e.workers) }
 
 // Address implements transports.Endpoint.
 func (e *Endpoint) Address() []byte { return e.self.encode() }
 
-// AddPeer implements transports.Endpoint. Who had the address and ports before has
-// failed with it: so an owner who is told of a restarted peer ends what is
-// outstanding to the old one, also where packets are encrypted and nothing that
-// comes back could.
+// AddPeer implements transports.Endpoint. A peer that had the same address and ports before has
+// failed. So an owner that adds a restarted peer ends the requests outstanding to the old one.
+// Where packets are encrypted, nothing that the new peer sends could end them.
 func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	to, err := decodeAddress(raw)
 	switch {
@@ -288,8 +285,8 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	return n, nil
 }
 
-// addPeer makes a peer known, and names those that had its address and ports, which
-// two endpoints cannot have at a time.
+// addPeer adds a peer. It also returns the peers that had its address and ports, which two
+// endpoints cannot have at the same time.
 func (e *Endpoint) addPeer(to address) (n transports.Peer, gone []transports.Peer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -343,8 +340,7 @@ type region struct {
 // Remote implements transports.Region.
 func (r *region) Remote() []byte { return binary.BigEndian.AppendUint64(nil, r.key) }
 
-// Close implements transports.Region. Messages that were on their way into the
-// region are refused.
+// Close implements transports.Region. Messages in flight to the region are refused.
 func (r *region) Close() error {
 	e := r.endpoint
 	e.mu.Lock()
@@ -354,7 +350,7 @@ func (r *region) Close() error {
 	e.mu.Unlock()
 	r.Closed.Store(true)
 	for _, w := range e.workers {
-		w.pass() // whoever has it may be placing bytes
+		w.pass() // a worker may be placing bytes
 	}
 	return nil
 }
@@ -391,8 +387,7 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 		}
 		m.Key, m.Offset = binary.BigEndian.Uint64(r.Remote), r.Offset
 	}
-	// Messages go to the engines in turn; one that is full leaves its to the
-	// next.
+	// Messages go to the engines in turn. If an engine is full, the next one takes the message.
 	first := e.turn.Add(1)
 	for i := range uint32(len(e.workers)) {
 		w := e.workers[(first+i)%uint32(len(e.workers))]
@@ -411,7 +406,7 @@ func (e *Endpoint) Poll(completions []transports.Completion) int {
 // Wait implements transports.Endpoint.
 func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(ctx) }
 
-// Counters is what the engines did. It is safe to call at any time, also after
+// Counters returns the sum of the engines' counters. It is safe to call at any time, also after
 // Close.
 func (e *Endpoint) Counters() engine.Counters {
 	var all engine.Counters
@@ -450,9 +445,9 @@ func (e *Endpoint) Close() error {
 	}
 	peers := len(e.peers)
 	e.mu.Unlock()
-	// Nobody is to hear the answer to another one's goodbye. Then each completes
-	// what is outstanding, says goodbye and ends, and nobody writes into regions
-	// any more.
+	// First all workers stop receiving, so that none processes the answer to another worker's
+	// goodbye. Then each completes its outstanding requests, says goodbye and ends. After that, no
+	// worker writes into regions any more.
 	for _, w := range e.workers {
 		w.hush()
 	}

@@ -12,7 +12,7 @@ import (
 	"railbed/transports/rd/engine"
 )
 
-// arrivals is memory for what one call receives.
+// arrivals is memory for the datagrams that one call receives.
 type arrivals struct {
 	list     []engine.Arrival
 	headers  []datagram.Header
@@ -20,21 +20,21 @@ type arrivals struct {
 	names    []datagram.Name
 	controls []receiveControl
 	buffers  []byte
-	size     int // of one
-	stride   int // from one to the next
+	size     int // of one buffer
+	stride   int // from one buffer to the next
 }
 
-// receiveControl is room for the control messages that are asked for: the type of
-// service, and the length of those that were joined.
+// receiveControl has room for the requested control messages: the type of service, and the length
+// of joined datagrams.
 type receiveControl [2 * 24]byte
 
-// newArrivals makes memory for n datagrams of a size, or for as many of which each
-// may be several.
+// newArrivals makes memory for n datagrams of a size. If the socket joins datagrams, each of the n
+// buffers can hold several.
 func newArrivals(n, size int, joins bool) *arrivals {
 	stride := (size + 63) &^ 63
 	if joins {
-		// More than an IP packet carries. Most buffers hold one datagram at their
-		// beginning: a power of two apart, these would share few places in caches.
+		// More than an IP packet carries. Most buffers hold one datagram, at their beginning. If
+		// the stride were a power of two, these beginnings would share few sets of the caches.
 		size = 1 << 16
 		stride = size + 69*64
 	}
@@ -57,7 +57,7 @@ func newArrivals(n, size int, joins bool) *arrivals {
 	return a
 }
 
-// receive takes what is there.
+// receive reads the datagrams that are ready.
 func (s *socket) receive(a *arrivals) error {
 	a.list = a.list[:0]
 	for i := range a.headers {
@@ -79,8 +79,8 @@ func (s *socket) receive(a *arrivals) error {
 	return nil
 }
 
-// add appends the datagrams that came in one, each so long but the last. 0 is
-// one.
+// add appends the datagrams that arrived joined in data. Each has the length each, except for the
+// last. If each is 0, data is one datagram.
 func (a *arrivals) add(arrival engine.Arrival, data []byte, each int) {
 	for more := true; more; {
 		one := data
@@ -95,9 +95,9 @@ func (a *arrivals) add(arrival engine.Arrival, data []byte, each int) {
 	}
 }
 
-// read reads that a datagram came with congestion experienced, the lowest bits of
-// the type of service or traffic class, in a byte or a number of the host's order;
-// and how long each of those is that were joined, 0 for one alone.
+// read parses control messages. marked says that the datagram arrived with congestion experienced:
+// the lowest bits of the type of service or traffic class, in a byte or an integer of the host's
+// byte order. each is the length of each joined datagram, 0 for a single one.
 func (c *receiveControl) read(length int) (marked bool, each int) {
 	for at := 0; at+unix.SizeofCmsghdr < min(length, len(c)); {
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[at]))

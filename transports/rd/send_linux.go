@@ -19,7 +19,7 @@ type sendBatch struct {
 	names    [batch]datagram.Name
 	vectors  [2 * batch]unix.Iovec
 	controls [batch]datagram.Control
-	first    [batch + 1]int // by header, the first of its packets; behind the last, how many there are
+	first    [batch + 1]int // by header, the index of its first packet; after the last, the number of packets
 	count    int            // of headers
 	used     int            // of vectors
 }
@@ -30,8 +30,8 @@ func (b *sendBatch) init() {
 	}
 }
 
-// send sends packets to the peers that they name. What the network refuses is lost; only what concerns the
-// sockets themselves is an error.
+// send sends packets to their peers. Packets that the network refuses are lost. Only an error of
+// the sockets themselves is returned.
 func (s *socket) send(packets []engine.Packet, peers []datagram.Name) error {
 	for len(packets) > 0 {
 		path := s.pathOf(&packets[0])
@@ -47,7 +47,7 @@ func (s *socket) send(packets []engine.Packet, peers []datagram.Name) error {
 	return nil
 }
 
-// pathOf is the path of a packet; control packets go by all in turn.
+// pathOf returns the path of a packet. Control packets use all paths in turn.
 func (s *socket) pathOf(p *engine.Packet) int {
 	if p.Path >= 0 {
 		return p.Path
@@ -71,7 +71,7 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []datagram.Name) 
 		switch {
 		case errno == 0:
 		case errno == unix.EAGAIN:
-			return nil // what does not go is lost, and found to be
+			return nil // packets that are not sent count as lost and are detected as such
 		case !s.whole && b.first[sent+1]-b.first[sent] > 1 && datagram.CutsNothing(errno):
 			s.whole = true
 			return s.sendBy(fd, packets[b.first[sent]:], peers)
@@ -82,8 +82,8 @@ func (s *socket) sendBy(fd int, packets []engine.Packet, peers []datagram.Name) 
 	return nil
 }
 
-// add makes one message of the first packets, as many as the kernel can cut out
-// of one, or of the first where it cuts nothing, and returns their number.
+// add makes one message of the first packets, as many as the kernel can cut out of it, and returns
+// their number. Where the kernel cuts nothing, the number is 1.
 func (s *socket) add(packets []engine.Packet, peers []datagram.Name) int {
 	b, first := &s.batch, &packets[0]
 	h, name := &b.headers[b.count], &b.names[b.count]
@@ -108,7 +108,7 @@ func (s *socket) add(packets []engine.Packet, peers []datagram.Name) int {
 		b.vector(p.Payload)
 		bytes += length
 		n++
-		if first.Control || s.whole || length < size { // a shorter one ends it
+		if first.Control || s.whole || length < size { // a shorter packet must be the last
 			break
 		}
 	}

@@ -16,14 +16,13 @@ import (
 
 const (
 	slots = wire.PortsRD / wire.RDEngines
-	// wantedRoom is the receive buffer that a socket asks for; the kernel gives
-	// what it allows.
+	// wantedRoom is the receive buffer in bytes that a socket asks for; the kernel may give less.
 	wantedRoom = 8 << 20
 	// ecnCapable is ECT(0), RFC 3168.
 	ecnCapable = 2
 )
 
-// socket is what an engine hears with and sends from.
+// socket holds an engine's sockets to receive from and to send from.
 type socket struct {
 	hears       int
 	paths       []int
@@ -31,13 +30,13 @@ type socket struct {
 	firstPath   uint16
 	deviceBound bool
 	v6          bool
-	joins       bool // one that comes may be several datagrams, joined by the kernel
-	whole       bool // each that goes is one, since the kernel was seen to cut none
+	joins       bool // a received message may be several datagrams, joined by the kernel
+	whole       bool // each message sent is one datagram, because the kernel failed to cut one
 	turn        int
 	batch       sendBatch
 }
 
-// openSockets opens those of all engines in the first free slot of the address.
+// openSockets opens the sockets of all engines in the first free slot of the address.
 func openSockets(c *Config) (sockets []*socket, slot int, err error) {
 	first, last := 0, slots-1
 	if c.Slot >= 0 {
@@ -72,7 +71,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 			return sockets, err
 		}
 		if unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
-			// less only costs speed
+			// a smaller buffer only costs speed
 			_ = unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom)
 		}
 		s.joins = unix.SetsockoptInt(s.hears, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // since Linux 5.0
@@ -110,7 +109,7 @@ func (s *socket) open(c *Config, port uint16) (fd int, err error) {
 	err = errors.Join(
 		unix.SetsockoptInt(fd, level, tos, spec.DSCPRd<<2|ecnCapable),
 		unix.SetsockoptInt(fd, level, receive, 1),
-		unix.SetsockoptInt(fd, level, discover, do), // a packet is one packet, or none
+		unix.SetsockoptInt(fd, level, discover, do), // a packet is sent whole or not at all
 	)
 	if s.v6 {
 		err = errors.Join(err, unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1))
@@ -139,9 +138,9 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())}
 }
 
-// room is how many packets with so much payload wait in the socket: what the
-// kernel charges for one is its memory, a power of two, and some 256 bytes of
-// its own (alloc_skb, SKB_TRUESIZE).
+// room is how many packets with payload bytes fit in the socket's receive buffer. The kernel
+// charges a packet its memory, a power of two, and some 256 bytes of bookkeeping (alloc_skb,
+// SKB_TRUESIZE).
 func (s *socket) room(payload int) int {
 	const (
 		bookkeeping = 256
@@ -166,7 +165,7 @@ func (s *socket) close() error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	// The waiter stays: a caller that posted beside the end of the worker may still wake it.
+	// The waiter stays set: a caller that posts while the worker ends may still wake it.
 	s.paths, s.hears = nil, -1
 	return errors.Join(errs...)
 }

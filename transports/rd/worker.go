@@ -14,15 +14,15 @@ import (
 	"railbed/transports/rd/path"
 )
 
-// batch is how many packets go through one round of a worker.
+// batch is how many packets a worker handles in one round.
 const batch = 64
 
-// worker drives one engine. Whoever holds io reads and writes its sockets: the
-// worker's goroutine, but while that sleeps, who posts a message sends it by
-// himself, which saves a wake-up on the way.
+// worker drives one engine. The holder of io reads and writes its sockets. That is the worker's
+// goroutine, except while it sleeps. Then a goroutine that posts a message also sends it, which
+// saves a wake-up.
 type worker struct {
 	endpoint *Endpoint
-	size     int // of the longest datagram that it takes
+	size     int // of the longest datagram that it receives
 	asleep   atomic.Bool
 
 	io     sync.Mutex // taken before mu
@@ -33,14 +33,14 @@ type worker struct {
 	mu     sync.Mutex
 	engine *engine.Engine
 	done   []transports.Completion // of this round
-	peers  []datagram.Name         // where they hear
-	posted bool                    // since the engine was last asked what to send
+	peers  []datagram.Name         // the addresses where they receive
+	posted bool                    // since the engine was last asked for packets
 	failed []failure
-	deaf   bool // nothing that comes is taken any more
+	deaf   bool // arriving packets are discarded
 	ending bool
 	err    error // why it ended by itself
 
-	choosers uint64 // that were made
+	choosers uint64 // choosers made so far
 }
 
 type failure struct {
@@ -92,13 +92,13 @@ func (w *worker) addPeer(a address) {
 	w.peers = append(w.peers, datagram.NameOf(a.at, 0))
 }
 
-// pass returns when whoever has the engine now has given it back.
+// pass waits until the present holder of mu has released it.
 func (w *worker) pass() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 }
 
-// post hands a message to the engine and wakes the worker. The context may be nil.
+// post passes a message to the engine and wakes the worker. The context may be nil.
 func (w *worker) post(to transports.Peer, m *engine.Message, ctx context.Context) (bool, error) {
 	w.mu.Lock()
 	taken, err := w.postLocked(to, m, ctx)
@@ -142,7 +142,7 @@ func (c *cancellation) release() {
 	}
 }
 
-// cancel gives the message up when the context is done.
+// cancel cancels the message when the context is done.
 func (c *cancellation) cancel() {
 	w := c.worker
 	defer w.endpoint.running.Done()
@@ -154,15 +154,15 @@ func (c *cancellation) cancel() {
 	w.look()
 }
 
-// look sends what may go now, or lets the worker do so where it is at work.
+// look sends what may go now if the worker sleeps; else the worker does so.
 func (w *worker) look() {
 	if w.asleep.Load() && !w.send() {
 		w.wake()
 	}
 }
 
-// send sends in the worker's place what may go now. It is false where the worker
-// has to go on.
+// send sends, in place of the sleeping worker, the packets that are due. It returns false if the
+// worker has to go on.
 func (w *worker) send() bool {
 	if !w.io.TryLock() {
 		return false
@@ -200,8 +200,8 @@ func (w *worker) fail(peer transports.Peer, err error) {
 	w.mu.Unlock()
 }
 
-// reportLocked hands on what completed. It is under the lock, so that a peer's
-// end is reported behind everything that completed before.
+// reportLocked reports completions. It does so under the lock, so that a peer's failure is reported
+// after everything that completed before.
 func (w *worker) reportLocked() {
 	if len(w.done) > 0 {
 		w.endpoint.completions.Push(w.done...)
@@ -210,15 +210,14 @@ func (w *worker) reportLocked() {
 	}
 }
 
-// hush makes the worker take nothing more of what comes.
+// hush makes the worker discard all arriving packets.
 func (w *worker) hush() {
 	w.mu.Lock()
 	w.deaf = true
 	w.mu.Unlock()
 }
 
-// end completes what is outstanding and makes the worker say goodbye and
-// return.
+// end completes the outstanding requests and makes the worker say goodbye and return.
 func (w *worker) end(peers int) {
 	w.mu.Lock()
 	w.ending = true
@@ -231,7 +230,7 @@ func (w *worker) end(peers int) {
 	w.wake()
 }
 
-// run is the worker.
+// run is the worker's goroutine.
 func (w *worker) run() {
 	in := newArrivals(batch, w.size, w.socket.joins)
 	w.io.Lock()
@@ -268,16 +267,16 @@ func (w *worker) giveUp() {
 	}
 }
 
-// round is what one round of a worker gives.
+// round is the result of one round of a worker.
 type round struct {
 	send     []engine.Packet
 	peers    []datagram.Name
 	deadline clock.Time
 	ending   bool
-	reported bool // completions
+	reported bool // completions were reported
 }
 
-// round lets the engine take what came and say what goes.
+// round passes arrivals to the engine and takes the packets to send.
 func (w *worker) round(in []engine.Arrival) round {
 	now := w.endpoint.config.Clock.Now()
 	sent := 0
@@ -303,8 +302,7 @@ func (w *worker) round(in []engine.Arrival) round {
 	return r
 }
 
-// giveWay lets whoever waits for a completion go on, who may send its answer
-// at once.
+// giveWay yields to goroutines that wait for a completion: they may send its answer at once.
 func (w *worker) giveWay() {
 	w.asleep.Store(true)
 	w.io.Unlock()
@@ -313,7 +311,7 @@ func (w *worker) giveWay() {
 	w.asleep.Store(false)
 }
 
-// sleep waits for a packet, for the deadline, or to be woken.
+// sleep waits for a packet, for the deadline, or for a wake-up.
 func (w *worker) sleep(deadline clock.Time) {
 	w.asleep.Store(true)
 	w.mu.Lock()

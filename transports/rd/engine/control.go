@@ -6,20 +6,20 @@ import (
 	"railbed/internal/wire"
 )
 
-// control is a negative answer, a reject or a close that waits to be sent.
+// control is a negative acknowledgement, a reject or a close that waits to be sent.
 type control struct {
 	kind wire.RDType
 	peer *peer // nil for a reject
-	port uint8 // of the engine that it goes to
+	port uint8 // of the destination engine
 	psn  PSN
 	nack wire.RDNackFields
-	// Of a reject.
+	// For a reject.
 	to     netip.Addr
 	reject wire.RDRejectFields
 }
 
-// ring is the controls that wait, the oldest first. What does not fit is
-// forgotten: it is asked for again.
+// ring holds the waiting controls, the oldest first. Controls that do not fit are discarded: the
+// peer asks for them again.
 type ring struct {
 	entries [256]control
 	first   int
@@ -43,8 +43,8 @@ func (r *ring) pop() *control {
 	return c
 }
 
-// reject answers a packet whose sender cannot be talked with: once for each, with
-// 40 bytes. What it answers has 24 at least.
+// reject answers a packet whose sender this engine cannot communicate with: one reject of 40 bytes
+// for each packet. The packet has 24 bytes at least.
 func (e *Engine) reject(to netip.Addr, base wire.RDBase, why wire.RDRejection) {
 	if base.Type == wire.RDClose || base.Type == wire.RDReject {
 		return

@@ -1,26 +1,26 @@
 package engine
 
-// Counters counts what an engine did.
+// Counters counts an engine's events.
 type Counters struct {
 	Sent, SentBytes     uint64 // data packets for the first time, and their payload
 	Repeated            uint64 // data packets sent again
-	Skipped             uint64 // PSNs that a skip gave up
+	Skipped             uint64 // PSNs given up by a skip
 	Probes, Acks, Nacks uint64 // sent
 	Received            uint64 // data packets placed
 	ReceivedBytes       uint64
-	Duplicates          uint64 // data packets that had come before
-	Trimmed             uint64 // of which only the header came
+	Duplicates          uint64 // data packets that had arrived before
+	Trimmed             uint64 // data packets of which only the header arrived
 	Corrupt             uint64 // packets with a wrong check or sum
-	Refused             uint64 // packets that point outside of what they may
-	Hostile             uint64 // packets that contradict what came before
-	Foreign             uint64 // of peers, lives or versions that are not known here
+	Refused             uint64 // packets that point outside their region, or to none
+	Hostile             uint64 // packets that contradict earlier ones
+	Foreign             uint64 // packets of unknown peers, lives or versions
 	Marked              uint64 // data packets with congestion experienced
-	Pace                Pace   // of data packets that were paced
-	Unprotected         uint64 // packets that were not encrypted and should be, or the other way round
+	Pace                Pace   // of paced data packets
+	Unprotected         uint64 // packets not encrypted that should be, or the other way round
 	Forged              uint64 // encrypted packets with a wrong tag
-	Replayed            uint64 // encrypted packets that had come, or are too old to tell
-	Stale               uint64 // encrypted packets of an epoch that is not taken
-	Hints               uint64 // trimmed headers of encrypted packets that were passed on
+	Replayed            uint64 // encrypted packets that had arrived, or are too old to tell
+	Stale               uint64 // encrypted packets of an epoch that is not accepted
+	Hints               uint64 // trimmed headers of encrypted packets that were reported to the sender
 }
 
 // Add adds the counts of another engine.

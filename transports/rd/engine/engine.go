@@ -1,6 +1,6 @@
 // Package engine is one engine of an endpoint of reliable datagrams: the state of its sequence
-// spaces to and from the engines of its peers, by the rules of transports/rd/PROTOCOL.md. An Engine
-// has no socket, no goroutine and no clock. Its driver passes in packets with their time of
+// spaces to and from the engines of its peers. The rules are in transports/rd/PROTOCOL.md. An
+// Engine has no socket, no goroutine and no clock. Its driver passes in packets with their time of
 // arrival, takes packets out, and calls again at the engine's deadline. So an Engine runs the same
 // in a test that simulates the network and the time.
 //
@@ -11,10 +11,10 @@
 // arrive in any order.
 //
 // A packet is retransmitted in two cases: its trimmed header was reported, or it is late. It is
-// late when a packet sent after it has arrived and it exceeds the largest recent delay. That bound
-// follows the reordering that is present, so reordering alone causes no retransmission. When the
-// peer is silent, the engine sends a probe, never data: the answer to the probe tells which packets
-// are missing.
+// late when a packet sent after it has arrived, and it has been in flight longer than packets that
+// arrived lately. That bound follows the reordering that is present, so reordering alone causes no
+// retransmission. When the peer is silent, the engine sends a probe, never data: the answer to the
+// probe tells which packets are missing.
 //
 // # Receiving
 //
@@ -40,66 +40,66 @@ import (
 )
 
 const (
-	// Window is how far the packets under way of one sequence space may be
-	// apart: what the bitmap of an acknowledgement can tell.
+	// Window is the most PSNs by which the packets in flight of one sequence space differ: the
+	// bitmap of an acknowledgement covers no more.
 	Window = 64 * wire.RDMaxWords
-	// Messages is how many messages one sequence space has outstanding.
+	// Messages is the most messages that one sequence space has outstanding.
 	Messages = 256
-	// quantum is how many packets of one message, and of one peer, go before
-	// those of the next.
+	// quantum is how many packets of one message, and to one peer, are sent before those of the
+	// next.
 	quantum = 16
 
 	defaultPeerTimeout = 5 * time.Second
-	// minRoom is what each of many senders may have under way.
+	// minRoom is the least that a sender may have in flight, in packets, however many senders there
+	// are.
 	minRoom = 2
-	// defaultRoom is packets of 4 KiB in the memory that Linux gives a socket
-	// by default (net.core.rmem_default, 212,992 bytes).
+	// defaultRoom is how many packets of 4 KiB fit in the memory that Linux gives a socket by
+	// default (net.core.rmem_default, 212,992 bytes).
 	defaultRoom = 24
-	// ackEvery packets, or ackDelay after the first of them, an acknowledgement is
-	// owed at the latest: at once to who asks for it, and for a packet that was
-	// overtaken, so that nobody takes it for lost.
+	// An acknowledgement is sent after ackEvery packets, or ackDelay after the first of them. It is
+	// sent at once if the packet asks for it. It is also sent at once for a packet that was
+	// overtaken, so that its sender does not take it for lost.
 	ackEvery = 8
 	ackDelay = time.Millisecond
-	// endDelay is ackDelay once a message has come whole: time for its receiver to
-	// answer it, so that the acknowledgement goes with the answer.
+	// endDelay replaces ackDelay once a message is complete: its receiver gets time to answer it,
+	// so that the acknowledgement goes with the answer.
 	endDelay = 50 * time.Microsecond
-	// activity is for how long a sender counts among those that share the room.
+	// activity is how long a sender counts among those that share the room.
 	activity = 10 * time.Millisecond
 )
 
-// Config is what an engine is told. Life, Payload and Paths are required.
+// Config configures an engine. Life, Payload and Paths are required.
 type Config struct {
-	// Life is the endpoint's, the same for all of its engines.
+	// Life is the endpoint's life, the same for all of its engines.
 	Life uint64
-	// Port is the engine's port behind wire.PortRD.
+	// Port is the engine's port relative to wire.PortRD.
 	Port uint8
-	// Payload is how many bytes of a message go into a packet at most.
+	// Payload is the most bytes of a message in a packet.
 	Payload int
 	// Paths makes the chooser of the paths to a peer.
 	Paths func() path.Chooser
-	// Grain is how many packets in a row take one path, so that they can leave in
-	// one piece. Default 1.
+	// Grain is how many packets in a row take one path, so that they can leave together. Default 1.
 	Grain int
 	// FirstPath is the source port of path 0; the others follow.
 	FirstPath uint16
-	// Pacer says when packets may go. Default: at once.
+	// Pacer says when packets may be sent. Default: at once.
 	Pacer *Pacer
-	// Control makes the controller of what goes to a peer; it may be nil for one,
-	// as Control may be. Default: the Pacer's rate is all that bounds it.
+	// Control makes the controller for the packets to a peer. It may be nil, and may return nil.
+	// Default: only the Pacer's rate bounds sending.
 	Control func(to transports.Peer) rate.Controller
-	// Slack is how long a packet may wait behind its moment for others, so that
-	// they go together. Default 0.
+	// Slack is how long a packet may wait after its scheduled time for other packets, so that they
+	// leave together. Default 0.
 	Slack time.Duration
-	// Overhead is the bytes that a pacer counts for each packet besides header
-	// and payload. Default: those of Ethernet, IPv4 and UDP.
+	// Overhead is the bytes that a pacer counts for each packet besides header and payload.
+	// Default: the headers of Ethernet, IPv4 and UDP.
 	Overhead int
 	// Room is how many packets can wait for the engine. Default 24.
 	Room int
-	// PeerTimeout is how long a peer may be silent while something is
-	// outstanding to it. Default 5 s.
+	// PeerTimeout is how long a peer may be silent while a request to it is outstanding. Default 5
+	// s.
 	PeerTimeout time.Duration
-	// Secret is what all peers share, so that packets are encrypted. Default: they
-	// are not, and encrypted ones are not taken.
+	// Secret is shared by all peers and makes the engine encrypt packets. Default: packets are not
+	// encrypted, and encrypted ones are rejected.
 	Secret *privacy.Secret
 	// Keys bounds how long a key is used.
 	Keys privacy.Limits
@@ -107,18 +107,18 @@ type Config struct {
 	Readable bool
 }
 
-// Host is what an engine needs of its endpoint.
+// Host is the part of an endpoint that an engine calls.
 type Host interface {
-	// Region finds a region by its key; nil is none.
+	// Region returns the region with a key, or nil.
 	Region(key uint64) *Region
-	// Reserve makes sure that the next Deliver has room; without it false.
+	// Reserve reserves room for the next Deliver. It returns false if there is none.
 	Reserve() bool
-	// Deliver reports an OpReceive for which there is room.
+	// Deliver reports an OpReceive for which room is reserved.
 	Deliver(c transports.Completion)
 	// Complete reports the end of a request.
 	Complete(c transports.Completion)
-	// Failed is called when a peer failed here: the endpoint is to call Fail in
-	// its other engines, and reports it once all have.
+	// Failed reports that a peer failed in this engine. The endpoint must call Fail in its other
+	// engines, and reports the failure once all have failed it.
 	Failed(peer transports.Peer, err error)
 }
 
@@ -126,31 +126,31 @@ type Host interface {
 type Region struct {
 	Memory   []byte
 	Writable bool
-	// Closed is set before the memory is taken back; an engine that works for
-	// somebody else at that moment may still write until it returns.
+	// Closed is set before the memory is returned to its owner. An engine that runs at that moment
+	// may still write until it returns.
 	Closed atomic.Bool
 }
 
-// Peer is what the address of an endpoint says of it.
+// Peer is the content of an endpoint's address.
 type Peer struct {
 	Life    uint64
-	Port    uint8 // of its engine 0, behind wire.PortRD
+	Port    uint8 // of its engine 0, relative to wire.PortRD
 	Engines int
 	Room    int // packets that each of its engines can hold at first
 }
 
-// Message is a request in the engine's words.
+// Message is a request, in the form that an engine takes.
 type Message struct {
 	ID          uint64
 	Op          transports.Op
 	Local       []byte
-	More        [][]byte // pieces behind Local; the list is read by Post
+	More        [][]byte // pieces behind Local; Post reads the list
 	Inline      bool     // Post copies the bytes
 	Key, Offset uint64
 	Imm         uint32
 	Class       transports.Class
 	Droppable   int // bytes that may be left out
-	// Release, where it is set, is called when the message completes.
+	// Release, if set, is called when the message completes.
 	Release func()
 	// Number is set by Post, for Cancel.
 	Number uint32
@@ -165,9 +165,9 @@ type peer struct {
 	err    error
 
 	pairings  [wire.RDEngines]*pairing // by its engine, where packets are encrypted
-	suspicion wire.RDRejection         // the latest reject, for which nobody vouches
+	suspicion wire.RDRejection         // the latest reject, which is not authenticated
 	hintsFrom clock.Time
-	hints     int // since then
+	hints     int // since hintsFrom
 }
 
 // Engine is one engine.
@@ -179,16 +179,16 @@ type Engine struct {
 	counters Counters
 
 	order    uint64      // of the latest transmission
-	active   []*outbound // with anything outstanding
+	active   []*outbound // with a message outstanding
 	turn     int         // in active
-	turned   int         // packets that it has had in this turn
+	turned   int         // packets that it has sent in this turn
 	owing    *inbound    // the first that owes an acknowledgement
-	later    []*inbound  // that will, when their time has come
-	due      clock.Time  // when the first of these does
+	later    []*inbound  // that owe one at their due time
+	due      clock.Time  // the earliest of these times
 	controls ring
-	sent     bool       // data, since Next last had nothing more
-	pacing   bool       // the pacer knows that there is something to send
-	paced    clock.Time // when it lets that go; 0 is no matter
+	sent     bool       // data, since Next last returned false
+	pacing   bool       // the pacer counts this engine as sending
+	paced    clock.Time // when the next paced packet may go; 0 if no packet waits for that
 
 	parting       []control  // closes, of Goodbye
 	secret        uint64     // see tile
@@ -220,10 +220,10 @@ func New(config Config, host Host) *Engine {
 		due: clock.Never}
 }
 
-// Counters is what the engine did so far.
+// Counters returns the counts so far.
 func (e *Engine) Counters() Counters { return e.counters }
 
-// AddPeer makes a peer known. Its number is how many there were before.
+// AddPeer adds a peer. Peers are numbered from 0 in the order in which they are added.
 func (e *Engine) AddPeer(p Peer) transports.Peer {
 	n := transports.Peer(len(e.peers))
 	added := &peer{Peer: p, number: n}
@@ -233,8 +233,8 @@ func (e *Engine) AddPeer(p Peer) transports.Peer {
 	return n
 }
 
-// Post queues a message. It is false when the peer has as many outstanding as
-// it may. The peer's failure is an error.
+// Post queues a message. It returns false when the peer has as many outstanding as it may have. If
+// the peer has failed, it returns the peer's error.
 func (e *Engine) Post(now clock.Time, to transports.Peer, m *Message) (bool, error) {
 	p := e.peers[to]
 	if p.err != nil {
@@ -250,9 +250,9 @@ func (e *Engine) Post(now clock.Time, to transports.Peer, m *Message) (bool, err
 	return true, nil
 }
 
-// Cancel gives up a message that Post took, unless it is over. It completes with
-// err once the peer is known to have forgotten it, at once where it never began,
-// and without an error where it turns out to have come whole.
+// Cancel cancels a message that Post accepted, unless it has completed. The message completes with
+// err once the peer is known to have discarded it, or at once if its sending never began. If the
+// message turns out to have arrived whole, it completes without an error.
 func (e *Engine) Cancel(now clock.Time, to transports.Peer, number uint32, err error) {
 	if p := e.peers[to]; p.out != nil {
 		p.out.cancel(number, err, now)
@@ -266,8 +266,8 @@ func (e *Engine) activate(o *outbound) {
 	}
 }
 
-// Fail ends a peer: what is outstanding to it completes with err, and what comes
-// of it is not taken any more. A second call does nothing.
+// Fail ends a peer: the messages outstanding to it complete with err, and packets from it are not
+// accepted any more. A second call does nothing.
 func (e *Engine) Fail(to transports.Peer, err error) {
 	p := e.peers[to]
 	if p.err != nil {
@@ -280,7 +280,7 @@ func (e *Engine) Fail(to transports.Peer, err error) {
 	p.out, p.in = nil, [wire.RDEngines]*inbound{}
 }
 
-// fail is Fail where the engine itself found out.
+// fail is Fail for a failure that the engine itself detected.
 func (e *Engine) fail(p *peer, format string, args ...any) {
 	if p.err != nil {
 		return
@@ -290,18 +290,18 @@ func (e *Engine) fail(p *peer, format string, args ...any) {
 	e.host.Failed(p.number, err)
 }
 
-// Arrival is a packet that came.
+// Arrival is a received packet.
 type Arrival struct {
-	Data []byte // the UDP payload, without a block of INT
+	Data []byte // the UDP payload, without an INT block
 	// Path is the UDP source port.
 	Path uint16
-	// Marked says that it came with congestion experienced (RFC 3168).
+	// Marked says that the packet arrived with congestion experienced (RFC 3168).
 	Marked bool
-	// From is the sender's address: what is rejected is answered there.
+	// From is the sender's address, to which a reject is sent.
 	From netip.Addr
 }
 
-// Receive takes a packet. It keeps nothing of it.
+// Receive processes a packet. It keeps no reference to it.
 func (e *Engine) Receive(now clock.Time, a Arrival) {
 	b := wire.RD(a.Data)
 	if !b.HasBase() {
@@ -349,7 +349,7 @@ func (e *Engine) Receive(now clock.Time, a Arrival) {
 	e.from(p, b, base, a, now)
 }
 
-// from takes a packet of a peer that is known.
+// from processes a packet of a known peer.
 func (e *Engine) from(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
 	if p.err != nil {
 		if base.Type != wire.RDClose {
@@ -375,14 +375,14 @@ func (e *Engine) from(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock
 		}
 	case wire.RDClose:
 		if p.out != nil && base.Source == p.out.port {
-			p.out.upTo(PSN(base.PSN), now) // what came before it closed is no failure
+			p.out.upTo(PSN(base.PSN), now) // packets that arrived before it closed are no failure
 		}
 		e.fail(p, "it closed its endpoint")
 	}
 }
 
-// Goodbye makes Next tell all peers with which there was anything that this
-// endpoint closes, and what of theirs has come.
+// Goodbye makes Next send closes to all peers with which there was traffic. A close acknowledges
+// the peer's packets that have arrived.
 func (e *Engine) Goodbye() {
 	for _, p := range e.peers {
 		if p.err != nil {
@@ -403,7 +403,7 @@ func (e *Engine) Goodbye() {
 	}
 }
 
-// inbound is the sequence space from a peer's engine; nil where it has no such.
+// inbound returns the sequence space from a peer's engine, or nil if the peer has no such engine.
 func (e *Engine) inbound(p *peer, port uint8) *inbound {
 	n := int(port) - int(p.Port)
 	if n < 0 || n >= p.Engines {
@@ -415,8 +415,8 @@ func (e *Engine) inbound(p *peer, port uint8) *inbound {
 	return p.in[n]
 }
 
-// rejected takes a reject, which is believed when it names this life and comes of
-// what the peer's address says.
+// rejected processes a reject. The engine accepts it when it names this life and comes from a peer
+// and engine with messages outstanding.
 func (e *Engine) rejected(b wire.RD, base wire.RDBase, now clock.Time) {
 	r := b.Reject()
 	if r.To != e.config.Life {
@@ -450,13 +450,13 @@ func (e *Engine) rejected(b wire.RD, base wire.RDBase, now clock.Time) {
 	e.counters.Foreign++
 }
 
-// base is the base of a packet to a peer's engine.
+// base returns the base header of a packet to a peer's engine.
 func (e *Engine) base(p *peer, port uint8) wire.RDBase {
 	return wire.RDBase{Source: e.config.Port, Destination: port, Tag: uint32(p.Life), Life: e.config.Life}
 }
 
-// room is how many packets each sender may have under way, so that they do not
-// overrun the memory that they wait in.
+// room is how many packets each sender may have in flight, so that all senders together do not
+// overrun the receive buffer.
 func (e *Engine) room() int {
 	return max(minRoom, e.config.Room/max(e.senders, e.last, 1))
 }

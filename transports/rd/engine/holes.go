@@ -6,9 +6,8 @@ import (
 	"railbed/transports"
 )
 
-// addHole adds one to holes in order, none of which touches another. Where they
-// would be more than transports.MaxHoles, the two that are closest become one with
-// what lies between them.
+// addHole adds a hole to holes, which are in order and do not touch. If that makes more than
+// transports.MaxHoles, the two closest holes are merged with the bytes between them.
 func addHole(holes []transports.Hole, one transports.Hole) []transports.Hole {
 	at, _ := slices.BinarySearchFunc(holes, one.Offset, func(h transports.Hole, offset int) int {
 		return h.Offset - offset
@@ -32,10 +31,10 @@ func addHole(holes []transports.Hole, one transports.Hole) []transports.Hole {
 	return holes
 }
 
-// end is behind a hole.
+// end is the offset after a hole.
 func end(h transports.Hole) int { return h.Offset + h.Bytes }
 
-// joinHoles makes one of a hole and the next.
+// joinHoles merges a hole with the next one.
 func joinHoles(holes []transports.Hole, at int) []transports.Hole {
 	holes[at].Bytes = max(end(holes[at]), end(holes[at+1])) - holes[at].Offset
 	return slices.Delete(holes, at+1, at+2)

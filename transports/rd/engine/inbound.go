@@ -6,48 +6,47 @@ import (
 	"railbed/transports"
 )
 
-// inbound is the sequence space of what a peer's engine sends here.
+// inbound is the sequence space of the packets from one engine of a peer.
 type inbound struct {
 	engine *Engine
 	peer   *peer
 	port   uint8 // of that engine
 
-	next    PSN // the first that has not come
-	highest PSN // behind the last that has come, at least next
-	// came has a bit for each PSN of the window from next on, at PSN % Window,
-	// the most significant first.
+	next    PSN // the first that has not arrived
+	highest PSN // the number after the highest that has arrived
+	// came has a bit for each PSN of the window from next on, at PSN % Window, the most significant
+	// first.
 	came [Window / 64]uint64
-	// hinted has a bit, likewise, for each that a trimmed header without a tag spoke
-	// of.
+	// hinted likewise has a bit for each PSN for which an unauthenticated trimmed header arrived.
 	hinted [Window / 64]uint64
 
 	message  uint32 // the first that is not over
 	messages [Messages]inMessage
 
 	duplicates, received uint32
-	epoch                clock.Time // in which it was counted as a sender
+	epoch                clock.Time // the epoch in which it was counted as a sender
 
-	// What the next acknowledgement says.
+	// The contents of the next acknowledgement.
 	owes      bool
-	waits     bool       // it is one of Engine.later
-	due       clock.Time // when it owes one
-	unsaid    int        // packets since the last one
-	ended     bool       // a message came whole just now
-	after     *inbound   // the next that owes one
+	waits     bool       // it is in Engine.later
+	due       clock.Time // when it owes an acknowledgement
+	unsaid    int        // packets since the last acknowledgement
+	ended     bool       // a message has just completed
+	after     *inbound   // the next that owes an acknowledgement
 	timestamp uint32
-	at        clock.Time // when that came
-	stamped   bool       // it came since the last acknowledgement
-	probed    bool       // and is a probe's
+	at        clock.Time // when the packet with that timestamp arrived
+	stamped   bool       // that packet arrived since the last acknowledgement
+	probed    bool       // and was a probe
 	echoes    []wire.RDEcho
 }
 
-// stage is where a message is on its way.
+// stage is the state of a message at its receiver.
 type stage uint8
 
 const (
 	unseen  stage = iota
-	open          // bytes of it come
-	refused       // it points where it may not; the sender will skip it
+	open          // bytes of it are being received
+	refused       // it points to memory that it may not write; the sender will skip it
 	over          // delivered or given up
 )
 
@@ -57,9 +56,9 @@ type inMessage struct {
 	reason  wire.RDReason
 	total   uint32
 	have    uint32 // bytes placed
-	missing uint32 // bytes that will not come
+	missing uint32 // bytes that will not arrive
 	value   uint32 // of the immediate
-	tiles   uint64 // what the pieces placed, and holes, add up to; see tile
+	tiles   uint64 // the sum over the placed pieces and holes; see tile
 	holes   []transports.Hole
 	key     uint64
 	offset  uint64
@@ -80,7 +79,7 @@ func (in *inbound) has(psn PSN) bool {
 	return in.came[s/64]>>(63-s%64)&1 != 0
 }
 
-// take notes that a PSN has come, and moves on over those that have.
+// take records that a PSN has arrived, and advances next over all that have.
 func (in *inbound) take(psn PSN) {
 	s := psn.slot()
 	in.came[s/64] |= 1 << (63 - s%64)
@@ -95,14 +94,14 @@ func (in *inbound) take(psn PSN) {
 	}
 }
 
-// window is 64 bits of what has come from a PSN on.
+// window returns 64 bits of came from a PSN on.
 func (in *inbound) window(psn PSN) uint64 {
 	s := psn.slot()
 	word, shift := s/64, s%64
-	return in.came[word]<<shift | in.came[(word+1)%(Window/64)]>>(64-shift) // a shift by 64 is 0
+	return in.came[word]<<shift | in.came[(word+1)%(Window/64)]>>(64-shift) // a shift by 64 gives 0
 }
 
-// arrived takes a data packet, a skip or a probe.
+// arrived processes a data packet, a skip or a probe.
 func (in *inbound) arrived(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
 	in.count(now)
 	in.unsaid++
@@ -116,7 +115,7 @@ func (in *inbound) arrived(b wire.RD, base wire.RDBase, a Arrival, now clock.Tim
 	}
 }
 
-// kind does what the type of packet asks for.
+// kind processes a packet by its type.
 func (in *inbound) kind(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) {
 	switch base.Type {
 	case wire.RDProbe:
@@ -137,7 +136,7 @@ func (in *inbound) kind(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) 
 	}
 }
 
-// count makes the sender one of those that share the room for a while.
+// count counts the sender among those that share the room, for a while.
 func (in *inbound) count(now clock.Time) {
 	e := in.engine
 	if now.Sub(e.epoch) >= activity {
@@ -153,7 +152,7 @@ func (in *inbound) count(now clock.Time) {
 	}
 }
 
-// owe makes an acknowledgement go out with what is sent next.
+// owe makes the next Next send an acknowledgement.
 func (in *inbound) owe() {
 	if !in.owes {
 		in.owes = true
@@ -161,7 +160,7 @@ func (in *inbound) owe() {
 	}
 }
 
-// oweLater makes one go out by and by.
+// oweLater makes the engine send an acknowledgement within ackDelay or endDelay.
 func (in *inbound) oweLater(now clock.Time) {
 	if !in.waits {
 		in.waits = true
@@ -175,8 +174,8 @@ func (in *inbound) oweLater(now clock.Time) {
 	}
 }
 
-// oweDue makes those owe an acknowledgement whose time has come, and says when
-// the next one's does.
+// oweDue makes the sequence spaces whose time has come owe an acknowledgement. It returns the next
+// such time.
 func (e *Engine) oweDue(now clock.Time) (next clock.Time) {
 	next = clock.Never
 	kept := e.later[:0]
@@ -198,9 +197,9 @@ func (e *Engine) oweDue(now clock.Time) (next clock.Time) {
 	return next
 }
 
-// stamp keeps the timestamp that the next acknowledgement returns: of the packet
-// that took longest, so that its sender learns how late packets come; but a
-// probe's as soon as there was one.
+// stamp keeps the timestamp that the next acknowledgement returns. It is the timestamp of the
+// packet that took longest, so that the sender measures how late packets arrive. A probe's
+// timestamp takes precedence.
 func (in *inbound) stamp(timestamp uint32, now clock.Time) {
 	if !in.stamped || !in.probed && int32(uint32(now)-timestamp-(uint32(in.at)-in.timestamp)) > 0 {
 		in.timestamp, in.at, in.stamped = timestamp, now, true
@@ -222,7 +221,7 @@ func (in *inbound) echo(a Arrival) {
 	}
 }
 
-// data places a data packet, unless it came before or may not.
+// data places a data packet, unless it is a duplicate or not permitted.
 func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arrival) {
 	c := &in.engine.counters
 	if a.Marked {
@@ -264,7 +263,7 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 	in.piece(m, b, base, f, a)
 }
 
-// piece takes a piece of a message that is not over.
+// piece processes a piece of a message that is not over.
 func (in *inbound) piece(m *inMessage, b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arrival) {
 	c, psn, size := &in.engine.counters, PSN(base.PSN), uint32(base.Length)
 	if m.stage == open && m.total > 0 && m.region == nil {
@@ -279,13 +278,13 @@ func (in *inbound) piece(m *inMessage, b wire.RD, base wire.RDBase, f *wire.RDDa
 		in.nack(psn, f.Message, m.reason, a.Path, m.bound())
 		return
 	case !m.holds(base, f):
-		c.Hostile++ // not of the message that began
+		c.Hostile++ // it contradicts the message's first packet
 		return
 	}
 	last := m.have+m.missing+size == m.total
 	tiles := m.tiles + in.engine.tile(f.Position+size) - in.engine.tile(f.Position)
 	if last && tiles != in.engine.tile(m.total)-in.engine.tile(0) {
-		c.Hostile++ // pieces lie on each other, and bytes would be missing
+		c.Hostile++ // pieces overlap, and bytes would be missing
 		return
 	}
 	if last && m.imm && !in.engine.host.Reserve() {
@@ -303,13 +302,14 @@ func (in *inbound) piece(m *inMessage, b wire.RD, base wire.RDBase, f *wire.RDDa
 	}
 }
 
-// piece says that so many bytes can be a piece of the message that the packet
-// speaks of, whatever that is: some of its bytes, or the nothing of an empty one.
+// piece reports whether size bytes can be a piece of the packet's message: some of its bytes, or no
+// bytes if the message is empty.
 func piece(f *wire.RDDataFields, size uint32) bool {
 	return (size > 0 || f.Total == 0) && uint64(f.Position)+uint64(size) <= uint64(f.Total)
 }
 
-// holds says that a packet is of the message that began, and not too much of it.
+// holds reports whether a packet agrees with the message's first packet and does not exceed its
+// length.
 func (m *inMessage) holds(base wire.RDBase, f *wire.RDDataFields) bool {
 	if f.Total != m.total || f.Imm != m.value || base.Flags&wire.RDImm != 0 != m.imm {
 		return false
@@ -318,10 +318,9 @@ func (m *inMessage) holds(base wire.RDBase, f *wire.RDDataFields) bool {
 		uint32(base.Length) <= m.total-m.have-m.missing
 }
 
-// tile is a number for a place in a message that nobody else can know. Over all
-// pieces, the numbers of their ends less those of their beginnings are that of
-// the message's end less that of its beginning exactly if each piece begins where
-// another ends: if they cover it.
+// tile maps a position in a message to a number that other hosts cannot predict. Take the sum over
+// all pieces of tile(end) - tile(beginning). It equals tile(end) - tile(beginning) of the message
+// only if each piece begins where another ends, so that the pieces cover the message.
 func (e *Engine) tile(at uint32) uint64 {
 	x := (uint64(at) + e.secret) * 0x9E3779B97F4A7C15 // the rest as in SplitMix64
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
@@ -329,8 +328,7 @@ func (e *Engine) tile(at uint32) uint64 {
 	return x ^ x>>31
 }
 
-// find is the state of a message within the window; nil when it is over or
-// beyond.
+// find returns the state of a message within the window, or nil when it is over or beyond.
 func (in *inbound) find(message uint32) *inMessage {
 	if message-in.message >= Messages {
 		return nil
@@ -338,7 +336,7 @@ func (in *inbound) find(message uint32) *inMessage {
 	return &in.messages[message%Messages]
 }
 
-// aim checks the whole message at the first packet that says where it goes.
+// aim checks the whole message against its region, at the first packet that names the region.
 func (in *inbound) aim(m *inMessage, f *wire.RDDataFields) {
 	m.key, m.offset = f.Key, f.Offset
 	r := in.engine.host.Region(f.Key)
@@ -356,7 +354,7 @@ func (in *inbound) aim(m *inMessage, f *wire.RDDataFields) {
 	}
 }
 
-// bound is the size of the region that the message would leave.
+// bound is the size of the region whose bounds the message exceeds, or 0.
 func (m *inMessage) bound() uint64 {
 	if m.reason != wire.RDBounds {
 		return 0
@@ -364,7 +362,7 @@ func (m *inMessage) bound() uint64 {
 	return uint64(len(m.region.Memory))
 }
 
-// skip takes that packets will not come.
+// skip processes a skip: packets that will not be sent.
 func (in *inbound) skip(base wire.RDBase, f *wire.RDSkipFields) {
 	psn := PSN(base.PSN)
 	distance := psn.From(in.next)
@@ -373,7 +371,7 @@ func (in *inbound) skip(base wire.RDBase, f *wire.RDSkipFields) {
 		return
 	}
 	if distance+int32(f.Count) <= 0 {
-		return // it has all come
+		return // all of them have arrived
 	}
 	if m := in.find(f.Message); m != nil {
 		if base.Flags&wire.RDDroppable == 0 {
@@ -394,9 +392,9 @@ func (in *inbound) skip(base wire.RDBase, f *wire.RDSkipFields) {
 	in.forget()
 }
 
-// leaveOut counts bytes of a droppable message that will not come: those of
-// one packet, so that none is counted that came after all. It is false when the
-// skip cannot be taken now.
+// leaveOut counts bytes of a droppable message that will not arrive. The skip must be for one
+// packet, so that no bytes are counted that did arrive. It returns false when the skip cannot be
+// accepted now.
 func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields) bool {
 	psn := PSN(base.PSN)
 	if f.Count != 1 || psn.From(in.next) >= 0 && in.has(psn) {
@@ -429,7 +427,7 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 	return true
 }
 
-// finish ends a message of which everything came that will.
+// finish ends a message when all its bytes have arrived or were left out.
 func (in *inbound) finish(m *inMessage) {
 	if m.imm {
 		in.engine.host.Deliver(transports.Completion{
@@ -446,7 +444,7 @@ func (in *inbound) finish(m *inMessage) {
 	in.forget()
 }
 
-// forget moves on over messages that are over.
+// forget advances over messages that are over.
 func (in *inbound) forget() {
 	for m := &in.messages[in.message%Messages]; m.stage == over; m = &in.messages[in.message%Messages] {
 		*m = inMessage{}
@@ -461,11 +459,11 @@ func (in *inbound) nack(psn PSN, message uint32, why wire.RDReason, path uint16,
 	})
 }
 
-// untimed is the delay of an acknowledgement whose timestamp says nothing: no
-// clock's reading less it is a round trip.
+// untimed is the delay of an acknowledgement without a valid timestamp. No sender takes it for a
+// round trip.
 const untimed = 1<<32 - 1
 
-// acknowledge writes what has come.
+// acknowledge writes an acknowledgement of the packets that have arrived.
 func (in *inbound) acknowledge(p *Packet, now clock.Time) {
 	delay := uint32(untimed)
 	if in.stamped {

@@ -6,41 +6,39 @@ import (
 	"railbed/internal/clock"
 )
 
-// lateness is how late packets come: what tells one that is lost from one that
-// was overtaken. It is the longest round trip of a packet in the last two
-// periods, and a quarter of it more. When a
-// path's queue grows, that time grows with it: a quarter is enough as long as
-// the time of packets sent later is at most four times as long as that of those
-// that have just come. When the peer saw packets twice the margin was too small,
-// and grows.
+// lateness measures how late packets arrive, to distinguish lost packets from overtaken ones. Its
+// bound is the longest round trip of the last two periods, and a quarter more. When a path's queue
+// grows, round trips grow with it. A quarter suffices as long as a later packet's round trip is at
+// most four times that of packets that arrive now. When the peer received packets twice, the margin
+// was too small and grows.
 type lateness struct {
 	longest  [2]time.Duration // in this period and the last
-	began    clock.Time       // of this one
+	began    clock.Time       // of this period
 	shortest time.Duration    // the shortest round trip ever
 	smooth   time.Duration    // smoothed round trip (RFC 6298, 2.3)
 	vary     time.Duration
 	margin   time.Duration // in quarters of the longest
 	periods  int
-	samples  int // in this one
+	samples  int // in this period
 	known    bool
 }
 
 const (
-	// slack is what the clocks and queues of hosts add.
+	// slack is the delay that clocks and queues of hosts add.
 	slack = 20 * time.Microsecond
-	// leastPeriod and leastSamples keep the memory over pauses between messages,
-	// and until a slow path had its turn where packets are few.
+	// leastPeriod and leastSamples keep the measurements over pauses between messages, and until
+	// slow paths were used where packets are few.
 	leastPeriod  = 10 * time.Millisecond
 	leastSamples = 32
 	mostMargin   = 12
-	// forgive is after how many periods a margin that grew shrinks by a step.
+	// forgive is the number of periods after which a margin that grew shrinks by a step.
 	forgive = 32
 )
 
 func (l *lateness) reset() { *l = lateness{margin: 1} }
 
-// trip takes a measured round trip: of the packet that took longest among those
-// that one acknowledgement is about.
+// trip records a measured round trip: the longest among the packets that one acknowledgement
+// covers.
 func (l *lateness) trip(d time.Duration, now clock.Time) {
 	if !l.known {
 		l.began = now
@@ -62,10 +60,10 @@ func (l *lateness) trip(d time.Duration, now clock.Time) {
 	l.smooth += (d - l.smooth) / 8
 }
 
-// spurious takes that something was sent twice for nothing.
+// spurious records an unnecessary retransmission.
 func (l *lateness) spurious() { l.margin = min(l.margin+1, mostMargin) }
 
-// bound is how late a packet can be that is not lost.
+// bound is the time in flight from which a packet counts as lost.
 func (l *lateness) bound() time.Duration {
 	longest := max(l.longest[0], l.longest[1], l.smooth+4*l.vary)
 	if longest == 0 {
@@ -74,7 +72,7 @@ func (l *lateness) bound() time.Duration {
 	return longest + longest*l.margin/4 + slack
 }
 
-// probe is how long silence may last before it is asked about.
+// probe is how long the peer may be silent before it is probed.
 func (l *lateness) probe() time.Duration {
 	if !l.known {
 		return firstProbe

@@ -6,7 +6,7 @@ type list struct {
 	count        int
 }
 
-// link puts a packet that is in no list at the end of one.
+// link appends a packet that is in no list to one.
 func (o *outbound) link(l *list, slot uint16, state packetState) {
 	k := &o.packets[slot]
 	k.state = state
@@ -22,7 +22,7 @@ func (o *outbound) link(l *list, slot uint16, state packetState) {
 	}
 }
 
-// unlink takes a packet out of the list that its state says.
+// unlink removes a packet from the list that its state names.
 func (o *outbound) unlink(slot uint16) {
 	k := &o.packets[slot]
 	var l *list

@@ -10,29 +10,27 @@ import (
 )
 
 const (
-	// firstProbe is how long a peer from which nothing came yet may be silent
-	// before it is probed.
+	// firstProbe is how long a peer that has not answered yet may be silent before it is probed.
 	firstProbe = 20 * time.Millisecond
-	// leastProbe is below what an ordinary host takes to run a process that
-	// waits; probing sooner would ask what is under way already.
+	// leastProbe is less than an ordinary host takes to run a waiting process. An earlier probe
+	// would ask for packets that are still in flight.
 	leastProbe = 500 * time.Microsecond
-	// mostProbe bounds the doubling.
+	// mostProbe bounds the doubling of the interval between probes.
 	mostProbe = 250 * time.Millisecond
-	// leastBusy and mostBusy bound how long a message waits for a receiver whose
-	// owner does not take its immediates.
+	// leastBusy and mostBusy bound how long a message waits for a receiver whose owner does not
+	// poll its immediates.
 	leastBusy = 100 * time.Microsecond
 	mostBusy  = 10 * time.Millisecond
-	// leastPause and mostPause bound the pauses for a peer that was not told of
-	// this endpoint.
+	// leastPause and mostPause bound the pauses for a peer that has not added this endpoint yet.
 	leastPause = time.Millisecond
 	mostPause  = 50 * time.Millisecond
-	// mostTries is how often a packet is sent that is lost again each time though
-	// others come, and that nobody refuses: the peer cannot read it. Where 90 %
-	// are lost by chance, that happens to one packet in 4 x 10^11.
+	// mostTries is how often a packet may be lost while others arrive and the peer does not refuse
+	// it: the peer cannot read it. Where 90 % are lost by chance, that happens to one packet in 4 x
+	// 10^11.
 	mostTries = 255
 )
 
-// acknowledged takes an acknowledgement.
+// acknowledged processes an acknowledgement.
 func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	cumulative := PSN(base.PSN)
 	f := b.Ack()
@@ -42,7 +40,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 		return
 	}
 	if f.Timestamp == o.probeStamp {
-		o.newest = max(o.newest, o.probeOrder) // what was sent before the probe and is not here is late
+		o.newest = max(o.newest, o.probeOrder) // packets sent before the probe that have not arrived are late
 	}
 	o.silence, o.progress = 0, now
 	o.pauses, o.pauseUntil = 0, 0
@@ -53,7 +51,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	o.sample(&f, now)
 	if ahead < 0 {
 		o.tell(now)
-		return // older than what is known
+		return // older than the known state
 	}
 	if limit := PSN(f.Limit); limit.From(o.limit) > 0 && limit.From(cumulative) <= Window {
 		o.limit = limit
@@ -69,7 +67,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	}
 	if more := int32(f.Duplicates - o.duplicates); more > 0 {
 		o.duplicates = f.Duplicates
-		if o.repeated { // else the network made them
+		if o.repeated { // else the network duplicated them
 			o.repeated = false
 			o.late.spurious()
 		}
@@ -79,7 +77,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	o.schedule(now)
 }
 
-// echoed takes what came by one path.
+// echoed processes the echo of one path.
 func (o *outbound) echoed(e wire.RDEcho, now clock.Time) {
 	o.told.Echoed += int(e.Packets)
 	o.told.Marked += int(e.Marked)
@@ -96,12 +94,12 @@ func (o *outbound) echoed(e wire.RDEcho, now clock.Time) {
 	}
 }
 
-// report tells the chooser what became of a packet's latest transmission.
+// report reports the fate of a packet's latest transmission to the chooser.
 func (o *outbound) report(k *outPacket, what path.Event, now clock.Time) {
 	o.paths.Feedback(path.Report{Path: int(k.path), Event: what, Sent: k.sent}, now)
 }
 
-// upTo notes that every packet before one has come.
+// upTo records that every packet before psn has arrived.
 func (o *outbound) upTo(psn PSN, now clock.Time) {
 	if ahead := psn.From(o.una); ahead < 0 || ahead > o.next.From(o.una) {
 		return
@@ -112,7 +110,7 @@ func (o *outbound) upTo(psn PSN, now clock.Time) {
 	}
 }
 
-// sample measures the round trip by what the acknowledgement echoes.
+// sample measures the round trip from the echoed timestamp.
 func (o *outbound) sample(f *wire.RDAckFields, now clock.Time) {
 	trip := time.Duration(uint32(now)-f.Timestamp) - time.Duration(f.Delay)
 	if trip > 0 && trip < time.Second {
@@ -122,7 +120,7 @@ func (o *outbound) sample(f *wire.RDAckFields, now clock.Time) {
 	}
 }
 
-// came notes that a packet has come.
+// came records that a packet has arrived.
 func (o *outbound) came(psn PSN, now clock.Time) {
 	k := &o.packets[psn.slot()]
 	if k.state == done || k.state == free {
@@ -132,7 +130,7 @@ func (o *outbound) came(psn PSN, now clock.Time) {
 		m.missing -= uint32(k.size) // it was late, not lost
 	}
 	if k.sends == 1 || k.state == inFlight && now.Sub(k.sent) >= o.late.shortest {
-		// Sooner, and it is an earlier transmission that has come.
+		// If it is sooner, an earlier transmission has arrived.
 		o.newest = max(o.newest, k.order)
 		o.report(k, path.Acked, now)
 	}
@@ -142,8 +140,8 @@ func (o *outbound) came(psn PSN, now clock.Time) {
 	o.end(psn)
 }
 
-// detect finds packets that are later than any that came of late, though one
-// that was sent after them has come.
+// detect finds late packets: a packet sent after them has arrived, and they have been in flight
+// longer than the bound.
 func (o *outbound) detect(now clock.Time) {
 	for o.flight.count > 0 {
 		k := &o.packets[o.flight.first]
@@ -160,7 +158,7 @@ func (o *outbound) detect(now clock.Time) {
 	}
 }
 
-// lose makes a packet be sent again, or given up where its message may have holes.
+// lose queues a packet for retransmission. If its message may have holes, the packet is given up.
 func (o *outbound) lose(slot uint16) {
 	k := &o.packets[slot]
 	o.unlink(slot)
@@ -172,7 +170,7 @@ func (o *outbound) lose(slot uint16) {
 	o.link(&o.lost, slot, isLost)
 }
 
-// refused takes a negative acknowledgement.
+// refused processes a negative acknowledgement.
 func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	if ahead := psn.From(o.una); ahead < 0 || ahead >= o.next.From(o.una) {
 		return
@@ -180,7 +178,7 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	slot := psn.slot()
 	k := &o.packets[slot]
 	m := &o.messages[k.message%Messages]
-	hint := f.Reason == wire.RDTrimmed && o.engine.encrypts() // it cannot tell the message
+	hint := f.Reason == wire.RDTrimmed && o.engine.encrypts() // a hint carries no message number
 	if k.state != inFlight || f.Message != k.message && !hint {
 		return
 	}
@@ -193,7 +191,7 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	o.silence, o.progress, k.tries = 0, now, 0
 	switch f.Reason {
 	case wire.RDTrimmed:
-		// The header of an earlier transmission cannot come so soon after
+		// The header of an earlier transmission arrives later than this. So it is the header of
 		// this one.
 		if now.Sub(k.sent) >= o.late.shortest/2 {
 			o.report(k, path.Trimmed, now)
@@ -215,8 +213,8 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	o.schedule(now)
 }
 
-// pause waits for a peer that was not told of this endpoint: what is under way
-// has not come.
+// pause waits for a peer that has not added this endpoint yet. The packets in flight were not
+// accepted.
 func (o *outbound) pause(now clock.Time) {
 	o.silence, o.progress = 0, now
 	if o.pauseUntil > now {
@@ -228,7 +226,7 @@ func (o *outbound) pause(now clock.Time) {
 	o.schedule(now)
 }
 
-// sendAgain moves all packets of a list to those that are sent again.
+// sendAgain moves all packets of a list to the lost ones.
 func (o *outbound) sendAgain(l *list) {
 	for l.count > 0 {
 		slot := l.first
@@ -237,7 +235,7 @@ func (o *outbound) sendAgain(l *list) {
 	}
 }
 
-// tick does what time asks for.
+// tick does the work that is due by now.
 func (o *outbound) tick(now clock.Time) {
 	if o.busy.count > 0 && o.busyUntil <= now {
 		o.sendAgain(&o.busy)
@@ -257,14 +255,14 @@ func (o *outbound) tick(now clock.Time) {
 	o.schedule(now)
 }
 
-// waits says that nothing can go on without the peer: packets are in flight, or
-// its limit keeps them back.
+// waits reports whether sending cannot continue without the peer: packets are in flight, or its
+// limit holds packets back.
 func (o *outbound) waits() bool {
 	return o.flight.count > 0 || o.lost.count+o.busy.count == 0 && !o.idle() && o.full()
 }
 
-// probeAt is when the silence asks for a probe: after the first, what is sent
-// meanwhile does not put it off.
+// probeAt is when a probe is due because the peer is silent. After the first probe, packets sent
+// meanwhile do not delay the next.
 func (o *outbound) probeAt() clock.Time {
 	wait := o.late.probe()
 	switch {
@@ -281,8 +279,7 @@ func (o *outbound) probeAt() clock.Time {
 	return from.Add(min(wait<<min(o.silence, 16), mostProbe))
 }
 
-// probe writes a probe if one is due: of the peer, because nothing comes back, or
-// of a path.
+// probe writes a probe if one is due: of the silent peer, or of a path.
 func (o *outbound) probe(p *Packet, now clock.Time) bool {
 	if o.probing && o.waits() {
 		if k := &o.packets[o.flight.first]; o.silence > 0 && o.flight.count > 0 &&
@@ -318,7 +315,7 @@ func (o *outbound) writeProbe(p *Packet, by int, now clock.Time) {
 	o.schedule(now)
 }
 
-// schedule sets when tick has to look.
+// schedule sets the deadline at which tick must run.
 func (o *outbound) schedule(now clock.Time) {
 	at := clock.Never
 	if o.busy.count > 0 {

@@ -12,17 +12,17 @@ import (
 type outMessage struct {
 	Message
 	total   uint32 // bytes
-	sent    uint32 // bytes that have a PSN
+	sent    uint32 // bytes with a PSN
 	begun   bool   // its first packet has a PSN
-	packets uint32 // that are not over
+	packets uint32 // packets that are not over
 	missing uint32 // bytes that were given up
-	over    bool   // completed; packets of it may still be under way
-	err     error  // why it was given up: no more of its bytes are sent
-	closed  bool   // so the peer is told, or has said it
+	over    bool   // completed; packets of it may still be in flight
+	err     error  // why it was given up; no more of its bytes are sent
+	closed  bool   // the peer is told so, or has refused it
 	told    bool   // a skip of it, which ends it, was sent
 }
 
-// whole says that every byte has a PSN, or will have none.
+// whole reports that every byte has a PSN, or never will.
 func (m *outMessage) whole() bool {
 	if m.err != nil {
 		return m.closed
@@ -30,7 +30,7 @@ func (m *outMessage) whole() bool {
 	return m.begun && m.sent == m.total
 }
 
-// take copies a message to where the next one stands.
+// take copies a message to its place in messages.
 func (o *outbound) take(given *Message) *outMessage {
 	m := &o.messages[o.last%Messages]
 	more := append(m.More[:0], given.More...)
@@ -55,14 +55,14 @@ func (o *outbound) take(given *Message) *outMessage {
 	return m
 }
 
-// forgetMore gives the pieces behind Local back, and keeps the list's memory.
+// forgetMore drops the references to the pieces behind Local, and keeps the list's memory.
 func (m *outMessage) forgetMore() {
 	clear(m.More)
 	m.More = m.More[:0]
 }
 
-// bytes are n bytes of the message: where they are, or in the packet's memory if
-// they are in several pieces.
+// bytes returns n bytes of the message. If they span several pieces, they are copied to the
+// packet's memory.
 func (m *outMessage) bytes(p *Packet, at, n int) []byte {
 	if at+n <= len(m.Local) {
 		return m.Local[at:][:n]
@@ -89,7 +89,7 @@ func (m *outMessage) bytes(p *Packet, at, n int) []byte {
 func (o *outbound) finish(m *outMessage) {
 	err := m.err
 	if m.sent == m.total && !m.told {
-		err = nil // it came whole before it could be called back
+		err = nil // it arrived whole before it could be called back
 	}
 	o.complete(m, err)
 	for o.first != o.last {
@@ -112,7 +112,7 @@ func (o *outbound) complete(m *outMessage, err error) {
 	if err == nil {
 		c.Bytes, c.Missing = int(m.total-m.missing), int(m.missing)
 	}
-	m.Local = nil // the caller's again
+	m.Local = nil // the memory belongs to the caller again
 	m.forgetMore()
 	o.engine.host.Complete(c)
 	if m.Release != nil {
@@ -120,15 +120,15 @@ func (o *outbound) complete(m *outMessage, err error) {
 	}
 }
 
-// abandon completes everything with an error.
+// abandon completes all messages with an error.
 func (o *outbound) abandon(err error) {
 	for ; o.first != o.last; o.first++ {
 		o.complete(&o.messages[o.first%Messages], err)
 	}
 }
 
-// giveUp gives up a message: it completes with err, and skips go in the place of its
-// packets that have not come.
+// giveUp gives up a message: it completes with err, and skips replace its packets that have not
+// arrived.
 func (o *outbound) giveUp(m *outMessage, err error) {
 	if !m.whole() {
 		o.withdraw(m.Number)
@@ -138,9 +138,8 @@ func (o *outbound) giveUp(m *outMessage, err error) {
 	o.skipRest(m)
 }
 
-// cancel gives up a message for its owner. What the peer has to know is told by
-// the skips of packets that have not come; where some bytes have no PSN yet, by
-// one skip with a PSN of its own when their turn comes.
+// cancel cancels a message for its owner. Skips of packets that have not arrived inform the peer.
+// If some bytes have no PSN yet, one more skip with a new PSN informs it when their turn comes.
 func (o *outbound) cancel(number uint32, err error, now clock.Time) {
 	m := &o.messages[number%Messages]
 	if number-o.first >= o.last-o.first || m.over || m.err != nil {
@@ -154,7 +153,7 @@ func (o *outbound) cancel(number uint32, err error, now clock.Time) {
 	o.schedule(now)
 }
 
-// skipRest makes skips go in the place of a message's packets that have not come.
+// skipRest replaces a message's packets that have not arrived by skips.
 func (o *outbound) skipRest(m *outMessage) {
 	for psn := o.una; psn != o.next; psn++ {
 		k := &o.packets[psn.slot()]
@@ -169,7 +168,7 @@ func (o *outbound) skipRest(m *outMessage) {
 	}
 }
 
-// refusal is the error of a message that the peer refused.
+// refusal returns the error of a message that the peer refused.
 func refusal(m *outMessage, f *wire.RDNackFields) error {
 	why := map[wire.RDReason]string{
 		wire.RDNoRegion: "it has no such region", wire.RDNotWritable: "the region may not be written",

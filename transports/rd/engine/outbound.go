@@ -8,7 +8,7 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// outbound is the sequence space of what goes to a peer: to one of its engines.
+// outbound is the sequence space of the packets to one engine of a peer.
 type outbound struct {
 	engine *Engine
 	peer   *peer
@@ -17,52 +17,52 @@ type outbound struct {
 
 	paths    path.Chooser
 	path     int          // of the next packets
-	pathLeft int          // how many
-	probes   []clock.Time // by path, when the probe left that has no answer yet
+	pathLeft int          // packets until the next pick
+	probes   []clock.Time // by path, when its unanswered probe was sent, or 0
 
-	first, last uint32 // messages: the oldest that is not over, behind the newest
+	first, last uint32 // messages: the oldest that is not over, and the number after the newest
 	messages    [Messages]outMessage
-	long, short line   // those of which packets were never sent
-	turn        int    // packets of the line whose turn it is
-	longs       bool   // that is the long ones'
-	inline      []byte // of the messages, MaxInline each; made when one comes
+	long, short line   // the messages with unsent packets
+	turn        int    // packets of the current line's turn
+	longs       bool   // the current line is the long one
+	inline      []byte // of the messages, MaxInline each; made when one is inline
 
-	una, next PSN // packets: the oldest that is not over, behind the newest
-	limit     PSN // the first that the peer will not take
+	una, next PSN // packets: the oldest that is not over, and the number after the newest
+	limit     PSN // the first that the peer will not accept
 	packets   [Window]outPacket
 	flight    list // sent, in order of their latest transmission
 	lost      list // to be sent again
 	busy      list // refused for now
-	room      int  // how many may be in flight
+	room      int  // the most packets in flight
 	under     int  // bytes of payload in flight
-	unasked   int  // bytes since the controller's window asked for an acknowledgement
+	unasked   int  // bytes since an acknowledgement was last requested for the controller's window
 
-	control rate.Controller // nil: the engine's pacer alone says what may go
-	grants  rate.Allowance  // what it said of the next packet
-	lane    lane            // of the rate that it asks for
-	told    rate.Ack        // what it is to be told of this acknowledgement
+	control rate.Controller // nil: only the engine's pacer limits sending
+	grants  rate.Allowance  // its answer for the next packet
+	lane    lane            // of the controller's rate
+	told    rate.Ack        // the report on this acknowledgement to the controller
 
 	late       lateness
-	newest     uint64 // order of the latest transmission that has come
+	newest     uint64 // order of the latest transmission that has arrived
 	duplicates uint32 // as the peer counts them
 	repeated   bool   // data was sent again since they grew
 
-	deadline   clock.Time // when tick has to look
-	probing    bool       // a probe is to go
-	asked      bool       // the latest packet asked for an answer
-	ended      bool       // it was the last that there was to send
+	deadline   clock.Time // when tick must run
+	probing    bool       // a probe is to be sent
+	asked      bool       // the latest packet asked for an acknowledgement
+	ended      bool       // it was the last packet there was to send
 	probed     clock.Time // when the latest probe was sent
 	probeOrder uint64     // its place among all transmissions
 	probeStamp uint32     // its timestamp
-	silence    int        // probes since anything came
-	progress   clock.Time // when anything came, or began to be outstanding
+	silence    int        // probes since anything arrived
+	progress   clock.Time // when anything arrived, or began to be outstanding
 	busyUntil  clock.Time
 	busyRounds int
-	pauseUntil clock.Time // the peer does not know of this endpoint yet
+	pauseUntil clock.Time // until then the peer does not know this endpoint
 	pauses     int
 }
 
-// packetState is where a packet is.
+// packetState is the state of a packet.
 type packetState uint8
 
 const (
@@ -75,12 +75,12 @@ const (
 
 type outPacket struct {
 	state    packetState
-	skip     bool // a skip goes in its place
-	skipped  bool // and went
+	skip     bool // a skip replaces it
+	skipped  bool // and was sent
 	hole     bool // its bytes count as missing
-	hinted   bool // it was sent again for a header that nobody vouches for
+	hinted   bool // it was sent again for an unauthenticated trimmed header
 	sends    uint8
-	tries    uint8 // that were lost since the peer said anything of it
+	tries    uint8 // losses since the peer last answered for it
 	size     uint16
 	path     int16
 	message  uint32
@@ -111,7 +111,7 @@ func (e *Engine) newOutbound(p *peer) *outbound {
 	return o
 }
 
-// post takes a message; false where there is no room.
+// post accepts a message. It returns false if there is no room.
 func (o *outbound) post(m *Message, now clock.Time) bool {
 	if o.last-o.first == Messages {
 		return false
@@ -134,9 +134,9 @@ func (o *outbound) post(m *Message, now clock.Time) bool {
 	return true
 }
 
-// line is messages of which packets were never sent, in order. Those of at most
-// a quantum of packets have a line of their own, so that they wait for no long
-// one; within a line each is sent whole before the next.
+// line is a queue of messages with unsent packets, in order. Messages of at most a quantum of
+// packets have their own line, so that they do not wait for long ones. Within a line each message
+// is sent whole before the next.
 type line struct {
 	numbers [Messages]uint32
 	first   int
@@ -157,7 +157,7 @@ func (l *line) pop() uint32 {
 	return number
 }
 
-// line is the line whose turn it is: the lines take turns of a quantum.
+// line returns the current line: the lines alternate after a quantum of packets.
 func (o *outbound) line() *line {
 	if o.turn >= quantum || o.longs && o.long.count == 0 || !o.longs && o.short.count == 0 {
 		o.turn = 0
@@ -169,10 +169,10 @@ func (o *outbound) line() *line {
 	return &o.short
 }
 
-// fresh is the message of which the next packet is sent for the first time.
+// fresh returns the message whose packet is sent next for the first time.
 func (o *outbound) fresh() *outMessage { return &o.messages[o.line().head()%Messages] }
 
-// withdraw takes a message out of its line.
+// withdraw removes a message from its line.
 func (o *outbound) withdraw(number uint32) {
 	for _, l := range []*line{&o.long, &o.short} {
 		for range l.count {
@@ -183,10 +183,10 @@ func (o *outbound) withdraw(number uint32) {
 	}
 }
 
-// idle says that nothing is outstanding.
+// idle reports that no message is outstanding.
 func (o *outbound) idle() bool { return o.first == o.last }
 
-// sendable says that there is a packet that may go, but for its pace.
+// sendable reports that a packet may be sent, apart from its pace.
 func (o *outbound) sendable(now clock.Time) bool {
 	if o.pauseUntil > now || o.flight.count >= o.room {
 		return false
@@ -197,12 +197,12 @@ func (o *outbound) sendable(now clock.Time) bool {
 	return o.long.count+o.short.count > 0 && !o.full()
 }
 
-// full says that no packet may be sent for the first time.
+// full reports that no packet may be sent for the first time.
 func (o *outbound) full() bool {
 	return o.next.From(o.una) >= Window || o.next.From(o.limit) >= 0
 }
 
-// nextBytes is the length of what send would send.
+// nextBytes is the length in bytes of the packet that send would write.
 func (o *outbound) nextBytes() int {
 	if o.lost.count > 0 {
 		if k := &o.packets[o.lost.first]; !k.skip {
@@ -229,7 +229,7 @@ func (o *outbound) send(p *Packet, now clock.Time) {
 	size := min(o.engine.config.Payload, int(m.total-m.sent))
 	psn := o.next
 	o.next++
-	if m.err != nil { // canceled: all that the peer has to know of the rest
+	if m.err != nil { // canceled: one skip stands for the rest
 		size, m.closed = 0, true
 	}
 	o.packets[psn.slot()] = outPacket{size: uint16(size), message: m.Number, position: m.sent, skip: m.closed}
@@ -243,7 +243,7 @@ func (o *outbound) send(p *Packet, now clock.Time) {
 	o.transmit(p, psn, now)
 }
 
-// psnAt is the PSN of a slot in use.
+// psnAt returns the PSN of a slot in use.
 func (o *outbound) psnAt(slot uint16) PSN { return o.una + PSN((slot-o.una.slot())%Window) }
 
 // transmit writes a packet that is in no list, and puts it in flight.
@@ -271,7 +271,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 		if m.Droppable > 0 {
 			base.Flags |= wire.RDDroppable
 		}
-		// An answer is asked for where the sender waits for one.
+		// Request an acknowledgement where the sender waits for one.
 		o.asked = o.flight.count+1 >= o.room || o.full() || o.asks(int(k.size))
 		o.ended = o.lost.count+o.long.count+o.short.count == 0
 		if o.asked {
@@ -288,11 +288,11 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			e.counters.SentBytes += uint64(k.size)
 		} else {
 			e.counters.Repeated++
-			o.repeated = o.repeated || !k.hinted // then it may have come, in its time
+			o.repeated = o.repeated || !k.hinted // if hinted, the first transmission may have arrived in time
 		}
 	}
 	if o.flight.count == 0 {
-		o.silence, o.progress = 0, now // nobody was asked anything before
+		o.silence, o.progress = 0, now // no answer was expected before
 	}
 	o.link(&o.flight, psn.slot(), inFlight)
 	if o.control != nil {
@@ -301,7 +301,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 	o.schedule(now)
 }
 
-// pick is the path of the next packet.
+// pick returns the path of the next packet.
 func (o *outbound) pick(now clock.Time) int {
 	if o.pathLeft == 0 {
 		o.path, o.pathLeft = o.paths.Pick(now), o.engine.config.Grain
@@ -322,7 +322,7 @@ func (o *outbound) writeSkip(p *Packet, base wire.RDBase, k *outPacket, m *outMe
 	p.header(wire.RDSkipLen).EncodeSkip(base, &skip)
 }
 
-// end ends a packet that has come, or whose place a skip has taken.
+// end ends a packet that has arrived, or that a skip replaced.
 func (o *outbound) end(psn PSN) {
 	k := &o.packets[psn.slot()]
 	o.unlink(psn.slot())

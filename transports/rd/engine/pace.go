@@ -9,23 +9,23 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// lane is the schedule of one sequence space, by the rules of Pacer. It begins
-// with the first packet that goes, not when that could have gone: the NIC's
-// pacer may have let others go before.
+// lane is the schedule of one sequence space, by the rules of Pacer. It begins when its first
+// packet is sent rather than when that packet could have been sent: the NIC's pacer may have
+// preferred other sequence spaces.
 type lane struct {
 	next  int64 // in ticks
-	busy  bool  // there is something to send: the schedule goes on
-	fresh bool  // and nothing of it was sent yet
+	busy  bool  // packets are waiting: the schedule continues
+	fresh bool  // and none of them was sent yet
 }
 
-// begin starts the schedule where there was nothing to send.
+// begin starts the schedule if nothing was waiting before.
 func (l *lane) begin(now clock.Time) {
 	if !l.busy {
 		l.busy, l.fresh, l.next = true, true, max(l.next, int64(now)*ticks)
 	}
 }
 
-// charge moves the schedule on by a packet that goes, and says when it should have.
+// charge advances the schedule by a packet that is sent now, and returns when it was due.
 func (l *lane) charge(now clock.Time, bytes int, perSecond uint64) (due clock.Time) {
 	if l.fresh {
 		l.fresh, l.next = false, int64(now)*ticks
@@ -35,8 +35,8 @@ func (l *lane) charge(now clock.Time, bytes int, perSecond uint64) (due clock.Ti
 	return due
 }
 
-// allowed says that the controller lets the next packet go, and keeps what else it
-// says of that one.
+// allowed reports whether the controller allows the next packet now. It keeps the controller's
+// answer in grants.
 func (o *outbound) allowed(now clock.Time) bool {
 	if o.control == nil {
 		return true
@@ -45,7 +45,7 @@ func (o *outbound) allowed(now clock.Time) bool {
 	a := &o.grants
 	if a.Window > 0 && o.flight.count > 0 && o.under+o.nextBytes()-wire.RDDataLen > a.Window {
 		o.lane.busy = false
-		return false // until an acknowledgement
+		return false // until an acknowledgement arrives
 	}
 	at := a.From
 	if a.Rate > 0 {
@@ -61,10 +61,10 @@ func (o *outbound) allowed(now clock.Time) bool {
 	return false
 }
 
-// asks says that a packet of so many bytes is to ask for an acknowledgement because
-// of the controller's window: it has no room for another behind it, or a quarter of
-// it has gone since one was asked for. So the window opens piece by piece, and the
-// next packets are on their way before the last have come.
+// asks reports whether a packet of so many bytes must request an acknowledgement because of the
+// controller's window. It must if the window has no room for another packet, or if a quarter of the
+// window was sent since the last request. So the window opens bit by bit, and the next packets are
+// sent before the last ones have arrived.
 func (o *outbound) asks(bytes int) bool {
 	if o.control == nil {
 		return false
@@ -78,7 +78,7 @@ func (o *outbound) asks(bytes int) bool {
 	return true
 }
 
-// tell tells the controller of an acknowledgement.
+// tell reports an acknowledgement to the controller.
 func (o *outbound) tell(now clock.Time) {
 	if o.control != nil {
 		o.told.InFlight = o.under
@@ -86,15 +86,15 @@ func (o *outbound) tell(now clock.Time) {
 	}
 }
 
-// tellLost tells the controller of a packet that is not in flight any more.
+// tellLost reports a packet that is no longer in flight to the controller.
 func (o *outbound) tellLost(k *outPacket, trimmed bool, now clock.Time) {
 	if o.control != nil {
 		o.control.Lost(now, rate.Loss{Bytes: int(k.size), Trimmed: trimmed, InFlight: o.under})
 	}
 }
 
-// paceAt makes the engine look again when a packet may go, and the slack later
-// when others may go with it.
+// paceAt makes the engine look again at the time when a packet may be sent, plus the slack: then
+// others may be sent with it.
 func (e *Engine) paceAt(at clock.Time) {
 	at = at.Add(e.config.Slack)
 	if e.paced == 0 || at < e.paced {
@@ -102,8 +102,8 @@ func (e *Engine) paceAt(at clock.Time) {
 	}
 }
 
-// pace is whether the pacer lets a packet of a sequence space go that its
-// controller allows, and counts how late it goes.
+// pace reports whether the pacer allows a packet that its controller allows. If so, it counts the
+// packet's lateness.
 func (e *Engine) pace(now clock.Time, o *outbound) bool {
 	p, bytes, due, paced := e.config.Pacer, o.nextBytes()+e.config.Overhead, clock.Time(0), false
 	if p != nil {
@@ -127,13 +127,13 @@ func (e *Engine) pace(now clock.Time, o *outbound) bool {
 	return true
 }
 
-// Pace is how late packets went that a rate held back: behind the moment at which
-// its schedule let them go. None goes before.
+// Pace counts how late paced packets were sent, relative to the time at which their schedule
+// allowed them. No packet is sent before that time.
 type Pace struct {
 	Packets uint64        `json:"packets"`
 	Most    time.Duration `json:"most_ns"`
-	// Late counts packets by the binary logarithm of their lateness: Late[0] less
-	// than 1 us, Late[i] 2^(i-1) to 2^i us, the last one all above.
+	// Late counts packets by the binary logarithm of their lateness: Late[0] less than 1 us,
+	// Late[i] 2^(i-1) to 2^i us. The last bucket has all packets above.
 	Late [paceBuckets]uint64 `json:"-"`
 }
 
@@ -145,7 +145,7 @@ func (p *Pace) count(late time.Duration) {
 	p.Late[min(bits.Len64(uint64(late/time.Microsecond)), paceBuckets-1)]++
 }
 
-// Add adds what another engine counted.
+// Add adds the counts of another engine.
 func (p *Pace) Add(o *Pace) {
 	p.Packets += o.Packets
 	p.Most = max(p.Most, o.Most)
@@ -154,8 +154,8 @@ func (p *Pace) Add(o *Pace) {
 	}
 }
 
-// Quantile is a lateness that so many thousandths of the packets do not exceed:
-// a power of two of microseconds, or the most that there was.
+// Quantile returns a lateness that so many thousandths of the packets do not exceed: a power of two
+// in microseconds, or the maximum.
 func (p *Pace) Quantile(thousandths uint64) time.Duration {
 	left := (p.Packets*thousandths + 999) / 1000
 	for i, n := range p.Late {

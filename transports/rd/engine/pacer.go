@@ -7,25 +7,24 @@ import (
 	"railbed/internal/clock"
 )
 
-// Pacer is a limiter by schedule: a packet may go when its moment has come, and
-// moves the schedule on by what it takes at the rate. So nobody is ever more
-// than the one packet ahead of it, at any rate. Who is behind, because the host
-// did not run him, catches up as long as he has something to send; who has
-// nothing saves nothing up.
+// Pacer limits a rate by a schedule. A packet may be sent when its time has come, and advances the
+// schedule by its duration at the rate. So at any rate, sending is never ahead of the schedule by
+// more than one packet. A sender that is late because the host did not run it catches up while it
+// has packets to send. A sender without packets saves no time up.
 //
 // A Pacer is safe for concurrent use: engines of one NIC share it.
 type Pacer struct {
-	next    atomic.Int64 // when the schedule lets the next packet go, in ticks
+	next    atomic.Int64 // the time of the next packet, in ticks
 	rate    atomic.Uint64
-	engines atomic.Int32 // that have something to send
+	engines atomic.Int32 // engines with packets to send
 }
 
 const (
-	// behind is how much of the schedule is made up for at most.
+	// behind is the most lateness that a sender may catch up.
 	behind = 5 * time.Millisecond
-	// ticks is how many parts of a nanosecond the schedule counts: a packet of 128
-	// bytes takes 2.56 ns at 400 Gbit/s. A part is lost for each at most. The
-	// schedule ends after four and a half years.
+	// ticks is the number of ticks in a nanosecond: a packet of 128 bytes takes 2.56 ns at 400
+	// Gbit/s. Rounding loses at most one tick a packet. The schedule overflows after four and a
+	// half years.
 	ticks = 64
 )
 
@@ -39,14 +38,14 @@ func NewPacer(rate uint64) *Pacer {
 // SetRate changes the rate from the next packet on.
 func (p *Pacer) SetRate(rate uint64) { p.rate.Store(max(rate, 1)) }
 
-// begin says that an engine has something to send, where it had nothing.
+// begin records that an engine has packets to send after it had none.
 func (p *Pacer) begin(now clock.Time) {
 	if p.engines.Add(1) == 1 {
 		p.notBefore(now)
 	}
 }
 
-// end says that it has nothing more.
+// end records that an engine has no more packets to send.
 func (p *Pacer) end() { p.engines.Add(-1) }
 
 func (p *Pacer) notBefore(t clock.Time) {
@@ -59,8 +58,8 @@ func (p *Pacer) notBefore(t clock.Time) {
 	}
 }
 
-// take lets a packet of so many bytes on the wire go now, or says when. If it
-// goes, at is when it should have: not before what is made up for.
+// take lets a packet of so many bytes on the wire be sent now; at is then when it was due.
+// Otherwise ok is false and at is the time at which it may be sent.
 func (p *Pacer) take(now clock.Time, bytes int) (at clock.Time, ok bool) {
 	cost := cost(bytes, p.rate.Load())
 	for {
@@ -75,10 +74,10 @@ func (p *Pacer) take(now clock.Time, bytes int) (at clock.Time, ok bool) {
 	}
 }
 
-// cost is how long so many bytes take at a rate in bit/s, in ticks.
+// cost is the duration of so many bytes at a rate in bit/s, in ticks.
 func cost(bytes int, rate uint64) int64 {
 	return int64((uint64(bytes)*8*uint64(time.Second)*ticks + rate - 1) / rate)
 }
 
-// moment is the first at which a place in a schedule is over.
+// moment is the time of a tick, rounded up.
 func moment(ticked int64) clock.Time { return clock.Time((ticked + ticks - 1) / ticks) }

@@ -8,30 +8,31 @@ import (
 	"railbed/transports"
 )
 
-// Packet is a packet to send: a header in its own memory and a payload in the
-// caller's. The payload is to be read before Receive or Post is called again,
-// or the packet may carry bytes that no longer are its message's; such a packet
-// has come before and is not looked at, but the caller may own them again.
+// Packet is a packet to send: a header in its own memory and a payload in the caller's. Read the
+// payload before you call Receive or Post again. Otherwise the caller may own the bytes again and
+// may have changed them. The peer ignores the content of such a packet, because it has received the
+// packet before.
 type Packet struct {
-	// Peer is who it goes to; -1 is To, whose engine's port is Port too.
+	// Peer is the destination peer. With -1 the destination is To, and Port is the port of its
+	// engine.
 	Peer int
 	To   netip.Addr
-	// Port is the engine that it goes to, behind wire.PortRD.
+	// Port is the destination engine's port, relative to wire.PortRD.
 	Port uint8
-	// Path is the source port that it goes from, counted from the first.
+	// Path is the index of the source port, counted from the first.
 	Path int
-	// Class is the traffic class of data. Control packets have their own.
+	// Class is the traffic class of data. Control packets have their own class.
 	Class   transports.Class
 	Control bool
 	Header  []byte
 	Payload []byte
 
-	gathered []byte // the payload, where it is of several pieces
+	gathered []byte // the payload, if it spans several pieces
 	memory   [wire.RDAckLen + 8*wire.RDMaxWords + 4*wire.RDMaxEchoes]byte
 	sealed   []byte // memory for the whole packet, encrypted
 }
 
-// header is memory for a header.
+// header returns memory for a header.
 func (p *Packet) header(length int) wire.RD {
 	p.Header = p.memory[:length]
 	return p.Header
@@ -44,9 +45,9 @@ func (p *Packet) control(to *peer, port uint8) {
 	}
 }
 
-// Next writes the next packet that may go now; false is none. Control packets
-// go before data and are not paced. A Path of -1 leaves the path to the driver,
-// which is to use all of them in turn.
+// Next writes the next packet that may be sent now, or returns false. Control packets go before
+// data and are not paced. A Path of -1 leaves the path to the driver, which must use all paths in
+// turn.
 func (e *Engine) Next(now clock.Time, p *Packet) bool {
 	for e.next(now, p) {
 		if !e.encrypts() || e.seal(now, p) {
@@ -56,7 +57,7 @@ func (e *Engine) Next(now clock.Time, p *Packet) bool {
 	return false
 }
 
-// next is Next in the clear.
+// next is Next without encryption.
 func (e *Engine) next(now clock.Time, p *Packet) bool {
 	e.paced = 0
 	if e.nextControl(p) {
@@ -74,8 +75,8 @@ func (e *Engine) next(now clock.Time, p *Packet) bool {
 		e.sent = true
 		return true
 	}
-	// Behind data go the acknowledgements that have time: one packet more
-	// where some are on their way is cheaper than a wake-up later.
+	// After data, send also the acknowledgements that are not yet due: one packet more in a batch
+	// is cheaper than a wake-up later.
 	if e.sent {
 		e.sent = false
 		e.due = e.oweDue(clock.Never)
@@ -97,8 +98,8 @@ func (e *Engine) nextAck(now clock.Time, p *Packet) bool {
 	return false
 }
 
-// tick lets sequence spaces find out what time says, and drops those with
-// nothing outstanding from the list.
+// tick runs the sequence spaces whose deadline has come, and drops those with nothing outstanding
+// from the list.
 func (e *Engine) tick(now clock.Time) {
 	kept := e.active[:0]
 	for _, o := range e.active {
@@ -115,7 +116,7 @@ func (e *Engine) tick(now clock.Time) {
 	e.active = kept
 }
 
-// nextProbe writes a probe where one is due. Probes are few, and wait for no pace.
+// nextProbe writes a probe if one is due. Probes are few and not paced.
 func (e *Engine) nextProbe(now clock.Time, p *Packet) bool {
 	for _, o := range e.active {
 		if (o.probing || o.paths.NextProbe() <= now) && o.probe(p, now) {
@@ -125,7 +126,7 @@ func (e *Engine) nextProbe(now clock.Time, p *Packet) bool {
 	return false
 }
 
-// nextData takes turns among the peers.
+// nextData writes a data packet; the peers take turns.
 func (e *Engine) nextData(now clock.Time, p *Packet) bool {
 	if e.turned >= quantum {
 		e.turn, e.turned = e.turn+1, 0
@@ -152,8 +153,8 @@ func (e *Engine) nextData(now clock.Time, p *Packet) bool {
 	return false
 }
 
-// Deadline is when Next may have something that it does not have now, as far as
-// the engine knows; clock.Never without packets from outside.
+// Deadline is when Next may have a packet that it does not have now, or clock.Never if only an
+// arrival or a Post can change that.
 func (e *Engine) Deadline() clock.Time {
 	at := e.due
 	if e.paced != 0 {

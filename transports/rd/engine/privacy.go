@@ -10,25 +10,23 @@ import (
 )
 
 const (
-	// hints of trimmed headers, for which nobody vouches, are passed on at most so
-	// many to a peer in each hintTime: more than a queue that trims at 1 Gbit/s
-	// makes of it.
+	// hints is the most trimmed headers that are reported to a peer in each hintTime, since they
+	// are not authenticated: more than a queue that trims at 1 Gbit/s produces.
 	hints    = 64
 	hintTime = time.Millisecond
 )
 
-// pairing is the keys with one engine of a peer, for as long as both live: also
-// when the peer has failed, since a counter that began again would use nonces
-// twice.
+// pairing holds the keys with one engine of a peer, for as long as both live. It stays when the
+// peer has failed: a counter that began again would reuse nonces.
 type pairing struct {
 	seal privacy.Sealer
 	open privacy.Opener
 }
 
-// encrypts says that packets are to be encrypted: all, with all peers.
+// encrypts reports whether packets are encrypted. It holds for all packets and all peers.
 func (e *Engine) encrypts() bool { return e.config.Secret != nil }
 
-// pairing is the keys with an engine that the peer has.
+// pairing returns the keys with an engine that the peer has.
 func (e *Engine) pairing(p *peer, port uint8) *pairing {
 	n := port - p.Port
 	if p.pairings[n] == nil {
@@ -41,11 +39,11 @@ func (e *Engine) pairing(p *peer, port uint8) *pairing {
 	return p.pairings[n]
 }
 
-// seal encrypts a packet that Next wrote. It is false where the keys with the peer
-// are used up, which has failed then.
+// seal encrypts a packet that Next wrote. It returns false if the keys with the peer are used up;
+// then the peer has failed.
 func (e *Engine) seal(now clock.Time, packet *Packet) bool {
 	if packet.Peer < 0 {
-		return true // a reject, to who may have no key
+		return true // a reject, whose receiver may have no key
 	}
 	p := e.peers[packet.Peer]
 	if cap(packet.sealed) == 0 {
@@ -63,8 +61,7 @@ func (e *Engine) seal(now clock.Time, packet *Packet) bool {
 	return true
 }
 
-// open decrypts a packet of a known peer. It is false for one that goes no
-// further.
+// open decrypts a packet of a known peer. It returns false for a packet that is discarded.
 func (e *Engine) open(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock.Time) (wire.RD, bool) {
 	c := &e.counters
 	if n := int(base.Source) - int(p.Port); n < 0 || n >= p.Engines {
@@ -98,9 +95,8 @@ func (e *Engine) open(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock
 	return nil, false
 }
 
-// hint takes a trimmed header, which has lost its tag: anybody may have made it.
-// It says no more than that a packet which has not come may be sent again
-// soon; once for each, and not often.
+// hint processes a trimmed header. It has lost its tag, so any host may have made it. It only lets
+// the sender retransmit a packet that has not arrived, once for each packet and at a limited rate.
 func (e *Engine) hint(p *peer, base wire.RDBase, a Arrival, now clock.Time) {
 	e.counters.Trimmed++
 	if p.err != nil {
@@ -128,10 +124,9 @@ func (in *inbound) isHinted(psn PSN) bool {
 	return in.hinted[s/64]>>(63-s%64)&1 != 0
 }
 
-// hinted takes what a peer says of a header for which it does not vouch: a packet
-// is sent again, the first time. It is not lost, so that it is not given up, and
-// the path has a mark for it, as any switch could give it, and no evidence for or
-// against it.
+// hinted processes a peer's report of an unauthenticated trimmed header. The packet is sent again,
+// the first time. It does not count as lost, so it is not given up. The path gets a mark, as any
+// switch could set, but no evidence for or against it.
 func (o *outbound) hinted(slot uint16, now clock.Time) {
 	k := &o.packets[slot]
 	if k.hinted || now.Sub(k.sent) < o.late.shortest/2 {
@@ -143,19 +138,19 @@ func (o *outbound) hinted(slot uint16, now clock.Time) {
 	o.link(&o.lost, slot, isLost)
 }
 
-// suspected notes a reject, which anybody can have made: an encrypted peer is not
-// ended by it. It says why when the peer's silence has.
+// suspected records a reject of an encrypting peer. Any host can have made it, so it does not fail
+// the peer. It is added to the error when the peer fails by silence.
 func (o *outbound) suspected(why wire.RDRejection, now clock.Time) {
 	heard, _ := o.engine.pairing(o.peer, o.port).open.Heard()
 	if why == wire.RDRejectStranger && !heard {
-		o.pause(now) // who was heard knows this endpoint
+		o.pause(now) // a peer that was heard knows this endpoint
 		return
 	}
 	o.engine.counters.Foreign++
 	o.peer.suspicion = why
 }
 
-// suspects is why nothing may have come of a peer.
+// suspects returns the suspected reason for a peer's silence.
 func (p *peer) suspects() string {
 	if p.suspicion == 0 {
 		return ""

@@ -8,39 +8,37 @@ import (
 	"railbed/internal/clock"
 )
 
-// The rule of evidence, whose reasons stand at States.
+// Constants of the rule of evidence; see States for the reasons.
 const (
 	// bit is a bit of surprise.
 	bit = 256
-	// enough is the surprise that condemns.
+	// enough is the surprise at which a path is condemned.
 	enough = 24 * bit
-	// leastLoss is the loss rate that is assumed where less is measured, 2 % in
-	// 1/65536.
+	// leastLoss is the minimum of the assumed loss rate: 2 %, in 1/65536.
 	leastLoss = 1311
-	// lossShare is the weight of one packet in the loss rate, 1/64: a change is
-	// known within a hundred packets.
+	// lossShare is the weight of one packet in the loss rate, 1/64: a change shows within a hundred
+	// packets.
 	lossShare = 64
-	// lossesCounted is how many losses of one suspicion that ended well go into
-	// the loss rate. More were one outage rather than a rate.
+	// lossesCounted is how many losses of a suspicion that ended well count in the loss rate. More
+	// losses are one outage rather than a rate.
 	lossesCounted = 4
-	// quickProbes is how many probes of a suspect go at the shortest interval. Four
-	// are enough on a clean fabric; two are for chance.
+	// quickProbes is how many probes of a suspect are sent at the shortest interval. Four are
+	// enough on a clean fabric; two more allow for chance.
 	quickProbes = 6
 )
 
-// suspicion is the evidence against a path since it last brought a packet
-// through.
+// suspicion is the evidence against a path since a packet last arrived over it.
 type suspicion struct {
-	first    clock.Time // when the first packet that it lost was sent
-	last     clock.Time // when the last one that counts was
+	first    clock.Time // when the first lost packet was sent
+	last     clock.Time // when the last lost packet that counts was sent
 	surprise int
 	losses   int
-	probes   int // of a suspect; of a bad path they have no open times
+	probes   int // sent to a suspect; those to a bad path are not in open
 	open     openProbes
 }
 
-// openProbes are the times at which the probes went that are not answered yet,
-// oldest first. Eight is more than a suspect's intervals leave open.
+// openProbes are the times at which the unanswered probes were sent, oldest first. A suspect's
+// intervals leave fewer than eight open.
 type openProbes struct {
 	at    [8]clock.Time
 	count int
@@ -61,16 +59,15 @@ func (o *openProbes) pop() clock.Time {
 	return first
 }
 
-// spacing is the least time between losses that count, and between probes of a
-// suspect.
+// spacing is the minimum time between losses that count, and between probes of a suspect.
 func (s *States) spacing() time.Duration { return max(s.roundTrip/8, 1) }
 
 // answerTime is how long the answer to a probe may take.
 func (s *States) answerTime() time.Duration { return s.roundTrip + s.roundTrip/4 }
 
-// surprise is how unlikely a loss is, -log2 of the loss rate in bits of 256,
-// rounded down. The mantissa's logarithm is taken as linear plus the most by
-// which it lies above that, 0.0861.
+// surprise is the improbability of a loss: -log2 of the loss rate, in 1/256 bit, rounded down. The
+// mantissa's logarithm is approximated by a line, plus 0.0861, the most by which it exceeds that
+// line.
 func surprise(loss uint32) int {
 	const above = 24 // 0.0861 x 256, and 1 for the bits cut off
 	exponent := bits.Len32(loss) - 1
@@ -78,14 +75,14 @@ func surprise(loss uint32) int {
 	return max(0, 16*bit-exponent*bit-mantissa-above)
 }
 
-// lost feeds losses on paths that live into the loss rate.
+// lost adds losses on working paths to the loss rate.
 func (s *States) lost(packets int) {
 	for range min(packets, lossesCounted) {
 		s.loss += (1<<16 - s.loss) / lossShare
 	}
 }
 
-// missed takes in that packets of a path did not arrive.
+// missed processes the loss of packets on a path.
 func (s *States) missed(p int, sent clock.Time, packets int, now clock.Time) {
 	r := &s.paths[p]
 	switch {
@@ -98,8 +95,8 @@ func (s *States) missed(p int, sent clock.Time, packets int, now clock.Time) {
 	case sent <= r.since:
 		s.weigh(p, sent, packets, s.loss, now)
 	default:
-		// The probes speak for what is sent while it is suspect. Data between
-		// them would take the place of some, with no better spacing.
+		// The probes stand for the packets that are sent while the path is suspect. Data between
+		// them would replace some probes, with no better spacing.
 		r.losses += packets
 	}
 }
@@ -107,8 +104,8 @@ func (s *States) missed(p int, sent clock.Time, packets int, now clock.Time) {
 // bothWays is the rate at which a probe or its answer is lost.
 func bothWays(loss uint32) uint32 { return 2*loss - uint32(uint64(loss)*uint64(loss)>>16) }
 
-// weigh takes a loss of a suspect as evidence, if it is, and if packets like it
-// are lost at some rate.
+// weigh counts a suspect's loss as evidence if it meets the rules. rate is the rate at which such
+// packets are lost on working paths.
 func (s *States) weigh(p int, sent clock.Time, packets int, rate uint32, now clock.Time) {
 	r := &s.paths[p]
 	r.losses += packets
@@ -119,7 +116,7 @@ func (s *States) weigh(p int, sent clock.Time, packets int, rate uint32, now clo
 	if r.surprise += surprise(max(rate, leastLoss)); r.surprise >= enough {
 		s.condemn(p, now)
 	} else if r.probes >= quickProbes {
-		// It is this path rather than all: no need to wait long.
+		// It is this path rather than all, so its next probe is due now.
 		s.schedule(p, min(r.next, now))
 	}
 }
@@ -147,12 +144,12 @@ func (s *States) condemn(p int, now clock.Time) {
 	s.schedule(p, s.later(now, r.patience))
 }
 
-// later is a time after now, longer than d by up to a quarter of it.
+// later returns a time d after now, plus a random quarter of d at most.
 func (s *States) later(now clock.Time, d time.Duration) clock.Time {
 	return now.Add(d + time.Duration(s.random.below(int(d/4)+1)))
 }
 
-// heard takes in that packets of a path arrived.
+// heard processes the arrival of packets over a path.
 func (s *States) heard(p int, sent clock.Time, packets int, now clock.Time) {
 	s.loss -= s.loss / lossShare * uint32(min(packets, lossShare/2))
 	s.arrivals.record(p, sent)
@@ -173,11 +170,11 @@ func (s *States) heard(p int, sent clock.Time, packets int, now clock.Time) {
 	r.state = Good
 }
 
-// forget ends the watch on a path.
+// forget removes a path from those watched.
 func (s *States) forget(p int) {
 	s.watched.remove(p)
 	s.paths[p].suspicion = suspicion{}
-	// The times stay as they are: at worst one look finds nothing to do.
+	// expiry and probe stay as they are: at worst one look finds nothing to do.
 }
 
 // schedule sets when a path is probed next.
@@ -186,7 +183,7 @@ func (s *States) schedule(p int, at clock.Time) {
 	s.probe = min(s.probe, at)
 }
 
-// settle judges the probes that had their time. Every call does it first.
+// settle counts probes without an answer in time as lost. Every call does it first.
 func (s *States) settle(now clock.Time) {
 	if now < s.expiry {
 		return
@@ -203,7 +200,7 @@ func (s *States) settle(now clock.Time) {
 	}
 }
 
-// Probe is a path to send a probe on now.
+// Probe returns a path to send a probe on now; ok is false when none is due.
 func (s *States) Probe(now clock.Time) (path int, ok bool) {
 	s.settle(now)
 	if s.waiting > 0 {
@@ -226,7 +223,7 @@ func (s *States) Probe(now clock.Time) (path int, ok bool) {
 	return max(path, 0), path >= 0
 }
 
-// probing notes that a path is probed now, and plans what follows.
+// probing records that a path is probed now, and schedules its next probe.
 func (s *States) probing(p int, now clock.Time) {
 	r := &s.paths[p]
 	s.counters.Probes++
@@ -247,9 +244,9 @@ func (s *States) probing(p int, now clock.Time) {
 	s.sent(p, now)
 }
 
-// callWitness has another path probed beside a suspect, if nothing was just sent
-// over it: the path that was heard of last. It is no help when it is suspect too;
-// then it is three others in turn, if nothing at all was just sent.
+// callWitness also probes another path than the suspect, unless that path was used just now: the
+// path of the latest arrival. If that path is suspect, too, three other paths in turn are probed
+// instead, unless a packet was just sent on any path.
 func (s *States) callWitness(suspect int, now clock.Time) {
 	recent := now.Add(-s.arrivals.width())
 	s.waiting, s.waitingSince = 0, now
@@ -281,7 +278,7 @@ func (s *States) callWitness(suspect int, now clock.Time) {
 	}
 }
 
-// NextProbe is when Probe has something to do.
+// NextProbe is when Probe or settle has work to do.
 func (s *States) NextProbe() clock.Time {
 	if s.waiting > 0 {
 		return s.waitingSince

@@ -28,53 +28,52 @@ import (
 	"railbed/internal/clock"
 )
 
-// MaxPaths is how many paths a chooser can have, the largest set of entropy
-// values that MRC names.
+// MaxPaths is the most paths of a chooser: the largest set of entropy values that MRC names.
 const MaxPaths = 256
 
-// Chooser chooses among the paths to one peer. One that holds shares or turns
-// (Oblivious, Bitmap, Weighted) holds them in picks: batches should be alike.
+// Chooser chooses among the paths to one peer. A chooser with shares or turns (Oblivious, Bitmap,
+// Weighted) counts picks, so batches should be of equal size.
 type Chooser interface {
-	// Pick is the path of the next packet or batch. It is never a denied one,
-	// and a bad one only when all that are allowed are bad.
+	// Pick returns the path of the next packet or batch. The path is never denied. It is bad only
+	// when all allowed paths are bad.
 	Pick(now clock.Time) int
-	// Feedback takes in what became of packets. An acknowledgement that shows
-	// arrivals and losses is to be reported arrivals first, so that a loss
-	// behind which packets came through is known for what it is.
+	// Feedback processes a report on packets. For an acknowledgement that shows arrivals and
+	// losses, report the arrivals first: a loss behind which packets arrived is then recognized as
+	// ordinary.
 	Feedback(r Report, now clock.Time)
-	// Probe is a path to send a probe on now, a small packet that the peer
-	// answers at once; false when none is due. Who calls it sends the probe, and
-	// asks again. A probe that was lost needs no report: silence is one.
+	// Probe returns a path to send a probe on now, a small packet that the peer answers at once; ok
+	// is false when no probe is due. The caller sends the probe and calls Probe again. A lost probe
+	// needs no report: the missing answer is enough.
 	Probe(now clock.Time) (path int, ok bool)
-	// NextProbe is when Probe has something to do, clock.Never if nothing
-	// waits. Picks, reports and probes change it.
+	// NextProbe is when Probe has a probe to send, or clock.Never. Picks, reports and probes change
+	// it.
 	NextProbe() clock.Time
-	// Paths are the states of the paths, to read, deny and allow them, and to
-	// say how long a round trip takes.
+	// Paths returns the states of the paths, with which a caller reads, denies and allows them, and
+	// sets the round trip.
 	Paths() *States
 }
 
-// Event is what became of packets.
+// Event is the fate of packets.
 type Event uint8
 
-// Events. All but Lost and TimedOut show that packets still pass.
+// Events. All but Lost and TimedOut show that packets still arrive.
 const (
 	Acked          Event = iota // they arrived
 	Marked                      // they arrived, with ECN's Congestion Experienced
 	Trimmed                     // their headers arrived: a queue was full
-	TrimmedLastHop              // so, at the peer's own port, where all paths end
+	TrimmedLastHop              // the same, at the peer's own port, where all paths end
 	Lost                        // acknowledgements of later packets leave them out
-	TimedOut                    // nobody answered until the retransmission timer ran out
-	ProbeReturned               // the answer to a probe came
+	TimedOut                    // no answer until the retransmission timer fired
+	ProbeReturned               // the answer to a probe arrived
 
-	// Events is one more than the last event.
+	// Events is the number of events.
 	Events = int(ProbeReturned) + 1
 )
 
 var eventNames = [Events]string{"acked", "marked", "trimmed", "trimmed-last-hop", "lost", "timed-out",
 	"probe-returned"}
 
-// String is the event in words with hyphens.
+// String returns the event's name, with hyphens.
 func (e Event) String() string {
 	if int(e) < Events {
 		return eventNames[e]
@@ -82,25 +81,24 @@ func (e Event) String() string {
 	return "unknown"
 }
 
-// arrived says that an event shows that packets pass.
+// arrived reports whether an event shows that packets arrive.
 func (e Event) arrived() bool { return e != Lost && e != TimedOut }
 
-// Report says what became of packets of one path. Reports about paths that do
-// not exist, and of unknown events, are ignored: they come from the network.
+// Report is the fate of packets of one path. Reports about unknown paths or with unknown events are
+// ignored, because they come from the network.
 type Report struct {
 	Path  int
 	Event Event
-	// Packets is how many packets it is about; less than 1 is 1.
+	// Packets is the number of packets; less than 1 counts as 1.
 	Packets int
-	// Sent is when the last of them was sent; of a probe, the one that is
-	// answered. It decides which evidence is stale: what arrived clears a path
-	// of losses of packets sent before it, and of no others. 0, where it is not
-	// known, is older than everything: no evidence for or against the path, but a
-	// mark, an entropy to use again or a loss to count all the same.
+	// Sent is when the last of the packets was sent; for a probe, when the answered probe was. An
+	// arrival clears a path only of losses of packets sent before it. 0 stands for unknown and is
+	// older than everything. Such a report is no evidence for or against the path. It still counts
+	// as a mark, an entropy to reuse or a loss.
 	Sent clock.Time
 }
 
-// Kind is a way to choose.
+// Kind is a kind of chooser.
 type Kind uint8
 
 // Kinds.
@@ -115,7 +113,7 @@ const (
 
 var kindNames = []string{"oblivious", "bitmap", "reps", "mixed", "pinned", "weighted"}
 
-// String is the kind's name in the user's file.
+// String returns the kind's name in the user's file.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -123,10 +121,10 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Names are the names of all kinds, in their order.
+// Names returns the names of all kinds, in their order.
 func Names() []string { return slices.Clone(kindNames) }
 
-// Parse is the kind of a name.
+// Parse returns the kind with a name.
 func Parse(name string) (Kind, error) {
 	if i := slices.Index(kindNames, name); i >= 0 {
 		return Kind(i), nil
@@ -134,33 +132,31 @@ func Parse(name string) (Kind, error) {
 	return 0, fmt.Errorf("paths %q: want one of %s", name, strings.Join(kindNames, ", "))
 }
 
-// Options are a chooser's settings. The zero value is good for every kind.
+// Options are a chooser's settings. The zero value is valid for every kind.
 type Options struct {
-	// Seed feeds every draw. Peers and engines should have seeds of their own,
-	// or they take their paths in step; near seeds are good enough.
+	// Seed feeds every draw. Give peers and engines different seeds: otherwise they use their paths
+	// in step. Seeds may be close to each other.
 	Seed uint64
 	// RoundTrip is the round trip until States.SetRoundTrip. Default 1 ms.
 	RoundTrip time.Duration
-	// ProbeMax is the longest time between probes of a bad path, so the longest
-	// that a repaired one stays unused, but for a round trip and the jitter of
-	// a quarter. Default 100 ms.
+	// ProbeMax is the longest time between probes of a bad path. So a repaired path stays unused
+	// for at most ProbeMax, a jitter of a quarter and a round trip. Default 100 ms.
 	ProbeMax time.Duration
-	// IgnoreMarks leaves marked and trimmed paths good; they skip no turn. With
-	// it Oblivious is as blind as its namesake in uet-htsim.
+	// IgnoreMarks keeps marked and trimmed paths good, so that they skip no turn. With it Oblivious
+	// ignores feedback as the chooser of that name in uet-htsim does.
 	IgnoreMarks bool
-	// Ring is how many entropies REPS keeps to use again. Default 8.
+	// Ring is how many entropies REPS keeps for reuse. Default 8.
 	Ring int
 	// Freeze is how long REPS keeps to its ring after a failure. Default 10 ms.
 	Freeze time.Duration
-	// Explore is how many picks REPS draws at random after that. Default 16.
+	// Explore is how many picks REPS draws at random after a freeze. Default 16.
 	Explore int
-	// Weights are the shares of Weighted, one for each path, at most MaxWeight.
-	// A path of weight 0 is a spare: used when no other is left. Default: all
-	// alike.
+	// Weights are the shares of Weighted, one for each path, at most MaxWeight. A path of weight 0
+	// is a spare, used when no other path is usable. Default: equal shares.
 	Weights []uint32
 }
 
-// withDefaults fills in what was left out.
+// withDefaults replaces zero values by defaults.
 func (o Options) withDefaults() Options {
 	if o.RoundTrip == 0 {
 		o.RoundTrip = time.Millisecond
@@ -180,7 +176,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check is every problem of the options for n paths.
+// check returns every problem of the options for n paths.
 func (o Options) check(n int) error {
 	var problems []error
 	complain := func(format string, values ...any) {
@@ -210,8 +206,7 @@ func (o Options) check(n int) error {
 	return errors.Join(problems...)
 }
 
-// New is a chooser among n paths, 1 to MaxPaths. The error names every option
-// that cannot be.
+// New makes a chooser among n paths, 1 to MaxPaths. The error names every invalid option.
 func New(kind Kind, n int, o Options) (Chooser, error) {
 	if err := o.check(n); err != nil {
 		return nil, fmt.Errorf("choose paths: %w", err)

@@ -2,10 +2,10 @@ package path
 
 import "railbed/internal/clock"
 
-// Pinned keeps the packets of one key on one path while that is usable, whatever
-// is marked there. The seed and the key give an order of the paths, and the first
-// usable one is taken: keys whose path is bad spread over the others, the rest
-// stay where they are, and all are back when it is good again.
+// Pinned keeps the packets of one key on one path while that path is usable, whether or not packets
+// are marked there. The seed and the key give an order of the paths, and the first usable path is
+// taken. So keys of a bad path spread over the other paths, other keys stay on theirs, and all
+// return when the path is good again.
 type Pinned struct {
 	States
 	seed uint64
@@ -15,17 +15,17 @@ func newPinned(n int, o Options) *Pinned {
 	return &Pinned{States: newStates(n, o), seed: mix(o.Seed + golden)}
 }
 
-// Pick is the path of key 0: of the peer, when there is one chooser for each.
+// Pick returns the path of key 0; with one chooser for each peer, this is the path of the peer.
 func (c *Pinned) Pick(now clock.Time) int { return c.PickFor(0, now) }
 
-// PickFor is the path of the next packet or batch of a key.
+// PickFor returns the path of the next packet or batch of a key.
 func (c *Pinned) PickFor(key uint64, now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
 	}
 	drawn := mix(c.seed + key*golden)
-	// With one path in MaxPaths usable the draws find it nearly always; the
-	// next one in number is as good an answer for the rest.
+	// Even with one usable path in MaxPaths, these draws nearly always find it. Otherwise the next
+	// usable path by number is as good.
 	for range 8 * c.n {
 		if p := within(drawn, c.n); c.usable.has(p) {
 			return c.take(p, now)

@@ -9,17 +9,16 @@ import (
 // maxRing is the largest ring of REPS.
 const maxRing = 1 << 12
 
-// ring keeps the entropies of good acknowledgements, the newest ones: a new one
-// takes the place of the oldest.
+// ring keeps the newest entropies of good acknowledgements: a new one replaces the oldest.
 type ring struct {
 	entries []entry
-	head    int // where the next one goes
-	filled  int // entries that hold anything
+	head    int // the index of the next entry
+	filled  int // entries ever written
 	fresh   int // entries before head that are not used up
 }
 
-// entry is good for as many packets as its acknowledgement was about, so that
-// acknowledgements of several packets keep the balance.
+// entry is valid for as many packets as its acknowledgement covered, so that acknowledgements of
+// several packets keep the balance.
 type entry struct{ path, uses int }
 
 func (r *ring) add(path, uses int) {
@@ -31,8 +30,8 @@ func (r *ring) add(path, uses int) {
 	r.fresh = min(r.fresh+1, len(r.entries))
 }
 
-// recycle is the path of the oldest fresh entry, and one use less of it, false
-// when nothing is fresh. Entries of unusable paths are used up at once.
+// recycle returns the path of the oldest fresh entry and takes one use from it. It returns false
+// when no entry is fresh. Entries of unusable paths are discarded.
 func (r *ring) recycle(usable *set) (path int, ok bool) {
 	for r.fresh > 0 {
 		at := r.head - r.fresh
@@ -54,19 +53,19 @@ func (r *ring) recycle(usable *set) (path int, ok bool) {
 
 func (r *ring) reset() { r.head, r.filled, r.fresh = 0, 0, 0 }
 
-// good says that REPS takes an entropy again: its packet found no full queue but
-// perhaps the last, where all paths end.
+// good reports whether REPS reuses an entropy: its packet met no full queue, except perhaps the
+// last one, where all paths end.
 func (e Event) good() bool { return e == Acked || e == TrimmedLastHop || e == ProbeReturned }
 
-// REPS uses the entropies of good acknowledgements again, the oldest first, once
-// for each packet acknowledged, and draws one at random when none is left: what
-// works is kept, what was marked, trimmed or lost is replaced. It keeps the last
-// 8. After a failure it is frozen for 10 ms: it goes round its ring, used up or
-// not, and draws nothing new; then it forgets the ring and draws 16 times.
+// REPS reuses the entropies of good acknowledgements, the oldest first, once for each acknowledged
+// packet. When none is left, it draws one at random. So it keeps entropies that work and replaces
+// those that were marked, trimmed or lost. It keeps the last 8. After a failure it is frozen for 10
+// ms: it goes round its ring, including used entries, and draws no new entropy. Then it clears the
+// ring and draws 16 times.
 //
-// A failure is a timeout, as in uet-htsim, or a path that became bad, since our
-// senders find dead paths by selective acknowledgement and probes before the
-// timer runs out. Nothing freezes it while it is frozen or draws its 16.
+// A failure is a timeout, as in uet-htsim, or a path that became bad: rd's senders find dead paths
+// by selective acknowledgement and probes before the timer fires. While REPS is frozen or draws its
+// 16 entropies, another failure does not freeze it.
 type REPS struct {
 	States
 	ring      ring
@@ -76,7 +75,7 @@ type REPS struct {
 	frozen    bool // until thaw
 	thaw      clock.Time
 	cursor    int    // in the ring, while frozen
-	condemned uint64 // bad paths known
+	condemned uint64 // the counter Condemned at the last turn
 }
 
 func newREPS(n int, o Options) *REPS {
@@ -84,7 +83,7 @@ func newREPS(n int, o Options) *REPS {
 		explore: o.Explore}
 }
 
-// Feedback takes in what became of packets.
+// Feedback processes a report on packets.
 func (c *REPS) Feedback(r Report, now clock.Time) {
 	c.States.Feedback(r, now)
 	if r.Path < 0 || r.Path >= c.n {
@@ -96,7 +95,7 @@ func (c *REPS) Feedback(r Report, now clock.Time) {
 	}
 }
 
-// turn freezes and thaws.
+// turn begins and ends a freeze.
 func (c *REPS) turn(now clock.Time, failure bool) {
 	if c.counters.Condemned != c.condemned {
 		c.condemned, failure = c.counters.Condemned, true
@@ -110,10 +109,10 @@ func (c *REPS) turn(now clock.Time, failure bool) {
 	}
 }
 
-// Frozen reports whether a failure keeps it to its ring.
+// Frozen reports whether REPS keeps to its ring after a failure.
 func (c *REPS) Frozen() bool { return c.frozen }
 
-// Pick is the path of the next packet or batch.
+// Pick returns the path of the next packet or batch.
 func (c *REPS) Pick(now clock.Time) int {
 	p, ok := c.only(now)
 	c.turn(now, false)
@@ -142,9 +141,9 @@ func (c *REPS) Pick(now clock.Time) int {
 	return c.take(c.anyone(), now)
 }
 
-// Mixed uses the entropies of good acknowledgements again, in their order, and
-// chooses like Bitmap when none is left. It keeps as many as there are paths;
-// uet-htsim, without a limit, keeps a window of them.
+// Mixed reuses the entropies of good acknowledgements, in their order, and chooses like Bitmap when
+// none is left. It keeps as many as there are paths. uet-htsim has no limit and keeps a window of
+// them.
 type Mixed struct {
 	Bitmap
 	ring ring
@@ -154,7 +153,7 @@ func newMixed(n int, o Options) *Mixed {
 	return &Mixed{Bitmap: *newBitmap(n, o), ring: ring{entries: make([]entry, n)}}
 }
 
-// Feedback takes in what became of packets.
+// Feedback processes a report on packets.
 func (c *Mixed) Feedback(r Report, now clock.Time) {
 	c.Bitmap.Feedback(r, now)
 	if r.Path >= 0 && r.Path < c.n && r.Event.good() && c.usable.has(r.Path) {
@@ -162,7 +161,7 @@ func (c *Mixed) Feedback(r Report, now clock.Time) {
 	}
 }
 
-// Pick is the path of the next packet or batch.
+// Pick returns the path of the next packet or batch.
 func (c *Mixed) Pick(now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p

@@ -2,10 +2,9 @@ package path
 
 import "railbed/internal/clock"
 
-// rotation goes through n paths, each once in a round, in an order that is drawn
-// for each round and stored nowhere: from a path on in steps that have no divisor
-// in common with n. uet-htsim XORs a counter with a number drawn for each round,
-// which is even for powers of two only.
+// rotation cycles through n paths, each once in a round. The order is drawn for each round and not
+// stored: it starts at a random path and advances by a step that is coprime to n. uet-htsim XORs a
+// counter with a number drawn for each round, which is even for powers of two only.
 type rotation struct {
 	n, path, step int
 	left          int // of the round
@@ -42,10 +41,9 @@ func (o *rotation) next(r *random) int {
 	return p
 }
 
-// Oblivious takes the usable paths in turn, each once in a rotation, in a new
-// order each time. With the states Skip and Suspect it is MRC's way to choose;
-// with Options.IgnoreMarks it is uet-htsim's oblivious chooser, but for the
-// suspect and bad paths.
+// Oblivious takes the usable paths in turn, each once in a rotation, in a new order each time. With
+// the states Skip and Suspect it chooses as MRC does. With Options.IgnoreMarks it is uet-htsim's
+// oblivious chooser, except for suspect and bad paths.
 type Oblivious struct {
 	States
 	turn rotation
@@ -57,13 +55,13 @@ func newOblivious(n int, o Options) *Oblivious {
 	return c
 }
 
-// Pick is the path of the next packet or batch.
+// Pick returns the path of the next packet or batch.
 func (c *Oblivious) Pick(now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
 	}
 	spare, behind := -1, c.turn
-	// A walk of two rounds has one of them whole, so it meets every path.
+	// Two rounds' worth of steps contain one whole round, so they meet every path.
 	for range 2 * c.n {
 		p := c.turn.next(&c.random)
 		if !c.usable.has(p) {
@@ -76,14 +74,13 @@ func (c *Oblivious) Pick(now clock.Time) int {
 			spare, behind = p, c.turn
 		}
 	}
-	// All sit out, so none does.
+	// All paths are to sit out, so take the first one.
 	c.turn = behind
 	return c.take(spare, now)
 }
 
-// Penalties of Bitmap, in turns, as in uet-htsim. Its name for a trimmed packet
-// is NACK; it knows no packets that selective acknowledgements leave out, which
-// count like these here.
+// Penalties of Bitmap, in turns, as in uet-htsim, which calls a trimmed packet NACK. It has no
+// penalty for packets that selective acknowledgements leave out; here they count like trimmed ones.
 const (
 	penaltyMarked   = 1
 	penaltyTrimmed  = 4
@@ -91,11 +88,10 @@ const (
 	penaltyMost     = 15
 )
 
-// Bitmap takes the usable paths in turn and passes over those with a penalty:
-// 1 for a mark, 4 for a packet trimmed before the last hop or lost, 15 for a
-// timeout, 15 at most. A pick takes 1 from the penalty of the first such path
-// that it meets, and only from that; when all have penalties it takes the second
-// that it meets. Penalties stand in for the states Skip and Suspect.
+// Bitmap takes the usable paths in turn and passes over those with a penalty: 1 for a mark, 4 for a
+// packet lost or trimmed before the last hop, 15 for a timeout, 15 at most. A pick takes 1 from the
+// penalty of the first such path that it meets, and from no other. When all paths have penalties,
+// it takes the second one that it meets. Penalties replace the states Skip and Suspect.
 type Bitmap struct {
 	States
 	turn        rotation
@@ -109,7 +105,7 @@ func newBitmap(n int, o Options) *Bitmap {
 	return c
 }
 
-// Feedback takes in what became of packets.
+// Feedback processes a report on packets.
 func (c *Bitmap) Feedback(r Report, now clock.Time) {
 	c.States.Feedback(r, now)
 	if r.Path < 0 || r.Path >= c.n {
@@ -134,7 +130,7 @@ func (c *Bitmap) Feedback(r Report, now clock.Time) {
 	c.penalty[r.Path] = uint8(min(int(c.penalty[r.Path])+penalty, penaltyMost))
 }
 
-// Pick is the path of the next packet or batch.
+// Pick returns the path of the next packet or batch.
 func (c *Bitmap) Pick(now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
@@ -142,7 +138,7 @@ func (c *Bitmap) Pick(now clock.Time) int {
 	return c.take(c.choose(), now)
 }
 
-// choose is a usable path. At least two have to be usable.
+// choose returns a usable path. At least two paths must be usable.
 func (c *Bitmap) choose() int {
 	first, spare, behind := -1, -1, c.turn
 	for range 2 * c.n {

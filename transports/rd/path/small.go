@@ -19,11 +19,11 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// random is SplitMix64. It is one word, and near seeds give unlike numbers from
-// the first one on, which math/rand/v2's PCG does not.
+// random is SplitMix64. It is one word. Seeds close to each other give different numbers from the
+// first one on, unlike with math/rand/v2's PCG.
 type random uint64
 
-// below is a number from 0 to n-1.
+// below returns a number from 0 to n-1.
 func (r *random) below(n int) int {
 	*r += golden
 	return within(mix(uint64(*r)), n)
@@ -42,7 +42,7 @@ func (s *set) has(p int) bool { return s[uint(p)/64]>>(uint(p)%64)&1 != 0 }
 func (s *set) add(p int)      { s[uint(p)/64] |= 1 << (uint(p) % 64) }
 func (s *set) remove(p int)   { s[uint(p)/64] &^= 1 << (uint(p) % 64) }
 
-// next is the first member that is not below p, -1 if there is none.
+// next returns the first member that is at least p, or -1.
 func (s *set) next(p int) int {
 	word := uint(p) / 64
 	if word >= uint(len(s)) {
@@ -58,7 +58,7 @@ func (s *set) next(p int) int {
 	return int(word)*64 + bits.TrailingZeros64(rest)
 }
 
-// after is the next member behind p in a circle, -1 if there is none.
+// after returns the next member after p in a circle, or -1 if there is none.
 func (s *set) after(p int) int {
 	if q := s.next(p + 1); q >= 0 {
 		return q
@@ -66,7 +66,7 @@ func (s *set) after(p int) int {
 	return s.next(0)
 }
 
-// nth is the member that has n members below it.
+// nth returns the member that has n members below it.
 func (s *set) nth(n int) int {
 	for word, members := range s {
 		count := bits.OnesCount64(members)
@@ -82,8 +82,8 @@ func (s *set) nth(n int) int {
 	return -1
 }
 
-// latest are the path of which something was true last, and the one of which it
-// was before that.
+// latest records when an event last happened, and on which path, and the same for the last other
+// path.
 type latest struct {
 	path, otherPath int
 	at, other       clock.Time
@@ -102,7 +102,7 @@ func (l *latest) record(p int, at clock.Time) {
 	}
 }
 
-// except is the last time that it was true of a path other than p.
+// except returns the last time of the event on a path other than p.
 func (l *latest) except(p int) clock.Time {
 	if p == l.path {
 		return l.other
@@ -110,8 +110,8 @@ func (l *latest) except(p int) clock.Time {
 	return l.at
 }
 
-// history knows, for some round trips back, when packets were sent that arrived,
-// and over which paths, in buckets of time.
+// history records when the packets that arrived were sent and over which paths, in buckets of time,
+// for some round trips back.
 type history struct {
 	shift   uint // a bucket is 1<<shift ns wide
 	buckets [64]bucket
@@ -120,11 +120,10 @@ type history struct {
 type bucket struct {
 	number  int64 // of the bucket in time
 	path    int
-	several bool // over other paths too
+	several bool // also over other paths
 }
 
-// fit makes the buckets as wide as d, or down to a quarter of it: a d that goes
-// up and down a little keeps what is known.
+// fit sets the bucket width to d, or down to a quarter of d: small changes of d keep the history.
 func (h *history) fit(d time.Duration) {
 	shift := uint(bits.Len64(uint64(d)) - 1)
 	if h.shift != 0 && h.shift <= shift && h.shift+1 >= shift {
@@ -136,7 +135,7 @@ func (h *history) fit(d time.Duration) {
 	}
 }
 
-// width is that of a bucket.
+// width is the width of a bucket.
 func (h *history) width() time.Duration { return 1 << h.shift }
 
 func (h *history) record(p int, at clock.Time) {
@@ -149,8 +148,8 @@ func (h *history) record(p int, at clock.Time) {
 	}
 }
 
-// near says that a packet arrived over a path other than p that was sent in the
-// bucket of a moment or in one beside it.
+// near reports whether a packet arrived over a path other than p that was sent in the bucket of the
+// time at, or in a bucket next to it.
 func (h *history) near(p int, at clock.Time) bool {
 	number := int64(at) >> h.shift
 	for n := number - 1; n <= number+1; n++ {

@@ -6,23 +6,21 @@ import (
 	"railbed/internal/clock"
 )
 
-// State is what a path is good for.
+// State is the usability of a path.
 type State uint8
 
-// States. The names are MRC's, but for Suspect, which MRC does not have.
+// States. The names are MRC's, except for Suspect, which MRC does not have.
 const (
 	// Good paths carry packets.
 	Good State = iota
-	// Skip is a good path that sits out one rotation, as many picks as there are
-	// usable paths: one of its packets was marked, or trimmed before the last
-	// hop. Only choosers with turns heed it: Oblivious, and REPS and Mixed when
-	// they draw a new path.
+	// Skip is a good path that sits out one rotation, which is as many picks as there are usable
+	// paths: one of its packets was marked, or trimmed before the last hop. Only choosers with
+	// turns skip it: Oblivious, and REPS and Mixed when they draw a new path.
 	Skip
-	// Suspect paths lost a packet and brought none through since. They are probed,
-	// and sit out like Skip until it is known what they are. See States.
+	// Suspect paths lost a packet, and none has arrived over them since. They are probed, and sit
+	// out like Skip until they are good or bad. See States.
 	Suspect
-	// Bad paths are left alone, but for probes, until one returns. MRC says
-	// ASSUMED_BAD.
+	// Bad paths carry probes only, until a probe returns. MRC says ASSUMED_BAD.
 	Bad
 	// Denied paths are not used and not probed, because the user said so.
 	Denied
@@ -30,7 +28,7 @@ const (
 
 var stateNames = [...]string{"good", "skip", "suspect", "bad", "denied"}
 
-// String is the state in lower case.
+// String returns the state in lower case.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -38,7 +36,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Counters say what happened to the paths since New.
+// Counters count events on the paths since New.
 type Counters struct {
 	Picks     uint64 // calls of Pick
 	Skips     uint64 // reports that made a path sit out a rotation
@@ -48,58 +46,56 @@ type Counters struct {
 	Probes    uint64 // probes asked for
 }
 
-// States know which paths carry packets. Every chooser has one.
+// States knows which paths carry packets. Every chooser has one.
 //
-// When a path is condemned. A packet lost (Lost, TimedOut, or a probe without
-// an answer for 1.25 round trips) on a path of which a packet sent later has
-// arrived is ordinary loss: it only feeds the loss rate. Any other loss makes the
-// path suspect. A suspect is probed at once and then every eighth of a round
-// trip, six times, and from then on at doubling intervals, but at once after
-// each loss that counts. It is good again when
-// anything arrives that was sent no earlier than the first packet it lost, and
-// bad when the losses since that one
+// When a path is condemned. Suppose a path loses a packet (Lost, TimedOut, or a probe without an
+// answer for 1.25 round trips). If a packet sent later over it has arrived, that is ordinary loss:
+// it only counts in the loss rate. Any other loss makes the path suspect. A suspect is probed at
+// once and then every eighth of a round trip, six times. From then on it is probed at doubling
+// intervals, but at once after each loss that counts. The suspect is good again when anything
+// arrives that was sent no earlier than the first lost packet. It is bad when the losses since that
+// packet meet three conditions:
 //
-//   - lie an eighth of a round trip apart or more, by the times of sending, so
-//     that a burst of drops, or a batch that goes down together, is one loss;
-//   - each have a witness that the peer and what all paths share worked then: a
-//     packet that arrived over another path and was sent within a quarter of a
-//     round trip of the lost one. Where data gives none, as when all of it is on
-//     one path, a probe goes with each probe of the suspect over the path that
-//     was heard of last, or else over three others in turn; and
-//   - would have happened by chance less than once in 2^24 times. A loss has the
-//     probability at which packets of paths that live are lost, measured over
-//     all of them and taken as 2 % at least; of a probe, that at which it or its
-//     answer is. Five losses are enough on a fabric that loses 2 % or less, and
-//     58 where it loses half.
+//   - They lie an eighth of a round trip apart or more, by the times of
+//     sending. So a burst of drops, or a batch that is lost together, is one
+//     loss.
+//   - Each has a witness: a packet that arrived over another path and was sent
+//     within a quarter of a round trip of the lost one. It shows that the peer,
+//     and the parts that all paths share, worked then. Where data gives no
+//     witness, as when all of it is on one path, a probe accompanies each probe
+//     of the suspect. It goes over the path of the latest arrival, or else over
+//     three other paths in turn.
+//   - They would have happened by chance less than once in 2^24 times. The
+//     probability of a loss is the loss rate of working paths, measured over all
+//     of them and taken as 2 % at least. For a probe it is the probability that
+//     the probe or its answer is lost. Five losses are enough on a fabric that
+//     loses 2 % or less, and 58 where it loses half.
 //
-// How soon. The fourth probe of a path that swallows everything goes 0.375 round
-// trips after its first loss was found and has no answer 1.25 later: it is bad
-// within 1.63 round trips of the first evidence, sooner when its data of before
-// is found lost in that time, and within 1.88 when chance takes a witness or two.
-// Later than two it becomes bad where more than 2 % are lost everywhere, and, one
-// time in some thousands, where chance takes more witnesses, or most paths die at
-// once and no data shows which live. With choosers that heed Suspect no data takes
-// it from the first evidence on.
+// How soon. On a path that loses everything, the fourth probe is sent 0.375 round trips after the
+// first loss was found, and has no answer 1.25 round trips later. So the path is bad within 1.63
+// round trips of the first evidence. It is bad sooner when earlier data is found lost in that time,
+// and within 1.88 round trips when a witness or two are lost by chance. It takes longer than two
+// round trips where more than 2 % are lost everywhere. It also does, one time in some thousands,
+// where more witnesses are lost by chance, or where most paths die at once and no data shows which
+// still work. With choosers that skip Suspect, the path carries no data from the first evidence on.
 //
-// How often wrongly. The path has to lose a packet, and then all that follow for
-// half a round trip, four probes or their answers at the least. At 1 % random loss
-// in each direction that is 0.01 x 0.0199^4, 1.6 for each 10^9 packets sent with
-// no other data behind them. A path that loses 5 % among clean ones goes once in
-// 2 x 10^5 packets, one that loses half soon, each time for longer.
+// How often wrongly. The path has to lose a packet, and then all that follow for half a round trip:
+// at least four probes or their answers. At 1 % random loss in each direction that is 0.01 x
+// 0.0199^4: 1.6 for each 10^9 packets sent with no other data behind them. Among clean paths, a
+// path that loses 5 % is condemned once in 2 x 10^5 packets. A path that loses half is condemned
+// soon, each time for longer.
 //
-// Loss of all paths at once condemns none: there is no witness, but for losses
-// near its beginning and its end, which are too few unless chance adds some on a
-// path (one path in one of some thousand such outages). By the same rule
-// the last usable path cannot be condemned but by a path that answers, so a
-// fabric in which everything is bad comes from denying what is left. Then the
-// path that was found bad, or lost a packet, longest ago is used.
+// Loss of all paths at once condemns none, for want of a witness. Losses near its beginning and its
+// end have witnesses, but they are too few unless chance adds some on a path (one path in one of
+// some thousand such outages). By the same rule the last usable path is condemned only if another
+// path answers. So all paths are unusable only when the remaining ones are denied. Then the path
+// that was found bad, or lost a packet, longest ago is used.
 //
-// When a bad path is tried again. A probe goes one round trip after it was
-// condemned, and then at intervals that double up to Options.ProbeMax, each
-// lengthened by up to a quarter, at random, so that paths condemned together are
-// not probed together. The first answer makes it good. A path that is condemned
-// again within eight of the intervals it had reached goes on with them, so one
-// that flaps is used less and less.
+// When a bad path is tried again. A probe is sent one round trip after the path was condemned, and
+// then at intervals that double up to Options.ProbeMax. Each interval is lengthened at random by up
+// to a quarter, so that paths condemned together are not probed together. The first answer makes
+// the path good. A path that is condemned again within eight of the intervals that it had reached
+// continues with those intervals, so a path that flaps is used less and less.
 type States struct {
 	n        int
 	count    int // members of usable
@@ -108,9 +104,9 @@ type States struct {
 	watched  set // suspect or bad
 	paths    []record
 	sends    latest  // data and probes
-	proven   latest  // what arrived, by when it was sent
+	proven   latest  // arrivals, by when the packet was sent
 	arrivals history // the same, further back
-	loss     uint32  // of paths that live, in 1/65536
+	loss     uint32  // of working paths, in 1/65536
 	counters Counters
 	// changes counts the changes of usable.
 	changes uint32
@@ -119,24 +115,24 @@ type States struct {
 	ignoreMarks         bool
 	random              random
 
-	expiry clock.Time // when the first open probe has no answer
+	expiry clock.Time // when the first open probe expires
 	probe  clock.Time // when the first probe is due
-	// witnesses are paths to be probed beside a suspect, since some moment.
+	// witnesses are paths to be probed beside a suspect, since waitingSince.
 	witnesses    [3]int
 	waiting      int // how many
 	waitingSince clock.Time
-	circle       int // the last path that was made a witness in turn
+	circle       int // the last path that became a witness in turn
 }
 
 // before is earlier than every moment.
 const before = -1 << 63
 
-// record is what is known of one path.
+// record is the state of one path.
 type record struct {
-	state State // Good, Suspect, Bad or Denied: Skip is by skip
-	// skip is the number of picks from which the path has its turn again.
+	state State // Good, Suspect, Bad or Denied; Skip follows from skip
+	// skip is the number of picks from which on the path has its turn again.
 	skip uint64
-	// heard is when the last packet that is known to have arrived was sent.
+	// heard is when the latest packet that is known to have arrived was sent.
 	heard clock.Time
 	// used is when the path was last sent on.
 	used clock.Time
@@ -144,11 +140,11 @@ type record struct {
 	next clock.Time
 
 	suspicion
-	// since is when a path became suspect, or bad or, in use for want of a better
-	// one, lost a packet.
+	// since is when the path became suspect or bad. If a bad path is in use because no better one
+	// exists, since is when it last lost a packet.
 	since clock.Time
-	// returned is when a bad path became good, patience the time between probes
-	// that it had reached.
+	// returned is when a bad path became good. patience is the time between its probes at that
+	// moment.
 	returned clock.Time
 	patience time.Duration
 }
@@ -171,7 +167,7 @@ func newStates(n int, o Options) States {
 	return s
 }
 
-// Paths are the states themselves: what embeds them has it from here.
+// Paths returns the states themselves. Choosers embed States and get the method from here.
 func (s *States) Paths() *States { return s }
 
 // Len is the number of paths.
@@ -180,10 +176,10 @@ func (s *States) Len() int { return s.n }
 // Usable is how many paths are neither bad nor denied.
 func (s *States) Usable() int { return s.count }
 
-// Counters are what happened so far.
+// Counters returns the counts so far.
 func (s *States) Counters() Counters { return s.counters }
 
-// State is the state of a path, Denied for one that does not exist.
+// State returns the state of a path, Denied for one that does not exist.
 func (s *States) State(path int) State {
 	switch {
 	case path < 0 || path >= s.n:
@@ -194,16 +190,15 @@ func (s *States) State(path int) State {
 	return s.paths[path].state
 }
 
-// SetRoundTrip says how long a packet and its answer take at most, when nothing
-// is wrong, on the slowest path: the smoothed round trip and some deviations. It
-// is kept between 1 us and 10 s.
+// SetRoundTrip sets how long a packet and its answer take at most on the slowest path when nothing
+// is wrong: the smoothed round trip and some deviations. It is kept between 1 us and 10 s.
 func (s *States) SetRoundTrip(d time.Duration) {
 	s.roundTrip = min(max(d, time.Microsecond), 10*time.Second)
 	s.arrivals.fit(s.spacing())
 }
 
-// Deny takes a path out of use until Allow. It reports whether the path is denied
-// now, which the last allowed one, and one that does not exist, cannot be.
+// Deny takes a path out of use until Allow. It reports whether the path is denied now. The last
+// allowed path cannot be denied, nor can a path that does not exist.
 func (s *States) Deny(path int) bool {
 	if path < 0 || path >= s.n {
 		return false
@@ -224,11 +219,11 @@ func (s *States) Deny(path int) bool {
 	s.leave(path)
 	s.denied.add(path)
 	s.paths[path].state = Denied
-	s.waiting = 0 // it may be one of them
+	s.waiting = 0 // the path may be among the witnesses
 	return true
 }
 
-// Allow gives a denied path back, good.
+// Allow makes a denied path good again.
 func (s *States) Allow(path int) {
 	if path < 0 || path >= s.n || !s.denied.has(path) {
 		return
@@ -247,7 +242,7 @@ func (s *States) use(p int) {
 	}
 }
 
-// leave makes it unusable.
+// leave makes a path unusable.
 func (s *States) leave(p int) {
 	if s.usable.has(p) {
 		s.usable.remove(p)
@@ -256,7 +251,7 @@ func (s *States) leave(p int) {
 	}
 }
 
-// only is the pick when there is no choice.
+// only returns the pick when there is no choice.
 func (s *States) only(now clock.Time) (path int, ok bool) {
 	s.settle(now)
 	switch s.count {
@@ -275,13 +270,13 @@ func (s *States) take(p int, now clock.Time) int {
 	return p
 }
 
-// sent notes that a path is used, by a packet or a probe.
+// sent records that a packet or a probe was sent over a path.
 func (s *States) sent(p int, now clock.Time) {
 	s.sends.record(p, now)
 	s.paths[p].used = now
 }
 
-// leastBad is the allowed path that was found bad longest ago.
+// leastBad returns the allowed path that was found bad longest ago.
 func (s *States) leastBad() int {
 	best := -1
 	for p := range s.n {
@@ -292,13 +287,12 @@ func (s *States) leastBad() int {
 	return best
 }
 
-// ready says that a usable path has its turn: it need not sit out.
+// ready reports whether a usable path need not sit out.
 func (s *States) ready(p int) bool {
 	return s.paths[p].state == Good && s.counters.Picks >= s.paths[p].skip
 }
 
-// anyone is a random usable path, of those that are ready if a few draws find
-// one.
+// anyone returns a random usable path, preferably a ready one: it draws at most four times.
 func (s *States) anyone() int {
 	p := s.usable.nth(s.random.below(s.count))
 	for range 3 {
@@ -310,7 +304,7 @@ func (s *States) anyone() int {
 	return p
 }
 
-// Feedback takes in a report.
+// Feedback processes a report.
 func (s *States) Feedback(r Report, now clock.Time) {
 	s.settle(now)
 	if r.Path < 0 || r.Path >= s.n || int(r.Event) >= Events || s.denied.has(r.Path) {

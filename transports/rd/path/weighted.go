@@ -10,28 +10,27 @@ import (
 // MaxWeight is the largest weight of a path.
 const MaxWeight = 1 << 16
 
-// Weighted holds shares. At every moment each path has had its share of all
-// picks since the last change of weights or of usable paths, give or take less
-// than one pick: of the paths that are behind their share, the one whose next pick
-// would be late first is taken, as in WF2Q (Bennett and Zhang, INFOCOM 1996),
-// and the bound is that of proportionate fairness (Baruah, Cohen, Plaxton and
-// Varvel, Algorithmica 15, 1996). Smooth weighted round robin as nginx does it
-// strays further with unlike weights.
+// Weighted holds planned shares. At every moment, each path's picks since the last change of
+// weights or usable paths differ from its share by less than one pick. Of the paths that are behind
+// their share, it takes the one whose next pick would be late first, as in WF2Q (Bennett and Zhang,
+// INFOCOM 1996). The bound is that of proportionate fairness (Baruah, Cohen, Plaxton and Varvel,
+// Algorithmica 15, 1996). nginx's smooth weighted round robin deviates further with unequal
+// weights.
 //
-// Shares hold whatever is marked or trimmed; the states Skip and Suspect are for
-// those who choose freely. Those of bad and denied paths go to the others. A pick
-// takes time in proportion to the usable paths.
+// Marks and trimming do not change shares: the states Skip and Suspect are for choosers without
+// planned shares. The shares of bad and denied paths go to the others. A pick takes time in
+// proportion to the number of usable paths.
 type Weighted struct {
 	States
 	weights []int64
-	// lag is by how much a path is behind its share, in picks times total.
+	// lag is how far a path is behind its share, in picks times total.
 	lag   []int64
 	total int64
-	// turns are the usable paths that have weight, or all that are usable when
-	// none has. Ties are for the earlier one, so the order is from the seed.
+	// turns are the usable paths with weight, or all usable paths when none has weight. The earlier
+	// path wins a tie, so the seed draws the order.
 	turns []int
 	order []int
-	// known is the number of changes that turns reflect.
+	// known is the value of changes that turns reflect.
 	known uint32
 }
 
@@ -49,7 +48,7 @@ func newWeighted(n int, o Options) *Weighted {
 	return c
 }
 
-// checkWeights is every problem of weights for n paths.
+// checkWeights returns every problem of weights for n paths.
 func checkWeights(weights []uint32, n int) error {
 	var problems []error
 	if len(weights) != n {
@@ -69,8 +68,7 @@ func checkWeights(weights []uint32, n int) error {
 	return errors.Join(problems...)
 }
 
-// SetWeights gives all paths new shares, which count from now. An error changes
-// nothing.
+// SetWeights gives all paths new shares, which count from now. On an error nothing changes.
 func (c *Weighted) SetWeights(weights []uint32) error {
 	if err := checkWeights(weights, c.n); err != nil {
 		return fmt.Errorf("set weights: %w", err)
@@ -79,7 +77,7 @@ func (c *Weighted) SetWeights(weights []uint32) error {
 	return nil
 }
 
-// share takes over weights, nil for equal ones.
+// share sets the weights; nil stands for equal ones.
 func (c *Weighted) share(weights []uint32) {
 	for p := range c.weights {
 		c.weights[p] = 1
@@ -114,7 +112,7 @@ func (c *Weighted) restart() {
 // weight is a path's weight among turns, where spares count 1.
 func (c *Weighted) weight(p int) int64 { return max(c.weights[p], 1) }
 
-// Pick is the path of the next packet or batch.
+// Pick returns the path of the next packet or batch.
 func (c *Weighted) Pick(now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
@@ -126,7 +124,7 @@ func (c *Weighted) Pick(now clock.Time) int {
 	for _, p := range c.turns {
 		weight := c.weight(p)
 		c.lag[p] += weight
-		// left/weight is the number of picks until it is one behind.
+		// left/weight is the number of picks until the path is one pick behind.
 		left := c.total - c.lag[p]
 		if c.lag[p] > 0 && (best < 0 || left*bestWeight < bestLeft*weight) {
 			best, bestLeft, bestWeight = p, left, weight

@@ -15,13 +15,13 @@ const (
 	policyInputs  = 8
 	policyHidden  = 16
 	policyOutputs = 2
-	// PolicyWeights is how many weights it has, biases included.
+	// PolicyWeights is how many weights a Policy has, biases included.
 	PolicyWeights = (policyInputs+1)*policyHidden + (policyHidden+1)*policyHidden +
 		(policyHidden+1)*policyOutputs
 )
 
-// Policy is the weights of a neural network of three layers: for each neuron its
-// bias, and a weight for each input. Each is a hyperbolic tangent.
+// Policy is the weights of a neural network of three layers: for each neuron its bias, and a weight
+// for each input. The activation is the hyperbolic tangent.
 type Policy [PolicyWeights]float32
 
 // trained is what transports/rd/rate/train has found: PolicyWeights numbers of IEEE
@@ -54,7 +54,7 @@ func ReadPolicy(b []byte) (*Policy, error) {
 	return p, nil
 }
 
-// Bytes are the weights.
+// Bytes returns the weights, encoded for ReadPolicy.
 func (p *Policy) Bytes() []byte {
 	b := make([]byte, 0, 4*PolicyWeights)
 	for _, w := range p {
@@ -63,9 +63,9 @@ func (p *Policy) Bytes() []byte {
 	return b
 }
 
-// Begin is where training begins: a law by hand, that makes the window smaller by how
-// far the delay is above what is aimed at, and noise, drawn by a function, in all
-// weights, by which there is something to find.
+// Begin returns the policy at which training begins. It is a control law set by hand, plus noise in
+// all weights, drawn from normal. The law shrinks the window by how far the delay exceeds its
+// target. The noise gives training directions to explore.
 func Begin(normal func() float64) *Policy {
 	p := &Policy{}
 	for i := range p {
@@ -73,14 +73,14 @@ func Begin(normal func() float64) *Policy {
 	}
 	const second = (policyInputs + 1) * policyHidden
 	const out = second + (policyHidden+1)*policyHidden
-	p[0], p[1] = -0.4, 0.5 // the first neuron sees the delay
+	p[0], p[1] = -0.4, 0.5 // the first neuron gets the delay
 	p[second], p[second+1] = 0, 1
 	p[out], p[out+1] = 0, -1
 	p[out+policyHidden+1] = 0.2
 	return p
 }
 
-// ask is what the network says.
+// ask returns the network's outputs for inputs.
 func (p *Policy) ask(in *[policyInputs]float32) (out [policyOutputs]float32) {
 	var first, second [policyHidden]float32
 	rest := layer(p[:], in[:], first[:])
@@ -89,7 +89,7 @@ func (p *Policy) ask(in *[policyInputs]float32) (out [policyOutputs]float32) {
 	return out
 }
 
-// layer computes a layer, and returns the weights behind its own.
+// layer computes a layer, and returns the weights after its own.
 func layer(weights, in, out []float32) []float32 {
 	for i := range out {
 		sum := weights[0]
@@ -102,19 +102,19 @@ func layer(weights, in, out []float32) []float32 {
 	return weights
 }
 
-// Learned is a window that a trained policy moves: once each round trip it sees how
-// delay, marks, losses and throughput were, and says by which factor, from a half to
-// two, and by which part of a packet the window changes. It knows of the network what
-// NSCC knows, and keeps to NSCC's bounds.
+// Learned is a window that a trained policy controls. Once each round trip the policy gets delay,
+// marks, losses and throughput. It outputs a factor for the window, from a half to two, and an
+// increment of at most half a packet. It has the same inputs from the network as NSCC, and keeps to
+// NSCC's bounds.
 type Learned struct {
 	Line
 	policy *Policy
-	limits *NSCC // which keeps base, target and bounds
+	limits *NSCC // keeps base, target and bounds
 
 	window           float64
 	began            clock.Time
-	delays           time.Duration // of the period's acknowledgements, together
-	shortest, before time.Duration // in the period; the mean of the one before
+	delays           time.Duration // sum over the period's acknowledgements
+	shortest, before time.Duration // shortest delay of the period; mean of the period before
 	acks             int
 	bytes, lost      int
 	packets, marked  int
@@ -124,7 +124,7 @@ type Learned struct {
 func NewLearned(p *Policy, o NSCCOptions) *Learned {
 	l := &Learned{policy: p, limits: NewNSCC(o)}
 	var in [policyInputs]float32
-	in[7] = 1 // nothing is known yet
+	in[7] = 1 // nothing is measured yet
 	out := p.ask(&in)
 	l.window = l.limits.bdp * math.Exp2(float64(2*out[0]))
 	l.bound()

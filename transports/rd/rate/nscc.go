@@ -7,77 +7,73 @@ import (
 	"railbed/internal/clock"
 )
 
-// NSCC is the network signal congestion control of the Ultra Ethernet transport,
-// after its simulator (ultraethernet/uet-htsim, htsim/sim/uec.cpp, commit
-// 40ccb05): a window that follows queueing delay and congestion marks. Its four
-// cases are
+// NSCC is the network signal congestion control of the Ultra Ethernet transport, after its
+// simulator (ultraethernet/uet-htsim, htsim/sim/uec.cpp, commit 40ccb05): a window that follows
+// queueing delay and congestion marks. It has four cases:
 //
 //	           delay below target                   delay above
 //	no mark    grow by how far below                grow by the same for all
 //	marks      nothing: the queue is just building  shrink by how far above, once a round trip
 //
-// and a trimmed or lost packet takes its own bytes off. When delays are far off, the
-// window becomes what came through in the last round trip (quick adapt).
+// A trimmed or lost packet shrinks the window by the packet's bytes. When delays are far above
+// target, the window becomes the bytes received in the last round trip (quick adapt).
 //
-// It differs from the simulator in three things. A base round trip that nobody
-// told it is the shortest that was seen. An acknowledgement stands for several
-// packets, and counts as marked when half of them are. And what was under
-// way when the window was adapted is left out of account for one round trip, not
-// by counting its bytes.
+// It differs from the simulator in three respects. If no base round trip is set, it is the shortest
+// measured. An acknowledgement covers several packets, and counts as marked when half of them are.
+// And after a quick adapt, acknowledgements are ignored for one round trip, instead of for the
+// bytes that were in flight.
 type NSCC struct {
 	Line
 	o NSCCOptions
 
-	base, target     time.Duration // of the round trip: without queues, and queueing on top
+	base, target     time.Duration // base round trip, without queues; and target of the queueing delay on top
 	bdp, most        float64       // bytes
 	alpha, fair      float64       // of both increases
 	eta, fast        float64
 	window           float64 // bytes
 	average          time.Duration
 	increase         float64 // bytes x bytes, since the last adjustment
-	received         int     // bytes, since then
+	received         int     // bytes since the last adjustment
 	adjusted, shrunk clock.Time
-	quick            int  // bytes that came without any delay in a row
+	quick            int  // consecutive bytes received without delay
 	rushing          bool // they were a window
 	achieved         int  // bytes of this period of quick adapt
 	ends, ignore     clock.Time
 	adapt            bool // packets were lost in this period
-	known            bool // any round trip
+	known            bool // any round trip was measured or set
 }
 
-// NSCCOptions are what NSCC needs to know. Rate is required.
+// NSCCOptions are the options of NSCC. Rate is required.
 type NSCCOptions struct {
-	// Rate is that of the slowest link, at best the NIC's, in bit/s.
+	// Rate is the rate of the slowest link, at most the NIC's, in bit/s.
 	Rate uint64
 	// Packet is the payload of a full packet. Default 4,096.
 	Packet int
-	// RoundTrip is the base round trip, that of a full packet and its
-	// acknowledgement without queues; a shorter one that is measured replaces it.
-	// Default: the shortest measured, until then 12 us. Where all senders begin at
-	// once none of them ever measures it, and their windows stay too large.
+	// RoundTrip is the base round trip: of a full packet and its acknowledgement without queues. A
+	// shorter measurement replaces it. Default: the shortest measured, and 12 us until then. If all
+	// senders begin at once, none ever measures it, and their windows stay too large.
 	RoundTrip time.Duration
-	// LeastTarget bounds the delay that is aimed at from below: a host whose
-	// processes wait for a core for longer than that sees congestion where there
-	// is none. Default 0.
+	// LeastTarget is the minimum of the target delay. A host whose processes wait longer than the
+	// target for a core sees congestion where there is none. Default 0.
 	LeastTarget time.Duration
-	// Trimming says that switches cut payloads off instead of dropping packets:
-	// then less queue is aimed at.
+	// Trimming says that switches cut payloads off instead of dropping packets. Then the target
+	// delay is shorter.
 	Trimming bool
 }
 
-// Constants of NSCC as coded.
+// Constants of NSCC as coded in the simulator.
 const (
 	nsccRefRate   = 100e9 // bit/s
 	nsccRefTrip   = 12 * time.Microsecond
 	nsccGamma     = 0.8
 	nsccSmooth    = 0.0125
-	nsccQuickSeen = time.Microsecond // less delay than this is none
+	nsccQuickSeen = time.Microsecond // a shorter delay counts as none
 	nsccMost      = 1.5              // BDP
 	nsccAdjust    = 8                // packets, or a round trip
 	nsccAdaptAt   = 4                // targets of delay
 )
 
-// NewNSCC makes a controller whose window is at its most.
+// NewNSCC makes a controller whose window is at its maximum.
 func NewNSCC(o NSCCOptions) *NSCC {
 	if o.Packet == 0 {
 		o.Packet = 4096
@@ -88,7 +84,7 @@ func NewNSCC(o NSCCOptions) *NSCC {
 	return n
 }
 
-// trip sets what follows from the base round trip.
+// trip sets base and all values that follow from it.
 func (n *NSCC) trip(base time.Duration) {
 	n.base = max(base, time.Microsecond)
 	n.target = n.base
@@ -154,8 +150,8 @@ func (n *NSCC) Acked(now clock.Time, a Ack) {
 	n.bound()
 }
 
-// proportional grows the window by how far the delay is below what is aimed at;
-// fast where a whole window saw none.
+// proportional grows the window by how far the delay is below target. It grows the window fast once
+// a whole window arrived without delay.
 func (n *NSCC) proportional(bytes int, delay time.Duration) {
 	if delay < nsccQuickSeen {
 		if n.quick += bytes; n.rushing || n.quick > int(n.window) {
@@ -169,8 +165,7 @@ func (n *NSCC) proportional(bytes int, delay time.Duration) {
 	n.increase += n.alpha * float64(bytes) * float64(n.target-delay)
 }
 
-// shrink makes the window smaller by how far the mean delay is above what is
-// aimed at, once a round trip.
+// shrink makes the window smaller by how far the mean delay is above target, once a round trip.
 func (n *NSCC) shrink(now clock.Time) {
 	n.quick, n.rushing = 0, false
 	if n.average <= n.target || now.Sub(n.shrunk) < n.base {
@@ -180,8 +175,8 @@ func (n *NSCC) shrink(now clock.Time) {
 	n.shrunk = now
 }
 
-// quickAdapt makes the window what came through lately, at the end of a period
-// with losses or with delays far too long.
+// quickAdapt sets the window to the bytes received lately, at the end of a period with losses or
+// with delays far too long. It reports whether it did.
 func (n *NSCC) quickAdapt(now clock.Time, long bool) bool {
 	if now < n.ends {
 		n.adapt = n.adapt || long

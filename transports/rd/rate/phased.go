@@ -6,18 +6,18 @@ import (
 	"railbed/internal/clock"
 )
 
-// Phased keeps to rates that a plan gives to one pair in phases, which take turns by
-// the clock: so that all who follow the plan are in one phase, their clocks have to
-// agree. In a phase without a rate nothing goes.
+// Phased keeps to the rates that a plan gives to one pair in phases. The clock determines the
+// phase, so the clocks of all senders of the plan must agree. In a phase without a rate nothing is
+// sent.
 type Phased struct {
 	Line
-	// Rates, in bit/s, are those of the phases.
+	// Rates are the rates of the phases, in bit/s.
 	Rates []uint64
-	// Each is how long a phase is, the first from Epoch on.
+	// Each is the length of a phase. The first phase begins at Epoch.
 	Each  time.Duration
 	Epoch clock.Time
-	// Guard is how long before a phase ends its last packet goes, so that it is
-	// over when the next begins.
+	// Guard is the time before the end of a phase after which no packet is sent, so that the last
+	// packet is through when the next phase begins.
 	Guard time.Duration
 }
 

@@ -23,61 +23,56 @@ import (
 	"railbed/internal/clock"
 )
 
-// Controller bounds what one sequence space sends.
+// Controller bounds the sending of one sequence space.
 type Controller interface {
-	// Wanted takes that so many bytes more are to go: of a message that was
-	// posted.
+	// Wanted records that a message was posted, with bytes to send.
 	Wanted(now clock.Time, bytes int)
-	// Sent takes that a packet with so many bytes of payload went, for the first
-	// time or again.
+	// Sent records that a packet with so many bytes of payload was sent, for the first time or
+	// again.
 	Sent(now clock.Time, bytes int)
-	// Acked takes in what an acknowledgement tells.
+	// Acked processes the contents of an acknowledgement.
 	Acked(now clock.Time, a Ack)
-	// Lost takes in that a packet has to be sent again.
+	// Lost records that a packet must be sent again.
 	Lost(now clock.Time, l Loss)
-	// Allowed is what may be sent now. It is asked before each packet, and again
-	// after any of the other calls; who changes his mind by himself says when.
+	// Allowed returns what may be sent now. The engine calls it before each packet, and again after
+	// any of the other calls. A controller whose answer changes with time alone says when, in From.
 	Allowed(now clock.Time) Allowance
 }
 
-// Ack is what one acknowledgement tells.
+// Ack holds the contents of one acknowledgement.
 type Ack struct {
-	// Packets have come that were not known to have, with so many Bytes of
-	// payload.
+	// Packets and Bytes count the newly acknowledged packets and their payload.
 	Packets, Bytes int
-	// Echoed is how many packets the peer counted since the acknowledgement
-	// before, and Marked how many of them came with congestion experienced (RFC
-	// 3168).
+	// Echoed is how many packets the peer counted since the previous acknowledgement. Marked is how
+	// many of them arrived with congestion experienced (RFC 3168).
 	Echoed, Marked int
-	// Trip is the round trip of the packet that took longest among them; 0 where
-	// it was not measured.
+	// Trip is the longest round trip among those packets; 0 where it was not measured.
 	Trip time.Duration
-	// InFlight is the payload that is still under way.
+	// InFlight is the payload still in flight, in bytes.
 	InFlight int
 }
 
-// Loss is one packet that did not come.
+// Loss is one packet that was not received.
 type Loss struct {
 	Bytes    int  // of payload
-	Trimmed  bool // its header came: a queue was full
-	InFlight int  // payload that is still under way
+	Trimmed  bool // its header arrived: a queue was full
+	InFlight int  // payload still in flight, in bytes
 }
 
-// Allowance is what may be sent.
+// Allowance bounds the sending of a sequence space.
 type Allowance struct {
-	// Window is the most payload under way; 0 is no bound. One packet may always
-	// be under way.
+	// Window is the most payload in flight, in bytes; 0 is no bound. One packet may always be in
+	// flight.
 	Window int
-	// Rate, in bit/s with all headers down to Ethernet's, is that of a schedule
-	// that no packet runs ahead of; 0 is no bound. It comes on top of the NIC's.
+	// Rate, in bit/s with all headers down to Ethernet's, paces packets: none is sent before its
+	// scheduled time. 0 is no bound. The NIC's own rate applies in addition.
 	Rate uint64
-	// From is when the next packet may go at the earliest; clock.Never until
-	// something is told.
+	// From is the earliest time of the next packet. clock.Never stands for no time until another
+	// call changes it.
 	From clock.Time
 }
 
-// Line is a controller without an opinion. Others embed it for what they need
-// not know.
+// Line is a controller without limits. Other controllers embed it for calls that they ignore.
 type Line struct{}
 
 // Wanted implements Controller.
@@ -95,7 +90,7 @@ func (Line) Lost(clock.Time, Loss) {}
 // Allowed implements Controller.
 func (Line) Allowed(clock.Time) Allowance { return Allowance{} }
 
-// Fixed keeps to one rate until it is told another.
+// Fixed keeps to one rate until its owner changes it.
 type Fixed struct {
 	Line
 	Rate uint64 // bit/s; 0 is no bound
@@ -118,7 +113,7 @@ const (
 
 var kindNames = []string{"line", "nscc", "offline", "arbiter", "learned"}
 
-// String is the kind's name in the user's file.
+// String returns the kind's name in the user's file.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -126,10 +121,10 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Names are the names of all kinds, in their order.
+// Names returns the names of all kinds, in their order.
 func Names() []string { return slices.Clone(kindNames) }
 
-// Parse is the kind of a name.
+// Parse returns the kind with a name.
 func Parse(name string) (Kind, error) {
 	if i := slices.Index(kindNames, name); i >= 0 {
 		return Kind(i), nil

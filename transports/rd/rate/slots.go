@@ -6,27 +6,27 @@ import (
 	"railbed/internal/clock"
 )
 
-// Slots sends what an arbiter granted, not before it said so. What is posted, and
-// what has to be sent again, is asked for. Packets without payload need no slot: no
-// queue grows of them. They go while nothing that was granted is exceeded, and a packet
-// with payload that stands before one goes in its place, at the cost of the next grant.
+// Slots sends the bytes that an arbiter granted, not before their slots. It asks for slots for
+// posted bytes and for bytes to retransmit. Packets without payload need no slot, because no queue
+// grows from them. They are sent while no grant is exceeded. A packet with payload that is ahead of
+// such a packet is sent in its place, at the cost of the next grant.
 type Slots struct {
 	Line
-	// Want is called when so many bytes more are wanted than were asked for.
+	// Want is called when bytes more are needed than were asked for.
 	Want func(bytes int)
-	// Miss is how long after its moment a grant is good. What its owner did not send by
-	// then, because he was late, he asks for again, since others have their slots now; so
-	// does Fastpass. After each grant in a row that was missed it is twice as long, so
-	// that an owner who is always late sends, too. 0 is for good.
+	// Miss is how long a grant is valid after its time. Bytes that were not sent by then, because
+	// the sender was late, are asked for again: other senders have the slots now. Fastpass does the
+	// same. Miss doubles after each consecutive missed grant, so that a sender that is always late
+	// sends, too. With 0, grants do not expire.
 	Miss time.Duration
 
 	grants [64]grant // that begin later, the soonest first, as a ring
 	first  int
 	count  int
-	budget int        // bytes that may go now
-	since  clock.Time // of the latest grant in it
-	empty  int        // packets without payload that wait
-	misses int        // grants in a row
+	budget int        // bytes that may be sent now
+	since  clock.Time // time of the latest grant in it
+	empty  int        // waiting packets without payload
+	misses int        // consecutive missed grants
 }
 
 type grant struct {
@@ -34,8 +34,8 @@ type grant struct {
 	bytes int
 }
 
-// Grant takes what the arbiter granted: so many bytes from a moment on. Grants are
-// in the order of their moments. One too many joins the last that waits.
+// Grant records a grant of the arbiter: so many bytes, from a time on. Grants must be in the order
+// of their times. When the ring is full, a grant's bytes are added to the last waiting one.
 func (s *Slots) Grant(from clock.Time, bytes int) {
 	if s.count == len(s.grants) {
 		s.grants[(s.first+s.count-1)%len(s.grants)].bytes += bytes
@@ -92,10 +92,10 @@ func (s *Slots) Allowed(now clock.Time) Allowance {
 	return Allowance{From: clock.Never}
 }
 
-// maxMisses bounds how often the time of a grant doubles.
+// maxMisses bounds how often Miss doubles.
 const maxMisses = 10
 
-// missed says that a grant is over.
+// missed reports whether a grant has expired.
 func (s *Slots) missed(now, from clock.Time) bool {
 	return s.Miss > 0 && now > from.Add(s.Miss<<min(s.misses, maxMisses))
 }
