@@ -27,10 +27,10 @@
 // # Buffers
 //
 // From Post until the completion of a request is polled, the bytes of its Local and More belong to
-// the endpoint; the caller must not change or reuse them. There are two exceptions. The bytes of an
-// Inline request belong to the caller again when Post has accepted it. And once the receiver is
-// known to have the message (for example because it said so in a later message), the caller may
-// change Local: placement is exactly once, so no peer can see the change. Peers may write to a
+// the endpoint. The caller must not change or reuse them. There are two exceptions. The bytes of an
+// Inline request belong to the caller again when Post has accepted it. And the caller may change
+// Local once the receiver is known to have the message, for example because it said so in a later
+// message. Placement is exactly once, so no peer can see that change. Peers may write to a
 // registered region from Register until its Close returns.
 //
 // # Cancellation

@@ -30,9 +30,10 @@ type Config struct {
 	Slots, Elements int
 	// First, Least and Longest bound the time after which an update is sent again. First is that
 	// time before any round trip was measured, default 1s (RFC 6298, 2.1). Least is its minimum
-	// afterwards, default 200ms as in Linux: all results wait for the slowest worker, so a host
-	// that runs another process for a while looks like a loss. Longest bounds both, and the time
-	// between two repeats, default 500ms. A loss is detected earlier where later updates follow.
+	// afterwards, default 200ms as in Linux. A smaller minimum would fail: all results wait for the
+	// slowest worker, so a host that runs another process for a while looks like a loss. Longest
+	// bounds both, and the time between two repeats, default 500ms. A loss is detected earlier
+	// where later updates follow.
 	First, Least, Longest time.Duration
 	// Patience is how long the switch may answer nothing at all. Default 30s.
 	Patience time.Duration

@@ -53,9 +53,10 @@ func (c *Control) set(h *Header, level, kind int32, size int) {
 	h.SetControllen(unix.CmsgSpace(size))
 }
 
-// CutsNothing reports whether the kernel may be unable to cut a message into datagrams: it does not
-// support this (before Linux 4.18), or the device leaves checksums to the kernel (before 6.11) or
-// encrypts (IPsec). If a single datagram fails, too, sending it alone shows that.
+// CutsNothing reports whether an error may mean that the kernel cannot cut a message into
+// datagrams. Kernels before Linux 4.18 cannot. Nor can they for a device that leaves checksums to
+// the kernel (before 6.11) or encrypts (IPsec). If a single datagram fails, too, sending it alone
+// shows that.
 func CutsNothing(errno unix.Errno) bool {
 	return errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE
 }

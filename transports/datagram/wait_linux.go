@@ -19,10 +19,10 @@ import (
 	"railbed/internal/clock"
 )
 
-// Waiter waits for one of some descriptors, for a moment, or for Wake. It waits in Go's own poller:
-// the runtime checks on a thread that waits in a system call every 20 us, which cost more CPU than
-// all packets of a slow link. Go's timers fire up to a millisecond late, so a kernel timer is one
-// of the descriptors.
+// Waiter waits for one of some descriptors, for a moment, or for Wake. It waits in Go's own poller.
+// If a thread waited in a system call instead, the runtime would check on it every 20 us, which
+// cost more CPU than all packets of a slow link. Go's timers fire up to a millisecond late, so a
+// kernel timer is one of the descriptors.
 //
 // A descriptor is watched during a wait only. Otherwise each packet on a descriptor without a
 // waiter runs two instances of epoll, one within the other, and wakes the thread of Go's poller in
@@ -36,9 +36,9 @@ type Waiter struct {
 	raw   syscall.RawConn
 	look  func(fd uintptr) bool
 	first bool // the next look is a wait's first
-	// descriptors are each watched until readable (EPOLLONESHOT); watched counts those that still
-	// are. known says that epoll has no pending event of the others. It may have one that was
-	// queued behind another readable descriptor.
+	// descriptors are each watched until readable (EPOLLONESHOT). watched counts those that still
+	// are. known says that epoll has no pending event of the others: none was queued behind another
+	// readable descriptor.
 	descriptors []unix.EpollEvent
 	watched     int
 	known       bool

@@ -95,9 +95,9 @@ func (a *arrivals) add(arrival engine.Arrival, data []byte, each int) {
 	}
 }
 
-// read parses control messages. marked says that the datagram arrived with congestion experienced:
-// the lowest bits of the type of service or traffic class, in a byte or an integer of the host's
-// byte order. each is the length of each joined datagram, 0 for a single one.
+// read parses control messages. marked says that the datagram arrived with congestion experienced.
+// That mark is in the lowest bits of the type of service or traffic class, which is a byte or an
+// integer of the host's byte order. each is the length of each joined datagram, 0 for a single one.
 func (c *receiveControl) read(length int) (marked bool, each int) {
 	for at := 0; at+unix.SizeofCmsghdr < min(length, len(c)); {
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[at]))

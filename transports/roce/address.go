@@ -9,8 +9,8 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// address is what an endpoint's Address says: where it listens for connections, and
-// which life of it is meant.
+// address is the content of an endpoint's Address: where it listens for connections, and the life
+// of the endpoint.
 type address struct {
 	life      uint64
 	at        netip.Addr
@@ -19,8 +19,8 @@ type address struct {
 	selective bool
 }
 
-// addressLen is magic, version, MTU code, port, flags, a byte of nothing, life and an
-// IPv6 address; IPv4 stands in it as RFC 4291, 2.5.5.2 has it.
+// An address is magic, version, MTU code, port, flags, a zero byte, life and an IPv6 address. IPv4
+// addresses are mapped (RFC 4291, 2.5.5.2).
 const (
 	addressLen       = 32
 	addressMagic     = "RC"

@@ -14,13 +14,13 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// answer is what rdma_cm says of a queue pair that is to be connected.
+// answer is the result of a connection attempt by rdma_cm.
 type answer struct {
 	private []byte
 	err     error
 }
 
-// ackTimeout is the code of a queue pair's timeout: the least that is not shorter.
+// ackTimeout returns the code of a queue pair's timeout: the least that is not shorter.
 func ackTimeout(c *queuepair.Config) uint8 {
 	if c.Timeout == 0 {
 		return 14
@@ -32,7 +32,7 @@ func ackTimeout(c *queuepair.Config) uint8 {
 	return code
 }
 
-// offer is what this end says of itself.
+// offer describes this end to the peer.
 func (q *QueuePair) offer(private []byte) cm.Offer {
 	c := &q.config
 	return cm.Offer{
@@ -48,10 +48,10 @@ func (q *QueuePair) offer(private []byte) cm.Offer {
 	}
 }
 
-// Dial connects the queue pair as rdma_connect does, to who listens at an address
-// and port, and returns the peer's private data; its own is at most
-// cm.MaxRequestPrivate bytes. A refusal is a *cm.RejectError, and silence
-// cm.ErrTimeout. A queue pair that could not be connected is broken.
+// Dial connects the queue pair as rdma_connect does, to the listener at an address and port, and
+// returns the peer's private data. Its own private data is at most cm.MaxRequestPrivate bytes. A
+// refusal is a *cm.RejectError, and a missing answer cm.ErrTimeout. A queue pair that could not be
+// connected is broken.
 func (q *QueuePair) Dial(ctx context.Context, to netip.AddrPort, private []byte) ([]byte, error) {
 	q.device.mu.Lock()
 	err := q.dialLocked(to, private)
@@ -82,20 +82,20 @@ func (q *QueuePair) dialLocked(to netip.AddrPort, private []byte) error {
 	return nil
 }
 
-// hold makes a connection the queue pair's.
+// hold assigns a connection to the queue pair.
 func (q *QueuePair) hold(conn cm.Conn) {
 	q.conn, q.managed = conn, true
 	q.device.byConn[conn] = q
 }
 
-// connectOffered connects it to what the other end says of itself, which says where the
-// PSNs of both begin and how many READs and atomics it takes at once.
+// connectOffered connects the queue pair to the peer of an offer. The offer sets the first PSNs of
+// both directions and how many READs and atomics the peer accepts at once.
 func (q *QueuePair) connectOffered(at netip.Addr, offer *cm.Offer) error {
 	return q.connectLocked(Place{Addr: at, QPN: offer.QPN, PSN: q.psn, Reads: int(offer.Resources)},
 		offer.PSN)
 }
 
-// connectedBy waits for what rdma_cm says.
+// connectedBy waits for the result of rdma_cm.
 func (q *QueuePair) connectedBy(ctx context.Context) ([]byte, error) {
 	select {
 	case a := <-q.state:
@@ -110,20 +110,20 @@ func (q *QueuePair) connectedBy(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Listener takes requests for connections at a port.
+// Listener accepts requests for connections at a port.
 type Listener struct {
 	device   *Device
 	port     uint16
 	incoming completion.List[*Incoming]
-	waiting  int // of them, under the device's lock
+	waiting  int // requests for Accept, under the device's lock
 }
 
-// backlog is how many requests wait for Accept at most, those included that the peer
-// gave up; more are rejected, so that a flood of them takes no memory.
+// backlog is the most requests that wait for Accept, including those that the peer gave up. Further
+// requests are rejected, so that a flood of them takes no memory.
 const backlog = 128
 
-// Listen takes requests that come to a port of rdma_cm. A request that is not
-// answered is forgotten when the peer gives up.
+// Listen accepts requests that arrive at a port of rdma_cm. A request that is not answered is
+// dropped when the peer gives up.
 func (d *Device) Listen(port uint16) (*Listener, error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -139,7 +139,7 @@ func (d *Device) Listen(port uint16) (*Listener, error) {
 	return l, nil
 }
 
-// Accept waits for the next request, of which up to 128 wait for it.
+// Accept waits for the next request. Up to 128 requests wait for Accept.
 func (l *Listener) Accept(ctx context.Context) (*Incoming, error) {
 	for {
 		if err := l.incoming.Wait(ctx); err != nil {
@@ -155,7 +155,7 @@ func (l *Listener) Accept(ctx context.Context) (*Incoming, error) {
 	}
 }
 
-// Close rejects what comes from now on.
+// Close stops listening: later requests are rejected.
 func (l *Listener) Close() error {
 	l.device.mu.Lock()
 	defer l.device.unlock()
@@ -166,18 +166,18 @@ func (l *Listener) Close() error {
 
 // Incoming is a request for a connection.
 type Incoming struct {
-	// From is who asks.
+	// From is the address and port of the peer.
 	From netip.AddrPort
-	// Offer is what it says of its queue pair, with its private data.
+	// Offer describes the peer's queue pair, with its private data.
 	Offer cm.Offer
 
 	device *Device
 	conn   cm.Conn
 }
 
-// Grant connects a queue pair to the one that asks, and waits until the peer is
-// ready. The private data are at most infiniband.REPPrivate bytes. The MTU is the one
-// that the peer asks for; one larger than the device's is refused.
+// Grant connects a queue pair to the peer's, and waits until the peer is ready. The private data is
+// at most infiniband.REPPrivate bytes. The MTU is the peer's; one larger than the device's is
+// refused.
 func (i *Incoming) Grant(ctx context.Context, q *QueuePair, private []byte) error {
 	i.device.mu.Lock()
 	err := i.grantLocked(q, private)
@@ -230,7 +230,7 @@ func (i *Incoming) Reject() {
 	}
 }
 
-// connecting is the device's host of communication management.
+// connecting is the device's cm.Host.
 type connecting struct{ d *Device }
 
 // Requested implements cm.Host.
@@ -262,7 +262,7 @@ func (c connecting) Connected(conn cm.Conn, offer cm.Offer) {
 	}
 	select {
 	case q.state <- a:
-	default: // nobody waits
+	default: // no goroutine waits
 	}
 }
 

@@ -17,25 +17,25 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// DeviceConfig says where a device lives. Only Addr is required.
+// DeviceConfig configures a device. Only Addr is required.
 type DeviceConfig struct {
 	// Addr is the address of the NIC. An unspecified address is refused.
 	Addr netip.Addr
-	// NIC is its name. The socket is bound to it where the kernel lets this process.
+	// NIC is the NIC's name. The socket is bound to it where the kernel permits this process to.
 	// Default: not bound.
 	NIC string
-	// MTU is the link's. Default: that of the NIC which has the address, or else
+	// MTU is the link's MTU in bytes. Default: the MTU of the NIC that has the address, or else
 	// 1500.
 	MTU int
-	// Clock is the testbed's. Default: one without dilation.
+	// Clock is the testbed's clock. Default: a clock without dilation.
 	Clock *clock.Clock
-	// DSCP is that of all packets but CNPs, which have 48. Default 26.
+	// DSCP is the DSCP of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
 
 	block uint32 // see Config.Block
 }
 
-// Device is a RoCEv2 port whose queue pairs belong to its user, as verbs have them:
+// Device is a RoCEv2 port whose queue pairs belong to its user, as with verbs:
 //
 //	device, err := roce.OpenDevice(roce.DeviceConfig{Addr: addr})
 //	region, err := device.Register(memory, queuepair.RemoteWrite)
@@ -46,24 +46,24 @@ type DeviceConfig struct {
 //	err = pair.Completions().Wait(ctx)
 //	n := pair.Completions().Poll(done)
 //
-// Instead of Connect, Dial and Listen connect as rdma_cm does. Opening a device needs
-// CAP_NET_RAW in the network's user namespace. All methods of a device and of what
-// it made are safe for concurrent use.
+// Instead of Connect, Dial and Listen connect as rdma_cm does. Opening a device needs CAP_NET_RAW
+// in the network's user namespace. All methods of a device, and of objects that it made, are safe
+// for concurrent use.
 type Device struct {
 	driver
 	config  DeviceConfig
-	changed sync.Cond // a packet came; see Region.Await
+	changed sync.Cond // a packet arrived; see Region.Await
 
 	// Under the driver's lock.
 	pairs     map[infiniband.QPN]*QueuePair
 	byConn    map[cm.Conn]*QueuePair
 	listeners map[uint16]*Listener
 	asking    map[cm.Conn]*Incoming
-	reporting []*QueuePair // that have something done
+	reporting []*QueuePair // that have completions to report
 	watchers  int          // of changed
 }
 
-// OpenDevice takes queue pairs at the address.
+// OpenDevice opens a device and claims a block of queue pair numbers at the address.
 func OpenDevice(config DeviceConfig) (*Device, error) {
 	config.MTU = cmp.Or(config.MTU, linkMTU(config.Addr))
 	d := &Device{
@@ -79,7 +79,7 @@ func OpenDevice(config DeviceConfig) (*Device, error) {
 	return d, nil
 }
 
-// linkMTU is the MTU of the NIC that has an address, 0 where there is none.
+// linkMTU is the MTU of the NIC that has an address, or 0.
 func linkMTU(at netip.Addr) int {
 	nics, err := net.Interfaces()
 	if err != nil {
@@ -99,19 +99,19 @@ func linkMTU(at netip.Addr) int {
 	return 0
 }
 
-// Addr is the device's address, whose 16-byte form is its GID (A17.3.1: IPv4
-// addresses are mapped into IPv6).
+// Addr is the device's address, whose 16-byte form is its GID (A17.3.1: IPv4 addresses are mapped
+// into IPv6).
 func (d *Device) Addr() netip.Addr { return d.config.Addr }
 
-// PathMTU is the payload bytes of a packet: at most those of a queue pair.
+// PathMTU is the payload of a packet in bytes, and the most of a queue pair's MTU.
 func (d *Device) PathMTU() int { return d.mtu }
 
-// Counters is what all queue pairs did, also those that are closed.
+// Counters returns the sum over all queue pairs, also closed ones.
 func (d *Device) Counters() Counters { return d.count() }
 
-// Region is memory that peers may use.
+// Region is memory that peers may access.
 type Region struct {
-	// Base and RKey name it to them.
+	// Base and RKey identify the region to peers.
 	Base uint64
 	RKey uint32
 
@@ -119,8 +119,8 @@ type Region struct {
 	device *Device
 }
 
-// Register lets peers use memory, which is theirs until the region is closed: look
-// at it with Look or Await, or when a completion says what came.
+// Register lets peers access memory, which belongs to them until the region is closed. Read it with
+// Look or Await, or when a completion says which bytes arrived.
 func (d *Device) Register(memory []byte, rights queuepair.Rights) (*Region, error) {
 	r, err := d.register(memory, rights)
 	if err != nil {
@@ -136,8 +136,8 @@ func (r *Region) Look(f func(memory []byte)) {
 	f(r.region.Memory)
 }
 
-// Await calls f as Look does, again after packets came, until it returns true. It
-// ends with the context, and with transports.ErrClosed when the device is closed.
+// Await calls f as Look does, and again after packets arrived, until f returns true. It fails when
+// the context ends, and with transports.ErrClosed when the device is closed.
 func (r *Region) Await(ctx context.Context, f func(memory []byte) bool) error {
 	d := r.device
 	defer context.AfterFunc(ctx, func() {
@@ -163,10 +163,10 @@ func (r *Region) Await(ctx context.Context, f func(memory []byte) bool) error {
 	return nil
 }
 
-// Close ends that.
+// Close ends the access of peers.
 func (r *Region) Close() error { return r.region.Close() }
 
-// reportDone hands on what completed, and wakes who watches memory.
+// reportDone reports completions, and wakes the callers of Await.
 func (d *Device) reportDone() {
 	for _, q := range d.reporting {
 		q.completions.Push(q.done...)
@@ -189,8 +189,8 @@ func (d *Device) failAll(err error) {
 	}
 }
 
-// Close breaks all queue pairs, tells the peers of those that were connected by
-// rdma_cm, and gives the socket back.
+// Close breaks all queue pairs, notifies the peers of those that rdma_cm connected, and closes the
+// socket.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -216,7 +216,7 @@ type Completion struct {
 	QueuePair *QueuePair
 }
 
-// Completions is what queue pairs report to, one or several.
+// Completions is the list to which one or several queue pairs report.
 type Completions = completion.List[Completion]
 
 var errNotConnected = errors.New("the queue pair is not connected")

@@ -16,17 +16,17 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// driver moves packets between a socket, the queue pairs on it and communication
-// management, on a goroutine of its own. Endpoint and Device are drivers.
+// driver moves packets between a socket, its queue pairs and communication management, on a
+// goroutine of its own. Endpoint and Device are drivers.
 type driver struct {
 	clock   *clock.Clock
 	mtu     int // path MTU
 	socket  *socket
 	running sync.WaitGroup
 
-	// What the owner sets before start. They are called with the lock held: before
-	// each round's packets go, at the end of whatever may have changed something,
-	// and when the socket failed.
+	// The owner sets these before start. They are called with the lock held: advance before each
+	// round's packets are sent, report after any possible change, and gaveUp when the socket
+	// failed.
 	advance func(now clock.Time)
 	report  func()
 	gaveUp  func(err error)
@@ -36,12 +36,12 @@ type driver struct {
 	err     error // why the worker ended by itself
 	manager *cm.Manager
 	lines   map[infiniband.QPN]*line
-	order   []*line // all of them, in a round's turn; nil when that has changed
+	order   []*line // all of them, in a round's order; nil after a change
 	regions map[uint32]*region
-	numbers uint32 // of queue pairs that were made
+	numbers uint32 // number of queue pairs made so far
 	gsi     infiniband.PSN
 	asleep  bool
-	past    queuepair.Counters // of queue pairs that are gone
+	past    queuepair.Counters // of removed queue pairs
 }
 
 // line is a queue pair that the driver drives.
@@ -50,14 +50,14 @@ type line struct {
 	number infiniband.QPN
 	at     netip.Addr // of the other end
 	gone   bool       // detached
-	// heard, where it is set, is called before each packet that came; broken when
-	// the queue pair is, once its last packet is in the batch.
+	// heard, if set, is called before each received packet. broken is called when the queue pair is
+	// broken, once its last packet is in the batch.
 	heard  func()
 	broken func(err error)
 }
 
-// open completes the configuration and takes queue pairs there for a driver. The
-// manager's name of its first connection is as hard to guess as the life.
+// open completes the configuration and opens the socket and the connection manager. The manager's
+// name of its first connection is as hard to guess as the life.
 func (d *driver) open(c *DeviceConfig, life uint64, timeout cm.Config, host cm.Host) (err error) {
 	if !c.Addr.IsValid() || c.Addr.IsUnspecified() {
 		return errors.New("it is not the address of a NIC")
@@ -85,8 +85,7 @@ func (d *driver) open(c *DeviceConfig, life uint64, timeout cm.Config, host cm.H
 // start starts the worker.
 func (d *driver) start() { d.running.Go(d.run) }
 
-// newNumber is the number of a queue pair that is to be made; taken says whether one
-// is in use.
+// newNumber returns the number for a new queue pair. taken reports whether a number is in use.
 func (d *driver) newNumber(taken func(infiniband.QPN) bool) (infiniband.QPN, error) {
 	for range 1 << blockBits {
 		d.numbers++
@@ -97,7 +96,7 @@ func (d *driver) newNumber(taken func(infiniband.QPN) bool) (infiniband.QPN, err
 	return 0, fmt.Errorf("all %d queue pairs are in use", 1<<blockBits)
 }
 
-// attach has the driver drive a queue pair until detach.
+// attach makes the driver drive a queue pair until detach.
 func (d *driver) attach(l *line) {
 	d.lines[l.number] = l
 	d.order = nil
@@ -111,7 +110,7 @@ func (d *driver) detach(l *line) {
 	}
 }
 
-// unlock reports, and lets the worker look at what was changed.
+// unlock reports completions, and makes the worker process changes.
 func (d *driver) unlock() {
 	d.report()
 	wake := d.asleep
@@ -122,7 +121,7 @@ func (d *driver) unlock() {
 	}
 }
 
-// register makes memory known by a key, at an address, which are hard to guess.
+// register registers memory with a key and an address, both hard to guess.
 func (d *driver) register(memory []byte, rights queuepair.Rights) (*region, error) {
 	if len(memory) == 0 {
 		return nil, errors.New("register region: no bytes")
@@ -136,8 +135,8 @@ func (d *driver) register(memory []byte, rights queuepair.Rights) (*region, erro
 	for r.key == 0 || d.regions[r.key] != nil {
 		r.key = uint32(random())
 	}
-	// Addresses never wrap, and lie so far apart that a handle with another one is no
-	// other place of the region.
+	// Addresses never wrap. They are so far apart that a handle with another address is never
+	// another place of the region.
 	r.Base, r.Memory, r.Rights = random()>>33<<baseShift, memory, rights
 	d.regions[r.key] = r
 	return r, nil
@@ -152,13 +151,13 @@ type region struct {
 
 // Close implements transports.Region.
 func (r *region) Close() error {
-	r.driver.mu.Lock() // whoever has it may be placing bytes
+	r.driver.mu.Lock() // the worker may be placing bytes
 	defer r.driver.mu.Unlock()
 	delete(r.driver.regions, r.key)
 	return nil
 }
 
-// Region is that of queuepair.Host.
+// region implements Region of queuepair.Host.
 func (d *driver) region(rkey uint32) *queuepair.Region {
 	if r := d.regions[rkey]; r != nil {
 		return &r.Region
@@ -166,7 +165,7 @@ func (d *driver) region(rkey uint32) *queuepair.Region {
 	return nil
 }
 
-// counters is what all queue pairs did up to now.
+// count returns the sum over all queue pairs up to now.
 func (d *driver) count() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,16 +176,16 @@ func (d *driver) count() Counters {
 	return all
 }
 
-// A worker that each packet wakes stops the sender at each, where processors are
-// scarce, and takes them one by one. So it looks again before it sleeps, and lets others
-// have its processor in between: mostPatience times at most, more often when that finds
-// packets or many came at once, and less when it was in vain.
+// A worker that each packet wakes interrupts the sender at each packet where processors are scarce,
+// and receives packets one by one. So the worker polls again before it sleeps, and yields its
+// processor in between: mostPatience times at most. It polls more often when that finds packets or
+// many arrived at once, and less often when it was in vain.
 const (
 	mostPatience = 8
 	many         = 4
 )
 
-// run is the worker.
+// run is the worker's goroutine.
 func (d *driver) run() {
 	for idle, patience := 0, 0; ; {
 		list, err := d.socket.receive()
@@ -216,7 +215,7 @@ func (d *driver) run() {
 		switch {
 		case idle > patience:
 			patience /= 2
-			idle = patience + 1 // what is found now was not looked for
+			idle = patience + 1 // packets found now were not polled for
 			if d.socket.waiter.Arm(d.clock, deadline) {
 				d.socket.wait()
 			}
@@ -227,7 +226,7 @@ func (d *driver) run() {
 	}
 }
 
-// giveUp fails all: the socket cannot be used.
+// giveUp fails everything: the socket cannot be used.
 func (d *driver) giveUp(err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -235,7 +234,7 @@ func (d *driver) giveUp(err error) {
 	d.gaveUp(err)
 }
 
-// round takes in what came, does what is due, and fills the batch with what goes.
+// round processes arrivals, does the due work, and fills the batch with packets to send.
 func (d *driver) round(list []arrival) (deadline clock.Time, ended bool) {
 	now := d.clock.Now()
 	for _, a := range list {
@@ -260,7 +259,7 @@ func (d *driver) round(list []arrival) (deadline clock.Time, ended bool) {
 	return min(deadline, d.manager.Deadline()), d.closed
 }
 
-// linesInTurn are all lines, another one first each time.
+// linesInTurn returns all lines, starting with another one each time.
 func (d *driver) linesInTurn() []*line {
 	if d.order == nil {
 		for _, l := range d.lines {
@@ -276,7 +275,7 @@ func (d *driver) linesInTurn() []*line {
 	return d.order
 }
 
-// take takes in one packet.
+// take processes one packet.
 func (d *driver) take(now clock.Time, a arrival) {
 	b := a.packet.BTH()
 	if b.DestQP() == infiniband.GSI {
@@ -295,7 +294,7 @@ func (d *driver) take(now clock.Time, a arrival) {
 	l.qp.Receive(now, a.packet, a.marked)
 }
 
-// sendManagement puts datagrams of communication management into the batch.
+// sendManagement adds datagrams of communication management to the batch.
 func (d *driver) sendManagement() {
 	var message [infiniband.MADLen]byte
 	for {
@@ -312,8 +311,8 @@ func (d *driver) sendManagement() {
 	}
 }
 
-// datagramOf writes the packet that carries a management datagram to the general
-// services, and returns its length.
+// datagramOf writes the packet that carries a management datagram to the general services, and
+// returns its length.
 func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MADLen]byte) int {
 	p = p[:infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen)]
 	p.Encode(&infiniband.Fields{
@@ -325,10 +324,10 @@ func datagramOf(p infiniband.Packet, psn infiniband.PSN, message *[infiniband.MA
 	return len(p)
 }
 
-// share is how many packets of one line go at least before those of the next.
+// share is the least number of packets that a line may send before the next line's turn.
 const share = 16
 
-// sendFrom puts packets of a line into the batch.
+// sendFrom adds packets of a line to the batch.
 func (d *driver) sendFrom(l *line, now clock.Time) {
 	for range max(share, batch/len(d.lines)) {
 		p := d.socket.room()
@@ -343,7 +342,7 @@ func (d *driver) sendFrom(l *line, now clock.Time) {
 	}
 }
 
-// stop has the worker send what is left and end, and gives everything back.
+// stop waits until the worker has sent its last packets and ended, and closes the socket.
 func (d *driver) stop() error {
 	d.running.Wait()
 	return errors.Join(d.err, d.socket.close())

@@ -13,18 +13,18 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// Place is how a queue pair is known to the one at its other end.
+// Place identifies a queue pair to the peer's.
 type Place struct {
 	Addr netip.Addr
 	QPN  infiniband.QPN
-	// PSN is that of the first request which the queue pair sends.
+	// PSN is the PSN of the first request that the queue pair sends.
 	PSN infiniband.PSN
-	// Reads is how many READs and atomics it takes at once. 0 does not say it.
+	// Reads is how many READs and atomics the queue pair accepts at once. 0 stands for unknown.
 	Reads int
 }
 
-// QueuePair is one queue pair of a device. It takes receives from the beginning, and
-// requests once it is connected.
+// QueuePair is one queue pair of a device. It accepts receives from the beginning, and requests
+// once it is connected.
 type QueuePair struct {
 	device      *Device
 	config      queuepair.Config
@@ -33,10 +33,10 @@ type QueuePair struct {
 	// Under the device's lock.
 	line
 	psn      infiniband.PSN // the device's choice: see Local and Dial
-	receives []early        // that were posted before there was a queue pair
+	receives []early        // posted before the queue pair was connected
 	done     []Completion   // to be reported
 	conn     cm.Conn
-	managed  bool // it has conn
+	managed  bool // conn is valid
 	err      error
 	ended    chan struct{} // closed when err is set
 	state    chan answer   // of rdma_cm, buffered
@@ -48,10 +48,10 @@ type early struct {
 	memory [][]byte
 }
 
-// NewQueuePair makes a queue pair that is not connected. Of the config Number, Remote
-// and ReceivePSN are not looked at; SendPSN is where its PSNs begin, and 0 is at
-// random; MTU is the device's where it is 0, and Rights are all. It reports to the
-// given completions, or to some of its own for nil.
+// NewQueuePair makes a queue pair that is not connected. Number, Remote and ReceivePSN of the
+// config are ignored. SendPSN is the first PSN, and 0 stands for a random one. MTU defaults to the
+// device's, and Rights to all. The queue pair reports to the given completions, or to its own if
+// that is nil.
 func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueuePair, error) {
 	config.MTU = cmp.Or(config.MTU, d.mtu)
 	config.Rights = cmp.Or(config.Rights, queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic)
@@ -84,26 +84,25 @@ func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueueP
 	return q, nil
 }
 
-// Local is what the peer of Connect has to know.
+// Local returns the place to pass to the peer's Connect.
 func (q *QueuePair) Local() Place {
 	return Place{Addr: q.device.config.Addr, QPN: q.number, PSN: q.psn,
 		Reads: cmp.Or(q.config.RemoteReads, 16)}
 }
 
-// Completions is where the queue pair reports.
+// Completions returns the list to which the queue pair reports.
 func (q *QueuePair) Completions() *Completions { return q.completions }
 
-// Connect connects it to a queue pair that is told of this one by other means. Both
-// have to have the same MTU. Where the other end begins first, its packets are
-// ignored until it repeats them.
+// Connect connects the queue pair to one that learns this end's place by other means. Both must
+// have the same MTU. If the other end begins first, its packets are ignored until it repeats them.
 func (q *QueuePair) Connect(remote Place) error {
 	q.device.mu.Lock()
 	defer q.device.unlock()
 	return q.connectLocked(remote, q.psn)
 }
 
-// connectLocked makes the queue pair, which sends from a PSN on, to a place of which the
-// PSN is the one to be received first.
+// connectLocked connects the queue pair. It sends from the PSN send on, and first receives the PSN
+// of remote.
 func (q *QueuePair) connectLocked(remote Place, send infiniband.PSN) (err error) {
 	switch {
 	case q.err != nil:
@@ -133,7 +132,7 @@ func (q *QueuePair) connectLocked(remote Place, send infiniband.PSN) (err error)
 	return nil
 }
 
-// pairHost is the queuepair.Host.
+// pairHost is the queuepair.Host of a QueuePair.
 type pairHost QueuePair
 
 // Complete implements queuepair.Host.
@@ -152,8 +151,8 @@ func (q *QueuePair) push(c queuepair.Completion) {
 // Region implements queuepair.Host.
 func (h *pairHost) Region(rkey uint32) *queuepair.Region { return h.device.region(rkey) }
 
-// Post takes requests, in order. Where it refuses one, those before it are taken:
-// a count says how many.
+// Post posts requests, in order. If it refuses one, the requests before it are accepted: n is their
+// number.
 func (q *QueuePair) Post(requests ...queuepair.Request) (n int, err error) {
 	q.device.mu.Lock()
 	defer q.device.unlock()
@@ -171,7 +170,7 @@ func (q *QueuePair) Post(requests ...queuepair.Request) (n int, err error) {
 	return len(requests), nil
 }
 
-// PostReceive gives memory to the next SEND, or an immediate to a WRITE_IMM.
+// PostReceive posts memory for the next SEND, or for the immediate of a WRITE_IMM.
 func (q *QueuePair) PostReceive(id uint64, memory ...[]byte) error {
 	q.device.mu.Lock()
 	defer q.device.unlock()
@@ -185,7 +184,7 @@ func (q *QueuePair) PostReceive(id uint64, memory ...[]byte) error {
 	return q.qp.PostReceive(id, memory)
 }
 
-// Err is why the queue pair is broken or closed, nil while it is not.
+// Err is the error that broke or closed the queue pair, or nil.
 func (q *QueuePair) Err() error {
 	q.device.mu.Lock()
 	defer q.device.mu.Unlock()
@@ -195,7 +194,7 @@ func (q *QueuePair) Err() error {
 // Ended is closed when Err is set.
 func (q *QueuePair) Ended() <-chan struct{} { return q.ended }
 
-// Counters is what it did since it was connected.
+// Counters returns the counts since the queue pair was connected.
 func (q *QueuePair) Counters() queuepair.Counters {
 	q.device.mu.Lock()
 	defer q.device.mu.Unlock()
@@ -205,7 +204,7 @@ func (q *QueuePair) Counters() queuepair.Counters {
 	return q.qp.Counters()
 }
 
-// Rate is what it may send now in bit/s; 0 is no limit.
+// Rate is the queue pair's present rate in bit/s; 0 is no limit.
 func (q *QueuePair) Rate() uint64 {
 	q.device.mu.Lock()
 	defer q.device.mu.Unlock()
@@ -215,7 +214,7 @@ func (q *QueuePair) Rate() uint64 {
 	return q.qp.Rate()
 }
 
-// end breaks it: what is posted is flushed.
+// end breaks the queue pair: posted requests and receives are flushed.
 func (q *QueuePair) end(why error) {
 	if q.err != nil {
 		return
@@ -232,7 +231,7 @@ func (q *QueuePair) end(why error) {
 	q.receives = nil
 }
 
-// leave breaks it, and tells the peer that rdma_cm knows.
+// leave breaks the queue pair, and notifies a peer connected by rdma_cm.
 func (q *QueuePair) leave(why error) {
 	q.end(why)
 	if q.managed {
@@ -242,8 +241,8 @@ func (q *QueuePair) leave(why error) {
 	}
 }
 
-// Close breaks the queue pair, tells the peer where it is connected by rdma_cm, and
-// gives its number back. What was posted is flushed, and reported.
+// Close breaks the queue pair, notifies a peer connected by rdma_cm, and frees the queue pair's
+// number. Posted requests and receives are flushed, and reported.
 func (q *QueuePair) Close() error {
 	q.device.mu.Lock()
 	defer q.device.unlock()

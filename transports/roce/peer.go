@@ -15,19 +15,18 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// peer is another endpoint, as this one was told. Everything is under the
-// endpoint's lock.
+// peer is another endpoint that was added. All fields are under the endpoint's lock.
 type peer struct {
 	address
 	endpoint *Endpoint
 	number   transports.Peer
 	err      error // why it failed
-	out      *link // what is posted goes there; nil before the first
+	out      *link // posted requests are sent by it; nil before the first
 	in       []*link
 	waiting  []outbound // for the queue pair
-	moving   []outbound // that it has, in order
-	bytes    int        // of them
-	asked    clock.Time // since when a connection is asked for
+	moving   []outbound // that the queue pair has, in order
+	bytes    int        // of moving
+	asked    clock.Time // since when a connection is requested
 }
 
 // outbound is a request.
@@ -37,29 +36,29 @@ type outbound struct {
 	size    int
 	request queuepair.Request
 	ctx     context.Context
-	stop    func() bool // ends the watch of ctx
+	stop    func() bool // stops watching ctx
 }
 
-// settled ends the watch of a request's context: it completes, or cannot be called
-// back any more.
+// settled stops watching a request's context: the request completes, or cannot be called back any
+// more.
 func (o *outbound) settled() {
 	if o.stop != nil {
 		o.stop()
 	}
 }
 
-// link is one connection: a queue pair and who is at its other end.
+// link is one connection: a queue pair and the peer at its other end.
 type link struct {
 	line   // its queue pair is nil before it is granted
 	peer   *peer
 	remote infiniband.QPN
 	psn    infiniband.PSN
 	conn   cm.Conn
-	ours   bool // we send requests by it
-	awake  bool // something came by it
+	ours   bool // this endpoint sends requests by it
+	awake  bool // a packet arrived by it
 }
 
-// post takes a request, or not where there are enough.
+// post accepts a request, or returns false when the queue is full.
 func (p *peer) post(r *transports.Request) (taken bool, err error) {
 	if p.err != nil {
 		return false, p.err
@@ -79,7 +78,7 @@ func (p *peer) post(r *transports.Request) (taken bool, err error) {
 		}
 		base := uint64(binary.BigEndian.Uint32(r.Remote[4:])) << baseShift
 		o.request.RKey, o.request.Address = binary.BigEndian.Uint32(r.Remote), base+r.Offset
-		if r.Offset >= 1<<62 { // beyond any region, and not to come round to it
+		if r.Offset >= 1<<62 { // beyond any region; must not wrap around to one
 			o.request.RKey = 0
 		}
 		if r.Inline {
@@ -98,8 +97,8 @@ func (p *peer) post(r *transports.Request) (taken bool, err error) {
 	return true, nil
 }
 
-// advance connects, cancels what nobody wants any more, and hands on what there is
-// room for.
+// advance connects, completes canceled requests, and passes requests to the queue pair while it has
+// room.
 func (p *peer) advance(now clock.Time) {
 	if p.err != nil {
 		return
@@ -124,7 +123,7 @@ func (p *peer) advance(now clock.Time) {
 	}
 }
 
-// cancel completes what waits and whose context is done.
+// cancel completes waiting requests whose context is done.
 func (p *peer) cancel() {
 	p.waiting = slices.DeleteFunc(p.waiting, func(o outbound) bool {
 		if o.ctx == nil || o.ctx.Err() == nil {
@@ -136,7 +135,7 @@ func (p *peer) cancel() {
 	})
 }
 
-// connect asks for the connection that requests go by.
+// connect requests the connection for requests to the peer.
 func (p *peer) connect(now clock.Time) {
 	e := p.endpoint
 	l, err := e.newLink(p, true)
@@ -170,8 +169,8 @@ func (p *peer) connect(now clock.Time) {
 	p.out = l
 }
 
-// Complete implements queuepair.Host: of requests that this link sends, and of
-// immediates that came by it.
+// Complete implements queuepair.Host. Completions are of requests that this link sends, and of
+// immediates that arrived by it.
 func (l *link) Complete(c queuepair.Completion) {
 	p := l.peer
 	e := p.endpoint
@@ -193,7 +192,7 @@ func (l *link) Complete(c queuepair.Completion) {
 	e.push(done)
 }
 
-// peerError is the error of a request in the words of transports.
+// peerError converts a request's error to one of package transports.
 func peerError(err, why error) error {
 	switch {
 	case errors.Is(err, queuepair.ErrAccess):
@@ -209,7 +208,7 @@ func (l *link) Region(rkey uint32) *queuepair.Region {
 	return l.peer.endpoint.region(rkey)
 }
 
-// hears is called before a packet that came by a link of the peer's.
+// hears is called before each packet that arrives by a link of the peer.
 func (l *link) hears() {
 	l.prepare()
 	if !l.awake {
@@ -218,8 +217,8 @@ func (l *link) hears() {
 	}
 }
 
-// prepare posts receives for immediates while there is room to report them. A
-// peer that finds none comes back (RNR NAK).
+// prepare posts receives for immediates while there is room to report them. A peer that finds none
+// tries again later (RNR NAK).
 func (l *link) prepare() {
 	e := l.peer.endpoint
 	for l.qp.Receives() < receives && e.completions.Reserve() {
@@ -230,7 +229,7 @@ func (l *link) prepare() {
 	}
 }
 
-// end completes everything with an error and closes the queue pairs.
+// end completes all requests with an error and closes the queue pairs.
 func (p *peer) end(why error) {
 	if p.err != nil {
 		return

@@ -8,21 +8,20 @@ import (
 	"railbed/internal/wire"
 )
 
-// incoming is memory for what one call receives.
+// incoming is memory for the packets that one call receives.
 type incoming struct {
 	list    []arrival
-	headers [infiniband.HeadersIPv6]byte // of one that is cut here
+	headers [infiniband.HeadersIPv6]byte // of a packet that is cut here
 }
 
-// arrival is a packet that came, whose ICRC is right.
+// arrival is a received packet whose ICRC is right.
 type arrival struct {
 	from   netip.Addr
 	packet infiniband.Packet
 	marked bool // with congestion experienced
 }
 
-// receive takes what is there. The list and its packets are good until the next
-// call.
+// receive reads the packets that are ready. The list and its packets are valid until the next call.
 func (s *socket) receive() ([]arrival, error) {
 	s.ring.free()
 	s.in.list = s.in.list[:0]
@@ -39,8 +38,8 @@ func (s *socket) receive() ([]arrival, error) {
 	return s.in.list, nil
 }
 
-// parse takes the packet out of what came, or those of one that is whole: the kernel has
-// not cut it, and it was on no wire yet.
+// parse extracts the packet from received data, or several packets if whole: then the kernel has
+// not cut the data, and it was on no wire yet.
 func (s *socket) parse(data []byte, whole bool) {
 	n := s.headersLen()
 	if len(data) < n {
@@ -50,7 +49,7 @@ func (s *socket) parse(data []byte, whole bool) {
 	length := 0
 	if s.addr.Is4() {
 		h := wire.IPv4(data)
-		// One with options, or a fragment, is none of RoCE's.
+		// RoCE has no packets with options, and no fragments.
 		if !h.Valid() || h.HeaderLength() != wire.IPv4MinLen || !h.ChecksumValid() {
 			return
 		}
@@ -78,8 +77,8 @@ func (s *socket) parse(data []byte, whole bool) {
 	}
 }
 
-// arrived puts a packet into the list whose ICRC is right. Of another partition it is
-// nobody's here (IBTA 10.9.1.1; we are a full member).
+// arrived adds a packet with a right ICRC to the list. It drops packets of another partition (IBTA
+// 10.9.1.1; this end is a full member).
 func (s *socket) arrived(a arrival, p infiniband.Packet) {
 	if (p.BTH().PKey()^infiniband.PKey)&^fullMember == 0 {
 		a.packet = p
@@ -87,8 +86,8 @@ func (s *socket) arrived(a arrival, p infiniband.Packet) {
 	}
 }
 
-// cut takes in packets that are whole, and says whether they are such: the first has a
-// path MTU of payload, as others of its message follow it, and its ICRC says which.
+// cut splits uncut data into packets, and reports whether it is such data. The first packet has a
+// path MTU of payload, as others of its message follow. Its ICRC shows which MTU.
 func (s *socket) cut(a arrival, headers []byte, all infiniband.Packet) bool {
 	if len(all) < infiniband.BTHLen || !all.Opcode().HasPayload() || all.Opcode().Ends() {
 		return false
@@ -114,8 +113,8 @@ func (s *socket) cut(a arrival, headers []byte, all infiniband.Packet) bool {
 	return false
 }
 
-// headersOf are the headers that the kernel gives to one of the packets that it cuts, of
-// so many bytes, as far as they are in the ICRC: the identification counts on.
+// headersOf returns the headers that the kernel gives to a packet of length bytes that it cuts, as
+// far as the ICRC covers them: the identification counts up.
 func (s *socket) headersOf(whole []byte, index, length int) []byte {
 	h, id := s.in.headers[:len(whole)], uint16(0)
 	if s.addr.Is4() {

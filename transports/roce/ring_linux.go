@@ -19,42 +19,42 @@ import (
 )
 
 const (
-	// ringBytes is what a ring has for packets that nobody looked at yet: seven peers'
-	// windows at a path MTU of 4,096.
+	// ringBytes is the size of a ring for unread packets: seven peers' windows at a path MTU of
+	// 4,096.
 	ringBytes = 4 << 20
 	ringBlock = 64 << 10
-	// slotOverhead is what the kernel puts before a packet in its slot (tpacket_rcv,
-	// for a socket of type SOCK_DGRAM).
+	// slotOverhead is the number of bytes that the kernel puts before a packet in its slot
+	// (tpacket_rcv, for a socket of type SOCK_DGRAM).
 	slotOverhead = 80
 	// Of linux/filter.h.
 	packetType = 1<<32 - 0x1000 + 4 // SKF_AD_OFF + SKF_AD_PKTTYPE
-	// mostWhole is how many packets that the kernel has not cut are taken at a time.
+	// mostWhole is the most uncut packets that are taken at a time.
 	mostWhole = 8
 	// lo is the index of the loopback device of every network.
 	lo = 1
 )
 
-// ring is a packet socket that hears what comes from IP's own point of view, one packet
-// for each slot of memory that it shares with the kernel (TPACKET_V2): a packet that is
-// read costs no system call, and no copy beside that into the ring. What is longer than a
-// slot, because the kernel has not cut it, waits in the socket.
+// ring is a packet socket that receives packets as IP does. It has one packet for each slot of
+// memory that it shares with the kernel (TPACKET_V2). So reading a packet costs no system call, and
+// no copy but the kernel's into the ring. A packet longer than a slot, which the kernel has not
+// cut, waits in the socket.
 type ring struct {
 	fd     int
 	memory []byte
-	slots  []uint32 // where they begin
+	slots  []uint32 // offsets of the slots
 	next   int
-	taken  int // before next, that are still read
+	taken  int // slots before next that are still being read
 	whole  [mostWhole][]byte
-	used   int // of them
+	used   int // of whole
 	header datagram.Header
 	vector unix.Iovec
-	// overruns are packets that were lost because nobody had read those before them.
+	// overruns counts packets lost because the ring was full of unread ones.
 	overruns atomic.Uint64
 	closing  sync.Mutex // against lost
 }
 
-// openRing opens a ring for packets of so many bytes to the address that the filter
-// passes: of one interface, or of all where there is no name.
+// openRing opens a ring for the address's packets of at most size bytes that the filter passes.
+// Without a NIC's name it receives from all interfaces.
 func openRing(addr netip.Addr, nic string, size int, filter []unix.SockFilter) (r *ring, err error) {
 	index := 0
 	switch {
@@ -64,7 +64,7 @@ func openRing(addr netip.Addr, nic string, size int, filter []unix.SockFilter) (
 			return nil, fmt.Errorf("open packet socket: %w", err)
 		}
 		index = found.Index
-	case addr.IsLoopback(): // others that bring packets for it lie
+	case addr.IsLoopback(): // packets for it from other interfaces are forged
 		index = lo
 	}
 	r = &ring{fd: -1}
@@ -86,13 +86,13 @@ func openRing(addr netip.Addr, nic string, size int, filter []unix.SockFilter) (
 		return nil, fmt.Errorf("prepare packet socket: %w", err)
 	}
 	if unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, ringBytes) != nil {
-		_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, ringBytes) // less only costs speed
+		_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, ringBytes) // a smaller buffer only costs speed
 	}
 	if err := r.allocate(size); err != nil {
 		return nil, err
 	}
-	// Last, so that nothing comes before there is a ring for it. A packet socket for one
-	// protocol does not hear what goes out.
+	// Bind last, so that no packet arrives before the ring exists. A packet socket for one protocol
+	// does not receive outgoing packets.
 	protocol := uint16(unix.ETH_P_IP)
 	if addr.Is6() {
 		protocol = unix.ETH_P_IPV6
@@ -126,20 +126,20 @@ func (r *ring) allocate(size int) (err error) {
 	return nil
 }
 
-// take is the next packet from its IP header on, nil where there is none; whole says
-// that the kernel has not cut it yet, or has joined it. It is good until free.
+// take returns the next packet from its IP header on, or nil. whole says that the kernel has not
+// cut it yet, or has joined it. The data is valid until free.
 func (r *ring) take() (data []byte, whole bool, err error) {
 	for r.taken < len(r.slots) {
 		at := r.slots[r.next]
 		slot := (*unix.Tpacket2Hdr)(unsafe.Pointer(&r.memory[at]))
-		// The kernel sets the status last; loading it atomically orders the reads of the
-		// slot behind it.
+		// The kernel sets the status last. Loading it atomically orders the reads of the slot after
+		// it.
 		status := atomic.LoadUint32(&slot.Status)
 		if status&unix.TP_STATUS_USER == 0 {
 			return nil, false, nil
 		}
 		if status&unix.TP_STATUS_COPY != 0 && r.used == mostWhole {
-			return nil, false, nil // once these are free
+			return nil, false, nil // until these are free
 		}
 		transports.AfterRead()
 		r.taken++
@@ -154,7 +154,7 @@ func (r *ring) take() (data []byte, whole bool, err error) {
 		case slot.Snaplen < slot.Len: // the socket was full, too
 			r.overruns.Add(1)
 		default:
-			// Only what has not been on a wire lacks its checksum.
+			// Only packets that have not been on a wire lack their checksum.
 			return r.memory[at+uint32(slot.Net):][:slot.Len:slot.Len],
 				status&unix.TP_STATUS_CSUMNOTREADY != 0, nil
 		}
@@ -162,7 +162,7 @@ func (r *ring) take() (data []byte, whole bool, err error) {
 	return nil, false, nil
 }
 
-// receive takes a packet that is longer than a slot.
+// receive reads a packet that is longer than a slot.
 func (r *ring) receive() ([]byte, error) {
 	into := &r.whole[r.used]
 	if *into == nil {
@@ -184,7 +184,7 @@ func (r *ring) receive() ([]byte, error) {
 	return (*into)[:r.header.N], nil
 }
 
-// free gives all packets that were taken back to the kernel.
+// free returns all taken packets' slots to the kernel.
 func (r *ring) free() {
 	for ; r.taken > 0; r.taken-- {
 		i := r.next - r.taken
@@ -196,7 +196,7 @@ func (r *ring) free() {
 	r.used = 0
 }
 
-// lost is how many packets found no room. Anyone may call it at any time.
+// lost is the number of packets that found no room. It is safe for concurrent use.
 func (r *ring) lost() uint64 {
 	r.closing.Lock()
 	defer r.closing.Unlock()
@@ -206,8 +206,8 @@ func (r *ring) lost() uint64 {
 	return r.overruns.Load()
 }
 
-// forgive takes the error from the socket that it has since its interface was down:
-// until then a wait for it ends at once.
+// forgive clears the socket error that remains after its interface was down: until then a wait for
+// the socket ends at once.
 func (r *ring) forgive() {
 	if atomic.LoadUint32((*uint32)(unsafe.Pointer(&r.memory[r.slots[r.next]]))) == unix.TP_STATUS_KERNEL {
 		_, _ = unix.GetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -220,7 +220,7 @@ func (r *ring) close() error {
 	defer r.closing.Unlock()
 	var errs []error
 	if r.memory != nil {
-		errs = append(errs, unix.Munmap(r.memory)) // before the socket that it is of
+		errs = append(errs, unix.Munmap(r.memory)) // before the socket to which it belongs
 	}
 	if r.fd >= 0 {
 		errs = append(errs, unix.Close(r.fd))
@@ -229,9 +229,9 @@ func (r *ring) close() error {
 	return errors.Join(errs...)
 }
 
-// filterOf is the classic BPF program that passes packets of UDP to an address's port of
-// RoCE, for the queue pairs of a block and for the general services. Those with options
-// or extension headers, and fragments, are none of RoCE's.
+// filterOf returns the classic BPF program that passes UDP packets to an address's RoCE port, for
+// the queue pairs of a block and for the general services. It drops packets with options or
+// extension headers, and fragments: RoCE has none.
 func filterOf(addr netip.Addr, block uint32) []unix.SockFilter {
 	type rule struct {
 		size  uint16 // of what is loaded

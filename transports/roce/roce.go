@@ -36,53 +36,51 @@ import (
 const (
 	defaultMTU         = 1500
 	defaultPeerTimeout = 5 * time.Second
-	// defaultDSCP is AF31, which RoCE has by custom.
+	// defaultDSCP is AF31, the customary value for RoCE.
 	defaultDSCP = 26
-	// queueDepth bounds the requests outstanding to one peer, and handed those of
-	// them that the queue pair has, so that later ones can still be canceled.
+	// queueDepth bounds the requests outstanding to one peer. handed and handedSize bound those of
+	// them that the queue pair has: later ones can still be canceled.
 	queueDepth = 256
 	handed     = 64
 	handedSize = 8 << 20
-	// receives are posted for immediates of one peer that sends, as long as there is
-	// room for what they report.
+	// receives is how many receives are posted for immediates of one sending peer, as long as there
+	// is room for their completions.
 	receives = 4
 	// tcpOf is the first service port of communication management.
 	tcpOf = 20_000
 )
 
-// Config says where an endpoint lives. Only Addr is required.
+// Config configures an endpoint. Only Addr is required.
 type Config struct {
 	// Addr is the address of the NIC. An unspecified address is refused.
 	Addr netip.Addr
-	// Device is the NIC's name. The socket is bound to it where the kernel lets this
-	// process; see Endpoint.DeviceBound. Default: not bound.
+	// Device is the NIC's name. The socket is bound to it where the kernel permits this process to;
+	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
-	// MTU is the link's; the path MTU is the largest of InfiniBand's that fits.
-	// Default 1500, which gives 1,024.
+	// MTU is the link's MTU. The path MTU is the largest of InfiniBand's that fits. Default 1500,
+	// which gives 1,024.
 	MTU int
-	// Clock is the testbed's. Default: one without dilation.
+	// Clock is the testbed's clock. Default: a clock without dilation.
 	Clock *clock.Clock
-	// PeerTimeout is how long a peer may be silent while something is outstanding to
-	// it. Default 5 s.
+	// PeerTimeout is how long a peer may be silent while a request to it is outstanding. Default 5
+	// s.
 	PeerTimeout time.Duration
-	// Timeout is after how long a queue pair sends again what was not acknowledged.
-	// Default 67 ms.
+	// Timeout is the time after which a queue pair retransmits unacknowledged packets. Default 67
+	// ms.
 	Timeout time.Duration
-	// Selective has queue pairs repeat what is missing, and not all that follows. All
-	// peers need the same.
+	// Selective makes queue pairs retransmit missing packets only, instead of all that follow. All
+	// peers need the same setting.
 	Selective bool
-	// Congestion, where it is set, has rates follow the fabric's marks. All peers need
-	// the same.
+	// Congestion, if set, makes rates follow the fabric's marks. All peers need the same setting.
 	Congestion *dcqcn.Params
-	// Overhead is the bytes of each packet that rates count beyond those of an
-	// Ethernet frame. Default 0.
+	// Overhead is the bytes of each packet that rates count beyond an Ethernet frame. Default 0.
 	Overhead int
-	// DSCP is that of all packets but CNPs, which have 48. Default 26.
+	// DSCP is the DSCP of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
-	// Block is which 4,096 of the 2^24 numbers of queue pairs the endpoint takes, from 1
-	// on and counted modulo 4,095, or the next that are free: endpoints of which one
-	// follows the other at an address have numbers of their own in a recording only where
-	// somebody tells them apart. Default: any.
+	// Block selects the 4,096 of the 2^24 queue pair numbers that the endpoint claims. Blocks count
+	// from 1, modulo 4,095; if the block is taken, the next free one is claimed. With different
+	// blocks, endpoints that follow each other at an address have different numbers in a recording.
+	// Default: any block.
 	Block uint32
 }
 
@@ -98,18 +96,19 @@ type Endpoint struct {
 	byLife map[uint64]*peer
 	links  map[infiniband.QPN]*link
 	byConn map[cm.Conn]*link
-	early  map[cm.Conn]stranger    // who asks, and was not added yet
+	early  map[cm.Conn]stranger    // connections requested by endpoints that were not added yet
 	done   []transports.Completion // to be reported
 }
 
-// Counters are what an endpoint's queue pairs did, how many packets came whose ICRC was
-// wrong, and how many found its memory full, because the host let it read too late.
+// Counters are the counts of an endpoint's queue pairs, plus two of its socket. BadICRC counts
+// packets whose ICRC was wrong. Overruns counts packets that found the ring full, because the host
+// let the endpoint read too late.
 type Counters struct {
 	queuepair.Counters
 	BadICRC, Overruns uint64
 }
 
-// stranger asks for a connection.
+// stranger is a request for a connection.
 type stranger struct {
 	life  uint64
 	from  netip.Addr
@@ -118,7 +117,7 @@ type stranger struct {
 
 var _ transports.Endpoint = (*Endpoint)(nil)
 
-// Open takes queue pairs at the address.
+// Open opens an endpoint and claims a block of queue pair numbers at the address.
 func Open(config Config) (*Endpoint, error) {
 	config.PeerTimeout = cmp.Or(config.PeerTimeout, defaultPeerTimeout)
 	config.Timeout = cmp.Or(config.Timeout, infiniband.AckTimeout(14))
@@ -155,13 +154,13 @@ func (e *Endpoint) Address() []byte { return e.self.encode() }
 // DeviceBound reports whether the socket is bound to Config.Device.
 func (e *Endpoint) DeviceBound() bool { return e.socket.bound }
 
-// QueuePairs are the numbers of all queue pairs that the endpoint can have: from
-// first on, so many.
+// QueuePairs returns the numbers of all queue pairs that the endpoint can have: count numbers from
+// first on.
 func (e *Endpoint) QueuePairs() (first infiniband.QPN, count int) {
 	return e.socket.number(0), 1 << blockBits
 }
 
-// PathMTU is the payload bytes of a packet.
+// PathMTU is the payload of a packet in bytes.
 func (e *Endpoint) PathMTU() int { return e.mtu }
 
 // AddPeer implements transports.Endpoint.
@@ -197,11 +196,11 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	return p.number, nil
 }
 
-// push keeps a completion until reportDone, so that what ends at once is reported at
-// once: a request that was refused, and the peer that fails by it.
+// push keeps a completion until reportDone, so that simultaneous events are reported together: a
+// refused request, and the failure of its peer.
 func (e *Endpoint) push(c transports.Completion) { e.done = append(e.done, c) }
 
-// reportDone hands on what was kept.
+// reportDone reports the kept completions.
 func (e *Endpoint) reportDone() {
 	if len(e.done) > 0 {
 		e.completions.Push(e.done...)
@@ -217,14 +216,14 @@ func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Re
 		rights = queuepair.RemoteWrite
 	}
 	r, err := e.register(buf, rights)
-	if err != nil { // no region of type nil
+	if err != nil { // else a nil *region would be a non-nil interface
 		return nil, err
 	}
 	return r, nil
 }
 
 const (
-	// remoteLen is the bytes of a handle: R_Key, and the address in units of 4 GiB.
+	// remoteLen is the length in bytes of a handle: R_Key, and the address in units of 4 GiB.
 	remoteLen = 8
 	baseShift = 32
 )
@@ -262,8 +261,7 @@ func (e *Endpoint) Poll(completions []transports.Completion) int {
 // Wait implements transports.Endpoint.
 func (e *Endpoint) Wait(ctx context.Context) error { return e.completions.Wait(ctx) }
 
-// Counters is what the queue pairs did. It is safe to call at any time, also after
-// Close.
+// Counters returns the counts of the queue pairs. It is safe to call at any time, also after Close.
 func (e *Endpoint) Counters() Counters { return e.count() }
 
 // Close implements transports.Endpoint.

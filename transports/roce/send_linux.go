@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	batch   = 64 // packets of one call
+	batch   = 64 // most packets of one call
 	senders = 16
 )
 
-// outgoing is memory for what one call sends: packets with their headers, and messages
-// for the kernel, each of one packet or of several that it cuts.
+// outgoing is memory for one call that sends. It has packets with their headers, and messages for
+// the kernel, each of one packet or of several that the kernel cuts.
 type outgoing struct {
 	buffers []byte
 	size    int
@@ -30,34 +30,34 @@ type outgoing struct {
 	names    [batch]datagram.Name
 	controls [batch]datagram.Control
 	fds      [batch]int
-	from     [batch]int // its first packet
+	from     [batch]int // first packet of each message
 	messages int
-	first    int // message that has not gone
+	first    int // first message that was not sent
 	open     open
 
 	senders [senders]sender
-	whole   bool // each packet goes by itself, since the kernel was seen to cut none
+	whole   bool // each packet is sent alone, because the kernel failed to cut one
 }
 
-// open is the last message, as long as packets may join it. The first one tells the
-// receiver where to cut what nobody cut on the way: others of its message follow it, so
-// it is as long as it can be.
+// open is the last message, as long as packets may join it. If no device cuts the message, its
+// first packet tells the receiver where to cut. Others of its message follow it, so it has full
+// length.
 type open struct {
 	fd          int
 	to          netip.Addr
-	size, bytes int // of the first packet, and of those before the last
+	size, bytes int // of the first packet, and of all before the last
 	more        bool
 }
 
-// sender is a UDP socket for the packets with data of one source port, so that the
-// kernel cuts them. Of a device's many queue pairs the first have one.
+// sender is a UDP socket for the data packets of one source port, so that the kernel cuts them.
+// Only the first of a device's many queue pairs have one.
 type sender struct {
 	fd   int
-	port uint16 // 0 before it has one
+	port uint16 // 0 until it is bound
 }
 
-// openSenders opens sockets that have no port yet: they belong to the network in which
-// the device was opened, whoever has it send.
+// openSenders opens sockets without a port. They belong to the network in which the device was
+// opened, whichever goroutine sends by them later.
 func (s *socket) openSenders(nic string) (err error) {
 	for i := range s.out.senders {
 		if s.out.senders[i].fd, err = s.openSender(nic); err != nil {
@@ -82,7 +82,7 @@ func (s *socket) openSender(nic string) (fd int, err error) {
 	err = errors.Join(err,
 		unix.SetsockoptInt(fd, level, discover, do),
 		unix.SetsockoptInt(fd, level, class, int(s.dscp)<<2|int(wire.ECT0)),
-		// not what the class gives, but the raw socket's
+		// as the raw socket, not derived from the class
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
 		takeNothing(fd))
@@ -94,7 +94,8 @@ func (s *socket) openSender(nic string) (fd int, err error) {
 	return fd, err
 }
 
-// sender is the socket for data from a source port: the raw one where there is no other.
+// sender returns the socket for data from a source port: the raw socket if all senders have other
+// ports.
 func (s *socket) sender(port uint16) int {
 	for i := range s.out.senders {
 		one := &s.out.senders[i]
@@ -112,7 +113,7 @@ func (s *socket) sender(port uint16) int {
 	return s.raw
 }
 
-// memory makes room for packets.
+// memory allocates room for packets.
 func (s *socket) memory(mtu int) {
 	o := &s.out
 	o.size = (s.most(mtu) + 127) &^ 63
@@ -123,13 +124,13 @@ func (s *socket) memory(mtu int) {
 	}
 }
 
-// most is the bytes of the longest packet, headers of IP and UDP included.
+// most is the length in bytes of the longest packet, with headers of IP and UDP.
 func (s *socket) most(mtu int) int {
 	return s.headersLen() + max(mtu+infiniband.MaxOverhead,
 		infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen))
 }
 
-// room is memory for the next packet to send, nil where the batch is full.
+// room returns memory for the next packet to send, or nil if the batch is full.
 func (s *socket) room() infiniband.Packet {
 	if s.out.count == batch {
 		return nil
@@ -137,8 +138,7 @@ func (s *socket) room() infiniband.Packet {
 	return s.out.buffers[s.out.count*s.out.size:][s.headersLen():s.out.size]
 }
 
-// add puts the packet that was written into room, which is n bytes long, into the
-// batch: with its headers and ICRC.
+// add adds the n bytes of packet written into room to the batch, with its headers and ICRC.
 func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
 	o := &s.out
 	fd, id, joins := s.raw, uint16(0), false
@@ -148,7 +148,7 @@ func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
 	v := &o.vectors[o.count]
 	switch {
 	case fd == s.raw:
-		if s.id++; s.id == 0 { // the kernel writes its own in place of 0
+		if s.id++; s.id == 0 { // the kernel replaces 0 by its own
 			s.id = 1
 		}
 		id = s.id
@@ -180,7 +180,7 @@ func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
 	}
 }
 
-// begin begins a message with the packet that is added.
+// begin begins a message with the packet that is being added.
 func (s *socket) begin(fd int, to netip.Addr, port uint16) {
 	o := &s.out
 	m := o.messages
@@ -191,7 +191,7 @@ func (s *socket) begin(fd int, to netip.Addr, port uint16) {
 	o.open = open{}
 }
 
-// joins says that a packet may be of the message that is open.
+// joins reports whether a packet may join the open message.
 func (o *outgoing) joins(fd int, to netip.Addr, n int) bool {
 	m := &o.open
 	if !m.more || m.fd != fd || m.to != to || n > m.size || m.bytes+m.size+n > datagram.MostCutBytes ||
@@ -199,13 +199,13 @@ func (o *outgoing) joins(fd int, to netip.Addr, n int) bool {
 		return false
 	}
 	m.bytes += m.size
-	m.more = n == m.size // a shorter one ends it
+	m.more = n == m.size // a shorter packet must be the last
 	return true
 }
 
-// encode writes the headers of the packet that is added.
+// encode writes the headers of the packet that is being added.
 func (s *socket) encode(headers []byte, to netip.Addr, sourcePort, id uint16, n int) {
-	// Packets without data are not to be marked: nobody would send fewer of them.
+	// Packets without data must not be marked: a mark would not reduce their rate.
 	class, ecn := s.dscp, wire.NotECT
 	switch o := s.room().Opcode(); {
 	case o == infiniband.CNP:
@@ -241,8 +241,8 @@ func (s *socket) encode(headers []byte, to netip.Addr, sourcePort, id uint16, n 
 		&wire.UDPFields{SrcPort: sourcePort, DstPort: infiniband.Port, Length: uint16(length)})
 }
 
-// another writes the headers of a packet of so many bytes that is cut out of the same as
-// another one, as far as they are in the ICRC.
+// another writes the headers of a packet of n bytes that is cut from the same message as another
+// one, as far as the ICRC covers them.
 func (s *socket) another(headers, other []byte, id uint16, n int) {
 	copy(headers, other)
 	n += wire.UDPLen
@@ -255,8 +255,8 @@ func (s *socket) another(headers, other []byte, id uint16, n int) {
 	wire.UDP(headers[len(headers)-wire.UDPLen:]).SetLength(uint16(n))
 }
 
-// send sends what of the batch the NIC's queue has room for. What has not gone is
-// the first of the next call: an RDMA NIC loses nothing of its own.
+// send sends the batch as far as the NIC's queue has room. Packets that were not sent are the first
+// of the next call: an RDMA NIC does not drop its own packets.
 func (s *socket) send() error {
 	o := &s.out
 	o.open.more = false
@@ -283,7 +283,7 @@ func (s *socket) send() error {
 	return nil
 }
 
-// uncut has what has not gone, and all that follows, sent packet by packet.
+// uncut makes the unsent packets, and all that follow, be sent one by one.
 func (s *socket) uncut() {
 	o := &s.out
 	count := o.count

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// blockBits are those of a queue pair's number that its socket chooses freely.
-	// The others are the socket's own at its address, so that several processes can
-	// share it.
+	// blockBits is the number of bits of a queue pair's number that its socket chooses freely. The
+	// other bits are the socket's own at its address, so that several processes can share the
+	// address.
 	blockBits  = 12
 	blocks     = 1 << (24 - blockBits)
 	ttl        = 64
@@ -25,15 +25,15 @@ const (
 	fullMember = 0x8000 // of a P_Key
 )
 
-// socket is a RoCEv2 port: a packet socket hears, because the ICRC covers the header of
-// IP; UDP sockets send data, because the kernel cuts many packets out of one message for
-// them; and a raw socket sends the rest.
+// socket is a RoCEv2 port. A packet socket receives, because the ICRC covers the IP header. UDP
+// sockets send data, because the kernel then cuts many packets out of one message. A raw socket
+// sends the rest.
 type socket struct {
 	addr  netip.Addr
 	dscp  uint8
-	raw   int // sends with headers of its own, and hears nothing
-	quiet int // a UDP socket at the port: without it the kernel says that it is unreachable
-	claim int // a name that holds the block
+	raw   int // sends with headers of its own, and receives nothing
+	quiet int // a UDP socket at the port: without it the kernel reports the port as unreachable
+	claim int // an abstract name that holds the block
 	block uint32
 	ring  *ring
 	id    uint16
@@ -46,8 +46,8 @@ type socket struct {
 	badICRC atomic.Uint64
 }
 
-// openSocket takes a block of queue pairs at the address, the given one or else the next
-// that is free, for packets with so much payload. It needs the right to open raw and packet sockets
+// openSocket claims a block of queue pairs at the address, the given one or else the next free one.
+// mtu is the most payload of a packet. It needs the right to open raw and packet sockets
 // (CAP_NET_RAW).
 func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int, block uint32) (s *socket, err error) {
 	s = &socket{addr: addr, dscp: dscp, block: block, raw: -1, quiet: -1, claim: -1}
@@ -99,7 +99,7 @@ func (s *socket) headersLen() int {
 	return infiniband.HeadersIPv4
 }
 
-// name is the address with a port, as system calls take it.
+// name returns the address with a port, as system calls take it.
 func (s *socket) name(port int) unix.Sockaddr {
 	if s.addr.Is6() {
 		return &unix.SockaddrInet6{Addr: s.addr.As16(), Port: port}
@@ -107,9 +107,9 @@ func (s *socket) name(port int) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: s.addr.As4(), Port: port}
 }
 
-// take finds a block that nobody has in this network: an abstract name of a unix
-// socket belongs to a network, and goes with its process. Where none is asked for, it is
-// any.
+// take claims a block that is free in this network. It binds an abstract name of a Unix socket,
+// which belongs to the network and disappears with its process. If no block is given, it claims a
+// random one.
 func (s *socket) take() (err error) {
 	if s.claim, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open unix socket: %w", err)
@@ -131,13 +131,12 @@ func (s *socket) take() (err error) {
 	return nil
 }
 
-// number is the number of one of the socket's queue pairs.
+// number returns the number of one of the socket's queue pairs.
 func (s *socket) number(n uint32) infiniband.QPN {
 	return infiniband.QPN(s.block<<blockBits | n&(1<<blockBits-1))
 }
 
-// prepare binds the raw socket, whose protocol is one for sending headers of its own
-// alone.
+// prepare binds the raw socket. The socket's protocol only sends, with headers of its own.
 func (s *socket) prepare(nic string) error {
 	if nic != "" {
 		bound := unix.BindToDevice(s.raw, nic)
@@ -148,8 +147,8 @@ func (s *socket) prepare(nic string) error {
 	return unix.Bind(s.raw, s.name(0))
 }
 
-// keepQuiet opens the UDP socket that takes nothing. Where the kernel's own RoCE
-// has the port, that keeps quiet.
+// keepQuiet opens the UDP socket that discards everything. If the kernel's own RoCE has the port,
+// it already prevents errors.
 func (s *socket) keepQuiet() (err error) {
 	if s.quiet, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_UDP); err != nil {
@@ -157,7 +156,7 @@ func (s *socket) keepQuiet() (err error) {
 	}
 	err = errors.Join(unix.SetsockoptInt(s.quiet, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
 		takeNothing(s.quiet))
-	// or the kernel cuts for it what it takes none of
+	// else the kernel would cut packets for a socket that discards them
 	_ = unix.SetsockoptInt(s.quiet, unix.SOL_UDP, unix.UDP_GRO, 1)
 	if bound := unix.Bind(s.quiet, s.name(infiniband.Port)); bound != nil &&
 		!errors.Is(bound, unix.EADDRINUSE) {
@@ -169,32 +168,32 @@ func (s *socket) keepQuiet() (err error) {
 	return nil
 }
 
-// takeNothing has a socket hear nothing.
+// takeNothing makes a socket receive nothing.
 func takeNothing(fd int) error {
 	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: 1, Filter: &nothing})
 }
 
-// wait returns once a packet came, or the waiter has another reason.
+// wait returns once a packet has arrived, or the waiter has another reason.
 func (s *socket) wait() {
 	s.waiter.Wait()
 	s.ring.forgive()
 }
 
-// yield lets others have the processor.
+// yield yields the processor to other threads.
 func (s *socket) yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// sourcePort is that of a queue pair's packets: the same for all, so that they
-// take one path (rdma_rxe has such ones, too).
+// sourcePort is the source port of a queue pair's packets. All packets have the same, so that they
+// take one path (as with rdma_rxe).
 func sourcePort(number infiniband.QPN) uint16 {
-	const golden = 0x61C88647 // of hash_32 in linux/hash.h
+	const golden = 0x61C88647 // from hash_32 in linux/hash.h
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], uint32(number))
 	return 0xC000 | uint16(binary.LittleEndian.Uint32(b[:])*golden>>18)&0x3FFF
 }
 
-// close gives back what the socket has.
+// close closes the socket's descriptors.
 func (s *socket) close() error {
 	var errs []error
 	if s.waiter != nil {
@@ -216,8 +215,8 @@ func (s *socket) close() error {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	// The waiter stays: a caller that changed something beside the worker's end may still wake it. The
-	// ring has its counts.
+	// The waiter stays set: a caller that changes something while the worker ends may still wake
+	// it. The ring stays set too: its count of lost packets can be read after the close.
 	s.raw, s.quiet, s.claim = -1, -1, -1
 	return errors.Join(errs...)
 }

@@ -15,7 +15,7 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// newLink makes a link of a peer, without a queue pair.
+// newLink makes a link to a peer, without a queue pair.
 func (e *Endpoint) newLink(p *peer, ours bool) (*link, error) {
 	number, err := e.newNumber(func(n infiniband.QPN) bool { return e.links[n] != nil })
 	if err != nil {
@@ -55,7 +55,7 @@ func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 	return err
 }
 
-// grant answers who asks for a connection and is known.
+// grant answers a known peer that requests a connection.
 func (e *Endpoint) grant(conn cm.Conn, p *peer, offer cm.Offer) {
 	if p.err != nil {
 		e.manager.Reject(conn, infiniband.RejectConsumer)
@@ -80,7 +80,7 @@ func (e *Endpoint) grant(conn cm.Conn, p *peer, offer cm.Offer) {
 	p.in = append(p.in, l)
 }
 
-// remove forgets a link.
+// remove removes a link.
 func (e *Endpoint) remove(l *link) {
 	if l.qp != nil {
 		e.detach(&l.line)
@@ -89,7 +89,7 @@ func (e *Endpoint) remove(l *link) {
 	delete(e.links, l.number)
 }
 
-// managed is the host of the communication manager.
+// managed is the endpoint's cm.Host.
 type managed struct{ e *Endpoint }
 
 // Requested implements cm.Host.
@@ -106,8 +106,8 @@ func (m managed) Requested(conn cm.Conn, from netip.AddrPort, _ uint16, offer cm
 	}
 }
 
-// consider grants what a peer asks for, and not what somebody else asks for in its
-// name: the end of such a connection would be taken for the peer's.
+// consider grants a peer's request. It rejects a request in the peer's name from another address:
+// the end of such a connection would count as the peer's failure.
 func (e *Endpoint) consider(conn cm.Conn, p *peer, s stranger) {
 	if s.from != p.at {
 		e.manager.Reject(conn, infiniband.RejectConsumer)
@@ -140,11 +140,11 @@ func (m managed) Ended(conn cm.Conn, why error) {
 	now := e.clock.Now()
 	if l.ours && l.qp == nil && errors.Is(why, cm.ErrTimeout) && now.Sub(p.asked) < e.config.PeerTimeout {
 		delete(e.links, l.number)
-		p.out = nil // and again
+		p.out = nil // try again
 		return
 	}
 	if !l.ours && errors.Is(why, cm.ErrTimeout) {
-		// Granted, and never ready: nothing came by it, and who asked may have asked again.
+		// Granted, but never ready: no packet arrived by it, and the peer may have asked again.
 		l.qp.Close()
 		e.remove(l)
 		p.in = slices.DeleteFunc(p.in, func(in *link) bool { return in == l })
@@ -176,7 +176,7 @@ func (e *Endpoint) failAll(err error) {
 	}
 }
 
-// advancePeers lets all peers go on.
+// advancePeers calls advance for all peers.
 func (e *Endpoint) advancePeers(now clock.Time) {
 	for _, p := range e.peers {
 		p.advance(now)

@@ -11,11 +11,11 @@ type Counters struct {
 	Duplicates          uint64 // data packets that had arrived before
 	Trimmed             uint64 // data packets of which only the header arrived
 	Corrupt             uint64 // packets with a wrong check or sum
-	Refused             uint64 // packets that point outside their region, or to none
+	Refused             uint64 // packets that point outside their region, or to none.
 	Hostile             uint64 // packets that contradict earlier ones
 	Foreign             uint64 // packets of unknown peers, lives or versions
 	Marked              uint64 // data packets with congestion experienced
-	Pace                Pace   // of paced data packets
+	Pace                Pace   // of paced data packets.
 	Unprotected         uint64 // packets not encrypted that should be, or the other way round
 	Forged              uint64 // encrypted packets with a wrong tag
 	Replayed            uint64 // encrypted packets that had arrived, or are too old to tell

@@ -14,11 +14,11 @@ type outMessage struct {
 	total   uint32 // bytes
 	sent    uint32 // bytes with a PSN
 	begun   bool   // its first packet has a PSN
-	packets uint32 // packets that are not over
+	packets uint32 // packets that are not over.
 	missing uint32 // bytes that were given up
 	over    bool   // completed; packets of it may still be in flight
 	err     error  // why it was given up; no more of its bytes are sent
-	closed  bool   // the peer is told so, or has refused it
+	closed  bool   // the peer was notified, or has refused it
 	told    bool   // a skip of it, which ends it, was sent
 }
 

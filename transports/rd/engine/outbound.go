@@ -32,7 +32,7 @@ type outbound struct {
 	packets   [Window]outPacket
 	flight    list // sent, in order of their latest transmission
 	lost      list // to be sent again
-	busy      list // refused for now
+	busy      list // refused for now.
 	room      int  // the most packets in flight
 	under     int  // bytes of payload in flight
 	unasked   int  // bytes since an acknowledgement was last requested for the controller's window
@@ -50,7 +50,7 @@ type outbound struct {
 	deadline   clock.Time // when tick must run
 	probing    bool       // a probe is to be sent
 	asked      bool       // the latest packet asked for an acknowledgement
-	ended      bool       // it was the last packet there was to send
+	ended      bool       // it was the last packet there was to send.
 	probed     clock.Time // when the latest probe was sent
 	probeOrder uint64     // its place among all transmissions
 	probeStamp uint32     // its timestamp

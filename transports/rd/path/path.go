@@ -59,9 +59,9 @@ type Event uint8
 // Events. All but Lost and TimedOut show that packets still arrive.
 const (
 	Acked          Event = iota // they arrived
-	Marked                      // they arrived, with ECN's Congestion Experienced
+	Marked                      // they arrived, with ECN's Congestion Experienced.
 	Trimmed                     // their headers arrived: a queue was full
-	TrimmedLastHop              // the same, at the peer's own port, where all paths end
+	TrimmedLastHop              // the same, at the peer's own port, where all paths end.
 	Lost                        // acknowledgements of later packets leave them out
 	TimedOut                    // no answer until the retransmission timer fired
 	ProbeReturned               // the answer to a probe arrived

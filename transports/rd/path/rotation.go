@@ -3,8 +3,9 @@ package path
 import "railbed/internal/clock"
 
 // rotation cycles through n paths, each once in a round. The order is drawn for each round and not
-// stored: it starts at a random path and advances by a step that is coprime to n. uet-htsim XORs a
-// counter with a number drawn for each round, which is even for powers of two only.
+// stored: it starts at a random path and advances by a step that is coprime to n. The simulator
+// uet-htsim XORs a counter with a number drawn for each round instead. That is uniform for powers
+// of two only.
 type rotation struct {
 	n, path, step int
 	left          int // of the round
@@ -80,7 +81,7 @@ func (c *Oblivious) Pick(now clock.Time) int {
 }
 
 // Penalties of Bitmap, in turns, as in uet-htsim, which calls a trimmed packet NACK. It has no
-// penalty for packets that selective acknowledgements leave out; here they count like trimmed ones.
+// penalty for packets that selective acknowledgements leave out. Here they count like trimmed ones.
 const (
 	penaltyMarked   = 1
 	penaltyTrimmed  = 4
@@ -88,10 +89,11 @@ const (
 	penaltyMost     = 15
 )
 
-// Bitmap takes the usable paths in turn and passes over those with a penalty: 1 for a mark, 4 for a
-// packet lost or trimmed before the last hop, 15 for a timeout, 15 at most. A pick takes 1 from the
-// penalty of the first such path that it meets, and from no other. When all paths have penalties,
-// it takes the second one that it meets. Penalties replace the states Skip and Suspect.
+// Bitmap takes the usable paths in turn and passes over those with a penalty. A mark counts 1, a
+// packet lost or trimmed before the last hop 4, and a timeout 15. The sum is at most 15. A pick
+// takes 1 from the penalty of the first such path that it meets, and from no other. When all paths
+// have penalties, it takes the second path that it meets. Penalties replace the states Skip and
+// Suspect.
 type Bitmap struct {
 	States
 	turn        rotation

@@ -10,9 +10,9 @@ import (
 // golden is 2^64 divided by the golden ratio, made odd: SplitMix64's step.
 const golden = 0x9e3779b97f4a7c15
 
-// mix maps 64 bits to 64 bits, one to one, so that each bit of the result
-// depends on every bit of x: the finaliser of SplitMix64 (Steele, Lea and Flood,
-// Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+// mix maps 64 bits to 64 bits, one to one. Each bit of the result depends on every bit of x. It is
+// the finaliser of SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number
+// Generators, OOPSLA 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -14,7 +14,7 @@ const (
 	// Good paths carry packets.
 	Good State = iota
 	// Skip is a good path that sits out one rotation, which is as many picks as there are usable
-	// paths: one of its packets was marked, or trimmed before the last hop. Only choosers with
+	// paths. One of its packets was marked, or trimmed before the last hop. Only choosers with
 	// turns skip it: Oblivious, and REPS and Mixed when they draw a new path.
 	Skip
 	// Suspect paths lost a packet, and none has arrived over them since. They are probed, and sit
@@ -43,7 +43,7 @@ type Counters struct {
 	Suspected uint64 // times that a path became suspect
 	Condemned uint64 // times that a path became bad
 	Returned  uint64 // times that a bad path became good
-	Probes    uint64 // probes asked for
+	Probes    uint64 // probes asked for.
 }
 
 // States knows which paths carry packets. Every chooser has one.
@@ -59,12 +59,12 @@ type Counters struct {
 //   - They lie an eighth of a round trip apart or more, by the times of
 //     sending. So a burst of drops, or a batch that is lost together, is one
 //     loss.
-//   - Each has a witness: a packet that arrived over another path and was sent
+//   - Each has a reference: a packet that arrived over another path and was sent
 //     within a quarter of a round trip of the lost one. It shows that the peer,
 //     and the parts that all paths share, worked then. Where data gives no
-//     witness, as when all of it is on one path, a probe accompanies each probe
-//     of the suspect. It goes over the path of the latest arrival, or else over
-//     three other paths in turn.
+//     reference, as when all of it is on one path, a probe accompanies each
+//     probe of the suspect. It goes over the path of the latest arrival, or else
+//     over three other paths in turn.
 //   - They would have happened by chance less than once in 2^24 times. The
 //     probability of a loss is the loss rate of working paths, measured over all
 //     of them and taken as 2 % at least. For a probe it is the probability that
@@ -74,9 +74,9 @@ type Counters struct {
 // How soon. On a path that loses everything, the fourth probe is sent 0.375 round trips after the
 // first loss was found, and has no answer 1.25 round trips later. So the path is bad within 1.63
 // round trips of the first evidence. It is bad sooner when earlier data is found lost in that time,
-// and within 1.88 round trips when a witness or two are lost by chance. It takes longer than two
+// and within 1.88 round trips when a reference or two are lost by chance. It takes longer than two
 // round trips where more than 2 % are lost everywhere. It also does, one time in some thousands,
-// where more witnesses are lost by chance, or where most paths die at once and no data shows which
+// where more references are lost by chance, or where most paths die at once and no data shows which
 // still work. With choosers that skip Suspect, the path carries no data from the first evidence on.
 //
 // How often wrongly. The path has to lose a packet, and then all that follow for half a round trip:
@@ -85,17 +85,17 @@ type Counters struct {
 // path that loses 5 % is condemned once in 2 x 10^5 packets. A path that loses half is condemned
 // soon, each time for longer.
 //
-// Loss of all paths at once condemns none, for want of a witness. Losses near its beginning and its
-// end have witnesses, but they are too few unless chance adds some on a path (one path in one of
-// some thousand such outages). By the same rule the last usable path is condemned only if another
-// path answers. So all paths are unusable only when the remaining ones are denied. Then the path
-// that was found bad, or lost a packet, longest ago is used.
+// Loss of all paths at once condemns none, for want of a reference. Losses near its beginning and
+// its end have references, but they are too few unless chance adds some on a path. That happens to
+// one path in one of some thousand such outages. By the same rule the last usable path is condemned
+// only if another path answers. So all paths are unusable only when the remaining ones are denied.
+// Then the path that was found bad, or lost a packet, longest ago is used.
 //
-// When a bad path is tried again. A probe is sent one round trip after the path was condemned, and
-// then at intervals that double up to Options.ProbeMax. Each interval is lengthened at random by up
-// to a quarter, so that paths condemned together are not probed together. The first answer makes
-// the path good. A path that is condemned again within eight of the intervals that it had reached
-// continues with those intervals, so a path that flaps is used less and less.
+// When a bad path is tried again. A first probe is sent one round trip after the path was
+// condemned. Further intervals double up to Options.ProbeMax, and each is lengthened at random by
+// up to a quarter. So paths condemned together are not probed together. The first answer makes the
+// path good. If a path is condemned again within eight of the intervals that it had reached, it
+// continues with those intervals. So a path that flaps is used less and less.
 type States struct {
 	n        int
 	count    int // members of usable
@@ -117,11 +117,11 @@ type States struct {
 
 	expiry clock.Time // when the first open probe expires
 	probe  clock.Time // when the first probe is due
-	// witnesses are paths to be probed beside a suspect, since waitingSince.
+	// witnesses are the reference paths to probe beside a suspect, since waitingSince.
 	witnesses    [3]int
 	waiting      int // how many
 	waitingSince clock.Time
-	circle       int // the last path that became a witness in turn
+	circle       int // the last path that became a reference in turn
 }
 
 // before is earlier than every moment.
@@ -179,7 +179,7 @@ func (s *States) Usable() int { return s.count }
 // Counters returns the counts so far.
 func (s *States) Counters() Counters { return s.counters }
 
-// State returns the state of a path, Denied for one that does not exist.
+// State returns the state of a path, or Denied if the path does not exist.
 func (s *States) State(path int) State {
 	switch {
 	case path < 0 || path >= s.n:
@@ -219,7 +219,7 @@ func (s *States) Deny(path int) bool {
 	s.leave(path)
 	s.denied.add(path)
 	s.paths[path].state = Denied
-	s.waiting = 0 // the path may be among the witnesses
+	s.waiting = 0 // a reference path may be the denied one
 	return true
 }
 

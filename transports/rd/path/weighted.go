@@ -13,7 +13,7 @@ const MaxWeight = 1 << 16
 // Weighted holds planned shares. At every moment, each path's picks since the last change of
 // weights or usable paths differ from its share by less than one pick. Of the paths that are behind
 // their share, it takes the one whose next pick would be late first, as in WF2Q (Bennett and Zhang,
-// INFOCOM 1996). The bound is that of proportionate fairness (Baruah, Cohen, Plaxton and Varvel,
+// INFOCOM 1996). Proportionate fairness has the same bound (Baruah, Cohen, Plaxton and Varvel,
 // Algorithmica 15, 1996). nginx's smooth weighted round robin deviates further with unequal
 // weights.
 //

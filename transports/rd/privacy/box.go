@@ -2,26 +2,26 @@ package privacy
 
 import "encoding/binary"
 
-// BoxLen is what a Box adds to a message: a counter and a tag.
+// BoxLen is the number of bytes that a Box adds to a message: a counter and a tag.
 const BoxLen = 8 + 16
 
-// Box seals or opens messages of one direction that are no datagrams of rd, such as an
-// arbiter's: AES-GCM by a key of their own purpose, with a counter for its nonce, and a
-// window against what comes twice. A Box belongs to one goroutine at a time.
+// Box seals or opens the messages of one direction that are not datagrams of rd, such as an
+// arbiter's. It uses AES-GCM with a key for its purpose, a counter as nonce, and a window that
+// rejects replayed messages. A Box must be used by one goroutine at a time.
 type Box struct {
 	crypt   cryptor
 	counter uint64 // of the next message
 	came    window
 }
 
-// Box makes the box of a purpose and direction. There must be no two that seal of one:
-// they would use a nonce twice. So From of a Direction is drawn anew by each sender.
+// Box makes the box of a purpose and direction. Two boxes of the same purpose and direction must
+// not both seal: they would use a nonce twice. So each sender draws Direction.From anew.
 func (s *Secret) Box(purpose string, d Direction) *Box {
 	return &Box{crypt: newCryptor(s.derive(purpose, d, 0))}
 }
 
-// Seal appends the counter and the encrypted body to a head, which is authenticated, too.
-// The body must not overlap the head's memory.
+// Seal appends the counter and the encrypted body to a head. The head is authenticated, too. The
+// body must not overlap the head's memory.
 func (b *Box) Seal(head, body []byte) ([]byte, error) {
 	if b.counter >= (Limits{}).withDefaults().Most {
 		return nil, ErrUsedUp
@@ -32,8 +32,8 @@ func (b *Box) Seal(head, body []byte) ([]byte, error) {
 	return b.crypt.aead.Seal(head, nonce, body, head), nil
 }
 
-// Open gives the body of a message whose head has so many bytes, and takes it once. It
-// decrypts in place.
+// Open returns the body of a message whose head has so many bytes. It accepts each message once,
+// and decrypts in place.
 func (b *Box) Open(message []byte, head int) (body []byte, outcome Outcome) {
 	if len(message) < head+BoxLen {
 		return nil, Malformed

@@ -13,9 +13,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// A key log opens the packets of a recording, as the files do that browsers write
-// for SSLKEYLOGFILE. It is text: lines of a secret, each followed by lines of the
-// lives that shared it. Lines that begin otherwise are left out.
+// A key log decrypts the packets of a recording, as browsers' SSLKEYLOGFILE files do. It is text:
+// lines with a secret, each followed by lines with the lives that shared it. Other lines are
+// ignored.
 //
 //	RD_SECRET 64 hexadecimal digits
 //	RD_LIFE 16 hexadecimal digits
@@ -23,14 +23,14 @@ import (
 const (
 	secretLine = "RD_SECRET "
 	lifeLine   = "RD_LIFE "
-	// maxLives bounds what a log is read of.
+	// maxLives bounds the lives that are read from a log.
 	maxLives = 1 << 16
 	// maxKeys bounds the keys that are kept at once.
 	maxKeys = 1 << 12
 )
 
-// WriteKeyLog writes a secret and the lives that shared it. Whoever can read that
-// can read their packets.
+// WriteKeyLog writes a secret and the lives that shared it. Anyone who can read the output can
+// decrypt their packets.
 func WriteKeyLog(w io.Writer, secret Material, lives []uint64) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s%s\n", secretLine, hex.EncodeToString(secret))
@@ -41,16 +41,15 @@ func WriteKeyLog(w io.Writer, secret Material, lives []uint64) error {
 	return err
 }
 
-// KeyLog opens packets that it has the secret and both lives of. It is not safe
-// for concurrent use.
+// KeyLog decrypts packets if it has the secret and both lives. It is not safe for concurrent use.
 type KeyLog struct {
-	lives  map[uint32][]member // by the low half, which is all that a tag has
+	lives  map[uint32][]member // by their low half: a tag has no more
 	count  int
 	keys   map[logged]*cryptor
 	memory []byte
 }
 
-// member is a life of those that share a secret.
+// member is a life that shares a secret.
 type member struct {
 	secret *Secret
 	life   uint64
@@ -86,7 +85,7 @@ func (l *KeyLog) add(s *Secret, life uint64) {
 	}
 }
 
-// ReadKeyLog reads logs, one behind the other.
+// ReadKeyLog reads key logs, one after the other.
 func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 	l := NewKeyLog()
 	var secret *Secret
@@ -99,7 +98,7 @@ func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 				secret, err = New(b)
 			}
 			if err != nil {
-				// without what it says
+				// the error does not show the line's content
 				return nil, fmt.Errorf("read key log: line %d is no secret of %d hexadecimal digits", n,
 					2*SecretLen)
 			}
@@ -122,9 +121,9 @@ func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 	return l, nil
 }
 
-// Open is the plain datagram of a sealed one that is Valid, with the Check that it
-// would have; false without its key, and where anything of it is missing or was
-// changed. The bytes are valid until the next call.
+// Open decrypts a sealed datagram that is Valid. It returns the plain datagram with that datagram's
+// Check. It returns false without the datagram's key, and if any part of it is missing or changed.
+// The bytes are valid until the next call.
 func (l *KeyLog) Open(b wire.RD) (wire.RD, bool) {
 	if len(b) < wire.RDSealedLeast+wire.RDTagLen || b.SealedTrimmed() {
 		return nil, false
@@ -160,7 +159,7 @@ func (l *KeyLog) key(at logged) *cryptor {
 		return k
 	}
 	if len(l.keys) == maxKeys {
-		clear(l.keys) // there are recordings of more keys than anybody has packets of
+		clear(l.keys) // a recording can have more keys than fit
 	}
 	k := newCryptor(at.secret.Key(at.Direction, at.epoch))
 	l.keys[at] = &k

@@ -5,27 +5,27 @@ import (
 	"railbed/internal/wire"
 )
 
-// Outcome is what became of an encrypted packet.
+// Outcome is the result of opening an encrypted packet.
 type Outcome uint8
 
 // Outcomes.
 const (
 	Opened    Outcome = iota
-	Malformed         // it is too short, or its lengths do not agree
-	Stale             // of an epoch that is over, or not near
-	Replayed          // it came before, or is too old to tell
+	Malformed         // it is too short, or its lengths disagree
+	Stale             // its epoch is over, or not near
+	Replayed          // it arrived before, or is too old to tell
 	Forged            // its tag is wrong
 )
 
-// Opener decrypts what comes from one direction.
+// Opener decrypts the packets of one direction.
 type Opener struct {
 	secret    *Secret
 	direction Direction
 	limits    Limits
-	// previous, current and next are the epochs that are opened. The next one's key
-	// is there before it is used, so that no packet makes one that is not authentic.
+	// previous, current and next are the epochs that are opened. The key of next is derived in
+	// advance, so that no unauthenticated packet makes Opener derive a key.
 	previous, current, next *epoch
-	until                   clock.Time // previous is opened
+	until                   clock.Time // until when previous is opened
 	heard                   bool
 }
 
@@ -46,10 +46,10 @@ func (o *Opener) epoch(number uint16) *epoch {
 	return &epoch{number: number, crypt: newCryptor(o.secret.Key(o.direction, number))}
 }
 
-// Heard says that a packet was opened, and tells the low half of the newest epoch.
+// Heard reports whether a packet was opened, and the low half of the newest epoch.
 func (o *Opener) Heard() (any bool, epoch uint8) { return o.heard, uint8(o.current.number) }
 
-// find is an epoch that is opened now, or nil.
+// find returns an epoch that is opened now, or nil.
 func (o *Opener) find(number uint16, now clock.Time) *epoch {
 	if o.previous != nil && now >= o.until {
 		o.previous = nil
@@ -62,9 +62,9 @@ func (o *Opener) find(number uint16, now clock.Time) *epoch {
 	return nil
 }
 
-// Open decrypts a datagram that is Valid, Sealed and not cut, in place; what comes
-// of it is as long as its type says and has the Check of its base. Unless it is
-// Opened, b is of no use any more.
+// Open decrypts a datagram that is Valid, Sealed and not cut, in place. The result is as long as
+// its type says and has the Check of its base. Unless the outcome is Opened, b cannot be used any
+// more.
 func (o *Opener) Open(b wire.RD, now clock.Time) (wire.RD, Outcome) {
 	if len(b) < wire.RDSealedLeast+wire.RDTagLen {
 		return nil, Malformed
@@ -100,14 +100,14 @@ func (o *Opener) Open(b wire.RD, now clock.Time) (wire.RD, Outcome) {
 	return plain, Opened
 }
 
-// Window is how far behind the newest counter a packet is still told from one that
-// came before: four times the packets that can be outstanding.
+// Window is how far behind the newest counter a packet can still be distinguished from a replay:
+// four times the packets that can be outstanding.
 const Window = 4096
 
-// window is which counters came, as RFC 6479 keeps it: in a ring of words, of
-// which one is empty in front.
+// window records which counters arrived, as in RFC 6479: in a ring of words, of which the one in
+// front is empty.
 type window struct {
-	behind uint64 // one more than the highest that came
+	behind uint64 // one more than the highest that arrived
 	words  [Window/64 + 1]uint64
 }
 
@@ -115,10 +115,10 @@ func (w *window) bit(counter uint64) (word *uint64, bit uint64) {
 	return &w.words[counter/64%uint64(len(w.words))], 1 << (counter % 64)
 }
 
-// has says that a counter came, or is too old to tell.
+// has reports whether a counter arrived, or is too old to tell.
 func (w *window) has(counter uint64) bool {
 	if counter >= w.behind {
-		return counter == 1<<64-1 // behind has no number for it
+		return counter == 1<<64-1 // behind cannot represent it
 	}
 	if w.behind-counter > Window {
 		return true
@@ -127,7 +127,7 @@ func (w *window) has(counter uint64) bool {
 	return *word&bit != 0
 }
 
-// add notes a counter that has not come.
+// add records a counter that has not arrived before.
 func (w *window) add(counter uint64) {
 	if counter >= w.behind {
 		from, to := w.behind/64, counter/64 // the words that are begun

@@ -11,16 +11,16 @@ import (
 	"railbed/internal/wire"
 )
 
-// Limits bound how long a key is used. The zero value is the document's.
+// Limits bound how long a key is used. The zero value stands for the defaults of PROTOCOL.md.
 type Limits struct {
-	// Packets are sealed by a key before the next one is used, if the peer is known
-	// to have this one. Default 2^22.
+	// Packets is how many packets a key seals before the next key is used, if the peer is known to
+	// have this one. Default 2^22.
 	Packets uint64
-	// Age is how old a key gets before the next is used, likewise. Default 10 min.
+	// Age is how old a key gets before the next is used, under the same condition. Default 10 min.
 	Age time.Duration
-	// Overlap is how long packets of the epoch before are still opened. Default 1 s.
+	// Overlap is how long packets of the previous epoch are still opened. Default 1 s.
 	Overlap time.Duration
-	// Most is packets that are sealed by one key at all. Default 2^32.
+	// Most is the most packets that one key seals. Default 2^32.
 	Most uint64
 }
 
@@ -40,15 +40,14 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// ErrUsedUp says that a peer took none of so many packets that its keys may not
-// seal more.
+// ErrUsedUp says that a peer has confirmed no packet for so long that its keys may not seal more.
 var ErrUsedUp = errors.New("its keys are used up")
 
-// cryptor is AES-GCM by one key.
+// cryptor is AES-GCM with one key.
 type cryptor struct {
 	aead  cipher.AEAD
 	iv    [nonceLen]byte
-	nonce [nonceLen]byte // on the heap once, not for each packet
+	nonce [nonceLen]byte // on the heap once rather than for each packet
 }
 
 func newCryptor(k Key) cryptor {
@@ -63,8 +62,8 @@ func newCryptor(k Key) cryptor {
 	return cryptor{aead: aead, iv: k.IV}
 }
 
-// at is the nonce of a counter: the IV with the counter added bit by bit to its
-// end, as in TLS 1.3 (RFC 8446, 5.3).
+// at returns the nonce of a counter: the IV with the counter XORed into its end, as in TLS 1.3 (RFC
+// 8446, 5.3).
 func (c *cryptor) at(counter uint64) []byte {
 	c.nonce = c.iv
 	tail := c.nonce[nonceLen-8:]
@@ -72,7 +71,7 @@ func (c *cryptor) at(counter uint64) []byte {
 	return c.nonce[:]
 }
 
-// Sealer encrypts what goes in one direction.
+// Sealer encrypts the packets of one direction.
 type Sealer struct {
 	secret    *Secret
 	direction Direction
@@ -81,29 +80,29 @@ type Sealer struct {
 	epoch     uint16
 	counter   uint64     // of the next packet
 	began     clock.Time // when the first packet of the epoch was sealed
-	confirmed bool       // the peer had one of them
+	confirmed bool       // the peer received one of them
 }
 
-// NewSealer makes the sealer of a direction. There must be no two of one in a
-// life: they would use a nonce twice.
+// NewSealer makes the sealer of a direction. A life must not have two sealers of one direction:
+// they would use a nonce twice.
 func NewSealer(s *Secret, d Direction, l Limits) *Sealer {
 	return &Sealer{secret: s, direction: d, limits: l.withDefaults(), crypt: newCryptor(s.Key(d, 0))}
 }
 
-// Epoch is that of the next packet, unless its key is due.
+// Epoch is the epoch of the next packet, unless a new key is due.
 func (s *Sealer) Epoch() uint16 { return s.epoch }
 
-// Confirm takes what the peer says that it has heard.
+// Confirm processes the epoch that the peer reports as received.
 func (s *Sealer) Confirm(heard uint8) {
 	if heard == uint8(s.epoch) {
 		s.confirmed = true
 	}
 }
 
-// Seal encrypts a plain datagram, of which header and payload are given apart, into
-// memory that must have room for it and wire.RDSealedLen bytes, and must not
-// overlap. With readable, the header is only authenticated. Heard is of the
-// Opener of the other direction.
+// Seal encrypts a plain datagram, given as header and payload. Its result is in memory, which must
+// have room for the datagram and wire.RDSealedLen bytes, and must not overlap it. With readable,
+// the header is only authenticated. The argument heard is the epoch from the other direction's
+// Opener.Heard.
 func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, heard uint8,
 	now clock.Time) (wire.RD, error) {
 	if s.counter == 0 {

@@ -24,31 +24,31 @@ const (
 	keyLen   = 32 // AES-256
 	nonceLen = 12
 	extract  = "railbed rd 1" // HKDF's salt
-	purpose  = "packets"      // how HKDF's info begins
+	purpose  = "packets"      // the prefix of HKDF's info
 )
 
-// Secret is what the endpoints that talk with each other share. Printed by any
-// verb, logged or encoded it says that it is one, and not which.
+// Secret is shared by the endpoints that communicate. Printed by any verb, logged or encoded, it
+// shows that it is a secret, but not its bytes.
 type Secret struct{ root [sha256.Size]byte }
 
-// Material is the bytes of a secret, to hand them to an endpoint's process; JSON
-// has them in base64. Printed or logged it says that it is a secret.
+// Material is the bytes of a secret, to pass them to an endpoint's process. JSON encodes them in
+// base64. Printed or logged, it shows only that it is a secret.
 type Material []byte
 
-// Format implements fmt.Formatter: no verb shows it.
+// Format implements fmt.Formatter. No verb shows the bytes.
 func (Material) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 
 // LogValue implements slog.LogValuer.
 func (Material) LogValue() slog.Value { return slog.StringValue(hidden) }
 
-// Generate is a new secret.
+// Generate returns a new random secret.
 func Generate() Material {
 	b := make(Material, SecretLen)
 	rand.Read(b)
 	return b
 }
 
-// New takes a secret's bytes, which it does not keep.
+// New makes a Secret from its bytes, which it does not keep.
 func New(b Material) (*Secret, error) {
 	if len(b) != SecretLen {
 		return nil, fmt.Errorf("take secret: %d bytes, want %d", len(b), SecretLen)
@@ -62,28 +62,29 @@ func New(b Material) (*Secret, error) {
 
 const hidden = "(secret)"
 
-// Format implements fmt.Formatter: no verb shows it.
+// Format implements fmt.Formatter. No verb shows the bytes.
 func (*Secret) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 
 // MarshalText implements encoding.TextMarshaler, for JSON and logs.
 func (*Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler: what was written is none.
+// UnmarshalText implements encoding.TextUnmarshaler. It always fails: the text does not have the
+// secret.
 func (*Secret) UnmarshalText([]byte) error { return errors.New("a secret is not read from text") }
 
-// Direction is a sequence: what one engine of a life sends to an engine of another
+// Direction identifies a sequence of packets: from one engine of a life to an engine of another
 // life.
 type Direction struct {
 	From, To            uint64 // lives
 	Source, Destination uint8  // ports, as in a datagram's base
 }
 
-// Back is the other direction.
+// Back returns the opposite direction.
 func (d Direction) Back() Direction {
 	return Direction{From: d.To, To: d.From, Source: d.Destination, Destination: d.Source}
 }
 
-// Key is for the packets of one direction and epoch.
+// Key is the key for the packets of one direction and epoch.
 type Key struct {
 	AES [keyLen]byte
 	IV  [nonceLen]byte
@@ -92,7 +93,7 @@ type Key struct {
 // Key derives the key of an epoch: HKDF-Expand (RFC 5869) with SHA-256.
 func (s *Secret) Key(d Direction, epoch uint16) Key { return s.derive(purpose, d, epoch) }
 
-// derive is Key for a purpose, which tells keys of different uses apart.
+// derive is Key for a purpose, which separates keys of different uses.
 func (s *Secret) derive(purpose string, d Direction, epoch uint16) Key {
 	info := make([]byte, 0, 32)
 	info = append(info, purpose...)

@@ -24,7 +24,7 @@ const (
 // for each input. The activation is the hyperbolic tangent.
 type Policy [PolicyWeights]float32
 
-// trained is what transports/rd/rate/train has found: PolicyWeights numbers of IEEE
+// trained holds the weights that transports/rd/rate/train found: PolicyWeights numbers of IEEE
 // 754's binary32, big-endian.
 //
 //go:embed learned.weights

@@ -7,8 +7,8 @@
 // # Connecting
 //
 // Connect offers a queue pair to the listener at a port of an address. The listening host receives
-// the event Requested and answers with Accept or Reject, at once or later, as long as the peer
-// still asks; the event Ended says that the peer gave up. Both hosts receive Connected: the active
+// the event Requested. It answers with Accept or Reject, at once or later, as long as the peer
+// still asks. The event Ended says that the peer gave up. Both hosts receive Connected: the active
 // side when its request is granted, the passive side when its peer is known to be ready. If the
 // attempt fails, they receive Ended. A message that is not answered is sent again.
 //
@@ -34,7 +34,7 @@ import (
 
 // Errors of Ended.
 var (
-	// ErrTimeout: nobody answered.
+	// ErrTimeout: the peer did not answer.
 	ErrTimeout = errors.New("no answer")
 	// ErrRejected: the peer rejected the connection; a *RejectError says why.
 	ErrRejected = errors.New("rejected")
@@ -42,7 +42,7 @@ var (
 	ErrDisconnected = errors.New("disconnected by the peer")
 )
 
-// RejectError is a REJ of the peer's. It is ErrRejected.
+// RejectError is a REJ of the peer. It wraps ErrRejected.
 type RejectError struct {
 	Reason  uint16 // infiniband.RejectNoQP and so on
 	Private []byte
@@ -50,67 +50,64 @@ type RejectError struct {
 
 func (e *RejectError) Error() string { return fmt.Sprintf("%v, reason %d", ErrRejected, e.Reason) }
 
-// Unwrap is ErrRejected.
+// Unwrap returns ErrRejected.
 func (e *RejectError) Unwrap() error { return ErrRejected }
 
 // Conn names a connection at this end.
 type Conn uint32
 
-// Offer is what one end of a connection tells the other of its queue pair.
+// Offer describes the queue pair of one end of a connection to the other end.
 type Offer struct {
 	QPN infiniband.QPN
-	// PSN is the first that the other end is to send (12.6.5, starting PSN).
+	// PSN is the first PSN that the other end must send (12.6.5, starting PSN).
 	PSN infiniband.PSN
-	// Resources is how many READs and atomics it takes at once, Depth how many it
-	// wants to have under way.
+	// Resources is how many READs and atomics the queue pair accepts at once, Depth how many it
+	// wants to have in flight.
 	Resources, Depth uint8
-	// Retries, which only who asks says, and RNRRetries are of 3 bits; 7 RNR retries
-	// are without end.
+	// Retries and RNRRetries have 3 bits. 7 RNR retries stand for no limit. Only the active side
+	// sets Retries.
 	Retries, RNRRetries uint8
-	// AckTimeout is a code of infiniband.AckTimeout and MTU one of infiniband.MTU;
-	// who asks says them.
+	// AckTimeout is a code of infiniband.AckTimeout and MTU one of infiniband.MTU. The active side
+	// sets them.
 	AckTimeout, MTU uint8
-	// Private is the user's: at most MaxRequestPrivate bytes of who asks, and
-	// infiniband.REPPrivate of who grants. It arrives with zeros behind it.
+	// Private is the user's data: at most MaxRequestPrivate bytes from the active side, and
+	// infiniband.REPPrivate bytes from the passive side. It arrives padded with zeros.
 	Private []byte
 }
 
-// MaxRequestPrivate is the bytes of private data in a request, behind those of
-// rdma_cm.
+// MaxRequestPrivate is the number of bytes of private data in a request, after those of rdma_cm.
 const MaxRequestPrivate = infiniband.REQPrivate - infiniband.IPServiceLen
 
-// Host is told what happens. Its methods are called from the Manager's, and may
-// call Accept, Reject and Disconnect.
+// Host receives the manager's events. The Manager's methods call its methods, which may call
+// Accept, Reject and Disconnect.
 type Host interface {
-	// Requested says that somebody asks for a connection at a port that is
-	// listened at.
+	// Requested says that a peer asks for a connection at a port that the manager listens at.
 	Requested(c Conn, from netip.AddrPort, port uint16, offer Offer)
-	// Connected says that a connection is ready. The offer is the peer's; at the end
-	// that granted it is the one of Requested.
+	// Connected says that a connection is ready. The offer is the peer's. At the passive side it is
+	// the offer of Requested.
 	Connected(c Conn, offer Offer)
-	// Ended says that a connection is no more, or will not be. It is the last that is
-	// heard of it.
+	// Ended says that a connection has ended, or failed to be made. It is the connection's last
+	// event.
 	Ended(c Conn, why error)
 }
 
-// Config is what a Manager is told. Addr is required.
+// Config configures a Manager. Addr is required.
 type Config struct {
 	Addr netip.Addr
 	// GUID names the adapter. Default 0.
 	GUID uint64
-	// Timeout is after how long a message is sent again, and Retries how often, at
-	// most 15. Defaults: 67 ms, the least code of which is what peers are told, and
-	// 15, which is rdma_cm's.
+	// Timeout is the time after which a message is sent again, and Retries how often, at most 15.
+	// Default: 67 ms and 15 retries, as rdma_cm has. Peers are told the least code that is not
+	// shorter than Timeout.
 	Timeout time.Duration
 	Retries int
-	// Most is how many connections there are at once, asked for ones included.
-	// Default 4,096.
+	// Most is the most connections at once, requested ones included. Default 4,096.
 	Most int
-	// Shared says that others have the same address: what concerns none of the ports
-	// and connections here is left to them, and not rejected.
+	// Shared says that other managers have the same address. Messages for ports and connections
+	// that this manager does not have are then ignored rather than rejected.
 	Shared bool
-	// First is the first connection's name at this end. Names should be unlike those
-	// of an earlier life, so that its late messages mean nothing.
+	// First is the first connection's name at this end. It should differ from the names of an
+	// earlier life, so that late messages of that life match no connection.
 	First Conn
 }
 
@@ -118,11 +115,11 @@ type Config struct {
 type state uint8
 
 const (
-	asking    state = iota // a REQ is sent
-	asked                  // a REQ came, and the host has not answered
-	granted                // a REP is sent
+	asking    state = iota // a REQ was sent
+	asked                  // a REQ arrived, and the host has not answered
+	granted                // a REP was sent
 	connected              // both are ready
-	leaving                // a DREQ is sent
+	leaving                // a DREQ was sent
 )
 
 // conn is one connection.
@@ -133,10 +130,10 @@ type conn struct {
 	remote      uint32
 	number      infiniband.QPN // of the queue pair at this end; 0 before it is known
 	transaction uint64
-	message     [infiniband.MADLen]byte // the latest that went, to be sent again
+	message     [infiniband.MADLen]byte // the latest that was sent, to be sent again
 	offer       Offer                   // the peer's
 	tries       int
-	delayed     bool // an MRA came for the message
+	delayed     bool // an MRA for the message arrived
 	timer       clock.Time
 }
 
@@ -152,12 +149,12 @@ type Manager struct {
 	host   Host
 	next   Conn
 	conns  map[Conn]*conn
-	asked  map[origin]*conn // by who asked for them, until they end
+	asked  map[origin]*conn // requested by peers, until they end
 	ports  map[uint16]bool
 	out    []outgoing
 }
 
-// origin is how a REQ is known when it comes again.
+// origin identifies a REQ that is received again.
 type origin struct {
 	addr netip.Addr
 	comm uint32
@@ -166,8 +163,8 @@ type origin struct {
 const (
 	defaultTimeout = 67108864 * time.Nanosecond // code 14
 	mostRetries    = 15
-	// mostOut bounds the answers that wait to be sent: what would be more is sent
-	// when it is asked for again.
+	// mostOut bounds the answers that wait to be sent. Further answers are dropped, and sent when
+	// the peer asks again.
 	mostOut = 1024
 )
 
@@ -196,8 +193,8 @@ func New(config Config, host Host) (*Manager, error) {
 // Listen lets peers ask for connections at a port.
 func (m *Manager) Listen(port uint16) { m.ports[port] = true }
 
-// Connect asks for a connection with who listens at an address and port; from is
-// the port that it comes from, which means nothing but to the peer's user.
+// Connect requests a connection with the listener at an address and port. from is the source port,
+// which only the peer's user interprets.
 func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer Offer) (Conn, error) {
 	if len(offer.Private) > MaxRequestPrivate {
 		return 0, fmt.Errorf("connect: %d bytes of private data, limit %d", len(offer.Private),
@@ -243,14 +240,14 @@ func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer 
 	return c.local, nil
 }
 
-// four is an IPv4 address as an IPService has it.
+// four returns an IPv4 address in the form of an IPService.
 func four(a netip.Addr) (b [16]byte) {
 	v := a.As4()
 	copy(b[12:], v[:])
 	return b
 }
 
-// timeoutCode is the least code of a timeout that is not shorter.
+// timeoutCode returns the least code of a timeout that is not shorter than d.
 func timeoutCode(d time.Duration) uint8 {
 	code := uint8(1)
 	for code < 31 && infiniband.AckTimeout(code) < d {
@@ -272,7 +269,7 @@ func (m *Manager) add(to netip.Addr, s state) (*conn, error) {
 	return c, nil
 }
 
-// Accept grants what Requested told of. It does nothing for other connections.
+// Accept grants a connection that Requested announced. For other connections it returns an error.
 func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
 	c := m.conns[name]
 	if c == nil || c.state != asked {
@@ -300,7 +297,7 @@ func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
 	return nil
 }
 
-// Reject refuses what Requested told of. It does nothing for other connections.
+// Reject refuses a connection that Requested announced. It does nothing for other connections.
 func (m *Manager) Reject(name Conn, reason uint16) {
 	if c := m.conns[name]; c != nil && c.state == asked {
 		m.reject(c.to, c.transaction, infiniband.REJFields{Comm: infiniband.Comm{Local: uint32(c.local),
@@ -309,15 +306,15 @@ func (m *Manager) Reject(name Conn, reason uint16) {
 	}
 }
 
-// Established says that the peer is known to be ready, because something came over
-// the connection, although its RTU did not.
+// Established says that the peer is known to be ready although its RTU was lost: a packet arrived
+// over the connection.
 func (m *Manager) Established(name Conn) {
 	if c := m.conns[name]; c != nil && c.state == granted {
 		m.ready(c)
 	}
 }
 
-// Disconnect ends a connection, or gives up to ask for one. The host is not told.
+// Disconnect ends a connection, or gives up a request for one. The host receives no event.
 func (m *Manager) Disconnect(now clock.Time, name Conn, remote infiniband.QPN) {
 	c := m.conns[name]
 	if c == nil || c.state == leaving {
@@ -337,7 +334,7 @@ func (m *Manager) Disconnect(now clock.Time, name Conn, remote infiniband.QPN) {
 	m.sendAgain(now, c)
 }
 
-// sendAgain sends a message that is to be answered, for the first time.
+// sendAgain sends a message that expects an answer, for the first time.
 func (m *Manager) sendAgain(now clock.Time, c *conn) {
 	c.tries, c.delayed, c.timer = 0, false, now.Add(m.config.Timeout)
 	m.send(c.to, &c.message)
@@ -349,7 +346,7 @@ func (m *Manager) send(to netip.Addr, message *[infiniband.MADLen]byte) {
 	}
 }
 
-// answer sends a message that is not answered.
+// answer sends a message that expects no answer.
 func (m *Manager) answer(to netip.Addr, a infiniband.Attribute, transaction uint64, encode func(cm []byte)) {
 	var message [infiniband.MADLen]byte
 	mad := infiniband.MAD(message[:])
@@ -362,11 +359,11 @@ func (m *Manager) reject(to netip.Addr, transaction uint64, f infiniband.REJFiel
 	m.answer(to, infiniband.AttributeREJ, transaction, func(b []byte) { infiniband.REJ(b).Encode(&f) })
 }
 
-// Idle says that there is no connection, nor one that is asked for or ending.
+// Idle reports that there is no connection, neither ready nor being made or ended.
 func (m *Manager) Idle() bool { return len(m.conns) == 0 }
 
-// Next takes a datagram that is to be sent now, and to whom. It is false when there
-// is none.
+// Next takes a datagram to send now, and returns its destination. It returns false when there is
+// none.
 func (m *Manager) Next(into *[infiniband.MADLen]byte) (to netip.Addr, ok bool) {
 	if len(m.out) == 0 {
 		return netip.Addr{}, false
@@ -376,7 +373,7 @@ func (m *Manager) Next(into *[infiniband.MADLen]byte) (to netip.Addr, ok bool) {
 	return to, true
 }
 
-// Deadline is when Expire has something to do; clock.Never is not by itself.
+// Deadline is when Expire has work to do, or clock.Never.
 func (m *Manager) Deadline() clock.Time {
 	at := clock.Never
 	for _, c := range m.conns {
@@ -385,11 +382,11 @@ func (m *Manager) Deadline() clock.Time {
 	return at
 }
 
-// patience is how long a request that the host has not answered is kept after it
-// came the last time: who still wants it asks again before.
+// patience is how long an unanswered request is kept after it was last received. A peer that still
+// wants it asks again before that.
 func (m *Manager) patience() time.Duration { return 4 * m.config.Timeout }
 
-// Expire sends again what is due, and gives up what was sent often enough.
+// Expire sends due messages again, and gives up those that were sent often enough.
 func (m *Manager) Expire(now clock.Time) {
 	for _, c := range m.conns {
 		if c.timer > now {
@@ -408,7 +405,7 @@ func (m *Manager) Expire(now clock.Time) {
 	}
 }
 
-// end forgets a connection, and tells the host unless it is who left.
+// end removes a connection, and reports this to the host unless the host ended it.
 func (m *Manager) end(c *conn, why error) {
 	m.remove(c)
 	if c.state != leaving {
@@ -423,7 +420,7 @@ func (m *Manager) remove(c *conn) {
 	}
 }
 
-// ready is called when both ends are.
+// ready is called when both ends are ready.
 func (m *Manager) ready(c *conn) {
 	c.state, c.timer = connected, clock.Never
 	m.host.Connected(c.local, c.offer)

@@ -10,8 +10,8 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// Receive takes in a management datagram that came to QP1 from an address. What is
-// none of communication management, or of no connection, means nothing.
+// Receive processes a management datagram that arrived at QP1 from an address. It ignores datagrams
+// that are not of communication management or match no connection.
 func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	if !mad.Valid() || !mad.IsCM() {
 		return
@@ -23,7 +23,7 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	}
 	names := infiniband.CommOf(body)
 	c := m.conns[Conn(names.Remote)]
-	// Before the answer to a REQ the peer's name is not known.
+	// Before the answer to a REQ the peer's name is unknown.
 	if c == nil || c.to != from || c.state != asking && names.Local != c.remote {
 		if a == infiniband.AttributeDREQ && !m.config.Shared {
 			m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
@@ -51,7 +51,7 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 		}
 	case infiniband.AttributeDREQ:
 		if infiniband.DREQ(body).Fields().QPN != c.number {
-			// as the kernel's ib_cm: a stranger guesses two names, and hardly three
+			// as the kernel's ib_cm: an attacker may guess two names, but hardly three
 			return
 		}
 		m.answer(from, infiniband.AttributeDREP, mad.Fields().Transaction, func(b []byte) {
@@ -66,13 +66,13 @@ func (m *Manager) Receive(now clock.Time, from netip.Addr, mad infiniband.MAD) {
 	}
 }
 
-// longestDelay is the most that an MRA puts a retry off.
+// longestDelay is the most that an MRA delays a retry.
 const longestDelay = 10 * time.Second
 
-// requested takes in a REQ.
+// requested processes a REQ.
 func (m *Manager) requested(now clock.Time, from netip.Addr, transaction uint64, f infiniband.REQFields) {
 	at := origin{from, f.LocalComm}
-	if c := m.asked[at]; c != nil { // again
+	if c := m.asked[at]; c != nil { // received again
 		switch c.state {
 		case granted:
 			m.send(c.to, &c.message)
@@ -122,7 +122,7 @@ func (m *Manager) requested(now clock.Time, from netip.Addr, transaction uint64,
 	m.host.Requested(c.local, netip.AddrPortFrom(from, service.Fields().Port), port, c.offer)
 }
 
-// granted takes in a REP.
+// granted processes a REP.
 func (m *Manager) granted(c *conn, f infiniband.REPFields) {
 	if c.state != asking && !(c.state == connected && c.remote == f.LocalComm) {
 		return

@@ -3,8 +3,8 @@
 // The receiver's notification point tells the sender by CNPs that marked packets arrived. The
 // sender's reaction point turns CNPs into a rate. Switches mark, as RED does.
 //
-// The rules are from the paper's section 3. Its text leaves the bounds of a stage open; here they
-// follow csg-htsim: the first F events of either counter are fast recovery.
+// The rules are from the paper's section 3. Its text leaves the bounds of a stage open. Here the
+// bounds follow csg-htsim: the first F events of either counter are fast recovery.
 //
 // Nothing here has a clock or a goroutine, and nothing is allocated: the driver passes in the time.
 // The same calls give the same answers.
@@ -18,34 +18,32 @@ import (
 	"railbed/internal/clock"
 )
 
-// Params are the numbers of both points. Defaults fills in what is zero.
+// Params are the parameters of both points. Defaults replaces those that are zero.
 type Params struct {
-	// Line is the rate of the NIC, bit/s: where a flow starts and what it never
-	// exceeds.
+	// Line is the rate of the NIC, bit/s: a flow starts at it and never exceeds it.
 	Line uint64
 	// Gain is g, the weight of one period in the estimate alpha. Default 1/256.
 	Gain float64
-	// AlphaPeriod is K: without a CNP in it alpha falls. Default 55 us.
+	// AlphaPeriod is K: alpha falls after a period without a CNP. Default 55 us.
 	AlphaPeriod time.Duration
 	// IncreasePeriod is the period of the timer that raises the rate. Default 55
 	// us.
 	IncreasePeriod time.Duration
-	// IncreaseBytes is the byte counter's: so many bytes sent raise the rate, too.
+	// IncreaseBytes is the period of the byte counter: the rate rises after so many bytes, too.
 	// Default 10 MB.
 	IncreaseBytes int64
 	// Stages is F, the events of fast recovery. Default 5.
 	Stages int
-	// Additive is R_AI and Hyper R_HAI, bit/s. Defaults: a twentieth and a tenth of
-	// Line, csg-htsim's; the paper's 40 Mbit/s are for 40 Gbit/s NICs.
+	// Additive is R_AI and Hyper R_HAI, bit/s. Defaults: a twentieth and a tenth of Line, as in
+	// csg-htsim. The paper's 40 Mbit/s are for 40 Gbit/s NICs.
 	Additive, Hyper uint64
-	// Least is the rate that no CNP goes below, bit/s. Default: a hundredth of Line.
+	// Least is the least rate after a CNP, bit/s. Default: a hundredth of Line.
 	Least uint64
-	// NotificationGap is the least time between two CNPs of one flow. Default 50
-	// us.
+	// NotificationGap is the least time between two CNPs of one flow. Default 50 us.
 	NotificationGap time.Duration
 }
 
-// Defaults is p with defaults for what is zero.
+// Defaults returns p with zero values replaced by defaults.
 func (p Params) Defaults() Params {
 	p.Gain = cmp.Or(p.Gain, 1.0/256)
 	p.AlphaPeriod = cmp.Or(p.AlphaPeriod, 55*time.Microsecond)
@@ -59,13 +57,13 @@ func (p Params) Defaults() Params {
 	return p
 }
 
-// tuned is the rate of NICs that the default periods are for at least: they are as
-// many packets long at slower ones in Scaled.
+// tuned is the least line rate for which the default periods are meant. For slower lines Scaled
+// lengthens them.
 const tuned = 10_000_000_000
 
-// Scaled is the parameters for a line whose periods, defaults or not, are as many
-// packets long as at 10 Gbit/s where it is slower. The paper's 55 us are less than
-// one packet takes at 100 Mbit/s.
+// Scaled returns the default parameters for a line. For a line slower than 10 Gbit/s, the periods
+// last as many packets as at 10 Gbit/s. The paper's 55 us are shorter than one packet at 100
+// Mbit/s.
 func Scaled(line uint64) Params {
 	p := Params{Line: line}.Defaults()
 	if line == 0 || line >= tuned {
@@ -77,7 +75,7 @@ func Scaled(line uint64) Params {
 	return p
 }
 
-// Check is why numbers, with their defaults, cannot be.
+// Check returns the error of invalid parameters, after defaults.
 func (p Params) Check() error {
 	switch {
 	case p.Line == 0:
@@ -96,12 +94,12 @@ func (p Params) Check() error {
 	return nil
 }
 
-// Stage is how a rate rises.
+// Stage is the way in which a rate rises.
 type Stage uint8
 
-// Stages, in the order in which a flow that gets no more CNPs passes them.
+// Stages, in the order in which a flow without further CNPs passes them.
 const (
-	// Unlimited: no CNP came yet, or the flow is back at line rate.
+	// Unlimited: no CNP has arrived yet, or the flow is back at line rate.
 	Unlimited Stage = iota
 	FastRecovery
 	AdditiveIncrease
@@ -110,7 +108,7 @@ const (
 
 var stageNames = [...]string{"unlimited", "fast recovery", "additive increase", "hyper increase"}
 
-// String is the paper's name of the stage.
+// String returns the paper's name of the stage.
 func (s Stage) String() string {
 	if int(s) < len(stageNames) {
 		return stageNames[s]
@@ -129,10 +127,10 @@ type ReactionPoint struct {
 	alphaAt         clock.Time // when alpha falls
 	timerAt         clock.Time // when the timer raises the rate
 	timer, counter  int        // T and BC, events since the CNP
-	bytes           int64      // towards the next of the counter's
+	bytes           int64      // since the counter's last event
 }
 
-// NewReactionPoint is that of a flow which starts at line rate.
+// NewReactionPoint makes the reaction point of a flow that starts at line rate.
 func NewReactionPoint(p Params) (*ReactionPoint, error) {
 	p = p.Defaults()
 	if err := p.Check(); err != nil {
@@ -143,14 +141,14 @@ func NewReactionPoint(p Params) (*ReactionPoint, error) {
 	return r, nil
 }
 
-// release ends the limit: the flow has the line's rate, and forgets.
+// release ends the limit: the flow has the line's rate, and its state is reset.
 func (r *ReactionPoint) release() {
 	line := float64(r.params.Line)
 	r.limited, r.current, r.target, r.alpha = false, line, line, 1
 }
 
-// Notified takes in a CNP: the rate falls by alpha/2 of it, and its old value is
-// where recovery goes.
+// Notified processes a CNP: the rate falls by alpha/2 of it, and its old value is the target of
+// recovery.
 func (r *ReactionPoint) Notified(now clock.Time) {
 	r.Advance(now)
 	p := &r.params
@@ -162,7 +160,7 @@ func (r *ReactionPoint) Notified(now clock.Time) {
 	r.timer, r.counter, r.bytes = 0, 0, 0
 }
 
-// Sent takes in bytes that went, with their headers.
+// Sent records sent bytes, with their headers.
 func (r *ReactionPoint) Sent(now clock.Time, bytes int) {
 	r.Advance(now)
 	if !r.limited {
@@ -175,7 +173,7 @@ func (r *ReactionPoint) Sent(now clock.Time, bytes int) {
 	}
 }
 
-// Advance does what the timers ask for until now.
+// Advance runs the timers that are due by now.
 func (r *ReactionPoint) Advance(now clock.Time) {
 	for r.limited {
 		next := min(r.alphaAt, r.timerAt)
@@ -206,13 +204,13 @@ func (r *ReactionPoint) raise() {
 	line := float64(p.Line)
 	r.target = min(r.target, line)
 	r.current = (r.current + r.target) / 2
-	// Halving the distance never ends; within a thousandth it has.
+	// Halving the distance never ends, so stop within a thousandth.
 	if r.target == line && line-r.current <= line/1000 {
 		r.release()
 	}
 }
 
-// Stage is how the next event raises the rate, or how the latest did.
+// Stage is the stage of the next event, or of the latest one.
 func (r *ReactionPoint) Stage() Stage {
 	switch f := r.params.Stages; {
 	case !r.limited:
@@ -225,16 +223,16 @@ func (r *ReactionPoint) Stage() Stage {
 	return AdditiveIncrease
 }
 
-// Rate is what the flow may send now, bit/s.
+// Rate is the flow's present rate, bit/s.
 func (r *ReactionPoint) Rate() uint64 { return uint64(r.current) }
 
-// Target is the rate that recovery goes to, bit/s.
+// Target is the rate that recovery approaches, bit/s.
 func (r *ReactionPoint) Target() uint64 { return uint64(r.target) }
 
 // Alpha is the estimate of congestion, 0 to 1.
 func (r *ReactionPoint) Alpha() float64 { return r.alpha }
 
-// Deadline is when Advance has something to do; clock.Never at line rate.
+// Deadline is when Advance has work to do; clock.Never at line rate.
 func (r *ReactionPoint) Deadline() clock.Time {
 	if !r.limited {
 		return clock.Never
@@ -242,19 +240,19 @@ func (r *ReactionPoint) Deadline() clock.Time {
 	return min(r.alphaAt, r.timerAt)
 }
 
-// NotificationPoint says when the receiver of one flow sends a CNP.
+// NotificationPoint decides when the receiver of one flow sends a CNP.
 type NotificationPoint struct {
 	gap  time.Duration
-	next clock.Time // the earliest of the next one
+	next clock.Time // the earliest time of the next CNP
 }
 
-// NewNotificationPoint is that of a flow of which nothing came yet.
+// NewNotificationPoint makes the notification point of a flow without packets so far.
 func NewNotificationPoint(p Params) *NotificationPoint {
 	return &NotificationPoint{gap: p.Defaults().NotificationGap}
 }
 
-// Marked takes in a packet with congestion experienced, and says whether a CNP is
-// to go for it.
+// Marked processes a packet with congestion experienced, and reports whether a CNP must be sent for
+// it.
 func (n *NotificationPoint) Marked(now clock.Time) bool {
 	if now < n.next {
 		return false

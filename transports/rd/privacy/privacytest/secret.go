@@ -7,7 +7,7 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// Secret is one, the same each time.
+// Secret returns a secret, the same each time.
 func Secret() *privacy.Secret {
 	s, err := privacy.New(bytes.Repeat([]byte{0x5E}, privacy.SecretLen))
 	if err != nil {

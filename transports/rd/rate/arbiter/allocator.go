@@ -12,26 +12,25 @@ package arbiter
 // Grant is one slot of one pair.
 type Grant struct {
 	From, To int
-	// Bytes is what may be sent in the slot, at most the slot's size.
+	// Bytes is how many bytes may be sent in the slot, at most the slot's size.
 	Bytes int
 }
 
-// Allocator gives slots to pairs of hosts. Each slot is a maximal matching of what
-// is wanted: no pair that wants one is left out whose hosts both have none. The pair
-// that has waited longest since its last slot comes first, so each gets a slot after
-// at most as many slots as there are pairs that want one, and those that compete
-// for one host get it in turn.
+// Allocator assigns slots to pairs of hosts. Each slot is a maximal matching of the waiting pairs:
+// if a waiting pair gets no slot, one of its hosts is taken by another pair. The pair that has
+// waited longest since its last slot comes first. So each pair gets a slot after at most as many
+// slots as there are waiting pairs, and pairs that compete for a host take turns.
 //
-// An Allocator is not safe for concurrent use. Allocate needs no memory.
+// An Allocator is not safe for concurrent use. Allocate allocates no memory of its own.
 type Allocator struct {
 	hosts  int
 	slot   int
-	queue  []*pair // the longest without a slot first
+	queue  []*pair // the pair with the longest wait first
 	pairs  []pair  // by from and to
 	sends  []uint64
 	hears  []uint64
 	number uint64 // of the slot
-	waits  int    // bytes that are wanted
+	waits  int    // bytes wanted that have no slot yet
 }
 
 type pair struct {
@@ -40,7 +39,7 @@ type pair struct {
 	queued   bool
 }
 
-// NewAllocator makes one for so many hosts, and slots of so many bytes.
+// NewAllocator makes an allocator for so many hosts, with slots of so many bytes.
 func NewAllocator(hosts, slot int) *Allocator {
 	a := &Allocator{hosts: hosts, slot: slot, pairs: make([]pair, hosts*hosts),
 		queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), hears: make([]uint64, hosts)}
@@ -50,8 +49,8 @@ func NewAllocator(hosts, slot int) *Allocator {
 	return a
 }
 
-// Want adds bytes that one host wants to send to another. What is no pair is
-// ignored, and so is what would be more than 2^40 bytes.
+// Want adds bytes that one host wants to send to another. It ignores an invalid pair, and an amount
+// that would make more than 2^40 bytes.
 func (a *Allocator) Want(from, to, bytes int) {
 	if from < 0 || to < 0 || from >= a.hosts || to >= a.hosts || from == to || bytes <= 0 {
 		return
@@ -71,7 +70,7 @@ func (a *Allocator) Want(from, to, bytes int) {
 // Waiting is how many bytes are wanted that have no slot yet.
 func (a *Allocator) Waiting() int { return a.waits }
 
-// Allocate gives the next slot away, and appends who has it.
+// Allocate assigns the next slot, and appends its grants.
 func (a *Allocator) Allocate(to []Grant) []Grant {
 	a.number++
 	first := len(to)
@@ -89,7 +88,7 @@ func (a *Allocator) Allocate(to []Grant) []Grant {
 		to = append(to, Grant{p.from, p.to, bytes})
 	}
 	a.queue = kept
-	for _, g := range to[first:] { // behind those that wait
+	for _, g := range to[first:] { // behind the waiting pairs
 		if p := &a.pairs[g.From*a.hosts+g.To]; p.wanted > 0 && !p.queued {
 			p.queued = true
 			a.queue = append(a.queue, p)

@@ -7,43 +7,43 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// channel is one end of what a host and the arbiter say to each other. With a secret,
-// both ends seal what they send and take nothing else: neither forged messages, nor
-// changed ones, nor any a second time. Without one, messages are plain.
+// channel is one end of the communication between a host and the arbiter. With a secret, both ends
+// seal their messages and accept no others: neither forged, nor changed, nor replayed ones. Without
+// a secret, messages are plain.
 //
-// Each end draws a number for its life. Keys are of the sender's life and, what the
-// arbiter sends, of the host's, too: a grant is for one life of one host. The first
-// authentic life that is heard stays the other end's; an end that starts again needs
-// another arbiter, as a job that starts again has.
+// Each end draws a number for its life. Keys depend on the sender's life. Keys of the arbiter's
+// messages also depend on the host's life, because a grant is for one life of one host. The first
+// authentic life that arrives remains the other end's. An end that restarts needs a new arbiter, as
+// a restarted job has.
 type channel struct {
 	secret  *privacy.Secret
 	own     uint64
-	peer    uint64 // 0 until something authentic came
+	peer    uint64 // 0 until an authentic message arrived
 	out, in *privacy.Box
-	sealed  []byte // memory
+	sealed  []byte // memory of seal
 }
 
-// lifeLen is what a sealed message has behind its head, before what a Box adds.
+// lifeLen is the length in bytes of the life in a sealed message, between its head and the Box's
+// bytes.
 const lifeLen = 8
 
-// keyPurpose tells an arbiter's keys from those of packets.
+// keyPurpose separates an arbiter's keys from packet keys.
 const keyPurpose = "arbiter"
 
-// newChannel makes the end of a host, or of the arbiter towards one. The secret may be
-// nil.
+// newChannel makes the end of a host, or the arbiter's end towards a host. The secret may be nil.
 func newChannel(secret *privacy.Secret, own uint64) *channel {
 	return &channel{secret: secret, own: own}
 }
 
-// newLife is not 0.
+// newLife draws a life, which is not 0.
 func newLife() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint64(b[:]) | 1
 }
 
-// key is the direction of a kind of message between two lives. A host does not know the
-// arbiter's before it has asked.
+// key returns the direction of a kind of message between two lives. The receiver's life is 0 in a
+// request: a host does not know the arbiter's life before it has asked.
 func key(kind uint8, from, to uint64) privacy.Direction {
 	if kind == typeRequest {
 		to = 0
@@ -51,7 +51,8 @@ func key(kind uint8, from, to uint64) privacy.Direction {
 	return privacy.Direction{From: from, To: to, Source: kind}
 }
 
-// seal is what travels of a message, good until the next call; nil is that nothing may.
+// seal returns the bytes to send for a message, valid until the next call. It returns nil if
+// nothing may be sent.
 func (c *channel) seal(m []byte) []byte {
 	if c.secret == nil {
 		return m
@@ -69,8 +70,8 @@ func (c *channel) seal(m []byte) []byte {
 	return b
 }
 
-// open is the message of what came, which it changes; false is that nobody who may
-// says so.
+// open returns the message in the received bytes b, which it changes. It returns false if the
+// message is not authentic.
 func (c *channel) open(b []byte) ([]byte, bool) {
 	if c.secret == nil {
 		return b, true

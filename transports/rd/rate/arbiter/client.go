@@ -14,17 +14,17 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// again is after how long a request is repeated that is not granted in full.
+// again is the time after which a request that is not granted in full is repeated.
 const again = 5 * time.Millisecond
 
-// Client asks an arbiter in the name of one host. Its controllers belong to the
-// engines of that host's endpoint.
+// Client asks an arbiter on behalf of one host. Its controllers are for the engines of that host's
+// endpoint.
 type Client struct {
 	conn  *net.UDPConn
 	clock *clock.Clock
 	host  int
 	miss  time.Duration
-	// Requests are sealed by one goroutine and grants opened by another, so each has an end.
+	// One goroutine seals requests and another opens grants, so each has its own channel.
 	asks, hears *channel
 	// change calls a function while no engine works.
 	change  func(func())
@@ -33,25 +33,25 @@ type Client struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	wanted  []uint64 // by host, so far
+	wanted  []uint64 // bytes by host, so far
 	granted []uint64
 	slots   []*rate.Slots
 }
 
-// ClientOptions say whose client it is. Clock and Hosts are required.
+// ClientOptions configure a Client. Clock and Hosts are required.
 type ClientOptions struct {
-	// Host is one of so many Hosts, from 0.
+	// Host is the client's number among Hosts hosts, from 0.
 	Host, Hosts int
 	Clock       *clock.Clock
-	// Miss is rate.Slots', by the clock: one slot or two, if the host can be in time for that.
-	// 0 is that no slot is missed.
+	// Miss is rate.Slots.Miss, by the clock: one slot or two, if the host can send within that
+	// time. With 0 no slot is missed.
 	Miss time.Duration
-	// Secret is what it shares with the arbiter; nil is that messages are plain.
+	// Secret is shared with the arbiter. If nil, messages are plain.
 	Secret *privacy.Secret
 }
 
-// Dial makes a client of the arbiter at an address that sends from an address. It asks
-// nothing before Start.
+// Dial makes a client that sends from an address to the arbiter at server. It sends nothing before
+// Start.
 func Dial(from netip.Addr, server netip.AddrPort, o ClientOptions) (*Client, error) {
 	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
 		net.UDPAddrFromAddrPort(server))
@@ -82,7 +82,7 @@ func newClient(conn *net.UDPConn, o ClientOptions) *Client {
 	}
 }
 
-// Controller is that of what goes to a host, of which there is one.
+// Controller returns the controller for packets to a host. Each host has one.
 func (c *Client) Controller(to int) rate.Controller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,15 +93,15 @@ func (c *Client) Controller(to int) rate.Controller {
 			c.mu.Unlock()
 			select {
 			case c.wake <- struct{}{}:
-			default: // it will look
+			default: // ask is due to run already
 			}
 		}}
 	}
 	return c.slots[to]
 }
 
-// Start begins to ask. change calls a function while no engine works, and lets them
-// look again then, as rd.Endpoint.Change does.
+// Start begins to send requests. change must call a function while no engine works, and then make
+// the engines check again what they may send, as rd.Endpoint.Change does.
 func (c *Client) Start(change func(func())) {
 	ctx, done := context.WithCancel(context.Background())
 	c.change, c.done = change, done
@@ -109,7 +109,7 @@ func (c *Client) Start(change func(func())) {
 	c.running.Go(c.hear)
 }
 
-// Close ends the client. What is not granted by then never is.
+// Close ends the client. Bytes not granted by then are never granted.
 func (c *Client) Close() error {
 	if c.done != nil {
 		c.done()
@@ -119,7 +119,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ask sends requests while anything is not granted.
+// ask sends requests while any bytes are not granted.
 func (c *Client) ask(ctx context.Context) {
 	timer := time.NewTimer(again)
 	defer timer.Stop()
@@ -127,7 +127,7 @@ func (c *Client) ask(ctx context.Context) {
 	for {
 		open := c.requests(buffer, func(m []byte) {
 			if sealed := c.asks.seal(m); sealed != nil {
-				_, _ = c.conn.Write(sealed) // what is lost is asked for again
+				_, _ = c.conn.Write(sealed) // a lost request is repeated
 			}
 		})
 		var later <-chan time.Time
@@ -144,7 +144,8 @@ func (c *Client) ask(ctx context.Context) {
 	}
 }
 
-// requests sends all that is wanted and not granted; false is nothing.
+// requests sends requests for all bytes that are wanted and not granted. It returns false if there
+// are none.
 func (c *Client) requests(buffer []byte, send func([]byte)) (open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +166,7 @@ func (c *Client) requests(buffer []byte, send func([]byte)) (open bool) {
 	return open
 }
 
-// hear takes grants until the socket is closed.
+// hear receives grants until the socket is closed.
 func (c *Client) hear() {
 	buffer := make([]byte, 1<<11)
 	for {
@@ -175,7 +176,7 @@ func (c *Client) hear() {
 			c.take(buffer[:n])
 		case c.closed():
 			return
-		default: // the arbiter is not there yet
+		default: // the arbiter is not there yet take processes a message of grants.
 			time.Sleep(again)
 		}
 	}

@@ -14,23 +14,20 @@ import (
 )
 
 const (
-	// lead is how long before a slot begins it is given away at the latest: the way
-	// of the grant, and the time until its owner runs.
+	// lead is the minimum time between the assignment of a slot and its beginning. It covers the
+	// grant's transmission, and the time until the host's process runs.
 	lead = 500 * time.Microsecond
-	// horizon is how far ahead slots are given away, so that the arbiter need not
-	// run for each.
+	// horizon is how far ahead slots are assigned, so that the arbiter need not run for each slot.
 	horizon = 2 * time.Millisecond
 )
 
-// Options say what an arbiter is of. All are required.
+// Options configure an arbiter. All but Secret are required.
 type Options struct {
 	Hosts int
-	// Slot is how many bytes of payload go in a slot, and Time how long it is in
-	// real time.
+	// Slot is how many bytes of payload are sent in a slot, and Time its length in real time.
 	Slot int
 	Time time.Duration
-	// Secret is what the hosts share, and the arbiter with them; nil is that nothing is
-	// authenticated.
+	// Secret is shared by the arbiter and its hosts. If nil, messages are not authenticated.
 	Secret *privacy.Secret
 }
 
@@ -38,11 +35,11 @@ type Options struct {
 type server struct {
 	Options
 	allocator *Allocator
-	wanted    []uint64 // by from and to, so far
+	wanted    []uint64 // bytes by from and to, so far
 	granted   []uint64
 	last      []int64  // when the latest slot of a pair begins
 	next      int64    // when the next slot begins
-	messages  [][]byte // to hosts, that wait to be sent
+	messages  [][]byte // to hosts, waiting to be sent
 	grants    []Grant
 	channels  []*channel // to hosts
 }
@@ -62,8 +59,8 @@ func newServer(o Options) *server {
 	return s
 }
 
-// request takes a request, and says whose it is. What was granted and asked for again
-// is told again.
+// request processes a request, and returns its host. If bytes were granted already, it reports the
+// grant again.
 func (s *server) request(b []byte, send func(host int, message []byte)) (host int, valid bool) {
 	if len(b) < headLen {
 		return 0, false
@@ -94,7 +91,7 @@ func (s *server) request(b []byte, send func(host int, message []byte)) (host in
 	return host, true
 }
 
-// add says in the host's next message what it was granted to a peer.
+// add adds the latest grant for a pair to the host's next message.
 func (s *server) add(host, to int, send func(int, []byte)) {
 	m := s.messages[host]
 	if len(m) == 0 {
@@ -108,8 +105,8 @@ func (s *server) add(host, to int, send func(int, []byte)) {
 	}
 }
 
-// run gives slots away as far as the horizon, sends what there is to say, and returns
-// when it has to run again; 0 is not before a request.
+// run assigns slots up to the horizon and sends the pending messages. It returns the time at which
+// it must run again, or 0 if not before a request.
 func (s *server) run(now int64, send func(host int, message []byte)) (again int64) {
 	s.next = max(s.next, now+int64(lead))
 	for s.allocator.Waiting() > 0 && s.next < now+int64(lead+horizon) {
@@ -134,15 +131,18 @@ func (s *server) run(now int64, send func(host int, message []byte)) (again int6
 	return 0
 }
 
-// Serve is an arbiter at an address until the context ends. A host is where its latest
-// request came from.
+// Serve runs an arbiter at an address until the context ends. A host's address is the source of its
+// latest request.
 //
-// With a secret, who does not have it cannot ask, nor grant, nor turn answers elsewhere by
-// sending a request again. He can still hold up or lose messages, which costs time, and those
-// who have the secret can ask in each other's names. Without one, whoever reaches the arbiter
-// can ask in any host's name and have the answers sent to him, and whoever reaches a host can
-// grant it what it wants at a moment that he chooses: then slots are worth no more than the
-// network is closed, and what is sent is bounded by what its owner wants and by his NIC's rate.
+// With a secret, an attacker without it cannot ask, grant, or redirect answers by replaying a
+// request. Such an attacker can still delay or drop messages, which costs time. Hosts with the
+// secret can ask in each other's names.
+//
+// Without a secret, any host that reaches the arbiter can ask in another host's name and receive
+// the answers. Any host that reaches a client can grant it its wanted bytes at a time of its
+// choice. Then slots are only as reliable as the network is closed. Sending is still bounded by the
+// bytes that the sender wants and by its NIC's rate.
+//
 // Either way no message makes memory grow.
 func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 	if o.Hosts < 1 || o.Hosts > 1<<12 || o.Slot < 1 || o.Time <= 0 {
@@ -161,7 +161,7 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 	from := make([]netip.AddrPort, o.Hosts)
 	send := func(host int, message []byte) {
 		if sealed := s.channels[host].seal(message); sealed != nil {
-			_, _ = conn.WriteToUDPAddrPort(sealed, from[host]) // what is lost is asked for again
+			_, _ = conn.WriteToUDPAddrPort(sealed, from[host]) // a lost grant is asked for again
 		}
 	}
 	var again int64
@@ -171,7 +171,7 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 		if again != 0 {
 			deadline = time.Unix(0, again)
 		}
-		_ = conn.SetReadDeadline(deadline) // fails where it is closed, and so does the read
+		_ = conn.SetReadDeadline(deadline) // fails if closed, and so does the read
 		n, who, err := conn.ReadFromUDPAddrPort(buffer)
 		switch now := time.Now().UnixNano(); {
 		case ctx.Err() != nil:
@@ -181,8 +181,8 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 		case err != nil:
 			return fmt.Errorf("serve arbiter: %w", err)
 		default:
-			// A full message is sent by request itself: to where the host was before, or
-			// nowhere, and then it is asked for again.
+			// A full message is sent by request itself, to the host's previous address. If there is
+			// none, the grant is lost and asked for again.
 			if host, valid := s.request(buffer[:n], send); valid {
 				from[host] = who
 			}

@@ -9,8 +9,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// express gives a socket's packets the class of rd's control packets, so that they
-// wait behind no data.
+// express gives a socket's packets the class of rd's control packets, so that they do not wait
+// behind data.
 func express(conn *net.UDPConn, at netip.Addr) error {
 	level, option := unix.IPPROTO_IP, unix.IP_TOS
 	if at.Is6() {

@@ -25,24 +25,23 @@ import (
 type Options struct {
 	Seed  uint64
 	Hosts int
-	// Rate is that of each link, in bit/s.
+	// Rate is the rate of each link, in bit/s.
 	Rate uint64
-	// Delay is that of each link; a packet passes two. Default 2 us.
+	// Delay is the delay of each link. A packet passes two. Default 2 us.
 	Delay time.Duration
-	// Jitter is the most that a host takes longer to see a packet.
+	// Jitter is the most time by which a host's reception of a packet is delayed.
 	Jitter time.Duration
-	// Payload is that of a full packet. Default 4,096.
+	// Payload is the payload of a full packet in bytes. Default 4,096.
 	Payload int
-	// Buffer is what a port's queue holds, in bytes. Default 256 KiB.
+	// Buffer is the size of a port's queue in bytes. Default 256 KiB.
 	Buffer int
-	// MarkFrom and MarkAll are the depths, in bytes, between which the share of
-	// packets that are marked grows from none to all. Default: no marks.
+	// MarkFrom and MarkAll are depths of a queue, in bytes, between which the share of marked
+	// packets grows from none to all. Default: no marks.
 	MarkFrom, MarkAll int
-	// Trim cuts off the payload of what the buffer has no room for; else that is
+	// Trim cuts off the payload of a packet that finds the buffer full. Otherwise the packet is
 	// dropped.
 	Trim bool
-	// Control makes the controller of what one host sends to another. Default:
-	// line rate.
+	// Control makes the controller for packets from one host to another. Default: line rate.
 	Control func(from, to int) rate.Controller
 }
 
@@ -51,7 +50,7 @@ const (
 	defaultPayload = 4096
 )
 
-// BDP is the bytes that pass a link in a round trip.
+// BDP is the number of bytes that pass a link in a round trip.
 func (o *Options) BDP() int { return int(float64(o.Rate) / 8 * o.RoundTrip().Seconds()) }
 
 // World is a running arena. It is not safe for concurrent use.
@@ -61,21 +60,21 @@ type World struct {
 	now    clock.Time
 	random *rand.Rand
 	events clock.Queue[func()]
-	// Sent, if set, is told of each packet with payload as it leaves its host.
+	// Sent, if set, is called for each packet with payload as it leaves its host.
 	Sent func(now clock.Time, from, to int, bytes int)
 }
 
-// Port is what happened to data at the switch's port to a host.
+// Port counts the data at the switch's port to a host.
 type Port struct {
 	Bytes        uint64 // of payload that passed
 	Packets      uint64 // that passed
-	Marked, Full uint64 // and that were marked; that found no room
+	Marked, Full uint64 // packets that passed with a mark; packets that found no room
 	Deepest      int    // bytes
-	DepthSum     uint64 // over packets, as they came
+	DepthSum     uint64 // sum of the depths that arriving packets found
 	free         clock.Time
 }
 
-// Mean is the depth that packets found, in bytes.
+// Mean is the mean depth that packets found, in bytes.
 func (p *Port) Mean() int { return int(p.DepthSum / max(p.Packets+p.Full, 1)) }
 
 // Host is an endpoint of one engine.
@@ -95,7 +94,7 @@ type Host struct {
 	next   uint64
 }
 
-// New makes an arena in which everybody knows everybody.
+// New makes an arena in which each host has added every other.
 func New(o Options) *World {
 	for _, d := range []struct {
 		field *int
@@ -147,14 +146,14 @@ func New(o Options) *World {
 	return w
 }
 
-// Forget begins the counts of ports again.
+// Forget resets the counts of ports.
 func (w *World) Forget() {
 	for _, h := range w.Hosts {
 		h.Port = Port{free: h.Port.free}
 	}
 }
 
-// RoundTrip is that of a full packet and its acknowledgement through empty queues.
+// RoundTrip is the round trip of a full packet and its acknowledgement through empty queues.
 func (o *Options) RoundTrip() time.Duration {
 	bytes := 2*(cmp.Or(o.Payload, defaultPayload)+wire.RDDataLen+frame) + 2*(wire.RDAckLen+frame)
 	return 4*cmp.Or(o.Delay, defaultDelay) + time.Duration(uint64(bytes)*8*uint64(time.Second)/o.Rate)
@@ -163,7 +162,7 @@ func (o *Options) RoundTrip() time.Duration {
 // Now is the virtual time.
 func (w *World) Now() clock.Time { return w.now }
 
-// Run goes on for some time, or until nothing happens any more.
+// Run advances the virtual time by d and executes all events until then.
 func (w *World) Run(d time.Duration) {
 	until := w.now.Add(d)
 	for w.events.Len() > 0 && w.events.Next() <= until {
@@ -174,11 +173,11 @@ func (w *World) Run(d time.Duration) {
 	w.now = until
 }
 
-// At does something at a moment.
+// At runs a function at a time.
 func (w *World) At(t clock.Time, do func()) { w.events.Push(max(t, w.now), do) }
 
-// Post sends a message of at most 1 MiB to another host, and calls done when it
-// has arrived. It is false when too many are outstanding.
+// Post sends a message of at most 1 MiB to another host, and calls done when it has arrived. It
+// returns false when too many messages are outstanding.
 func (h *Host) Post(to, bytes int, done func()) bool {
 	h.next++
 	m := engine.Message{ID: h.next, Op: transports.OpWriteImm, Local: h.local[:bytes]}
@@ -193,8 +192,8 @@ func (h *Host) Post(to, bytes int, done func()) bool {
 	return true
 }
 
-// Stream keeps messages of so many bytes outstanding until all were sent, and
-// then calls done.
+// Stream keeps atOnce messages of so many bytes outstanding until all were sent. It calls done when
+// all have arrived.
 func (h *Host) Stream(to, bytes, messages, atOnce int, done func()) {
 	left := messages
 	var next func()
@@ -214,10 +213,10 @@ func (h *Host) Stream(to, bytes, messages, atOnce int, done func()) {
 	}
 }
 
-// Wake lets a host look again at what it may send: its controllers changed.
+// Wake makes a host check again what it may send, after its controllers changed.
 func (h *Host) Wake() { h.world.At(h.world.now, h.drive) }
 
-// Region implements engine.Host: everybody writes over the same memory.
+// Region implements engine.Host. All peers write to the same memory.
 func (h *Host) Region(uint64) *engine.Region { return &h.region }
 
 // Reserve implements engine.Host.
@@ -258,13 +257,13 @@ func (h *Host) drive() {
 	})
 }
 
-// frame is the bytes around a packet on a link.
+// frame is the length of the headers around a packet on a link, in bytes.
 const frame = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
 
-// carry takes a packet from a host to the switch.
+// carry carries a packet from a host to the switch.
 func (w *World) carry(from *Host, p *engine.Packet) {
 	if p.Peer < 0 {
-		return // a reject: everybody knows everybody
+		return // a reject; does not occur, as each host has added every other
 	}
 	to := w.Hosts[from.peers[p.Peer]]
 	data := append(append(make([]byte, 0, len(p.Header)+len(p.Payload)), p.Header...), p.Payload...)
@@ -282,7 +281,7 @@ func (w *World) serialise(bytes int) time.Duration {
 	return time.Duration(uint64(bytes) * 8 * uint64(time.Second) / w.Rate)
 }
 
-// queue is the switch's port to a host.
+// queue models the switch's port to a host.
 func (w *World) queue(to *Host, a engine.Arrival, payload int) {
 	port, size := &to.Port, len(a.Data)+frame
 	if payload == 0 {

@@ -10,43 +10,44 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// Scenario is a load that ends: an incast, or an all-to-all. Messages is required.
+// Scenario is a finite load: an incast, or an all-to-all. Messages is required.
 type Scenario struct {
 	Name string
 	Options
-	// Senders send to host 0, Messages each. 0 is an all-to-all of Hosts by shifts.
+	// Senders is how many hosts send to host 0, Messages each. 0 is an all-to-all of Hosts by
+	// shifts.
 	Senders  int
 	Messages int
-	// Bytes are those of a message; of an all-to-all half to one and a half of
-	// them. Default 64 KiB.
+	// Bytes is the length of a message. In an all-to-all, lengths are half to one and a half of it.
+	// Default 64 KiB.
 	Bytes int
-	// AtOnce is how many messages a host has under way. Default 2.
+	// AtOnce is how many messages a host has in flight. Default 2.
 	AtOnce int
-	// Spread is how long after the first the last of the hosts begins.
+	// Spread bounds how much later than the first host the last one begins.
 	Spread time.Duration
 }
 
-// Outcome is how a scenario went.
+// Outcome is the result of a scenario.
 type Outcome struct {
-	// Time is until the last message had come, and Ideal what the busiest link
-	// cannot do without.
+	// Time is the time until the last message arrived. Ideal is the least time that the busiest
+	// link needs.
 	Time, Ideal time.Duration
-	// P99 is the time of a message.
+	// P99 is the 99th percentile of the messages' times.
 	P99 time.Duration
-	// Repeated is packets that were sent again for each that was sent once.
+	// Repeated is the number of retransmissions for each packet first sent.
 	Repeated float64
-	// Depth is the mean depth that packets found in the switch's queues, and Deepest
-	// the most, in BDP.
+	// Depth is the mean depth that packets found in the switch's queues, and Deepest the maximum,
+	// in BDP.
 	Depth, Deepest float64
 }
 
-// Score is what training wants more of: speed, without repetition and with short
+// Score is the measure that training maximizes: speed, without retransmissions and with short
 // queues. 1 is best.
 func (o Outcome) Score() float64 {
 	return float64(o.Ideal)/float64(o.Time) - o.Repeated/2 - o.Depth/20
 }
 
-// Training are the scenarios in which policies are trained, with a seed.
+// Training returns the scenarios in which policies are trained, with a seed.
 func Training(seed uint64) []Scenario {
 	ten := func(trim bool) Options { return fabric(seed, 10_000_000_000, 3*time.Microsecond, trim) }
 	return []Scenario{
@@ -60,7 +61,7 @@ func Training(seed uint64) []Scenario {
 	}
 }
 
-// HeldOut are the scenarios that training never sees: other numbers of hosts, other
+// HeldOut returns the scenarios that training does not use. They have other numbers of hosts, other
 // rates and delays, other sizes, and jitter.
 func HeldOut(seed uint64) []Scenario {
 	return []Scenario{
@@ -73,8 +74,8 @@ func HeldOut(seed uint64) []Scenario {
 	}
 }
 
-// fabric is a switch as the Ultra Ethernet specification would set it: marks from
-// 0.2 to 0.8 of the bandwidth-delay product on, a buffer of 5.
+// fabric is a switch with the settings of the Ultra Ethernet specification: marks from 0.2 to 0.8
+// of the bandwidth-delay product on, a buffer of 5.
 func fabric(seed, rate uint64, delay time.Duration, trim bool) Options {
 	o := Options{Seed: seed, Rate: rate, Delay: delay, Trim: trim}
 	o.MarkFrom, o.MarkAll, o.Buffer = o.BDP()/5, o.BDP()*4/5, 5*o.BDP()
@@ -91,7 +92,7 @@ func jitter(o Options) Options {
 	return o
 }
 
-// Play plays a scenario under a mode of control; nil is line rate.
+// Play runs a scenario under a mode of control; nil is line rate.
 func (s Scenario) Play(control func(rate.NSCCOptions) rate.Controller) Outcome {
 	if s.Bytes == 0 {
 		s.Bytes = 64 << 10
@@ -128,7 +129,7 @@ type play struct {
 	to     []int // bytes, by host
 }
 
-// load makes each host send its messages, one after the other.
+// load makes each host send its messages, AtOnce at a time.
 func (p *play) load() {
 	p.to = make([]int, p.Hosts)
 	for n, h := range p.world.Hosts {

@@ -73,7 +73,7 @@ func run() error {
 	return nil
 }
 
-// move tries changes of the weights and moves them by what these gave: by rank, so
+// move tries changes of the weights and moves the weights by the results. It uses their rank, so
 // that no single scenario decides.
 func move(p *rate.Policy, random *rand.Rand, seed uint64, part float64) {
 	changes := make([][]float32, *pairs)
@@ -126,7 +126,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// score is the mean over the scenarios of training.
+// score is the mean score over the training scenarios.
 func score(p *rate.Policy, seed uint64) float64 {
 	return mean(func(o rate.NSCCOptions) rate.Controller { return rate.NewLearned(p, o) }, seed)
 }
@@ -139,7 +139,7 @@ func mean(control func(rate.NSCCOptions) rate.Controller, seed uint64) float64 {
 	return sum / float64(len(scenarios))
 }
 
-// table compares, also on what training has not seen: means over five seeds.
+// table compares the modes, also on scenarios that training has not used: means over five seeds.
 func table(p *rate.Policy) {
 	const first, seeds = 100, 5
 	all := func(seed uint64) []arena.Scenario {
