@@ -259,7 +259,7 @@ func (d *driver) round(list []arrival) (deadline clock.Time, ended bool) {
 	return min(deadline, d.manager.Deadline()), d.closed
 }
 
-// linesInTurn returns all lines, starting with another one each time.
+// linesInTurn returns all lines. Each time another line is first.
 func (d *driver) linesInTurn() []*line {
 	if d.order == nil {
 		for _, l := range d.lines {

@@ -86,7 +86,7 @@ func openRing(addr netip.Addr, nic string, size int, filter []unix.SockFilter) (
 		return nil, fmt.Errorf("prepare packet socket: %w", err)
 	}
 	if unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, ringBytes) != nil {
-		_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, ringBytes) // a smaller buffer only costs speed
+		_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, ringBytes) // less only costs speed
 	}
 	if err := r.allocate(size); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (r *ring) take() (data []byte, whole bool, err error) {
 		case slot.Snaplen < slot.Len: // the socket was full, too
 			r.overruns.Add(1)
 		default:
-			// Only packets that have not been on a wire lack their checksum.
+			// Only packets that were on no wire yet lack their checksum.
 			return r.memory[at+uint32(slot.Net):][:slot.Len:slot.Len],
 				status&unix.TP_STATUS_CSUMNOTREADY != 0, nil
 		}
@@ -234,7 +234,7 @@ func (r *ring) close() error {
 // extension headers, and fragments: RoCE has none.
 func filterOf(addr netip.Addr, block uint32) []unix.SockFilter {
 	type rule struct {
-		size  uint16 // of what is loaded
+		size  uint16 // of the loaded value
 		at    uint32
 		mask  uint32 // 0 is all of it
 		value uint32

@@ -13,28 +13,27 @@ import (
 )
 
 const (
-	// maxWatched bounds how many connections are looked at: each costs some 50 ns a time.
+	// maxWatched bounds how many connections are polled: each takes some 50 ns a poll.
 	maxWatched = 64
-	// maxSkipped bounds how many Waits in a row do not look.
+	// maxSkipped bounds how many Waits in a row do not poll.
 	maxSkipped = 63
 )
 
-// busyPoll is how Wait looks for what comes before it sleeps.
+// busyPoll is the state of the polling that Wait does before it sleeps.
 type busyPoll struct {
 	mu      sync.Mutex
 	time    time.Duration
 	watched []int32 // descriptors of the connections
-	// Who looked in vain does not look at the next Wait, then at the next three and so on,
-	// until something came in time again: skip are those left, vain as many as there were.
+	// A Wait that polled in vain makes the next Wait skip polling, then the next three and so on,
+	// until data arrives in time again. skip counts the Waits left to skip, vain is its last value.
 	vain, skip int
 }
 
-// SetBusyPoll has Wait look at the connections for so long, giving way to other processes
-// in between, before it sleeps. A sleep and the wake-up take longer than a small message
-// does, so that ranks that answer each other are faster for it; what it costs is processor
-// time. Waits that would look in vain look ever more rarely, down to one of 64. Zero, as at
-// first, sleeps at once, and so does an endpoint with more than 64 connections. It is safe
-// to call at any time and holds from the next Wait on.
+// SetBusyPoll makes Wait poll the connections for a time before it sleeps, yielding to other
+// processes in between. A sleep and the wake-up take longer than a small message, so ranks that
+// answer each other become faster. The price is processor time. Waits that would poll in vain poll
+// ever more rarely, down to one of 64. Zero, the default, sleeps at once, and so does an endpoint
+// with more than 64 connections. It is safe for concurrent use and applies from the next Wait on.
 func (e *Endpoint) SetBusyPoll(d time.Duration) {
 	b := &e.busy
 	b.mu.Lock()
@@ -42,7 +41,7 @@ func (e *Endpoint) SetBusyPoll(d time.Duration) {
 	b.time, b.vain, b.skip = max(d, 0), 0, 0
 }
 
-// watch is told of a new connection, and returns its descriptor; -1 is none.
+// watch adds a new connection, and returns its descriptor, or -1.
 func (b *busyPoll) watch(conn *net.TCPConn) (descriptor int32) {
 	descriptor = -1
 	raw, err := conn.SyscallConn()
@@ -58,14 +57,15 @@ func (b *busyPoll) watch(conn *net.TCPConn) (descriptor int32) {
 	return descriptor
 }
 
-// forget is told that connections are about to end.
+// forget removes connections that are about to end.
 func (b *busyPoll) forget(descriptors []int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watched = slices.DeleteFunc(b.watched, func(d int32) bool { return slices.Contains(descriptors, d) })
 }
 
-// begin returns what a Wait looks at, and for how long; zero is that it does not.
+// begin returns the descriptors that a Wait polls, and for how long. Zero means that it does not
+// poll.
 func (b *busyPoll) begin(memory []unix.PollFd) ([]unix.PollFd, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +82,7 @@ func (b *busyPoll) begin(memory []unix.PollFd) ([]unix.PollFd, time.Duration) {
 	return memory, b.time
 }
 
-// end is told whether something came.
+// end records whether data arrived.
 func (b *busyPoll) end(came bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,19 +92,19 @@ func (b *busyPoll) end(came bool) {
 	b.skip = b.vain
 }
 
-// look returns when a connection has something to read, when something waits to be polled,
-// or when its time is over. A descriptor that was closed meanwhile, or is another file's
-// by now, ends it early at worst.
+// look returns when a connection has data to read, when a completion waits to be polled, or when
+// its time is over. A descriptor that was closed meanwhile, or that belongs to another file by now,
+// only ends it early.
 func (e *Endpoint) look(ctx context.Context) {
 	var memory [maxWatched]unix.PollFd
 	watched, patience := e.busy.begin(memory[:0])
 	if patience == 0 {
 		return
 	}
-	runtime.Gosched() // what was posted goes first
+	runtime.Gosched() // posted messages go first
 	var now unix.Timespec
 	for began := time.Now(); e.completions.Empty(); {
-		// Neither blocks, so that the scheduler need not know.
+		// Neither call blocks, so the scheduler need not know of them.
 		ready, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&watched[0])),
 			uintptr(len(watched)), uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 		if ready != 0 {

@@ -8,17 +8,17 @@ import (
 type outgoingMessage struct {
 	id     uint64
 	op     transports.Op
-	pieces [][]byte // that are not empty; the list's memory stays with the slot
+	pieces [][]byte // not empty; the list's memory stays with the slot
 	size   int
 	header [headerLen]byte
 	inline []byte // of an inline message; the memory stays with the slot
-	// order tells the requests to a peer apart as long as it lives.
+	// order identifies the request among all to its peer.
 	order uint64
-	// stop ends the watch over the request's context; nil is none.
+	// stop stops watching the request's context; it may be nil.
 	stop func() bool
 }
 
-// set makes a slot of a request.
+// set fills a slot from a request.
 func (m *outgoingMessage) set(r *transports.Request, order uint64) {
 	m.id, m.op, m.size, m.order, m.stop = r.ID, r.Op, r.Size(), order, nil
 	if r.Inline {
@@ -38,7 +38,7 @@ func (m *outgoingMessage) add(piece []byte) {
 	}
 }
 
-// releaseLocked gives back what a message that completed held.
+// releaseLocked drops the references of a completed message.
 func (p *peer) releaseLocked(m *outgoingMessage) {
 	clear(m.pieces)
 	m.pieces = m.pieces[:0]
@@ -48,8 +48,8 @@ func (p *peer) releaseLocked(m *outgoingMessage) {
 	m.stop = nil
 }
 
-// withdraw completes a request with err if nothing of it was given to the socket.
-// Those behind it move up, since the stream numbers what goes.
+// withdraw completes a request with err if none of its bytes was passed to the socket. Requests
+// behind it move up, since the numbering of the stream has no gaps.
 func (p *peer) withdraw(order uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,30 +13,30 @@ import (
 	"railbed/transports"
 )
 
-// ending is how a peer's connections end.
+// ending is the way in which a peer's connections end.
 type ending int
 
 const (
 	abrupt ending = iota // at once; a reset tells the peer
-	polite               // with a goodbye, where nothing is outstanding
+	polite               // with a goodbye, if nothing is outstanding
 )
 
-// peer is what an endpoint knows of another one, with the connection that
-// carries messages to it and the one that carries messages from it.
+// peer is another endpoint, with the connection that carries messages to it and the connection that
+// carries messages from it.
 type peer struct {
 	endpoint *Endpoint
 	number   transports.Peer
 	to       address
-	wake     chan struct{} // to the sender: something was posted or err was set
+	wake     chan struct{} // to the sender: a message was posted or err was set
 
 	mu sync.Mutex
 	// Messages are numbered from 1; ring slot n % queueDepth holds number n.
 	// acked <= taken <= posted, and posted - acked <= queueDepth.
 	ring    []outgoingMessage
 	acked   uint64 // completed
-	taken   uint64 // handed to the socket
+	taken   uint64 // passed to the socket
 	posted  uint64
-	orders  uint64 // requests that were ever posted
+	orders  uint64 // requests posted so far
 	err     error  // why the peer is down; set once
 	writing bool   // the sender reads callers' buffers
 	started bool   // the sender runs or ran
@@ -44,7 +44,7 @@ type peer struct {
 	out     *net.TCPConn
 	in      *incoming
 	known   []Flow
-	watched []int32 // of its connections, by busyPoll
+	watched []int32 // of its connections, in busyPoll
 	running int     // goroutines of both connections
 	how     ending
 }
@@ -58,7 +58,7 @@ func newPeer(e *Endpoint, number transports.Peer, to address) *peer {
 	}
 }
 
-// post queues one message and starts the sender with the first.
+// post queues one message, and starts the sender with the first one.
 func (p *peer) post(h header, request *transports.Request) (bool /* taken */, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *peer) post(h header, request *transports.Request) (bool /* taken */, er
 	return true, nil
 }
 
-// goLocked runs a goroutine of one of the connections.
+// goLocked starts a goroutine of one of the connections.
 func (p *peer) goLocked(run func()) {
 	p.running++
 	p.endpoint.goroutines.Go(func() {
@@ -104,7 +104,7 @@ func (p *peer) goLocked(run func()) {
 	})
 }
 
-// awaitEnd waits until the peer's goroutines are gone or ctx ends.
+// awaitEnd waits until the peer's goroutines have ended or ctx ends.
 func (p *peer) awaitEnd(ctx context.Context) {
 	p.mu.Lock()
 	running := p.running
@@ -118,8 +118,8 @@ func (p *peer) awaitEnd(ctx context.Context) {
 	}
 }
 
-// fail ends everything with the peer: what is outstanding completes with err,
-// later posts are refused with it. Only the first call counts.
+// fail ends all exchange with the peer: outstanding requests complete with err, and later posts are
+// refused with it. Only the first call has an effect.
 func (p *peer) fail(err error, how ending) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,14 +129,14 @@ func (p *peer) fail(err error, how ending) {
 	p.err = err
 	p.endpoint.busy.forget(p.watched)
 	if p.posted > p.acked {
-		how = abrupt // replies may still come, and nobody would read them
+		how = abrupt // replies may still arrive and would be left unread
 	}
 	p.how = how
 	if how == abrupt {
 		p.cutLocked()
 	}
-	// A sender within a write still reads the buffers; it completes their
-	// requests when the write returns, which the cut makes it do.
+	// A sender within a write still reads the buffers. It completes their requests when the write
+	// returns, which the cut causes.
 	if !p.writing {
 		p.completeRestLocked()
 	}
@@ -146,7 +146,7 @@ func (p *peer) fail(err error, how ending) {
 	}
 }
 
-// unwatch has nobody look at the peer's connections, of which one is about to end.
+// unwatch stops the polling of the peer's connections, one of which is about to end.
 func (p *peer) unwatch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +154,7 @@ func (p *peer) unwatch() {
 	p.watched = nil
 }
 
-// completeRestLocked completes with p.err whatever is outstanding and then
-// reports the peer down.
+// completeRestLocked completes all outstanding requests with p.err and then reports the peer down.
 func (p *peer) completeRestLocked() {
 	done := make([]transports.Completion, 0, p.posted-p.acked+1)
 	for p.acked < p.posted {
@@ -176,8 +175,8 @@ func (p *peer) cut() {
 	p.cutLocked()
 }
 
-// cutLocked closes both connections, which ends their goroutines. The reset
-// that a zero linger sends leaves no TIME_WAIT behind on the source port.
+// cutLocked closes both connections, which ends their goroutines. Zero linger sends a reset, which
+// leaves no TIME_WAIT on the source port.
 func (p *peer) cutLocked() {
 	if p.out != nil {
 		p.out.SetLinger(0)
@@ -220,7 +219,7 @@ func (p *peer) send() {
 	p.mu.Lock()
 	p.out = conn
 	p.recordLocked(conn, true)
-	if p.err != nil { // cut came before there was something to cut
+	if p.err != nil { // cut came before there was a connection to cut
 		p.cutLocked()
 	}
 	p.goLocked(func() { p.readReplies(conn) })
@@ -231,12 +230,12 @@ func (p *peer) send() {
 }
 
 const (
-	// writeBatch is how many messages of one piece go into one writev: two vectors
-	// each, half of the kernel's limit of 1,024 (UIO_MAXIOV), so that messages of
-	// more pieces have room, too.
+	// writeBatch is how many messages of one piece are written by one writev. They take two vectors
+	// each, half of the kernel's limit of 1,024 (UIO_MAXIOV), so that messages of more pieces have
+	// room, too.
 	writeBatch = 256
-	// writeBytes end a writev: a system call does not show beside so many, and what
-	// was not begun can still be canceled.
+	// writeBytes is how many bytes end a writev. Beside so many bytes the cost of a system call
+	// does not show, and messages that are not yet taken can still be canceled.
 	writeBytes = 1 << 20
 )
 
@@ -273,8 +272,8 @@ func (p *peer) written() {
 	}
 }
 
-// gather waits for messages and appends their vectors. It reports whether
-// this was the last of them.
+// gather waits for messages and appends their vectors. It reports whether the connection must end:
+// no messages follow.
 func (p *peer) gather(vectors [][]byte) ([][]byte, bool) {
 	for {
 		p.mu.Lock()
@@ -298,8 +297,8 @@ func (p *peer) gather(vectors [][]byte) ([][]byte, bool) {
 	}
 }
 
-// sayGoodbye asks the peer to close first and bounds the wait for that, which
-// is the reply reader's.
+// sayGoodbye asks the peer to close first. It bounds the time for which the reply reader waits for
+// that.
 func (p *peer) sayGoodbye(conn *net.TCPConn) error {
 	p.mu.Lock()
 	how := p.how

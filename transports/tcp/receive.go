@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxHandshakes and maxStrangers bound what endpoints that were not added
-	// can make this one hold: connections without and with a hello.
+	// maxHandshakes and maxStrangers bound the connections of endpoints that were not added: those
+	// without a hello, and those with one.
 	maxHandshakes = 64
 	maxStrangers  = 4096
-	// handshakeTimeout is generous for a hello that is sent with the connect.
+	// handshakeTimeout is generous, because a hello is sent with the connect.
 	handshakeTimeout = 5 * time.Second
-	// A reply goes out when the socket is empty, or after so many messages or
-	// bytes: on a loaded link that is much rarer than a reply per message. For
-	// messages that nobody waits for there is one after so many of them alone.
+	// A reply is sent when the socket is empty, or after so many messages or bytes. On a loaded
+	// link that is much rarer than a reply for each message. For unsignaled messages only the
+	// number of messages counts.
 	messagesPerReply = 64
 	bytesPerReply    = 1 << 20
 )
@@ -53,8 +53,8 @@ func (e *Endpoint) acceptLoop() {
 	}
 }
 
-// handshake reads the hello and hands the connection to its peer, or keeps it
-// until that peer is added.
+// handshake reads the hello and passes the connection to its peer, or keeps it until that peer is
+// added.
 func (e *Endpoint) handshake(conn *net.TCPConn) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	stop := context.AfterFunc(e.ctx, func() { conn.SetDeadline(time.Now()) })
@@ -94,17 +94,17 @@ type incoming struct {
 	conn *net.TCPConn
 	in   *stream
 	out  *sink
-	// number counts the messages; those up to replied were reported, and
-	// unreported is the payload of the others.
+	// number counts the messages. Those up to replied were reported, and unreported is the payload
+	// of the others.
 	number, replied uint64
 	unreported      int
-	// awaited is that a message which was not reported is waited for.
+	// awaited says that a message that was not reported is signaled.
 	awaited bool
 	replies []byte
 }
 
-// accept starts reading a peer's messages. A second connection from one life
-// of an endpoint is nobody's.
+// accept starts reading a peer's messages. It closes a second connection from the same life of an
+// endpoint.
 func (p *peer) accept(conn *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,11 +128,11 @@ func (p *peer) accept(conn *net.TCPConn) {
 
 var errGoodbye = errors.New("it closed")
 
-// run reads messages until the connection or the endpoint ends. On a goodbye
-// it closes first, as the sender asked.
+// run reads messages until the connection or the endpoint ends. On a goodbye it closes first, as
+// the sender asked.
 func (in *incoming) run() {
 	err := in.readLoop()
-	in.peer.unwatch() // the descriptor may be another connection's right after
+	in.peer.unwatch() // the descriptor may belong to another connection right after
 	in.conn.Close()
 	how := abrupt
 	if errors.Is(err, errGoodbye) {
@@ -202,7 +202,7 @@ func (in *incoming) message(h header) error {
 	return nil
 }
 
-// place reads the payload into the region, or past it.
+// place reads the payload into the region, or discards it.
 func (in *incoming) place(h header) (refused reply, err error) {
 	if h.length == 0 {
 		return reply{}, nil
@@ -219,7 +219,7 @@ func (in *incoming) place(h header) (refused reply, err error) {
 	return reply{}, in.in.readFull(place)
 }
 
-// deliver reports the immediate, when there is room for it.
+// deliver delivers the immediate, once there is room for it.
 func (in *incoming) deliver(h header) error {
 	c := transports.Completion{Peer: in.peer.number, Op: transports.OpReceive, Imm: h.imm,
 		Bytes: int(h.length)}
@@ -228,7 +228,7 @@ func (in *incoming) deliver(h header) error {
 		if err != nil || sent {
 			return err
 		}
-		// The messages before this one are placed; their sender shall know.
+		// The messages before this one are placed; report that to their sender.
 		if err := in.flush(); err != nil {
 			return err
 		}
@@ -238,8 +238,8 @@ func (in *incoming) deliver(h header) error {
 	}
 }
 
-// receive reports an immediate unless the peer has failed: nothing comes from
-// a peer after it was reported down.
+// receive delivers an immediate unless the peer has failed: after a peer was reported down, no
+// message of it is delivered.
 func (p *peer) receive(c transports.Completion) (bool /* there was room */, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +255,7 @@ func (p *peer) failed() bool {
 	return p.err != nil
 }
 
-// answer reports where a message is waited for.
+// answer sends a reply if a signaled message was not reported yet.
 func (in *incoming) answer() error {
 	if !in.awaited {
 		return nil

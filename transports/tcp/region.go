@@ -10,7 +10,7 @@ import (
 	"railbed/transports"
 )
 
-// region is registered memory and who is placing bytes into it right now.
+// region is registered memory, with the connections that are placing bytes into it right now.
 type region struct {
 	endpoint *Endpoint
 	buf      []byte
@@ -26,8 +26,8 @@ type region struct {
 // Remote implements transports.Region.
 func (r *region) Remote() []byte { return binary.BigEndian.AppendUint64(nil, r.key) }
 
-// enter checks a message and keeps the region open until leave. It returns
-// where the message goes, or the code and detail of the refusal.
+// enter checks a message and keeps the region open until leave. It returns the memory for the
+// message, or the code and detail of the refusal.
 func (r *region) enter(by *incoming, h header) (place []byte, code byte, detail uint64) {
 	size := uint64(len(r.buf))
 	switch {
@@ -63,8 +63,8 @@ func (r *region) Close() error {
 	caught := slices.Collect(maps.Keys(r.users))
 	r.mu.Unlock()
 	for _, user := range caught {
-		// Only the end of its connection frees a reader from a sender that
-		// stalls in the middle of a message.
+		// A sender may stall in the middle of a message. Only the end of its connection unblocks
+		// the reader then.
 		user.peer.fail(fmt.Errorf("%w: it was writing into a region that was closed",
 			transports.ErrPeerFailed), abrupt)
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNotPermitted is what binding to a device gives where the process may not.
+// errNotPermitted is the error of binding to a device without permission.
 var errNotPermitted = unix.EPERM
 
 // socketOptions are set on a socket before it is bound.
@@ -43,9 +43,9 @@ func wrapped(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// setTimeouts makes the kernel give up a peer that does not answer for the
-// timeout. TCP_USER_TIMEOUT covers data in flight and a closed window, and
-// since Linux 4.19 keepalive probes too, which look after idle connections.
+// setTimeouts makes the kernel give up a peer that does not answer for the timeout.
+// TCP_USER_TIMEOUT covers data in flight and a closed window. Since Linux 4.19 it also covers
+// keepalive probes, which check idle connections.
 func setTimeouts(conn *net.TCPConn, timeout time.Duration) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *peer) connect() (*net.TCPConn, error) {
 			tcp.Close()
 		}
 		failures = append(failures, err)
-		// Somebody has the port towards this peer, or a TIME_WAIT does.
+		// The port towards this peer is in use, or in TIME_WAIT.
 		if !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.EADDRINUSE) {
 			break
 		}

@@ -12,14 +12,14 @@ import (
 	"railbed/transports"
 )
 
-// readAhead is how much is read beyond what is needed in one system call, so
-// that small messages share reads.
+// readAhead is how many bytes are read beyond the needed ones in one system call, so that small
+// messages share reads.
 const readAhead = 16 << 10
 
-// stream reads a connection: what comes next through a small buffer, payload
-// past it into its region, with what follows the payload in the same system
-// call. It waits for as much as it needs instead of for any byte (SO_RCVLOWAT),
-// because on a busy machine the wake-ups cost more than the copies.
+// stream reads a connection. Headers go through a small buffer. Payload goes straight into its
+// region, and the bytes after it are read in the same system call. The stream waits for as many
+// bytes as it needs instead of for any byte (SO_RCVLOWAT), because on a busy machine the wake-ups
+// cost more than the copies.
 type stream struct {
 	conn  *net.TCPConn
 	raw   syscall.RawConn
@@ -31,7 +31,7 @@ type stream struct {
 	start, end int
 	lowWater   int // as set on the socket
 
-	// Arguments and results of attempt, which is made a func once.
+	// Arguments and results of attempt, which becomes a func value once.
 	attemptFunc func(fd uintptr) bool
 	into        vectors
 	bytes       int
@@ -50,8 +50,8 @@ func newStream(conn *net.TCPConn, total *atomic.Uint64, beforeWait func() error)
 	return s, nil
 }
 
-// attempt reads once; false makes the caller wait until the socket has need
-// bytes or ended.
+// attempt reads once. It returns false to make the caller wait until the socket has need bytes or
+// ended.
 func (s *stream) attempt(fd uintptr) bool {
 	for {
 		s.got, s.err = s.into.call(unix.SYS_READV, fd, s.bytes)
@@ -63,7 +63,7 @@ func (s *stream) attempt(fd uintptr) bool {
 			}
 			return true
 		case s.lowWater != s.need:
-			// What arrived in between may be enough already: read again.
+			// More may have arrived in between, so read again.
 			s.lowWater = s.need
 			if s.err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, s.need); s.err != nil {
 				return true
@@ -78,16 +78,16 @@ func (s *stream) attempt(fd uintptr) bool {
 }
 
 const (
-	// leastLowWater is from how much on it pays to wait for all of it: what is less comes in
-	// few packets, and to set the mark takes as long as to be woken.
+	// leastLowWater is the need from which on waiting for all of it pays. Fewer bytes arrive in few
+	// packets, and setting the low-water mark takes as long as a wake-up.
 	leastLowWater = 32 << 10
-	// maxLowWater keeps the receive buffer, which the kernel makes twice as large
-	// as the low-water mark, within what it gives to any connection.
+	// maxLowWater keeps the receive buffer within the kernel's limits for any connection. The
+	// kernel makes the buffer twice as large as the low-water mark.
 	maxLowWater = 256 << 10
 )
 
-// fill reads into payload and on into the free part of the buffer, behind large payload
-// a header's length of it. It waits until need bytes are there, but may return with fewer.
+// fill reads into payload and then into the free part of the buffer; after large payload it reads
+// at most a header's length. It waits until need bytes are there, but may return with fewer.
 func (s *stream) fill(payload []byte, need int) (int, error) {
 	if s.start == s.end {
 		s.start, s.end = 0, 0
@@ -96,7 +96,8 @@ func (s *stream) fill(payload []byte, need int) (int, error) {
 	s.into.add(payload)
 	ahead := s.buf[s.end:]
 	if len(payload) >= leastLowWater {
-		// What follows is likely as large: all of it but the header would be copied once more.
+		// The following message is likely as large, and all of it but the header would be copied
+		// once more.
 		ahead = ahead[:min(len(ahead), headerLen)]
 	}
 	s.into.add(ahead)
@@ -116,8 +117,8 @@ func (s *stream) fill(payload []byte, need int) (int, error) {
 	return placed, err
 }
 
-// peek returns the next n bytes without consuming them. An end between
-// messages is io.EOF.
+// peek returns the next n bytes without consuming them. If the stream ends between messages, the
+// error is io.EOF.
 func (s *stream) peek(n int) ([]byte, error) {
 	if s.start+n > len(s.buf) {
 		s.end = copy(s.buf[:], s.buf[s.start:s.end])
@@ -149,7 +150,7 @@ func (s *stream) readFull(to []byte) error {
 	return nil
 }
 
-// discard reads n bytes and forgets them.
+// discard reads n bytes and drops them.
 func (s *stream) discard(n int) error {
 	for n > 0 {
 		if _, err := s.peek(1); err != nil {

@@ -2,8 +2,8 @@
 // transport is compared.
 //
 // An endpoint connects to a peer when it first posts to it. That connection carries messages one
-// way and small replies the other. So replies never queue behind bulk data, two endpoints that
-// start at once need no tie-break, and every packet's ports identify the sender of the payload: the
+// way and small replies the other. So replies never queue behind bulk data, and two endpoints that
+// start at once need no tie-break. Every packet's ports identify the sender of the payload: the
 // receiver's listening port is the destination. Payload goes from the caller's memory to the socket
 // with writev. The receiver checks key, rights and bounds, then reads from the socket straight into
 // the region. Only the few bytes of a message that were read with its header are copied once more.
@@ -35,40 +35,40 @@ import (
 
 const (
 	defaultPeerTimeout = 20 * time.Second
-	// queueDepth bounds the requests outstanding to one peer. At the 256 KiB
-	// of a collective's slice that is more than any bandwidth-delay product.
+	// queueDepth bounds the requests outstanding to one peer. With a collective's slices of 256 KiB
+	// that is more than any bandwidth-delay product.
 	queueDepth = 256
 	// farewell is how long Close waits for peers to close first; see opGoodbye.
 	farewell = 100 * time.Millisecond
 )
 
-// Config says where an endpoint lives. Only Addr is required.
+// Config configures an endpoint. Only Addr is required.
 type Config struct {
 	// Addr is the address of the NIC that the endpoint sends from and listens
 	// on. An unspecified address is refused.
 	Addr netip.Addr
-	// Port is the listening port. Default: one that the kernel picks.
+	// Port is the listening port. Default: the kernel picks one.
 	Port uint16
-	// SourcePorts are the local ports of outgoing connections: each one takes
-	// the first that is free towards its peer. Default: the kernel picks.
+	// SourcePorts are the local ports of outgoing connections. Each connection takes the first port
+	// that is free towards its peer. Default: the kernel picks.
 	SourcePorts []uint16
-	// Device is the NIC's name. Sockets are bound to it where the kernel lets
-	// this process; see Endpoint.DeviceBound. Default: not bound.
+	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
+	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
 	// PeerTimeout is how long a peer may leave packets unanswered. Default 20 s.
 	PeerTimeout time.Duration
 }
 
-// Counters counts an endpoint's bytes since Open. Stream counts all that went
-// through the sockets, headers and replies included, and so what packets show;
-// Payload counts the bytes of whole messages placed.
+// Counters counts an endpoint's bytes since Open. Stream counts all bytes that passed the sockets,
+// headers and replies included, and so the TCP payload of packets. Payload counts the bytes of
+// whole messages placed.
 type Counters struct {
 	PayloadSent, PayloadReceived uint64
 	StreamSent, StreamReceived   uint64
 }
 
-// Flow is one TCP connection of an endpoint. Payload flows from the connecting
-// to the listening side only.
+// Flow is one TCP connection of an endpoint. Payload flows from the connecting to the listening
+// side only.
 type Flow struct {
 	Peer       transports.Peer
 	Connecting bool // this endpoint connected and sends the payload
@@ -97,7 +97,7 @@ type Endpoint struct {
 	closed    bool
 	peers     []*peer
 	byID      map[endpointID]*peer
-	strangers map[endpointID]*net.TCPConn // said hello, were not added yet
+	strangers map[endpointID]*net.TCPConn // connections with a hello from endpoints not added yet
 	regions   map[uint64]*region
 }
 
@@ -253,7 +253,7 @@ func (e *Endpoint) Wait(ctx context.Context) error {
 	return e.completions.Wait(ctx)
 }
 
-// Counters is safe to call at any time, also after Close.
+// Counters returns the counts. It is safe to call at any time, also after Close.
 func (e *Endpoint) Counters() Counters {
 	return Counters{
 		PayloadSent:     e.counters.payloadSent.Load(),
@@ -274,8 +274,7 @@ func (e *Endpoint) Flows() []Flow {
 	return flows
 }
 
-// Close implements transports.Endpoint. It takes up to 100 ms where a peer
-// does not answer a goodbye.
+// Close implements transports.Endpoint. It takes up to 100 ms if a peer does not answer a goodbye.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -283,20 +282,19 @@ func (e *Endpoint) Close() error {
 		e.goroutines.Wait()
 		return nil
 	}
-	// From here on Post, AddPeer and Register refuse, so that the lists below
-	// are final.
+	// From here on Post, AddPeer and Register refuse, so that the lists below are final.
 	e.closed = true
 	peers, strangers, regions := e.peers, e.strangers, slices.Collect(maps.Values(e.regions))
 	e.strangers = nil
 	e.mu.Unlock()
 
-	// Before the goodbyes: nobody new may come while they are said.
+	// Close the listener before the goodbyes, so that no new peer connects in between.
 	err := e.listener.Close()
 	e.cancel()
 	for _, conn := range strangers {
 		conn.Close()
 	}
-	// Completes what is outstanding and says goodbye to idle peers.
+	// This completes the outstanding requests and says goodbye to idle peers.
 	for _, p := range peers {
 		p.fail(transports.ErrClosed, polite)
 	}
@@ -305,8 +303,8 @@ func (e *Endpoint) Close() error {
 	for _, p := range peers {
 		p.awaitEnd(patience)
 	}
-	// Whoever did not answer is cut off; that frees every reader, also one
-	// that was placing bytes into a region.
+	// Connections to peers that did not answer are cut. That unblocks every reader, also one
+	// placing bytes into a region.
 	e.completions.Close()
 	for _, p := range peers {
 		p.cut()

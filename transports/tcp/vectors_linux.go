@@ -13,13 +13,13 @@ import (
 	"railbed/transports"
 )
 
-// quick is how many bytes a system call on a socket may move without the scheduler's
-// knowledge. Sockets do not block, and so little is copied in microseconds; where the
-// scheduler knows of it, its monitor looks every 20 us whether to take the processor from
-// who is in a system call, and from a process with one processor it takes it.
+// quick is how many bytes a system call on a socket may move without the scheduler's knowledge.
+// Sockets do not block, and so few bytes are copied in microseconds. If the scheduler knows of a
+// system call, its monitor checks every 20 us whether to take the processor from the caller. In a
+// process with one processor it does.
 const quick = 64 << 10
 
-// vectors are memory as the kernel takes it.
+// vectors describe memory as the kernel takes it.
 type vectors []unix.Iovec
 
 func (v *vectors) add(b []byte) {
@@ -31,7 +31,7 @@ func (v *vectors) add(b []byte) {
 	*v = append(*v, one)
 }
 
-// call makes a readv or writev of so many bytes at most.
+// call makes a readv or writev of at most so many bytes.
 func (v vectors) call(trap, fd uintptr, bytes int) (int, error) {
 	if len(v) == 0 {
 		return 0, nil
@@ -47,7 +47,7 @@ func (v vectors) call(trap, fd uintptr, bytes int) (int, error) {
 	return int(n), nil
 }
 
-// past is what is left behind n bytes.
+// past returns the vectors after the first n bytes.
 func (v vectors) past(n int) vectors {
 	for len(v) > 0 && uint64(n) >= v[0].Len {
 		n -= int(v[0].Len)
@@ -68,7 +68,7 @@ type sink struct {
 	memory      vectors
 	attemptFunc func(fd uintptr) bool
 	left        vectors
-	bytes       int // that are left
+	bytes       int // left to write
 	err         error
 }
 
@@ -82,7 +82,7 @@ func newSink(conn *net.TCPConn, total *atomic.Uint64) (*sink, error) {
 	return s, nil
 }
 
-// write writes all of the pieces, of which there are at most 1,024 (UIO_MAXIOV).
+// write writes all pieces, of which there are at most 1,024 (UIO_MAXIOV).
 func (s *sink) write(pieces ...[]byte) error {
 	s.memory, s.bytes, s.err = s.memory[:0], 0, nil
 	for _, piece := range pieces {
@@ -96,7 +96,7 @@ func (s *sink) write(pieces ...[]byte) error {
 	return errors.Join(err, s.err)
 }
 
-// attempt writes until all is written, or false where the socket is full.
+// attempt writes until all is written, or returns false if the socket is full.
 func (s *sink) attempt(fd uintptr) bool {
 	for s.bytes > 0 {
 		n, err := s.left.call(unix.SYS_WRITEV, fd, s.bytes)

@@ -16,10 +16,11 @@ import (
 //	hello   magic[8] sender-id[16] receiver-id[16]
 //	header  op[1] flags[1] zero[2] imm[4] length[4] zero[4] key[8] offset[8]
 //
-// The one flag says that the message alone needs no reply: one to a later message will do.
+// The only flag says that the message needs no reply of its own: a reply to a later message
+// suffices.
 //
-// The accepting side sends replies only. Messages are numbered from 1 in the
-// order of their headers; a reply speaks of all up to its number:
+// The accepting side sends replies only. Messages are numbered from 1 in the order of their
+// headers. A reply applies to all messages up to its number:
 //
 //	reply   code[1] zero[7] number[8] detail[8]
 const (
@@ -29,9 +30,9 @@ const (
 	idLen     = 16
 )
 
-// What a stream of messages carries beside payload: a hello at its beginning, a header for each message,
-// and, where the sender closes in peace, a last header whose first byte is Goodbye. Replies go the other
-// way.
+// HelloLen, HeaderLen and Goodbye describe a stream of messages. It has a hello at its beginning
+// and a header for each message. If the sender closes politely, it ends with a header whose first
+// byte is Goodbye. Replies go the other way.
 const (
 	HelloLen  = helloLen
 	HeaderLen = headerLen
@@ -40,9 +41,8 @@ const (
 
 const magic = "RAILTCP1"
 
-// opGoodbye is the last header of a connection: the sender will close and
-// waits for the receiver to do so first, so that no TIME_WAIT keeps the
-// planned source port from the next run.
+// opGoodbye marks the last header of a connection. The sender will close and waits for the receiver
+// to close first. So no TIME_WAIT blocks the planned source port in the next run.
 const opGoodbye = 0xff
 
 const flagUnsignaled = 1
@@ -52,13 +52,13 @@ const (
 	replyPlaced      = 0 // every message up to number that was not refused is placed
 	replyNoRegion    = 1 // message number names no region of this endpoint
 	replyNotWritable = 2 // its region is registered without RemoteWrite
-	replyBounds      = 3 // it does not fit; detail is the region's length
+	replyBounds      = 3 // it exceeds the region; detail is the region's length
 	replyStranger    = 4 // the hello was meant for another endpoint
 )
 
 type endpointID [idLen]byte
 
-// address is what Endpoint.Address encodes: family[1] ip[4|16] port[2] id[16].
+// address is the content of Endpoint.Address: family[1] ip[4|16] port[2] id[16].
 type address struct {
 	at netip.AddrPort
 	id endpointID
@@ -153,7 +153,7 @@ func decodeReply(raw *[replyLen]byte) reply {
 		detail: binary.BigEndian.Uint64(raw[16:])}
 }
 
-// refusal is the receiver's reason in words.
+// refusal returns the receiver's reason in words.
 func (r reply) refusal() string {
 	switch r.code {
 	case replyNoRegion:

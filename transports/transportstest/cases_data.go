@@ -111,8 +111,8 @@ func testEmptyMessages(r *rig) {
 	r.quiet()
 }
 
-// testImmediateAfterBytes looks at a message's memory at the moment its
-// immediate is there, a few hundred times, at its last byte first.
+// testImmediateAfterBytes checks a message's memory at the moment its immediate arrives, a few
+// hundred times, beginning with its last byte.
 func testImmediateAfterBytes(r *rig) {
 	a, b, ab, _ := r.pair()
 	const rounds, size = 200, 50_000
@@ -133,8 +133,7 @@ func testImmediateAfterBytes(r *rig) {
 	r.quiet()
 }
 
-// testCompletionAfterBytes looks at the receiver's memory at the moment the
-// sender's completion is there.
+// testCompletionAfterBytes checks the receiver's memory at the moment of the sender's completion.
 func testCompletionAfterBytes(r *rig) {
 	a, b, ab, _ := r.pair()
 	const rounds, size = 200, 50_000
@@ -154,8 +153,7 @@ func testCompletionAfterBytes(r *rig) {
 	r.quiet()
 }
 
-// testBufferOwnership reuses one buffer, and the handle's bytes, as soon as
-// the contract allows.
+// testBufferOwnership reuses one buffer, and the handle's bytes, as soon as the contract allows.
 func testBufferOwnership(r *rig) {
 	a, b, ab, _ := r.pair()
 	const rounds, size = 200, 20_000
@@ -207,15 +205,15 @@ func testManyOutstanding(r *rig) {
 	}
 }
 
-// testBackPressure leaves the receiver unpolled: the sender must be held back
-// in bounded memory, and nothing may be lost once the receiver polls.
+// testBackPressure does not poll the receiver. The sender must be held back in bounded memory, and
+// no message may be lost once the receiver polls.
 func testBackPressure(r *rig) {
 	a, b, ab, _ := r.pair()
 	const most = 1 << 17
 	b.deaf = true
 	posted := 0
 	batch := make([]transports.Request, 64)
-	// A sender that is refused for this long is held back, not slow.
+	// A sender that is refused for this long is held back rather than slow.
 	for refused := time.Now(); time.Since(refused) < 200*time.Millisecond; {
 		for i := range batch {
 			batch[i] = transports.Request{ID: uint64(posted + i), Op: transports.OpWriteImm, Peer: ab,

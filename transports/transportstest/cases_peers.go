@@ -9,7 +9,7 @@ import (
 	"railbed/transports"
 )
 
-// testSeveralPeers sends from everybody to everybody, oneself included.
+// testSeveralPeers sends from every endpoint to every endpoint, itself included.
 func testSeveralPeers(r *rig) {
 	const nodes, rounds, size = 4, 20, 3000
 	all := make([]*node, nodes)
@@ -74,7 +74,7 @@ func testSelf(r *rig) {
 	r.quiet()
 }
 
-// testLatePeer sends before the receiver knows the sender.
+// testLatePeer sends before the receiver has added the sender.
 func testLatePeer(r *rig) {
 	a, b := r.open(), r.open()
 	ab := a.add(b)
@@ -147,7 +147,7 @@ func testConcurrency(r *rig) {
 	for !complete() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(20 * time.Millisecond) // for what comes twice
+	time.Sleep(20 * time.Millisecond) // for duplicates
 	stopPolling()
 	polling.Wait()
 	for _, s := range sides {
@@ -204,7 +204,7 @@ func testContext(r *rig) {
 	if took := time.Since(start); took < 25*time.Millisecond {
 		r.Errorf("wait for 30ms returned after %v", took)
 	}
-	// What is ready is reported even when the context is done.
+	// Ready completions are reported even when the context is done.
 	a.post(request)
 	if err := waitBounded(r, b, context.Background()); err != nil {
 		r.Errorf("wait for a message: %v", err)

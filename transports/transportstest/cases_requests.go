@@ -20,8 +20,8 @@ func pieces(q *transports.Request, local []byte, lengths ...int) {
 	}
 }
 
-// testGatherLists sends messages of several pieces, whose list is reused as soon
-// as Post has returned.
+// testGatherLists sends messages of several pieces, whose list is reused as soon as Post has
+// returned.
 func testGatherLists(r *rig) {
 	a, b, ab, _ := r.pair()
 	const size = 70_001
@@ -60,9 +60,9 @@ func testGatherLists(r *rig) {
 	r.quiet()
 }
 
-// testUnsignaled sends messages of which only each last one is waited for: its completion
-// comes, and with it or before it those of all before it. Each has a place of its own, as
-// some transports place several at a time.
+// testUnsignaled sends bursts of messages and waits for the last of each burst only. With or before
+// its completion, the completions of all earlier messages must arrive. Each message has a place of
+// its own, as some transports place several at a time.
 func testUnsignaled(r *rig) {
 	a, b, ab, _ := r.pair()
 	const most, largest = 200, 1 << 16
@@ -120,14 +120,14 @@ func testInline(r *rig) {
 	r.quiet()
 }
 
-// canceling is requests of which some are canceled, each with a place of its own.
+// canceling is a set of requests, some of them canceled, each with a place of its own.
 type canceling struct {
 	a, b    *node
 	target  *area
 	size    int
 	cancels []context.CancelCauseFunc
 	ended   []transports.Completion // by request
-	late    []int                   // how many immediates there were at b when a request ended
+	late    []int                   // number of immediates at b when a request ended
 }
 
 var errTired = errors.New("tired of it")
@@ -149,15 +149,15 @@ func (r *rig) canceling(a, b *node, to transports.Peer, count, size int) (*cance
 	return c, requests
 }
 
-// look notes what has ended since the last look. Of what was canceled the memory
-// is made untouched again, and stays so.
+// look records requests that ended since the last look. It resets the memory of canceled requests,
+// which must then stay untouched.
 func (c *canceling) look() {
 	r := c.a.rig
 	for _, s := range c.a.sent {
 		if c.ended[s.ID].Op != 0 {
 			continue
 		}
-		for c.b.poll() { // whatever was delivered before
+		for c.b.poll() { // immediates delivered before
 		}
 		if c.ended[s.ID], c.late[s.ID] = s, len(c.b.received); s.Err == nil {
 			r.holds(c.target.buf[int(s.ID)*c.size:][:c.size], int(s.ID))
@@ -173,8 +173,8 @@ func (c *canceling) look() {
 	}
 }
 
-// check holds, when all is over, that each ended once, and what was canceled had
-// no effect after its end. It returns how many were canceled.
+// check checks at the end that each request ended once, and that canceled requests had no effect
+// after their end. It returns how many were canceled.
 func (c *canceling) check() (canceled int) {
 	r := c.a.rig
 	r.quiet()
@@ -202,8 +202,8 @@ func (c *canceling) check() (canceled int) {
 	return canceled
 }
 
-// testCancelWaiting cancels requests to an endpoint that does not take them yet;
-// they are long enough that no transport can have begun with all.
+// testCancelWaiting cancels requests to an endpoint that does not accept them yet. They are so long
+// that no transport can have begun all of them.
 func testCancelWaiting(r *rig) {
 	a, b := r.open(), r.open()
 	ab := a.add(b)
@@ -231,13 +231,13 @@ func testCancelWaiting(r *rig) {
 		!errors.Is(err, transports.ErrCanceled) {
 		r.Errorf("post of a request whose context is done: took %d, error %v", n, err)
 	}
-	q.Context = nil // the places of the canceled are good for others
+	q.Context = nil // later requests may use the places of canceled ones
 	a.post(q)
 	r.until("a message behind the canceled", func() bool { return len(a.sent) > count })
 	r.holds(c.target.buf[:size], 0)
 }
 
-// testCancelMoving cancels requests at any moment of their way.
+// testCancelMoving cancels requests at any moment of their transfer.
 func testCancelMoving(r *rig) {
 	a, b, ab, _ := r.pair()
 	random := rand.New(rand.NewPCG(1, 1))

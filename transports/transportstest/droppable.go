@@ -6,8 +6,8 @@ import (
 	"railbed/transports"
 )
 
-// holesLocked draws what of a message does not come, as much as it allows at most,
-// and how many bytes that is.
+// holesLocked draws the holes of a message, at most as many bytes as it allows, and returns how
+// many bytes they have.
 func (f *Fabric) holesLocked(r *transports.Request) (holes []transports.Hole, missing int) {
 	size, most := r.Size(), r.Droppable
 	if f.flaws.dropMore {
@@ -28,7 +28,7 @@ func (f *Fabric) holesLocked(r *transports.Request) (holes []transports.Hole, mi
 	return holes, missing
 }
 
-// placeAround places a message but for its holes.
+// placeAround places a message except for its holes.
 func placeAround(holes []transports.Hole, place func([]byte), memory []byte) {
 	before := bytes.Clone(memory)
 	place(memory)
@@ -37,8 +37,8 @@ func placeAround(holes []transports.Hole, place func([]byte), memory []byte) {
 	}
 }
 
-// testDroppable sends messages that may have holes: what is told to be missing is
-// not there, all else is, and it is no more than was allowed.
+// testDroppable sends messages that may have holes. Bytes reported as missing must not be placed,
+// all others must be, and no more than the allowed bytes may be missing.
 func testDroppable(r *rig) {
 	a, b, ab, _ := r.pair()
 	const count, size = 100, 30_000

@@ -7,11 +7,11 @@ import (
 	"railbed/transports"
 )
 
-// flawPause is long enough for a test that polls to look at memory that a
-// broken fabric has not written yet.
+// flawPause is long enough for a polling test to read memory that a broken fabric has not written
+// yet.
 const flawPause = 200 * time.Microsecond
 
-// place copies a message to its place, or beside it.
+// place copies a message to its place, or beside it with a flaw.
 func (fl flaws) place(place, local []byte) {
 	switch {
 	case fl.misplace && len(place) > 4096:
@@ -23,7 +23,7 @@ func (fl flaws) place(place, local []byte) {
 	}
 }
 
-// gather is the bytes of a message, or others.
+// gather returns the bytes of a message, or others with a flaw.
 func (fl flaws) gather(r *transports.Request) []byte {
 	switch {
 	case fl.firstPieceOnly && len(r.More) > 0:
@@ -34,7 +34,7 @@ func (fl flaws) gather(r *transports.Request) []byte {
 	return r.Gather(nil)
 }
 
-// pauseLocked lets everybody else run for a moment.
+// pauseLocked lets other goroutines run for a moment.
 func (f *Fabric) pauseLocked() {
 	f.changed.Broadcast()
 	f.mu.Unlock()

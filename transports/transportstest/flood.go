@@ -8,8 +8,8 @@ import (
 	"railbed/transports"
 )
 
-// Flood has a benchmark post b.N requests as fast as the endpoint takes them, and waits
-// until all have completed. It returns the CPU time that this process had meanwhile.
+// Flood makes a benchmark post b.N requests as fast as the endpoint accepts them, and waits until
+// all have completed. It returns the CPU time that this process used meanwhile.
 func Flood(b *testing.B, e transports.Endpoint, request transports.Request) time.Duration {
 	b.Helper()
 	b.ReportAllocs()
@@ -40,7 +40,7 @@ func Flood(b *testing.B, e transports.Endpoint, request transports.Request) time
 	return CPUTime() - before
 }
 
-// CPUTime is what this process has had so far, the kernel's share included.
+// CPUTime is the CPU time that this process has used so far, the kernel's share included.
 func CPUTime() time.Duration {
 	var r syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)

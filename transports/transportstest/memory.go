@@ -11,26 +11,25 @@ import (
 	"railbed/transports"
 )
 
-// Limits of the memory transport: few enough that tests reach them.
+// Limits of the memory transport: small, so that tests reach them.
 const (
 	memoryQueue    = 64 // requests outstanding per endpoint
 	memoryReceived = 64 // immediates not polled yet, per endpoint
 	memoryKeyLen   = 16
 )
 
-// Fabric is a transport within one process: the reference for the semantics of
-// package transports and a partner for tests of whatever is written against
-// it. It places whole messages in a random order drawn from its seed, so that
-// nothing can come to rely on order. It is safe for concurrent use.
+// Fabric is a transport within one process. It is the reference for the semantics of package
+// transports and a peer for tests of code written against it. It places whole messages in a random
+// order drawn from its seed, so that no code can rely on an order. It is safe for concurrent use.
 type Fabric struct {
 	mu        sync.Mutex
-	changed   *sync.Cond // anything below or in an endpoint changed
+	changed   *sync.Cond // the fabric or an endpoint changed
 	random    *mathrand.Rand
 	endpoints map[string]*memoryEndpoint // open ones, by address
 	flaws     flaws
 }
 
-// flaws are the ways in which the suite's own tests break the fabric.
+// flaws are the defects that the suite's own tests give the fabric.
 type flaws struct {
 	immBeforeData, completeBeforeData, readAfterCompletion  bool
 	loseCompletion, loseImm, doubleCompletion, doubleImm    bool
@@ -45,7 +44,7 @@ type flaws struct {
 	hideHoles, moveHoles, dropMore, dropAnything            bool
 }
 
-// NewFabric makes a fabric whose order of delivery follows from seed.
+// NewFabric makes a fabric whose seed determines the order of delivery.
 func NewFabric(seed uint64) *Fabric {
 	f := &Fabric{
 		random:    mathrand.New(mathrand.NewPCG(seed, 0)),
@@ -65,9 +64,9 @@ type memoryEndpoint struct {
 	peers       []memoryPeer
 	regions     map[string]*memoryRegion
 	queue       []memoryMessage
-	orders      uint64 // messages that were ever queued
+	orders      uint64 // messages queued so far
 	completions []transports.Completion
-	received    int // of completions, those that are OpReceive
+	received    int // OpReceive among completions
 }
 
 type memoryPeer struct {
@@ -78,8 +77,8 @@ type memoryPeer struct {
 type memoryMessage struct {
 	transports.Request
 	key    string
-	order  uint64      // tells it from all others of its endpoint
-	stop   func() bool // ends the watch over its context; nil is none
+	order  uint64      // identifies it among all of its endpoint
+	stop   func() bool // stops watching its context; may be nil
 	silent bool        // it has completed: a flaw
 }
 
@@ -194,7 +193,7 @@ func (e *memoryEndpoint) admitLocked(request transports.Request) error {
 	return nil
 }
 
-// queueLocked takes a request, and what of it the caller may change from now on.
+// queueLocked queues a request, with copies of the parts that the caller may change from now on.
 func (e *memoryEndpoint) queueLocked(request transports.Request) {
 	e.orders++
 	m := memoryMessage{Request: request, key: string(request.Remote), order: e.orders}
@@ -212,7 +211,7 @@ func (e *memoryEndpoint) queueLocked(request transports.Request) {
 	e.queue = append(e.queue, m)
 }
 
-// releaseLocked ends the watch over a message that leaves the queue.
+// releaseLocked stops watching the context of a message that leaves the queue.
 func (e *memoryEndpoint) releaseLocked(m *memoryMessage) {
 	if m.stop != nil && m.stop() {
 		e.worker.Done()
@@ -220,7 +219,7 @@ func (e *memoryEndpoint) releaseLocked(m *memoryMessage) {
 	m.stop = nil
 }
 
-// cancel completes a message with err if it is still there.
+// cancel completes a message with err if it is still queued.
 func (e *memoryEndpoint) cancel(order uint64, err error) {
 	f := e.fabric
 	f.mu.Lock()
@@ -266,7 +265,7 @@ func (e *memoryEndpoint) deliverLoop() {
 	}
 }
 
-// deliverableLocked reports whether the message can end now, well or badly.
+// deliverableLocked reports whether the message can end now, with or without an error.
 func (e *memoryEndpoint) deliverableLocked(message memoryMessage) bool {
 	target, open := e.fabric.endpoints[e.peers[message.Peer].address]
 	if !open {
@@ -307,8 +306,8 @@ func (e *memoryEndpoint) deliverLocked(message memoryMessage) {
 	e.finishLocked(target, place, message, received, done)
 }
 
-// finishLocked places the bytes, delivers the immediate and completes the
-// request, in the only right order but for flaws.
+// finishLocked places the bytes, delivers the immediate and completes the request. That order is
+// the only right one; flaws change it.
 func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, message memoryMessage, received,
 	done transports.Completion) {
 	fl := &e.fabric.flaws
@@ -341,7 +340,7 @@ func (e *memoryEndpoint) finishLocked(target *memoryEndpoint, place []byte, mess
 	}
 }
 
-// checkLocked finds where the message goes, or why it may not.
+// checkLocked returns the memory for a message, or the error that refuses it.
 func (e *memoryEndpoint) checkLocked(message memoryMessage) ([]byte, error) {
 	size, fl := uint64(message.Size()), e.fabric.flaws
 	if size == 0 {
@@ -410,7 +409,7 @@ func (e *memoryEndpoint) completeLocked(done transports.Completion) {
 	}
 }
 
-// failPeerLocked ends everything that is outstanding to a peer.
+// failPeerLocked ends all requests outstanding to a peer.
 func (e *memoryEndpoint) failPeerLocked(peer transports.Peer) {
 	if e.peers[peer].down {
 		return

@@ -1,8 +1,9 @@
-// Package cm connects queue pairs by the communication management of rdma_cm over RoCEv2: REQ, REP
-// and RTU between the general services (QP1) of two addresses, with an IP port for the service
-// (InfiniBand Architecture Specification, volume 1, release 1.4, chapter 12 and Annex A11). A
-// Manager has no socket, no goroutine and no clock. Its driver passes in management datagrams with
-// their time of arrival, takes datagrams out, and calls again at the manager's deadline.
+// Package cm connects queue pairs by the communication management of rdma_cm over RoCEv2. It sends
+// REQ, REP and RTU between the general services (QP1) of two addresses, with an IP port for the
+// service. Its source is the InfiniBand Architecture Specification, volume 1, release 1.4, chapter
+// 12 and Annex A11. A Manager has no socket, no goroutine and no clock. Its driver passes in
+// management datagrams with their time of arrival, takes datagrams out, and calls again at the
+// manager's deadline.
 //
 // # Connecting
 //
@@ -97,7 +98,8 @@ type Config struct {
 	// GUID names the adapter. Default 0.
 	GUID uint64
 	// Timeout is the time after which a message is sent again, and Retries how often, at most 15.
-	// Default: 67 ms and 15 retries, as rdma_cm has. Peers are told the least code that is not
+	// Default: 67 ms and 15 retries, as rdma_cm has. REQs announce the least code that is not
+	// shorter than Timeout.
 	// shorter than Timeout.
 	Timeout time.Duration
 	Retries int

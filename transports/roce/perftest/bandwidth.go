@@ -10,18 +10,18 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// Bandwidth is a row of a bandwidth test, of both ends together where both send.
+// Bandwidth is a row of a bandwidth test. If both ends send, it is of both together.
 type Bandwidth struct {
 	Bytes      int    `json:"bytes"`
 	Iterations uint64 `json:"iterations"`
-	// Peak and Average are MiB/s, or Gb/s where that is asked for.
+	// Peak and Average are in MiB/s, or in Gb/s with Config.Gigabits.
 	Peak    float64 `json:"peak"`
 	Average float64 `json:"average"`
 	// Messages is in millions a second.
 	Messages float64 `json:"messages"`
 }
 
-// measure carries out what follows once all is connected.
+// measure runs the test once all queue pairs are connected.
 func (r *run) measure(ctx context.Context) error {
 	if r.config.Test.Latency() {
 		return r.latencies(ctx)
@@ -62,7 +62,7 @@ func (r *run) measure(ctx context.Context) error {
 	return r.sync()
 }
 
-// watch is the server of a test that one end carries out alone: it hears of it.
+// watch is the server's part of a test that the client carries out alone: it receives the report.
 func (r *run) watch() error {
 	if err := r.sync(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (r *run) watch() error {
 // sync waits for the other end.
 func (r *run) sync() error { return r.talk.wait(&r.pairs[0].mine) }
 
-// begin prepares a size, and waits for the other end where it takes part.
+// begin prepares a size, and waits for the other end if that takes part.
 func (r *run) begin(size int, receives bool) error {
 	for _, p := range r.pairs {
 		p.resize(size)
@@ -105,7 +105,7 @@ func (p *pair) receive(size int) error {
 	return p.PostReceive(uint64(p.index), p.shared[:size])
 }
 
-// end ends a size; closed says that the other end has said its last word already.
+// end ends a size. closed says that the other end has sent its last message already.
 func (r *run) end(size int, mine Report, closed bool) error {
 	c := r.config
 	small := mine.Average < 0.1
@@ -132,7 +132,7 @@ func (r *run) end(size int, mine Report, closed bool) error {
 	return nil
 }
 
-// row keeps and prints one row.
+// row records and prints one row.
 func (r *run) row(one Report, small bool) {
 	b := Bandwidth{Bytes: int(one.Size), Iterations: one.Iterations, Peak: one.Peak, Average: one.Average,
 		Messages: one.Messages}
@@ -140,19 +140,19 @@ func (r *run) row(one Report, small bool) {
 	r.print.bandwidth(&b, small)
 }
 
-// exchange is the messages of one size.
+// exchange is the transfer of all messages of one size.
 type exchange struct {
 	*run
 	size            int
 	sends, receives bool
 	total           int  // messages each way; 0 for a duration
-	closing         bool // the peer has said its last word
+	closing         bool // the peer has sent its last message
 
-	posted, completed   []int64 // of the messages that were sent, or came; for the peak
+	posted, completed   []int64 // times of messages sent or received; for the peak
 	nPosted, nCompleted int
 	began, first, last  int64
 	counted             int   // messages within a duration's margins
-	from, until, stop   int64 // of a duration: between these is measured; then it ends
+	from, until, stop   int64 // for a duration: measured from from until until; ends at stop
 }
 
 var errBroken = errors.New("the queue pair is broken")
@@ -197,14 +197,14 @@ func (e *exchange) carryOut(ctx context.Context) error {
 	}
 }
 
-// start sets the margins of a duration that begins now.
+// start sets the margins of a duration that begins at a time.
 func (e *exchange) start(at int64) {
 	c := e.config
 	e.from, e.stop = at+int64(c.Margin), at+int64(c.Duration)
 	e.until = e.stop - int64(c.Margin)
 }
 
-// ended says that all is done.
+// ended reports whether the exchange is done.
 func (e *exchange) ended(closed chan error) (bool, error) {
 	if closed != nil {
 		select {
@@ -226,7 +226,7 @@ func (e *exchange) ended(closed chan error) (bool, error) {
 	return true, nil
 }
 
-// post posts what there is room for.
+// post posts as many requests as there is room for.
 func (e *exchange) post() error {
 	c := e.config
 	for _, p := range e.pairs {
@@ -257,7 +257,7 @@ func (e *exchange) post() error {
 
 // reap waits for completions, and counts them.
 func (e *exchange) reap(ctx context.Context, closed chan error) error {
-	if e.total == 0 { // to look at the time, and for the other end's word
+	if e.total == 0 { // to check the time and the other end's last message
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
@@ -297,14 +297,14 @@ func (e *exchange) completion(c *roce.Completion, at int64) error {
 		if p.received == 1 && e.total == 0 && !e.sends {
 			e.start(at)
 		}
-		if e.nPosted == 0 && !e.sends { // whoever receives begins with the first
+		if e.nPosted == 0 && !e.sends { // a receiver's time begins with the first message
 			e.first = at
 			e.nPosted = 1
 		}
 	default:
 		p.done++
 	}
-	if came != e.sends { // what is measured
+	if came != e.sends { // the direction that is measured
 		e.last = at
 		if e.completed != nil && e.nCompleted < len(e.completed) {
 			e.completed[e.nCompleted] = at
@@ -320,16 +320,16 @@ func (e *exchange) completion(c *roce.Completion, at int64) error {
 	return nil
 }
 
-// report reckons what was measured, as print_report_bw of perftest does: time goes
-// from the first request to the last completion, and the peak is the best that any
-// request and any later moderated completion have between them.
+// report computes the results as print_report_bw of perftest does. The time runs from the first
+// request to the last completion. The peak is the best rate between any request and any later
+// moderated completion.
 func (e *exchange) report() Report {
 	unit := float64(1 << 20)
 	if e.config.Gigabits {
 		unit = 125e6
 	}
 	messages, took := e.nCompleted, e.last-e.first
-	if took == 0 { // all came at once
+	if took == 0 { // all arrived at once
 		took = e.last - e.began
 	}
 	if e.total == 0 {
@@ -346,8 +346,8 @@ func (e *exchange) report() Report {
 	return r
 }
 
-// peak is the least time of a message, in nanoseconds, between a request and a
-// moderated completion; 0 where nothing was kept.
+// peak returns the least time of a message, in nanoseconds, between a request and a moderated
+// completion. It returns 0 if no times were recorded.
 func peak(posted, completed []int64, moderation int) (best float64) {
 	n := len(posted)
 	for i := range n {

@@ -16,32 +16,31 @@ import (
 )
 
 const (
-	// version is what this end says it is; see the package's comment.
+	// version is the version that this end announces; see the package comment.
 	version    = "6.27"
 	oldest     = 5.70
 	versionLen = 16
-	// cycleBuffer and cacheLine are the least bytes of a queue pair's buffer, within
-	// which small messages go round, and how far they are apart. The larger of both
-	// ends' counts.
+	// cycleBuffer is the least number of bytes of a queue pair's buffer, within which small
+	// messages rotate. cacheLine is the least distance between them. The larger values of both ends
+	// apply.
 	cycleBuffer    = 4096
 	cacheLine      = 64
 	maxCycleBuffer = 1 << 20
-	// KeysLen is the bytes of a queue pair's keys with a GID, which RoCE has always:
-	// text and a zero.
+	// KeysLen is the length in bytes of a queue pair's keys with a GID, which RoCE always has: text
+	// and a zero byte.
 	KeysLen = 108
-	// patience is how long the peer may take for the next word while connections are
-	// made.
+	// patience is how long the peer may take for its next message while connections are made.
 	patience = 30 * time.Second
 )
 
-// Keys are what an end tells of a queue pair.
+// Keys describe a queue pair to the other end.
 type Keys struct {
 	LID   uint16
-	Reads uint16 // READs and atomics that it takes at once
+	Reads uint16 // READs and atomics that it accepts at once
 	QPN   infiniband.QPN
 	PSN   infiniband.PSN // of its first request
 	RKey  uint32
-	VAddr uint64 // of memory for what the peer writes or reads
+	VAddr uint64 // of memory that the peer writes or reads
 	GID   netip.Addr
 	SRQN  uint32
 }
@@ -56,7 +55,7 @@ func (k *Keys) Encode() []byte {
 	return append(fmt.Appendf(b, "%08x:", k.SRQN), 0)
 }
 
-// DecodeKeys reads them. It takes what perftest's own C reads: numbers of any length
+// DecodeKeys reads keys. It accepts the same text as perftest's C code: numbers of any length
 // between colons.
 func DecodeKeys(b []byte) (k Keys, err error) {
 	text, _, _ := bytes.Cut(b, []byte{0})
@@ -88,33 +87,33 @@ func DecodeKeys(b []byte) (k Keys, err error) {
 	return k, err
 }
 
-// Report is what an end measured of one size.
+// Report is an end's measurement of one size.
 type Report struct {
 	Size, Iterations uint64
-	// Peak and Average are in the unit of both ends, MiB/s or Gb/s; Messages in
-	// millions a second.
+	// Peak and Average are in the unit of both ends, MiB/s or Gb/s. Messages is in millions a
+	// second.
 	Peak, Average, Messages float64
 }
 
-// carrier is what a dialogue goes over: TCP, or a queue pair.
+// carrier is the transport of a dialogue: TCP, or a queue pair.
 type carrier interface {
 	io.ReadWriteCloser
 	SetDeadline(at time.Time) error
 }
 
-// dialogue is a connection to the other end. Each step is an exchange: the client
-// writes and then reads, the server reads and then writes, messages of one length
-// both ways. The programs read a message with one call, so each is one write.
+// dialogue is a connection to the other end. Each step is an exchange of messages of one length:
+// the client writes and then reads, the server reads and then writes. The programs read a message
+// with one call, so each message is one write.
 type dialogue struct {
 	conn    carrier
-	binary  bool // keys are structures, and not text
+	binary  bool // keys are structures rather than text
 	client  bool
 	version float64 // of the peer
-	cycle   int     // bytes of a buffer at least
+	cycle   int     // least bytes of a buffer
 	line    int     // bytes between small messages
 }
 
-// exchange is one step.
+// exchange does one step.
 func (d *dialogue) exchange(what string, mine []byte) (theirs []byte, err error) {
 	theirs = make([]byte, len(mine))
 	write := func() error {
@@ -138,7 +137,7 @@ func (d *dialogue) exchange(what string, mine []byte) (theirs []byte, err error)
 	return theirs, nil
 }
 
-// open exchanges versions, sizes of buffers and MTUs, and returns the MTU of both.
+// open exchanges versions, sizes of buffers and MTUs, and returns the MTU for both ends.
 func (d *dialogue) open(mtu int) (int, error) {
 	d.conn.SetDeadline(time.Now().Add(patience))
 	var mine [versionLen]byte
@@ -160,13 +159,13 @@ func (d *dialogue) open(mtu int) (int, error) {
 	if theirs, err = d.exchange("MTUs", code); err != nil {
 		return 0, err
 	}
-	if other := infiniband.MTU(theirs[0] - '0'); other > 0 { // the programs keep their own else
+	if other := infiniband.MTU(theirs[0] - '0'); other > 0 { // else the programs keep their own
 		mtu = min(mtu, other)
 	}
 	return mtu, nil
 }
 
-// parseVersion reads a version as atof does.
+// parseVersion parses a version as atof does.
 func parseVersion(b []byte) (float64, error) {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	v, err := strconv.ParseFloat(string(text), 64)
@@ -179,7 +178,7 @@ func parseVersion(b []byte) (float64, error) {
 	return v, nil
 }
 
-// number exchanges an integer, of which the larger counts.
+// number exchanges an integer and returns the larger one.
 func (d *dialogue) number(what string, mine int) (int, error) {
 	theirs, err := d.exchange(what, binary.BigEndian.AppendUint32(nil, uint32(mine)))
 	if err != nil {
@@ -192,8 +191,7 @@ func (d *dialogue) number(what string, mine int) (int, error) {
 	return max(mine, int(n)), nil
 }
 
-// keys exchanges the keys of a queue pair. It is also how both ends wait for each
-// other.
+// keys exchanges the keys of a queue pair. Both ends also use it to wait for each other.
 func (d *dialogue) keys(mine *Keys) (Keys, error) {
 	encode, decode := mine.Encode, DecodeKeys
 	if d.binary {
@@ -206,14 +204,14 @@ func (d *dialogue) keys(mine *Keys) (Keys, error) {
 	return decode(theirs)
 }
 
-// wait waits for the other end, for as long as it takes.
+// wait waits for the other end, without a limit.
 func (d *dialogue) wait(mine *Keys) error {
 	d.conn.SetDeadline(time.Time{})
 	_, err := d.keys(mine)
 	return err
 }
 
-// report exchanges what was measured.
+// report exchanges measurements.
 func (d *dialogue) report(mine Report) (theirs Report, err error) {
 	d.conn.SetDeadline(time.Now().Add(patience))
 	defer d.conn.SetDeadline(time.Time{})
@@ -230,9 +228,9 @@ func (d *dialogue) report(mine Report) (theirs Report, err error) {
 		math.Float64frombits(numbers[4])}, nil
 }
 
-// close ends the dialogue once the other end has heard the last word: data that
-// nobody reads would have the kernel reset a TCP connection, and take it back; and the
-// server, whose word is the last, goes when it knows that a queue pair delivered it.
+// close ends the dialogue once the other end has received the last message. Over TCP it first reads
+// all data: unread data would make the kernel reset the connection and drop the message. Over a
+// queue pair the server sends the last message, so the client waits until the server has left.
 func (d *dialogue) close() error {
 	const patience = time.Second
 	switch conn := d.conn.(type) {

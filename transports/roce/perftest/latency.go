@@ -13,8 +13,8 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// Latency is a row of a latency test: times of half a round trip in microseconds. Of
-// a run with a duration only the average is known.
+// Latency is a row of a latency test: times of half a round trip in microseconds. For a run with a
+// duration only the average is known.
 type Latency struct {
 	Bytes      int     `json:"bytes"`
 	Iterations uint64  `json:"iterations"`
@@ -25,11 +25,11 @@ type Latency struct {
 	Deviation  float64 `json:"deviation"`
 	P99        float64 `json:"p99"`
 	P999       float64 `json:"p99_9"`
-	// PerSecond is the round trips of a run with a duration.
+	// PerSecond is the number of round trips a second in a run with a duration.
 	PerSecond float64 `json:"per_second,omitempty"`
 }
 
-// latencies carries out a latency test: a message goes to and fro.
+// latencies runs a latency test: a message goes back and forth.
 func (r *run) latencies(ctx context.Context) error {
 	c := r.config
 	if c.Test == WriteLat {
@@ -49,14 +49,14 @@ func (r *run) latencies(ctx context.Context) error {
 		r.result.Latency = append(r.result.Latency, row)
 		r.print.latency(&row)
 	}
-	if c.Test == SendLat { // the others just leave
+	if c.Test == SendLat { // the other tests end without it
 		return r.sync()
 	}
 	return nil
 }
 
-// guard ends the run when the peer of a dialogue that has no more to say leaves
-// before its time: nothing else would tell that it writes no more.
+// guard ends the run when the peer closes the dialogue early. The dialogue has no further messages,
+// so only its end shows that the peer writes no more.
 func (r *run) guard() (stop func(), err error) {
 	r.talk.conn.SetDeadline(time.Time{})
 	ended := make(chan struct{})
@@ -64,7 +64,7 @@ func (r *run) guard() (stop func(), err error) {
 		io.Copy(io.Discard, r.talk.conn)
 		select {
 		case <-ended:
-		case <-time.After(2 * time.Second): // its last packets are on their way
+		case <-time.After(2 * time.Second): // its last packets are in flight
 			r.device.Close()
 		}
 	}()
@@ -148,7 +148,7 @@ func (r *run) pingPong(ctx context.Context, size int) (*pingPong, error) {
 	return pong, nil
 }
 
-// overtime says that a duration was over.
+// overtime reports whether err says that a duration ended.
 func overtime(err error, c *Config) bool {
 	return c.Duration > 0 && errors.Is(err, context.DeadlineExceeded)
 }
@@ -188,7 +188,7 @@ func (r *run) await(ctx context.Context, p *pair, size int, want byte) error {
 	return nil
 }
 
-// sentOne waits until the peer has the latest message.
+// sentOne waits until the peer has received the latest message.
 func (r *run) sentOne(ctx context.Context, p *pair) error {
 	for before := p.done; p.done == before; {
 		if err := r.reapOne(ctx, p, 0); err != nil {
@@ -219,9 +219,9 @@ func (r *run) reapOne(ctx context.Context, p *pair, size int) error {
 	return nil
 }
 
-// row reckons as print_report_lat of perftest does: of the sorted times the two
-// longest are left out of all but the maximum, and differences to the average are
-// whole numbers.
+// row computes the results as print_report_lat of perftest does. It leaves the two longest of the
+// sorted times out of all figures but the maximum, which is the shorter of the two. Differences to
+// the average are truncated to whole numbers.
 func (p *pingPong) row(size int, c *Config) Latency {
 	row := Latency{Bytes: size}
 	if c.Duration > 0 {

@@ -14,7 +14,7 @@ import (
 	"railbed/transports/roce"
 )
 
-// meet finds the other end: the device, and what the dialogue goes over.
+// meet connects to the other end: it opens the device, and the carrier of the dialogue.
 func (r *run) meet(ctx context.Context) error {
 	r.talk.client = r.config.Server != ""
 	switch {
@@ -55,8 +55,8 @@ func (r *run) meetTCP(ctx context.Context) (err error) {
 	return r.openDevice(conn)
 }
 
-// dialCM connects to a server that listens by rdma_cm, from where the kernel would
-// send datagrams to it.
+// dialCM connects to a server that listens by rdma_cm. Its address is the source address of the
+// kernel's datagrams to the server.
 func (r *run) dialCM(ctx context.Context) error {
 	var dialer net.Dialer
 	way, err := dialer.DialContext(ctx, "udp", net.JoinHostPort(r.config.Server, strconv.Itoa(r.config.Port)))
@@ -77,7 +77,7 @@ func (r *run) dialCM(ctx context.Context) error {
 	return err
 }
 
-// overVerbs makes the queue pair that the dialogue is to go over.
+// overVerbs makes the queue pair that carries the dialogue.
 func (r *run) overVerbs() (*verbs, error) {
 	conn, err := newVerbs(r.device)
 	if err != nil {
@@ -87,8 +87,8 @@ func (r *run) overVerbs() (*verbs, error) {
 	return conn, nil
 }
 
-// listenCM waits until a client connects by rdma_cm, to any address of the NIC that is
-// asked for or of all NICs, and stays there.
+// listenCM waits until a client connects by rdma_cm, to any address of the configured NIC or of all
+// NICs, and uses that address.
 func (r *run) listenCM(ctx context.Context) error {
 	all, err := places(r.config.NIC)
 	if err != nil {
@@ -150,8 +150,7 @@ func (r *run) listenCM(ctx context.Context) error {
 	return first.Grant(ctx, conn.QueuePair, nil)
 }
 
-// routeMTU is the MTU of the way from one address to another, 0 where the kernel does
-// not say it.
+// routeMTU is the MTU of the route from one address to another, or 0 if the kernel does not tell.
 func routeMTU(from netip.Addr, to netip.AddrPort) int {
 	conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
 		net.UDPAddrFromAddrPort(to))
@@ -168,8 +167,8 @@ type place struct {
 	addr netip.Addr
 }
 
-// name is what is shown of it: an address of a loopback device is a node's, and not
-// that of one of its links.
+// name is the displayed name. An address of a loopback device belongs to a node rather than to one
+// of its links, so the address itself is displayed.
 func (p place) name(peer netip.Addr) string {
 	if p.nic.Flags&net.FlagLoopback != 0 && !peer.IsLoopback() {
 		return p.addr.String()
@@ -177,7 +176,7 @@ func (p place) name(peer netip.Addr) string {
 	return p.nic.Name
 }
 
-// places are the addresses of a NIC, or of all.
+// places returns the addresses of a NIC, or of all NICs.
 func places(name string) (all []place, err error) {
 	nics, err := net.Interfaces()
 	if err != nil {
@@ -201,7 +200,7 @@ func places(name string) (all []place, err error) {
 	return all, nil
 }
 
-// deviceConfig is that of a device at an address.
+// deviceConfig returns the configuration of a device at an address.
 func (r *run) deviceConfig(at netip.Addr) roce.DeviceConfig {
 	config := roce.DeviceConfig{Addr: at, NIC: r.config.NIC}
 	if r.config.TOS > 0 {
@@ -210,8 +209,7 @@ func (r *run) deviceConfig(at netip.Addr) roce.DeviceConfig {
 	return config
 }
 
-// openDevice opens the NIC that is asked for, or the one that the peer is reached
-// from by a connection.
+// openDevice opens the configured NIC, or the NIC that a connection to the peer uses.
 func (r *run) openDevice(conn net.Conn) error {
 	local, err := netip.ParseAddrPort(conn.LocalAddr().String())
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pathMTU is the MTU of the way that a connection takes, 0 where the kernel does not
-// say it. A node's own address may be one of its loopback device, whose MTU is not
-// that of any link.
+// pathMTU is the MTU of a connection's route, or 0 if the kernel does not tell. The MTU of the NIC
+// with the local address would be wrong: a node's own address may be one of its loopback device.
+// That device's MTU is not the MTU of any link.
 func pathMTU(conn net.Conn) int {
 	with, ok := conn.(syscall.Conn)
 	if !ok {

@@ -5,7 +5,7 @@
 //
 // # Versions
 //
-// The dialogue is that of linux-rdma/perftest 5.70 to 6.29; 5.70 is the first version with which
+// The dialogue is the one of linux-rdma/perftest 5.70 to 6.29. Version 5.70 is the first with which
 // later ones interoperate. Debian 12 has 6.06 (4.5+0.17). Up to 6.27 the dialogue is the same. From
 // 6.28 on, two programs of at least that version compare a structure in the memory layout of
 // libibverbs, which depends on how they were built. So this end announces 6.27, and newer programs
@@ -30,7 +30,7 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// Test is what is measured.
+// Test is a kind of measurement.
 type Test uint8
 
 // Tests.
@@ -46,19 +46,19 @@ const (
 var testNames = map[Test]string{WriteBW: "write-bw", WriteLat: "write-lat", SendBW: "send-bw",
 	SendLat: "send-lat", ReadBW: "read-bw", AtomicBW: "atomic-bw"}
 
-// String is the name of the test's command.
+// String returns the name of the test's command.
 func (t Test) String() string { return testNames[t] }
 
-// Latency says that a test measures round trips, and not bandwidth.
+// Latency reports whether a test measures round trips rather than bandwidth.
 func (t Test) Latency() bool { return t == WriteLat || t == SendLat }
 
-// send says that the receiver takes part, by posting receives.
+// send reports whether the receiver takes part, by posting receives.
 func (t Test) send() bool { return t == SendBW || t == SendLat }
 
-// reads says that the peer answers with data.
+// reads reports whether the peer answers with data.
 func (t Test) reads() bool { return t == ReadBW || t == AtomicBW }
 
-// title is what the programs print of it.
+// title returns the test's name in the programs' output.
 func (t Test) title(c *Config) string {
 	switch t {
 	case SendBW, SendLat:
@@ -74,8 +74,8 @@ func (t Test) title(c *Config) string {
 	return "RDMA_Write"
 }
 
-// Limits, which are perftest's but for MaxTxDepth: a queue pair of package queuepair
-// takes no more.
+// Limits, which are perftest's except for MaxTxDepth: the most that a queue pair of package
+// queuepair accepts.
 const (
 	MaxSize       = 8 << 20
 	MaxIterations = 100_000_000
@@ -85,65 +85,63 @@ const (
 	DefaultPort   = 18515
 )
 
-// Config is one run. Only Test is required; a zero is perftest's default.
+// Config configures one run. Only Test is required; zero values stand for perftest's defaults.
 type Config struct {
 	Test Test
-	// Server is the host of the other end, to which this one connects; without it
-	// this is the server.
+	// Server is the other end's host, to which this end connects. Without it this end is the
+	// server.
 	Server string
-	// Port of TCP, and of rdma_cm. Default 18515.
+	// Port is the port of TCP and of rdma_cm. Default 18515.
 	Port int
-	// NIC is the interface whose first address is used. Default: the one that the
-	// peer is reached from.
+	// NIC is the interface whose first address is used. Default: the interface that reaches the
+	// peer.
 	NIC string
-	// MTU is the payload bytes of a packet at most. Default: what the link carries.
+	// MTU is the most payload of a packet, in bytes. Default: the most that the link carries.
 	MTU int
-	// Size of a message in bytes. Default 65536, of latency tests 2, of atomics 8.
-	// All is every power of two from 2 to 8 MiB instead.
+	// Size is the size of a message in bytes. Default 65536, for latency tests 2, for atomics 8.
+	// All selects every power of two from 2 to 8 MiB instead.
 	Size int
 	All  bool
-	// Iterations of each queue pair. Default 1000, of WriteBW 5000.
+	// Iterations is the number of messages of each queue pair. Default 1000, for WriteBW 5000.
 	Iterations int
-	// Duration of the run in place of Iterations, of which Margin is left out at
-	// either end. Default of Margin: a quarter.
+	// Duration is the length of the run, in place of Iterations. Margin is left out of the
+	// measurement at either end. Default of Margin: a quarter of Duration.
 	Duration, Margin time.Duration
-	// TxDepth and RxDepth are requests and receives that are posted at once to a
-	// queue pair. Defaults 128 and 512.
+	// TxDepth and RxDepth are the requests and receives that are posted at once to a queue pair.
+	// Defaults 128 and 512.
 	TxDepth, RxDepth int
-	// QueuePairs. Default 1.
+	// QueuePairs is the number of queue pairs. Default 1.
 	QueuePairs int
-	// PostList is how many requests are posted at a time. Default: as many as there
-	// is room for.
+	// PostList is how many requests are posted at a time. Default: as many as there is room for.
 	PostList int
-	// CQModeration is after how many requests time is taken. Default 100.
+	// CQModeration is how many requests lie between two recorded times. Default 100.
 	CQModeration int
-	// Reads is how many READs or atomics are under way at most. Default 16.
+	// Reads is the most READs or atomics in flight. Default 16.
 	Reads int
-	// Bidirectional has both ends send.
+	// Bidirectional makes both ends send.
 	Bidirectional bool
-	// CompareSwap in place of fetch-and-add.
+	// CompareSwap selects compare-and-swap in place of fetch-and-add.
 	CompareSwap bool
-	// NoPeak leaves the peak out, which is left out of more than 20,000 iterations.
+	// NoPeak leaves the peak out. With more than 20,000 iterations it is always left out.
 	NoPeak bool
-	// Gigabits prints Gb/s and not MiB/s.
+	// Gigabits prints Gb/s instead of MiB/s.
 	Gigabits bool
-	// QPTimeout is the code of how long an answer may take (IBTA 9.7.6.1.3). Default
-	// 14, 67 ms.
+	// QPTimeout is the code of the time that an answer may take (IBTA 9.7.6.1.3). Default 14, 67
+	// ms.
 	QPTimeout int
-	// TOS is the traffic class of packets with a DSCP of 6 bits above ECN. Default
-	// DSCP 26. Negative is 0.
+	// TOS is the traffic class of packets: a DSCP of 6 bits above ECN. Default DSCP 26. Negative
+	// stands for 0.
 	TOS int
-	// GIDIndex is shown.
+	// GIDIndex is printed only.
 	GIDIndex int
-	// CM has rdma_cm connect the queue pairs (-R), and ExchangeCM one queue pair more,
-	// over which the ends speak in place of TCP (-z). CM is ExchangeCM, too.
+	// CM makes rdma_cm connect the queue pairs (-R). ExchangeCM makes it connect one more queue
+	// pair, which carries the dialogue in place of TCP (-z). CM implies ExchangeCM.
 	CM, ExchangeCM bool
-	// Verify has this end look whether what came is what an end of this package
-	// sends.
+	// Verify makes this end check that received data is the data that an end of this package sends.
 	Verify bool
 }
 
-// complete checks a config and fills in what is not said.
+// complete checks a config and sets defaults.
 func (c *Config) complete() error {
 	size, iterations, depth := 65536, 1000, 128
 	switch {
@@ -201,7 +199,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// sizes of messages, in order.
+// sizes returns the sizes of messages, in order.
 func (c *Config) sizes() []int {
 	if !c.All {
 		return []int{c.Size}
@@ -213,12 +211,12 @@ func (c *Config) sizes() []int {
 	return all
 }
 
-// Errors that a caller tells apart with errors.Is.
+// Errors that a caller distinguishes with errors.Is.
 var (
-	// ErrConfig: the config cannot be one.
+	// ErrConfig: the config is invalid.
 	ErrConfig = errors.New("bad options")
-	// ErrPeer: what the peer sent is not the dialogue.
+	// ErrPeer: the peer sent something that is not of the dialogue.
 	ErrPeer = errors.New("the peer does not speak perftest's dialogue")
-	// ErrData: what came is not what was sent.
+	// ErrData: received data differs from the data that was sent.
 	ErrData = errors.New("wrong data")
 )

@@ -24,7 +24,7 @@ func (p *printer) banner() {
 		"************************************\n")
 }
 
-// info says what is measured, and how.
+// info prints the test and its settings.
 func (p *printer) info(r *run) {
 	c := p.config
 	p.line()
@@ -86,7 +86,7 @@ func (p *printer) info(r *run) {
 	p.printf("\n%s", rule)
 }
 
-// hex is a number as C's %#0*x prints it.
+// hex formats a number as C's %#0*x does.
 func hex(width int, n uint64) string {
 	if n == 0 {
 		return strings.Repeat("0", width)
@@ -94,12 +94,12 @@ func hex(width int, n uint64) string {
 	return fmt.Sprintf("0x%0*x", max(width-2, 0), n)
 }
 
-// keys prints those of one end.
+// keys prints the keys of one end.
 func (p *printer) keys(side string, k *Keys) {
 	line := fmt.Sprintf(" %s address: LID %s QPN %s PSN %s", side, hex(4, uint64(k.LID)),
 		hex(6, uint64(k.QPN)), hex(6, uint64(k.PSN)))
 	test := p.config.Test
-	if p.config.ExchangeCM { // the programs forget what they measure
+	if p.config.ExchangeCM { // the programs print the keys of SENDs then
 		test = SendBW
 	}
 	switch test {
@@ -125,7 +125,7 @@ func (p *printer) bandwidthHeader() {
 	p.printf(" #bytes     #iterations    BW peak[%s/sec]    BW average[%s/sec]   MsgRate[Mpps]\n", unit, unit)
 }
 
-// bandwidth prints a row; small says that this end's share is less than 0.1 Gb/s.
+// bandwidth prints a row. small says that this end's share is less than 0.1 Gb/s.
 func (p *printer) bandwidth(b *Bandwidth, small bool) {
 	format := " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n"
 	if p.config.Gigabits && small {

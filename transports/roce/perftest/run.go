@@ -16,21 +16,21 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// Result is what a run found.
+// Result is the result of a run.
 type Result struct {
 	Test   string `json:"test"`
 	Server bool   `json:"server"`
-	// Peer is the address of the other end, and Version what it says of itself.
+	// Peer is the address of the other end, and Version the version that it announces.
 	Peer       string  `json:"peer"`
 	Version    float64 `json:"version"`
 	Device     string  `json:"device"`
 	MTU        int     `json:"mtu"`
 	QueuePairs int     `json:"queue_pairs"`
-	// Packets of this end: sent, of these again, and received with a wrong ICRC.
+	// Packets of this end: sent, retransmitted, and received with a wrong ICRC.
 	Sent    uint64 `json:"sent"`
 	Resent  uint64 `json:"resent"`
 	BadICRC uint64 `json:"bad_icrc"`
-	// Bandwidth has a row for each size of a bandwidth test, Latency of a latency
+	// Bandwidth has a row for each size of a bandwidth test, Latency for each size of a latency
 	// test.
 	Bandwidth []Bandwidth `json:"bandwidth,omitempty"`
 	Latency   []Latency   `json:"latency,omitempty"`
@@ -43,10 +43,10 @@ type run struct {
 	talk        dialogue
 	device      *roce.Device
 	name        string         // of the NIC
-	pathMTU     int            // of the way to the peer
+	pathMTU     int            // of the route to the peer
 	mtu         int            // that both ends agreed on
 	peer        netip.AddrPort // of rdma_cm
-	listener    *roce.Listener // of a server, while it has not all queue pairs
+	listener    *roce.Listener // of a server, until it has all queue pairs
 	pairs       []*pair
 	completions *roce.Completions
 	done        [64]roce.Completion
@@ -58,16 +58,15 @@ type pair struct {
 	*roce.QueuePair
 	index        int
 	mine, theirs Keys
-	local        []byte // that is sent, or that a READ fills
-	shared       []byte // that the peer writes or reads, or SENDs to
+	local        []byte // memory that is sent, or that a READ fills
+	shared       []byte // memory that the peer writes or reads, or SENDs to
 	region       *roce.Region
-	requests     []queuepair.Request // as many of one as there is depth for
+	requests     []queuepair.Request // TxDepth equal requests
 	sent, done   int
 	received     int
 }
 
-// Run carries out a test with the other end: as a server until one client is done.
-// It prints the programs' tables.
+// Run runs a test with the other end. A server serves one client. It prints the programs' tables.
 func Run(ctx context.Context, config Config, out io.Writer) (*Result, error) {
 	if err := config.complete(); err != nil {
 		return nil, fmt.Errorf("%v: %w: %w", config.Test, ErrConfig, err)
@@ -116,7 +115,7 @@ func (r *run) all(ctx context.Context) (err error) {
 	return r.talk.close()
 }
 
-// close gives everything back.
+// close closes the dialogue and the device.
 func (r *run) close() (err error) {
 	if r.talk.conn != nil {
 		r.talk.conn.Close()
@@ -153,7 +152,7 @@ func (r *run) connect(ctx context.Context) error {
 		}
 	}
 	r.print.info(r)
-	if c.Test == WriteLat { // these programs say it once more
+	if c.Test == WriteLat { // these programs exchange keys once more
 		if _, err := r.talk.keys(&r.pairs[0].mine); err != nil {
 			return err
 		}
@@ -171,7 +170,7 @@ func (r *run) connect(ctx context.Context) error {
 		}
 		p.prepare(r)
 	}
-	if c.Test.send() { // and these say here that they are connected
+	if c.Test.send() { // and these exchange them here to say that they are connected
 		if _, err := r.talk.keys(&r.pairs[0].mine); err != nil {
 			return err
 		}
@@ -193,13 +192,13 @@ func (r *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// rendezvous is how both ends wait for each other before there are queue pairs.
+// rendezvous makes both ends wait for each other before there are queue pairs.
 func (r *run) rendezvous() error {
 	_, err := r.talk.keys(new(Keys))
 	return err
 }
 
-// newPairCM makes a queue pair and has rdma_cm connect it.
+// newPairCM makes a queue pair and lets rdma_cm connect it.
 func (r *run) newPairCM(ctx context.Context, index int) (*pair, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -223,8 +222,7 @@ func (r *run) newPairCM(ctx context.Context, index int) (*pair, error) {
 	}
 }
 
-// dialPair tries for some time: the programs say that they are ready a little before
-// they listen.
+// dialPair retries for some time: the programs say that they are ready a little before they listen.
 func (r *run) dialPair(ctx context.Context, index int) (*pair, error) {
 	for {
 		p, err := r.newPair(index)
@@ -279,8 +277,8 @@ func (r *run) newPair(index int) (*pair, error) {
 	return p, nil
 }
 
-// fill writes what one end sends by one of its queue pairs: no two places near each
-// other are alike, nor are those of two queue pairs or ends.
+// fill writes the data that one end sends by one of its queue pairs. Nearby places differ, and so
+// do queue pairs and ends.
 func fill(b []byte, client bool, index int) {
 	x := uint32(index)*2 + 1
 	if client {
@@ -293,7 +291,7 @@ func fill(b []byte, client bool, index int) {
 	}
 }
 
-// verify looks whether the memory has what the other end sent.
+// verify checks that memory has the other end's data.
 func (r *run) verify(p *pair, got []byte) error {
 	want := make([]byte, len(got))
 	fill(want, !r.talk.client, p.index)
@@ -306,7 +304,7 @@ func (r *run) verify(p *pair, got []byte) error {
 	return nil
 }
 
-// verifyAll is verify for all queue pairs by which something of a size came.
+// verifyAll verifies all queue pairs that received data of a size.
 func (r *run) verifyAll(size int) error {
 	c := r.config
 	came := r.talk.client == (c.Test == ReadBW) || c.Bidirectional
@@ -352,7 +350,7 @@ func (p *pair) prepare(r *run) {
 	}
 }
 
-// resize sets the bytes of the requests, and forgets what was counted.
+// resize sets the size of the requests, and resets the counts.
 func (p *pair) resize(size int) {
 	p.sent, p.done, p.received = 0, 0, 0
 	if p.requests[0].Local == nil {
@@ -364,7 +362,7 @@ func (p *pair) resize(size int) {
 	}
 }
 
-// now is a moment in nanoseconds.
+// now is the time in nanoseconds since began.
 func now() int64 { return int64(time.Since(began)) }
 
 var began = time.Now()

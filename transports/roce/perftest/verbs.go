@@ -14,16 +14,16 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// verbs carries a dialogue over a queue pair that rdma_cm connects, as perftest's -z
-// has it: each message is a SEND.
+// verbs carries a dialogue over a queue pair that rdma_cm connects, as perftest's -z does: each
+// message is a SEND.
 type verbs struct {
 	*roce.QueuePair
 	deadline time.Time
 	buffers  [2][verbsLen]byte
-	came     [][]byte // that nobody has read
+	came     [][]byte // not read yet
 }
 
-// verbsLen is more than any message of the dialogue; there is one at a time.
+// verbsLen exceeds any message of the dialogue, of which there is one at a time.
 const verbsLen = 256
 
 // newVerbs makes a queue pair that is not connected yet.
@@ -41,13 +41,13 @@ func newVerbs(d *roce.Device) (*verbs, error) {
 	return v, nil
 }
 
-// SetDeadline bounds what waits from now on; the zero time does not.
+// SetDeadline bounds waits that begin from now on. The zero time sets no bound.
 func (v *verbs) SetDeadline(at time.Time) error {
 	v.deadline = at
 	return nil
 }
 
-// Write sends a message, and returns when the other end has it.
+// Write sends a message, and returns when the other end has received it.
 func (v *verbs) Write(b []byte) (int, error) {
 	if _, err := v.Post(queuepair.Request{Op: queuepair.Send, Local: [][]byte{b}}); err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (v *verbs) Write(b []byte) (int, error) {
 	}
 }
 
-// Read takes the next message, which is to have as many bytes.
+// Read returns the next message, which must have the length of b.
 func (v *verbs) Read(b []byte) (int, error) {
 	for len(v.came) == 0 {
 		if _, err := v.reap(); err != nil {
@@ -74,7 +74,7 @@ func (v *verbs) Read(b []byte) (int, error) {
 	return copy(b, one), nil
 }
 
-// reap takes one completion, and says whether it is that of a message that was sent.
+// reap takes one completion, and reports whether a sent message completed.
 func (v *verbs) reap() (sent bool, err error) {
 	ctx := context.Background()
 	if !v.deadline.IsZero() {
@@ -96,12 +96,12 @@ func (v *verbs) reap() (sent bool, err error) {
 	}
 	buffer := v.buffers[c.ID][:]
 	v.came = append(v.came, bytes.Clone(buffer[:c.Bytes]))
-	v.PostReceive(c.ID, buffer) // where the peer has left since, the other receive's completion says so
+	v.PostReceive(c.ID, buffer) // if the peer has left since, the other receive's completion reports it
 	return false, nil
 }
 
-// Keys over a queue pair are perftest's struct pingpong_dest as 64-bit machines have
-// it, its numbers with the highest byte first.
+// Keys over a queue pair are perftest's struct pingpong_dest with the layout of 64-bit machines.
+// Its numbers are big-endian.
 const (
 	structLID   = 0
 	structReads = 4
@@ -111,7 +111,7 @@ const (
 	structVAddr = 24
 	structGID   = 32
 	structSRQN  = 48
-	// StructLen is its bytes; the last four are the index of the GID.
+	// StructLen is the structure's length in bytes. The last four bytes are the index of the GID.
 	StructLen = 56
 )
 
@@ -130,7 +130,7 @@ func (k *Keys) EncodeStruct() []byte {
 	return b
 }
 
-// DecodeStruct reads them.
+// DecodeStruct reads keys from a structure.
 func DecodeStruct(b []byte) (k Keys, err error) {
 	if len(b) != StructLen {
 		return k, fmt.Errorf("%w: keys of %d bytes, want %d", ErrPeer, len(b), StructLen)

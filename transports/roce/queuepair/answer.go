@@ -7,28 +7,28 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// answer is what is to be sent: an acknowledgement, the answer to a READ or an
-// atomic operation, or a CNP.
+// answer is a packet or packets to send: an acknowledgement, the answer to a READ or an atomic
+// operation, or a CNP.
 type answer struct {
-	// Acknowledge, AtomicAcknowledge, ReadResponseFirst for any part of a READ's, or CNP
+	// Acknowledge, AtomicAcknowledge, ReadResponseFirst for all parts of a READ's answer, or CNP
 	kind     infiniband.Opcode
 	psn      infiniband.PSN
 	syndrome infiniband.Syndrome
 	msn      uint32
 	original uint64
-	at       uint64 // of a READ, where the rest is
+	at       uint64 // of a READ, the address of the rest
 	rkey     uint32
 	bytes    int // of the rest
-	packets  int // of them, that are left
+	packets  int // packets that are left
 	begun    bool
 }
 
-// data says that the answer is one to a READ or an atomic operation.
+// data reports whether the answer is one to a READ or an atomic operation.
 func (a *answer) data() bool {
 	return a.kind == infiniband.ReadResponseFirst || a.kind == infiniband.AtomicAcknowledge
 }
 
-// notify sends a CNP.
+// notify queues a CNP.
 func (q *QP) notify() {
 	if len(q.pending) >= q.pendingBound() {
 		return
@@ -37,12 +37,11 @@ func (q *QP) notify() {
 	q.pending = slices.Insert(q.pending, 0, answer{kind: infiniband.CNP})
 }
 
-// pendingBound is how many answers wait at most; what would be more is dropped, and
-// asked for again.
+// pendingBound is the most answers that wait. Further answers are dropped, and the peer asks for
+// them again.
 func (q *QP) pendingBound() int { return q.config.Window + 2*q.config.RemoteReads }
 
-// push puts an answer behind the others. Of acknowledgements that follow each
-// other the later says what the earlier would have.
+// push queues an answer. Of consecutive acknowledgements the later one replaces the earlier one.
 func (q *QP) push(a answer) {
 	if n := len(q.pending); n > 0 && a.kind == infiniband.Acknowledge {
 		if l := &q.pending[n-1]; l.kind == infiniband.Acknowledge && l.syndrome == infiniband.AckUnlimited &&
@@ -56,8 +55,8 @@ func (q *QP) push(a answer) {
 	}
 }
 
-// respond writes the next answer. Data wait for the rate, and what is behind them for
-// its turn.
+// respond writes the next answer. Data waits for the rate, and answers behind data wait for their
+// turn.
 func (q *QP) respond(now clock.Time, into []byte) int {
 	if len(q.pending) == 0 {
 		return 0
@@ -83,7 +82,7 @@ func (q *QP) respond(now clock.Time, into []byte) int {
 	case infiniband.ReadResponseFirst:
 		if a.bytes > 0 {
 			if memory = q.memory(a.rkey, a.at, min(a.bytes, q.config.MTU), RemoteRead); memory == nil {
-				// the region is gone
+				// the region was closed
 				q.counters.Naks++
 				q.pending = []answer{{kind: infiniband.Acknowledge, psn: a.psn,
 					syndrome: infiniband.NakAccess, msn: q.msn}}
@@ -110,7 +109,7 @@ func (q *QP) respond(now clock.Time, into []byte) int {
 
 func (q *QP) drop() { q.pending = slices.Delete(q.pending, 0, 1) }
 
-// partOf is the opcode of a part of a READ's answer.
+// partOf returns the opcode of a part of a READ's answer.
 func partOf(first, last bool) infiniband.Opcode {
 	switch {
 	case first && last:

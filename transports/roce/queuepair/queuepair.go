@@ -1,8 +1,8 @@
 // Package queuepair is one end of a reliable connection of RoCEv2 (RC): the state of a queue pair's
-// requester and responder, by the rules of the InfiniBand Architecture Specification, volume 1,
-// release 1.4, section 9.7 (IBTA). A QP has no socket, no goroutine and no clock. Its driver passes
-// in packets with their time of arrival, takes packets out, and calls again at the QP's deadline.
-// So a QP runs the same in a test that simulates the network and the time.
+// requester and responder. It follows the rules of the InfiniBand Architecture Specification
+// (IBTA), volume 1, release 1.4, section 9.7. A QP has no socket, no goroutine and no clock. Its
+// driver passes in packets with their time of arrival, takes packets out, and calls again at the
+// QP's deadline. So a QP runs the same in a test that simulates the network and the time.
 //
 // # Requests
 //
@@ -38,67 +38,67 @@ import (
 	"railbed/transports/roce/dcqcn"
 )
 
-// Errors that a caller tells apart with errors.Is.
+// Errors that a caller distinguishes with errors.Is.
 var (
-	// ErrRetries: the peer did not answer, however often it was asked (IBTA 9.9.2,
-	// transport retry counter exceeded).
+	// ErrRetries: the peer did not answer in spite of all retries (IBTA 9.9.2, transport retry
+	// counter exceeded).
 	ErrRetries = errors.New("no answer to any retry")
-	// ErrRNRRetries: the peer had no receive for it, however often it was asked.
+	// ErrRNRRetries: the peer had no receive for the request in spite of all retries.
 	ErrRNRRetries = errors.New("the peer posted no receive")
 	// ErrAccess: the peer refused key, rights or bounds.
 	ErrAccess = errors.New("remote access error")
-	// ErrInvalid: the peer takes the request for invalid.
+	// ErrInvalid: the peer considers the request invalid.
 	ErrInvalid = errors.New("remote invalid request")
-	// ErrOperation: the peer failed to carry it out.
+	// ErrOperation: the peer failed to execute the request.
 	ErrOperation = errors.New("remote operational error")
-	// ErrResponse: what the peer answered cannot be an answer.
+	// ErrResponse: the peer's answer is invalid.
 	ErrResponse = errors.New("bad response")
-	// ErrLength: a message is longer than the receive that it came for.
+	// ErrLength: a message is longer than its receive.
 	ErrLength = errors.New("message longer than its receive")
-	// ErrFlushed: the queue pair broke, or was closed, before this was done.
+	// ErrFlushed: the queue pair broke, or was closed, before the request completed.
 	ErrFlushed = errors.New("flushed")
 )
 
-// Config is what both ends agree on before they talk, and what each has for
-// itself. Number, Remote and MTU are required.
+// Config has the values that both ends agree on in advance, and this end's own settings. Number,
+// Remote and MTU are required.
 type Config struct {
 	Number, Remote infiniband.QPN
-	// MTU is the payload bytes of a packet: 256, 512, 1,024, 2,048 or 4,096.
+	// MTU is the payload of a packet in bytes: 256, 512, 1,024, 2,048 or 4,096.
 	MTU int
-	// SendPSN is the PSN of the first request, ReceivePSN that of the peer's.
+	// SendPSN is the PSN of the first request, ReceivePSN the PSN of the peer's first request.
 	SendPSN, ReceivePSN infiniband.PSN
-	// Rights is what the peer may do here at most.
+	// Rights bounds the peer's rights here.
 	Rights Rights
 	// Timeout is how long an answer may take. Default 67 ms, code 14 of IBTA
 	// 9.7.6.1.3.
 	Timeout time.Duration
-	// Retries is how often silence and sequence errors in a row are answered by
-	// sending again, RNRRetries the same of a receiver that is not ready; 7 of these
-	// is without end. Negative is 0, and the default 7.
+	// Retries bounds the consecutive retries after timeouts and sequence errors. RNRRetries does
+	// the same for a receiver that is not ready; 7 stands for no limit. Negative is 0, and the
+	// default 7.
 	Retries, RNRRetries int
-	// RNRTimer is the code of the time that a peer waits when no receive is posted
-	// here (IBTA 9.7.5.2.8). Default 12, 0.64 ms.
+	// RNRTimer is the code of the time that a peer waits when no receive is posted here (IBTA
+	// 9.7.5.2.8). Default 12, 0.64 ms.
 	RNRTimer uint8
-	// Reads is how many READs and atomic operations are under way at most, and
-	// RemoteReads how many of the peer's are kept for their repetition. Default 16.
+	// Reads is the most READs and atomic operations in flight. RemoteReads is how many of the
+	// peer's are kept for their repetition. Default 16.
 	Reads, RemoteReads int
-	// Window is how many packets are under way at most. Default 128.
+	// Window is the most packets in flight. Default 128.
 	Window int
-	// AckEvery is after how many packets an acknowledgement is asked for at the
-	// latest. Default a quarter of Window.
+	// AckEvery is the most packets without a request for an acknowledgement. Default a quarter of
+	// Window.
 	AckEvery int
-	// Selective says that both ends repeat only what is missing.
+	// Selective says that both ends retransmit missing packets only.
 	Selective bool
-	// Congestion, where it is set, has the rate follow marks of the fabric.
+	// Congestion, if set, makes the rate follow marks of the fabric.
 	Congestion *dcqcn.Params
-	// Overhead is the bytes that the rate counts for each packet besides those of
-	// the InfiniBand packet. Default 42: Ethernet, IPv4 and UDP.
+	// Overhead is the bytes that the rate counts for each packet besides the InfiniBand packet.
+	// Default 42: Ethernet, IPv4 and UDP.
 	Overhead int
 }
 
 const (
 	endless = 7 // of RNRRetries
-	// maxMessages bounds what is posted and not complete.
+	// maxMessages bounds the outstanding requests.
 	maxMessages = 8192
 )
 
@@ -131,16 +131,16 @@ func (c *Config) defaults() error {
 // maxWindow keeps windows far below half of all PSNs.
 const maxWindow = 1 << 16
 
-// Host is what a queue pair needs of its endpoint. It is called from the queue
+// Host is the part of an endpoint that a queue pair calls. Its methods are called from the queue
 // pair's methods, and must not call back.
 type Host interface {
-	// Region finds registered memory by its R_Key; nil is none.
+	// Region returns registered memory by its R_Key, or nil.
 	Region(rkey uint32) *Region
 	// Complete reports the end of a request or of a receive.
 	Complete(c Completion)
 }
 
-// QP is one queue pair, ready to send and to receive.
+// QP is one connected queue pair.
 type QP struct {
 	config   Config
 	host     Host
@@ -156,19 +156,19 @@ type QP struct {
 // Counters count packets since the queue pair was made.
 type Counters struct {
 	Sent, Received uint64 // requests and responses
-	Resent         uint64 // requests, again
-	Duplicates     uint64 // requests that came again
-	Early          uint64 // requests that came before their turn
-	Naks, RNRNaks  uint64 // that were sent
+	Resent         uint64 // requests that were retransmitted
+	Duplicates     uint64 // requests that arrived again
+	Early          uint64 // requests that arrived before their turn
+	Naks, RNRNaks  uint64 // sent
 	Timeouts       uint64
 	CNPsSent       uint64
 	CNPsReceived   uint64
-	Ignored        uint64 // packets that mean nothing here
-	// SentBytes are of WRITEs and SENDs, each once; ReceivedBytes were placed.
+	Ignored        uint64 // packets that match no request or state
+	// SentBytes counts bytes of WRITEs and SENDs, each once; ReceivedBytes counts placed bytes.
 	SentBytes, ReceivedBytes uint64
 }
 
-// Add adds what another queue pair counted.
+// Add adds the counts of another queue pair.
 func (c *Counters) Add(o Counters) {
 	for _, f := range []struct {
 		to   *uint64
@@ -184,7 +184,7 @@ func (c *Counters) Add(o Counters) {
 	}
 }
 
-// New makes a queue pair that is connected.
+// New makes a connected queue pair.
 func New(config Config, host Host) (*QP, error) {
 	if err := config.defaults(); err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
@@ -202,13 +202,13 @@ func New(config Config, host Host) (*QP, error) {
 	return q, nil
 }
 
-// Err is why the queue pair is broken, nil while it is not.
+// Err is the error that broke the queue pair, or nil.
 func (q *QP) Err() error { return q.err }
 
-// Counters are the counts up to now.
+// Counters returns the counts up to now.
 func (q *QP) Counters() Counters { return q.counters }
 
-// Rate is what may be sent now in bit/s; 0 is no limit.
+// Rate is the present rate in bit/s; 0 is no limit.
 func (q *QP) Rate() uint64 {
 	if q.reaction == nil {
 		return 0
@@ -216,8 +216,8 @@ func (q *QP) Rate() uint64 {
 	return q.reaction.Rate()
 }
 
-// Receive takes in a packet that is Valid, whose ICRC is right, and that came from
-// the peer for this queue pair. marked says that it met congestion (RFC 3168).
+// Receive processes a packet from the peer for this queue pair. The packet must be Valid, and its
+// ICRC right. marked says that it met congestion (RFC 3168).
 func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 	q.counters.Received++
 	o := p.Opcode()
@@ -228,7 +228,7 @@ func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 		}
 		return
 	}
-	// Whose packets carry data can send less of it; others there are few of.
+	// Only senders of data can send less of it; other packets are few.
 	if marked && o.HasPayload() && q.notification != nil && q.notification.Marked(now) {
 		q.notify()
 	}
@@ -242,8 +242,8 @@ func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 	}
 }
 
-// Next writes a packet that is to go now, but for its ICRC, and returns its length;
-// 0 is nothing for now. The memory has room for MTU and infiniband.MaxOverhead.
+// Next writes a packet to send now, without its ICRC, and returns its length, or 0 if there is
+// none. The memory must have room for MTU and infiniband.MaxOverhead bytes.
 func (q *QP) Next(now clock.Time, into []byte) int {
 	if n := q.respond(now, into); n > 0 {
 		q.counters.Sent++
@@ -259,8 +259,8 @@ func (q *QP) Next(now clock.Time, into []byte) int {
 	return n
 }
 
-// Deadline is when Expire has something to do, or Next may have; clock.Never is
-// not by itself.
+// Deadline is when Expire has work to do, or Next may have a packet. It is clock.Never if only an
+// arrival or a request can change that.
 func (q *QP) Deadline() clock.Time {
 	if q.err != nil {
 		return clock.Never
@@ -275,21 +275,20 @@ func (q *QP) Deadline() clock.Time {
 	return at
 }
 
-// Expire does what is due.
+// Expire handles a timeout that is due.
 func (q *QP) Expire(now clock.Time) {
 	if q.err == nil && now >= q.timer {
 		q.silent(now)
 	}
 }
 
-// Close flushes all requests and receives. The peer is not told.
+// Close flushes all requests and receives. It does not notify the peer.
 func (q *QP) Close() { q.fail(fmt.Errorf("closed: %w", ErrFlushed)) }
 
-// fail breaks the queue pair: the oldest request completes with err, if it is the
-// one at fault, and the rest is flushed.
+// fail breaks the queue pair: the oldest request completes with err, and the rest is flushed.
 func (q *QP) fail(err error) { q.failAt(0, err) }
 
-// failAt is fail for another request than the oldest.
+// failAt is fail for a request other than the oldest.
 func (q *QP) failAt(fault int, err error) {
 	if q.err != nil {
 		return

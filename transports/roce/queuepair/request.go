@@ -6,7 +6,7 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// Op is what a request does.
+// Op is the operation of a request.
 type Op uint8
 
 // Operations. Receive appears in completions only.
@@ -24,7 +24,7 @@ const (
 var opNames = [...]string{Send: "SEND", SendImm: "SEND_IMM", Write: "WRITE", WriteImm: "WRITE_IMM",
 	Read: "READ", CompareSwap: "COMPARE_SWAP", FetchAdd: "FETCH_ADD", Receive: "RECEIVE"}
 
-// String is the operation in the words of the InfiniBand specification.
+// String returns the operation's name in the InfiniBand specification.
 func (o Op) String() string {
 	if int(o) < len(opNames) && o > 0 {
 		return opNames[o]
@@ -32,13 +32,13 @@ func (o Op) String() string {
 	return "unknown"
 }
 
-// answers says that the peer answers with data, so that an acknowledgement alone
-// does not complete the request.
+// answers reports whether the peer answers with data, so that an acknowledgement alone does not
+// complete the request.
 func (o Op) answers() bool { return o == Read || o.atomic() }
 
 func (o Op) atomic() bool { return o == CompareSwap || o == FetchAdd }
 
-// Rights is what a peer may do with memory.
+// Rights is a set of rights of a peer to memory.
 type Rights uint8
 
 // Rights.
@@ -55,9 +55,9 @@ type Region struct {
 	Rights Rights
 }
 
-// find is the memory at an address, nil where it is not all in the region.
+// find returns the memory at an address, or nil if it is not all in the region.
 func (r *Region) find(address uint64, length int) []byte {
-	at := address - r.Base // of one before it that is far behind it
+	at := address - r.Base // an address before Base wraps to a large offset
 	if at > uint64(len(r.Memory)) || uint64(length) > uint64(len(r.Memory))-at {
 		return nil
 	}
@@ -66,18 +66,18 @@ func (r *Region) find(address uint64, length int) []byte {
 
 // Request is work for the peer.
 type Request struct {
-	// ID comes back in the completion.
+	// ID is copied into the completion.
 	ID uint64
 	Op Op
-	// Local is the memory that is sent, or that a READ fills, in pieces.
+	// Local is the memory to send, or that a READ fills, in pieces.
 	Local [][]byte
-	// Address and RKey name the peer's memory; of atomic operations it is 8 bytes at
-	// a multiple of 8.
+	// Address and RKey identify the peer's memory. For atomic operations it is 8 bytes at a
+	// multiple of 8.
 	Address uint64
 	RKey    uint32
 	Imm     uint32
-	// Compare is what a CompareSwap expects, and Operand what it puts there then, or
-	// what a FetchAdd adds.
+	// Compare is the value that a CompareSwap expects. Operand is its new value, or the value that
+	// a FetchAdd adds.
 	Compare, Operand uint64
 	// Solicited asks for an event at the receiver.
 	Solicited bool
@@ -88,14 +88,14 @@ type Completion struct {
 	ID  uint64
 	Op  Op
 	Err error
-	// Bytes came or went.
+	// Bytes is the number of bytes received or sent.
 	Bytes int
-	// Imm came with a message, if HasImm.
+	// Imm is the immediate of the message, if HasImm.
 	Imm    uint32
 	HasImm bool
-	// Written says of a receive that a WRITE_IMM used it: Bytes are in the region.
+	// Written says that a WRITE_IMM used the receive: Bytes are in the region.
 	Written bool
-	// Original is what an atomic operation found.
+	// Original is the value before an atomic operation.
 	Original uint64
 }
 
@@ -103,18 +103,18 @@ type Completion struct {
 type work struct {
 	Request
 	first    infiniband.PSN
-	packets  int // PSNs: of a READ those of the response
+	packets  int // number of PSNs; for a READ, of the response
 	size     int
 	original uint64
 }
 
 func (w *work) end() infiniband.PSN { return w.first.Add(w.packets) }
 
-// packetsOf is how many packets a message takes.
+// packetsOf is the number of packets of a message.
 func packetsOf(size, mtu int) int { return max((size+mtu-1)/mtu, 1) }
 
-// Post takes a request. It fails when the queue pair is broken, when too much is
-// posted, and when the request cannot be one.
+// Post posts a request. It fails when the queue pair is broken, when too many requests are posted,
+// and when the request is invalid.
 func (q *QP) Post(r Request) error {
 	if q.err != nil {
 		return q.err
@@ -147,7 +147,7 @@ func (q *QP) Post(r Request) error {
 	return nil
 }
 
-// gather copies the bytes from at on into memory.
+// gather copies bytes from the pieces, from offset at on, into memory.
 func gather(into []byte, from [][]byte, at int) {
 	for _, piece := range from {
 		if at >= len(piece) {
@@ -161,7 +161,7 @@ func gather(into []byte, from [][]byte, at int) {
 	}
 }
 
-// scatter is the reverse.
+// scatter copies memory into the pieces, from offset at on.
 func scatter(into [][]byte, at int, from []byte) {
 	for _, piece := range into {
 		if at >= len(piece) {

@@ -10,26 +10,26 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// requester is the half that sends requests. PSNs go round: una is the oldest that
-// is not over, tx the next to be sent, top the first that never was, and end that
-// of the next request to be posted.
+// requester is the half that sends requests. PSNs wrap around. una is the oldest outstanding PSN,
+// and tx the next to be sent. top is the first that was never sent, and end the first of the next
+// request to be posted.
 type requester struct {
 	queue               []work // in order, the oldest first
-	near                int    // the one that was looked for last
+	near                int    // index of the request that was looked up last
 	una, tx, top, end   infiniband.PSN
-	unasked             int // packets since one asked for an acknowledgement
-	retries, rnrRetries int // in a row
+	unasked             int // packets since an acknowledgement was last requested
+	retries, rnrRetries int // consecutive
 	reread              bool
-	timer               clock.Time // when silence has lasted
-	ready               clock.Time // when a receiver that was not ready may be asked again
-	paced               clock.Time // when the rate lets the next packet go
+	timer               clock.Time // when the timeout expires
+	ready               clock.Time // when the requester may try again after an RNR NAK
+	paced               clock.Time // when the rate allows the next packet
 	refusal             refusal
 
 	recovery
 }
 
-// refusal is why the peer refused a request, while answers to those before it have not
-// come: they may be on their way, or lost for ever.
+// refusal is the peer's refusal of a request while answers to earlier requests are missing: they
+// may be in flight, or lost for ever.
 type refusal struct {
 	psn infiniband.PSN
 	why error
@@ -41,7 +41,8 @@ func (r *requester) start(psn infiniband.PSN) {
 	r.served = psn
 }
 
-// flush completes what is posted: the one at fault with err.
+// flush completes all posted requests: the one with index fault with err, the others with
+// ErrFlushed.
 func (r *requester) flush(host Host, err error, fault int) {
 	for i := range r.queue {
 		w, why := &r.queue[i], ErrFlushed
@@ -54,10 +55,10 @@ func (r *requester) flush(host Host, err error, fault int) {
 	r.una, r.tx, r.top, r.timer = r.end, r.end, r.end, clock.Never
 }
 
-// at is the request that a PSN belongs to, which is not before una nor from end on.
+// at returns the request of a PSN, which must be from una to before end.
 func (r *requester) at(psn infiniband.PSN) *work { return &r.queue[r.index(psn)] }
 
-// index looks first at the request that it found last and the one behind it.
+// index first checks the request of the last lookup and the one after it.
 func (r *requester) index(psn infiniband.PSN) int {
 	at := psn.From(r.una)
 	for i := r.near; i < min(r.near+2, len(r.queue)); i++ {
@@ -70,11 +71,11 @@ func (r *requester) index(psn infiniband.PSN) int {
 	return r.near
 }
 
-// waits says that something could be sent, were it not for the time.
+// waits reports whether a packet could be sent, apart from its time.
 func (q *QP) waits() bool { return q.choose() != nil }
 
-// choose is where the next packet is, nil where there is none: a PSN that moves on
-// when it was sent.
+// choose returns the place of the next PSN to send, or nil if there is none. The sender advances
+// the PSN there.
 func (q *QP) choose() *infiniband.PSN {
 	if again := q.missing(); again != nil {
 		return again
@@ -88,7 +89,7 @@ func (q *QP) choose() *infiniband.PSN {
 	return &q.tx
 }
 
-// reading is how many requests that are answered with data are under way.
+// reading is the number of requests in flight that are answered with data.
 func (q *QP) reading() (n int) {
 	for i := range q.queue {
 		w := &q.queue[i]
@@ -102,7 +103,7 @@ func (q *QP) reading() (n int) {
 	return n
 }
 
-// request writes the next packet of the requester.
+// request writes the requester's next packet.
 func (q *QP) request(now clock.Time, into []byte) int {
 	if now < q.ready || now < q.paced {
 		return 0
@@ -123,13 +124,13 @@ func (q *QP) request(now clock.Time, into []byte) int {
 	if next.From(q.top) > 0 {
 		q.top = next
 	}
-	q.timer = now.Add(q.config.Timeout) // a slow rate is no silence
+	q.timer = now.Add(q.config.Timeout) // waiting for a slow rate must not count as silence
 	q.pace(now, n)
 	return n
 }
 
-// pace moves the schedule of the rate on, which nobody is ahead of by more than a
-// packet, nor behind.
+// pace advances the schedule of the rate. Sending is never ahead of it by more than a packet, and
+// never catches up.
 func (q *QP) pace(now clock.Time, bytes int) {
 	if q.reaction == nil {
 		return
@@ -140,8 +141,7 @@ func (q *QP) pace(now clock.Time, bytes int) {
 	q.paced = max(q.paced, now).Add(took)
 }
 
-// write writes one packet of a request, and returns its length and the PSN that
-// follows it.
+// write writes one packet of a request, and returns its length and the next PSN.
 func (q *QP) write(into []byte, w *work, psn infiniband.PSN) (length int, next infiniband.PSN) {
 	f := infiniband.Fields{BTH: infiniband.BTHFields{PKey: infiniband.PKey, DestQP: q.config.Remote,
 		PSN: psn}, Imm: w.Imm}
@@ -184,7 +184,7 @@ func (q *QP) write(into []byte, w *work, psn infiniband.PSN) (length int, next i
 	return len(p), next
 }
 
-// opcodeOf is the opcode of a packet that carries a request's bytes.
+// opcodeOf returns the opcode of a packet that carries a request's bytes.
 func opcodeOf(op Op, first, last bool) infiniband.Opcode {
 	write, imm := op == Write || op == WriteImm, op == SendImm || op == WriteImm
 	pick := func(send, wrote infiniband.Opcode) infiniband.Opcode {
@@ -208,11 +208,11 @@ func opcodeOf(op Op, first, last bool) infiniband.Opcode {
 	return pick(infiniband.SendMiddle, infiniband.WriteMiddle)
 }
 
-// answered takes in a response.
+// answered processes a response.
 func (q *QP) answered(now clock.Time, p infiniband.Packet) {
 	psn := p.BTH().PSN()
 	if psn.From(q.una) < 0 || psn.From(q.top) >= 0 {
-		q.counters.Ignored++ // late, or of nobody
+		q.counters.Ignored++ // late, or of no request
 		return
 	}
 	switch p.Opcode() {
@@ -233,7 +233,7 @@ func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AE
 		}
 	case infiniband.RNRNak:
 		if !q.advance(now, psn) && !q.config.Selective {
-			// which asks for it again below, with all that follows
+			// goBack retransmits it below, with all that follows
 			q.lostResponse()
 			return
 		}
@@ -253,7 +253,7 @@ func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AE
 	}
 }
 
-// refused takes in a NAK, which acknowledges what is before its PSN.
+// refused processes a NAK, which acknowledges all packets before its PSN.
 func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields) {
 	if f.Syndrome == infiniband.NakSelective {
 		q.selectedEarly(now, psn, infiniband.PSN(f.MSN))
@@ -290,8 +290,8 @@ func (q *QP) giveUp() {
 	q.failAt(i, fmt.Errorf("%v: %w", q.queue[i].Op, q.refusal.why))
 }
 
-// advance takes everything before a PSN for received, and says whether it could be:
-// not where an answer with data has not come.
+// advance records that the peer received everything before a PSN. It returns false if that is
+// impossible yet, because an answer with data is missing.
 func (q *QP) advance(now clock.Time, to infiniband.PSN) bool {
 	q.carriedOut(to)
 	before, done := q.una, 0
@@ -311,7 +311,7 @@ func (q *QP) advance(now clock.Time, to infiniband.PSN) bool {
 	return to.From(q.una) <= 0
 }
 
-// progress sets the timer anew when something is over.
+// progress restarts the timer when una has advanced.
 func (q *QP) progress(now clock.Time, before infiniband.PSN) {
 	if q.una == before {
 		return
@@ -327,10 +327,10 @@ func (q *QP) progress(now clock.Time, before infiniband.PSN) {
 	q.forget(before)
 }
 
-// goBack sends everything again that is not over.
+// goBack retransmits everything outstanding.
 func (q *QP) goBack() { q.tx = q.una }
 
-// again counts a retry, and breaks the queue pair when there were enough.
+// again counts a retry, and breaks the queue pair when there were too many.
 func (q *QP) again() bool {
 	if q.retries++; q.retries > max(q.config.Retries, 0) {
 		q.fail(fmt.Errorf("%v: %w", q.queue[0].Op, ErrRetries))
@@ -339,8 +339,8 @@ func (q *QP) again() bool {
 	return true
 }
 
-// lostResponse is called when an answer shows that an earlier one with data was
-// lost: it is asked for again, once until there is progress (IBTA 9.7.5.1.1).
+// lostResponse is called when an answer shows that an earlier answer with data was lost. It
+// requests that answer again, once until there is progress (IBTA 9.7.5.1.1).
 func (q *QP) lostResponse() {
 	if q.config.Selective {
 		q.answers.begin(q.una, q.served, q.top)
@@ -354,10 +354,10 @@ func (q *QP) lostResponse() {
 	}
 }
 
-// silent is called when nothing came for the timeout.
+// silent is called when nothing arrived for the timeout.
 func (q *QP) silent(now clock.Time) {
 	q.counters.Timeouts++
-	if q.refusal.why != nil && q.refusal.psn.From(q.una) >= 0 { // who refuses answers nothing any more
+	if q.refusal.why != nil && q.refusal.psn.From(q.una) >= 0 { // after a refusal the peer answers nothing
 		q.giveUp()
 		return
 	}
@@ -373,7 +373,7 @@ func (q *QP) silent(now clock.Time) {
 	q.goBack()
 }
 
-// readResponse takes in a part of what a READ asked for.
+// readResponse processes a part of a READ's answer.
 func (q *QP) readResponse(now clock.Time, psn infiniband.PSN, p infiniband.Packet) {
 	w := q.at(psn)
 	if w.Op != Read {
@@ -386,7 +386,7 @@ func (q *QP) readResponse(now clock.Time, psn infiniband.PSN, p infiniband.Packe
 		return
 	}
 	first := w.first
-	q.advance(now, first) // what is before it was carried out
+	q.advance(now, first) // all before it was executed
 	if w = q.at(psn); psn == q.una {
 		scatter(w.Local, index*q.config.MTU, payload)
 		q.arrived(now)
@@ -415,8 +415,7 @@ func (q *QP) atomicResult(now clock.Time, psn infiniband.PSN, p infiniband.Packe
 	}
 }
 
-// arrived moves una over the answer with data that came for it, and over what is known
-// of what is behind it.
+// arrived advances una over the answer with data that has arrived, and over known answers after it.
 func (q *QP) arrived(now clock.Time) {
 	before := q.una
 	q.una = q.una.Add(1)

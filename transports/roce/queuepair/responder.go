@@ -9,16 +9,16 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// responder is the half that carries out the peer's requests.
+// responder is the half that executes the peer's requests.
 type responder struct {
 	expected infiniband.PSN
-	msn      uint32 // messages that are complete
-	refusing bool   // a NAK went for what is expected: others that are early get none
+	msn      uint32 // completed messages
+	refusing bool   // a NAK was sent for expected: other early packets get none
 	receives []receive
 	current  message
 	repeats  []repeat                             // of READs and atomic operations, the latest last
 	pending  []answer                             // to be sent, in order
-	stash    map[infiniband.PSN]infiniband.Packet // selective: what came early
+	stash    map[infiniband.PSN]infiniband.Packet // selective: packets that arrived early
 }
 
 // receive is memory for a SEND, or for the immediate of a WRITE.
@@ -28,17 +28,17 @@ type receive struct {
 	size   int
 }
 
-// message is what came of a message of several packets.
+// message is the received part of a message of several packets.
 type message struct {
 	open  bool
 	write bool
-	left  int    // of a WRITE, bytes to come
-	got   int    // of it, or of a SEND
-	at    uint64 // of a WRITE, where its first byte goes
+	left  int    // of a WRITE, bytes still missing
+	got   int    // bytes received, of a WRITE or SEND
+	at    uint64 // of a WRITE, the address of its first byte
 	rkey  uint32
 }
 
-// repeat is a request whose answer has data, and may be asked for again.
+// repeat is a request whose answer has data, and may be requested again.
 type repeat struct {
 	first    infiniband.PSN
 	packets  int
@@ -55,8 +55,8 @@ func (r *responder) flush(host Host) {
 	r.receives, r.stash, r.repeats = nil, nil, nil
 }
 
-// PostReceive gives memory to the next SEND, or an immediate to a WRITE_IMM, which
-// leaves the memory as it is.
+// PostReceive posts memory for the next SEND, or for the immediate of a WRITE_IMM, which leaves the
+// memory as it is.
 func (q *QP) PostReceive(id uint64, memory [][]byte) error {
 	if q.err != nil {
 		return q.err
@@ -69,10 +69,10 @@ func (q *QP) PostReceive(id uint64, memory [][]byte) error {
 	return nil
 }
 
-// Receives is how many receives are posted and not used.
+// Receives is the number of posted receives that are not used yet.
 func (q *QP) Receives() int { return len(q.receives) }
 
-// serve takes in a request.
+// serve processes a request.
 func (q *QP) serve(p infiniband.Packet) {
 	psn := p.BTH().PSN()
 	switch ahead := psn.From(q.expected); {
@@ -98,7 +98,7 @@ func (q *QP) serve(p infiniband.Packet) {
 	}
 }
 
-// tooEarly is told of a request before whose turn others come.
+// tooEarly processes a request that arrived before earlier ones.
 func (q *QP) tooEarly(p infiniband.Packet, ahead int) {
 	if q.config.Selective && ahead < q.config.Window {
 		psn := p.BTH().PSN()
@@ -120,7 +120,7 @@ func (q *QP) tooEarly(p infiniband.Packet, ahead int) {
 	}
 }
 
-// nak says why what is expected is not taken as it came.
+// nak queues a NAK that says why the expected packet was not accepted.
 func (q *QP) nak(why infiniband.Syndrome) {
 	q.refusing = true
 	if why.Kind() == infiniband.RNRNak {
@@ -131,13 +131,13 @@ func (q *QP) nak(why infiniband.Syndrome) {
 	q.push(answer{kind: infiniband.Acknowledge, psn: q.expected, syndrome: why, msn: q.msn})
 }
 
-// refuse is nak for what cannot be retried: the queue pair breaks.
+// refuse is nak for an error that cannot be retried: the queue pair breaks.
 func (q *QP) refuse(why infiniband.Syndrome, err error) {
 	q.nak(why)
 	q.fail(err)
 }
 
-// carryOut does what the expected packet asks for.
+// carryOut executes the expected packet.
 func (q *QP) carryOut(p infiniband.Packet) {
 	o := p.Opcode()
 	if q.current.open != !o.Starts() || q.current.open && q.current.write != o.IsWrite() {
@@ -156,7 +156,7 @@ func (q *QP) carryOut(p infiniband.Packet) {
 	}
 }
 
-// placed ends the work on a packet that carried bytes.
+// placed ends the processing of a packet that carried bytes.
 func (q *QP) placed(p infiniband.Packet, ok bool) {
 	if !ok {
 		return
@@ -175,8 +175,8 @@ func (q *QP) placed(p infiniband.Packet, ok bool) {
 	}
 }
 
-// fits says whether a packet has as many bytes as its place in the message asks
-// for (IBTA 9.7.4.1.5).
+// fits reports whether a packet has as many bytes as its position in the message requires (IBTA
+// 9.7.4.1.5).
 func (q *QP) fits(o infiniband.Opcode, length int) bool {
 	if !o.Ends() {
 		return length == q.config.MTU
@@ -184,7 +184,7 @@ func (q *QP) fits(o infiniband.Opcode, length int) bool {
 	return length <= q.config.MTU && (o.Starts() || length > 0)
 }
 
-// sent takes in a part of a SEND.
+// sent processes a part of a SEND.
 func (q *QP) sent(p infiniband.Packet) bool {
 	o, payload := p.Opcode(), p.Payload()
 	if o.Has(infiniband.HasIETH) || !q.fits(o, len(payload)) {
@@ -221,10 +221,10 @@ func (q *QP) received(p infiniband.Packet, length int, written bool) {
 	q.receives = slices.Delete(q.receives, 0, 1)
 }
 
-// notReady asks the peer to come back.
+// notReady asks the peer to try again later.
 func (q *QP) notReady() { q.nak(infiniband.RNRNak | infiniband.Syndrome(q.config.RNRTimer)) }
 
-// written takes in a part of a WRITE.
+// written processes a part of a WRITE.
 func (q *QP) written(p infiniband.Packet) bool {
 	o, payload := p.Opcode(), p.Payload()
 	m := q.current
@@ -236,7 +236,7 @@ func (q *QP) written(p infiniband.Packet) bool {
 			return false
 		}
 	}
-	var place []byte // looked up for each packet: the region may be gone
+	var place []byte // looked up for each packet: the region may have been closed
 	if m.left > 0 {
 		if place = q.memory(m.rkey, m.at+uint64(m.got), m.left, RemoteWrite); place == nil {
 			q.refuse(infiniband.NakAccess, accessError(o))
@@ -260,7 +260,7 @@ func (q *QP) written(p infiniband.Packet) bool {
 	return true
 }
 
-// memory is what the peer may use so, or nil.
+// memory returns the memory if the peer has the wanted right to it, or nil.
 func (q *QP) memory(rkey uint32, address uint64, length int, wanted Rights) []byte {
 	r := q.host.Region(rkey)
 	if r == nil || r.Rights&q.config.Rights&wanted == 0 {
@@ -287,7 +287,7 @@ func (q *QP) read(p infiniband.Packet) {
 		bytes: int(f.Length), packets: packets})
 }
 
-// readable is why a READ is not answered, nil where it is.
+// readable returns the reason why a READ is refused, or nil if it is answered.
 func (q *QP) readable(p infiniband.Packet) (why infiniband.Syndrome, err error) {
 	f := p.RETH().Fields()
 	if f.Length > infiniband.MaxMessage {
@@ -299,7 +299,7 @@ func (q *QP) readable(p infiniband.Packet) (why infiniband.Syndrome, err error) 
 	return 0, nil
 }
 
-// reads is how many answers with data are waiting to be sent.
+// reads is the number of answers with data that wait to be sent.
 func (q *QP) reads() (n int) {
 	for i := range q.pending {
 		if q.pending[i].data() {
@@ -309,8 +309,8 @@ func (q *QP) reads() (n int) {
 	return n
 }
 
-// tooMany says that a requester has more under way that is answered with data than
-// it was told it may, whatever of it is a repetition.
+// tooMany reports whether a requester has more requests with data in the answer in flight than this
+// end announced, even if some are repetitions.
 func (q *QP) tooMany() bool { return q.reads() >= 2*q.config.RemoteReads }
 
 var errTooMany = fmt.Errorf("too many READs under way: %w", ErrInvalid)
@@ -319,7 +319,7 @@ var errTooMany = fmt.Errorf("too many READs under way: %w", ErrInvalid)
 func (q *QP) done(r repeat) {
 	q.refusing = false
 	q.expected = q.expected.Add(r.packets)
-	// What came early with the PSNs of the answer is of no request.
+	// Early packets with the PSNs of the answer belong to no request.
 	maps.DeleteFunc(q.stash, func(psn infiniband.PSN, _ infiniband.Packet) bool {
 		return psn.From(q.expected) < 0
 	})
@@ -330,8 +330,8 @@ func (q *QP) done(r repeat) {
 	q.repeats = append(q.repeats, r)
 }
 
-// atomic carries out an atomic operation, on memory in the host's byte order (IBTA
-// 9.4.5 leaves it to implementations; rdma_rxe and x86 have little endian).
+// atomic executes an atomic operation, on memory in the host's byte order (IBTA 9.4.5 leaves the
+// order to implementations; rdma_rxe and x86 have little endian).
 func (q *QP) atomic(p infiniband.Packet) {
 	f := p.AtomicETH().Fields()
 	if f.VA%8 != 0 || q.tooMany() {
@@ -355,7 +355,7 @@ func (q *QP) atomic(p infiniband.Packet) {
 	q.push(answer{kind: infiniband.AtomicAcknowledge, psn: psn, msn: q.msn, original: original})
 }
 
-// repeat answers a request that was carried out already (IBTA 9.7.5.1.5, 9.7.5.1.6).
+// repeat answers a request that was executed already (IBTA 9.7.5.1.5, 9.7.5.1.6).
 func (q *QP) repeat(p infiniband.Packet) {
 	o, psn := p.Opcode(), p.BTH().PSN()
 	if o != infiniband.ReadRequest && !o.IsAtomic() {
@@ -375,13 +375,13 @@ func (q *QP) repeat(p infiniband.Packet) {
 	if r.atomic != o.IsAtomic() {
 		return
 	}
-	if !q.config.Selective { // whoever asks again asks for all that follows again
+	if !q.config.Selective { // a repeated request implies a repetition of all that follows
 		q.pending = slices.DeleteFunc(q.pending, func(a answer) bool {
 			return a.kind != infiniband.CNP && a.psn.Add(max(a.packets-1, 0)).From(psn) >= 0
 		})
 	}
 	if slices.ContainsFunc(q.pending, func(a answer) bool { return a.data() && a.psn == psn }) {
-		return // it is on its way
+		return // its answer waits to be sent
 	}
 	if r.atomic {
 		q.push(answer{kind: infiniband.AtomicAcknowledge, psn: psn, msn: q.msn, original: r.original})

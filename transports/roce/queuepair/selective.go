@@ -5,12 +5,12 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// recovery is what a requester with Config.Selective knows of what came out of
-// order, requests there and answers here.
+// recovery is a selective requester's record of packets out of order: requests at the peer and
+// answers here.
 type recovery struct {
-	served   infiniband.PSN // what is before it the peer has carried out
+	served   infiniband.PSN // the peer has executed everything before it
 	selected psnSet         // requests that the peer keeps
-	kept     psnSet         // answers that are in their place
+	kept     psnSet         // answers that are placed already
 	requests cursor
 	answers  cursor
 }
@@ -31,14 +31,14 @@ func (s psnSet) has(psn infiniband.PSN) bool {
 	return ok
 }
 
-// cursor goes once over what may be missing: from next to high, until what was sent
-// when it began is over.
+// cursor runs once over PSNs that may be missing, from next to high. It stays active until all that
+// was sent before it began is over.
 type cursor struct {
 	active            bool
 	next, high, until infiniband.PSN
 }
 
-// begin looks for what is missing between two PSNs.
+// begin starts a search for missing PSNs between two PSNs.
 func (c *cursor) begin(from, high, top infiniband.PSN) {
 	if !c.active {
 		*c = cursor{active: true, next: from, high: high, until: top}
@@ -49,7 +49,7 @@ func (c *cursor) begin(from, high, top infiniband.PSN) {
 	}
 }
 
-// over says that what is before a PSN is not missing.
+// over records that no PSN before one is missing.
 func (c *cursor) over(before infiniband.PSN) {
 	if !c.active {
 		return
@@ -66,7 +66,7 @@ func (c *cursor) over(before infiniband.PSN) {
 	}
 }
 
-// missing is the place of what is to be sent again, nil for nothing.
+// missing returns the place of the next PSN to retransmit, or nil.
 func (q *QP) missing() *infiniband.PSN {
 	for c := &q.requests; c.active && c.next.From(c.high) < 0; c.next = c.next.Add(1) {
 		if q.selected.has(c.next) {
@@ -79,7 +79,7 @@ func (q *QP) missing() *infiniband.PSN {
 	}
 	for c := &q.answers; c.active && c.next.From(c.high) < 0; {
 		switch w := q.at(c.next); {
-		case !w.Op.answers() || w.first.From(q.served) >= 0: // not asked there, so no answer of it is missing
+		case !w.Op.answers() || w.first.From(q.served) >= 0: // not requested: none of its answer is missing
 			c.next = w.end()
 		case q.kept.has(c.next):
 			c.next = c.next.Add(1)
@@ -90,8 +90,8 @@ func (q *QP) missing() *infiniband.PSN {
 	return nil
 }
 
-// readUntil is where a READ that begins with a PSN is to end: before what came
-// already, if it is for what is missing.
+// readUntil returns the end of a READ that begins with a PSN. A READ for a missing part ends before
+// the parts that have arrived.
 func (q *QP) readUntil(psn, end infiniband.PSN) infiniband.PSN {
 	if c := &q.answers; c.active && psn == c.next && psn.From(q.served) < 0 {
 		next := psn.Add(1)
@@ -103,7 +103,7 @@ func (q *QP) readUntil(psn, end infiniband.PSN) infiniband.PSN {
 	return end
 }
 
-// carriedOut takes in that the peer has carried out what is before a PSN.
+// carriedOut records that the peer has executed everything before a PSN.
 func (q *QP) carriedOut(to infiniband.PSN) {
 	if !q.config.Selective || to.From(q.served) <= 0 {
 		return
@@ -114,7 +114,7 @@ func (q *QP) carriedOut(to infiniband.PSN) {
 	q.requests.over(to)
 }
 
-// selectedEarly takes in that the peer waits for a PSN and keeps a later one.
+// selectedEarly processes a report that the peer waits for one PSN and keeps a later one.
 func (q *QP) selectedEarly(now clock.Time, waits, keeps infiniband.PSN) {
 	if !q.config.Selective || keeps.From(waits) <= 0 || keeps.From(q.top) >= 0 {
 		q.counters.Ignored++
@@ -127,15 +127,15 @@ func (q *QP) selectedEarly(now clock.Time, waits, keeps infiniband.PSN) {
 	}
 }
 
-// early takes in that an answer came before others, and says whether it is new.
+// early records an answer that arrived before earlier ones, and reports whether it is new.
 func (q *QP) early(w *work, psn infiniband.PSN) bool {
 	q.carriedOut(w.end())
 	q.answers.begin(q.una, psn, q.top)
 	return q.kept.add(psn)
 }
 
-// knows says that una, which is in the oldest request, is over: the answer with data
-// came early, or the peer has carried out a request that is answered without.
+// knows reports whether una, which is in the oldest request, is over. It is if the answer with data
+// arrived early, or if the peer has executed a request that is answered without data.
 func (q *QP) knows(w *work) bool {
 	if !w.Op.answers() {
 		return q.config.Selective && q.served.From(q.una) > 0
@@ -145,7 +145,7 @@ func (q *QP) knows(w *work) bool {
 	return ok
 }
 
-// forget drops what is known of PSNs that are over.
+// forget drops records of PSNs that are over.
 func (q *QP) forget(before infiniband.PSN) {
 	if !q.config.Selective {
 		return
@@ -159,7 +159,7 @@ func (q *QP) forget(before infiniband.PSN) {
 	q.answers.over(q.una)
 }
 
-// restart looks for everything again after a silence.
+// restart begins the search for missing PSNs anew after a silence.
 func (q *QP) restart() {
 	clear(q.selected)
 	q.served = q.una
