@@ -29,20 +29,20 @@ type Runtime interface {
 	Create(ctx context.Context, config Config) (Node, error)
 }
 
-// Config is all that a runtime knows of a node.
+// Config describes a node to a runtime.
 type Config struct {
 	Testbed string
 	Node    plan.Node
 	Hosts   []plan.HostEntry
-	// Namespace is the node's network; it stays the caller's.
+	// Namespace is the node's network namespace. It stays the caller's.
 	Namespace *kernel.Namespace
-	// Cgroup limits the node; nil is no limit. It is made already, and closed
-	// with the node.
+	// Cgroup limits the node; nil is no limit. The group exists already, and is closed with the
+	// node.
 	Cgroup *cgroup.Group
-	// Dilation is the plan's, for a node whose kernel is not the host's.
+	// Dilation is the plan's time dilation, for a node with a kernel of its own.
 	Dilation uint64
-	// Trace gets each change of the node's network as the ip or tc line that equals
-	// it; nil traces nothing.
+	// Trace is called with each change of the node's network, as the equivalent ip or tc line. It
+	// may be nil.
 	Trace func(line string)
 	// Nice is the nice value of the node's programs, 0 to 19.
 	Nice int
@@ -52,15 +52,15 @@ type Config struct {
 type Node interface {
 	// Start starts a command. ctx bounds the start, not the command.
 	Start(ctx context.Context, command Command) (Process, error)
-	// Processes counts the processes that are alive in the node, those that
-	// commands left behind included and the runtime's own excluded.
+	// Processes counts the live processes in the node, including those that commands left behind,
+	// without the runtime's own.
 	Processes() (int, error)
-	// Close kills everything in the node and waits until it is gone.
+	// Close kills all processes in the node and waits until it is gone.
 	Close() error
 }
 
-// Command is a program to start in a node. The caller keeps its files and may
-// close them once Start has returned.
+// Command is a program to start in a node. The caller keeps its files and may close them once Start
+// has returned.
 type Command struct {
 	// Args is the argument vector. Args[0] without a slash is looked up in
 	// the PATH of Env, inside the node.
@@ -69,46 +69,40 @@ type Command struct {
 	Self bool
 	// Env is added to the node's own environment and wins over it.
 	Env []string
-	// Dir is the working directory; one that the node does not have falls
-	// back to "/".
+	// Dir is the working directory. If the node does not have it, it is "/".
 	Dir string
-	// Stdin, Stdout and Stderr; nil is /dev/null.
+	// Stdin, Stdout and Stderr are the standard streams; nil is /dev/null.
 	Stdin, Stdout, Stderr *os.File
 	// Channel becomes descriptor 3; nil leaves it closed.
 	Channel *os.File
-	// Terminal says that Stdin is a terminal that becomes the controlling one.
+	// Terminal says that Stdin is a terminal, which becomes the controlling terminal.
 	Terminal bool
 }
 
-// Exit is how a process ended: by a signal when Signal is not zero, else with
-// Code.
+// Exit is how a process ended: by a signal if Signal is not zero, else with Code.
 type Exit struct {
 	Code   int            `json:"code"`
 	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
-// Process is a started command, leader of a process group of its own, and with a
-// terminal of a session.
+// Process is a started command. It leads a process group of its own, and with a terminal a session.
 type Process interface {
-	// Pid is the process id as the supervisor sees it, or as a kernel of the node's
-	// own does.
+	// Pid is the process id in the supervisor's PID namespace, or in the node's own kernel.
 	Pid() int
-	// Signal signals the process's whole group. A process that has ended is no
-	// error.
+	// Signal signals the process's whole group. It is no error if the process has ended.
 	Signal(signal syscall.Signal) error
 	// Wait waits for the end. It may be called by several goroutines.
 	Wait() (Exit, error)
 }
 
-// GroupKiller is a process whose number is not the supervisor's: it kills what its
-// ended leader has left of the group by itself.
+// GroupKiller is a process whose id is not of the supervisor's PID namespace. KillGroup kills the
+// rest of its group after its leader has ended.
 type GroupKiller interface {
 	KillGroup()
 }
 
-// Terminate asks the process to end, with SIGHUP as its terminal would and
-// SIGTERM, and kills it when it has not ended after the grace time. It returns
-// when the process has ended.
+// Terminate asks the process to end, with SIGHUP as its terminal would and with SIGTERM. It kills
+// the process after the grace time. It returns when the process has ended.
 func Terminate(p Process, grace time.Duration) {
 	ended := make(chan struct{})
 	go func() {

@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper starts processes and collects every child that ends. It is for the first
-// process of a node with a PID namespace or a kernel of its own.
+// Reaper starts processes and collects every child that ends. It is for the first process of a node
+// with a PID namespace or a kernel of its own.
 type Reaper struct {
 	mu      sync.Mutex // held while a process is started, so that its end is noticed
 	waiting map[int]chan syscall.WaitStatus
 }
 
-// NewReaper begins to reap, until the process ends.
+// NewReaper begins to reap, until this process ends.
 func NewReaper() *Reaper {
 	r := &Reaper{waiting: map[int]chan syscall.WaitStatus{}}
 	go r.reap()
 	return r
 }
 
-// Start starts a process. How it ended comes by the channel.
+// Start starts a process. Its status is sent on the channel when it ends.
 func (r *Reaper) Start(path string, args []string, attributes *syscall.ProcAttr) (pid int,
 	ended <-chan syscall.WaitStatus, err error) {
 	end := make(chan syscall.WaitStatus, 1)
@@ -37,8 +37,8 @@ func (r *Reaper) Start(path string, args []string, attributes *syscall.ProcAttr)
 	return pid, end, err
 }
 
-// reap: with no child left wait4 says ECHILD at once, so it sleeps until the next
-// SIGCHLD.
+// reap collects children. With no child left wait4 fails with ECHILD at once, so reap sleeps until
+// the next SIGCHLD.
 func (r *Reaper) reap() {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
@@ -60,7 +60,7 @@ func (r *Reaper) reap() {
 	}
 }
 
-// ExitOf is how a process with the status ended.
+// ExitOf converts a status to an Exit.
 func ExitOf(status syscall.WaitStatus) Exit {
 	if status.Signaled() {
 		return Exit{Code: 128 + int(status.Signal()), Signal: status.Signal()}

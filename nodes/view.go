@@ -15,7 +15,7 @@ import (
 // NoResolver is the /etc/resolv.conf of a node without name servers.
 const NoResolver = "# no name server is reachable from an emulated node\n"
 
-// Resolver is the /etc/resolv.conf of a node.
+// Resolver returns the /etc/resolv.conf of a node.
 func Resolver(n plan.Node) string {
 	if n.Management == nil || len(n.Management.DNS) == 0 {
 		return NoResolver
@@ -27,13 +27,13 @@ func Resolver(n plan.Node) string {
 	return servers.String()
 }
 
-// BootID is a node's own boot id, made of its machine id.
+// BootID returns a node's own boot id, made from its machine id.
 func BootID(machine string) string {
 	return fmt.Sprintf("%s-%s-%s-%s-%s\n", machine[:8], machine[8:12], machine[12:16], machine[16:20],
 		machine[20:32])
 }
 
-// HostsFile is the hosts file of every node of a testbed.
+// HostsFile returns the hosts file of every node of a testbed.
 func HostsFile(entries []plan.HostEntry) string {
 	var hosts strings.Builder
 	hosts.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
@@ -43,8 +43,8 @@ func HostsFile(entries []plan.HostEntry) string {
 	return hosts.String()
 }
 
-// Environment is the environment of a command in the node: the node's own, the
-// file's over it, and the command's entries over both. It is sorted.
+// Environment returns the environment of a command in the node, sorted. The file's entries override
+// the node's own, and the command's entries override both.
 func Environment(config Config, extra []string) []string {
 	nics := make([]string, len(config.Node.NICs))
 	for i, nic := range config.Node.NICs {
@@ -57,8 +57,8 @@ func Environment(config Config, extra []string) []string {
 		"RAILBED_TESTBED=" + config.Testbed, "RAILBED_NODE=" + config.Node.Name,
 	}
 	if names != "" {
-		// The NICs that the stacks may use. Without this UCX and OpenMPI would
-		// also try the node's loopback address.
+		// The NICs that the stacks may use. Without these variables UCX and OpenMPI would also try
+		// the node's loopback address.
 		environment = append(environment, "UCX_NET_DEVICES="+names,
 			"OMPI_MCA_btl_tcp_if_include="+names, "OMPI_MCA_oob_tcp_if_include="+names,
 			"GLOO_SOCKET_IFNAME="+nics[0], "NCCL_SOCKET_IFNAME="+names)
@@ -85,8 +85,8 @@ func set(environment []string, name, value string) []string {
 	return append(environment, name+"="+value)
 }
 
-// LookPath finds a program in the mount namespace of the calling thread, along
-// the PATH that the program will have. What is not there wraps ErrNotFound.
+// LookPath finds a program in the mount namespace of the calling thread, along the PATH that the
+// program will have. If the program is missing, the error wraps ErrNotFound.
 func LookPath(name, dir string, environment []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {

@@ -19,31 +19,28 @@ import (
 	"railbed/internal/verdict"
 )
 
-// root is where both versions are mounted by every distribution.
+// root is where every distribution mounts both versions.
 const root = "/sys/fs/cgroup"
 
 // cpuPeriod is the kernel's default period of bandwidth control, in us.
 const cpuPeriod = 100_000
 
-// Limits are what a node may use. Zero is no limit.
+// Limits bound a node's use of processor and memory. Zero is no limit.
 type Limits struct {
 	CPU    float64 // cores
 	Memory units.Bytes
 }
 
-// Group is the control group of one node. A nil Group is no limit. It is safe
-// for concurrent use.
+// Group is the control group of one node. A nil Group is no limit. It is safe for concurrent use.
 type Group struct {
 	limits Limits
-	// dirs are the node's directories: one in version 2, one per controller
-	// in version 1.
+	// dirs are the node's directories: one in version 2, one for each controller in version 1.
 	dirs    []string
 	unified *os.File // the directory in version 2, else nil
 }
 
-// Plan finds out where the node's group goes, and makes nothing. Without
-// limits it returns nil; where the host has no controllers, an
-// *verdict.UnsupportedError.
+// Plan determines the place of the node's group, and makes nothing. Without limits it returns nil.
+// If the host has no controllers, the error is a *verdict.UnsupportedError.
 func Plan(testbed, node string, limits Limits) (*Group, error) {
 	if limits == (Limits{}) {
 		return nil, nil
@@ -84,8 +81,8 @@ func unsupported(err error) error {
 	}
 }
 
-// Dirs are the directories that Make makes, parents before children, to be
-// recorded before it does.
+// Dirs returns the directories that Make makes, parents before children. The caller records them
+// before it calls Make.
 func (g *Group) Dirs() []string {
 	if g == nil {
 		return nil
@@ -117,8 +114,8 @@ func (g *Group) Make() error {
 	return nil
 }
 
-// makeDirs makes the directories. The shared one may go between two calls,
-// when another testbed was the last in it.
+// makeDirs makes the directories. The shared one may disappear between two calls, when another
+// testbed was the last to use it.
 func (g *Group) makeDirs() error {
 	const attempts = 10
 	var err error
@@ -146,7 +143,7 @@ func isV1(dir string) bool {
 	return err == nil
 }
 
-// setUnified hands the controllers down and sets the limits of version 2.
+// setUnified enables the controllers in the parents and sets the limits of version 2.
 func (g *Group) setUnified() error {
 	dir := g.dirs[0]
 	enable := []string{}
@@ -215,9 +212,8 @@ func set(dir, file, value string) error {
 	return nil
 }
 
-// Enter puts the calling thread into the group, and with it the processes that
-// it clones. In version 2 a thread cannot be apart from its process; there
-// the caller clones into Descriptor.
+// Enter moves the calling thread into the group, and with it the processes that it clones. In
+// version 2 a thread cannot leave its process's group; there the caller clones into Descriptor.
 func (g *Group) Enter() error {
 	if g == nil || g.unified != nil {
 		return nil
@@ -231,8 +227,8 @@ func (g *Group) Enter() error {
 	return nil
 }
 
-// Descriptor is the group's directory for clone3 with CLONE_INTO_CGROUP, and
-// whether there is one.
+// Descriptor returns the group's directory for clone3 with CLONE_INTO_CGROUP, and whether there is
+// one.
 func (g *Group) Descriptor() (fd int, use bool) {
 	if g == nil || g.unified == nil {
 		return 0, false

@@ -1,10 +1,10 @@
 // Package cni lets container runtimes attach their containers to a running testbed, by the
 // Container Network Interface (CNI).
 //
-// A node of runtime cni has a place in the fabric, a name, addresses and routes, but no programs:
-// its network stack is in a container that another runtime starts and ends. That runtime calls the
-// plugin (Plugin). The plugin asks the testbed's supervisor for a node, makes the node's NIC in the
-// container's network namespace, and passes the NIC's far end to the supervisor as an open
+// A node of runtime cni has a place in the fabric, a name, addresses and routes, but no programs.
+// Its network stack is in a container that another runtime starts and ends. That runtime calls the
+// plugin (Plugin). The plugin asks the testbed's supervisor for a node and makes the node's NIC in
+// the container's network namespace. It passes the NIC's far end to the supervisor as an open
 // descriptor. So the plugin needs rights in the container's namespace alone, and no link crosses
 // from one user namespace into another.
 //
@@ -23,7 +23,7 @@ import (
 	"railbed/nodes"
 )
 
-// Key is what the CNI specification knows an attachment by.
+// Key identifies an attachment in the CNI specification.
 type Key struct {
 	Container string `json:"container"`
 	Interface string `json:"interface"`
@@ -34,25 +34,25 @@ type Request struct {
 	Key
 	// Network is the name of the configuration, for GC.
 	Network string `json:"network"`
-	// Namespace is the path of the container's, for people.
+	// Namespace is the path of the container's network namespace, for display.
 	Namespace string `json:"namespace"`
-	// Port is the node, or one of its NICs, NODE:NIC; or else it is the first free one of
-	// Group, a pattern of such names, and of all nodes of runtime cni where that is empty.
-	// A node's NICs are one container's: more of them go to the container that has one
-	// already, and of those the one that is called as the interface goes first.
+	// Port is the node, or one of its NICs, NODE:NIC. Without it the plugin gets the first free
+	// port of Group, a pattern of such names. An empty Group stands for all nodes of runtime cni.
+	// All NICs of a node belong to one container. So a container that has a NIC gets the other NICs
+	// of that node first. Of these, the NIC with the name of the interface comes first.
 	Port  string `json:"port,omitempty"`
 	Group string `json:"group,omitempty"`
-	// DefaultRoute has the container's default route go into the fabric.
+	// DefaultRoute directs the container's default route into the fabric.
 	DefaultRoute bool `json:"default_route,omitempty"`
 }
 
-// Attached is who has a NIC.
+// Attached describes the container that has a NIC.
 type Attached struct {
 	Request
 	Since time.Time `json:"since"`
-	// Joined says that its port is there; else the plugin is at it.
+	// Joined says that its port exists. Otherwise the plugin is still making it.
 	Joined bool `json:"joined"`
-	// Made is what the plugin was told to make.
+	// Made is the attachment that the plugin was asked to make.
 	Made *fabric.Attachment `json:"made,omitempty"`
 }
 
@@ -60,43 +60,43 @@ type Attached struct {
 type Port struct {
 	Node string `json:"node"`
 	NIC  string `json:"nic"`
-	// Addresses are the node's and the NIC's.
+	// Addresses are the node's and the NIC's addresses.
 	Addresses []string  `json:"addresses"`
 	Attached  *Attached `json:"attached,omitempty"`
 }
 
-// Collect frees what a network's attachments left behind: all but the valid ones.
+// Collect frees all attachments of a network except the valid ones.
 type Collect struct {
 	Network string `json:"network"`
 	Valid   []Key  `json:"valid"`
 }
 
-// Testbed is a running testbed, as a plugin needs it.
+// Testbed is the part of a running testbed that a plugin uses.
 type Testbed interface {
-	// AttachContainer reserves a NIC, has make attach it, and takes the way to it over. What
-	// make returns is used up. When any of it fails the NIC is free again.
+	// AttachContainer reserves a NIC, calls make to attach it, and takes over the fabric.Way that
+	// make returns. It consumes that value. If any step fails, the NIC is free again.
 	AttachContainer(ctx context.Context, r Request,
 		make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error)
-	// DetachContainer frees a NIC, and returns what the container had by the interface,
-	// ADDs that came to nothing included.
+	// DetachContainer frees a NIC. It returns the attachments of the container's interface, failed
+	// ADDs included.
 	DetachContainer(ctx context.Context, k Key) ([]Attached, error)
-	// ContainerPorts are all NICs of nodes of runtime cni.
+	// ContainerPorts returns all NICs of nodes of runtime cni.
 	ContainerPorts(ctx context.Context) ([]Port, error)
-	// CollectContainers frees NICs, and returns who had them.
+	// CollectContainers frees NICs, and returns their former attachments.
 	CollectContainers(ctx context.Context, c Collect) ([]Attached, error)
 }
 
 // Errors of Testbed.
 var (
-	// ErrNoPort wraps that the testbed has no such port.
+	// ErrNoPort says that the testbed has no such port.
 	ErrNoPort = errors.New("no such port")
-	// ErrTaken wraps that there is none free now.
+	// ErrTaken says that no such port is free now.
 	ErrTaken = errors.New("no free port")
-	// ErrTwice wraps that the container has one by this interface.
+	// ErrTwice says that the container has a NIC by this interface already.
 	ErrTwice = errors.New("attached already")
 )
 
-// Runtime makes nodes whose programs are those of another runtime.
+// Runtime makes nodes whose programs another runtime starts.
 type Runtime struct{}
 
 // Create implements nodes.Runtime.
@@ -113,7 +113,7 @@ func (n node) Start(context.Context, nodes.Command) (nodes.Process, error) {
 		n.config.Node.Name, nodes.ErrNotFound, n.config.Node.Name, n.config.Testbed)
 }
 
-// Processes implements nodes.Node: none is the testbed's.
+// Processes implements nodes.Node. No process belongs to the testbed.
 func (node) Processes() (int, error) { return 0, nil }
 
 // Close implements nodes.Node.

@@ -11,28 +11,27 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Type is the plugin's: the name of the file that runtimes execute.
+// Type is the plugin's type: the name of the file that runtimes execute.
 const Type = "railbed"
 
-// Versions of the CNI specification that the plugin speaks, the first one best: GC and
-// STATUS are of it alone.
+// Versions are the versions of the CNI specification that the plugin supports, the best first. Only
+// that one has GC and STATUS.
 var Versions = []string{"1.1.0", "1.0.0", "0.4.0"}
 
-// Config is the plugin's configuration: what all plugins have, and which port of which
-// testbed.
+// Config is the plugin's configuration: the fields of all plugins, and the port and the testbed.
 type Config struct {
 	types.PluginConf
 	Testbed string `json:"testbed"`
 	// Directory is the testbed's run directory.
 	Directory string `json:"directory"`
-	// Owner is the user whose testbed it is; root's otherwise. The plugin's own user is
-	// always right.
+	// Owner is the user id of the testbed's owner. Default: root. The plugin's own user is always
+	// accepted.
 	Owner int `json:"owner,omitempty"`
-	// Port and Group are as in Request. A port that the container's own arguments name wins:
+	// Port and Group are as in Request. A port in the container's own arguments takes precedence:
 	// args.cni.port, which Multus sets from cni-args, or RAILBED_PORT of CNI_ARGS.
 	Port  string `json:"port,omitempty"`
 	Group string `json:"group,omitempty"`
-	// IsDefaultGateway has the container's default route go into the fabric.
+	// IsDefaultGateway directs the container's default route into the fabric.
 	IsDefaultGateway bool `json:"isDefaultGateway,omitempty"`
 	Args             struct {
 		CNI struct {
@@ -79,7 +78,7 @@ type List struct {
 	Plugins []Listed `json:"plugins"`
 }
 
-// Listed is the plugin in a list.
+// Listed is the plugin's entry in a list.
 type Listed struct {
 	Type             string `json:"type"`
 	Testbed          string `json:"testbed"`
@@ -90,7 +89,7 @@ type Listed struct {
 	IsDefaultGateway bool   `json:"isDefaultGateway,omitempty"`
 }
 
-// NewList is the list of a network of one testbed, railbed-TESTBED unless it has a name.
+// NewList makes the list for a network of one testbed, named railbed-TESTBED by default.
 func NewList(version, name string, one Listed) (*List, error) {
 	if one.Port != "" && one.Group != "" {
 		return nil, errors.New("a network has either a port or a group")

@@ -18,10 +18,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// CheckHost says what the host has no room for of a plan's network beside the fabric, each
-// with its place in the file: published ports that are taken, a subnet that is in use, and
-// an internet that it does not forward to. The host is that of the calling thread. TestbedOf
-// names the testbed that a process serves, or is "".
+// CheckHost checks that the host of the calling thread can provide a plan's network outside the
+// fabric. The errors name published ports that are taken, subnets in use, and an internet to which
+// the host does not forward, each with its place in the file. testbedOf returns the name of the
+// testbed that a process serves, or "".
 func CheckHost(p *plan.Plan, testbedOf func(pid int) string) error {
 	m := p.Management
 	if m == nil {
@@ -54,7 +54,7 @@ func refused(where, what, reason, remedy string) error {
 		&verdict.UnsupportedError{Feature: what, Reason: reason, Remedy: remedy})
 }
 
-// forwards looks whether the host of the calling thread forwards IPv4.
+// forwards checks that the host of the calling thread forwards IPv4.
 func forwards(m *plan.Management) error {
 	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 	if err == nil && strings.TrimSpace(string(setting)) != "1" {
@@ -65,8 +65,8 @@ func forwards(m *plan.Management) error {
 	return err
 }
 
-// freeSubnet says that the host has routes into the network's subnets, other than by the
-// interface of an index: they would hide each other.
+// freeSubnet returns an error if the host has routes into the network's subnets, except through the
+// interface with index own. Such routes and the network's would hide each other.
 func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 	routes, err := conn.AllRoutes()
 	if err != nil {
@@ -115,7 +115,7 @@ func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 	return errors.Join(errs...)
 }
 
-// quoted is a prefix as files have it: colons want quotes.
+// quoted formats a prefix for a file: colons need quotes.
 func quoted(prefix netip.Prefix) string {
 	if prefix.Addr().Is6() {
 		return strconv.Quote(prefix.String())
@@ -123,7 +123,7 @@ func quoted(prefix netip.Prefix) string {
 	return prefix.String()
 }
 
-// whoHas tells why a port cannot be had, and of a program by which.
+// whoHas explains why a port cannot be had, and names the program that has it.
 func whoHas(p spec.Published, err error, testbedOf func(pid int) string) string {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err.Error()
@@ -139,7 +139,7 @@ func whoHas(p spec.Published, err error, testbedOf func(pid int) string) string 
 	return fmt.Sprintf("the port is taken by %s (process %d)", strings.TrimSpace(string(name)), pid)
 }
 
-// holder is a process that has a port in the calling thread's network, or 0.
+// holder returns a process that has a port in the calling thread's network, or 0.
 func holder(p spec.Published) int {
 	sockets := map[string]bool{}
 	for _, table := range []string{p.Protocol, p.Protocol + "6"} {

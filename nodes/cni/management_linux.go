@@ -21,19 +21,19 @@ import (
 	"railbed/plan"
 )
 
-// PluginDirs are where the CNI project's plugins are installed.
+// PluginDirs are the directories in which the CNI project's plugins are installed.
 var PluginDirs = []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 
-// StandardPlugins are those that a management network is made with.
+// StandardPlugins are the plugins that make a management network.
 var StandardPlugins = []string{"bridge", "host-local", "portmap", "firewall"}
 
-// bridgeName is that of the management network's bridge, uplink its port to the host.
+// bridgeName is the name of the management network's bridge, uplink of its port to the host.
 const bridgeName, uplink = "mgmt0", "host"
 
-// Management is a testbed's network beside the fabric. Its bridge and all rules of
-// packet filters lie in a namespace of its own, which the CNI project's plugins take for
-// the host; what is on the host is one interface, whose other end is in there, and the
-// listening sockets of published ports. So all of it ends with this process.
+// Management is a testbed's network outside the fabric. Its bridge and all packet filter rules are
+// in a namespace of its own, which the CNI project's plugins take for the host. The host itself has
+// only one interface, a veth whose other end is in that namespace, and the listening sockets of
+// published ports. So everything ends with this process.
 type Management struct {
 	whole *plan.Plan
 	plan  *plan.Management
@@ -42,13 +42,13 @@ type Management struct {
 	home  *kernel.Namespace
 	name  string // of the host's interface
 	ports ports
-	// masquerade is of networks with an internet behind them.
+	// masquerade is set for networks with access to an internet.
 	masquerade *kernel.Masquerade
 }
 
-// StartManagement makes the network of a plan that has one: NICs in the namespaces of
-// nodes, by their names, and an interface in the host's, which is the network's to close.
-// Plugins keep what they keep in the directory.
+// StartManagement makes the network of a plan that has one: NICs in the nodes' namespaces, which
+// are given by node name, and an interface in the host's. It takes over host, which Close closes.
+// Plugins keep their files in dir.
 func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*kernel.Namespace,
 	host *kernel.Namespace, dir string) (m *Management, err error) {
 	digest := fnv.New32a()
@@ -90,7 +90,7 @@ func StartManagement(ctx context.Context, p *plan.Plan, namespaces map[string]*k
 	return m, nil
 }
 
-// linkHost makes the host's interface, and looks whether it hides something.
+// linkHost makes the host's interface, and checks that it hides no route.
 func (m *Management) linkHost() error {
 	conn, err := kernel.OpenIn(m.home)
 	if errors.Is(err, syscall.EPERM) {
@@ -113,8 +113,8 @@ func (m *Management) linkHost() error {
 	if err != nil {
 		return err
 	}
-	// The host forwards nothing from there, also where it forwards for others. By IPv6 the
-	// network leads nowhere but here: see joinUplink6.
+	// The host forwards nothing from this interface, even if it forwards for others. By IPv6 the
+	// network reaches only this host: see joinUplink6.
 	if err := m.setForwarding("0"); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (m *Management) linkHost() error {
 	return freeSubnet(conn, m.whole, index)
 }
 
-// setForwarding says whether the host forwards what comes from nodes.
+// setForwarding sets whether the host forwards packets from nodes.
 func (m *Management) setForwarding(value string) error {
 	return m.home.Do(func() error {
 		return kernel.SetSysctls(
@@ -143,7 +143,7 @@ func (m *Management) setForwarding(value string) error {
 	})
 }
 
-// quiet6 are settings of an interface whose addresses by IPv6 are the plan's alone.
+// quiet6 returns settings of an interface whose only IPv6 addresses are the plan's.
 func quiet6(dev string) []kernel.Sysctl {
 	var settings []kernel.Sysctl
 	for name, value := range map[string]string{"disable_ipv6": "0", "accept_dad": "0", "accept_ra": "0"} {
@@ -152,8 +152,8 @@ func quiet6(dev string) []kernel.Sysctl {
 	return settings
 }
 
-// openInternet has the host forward what the plugins have masqueraded, which has the
-// bridge's address, for the nodes that are to reach what the host reaches.
+// openInternet makes the host forward packets that the plugins have masqueraded with the bridge's
+// address. So the nodes with internet reach the networks that the host reaches.
 func (m *Management) openInternet() error {
 	if _, wanted := m.plan.Where["internet"]; !wanted {
 		return nil
@@ -171,20 +171,20 @@ func (m *Management) openInternet() error {
 	})
 }
 
-// Closed are the chains of the host's packet filter that stand between nodes and an
-// internet that they are to reach: rules in them may let packets pass.
+// Closed returns the chains of the host's packet filter that may block nodes from an internet.
+// Rules in them may still accept packets.
 func (m *Management) Closed() (chains []string) {
 	if m == nil || m.masquerade == nil {
 		return nil
 	}
-	_ = m.home.Do(func() (err error) { // it is but advice
+	_ = m.home.Do(func() (err error) { // it is only advice
 		chains, err = kernel.DroppingForward()
 		return err
 	})
 	return chains
 }
 
-// Interface is the host's.
+// Interface returns the name of the host's interface.
 func (m *Management) Interface() string { return m.name }
 
 func indexOf(conn *kernel.Conn, name string) (int, error) {
@@ -199,7 +199,7 @@ func indexOf(conn *kernel.Conn, name string) (int, error) {
 	return links[at].Index, nil
 }
 
-// list is the configuration of the plugins for a node.
+// list returns the configuration of the plugins for a node.
 func (m *Management) list(n *plan.Node) (*libcni.NetworkConfigList, error) {
 	type object = map[string]any
 	routes := []object{}
@@ -227,7 +227,7 @@ func (m *Management) list(n *plan.Node) (*libcni.NetworkConfigList, error) {
 	return libcni.ConfListFromBytes(text)
 }
 
-// attach has the plugins make the NICs of all nodes.
+// attach lets the plugins make the NICs of all nodes.
 func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.Namespace) error {
 	return m.ns.Do(func() error { // plugins are started in it
 		conn, err := kernel.Open()
@@ -235,7 +235,7 @@ func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.N
 			return err
 		}
 		defer conn.Close()
-		// Nodes shall not be told to go to the host past the bridge, which masquerades.
+		// Do not redirect nodes to the host past the bridge, which masquerades.
 		settings := []kernel.Sysctl{{Path: "net/ipv4/conf/all/send_redirects", Value: "0"},
 			{Path: "net/ipv4/conf/default/send_redirects", Value: "0"}}
 		for _, dev := range []string{"all", "default", uplink} {
@@ -258,7 +258,7 @@ func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.N
 			if err := m.add(ctx, &n, namespaces[n.Name]); err != nil {
 				return err
 			}
-			if !joined { // the bridge is there now
+			if !joined { // the bridge exists now
 				if err := errors.Join(m.joinUplink(conn), m.joinUplink6(conn)); err != nil {
 					return err
 				}
@@ -269,7 +269,7 @@ func (m *Management) attach(ctx context.Context, namespaces map[string]*kernel.N
 	})
 }
 
-// add has the plugins make a node's NIC. It belongs in the bridge's namespace.
+// add lets the plugins make a node's NIC. It must be called in the bridge's namespace.
 func (m *Management) add(ctx context.Context, n *plan.Node, ns *kernel.Namespace) error {
 	list, err := m.list(n)
 	if err != nil {
@@ -281,7 +281,7 @@ func (m *Management) add(ctx context.Context, n *plan.Node, ns *kernel.Namespace
 	if n.Management.Guest == nil {
 		return nil
 	}
-	// The address is the guest's alone, to which frames go on from here (nodes/vm).
+	// Only the guest has the address. Frames are forwarded to it from here (nodes/vm).
 	conn, err := kernel.OpenIn(ns)
 	if err != nil {
 		return err
@@ -306,8 +306,8 @@ func (m *Management) plugins() *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(PluginDirs, filepath.Join(m.dir, "results"), nil)
 }
 
-// Attach makes the NIC of a node again whose namespace is another one now. It does
-// nothing for a node that has none.
+// Attach makes a node's NIC again, after the node got a new namespace. It does nothing for a node
+// without a NIC.
 func (m *Management) Attach(ctx context.Context, node string, ns *kernel.Namespace) error {
 	if m == nil || m.whole.Node(node).Management == nil {
 		return nil
@@ -318,7 +318,7 @@ func (m *Management) Attach(ctx context.Context, node string, ns *kernel.Namespa
 		if err != nil {
 			return err
 		}
-		// The plugins keep the node's address and ports until then.
+		// The plugins keep the node's address and ports until this call.
 		if err := m.plugins().DelNetworkList(ctx, list, m.runtimeOf(n, ns)); err != nil {
 			return fmt.Errorf("detach %s: %w", node, err)
 		}
@@ -326,7 +326,7 @@ func (m *Management) Attach(ctx context.Context, node string, ns *kernel.Namespa
 	})
 }
 
-// runtimeOf is what the plugins are told of a node.
+// runtimeOf returns the runtime configuration of the plugins for a node.
 func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.RuntimeConf {
 	type mapping struct {
 		HostPort      int    `json:"hostPort"`
@@ -350,9 +350,9 @@ func (m *Management) runtimeOf(n *plan.Node, ns *kernel.Namespace) *libcni.Runti
 	}
 }
 
-// joinUplink leads from the bridge to the host, behind which everything else is. The
-// host's link is no port of the bridge: what nodes send to the host is routed here, where
-// one that takes the bridge's address, which the host lets out, is dropped as a martian.
+// joinUplink connects the bridge to the host, through which everything else is reached. The host's
+// link is no port of the bridge: packets from nodes to the host are routed here. So packets that
+// forge the bridge's address, which the host lets out, are dropped as martians.
 func (m *Management) joinUplink(conn *kernel.Conn) error {
 	port, err := indexOf(conn, uplink)
 	if err != nil {
@@ -370,7 +370,7 @@ func (m *Management) joinUplink(conn *kernel.Conn) error {
 	if err := conn.Do(batch); err != nil {
 		return err
 	}
-	// Both sides take the other one for a neighbour.
+	// Nodes and the host see each other as neighbours.
 	var settings []kernel.Sysctl
 	for _, dev := range []string{bridgeName, uplink} {
 		settings = append(settings, kernel.Sysctl{Path: "net/ipv4/conf/" + dev + "/proxy_arp", Value: "1"},
@@ -379,9 +379,9 @@ func (m *Management) joinUplink(conn *kernel.Conn) error {
 	return kernel.SetSysctls(settings)
 }
 
-// joinUplink6 is joinUplink for IPv6. There is no way but to the host's one address, and
-// nothing is let in but what that or a node sends: the host may forward for others, which
-// no setting of one interface prevents.
+// joinUplink6 is joinUplink for IPv6. The only route leads to the host's one address, and only
+// packets from that address or from a node are accepted. The host may forward for others, and no
+// setting of a single interface prevents that.
 func (m *Management) joinUplink6(conn *kernel.Conn) error {
 	port, err := indexOf(conn, uplink)
 	if err != nil {
@@ -399,7 +399,7 @@ func (m *Management) joinUplink6(conn *kernel.Conn) error {
 	const table, priority = unix.RT_TABLE_MAIN, 100
 	batch.AddRule(kernel.Rule{Priority: priority, From: host, Table: table})
 	batch.AddRule(kernel.Rule{Priority: priority + 1, From: m.plan.Subnet6, Table: table})
-	// of everybody
+	// the rule for all sources
 	batch.DeleteRule(kernel.Rule{Priority: 32766, From: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 		Table: table})
 	if err := conn.Do(batch); err != nil {
@@ -412,8 +412,7 @@ func (m *Management) joinUplink6(conn *kernel.Conn) error {
 	})
 }
 
-// Close ends the network, and returns when it is gone. Nodes' NICs go with the namespace
-// of the bridge.
+// Close ends the network, and returns when it is gone. Nodes' NICs end with the bridge's namespace.
 func (m *Management) Close() error {
 	if m == nil {
 		return nil
@@ -428,7 +427,8 @@ func (m *Management) Close() error {
 	return errors.Join(append(errs, m.home.Close())...)
 }
 
-// unlinkHost deletes the host's interface, by its other end: that is ours for certain.
+// unlinkHost deletes the host's interface by its other end, which certainly belongs to this
+// network.
 func (m *Management) unlinkHost() error {
 	return m.ns.Do(func() error {
 		conn, err := kernel.Open()

@@ -22,26 +22,26 @@ import (
 // patience bounds a call: a runtime would wait for ever.
 const patience = 45 * time.Second
 
-// Error codes: of the specification, 1.1.0, and of the plugin's own, from 100 on.
+// Error codes: of the specification, 1.1.0, and, from 100 on, of this plugin.
 const (
 	notAvailable    = 50
 	attachedAlready = 100
 )
 
-// ErrDown is what a Plugin's Open wraps when there is no such testbed.
+// ErrDown says that the testbed is not up. Plugin.Open wraps it.
 var ErrDown = errors.New("testbed is not up")
 
 // Plugin is the CNI plugin, for one call.
 type Plugin struct {
-	// Open connects to a testbed by its name and run directory, which must be the owner's or
-	// this process's user's.
+	// Open connects to a testbed by its name and run directory. The directory must belong to owner
+	// or to this process's user.
 	Open func(ctx context.Context, name, directory string, owner int) (Testbed, error)
-	// About says what it is, to people who start it by hand.
+	// About describes the plugin to users who start it by hand.
 	About string
 }
 
-// Main does what the environment and standard input ask for, as the specification says,
-// and returns the exit code.
+// Main runs the command in the environment and standard input, as the specification says, and
+// returns the exit code.
 func (p *Plugin) Main() int {
 	call := func(fn func(context.Context, *skel.CmdArgs, *Config) error) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
@@ -60,11 +60,11 @@ func (p *Plugin) Main() int {
 	if err == nil {
 		return 0
 	}
-	_ = err.Print() // to whom, if not
+	_ = err.Print() // there is no other way to report it
 	return 1
 }
 
-// code gives errors of a testbed the specification's codes.
+// code converts a testbed's error to an error with a code of the specification.
 func code(err error) error {
 	var number uint
 	switch {
@@ -122,8 +122,8 @@ func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (
 	return ns, tb, nil
 }
 
-// result says what was made: the NIC with its addresses, and the node's own addresses on
-// the loopback; behind what plugins before it in the list have made.
+// result adds the new attachment to the results of earlier plugins in the list: the NIC with its
+// addresses, and the node's own addresses on the loopback.
 func result(before *current.Result, made *fabric.Attachment, name, namespace string) *current.Result {
 	r := before
 	if r == nil {
@@ -156,8 +156,8 @@ func ipNet(prefix netip.Prefix) net.IPNet {
 	return net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
-// del frees the NIC, and takes away what is left in the container. What is gone
-// already is no error, and neither is a testbed that is.
+// del frees the NIC, and removes its remains from the container. It is no error if they or the
+// testbed are gone already.
 func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) error {
 	nic, loopbacks, err := previous(config, args.IfName)
 	if err != nil {
@@ -201,7 +201,7 @@ func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) er
 	return err
 }
 
-// unused leaves out the addresses that the container has by another NIC of the node.
+// unused removes from loopbacks the addresses that the container has by another NIC of the node.
 func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip.Prefix) ([]netip.Prefix,
 	error) {
 	ports, err := tb.ContainerPorts(ctx)
@@ -215,10 +215,10 @@ func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip
 	return loopbacks, err
 }
 
-// loopback is the interface of a node's own addresses.
+// loopback is the interface with a node's own addresses.
 const loopback = "lo"
 
-// previousResult is what plugins have made by now, as the runtime has it; nil for none.
+// previousResult returns the results of plugins so far, from the runtime's record, or nil.
 func previousResult(config *Config) (*current.Result, error) {
 	if config.RawPrevResult == nil {
 		return nil, nil
@@ -234,8 +234,8 @@ func previousResult(config *Config) (*current.Result, error) {
 	return was, nil
 }
 
-// previous are the addresses of an ADD's result: of the NIC and of the loopback. Those of
-// other plugins' interfaces are not ours.
+// previous returns the addresses in an ADD's result: of the NIC and of the loopback. It ignores
+// addresses of other plugins' interfaces.
 func previous(config *Config, name string) (nic []netip.Addr, loopbacks []netip.Prefix, err error) {
 	was, err := previousResult(config)
 	if err != nil || was == nil {
@@ -257,7 +257,7 @@ func previous(config *Config, name string) (nic []netip.Addr, loopbacks []netip.
 	return nic, loopbacks, nil
 }
 
-// check compares the container with what it was made, and with the runtime's record.
+// check compares the container with its attachment, and with the runtime's record.
 func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) error {
 	ns, tb, err := p.both(ctx, args, config)
 	if err != nil {
@@ -293,7 +293,7 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 	return code(fabric.CheckAttached(ctx, made, args.IfName, ns))
 }
 
-// gc frees what the runtime has forgotten.
+// gc frees attachments that the runtime does not list as valid.
 func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
 	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if errors.Is(err, ErrDown) {
@@ -310,7 +310,7 @@ func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error 
 	return code(err)
 }
 
-// status says whether an ADD could succeed.
+// status reports whether an ADD could succeed.
 func (p *Plugin) status(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
 	not := func(err error) error { return types.NewError(notAvailable, err.Error(), "") }
 	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)

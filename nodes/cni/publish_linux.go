@@ -20,32 +20,30 @@ import (
 	"railbed/plan/spec"
 )
 
-// ports are the host's that lead to a management network, and what goes through them.
+// ports are the host's ports that lead to a management network, with their connections.
 type ports struct {
 	listeners []io.Closer
 	open      sync.WaitGroup
 	most      int                      // connections, or peers, of one port at once
-	dials     map[string]chan struct{} // one for each dial that is under way, by node
+	dials     map[string]chan struct{} // by node, one token for each dial in progress
 	mu        sync.Mutex
 	conns     map[io.Closer]bool // nil when they are closed
 	closed    chan struct{}
 }
 
 const (
-	// connsMost is how many connections, or peers, of one port are carried at once, whatever
-	// the descriptors.
+	// connsMost bounds the connections, or peers, of one port at once, even with more descriptors.
 	connsMost = 1024
-	// descriptorsPerConn are those of a connection: two sockets, and a pipe each way, by
-	// which Go has the kernel move bytes (splice(2)).
+	// descriptorsPerConn is the number of descriptors of a connection: two sockets, and a pipe each
+	// way, by which Go lets the kernel move bytes (splice(2)).
 	descriptorsPerConn = 6
-	// dialsMost is how many connections to nodes are being made at once, by equal parts for
-	// each node: a node may leave everybody unanswered. Each occupies a thread, of which a
-	// program has 10,000.
+	// dialsMost bounds the dials to nodes in progress, in equal shares for each node: a node may
+	// leave all dials unanswered. Each dial occupies a thread, of which a program has 10,000.
 	dialsMost = 256
 )
 
-// PortDescriptors is how many of a process's descriptors the published ports of a plan may
-// take. The rest is for the control socket and everything else of the testbed.
+// PortDescriptors returns how many of a process's descriptors the published ports of a plan may
+// take. The rest is for the control socket and the other parts of the testbed.
 func PortDescriptors(p *plan.Plan, limit uint64) uint64 {
 	if ports, _ := published(p); ports == 0 {
 		return 0
@@ -53,7 +51,7 @@ func PortDescriptors(p *plan.Plan, limit uint64) uint64 {
 	return limit / 4
 }
 
-// published counts a plan's published ports, and the nodes that have some.
+// published counts a plan's published ports, and the nodes with published ports.
 func published(p *plan.Plan) (ports, nodes int) {
 	for _, n := range p.Nodes {
 		if n.Management != nil && len(n.Management.Publish) > 0 {
@@ -82,8 +80,8 @@ func (p *ports) divide(whole *plan.Plan) error {
 	return nil
 }
 
-// publish has a port of the host's, on all of its addresses, lead to the port that
-// portmap gives a node at the bridge: portmap's own rules are in the bridge's namespace.
+// publish forwards a port of the host, on all of its addresses, to the port that portmap assigns to
+// a node at the bridge. portmap's own rules are in the bridge's namespace.
 func (m *Management) publish(p spec.Published, node string) error {
 	to := netip.AddrPortFrom(m.plan.Gateway, uint16(p.HostPort)).String()
 	err := m.home.Do(func() error {
@@ -108,14 +106,14 @@ func (m *Management) publish(p spec.Published, node string) error {
 	return nil
 }
 
-// refusedPort is of a port of the host's that cannot be had.
+// refusedPort returns the error for a host port that cannot be had.
 func refusedPort(m *plan.Management, p spec.Published, node, reason string) error {
 	return refused(m.Where[p.String()], "publish "+p.String()+" for "+node, reason,
 		"publish another port, or end what has this one")
 }
 
-// accept takes connections while there is room for them. The kernel keeps the others
-// waiting, and they cost this process nothing.
+// accept accepts connections while there is room for them. Further connections wait in the kernel
+// and cost this process nothing.
 func (m *Management) accept(listener net.Listener, node, to string) {
 	room := make(chan struct{}, m.ports.most)
 	for {
@@ -130,7 +128,7 @@ func (m *Management) accept(listener net.Listener, node, to string) {
 		}
 		if err != nil {
 			<-room
-			time.Sleep(10 * time.Millisecond) // the host has no descriptor free, as a rule
+			time.Sleep(10 * time.Millisecond) // as a rule the host has no free descriptor
 			continue
 		}
 		m.ports.open.Go(func() {
@@ -152,7 +150,7 @@ func (m *Management) dial(network, address string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// relay carries bytes both ways until both have ended.
+// relay carries bytes both ways until both directions have ended.
 func (m *Management) relay(from net.Conn, dials chan struct{}, address string) {
 	defer from.Close()
 	if !m.ports.keep(from) {
@@ -167,7 +165,7 @@ func (m *Management) relay(from net.Conn, dials chan struct{}, address string) {
 	to, err := m.dial("tcp", address)
 	<-dials
 	if err != nil {
-		return // nobody listens in the node
+		return // no program listens in the node
 	}
 	defer to.Close()
 	if !m.ports.keep(to) {
@@ -177,7 +175,7 @@ func (m *Management) relay(from net.Conn, dials chan struct{}, address string) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 		both.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // either end may go
+			_, _ = io.Copy(way[1], way[0]) // either end may close
 			_ = way[1].(*net.TCPConn).CloseWrite()
 		})
 	}
@@ -185,15 +183,15 @@ func (m *Management) relay(from net.Conn, dials chan struct{}, address string) {
 }
 
 const (
-	// quietTime is how long a peer of a UDP port is remembered, as portmap's conntrack
-	// remembers one that was answered (nf_conntrack_udp_timeout_stream).
+	// quietTime is how long a silent peer of a UDP port is kept, as long as portmap's conntrack
+	// keeps a peer that was answered (nf_conntrack_udp_timeout_stream).
 	quietTime = 120 * time.Second
 	// datagramMost is the largest datagram of UDP.
 	datagramMost = 64 << 10
 )
 
-// listenUDP opens a UDP port of the calling thread's namespace, which tells to which
-// of the host's addresses a datagram came: answers come from there.
+// listenUDP opens a UDP port in the calling thread's namespace. The socket reports the local
+// address of each datagram: answers are sent from that address.
 func listenUDP(port int) (*net.UDPConn, error) {
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
 	if err != nil {
@@ -215,8 +213,8 @@ func listenUDP(port int) (*net.UDPConn, error) {
 	return socket, nil
 }
 
-// relayDatagrams carries datagrams both ways until the socket is closed. Each peer has a
-// connection of its own to the node.
+// relayDatagrams carries datagrams both ways until the socket is closed. Each peer has a connection
+// of its own to the node.
 func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 	type key struct {
 		peer  netip.AddrPort
@@ -235,7 +233,7 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 			return
 		}
 		if err != nil {
-			continue // an answer that came to nobody
+			continue // an ICMP error to an earlier answer
 		}
 		back := sourceOf(about[:aboutLen])
 		k := key{peer, string(back)}
@@ -249,7 +247,7 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 			}
 			p = &known{conn: conn}
 			mu.Lock()
-			if len(peers) >= m.ports.most { // whom nothing was heard of for longest goes
+			if len(peers) >= m.ports.most { // replace the peer that was silent for longest
 				quietest := slices.MinFunc(slices.Collect(maps.Keys(peers)), func(a, b key) int {
 					return peers[a].heard.Compare(peers[b].heard)
 				})
@@ -277,8 +275,8 @@ func (m *Management) relayDatagrams(socket *net.UDPConn, to string) {
 	}
 }
 
-// answer sends what comes from the node to a peer, until nothing has come or gone for
-// quietTime, or nobody has the port in the node.
+// answer sends the node's datagrams to a peer. It ends when no datagram was carried for quietTime,
+// or when no program has the port in the node.
 func answer(socket *net.UDPConn, conn net.Conn, peer netip.AddrPort, back []byte) {
 	data := make([]byte, datagramMost)
 	for {
@@ -291,8 +289,8 @@ func answer(socket *net.UDPConn, conn net.Conn, peer netip.AddrPort, back []byte
 	}
 }
 
-// sourceOf makes of what the kernel says of a datagram what it is to be told for the
-// answer: the address that it came to, and not the interface, which the routes decide.
+// sourceOf converts a received control message to one for the answer. It sets the source address to
+// the address at which the datagram arrived, but not the interface, which the routes decide.
 func sourceOf(about []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(about)
 	if err != nil {
@@ -305,7 +303,7 @@ func sourceOf(about []byte) []byte {
 			len(message.Data) >= unix.SizeofInet6Pktinfo:
 			info := &unix.Inet6Pktinfo{Addr: [16]byte(message.Data)}
 			if address := netip.AddrFrom16(info.Addr); address.IsLinkLocalUnicast() {
-				return nil // which is one of an interface
+				return nil // that needs its interface
 			}
 			return unix.PktInfo6(info)
 		case level == unix.IPPROTO_IP && kind == unix.IP_PKTINFO &&
@@ -316,7 +314,7 @@ func sourceOf(about []byte) []byte {
 	return nil
 }
 
-// keep notes connections for close. It closes them when it is false, which is after it.
+// keep registers connections for close. After close it closes them instead and returns false.
 func (p *ports) keep(conns ...io.Closer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -340,7 +338,7 @@ func (p *ports) forget(conns ...io.Closer) {
 	}
 }
 
-// close gives the ports back and ends what goes through them.
+// close closes the ports and all their connections.
 func (p *ports) close() error {
 	var errs []error
 	for _, listener := range p.listeners {
@@ -361,7 +359,7 @@ func (p *ports) close() error {
 	return errors.Join(errs...)
 }
 
-// taken says that a port of the calling thread's namespace is another program's.
+// taken returns an error if another program has a port in the calling thread's namespace.
 func taken(p spec.Published) error {
 	var socket io.Closer
 	var err error

@@ -13,23 +13,23 @@ import (
 	"railbed/plan/spec"
 )
 
-// Table is who is attached to which node. It is safe for concurrent use.
+// Table records which container is attached to which node. It is safe for concurrent use.
 type Table struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
-	taken map[plan.End]*Attached // by NIC; in the plan's order they are given out
-	// left are the latest that were freed without a DEL: their containers may still have
-	// what a plugin made there before it was killed.
+	taken map[plan.End]*Attached // by NIC; NICs are assigned in the plan's order
+	// left are the latest attachments that were freed without a DEL. Their containers may still
+	// have parts that a plugin made before it was killed.
 	left []*Attached
 }
 
 // mostLeft bounds left.
 const mostLeft = 256
 
-// NewTable is an empty table of a plan's nodes.
+// NewTable makes an empty table of a plan's nodes.
 func NewTable(p *plan.Plan) *Table { return &Table{plan: p, taken: map[plan.End]*Attached{}} }
 
-// Reserve takes a free NIC. It is given back by Free.
+// Reserve reserves a free NIC. Free returns it.
 func (t *Table) Reserve(r Request) (*Attached, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *Table) Reserve(r Request) (*Attached, error) {
 	return one, nil
 }
 
-// nameOf is what people call a NIC by: its node alone has just one.
+// nameOf is the displayed name of a NIC: the node's name if it has just one.
 func (t *Table) nameOf(end plan.End) string {
 	if n := t.plan.Node(end.Node); n != nil && len(n.NICs) > 1 {
 		return end.Node + ":" + end.Port
@@ -61,7 +61,7 @@ func (t *Table) nameOf(end plan.End) string {
 	return end.Node
 }
 
-// besideLocked are the node's other NICs that the container has.
+// besideLocked returns the node's other NICs that the container has.
 func (t *Table) besideLocked(one *Attached) map[string]string {
 	beside := map[string]string{}
 	for end, other := range t.taken {
@@ -73,14 +73,14 @@ func (t *Table) besideLocked(one *Attached) map[string]string {
 	return beside
 }
 
-// nowLocked is a copy with what is beside it now.
+// nowLocked returns a copy with the present other NICs.
 func (t *Table) nowLocked(one *Attached) *Attached {
 	now, made := *one, *one.Made
 	made.Beside, now.Made = t.besideLocked(one), &made
 	return &now
 }
 
-// matches reports whether a request asks for a port among others.
+// matches reports whether a request asks for a port, taken or not.
 func (r *Request) matches(p Port) bool {
 	nodes, nics, _ := strings.Cut(cmp.Or(r.Port, r.Group, "*"), ":")
 	if r.Port != "" {
@@ -89,8 +89,8 @@ func (r *Request) matches(p Port) bool {
 	return spec.Match(nodes, p.Node) && (nics == "" || spec.Match(nics, p.NIC))
 }
 
-// free is the port that a request gets. Those of a node go to one container, and a
-// container's own node goes before others.
+// free returns the port for a request. All ports of a node go to one container, and nodes that the
+// container has already come first.
 func free(ports []Port, r Request, testbed string) (int, error) {
 	owners := map[string]string{} // of nodes
 	for _, p := range ports {
@@ -133,7 +133,7 @@ func free(ports []Port, r Request, testbed string) (int, error) {
 		testbed, matching)
 }
 
-// Join notes that the port is there. It is false when somebody freed the node.
+// Join records that the port exists. It returns false if the node was freed meanwhile.
 func (t *Table) Join(one *Attached) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,14 +141,14 @@ func (t *Table) Join(one *Attached) bool {
 	return one.Joined
 }
 
-// Has reports whether the NIC is still taken by that.
+// Has reports whether the attachment still has its NIC.
 func (t *Table) Has(one *Attached) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.taken[one.Made.End()] == one
 }
 
-// Free gives back what Reserve took.
+// Free returns a NIC that Reserve reserved.
 func (t *Table) Free(one *Attached) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,8 +159,7 @@ func (t *Table) Free(one *Attached) {
 	}
 }
 
-// Left are those of a container's interface that were freed, the latest last; they are
-// forgotten.
+// Left removes and returns the freed attachments of a container's interface, the latest last.
 func (t *Table) Left(k Key) (left []*Attached) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,7 +172,7 @@ func (t *Table) Left(k Key) (left []*Attached) {
 	return left
 }
 
-// Find are the attachments that match, in the plan's order.
+// Find returns the attachments that match, in the plan's order.
 func (t *Table) Find(match func(*Attached) bool) (found []*Attached) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +184,7 @@ func (t *Table) Find(match func(*Attached) bool) (found []*Attached) {
 	return found
 }
 
-// eachLocked is called with each NIC, in the plan's order, and with who has it.
+// eachLocked calls do with each NIC, in the plan's order, and its attachment or nil.
 func (t *Table) eachLocked(do func(n *plan.Node, nic *plan.Interface, one *Attached)) {
 	for _, n := range t.plan.CNINodes() {
 		for i := range n.NICs {
@@ -194,21 +193,21 @@ func (t *Table) eachLocked(do func(n *plan.Node, nic *plan.Interface, one *Attac
 	}
 }
 
-// Invalid are a network's attachments that are to go.
+// Invalid returns a network's attachments that Collect frees.
 func (t *Table) Invalid(c Collect) []*Attached {
 	return t.Find(func(one *Attached) bool {
 		return one.Joined && one.Network == c.Network && !slices.Contains(c.Valid, one.Key)
 	})
 }
 
-// Ports are all NICs, in the plan's order.
+// Ports returns all NICs, in the plan's order.
 func (t *Table) Ports() []Port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.portsLocked()
 }
 
-// Shown are Ports for people, who have the plan for what is made.
+// Shown returns Ports without Made, for display: the plan shows the same.
 func (t *Table) Shown() []Port {
 	ports := t.Ports()
 	for _, p := range ports {

@@ -22,7 +22,7 @@ func (c *container) Start(ctx context.Context, command nodes.Command) (nodes.Pro
 	return p, nil
 }
 
-// startIn starts a command; logged gives it the container's own output.
+// startIn starts a command. logged gives it the container's own output.
 func (c *container) startIn(ctx context.Context, command nodes.Command, logged bool) (*process, error) {
 	config := c.config
 	config.Node.Env = c.environment()
@@ -40,7 +40,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 		Terminal: command.Terminal, Logged: logged,
 	}
 	if command.Self {
-		asked.User = "" // our own programs open raw sockets
+		asked.User = "" // Railbed's own programs open raw sockets
 	}
 	var files []*os.File
 	for _, file := range []*os.File{command.Stdin, command.Stdout, command.Stderr, command.Channel} {
@@ -57,7 +57,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 	if err != nil {
 		c.forget(p.id)
 		if ctx.Err() != nil {
-			_ = c.signal(p.id, syscall.SIGKILL) // should it come to be
+			_ = c.signal(p.id, syscall.SIGKILL) // in case it starts after all
 		}
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 	return p, nil
 }
 
-// environment is the image's and over it the file's.
+// environment returns the image's environment, with the file's over it.
 func (c *container) environment() map[string]string {
 	merged := map[string]string{}
 	for name, value := range c.image.env {
@@ -78,7 +78,7 @@ func (c *container) environment() map[string]string {
 	return merged
 }
 
-// send sends a request under a new number, which it puts into id.
+// send sends a request under a new number, which it stores in id.
 func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers chan answer,
 	gone chan struct{}, err error) {
 	*id = c.ids.Add(1)
@@ -99,7 +99,7 @@ func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers
 		err = channel.send(asked, files...)
 		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 			errors.Is(err, os.ErrClosed) {
-			err = errDied // which is noticed at once
+			err = errDied // the reader notices it at once
 		}
 	}
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *container) send(asked *request, id *uint64, files ...*os.File) (answers
 	return answers, gone, err
 }
 
-// errDied is of whatever is asked of a container that does not run.
+// errDied is the error of every request to a container that does not run.
 var errDied = errors.New("the container does not run any more")
 
 func (c *container) forget(id uint64) {
@@ -132,7 +132,7 @@ func (c *container) await(ctx context.Context, answers <-chan answer, gone <-cha
 	}
 }
 
-// ask asks for what has one answer.
+// ask sends a request that has one answer.
 func (c *container) ask(ctx context.Context, asked request) (answer, error) {
 	var id uint64
 	answers, gone, err := c.send(&asked, &id)
@@ -172,13 +172,13 @@ type process struct {
 	container *container
 	id        uint64
 	pid       int
-	gone      chan struct{} // of the container as it ran then
+	gone      chan struct{} // of the container's run at that time
 
 	done chan struct{}
 	exit nodes.Exit
 }
 
-// watch waits for the end: its own, or the container's, whose kernel kills it.
+// watch waits for the command's end, or for the container's: then the kernel kills the command.
 func (p *process) watch(answers <-chan answer, gone <-chan struct{}) {
 	defer close(p.done)
 	defer p.container.forget(p.id)
@@ -190,7 +190,7 @@ func (p *process) watch(answers <-chan answer, gone <-chan struct{}) {
 		return
 	case <-gone:
 	}
-	select { // what was said last
+	select { // an answer may have arrived last
 	case said := <-answers:
 		if said.Exit != nil {
 			p.exit = *said.Exit
@@ -201,7 +201,7 @@ func (p *process) watch(answers <-chan answer, gone <-chan struct{}) {
 	p.exit = nodes.Exit{Code: 128 + int(syscall.SIGKILL), Signal: syscall.SIGKILL}
 }
 
-// Pid implements nodes.Process: as the container counts.
+// Pid implements nodes.Process. It is the number in the container's PID namespace.
 func (p *process) Pid() int { return p.pid }
 
 // Signal implements nodes.Process.
@@ -220,7 +220,7 @@ func (p *process) Signal(signal syscall.Signal) error {
 
 // KillGroup implements nodes.GroupKiller.
 func (p *process) KillGroup() {
-	_ = p.container.signal(p.id, syscall.SIGKILL) // or the container is gone
+	_ = p.container.signal(p.id, syscall.SIGKILL) // unless the container is gone
 }
 
 // Wait implements nodes.Process.

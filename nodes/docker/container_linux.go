@@ -27,28 +27,27 @@ import (
 	"railbed/nodes"
 )
 
-// startTime bounds the start of a container's first process, once the engine says
-// that it has started.
+// startTime bounds the start of a container's first process, after the engine reported its start.
 const startTime = 20 * time.Second
 
-// container is a node's.
+// container is the container of a node.
 type container struct {
 	runtime *Runtime
 	config  nodes.Config
 	image   *resolved
 	id      string
 	ids     atomic.Uint64
-	// life ends when the container is closed, and work is what goes on until then.
+	// life ends when the container is closed. work counts the goroutines that end before then.
 	life context.Context
 	die  context.CancelFunc
 	work sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closed  bool
 	channel *packets // nil while the container does not run
 	waiting map[uint64]chan answer
 	gone    chan struct{} // closed when the channel has ended
-	// lastPause is the one before the latest restart, doubled.
+	// lastPause is the pause before the latest restart, doubled.
 	lastPause time.Duration
 	paused    time.Time // when it began
 
@@ -56,18 +55,17 @@ type container struct {
 	ended  error
 }
 
-// name is what docker ps shows.
+// name is the container's name in docker ps.
 func (c *container) name() string { return containerName(c.config.Testbed, c.config.Node.Name) }
 
 func containerName(testbed, node string) string { return "railbed-" + testbed + "-" + node }
 
-// socket is the path on the host of what the first process connects to.
+// socket is the host path of the socket that the first process connects to.
 func (c *container) socket() string {
 	return filepath.Join(c.runtime.options.RunDir, "containers", c.config.Node.Name, "socket")
 }
 
-// open makes and starts the container. Whatever is left of it after an error is
-// removed by remove.
+// open makes and starts the container. After an error, remove removes any remains of it.
 func (c *container) open(ctx context.Context) (*kernel.Namespace, error) {
 	image, err := c.runtime.resolve(ctx, c.config)
 	if err != nil {
@@ -85,8 +83,8 @@ func (c *container) open(ctx context.Context) (*kernel.Namespace, error) {
 	return c.run(ctx, listener)
 }
 
-// create makes the container. One that a dead testbed of the same name left, which nothing
-// remembers any more, makes room.
+// create makes the container. It removes a stopped container of the same name that a dead testbed
+// of this run directory left and that is not recorded any more.
 func (c *container) create(ctx context.Context) (id string, err error) {
 	config, host := c.settings()
 	engine := c.runtime.client
@@ -109,7 +107,7 @@ func (c *container) create(ctx context.Context) (id string, err error) {
 	return made.ID, nil
 }
 
-// taken says who has the container's name: hyphens in names make one of two testbeds' nodes.
+// taken explains which container has the name. Names with hyphens can collide between two testbeds.
 func (c *container) taken(by *containerapi.Config) error {
 	reason := "there is a container named " + c.name() + " already"
 	remedy := "remove it (docker rm " + c.name() + "), or give the testbed another name"
@@ -122,7 +120,7 @@ func (c *container) taken(by *containerapi.Config) error {
 	return &verdict.UnsupportedError{Feature: "docker", Reason: reason, Remedy: remedy}
 }
 
-// refused is an error of the engine that is the file's or the host's.
+// refused converts an engine error that the file or the host caused.
 func (c *container) refused(err error) error {
 	if errdefs.IsInvalidArgument(err) || errdefs.IsInternal(err) {
 		return &verdict.UnsupportedError{Feature: "docker", Reason: oneLine(err.Error())}
@@ -130,14 +128,14 @@ func (c *container) refused(err error) error {
 	return err
 }
 
-// oneLine is an engine's text without what is said of each.
+// oneLine returns an engine's text on one line, without the prefix that all errors have.
 func oneLine(text string) string {
 	return strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "Error response from daemon: ")
 }
 
-// listen makes the socket, anew where the container runs again. Its directory is
-// the testbed's, which nobody else can enter; in the container everybody may try,
-// and the first process, which is the only one then, is first.
+// listen makes the socket, again for each run of the container. Its directory belongs to the
+// testbed, and only the owner can enter it. In the container every process may connect, but the
+// first process, the only one at that time, connects first.
 func (c *container) listen() (*net.UnixListener, error) {
 	path := c.socket()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -210,7 +208,7 @@ func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kerne
 	return namespace, nil
 }
 
-// awaited says why waiting ended.
+// awaited returns the reason why a wait ended.
 func awaited(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -218,7 +216,7 @@ func awaited(ctx context.Context, err error) error {
 	return err
 }
 
-// words are the last that the container said.
+// words returns the last lines that the container printed.
 func (c *container) words() string {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
@@ -234,9 +232,9 @@ func (c *container) words() string {
 	return "it said " + text
 }
 
-// giveBootID puts the node's own boot id over the host's, by which UCX and NCCL take
-// two processes for neighbours on one machine. An engine does not mount below /proc;
-// who owns the mount namespace may.
+// giveBootID mounts the node's own boot id over the host's: UCX and NCCL take two processes with
+// one boot id for neighbours on one machine. An engine does not mount below /proc, but the owner of
+// the mount namespace may.
 func (c *container) giveBootID(mounts *os.File) error {
 	path := filepath.Join(filepath.Dir(c.socket()), "boot_id")
 	if err := os.WriteFile(path, []byte(nodes.BootID(c.config.Node.MachineID)), 0o644); err != nil {
@@ -251,7 +249,7 @@ func (c *container) giveBootID(mounts *os.File) error {
 			return fmt.Errorf("clone mount of %s: %w", path, err)
 		}
 		defer unix.Close(file)
-		// Its owner in the container is the host's root. Linux has the call from 5.12 on.
+		// Its owner in the container is the host's root. Linux has the call since 5.12.
 		err = unix.MountSetattr(file, "", unix.AT_EMPTY_PATH,
 			&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 		if err != nil && !errors.Is(err, unix.ENOSYS) {
@@ -268,7 +266,7 @@ func (c *container) giveBootID(mounts *os.File) error {
 	})
 }
 
-// enableIPv6 undoes what engines do to a namespace without a network of theirs.
+// enableIPv6 undoes settings of engines for a namespace without an engine's network.
 func enableIPv6(namespace *kernel.Namespace) error {
 	return namespace.Do(func() error {
 		for _, name := range []string{"all", "default", "lo"} {
@@ -281,8 +279,7 @@ func enableIPv6(namespace *kernel.Namespace) error {
 	})
 }
 
-// begin tells the container what it is, runs its entry point, and waits until it is
-// healthy.
+// begin configures the container, runs its entry point, and waits until it is healthy.
 func (c *container) begin(ctx context.Context) error {
 	files := map[string]string{
 		"/etc/hosts": nodes.HostsFile(c.config.Hosts), "/etc/resolv.conf": nodes.Resolver(c.config.Node),
@@ -299,7 +296,7 @@ func (c *container) begin(ctx context.Context) error {
 	return c.healthy(ctx)
 }
 
-// bound says whether a path of the container is the host's, by a bind of the file.
+// bound reports whether a path of the container is on the host, by a bind in the file.
 func (c *container) bound(path string) bool {
 	return slices.ContainsFunc(c.config.Node.Container.Binds, func(bind string) bool {
 		target := filepath.Clean(strings.Split(bind, ":")[1])
@@ -307,7 +304,7 @@ func (c *container) bound(path string) bool {
 	})
 }
 
-// startEntrypoint starts what the container is for, if anything.
+// startEntrypoint starts the container's entry point, if there is one.
 func (c *container) startEntrypoint(ctx context.Context) error {
 	args := c.entrypoint()
 	if len(args) == 0 {
@@ -327,8 +324,8 @@ func (c *container) startEntrypoint(ctx context.Context) error {
 	return nil
 }
 
-// entrypoint is what runs in the container, by the rules of docker run: another
-// entry point than the image's goes without the image's command.
+// entrypoint returns the command that runs in the container, by the rules of docker run: an entry
+// point other than the image's is run without the image's command.
 func (c *container) entrypoint() []string {
 	settings := c.config.Node.Container
 	switch {
@@ -342,7 +339,7 @@ func (c *container) entrypoint() []string {
 	return append(append([]string{}, c.image.entrypoint...), c.image.command...)
 }
 
-// healthy waits for the check of the file or the image.
+// healthy waits for the health check of the file or the image.
 func (c *container) healthy(ctx context.Context) error {
 	settings := c.config.Node.Container
 	limit := healthTime
@@ -358,7 +355,7 @@ func (c *container) healthy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Podman says of one without a check that it is starting.
+		// Podman reports a container without a check as starting.
 		if state.State == nil || state.State.Health == nil || state.Config == nil ||
 			!checks(state.Config.Healthcheck) || state.State.Health.Status == containerapi.Healthy {
 			return nil
@@ -386,7 +383,7 @@ func (c *container) healthy(ctx context.Context) error {
 	}
 }
 
-// checks says whether there is a check of health, and not the word for none.
+// checks reports whether there is a health check, other than the word for none.
 func checks(h *containerapi.HealthConfig) bool {
 	return h != nil && len(h.Test) > 0 && h.Test[0] != "NONE"
 }
@@ -397,7 +394,7 @@ const (
 	healthTick     = 50 * time.Millisecond
 )
 
-// mounts are ours and the file's.
+// mounts returns Railbed's mounts and the file's.
 func (c *container) mounts() []mount.Mount {
 	all := append([]mount.Mount{readOnly(c.socket(), socketTarget)}, c.runtime.program.mounts...)
 	for _, bind := range c.config.Node.Container.Binds {
@@ -412,7 +409,7 @@ func (c *container) mounts() []mount.Mount {
 	return all
 }
 
-// Close implements nodes.Node. The container is removed with all that runs in it.
+// Close implements nodes.Node. The container is removed with all its processes.
 func (c *container) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -421,7 +418,7 @@ func (c *container) Close() error {
 	c.die()
 	c.ending.Do(func() {
 		if channel != nil {
-			// Ends the first process, so that the engine finds a stopped container.
+			// This ends the first process, so that the engine finds a stopped container.
 			c.ended = channel.close()
 			<-gone
 		}
@@ -433,7 +430,7 @@ func (c *container) Close() error {
 	return c.ended
 }
 
-// remove removes the container, whether or not it runs.
+// remove removes the container, running or not.
 func (c *container) remove() error {
 	if c.id == "" {
 		return nil
@@ -451,7 +448,7 @@ func (c *container) remove() error {
 // removeTime bounds the removal of one container.
 const removeTime = 20 * time.Second
 
-// listenTo hands out what the container says, until it is gone.
+// listenTo distributes the container's answers, until the container is gone.
 func (c *container) listenTo(channel *packets, gone chan struct{}) {
 	for {
 		var said answer
@@ -460,7 +457,7 @@ func (c *container) listenTo(channel *packets, gone chan struct{}) {
 		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) &&
 				!errors.Is(err, syscall.ECONNRESET) {
-				_ = channel.close() // it does not keep to the protocol
+				_ = channel.close() // it violates the protocol
 			}
 			break
 		}
@@ -472,7 +469,7 @@ func (c *container) listenTo(channel *packets, gone chan struct{}) {
 		to := c.waiting[said.ID]
 		c.mu.Unlock()
 		select {
-		case to <- said: // never nil's turn, and never full: two answers at most
+		case to <- said: // a nil channel is never ready, and a channel is never full: two answers at most
 		default:
 		}
 	}

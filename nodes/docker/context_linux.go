@@ -18,7 +18,8 @@ import (
 	"railbed/internal/input"
 )
 
-// buildContext is a folder as the engine gets it: without what its .dockerignore names.
+// buildContext is a folder as it is sent to the engine: without the files that its .dockerignore
+// names.
 type buildContext struct {
 	fs.FS
 	ignored *patternmatcher.PatternMatcher
@@ -39,7 +40,7 @@ func contextOf(folder string) (*buildContext, error) {
 	defer file.Close()
 	patterns, err := ignorefile.ReadAll(file)
 	if err == nil {
-		// The engine needs both, whatever is said of all files.
+		// The engine needs both, even if a pattern ignores all files.
 		c.ignored, err = patternmatcher.New(append(patterns, "!Dockerfile", "!"+ignoreName))
 	}
 	if err != nil {
@@ -64,7 +65,7 @@ func (c *buildContext) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, errors.Join(err, failed)
 }
 
-// holds reports whether an ignored folder may hold what an exception takes back.
+// holds reports whether an ignored folder may hold files that an exception includes again.
 func (c *buildContext) holds(folder string) bool {
 	return slices.ContainsFunc(c.ignored.Patterns(), func(p *patternmatcher.Pattern) bool {
 		return p.Exclusion() &&
@@ -72,8 +73,8 @@ func (c *buildContext) holds(folder string) bool {
 	})
 }
 
-// archive writes files as a tar archive, FIFOs and devices included, which engines make
-// anew, and tar.Writer.AddFS refuses.
+// archive writes files as a tar archive. It includes FIFOs and devices, which engines make anew and
+// tar.Writer.AddFS refuses.
 func archive(to io.Writer, files *buildContext) error {
 	out := tar.NewWriter(to)
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {

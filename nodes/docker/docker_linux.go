@@ -38,8 +38,8 @@ import (
 	"railbed/nodes"
 )
 
-// Labels of containers that the runtime makes in an engine, and of images. Whoever makes
-// a container of an image gives it the image's labels, so these are not the same.
+// Labels of the runtime's containers in an engine, and of its images. A container gets the labels
+// of its image, so the two sets differ.
 const (
 	LabelTestbed      = "io.railbed.testbed"
 	LabelNode         = "io.railbed.node"
@@ -49,20 +49,20 @@ const (
 	LabelImageRunDir  = "io.railbed.image.run-dir"
 )
 
-// atOnce is how many containers the engine is asked to make or remove at the same
-// time: with two for each core it is never idle, and no request waits for long.
+// atOnce is how many containers the engine is asked to make or remove at the same time. With two
+// for each core the engine is never idle, and no request waits for long.
 var atOnce = 2 * runtime.NumCPU()
 
-// Options are how to make containers.
+// Options configure a Runtime.
 type Options struct {
-	// RunDir is the testbed's run directory, which marks its containers.
+	// RunDir is the testbed's run directory, with which its containers are labelled.
 	RunDir string
-	// Base is the folder that paths of the file are relative to.
+	// Base is the folder to which paths of the file are relative.
 	Base string
-	// Event is told of what happens to containers by itself; nil tells nobody.
+	// Event is called for events of containers that the testbed did not cause. It may be nil.
 	Event func(kind, subject, detail string)
-	// Revive puts a node's links into the namespace of its container that runs again;
-	// it is needed where nodes are to be restarted. The namespace stays the caller's.
+	// Revive moves a node's links into the namespace of its restarted container. It is required if
+	// nodes may restart. The namespace stays the caller's.
 	Revive func(ctx context.Context, node string, namespace *kernel.Namespace) error
 }
 
@@ -72,20 +72,20 @@ type Runtime struct {
 	client  *client.Client
 	turns   chan struct{}
 	boot    string
-	// program is what is mounted into containers to run as their first process.
+	// program is mounted into containers to run as their first process.
 	program program
 
 	ended   context.CancelFunc
-	watched chan struct{} // closed when the engine is watched no more
+	watched chan struct{} // closed when the engine is no longer watched
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	away   time.Time  // when the engine was first found away, at the end
 	opened map[string]*container
-	images map[string]*resolved // by what the file says of them
+	images map[string]*resolved // by the file's settings of the image
 }
 
-// New connects to the engine that DOCKER_HOST names, or Docker's own. One that does not answer, or
-// not to this user, is a *verdict.UnsupportedError.
+// New connects to the engine that DOCKER_HOST names, or to Docker's own. If the engine does not
+// answer, or not to this user, the error is a *verdict.UnsupportedError.
 func New(ctx context.Context, o Options) (*Runtime, error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -120,7 +120,7 @@ func New(ctx context.Context, o Options) (*Runtime, error) {
 	return r, nil
 }
 
-// answerTime bounds what an engine answers at once.
+// answerTime bounds requests that an engine answers at once.
 const answerTime = 10 * time.Second
 
 func unsupported(err error) error {
@@ -131,8 +131,8 @@ func unsupported(err error) error {
 	}
 }
 
-// Open makes a node's container and starts it, up to its first process, and returns
-// its network namespace, which is the caller's. Create makes it the node.
+// Open makes a node's container and starts it, up to its first process. It returns the container's
+// network namespace, which the caller must close. Create then makes the node.
 func (r *Runtime) Open(ctx context.Context, config nodes.Config) (*kernel.Namespace, error) {
 	c := &container{runtime: r, config: config, waiting: map[uint64]chan answer{}}
 	c.life, c.die = context.WithCancel(context.Background())
@@ -148,8 +148,8 @@ func (r *Runtime) Open(ctx context.Context, config nodes.Config) (*kernel.Namesp
 	return namespace, nil
 }
 
-// Create implements nodes.Runtime, for a node that Open has opened. Its entry point
-// runs when Create returns, and its health check has passed.
+// Create implements nodes.Runtime, for a node that Open has opened. When Create returns, the entry
+// point runs and its health check has passed.
 func (r *Runtime) Create(ctx context.Context, config nodes.Config) (nodes.Node, error) {
 	r.mu.Lock()
 	c := r.opened[config.Node.Name]
@@ -165,8 +165,8 @@ func (r *Runtime) Create(ctx context.Context, config nodes.Config) (nodes.Node, 
 	return c, nil
 }
 
-// Close removes containers that were opened and are no nodes yet, and images that
-// were made for nodes. Nodes stay.
+// Close removes containers that were opened but did not become nodes, and images that were made for
+// nodes. Nodes stay.
 func (r *Runtime) Close() error {
 	if r == nil {
 		return nil
@@ -184,8 +184,8 @@ func (r *Runtime) Close() error {
 	for _, image := range images {
 		errs = append(errs, r.removeImage(image))
 	}
-	// What was being made when a request ended early. The run directory's own sweep does
-	// not wait for an engine that restarts.
+	// Remains of requests that ended early. The run directory's own sweep does not wait for an
+	// engine that restarts.
 	errs = append(errs, r.insist(func(context.Context) error {
 		_, err := Sweep(r.Host(), r.options.RunDir, removeTime, false)
 		return err
@@ -193,7 +193,7 @@ func (r *Runtime) Close() error {
 	return errors.Join(append(errs, r.client.Close())...)
 }
 
-// labels mark what belongs to the testbed.
+// labels mark the testbed's containers.
 func (r *Runtime) labels(config nodes.Config) map[string]string {
 	return map[string]string{
 		LabelTestbed: config.Testbed,
@@ -203,12 +203,12 @@ func (r *Runtime) labels(config nodes.Config) map[string]string {
 	}
 }
 
-// imageLabels mark an image that belongs to it.
+// imageLabels mark the testbed's images.
 func (r *Runtime) imageLabels(config nodes.Config) map[string]string {
 	return map[string]string{LabelImageTestbed: config.Testbed, LabelImageRunDir: r.options.RunDir}
 }
 
-// path is one of the file's, on the host.
+// path returns a path of the file as a path on the host.
 func (r *Runtime) path(name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)
@@ -216,15 +216,14 @@ func (r *Runtime) path(name string) string {
 	return filepath.Join(r.options.Base, name)
 }
 
-// returnTime is how long an engine that restarts may take until it removes what is to
-// be removed, all of it together.
+// returnTime is how long removals, all together, wait for an engine that restarts.
 const returnTime = 10 * time.Second
 
-// refusals is how often an engine may refuse what is to be removed: Podman does while
-// it learns that a container has stopped.
+// refusals is how often an engine may refuse a removal: Podman does so until it notices that a
+// container has stopped.
 const refusals = 5
 
-// insist does what needs the engine, again while it is away, or refuses.
+// insist calls do, and repeats it while the engine is away or refuses.
 func (r *Runtime) insist(do func(ctx context.Context) error) error {
 	for tries := 1; ; tries++ {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTime)

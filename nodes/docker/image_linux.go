@@ -24,7 +24,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// resolved is an image that is there.
+// resolved is an image that the engine has.
 type resolved struct {
 	once sync.Once
 	err  error
@@ -38,8 +38,7 @@ type resolved struct {
 	health              *containerapi.HealthConfig // nil is no check
 }
 
-// resolve sees to it that a node's image is there, once for all nodes that have the
-// same.
+// resolve makes sure that the engine has a node's image, once for all nodes with the same image.
 func (r *Runtime) resolve(ctx context.Context, config nodes.Config) (*resolved, error) {
 	settings := config.Node.Container
 	key := strings.Join([]string{settings.Image, settings.Pull, settings.Build, settings.BuildNetwork,
@@ -90,7 +89,7 @@ func (r *Runtime) provide(ctx context.Context, config nodes.Config, into *resolv
 	return nil
 }
 
-// pull sees to it that an image of a registry is there, by the file's policy.
+// pull makes sure that the engine has an image of a registry, by the file's policy.
 func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	_, err := r.client.ImageInspect(ctx, settings.Image)
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -119,7 +118,7 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	return nil
 }
 
-// build builds from a folder with a Dockerfile.
+// build builds an image from a folder with a Dockerfile.
 func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error) {
 	folder := r.path(config.Node.Container.Build)
 	wrong := func(err error) error {
@@ -162,7 +161,7 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	return id, nil
 }
 
-// load makes an image of a root file system's archive.
+// load makes an image from an archive of a root file system.
 func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error) {
 	path := r.path(config.Node.Container.RootFS)
 	wrong := func(err error) error {
@@ -194,7 +193,7 @@ func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error)
 	return id, nil
 }
 
-// outcome reads what an engine reports of its work: the image, or what went wrong.
+// outcome reads an engine's progress report and returns the image's id, or the reported error.
 func outcome(progress io.ReadCloser) (id string, err error) {
 	defer progress.Close()
 	decoder := json.NewDecoder(progress)

@@ -23,12 +23,12 @@ import (
 	"railbed/nodes"
 )
 
-// opened are the namespaces that the supervisor gets, in this order.
+// opened are the namespaces whose descriptors the supervisor gets, in this order.
 var opened = []string{"net", "mnt"}
 
-// Main is a container's first process. It gives the supervisor descriptors of the
-// container's namespaces, starts what it asks for, and ends when the supervisor
-// does: then the kernel kills what else is in the container.
+// Main is a container's first process. It passes descriptors of the container's namespaces to the
+// supervisor, starts the commands that the supervisor requests, and ends when the supervisor ends.
+// Then the kernel kills all other processes in the container.
 func Main([]string) int {
 	if err := serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "railbed: %v\n", err)
@@ -70,27 +70,27 @@ func serve() error {
 	}
 }
 
-// inside is the container as its first process has it.
+// inside is the first process's state of the container.
 type inside struct {
 	channel *packets
 	reaper  *nodes.Reaper
 
-	mu       sync.Mutex     // guards what follows
-	commands map[uint64]int // the numbers of those that run, and of the latest that have ended
+	mu       sync.Mutex     // guards the fields below
+	commands map[uint64]int // process ids of running commands; ended has those of the latest ended ones
 	ended    map[uint64]int
 }
 
-// stopGrace is how long programs may take to end when the container is stopped
-// from outside, as by docker stop, which waits for ten seconds.
+// stopGrace is how long programs may take to end when the container is stopped from outside, as by
+// docker stop, which waits for ten seconds.
 const stopGrace = 8 * time.Second
 
-// stopWhenAsked passes SIGTERM on, and ends when there is nobody left.
+// stopWhenAsked passes SIGTERM on, and exits when no other process is left.
 func (in *inside) stopWhenAsked() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, unix.SIGTERM, unix.SIGINT)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGPIPE) // and dropped
 	<-asked
-	_ = in.channel.send(answer{Stopping: true}) // before the programs' ends are told
+	_ = in.channel.send(answer{Stopping: true}) // before the programs' ends are reported
 	_ = syscall.Kill(-1, syscall.SIGTERM)
 	for deadline := time.Now().Add(stopGrace); time.Now().Before(deadline); time.Sleep(
 		10 * time.Millisecond) {
@@ -101,7 +101,7 @@ func (in *inside) stopWhenAsked() {
 	os.Exit(128 + int(unix.SIGTERM))
 }
 
-// do answers one request.
+// do executes one request.
 func (in *inside) do(asked request, files []*os.File) {
 	defer closeAll(files)
 	reply := answer{ID: asked.ID}
@@ -125,17 +125,17 @@ func (in *inside) do(asked request, files []*os.File) {
 	_ = in.channel.send(reply) // the testbed may be over
 }
 
-// clipped keeps an error within what the other side takes.
+// clipped shortens an error to the size that the supervisor accepts.
 func clipped(text string) string { return text[:min(len(text), maxAnswer/4)] }
 
-// write puts files in the place of the image's or the engine's.
+// write replaces files of the image or the engine.
 func (c *configuration) write() error {
 	for path, content := range c.Files {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		// An image may have a link there, into a directory that is missing or that is the host's. A mount of
-		// the engine is never on a link.
+		// An image may have a link there, to a directory that is missing or that is the host's. A
+		// mount of the engine is never on a link.
 		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
 			if err := os.Remove(path); err != nil {
 				return err
@@ -148,7 +148,7 @@ func (c *configuration) write() error {
 	return nil
 }
 
-// start starts a command and tells that, and its end.
+// start starts a command, and reports its start and its end.
 func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	who, err := accountOf(asked.User)
 	if err != nil {
@@ -175,7 +175,7 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 			dir = candidate
 		}
 	}
-	// The lock keeps the end from being told first.
+	// The lock ensures that the start is reported before the end.
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	pid, ended, err := in.reaper.Start(path, args, &syscall.ProcAttr{
@@ -213,8 +213,8 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	return nil
 }
 
-// descriptors are those that a command gets, of the ones that came with the request
-// or are opened here.
+// descriptors returns the descriptors for a command, from those that came with the request and
+// those opened here.
 func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *terminal, opened []*os.File,
 	err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -253,9 +253,9 @@ func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *t
 	return fds, screen, opened, nil
 }
 
-// signal signals a command's group. While that has members its number is not used
-// again; so where a process has the number of a leader that has ended, the group is
-// another one's.
+// signal signals a command's group. The kernel does not reuse the group's number while the group
+// has members. So if a process has the number of an ended leader, the number was reused and the
+// group is another one.
 func (in *inside) signal(id uint64, signal syscall.Signal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -268,17 +268,17 @@ func (in *inside) signal(id uint64, signal syscall.Signal) {
 	_ = syscall.Kill(-pid, signal) // it may have ended
 }
 
-// endedKept is how many commands that have ended can still be signalled.
+// endedKept is how many ended commands can still be signalled.
 const endedKept = 256
 
-// account is whom a command runs as.
+// account is the user of a command.
 type account struct {
 	credential *syscall.Credential // nil is root
 	home       string
 }
 
-// accountOf reads a user as Dockerfiles have it: name or number, and after a colon
-// the same of a group.
+// accountOf parses a user as in a Dockerfile: name or number, and after a colon the same for a
+// group.
 func accountOf(text string) (account, error) {
 	name, group, _ := strings.Cut(text, ":")
 	if group == "" && (name == "" || name == "root" || name == "0") {
@@ -316,7 +316,7 @@ func accountOf(text string) (account, error) {
 	return account{credential, home}, nil
 }
 
-// number reads what /etc/passwd has as a number, else nobody's.
+// number parses a number of /etc/passwd. If it is none, the result is the user nobody's.
 func number(text string) uint32 {
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
@@ -325,7 +325,7 @@ func number(text string) uint32 {
 	return uint32(id)
 }
 
-// countProcesses counts those of the container but the first.
+// countProcesses counts the container's processes, except for the first one.
 func countProcesses() (int, error) {
 	names, err := fs.Glob(os.DirFS("/proc"), "[0-9]*")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Kinds of events.
 const (
-	Stopping   = "container.stopping" // as asked from outside
+	Stopping   = "container.stopping" // as requested from outside
 	Died       = "container.died"
 	Ended      = "container.ended" // of its entry point, with another code than 0
 	Completed  = "container.completed"
@@ -29,20 +29,20 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// tell tells of an event, unless the node is being closed.
+// tell reports an event, unless the node is being closed.
 func (c *container) tell(kind, detail string) {
 	if c.life.Err() == nil && c.runtime.options.Event != nil {
 		c.runtime.options.Event(kind, c.config.Node.Name, detail)
 	}
 }
 
-// restarts says whether the file wants what ended so to be started again.
+// restarts reports whether the file's policy restarts a container or entry point that ended so.
 func (c *container) restarts(failed bool) bool {
 	policy := c.config.Node.Container.Restart
 	return policy == spec.RestartAlways || policy == spec.RestartOnFailure && failed
 }
 
-// pause waits before a restart.
+// pause waits before a restart. It returns false if the node is closed.
 func (c *container) pause() (proceed bool) {
 	c.mu.Lock()
 	if time.Since(c.paused) > c.lastPause+lastPause {
@@ -59,7 +59,7 @@ func (c *container) pause() (proceed bool) {
 	}
 }
 
-// lost is called when the container has gone away.
+// lost is called when the container has ended.
 func (c *container) lost() {
 	if c.life.Err() != nil {
 		return
@@ -84,7 +84,7 @@ func (c *container) lost() {
 	}
 }
 
-// inspected says how the container ended.
+// inspected returns how the container ended.
 func (c *container) inspected() (how string, failed bool) {
 	ctx, cancel := context.WithTimeout(c.life, answerTime)
 	defer cancel()
@@ -94,7 +94,7 @@ func (c *container) inspected() (how string, failed bool) {
 		case err != nil:
 			return "the container ended, and its engine does not say how: " + oneLine(err.Error()), true
 		case state.State == nil || state.State.Running && time.Now().Before(deadline):
-			time.Sleep(10 * time.Millisecond) // it has not noticed yet
+			time.Sleep(10 * time.Millisecond) // the engine has not noticed yet
 			continue
 		}
 		how = fmt.Sprintf("the container exited with %d", state.State.ExitCode)
@@ -105,8 +105,8 @@ func (c *container) inspected() (how string, failed bool) {
 	}
 }
 
-// revive starts the container again, whose links then move into its new namespace. It
-// runs from then on, whatever comes after, which has limits of its own.
+// revive starts the container again and moves its links into its new namespace. runs says that the
+// container runs, even if a later step failed; later steps have limits of their own.
 func (c *container) revive() (runs bool, err error) {
 	ctx, cancel := context.WithTimeout(c.life, removeTime)
 	defer cancel()
@@ -126,7 +126,7 @@ func (c *container) revive() (runs bool, err error) {
 	return true, c.begin(c.life)
 }
 
-// watchEntrypoint starts the entry point again, as long as the file wants it so.
+// watchEntrypoint restarts the entry point, as often as the file's policy says.
 func (c *container) watchEntrypoint(p *process) {
 	exit, _ := p.Wait()
 	c.mu.Lock()
@@ -150,14 +150,14 @@ func (c *container) watchEntrypoint(p *process) {
 	c.tell(Restarted, "the entry point runs again")
 }
 
-// watchEngine tells when the engine goes away: a run that needs no more of it than
-// containers that are there goes on, and says so.
+// watchEngine reports that the engine went away. A run that needs only its existing containers goes
+// on.
 func (r *Runtime) watchEngine(ctx context.Context) {
 	heard, lost := r.client.Events(ctx,
 		events.ListOptions{Filters: filters.NewArgs(filters.Arg("label", LabelRunDir+"="+r.options.RunDir))})
 	for {
 		select {
-		case <-heard: // of containers, which tell themselves
+		case <-heard: // containers report their events themselves
 		case err := <-lost:
 			if ctx.Err() == nil && r.options.Event != nil {
 				r.options.Event(EngineLost, r.Host(), oneLine(fmt.Sprintf("the engine went away: %v", err)))

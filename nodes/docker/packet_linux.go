@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostDescriptors is how many a message can carry.
+// mostDescriptors is the most descriptors that a message can carry.
 const mostDescriptors = 4
 
-// packets is a socket of messages, each with descriptors.
+// packets is a socket that carries messages, each with descriptors.
 type packets struct {
 	conn   *net.UnixConn
-	buffer []byte // of the one reader
+	buffer []byte // of the only reader
 
 	mu sync.Mutex // held while a message is sent
 }
 
-// newPackets speaks over a connected socket; most bounds what is received.
+// newPackets wraps a connected socket. most bounds the size of received messages in bytes.
 func newPackets(conn *net.UnixConn, most int) (*packets, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	err = raw.Control(func(fd uintptr) {
-		// Beyond wmem_max for root only; others have what they have.
+		// Only root may exceed wmem_max; others keep the limit.
 		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, maxMessage) != nil {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, maxMessage)
 		}
@@ -38,7 +38,7 @@ func newPackets(conn *net.UnixConn, most int) (*packets, error) {
 	return &packets{conn: conn, buffer: make([]byte, most)}, err
 }
 
-// send sends a message; the descriptors stay the caller's.
+// send sends a message. The descriptors stay the caller's.
 func (p *packets) send(v any, files ...*os.File) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *packets) send(v any, files ...*os.File) error {
 	return err
 }
 
-// receive receives a message. The end of the other side is io.EOF.
+// receive receives a message. When the other side has ended, the error is io.EOF.
 func (p *packets) receive(v any) (files []*os.File, err error) {
 	rights := make([]byte, unix.CmsgSpace(4*mostDescriptors))
 	n, rightsLength, flags, _, err := p.conn.ReadMsgUnix(p.buffer, rights)

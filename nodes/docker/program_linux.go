@@ -11,14 +11,15 @@ import (
 	"railbed/internal/vmimage"
 )
 
-// program is this one as containers have it: one file, or where it is linked
-// dynamically the loader, the libraries and the file, apart from the image's own.
+// program is this program as it is mounted into containers: one file, or, if it is linked
+// dynamically, the loader, the libraries and the file. They are separate from the image's own.
 type program struct {
 	mounts     []mount.Mount
 	entrypoint []string
 }
 
-// ownProgram is called as its part, by which it knows what to do.
+// ownProgram returns the program. It is started under the name of its part, which selects its main
+// function.
 func ownProgram() (program, error) {
 	part := path.Join(ownDir, reexec.Argv(Part)[0])
 	self, err := os.Executable()

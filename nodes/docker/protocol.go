@@ -4,25 +4,24 @@ import (
 	"railbed/nodes"
 )
 
-// Part is the name under which the executable is started as a container's first
-// process.
+// Part is the name under which the executable is started as a container's first process.
 const Part = "init-docker"
 
-// Places in a container, of what it gets of ours.
+// Paths in a container of files that Railbed mounts.
 const (
 	ownDir       = "/.railbed"
 	socketTarget = ownDir + "/socket"
 )
 
-// maxMessage bounds a message: a packet of the socket is one, with the descriptors
+// maxMessage bounds a message in bytes: a packet of the socket is one message, with the descriptors
 // of a command. Arguments and environment have at most 2 MiB (execve(2)).
 const maxMessage = 4 << 20
 
-// maxAnswer bounds what a container may say at once; programs in it may have taken
-// its first process over.
+// maxAnswer bounds a container's message in bytes: programs in the container may have taken over
+// its first process.
 const maxAnswer = 16 << 10
 
-// request is what the supervisor asks a container's first process for.
+// request is a request of the supervisor to a container's first process.
 type request struct {
 	ID        uint64         `json:"id"`
 	Configure *configuration `json:"configure,omitempty"`
@@ -31,18 +30,18 @@ type request struct {
 	Count     bool           `json:"count,omitempty"`
 }
 
-// configuration is what the container has to know of itself.
+// configuration has the container's own settings.
 type configuration struct {
 	Files map[string]string `json:"files"` // content by path
 }
 
-// startRequest is a command. Its descriptors come with the message, in this order.
+// startRequest is a command. Its descriptors are sent with the message, in this order.
 type startRequest struct {
 	Args     []string `json:"args"`
 	Self     bool     `json:"self,omitempty"`
 	Env      []string `json:"env,omitempty"`
 	Dir      string   `json:"dir,omitempty"`
-	Home     string   `json:"home,omitempty"` // the directory where there is no Dir
+	Home     string   `json:"home,omitempty"` // the directory if Dir does not exist
 	User     string   `json:"user,omitempty"` // as in a Dockerfile; "" is root
 	Stdin    bool     `json:"stdin,omitempty"`
 	Stdout   bool     `json:"stdout,omitempty"`
@@ -53,7 +52,7 @@ type startRequest struct {
 	Logged bool `json:"logged,omitempty"`
 }
 
-// answer is what comes back: for a command first that it was started, then how it
+// answer is the reply to a request. A command has two: first that it was started, then how it
 // ended.
 type answer struct {
 	ID       uint64      `json:"id"`
@@ -62,7 +61,7 @@ type answer struct {
 	Count    int         `json:"count,omitempty"`
 	Error    string      `json:"error,omitempty"`
 	NotFound bool        `json:"not_found,omitempty"`
-	// Stopping says, of no request, that the container was asked to stop from outside.
+	// Stopping says, without a request, that the container was asked to stop from outside.
 	Stopping bool `json:"stopping,omitempty"`
 }
 
@@ -74,5 +73,5 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// Is makes a missing program nodes.ErrNotFound, whose text it has.
+// Is reports a missing program as nodes.ErrNotFound, whose text the refusal has.
 func (r *refusal) Is(target error) bool { return r.notFound && target == nodes.ErrNotFound }

@@ -17,36 +17,36 @@ import (
 	"railbed/plan/spec"
 )
 
-// usual are the capabilities that programs of a container have: what daemons need
-// to become other users and to own their files, low ports, and raw sockets for ping
-// and RoCE. Of Docker's own defaults it leaves out MKNOD, SYS_CHROOT, SETFCAP,
-// SETPCAP and AUDIT_WRITE.
+// usual are the capabilities of programs in a container. Daemons need them to become other users,
+// to own their files and to use low ports. NET_RAW is for ping and RoCE. Of Docker's own defaults,
+// MKNOD, SYS_CHROOT, SETFCAP, SETPCAP and AUDIT_WRITE are left out.
 var usual = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW",
 	"SETGID", "SETUID"}
 
-// settings are the container's, as the engine wants them.
+// settings returns the container's settings, in the engine's form.
 func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) {
 	node, labels := c.config.Node, c.runtime.labels(c.config)
-	// An image's own would come along, and make an image that is committed one of the testbed.
+	// Otherwise the container would inherit the image's own labels, and an image committed from it
+	// would count as the testbed's.
 	labels[LabelImageTestbed], labels[LabelImageRunDir] = "", ""
 	config := &containerapi.Config{
 		Image: c.image.id, Hostname: node.Name, Labels: labels, User: "0",
 		Entrypoint: strslice.StrSlice(c.runtime.program.entrypoint), Cmd: strslice.StrSlice{},
 		WorkingDir: cmp.Or(c.image.dir, "/"),
 	}
-	// For docker exec, and for the check of health.
+	// For docker exec, and for the health check.
 	for name, value := range c.environment() {
 		config.Env = append(config.Env, name+"="+value)
 	}
 	if health := node.Container.Health; health != nil {
 		config.Healthcheck = healthcheck(health)
 	} else if c.image.health != nil {
-		// Engines try for the first time after an interval, which is 30 s by default.
+		// Engines check for the first time after an interval, which is 30 s by default.
 		own := *c.image.health
 		own.Interval = healthInterval
 		config.Healthcheck = &own
 	}
-	// The first process passes this on; images may name one that it does not know.
+	// The first process passes this on; images may name a signal that it does not handle.
 	config.StopSignal = "SIGTERM"
 	host := &containerapi.HostConfig{
 		NetworkMode: "none", IpcMode: "private", Mounts: c.mounts(),
@@ -56,7 +56,7 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 	}
 	host.NanoCPUs = int64(node.CPU * 1e9)
 	if host.Memory = int64(node.Memory); host.Memory != 0 {
-		host.MemorySwap = host.Memory // which is both together: no swap
+		host.MemorySwap = host.Memory // the sum of both: no swap
 	}
 	for name, value := range node.Container.Ulimits {
 		soft, hard, both := strings.Cut(value, ":")
@@ -82,7 +82,7 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 	return config, host
 }
 
-// number64 reads what the file's check has let pass.
+// number64 parses a number that the file's check has accepted.
 func number64(text string) int64 {
 	value, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -100,7 +100,7 @@ func healthcheck(h *spec.Health) *containerapi.HealthConfig {
 	return made
 }
 
-// Log writes what the entry point has said, as far as the engine keeps it.
+// Log writes the entry point's output, as far as the engine keeps it.
 func (c *container) Log(ctx context.Context, to io.Writer) error {
 	log, err := c.runtime.client.ContainerLogs(ctx, c.id,
 		containerapi.LogsOptions{ShowStdout: true, ShowStderr: true})

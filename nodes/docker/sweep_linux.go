@@ -17,7 +17,7 @@ import (
 	"railbed/internal/rundir"
 )
 
-// Host is the engine's address; that of nil is "".
+// Host returns the engine's address. For a nil Runtime it is "".
 func (r *Runtime) Host() string {
 	if r == nil {
 		return ""
@@ -25,10 +25,9 @@ func (r *Runtime) Host() string {
 	return r.client.DaemonHost()
 }
 
-// Sweep removes the containers and images in an engine that carry the mark of a run
-// directory, and returns what they are called; with dryRun it only tells. An engine that
-// has not answered in the time for each request is asked nothing more. It is for
-// directories whose testbed is dead.
+// Sweep removes the containers and images in an engine that are labelled with a run directory, and
+// returns their names. With dryRun it only reports them. wait bounds each request; after an engine
+// exceeded it, no more requests are sent. Sweep is for directories whose testbed is dead.
 func Sweep(host, runDir string, wait time.Duration, dryRun bool) (removed []string, err error) {
 	engine, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -63,14 +62,15 @@ func Sweep(host, runDir string, wait time.Duration, dryRun bool) (removed []stri
 			_, err := engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
 			return err
 		})
-		if !errdefs.IsConflict(imageErr) { // somebody's container runs it, after which it is gc's
+		if !errdefs.IsConflict(imageErr) { // another container runs it; after that, gc removes it
 			err = errors.Join(err, imageErr)
 		}
 	}
 	return s.removed, err
 }
 
-// removeContainer waits for a removal that is under way, which the engine refuses to begin.
+// removeContainer removes a container. If a removal is in progress, the engine refuses another one,
+// and removeContainer waits.
 func removeContainer(ctx context.Context, engine *client.Client, id string) error {
 	for {
 		err := engine.ContainerRemove(ctx, id, containerapi.RemoveOptions{Force: true, RemoveVolumes: true})
@@ -85,7 +85,7 @@ func removeContainer(ctx context.Context, engine *client.Client, id string) erro
 	}
 }
 
-// sweeping is a sweep that is under way.
+// sweeping is a sweep in progress.
 type sweeping struct {
 	engine  *client.Client
 	wait    time.Duration
@@ -94,10 +94,10 @@ type sweeping struct {
 	removed []string
 }
 
-// ask asks the engine for something, unless it is away.
+// ask sends the engine a request, unless the engine is away.
 func (s *sweeping) ask(what string, do func(context.Context) error) error {
 	if s.away {
-		return nil // which was said
+		return nil // this was reported before
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.wait)
 	defer cancel()
@@ -112,7 +112,7 @@ func (s *sweeping) ask(what string, do func(context.Context) error) error {
 	return fmt.Errorf("%s of %s: %w", what, s.engine.DaemonHost(), err)
 }
 
-// remove removes something, and notes it.
+// remove removes an object, and records it.
 func (s *sweeping) remove(what string, do func(context.Context) error) error {
 	if !s.dryRun {
 		if err := ignoreMissing(s.ask("remove "+what, do)); err != nil {
@@ -125,10 +125,10 @@ func (s *sweeping) remove(what string, do func(context.Context) error) error {
 	return nil
 }
 
-// Marked are the run directories that containers and images in an engine are marked
-// with, and the names of their testbeds: of the one that DOCKER_HOST names, or
-// Docker's own, whose address host is. An engine that is not there has none, and testbeds
-// of which a container runs are left out: they live, if elsewhere.
+// Marked returns the run directories with which containers and images in an engine are labelled,
+// and the names of their testbeds. The engine is the one of DOCKER_HOST, or Docker's own; host is
+// its address. If there is no engine, the result is empty. Testbeds with a running container are
+// left out: they are alive, perhaps elsewhere.
 func Marked() (host string, testbeds map[string]string, err error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -143,7 +143,7 @@ func Marked() (host string, testbeds map[string]string, err error) {
 		return "", nil, nil
 	}
 	if ctx.Err() != nil {
-		err = rundir.ErrEngineAway // it is there, and hangs
+		err = rundir.ErrEngineAway // the engine exists, and hangs
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("list containers of %s: %w", engine.DaemonHost(), err)
@@ -159,7 +159,7 @@ func Marked() (host string, testbeds map[string]string, err error) {
 	images, err := engine.ImageList(ctx, image.ListOptions{Filters: marked})
 	for _, i := range images {
 		if i.Labels[LabelImageRunDir] == "" {
-			continue // committed of a container, by a user
+			continue // committed from a container, by a user
 		}
 		testbeds[i.Labels[LabelImageRunDir]] = i.Labels[LabelImageTestbed]
 	}
@@ -171,8 +171,8 @@ func Marked() (host string, testbeds map[string]string, err error) {
 	return engine.DaemonHost(), testbeds, err
 }
 
-// ours says whether a container has the name that its labels give, and not only labels:
-// these come along into images that users commit, and from there into containers.
+// ours reports whether a container has the name that its labels imply. Labels alone are no
+// evidence: a user's commit copies them into an image, and from there into containers.
 func ours(c containerapi.Summary) bool {
 	return slices.Contains(c.Names, "/"+containerName(c.Labels[LabelTestbed], c.Labels[LabelNode]))
 }

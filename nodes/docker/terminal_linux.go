@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// sizeTick is how often the supervisor's terminal is asked for its size: the kernel
-	// tells only the terminal's own processes, and those have the container's.
+	// sizeTick is how often the size of the supervisor's terminal is read. The kernel signals a
+	// change only to the terminal's own processes, and those have the container's terminal.
 	sizeTick = 200 * time.Millisecond
-	// lastWords is how long a terminal's last words may take to its other side.
+	// lastWords is how long the last output may take to reach the supervisor's terminal.
 	lastWords = 300 * time.Millisecond
 )
 
-// terminal is one of the container's own, so that programs find it in their /dev,
-// and carries what is typed and shown at the supervisor's.
+// terminal is a terminal of the container, so that programs find it in their /dev. It carries input
+// and output between the container's and the supervisor's terminal.
 type terminal struct {
 	outer, screen, inner *os.File
-	shown                chan struct{} // closed when nothing more is to be shown
+	shown                chan struct{} // closed when no more output will be shown
 	over                 chan struct{}
-	sized                chan struct{} // closed when the size is passed on no more
+	sized                chan struct{} // closed when the size is no longer passed on
 }
 
-// openTerminal opens one that goes on where outer, which stays the caller's, ends.
+// openTerminal opens a terminal that is connected to outer, which stays the caller's.
 func openTerminal(outer *os.File) (t *terminal, err error) {
 	fd, err := unix.FcntlInt(outer.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -56,7 +56,7 @@ func openTerminal(outer *os.File) (t *terminal, err error) {
 // abandon closes a terminal that carries nothing.
 func (t *terminal) abandon() { closeAll([]*os.File{t.outer, t.screen, t.inner}) }
 
-// carry begins to carry, once a process has the inner end.
+// carry begins to carry input and output, once a process has the inner end.
 func (t *terminal) carry() {
 	t.inner.Close()
 	go func() {
@@ -73,19 +73,19 @@ func (t *terminal) carry() {
 			case <-t.over:
 				return
 			case <-tick.C:
-				_ = pty.InheritSize(t.outer, t.screen) // which tells processes of a change
+				_ = pty.InheritSize(t.outer, t.screen) // the kernel signals processes on a change
 			}
 		}
 	}()
 }
 
-// end waits for the last words after the command's end.
+// end waits for the last output after the command's end.
 func (t *terminal) end() {
 	select {
 	case <-t.shown:
 	case <-time.After(lastWords):
 	}
 	close(t.over)
-	<-t.sized // it uses the descriptors by number, and beside closeAll would set another terminal's size
+	<-t.sized // it uses the descriptors by number: after closeAll it could set another terminal's size
 	closeAll([]*os.File{t.outer, t.screen})
 }

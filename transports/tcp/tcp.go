@@ -11,8 +11,9 @@
 // A stream neither reorders nor drops: every Class shares it and Droppable messages arrive whole.
 // Bytes that were written to the stream cannot be called back, so a request can be canceled only
 // while it waits for earlier requests. A refused message leaves the others alone. A peer is dead
-// when its connection ends, or when the kernel's retransmissions or keepalive probes go unanswered
-// for Config.PeerTimeout. A peer whose process is stopped while its kernel answers is not dead.
+// when its connection ends. It is also dead when the kernel's retransmissions or keepalive probes
+// go unanswered for Config.PeerTimeout. A peer whose process is stopped while its kernel answers is
+// not dead.
 package tcp
 
 import (

@@ -52,7 +52,7 @@ const (
 	replyPlaced      = 0 // every message up to number that was not refused is placed
 	replyNoRegion    = 1 // message number names no region of this endpoint
 	replyNotWritable = 2 // its region is registered without RemoteWrite
-	replyBounds      = 3 // it exceeds the region; detail is the region's length
+	replyBounds      = 3 // it exceeds the region; detail is its length
 	replyStranger    = 4 // the hello was meant for another endpoint
 )
 

@@ -39,8 +39,8 @@ func testMalformedRequests(r *rig) {
 	r.quiet()
 }
 
-// testRefusedAccess posts what must not land. Each request has its own pair,
-// because a transport may fail the peer with the request.
+// testRefusedAccess posts messages that must not be placed. Each request has its own pair, because
+// a transport may fail the peer with the request.
 func testRefusedAccess(r *rig) {
 	const size = 1000
 	for name, change := range map[string]func(q *transports.Request, owner, other *node){
@@ -97,7 +97,7 @@ func flip(q *transports.Request, bit int) {
 	q.Remote[bit/8] ^= 1 << (bit % 8)
 }
 
-// outcome is how a request ends, whether Post or its completion says so.
+// outcome returns the result of a request, from Post or from its completion.
 func (n *node) outcome(request transports.Request) error {
 	n.rig.Helper()
 	before := len(n.sent)
@@ -134,10 +134,9 @@ func testRevokedRegion(r *rig) {
 	r.holds(target.buf, 1)
 }
 
-// flood posts to a peer that stops polling until the sender is held back, and not
-// just for as long as a busy machine does not run the peer, and returns how many
-// requests were taken. Each has a place of its own: there is no order among messages
-// that write the same bytes.
+// flood posts to a peer that stops polling until the sender is held back, and returns how many
+// requests were accepted. It waits long enough to exclude that a busy machine just does not run the
+// peer. Each request has a place of its own: messages that write the same bytes are not ordered.
 func (n *node) flood(to *node, peer transports.Peer) int {
 	n.rig.Helper()
 	const size, places = 1 << 13, 1 << 11
@@ -159,8 +158,8 @@ func (n *node) flood(to *node, peer transports.Peer) int {
 	return posted
 }
 
-// testDeadPeer kills a peer that has much outstanding and checks that all of
-// it ends, that the death is reported last and once, and that nobody else suffers.
+// testDeadPeer kills a peer with many outstanding requests. It checks that all of them end, that
+// the death is reported last and once, and that other peers are not affected.
 func testDeadPeer(r *rig) {
 	a, b, ab, _ := r.pair()
 	c := r.open()
@@ -202,8 +201,7 @@ func testDeadPeer(r *rig) {
 	}
 }
 
-// testDeadSender kills a peer that the endpoint also sends to, and looks at
-// the receiving end.
+// testDeadSender kills a peer that the endpoint also sends to, and checks the receiving end.
 func testDeadSender(r *rig) {
 	a, b, ab, ba := r.pair()
 	a.post(transports.Request{Op: transports.OpWriteImm, Peer: ab})
@@ -276,7 +274,7 @@ func testClose(r *rig) {
 	closedCalls(r, a, ab)
 }
 
-// testCloseOfReceiver closes an endpoint to which several have sent that it never sent to.
+// testCloseOfReceiver closes an endpoint that received from several peers and never sent to them.
 func testCloseOfReceiver(r *rig) {
 	a := r.open()
 	var senders []*node
@@ -333,7 +331,7 @@ func testCloseBesidePosts(r *rig) {
 	}
 }
 
-// closedCalls checks what each method of a closed endpoint says.
+// closedCalls checks the result of each method of a closed endpoint.
 func closedCalls(r *rig, a *node, peer transports.Peer) {
 	ctx := context.Background()
 	if n, err := a.Post(ctx, []transports.Request{{Op: transports.OpWrite, Peer: peer}}); n != 0 ||
@@ -351,10 +349,10 @@ func closedCalls(r *rig, a *node, peer transports.Peer) {
 	}
 }
 
-// testNothingLeft closes endpoints that talked, and one in the middle of it,
-// and counts goroutines and descriptors.
+// testNothingLeft closes endpoints after and during communication, and counts goroutines and
+// descriptors.
 func testNothingLeft(r *rig) {
-	r.suite.Open(r.TB).Close() // whatever the first endpoint of a process makes for good
+	r.suite.Open(r.TB).Close() // for objects that the first endpoint of a process makes for good
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	for range 5 {
 		a, b, ab, ba := r.pair()
@@ -387,7 +385,7 @@ func testNothingLeft(r *rig) {
 	}
 }
 
-// openFiles counts the process's descriptors; 0 where the system cannot say.
+// openFiles counts the process's descriptors; 0 if the system cannot tell.
 func openFiles() int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -14,15 +14,14 @@ import (
 	"railbed/transports"
 )
 
-// Suite says how to make and end the endpoints under test.
+// Suite describes how to make and end the endpoints under test.
 type Suite struct {
-	// Open makes an endpoint that can reach all others that it made. The suite
-	// closes it.
+	// Open makes an endpoint that can reach all others that Open made. The suite closes it.
 	Open func(testing.TB) transports.Endpoint
 	// Kill ends an endpoint as the death of its process would. Default: Close.
 	Kill func(testing.TB, transports.Endpoint)
-	// Bound is how long anything that must happen may take, the detection of
-	// a dead peer included. Default 10 s.
+	// Bound is how long any expected event may take, the detection of a dead peer included. Default
+	// 10 s.
 	Bound time.Duration
 }
 
@@ -84,14 +83,14 @@ func (s Suite) run(t testing.TB, run func(*rig)) {
 	run(r)
 }
 
-// rig is one case's endpoints.
+// rig holds one case's endpoints.
 type rig struct {
 	testing.TB
 	suite Suite
 	nodes []*node
 }
 
-// node is an endpoint with everything that it reported so far.
+// node is an endpoint with all completions that it has reported so far.
 type node struct {
 	transports.Endpoint
 	rig      *rig
@@ -107,7 +106,7 @@ func (r *rig) open() *node {
 	return n
 }
 
-// pair opens two endpoints that know each other.
+// pair opens two endpoints and adds each to the other.
 func (r *rig) pair() (a, b *node, ab, ba transports.Peer) {
 	a, b = r.open(), r.open()
 	ab, ba = a.add(b), b.add(a)
@@ -130,7 +129,7 @@ func (n *node) add(other *node) transports.Peer {
 	return peer
 }
 
-// poll takes what is there and reports whether that was anything.
+// poll takes the ready completions and reports whether there were any.
 func (n *node) poll() bool {
 	var batch [16]transports.Completion
 	got := n.Poll(batch[:])
@@ -175,7 +174,7 @@ func (r *rig) until(what string, done func() bool) {
 	}
 }
 
-// quiet checks that nothing more is reported.
+// quiet checks that no more completions are reported.
 func (r *rig) quiet() {
 	r.Helper()
 	before := r.counts()
@@ -196,7 +195,7 @@ func (r *rig) counts() string {
 	return text
 }
 
-// post posts everything, waiting out back-pressure.
+// post posts all requests, waiting while there is back-pressure.
 func (n *node) post(requests ...transports.Request) {
 	n.rig.Helper()
 	deadline := time.Now().Add(n.rig.suite.Bound)
@@ -216,7 +215,7 @@ func (n *node) post(requests ...transports.Request) {
 	}
 }
 
-// succeeded checks that exactly the requests 0..count-1 completed, once and well.
+// succeeded checks that exactly the requests 0..count-1 completed, once and without an error.
 func (n *node) succeeded(count int) {
 	n.rig.Helper()
 	seen := make(map[uint64]bool)
@@ -271,7 +270,7 @@ func (n *node) areaWith(size int, access transports.Access) *area {
 	return a
 }
 
-// untouched checks that bytes [from, to) of the area and its guards are as made.
+// untouched checks that bytes [from, to) of the area and its guards are unchanged.
 func (a *area) untouched(from, to int) {
 	a.rig.Helper()
 	a.canaries(a.all[guard+from:guard+to], from)
@@ -289,9 +288,9 @@ func (a *area) canaries(part []byte, offset int) {
 	}
 }
 
-// fill writes bytes that depend on the message and the position. The step is
-// odd and the multiplier prime to 256, so that a shift by any number of bytes
-// up to 64 KiB, or another message's bytes, differ.
+// fill writes bytes that depend on the message and the position. The step is odd and the multiplier
+// prime to 256. So bytes that are shifted by any number of bytes up to 64 KiB, or that belong to
+// another message, differ.
 func fill(buf []byte, message int) {
 	for i := range buf {
 		buf[i] = pattern(message, i)
@@ -308,7 +307,7 @@ func (r *rig) holds(buf []byte, message int) {
 	r.holdsFrom(buf, message, 0)
 }
 
-// access checks that err is what a refused request gets.
+// refused checks that err is the error of a refused request.
 func (r *rig) refused(err error) {
 	r.Helper()
 	if !errors.Is(err, transports.ErrAccess) {
