@@ -316,7 +316,7 @@ func accountOf(text string) (account, error) {
 	return account{credential, home}, nil
 }
 
-// number parses a number of /etc/passwd. If it is none, the result is the user nobody's.
+// number parses a number of /etc/passwd. If the text is not a number, the result is 65534.
 func number(text string) uint32 {
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {

@@ -11,16 +11,15 @@ import (
 	"railbed/plan"
 )
 
-// multipath is how many paths of equal length a route may have; FRRouting is built for
-// 256 at most.
+// multipath is the most paths of equal length of a route. FRRouting is built for 256 at most.
 const multipath = 128
 
-// connectRetry is how long a daemon waits before it calls a neighbour again. The
-// default of two minutes is for the internet.
+// connectRetry is how long a daemon waits before it connects to a neighbour again. The default of
+// two minutes is for the internet.
 const connectRetry = time.Second
 
-// zebraConfig has the routes that BGP finds come from the router's own address, as the
-// plan's do: an ICMP error has it as its source.
+// zebraConfig sets the router's own address as the source of BGP's routes, as in the plan's routes.
+// An ICMP error then has it as its source.
 func zebraConfig(sw *plan.Switch) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "frr defaults datacenter\nhostname %s\n", sw.Name)
@@ -32,7 +31,7 @@ func zebraConfig(sw *plan.Switch) string {
 	return text.String()
 }
 
-// families are what FRRouting calls an address's family, and the protocol.
+// families returns FRRouting's names of an address's family and of its protocol.
 func families(addr netip.Addr) (family, protocol string) {
 	if addr.Is4() {
 		return "ipv4", "ip"
@@ -40,7 +39,7 @@ func families(addr netip.Addr) (family, protocol string) {
 	return "ipv6", "ipv6"
 }
 
-// bgpdConfig is eBGP with each neighbour, for both families.
+// bgpdConfig configures eBGP with each neighbour, for both families.
 func bgpdConfig(sw *plan.Switch) string {
 	r := sw.Routing
 	var text strings.Builder

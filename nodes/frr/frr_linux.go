@@ -16,14 +16,14 @@ import (
 	"railbed/plan"
 )
 
-// daemonDir is where Debian and FRRouting's own packages put the daemons.
+// daemonDir is the directory of the daemons in Debian's and FRRouting's own packages.
 const daemonDir = "/usr/lib/frr"
 
-// runDir is where the daemons' sockets are, which vtysh looks for: the node's own
-// /run, that no other router sees.
+// runDir is the directory of the daemons' sockets, in which vtysh looks for them. It is in the
+// node's own /run, which no other router sees.
 const runDir = "/run/frr"
 
-// Router is the daemons of one router. They end with its node.
+// Router holds the daemons of one router. They end with its node.
 type Router struct {
 	name    string
 	node    nodes.Node
@@ -39,8 +39,8 @@ type End struct {
 	words  []func() string
 }
 
-// How is the exit code or the signal, with the daemon's last words and the end of its
-// log, which it reads from the node.
+// How is the exit code or the signal, with the daemon's last output and the end of its log, which
+// How reads from the node.
 func (e End) How() string {
 	how := e.how
 	for _, words := range e.words {
@@ -55,8 +55,9 @@ func (e End) How() string {
 func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, error) {
 	r := &Router{name: sw.Name, node: node, routing: sw.Routing,
 		ended: make(chan End, len(sw.Routing.Daemons()))}
-	// The daemons leave folders for last words in /var/tmp, by their process ids, which are
-	// the node's: those of other nodes would be theirs, and some would stay on the host.
+	// The daemons leave folders for their last words in /var/tmp, by process id. Process ids are
+	// the node's own. Without the mount, daemons of different nodes would share folders, and some
+	// folders would stay on the host.
 	prepare := "mount -t tmpfs -o size=16m,mode=1777 tmpfs /var/tmp && umask 027 && mkdir -p " + runDir +
 		" && chown frr:frr " + runDir
 	if err := r.shell(ctx, prepare, ""); err != nil {
@@ -80,7 +81,7 @@ func Start(ctx context.Context, node nodes.Node, sw *plan.Switch) (*Router, erro
 func (r *Router) Name() string { return r.name }
 
 // SlowSessions counts the BFD sessions that would not notice a dead neighbour in the plan's time,
-// or 0 without BFD. A session comes up at one packet a second and negotiates the asked interval
+// or 0 without BFD. A session comes up at one packet a second and negotiates the requested interval
 // afterwards (RFC 5880, 6.8.3).
 func (r *Router) SlowSessions(ctx context.Context) (int, error) {
 	if r.routing.BFD == 0 {
@@ -130,8 +131,8 @@ func (r *Router) shell(ctx context.Context, script, input string) error {
 	return nil
 }
 
-// daemon starts one and watches it, and those that others start in its place. Those that need
-// zebra wait until it listens: otherwise they would ask again only seconds later.
+// daemon starts a daemon and watches it, and any replacement that a user starts. Daemons that need
+// zebra wait until it listens: otherwise they would retry only seconds later.
 func (r *Router) daemon(ctx context.Context, name string) error {
 	wait := ""
 	if name != "zebra" {
@@ -164,8 +165,8 @@ func (r *Router) daemon(ctx context.Context, name string) error {
 	return nil
 }
 
-// again waits until somebody has started a daemon that had ended, and it has ended too; false
-// is that the node has. The daemons write their process ids to files.
+// again waits until an ended daemon was started again and has ended again. It returns false if the
+// node has ended. The daemons write their process ids to files.
 func (r *Router) again(name string) bool {
 	script := fmt.Sprintf(`until read -r pid < %s/%s.pid && [ "$(readlink /proc/$pid/exe)" = %s/%s ]; do sleep 0.1; done 2>/dev/null
 exec tail --pid=$pid -s 0.05 -f /dev/null`, runDir, name, daemonDir, name)
@@ -177,7 +178,7 @@ exec tail --pid=$pid -s 0.05 -f /dev/null`, runDir, name, daemonDir, name)
 	return err == nil && exit == nodes.Exit{}
 }
 
-// logEnd is the end of a daemon's log, if it can be read.
+// logEnd returns the end of a daemon's log, if it can be read.
 func (r *Router) logEnd(name string) string {
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
@@ -191,14 +192,14 @@ func (r *Router) logEnd(name string) string {
 	return said()
 }
 
-// Ended tells when a daemon has ended, and how: the router's routes are then what the
-// last ones were. One that somebody has started again ends again.
+// Ended reports daemons that have ended, and how. The router then keeps its last routes. A daemon
+// that a user starts again is reported again when it ends.
 func (r *Router) Ended() <-chan End { return r.ended }
 
-// maxSaid bounds what is remembered of a program's last words.
+// maxSaid bounds how many bytes of a program's last output are kept.
 const maxSaid = 4 << 10
 
-// start starts a command whose last words are remembered.
+// start starts a command and keeps its last output.
 func (r *Router) start(ctx context.Context, args []string, stdin *os.File) (said func() string,
 	process nodes.Process, err error) {
 	out, write, err := os.Pipe()
@@ -231,7 +232,7 @@ func (r *Router) start(ctx context.Context, args []string, stdin *os.File) (said
 		select {
 		case <-done:
 			return strings.TrimSpace(words.String())
-		case <-time.After(time.Second): // something that it left behind has the pipe
+		case <-time.After(time.Second): // a process that it left behind has the pipe
 			return ""
 		}
 	}, process, nil

@@ -18,7 +18,7 @@ const Part = "init"
 
 const initReady = "ready\n"
 
-// initConfig is what the init is told over its channel.
+// initConfig is the configuration that the init receives over its channel.
 type initConfig struct {
 	Hostname  string
 	MachineID string
@@ -31,9 +31,9 @@ func initConfigOf(config nodes.Config) initConfig {
 		Hosts: nodes.HostsFile(config.Hosts), Resolver: nodes.Resolver(config.Node)}
 }
 
-// Main is the node's init: PID 1 of the node's PID namespace. It builds the
-// node's view of the system, answers on descriptor 3, and reaps orphans until
-// it is killed with everything else in the node.
+// Main is the node's init: PID 1 of the node's PID namespace. It builds the node's view of the
+// system, answers on descriptor 3, and reaps orphans until it is killed with the node's other
+// processes.
 func Main([]string) int {
 	channel := os.NewFile(3, "init")
 	var config initConfig
@@ -49,8 +49,8 @@ func Main([]string) int {
 		return 1
 	}
 	channel.Close()
-	// Programs of the node can open the descriptors of this process (/proc/1/fd), and write to the
-	// supervisor's log.
+	// Programs of the node can open the descriptors of this process (/proc/1/fd), and so write to
+	// the supervisor's log.
 	if err := unix.Dup3(1, 2, 0); err != nil {
 		return 1
 	}
@@ -58,8 +58,8 @@ func Main([]string) int {
 	return 0
 }
 
-// reap collects the orphans of the PID namespace. With no child left wait4
-// says ECHILD at once, so the init sleeps until the next SIGCHLD.
+// reap collects the orphans of the PID namespace. With no child left wait4 fails with ECHILD at
+// once, so the init sleeps until the next SIGCHLD.
 func reap() {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)

@@ -13,44 +13,44 @@ import (
 	"railbed/internal/reexec"
 )
 
-// Of the kernel's files a node may write to those of its own namespaces. The others are the
-// host's: a program of a node that sets the host's core_pattern, presses its SysRq keys or moves its
-// interrupts, as installers and tuning scripts do, would change the host and every other testbed.
-// Container runtimes mask the same files (OCI runtime specification, config-linux.md, maskedPaths and
-// readonlyPaths; the lists are those of runc's and Docker's defaults).
+// A node may write only to those files of the kernel that belong to its own namespaces. The others
+// are the host's. Installers and tuning scripts may set the host's core_pattern, trigger its SysRq
+// keys or move its interrupts. In a node that would change the host and every other testbed.
+// Container runtimes mask the same files (OCI runtime specification, config-linux.md, maskedPaths
+// and readonlyPaths). The lists here are the defaults of runc and Docker.
 //
-// This guards against accidents. A root program of a node has CAP_SYS_ADMIN, without which it
-// could neither mount nor make namespaces, and with which it can mount /proc once more.
+// This guards against accidents. A root program of a node has CAP_SYS_ADMIN, which it needs to
+// mount and to make namespaces. With that capability it can also mount /proc once more.
 
-// ownSettings are the files below /proc/sys that are a node's own, as patterns: of its network,
-// IPC, UTS and PID namespace.
+// ownSettings are patterns of the files below /proc/sys that belong to a node: to its network, IPC,
+// UTS and PID namespace.
 var ownSettings = []string{
 	"net", "fs/mqueue", "kernel/hostname", "kernel/domainname", "kernel/ns_last_pid",
 	"kernel/sem", "kernel/shm*", "kernel/msg*", "kernel/sem_next_id", "kernel/auto_msgmni",
 }
 
-// hiddenKernel are files and directories that tell about the host's hardware, its memory, its
-// timers and the keys of its users.
+// hiddenKernel are files and directories with information on the host's hardware, memory, timers
+// and users' keys.
 var hiddenKernel = []string{
 	"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/latency_stats",
 	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
 	"/sys/devices/virtual/powercap", "/sys/firmware",
 }
 
-// writableKernel are the entries of /proc that stay as they are. What is written to a file of
-// pressure belongs to the open file.
+// writableKernel are the entries of /proc that stay as they are. A write to a file of pressure
+// affects only the open file.
 var writableKernel = []string{"sys", "pressure"}
 
-// hostCapabilities are the rights that no namespace has a share of: to load modules, access the
-// hardware's memory and ports, start another kernel, set the clock and its alarms, read the kernel's log,
-// and change audit and security modules.
+// hostCapabilities are the capabilities that no namespace confines. They allow to load modules, to
+// access the hardware's memory and ports, to start another kernel, to set the clock and its alarms,
+// to read the kernel's log, and to change audit and security modules.
 var hostCapabilities = []uintptr{
 	unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_BOOT, unix.CAP_SYS_TIME, unix.CAP_WAKE_ALARM,
 	unix.CAP_SYSLOG, unix.CAP_AUDIT_CONTROL, unix.CAP_MAC_ADMIN, unix.CAP_MAC_OVERRIDE,
 }
 
-// dropHostCapabilities takes them from what the calling thread starts. A supervisor that may not
-// (CAP_SETPCAP, which some containers lack) leaves them.
+// dropHostCapabilities drops them from the processes that the calling thread starts. If the
+// supervisor may not drop them (CAP_SETPCAP, which some containers lack), they stay.
 func dropHostCapabilities() error {
 	if err := reexec.DropBounding(hostCapabilities...); err != nil && !errors.Is(err, unix.EPERM) {
 		return err
@@ -58,7 +58,7 @@ func dropHostCapabilities() error {
 	return nil
 }
 
-// maskKernel hides files of the kernel and makes the host's read-only.
+// maskKernel hides files of the kernel and makes the host's files read-only.
 func maskKernel() error {
 	for _, pattern := range ownSettings {
 		paths, err := filepath.Glob("/proc/sys/" + pattern)
@@ -79,7 +79,7 @@ func maskKernel() error {
 			return err
 		}
 	}
-	// The rest is found and not listed, because kernels differ.
+	// Other entries are listed at run time, because kernels differ.
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return fmt.Errorf("list /proc: %w", err)
@@ -88,7 +88,7 @@ func maskKernel() error {
 		path := filepath.Join("/proc", entry.Name())
 		info, err := entry.Info()
 		if err != nil || ofProcess(entry.Name()) || slices.Contains(writableKernel, entry.Name()) {
-			continue // an error is a process that has ended
+			continue // an error means a process that has ended
 		}
 		if slices.Contains(hiddenKernel, path) {
 			continue
@@ -105,7 +105,7 @@ func maskKernel() error {
 // ofProcess reports whether an entry of /proc is a process.
 func ofProcess(name string) bool { return name[0] >= '0' && name[0] <= '9' }
 
-// hide puts an empty file or directory in the place of one; what the kernel lacks needs none.
+// hide mounts an empty file or directory over a path. It does nothing if the kernel lacks the path.
 func hide(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -123,7 +123,7 @@ func hide(path string) error {
 	return nil
 }
 
-// bind shows a file or directory, with the mounts below it, at another place.
+// bind mounts a file or directory, with the mounts below it, at another place.
 func bind(source, target string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("bind %s over %s: %w", source, target, err)
@@ -131,8 +131,8 @@ func bind(source, target string) error {
 	return nil
 }
 
-// bindReadOnly is bind whose target nobody can write to through this mount. Mounts below it
-// stay as they are.
+// bindReadOnly is bind with a target that is read-only through this mount. Mounts below it stay as
+// they are.
 func bindReadOnly(source, target string) error {
 	if err := bind(source, target); err != nil {
 		return err

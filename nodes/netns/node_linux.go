@@ -28,14 +28,14 @@ import (
 	"railbed/nodes"
 )
 
-// initTimeout bounds the node's init; 8 inits at once on 2 busy cores need
-// less than a second.
+// initTimeout bounds the start of a node's init. 8 inits at once on 2 busy cores need less than a
+// second.
 const initTimeout = 20 * time.Second
 
 // Runtime makes netns nodes. Its zero value is ready.
 type Runtime struct{}
 
-// Create implements nodes.Runtime. It costs no system call: see the package.
+// Create implements nodes.Runtime. It makes no system call: see the package comment.
 func (Runtime) Create(_ context.Context, config nodes.Config) (nodes.Node, error) {
 	return &node{config: config}, nil
 }
@@ -43,17 +43,17 @@ func (Runtime) Create(_ context.Context, config nodes.Config) (nodes.Node, error
 type node struct {
 	config nodes.Config
 
-	mu     sync.Mutex // guards what follows, and serialises the first start
+	mu     sync.Mutex // guards the fields below, and serialises the first start
 	closed bool
 	init   *os.Process
 	view   view
 }
 
-// view is the namespaces of a running node, by descriptor.
+// view holds descriptors of a running node's namespaces.
 type view struct {
 	mount, uts, ipc, pid int
-	// root is the init's root directory: where Railbed itself runs in a
-	// chroot, it is not the mount namespace's.
+	// root is the init's root directory. It differs from the mount namespace's root if Railbed
+	// itself runs in a chroot.
 	root int
 	// proc is the node's /proc, for counting its processes.
 	proc int
@@ -125,8 +125,8 @@ func (n *node) startInit(ctx context.Context) (err error) {
 	return nil
 }
 
-// cloneInit clones the init from a thread inside the node's network namespace.
-// The init stays out of the node's control group: the limits are the programs'.
+// cloneInit clones the init from a thread inside the node's network namespace. The init stays out
+// of the node's control group, whose limits are for programs.
 func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -142,7 +142,8 @@ func (n *node) cloneInit(channel *os.File) (process *os.Process, err error) {
 		}
 		process, err = os.StartProcess(reexec.Self, reexec.Argv(Part, n.config.Node.Name), &os.ProcAttr{
 			Dir: "/",
-			// Without containermaxprocs=0 Go's runtime keeps files of the host's control group open.
+			// Without containermaxprocs=0 Go's runtime keeps files of the host's control group
+			// open.
 			Env:   []string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"},
 			Files: []*os.File{null, null, os.Stderr, channel},
 			Sys: &syscall.SysProcAttr{
@@ -184,8 +185,7 @@ func (v *view) close() {
 	}
 }
 
-// spawn clones the command from a thread that has entered all of the node's
-// namespaces.
+// spawn clones the command from a thread that has entered all of the node's namespaces.
 func (n *node) spawn(command nodes.Command) (*process, error) {
 	var started *os.Process
 	err := reexec.OnLastThread(func() (err error) {
@@ -199,15 +199,14 @@ func (n *node) spawn(command nodes.Command) (*process, error) {
 	return watch(started), nil
 }
 
-// defaultOOM takes from a program what it inherits of the supervisor's
-// protection: when memory runs out, programs go before their owner. A process
-// that has ended needs nothing.
+// defaultOOM removes the protection that a program inherits from the supervisor: when memory runs
+// out, programs are killed before their owner. It ignores a process that has ended.
 func defaultOOM(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("0"), 0)
 }
 
 func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
-	// Before the node's mount namespace hides the control files.
+	// Enter the group before the node's mount namespace hides the control files.
 	if err := n.config.Cgroup.Enter(); err != nil {
 		return nil, err
 	}
@@ -218,8 +217,8 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 		return nil, err
 	}
 	environment := nodes.Environment(n.config, command.Env)
-	// Between clone and exec the child shares our memory, so the /proc of its
-	// PID namespace names our executable as its own, wherever the file lies.
+	// Between clone and exec the child shares this process's memory. So /proc/self/exe in its PID
+	// namespace is this executable, wherever the file is.
 	path := reexec.Self
 	if !command.Self {
 		var err error
@@ -241,7 +240,7 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
 		dir = "/"
 	}
-	if n.config.Nice > 0 { // the thread's own, which the program inherits
+	if n.config.Nice > 0 { // the thread's own value, which the program inherits
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, n.config.Nice); err != nil {
 			return nil, fmt.Errorf("set nice %d: %w", n.config.Nice, err)
 		}
@@ -252,8 +251,9 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 		Env:   environment,
 		Files: files,
 		Sys: &syscall.SysProcAttr{
-			// Without a terminal no session of its own: the kernel's autogroups would
-			// give each the share of a whole session, and the switches no more.
+			// Without a terminal the command gets no session of its own. The kernel's autogroups
+			// would give each session a full share of the processor, and the switches no more than
+			// one.
 			Setsid:      command.Terminal,
 			Setctty:     command.Terminal,
 			Setpgid:     !command.Terminal,
@@ -263,9 +263,8 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	})
 }
 
-// enter moves the calling thread into the node. The mount namespace comes
-// last but one, as paths resolve in it from then on; the PID namespace is for
-// the children only.
+// enter moves the calling thread into the node. The mount namespace is last but one, as paths
+// resolve in it from then on. The PID namespace applies only to the thread's children.
 func (n *node) enter() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare thread's root directory: %w", err)
@@ -308,7 +307,7 @@ func (n *node) Processes() (int, error) {
 	if n.init == nil {
 		return 0, nil
 	}
-	// A descriptor of its own, as reading a directory moves the offset.
+	// Open a new descriptor, as reading a directory moves its offset.
 	fd, err := unix.Openat(n.view.proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, err)
@@ -328,8 +327,8 @@ func (n *node) Processes() (int, error) {
 	return count, nil
 }
 
-// Close implements nodes.Node. Killing the init makes the kernel kill every
-// other process of the PID namespace first, so its end is theirs.
+// Close implements nodes.Node. Killing the init makes the kernel kill every other process of the
+// PID namespace first. So when the init has ended, the others have, too.
 func (n *node) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

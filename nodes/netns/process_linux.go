@@ -34,8 +34,8 @@ func watch(p *os.Process) *process {
 // Pid implements nodes.Process.
 func (p *process) Pid() int { return p.pid }
 
-// Signal implements nodes.Process. A process group keeps its leader's number while
-// it has members, so a late signal cannot hit a stranger's group.
+// Signal implements nodes.Process. The kernel does not reuse a process group's number while the
+// group has members, so a late signal cannot reach another group.
 func (p *process) Signal(signal syscall.Signal) error {
 	select {
 	case <-p.done:

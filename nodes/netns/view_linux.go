@@ -16,13 +16,13 @@ import (
 	"railbed/nodes"
 )
 
-// storeDir is where the files of the node's identity are until they are mounted.
+// storeDir is the directory of the node's identity files until they are mounted.
 const storeDir = "/run/.identity"
 
 // kernelFlags are the mount flags of file systems that the kernel generates.
 const kernelFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// buildView mounts what makes the node a machine of its own.
+// buildView mounts the file systems that make the node a machine of its own.
 func buildView(config initConfig) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("leave the host's mount tree: %w", err)
@@ -37,7 +37,7 @@ func buildView(config initConfig) error {
 		{"tmpfs", "/tmp", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 		{"tmpfs", "/dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 	} {
-		// A link of the host into /run, which is the node's own and empty by now.
+		// The target may be the host's link into /run, which is the node's own and empty by now.
 		if target, err := os.Readlink(m.target); err == nil && strings.HasPrefix(target, "/run/") {
 			if err := os.MkdirAll(target, 0o755); err != nil {
 				return err
@@ -56,9 +56,8 @@ func buildView(config initConfig) error {
 	return maskKernel()
 }
 
-// giveIdentity puts the node's identity in the place of the host's. UCX and NCCL
-// take two processes with one boot id for neighbours on one machine, so the
-// boot id is the node's own as well.
+// giveIdentity mounts the node's identity over the host's. UCX and NCCL take two processes with one
+// boot id for neighbours on one machine, so the node has a boot id of its own as well.
 func giveIdentity(config initConfig) (err error) {
 	// A file system that mounts keep and no program of the node can reach.
 	if err := os.Mkdir(storeDir, 0o755); err != nil {
@@ -88,7 +87,7 @@ func giveIdentity(config initConfig) (err error) {
 	} {
 		path, err := filepath.EvalSymlinks(dir.path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // a directory that the host lacks tells no programs apart
+			continue // programs cannot distinguish hosts by a directory that the host lacks
 		}
 		if err != nil {
 			return fmt.Errorf("resolve %s: %w", dir.path, err)
@@ -101,10 +100,10 @@ func giveIdentity(config initConfig) (err error) {
 	return nil
 }
 
-// layOver lays files over a directory of the host: the node sees the host's other files, and
-// what the node writes stays in store. It is an overlay and not a mount on each file. Linux removes
-// a mount on a file as soon as the host renames another file over it (since Linux 3.18), which
-// editors and package managers do.
+// layOver mounts an overlay with the node's files over a directory of the host. The node sees the
+// host's other files, and the node's writes stay in store. A mount on each file instead would not
+// last: Linux removes a mount on a file as soon as the host renames another file over it (since
+// Linux 3.18), which editors and package managers do.
 func layOver(dir, store string, files map[string]string) error {
 	upper, work := filepath.Join(store, "upper"), filepath.Join(store, "work")
 	for _, path := range []string{store, upper, work} {
@@ -122,10 +121,10 @@ func layOver(dir, store string, files map[string]string) error {
 		return err
 	}
 	defer below.close()
-	// userxattr is what makes it allowed in a user namespace (Linux 5.11).
+	// userxattr makes overlays permitted in a user namespace (Linux 5.11).
 	options := "lowerdir=" + dir + ",upperdir=" + upper + ",workdir=" + work + ",userxattr"
 	if err := unix.Mount("overlay", dir, "overlay", 0, options); err != nil {
-		// In the supervisor's log.
+		// This goes to the supervisor's log.
 		fmt.Fprintf(os.Stderr, "mount overlay on %s: %v; the node's files in it are mounted one by one, "+
 			"and one that the host replaces becomes the host's\n", dir, err)
 		return bindOver(dir, upper, files)
@@ -133,9 +132,10 @@ func layOver(dir, store string, files map[string]string) error {
 	return below.attach(dir, files)
 }
 
-// bindOver mounts each file on the host's, where there is no overlay: on Linux before 5.11 in a
-// user namespace, and where the directory lies in an overlay of an overlay, as the kernel stacks two. A
-// file that the host does not have, or that leads into a directory that the node has another of, is left out.
+// bindOver mounts each file over the host's where an overlay is impossible: on Linux before 5.11 in
+// a user namespace, and where the directory is in an overlay of an overlay, as the kernel stacks
+// only two. It skips a file that the host does not have. It also skips a link into a directory that
+// is missing in the node, because the node has its own.
 func bindOver(dir, from string, files map[string]string) error {
 	for name := range files {
 		target, err := filepath.EvalSymlinks(filepath.Join(dir, name))
@@ -158,7 +158,8 @@ type submounts struct {
 	trees  []int
 }
 
-// mountsBelow clones the mounts below a directory, which an overlay of the directory does not have.
+// mountsBelow clones the mounts below a directory, which an overlay of the directory would not
+// include.
 func mountsBelow(dir string) (*submounts, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
@@ -170,7 +171,7 @@ func mountsBelow(dir string) (*submounts, error) {
 			return strings.HasPrefix(info.Mountpoint, point+"/") || info.Mountpoint == point
 		}
 		if info.Mountpoint == dir || slices.ContainsFunc(below.points, inside) {
-			continue // comes with the mount that it lies in
+			continue // included in its parent mount's clone
 		}
 		const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE
 		tree, err := unix.OpenTree(unix.AT_FDCWD, info.Mountpoint, flags)
@@ -183,7 +184,7 @@ func mountsBelow(dir string) (*submounts, error) {
 	return below, nil
 }
 
-// attach mounts them again, but for those on the node's own files.
+// attach mounts the clones again, except for those on the node's own files.
 func (s *submounts) attach(dir string, own map[string]string) error {
 	for i, point := range s.points {
 		if _, is := own[strings.TrimPrefix(point, dir+"/")]; is {

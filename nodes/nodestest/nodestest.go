@@ -16,17 +16,15 @@ import (
 	"railbed/nodes"
 )
 
-// Make makes a node of the runtime under test that is called name. The suite
-// closes it.
+// Make makes a node with a name, of the runtime under test. The suite closes the node.
 type Make func(t *testing.T, name string) nodes.Node
 
-// Options are what the suite has to know of a runtime. The zero value is one whose
-// nodes cost little and share the host's kernel.
+// Options describe a runtime to the suite. The zero value is for a runtime whose nodes cost little
+// and share the host's kernel.
 type Options struct {
-	// OwnKernel says that nodes have kernels of their own, whose namespaces have
-	// the same numbers.
+	// OwnKernel says that nodes have kernels of their own, whose namespaces have the same numbers.
 	OwnKernel bool
-	// Few says that nodes are costly: what needs no fresh node shares one.
+	// Few says that nodes are costly: tests that do not need a fresh node share one.
 	Few bool
 }
 
@@ -86,8 +84,8 @@ func (s *suite) node(t *testing.T, name string) nodes.Node {
 	return node
 }
 
-// last is a node that the test closes itself: with Options.Few one that the suite
-// needs no more.
+// last returns a node that the test closes itself. With Options.Few it is a node that the suite no
+// longer needs.
 func (s *suite) last(t *testing.T, name string) nodes.Node {
 	t.Helper()
 	if node := s.shared[name]; node != nil {
@@ -97,7 +95,7 @@ func (s *suite) last(t *testing.T, name string) nodes.Node {
 	return s.make(t, name)
 }
 
-// start starts a command and returns it with the file that it writes to.
+// start starts a command and returns it with the file for its output.
 func start(t *testing.T, node nodes.Node, command nodes.Command) (nodes.Process, *os.File) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
@@ -115,7 +113,7 @@ func start(t *testing.T, node nodes.Node, command nodes.Command) (nodes.Process,
 	return process, reader
 }
 
-// shell runs a script to its end and returns what it printed.
+// shell runs a script to its end and returns its output.
 func shell(t *testing.T, node nodes.Node, script string) string {
 	t.Helper()
 	process, output := start(t, node, nodes.Command{Args: []string{"/bin/sh", "-c", script}})
@@ -206,7 +204,7 @@ func (s *suite) environment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// ls has its three and the directory that it reads: nothing leaks in.
+	// ls has its standard descriptors and the directory that it reads: none leaks in.
 	if want := "blue a\n/usr\n4\n"; string(text) != want {
 		t.Errorf("environment, directory, descriptors: %q, want %q", text, want)
 	}
@@ -240,7 +238,7 @@ func (s *suite) identity(t *testing.T) {
 	}
 }
 
-// What programs tell hosts apart by.
+// Scripts that print what distinguishes hosts for programs.
 const (
 	identityFiles      = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id"
 	identityNamespaces = "for n in net ipc uts mnt pid; do readlink /proc/self/ns/$n; done"
@@ -283,7 +281,7 @@ func (s *suite) signal(t *testing.T) {
 	if err != nil || exit.Signal == 0 {
 		t.Errorf("exit %+v, error %v; want one by a signal", exit, err)
 	}
-	// The pipe ends when the background child is gone as well.
+	// The pipe ends when the background child has ended as well.
 	if rest, err := io.ReadAll(output); err != nil || len(rest) != 0 {
 		t.Errorf("after the signal: %q, error %v", rest, err)
 	}
@@ -292,8 +290,8 @@ func (s *suite) signal(t *testing.T) {
 	}
 }
 
-// orphans leaves 20 children behind that end at once; only the init can reap
-// them. The count of processes must come down to zero.
+// orphans leaves 20 children behind that end at once. Only the init can reap them. The count of
+// processes must fall to zero.
 func (s *suite) orphans(t *testing.T) {
 	node := s.node(t, "a")
 	shell(t, node, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do setsid sh -c 'exit 3' "+
@@ -378,7 +376,7 @@ func (s *suite) manyAtOnce(t *testing.T) {
 	}
 }
 
-// eventually waits for a condition that the kernel brings about by itself.
+// eventually waits for a condition that the kernel establishes by itself.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	var err error

@@ -22,11 +22,11 @@ import (
 	"railbed/nodes"
 )
 
-// agent is what the guest's first process does for the host. It reaps: all
-// processes of the guest are its descendants.
+// agent is the part of the guest's first process that serves the host. It reaps: all processes of
+// the guest are its descendants.
 type agent struct {
 	ready atomic.Bool
-	nics  *os.File // the NICs' driver, not yet loaded; nil where the kernel has it
+	nics  *os.File // the NICs' driver, not yet loaded; nil if it is built into the kernel
 
 	reaper *nodes.Reaper
 
@@ -38,7 +38,7 @@ func newAgent() *agent {
 	return &agent{reaper: nodes.NewReaper(), streams: map[carried]chan *yamux.Stream{}}
 }
 
-// stream is where a stream that the host opened, or will open, is handed over.
+// stream returns the channel for a stream that the host has opened, or will open.
 func (a *agent) stream(c carried) chan *yamux.Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +65,7 @@ func (a *agent) take(c carried) *yamux.Stream {
 	return stream
 }
 
-// command starts one, answers, and stays until it has ended.
+// command starts a command, answers, and waits until the command has ended.
 func (a *agent) command(request startRequest, control *yamux.Stream, to *frame.Writer) {
 	streams := map[descriptor]*yamux.Stream{}
 	for _, what := range request.Carried {
@@ -93,7 +93,7 @@ func (a *agent) command(request startRequest, control *yamux.Stream, to *frame.W
 type guestCommand struct {
 	streams map[descriptor]*yamux.Stream
 	sources map[descriptor]*source
-	screen  *os.File // the terminal's other side, nil without
+	screen  *os.File // the terminal's other side, or nil
 	ended   atomic.Bool
 }
 
@@ -131,7 +131,7 @@ func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-c
 	return pid, ended, nil
 }
 
-// open opens what the command gets as descriptors 0 to 2 or 3.
+// open opens the command's descriptors, 0 to 2 or 3.
 func (c *guestCommand) open(request startRequest) (files []*os.File, err error) {
 	c.sources = map[descriptor]*source{}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -180,7 +180,7 @@ func (c *guestCommand) open(request startRequest) (files []*os.File, err error) 
 	return files, nil
 }
 
-// abandon closes what open made for a command that did not start.
+// abandon closes the files that open made for a command that did not start.
 func (c *guestCommand) abandon() error {
 	var errs []error
 	for _, s := range c.sources {
@@ -189,7 +189,7 @@ func (c *guestCommand) abandon() error {
 	return errors.Join(errs...)
 }
 
-// carry begins to carry bytes.
+// carry starts to carry bytes.
 func (c *guestCommand) carry() {
 	for what, s := range c.sources {
 		if what.output() {
@@ -203,8 +203,8 @@ func (c *guestCommand) carry() {
 	}
 }
 
-// obey does what the host asks for while the command runs. A host that goes away
-// meanwhile did not wait for its start.
+// obey executes the host's requests while the command runs. If the host closes the stream before
+// the command has ended, it did not wait for the start, and obey kills the command.
 func (c *guestCommand) obey(pid int, control io.Reader) {
 	for from := frame.NewReader(control); ; {
 		kind, payload, err := from.Read()
@@ -229,7 +229,7 @@ func (c *guestCommand) obey(pid int, control io.Reader) {
 	}
 }
 
-// written is how many bytes of each output the command has written.
+// written returns how many bytes of each output the command has written.
 func (c *guestCommand) written() map[descriptor]int64 {
 	written := map[descriptor]int64{}
 	for what, s := range c.sources {
@@ -252,8 +252,8 @@ type source struct {
 	read int64
 }
 
-// send carries from the command to the host, until no process of the guest has
-// the descriptor any more, or the host does not want to know.
+// send carries bytes from the command to the host. It ends when no process of the guest has the
+// descriptor any more, or when the host closes the stream.
 func (s *source) send(stream *yamux.Stream) {
 	defer close(s.done)
 	defer s.file.Close()
@@ -289,8 +289,8 @@ func (s *source) send(stream *yamux.Stream) {
 	}
 }
 
-// receive carries from the host to the command. A command that has closed its
-// input is its own affair.
+// receive carries bytes from the host to the command. It ignores write errors: a command may close
+// its input.
 func (s *source) receive(stream *yamux.Stream) {
 	_, _ = io.Copy(s.file, stream)
 	stream.Close()
@@ -303,11 +303,11 @@ func (s *source) receive(stream *yamux.Stream) {
 	}
 }
 
-// terminalPatience is how long a terminal's last words may take to its other side:
-// the kernel passes them on later.
+// terminalPatience is how long a terminal's last output may take to its other side: the kernel
+// passes it on with a delay.
 const terminalPatience = 300 * time.Millisecond
 
-// written is how many bytes were read and wait to be.
+// written is how many bytes were read, plus how many wait to be read.
 func (s *source) written() int64 {
 	if s.terminal {
 		select {
@@ -319,13 +319,13 @@ func (s *source) written() int64 {
 	defer s.mu.Unlock()
 	waiting := 0
 	if raw, err := s.file.SyscallConn(); err == nil {
-		// closed: nothing waits
+		// if it is closed, nothing waits
 		_ = raw.Control(func(fd uintptr) { waiting, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	}
 	return s.read + int64(max(waiting, 0))
 }
 
-// countProcesses counts the guest's processes but the first one and the kernel's.
+// countProcesses counts the guest's processes, without the first one and the kernel's threads.
 func countProcesses() (int, error) {
 	directory, err := os.Open("/proc")
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// outputPatience is how long Wait waits for a reader that takes nothing of a
-	// command's output after the command's end.
+	// outputPatience is how long Wait waits, after the command's end, for a reader that does not
+	// read the command's output.
 	outputPatience = time.Second
-	// sizeTick is how often a terminal is asked for its size: the kernel tells only
-	// the terminal's own processes, and those are in the guest.
+	// sizeTick is how often a terminal's size is read: the kernel signals a change only to the
+	// terminal's own processes, and those are in the guest.
 	sizeTick  = 200 * time.Millisecond
 	chunkSize = 32 << 10
 )
@@ -58,26 +58,26 @@ type process struct {
 	frames  *frame.Writer
 	inputs  []*relay
 	outputs map[descriptor]*relay
-	screen  int // a descriptor of the terminal, 0 without
+	screen  int // a descriptor of the terminal, or 0
 
 	done chan struct{}
 	exit nodes.Exit
 	err  error
 }
 
-// relay is one stream of a command and the host's file at its end.
+// relay connects one stream of a command with the host's file.
 type relay struct {
 	file   *os.File
 	stream *yamux.Stream
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	bytes   int64
-	writing bool          // the host's reader is to take some
+	writing bool          // a write to the host's reader is in progress
 	moved   chan struct{} // closed and made anew when bytes change, closed at the end
 	ended   bool
 }
 
-// start opens the streams, and asks for the command.
+// start opens the streams, and requests the command.
 func (p *process) start(ctx context.Context, command nodes.Command) error {
 	request := &startRequest{
 		ID: p.id, Args: command.Args, Self: command.Self, Dir: command.Dir,
@@ -132,8 +132,8 @@ type carry struct {
 	file *os.File
 }
 
-// carriedBy are the streams of a command. A terminal is one stream each way,
-// whatever it is connected to.
+// carriedBy returns the streams of a command. A terminal has one stream each way, whatever file it
+// is connected to.
 func carriedBy(command nodes.Command) []carry {
 	all := []carry{
 		{stdin, command.Stdin}, {stdout, command.Stdout}, {stderr, command.Stderr},
@@ -151,14 +151,14 @@ func carriedBy(command nodes.Command) []carry {
 	return some
 }
 
-// carry opens the stream of a descriptor of the caller's, whose file it duplicates.
+// carry opens the stream for one of the caller's files, which it duplicates.
 func (p *process) carry(what descriptor, file *os.File) (*relay, error) {
 	duplicate, err := duplicateOf(file)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate %s: %w", what, err)
 	}
-	// Closing a file ends a read of it only where reads do not block. What is
-	// written to may be somebody's terminal, and keeps its mode.
+	// Closing a file ends a pending read only if reads do not block. A file for output may be
+	// another process's terminal, and keeps its mode.
 	if !what.output() {
 		if err := unix.SetNonblock(duplicate, true); err != nil {
 			return nil, errors.Join(fmt.Errorf("duplicate %s: %w", what, err), unix.Close(duplicate))
@@ -171,7 +171,7 @@ func (p *process) carry(what descriptor, file *os.File) (*relay, error) {
 	return r, nil
 }
 
-// duplicateOf leaves the file's mode as it is, as File.Fd does not.
+// duplicateOf duplicates a file and keeps its mode, unlike File.Fd.
 func duplicateOf(file *os.File) (duplicate int, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -185,7 +185,7 @@ func duplicateOf(file *os.File) (duplicate int, err error) {
 	return duplicate, err
 }
 
-// abandon undoes a start that failed.
+// abandon undoes a failed start.
 func (p *process) abandon() {
 	all := p.inputs
 	for _, output := range p.outputs {
@@ -203,8 +203,8 @@ func (p *process) abandon() {
 	}
 }
 
-// useTerminal leaves what a terminal does with characters to the guest's, and
-// returns its size.
+// useTerminal leaves the processing of characters to the guest's terminal, and returns the
+// terminal's size.
 func (p *process) useTerminal(screen *os.File) (size sizeRequest, err error) {
 	if p.screen, err = duplicateOf(screen); err != nil {
 		return size, err
@@ -223,7 +223,7 @@ func sizeOf(screen int) (sizeRequest, error) {
 	return sizeRequest{Rows: size.Row, Cols: size.Col}, nil
 }
 
-// followSize passes the terminal's size on until the command has ended.
+// followSize passes on changes of the terminal's size until the command has ended.
 func (p *process) followSize() {
 	defer unix.Close(p.screen)
 	tick := time.NewTicker(sizeTick)
@@ -237,7 +237,7 @@ func (p *process) followSize() {
 		}
 		if size, err := sizeOf(p.screen); err == nil && size != known {
 			known = size
-			_ = p.frames.WriteJSON(frame.WindowSize, size) // or it ends
+			_ = p.frames.WriteJSON(frame.WindowSize, size) // an error means that the command ends
 		}
 	}
 }
@@ -262,7 +262,7 @@ func (p *process) watch() {
 			output.await(sent)
 		}
 	}
-	for _, input := range p.inputs { // what nobody will read
+	for _, input := range p.inputs { // input that no process will read
 		input.file.Close()
 		input.stream.Close()
 	}
@@ -270,7 +270,7 @@ func (p *process) watch() {
 	if err == nil {
 		return
 	}
-	// The guest is gone, and everything in it was killed.
+	// The guest is gone, and all its processes were killed.
 	p.exit = nodes.Exit{Code: 128 + int(syscall.SIGKILL), Signal: syscall.SIGKILL}
 	for _, output := range p.outputs {
 		output.await(-1)
@@ -280,15 +280,14 @@ func (p *process) watch() {
 	}
 }
 
-// send carries from the host to the guest, until the file or the command ends.
+// send carries bytes from the host to the guest, until the file or the command ends.
 func (r *relay) send() {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{r.stream}, struct{ io.Reader }{r.file}, make([]byte, chunkSize))
 	r.stream.Close()
 }
 
-// receive carries from the guest to the host, until every process of the guest
-// that has the descriptor has closed it, or the host's reader is gone. Then the
-// guest's next writer learns of it.
+// receive carries bytes from the guest to the host. It ends when every process of the guest has
+// closed the descriptor, or when the host's reader is gone. The guest's next write then fails.
 func (r *relay) receive() {
 	buffer := make([]byte, chunkSize)
 	for {
@@ -306,7 +305,7 @@ func (r *relay) receive() {
 			break
 		}
 	}
-	// A socket carries the other way, too, which goes on.
+	// A socket also carries the other direction, which continues.
 	if raw, err := r.file.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) }) // a pipe is closed
 	}
@@ -326,8 +325,8 @@ func (r *relay) count(n int, ended bool) {
 	}
 }
 
-// await waits until so many bytes have arrived, or all that will where it is
-// negative, but no longer for a reader that does not read.
+// await waits until so many bytes have arrived, or, if bytes is negative, until the stream has
+// ended. It gives up on a reader that does not read.
 func (r *relay) await(bytes int64) {
 	timer := time.NewTimer(outputPatience)
 	defer timer.Stop()
@@ -345,12 +344,12 @@ func (r *relay) await(bytes int64) {
 			if writing {
 				return
 			}
-			timer.Reset(outputPatience) // a guest may stand still for longer
+			timer.Reset(outputPatience) // a guest may pause for longer
 		}
 	}
 }
 
-// Pid implements nodes.Process. It is the guest's.
+// Pid implements nodes.Process. It is the process id in the guest.
 func (p *process) Pid() int { return p.pid }
 
 // Signal implements nodes.Process.
@@ -370,7 +369,8 @@ func (p *process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// KillGroup implements nodes.GroupKiller: what a leader leaves in a guest stays there.
+// KillGroup implements nodes.GroupKiller. It does nothing: processes that a leader leaves in a
+// guest stay there.
 func (p *process) KillGroup() {}
 
 // Wait implements nodes.Process.

@@ -19,7 +19,7 @@ import (
 	"railbed/nodes"
 )
 
-// Places in the guest before its root is there.
+// Paths in the guest before its root is mounted.
 const (
 	devDir   = "/dev"
 	lowerDir = "/lower"
@@ -27,23 +27,23 @@ const (
 	rootDir  = "/root"
 )
 
-// devicePatience is how long a device may take to appear once its driver is
-// there; on a busy host it has been seen to take a second.
+// devicePatience is how long a device may take to appear after its driver was loaded. On a busy
+// host it has been seen to take a second.
 const devicePatience = time.Minute
 
-// GuestMain is the guest's first process. It never returns: the end of the guest
-// is a restart, which QEMU takes for its own end.
+// GuestMain is the guest's first process. It never returns: it ends by a restart of the guest, on
+// which QEMU exits.
 func GuestMain([]string) int {
 	if err := guest(); err != nil {
 		fmt.Println("railbed:", err) // on the console
 	}
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
-		panic(err) // the end of the first process is the kernel's panic, and the same
+		panic(err) // the first process's end is a kernel panic, with the same effect
 	}
 	return 1
 }
 
-// guest serves the host until it hangs up.
+// guest serves the host until the host closes the channel.
 func guest() error {
 	a := newAgent()
 	loaded := a.loadModules()
@@ -67,8 +67,8 @@ func guest() error {
 	}
 }
 
-// loadModules loads what the initramfs has, but for the NICs' driver: NICs take over
-// settings when they appear. Some may have been loaded by others.
+// loadModules loads the modules of the initramfs, except for the NICs' driver: NICs copy settings
+// when they appear. Other modules may have loaded some already.
 func (a *agent) loadModules() error {
 	order, err := os.ReadFile(moduleOrder)
 	if err != nil {
@@ -90,11 +90,11 @@ func (a *agent) loadModules() error {
 	return errors.Join(errs...)
 }
 
-// nicDriver is the module that the NICs come with.
+// nicDriver is the module with the NICs' driver.
 const nicDriver = "virtio_net"
 
-// load loads a module from its open file, and does nothing for none, as where it
-// is built into the kernel.
+// load loads a module from its open file. It does nothing for nil, as when the module is built into
+// the kernel.
 func load(file *os.File) error {
 	if file == nil {
 		return nil
@@ -102,8 +102,8 @@ func load(file *os.File) error {
 	return vmimage.Load(file)
 }
 
-// openPort opens the channel once the host's end is open, too: before that it
-// reads as if it had ended.
+// openPort opens the channel once the host's end is open, too. Before that a read returns end of
+// file.
 func openPort() (*os.File, error) {
 	var port *os.File
 	err := await("open the channel", func() error {
@@ -137,7 +137,7 @@ func openPort() (*os.File, error) {
 	return port, err
 }
 
-// await tries again while a device is not there yet.
+// await retries while a device does not exist yet.
 func await(what string, try func() error) error {
 	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		err := try()
@@ -168,8 +168,8 @@ func (a *agent) configure(id identityOf) error {
 	return fabric.ConfigureGuest(id.Node, id.Dilation, func() error { return load(a.nics) })
 }
 
-// enterRoot makes the host's files, with what the guest writes over them, the
-// root of all processes, as switch_root(8) does.
+// enterRoot makes an overlay the root of all processes, as switch_root(8) does. The overlay has the
+// host's files below and the guest's writes above.
 func enterRoot() error {
 	err := await("mount the host's files", func() error {
 		return unix.Mount(rootTag, lowerDir, "9p", unix.MS_RDONLY,
@@ -195,7 +195,7 @@ func enterRoot() error {
 	return vmimage.Enter(rootDir)
 }
 
-// mountKernel mounts what the kernel gives, and what everybody may write to.
+// mountKernel mounts the kernel's file systems, and directories that all users may write to.
 func mountKernel() error {
 	for _, m := range []struct {
 		kind, target, data string
@@ -230,7 +230,7 @@ func writeIdentity(id identityOf) error {
 		"/etc/machine-id":  id.Node.MachineID + "\n",
 		"/etc/resolv.conf": nodes.Resolver(id.Node),
 	} {
-		// What is a link on the host may lead to a folder that is not there.
+		// A link on the host may lead to a folder that does not exist here.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -241,7 +241,7 @@ func writeIdentity(id identityOf) error {
 	return nil
 }
 
-// configured answers what came of it.
+// configured configures the guest and answers with the result.
 func (a *agent) configured(id identityOf, loaded error, to *frame.Writer) error {
 	err := loaded
 	if err == nil {
@@ -260,7 +260,7 @@ func refuse(to *frame.Writer, err error) error {
 	return to.WriteJSON(frame.Failure, refused)
 }
 
-// serve does what the host opened a stream for.
+// serve serves one stream that the host opened.
 func (a *agent) serve(stream *yamux.Stream, loaded error) {
 	var h hello
 	kind, payload, err := frame.NewReader(stream).Read()
@@ -271,7 +271,7 @@ func (a *agent) serve(stream *yamux.Stream, loaded error) {
 		stream.Close()
 		return
 	}
-	if h.Carry != nil { // closed by whom it is for
+	if h.Carry != nil { // its receiver closes it
 		a.deliver(*h.Carry, stream)
 		return
 	}

@@ -14,11 +14,11 @@ import (
 	"railbed/internal/reexec"
 )
 
-// launch is what the process that becomes QEMU is told over descriptor 3, where it
-// says what went wrong; nothing is said when QEMU runs.
+// launch is the configuration of the process that becomes QEMU. The process reads it from
+// descriptor 3, and writes an error there. If QEMU starts, it writes nothing.
 type launch struct {
 	Args []string
-	// User is whom QEMU becomes with Groups besides; 0 stays who it is.
+	// User is the user id that QEMU gets, with the additional Groups. 0 keeps the present user.
 	User   int
 	Groups []int
 	Nice   int
@@ -26,14 +26,14 @@ type launch struct {
 	Private []string
 }
 
-// qemuUser is whom QEMU runs as where Railbed is root: of the range that nobody
-// assigns, so that no file and no process of the host is this user's (systemd,
-// Users, Groups, UIDs and GIDs: 1879048192 to 2147483647 are unused).
+// qemuUser is the user id of QEMU where Railbed is root. It is of a range that is never assigned,
+// so no file and no process of the host belongs to it (systemd, Users, Groups, UIDs and GIDs:
+// 1879048192 to 2147483647 are unused).
 const qemuUser = 2_000_000_000
 
 // Main becomes QEMU: first process of a PID namespace, in namespaces of its own.
 func Main([]string) int {
-	runtime.LockOSThread() // rights are a thread's; the others end with the exec
+	runtime.LockOSThread() // rights are a thread's; the other threads end with the exec
 	channel := os.NewFile(3, "launch")
 	unix.CloseOnExec(3)
 	err := become(channel)
@@ -59,7 +59,7 @@ func become(channel *os.File) error {
 			return fmt.Errorf("set nice %d: %w", l.Nice, err)
 		}
 	}
-	// When memory runs out, a guest goes before its owner.
+	// When memory runs out, a guest is killed before its owner.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	if err := dropRights(l.User, l.Groups); err != nil {
 		return err
@@ -68,8 +68,8 @@ func become(channel *os.File) error {
 		syscall.Exec(program, l.Args, []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}))
 }
 
-// dropRights takes every capability from the calling thread, also for what it
-// executes, and makes it another user.
+// dropRights drops every capability of the calling thread, also for programs that it executes, and
+// changes its user.
 func dropRights(user int, groups []int) error {
 	all := make([]uintptr, 64) // more than any kernel has
 	for capability := range all {

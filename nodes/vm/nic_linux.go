@@ -17,17 +17,17 @@ import (
 	"railbed/plan"
 )
 
-// tapName is the tap of a NIC, beside the NIC. No NIC can be called so.
+// tapName is the name of a NIC's tap, in the NIC's namespace. No NIC can have such a name.
 func tapName(nic int) string { return fmt.Sprintf("@vm%d", nic) }
 
-// tapQueue is what waits for a guest in each tap, in bytes: one without KVM may
-// not run for some milliseconds.
+// tapQueue is the size of each tap's queue to the guest, in bytes. A guest without KVM may not run
+// for some milliseconds.
 const tapQueue = 4 << 20
 
 func net48(mac plan.MAC) string { return net.HardwareAddr(mac[:]).String() }
 
-// openTaps makes a tap for each NIC of the node and joins the two. The taps go
-// with their last descriptors.
+// openTaps makes a tap for each NIC of the node and joins the two. A tap disappears with its last
+// descriptor.
 func openTaps(config nodes.Config) (taps []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -47,7 +47,7 @@ func openTaps(config nodes.Config) (taps []*os.File, err error) {
 			if err != nil {
 				return err
 			}
-			closeAll(handle.Files[1:]) // counters, which nobody reads
+			closeAll(handle.Files[1:]) // counters, which are not used
 			taps = append(taps, handle.Files[0])
 			if config.Trace != nil {
 				config.Trace(fmt.Sprintf("ip -n %s tuntap add %s mode tap", config.Node.Name, tapName(i)))
@@ -74,8 +74,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// join sees to it that frames go from each NIC to its tap and back, and returns
-// which NICs have their carrier.
+// join redirects frames from each NIC to its tap and back, and returns which NICs have a carrier.
 func join(config nodes.Config) (carrier []bool, err error) {
 	conn, err := kernel.OpenIn(config.Namespace)
 	if err != nil {
@@ -112,8 +111,8 @@ func join(config nodes.Config) (carrier []bool, err error) {
 	return carrier, nil
 }
 
-// cables passes on to the guest what happens to its NICs: carriers, and links that
-// were made anew. Its zero value is none.
+// cables passes changes of the node's NICs on to the guest: carriers, and links that were made
+// anew. Its zero value does nothing.
 type cables struct {
 	config  nodes.Config
 	monitor *monitor
@@ -122,7 +121,7 @@ type cables struct {
 	plugged []bool
 }
 
-// watchCables begins. QEMU's NICs have their carrier at first.
+// watchCables begins to watch. QEMU's NICs have a carrier at first.
 func watchCables(config nodes.Config, m *monitor) (*cables, error) {
 	c := &cables{config: config, monitor: m,
 		plugged: slices.Repeat([]bool{true}, len(config.Node.GuestNICs()))}
@@ -146,8 +145,7 @@ func (c *cables) follow() {
 		if _, err := c.events.Read(buffer); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return // closed
 		}
-		// A link that is being made anew is not there for a moment; its coming is
-		// another event.
+		// A link that is being made anew is missing for a moment. Its creation is another event.
 		_ = c.look()
 	}
 }
@@ -182,7 +180,7 @@ type monitor struct {
 	from *json.Decoder
 }
 
-// openMonitor reads the greeting and leaves negotiation.
+// openMonitor reads the greeting and ends the negotiation.
 func openMonitor(channel *os.File) (*monitor, error) {
 	m := &monitor{to: json.NewEncoder(channel), from: json.NewDecoder(channel)}
 	var greeting struct{ QMP *json.RawMessage }
@@ -196,7 +194,7 @@ func openMonitor(channel *os.File) (*monitor, error) {
 	return m, m.do("qmp_capabilities", nil)
 }
 
-// do executes a command and waits for its answer, past events.
+// do executes a command and waits for its answer. It skips events.
 func (m *monitor) do(command string, arguments any) error {
 	request := map[string]any{"execute": command}
 	if arguments != nil {
@@ -222,7 +220,7 @@ func (m *monitor) do(command string, arguments any) error {
 	}
 }
 
-// setLink gives a NIC its carrier, or takes it away.
+// setLink sets the carrier of a NIC.
 func (m *monitor) setLink(nic string, up bool) error {
 	return m.do("set_link", map[string]any{"name": nic, "up": up})
 }

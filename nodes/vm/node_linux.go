@@ -21,12 +21,12 @@ import (
 	"railbed/nodes"
 )
 
-// bootPatience bounds a guest's boot. Without KVM it takes four seconds of an idle
-// core; several guests and a race detector may share two.
+// bootPatience bounds a guest's boot. Without KVM a boot takes four seconds of an idle core.
+// Several guests and a race detector may share two cores.
 const bootPatience = 3 * time.Minute
 
-// Places in the initramfs. The program is called as its part, by which it knows
-// what to do.
+// Paths in the initramfs. The program is started under the name of its part, which selects its main
+// function.
 var initName = reexec.Argv(GuestPart)[0]
 
 const (
@@ -35,11 +35,11 @@ const (
 	rootTag     = "root"
 )
 
-// bootModules are what every guest needs, the channel's first.
+// bootModules are the modules that every guest needs, the channel's first.
 var bootModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net",
 	"virtio_rng"}
 
-// processor decides between KVM and TCG: at most once for all nodes, by booting.
+// processor chooses between KVM and TCG. It boots a guest to find out, at most once for all nodes.
 func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, error) {
 	if r.Processor != "" {
 		return r.Processor, nil
@@ -48,7 +48,7 @@ func (r *Runtime) processor(ctx context.Context, config nodes.Config) (string, e
 	return r.chosen, nil
 }
 
-// choose boots a guest with KVM if there is one that QEMU's user may use.
+// choose boots a guest with KVM, if QEMU's user may use KVM.
 func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, error) {
 	const patience = 20 * time.Second
 	if err := vmimage.OpenKVM(otherUser() != 0); err != nil {
@@ -103,14 +103,14 @@ func (r *Runtime) boot(ctx context.Context, config nodes.Config, processor strin
 		err = awaited(ctx, err)
 	}
 	if err != nil {
-		n.qemu.kill() // whose words are all there once it has ended
+		n.qemu.kill() // all its output is there once it has ended
 		err = fmt.Errorf("boot %s: %w; %s", config.Node.Name, err, n.qemu.words())
 		return nil, errors.Join(err, n.end())
 	}
 	return n, nil
 }
 
-// connect waits for the guest's first process and tells it what it is.
+// connect waits for the guest's first process and configures it.
 func (n *node) connect() (err error) {
 	if n.session, err = yamux.Client(n.qemu.serial, sessionConfig()); err != nil {
 		return err
@@ -175,7 +175,7 @@ type notFound string
 func (n notFound) Error() string        { return string(n) }
 func (n notFound) Is(target error) bool { return target == nodes.ErrNotFound }
 
-// files are the kernel and the initramfs with these modules.
+// files returns the kernel and the initramfs with these modules.
 func (r *Runtime) files(modules []string) (kernel, initrd *os.File, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +196,7 @@ func (r *Runtime) files(modules []string) (kernel, initrd *os.File, err error) {
 	return kernel, initrd, err
 }
 
-// kept needs the lock.
+// kept returns a file by name, and makes it once. The caller must hold mu.
 func (r *Runtime) kept(name string, content func() ([]byte, error)) (*os.File, error) {
 	if file, known := r.memory[name]; known {
 		return file, nil
@@ -216,7 +216,7 @@ func (r *Runtime) kept(name string, content func() ([]byte, error)) (*os.File, e
 	return file, nil
 }
 
-// initramfs is this program and modules.
+// initramfs returns an archive with this program and modules.
 func initramfs(k vmimage.Kernel, modules []string) ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -237,7 +237,7 @@ func initramfs(k vmimage.Kernel, modules []string) ([]byte, error) {
 	return a.Bytes(), nil
 }
 
-// Processes implements nodes.Node: those of the guest, without its kernel's threads.
+// Processes implements nodes.Node. It counts the guest's processes, without its kernel's threads.
 func (n *node) Processes() (count int, err error) {
 	if n.session.IsClosed() { // with the guest
 		return 0, nil
@@ -262,7 +262,7 @@ func (n *node) usable() error {
 	return nil
 }
 
-// gone says what an error of the channel means where the guest has ended.
+// gone replaces an error of the channel if the cause is that the guest has ended.
 func (n *node) gone(err error) error {
 	if !n.session.IsClosed() {
 		return err
@@ -278,7 +278,7 @@ func (n *node) Close() error {
 	return n.end()
 }
 
-// end ends QEMU, and everything in the guest with it, and frees what it had.
+// end kills QEMU, and everything in the guest with it, and frees its resources.
 func (n *node) end() error {
 	n.ending.Do(func() {
 		n.qemu.kill()
@@ -286,7 +286,7 @@ func (n *node) end() error {
 		if n.session != nil {
 			errs = append(errs, n.session.Close())
 		}
-		// Before what they wait for would be missing.
+		// Close these before waiting for their users.
 		errs = append(errs, ignoreClosed(n.qemu.serial.Close()), ignoreClosed(n.qemu.monitor.Close()))
 		if n.cables != nil {
 			n.cables.close()

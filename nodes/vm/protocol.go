@@ -12,42 +12,41 @@ import (
 	"railbed/plan"
 )
 
-// The channel to a guest is a yamux session in which the host opens all streams.
-// Each begins with a hello, a Message frame; its field that is set says what the
-// stream is for.
+// hello is the first frame of a stream, a Message. The channel to a guest is a yamux session in
+// which the host opens all streams. The field that is set selects the stream's purpose.
 type hello struct {
 	// Configure makes the guest the node. The answer is Started, or Failure.
 	Configure *identityOf `json:",omitempty"`
-	// Start starts a command. The answer is Started and then Exit, or Failure.
-	// Signal and WindowSize frames may follow the hello.
+	// Start starts a command. The answer is Started and then Exit, or Failure. Signal and
+	// WindowSize frames may follow the hello.
 	Start *startRequest `json:",omitempty"`
-	// Carry is one descriptor of a command, in one direction: bytes without frames,
-	// ended by the sender.
+	// Carry is one descriptor of a command, in one direction: bytes without frames. The sender ends
+	// it.
 	Carry *carried `json:",omitempty"`
-	// Count asks for the number of processes, which is a Message.
+	// Count asks for the number of processes. The answer is a Message.
 	Count bool `json:",omitempty"`
 }
 
-// identityOf is all that a guest is told of its node.
+// identityOf is the configuration that a guest gets of its node.
 type identityOf struct {
 	Node     plan.Node
 	Hosts    string
 	Dilation uint64
 }
 
-// startRequest is a command. Streams of its id carry its descriptors; those that
-// none carries are /dev/null, and descriptor 3 is closed.
+// startRequest is a command. Streams with its id carry its descriptors. Descriptors without a
+// stream are /dev/null, and descriptor 3 is closed.
 type startRequest struct {
 	ID       uint64
 	Args     []string
 	Self     bool
-	Env      []string // all of it
+	Env      []string // the whole environment
 	Dir      string
 	Terminal *sizeRequest // nil without one
 	Carried  []descriptor
 }
 
-// carried names a stream.
+// carried identifies a stream.
 type carried struct {
 	ID   uint64
 	What descriptor
@@ -73,8 +72,8 @@ type started struct{ PID int }
 // exited is the payload of an Exit frame.
 type exited struct {
 	nodes.Exit
-	// Sent is how many bytes of each output the command had written: its end is
-	// known on the host once these are there.
+	// Sent is how many bytes of each output the command had written. The host reports the command's
+	// end once these have arrived.
 	Sent map[descriptor]int64
 }
 
@@ -82,7 +81,7 @@ type exited struct {
 type refusal struct {
 	Error    string
 	NotFound bool
-	// Sysctl is one of the file that the guest's kernel does not take.
+	// Sysctl is a setting of the file that the guest's kernel rejects.
 	Sysctl *kernel.RefusedSysctlError `json:",omitempty"`
 }
 
@@ -92,8 +91,8 @@ type sizeRequest struct{ Rows, Cols uint16 }
 // signalRequest is the payload of a Signal frame.
 type signalRequest struct{ Signal int }
 
-// sessionConfig lets nothing time out: both ends are on this host, a guest may
-// stand still for long on a busy one, and QEMU's end is seen at once.
+// sessionConfig disables all timeouts: both ends are on this host, a guest may pause for long on a
+// busy host, and the end of QEMU is noticed at once.
 func sessionConfig() *yamux.Config {
 	config := yamux.DefaultConfig()
 	config.EnableKeepAlive = false

@@ -21,10 +21,10 @@ import (
 	"railbed/plan"
 )
 
-// program is QEMU for the one architecture that guests have.
+// program is QEMU for the only architecture of guests.
 const program = "qemu-system-x86_64"
 
-// Descriptors that QEMU is started with; the taps come after them.
+// Descriptors with which QEMU is started. The taps follow them.
 const (
 	serialFd = 4 + iota // the channel to the guest's first process
 	monitorFd
@@ -33,24 +33,24 @@ const (
 	firstTapFd
 )
 
-// sendBuffer is how many bytes of a guest may wait in a NIC's shaper and queue
-// before the guest has to wait: several of the largest frames.
+// sendBuffer is how many bytes of a guest may wait in a NIC's shaper and queue before the guest has
+// to wait: several of the largest frames.
 const sendBuffer = 256 << 10
 
-// qemu is a QEMU that runs.
+// qemu is a running QEMU.
 type qemu struct {
 	process *os.Process
 	serial  *os.File
 	monitor *os.File
-	// console is what the guest's kernel said last, complaints what QEMU said.
+	// console is the last output of the guest's kernel, complaints the last output of QEMU.
 	console, complaints *tail
-	ended               chan struct{} // closed when it is no more
+	ended               chan struct{} // closed when QEMU has ended
 }
 
-// arguments are the machine: nothing but what is named here, and nothing that
-// reaches out of it. Without KVM all processors of a guest take turns on one thread:
-// of some thirty guests with two, each with a thread of its own (QEMU 7.2), one stood
-// still at boot on a busy host, with a processor that waited for the other for good.
+// arguments returns QEMU's command line. The machine has only the devices that it names, and none
+// that reaches outside. Without KVM all processors of a guest take turns on one thread. With a
+// thread for each processor (QEMU 7.2), one of some thirty guests with two processors hung at boot
+// on a busy host: one processor waited for the other for good.
 func arguments(n plan.Node, processor string) []string {
 	accelerator, model := "tcg,thread=single,tb-size=64", vmimage.EmulatedProcessor
 	if processor == KVM {
@@ -64,9 +64,9 @@ func arguments(n plan.Node, processor string) []string {
 		"-machine", "pc", "-accel", accelerator, "-cpu", model,
 		"-m", strconv.FormatUint(uint64(guest.Memory)>>20, 10), "-smp", strconv.Itoa(guest.Processors),
 		"-kernel", descriptorPath(kernelFd), "-initrd", descriptorPath(initrdFd),
-		// The guest ends, and QEMU with it, when its kernel panics. Mitigations guard
-		// programs of a guest against each other, and cost TCG time, as do the
-		// self-tests of the kernel's ciphers.
+		// The guest ends, and QEMU with it, when its kernel panics. Mitigations protect programs of
+		// a guest from each other. They cost TCG time, as do the self-tests of the kernel's
+		// ciphers.
 		"-append", "console=ttyS0 quiet cryptomgr.notests panic=-1 mitigations=off rdinit=" + initName,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=channel,fd=%d", serialFd),
@@ -89,7 +89,7 @@ func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) 
 // netdev is QEMU's name of a NIC.
 func netdev(nic int) string { return "net" + strconv.Itoa(nic) }
 
-// startQEMU starts QEMU for a node. It takes none of the files.
+// startQEMU starts QEMU for a node. The caller keeps the files.
 func startQEMU(config nodes.Config, processor string, kernel, initrd *os.File, taps []*os.File) (q *qemu,
 	err error) {
 	var ours, theirs [3]*os.File // launch, serial, monitor
@@ -181,23 +181,23 @@ func (q *qemu) clone(config nodes.Config, files []*os.File) error {
 	return nil
 }
 
-// watch keeps what is said, until QEMU is no more.
+// watch records QEMU's output, until QEMU has ended.
 func (q *qemu) watch(console, complaints *os.File) {
 	var reading sync.WaitGroup
 	reading.Go(func() { q.console.keep(console) })
 	reading.Go(func() { q.complaints.keep(complaints) })
-	reading.Wait() // the other ends are QEMU's alone
+	reading.Wait() // only QEMU has the other ends
 	_, _ = q.process.Wait()
 	close(q.ended)
 }
 
-// kill ends QEMU, and returns when it is no more.
+// kill kills QEMU, and returns when it has ended.
 func (q *qemu) kill() {
 	_ = q.process.Kill() // it may have ended
 	<-q.ended
 }
 
-// words are what QEMU and the guest's kernel said last, for errors.
+// words returns the last output of QEMU and of the guest's kernel, for errors.
 func (q *qemu) words() string {
 	var said []string
 	for _, of := range []struct {
@@ -214,7 +214,7 @@ func (q *qemu) words() string {
 	return strings.Join(said, "; ")
 }
 
-// identity is whom QEMU becomes, and the groups that let it at KVM.
+// identity returns the user that QEMU becomes, and the groups that give it access to KVM.
 func identity(processor string) (user int, groups []int) {
 	user = otherUser()
 	if info, err := os.Stat(vmimage.KVMPath); user != 0 && err == nil && processor == KVM {
@@ -223,8 +223,8 @@ func identity(processor string) (user int, groups []int) {
 	return user, groups
 }
 
-// otherUser is the user that QEMU becomes, or 0 where it stays who it is: where Railbed is an ordinary
-// user, and root of a user namespace without other users.
+// otherUser returns the user that QEMU becomes. It returns 0 if QEMU keeps its user: where Railbed
+// is an ordinary user, or root of a user namespace without other users.
 func otherUser() int {
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || os.Geteuid() != 0 {
@@ -237,9 +237,10 @@ func otherUser() int {
 	return unassigned(string(uids), string(gids))
 }
 
-// unassigned is a user of the namespace with these maps (user_namespaces(7)) to whom no file and no process
-// belongs; 0 if there is none. In a container with 65,536 users it is one of the last that nobody
-// assigns: 65534 is nobody, and 65535 is 16-bit programs' error.
+// unassigned returns a user of the namespace with these maps (user_namespaces(7)) who owns no file
+// and no process, or 0 if there is none. In a container with 65,536 users it is one of the last
+// ids, which are not assigned: 65534 is the user nobody, and 65535 is the error value of 16-bit
+// programs.
 func unassigned(uids, gids string) int {
 	const last = 65533
 	for _, id := range []uint64{qemuUser, last} {
@@ -285,7 +286,7 @@ func (t *tail) keep(from *os.File) {
 	}
 }
 
-// String is the text on one line.
+// String returns the text on one line.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -294,7 +295,7 @@ func (t *tail) String() string {
 	}), " | ")
 }
 
-// sealed is content in memory that nobody can change.
+// sealed returns a file in memory whose content cannot be changed.
 func sealed(name string, content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -311,7 +312,7 @@ func sealed(name string, content []byte) (*os.File, error) {
 	return file, nil
 }
 
-// awaited is the context's cause where it has ended, else the error.
+// awaited returns the context's cause if the context has ended, else err.
 func awaited(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

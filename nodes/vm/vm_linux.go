@@ -4,7 +4,7 @@
 // # The machine
 //
 // QEMU boots the kernel that package vmimage finds. It uses KVM where a guest boots with it, and
-// software emulation (TCG) elsewhere; under TCG the guest's processor is 10 to 20 times slower than
+// software emulation (TCG) elsewhere. Under TCG the guest's processor is 10 to 20 times slower than
 // the host's. The initramfs holds this program, which is the guest's first process, and the modules
 // that the node asks for. The guest's root is the host's over virtio-9p, read-only, under an
 // overlay in the guest's memory. The host's programs run in the guest, and files that they write
@@ -26,7 +26,7 @@
 // node's NIC outside the fabric, which the plugins made, is treated alike: its address is moved
 // into the guest.
 //
-// The link is a tap rather than QEMU's datagram netdev to the soft switch: a tap works with every
+// The link is a tap rather than QEMU's datagram netdev to the soft switch. A tap works with every
 // kind of switch, its frames cross no process of Railbed, and the send direction has backpressure.
 //
 // # Rights
@@ -58,24 +58,24 @@ import (
 	"railbed/plan/spec"
 )
 
-// Parts under which the executable is started: Part on the host, where it becomes
-// QEMU, and GuestPart as the first process of a guest.
+// Parts under which the executable is started: Part on the host, where it becomes QEMU, and
+// GuestPart as the first process of a guest.
 const (
 	Part      = "vm"
 	GuestPart = "init-vm"
 )
 
-// Runtime makes nodes that are virtual machines. Its zero value is ready. It is
-// safe for concurrent use, and guests boot at the same time.
+// Runtime makes nodes that are virtual machines. Its zero value is ready. It is safe for concurrent
+// use, and guests boot at the same time.
 type Runtime struct {
-	// Processor is how guests run: KVM, TCG, or "", KVM where a guest boots with it.
+	// Processor selects how guests run: KVM, TCG, or "" for KVM where a guest boots with it.
 	Processor string
 
 	mu      sync.Mutex
 	kernel  *vmimage.Kernel
 	memory  map[string]*os.File // kernel and initramfs by content, sealed
 	accel   sync.Once
-	chosen  string // of Processor, once accel is done
+	chosen  string // Processor to use, once accel is done
 	refused error  // why not KVM
 }
 
@@ -85,8 +85,8 @@ const (
 	TCG = "tcg"
 )
 
-// Create implements nodes.Runtime. The node is up when Create returns: its kernel
-// has booted, and its NICs have their addresses. What the host lacks is a
+// Create implements nodes.Runtime. The node is up when Create returns: its kernel has booted, and
+// its NICs have their addresses. If the host lacks a requirement, the error is a
 // *verdict.UnsupportedError.
 func (r *Runtime) Create(ctx context.Context, config nodes.Config) (nodes.Node, error) {
 	processor, err := r.processor(ctx, config)
@@ -96,7 +96,7 @@ func (r *Runtime) Create(ctx context.Context, config nodes.Config) (nodes.Node, 
 	return r.boot(ctx, config, processor)
 }
 
-// Slow is why guests run without KVM, or nil. It is known after the first Create.
+// Slow returns the reason why guests run without KVM, or nil. It is known after the first Create.
 func (r *Runtime) Slow() error {
 	if r.chosen == KVM {
 		return nil
@@ -104,7 +104,7 @@ func (r *Runtime) Slow() error {
 	return r.refused
 }
 
-// Close frees what guests were booted from. Nodes stay.
+// Close frees the files from which guests were booted. Nodes stay.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,10 +116,10 @@ func (r *Runtime) Close() error {
 	return errors.Join(errs...)
 }
 
-// Check refuses guests that the host has no memory for now: all of their memory,
-// and what QEMU takes itself.
+// Check refuses guests for which the host has no free memory now. It counts all of their memory,
+// and QEMU's own.
 func Check(all []plan.Node) error {
-	const overhead units.Bytes = 150 << 20 // of QEMU, 64 MiB of it for what TCG translates
+	const overhead units.Bytes = 150 << 20 // of QEMU, with 64 MiB for code that TCG translates
 	var wanted units.Bytes
 	count := 0
 	for _, n := range all {
