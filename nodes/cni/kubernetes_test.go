@@ -59,8 +59,8 @@ type manifest struct {
 	}
 }
 
-// The network in the manifests is the one that railbed cni config prints, pods ask for
-// it, and for ports as the plugin reads them.
+// The network in the manifests is the output of railbed cni config, pods use it, and their ports
+// have the form that the plugin reads.
 func TestKubernetes(t *testing.T) {
 	network := manifests(t, "network.yaml")[0]
 	list, err := NewList("1.0.0", "", Listed{Testbed: "cluster", Directory: "/run/railbed/cluster"})

@@ -69,7 +69,7 @@ func add(container, dev, port, group string) Request {
 	return Request{Key: Key{container, dev}, Port: port, Group: group}
 }
 
-// What is freed can be had again, and what is beside a NIC is told as it is by then.
+// A freed NIC can be reserved again, and Beside names the other NICs of that moment.
 func TestBeside(t *testing.T) {
 	p := plantest.Compile(t, "name: t\nfabric: {topology: rail-optimized, params: {servers: 2, rails: "+
 		"2}}\nnodes: {h1: {runtime: cni}}\n")

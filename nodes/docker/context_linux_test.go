@@ -9,7 +9,7 @@ import (
 	"railbed/internal/input"
 )
 
-// A FIFO in the place of the list of what is left out does not hold up the build.
+// A FIFO in place of .dockerignore does not block the build.
 func TestIgnoreListThatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, ignoreName), 0o600); err != nil {

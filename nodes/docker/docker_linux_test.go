@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(hosttest.Main(m))
 }
 
-// programs are what the conformance suite runs in nodes.
+// programs are the programs that the conformance suite runs in nodes.
 var programs = []string{
 	"sh", "hostname", "cat", "getent", "wc", "tr", "cut", "ls", "stat", "setsid", "readlink", "sleep", "tee",
 	"pwd", "true", "grep", "id",

@@ -21,7 +21,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// said is what a script in a node printed.
+// said returns the output of a script in a node.
 func said(t *testing.T, node nodes.Node, script string) string {
 	t.Helper()
 	reader, writer, err := os.Pipe()
@@ -56,7 +56,7 @@ func closed(t *testing.T, node nodes.Node) {
 	}
 }
 
-// settingsHold looks from inside at what a file asks for.
+// settingsHold checks from inside a container that a file's settings apply.
 func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	shared := t.TempDir()
 	mustWrite(t, filepath.Join(shared, "f"), "host's")
@@ -221,7 +221,7 @@ func waitsForHealth(t *testing.T, r *Runtime, base spec.Container) {
 	}
 }
 
-// refused is what cannot be had, in one line each and with nothing left.
+// refused checks that impossible settings are refused, in one line each, and that nothing is left.
 func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Container) {
 	with := func(change func(*spec.Container)) spec.Container {
 		c := base
@@ -294,7 +294,7 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 			}
 		})
 	}
-	// What the testbed left before the host was started again is in nobody's way.
+	// Remains of the testbed from before a restart of the host are replaced.
 	if _, err := engine.Docker("create", "--name", "railbed-test-o", "--label", LabelTestbed+"=test",
 		"--label", LabelRunDir+"="+r.options.RunDir, "--label", LabelBoot+"=earlier", image,
 		"true"); err != nil {

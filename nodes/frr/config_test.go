@@ -8,8 +8,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// TestConfig compares the configurations of a leaf with what FRRouting 8.4 was seen to
-// take and to converge with.
+// TestConfig compares the configurations of a leaf with those that FRRouting 8.4 was seen to accept
+// and to converge with.
 func TestConfig(t *testing.T) {
 	p := plantest.Compile(t, `name: t
 fabric:

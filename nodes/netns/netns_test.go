@@ -49,8 +49,8 @@ func TestConformance(t *testing.T) {
 	}, nodestest.Options{})
 }
 
-// TestLimits holds a node's memory and processor limits: a process that wants
-// more memory is killed, and one that spins gets its share.
+// TestLimits checks a node's memory and processor limits: a process that needs more memory is
+// killed, and a spinning process gets its share.
 func TestLimits(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	group, err := cgroup.Plan("test-limits", "a", cgroup.Limits{CPU: 0.25, Memory: 128 << 20})

@@ -102,8 +102,8 @@ func giveIdentity(config initConfig) (err error) {
 
 // layOver mounts an overlay with the node's files over a directory of the host. The node sees the
 // host's other files, and the node's writes stay in store. A mount on each file instead would not
-// last: Linux removes a mount on a file as soon as the host renames another file over it (since
-// Linux 3.18), which editors and package managers do.
+// last. Linux removes a mount on a file as soon as the host renames another file over it (since
+// Linux 3.18), and editors and package managers do so.
 func layOver(dir, store string, files map[string]string) error {
 	upper, work := filepath.Join(store, "upper"), filepath.Join(store, "work")
 	for _, path := range []string{store, upper, work} {
@@ -132,10 +132,10 @@ func layOver(dir, store string, files map[string]string) error {
 	return below.attach(dir, files)
 }
 
-// bindOver mounts each file over the host's where an overlay is impossible: on Linux before 5.11 in
-// a user namespace, and where the directory is in an overlay of an overlay, as the kernel stacks
-// only two. It skips a file that the host does not have. It also skips a link into a directory that
-// is missing in the node, because the node has its own.
+// bindOver mounts each file over the host's where an overlay is impossible. That is so on Linux
+// before 5.11 in a user namespace, and for a directory in an overlay of an overlay, as the kernel
+// stacks only two. It skips a file that the host does not have. It also skips a link into a
+// directory that is missing in the node, because the node has its own.
 func bindOver(dir, from string, files map[string]string) error {
 	for name := range files {
 		target, err := filepath.EvalSymlinks(filepath.Join(dir, name))

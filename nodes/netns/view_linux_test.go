@@ -241,13 +241,13 @@ func TestIdentityWithoutOverlay(t *testing.T) {
 	}
 }
 
-// writable lists the files of /proc and /sys, but for those of processes, that the calling
-// command may open for writing. Nothing is written.
+// writable lists the files of /proc and /sys that the calling command may open for writing. It
+// skips files of processes, and writes nothing.
 const writable = `find /proc /sys -xdev -type f -perm /222 -not -path '/proc/[0-9]*' 2>/dev/null | while read -r f; do
 	[ -f "$f" ] && ( : 1<>"$f" ) 2>/dev/null && echo "$f"
 done; find /proc/sys -type f -perm /222 | while read -r f; do ( : 1<>"$f" ) 2>/dev/null && echo "$f"; done; true`
 
-// owned are what a node may write to in /proc: what its own namespaces hold.
+// owned reports whether a node may write to a path of /proc: its own namespaces have it.
 func owned(path string) bool {
 	for _, prefix := range []string{"/proc/sys/net/", "/proc/sys/fs/mqueue/", "/proc/pressure/"} {
 		if strings.HasPrefix(path, prefix) {
@@ -262,9 +262,9 @@ func owned(path string) bool {
 	}, name)
 }
 
-// TestHostsKernelIsNotTheNodes: root of a node writes to no file of /proc and /sys that is the
-// host's, /proc/sys/kernel/core_pattern and /proc/sysrq-trigger among them, and still to those of the
-// node's own namespaces.
+// TestHostsKernelIsNotTheNodes: root of a node cannot write to the host's files in /proc and /sys,
+// such as /proc/sys/kernel/core_pattern and /proc/sysrq-trigger. It can still write to the files of
+// the node's own namespaces.
 func TestHostsKernelIsNotTheNodes(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	node := viewNode(t, "a", machineA)

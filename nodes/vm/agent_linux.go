@@ -204,7 +204,7 @@ func (c *guestCommand) carry() {
 }
 
 // obey executes the host's requests while the command runs. If the host closes the stream before
-// the command has ended, it did not wait for the start, and obey kills the command.
+// the command has ended, it did not wait for the start, and the command is killed.
 func (c *guestCommand) obey(pid int, control io.Reader) {
 	for from := frame.NewReader(control); ; {
 		kind, payload, err := from.Read()

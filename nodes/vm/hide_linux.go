@@ -153,14 +153,15 @@ func hiddenPlaces(own []string) ([]place, error) {
 	return found, nil
 }
 
-// programsNeed reports whether a directory is or holds one that programs need.
+// programsNeed reports whether a directory is needed by programs, or holds such a directory.
 func programsNeed(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	return err == nil && slices.ContainsFunc(needed, func(dir string) bool { return within(dir, path) })
 }
 
-// homesOfPeople returns the home directories of root and of the users that log in (UID_MIN of
-// login.defs(5), without nobody). Homes of daemons are excluded: programs keep their data there.
+// homesOfPeople returns the home directories of root and of the users that log in: those from
+// UID_MIN of login.defs(5) on, except for 65534. Homes of daemons are excluded: programs keep their
+// data there.
 func homesOfPeople() ([]string, error) {
 	const firstUser, nobody = 1000, 65534
 	text, err := os.ReadFile("/etc/passwd")

@@ -111,8 +111,9 @@ func (m *machine) see(private []string, script string) string {
 	return strings.TrimSpace(said.String())
 }
 
-// TestGuestsViewIsResolved: what guests do not see they see at no other place: behind links, at the homes
-// that the host's database of users has, at the user's own, and where any of these is mounted once more.
+// TestGuestsViewIsResolved: hidden files are visible at no other place either. The places are
+// links, the homes in the host's database of users, the user's own directories, and further mounts
+// of any of them.
 func TestGuestsViewIsResolved(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Root) // in a user namespace the host's mounts are locked
 	if !hosttest.InMounts(t) {
@@ -168,8 +169,8 @@ func TestGuestsViewIsResolved(t *testing.T) {
 	}
 }
 
-// TestQEMUIsAnotherUser: QEMU is a user without files wherever there is one, so that permissions keep
-// the host's secrets from guests also where a file that hides one is gone: Linux removes the mount on a
+// TestQEMUIsAnotherUser: QEMU runs as a user without files wherever there is one. So permissions
+// keep the host's secrets from guests even if a hiding mount is gone: Linux removes the mount on a
 // file that the host replaces.
 func TestQEMUIsAnotherUser(t *testing.T) {
 	const all, one = "         0          0 4294967295\n", "         0       1000          1\n"

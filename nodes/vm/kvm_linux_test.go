@@ -15,7 +15,8 @@ import (
 	"railbed/plan"
 )
 
-// ownDev makes /dev a folder with what QEMU needs, and without KVM, until the test ends.
+// ownDev replaces /dev by a folder with the devices that QEMU needs, without KVM, until the test
+// ends.
 func ownDev(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +83,7 @@ func TestWithoutKVM(t *testing.T) {
 	if otherUser() != 0 {
 		refused("a device of another user", "is for its owner alone")
 	} else {
-		// Whom QEMU is started by owns it here, so that it opens: as what QEMU refuses.
+		// The user that starts QEMU owns it here, so it can be opened, and QEMU refuses it.
 		refused("a file", "boot a guest with KVM")
 	}
 	bind(t, os.DevNull, vmimage.KVMPath)

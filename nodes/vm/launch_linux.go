@@ -27,8 +27,8 @@ type launch struct {
 }
 
 // qemuUser is the user id of QEMU where Railbed is root. It is of a range that is never assigned,
-// so no file and no process of the host belongs to it (systemd, Users, Groups, UIDs and GIDs:
-// 1879048192 to 2147483647 are unused).
+// so no file and no process of the host belongs to it. The range is from systemd's page Users,
+// Groups, UIDs and GIDs: 1879048192 to 2147483647 are unused.
 const qemuUser = 2_000_000_000
 
 // Main becomes QEMU: first process of a PID namespace, in namespaces of its own.

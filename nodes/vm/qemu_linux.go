@@ -48,9 +48,9 @@ type qemu struct {
 }
 
 // arguments returns QEMU's command line. The machine has only the devices that it names, and none
-// that reaches outside. Without KVM all processors of a guest take turns on one thread. With a
-// thread for each processor (QEMU 7.2), one of some thirty guests with two processors hung at boot
-// on a busy host: one processor waited for the other for good.
+// that reaches outside. Without KVM all processors of a guest take turns on one thread. A thread
+// for each processor was worse (QEMU 7.2). On a busy host one of some thirty guests with two
+// processors hung at boot: one processor waited for the other for good.
 func arguments(n plan.Node, processor string) []string {
 	accelerator, model := "tcg,thread=single,tb-size=64", vmimage.EmulatedProcessor
 	if processor == KVM {
@@ -239,8 +239,8 @@ func otherUser() int {
 
 // unassigned returns a user of the namespace with these maps (user_namespaces(7)) who owns no file
 // and no process, or 0 if there is none. In a container with 65,536 users it is one of the last
-// ids, which are not assigned: 65534 is the user nobody, and 65535 is the error value of 16-bit
-// programs.
+// unassigned ids. The ids after it have a use: 65534 is the user without rights, and 65535 is the
+// error value of 16-bit programs.
 func unassigned(uids, gids string) int {
 	const last = 65533
 	for _, id := range []uint64{qemuUser, last} {

@@ -10,10 +10,10 @@
 // overlay in the guest's memory. The host's programs run in the guest, and files that they write
 // disappear with the guest. The guest has its own /proc, /sys, /dev, /run, /tmp and /var/tmp.
 //
-// The guest does not see home directories or the host's secrets: neither through links, nor at
-// other mounts, nor where the host's user database or the user's environment places them
-// (hide_linux.go). Where Railbed is root, the guest also lacks files that other users may not read.
-// An ordinary user's guests read the files that the user may read.
+// The guest does not see home directories or the host's secrets (hide_linux.go). They are hidden
+// behind links and at other mounts, too, and wherever the host's user database or the user's
+// environment places them. Where Railbed is root, the guest also lacks files that other users may
+// not read. An ordinary user's guests read the files that the user may read.
 //
 // # The network
 //

@@ -110,8 +110,8 @@ func shell(t *testing.T, n nodes.Node, script, input string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// TestGuest looks at a guest from inside, at QEMU from outside, and at what becomes
-// of it when nobody holds the channel to it any more.
+// TestGuest checks a guest from inside, and QEMU from outside. It also checks that the guest ends
+// when its channel is closed.
 func TestGuest(t *testing.T) {
 	r := newRuntime(t)
 	made, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"sch-netem"}, Memory: 384 << 20,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// asReceiver is set where this test's process is the one that is stopped.
+// asReceiver is set in the process of this test that is stopped.
 const asReceiver = "RAILBED_TEST_RECEIVER"
 
 // TestWaitsEndWithArrivals: a process that is stopped while it waits has waited until its datagram

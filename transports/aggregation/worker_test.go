@@ -88,9 +88,8 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestRepeats: an update is sent again after 10 ms, 20 more, and then every 35, as
-// it was but for its flag; the time grows for new ones until a round trip is
-// measured.
+// TestRepeats: an update is sent again after 10 ms, after 20 more, and then every 35. Only its flag
+// differs. The time grows for new updates until a round trip is measured.
 func TestRepeats(t *testing.T) {
 	w := newWorker(t, 1, 1)
 	w.Int32(0, []int32{7, 8, 9})
@@ -120,8 +119,8 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestLossDoesNotSlowOthers: where another update's round trip was measured
-// meanwhile, one that is repeated was lost, and new ones do not wait longer.
+// TestLossDoesNotSlowOthers: if another update's round trip was measured meanwhile, a repeated
+// update was lost, and new updates do not wait longer.
 func TestLossDoesNotSlowOthers(t *testing.T) {
 	w := newWorker(t, 2, 1)
 	w.Int32(0, []int32{1, 2, 3, 4, 5, 6})
@@ -139,8 +138,8 @@ func TestLossDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// TestOvertaken: an update is sent again, once before its time, when three that were sent later
-// are answered, and one that waits no longer than those is not.
+// TestOvertaken: an update is sent again early, once, when three later ones are answered. An update
+// that waits no longer than those is not.
 func TestOvertaken(t *testing.T) {
 	w := newWorker(t, 5, 1)
 	w.Int32(0, make([]int32, 20))
@@ -312,8 +311,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// FuzzHandle: whatever comes, a worker neither panics nor takes in what has not
-// its key.
+// FuzzHandle: no input makes a worker panic, or accept a message without its key.
 func FuzzHandle(f *testing.F) {
 	w := newWorker(f, 2, 2)
 	w.Int32(0, []int32{1, 2, 3})

@@ -109,7 +109,7 @@ func TestWaiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Wait()
-	// It is unread, and told once: nobody is called for it until the next wait.
+	// It is unread, and reported once: no wake-up follows until the next wait.
 	var told int
 	if err := w.raw.Control(func(epoll uintptr) {
 		told, err = unix.Poll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, 0)

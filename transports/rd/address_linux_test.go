@@ -9,8 +9,8 @@ import (
 	"railbed/transports/rd/privacy/privacytest"
 )
 
-// TestAddressTaken holds that who is told of another endpoint at a peer's address
-// need not wait for the peer's timeout: what is outstanding to it ends at once.
+// TestAddressTaken checks that an owner that adds another endpoint at a peer's address need not
+// wait for the peer's timeout: the requests outstanding to the peer end at once.
 func TestAddressTaken(t *testing.T) {
 	for name, c := range map[string]Config{"clear": {}, "encrypted": {Secret: privacytest.Secret()}} {
 		t.Run(name, func(t *testing.T) {

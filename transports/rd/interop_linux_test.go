@@ -26,7 +26,7 @@ type interopMessage struct {
 	imm    *uint32
 }
 
-// interopMessages have bytes of their own, one behind another in a region.
+// interopMessages returns messages with different bytes, one after another in a region.
 func interopMessages(base uint32, most int) (all []interopMessage, region int) {
 	for round := range uint32(2) {
 		for i, size := range interopSizes {
@@ -247,7 +247,7 @@ func (p *python) checkCounts(e *Endpoint) {
 func TestInteropRefused(t *testing.T) {
 	p := startPython(t, pythonConfig{})
 	e := open(t, Config{})
-	peer, err := e.AddPeer(p.address()) // peer.py is told later: until then it calls this endpoint a stranger
+	peer, err := e.AddPeer(p.address()) // peer.py adds it later, and until then calls it a stranger
 	if err != nil {
 		t.Fatal(err)
 	}

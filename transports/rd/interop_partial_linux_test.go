@@ -26,7 +26,7 @@ func pattern(size int) []byte {
 	return b
 }
 
-// withHoles is what a region has of a message with holes.
+// withHoles returns a region's content after a message with holes.
 func withHoles(data []byte, holes []transports.Hole) (b []byte, missing int) {
 	b = bytes.Clone(data)
 	for _, h := range holes {
@@ -95,8 +95,8 @@ func TestInteropHoles(t *testing.T) {
 	}
 }
 
-// TestInteropCanceled has each side cancel a message of which a part has come, and
-// one of which nothing was sent: the other one hears of neither, and of the next.
+// TestInteropCanceled makes each side cancel a partly received message, and a message that was not
+// sent. The other side reports neither of them, but the next message.
 func TestInteropCanceled(t *testing.T) {
 	const size, whole = 16 << 20, 30_000
 	// Neither side can send all of the message before it is canceled.

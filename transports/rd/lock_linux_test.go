@@ -9,9 +9,8 @@ import (
 	"railbed/transports"
 )
 
-// TestPathTakesNoLock holds that messages are posted, placed and told, by every
-// engine, while somebody has both endpoints' lock: there is nothing on their way for
-// which engines wait for each other.
+// TestPathTakesNoLock checks that every engine posts, places and reports messages while another
+// goroutine holds both endpoints' lock. So engines do not wait for each other on a message's path.
 func TestPathTakesNoLock(t *testing.T) {
 	const engines, messages = 3, 12
 	a, b := open(t, Config{Engines: engines}), open(t, Config{Engines: engines})
@@ -77,8 +76,8 @@ func TestPathTakesNoLock(t *testing.T) {
 	}
 }
 
-// TestPeersUnderTraffic adds peers and regions while messages come: who holds what
-// the one needs must not wait for what the other holds.
+// TestPeersUnderTraffic adds peers and regions while messages arrive. It finds deadlocks between
+// the two.
 func TestPeersUnderTraffic(t *testing.T) {
 	a, b := open(t, Config{Addr: ownLoopback()}), open(t, Config{Addr: ownLoopback()})
 	peer, err := a.AddPeer(b.Address())

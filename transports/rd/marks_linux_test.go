@@ -26,7 +26,7 @@ func TestMarks(t *testing.T) {
 func testMarks(t *testing.T, at netip.Addr) {
 	const paths = 3
 	a := open(t, Config{Addr: at, Paths: paths, Grain: 1})
-	slot := 15 // the last, which nobody takes while others are free
+	slot := 15 // the last one, which is unused while others are free
 	peer, err := net.ListenUDP("udp",
 		net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, uint16(wire.PortRD+16*slot))))
 	if err != nil {

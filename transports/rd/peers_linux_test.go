@@ -33,7 +33,7 @@ const (
 	compareRounds     = 20_000
 )
 
-// part is what an end does.
+// part is the role of an end.
 type part struct {
 	Play    string // ping, pong, udp-ping, udp-pong, and those of versus
 	Size    int

@@ -13,8 +13,8 @@ import (
 	"railbed/transports/rd/privacy/privacytest"
 )
 
-// TestWhoEncrypts holds that an endpoint that encrypts and one that does not are
-// no peers, and that ones with other secrets take nothing of each other.
+// TestWhoEncrypts checks that an endpoint that encrypts and another that does not cannot be peers.
+// It checks that endpoints with different secrets accept nothing from each other.
 func TestWhoEncrypts(t *testing.T) {
 	clear, sealed := open(t, Config{}),
 		open(t, Config{Secret: privacytest.Secret(), PeerTimeout: time.Second})

@@ -58,7 +58,7 @@ func (c *pythonConfig) config(t *testing.T) Config {
 	return e
 }
 
-// pythonEvent is one line of what it says.
+// pythonEvent is one line of the peer's output.
 type pythonEvent struct {
 	Event string
 	stats map[string]int
@@ -72,11 +72,11 @@ type pythonEvent struct {
 	Why                string
 }
 
-// orders are what it reads; bytes travel as base64.
+// orders are the peer's input; bytes are sent as base64.
 type orders map[string]any
 
-// startPython starts one. It hears at an address of its own, so that its ports are
-// free; with IPv6, where there is one loopback address, in the last slot that is.
+// startPython starts a Python peer. It receives at an address of its own, so that its ports are
+// free. With IPv6, where there is one loopback address, it uses the last free slot.
 func startPython(t *testing.T, c pythonConfig) *python {
 	t.Helper()
 	hosttest.Need(t, hosttest.Python)

@@ -27,7 +27,7 @@ var quicConfig = &quic.Config{
 	InitialConnectionReceiveWindow: 16 << 20, MaxConnectionReceiveWindow: 64 << 20,
 }
 
-// quicTLS is a certificate of its own that nobody checks.
+// quicTLS makes a self-signed certificate, which the peer does not check.
 func quicTLS() (*tls.Config, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

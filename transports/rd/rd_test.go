@@ -61,8 +61,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// FuzzAddress holds that an address is what was encoded, or refused: no other bytes
-// say the same, and none names engines or ports that there cannot be.
+// FuzzAddress checks that bytes decode to an address that encodes to the same bytes, or are
+// refused. No address has impossible engines or ports.
 func FuzzAddress(f *testing.F) {
 	f.Add(address{life: 1 << 40, at: netip.MustParseAddr("10.0.0.1"), port: 16, engines: 4, room: 9}.encode())
 	f.Add(address{at: netip.IPv6Loopback(), engines: 16, encrypts: true}.encode())

@@ -13,9 +13,9 @@ import (
 	"railbed/transports/rd/engine"
 )
 
-// TestJoined sends packets that the kernel cuts out of one, and on the loopback
-// device hands over as one: they come as they left, each with its path, its mark
-// and without its telemetry, whatever the length of the last.
+// TestJoined sends packets that the kernel cuts out of one, and passes on as one on the loopback
+// device. They arrive as they were sent, each with its path and its mark and without its telemetry.
+// The last one has any length.
 func TestJoined(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
 		for _, joins := range []bool{true, false} {
@@ -78,9 +78,8 @@ func testJoined(t *testing.T, at netip.Addr, joins bool) {
 	}
 }
 
-// TestKernelCutsNothing sends packets over sockets for which the kernel refuses to cut
-// any out of one, as it does for some devices: each goes by itself, and none is lost
-// or comes twice.
+// TestKernelCutsNothing sends packets over sockets for which the kernel refuses to cut packets, as
+// it does for some devices. Each packet is sent alone, and none is lost or duplicated.
 func TestKernelCutsNothing(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.1")
 	sockets, slot, err := openSockets(&Config{Addr: at, Slot: -1, Engines: 1, Paths: 1})
@@ -144,9 +143,8 @@ func TestControlTakesAllPaths(t *testing.T) {
 	}
 }
 
-// FuzzArrivals holds that whatever comes in one, and however long the kernel says that
-// each of those is that it joined, is taken apart without a byte more or less but for
-// the telemetry in front of each.
+// FuzzArrivals checks that joined datagrams are split for any data, and any length that the kernel
+// reports. No byte is added or lost, except for the telemetry in front of each datagram.
 func FuzzArrivals(f *testing.F) {
 	block := make([]byte, wire.INTLen)
 	wire.INT(block).Encode(&wire.INTFields{})

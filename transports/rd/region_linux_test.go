@@ -10,8 +10,8 @@ import (
 	"railbed/transports"
 )
 
-// TestRegionCloses holds that nothing is written into a region from the moment that
-// Close has returned, also of a message that began before, whose sender is told.
+// TestRegionCloses checks that nothing is written into a region after Close has returned. This
+// includes a message that began before, whose sender gets an error.
 func TestRegionCloses(t *testing.T) {
 	const rate = 2_000_000 // the message would take 2 s
 	a, b := open(t, Config{Rate: rate, Engines: 2}), open(t, Config{Engines: 2})

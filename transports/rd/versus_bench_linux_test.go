@@ -20,8 +20,8 @@ import (
 // versusFor is how long one measurement floods.
 const versusFor = time.Second
 
-// field is where two ends run: command runs this executable at one of them with a
-// role, and without one a program, whose CPU time it has if children says so.
+// field is a pair of hosts for two ends. command runs this executable on one of them with a role.
+// Without a role it runs a program, whose CPU time is counted if children is set.
 type field struct {
 	b         *testing.B
 	near, far string
@@ -279,8 +279,8 @@ func (e *emulated) up(b *testing.B, fabric string) *field {
 		}}
 }
 
-// emulatedRate is that of the links, at which CPU holds nobody back: a frame takes
-// 60 us. Reliable datagrams keep to it, as in a workload.
+// emulatedRate is the rate of the links. At this rate the CPU limits no transport: a frame takes 60
+// us. Reliable datagrams keep to it, as in a workload.
 const emulatedRate = 200_000_000
 
 func (f *field) emulated() {
@@ -305,10 +305,10 @@ func BenchmarkVersusLoss(b *testing.B) {
 	}
 }
 
-// BenchmarkVersusReordering is one pair whose packets are sprayed, each for itself,
-// over seven ways of which the longest takes so much longer than the shortest, and
-// the others lie between at equal distances: a delay drawn anew for each packet, in
-// both directions. A link alone keeps the order, whatever its jitter.
+// BenchmarkVersusReordering measures one pair whose packets are sprayed one by one over seven
+// paths. The longest path takes a given time longer than the shortest, and the others lie between
+// at equal distances. The delay is drawn anew for each packet, in both directions. A single link
+// would keep the order, whatever its jitter.
 func BenchmarkVersusReordering(b *testing.B) {
 	e := newEmulated(b)
 	for _, spread := range []time.Duration{0, 10 * time.Microsecond, 30 * time.Microsecond,

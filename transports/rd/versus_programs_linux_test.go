@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// program is a contestant of somebody else's: a server at the far end and a client
-// at the near one, started anew for each measurement, both of which end by
-// themselves. read finds the bytes per second, and all bytes, in what the client
-// prints.
+// program returns a contestant that is an external program: a server at the far end and a client at
+// the near one. Both are started anew for each measurement and end by themselves. read finds the
+// bytes per second, and all bytes, in the client's output.
 func (f *field) program(name string, server, client []string,
 	read func(output []byte) (rate, moved float64, err error)) contestant {
 	if _, err := exec.LookPath(server[0]); err != nil {

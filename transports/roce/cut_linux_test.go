@@ -92,7 +92,7 @@ func (c *cutting) sent(want int) (psns []infiniband.PSN) {
 	return psns
 }
 
-// seen is the IP packets that the witness saw, of IPv6 without header.
+// seen returns the IP packets that the packet socket on the link captured, for IPv6 without header.
 func (c *cutting) seen() (all [][]byte) {
 	for {
 		b := make([]byte, 1<<16)
@@ -136,10 +136,10 @@ func TestOverruns(t *testing.T) {
 	}
 }
 
-// TestCut: packets of a message go as few, and arrive as they were: whole where the
-// kernel passes them on as they went, one by one where it cuts them, and then each of
-// them is a packet of RoCEv2 with the ICRC of its own header of IP. What was changed on
-// the way is refused, and nothing else with it.
+// TestCut: packets of a message are sent in few messages, and arrive unchanged. They arrive whole
+// if the kernel passes them on uncut, and one by one if it cuts them. Then each is a packet of
+// RoCEv2 with the ICRC of its own IP header. A packet that was changed is refused, and no other
+// packet with it.
 func TestCut(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -188,7 +188,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// witnessed looks at what was on the way.
+// witnessed checks the captured packets.
 func (c *cutting) witnessed(cut bool, packets int) {
 	c.Helper()
 	all := c.seen()
@@ -238,8 +238,8 @@ func TestUncut(t *testing.T) {
 	}
 }
 
-// TestInterfaceDown: a socket whose interface was down waits as before, and hears when
-// it is up again.
+// TestInterfaceDown: a socket whose interface was down waits as before, and receives when the
+// interface is up again.
 func TestInterfaceDown(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return

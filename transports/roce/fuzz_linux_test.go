@@ -22,8 +22,8 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
-// FuzzParse: what a ring gives is read without a panic, be it one packet or several that
-// the kernel has not cut, and is a packet only if its ICRC is right.
+// FuzzParse: parsing a ring's data never panics, for one packet or for several that the kernel has
+// not cut. Data counts as a packet only if its ICRC is right.
 func FuzzParse(f *testing.F) {
 	for _, d := range []*socket{{addr: netip.MustParseAddr("10.0.0.1"), dscp: 26},
 		{addr: netip.MustParseAddr("fd00::1"), dscp: 26}} {
@@ -57,8 +57,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// wholeOf is the packets of a SEND as they come where nobody cuts them: so many with a
-// payload, and one of the rest.
+// wholeOf returns the uncut packets of a SEND: so many with a payload of mtu, and one with the
+// rest.
 func wholeOf(d *socket, packets, mtu, rest int) []byte {
 	out := make([]byte, d.headersLen(), 1<<16)
 	for i := range packets + 1 {

@@ -77,8 +77,8 @@ func (v *villain) message(to *driver, m infiniband.MAD) {
 	}, m)
 }
 
-// heard waits until endpoints have taken all that was sent to them: what is behind it
-// in their sockets is a packet with a wrong ICRC, which they count.
+// heard waits until endpoints have processed all packets sent to them. It sends a packet with a
+// wrong ICRC after them, which the endpoints count.
 func (v *villain) heard(all ...*driver) {
 	v.t.Helper()
 	for _, e := range all {
@@ -124,7 +124,7 @@ func (v *villain) speak() {
 	}
 }
 
-// offer is what one endpoint would send another to connect.
+// offer returns the offer that one endpoint would send another to connect.
 func (v *villain) offer(from, to *Endpoint) cm.Offer {
 	private := binary.BigEndian.AppendUint64(nil, from.self.life)
 	return cm.Offer{QPN: 9, MTU: 3, Private: binary.BigEndian.AppendUint64(private, to.self.life)}
@@ -141,8 +141,8 @@ func until(t testing.TB, what string, so func() bool) {
 
 const hostileLine = 1_000_000_000
 
-// attacked is two endpoints at addresses of their own, and memory that one of them
-// writes at the other. All but the middle of it is nobody's.
+// attacked is two endpoints at addresses of their own, and memory that one writes at the other.
+// Only the middle of that memory is a region.
 type attacked struct {
 	t      testing.TB
 	a, b   *Endpoint
@@ -261,9 +261,8 @@ func (v *villain) everything(w *attacked, requests, answers []infiniband.PSN) {
 	}
 }
 
-// TestStranger: who knows every number of a connection, and is at an address that is
-// none of the peer's, changes nothing by any packet: no byte, no completion, no rate,
-// and no queue pair's life.
+// TestStranger: an attacker knows every number of a connection, but has an address other than the
+// peer's. No packet of it changes a byte, a completion, a rate, or a queue pair's state.
 func TestStranger(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -303,9 +302,9 @@ func TestStranger(t *testing.T) {
 	w.works()
 }
 
-// TestInSomebodysName: a stranger that asks for a connection in the name of a peer,
-// which it may know as it is another rank, gets none, whether it asks before the peer
-// was added or after; by its end it would end the peer's.
+// TestInSomebodysName: a stranger requests a connection in the name of a peer, whose life it may
+// know because it is another rank. It gets none, before or after the peer was added: otherwise the
+// end of its connection would end the peer.
 func TestInSomebodysName(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -337,9 +336,9 @@ func TestInSomebodysName(t *testing.T) {
 	w.works()
 }
 
-// TestForgedSource: packets that seem to be the peer's, for the right queue pairs but
-// with PSNs that a stranger has to guess, change no memory and end nothing; nor do
-// packets with the right ones of another partition.
+// TestForgedSource: packets forge the peer's address, for the right queue pairs but with guessed
+// PSNs. They change no memory and end nothing. Neither do packets with right PSNs of another
+// partition.
 func TestForgedSource(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -387,8 +386,8 @@ func TestNeverReady(t *testing.T) {
 	w.works()
 }
 
-// TestRequestFlood: requests for connections that nobody accepts take no more memory
-// than the backlog, however many come and however long.
+// TestRequestFlood: requests for connections that are not accepted take no more memory than the
+// backlog, for any number and duration.
 func TestRequestFlood(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return

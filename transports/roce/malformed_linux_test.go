@@ -20,8 +20,8 @@ func (v *villain) datagram(to netip.Addr, b []byte) {
 	v.flush()
 }
 
-// write is a UDP datagram with a WRITE of 100 bytes that the responder is to expect, with
-// a length of the UDP header that is more or less than it has, and bytes behind its ICRC.
+// write returns a UDP datagram with a WRITE of 100 bytes that the responder expects next. more is
+// added to the length in the UDP header, and behind bytes follow the ICRC.
 func (w *attacked) write(payload []byte, more, behind int) []byte {
 	there := w.linkOf(w.b)
 	n := infiniband.Len(infiniband.WriteOnly, len(payload))
@@ -55,17 +55,17 @@ func (w *attacked) inIP(rest []byte, options int) []byte {
 	return append(b, rest...)
 }
 
-// sealed gives a packet the ICRC that is right for who takes it to begin at a place and
-// to end so many bytes before the last, with these 8 bytes for the UDP header.
+// sealed sets the ICRC of a packet that begins at at and ends behind bytes before the end, with the
+// 8 bytes at udp as its UDP header. A receiver that assumes these bounds finds it right.
 func sealed(b []byte, at, behind, udp int) []byte {
 	infiniband.Packet(b[at : len(b)-behind]).Seal(
 		append(bytes.Clone(b[:wire.IPv4MinLen]), b[udp:][:wire.UDPLen]...))
 	return b
 }
 
-// TestMalformedDatagrams: what is no RoCEv2 by its IP or UDP header writes nothing, from
-// the peer's address though it is, with every number and an ICRC that is right for who
-// does not look at what is wrong.
+// TestMalformedDatagrams: a datagram with an IP or UDP header that RoCEv2 does not permit writes
+// nothing. It comes from the peer's address, with every number right. A receiver that ignores the
+// defect would find its ICRC right, too.
 func TestMalformedDatagrams(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -73,8 +73,8 @@ func TestMalformedDatagrams(t *testing.T) {
 	w := newAttacked(t, 0)
 	v := newVillain(t, "127.0.0.3")
 	payload := bytes.Repeat([]byte{0xEE}, 100)
-	// All of UDP, BTH and RETH are one option, of the type and length that the source port
-	// is; behind it, in what is payload then, UDP begins for who steps over options.
+	// UDP, BTH and RETH are one option, with the type and length in the source port. A receiver
+	// that skips options finds another UDP header after it, in the payload.
 	const options = 36
 	optional := w.write(payload, 0, 0)
 	wire.UDP(optional).SetSrcPort(0xDE<<8 | options)
@@ -109,8 +109,8 @@ func TestMalformedDatagrams(t *testing.T) {
 	}
 }
 
-// TestForeignQKey: a request for a connection whose Q_Key is not that of the general
-// services (IBTA 10.2.5) is nobody's.
+// TestForeignQKey: a request for a connection is ignored if its Q_Key is not that of the general
+// services (IBTA 10.2.5).
 func TestForeignQKey(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return

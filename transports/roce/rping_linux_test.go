@@ -28,10 +28,10 @@ const (
 	pingBytes = 3500
 )
 
-// TestRping is rping's client against the unmodified program (rdma-core, librdmacm,
-// examples/rping.c) on the kernel's rdma_rxe: rdma_cm connects, SENDs say where memory
-// is, the kernel READs it here and WRITEs it back, and rdma_cm disconnects. Each side
-// has checked the ICRC of all that came.
+// TestRping runs rping's client against the unmodified program (rdma-core, librdmacm,
+// examples/rping.c) on the kernel's rdma_rxe. rdma_cm connects, SENDs say where memory is, the
+// kernel READs it here and WRITEs it back, and rdma_cm disconnects. Each side has checked the ICRC
+// of all packets received.
 func TestRping(t *testing.T) {
 	hosttest.Need(t, hosttest.Rping)
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "crc32_generic", "ib_uverbs",

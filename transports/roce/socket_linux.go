@@ -31,8 +31,8 @@ const (
 type socket struct {
 	addr  netip.Addr
 	dscp  uint8
-	raw   int // sends with headers of its own, and receives nothing
-	quiet int // a UDP socket at the port: without it the kernel reports the port as unreachable
+	raw   int // sends with own headers, receives nothing
+	quiet int // a UDP socket that keeps the port reachable for the kernel
 	claim int // an abstract name that holds the block
 	block uint32
 	ring  *ring

@@ -17,9 +17,9 @@ func ip(t *testing.T, args ...string) {
 	}
 }
 
-// TestVanishedPeer cuts the link between two endpoints without a word: the one
-// with requests outstanding and the one that only receives must both notice
-// within the peer timeout and what the keepalive probes add.
+// TestVanishedPeer cuts the link between two endpoints silently. One has requests outstanding and
+// the other only receives. Both must notice within the peer timeout plus the time of the keepalive
+// probes.
 func TestVanishedPeer(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return

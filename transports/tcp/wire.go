@@ -49,9 +49,9 @@ const flagUnsignaled = 1
 
 // Reply codes.
 const (
-	replyPlaced      = 0 // every message up to number that was not refused is placed
-	replyNoRegion    = 1 // message number names no region of this endpoint
-	replyNotWritable = 2 // its region is registered without RemoteWrite
+	replyPlaced      = 0 // every message up to number, unless refused, is placed.
+	replyNoRegion    = 1 // the message names no region of this endpoint.
+	replyNotWritable = 2 // its region is not writable for peers
 	replyBounds      = 3 // it exceeds the region; detail is its length
 	replyStranger    = 4 // the hello was meant for another endpoint
 )

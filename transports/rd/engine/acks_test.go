@@ -239,9 +239,8 @@ func TestAckFields(t *testing.T) {
 	}
 }
 
-// TestOrderOfTypes holds in which order section 4 has packets go, when all have
-// something: what is not data waits for no pace, and acknowledgements that had time
-// go behind data that goes.
+// TestOrderOfTypes checks the order of packets by section 4, when there are some of each type.
+// Control packets are not paced, and acknowledgements that are not yet due go behind data.
 func TestOrderOfTypes(t *testing.T) {
 	x := newTold(t)
 	_, key := x.a.region(1024)
@@ -282,9 +281,9 @@ func TestOrderOfTypes(t *testing.T) {
 	}
 }
 
-// TestTurns holds how messages and peers take turns, by section 4: a short message
-// waits for 16 packets of a long one and no more, one of a kind goes whole before the
-// next, and no peer has more than 16 packets while another one waits.
+// TestTurns checks the turns of messages and peers, by section 4. A short message waits for at most
+// 16 packets of a long one. Messages of one kind are sent whole, one after the other. No peer gets
+// more than 16 packets while another one waits.
 func TestTurns(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair(func(c *Config) { c.Pacer = NewPacer(100_000_000) })

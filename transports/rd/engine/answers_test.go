@@ -10,8 +10,8 @@ import (
 	"railbed/transports"
 )
 
-// TestAnswers holds what section 5.1 says is sent to whom it cannot talk with: each
-// packet has one answer, or none, and that goes to where it came from.
+// TestAnswers checks the answers of section 5.1 to hosts that are not peers: each packet has one
+// answer, or none, and the answer goes to the packet's source.
 func TestAnswers(t *testing.T) {
 	const elsewhere = "10.99.0.7"
 	reject := func(why wire.RDRejection) string { return fmt.Sprintf("REJECT %v", why) }

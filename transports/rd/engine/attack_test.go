@@ -9,9 +9,9 @@ import (
 	"railbed/transports"
 )
 
-// TestAttacks holds what each kind of forged packet comes to, from a peer that
-// misbehaves or from somebody who knows the lives: nothing is written where it
-// may not, nothing completes, nobody else is disturbed, and it is counted.
+// TestAttacks checks the effect of each kind of forged packet, from a misbehaving peer or from a
+// host that knows the lives. Nothing is written outside a region, nothing completes, no other peer
+// is disturbed, and the packet is counted.
 func TestAttacks(t *testing.T) {
 	data := func(change func(x *attackCase, base *wire.RDBase, f *wire.RDDataFields)) func(
 		x *attackCase) wire.RD {
@@ -247,8 +247,7 @@ func (x *attackCase) base(from, to *testNode, psn uint32) wire.RDBase {
 		Life: from.life, PSN: psn}
 }
 
-// TestOverlapIsNotWhole holds that pieces which lie on each other do not make up
-// for one that is missing.
+// TestOverlapIsNotWhole checks that overlapping pieces do not stand for a missing one.
 func TestOverlapIsNotWhole(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair()

@@ -138,8 +138,8 @@ func TestCanceledBehindMany(t *testing.T) {
 	}
 }
 
-// TestCanceledAfterOthers holds that a message which never began keeps its place
-// until the peer was told of it, though all before it are over.
+// TestCanceledAfterOthers checks that a message which never began keeps its place until the peer
+// was notified, even though all messages before it are over.
 func TestCanceledAfterOthers(t *testing.T) {
 	w := newWorld(t, 1)
 	// a packet in 0.5 ms, so that each is acknowledged before the next goes
@@ -162,8 +162,8 @@ func TestCanceledAfterOthers(t *testing.T) {
 	}
 }
 
-// TestReleased holds that a message lets go of what watches over it once, when it
-// completes, however that is.
+// TestReleased checks that Release is called once for a message, when it completes, however it
+// does.
 func TestReleased(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair()

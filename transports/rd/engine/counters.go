@@ -16,11 +16,11 @@ type Counters struct {
 	Foreign             uint64 // packets of unknown peers, lives or versions
 	Marked              uint64 // data packets with congestion experienced
 	Pace                Pace   // of paced data packets.
-	Unprotected         uint64 // packets not encrypted that should be, or the other way round
-	Forged              uint64 // encrypted packets with a wrong tag
-	Replayed            uint64 // encrypted packets that had arrived, or are too old to tell
-	Stale               uint64 // encrypted packets of an epoch that is not accepted
-	Hints               uint64 // trimmed headers of encrypted packets that were reported to the sender
+	Unprotected         uint64 // packets wrongly in the clear, or encrypted
+	Forged              uint64 // encrypted packets with a wrong tag.
+	Replayed            uint64 // encrypted packets that arrived before, or are too old
+	Stale               uint64 // encrypted packets of an epoch not accepted
+	Hints               uint64 // trimmed headers of encrypted packets that were reported
 }
 
 // Add adds the counts of another engine.

@@ -46,8 +46,8 @@ func TestDocumentNamesTests(t *testing.T) {
 	}
 }
 
-// TestDocumentNumbers holds that the numbers of section 9 are those of this package
-// and of package privacy, whose own are held there.
+// TestDocumentNumbers checks that the numbers of section 9 match this package's. Package privacy
+// checks its own.
 func TestDocumentNumbers(t *testing.T) {
 	document, err := os.ReadFile("../PROTOCOL.md")
 	if err != nil {

@@ -181,7 +181,7 @@ type Engine struct {
 	order    uint64      // of the latest transmission
 	active   []*outbound // with a message outstanding
 	turn     int         // in active
-	turned   int         // packets that it has sent in this turn.
+	turned   int         // packets sent in this turn.
 	owing    *inbound    // the first that owes an acknowledgement
 	later    []*inbound  // that owe one at their due time
 	due      clock.Time  // the earliest of these times

@@ -6,9 +6,9 @@ import (
 	"railbed/transports/rd/privacy/privacytest"
 )
 
-// FuzzEncrypted lets bytes forge packets, and replay genuine ones, between peers
-// that encrypt, by somebody who knows all but the secret: every message between
-// them comes, whole and once, and nobody is taken for dead.
+// FuzzEncrypted lets bytes forge packets, and replay genuine ones, between peers that encrypt. The
+// attacker knows all but the secret. Every message between the peers arrives, whole and once, and
+// no peer fails.
 func FuzzEncrypted(f *testing.F) {
 	f.Add([]byte{3, 200, 0, 8, 100, 10, 0, 0, 0, 0, 0, 1, 50})
 	secret := privacytest.Secret()

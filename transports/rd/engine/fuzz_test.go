@@ -29,7 +29,7 @@ type attack struct {
 	honest int // messages between c and the others
 }
 
-// sentMessage is one that its owner may cancel.
+// sentMessage is a message that its owner may cancel.
 type sentMessage struct {
 	from   *testNode
 	to     transports.Peer
@@ -46,7 +46,7 @@ func (x *attack) byte() byte {
 	return b
 }
 
-// value is a number near one that matters, or any.
+// value draws a number near a significant one, or any number.
 func (x *attack) value(near uint32) uint32 {
 	switch kind := x.byte(); kind >> 6 {
 	case 0:
@@ -332,9 +332,8 @@ func (x *attack) play() {
 	}
 }
 
-// FuzzEngine lets bytes forge packets between two peers that talk: nothing is
-// written where it may not, nothing grows, each message ends once, and those
-// with a third peer all come.
+// FuzzEngine lets bytes forge packets between two communicating peers. Nothing is written outside
+// regions, no state grows, each message ends once, and all messages with a third peer arrive.
 func FuzzEngine(f *testing.F) {
 	f.Add([]byte{3, 200, 0, 8, 100, 10, 0, 0, 0, 0, 0, 1, 50})
 	f.Fuzz(func(t *testing.T, script []byte) {
@@ -349,8 +348,8 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-// settle lets what is under way end, and holds what must hold whoever attacks;
-// lost says that a node lost a peer that nobody could take from it.
+// settle waits for the end of all packets in flight, and checks the invariants under attack. lost
+// says that a node lost a peer that no attacker could make it lose.
 func (x *attack) settle(t *testing.T, lost func(n *testNode) bool) {
 	t.Helper()
 	x.most = x.events.Count() + 1_000_000

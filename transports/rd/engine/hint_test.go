@@ -32,10 +32,9 @@ func (w *world) warm(a, b *testNode) (key uint64) {
 	return key
 }
 
-// TestForgedTrims holds what forged headers without a tag come to: at most one
-// early transmission of each packet that is outstanding, and nothing else: no
-// acknowledgement, no completion, no window moves, no path goes bad, and they
-// are passed on no oftener than they may.
+// TestForgedTrims checks the effect of forged headers without a tag: at most one early transmission
+// of each outstanding packet. There is no acknowledgement and no completion, no window moves, and
+// no path becomes bad. Headers are reported no oftener than permitted.
 func TestForgedTrims(t *testing.T) {
 	w, a, b := sealedPair(t)
 	x := &attackCase{a: a, b: b}
@@ -44,7 +43,7 @@ func TestForgedTrims(t *testing.T) {
 	start := a.Counters()
 	quiet := b.Counters()
 
-	// Nothing is outstanding: hints move nobody.
+	// Nothing is outstanding: hints have no effect.
 	for round := range 50 {
 		for i := range PSN(2 * Window) {
 			b.Receive(b.clock(), Arrival{Data: x.trimmedOf(o.una - Window/2 + i), Path: wire.PortRDPath,
@@ -159,7 +158,7 @@ func TestHintsOfOnePacket(t *testing.T) {
 	}
 }
 
-// outState is what a forged header must not move.
+// outState is the state that a forged header must not change.
 type outState struct {
 	una, limit PSN
 	room       int
@@ -258,8 +257,8 @@ func TestShortHint(t *testing.T) {
 	}
 }
 
-// TestHintsInTime holds that a receiver passes on no hint of a packet that has come,
-// and that a sender takes none that is sooner than the header can have come back.
+// TestHintsInTime checks that a receiver reports no hint for a packet that has arrived. A sender
+// ignores hints that arrive sooner than the header can have.
 func TestHintsInTime(t *testing.T) {
 	w, a, b := sealedPair(t)
 	key := w.warm(a, b)

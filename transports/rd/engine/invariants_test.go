@@ -6,8 +6,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// consistent is what contradicts itself in the engine's state, or passes its
-// bounds.
+// consistent returns an error if the engine's state contradicts itself, or exceeds its bounds.
 func (e *Engine) consistent() error {
 	if len(e.later) > len(e.peers)*wire.RDEngines || e.controls.count > len(e.controls.entries) ||
 		len(e.active) > len(e.peers) {

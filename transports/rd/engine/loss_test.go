@@ -12,9 +12,9 @@ import (
 	"railbed/transports/rd/path"
 )
 
-// TestReorderingRepeatsNothing holds that packets which only overtake each other
-// are never sent twice. Until the first has come over the slowest path nobody
-// knows how slow that is: what was sent over it till then may be.
+// TestReorderingRepeatsNothing checks that packets which only overtake each other are never sent
+// twice. Until the first packet has arrived over the slowest path, its delay is unknown: packets
+// sent over it before may be sent twice.
 func TestReorderingRepeatsNothing(t *testing.T) {
 	for name, delay := range map[string]func(w *world, path int) time.Duration{
 		"each packet otherwise": func(w *world, _ int) time.Duration {
@@ -85,8 +85,8 @@ type passage struct {
 	acks []clock.Time            // at which they came
 }
 
-// watch notes the data and acknowledgements that go, and lets fate decide about
-// the data: nil is the weather's.
+// watch records the data and acknowledgements that are sent, and lets decide choose the fate of
+// data packets. If decide is nil, the network's random faults apply.
 func (w *world) watch(a *testNode, decide func(psn uint32, n int) fate) *passage {
 	g := &passage{sent: make(map[uint32][]clock.Time)}
 	w.fate = func(from, _ *testNode, b wire.RD, _ int) fate {
@@ -164,7 +164,7 @@ func TestLostInTraffic(t *testing.T) {
 			continue
 		}
 		lost++
-		// what came took a round trip, and one that was sent again no more
+		// arrivals took a round trip, and a retransmission no longer
 		bound := (2*w.net.delay)*5/4 + slack
 		known := 2*w.net.delay + ackEvery*gap
 		if again := sent[1].Sub(sent[0]); psn%1000 != 500 || len(sent) != 2 || again < bound ||

@@ -15,10 +15,10 @@ type outMessage struct {
 	sent    uint32 // bytes with a PSN
 	begun   bool   // its first packet has a PSN
 	packets uint32 // packets that are not over.
-	missing uint32 // bytes that were given up
-	over    bool   // completed; packets of it may still be in flight
-	err     error  // why it was given up; no more of its bytes are sent
-	closed  bool   // the peer was notified, or has refused it
+	missing uint32 // bytes given up
+	over    bool   // completed; packets may still be in flight
+	err     error  // why it was given up
+	closed  bool   // the peer knows
 	told    bool   // a skip of it, which ends it, was sent
 }
 

@@ -85,9 +85,9 @@ func TestImmediateAfterBytes(t *testing.T) {
 	}
 }
 
-// TestNoRoomForImmediates holds that a receiver whose owner takes no immediates
-// loses nothing and is not failed, that what needs none goes past it, within the
-// window, and how soon it goes on.
+// TestNoRoomForImmediates checks a receiver whose owner does not poll immediates. It loses nothing
+// and does not fail. Messages without immediates pass, within the window. The test also checks how
+// soon it continues.
 func TestNoRoomForImmediates(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair()
@@ -337,8 +337,8 @@ func TestLateIsNotMissing(t *testing.T) {
 	}
 }
 
-// TestRoom holds that a sender has no more under way than the receiver can hold,
-// shared among all that send, but for what each may always have.
+// TestRoom checks that a sender has no more in flight than the receiver can hold. Senders share
+// that room, and each always has its minimum.
 func TestRoom(t *testing.T) {
 	for _, senders := range []int{1, 4, 10} {
 		w := newWorld(t, 1)

@@ -50,7 +50,7 @@ type outbound struct {
 	deadline   clock.Time // when tick must run
 	probing    bool       // a probe is to be sent
 	asked      bool       // the latest packet asked for an acknowledgement
-	ended      bool       // it was the last packet there was to send.
+	ended      bool       // it was the last packet to send.
 	probed     clock.Time // when the latest probe was sent
 	probeOrder uint64     // its place among all transmissions
 	probeStamp uint32     // its timestamp

@@ -10,9 +10,9 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// TestRatesOfPeers holds that what goes to a peer is never a packet ahead of that
-// peer's rate, whatever the others' are and however low, that no time is lost, and
-// that what was late is counted.
+// TestRatesOfPeers checks that sending to a peer is never more than a packet ahead of that peer's
+// rate, whatever the others' rates are and however low it is. No time is lost, and late packets are
+// counted.
 func TestRatesOfPeers(t *testing.T) {
 	rates := []uint64{1_000_000, 7_777_777, 100_000_000, 400_000_000, 2_000_000_000}
 	w := newWorld(t, 1)
@@ -76,9 +76,8 @@ func TestRatesOfPeers(t *testing.T) {
 	}
 }
 
-// TestLateness holds that who is stopped for 3 ms is that late, catches up, and
-// counts it; that more than is made up for is not; and that idle time saves nothing
-// up for a peer.
+// TestLateness checks that a sender stopped for 3 ms is late by that time, catches up, and counts
+// it. Lateness beyond the limit is not caught up, and idle time saves nothing up for a peer.
 func TestLateness(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair(func(c *Config) {

@@ -28,7 +28,7 @@ func TestDeadPath(t *testing.T) {
 				}
 				f.lost = by == dead
 				base := p.Base()
-				if evidence != 0 { // as the choosers were told
+				if evidence != 0 { // as reported to the choosers
 					late := &a.peers[0].out.late
 					trip = max(trip, late.smooth+4*late.vary)
 				}

@@ -12,9 +12,8 @@ import (
 	"railbed/transports/rd/path"
 )
 
-// TestDeadPeer holds when the death of a peer is noticed: at its timeout after
-// the last sign of it, whatever is posted meanwhile, and not at all while nothing
-// is outstanding.
+// TestDeadPeer checks when the death of a peer is noticed: its timeout after the last packet from
+// it, whatever is posted meanwhile. While nothing is outstanding, it is not noticed.
 func TestDeadPeer(t *testing.T) {
 	for name, every := range map[string]time.Duration{"one message": 0,
 		"more all the time": 200 * time.Millisecond, "more often": 300 * time.Microsecond} {
@@ -64,7 +63,7 @@ func TestDeadPeer(t *testing.T) {
 	}
 }
 
-// TestSlowPaceIsNoDeath holds that a peer is not failed for what waited here.
+// TestSlowPaceIsNoDeath checks that a peer does not fail because packets waited at the sender.
 func TestSlowPaceIsNoDeath(t *testing.T) {
 	w := newWorld(t, 1)
 	pacer := NewPacer(500) // 10 s for each packet
@@ -239,8 +238,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCloseIsSaidOnce holds that each engine that sent here is told once, also where
-// something went back to it.
+// TestCloseIsSaidOnce checks that each engine that sent here gets one close, even if packets went
+// back to it.
 func TestCloseIsSaidOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.pair()

@@ -59,9 +59,8 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestUnprotected holds that nothing in the clear, in the name of a peer that
-// encrypts, does anything; nor anything encrypted in the name of one that does
-// not.
+// TestUnprotected checks that a plain packet in the name of an encrypting peer has no effect.
+// Neither has an encrypted packet in the name of a peer that does not encrypt.
 func TestUnprotected(t *testing.T) {
 	for name, forge := range clearPackets {
 		w, a, b := sealedPair(t)

@@ -8,8 +8,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// begun is a receiver to which the first 512 bytes of a message of 2,048 with a number
-// have come, and that hears no more than a test says.
+// begun returns a receiver to which the first 512 bytes of a numbered message of 2,048 have
+// arrived. All further packets come from the test.
 func begun(t *testing.T) (x *told, r *Region) {
 	x = newTold(t)
 	r, x.key = x.b.region(4096)
@@ -24,9 +24,8 @@ func ofBegun(base *wire.RDBase, f *wire.RDDataFields) {
 	f.Total, f.Imm, f.Offset = 2048, 5, 1000
 }
 
-// TestPiecesOfOthers holds section 5.2, 7 and 9: a packet that contradicts the first of
-// its message is dropped without a word, and one that begins a message longer than
-// there may be is refused.
+// TestPiecesOfOthers checks sections 5.2, 7 and 9. A packet that contradicts the first one of its
+// message is dropped silently. A packet that begins too long a message is refused.
 func TestPiecesOfOthers(t *testing.T) {
 	for name, change := range map[string]func(base *wire.RDBase, f *wire.RDDataFields){
 		"another total":        func(_ *wire.RDBase, f *wire.RDDataFields) { f.Total++ },

@@ -12,11 +12,10 @@ import (
 	"railbed/transports/rd/path"
 )
 
-// TestRestarts runs random messages between hosts that die and start again at their
-// address and ports, with the same keys, in random weather and with packets of all
-// lives replayed: each message ends once, none is placed or told in another life than
-// the one that it is for, what its sender hears to be there is there, and between
-// lives that last none fails.
+// TestRestarts runs random messages between hosts that die and start again at their address and
+// ports, with the same keys. The network has random faults, and packets of all lives are replayed.
+// Each message ends once. None is placed or reported in a life other than its destination. Messages
+// reported as placed are placed, and between lives that last none fails.
 func TestRestarts(t *testing.T) { everySeed(t, 2, restarts) }
 
 // host is an address and the lives that it had.
@@ -30,7 +29,7 @@ type area struct {
 	size int
 }
 
-// resident is a life of a host, and the lives that it was told of.
+// resident is a life of a host, with the lives that were added to it.
 type resident struct {
 	*testNode
 	host  *host
@@ -117,8 +116,8 @@ func restarts(t *testing.T, seed uint64) {
 	l.check(t)
 }
 
-// settles makes a node the host's present life, which hears of the others and they of
-// it, each by and by.
+// settles makes a node the host's present life. It adds the other lives and they add it, each with
+// a delay.
 func (l *living) settles(h *host, n *testNode) {
 	life := &resident{testNode: n, host: h, peers: make(map[*resident]transports.Peer),
 		tasks: make(map[uint64]*errand)}
@@ -138,8 +137,8 @@ func (l *living) settles(h *host, n *testNode) {
 
 func (h *host) life() *resident { return h.lives[len(h.lives)-1] }
 
-// tells lets the present life of a host know that of another one, after a while. An
-// owner who hears of another life often ends what it has with the one before.
+// tells makes the present life of a host add another host's present life, after a while. An owner
+// that adds a new life often ends the messages to the previous one.
 func (l *living) tells(whom, of *host) {
 	ends := l.random.IntN(2) == 0
 	l.at(l.now.Add(time.Duration(l.random.Int64N(int64(20*time.Millisecond)))), func() {

@@ -18,14 +18,13 @@ var (
 	seeds   = flag.Uint64("seeds", 1000, "how many schedules to run")
 )
 
-// TestSchedules runs random messages through random weather: whatever is lost,
-// doubled, cut, damaged or overtaken, each byte is where it belongs before the
-// immediate comes and the sender hears of it, each comes once, and nothing is
-// written after.
+// TestSchedules runs random messages through random faults: packets are lost, duplicated, trimmed,
+// damaged or overtaken. Each byte is in place before the immediate arrives and before the sender's
+// completion, each of these comes once, and nothing is written afterwards.
 func TestSchedules(t *testing.T) { everySeed(t, 1, schedule) }
 
-// everySeed plays the schedules of so many times the seeds that are asked for, and says
-// how to play one that failed again.
+// everySeed runs the schedules of times as many seeds as requested, and prints how to repeat a
+// failed one.
 func everySeed(t *testing.T, times uint64, schedule func(t *testing.T, seed uint64)) {
 	first, last := uint64(1), times**seeds
 	if testing.Short() {

@@ -12,14 +12,14 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// deafened is a sender that knows how long a round trip takes, and whose packets are
-// all lost from now on: what comes back is what a test says.
+// deafened is a sender that has measured the round trip, and whose packets are all lost from now
+// on. The test supplies every answer.
 type deafened struct {
 	*attackCase
 	*world
 	o     *outbound
 	key   uint64
-	first PSN // of what it sends next
+	first PSN // the PSN of its next packet
 	sent  []wire.RD
 }
 
@@ -107,8 +107,7 @@ func TestOtherEngines(t *testing.T) {
 	}
 }
 
-// TestSenderHeeds holds what a sender makes of what comes back, rule by rule of
-// sections 4, 5.5 and 6.
+// TestSenderHeeds checks a sender's reaction to answers, rule by rule of sections 4, 5.5 and 6.
 func TestSenderHeeds(t *testing.T) {
 	const trip = 20 * time.Microsecond
 	for name, c := range map[string]struct {
@@ -227,9 +226,9 @@ func TestBusyTimes(t *testing.T) {
 	}
 }
 
-// TestProbeTimes holds when a silent peer is probed: at first when the last packet had
-// its time, a millisecond later where no answer was asked for, and then in intervals
-// that double up to 250 ms.
+// TestProbeTimes checks when a silent peer is probed. The first probe is due when the last packet's
+// time is over, or a millisecond later if it asked for no answer. The intervals then double up to
+// 250 ms.
 func TestProbeTimes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(d *deafened)
@@ -286,7 +285,7 @@ func TestSlack(t *testing.T) {
 			sent++
 		}
 	}
-	// nobody wakes it
+	// nothing wakes it
 	w.fate = func(_, _ *testNode, _ wire.RD, _ int) fate { return fate{delay: 20 * time.Millisecond} }
 	a.post(0, Message{Op: transports.OpWrite, Local: make([]byte, 60*512), Key: key})
 	w.runFor(10 * time.Millisecond)
@@ -390,7 +389,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// losses is a controller that counts what it is told is lost.
+// losses is a controller that counts the losses that are reported to it.
 type losses struct {
 	rate.Line
 	lost, trimmed int
@@ -403,7 +402,7 @@ func (l *losses) Lost(_ clock.Time, loss rate.Loss) {
 	}
 }
 
-// TestControllersHearOfLosses holds that a controller is told of each, and how it was
+// TestControllersHearOfLosses checks that each loss is reported to a controller, and how it was
 // found.
 func TestControllersHearOfLosses(t *testing.T) {
 	w := newWorld(t, 1)

@@ -27,12 +27,12 @@ type world struct {
 	most   uint64 // events, until it counts as endless
 	nodes  []*testNode
 	net    weather
-	// saw is told of every packet that is sent.
+	// saw is called with every packet that is sent.
 	saw func(from, to *testNode, b wire.RD)
-	// fate decides about a packet instead of the weather. The path is -1 where the
-	// driver may take any.
+	// fate decides about a packet in place of the random faults. The path is -1 if the driver may
+	// take any.
 	fate func(from, to *testNode, b wire.RD, path int) fate
-	// secret and keys are those of nodes that are made from now on.
+	// secret and keys are for nodes that are made from now on.
 	secret   *privacy.Secret
 	keys     privacy.Limits
 	readable bool
@@ -40,7 +40,7 @@ type world struct {
 	memories [][]byte
 }
 
-// fate is what becomes of a packet.
+// fate is the treatment of a packet.
 type fate struct {
 	delay time.Duration
 	lost  bool
@@ -48,7 +48,7 @@ type fate struct {
 	twice time.Duration // so much later it comes again
 }
 
-// weather is what happens to packets, as shares of 1.
+// weather sets the rates of the network's random faults, as shares of 1.
 type weather struct {
 	delay, jitter                    time.Duration
 	loss, twice, trim, corrupt, mark float64
@@ -141,7 +141,7 @@ func (w *world) pair(change ...func(*Config)) (a, b *testNode) {
 	return a, b
 }
 
-// restart is a new life at a node's address and port, which knows nobody.
+// restart makes a new life at a node's address and port, without peers.
 func (n *testNode) restart(change ...func(*Config)) *testNode {
 	n.dead = true
 	again := n.w.node(change...)
@@ -318,7 +318,7 @@ func (w *world) carry(from *testNode, p *Packet) {
 	}
 }
 
-// listener is who has an address and port now.
+// listener returns the node that has an address and port now.
 func (w *world) listener(at netip.Addr, port uint8) (to *testNode) {
 	for _, n := range w.nodes {
 		if n.addr == at && n.config.Port == port {
@@ -328,7 +328,7 @@ func (w *world) listener(at netip.Addr, port uint8) (to *testNode) {
 	return to
 }
 
-// chances is what the weather does to a packet.
+// chances draws the random faults of a packet.
 func (w *world) chances() fate {
 	f := fate{delay: w.net.delay, lost: w.chance(w.net.loss), trim: w.chance(w.net.trim)}
 	if w.net.jitter > 0 {
@@ -377,7 +377,7 @@ func (w *world) failures() (all []error) {
 	return all
 }
 
-// state is what the node has outstanding.
+// state returns the node's outstanding work.
 func (n *testNode) state() (text string) {
 	for _, o := range n.active {
 		text += fmt.Sprintf("\n  to peer %d: %d packets in flight, %d lost, %d busy, %d messages wait; "+

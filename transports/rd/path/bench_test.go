@@ -6,8 +6,8 @@ import (
 	"railbed/internal/clock"
 )
 
-// toil is the work of a packet: a pick, and an acknowledgement of one that was
-// picked a window ago, with a mark or a loss now and then, and the probes.
+// toil is the work for a packet. It is a pick, an acknowledgement of a packet picked a window ago,
+// with a mark or a loss now and then, and the probes.
 type toil struct {
 	c       Chooser
 	now     clock.Time

@@ -93,8 +93,8 @@ func TestDrawsAreEven(t *testing.T) {
 	})
 }
 
-// A marked path, or one that trimmed, sits out one rotation of Oblivious, and
-// none when marks are ignored, or when it is the last hop that trimmed.
+// A marked path, or a path that trimmed, sits out one rotation of Oblivious. It sits out none if
+// marks are ignored, or if the last hop trimmed.
 func TestMarkSkipsARotation(t *testing.T) {
 	const n = 16
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestMarkSkipsARotation(t *testing.T) {
 	}
 }
 
-// Bitmap's penalties are those of uet-htsim: 1, 4 and 15 turns.
+// Bitmap's penalties are 1, 4 and 15 turns, as in uet-htsim.
 func TestBitmapPenalties(t *testing.T) {
 	const n = 8
 	for _, c := range []struct {
@@ -163,8 +163,8 @@ func TestBitmapPenalties(t *testing.T) {
 			}
 		}
 	}
-	// Only the first one that a pick meets is relieved: with all at 15 and 8
-	// paths it takes 15 x 8 picks until one is free of penalty.
+	// A pick reduces only the first penalty that it meets. With all 8 paths at 15 it takes 15 x 8
+	// picks until a path is free of penalty.
 	b := chooser(t, KindBitmap, n, Options{}).(*Bitmap)
 	for p := range n {
 		b.Feedback(Report{Path: p, Event: TimedOut}, 0)

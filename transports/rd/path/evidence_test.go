@@ -16,9 +16,8 @@ func everyKind(t *testing.T, f func(t *testing.T, kind Kind)) {
 	}
 }
 
-// A black hole is left within two round trips of the first evidence, whatever
-// the chooser and the load, also when it takes half of the paths; it is tried
-// again, and used again after it is repaired.
+// A black hole is abandoned within two round trips of the first evidence, for every chooser and
+// load, also when it takes half of the paths. It is probed, and used again after its repair.
 func TestBlackHoleIsLeftAndTriedAgain(t *testing.T) {
 	const hole, repair = clock.Time(5 * ms), clock.Time(60 * ms)
 	everyKind(t, func(t *testing.T, kind Kind) {
@@ -173,9 +172,8 @@ func TestOutageOfAllPathsCondemnsNone(t *testing.T) {
 	})
 }
 
-// What holds in chosen fabrics holds in any: with round trips up to four times
-// apart, any load, random loss or none, and an outage of everything, one dead path
-// or many.
+// The results for chosen fabrics hold for any fabric. Round trips differ by up to four times, loads
+// and random loss vary, and there is an outage of everything, or of one path or many.
 func TestAnyFabric(t *testing.T) {
 	for seed := range uint64(600) {
 		draw := rand.New(rand.NewPCG(seed, 1))

@@ -21,7 +21,7 @@ type road struct {
 	down      func(clock.Time) bool // nil: never
 }
 
-// happening is what comes in a simulation.
+// happening is an event in a simulation.
 type happening struct {
 	path  int
 	sent  clock.Time
@@ -48,7 +48,7 @@ type simulation struct {
 	now     clock.Time
 	send    clock.Time // when the next packet goes
 	agenda  clock.Queue[happening]
-	acked   clock.Time // the latest sent of what was acknowledged
+	acked   clock.Time // the latest send time of an acknowledged packet
 
 	picks     []int
 	last      []clock.Time // when each path was picked last

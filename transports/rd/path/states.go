@@ -39,11 +39,11 @@ func (s State) String() string {
 // Counters count events on the paths since New.
 type Counters struct {
 	Picks     uint64 // calls of Pick
-	Skips     uint64 // reports that made a path sit out a rotation
-	Suspected uint64 // times that a path became suspect
-	Condemned uint64 // times that a path became bad
-	Returned  uint64 // times that a bad path became good
-	Probes    uint64 // probes asked for.
+	Skips     uint64 // reports that skipped a path
+	Suspected uint64 // paths that became suspect
+	Condemned uint64 // paths that became bad
+	Returned  uint64 // paths that became good again
+	Probes    uint64 // probes asked for
 }
 
 // States knows which paths carry packets. Every chooser has one.

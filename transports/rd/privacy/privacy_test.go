@@ -268,7 +268,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestDefaults holds that the limits are those of the document's section 9.
+// TestDefaults checks that the limits match section 9 of the document.
 func TestDefaults(t *testing.T) {
 	document, err := os.ReadFile("../PROTOCOL.md")
 	if err != nil {

@@ -18,9 +18,8 @@ func controllers() map[string]Controller {
 	return map[string]Controller{"nscc": NewNSCC(o), "learned": NewLearned(Trained(), o)}
 }
 
-// TestWindows holds, for anything that can be told, that the window stays between a
-// packet and one and a half bandwidth-delay products, that nobody asks for a rate, and
-// that nothing is allocated.
+// TestWindows checks random reports. The window stays between a packet and one and a half
+// bandwidth-delay products, no controller sets a rate, and nothing is allocated.
 func TestWindows(t *testing.T) {
 	for name, c := range controllers() {
 		r := rand.New(rand.NewPCG(1, 1))

@@ -100,7 +100,6 @@ type Config struct {
 	// Timeout is the time after which a message is sent again, and Retries how often, at most 15.
 	// Default: 67 ms and 15 retries, as rdma_cm has. REQs announce the least code that is not
 	// shorter than Timeout.
-	// shorter than Timeout.
 	Timeout time.Duration
 	Retries int
 	// Most is the most connections at once, requested ones included. Default 4,096.

@@ -268,8 +268,8 @@ func TestLostMessages(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswers: who asks gives up after its retries, and so does who granted
-// and hears nothing of it; a packet of the connection is as good as an RTU.
+// TestNobodyAnswers: the active side gives up after its retries. So does the passive side if its
+// grant is not answered. A packet of the connection is as good as an RTU.
 func TestNobodyAnswers(t *testing.T) {
 	w := newWorld(t, 1)
 	w.fate = func(*end, infiniband.MAD) bool { return true }
@@ -333,7 +333,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// TestShared: who shares its address says nothing of what may be others'.
+// TestShared: a manager with a shared address does not answer for other managers' connections.
 func TestShared(t *testing.T) {
 	w := newWorld(t, 1)
 	b := w.ends[1]

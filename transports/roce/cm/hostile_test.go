@@ -11,8 +11,8 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// TestFlood: requests that nobody answers are forgotten when they are not repeated,
-// so that those that come later find room; one that is repeated is kept.
+// TestFlood: unanswered requests are dropped when they are not repeated, so that later requests
+// find room. A repeated request is kept.
 func TestFlood(t *testing.T) {
 	w := newWorld(t, 1)
 	b := w.ends[1]
@@ -76,9 +76,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestForgedNames: who has an address of the peer's, and guessed how a connection is
-// named at one end, or at both but not its queue pair, ends nothing and delays nothing
-// for long.
+// TestForgedNames: an attacker at the peer's address guesses a connection's name at one end, or at
+// both, but not its queue pair. It ends nothing and delays nothing for long.
 func TestForgedNames(t *testing.T) {
 	send := func(to, from *end, attribute infiniband.Attribute, encode func(cm []byte)) {
 		m := make(infiniband.MAD, infiniband.MADLen)
@@ -117,9 +116,8 @@ func TestForgedNames(t *testing.T) {
 	}
 }
 
-// TestLateAgainAndAgain: an MRA that comes again puts nothing off any more, so that who
-// is asked cannot keep who asks waiting for good; and one about a connection that is
-// asked for puts nothing off.
+// TestLateAgainAndAgain: a repeated MRA delays nothing any more. So the passive side cannot keep
+// the active side waiting for good. An MRA for a requested connection delays nothing.
 func TestLateAgainAndAgain(t *testing.T) {
 	w := newWorld(t, 1)
 	w.fate = func(*end, infiniband.MAD) bool { return true }
@@ -262,8 +260,8 @@ func TestLongDelay(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreAlike: a connection that this end asked for, whose peer calls it as it
-// calls one that it asks for itself, goes without taking that one along.
+// TestNamesThatAreAlike: the peer uses the same name for a connection that this end requested and
+// for another that the peer requested. Ending the first does not end the second.
 func TestNamesThatAreAlike(t *testing.T) {
 	w := newWorld(t, 1)
 	a, b := w.ends[0], w.ends[1]
@@ -272,7 +270,7 @@ func TestNamesThatAreAlike(t *testing.T) {
 	ours := w.connect(asks)
 	w.run(time.Second)
 	theirs := Conn(a.conns[ours].remote)
-	b.config.Shared = true // so that it says nothing of what it does not know
+	b.config.Shared = true // so that it ignores unknown connections
 	delete(b.conns, theirs)
 	a.Disconnect(w.now, ours, grants.QPN)
 	w.run(4 * time.Millisecond)
@@ -323,10 +321,10 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzPair: whatever is lost, doubled or late of two managers' datagrams, and whenever
-// their hosts answer and leave, each is told of a connection's beginning once at most,
-// and then of its end once at most; and nothing is left behind. The input is a series
-// of things that happen, each with the fates of the next datagrams.
+// FuzzPair: two managers' datagrams are lost, duplicated or late, and their hosts answer and leave
+// at any time. Each host gets at most one event for a connection's beginning, and then at most one
+// for its end. No state remains. The input is a series of events, each with the fates of the next
+// datagrams.
 func FuzzPair(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 0, 9, 0, 4, 0})
 	f.Add([]byte{0, 1, 9, 2, 1, 3, 9, 1, 5, 0, 9, 0})
@@ -367,7 +365,7 @@ func FuzzPair(f *testing.F) {
 					ours = append(ours, c)
 				}
 			case 1:
-				_ = b.Accept(w.now, last, grants) // or nobody asks for it
+				_ = b.Accept(w.now, last, grants) // or it is not requested
 			case 2:
 				b.Reject(last, infiniband.RejectConsumer)
 			case 3:

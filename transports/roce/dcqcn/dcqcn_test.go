@@ -26,9 +26,8 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestCut: the first CNP halves the rate, since alpha is 1; one after n periods of
-// silence cuts by half of what alpha has fallen to, (1-g)^n (equation 1 and 2 of the
-// paper's section 3.1).
+// TestCut: the first CNP halves the rate, since alpha is 1. A CNP after n silent periods cuts by
+// half of the present alpha, (1-g)^n (equations 1 and 2 of the paper's section 3.1).
 func TestCut(t *testing.T) {
 	p := Params{Line: 40 * gbit, Gain: 1.0 / 16, IncreasePeriod: time.Second,
 		AlphaPeriod: 100 * time.Microsecond}
@@ -71,9 +70,9 @@ func TestCutAfterSilence(t *testing.T) {
 	}
 }
 
-// TestRecoverySteps follows the rate event by event: fast recovery halves the
-// distance to the target F times, then the target rises by R_AI, and once both the
-// timer and the byte counter are past F by i x R_HAI.
+// TestRecoverySteps follows the rate event by event. Fast recovery halves the distance to the
+// target F times. Then the target rises by R_AI. Once both the timer and the byte counter are past
+// F, it rises by i x R_HAI.
 func TestRecoverySteps(t *testing.T) {
 	p := Params{Line: 100 * gbit, Additive: gbit, Hyper: 3 * gbit, IncreasePeriod: time.Millisecond,
 		IncreaseBytes: 1000, AlphaPeriod: time.Hour}
@@ -172,9 +171,9 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestFairShares: two flows of one bottleneck, one at line rate and one that was
-// cut, come to the same rate (the paper's section 3.2): each gap in which their
-// sum is above the line's both get a CNP.
+// TestFairShares: two flows share a bottleneck. The first begins at line rate, the second was cut.
+// They converge to the same rate (the paper's section 3.2): in each gap in which their sum exceeds
+// the line's rate, both get a CNP.
 func TestFairShares(t *testing.T) {
 	a, b := point(t, Params{Line: gbit}), point(t, Params{Line: gbit})
 	for i := range 6 {
@@ -236,9 +235,9 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// FuzzRate: whatever comes when, the rate is between the least and the line's, the
-// target is not below it, alpha is a share, what is due is over, and only a CNP makes
-// the rate fall. The input is a series of events: what, and after how long.
+// FuzzRate: for any events, the rate is between the least and the line's. The target is not below
+// it, alpha is between 0 and 1, and no deadline is left in the past. Only a CNP makes the rate
+// fall. The input is a series of events: which, and after how long.
 func FuzzRate(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 200, 2, 9, 0, 3, 1, 255, 1, 255})
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 60, 2, 60, 1, 60, 2, 60})

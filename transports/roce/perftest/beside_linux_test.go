@@ -23,13 +23,13 @@ import (
 // first process of a guest.
 const besideEnv = "RAILBED_TEST_BESIDE"
 
-// beside is what is measured.
+// beside configures a measurement.
 type beside struct {
 	Rounds     int
 	MTU        int // of packets' payload
 	Size       int
 	Iterations int
-	Cut        bool // the veths carry each packet alone, as those of nodes
+	Cut        bool // the veths carry each packet alone, as on nodes
 }
 
 // measured is one run: MiB/s.
@@ -37,15 +37,15 @@ type measured struct {
 	Ours, Rxe float64
 }
 
-// BenchmarkBesideRxe is WRITEs between two ends of this package, and between two devices
-// of the kernel's rdma_rxe by the unmodified ib_write_bw, in turn, in one guest with
-// one processor: each over a pair of veths, with the same MTU, sizes and numbers. A
-// guest's processor is QEMU's without KVM, where instructions that do much at once are
-// slow. In "whole" the veths are as the kernel makes them, in "cut" they carry each packet
-// alone, as nodes' do. In "clock" rdma_rxe computes its CRCs by tables, and in "instructions", where each
-// instruction takes a nanosecond, by carry-less multiplication; each is what is faster there.
-// -benchtime is the number of rounds; with 1x, which only shows that it runs, few messages go in
-// the first of them alone.
+// BenchmarkBesideRxe compares WRITEs between two ends of this package with WRITEs between two
+// devices of the kernel's rdma_rxe by the unmodified ib_write_bw. They run in turn in one guest
+// with one processor, each over a pair of veths, with the same MTU, sizes and numbers. The guest's
+// processor is QEMU's without KVM, where instructions that do much at once are slow. In "whole" the
+// veths have the kernel's defaults. In "cut" they carry each packet alone, as on nodes. In "clock"
+// rdma_rxe computes its CRCs by tables. In "instructions" each instruction takes a nanosecond, and
+// rdma_rxe uses carry-less multiplication. Each is the faster method there. -benchtime is the
+// number of rounds. With 1x, which only shows that the benchmark runs, few messages are sent, in
+// the first of the cases alone.
 func BenchmarkBesideRxe(b *testing.B) {
 	for _, instructions := range []bool{false, true} {
 		for _, c := range []beside{{MTU: 1024, Size: 65536, Iterations: 200},

@@ -14,7 +14,7 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// word is what one end wrote with one call.
+// word is the data that one end wrote with one call.
 type word struct {
 	client bool
 	text   string
@@ -40,9 +40,9 @@ func recorded(t testing.TB, file string) (words []word) {
 	return words
 }
 
-// newer is the same of the newest version, by its source (linux-rdma/perftest 00b55b6,
-// ctx_close_connection): it does not say "done", and what 6.28 added it leaves out for
-// an end that is older. No Debian has it to be recorded.
+// newer returns the dialogue of the newest version, by its source (linux-rdma/perftest 00b55b6,
+// ctx_close_connection). That version does not send "done", and it omits 6.28's additions for an
+// older end. Debian does not have it, so it could not be recorded.
 func newer(words []word) []word {
 	out := bytes.Clone([]byte("6.29" + strings.Repeat("\x00", 12)))
 	var again []word

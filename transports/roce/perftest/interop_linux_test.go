@@ -82,7 +82,7 @@ type process struct {
 	err    error
 }
 
-// start starts a command, whose output others hear, too.
+// start starts a command, whose output also goes to others.
 func start(t *testing.T, cmd *exec.Cmd, others ...io.Writer) *process {
 	t.Helper()
 	p := &process{Cmd: cmd, ended: make(chan struct{})}
@@ -157,7 +157,7 @@ func rows(output string) (header string, rows []string) {
 	return header, rows
 }
 
-// reprint is what this package prints for the numbers of a row.
+// reprint returns this package's output for the numbers of a row.
 func reprint(t *testing.T, c *Config, row string) (header, again string) {
 	t.Helper()
 	var out strings.Builder
@@ -182,13 +182,13 @@ func reprint(t *testing.T, c *Config, row string) (header, again string) {
 	return lines[len(lines)-3], lines[len(lines)-2]
 }
 
-// both is how many of the tests below are carried out both ways round, beside those
-// with -R; the rest goes one way, to save time: their dialogues are like those of others.
+// both is how many of the tests below run in both directions, beside those with -R. The rest runs
+// in one direction, to save time: their dialogues are like those of others.
 const both = 4
 
-// TestUnmodifiedPrograms is each test with the unmodified program of Debian's perftest
-// on the kernel's rdma_rxe at the other end, as client and as server. What it prints of
-// itself is what this package prints of the same numbers, byte for byte.
+// TestUnmodifiedPrograms runs each test with the unmodified program of Debian's perftest on the
+// kernel's rdma_rxe at the other end, as client and as server. The program's output equals this
+// package's output for the same numbers, byte for byte.
 func TestUnmodifiedPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Perftest) // an ordinary user's guests are the same
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs", "rdma_ucm"},

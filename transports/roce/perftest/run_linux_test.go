@@ -45,7 +45,7 @@ func together(t *testing.T, server, client Config) (results [2]*Result, errs [2]
 	return results, errs
 }
 
-// banner is told when the server says that it waits.
+// banner receives a value when the server prints that it waits.
 type banner chan struct{}
 
 func (b banner) Write(text []byte) (int, error) {
@@ -55,7 +55,7 @@ func (b banner) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestBothEnds: every test between two ends of this package, which look at what came.
+// TestBothEnds runs every test between two ends of this package, which check the received data.
 func TestBothEnds(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -92,7 +92,7 @@ func TestBothEnds(t *testing.T) {
 					t.Fatalf("end %d: %v", i, errs[i])
 				}
 				rows := len(r.Bandwidth) + len(r.Latency)
-				// A server that has no part in it hears of the last size only.
+				// A server without a part in the test gets a report of the last size only.
 				if rows != c.rows || r.Server != (i == 0) || r.Version != 6.27 || r.Sent == 0 ||
 					r.BadICRC != 0 {
 					t.Errorf("end %d: %d rows, want %d: %+v", i, rows, c.rows, r)
@@ -126,8 +126,8 @@ func TestWrongData(t *testing.T) {
 	}
 }
 
-// TestPeers: one that says something else, one that is too old, one that leaves, and
-// none at all end a run with an error that says so; so does the context.
+// TestPeers: a run ends with an error that names the cause. The peer speaks another protocol, is
+// too old, leaves, or is missing, or the context ends.
 func TestPeers(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -185,8 +185,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestPeersByCM: what comes by rdma_cm and is no perftest, or leaves, ends a run with an
-// error that says so; so do a server that is not there, and the context.
+// TestPeersByCM: a run ends with an error that names the cause. The peer connects by rdma_cm and is
+// no perftest, or leaves, the server is missing, or the context ends.
 func TestPeersByCM(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return

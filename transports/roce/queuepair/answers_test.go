@@ -75,7 +75,7 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestSelectiveNaksThatCannotBe: of what was not sent, or is not behind what is awaited.
+// TestSelectiveNaksThatCannotBe: the NAK is for a packet not sent, or not after the awaited one.
 func TestSelectiveNaksThatCannotBe(t *testing.T) {
 	for _, selective := range []bool{false, true} {
 		s := newScript(t, func(c *Config) { c.Selective = selective })
@@ -189,9 +189,8 @@ func TestTooMuchIsPosted(t *testing.T) {
 	}
 }
 
-// TestLostAnswerBeforeOthers: an answer with data that is lost is asked for again as soon
-// as something behind it is answered, which with selective repeat is over with it and
-// not sent again.
+// TestLostAnswerBeforeOthers: a lost answer with data is requested again as soon as a later request
+// is answered. With selective repeat the later request is then over and is not sent again.
 func TestLostAnswerBeforeOthers(t *testing.T) {
 	read := Request{Op: Read, Address: 0x10000 + 1<<20, RKey: 1}
 	write := Request{Op: Write, Local: [][]byte{pattern(2*mtu, 2)}, Address: 0x10000 + 2<<20, RKey: 2}
@@ -263,9 +262,9 @@ func TestLostAnswerBeforeOthers(t *testing.T) {
 	}
 }
 
-// TestRefusedBehindLostAnswer: who refuses a request answers nothing any more. So it is
-// over with why it was refused, and a READ before it whose answer was lost is flushed after
-// one timeout; one whose answer is only late is not, nor one that itself was lost.
+// TestRefusedBehindLostAnswer: a peer that refuses a request answers nothing any more. So that
+// request completes with the refusal. An earlier READ whose answer was lost is flushed after one
+// timeout. A READ whose answer is only late is not flushed, nor a READ that was lost itself.
 func TestRefusedBehindLostAnswer(t *testing.T) {
 	for _, selective := range []bool{false, true} {
 		for _, c := range []struct {

@@ -9,13 +9,13 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// rig is a queue pair of which the test is the peer, with a region in the middle of
-// memory that nobody may touch, and work of every kind under way.
+// rig is a queue pair whose peer is the test. It has a region in the middle of memory that must
+// stay unchanged, and outstanding work of every kind.
 type rig struct {
 	*end
 	around  []byte // the region is its middle third
 	guarded []byte
-	local   []byte // of requests; its first and last bytes are nobody's
+	local   []byte // of requests; its first and last bytes must not change
 }
 
 const guard = 64
@@ -139,9 +139,9 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// TestEarlyWithinARead: packets that came early with PSNs that a READ takes later are
-// not kept beyond it: no peer has any such, and a hostile one could send so many that
-// memory ends, or have one carried out when PSNs have come round.
+// TestEarlyWithinARead: early packets are dropped if a READ takes their PSNs later. No correct peer
+// sends such packets. A hostile one could send so many that memory is exhausted, or have one
+// executed when PSNs have wrapped around.
 func TestEarlyWithinARead(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.Selective = true })
 	for at := 0; at < 4*100; at += 4 {

@@ -104,7 +104,7 @@ func TestWeather(t *testing.T) {
 	}
 }
 
-// weathered runs random requests in both directions, and checks what came of them.
+// weathered runs random requests in both directions over a faulty network, and checks the results.
 func weathered(t *testing.T, seed uint64, selective bool) (all Counters) {
 	w := newWorld(t, seed, func(c *Config) { c.Selective, c.Retries = selective, 1000 })
 	share := func() float64 { return []float64{0, 0.01, 0.1}[w.random.IntN(3)] }
@@ -113,9 +113,9 @@ func weathered(t *testing.T, seed uint64, selective bool) (all Counters) {
 	return w.settles()
 }
 
-// FuzzPair: whatever is lost, doubled or late of two queue pairs' packets, every
-// request is carried out once and in order as soon as the network is well again. The
-// input is what both agree on, and the fates of packets.
+// FuzzPair: packets of two queue pairs are lost, duplicated or late. Every request is executed once
+// and in order as soon as the network works again. The input is the common configuration, and the
+// fates of packets.
 func FuzzPair(f *testing.F) {
 	for selective := range byte(2) {
 		f.Add([]byte{1, selective, 31, 3, 15, 0b01000000, 0, 0b11100100, 0b01010101})
@@ -410,8 +410,8 @@ func TestAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestPace: packets leave as far apart as the rate has it, with what the link adds to
-// them, also after a rest, which is not made up for.
+// TestPace: packets leave at the distance that the rate sets, including the link's overhead. After
+// a pause, too, no time is caught up.
 func TestPace(t *testing.T) {
 	const line, overhead = 1_000_000_000, 58
 	s := newScript(t, func(c *Config) {
@@ -486,7 +486,7 @@ func congestion(t *testing.T, op Op) {
 			t.Errorf("%v between CNPs", gap)
 		}
 	}
-	// Marks of packets without data, which all got, too, are told to nobody.
+	// Marks of packets without data, which all had one, too, cause no CNP.
 	if n := from.Counters().CNPsSent; n != 0 || to.Counters().CNPsReceived != 0 {
 		t.Errorf("%d CNPs for packets without data", n)
 	}

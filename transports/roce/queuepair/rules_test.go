@@ -29,7 +29,7 @@ func newScript(t testing.TB, change ...func(*Config)) *script {
 // part is a packet of a peer: of so many bytes, and of a message of so many.
 type part struct {
 	opcode  infiniband.Opcode
-	ahead   int // of what is expected
+	ahead   int // of the expected one
 	bytes   int
 	message int
 	ask     bool
@@ -49,7 +49,7 @@ func (s *script) give(p part) []infiniband.Fields {
 	return s.take()
 }
 
-// take is what the queue pair sends now.
+// take returns the packets that the queue pair sends now.
 func (s *script) take() (sent []infiniband.Fields) {
 	for {
 		memory := make([]byte, mtu+infiniband.MaxOverhead)
@@ -137,9 +137,8 @@ func TestMessagesThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestLengths: what is as long as a message may be is refused where the region is
-// shorter, before a byte of it; what has no bytes needs no region (IBTA 9.7.4.1.4,
-// C9-88).
+// TestLengths: a message of the greatest length is refused before its first byte if the region is
+// shorter. A message without bytes needs no region (IBTA 9.7.4.1.4, C9-88).
 func TestLengths(t *testing.T) {
 	for what, c := range map[string]struct {
 		part
@@ -193,9 +192,9 @@ func TestRightsOfTheQueuePair(t *testing.T) {
 	}
 }
 
-// TestSequence: of packets before their turn the first is answered by a NAK with
-// what is expected, others by nothing until that came; what comes again is
-// acknowledged again, up to the latest.
+// TestSequence: the first of several early packets is answered by a NAK with the expected PSN. The
+// others get no answer until that packet has arrived. A duplicate is acknowledged again, up to the
+// latest PSN.
 func TestSequence(t *testing.T) {
 	s := newScript(t)
 	write := func(ahead int) []infiniband.Fields {
@@ -245,8 +244,8 @@ func TestSequenceAfterARead(t *testing.T) {
 	}
 }
 
-// TestAnswersKeepTheirOrder: an acknowledgement takes the place of one before it, and
-// not of a NAK, which would never be heard.
+// TestAnswersKeepTheirOrder: an acknowledgement replaces an earlier acknowledgement, but not a NAK,
+// which would be lost.
 func TestAnswersKeepTheirOrder(t *testing.T) {
 	s := newScript(t)
 	give := func(ahead int) {
@@ -268,9 +267,8 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestReadAgain: a READ that comes again is answered anew from where it asks, in place
-// of what of the answer has not gone; and no more is answered than it asked for at
-// first.
+// TestReadAgain: a repeated READ is answered from its address on, in place of the unsent rest of
+// the first answer. The answer never exceeds the original request.
 func TestReadAgain(t *testing.T) {
 	s := newScript(t)
 	base := s.region.Base
@@ -383,9 +381,9 @@ func TestRetriesStartAnew(t *testing.T) {
 	}
 }
 
-// TestBoundedMemory: packets far ahead are not kept, nor more of them than the
-// window; a READ that is asked for again and again is answered once at a time; and
-// a peer with more READs under way than it may have is refused.
+// TestBoundedMemory: packets far ahead are not kept, nor more of them than the window. A READ that
+// is repeated often is answered once at a time. A peer with more READs in flight than permitted is
+// refused.
 func TestBoundedMemory(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.Selective = true })
 	for _, ahead := range []int{1, 31, 32, 1000, 1 << 22} {

@@ -20,10 +20,9 @@ type world struct {
 	events clock.Queue[func()]
 	ends   [2]*end
 	net    weather
-	// fate decides about a packet instead of the weather, if it says so.
+	// fate may decide about a packet in place of the random faults.
 	fate func(from *end, p infiniband.Packet) (lost bool)
-	// schedule is the fate of packets one after the other, two bits each; then comes
-	// the weather.
+	// schedule has the fates of successive packets, two bits each. After it, random faults apply.
 	schedule  []byte
 	scheduled int
 	sent      []infiniband.Packet // if trace
@@ -31,7 +30,7 @@ type world struct {
 	receiveAt clock.Time // of the latest receive that was posted late
 }
 
-// weather is what happens to packets, as shares of 1.
+// weather sets the rates of the network's random faults, as shares of 1.
 type weather struct {
 	delay, jitter           time.Duration
 	loss, twice, late, mark float64
@@ -108,7 +107,7 @@ func (e *end) pump() {
 
 func (w *world) chance(share float64) bool { return share > 0 && w.random.Float64() < share }
 
-// carry takes a packet to the far end, as the weather is.
+// carry takes a packet to the far end, with the network's random faults.
 func (w *world) carry(from *end, p infiniband.Packet) {
 	if !p.Valid() || p.BTH().DestQP() != from.config.Remote {
 		w.Fatalf("seed %d: bad packet %x", w.seed, []byte(p))

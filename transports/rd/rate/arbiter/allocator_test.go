@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestAllocator holds, for random demands, that in no slot anybody sends or hears
-// twice, that no pair is left out whose hosts have nothing, that each pair's wait is
-// bounded by how many there are, and that in the end each has what it wanted.
+// TestAllocator checks random demands. In no slot does a host send or receive twice, and no pair is
+// left out whose hosts are both free. Each pair's wait is bounded by the number of pairs, and in
+// the end each pair has been granted all its bytes.
 func TestAllocator(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -58,9 +58,8 @@ func TestAllocator(t *testing.T) {
 	}
 }
 
-// TestAllocatorIsFair holds that those who compete for one host have equal parts at
-// all times, and that an all-to-all of equal parts takes little more than the slots
-// that it cannot do without.
+// TestAllocatorIsFair checks that pairs that compete for one host have equal shares at all times.
+// An all-to-all of equal shares takes little more than the minimum number of slots.
 func TestAllocatorIsFair(t *testing.T) {
 	const hosts = 9
 	a := NewAllocator(hosts, 1)

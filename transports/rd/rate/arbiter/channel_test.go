@@ -23,9 +23,9 @@ func newSecret(t testing.TB) *privacy.Secret {
 	return s
 }
 
-// TestForgedRequests holds that an arbiter with a secret takes what a host sealed, once,
-// and nothing else: not plain, not by another secret, not changed in any bit, not cut, not
-// of another life of the host, nor what it said itself.
+// TestForgedRequests checks that an arbiter with a secret accepts only a host's sealed messages,
+// once each. It rejects plain messages, other secrets, any changed bit, cut messages, another life
+// of the host, and its own messages.
 func TestForgedRequests(t *testing.T) {
 	secret := newSecret(t)
 	s := newServer(Options{Hosts: 3, Slot: 100, Time: time.Millisecond, Secret: secret})
@@ -97,7 +97,7 @@ func TestForgedGrants(t *testing.T) {
 	refused("plain", c, grant)
 	refused("by another secret", c, newChannel(newSecret(t), 3).seal(grant))
 	refused("for another host", other, good)
-	forged := newChannel(secret, newLife()) // who has the secret, and not heard the host's life
+	forged := newChannel(secret, newLife()) // a host with the secret that does not know the client's life
 	refused("for another life", c, forged.seal(grant))
 	for bit := range 8 * len(good) {
 		b := slices.Clone(good)

@@ -12,9 +12,9 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// TestLossyArbiter holds that whatever is lost, doubled or overtaken between hosts and
-// arbiter, each is granted in the end exactly what it wanted, and nobody sends to two,
-// or is sent to by two, in one slot.
+// TestLossyArbiter loses, duplicates and reorders messages between hosts and arbiter. In the end
+// each pair is granted exactly the bytes that it asked for. In one slot no host sends to two hosts,
+// or receives from two.
 func TestLossyArbiter(t *testing.T) {
 	for _, secret := range []*privacy.Secret{nil, newSecret(t)} {
 		testLossyArbiter(t, secret)

@@ -88,9 +88,9 @@ func allToAll(o Options, begin func(*World)) (took time.Duration, w *World, fanI
 	return took, w, fanIn
 }
 
-// TestArbiter holds what the arbiter is for: in an all-to-all without a plan, no port
-// ever queues more than the few packets of a slot, and nothing is sent twice; at line
-// rate buffers run over. That costs little time.
+// TestArbiter checks the arbiter's purpose in an all-to-all without a plan. No port ever queues
+// more than the few packets of a slot, and nothing is sent twice. At line rate buffers overflow.
+// The arbiter costs little time.
 func TestArbiter(t *testing.T) {
 	for seed := range uint64(3) {
 		o := testOptions(seed, true)

@@ -7,7 +7,7 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// outcome is what a comparison looks at.
+// outcome holds the results that a comparison uses.
 type outcome struct {
 	goodput  float64 // share of the bottleneck's rate, payload and headers
 	repeated float64 // packets sent again for each that was sent once
@@ -52,9 +52,9 @@ func testOptions(seed uint64, trim bool) Options {
 	return o
 }
 
-// TestIncast holds what NSCC is for: with eight senders into one port the queue
-// stays well inside of its buffer once it runs, and little is sent twice, at no cost in
-// goodput. Line rate keeps the buffer full and sends packets several times.
+// TestIncast checks NSCC's purpose, with eight senders into one port. In steady state the queue
+// stays well below its buffer size. Little is sent twice, at no cost in goodput. Line rate keeps
+// the buffer full and sends packets several times.
 func TestIncast(t *testing.T) {
 	for _, trim := range []bool{true, false} {
 		for seed := range uint64(5) {

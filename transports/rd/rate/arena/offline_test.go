@@ -9,11 +9,11 @@ import (
 	"railbed/transports/rd/rate"
 )
 
-// TestOffline holds what planned rates are for, in an all-to-all of equal messages
-// that all begin at once: by max-min all pairs send at the same time and no queue is
-// longer than a packet of each, by phases without conflicts none is longer than a
-// packet. Nothing is sent twice, and no time is lost but the headroom and the phases'
-// guards. At line rate buffers run over.
+// TestOffline checks the purpose of planned rates, in an all-to-all of equal messages that all
+// begin at once. With max-min rates all pairs send at the same time, and no queue is longer than a
+// packet of each. With phases without conflicts no queue is longer than a packet. Nothing is sent
+// twice, and no time is lost but the headroom and the phases' guards. At line rate buffers
+// overflow.
 func TestOffline(t *testing.T) {
 	const n, size = 8, 100 * 4096
 	p := plantest.Compile(t, "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 8}\n  switch: "+
