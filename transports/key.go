@@ -9,8 +9,8 @@ import (
 // Remote handle.
 const KeyLen = 8
 
-// NewKey draws a random key of a region that cannot be guessed. The key is not 0, and taken does
-// not report it as taken.
+// NewKey draws a random key of a region that cannot be guessed. The key is not 0, and not one for
+// which taken returns true.
 func NewKey(taken func(key uint64) bool) uint64 {
 	for {
 		var b [KeyLen]byte

@@ -41,9 +41,9 @@ var hiddenKernel = []string{
 // affects only the open file.
 var writableKernel = []string{"sys", "pressure"}
 
-// hostCapabilities are the capabilities that no namespace confines: for modules, the hardware's
-// memory and ports, another kernel, and the clock and its alarms. They are also for the kernel's
-// log, and for audit and security modules.
+// hostCapabilities are the rights that no namespace has a share of. With them a process can load
+// modules, access the hardware's memory and ports, start another kernel, and set the clock and its
+// alarms. It can also read the kernel's log, and change audit and security modules.
 var hostCapabilities = []uintptr{
 	unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_BOOT, unix.CAP_SYS_TIME, unix.CAP_WAKE_ALARM,
 	unix.CAP_SYSLOG, unix.CAP_AUDIT_CONTROL, unix.CAP_MAC_ADMIN, unix.CAP_MAC_OVERRIDE,

@@ -23,8 +23,8 @@ type Client struct {
 }
 
 // Dial makes a client. local is the address and port of the worker's NIC, and job is an address of
-// the job. keeper is the testbed's clock, which runs the times of the configuration; nil is a clock
-// without dilation. Dial sends nothing.
+// the job. keeper is the testbed's clock, in whose time the configuration's times are; nil stands
+// for a clock without dilation. Dial sends nothing.
 func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (*Client, error) {
 	w, err := New(c)
 	if err != nil {

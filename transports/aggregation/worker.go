@@ -30,10 +30,10 @@ type Config struct {
 	Slots, Elements int
 	// First, Least and Longest bound the time after which an update is sent again. First is that
 	// time before any round trip was measured, default 1s (RFC 6298, 2.1). Least is its minimum
-	// afterwards, default 200ms as in Linux. A smaller minimum would fail: all results wait for the
-	// slowest worker, so a host that runs another process for a while looks like a loss. Longest
-	// bounds both, and the time between two repeats, default 500ms. A loss is detected earlier
-	// where later updates follow.
+	// afterwards, default 200ms as in Linux. All results wait for the slowest worker, so without
+	// that minimum a host that runs another process for a while looks like a loss. Longest bounds
+	// both, and the time between two repeats, default 500ms. A loss is detected earlier where later
+	// updates follow.
 	First, Least, Longest time.Duration
 	// Patience is how long the switch may answer nothing at all. Default 30s.
 	Patience time.Duration
@@ -59,8 +59,8 @@ func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 // silence is the default of Config.Patience.
 const silence = 30 * time.Second
 
-// overtakers is the number of later updates whose answer makes an unanswered update count as lost,
-// or its result: as many as the acknowledgements of RFC 5681. All workers send in the order in
+// overtakers is how many later updates must be answered until an unanswered update, or its result,
+// counts as lost: as many as the acknowledgements of RFC 5681. All workers send in the order in
 // which results arrived, which is the same for all, so only a loss causes it.
 const overtakers = 3
 
@@ -163,9 +163,9 @@ func New(c Config) (*Worker, error) {
 func (w *Worker) Counters() Counters { return w.counters }
 
 // Combine begins an operation on a tensor in memory, in the machine's byte order. The results
-// replace the tensor. Every tensor must have the same length at all workers, and the last one must
-// be done. For an average, switches compute sums: each worker divides its elements first, or
-// divides integers at the end.
+// replace the tensor. Every tensor must have the same length at all workers, and the previous
+// tensor must be done. For an average, switches compute sums: each worker divides its elements
+// first, or divides integers at the end.
 func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory []byte) error {
 	kind, known := types[t]
 	does, can := ops[op]

@@ -1,5 +1,5 @@
-// Package datagram holds the socket code that transports share. It waits for sockets and for a
-// moment of the testbed's time, and reads and writes datagrams in batches. Go's net package is no
+// Package datagram holds the socket code that transports share. It waits for sockets and for a time
+// of the testbed's clock, and reads and writes datagrams in batches. Go's net package is no
 // substitute: it transfers one datagram a call.
 package datagram
 
@@ -19,10 +19,10 @@ import (
 	"railbed/internal/clock"
 )
 
-// Waiter waits for one of some descriptors, for a moment, or for Wake. It waits in Go's own poller.
-// If a thread waited in a system call instead, the runtime would check on it every 20 us, which
-// cost more CPU than all packets of a slow link. Go's timers fire up to a millisecond late, so a
-// kernel timer is one of the descriptors.
+// Waiter waits until one of its descriptors is readable, a time has come, or Wake is called. It
+// waits in Go's own poller. If a thread waited in a system call instead, the runtime would check on
+// it every 20 us, which cost more CPU than all packets of a slow link. Go's timers fire up to a
+// millisecond late, so a kernel timer is one of the descriptors.
 //
 // A descriptor is watched during a wait only. Otherwise each packet on a descriptor without a
 // waiter runs two instances of epoll, one within the other, and wakes the thread of Go's poller in
@@ -152,8 +152,8 @@ func (w *Waiter) quiet() {
 
 func (w *Waiter) now() int64 { return int64(time.Since(w.began)) }
 
-// Arm makes the present or next Wait end at the moment until of the clock, or earlier. It returns
-// false if that moment has passed.
+// Arm makes the present or next Wait end at the time until of the clock, or earlier. It returns
+// false if that time has passed.
 func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 	now, at := w.now(), int64(never)
 	w.timerAt = unix.ItimerSpec{} // never

@@ -154,7 +154,7 @@ func (c *cancellation) cancel() {
 	w.look()
 }
 
-// look sends what may go now if the worker sleeps; else the worker does so.
+// look sends the due packets if the worker sleeps. Otherwise the worker sends them.
 func (w *worker) look() {
 	if w.asleep.Load() && !w.send() {
 		w.wake()

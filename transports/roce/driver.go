@@ -176,7 +176,7 @@ func (d *driver) count() Counters {
 	return all
 }
 
-// A worker that each packet wakes interrupts the sender at each packet where processors are scarce,
+// Where processors are scarce, a worker that wakes at each packet interrupts the sender each time,
 // and receives packets one by one. So the worker polls again before it sleeps, and yields its
 // processor in between: mostPatience times at most. It polls more often when that finds packets or
 // many arrived at once, and less often when it was in vain.

@@ -147,8 +147,8 @@ func (s *socket) prepare(nic string) error {
 	return unix.Bind(s.raw, s.name(0))
 }
 
-// keepQuiet opens the UDP socket that discards everything. If the kernel's own RoCE has the port,
-// it already prevents errors.
+// keepQuiet opens the UDP socket that discards everything. The kernel's own RoCE, if it has the
+// port, has the same effect.
 func (s *socket) keepQuiet() (err error) {
 	if s.quiet, err = unix.Socket(s.family(), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_UDP); err != nil {

@@ -40,8 +40,8 @@ import (
 )
 
 const (
-	// Window is the most PSNs by which the packets in flight of one sequence space differ: the
-	// bitmap of an acknowledgement covers no more.
+	// Window is the most by which the PSNs in flight of one sequence space may differ: the bitmap
+	// of an acknowledgement covers no more.
 	Window = 64 * wire.RDMaxWords
 	// Messages is the most messages that one sequence space has outstanding.
 	Messages = 256

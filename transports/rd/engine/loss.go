@@ -158,7 +158,8 @@ func (o *outbound) detect(now clock.Time) {
 	}
 }
 
-// lose queues a packet for retransmission. If its message may have holes, the packet is given up.
+// lose queues a packet for retransmission. If its message may have more holes, a skip will replace
+// it.
 func (o *outbound) lose(slot uint16) {
 	k := &o.packets[slot]
 	o.unlink(slot)
@@ -191,8 +192,7 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	o.silence, o.progress, k.tries = 0, now, 0
 	switch f.Reason {
 	case wire.RDTrimmed:
-		// The header of an earlier transmission arrives later than this. So it is the header of
-		// this one.
+		// If it is sooner, the header is of an earlier transmission.
 		if now.Sub(k.sent) >= o.late.shortest/2 {
 			o.report(k, path.Trimmed, now)
 			o.lose(slot)

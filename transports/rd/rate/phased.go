@@ -17,7 +17,7 @@ type Phased struct {
 	Each  time.Duration
 	Epoch clock.Time
 	// Guard is the time before the end of a phase after which no packet is sent, so that the last
-	// packet is through when the next phase begins.
+	// packet has passed when the next phase begins.
 	Guard time.Duration
 }
 

@@ -309,8 +309,8 @@ func (q *QP) reads() (n int) {
 	return n
 }
 
-// tooMany reports whether a requester has more requests with data in the answer in flight than this
-// end announced, even if some are repetitions.
+// tooMany reports whether a requester has more READs and atomics in flight than this end announced,
+// whichever of them are repetitions.
 func (q *QP) tooMany() bool { return q.reads() >= 2*q.config.RemoteReads }
 
 var errTooMany = fmt.Errorf("too many READs under way: %w", ErrInvalid)
