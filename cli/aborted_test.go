@@ -50,7 +50,7 @@ func crash(t *testing.T, name string) rundir.Dir {
 	return dir
 }
 
-// kept is what is kept of the testbed, as ls lists it.
+// kept returns the remains of the testbed that ls lists.
 func kept(t *testing.T, name string) []rundir.Aborted {
 	t.Helper()
 	var all []struct {

@@ -1,6 +1,6 @@
-// Package cli is the railbed command: it parses arguments, calls the packages
-// that do the work, and prints. Results go to stdout, everything else to
-// stderr; -o json prints one JSON document.
+// Package cli implements the railbed command. It parses arguments, calls the packages that do the
+// work, and prints the results. Results go to stdout, everything else to stderr. -o json prints one
+// JSON document.
 package cli
 
 import (
@@ -28,14 +28,14 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// app is what every command gets: where to read and print, and the global
-// flags. Commands live one to a file, as func newXCommand(a *app) *cobra.Command.
+// app holds the input, the outputs and the global flags of every command. Each command is in a file
+// of its own, as func newXCommand(a *app) *cobra.Command.
 type app struct {
 	stdin io.Reader
-	// stdout and stderr pass no control characters.
+	// stdout and stderr filter control characters.
 	stdout, stderr io.Writer
-	// rawStdout and rawStderr pass every byte. They are for programs of the user that have the terminal,
-	// for recordings, and for what was made printable before it was coloured.
+	// rawStdout and rawStderr pass every byte. They are for a user's programs that use the
+	// terminal, for recordings, and for text that was made printable before it was coloured.
 	rawStdout, rawStderr io.Writer
 	// output is "table" or "json" (global flag -o).
 	output string
@@ -43,8 +43,7 @@ type app struct {
 	trace bool
 }
 
-// exitError ends the command with a code of its own; Err may be nil when
-// everything was printed already.
+// exitError ends the command with the given code. Err may be nil if everything was printed already.
 type exitError struct {
 	Code int
 	Err  error
@@ -59,8 +58,8 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.Err }
 
-// Init runs the part of Railbed that this process was started for, if any, and
-// then does not return. It comes first in main.
+// Init runs the part of Railbed for which this process was started, if any, and then does not
+// return. It comes first in main.
 func Init() {
 	command := func(args []string) int { return Main(args, os.Stdin, os.Stdout, os.Stderr) }
 	testbed.Init(runner.Parts(), probe.Parts(), reexec.Parts{supervisor.CommandPart: command})
@@ -68,7 +67,7 @@ func Init() {
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) == 0 && os.Getenv(cniCommand) != "" { // as runtimes of containers do
+	if len(args) == 0 && os.Getenv(cniCommand) != "" { // as container runtimes do
 		return plugin().Main()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -85,7 +84,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return code
 }
 
-// exitCode prints how a command ended, unless it ended well, and returns its code.
+// exitCode prints an error that ended a command, if any, and returns the exit code.
 func (a *app) exitCode(err error) int {
 	if err == nil {
 		return verdict.ExitPass
@@ -95,7 +94,7 @@ func (a *app) exitCode(err error) int {
 		var problems spec.Problems
 		switch {
 		case errors.As(exit.Err, &problems):
-			// Without our name in front, editors find the place on each line.
+			// Without a program name in front, editors recognise the position on each line.
 			fmt.Fprintln(a.stderr, problems)
 		case exit.Err != nil:
 			a.complain("railbed: ", exit.Err)
@@ -119,13 +118,13 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 	}
 }
 
-// say prints a line to stderr. Further lines, which an error of several problems or of a program's
-// output has, are marked.
+// say prints a line to stderr. It marks further lines, which occur in an error of several problems
+// or of a program's output.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.stderr, printable.Text(fmt.Sprintf(format, args...)))
 }
 
-// complain prints an error to stderr, after who says it.
+// complain prints an error to stderr, after the name of its origin.
 func (a *app) complain(who string, err error) { fmt.Fprintln(a.stderr, who+printable.Error(err)) }
 
 // show prints a line to stdout.
@@ -133,8 +132,8 @@ func (a *app) show(format string, args ...any) {
 	fmt.Fprintln(a.stdout, printable.Line(fmt.Sprintf(format, args...)))
 }
 
-// checkedWriter notes the first write to standard output that failed: most of what
-// prints has no use for it, and a command whose output is lost has not ended well.
+// checkedWriter records the first failed write to standard output. Most printing code ignores write
+// errors, and a command whose output is lost has failed.
 type checkedWriter struct {
 	to  io.Writer
 	mu  sync.Mutex
@@ -208,8 +207,8 @@ Exec and shell exit as the program that they ran.`,
 	return root
 }
 
-// refuseUnknownTopics makes help for a command that does not exist the mistake
-// that the command itself would be; cobra's own shows the help of what is above it.
+// refuseUnknownTopics makes help for an unknown command the same usage error as the command itself.
+// Cobra would show the help of the parent command.
 func refuseUnknownTopics(root *cobra.Command) {
 	help, _, err := root.Find([]string{"help"})
 	if err != nil || help == root {
@@ -230,8 +229,8 @@ func refuseUnknownTopics(root *cobra.Command) {
 	}
 }
 
-// noSuchCommand takes no arguments: what is left of the command line of a
-// command that only has others is the name of one that does not exist.
+// noSuchCommand takes no arguments. On a command that only has subcommands, the remaining arguments
+// name a subcommand that does not exist.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -19,10 +19,10 @@ import (
 	"railbed/testbed"
 )
 
-// cniCommand is the variable by which runtimes of containers call plugins.
+// cniCommand is the environment variable by which container runtimes call plugins.
 const cniCommand = "CNI_COMMAND"
 
-// plugin is this program as a CNI plugin.
+// plugin returns this program as a CNI plugin.
 func plugin() *cni.Plugin {
 	about := "CNI plugin " + cni.Type
 	if build, ok := debug.ReadBuildInfo(); ok {
@@ -144,7 +144,7 @@ testbed other addresses then, by the key addressing of its file.`,
 	return cmd
 }
 
-// containerNames are the nodes that containers of other runtimes can be, and their NICs.
+// containerNames returns the nodes that containers of other runtimes can become, with their NICs.
 func containerNames(p *plan.Plan) (names []string) {
 	for _, n := range p.CNINodes() {
 		names = append(names, n.Name)
@@ -179,7 +179,7 @@ replaced at once, so that a runtime always finds a whole one.`,
 	}
 }
 
-// install copies this program.
+// install copies this program to a path.
 func install(path string) (err error) {
 	from, err := os.Open(reexec.Self)
 	if err != nil {

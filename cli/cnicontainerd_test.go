@@ -12,9 +12,9 @@ import (
 	"railbed/internal/rundir"
 )
 
-// withContainerd runs containerd with folders of its own, in namespaces of mounts and
-// processes that end with it: where ctr looks for networks and plugins, and where shims
-// have their sockets, is fixed.
+// withContainerd runs containerd with its own folders, in mount and PID namespaces that end with
+// it. The namespaces are necessary because the paths are fixed at which ctr looks for networks and
+// plugins, and at which shims have their sockets.
 const withContainerd = `set -e
 mkdir -p "$PWD$RUN" run opt/cni etc/cni/net.d lib
 mount --bind "$RUN" "$PWD$RUN"

@@ -14,8 +14,8 @@ import (
 	"railbed/internal/rundir"
 )
 
-// The plugin, which is root, asks nothing of a testbed in a directory that another user made
-// than the one that the configuration names.
+// The plugin runs as root. It sends no request to a testbed whose directory belongs to another user
+// than the configuration names.
 func TestCNIRefusesAnotherUsersDirectory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	const victim, attacker = 61001, 61002

@@ -27,8 +27,8 @@ func manyFile(name string) string {
 		"{forwarding: l2}, links: {default: {mtu: 4200}}}\nnodes: {\"h[1-3]\": {runtime: cni}}\n", name)
 }
 
-// What somebody changes in a container is found, the rest of the container is nobody's
-// business, and wrong calls say what is wrong.
+// Changes in a container are found. The rest of the container is not checked. Wrong calls return
+// errors that say what is wrong.
 func TestCNIDrift(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
 	const name = "cli-cni-drift"

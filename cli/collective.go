@@ -23,7 +23,7 @@ import (
 	"railbed/workloads/worker"
 )
 
-// collectives are the programs of nccl-tests, and what they are here.
+// collectives maps the programs of nccl-tests to kinds of workloads.
 var collectives = []struct{ program, kind string }{
 	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather},
 	{"reduce_scatter", worker.ReduceScatter},
@@ -40,24 +40,24 @@ func collectiveNames() []string {
 	return names
 }
 
-// collectiveOptions are those of the command line.
+// collectiveOptions are the options of the command line.
 type collectiveOptions struct {
 	testbed                      string
 	nodes                        []string
 	transport, algorithm, family string
 	file                         string // of algorithm msccl
 	from, to, step               string
-	sizes                        worker.Range // made of these
+	sizes                        worker.Range // given by these
 	iterations, warmup, checks   int
 	average, timeout, cycles     int
 	channels                     int
-	datatype, operation, root    string // or all
+	datatype, operation, root    string // a name, or all
 	at                           string
 	stamps                       string // 0 or 1
 	others                       []otherOption
 }
 
-// otherOption is an option of nccl-tests that has no meaning here but for its default.
+// otherOption is an option of nccl-tests that accepts only its default here.
 type otherOption struct {
 	name, short, fallback, why string
 	value                      string
@@ -123,7 +123,7 @@ the value that nccl-tests has by default. The exit code is 1 when an element was
 		},
 	}
 	o.flags(cmd)
-	// The places of the global -o and -x are those of nccl-tests.
+	// nccl-tests uses the letters of the global flags -o and -x for options of its own.
 	cmd.Flags().StringVar(&a.output, "output", "table",
 		"output `FORMAT`: table, or json for one JSON document on standard output")
 	completeFlag(cmd, "output", oneOf("table", "json"))
@@ -187,7 +187,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	}
 }
 
-// wordsOf are names as plain words.
+// wordsOf converts names to plain strings.
 func wordsOf[T ~string](names []T) []string {
 	var words []string
 	for _, name := range names {
@@ -196,7 +196,7 @@ func wordsOf[T ~string](names []T) []string {
 	return words
 }
 
-// algorithms are all of all collectives.
+// algorithms returns all algorithms of all collectives.
 func algorithms() []string {
 	var all []string
 	for _, c := range collectives {
@@ -206,7 +206,7 @@ func algorithms() []string {
 	return slices.Compact(all)
 }
 
-// setKind sets a job's kind by its name, and the algorithm where none is asked for.
+// setKind sets a job's kind by its name, and the default algorithm if none is set.
 func setKind(job *worker.Job, name string) error {
 	for _, c := range collectives {
 		if name == c.program || name == c.program+"_perf" || name == c.kind {
@@ -225,10 +225,10 @@ func setKind(job *worker.Job, name string) error {
 	return nil
 }
 
-// mostFile bounds a file of an algorithm in bytes.
+// mostFile bounds the file of an algorithm, in bytes.
 const mostFile = 64 << 20
 
-// readAlgorithm takes the job's algorithm from a file, where that has one.
+// readAlgorithm reads the job's algorithm from a file, if the algorithm comes from one.
 func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
 	if (o.algorithm == spec.MSCCL) != (o.file != "") {
 		return fmt.Errorf("--algorithm %q with --file %q: want --algorithm %s and a file, or neither",
@@ -248,7 +248,7 @@ func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
 	return nil
 }
 
-// ranksOf are the ranks of nodes, numbered anew.
+// ranksOf returns the ranks of nodes, renumbered from 0.
 func ranksOf(p *plan.Plan, nodes []string) ([]plan.Rank, error) {
 	var ranks []plan.Rank
 	used := make([]bool, len(nodes))
@@ -290,8 +290,8 @@ func (o *collectiveOptions) parseSizes() error {
 	return nil
 }
 
-// parseNCCLSize reads a size as nccl-tests does: a number, of units of 1,024 bytes, their
-// squares or cubes with K, M or G.
+// parseNCCLSize parses a size as nccl-tests does: a number in bytes or, with K, M or G, in powers
+// of 1,024.
 func parseNCCLSize(text string) (units.Bytes, error) {
 	number, unit := strings.TrimSpace(text), 1.0
 	if i := len(number) - 1; i > 0 {
@@ -306,18 +306,18 @@ func parseNCCLSize(text string) (units.Bytes, error) {
 	return units.Bytes(value), nil
 }
 
-// ncclPrinter prints the table while rows come.
+// ncclPrinter prints the table while rows arrive.
 type ncclPrinter struct {
 	options *collectiveOptions
-	job     worker.Job // the first one
+	job     worker.Job // the first job
 	plan    *plan.Plan
 	out     io.Writer
 	table   *perf.Table
 	begun   bool
 }
 
-// progress prints what there is to print. Who cannot be written to is told at the end, by
-// the table's Close.
+// progress prints the head of the table and each row. The table's Close returns errors of the
+// output at the end.
 func (p *ncclPrinter) progress(done worker.Progress) {
 	if !p.begun {
 		p.begun = true
@@ -329,7 +329,7 @@ func (p *ncclPrinter) progress(done worker.Progress) {
 	}
 }
 
-// head prints what stands above the columns.
+// head prints the lines above the columns.
 func (p *ncclPrinter) head(ranks []worker.RankResult) {
 	o := p.options
 	step, how := o.sizes.Factor, "factor"

@@ -23,14 +23,14 @@ import (
 	"railbed/workloads/worker"
 )
 
-// all is every type, operation or root.
+// all selects every type, operation or root.
 const all = "all"
 
-// ncclTypes are the types of elements in the order in which nccl-tests goes through its own.
-// That of its operations is element.Ops'.
+// ncclTypes are the types of elements in the order of nccl-tests. element.Ops has the order of the
+// operations.
 var ncclTypes = []element.Type{element.Int32, element.Float16, element.Float32, element.BFloat16}
 
-// chosen is the one that an option names, or all.
+// chosen returns the value that an option names, or all values.
 func chosen[T ~string](option, text string, every []T, hint string) ([]T, error) {
 	if text == all {
 		return every, nil
@@ -42,7 +42,7 @@ func chosen[T ~string](option, text string, every []T, hint string) ([]T, error)
 	return []T{T(text)}, nil
 }
 
-// roots are those that the option names among so many ranks.
+// roots returns the roots that the option names among the given number of ranks.
 func (o *collectiveOptions) roots(ranks int) ([]int, error) {
 	root, err := strconv.Atoi(o.root)
 	if o.root == all || err == nil && root == -1 {
@@ -58,8 +58,8 @@ func (o *collectiveOptions) roots(ranks int) ([]int, error) {
 	return []int{root}, nil
 }
 
-// jobs are what the options ask for on a testbed, one of each type, operation and root, in
-// the order of nccl-tests, or everything that is wrong with them.
+// jobs returns the jobs for a testbed that the options select, one for each type, operation and
+// root, in the order of nccl-tests. Its error joins everything that is wrong with the options.
 func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error) {
 	job, err := o.job(name, p)
 	if job.Kind == "" {
@@ -105,7 +105,7 @@ func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error
 	return jobs, nil
 }
 
-// shaped is a job with all that follows from its type and its root.
+// shaped returns a job with all values that follow from its type and its root.
 func (o *collectiveOptions) shaped(job worker.Job) (worker.Job, error) {
 	sizes, err := o.sizes.Sizes(job.Kind, len(job.Ranks), job.Type)
 	if err != nil {
@@ -117,7 +117,7 @@ func (o *collectiveOptions) shaped(job worker.Job) (worker.Job, error) {
 	return job, o.readAlgorithm(&job)
 }
 
-// job is what all jobs have in common that the options ask for on a testbed.
+// job returns the settings that all jobs of the options on a testbed share.
 func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 	job := worker.Job{
 		Name:       name,
@@ -161,14 +161,14 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 		if job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at); err == nil && job.Family == 6 {
 			err = p.FitsIPv6(&job.Aggregator.Job)
 		}
-		if o.transport == worker.TCP { // which is the flag's default
+		if o.transport == worker.TCP { // the flag's default
 			job.Transport = worker.InSwitch
 		}
 	}
 	return job, err
 }
 
-// problems are the options that are wrong whatever the testbed is.
+// problems returns the options that are wrong whatever the testbed is.
 func (o *collectiveOptions) problems() (problems []error) {
 	for _, other := range o.others {
 		if other.value != other.fallback && other.value != "" && other.value != "0" {
@@ -199,7 +199,7 @@ func (o *collectiveOptions) problems() (problems []error) {
 	return problems
 }
 
-// collective runs and prints.
+// collective runs the collectives and prints the results.
 func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) error {
 	tb, err := openTestbed(cmd.Context(), o.testbed)
 	if _, number := strconv.Atoi(o.testbed); err != nil && number == nil {
@@ -268,24 +268,24 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 	return nil
 }
 
-// CollectiveReport is what railbed collective prints with --output json.
+// CollectiveReport is the JSON document of railbed collective with --output json.
 type CollectiveReport struct {
-	// CollectiveRun is the one of one type, operation and root; of several it has the rows of
-	// all, and Runs has the rest.
+	// CollectiveRun is the run if there is only one type, operation and root. Otherwise it has the
+	// rows of all runs, and Runs has the rest.
 	CollectiveRun
 	Average float64         `json:"avg_busbw_gb_s"` // of all rows and modes
 	Wrong   uint64          `json:"wrong"`          // elements, over all ranks and rows
 	Runs    []CollectiveRun `json:"runs,omitempty"`
 }
 
-// CollectiveRun is all sizes of a type, an operation and a root.
+// CollectiveRun holds the results of all sizes for a type, an operation and a root.
 type CollectiveRun struct {
 	*worker.Result
-	// Straggler is the rank for which the others waited, where one stands out.
+	// Straggler is the rank for which the others waited, if there is such a rank.
 	Straggler *report.Straggler `json:"straggler,omitempty"`
 }
 
-// reportOf is what to say of runs with an average.
+// reportOf returns the report of runs with the given average.
 func reportOf(runs []CollectiveRun, average float64) CollectiveReport {
 	made := CollectiveReport{CollectiveRun: runs[0], Average: average}
 	if len(runs) > 1 {

@@ -14,9 +14,10 @@ import (
 	"railbed/internal/verdict"
 )
 
-// TestCollectivesOfOneSwitch: of two processes that have a switch add up, the second is told who
-// has it, before it has sent anything, and a process that was killed has nothing any more. Nobody
-// has it whose messages the NICs do not carry.
+// TestCollectivesOfOneSwitch runs two processes whose collectives need the same switch. The second
+// gets an error that names the first, before it has sent anything. A process that was killed no
+// longer holds the switch. A process whose messages exceed the MTU of the NICs does not get the
+// switch.
 func TestCollectivesOfOneSwitch(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-collective-use"

@@ -7,28 +7,28 @@ import (
 	"railbed/testbed"
 )
 
-// completion offers words for what is typed, each with an explanation behind a
-// tab where it has one.
+// completion returns words for the typed text, each followed by a tab and an explanation if it has
+// one.
 type completion = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
 
-// completeFlag has a completion offer the values of a flag.
+// completeFlag sets the completion of a flag's values.
 func completeFlag(cmd *cobra.Command, flag string, c completion) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, c); err != nil {
-		panic(err) // the flag does not exist, or has one
+		panic(err) // the flag does not exist, or has a completion already
 	}
 }
 
-// oneOf offers words, and no files.
+// oneOf completes words, and no files.
 func oneOf(words ...string) completion {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// filesOf offers files with these extensions, and directories on the way.
+// filesOf completes files with these extensions, and directories.
 func filesOf(extensions ...string) completion {
 	return cobra.FixedCompletions(extensions, cobra.ShellCompDirectiveFilterFileExt)
 }
 
-// Files by what they are.
+// Completions of files by their kind.
 var (
 	completeFiles    = filesOf("yaml", "yml")
 	completeCaptures = filesOf("pcapng", "pcap")
@@ -45,8 +45,8 @@ func completeTestbeds(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ofTestbed offers words of the plan of a running testbed. The pointer is to the
-// flag that names it.
+// ofTestbed completes words of the plan of a running testbed. name points to the flag that selects
+// the testbed.
 func ofTestbed(name *string, words func(*plan.Plan) []string) completion {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		tb, err := openTestbed(cmd.Context(), *name)
@@ -57,7 +57,7 @@ func ofTestbed(name *string, words func(*plan.Plan) []string) completion {
 	}
 }
 
-// inTurn completes each argument by its own completion, and those behind by the last.
+// inTurn completes each argument by its own completion, and further arguments by the last one.
 func inTurn(of ...completion) completion {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return of[min(len(args), len(of)-1)](cmd, args, typed)
@@ -71,7 +71,7 @@ func nodeNames(p *plan.Plan) (names []string) {
 	return names
 }
 
-// programNames are where programs run: nodes, and routers with daemons.
+// programNames returns the nodes in which programs run: nodes, and routers with daemons.
 func programNames(p *plan.Plan) []string {
 	names := nodeNames(p)
 	for _, sw := range p.Switches {
@@ -89,7 +89,7 @@ func linkNames(p *plan.Plan) (names []string) {
 	return names
 }
 
-// tapNames are the words of railbed capture, but for globs.
+// tapNames returns the words that railbed capture accepts as taps, except globs.
 func tapNames(p *plan.Plan) []string {
 	names := []string{"all", "nics", "switches"}
 	for _, n := range p.Nodes {

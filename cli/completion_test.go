@@ -37,7 +37,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// freeText are the words in help for values that nobody can offer.
+// freeText lists the words in help for values that no completion can offer.
 var freeText = []string{
 	"BYTES", "DELAY", "DSCP", "EXPRESSION", "FACTOR", "IMAGE", "MTU", "NAME", "NAME=VALUE", "NUMBER",
 	"PATTERN", "RANK", "RATE", "SECONDS", "SETTINGS", "SHARE", "SIZE", "TIME",

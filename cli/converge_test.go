@@ -81,8 +81,8 @@ func TestConverge(t *testing.T) {
 	}
 }
 
-// TestConvergeToAnotherPlan brings a file up that has changed since, in what
-// links do.
+// TestConvergeToAnotherPlan brings up a file that has changed since. Only settings of links have
+// changed.
 func TestConvergeToAnotherPlan(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	const name = "cli-another"

@@ -14,14 +14,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// conversion is what import and export print with -o json.
+// conversion is the JSON document of import and export with -o json.
 type conversion struct {
 	File string `json:"file"`
-	// LeftOut is what the other format has no word for.
+	// LeftOut lists what the other format cannot express.
 	LeftOut spec.Problems `json:"left_out,omitempty"`
 }
 
-// conversionFlags are of import and export alike.
+// conversionFlags are the flags of both import and export.
 type conversionFlags struct {
 	out    string
 	strict bool
@@ -110,7 +110,7 @@ FILE may be - for standard input.`,
 	return cmd
 }
 
-// wayBetween is a folder's path from another one.
+// wayBetween returns the relative path from one folder to another.
 func wayBetween(from, to string) (string, error) {
 	from, err := filepath.Abs(from)
 	if err != nil {
@@ -166,7 +166,8 @@ is left out stands on standard error, as file:line:column and why.`, `  railbed 
 	return cmd
 }
 
-// readText reads a file, or standard input for "-", and says what errors call it.
+// readText reads a file, or standard input for "-". It also returns the name of the text for
+// errors.
 func (a *app) readText(file string) (string, []byte, error) {
 	if file == "-" {
 		text, err := spec.ReadTextFrom(stdinName, a.stdin)
@@ -176,7 +177,7 @@ func (a *app) readText(file string) (string, []byte, error) {
 	return file, text, err
 }
 
-// printConversion prints what was made, and what is not in it.
+// printConversion prints the converted text and the notes about omissions.
 func (a *app) printConversion(text []byte, left spec.Problems, flags conversionFlags) error {
 	var failed error
 	if flags.strict && len(left) > 0 {

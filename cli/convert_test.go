@@ -12,9 +12,8 @@ import (
 
 var limits = regexp.MustCompile(`(?m)^ *(cpu|memory|ports): .*\n`)
 
-// TestImportedLabRuns brings two topologies of containerlab up, one of bridges and
-// one that routes, and has their nodes reach each other; and what is exported and
-// imported again has the same plan.
+// TestImportedLabRuns brings up two topologies of containerlab, one with bridges and one with
+// routers. Their nodes reach each other. After an export and an import the plan is the same.
 func TestImportedLabRuns(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	hosttest.Need(t, hosttest.Ping)

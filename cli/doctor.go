@@ -45,8 +45,8 @@ when all of the named features are there, and with 3 otherwise.`,
 	return command
 }
 
-// printProbes prints the probes and ends with the exit code that they mean.
-// Named features are all needed, whatever up says.
+// printProbes prints the probes and returns an error with their exit code. Features that the user
+// named are all needed, whatever up needs.
 func (a *app) printProbes(probes []doctor.Probe, named bool) error {
 	var lacking []string
 	for _, p := range probes {

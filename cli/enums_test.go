@@ -67,7 +67,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 	jitter := soft(func(p *plan.Plan, value string) {
 		p.Links[0].AToB.Jitter, p.Links[0].AToB.JitterKind = 1000, value
 	})
-	// A worker names all that is wrong with a job; here that is more than what is asked.
+	// A worker reports all errors of a job, here more than the expected one.
 	job := func(change func(j *worker.Job, value string)) func(string) error {
 		return func(value string) error {
 			j := worker.Job{Kind: worker.AllReduce}

@@ -23,8 +23,8 @@ import (
 // exitNotFound is the shell's exit code for a command that does not exist.
 const exitNotFound = 127
 
-// passedOn are the variables of the user's environment that a command in a
-// node gets: how to show text, and nothing that may be secret.
+// passedOn are the variables of the user's environment that a command in a node gets. They affect
+// the display of text and contain no secrets.
 var passedOn = []string{"TERM", "LANG", "LC_ALL", "LC_CTYPE", "COLORTERM", "NO_COLOR", "TZ"}
 
 func newExecCommand(a *app) *cobra.Command {
@@ -59,7 +59,7 @@ stays until the testbed's end.`,
 			command.Dir, command.Env = dir, append(a.environment(), env...)
 			if n := tb.Plan().Node(args[0]); n != nil && n.Container != nil &&
 				!cmd.Flags().Changed("workdir") {
-				command.Dir = "" // the image's
+				command.Dir = "" // the image's working directory
 			}
 			return a.attach(command, tty, cancel)
 		},
@@ -91,7 +91,7 @@ exit or Ctrl-D, and when this command does.`,
 			if err != nil {
 				return err
 			}
-			// Not $SHELL: a node has the host's programs but no login.
+			// $SHELL is not used: a node has the host's programs but no login.
 			script := `if [ -x /bin/bash ]; then exec /bin/bash --norc; fi; exec /bin/sh`
 			ctx, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
 			defer cancel()
@@ -122,8 +122,7 @@ func (a *app) environment() []string {
 	return env
 }
 
-// attach runs the command with this process's input, output and signals; end
-// ends it without asking.
+// attach runs the command with this process's input, output and signals. end kills the command.
 func (a *app) attach(command *testbed.Cmd, tty bool, end context.CancelFunc) error {
 	command.Stdin, command.Stdout, command.Stderr = a.stdin, a.rawStdout, a.rawStderr
 	if file, ok := a.stdin.(*os.File); ok && tty && isTerminal(file) {
@@ -154,8 +153,8 @@ func (a *app) attach(command *testbed.Cmd, tty bool, end context.CancelFunc) err
 	return err
 }
 
-// forwardSignals sends the first signal to the command, which may take its
-// leave as it likes, and ends it with the second.
+// forwardSignals sends the first signal to the command, which may react in its own way. The second
+// signal kills the command.
 func forwardSignals(command *testbed.Cmd, end context.CancelFunc) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
@@ -174,7 +173,7 @@ func forwardSignals(command *testbed.Cmd, end context.CancelFunc) (stop func()) 
 	}
 }
 
-// rawTerminal hands this terminal to the command until restore.
+// rawTerminal puts this terminal into raw mode for the command until restore is called.
 func rawTerminal(file *os.File, command *testbed.Cmd) (restore func(), err error) {
 	fd := int(file.Fd())
 	size, err := windowSize(fd)
@@ -197,7 +196,7 @@ func windowSize(fd int) (supervisor.WindowSize, error) {
 	return supervisor.WindowSize{Rows: uint16(rows), Cols: uint16(cols)}, nil
 }
 
-// forwardResizes tells the command's terminal about this one's new sizes.
+// forwardResizes sets the size of the command's terminal to this terminal's size when that changes.
 func forwardResizes(command *testbed.Cmd) (stop func()) {
 	file, ok := command.Stdin.(*os.File)
 	if command.Terminal == nil || !ok || !isTerminal(file) {
@@ -302,7 +301,8 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 	return nil
 }
 
-// printCaptured prints what was recorded; stdout may be taken by the packets.
+// printCaptured prints the statistics of a capture. taken reports whether stdout carries the
+// packets.
 func (a *app) printCaptured(stats capture.Stats, taken bool) error {
 	switch {
 	case a.output != "json":
@@ -315,9 +315,9 @@ func (a *app) printCaptured(stats capture.Stats, taken bool) error {
 	return a.printJSON(stats)
 }
 
-// lateFile is created with the first byte, so that a capture that cannot start
-// leaves an earlier file as it is. A file that is new belongs to the user who
-// asked; one that exists keeps its owner.
+// lateFile creates the file with the first byte. A capture that cannot start therefore leaves an
+// earlier file unchanged. A new file belongs to the invoking user, and an existing file keeps its
+// owner.
 type lateFile struct {
 	path string
 	file *os.File

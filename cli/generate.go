@@ -13,8 +13,7 @@ import (
 	"railbed/plan/topology"
 )
 
-// exampleParams are small clusters to start from, for parameters that have no
-// default and were not given.
+// exampleParams are small clusters to start with, for required parameters that the user omits.
 var exampleParams = map[string]map[string]int{
 	topology.SingleSwitch:  {"hosts": 8},
 	topology.LeafSpine:     {"leaves": 2, "spines": 2, "hosts-per-leaf": 4},
@@ -89,7 +88,7 @@ func topologyHelp() string {
 	return text.String()
 }
 
-// completeParams offers the parameters of the topology that was typed.
+// completeParams completes the parameters of the topology that was typed.
 func completeParams(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -138,13 +137,13 @@ func generate(name, testbed string, params []string) (string, error) {
 	return fmt.Sprintf(fileTemplate, name, testbed, fabric, first, carriedRate(ranks), ranks), nil
 }
 
-// carried is what two cores carry through soft switches and record, of all ranks
-// together, in Mbit/s; carriedRates are rates of links in Mbit/s.
+// carried is the rate that two cores can carry through soft switches and record, over all ranks, in
+// Mbit/s. carriedRates are rates of links in Mbit/s.
 const carried = 800
 
 var carriedRates = []int{200, 100, 50, 20, 10}
 
-// carriedRate is the highest of carriedRates that the ranks can all send at.
+// carriedRate returns the highest of carriedRates at which all ranks can send together.
 func carriedRate(ranks int) int {
 	for _, rate := range carriedRates {
 		if rate*ranks <= carried {
@@ -208,8 +207,8 @@ const explicitFabric = `  # Every node, switch and link is written out. A link w
     - left -- right
 `
 
-// fileTemplate takes the topology, the testbed's name, the fabric, its first
-// node's name, the links' rate in Mbit/s, and the number of ranks.
+// fileTemplate takes the topology, the testbed's name, the fabric, its first node's name, the
+// links' rate in Mbit/s, and the number of ranks.
 const fileTemplate = `# yaml-language-server: $schema=railbed.schema.json
 # The line above completes and checks this file in editors, once you have run
 #   railbed schema > railbed.schema.json

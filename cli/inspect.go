@@ -18,28 +18,27 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// Words for the state of a testbed in ls.
+// States of a testbed in ls.
 const (
 	stateUp      = "up"
 	stateSilent  = "no answer"
 	stateAborted = "aborted"
 )
 
-// listed is a testbed that is up, as ls -o json prints it.
+// listed is a testbed that is up, in the JSON of ls.
 type listed struct {
 	Condition string `json:"state"`
 	*supervisor.State
 }
 
-// listedSilent is a testbed that is up and could not be asked, as ls -o json
-// prints it.
+// listedSilent is a testbed that is up and did not answer, in the JSON of ls.
 type listedSilent struct {
 	Condition string `json:"state"`
 	Name      string `json:"name"`
 	Error     string `json:"error"`
 }
 
-// listedAborted is a testbed that died, as ls -o json prints it.
+// listedAborted is a testbed that died, in the JSON of ls.
 type listedAborted struct {
 	Condition string `json:"state"`
 	rundir.Aborted
@@ -79,16 +78,16 @@ once. With -o json each testbed has a state: %q, %q or %q.`,
 	}
 }
 
-// states asks the supervisors of the named testbeds, and says of which there was
-// no answer.
+// states asks the supervisors of the named testbeds for their states. It also returns the testbeds
+// that did not answer.
 func (a *app) states(ctx context.Context, names []string) (states []*supervisor.State,
 	silent []listedSilent) {
 	for _, name := range names {
 		state, err := inspect(ctx, name)
 		switch {
-		case errors.Is(err, testbed.ErrNotRunning): // ended since it was listed
+		case errors.Is(err, testbed.ErrNotRunning): // it has ended since it was listed
 		case err != nil:
-			// One that does not answer must not hide the others.
+			// A testbed that does not answer must not hide the others.
 			a.complain("railbed: ", err)
 			silent = append(silent, listedSilent{stateSilent, name, err.Error()})
 		default:
@@ -114,7 +113,7 @@ func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent,
 		return a.printJSON(all)
 	}
 	t := a.newTable("NAME", "NODES", "SWITCHES", "LINKS", "UP SINCE", "PID", "FILE")
-	t.SetColumnConfigs(nil) // a path is copied, and so must not wrap
+	t.SetColumnConfigs(nil) // users copy paths, so paths must not wrap
 	for _, s := range states {
 		t.AppendRow([]any{s.Name, len(s.Nodes), len(s.Switches), len(s.Links),
 			s.Created.Format(time.DateTime), s.PID, s.File})
@@ -136,8 +135,8 @@ func (a *app) printTestbeds(states []*supervisor.State, silent []listedSilent,
 	return nil
 }
 
-// lsTimeout is how long ls waits for each testbed: a stopped one must not hide
-// the others for long.
+// lsTimeout is how long ls waits for each testbed. A stopped testbed must not hide the others for
+// long.
 const lsTimeout = 5 * time.Second
 
 func inspect(ctx context.Context, name string) (*supervisor.State, error) {
@@ -217,10 +216,10 @@ func (a *app) printState(s *supervisor.State) {
 	a.printQueues(s)
 }
 
-// reactionsShown is how many of the routers' latest reactions are printed.
+// reactionsShown is the number of the routers' latest reactions that are printed.
 const reactionsShown = 8
 
-// printRouting shows what routers' daemons did lately, and which of them have ended.
+// printRouting prints the recent reactions of routers' daemons, and the daemons that have ended.
 func (a *app) printRouting(r *supervisor.RoutingState) {
 	if r == nil {
 		return
@@ -243,7 +242,7 @@ func (a *app) printRouting(r *supervisor.RoutingState) {
 	}
 }
 
-// printContainers shows which containers of other runtimes have nodes.
+// printContainers prints the nodes that are containers of other runtimes.
 func (a *app) printContainers(ports []cni.Port) {
 	if len(ports) == 0 {
 		return
@@ -301,7 +300,7 @@ says how many it missed, and the exit code is 5.`,
 	return cmd
 }
 
-// printEvent prints a line per event, as JSON lines with -o json.
+// printEvent prints a line per event, as JSON with -o json.
 func (a *app) printEvent(e supervisor.Event) error {
 	if a.output == "json" {
 		return a.printJSONLine(e)
@@ -362,7 +361,7 @@ func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
 	return nil
 }
 
-// version is set when a release is built (-ldflags -X).
+// version is set in the build of a release (-ldflags -X).
 var version = "development"
 
 func newVersionCommand(a *app) *cobra.Command {

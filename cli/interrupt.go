@@ -11,13 +11,13 @@ import (
 	"railbed/testbed"
 )
 
-// forcedTime is how long a command that was interrupted twice may take to write
-// down what it knows, once what it waited for was killed.
+// forcedTime is how long a command that was interrupted twice may take to write its results, after
+// the testbed for which it waited was killed.
 const forcedTime = 3 * time.Second
 
-// onInterrupt says what the command does after the first Ctrl-C (or SIGTERM),
-// which ends its context as well, and calls force at the second: the first asks,
-// the second takes. It holds until stop, which waits for force.
+// onInterrupt handles signals after the first Ctrl-C (or SIGTERM), which also ends the command's
+// context. It prints first after the first signal and calls force at the second. It is active until
+// stop is called, which waits for force.
 func (a *app) onInterrupt(first string, force func()) (stop func()) {
 	signals, done, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -44,8 +44,8 @@ func (a *app) onInterrupt(first string, force func()) (stop func()) {
 	}
 }
 
-// killStarted kills what the command has brought up, and ends the command if it
-// does not end by itself then.
+// killStarted kills the testbeds that the command has brought up, and ends the command if it then
+// does not end by itself.
 func (a *app) killStarted() {
 	names, err := testbed.KillStarted()
 	if err != nil {
@@ -59,13 +59,13 @@ func (a *app) killStarted() {
 	}()
 }
 
-// killed tells of testbeds whose supervisors were killed, and removes what the
-// kernel does not.
+// killed reports testbeds whose supervisors were killed, and removes what the kernel does not
+// remove.
 func (a *app) killed(names ...string) {
 	for _, name := range names {
 		a.say("railbed: interrupted twice: killed the supervisor of testbed %s", name)
 		if dir, err := rundir.Of(name); err == nil {
-			_ = dir.WaitGone(forcedTime) // the sweep leaves alone what still runs
+			_ = dir.WaitGone(forcedTime) // the sweep does not touch a testbed that still runs
 		}
 	}
 	if len(names) > 0 {

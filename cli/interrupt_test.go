@@ -17,7 +17,7 @@ import (
 	"railbed/internal/verdict"
 )
 
-// spoken is what a command has said so far.
+// spoken collects the output of a command so far.
 type spoken struct {
 	mu   sync.Mutex
 	text bytes.Buffer

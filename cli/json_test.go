@@ -25,7 +25,7 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// jsonCase is what a command prints with -o json.
+// jsonCase is a command and its JSON document with -o json.
 type jsonCase struct {
 	path string // of the command
 	args []string
@@ -145,8 +145,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// shapedAtNodes: the kernel shapes what a node sends, and not what a soft switch does;
-// nobody calibrated either, since the exact rate is the emulated NIC's.
+// shapedAtNodes: the kernel shapes the traffic of nodes, and not of soft switches. There is no
+// calibration either, since the emulated NIC has the exact rate.
 func shapedAtNodes(t *testing.T, document string) {
 	t.Helper()
 	var state struct {
@@ -188,16 +188,16 @@ func decodeAll(text string) (documents []any, err error) {
 	}
 }
 
-// plainKey is what names of fields look like.
+// plainKey matches names of fields.
 var plainKey = regexp.MustCompile("^[a-z][a-z0-9_]*$")
 
-// keyedByName are the fields whose keys are names and no fields: of reasons, which
-// files and captures have like this, and of what a check measured, ports among it.
+// keyedByName lists the fields whose keys are names and not fields: of reasons, which files and
+// captures spell like this, and of a check's measurements, such as ports.
 var keyedByName = map[string]bool{"drops": true, "marks": true, "trims": true, "dropped": true,
 	"rejected": true, "measured": true}
 
-// TestJSONFields looks at all fields of what documents are made of, those that an
-// example may lack included.
+// TestJSONFields checks all fields of the types of documents, including fields that an example may
+// lack.
 func TestJSONFields(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var walk func(path string, of reflect.Type)
@@ -218,7 +218,7 @@ func TestJSONFields(t *testing.T) {
 			switch {
 			case !field.IsExported() || name == "-":
 				continue
-			case field.Anonymous && name == "": // its fields are those of the outer one
+			case field.Anonymous && name == "": // its fields belong to the outer struct
 			case !plainKey.MatchString(name):
 				t.Errorf("%s.%s of %s is %q in documents, want small letters with underscores", path,
 					field.Name, of, name)

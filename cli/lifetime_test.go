@@ -24,14 +24,14 @@ import (
 // goneWithin is how soon after a kill nothing may be left (DESIGN.md §2).
 const goneWithin = 2 * time.Second
 
-// moments is how many random moments TestKill tries, at each size, and a third of them where
-// RAILBED_MOMENTS is few, as in CI, which draws others each time; fewer with
-// kernel switches, which have no process of their own to be killed late.
+// moments is the number of random moments that TestKill tries at each size. With RAILBED_MOMENTS
+// set to few, as in CI, it tries a third of them, and CI draws others each time. Kernel switches
+// have fewer, because they have no process of their own that could be killed late.
 const moments, routerMoments = 50, 15
 
-// TestKill kills the supervisor, the command, or both, at random moments of
-// up, run and down, and looks from outside for what is left: with an oracle
-// that can fail, a veth from the testbed into a watching namespace.
+// TestKill kills the supervisor, the command, or both, at random moments of up, run and down, and
+// checks from outside that nothing is left. Its oracle can fail: a veth from the testbed into a
+// watching namespace.
 func TestKill(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Netns, hosttest.Ping)
 	for _, size := range []struct {
@@ -177,7 +177,7 @@ func (k *trial) run(t *testing.T) error {
 	if k.victim != "supervisor" {
 		cmd.Process.Kill()
 	}
-	cmd.Wait() // by whatever end: the testbed is what is judged
+	cmd.Wait() // however it ended, the test judges the testbed
 	return k.judge(t, killed)
 }
 
@@ -229,7 +229,7 @@ func (k *trial) judge(t *testing.T, killed time.Time) error {
 	return k.filesLeft()
 }
 
-// stillUp tells a testbed that stays up from one that is on its way down.
+// stillUp reports whether a testbed stays up, as opposed to being on its way down.
 func stillUp(name string) bool {
 	time.Sleep(20 * time.Millisecond)
 	dir, err := rundir.Of(name)
@@ -239,7 +239,7 @@ func stillUp(name string) bool {
 	return command("ls").Run() == nil && command("events", "--testbed", name).Run() == nil && dir.Running()
 }
 
-// left is what of the testbed still exists in the kernel.
+// left returns an error if parts of the testbed still exist in the kernel.
 func (k *trial) left(t *testing.T) error {
 	if links := k.watch.links(); len(links) > 0 {
 		return fmt.Errorf("the watcher still has links into the testbed: %v", links)
@@ -255,7 +255,7 @@ func (k *trial) left(t *testing.T) error {
 	return k.before.compare(takeCensus(t))
 }
 
-// filesLeft is what of the testbed still exists in file systems.
+// filesLeft returns an error if parts of the testbed still exist in file systems.
 func (k *trial) filesLeft() error {
 	dir, err := rundir.Of(k.name)
 	if err != nil {
@@ -423,8 +423,8 @@ func (w *watch) holders() []string {
 	return holders
 }
 
-// census is what the host has: links, mounts, and the processes that this test
-// made. Other processes come and go on a machine that is in use.
+// census is the state of the host: links, mounts, and the processes that this test made. Other
+// processes come and go on a machine that is in use.
 type census struct {
 	links, mounts, processes []string
 }

@@ -95,8 +95,8 @@ func findLink(links []fabric.LinkState, name string) *fabric.LinkState {
 	return nil
 }
 
-// printLinks prints a line per direction: what was asked, what the shaper got,
-// and what has passed so far.
+// printLinks prints a line per direction: the requested settings, the shaper's settings, and the
+// traffic so far.
 func (a *app) printLinks(s *supervisor.State) {
 	t := a.newTable("LINK", "DIRECTION", "STATE", "ASKED", "BURST", "REACHED", "QUEUE", "OTHER", "SENT",
 		"PACKETS", "DROPS", "BACKLOG")
@@ -110,7 +110,7 @@ func (a *app) printLinks(s *supervisor.State) {
 			if !d.Up {
 				state = "down"
 			}
-			burst := "" // where nothing of the kernel's shapes
+			burst := "" // empty if the kernel does not shape
 			if d.Burst > 0 {
 				burst = d.Burst.String()
 			}
@@ -122,7 +122,7 @@ func (a *app) printLinks(s *supervisor.State) {
 	t.Render()
 }
 
-// reached is the rate that the calibration measured, of the rate asked for.
+// reached returns the rate that the calibration measured for the requested rate.
 func reached(d fabric.DirectionState) string {
 	if d.Achieved == 0 {
 		return ""
@@ -161,11 +161,11 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 	return cmd
 }
 
-// directions are the words for them, in the order of a link's ends.
+// directions are the names of the directions, in the order of a link's ends.
 var directions = []string{"a-to-b", "b-to-a"}
 
-// linkWhere splits arguments into a link's name and a direction, empty for both.
-// As in files, the two may also be one argument.
+// linkWhere splits arguments into a link's name and a direction, which is empty for both
+// directions. As in files, the two may also be one argument.
 func linkWhere(args []string) (link, direction string, err error) {
 	words := strings.Fields(strings.Join(args, " "))
 	switch {
@@ -250,8 +250,7 @@ changes.`,
 	return cmd
 }
 
-// printChanged prints the link as it is after a change, for machines; people
-// hear nothing of what went well.
+// printChanged prints the link after a change as JSON. In the table format it prints nothing.
 func (a *app) printChanged(ctx context.Context, tb *testbed.Testbed, name string) error {
 	if a.output != "json" {
 		return nil
@@ -263,22 +262,20 @@ func (a *app) printChanged(ctx context.Context, tb *testbed.Testbed, name string
 	return a.printJSON(findLink(state.Links, name))
 }
 
-// parseSetting reads the value of a flag as a file's of that key, and checks it as
-// a file's.
+// parseSetting parses and checks the value of a flag like the value of that key in a file.
 func parseSetting(flag, value string) (spec.Direction, error) {
 	set, err := spec.ParseDirection("--"+flag, fmt.Sprintf("{%s: %q}", flag, value))
 	var problems spec.Problems
 	if errors.As(err, &problems) {
-		for i := range problems { // the place is the flag
+		for i := range problems { // the position is the flag
 			problems[i].Line, problems[i].Path = 0, ""
 		}
 	}
 	return set, err
 }
 
-// setLink sets something on top of the link's present settings, in each direction
-// by itself, so that directions that differ stay different in what is not named.
-// With only, one direction.
+// setLink applies settings to the link's present settings, separately in each direction. Directions
+// that differ therefore keep their differences in other settings. only selects one direction.
 func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets []spec.Direction) error {
 	if len(sets) == 0 {
 		return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set "+

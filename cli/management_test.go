@@ -60,7 +60,7 @@ func get(address string) (text string, err error) {
 	return "", err
 }
 
-// echoed is what comes back for a datagram, from the address that it was sent to.
+// echoed returns the reply to a datagram from the address to which it was sent.
 func echoed(address, say string) (string, error) {
 	conn, err := net.Dial("udp", address)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *container) state(t *testing.T) string {
 		c.must(t, "iptables", "-S", "-t", "nat") + c.must(t, "sysctl", "net.ipv4.ip_forward")
 }
 
-// from is what a function says in the container's namespace.
+// from returns the result of a function in the container's namespace.
 func (c *container) from(do func() (string, error)) (text string, err error) {
 	err = c.ns.Do(func() (err error) {
 		text, err = do()
@@ -196,7 +196,7 @@ func TestManagement(t *testing.T) {
 		t.Fatal(err)
 	}
 	returns(t, host, before)
-	// The port is free again, and one that is not is told.
+	// The port is free again. A port that is not free is reported.
 	var listener net.Listener
 	if err := host.ns.Do(func() (err error) {
 		listener, err = net.Listen("tcp", ":18080")
@@ -249,7 +249,7 @@ func returns(t *testing.T, host *container, before string) {
 	}
 }
 
-// tables are those of the packet filter.
+// tables returns the tables of the packet filter.
 func tables(t *testing.T, c *container) string {
 	t.Helper()
 	names, err := c.from(func() (string, error) {
@@ -402,8 +402,8 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 	returns(t, host, before)
 }
 
-// stayIn6: by IPv6 nodes of all kinds and the host reach each other, and nobody else
-// them, nor they anybody, though the host forwards and everybody has routes.
+// stayIn6: over IPv6 nodes of all kinds and the host reach each other. No other host reaches them,
+// nor do they reach other hosts, although the host forwards and all have routes.
 func stayIn6(t *testing.T, host, outside *container, network plan.Management) {
 	t.Helper()
 	host.must(t, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")

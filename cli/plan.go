@@ -97,7 +97,7 @@ func (a *app) printRates(p *plan.Plan, o allocation.Options, headroom string) er
 	return &exitError{Code: verdict.ExitUsage, Err: err}
 }
 
-// printStepRates prints those of a step.
+// printStepRates prints the rates of a step.
 func (a *app) printStepRates(o runner.Options, name string, back bool) error {
 	file, other, err := runner.Rates(o, name)
 	if err == nil && back {
@@ -147,7 +147,7 @@ func (a *app) printPlanNodes(p *plan.Plan) {
 	fmt.Fprintln(a.stdout)
 }
 
-// printGuests prints virtual machines, where there are any.
+// printGuests prints virtual machines, if there are any.
 func (a *app) printGuests(guests []plan.Guest) {
 	if len(guests) == 0 {
 		return
@@ -160,7 +160,7 @@ func (a *app) printGuests(guests []plan.Guest) {
 	fmt.Fprintln(a.stdout)
 }
 
-// printRDMA prints nodes' RDMA devices, where there are any.
+// printRDMA prints nodes' RDMA devices, if there are any.
 func (a *app) printRDMA(devices []plan.NodeRDMA) {
 	if len(devices) == 0 {
 		return
@@ -183,8 +183,8 @@ func (a *app) printPlanSwitches(p *plan.Plan) {
 	fmt.Fprintln(a.stdout)
 }
 
-// printPlanAggregation prints who adds up for whom, where switches do, and which one an all-reduce of
-// all ranks takes.
+// printPlanAggregation prints which switches add up for which ranks, and the switch that an
+// all-reduce of all ranks uses.
 func (a *app) printPlanAggregation(p *plan.Plan) {
 	jobs := p.AggregationJobs()
 	if len(jobs) == 0 {
@@ -225,7 +225,7 @@ func addresses(prefixes []netip.Prefix) string {
 	return strings.Join(words, " ")
 }
 
-// describe is what one direction of a link does, in the words of the file.
+// describe returns the settings of one direction of a link, in the words of the file.
 func describe(d plan.Direction) string {
 	words := []string{d.Rate.String(), "queue " + d.Queue.String()}
 	return strings.Join(append(words, d.Effects()...), ", ")

@@ -204,7 +204,7 @@ func TestGraphAndSchemaCommands(t *testing.T) {
 	}
 }
 
-// TestPlanRates holds that rates are printed for whom "control: offline" is.
+// TestPlanRates checks that rates are printed for the pairs to which "control: offline" applies.
 func TestPlanRates(t *testing.T) {
 	code, out, errs := railbed(smallFile, "plan", "--rates", "ring", "-")
 	if want := `{"from":0,"to":1,"rate":"980mbit","bottleneck":"h0:eth0 to leaf1:p0"}`; code != 0 ||
@@ -228,8 +228,8 @@ func TestPlanRates(t *testing.T) {
 	}
 }
 
-// TestPlanStepRates holds that a step's rates are those of its demand, out and back, and that what
-// cannot be is said.
+// TestPlanStepRates checks that a step's rates follow its demand, out and back, and that impossible
+// rates are an error.
 func TestPlanStepRates(t *testing.T) {
 	const file = "name: t\nfabric: {topology: single-switch, params: {hosts: 3}, links: {default: {rate: " +
 		"100mbit}}}\nsteps: [{workload: {name: experts, kind: moe, algorithm: direct, moe: {experts: 3, " +

@@ -89,8 +89,8 @@ func hostileCapture(t *testing.T, tap string) string {
 	return file(t, "hostile.pcapng", out.Bytes())
 }
 
-// TestHostileFiles: what the author of a file or a capture wrote reaches the terminal of whom the
-// commands are for without control characters, and adds no lines.
+// TestHostileFiles: text from the author of a file or a capture reaches the user's terminal without
+// control characters, and adds no lines.
 func TestHostileFiles(t *testing.T) {
 	testbed := file(t, "x.yaml", []byte(
 		"name: x\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n"))

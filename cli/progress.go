@@ -8,8 +8,8 @@ import (
 	"railbed/internal/printable"
 )
 
-// progressLine shows how long work proceeds on one line that it rewrites; on
-// anything but a terminal it shows nothing. A total of 0 is not known.
+// progressLine shows the progress of work on one line that it rewrites. On an output that is not a
+// terminal it shows nothing. A total of 0 is unknown.
 type progressLine struct {
 	w     io.Writer
 	last  time.Time
@@ -24,12 +24,12 @@ func newProgressLine(w io.Writer) *progressLine {
 }
 
 func (l *progressLine) show(phase string, done, total int) {
-	const interval = 50 * time.Millisecond // as often as a person can read
+	const interval = 50 * time.Millisecond // faster updates cannot be read
 	if l.w == nil || time.Since(l.last) < interval && done != total {
 		return
 	}
 	l.last, l.shown = time.Now(), true
-	phase = printable.Line(phase) // a step's name is its author's
+	phase = printable.Line(phase) // the name of a step comes from the author of the file
 	if total == 0 {
 		fmt.Fprintf(l.w, "\r\x1b[K%s", phase)
 		return

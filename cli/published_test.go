@@ -13,13 +13,13 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// deaf takes connections until its backlog is full, and leaves all others unanswered.
+// A server that accepts connections until its backlog is full, and answers none.
 const deaf = "import socket, time\ns = socket.socket()\ns.bind(('', 80))\ns.listen(0)\nprint('deaf', " +
 	"flush=True)\ntime.sleep(600)"
 
-// A host on the network that opens more connections to a published port than the testbed
-// has descriptors, while the node answers none, keeps neither the control socket nor
-// another node's port from being served.
+// A host on the network opens more connections to a published port than the testbed has
+// descriptors, while the node answers none. The control socket and another node's port are still
+// served.
 func TestPublishedPortsAreBounded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Python)
 	const name, descriptors, attackers = "cli-bounded", 800, 1500

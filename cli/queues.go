@@ -15,8 +15,8 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// printQueues prints what the soft switches hold and did: a line for each port
-// at which more happened than that packets passed.
+// printQueues prints the queues and counters of the soft switches: a line for each port with events
+// other than forwarded packets.
 func (a *app) printQueues(s *supervisor.State) {
 	if s.Soft == nil {
 		return
@@ -75,8 +75,8 @@ func (a *app) printQueues(s *supervisor.State) {
 	}
 }
 
-// printDrivers prints why NICs do without the fastest driver, where some do: a
-// line for each driver, with the first NIC's reason.
+// printDrivers prints why NICs do not use the fastest driver, with a line for each driver and the
+// first NIC's reason.
 func (a *app) printDrivers(nics []live.NICState) {
 	without := map[port.Driver]int{}
 	for i := range nics {
@@ -93,7 +93,7 @@ func (a *app) printDrivers(nics []live.NICState) {
 	}
 }
 
-// printTiming prints how late frames were, as the kernel saw it.
+// printTiming prints how late frames were, as measured by the kernel.
 func (a *app) printTiming(t *live.Timing) {
 	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched, %d more not "+
 		"known; smallest time of the links in use %v, late in %d of %d seconds\n",
@@ -106,7 +106,7 @@ func (a *app) printTiming(t *live.Timing) {
 	}
 }
 
-// known prints a time that is 0 while nothing says what it is.
+// known formats a time, where 0 means that the time is unknown.
 func known(d time.Duration) string {
 	if d == 0 {
 		return "not yet known"
@@ -116,7 +116,7 @@ func known(d time.Duration) string {
 
 const clockFormat = "15:04:05.000"
 
-// printAggregation prints what a switch adds up.
+// printAggregation prints the aggregation jobs of a switch.
 func (a *app) printAggregation(s *softswitch.AggregationState) {
 	over, up := "", ""
 	if s.Over {
@@ -131,8 +131,7 @@ func (a *app) printAggregation(s *softswitch.AggregationState) {
 		byName("; rejected: ", s.Rejected), byName("; dropped: ", s.Dropped), over)
 }
 
-// byName prints counts in the order of their names, after a title; nothing
-// without any.
+// byName formats counts in the order of their names, after a title. Without counts it returns "".
 func byName(title string, counts map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -144,15 +143,14 @@ func byName(title string, counts map[string]uint64) string {
 	return title + strings.Join(parts, ", ")
 }
 
-// eventful reports whether there is more to say of a port than its counters of
-// packets.
+// eventful reports whether a port has counters other than packet counters.
 func eventful(p *softswitch.PortState) bool {
 	c := &p.Counters
 	return p.Waiting() > 0 || p.Drops.Total()+p.Marks.Total()+p.Trims.Total()+sum(c.PausesSent[:])+sum(
 		c.PausesReceived[:]) > 0
 }
 
-// depths prints what waits at the priorities that have anything as "3: 1200B".
+// depths formats the lengths of the queues that are not empty, as "3: 1200B".
 func depths(p *softswitch.PortState) string {
 	var parts []string
 	for q, bytes := range p.Depth {

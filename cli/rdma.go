@@ -55,7 +55,7 @@ Without a host a command waits for one client. Run it in nodes with railbed exec
 	return cmd
 }
 
-// rdmaOptions are options that are not perftest.Config's as they stand.
+// rdmaOptions are options that need conversion to become those of perftest.Config.
 type rdmaOptions struct {
 	config           perftest.Config
 	duration, margin int // seconds
@@ -107,13 +107,13 @@ to the server there; both ends want the same options.`,
 	if !o.config.Test.Latency() {
 		o.bandwidthFlags(cmd)
 	}
-	// The place of the global -x is perftest's.
+	// perftest uses the letter of the global flag -x for an option of its own.
 	cmd.Flags().BoolVar(&a.trace, "trace", false, "")
 	_ = cmd.Flags().MarkHidden("trace")
 	return cmd
 }
 
-// flags are those of all tests.
+// flags adds the flags of all tests.
 func (o *rdmaOptions) flags(cmd *cobra.Command) {
 	f, c := cmd.Flags(), &o.config
 	f.StringVarP(&c.NIC, "ib-dev", "d", "",
@@ -154,7 +154,7 @@ func (o *rdmaOptions) flags(cmd *cobra.Command) {
 		"look whether what came is what railbed rdma sends at the other end, for each size")
 }
 
-// bandwidthFlags are those of the tests of bandwidth.
+// bandwidthFlags adds the flags of the tests of bandwidth.
 func (o *rdmaOptions) bandwidthFlags(cmd *cobra.Command) {
 	f, c := cmd.Flags(), &o.config
 	f.BoolVarP(&c.Bidirectional, "bidirectional", "b", false, "both ends send")
@@ -169,7 +169,7 @@ func (o *rdmaOptions) bandwidthFlags(cmd *cobra.Command) {
 	}
 }
 
-// check refuses what is not there.
+// check reports options that are not supported.
 func (o *rdmaOptions) check() error {
 	o.config.Duration, o.config.Margin = time.Duration(o.duration)*time.Second,
 		time.Duration(o.margin)*time.Second

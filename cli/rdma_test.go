@@ -75,9 +75,9 @@ func TestRunWithoutWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestRDMAPerNamespace has rdma: rxe in nodes with the host's kernel, which is a
-// guest's: one that has it per network namespace carries verbs between them, and of an
-// older one doctor says what it lacks.
+// TestRDMAPerNamespace uses rdma: rxe in nodes with the host's kernel, which is a guest's kernel
+// here. A kernel with rdma_rxe per network namespace carries verbs between the nodes. For an older
+// kernel doctor reports the missing feature.
 func TestRDMAPerNamespace(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Verbs)
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay", "rdma_rxe",

@@ -45,8 +45,8 @@ func usageLine(command *cobra.Command) string {
 	return command.Name() + " " + strings.Join(names, "|")
 }
 
-// readmeShows holds that a marked part of README.md, in the folder, is what it should
-// be, and writes it with -update.
+// readmeShows checks that a marked part of README.md, in the folder, equals the expected text. With
+// -update it writes the text.
 func readmeShows(t *testing.T, folder, mark, what string) {
 	t.Helper()
 	file := filepath.Join(folder, "README.md")
@@ -74,7 +74,7 @@ func TestReadmeListsTheCommands(t *testing.T) {
 	readmeShows(t, "..", "commands", commandList())
 }
 
-// What README.md shows of a recording of somebody else's is what comes out.
+// The part of README.md about a third-party recording equals the command's output.
 func TestReadmeShowsARecordingOfRoCE(t *testing.T) {
 	t.Chdir("..")
 	args := []string{"verify", "capture/verify/testdata/rxe/write-lost-behind.pcap", "--check",

@@ -29,7 +29,7 @@ testbed that died; railbed ls lists these.`,
 			}
 			dir := args[0]
 			if _, err := os.Stat(filepath.Join(dir, report.HTMLFile)); err != nil {
-				dir = "" // of a testbed that died; there is no page to point at
+				dir = "" // a testbed that died has no page
 			}
 			if err := a.printReport(r, dir); err != nil {
 				return err

@@ -9,8 +9,9 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// TestRoutersWithDaemons asks FRRouting in a switch, has a route that was deleted put
-// back by its daemon, brings up what is up, and kills a daemon, which is told.
+// TestRoutersWithDaemons runs FRRouting's commands in a switch. A daemon restores a route that was
+// deleted. The test also brings up a testbed that is up already, and kills a daemon, which is
+// reported.
 func TestRoutersWithDaemons(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	const name = "cli-routing"

@@ -41,7 +41,7 @@ the user whose testbed it is. The command may run in any node.`,
 	return cmd
 }
 
-// completeInside offers the nodes of the testbed that this process is in.
+// completeInside completes the nodes of the testbed in which this process runs.
 func completeInside(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	tb, err := testbed.OpenInside(cmd.Context())
 	if err != nil {

@@ -51,7 +51,7 @@ down and still writes the results; a second one kills the testbed first.`,
 				return err
 			}
 			never, hardly := runner.Provable(o)
-			a.warn(append(never, hardly...)) // what else the file asks can still be proved
+			a.warn(append(never, hardly...)) // the other checks can still be proved
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -61,7 +61,7 @@ down and still writes the results; a second one kills the testbed first.`,
 	return cmd
 }
 
-// runOptions reads the file; what is wrong with it ends with code 2.
+// runOptions reads the file. An error in the file has the exit code 2.
 func (a *app) runOptions(path, name, out string) (runner.Options, error) {
 	o := runner.Options{Path: path, Out: out, Version: version, Repeat: []string{"railbed", "run", path}}
 	var err error
@@ -101,7 +101,7 @@ func (a *app) run(ctx context.Context, o runner.Options) error {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if made != nil && !made.Finished.IsZero() {
-		err = errors.Join(err, a.printReport(made, o.Out)) // also where the results have no place
+		err = errors.Join(err, a.printReport(made, o.Out)) // also if the results cannot be written
 	}
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (a *app) run(ctx context.Context, o runner.Options) error {
 	return ended(made)
 }
 
-// printReport prints a report as the tables or as JSON; dir is where its files are.
+// printReport prints a report as tables or as JSON. dir is the folder of its files.
 func (a *app) printReport(r *report.Report, dir string) error {
 	if a.output == "json" {
 		return r.WriteJSON(a.stdout)
@@ -117,7 +117,7 @@ func (a *app) printReport(r *report.Report, dir string) error {
 	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, Color: isTerminal(a.rawStdout)})
 }
 
-// ended turns a verdict into the exit code.
+// ended converts a verdict to the exit code.
 func ended(r *report.Report) error {
 	if code := r.Verdict.ExitCode(); code != verdict.ExitPass {
 		return &exitError{Code: code}

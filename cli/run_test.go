@@ -196,8 +196,8 @@ func TestInterruptedRunReports(t *testing.T) {
 	}
 }
 
-// Nobody tidies up after SIGKILL: the testbed goes with the process, and the
-// report that was there from the first moment stays true.
+// No process cleans up after SIGKILL. The testbed ends with the process, and the report that was
+// written at the start stays true.
 func TestKilledRunLeavesATrueReport(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	out := filepath.Join(t.TempDir(), "out")

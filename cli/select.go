@@ -16,7 +16,7 @@ import (
 	"railbed/testbed"
 )
 
-// usage marks an error as the user's: exit code 2.
+// usage returns a usage error, with exit code 2.
 func usage(format string, args ...any) error {
 	return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf(format, args...)}
 }
@@ -24,7 +24,7 @@ func usage(format string, args ...any) error {
 // exactArgs is cobra.ExactArgs with the exit code of a usage error.
 func exactArgs(n int) cobra.PositionalArgs { return rangeArgs(n, n) }
 
-// rangeArgs takes between low and high arguments; high < 0 is no limit.
+// rangeArgs accepts between low and high arguments. A negative high means no limit.
 func rangeArgs(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || high >= 0 && len(args) > high {
@@ -34,13 +34,13 @@ func rangeArgs(low, high int) cobra.PositionalArgs {
 	}
 }
 
-// testbedFlag adds --testbed, the testbed that a command is about.
+// testbedFlag adds --testbed, which selects the testbed of a command.
 func testbedFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVarP(name, "testbed", "t", "", "`NAME` of the testbed; needed only when several are up")
 	completeFlag(cmd, "testbed", completeTestbeds)
 }
 
-// openTestbed opens the named testbed, or the only one that is up.
+// openTestbed opens the named testbed, or the only testbed that is up.
 func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
 	if name == "" {
 		names, err := testbed.Testbeds()
@@ -64,7 +64,7 @@ func openTestbed(ctx context.Context, name string) (*testbed.Testbed, error) {
 	return tb, err
 }
 
-// isTerminal reports whether a person reads w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w any) bool {
 	if printed, ok := w.(*checkedWriter); ok {
 		w = printed.to
@@ -73,12 +73,11 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// besides is the patience of commands that are for something else than to sweep.
+// besides is how long commands wait for a sweep that is not their purpose.
 const besides = time.Second
 
-// sweep removes the remains of dead testbeds beside a command that makes, ends
-// or shows some, and says where their logs are now. What it cannot remove is
-// told and is no reason to stop.
+// sweep removes the remains of dead testbeds and prints where their logs are now. Commands that
+// make, end or show testbeds call it. It prints what it cannot remove as a warning and continues.
 func (a *app) sweep(o rundir.SweepOptions) {
 	swept, err := rundir.Sweep(o)
 	for _, testbed := range swept {

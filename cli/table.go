@@ -10,11 +10,11 @@ import (
 	"railbed/internal/printable"
 )
 
-// widestColumn is where the cells of a table wrap, in characters.
+// widestColumn is the width at which the cells of a table wrap, in characters.
 const widestColumn = 60
 
-// newTable is a table on stdout without lines, so that awk and grep can read it
-// too. The caller appends rows and renders it.
+// newTable returns a table on stdout without lines, so that awk and grep can also read it. The
+// caller appends rows and renders it.
 func (a *app) newTable(header ...any) printableTable {
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -33,7 +33,7 @@ func (a *app) newTable(header ...any) printableTable {
 	return printableTable{rows}
 }
 
-// printableTable is a table each of whose rows is one line, whoever wrote the texts in it.
+// printableTable is a table in which each row is one line, whatever text it contains.
 type printableTable struct{ table.Writer }
 
 // AppendRow implements table.Writer.

@@ -81,7 +81,7 @@ func (a *app) up(ctx context.Context, p *plan.Plan, file string) error {
 	return a.printUp(p, "up", time.Since(start), nil)
 }
 
-// converge handles a name that is up already.
+// converge handles a testbed name that is up already.
 func (a *app) converge(ctx context.Context, p *plan.Plan, options testbed.Options) error {
 	start := time.Now()
 	tb, err := testbed.Open(ctx, p.Name)
@@ -111,8 +111,7 @@ func (a *app) converge(ctx context.Context, p *plan.Plan, options testbed.Option
 	return errors.Join(a.printUp(p, state, time.Since(start), done), err)
 }
 
-// printUp prints that a testbed is up, and what that took of one that was up
-// already.
+// printUp prints that a testbed is up, and the changes that a running testbed needed.
 func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supervisor.Converged) error {
 	if a.output == "json" {
 		document := map[string]any{
@@ -161,7 +160,7 @@ With -o json a list with the state of each: "down", "not up" or "failed".`,
 			var failures error
 			ended := []downed{}
 			for _, name := range names {
-				// Once asked for, the end of a testbed is completed.
+				// Once requested, the shutdown of a testbed is completed.
 				one, err := a.down(context.WithoutCancel(cmd.Context()), name)
 				failures, ended = errors.Join(failures, err), append(ended, one)
 			}
@@ -203,7 +202,7 @@ func downNames(args []string, all bool) ([]string, error) {
 	return names, nil
 }
 
-// downed is how one testbed was taken down, as down -o json prints it.
+// downed is the result of taking one testbed down, in the JSON of down.
 type downed struct {
 	Name    string  `json:"name"`
 	State   string  `json:"state"`
@@ -211,8 +210,8 @@ type downed struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// down completes even when its client is interrupted: the request is one
-// message, and the supervisor does the rest.
+// down takes a testbed down, also if its client is interrupted: the request is one message, and the
+// supervisor does the rest.
 func (a *app) down(ctx context.Context, name string) (downed, error) {
 	start := time.Now()
 	err := a.takeDown(ctx, name)
@@ -230,11 +229,11 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
 }
 
-// errKilled is the end of a testbed that was asked for twice.
+// errKilled means that the shutdown was interrupted twice and the testbed was killed.
 var errKilled = errors.New("interrupted twice, and killed")
 
-// takeDown takes a testbed down, and kills its supervisor when it is interrupted
-// twice meanwhile, also when the supervisor does not answer.
+// takeDown takes a testbed down. If it is interrupted twice meanwhile, it kills the supervisor,
+// also if the supervisor does not answer.
 func (a *app) takeDown(ctx context.Context, name string) error {
 	end := func() error {
 		tb, err := testbed.Open(ctx, name)
@@ -245,7 +244,7 @@ func (a *app) takeDown(ctx context.Context, name string) error {
 	}
 	supervisor, err := testbed.FindSupervisor(name)
 	if err != nil {
-		return end() // it is not up, or on its way down already
+		return end() // the testbed is not up, or on its way down already
 	}
 	defer supervisor.Close()
 	var killErr error
@@ -257,7 +256,7 @@ func (a *app) takeDown(ctx context.Context, name string) error {
 		}
 	})
 	err = end()
-	stop() // after it, both are settled
+	stop() // afterwards forced and killErr do not change
 	switch {
 	case killErr != nil:
 		return errors.Join(err, killErr)

@@ -21,7 +21,7 @@ import (
 	"railbed/internal/verdict"
 )
 
-// outcome is what a command line did.
+// outcome is the result of a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -177,7 +177,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestLsShowsWhoDoesNotAnswer beside one that does.
+// TestLsShowsWhoDoesNotAnswer lists a testbed that does not answer beside a testbed that does.
 func TestLsShowsWhoDoesNotAnswer(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const silent, well = "cli-silent", "cli-well"

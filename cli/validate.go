@@ -12,7 +12,7 @@ import (
 	"railbed/scenarios/runner"
 )
 
-// stdinName is how errors call what was read from standard input.
+// stdinName is the name of standard input in errors.
 const stdinName = "stdin"
 
 // readSpec reads a testbed from a file, or from standard input for "-".
@@ -23,14 +23,14 @@ func (a *app) readSpec(file string) (*spec.Testbed, error) {
 	return spec.Load(file)
 }
 
-// readPlan reads and compiles a testbed; what is wrong with it ends with code 2.
+// readPlan reads and compiles a testbed. An error in the file has the exit code 2.
 func (a *app) readPlan(file string) (*plan.Plan, error) {
 	_, p, err := a.load(file, "")
 	return p, err
 }
 
-// load reads and compiles a testbed, under another name than the file's if one
-// is given; what is wrong with either ends with code 2.
+// load reads and compiles a testbed, under another name than the file's if one is given. An error
+// in either has the exit code 2.
 func (a *app) load(file, name string) (*spec.Testbed, *plan.Plan, error) {
 	testbed, err := a.readSpec(file)
 	if err == nil && name != "" {
@@ -73,7 +73,7 @@ is 2 if any file has a problem.`,
 	}
 }
 
-// validation is what validate found out about one file.
+// validation is the result of validate for one file.
 type validation struct {
 	File     string        `json:"file"`
 	OK       bool          `json:"ok"`
@@ -83,7 +83,7 @@ type validation struct {
 	Links    int           `json:"links"`
 	Ranks    int           `json:"ranks"`
 	Problems spec.Problems `json:"problems,omitempty"`
-	// Warnings are about checks that will probably not pass.
+	// Warnings list checks that will probably not pass.
 	Warnings spec.Problems `json:"warnings,omitempty"`
 }
 
@@ -133,7 +133,7 @@ func (a *app) validateFile(file string) (validation, error) {
 	return v, nil
 }
 
-// warn prints what will probably not pass.
+// warn prints warnings about checks that will probably not pass.
 func (a *app) warn(warnings spec.Problems) {
 	for _, w := range warnings {
 		w.What = "warning: " + w.What
@@ -151,7 +151,7 @@ func (a *app) printValidation(v validation) {
 		count(v.Links, "link"))
 }
 
-// count is "1 node", "2 nodes", "2 switches".
+// count returns text such as "1 node", "2 nodes" or "2 switches".
 func count(n int, noun string) string {
 	switch {
 	case n == 1:

@@ -27,7 +27,7 @@ type verifyFlags struct {
 	tolerance, minShare         string
 	fidelity                    string
 	mtu                         int
-	// named are checks in the words of files, taps the ports of interfaces.
+	// named holds checks in the words of files, and taps the ports of interfaces.
 	named, taps []string
 	// asked reports whether the user gave a flag.
 	asked func(flag string) bool
@@ -38,11 +38,10 @@ type verifyReport struct {
 	Verdict verdict.Verdict `json:"verdict"`
 	Capture verify.Summary  `json:"capture"`
 	Checks  []verify.Result `json:"checks"`
-	// NotInPlan are interfaces of the capture that are no ports of the plan, and so in no
-	// check.
+	// NotInPlan lists interfaces of the capture that are not ports of the plan. No check uses them.
 	NotInPlan []string `json:"not_in_plan,omitempty"`
-	// RestOnTime are the checks that pass if the emulation kept time. The report of the
-	// run says whether it did, a capture does not.
+	// RestOnTime lists the checks that pass only if the emulation kept time. The report of the run
+	// says whether it did. A capture does not.
 	RestOnTime []string `json:"rest_on_time,omitempty"`
 }
 
@@ -188,7 +187,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	return err
 }
 
-// readKeys reads a key log; nil where none is named.
+// readKeys reads a key log. It returns nil if no file is named.
 func readKeys(name string) (*privacy.KeyLog, error) {
 	if name == "" {
 		return nil, nil
@@ -205,8 +204,8 @@ func readKeys(name string) (*privacy.KeyLog, error) {
 	return keys, nil
 }
 
-// verifyPlan reads the cluster that the flags name; nil when they name none. A
-// testbed's file also tells which links its steps change the rate of.
+// verifyPlan reads the cluster that the flags name. It returns nil if they name none. For a
+// testbed's file it also returns which links' rates its steps change.
 func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link string) bool, err error) {
 	if flags.testbedFile != "" && flags.plan != "" {
 		return nil, nil, usage("--plan and --testbed-file: give one of them")
@@ -225,7 +224,7 @@ func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link str
 	return p, nil, readJSON(flags.plan, p)
 }
 
-// readJSON reads a file that must hold one document without unknown fields.
+// readJSON reads a file that must contain one document without unknown fields.
 func readJSON(name string, into any) error {
 	file, err := input.Open(name)
 	if err != nil {
@@ -240,17 +239,16 @@ func readJSON(name string, into any) error {
 	return nil
 }
 
-// titled is a check under the name that reports of runs have for it; empty is its
-// own.
+// titled is a check with its name in reports of runs. An empty title means the check's own name.
 type titled struct {
 	verify.Check
 	title string
-	// asked is the check as it was written, nil where it was not.
+	// asked is the check as it was written, or nil.
 	asked *writtenCheck
 }
 
-// checks are those that the flags name or, when they name none, have what is
-// needed for. Of changed links the rate is not the plan's.
+// checks returns the checks that the flags name. If they name none, it returns all checks for which
+// the inputs are known. Rates of changed links differ from the plan's.
 func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]titled, error) {
 	tolerance, err := units.ParseRatio(f.tolerance)
 	if err != nil {

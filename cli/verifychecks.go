@@ -9,14 +9,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// writtenCheck is a check of packets in the words of files, and where they stand.
+// writtenCheck is a check of packets in the words of files, with the positions of these words.
 type writtenCheck struct {
 	check  *spec.PacketsCheck
 	source *spec.Source
 }
 
-// namedChecks makes the checks that are written as in files. The workload is nil when none
-// is known, the plan likewise.
+// namedChecks makes checks from texts in the words of files. The workload and the plan are nil if
+// they are unknown.
 func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, error) {
 	sources := verify.Sources{Traffic: func(name string) (verify.Workload, error) {
 		if w == nil {
@@ -55,7 +55,7 @@ func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, er
 	return checks, nil
 }
 
-// unknownPorts finds the words of checks that name no tap of a capture without a plan.
+// unknownPorts reports names in checks that match no tap of a capture without a plan.
 func unknownPorts(checks []titled, capture verify.Summary) error {
 	var ports []string
 	for _, tap := range capture.Taps {

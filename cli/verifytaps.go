@@ -12,8 +12,7 @@ import (
 	"railbed/plan"
 )
 
-// parseTaps reads the values of --tap, INTERFACE=NODE:PORT. The plan is nil when none is
-// known.
+// parseTaps parses the values of --tap, INTERFACE=NODE:PORT. The plan is nil if it is unknown.
 func parseTaps(values []string, p *plan.Plan) (map[string]string, error) {
 	taps, ports := map[string]string{}, map[string]string{}
 	for _, value := range values {
@@ -40,8 +39,8 @@ func parseTaps(values []string, p *plan.Plan) (map[string]string, error) {
 	return taps, nil
 }
 
-// interfaceNames are the names that a capture itself gives its interfaces. Those without one
-// go by their number.
+// interfaceNames returns the names that a capture gives its interfaces. Interfaces without a name
+// are named by their number.
 func interfaceNames(capture verify.Summary, taps map[string]string) (names []string) {
 	for i, tap := range capture.Taps {
 		name := tap.Name
@@ -58,8 +57,8 @@ func interfaceNames(capture verify.Summary, taps map[string]string) (names []str
 	return names
 }
 
-// unknownTaps are the interfaces of a capture that are no ports of the plan. It is an error if
-// all are, or if --tap names an interface that the capture has not.
+// unknownTaps returns the interfaces of a capture that are not ports of the plan. It returns an
+// error if all are unknown, or if --tap names an interface that the capture does not have.
 func unknownTaps(capture verify.Summary, taps map[string]string, p *plan.Plan) (unknown []string, err error) {
 	names := interfaceNames(capture, taps)
 	for own, given := range taps {
@@ -86,12 +85,12 @@ func unknownTaps(capture verify.Summary, taps map[string]string, p *plan.Plan) (
 	return unknown, nil
 }
 
-// shortened is the start of a list of names.
+// shortened returns the start of a list of names.
 func shortened(names []string) string {
 	const most = 16
 	var words []string
 	for _, name := range names[:min(len(names), most)] {
-		words = append(words, strings.Trim(strconv.Quote(name), `"`)) // they are a stranger's
+		words = append(words, strings.Trim(strconv.Quote(name), `"`)) // names in captures are untrusted
 	}
 	text := strings.Join(words, ", ")
 	if more := len(names) - most; more > 0 {
@@ -100,7 +99,7 @@ func shortened(names []string) string {
 	return text
 }
 
-// completeTaps offers the ports of the plan behind INTERFACE=.
+// completeTaps completes the ports of the plan after INTERFACE=.
 func completeTaps(a *app, flags *verifyFlags) completion {
 	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		p, _, err := a.verifyPlan(*flags)

@@ -13,21 +13,21 @@ import (
 	"railbed/plan/spec"
 )
 
-// MaxAggregationMemory is what the slots of all switches of a testbed may take.
+// MaxAggregationMemory bounds the memory of the slots of all switches of a testbed.
 const MaxAggregationMemory = units.Bytes(256 << 20)
 
-// Aggregation is the table that adds up vectors of workers.
+// Aggregation is the table in which a switch adds up vectors of workers.
 type Aggregation struct {
 	Slots    int            `json:"slots"`
-	Elements int            `json:"elements"` // of 4 bytes in each slot
+	Elements int            `json:"elements"` // 4-byte values per slot
 	Timeout  units.Duration `json:"timeout"`
-	// Jobs are those of which the switch is the root: one, of all ranks below it, or
-	// none where there are no ranks. Below a switch are the ranks whose NICs are
-	// joined to it, and those below its neighbours of lower tiers.
+	// Jobs are the jobs whose root is the switch. There is one job for all ranks below the switch,
+	// or none if it has no ranks below. The ranks below a switch are those whose NICs connect to
+	// it, and the ranks below its neighbours of lower tiers.
 	Jobs []AggregationJob `json:"jobs,omitempty"`
 }
 
-// settings are what the file gives.
+// settings returns the settings that the file gives.
 func (a *Aggregation) settings() *Aggregation {
 	if a == nil {
 		return nil
@@ -35,7 +35,7 @@ func (a *Aggregation) settings() *Aggregation {
 	return &Aggregation{Slots: a.Slots, Elements: a.Elements, Timeout: a.Timeout}
 }
 
-// members is " for 4 ranks", nothing before jobs are decided.
+// members returns text such as " for 4 ranks", or "" before jobs are decided.
 func (a *Aggregation) members() string {
 	total := 0
 	for i := range a.Jobs {
@@ -47,30 +47,30 @@ func (a *Aggregation) members() string {
 	return " for " + counted(total, "rank")
 }
 
-// AggregationJob is who adds up together: workers send to UDP port
-// wire.PortAggregation of an address of a switch, from the address of their NIC.
+// AggregationJob is a set of ranks and switches that add up together. Workers send from the address
+// of their NIC to UDP port wire.PortAggregation of an address of a switch.
 type AggregationJob struct {
-	Number uint16 `json:"number"` // of the job: the root's ID
-	// KeySeed makes the workers' keys, wire.AggregationKey, and SwitchSeed those by
-	// which switches know each other.
+	Number uint16 `json:"number"` // the number of the job: the root's ID
+	// KeySeed is the seed of the workers' keys, see wire.AggregationKey. SwitchSeed is the seed of
+	// the keys by which switches authenticate each other.
 	KeySeed    uint64 `json:"key_seed"`
 	SwitchSeed uint64 `json:"switch_seed"`
-	// Slots and Elements are the fewest that a switch of the tree has, Timeout the
-	// longest.
+	// Slots and Elements are the smallest values of a switch of the tree. Timeout is the longest.
 	Slots    int            `json:"slots"`
 	Elements int            `json:"elements"`
 	Timeout  units.Duration `json:"timeout"`
 	// Workers are the ranks that take part, by their number in the job.
 	Workers []Rank `json:"workers"`
-	// Tree is the switches that add up, the root first, each behind the one above it.
+	// Tree holds the switches that add up, the root first, each after the switch above it.
 	Tree []AggregationSwitch `json:"tree"`
 }
 
-// AggregationCost is what links have to carry of a job. It is not part of the plan, since links change
-// while they run.
+// AggregationCost is the load of a job on links. It is not part of the plan, because links change
+// during a run.
 type AggregationCost struct {
-	// Busiest is how long the link between switches that has most to carry needs for one
-	// slot of all workers, one way, and Crossings how many links that slot crosses, nodes' included.
+	// Busiest is the time, one way, that one slot of all workers takes on the busiest link between
+	// switches. Crossings counts the links that the messages of that slot cross, links of nodes
+	// included.
 	Busiest   units.Duration
 	Crossings int
 }
@@ -80,16 +80,16 @@ type AggregationSwitch struct {
 	Switch string     `json:"switch"`
 	Addr4  netip.Addr `json:"addr4"`
 	Addr6  netip.Addr `json:"addr6"`
-	// Above is the index in the tree of the switch to which the sum goes; -1 is none.
+	// Above is the index in the tree of the switch that receives the sum, or -1 for the root.
 	Above int `json:"above"`
-	// Workers are those of the job that send to this switch.
+	// Workers are the workers of the job that send to this switch.
 	Workers []int `json:"workers,omitempty"`
 }
 
-// Root is the switch at the top of the tree.
+// Root returns the switch at the top of the tree.
 func (j *AggregationJob) Root() *AggregationSwitch { return &j.Tree[0] }
 
-// Of is the switch to which a worker sends.
+// Of returns the switch to which a worker sends.
 func (j *AggregationJob) Of(worker int) *AggregationSwitch {
 	for i := range j.Tree {
 		if slices.Contains(j.Tree[i].Workers, worker) {
@@ -99,7 +99,7 @@ func (j *AggregationJob) Of(worker int) *AggregationSwitch {
 	return nil
 }
 
-// Below are the bits of the workers below a switch of the tree.
+// Below returns the bitmap of the workers below a switch of the tree.
 func (j *AggregationJob) Below(at int) (bitmap uint64) {
 	for _, w := range j.Tree[at].Workers {
 		bitmap |= 1 << w
@@ -112,8 +112,8 @@ func (j *AggregationJob) Below(at int) (bitmap uint64) {
 	return bitmap
 }
 
-// Height is how many switches are between a switch of the tree and its farthest worker, itself
-// included.
+// Height returns the number of switches from a switch of the tree down to its farthest worker,
+// itself included.
 func (j *AggregationJob) Height(at int) int {
 	height := 1
 	for i := at + 1; i < len(j.Tree); i++ {
@@ -124,13 +124,13 @@ func (j *AggregationJob) Height(at int) int {
 	return height
 }
 
-// Patience is for how long a switch of the tree waits for those below it; from what is above
-// it hears something in the patience of one higher than the root.
+// Patience returns how long a switch of the tree waits for messages from below. For messages from
+// above it waits for the patience of a switch one level above the root.
 func (j *AggregationJob) Patience(at int) time.Duration {
 	return time.Duration(j.Height(at)) * time.Duration(j.Timeout)
 }
 
-// Text is the tree in one line.
+// Text returns the tree in one line.
 func (j *AggregationJob) Text() string {
 	var text strings.Builder
 	j.describe(&text, 0)
@@ -157,14 +157,14 @@ func (j *AggregationJob) describe(text *strings.Builder, at int) {
 	fmt.Fprintf(text, " (%s)", strings.Join(below, ", "))
 }
 
-// Limits of a job: the bits of a bitmap; and what a message over IPv4 has beside
-// its elements, which internal/wire fixes.
+// Limits of a job: the bits of a bitmap, and the bytes of a message over IPv4 in addition to its
+// elements, which internal/wire fixes.
 const (
 	maxWorkers         = 64
 	aggregationHeaders = 20 + 8 + 36
 )
 
-// addJobs decides the jobs of the switches that aggregate.
+// addJobs creates the jobs of the switches that aggregate.
 func (c *compiler) addJobs() {
 	f, memory := c.plan.forest(), units.Bytes(0)
 	for i := range c.plan.Switches {
@@ -198,7 +198,7 @@ func (c *compiler) addJobs() {
 
 func aggregates(sw *Switch) bool { return sw.Soft != nil && sw.Soft.Aggregation != nil }
 
-// job is that of which a switch is the root.
+// job creates the job whose root is the given switch.
 func (c *compiler) job(f *forest, root int) AggregationJob {
 	sw := &c.plan.Switches[root]
 	a := sw.Soft.Aggregation
@@ -225,8 +225,8 @@ func (c *compiler) job(f *forest, root int) AggregationJob {
 	return job
 }
 
-// checkMessages refuses messages that are longer than what a NIC carries; links between switches
-// carry as much.
+// checkMessages reports messages that exceed the MTU of a NIC. Links between switches carry as much
+// as NICs.
 func (c *compiler) checkMessages(root *Switch, job *AggregationJob) {
 	node := func(name string) *Node { return &c.plan.Nodes[c.nodeAt[name]] }
 	if rank, mtu := leastMTU(job, node); aggregationHeaders+4*job.Elements > mtu {
@@ -238,10 +238,10 @@ func (c *compiler) checkMessages(root *Switch, job *AggregationJob) {
 	}
 }
 
-// FitsIPv6 says why the messages of a job are too long for IPv6, nil where they are not: a plan's
-// fit in IPv4.
+// FitsIPv6 returns an error if the messages of a job are too long for IPv6. For IPv4 the compiler
+// has checked them.
 func (p *Plan) FitsIPv6(job *AggregationJob) error {
-	const longer = 20 // headers of IPv6 than of IPv4
+	const longer = 20 // bytes by which headers of IPv6 exceed those for IPv4
 	rank, mtu := leastMTU(job, p.Node)
 	if aggregationHeaders+longer+4*job.Elements <= mtu {
 		return nil
@@ -251,7 +251,7 @@ func (p *Plan) FitsIPv6(job *AggregationJob) error {
 		job.Elements, mtu, rank.Node, rank.NIC, (mtu-aggregationHeaders-longer)/4)
 }
 
-// leastMTU is that of the NICs of the workers' nodes, and whose it is.
+// leastMTU returns the smallest MTU of the workers' NICs, and the rank that has it.
 func leastMTU(job *AggregationJob, node func(name string) *Node) (whose Rank, mtu int) {
 	for _, rank := range job.Workers {
 		for _, nic := range node(rank.Node).NICs {

@@ -11,7 +11,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// workersOf are the ranks of a switch's job, as "rank@node:nic".
+// workersOf returns the ranks of a switch's job, as "rank@node:nic".
 func workersOf(t *testing.T, p *Plan, sw string) []string {
 	t.Helper()
 	var workers []string
@@ -73,7 +73,7 @@ func TestAggregationJobs(t *testing.T) {
 	}
 }
 
-// TestAggregationTrees: who adds up for whom, and which tree is taken.
+// TestAggregationTrees checks which switches add up for which ranks, and which tree is taken.
 func TestAggregationTrees(t *testing.T) {
 	const soft = "  switch: {kind: soft, aggregation: {slots: 4}}\n"
 	for name, test := range map[string]struct {
@@ -154,8 +154,8 @@ func TestAggregationTrees(t *testing.T) {
 	}
 }
 
-// TestAggregationChanges: rates of links are changed live, whatever tree they favour, and what is told
-// of other changes are words of files.
+// TestAggregationChanges: rates of links can be changed live, whatever tree they favour. Other
+// changes are described in the words of files.
 func TestAggregationChanges(t *testing.T) {
 	const base = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: " +
 		"2}, switch: {kind: soft, aggregation: {slots: 8}}, links: {default: {rate: 1gbit}}}\n"
@@ -180,7 +180,7 @@ func TestAggregationChanges(t *testing.T) {
 	}
 }
 
-// TestAggregationRefusesWorkloads that no switch can add up, at their place.
+// TestAggregationRefusesWorkloads that no switch can add up, at their position.
 func TestAggregationRefusesWorkloads(t *testing.T) {
 	const spines = "topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n"
 	step := func(more string) string {
@@ -212,7 +212,7 @@ func TestAggregationRefusesWorkloads(t *testing.T) {
 	}
 }
 
-// TestAggregationRefuses what cannot be.
+// TestAggregationRefuses invalid settings.
 func TestAggregationRefuses(t *testing.T) {
 	for _, c := range []struct{ want, text string }{
 		{

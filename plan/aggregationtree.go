@@ -12,7 +12,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// forest is a plan's switches and ranks by indices.
+// forest holds the switches and ranks of a plan by indices.
 type forest struct {
 	plan     *Plan
 	switchAt map[string]int
@@ -37,19 +37,19 @@ func (p *Plan) forest() *forest {
 	return f
 }
 
-// tree is what is below a switch.
+// tree is the part of the fabric below a switch.
 type tree struct {
 	*forest
-	order []int       // the root first, each behind the one above it
-	up    map[int]hop // of all but the root
-	ranks []int       // below it, in order
+	order []int       // the root first, each after its parent
+	up    map[int]hop // for each switch except the root
+	ranks []int       // the ranks below, in order
 }
 
 // hop is a switch's port and the switch at its other end.
 type hop struct{ port, peer int }
 
-// below finds a switch and those that are reached from it through lower tiers only, each by the
-// fewest links, and of several such ways by the first one.
+// below returns a switch and the switches that can be reached from it through lower tiers only.
+// Each is reached over the fewest links. Among several such paths the first is taken.
 func (f *forest) below(root int) *tree {
 	t := &tree{forest: f, order: []int{root}, up: map[int]hop{}}
 	for i := 0; i < len(t.order); i++ {
@@ -76,10 +76,11 @@ func (f *forest) below(root int) *tree {
 	return t
 }
 
-// fill gives the job its tree: each worker, and each switch, sends to the next switch on its way up
-// to which several send and that adds up.
+// fill fills in the tree of the job. Each worker and each switch sends to the next switch towards
+// the root that aggregates and to which several of them send.
 func (t *tree) fill(job *AggregationJob) {
-	workers, switches := map[int][]int{}, map[int][]int{} // that send to a switch, or past it
+	// Both are by the switch that receives from them or forwards for them.
+	workers, switches := map[int][]int{}, map[int][]int{}
 	for worker, rank := range t.ranks {
 		leaf := t.leafOf[rank]
 		workers[leaf] = append(workers[leaf], worker)
@@ -95,7 +96,7 @@ func (t *tree) fill(job *AggregationJob) {
 		workers[next] = append(workers[next], workers[at]...)
 		switches[next] = append(switches[next], switches[at]...)
 	}
-	place := map[int]int{} // in the tree
+	place := map[int]int{} // index in the tree
 	for _, at := range t.order {
 		if !member[at] {
 			continue
@@ -115,12 +116,12 @@ func (t *tree) fill(job *AggregationJob) {
 	}
 }
 
-// AggregationCost counts what one slot of all workers of a job has links carry on its way up: what
-// they carry down is the same.
+// AggregationCost returns the load of one slot of all workers of a job on links on its way up. The
+// way down has the same load.
 func (p *Plan) AggregationCost(job *AggregationJob) (cost AggregationCost) {
 	f := p.forest()
 	t := f.below(f.switchAt[job.Root().Switch])
-	carried := map[int]int{} // messages, by who sends them up
+	carried := map[int]int{} // messages, by the switch that sends them up
 	climb := func(at int, to string) {
 		for ; t.plan.Switches[at].Name != to; at = t.up[at].peer {
 			carried[at]++
@@ -144,7 +145,7 @@ func (p *Plan) AggregationCost(job *AggregationJob) (cost AggregationCost) {
 	return cost
 }
 
-// AggregationJobs are those of all switches, by their roots, in the plan's order.
+// AggregationJobs returns the jobs of all switches, by their roots, in the plan's order.
 func (p *Plan) AggregationJobs() (jobs []*AggregationJob) {
 	for i := range p.Switches {
 		if sw := &p.Switches[i]; aggregates(sw) {
@@ -156,12 +157,13 @@ func (p *Plan) AggregationJobs() (jobs []*AggregationJob) {
 	return jobs
 }
 
-// ErrNoTree is that no switch adds up for the ranks of a collective.
+// ErrNoTree means that no switch can add up for the ranks of a collective.
 var ErrNoTree = errors.New("no switch adds up for exactly these ranks")
 
-// AggregationFor is the job by which a collective of some ranks is added up: of those that have
-// exactly these the one whose busiest link has the least to do, whose messages cross the fewest links,
-// and the first. A name asks for that switch. Jobs of some numbers are busy with other collectives.
+// AggregationFor returns the job for a collective of the given ranks. Among the jobs with exactly
+// these ranks it takes the job with the least load on its busiest link, then the fewest link
+// crossings, then the first in order. A root selects the switch of that name. Jobs whose numbers
+// are busy belong to other collectives and are skipped.
 func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*AggregationJob, error) {
 	var found []*AggregationJob
 	for _, job := range p.AggregationJobs() {
@@ -192,10 +194,10 @@ func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*Aggre
 	}), nil
 }
 
-// sameWorker says that ranks are on one NIC, whatever their numbers among some.
+// sameWorker reports whether two ranks use the same NIC, whatever their numbers.
 func sameWorker(a, b Rank) bool { return a.Node == b.Node && a.NIC == b.NIC && a.Addr4 == b.Addr4 }
 
-// noTree says why there is no job, and what would be right.
+// noTree explains why there is no job, and how to get one.
 func (p *Plan) noTree(ranks []Rank, root string, found []*AggregationJob) error {
 	if root != "" && len(found) > 0 {
 		names := make([]string, len(found))
@@ -225,8 +227,8 @@ func (p *Plan) noTree(ranks []Rank, root string, found []*AggregationJob) error 
 		"such as leaf-spine, or another algorithm", ErrNoTree)
 }
 
-// above are the switches with exactly these ranks below them that do not add up, and those that
-// have others, too.
+// above returns the names of switches that have exactly these ranks below them, and of switches
+// that have others as well.
 func (p *Plan) above(ranks []Rank) (exactly, more []string) {
 	f := p.forest()
 	for i := range p.Switches {
@@ -244,7 +246,7 @@ func (p *Plan) above(ranks []Rank) (exactly, more []string) {
 	return exactly, more
 }
 
-// checkInNetwork refuses workloads that no switches add up.
+// checkInNetwork reports workloads with algorithm: in-network for which no job exists.
 func (c *compiler) checkInNetwork() {
 	for i, step := range c.t.Steps {
 		w := step.Workload

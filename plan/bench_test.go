@@ -7,8 +7,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// BenchmarkCompile compiles large fabrics: 1,024 nodes of a torus and of a
-// leaf-spine, and one of as many links as switches in the square.
+// BenchmarkCompile compiles large fabrics: 1,024 nodes of a torus and of a leaf-spine, and a fabric
+// with as many links as the square of its switches.
 func BenchmarkCompile(b *testing.B) {
 	for _, fabric := range []string{
 		"topology: torus, params: {x: 16, y: 16, z: 4}",

@@ -8,20 +8,22 @@ import (
 	"railbed/plan/spec"
 )
 
-// maxPermanent is the largest number of NICs in a shared subnet that know each
-// other by permanent entries, whose number grows with its square; above it the
-// nodes ask, by ordinary ARP and neighbour discovery.
+// maxPermanent is the largest number of NICs in a shared subnet that get permanent neighbour
+// entries for each other. The number of entries grows with its square. Above it, nodes use ordinary
+// ARP and neighbour discovery.
 const maxPermanent = 256
 
-// maxBridgePorts is the limit of the Linux bridge, whose port numbers have ten
-// bits of which 0 is none (BR_PORT_BITS).
+// maxBridgePorts is the limit of the Linux bridge. Its port numbers have ten bits, and 0 is no port
+// (BR_PORT_BITS).
 const maxBridgePorts = 1<<10 - 1
 
-// checkKinds refuses fabrics whose switches cannot work together: a loop of
-// bridges, in which one broadcast would circle for ever; bridges beside
-// routers, where a shared subnet would have several gateways and no one rule
-// for which of them a node uses; and soft switches beside the kernel's, whose
-// frames would cross from one kind of port to the other.
+// checkKinds reports fabrics whose switches cannot work together:
+//
+//   - a loop of bridges, in which a broadcast would circulate for ever;
+//   - bridges together with routers, because a shared subnet would have several gateways and no
+//     single rule for which of them a node uses;
+//   - soft switches together with the kernel's switches, because their ports are of different kinds
+//     and cannot be linked.
 func (c *compiler) checkKinds() {
 	for i := range c.plan.Switches {
 		sw, first := &c.plan.Switches[i], &c.plan.Switches[0]
@@ -75,13 +77,12 @@ func (c *compiler) checkKinds() {
 	}
 }
 
-// bridged reports whether the switches are bridges; without any, there is
-// nothing to bridge.
+// bridged reports whether the switches are bridges. It returns false if there are no switches.
 func (c *compiler) bridged() bool {
 	return len(c.plan.Switches) > 0 && c.plan.Switches[0].Bridged()
 }
 
-// routing is the setting that makes routers of bridged switches.
+// routing returns the setting that turns bridged switches into routers.
 func (c *compiler) routing() string {
 	if c.plan.Soft() {
 		return "forwarding: l3"
@@ -89,7 +90,7 @@ func (c *compiler) routing() string {
 	return "kind: router"
 }
 
-// called is what a switch of a kind is called.
+// called returns the name of a kind of switch for messages.
 func called(kind string) string {
 	if kind == spec.Soft {
 		return "soft switch"
@@ -97,10 +98,10 @@ func called(kind string) string {
 	return kind
 }
 
-// cycle returns the names of switches around a loop of links, or nil: the
-// first link that closes one in a breadth-first search.
+// cycle returns the names of switches in a loop of links, or nil. It is the first loop that a
+// breadth-first search finds.
 func (c *compiler) cycle() []string {
-	parent := make([]int, len(c.ports)) // the link to the parent, -1 at a root
+	parent := make([]int, len(c.ports)) // the link to the parent, or -1 for a root
 	depth := make([]int, len(c.ports))
 	for i := range depth {
 		depth[i] = unreachable
@@ -128,8 +129,8 @@ func (c *compiler) cycle() []string {
 	return nil
 }
 
-// around names the switches from one end of a closing link to the other by way
-// of their common ancestor.
+// around returns the names of the switches of a loop, from one end of the closing link to the other
+// through their common ancestor.
 func (c *compiler) around(from, to int, parent, depth []int) []string {
 	up := func(sw int) int {
 		w := c.wires[parent[sw]]
@@ -175,7 +176,7 @@ func (c *compiler) addressBridged(links *pool) {
 		if len(nics) == 0 {
 			continue
 		}
-		// Two more: the network's own address and IPv4's broadcast address.
+		// Two more addresses: that of the network and IPv4's broadcast address.
 		subnet := links.alloc(len(nics) + 2)
 		for i, e := range nics {
 			c.iface(e).Addrs = links.addrs(subnet.start+1+uint64(i), subnet.hostBits())
@@ -195,7 +196,7 @@ func (c *compiler) addressBridged(links *pool) {
 	}
 }
 
-// setNeighbors gives all NICs of a small subnet permanent entries of all others.
+// setNeighbors gives all NICs of a small subnet permanent neighbour entries for each other.
 func (c *compiler) setNeighbors(nics []endpoint) {
 	if len(nics) > maxPermanent {
 		return
@@ -210,7 +211,7 @@ func (c *compiler) setNeighbors(nics []endpoint) {
 	}
 }
 
-// routeBridged gives each NIC a table with its own subnet.
+// routeBridged gives each NIC a routing table with its own subnet.
 func (c *compiler) routeBridged(node *Node) {
 	for i, nic := range node.NICs {
 		for _, addr := range nic.Addrs {
@@ -225,7 +226,7 @@ func (c *compiler) routeBridged(node *Node) {
 	node.Rules = rulesOf(node.NICs)
 }
 
-// home is the first part of the fabric that every node has a NIC in, or -1.
+// home returns the first part of the fabric in which every node has a NIC, or -1.
 func (c *compiler) home(parts []int) int {
 	shared := map[int]int{}
 	for _, attached := range c.attached {

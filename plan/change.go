@@ -7,21 +7,20 @@ import (
 	"railbed/plan/spec"
 )
 
-// reorderFrames is how many frames overtake a reordered one by default.
+// reorderFrames is the default number of frames that overtake a reordered frame.
 const reorderFrames = 4
 
-// defaultReorderBy is how long a reordered packet is held back where the file does
-// not say it: the time of reorderFrames full frames of a link with an MTU.
+// defaultReorderBy returns the default time by which a reordered packet is held back: the time of
+// reorderFrames full frames of a link with the given MTU.
 func (d Direction) defaultReorderBy(mtu int) units.Duration {
 	return units.Duration(d.Rate.SerialisationTime(
 		reorderFrames * (units.Bytes(mtu+frameOverhead) + d.Overhead)))
 }
 
-// Change returns the direction of a link with an MTU as it is after settings are
-// made on top of it, the later ones over the earlier. What they do not name stays,
-// but for a ReorderBy that is the default of the rate and the overhead that the
-// direction had: it is then that of the new ones, as in a file. Check says whether
-// the settings go together.
+// Change returns the direction of a link with the given MTU after settings are applied to it. Later
+// settings override earlier ones. Settings that they do not name stay. The exception is a ReorderBy
+// that is the default for the rate and the overhead: it becomes the default for the new ones, as in
+// a file. Check reports settings that contradict each other.
 func (d Direction) Change(mtu int, sets ...spec.Direction) Direction {
 	made, byDefault := d, d.ReorderBy != 0 && d.ReorderBy == d.defaultReorderBy(mtu)
 	for _, set := range sets {
@@ -34,14 +33,14 @@ func (d Direction) Change(mtu int, sets ...spec.Direction) Direction {
 	return made
 }
 
-// conflict is a setting that another one, or the link's MTU, does not allow.
+// conflict is a setting that another setting, or the link's MTU, does not allow.
 type conflict struct {
 	key        string
-	has        func(spec.Direction) bool // whether settings have the key
+	has        func(spec.Direction) bool // reports whether settings have the key
 	what, want string
 }
 
-// conflicts are those of a direction of a link with an MTU.
+// conflicts returns the conflicts of a direction of a link with the given MTU.
 func (d Direction) conflicts(mtu int) (found []conflict) {
 	if frame := units.Bytes(mtu + frameOverhead); d.Queue < frame {
 		found = append(found, conflict{
@@ -60,9 +59,8 @@ func (d Direction) conflicts(mtu int) (found []conflict) {
 	return found
 }
 
-// Check refuses settings of a direction that do not go together, or not with the
-// MTU of its link, in the words of which a file would be refused. The error is
-// spec.Problems.
+// Check reports settings of a direction that contradict each other or the MTU of its link. It uses
+// the messages for files. The error is a spec.Problems.
 func (d Direction) Check(mtu int) error {
 	var problems spec.Problems
 	for _, found := range d.conflicts(mtu) {
@@ -71,9 +69,9 @@ func (d Direction) Check(mtu int) error {
 	return problems.Err()
 }
 
-// checkLinkSteps refuses link steps that would be refused in the run: what they set
-// does not go together with the rest of the link. Where several steps set something
-// of one link, it depends on their times, and the run says it.
+// checkLinkSteps reports link steps that would be refused during the run, because their settings
+// contradict other settings of the link. If several steps change a link, the result depends on
+// their times, and only the run checks it.
 func (c *compiler) checkLinkSteps() {
 	for i := range c.plan.Links {
 		l := &c.plan.Links[i]
@@ -92,7 +90,7 @@ func (c *compiler) checkLinkSteps() {
 	}
 }
 
-// checkLinkStep is checkLinkSteps for the one step that sets something of a link.
+// checkLinkStep does as checkLinkSteps for a single step that changes a link.
 func (c *compiler) checkLinkStep(l *Link, number int) {
 	step := c.t.Steps[number].Link
 	_, direction := step.Target()

@@ -6,14 +6,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// linkFile is two hosts at a soft switch whose links have settings.
+// linkFile returns a file with two hosts at a soft switch whose links have settings.
 func linkFile(settings string) string {
 	return "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: soft}\n  " +
 		"links: {default: {" + settings + "}}\n"
 }
 
-// TestChangeIsWhatAFileSays: a link that is changed does what the link of a file
-// with these settings does, which is compiled on its own.
+// TestChangeIsWhatAFileSays: a link after a change equals the link of a file with the new settings,
+// compiled on its own.
 func TestChangeIsWhatAFileSays(t *testing.T) {
 	for _, c := range []struct {
 		file, set, as string
@@ -22,7 +22,7 @@ func TestChangeIsWhatAFileSays(t *testing.T) {
 		{"rate: 100mbit", "overhead: 24B", "rate: 100mbit, overhead: 24B"},
 		{"rate: 100mbit", "reorder-by: 9us, rate: 10mbit", "rate: 10mbit, reorder-by: 9us"},
 		{"rate: 100mbit, reorder-by: 9us", "rate: 10mbit", "rate: 10mbit, reorder-by: 9us"},
-		// What is named is meant, though it is the default of the old rate.
+		// A setting that is named stays, even if it is the default of the old rate.
 		{"rate: 100mbit", "reorder-by: 484480ns, rate: 10mbit", "rate: 10mbit, reorder-by: 484480ns"},
 		{"delay: 1us", "jitter: 1us, jitter-kind: normal", "delay: 1us, jitter: 1us, jitter-kind: normal"},
 	} {
@@ -50,8 +50,7 @@ func TestChangeIsWhatAFileSays(t *testing.T) {
 	}
 }
 
-// TestCheckRefusesAsFilesAre holds the words of a refusal against those about a
-// file.
+// TestCheckRefusesAsFilesAre compares the messages of Check with the messages for files.
 func TestCheckRefusesAsFilesAre(t *testing.T) {
 	for _, c := range []struct{ file, set, want string }{
 		{"rate: 1gbit", "jitter: 5s, delay: 1us",

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// address decides addresses, neighbours, routes and the hosts file.
+// address decides the addresses, neighbours, routes and the hosts file.
 func (c *compiler) address() {
 	loopbacks, links := c.pools()
 	if c.bridged() {
@@ -17,13 +17,13 @@ func (c *compiler) address() {
 	}
 }
 
-// checkMTU refuses a link between switches that is narrower than the link of a
-// node whose packets cross it: what the node may send would be dropped there.
+// checkMTU reports a link between switches whose MTU is below that of a node's link whose packets
+// cross it. The switch would drop such packets.
 func (c *compiler) checkMTU() {
 	if c.bridged() {
 		return
 	}
-	widest := make([]int, len(c.ports)) // MTU of the switch's own nodes' links
+	widest := make([]int, len(c.ports)) // MTU of the links of the switch's own nodes
 	carrier := make([]int, len(c.ports))
 	narrow, wide := math.MaxInt, 0
 	var edges []int
@@ -44,14 +44,14 @@ func (c *compiler) checkMTU() {
 	if narrow >= wide {
 		return
 	}
-	reported := map[string]bool{} // by path: one value makes many links narrow
+	reported := map[string]bool{} // by path, because one value can make many links narrow
 	for _, target := range edges {
 		c.checkMTUTowards(target, widest, carrier, reported)
 	}
 }
 
-// checkMTUTowards follows the shortest paths to one switch, the farthest
-// switches first, with the widest packet that each may have to pass on.
+// checkMTUTowards follows the shortest paths to one switch, the farthest switches first. It passes
+// on the largest packet that each switch may have to forward.
 func (c *compiler) checkMTUTowards(target int, widest, carrier []int, reported map[string]bool) {
 	distance := c.distances([]int{target})
 	order := make([]int, 0, len(distance))
@@ -81,8 +81,8 @@ func (c *compiler) checkMTUTowards(target int, widest, carrier []int, reported m
 	}
 }
 
-// tooNarrow reports a link that the packets of another do not fit, once for
-// each value of the file.
+// tooNarrow reports a link that cannot carry the packets of another link, once for each value of
+// the file.
 func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 	path := c.linkMTU(l)
 	if path == "fabric.links" {
@@ -95,11 +95,11 @@ func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 	}
 }
 
-// checkReach refuses fabrics in which some node cannot reach another one's
-// loopback, and workloads whose ring joins NICs that no path joins.
+// checkReach reports a fabric in which a node cannot reach another node's loopback, and workloads
+// whose ring has NICs without a path between them.
 //
-// A NIC need not reach every NIC: rails without spines and the planes of a
-// dual-plane fabric are apart on purpose. Two nodes need one pair of NICs.
+// Some NICs are separate on purpose: rails without spines, and the planes of a dual-plane fabric.
+// Two nodes need one pair of NICs with a path.
 func (c *compiler) checkReach() {
 	parts := c.components()
 	if c.bridged() && c.home(parts) < 0 {
@@ -107,7 +107,7 @@ func (c *compiler) checkReach() {
 			"no bridged network has a NIC of every node")
 		return
 	}
-	// Nodes with NICs in the same parts reach the same nodes: compare one of each.
+	// Nodes with NICs in the same parts reach the same nodes, so one node of each kind is compared.
 	var kinds [][]int
 	first := map[string]int{}
 	for node, attached := range c.attached {
@@ -134,8 +134,8 @@ func (c *compiler) checkReach() {
 	c.checkRings(parts)
 }
 
-// checkRings follows the ring of every workload: rank r sends to rank r+1 from
-// its own NIC to the other's, unless both are on one node.
+// checkRings follows the ring of every workload. Rank r sends from its own NIC to the NIC of rank
+// r+1, unless both are on one node.
 func (c *compiler) checkRings(parts []int) {
 	type place struct{ node, nic int }
 	var ranks []place

@@ -7,7 +7,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// CNINodes are the nodes that a runtime of containers attaches (runtime: cni).
+// CNINodes returns the nodes that a container runtime attaches (runtime: cni).
 func (p *Plan) CNINodes() (all []*Node) {
 	for i := range p.Nodes {
 		if p.Nodes[i].Runtime == spec.CNI {
@@ -17,8 +17,8 @@ func (p *Plan) CNINodes() (all []*Node) {
 	return all
 }
 
-// checkCNI refuses settings of a node whose programs and limits are those of
-// somebody else's runtime, and leaves out what is said of all nodes.
+// checkCNI reports settings of a cni node whose programs and limits belong to an external container
+// runtime. It removes those that the file sets for all nodes.
 func (c *compiler) checkCNI(name string, settings *spec.Node) {
 	if settings.Runtime != spec.CNI {
 		return
@@ -39,8 +39,8 @@ func (c *compiler) checkCNI(name string, settings *spec.Node) {
 	settings.Ranks, settings.CPU, settings.Memory, settings.Env, settings.RDMA = 0, 0, 0, nil, spec.NoRDMA
 }
 
-// checkCNINodes refuses containers at kernel switches, and steps that would start
-// programs in them.
+// checkCNINodes reports cni nodes at kernel switches, and steps that would start programs in cni
+// nodes.
 func (c *compiler) checkCNINodes() {
 	var names []string
 	for _, n := range c.plan.CNINodes() {
@@ -65,8 +65,8 @@ func (c *compiler) checkCNINodes() {
 	})
 }
 
-// Cover are the prefixes that hold all addresses of NICs and switches' ports, one of
-// each family that there is.
+// Cover returns one prefix per address family that contains all addresses of NICs and switches'
+// ports.
 func (p *Plan) Cover() (prefixes []netip.Prefix) {
 	add := func(one netip.Prefix) {
 		for i, have := range prefixes {

@@ -55,8 +55,8 @@ var wrongCNIFiles = []wrongFile{
 		`f:8:41: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`}},
 }
 
-// A container has no ranks, whatever is said of all nodes, and its routes hold all
-// addresses of NICs and ports, and no more than they must.
+// A container has no ranks, even if the file sets ranks for all nodes. Its routes cover all
+// addresses of NICs and ports, and no more than necessary.
 func TestCNINodes(t *testing.T) {
 	p, err := compileText(leafSpineFile("nodes:", "  default: {ranks: 2, cpu: 1}", "  h1: {runtime: cni}"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"railbed/plan/topology"
 )
 
-// compiler is the state of one Compile. Its steps fill the plan in order; each
-// appends what is wrong to problems.
+// compiler is the state of one Compile. Its steps fill in the plan in order. Each appends to
+// problems.
 type compiler struct {
 	t        *spec.Testbed
 	problems spec.Problems
@@ -21,37 +21,37 @@ type compiler struct {
 	plan     *Plan
 	// nodeAt and switchAt are indices in the plan by name.
 	nodeAt, switchAt map[string]int
-	// settings are the file's of each switch.
+	// settings holds the settings that the file gives for each switch.
 	settings []spec.Switch
 	// wires are the plan's links with their ends resolved, in the same order.
 	wires []wire
-	// ports are the switches' ports with what is at the other end.
+	// ports holds the switches' ports with the device at the other end.
 	ports [][]port
-	// attached are the switches of each node's NICs.
+	// attached holds the switches of each node's NICs.
 	attached [][]int
-	// distanceTo keeps what was searched, see distances.
+	// distanceTo caches the results of searches, see distances.
 	distanceTo map[string][]int
 }
 
-// wire is a link by indices.
+// wire is a link whose ends are given by indices.
 type wire struct {
 	a, b endpoint
 }
 
-// endpoint is an interface: of a node or of a switch.
+// endpoint is an interface of a node or of a switch.
 type endpoint struct {
 	isSwitch     bool
 	index, iface int
 }
 
-// port is what a switch's port is wired to.
+// port is the other end of a switch's port.
 type port struct {
 	link int
 	peer endpoint
 }
 
-// Compile decides everything about the testbed. Its error is a spec.Problems
-// with everything that is wrong with the file and where.
+// Compile compiles a testbed into a plan. Its error is a spec.Problems with all errors of the file
+// and their positions.
 func Compile(t *spec.Testbed) (*Plan, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	c := &compiler{t: t, distanceTo: map[string][]int{}, plan: &Plan{
 		Name: t.Name, Seed: cmp.Or(t.Seed, 1), Dilation: cmp.Or(t.Dilation, 1),
 	}}
-	// A phase relies on what the ones before it have accepted; the steps of
-	// one phase report together.
+	// A phase relies on the values that the phases before it have accepted. The steps of one phase
+	// report problems together.
 	phases := [][]func(){
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
@@ -84,25 +84,24 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	return c.plan, nil
 }
 
-// wrong notes a problem with the value of a path.
+// wrong adds a problem with the value of a path.
 func (c *compiler) wrong(path, want, what string, args ...any) {
 	c.problems = append(c.problems, c.t.Source.Problem(path, fmt.Sprintf(what, args...), want))
 }
 
-// wrongKey notes a problem with the key of a path.
+// wrongKey adds a problem with the key of a path.
 func (c *compiler) wrongKey(path, want, what string, args ...any) {
 	c.problems = append(c.problems, c.t.Source.KeyProblem(path, fmt.Sprintf(what, args...), want))
 }
 
-// digest is a pure function of the testbed, the purpose and the name: the
-// source of everything that must differ between nodes or switches and be the
-// same in every compilation.
+// digest is a pure function of the testbed, the purpose and the name. All values that must differ
+// between nodes or switches and be the same in every compilation come from it.
 func (c *compiler) digest(purpose, name string) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "railbed %s\x00%s\x00%d\x00%s", purpose, c.plan.Name, c.plan.Seed,
 		name))
 }
 
-// machineID follows machine-id(5): 128 bits in hex, formed as a version 4 UUID.
+// machineID follows machine-id(5): 128 bits in hex, in the form of a version 4 UUID.
 func (c *compiler) machineID(node string) string {
 	sum := c.digest("machine-id", node)
 	sum[6] = sum[6]&0x0f | 0x40
@@ -110,7 +109,7 @@ func (c *compiler) machineID(node string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// hashSeed is never 0, which the kernel reads as "choose one yourself".
+// hashSeed never returns 0, because the kernel then chooses a seed itself.
 func (c *compiler) hashSeed(sw string) uint32 {
 	sum := c.digest("hash-seed", sw)
 	return max(1, binary.BigEndian.Uint32(sum[:4]))

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden plans")
 
-// TestGolden compares the plan of each file in testdata, as JSON, with the one
-// beside it; the JSON parses back to the same plan.
+// TestGolden compares the plan of each file in testdata, as JSON, with the JSON file beside it. The
+// JSON decodes to the same plan.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) < 8 {
@@ -66,9 +66,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// checkTables: a table has one route for a destination, and none of them stands
-// where the kernel puts the route to a connected subnet, which a gateway on that
-// subnet needs.
+// checkTables checks that a table has one route for a destination. No route may replace the
+// kernel's route to a connected subnet, because a gateway on that subnet needs it.
 func checkTables(t testing.TB, name string, ifaces []Interface, routes []Route) {
 	t.Helper()
 	type slot struct {
@@ -86,7 +85,7 @@ func checkTables(t testing.TB, name string, ifaces []Interface, routes []Route) 
 	}
 }
 
-// checkInvariants holds for every plan, whatever the file.
+// checkInvariants checks invariants of every plan, whatever the file.
 func checkInvariants(t testing.TB, p *Plan) {
 	t.Helper()
 	macs, addrs, names := map[MAC]string{}, map[netip.Addr]string{}, map[string]bool{}
@@ -167,9 +166,8 @@ func checkInvariants(t testing.TB, p *Plan) {
 	}
 }
 
-// checkSoft holds for every soft switch: the buffer is divided without a rest,
-// each port has thresholds in order for what is lossless, and nothing has a
-// share of 0.
+// checkSoft checks every soft switch. The parts of the buffer add up to the whole, each port has
+// ordered thresholds for lossless priorities, and no share is 0.
 func checkSoft(t testing.TB, s *Switch) {
 	t.Helper()
 	reserved := units.Bytes(0)
@@ -258,8 +256,8 @@ func TestMAC(t *testing.T) {
 	}
 }
 
-// TestRoutesGrowWithSwitches: a switch has a route to each other group and
-// switch, and only an edge switch one to each of its own nodes.
+// TestRoutesGrowWithSwitches: a switch has a route to each other group and switch. Only an edge
+// switch has a route to each of its own nodes.
 func TestRoutesGrowWithSwitches(t *testing.T) {
 	const leaves, spines = 32, 8
 	for _, hosts := range []int{4, 32} {
@@ -283,8 +281,7 @@ func TestRoutesGrowWithSwitches(t *testing.T) {
 	}
 }
 
-// TestBridged: one subnet, permanent neighbours up to 256 NICs, and a table of
-// its own for each NIC.
+// TestBridged: one subnet, permanent neighbours up to 256 NICs, and a separate table for each NIC.
 func TestBridged(t *testing.T) {
 	for _, hosts := range []int{2, 256, 257} {
 		testbed := generated("single-switch", fmt.Sprintf("hosts=%d", hosts))
@@ -317,8 +314,7 @@ func TestBridged(t *testing.T) {
 	}
 }
 
-// TestQueueDefaults: the switch's buffer, less on a slow link, and never below
-// sixteen frames.
+// TestQueueDefaults: the switch's buffer, less on a slow link, and never below sixteen frames.
 func TestQueueDefaults(t *testing.T) {
 	p, err := compileText(leafSpineFile("  switch: {kind: router, buffer: 1MiB}", "  links:",
 		"    host: {rate: 10mbit}", "    leaf1--spine1: {queue: 64KiB}",
@@ -329,7 +325,7 @@ func TestQueueDefaults(t *testing.T) {
 	for name, want := range map[string]int{
 		"leaf1--spine2": 1 << 20,          // the buffer: 100 ms of 1 Gbit/s would be 12.5 MB
 		"h0--leaf1":     125_000,          // 100 ms of 10 Mbit/s
-		"leaf1--spine1": 64 << 10,         // as the file says
+		"leaf1--spine1": 64 << 10,         // from the file
 		"leaf2--spine1": 16 * (9000 + 14), // 100 ms of 1 Mbit/s would be one frame
 	} {
 		if l := p.Link(name); int(l.AToB.Queue) != want || int(l.BToA.Queue) != want {
@@ -338,7 +334,7 @@ func TestQueueDefaults(t *testing.T) {
 	}
 }
 
-// TestRequirements: each value of the file that needs netem is one entry.
+// TestRequirements: each value of the file that needs netem is one requirement.
 func TestRequirements(t *testing.T) {
 	p, err := compileText("requires: [ping]\n" +
 		leafSpineFile("  switch: {kind: router}", "  links:", "    fabric: {delay: 5us}",
@@ -380,7 +376,7 @@ func BenchmarkCompile1024(b *testing.B) {
 	}
 }
 
-// TestPortsInAnyOrder: links find their ports where the file names these out of order.
+// TestPortsInAnyOrder: links find their ports if the file names them out of order.
 func TestPortsInAnyOrder(t *testing.T) {
 	p := mustCompile(t, wired("a b", "s t", "a:eth1 -- s:p2", "b -- s:p0", "a:eth0 -- t", "s:p1 -- t"))
 	for _, l := range p.Links {

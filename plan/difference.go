@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Difference is how a plan differs from another one.
+// Difference describes how a plan differs from another plan.
 type Difference struct {
-	// Links are the links of which nothing but a direction's settings differs.
-	// These can be changed while the links carry traffic.
+	// Links are the links that differ only in settings of a direction. These settings can be
+	// changed while the links carry traffic.
 	Links []string
-	// Rest is everything else, in lines for people.
+	// Rest holds all other differences, as lines for people.
 	Rest []string
 }
 
-// Live reports whether one plan can become the other one while it runs.
+// Live reports whether one plan can be changed into the other during a run.
 func (d Difference) Live() bool { return len(d.Rest) == 0 }
 
-// Compare tells how want differs from have, in the words of files: what is added
-// and removed, and settings. Addresses, routes, ports and whatever else the
-// compiler derives is only told where nothing that it could follow from was.
+// Compare describes how want differs from have in the words of files: elements that were added or
+// removed, and settings. It describes addresses, routes, ports and other values that the compiler
+// derives only if nothing that they could follow from differs.
 func Compare(have, want *Plan) Difference {
 	var d Difference
 	for _, part := range []struct {
@@ -59,7 +59,7 @@ func Compare(have, want *Plan) Difference {
 	return d
 }
 
-// element is a node, switch or link and its settings, by their names in files.
+// element is a node, switch or link with its settings, by their names in files.
 type element struct {
 	name     string
 	settings map[string]string
@@ -99,7 +99,7 @@ func switchSettings(p *Plan) (all []element) {
 				"gfc": soft.GFC, "int": soft.INT,
 				"aggregation": soft.Aggregation.settings(),
 			}))
-			if soft.PFC != nil && len(s.Ports) > 0 { // what the file gives is every port's
+			if soft.PFC != nil && len(s.Ports) > 0 { // every port has the values that the file gives
 				for setting, value := range s.Ports[0].PFC.given() {
 					settings["pfc."+setting] = value.String()
 				}
@@ -123,8 +123,8 @@ func linkSettings(p *Plan) (all []element) {
 	return all
 }
 
-// linkEnds are told only where nothing was added or removed, by which generators
-// number ports.
+// linkEnds returns the ends of all links. Compare uses it only if no element was added or removed,
+// because generators number ports by them.
 func linkEnds(p *Plan) (all []element) {
 	for _, l := range p.Links {
 		all = append(all, element{l.Name,
@@ -133,8 +133,8 @@ func linkEnds(p *Plan) (all []element) {
 	return all
 }
 
-// withoutHeadroom are switches without what they keep for PFC and GFC because of their
-// links: while they run it follows these.
+// withoutHeadroom returns the switches without the buffer that they reserve for PFC and GFC because
+// of their links. During a run it follows the links.
 func withoutHeadroom(switches []Switch) []Switch {
 	switches = slices.Clone(switches)
 	for i := range switches {
@@ -148,7 +148,7 @@ func withoutHeadroom(switches []Switch) []Switch {
 		for p := range sw.Ports {
 			port := &sw.Ports[p]
 			if port.PFC != nil {
-				given := Hop{}.PFC(*port.PFC) // every link is the same
+				given := Hop{}.PFC(*port.PFC) // the same for every link
 				port.PFC = &given
 			}
 			if port.GFC != nil {
@@ -160,8 +160,8 @@ func withoutHeadroom(switches []Switch) []Switch {
 	return switches
 }
 
-// compareDerived tells whose addresses, routes, ports or the like differ in plans
-// that are the same in all settings.
+// compareDerived describes differences in addresses, routes, ports and other derived values of
+// plans whose settings are all the same.
 func compareDerived(have, want *Plan) (lines []string) {
 	tell := func(kind string, names []string) {
 		if len(names) > 0 {
@@ -209,8 +209,7 @@ func names[E any](all []E, name func(E) string) (found []string) {
 	return found
 }
 
-// compareElements compares elements by name. Those that differ in the same way
-// share a line.
+// compareElements compares elements by name. Elements that differ in the same way share a line.
 func compareElements(kind string, have, want []element) []string {
 	index := map[string]element{}
 	for _, e := range have {
@@ -245,8 +244,7 @@ func compareElements(kind string, have, want []element) []string {
 	return lines
 }
 
-// settingsOf flattens settings: "ecn.kmin" to "40KB". What has the zero value of
-// its type is left out.
+// settingsOf flattens settings, as in "ecn.kmin" to "40KB". It leaves out zero values.
 func settingsOf(v any) map[string]string {
 	var tree any
 	if err := json.Unmarshal(encode(v), &tree); err != nil {
@@ -281,9 +279,8 @@ func flatten(into map[string]string, path string, v any) {
 	}
 }
 
-// changesOf names the settings in which two elements differ, and the values of
-// those that are short. What programs are given in their environment may be
-// secret.
+// changesOf names the settings in which two elements differ, with the values of those that are
+// short. It shows no values of environment variables, because they may be secret.
 func changesOf(have, want map[string]string) string {
 	const short = 60 // characters
 	all := map[string]string{}
@@ -304,7 +301,7 @@ func changesOf(have, want map[string]string) string {
 	return strings.Join(changed, "; ")
 }
 
-// few are the first of many names.
+// few returns the first of many names.
 func few(names []string) string {
 	const most = 4
 	if len(names) <= most {
@@ -315,7 +312,7 @@ func few(names []string) string {
 
 func sameJSON(a, b any) bool { return bytes.Equal(encode(a), encode(b)) }
 
-// encode cannot fail, as Hash cannot.
+// encode cannot fail, for the reason that Hash gives.
 func encode(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -324,14 +321,13 @@ func encode(v any) []byte {
 	return text
 }
 
-// Changes tells how a direction differs from what is wanted, as "rate 1gbit,
-// want 100mbit"; it is empty when they are the same.
+// Changes describes how a direction differs from another, as "rate 1gbit, want 100mbit". It returns
+// "" if they are the same.
 func (d Direction) Changes(want Direction) string {
 	return changesOf(settingsOf(d), settingsOf(want))
 }
 
-// Settings tells all that a direction does, as "delay 3us, queue 100KB, rate
-// 500mbit".
+// Settings lists all settings of a direction, as "delay 3us, queue 100KB, rate 500mbit".
 func (d Direction) Settings() string {
 	settings := settingsOf(d)
 	words := make([]string, 0, len(settings))
@@ -341,7 +337,7 @@ func (d Direction) Settings() string {
 	return strings.Join(words, ", ")
 }
 
-// Direction is what the link does with what its end A sends, or its end B.
+// Direction returns the direction of the link in which end A sends, or in which end B sends.
 func (l *Link) Direction(atA bool) Direction {
 	if atA {
 		return l.AToB

@@ -12,7 +12,7 @@ func TestCompare(t *testing.T) {
 	for _, c := range []struct {
 		replace, by string
 		links       int
-		rest        []string // each the beginning of a line, in order, and no others
+		rest        []string // prefixes of all lines, in order
 	}{
 		{"", "", 0, nil},
 		{"rate: 1gbit", "rate: 100mbit", 8, nil},
@@ -69,7 +69,7 @@ func TestCompare(t *testing.T) {
 				}
 			}
 		}
-		// What is found is all: without it the plans are the same.
+		// Compare finds every difference: without one the plans are the same.
 		if len(got.Links)+len(got.Rest) == 0 != (have.Hash() == want.Hash()) {
 			t.Errorf("%s for %s: hashes %s, %s, difference %+v", c.by, c.replace, have.Hash(), want.Hash(),
 				got)
@@ -77,8 +77,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What a switch keeps for PFC and GFC follows its links, and what the file gives does
-// not.
+// The buffer that a switch reserves for PFC and GFC follows its links, except for values of the
+// file.
 func TestCompareHeadroom(t *testing.T) {
 	const base = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft, " +
 		"buffer: 4MB, pfc: {xon: 50KB}, gfc: {priorities: [2], b1: 40KB, stages: 9}}, links: {default: " +

@@ -9,51 +9,51 @@ import (
 	"railbed/plan/spec"
 )
 
-// Direction is what one direction of a link does. From JitterKind on the fields
-// are of links of soft switches; spec.Direction says what they mean.
+// Direction is the behaviour of one direction of a link. Only links of soft switches have the
+// fields from JitterKind on. spec.Direction describes them.
 type Direction struct {
-	// Rate is in bit/s of frames from their Ethernet header on, without the check
-	// sequence, and of Overhead.
+	// Rate is in bit/s. It counts frames from their Ethernet header on, without the check sequence,
+	// and Overhead.
 	Rate      units.Rate     `json:"rate"`
 	Delay     units.Duration `json:"delay,omitzero"`
 	Jitter    units.Duration `json:"jitter,omitzero"`
 	Loss      units.Ratio    `json:"loss,omitzero"`
 	Duplicate units.Ratio    `json:"duplicate,omitzero"`
 	Corrupt   units.Ratio    `json:"corrupt,omitzero"`
-	// Queue is the drop-tail queue in front of the link in this direction. At
-	// the egress of a soft switch it bounds all priorities together, within the
-	// shared buffer; at a node it is the shaper's, before the emulated NIC.
+	// Queue is the drop-tail queue in front of the link in this direction. At the egress of a soft
+	// switch it bounds all priorities together, within the shared buffer. At a node it is the queue
+	// of the shaper, before the emulated NIC.
 	Queue units.Bytes `json:"queue"`
 
 	// spec.Uniform, spec.Normal, spec.Exponential
 	JitterKind     string         `json:"jitter_kind,omitempty"`
 	GilbertElliott GilbertElliott `json:"gilbert_elliott,omitzero"`
-	// DropEvery of 0 drops nothing.
+	// DropEvery drops nothing if it is 0.
 	DropEvery uint64 `json:"drop_every,omitempty"`
 	// DropList is in ascending order, without repetition.
 	DropList []uint64    `json:"drop_list,omitempty"`
 	Reorder  units.Ratio `json:"reorder,omitzero"`
-	// ReorderBy is set for soft switches even where nothing is reordered, so that
-	// a later change of Reorder alone has it.
+	// ReorderBy is set for soft switches even if nothing is reordered, so that a later change of
+	// Reorder alone can use it.
 	ReorderBy units.Duration `json:"reorder_by,omitzero"`
 	Overhead  units.Bytes    `json:"overhead,omitempty"`
 	Flap      Flap           `json:"flap,omitzero"`
 }
 
-// NeedsNetem reports whether the direction asks for more than rate and queue.
-// Links of soft switches have it without netem.
+// NeedsNetem reports whether the direction has settings other than rate and queue. Links of soft
+// switches need no netem for them.
 func (d Direction) NeedsNetem() bool {
 	return d.Delay != 0 || d.Jitter != 0 || !d.Loss.IsZero() || !d.Duplicate.IsZero() || !d.Corrupt.IsZero()
 }
 
-// Equal reports whether two directions do the same.
+// Equal reports whether two directions behave the same.
 func (d Direction) Equal(other Direction) bool {
 	same := slices.Equal(d.DropList, other.DropList)
 	d.DropList, other.DropList = nil, nil
 	return same && reflect.DeepEqual(d, other)
 }
 
-// With returns the direction with what the file sets on top of it.
+// With returns the direction with the settings of the file applied to it.
 func (d Direction) With(set spec.Direction) Direction {
 	over := set.Over(spec.Direction{
 		Rate:       d.Rate,
@@ -109,8 +109,8 @@ func (d Direction) With(set spec.Direction) Direction {
 	return made
 }
 
-// Effects are what the direction does beyond rate and queue, in the words of
-// files: "delay 5us", "loss 0.1%".
+// Effects returns the settings of the direction other than rate and queue, in the words of files:
+// "delay 5us", "loss 0.1%".
 func (d Direction) Effects() []string {
 	var words []string
 	add := func(set bool, format string, values ...any) {
@@ -131,14 +131,14 @@ func (d Direction) Effects() []string {
 	add(!d.Duplicate.IsZero(), "duplicate %s", d.Duplicate)
 	add(!d.Corrupt.IsZero(), "corrupt %s", d.Corrupt)
 	add(!d.Reorder.IsZero() && d.ReorderBy != 0, "reorder %s by %s", d.Reorder, d.ReorderBy)
-	// settings that leave it to the rate
+	// Such settings leave the value to the rate.
 	add(!d.Reorder.IsZero() && d.ReorderBy == 0, "reorder %s", d.Reorder)
 	add(d.Overhead != 0, "overhead %s", d.Overhead)
 	add(d.Flap.For != 0, "flap every %s for %s", d.Flap.Every, d.Flap.For)
 	return words
 }
 
-// listed is the start of a list, for people.
+// listed returns the start of a list, for people.
 func listed(numbers []uint64) string {
 	const most = 8
 	if len(numbers) > most {
@@ -147,8 +147,7 @@ func listed(numbers []uint64) string {
 	return fmt.Sprint(numbers)
 }
 
-// SoftOnly are the keys of what the direction does that only links of soft
-// switches do.
+// SoftOnly returns the keys of the direction's settings that only links of soft switches have.
 func (d Direction) SoftOnly() []string {
 	var keys []string
 	for _, f := range []struct {

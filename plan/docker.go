@@ -6,10 +6,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// DockerEngine is the host's feature that containers need.
+// DockerEngine is the host feature that containers need.
 const DockerEngine = "docker"
 
-// HasDocker reports whether nodes are containers of an engine.
+// HasDocker reports whether any node is a container of an engine.
 func (p *Plan) HasDocker() bool {
 	for i := range p.Nodes {
 		if p.Nodes[i].Container != nil {
@@ -19,8 +19,7 @@ func (p *Plan) HasDocker() bool {
 	return false
 }
 
-// checkDocker refuses settings that a node has no use for, or a container without
-// contents.
+// checkDocker reports settings that have no effect on a node, and a container without contents.
 func (c *compiler) checkDocker(name string, settings spec.Node) {
 	if settings.Runtime == spec.Docker {
 		if len(settings.Sources()) == 0 {
@@ -51,7 +50,8 @@ func (c *compiler) checkDocker(name string, settings spec.Node) {
 	}
 }
 
-// requireDocker lists what containers need, at the first of them, and where they come from.
+// requireDocker adds the requirements of containers, at the first container, and records where the
+// file defines containers.
 func (c *compiler) requireDocker() {
 	for i := range c.plan.Nodes {
 		n := &c.plan.Nodes[i]

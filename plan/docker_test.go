@@ -21,8 +21,8 @@ var wrongContainerFiles = []wrongFile{
 		`f:6:41: node h1 is a container, and containers have no RDMA devices; want runtime: vm or netns`}},
 }
 
-// TestContainers: what containers need of the host, and how entries override each
-// other: what is in a container and what it runs are taken as a whole.
+// TestContainers checks the host features that containers need, and overriding. The contents of a
+// container and the programs that it runs are replaced as a whole.
 func TestContainers(t *testing.T) {
 	p, err := compileText(leafSpineFile("nodes:",
 		`  "h[1-2]": {runtime: docker, image: a, entrypoint: [x], command: [y], binds: ["b:/b"], pull: never}`,

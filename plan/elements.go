@@ -57,7 +57,7 @@ func (c *compiler) addNodes() {
 	}
 }
 
-// counted is "1 link" or "2 links".
+// counted returns text such as "1 link" or "2 links".
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -82,7 +82,7 @@ func (c *compiler) addSwitches() {
 		if settings.Kind == spec.Soft {
 			planned.ID, planned.Forwarding = uint32(i+1), settings.Forwarding
 			if settings.LoadBalance == spec.Polarised {
-				planned.HashSeed = c.hashSeed("") // no switch has this name
+				planned.HashSeed = c.hashSeed("") // no switch has the empty name
 			}
 		}
 		planned.Ports = make([]Interface, 0, len(sw.Ports))
@@ -94,7 +94,7 @@ func (c *compiler) addSwitches() {
 	}
 }
 
-// addLinks adds the links and tells the interfaces at their ends.
+// addLinks adds the links and names them in the interfaces at their ends.
 func (c *compiler) addLinks() {
 	nextNIC, nextPort := make([]int, len(c.graph.Hosts)), make([]int, len(c.graph.Switches))
 	resolve := func(e topology.End) endpoint {
@@ -137,7 +137,8 @@ func (c *compiler) addLinks() {
 	}
 }
 
-// takePort is the index of a port in its device's. Links mostly take the ports of a device in their order.
+// takePort returns the index of a port among its device's ports. Links mostly take the ports of a
+// device in order.
 func takePort(ports []string, name string, next *int) int {
 	at := *next
 	if at >= len(ports) || ports[at] != name {
@@ -147,7 +148,8 @@ func takePort(ports []string, name string, next *int) int {
 	return at
 }
 
-// devices are the two devices of a link, whichever end is where. Nodes count down from -1.
+// devices returns the two devices of a link in a form that does not depend on which end is which.
+// Nodes count down from -1.
 func (w wire) devices() [2]int {
 	number := func(e endpoint) int {
 		if e.isSwitch {
@@ -180,7 +182,7 @@ func (c *compiler) addLink(l Link, w wire) {
 	}
 }
 
-// iface is the interface at an end of a wire.
+// iface returns the interface at an end of a wire.
 func (c *compiler) iface(e endpoint) *Interface {
 	if e.isSwitch {
 		return &c.plan.Switches[e.index].Ports[e.iface]
@@ -188,11 +190,11 @@ func (c *compiler) iface(e endpoint) *Interface {
 	return &c.plan.Nodes[e.index].NICs[e.iface]
 }
 
-// SysctlKey is a setting as Plan.Sysctls has it; the path has points or slashes.
+// SysctlKey returns the key of a sysctl in Plan.Sysctls. The path has dots or slashes.
 func SysctlKey(path, value string) string { return strings.ReplaceAll(path, "/", ".") + "=" + value }
 
-// placeSysctls remembers where settings of a node are said: what they are worth, the
-// kernel says.
+// placeSysctls records where the file sets the sysctls of a node. Only the kernel knows whether the
+// values are valid.
 func (c *compiler) placeSysctls(name string, sysctls map[string]string) {
 	for key, value := range sysctls {
 		at := SysctlKey(key, value)

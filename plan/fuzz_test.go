@@ -11,8 +11,8 @@ import (
 	"railbed/plan/topology"
 )
 
-// FuzzCompile compiles random testbeds: no panic, problems where there is no
-// plan, and the invariants of every plan where there is one.
+// FuzzCompile compiles random testbeds. There is no panic, there are problems if there is no plan,
+// and every plan has the invariants.
 func FuzzCompile(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed, uint64(seed*0x9e3779b97f4a7c15))
@@ -93,7 +93,7 @@ func randomTestbed(r *rand.Rand) *spec.Testbed {
 	return t
 }
 
-// randomSoft is a soft switch with some of its settings.
+// randomSoft returns a soft switch with some random settings.
 func randomSoft(r *rand.Rand) spec.Switch {
 	priorities := func() (list []int) {
 		for q := range spec.Priorities {

@@ -11,17 +11,15 @@ import (
 )
 
 const (
-	// leastRate is where halving a rate ends by default: the step in which
-	// commodity switches limit rates, from which Qian et al. take their number of
-	// stages.
+	// leastRate is the rate at which halving ends by default: the step in which commodity switches
+	// limit rates, from which Qian et al. take their number of stages.
 	leastRate = units.Rate(8e3)
-	// periodBytes are between two messages of time-based flow control by
-	// default. InfiniBand sends credits at least once in 65,536 symbol times,
-	// each of which carries a byte.
+	// periodBytes is the default distance between two messages of time-based flow control.
+	// InfiniBand sends credits at least once in 65,536 symbol times, each of which carries a byte.
 	periodBytes = units.Bytes(65535)
 )
 
-// givenGFC is what the file says of Gentle Flow Control at a port.
+// givenGFC returns the Gentle Flow Control settings that the file gives for a port.
 func givenGFC(settings *spec.GFC) (g PortGFC) {
 	g.Given = GFCGiven{B1: settings.B1 != nil, BM: settings.BM != nil}
 	if settings.Kind == spec.GFCTime {
@@ -38,8 +36,8 @@ func givenGFC(settings *spec.GFC) (g PortGFC) {
 	return g
 }
 
-// Ports are the thresholds of all ports of a switch, by the links at them: what is
-// given, and the rest as these need it.
+// Ports returns the thresholds of all ports of a switch, by the links at them. Given values stay,
+// and the others follow from the links.
 func (g *GFC) Ports(given []PortGFC, links []Hop) []PortGFC {
 	made := make([]PortGFC, len(links))
 	var injected units.Bytes
@@ -58,32 +56,30 @@ func (g *GFC) Ports(given []PortGFC, links []Hop) []PortGFC {
 	return made
 }
 
-// gfc is Gentle Flow Control at one port: what is given, and the rest. With C for the rate towards
-// the port and tau for the time from a decision until its effect has arrived, Qian et al. (SIGCOMM
-// 2019) prove that the buffer never exceeds Bm where
+// gfc computes the thresholds of Gentle Flow Control at one port. Given values stay. C is the rate
+// towards the port, and tau the time from a decision until its effect has arrived. Qian et al.
+// (SIGCOMM 2019) prove that the buffer never exceeds Bm if
 //
 //	buffer-based:  B1 <= Bm - 2 * C * tau
 //	time-based:    B0 <= Bm - (sqrt(tau/T) + 1)^2 * C * T
 //
-// Ports to other switches begin to slow down only where those to nodes have
-// ended: B1 there is not below the largest Bm of the switch's ports to nodes, in
-// whole reactions. In transit and just injected, packets wait in one queue, so
-// that both accounts are as long as their rates; with equal thresholds both are
-// halved together, and where every switch waits for the next one, in a ring, all
-// rates sink to the least. So a ring holds half a line for each of two flows.
+// Ports to other switches begin to slow down only at lengths at which ports to nodes have ended. B1
+// there is not below the largest Bm of the switch's ports to nodes, in whole reactions. Packets in
+// transit and packets just injected wait in one queue, so both lengths are in proportion to their
+// rates. With equal thresholds both rates are halved together. If every switch of a ring waits for
+// the next one, all rates then sink to the minimum. With these thresholds a ring keeps half a line
+// rate for each of two flows.
 //
-// T is the period. B1 (B0) is by default the reaction C * tau, as PFC's XOn, so
-// that a full rate is kept where packets pass at the full rate, and Bm the least
-// that the theorem allows; its recursion wants T >= tau, so that a shorter T
-// counts as tau there. The proofs are of a fluid; frames arrive as a whole, so
-// that Limit is a longest frame above BM, and two where the rate follows a
-// length that itself has steps of a frame. Stage k of the buffer-based form halves
-// the rate for the k-th time, at
+// T is the period. B1 (B0) is by default the reaction C * tau, as PFC's XOn, so packets keep the
+// full rate if they pass at the full rate. Bm is by default the minimum that the theorem allows.
+// The recursion of the theorem needs T >= tau, so a shorter T counts as tau there. The proofs
+// assume a fluid, but frames arrive as a whole. Limit is therefore a longest frame above BM, and
+// two if the rate follows a length that itself has steps of a frame. Stage k of the buffer-based
+// form halves the rate for the k-th time, at
 //
 //	Bk = Bm - (Bm - B1) / 2^(k-1)
 //
-// which leaves each stage half the room of the one before, as much as half the
-// rate fills in tau.
+// which leaves each stage half the room of the stage before, as much as half the rate fills in tau.
 func (h Hop) gfc(kind string, given PortGFC) PortGFC {
 	room, frames := 2*h.reaction(), units.Bytes(1)
 	g := PortGFC{B1: given.B1, BM: given.BM, Period: given.Period, Given: given.Given,
@@ -97,7 +93,7 @@ func (h Hop) gfc(kind string, given PortGFC) PortGFC {
 	switch {
 	case g.Given.B1:
 	case g.Given.BM:
-		g.B1 = max(g.BM, room+1) - room // at 0 who sends nothing would be slowed
+		g.B1 = max(g.BM, room+1) - room // at 0 an idle sender would be slowed
 	default:
 		g.B1 = h.reaction()
 		g.B1 *= max(1, (h.injected+g.B1-1)/g.B1)
@@ -112,26 +108,29 @@ func (h Hop) gfc(kind string, given PortGFC) PortGFC {
 	return g
 }
 
-// Moment is a port at which a link changes: what of a priority waits there and can be
-// kept, and for how long a frame keeps the way out busy.
+// Moment is the state of a port when its link changes. Waits is the number of bytes of a priority
+// that wait there, and Room the number that can be kept. Busy is how long a frame keeps the egress
+// busy.
 type Moment struct {
 	Waits, Room units.Bytes
 	Busy        time.Duration
 }
 
-// DuringGFC is GFC at a port while its link changes from one that was at worst h to
-// another one, which needs own; force is what is in force then. What comes until the
-// sender obeys is no more than what was under way on the old link and what is sent
-// from now on, at the new rate, until a message has its effect that the old delays and
-// a frame hold up, and the time to the next report. It comes on top: the sender sees a
-// length that is longer by it and sends less, and with the rest of what waits the
-// theorems hold. Settled is how long that takes.
+// DuringGFC returns the thresholds of GFC at a port while its link changes. Before the change the
+// link was at worst h, with the thresholds force. After it the link is to, which needs the
+// thresholds own.
 //
-// The new thresholds hold at once, but for those that become lower between switches: at
-// lengths of before, all links of a ring would be at their least rates, at which hardly
-// anything leaves it. They begin above what is own, where that slows nobody down, if
-// there is room, and are to sink once it is settled. Nodes come to their least rate at
-// once, and the ring drains.
+// Until the sender reacts, a bounded number of bytes can arrive. Some were on the way on the old
+// link. Others are sent at the new rate from now on, until a message takes effect, which the old
+// delays and a frame can hold up. The time to the next report adds to it. These bytes come on top:
+// the sender sees a length that is longer by them and sends less. The theorems hold for the rest of
+// the waiting bytes. settled is how long this takes.
+//
+// The new thresholds apply at once, except those between switches that become lower. At the lengths
+// of before, all links of a ring would be at their minimum rates, and the ring would hardly drain.
+// These thresholds start above own, at lengths that slow no sender, if there is room. above is the
+// difference, which is to be removed once the port has settled. Ports to nodes go to their minimum
+// rate at once, and the ring drains.
 func (h Hop) DuringGFC(to Hop, own, force PortGFC, now Moment) (at PortGFC, above units.Bytes,
 	settled time.Duration) {
 	both, sent := h.changing(to, now.Busy)
@@ -145,8 +144,8 @@ func (h Hop) DuringGFC(to Hop, own, force PortGFC, now Moment) (at PortGFC, abov
 	return at, above, sent.Feedback() + max(h.Feedback(), to.Feedback()) + 2*period
 }
 
-// Above are thresholds that begin some bytes later. The theorems say nothing of where
-// they begin.
+// Above returns thresholds that start the given number of bytes later. The theorems do not restrict
+// where they start.
 func (g PortGFC) Above(bytes units.Bytes) PortGFC {
 	g.B1, g.BM, g.Limit = g.B1+bytes, g.BM+bytes, g.Limit+bytes
 	g.Stages = slices.Clone(g.Stages)
@@ -156,14 +155,14 @@ func (g PortGFC) Above(bytes units.Bytes) PortGFC {
 	return g
 }
 
-// timeRoom is (sqrt(tau/T)+1)^2 * C * T in bytes, rounded up.
+// timeRoom returns (sqrt(tau/T)+1)^2 * C * T in bytes, rounded up.
 func timeRoom(h Hop, period time.Duration) units.Bytes {
 	period = max(period, h.Feedback(), 1)
 	root := math.Sqrt(float64(h.Feedback())/float64(period)) + 1
 	return units.Bytes(math.Ceil(root * root * float64(h.In.Rate) / 8 * period.Seconds()))
 }
 
-// given is what the file has of it.
+// given returns only the values that the file gives.
 func (g PortGFC) given() PortGFC {
 	given := PortGFC{Given: g.Given}
 	if g.Given.B1 {
@@ -178,7 +177,7 @@ func (g PortGFC) given() PortGFC {
 	return given
 }
 
-// settings are what the file has of it, by its words.
+// settings returns the values that the file gives, by their keys in files.
 func (g PortGFC) settings() map[string]string {
 	settings := map[string]string{}
 	if g.Given.B1 {
@@ -196,8 +195,8 @@ func (g PortGFC) settings() map[string]string {
 	return settings
 }
 
-// stages are the thresholds from b1 towards bm at which the rate is halved,
-// count times or until it is below leastRate, and only as long as they differ.
+// stages returns the thresholds from b1 towards bm at which the rate is halved. There are count of
+// them or, if count is 0, as many as take the rate below leastRate. Equal thresholds end the list.
 func stages(rate units.Rate, b1, bm units.Bytes, count int) []units.Bytes {
 	var at []units.Bytes
 	for k := 0; ; k++ {

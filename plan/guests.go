@@ -10,21 +10,21 @@ import (
 	"railbed/plan/spec"
 )
 
-// Features of the host that virtual machines need.
+// Host features that virtual machines need.
 const (
 	QEMU     = "qemu"
 	VMKernel = "vm-kernel"
 	Tap      = "tap"
 )
 
-// LeastGuestMemory is what a virtual machine boots with, and DefaultGuestMemory what
-// it has where the file says nothing.
+// LeastGuestMemory is the least memory with which a virtual machine boots. DefaultGuestMemory is
+// its memory if the file gives none.
 const (
 	LeastGuestMemory   units.Bytes = 256 << 20
 	DefaultGuestMemory units.Bytes = 512 << 20
 )
 
-// Guest is a node that is a virtual machine, as its kernel has it.
+// Guest is a node that is a virtual machine, with its resources.
 type Guest struct {
 	Node       string      `json:"node"`
 	Processors int         `json:"processors"`
@@ -32,7 +32,7 @@ type Guest struct {
 	Modules    []string    `json:"modules,omitempty"`
 }
 
-// Guests are all virtual machines.
+// Guests returns all virtual machines.
 func (p *Plan) Guests() (all []Guest) {
 	for _, n := range p.Nodes {
 		if n.Runtime == spec.VM {
@@ -42,14 +42,14 @@ func (p *Plan) Guests() (all []Guest) {
 	return all
 }
 
-// Guest is the machine of a node that is a virtual one.
+// Guest returns the virtual machine of a node.
 func (n *Node) Guest() Guest {
 	return Guest{n.Name, max(1, int(math.Ceil(n.CPU))), cmp.Or(n.Memory, DefaultGuestMemory), n.Modules}
 }
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// checkGuest refuses settings that a node's runtime has no use for, or not these.
+// checkGuest reports settings that the runtime of a node does not support, and unsupported values.
 func (c *compiler) checkGuest(name string, settings spec.Node) {
 	if len(settings.Modules) > 0 && settings.Runtime != spec.VM {
 		path := c.nodeSetting(name, "modules", func(n spec.Node) bool { return n.Modules != nil })
@@ -70,7 +70,7 @@ func (c *compiler) checkGuest(name string, settings spec.Node) {
 	}
 }
 
-// requireGuests lists what virtual machines need, at the first of them.
+// requireGuests adds the requirements of virtual machines, at the first of them.
 func (c *compiler) requireGuests() {
 	for i := range c.plan.Nodes {
 		n := &c.plan.Nodes[i]

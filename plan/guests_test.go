@@ -16,8 +16,8 @@ var wrongGuestFiles = []wrongFile{
 		`f:6:35: memory of h0 is 64MiB, and its kernel does not boot with it; want at least 256MiB, or remove memory for 512MiB`}},
 }
 
-// TestGuests: what virtual machines need of the host, at the first one, and what a
-// node's own entry says of modules beats the pattern's.
+// TestGuests checks the host features that virtual machines need, at the first one. The modules of
+// a node's own entry override the modules of the pattern.
 func TestGuests(t *testing.T) {
 	p, err := compileText(leafSpineFile("nodes:", `  "h[1-2]": {runtime: vm, modules: [a, b]}`,
 		"  h2: {modules: [c], cpu: 2.5, memory: 300MiB}"))

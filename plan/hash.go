@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Hash identifies what the plan decides: the SHA-256, in hex, of the plan's JSON without the routes
-// of switches, followed by the digest of each switch's routes. The JSON is canonical, because the
-// plan has no maps but those of strings, which encoding/json sorts. The JSON of six million routes
-// would take gigabytes.
+// Hash identifies the contents of the plan. It is the SHA-256, in hex, of the plan's JSON without
+// the routes of switches, followed by the digest of each switch's routes. The JSON is canonical,
+// because the plan has only maps of strings, which encoding/json sorts. The JSON of six million
+// routes would take gigabytes.
 func (p *Plan) Hash() string {
 	q := p.withoutPlaces()
 	q.Switches = slices.Clone(q.Switches)
@@ -21,8 +21,8 @@ func (p *Plan) Hash() string {
 	sum := sha256.New()
 	j := newJSONWriter(sum)
 	if err := j.plan(q); err != nil {
-		// No field of a plan can fail to encode: its only custom encoders are
-		// those of units and netip, which return no errors.
+		// No field of a plan can fail to encode. Only units and netip have custom encoders, and
+		// these return no errors.
 		panic("hash plan: " + err.Error())
 	}
 	for i := range p.Switches {
@@ -32,12 +32,12 @@ func (p *Plan) Hash() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// writeDigest writes the routes in a short form that is the same for a table of blocks and for the
-// list that is read from its JSON. Each set of next hops is written where it first occurs, and is a
-// number afterwards.
+// writeDigest writes the routes in a short form. The form is the same for a table of blocks and for
+// the list that was decoded from its JSON. Each set of next hops is written where it first occurs
+// and is a number afterwards.
 func (t RouteTable) writeDigest(out io.Writer) {
 	numbers := map[string]uint64{}
-	var set []byte // of the route, where it occurs for the first time
+	var set []byte // of the route, where it first occurs
 	number := func(r *Route) uint64 {
 		set = appendSet(set[:0], r)
 		number, known := numbers[string(set)]
@@ -53,7 +53,7 @@ func (t RouteTable) writeDigest(out io.Writer) {
 	for route, number := range withShared(t, number) {
 		dst := route.Dst.Addr()
 		line = append(line, byte(dst.BitLen()/8))
-		line, _ = dst.AppendBinary(line) // no error is possible
+		line, _ = dst.AppendBinary(line) // AppendBinary returns no error
 		line = append(line, byte(route.Dst.Bits()))
 		line = append(binary.AppendUvarint(line, number), set...)
 		_, _ = out.Write(line)
@@ -62,7 +62,7 @@ func (t RouteTable) writeDigest(out io.Writer) {
 	_, _ = out.Write(line)
 }
 
-// appendSet appends what routes share: table, source and next hops.
+// appendSet appends the values that routes share: table, source and next hops.
 func appendSet(text []byte, r *Route) []byte {
 	word := func(s string) { text = append(binary.AppendUvarint(text, uint64(len(s))), s...) }
 	text = binary.AppendVarint(text, int64(r.Table))
@@ -76,7 +76,7 @@ func appendSet(text []byte, r *Route) []byte {
 	return text
 }
 
-// withoutPlaces is the plan wherever in its file things are said.
+// withoutPlaces returns the plan without positions in its file.
 func (p *Plan) withoutPlaces() *Plan {
 	q := *p
 	q.Containers, q.Sysctls, q.Requires = nil, nil, slices.Clone(p.Requires)

@@ -8,9 +8,10 @@ import (
 	"net/netip"
 )
 
-// WriteJSON writes the plan as JSON, indented by two spaces: the bytes of a json.Encoder that escapes no
-// HTML. An Encoder holds the whole document several times, and that of 65,000 links has 770 MB. WriteJSON
-// holds one node, link or switch, and of a switch's routes each set of next hops.
+// WriteJSON writes the plan as JSON, indented by two spaces. It writes the same bytes as a
+// json.Encoder that does not escape HTML. An Encoder holds the whole document several times, and
+// the document for 65,000 links has 770 MB. WriteJSON holds one node, link or switch, and of a
+// switch's routes each set of next hops.
 func (p *Plan) WriteJSON(w io.Writer) error {
 	j := newJSONWriter(w)
 	j.encoder.SetEscapeHTML(false)
@@ -27,11 +28,12 @@ type jsonWriter struct {
 	out     *bufio.Writer
 	encoder *json.Encoder // to text
 	text    bytes.Buffer
-	// indent is that of each level, line goes before each element, colon behind each key.
+	// indent is the indentation of each level. line precedes each element, and colon follows each
+	// key.
 	indent, line, colon string
 }
 
-// newJSONWriter writes without spaces, the bytes of json.Marshal.
+// newJSONWriter returns a jsonWriter that writes without spaces, the same bytes as json.Marshal.
 func newJSONWriter(w io.Writer) *jsonWriter {
 	j := &jsonWriter{out: bufio.NewWriterSize(w, 64<<10), colon: ":"}
 	j.encoder = json.NewEncoder(&j.text)
@@ -60,7 +62,8 @@ func (j *jsonWriter) planSwitch(prefix string, s *Switch) error {
 		}})
 }
 
-// encode is the JSON of a value, whose lines have a prefix but for the first. The next call overwrites it.
+// encode returns the JSON of a value. All lines except the first start with the prefix. The next
+// call overwrites the result.
 func (j *jsonWriter) encode(prefix string, v any) ([]byte, error) {
 	j.text.Reset()
 	j.encoder.SetIndent(prefix, j.indent)
@@ -72,9 +75,10 @@ func (j *jsonWriter) encode(prefix string, v any) ([]byte, error) {
 type jsonList struct {
 	key   string
 	count int
-	// instead has the place of the list in the object, unless the list is empty.
+	// instead is the value that stands for the list in the object, unless the list is empty.
 	instead any
-	// write writes the elements, with commas between them. Their lines have the prefix but for the first.
+	// write writes the elements, separated by commas. All lines except the first start with the
+	// prefix.
 	write func(prefix string) error
 }
 
@@ -92,7 +96,7 @@ func listOf[T any](j *jsonWriter, key string, elements []T, write func(string, *
 	}}
 }
 
-// hollow is nil in place of elements.
+// hollow returns nil in place of a list with elements.
 func hollow[T any](list []T) []T {
 	if len(list) > 0 {
 		return nil
@@ -147,12 +151,13 @@ func (t *RouteTable) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &t.list)
 }
 
-// writeJSON writes the routes as elements of a list. What they share is encoded once, around the destination.
+// writeJSON writes the routes as elements of a list. The part that routes share is encoded once and
+// written around each destination.
 func (t RouteTable) writeJSON(out io.Writer, separator string, encode func(Route) ([]byte, error)) error {
 	var err error
 	around := func(r *Route) (text [2][]byte) {
 		shared := *r
-		shared.Dst = netip.Prefix{} // which is "" in JSON, and the first field
+		shared.Dst = netip.Prefix{} // "" in JSON, and the first field
 		var whole []byte
 		whole, err = encode(shared)
 		text[0], text[1], _ = bytes.Cut(bytes.Clone(whole), []byte(`""`))
@@ -164,7 +169,7 @@ func (t RouteTable) writeJSON(out io.Writer, separator string, encode func(Route
 			return err
 		}
 		line = append(append(line, text[0]...), '"')
-		line, _ = route.Dst.AppendText(line) // no error is possible
+		line, _ = route.Dst.AppendText(line) // AppendText returns no error
 		line = append(append(line, '"'), text[1]...)
 		if _, err = out.Write(line); err != nil {
 			return err

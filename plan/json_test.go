@@ -12,7 +12,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// encoded is the plan's JSON by encoding/json.
+// encoded returns the plan's JSON by encoding/json.
 func encoded(t *testing.T, p *Plan) []byte {
 	t.Helper()
 	var text bytes.Buffer
@@ -25,8 +25,9 @@ func encoded(t *testing.T, p *Plan) []byte {
 	return text.Bytes()
 }
 
-// TestWriteJSON compares what WriteJSON and encoding/json write, indented and as it is hashed: of the golden
-// plans, of tables of blocks and of lists, and of plans without nodes, switches, links or routes.
+// TestWriteJSON compares the output of WriteJSON and encoding/json, indented and as it is hashed.
+// The plans are the golden plans, plans with tables of blocks and of lists, and plans without
+// nodes, switches, links or routes.
 func TestWriteJSON(t *testing.T) {
 	plans := map[string]*Plan{
 		"nil":   {Name: "t"},
@@ -74,8 +75,8 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
-// TestWriteJSONStreams: the JSON of 128 switches with routes over 64 ports takes little memory, and is what
-// encoding/json makes of it.
+// TestWriteJSONStreams: the JSON of 128 switches with routes over 64 ports takes little memory, and
+// equals the output of encoding/json.
 func TestWriteJSONStreams(t *testing.T) {
 	p := mustCompile(t, generated("leaf-spine", "leaves=64", "spines=64", "hosts-per-leaf=1"))
 	want := encoded(t, p)
@@ -94,7 +95,7 @@ func TestWriteJSONStreams(t *testing.T) {
 	}
 }
 
-// bounded takes no more bytes than are left.
+// bounded is a writer that accepts only the bytes that are left.
 type bounded int
 
 func (left *bounded) Write(p []byte) (int, error) {
@@ -104,7 +105,8 @@ func (left *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWriteJSONError: WriteJSON returns the error of its writer, wherever in the document that is.
+// TestWriteJSONError: WriteJSON returns the error of its writer, wherever in the document it
+// occurs.
 func TestWriteJSONError(t *testing.T) {
 	p := mustCompile(t, generated("leaf-spine", "leaves=8", "spines=8", "hosts-per-leaf=8"))
 	whole := len(encoded(t, p))

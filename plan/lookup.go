@@ -2,7 +2,7 @@ package plan
 
 import "railbed/plan/spec"
 
-// Node returns the node of a name, or nil.
+// Node returns the node with a name, or nil.
 func (p *Plan) Node(name string) *Node {
 	for i := range p.Nodes {
 		if p.Nodes[i].Name == name {
@@ -12,7 +12,7 @@ func (p *Plan) Node(name string) *Node {
 	return nil
 }
 
-// Switch returns the switch of a name, or nil.
+// Switch returns the switch with a name, or nil.
 func (p *Plan) Switch(name string) *Switch {
 	for i := range p.Switches {
 		if p.Switches[i].Name == name {
@@ -22,7 +22,7 @@ func (p *Plan) Switch(name string) *Switch {
 	return nil
 }
 
-// Link returns the link of a name, or nil.
+// Link returns the link with a name, or nil.
 func (p *Plan) Link(name string) *Link {
 	for i := range p.Links {
 		if p.Links[i].Name == name {
@@ -32,7 +32,7 @@ func (p *Plan) Link(name string) *Link {
 	return nil
 }
 
-// Sends is the direction of the link into which a node's NIC sends, or nil.
+// Sends returns the direction of the link in which a node's NIC sends, or nil.
 func (p *Plan) Sends(node, nic string) *Direction {
 	for i := range p.Links {
 		switch l, end := &p.Links[i], (End{Node: node, Port: nic}); end {
@@ -45,12 +45,10 @@ func (p *Plan) Sends(node, nic string) *Direction {
 	return nil
 }
 
-// Soft reports whether the switches are soft ones. A plan has switches of one
-// kind only.
+// Soft reports whether the switches are soft. A plan has switches of one kind only.
 func (p *Plan) Soft() bool { return len(p.Switches) > 0 && p.Switches[0].Kind == spec.Soft }
 
-// Bridged reports whether the switch forwards by hardware address and its nodes
-// share a subnet.
+// Bridged reports whether the switch forwards by hardware address and its nodes share a subnet.
 func (s *Switch) Bridged() bool {
 	return s.Kind == spec.Bridge || s.Kind == spec.Soft && s.Forwarding == spec.L2
 }

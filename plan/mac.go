@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// macOf is the hardware address of the interface with this ordinal, counted
-// from 1 over the whole testbed. 02 marks it as locally administered unicast
-// (IEEE 802, the second lowest bit of the first octet).
+// macOf returns the hardware address of the interface with this ordinal, counted from 1 over the
+// whole testbed. The first octet 02 marks it as locally administered unicast (IEEE 802, the second
+// lowest bit).
 func macOf(ordinal int) MAC {
 	return MAC{2, 0, byte(ordinal >> 24), byte(ordinal >> 16), byte(ordinal >> 8), byte(ordinal)}
 }
 
-// String prints six pairs of hex digits, 02:00:00:00:00:01.
+// String returns six pairs of hex digits, such as 02:00:00:00:00:01.
 func (m MAC) String() string {
 	text, _ := m.MarshalText()
 	return string(text)

@@ -11,59 +11,62 @@ import (
 	"railbed/plan/spec"
 )
 
-// CNIPlugins is the host's feature that management networks need.
+// CNIPlugins is the host feature that management networks need.
 const CNIPlugins = "cni-plugins"
 
-// Management is the network beside the fabric, by which nodes and the host reach each
-// other.
+// Management is the management network, by which nodes and the host reach each other. It is not
+// part of the fabric.
 type Management struct {
 	Subnet netip.Prefix `json:"subnet"`
-	// Gateway is the bridge's, where published ports are; Host is the host's.
+	// Gateway is the address of the bridge, which has the published ports. Host is the address of
+	// the host.
 	Gateway netip.Addr `json:"gateway"`
 	Host    netip.Addr `json:"host"`
-	// The same of IPv6.
+	// The same for IPv6.
 	Subnet6  netip.Prefix `json:"subnet6"`
 	Gateway6 netip.Addr   `json:"gateway6"`
 	Host6    netip.Addr   `json:"host6"`
-	// Where are places of the file, as file:line:column: of what asks for the network, by
-	// "subnet" and "subnet6", of internet, and of published ports, by "8080/tcp".
+	// Where holds positions in the file, as file:line:column. The keys "subnet" and "subnet6" give
+	// the setting that needs the network, another key gives internet, and keys such as "8080/tcp"
+	// give published ports.
 	Where map[string]string `json:"where"`
 }
 
-// ManagementName is the NIC of nodes beside the fabric.
+// ManagementName is the name of the nodes' management NIC.
 const ManagementName = "mgmt0"
 
-// ManagementNIC is a node's NIC beside the fabric.
+// ManagementNIC is a node's NIC in the management network.
 type ManagementNIC struct {
 	Addr    netip.Prefix     `json:"addr"`
 	Addr6   netip.Prefix     `json:"addr6"`
 	Publish []spec.Published `json:"publish,omitempty"`
-	// Internet is whether the node reaches what the host reaches.
+	// Internet reports whether the node can reach what the host reaches.
 	Internet bool `json:"internet,omitempty"`
-	// DNS are the name servers that it asks.
+	// DNS lists the name servers of the node.
 	DNS []string `json:"dns,omitempty"`
-	// Guest is what a virtual machine is told, which configures the NIC itself.
+	// Guest is the configuration that a virtual machine applies to the NIC itself.
 	Guest *GuestManagement `json:"guest,omitempty"`
 }
 
-// GuestManagement is the NIC of a virtual machine beside the fabric.
+// GuestManagement is the management NIC of a virtual machine.
 type GuestManagement struct {
 	MAC     MAC        `json:"mac"`
 	Gateway netip.Addr `json:"gateway"`
 }
 
-// GuestNICs are the NICs of a virtual machine: the fabric's, and last the one beside it.
+// GuestNICs returns the NICs of a virtual machine: those in the fabric, then the management NIC.
 func (n *Node) GuestNICs() []Interface {
 	if n.Management == nil || n.Management.Guest == nil {
 		return n.NICs
 	}
-	const mtu = 1500 // as the plugins make it
+	const mtu = 1500 // the MTU that the plugins set
 	return append(slices.Clone(n.NICs),
 		Interface{Name: ManagementName, MAC: n.Management.Guest.MAC, MTU: mtu})
 }
 
-// DrawManagement is the subnet of a testbed whose file names none: of two on a host the
-// names differ, and so, as a rule, do these. Others are tried in turn.
+// DrawManagement returns a subnet for a testbed whose file gives none. Two testbeds on a host have
+// different names and therefore, as a rule, different subnets. Other values of turn give other
+// subnets, for use if one is taken.
 func DrawManagement(testbed string, turn int) netip.Prefix {
 	pool := netip.MustParsePrefix(spec.DefaultManagement4)
 	digest := fnv.New32a()
@@ -75,7 +78,7 @@ func DrawManagement(testbed string, turn int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(raw), bits)
 }
 
-// DrawManagement6 is the same of IPv6.
+// DrawManagement6 does as DrawManagement for IPv6.
 func DrawManagement6(testbed string, turn int) netip.Prefix {
 	pool := netip.MustParsePrefix(spec.DefaultManagement6)
 	digest := fnv.New32a()
@@ -85,17 +88,17 @@ func DrawManagement6(testbed string, turn int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(raw), 64)
 }
 
-// hostIn6 is the end of the host's address in an IPv6 subnet: no node has it.
+// hostIn6 is the end of the host's address in an IPv6 subnet. No node has it.
 const hostIn6 = 1<<16 - 1
 
-// in6 is an address of an IPv6 subnet by its end.
+// in6 returns the address of an IPv6 subnet with the given end.
 func in6(subnet netip.Prefix, end uint16) netip.Addr {
 	raw := subnet.Addr().As16()
 	binary.BigEndian.PutUint16(raw[14:], end)
 	return netip.AddrFrom16(raw)
 }
 
-// subnet6 is the IPv6 subnet beside the fabric.
+// subnet6 returns the IPv6 subnet of the management network.
 func (c *compiler) subnet6() netip.Prefix {
 	given := c.t.Addressing.Management6
 	if given == "" {
@@ -109,7 +112,7 @@ func (c *compiler) subnet6() netip.Prefix {
 	return subnet
 }
 
-// addManagement gives the nodes that are to have one a NIC beside the fabric.
+// addManagement adds management NICs to the nodes whose settings ask for one.
 func (c *compiler) addManagement() {
 	subnet := DrawManagement(c.t.Name, 0)
 	if given := c.t.Addressing.Management4; given != "" {
@@ -168,10 +171,11 @@ func (c *compiler) addManagement() {
 	}
 }
 
-// place is where the file has a setting.
+// place returns the position of a setting in the file.
 func (c *compiler) place(path string) string { return c.t.Source.Pos(path).String() }
 
-// newManagement is the network for the first node that has one, which stands at a path.
+// newManagement creates the management network for the first node that has a NIC in it. The path is
+// that of the node's setting.
 func (c *compiler) newManagement(
 	subnet, subnet6 netip.Prefix, gateway, host netip.Addr, path string,
 ) *Management {
@@ -188,7 +192,7 @@ func (c *compiler) newManagement(
 	}
 }
 
-// publish gives a node its published ports, as far as no other node has them.
+// publish adds the published ports of a node, except ports that another node has.
 func (c *compiler) publish(n *Node, ports []string, path string, published map[string]string) {
 	for j, text := range ports {
 		p, _ := spec.ParsePublished(text) // package spec has checked it
@@ -202,8 +206,8 @@ func (c *compiler) publish(n *Node, ports []string, path string, published map[s
 	}
 }
 
-// leaveDefault narrows the node's way to other nodes, which is the one to everywhere, to
-// addresses of the fabric: everywhere else is the host's.
+// leaveDefault narrows the node's default route, which leads to other nodes, to addresses of the
+// fabric. All other destinations are reached through the host.
 func (c *compiler) leaveDefault(n *Node) {
 	links := netip.MustParsePrefix(cmp.Or(c.t.Addressing.Links4, spec.DefaultLinks4))
 	for i := range n.Routes {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A subnet is drawn by FNV-1a of the name: e40c292c of "a" and e70c2de5 of "b", by its
+// A subnet is drawn by FNV-1a of the name. The hash of "a" is e40c292c, and of "b" e70c2de5, by its
 // authors.
 func TestDrawnSubnets(t *testing.T) {
 	pool := netip.MustParsePrefix("172.24.0.0/14")
@@ -24,8 +24,8 @@ func TestDrawnSubnets(t *testing.T) {
 	}
 }
 
-// A node with an internet has its way there beside the fabric, and all of the fabric's
-// addresses by the fabric.
+// A node with internet reaches it through the management network, and all of the fabric's addresses
+// through the fabric.
 func TestInternet(t *testing.T) {
 	p, err := compileText(leafSpineFile("nodes:", "  default: {management: {}}",
 		"  h1: {management: {internet: true, publish: [\"53:53/udp\"]}}"))

@@ -1,10 +1,10 @@
 package plan
 
-// unreachable is the distance of a switch from which no path leads.
+// unreachable is the distance of a switch without a path.
 const unreachable = -1
 
-// distances counts, for every switch, the links to the nearest of the targets.
-// The result is shared: callers do not change it.
+// distances returns, for every switch, the number of links to the nearest target. The result is
+// shared and callers must not change it.
 func (c *compiler) distances(targets []int) []int {
 	key := keyOf(targets)
 	known, found := c.distanceTo[key]
@@ -40,10 +40,10 @@ func (c *compiler) search(targets []int) []int {
 	return distance
 }
 
-// towards returns the ports of a switch that start a shortest path.
+// towards returns the ports of a switch at which a shortest path starts.
 func (c *compiler) towards(sw int, distance []int) []int { return c.appendTowards(nil, sw, distance) }
 
-// appendTowards appends them.
+// appendTowards does as towards, but appends to ports.
 func (c *compiler) appendTowards(ports []int, sw int, distance []int) []int {
 	for i, p := range c.ports[sw] {
 		if p.peer.isSwitch && distance[sw] > 0 && distance[p.peer.index] == distance[sw]-1 {
@@ -53,8 +53,8 @@ func (c *compiler) appendTowards(ports []int, sw int, distance []int) []int {
 	return ports
 }
 
-// components numbers the connected parts of the fabric; switches of one part
-// have the same number, parts are numbered in the order of their first switch.
+// components numbers the connected parts of the fabric. Switches of one part have the same number.
+// Parts are numbered in the order of their first switch.
 func (c *compiler) components() []int {
 	part := make([]int, len(c.ports))
 	for i := range part {
@@ -75,14 +75,14 @@ func (c *compiler) components() []int {
 	return part
 }
 
-// group is the nodes that are wired to the same set of switches: whatever is
-// far from them reaches all of them alike, so one route is enough.
+// group is a set of nodes that connect to the same switches. A distant switch reaches all of them
+// by the same paths, so one route is enough.
 type group struct {
 	switches []int // ascending
 	nodes    []int
 }
 
-// groups are in the order of their first node.
+// groups returns the groups in the order of their first node.
 func (c *compiler) groups() []group {
 	at := map[string]int{}
 	var groups []group

@@ -1,45 +1,43 @@
-// Package plan decides everything that a testbed is: it compiles a spec into
-// nodes, NICs, links, addresses, routes, queues and ranks.
+// Package plan compiles a spec into a plan: the nodes, NICs, links, addresses, routes, queues and
+// ranks of a testbed.
 //
-// The compiler is pure. It makes no system call, reads no clock and no
-// randomness but the spec's seed; the same spec gives the same plan, byte for
-// byte as JSON. Whoever applies a plan decides nothing.
+// The compiler is pure. It makes no system call and reads no clock. Its only source of randomness
+// is the spec's seed. The same spec gives the same plan, byte for byte as JSON. Code that applies a
+// plan makes no decisions of its own.
 //
 // # Routers
 //
-// Every link is a subnet of its own (/31 and /127), and the two ends know each
-// other by permanent neighbour entries. Each node and router has a loopback
-// (/32 and /128); a node's name resolves to it, and packets that a node or
-// router sends unasked have it as their source. Loopbacks of nodes on the same
-// switches are one aligned block, and so are the subnets of one switch's nodes,
-// so that a switch has routes to switches and only to its own nodes besides.
-// All shortest paths are used, with equal weights; nodes never forward.
+// Every link is a subnet of its own (/31 and /127). Its two ends have permanent neighbour entries
+// for each other. Each node and router has a loopback (/32 and /128). A node's name resolves to its
+// loopback, and packets that a node or router originates without a bound address have it as their
+// source. Loopbacks of nodes on the same switches form one aligned block, and so do the subnets of
+// one switch's nodes. A switch therefore has routes to other switches, and routes to single nodes
+// only for its own nodes. All shortest paths are used, with equal weights. Nodes never forward.
 //
-// A node has a table and a source rule for each NIC: what is bound to a NIC's
-// address leaves by that NIC. Its main table spreads unbound traffic over all
-// NICs, but for destinations that are nearer over some of them.
+// A node has a routing table and a source rule for each NIC. Packets that are bound to a NIC's
+// address leave by that NIC. The main table of the node spreads unbound traffic over all NICs,
+// except for destinations that are nearer over some of them.
 //
-// Every node reaches every other one's loopback; else the file is refused. The
-// address of a NIC is reached only over that NIC. So where rails have no spines,
-// and between the planes of an hpn fabric, a NIC reaches its own rail or plane
-// and no other: a workload whose ring needs more is refused.
+// Every node must reach every other node's loopback, or Compile refuses the file. The address of a
+// NIC is reached only over that NIC. If rails have no spines, a NIC reaches only its own rail. In
+// an hpn fabric a NIC reaches only its own plane. Compile refuses a workload whose ring needs more.
 //
 // # Bridges
 //
-// Nodes on one tree of bridges share a subnet and have no loopback; a name
-// resolves to the address of the first NIC in the network that all nodes share.
-// Up to 256 NICs know each other by permanent entries, more by ARP and neighbour
-// discovery. Bridges and routers do not mix.
+// Nodes on one tree of bridges share a subnet and have no loopback. A name resolves to the address
+// of the first NIC in the network that all nodes share. Up to 256 NICs have permanent neighbour
+// entries for each other. More use ARP and neighbour discovery. Bridges and routers cannot be
+// mixed.
 //
 // # Soft switches
 //
-// A soft switch has the addresses, neighbours and routes of a router, or of a
-// bridge where it forwards by l2; kinds do not mix. What else it does is in
-// Switch.Soft, thresholds that depend on a link in the Interface of its port,
-// faults in the link's Direction.
+// A soft switch has the addresses, neighbours and routes of a router, or those of a bridge if it
+// forwards by l2. Kinds cannot be mixed. Switch.Soft has the other settings of a soft switch. The
+// Interface of a port has the thresholds that depend on its link. The link's Direction has its
+// faults.
 //
-// Packets have one of eight priorities by their DSCP, its three high bits where
-// the file says nothing else. Our own packets have DSCPs for local use:
+// Packets have one of eight priorities by their DSCP: its three high bits unless the file gives
+// another priority. Railbed's own packets have DSCPs for local use:
 //
 //	priority  DSCP  what
 //	0         0     everything that asks for nothing, such as TCP
@@ -57,33 +55,33 @@ import (
 	"railbed/plan/spec"
 )
 
-// Plan is a whole testbed, decided.
+// Plan is a compiled testbed. It leaves no decision open.
 type Plan struct {
 	Name     string `json:"name"`
 	Seed     uint64 `json:"seed"`
 	Dilation uint64 `json:"dilation"`
-	// Nodes, Switches and Links are in the order in which the generator or
-	// the file named them; all names in Nodes and Switches are distinct.
+	// Nodes, Switches and Links are in the order in which the generator or the file named them. All
+	// names in Nodes and Switches are distinct.
 	Nodes    []Node   `json:"nodes"`
 	Switches []Switch `json:"switches"`
 	Links    []Link   `json:"links"`
 	// Ranks are numbered 0..n-1, by node and then by rank of the node.
 	Ranks []Rank `json:"ranks"`
-	// Hosts is the hosts file of every node: name to loopback addresses (or,
-	// in a shared subnet, NIC addresses).
+	// Hosts is the hosts file of every node. It maps names to loopback addresses or, in a shared
+	// subnet, to NIC addresses.
 	Hosts []HostEntry `json:"hosts"`
-	// PacketMemory is for all packets in soft switches, links and emulated NICs
-	// together; 0 where no switch is soft.
+	// PacketMemory is the memory for all packets in soft switches, links and emulated NICs
+	// together. It is 0 if no switch is soft.
 	PacketMemory units.Bytes `json:"packet_memory,omitempty"`
-	// Management is the network beside the fabric; nil is none.
+	// Management is the management network, or nil if there is none.
 	Management *Management `json:"management,omitempty"`
-	// Containers are the places of the file, as file:line:column, that say what is in the
-	// containers of nodes, by their names.
+	// Containers maps nodes to the positions in the file, as file:line:column, of the settings that
+	// give their containers' contents.
 	Containers map[string]string `json:"containers,omitempty"`
-	// Sysctls are the places that say those of nodes, by SysctlKey.
+	// Sysctls maps keys of SysctlKey to the positions in the file of nodes' sysctls.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Requires are host features that the plan cannot do without, as doctor
-	// names them ("netem", ...), with the reason.
+	// Requires lists the host features that the plan needs, by the names that doctor uses ("netem",
+	// ...), with the reason.
 	Requires []Requirement `json:"requires,omitempty"`
 }
 
@@ -93,44 +91,44 @@ type HostEntry struct {
 	Name string     `json:"name"`
 }
 
-// Requirement is a host feature and the place in the file that needs it.
+// Requirement is a host feature and the position in the file of the setting that needs it.
 type Requirement struct {
 	Feature string `json:"feature"`
 	Reason  string `json:"reason"`
 	Where   string `json:"where,omitempty"` // file:line:column
 }
 
-// MAC is a hardware address that prints and parses as 02:00:00:00:00:01.
+// MAC is a hardware address. Its text form is 02:00:00:00:00:01.
 type MAC [6]byte
 
 // Interface is a NIC of a node or a port of a switch.
 type Interface struct {
-	Name string `json:"name"` // eth0.. on nodes, p0.. on switches, unless the file says otherwise
+	Name string `json:"name"` // eth0, ... on nodes and p0, ... on switches unless the file gives names
 	MAC  MAC    `json:"mac"`
 	MTU  int    `json:"mtu"`
-	// Link is the link's name; Peer is the other end, as "node:port".
+	// Link is the link's name. Peer is the other end, as "node:port".
 	Link string `json:"link"`
 	Peer string `json:"peer"`
-	// Addrs are the interface's addresses with their subnet, IPv4 first. Bridge ports have none.
+	// Addrs holds the interface's addresses with their subnet, IPv4 first. Bridge ports have none.
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
-	// Neighbors are permanent neighbour entries.
+	// Neighbors holds the permanent neighbour entries.
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
-	// RDMA is the RDMA device of a node's NIC, nil for none.
+	// RDMA is the RDMA device of a node's NIC, or nil.
 	RDMA *RDMADevice `json:"rdma,omitempty"`
-	// INTRoom is the bytes of the MTU, of a node's NIC, that workloads leave
-	// free in each packet for what switches write into it.
+	// INTRoom is the part of the MTU of a node's NIC, in bytes, that workloads leave free in each
+	// packet for the telemetry of switches.
 	INTRoom int `json:"int_room,omitempty"`
-	// PFC and GFC are what a port of a soft switch tells its peer.
+	// PFC and GFC are the thresholds at which a port of a soft switch notifies its peer.
 	PFC *PortPFC `json:"pfc,omitempty"`
 	GFC *PortGFC `json:"gfc,omitempty"`
 }
 
-// RDMADevice is a NIC's device for verbs programs.
+// RDMADevice is the RDMA device of a NIC.
 type RDMADevice struct {
 	Kind string `json:"kind"` // spec.RXE
-	Name string `json:"name"` // as ibv_devices(1) has it
-	// PathMTU is the most payload of a packet, in bytes: the largest of InfiniBand's
-	// that fits the NIC's MTU with its headers.
+	Name string `json:"name"` // the name that ibv_devices(1) shows
+	// PathMTU is the largest payload of a packet, in bytes: the largest MTU of InfiniBand that fits
+	// the NIC's MTU together with the headers.
 	PathMTU int `json:"path_mtu"`
 }
 
@@ -147,25 +145,25 @@ type Node struct {
 	MachineID string         `json:"machine_id"` // 32 hex digits, distinct per node
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
 	NICs      []Interface    `json:"nics"`
-	// Routes hold the main table and one table per NIC; Rules select a NIC's
-	// table by source address.
+	// Routes holds the main table and one table per NIC. Rules select a NIC's table by source
+	// address.
 	Routes []Route `json:"routes,omitempty"`
 	Rules  []Rule  `json:"rules,omitempty"`
-	// Sysctls are those of the file, beside what every node has.
+	// Sysctls holds the sysctls of the file. They are set in addition to those that every node has.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	// RDMA is the kind of device that each NIC has: spec.RXE, or "" for none.
 	RDMA string `json:"rdma,omitempty"`
-	// Modules are loaded into the kernel of a vm, those of its RDMA devices among them.
+	// Modules are loaded into the kernel of a vm. They include the modules of its RDMA devices.
 	Modules []string `json:"modules,omitempty"`
-	// Container is what a node with spec.Docker runs; its paths are relative to the file.
+	// Container is the container of a node with spec.Docker. Its paths are relative to the file.
 	Container *spec.Container `json:"container,omitempty"`
 	CPU       float64         `json:"cpu,omitempty"`
 	Memory    units.Bytes     `json:"memory,omitempty"`
-	// Management is the node's NIC beside the fabric; nil is none.
+	// Management is the node's management NIC, or nil.
 	Management *ManagementNIC `json:"management,omitempty"`
-	// NICQueue is what each of the eight priorities of a NIC can queue before its
-	// link to a soft switch.
+	// NICQueue is the number of bytes that each of the eight priorities of a NIC can queue before
+	// its link to a soft switch.
 	NICQueue units.Bytes `json:"nic_queue,omitempty"`
 }
 
@@ -173,47 +171,47 @@ type Node struct {
 type Switch struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"` // spec.Router, spec.Bridge, spec.Soft
-	// ID numbers soft switches from 1, in the order of the plan: INT's switch.
+	// ID numbers soft switches from 1, in the order of the plan. It is the switch ID of in-band
+	// telemetry.
 	ID uint32 `json:"id,omitempty"`
-	// Forwarding of a soft switch is spec.L3, for which Routes, addresses and
-	// neighbours are those of a router, or spec.L2, for which they are those of
-	// a bridge.
+	// Forwarding of a soft switch is spec.L3 or spec.L2. With spec.L3 the switch has the Routes,
+	// addresses and neighbours of a router, with spec.L2 those of a bridge.
 	Forwarding string `json:"forwarding,omitempty"`
-	// Soft is the rest of a soft switch.
+	// Soft holds the other settings of a soft switch.
 	Soft *SoftSwitch `json:"soft,omitempty"`
-	// Tier counts from 0 at the servers' side; Group is the pod, rail or
-	// plane that the generator put the switch in, for pictures.
+	// Tier counts from 0 at the servers' side. Group is the pod, rail or plane in which the
+	// generator put the switch, for pictures.
 	Tier  int    `json:"tier"`
 	Role  string `json:"role"` // leaf, spine, tor, agg, core, switch
 	Group string `json:"group,omitempty"`
-	// At is the switch's place in the grid of a torus, for pictures.
+	// At is the position of the switch in the grid of a torus, for pictures.
 	At []int `json:"at,omitempty"`
-	// HashSeed seeds the ECMP hash where the host lets it be set.
+	// HashSeed is the seed of the ECMP hash, if the host allows setting it.
 	HashSeed uint32      `json:"hash_seed"`
 	Ports    []Interface `json:"ports"`
 	Routes   RouteTable  `json:"routes,omitzero"`
 	// Loopbacks are the router's own addresses, for ICMP errors.
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
-	// Routing is the router's daemons, nil where its routes are set.
+	// Routing configures the router's daemons. It is nil if the plan's routes are set.
 	Routing *Routing `json:"routing,omitempty"`
 }
 
-// Route is a route; several next hops are equal-cost (by weight) paths.
+// Route is a route. Several next hops are equal-cost paths with weights.
 type Route struct {
 	Dst      netip.Prefix `json:"dst"`             // 0.0.0.0/0 and ::/0 for default
-	Table    int          `json:"table,omitempty"` // 0 is the main table
+	Table    int          `json:"table,omitempty"` // 0 for the main table
 	Src      netip.Addr   `json:"src,omitzero"`
 	NextHops []NextHop    `json:"next_hops"`
 }
 
-// NextHop is one path of a route; without Via the destination is on the link.
+// NextHop is one path of a route. Without Via the destination is on the link.
 type NextHop struct {
 	Via    netip.Addr `json:"via,omitzero"`
 	Dev    string     `json:"dev"`
 	Weight int        `json:"weight,omitempty"` // default 1
 }
 
-// Rule is a policy routing rule: packets from a source look in a table.
+// Rule is a policy routing rule: it selects a table for packets from a source.
 type Rule struct {
 	Priority int          `json:"priority"`
 	From     netip.Prefix `json:"from"`
@@ -222,26 +220,26 @@ type Rule struct {
 
 // End is one end of a link.
 type End struct {
-	Node string `json:"node"` // a node's or a switch's name
+	Node string `json:"node"` // the name of a node or switch
 	Port string `json:"port"`
 }
 
 // Link is a point-to-point link.
 type Link struct {
-	// Name is "a--b", or "a:port--b:port" where two ends share several links.
+	// Name is "a--b", or "a:port--b:port" if two devices share several links.
 	Name  string `json:"name"`
-	Class string `json:"class"` // host: one end is a node; fabric: both are switches
+	Class string `json:"class"` // host if one end is a node; fabric if both are switches
 	A     End    `json:"a"`
 	B     End    `json:"b"`
 	MTU   int    `json:"mtu"`
-	// Weight is the share of traffic among equal-cost paths, 0 for 1; routes
-	// have it in their next hops.
+	// Weight is the share of traffic among equal-cost paths, where 0 means 1. Routes have it in
+	// their next hops.
 	Weight int       `json:"weight,omitempty"`
 	AToB   Direction `json:"a_to_b"`
 	BToA   Direction `json:"b_to_a"`
 }
 
-// Rank is a rank of a workload and the NIC that it is bound to.
+// Rank is a rank of a workload and the NIC to which it is bound.
 type Rank struct {
 	Rank  int        `json:"rank"`
 	Node  string     `json:"node"`

@@ -11,16 +11,16 @@ import (
 	"railbed/plan/spec"
 )
 
-// pool is where addresses of one purpose come from. Both families share one
-// numbering: offset n is the n-th address of the IPv4 prefix and of the IPv6
-// prefix, so a plan can be read by one number.
+// pool is a pool of addresses for one purpose. Both families share one numbering: offset n is the
+// n-th address of the IPv4 prefix and of the IPv6 prefix. A reader of a plan can thus identify an
+// address by one number.
 type pool struct {
-	name   string // of the purpose, as in the file without its family digit
+	name   string // the purpose, as in the file without the digit of the family
 	v4, v6 netip.Prefix
 	next   uint64
 }
 
-// alloc takes an aligned block of at least count offsets, as a power of two.
+// alloc takes an aligned block of at least count offsets. Its size is a power of two.
 func (p *pool) alloc(count int) block {
 	size := uint64(1) << bits.Len64(uint64(max(count, 1)-1))
 	start := (p.next + size - 1) &^ (size - 1)
@@ -28,14 +28,14 @@ func (p *pool) alloc(count int) block {
 	return block{start, size}
 }
 
-// block is an aligned power of two of offsets in a pool.
+// block is an aligned block of offsets in a pool. Its size is a power of two.
 type block struct {
 	start, size uint64
 }
 
 func (b block) hostBits() int { return bits.Len64(b.size) - 1 }
 
-// addr4 and addr6 are the addresses of an offset.
+// addr4 and addr6 return the addresses of an offset.
 func (p *pool) addr4(offset uint64) netip.Addr {
 	raw := p.v4.Addr().As4()
 	binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])+uint32(offset))
@@ -49,13 +49,13 @@ func (p *pool) addr6(offset uint64) netip.Addr {
 	return netip.AddrFrom16(raw)
 }
 
-// addrs are an offset's addresses, IPv4 first, each with the prefix of a subnet
-// of 2^hostBits addresses.
+// addrs returns an offset's addresses, IPv4 first, each with the prefix length of a subnet of
+// 2^hostBits addresses.
 func (p *pool) addrs(offset uint64, hostBits int) []netip.Prefix {
 	return []netip.Prefix{p.prefix(0, offset, hostBits), p.prefix(1, offset, hostBits)}
 }
 
-// prefix is one of addrs: family 0 is IPv4, 1 is IPv6.
+// prefix returns one of addrs: family 0 is IPv4, 1 is IPv6.
 func (p *pool) prefix(family int, offset uint64, hostBits int) netip.Prefix {
 	if family == 0 {
 		return netip.PrefixFrom(p.addr4(offset), 32-hostBits)
@@ -63,12 +63,12 @@ func (p *pool) prefix(family int, offset uint64, hostBits int) netip.Prefix {
 	return netip.PrefixFrom(p.addr6(offset), 128-hostBits)
 }
 
-// room is how many offsets a prefix has, at most 2^63.
+// room returns the number of offsets of a prefix, at most 2^63.
 func room(prefix netip.Prefix) uint64 {
 	return uint64(1) << min(63, prefix.Addr().BitLen()-prefix.Bits())
 }
 
-// pools reads the address pools, whose form package spec has checked.
+// pools parses the address pools. Package spec has checked their form.
 func (c *compiler) pools() (loopbacks, links *pool) {
 	a := c.t.Addressing
 	prefix := func(text, fallback string) netip.Prefix {
@@ -80,7 +80,7 @@ func (c *compiler) pools() (loopbacks, links *pool) {
 			v6: prefix(a.Links6, spec.DefaultLinks6)}
 }
 
-// checkRoom refuses a pool that was too small for what was taken from it.
+// checkRoom reports a pool that is too small for the blocks that were taken from it.
 func (c *compiler) checkRoom(p *pool) {
 	need := bits.Len64(max(p.next, 1) - 1)
 	for i, prefix := range []netip.Prefix{p.v4, p.v6} {
@@ -94,14 +94,14 @@ func (c *compiler) checkRoom(p *pool) {
 	}
 }
 
-// sortedSet is the distinct values in ascending order.
+// sortedSet returns the distinct values in ascending order.
 func sortedSet(values []int) []int {
 	set := slices.Clone(values)
 	slices.Sort(set)
 	return slices.Compact(set)
 }
 
-// keyOf makes a list of numbers usable as a key of a map.
+// keyOf turns a list of numbers into a key for a map.
 func keyOf(values []int) string {
 	return string(appendKey(make([]byte, 0, 2*len(values)), values))
 }

@@ -8,17 +8,17 @@ import (
 	"railbed/plan/spec"
 )
 
-// RDMARXE is the host feature of RDMA devices in nodes that have the host's kernel.
+// RDMARXE is the host feature that RDMA devices in nodes with the host's kernel need.
 const RDMARXE = "rdma-rxe"
 
-// NodeRDMA is an RDMA device and where it is.
+// NodeRDMA is an RDMA device with its node and NIC.
 type NodeRDMA struct {
 	RDMADevice
 	Node string `json:"node"`
 	NIC  string `json:"nic"`
 }
 
-// RDMADevices are all nodes' devices, in the order of their NICs.
+// RDMADevices returns all nodes' devices, in the order of their NICs.
 func (p *Plan) RDMADevices() (all []NodeRDMA) {
 	for _, n := range p.Nodes {
 		for _, nic := range n.NICs {
@@ -30,11 +30,11 @@ func (p *Plan) RDMADevices() (all []NodeRDMA) {
 	return all
 }
 
-// rxeModules are what a guest needs for rxe: the device itself, and rdma_cm for
-// programs. Verbs come with either.
+// rxeModules are the modules that a guest needs for rxe: the device itself, and rdma_cm for
+// programs. Each of them loads the verbs.
 var rxeModules = []string{"rdma_rxe", "rdma_ucm"}
 
-// addRDMA gives NICs their RDMA devices, and guests the modules of these.
+// addRDMA gives NICs their RDMA devices, and guests the modules for these.
 func (c *compiler) addRDMA() {
 	for i := range c.plan.Nodes {
 		n := &c.plan.Nodes[i]
@@ -57,9 +57,8 @@ func (c *compiler) addRDMA() {
 	}
 }
 
-// rdmaName is rxe_eth0 in a kernel of the node's own. The host's has one name space
-// for the devices of all network namespaces, so that a digest of testbed and node
-// follows.
+// rdmaName returns rxe_eth0 for a node with its own kernel. The host's kernel has one name space
+// for the devices of all network namespaces, so names there also have a digest of testbed and node.
 func (c *compiler) rdmaName(n *Node, nic *Interface) string {
 	name := spec.RXE + "_" + nic.Name
 	if n.Runtime != spec.VM {
@@ -69,8 +68,8 @@ func (c *compiler) rdmaName(n *Node, nic *Interface) string {
 	return name
 }
 
-// requireRDMA lists what RDMA devices need of the host's kernel, at the first node
-// that has no other.
+// requireRDMA adds the requirements of RDMA devices on the host's kernel, at the first node that
+// uses that kernel.
 func (c *compiler) requireRDMA() {
 	for _, n := range c.plan.Nodes {
 		if n.RDMA == spec.RXE && n.Runtime != spec.VM {

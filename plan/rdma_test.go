@@ -9,8 +9,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// TestRDMA: a device on each NIC by the NIC's MTU, the modules that a guest needs
-// beside those of the file, and what a node without a kernel of its own needs.
+// TestRDMA checks that each NIC has a device that fits the NIC's MTU. It checks the modules that a
+// guest needs in addition to the file's, and the requirements of a node without its own kernel.
 func TestRDMA(t *testing.T) {
 	p, err := compileText(leafSpineFile("  links: {default: {mtu: 4200}, h1--*: {mtu: 1500}, h2--*: {mtu: "+
 		"4175}}", "nodes:", "  default: {rdma: rxe}",

@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// region is a block of addresses that lie behind the same switches.
+// region is a block of addresses behind the same switches.
 type region struct {
 	pool  *pool
 	block block
-	// at are the switches that deliver it; distance is theirs, see distances.
+	// at holds the switches that deliver to the region. distance is the result of distances for
+	// them.
 	at       []int
 	distance []int
-	// way numbers the distances: regions behind the same switches have the same.
+	// way is the number of the distances. Regions behind the same switches have the same number.
 	way int
-	// nodes are those whose loopbacks the region holds, in the order of addresses.
+	// nodes holds the nodes whose loopbacks the region contains, in the order of addresses.
 	nodes []int
 }
 
@@ -25,10 +26,9 @@ type entry struct {
 	ifaces []int
 }
 
-// aggregate joins routes: two halves of one aligned block that leave over the
-// same interfaces become one route to the whole. No address changes its path,
-// and none that had no route gets one. The entries are disjoint; the result is
-// in the order of its pools and addresses.
+// aggregate joins routes: two halves of one aligned block that leave over the same interfaces
+// become one route to the whole block. No address changes its path, and no address without a route
+// gets one. The entries are disjoint. The result is in the order of its pools and addresses.
 func aggregate(entries []entry, order []*pool) []entry {
 	slices.SortStableFunc(entries, func(a, b entry) int {
 		if a.pool != b.pool {
@@ -60,13 +60,12 @@ func aggregate(entries []entry, order []*pool) []entry {
 	return merged
 }
 
-// gateway is what a route through an interface goes via: the addresses of both
-// families, and the weight of the link.
+// gateway returns the next hop of routes through an interface: its addresses of both families, and
+// the weight of the link.
 type gateway func(iface int) (via [2]netip.Addr, weight int)
 
-// routes turns entries into routes of both families, IPv4 first. src are the two
-// addresses that packets of the device itself take, zero for the outgoing
-// interface's.
+// routes turns entries into routes of both families, IPv4 first. src holds the two source addresses
+// of packets that the device originates. A zero address means that of the outgoing interface.
 func routes(entries []entry, ifaces []Interface, gateway gateway, table int,
 	src func(entry) [2]netip.Addr) []Route {
 	all := make([]Route, 0, 2*len(entries))
@@ -83,7 +82,7 @@ func routes(entries []entry, ifaces []Interface, gateway gateway, table int,
 	return all
 }
 
-// nextHops have weights where these differ.
+// nextHops sets weights only if they differ.
 func nextHops(through []int, ifaces []Interface, gateway gateway, family int) []NextHop {
 	hops := make([]NextHop, len(through))
 	differ := false

@@ -9,8 +9,8 @@ import (
 // Netem is the host feature that delays, loses and changes packets.
 const Netem = "netem"
 
-// addRequirements lists what the file asks of the host by name, and one entry
-// for each value of the file that needs netem.
+// addRequirements adds the host features that the file names, and one requirement for each value of
+// the file that needs netem.
 func (c *compiler) addRequirements() {
 	for i, feature := range c.t.Requires {
 		c.require(feature, "the file requires it", fmt.Sprintf("requires[%d]", i))
@@ -22,7 +22,7 @@ func (c *compiler) addRequirements() {
 		c.require(r.Daemon, "routers find their routes with it", "fabric.routing.daemon")
 	}
 	if c.plan.Soft() {
-		return // its links delay, lose and change packets by themselves
+		return // soft switches' links delay, lose and change packets themselves
 	}
 	type use struct {
 		path, text, link string
@@ -78,14 +78,14 @@ func (c *compiler) require(feature, reason, path string) {
 		Requirement{Feature: feature, Reason: reason, Where: c.t.Source.Pos(path).String()})
 }
 
-// netemField is a field of a direction that only netem can realise.
+// netemField is a field of a direction that only netem can implement.
 type netemField struct {
 	name  string
 	value fmt.Stringer
 	has   func(spec.Direction) bool
 }
 
-// netemFields are the fields that the direction sets.
+// netemFields returns the fields that the direction sets.
 func netemFields(d Direction) []netemField {
 	all := []struct {
 		netemField

@@ -6,32 +6,31 @@ import (
 	"slices"
 )
 
-// Tables and priorities of policy routing on nodes: NIC i has table
-// firstTable+i, selected by a rule of priority firstRule+i. Both are below the
-// kernel's own main table (254 at priority 32766) and above its local one.
+// Tables and priorities of policy routing on nodes. NIC i has table firstTable+i, selected by a
+// rule of priority firstRule+i. The rules come before the kernel's rule for the main table (254 at
+// priority 32766) and after its rule for the local table.
 const (
 	firstTable = 1000
 	firstRule  = 1000
 )
 
-// routed is a fabric of routers: one subnet for each link, a loopback for each
-// node and router.
+// routed is a fabric of routers, with one subnet for each link and a loopback for each node and
+// router.
 type routed struct {
 	*compiler
 	loopbacks, links *pool
 	order            []*pool
 	regions          []region
-	// at is the offset of each node's and each switch's loopback.
+	// nodeLoopback and switchLoopback hold the offset of each node's and each switch's loopback.
 	nodeLoopback, switchLoopback []uint64
 	weights                      map[string]int // of links, by name
 }
 
 // addressRouted decides the addresses and routes of a fabric of routers.
 //
-// Addresses are taken so that routes aggregate: the loopbacks of nodes that are
-// wired to the same switches are one aligned block, and so are the link subnets
-// of all nodes of one switch. A switch far away has one route to each block,
-// and only the switch itself has a route for each of its nodes.
+// Addresses are chosen so that routes aggregate. The loopbacks of nodes on the same switches form
+// one aligned block, and so do the link subnets of all nodes of one switch. A distant switch has
+// one route to each block. Only the switch itself has a route for each of its nodes.
 func (c *compiler) addressRouted(loopbacks, links *pool) {
 	r := &routed{compiler: c, loopbacks: loopbacks, links: links, order: []*pool{loopbacks, links},
 		weights: map[string]int{}}
@@ -57,8 +56,8 @@ func (c *compiler) addressRouted(loopbacks, links *pool) {
 	}
 }
 
-// takeLoopbacks gives each group of nodes a block and leaves out its first
-// address, which old programs take for a broadcast address when it ends in .0.
+// takeLoopbacks gives each group of nodes a block. It skips the first address of a block, because
+// old programs take an address that ends in .0 for a broadcast address.
 func (r *routed) takeLoopbacks() {
 	r.nodeLoopback = make([]uint64, len(r.plan.Nodes))
 	r.switchLoopback = make([]uint64, len(r.plan.Switches))
@@ -79,9 +78,9 @@ func (r *routed) takeLoopbacks() {
 	}
 }
 
-// takeLinks numbers the two ends of each link: B, which is the switch of a
-// node's link, gets the even address and A the odd one. Subnets of links
-// between switches come last and are routed nowhere: nothing is sent to them.
+// takeLinks numbers the two ends of each link. B, which is the switch of a node's link, gets the
+// even address and A the odd one. Subnets of links between switches come last and have no routes,
+// because nothing is sent to them.
 func (r *routed) takeLinks() {
 	offset := make([]uint64, len(r.wires))
 	for sw, ports := range r.ports {
@@ -141,8 +140,8 @@ func (c *compiler) addHost(name string, addrs []netip.Prefix) {
 	}
 }
 
-// orderRegions puts the regions in the order of pools and addresses, and numbers their
-// distances. It returns how many different ones there are.
+// orderRegions sorts the regions by pool and address, and numbers their distances. It returns the
+// count of different distances.
 func (r *routed) orderRegions() (ways int) {
 	slices.SortFunc(r.regions, func(a, b region) int {
 		return cmp.Or(slices.Index(r.order, a.pool)-slices.Index(r.order, b.pool),
@@ -161,8 +160,8 @@ func (r *routed) orderRegions() (ways int) {
 	return len(known)
 }
 
-// routeSwitch gives a router one route to each region over all its shortest
-// paths, and one to each of its own nodes.
+// routeSwitch gives a router one route to each region over all its shortest paths, and one route to
+// each of its own nodes.
 func (r *routed) routeSwitch(i int, m *tableMaker) {
 	sw := &r.plan.Switches[i]
 	own := map[int][]int{}
@@ -183,7 +182,7 @@ func (r *routed) routeSwitch(i int, m *tableMaker) {
 			m.add(routedBlock{start: uint32(reg.block.start), bits: uint8(reg.block.hostBits()), pool: pool,
 				set: uint32(m.set[reg.way])})
 		case distance == 0:
-			for _, node := range reg.nodes { // its own, then
+			for _, node := range reg.nodes { // its own region
 				m.add(routedBlock{start: uint32(r.nodeLoopback[node]), pool: pool, set: m.setOf(own[node])})
 			}
 		}
@@ -201,12 +200,13 @@ func (r *routed) routeSwitch(i int, m *tableMaker) {
 	sw.Routes = RouteTable{blocks: slices.Clone(m.blocks), shape: shape}
 }
 
-// routeNode gives a node a default route and one to all loopbacks over all its
-// NICs, a route to each region that is nearer over some of them, and a table and
-// rule for each NIC. Packets to a loopback come from the node's own, which every
-// NIC reaches; packets to a NIC's address come from the NIC that they leave by,
-// because programs that exchange NIC addresses (OpenMPI's TCP transport) refuse
-// a peer that comes from another one.
+// routeNode gives a node its routes. They are a default route and a route to all loopbacks over all
+// its NICs, and a route to each region that is nearer over some NICs. Each NIC has a table and a
+// rule.
+//
+// Packets to a loopback have the node's own loopback as source, which every NIC reaches. Packets to
+// a NIC's address have the address of the NIC by which they leave. Programs that exchange NIC
+// addresses, such as OpenMPI's TCP transport, refuse a peer with another source address.
 func (r *routed) routeNode(i int) {
 	node := &r.plan.Nodes[i]
 	gateway := func(nic int) ([2]netip.Addr, int) {
@@ -241,7 +241,7 @@ func (r *routed) routeNode(i int) {
 	node.Rules = rulesOf(node.NICs)
 }
 
-// nearer are the regions that not all NICs of a node are equally far from.
+// nearer returns routes to the regions to which not all NICs of a node have the same distance.
 func (r *routed) nearer(node int, all []int) []entry {
 	if len(all) < 2 {
 		return nil
@@ -271,9 +271,9 @@ func (r *routed) nearer(node int, all []int) []entry {
 	return aggregate(entries, r.order)
 }
 
-// isSubnet reports whether a region is the subnet of one of the NICs and nothing
-// more. The kernel has a route to it with the address; one through a gateway
-// would take that one's place, and the gateway would be out of reach.
+// isSubnet reports whether a region is exactly the subnet of one of the NICs. The kernel adds a
+// route to it with the address. A route through a gateway would replace that route, and the gateway
+// would be unreachable.
 func (r *routed) isSubnet(reg region, attached []int) bool {
 	return reg.pool == r.links && reg.block.size == 2 && slices.Contains(attached, reg.at[0])
 }
@@ -289,7 +289,7 @@ func defaultRoutes(through []int, nics []Interface, gateway gateway, table int, 
 	return both
 }
 
-// rulesOf makes packets with a NIC's address leave by that NIC.
+// rulesOf returns the rules by which packets with a NIC's address leave by that NIC.
 func rulesOf(nics []Interface) []Rule {
 	var rules []Rule
 	for i, nic := range nics {

@@ -10,7 +10,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// generated is a testbed of a generator with params as "k=v" words.
+// generated returns a testbed of a generator with params as "k=v" words.
 func generated(topology string, params ...string) *spec.Testbed {
 	t := &spec.Testbed{Name: "t", Fabric: spec.Fabric{Topology: topology}}
 	for _, p := range params {
@@ -22,7 +22,7 @@ func generated(topology string, params ...string) *spec.Testbed {
 	return t
 }
 
-// wired is an explicit testbed.
+// wired returns an explicit testbed.
 func wired(hosts, switches string, connect ...string) *spec.Testbed {
 	t := &spec.Testbed{Name: "t", Fabric: spec.Fabric{Topology: spec.Explicit, Hosts: strings.Fields(hosts),
 		Connect: connect}}
@@ -62,9 +62,8 @@ var routedShapes = map[string]*spec.Testbed{
 		"s2 -- s3", "s3 -- s4"),
 }
 
-// TestRoutesReachEverything walks from every node, unbound and bound to each
-// NIC, to every loopback and NIC address of every other node and switch, in
-// both families.
+// TestRoutesReachEverything walks from every node, unbound and bound to each NIC, to every loopback
+// and NIC address of every other node and switch, in both families.
 func TestRoutesReachEverything(t *testing.T) {
 	for name, testbed := range routedShapes {
 		t.Run(name, func(t *testing.T) { checkRoutes(t, mustCompile(t, testbed)) })
@@ -95,8 +94,8 @@ func checkRoutes(t testing.TB, p *Plan) {
 	}
 }
 
-// destination is an address that must be reachable, with its owner and, for an
-// address of a NIC, the only port over which it may be reached.
+// destination is an address that must be reachable, with its owner and, for an address of a NIC,
+// the only port over which it may be reached.
 type destination struct {
 	addr        netip.Addr
 	family      int
@@ -123,7 +122,7 @@ func destinations(p *Plan) []destination {
 	return all
 }
 
-// nearestNIC is the length of the shortest path over any NIC, 0 for none.
+// nearestNIC returns the length of the shortest path over any NIC, or 0 for none.
 func nearestNIC(n *Node, distance map[string]int) int {
 	best := 0
 	for _, nic := range n.NICs {
@@ -135,8 +134,8 @@ func nearestNIC(n *Node, distance map[string]int) int {
 	return best
 }
 
-// checkWalk requires a packet to reach the destination after want links, or to
-// be refused on the way where want is 0.
+// checkWalk requires a packet to reach the destination after want links, or to be refused on the
+// way if want is 0.
 func checkWalk(t testing.TB, w *walker, from string, src netip.Addr, to destination, want int) {
 	t.Helper()
 	got := w.walk(from, src, to.addr)
@@ -150,8 +149,8 @@ func checkWalk(t testing.TB, w *walker, from string, src netip.Addr, to destinat
 	}
 }
 
-// checkEqualCost requires every switch to use exactly the ports that start a
-// shortest path, and every node without a bound socket the NICs that do.
+// checkEqualCost requires every switch to use exactly the ports that start a shortest path. A node
+// must use the NICs that do, for sockets that are not bound.
 func checkEqualCost(t testing.TB, p *Plan, w *walker, g graph, to destination, distance map[string]int) {
 	t.Helper()
 	for name, d := range w.devices {
@@ -183,7 +182,7 @@ func checkEqualCost(t testing.TB, p *Plan, w *walker, g graph, to destination, d
 	}
 }
 
-// peerPort is the port at the other end of a device's port.
+// peerPort returns the port at the other end of a device's port.
 func peerPort(d *device, port string) string {
 	i := slices.IndexFunc(d.ifaces, func(i Interface) bool { return i.Name == port })
 	_, peer, _ := strings.Cut(d.ifaces[i].Peer, ":")

@@ -6,41 +6,41 @@ import (
 	"slices"
 )
 
-// RouteTable is the routes of a switch. It is kept small, because a torus of 1,024
-// switches has six million routes: those that the compiler made are blocks of
-// addresses, each with the number of a set of next hops that many of them share. Its
-// JSON is a list of routes. It is not changed once it is made.
+// RouteTable is the routes of a switch. It is compact, because a torus of 1,024 switches has six
+// million routes. Routes from the compiler are blocks of addresses. Each block has the number of a
+// set of next hops, which many blocks share. The JSON of a RouteTable is a list of routes. A
+// RouteTable does not change after it is made.
 type RouteTable struct {
-	list   []Route // where others made it
+	list   []Route // routes that do not come from the compiler
 	blocks []routedBlock
-	shape  *routeShape // of the blocks
+	shape  *routeShape // shared by the blocks
 }
 
 // routedBlock is a route of each family to an aligned block of addresses.
 type routedBlock struct {
-	start uint32 // offset in the pool, which has no more IPv4 addresses
-	set   uint32 // of next hops
+	start uint32 // offset in the pool, which has at most 2^32 IPv4 addresses
+	set   uint32 // number of the set of next hops
 	pool  uint8
-	bits  uint8 // of the host's part
+	bits  uint8 // length of the host part
 }
 
-// routeShape is what the blocks of a table have in common.
+// routeShape holds the values that the blocks of a table share.
 type routeShape struct {
 	pools []*pool
-	src   [2]netip.Addr // of packets of the switch itself
+	src   [2]netip.Addr // source address of packets of the switch itself
 	sets  [][2][]NextHop
 }
 
-// NewRouteTable is a table of these routes.
+// NewRouteTable returns a table of the given routes.
 func NewRouteTable(routes []Route) RouteTable { return RouteTable{list: routes} }
 
-// Len is how many routes there are.
+// Len returns the number of routes.
 func (t RouteTable) Len() int { return len(t.list) + 2*len(t.blocks) }
 
-// IsZero reports whether there are none; encoding/json asks.
+// IsZero reports whether the table is empty. encoding/json calls it.
 func (t RouteTable) IsZero() bool { return t.Len() == 0 }
 
-// All are the routes, those of IPv4 first. Next hops are shared: callers do not change
+// All returns the routes, those of IPv4 first. Next hops are shared, and callers must not change
 // them.
 func (t RouteTable) All() iter.Seq[Route] {
 	return func(yield func(Route) bool) {
@@ -60,8 +60,9 @@ func (t RouteTable) All() iter.Seq[Route] {
 	}
 }
 
-// withShared are the routes, each with what share returns for its table, source and next hops. Share is
-// called once for all routes of blocks with one set of next hops, and for each route of a list.
+// withShared returns the routes, each with the result of share for its table, source and next hops.
+// share is called once for all routes of blocks with one set of next hops, and once for each route
+// of a list.
 func withShared[T any](t RouteTable, share func(*Route) T) iter.Seq2[Route, T] {
 	return func(yield func(Route, T) bool) {
 		known := map[*NextHop]T{} // by the first next hop
@@ -84,13 +85,13 @@ func withShared[T any](t RouteTable, share func(*Route) T) iter.Seq2[Route, T] {
 	}
 }
 
-// List is All as a list of its own.
+// List returns the routes of All in a new list.
 func (t RouteTable) List() []Route { return slices.AppendSeq(make([]Route, 0, t.Len()), t.All()) }
 
 // Choice reports whether a route has several next hops.
 func (t RouteTable) Choice() bool { return len(t.Choices()) > 0 }
 
-// Choices are the ports that are one of several next hops of a route.
+// Choices returns the ports that are one of several next hops of a route.
 func (t RouteTable) Choices() map[string]bool {
 	ports := map[string]bool{}
 	add := func(hops []NextHop) {
@@ -103,7 +104,7 @@ func (t RouteTable) Choices() map[string]bool {
 			add(t.list[i].NextHops)
 		}
 	}
-	seen := map[uint32]bool{} // sets
+	seen := map[uint32]bool{} // sets of next hops
 	for _, b := range t.blocks {
 		if !seen[b.set] {
 			seen[b.set] = true
@@ -121,17 +122,17 @@ func (t RouteTable) Equal(other RouteTable) bool {
 	})
 }
 
-// tableMaker makes the routes of one switch after the other. Its memory is used again.
+// tableMaker makes the route tables of switches one after the other and reuses its memory.
 type tableMaker struct {
 	blocks []routedBlock
-	set    []int32 // by way of regions; -1 is not known
+	set    []int32 // by way of the region; -1 if not known
 	ports  []int
 	key    []byte
-	known  map[string]uint32 // sets by their ports
-	sets   [][]int           // the ports of each
+	known  map[string]uint32 // numbers of sets, by their ports
+	sets   [][]int           // the ports of each set
 }
 
-// reset begins a switch's table.
+// reset starts the table of a switch.
 func (m *tableMaker) reset(ways int) {
 	m.blocks, m.sets, m.known = m.blocks[:0], m.sets[:0], map[string]uint32{}
 	m.set = slices.Grow(m.set[:0], ways)[:ways]
@@ -140,7 +141,7 @@ func (m *tableMaker) reset(ways int) {
 	}
 }
 
-// setOf is the number of a set of ports.
+// setOf returns the number of a set of ports.
 func (m *tableMaker) setOf(ports []int) uint32 {
 	m.key = appendKey(m.key[:0], ports)
 	set, known := m.known[string(m.key)]
@@ -152,10 +153,9 @@ func (m *tableMaker) setOf(ports []int) uint32 {
 	return set
 }
 
-// add adds a block behind the ones before it, in the order of pools and addresses, and
-// joins it with them: two halves of one aligned block that leave over the same ports
-// become one route to the whole. No address changes its path, and none that had no
-// route gets one.
+// add appends a block, in the order of pools and addresses, and joins it with earlier blocks. Two
+// halves of one aligned block that leave over the same ports become one route to the whole block.
+// No address changes its path, and no address without a route gets one.
 func (m *tableMaker) add(b routedBlock) {
 	m.blocks = append(m.blocks, b)
 	for n := len(m.blocks); n > 1; n-- {

@@ -10,22 +10,22 @@ import (
 	"railbed/plan/spec"
 )
 
-// Routing is the daemons of a router that find routes by themselves. What they must
-// find is in the router's Routes, see Learned.
+// Routing configures the daemons of a router, which find routes. The router's Routes has the routes
+// that they must find, see Learned.
 type Routing struct {
 	Daemon string `json:"daemon"` // spec.FRR
-	// MachineID is of the node that the daemons run in.
+	// MachineID is the machine ID of the node in which the daemons run.
 	MachineID string `json:"machine_id"`
-	// ASN is the router's number in BGP, private and no other's (RFC 6996).
+	// ASN is the router's AS number in BGP. It is private (RFC 6996) and unique.
 	ASN uint32 `json:"asn"`
-	// Peers are the neighbours, one for each link. Both families' routes are told over
-	// IPv4: FRRouting has no session over IPv6 without a link-local address, which the
-	// plan's interfaces have not.
+	// Peers holds the neighbours, one for each link. BGP carries both families' routes over IPv4.
+	// FRRouting has no session over IPv6 without a link-local address, which the plan's interfaces
+	// do not have.
 	Peers []RoutingPeer `json:"peers"`
-	// Networks are what the router announces: its own addresses, and those of its
+	// Networks holds the networks that the router announces: its own addresses and those of its
 	// nodes.
 	Networks []netip.Prefix `json:"networks"`
-	// Keepalive, Hold and BFD are the file's; 0 is no BFD.
+	// Keepalive, Hold and BFD are the values of the file. A BFD of 0 means no BFD.
 	Keepalive time.Duration `json:"keepalive"`
 	Hold      time.Duration `json:"hold"`
 	BFD       time.Duration `json:"bfd,omitempty"`
@@ -39,20 +39,20 @@ type RoutingPeer struct {
 	ASN    uint32     `json:"asn"`
 }
 
-// firstASN begins the private numbers of four bytes; there are 94,967,295.
+// firstASN is the first private AS number of four bytes. There are 94,967,295.
 const firstASN = 4200000000
 
 func asnOf(sw int) uint32 { return firstASN + uint32(sw) }
 
-// Learned reports whether a daemon finds the route, and not the plan sets it: those
-// that lead to other routers.
+// Learned reports whether a daemon finds the route. Daemons find the routes to other routers, and
+// the plan sets the others.
 func (s *Switch) Learned(r Route) bool {
 	return s.Routing != nil && slices.ContainsFunc(r.NextHops, func(hop NextHop) bool {
 		return slices.ContainsFunc(s.Routing.Peers, func(p RoutingPeer) bool { return p.Dev == hop.Dev })
 	})
 }
 
-// Daemons are the programs of a router.
+// Daemons returns the programs of a router.
 func (r *Routing) Daemons() []string {
 	if r.BFD > 0 {
 		return []string{"zebra", "bgpd", "bfdd"}
@@ -60,8 +60,8 @@ func (r *Routing) Daemons() []string {
 	return []string{"zebra", "bgpd"}
 }
 
-// ExecNodes are where a step's command runs: nodes, and for a pattern that matches none
-// of them routers with daemons.
+// ExecNodes returns the names of the nodes in which a step's command runs. For a pattern that
+// matches no node, it returns the matching routers with daemons.
 func (p *Plan) ExecNodes(patterns []string) (names []string) {
 	for i := range p.Nodes {
 		if slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -80,14 +80,14 @@ func (p *Plan) ExecNodes(patterns []string) (names []string) {
 	return names
 }
 
-// ofSwitch reports whether a pattern is of a switch: it matches no node.
+// ofSwitch reports whether a pattern matches a switch and no node.
 func (p *Plan) ofSwitch(pattern, name string) bool {
 	return spec.Match(pattern, name) && !slices.ContainsFunc(p.Nodes, func(n Node) bool {
 		return spec.Match(pattern, n.Name)
 	})
 }
 
-// checkEnds refuses daemons that are not where a command is to end them.
+// checkEnds reports daemons that do not run where a command must end them.
 func (c *compiler) checkEnds(path string, e *spec.Exec) {
 	routed := c.t.Fabric.Routing
 	for i, pattern := range e.Nodes {
@@ -110,7 +110,7 @@ func (c *compiler) checkEnds(path string, e *spec.Exec) {
 	}
 }
 
-// checkRouting refuses daemons where there is no kernel's router for them.
+// checkRouting reports routing daemons in a fabric without kernel routers.
 func (c *compiler) checkRouting() {
 	r := c.t.Fabric.Routing
 	if r == nil {
@@ -130,7 +130,7 @@ func (c *compiler) checkRouting() {
 	}
 }
 
-// addRouting decides what the routers' daemons tell whom.
+// addRouting decides the peers and networks of the routers' daemons.
 func (c *compiler) addRouting() {
 	r := c.t.Fabric.Routing
 	if r == nil {

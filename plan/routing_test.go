@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRouting holds who speaks to whom, and that what daemons must find are the
-// routes to other switches alone.
+// TestRouting checks the BGP neighbours, and that daemons must find only the routes to other
+// switches.
 func TestRouting(t *testing.T) {
 	const routing = "  routing: {daemon: frr}"
 	static, err := compileText(leafSpineFile("  switch: {kind: router}"))
@@ -38,12 +38,13 @@ func TestRouting(t *testing.T) {
 				learned++
 			}
 		}
-		// Of a leaf, its two nodes' are its own, of both families.
+		// A leaf has its own routes to its two nodes, of both families.
 		if own := sw.Routes.Len() - learned; own != map[bool]int{true: 4}[strings.HasPrefix(sw.Name,
 			"leaf")] {
 			t.Errorf("%s has %d routes of its own", sw.Name, own)
 		}
-		// Its own addresses, and of each of a leaf's nodes the loopback and the link.
+		// The networks are its own addresses and, for each of a leaf's nodes, the loopback and the
+		// link.
 		if got, want := len(sw.Routing.Networks),
 			map[bool]int{true: 2 + 2*4, false: 2}[strings.HasPrefix(sw.Name, "leaf")]; got != want {
 			t.Errorf("%s announces %v", sw.Name, sw.Routing.Networks)

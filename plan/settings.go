@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// frameOverhead is what a frame has beyond its MTU: the Ethernet header.
+	// frameOverhead is the length of a frame beyond its MTU: the Ethernet header.
 	frameOverhead = 14
-	// maxQueueTime bounds the default queue of a slow link, which would
-	// otherwise hold seconds; minQueueFrames keeps it from starving bursts.
+	// maxQueueTime bounds the default queue of a slow link, which would otherwise hold seconds of
+	// traffic. minQueueFrames keeps the queue large enough for bursts.
 	maxQueueTime   = 100 * time.Millisecond
 	minQueueFrames = 16
 )
 
-// direction is the spec's direction of the wire from one end to the other, with
-// everything decided.
+// direction returns the plan's direction of the wire from one end to the other, with all values
+// set.
 func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direction {
 	sw := to.index
 	if from.isSwitch {
@@ -32,7 +32,8 @@ func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direc
 		made.Queue = c.defaultQueue(d.Rate, mtu, c.settings[sw].Buffer)
 		switch {
 		case soft && from.isSwitch:
-			// Its dynamic thresholds decide. A buffer below a frame is refused later.
+			// The dynamic thresholds of the switch bound the queue. A buffer smaller than a frame
+			// is refused later.
 			made.Queue = max(c.settings[sw].Buffer, units.Bytes(mtu+frameOverhead))
 		case soft:
 			node := c.t.NodeFor(c.plan.Nodes[from.index].Name)
@@ -46,15 +47,15 @@ func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direc
 	return made
 }
 
-// defaultQueue is the drop-tail queue in front of a link of which the file says
-// nothing: the buffer, or less where that would take too long to send.
+// defaultQueue returns the default size of the drop-tail queue in front of a link: the buffer, or
+// less if sending the buffer takes too long.
 func (c *compiler) defaultQueue(rate units.Rate, mtu int, buffer units.Bytes) units.Bytes {
 	inTime := units.Bytes(rate.BytesPerSecond() / uint64(time.Second/maxQueueTime))
 	return max(min(buffer, inTime), minQueueFrames*units.Bytes(mtu+frameOverhead))
 }
 
-// checkDirections looks at the settings of a link that depend on each other and
-// may come from different entries.
+// checkDirections checks settings of a link that depend on each other and may come from different
+// entries.
 func (c *compiler) checkDirections(l Link) {
 	for _, side := range []struct {
 		name string
@@ -66,8 +67,8 @@ func (c *compiler) checkDirections(l Link) {
 	}
 }
 
-// linkSetting is the path of the value that decides a field of one direction of
-// a link: the last of the entries in the order of their precedence that has it.
+// linkSetting returns the path of the value that decides a field of one direction of a link. It is
+// the value in the last entry, in order of precedence, that has the field.
 func (c *compiler) linkSetting(l Link, side, field string, has func(spec.Direction) bool) string {
 	return c.linkEntry(l, func(path string, entry spec.Link) string {
 		own := entry.AToB
@@ -84,7 +85,7 @@ func (c *compiler) linkSetting(l Link, side, field string, has func(spec.Directi
 	})
 }
 
-// linkMTU is the path of the value that decides a link's MTU.
+// linkMTU returns the path of the value that decides a link's MTU.
 func (c *compiler) linkMTU(l Link) string {
 	return c.linkEntry(l, func(path string, entry spec.Link) string {
 		if entry.MTU != 0 {
@@ -94,8 +95,8 @@ func (c *compiler) linkMTU(l Link) string {
 	})
 }
 
-// linkEntry calls pick with the entries that hold for a link, the most specific
-// first, until it returns a path; where none does, it is that of all links.
+// linkEntry calls pick with the entries that apply to a link, the most specific first, until it
+// returns a path. If no call does, it returns the path of all links.
 func (c *compiler) linkEntry(l Link, pick func(path string, entry spec.Link) string) string {
 	keys := precedence(c.t.Fabric.Links, l.Name, l.Class)
 	for _, key := range slices.Backward(keys) {
@@ -107,7 +108,7 @@ func (c *compiler) linkEntry(l Link, pick func(path string, entry spec.Link) str
 	return "fabric.links"
 }
 
-// nodeSetting is the path of the value that decides a field of a node.
+// nodeSetting returns the path of the value that decides a field of a node.
 func (c *compiler) nodeSetting(name, field string, has func(spec.Node) bool) string {
 	for _, key := range slices.Backward(precedence(c.t.Nodes, name, "")) {
 		if entry, _ := c.t.Nodes.Get(key); has(entry) {
@@ -117,13 +118,13 @@ func (c *compiler) nodeSetting(name, field string, has func(spec.Node) bool) str
 	return "nodes"
 }
 
-// switchKind is the path of the value that decides a switch's kind.
+// switchKind returns the path of the value that decides a switch's kind.
 func (c *compiler) switchKind(name string) string {
 	return c.switchSetting(name, "kind", func(s spec.Switch) bool { return s.Kind != "" })
 }
 
-// switchSetting is the path of the value that decides a setting of a switch:
-// the last of the entries in the order of their precedence that has it.
+// switchSetting returns the path of the value that decides a setting of a switch. It is the value
+// in the last entry, in order of precedence, that has the setting.
 func (c *compiler) switchSetting(name, field string, has func(spec.Switch) bool) string {
 	for _, key := range slices.Backward(precedence(c.t.Fabric.Switches, name, "")) {
 		if entry, _ := c.t.Fabric.Switches.Get(key); has(entry) {
@@ -133,8 +134,8 @@ func (c *compiler) switchSetting(name, field string, has func(spec.Switch) bool)
 	return "fabric.switch." + field
 }
 
-// precedence are the keys that hold for a name, from the least to the most
-// specific, as package spec merges them.
+// precedence returns the keys that apply to a name, from the least to the most specific, in the
+// order in which package spec merges them.
 func precedence[T any](entries spec.Ordered[T], name, class string) []string {
 	var keys, globs []string
 	for _, key := range []string{spec.DefaultKey, class} {
@@ -158,8 +159,8 @@ func precedence[T any](entries spec.Ordered[T], name, class string) []string {
 	return keys
 }
 
-// checkOverrides refuses keys that stand for nothing: a misspelt override would
-// silently change nothing.
+// checkOverrides reports keys that match nothing. A misspelt override would otherwise have no
+// effect and no message.
 func (c *compiler) checkOverrides() {
 	f := &c.t.Fabric
 	w := c.words()
@@ -179,7 +180,7 @@ func (c *compiler) addRanks() {
 	for i := range c.plan.Nodes {
 		node := &c.plan.Nodes[i]
 		if node.Runtime == spec.CNI {
-			continue // its programs are the container's
+			continue // the container runtime starts its programs
 		}
 		for r := range c.t.NodeFor(node.Name).Ranks {
 			nic := &node.NICs[r%len(node.NICs)]

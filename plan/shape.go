@@ -10,7 +10,7 @@ import (
 	"railbed/plan/topology"
 )
 
-// shape builds the graph that the file names, or that it writes out.
+// shape builds the graph of the fabric, by a generator or from the explicit links of the file.
 func (c *compiler) shape() {
 	f := &c.t.Fabric
 	if f.Topology == spec.Explicit {
@@ -81,7 +81,7 @@ func (c *compiler) explicitShape() {
 	c.graph = graph
 }
 
-// joined are the errors that errors.Join put together.
+// joined returns the errors that errors.Join joined.
 func joined(err error) []error {
 	if err == nil {
 		return nil
@@ -92,8 +92,7 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// suggest is the question whether a near name was meant, or else what the
-// caller says would be right.
+// suggest asks whether a near name was meant. Without one it returns want.
 func suggest(name string, candidates []string, want string) string {
 	if a, b, isLink := strings.Cut(name, "--"); isLink && slices.Contains(candidates, b+"--"+a) {
 		return fmt.Sprintf("did you mean %q? The end nearer to the servers comes first", b+"--"+a)

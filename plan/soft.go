@@ -9,24 +9,24 @@ import (
 	"railbed/plan/spec"
 )
 
-// SoftSwitch is what a soft switch does beside forwarding; nothing of it is left
-// to a default. Queues are the eight priorities of an egress port.
+// SoftSwitch holds the settings of a soft switch other than forwarding. All defaults are filled in.
+// Queues are the eight priorities of an egress port.
 //
 // # Buffer
 //
-// All ports share Buffer. Reserved of it is set aside for lossless priorities:
-// PFC.XOff + PFC.Headroom, or GFC.Limit, for each port and lossless priority. A
-// packet of such a priority is counted against what came in by its port, is
-// dropped only beyond that, and no dynamic threshold holds for it. The rest is
-// Shared: a queue of another priority accepts a packet while it holds at most
-// Alpha times what is free of Shared before the packet, and the packet fits.
+// All ports share Buffer. The part Reserved is for lossless priorities: PFC.XOff + PFC.Headroom, or
+// GFC.Limit, for each port and lossless priority. A packet of such a priority counts towards the
+// ingress bytes of its port. It is dropped only beyond that bound, and no dynamic threshold applies
+// to it.
 //
-// A frame counts with its length from the Ethernet header on, without its check
-// sequence: MTU + 14 bytes for the longest.
+// The remaining part is Shared. A queue of another priority accepts a packet on two conditions.
+// Before the packet it holds at most Alpha times the free part of Shared, and the packet fits.
+//
+// A frame counts with its length from the Ethernet header on, without its check sequence: MTU + 14
+// bytes for the longest frame.
 type SoftSwitch struct {
-	// LoadBalance is one of spec.Flow and its siblings. Flow, Polarised and
-	// Flowlet hash with Switch.HashSeed, which Polarised gives to all switches
-	// alike.
+	// LoadBalance is spec.Flow or another of the load balancing constants. Flow, Polarised and
+	// Flowlet hash with Switch.HashSeed. With Polarised all switches have the same seed.
 	LoadBalance string `json:"load_balance"`
 	// FlowletGap is the pause after which a flow may change its path.
 	FlowletGap units.Duration `json:"flowlet_gap"`
@@ -35,8 +35,8 @@ type SoftSwitch struct {
 	Shared     units.Bytes    `json:"shared"`
 	Alpha      units.Factor   `json:"alpha"`
 	Scheduler  Scheduler      `json:"scheduler"`
-	// Priorities are by DSCP; what is no IP packet has priority 0. A frame with a
-	// tag of VLAN 0 has that of its tag.
+	// Priorities maps DSCPs. A packet that is not IP has priority 0. A frame with a tag of VLAN 0
+	// has the priority of its tag.
 	Priorities  PriorityMap  `json:"priorities"`
 	ECN         *ECN         `json:"ecn,omitempty"`
 	Trim        *Trim        `json:"trim,omitempty"`
@@ -46,8 +46,8 @@ type SoftSwitch struct {
 	Aggregation *Aggregation `json:"aggregation,omitempty"`
 }
 
-// Features are what the switch does beside forwarding, in the words of files:
-// "load-balance flow", "pfc on 3".
+// Features returns the settings other than forwarding, in the words of files: "load-balance flow",
+// "pfc on 3".
 func (s *SoftSwitch) Features() []string {
 	words := []string{"load-balance " + s.LoadBalance, "buffer " + s.Buffer.String()}
 	if s.ECN != nil {
@@ -84,16 +84,15 @@ func priorities(list []int) string {
 type Scheduler struct {
 	// Strict priorities are served first, in this order.
 	Strict []int `json:"strict,omitempty"`
-	// Weights are of the queues in deficit round robin: each turn gives a queue
-	// that waits Weights[q] * Quantum bytes. 0 is a strict queue.
+	// Weights are the weights of the queues in deficit round robin. In each turn a waiting queue
+	// may send Weights[q] * Quantum bytes. A strict queue has 0.
 	Weights [spec.Priorities]int `json:"weights"`
-	// Quantum is the longest frame of any port, so that a turn of weight 1 sends
-	// at least one (Shreedhar and Varghese, SIGCOMM 1995, for O(1) work).
+	// Quantum is the longest frame of any port, so that a turn of weight 1 sends at least one frame
+	// (Shreedhar and Varghese, SIGCOMM 1995, for O(1) work).
 	Quantum units.Bytes `json:"quantum"`
 }
 
-// PriorityMap is the priority of each DSCP. It prints as 64 digits, that of DSCP
-// 0 first.
+// PriorityMap holds the priority of each DSCP. Its text is 64 digits, that of DSCP 0 first.
 type PriorityMap [64]uint8
 
 // MarshalText implements encoding.TextMarshaler.
@@ -119,20 +118,18 @@ func (m *PriorityMap) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ECN is how queues mark. Kind is spec.RED, with KMin, KMax and PMax, or
-// spec.ECNSharp, with Target (ins_target), PersistentTarget (pst_target) and
-// Interval (pst_interval). Only packets with ECT(0) or ECT(1) are marked, and
-// none is dropped for it.
+// ECN configures the marking in queues. Kind is spec.RED, with KMin, KMax and PMax, or
+// spec.ECNSharp, with Target (ins_target), PersistentTarget (pst_target) and Interval
+// (pst_interval). Only packets with ECT(0) or ECT(1) are marked. ECN drops no packet.
 //
-// RED looks at the queue's length in bytes before the packet, without an
-// average (as DCQCN does): nothing up to KMin, everything above KMax, and in
-// between the share PMax * (length-KMin)/(KMax-KMin).
+// RED uses the queue's length in bytes before the packet, without an average (as DCQCN does). It
+// marks nothing up to KMin and everything above KMax. In between it marks the share PMax *
+// (length-KMin)/(KMax-KMin).
 //
-// ECN# looks at a packet's time in the queue when it leaves: it marks every
-// packet whose time exceeds Target; and when times have stayed at or above
-// PersistentTarget for longer than Interval, it marks one packet, the next one
-// Interval later, and after the n-th mark the next one Interval/sqrt(n) later,
-// until a time is below PersistentTarget.
+// ECN# uses a packet's time in the queue when the packet leaves. It marks every packet whose time
+// exceeds Target. It also marks one packet when times have stayed at or above PersistentTarget for
+// longer than Interval. The next mark follows Interval later, and after the n-th mark the next one
+// follows Interval/sqrt(n) later, until a time is below PersistentTarget.
 type ECN struct {
 	Kind             string         `json:"kind"`
 	KMin             units.Bytes    `json:"kmin,omitempty"`
@@ -144,8 +141,8 @@ type ECN struct {
 	Priorities       []int          `json:"priorities"`
 }
 
-// Trim is what becomes of a packet of one of Priorities that its queue has no
-// room for: its first Size bytes, with DSCP, go into Queue.
+// Trim configures the trimming of packets of Priorities for which a queue has no room. The first
+// Size bytes of such a packet go into Queue, with DSCP.
 type Trim struct {
 	Size       units.Bytes `json:"size"`
 	DSCP       uint8       `json:"dscp"`
@@ -153,64 +150,65 @@ type Trim struct {
 	Priorities []int       `json:"priorities"`
 }
 
-// PFC is priority-based flow control; the thresholds of each port are in
-// Interface.PFC.
+// PFC configures priority-based flow control. Interface.PFC has the thresholds of each port.
 type PFC struct {
 	Priorities []int  `json:"priorities"`
 	Quanta     uint16 `json:"quanta"`
 }
 
-// PortPFC is PFC at one port of a soft switch: of what came in by it at one
-// priority and still waits in the switch. See pfc.go for how they are computed.
+// PortPFC holds the thresholds of PFC at one port of a soft switch. They bound the bytes that came
+// in by the port at one priority and still wait in the switch. See pfc.go for how they are
+// computed.
 type PortPFC struct {
 	// XOff is the length above which the port pauses its peer.
 	XOff units.Bytes `json:"xoff"`
-	// XOn is the length at or below which it lets the peer go on.
+	// XOn is the length at or below which the port lets the peer continue.
 	XOn units.Bytes `json:"xon"`
-	// Headroom is what is accepted above XOff.
+	// Headroom is the number of bytes that the port accepts above XOff.
 	Headroom units.Bytes `json:"headroom"`
-	// Given says which of them the file has: those stay as they are when the link
-	// changes, and the others follow it.
+	// Given marks the values that the file gives. These stay when the link changes, and the others
+	// follow the link.
 	Given PFCGiven `json:"given,omitzero"`
 }
 
-// PFCGiven names fields of PortPFC.
+// PFCGiven marks fields of PortPFC.
 type PFCGiven struct {
 	XOff     bool `json:"xoff,omitempty"`
 	XOn      bool `json:"xon,omitempty"`
 	Headroom bool `json:"headroom,omitempty"`
 }
 
-// GFC is Gentle Flow Control; the thresholds of each port are in Interface.GFC.
+// GFC configures Gentle Flow Control. Interface.GFC has the thresholds of each port.
 type GFC struct {
 	Kind       string `json:"kind"` // spec.GFCBuffer, spec.GFCTime
 	Priorities []int  `json:"priorities"`
 }
 
-// PortGFC is Gentle Flow Control at one port: of what came in by it at one
-// priority and still waits in the switch. See gfc.go for how they are computed.
+// PortGFC holds the thresholds of Gentle Flow Control at one port. They bound the bytes that came
+// in by the port at one priority and still wait in the switch. See gfc.go for how they are
+// computed.
 type PortGFC struct {
-	// B1 is the length at which the sender is first slowed (the paper's B1, and
-	// B0 of time), BM where its rate would end (Bm), and Limit what is accepted.
+	// B1 is the length at which the sender is first slowed (the paper's B1, and B0 of time). BM is
+	// the length at which its rate would reach 0 (Bm). Limit is the length up to which packets are
+	// accepted.
 	B1    units.Bytes `json:"b1"`
 	BM    units.Bytes `json:"bm"`
 	Limit units.Bytes `json:"limit"`
-	// Stages are the thresholds of kind buffer: at or above Stages[k-1] the
-	// sender's rate is the link's rate / 2^k, below Stages[0] the link's rate.
+	// Stages holds the thresholds of kind buffer. At or above Stages[k-1] the sender's rate is the
+	// link's rate / 2^k. Below Stages[0] it is the link's rate.
 	Stages []units.Bytes `json:"stages,omitempty"`
-	// Period is the time between messages of kind time, each of which sets the
-	// rate to the link's rate * (BM-length)/(BM-B1), at most the link's and at
-	// least Least.
+	// Period is the time between messages of kind time. Each message sets the rate to the link's
+	// rate * (BM-length)/(BM-B1), at most the link's rate and at least Least.
 	Period units.Duration `json:"period,omitempty"`
-	// Least is above 0: a sender that is stopped can be part of a deadlock.
+	// Least is above 0, because a stopped sender can be part of a deadlock.
 	Least units.Rate `json:"least"`
-	// Given says what the file has: that stays as it is when the link changes, and
-	// the rest follows it.
+	// Given marks the values that the file gives. These stay when the link changes, and the others
+	// follow the link.
 	Given GFCGiven `json:"given,omitzero"`
 }
 
-// GFCGiven names fields of PortGFC. Stages is how often the rate is halved; 0 is until
-// it is below 8kbit.
+// GFCGiven marks fields of PortGFC. Stages is the number of times that the rate is halved. 0 halves
+// it until it is below 8kbit.
 type GFCGiven struct {
 	B1     bool `json:"b1,omitempty"`
 	BM     bool `json:"bm,omitempty"`
@@ -218,7 +216,7 @@ type GFCGiven struct {
 	Stages int  `json:"stages,omitempty"`
 }
 
-// GilbertElliott is the two-state loss of spec.GilbertElliott, resolved.
+// GilbertElliott is the loss model of spec.GilbertElliott, with all values set.
 type GilbertElliott struct {
 	Enter    units.Ratio `json:"enter"`
 	Leave    units.Ratio `json:"leave"`
@@ -226,8 +224,8 @@ type GilbertElliott struct {
 	LossGood units.Ratio `json:"loss_good,omitzero"`
 }
 
-// Flap takes a direction down for For, the first time Every after the setting
-// was made, and then from fall to fall after Every.
+// Flap takes a direction down for the time For. The first outage starts Every after the setting was
+// made, and the next ones start Every after the start of the previous one.
 type Flap struct {
 	Every units.Duration `json:"every"`
 	For   units.Duration `json:"for"`

@@ -14,7 +14,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// likeKernel is the plan as JSON without what only soft switches have.
+// likeKernel returns the plan as JSON without the values that only soft switches have.
 func likeKernel(t *testing.T, p *Plan, kind string) string {
 	t.Helper()
 	p.PacketMemory = 0
@@ -37,8 +37,8 @@ func likeKernel(t *testing.T, p *Plan, kind string) string {
 	return string(text)
 }
 
-// TestSoftIsTheKernelsPlan: names, addresses, routes and neighbours are those of
-// routers, and of bridges where the switches forward by l2.
+// TestSoftIsTheKernelsPlan: a soft switch has the names, addresses, routes and neighbours of a
+// router, or of a bridge if it forwards by l2.
 func TestSoftIsTheKernelsPlan(t *testing.T) {
 	compare := func(name, kind, forwarding string, testbed spec.Testbed) {
 		kernel, soft := testbed, testbed
@@ -73,7 +73,7 @@ func TestSoftSeeds(t *testing.T) {
 	}
 }
 
-// TestSoftNeedsNothing: what needs netem elsewhere is our own here.
+// TestSoftNeedsNothing: settings that need netem elsewhere need no host feature here.
 func TestSoftNeedsNothing(t *testing.T) {
 	p, err := compileText("requires: [ping]\n" +
 		leafSpineFile("  switch: {kind: soft}", "  links:",
@@ -90,8 +90,8 @@ func TestSoftNeedsNothing(t *testing.T) {
 	}
 }
 
-// TestWeights: next hops have weights where these differ, in the kernel's plan
-// as in a soft one.
+// TestWeights: next hops have weights if these differ, with the kernel's switches and with soft
+// ones.
 func TestWeights(t *testing.T) {
 	testbed := wired("a b", "s t u v", "a:eth0 -- s:p0", "a:eth1 -- t:p0", "b -- v", "s -- u:p1", "s -- v",
 		"t -- v", "u -- v", "s -- v")
@@ -129,15 +129,15 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestPFCThresholds plays the worst case of a pause frame by frame: a sender
-// that never idles, a port that passes nothing on, and a longest frame that has
-// just begun to leave by the port when the pause is decided. Delays are such
-// that the pause arrives exactly when a frame has ended and the next one begins.
+// TestPFCThresholds simulates the worst case of a pause frame by frame. The sender never idles, and
+// the port forwards nothing. A longest frame has just begun to leave by the port when the pause is
+// decided. The delays are such that the pause arrives exactly when a frame has ended and the next
+// one begins.
 func TestPFCThresholds(t *testing.T) {
 	for _, c := range []struct {
 		in, out  units.Rate
 		mtu      int
-		extra    int64 // whole frames that are sent during the reaction
+		extra    int64 // number of whole frames that are sent during the reaction
 		delayOut time.Duration
 	}{
 		{1e9, 1e9, 1500, 3, 1500}, {1e9, 1e9, 9000, 2, 0}, {10e9, 10e9, 4182, 20, 2000},
@@ -154,9 +154,9 @@ func TestPFCThresholds(t *testing.T) {
 		h := Hop{MTU: c.mtu, In: Direction{Rate: c.in, Delay: units.Duration(delayIn)},
 			Out: Direction{Rate: c.out, Delay: units.Duration(c.delayOut)}}
 		p := portPFC(h, &spec.PFC{})
-		// The queue holds xoff; the frame that exceeds it ends at 0. Then frames
-		// arrive that were sent from -delayIn on, until the last that began
-		// when, or before, the pause arrived.
+		// The queue holds xoff. The frame that exceeds it ends at 0. Then frames arrive that were
+		// sent from -delayIn on, up to the last frame that began when, or before, the pause
+		// arrived.
 		over := frame
 		for begin := -delayIn; begin <= message; begin += float64(frame) * perByte(c.in) {
 			over += frame
@@ -187,9 +187,9 @@ func TestPFCWithJitter(t *testing.T) {
 	}
 }
 
-// slow plays a sender whose rate follows what is in the buffer as it was a
-// feedback time ago, while nothing leaves the buffer, and returns the most that
-// the buffer holds until the rate is a 500th of the line's.
+// slow simulates a sender whose rate follows the length of the buffer one feedback time earlier,
+// while nothing leaves the buffer. It returns the largest length of the buffer until the rate is a
+// 500th of the line rate.
 func slow(line units.Rate, frame units.Bytes, feedback, period time.Duration,
 	rate func(units.Bytes) float64) units.Bytes {
 	const step = 50 * time.Nanosecond
@@ -211,14 +211,14 @@ func slow(line units.Rate, frame units.Bytes, feedback, period time.Duration,
 	return held
 }
 
-// portGFC is what a port has by a file.
+// portGFC returns the thresholds of a port by the settings of a file.
 func portGFC(h Hop, settings *spec.GFC) PortGFC {
 	h.ToNode = true
 	return (&GFC{Kind: settings.Kind}).Ports([]PortGFC{givenGFC(settings)}, []Hop{h})[0]
 }
 
-// TestGFCThresholds: with the thresholds of the plan the buffer never holds
-// more than BM, even while nothing leaves it.
+// TestGFCThresholds: with the thresholds of the plan the buffer never holds more than BM, even
+// while nothing leaves it.
 func TestGFCThresholds(t *testing.T) {
 	d := Direction{Rate: 10e9, Delay: 5e3}
 	h := Hop{MTU: 1500, In: d, Out: d}
@@ -241,7 +241,7 @@ func TestGFCThresholds(t *testing.T) {
 	}
 }
 
-// TestGFCHolds plays links of many kinds, with short and long periods.
+// TestGFCHolds simulates links of many kinds, with short and long periods.
 func TestGFCHolds(t *testing.T) {
 	for _, c := range []struct {
 		rate   units.Rate
@@ -275,7 +275,7 @@ func TestGFCHolds(t *testing.T) {
 	}
 }
 
-// TestGFCSettings: what the file says stands, and the rest follows from it.
+// TestGFCSettings: values of the file stay, and the others follow from them.
 func TestGFCSettings(t *testing.T) {
 	d := Direction{Rate: 1e9}
 	h := Hop{MTU: 1482, In: d, Out: d} // a frame of 1500 bytes
@@ -297,7 +297,7 @@ func TestGFCSettings(t *testing.T) {
 	}
 }
 
-// TestBufferIsDivided adds up what lossless priorities reserve.
+// TestBufferIsDivided adds up the reserved buffer of lossless priorities.
 func TestBufferIsDivided(t *testing.T) {
 	p, err := compileText(leafSpineFile("  switch: {kind: soft, buffer: 1MB, pfc: {priorities: [3, 4], " +
 		"xoff: 20KB, xon: 10KB, headroom: 5KB}, gfc: {b1: 10KB, bm: 30KB, priorities: [2]}, int: true}"))
@@ -340,8 +340,8 @@ func TestPriorityMap(t *testing.T) {
 	}
 }
 
-// TestDirectionWith: what is set beats what was there, and what is zero on
-// purpose takes it away.
+// TestDirectionWith: values that are set override earlier ones, and values that are zero on purpose
+// remove them.
 func TestDirectionWith(t *testing.T) {
 	base := Direction{Rate: 1e9, Queue: 1000, Loss: units.Ratio{Num: 1, Den: 2}, JitterKind: spec.Normal,
 		DropEvery: 5, DropList: []uint64{1, 2},

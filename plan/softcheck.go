@@ -8,8 +8,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// part is the path of a setting within a block of a switch's settings: of the
-// most specific entry that has it, or else of the block.
+// part returns the path of a setting within a block of a switch's settings, in the most specific
+// entry that has it. Without such an entry it returns the path of the block.
 func (c *compiler) part(sw *Switch, block, key string, has func(spec.Switch) bool) string {
 	found := ""
 	c.switchEntries(sw, func(path string, s spec.Switch) {
@@ -33,8 +33,8 @@ func (c *compiler) says(sw *Switch, has func(spec.Switch) bool) bool {
 	return any
 }
 
-// switchEntries calls visit with what the file says about a switch, from the
-// least to the most specific entry.
+// switchEntries calls visit with the entries of the file for a switch, from the least to the most
+// specific.
 func (c *compiler) switchEntries(sw *Switch, visit func(path string, s spec.Switch)) {
 	visit("fabric.switch", c.t.Fabric.Switch)
 	for _, key := range precedence(c.t.Fabric.Switches, sw.Name, "") {
@@ -43,8 +43,8 @@ func (c *compiler) switchEntries(sw *Switch, visit func(path string, s spec.Swit
 	}
 }
 
-// checkSoftSwitch refuses settings that contradict each other. They may come
-// from different entries, so that only the merged ones show it.
+// checkSoftSwitch reports settings that contradict each other. They may come from different
+// entries, so it checks the merged settings.
 func (c *compiler) checkSoftSwitch(sw *Switch, s *spec.Switch) {
 	soft := sw.Soft
 	for _, entry := range s.Scheduler.Weights {
@@ -107,8 +107,8 @@ func (c *compiler) checkECN(sw *Switch) {
 	case e.Kind == spec.RED && !c.says(sw, func(s spec.Switch) bool {
 		return s.ECN != nil && s.ECN.Kind != ""
 	}):
-		// The kind is a default, and what it does not read was meant for the
-		// other one.
+		// The kind is a default. Settings that this kind does not use were meant for the other
+		// kind.
 		for _, f := range []setting[spec.Switch]{
 			{"target", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.Target != 0 }},
 			{"persistent-target", func(s spec.Switch) bool {

@@ -6,13 +6,13 @@ import (
 	"railbed/plan/spec"
 )
 
-// setting is a key that some entries of the file have.
+// setting is a key and a test whether an entry of the file has it.
 type setting[T any] struct {
 	key string
 	has func(T) bool
 }
 
-// softSwitchOnly are the settings that no other kind of switch has.
+// softSwitchOnly lists the settings that only soft switches have.
 var softSwitchOnly = []setting[spec.Switch]{
 	{"forwarding", func(s spec.Switch) bool { return s.Forwarding != "" }},
 	{"load-balance", func(s spec.Switch) bool { return s.LoadBalance != "" }},
@@ -28,8 +28,7 @@ var softSwitchOnly = []setting[spec.Switch]{
 	{"aggregation", func(s spec.Switch) bool { return s.Aggregation != nil }},
 }
 
-// softLinkOnly are the settings of a direction that only links of soft switches
-// have.
+// softLinkOnly lists the settings of a direction that only links of soft switches have.
 var softLinkOnly = []setting[spec.Direction]{
 	{"jitter-kind", func(d spec.Direction) bool { return d.JitterKind != "" }},
 	{"gilbert-elliott", func(d spec.Direction) bool { return d.GilbertElliott != nil }},
@@ -41,8 +40,8 @@ var softLinkOnly = []setting[spec.Direction]{
 	{"flap", func(d spec.Direction) bool { return d.Flap != nil }},
 }
 
-// checkSoftOnly refuses what the kernel's switches cannot do, and weights where
-// nothing is routed.
+// checkSoftOnly reports settings that the kernel's switches do not support, and weights in fabrics
+// without routing.
 func (c *compiler) checkSoftOnly() {
 	c.checkWeights()
 	if c.plan.Dilation > 1 && !c.plan.Soft() {
@@ -82,7 +81,7 @@ func (c *compiler) checkSoftOnly() {
 	}
 }
 
-// softOnly refuses a setting that only soft switches have, once.
+// softOnly reports a setting that only soft switches have, once.
 func (c *compiler) softOnly(path, key, what string) {
 	of := map[string]string{"switches": "", "links": "links of ", "NICs": "NICs at ",
 		"fabrics": "fabrics of "}[what]
@@ -91,8 +90,8 @@ func (c *compiler) softOnly(path, key, what string) {
 		key, of, first.Name, first.Kind)
 }
 
-// once notes a problem with the value of a path, the first time only: one value
-// decides for many switches and links.
+// once reports a problem with the value of a path, the first time only, because one value applies
+// to many switches and links.
 func (c *compiler) once(path, want, what string, args ...any) {
 	if c.reported == nil {
 		c.reported = map[string]bool{}
@@ -103,7 +102,7 @@ func (c *compiler) once(path, want, what string, args ...any) {
 	}
 }
 
-// checkSoftLinks refuses what links of the kernel's switches cannot do.
+// checkSoftLinks reports settings that links of the kernel's switches do not support.
 func (c *compiler) checkSoftLinks() {
 	var used []setting[spec.Direction]
 	for _, f := range softLinkOnly {
@@ -132,7 +131,7 @@ func (c *compiler) checkSoftLinks() {
 	}
 }
 
-// checkWeights refuses weights where packets have no choice of paths.
+// checkWeights reports weights if packets have no choice of paths.
 func (c *compiler) checkWeights() {
 	if !c.bridged() {
 		return
@@ -147,7 +146,7 @@ func (c *compiler) checkWeights() {
 	}
 }
 
-// linkWeight is the path of the weight of a link.
+// linkWeight returns the path of the weight of a link.
 func (c *compiler) linkWeight(l Link) string {
 	return c.linkEntry(l, func(path string, entry spec.Link) string {
 		if entry.Weight != 0 {

@@ -10,10 +10,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// INTHops is for how many switches a packet has room that reserves any for
-// in-band telemetry: the longest path of a fat tree or of hpn has 5. INTRoom is
-// that room in bytes, the block of internal/wire with its standard
-// instructions.
+// INTHops is the number of switches for whose telemetry a packet reserves room, if it reserves any.
+// The longest path of a fat tree or of hpn has 5 switches. INTRoom is that room in bytes: the block
+// of internal/wire with its standard instructions.
 const (
 	INTHops   = 8
 	INTRoom   = intHeader + INTHops*intHop
@@ -21,7 +20,7 @@ const (
 	intHop    = 24
 )
 
-// addSoft decides what soft switches do beside forwarding.
+// addSoft decides the settings of soft switches other than forwarding.
 func (c *compiler) addSoft() {
 	if !c.plan.Soft() {
 		return
@@ -94,7 +93,7 @@ func (c *compiler) addSoftSwitch(i int) {
 	}
 }
 
-// scheduler lists the weights of the queues that are not strict.
+// scheduler returns the scheduler with the weights of the queues that are not strict.
 func scheduler(s *spec.Scheduler) Scheduler {
 	made := Scheduler{Strict: slices.Clone(s.Strict)}
 	for q := range made.Weights {
@@ -116,8 +115,7 @@ func (c *compiler) toNode(port *Interface) bool {
 	return isNode
 }
 
-// divideBuffer sets the thresholds of a switch's ports and what is left of its
-// buffer.
+// divideBuffer sets the thresholds of a switch's ports and the parts of its buffer.
 func (c *compiler) divideBuffer(i int) {
 	sw, s := &c.plan.Switches[i], &c.settings[i]
 	var links []Hop
@@ -157,7 +155,7 @@ func (c *compiler) divideBuffer(i int) {
 	sw.Soft.Shared = sw.Soft.Buffer - sw.Soft.Reserved
 }
 
-// hopOf is the link at a switch's port as the port sees it.
+// hopOf returns the link at a switch's port as seen by the port.
 func (c *compiler) hopOf(sw, port int) Hop {
 	at := c.ports[sw][port].link
 	l, w := &c.plan.Links[at], c.wires[at]

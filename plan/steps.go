@@ -7,8 +7,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// checkSteps refuses steps and checks that name what does not exist: they would
-// fail in the middle of a run, or check nothing.
+// checkSteps reports steps and checks that name something that does not exist. They would fail in
+// the middle of a run, or check nothing.
 func (c *compiler) checkSteps() {
 	w := c.words()
 	defer func() { c.problems = append(c.problems, w.problems...) }()
@@ -51,7 +51,7 @@ func (c *compiler) checkSteps() {
 	}
 }
 
-// checkDevices refuses a benchmark of RDMA in nodes without a device.
+// checkDevices reports a benchmark of RDMA in nodes without an RDMA device.
 func (c *compiler) checkDevices(path string, s *spec.Stack) {
 	for i := range c.plan.Nodes {
 		name := c.plan.Nodes[i].Name
@@ -66,8 +66,8 @@ func (c *compiler) checkDevices(path string, s *spec.Stack) {
 	}
 }
 
-// eachNodeOfSteps calls look with the path of each name, or pattern, of nodes that steps
-// start programs in, and with the step.
+// eachNodeOfSteps calls look for each name, or pattern, of nodes in which steps start programs. It
+// passes the path of the name and the step.
 func (c *compiler) eachNodeOfSteps(look func(path, name string, step *spec.Step)) {
 	for i, step := range c.t.Steps {
 		all := func(key string, names []string) {

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// walker follows packets through a plan as a kernel would, hop by hop. It uses
-// nothing of the compiler: only the plan's tables, links and neighbours.
+// walker follows packets through a plan as a kernel would, hop by hop. It uses no code of the
+// compiler: only the plan's tables, links and neighbours.
 type walker struct {
 	plan    *Plan
 	devices map[string]*device
 	memo    map[walkKey]walkResult
 }
 
-// device is a node or a switch with what forwarding needs.
+// device is a node or a switch with the data for forwarding.
 type device struct {
 	name   string
 	isNode bool
 	ifaces []Interface
 	local  map[netip.Addr]bool
-	// tables are the routes by table, longest prefix first; 0 has the
-	// connected subnets too, as the kernel adds them with the addresses.
+	// tables holds the routes by table, longest prefix first. Table 0 also has the connected
+	// subnets, as the kernel adds them with the addresses.
 	tables map[int][]Route
 	rules  []Rule
 }
@@ -33,7 +33,7 @@ type walkKey struct {
 }
 
 type walkResult struct {
-	end  string // the device that the packet reaches; empty where it is refused
+	end  string // the device that the packet reaches; empty if it is refused
 	hops int
 	err  error
 }
@@ -73,8 +73,7 @@ func (w *walker) add(d *device, loopbacks []netip.Prefix, routes []Route) {
 	w.devices[d.name] = d
 }
 
-// lookup finds the next hops of a packet; src is zero for one whose socket is
-// not bound.
+// lookup finds the next hops of a packet. src is zero for a packet of a socket that is not bound.
 func (d *device) lookup(src, dst netip.Addr) []NextHop {
 	for _, rule := range d.rules {
 		if src.IsValid() && rule.From.Contains(src) {
@@ -95,8 +94,8 @@ func longest(table []Route, dst netip.Addr) []NextHop {
 	return nil
 }
 
-// walk sends a packet from a device to an address over every next hop at once.
-// All ways must end at one device after the same number of links.
+// walk sends a packet from a device to an address over every next hop at once. All paths must end
+// at one device after the same number of links.
 func (w *walker) walk(from string, src, dst netip.Addr) walkResult {
 	d := w.devices[from]
 	if d.local[dst] {
@@ -126,7 +125,7 @@ func (w *walker) walk(from string, src, dst netip.Addr) walkResult {
 	return result
 }
 
-// arrive is walk for a packet that a device received and may forward.
+// arrive does as walk for a packet that a device received and may forward.
 func (w *walker) arrive(at string, dst netip.Addr) walkResult {
 	if d := w.devices[at]; d.isNode && !d.local[dst] {
 		return walkResult{err: fmt.Errorf("%s received a packet for %s", at, dst)}
@@ -141,8 +140,8 @@ func (w *walker) arrive(at string, dst netip.Addr) walkResult {
 	return result
 }
 
-// cross follows a next hop to the other end of its link and checks that the
-// address and the neighbour entry are those of that end.
+// cross follows a next hop to the other end of its link and checks that the address and the
+// neighbour entry belong to that end.
 func (w *walker) cross(d *device, hop NextHop, dst netip.Addr) (string, error) {
 	i := slices.IndexFunc(d.ifaces, func(i Interface) bool { return i.Name == hop.Dev })
 	if i < 0 {
@@ -170,8 +169,8 @@ func (w *walker) cross(d *device, hop NextHop, dst netip.Addr) (string, error) {
 	return name, nil
 }
 
-// graph is the plan's links as a plain undirected graph, the oracle for lengths
-// of paths and equal-cost next hops.
+// graph is the plan's links as a plain undirected graph. It is the oracle for lengths of paths and
+// equal-cost next hops.
 type graph map[string]map[string]string // device -> port -> device
 
 func graphOf(p *Plan) graph {
@@ -187,8 +186,8 @@ func graphOf(p *Plan) graph {
 	return g
 }
 
-// distancesTo counts links to a target without passing through other nodes.
-// Where via is not empty, the last link must be that port of the target.
+// distancesTo counts links to a target without passing through other nodes. If via is not empty,
+// the last link must be that port of the target.
 func (g graph) distancesTo(p *Plan, target, via string) map[string]int {
 	distance := map[string]int{target: 0}
 	var queue []string

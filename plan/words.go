@@ -8,36 +8,37 @@ import (
 	"railbed/plan/spec"
 )
 
-// words are the names that steps and checks can use, and what was found wrong with those
-// that they do use.
+// words holds the names that steps and checks can use, and the problems found with the names that
+// they use.
 type words struct {
 	source   *spec.Source
 	problems spec.Problems
-	// nodes, switches and links are nil where only ports are known.
+	// nodes, switches and links are nil if only ports are known.
 	nodes, switches, links []string
 	ports                  []string // node:port
 }
 
-// CheckWords finds the words of a check of packets that name nothing of the plan. The path
-// is the check's in the source. The error is a spec.Problems, or nil.
+// CheckWords checks that each name in a check of packets matches something in the plan. The path is
+// the path of the check in the source. The error is a spec.Problems, or nil.
 func (p *Plan) CheckWords(source *spec.Source, path string, check *spec.PacketsCheck) error {
 	w := p.words(source)
 	w.check(path, check)
 	return w.problems.Err()
 }
 
-// CheckPorts finds the words of a check of packets that name none of the ports, which are
-// those of a capture without a plan. The error is a spec.Problems, or nil.
+// CheckPorts checks that each name in a check of packets matches one of the ports, which are those
+// of a capture without a plan. The error is a spec.Problems, or nil.
 func CheckPorts(ports []string, source *spec.Source, path string, check *spec.PacketsCheck) error {
 	w := &words{source: source, ports: ports}
 	w.check(path, check)
 	return w.problems.Err()
 }
 
-// Ports are the ends of all links, as "node:port".
+// Ports returns the ends of all links, as "node:port".
 func (p *Plan) Ports() []string { return p.words(nil).ports }
 
-// CheckPort says why a name is no port of the plan, and what would be.
+// CheckPort returns an error that says why a name is not a port of the plan, and suggests one. It
+// returns nil for a port.
 func (p *Plan) CheckPort(name string) error {
 	if ports := p.Ports(); !slices.Contains(ports, name) {
 		return fmt.Errorf("%q is no port of the plan; %s", name,
@@ -69,7 +70,7 @@ func (w *words) wrong(path, want, what string, args ...any) {
 	w.problems = append(w.problems, w.source.Problem(path, fmt.Sprintf(what, args...), want))
 }
 
-// check looks at every word of a check that names a port, a node or a switch.
+// check checks every name of a port, a node or a switch in a check of packets.
 func (w *words) check(path string, p *spec.PacketsCheck) {
 	at := func(key, name string) {
 		if name != "" {
@@ -115,8 +116,8 @@ func (w *words) check(path string, p *spec.PacketsCheck) {
 	}
 }
 
-// name refuses a name or pattern that stands for none of the names. Where only ports are
-// known it refuses nothing.
+// name reports a name or pattern that matches none of the names. If only ports are known it reports
+// nothing.
 func (w *words) name(path, name, kind string, names []string) {
 	if name == "" || w.nodes == nil || slices.ContainsFunc(names, func(n string) bool {
 		return spec.Match(name, n)
@@ -126,7 +127,7 @@ func (w *words) name(path, name, kind string, names []string) {
 	w.wrong(path, wantName(name, kind, names), "%q is no %s", name, kind)
 }
 
-// wantName says what would be right in place of a name that does not exist.
+// wantName suggests a correct name in place of a name that does not exist.
 func wantName(name, kind string, names []string) string {
 	if len(names) == 0 {
 		return "there is none in this testbed"
@@ -138,7 +139,7 @@ func wantName(name, kind string, names []string) string {
 // maxShown bounds the names in a message.
 const maxShown = 20
 
-// tap refuses a name or pattern that stands for no port.
+// tap reports a name or pattern that matches no port.
 func (w *words) tap(path, tap string) {
 	if w.matches(tap) {
 		return
@@ -159,8 +160,8 @@ func (w *words) tap(path, tap string) {
 	w.wrong(path, suggest(tap, names, want), what, tap)
 }
 
-// matches reports whether a tap's name or pattern stands for any port. The words for
-// several are no names that a pattern could match.
+// matches reports whether a tap's name or pattern matches any port. Patterns do not match the words
+// for several taps, which are no names.
 func (w *words) matches(tap string) bool {
 	switch {
 	case tap == "all", tap == "nics":

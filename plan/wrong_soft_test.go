@@ -1,12 +1,11 @@
 package plan
 
-// softFile is a leaf-spine of soft switches; what follows the switch starts in
-// line 6.
+// softFile returns a leaf-spine of soft switches. Lines after the switch start in line 6.
 func softFile(settings string, lines ...string) string {
 	return leafSpineFile(append([]string{"  switch: {kind: soft, " + settings + "}"}, lines...)...)
 }
 
-// wrongSoftFiles are as wrongFiles, about soft switches and what only they have.
+// wrongSoftFiles is as wrongFiles, for soft switches and settings that only they have.
 var wrongSoftFiles = []wrongFile{
 	{"soft among routers", leafSpineFile("  switch: {kind: router}", "  switches:",
 		"    spine*: {kind: soft}"), []string{

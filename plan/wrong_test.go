@@ -18,14 +18,13 @@ func compileText(text string) (*Plan, error) {
 	return Compile(testbed)
 }
 
-// explicitFile is a file with two nodes on a switch; its lines of connect start
-// in line 7.
+// explicitFile returns a file with two nodes on a switch. Its lines of connect start in line 7.
 func explicitFile(connect ...string) string {
 	return "name: t\nfabric:\n  topology: explicit\n  hosts: [a, b]\n  switches: {s: {}, t: {}}\n  " +
 		"connect:\n    - " + strings.Join(connect, "\n    - ") + "\n"
 }
 
-// leafSpineFile is a small leaf-spine; what follows starts in line 5.
+// leafSpineFile returns a small leaf-spine. The given lines start in line 5.
 func leafSpineFile(lines ...string) string {
 	return "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n" +
 		strings.Join(lines, "\n") + "\n"
@@ -33,7 +32,7 @@ func leafSpineFile(lines ...string) string {
 
 type wrongFile struct {
 	name, text string
-	want       []string // every problem
+	want       []string // all problems
 }
 
 var wrongFiles = []wrongFile{
@@ -220,7 +219,7 @@ var wrongFiles = []wrongFile{
 		[]string{`f:6:11: dilation is 2, and the kernel's links and switches keep real time; use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays`}},
 }
 
-// TestWrongFiles requires every problem of a file at its place and in its words.
+// TestWrongFiles requires every problem of a file, with its position and text.
 func TestWrongFiles(t *testing.T) {
 	for _, c := range slices.Concat(wrongFiles, wrongSoftFiles, wrongGuestFiles, wrongContainerFiles,
 		wrongCNIFiles) {

@@ -26,7 +26,7 @@ import (
 // tensors up at the switch and checks every element.
 const sumPart = "sum"
 
-// sumOrder is what a worker is to do.
+// sumOrder is the request to a worker.
 type sumOrder struct {
 	Config aggregation.Config
 	Local  netip.AddrPort
@@ -44,8 +44,8 @@ func sum(args []string) int {
 	return 0
 }
 
-// contribution is what a worker has at a place: below 2^24 with all of 4, so that
-// sums of floats are exact.
+// contribution returns a worker's value at an index. The sum of all 4 workers is below 2^24, so
+// that sums of floats are exact.
 func contribution(worker, tensor, i int) int32 {
 	return int32((worker+1)*(i%9973) + 131*tensor - 50_000*(i%2))
 }
@@ -94,8 +94,8 @@ func sumUp(text string) error {
 	return json.NewEncoder(os.Stdout).Encode(client.Counters())
 }
 
-// combine does an operation on integers of any bits, and compares them with what ranks make of
-// each other's: the greatest, or sums that wrap.
+// combine performs an operation on integers of any bits. The expected result is computed from the
+// ranks' values: the maximum, or sums that wrap.
 func combine(ctx context.Context, client *aggregation.Client, o *sumOrder) error {
 	op := []element.Op{element.Max, element.Sum}[o.Config.Epoch%2]
 	var memory, want []byte
@@ -148,8 +148,7 @@ fabric:
 		}
 		s := state.Soft.Aggregation[0]
 		t.Logf("epoch %d: %+v; workers %+v", epoch, s, counters)
-		// Two tensors of 391 chunks, and one that asks 32 slots for their scales
-		// besides.
+		// Two tensors of 391 chunks, and a third that also asks 32 slots for their scales.
 		sums := uint64(epoch+1) * (3*391 + 32)
 		if s.Epoch != epoch || s.Workers != 4 || s.Results != sums || s.Updates != 4*sums || s.Waiting != 0 ||
 			s.Over || len(s.Rejected) != 0 {
@@ -159,7 +158,7 @@ fabric:
 			t.Errorf("%+v: nothing was lost", s)
 		}
 	}
-	// A worker that comes from an epoch before is told so, and ends.
+	// A worker of an earlier epoch receives an error that says so, and ends.
 	if _, err := sumOne(t, tb, 2, 0, length, false); err == nil ||
 		!strings.Contains(err.Error(), "the switch rejects updates: epoch-old, it is at epoch 1") {
 		t.Error(err)

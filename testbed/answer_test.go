@@ -10,8 +10,8 @@ import (
 	"railbed/testbed"
 )
 
-// TestStoppedSupervisor: whoever asks it is told in time that there is no
-// answer, and it is as before when it runs again.
+// TestStoppedSupervisor: callers of a stopped supervisor receive an error in time. When the
+// supervisor runs again, it is as before.
 func TestStoppedSupervisor(t *testing.T) {
 	tb := up(t, "go-stopped")
 	state, err := tb.Inspect(t.Context())

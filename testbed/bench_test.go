@@ -78,9 +78,9 @@ func residentKiB(b *testing.B, pid int) int {
 	return 0
 }
 
-// BenchmarkBringUp measures a leaf-spine of routers, and one of soft switches,
-// every link shaped and everything read back: time up and down, time per node,
-// and the supervisor's resident memory per node.
+// BenchmarkBringUp measures a leaf-spine of routers, and one of soft switches. Every link is shaped
+// and everything is read back. It reports the times up and down, the time per node, and the
+// supervisor's resident memory per node.
 func BenchmarkBringUp(b *testing.B) {
 	hosttest.Need(b, hosttest.Testbed)
 	for _, kind := range []string{spec.Router, spec.Soft} {
@@ -113,10 +113,10 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// BenchmarkBringUpBesideMininet runs the two in turn on one fabric and reports
-// the ratio of the medians. Mininet gets its fastest settings, once with the
-// same four spines (and STP, which Linux bridges need for loops) and once with
-// a single spine, the setting that favours it most.
+// BenchmarkBringUpBesideMininet runs the two in turn on one fabric and reports the ratio of the
+// medians. Mininet gets its fastest settings. It runs once with the same four spines, and with STP,
+// which Linux bridges need for loops. It also runs with a single spine, the setting that favours it
+// most.
 func BenchmarkBringUpBesideMininet(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Mininet)
 	for _, peer := range []leafSpine{{16, 4, 16}, {16, 1, 16}} {

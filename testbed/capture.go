@@ -20,9 +20,9 @@ type Capture struct {
 	err   error
 }
 
-// Capture starts to record into w as pcapng, packets of all taps in the order
-// of time. It records until Stop or the end of ctx. Once it has returned, every
-// packet that passes a tap is recorded or counted as dropped.
+// Capture starts a recording of the packets of all taps into w as pcapng, in the order of time. It
+// records until Stop or the end of ctx. After Capture has returned, every packet that passes a tap
+// is recorded or counted as dropped.
 func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest, w io.Writer) (*Capture,
 	error) {
 	conn, err := t.upgrade(ctx, "/v1/capture", request)
@@ -69,8 +69,8 @@ func (c *Capture) receive(w io.Writer) error {
 // Done is closed when the recording has ended.
 func (c *Capture) Done() <-chan struct{} { return c.done }
 
-// Stop ends the recording, waits until the last packet is written, and tells
-// what was recorded and what was lost.
+// Stop ends the recording, waits until the last packet is written, and returns the counts of
+// recorded and lost packets.
 func (c *Capture) Stop() (capture.Stats, error) {
 	select {
 	case <-c.done:

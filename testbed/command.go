@@ -24,33 +24,32 @@ type Node struct {
 	name    string
 }
 
-// Node is the node of that name; whether it exists shows when it is used.
+// Node returns the node with a name. An unknown name is an error only when the node is used.
 func (t *Testbed) Node(name string) *Node { return &Node{testbed: t, name: name} }
 
-// Name is the node's name.
+// Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
-// Plan is what the plan says of the node, or nil.
+// Plan returns the node in the plan, or nil.
 func (n *Node) Plan() *plan.Node { return n.testbed.Plan().Node(n.name) }
 
-// Command is a command in the node, to be started like an exec.Cmd. It is
-// ended when ctx is.
+// Command returns a command in the node, which is started like an exec.Cmd. The end of ctx ends the
+// command.
 func (n *Node) Command(ctx context.Context, name string, args ...string) *Cmd {
 	return &Cmd{node: n, ctx: ctx, Args: append([]string{name}, args...)}
 }
 
-// Part is a part of this executable (see Init), to be started in the node.
+// Part returns a part of this executable (see Init), to be started in the node.
 func (n *Node) Part(ctx context.Context, part string, args ...string) *Cmd {
 	return &Cmd{node: n, ctx: ctx, Args: reexec.Argv(part, args...), self: true}
 }
 
-// ExitError is returned when a command did not exit with 0.
+// ExitError reports that a command did not exit with 0.
 type ExitError struct {
 	nodes.Exit
 	Node string
 	Args []string
-	// Stderr is the end of what the command wrote there, where Output
-	// collected it.
+	// Stderr is the end of the command's standard error, if Output collected it.
 	Stderr []byte
 }
 
@@ -69,18 +68,18 @@ func (e *ExitError) Error() string {
 
 var errNotStarted = errors.New("command was not started")
 
-// Cmd mirrors exec.Cmd for a command in a node. It is used once.
+// Cmd mirrors exec.Cmd for a command in a node. It can be used once.
 type Cmd struct {
 	Args []string
 	// Env is added to the node's environment.
 	Env []string
-	// Dir is the working directory; one that the node does not see is "/".
+	// Dir is the working directory. If the node does not see it, the directory is "/".
 	Dir string
-	// Stdin is nothing when nil. Stdout and Stderr are dropped when nil. Writers
-	// are called from one goroutine.
+	// Stdin is empty if it is nil. The output to a nil Stdout or Stderr is dropped. Writers are
+	// called from one goroutine.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Terminal gives the command a terminal; Resize changes its size.
+	// Terminal gives the command a terminal. Resize changes its size.
 	Terminal *supervisor.WindowSize
 
 	node *Node
@@ -96,8 +95,8 @@ type Cmd struct {
 	err     error
 }
 
-// Channel is the stream on the command's descriptor 3. It must be called
-// before Start. Reading it ends when the command has closed its side.
+// Channel returns the stream on the command's descriptor 3. It must be called before Start. Reads
+// end when the command has closed its side.
 func (c *Cmd) Channel() io.ReadWriteCloser {
 	if c.channel == nil {
 		c.channel = newChannel()
@@ -105,7 +104,7 @@ func (c *Cmd) Channel() io.ReadWriteCloser {
 	return c.channel
 }
 
-// Start starts the command. An error means that nothing was started.
+// Start starts the command. If it returns an error, nothing was started.
 func (c *Cmd) Start() error {
 	request := supervisor.ExecRequest{
 		Node: c.node.name, Args: c.Args, Self: c.self, Env: c.Env, Dir: c.Dir,
@@ -127,7 +126,7 @@ func (c *Cmd) Start() error {
 	for range frame.StdinAhead {
 		c.granted <- struct{}{}
 	}
-	// Closing the connection makes the supervisor end the command.
+	// When the connection is closed, the supervisor ends the command.
 	stop := context.AfterFunc(c.ctx, func() { conn.Close() })
 	go func() {
 		defer close(c.done)
@@ -144,7 +143,7 @@ func (c *Cmd) Start() error {
 	return nil
 }
 
-// receive handles the supervisor's frames until the last one.
+// receive handles the supervisor's frames until the last frame.
 func (c *Cmd) receive() error {
 	for {
 		kind, payload, err := c.conn.Read()
@@ -231,8 +230,8 @@ func (c *Cmd) Resize(size supervisor.WindowSize) error {
 	return c.conn.WriteJSON(frame.WindowSize, size)
 }
 
-// Wait waits for the end of the command and of its output. It returns an
-// *ExitError when the command failed.
+// Wait waits for the end of the command and of its output. It returns an *ExitError if the command
+// failed.
 func (c *Cmd) Wait() error {
 	if c.done == nil {
 		return errNotStarted
@@ -241,13 +240,12 @@ func (c *Cmd) Wait() error {
 	return c.err
 }
 
-// Stopped is the name of a process of the command's group that a signal such as
-// SIGSTOP had stopped when Signal was first called; "" is none, and always in nodes
-// with a PID namespace or kernel of their own runtime's (docker, vm). It is known
-// when Wait has returned.
+// Stopped returns the name of a process of the command's group that a signal such as SIGSTOP had
+// stopped when Signal was first called. It returns "" if there is none, and in nodes whose runtime
+// has its own PID namespace or kernel (docker, vm). The result is known after Wait has returned.
 func (c *Cmd) Stopped() string { return c.stopped }
 
-// Kill ends the command without waiting for it.
+// Kill kills the command without waiting for its end.
 func (c *Cmd) Kill() error { return c.Signal(syscall.SIGKILL) }
 
 // Run starts the command and waits for it.
@@ -273,7 +271,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// CombinedOutput runs the command and returns both outputs as they came.
+// CombinedOutput runs the command and returns both outputs in the order of their arrival.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	var both bytes.Buffer
 	c.Stdout, c.Stderr = &both, &both
@@ -281,16 +279,15 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return both.Bytes(), err
 }
 
-// channel is the client's side of a command's descriptor 3. What has arrived
-// and is not read is at most frame.ChannelAhead frames, and what the command left
-// at its end: the supervisor sends no more until it hears of frames that were
-// read. So a worker that nobody listens to waits, and does not hold up output.
+// channel is the client's side of a command's descriptor 3. At most frame.ChannelAhead frames have
+// arrived and are not read, apart from the data that the command left at its end. The supervisor
+// sends more only after the client reports frames that were read. A worker whose channel is not
+// read therefore waits, and does not delay other output.
 type channel struct {
 	mu      sync.Mutex
 	arrived *sync.Cond
 	buffer  bytes.Buffer
-	// unread are the lengths of the frames in buffer, the first without what
-	// was read of it.
+	// unread holds the lengths of the frames in buffer. The first is less what was read of it.
 	unread []int
 	ended  bool
 	conn   *frames
@@ -326,7 +323,7 @@ func (c *channel) Read(p []byte) (int, error) {
 	n, taken, err := c.take(p)
 	conn := c.connection()
 	for range taken {
-		// A connection that is closed has nothing more to grant.
+		// A closed connection needs no further reports.
 		if conn.Write(frame.ChannelTaken, nil) != nil {
 			break
 		}
@@ -334,7 +331,7 @@ func (c *channel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take waits for bytes, and tells how many frames they were the last ones of.
+// take waits for bytes, and returns how many frames they complete.
 func (c *channel) take(p []byte) (n, taken int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

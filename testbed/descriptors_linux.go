@@ -11,18 +11,19 @@ import (
 	"railbed/plan"
 )
 
-// What the processes of a testbed keep open: the supervisor a namespace for each
-// node and kernel switch, and for a node in which something runs its init's
-// namespaces and channels; for a rank its channels and logs; and for each port
-// that is recorded a socket in the recording's process. The soft switches' process
-// has less: a socket for each node, and few for all NICs.
+// Numbers of descriptors that the processes of a testbed keep open. The supervisor has a namespace
+// for each node and kernel switch, and the namespaces and channels of the init of each node in
+// which a program runs. A rank has channels and logs. Each recorded port has a socket in the
+// recording's process. The process of the soft switches has fewer: a socket for each node, and a
+// few for all NICs.
 const (
 	descriptorsPerNode = 8
 	descriptorsPerRank = 4
-	descriptorsBeside  = 128 // sockets, logs, clients, the runtime's
+	descriptorsBeside  = 128 // sockets, logs, clients, the Go runtime's
 )
 
-// descriptorBudget is the most descriptors that one process of a testbed has open.
+// descriptorBudget returns the largest number of descriptors that one process of a testbed has
+// open.
 func descriptorBudget(p *plan.Plan) int {
 	budget := descriptorsBeside + len(fabric.Namespaces(p)) + descriptorsPerNode*len(p.Nodes) +
 		descriptorsPerRank*len(p.Ranks)
@@ -32,8 +33,8 @@ func descriptorBudget(p *plan.Plan) int {
 	return budget
 }
 
-// checkDescriptors refuses a plan that needs more descriptors than a process may
-// have. Processes raise their soft limit to the hard one.
+// checkDescriptors returns an error if a plan needs more descriptors than a process may have.
+// Processes raise their soft limit to the hard limit.
 func checkDescriptors(p *plan.Plan, limit uint64) error {
 	budget := uint64(descriptorBudget(p))
 	if budget <= limit-cni.PortDescriptors(p, limit) {
@@ -48,7 +49,7 @@ func checkDescriptors(p *plan.Plan, limit uint64) error {
 	}
 }
 
-// descriptorLimit is the host's.
+// descriptorLimit returns the host's hard limit.
 func descriptorLimit() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

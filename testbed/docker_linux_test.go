@@ -104,7 +104,7 @@ func killedHalfWay(t *testing.T, text string, engine *dockertest.Engine) {
 	}
 	eventually(t, "nothing is left", func() error {
 		_, err := rundir.Sweep(rundir.SweepOptions{})
-		_, orphansErr := testbed.SweepContainers(false) // of what the engine was at then
+		_, orphansErr := testbed.SweepContainers(false) // containers that the engine was making then
 		out, listErr := engine.Docker("ps", "-aq")
 		if err = errors.Join(err, orphansErr, listErr); err == nil && out != "" {
 			err = errors.New(out)
@@ -241,7 +241,7 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 	}
 }
 
-// eventually waits for what other processes bring about.
+// eventually waits until a check passes that depends on other processes.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	var err error

@@ -13,25 +13,25 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// frames is a connection that has left HTTP for frames.
+// frames is a connection that was upgraded from HTTP to frames.
 type frames struct {
 	*frame.Reader
 	*frame.Writer
 	net.Conn
 }
 
-// Read and Write are the frames', not the connection's.
+// Read and Write use the frames, not the bytes of the connection.
 func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
 func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
 
-// upgrade opens a connection of frames and sends the request as the first one,
-// within answerTimeout.
+// upgrade opens a connection of frames and sends the request as the first frame, within
+// answerTimeout.
 func (t *Testbed) upgrade(ctx context.Context, path string, first any) (*frames, error) {
 	f, _, err := t.upgradeFor(ctx, path, first)
 	return f, err
 }
 
-// upgradeFor is upgrade for what the supervisor answers.
+// upgradeFor does as upgrade and also returns the supervisor's answer.
 func (t *Testbed) upgradeFor(ctx context.Context, path string, first any) (*frames, []byte, error) {
 	ctx, cancel := t.limited(ctx)
 	defer cancel()
@@ -42,7 +42,7 @@ func (t *Testbed) upgradeFor(ctx context.Context, path string, first any) (*fram
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	f, answer, err := upgradeConn(ctx, conn, path, first)
 	if !stop() {
-		err = context.Cause(ctx) // which has spoilt the connection
+		err = context.Cause(ctx) // its end has made the connection unusable
 	}
 	if err != nil {
 		conn.Close()

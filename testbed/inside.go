@@ -15,19 +15,19 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// ErrOutside is wrapped where a process is in no node, or in one that cannot start
-// commands in others.
+// ErrOutside is wrapped if a process is not in a node, or is in a node from which no commands in
+// other nodes can be started.
 var ErrOutside = errors.New("not in a node")
 
-// Inside is the testbed in one of whose nodes this process runs. Of it there are only
-// commands in nodes.
+// Inside returns the testbed in one of whose nodes this process runs. Only commands in nodes are
+// available.
 func Inside() *Testbed {
 	t := newTestbed(rundir.Dir{Name: "this node"})
 	t.inside, t.plan = true, &plan.Plan{}
 	return t
 }
 
-// OpenInside is Inside with the testbed's plan.
+// OpenInside does as Inside and also reads the testbed's plan.
 func OpenInside(ctx context.Context) (*Testbed, error) {
 	t := Inside()
 	return t, t.call(ctx, http.MethodGet, "/v1/plan", nil, t.plan)
@@ -49,9 +49,9 @@ func dialInside(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// bySupervisor refuses a server that is not the supervisor. The supervisor is outside the
-// PID namespace of its nodes, and no program in a node is: a program that took the name
-// must not get the commands.
+// bySupervisor returns an error if a server is not the supervisor. The supervisor is outside the
+// PID namespace of its nodes, and programs in nodes are inside. A program that took the name of the
+// socket must not receive the commands.
 func bySupervisor(conn *net.UnixConn) error {
 	server, err := peer.Of(conn)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// KillStarted kills the supervisors that this process has started and that still
-// run, whatever they are at, and returns the names of their testbeds. The kernel
-// takes these testbeds away; rundir.Sweep removes what it does not.
+// KillStarted kills the running supervisors that this process has started, whatever they are doing,
+// and returns the names of their testbeds. The kernel removes these testbeds. rundir.Sweep removes
+// what the kernel does not.
 func KillStarted() ([]string, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -36,8 +36,8 @@ func KillStarted() ([]string, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		// What is read below is of the process that the descriptor names: a child
-		// keeps its number until it is waited for.
+		// The data read below belong to the process of the descriptor, because a child keeps its
+		// number until it is waited for.
 		name, ours := startedSupervisor(pid)
 		if ours && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
 			killed = append(killed, name)
@@ -47,8 +47,8 @@ func KillStarted() ([]string, error) {
 	return killed, nil
 }
 
-// startedSupervisor reports whether a process is a supervisor and a child of
-// this one, and the name of its testbed.
+// startedSupervisor reports whether a process is a supervisor and a child of this process, and
+// returns the name of its testbed.
 func startedSupervisor(pid int) (name string, ours bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -64,7 +64,7 @@ func startedSupervisor(pid int) (name string, ours bool) {
 	return name, name != ""
 }
 
-// testbedOf is the name of the testbed whose supervisor a process is, or "".
+// testbedOf returns the name of the testbed whose supervisor a process is, or "".
 func testbedOf(pid int) string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	words := strings.Split(string(line), "\x00")
@@ -74,13 +74,12 @@ func testbedOf(pid int) string {
 	return words[1]
 }
 
-// Supervisor names the process of a testbed's supervisor for as long as it is
-// open, also when it does not answer any more.
-// Kill is safe beside Close and after it.
+// Supervisor identifies the process of a testbed's supervisor for as long as it is open, also if
+// the supervisor no longer answers. Kill can be called concurrently with Close and after it.
 type Supervisor struct{ process *os.Process }
 
-// FindSupervisor asks the kernel which process serves a testbed. One that is
-// still coming up, or going down, serves nothing and is not found.
+// FindSupervisor asks the kernel for the process that serves a testbed. It does not find a
+// supervisor that is still starting or is ending, because such a supervisor does not serve.
 func FindSupervisor(name string) (*Supervisor, error) {
 	dir, err := rundir.Of(name)
 	if err != nil {
@@ -95,12 +94,12 @@ func FindSupervisor(name string) (*Supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
 	}
-	process, err := os.FindProcess(server.PID) // which holds it by a pidfd
+	process, err := os.FindProcess(server.PID) // this holds the process by a pidfd
 	if err != nil {
 		return nil, fmt.Errorf("find supervisor of %s: %w", name, err)
 	}
-	// While the lock is held the listener lives, and the number was still its own
-	// when the descriptor was opened.
+	// While the lock is held the listener exists. The process number was therefore still the
+	// supervisor's when the descriptor was opened.
 	if !dir.Running() {
 		return nil, errors.Join(fmt.Errorf("find supervisor of %s: %w", name, ErrNotRunning),
 			process.Release())
@@ -108,11 +107,11 @@ func FindSupervisor(name string) (*Supervisor, error) {
 	return &Supervisor{process: process}, nil
 }
 
-// dialTimeout matters for a supervisor that does not accept any more, when more
-// clients wait than the kernel lets wait.
+// dialTimeout is for a supervisor that accepts no connections any more, if the kernel's queue of
+// waiting clients is full.
 const dialTimeout = time.Second
 
-// Kill kills the supervisor and with it the testbed. One that has ended is no
+// Kill kills the supervisor and with it the testbed. If the supervisor has ended, Kill returns no
 // error.
 func (s *Supervisor) Kill() error {
 	if err := s.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -121,5 +120,5 @@ func (s *Supervisor) Kill() error {
 	return nil
 }
 
-// Close gives the name up.
+// Close releases the process.
 func (s *Supervisor) Close() error { return s.process.Release() }

@@ -7,8 +7,7 @@ import (
 	"net/url"
 )
 
-// Log writes what the entry point of a node with runtime: docker has said, as
-// docker logs does.
+// Log writes the output of the entry point of a node with runtime: docker, as docker logs does.
 func (n *Node) Log(ctx context.Context, to io.Writer) error {
 	ctx, cancel := n.testbed.limited(ctx)
 	defer cancel()

@@ -114,8 +114,8 @@ func checkHistograms(t *testing.T, got map[string]float64) {
 	}
 }
 
-// TestMetrics: what a running testbed's switch wrote into probes and added up for
-// workers is what a scrape shows.
+// TestMetrics: a scrape shows the telemetry that a running testbed's switch wrote into probes, and
+// the sums that it made for workers.
 func TestMetrics(t *testing.T) {
 	tb := upPlan(t, `
 name: go-metrics
@@ -157,7 +157,7 @@ fabric:
 		t.Fatal(err)
 	}
 	got, s := scrape(t, tb), state.Soft.Aggregation[0]
-	// Two tensors, and one that asks each slot for its scales besides.
+	// Two tensors, and a third that also asks each slot for its scales.
 	const sums = 3*chunks + 8
 	job := fmt.Sprintf(`{job_id="%d",switch="leaf1"}`, s.Job)
 	for name, want := range map[string]float64{

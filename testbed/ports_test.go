@@ -14,10 +14,10 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// mostWakeups is how often a second the process of idle soft switches may wake up
-// by itself, all threads together. About 200 were measured: the timing thread looks
-// at its clocks every 100 ms, and so does the one that watches arrivals, and three
-// quarters are the Go runtime's monitor, which then looks after each of them.
+// mostWakeups bounds how often per second the process of idle soft switches may wake up by itself,
+// over all threads. About 200 were measured. The timing thread reads its clocks every 100 ms, and
+// so does the thread that watches arrivals. Three quarters come from the Go runtime's monitor,
+// which runs after each of them.
 const mostWakeups = 400
 
 // reachPart sends one echo request to each address of a list, and prints those
@@ -123,9 +123,9 @@ func inspected(t *testing.T, tb *testbed.Testbed) *supervisor.State {
 	return state
 }
 
-// addUp compares the two ends of each link between switches, and the whole: what
-// the nodes' NICs gave and the switches made is what the NICs got, what was dropped
-// and what waits.
+// addUp compares the two ends of each link between switches, and the totals. The packets that the
+// nodes' NICs sent and the switches made equal the packets that the NICs received, those that were
+// dropped and those that wait.
 func addUp(t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
 	time.Sleep(100 * time.Millisecond) // what is under way arrives

@@ -19,7 +19,7 @@ import (
 // testbed. It prints a line for each attempt that succeeds.
 const intruderPart = "intruder"
 
-// targets are what an intruder tries.
+// targets lists the objects that an intruder tries to reach.
 type targets struct {
 	Sockets []string // to connect to
 	Files   []string // to read, or to list
@@ -126,8 +126,8 @@ func TestOtherUsersReachNothing(t *testing.T) {
 	}
 }
 
-// A program of a node, as root of it, sees and signals no process outside its node, and
-// finds no socket of the host's by its path or by its abstract name.
+// A program of a node that runs as the node's root sees and signals no process outside its node. It
+// finds no socket of the host by path or by abstract name.
 func TestNodesSeeNoOthers(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tb := up(t, "go-inside")

@@ -55,8 +55,7 @@ func talk(args []string) int {
 	return 0
 }
 
-// damage is what somebody does on the host, with ordinary tools, to a testbed
-// of leaf-spine shape that is up.
+// damage lists damage that ordinary tools on the host do to a running testbed of leaf-spine shape.
 var damage = []struct{ node, script string }{
 	{"h0", "ip route del default"},
 	{"h0", "ip route flush table 1000; ip -6 route flush table 1000"},
@@ -92,12 +91,11 @@ var damage = []struct{ node, script string }{
 	{"spine1", "ip link set p0 down"},
 }
 
-// TestRepair damages a testbed from outside, again and again, and has it
-// repaired each time, while processes run and others talk.
+// TestRepair damages a testbed from outside, again and again, and repairs it each time, while
+// processes run and others communicate.
 //
-// Soft switches hold the nodes' links by sockets of their own for each, or, where
-// there are many, by one for all; these have no namespaces in which anything could
-// be damaged.
+// Soft switches hold the nodes' links by separate sockets for each or, if there are many, by one
+// socket for all. They have no namespaces in which anything could be damaged.
 func TestRepair(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
 	t.Run("router", func(t *testing.T) { repairs(t, spec.Router, 2) })
@@ -251,8 +249,8 @@ func TestRepairPutsNothingElseThere(t *testing.T) {
 	}
 }
 
-// TestRefusedSysctls: what the kernel does not take is told with its place, and as what
-// the host cannot do.
+// TestRefusedSysctls: a value that the kernel refuses is reported with its position, and as
+// unsupported by the host.
 func TestRefusedSysctls(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for setting, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"railbed/testbed"
 )
 
-// TestUnreadChannel: a command whose channel nobody reads waits, goes on when
-// somebody does, and loses nothing.
+// TestUnreadChannel: a command whose channel is not read waits. When the channel is read it
+// continues, and no data are lost.
 func TestUnreadChannel(t *testing.T) {
 	tb := up(t, "go-unread")
 	const sent = 32 << 20
@@ -98,7 +98,7 @@ func TestGroupEndsWithTheCommand(t *testing.T) {
 	const stubborn = `(trap "" HUP TERM; echo ready; exec sleep 1000)`
 	for _, script := range []string{
 		stubborn + " & wait",               // the leader ends at once
-		`trap "" HUP TERM; ` + stubborn,    // nobody does
+		`trap "" HUP TERM; ` + stubborn,    // no process of the group ends
 		`(` + stubborn + ` & wait) & wait`, // two deep
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

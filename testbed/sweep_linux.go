@@ -7,9 +7,9 @@ import (
 	"railbed/nodes/docker"
 )
 
-// SweepContainers removes containers, and images made for them, whose testbed is dead
-// and has no run directory any more, as after the host's restart, in the engine that
-// DOCKER_HOST names. Those of a testbed that is there are rundir.Sweep's.
+// SweepContainers removes containers of dead testbeds that have no run directory any more, and
+// images made for them, as after a restart of the host. It uses the engine that DOCKER_HOST names.
+// rundir.Sweep removes containers of testbeds that have a run directory.
 func SweepContainers(dryRun bool) ([]rundir.Swept, error) {
 	host, testbeds, err := docker.Marked()
 	var all []rundir.Swept

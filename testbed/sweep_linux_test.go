@@ -23,8 +23,8 @@ import (
 	"railbed/testbed"
 )
 
-// TestHangingEngine: an engine that takes connections and says nothing keeps those
-// waiting that want a dead testbed's name, and nobody else.
+// TestHangingEngine: an engine that accepts connections and does not answer delays only callers
+// that want a dead testbed's name.
 func TestHangingEngine(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
@@ -151,9 +151,9 @@ func gcBesideUp(t *testing.T, engine *dockertest.Engine) {
 		if !strings.HasSuffix(r.URL.Path, "/containers/json") {
 			return
 		}
-		if lists.Add(1) == 2 { // that of what is to be removed
+		if lists.Add(1) == 2 { // the list of containers to remove
 			go begin()
-			time.Sleep(300 * time.Millisecond) // which does not wait for anybody, if it can
+			time.Sleep(300 * time.Millisecond) // time for begin to claim the name, if it can
 		}
 	}))
 	swept, err := testbed.SweepContainers(false)

@@ -1,9 +1,8 @@
-// Package testbed is Railbed's Go API: it brings a testbed up from a plan or a
-// file, runs commands in its nodes, changes its links, records its packets and
-// takes it down again.
+// Package testbed is Railbed's Go API. It brings a testbed up from a plan or a file, runs commands
+// in its nodes, changes its links, records its packets and takes it down again.
 //
-// A program that brings testbeds up is started again as their supervisor, so
-// it must call Init first thing in main, or in TestMain of a test:
+// The supervisor of a testbed is the program that brings it up, started again. Such a program must
+// therefore call Init first thing in main, or in TestMain of a test:
 //
 //	func TestMain(m *testing.M) {
 //		testbed.Init()
@@ -45,29 +44,29 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// ErrRunning is returned by Up when a testbed of the name is up.
+// ErrRunning is returned by Up if a testbed of the name is up.
 var ErrRunning = rundir.ErrRunning
 
-// ErrInUse is wrapped by Reserve when another process has it.
+// ErrInUse is wrapped by Reserve if another process has the reservation.
 var ErrInUse = rundir.ErrInUse
 
-// ErrNotRunning is returned by Open when there is no such testbed.
+// ErrNotRunning is returned by Open if there is no such testbed.
 var ErrNotRunning = errors.New("no testbed of this name is up")
 
-// ErrNotFound is wrapped when a node does not have the program.
+// ErrNotFound is wrapped if a node does not have the program.
 var ErrNotFound = nodes.ErrNotFound
 
-// ErrNoSuchObject is wrapped when a testbed has no node, link or tap of a name.
+// ErrNoSuchObject is wrapped if a testbed has no node, link or tap with a name.
 var ErrNoSuchObject = supervisor.ErrNoSuchObject
 
-// ErrEventsLost is wrapped when a reader of events was too slow.
+// ErrEventsLost is wrapped if a reader of events was too slow.
 var ErrEventsLost = errors.New("events are missing")
 
-// ErrNoAnswer is wrapped when a supervisor runs and does not answer in time.
+// ErrNoAnswer is wrapped if a supervisor runs and does not answer in time.
 var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 
-// Init runs the part of Railbed that this process was started for, if any, and
-// then does not return. Parts are added to the supervisor's and the node's own.
+// Init runs the part of Railbed for which this process was started, if any, and then does not
+// return. The given parts are added to those that the supervisor and the nodes need.
 func Init(parts ...reexec.Parts) {
 	rundir.UseContainers(docker.Sweep)
 	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, docker.Part: docker.Main,
@@ -80,7 +79,7 @@ func Init(parts ...reexec.Parts) {
 	reexec.Run(all)
 }
 
-// Load reads a file and compiles it. Errors are spec.Problems with positions.
+// Load reads and compiles a file. Errors are spec.Problems with positions.
 func Load(path string) (*spec.Testbed, *plan.Plan, error) {
 	file, err := spec.Load(path)
 	if err != nil {
@@ -96,17 +95,17 @@ func Load(path string) (*spec.Testbed, *plan.Plan, error) {
 // Testbed is a running testbed. Its methods are safe for concurrent use.
 type Testbed struct {
 	dir    rundir.Dir
-	owners []int // the users whose supervisor it may be
-	inside bool  // this process is in one of its nodes
+	owners []int // users who may own the supervisor
+	inside bool  // whether this process is in one of its nodes
 	http   *http.Client
 
 	planLock sync.Mutex // guards plan
 	plan     *plan.Plan
 
-	// Of a testbed that this process brought up and has not detached from:
+	// Only of a testbed that this process brought up and has not detached from:
 	startup *os.File
 	exited  chan struct{}    // closed when process has ended
-	ended   *os.ProcessState // of process, once exited is closed
+	ended   *os.ProcessState // the state of process, once exited is closed
 	mu      sync.Mutex       // guards process
 	process *exec.Cmd
 }
@@ -120,8 +119,8 @@ func Open(ctx context.Context, name string) (*Testbed, error) {
 	return OpenDir(ctx, dir)
 }
 
-// OpenDir is Open for a run directory that may be elsewhere than this process would
-// look for it. The testbed is the calling user's, or one of owners'.
+// OpenDir does as Open for a run directory that may be elsewhere than this process would look for
+// it. The testbed must belong to the calling user or to one of owners.
 func OpenDir(ctx context.Context, dir rundir.Dir, owners ...int) (*Testbed, error) {
 	name := dir.Name
 	t := newTestbed(dir)
@@ -133,7 +132,7 @@ func OpenDir(ctx context.Context, dir rundir.Dir, owners ...int) (*Testbed, erro
 		return nil, fmt.Errorf("open testbed %s: %w", name, ErrNotRunning)
 	}
 	t.plan = &plan.Plan{}
-	// A testbed that comes up or goes down is running and has no socket.
+	// A testbed that is starting or ending is running and has no socket.
 	deadline := time.Now().Add(openTimeout)
 	for {
 		err := t.call(ctx, http.MethodGet, "/v1/plan", nil, t.plan)
@@ -150,20 +149,19 @@ func OpenDir(ctx context.Context, dir rundir.Dir, owners ...int) (*Testbed, erro
 	}
 }
 
-// answerTimeout bounds every call that a supervisor answers at once or after some
-// system calls for each link: 1,024 nodes take a second. A caller's context may
-// end it earlier. It is a variable for tests.
+// answerTimeout bounds every call that a supervisor answers at once or after some system calls for
+// each link. With 1,024 nodes that takes a second. A caller's context may end the call earlier. It
+// is a variable for tests.
 var answerTimeout = time.Minute
 
-// openTimeout is how long Open waits for a testbed that is on its way up or
-// down.
+// openTimeout is how long Open waits for a testbed that is starting or ending.
 const openTimeout = 10 * time.Second
 
 func newTestbed(dir rundir.Dir) *Testbed {
 	t := &Testbed{dir: dir, owners: []int{os.Geteuid()}}
 	t.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
-		// Calls end sooner; this is for streams, whose beginning comes at once.
+		// Calls have a shorter timeout. This timeout is for streams, which start at once.
 		ResponseHeaderTimeout: answerTimeout + time.Second,
 	}}
 	return t
@@ -189,36 +187,37 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// Name is the testbed's name.
+// Name returns the testbed's name.
 func (t *Testbed) Name() string { return t.dir.Name }
 
-// Reserve takes something of the testbed for this process until it releases it or ends.
+// Reserve reserves a resource of the testbed for this process until the process releases it or
+// ends.
 func (t *Testbed) Reserve(what string) (release func() error, err error) { return t.dir.Reserve(what) }
 
-// Plan is what the testbed was built from, or has become since.
+// Plan returns the plan from which the testbed was built or, after a change, its current plan.
 func (t *Testbed) Plan() *plan.Plan {
 	t.planLock.Lock()
 	defer t.planLock.Unlock()
 	return t.plan
 }
 
-// LogPath is the supervisor's log, which is there as long as the testbed.
+// LogPath returns the path of the supervisor's log, which exists as long as the testbed.
 func (t *Testbed) LogPath() string { return t.dir.Log() }
 
-// Inspect reads what exists now, with live counters.
+// Inspect returns the current state, with live counters.
 func (t *Testbed) Inspect(ctx context.Context) (*supervisor.State, error) {
 	state := &supervisor.State{}
 	return state, t.call(ctx, http.MethodGet, "/v1/state", nil, state)
 }
 
-// Verify reads every setting back from the kernel and compares it with the
-// plan; the error joins all differences.
+// Verify reads every setting back from the kernel and compares it with the plan. The error joins
+// all differences.
 func (t *Testbed) Verify(ctx context.Context) error {
 	return t.call(ctx, http.MethodPost, "/v1/verify", nil, nil)
 }
 
-// OtherPlanError says that a testbed is up from a plan that it cannot become
-// while it runs.
+// OtherPlanError means that a testbed is up with another plan, and that it cannot change to the
+// wanted plan while it runs.
 type OtherPlanError struct {
 	Name        string
 	Differences []string // lines for people
@@ -230,14 +229,13 @@ func (e *OtherPlanError) Error() string {
 		strings.Join(e.Differences, "\n  "))
 }
 
-// Converge makes the testbed what the plan says, and touches nothing that is
-// so: it undoes what ChangeLink did, repairs what somebody changed behind the
-// testbed's back, and verifies everything. Processes go on running. The plan may
-// differ from the testbed's in what links do, and is the testbed's then; any
-// other one is an OtherPlanError, and nothing is changed.
+// Converge changes the testbed to match the plan. It undoes changes by ChangeLink, repairs changes
+// that others made on the host, and verifies everything. It does not touch settings that match.
+// Processes continue to run. The plan may differ from the testbed's plan only in settings of links,
+// and then replaces it. For any other plan Converge returns an OtherPlanError and changes nothing.
 //
-// What could not be repaired is an error beside the result. Of the options
-// Progress is not used.
+// Differences that could not be repaired are returned as an error together with the result.
+// Converge does not use the option Progress.
 func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*supervisor.Converged, error) {
 	request := supervisor.ConvergeRequest{File: o.File, Trace: o.Trace != nil}
 	if running := t.Plan(); p.Hash() != running.Hash() {
@@ -262,15 +260,14 @@ func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*super
 	return converged, nil
 }
 
-// ChangeLink changes a link's state or settings while it runs.
+// ChangeLink changes a link's state or settings during the run.
 func (t *Testbed) ChangeLink(ctx context.Context, change supervisor.LinkRequest) error {
 	return t.call(ctx, http.MethodPost, "/v1/link", change, nil)
 }
 
-// Events calls handle for every event so far and, with follow, for those to
-// come until ctx ends or the testbed does. A reader that falls too far behind
-// gets a last event of kind supervisor.EventsLost, and Events returns
-// ErrEventsLost.
+// Events calls handle for every event so far. With follow it also calls handle for later events
+// until ctx or the testbed ends. A reader that falls too far behind gets a last event of kind
+// supervisor.EventsLost, and Events returns ErrEventsLost.
 func (t *Testbed) Events(ctx context.Context, follow bool, handle func(supervisor.Event) error) error {
 	path := "/v1/events"
 	if follow {
@@ -300,8 +297,7 @@ func (t *Testbed) Events(ctx context.Context, follow bool, handle func(superviso
 	}
 }
 
-// Down takes the testbed down, whoever brought it up, and returns when it is
-// gone.
+// Down takes the testbed down, whichever process brought it up, and returns when it is gone.
 func (t *Testbed) Down(ctx context.Context) error {
 	if err := t.call(ctx, http.MethodPost, "/v1/down", nil, nil); err != nil && t.dir.Running() {
 		return err
@@ -319,16 +315,16 @@ func (t *Testbed) Down(ctx context.Context) error {
 	return nil
 }
 
-// owned reports whether this process brought the testbed up and neither
-// detached from it nor closed it.
+// owned reports whether this process brought the testbed up and has neither detached from it nor
+// closed it.
 func (t *Testbed) owned() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.process != nil
 }
 
-// call makes one request and decodes the answer into result unless it is nil,
-// within answerTimeout.
+// call makes one request within answerTimeout and, unless result is nil, decodes the answer into
+// it.
 func (t *Testbed) call(ctx context.Context, method, path string, body, result any) error {
 	ctx, cancel := t.limited(ctx)
 	defer cancel()
@@ -339,7 +335,7 @@ func (t *Testbed) call(ctx context.Context, method, path string, body, result an
 	return err
 }
 
-// limited ends after answerTimeout, with an error that says so.
+// limited returns a context that ends after answerTimeout, with an error that says so.
 func (t *Testbed) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, answerTimeout,
 		fmt.Errorf("%w: %s, within %v; its log is %s", ErrNoAnswer, t.dir.Name, answerTimeout, t.dir.Log()))
@@ -402,7 +398,7 @@ func readFailure(response *http.Response) error {
 	return failureError(failure)
 }
 
-// remoteError keeps the supervisor's words and what callers test for.
+// remoteError holds the supervisor's message and the errors for which callers test.
 type remoteError struct {
 	text string
 	kind error
@@ -429,8 +425,8 @@ func failureError(failure supervisor.Failure) error {
 	return errors.New(failure.Error)
 }
 
-// InvokingUser is who files that a command makes belong to: under sudo the user
-// who called it, else whoever runs, which is -1 for chown.
+// InvokingUser returns the owner of files that a command makes. Under sudo this is the user who
+// called sudo, otherwise the current user, for which it returns -1, as chown expects.
 func InvokingUser() (uid, gid int) {
 	uid, uidErr := strconv.Atoi(os.Getenv("SUDO_UID"))
 	gid, gidErr := strconv.Atoi(os.Getenv("SUDO_GID"))
@@ -440,7 +436,7 @@ func InvokingUser() (uid, gid int) {
 	return uid, gid
 }
 
-// Testbeds lists the names of the calling user's testbeds that are up.
+// Testbeds returns the names of the calling user's testbeds that are up.
 func Testbeds() ([]string, error) {
 	dirs, err := rundir.List()
 	if err != nil {
@@ -455,7 +451,7 @@ func Testbeds() ([]string, error) {
 	return names, nil
 }
 
-// logTail is the end of a supervisor's log, for errors that it could not send.
+// logTail returns the end of a supervisor's log, for errors that the supervisor could not send.
 func logTail(dir rundir.Dir) string {
 	const lines = 5
 	text, err := os.ReadFile(dir.Log())

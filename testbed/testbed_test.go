@@ -95,7 +95,7 @@ func TestCommand(t *testing.T) {
 	commands(t, tb, tb.Node("h0"))
 }
 
-// commands is what holds for the commands of every node, whatever it is made of.
+// commands checks the behaviour of commands in every kind of node.
 func commands(t *testing.T, tb *testbed.Testbed, h0 *testbed.Node) {
 	ctx := t.Context()
 
@@ -306,8 +306,8 @@ func TestSameNameAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoTestbeds brings two of the same shape, and so of the same addresses
-// and interface names, up at once: neither hears of the other.
+// TestTwoTestbeds brings up two testbeds of the same shape at once, which therefore have the same
+// addresses and interface names. Neither receives packets of the other.
 func TestTwoTestbeds(t *testing.T) {
 	hosttest.Need(t, hosttest.Ping)
 	a, b := up(t, "go-two-a"), up(t, "go-two-b")

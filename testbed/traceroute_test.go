@@ -13,10 +13,9 @@ import (
 	"railbed/testbed"
 )
 
-// TestTraceroute runs the program over soft switches: the hops of each flow are the
-// switches of one of the plan's paths, in its order, and then the node; the same flow
-// shows the same path again; and of all flows so many go by each spine as the data of
-// these flows do.
+// TestTraceroute runs the program over soft switches. The hops of each flow are the switches of one
+// of the plan's paths, in its order, and then the node. The same flow shows the same path again.
+// Each spine has as many of the flows as it has data of these flows.
 func TestTraceroute(t *testing.T) {
 	hosttest.Need(t, hosttest.Traceroute)
 	tb := upPlan(t, `
@@ -111,7 +110,7 @@ func pathsTo(t *testing.T, p *plan.Plan, from string, to netip.Addr) (paths [][]
 	return paths
 }
 
-// addressesOf are what switches answer from: their loopbacks.
+// addressesOf returns the addresses from which switches answer: their loopbacks.
 func addressesOf(p *plan.Plan, switches []string, family int) (addrs []netip.Addr) {
 	for _, name := range switches {
 		addrs = append(addrs, p.Switch(name).Loopbacks[family].Addr())

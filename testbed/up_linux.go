@@ -26,26 +26,25 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// downTimeout bounds the end of a testbed. 1,024 nodes take well under a
-// second; a machine under load may take some.
+// downTimeout bounds the shutdown of a testbed. 1,024 nodes take well under a second, and longer on
+// a machine under load.
 const downTimeout = 30 * time.Second
 
-// Options are the options of Up. The zero value works.
+// Options are the options of Up. The zero value is valid.
 type Options struct {
-	// Progress is told how the bring-up proceeds.
+	// Progress is called with the progress of the bring-up.
 	Progress func(phase string, done, total int)
-	// Warn is told what works, but not as one would hope.
+	// Warn is called with warnings about things that work, but not as well as expected.
 	Warn func(text string)
-	// Trace is given each host change as the ip or tc line that it equals.
+	// Trace is called for each host change, with the equivalent ip or tc line.
 	Trace func(line string)
-	// File is the path of the file that the plan comes from, for people.
+	// File is the path of the plan's file, for people.
 	File string
 }
 
-// Up brings a testbed up. It lives until Close, or as long as this process,
-// whichever is shorter, unless Detach hands it its own life.
-// A host that lacks what the plan requires gives a *verdict.UnsupportedError
-// before anything is made.
+// Up brings a testbed up. It lives until Close or the end of this process, unless Detach makes it
+// independent of the process. If the host lacks a feature that the plan requires, Up returns a
+// *verdict.UnsupportedError before it makes anything.
 func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	for _, required := range p.Requires {
 		if err := doctor.Has(ctx, required.Feature); err != nil {
@@ -63,8 +62,8 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bring up %s: %w", p.Name, err)
 	}
-	// From here on the supervisor owns the lock; our copy only bridges the time
-	// until it runs.
+	// From here on the supervisor owns the lock. This process's copy only holds it until the
+	// supervisor runs.
 	defer lock.Close()
 	if passed := rundir.Elsewhere(); passed != "" && o.Warn != nil {
 		o.Warn(fmt.Sprintf("run directory %s: %s", dir.Path, passed))
@@ -88,7 +87,7 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	return t, nil
 }
 
-// placedError is about what a place of the file asks for.
+// placedError is an error about the setting at a position of the file.
 type placedError struct {
 	error
 	where string // file:line:column
@@ -96,9 +95,9 @@ type placedError struct {
 
 func (e *placedError) Unwrap() error { return e.error }
 
-// startSupervisor starts this executable as PID 1 of new namespaces. Everyone
-// but root gets a user namespace, in which they are root. Beside says that there is a
-// network beside the fabric, for which the supervisor gets this process's network.
+// startSupervisor starts this executable as PID 1 of new namespaces. Every user except root gets a
+// user namespace, in which the user is root. beside reports whether there is a management network.
+// For it the supervisor gets this process's network namespace.
 func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
 	host := os.DevNull
 	if beside {
@@ -146,14 +145,14 @@ func (t *Testbed) startSupervisor(lock *os.File, beside bool) error {
 	t.exited = exited
 	go func() {
 		defer close(exited)
-		process.Wait() // its log says how it ended
+		process.Wait() // the log gives the reason
 		t.ended = process.ProcessState
 	}()
 	return nil
 }
 
-// supervisorEnvironment is what a supervisor is told of its user: where programs
-// are, the kernels of virtual machines (package vmimage), and the containers' engine.
+// supervisorEnvironment returns the environment of a supervisor: the path of programs, the kernels
+// of virtual machines (package vmimage), and the containers' engine.
 func supervisorEnvironment() []string {
 	environment := []string{"PATH=" + os.Getenv("PATH")}
 	if cache, err := os.UserCacheDir(); err == nil {
@@ -162,7 +161,7 @@ func supervisorEnvironment() []string {
 	if host, named := os.LookupEnv("DOCKER_HOST"); named {
 		environment = append(environment, "DOCKER_HOST="+host)
 	}
-	// What else is the user's, and no virtual machine's.
+	// Other folders of the user, which virtual machines must not see.
 	var private []string
 	for _, name := range []string{
 		"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
@@ -175,7 +174,7 @@ func supervisorEnvironment() []string {
 	return append(environment, vm.PrivateEnv+"="+strings.Join(private, string(filepath.ListSeparator)))
 }
 
-// pass hands what the supervisor says on its way up to whoever wants it.
+// pass passes the supervisor's messages during the bring-up to the functions in the options.
 func (o *Options) pass(message supervisor.Startup) {
 	switch {
 	case message.Kind == supervisor.StartupProgress && o.Progress != nil:
@@ -189,7 +188,7 @@ func (o *Options) pass(message supervisor.Startup) {
 
 // await sends the plan and follows the bring-up to its end.
 func (t *Testbed) await(ctx context.Context, o Options) error {
-	// Closing the channel is how the supervisor learns that nobody waits.
+	// The supervisor takes the closed channel as the end of the client.
 	hungUp := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(hungUp)
@@ -197,7 +196,7 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	})
 	defer func() {
 		if !stop() {
-			<-hungUp // whoever closes the channel next must not meet the Shutdown
+			<-hungUp // the channel must not be closed by others before the Shutdown
 		}
 	}()
 	calibration, err := calibrationFile()
@@ -249,7 +248,7 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	return fmt.Errorf("supervisor ended without a word: %w; its log ends:\n%s", err, logTail(t.dir))
 }
 
-// calibrationFile is where measured shaper settings are kept for the host.
+// calibrationFile returns the file with the host's measured shaper settings.
 func calibrationFile() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/railbed/calibration.json", nil
@@ -260,14 +259,13 @@ func calibrationFile() (string, error) {
 			return filepath.Join(dir, "calibration.json"), nil
 		}
 	}
-	// No home directory that can be written, as for daemons: kept beside the
-	// run directories.
+	// There is no writable home directory, as for daemons. The file is beside the run directories.
 	root, err := rundir.Root()
 	return filepath.Join(root, ".calibration.json"), err
 }
 
-// Detach lets the testbed outlive this process. After it Close is not allowed
-// to take the testbed down; Down is.
+// Detach lets the testbed outlive this process. Afterwards Close no longer takes the testbed down,
+// and Down still does.
 func (t *Testbed) Detach() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,7 +275,7 @@ func (t *Testbed) Detach() error {
 	if err := frame.NewWriter(t.startup).Write(frame.Message, []byte(supervisor.Detach)); err != nil {
 		return fmt.Errorf("detach from %s: %w", t.dir.Name, err)
 	}
-	// The supervisor closes its end once it has understood.
+	// The supervisor closes its end once it has read the message.
 	if _, _, err := frame.NewReader(t.startup).Read(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("detach from %s: %w", t.dir.Name, err)
 	}
@@ -285,9 +283,8 @@ func (t *Testbed) Detach() error {
 	return t.startup.Close()
 }
 
-// Close takes the testbed down when this process brought it up and has not
-// detached, and returns when it is gone. A testbed that was only opened is left
-// alone. Close is idempotent.
+// Close takes the testbed down if this process brought it up and has not detached, and returns when
+// it is gone. It does nothing to a testbed that was only opened. Close is idempotent.
 func (t *Testbed) Close() error {
 	t.http.CloseIdleConnections()
 	t.mu.Lock()
@@ -313,8 +310,8 @@ func (t *Testbed) Close() error {
 	return nil
 }
 
-// Kill kills the supervisor of a testbed that this process brought up, and with it
-// the testbed: one that does not answer does not end by itself. Close is still to be
+// Kill kills the supervisor of a testbed that this process brought up, and with it the testbed. It
+// is for a supervisor that does not answer, which does not end by itself. Close must still be
 // called.
 func (t *Testbed) Kill() error {
 	t.mu.Lock()
@@ -325,9 +322,9 @@ func (t *Testbed) Kill() error {
 	return t.process.Process.Kill()
 }
 
-// Aborted is why the supervisor of a testbed that this process brought up ended by
-// itself, by the report that it left; "" where it left none. It is called once Done
-// is closed.
+// Aborted returns the reason why the supervisor of a testbed that this process brought up ended by
+// itself, from the report that it left. It returns "" if there is no report. It may be called once
+// Done is closed.
 func (t *Testbed) Aborted() string {
 	if t.ended.ExitCode() == supervisor.ExitRemoved {
 		return fmt.Sprintf("the testbed's run directory %s, or the socket in it, was removed while it ran",
@@ -345,6 +342,6 @@ func (t *Testbed) Aborted() string {
 	return left.Reason
 }
 
-// Done is closed when the supervisor of a testbed that this process brought up
-// has ended, for whatever reason. It is nil for others.
+// Done returns a channel that is closed when the supervisor of a testbed that this process brought
+// up has ended, for any reason. It is nil for other testbeds.
 func (t *Testbed) Done() <-chan struct{} { return t.exited }

@@ -2,9 +2,9 @@ package allocation
 
 import "slices"
 
-// Matchings cuts pairs into phases in which nobody sends twice and nobody receives
-// twice, as few as there can be: as many as the busiest has pairs. sender and
-// receiver say whose NIC a rank's is.
+// Matchings divides pairs into phases in which no NIC sends twice and no NIC receives twice. It
+// returns the smallest possible number of phases, which is the number of pairs of the busiest NIC.
+// sender and receiver return the NIC of a rank.
 func Matchings(pairs []Pair, sender, receiver func(rank int) int) [][]Pair {
 	c := colouring{}
 	colours := 0
@@ -25,7 +25,7 @@ func Matchings(pairs []Pair, sender, receiver func(rank int) int) [][]Pair {
 	return slices.DeleteFunc(phases, func(p []Pair) bool { return len(p) == 0 })
 }
 
-// end is a NIC that sends, or one that receives.
+// end is a sending NIC or a receiving NIC.
 type end struct {
 	receives bool
 	nic      int
@@ -36,8 +36,7 @@ type edge struct {
 	pair     Pair
 }
 
-// colouring is the edges of a bipartite graph at each end, by colour. No end has two
-// of one colour.
+// colouring maps each end to its edges by colour. An end has at most one edge of a colour.
 type colouring map[end][]*edge
 
 func (c colouring) at(e end, colour int) *edge {
@@ -54,7 +53,7 @@ func (c colouring) set(e end, colour int, to *edge) {
 	c[e][colour] = to
 }
 
-// free is the first colour that an end has no edge of.
+// free returns the first colour of which an end has no edge.
 func (c colouring) free(e end) int {
 	if i := slices.Index(c[e], nil); i >= 0 {
 		return i
@@ -62,11 +61,11 @@ func (c colouring) free(e end) int {
 	return len(c[e])
 }
 
-// add gives an edge a colour, and returns the highest that it used. Where the two
-// ends have no free colour in common, the one that is free at the receiver becomes
-// free at the sender: along the path from there on whose edges have this colour and
-// the sender's free one in turn, both are swapped. In a bipartite graph that path does
-// not come to the receiver.
+// add gives an edge a colour and returns the highest colour that it used. If the two ends have no
+// free colour in common, add makes the receiver's free colour free at the sender. To do so it
+// follows the path from the sender whose edges have this colour and the sender's free colour in
+// turn, and swaps the two colours along it. In a bipartite graph that path does not reach the
+// receiver.
 func (c colouring) add(added *edge) int {
 	here, there := c.free(added.from), c.free(added.to)
 	colours := [2]int{there, here}

@@ -9,9 +9,8 @@ import (
 	"railbed/plan"
 )
 
-// TestDemand holds that rates by what pairs have to carry ask no direction of a link for more
-// than it has, and are as fast as can be: who shares the link with most to do for what it
-// carries ends with it, and nobody later. Even rates are no faster.
+// TestDemand checks rates by demand. They exceed no link's capacity and are as fast as possible.
+// Pairs on the busiest link end together, and no pair ends later. Even rates are not faster.
 func TestDemand(t *testing.T) {
 	for name, p := range map[string]*plan.Plan{
 		"one":      compile(t, "single-switch", "hosts: 6", ""),

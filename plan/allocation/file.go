@@ -13,47 +13,44 @@ import (
 	"railbed/internal/units"
 )
 
-// Format is what files of rates begin with.
+// Format identifies the format of files of rates, in their first field.
 const Format = "railbed-rates/1"
 
-// Schema is the JSON schema of such files.
+// Schema is the JSON schema of files of rates.
 //
 //go:embed rates.schema.json
 var Schema []byte
 
-// File is rates for the ranks of a testbed.
+// File holds rates for the ranks of a testbed.
 type File struct {
 	Format  string `json:"format"`
 	Testbed string `json:"testbed"`
 	Ranks   int    `json:"ranks"`
-	// Pattern and Method say how they came about; a file that somebody wrote by
-	// hand may leave them out.
+	// Pattern and Method say how the rates were computed. A file written by hand may omit them.
 	Pattern  string      `json:"pattern,omitempty"`
 	Method   string      `json:"method,omitempty"`
 	Headroom units.Ratio `json:"headroom,omitzero"`
-	// Phases come one after the other, and around again. A workload says when
-	// the next one begins.
+	// Phases follow one another and repeat. A workload decides when the next phase begins.
 	Phases []Phase `json:"phases"`
 }
 
-// Phase is rates that hold at the same time.
+// Phase holds rates that apply at the same time.
 type Phase struct {
 	Rates []Entry `json:"rates"`
 }
 
-// Entry is how fast one rank sends to another, in bit/s of Ethernet frames, with
-// what the link counts on top of each. Pairs without an entry are not held back,
-// but by their NIC.
+// Entry is the rate from one rank to another, in bit/s of Ethernet frames plus the link's overhead
+// per frame. Pairs without an entry are limited by their NIC only.
 type Entry struct {
 	From int        `json:"from"`
 	To   int        `json:"to"`
 	Rate units.Rate `json:"rate"`
-	// Bottleneck is the direction of a link that allows no more.
+	// Bottleneck is the direction of a link that limits the rate.
 	Bottleneck string `json:"bottleneck,omitempty"`
 }
 
-// From are the rates of one rank in a phase, counted from 0 and around, by whom it
-// sends to.
+// From returns the rates of one rank in a phase, by destination rank. Phases count from 0 and
+// repeat.
 func (f *File) From(rank, phase int) map[int]units.Rate {
 	found := make(map[int]units.Rate)
 	if len(f.Phases) == 0 {
@@ -67,8 +64,8 @@ func (f *File) From(rank, phase int) map[int]units.Rate {
 	return found
 }
 
-// Pairs are the rates of one rank by whom it sends to, each of the first phase in
-// which it does.
+// Pairs returns the rates of one rank by destination rank. The rate for a destination comes from
+// the first phase in which the rank sends to it.
 func (f *File) Pairs(rank int) map[int]units.Rate {
 	found := make(map[int]units.Rate)
 	for i := range slices.Backward(f.Phases) {
@@ -77,14 +74,14 @@ func (f *File) Pairs(rank int) map[int]units.Rate {
 	return found
 }
 
-// Phase is the first phase in which a rank sends to another, or -1.
+// Phase returns the first phase in which a rank sends to another, or -1.
 func (f *File) Phase(from, to int) int {
 	return slices.IndexFunc(f.Phases, func(p Phase) bool {
 		return slices.ContainsFunc(p.Rates, func(e Entry) bool { return e.From == from && e.To == to })
 	})
 }
 
-// Write writes the file as JSON, each entry on a line.
+// Write writes the file as JSON, with one entry per line.
 func (f *File) Write(w io.Writer) error {
 	head, err := json.MarshalIndent(struct {
 		Format   string      `json:"format"`
@@ -117,8 +114,8 @@ func (f *File) Write(w io.Writer) error {
 	return nil
 }
 
-// Read reads a file of rates and checks it. The name is that of the file, for the
-// error, which tells all that is wrong.
+// Read decodes and checks a file of rates. The name is the name of the file, for the error, which
+// contains all problems.
 func Read(name string, text []byte) (*File, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -165,7 +162,7 @@ func Read(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// decodeOffset is where decoding failed.
+// decodeOffset returns the offset at which decoding failed.
 func decodeOffset(d *json.Decoder, err error) int64 {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -178,7 +175,7 @@ func decodeOffset(d *json.Decoder, err error) int64 {
 	return d.InputOffset()
 }
 
-// place is a line and column, counted from 1.
+// place returns a line and column, counted from 1.
 func place(text []byte, offset int64) string {
 	before := text[:min(max(offset, 0), int64(len(text)))]
 	line := bytes.Count(before, []byte("\n"))

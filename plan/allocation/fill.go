@@ -2,21 +2,19 @@ package allocation
 
 import "slices"
 
-// Use is a link, by its place in the capacities, and the share of a pair's bytes
-// that it carries.
+// Use is a link, as an index into the capacities, and the share of a pair's bytes that it carries.
 type Use struct {
 	Link  int
 	Share float64
 }
 
-// leastShare is what sums of shares may be off by.
+// leastShare is the tolerance for sums of shares.
 const leastShare = 1e-9
 
-// Fill shares links among flows so that none can have more but by taking from one
-// that has no more than it: max-min fairly. All rates grow alike until a link is
-// full; the flows that use it keep what they have, and the others grow on. It
-// returns the rates, in the unit of the capacities, and for each flow the link that
-// stopped it. Flows use one link at least.
+// Fill shares links among flows with max-min fairness: a flow can get more only at the expense of a
+// flow that has no more. All rates grow equally until a link is full. The flows that use that link
+// keep their rates, and the others continue to grow. Fill returns the rates, in the unit of the
+// capacities, and for each flow the link that limits it. Each flow uses at least one link.
 func Fill(capacity []float64, flows [][]Use) (rates []float64, tight []int) {
 	rates, tight = make([]float64, len(flows)), make([]int, len(flows))
 	left, weight := slices.Clone(capacity), make([]float64, len(capacity))
@@ -36,7 +34,7 @@ func Fill(capacity []float64, flows [][]Use) (rates []float64, tight []int) {
 			}
 		}
 		if next < 0 {
-			break // the others use nothing that can be measured
+			break // the other flows use no measurable share of any link
 		}
 		level += next
 		full := make([]bool, len(capacity))

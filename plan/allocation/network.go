@@ -13,21 +13,21 @@ import (
 	"railbed/plan"
 )
 
-// network is the directions of links that the pairs of a pattern use.
+// network holds the directions of links that the pairs of a pattern use.
 type network struct {
 	plan     *plan.Plan
 	o        Options
-	tables   map[string][]plan.Route // of switches, the longest prefix first
+	tables   map[string][]plan.Route // of switches, sorted by prefix length, longest first
 	index    map[string]int          // of directions, by name
 	names    []string                // "leaf0:p1 to h0:eth0"
 	capacity []float64               // bit/s
 	delay    []time.Duration
 	rate     []units.Rate
 	overhead []units.Bytes   // of a frame
-	full     []time.Duration // delay and the time of a full packet
-	small    []time.Duration // delay and the time of an acknowledgement
+	full     []time.Duration // delay plus transmission time of a full packet
+	small    []time.Duration // delay plus transmission time of an acknowledgement
 	uses     map[Pair][]Use
-	weights  map[Pair]float64 // nil is 1 of each
+	weights  map[Pair]float64 // nil means a weight of 1 for each pair
 }
 
 func newNetwork(p *plan.Plan, pairs []Pair, o Options) (*network, error) {
@@ -60,7 +60,7 @@ func newNetwork(p *plan.Plan, pairs []Pair, o Options) (*network, error) {
 	return n, nil
 }
 
-// sender and receiver are whose NIC a rank's is: that of the first rank on it.
+// sender and receiver identify the NIC of a rank by the first rank on it.
 func (n *network) sender(rank int) int { return n.receiver(rank) }
 
 func (n *network) receiver(rank int) int {
@@ -70,7 +70,7 @@ func (n *network) receiver(rank int) int {
 	})
 }
 
-// port is an interface of a node or switch, by name.
+// port returns an interface of a node or switch, by name.
 func (n *network) port(device, name string) *plan.Interface {
 	var ports []plan.Interface
 	if node := n.plan.Node(device); node != nil {
@@ -84,7 +84,7 @@ func (n *network) port(device, name string) *plan.Interface {
 	return nil
 }
 
-// direction is the place of a direction of a link: that in which a port sends.
+// direction returns the index of the direction of a link in which a port sends.
 func (n *network) direction(device, port string) (int, error) {
 	key := device + ":" + port
 	if at, known := n.index[key]; known {
@@ -108,8 +108,8 @@ func (n *network) direction(device, port string) (int, error) {
 	return at, nil
 }
 
-// walk is which links packets of one rank to another take. Hop by hop, what has
-// come to a switch is divided among its next hops.
+// walk returns the links that packets of one rank to another take. At each hop a switch divides the
+// arriving traffic among its next hops.
 func (n *network) walk(from, to plan.Rank) ([]Use, error) {
 	if from.Node == to.Node {
 		return nil, nil
@@ -119,7 +119,7 @@ func (n *network) walk(from, to plan.Rank) ([]Use, error) {
 		dst = to.Addr6
 	}
 	shares := make(map[int]float64)
-	// at is how much of the traffic is where.
+	// at is the share of the traffic at each device.
 	at := map[string]float64{}
 	cross := func(device, port string, share float64, next map[string]float64) error {
 		l, err := n.direction(device, port)
@@ -139,7 +139,7 @@ func (n *network) walk(from, to plan.Rank) ([]Use, error) {
 			return nil, fmt.Errorf("packets for %v go around", dst)
 		}
 		next := map[string]float64{}
-		for _, device := range slices.Sorted(maps.Keys(at)) { // sums of shares are the same each time
+		for _, device := range slices.Sorted(maps.Keys(at)) { // for the same sums of shares each time
 			share := at[device]
 			if device == to.Node {
 				continue
@@ -169,7 +169,7 @@ func (n *network) walk(from, to plan.Rank) ([]Use, error) {
 	return uses, nil
 }
 
-// nextHops is where a switch sends packets for a rank.
+// nextHops returns the next hops of a switch for packets to a rank.
 func (n *network) nextHops(device string, to plan.Rank, dst netip.Addr) ([]plan.NextHop, error) {
 	s := n.plan.Switch(device)
 	if s == nil {
@@ -189,12 +189,12 @@ func (n *network) nextHops(device string, to plan.Rank, dst netip.Addr) ([]plan.
 	return nil, fmt.Errorf("%s has no route to %v", device, dst)
 }
 
-// ackFrame is a frame with an acknowledgement that tells of eight packets.
+// ackFrame is the length of a frame with an acknowledgement of eight packets.
 const ackFrame = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen + wire.RDAckLen + 8 + 8*4
 
-// RoundTrip is the longest that a full packet and its acknowledgement take between
-// two ranks of a pattern where nobody else sends: the delays of links and the time on
-// each, on the mean of the ways that there are. 0 is that no link is used.
+// RoundTrip returns the longest time for a full packet and its acknowledgement between two ranks of
+// a pattern without other traffic. It is the sum of the delays of links and the transmission times,
+// as the mean over the possible paths. It is 0 if the pattern uses no link.
 func RoundTrip(p *plan.Plan, o Options) (time.Duration, error) {
 	pairs, err := o.pairs(len(p.Ranks))
 	if err != nil {
@@ -222,12 +222,12 @@ func RoundTrip(p *plan.Plan, o Options) (time.Duration, error) {
 	return time.Duration(longest), nil
 }
 
-// headers are those of a packet of any transport, about.
+// headers is the approximate length of the headers of a packet of any transport.
 const headers = 80
 
-// Alone returns how long a message takes from one rank to another, its acknowledgement
-// included, where nobody else sends: the first packet's way, what follows it on the slowest
-// link, and the way back. Packets are of the MTU of the sender's NIC.
+// Alone returns a function that computes the time of a message from one rank to another without
+// other traffic, its acknowledgement included. The time is the sum of the first packet's path, the
+// other packets on the slowest link, and the path back. Packets have the MTU of the sender's NIC.
 func Alone(p *plan.Plan, o Options) (func(from, to int, size units.Bytes) time.Duration, error) {
 	pairs, err := Pairs(AllToAll, len(p.Ranks))
 	if err != nil {
@@ -257,7 +257,7 @@ func Alone(p *plan.Plan, o Options) (func(from, to int, size units.Bytes) time.D
 	}, nil
 }
 
-// towards is the port of a bridge that leads to a rank's NIC. Bridges are trees.
+// towards returns the port of a bridge that leads to a rank's NIC. Bridges form trees.
 func (n *network) towards(s *plan.Switch, to plan.Rank) string {
 	var search func(s *plan.Switch, from string) string
 	search = func(s *plan.Switch, from string) string {

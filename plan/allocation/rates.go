@@ -1,16 +1,16 @@
-// Package allocation computes how fast ranks may send to each other, before anything
-// runs: from a plan's topology and the pattern of a collective. It is pure.
+// Package allocation computes the rates at which ranks may send to each other, before a run, from a
+// plan's topology and the pattern of a collective. The package is pure.
 //
-// There are two methods. Max-min shares every link fairly among all pairs of the
-// pattern at once, by progressive filling (Bertsekas and Gallager, "Data Networks",
-// 6.5.2). Conflict-free cuts the pattern into phases in which no NIC sends to, or
-// receives from, more than one, as few as there can be (König, 1916: as many as the
-// busiest NIC has pairs), and shares what is left to share in each of them.
+// There are two methods. Max-min shares every link fairly among all pairs of the pattern at once,
+// by progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2). Conflict-free divides
+// the pattern into phases. In a phase a NIC sends to at most one NIC and receives from at most one.
+// The number of phases is the minimum: the number of pairs of the busiest NIC (König, 1916). Within
+// a phase the links are shared max-min fairly.
 //
-// A pair loads a link by the share of its packets that take it: reliable datagrams
-// are sprayed over source ports, which switches hash over the next hops of a route,
-// by their weights. So the rates hold for many paths of equal share, and not for one
-// flow that is hashed once.
+// A pair loads a link by the share of its packets that take the link. Reliable datagrams are
+// sprayed over source ports. Switches hash these over the next hops of a route, by their weights.
+// The rates therefore hold for many paths of equal share, and not for a single flow that is hashed
+// once.
 package allocation
 
 import (
@@ -23,28 +23,28 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Pair is one rank that sends to another.
+// Pair is a sending rank and a receiving rank.
 type Pair struct{ From, To int }
 
 // Patterns of collectives.
 const (
-	Ring     = "ring"       // each rank sends to the next one
-	AllToAll = "all-to-all" // each rank sends to every other one
-	// Each rank sends to those to whom an all-reduce by that algorithm does.
+	Ring     = "ring"       // each rank sends to the next rank
+	AllToAll = "all-to-all" // each rank sends to every other rank
+	// Each rank sends to the same ranks as in an all-reduce by that algorithm.
 	Tree            = "tree"
 	HalvingDoubling = "halving-doubling"
 )
 
-// Patterns are all.
+// Patterns returns all patterns.
 func Patterns() []string { return []string{Ring, AllToAll, Tree, HalvingDoubling} }
 
-// Methods.
+// Methods of computing rates.
 const (
 	MaxMin       = "max-min"
 	ConflictFree = "conflict-free"
 )
 
-// Pairs are the pairs of a pattern over so many ranks.
+// Pairs returns the pairs of a pattern over a number of ranks.
 func Pairs(pattern string, ranks int) ([]Pair, error) {
 	var pairs []Pair
 	switch pattern {
@@ -74,22 +74,22 @@ func Pairs(pattern string, ranks int) ([]Pair, error) {
 	return pairs, nil
 }
 
-// Options say what is computed. Pattern or Pairs are required.
+// Options are the parameters of Compute. Pattern or Pairs is required.
 type Options struct {
 	Pattern string
-	// Pairs are in place of a pattern.
+	// Pairs replaces a pattern.
 	Pairs []Pair
-	// Demand is how much each of Pairs has to carry: their rates are in proportion to it where
-	// they share a link, so that those who share the one with most to do end together, and
-	// the others no later. Default: the same for all.
+	// Demand is the number of bytes of each of Pairs. On a shared link the rates are in proportion
+	// to it, so pairs on the busiest link finish together and the others no later. Default: the
+	// same for all.
 	Demand []units.Bytes
 	// Method is MaxMin, the default, or ConflictFree.
 	Method string
-	// Headroom is the share of each link that is left to acknowledgements and to
-	// what is sent again. Default 2 %; use Exact for none.
+	// Headroom is the share of each link that is left for acknowledgements and retransmissions.
+	// Default 2 %. Use Exact for none.
 	Headroom units.Ratio
 	Exact    bool
-	// Family is 4, the default, or 6: whose routes count.
+	// Family is the address family whose routes are used: 4, the default, or 6.
 	Family int
 }
 
@@ -100,7 +100,7 @@ func (o Options) pairs(ranks int) ([]Pair, error) {
 	return Pairs(o.Pattern, ranks)
 }
 
-// Compute makes the rates of all ranks of a plan.
+// Compute computes the rates of all ranks of a plan.
 func Compute(p *plan.Plan, o Options) (*File, error) {
 	if o.Method == "" {
 		o.Method = MaxMin
@@ -140,16 +140,16 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 	return file, nil
 }
 
-// crossing are the pairs that use any link: ranks of one node do not.
+// crossing returns the pairs that use a link. Pairs of ranks on one node use none.
 func (n *network) crossing(pairs []Pair) []Pair {
 	return slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return len(n.uses[p]) == 0 })
 }
 
-// leastDemand is that of a pair that has next to nothing to carry: else its rate would hold
-// up what it has by more than a packet takes, and be too small to compute.
+// leastDemand is the demand assumed for a pair with less. With a smaller demand the rate of the
+// pair would be too small to compute, and would delay its bytes by more than the time of a packet.
 const leastDemand = 4 << 10
 
-// weigh makes rates follow what pairs have to carry: a weight of 1 is the most.
+// weigh sets weights in proportion to the demands of pairs. The largest demand has weight 1.
 func (n *network) weigh(pairs []Pair, demand []units.Bytes) {
 	n.weights = make(map[Pair]float64, len(pairs))
 	most := max(slices.Max(demand), leastDemand)
@@ -158,7 +158,7 @@ func (n *network) weigh(pairs []Pair, demand []units.Bytes) {
 	}
 }
 
-// mostWeights bounds how many times as fast as another a pair may be for its demand.
+// mostWeights bounds the ratio of the weights of two pairs.
 const mostWeights = 1 << 16
 
 func (n *network) weight(p Pair) float64 {
@@ -168,11 +168,11 @@ func (n *network) weight(p Pair) float64 {
 	return n.weights[p]
 }
 
-// roundingError is what a rate may lack of a whole number of bit/s by the
-// arithmetic alone.
+// roundingError is the rounding error of the arithmetic by which a rate may be below a whole number
+// of bit/s.
 const roundingError = 1e-3
 
-// phase is the fair rates of pairs that send at the same time.
+// phase computes the fair rates of pairs that send at the same time.
 func (n *network) phase(pairs []Pair) Phase {
 	loads := make([][]Use, len(pairs))
 	for i, pair := range pairs {

@@ -17,7 +17,7 @@ import (
 	"railbed/plan/plantest"
 )
 
-// TestFillExamples holds the rates of networks that can be computed by hand.
+// TestFillExamples checks rates in networks that can be computed by hand.
 func TestFillExamples(t *testing.T) {
 	on := func(links ...int) (uses []Use) {
 		for _, l := range links {
@@ -49,8 +49,8 @@ func TestFillExamples(t *testing.T) {
 	}
 }
 
-// TestFillIsFair holds, on random networks, that no link has more than it can
-// carry, and that each flow has a full link on which nobody has more than it.
+// TestFillIsFair checks on random networks that no link exceeds its capacity. Each flow has a full
+// link on which no flow has a higher rate.
 func TestFillIsFair(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -86,8 +86,8 @@ func TestFillIsFair(t *testing.T) {
 	}
 }
 
-// TestMatchings holds, on random pairs, that each is in one phase, that nobody
-// sends or receives twice in one, and that there are as few as the busiest needs.
+// TestMatchings checks on random pairs that each pair is in one phase and that no NIC sends or
+// receives twice in a phase. The number of phases is the number that the busiest NIC needs.
 func TestMatchings(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -132,7 +132,7 @@ func compile(t testing.TB, topology, params, links string) *plan.Plan {
 		"{kind: soft}\n  links: {default: {rate: 1gbit}%s}\n", topology, params, links))
 }
 
-// TestPlans holds the rates of fabrics against closed formulas.
+// TestPlans compares the rates of fabrics with closed formulas.
 func TestPlans(t *testing.T) {
 	const gbit = 1e9
 	one := compile(t, "single-switch", "hosts: 8", "")
@@ -149,7 +149,7 @@ func TestPlans(t *testing.T) {
 		"all, one switch":         {one, AllToAll, func(int, int) float64 { return gbit / 7 }},
 		"ring, blocking":          {blocking, Ring, func(int, int) float64 { return gbit }},
 		"all, as many up as down": {full, AllToAll, func(int, int) float64 { return gbit / 7 }},
-		// 16 pairs share the one link up; what a host has left it shares among three.
+		// 16 pairs share the only link up. A host divides the rest of its link among three.
 		"all, blocking": {blocking, AllToAll, func(from, to int) float64 {
 			if leaf(from) != leaf(to) {
 				return gbit / 16
@@ -181,9 +181,9 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestConflictFree holds that in a phase no link is asked for more than it has, no
-// host's link has two pairs, and each pair has its turn once; in a fabric that
-// blocks nothing at the full rate, in as many phases as there are other ranks.
+// TestConflictFree checks that in a phase no link exceeds its capacity and no host's link has two
+// pairs. Each pair has one phase. A fabric without blocking has the full rate, and as many phases
+// as there are other ranks.
 func TestConflictFree(t *testing.T) {
 	full := compile(t, "leaf-spine", "leaves: 2, spines: 4, hosts-per-leaf: 4", "")
 	blocking := compile(t, "leaf-spine", "leaves: 2, spines: 1, hosts-per-leaf: 4", "")
@@ -227,7 +227,7 @@ func TestConflictFree(t *testing.T) {
 	}
 }
 
-// TestHeadroom holds that a share of each link stays free, and which by default.
+// TestHeadroom checks that a share of each link stays free, and the default share.
 func TestHeadroom(t *testing.T) {
 	p := compile(t, "single-switch", "hosts: 3", "")
 	for _, o := range []Options{{Pattern: Ring}, {Pattern: Ring, Headroom: units.Ratio{Num: 1, Den: 4}}} {
@@ -242,8 +242,8 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-// TestFile holds that what is written is read again, is of the schema, and is the
-// same each time; also where ranks share nodes.
+// TestFile checks that a written file can be read again, conforms to the schema, and is the same
+// each time, also if ranks share nodes.
 func TestFile(t *testing.T) {
 	p := plantest.Compile(t, "name: shared\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: "+
 		"2, hosts-per-leaf: 2}\n  switch: {kind: router}\nnodes: {default: {ranks: 2}}\n")
@@ -290,7 +290,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestWrongFiles holds what is said of files that are wrong.
+// TestWrongFiles checks the errors for invalid files.
 func TestWrongFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                      "r.json:1:1: ",
@@ -308,7 +308,7 @@ func TestWrongFiles(t *testing.T) {
 	}
 }
 
-// TestWrongOptions holds what is refused.
+// TestWrongOptions checks the errors for invalid options.
 func TestWrongOptions(t *testing.T) {
 	p := compile(t, "single-switch", "hosts: 3", "")
 	for want, o := range map[string]Options{
@@ -323,7 +323,7 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that files that are read can be written and read again.
+// FuzzRead checks that files that Read accepts can be written and read again.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"format":"railbed-rates/1","testbed":"t","ranks":2,"headroom":"2%","phases":[{"rates":[{"from":0,"to":1,"rate":"1gbit","bottleneck":"{}"}]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -341,7 +341,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestRoundTrip holds the way of a packet through one switch and back.
+// TestRoundTrip checks the time of a packet through one switch and back.
 func TestRoundTrip(t *testing.T) {
 	p := compile(t, "single-switch", "hosts: 4", "")
 	got, err := RoundTrip(p, Options{Pattern: Ring})
@@ -351,14 +351,14 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestPairsOfAlgorithms compares with pairs worked out by hand: NCCL's trees of four ranks
-// are 0-2, 2-1, 2-3 and, mirrored, 3-1, 1-2, 1-0; of six ranks four halve and double, and
-// the first two each have another one before.
+// TestPairsOfAlgorithms compares with pairs worked out by hand. NCCL's trees of four ranks are 0-2,
+// 2-1, 2-3 and, mirrored, 3-1, 1-2, 1-0. Of six ranks four halve and double, and the first two each
+// send to another rank before.
 func TestPairsOfAlgorithms(t *testing.T) {
 	for _, c := range []struct {
 		pattern string
 		ranks   int
-		want    [][2]int // both ways
+		want    [][2]int // in both directions
 	}{
 		{Tree, 4, [][2]int{{0, 1}, {0, 2}, {1, 2}, {1, 3}, {2, 3}}},
 		{HalvingDoubling, 6, [][2]int{{0, 1}, {2, 3}, {1, 3}, {4, 5}, {1, 4}, {3, 5}}},
@@ -379,8 +379,8 @@ func TestPairsOfAlgorithms(t *testing.T) {
 	}
 }
 
-// TestAlone holds a message's time against the sum of its parts by hand, in bytes at
-// 1 Gbit/s: over two links of it, and with the one to the receiver ten times slower.
+// TestAlone compares a message's time with the sum of its parts by hand, in bytes at 1 Gbit/s. The
+// message crosses two such links, or the link to the receiver is ten times slower.
 func TestAlone(t *testing.T) {
 	const frame = 1420 + headers + 14 // a full packet with its Ethernet header
 	for _, test := range []struct {

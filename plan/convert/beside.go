@@ -17,10 +17,11 @@ import (
 	"railbed/plan/spec"
 )
 
-// What a topology has beside its nodes: files, ports of the host, and time.
+// Conversion of the parts of a topology other than nodes and links: files, ports of the host, and
+// times.
 
-// hostPath is a path of the host as the made file has it; "" for one that depends on who
-// reads it.
+// hostPath returns a path of the host as written in the testbed file. It returns "" for a path that
+// depends on the user's environment.
 func (i *importer) hostPath(path string) string {
 	switch {
 	case path == "" || path[0] == '~' || strings.Contains(path, "$"):
@@ -35,10 +36,10 @@ func (i *importer) hostPath(path string) string {
 	return path
 }
 
-// importEnv has containerlab take the variables of whoever calls it.
+// importEnv makes containerlab pass on the variables of its caller.
 const importEnv = "__IMPORT_ENVS"
 
-// fillEnv takes over variables: those of files first.
+// fillEnv converts environment variables. Those of files come first.
 func (i *importer) fillEnv(node *spec.Node, d definition) {
 	set := func(name, value string) {
 		if node.Env == nil {
@@ -81,11 +82,11 @@ func (i *importer) fillEnv(node *spec.Node, d definition) {
 	}
 }
 
-// assignment is a line of an env file: in double quotes, in single ones, or plain. What
-// has escapes or variables is none.
+// assignment matches a line of an env file: in double quotes, in single quotes, or unquoted. It
+// matches no line with escapes or variables.
 var assignment = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(?:"([^"\\$]*)"|'([^']*)'|([^"'\\$#\s][^"'\\$#]*?)?)(?:\s+#.*)?$`)
 
-// publish has the host have a server's ports.
+// publish converts published ports of a server.
 func (i *importer) publish(node *spec.Node, ports []text) {
 	for _, port := range ports {
 		published, err := spec.ParsePublished(port.value)
@@ -107,7 +108,7 @@ func (i *importer) publish(node *spec.Node, ports []text) {
 	}
 }
 
-// addManagement takes over the addresses beside the fabric, where a server is there.
+// addManagement converts the addresses of the management network if a server uses it.
 func (i *importer) addManagement() {
 	beside := slices.ContainsFunc(i.testbed.Nodes, func(n spec.Entry[spec.Node]) bool {
 		return n.Value.Management != nil
@@ -139,14 +140,14 @@ func (i *importer) addManagement() {
 	}
 }
 
-// Docker's healthcheck, where one does not say.
+// Docker's defaults for a healthcheck.
 const (
-	healthPeriod  = 30 * time.Second // between checks, and for each
+	healthPeriod  = 30 * time.Second // the time between checks, and the timeout of each
 	healthRetries = 3
 )
 
-// addHealth takes over a healthcheck: the testbed is up when it has passed. It has as
-// long as containerlab's has until the container counts as unhealthy.
+// addHealth converts a healthcheck. The testbed is up when the check has passed. Its timeout is the
+// time after which containerlab calls the container unhealthy.
 func (i *importer) addHealth(node *spec.Node, h *labHealth) {
 	if h == nil {
 		return
@@ -165,8 +166,8 @@ func (i *importer) addHealth(node *spec.Node, h *labHealth) {
 		return
 	}
 	number := func(t text, otherwise int) time.Duration {
-		value, err := strconv.Atoi(t.value) // as it was read; empty is an error
-		if err != nil || value == 0 {       // which is Docker's default, too
+		value, err := strconv.Atoi(t.value) // as it was read; an empty value is an error
+		if err != nil || value == 0 {       // Docker uses its default for 0, too
 			value = otherwise
 		}
 		return time.Duration(value)

@@ -9,12 +9,12 @@ import (
 	"railbed/plan/spec"
 )
 
-// beside is the network of nodes that have one beside the fabric.
+// beside is the name of the network for nodes with a management NIC.
 const beside = "management"
 
-// ToCompose makes a Compose file of a testbed and its plan: a service for each
-// node, and a network for each part of the fabric in which NICs reach each other.
-// The notes are what it leaves out.
+// ToCompose converts a testbed and its plan to a Compose file. The file has a service for each
+// node, and a network for each part of the fabric in which NICs reach each other. The notes list
+// what it leaves out.
 func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Problems, error) {
 	e := newExporter(t, p, image)
 	parts, names := e.parts()
@@ -73,7 +73,7 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	return text, e.sorted(), err
 }
 
-// service is what a node is made of, in Compose's words.
+// service returns the settings of a node in Compose's format.
 func (e *exporter) service(name string) mapping {
 	made := e.testbed.NodeFor(name)
 	var ports mapping
@@ -128,7 +128,7 @@ func (e *exporter) service(name string) mapping {
 	return service
 }
 
-// literal is text in which Compose shall put no variables.
+// literal escapes text so that Compose substitutes no variables in it.
 func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
 func literals(list []string) []string {
@@ -139,7 +139,8 @@ func literals(list []string) []string {
 	return all
 }
 
-// relative is binds whose sources are files also to Compose, to which a bare name is a volume's.
+// relative returns binds whose sources Compose takes for files. Compose takes a bare name for the
+// name of a volume.
 func relative(binds []string) []string {
 	all := slices.Clone(binds)
 	for i, bind := range all {
@@ -150,8 +151,7 @@ func relative(binds []string) []string {
 	return all
 }
 
-// parts gives each link the name of the network that it is in, by what the
-// switches join.
+// parts maps each link to the name of its network, by the links that the switches connect.
 func (e *exporter) parts() (map[string]string, []string) {
 	parent := map[string]string{}
 	var find func(string) string

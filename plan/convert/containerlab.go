@@ -13,7 +13,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// lab is a topology of containerlab, as its file has it.
+// lab is the contents of a containerlab topology file.
 type lab struct {
 	name          text
 	defaults      definition
@@ -24,14 +24,14 @@ type lab struct {
 	mgmtSubnet6   text
 }
 
-// text is a scalar and where it stands.
+// text is a scalar with its position.
 type text struct {
 	value string
 	at    place
 }
 
-// definition is the settings of a node, or of all of a kind or group. Those that
-// testbeds have no word for are noted when they are read.
+// definition is the settings of a node, or of all nodes of a kind or group. The reader adds notes
+// about settings that testbeds do not have.
 type definition struct {
 	kind, group, image, entrypoint, cmd, cpu, memory, restart, pull text
 	exec, binds, capabilities, devices, envFiles, ports             []text
@@ -58,7 +58,7 @@ type labNode struct {
 	definition
 }
 
-// labLink is a link with two ends that are interfaces of nodes.
+// labLink is a link whose two ends are interfaces of nodes.
 type labLink struct {
 	at     place
 	ends   [2]labEnd
@@ -71,15 +71,15 @@ type labEnd struct {
 	at         place
 }
 
-// reader reads a topology. What is wrong goes to problems, what testbeds cannot
-// express to notes.
+// reader reads a topology. It adds errors to problems, and notes about settings that testbeds
+// cannot express to notes.
 type reader struct {
 	notes
 	problems spec.Problems
-	read     int // mappings, see maxMappings
+	read     int // number of mappings, see maxMappings
 }
 
-// maxMappings bounds the mappings that aliases and merge keys stand for.
+// maxMappings bounds the number of mappings that aliases and merge keys expand to.
 const maxMappings = 100_000
 
 func (r *reader) wrong(n *yaml.Node, want, what string, args ...any) {
@@ -96,8 +96,8 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// mapping calls each for the entries of a mapping, those of merge keys after its
-// own ones. An empty value is an empty mapping.
+// mapping calls each for the entries of a mapping. Entries of merge keys come after the mapping's
+// own. An empty value counts as an empty mapping.
 func (r *reader) mapping(n *yaml.Node, called string, each func(key string, keyNode, value *yaml.Node)) {
 	r.merged(n, called, map[string]bool{}, 0, each)
 }
@@ -178,12 +178,12 @@ func (r *reader) settings(n *yaml.Node, called string) []setting {
 	return all
 }
 
-// variable is a reference to the environment, which containerlab replaces before
-// it reads a file.
+// variable matches a reference to the environment, which containerlab replaces before it reads a
+// file.
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(?::?[-=]([^}]*))?\}`)
 
-// withoutVariables puts defaults in the place of variables: a testbed file has
-// none, and what it says does not depend on who reads it.
+// withoutVariables replaces variables by their defaults. A testbed file has no variables, and its
+// meaning does not depend on the environment of its reader.
 func (r *reader) withoutVariables(source []byte) []byte {
 	lines := strings.Split(string(source), "\n")
 	for i, line := range lines {
@@ -212,7 +212,7 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 	r := &reader{notes: notes{file: file}}
 	l := &lab{kinds: map[string]*definition{}, groups: map[string]*definition{}}
 	source = r.withoutVariables(source)
-	if err := r.problems.Err(); err != nil { // a file without its values may be no YAML
+	if err := r.problems.Err(); err != nil { // without the values of its variables a file may be invalid YAML
 		return nil, nil, err
 	}
 	root, err := spec.ParseTree(file, source)
@@ -248,10 +248,10 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 	return l, &r.notes, nil
 }
 
-// templated begins a line with an action of a template.
+// templated matches a line that begins with an action of a template.
 var templated = regexp.MustCompile(`(?m)^\s*\{\{`)
 
-// mgmt reads the management network, of which testbeds have the addresses.
+// mgmt reads the management network. Testbeds have only its addresses.
 func (r *reader) mgmt(n *yaml.Node, l *lab) {
 	r.mapping(n, "mgmt", func(key string, keyNode, value *yaml.Node) {
 		switch key {
@@ -294,8 +294,7 @@ func (r *reader) topology(n *yaml.Node, l *lab) {
 	})
 }
 
-// without are settings of nodes that testbeds have no word for, and why or what
-// else does it.
+// without lists settings of nodes that testbeds do not have, with the reason or the replacement.
 var without = map[string]string{
 	"aliases":       "nodes are known by their names alone",
 	"auto-remove":   "",
@@ -360,7 +359,7 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 		} else if key == "healthcheck" {
 			d.health = r.health(value, at, placeOf(keyNode))
 		} else if key == "network-mode" && resolved(value).Value == "none" {
-			// As all nodes of testbeds have it.
+			// All nodes of testbeds have this value.
 		} else if why, is := without[key]; is {
 			r.add(placeOf(keyNode), why, "left out: %s of %s", key, called)
 		} else {
@@ -391,8 +390,8 @@ func (r *reader) health(n *yaml.Node, called string, at place) *labHealth {
 	return h
 }
 
-// link reads a link in either of containerlab's forms: with ends as texts, or
-// with a type and ends as mappings.
+// link reads a link in either of containerlab's forms: with ends as texts, or with a type and ends
+// as mappings.
 func (r *reader) link(n *yaml.Node, l *lab) {
 	found := labLink{at: placeOf(n)}
 	kind := text{value: "veth"}
@@ -416,7 +415,7 @@ func (r *reader) link(n *yaml.Node, l *lab) {
 			r.add(placeOf(keyNode), "", "vars of a link are left out")
 		case "endpoint", "host-interface", "mode", "remote", "vni", "udp-port", "dst-port", "src-port",
 			"parent-interface":
-			// Of the other types, which are left out as a whole.
+			// Links of the other types are left out as a whole.
 		default:
 			r.wrong(keyNode, "want endpoints, type, mtu, labels, vars, ipv4 or ipv6",
 				"unknown key %q of a link", key)

@@ -1,8 +1,8 @@
-// Package convert turns other tools' files into testbeds and testbeds into
-// theirs: containerlab's topologies both ways, and Compose files one way.
+// Package convert converts between testbeds and the files of other tools: containerlab's topologies
+// in both directions, and Compose files in one direction.
 //
-// It reads text and writes text, and looks at nothing on the host. What one
-// side has and the other has not is left out and told, each with its place.
+// The package reads and writes text and does not look at the host. It leaves out what the other
+// format cannot express, and reports each omission with its position.
 package convert
 
 import (
@@ -16,9 +16,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// Labels by which an exported topology keeps what containerlab has no word for,
-// so that importing it gives the testbed again. Their values are settings in the
-// words of testbed files.
+// Labels in which an exported topology keeps settings that containerlab does not have. With them
+// importing the topology returns the same testbed. Their values are settings as written in testbed
+// files.
 const (
 	labelTestbed = "railbed.testbed"
 	labelNode    = "railbed.node"
@@ -26,21 +26,21 @@ const (
 	labelLink    = "railbed.link"
 )
 
-// ownCommands begins the command that an exported node sets up its addresses
-// with, which are the plan's and are not imported.
+// ownCommands begins the command by which an exported node sets up its addresses. The addresses
+// come from the plan and are not imported.
 const ownCommands = ": addresses of railbed;"
 
-// ownSysctls are what exported containers have as Railbed's nodes do. They are not
-// imported either.
+// ownSysctls are the sysctls that exported containers need to behave as Railbed's nodes do. They
+// are not imported either.
 var ownSysctls = map[string]string{
 	"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.conf.default.rp_filter": "0",
 	"net.ipv6.conf.all.disable_ipv6": "0",
 }
 
-// defaultMTU is that of containerlab's links.
+// defaultMTU is the default MTU of containerlab's links.
 const defaultMTU = 9500
 
-// notes is what a conversion leaves out or changes.
+// notes collects what a conversion leaves out or changes.
 type notes struct {
 	file string
 	all  spec.Problems
@@ -51,18 +51,18 @@ func (n *notes) add(at place, want, what string, args ...any) {
 		What: fmt.Sprintf(what, args...), Want: want})
 }
 
-// sorted is the notes by their place, each once.
+// sorted returns the notes by their position, without repetitions.
 func (n *notes) sorted() spec.Problems {
 	problems, _ := n.all.Err().(spec.Problems)
 	return problems
 }
 
-// place is where something stands in a file; zero for what has none.
+// place is a position in a file. It is zero for values without a position.
 type place struct{ line, column int }
 
 func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
 
-// names gives everything a name that testbed files allow, each its own.
+// names assigns names that testbed files allow, each of them once.
 type names struct {
 	taken map[string]bool
 	given map[string]string
@@ -72,17 +72,17 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
 const maxName = 24
 
-// reservedNames mean something else in testbed files.
+// reservedNames have another meaning in testbed files.
 var reservedNames = []string{"all", "default", "fabric", "host", "localhost", "nics", "switches"}
 
-// plainName is the text with what a name cannot have replaced, without a
-// letter in front perhaps.
+// plainName replaces the characters that a name cannot have. The result may begin with a character
+// that is not a letter.
 func plainName(text string) string {
 	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(text), "-"), "-")
 	return strings.Trim(name[:min(len(name), maxName)], "-")
 }
 
-// give finds a name for what the other file calls text.
+// give assigns a name to a text of the other file.
 func (n *names) give(text string) string {
 	name := plainName(text)
 	if name == "" || name[0] < 'a' || slices.Contains(reservedNames, name) {

@@ -27,8 +27,8 @@ func read(t *testing.T, file string) []byte {
 	return text
 }
 
-// TestImport compares the testbeds of topologies, and what is told to be left out,
-// with files that were looked at.
+// TestImport compares the testbeds of topologies, and the notes about omissions, with reviewed
+// files.
 func TestImport(t *testing.T) {
 	labs, err := filepath.Glob("testdata/*.clab.yml")
 	if err != nil || len(labs) == 0 {
@@ -60,8 +60,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// planOf is a testbed's plan as JSON values, less what a topology that is written
-// out does not have: tiers, roles and groups, and places in the file.
+// planOf returns a testbed's plan as JSON values, without values that an explicit topology does not
+// have: tiers, roles and groups, and positions in the file.
 func planOf(t *testing.T, made *spec.Testbed) any {
 	t.Helper()
 	p, err := plan.Compile(made)
@@ -89,7 +89,7 @@ func planOf(t *testing.T, made *spec.Testbed) any {
 	return values
 }
 
-// TestRoundTrip exports every scenario and imports it again: the plan is the same.
+// TestRoundTrip exports every scenario and imports it again. The plan is the same.
 func TestRoundTrip(t *testing.T) {
 	files, err := filepath.Glob("../../scenarios/*.yaml")
 	more, err2 := filepath.Glob("../../scenarios/*/*.yaml")
@@ -123,8 +123,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestExportSaysWhatItLeavesOut holds each step, check and faulty link of a file
-// against the notes.
+// TestExportSaysWhatItLeavesOut compares the notes with each step, check and faulty link of a file.
 func TestExportSaysWhatItLeavesOut(t *testing.T) {
 	const file = `name: t
 fabric:
@@ -174,8 +173,7 @@ checks:
 	}
 }
 
-// TestExportOfContainers has what nodes of runtime docker are made of in both files'
-// words.
+// TestExportOfContainers checks the settings of nodes of runtime docker in the words of both files.
 func TestExportOfContainers(t *testing.T) {
 	const file = `name: t
 fabric: {topology: single-switch, params: {hosts: 3}}

@@ -16,12 +16,11 @@ import (
 	"railbed/plan/spec"
 )
 
-// DefaultImage is the image of exported nodes that have none: the one of
-// containerlab's own examples, which has ip and sh.
+// DefaultImage is the image of exported nodes that have none. Containerlab's own examples use it.
+// It has ip and sh.
 const DefaultImage = "ghcr.io/srl-labs/network-multitool"
 
-// entry is a key of a mapping with a value: text, a list of texts, or another
-// mapping.
+// entry is a key of a mapping and its value: text, a list of texts, or another mapping.
 type entry struct {
 	key   string
 	value any
@@ -30,7 +29,7 @@ type entry struct {
 // mapping is a mapping in the order in which it is written.
 type mapping []entry
 
-// node is the tree of a value.
+// node returns the tree of a value.
 func node(value any) *yaml.Node {
 	switch v := value.(type) {
 	case mapping:
@@ -65,7 +64,7 @@ func textNode(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }
 
-// write is the text of a file, with a comment above it.
+// write returns the text of a file, with a comment at the top.
 func write(comment string, file mapping) ([]byte, error) {
 	text, err := yaml.Dump(node(file), yaml.WithIndent(2), yaml.WithLineWidth(-1))
 	if err != nil {
@@ -74,7 +73,7 @@ func write(comment string, file mapping) ([]byte, error) {
 	return append([]byte("# "+comment+"\n"), text...), nil
 }
 
-// exporter writes a testbed for another tool.
+// exporter converts a testbed for another tool.
 type exporter struct {
 	notes
 	testbed *spec.Testbed
@@ -90,19 +89,19 @@ func newExporter(t *spec.Testbed, p *plan.Plan, image string) *exporter {
 	return e
 }
 
-// note notes something about the value of a path of the testbed's file.
+// note adds a note about the value of a path of the testbed's file.
 func (e *exporter) note(path, want, what string, args ...any) {
 	e.all = append(e.all, e.testbed.Source.Problem(path, fmt.Sprintf(what, args...), want))
 }
 
-// labelled is labels with one that keeps a part of the testbed.
+// labelled returns labels with one label that keeps a part of the testbed.
 func labelled[T any](key string, part T) (mapping, error) {
 	text, err := spec.FormatPart(part)
 	return mapping{{key, text}}, err
 }
 
-// ToContainerlab makes a topology of containerlab of a testbed and its plan, with
-// an image for nodes that have none. The notes are what it leaves out.
+// ToContainerlab converts a testbed and its plan to a topology of containerlab. Nodes without an
+// image get the given image. The notes list what it leaves out.
 func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Problems, error) {
 	e := newExporter(t, p, image)
 	whole := spec.Testbed{Name: t.Name, Seed: t.Seed, Dilation: t.Dilation, Addressing: t.Addressing,
@@ -129,8 +128,8 @@ func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.P
 	return text, e.sorted(), err
 }
 
-// leaveSteps notes the steps and checks; commands before all other steps are not
-// left out where the other format has them.
+// leaveSteps adds notes about the steps and checks. With commands set, it skips commands that come
+// before all other steps, because the other format has them.
 func (e *exporter) leaveSteps(commands bool) {
 	for i := range e.testbed.Steps {
 		if commands = commands && e.isCommand(i); !commands {
@@ -142,13 +141,13 @@ func (e *exporter) leaveSteps(commands bool) {
 	}
 }
 
-// isCommand reports whether a step is one that containerlab does.
+// isCommand reports whether containerlab can perform a step.
 func (e *exporter) isCommand(i int) bool {
 	s := e.testbed.Steps[i]
 	return s.At == nil && s.Exec != nil && !s.Exec.Background && (s.Exec.Expect == nil || *s.Exec.Expect == 0)
 }
 
-// commands are those of a node among the first steps.
+// commands returns the commands of a node among the first steps.
 func (e *exporter) commands(name string) []string {
 	var all []string
 	for i, s := range e.testbed.Steps {
@@ -165,7 +164,7 @@ func (e *exporter) commands(name string) []string {
 	return all
 }
 
-// quoted is the words as a shell has them.
+// quoted returns the words quoted for a shell.
 func quoted(words []string) string {
 	var all []string
 	for _, word := range words {
@@ -180,7 +179,7 @@ func quoted(words []string) string {
 	return strings.Join(all, " ")
 }
 
-// settings are entries of a mapping of texts, sorted.
+// settings returns the entries of a mapping of texts, sorted.
 func settings(m map[string]string) mapping {
 	var all mapping
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -252,7 +251,7 @@ func (e *exporter) nodes() (mapping, error) {
 	return all, nil
 }
 
-// container is what a node is made of, in containerlab's words.
+// container returns the container settings of a node in containerlab's format.
 func (e *exporter) container(made spec.Node, name string) mapping {
 	path := fmt.Sprintf("nodes[%q]", name)
 	if made.Runtime != spec.Docker || made.Image == "" {
@@ -299,7 +298,7 @@ func (e *exporter) container(made spec.Node, name string) mapping {
 	return c
 }
 
-// standsIn notes that a node becomes a container of the image for nodes that have none.
+// standsIn notes that a node becomes a container of the default image.
 func (e *exporter) standsIn(made spec.Node, name string) {
 	path := fmt.Sprintf("nodes[%q]", name)
 	switch made.Runtime {
@@ -312,16 +311,16 @@ func (e *exporter) standsIn(made spec.Node, name string) {
 	}
 }
 
-// healthOf is how many seconds are between two checks of a healthcheck, which are also
-// what one may take, and how many may fail until it has had its time.
+// healthOf returns the seconds between two checks of a healthcheck, which are also the timeout of
+// each check, and the number of checks that may fail within the testbed's timeout.
 func healthOf(h *spec.Health) (interval, retries int) {
-	const whole, most = 30 * time.Second, 500 * time.Millisecond // as files have it by default
+	const whole, most = 30 * time.Second, 500 * time.Millisecond // the defaults of testbed files
 	between, patience := cmp.Or(time.Duration(h.Interval), most), cmp.Or(time.Duration(h.Timeout), whole)
 	interval = int((between + time.Second - 1) / time.Second)
 	return interval, max(1, int(patience/time.Second)/(2*interval))
 }
 
-// setupOf is the command that gives a container what the plan gives its node or
+// setupOf returns the command that gives a container the configuration of the plan's node or
 // router: addresses, routes and rules.
 func setupOf(loopbacks []netip.Prefix, ports []plan.Interface, routes []plan.Route,
 	rules []plan.Rule) string {

@@ -11,20 +11,20 @@ import (
 	"railbed/plan/spec"
 )
 
-// Kinds of containerlab's nodes that are no routers.
+// Kinds of containerlab's nodes that are not routers.
 const (
 	kindLinux     = "linux"
 	kindBridge    = "bridge"
 	kindOVSBridge = "ovs-bridge"
 )
 
-// elsewhere are kinds of nodes that stand for something outside of the lab.
+// elsewhere lists kinds of nodes that stand for something outside the lab.
 var elsewhere = []string{"host", "ext-container", "k8s-kind", "border0", "mysocketio", "rare"}
 
-// wirePrefix begins the names of switches that stand for a link between servers.
+// wirePrefix begins the names of switches that replace a link between servers.
 const wirePrefix = "wire"
 
-// roles of a node of the lab in the testbed.
+// role is the role in the testbed of a node of the lab.
 type role int
 
 const (
@@ -34,7 +34,7 @@ const (
 	router
 )
 
-// importer makes a testbed of a lab.
+// importer converts a lab to a testbed.
 type importer struct {
 	*notes
 	lab        *lab
@@ -43,26 +43,26 @@ type importer struct {
 	forwarding bool
 	testbed    *spec.Testbed
 	names      names
-	nodes      map[string]definition // by containerlab's names, inherited settings included
+	nodes      map[string]definition // by containerlab's names, with inherited settings
 	roles      map[string]role
 }
 
 // Options of an import.
 type Options struct {
-	// Runtime is that of nodes with an image: spec.Docker, the default, or spec.Netns,
-	// which leaves the image out.
+	// Runtime is the runtime of nodes with an image: spec.Docker, the default, or spec.Netns, which
+	// leaves the image out.
 	Runtime string
-	// Folder is the way from the folder of the made file to the topology's, to which paths
-	// of the topology are relative. Default: the same.
+	// Folder is the path from the folder of the testbed file to the folder of the topology, to
+	// which paths in the topology are relative. Default: the same folder.
 	Folder string
-	// ReadFile reads a file that the topology names, by a path relative to it; nil
-	// reads none.
+	// ReadFile reads a file that the topology names, by a path relative to the topology. If it is
+	// nil, no files are read.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// FromContainerlab makes a testbed of a topology of containerlab, which errors
-// and notes call by the name of the file. The notes are what it leaves out or
-// changes. The testbed has a plan; what has none is an error.
+// FromContainerlab converts a topology of containerlab to a testbed. Errors and notes use the given
+// name of the file. The notes list what the conversion leaves out or changes. The testbed can be
+// compiled to a plan. A topology without a plan is an error.
 func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spec.Problems, error) {
 	l, found, err := readLab(file, source)
 	if err != nil {
@@ -70,7 +70,7 @@ func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spe
 	}
 	made, left, err := l.imported(*found, o, false)
 	if err != nil {
-		// Where nodes do not reach each other, some of them forward for others.
+		// If nodes cannot reach each other, some of them forward for others.
 		if forwarded, left, err := l.imported(*found, o, true); err == nil {
 			return forwarded, left, nil
 		}
@@ -78,8 +78,8 @@ func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spe
 	return made, left, err
 }
 
-// imported makes the testbed. With forwarding, servers with several links become
-// switches that route.
+// imported makes the testbed. With forwarding, servers with several links become switches that
+// route.
 func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
 	found.all = slices.Clone(found.all)
 	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker),
@@ -100,8 +100,8 @@ func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, 
 	return made, i.sorted(), nil
 }
 
-// finished decodes what was made as its file will be, which checks all of it,
-// and has it planned.
+// finished decodes the testbed in the form of its file, which checks all of it, and compiles the
+// plan.
 func (i *importer) finished() (*spec.Testbed, error) {
 	text, err := spec.Marshal(i.testbed)
 	if err != nil {
@@ -112,7 +112,7 @@ func (i *importer) finished() (*spec.Testbed, error) {
 		_, err = plan.Compile(made)
 	}
 	var problems spec.Problems
-	if errors.As(err, &problems) { // of a file that nobody has seen
+	if errors.As(err, &problems) { // their positions are in a file that the user does not have
 		first := problems[0]
 		return nil, spec.Problems{{File: i.file, Line: 1, Column: 1,
 			What: "the topology has no plan as a testbed: " + first.What, Want: first.Want}}
@@ -120,7 +120,7 @@ func (i *importer) finished() (*spec.Testbed, error) {
 	return made, err
 }
 
-// inherited is a node's settings with those of its group, its kind and the
+// inherited returns a node's settings combined with the settings of its group, its kind and the
 // defaults, in containerlab's order.
 func (l *lab) inherited(n labNode) definition {
 	group := cmp.Or(n.group.value, l.defaults.group.value)
@@ -144,8 +144,8 @@ func (l *lab) inherited(n labNode) definition {
 	return d
 }
 
-// with is the settings with more specific ones over them: lists and mappings
-// together, of the rest the more specific.
+// with returns the settings overridden by more specific ones. Lists and mappings are combined.
+// Other settings are replaced.
 func (d definition) with(over definition) definition {
 	first := func(specific, general text) text {
 		if specific.value != "" {
@@ -186,8 +186,8 @@ func label(all []setting, key string) (text, bool) {
 	return text{}, false
 }
 
-// settle decides what each node of the lab becomes: a server, a switch that
-// bridges or routes, or nothing.
+// settle decides the role of each node of the lab: a server, a switch that bridges or routes, or
+// none.
 func (i *importer) settle() spec.Problems {
 	var problems spec.Problems
 	for _, n := range i.lab.nodes {
@@ -224,7 +224,7 @@ func (i *importer) settle() spec.Problems {
 	return problems
 }
 
-// roleOf is what a node with so many links becomes where the lab has servers.
+// roleOf returns the role of a node with the given number of links in a lab with servers.
 func (i *importer) roleOf(n labNode, links int) role {
 	d := i.nodes[n.name.value]
 	_, isSwitch := label(d.labels, labelSwitch)
@@ -245,7 +245,7 @@ func (i *importer) roleOf(n labNode, links int) role {
 	return router
 }
 
-// tell notes what becomes of a node that is no server in the lab.
+// tell adds a note about the role of a node that is not a server in the lab.
 func (i *importer) tell(n labNode, servers int) {
 	d := i.nodes[n.name.value]
 	_, own := label(d.labels, labelSwitch)
@@ -302,7 +302,7 @@ func (i *importer) addNodes() spec.Problems {
 	return nil
 }
 
-// ofLabel places what is wrong with a label where the label is.
+// ofLabel returns a problem with a label, at the position of the label.
 func (i *importer) ofLabel(name string, l text, err error) spec.Problems {
 	what := err.Error()
 	var problems spec.Problems
@@ -318,8 +318,7 @@ func (i *importer) ofLabel(name string, l text, err error) spec.Problems {
 
 var notInPorts = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
 
-// port is the interface under a name that testbeds allow, or "" for the next
-// free one.
+// port returns the interface under a name that testbeds allow, or "" for the next free one.
 func (i *importer) port(end labEnd) string {
 	port := notInPorts.ReplaceAllString(end.port, "-")
 	first := port == "" || !regexp.MustCompile(`^[a-zA-Z0-9]`).MatchString(port)
@@ -333,9 +332,9 @@ func (i *importer) port(end labEnd) string {
 	return ":" + port
 }
 
-// chooseSwitches makes all switches bridges where the lab has no others and they
-// can be: without a loop, and in one network that has all servers. Else they
-// route.
+// chooseSwitches makes all switches bridges if the lab has no other switches and bridges are
+// possible. They must have no loop and be in one network that has all servers. Otherwise the
+// switches route.
 func (i *importer) chooseSwitches() {
 	f := &i.testbed.Fabric
 	named := false
@@ -351,7 +350,7 @@ func (i *importer) chooseSwitches() {
 		}
 	}
 	if named {
-		return // an exported file says all of it
+		return // an exported file gives all settings
 	}
 	if routers == 0 {
 		f.Switch.Kind = spec.Bridge

@@ -10,14 +10,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// wired is what the links are in the testbed's words.
+// wired is a link in the testbed's terms.
 type wired struct {
 	a, b string // names
 	from labLink
 }
 
-// addLinks adds the links; between two servers there is a switch, as all links of
-// a testbed have one at one end at least.
+// addLinks adds the links. A link between two servers gets a switch in the middle, because each
+// link of a testbed has a switch at one end at least.
 func (i *importer) addLinks() spec.Problems {
 	f := &i.testbed.Fabric
 	var all []wired
@@ -67,7 +67,7 @@ func (i *importer) addLinks() spec.Problems {
 	return problems
 }
 
-// addLinkSettings takes over what a link says: its label, or else its MTU.
+// addLinkSettings converts the settings of links: their label or, without one, their MTU.
 func (i *importer) addLinkSettings(all []wired) spec.Problems {
 	f := &i.testbed.Fabric
 	var problems spec.Problems
@@ -114,7 +114,7 @@ func (i *importer) addLinkSettings(all []wired) spec.Problems {
 	return nil
 }
 
-// linkName is the plan's name of a link.
+// linkName returns the plan's name of a link.
 func (i *importer) linkName(all []wired, n int) string {
 	same := 0
 	for _, w := range all {

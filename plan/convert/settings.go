@@ -15,7 +15,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// addSettings takes over what testbeds have of a node's settings.
+// addSettings converts the settings of nodes that testbeds have.
 func (i *importer) addSettings() spec.Problems {
 	var problems spec.Problems
 	for _, n := range i.lab.nodes {
@@ -63,8 +63,8 @@ func isZero(n spec.Node) bool {
 	return err == nil && text == "{}"
 }
 
-// leaveOut notes what a switch cannot have; that of an exported switch is the
-// exporter's own.
+// leaveOut adds notes about settings that a switch cannot have. The settings of an exported switch
+// come from the exporter itself.
 func (i *importer) leaveOut(d definition) {
 	if _, own := label(d.labels, labelSwitch); own {
 		return
@@ -100,7 +100,7 @@ func (i *importer) leaveLabels(d definition) {
 	}
 }
 
-// size is a number of bytes as containerlab writes it: 1G is 10^9 bytes, 1Gi 2^30.
+// size matches a number of bytes as containerlab writes it: 1G is 10^9 bytes, 1Gi 2^30.
 var size = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?$`)
 
 func parseSize(text string) (units.Bytes, bool) {
@@ -117,7 +117,7 @@ func parseSize(text string) (units.Bytes, bool) {
 	return units.Bytes(number), err == nil && number < 1<<50
 }
 
-// fill takes over a server's settings.
+// fill converts the settings of a server.
 func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problems {
 	var problems spec.Problems
 	wrong := func(at text, want, what string) {
@@ -159,15 +159,15 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 	return problems
 }
 
-// fillContainer takes over what a node is made of.
+// fillContainer converts the container settings of a node.
 func (i *importer) fillContainer(node *spec.Node, d definition) {
 	if _, own := label(d.labels, labelNode); own {
 		if node.Runtime == spec.Docker && node.Image != "" {
 			node.Image = d.image.value
 		}
-		return // the label has the rest
+		return // the label has the other settings
 	}
-	// What containerlab does for an image of another kind is not done here.
+	// Containerlab's handling of images of other kinds is not supported here.
 	if i.runtime != spec.Docker || d.image.value == "" || d.kind.value != kindLinux {
 		const why = "a node of runtime netns runs the host's programs, with its files"
 		for _, at := range []text{d.image, d.entrypoint, d.cmd, d.restart, d.pull} {
@@ -209,8 +209,8 @@ func (i *importer) fillContainer(node *spec.Node, d definition) {
 
 const netAdmin = "NET_ADMIN"
 
-// setsNetwork are commands that change the node's network: containerlab's containers
-// are privileged, and these are not.
+// setsNetwork matches commands that change the node's network. Containerlab's containers are
+// privileged, and Railbed's are not.
 var setsNetwork = regexp.MustCompile(`\b(ip|tc|bridge|ifconfig|route|sysctl) `)
 
 // words splits a command as containerlab does.
@@ -226,7 +226,7 @@ func (i *importer) words(command text) []string {
 	return words
 }
 
-// bind takes over a bind mount, without options that are of other systems.
+// bind converts a bind mount, without options of other systems.
 func (i *importer) bind(node *spec.Node, bind text) {
 	parts := strings.Split(bind.value, ":")
 	switch {
@@ -256,8 +256,8 @@ func (i *importer) policy(into *string, from text, policies map[string]string) {
 
 func isOwnCommand(command string) bool { return strings.Contains(command, ownCommands) }
 
-// addSteps makes steps of the commands that containerlab runs when all nodes are
-// up: of all nodes at once those that are alike.
+// addSteps makes steps of the commands that containerlab runs when all nodes are up. Nodes with the
+// same command share a step.
 func (i *importer) addSteps() {
 	for _, n := range i.lab.nodes {
 		if i.roles[n.name.value] != server {

@@ -2,11 +2,12 @@ package moe
 
 import "math"
 
-// FP8 of the OCP's "8-bit floating point specification" (2023), E4M3: four bits of exponent
-// with a bias of 7, three of mantissa, no infinities, and one NaN of each sign.
+// maxE4M3 is the largest value of FP8 in the OCP's "8-bit floating point specification" (2023),
+// E4M3. The format has four bits of exponent with a bias of 7, three bits of mantissa, no
+// infinities, and one NaN of each sign.
 const maxE4M3 = 448
 
-// e4m3 are the values of all codes.
+// e4m3 holds the values of all codes.
 var e4m3 = func() (values [256]float32) {
 	for code := range values {
 		exponent, mantissa := code>>3&15, float64(code&7)
@@ -25,8 +26,8 @@ var e4m3 = func() (values [256]float32) {
 	return values
 }()
 
-// toE4M3 is the code of the nearest value, ties to even. What is greater than the greatest is
-// that, as where a GPU converts.
+// toE4M3 returns the code of the nearest value, ties to even. Larger values become the largest
+// value, as in a GPU's conversion.
 func toE4M3(f float32) byte {
 	bits := math.Float32bits(f)
 	sign := byte(bits >> 24 & 128)
@@ -43,11 +44,11 @@ func toE4M3(f float32) byte {
 	return sign | byte(bits>>20-(127-7)<<3)
 }
 
-// leastMaximum is what the greatest value of a block counts as at least, as in DeepEP.
+// leastMaximum is the least value that is used as the maximum of a block, as in DeepEP.
 const leastMaximum = 1e-4
 
-// quantise makes codes of values, and for each Block of them the number that codes have to be
-// multiplied with.
+// quantise converts values to codes. For each Block of values it returns the scale by which the
+// codes must be multiplied.
 func quantise(values []float32, codes []byte, scales []float32) {
 	for b := range scales {
 		block := values[b*Block:][:Block]
@@ -64,7 +65,7 @@ func quantise(values []float32, codes []byte, scales []float32) {
 	}
 }
 
-// dequantise is the reverse, but for what was rounded.
+// dequantise reverses quantise, except for rounding.
 func dequantise(codes []byte, scales []float32, values []float32) {
 	for b, scale := range scales {
 		from, into := codes[b*Block:][:Block], values[b*Block:][:Block]

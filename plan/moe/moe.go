@@ -1,14 +1,15 @@
-// Package moe is the exchange of a mixture of experts, whose experts are spread over ranks:
-// each token goes to the experts that a gate chose for it (dispatch), and what these make of it
-// comes back and is added up, weighted by the gate (combine). What is sent is that of DeepEP's
-// low-latency kernels: for each token and expert that it goes to a message of 16 bytes that say
-// which token it is, the token in FP8, and a float32 for each 128 values that these are
-// multiplied with; and back a token in bfloat16.
+// Package moe implements the exchange of a mixture of experts that are spread over ranks. Each
+// token goes to the experts that a gate chose for it (dispatch). Their results come back and are
+// added up, weighted by the gate (combine).
 //
-// All of it follows from a Config, so that each rank knows what every other one sends, and can
-// compute by itself what must come.
+// The messages have the format of DeepEP's low-latency kernels. For each token and each of its
+// experts, the dispatch message has 16 bytes that identify the token, the token in FP8, and a
+// float32 scale for each 128 values. The combine message is a token in bfloat16.
 //
-// The package is pure; its functions are safe for concurrent use, a Rank's methods are not.
+// A Config determines the whole exchange. Each rank therefore knows the messages of every other
+// rank, and can compute the messages that must arrive.
+//
+// The package is pure. Its functions are safe for concurrent use. The methods of Rank are not.
 package moe
 
 import (
@@ -17,10 +18,10 @@ import (
 	"math/rand/v2"
 )
 
-// Block is how many values have one scale.
+// Block is the number of values that share a scale.
 const Block = 128
 
-// headerBytes are those of a message before the token: which it is.
+// headerBytes is the length of the part of a message that identifies it, before the token.
 const headerBytes = 16
 
 // Limits of a Config.
@@ -29,26 +30,26 @@ const (
 	MaxTokens  = 1 << 14
 	MaxHidden  = 1 << 15
 	MaxTopK    = 64
-	// MaxValues is that of the values that a rank sends, all copies counted.
+	// MaxValues bounds the values that a rank sends, all copies counted.
 	MaxValues = 1 << 27
 )
 
-// Config is what all ranks have in common.
+// Config is the configuration that all ranks share.
 type Config struct {
 	Ranks int `json:"ranks"`
-	// Experts are in all; the same number is at each rank, in order.
+	// Experts is the total number of experts. Each rank has the same number of them, in order.
 	Experts int `json:"experts"`
 	Tokens  int `json:"tokens"` // of each rank
 	Hidden  int `json:"hidden"` // values of a token, a multiple of Block
 	TopK    int `json:"top_k"`  // experts of a token, all different
-	// Skew is the exponent of Zipf's law, by which the k-th most popular expert is drawn in
-	// proportion to 1/k^Skew; 0 is that all are alike. Seed says who is how popular, and
-	// draws.
+	// Skew is the exponent of Zipf's law. The k-th most popular expert is drawn in proportion to
+	// 1/k^Skew. With 0 all experts are equally popular. Seed decides the order of popularity and
+	// the draws.
 	Skew float64 `json:"skew"`
 	Seed uint64  `json:"seed"`
 }
 
-// Check says what is wrong with a configuration.
+// Check returns an error for an invalid configuration.
 func (c Config) Check() error {
 	switch {
 	case c.Ranks < 1 || c.Experts < 1 || c.Experts > MaxExperts || c.Experts%c.Ranks != 0:
@@ -70,13 +71,13 @@ func (c Config) Check() error {
 	return nil
 }
 
-// DispatchBytes is the length of a message to an expert, and CombineBytes of the one back.
+// DispatchBytes is the length of a message to an expert.
 func (c Config) DispatchBytes() int { return headerBytes + c.Hidden + c.Hidden/Block*4 }
 
 // CombineBytes is the length of a message from an expert.
 func (c Config) CombineBytes() int { return 2 * c.Hidden }
 
-// home is the rank of an expert.
+// home returns the rank of an expert.
 func (c Config) home(expert int) int { return expert / (c.Experts / c.Ranks) }
 
 // choice is one of the experts of a token, and its weight.
@@ -88,8 +89,8 @@ type choice struct {
 // weightOne is the weight of the most popular expert.
 const weightOne = 1 << 32
 
-// popularity are the weights of experts in a draw, whole numbers so that draws are the same
-// everywhere.
+// popularity returns the weights of experts in a draw. They are whole numbers so that draws are the
+// same everywhere.
 func (c Config) popularity() []uint64 {
 	weights := make([]uint64, c.Experts)
 	for k, expert := range rand.New(rand.NewPCG(c.Seed, 0)).Perm(c.Experts) {
@@ -98,8 +99,8 @@ func (c Config) popularity() []uint64 {
 	return weights
 }
 
-// route are the choices of all tokens of a rank, TopK for each: experts are drawn without
-// putting them back, and weights are uniform numbers whose sum is 1.
+// route returns the choices of all tokens of a rank, TopK for each. Experts are drawn without
+// replacement. Weights are uniform random numbers, scaled to a sum of 1.
 func (c Config) route(rank int, popularity []uint64) []choice {
 	random := rand.New(rand.NewPCG(c.Seed, uint64(rank)+1))
 	choices := make([]choice, 0, c.Tokens*c.TopK)
@@ -131,13 +132,13 @@ func (c Config) route(rank int, popularity []uint64) []choice {
 	return choices
 }
 
-// Load is what the gates of all ranks chose.
+// Load is the load that results from the choices of all ranks' gates.
 type Load struct {
-	Pairs   [][]int // messages to experts, by the rank of the token and that of the expert
-	Experts []int   // tokens of each
+	Pairs   [][]int // messages to experts, by the rank of the token and the rank of the expert
+	Experts []int   // tokens of each expert
 }
 
-// Load is that of the configuration, which has to be right.
+// Load returns the load of a valid configuration.
 func (c Config) Load() Load {
 	l := Load{Pairs: make([][]int, c.Ranks), Experts: make([]int, c.Experts)}
 	popularity := c.popularity()
@@ -151,8 +152,8 @@ func (c Config) Load() Load {
 	return l
 }
 
-// Hottest is the expert with the most tokens, and how many times as many these are as the
-// mean's.
+// Hottest returns the expert with the most tokens, its number of tokens, and the ratio of that
+// number to the mean.
 func (l Load) Hottest() (expert, tokens int, times float64) {
 	sum := 0
 	for e, t := range l.Experts {
@@ -164,8 +165,8 @@ func (l Load) Hottest() (expert, tokens int, times float64) {
 	return expert, tokens, float64(tokens) * float64(len(l.Experts)) / float64(max(sum, 1))
 }
 
-// Bytes is what a rank sends another one in one exchange: messages to its experts, and those
-// of its own experts back.
+// Bytes returns the bytes that a rank sends to another in one exchange. dispatch counts messages to
+// the other rank's experts, and combine the results of its own experts.
 func (c Config) Bytes(l *Load, from, to int) (dispatch, combine int) {
 	return l.Pairs[from][to] * c.DispatchBytes(), l.Pairs[to][from] * c.CombineBytes()
 }

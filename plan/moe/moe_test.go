@@ -47,7 +47,7 @@ func TestE4M3(t *testing.T) {
 	}
 }
 
-// exchange does one among all ranks, with somebody who may change messages on their way.
+// exchange performs an exchange among all ranks. A function may change messages on their way.
 func exchange(c Config, ranks []*Rank, iteration int,
 	change func(combine bool, from, to int, messages []byte)) {
 	l := c.Load()
@@ -88,7 +88,7 @@ func exchange(c Config, ranks []*Rank, iteration int,
 	}
 }
 
-// dispatched is what the latest exchange found wrong before experts computed.
+// dispatched holds the errors that the latest exchange found before experts computed.
 var dispatched []uint64
 
 func newRanks(c Config) (ranks []*Rank) {
@@ -98,8 +98,8 @@ func newRanks(c Config) (ranks []*Rank) {
 	return ranks
 }
 
-// TestExchange holds that all that comes is right, near what it would be without rounding,
-// and that what is damaged, of somebody else or from before is counted.
+// TestExchange checks that all results are right and close to the results without rounding. Damaged
+// messages, messages of another rank and old messages are counted.
 func TestExchange(t *testing.T) {
 	for _, c := range []Config{
 		{Ranks: 1, Experts: 4, Tokens: 3, Hidden: 128, TopK: 2, Seed: 1},
@@ -162,8 +162,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestRoutes holds that experts of a token are different, weights add up to one, and that
-// popularity is Zipf's.
+// TestRoutes checks that experts of a token are different, that weights add up to one, and that
+// popularity follows Zipf.
 func TestRoutes(t *testing.T) {
 	c := Config{Ranks: 4, Experts: 16, Tokens: 8000, Hidden: 128, TopK: 1, Skew: 1, Seed: 9}
 	l := c.Load()
@@ -210,7 +210,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestCheck holds that what there is not is refused.
+// TestCheck checks that invalid configurations are refused.
 func TestCheck(t *testing.T) {
 	right := Config{Ranks: 4, Experts: 8, Tokens: 16, Hidden: 256, TopK: 2, Skew: 1}
 	if err := right.Check(); err != nil {

@@ -9,18 +9,18 @@ import (
 	"railbed/internal/element"
 )
 
-// Rank is one rank's tokens and experts.
+// Rank holds the tokens and experts of a rank.
 //
-// An exchange is Fill, Pack, messages to experts, Compute, messages back, Merge. Messages for
-// a rank, and from one, follow each other in the order of tokens, and of a token in that of its
-// choices; ranks in their order.
+// An exchange is Fill, Pack, messages to experts, Compute, messages back, Merge. Messages for a
+// rank, and from a rank, are in the order of tokens, and for a token in the order of its choices.
+// Ranks are in their order.
 type Rank struct {
 	config    Config
 	rank      int
 	routes    [][]choice // by rank
 	iteration int
-	values    []float32 // of one token
-	mapped    []float32 // the same after it crossed
+	values    []float32 // of a token
+	mapped    []float32 // the values after the conversion to FP8 and back
 	codes     []byte
 	scales    []float32
 	tokens    []uint16 // bfloat16
@@ -28,7 +28,7 @@ type Rank struct {
 	result    []byte
 }
 
-// NewRank is one of a right configuration.
+// NewRank returns a rank of a valid configuration.
 func NewRank(c Config, rank int) *Rank {
 	r := &Rank{
 		config: c,
@@ -48,15 +48,15 @@ func NewRank(c Config, rank int) *Rank {
 	return r
 }
 
-// Result are the tokens that Merge made, in bfloat16.
+// Result returns the tokens that Merge made, in bfloat16.
 func (r *Rank) Result() []byte { return r.result }
 
-// factor is what an expert multiplies values with: each one of 64 others, so that what the
-// wrong one made is wrong.
+// factor returns the factor by which an expert multiplies values. It differs among 64 consecutive
+// experts, so that a result of the wrong expert is wrong.
 func factor(expert int) float32 { return 1 + float32(expert%64)/64 }
 
-// token sets values to those of a token in an iteration, which bfloat16 has exactly. Blocks are
-// of different sizes, so that their scales are.
+// token sets values to the values of a token in an iteration. They are exact in bfloat16. Blocks
+// have different magnitudes, so that their scales differ.
 func (c Config) token(values []float32, rank, token, iteration int) {
 	random := rand.NewPCG(c.Seed^uint64(iteration)<<32, uint64(rank)<<32|uint64(token))
 	for i := 0; i < len(values); i += Block {
@@ -69,7 +69,7 @@ func (c Config) token(values []float32, rank, token, iteration int) {
 	}
 }
 
-// Fill sets the rank's tokens to those of an iteration.
+// Fill sets the rank's tokens for an iteration.
 func (r *Rank) Fill(iteration int) {
 	r.iteration = iteration
 	for token := range r.config.Tokens {
@@ -80,7 +80,7 @@ func (r *Rank) Fill(iteration int) {
 	}
 }
 
-// places are where a rank's messages begin, by the other rank.
+// places returns the offsets at which a rank's messages begin, by the other rank.
 func (r *Rank) places(each int, count func(other int) int) []int {
 	at := make([]int, r.config.Ranks)
 	for other := 1; other < len(at); other++ {
@@ -89,7 +89,7 @@ func (r *Rank) places(each int, count func(other int) int) []int {
 	return at
 }
 
-// from counts the messages that a rank's tokens are for experts at another one.
+// from counts the messages from a rank's tokens to experts of another rank.
 func (r *Rank) from(rank, to int) (count int) {
 	for _, chosen := range r.routes[rank] {
 		if r.config.home(chosen.expert) == to {
@@ -99,14 +99,14 @@ func (r *Rank) from(rank, to int) (count int) {
 	return count
 }
 
-// header says which message it is.
+// header writes the bytes that identify a message.
 func header(into []byte, rank, token, slot, expert int) {
 	for i, v := range []int{rank, token, slot, expert} {
 		binary.LittleEndian.PutUint32(into[4*i:], uint32(v))
 	}
 }
 
-// body writes codes and scales behind a header.
+// body writes codes and scales after a header.
 func (r *Rank) body(message []byte) {
 	copy(message[headerBytes:], r.codes)
 	at := message[headerBytes+r.config.Hidden:]
@@ -134,7 +134,7 @@ func (r *Rank) Pack(messages []byte) {
 	}
 }
 
-// Compute has the rank's experts make messages back of those that came.
+// Compute makes the results of the rank's experts from the messages that arrived.
 func (r *Rank) Compute(came, messages []byte) {
 	c := &r.config
 	for len(came) > 0 {
@@ -153,7 +153,7 @@ func (r *Rank) Compute(came, messages []byte) {
 	}
 }
 
-// Merge adds what came back up, weighted, in the order of each token's choices.
+// Merge adds up the results that came back, weighted, in the order of each token's choices.
 func (r *Rank) Merge(came []byte) {
 	c := &r.config
 	at := r.places(c.CombineBytes(), func(other int) int { return r.from(r.rank, other) })
@@ -174,13 +174,13 @@ func (r *Rank) Merge(came []byte) {
 	}
 }
 
-// WrongDispatched counts the bytes of messages to the rank's experts that are not what their
-// senders had.
+// WrongDispatched counts the bytes of messages to the rank's experts that differ from the
+// bytes that their senders made.
 func (r *Rank) WrongDispatched(came []byte) (wrong uint64) {
 	c := &r.config
 	want := make([]byte, c.DispatchBytes())
 	for rank, route := range r.routes {
-		made := -1 // the token that codes and scales are of
+		made := -1 // the token whose codes and scales are computed
 		for i, chosen := range route {
 			if c.home(chosen.expert) != r.rank {
 				continue
@@ -206,22 +206,23 @@ func (r *Rank) WrongDispatched(came []byte) (wrong uint64) {
 	return wrong
 }
 
-// Error is how far results are from what tokens would be that had crossed without being
-// rounded.
+// Error measures how far results are from the results without rounding on the way.
 type Error struct {
-	// Squares is the sum of the squares of differences, and Of that of what is exact.
+	// Squares is the sum of the squares of differences. Of is the sum of the squares of the exact
+	// values.
 	Squares float64 `json:"squares"`
 	Of      float64 `json:"of"`
-	// Most is the greatest difference, in parts of the one that may be: see bound.
+	// Most is the largest difference, as a share of the permitted difference, see bound.
 	Most float64 `json:"most"`
 }
 
-// Add takes another rank's in.
+// Add adds the errors of another rank.
 func (e *Error) Add(other Error) {
 	e.Squares, e.Of, e.Most = e.Squares+other.Squares, e.Of+other.Of, max(e.Most, other.Most)
 }
 
-// Relative is the root of the mean square of differences, by that of what is exact.
+// Relative returns the root mean square of differences, divided by the root mean square of the
+// exact values.
 func (e Error) Relative() float64 {
 	if e.Of == 0 {
 		return 0
@@ -229,16 +230,17 @@ func (e Error) Relative() float64 {
 	return math.Sqrt(e.Squares / e.Of)
 }
 
-// bound is how far a result may be from a value times a factor: FP8 rounds by a sixteenth of a
-// value at most, or half a step of the smallest values, which are a scale's 2^-9; bfloat16
-// twice by 2^-9 of what it rounds, and float32 by less than as much again.
+// bound returns the permitted difference of a result from a value times a factor. FP8 rounds by at
+// most a sixteenth of a value, or by half a step of the smallest values, which are 2^-9 of a scale.
+// bfloat16 rounds twice by 2^-9 of its input. float32 rounds by less than that again.
 func bound(value, scale, by float64) float64 {
 	code := max(math.Abs(value)/16, scale/1024)
 	return by * (code + (math.Abs(value)+code)/128)
 }
 
-// WrongCombined counts the elements of the result that are not, to the last bit, what the
-// same steps give here, or that are farther from the exact one than they may be.
+// WrongCombined counts the elements of the result that are wrong. An element is wrong if it differs
+// in any bit from the result of the same steps here, or if its difference from the exact value is
+// not permitted.
 func (r *Rank) WrongCombined() (wrong uint64, e Error) {
 	c := &r.config
 	for token := range c.Tokens {

@@ -1,5 +1,5 @@
-// Package perf is results of collectives in the units and the columns of nccl-tests, whoever
-// measured them.
+// Package perf presents results of collectives in the units and columns of nccl-tests, whatever
+// program measured them.
 package perf
 
 import (
@@ -13,30 +13,30 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Measure is one result in the units of nccl-tests.
+// Measure is a result in the units of nccl-tests.
 type Measure struct {
 	Time  float64 `json:"time_us"`    // microseconds per operation
 	AlgBW float64 `json:"algbw_gb_s"` // size / time in GB/s, 10^9 bytes
-	BusBW float64 `json:"busbw_gb_s"` // algbw scaled to what each link carries
-	// elements that are not what they must be, over all ranks and iterations
+	BusBW float64 `json:"busbw_gb_s"` // algbw scaled to the load of each link
+	// Wrong is the number of wrong elements, over all ranks and iterations.
 	Wrong uint64 `json:"wrong"`
-	// Unchecked says that nobody looked whether there are wrong ones.
+	// Unchecked reports that elements were not checked.
 	Unchecked bool `json:"unchecked,omitempty"`
 }
 
-// Row is one line of the table.
+// Row is a line of the table.
 type Row struct {
 	Size       uint64   `json:"size"`  // bytes
-	Count      int      `json:"count"` // elements; of an all-to-all, from a rank to each
+	Count      int      `json:"count"` // elements; of an all-to-all, those from a rank to each
 	Type       string   `json:"type"`
 	RedOp      string   `json:"redop"`
-	Root       int      `json:"root"` // -1: there is none
+	Root       int      `json:"root"` // -1 if there is none
 	Algorithm  string   `json:"algorithm,omitempty"`
 	OutOfPlace Measure  `json:"out_of_place"`
-	InPlace    *Measure `json:"in_place,omitempty"` // nil: not run
+	InPlace    *Measure `json:"in_place,omitempty"` // nil if not run
 }
 
-// Virtual is a row that was measured in real time in the time of a dilated testbed.
+// Virtual converts a row that was measured in real time to the time of a dilated testbed.
 func (r Row) Virtual(by clock.Dilation) Row {
 	virtual := func(m Measure) Measure {
 		m.Time, m.AlgBW, m.BusBW = m.Time/by.Virtual(1), by.Virtual(m.AlgBW), by.Virtual(m.BusBW)
@@ -50,11 +50,10 @@ func (r Row) Virtual(by clock.Dilation) Row {
 	return r
 }
 
-// MeasureOf is the result of operations of size bytes over ranks that took perOperation
-// each. The bus bandwidth is what a link carries when every rank sends the least that the
-// operation allows: algbw * 2(n-1)/n for an all-reduce, algbw * (n-1)/n where a rank's own
-// part crosses no link, and algbw for a broadcast and a reduce (nccl-tests,
-// doc/PERFORMANCE.md).
+// MeasureOf returns the result of operations of size bytes over ranks that took perOperation each.
+// The bus bandwidth is the rate on a link when every rank sends the least that the operation allows
+// (nccl-tests, doc/PERFORMANCE.md). It is algbw * 2(n-1)/n for an all-reduce, algbw * (n-1)/n if a
+// rank's own part crosses no link, and algbw for a broadcast and a reduce.
 func MeasureOf(kind schedule.Kind, size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
 	n := float64(ranks)
 	switch kind {
@@ -69,26 +68,26 @@ func MeasureOf(kind schedule.Kind, size uint64, ranks int, perOperation time.Dur
 func measure(size uint64, factor float64, perOperation time.Duration, wrong uint64) Measure {
 	m := Measure{Time: float64(perOperation) / float64(time.Microsecond), Wrong: wrong}
 	if perOperation > 0 {
-		m.AlgBW = float64(size) / float64(perOperation) // bytes per nanosecond are GB/s
+		m.AlgBW = float64(size) / float64(perOperation) // bytes per nanosecond equal GB/s
 		m.BusBW = m.AlgBW * factor
 	}
 	return m
 }
 
-// Device is where a rank is, for the head of a table.
+// Device is the location of a rank, for the head of a table.
 type Device struct {
 	Rank   int
 	PID    int
 	Host   string
-	Index  int    // of the NIC among the host's
-	NIC    string // its name
+	Index  int    // index of the NIC among the host's NICs
+	NIC    string // name of the NIC
 	Detail string
 }
 
-// Table prints results as nccl-tests 2.19 prints them (src/util.cu), to one writer. Errors
-// of that are the caller's to look for.
+// Table prints results to one writer, in the format of nccl-tests 2.19 (src/util.cu). The caller
+// checks the writer's errors.
 type Table struct {
-	// Clock is the time of day that stands after each row; nil: none does.
+	// Clock returns the time of day that is printed after each row. With nil none is printed.
 	Clock func() time.Time
 
 	out       *bufio.Writer
@@ -97,10 +96,10 @@ type Table struct {
 	wrong     uint64
 }
 
-// NewTable makes a table of which nothing is printed yet.
+// NewTable returns a table that has printed nothing yet.
 func NewTable(to io.Writer) *Table { return &Table{out: bufio.NewWriter(to)} }
 
-// Devices prints where the ranks are.
+// Devices prints the locations of the ranks.
 func (t *Table) Devices(devices []Device) error {
 	fmt.Fprintln(t.out, "# Using devices")
 	for _, d := range devices {
@@ -110,7 +109,7 @@ func (t *Table) Devices(devices []Device) error {
 	return t.out.Flush()
 }
 
-// Header prints the heads of the columns.
+// Header prints the headings of the columns.
 func (t *Table) Header() error {
 	const columns = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %*s\n"
 	width, title, format := 0, "", ""
@@ -126,7 +125,7 @@ func (t *Table) Header() error {
 	return t.out.Flush()
 }
 
-// Row prints a row. What was not run or not looked at is N/A.
+// Row prints a row. Values that were not measured or not checked are N/A.
 func (t *Table) Row(row *Row) error {
 	fmt.Fprintf(t.out, "%12d  %12d  %8s  %6s  %6d", row.Size, row.Count, row.Type, row.RedOp, row.Root)
 	for _, m := range []*Measure{&row.OutOfPlace, row.InPlace} {
@@ -134,7 +133,7 @@ func (t *Table) Row(row *Row) error {
 			fmt.Fprintf(t.out, "  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A")
 			continue
 		}
-		wrong := "  N/A" // a column less, there, too
+		wrong := "  N/A" // nccl-tests also prints one column less here
 		if !m.Unchecked {
 			wrong = fmt.Sprintf("%6g", float64(m.Wrong))
 		}
@@ -150,11 +149,11 @@ func (t *Table) Row(row *Row) error {
 	return t.out.Flush()
 }
 
-// Average is that of the bus bandwidths of all rows, in GB/s.
+// Average returns the mean bus bandwidth of all rows, in GB/s.
 func (t *Table) Average() float64 { return t.bandwidth / float64(max(t.measures, 1)) }
 
-// Close prints what all rows together say, and that the named program is done. Where
-// nccl-tests counts results with wrong elements this counts the elements, as the columns do.
+// Close prints the summary of all rows, and that the named program is done. nccl-tests counts
+// results with wrong elements. This counts the wrong elements, as the columns do.
 func (t *Table) Close(program string) error {
 	verdict := "OK"
 	if t.wrong > 0 {
@@ -166,8 +165,7 @@ func (t *Table) Close(program string) error {
 	return t.out.Flush()
 }
 
-// fit prints a number with as many decimals, two at most, as a column of so many characters
-// has room for.
+// fit formats a number with as many decimals as fit into a column of the given width, at most two.
 func fit(value float64, width int) string {
 	for decimals := 2; decimals >= 0; decimals-- {
 		if text := strconv.FormatFloat(value, 'f', decimals, 64); len(text) <= width {

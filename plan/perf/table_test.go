@@ -9,7 +9,7 @@ import (
 	"railbed/plan/schedule"
 )
 
-// The lines are what the format strings of nccl-tests (2.19.6, src/util.cu) give.
+// The lines follow the format strings of nccl-tests (2.19.6, src/util.cu).
 func TestTableLooksLikeNCCLTests(t *testing.T) {
 	const want = `# Using devices
 #  Rank  0 Group  0 Pid     12 on         h0 device  0 [eth0] 10.0.0.1 over tcp
@@ -51,7 +51,7 @@ func TestTableLooksLikeNCCLTests(t *testing.T) {
 	}
 }
 
-// The factors are those of nccl-tests, doc/PERFORMANCE.md.
+// The factors come from nccl-tests, doc/PERFORMANCE.md.
 func TestAllReduceMeasure(t *testing.T) {
 	for _, c := range []struct {
 		ranks int
@@ -79,7 +79,7 @@ func TestAllToAllMeasure(t *testing.T) {
 	}
 }
 
-// TestTableWithTimes: with a clock the lines are those of nccl-tests with -S 1.
+// TestTableWithTimes: with a clock the lines equal nccl-tests' with -S 1.
 func TestTableWithTimes(t *testing.T) {
 	const want = `#
 #                                                              out-of-place                       in-place          

@@ -15,8 +15,7 @@ func (d *drawing) box(b *box) {
 	d.WriteString("</g>\n")
 }
 
-// label writes the name and, below it, the note into the part of a box that
-// starts at top.
+// label writes the name and, below it, the note into the part of a box that starts at top.
 func (d *drawing) label(b *box, top, height float64) {
 	y := top + height/2 + 4.5
 	if b.note != "" {
@@ -26,8 +25,8 @@ func (d *drawing) label(b *box, top, height float64) {
 	d.printf(`<text class="n" x="%s" y="%s">%s</text>`, num(b.middle()), num(y), escape(b.name))
 }
 
-// server draws the box, its NICs as small ports on the top edge, each in the
-// colour of the link it has, and a cell for each server of a set.
+// server draws the box, with its NICs as small ports on the top edge and a cell for each server of
+// a set. Each NIC has the colour of its link.
 func (d *drawing) server(b *box) {
 	d.printf(`<rect class="s" x="%s" y="%s" width="%s" height="%s" rx="5"/>`, num(b.x), num(b.y), num(b.w),
 		num(b.h))
@@ -52,7 +51,7 @@ func (d *drawing) server(b *box) {
 	}
 }
 
-// clip shortens a name to what a cell holds.
+// clip shortens a name to the width of a cell.
 func clip(name string) string {
 	const most = 6
 	if len(name) <= most {
@@ -61,7 +60,7 @@ func clip(name string) string {
 	return name[:2] + ".." + name[len(name)-2:]
 }
 
-// nicColours are the colours of the links of a box's NICs.
+// nicColours returns the colours of the links of a box's NICs.
 func (d *drawing) nicColours(b *box) []int {
 	colours := make([]int, b.nics)
 	for nic := range colours {

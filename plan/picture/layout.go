@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Sizes, in SVG user units, which are pixels at the natural size.
+// Sizes in SVG user units, which are pixels at the natural size.
 const (
 	margin       = 28.0
 	switchHeight = 38.0
@@ -15,15 +15,15 @@ const (
 	nicStep      = 11.0
 	cellWidth    = 38.0
 	cellHeight   = 19.0
-	headHeight   = 42.0 // of a box of several servers, above the cells
+	headHeight   = 42.0 // head of a box of several servers, above the cells
 	boxGap       = 14.0
-	groupGap     = 16.0 // more between servers that are wired differently
+	groupGap     = 16.0 // extra gap between servers with different wiring
 	nameSize     = 12.5 // font size of names
 	noteSize     = 10.0 // font size of notes
 )
 
-// textWidth is a generous estimate: no font is at hand, and a label that is
-// narrower than its box is only a wider box.
+// textWidth returns a generous estimate, because no font is available. If the label is narrower,
+// its box is only wider than necessary.
 func textWidth(text string, size float64) float64 {
 	return 0.62 * size * float64(len([]rune(text)))
 }
@@ -45,8 +45,8 @@ func (b *box) measure() {
 	}
 }
 
-// columns is how many servers a row of a box has: as many as make the box a
-// square, but fewer where many boxes stand side by side on a page.
+// columns returns the number of servers in a row of a box. The box is square, or narrower if many
+// boxes are side by side on a page.
 func columns(members, boxes int) int {
 	const page = 1500
 	square := int(math.Ceil(math.Sqrt(float64(members))))
@@ -54,8 +54,7 @@ func columns(members, boxes int) int {
 	return max(2, min(square, fitting))
 }
 
-// layout sets the place of every box and returns the size of all of them, with
-// the top row's top at 0.
+// layout sets the position of every box and returns the total size. The top of the top row is at 0.
 func (s *scene) layout() (width, height float64) {
 	for i := range s.boxes {
 		s.boxes[i].measure()
@@ -76,7 +75,7 @@ func (s *scene) layout() (width, height float64) {
 	return right - left, bottom
 }
 
-// layoutTiers puts servers in a row, and each tier above what it is wired to.
+// layoutTiers puts servers in a row, and each tier above the boxes to which it is wired.
 func (s *scene) layoutTiers() {
 	tiers := map[int][]int{}
 	top := 0
@@ -102,8 +101,8 @@ func (s *scene) layoutTiers() {
 	}
 }
 
-// even gives the boxes of a staggered tier one width, so that boxes of the same
-// row, which are some places apart, do not touch.
+// even gives the boxes of a staggered tier one width. Boxes of the same row are some positions
+// apart and then do not touch.
 func (s *scene) even(row []int) {
 	widest := 0.0
 	for _, i := range row {
@@ -114,7 +113,7 @@ func (s *scene) even(row []int) {
 	}
 }
 
-// side is the width of boxes side by side.
+// side returns the width of boxes side by side.
 func (s *scene) side(row []int) float64 {
 	width := 0.0
 	for _, i := range row {
@@ -123,14 +122,14 @@ func (s *scene) side(row []int) float64 {
 	return width
 }
 
-// steps is over how many rows a tier is staggered so that it fits a page.
+// steps returns the number of rows over which a tier is staggered so that it fits a page.
 func (s *scene) steps(row []int) int {
 	const page, most = 2000, 4
 	return max(1, min(int(math.Ceil(s.side(row)/page)), most))
 }
 
-// stagger sets the tops of a tier's boxes, which stand in order from left to
-// right, and returns its height.
+// stagger sets the tops of a tier's boxes, which are in order from left to right, and returns the
+// height of the tier.
 func (s *scene) stagger(row []int, top float64) float64 {
 	const between = 16.0
 	steps, height := s.steps(row), 0.0
@@ -143,7 +142,7 @@ func (s *scene) stagger(row []int, top float64) float64 {
 	return float64(steps)*(height+between) - between
 }
 
-// gapBelow is the room below a tier: more where its lines lead far aside.
+// gapBelow returns the room below a tier. It is larger if the tier's lines lead far to the side.
 func (s *scene) gapBelow(tier int) float64 {
 	widest := 0.0
 	for _, l := range s.lines {
@@ -154,9 +153,8 @@ func (s *scene) gapBelow(tier int) float64 {
 	return min(max(72, 0.16*widest), 230)
 }
 
-// layoutServers puts the servers side by side, in the order of the scene, with
-// more room between sets that are wired differently, and at least as wide as
-// the row above them needs.
+// layoutServers puts the servers side by side, in the order of the scene. Sets with different
+// wiring have a larger gap. The row is at least as wide as the row above it needs.
 func (s *scene) layoutServers(servers []int, least float64) float64 {
 	steps := float64(s.steps(servers))
 	extra := max(0, least-s.side(servers)/steps) / float64(max(1, len(servers)))
@@ -177,8 +175,8 @@ func (s *scene) layoutServers(servers []int, least float64) float64 {
 	return x
 }
 
-// layoutTier puts each switch above the middle of what it is wired to below, as
-// near as the others allow, and returns the width of the row.
+// layoutTier puts each switch above the middle of the boxes below to which it is wired, as near as
+// the other switches allow. It returns the width of the row.
 func (s *scene) layoutTier(row []int, below float64) float64 {
 	wanted := map[int]float64{}
 	for _, i := range row {
@@ -194,11 +192,11 @@ func (s *scene) layoutTier(row []int, below float64) float64 {
 		}
 	}
 	slices.SortStableFunc(row, func(a, b int) int {
-		// A hundredth apart is the same place: sums of floats differ a little.
+		// Positions within a hundredth are equal, because sums of floats differ a little.
 		return cmp.Or(cmp.Compare(math.Round(wanted[a]*100), math.Round(wanted[b]*100)), a-b)
 	})
 	spread := min(0.8*below/float64(max(1, len(row))), 240)
-	offset := make([]float64, len(row)) // of each middle from the first one's
+	offset := make([]float64, len(row)) // of each middle from the first middle
 	for n := 1; n < len(row); n++ {
 		apart := (s.boxes[row[n-1]].w+s.boxes[row[n]].w)/2 + boxGap
 		offset[n] = offset[n-1] + max(apart/float64(s.steps(row)), spread)
@@ -218,9 +216,9 @@ func (s *scene) layoutTier(row []int, below float64) float64 {
 	return last.x + last.w - s.boxes[row[0]].x
 }
 
-// monotone is the nondecreasing sequence with the least squared distance from
-// the values, by pooling adjacent violators (Ayer et al., 1955). With the least
-// distances between boxes taken off, it places a row without overlaps.
+// monotone returns the nondecreasing sequence with the least squared distance from the values, by
+// pooling adjacent violators (Ayer et al., 1955). After the least distances between boxes are
+// subtracted, it places a row without overlaps.
 func monotone(values []float64) []float64 {
 	type pool struct {
 		sum float64
@@ -246,8 +244,7 @@ func monotone(values []float64) []float64 {
 	return result
 }
 
-// bow is the height of the arcs above a row whose switches are wired to each
-// other.
+// bow returns the height of the arcs above a row whose switches are wired to each other.
 func (s *scene) bow(row []int) float64 {
 	highest := 0.0
 	for _, l := range s.lines {
@@ -258,11 +255,11 @@ func (s *scene) bow(row []int) float64 {
 	return highest
 }
 
-// arcHeight is the height of an arc between two places of one row.
+// arcHeight returns the height of an arc between two positions of one row.
 func arcHeight(distance float64) float64 { return 16 + 0.12*distance }
 
-// layoutGrid puts the switches of a torus on a grid, x to the right and y down,
-// one grid for each z; the servers hang below their switch.
+// layoutGrid puts the switches of a torus on a grid, x to the right and y down, with one grid for
+// each z. The servers are below their switch.
 func (s *scene) layoutGrid() {
 	servers := map[int][]int{}
 	for _, l := range s.lines {
@@ -292,8 +289,8 @@ func (s *scene) layoutGrid() {
 	}
 }
 
-// hang puts a switch's servers in rows of two below it, to the right of where
-// its links go down, and returns the size of all of them.
+// hang puts a switch's servers below it in rows of two, to the right of its downward links, and
+// returns the total size.
 func (s *scene) hang(sw *box, servers []int, place bool) (width, height float64) {
 	const indent, drop = 26.0, 18.0
 	width, height = sw.w, sw.h

@@ -9,11 +9,11 @@ import (
 	"railbed/plan/spec"
 )
 
-// point is a place in the drawing.
+// point is a position in the drawing.
 type point struct{ x, y float64 }
 
-// maxHandles is the number of lines up to which each gets a wide invisible twin
-// for the pointer; beyond it lines are so dense that twins cover each other.
+// maxHandles is the largest number of lines for which each line gets a wide invisible copy for the
+// pointer. More lines are so dense that the copies cover each other.
 const maxHandles = 600
 
 // paths draws all lines, below the boxes.
@@ -26,7 +26,8 @@ func (d *drawing) paths() {
 		if len(d.lines) <= maxHandles {
 			d.printf(`<path class="h" d="%s"/>`, path)
 		}
-		// Many servers in one line look heavier than one, but not by their number.
+		// A line for many servers is wider than a line for one, but not in proportion to their
+		// number.
 		width := l.width
 		if l.count > 1 {
 			width += 1.2
@@ -36,13 +37,13 @@ func (d *drawing) paths() {
 	}
 }
 
-// ends spreads the lines' ends over the edges of their boxes, in the order of
-// what they lead to, so that they do not cross at the box.
+// ends spreads the lines' ends over the edges of their boxes, in the order of the boxes at the
+// other ends, so that lines do not cross at the box.
 func (d *drawing) ends() (from, to []point) {
 	from, to = make([]point, len(d.lines)), make([]point, len(d.lines))
 	type hold struct {
 		line  int
-		above bool // the line's upper end is elsewhere: it leaves by the top edge
+		above bool // the line leaves by the top edge
 		far   *box
 	}
 	holds := make([][]hold, len(d.boxes))
@@ -78,7 +79,7 @@ func (d *drawing) ends() (from, to []point) {
 	return from, to
 }
 
-// edge is the n-th of count places on the top or bottom edge of a switch.
+// edge returns the n-th of count positions on the top or bottom edge of a switch.
 func (b *box) edge(n, count int, top bool) point {
 	step := min(10, (b.w-14)/float64(max(1, count)))
 	at := point{b.middle() + (float64(n)-float64(count-1)/2)*step, b.y + b.h}
@@ -88,19 +89,19 @@ func (b *box) edge(n, count int, top bool) point {
 	return at
 }
 
-// nicPlace is the middle of a NIC's top edge.
+// nicPlace returns the middle of a NIC's top edge.
 func (b *box) nicPlace(nic int) point {
 	return point{b.middle() + (float64(nic)-float64(b.nics-1)/2)*nicStep, b.y - nicSize/2}
 }
 
-// path is the data of a line's path.
+// path returns the path data of a line.
 func (d *drawing) path(l *line, from, to point) string {
 	a, b := &d.boxes[l.a], &d.boxes[l.b]
 	switch {
 	case d.grid && l.class == spec.FabricLink:
 		return gridPath(a, b)
 	case d.grid:
-		// A server hangs below its switch, to the right of the links down.
+		// The server is below its switch, to the right of the downward links.
 		down := a.nicPlace(l.nic)
 		return fmt.Sprintf("M%s %sV%s", num(down.x), num(down.y), num(b.y+b.h))
 	case a.tier == b.tier:
@@ -109,15 +110,14 @@ func (d *drawing) path(l *line, from, to point) string {
 			num(a.y-height),
 			num(b.middle()), num(b.y-height), num(b.middle()), num(b.y))
 	}
-	// Leaving and arriving upright, lines of one box stay apart near it.
+	// Lines leave and arrive vertically, so lines of one box stay apart near it.
 	bend := (from.y - to.y) * 0.28
 	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(from.x), num(from.y), num(from.x), num(from.y-bend),
 		num(to.x), num(to.y+bend), num(to.x), num(to.y))
 }
 
-// gridPath joins two switches of a torus: neighbours by a straight line, the
-// ends of a dimension by an arc over the row or beside the column, and planes
-// by a slanted curve.
+// gridPath returns the path between two switches of a torus. Neighbours have a straight line, the
+// ends of a dimension an arc over the row or beside the column, and planes a slanted curve.
 func gridPath(a, b *box) string {
 	const inset, side = 14.0, 26.0
 	dimension, apart := 0, 0
@@ -141,7 +141,7 @@ func gridPath(a, b *box) string {
 			num(a.y+2*side),
 			num(b.x-side), num(b.y-side), num(b.x), num(mid(b)-8))
 	}
-	// Between the switch and the servers below it.
+	// The arc is between the switch and the servers below it.
 	height := 10 + 3*float64(apart)
 	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y+a.h), num(a.x+a.w+side),
 		num(a.y+a.h+height),

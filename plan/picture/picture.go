@@ -1,10 +1,8 @@
-// Package picture draws a plan: as an SVG for people, and as the text that
-// Graphviz and Mermaid draw.
+// Package picture draws a plan as an SVG for people, or as text that Graphviz and Mermaid draw.
 //
-// The SVG is one file without script or outside reference. It has the tiers as
-// rows with the servers at the bottom, a colour for each rail, plane or pod, a
-// width for each rate, and what a pointer rests on explains itself. Many servers
-// behind the same switches become one box.
+// The SVG is a single file without scripts or external references. Tiers are rows, with the servers
+// at the bottom. Each rail, plane or pod has a colour, and each rate a width. Elements have
+// tooltips. Many servers behind the same switches become one box.
 package picture
 
 import (
@@ -15,10 +13,10 @@ import (
 	"railbed/plan"
 )
 
-// Formats are the names that Draw knows.
+// Formats are the formats that Draw supports.
 var Formats = []string{"dot", "mermaid", "svg"}
 
-// Draw writes the picture of a plan.
+// Draw writes the picture of a plan in a format.
 func Draw(w io.Writer, p *plan.Plan, format string) error {
 	var text string
 	switch format {

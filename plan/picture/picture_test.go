@@ -43,8 +43,8 @@ fabric:
 `,
 }
 
-// uneven is a star of switches whose names need boxes of different widths, too
-// many for one row.
+// uneven returns a star of switches whose names need boxes of different widths, too many for one
+// row.
 func uneven() string {
 	var hosts, switches, links []string
 	for i := range 60 {
@@ -61,8 +61,8 @@ func uneven() string {
 		strings.Join(hosts, ", "), strings.Join(switches, ", "), strings.Join(links, ", "))
 }
 
-// TestSwitchesStandAboveTheirs: a leaf is over the middle of its servers, and
-// what is above all of them over the middle of the picture.
+// TestSwitchesStandAboveTheirs: a leaf is above the middle of its servers. A switch above all
+// servers is above the middle of the picture.
 func TestSwitchesStandAboveTheirs(t *testing.T) {
 	s := newScene(plantest.Compile(t, shapes["leaf-spine"]), true)
 	width, _ := s.layout()
@@ -81,8 +81,7 @@ func TestSwitchesStandAboveTheirs(t *testing.T) {
 	near("the spines", (middle["spine1"]+middle["spine2"])/2, width/2)
 }
 
-// TestBoxesStayApart: no two boxes touch, and every label fits into its box, so
-// no labels overlap.
+// TestBoxesStayApart: no two boxes touch, and every label fits into its box, so no labels overlap.
 func TestBoxesStayApart(t *testing.T) {
 	all := maps.Clone(shapes)
 	all["uneven"] = uneven()
@@ -112,8 +111,8 @@ func TestBoxesStayApart(t *testing.T) {
 	}
 }
 
-// TestEverythingIsShown: the boxes hold every node and switch once, and the
-// lines every link.
+// TestEverythingIsShown: the boxes contain every node and switch once, and the lines every link
+// once.
 func TestEverythingIsShown(t *testing.T) {
 	for name, text := range shapes {
 		p := plantest.Compile(t, text)
@@ -142,8 +141,8 @@ func TestEverythingIsShown(t *testing.T) {
 	}
 }
 
-// TestSVG: well-formed, without script or outside reference, the same each
-// time, and it says what a pointer rests on.
+// TestSVG: the SVG is well-formed, has no script or external reference, is the same each time, and
+// has tooltips.
 func TestSVG(t *testing.T) {
 	for name, text := range shapes {
 		p := plantest.Compile(t, text)
@@ -191,8 +190,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestHoverAndWidth: rates are told in the legend and on the line, and a faster
-// link is wider.
+// TestHoverAndWidth: rates are in the legend and on the line, and a faster link is wider.
 func TestHoverAndWidth(t *testing.T) {
 	text := svg(plantest.Compile(t, shapes["explicit"]))
 	for _, want := range []string{
@@ -212,7 +210,7 @@ func TestHoverAndWidth(t *testing.T) {
 	}
 }
 
-// TestSoft: what a soft switch and its links do is told in their titles.
+// TestSoft: the titles of a soft switch and its links give their settings.
 func TestSoft(t *testing.T) {
 	text := svg(plantest.Compile(t,
 		strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}",

@@ -9,29 +9,29 @@ import (
 	"railbed/plan/spec"
 )
 
-// manyNodes is how many servers a picture shows one by one; above it those
+// manyNodes is the largest number of servers that a picture shows one by one. Above it, servers
 // behind the same switches share a box.
 const manyNodes = 32
 
-// serverTier is the tier of servers, below the switches' lowest.
+// serverTier is the tier of servers, below the lowest tier of switches.
 const serverTier = -1
 
-// palette is how many colours there are; neutral is none of them.
+// palette is the number of colours of groups. neutral is not one of them.
 const (
 	palette = 9
 	neutral = -1
 )
 
-// scene is what a picture shows: boxes, and lines between them.
+// scene is the contents of a picture: boxes, and lines between them.
 type scene struct {
 	plan  *plan.Plan
 	boxes []box
 	lines []line
-	// groups are the named groups in the order of their colours.
+	// groups holds the named groups in the order of their colours.
 	groups []string
-	// grid says that the switches have places in a torus.
+	// grid reports whether the switches have positions in a torus.
 	grid bool
-	// collapsed says that some boxes stand for several servers.
+	// collapsed reports whether some boxes stand for several servers.
 	collapsed bool
 }
 
@@ -40,7 +40,7 @@ type box struct {
 	tier    int
 	name    string
 	note    string // second line
-	title   string // what a pointer on it shows
+	title   string // the tooltip
 	colour  int
 	members []string // of a box of several servers, in rows of columns
 	columns int
@@ -54,18 +54,18 @@ func (b *box) middle() float64 { return b.x + b.w/2 }
 
 // line is a link, or the links of all servers of a box by one NIC.
 type line struct {
-	a, b  int // boxes; a is the one nearer to the servers
+	a, b  int // indices of boxes; a is nearer to the servers
 	nic   int // at a server's end
 	count int
 	rate  string
 	width float64
-	// colour is the group's, see box.
+	// colour is the colour of the group, see box.
 	colour int
 	title  string
 	class  string
 }
 
-// newScene decides what is shown; see layout for where.
+// newScene decides the contents of the picture. layout decides the positions.
 func newScene(p *plan.Plan, collapse bool) *scene {
 	s := &scene{plan: p, collapsed: collapse && len(p.Nodes) > manyNodes}
 	at := map[string]int{}
@@ -93,7 +93,7 @@ func (s *scene) addSwitches(at map[string]int) {
 		case sw.Group != "":
 			colour = s.group(sw.Group)
 		case top > 0 && sw.Tier == top && tops <= palette && !grouped:
-			// Nothing else has a colour: show which paths go over which spine.
+			// No box has a colour otherwise, so colours show which paths use which spine.
 			colour = spines
 			spines++
 		}
@@ -107,7 +107,7 @@ func (s *scene) addSwitches(at map[string]int) {
 	}
 }
 
-// kindOf is the switch's kind, with how a soft one forwards.
+// kindOf returns the switch's kind, for a soft switch with its forwarding.
 func kindOf(sw *plan.Switch) string { return strings.TrimSpace(sw.Kind + " " + sw.Forwarding) }
 
 func features(sw *plan.Switch) string {
@@ -121,7 +121,7 @@ func titleOf(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n")
 }
 
-// group is the colour of a group.
+// group returns the colour of a group.
 func (s *scene) group(name string) int {
 	i := slices.Index(s.groups, name)
 	if i < 0 {
@@ -131,8 +131,8 @@ func (s *scene) group(name string) int {
 	return i % palette
 }
 
-// addServers adds a box for each server or set of servers, ordered by the
-// switches that they are wired to.
+// addServers adds a box for each server or set of servers, ordered by the switches to which they
+// are wired.
 func (s *scene) addServers(at map[string]int) {
 	sets := map[string][]int{}
 	var keys []string
@@ -174,7 +174,7 @@ func (s *scene) addServerSet(members []int, sets int, at map[string]int) {
 	s.boxes = append(s.boxes, b)
 }
 
-// span is "h0-h7" where the names count without a gap, else "h0 ... h14".
+// span returns "h0-h7" if the names are consecutive, else "h0 ... h14".
 func span(names []string) string {
 	first, last := names[0], names[len(names)-1]
 	text := strings.TrimRight(first, "0123456789")
@@ -202,7 +202,7 @@ func serverTitle(n *plan.Node) []string {
 	return words
 }
 
-// wiring is what servers of one box have in common: the switch of each NIC.
+// wiring returns the wiring that servers of one box share: the switch of each NIC.
 func wiring(n *plan.Node) string {
 	var words []string
 	for _, nic := range n.NICs {
@@ -212,8 +212,8 @@ func wiring(n *plan.Node) string {
 	return strings.Join(words, " ")
 }
 
-// addLines adds a line for each link; links of one set of servers by the same
-// NIC and at the same rate share one.
+// addLines adds a line for each link. Links of one set of servers by the same NIC and at the same
+// rate share a line.
 func (s *scene) addLines(at map[string]int) {
 	type bundle struct {
 		a, b, nic int
@@ -243,8 +243,8 @@ func (s *scene) addLines(at map[string]int) {
 	}
 }
 
-// lineColour is the colour of the group at the line's end, the lower one first;
-// in a torus it is the dimension's.
+// lineColour returns the colour of the group at the line's end, the lower end first. In a torus it
+// is the colour of the dimension.
 func (s *scene) lineColour(l *line) int {
 	a, b := &s.boxes[l.a], &s.boxes[l.b]
 	if s.grid && l.class == spec.FabricLink {
@@ -260,7 +260,7 @@ func (s *scene) lineColour(l *line) int {
 	return b.colour
 }
 
-// rateOf is the rate in both directions, or "1gbit/100mbit".
+// rateOf returns the rate in both directions, or both rates as "1gbit/100mbit".
 func rateOf(l *plan.Link) string {
 	if l.AToB.Rate == l.BToA.Rate {
 		return l.AToB.Rate.String()
@@ -268,7 +268,7 @@ func rateOf(l *plan.Link) string {
 	return l.AToB.Rate.String() + "/" + l.BToA.Rate.String()
 }
 
-// effects is what the link does to packets, in the words of files.
+// effects returns the link's settings that affect packets, in the words of files.
 func effects(l *plan.Link) string {
 	words := []string{rateOf(l), fmt.Sprintf("mtu %d", l.MTU)}
 	if l.Weight > 1 {

@@ -12,14 +12,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// colours of groups: Tableau's ten without grey, which tell apart on white and
-// on near-black.
+// colours are the colours of groups: Tableau's ten colours without grey. They can be told apart on
+// white and on near-black.
 var colours = [palette]string{"#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#d4a72c",
 	"#ff9da7", "#9c755f"}
 
-// style is the sheet of every picture. Names of classes: n a box's name, o its
-// note, b a box, s a server, p a NIC, l a line, h the wide invisible line that
-// a pointer finds; c0 to c8 and cn are colours.
+// style is the style sheet of every picture. Classes of boxes are n for the name, o for the note
+// and b for the frame. s is a server, p a NIC and l a line. h is the wide invisible line for the
+// pointer. c0 to c8 and cn are colours.
 const style = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 .bg{fill:#fff}.t{fill:#16202b;font-size:17px;font-weight:600}.k{fill:#475569;font-size:12px}
 .n{fill:#16202b;font-size:12.5px;font-weight:600;text-anchor:middle}.o{fill:#5b6878;font-size:10px;text-anchor:middle}
@@ -31,7 +31,7 @@ g:hover>.l{stroke-opacity:1;stroke-width:5}
 .cn{stroke:#8090a4;fill:#8090a4}
 `
 
-// dark overrides style where the reader's system is dark.
+// dark overrides style if the user's system has a dark theme.
 const dark = `@media (prefers-color-scheme:dark){.bg{fill:#10161d}.t,.n,.m{fill:#e6edf3}.k,.o{fill:#9fb0c3}
 .b{fill-opacity:.24}.s{fill:#1b2530;stroke:#5b6b7d}.e{fill:#10161d;stroke:#3a4755}.l{stroke-opacity:.8}}
 `
@@ -70,7 +70,7 @@ const minWidth = 560.0
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
 
-// num prints a length with at most one decimal.
+// num formats a length with at most one decimal.
 func num(f float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0")
 }
@@ -89,15 +89,15 @@ func class(colour int) string {
 	return fmt.Sprintf("c%d", colour%palette)
 }
 
-// widthOf is the width of a link's line: one more for each factor of four over
-// 1 Gbit/s, so that 100 Mbit/s, 1, 10, 100 and 400 Gbit/s look different.
+// widthOf returns the width of a link's line: one more for each factor of four over 1 Gbit/s, so
+// that 100 Mbit/s, 1, 10, 100 and 400 Gbit/s look different.
 func widthOf(l *plan.Link) float64 {
 	rate := min(l.AToB.Rate, l.BToA.Rate)
 	return math.Round(min(max(1.5+math.Log(float64(rate)/float64(units.Rate(1e9)))/math.Log(4), 0.6),
 		7)*10) / 10
 }
 
-// legend is the title, the rates and the groups, with the height of all.
+// legend holds the title, the rates and the groups, with the height of all.
 type legend struct {
 	text   string
 	height float64
@@ -140,16 +140,16 @@ func (d *drawing) legend(width float64) legend {
 	return legend{out.String(), y + 34}
 }
 
-// rateKey is one entry of the legend.
+// rateKey is an entry of the legend.
 type rateKey struct {
 	text  string
 	width float64
 }
 
-// maxRates bounds the legend; more rates than that nobody compares by eye.
+// maxRates bounds the legend. Readers cannot compare more line widths by eye.
 const maxRates = 8
 
-// rates are the distinct rates with the number of their links, the widest first.
+// rates returns the distinct rates with the number of their links, the highest rate first.
 func (d *drawing) rates() []rateKey {
 	count := map[string]int{}
 	var keys []rateKey
@@ -180,8 +180,8 @@ func (d *drawing) rates() []rateKey {
 	return keys[:min(len(keys), maxRates)]
 }
 
-// pods draws a frame around each group of several switches, unless frames
-// would overlap, as those of planes do.
+// pods draws a frame around each group of several switches, unless the frames would overlap, as
+// frames of planes do.
 func (d *drawing) pods() {
 	type frame struct{ left, top, right, bottom float64 }
 	frames := make([]frame, len(d.groups))

@@ -8,7 +8,7 @@ import (
 	"railbed/plan"
 )
 
-// dot is the whole plan in Graphviz's language, one rank to a tier.
+// dot returns the whole plan in Graphviz's language, with one rank for each tier.
 func dot(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "graph %s {\n", quoted(p.Name))
@@ -37,7 +37,7 @@ func dot(p *plan.Plan) string {
 		out.WriteString("  }\n")
 	}
 	for _, l := range s.lines {
-		// The upper end first: Graphviz ranks from the top down.
+		// The upper end comes first, because Graphviz ranks from the top down.
 		fmt.Fprintf(&out, "  %s -- %s [color=%s, penwidth=%s, tooltip=%s];\n", quoted(s.boxes[l.b].name),
 			quoted(s.boxes[l.a].name),
 			quoted(ink(l.colour)), num(l.width), quoted(l.title))
@@ -46,7 +46,7 @@ func dot(p *plan.Plan) string {
 	return out.String()
 }
 
-// quoted is a string of Graphviz, in which \n ends a line.
+// quoted returns a string of Graphviz, in which \n ends a line.
 func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(text) + `"`
 }
@@ -58,8 +58,8 @@ func ink(colour int) string {
 	return colours[colour%palette]
 }
 
-// mermaid is a flowchart; above manyNodes servers those behind the same
-// switches are one box, because Mermaid refuses more than 500 edges.
+// mermaid returns a flowchart. Above manyNodes servers, those behind the same switches are one box,
+// because Mermaid refuses more than 500 edges.
 func mermaid(p *plan.Plan) string {
 	var out strings.Builder
 	out.WriteString("flowchart TB\n")

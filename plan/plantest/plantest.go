@@ -1,4 +1,4 @@
-// Package plantest makes the plans that tests of other packages are about.
+// Package plantest compiles plans for tests of other packages.
 package plantest
 
 import (
@@ -8,8 +8,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Compile is the plan of a file's text. Whatever is wrong with the file ends the
-// test.
+// Compile returns the plan of a file's text. An error in the file ends the test.
 func Compile(t testing.TB, text string) *plan.Plan {
 	t.Helper()
 	file, err := spec.Decode("test.yaml", []byte(text))

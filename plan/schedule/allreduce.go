@@ -2,9 +2,9 @@ package schedule
 
 import "math/bits"
 
-// folded is an algorithm among p ranks, the greatest power of two up to n, for all n: of
-// the first 2(n-p) ranks the even ones give their buffer to the next rank before that and
-// get the result from it afterwards.
+// folded adapts an algorithm among p ranks, the largest power of two up to n, to n ranks. Of the
+// first 2(n-p) ranks the even ones give their buffer to the next rank before the algorithm and
+// receive the result from it afterwards.
 type folded struct {
 	*builder
 	p, extra int
@@ -15,7 +15,7 @@ func fold(n int) folded {
 	return folded{p: p, extra: n - p}
 }
 
-// at is the rank that takes part at a place.
+// at returns the rank at a position among the participants.
 func (f folded) at(place int) int {
 	if place < f.extra {
 		return 2*place + 1
@@ -38,9 +38,9 @@ func (f folded) end() *Schedule {
 	return f.Schedule
 }
 
-// halvingDoubling is Rabenseifner's all-reduce as MPICH has it (Thakur, Rabenseifner and
-// Gropp 2005, section 4.5): a reduce-scatter by recursive halving of the buffer and
-// doubling of the distance, then an all-gather the other way around.
+// halvingDoubling is Rabenseifner's all-reduce as in MPICH (Thakur, Rabenseifner and Gropp 2005,
+// section 4.5). It is a reduce-scatter that halves the buffer and doubles the distance in each
+// round, then an all-gather in reverse.
 func halvingDoubling(n int) *Schedule {
 	f := fold(n)
 	p := f.p
@@ -50,10 +50,10 @@ func halvingDoubling(n int) *Schedule {
 		return f.Schedule
 	}
 	f.begin()
-	first := make([]int, p) // chunk of each place's part
+	first := make([]int, p) // first chunk of each participant's part
 	for distance := 1; distance < p; distance *= 2 {
 		half := p / 2 / distance
-		for v := range p { // all send before any changes what it has
+		for v := range p { // all send before any of them changes its data
 			kept, sent := first[v], first[v]+half
 			if v&distance != 0 {
 				kept, sent = sent, kept
@@ -82,10 +82,10 @@ func halvingDoubling(n int) *Schedule {
 	return f.end()
 }
 
-// recursiveDoubling is the all-reduce for short buffers (Thakur, Rabenseifner and Gropp
-// 2005, section 4.5): in each round two ranks exchange all that they have summed, at twice
-// the distance of the round before. Sums go to the output and to scratch memory in turn,
-// so that none waits until the one before it is sent.
+// recursiveDoubling is the all-reduce for short buffers (Thakur, Rabenseifner and Gropp 2005,
+// section 4.5). In each round two ranks exchange their whole sums, at twice the distance of the
+// round before. Sums go to the output and to scratch memory in turn, so a step need not wait until
+// the sum before it is sent.
 func recursiveDoubling(n int) *Schedule {
 	f := fold(n)
 	f.builder = build(Schedule{Kind: AllReduce, Algorithm: "recursive-doubling", Chunks: 1}, n, 1)
@@ -95,7 +95,7 @@ func recursiveDoubling(n int) *Schedule {
 	}
 	f.begin()
 	target := Output
-	if bits.Len(uint(f.p))%2 == 1 { // an even number of rounds, of which the last is for the output
+	if bits.Len(uint(f.p))%2 == 1 { // an even number of rounds, so that the last writes to the output
 		target = Scratch
 	}
 	for distance := 1; distance < f.p; distance *= 2 {
@@ -110,10 +110,10 @@ func recursiveDoubling(n int) *Schedule {
 	return f.end()
 }
 
-// doubleTree is the two trees of Sanders, Speck and Träff ("Two-tree algorithms for full
-// bandwidth broadcast, reduction and scan", 2009) as NCCL builds them: each reduces one
-// half of the buffer to its root and sends the result back, and who has two children in
-// one of them is a leaf of the other.
+// doubleTree builds the two trees of Sanders, Speck and Träff ("Two-tree algorithms for full
+// bandwidth broadcast, reduction and scan", 2009), as NCCL does. Each tree reduces one half of the
+// buffer to its root and sends the result back. A rank with two children in one tree is a leaf of
+// the other.
 func doubleTree(n int) *Schedule {
 	b := build(Schedule{Kind: AllReduce, Algorithm: "tree", Chunks: 2}, n, 2)
 	if n == 1 {
@@ -154,8 +154,8 @@ func doubleTree(n int) *Schedule {
 	return b.Schedule
 }
 
-// parent is that of a rank in one of the two trees, -1 of the root. The second one is
-// the first, mirrored, or with an odd number of ranks moved by one.
+// parent returns the parent of a rank in one of the two trees, or -1 for the root. The second tree
+// is the first, mirrored or, with an odd number of ranks, shifted by one.
 func parent(tree, rank, n int) int {
 	switch {
 	case tree == 0:
@@ -172,8 +172,8 @@ func parent(tree, rank, n int) int {
 	return -1
 }
 
-// treeParent is NCCL's ncclGetBtree: rank 0 has one child, and below that a rank's depth
-// is that of its lowest bit, odd ranks being leaves.
+// treeParent is NCCL's ncclGetBtree. Rank 0 has one child. Below that child the lowest set bit of a
+// rank determines its depth, and odd ranks are leaves.
 func treeParent(rank, n int) int {
 	if rank == 0 {
 		return -1

@@ -1,9 +1,9 @@
 package schedule
 
-// Auto is the algorithm that Choose chooses.
+// Auto is the algorithm name for which Choose selects an algorithm.
 const Auto = "auto"
 
-// Up to how many bytes what is chosen: see Choose.
+// Sizes in bytes up to which Choose selects an algorithm.
 const (
 	autoRounds   = 32 << 10 // of all ranks' buffers together
 	autoPair     = 32 << 10
@@ -12,20 +12,21 @@ const (
 	autoTreeFrom = 8       // ranks
 )
 
-// Choose is the algorithm for a buffer of so many bytes at so many ranks, by Auto; rails says that
-// each node has as many ranks as the others, and more than one. Where rounds are what takes the
-// time it is that with the fewest, beyond it the one that sends the least:
+// Choose selects the algorithm of Auto for a buffer of the given bytes at the given number of
+// ranks. rails reports whether each node has the same number of ranks, and more than one. If the
+// time depends on the number of rounds, Choose selects the algorithm with the fewest rounds. For
+// larger buffers it selects the algorithm that sends the fewest bytes.
 //
-//   - an all-reduce up to 32 KiB of all ranks' buffers together, or of each of two ranks, by
-//     recursive-doubling, in log2(n) rounds instead of 2(n-1); from eight ranks on up to 8 KiB
-//     for each rank by tree, in two times the depth of a tree; then by ring, or hierarchical where
-//     there are rails;
-//   - a broadcast and a reduce up to 16 KiB by binomial, then by ring, which is a pipeline;
-//   - a gather and a scatter up to 16 KiB by binomial, then by direct, which passes each share once;
-//   - an all-gather and a reduce-scatter hierarchical where there are rails, or by ring.
+//   - An all-reduce uses recursive-doubling up to 32 KiB of all ranks' buffers together, or of each
+//     of two ranks. It has log2(n) rounds instead of 2(n-1). From eight ranks on it uses tree up to
+//     8 KiB for each rank, with twice the depth of a tree as rounds. Above that it uses ring, or
+//     hierarchical if there are rails.
+//   - A broadcast and a reduce use binomial up to 16 KiB, then ring, which is a pipeline.
+//   - A gather and a scatter use binomial up to 16 KiB, then direct, which passes each share once.
+//   - An all-gather and a reduce-scatter use hierarchical if there are rails, else ring.
 //
-// The numbers are where times over TCP cross on two cores, and from eight ranks on between where
-// they cross there and on links of 250 us (BENCHMARKS.md, All-reduce).
+// The limits are the sizes at which measured times over TCP cross on two cores. From eight ranks on
+// they lie between that crossing and the crossing on links of 250 us (BENCHMARKS.md, All-reduce).
 func Choose(k Kind, ranks int, bytes uint64, rails bool) string {
 	switch {
 	case k == AllReduce && (bytes*uint64(ranks) <= autoRounds || ranks == 2 && bytes <= autoPair):

@@ -2,7 +2,7 @@ package schedule
 
 import "testing"
 
-// TestChoose holds the rule at its borders, and that what is chosen exists.
+// TestChoose checks the rule at its borders, and that the chosen algorithm exists.
 func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		kind  Kind

@@ -1,13 +1,13 @@
 package schedule
 
-// builder writes a schedule down as transfers between ranks. It knows where each
-// rank has the newest state of each chunk.
+// builder builds a schedule from transfers between ranks. It tracks which buffer of each rank has
+// the newest state of each chunk.
 type builder struct {
 	*Schedule
 	at [][]Buffer // by rank and chunk
 }
 
-// build begins a schedule. Each rank has so many threads, on channels of their own.
+// build starts a schedule. Each rank has the given number of threads, on channels of their own.
 func build(s Schedule, ranks, threads int) *builder {
 	b := &builder{Schedule: &s, at: make([][]Buffer, ranks)}
 	s.Ranks = make([][]Thread, ranks)
@@ -20,13 +20,13 @@ func build(s Schedule, ranks, threads int) *builder {
 	return b
 }
 
-// add puts a step at the end of a rank's thread.
+// add appends a step to a rank's thread.
 func (b *builder) add(rank, thread int, s Step) {
 	t := &b.Ranks[rank][thread]
 	t.Steps = append(t.Steps, s)
 }
 
-// target is where a rank keeps what it makes of a chunk.
+// target returns the buffer in which a rank keeps results for a chunk.
 func (b *builder) target(rank, chunk int) Buffer {
 	if b.Has(rank, Output, chunk) {
 		return Output
@@ -34,7 +34,7 @@ func (b *builder) target(rank, chunk int) Buffer {
 	return Scratch
 }
 
-// send sends chunks; one of receive and combine has to be its other end.
+// send appends a Send of chunks. A receive or a combine must follow as its other end.
 func (b *builder) send(thread, from, to, chunk, count int) {
 	b.add(from, thread, Step{Op: Send, Peer: to, Chunk: chunk, Count: count, Source: b.at[from][chunk]})
 }
@@ -47,7 +47,7 @@ func (b *builder) combine(thread, from, to, chunk, count int) {
 	b.take(Combine, thread, from, to, chunk, count)
 }
 
-// combineInto combines into another buffer than the one where a rank keeps results.
+// combineInto combines into a buffer other than the rank's buffer for results.
 func (b *builder) combineInto(target Buffer, thread, from, to, chunk, count int) {
 	b.takeInto(target, Combine, thread, from, to, chunk, count)
 }
@@ -64,7 +64,7 @@ func (b *builder) takeInto(target Buffer, op Op, thread, from, to, chunk, count 
 	}
 }
 
-// keep copies what is a result already where it was given.
+// keep copies to the output a chunk whose input is already the result.
 func (b *builder) keep(rank, chunk int) {
 	if b.at[rank][chunk] == Input {
 		b.add(rank, 0, Step{Op: Copy, Chunk: chunk, Count: 1, Source: Input, Target: Output})

@@ -2,27 +2,29 @@ package schedule
 
 import "math/bits"
 
-// Share is a part of the whole buffer: Num/Den of it.
+// Share is the part Num/Den of the whole buffer.
 type Share struct{ Num, Den int }
 
-// Of is the share of so many bytes, rounded up.
+// Of returns the share of a number of bytes, rounded up.
 func (s Share) Of(bytes uint64) uint64 {
 	return (bytes*uint64(s.Num) + uint64(s.Den) - 1) / uint64(s.Den)
 }
 
-// Sent is what a rank sends in one operation by an algorithm, from the closed formula in
-// its paper and not from a schedule: of S bytes and n ranks
+// Sent returns the bytes that a rank sends in one operation of an algorithm, as a share of the
+// buffer. It uses the closed formula of the algorithm's paper and no schedule. With S bytes and n
+// ranks a rank sends
 //
-//   - 2(n-1)/n S by ring, or hierarchical, for an all-reduce, (n-1)/n S for an all-gather or
-//     a reduce-scatter, and S for a broadcast or a reduce, but nothing from whom its
-//     chain ends at;
-//   - 2(p-1)/p S by halving-doubling, p being the greatest power of two up to n; of the
-//     first 2(n-p) ranks S from the even ones, and S more from the odd ones;
-//   - log2(p) S by recursive-doubling, and so much more of the same ranks;
-//   - S/2 for each neighbour in each of two trees by tree;
-//   - S for each child by binomial for a broadcast, S for a reduce from all but the root;
-//   - by direct (n-1)/n S from the root of a scatter, and S/n from each other rank of a gather;
-//     by binomial S/n for each rank that it has below itself, and for itself in a gather.
+//   - ring, hierarchical: 2(n-1)/n S for an all-reduce, and (n-1)/n S for an all-gather or a
+//     reduce-scatter. For a broadcast or a reduce it is S, and nothing from the rank at the end of
+//     the chain;
+//   - halving-doubling: 2(p-1)/p S, where p is the largest power of two up to n. Of the first
+//     2(n-p) ranks the even ones send S, and the odd ones S more;
+//   - recursive-doubling: log2(p) S, with the same additions for the same ranks;
+//   - tree: S/2 for each neighbour in each of two trees;
+//   - binomial: S for each child for a broadcast, and S from all but the root for a reduce. For a
+//     gather or a scatter it is S/n for each rank below the sender in the tree, and in a gather S/n
+//     for the sender itself;
+//   - direct: (n-1)/n S from the root of a scatter, and S/n from each other rank of a gather.
 func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	n := ranks
 	if n == 1 || k == Barrier {
@@ -52,7 +54,7 @@ func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	return Share{2 * (n - 1), n}
 }
 
-// foldedShare is what a rank sends where so many ranks take part by way of others.
+// foldedShare returns the share of a rank if extra ranks take part through other ranks.
 func foldedShare(s Share, rank, extra int) Share {
 	switch {
 	case rank >= 2*extra:
@@ -63,9 +65,9 @@ func foldedShare(s Share, rank, extra int) Share {
 	return Share{s.Num + s.Den, s.Den}
 }
 
-// SentAlong is what each rank of a Hierarchical collective sends to other nodes, by rails
-// on which there are so many nodes with so many ranks each: of an all-reduce 2(N-1)/N of
-// the buffer's part that is the rail's, and half of that of the others.
+// SentAlong returns the share that each rank of a Hierarchical collective sends to other nodes.
+// rails gives the number N of nodes per rail and of ranks per node. An all-reduce sends 2(N-1)/N of
+// the rail's part of the buffer. The other kinds send half of that.
 func SentAlong(k Kind, rails Rails) Share {
 	nodes, each := len(rails), len(rails[0])
 	if k == AllReduce {
@@ -74,8 +76,8 @@ func SentAlong(k Kind, rails Rails) Share {
 	return Share{nodes - 1, nodes * each}
 }
 
-// binomialChildren is how many children a place has in a binomial tree of n places:
-// one for each bit below its lowest one that is still within.
+// binomialChildren returns the number of children of a position in a binomial tree of n positions.
+// Each bit below its lowest set bit gives a child, if that position is within the tree.
 func binomialChildren(place, n int) (children int) {
 	for bit := 1; bit < n && place&bit == 0; bit *= 2 {
 		if place+bit < n {
@@ -85,7 +87,7 @@ func binomialChildren(place, n int) (children int) {
 	return children
 }
 
-// sharesPassed is how many shares a place of a gather or a scatter sends.
+// sharesPassed returns the number of shares that a position of a gather or a scatter sends.
 func sharesPassed(k Kind, algorithm string, place, n int) int {
 	below := n - 1 // places below it in the tree
 	switch {
@@ -103,7 +105,7 @@ func sharesPassed(k Kind, algorithm string, place, n int) int {
 	return below + 1
 }
 
-// neighbours is how many a rank has in a tree.
+// neighbours returns the number of a rank's neighbours in a tree.
 func neighbours(tree, rank, n int) (found int) {
 	for other := range n {
 		if other != rank && (parent(tree, other, n) == rank || parent(tree, rank, n) == other) {
@@ -113,12 +115,12 @@ func neighbours(tree, rank, n int) (found int) {
 	return found
 }
 
-// Counted is what a rank's steps send, in chunks.
+// Counted returns the number of chunks that a rank's steps send.
 func (s *Schedule) Counted(rank int) (chunks int) {
 	return s.CountedTo(rank, func(int) bool { return true })
 }
 
-// CountedTo is what a rank's steps send to some others, in chunks.
+// CountedTo returns the number of chunks that a rank's steps send to the peers that to selects.
 func (s *Schedule) CountedTo(rank int, to func(peer int) bool) (chunks int) {
 	for _, t := range s.Ranks[rank] {
 		for i := range t.Steps {
@@ -130,7 +132,8 @@ func (s *Schedule) CountedTo(rank int, to func(peer int) bool) (chunks int) {
 	return chunks
 }
 
-// Pairs are the ranks of which one sends to the other, in the order in which steps say so.
+// Pairs returns the pairs of a sending and a receiving rank, in the order in which they first occur
+// in steps.
 func (s *Schedule) Pairs() [][2]int {
 	var pairs [][2]int
 	known := map[[2]int]bool{}

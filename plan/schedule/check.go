@@ -7,39 +7,40 @@ import (
 	"strings"
 )
 
-// Plan is what a runner has to know of a schedule beyond its steps. Lists are by rank,
-// thread and step.
+// Plan is the information that a runner needs about a schedule in addition to its steps. Lists are
+// by rank, thread and step.
 type Plan struct {
 	Schedule *Schedule
 	InPlace  bool
-	// Other is where the other end of a message is: of a Send the step that takes it, at
+	// Other is the other end of a message. For a Send it is the step that receives the message, at
 	// rank Peer, and the reverse.
 	Other [][][]At
-	// Direct says of a step that takes a message that this may land in the step's Target:
-	// whatever was done with that memory before is over when the message can be sent. All
-	// others need a place of their own.
+	// Direct reports for a step that receives a message whether the message may land in the step's
+	// Target. It may if all other uses of that memory have ended before the message can be sent.
+	// All other messages need memory of their own.
 	Direct [][][]bool
-	// Unsent are sends of the same rank that have to be complete before a step may be
-	// done, because it changes what they send.
+	// Unsent lists the sends of the same rank that must be complete before a step may run, because
+	// the step changes their data.
 	Unsent [][][][]At
-	// Terms says of a Combine and an Accumulate, by chunk, of how many ranks' parts the
-	// sums are that it adds up.
+	// Terms gives for a Combine and an Accumulate, by chunk, the number of ranks' parts in the sums
+	// that it adds.
 	Terms [][][][]Terms
 }
 
-// Terms is how many ranks' parts are in what comes, or in an Accumulate's source, and in
-// what it is added to.
+// Terms is the number of ranks' parts in the received data, or in an Accumulate's source, and in
+// the data to which they are added.
 type Terms struct{ Came, Has int }
 
-// Check proves that a schedule does what its kind asks for, whatever the order in which
-// its ranks, its threads and its messages happen to go. In place, the input and the
-// output of a rank are the same memory where both have a chunk.
+// Check proves that a schedule does what its kind requires, whatever the order in which its ranks,
+// its threads and its messages proceed. In place, the input and the output of a rank are the same
+// memory for chunks that both have.
 //
-// It reports what is malformed, messages that nobody sends or takes, steps that wait for
-// each other, steps without order of which one changes what the other one uses, and
-// outputs that lack a part of a rank or have it twice. The time it takes grows with the
-// number of steps times that of threads, and with the square of the steps that use the same
-// chunk; what would take minutes is refused.
+// Check reports malformed steps, messages without a sender or a receiver, steps that wait for each
+// other, and outputs that lack a part of a rank or have it twice. It also reports unordered steps
+// of which one changes data that the other uses.
+//
+// Its time grows with the number of steps times the number of threads, and with the square of the
+// steps that use the same chunk. Check refuses schedules that would take minutes.
 func Check(s *Schedule, inPlace bool) (*Plan, error) {
 	c := &checker{s: s, plan: &Plan{Schedule: s, InPlace: inPlace}}
 	mode := "out of place"
@@ -56,8 +57,8 @@ func Check(s *Schedule, inPlace bool) (*Plan, error) {
 	return c.plan, nil
 }
 
-// Limits of what is proved, so that no file takes all memory or time: chunks of all steps
-// together, and uses of the same memory that are held against each other, of all of it.
+// Limits of Check, so that no file takes all memory or time. They bound the chunks of all steps
+// together, and the number of comparisons between uses of the same memory.
 const (
 	maxChunks = 1 << 22
 	maxPairs  = 1 << 28
@@ -68,10 +69,10 @@ type node struct {
 	*Step
 	rank   int
 	at     At
-	thread int     // among all threads
-	other  int     // the node at the other end of the message, or -1
-	before []int   // nodes that must be done before
-	clock  []int32 // by thread, how many of its steps are done before this one, or it itself
+	thread int     // Index among all threads.
+	other  int     // The node at the other end of the message, or -1.
+	before []int   // Nodes that must complete before.
+	clock  []int32 // By thread, how many of its steps complete before this node or are this node.
 }
 
 type checker struct {
@@ -80,10 +81,10 @@ type checker struct {
 	nodes []node
 	first [][]int // by rank and thread, the number of its first node
 	terms [][]Terms
-	order []int // nodes, such that each comes behind what must be done before
+	order []int // nodes in an order that respects before
 }
 
-// StepError is what is wrong with a step.
+// StepError is an error in a step.
 type StepError struct {
 	Rank int
 	At   At
@@ -92,7 +93,7 @@ type StepError struct {
 
 func (e *StepError) Error() string { return e.err.Error() }
 
-// name is a node in words.
+// name describes a node.
 func (c *checker) name(i int) string {
 	n := &c.nodes[i]
 	if c.s.Name != nil {
@@ -109,7 +110,7 @@ func (c *checker) stepError(i int, err error) error {
 	return &StepError{c.nodes[i].rank, c.nodes[i].at, err}
 }
 
-// number lists the steps and checks each by itself.
+// number lists the steps and checks each of them separately.
 func (c *checker) number() error {
 	s := c.s
 	n := len(s.Ranks)
@@ -208,7 +209,7 @@ func (c *checker) match() error {
 	type way struct{ from, to, channel int }
 	type ends struct{ sends, takes []int }
 	ways := map[way]*ends{}
-	var order []way // errors are the same each time
+	var order []way // for the same errors each time
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		if n.Op.Local() {
@@ -254,7 +255,7 @@ func (c *checker) match() error {
 	return nil
 }
 
-// sort finds an order, or who waits for whom.
+// sort finds an order of the nodes, or reports the nodes that wait for each other.
 func (c *checker) sort() error {
 	waits := make([]int, len(c.nodes))
 	behind := make([][]int, len(c.nodes))
@@ -292,12 +293,12 @@ func (c *checker) sort() error {
 		strings.Join(names, ", ")))
 }
 
-// maxClocks is the most entries of vector clocks, of 4 bytes: all pairs among 64 ranks
-// need nearly that many.
+// maxClocks bounds the entries of vector clocks, of 4 bytes each. All pairs among 64 ranks need
+// nearly that many.
 const maxClocks = 1 << 26
 
-// clock computes vector clocks (Fidge 1988, Mattern 1989), by which two steps are
-// compared at once.
+// clock computes vector clocks (Fidge 1988, Mattern 1989), with which two steps are compared in
+// constant time.
 func (c *checker) clock() error {
 	threads := 0
 	for _, t := range c.s.Ranks {
@@ -321,13 +322,13 @@ func (c *checker) clock() error {
 	return nil
 }
 
-// before says that a step is done before another one can be.
+// before reports whether step a always completes before step b can complete.
 func (c *checker) before(a, b int) bool {
 	return a != b && c.nodes[b].clock[c.nodes[a].thread] > int32(c.nodes[a].at.Step)
 }
 
-// over says that a step has no more use for its rank's memory when another one is done
-// next: of what it sent, that the receiver has taken it.
+// over reports whether step a no longer needs its rank's memory when step b runs. A Send needs it
+// until the receiver has taken the message.
 func (c *checker) over(a, b int) bool {
 	if c.nodes[a].Op == Send {
 		a = c.nodes[a].other

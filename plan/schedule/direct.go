@@ -1,7 +1,7 @@
 package schedule
 
-// direct is an all-to-all in which each rank sends each other one its share at once, the
-// next one's first.
+// direct is an all-to-all in which each rank sends each other rank its share at once, starting with
+// the next rank.
 func direct(n int) *Schedule {
 	s := &Schedule{Kind: AllToAll, Algorithm: "direct", Chunks: n, Equal: true, OutOfPlace: true}
 	for rank := range n {

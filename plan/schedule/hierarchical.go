@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Rails are the ranks of each node, in the order of the rails that they are on: one of
-// each node is on each rail, and messages between nodes stay on it.
+// Rails lists the ranks of each node in the order of their rails. Each rail has one rank of each
+// node, and messages between nodes stay on a rail.
 type Rails [][]int
 
-// check says that there are rails, for ranks that are numbered from 0 on.
+// check returns an error if the rails do not consist of the ranks numbered from 0.
 func (r Rails) check() error {
 	if len(r) == 0 || len(r[0]) == 0 {
 		return fmt.Errorf("no nodes, or none with ranks")
@@ -29,7 +29,7 @@ func (r Rails) check() error {
 	return nil
 }
 
-// rail is the ranks on one, by node.
+// rail returns the ranks on a rail, by node.
 func (r Rails) rail(i int) (ranks []int) {
 	for _, node := range r {
 		ranks = append(ranks, node[i])
@@ -37,11 +37,11 @@ func (r Rails) rail(i int) (ranks []int) {
 	return ranks
 }
 
-// Hierarchical is the all-reduce of Cho et al., "BlueConnect: Decomposing all-reduce for
-// deep learning on heterogeneous network hierarchy" (2019), with two levels: a
-// reduce-scatter within each node, an all-reduce of what each rank has then along its
-// rail, and an all-gather within each node, each of them by ring. An all-gather is the
-// second half of that, and a reduce-scatter the first one.
+// Hierarchical is the all-reduce of Cho et al., "BlueConnect: Decomposing all-reduce for deep
+// learning on heterogeneous network hierarchy" (2019), with two levels. It is a reduce-scatter
+// within each node, an all-reduce of each rank's part along its rail, and an all-gather within each
+// node, each by ring. An all-gather is the second half of this algorithm, and a reduce-scatter the
+// first half.
 func Hierarchical(k Kind, rails Rails) (*Schedule, error) {
 	if err := rails.check(); err != nil {
 		return nil, fmt.Errorf("make schedule: %s by rails: %w", k, err)
@@ -49,8 +49,8 @@ func Hierarchical(k Kind, rails Rails) (*Schedule, error) {
 	nodes, each := len(rails), len(rails[0])
 	n := nodes * each
 	b := build(Schedule{Kind: k, Algorithm: "hierarchical", Chunks: n}, n, 1)
-	// Of an all-reduce each rail has chunks that stand together, so that they are one
-	// message within the node; of the others a rank has that of its own number.
+	// In an all-reduce each rail has consecutive chunks, so they are one message within the node.
+	// In the others a rank has the chunk of its own number.
 	chunk := func(node, rail int) int {
 		if k == AllReduce {
 			return rail*nodes + node

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// algorithm makes a schedule for so many ranks.
+// algorithm makes a schedule for a number of ranks.
 type algorithm struct {
 	name string
 	make func(n, root int) *Schedule
 }
 
-// algorithms of each kind begin with the default.
+// algorithms lists the algorithms of each kind, the default first.
 var algorithms = map[Kind][]algorithm{
 	AllReduce: {
 		{"ring", func(n, _ int) *Schedule { return ring(AllReduce, n) }},
@@ -42,8 +42,8 @@ var algorithms = map[Kind][]algorithm{
 	Barrier:  {{"dissemination", func(n, _ int) *Schedule { return dissemination(n) }}},
 }
 
-// Algorithms are the names of a kind's, the default first; none of a kind that there is
-// not.
+// Algorithms returns the names of a kind's algorithms, the default first. It returns none for an
+// unknown kind.
 func Algorithms(k Kind) []string {
 	var names []string
 	for _, a := range algorithms[k] {
@@ -52,7 +52,7 @@ func Algorithms(k Kind) []string {
 	return names
 }
 
-// Make is the schedule of an algorithm for so many ranks. Root counts for Rooted kinds.
+// Make returns the schedule of an algorithm for a number of ranks. Only Rooted kinds use root.
 func Make(k Kind, name string, ranks, root int) (*Schedule, error) {
 	i := slices.IndexFunc(algorithms[k], func(a algorithm) bool { return a.name == name })
 	if i < 0 {

@@ -14,7 +14,7 @@ type cell struct {
 	chunk  int
 }
 
-// cell is where a rank has a chunk of a buffer: in place, inputs are outputs.
+// cell returns the memory of a chunk of a rank's buffer. In place, inputs are outputs.
 func (c *checker) cell(rank int, b Buffer, chunk int) cell {
 	if c.plan.InPlace && b == Input && c.s.Has(rank, Output, chunk) {
 		b = Output
@@ -22,7 +22,7 @@ func (c *checker) cell(rank int, b Buffer, chunk int) cell {
 	return cell{rank, b, chunk}
 }
 
-// uses are who reads and who writes a cell, in an order that can happen.
+// use is an access to a cell. Uses of a cell are in a possible order.
 type use struct {
 	node   int
 	writes bool
@@ -45,7 +45,7 @@ func (c *checker) uses() map[cell][]use {
 	return all
 }
 
-// races looks for steps without order of which one writes what the other one uses.
+// races looks for unordered steps of which one writes memory that the other uses.
 func (c *checker) races() error {
 	var first error
 	least, pairs := len(c.nodes), 0
@@ -59,7 +59,7 @@ func (c *checker) races() error {
 		for k, late := range uses {
 			for _, early := range uses[:k] {
 				if (early.writes || late.writes) && !c.before(early.node, late.node) && late.node < least {
-					least = late.node // errors are the same each time
+					least = late.node // for the same errors each time
 					first = c.problem(late.node, "chunk %d of %v is used at the same time by %s", at.chunk,
 						at.buffer, c.name(early.node))
 				}
@@ -69,8 +69,8 @@ func (c *checker) races() error {
 	return first
 }
 
-// place says which messages can land in their targets, and which steps have to wait
-// until sends are complete.
+// place decides which messages can land in their targets, and which steps must wait until sends are
+// complete.
 func (c *checker) place() {
 	for _, threads := range c.s.Ranks {
 		var other [][]At
@@ -129,17 +129,17 @@ func (c *checker) place() {
 	}
 }
 
-// overBeforeSent says that a step has no more use for its memory when a message that
-// another step takes can be sent.
+// overBeforeSent reports whether step early no longer needs its memory when the message that step
+// late receives can be sent.
 func (c *checker) overBeforeSent(early, late int) bool {
 	return c.over(early, c.nodes[late].other)
 }
 
-// share is so many times a chunk of a rank's input.
+// share is a multiple of a chunk of a rank's input.
 type share struct{ rank, chunk, times int }
 
-// content is what a chunk holds: the shares in its sum, by rank and chunk. Nil is that
-// nobody knows.
+// content is the content of a chunk: the shares in its sum, by rank and chunk. Nil means that the
+// content is undefined.
 type content []share
 
 func (v content) String() string {
@@ -153,7 +153,7 @@ func (v content) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// contents runs the schedule with contents instead of data.
+// contents runs the schedule on contents instead of data.
 func (c *checker) contents() error {
 	s := c.s
 	if s.Kind == Barrier {
@@ -213,7 +213,7 @@ func (c *checker) contents() error {
 	return nil
 }
 
-// parts is how many ranks' parts there are.
+// parts returns the number of ranks' parts.
 func (v content) parts() (parts int) {
 	for _, p := range v {
 		parts += p.times
@@ -240,7 +240,7 @@ func (v content) plus(w content) content {
 	return append(append(sum, v...), w...)
 }
 
-// wanted is what a rank's output has to hold in a chunk.
+// wanted returns the required content of a chunk of a rank's output.
 func (s *Schedule) wanted(rank, chunk int) (v content) {
 	if s.Kind == AllToAll {
 		each := s.Chunks / len(s.Ranks)
@@ -254,7 +254,7 @@ func (s *Schedule) wanted(rank, chunk int) (v content) {
 	return v
 }
 
-// barrier holds that each rank's end is behind something that every other one did.
+// barrier checks that each rank ends after a step of every other rank.
 func (c *checker) barrier() error {
 	for rank, threads := range c.s.Ranks {
 		heard := make([]bool, len(c.s.Ranks))

@@ -1,9 +1,9 @@
 package schedule
 
-// ring is the ring algorithms (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009): n-1 steps in which a partial sum of
-// each chunk goes to the next rank, then n-1 in which the results do. A reduce-scatter
-// has the first ones alone, an all-gather the others.
+// ring holds the ring algorithms (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
+// clusters of workstations", 2009). In n-1 steps a partial sum of each chunk goes to the next rank.
+// In n-1 more steps the results do. A reduce-scatter has the first half only, an all-gather the
+// second.
 func ring(kind Kind, n int) *Schedule {
 	b := build(Schedule{Kind: kind, Algorithm: "ring", Chunks: n}, n, 1)
 	if kind == AllGather {
@@ -27,17 +27,17 @@ func ring(kind Kind, n int) *Schedule {
 	return b.Schedule
 }
 
-// chunks are so many of them, and part is what goes around together.
+// chunks is a range of chunks. part is the set of ranges that is passed around together.
 type (
 	chunks struct{ first, count int }
 	part   []chunks
 )
 
-// around sends the parts of some ranks around among them, one of each rank, in one step
-// less than there are: first each rank sends to the next one the part of its own number
-// plus ahead, then always the one before. So, with -1, what is combined on its way begins
-// behind the rank whose part it is, and ends there; and, with 0, what is received begins
-// there.
+// around passes the parts of some ranks around the ring of these ranks, one part per rank, in one
+// step less than there are ranks. In the first step each rank sends to the next rank the part of
+// its own number plus ahead. In each following step it sends the part before the one it sent last.
+// With ahead -1 a part that is combined on its way starts at the rank after its own and ends at its
+// own rank. With ahead 0 a part that is received starts at its own rank.
 func (b *builder) around(ranks []int, parts []part, ahead int,
 	take func(b *builder, thread, from, to, chunk, count int)) {
 	n := len(ranks)
@@ -56,8 +56,8 @@ func (b *builder) around(ranks []int, parts []part, ahead int,
 	}
 }
 
-// chain sends the whole buffer from rank to rank, from the root on or to it: the ring of
-// NCCL's broadcast and reduce, which its slices fill as a pipeline.
+// chain sends the whole buffer from rank to rank, from the root or to it. It is the ring of NCCL's
+// broadcast and reduce, whose slices form a pipeline.
 func chain(kind Kind, n, root int) *Schedule {
 	b := build(Schedule{Kind: kind, Algorithm: "ring", Root: root, Chunks: 1}, n, 1)
 	if kind == Broadcast || n == 1 {
@@ -78,9 +78,9 @@ func chain(kind Kind, n, root int) *Schedule {
 	return b.Schedule
 }
 
-// binomial is a binomial tree from the root or to it: log2 n rounds, in each of which
-// those who have the buffer send it to as many others (Thakur, Rabenseifner and Gropp,
-// "Optimization of Collective Communication Operations in MPICH", 2005).
+// binomial is a binomial tree from the root or to it. It has log2 n rounds. In each round the ranks
+// that have the buffer send it to as many others (Thakur, Rabenseifner and Gropp, "Optimization of
+// Collective Communication Operations in MPICH", 2005).
 func binomial(kind Kind, n, root int) *Schedule {
 	b := build(Schedule{Kind: kind, Algorithm: "binomial", Root: root, Chunks: 1}, n, 1)
 	if kind == Broadcast || n == 1 {
@@ -105,7 +105,7 @@ func binomial(kind Kind, n, root int) *Schedule {
 	return b.Schedule
 }
 
-// ceilPower is the least power of two that is at least n.
+// ceilPower returns the least power of two that is at least n.
 func ceilPower(n int) int {
 	p := 1
 	for p < n {
@@ -114,8 +114,8 @@ func ceilPower(n int) int {
 	return p
 }
 
-// dissemination is the barrier of Hensgen, Finkel and Manber ("Two algorithms for
-// barrier synchronization", 1988): in round k each rank tells the one 2^k behind it.
+// dissemination is the barrier of Hensgen, Finkel and Manber ("Two algorithms for barrier
+// synchronization", 1988). In round k each rank sends a message to the rank 2^k behind it.
 func dissemination(n int) *Schedule {
 	b := build(Schedule{Kind: Barrier, Algorithm: "dissemination"}, n, 1)
 	for distance := 1; distance < n; distance *= 2 {

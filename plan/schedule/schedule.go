@@ -1,50 +1,49 @@
-// Package schedule describes algorithms of collective operations as data, and
-// proves before they run that they do what their kind asks for.
+// Package schedule describes algorithms of collective operations as data. Before a run it proves
+// that they do what their kind requires.
 //
-// A Schedule divides the whole buffer of an operation into chunks of equal shares
-// and says for each rank what it does with them: threads of steps, as in MSCCL
-// (Cowan et al., "MSCCLang: Microsoft Collective Communication Language", 2023).
-// The steps of a thread are done in order; those of different threads in any
-// order but for what After asks. The k-th send from one rank to another on a
-// channel is what the k-th receive there is for. Sends never wait for a receiver,
-// so that whoever runs a schedule must have a place for what comes early.
+// A Schedule divides the whole buffer of an operation into chunks of equal shares. For each rank it
+// gives the operations on these chunks as threads of steps, as in MSCCL (Cowan et al., "MSCCLang:
+// Microsoft Collective Communication Language", 2023). The steps of a thread run in order. Steps of
+// different threads run in any order, except as After requires. The k-th send from one rank to
+// another on a channel belongs to the k-th receive there. Sends never wait for a receiver, so a
+// runner must have memory for early messages.
 //
-// A chunk has one number everywhere: chunk 3 of an input, of an output and of
-// scratch memory have the same place in the whole buffer, and no step moves data
-// from one chunk to another. So a buffer may be of any length, chunks may differ
-// by an element, and a schedule may be run for each of many slices of the chunks
-// at once, which is how they are pipelined. Where steps do move data to chunks of
-// other numbers, as an all-to-all and MSCCL's scratch memory need it, the schedule
-// says that its chunks are Equal, and the length of the buffer is a multiple of
-// their number. MSCCL's steps that receive and send at once (rcs, rrs, rrcs) are
-// two steps here: a runner that sends from where data landed loses nothing by that.
+// A chunk has one number everywhere. Chunk 3 of an input, of an output and of scratch memory have
+// the same position in the whole buffer, and no step moves data from one chunk to another. A buffer
+// may therefore have any length, and chunks may differ by an element. A schedule may also be run
+// for each of many slices of the chunks at once, which gives a pipeline.
 //
-// The package is pure; its functions are safe for concurrent use.
+// Some schedules move data to chunks of other numbers: an all-to-all needs it, and so does MSCCL's
+// scratch memory. Such a schedule declares its chunks Equal, and the length of the buffer is a
+// multiple of their number. MSCCL's steps that receive and send at once (rcs, rrs, rrcs) are two
+// steps here. A runner that sends from the memory in which data landed is as fast.
+//
+// The package is pure. Its functions are safe for concurrent use.
 package schedule
 
 import "fmt"
 
-// Kind is what an operation has to give.
+// Kind is a kind of collective operation.
 type Kind string
 
-// Kinds. The whole buffer has Chunks chunks; where ranks have shares of it, rank r
-// of n has those from r*Chunks/n on.
+// Kinds. The whole buffer has Chunks chunks. If ranks have shares of it, the share of rank r of n
+// starts at chunk r*Chunks/n.
 const (
-	AllReduce     Kind = "all-reduce"     // whole buffers in; their sum out, at all ranks
-	AllGather     Kind = "all-gather"     // each rank's share in; the whole buffer out
-	ReduceScatter Kind = "reduce-scatter" // whole buffers in; each rank's share of their sum out
-	Broadcast     Kind = "broadcast"      // the root's whole buffer in; out at all ranks
-	Reduce        Kind = "reduce"         // whole buffers in; their sum out at the root
-	AllToAll      Kind = "all-to-all"     // whole buffers in; of each rank's, this rank's share out
-	Gather        Kind = "gather"         // each rank's share in; the whole buffer out at the root
-	Scatter       Kind = "scatter"        // the root's whole buffer in; each rank's share out
-	Barrier       Kind = "barrier"        // no data; nobody ends before all have begun
+	AllReduce     Kind = "all-reduce"     // Input: whole buffers. Output: their sum, at all ranks.
+	AllGather     Kind = "all-gather"     // Input: each rank's share. Output: the whole buffer.
+	ReduceScatter Kind = "reduce-scatter" // Input: whole buffers. Output: each rank's share of their sum.
+	Broadcast     Kind = "broadcast"      // Input: the root's whole buffer. Output: the same at all ranks.
+	Reduce        Kind = "reduce"         // Input: whole buffers. Output: their sum at the root.
+	AllToAll      Kind = "all-to-all"     // Input: whole buffers. Output: this rank's share of each of them.
+	Gather        Kind = "gather"         // Input: each rank's share. Output: the whole buffer at the root.
+	Scatter       Kind = "scatter"        // Input: the root's whole buffer. Output: each rank's share.
+	Barrier       Kind = "barrier"        // No data. No rank ends before all have begun.
 )
 
 // extent is the part of the whole buffer that a rank's input or output has.
 type extent uint8
 
-// Extents. Of ofRoot the root has the whole buffer, and other ranks have nothing.
+// Extents. With ofRoot the root has the whole buffer, and other ranks have nothing.
 const (
 	ofNone extent = iota
 	ofWhole
@@ -52,7 +51,8 @@ const (
 	ofRoot
 )
 
-// kinds say what each kind's inputs and outputs are, and whether it combines inputs.
+// kinds gives for each kind the extents of inputs and outputs, and whether the kind combines
+// inputs.
 var kinds = map[Kind]struct {
 	in, out  extent
 	combines bool
@@ -67,11 +67,10 @@ var kinds = map[Kind]struct {
 	Barrier:       {},
 }
 
-// Buffer is one of a rank's.
+// Buffer is one of a rank's buffers.
 type Buffer uint8
 
-// Buffers. An input is never written, but in place by results. Scratch holds nothing at
-// first.
+// Buffers. An input is never written, except by results in place. Scratch holds no data at first.
 const (
 	Input Buffer = iota
 	Output
@@ -79,38 +78,38 @@ const (
 	buffers
 )
 
-// Op is what a step does.
+// Op is the operation of a step.
 type Op uint8
 
 // Operations.
 const (
 	Send       Op = iota // Source to Peer
 	Receive              // from Peer into Target
-	Combine              // into Target the sum of Source and what comes from Peer
+	Combine              // into Target the sum of Source and the message from Peer
 	Copy                 // Source into Target
 	Accumulate           // into Target the sum of Source and Target
 	operations
 )
 
-// Step is one operation on Count chunks from Chunk on. In a Barrier Count is 0: then
-// messages are empty.
+// Step is one operation on Count chunks from Chunk on. In a Barrier Count is 0 and messages are
+// empty.
 type Step struct {
 	Op             Op
 	Peer           int
 	Chunk, Count   int
 	Source, Target Buffer
-	// Move is by how much the numbers of the chunks in Target are greater than those in
-	// Source: 0 where chunks are not Equal.
+	// Move is the number that is added to the numbers of chunks in Source to get those in Target.
+	// It is 0 unless chunks are Equal.
 	Move int
-	// After are further steps of this rank that must be done before.
+	// After lists further steps of this rank that must complete before.
 	After []At
 }
 
-// At is a step of a rank.
+// At identifies a step of a rank.
 type At struct{ Thread, Step int }
 
-// Thread is steps in order. Messages between two ranks on a channel are sent by one
-// thread and received by one.
+// Thread is a list of steps in order. One thread sends all messages to a peer on a channel, and one
+// thread receives them.
 type Thread struct {
 	Channel int
 	Steps   []Step
@@ -120,21 +119,22 @@ type Thread struct {
 type Schedule struct {
 	Kind      Kind
 	Algorithm string
-	Root      int // of Rooted kinds
+	Root      int // of kinds for which Rooted is true
 	Chunks    int
-	// Equal says that all chunks have one length. Then data may move between chunks of
-	// different numbers, and Scratch is how many there are in scratch memory. Otherwise
-	// that has as many as the whole buffer.
+	// Equal reports whether all chunks have one length. Data may then move between chunks of
+	// different numbers, and Scratch is the number of chunks in scratch memory. Otherwise scratch
+	// memory has as many chunks as the whole buffer.
 	Equal   bool
 	Scratch int
-	// OutOfPlace is that it does what its kind asks for only out of place.
+	// OutOfPlace reports whether the schedule does what its kind requires only out of place.
 	OutOfPlace bool
 	Ranks      [][]Thread // by rank
-	// Name is what errors call a step; nil is by its rank, thread and number.
+	// Name returns the name of a step for errors. If it is nil, errors name the rank, thread and
+	// number.
 	Name func(rank int, at At) string `json:"-"`
 }
 
-// Len is how many chunks the buffers of ranks have at most.
+// Len returns the largest number of chunks of a rank's buffer.
 func (s *Schedule) Len(b Buffer) int {
 	if b == Scratch && s.Equal {
 		return s.Scratch
@@ -142,7 +142,7 @@ func (s *Schedule) Len(b Buffer) int {
 	return s.Chunks
 }
 
-// Has says that a rank's buffer has a place for a chunk.
+// Has reports whether a rank's buffer has memory for a chunk.
 func (s *Schedule) Has(rank int, b Buffer, chunk int) bool {
 	switch {
 	case chunk < 0 || chunk >= s.Len(b):
@@ -162,7 +162,7 @@ func (s *Schedule) Has(rank int, b Buffer, chunk int) bool {
 	return false
 }
 
-// extent is that of an input or an output.
+// extent returns the extent of an input or an output.
 func (k Kind) extent(b Buffer) extent {
 	if b == Input {
 		return kinds[k].in
@@ -170,17 +170,18 @@ func (k Kind) extent(b Buffer) extent {
 	return kinds[k].out
 }
 
-// SharesOf says that each rank's input or output is its share of the whole buffer.
+// SharesOf reports whether each rank's input or output is its share of the whole buffer.
 func (k Kind) SharesOf(b Buffer) bool { return k.extent(b) == ofShare }
 
-// Shares says that ranks have shares of the whole buffer, as input or as output, or as
-// parts of what they give to each other.
+// Shares reports whether ranks have shares of the whole buffer, as input or output, or as parts
+// that they exchange.
 func (k Kind) Shares() bool { return k.SharesOf(Input) || k.SharesOf(Output) || k == AllToAll }
 
-// Rooted says that one rank, the root, has what others do not have.
+// Rooted reports whether one rank, the root, has data that the others do not have.
 func (k Kind) Rooted() bool { return kinds[k].in == ofRoot || kinds[k].out == ofRoot }
 
-// InPlace is the buffer of which the other one is a part in place, or which it is.
+// InPlace returns the buffer that holds both buffers in place. The other buffer is a part of it, or
+// all of it.
 func (k Kind) InPlace() Buffer {
 	if kinds[k].out == ofWhole || kinds[k].in == ofShare {
 		return Output
@@ -188,29 +189,29 @@ func (k Kind) InPlace() Buffer {
 	return Input
 }
 
-// String is what a rank's own buffer is called.
+// String returns the name of a rank's buffer.
 func (b Buffer) String() string {
 	return [...]string{"its input", "its output", "its scratch memory"}[b]
 }
 
-// Combines says that outputs are made of several ranks' inputs.
+// Combines reports whether outputs are made of several ranks' inputs.
 func (k Kind) Combines() bool { return kinds[k].combines }
 
-// String is the operation in words.
+// String returns the name of the operation.
 func (o Op) String() string {
 	return [...]string{"send", "receive", "combine", "copy", "accumulate"}[o]
 }
 
-// Local says that a step has no message.
+// Local reports whether a step has no message.
 func (o Op) Local() bool { return o == Copy || o == Accumulate }
 
-// receives says that a step takes a message.
+// receives reports whether a step receives a message.
 func (o Op) receives() bool { return o == Receive || o == Combine }
 
-// writes says that a step changes its rank's memory.
+// writes reports whether a step changes its rank's memory.
 func (o Op) writes() bool { return o != Send }
 
-// reads says that a step reads its rank's memory.
+// reads reports whether a step reads its rank's memory.
 func (o Op) reads() bool { return o != Receive }
 
 func (s *Step) String() string {

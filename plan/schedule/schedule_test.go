@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// each runs for every algorithm, number of ranks and root.
+// each calls f for every algorithm, number of ranks and root.
 func each(t *testing.T, most int, f func(t *testing.T, s *Schedule)) {
 	t.Helper()
 	for kind := range algorithms {
@@ -26,8 +26,8 @@ func each(t *testing.T, most int, f func(t *testing.T, s *Schedule)) {
 	}
 }
 
-// TestAlgorithms holds that every algorithm does what its kind asks for, in place and out
-// of place, and that each rank sends what the formula of its paper says.
+// TestAlgorithms checks that every algorithm does what its kind requires, in place and out of
+// place. Each rank sends the bytes of the formula in its paper.
 func TestAlgorithms(t *testing.T) {
 	each(t, 17, func(t *testing.T, s *Schedule) {
 		for _, inPlace := range []bool{false, true} {
@@ -44,8 +44,8 @@ func TestAlgorithms(t *testing.T) {
 	})
 }
 
-// TestHierarchical holds besides that a rank sends to other nodes on its rail alone, and so
-// much as there is for that.
+// TestHierarchical also checks that a rank sends to other nodes only on its rail, and the right
+// number of bytes.
 func TestHierarchical(t *testing.T) {
 	for _, kind := range []Kind{AllReduce, AllGather, ReduceScatter} {
 		for nodes := 1; nodes <= 5; nodes++ {
@@ -91,8 +91,7 @@ func TestHierarchical(t *testing.T) {
 	}
 }
 
-// TestEveryStepCounts takes steps away, one after the other: what is left is no such
-// algorithm any more.
+// TestEveryStepCounts removes steps, one after the other. The rest is no longer such an algorithm.
 func TestEveryStepCounts(t *testing.T) {
 	each(t, 6, func(t *testing.T, s *Schedule) {
 		for rank := range s.Ranks {
@@ -102,7 +101,7 @@ func TestEveryStepCounts(t *testing.T) {
 				for i := range whole {
 					thread.Steps = slices.Delete(slices.Clone(whole), i, i+1)
 					for _, inPlace := range []bool{false, true} {
-						// In place a copy of what is in its place already is for nothing.
+						// In place, a copy of a chunk to itself has no effect.
 						if _, err := Check(s, inPlace); err == nil && !(inPlace && whole[i].Op == Copy) {
 							t.Errorf("without %v of rank %d it passes", &whole[i], rank)
 						}
@@ -114,7 +113,7 @@ func TestEveryStepCounts(t *testing.T) {
 	})
 }
 
-// ring3 is a schedule to break.
+// ring3 returns a schedule for tests that break it.
 func ring3() *Schedule { return ring(AllReduce, 3) }
 
 func TestBroken(t *testing.T) {
@@ -123,7 +122,7 @@ func TestBroken(t *testing.T) {
 		change func(s *Schedule)
 		want   string
 	}{
-		"doubled": {func(s *Schedule) { // what rank 1 has of its own comes into the sum twice
+		"doubled": {func(s *Schedule) { // rank 1's own part is in the sum twice
 			s.Ranks[0][0].Steps = append([]Step{{Op: Send, Peer: 1, Chunk: 2, Count: 1}},
 				s.Ranks[0][0].Steps...)
 			s.Ranks[1][0].Steps = append([]Step{{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Input,
@@ -178,8 +177,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// exchange is an all-to-all of three ranks by two hops: what is for the second next rank
-// comes over the next one, which has it in scratch memory.
+// exchange is an all-to-all of three ranks over two hops. A message for the second next rank goes
+// through the next rank, which has it in scratch memory.
 func exchange() *Schedule {
 	s := &Schedule{Kind: AllToAll, Algorithm: "test", Chunks: 3, Equal: true, Scratch: 1}
 	for rank := range 3 {
@@ -197,7 +196,7 @@ func exchange() *Schedule {
 	return s
 }
 
-// gatherAndAdd is an all-reduce of two ranks that add what they got to a copy of their own.
+// gatherAndAdd is an all-reduce of two ranks that add the received data to a copy of their own.
 func gatherAndAdd() *Schedule {
 	s := &Schedule{Kind: AllReduce, Algorithm: "test", Chunks: 2, Equal: true, Scratch: 3}
 	for rank := range 2 {
@@ -211,8 +210,7 @@ func gatherAndAdd() *Schedule {
 	return s
 }
 
-// TestMoves proves schedules that move data between chunks, and finds what is wrong with
-// them, however little that is.
+// TestMoves proves schedules that move data between chunks, and finds every error in them.
 func TestMoves(t *testing.T) {
 	for _, s := range []*Schedule{exchange(), gatherAndAdd()} {
 		for _, inPlace := range []bool{false, true} {
@@ -305,7 +303,7 @@ func TestTooLargeToProve(t *testing.T) {
 	}
 }
 
-// TestBarrierThatIsNone leaves out the last round.
+// TestBarrierThatIsNone removes the last round.
 func TestBarrierThatIsNone(t *testing.T) {
 	s := dissemination(5)
 	for rank := range s.Ranks {
@@ -317,8 +315,8 @@ func TestBarrierThatIsNone(t *testing.T) {
 	}
 }
 
-// TestTrees compares with NCCL's trees of eight ranks (src/graph/trees.cc), by the
-// drawing there and its mirror.
+// TestTrees compares with NCCL's trees of eight ranks (src/graph/trees.cc), from the drawing there
+// and its mirror.
 func TestTrees(t *testing.T) {
 	want := [2][]int{{-1, 2, 4, 2, 0, 6, 4, 6}, {1, 3, 1, 7, 5, 3, 5, -1}}
 	for tree := range want {
@@ -330,7 +328,7 @@ func TestTrees(t *testing.T) {
 	}
 	for n := 2; n <= 64; n++ {
 		for rank := range n {
-			// Nobody has two children in both.
+			// No rank has two children in both trees.
 			if a, b := neighbours(0, rank, n), neighbours(1, rank, n); a+b > 4 {
 				t.Errorf("%d ranks: rank %d has %d and %d neighbours", n, rank, a, b)
 			}
@@ -338,8 +336,8 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestPlacement holds that a ring's messages all land in their targets out of place, as
-// do its results in place, and that no step waits for sends.
+// TestPlacement checks that all messages of a ring land in their targets out of place, and its
+// results also in place. No step waits for sends.
 func TestPlacement(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		p, err := Check(ring(AllReduce, 4), inPlace)
@@ -361,8 +359,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestWaitsForSends has a rank change what it has just sent, and be sent to there at
-// once: neither may touch what is on its way.
+// TestWaitsForSends makes a rank change data that it has just sent, and receive into the same
+// memory at once. Neither may affect the message.
 func TestWaitsForSends(t *testing.T) {
 	s := &Schedule{Kind: AllReduce, Algorithm: "test", Chunks: 1, Ranks: [][]Thread{
 		{{0, []Step{{Op: Send, Peer: 1, Count: 1}, {Op: Receive, Peer: 1, Count: 1, Target: Output},
@@ -371,7 +369,7 @@ func TestWaitsForSends(t *testing.T) {
 			{Op: Combine, Peer: 2, Count: 1, Source: Output, Target: Output}}}},
 		{{0, []Step{{Op: Send, Peer: 0, Count: 1}, {Op: Send, Peer: 1, Count: 1}}}},
 	}}
-	// Rank 2 has no result and rank 0 lacks its own part, which is not what this asks.
+	// Rank 2 has no result and rank 0 lacks its own part, which this test ignores.
 	c := &checker{s: s, plan: &Plan{Schedule: s, InPlace: true}}
 	for _, part := range []func() error{c.number, c.match, c.sort, c.clock, c.races} {
 		if err := part(); err != nil {

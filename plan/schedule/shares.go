@@ -1,14 +1,16 @@
 package schedule
 
-// shares is a gather or a scatter. By direct the root exchanges each rank's share with that rank, the next
-// one first, as NCCL does. By binomial shares pass the ranks of a binomial tree, log2(n) rounds of them, so
-// that the root has as many partners (Thakur, Rabenseifner and Gropp, "Optimization of Collective
-// Communication Operations in MPICH", 2005). Each share is a message of its own.
+// shares is a gather or a scatter. By direct the root exchanges each rank's share with that rank,
+// the next rank first, as NCCL does. By binomial the shares pass the ranks of a binomial tree in
+// log2(n) rounds, so that the root has as many partners. Each share is a separate message. Source:
+// Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
+// 2005.
 func shares(kind Kind, algorithm string, n, root int) *Schedule {
 	b := build(Schedule{Kind: kind, Algorithm: algorithm, Root: root, Chunks: n}, n, 1)
 	b.keep(root, root)
 	at := func(place int) int { return (place + root) % n }
-	// move passes the shares of so many places, from one on, between that place and one nearer to the root.
+	// move passes the shares of count positions, from place on, between place and a position nearer
+	// to the root.
 	move := func(nearer, place, count int) {
 		from, to := at(nearer), at(place)
 		if kind == Gather {

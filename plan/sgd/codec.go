@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// Codec makes messages of gradients that are shorter than these, all of one length. What a
-// message leaves out is added to the next gradient (error feedback: Seide et al., "1-bit
-// stochastic gradient descent", 2014; Karimireddy et al., "Error feedback fixes SignSGD",
-// 2019).
+// Codec encodes gradients as shorter messages, all of one length. The part that a message leaves
+// out is added to the next gradient (error feedback). Sources: Seide et al., "1-bit stochastic
+// gradient descent", 2014; Karimireddy et al., "Error feedback fixes SignSGD", 2019.
 type Codec interface {
-	// Len is the bytes of a message: a multiple of 4.
+	// Len returns the length of a message in bytes, a multiple of 4.
 	Len() int
-	// Encode makes the message of a gradient.
+	// Encode encodes a gradient as a message.
 	Encode(gradient []float32, message []byte)
-	// Left is what the messages so far have left out, by element. It is the codec's.
+	// Left returns what the messages so far have left out, by element. The slice belongs to the
+	// codec.
 	Left() []float32
-	// Decode gives the sum of what messages say, one behind the other. All who decode
-	// the same messages get the same bits.
+	// Decode adds up concatenated messages. All ranks that decode the same messages get the same
+	// bits.
 	Decode(messages []byte, sum []float32)
 }
 
-// residual is what earlier messages left out.
+// residual is the part that earlier messages left out.
 type residual []float32
 
-// with adds the gradient: it is what a message should say.
+// with adds a gradient and returns the sum, which the next message should carry.
 func (r residual) with(gradient []float32) []float32 {
 	for i, g := range gradient {
 		r[i] += g
@@ -33,7 +33,7 @@ func (r residual) with(gradient []float32) []float32 {
 	return r
 }
 
-// topK sends the elements of the largest magnitude, with their places (Aji and Heafield,
+// topK sends the elements with the largest magnitudes, with their indices (Aji and Heafield,
 // "Sparse communication for distributed gradient descent", 2017).
 type topK struct {
 	count int
@@ -41,14 +41,14 @@ type topK struct {
 	order []int32
 }
 
-// NewTopK returns a codec that keeps this share of n elements, and one at least.
+// NewTopK returns a codec that keeps this share of n elements, and at least one element.
 func NewTopK(n int, share float64) Codec {
 	t := &topK{count: min(n, max(1, int(math.Round(share*float64(n))))), left: make(residual, n),
 		order: make([]int32, n)}
 	return t
 }
 
-// entryLen is the bytes of an element: its place and its value.
+// entryLen is the length of an element: its index and its value.
 const entryLen = 8
 
 func (t *topK) Left() []float32 { return t.left }
@@ -86,24 +86,23 @@ func (t *topK) Decode(messages []byte, sum []float32) {
 	}
 }
 
-// quantised sends each element as a multiple of a step that a block of them shares
-// (Alistarh et al., "QSGD", 2017, with the largest magnitude as norm, and rounding to the
-// nearest).
+// quantised sends each element as a multiple of a step that a block of elements shares. It is
+// QSGD (Alistarh et al., 2017) with the largest magnitude as norm, and rounding to the nearest.
 type quantised struct {
 	bits int
 	left residual
 }
 
-// quantBlock is how many elements share a step.
+// quantBlock is the number of elements that share a step.
 const quantBlock = 256
 
-// NewQuantised returns a codec of 2, 4 or 8 bits for each of n elements: -1, 0 and 1, -7
-// to 7 or -127 to 127 steps.
+// NewQuantised returns a codec of 2, 4 or 8 bits for each of n elements: -1 to 1, -7 to 7 or -127
+// to 127 steps.
 func NewQuantised(n, bits int) Codec { return &quantised{bits: bits, left: make(residual, n)} }
 
 func (q *quantised) Left() []float32 { return q.left }
 
-// blockLen is the bytes of a block: its step and the elements.
+// blockLen returns the length of a block: its step and the elements.
 func (q *quantised) blockLen() int { return 4 + quantBlock*q.bits/8 }
 
 func (q *quantised) Len() int { return (len(q.left) + quantBlock - 1) / quantBlock * q.blockLen() }

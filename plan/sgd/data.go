@@ -2,37 +2,37 @@ package sgd
 
 import "math/rand/v2"
 
-// The data are images of the ten digits as a display of seven segments shows them, each
-// anywhere in the image, in any brightness and in noise.
+// The data are images of the ten digits on a seven-segment display. Each digit has any position in
+// the image, any brightness, and noise.
 const (
 	wide, high = 7, 11
-	// Inputs is the pixels of an image, Classes the digits.
+	// Inputs is the number of pixels of an image. Classes is the number of digits.
 	Inputs, Classes = wide * high, 10
 	// digitWide and digitHigh are the size of a digit in pixels.
 	digitWide, digitHigh = 5, 9
 	noise                = 0.25
 )
 
-// Streams of random numbers under one seed.
+// Streams of random numbers from one seed.
 const (
 	weightStream = 1 << 62
 	heldStream   = 1 << 63
 )
 
-// sampleStream is that of a rank's samples in a step.
+// sampleStream returns the stream of a rank's samples in a step.
 func sampleStream(rank, step int) uint64 { return uint64(rank)<<32 | uint64(step) }
 
-// segments has a bit for each segment that is lit: top, upper left, upper right, middle,
-// lower left, lower right, bottom.
+// segments has a bit for each lit segment: top, upper left, upper right, middle, lower left, lower
+// right, bottom.
 var segments = [Classes]byte{0x77, 0x24, 0x5d, 0x6d, 0x2e, 0x6b, 0x7b, 0x25, 0x7f, 0x6f}
 
-// strokes are the segments' pixels, from the corner of the digit.
+// strokes holds the pixels of the segments, relative to the corner of the digit.
 var strokes = [7]struct{ x, y, wide, high int }{
 	{0, 0, digitWide, 1}, {0, 0, 1, 5}, {digitWide - 1, 0, 1, 5}, {0, 4, digitWide, 1},
 	{0, 4, 1, 5}, {digitWide - 1, 4, 1, 5}, {0, digitHigh - 1, digitWide, 1},
 }
 
-// sample is an image and what it shows.
+// sample is an image and its digit.
 type sample struct {
 	class  int
 	pixels [Inputs]float32

@@ -10,31 +10,31 @@ import (
 	"math"
 )
 
-// Mask encrypts gradients so that whoever adds up what is encrypted, a switch or another
-// rank, adds up gradients without seeing any: additively homomorphic by one-time pads
-// (Castelluccia, Mykletun and Tsudik, "Efficient aggregation of encrypted data in wireless
-// sensor networks", 2005) whose sum is one pad for any number of ranks (as in Chrapek,
-// Khalilov and Hoefler, "HEAR: homomorphically encrypted allreduce", 2023).
+// Mask encrypts gradients so that a switch or another rank can add them up without decrypting them.
+// It is additively homomorphic by one-time pads (Castelluccia, Mykletun and Tsudik, "Efficient
+// aggregation of encrypted data in wireless sensor networks", 2005). The sum of all pads is one pad
+// for any number of ranks (as in Chrapek, Khalilov and Hoefler, "HEAR: homomorphically encrypted
+// allreduce", 2023).
 //
-// With F(k) the key stream of a step, AES-256 in counter mode, rank i of n sends
-// m + F(k(i)) - F(k(i+1)) modulo 2^32, the last one m + F(k(n-1)). What the network sees,
-// each message and each sum of some of them, is masked by a stream of its own; the sum of
-// all by F(k(0)), which all ranks know. A step must never be sealed twice: Seal says no.
-// It hides and does not authenticate.
+// F(k) is the key stream of a step, AES-256 in counter mode. Rank i of n sends m + F(k(i)) -
+// F(k(i+1)) modulo 2^32, and the last rank sends m + F(k(n-1)). Each message on the network, and
+// each sum of some of them, is masked by a stream of its own. The sum of all messages is masked by
+// F(k(0)), which all ranks know. A step must never be sealed twice: Seal refuses it. Mask encrypts
+// and does not authenticate.
 //
 // Elements are fixed-point numbers of 32 bits.
 type Mask struct {
 	own, next, sum cipher.Block // next is nil at the last rank
 	ranks          int
-	sealed         int // steps
+	sealed         int // the number of sealed steps
 	stream         []byte
 }
 
-// fraction is the bits behind the point.
+// fraction is the number of bits after the binary point.
 const fraction = 20
 
-// NewMask returns the mask of a rank. All ranks have the same secret, and one secret for
-// one training.
+// NewMask returns the mask of a rank. All ranks have the same secret. A secret is for one training
+// only.
 func NewMask(secret []byte, rank, ranks int) (*Mask, error) {
 	m := &Mask{ranks: ranks}
 	for _, key := range []struct {
@@ -55,8 +55,8 @@ func NewMask(secret []byte, rank, ranks int) (*Mask, error) {
 	return m, nil
 }
 
-// Seal encrypts a gradient. It returns how many elements were too large for the sum of all
-// ranks' to be exact, and were taken as the largest that is.
+// Seal encrypts a gradient. It returns the number of elements that were too large for an exact sum
+// over all ranks. Seal clips them to the largest magnitude that is not too large.
 func (m *Mask) Seal(step int, gradient []float32, sealed []int32) (clipped int, err error) {
 	if step < m.sealed {
 		return 0, fmt.Errorf("seal step %d: key streams up to step %d have been used", step, m.sealed-1)
@@ -76,8 +76,8 @@ func (m *Mask) Seal(step int, gradient []float32, sealed []int32) (clipped int, 
 	return clipped, nil
 }
 
-// Fixed is the whole number that stands for an element, and whether that is another one
-// because the element is too large.
+// Fixed returns the whole number that represents an element, and whether the element was too large
+// and was clipped.
 func (m *Mask) Fixed(g float32) (v float64, clipped bool) {
 	most := math.Floor(math.MaxInt32 / float64(m.ranks))
 	if v = math.RoundToEven(float64(g) * (1 << fraction)); math.Abs(v) <= most {
@@ -86,10 +86,10 @@ func (m *Mask) Fixed(g float32) (v float64, clipped bool) {
 	return math.Copysign(most, v), true
 }
 
-// Float is the element that a whole number, or a sum of these, stands for.
+// Float returns the element that a whole number, or a sum of them, represents.
 func Float(v int32) float32 { return float32(v) / (1 << fraction) }
 
-// Open gives the sum of all ranks' gradients of a step from that of what they sealed.
+// Open decrypts the sum of all ranks' sealed gradients of a step.
 func (m *Mask) Open(step int, sum []int32, into []float32) {
 	m.add(m.sum, step, sum, -1)
 	for i, v := range sum {
@@ -97,7 +97,7 @@ func (m *Mask) Open(step int, sum []int32, into []float32) {
 	}
 }
 
-// add adds a step's key stream to the elements, so many times.
+// add adds a multiple of a step's key stream to the elements.
 func (m *Mask) add(key cipher.Block, step int, to []int32, times int32) {
 	var first [aes.BlockSize]byte
 	binary.BigEndian.PutUint64(first[:], uint64(step))

@@ -2,16 +2,16 @@ package sgd
 
 import "math"
 
-// layer is fully connected: values = weights * input + bias, by rows. Between layers is a
-// rectifier, after the last one softmax.
+// layer is a fully connected layer: values = weights * input + bias, by rows. A rectifier follows
+// each layer except the last, which softmax follows.
 type layer struct {
 	in, out       int
-	weights, bias []float32 // in the replica's
+	weights, bias []float32 // slices of the replica's weights
 	values        []float32 // of the latest sample
-	errors        []float32 // derivatives of the loss by the values
+	errors        []float32 // derivatives of the loss with respect to the values
 }
 
-// forward gives the probabilities of the classes.
+// forward returns the probabilities of the classes.
 func (r *Replica) forward(s *sample) []float32 {
 	input := s.pixels[:]
 	for i := range r.layers {
@@ -51,8 +51,7 @@ func crossEntropy(probabilities []float32, class int) float64 {
 	return -math.Log(max(float64(probabilities[class]), math.SmallestNonzeroFloat32))
 }
 
-// backward adds a sample's gradient, which is laid out as the weights are, and returns its
-// loss.
+// backward adds a sample's gradient, which has the layout of the weights, and returns its loss.
 func (r *Replica) backward(s *sample, gradient []float32) float64 {
 	out := r.forward(s)
 	loss := crossEntropy(out, s.class)
@@ -73,7 +72,7 @@ func (r *Replica) backward(s *sample, gradient []float32) float64 {
 		bias := own[l.in*l.out:]
 		for j, e := range l.errors {
 			if e == 0 {
-				continue // a rectifier was closed
+				continue // the rectifier has the value 0 here
 			}
 			bias[j] += e
 			row := own[j*l.in : (j+1)*l.in]

@@ -1,15 +1,15 @@
-// Package sgd trains a small network by data-parallel stochastic gradient descent: real
-// arithmetic on data of its own, so that a gradient that crosses a network is one, and
-// what loss, compression or encryption does to training is seen in the loss.
+// Package sgd trains a small network by data-parallel stochastic gradient descent. It does real
+// arithmetic on its own data. Gradients that cross a network are real, and the loss shows the
+// effects of packet loss, compression or encryption on training.
 //
-// Each rank has a Replica. In each step it computes the gradient of samples that no other
-// rank has, the ranks exchange these by whatever collective, and each applies the mean.
-// Replicas begin alike and everything after that is deterministic, so that they are equal
-// bit by bit after each step if the exchange gave all ranks the same bits; Digest says so.
+// Each rank has a Replica. In each step it computes the gradient of samples that no other rank has.
+// The ranks exchange the gradients by any collective, and each applies the mean. Replicas start
+// equal and everything after that is deterministic. If the exchange gave all ranks the same bits,
+// the replicas are equal bit by bit after each step, which Digest verifies.
 //
-// What is exchanged may be less or other than the gradient: a Codec makes it shorter and
-// gives back later what it left out (error feedback), a Mask encrypts it so that sums are
-// those of what is encrypted.
+// Ranks can exchange other data than the gradient. A Codec makes it shorter and later adds what it
+// left out (error feedback). A Mask encrypts it so that sums of encrypted values are encrypted
+// sums.
 //
 // Nothing here is safe for concurrent use.
 package sgd
@@ -21,19 +21,19 @@ import (
 	"math/rand/v2"
 )
 
-// Config is what all replicas have in common.
+// Config is the configuration that all replicas share.
 type Config struct {
 	// Hidden are the widths of the layers between input and output.
 	Hidden []int
-	// Batch is the samples of a rank in a step.
+	// Batch is the number of samples of a rank in a step.
 	Batch int
-	// Rate and Momentum are those of the descent (Polyak's heavy ball).
+	// Rate is the learning rate, and Momentum the momentum (Polyak's heavy ball).
 	Rate, Momentum float32
-	// Seed gives the first weights and the samples.
+	// Seed determines the first weights and the samples.
 	Seed uint64
 }
 
-// Parameters is how many numbers a gradient has.
+// Parameters returns the number of elements of a gradient.
 func (c Config) Parameters() int {
 	count, in := 0, Inputs
 	for _, out := range c.widths() {
@@ -53,13 +53,13 @@ type Replica struct {
 	velocity []float32
 	layers   []layer
 	held     []sample
-	bytes    []byte // of the weights, for the digest
+	bytes    []byte // the weights as bytes, for the digest
 }
 
-// heldOut is how many samples no rank trains with.
+// heldOut is the number of samples with which no rank trains.
 const heldOut = 256
 
-// New returns a rank's replica: all have the same weights.
+// New returns a rank's replica. All replicas have the same weights.
 func New(c Config, rank int) *Replica {
 	n := c.Parameters()
 	r := &Replica{config: c, rank: rank, weights: make([]float32, n), velocity: make([]float32, n),
@@ -83,13 +83,13 @@ func New(c Config, rank int) *Replica {
 	return r
 }
 
-// Gradient computes the mean gradient of the step's samples of this rank, and their mean
-// loss: cross-entropy in nats. into has Parameters elements.
+// Gradient computes the mean gradient over this rank's samples of a step, and their mean loss:
+// cross-entropy in nats. into has Parameters elements.
 func (r *Replica) Gradient(step int, into []float32) (loss float64) {
 	return r.GradientOf(r.rank, step, into)
 }
 
-// GradientOf is what Gradient is at another rank that has the same weights.
+// GradientOf computes the result of Gradient at another rank with the same weights.
 func (r *Replica) GradientOf(rank, step int, into []float32) (loss float64) {
 	clear(into)
 	draw := rand.New(rand.NewPCG(r.config.Seed, sampleStream(rank, step)))
@@ -104,7 +104,7 @@ func (r *Replica) GradientOf(rank, step int, into []float32) (loss float64) {
 	return loss / float64(r.config.Batch)
 }
 
-// Apply goes one step down the mean gradient of all ranks.
+// Apply makes one step of the descent with the mean gradient of all ranks.
 func (r *Replica) Apply(mean []float32) {
 	for i, g := range mean {
 		r.velocity[i] = r.config.Momentum*r.velocity[i] + g
@@ -114,7 +114,7 @@ func (r *Replica) Apply(mean []float32) {
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
 
-// Digest is of all bits of the weights.
+// Digest returns a digest of all bits of the weights.
 func (r *Replica) Digest() uint64 {
 	for i, w := range r.weights {
 		binary.LittleEndian.PutUint32(r.bytes[4*i:], math.Float32bits(w))
@@ -122,8 +122,8 @@ func (r *Replica) Digest() uint64 {
 	return crc64.Checksum(r.bytes, crcTable)
 }
 
-// Evaluate gives the mean loss over samples that no rank trains with, and the share of
-// them that it gets right.
+// Evaluate returns the mean loss over samples with which no rank trains, and the share that the
+// network classifies correctly.
 func (r *Replica) Evaluate() (loss, accuracy float64) {
 	right := 0
 	for i := range r.held {

@@ -10,7 +10,7 @@ import (
 
 var small = Config{Hidden: []int{32}, Batch: 16, Rate: 0.1, Momentum: 0.9, Seed: 7}
 
-// TestGradientIsTheDerivative holds each layer's gradient against differences of the loss.
+// TestGradientIsTheDerivative compares each layer's gradient with differences of the loss.
 func TestGradientIsTheDerivative(t *testing.T) {
 	c := Config{Hidden: []int{9, 7}, Batch: 4, Seed: 3}
 	r := New(c, 1)
@@ -25,7 +25,7 @@ func TestGradientIsTheDerivative(t *testing.T) {
 		r.weights[at] = was - h
 		below := r.Gradient(5, scratch)
 		r.weights[at] = was
-		// The rectifiers' corners are where the two differ by more than rounding.
+		// At the corners of the rectifiers the two differ by more than rounding.
 		if want := (above - below) / (2 * h); math.Abs(want-float64(gradient[at])) > 0.002+0.05*math.Abs(
 			want) {
 			t.Errorf("weight %d: gradient %v, difference %v", at, gradient[at], want)
@@ -33,7 +33,7 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	}
 }
 
-// train runs ranks in step, each exchange giving all of them the same mean.
+// train runs ranks in step. Each exchange gives all of them the same mean.
 func train(t *testing.T, c Config, ranks, steps int,
 	exchange func(step int, gradients [][]float32, mean []float32)) (loss, accuracy float64) {
 	t.Helper()
@@ -59,7 +59,7 @@ func train(t *testing.T, c Config, ranks, steps int,
 	return replicas[0].Evaluate()
 }
 
-// plain is the mean itself.
+// plain computes the mean itself.
 func plain(_ int, gradients [][]float32, mean []float32) {
 	clear(mean)
 	for _, g := range gradients {
@@ -69,7 +69,7 @@ func plain(_ int, gradients [][]float32, mean []float32) {
 	}
 }
 
-// coded is the mean by codecs.
+// coded computes the mean through codecs.
 func coded(codecs []Codec) func(int, [][]float32, []float32) {
 	return func(_ int, gradients [][]float32, mean []float32) {
 		size := codecs[0].Len()
@@ -84,7 +84,7 @@ func coded(codecs []Codec) func(int, [][]float32, []float32) {
 	}
 }
 
-// TestTraining holds that it learns, and what the codecs and the mask do to it.
+// TestTraining checks that the network learns, and the effects of the codecs and the mask.
 func TestTraining(t *testing.T) {
 	const ranks, steps = 3, 120
 	n := small.Parameters()
@@ -135,8 +135,8 @@ func TestTraining(t *testing.T) {
 	}
 }
 
-// TestCodecsForgetNothing holds that what all messages say, and what is left, is what all
-// gradients said.
+// TestCodecsForgetNothing checks that the sum of all messages and of the rest equals the sum of all
+// gradients.
 func TestCodecsForgetNothing(t *testing.T) {
 	const n = 1000
 	draw := rand.New(rand.NewPCG(4, 5))
@@ -171,7 +171,7 @@ func TestCodecsForgetNothing(t *testing.T) {
 	}
 }
 
-// TestCodes holds what messages say, by hand.
+// TestCodes compares messages with messages worked out by hand.
 func TestCodes(t *testing.T) {
 	message := make([]byte, 16)
 	top := NewTopK(5, 0.4)
@@ -185,12 +185,12 @@ func TestCodes(t *testing.T) {
 	if !slices.Equal(sum, []float32{0, -6, 0, 6, 0}) {
 		t.Errorf("twice the top 2 are %v", sum)
 	}
-	top.Encode(make([]float32, 5), message) // what was left out comes now
+	top.Encode(make([]float32, 5), message) // the part that was left out comes now
 	top.Decode(message, sum)
 	if !slices.Equal(sum, []float32{1, 0, 2, 0, 0}) {
 		t.Errorf("the next top 2 are %v", sum)
 	}
-	top.Decode(bytes.Repeat([]byte{0xff}, 17), sum) // places that are none
+	top.Decode(bytes.Repeat([]byte{0xff}, 17), sum) // invalid indices
 	if !slices.Equal(sum, make([]float32, 5)) {
 		t.Errorf("places that are none give %v", sum)
 	}
@@ -218,8 +218,8 @@ func newMask(t *testing.T, rank, ranks int) *Mask {
 	return m
 }
 
-// TestMask holds that the sum of all opens, that any sum of fewer looks like noise, and
-// that no key stream is used twice.
+// TestMask checks that the sum of all sealed gradients can be opened and that any sum of fewer
+// looks like noise. No key stream is used twice.
 func TestMask(t *testing.T) {
 	const n = 4096
 	for _, ranks := range []int{1, 2, 5} {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Addressing holds the pools that the plan takes addresses from. No two may
-// share an address.
+// Addressing holds the pools from which the plan takes addresses. Two pools must not overlap.
 type Addressing struct {
 	// Loopbacks4 is the pool of the nodes' and routers' own IPv4 addresses.
 	// Default 10.0.0.0/16.
@@ -20,42 +19,43 @@ type Addressing struct {
 	Loopbacks6 string `yaml:"loopbacks6,omitempty" json:"loopbacks6,omitempty"`
 	// Links6 is the pool of the links' IPv6 subnets. Default fd00:a2::/64.
 	Links6 string `yaml:"links6,omitempty" json:"links6,omitempty"`
-	// Management4 is the IPv4 subnet of the nodes' NICs beside the fabric, in which the
-	// host has the last address. Default, where there are such nodes: the /24 of
-	// 172.24.0.0/14 that the testbed's name draws.
+	// Management4 is the IPv4 subnet of the nodes' management NICs, which are not part of the
+	// fabric. The host has the last address of the subnet. Default, if there are such nodes: a /24
+	// of 172.24.0.0/14, drawn from the testbed's name.
 	Management4 string `yaml:"management4,omitempty" json:"management4,omitempty"`
-	// Management6 is their IPv6 subnet, of at most 112 bits, in which the host's address
-	// ends in ffff. Default, where there are such nodes: the /64 of fd00:a3::/48 that the
-	// testbed's name draws.
+	// Management6 is the IPv6 subnet of the nodes' management NICs, with a prefix of at most 112
+	// bits. The host's address in it ends in ffff. Default, if there are such nodes: a /64 of
+	// fd00:a3::/48, drawn from the testbed's name.
 	Management6 string `yaml:"management6,omitempty" json:"management6,omitempty"`
 }
 
-// Management is what a node has of the host, and the host of it.
+// Management connects a node to the host: published ports, access to the internet and name servers.
 type Management struct {
-	// Publish are ports of the node that the host has, as "HOST:NODE" or "HOST:NODE/udp".
+	// Publish lists ports of the host that lead to ports of the node, as "HOST:NODE" for TCP or
+	// "HOST:NODE/udp".
 	Publish []string `yaml:"publish,omitempty" json:"publish,omitempty" scalar:"any"`
-	// Internet has the node reach what the host reaches, as a host behind it: with the
-	// host's address, and by IPv4. The host must forward (net.ipv4.ip_forward).
+	// Internet lets the node reach over IPv4 all that the host reaches. The packets leave with the
+	// host's address (NAT). The host must forward packets (net.ipv4.ip_forward).
 	Internet bool `yaml:"internet,omitempty" json:"internet,omitempty"`
-	// DNS are addresses of name servers that the node asks, at most three, beside the
-	// fabric where they are not on it. Default: none.
+	// DNS lists the addresses of the node's name servers, at most three. The node reaches those
+	// that are not on the fabric by its management NIC. Default: none.
 	DNS []string `yaml:"dns,omitempty" json:"dns,omitempty"`
 }
 
-// mostDNS is how many name servers are asked (resolv.conf(5)).
+// mostDNS is the number of name servers that a resolver queries (resolv.conf(5)).
 const mostDNS = 3
 
-// String is the entry as it reads best: "8080/udp".
+// String returns the port of the host and the protocol, such as "8080/udp".
 func (p Published) String() string { return fmt.Sprintf("%d/%s", p.HostPort, p.Protocol) }
 
-// Published is an entry of Management.Publish.
+// Published is a parsed entry of Management.Publish.
 type Published struct {
 	HostPort int    `json:"host_port"`
 	NodePort int    `json:"node_port"`
 	Protocol string `json:"protocol"` // tcp or udp
 }
 
-// ParsePublished reads an entry of Management.Publish.
+// ParsePublished parses an entry of Management.Publish.
 func ParsePublished(text string) (p Published, err error) {
 	ports, protocol, given := strings.Cut(text, "/")
 	host, node, both := strings.Cut(ports, ":")

@@ -2,12 +2,11 @@ package spec
 
 import "cmp"
 
-// Carriage is how the transport of a collective, a training job or messages behaves, and
-// over which IP it goes.
+// Carriage configures the transport and the IP version of a collective, a training job or messages.
 type Carriage struct {
-	// RD is how reliable datagrams behave, with transport: rd.
+	// RD configures the reliable datagrams of transport: rd.
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
-	// RoCE is how queue pairs behave, with transport: roce.
+	// RoCE configures the queue pairs of transport: roce.
 	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
 	// Family is the IP version, 4 (default) or 6.
 	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
@@ -15,7 +14,7 @@ type Carriage struct {
 
 func (c *Carriage) setDefaults() { c.Family = cmp.Or(c.Family, "4") }
 
-// Version is the IP version as a number.
+// Version returns the IP version as a number.
 func (c *Carriage) Version() int {
 	if c.Family == "6" {
 		return 6
@@ -23,16 +22,16 @@ func (c *Carriage) Version() int {
 	return 4
 }
 
-// MayDrop says that the transport may leave something out.
+// MayDrop reports whether the transport may leave out a share of the data.
 func (c *Carriage) MayDrop() bool { return c.RD.MayDrop() }
 
-// carriage checks settings against the transport that they are for.
+// carriage checks that the settings belong to the transport and that their values are valid.
 func (c *checker) carriage(at, transport string, s *Carriage) {
 	c.rd(at+".rd", transport, s.RD)
 	c.roce(at+".roce", transport, s.RoCE)
 }
 
-// nothingDroppable refuses to leave something out of what is needed whole.
+// nothingDroppable reports droppable bytes of a workload that needs all of its data.
 func (c *checker) nothingDroppable(at string, s *Carriage, of, instead string) {
 	if s.MayDrop() {
 		c.reportKey(at+".rd.droppable", "droppable bytes of "+of, "remove it, or take "+instead)

@@ -13,12 +13,12 @@ import (
 // MaxNodes bounds the nodes that one file can name.
 const MaxNodes = 4096
 
-// Check finds everything that is wrong with the testbed by itself, as Problems.
-// Decode has done it; a testbed built in Go needs it. It reports fields by their
-// keys in files.
+// Check finds all problems of the testbed that need no finished fabric, and returns them as
+// Problems. Decode has called it. A testbed that was built in Go needs the call. Problems name
+// fields by their keys in files.
 func (t *Testbed) Check() error { return t.check(nil).Err() }
 
-// check leaves out what would repeat a problem with one of the wrong paths.
+// check does as Check, but skips problems that would repeat a problem with one of the wrong paths.
 func (t *Testbed) check(wrong map[string]bool) Problems {
 	c := newChecker(t, wrong)
 	c.named, c.runs = t.workloads(), t.stacks()
@@ -48,9 +48,10 @@ func newChecker(t *Testbed, wrong map[string]bool) *checker {
 type checker struct {
 	t        *Testbed
 	problems Problems
-	// wrong are the paths that were reported, holders all that hold one.
+	// wrong holds the paths that were reported. holders holds all paths that contain a reported
+	// one.
 	wrong, holders map[string]bool
-	// named and runs are the names of workloads and of stacks' runs, in order.
+	// named holds the names of workloads and runs those of the stacks' runs, in order.
 	named, runs []string
 	workloads   map[string]bool
 }
@@ -58,8 +59,8 @@ type checker struct {
 // broken reports whether a value inside the path was reported.
 func (c *checker) broken(path string) bool { return c.holders[path] }
 
-// report adds a problem with the value of the path unless the path, or what
-// holds it, was reported before.
+// report adds a problem with the value of the path, unless the path or a value that contains it was
+// reported before.
 func (c *checker) report(path, what, want string) {
 	if !c.full() && !c.known(path) {
 		c.problems = append(c.problems, c.t.Source.Problem(path, what, want))
@@ -72,7 +73,7 @@ func (c *checker) reportKey(path, what, want string) {
 	}
 }
 
-// full reports that enough was found; the rest would only cost memory.
+// full reports whether enough problems were found. More would only cost memory.
 func (c *checker) full() bool { return len(c.problems) >= keptProblems }
 
 func (c *checker) known(path string) bool {
@@ -84,8 +85,8 @@ func (c *checker) known(path string) bool {
 	return c.wrong[""]
 }
 
-// constraints checks what struct tags say: required fields, enums and bounds. A
-// field that is zero and not in the file is unset.
+// constraints checks the struct tags: required fields, enums and bounds. A field that is zero and
+// not in the file is unset.
 func (c *checker) constraints(v reflect.Value, path string) {
 	switch {
 	case c.full():
@@ -113,7 +114,7 @@ func (c *checker) constraints(v reflect.Value, path string) {
 	}
 }
 
-// constrain checks one field and reports whether to look into it.
+// constrain checks one field and reports whether its inner fields are to be checked.
 func (c *checker) constrain(f field, v reflect.Value, outer, path string) bool {
 	given := c.t.Source.Has(path)
 	unset := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
@@ -173,16 +174,16 @@ func bounds(f field) string {
 	return fmt.Sprintf("%d to %d", *f.min, *f.max)
 }
 
-// Forms of names. The length of a node's name leaves room in the kernel's 64
-// bytes of a hostname and, with the testbed's, in a file name.
+// Forms of names. The kernel's limit for a hostname is 64 bytes. The length of a node's name leaves
+// room in it and, together with the testbed's name, in a file name.
 var (
 	testbedName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,23}$`)
 	nodeName    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
 	portName    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,14}$`)
 	featureName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,31}$`)
 	captureName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}\.pcapng$`)
-	// globForm is what a pattern over names can hold: names, the wildcards of
-	// path.Match, and the colon and dashes of link names and taps.
+	// globForm matches a pattern over names: names, the wildcards of path.Match, and the colon and
+	// dashes of link names and taps.
 	globForm = regexp.MustCompile(`^[a-zA-Z0-9:._*?\[\]^-]+$`)
 )
 
@@ -224,8 +225,8 @@ func (c *checker) name() {
 	}
 }
 
-// addressing checks the form of the pools and that no two share an address;
-// whether they are large enough is for the plan.
+// addressing checks the form of the pools and that no two of them overlap. The plan checks their
+// sizes.
 func (c *checker) addressing() {
 	a := c.t.Addressing
 	type pool struct {
@@ -279,8 +280,8 @@ func (c *checker) addressing() {
 	}
 }
 
-// overlap reports two pools with common addresses, at the one that the file
-// gives where the other is a default.
+// overlap reports two pools with common addresses. If one of them is a default, the position is
+// that of the pool in the file.
 func (c *checker) overlap(path, other string, prefix, otherPrefix netip.Prefix) {
 	if !c.t.Source.Has(path) {
 		path, other, prefix, otherPrefix = other, path, otherPrefix, prefix
@@ -289,7 +290,7 @@ func (c *checker) overlap(path, other string, prefix, otherPrefix netip.Prefix) 
 		"give each pool addresses of its own")
 }
 
-// unusable are ranges with a meaning that a node's address cannot have.
+// unusable holds the ranges with special meanings, from which a node cannot have an address.
 var unusable = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("169.254.0.0/16"),

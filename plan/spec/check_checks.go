@@ -16,8 +16,8 @@ type Comparison struct {
 
 var comparisonForm = regexp.MustCompile(`^(>=|>|<=|<)\s*([0-9]+(?:\.[0-9]+)?)\s*([kMG]?bit/s|[kMG]?B/s)$`)
 
-// rateOf gives each unit of a Comparison in the notation of units.ParseRate and
-// the factor from bytes to bits.
+// rateOf maps each unit of a Comparison to the notation of units.ParseRate and the factor from
+// bytes to bits.
 var rateOf = map[string]struct {
 	suffix string
 	factor units.Rate
@@ -26,8 +26,8 @@ var rateOf = map[string]struct {
 	"B/s": {"bit", 8}, "kB/s": {"kbit", 8}, "MB/s": {"mbit", 8}, "GB/s": {"gbit", 8},
 }
 
-// ParseComparison parses ">= 600 Mbit/s". The units are bit/s and B/s with k, M
-// and G, powers of 1,000 as nccl-tests counts.
+// ParseComparison parses text such as ">= 600 Mbit/s". The units are bit/s and B/s with k, M and G,
+// which are powers of 1,000, as nccl-tests counts.
 func ParseComparison(text string) (Comparison, error) {
 	parts := comparisonForm.FindStringSubmatch(text)
 	if parts == nil {
@@ -57,7 +57,7 @@ func (c Comparison) Holds(rate units.Rate) bool {
 	}
 }
 
-// String prints the comparison as it is parsed.
+// String returns the comparison in the form that ParseComparison reads.
 func (c Comparison) String() string {
 	for _, unit := range []struct {
 		text  string
@@ -70,7 +70,7 @@ func (c Comparison) String() string {
 	return fmt.Sprintf("%s %d bit/s", c.Op, uint64(c.Rate))
 }
 
-// workloads are the names of all workloads, training jobs among them, in order.
+// workloads returns the names of all workloads, training jobs included, in order.
 func (t *Testbed) workloads() []string {
 	var names []string
 	for _, step := range t.Steps {
@@ -119,7 +119,7 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 // workloadNamed checks that a check names a workload of this file.
 func (c *checker) workloadNamed(path, name string) {
 	if name == "" || c.workloads[name] || c.full() || c.known("steps") || c.broken("steps") {
-		return // a step that could not be decoded may have been it
+		return // a step that could not be decoded may have this name
 	}
 	want := "add a workload to the steps"
 	if len(c.workloads) > 0 {
@@ -128,15 +128,14 @@ func (c *checker) workloadNamed(path, name string) {
 	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
 }
 
-// workloadChosen checks a workload that a check may name.
+// workloadChosen checks the name of a workload that a check may omit.
 func (c *checker) workloadChosen(path, name string) {
 	if name != "" {
 		c.workloadNamed(path, name)
 	}
 }
 
-// workloadOf checks the workload of a check, which may leave it out where there is
-// only one.
+// workloadOf checks the workload of a check, which may omit it if the file has only one.
 func (c *checker) workloadOf(at, name string) {
 	if name != "" {
 		c.workloadNamed(at+".workload", name)

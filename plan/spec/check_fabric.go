@@ -11,13 +11,13 @@ import (
 	"railbed/internal/units"
 )
 
-// linkName is "a--b" or "a:port--b:port".
+// linkName matches "a--b" and "a:port--b:port".
 var linkName = regexp.MustCompile(
 	`^[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?--[a-z][a-z0-9-]{0,23}(:[a-zA-Z0-9._-]{1,15})?$`)
 
 const linkNameForm = `a link such as "leaf1--spine2" or "a:eth0--b:p1"`
 
-// generators are the topologies that make hosts and links by themselves.
+// generators are the topologies that generate their hosts and links.
 var generators = map[string]struct{}{SingleSwitch: {}, LeafSpine: {}, FatTree: {}, RailOptimized: {}, HPN: {},
 	Torus: {}}
 
@@ -69,7 +69,7 @@ func (c *checker) fabric() {
 	}
 }
 
-// entries bounds a mapping of overrides: each name is looked up in all of them.
+// entries bounds the size of a mapping of overrides, because each name is looked up in all entries.
 func (c *checker) entries(path string, count int) {
 	if count > MaxNodes {
 		c.report(path, fmt.Sprintf("%d entries in %s", count, path),
@@ -107,8 +107,7 @@ func (c *checker) overrideKey(at, key, kind string, name *regexp.Regexp, form st
 	}
 }
 
-// positive reports a value that the file gives as zero where only an absent one
-// has a meaning.
+// positive reports a value that the file gives as zero although the setting has no zero value.
 func (c *checker) positive(path string, value uint64, what, want string) {
 	if value == 0 && c.t.Source.Has(path) {
 		c.report(path, what, want)
@@ -121,16 +120,16 @@ func (c *checker) atMost(path string, value, limit uint64, shown fmt.Stringer, w
 	}
 }
 
-// Bounds of link settings. 1.6 Tbit/s is the fastest port that is sold; a
-// minute is far above the delay of any path on earth.
+// Bounds of link settings. 1.6 Tbit/s is the fastest port on the market. A minute is far above the
+// delay of any path on earth.
 const (
 	minRate  = units.Rate(1e3)
 	maxRate  = units.Rate(1.6e12)
 	maxDelay = units.Duration(60e9)
 	maxFlap  = units.Duration(24 * 3600e9)
-	// maxOverhead is far above that of any tunnel.
+	// maxOverhead is far above the overhead of any tunnel.
 	maxOverhead = units.Bytes(256)
-	// maxDropList keeps the search in it short.
+	// maxDropList keeps the search in the list short.
 	maxDropList = 4096
 )
 
@@ -186,8 +185,8 @@ var (
 	sysctlName = regexp.MustCompile(`^net(\.[A-Za-z0-9_-]+)+$`)
 )
 
-// minMemory is what a small program needs before it can do anything; below it
-// the kernel kills every process of the node at once.
+// minMemory is the memory that a small program needs to start. Below it the kernel kills every
+// process of the node at once.
 const minMemory = units.Bytes(4 << 20)
 
 func (c *checker) nodes() {

@@ -12,7 +12,7 @@ import (
 	"railbed/internal/units"
 )
 
-// set finds which of a struct's choices are made.
+// set returns the choices of a struct that are set.
 func set(v any, choices []string) []string {
 	var found []string
 	value := reflect.ValueOf(v)
@@ -24,7 +24,7 @@ func set(v any, choices []string) []string {
 	return found
 }
 
-// exactlyOne checks a struct of choices at a path.
+// exactlyOne checks that a struct has exactly one of its choices set.
 func (c *checker) exactlyOne(path string, v any, choices ...string) {
 	found := set(v, choices)
 	for _, choice := range choices {
@@ -33,7 +33,7 @@ func (c *checker) exactlyOne(path string, v any, choices ...string) {
 		}
 	}
 	if c.broken(path) {
-		return // an unknown key was meant to be the one
+		return // the unknown key was probably meant as the choice
 	}
 	switch len(found) {
 	case 0:
@@ -94,7 +94,8 @@ func (c *checker) steps() {
 	}
 }
 
-// Work is the name of a step's workload, training job or messages, which checks go by; else empty.
+// Work returns the name of the step's workload, training job or messages, by which checks refer to
+// it. It is empty for other steps.
 func (s *Step) Work() string {
 	switch {
 	case s.Workload != nil:
@@ -107,8 +108,8 @@ func (s *Step) Work() string {
 	return ""
 }
 
-// Lasts is the name of a step that may still run when the next one starts, and that steps can
-// wait for; else empty.
+// Lasts returns the name of a step that may still run when the next one starts, and for which steps
+// can wait. It is empty for other steps.
 func (s *Step) Lasts() string {
 	switch {
 	case s.Workload != nil && s.Workload.Background:
@@ -133,7 +134,7 @@ func (c *checker) wait(at string, names []string, above []Step) {
 	}
 }
 
-// unique checks a name that checks and log files go by.
+// unique checks that a name is used once, because checks and log files refer to it.
 func (c *checker) unique(path, name string, taken map[string]string) {
 	if name == "" {
 		return
@@ -151,7 +152,7 @@ func (c *checker) unique(path, name string, taken map[string]string) {
 }
 
 const (
-	minSnapLen = units.Bytes(338) // as package capture, which says what for
+	minSnapLen = units.Bytes(338) // package capture gives the reason
 	maxSnapLen = units.Bytes(64 << 10)
 	minLimit   = units.Bytes(64 << 10)
 )
@@ -200,10 +201,10 @@ func (c *checker) workload(at string, w *Workload, names map[string]string) {
 	c.moe(at+".moe", w)
 }
 
-// sizes checks that a workload has one size or several.
+// sizes checks that a workload sets either size or sizes.
 func (c *checker) sizes(at string, w *Workload) {
 	each := units.Bytes(element.Type(w.Type).Size())
-	if each == 0 { // default, or what its enum refuses
+	if each == 0 { // the default, or a value that the enum refuses
 		each = units.Bytes(element.Float32.Size())
 	}
 	c.between(at+".size", w.Size, each, 1<<36)
@@ -264,8 +265,8 @@ func (c *checker) words(at string, command []string, example string) {
 
 var whereForm = regexp.MustCompile(`^(\S+)(?: (a-to-b|b-to-a))?$`)
 
-// Target splits Where into the link's name or glob and the direction, which is
-// "a-to-b", "b-to-a" or, for both, empty.
+// Target splits Where into the link's name or glob and the direction: "a-to-b", "b-to-a", or empty
+// for both.
 func (l *LinkChange) Target() (link, direction string) {
 	parts := whereForm.FindStringSubmatch(l.Where)
 	if parts == nil {
@@ -274,8 +275,7 @@ func (l *LinkChange) Target() (link, direction string) {
 	return parts[1], parts[2]
 }
 
-// ChangesRate reports whether a step asks for another rate of a link than the plan
-// says.
+// ChangesRate reports whether a step sets a rate of the link in place of the plan's.
 func (t *Testbed) ChangesRate(link string) bool {
 	return slices.ContainsFunc(t.Steps, func(s Step) bool {
 		if s.Link == nil || s.Link.Set == nil || s.Link.Set.Rate == 0 {
@@ -286,7 +286,8 @@ func (t *Testbed) ChangesRate(link string) bool {
 	})
 }
 
-// ChangesState reports whether a step takes a link down or up, so that the link is down for a time.
+// ChangesState reports whether a step takes a link down or up, so that the link is down for a
+// while.
 func (t *Testbed) ChangesState(link string) bool {
 	return slices.ContainsFunc(t.Steps, func(s Step) bool {
 		if s.Link == nil || s.Link.State == "" {
@@ -297,7 +298,7 @@ func (t *Testbed) ChangesState(link string) bool {
 	})
 }
 
-// TakesDown reports whether a step takes all of a link down.
+// TakesDown reports whether a step takes both directions of a link down.
 func (t *Testbed) TakesDown(link string) bool {
 	return slices.ContainsFunc(t.Steps, func(s Step) bool {
 		if s.Link == nil || s.Link.State != "down" {

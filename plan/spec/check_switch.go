@@ -66,7 +66,7 @@ func (c *checker) switchSettings(at string, s Switch) {
 	}
 }
 
-// priorities checks a list of queues, which is not empty where it is given.
+// priorities checks a list of queues. A list that the file gives must not be empty.
 func (c *checker) priorities(at string, list []int) {
 	if len(list) == 0 && c.t.Source.Has(at) {
 		c.report(at, at+" is empty", "want priorities such as [3], or false in place of the mapping")
@@ -74,7 +74,7 @@ func (c *checker) priorities(at string, list []int) {
 	c.distinct(at, list, 0, Priorities-1, "priority")
 }
 
-// distinct checks that the numbers of a list are in a range and stand once.
+// distinct checks that the numbers of a list are in a range and that none is repeated.
 func (c *checker) distinct(at string, list []int, least, most int, what string) {
 	seen := make(map[int]bool, len(list))
 	for i, n := range list {

@@ -23,28 +23,29 @@ const (
 	AllToAll      = "all-to-all"
 )
 
-// Algorithms of which rates are computed, beside those of an all-to-all. With Ring each rank
-// sends to the next one alone.
+// Algorithms with computed rates. An all-to-all has them as well. With Ring each rank sends to the
+// next rank only.
 const (
 	Ring            = "ring"
 	Tree            = "tree"
 	HalvingDoubling = "halving-doubling"
 )
 
-// HasRates says that rates are computed of a collective, for control: offline.
+// HasRates reports whether rates can be computed for a collective, for control: offline.
 func HasRates(kind, algorithm string) bool {
 	return (kind == AllToAll || kind == KindMoE) && algorithm != MSCCL ||
 		slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
 }
 
-// Algorithms of an all-to-all: to all others at once, or to one after the other.
+// Algorithms of an all-to-all. With Direct each rank sends to all others at once, with Pairwise to
+// one after the other.
 const (
 	Direct   = "direct"
 	Pairwise = "pairwise"
 )
 
-// WithChannels are the algorithms of a kind that can be done in several channels: not a
-// barrier, which has no data, nor those that say themselves which way data take.
+// WithChannels returns the algorithms of a kind that can use several channels. It excludes a
+// barrier, which has no data, and algorithms that define the path of the data themselves.
 func WithChannels(kind string) []string {
 	if kind == Barrier {
 		return nil
@@ -54,25 +55,26 @@ func WithChannels(kind string) []string {
 	})
 }
 
-// HasChannels says that a collective can be done in several channels.
+// HasChannels reports whether a collective can use several channels.
 func HasChannels(kind, algorithm string) bool { return slices.Contains(WithChannels(kind), algorithm) }
 
-// InSwitch is the transport of algorithm InNetwork, and of no other: the protocol of the switch
-// that adds up.
+// InSwitch is the transport of algorithm InNetwork and of no other: the protocol of the switch that
+// adds up.
 const InSwitch = "in-switch"
 
-// Algorithms of which there are none: Hierarchical stays on rails between nodes, InNetwork is
-// done by a switch, and MSCCL is what a file says.
+// Algorithms without computed rates. Hierarchical keeps traffic between nodes on rails, a switch
+// performs InNetwork, and a file defines MSCCL.
 const (
 	InNetwork    = "in-network"
 	Hierarchical = "hierarchical"
 	MSCCL        = "msccl"
 )
 
-// Auto is one of the algorithms that messages alone make, by size and ranks.
+// Auto selects, by size and number of ranks, one of the algorithms that consist of messages between
+// ranks alone.
 const Auto = schedule.Auto
 
-// collectives are the algorithms of each kind, the default first.
+// collectives maps each kind to its algorithms, the default first.
 var collectives = func() map[string][]string {
 	all := map[string][]string{AllToAll: {Direct, Pairwise}}
 	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter} {
@@ -90,7 +92,7 @@ var collectives = func() map[string][]string {
 	return all
 }()
 
-// withChannels is what to take instead, where there is something.
+// withChannels returns the advice to use an algorithm with channels, or "" if the kind has none.
 func withChannels(kind string) string {
 	if all := WithChannels(kind); len(all) > 0 {
 		return ", or take algorithm: " + strings.Join(all, " or ")
@@ -98,7 +100,7 @@ func withChannels(kind string) string {
 	return ""
 }
 
-// formula is that of the bytes of an algorithm.
+// formula returns the formula for the bytes that a rank sends with an algorithm.
 func formula(kind, algorithm string) string {
 	switch {
 	case algorithm == MSCCL:
@@ -109,10 +111,11 @@ func formula(kind, algorithm string) string {
 	return algorithm + "-" + kind
 }
 
-// Algorithms are those of a kind, the default first; none where there is no such kind.
+// Algorithms returns the algorithms of a kind, the default first. It returns nil for an unknown
+// kind.
 func Algorithms(kind string) []string { return collectives[kind] }
 
-// defaultAlgorithm is that of a kind; empty is that there is no such kind.
+// defaultAlgorithm returns the default algorithm of a kind, or "" for an unknown kind.
 func defaultAlgorithm(kind string) string {
 	if all, known := collectives[kind]; known {
 		return all[0]
@@ -120,7 +123,7 @@ func defaultAlgorithm(kind string) string {
 	return ""
 }
 
-// defaultOp is that of a kind; empty is that it combines nothing.
+// defaultOp returns the default operation of a kind, or "" if the kind combines nothing.
 func defaultOp(kind string) string {
 	if schedule.Kind(kind).Combines() {
 		return string(element.Sum)
@@ -128,8 +131,8 @@ func defaultOp(kind string) string {
 	return ""
 }
 
-// anyCollective says that one of them is so. What none has is what the enum of its field
-// refuses.
+// anyCollective reports whether so holds for any kind. The enum of a field refuses values that no
+// kind has.
 func anyCollective(so func(kind string, algorithms []string) bool) bool {
 	for kind, algorithms := range collectives {
 		if so(kind, algorithms) {
@@ -139,7 +142,7 @@ func anyCollective(so func(kind string, algorithms []string) bool) bool {
 	return false
 }
 
-// Collective is the kind of collective that a workload is or, as sgd, uses.
+// Collective returns the kind of collective that the workload is or, for sgd, uses.
 func (w *Workload) Collective() string {
 	if w.Kind == KindSGD {
 		return w.SGD.kind()
@@ -147,12 +150,12 @@ func (w *Workload) Collective() string {
 	return w.Kind
 }
 
-// collective checks what a workload asks of its kind.
+// collective checks the settings of a workload against its kind.
 func (c *checker) collective(at string, w *Workload) {
 	kind := w.Collective()
 	algorithms, known := collectives[kind]
 	if !known {
-		return // constraints have said so
+		return // constraints has reported it
 	}
 	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
 	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
@@ -205,7 +208,7 @@ func (c *checker) collective(at string, w *Workload) {
 	}
 }
 
-// inNetwork checks what a switch is to add up.
+// inNetwork checks the workload of algorithm: in-network.
 func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	if algorithm != InNetwork {
 		if w.Transport == InSwitch {
@@ -224,7 +227,7 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	}
 }
 
-// formula checks that a formula is that of the workload.
+// formula checks that the formula of a check fits its workload.
 func (c *checker) formula(at string, b *BytesPerRank) {
 	if b.Formula == "" {
 		return
@@ -258,7 +261,7 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 					return formula(kind, a) == b.Formula
 				})
 			}) {
-			continue // enums and the workload have said so
+			continue // enums and the workload's check have reported it
 		}
 		if k := schedule.Kind(kind); k == schedule.Gather || k == schedule.Scatter {
 			c.reportKey(at+".formula", "a formula of a workload that is "+kind, "remove it")

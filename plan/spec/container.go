@@ -30,64 +30,64 @@ const (
 	RestartAlways    = "always"
 )
 
-// Container is the settings of a node with runtime: docker. Exactly one of image,
-// build and rootfs says what is in it.
+// Container is the settings of a node with runtime: docker. Exactly one of image, build and rootfs
+// gives the container's file system.
 type Container struct {
-	// Image is the name of a container's image. What it has as entry point and command
-	// runs as soon as the node has its network.
+	// Image is the name of a container's image. Its entry point and command start as soon as the
+	// node has its network.
 	Image string `yaml:"image,omitempty" json:"image,omitempty"`
-	// Build is a folder with a Dockerfile, relative to this file, from which the image is
-	// built for as long as the testbed is up. What its .dockerignore names is left out.
+	// Build is a folder with a Dockerfile, relative to this file. The image is built from it and
+	// kept for as long as the testbed is up. Files that its .dockerignore names are left out.
 	Build string `yaml:"build,omitempty" json:"build,omitempty"`
-	// BuildNetwork is what RUN has in a Dockerfile: none (default), the engine's default
-	// network, or the host's.
+	// BuildNetwork is the network of RUN lines in a Dockerfile: none (default), the engine's
+	// default network, or the host's.
 	BuildNetwork string `yaml:"build-network,omitempty" json:"build_network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
-	// RootFS is a tar archive, relative to this file, of a container's root file system.
+	// RootFS is a tar archive of a container's root file system, relative to this file.
 	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
-	// Pull is when a container's image is fetched from its registry: missing (default),
-	// where it is not there; always; or never.
+	// Pull says when a container's image is fetched from its registry: missing (default), if the
+	// engine does not have it; always; or never.
 	Pull string `yaml:"pull,omitempty" json:"pull,omitempty" jsonschema:"enum=missing,enum=never,enum=always"`
-	// Entrypoint is run in a container in place of its image's entry point and command.
+	// Entrypoint replaces the entry point and the command of a container's image.
 	Entrypoint []string `yaml:"entrypoint,omitempty" json:"entrypoint,omitempty" scalar:"any"`
-	// Command is the arguments of the entry point, in place of its image's; without one
+	// Command replaces the arguments that the image gives its entry point. Without an entry point
 	// it is the program and its arguments.
 	Command []string `yaml:"command,omitempty" json:"command,omitempty" scalar:"any"`
-	// Idle runs nothing in a container but what steps and commands start.
+	// Idle starts a container without its entry point. It runs only the programs that steps and
+	// commands start.
 	Idle bool `yaml:"idle,omitempty" json:"idle,omitempty"`
-	// Binds mount what is on the host into a container, as "HOST:CONTAINER" or
-	// "HOST:CONTAINER:ro". HOST is relative to this file.
+	// Binds mounts paths of the host into a container, as "HOST:CONTAINER" or "HOST:CONTAINER:ro".
+	// HOST is relative to this file.
 	Binds []string `yaml:"binds,omitempty" json:"binds,omitempty"`
-	// Capabilities are added to those that programs of a container have: CHOWN,
-	// DAC_OVERRIDE, FOWNER, FSETID, KILL, NET_BIND_SERVICE, NET_RAW, SETGID and SETUID.
+	// Capabilities adds capabilities. Every container has CHOWN, DAC_OVERRIDE, FOWNER, FSETID,
+	// KILL, NET_BIND_SERVICE, NET_RAW, SETGID and SETUID.
 	Capabilities []string `yaml:"capabilities,omitempty" json:"capabilities,omitempty"`
-	// Devices are the host's that a container has, as "/dev/fuse" or
-	// "/dev/fuse:/dev/other:rw".
+	// Devices gives a container devices of the host, as "/dev/fuse" or "/dev/fuse:/dev/other:rw".
 	Devices []string `yaml:"devices,omitempty" json:"devices,omitempty"`
-	// Ulimits limit processes of a container, as in "nofile: 1024" or, soft and hard,
-	// "nofile: 1024:4096".
+	// Ulimits limits the resources of a container's processes, as "nofile: 1024" or, with a soft
+	// and a hard limit, "nofile: 1024:4096".
 	Ulimits map[string]string `yaml:"ulimits,omitempty" json:"ulimits,omitempty" scalar:"any"`
-	// Health is a container's check; the testbed is up when it has passed. Default:
-	// the image's.
+	// Health is the health check of a container. The testbed is up when the check has passed.
+	// Default: the check of the image.
 	Health *Health `yaml:"health,omitempty" json:"health,omitempty"`
-	// Restart is when a container that died, or whose entry point ended, is started
-	// again, with its links: no (default), on-failure or always.
+	// Restart says when a container is started again, with its links, after it died or its entry
+	// point ended: no (default), on-failure or always.
 	Restart string `yaml:"restart,omitempty" json:"restart,omitempty" jsonschema:"enum=no,enum=on-failure,enum=always"`
 }
 
-// Health is the check of a container.
+// Health is the health check of a container.
 type Health struct {
-	// Command exits with 0 when the container is ready.
+	// Command is a command that exits with 0 when the container is ready.
 	Command []string `yaml:"command" json:"command" scalar:"any"`
-	// Interval is between two checks. Default 500ms.
+	// Interval is the time between two checks. Default 500ms.
 	Interval units.Duration `yaml:"interval,omitempty" json:"interval,omitempty"`
-	// Timeout is how long it may take until the container is ready. Default 30s.
+	// Timeout is how long a container may take to become ready. Default 30s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
-// IsZero reports whether nothing is set.
+// IsZero reports whether no setting is set.
 func (c Container) IsZero() bool { return len(c.Keys()) == 0 }
 
-// Keys are those that are set, as in files.
+// Keys returns the keys that are set, as they are written in files.
 func (c Container) Keys() []string {
 	var keys []string
 	for _, k := range []struct {
@@ -108,15 +108,15 @@ func (c Container) Keys() []string {
 	return keys
 }
 
-// Sources are the keys that say what is in the container.
+// Sources returns the keys that are set of those that give the container's file system.
 func (c Container) Sources() []string {
 	return slices.DeleteFunc(c.Keys(), func(key string) bool {
 		return key != "image" && key != "build" && key != "rootfs"
 	})
 }
 
-// Over is base with what is set here in its place. What is in the container and
-// what runs in it is taken as a whole.
+// Over returns base with the settings of c in place of its own. The keys of the container's file
+// system replace each other as a whole, and so do those of its processes.
 func (c Container) Over(base Container) Container {
 	merged := base
 	if len(c.Sources()) > 0 {
@@ -136,13 +136,13 @@ func (c Container) Over(base Container) Container {
 	return merged
 }
 
-// Capabilities are those of capabilities(7).
+// Capabilities are the names of capabilities(7).
 var Capabilities = strings.Fields(`AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN
 	DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID IPC_LOCK IPC_OWNER KILL LEASE LINUX_IMMUTABLE MAC_ADMIN MAC_OVERRIDE
 	MKNOD NET_ADMIN NET_BIND_SERVICE NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYS_ADMIN SYS_BOOT
 	SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG SYSLOG WAKE_ALARM`)
 
-// Ulimits are the names of limits, as of getrlimit(2).
+// Ulimits are the names of limits that getrlimit(2) lists.
 var Ulimits = strings.Fields(
 	"core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack")
 
@@ -152,7 +152,7 @@ var (
 	deviceForm = regexp.MustCompile(`^/dev/[^:]+(:/[^:]+(:[rwm]{1,3})?)?$`)
 )
 
-// container checks what an entry says of a node's container.
+// container checks the container settings of a node.
 func (c *checker) container(at string, n Container) {
 	if sources := n.Sources(); len(sources) > 1 {
 		c.report(at+"."+sources[1], fmt.Sprintf("%s beside %s", sources[1], sources[0]),
@@ -215,7 +215,7 @@ func (c *checker) limits(at string, n Container) {
 	}
 }
 
-// above compares limits that have their form.
+// above reports whether limit a exceeds limit b. Both have a valid form.
 func above(a, b string) bool {
 	x, errA := strconv.ParseUint(a, 10, 64)
 	y, errB := strconv.ParseUint(b, 10, 64)

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxExpanded bounds the values that aliases stand for, so that a few lines
-	// of nested aliases do not become a billion values.
+	// maxExpanded bounds the number of values that aliases expand to. Without it a few lines of
+	// nested aliases become a billion values.
 	maxExpanded = 100_000
-	// maxKey bounds a key, because every value below remembers it.
+	// maxKey bounds the length of a key, because the path of every value below contains it.
 	maxKey = 256
 )
 
-// Decode reads the text of a file, which errors call by the name. Every problem
-// that one file can show by itself is reported at once, as Problems; what needs
-// the finished fabric, such as an override that matches no link, is found by
-// the plan compiler. Defaults are filled in as SetDefaults does.
+// Decode decodes the text of a file. Errors call the file by the given name. Decode reports at
+// once, as Problems, every problem that it can find from the file alone. The plan compiler finds
+// problems that need the finished fabric, such as an override that matches no link. Decode fills in
+// defaults by SetDefaults.
 func Decode(file string, text []byte) (*Testbed, error) {
 	root, err := ParseTree(file, text)
 	if err != nil {
@@ -38,7 +38,7 @@ func Decode(file string, text []byte) (*Testbed, error) {
 	d.source.values[""] = markOf(root, root)
 	d.decode(root, reflect.ValueOf(testbed).Elem(), target{})
 	problems := d.problems
-	if !d.full() { // else the values are incomplete
+	if !d.full() { // otherwise the values are incomplete
 		problems = append(problems, testbed.check(d.wrong)...)
 	}
 	if err := problems.Err(); err != nil {
@@ -48,23 +48,23 @@ func Decode(file string, text []byte) (*Testbed, error) {
 	return testbed, nil
 }
 
-// decoder fills Go values from a tree and remembers where each stood.
+// decoder decodes a tree into Go values and records the position of each value.
 type decoder struct {
 	source   *Source
 	problems Problems
-	// wrong holds the paths that were reported, so that a check of the same
-	// value later does not report its consequence.
+	// wrong holds the paths that were reported, so that later checks of the same values do not
+	// report consequences.
 	wrong map[string]bool
-	// open are the anchors whose content is being decoded, aliases how many of
-	// them by an alias, and expanded all values decoded so.
+	// open holds the anchors whose content is being decoded. aliases counts those that an alias
+	// opened, and expanded counts all values that were decoded in this way.
 	open              map[*yaml.Node]bool
 	aliases, expanded int
 }
 
-// target is what the place being decoded is called and what it accepts.
+// target is the name of the value being decoded and the form that it accepts.
 type target struct {
 	path string
-	// anyScalar lets a text be written as a number or true.
+	// anyScalar lets a text be written as a number or a boolean.
 	anyScalar bool
 }
 
@@ -81,10 +81,10 @@ func (d *decoder) fail(node *yaml.Node, path, what, want string) {
 	}
 }
 
-// full reports that enough was found and decoding can stop.
+// full reports whether enough problems were found to stop decoding.
 func (d *decoder) full() bool { return len(d.problems) >= keptProblems }
 
-// decode fills one value.
+// decode decodes one value.
 func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 	if d.full() {
 		return
@@ -146,7 +146,7 @@ func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
 	d.aliases--
 }
 
-// described says what a node is, for messages.
+// described describes a node for messages.
 func described(node *yaml.Node) string {
 	switch {
 	case node.Kind == yaml.MappingNode:
@@ -164,7 +164,7 @@ func described(node *yaml.Node) string {
 	}
 }
 
-// clipped keeps messages about long values short.
+// clipped shortens long values in messages.
 func clipped(text string) string {
 	const most = 60
 	if runes := []rune(text); len(runes) > most {
@@ -173,11 +173,10 @@ func clipped(text string) string {
 	return text
 }
 
-// called is a path in messages; the whole file has the empty one.
+// called returns the name of a path in messages. The empty path is the whole file.
 func called(path string) string { return cmp.Or(path, "the file") }
 
-// pairs reads a mapping's keys and calls value for each one that is a usable
-// key for the first time.
+// pairs reads a mapping and calls value for each usable key. It skips a key that is repeated.
 func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key string) string,
 	value func(key string, keyNode, node *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
@@ -246,7 +245,7 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 		}
 	})
 	for _, path := range meant {
-		// That the key which was meant is missing is the same mistake.
+		// A missing key is reported only once if a misspelt key was meant as this key.
 		d.wrong[path] = d.wrong[path] || !d.source.Has(path)
 	}
 }
@@ -310,8 +309,8 @@ func (d *decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
 	}
 }
 
-// Numbers are written in decimal digits: YAML's other notations (0x1f, 017,
-// 1_000, 1e3) are easily misread.
+// Numbers are written in decimal digits. YAML's other notations (0x1f, 017, 1_000, 1e3) are easily
+// misread.
 var (
 	wholeNumber   = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 	decimalNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
@@ -359,8 +358,7 @@ func (d *decoder) decodeScalar(node *yaml.Node, into reflect.Value, t target) {
 	}
 }
 
-// setNumber parses a number and reports whether it has the field's form and
-// range.
+// setNumber parses a number and reports whether the field has room for it and its form is valid.
 func setNumber(into reflect.Value, text string) bool {
 	if into.Kind() == reflect.Float64 {
 		value, err := strconv.ParseFloat(text, 64)
@@ -380,7 +378,7 @@ func setNumber(into reflect.Value, text string) bool {
 	return err == nil
 }
 
-// wanted is what a scalar field accepts.
+// wanted describes the values that a scalar field accepts.
 func wanted(into reflect.Value) string {
 	switch {
 	case into.Kind() == reflect.String:
@@ -397,7 +395,7 @@ func wanted(into reflect.Value) string {
 	return exampleOf(into.Type())
 }
 
-// unitProblem splits a units error, "rate "x": want ...", into its halves.
+// unitProblem splits an error of package units, `rate "x": want ...`, at its colon.
 func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
 	what, want, _ := strings.Cut(err.Error(), ": want ")
 	if unwrapped := errors.Unwrap(err); unwrapped != nil {
@@ -406,12 +404,11 @@ func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
 	d.fail(node, path, clipped(what)+" cannot be read", "want "+want)
 }
 
-// maxCandidates bounds the work of looking for the nearest of the user's names.
+// maxCandidates bounds the user's names among which suggest looks for the nearest one.
 const maxCandidates = 200
 
-// suggest finds the key that was probably meant: at most a third of its letters
-// differ, or two, which one swapped pair is. The hint names it, or lists all
-// where none is near.
+// suggest finds the key that was probably meant. At most a third of its letters may differ, or two,
+// because a swapped pair counts as two. The hint names that key, or lists all keys if none is near.
 func suggest(key string, keys []string) (near, hint string) {
 	keys = keys[:min(len(keys), maxCandidates)]
 	best := 1 + max(min(len(key)/2, 2), len(key)/3)
@@ -427,7 +424,7 @@ func suggest(key string, keys []string) (near, hint string) {
 	return "", "want " + oneOf(keys)
 }
 
-// oneOf lists what is possible, cut short where a file can make it long.
+// oneOf lists the possible words. It cuts the list short if a file can make it long.
 func oneOf(words []string) string {
 	const most = 20
 	if len(words) > most {

@@ -7,11 +7,10 @@ import (
 	"railbed/internal/units"
 )
 
-// SetDefaults fills in what the file leaves out: the seed, the dilation, the
-// address pools, and the optional settings of captures, workloads, commands and
-// checks. Settings of nodes, switches and links are left as they are, because
-// their defaults come after all overrides; NodeFor, SwitchFor and LinkFor add
-// them. Decode has called it; a second call changes nothing.
+// SetDefaults fills in values that the file omits: the seed, the dilation, the address pools, and
+// the optional settings of captures, workloads, commands and checks. It leaves settings of nodes,
+// switches and links as they are. Their defaults apply after all overrides: NodeFor, SwitchFor and
+// LinkFor add them. Decode has called SetDefaults. A second call changes nothing.
 func (t *Testbed) SetDefaults() {
 	t.Seed = cmp.Or(t.Seed, defaultSeed)
 	t.Dilation = cmp.Or(t.Dilation, defaultDilation)
@@ -99,7 +98,8 @@ const (
 	defaultIterations = 5
 	defaultWarmup     = 1
 	defaultFactor     = 2
-	// the longest packet of rd that carries no payload, an encrypted ACK over IPv6 with a tag, has 526
+	// The longest packet of rd without payload has 526 bytes: an encrypted ACK over IPv6 with a
+	// tag.
 	defaultSnapLen         = units.Bytes(576)
 	defaultLimit           = units.Bytes(2 << 30)
 	defaultWorkloadTimeout = units.Duration(2 * 60e9)

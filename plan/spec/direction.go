@@ -16,70 +16,68 @@ const (
 	Exponential = "exponential"
 )
 
-// Direction is what one direction of a link does to packets. From JitterKind on
-// all settings are of soft switches only.
+// Direction is the behaviour of one direction of a link. The settings from JitterKind on need soft
+// switches.
 type Direction struct {
-	// Rate is in bit/s of layer 2. Default 1gbit.
+	// Rate is the bit rate at layer 2. Default 1gbit.
 	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
 	// Delay is the propagation delay. Default none.
 	Delay units.Duration `yaml:"delay,omitempty" json:"delay,omitempty"`
-	// Jitter varies the delay, by up to this much or as JitterKind says. Default
-	// none.
+	// Jitter varies the delay, by up to this much or as jitter-kind says. Default none.
 	Jitter units.Duration `yaml:"jitter,omitempty" json:"jitter,omitempty"`
-	// Loss is the share of packets that are lost at random, each by itself.
-	// Default none.
+	// Loss is the share of packets that are lost at random, independently of each other. Default
+	// none.
 	Loss units.Ratio `yaml:"loss,omitempty" json:"loss,omitzero"`
 	// Duplicate is the share of packets that arrive twice. Default none.
 	Duplicate units.Ratio `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
 	// Corrupt is the share of packets with a flipped bit. Default none.
 	Corrupt units.Ratio `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
-	// Queue is what can wait for the link. Default: the switch's buffer.
+	// Queue is the number of bytes that can wait for the link. Default: the switch's buffer.
 	Queue units.Bytes `yaml:"queue,omitempty" json:"queue,omitempty"`
 
-	// JitterKind is the distribution of the delay: uniform (default), from Delay
-	// less Jitter to Delay plus Jitter; normal, with the mean Delay and the
-	// standard deviation Jitter, cut at three deviations and at a delay of 0,
-	// on both sides alike, so that the mean stays; or exponential, Delay plus a
-	// time with the mean Jitter, cut at eight times Jitter, which one of 2,981
-	// would exceed. Packets keep their order, but for Reorder: one that would
-	// arrive before its predecessor arrives with it.
+	// JitterKind is the distribution of the delay. A packet that would arrive before its
+	// predecessor arrives with it, so packets keep their order. Only reorder changes it.
+	//
+	//   - uniform (default): from delay less jitter to delay plus jitter.
+	//   - normal: with the mean delay and the standard deviation jitter. It is cut at three
+	//     deviations and at a delay of 0, on both sides alike, so that the mean stays.
+	//   - exponential: delay plus a time with the mean jitter. The time is cut at eight times
+	//     jitter, which 1 of 2,981 would exceed.
 	JitterKind string `yaml:"jitter-kind,omitempty" json:"jitter-kind,omitempty" jsonschema:"enum=uniform,enum=normal,enum=exponential"`
 	// GilbertElliott loses packets in bursts. Default none.
 	GilbertElliott *GilbertElliott `yaml:"gilbert-elliott,omitempty" json:"gilbert-elliott,omitempty"`
 	// DropEvery loses every n-th packet of each flow: n, 2n, 3n. Default 0,
 	// none.
 	DropEvery int `yaml:"drop-every,omitempty" json:"drop-every,omitempty" jsonschema:"minimum=0"`
-	// DropList loses exactly these packets of each flow, counted from 1 in each
-	// flow and direction. Default none.
+	// DropList loses exactly these packets of each flow. They are counted from 1 in each flow and
+	// direction. Default none.
 	DropList []int `yaml:"drop-list,omitempty" json:"drop-list,omitempty"`
-	// Reorder is the share of packets that are held back by ReorderBy while
-	// later ones overtake them. Default none.
+	// Reorder is the share of packets that are held back for reorder-by while later packets
+	// overtake them. Default none.
 	Reorder units.Ratio `yaml:"reorder,omitempty" json:"reorder,omitzero"`
-	// ReorderBy is how long reordered packets are held back. Default: the time
-	// of four full frames at the link's rate, one more than the three that TCP
-	// takes for a loss (RFC 5681).
+	// ReorderBy is how long reordered packets are held back. Default: the time of four full frames
+	// at the link's rate, one more than the three that TCP takes for a loss (RFC 5681).
 	ReorderBy units.Duration `yaml:"reorder-by,omitempty" json:"reorder-by,omitempty"`
-	// Overhead is the bytes of each frame that take time on the link beside the
-	// frame from its Ethernet header on: 24B are the preamble (8), the frame
-	// check sequence (4) and the gap between packets (12) of IEEE 802.3.
-	// Default 0B.
+	// Overhead is the number of bytes per frame that take time on the link in addition to the frame
+	// from its Ethernet header on. 24B are the preamble (8), the frame check sequence (4) and the
+	// gap between packets (12) of IEEE 802.3. Default 0B.
 	Overhead units.Bytes `yaml:"overhead,omitempty" json:"overhead,omitempty"`
-	// Flap takes the direction down again and again. Default never.
+	// Flap takes the direction down at regular intervals. Default never.
 	Flap *Flap `yaml:"flap,omitempty" json:"flap,omitempty"`
 
-	// Zero names the fields that are zero on purpose.
+	// Zero marks the fields that are zero on purpose.
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// GilbertElliott is a link with a good and a bad state (Gilbert, Capacity of a
-// Burst-Noise Channel, Bell System Technical Journal 39(5), 1960; Elliott,
-// Estimates of Error Rates for Codes on Burst-Noise Channels, 42(5), 1963). It
-// starts good and may change its state before each packet.
+// GilbertElliott is a loss model with a good and a bad state. The link starts in the good state and
+// may change its state before each packet. Sources: Gilbert, Capacity of a Burst-Noise Channel,
+// Bell System Technical Journal 39(5), 1960; Elliott, Estimates of Error Rates for Codes on
+// Burst-Noise Channels, 42(5), 1963.
 type GilbertElliott struct {
-	// Enter is the share of packets in the good state at which it turns bad.
+	// Enter is the probability per packet that the good state turns bad.
 	Enter units.Ratio `yaml:"enter" json:"enter"`
-	// Leave is the share of packets in the bad state at which it turns good. A
-	// burst has 1/Leave packets in the mean.
+	// Leave is the probability per packet that the bad state turns good. A burst has 1/leave
+	// packets in the mean.
 	Leave units.Ratio `yaml:"leave" json:"leave"`
 	// Loss is the share of packets that are lost in the bad state. Default
 	// 100%.
@@ -88,24 +86,23 @@ type GilbertElliott struct {
 	// none.
 	LossGood units.Ratio `yaml:"loss-good,omitempty" json:"loss-good,omitzero"`
 
-	// Off says "gilbert-elliott: false".
+	// Off is true for "gilbert-elliott: false".
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// Flap takes a direction down for a while again and again: what is sent in that
-// time is lost. The first time is Every after the setting was made.
+// Flap takes a direction down at regular intervals. Packets sent in that time are lost. The first
+// time is one interval after the setting was made.
 type Flap struct {
-	// Every is the time from one fall to the next.
+	// Every is the time from the start of one outage to the start of the next.
 	Every units.Duration `yaml:"every" json:"every"`
-	// For is how long it stays down.
+	// For is how long an outage lasts.
 	For units.Duration `yaml:"for" json:"for"`
 
-	// Off says "flap: false".
+	// Off is true for "flap: false".
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// Over returns the direction with each field that it does not set taken from
-// base.
+// Over returns d with each field that d does not set taken from base.
 func (d Direction) Over(base Direction) Direction {
 	z := d.Zero
 	return Direction{
@@ -128,9 +125,9 @@ func (d Direction) Over(base Direction) Direction {
 	}
 }
 
-// ParseDirection reads settings in the words of files, such as
-// "{loss: 1%, drop-list: [5, 6]}", which errors call by the name. Its errors are
-// Problems; nothing is filled in.
+// ParseDirection parses settings as they are written in files, such as "{loss: 1%, drop-list: [5,
+// 6]}". Errors are Problems and call the text by the given name. ParseDirection fills in no
+// defaults.
 func ParseDirection(name, text string) (Direction, error) {
 	root, err := ParseTree(name, []byte(text))
 	if err != nil {

@@ -14,14 +14,13 @@ import (
 	"railbed/internal/units"
 )
 
-// packetChecks are the choices of a PacketsCheck.
+// packetChecks holds the keys of a PacketsCheck.
 var packetChecks = keysOf(fieldsOf(reflect.TypeFor[PacketsCheck]()))
 
-// PacketChecks are the keys of all checks of packets, in the order of
-// PacketsCheck.
+// PacketChecks returns the keys of all checks of packets, in the order of PacketsCheck.
 func PacketChecks() []string { return slices.Clone(packetChecks) }
 
-// Kind is the key of the one that is set, and empty when none is.
+// Kind returns the key of the check that is set, or "" if none is.
 func (p *PacketsCheck) Kind() string {
 	if found := set(*p, packetChecks); len(found) > 0 {
 		return found[0]
@@ -29,14 +28,13 @@ func (p *PacketsCheck) Kind() string {
 	return ""
 }
 
-// PacketsPath is the path of a check that ParsePacketsCheck read.
+// PacketsPath is the path of a check that ParsePacketsCheck parsed.
 const PacketsPath = "packets"
 
-// ParsePacketsCheck reads a check in the words of files, such as
-// "drops: {reason: tail, count: \">= 1\"}", which errors call by the name. The source has the
-// positions in the text. Its errors are Problems. Where workloads are given, the check names
-// one of them; otherwise workloads need not exist. Nodes, switches and ports are for
-// package plan.
+// ParsePacketsCheck parses a check as it is written in files, such as "drops: {reason: tail, count:
+// \">= 1\"}". Errors are Problems and call the text by the given name. The Source has the positions
+// in the text. If workloads are given, the check must name one of them. Otherwise a workload that
+// the check names need not exist. Package plan checks nodes, switches and ports.
 func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *Source, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil, Problems{{File: name, What: "is empty",
@@ -50,7 +48,7 @@ func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *
 	d := &decoder{source: &Source{File: name, values: map[string]mark{PacketsPath: markOf(root, root)}},
 		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
 	d.decode(root, reflect.ValueOf(check).Elem(), target{path: PacketsPath})
-	d.wrong["steps"] = len(workloads) == 0 // there are none that could name a workload
+	d.wrong["steps"] = len(workloads) == 0 // without workloads, checks of their names are skipped
 	c := newChecker(&Testbed{Source: d.source}, d.wrong)
 	c.named, c.runs = workloads, workloads
 	for _, workload := range workloads {
@@ -64,135 +62,134 @@ func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *
 	return check, d.source, nil
 }
 
-// Sentences of PacketsCheck.That.
+// Statements that PacketsCheck.That can require.
 const (
-	// ThatRDPlaced: each byte of each message comes, and is placed once.
+	// ThatRDPlaced requires that each byte of each message arrives and is placed once.
 	ThatRDPlaced = "every rd message is placed exactly once"
-	// ThatRDNeeded: what is sent again was lost before.
+	// ThatRDNeeded requires that each packet that is sent again was lost before.
 	ThatRDNeeded = "no rd packet is sent again without need"
 )
 
-// MarksCheck judges the packets of ECN-capable transports: those that left the
-// ports of At, or arrived there where these are nodes'.
+// MarksCheck judges the packets of ECN-capable transports that left the selected ports. At ports of
+// nodes it judges the packets that arrived.
 type MarksCheck struct {
-	// At are ports as taps name them: a switch, a node, node:port or a glob of
-	// these. Default "*".
+	// At names ports as taps do: a switch, a node, node:port or a glob of these. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
-	// From are the nodes that the flows come from. Default "*".
+	// From names the nodes from which the flows come. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
-	// To are the nodes that the flows go to. Default "*".
+	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Share is of those that carry Congestion Experienced, such as ">= 10%".
+	// Share bounds the share of packets that carry Congestion Experienced, such as ">= 10%".
 	Share string `yaml:"share,omitempty" json:"share,omitempty"`
-	// Count is of the packets that the ports themselves marked, such as ">= 100".
+	// Count bounds the number of packets that the ports themselves marked, such as ">= 100".
 	Count string `yaml:"count,omitempty" json:"count,omitempty"`
 }
 
 // DropsCheck judges the drops that were recorded at ports.
 type DropsCheck struct {
-	// At are ports as taps name them. Default "*".
+	// At names ports as taps do. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
-	// From are the nodes that the flows come from. Default "*".
+	// From names the nodes from which the flows come. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
-	// To are the nodes that the flows go to. Default "*".
+	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Reason is the only one that counts, as captures record it. Default: any.
+	// Reason is the only reason that counts, as captures record it. Default: any.
 	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
-	// Count is how many, such as ">= 1" or "== 0".
+	// Count bounds the number of drops, such as ">= 1" or "== 0".
 	Count string `yaml:"count" json:"count"`
 }
 
-// LosslessCheck requires that every packet that left a node, and that the
-// emulated NIC had room for, arrives at the node that it is for.
+// LosslessCheck requires that every packet arrives at its destination node, if it left a node whose
+// emulated NIC had room for it.
 type LosslessCheck struct {
-	// From are the nodes that the flows come from. Default "*".
+	// From names the nodes from which the flows come. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
-	// To are the nodes that the flows go to. Default "*".
+	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Priority is the only one that is judged. Default: all.
+	// Priority is the only priority that is judged. Default: all.
 	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
 }
 
-// TrimsCheck requires that packets that were cut carry the DSCP of trimmed ones
-// and that what is left of them arrives.
+// TrimsCheck requires that trimmed packets carry the DSCP for them and that the rest of each
+// arrives.
 type TrimsCheck struct {
-	// At are ports as taps name them. Default "*".
+	// At names ports as taps do. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
-	// Count is how many were trimmed. Default ">= 1".
+	// Count bounds the number of trimmed packets. Default ">= 1".
 	Count string `yaml:"count,omitempty" json:"count,omitempty"`
-	// Workload is whose packets count. Default: all.
+	// Workload is the workload whose packets count. Default: all.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 }
 
-// PausesCheck judges PFC frames, by the port that asks for the pause, and
-// requires that what was paused sent nothing.
+// PausesCheck judges PFC frames by the port that requests the pause. It requires that a paused port
+// sends nothing.
 type PausesCheck struct {
-	// At are the ports that ask. Default "*".
+	// At names the ports that request pauses. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
-	// Priority is the only one that counts. Default: all.
+	// Priority is the only priority that counts. Default: all.
 	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
-	// Count is how many pauses there were, renewals not counted, such as ">= 1".
+	// Count bounds the number of pauses, such as ">= 1". Renewals do not count.
 	Count string `yaml:"count,omitempty" json:"count,omitempty"`
-	// Paused is for how long the port asked that asked longest, such as ">= 10ms".
+	// Paused bounds the total paused time that a single port requested, such as ">= 10ms". The port
+	// with the longest time counts.
 	Paused string `yaml:"paused,omitempty" json:"paused,omitempty"`
-	// Order are ports that asked for their first pause in this order.
+	// Order lists ports in the order in which they must request their first pause.
 	Order []string `yaml:"order,omitempty" json:"order,omitempty"`
 }
 
-// ReorderingCheck judges the packets that arrived after one of their flow that
-// had left later (RFC 4737, section 4.2). What one engine of rd sends to another is
-// one flow, whatever paths it takes.
+// ReorderingCheck judges the packets that arrived after a packet of their flow that had left later
+// (RFC 4737, section 4.2). All packets from one engine of rd to another are one flow, whatever
+// paths they take.
 type ReorderingCheck struct {
-	// From are the nodes that the flows come from. Default "*".
+	// From names the nodes from which the flows come. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
-	// To are the nodes that the flows go to. Default "*".
+	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Share is of all packets that arrived, such as "<= 1%" or "== 0%".
+	// Share bounds the share of all packets that arrived out of order, such as "<= 1%" or "== 0%".
 	Share string `yaml:"share" json:"share"`
 }
 
-// OutageCheck judges the longest time in which a flow of datagrams sent and nothing of
-// it arrived: what routers take to find another path.
+// OutageCheck judges the longest time in which a flow of datagrams was sent and none of it arrived:
+// the time that routers need to find another path.
 type OutageCheck struct {
-	// From are the nodes that the flows come from. Default "*".
+	// From names the nodes from which the flows come. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
-	// To are the nodes that the flows go to. Default "*".
+	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Longest is of all flows, such as "<= 1s".
+	// Longest bounds the longest outage of all flows, such as "<= 1s".
 	Longest string `yaml:"longest" json:"longest"`
 }
 
-// QueueDepthCheck judges the bytes that waited in queues whenever a packet was
-// sent, marked or dropped.
+// QueueDepthCheck judges the bytes that waited in queues whenever a packet was sent, marked or
+// dropped.
 type QueueDepthCheck struct {
-	// At are ports as taps name them. Default "*".
+	// At names ports as taps do. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Priority is the only queue that counts. Default: all.
 	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
-	// Max is the longest, such as "<= 100KB".
+	// Max bounds the longest queue, such as "<= 100KB".
 	Max string `yaml:"max,omitempty" json:"max,omitempty"`
-	// P99 is what 99 of 100 packets found at most.
+	// P99 bounds the 99th percentile of the queue lengths that packets found.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Workload is whose packets are looked at. Default: all.
+	// Workload is the workload whose packets count. Default: all.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 }
 
-// Bound is a comparison with a number: of packets, a share, bytes, or
-// nanoseconds.
+// Bound is a comparison with a number of packets, a share, bytes or nanoseconds.
 type Bound struct {
 	Op    string // >=, >, <=, < or ==
 	Limit float64
 	text  string
 }
 
-// BoundKind is what a bound counts.
+// BoundKind is the quantity that a bound counts.
 type BoundKind struct{ name, example string }
 
 // Kinds of bounds.
 var (
 	CountBound    = BoundKind{"count", ">= 1"}
 	ShareBound    = BoundKind{"share", ">= 10%"}
-	BesideBound   = BoundKind{"part", ">= 90%"} // may be above 100%
+	BesideBound   = BoundKind{"part", ">= 90%"} // a share that may be above 100%
 	BytesBound    = BoundKind{"size", "<= 100KB"}
 	DurationBound = BoundKind{"duration", ">= 10ms"}
 	NumberBound   = BoundKind{"number", "<= 0.5"}
@@ -200,7 +197,7 @@ var (
 
 var boundForm = regexp.MustCompile(`^(>=|>|<=|<|==)\s*([0-9][0-9a-zA-Z.%/]*)$`)
 
-// ParseBound parses such a comparison.
+// ParseBound parses a comparison such as ">= 10%".
 func ParseBound(text string, kind BoundKind) (Bound, error) {
 	wrong := fmt.Errorf("%s %q: want >=, >, <=, < or == and a %s, as in %q", kind.name, clipped(text),
 		kind.name, kind.example)
@@ -260,14 +257,14 @@ func (b Bound) Holds(v float64) bool {
 	return v == b.Limit
 }
 
-// Upper reports whether more can only do harm, so that what was not seen cannot
-// break it the other way.
+// Upper reports whether a larger number can only break the bound. Events that were not seen then
+// cannot turn a violation into a pass.
 func (b Bound) Upper() bool { return b.Op == "<=" || b.Op == "<" || b.Op == "==" && b.Limit == 0 }
 
-// String is the bound as it was written.
+// String returns the bound as it was written.
 func (b Bound) String() string { return b.text }
 
-// bound checks a comparison where there is one.
+// bound checks a comparison if there is one.
 func (c *checker) bound(path, text string, kind BoundKind) {
 	if text == "" {
 		return
@@ -278,7 +275,7 @@ func (c *checker) bound(path, text string, kind BoundKind) {
 	}
 }
 
-// fabricChecks checks the forms of what judges a fabric.
+// fabricChecks checks the form of the checks that judge the fabric.
 func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	nodes := func(at, from, to string) {
 		c.selected(at+".from", from)
@@ -346,7 +343,7 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	}
 }
 
-// selected checks a name or glob of a node, a switch or a port of one.
+// selected checks the name or glob of a node, a switch or one of their ports.
 func (c *checker) selected(path, pattern string) {
 	if pattern == "" {
 		return

@@ -13,24 +13,23 @@ import (
 type field struct {
 	key   string
 	index []int
-	// required fields have no omitempty in their yaml tag.
+	// required is true for fields without omitempty in their yaml tag.
 	required bool
-	// anyScalar is the tag scalar:"any": a text that reads like a number need
-	// not be quoted.
+	// anyScalar is the tag scalar:"any": text that looks like a number needs no quotes.
 	anyScalar bool
-	// enum, min and max are of the jsonschema tag, which the decoder and the
-	// published schema share.
+	// enum, min and max come from the jsonschema tag, which the decoder and the published schema
+	// share.
 	enum     []string
 	min, max *int
-	// why says of a bound that surprises what it comes from, and what to do
-	// instead.
+	// why explains the reason for an unexpected bound and what to do instead.
 	why string
 }
 
-// fieldsKnown are the answers of fieldsOf: files can have a hundred thousand values of a type.
+// fieldsKnown caches the results of fieldsOf, because files can have a hundred thousand values of a
+// type.
 var fieldsKnown sync.Map
 
-// fieldsOf lists a struct's fields in order, those of inlined structs included.
+// fieldsOf returns a struct's fields in order, including those of inlined structs.
 func fieldsOf(t reflect.Type) []field {
 	if known, found := fieldsKnown.Load(t); found {
 		return known.([]field)
@@ -76,7 +75,7 @@ func (f *field) constrain(tag string) {
 	}
 }
 
-// number parses a bound of a struct tag; a wrong one is a mistake in the source.
+// number parses a bound of a struct tag. An invalid bound is a mistake in the source.
 func number(text string) *int {
 	value, err := strconv.Atoi(text)
 	if err != nil {
@@ -95,7 +94,7 @@ func keysOf(fields []field) []string {
 
 func keyList(fields []field) string { return "keys such as " + strings.Join(keysOf(fields), ", ") }
 
-// joined is the path of a field, keyed that of an entry with a free key.
+// joined returns the path of a field. keyed returns that of an entry with a free key.
 func joined(path, key string) string {
 	if path == "" {
 		return key
@@ -105,13 +104,13 @@ func joined(path, key string) string {
 
 func keyed(path, key string) string { return path + "[" + strconv.Quote(key) + "]" }
 
-// isOrdered recognises the instances of Ordered.
+// isOrdered reports whether a type is an instance of Ordered.
 func isOrdered(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.PkgPath() == reflect.TypeFor[Testbed]().PkgPath() &&
 		strings.HasPrefix(t.Name(), "Ordered[")
 }
 
-// exampleOf is what a unit's field accepts, in words.
+// exampleOf describes the values that a field of a unit accepts.
 func exampleOf(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[units.Rate]():
@@ -128,13 +127,13 @@ func exampleOf(t reflect.Type) string {
 	return "text"
 }
 
-// isUnit recognises quantities that are structs in Go and one value in a file.
+// isUnit reports whether a type is a quantity that is a struct in Go and one value in a file.
 func isUnit(t reflect.Type) bool {
 	return t == reflect.TypeFor[units.Ratio]() || t == reflect.TypeFor[units.Factor]()
 }
 
-// isSwitch recognises settings that are a mapping, or true for all defaults, or
-// false for none of it: those with a field Off.
+// isSwitch reports whether a type is a group of settings that is a mapping, true for all defaults,
+// or false to switch it off. Such types have a field Off.
 func isSwitch(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false

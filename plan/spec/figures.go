@@ -7,78 +7,81 @@ import (
 
 // WorkloadCheck judges a workload's own results.
 type WorkloadCheck struct {
-	// Name is the workload's.
+	// Name is the workload's name.
 	Name string `yaml:"name" json:"name"`
-	// Correct requires every element of every rank's result to be right; of sgd, all
-	// ranks to have the same weights after each iteration.
+	// Correct requires that every element of every rank's result is right. For sgd it requires that
+	// all ranks have the same weights after each iteration.
 	Correct bool `yaml:"correct,omitempty" json:"correct,omitempty"`
-	// BusBW is a comparison such as ">= 600 Mbit/s".
+	// BusBW bounds the bus bandwidth, such as ">= 600 Mbit/s".
 	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
-	// P50 is the median of the times of a messages step, such as "<= 5ms": from when a
-	// message was due, of a cache from when a request came, until all of it had arrived.
+	// P50 bounds the median of the times of a messages step, such as "<= 5ms". A time starts when a
+	// message was due, or for cache when a request came, and ends when all of it had arrived.
 	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 is what 99 of 100 took at most.
+	// P99 bounds the 99th percentile of the times of a messages step.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Most is what all of them took at most.
+	// Most bounds the longest of the times of a messages step.
 	Most string `yaml:"most,omitempty" json:"most,omitempty"`
-	// Attained is the share of the requests of caches, or of blocks, that had what their slo
-	// asks, such as ">= 90%".
+	// Attained bounds the share of the requests of cache, or of the blocks, that met their slo,
+	// such as ">= 90%".
 	Attained string `yaml:"attained,omitempty" json:"attained,omitempty"`
-	// Loss is that of sgd at the end, over samples that no rank has learnt from, such as
-	// "<= 0.5" nats.
+	// Loss bounds the loss of sgd at the end, such as "<= 0.5" nats. It is measured over samples on
+	// which no rank has trained.
 	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
-	// Accuracy is the share of them that is right, such as ">= 85%".
+	// Accuracy bounds the share of the samples of loss that sgd classifies correctly, such as ">=
+	// 85%".
 	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty"`
-	// Iteration is the median of a training job's iterations, such as "<= 500ms".
+	// Iteration bounds the median time of a training job's iterations, such as "<= 500ms".
 	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
-	// Exposed is the share of time, in the mean of the job's ranks, in which they did not
-	// compute while bytes were under way, such as "<= 40%".
+	// Exposed bounds the share of time in which a rank did not compute while bytes were in flight,
+	// such as "<= 40%". It is the mean over the job's ranks.
 	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
-	// Utilisation is the share in which they computed, such as ">= 30%".
+	// Utilisation bounds the share of time in which the ranks computed, such as ">= 30%".
 	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
-	// Beside compares with another workload of the file.
+	// Beside compares the workload with another workload of the file.
 	Beside *Beside `yaml:"beside,omitempty" json:"beside,omitempty"`
 }
 
-// Beside compares a workload with another one.
+// Beside compares a workload with another workload. Each bound is a share of the other workload's
+// figure.
 type Beside struct {
-	// Workload is the other one.
+	// Workload is the name of the other workload.
 	Workload string `yaml:"workload" json:"workload"`
-	// BusBW is of the other one's, such as ">= 90%".
+	// BusBW bounds the bus bandwidth as a share of the other workload's, such as ">= 90%".
 	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
-	// Loss is of the other one's, such as "<= 110%".
+	// Loss bounds the loss as a share of the other workload's, such as "<= 110%".
 	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
-	// P50 is of the other one's median, such as "<= 80%".
+	// P50 bounds the median as a share of the other workload's, such as "<= 80%".
 	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 is of what 99 of 100 of the other one's took at most.
+	// P99 bounds the 99th percentile as a share of the other workload's.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Most is of what all of the other one's took at most.
+	// Most bounds the longest time as a share of the other workload's.
 	Most string `yaml:"most,omitempty" json:"most,omitempty"`
-	// Iteration is of the other training job's median iteration, such as "<= 80%".
+	// Iteration bounds the median iteration as a share of the other training job's, such as "<=
+	// 80%".
 	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
-	// Exposed is of the other training job's exposed share.
+	// Exposed bounds the exposed share as a share of the other training job's.
 	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
-	// Utilisation is of the other training job's utilisation.
+	// Utilisation bounds the utilisation as a share of the other training job's.
 	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
 }
 
-// Figure is a number that a workload comes to, which a check bounds or compares with
-// another workload's.
+// Figure is a result of a workload. A check can bound it or compare it with the same figure of
+// another workload.
 type Figure struct {
 	Name string
-	Unit string // in which it is shown
-	// Kind is that of its bound; the bandwidth's is a Comparison.
+	Unit string // the unit in which it is shown
+	// Kind is the kind of its bound. The bus bandwidth has a Comparison instead.
 	Kind BoundKind
-	// Timed says that a host which does not keep up changes it.
+	// Timed reports whether a host that does not keep up changes the figure.
 	Timed bool
 	of    workloadClass
-	// Bound and Beside are what a check asks of it, empty where it asks nothing. One
-	// without Beside is compared with none.
+	// Bound and Beside return the bounds that a check sets for the figure, or "". A figure without
+	// Beside cannot be compared.
 	Bound  func(*WorkloadCheck) string
 	Beside func(*Beside) string
 }
 
-// workloadClass is what a workload is, as far as figures are concerned. sgd is two.
+// workloadClass is a class of workloads that have the same figures. sgd belongs to two classes.
 type workloadClass int
 
 const (
@@ -89,12 +92,12 @@ const (
 	workloadClasses
 )
 
-// String is what an error calls a workload of the class.
+// String returns the name of the class in errors.
 func (k workloadClass) String() string {
 	return [...]string{"a collective", "kind: " + KindSGD, "a step of messages", "a training job"}[k]
 }
 
-// Figures are all that there are.
+// Figures lists all figures.
 var Figures = []Figure{
 	{"busbw", "Mbit/s", BoundKind{}, true, collectiveClass, func(w *WorkloadCheck) string { return w.BusBW },
 		func(b *Beside) string { return b.BusBW }},
@@ -120,7 +123,7 @@ var Figures = []Figure{
 	}, func(b *Beside) string { return b.Utilisation }},
 }
 
-// classes are those of the workload with a name; none where there is no such workload.
+// classes returns the classes of the workload with a name, or none if there is no such workload.
 func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 	for _, step := range t.Steps {
 		if w := step.Workload; w != nil && w.Name == name {
@@ -131,8 +134,7 @@ func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 	return all
 }
 
-// figures checks what a check asks of figures: that it can be read, and that the workloads
-// have them.
+// figures checks that the bounds of a check can be parsed and that the workloads have the figures.
 func (c *checker) figures(at string, w *WorkloadCheck) {
 	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.HasSLO() {
 		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo",
@@ -176,7 +178,7 @@ func (c *checker) hasFigure(at, name string, f Figure) {
 		}
 	}
 	if len(is) == 0 {
-		return // a step that could not be decoded, or of a command
+		return // a step that could not be decoded, or a step of a command
 	}
 	c.reportKey(at+"."+f.Name, fmt.Sprintf("%s of %s, which is %s and not %s", f.Name, clipped(name),
 		strings.Join(is, " and "), f.of), "judge "+strings.Join(has, " or "))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// maxTime bounds the decoding of a fuzzed file, which is at most some KiB, with
-// a wide margin for a busy machine.
+// maxTime bounds the decoding of a fuzzed file of at most some KiB. It has a wide margin for a busy
+// machine.
 const maxTime = 5 * time.Second
 
 func FuzzDecode(f *testing.F) {
@@ -54,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// checkProblems holds that each problem stands in the file and says both halves.
+// checkProblems checks that each problem has a position in the file and both of its texts.
 func checkProblems(t *testing.T, text []byte, err error) {
 	t.Helper()
 	var problems Problems

@@ -12,7 +12,7 @@ import (
 	"railbed/internal/units"
 )
 
-// filled repeats a text, numbered, up to the size of a hostile file.
+// filled repeats a numbered text up to the size of a hostile file.
 func filled(start, format, end string) string {
 	var text strings.Builder
 	text.WriteString(start)
@@ -22,9 +22,8 @@ func filled(start, format, end string) string {
 	return text.String() + end
 }
 
-// Files as large as they can be, each made to cost as much as possible in one
-// place. The bounds are far above what they take, and far below what anything
-// quadratic would.
+// Files of the largest size, each built to cost as much as possible in one place. The bounds are
+// far above the measured times and far below those of anything quadratic.
 func TestHostileFilesAreRefusedInBoundedTime(t *testing.T) {
 	const most, mostMemory = 30 * time.Second, 1 << 30
 	for name, text := range map[string]string{
@@ -80,7 +79,7 @@ func TestHostileFilesAreRefusedInBoundedTime(t *testing.T) {
 	}
 }
 
-// What Marshal writes is what Decode reads, for testbeds of every shape.
+// Decode reads what Marshal writes, for testbeds of every shape.
 func TestMarshalOfRandomTestbeds(t *testing.T) {
 	for seed := range uint64(500) {
 		draw := rand.New(rand.NewPCG(seed, 1))

@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Marshal writes the testbed as a file for people: keys in the order of the
-// types, settings that are defaults left out, short mappings on one line.
-// Decoding it gives an equal testbed but for its Source.
+// Marshal encodes the testbed as a file for people. Keys are in the order of the types, settings
+// that equal their defaults are left out, and short mappings are on one line. Decoding the file
+// gives a testbed that is equal except for its Source.
 func Marshal(t *Testbed) ([]byte, error) {
 	e := encoder{defaults: defaultValues()}
 	root := e.value(reflect.ValueOf(t).Elem())
@@ -24,7 +24,7 @@ func Marshal(t *Testbed) ([]byte, error) {
 	return text, nil
 }
 
-// defaultValues are the structs whose fields have defaults, all at these.
+// defaultValues returns, for each struct whose fields have defaults, a value with all of them.
 func defaultValues() map[reflect.Type]reflect.Value {
 	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}},
 		{Training: &Training{}}, {Messages: &Messages{}}}, Fabric: Fabric{Routing: &Routing{}}}
@@ -42,14 +42,14 @@ type encoder struct {
 	defaults map[reflect.Type]reflect.Value
 }
 
-// maxInline is how long a mapping or list on one line may be.
+// maxInline is the largest width of a mapping or list on one line, in columns.
 const maxInline = 100
 
 func scalarNode(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
-// plainNode is text that stands without quotes where it is a number.
+// plainNode makes a node of text without quotes, as for a number.
 func plainNode(value string) *yaml.Node {
 	if decimalNumber.MatchString(value) {
 		return scalarNode("", value)
@@ -57,7 +57,8 @@ func plainNode(value string) *yaml.Node {
 	return textNode(value)
 }
 
-// textNode quotes text with characters that Decode accepts only when escaped.
+// textNode makes a node of text and quotes characters that Decode accepts only when they are
+// escaped.
 func textNode(value string) *yaml.Node {
 	node := scalarNode("!!str", value)
 	if strings.ContainsFunc(value, func(r rune) bool {
@@ -130,7 +131,7 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 		written := e.value(value)
 		if len(written.Content) == 0 && written.Kind == yaml.MappingNode && value.Kind() == reflect.Struct &&
 			!f.required {
-			continue // a struct with nothing but defaults
+			continue // a struct with only defaults
 		}
 		node.Content = append(node.Content, scalarNode("!!str", f.key), written)
 	}
@@ -167,7 +168,7 @@ func (e *encoder) ordered(v reflect.Value) *yaml.Node {
 
 func (e *encoder) mapping(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	keys := v.MapKeys() // sorted, as Go's maps have no order
+	keys := v.MapKeys() // sorted, because Go's maps have no order
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range keys {
 		node.Content = append(node.Content, textNode(key.String()), e.value(v.MapIndex(key)))
@@ -188,7 +189,7 @@ func (e *encoder) list(v reflect.Value) *yaml.Node {
 		inline(node)
 	} else {
 		for _, element := range node.Content {
-			element.Style = 0 // one step or check to a line, "- sleep: 1s"
+			element.Style = 0 // each step or check on its own line, "- sleep: 1s"
 		}
 	}
 	return node
@@ -201,7 +202,7 @@ func inline(node *yaml.Node) {
 	}
 }
 
-// width is about how many columns a node takes on one line.
+// width estimates how many columns a node takes on one line.
 func width(node *yaml.Node) int {
 	total := len(node.Value) + 2
 	for _, inner := range node.Content {

@@ -9,7 +9,7 @@ import (
 	"railbed/internal/units"
 )
 
-// withoutSource is the testbed as far as Marshal writes it.
+// withoutSource returns the parts of the testbed that Marshal writes.
 func withoutSource(t *Testbed) *Testbed {
 	plain := *t
 	plain.Source = nil

@@ -6,30 +6,31 @@ import (
 	"railbed/internal/units"
 )
 
-// Messages sends messages between ranks that are no collective's, and reports how long
-// they took. Which, and when, is decided from the file's seed before anything is sent.
+// Messages sends messages between ranks outside of any collective and reports how long they took.
+// The messages and their times are drawn from the file's seed before anything is sent.
 type Messages struct {
-	// Name is what checks call the step.
+	// Name is the name by which checks refer to the step.
 	Name string `yaml:"name" json:"name"`
-	// Open are messages of published sizes that come whatever became of those before.
+	// Open sends messages of published sizes, each at its drawn time, whether or not earlier ones
+	// have arrived.
 	Open *OpenMessages `yaml:"open,omitempty" json:"open,omitempty"`
-	// Closed are messages of such sizes of which each rank has so many on their way.
+	// Closed sends messages of published sizes. Each rank keeps a fixed number of them in flight.
 	Closed *ClosedMessages `yaml:"closed,omitempty" json:"closed,omitempty"`
-	// Cache is the transfer of key-value caches in serving with prefill and decode apart.
+	// Cache transfers key-value caches, as serving does with prefill and decode on different ranks.
 	Cache *CacheMessages `yaml:"cache,omitempty" json:"cache,omitempty"`
-	// Blocks are blocks that are written to storage and read from it, so many at a time.
+	// Blocks writes blocks to storage and reads blocks from it, a fixed number at a time.
 	Blocks *BlockMessages `yaml:"blocks,omitempty" json:"blocks,omitempty"`
-	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
+	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; or
 	// roce, reliable connections of RoCEv2.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
 	Carriage  `yaml:",inline"`
-	// Background lets the next step start at once.
+	// Background starts the next step at once. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
-	// Timeout ends the step as failed. Default 2m.
+	// Timeout is the time after which the step fails. Default 2m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
-// Sizing returns that of a Messages that has one, else nil.
+// Sizing returns the Sizing of Open or Closed, or nil for other kinds.
 func (m *Messages) Sizing() *Sizing {
 	switch {
 	case m.Open != nil:
@@ -40,115 +41,115 @@ func (m *Messages) Sizing() *Sizing {
 	return nil
 }
 
-// Sizing is which sizes messages have.
+// Sizing is the distribution of message sizes.
 type Sizing struct {
-	// Sizes is where they were measured: web-search (Alizadeh et al., DCTCP, 2010),
-	// data-mining (Greenberg et al., VL2, 2009), hadoop (Roy et al., 2015) or storage
-	// (Alibaba's, 2019).
+	// Sizes is the measured distribution: web-search (Alizadeh et al., DCTCP, 2010), data-mining
+	// (Greenberg et al., VL2, 2009), hadoop (Roy et al., 2015) or storage (Alibaba's, 2019).
 	Sizes string `yaml:"sizes,omitempty" json:"sizes,omitempty" jsonschema:"enum=web-search,enum=data-mining,enum=hadoop,enum=storage"`
-	// File has sizes in place of these, as public simulators keep them: on each line a size
-	// in bytes and the share of messages of at most that size, of 1 or of 100. Its path
-	// counts from the file's folder.
+	// File is a file with a distribution in place of sizes, in the format of public simulators.
+	// Each line has a size in bytes and the share of messages of at most that size, as a part of 1
+	// or of 100. The path is relative to this file.
 	File string `yaml:"file,omitempty" json:"file,omitempty"`
-	// Scale is what sizes are multiplied with, such as 0.01 for links that are so much
-	// slower than those that they were measured on, or 1460 for sizes in packets. Default 1.
+	// Scale multiplies the sizes: 0.01 fits links that are 100 times slower than the measured ones,
+	// and 1460 is for sizes in packets. Default 1.
 	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero"`
-	// Count is how many there are in all.
+	// Count is the number of messages in total.
 	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
 }
 
-// OpenMessages come as a Poisson process at all ranks, each to any other rank.
+// OpenMessages arrive as a Poisson process at all ranks. Each goes to any other rank.
 type OpenMessages struct {
 	Sizing `yaml:",inline"`
 	// Load is the share of its link's rate that a rank sends on average.
 	Load units.Ratio `yaml:"load" json:"load"`
 }
 
-// ClosedMessages are sent by all ranks, each to any other rank, the next one when one of the
-// rank's has arrived.
+// ClosedMessages are sent by all ranks, each to any other rank. A rank sends its next message when
+// one of its messages has arrived.
 type ClosedMessages struct {
 	Sizing `yaml:",inline"`
-	// Outstanding is how many a rank has on their way at once. Default 1.
+	// Outstanding is the number of messages that a rank keeps in flight. Default 1.
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
 }
 
-// CacheMessages are the layers of prompts' caches: ranks in front prefill, the others
-// decode, and each takes requests in turn.
+// CacheMessages are the layers of the caches of prompts. The first ranks prefill and the others
+// decode. Each takes requests in turn.
 type CacheMessages struct {
-	// Prefill is how many ranks compute caches.
+	// Prefill is the number of ranks that compute caches.
 	Prefill int `yaml:"prefill" json:"prefill" jsonschema:"minimum=1,maximum=65535"`
-	// Requests is how many come. Default: all of the trace, at most 10,000.
+	// Requests is the number of requests. Default: all of the trace, at most 10,000.
 	Requests int `yaml:"requests,omitempty" json:"requests,omitempty" jsonschema:"minimum=1,maximum=10000"`
-	// PerSecond is how many requests come in a second on average, as a Poisson process.
+	// PerSecond is the average number of requests per second. They arrive as a Poisson process.
 	PerSecond units.Factor `yaml:"per-second,omitempty" json:"per-second,omitzero"`
-	// Trace is a file with when requests came and how many tokens their prompts had, in place
-	// of per-second: a .csv with TIMESTAMP and ContextTokens, as Azure's LLM inference traces,
-	// or Timestamp and Request tokens, as BurstGPT; or a .jsonl with timestamp and
-	// input_length, as Mooncake's. Its path counts from the file's folder.
+	// Trace is a file with the arrival times of requests and the number of tokens of their prompts,
+	// in place of per-second. It is a .csv with TIMESTAMP and ContextTokens, as Azure's LLM
+	// inference traces, or with Timestamp and Request tokens, as BurstGPT; or a .jsonl with
+	// timestamp and input_length, as Mooncake's. The path is relative to this file.
 	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
-	// TimeScale is what the trace's times are multiplied by. Default 1.
+	// TimeScale multiplies the trace's times. Default 1.
 	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero"`
-	// Tokens are those of a prompt that takes layer-time and gives layer-bytes; the prompts
-	// of a trace do in proportion to theirs. Default 1024.
+	// Tokens is the length of a prompt whose layers take layer-time and give layer-bytes. The
+	// prompts of a trace take and give amounts in proportion to their lengths. Default 1024.
 	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16777216"`
-	// Layers is how many a model has.
+	// Layers is the number of layers of the model.
 	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1000"`
-	// LayerTime is how long a rank computes one of a request.
+	// LayerTime is how long a rank computes one layer of a request.
 	LayerTime units.Duration `yaml:"layer-time" json:"layer-time"`
-	// LayerBytes is what the cache of one has.
+	// LayerBytes is the size of the cache of one layer.
 	LayerBytes units.Bytes `yaml:"layer-bytes" json:"layer-bytes"`
-	// SLO is the time to first token that a request is to have. The report says how many had
-	// it, and the check attained bounds their share.
+	// SLO is the time to first token that a request should have. The report counts the requests
+	// that met it, and the check attained bounds their share.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
-	// Decode is what happens to requests when their caches have come, which sends nothing.
+	// Decode configures the decoding of requests after their caches have arrived. Decoding sends
+	// nothing.
 	Decode *CacheDecode `yaml:"decode,omitempty" json:"decode,omitempty"`
-	// Whole sends all layers when the last one has been computed. Default: each at once.
+	// Whole sends all layers when the last one has been computed. Default: each layer at once.
 	Whole bool `yaml:"whole,omitempty" json:"whole,omitempty"`
 }
 
-// CacheDecode is how ranks decode: so many requests at once, each of which gets a token in each
-// token-time. Others wait there.
+// CacheDecode configures how ranks decode. A rank decodes several requests at once, and each of
+// them gets one token per token-time. Further requests wait.
 type CacheDecode struct {
 	// Slots is how many requests a rank decodes at once. Default 8.
 	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// TokenTime is how long each of them waits for its next token.
+	// TokenTime is how long a request waits for its next token.
 	TokenTime units.Duration `yaml:"token-time" json:"token-time"`
-	// Tokens is how many a request gets, where no trace says it. Default 128.
+	// Tokens is the number of tokens of a request, unless a trace gives it. Default 128.
 	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=1048576"`
-	// SLO is the time for each token, waiting included, that a request is to have.
+	// SLO is the time per token, waiting included, that a request should have.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
 }
 
-// BlockMessages are writes and reads of blocks by ranks at the storage of others, each at one
-// of them at random. A read is a request of 64 bytes, and the block that answers it. Over rd and
-// roce a block that fits into a packet is one packet that says itself where it goes (Miao et al.,
+// BlockMessages write and read blocks. Ranks without storage send each request to the storage of a
+// rank drawn at random. A read is a request of 64 bytes and the block as the reply. Over rd and
+// roce a block that fits into a packet is one packet that carries its own destination (Miao et al.,
 // "From Luna to Solar", 2022).
 type BlockMessages struct {
-	// Servers is how many ranks have storage: those in front.
+	// Servers is the number of ranks with storage. They are the first ranks.
 	Servers int `yaml:"servers" json:"servers" jsonschema:"minimum=1,maximum=65535"`
-	// Count is how many blocks each other rank writes and reads.
+	// Count is the number of blocks that each other rank writes or reads.
 	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
-	// Block is the size of one. Default 4KiB.
+	// Block is the size of a block. Default 4KiB.
 	Block units.Bytes `yaml:"block,omitempty" json:"block,omitempty"`
-	// Reads is the share of the blocks that are read, drawn for each. Default 0%.
+	// Reads is the share of the blocks that are read. It is drawn for each block. Default 0%.
 	Reads units.Ratio `yaml:"reads,omitempty" json:"reads,omitzero"`
-	// SLO is how long a block is to take at most. The report says how many took longer, and the
-	// check attained bounds the share of the others.
+	// SLO is the longest time that a block should take. The report counts the blocks that took
+	// longer, and the check attained bounds the share of the others.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
-	// Outstanding is how many a rank has on their way at once. Default 8.
+	// Outstanding is the number of blocks that a rank keeps in flight. Default 8.
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
 }
 
-// HasSLO says that requests or blocks are to have something.
+// HasSLO reports whether requests or blocks have an SLO.
 func (m *Messages) HasSLO() bool {
 	k, b := m.Cache, m.Blocks
 	return b != nil && b.SLO > 0 || k != nil && (k.SLO > 0 || k.Decode != nil && k.Decode.SLO > 0)
 }
 
-// mostRequests is how many a cache's prefill takes.
+// mostRequests is the largest number of requests of a cache.
 const mostRequests = 10_000
 
-// FormulaMessages is that of the bytes of a Messages: what its schedule sends.
+// FormulaMessages is the formula for the bytes of a Messages: the bytes that its schedule sends.
 const FormulaMessages = "messages"
 
 func (m *Messages) setDefaults() {
@@ -176,7 +177,7 @@ func (m *Messages) setDefaults() {
 	}
 }
 
-// messages checks what its types do not say.
+// messages checks conditions on messages that struct tags cannot express.
 func (c *checker) messages(at string, m *Messages, names map[string]string) {
 	c.unique(at+".name", m.Name, names)
 	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
@@ -210,7 +211,7 @@ func (c *checker) messages(at string, m *Messages, names map[string]string) {
 	}
 }
 
-// messages finds a step by its name.
+// messages returns the step of messages with a name.
 func (t *Testbed) messages(name string) *Messages {
 	for _, step := range t.Steps {
 		if step.Messages != nil && step.Messages.Name == name {

@@ -8,33 +8,34 @@ import (
 	"railbed/plan/moe"
 )
 
-// KindMoE is the exchange of a mixture of experts: no collective, but two all-to-alls of
+// KindMoE is the exchange of a mixture of experts. It is not a collective but two all-to-alls with
 // unequal parts.
 const KindMoE = "moe"
 
-// MoE is a mixture of experts that are spread over ranks, as many on each. In an iteration
-// each rank sends its tokens to the experts that a gate chose for them (dispatch), and these
-// send what they made of them back, where it is added up, weighted (combine). As in DeepEP's
-// low-latency kernels a token goes to each of its experts by itself, as FP8 (E4M3) with a
-// float32 scale for each 128 values and 16 bytes that say which it is, and comes back as
-// bfloat16. Rates that are computed (rd with control: offline) are by what the gate chose, those of
-// what comes back by that.
+// MoE is a mixture of experts that are spread evenly over ranks. In an iteration each rank sends
+// its tokens to the experts that a gate chose for them (dispatch). The experts send their results
+// back, where they are weighted and added up (combine).
+//
+// As in DeepEP's low-latency kernels a token goes to each of its experts separately. It is sent as
+// FP8 (E4M3) with a float32 scale for each 128 values and 16 bytes that identify it, and comes back
+// as bfloat16. Computed rates (rd with control: offline) follow from the gate's choices for
+// dispatch, and from the same choices in reverse for combine.
 type MoE struct {
-	// Experts are how many there are, a multiple of the ranks.
+	// Experts is the number of experts, a multiple of the ranks.
 	Experts int `yaml:"experts" json:"experts" jsonschema:"minimum=1,maximum=1024"`
-	// Tokens are those of each rank. Default 128.
+	// Tokens is the number of tokens of each rank. Default 128.
 	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16384"`
-	// Hidden is how many values a token has, a multiple of 128. Default 7168.
+	// Hidden is the number of values of a token, a multiple of 128. Default 7168.
 	Hidden int `yaml:"hidden,omitempty" json:"hidden,omitempty" jsonschema:"minimum=128,maximum=32768"`
-	// TopK is how many experts a token goes to. Default 8, or all.
+	// TopK is the number of experts to which a token goes. Default 8, or all if there are fewer.
 	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64"`
-	// Skew makes some experts popular: the gate chooses the k-th most popular one in
-	// proportion to 1/k^skew (Zipf), and who is how popular follows from the seed. Default:
-	// all alike.
+	// Skew makes some experts popular. The gate chooses the k-th most popular expert in proportion
+	// to 1/k^skew (Zipf). The seed decides the order of popularity. Default: all experts are
+	// equally popular.
 	Skew units.Factor `yaml:"skew,omitempty" json:"skew,omitzero"`
 }
 
-// Config is what it is on so many ranks.
+// Config returns the configuration of the mixture on a number of ranks.
 func (m *MoE) Config(ranks int, seed uint64) moe.Config {
 	return moe.Config{Ranks: ranks, Experts: m.Experts, Tokens: m.Tokens, Hidden: m.Hidden, TopK: m.TopK,
 		Skew: m.Skew.Float(), Seed: seed}
@@ -46,7 +47,7 @@ func (m *MoE) setDefaults() {
 	m.TopK = cmp.Or(m.TopK, min(8, m.Experts))
 }
 
-// moe checks what its types do not say.
+// moe checks conditions on a mixture of experts that struct tags cannot express.
 func (c *checker) moe(at string, w *Workload) {
 	for key, why := range map[string]string{"type": "a type", "op": "an op", "file": "a file"} {
 		if place := joined(parent(at), key); w.Kind == KindMoE && c.t.Source.Has(place) {

@@ -2,7 +2,7 @@ package spec
 
 import "fmt"
 
-// CheckName says what is wrong with a testbed's name, or nil.
+// CheckName returns an error that says why a testbed's name is invalid, or nil.
 func CheckName(name string) error {
 	if !testbedName.MatchString(name) {
 		return fmt.Errorf("testbed name %q: want %s", name, testbedNameForm)

@@ -1,10 +1,10 @@
 package spec
 
-// Ordered is a mapping whose order in the file is kept, because later entries
-// win over earlier ones.
+// Ordered is a mapping that keeps the order of the file, because later entries override earlier
+// ones.
 type Ordered[T any] []Entry[T]
 
-// Entry is one key of an Ordered with its value.
+// Entry is a key of an Ordered with its value.
 type Entry[T any] struct {
 	Key   string `json:"key"`
 	Value T      `json:"value"`

@@ -13,13 +13,13 @@ import (
 // DefaultKey is the key of the settings that every other key overrides.
 const DefaultKey = "default"
 
-// Link classes, keys of Fabric.Links that stand for all links of their kind.
+// Classes of links. They are keys of Fabric.Links that apply to all links of the class.
 const (
 	HostLink   = "host"   // one end is a node
 	FabricLink = "fabric" // both ends are switches
 )
 
-// Defaults that hold where neither an entry nor "default" says otherwise.
+// Defaults of settings that neither an entry nor "default" gives.
 const (
 	defaultRate        = units.Rate(1e9)
 	defaultMTU         = 1500
@@ -37,12 +37,12 @@ const (
 	DefaultLinks6      = "fd00:a2::/64"
 )
 
-// Zeros says which fields of a struct are zero or empty on purpose, so that
-// "loss: 0%" for one link overrides a loss that holds for all. The decoder sets
-// it; a testbed built in Go sets it by hand where it needs it.
+// Zeros marks the fields of a struct that are zero or empty on purpose. With it "loss: 0%" for one
+// link overrides a loss that applies to all. The decoder sets it. A testbed built in Go sets it
+// itself where it needs to.
 type Zeros uint32
 
-// The fields that can be zero on purpose.
+// Fields that can be zero on purpose.
 const (
 	ZeroDelay Zeros = 1 << iota
 	ZeroJitter
@@ -68,7 +68,7 @@ var zeroOf = map[string]Zeros{
 	"strict": ZeroStrict,
 }
 
-// over is the more specific value where it is set, zero on purpose included.
+// over returns specific if it is set or zero on purpose, otherwise base.
 func over[T comparable](specific, base T, onPurpose bool) T {
 	if onPurpose {
 		return specific
@@ -87,9 +87,9 @@ func overList[T any](specific, base []T, onPurpose bool) []T {
 // IsGlob reports whether a key or a name in a list is a pattern.
 func IsGlob(name string) bool { return strings.ContainsAny(name, `*?[\`) }
 
-// Match reports whether a name is the pattern or matches it, by the rules of
-// path.Match: * and ? are any characters, [0-3] and [^a] classes. A malformed
-// pattern, which Decode refuses, matches nothing.
+// Match reports whether a name equals the pattern or matches it, by the rules of path.Match: * and
+// ? stand for any characters, [0-3] and [^a] are classes. A malformed pattern, which Decode
+// refuses, matches nothing.
 func Match(pattern, name string) bool {
 	if pattern == name {
 		return true
@@ -108,8 +108,8 @@ func (o Ordered[T]) Get(key string) (value T, found bool) {
 	return value, false
 }
 
-// Unmatched returns the keys that stand for none of the names, in order;
-// "default" stands for all of them. Classes of links are names here.
+// Unmatched returns the keys that match none of the names, in order. "default" matches all names.
+// Classes of links count as names.
 func (o Ordered[T]) Unmatched(names ...string) []string {
 	exact := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -136,9 +136,9 @@ func matchesAny(pattern string, names []string) bool {
 	return false
 }
 
-// settings calls apply with what the mapping says about a name, from the least
-// to the most specific: "default", the class, globs in the file's order, the
-// name itself.
+// settings calls apply for each entry of the mapping that applies to a name. The order is from the
+// least to the most specific entry: "default", the class, globs in the file's order, the name
+// itself.
 func settings[T any](o Ordered[T], name, class string, apply func(T)) {
 	for _, key := range []string{DefaultKey, class} {
 		if value, found := o.Get(key); found && key != "" {
@@ -155,13 +155,12 @@ func settings[T any](o Ordered[T], name, class string, apply func(T)) {
 	}
 }
 
-// NodeFor is everything that the file says about a node, with defaults. Env and
-// Sysctls are merged key by key.
+// NodeFor returns all settings of a node, with defaults. Env and Sysctls are merged key by key.
 func (t *Testbed) NodeFor(name string) Node {
 	return t.nodeOver(name, Node{Runtime: defaultRuntime, Ranks: defaultRanks, NICQueue: defaultNICQueue})
 }
 
-// NodeSettings is what the file says about a node and nothing more.
+// NodeSettings returns the settings that the file gives for a node, without defaults.
 func (t *Testbed) NodeSettings(name string) Node { return t.nodeOver(name, Node{}) }
 
 func (t *Testbed) nodeOver(name string, merged Node) Node {
@@ -194,15 +193,14 @@ func mergedMap(base, specific map[string]string) map[string]string {
 	return merged
 }
 
-// LinkFor is everything that the file says about a link of a class, with
-// defaults. In the result AToB and BToA are set and complete, but for a Queue
-// that no entry names, which is zero. What an entry says about one direction
-// beats what it says about both, and a more specific entry beats both.
+// LinkFor returns all settings of a link of a class, with defaults. AToB and BToA of the result are
+// set and complete, except that a Queue that no entry sets is zero. Within an entry, settings of
+// one direction override those of both. A more specific entry overrides both.
 func (f *Fabric) LinkFor(name, class string) Link {
 	return f.linkOver(name, class, Direction{Rate: defaultRate}, defaultMTU, defaultWeight)
 }
 
-// LinkSettings is what the file says about a link of a class and nothing more.
+// LinkSettings returns the settings that the file gives for a link of a class, without defaults.
 func (f *Fabric) LinkSettings(name, class string) Link {
 	merged := f.linkOver(name, class, Direction{}, 0, 0)
 	if reflect.DeepEqual(merged.AToB, merged.BToA) {

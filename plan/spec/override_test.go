@@ -60,11 +60,11 @@ func TestLinkFor(t *testing.T) {
 		{"leaf2--spine1", FabricLink,
 			Direction{Rate: 40 * gbit, Delay: us, Jitter: us, Loss: ratio(1, 100)},
 			Direction{Rate: 40 * gbit, Delay: us, Loss: ratio(1, 100)}},
-		// A later glob beats an earlier one, but only in what it sets.
+		// A later glob overrides an earlier one, but only in the settings that it sets.
 		{"leaf1--spine1", FabricLink,
 			Direction{Rate: 40 * gbit, Delay: 3 * us, Jitter: us, Loss: ratio(1, 100), Queue: 10e3},
 			Direction{Rate: 40 * gbit, Delay: 3 * us, Loss: ratio(1, 100), Queue: 10e3}},
-		// The name beats both globs although it stands first; zeros override.
+		// The name overrides both globs although it comes first. Zeros override.
 		{"leaf1--spine2", FabricLink,
 			Direction{Rate: 40 * gbit, Jitter: us, Loss: ratio(0, 1), Queue: 10e3},
 			Direction{Rate: 2 * gbit, Delay: 4 * us, Loss: ratio(0, 1), Queue: 10e3}},
@@ -87,8 +87,8 @@ func TestLinkFor(t *testing.T) {
 	}
 }
 
-// A setting for both directions in a more specific entry beats one for a single
-// direction in a less specific one.
+// A setting for both directions in a more specific entry overrides a setting for one direction in a
+// less specific entry.
 func TestLinkForBothDirectionsOfTheName(t *testing.T) {
 	f := Fabric{Links: Ordered[Link]{
 		{"a--b", Link{Direction: Direction{Rate: 3}}},
@@ -102,7 +102,7 @@ func TestLinkForBothDirectionsOfTheName(t *testing.T) {
 	}
 }
 
-// A direction that came without its ratios, as JSON leaves zero ones out.
+// A direction that was decoded from JSON without its ratios, because JSON omits zero ones.
 func TestOverTakesEachZeroFromItsMark(t *testing.T) {
 	base := Direction{Rate: 1, Delay: 2, Jitter: 3, Loss: ratio(1, 4), Duplicate: ratio(1, 5),
 		Corrupt: ratio(1, 6), Queue: 7}
@@ -123,7 +123,7 @@ func TestOverTakesEachZeroFromItsMark(t *testing.T) {
 	}
 }
 
-// What a testbed says is the same after it crossed a socket as JSON.
+// The settings of a testbed are the same after they crossed a socket as JSON.
 func TestOverridesSurviveJSON(t *testing.T) {
 	first := decoded(t, overrides)
 	text, err := json.Marshal(first)

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ParsePart reads a part of a testbed, such as a Link, in the words of files.
-// What the decoding of a whole file checks besides is not checked.
+// ParsePart parses a part of a testbed, such as a Link, as it is written in files. It skips the
+// checks that need the whole file.
 func ParsePart[T any](name, text string) (T, error) {
 	var part T
 	root, err := ParseTree(name, []byte(text))
@@ -22,7 +22,7 @@ func ParsePart[T any](name, text string) (T, error) {
 	return part, d.problems.Err()
 }
 
-// FormatPart writes a part of a testbed on one line, as ParsePart reads it.
+// FormatPart formats a part of a testbed on one line, in the form that ParsePart reads.
 func FormatPart[T any](part T) (string, error) {
 	e := encoder{defaults: defaultValues()}
 	root := e.value(reflect.ValueOf(part))

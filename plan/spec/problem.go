@@ -9,14 +9,14 @@ import (
 	"railbed/internal/printable"
 )
 
-// Position is a place in a file. Line and Column count from 1, the column in
-// characters; a Line of 0 says that the place is not known.
+// Position is a position in a file. Line and Column count from 1, and the column counts characters.
+// A Line of 0 means that the position is unknown.
 type Position struct {
 	File         string
 	Line, Column int
 }
 
-// String prints file:line:column, the form that editors jump to.
+// String returns file:line:column, a form that editors recognise.
 func (p Position) String() string {
 	if p.Line == 0 {
 		return p.File
@@ -24,21 +24,20 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Problem is one thing that is wrong with a file. It prints as
+// Problem is one error in a file. It prints as
 //
 //	file:line:column: what is wrong; what would be right
 //
-// or with the path in place of the position for a testbed that came from no
-// file.
+// A testbed that came from no file has the path in place of the position.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	// Path names the value, as in fabric.links["leaf1--spine2"].rate.
 	Path string `json:"path,omitempty"`
-	// What is wrong, as in `unknown key "rat"`.
+	// What describes the error, as in `unknown key "rat"`.
 	What string `json:"what"`
-	// Want is what would be right, as in `did you mean "rate"?`.
+	// Want describes the correct form, as in `did you mean "rate"?`.
 	Want string `json:"want,omitempty"`
 }
 
@@ -59,20 +58,20 @@ func (p Problem) Error() string {
 	return printable.Line(text.String())
 }
 
-// Problems is everything that is wrong with a file, one problem to a line of
-// its text. It is an error; use Err to turn a list that may be empty into one.
+// Problems holds all errors of a file. Its text has one line per problem. It implements error. Use
+// Err to turn a list that may be empty into an error.
 type Problems []Problem
 
-// maxProblems bounds what is printed about one file, because nobody reads more,
-// and keptProblems what is kept, so that a hostile file does not make a list
-// longer than itself.
+// maxProblems bounds the problems that are printed about one file, because no user reads more.
+// keptProblems bounds those that are kept, so that a hostile file does not make a list longer than
+// itself.
 const (
 	maxProblems  = 100
 	keptProblems = 10 * maxProblems
 )
 
-// Err sorts the problems by their place in the file, drops repeated ones and
-// returns them, or nil where there are none.
+// Err sorts the problems by their position in the file and drops repeated ones. It returns nil if
+// there are none.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
@@ -82,7 +81,7 @@ func (ps Problems) Err() error {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
 			cmp.Compare(a.Column, b.Column))
 	})
-	// A value that aliases repeat is wrong under several paths, but once.
+	// A wrong value that aliases repeat has several paths but is reported once.
 	seen := map[Problem]bool{}
 	return slices.DeleteFunc(sorted, func(p Problem) bool {
 		if p.Line != 0 {
@@ -96,7 +95,7 @@ func (ps Problems) Err() error {
 	})
 }
 
-// Error implements error: one line for each problem, at most maxProblems.
+// Error implements error. It returns one line per problem, at most maxProblems.
 func (ps Problems) Error() string {
 	lines := make([]string, 0, len(ps))
 	for i, p := range ps {

@@ -2,6 +2,5 @@
 
 package spec
 
-// The race detector makes decoding ten times slower and finds nothing more in a
-// longer file.
+// The race detector makes decoding ten times slower, and a longer file finds no more races.
 const hostileSize = maxFile / 8

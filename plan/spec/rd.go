@@ -8,90 +8,96 @@ import (
 	"railbed/internal/wire"
 )
 
-// RD is how the reliable datagrams of a step behave. What is left out has
-// the transport's default.
+// RD configures the reliable datagrams of a step. A setting that is left out has the transport's
+// default.
 type RD struct {
-	// Engines work at once on each rank's NIC, each with ports and sequence
-	// spaces of its own; messages go to them in turn. Default 1.
+	// Engines is the number of engines that work in parallel on each rank's NIC. Each has its own
+	// ports and sequence spaces. Messages go to them in turn. Default 1.
 	Engines int `yaml:"engines,omitempty" json:"engines,omitempty" jsonschema:"minimum=1,maximum=16"`
-	// Paths is how many source ports each engine sends from, at most 128 of all
-	// engines of a rank together. Default 8.
+	// Paths is the number of source ports of each engine, at most 128 for all engines of a rank
+	// together. Default 8.
 	Paths int `yaml:"paths,omitempty" json:"paths,omitempty" jsonschema:"minimum=1,maximum=128"`
-	// Spray is how packets are spread over the paths: oblivious (default), bitmap,
+	// Spray is the method by which packets are spread over the paths: oblivious (default), bitmap,
 	// reps, mixed, weighted by weights, or pinned to one path.
 	Spray string `yaml:"spray,omitempty" json:"spray,omitempty" jsonschema:"enum=oblivious,enum=bitmap,enum=reps,enum=mixed,enum=pinned,enum=weighted"`
-	// Weights are the shares of the paths, one for each, with spray: weighted.
+	// Weights are the shares of the paths, one per path, for spray: weighted.
 	Weights []int `yaml:"weights,omitempty" json:"weights,omitempty"`
-	// Grain is how many packets in a row take one path: 1 sprays each packet;
-	// more can leave in one system call. Default 4.
+	// Grain is the number of consecutive packets on one path. 1 sprays each packet. With more,
+	// several packets can leave in one system call. Default 4.
 	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
-	// Droppable is the share of each message that need not come: what is lost of it is
-	// not sent again, and the receiver knows what is missing. Of an all-reduce that is of
-	// messages with partial sums, and results come whole; of a training job of those sums
-	// of gradients among data parallel ranks. Packets are left out whole: 2% of a message of 256
-	// KiB, the longest, are one of 4 KiB, and of one of 128 KiB none. Default 0.
+	// Droppable is the share of each message that may be lost. Lost packets within that share are
+	// not sent again, and the receiver knows which parts are missing. Default 0.
+	//
+	// In an all-reduce it applies to messages with partial sums, and results arrive whole. In a
+	// training job it applies to the partial sums of gradients among data parallel ranks. Whole
+	// packets are left out: 2% of a message of 256 KiB, the longest, is one packet of 4 KiB, and 2%
+	// of 128 KiB is none.
 	Droppable units.Ratio `yaml:"droppable,omitempty" json:"droppable,omitzero"`
-	// Encrypt encrypts and authenticates every packet, and what ranks and an arbiter
-	// say to each other, by a secret that the workload draws for itself and that,
-	// without key-log, is written nowhere.
+	// Encrypt encrypts and authenticates every packet and the messages between ranks and an
+	// arbiter. The workload draws its own secret. Without key-log the secret is written nowhere.
 	Encrypt bool `yaml:"encrypt,omitempty" json:"encrypt,omitempty"`
-	// ReadableHeaders leaves the headers of encrypted packets readable,
-	// authenticated: payload alone is hidden.
+	// ReadableHeaders leaves the headers of encrypted packets readable and authenticated. Only the
+	// payload is hidden.
 	ReadableHeaders bool `yaml:"readable-headers,omitempty" json:"readable-headers,omitempty"`
-	// Control is what holds ranks back besides their NIC's rate: line (default)
-	// is nothing, nscc reacts to delays and marks, learned does so by a trained
-	// policy, offline keeps to rates that were computed before, arbiter sends in
-	// timeslots that a process on rank 0's node gives away (Fastpass).
+	// Control limits the sending rate of ranks below the rate of their NICs.
+	//
+	//   - line (default): no limit.
+	//   - nscc: reacts to delays and marks.
+	//   - learned: reacts to delays and marks by a trained policy.
+	//   - offline: uses rates that were computed before the run.
+	//   - arbiter: sends in timeslots that a process on rank 0's node assigns (Fastpass).
 	Control string `yaml:"control,omitempty" json:"control,omitempty" jsonschema:"enum=line,enum=nscc,enum=offline,enum=arbiter,enum=learned"`
-	// Rates is the file of rates for control: offline, as "railbed plan --rates"
-	// prints them; its path counts from this file's place. Default: those of max-min
-	// for the workload's pattern, by what each pair carries where that is known and even among
-	// pairs that send messages, and of all-to-all with algorithm: pairwise those of
-	// conflict-free phases, which then are the run's.
+	// Rates is the file of rates for control: offline, as "railbed plan --rates" prints them. The
+	// path is relative to this file. Default: max-min rates for the workload's pattern. They use
+	// the bytes of each pair where these are known, and are even among pairs that send messages. An
+	// all-to-all with algorithm: pairwise has the rates of conflict-free phases, which the run then
+	// uses as its phases.
 	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
-	// KeyLog writes what opens the encrypted packets of the recordings to NAME.keys
-	// beside them, NAME being the workload's, and checks read those packets that
-	// the capture's snaplen kept whole.
+	// KeyLog writes the keys for the encrypted packets of the recordings to NAME.keys beside them.
+	// NAME is the workload's name. Checks then read the packets that the capture's snaplen kept
+	// whole.
 	KeyLog bool `yaml:"key-log,omitempty" json:"key-log,omitempty"`
 }
 
-// MayDrop says that something may be left out; nil has the defaults, by which nothing is.
+// MayDrop reports whether a share of the data may be left out. A nil RD has the defaults, which
+// drop nothing.
 func (r *RD) MayDrop() bool { return r != nil && !r.Droppable.IsZero() }
 
-// PacingCheck holds that no packet of a workload over rd leaves more than that one
-// packet ahead of the schedule of its rate, by the timestamps in the packets and by
-// the times at the taps of the ranks' NICs. Of encrypted packets, whose timestamps
-// cannot be read, what passes a tap in any time is at most the rate times it, one
-// packet, and the 5 ms that a limiter makes up for, with the tolerance.
+// PacingCheck requires that no packet of a workload over rd leaves more than one packet ahead of
+// the schedule of its rate. It uses the timestamps in the packets and the times at the taps of the
+// ranks' NICs.
+//
+// Timestamps of encrypted packets cannot be read. For them the check bounds the bytes that pass a
+// tap in any interval. The bound is the rate times the interval, plus one packet, plus the 5 ms
+// that a limiter makes up for, with the tolerance.
 type PacingCheck struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Rate is that from each rank to each other one. Default: that of each NIC's
-	// link, for all that it sends.
+	// Rate is the rate from each rank to each other rank. Default: the rate of each NIC's link, for
+	// all packets that the NIC sends.
 	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
-	// Tolerance is how much sooner than its schedule says a packet may be at the
-	// tap, since those before it took longer to there. Default 1ms.
+	// Tolerance is how far a packet may be ahead of its schedule at the tap because the packets
+	// before it took longer to get there. Default 1ms.
 	Tolerance units.Duration `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
 
-// Controls that need something beside the ranks: rates, and a process.
+// Controls that need more than the ranks: a file of rates, and a process.
 const (
 	ControlOffline = "offline"
 	ControlArbiter = "arbiter"
 )
 
 const (
-	// defaultRDEngines and defaultRDPaths are what an endpoint has that is told
-	// nothing.
+	// defaultRDEngines and defaultRDPaths are the defaults of an endpoint.
 	defaultRDEngines = 1
 	defaultRDPaths   = 8
-	// rdPaths is how many source ports the engines of an endpoint share.
+	// rdPaths is the number of source ports that the engines of an endpoint share.
 	rdPaths = wire.PortsRDPath / (wire.PortsRD / wire.RDEngines)
 	// maxRDWeight is the largest weight of a path.
 	maxRDWeight = 1 << 16
 )
 
-// all is how many paths the engines have together, and how many each.
+// all returns the number of paths of the engines together, and of each engine.
 func (r *RD) all() (together, each int) {
 	each = cmp.Or(r.Paths, defaultRDPaths)
 	return each * cmp.Or(r.Engines, defaultRDEngines), each

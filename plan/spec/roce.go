@@ -9,30 +9,30 @@ import (
 	"railbed/internal/units"
 )
 
-// RoCE is how the queue pairs of a step behave.
+// RoCE configures the queue pairs of a step.
 type RoCE struct {
-	// Repeat is what follows a loss: go-back-n (default), as rdma_rxe and most NICs do
-	// it, all from what was lost on; or selective, what was lost alone, which only our
-	// own endpoints understand.
+	// Repeat is the retransmission after a loss. go-back-n (default), as in rdma_rxe and most NICs,
+	// sends again everything from the loss on. selective sends only the lost packets again, which
+	// only Railbed's own endpoints support.
 	Repeat string `yaml:"repeat,omitempty" json:"repeat,omitempty" jsonschema:"enum=go-back-n,enum=selective"`
-	// Congestion is what senders do about marks: none (default), or dcqcn: receivers
-	// tell them by CNPs, and they slow down. Switches mark where they have ecn. Its
-	// periods are the paper's, 55 us, on links of 10 Gbit/s or more, and as many
-	// packets long on slower ones: 11 ms at 50 Mbit/s.
+	// Congestion is the reaction of senders to marks: none (default) or dcqcn. With dcqcn receivers
+	// send CNPs and senders slow down. Switches mark packets if they have ecn. The periods of dcqcn
+	// are the paper's 55 us on links of 10 Gbit/s or more. On slower links they last as many
+	// packets: 11 ms at 50 Mbit/s.
 	Congestion string `yaml:"congestion,omitempty" json:"congestion,omitempty" jsonschema:"enum=none,enum=dcqcn"`
-	// Timeout is after how long without an answer a queue pair sends again, 1ms to 2s.
-	// Default 67ms, code 14 of InfiniBand's, which is long for the links of NICs and can
-	// be short for slow ones: a queue of 400 KB takes 65 ms at 50 Mbit/s.
+	// Timeout is how long a queue pair waits for an answer before it sends again, 1ms to 2s.
+	// Default 67ms, code 14 of InfiniBand's. That is long for the links of NICs and can be short
+	// for slow links: a queue of 400 KB takes 65 ms at 50 Mbit/s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitzero"`
 }
 
-// Bounds of RoCE.Timeout. Peers that are silent for 5 s have failed.
+// Bounds of RoCE.Timeout. A peer that is silent for 5 s has failed.
 const (
 	leastRoCETimeout = units.Duration(time.Millisecond)
 	mostRoCETimeout  = units.Duration(2 * time.Second)
 )
 
-// roce checks what its types do not say.
+// roce checks conditions on RoCE that struct tags cannot express.
 func (c *checker) roce(at, transport string, r *RoCE) {
 	switch {
 	case r == nil:
@@ -44,7 +44,7 @@ func (c *checker) roce(at, transport string, r *RoCE) {
 	}
 }
 
-// What RoCE can say.
+// Values of the settings of RoCE.
 const (
 	RoCEGoBackN   = "go-back-n"
 	RoCESelective = "selective"
@@ -52,38 +52,41 @@ const (
 	RoCENone      = "none"
 )
 
-// Rules of a RoCECheck.
+// Rules of a RoCECheck. RoCECheck.Rule says what each requires.
 const (
-	RoCERuleICRC   = "icrc"          // every packet has its invariant CRC right
-	RoCERulePSN    = "psn"           // requests are numbered one after the other
-	RoCERuleAcks   = "acks"          // what came is acknowledged, and nothing else
-	RoCERuleWrites = "writes"        // messages are cut as their RETH and the path MTU say
-	RoCERuleGoBack = "go-back-n"     // losses are repaired by going back
-	RoCERuleCNP    = "cnp"           // marks are told to the sender
-	RoCERuleRate   = "rate-decrease" // senders that are told slow down
+	RoCERuleICRC   = "icrc"
+	RoCERulePSN    = "psn"
+	RoCERuleAcks   = "acks"
+	RoCERuleWrites = "writes"
+	RoCERuleGoBack = "go-back-n"
+	RoCERuleCNP    = "cnp"
+	RoCERuleRate   = "rate-decrease"
 )
 
-// RoCECheck holds a rule of RoCEv2 over every connection, whoever speaks it. Each rule
-// has a precondition, such as a loss or a mark; where it does not hold the check is
-// INCONCLUSIVE and says NOT-APPLICABLE with the count.
+// RoCECheck checks a rule of RoCEv2 on every connection, whatever implementation speaks it. Each
+// rule has a precondition, such as a loss or a mark. If it is not met, the check is INCONCLUSIVE
+// and reports NOT-APPLICABLE with the count.
 type RoCECheck struct {
-	// Rule is what must hold: icrc (every packet has its invariant CRC right), psn
-	// (requests are numbered one after the other, and sent again as they were), acks
-	// (what came is acknowledged, and nothing else), writes (messages are cut as their
-	// RETH and the path MTU say), go-back-n (losses are repaired by going back), cnp
-	// (marks are told to the sender), or rate-decrease (senders that are told slow
-	// down).
+	// Rule is the rule that must hold.
+	//
+	//   - icrc: every packet has a correct invariant CRC.
+	//   - psn: requests are numbered consecutively, and are sent again unchanged.
+	//   - acks: requests that arrived are acknowledged, and nothing else.
+	//   - writes: messages are cut as their RETH and the path MTU require.
+	//   - go-back-n: losses are repaired by go-back-n.
+	//   - cnp: receivers notify the sender of marks.
+	//   - rate-decrease: senders slow down when they receive a CNP.
 	Rule string `yaml:"rule" json:"rule" jsonschema:"enum=icrc,enum=psn,enum=acks,enum=writes,enum=go-back-n,enum=cnp,enum=rate-decrease"`
-	// Within is for cnp the time around a mark in which a CNP must leave, default 50us;
-	// and for rate-decrease the time before and after a CNP of which the bytes are
-	// compared, default 1ms. Other rules have none.
+	// Within is for cnp the time around a mark in which a CNP must leave, default 50us. For
+	// rate-decrease it is the time before and after a CNP in which the bytes are compared, default
+	// 1ms. Other rules have none.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitzero"`
-	// Again is for psn how many requests were sent again, such as "== 0": after a loss,
-	// or because an answer took too long. Default: any number.
+	// Again bounds for psn how many requests were sent again, such as "== 0". Requests are sent
+	// again after a loss or because an answer took too long. Default: any number.
 	Again string `yaml:"again,omitempty" json:"again,omitempty"`
 }
 
-// roceCheck checks what its types do not say.
+// roceCheck checks conditions on a RoCECheck that struct tags cannot express.
 func (c *checker) roceCheck(at string, k *RoCECheck) {
 	if k == nil || c.broken(at) {
 		return

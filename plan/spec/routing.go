@@ -6,21 +6,21 @@ import (
 	"railbed/internal/units"
 )
 
-// Routing has daemons find the routes between routers, as in a real fabric: they
-// find them again when a link fails. Each router speaks BGP to its neighbours (RFC
-// 7938), with a private number of its own, over all paths of equal length; the plan's
-// routes are those that the daemons must have found before anything begins.
+// Routing runs routing daemons that find the routes between routers, as in a real fabric. They find
+// new routes when a link fails. Each router speaks BGP to its neighbours (RFC 7938) with its own
+// private AS number, over all paths of equal length. The daemons must have found the plan's routes
+// before the first step starts.
 type Routing struct {
-	// Daemon is whose: frr, FRRouting's zebra and bgpd.
+	// Daemon is the routing software: frr is FRRouting's zebra and bgpd.
 	Daemon string `yaml:"daemon" json:"daemon" jsonschema:"enum=frr"`
-	// Keepalive is BGP's, in whole seconds. Default 1s.
+	// Keepalive is the keepalive interval of BGP, in whole seconds. Default 1s.
 	Keepalive units.Duration `yaml:"keepalive,omitempty" json:"keepalive,omitempty"`
-	// Hold is how long a neighbour may be silent before its routes go, in whole
-	// seconds. A link without a carrier is noticed at once. Default 3s.
+	// Hold is how long a neighbour may be silent before its routes are removed, in whole seconds. A
+	// link without a carrier is noticed at once. Default 3s.
 	Hold units.Duration `yaml:"hold,omitempty" json:"hold,omitempty"`
-	// BFD has neighbours send to each other this often besides (RFC 5880), in whole
-	// milliseconds; three that are missing end the session. It finds links that lose
-	// what they carry and have a carrier. Default none.
+	// BFD is the interval of the BFD packets between neighbours (RFC 5880), in whole milliseconds.
+	// Three missing packets end the session. BFD finds links that have a carrier but lose packets.
+	// Default: no BFD.
 	BFD units.Duration `yaml:"bfd,omitempty" json:"bfd,omitempty"`
 }
 

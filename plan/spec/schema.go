@@ -10,10 +10,10 @@ import (
 //go:embed railbed.schema.json
 var schema []byte
 
-// Schema is the JSON Schema (draft 2020-12) of a file, made from the types of
-// this package. Editors complete and check a file that starts with
+// Schema returns the JSON Schema (draft 2020-12) of a file, made from the types of this package.
+// Editors complete and check a file that starts with
 //
 //	# yaml-language-server: $schema=railbed.schema.json
 //
-// It holds what one value can say by itself; Decode checks more.
+// The schema checks single values. Decode checks more.
 func Schema() []byte { return slices.Clone(schema) }

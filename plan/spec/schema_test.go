@@ -21,8 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write railbed.schema.json anew")
 
-// Forms of the units as the schema knows them; TestUnitPatterns holds them
-// against the parsers.
+// Forms of the units in the schema. TestUnitPatterns compares them with the parsers.
 var unitForms = map[reflect.Type]jsonschema.Schema{
 	reflect.TypeFor[units.Rate](): {Type: "string",
 		Pattern:     `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`,
@@ -43,7 +42,8 @@ var unitForms = map[reflect.Type]jsonschema.Schema{
 		}},
 }
 
-// newReflector maps what JSON Schema's reflection does not know.
+// newReflector returns a reflector with schemas for the types that JSON Schema's reflection does
+// not know.
 func newReflector(t *testing.T) *jsonschema.Reflector {
 	r := &jsonschema.Reflector{FieldNameTag: "yaml"}
 	if err := r.AddGoComments("railbed/plan/spec", "."); err != nil {
@@ -66,7 +66,7 @@ func newReflector(t *testing.T) *jsonschema.Reflector {
 	return r
 }
 
-// property finds a property such as Workload.name in the schema.
+// property returns a property of the schema, such as Workload.name.
 func property(t *testing.T, s *jsonschema.Schema, path string) *jsonschema.Schema {
 	t.Helper()
 	typ, key, _ := strings.Cut(path, ".")
@@ -81,8 +81,8 @@ func property(t *testing.T, s *jsonschema.Schema, path string) *jsonschema.Schem
 	return found
 }
 
-// makeSchema builds the schema from the types, and adds what struct tags cannot
-// say: forms of names, lists that cannot be empty, and exclusive choices.
+// makeSchema makes the schema from the types. It adds constraints that struct tags cannot express:
+// forms of names, lists that cannot be empty, and exclusive choices.
 func makeSchema(t *testing.T) []byte {
 	r := newReflector(t)
 	s := r.Reflect(&Testbed{})
@@ -182,7 +182,7 @@ func TestSchemaFileIsMadeFromTheTypes(t *testing.T) {
 	}
 }
 
-// compiled is the schema in a validator that is not ours.
+// compiled compiles the schema in a third-party validator.
 func compiled(t testing.TB) *validator.Schema {
 	t.Helper()
 	document, err := validator.UnmarshalJSON(bytes.NewReader(Schema()))
@@ -200,7 +200,7 @@ func compiled(t testing.TB) *validator.Schema {
 	return s
 }
 
-// asJSON reads YAML as an editor's language server does.
+// asJSON parses YAML as an editor's language server does.
 func asJSON(t testing.TB, text []byte) any {
 	t.Helper()
 	var value any
@@ -218,7 +218,7 @@ func asJSON(t testing.TB, text []byte) any {
 	return decoded
 }
 
-// textKeys makes text of keys such as 46, as JSON knows no others.
+// textKeys turns keys such as 46 into text, because JSON has no other keys.
 func textKeys(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -269,7 +269,7 @@ func TestExamplesPassDecoderAndSchema(t *testing.T) {
 	}
 }
 
-// checkSchemaComment holds that an editor finds the schema from the file.
+// checkSchemaComment checks that an editor can find the schema from the file.
 func checkSchemaComment(t *testing.T, file, text string) {
 	t.Helper()
 	first, _, _ := strings.Cut(text, "\n")
@@ -284,7 +284,7 @@ func checkSchemaComment(t *testing.T, file, text string) {
 	}
 }
 
-// The schema has to refuse by itself what an editor should underline.
+// The schema alone must refuse everything that an editor should underline.
 func TestSchemaRefuses(t *testing.T) {
 	const good = "name: a\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
 	s := compiled(t)
@@ -332,7 +332,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// Every property is described, because descriptions are what editors show.
+// Every property needs a description, because editors show descriptions.
 func TestSchemaDescribesEveryProperty(t *testing.T) {
 	var document map[string]any
 	if err := json.Unmarshal(Schema(), &document); err != nil {
@@ -386,7 +386,7 @@ func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 			into := reflect.New(typ).Interface().(interface{ UnmarshalText([]byte) error })
 			parses := into.UnmarshalText([]byte(text)) == nil
 			matches := s.Validate(text) == nil
-			// A pattern cannot know that 1.5bit is no whole number of bits.
+			// A pattern cannot detect that 1.5bit is not a whole number of bits.
 			if parses != matches && text != "1.5bit" {
 				t.Errorf("%s %q: the parser says %v, the schema %v", typ, text, parses, matches)
 			}

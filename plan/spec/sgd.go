@@ -8,31 +8,34 @@ import (
 	"railbed/plan/sgd"
 )
 
-// KindSGD is a training of a small network by its gradients: no collective, but what uses
-// one.
+// KindSGD trains a small network by gradient descent. It is not a collective but uses one.
 const KindSGD = "sgd"
 
-// SGD is data-parallel stochastic gradient descent: each rank has a replica of a small
-// network of its own images to learn from, and in each iteration of the workload ranks
-// exchange gradients. All replicas must have the same bits after each.
+// SGD is data-parallel stochastic gradient descent. Each rank has a replica of a small network and
+// its own images for training. In each iteration of the workload the ranks exchange gradients. All
+// replicas must have the same bits after each iteration.
 type SGD struct {
-	// Hidden are the widths of the network's layers between its 77 inputs and its 10
-	// outputs. Default [64].
+	// Hidden lists the widths of the network's layers between its 77 inputs and its 10 outputs.
+	// Default [64].
 	Hidden []int `yaml:"hidden,omitempty" json:"hidden,omitempty"`
-	// Batch is the images that a rank looks at in an iteration. Default 16.
+	// Batch is the number of images that a rank uses in an iteration. Default 16.
 	Batch int `yaml:"batch,omitempty" json:"batch,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// Rate is that of the descent. Default 0.1.
+	// Rate is the learning rate. Default 0.1.
 	Rate units.Factor `yaml:"rate,omitempty" json:"rate,omitzero"`
-	// Momentum is the part of a step that the next one goes on with. Default none.
+	// Momentum is the share of a step that the next step adds to its own. Default none.
 	Momentum units.Ratio `yaml:"momentum,omitempty" json:"momentum,omitzero"`
-	// Exchange is what ranks exchange: whole gradients (default), in an all-reduce;
-	// encrypted ones, in an all-reduce of what only ranks can decrypt; or top-k, their
-	// largest elements, or quantised, elements of a few bits, both in an all-gather, and
-	// what is left out is added to the next gradient.
+	// Exchange is the form in which ranks exchange gradients.
+	//
+	//   - whole (default): whole gradients, in an all-reduce.
+	//   - encrypted: an all-reduce of values that only ranks can decrypt.
+	//   - top-k: the largest elements of gradients, in an all-gather.
+	//   - quantised: elements of a few bits, in an all-gather.
+	//
+	// With top-k and quantised, the part that is left out is added to the next gradient.
 	Exchange string `yaml:"exchange,omitempty" json:"exchange,omitempty" jsonschema:"enum=whole,enum=encrypted,enum=top-k,enum=quantised"`
-	// Keep is the share of elements of top-k. Default 1%.
+	// Keep is the share of elements that top-k sends. Default 1%.
 	Keep units.Ratio `yaml:"keep,omitempty" json:"keep,omitzero"`
-	// Bits are those of an element of quantised: 2, 4 or 8 (default).
+	// Bits is the number of bits of an element of quantised: 2, 4 or 8 (default).
 	Bits string `yaml:"bits,omitempty" json:"bits,omitempty" scalar:"any" jsonschema:"enum=2,enum=4,enum=8"`
 }
 
@@ -44,7 +47,7 @@ const (
 	ExchangeQuantised = "quantised"
 )
 
-// Exchanges are all of them.
+// Exchanges lists all exchanges.
 var Exchanges = []string{ExchangeWhole, ExchangeEncrypted, ExchangeTopK, ExchangeQuantised}
 
 const (
@@ -53,14 +56,14 @@ const (
 	mostWidth            = 4096
 )
 
-// Config is what its replicas have in common.
+// Config returns the configuration that the replicas have in common.
 func (s *SGD) Config(seed uint64) sgd.Config {
 	return sgd.Config{Hidden: s.Hidden, Batch: s.Batch, Rate: float32(s.Rate.Float()),
 		Momentum: float32(s.Momentum.Float()), Seed: seed}
 }
 
-// Codec is what makes messages of gradients; nil where these are exchanged as they are,
-// or encrypted.
+// Codec returns the codec that encodes gradients into messages. It is nil if gradients are
+// exchanged as they are, or encrypted.
 func (s *SGD) Codec() sgd.Codec {
 	switch n := s.Config(0).Parameters(); s.Exchange {
 	case ExchangeTopK:
@@ -71,7 +74,7 @@ func (s *SGD) Codec() sgd.Codec {
 	return nil
 }
 
-// Collective is the collective of an exchange among so many ranks, and the size of its
+// Collective returns the collective of the exchange among a number of ranks, and the size of its
 // buffer.
 func (s *SGD) Collective(ranks int) (kind string, size units.Bytes) {
 	if codec := s.Codec(); codec != nil {
@@ -102,7 +105,7 @@ func (s *SGD) setDefaults() {
 	}
 }
 
-// sgd checks what its types do not say.
+// sgd checks conditions on a training that struct tags cannot express.
 func (c *checker) sgd(at string, w *Workload) {
 	for key, why := range map[string]string{
 		"warmup": "a warm-up of " + KindSGD + ", which learns from the first iteration on",

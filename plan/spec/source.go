@@ -2,36 +2,36 @@ package spec
 
 import "strings"
 
-// Source knows where in the file every value of a Testbed stood.
+// Source records the position in the file of every value of a Testbed.
 //
-// Values are named by paths: a field by its key in the file, an entry of a
-// mapping with free keys by its quoted key, an element by its index, as in
+// Paths name the values. A path names a field by its key in the file. It names an entry of a
+// mapping with free keys by the quoted key, and an element of a list by its index:
 //
 //	fabric.links["leaf1--spine2"].a-to-b.rate
 //	steps[2].workload.name
 //
-// so fmt's %q and %d make them. A nil *Source is that of a testbed built in Go:
-// its problems carry the path and no position.
+// fmt's %q and %d format such keys and indices. A testbed built in Go has a nil *Source: its
+// problems carry the path and no position.
 type Source struct {
 	File string
 
 	values map[string]mark
 }
 
-// mark is where a value stands and where its key does. An element of a list and
-// the whole file have no key; both places are then the value's.
+// mark holds the positions of a value and of its key. An element of a list and the whole file have
+// no key, so both positions are the value's.
 type mark struct {
 	key, value place
-	// collection says that the value is a mapping or a list, whose own first
-	// token is rarely what a message is about.
+	// collection reports whether the value is a mapping or a list. A message is rarely about the
+	// first token of such a value.
 	collection bool
 }
 
 type place struct{ line, column int }
 
-// Pos is where the value of the path stands: a scalar's own place, and for a
-// mapping or a list the place of its key. For a path that the file does not
-// have, such as that of a defaulted field, it is the nearest enclosing value.
+// Pos returns the position of the path's value: of a scalar its own, and of a mapping or a list the
+// position of its key. If the file does not have the path, as for a defaulted field, Pos returns
+// the position of the nearest enclosing value.
 func (s *Source) Pos(path string) Position {
 	found := s.nearest(path)
 	if found.collection {
@@ -40,8 +40,8 @@ func (s *Source) Pos(path string) Position {
 	return s.position(found.value)
 }
 
-// KeyPos is where the key of the path's value stands; for an element of a list,
-// which has no key, and for a path that the file does not have, it is Pos.
+// KeyPos returns the position of the key of the path's value. An element of a list has no key, and
+// a path that the file does not have has none either: for these KeyPos returns Pos.
 func (s *Source) KeyPos(path string) Position {
 	if s != nil {
 		if found, ok := s.values[path]; ok {
@@ -51,8 +51,7 @@ func (s *Source) KeyPos(path string) Position {
 	return s.Pos(path)
 }
 
-// Has reports whether the file itself has a value for the path, as opposed to
-// a default.
+// Has reports whether the file itself has a value for the path, as opposed to a default.
 func (s *Source) Has(path string) bool {
 	if s == nil {
 		return false
@@ -61,13 +60,13 @@ func (s *Source) Has(path string) bool {
 	return ok
 }
 
-// Problem is a problem with the value of the path, at its position.
+// Problem returns a problem with the value of the path, at its position.
 func (s *Source) Problem(path, what, want string) Problem {
 	return problemAt(s.Pos(path), path, what, want)
 }
 
-// KeyProblem is a problem with the key of the path's value, such as the name of
-// an override that matches nothing.
+// KeyProblem returns a problem with the key of the path's value, such as the name of an override
+// that matches nothing.
 func (s *Source) KeyProblem(path, what, want string) Problem {
 	return problemAt(s.KeyPos(path), path, what, want)
 }
@@ -95,10 +94,11 @@ func (s *Source) nearest(path string) mark {
 	}
 }
 
-// parent is the path of the value that holds this one, "" for the whole file.
+// parent returns the path of the value that contains the path's value. It returns "" for the whole
+// file.
 func parent(path string) string {
 	if strings.HasSuffix(path, `"]`) {
-		// A quoted key may itself hold brackets and dots.
+		// A quoted key may itself contain brackets and dots.
 		if start := strings.LastIndex(path, `["`); start >= 0 {
 			return path[:start]
 		}

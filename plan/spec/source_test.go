@@ -21,7 +21,7 @@ func TestPositions(t *testing.T) {
 		`fabric.switches["spine*"]`: "11:5",
 		`fabric.links["leaf1--spine2"].a-to-b.loss`: "15:38",
 		`fabric.links["leaf1--spine2"].a-to-b`:      "15:23",
-		// What the file leaves out stands where it would be.
+		// A value that the file omits has the position of the value that would contain it.
 		`fabric.links["leaf1--spine2"].rate`:     "15:5",
 		`nodes["h[0-1]"].env["OMP_NUM_THREADS"]`: "18:47",
 		"addressing.links4":                      "2:1",
@@ -40,7 +40,7 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// Every scalar stands where its own text does.
+// Every scalar has the position of its own text.
 func TestPositionsPointAtTheText(t *testing.T) {
 	text, err := os.ReadFile("testdata/scenario.yaml")
 	if err != nil {

@@ -10,42 +10,54 @@ import (
 	"railbed/internal/units"
 )
 
-// Stack runs somebody else's programs in nodes, unmodified and with their default
-// transports, and puts what they print into the report. A host without them is
-// UNSUPPORTED. Nodes are in the plan's order; the first one has the server, or the
-// launcher.
+// Stack runs third-party programs in nodes, unmodified and with their default transports, and puts
+// their output into the report. On a host without them the run is UNSUPPORTED. Nodes are in the
+// plan's order. The first one runs the server, or the launcher.
 type Stack struct {
-	// Name is what checks call the run.
+	// Name is the name by which checks refer to the run.
 	Name string `yaml:"name" json:"name"`
-	// Kind is whose: Open MPI's and MPICH's launchers with ranks in all nodes; a server
-	// with clients in the other nodes of ucx_perftest, libfabric's fi_pingpong, iperf3 and
-	// Redis; pytorch, which trains with DistributedDataParallel over Gloo, a process for
-	// each rank; and perftest, between nodes with RDMA devices.
+	// Kind is the software that is run.
+	//
+	//   - openmpi, mpich: the launcher with ranks in all nodes.
+	//   - ucx (ucx_perftest), libfabric (fi_pingpong), iperf3, redis: a server, with clients in the
+	//     other nodes.
+	//   - pytorch: training with DistributedDataParallel over Gloo, with one process per rank.
+	//   - perftest: between nodes with RDMA devices.
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch,enum=perftest"`
-	// Nodes are names or globs. Default: all nodes.
+	// Nodes lists names or globs of nodes. Default: all nodes.
 	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
-	// Test is what is measured: all-reduce (default) or all-to-all by openmpi and mpich;
-	// tag_bw (default), tag_lat or am_bw by ucx; over endpoints of rdm (default) or msg by
-	// libfabric; write_bw (default), write_lat, send_bw, send_lat, read_bw or read_lat by
-	// perftest. The others have one test each.
+	// Test is the measurement. The kinds that are missing here have one test each.
+	//
+	//   - openmpi, mpich: all-reduce (default) or all-to-all.
+	//   - ucx: tag_bw (default), tag_lat or am_bw.
+	//   - libfabric: endpoints of type rdm (default) or msg.
+	//   - perftest: write_bw (default), write_lat, send_bw, send_lat, read_bw or read_lat.
 	Test string `yaml:"test,omitempty" json:"test,omitempty"`
-	// Command is an MPI program of the file's own and its arguments, in place of a test.
-	// No shell reads it.
+	// Command is a user's MPI program and its arguments, in place of a test. It is not run by a
+	// shell.
 	Command []string `yaml:"command,omitempty" json:"command,omitempty" scalar:"any"`
-	// Sends is what each rank of Command sends to ranks of other nodes at least, for the
+	// Sends is the least number of bytes that each rank of command sends to ranks of other nodes, for the
 	// check crossed.
 	Sends units.Bytes `yaml:"sends,omitempty" json:"sends,omitempty"`
-	// Size is the largest message of MPI's tests, that of ucx and libfabric, what each
-	// client of iperf3 sends in all, a value of Redis, and about the gradients of pytorch.
-	// Default 1MiB, 64KiB, 8MiB, 1KiB and 64KiB; a message of perftest 64KiB.
+	// Size is the size of messages or data.
+	//
+	//   - openmpi, mpich: the largest message of a test. Default 1MiB.
+	//   - ucx, libfabric, perftest: a message. Default 64KiB.
+	//   - iperf3: the bytes that each client sends in total. Default 8MiB.
+	//   - redis: a value. Default 1KiB.
+	//   - pytorch: about the size of the gradients. Default 64KiB.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
-	// Iterations are the messages of each size, the requests of each kind to Redis, or the
-	// steps of pytorch. Default 20, 100 by ucx, libfabric, pytorch and perftest, and 2000.
+	// Iterations is the number of repetitions.
+	//
+	//   - openmpi, mpich: messages of each size. Default 20.
+	//   - ucx, libfabric, perftest: messages of each size. Default 100.
+	//   - redis: requests of each kind. Default 2000.
+	//   - pytorch: steps. Default 100.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000"`
-	// Beside names an earlier run of the same kind, of whose figures the report shows
-	// what part this one has, and what both were.
+	// Beside names an earlier run of the same kind. The report shows the figures of both runs and
+	// their ratios, this run's to the earlier one's.
 	Beside string `yaml:"beside,omitempty" json:"beside,omitempty"`
-	// Timeout ends the run as failed. Default 1m.
+	// Timeout is the time after which the run fails. Default 1m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
@@ -61,12 +73,12 @@ const (
 	Perftest  = "perftest"
 )
 
-// stackKind is what a file can ask of a kind of stack.
+// stackKind holds the settings that a kind of stack accepts.
 type stackKind struct {
-	tests      []string // the default first; none where there is but one
-	command    bool     // runs programs of the file's own
+	tests      []string // the default first; none if there is only one
+	command    bool     // accepts a user's program
 	size       units.Bytes
-	iterations int // 0 where it has none
+	iterations int // 0 if it has none
 }
 
 var stackKinds = map[string]stackKind{
@@ -81,7 +93,7 @@ var stackKinds = map[string]stackKind{
 		size: 64 << 10, iterations: 100},
 }
 
-// StackKinds are the kinds of stacks, sorted.
+// StackKinds returns the kinds of stacks, sorted.
 func StackKinds() []string { return slices.Sorted(maps.Keys(stackKinds)) }
 
 func (s *Stack) setDefaults() {
@@ -94,7 +106,7 @@ func (s *Stack) setDefaults() {
 	s.Timeout = cmp.Or(s.Timeout, defaultExecTimeout)
 }
 
-// stacks are the names of all runs of stacks, in order.
+// stacks returns the names of all runs of stacks, in order.
 func (t *Testbed) stacks() []string {
 	var names []string
 	for _, step := range t.Steps {
@@ -115,7 +127,7 @@ func (c *checker) stack(at string, index int, s *Stack, names map[string]string)
 	c.words(at, s.Command, "[/opt/app/solver, -n, 100]")
 	kind, known := stackKinds[s.Kind]
 	if !known {
-		return // constraints have said so
+		return // constraints has reported it
 	}
 	if s.Test != "" && !slices.Contains(kind.tests, s.Test) {
 		want := "want " + strings.Join(kind.tests, " or ")

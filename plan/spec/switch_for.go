@@ -31,23 +31,22 @@ var (
 	defaultPMax  = units.Ratio{Num: 1, Den: 5}
 )
 
-// DSCPs of our own packets. Those that end in 11 are for local use (RFC 2474,
-// section 6, pool 2), so they mean nothing else in any network.
+// DSCPs of Railbed's own packets. DSCPs that end in binary 11 are for local use (RFC 2474, section
+// 6, pool 2), so they have no other meaning in any network.
 const (
-	// DSCPRd is of rd's data, priority 4.
+	// DSCPRd is the DSCP of rd's data, priority 4.
 	DSCPRd = 35
-	// DSCPRdControl is of rd's acknowledgements and other small packets without
-	// data, priority 6.
+	// DSCPRdControl is the DSCP of rd's acknowledgements and other small packets without data,
+	// priority 6.
 	DSCPRdControl = 51
-	// DSCPTrimmed is what a trimmed packet carries, priority 7.
+	// DSCPTrimmed is the DSCP of trimmed packets, priority 7.
 	DSCPTrimmed = 59
 )
 
-// SwitchFor is everything that the file says about a switch, with defaults.
-// Settings within scheduler, ecn, trim, pfc, gfc and aggregation are merged one
-// by one; in the result these are nil where they are off. A soft switch's
-// Priorities are those that the file names, and the thresholds that depend on a
-// link are nil where the file has none.
+// SwitchFor returns all settings of a switch, with defaults. Settings within scheduler, ecn, trim,
+// pfc, gfc and aggregation are merged one by one. In the result these blocks are nil if they are
+// off. Priorities of a soft switch has the entries of the file. Thresholds that depend on a link
+// are nil if the file has none.
 func (f *Fabric) SwitchFor(name string) Switch {
 	merged := f.SwitchSettings(name)
 	merged.Kind = cmp.Or(merged.Kind, DefaultSwitchKind)
@@ -59,7 +58,7 @@ func (f *Fabric) SwitchFor(name string) Switch {
 	return merged
 }
 
-// SwitchSettings is what the file says about a switch and nothing more.
+// SwitchSettings returns the settings that the file gives for a switch, without defaults.
 func (f *Fabric) SwitchSettings(name string) Switch {
 	var merged Switch
 	apply := func(s Switch) { merged = s.over(merged) }
@@ -68,8 +67,8 @@ func (f *Fabric) SwitchSettings(name string) Switch {
 	return merged
 }
 
-// over returns the switch with each setting that it does not have taken from
-// base. Nothing of base is shared that setSoftDefaults writes to.
+// over returns the switch with each setting that it does not have taken from base. The result
+// shares nothing with base that setSoftDefaults writes to.
 func (s Switch) over(base Switch) Switch {
 	merged := Switch{
 		Kind:        cmp.Or(s.Kind, base.Kind),
@@ -153,8 +152,7 @@ func zeroIf(condition bool, bit Zeros) Zeros {
 	return 0
 }
 
-// merge is a copy of what is set of two blocks of settings, merged where both
-// are.
+// merge returns a copy of the block of settings that is set, or both merged if both are set.
 func merge[T any](specific, base *T, both func(specific, base T) T) *T {
 	switch {
 	case specific == nil && base == nil:
@@ -183,7 +181,7 @@ func overMap(specific, base Ordered[int]) Ordered[int] {
 	return merged
 }
 
-// setSoftDefaults fills in what a soft switch has without being asked.
+// setSoftDefaults fills in the default settings of a soft switch.
 func (s *Switch) setSoftDefaults() {
 	s.Buffer = cmp.Or(s.Buffer, defaultSoftBuffer)
 	s.Forwarding = cmp.Or(s.Forwarding, L3)
@@ -236,7 +234,7 @@ func (s *Switch) setSoftDefaults() {
 
 func pointer(n int) *int { return &n }
 
-// PriorityOf is the priority of packets with a DSCP.
+// PriorityOf returns the priority of packets with a DSCP.
 func (s *Switch) PriorityOf(dscp int) int {
 	if priority, mapped := s.Priorities.Get(strconv.Itoa(dscp)); mapped {
 		return priority
@@ -244,5 +242,5 @@ func (s *Switch) PriorityOf(dscp int) int {
 	return dscp / Priorities
 }
 
-// PacketMemory is Memory, or its default.
+// PacketMemory returns Memory, or its default.
 func (f *Fabric) PacketMemory() units.Bytes { return cmp.Or(f.Memory, defaultMemory) }

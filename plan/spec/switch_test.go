@@ -13,7 +13,7 @@ func ref[T any](v T) *T { return &v }
 
 var everyPriority = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
-// Settings within blocks are merged one by one, and true and false switch them.
+// Settings within blocks are merged one by one, and true and false switch the blocks on and off.
 func TestSwitchForSoft(t *testing.T) {
 	testbed, err := Load("testdata/soft.yaml")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestSwitchForSoftDefaults(t *testing.T) {
 	want.ECN = &ECN{Kind: RED, KMin: 40e3, KMax: 160e3, PMax: units.Ratio{Num: 1, Den: 5},
 		Priorities: everyPriority,
 		Target:     200e3, PersistentTarget: 85e3, Interval: 200e3}
-	// rd's DSCP has that priority here
+	// DSCP 35 of rd has this priority here.
 	want.Trim = &Trim{Size: 128, DSCP: ref(59), Queue: ref(7), Priorities: []int{1}}
 	want.PFC = &PFC{Priorities: []int{3}, Quanta: 65535}
 	want.GFC = &GFC{Kind: GFCTime, Priorities: []int{3}}
@@ -98,7 +98,7 @@ func TestSwitchForSoftDefaults(t *testing.T) {
 	}
 }
 
-// An entry can take back what a more general one switched off.
+// An entry can switch on again what a more general entry switched off.
 func TestSwitchForOnAgain(t *testing.T) {
 	f := &Fabric{
 		Switch:   Switch{Kind: Soft, PFC: &PFC{Priorities: []int{5}}},

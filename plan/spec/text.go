@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// maxFile bounds a file in bytes: 4,096 nodes written out one by one need a quarter
-	// of it, and parsing it takes under a second and some 100 MiB.
+	// maxFile bounds a file in bytes. A file that lists 4,096 nodes one by one needs a quarter of
+	// it. Parsing a file of this size takes under a second and some 100 MiB.
 	maxFile = 1 << 20
-	// maxDepth bounds nesting; the deepest value of a testbed stands at 8.
+	// maxDepth bounds nesting. The deepest value of a testbed is at depth 8.
 	maxDepth = 64
 )
 
-// Load reads and decodes a file; its errors are Problems.
+// Load reads and decodes a file. Its errors are Problems.
 func Load(path string) (*Testbed, error) {
 	text, err := ReadText(path)
 	if err != nil {
@@ -32,7 +32,7 @@ func Load(path string) (*Testbed, error) {
 	return Decode(path, text)
 }
 
-// ReadText reads a file of at most maxFile bytes, as ReadRegular does; its errors are Problems.
+// ReadText reads a file of at most maxFile bytes, as ReadRegular does. Its errors are Problems.
 func ReadText(path string) ([]byte, error) {
 	text, err := ReadRegular(path, maxFile)
 	var large *LargeError
@@ -49,7 +49,7 @@ func ReadText(path string) ([]byte, error) {
 
 var errNotRegular = errors.New("not a file")
 
-// LargeError is a file with more bytes than the limit.
+// LargeError reports a file with more bytes than the limit.
 type LargeError struct{ Size, Limit int64 }
 
 // Error implements error.
@@ -57,8 +57,8 @@ func (e *LargeError) Error() string {
 	return fmt.Sprintf("has %d bytes; want at most %d", e.Size, e.Limit)
 }
 
-// ReadRegular reads a regular file of at most so many bytes. A device or a FIFO is an error,
-// so that neither hangs nor fills memory. The errors do not name the file.
+// ReadRegular reads a regular file of at most the given number of bytes. A device or a FIFO is an
+// error, so neither can block the read or fill memory. The errors do not name the file.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	file, err := input.Open(path)
 	var kind *input.KindError
@@ -76,22 +76,22 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	if info.Size() > most {
 		return nil, &LargeError{info.Size(), most}
 	}
-	text, err := io.ReadAll(io.LimitReader(file, most+1)) // it may grow
+	text, err := io.ReadAll(io.LimitReader(file, most+1)) // the file may grow
 	if err != nil {
 		return nil, unreadableFile{err}
 	}
 	return text, nil
 }
 
-// unreadableFile is an error of the system with a file whose name the message leaves out.
+// unreadableFile is an error of the system about a file. Its message leaves out the name.
 type unreadableFile struct{ error }
 
 func (e unreadableFile) Error() string { return "cannot be read: " + reason(e.error) }
 
 func (e unreadableFile) Unwrap() error { return e.error }
 
-// ReadTextFrom reads what the reader gives, which errors call by the name; of more
-// than maxFile bytes it gives one more, at which decoding stops.
+// ReadTextFrom reads at most maxFile+1 bytes. Decoding refuses a text that has the extra byte.
+// Errors call the text by the given name.
 func ReadTextFrom(name string, r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -100,7 +100,7 @@ func ReadTextFrom(name string, r io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// Read decodes what the reader gives, which errors call by the name.
+// Read decodes the text of a reader. Errors call it by the given name.
 func Read(name string, r io.Reader) (*Testbed, error) {
 	text, err := ReadTextFrom(name, r)
 	if err != nil {
@@ -117,7 +117,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// fileProblem is about a file as a whole, so it stands at its start.
+// fileProblem returns a problem with a file as a whole, with the position of its start.
 func fileProblem(file, what, want string) error {
 	return Problems{{File: file, Line: 1, Column: 1, What: "the file " + what, Want: want}}
 }
@@ -126,8 +126,8 @@ func tooLarge(file, what string) error {
 	return fileProblem(file, what, fmt.Sprintf("a testbed has at most %d bytes", maxFile))
 }
 
-// ParseTree turns the text into the tree of its one document. The text is checked
-// first: the parser reports some of what is wrong with it without a position.
+// ParseTree parses the text into the tree of its only document. It checks the text first, because
+// the parser reports some errors without a position.
 func ParseTree(file string, text []byte) (*yaml.Node, error) {
 	if len(text) > maxFile {
 		return nil, tooLarge(file, fmt.Sprintf("has more than %d bytes", maxFile))
@@ -161,9 +161,9 @@ func isEmpty(document *yaml.Node) bool {
 	return len(document.Content) == 0 || document.Content[0].Tag == "!!null"
 }
 
-// unreadable finds the first byte that is not text. Besides what YAML forbids
-// it refuses the line breaks that YAML knows and editors do not, after which
-// the two would disagree about line numbers.
+// unreadable finds the first byte that is not text. It refuses what YAML forbids. It also refuses
+// line breaks that YAML knows and editors do not, because YAML and editors would then count lines
+// differently.
 func unreadable(file string, text []byte) (Problem, bool) {
 	line, column := 1, 1
 	for i := 0; i < len(text); {
@@ -189,8 +189,8 @@ func unreadable(file string, text []byte) (Problem, bool) {
 	return Problem{}, false
 }
 
-// isText is YAML 1.2 production 1, c-printable, less NEL and the two Unicode
-// separators, and less characters outside Unicode.
+// isText reports whether YAML 1.2 allows a rune (production 1, c-printable). It excludes NEL, the
+// two Unicode separators, and characters outside Unicode.
 func isText(r rune) bool {
 	switch {
 	case r == '\t', r == '\n', r == '\r', r >= 0x20 && r <= 0x7e:
@@ -201,7 +201,7 @@ func isText(r rune) bool {
 	return r >= 0xa0 && r <= 0xd7ff || r >= 0xe000 && r <= 0xfffd || r >= 0x10000
 }
 
-// syntaxProblem puts the parser's error into our words.
+// syntaxProblem rewords the parser's error.
 func syntaxProblem(file string, text []byte, err error) error {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
@@ -245,8 +245,8 @@ func syntaxProblem(file string, text []byte, err error) error {
 	return Problems{problem}
 }
 
-// within moves a place after the end, where the parser reports what is missing,
-// to the end of the last line.
+// within moves a position after the end of the text to the end of the last line. The parser reports
+// missing tokens at such positions.
 func within(text []byte, line, column int) (int, int) {
 	if last := bytes.Count(text, []byte("\n")) + 1; line > last {
 		return last, utf8.RuneCount(text[bytes.LastIndexByte(text, '\n')+1:]) + 1
@@ -254,7 +254,7 @@ func within(text []byte, line, column int) (int, int) {
 	return line, column
 }
 
-// charAt is the character of a place, 0 where there is none.
+// charAt returns the character at a position, or 0 if there is none.
 func charAt(text []byte, line, column int) rune {
 	for ; line > 1; line-- {
 		_, rest, found := bytes.Cut(text, []byte("\n"))

@@ -7,49 +7,49 @@ import (
 	"railbed/internal/units"
 )
 
-// Traffic sends from nodes for a while: UDP datagrams to other nodes, which
-// nothing holds back, or PFC frames to the switches that the nodes are joined to.
-// It says nothing about what arrives; checks of packets do.
+// Traffic sends frames from nodes for a while: UDP datagrams to other nodes without congestion
+// control, or PFC frames to the switches to which the nodes are connected. It does not report which
+// arrive. Checks of packets do.
 type Traffic struct {
-	// Name is for log files.
+	// Name is the name of the log files.
 	Name string `yaml:"name" json:"name"`
-	// From are the nodes that send, names or globs.
+	// From lists the nodes that send, by names or globs.
 	From []string `yaml:"from" json:"from"`
-	// To are the nodes that each of From sends datagrams to, itself left out.
+	// To lists the nodes to which each node of from sends datagrams, except itself.
 	To []string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Shift has each node of From send to the one that is so many places further
-	// on among them, in the plan's order and round.
+	// Shift makes each node of from send to the node that is this many places further on in from.
+	// The order is the plan's, and it wraps around.
 	Shift int `yaml:"shift,omitempty" json:"shift,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// Pause sends PFC frames instead, by the node's first NIC.
+	// Pause sends PFC frames instead, from the node's first NIC.
 	Pause *PauseFrames `yaml:"pause,omitempty" json:"pause,omitempty"`
-	// For is how long.
+	// For is how long the traffic lasts.
 	For units.Duration `yaml:"for" json:"for"`
-	// Rate is that of the frames that each node sends, Ethernet headers
-	// included. Default: as fast as its NIC takes them.
+	// Rate is the rate of the frames that each node sends, Ethernet headers included. Default: as
+	// fast as its NIC accepts them.
 	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
 	// Size is the length of a frame with its Ethernet header. Default 1000B.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
-	// Flows is how many source ports a node uses for each other node, in turn.
-	// Default 1.
+	// Flows is the number of source ports that a node uses, in turn, for each other node. Default
+	// 1.
 	Flows int `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"minimum=1,maximum=256"`
-	// DSCP is that of the datagrams. Default 0.
+	// DSCP is the DSCP of the datagrams. Default 0.
 	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63"`
-	// ECN says that the datagrams are of an ECN-capable transport, ECT(0).
+	// ECN sets ECT(0) in the datagrams: the transport is ECN-capable. Default false.
 	ECN bool `yaml:"ecn,omitempty" json:"ecn,omitempty"`
-	// Background lets the next step start at once.
+	// Background starts the next step at once. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 }
 
-// PauseFrames are PFC frames (IEEE 802.1Qbb), sent again before each runs out
-// and ended by one that lets the far end go on.
+// PauseFrames sends PFC frames (IEEE 802.1Qbb). Each is sent again before it runs out. The last one
+// lets the far end continue.
 type PauseFrames struct {
-	// Priorities are those that are paused.
+	// Priorities lists the priorities that are paused.
 	Priorities []int `yaml:"priorities" json:"priorities"`
-	// Quanta is what each frame asks for, in times of 512 bits. Default 65535.
+	// Quanta is the pause time that each frame requests, in units of 512 bit times. Default 65535.
 	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535"`
 }
 
-// Sizes of frames: 16 bytes of payload tell datagrams apart.
+// Sizes of frames. 16 bytes of payload identify a datagram.
 const (
 	minTraffic     = units.Bytes(14 + 20 + 8 + 16)
 	maxTraffic     = units.Bytes(14 + 65535)

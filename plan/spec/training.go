@@ -7,68 +7,70 @@ import (
 	"railbed/internal/units"
 )
 
-// Training runs a training job: each rank computes, which is time that passes, and
-// exchanges real bytes with others. The job is that of a model, or of a recorded trace.
+// Training runs a training job. Each rank computes, which only takes time, and exchanges real bytes
+// with others. The job is given by a model or by a recorded trace.
 type Training struct {
-	// Name is what checks call the job.
+	// Name is the name by which checks refer to the job.
 	Name string `yaml:"name" json:"name"`
-	// Model describes the job by its model and how that is divided among ranks.
+	// Model describes the job by its model and its division among ranks.
 	Model *Model `yaml:"model,omitempty" json:"model,omitempty"`
-	// Trace is a file with the job: a workload of SimAI or AICB (.txt), the first one of
-	// Chakra's execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). Its path
-	// counts from the file's folder.
+	// Trace is a file with the job: a workload of SimAI or AICB (.txt), the first of Chakra's
+	// execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). The path is relative to
+	// this file.
 	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
-	// World is how many ranks the job of a trace has. Default: as many as the trace says.
+	// World is the number of ranks of the job of a trace. Default: the number that the trace gives.
 	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// Ranks are those of the testbed that the job has, in the order of its own: tensor
-	// parallel ranks are neighbours there, then data parallel ones, then stages of the
+	// Ranks lists the testbed's ranks that the job uses, in the order of the job's own ranks. In
+	// that order tensor parallel ranks are neighbours, then data parallel ones, then stages of the
 	// pipeline. Default: by placement.
 	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
-	// Placement chooses ranks that no job has that may run beside this one: packed
-	// (default) fills leaf after leaf, spread takes them from all leaves in turn,
-	// rail-aware packs by the switches of ranks' own NICs, and non-idle-aware packs where
-	// no other job is.
+	// Placement chooses ranks that no job running at the same time uses.
+	//
+	//   - packed (default): fills one leaf after the other.
+	//   - spread: takes ranks from all leaves in turn.
+	//   - rail-aware: packs by the switches of ranks' own NICs.
+	//   - non-idle-aware: packs where no other job runs.
 	Placement string `yaml:"placement,omitempty" json:"placement,omitempty" jsonschema:"enum=packed,enum=spread,enum=rail-aware,enum=non-idle-aware"`
-	// BytesScale is what all sizes are multiplied by, so that a job of a large machine
-	// fits on a small one. Default 1.
+	// BytesScale multiplies all sizes, so that a job of a large machine fits on a small one.
+	// Default 1.
 	BytesScale units.Factor `yaml:"bytes-scale,omitempty" json:"bytes-scale,omitzero"`
-	// TimeScale is what all times of computation are multiplied by. Default 1.
+	// TimeScale multiplies all times of computation. Default 1.
 	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero"`
-	// Iterations are measured. Default 5.
+	// Iterations is the number of measured iterations. Default 5.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000"`
-	// Warmup iterations run before and are not measured. Default 1.
+	// Warmup is the number of iterations that run before and are not measured. Default 1.
 	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=10000"`
-	// Transport is tcp (default), the kernel's, rd, reliable datagrams by many paths, or
+	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; or
 	// roce, reliable connections of RoCEv2.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
 	Carriage  `yaml:",inline"`
-	// Background lets the next step start at once.
+	// Background starts the next step at once. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
-	// Timeout ends the job as failed. Default 2m.
+	// Timeout is the time after which the job fails. Default 2m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 
-	// Zero names the fields that are zero on purpose.
+	// Zero marks the fields that are zero on purpose.
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// Model is a transformer and how its training is divided among dp * tp * pp ranks.
+// Model is a transformer and the division of its training among dp * tp * pp ranks.
 type Model struct {
-	// Layers is how many there are.
+	// Layers is the number of layers.
 	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1024"`
-	// Hidden is the size of a token's activation.
+	// Hidden is the number of values of a token's activation.
 	Hidden int `yaml:"hidden" json:"hidden" jsonschema:"minimum=1,maximum=1048576"`
-	// Sequence is the tokens of one.
+	// Sequence is the number of tokens of a sequence.
 	Sequence int `yaml:"sequence" json:"sequence" jsonschema:"minimum=1,maximum=16777216"`
-	// Vocabulary is the entries of the embedding, whose transposed matrix makes logits of
-	// its own. Default: neither.
+	// Vocabulary is the number of entries of the embedding. A separate transposed matrix makes the
+	// logits. Default: neither.
 	Vocabulary int `yaml:"vocabulary,omitempty" json:"vocabulary,omitempty" jsonschema:"minimum=1,maximum=16777216"`
-	// Heads are those of attention, which tp divides. Default: as many as tp.
+	// Heads is the number of attention heads, a multiple of tp. Default: as many as tp.
 	Heads int `yaml:"heads,omitempty" json:"heads,omitempty" jsonschema:"minimum=1,maximum=65536"`
 	// FFN is the inner size of the feed-forward block. Default: 4 * hidden.
 	FFN int `yaml:"ffn,omitempty" json:"ffn,omitempty" jsonschema:"minimum=1,maximum=4194304"`
-	// MicroBatch is how many sequences go through the model at once. Default 1.
+	// MicroBatch is the number of sequences that go through the model at once. Default 1.
 	MicroBatch int `yaml:"micro-batch,omitempty" json:"micro-batch,omitempty" jsonschema:"minimum=1,maximum=1048576"`
-	// GlobalBatch is how many make an iteration. Default: dp * micro-batch.
+	// GlobalBatch is the number of sequences of an iteration. Default: dp * micro-batch.
 	GlobalBatch int `yaml:"global-batch,omitempty" json:"global-batch,omitempty" jsonschema:"minimum=1,maximum=16777216"`
 	// DP is the degree of data parallelism. Default 1.
 	DP int `yaml:"dp,omitempty" json:"dp,omitempty" jsonschema:"minimum=1,maximum=256"`
@@ -76,26 +78,27 @@ type Model struct {
 	TP int `yaml:"tp,omitempty" json:"tp,omitempty" jsonschema:"minimum=1,maximum=256"`
 	// PP is the number of stages of the pipeline. Default 1.
 	PP int `yaml:"pp,omitempty" json:"pp,omitempty" jsonschema:"minimum=1,maximum=256"`
-	// EP is how many ranks of a data parallel group share the experts. Default 1.
+	// EP is the number of ranks of a data parallel group that share the experts. Default 1.
 	EP int `yaml:"ep,omitempty" json:"ep,omitempty" jsonschema:"minimum=1,maximum=256"`
-	// Experts are those of each layer. Default 1, which is no mixture.
+	// Experts is the number of experts of each layer. Default 1, which is no mixture.
 	Experts int `yaml:"experts,omitempty" json:"experts,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// TopK is how many experts each token takes. Default 1.
+	// TopK is the number of experts to which each token goes. Default 1.
 	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64"`
-	// SP divides what tensor parallelism leaves whole along the sequence.
+	// SP divides along the sequence the parts that tensor parallelism does not divide. Default
+	// false.
 	SP bool `yaml:"sp,omitempty" json:"sp,omitempty"`
-	// ZeRO is the stage: 0 (default) no states are partitioned, 1 those of the
-	// optimizer, 2 gradients too, 3 parameters too.
+	// ZeRO is the stage of ZeRO: 0 (default) partitions no states, 1 those of the optimizer, 2
+	// gradients too, 3 parameters too.
 	ZeRO int `yaml:"zero,omitempty" json:"zero,omitempty" jsonschema:"minimum=0,maximum=3"`
-	// DType is that of activations, gradients and parameters. Default bf16.
+	// DType is the type of activations, gradients and parameters. Default bf16.
 	DType string `yaml:"dtype,omitempty" json:"dtype,omitempty" jsonschema:"enum=bf16,enum=fp16,enum=fp32"`
-	// Bucket is the least size of the gradients that are reduced together, while the
-	// backward pass goes on. Default 25MB, as PyTorch has it.
+	// Bucket is the least size of the gradients that are reduced together while the backward pass
+	// continues. Default 25MB, as in PyTorch.
 	Bucket units.Bytes `yaml:"bucket,omitempty" json:"bucket,omitempty"`
-	// TFLOPS is how many 10^12 floating-point operations a device does in a second at
-	// most.
+	// TFLOPS is the most floating-point operations that a device does per second, in units of
+	// 10^12.
 	TFLOPS units.Factor `yaml:"tflops" json:"tflops"`
-	// Efficiency is the share of these that the model reaches. Default 40%.
+	// Efficiency is the share of tflops that the model reaches. Default 40%.
 	Efficiency units.Ratio `yaml:"efficiency,omitempty" json:"efficiency,omitzero"`
 }
 
@@ -145,8 +148,8 @@ func (m *Model) setDefaults() {
 	}
 }
 
-// defaults are what a model has that says nothing but what it must, some of which hang on
-// other settings of it.
+// defaults returns the model with defaults for all settings that it omits. Some depend on other
+// settings.
 func (m Model) defaults() Model {
 	own := Model{Hidden: m.Hidden, DP: m.DP, TP: m.TP, MicroBatch: m.MicroBatch}
 	own.setDefaults()
@@ -154,10 +157,10 @@ func (m Model) defaults() Model {
 	return own
 }
 
-// FormulaTraining is that of the bytes of a training job.
+// FormulaTraining is the formula for the bytes of a training job.
 const FormulaTraining = "training"
 
-// training is the job of a name, nil where there is none.
+// training returns the job with a name, or nil if there is none.
 func (t *Testbed) training(name string) *Training {
 	for _, step := range t.Steps {
 		if step.Training != nil && step.Training.Name == name {
@@ -167,7 +170,7 @@ func (t *Testbed) training(name string) *Training {
 	return nil
 }
 
-// trainingFormula checks that the formula of a job is a job's.
+// trainingFormula checks that a check of a job's bytes has the formula of jobs.
 func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
 	if t.Name == b.Workload && b.Formula != FormulaTraining && !c.known(at+".formula") {
 		c.report(at+".formula", fmt.Sprintf("formula %q of a training job", clipped(b.Formula)),
@@ -175,10 +178,10 @@ func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
 	}
 }
 
-// World is how many ranks the model is divided among.
+// World returns the number of ranks among which the model is divided.
 func (m *Model) World() int { return m.DP * m.TP * m.PP }
 
-// training checks what its types do not say.
+// training checks conditions on a job that struct tags cannot express.
 func (c *checker) training(at string, t *Training, names map[string]string) {
 	c.unique(at+".name", t.Name, names)
 	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
@@ -201,7 +204,7 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 		seen[rank] = true
 	}
 	if t.Model != nil && !c.broken(at+".model") {
-		m := *t.Model // with defaults, which come after the checks
+		m := *t.Model // with defaults, which are set after the checks
 		m.setDefaults()
 		c.model(at+".model", &m)
 		if n := m.World(); len(t.Ranks) > 0 && len(t.Ranks) != n {
@@ -211,7 +214,7 @@ func (c *checker) training(at string, t *Training, names map[string]string) {
 	}
 }
 
-// model checks that degrees divide what they divide.
+// model checks that the degrees of parallelism divide the numbers that they must divide.
 func (c *checker) model(at string, m *Model) {
 	divides := func(key string, whole int, what string, by int) {
 		if by > 0 && whole%by != 0 {
@@ -237,8 +240,8 @@ func (c *checker) model(at string, m *Model) {
 		c.report(at+".sp", "sequence parallelism without tensor parallelism",
 			"want tp of at least 2, or remove it")
 	case m.ZeRO > 1 && m.PP > 1:
-		// Gradients that are partitioned cannot wait for the other micro-batches of a
-		// pipeline (DeepSpeed, "Pipeline Parallelism").
+		// Partitioned gradients cannot wait for the other micro-batches of a pipeline (DeepSpeed,
+		// "Pipeline Parallelism").
 		c.report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP),
 			"want zero of at most 1, or pp: 1")
 	case m.TopK > m.Experts:

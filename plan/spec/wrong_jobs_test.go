@@ -1,17 +1,17 @@
 package spec
 
-// training is a file with a job of a model.
+// training returns a file with the job of a model.
 func training(model string) string {
 	return head + "steps:\n  - training: {name: t, model: {hidden: 64, sequence: 32, tflops: 1, " + model +
 		"}}\n"
 }
 
-// job is a file with a training job of other settings.
+// job returns a file with a training job of other settings.
 func job(keys string) string {
 	return head + "steps: [{training: {name: t, trace: a.cm, " + keys + "}}]\n"
 }
 
-// trainingBytes is a file with a job and a collective, and a check of the bytes of one of
+// trainingBytes returns a file with a job and a collective, and a check of the bytes of one of
 // them.
 func trainingBytes(name, formula string) string {
 	return training("layers: 4") +
@@ -20,7 +20,7 @@ func trainingBytes(name, formula string) string {
 		", tolerance: 1%}}}]\n"
 }
 
-// messagesFile is a file with messages, and messagesBytes a check of their bytes.
+// messagesFile returns a file with messages. messagesBytes returns a check of their bytes.
 func messagesFile(keys string) string {
 	return head + "steps: [{messages: {name: m, " + keys + "}}, {capture: {at: [all], file: a.pcapng}}]\n"
 }
@@ -29,7 +29,7 @@ func messagesBytes(formula string) string {
 	return "checks: [{packets: {bytes-per-rank: {workload: m, formula: " + formula + ", tolerance: 1%}}}]\n"
 }
 
-// wrongJobFiles are as wrongFiles, about training jobs and messages.
+// wrongJobFiles is as wrongFiles, for training jobs and messages.
 var wrongJobFiles = []struct {
 	name, text string
 	what, want string

@@ -2,7 +2,7 @@ package spec
 
 import "strings"
 
-// soft and line are files with one setting of all switches and of all links.
+// soft returns a file with one setting of all switches, and line one with a setting of all links.
 func soft(settings string) string {
 	return "name: a\nfabric:\n  topology: explicit\n  switch: {kind: soft, " + settings + "}\n"
 }
@@ -14,7 +14,7 @@ func line(settings string) string {
 // judged is a file with a check of packets.
 const judged = head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{packets: {"
 
-// wrongSoftFiles are as wrongFiles, about soft switches and their links.
+// wrongSoftFiles is as wrongFiles, for soft switches and their links.
 var wrongSoftFiles = []struct {
 	name, text string
 	what, want string

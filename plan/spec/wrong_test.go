@@ -13,25 +13,24 @@ import (
 	"time"
 )
 
-// The mark stands where the problem must be reported; it is taken out before
-// the text is decoded.
+// The mark is at the position at which the problem must be reported. It is removed before the text
+// is decoded.
 const here = "§"
 
-// fabric is the smallest good fabric, on a line of its own; head makes a good
-// file of it.
+// fabric is the smallest valid fabric, on a line of its own. head makes a valid file of it.
 const (
 	fabric = "fabric: {topology: single-switch, params: {hosts: 4}}\n"
 	head   = "name: a\n" + fabric
 	docker = head + "nodes: {default: {runtime: docker, "
 )
 
-// sgdFile is a file with a training by gradients.
+// sgdFile returns a file with a training by gradients.
 func sgdFile(keys string) string {
 	return head + "steps: [{workload: {name: s, kind: sgd, " + keys + "}}]\n"
 }
 
-// wrongFiles are files with exactly one problem each: where, what is wrong and
-// what would be right.
+// wrongFiles are files with exactly one problem each, with the position, the error and the correct
+// form.
 var wrongFiles = []struct {
 	name, text string
 	what, want string
@@ -683,7 +682,7 @@ f.yaml:4:1: unknown key "sed" in the file; did you mean "seed"?`
 	}
 }
 
-// An alias repeats a value, not its problem.
+// An alias repeats a value but not its problem.
 func TestProblemOfAnAliasIsReportedOnce(t *testing.T) {
 	_, err := Decode("f.yaml", []byte(head+"nodes: {h0: &x {cpu: many}, h1: *x, h2: *x}\n"))
 	const want = `f.yaml:3:22: nodes["h0"].cpu is the text "many"; write a number in decimal digits`
@@ -700,7 +699,7 @@ func TestManyProblemsAreCutShort(t *testing.T) {
 	}
 }
 
-// Nested aliases stand for 10^9 values in a few lines.
+// Nested aliases expand to 10^9 values in a few lines.
 func TestExplodingAliasesAreRefused(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(head + "nodes:\n  h0: &a0 {env: {A: 1}}\nsteps:\n")
@@ -718,7 +717,7 @@ func TestExplodingAliasesAreRefused(t *testing.T) {
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("took %v", took)
 	}
-	// The billion laughs: a testbed's types end the descent at its second level.
+	// The billion laughs attack: a testbed's types end the descent at its second level.
 	laughs := head + "hosts: &a [x, x]\nsteps:\n  - &b [*a, *a, *a]\n  - &c [*b, *b, *b]\n  - [*c, *c, *c]\n"
 	if _, err := Decode("f.yaml", []byte(laughs)); err == nil {
 		t.Error("a list of lists of aliases is accepted")
@@ -753,7 +752,7 @@ func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// endless gives text for as long as it is read.
+// endless is a reader that never ends.
 type endless struct{ read int }
 
 func (e *endless) Read(p []byte) (int, error) {

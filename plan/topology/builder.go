@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// builder grows a graph; switches and hosts are known by their index.
+// builder builds a graph. Switches and hosts are identified by their index.
 type builder struct {
 	graph *Graph
 }
@@ -23,7 +23,7 @@ func (b *builder) addSwitch(s Switch) int {
 	return len(b.graph.Switches) - 1
 }
 
-// addSwitches adds count switches like s, named with s.Name and 1, 2, ...
+// addSwitches adds count switches like s, named s.Name with 1, 2, ... appended.
 func (b *builder) addSwitches(count int, s Switch) []int {
 	ids := make([]int, count)
 	for i := range ids {
@@ -34,7 +34,7 @@ func (b *builder) addSwitches(count int, s Switch) []int {
 	return ids
 }
 
-// wireHost gives the host another NIC and wires it to the switch.
+// wireHost adds a NIC to the host and wires it to the switch.
 func (b *builder) wireHost(host, sw int) {
 	h := &b.graph.Hosts[host]
 	port := fmt.Sprintf("eth%d", len(h.Ports))
@@ -42,12 +42,12 @@ func (b *builder) wireHost(host, sw int) {
 	b.graph.Links = append(b.graph.Links, Link{A: End{h.Name, port}, B: b.newPort(sw)})
 }
 
-// wire joins two switches.
+// wire links two switches.
 func (b *builder) wire(lower, upper int) {
 	b.graph.Links = append(b.graph.Links, Link{A: b.newPort(lower), B: b.newPort(upper)})
 }
 
-// wireAll joins every lower switch to every upper one.
+// wireAll links every lower switch to every upper switch.
 func (b *builder) wireAll(lower, upper []int) {
 	b.graph.Links = slices.Grow(b.graph.Links, len(lower)*len(upper))
 	for _, l := range lower {

@@ -9,24 +9,23 @@ import (
 	"strings"
 )
 
-// Wiring is a fabric written out by hand.
+// Wiring is an explicit fabric.
 type Wiring struct {
 	Hosts    []string
 	Switches []string
-	// Connect lists links as "a:eth0 -- b:p1" or "a -- b". Ports without a
-	// name get the lowest free number in the order of the list.
+	// Connect lists links as "a:eth0 -- b:p1" or "a -- b". Ports without a name get the lowest free
+	// number in the order of the list.
 	Connect []string
 }
 
-// WiringError is one entry of a Wiring that is wrong.
+// WiringError is an error in one entry of a Wiring.
 type WiringError struct {
 	// List is "hosts", "switches" or "connect".
 	List  string
 	Index int
-	// What is wrong and what would be right.
+	// What describes the error, and Want the correct form.
 	What, Want string
-	// Unknown is the name that Connect uses and nobody declares, if that is
-	// what is wrong.
+	// Unknown is the name that Connect uses without a declaration, if this is the error.
 	Unknown string
 }
 
@@ -37,15 +36,14 @@ func (e *WiringError) Error() string { return e.What + "; " + e.Want }
 const maxInterfaceName = 15
 
 var (
-	// Names end up in hosts files, where case does not count, and in link
-	// names, where "--" separates two of them.
+	// Names end up in hosts files, which ignore case, and in link names, in which "--" separates
+	// two names.
 	nodeName      = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$`)
 	interfaceName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`)
-	// reservedNodes mean something else in files (keys and taps) or in the
-	// hosts file.
+	// reservedNodes have another meaning in files (keys and taps) or in the hosts file.
 	reservedNodes = []string{"all", "default", "fabric", "host", "localhost", "nics", "switches"}
 	// reservedInterfaces exist in every network namespace, are directories of
-	// /proc/sys/net/ipv4/conf, or are the bridge of a bridge.
+	// /proc/sys/net/ipv4/conf, or are the bridge device of a bridge.
 	reservedInterfaces = []string{"all", "br0", "default", "lo"}
 )
 
@@ -59,15 +57,14 @@ type explicit struct {
 	wiring Wiring
 	graph  *Graph
 	errs   []error
-	isHost map[string]bool // every declared name
+	isHost map[string]bool // has every declared name
 	index  map[string]int  // in graph.Hosts or graph.Switches
 	used   map[End]int     // entry of Connect that uses the port
 	next   map[string]int
 }
 
-// Explicit builds the graph of a wiring. NICs of a host are ordered by name,
-// numbers by value. Its error joins one *WiringError for every entry that is
-// wrong.
+// Explicit builds the graph of a wiring. NICs of a host are ordered by name, with numbers ordered
+// by value. Its error joins one *WiringError for every wrong entry.
 func Explicit(w Wiring) (*Graph, error) {
 	x := &explicit{wiring: w, graph: &Graph{}, isHost: map[string]bool{}, index: map[string]int{},
 		used: map[End]int{}, next: map[string]int{}}
@@ -86,7 +83,7 @@ func (x *explicit) fail(list string, i int, what, want string) {
 	x.errs = append(x.errs, &WiringError{List: list, Index: i, What: what, Want: want})
 }
 
-// declare adds the hosts and switches, each under a name of its own.
+// declare adds the hosts and switches, each under a unique name.
 func (x *explicit) declare() {
 	add := func(list string, i int, name string, host bool) bool {
 		switch {
@@ -125,7 +122,7 @@ func (x *explicit) declare() {
 	}
 }
 
-// tooMany refuses a wiring beyond the limits of every graph.
+// tooMany reports a wiring that exceeds the limits of every graph.
 func (x *explicit) tooMany() bool {
 	w := x.wiring
 	for _, list := range []struct {
@@ -141,8 +138,8 @@ func (x *explicit) tooMany() bool {
 	return len(x.errs) > 0
 }
 
-// connect adds the links: first all entries are parsed, so that a port that the
-// file names is never given to a link that names none.
+// connect adds the links. It parses all entries first, so that a link without a port name never
+// gets a port that the file names.
 func (x *explicit) connect() {
 	parsed := make([][2]end, len(x.wiring.Connect))
 	for i, text := range x.wiring.Connect {
@@ -222,7 +219,7 @@ func wrongInterface(name string) string {
 	return ""
 }
 
-// claim notes that a named port is used and refuses a second use.
+// claim records the use of a named port and reports a second use.
 func (x *explicit) claim(i int, e end) {
 	if e.port == "" {
 		return
@@ -236,7 +233,7 @@ func (x *explicit) claim(i int, e end) {
 	x.used[key] = i
 }
 
-// place gives the end a port of its own.
+// place assigns a port to an end.
 func (x *explicit) place(e end) End {
 	prefix := "p"
 	if e.isHost {
@@ -259,8 +256,8 @@ func (x *explicit) place(e end) End {
 	return End{e.node, e.port}
 }
 
-// setTiers counts the links from each switch to the nearest one that has a
-// host; switches that no host reaches stay in tier 0.
+// setTiers sets the tier of each switch to the number of links to the nearest switch that has a
+// host. Switches without a path to a host stay in tier 0.
 func (x *explicit) setTiers() {
 	neighbours := make([][]int, len(x.graph.Switches))
 	tier := make([]int, len(x.graph.Switches))
@@ -293,8 +290,8 @@ func (x *explicit) setTiers() {
 	}
 }
 
-// naturally orders names by their text and, where that is equal, by the number
-// at their end: eth2 before eth10.
+// naturally orders names by their text and, if that is equal, by the number at their end: eth2
+// before eth10.
 func naturally(a, b string) int {
 	textA, numberA := cutNumber(a)
 	textB, numberB := cutNumber(b)

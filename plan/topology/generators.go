@@ -2,8 +2,8 @@ package topology
 
 import "fmt"
 
-// generators is the table of all topologies. A link count is exact where the
-// parameters multiply to it, and an upper bound for the torus.
+// generators is the table of all topologies. The number of links is exact if it is a product of
+// parameters. For the torus it is an upper bound.
 var generators = []Generator{
 	{
 		Name: SingleSwitch, Summary: "every host on one switch",
@@ -131,9 +131,9 @@ func buildLeafSpine(b *builder, p map[string]int) {
 	b.wireAll(leaves, spines)
 }
 
-// buildFatTree follows Al-Fares, Loukissas, Vahdat, "A scalable, commodity data
-// center network architecture": core switch c belongs to row c/(k/2), and row r
-// is wired to aggregation switch r of every pod.
+// buildFatTree follows Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network
+// architecture". Core switch c belongs to row c/(k/2), and row r is wired to aggregation switch r
+// of every pod.
 func buildFatTree(b *builder, p map[string]int) {
 	half := p["k"] / 2
 	var leaves, aggs []int
@@ -182,15 +182,13 @@ func buildRailOptimized(b *builder, p map[string]int) {
 	b.wireAll(rails, spines)
 }
 
-// buildHPN follows Qian et al., "Alibaba HPN: A Data Center Network for Large
-// Language Model Training": rail r of a segment has two ToRs, one in each
-// plane; the server's ports eth(2r) and eth(2r+1) go to them, and a ToR is
-// wired only to the aggregation switches of its own plane. ToRs are ordered by
-// plane first, so that the addresses of a plane are neighbours and its routes
-// aggregate.
+// buildHPN follows Qian et al., "Alibaba HPN: A Data Center Network for Large Language Model
+// Training". Rail r of a segment has two ToRs, one in each plane. The server's ports eth(2r) and
+// eth(2r+1) go to them. A ToR is wired only to the aggregation switches of its own plane. ToRs are
+// ordered by plane first, so that the addresses of a plane are adjacent and its routes aggregate.
 func buildHPN(b *builder, p map[string]int) {
 	segments, rails := p["segments"], p["rails"]
-	tors := map[[3]int]int{} // segment, rail, plane
+	tors := map[[3]int]int{} // by segment, rail, plane
 	planes := [2][]int{}
 	for plane := range 2 {
 		for segment := range segments {
@@ -226,9 +224,9 @@ func buildHPN(b *builder, p map[string]int) {
 
 func planeName(plane int) string { return fmt.Sprintf("plane-%c", 'a'+plane) }
 
-// buildTorus wires each switch to its successor in every dimension, and the
-// last one to the first. In a dimension of two both would be the same pair of
-// switches: they get one link, not two.
+// buildTorus wires each switch to its successor in every dimension, and the last one to the first.
+// In a dimension of size two both links would join the same pair of switches, so the pair gets one
+// link.
 func buildTorus(b *builder, p map[string]int) {
 	size := [3]int{p["x"], p["y"], p["z"]}
 	dimensions := 3
@@ -268,14 +266,15 @@ func buildTorus(b *builder, p map[string]int) {
 	}
 }
 
-// dragonflyLinks is how many links there are between two groups.
+// dragonflyLinks returns the number of links between two groups.
 func dragonflyLinks(p map[string]int) int {
 	return p["switches"] * p["global-links"] / (p["groups"] - 1)
 }
 
-// buildDragonfly follows Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology":
-// the switches of a group act as one router with many ports. That router's global ports go to the groups
-// behind it in turn, the next one first, and each switch has as many of them in a row.
+// buildDragonfly follows Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly
+// topology". The switches of a group act as one router with many ports. That router's global ports
+// go to the groups after it in turn, the next group first. Each switch has consecutive global
+// ports.
 func buildDragonfly(b *builder, p map[string]int) {
 	groups, each := p["groups"], p["switches"]
 	of := make([][]int, groups)

@@ -1,10 +1,9 @@
-// Package topology generates the shapes of fabrics: which hosts and switches
-// there are and which port is wired to which.
+// Package topology generates the graphs of fabrics: the hosts, the switches and the wiring of their
+// ports.
 //
-// Generators are pure functions of whole numbers: the same parameters give the
-// same graph, in the same order. Names follow one rule: hosts are h0, h1, ...
-// with NICs eth0, eth1, ...; switches are leaf1, spine1, ... with ports p0,
-// p1, ... in the order in which they were wired, servers' side first.
+// Generators are pure functions of whole numbers: the same parameters give the same graph, in the
+// same order. Hosts are named h0, h1, ... with NICs eth0, eth1, .... Switches are named leaf1,
+// spine1, ... with ports p0, p1, ... in the order in which they were wired, servers' side first.
 package topology
 
 import (
@@ -14,7 +13,7 @@ import (
 	"strings"
 )
 
-// Names of the generators, as files spell them.
+// Names of the generators, as in files.
 const (
 	SingleSwitch  = "single-switch"
 	LeafSpine     = "leaf-spine"
@@ -35,8 +34,8 @@ const (
 	roleCore   = "core"
 )
 
-// Graph is a fabric and its hosts. All names of hosts and switches are
-// distinct; every link's ends exist, and no port has two links.
+// Graph is a fabric and its hosts. All names of hosts and switches are distinct. Every link's ends
+// exist, and no port has two links.
 type Graph struct {
 	Hosts    []Host
 	Switches []Switch
@@ -46,7 +45,7 @@ type Graph struct {
 // Host is a server.
 type Host struct {
 	Name string
-	// Ports are the NICs' names in order.
+	// Ports holds the names of the NICs in order.
 	Ports []string
 }
 
@@ -56,12 +55,12 @@ type Switch struct {
 	Role string
 	// Tier counts from 0 at the servers' side.
 	Tier int
-	// Group is the pod, rail or plane that the switch belongs to, such as
-	// "pod1"; empty where the topology has none.
+	// Group is the pod, rail or plane to which the switch belongs, such as "pod1". It is empty if
+	// the topology has none.
 	Group string
-	// At is the place in the grid of a torus, one coordinate for each dimension.
+	// At is the position in the grid of a torus, one coordinate for each dimension.
 	At []int
-	// Ports are the ports' names in order.
+	// Ports holds the names of the ports in order.
 	Ports []string
 }
 
@@ -70,8 +69,8 @@ type End struct {
 	Node, Port string
 }
 
-// Link joins two ports. A is the end nearer to the servers; between equals it
-// is the switch that comes first, or that the wiring names first.
+// Link connects two ports. A is the end nearer to the servers. Between equals it is the switch that
+// comes first, or that the wiring names first.
 type Link struct {
 	A, B End
 }
@@ -79,18 +78,18 @@ type Link struct {
 // Param is a parameter of a generator.
 type Param struct {
 	Name string
-	// Default holds where the file gives none; 0 with Required set.
+	// Default is the value if the file gives none. It is 0 if Required is set.
 	Default  int
 	Required bool
-	// Min and Max bound the value, both included.
+	// Min and Max bound the value, inclusive.
 	Min, Max int
-	// Even says that odd values are impossible.
+	// Even reports whether the value must be even.
 	Even bool
-	// Doc is one line for people.
+	// Doc describes the parameter in one line.
 	Doc string
 }
 
-// Want is the range of the parameter in words.
+// Want describes the range of the parameter.
 func (p Param) Want() string {
 	kind := "a whole number"
 	if p.Even {
@@ -99,22 +98,22 @@ func (p Param) Want() string {
 	return fmt.Sprintf("want %s from %d to %d", kind, p.Min, p.Max)
 }
 
-// Generator makes graphs of one topology.
+// Generator generates graphs of one topology.
 type Generator struct {
 	Name string
-	// Summary is one line for people.
+	// Summary describes the topology in one line.
 	Summary string
 	Params  []Param
-	// size is an upper bound of what the graph will have, so that huge ones are
-	// refused before they are built.
+	// size returns an upper bound of the size of the graph, so that huge graphs are refused before
+	// they are built.
 	size func(p map[string]int) size
-	// check says what is wrong with parameters that are each within bounds; nil is nothing. It may be nil.
+	// check returns the error of parameters that are each within bounds, or nil. It may be nil.
 	check func(p map[string]int) *ParamError
 	build func(b *builder, p map[string]int)
 }
 
-// Limits of one graph: above them the plan's tables no longer fit a machine,
-// so a typing error is the likelier reason.
+// Limits of a graph. Above them the plan's tables do not fit a machine, and a typing error is more
+// likely.
 const (
 	maxHosts    = 1 << 12
 	maxSwitches = 1 << 10
@@ -123,14 +122,14 @@ const (
 
 type size struct{ hosts, switches, links int }
 
-// ParamError is one parameter that is wrong.
+// ParamError is an error in one parameter.
 type ParamError struct {
 	Topology string
-	// Param is the parameter's name; empty where the topology itself is unknown.
+	// Param is the parameter's name. It is empty if the topology itself is unknown.
 	Param string
-	// What is wrong and what would be right.
+	// What describes the error, and Want the correct form.
 	What, Want string
-	// Missing says that the parameter was not given.
+	// Missing reports whether the parameter was not given.
 	Missing bool
 }
 
@@ -139,10 +138,10 @@ func (e *ParamError) Error() string {
 	return e.What + "; " + e.Want
 }
 
-// Generators are all generators in the order of the documentation.
+// Generators returns all generators in the order of the documentation.
 func Generators() []Generator { return slices.Clone(generators) }
 
-// Names are the generators' names in the order of the documentation.
+// Names returns the generators' names in the order of the documentation.
 func Names() []string {
 	names := make([]string, len(generators))
 	for i, g := range generators {
@@ -151,7 +150,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns the generator of a name.
+// Find returns the generator with a name.
 func Find(name string) (Generator, bool) {
 	i := slices.IndexFunc(generators, func(g Generator) bool { return g.Name == name })
 	if i < 0 {
@@ -160,8 +159,8 @@ func Find(name string) (Generator, bool) {
 	return generators[i], true
 }
 
-// Generate builds the graph of a topology. Its error joins one *ParamError for
-// every parameter that is unknown, missing or out of range.
+// Generate builds the graph of a topology. Its error joins one *ParamError for every parameter that
+// is unknown, missing or out of range.
 func Generate(name string, params map[string]int) (*Graph, error) {
 	g, found := Find(name)
 	if !found {
@@ -224,7 +223,7 @@ func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
 	return values, nil
 }
 
-// ParamNames are the names of the parameters in the order of the documentation.
+// ParamNames returns the names of the parameters in the order of the documentation.
 func (g Generator) ParamNames() []string {
 	names := make([]string, len(g.Params))
 	for i, p := range g.Params {

@@ -18,8 +18,8 @@ func mustGenerate(t *testing.T, name string, params map[string]int) *Graph {
 	return g
 }
 
-// checkGraph holds for every graph: distinct names, and every port of every
-// host and switch in exactly one link, in the order of the ports.
+// checkGraph checks every graph for distinct names. Every port of every host and switch is in
+// exactly one link, in the order of the ports.
 func checkGraph(t *testing.T, g *Graph) {
 	t.Helper()
 	free := map[End]bool{}
@@ -55,7 +55,7 @@ func checkGraph(t *testing.T, g *Graph) {
 	}
 }
 
-// peers are the names at the other ends of a device's links, in their order.
+// peers returns the names at the other ends of a device's links, in their order.
 func peers(g *Graph, name string) []string {
 	var found []string
 	for _, l := range g.Links {
@@ -92,7 +92,7 @@ func TestCounts(t *testing.T) {
 		{Torus, map[string]int{"x": 5}, 5, 5, 5 + 5},
 		{Torus, map[string]int{"x": 4, "y": 4}, 16, 16, 16 + 32},
 		{Torus, map[string]int{"x": 3, "y": 3, "z": 3, "hosts-per-switch": 2}, 54, 27, 54 + 81},
-		// A dimension of two has one link, not two; one of one has none.
+		// A dimension of size two has one link, not two. A dimension of size one has none.
 		{Torus, map[string]int{"x": 2, "y": 2}, 4, 4, 4 + 4},
 		{Torus, map[string]int{"x": 2, "y": 3, "z": 1}, 6, 6, 6 + 3 + 6},
 		{Torus, map[string]int{"x": 1}, 1, 1, 1},
@@ -138,7 +138,7 @@ func TestLeafSpineWiring(t *testing.T) {
 	}
 }
 
-// TestFatTreeWiring: every switch has k ports, and every core one to each pod.
+// TestFatTreeWiring: every switch has k ports, and every core switch has one port to each pod.
 func TestFatTreeWiring(t *testing.T) {
 	const k = 6
 	g := mustGenerate(t, FatTree, map[string]int{"k": k})
@@ -176,8 +176,8 @@ func TestRails(t *testing.T) {
 	}
 }
 
-// TestHPN: ports 2r and 2r+1 of a server are on the two planes' ToRs of rail r
-// of its segment, and no link joins the planes.
+// TestHPN: ports 2r and 2r+1 of a server lead to the two planes' ToRs of rail r of its segment, and
+// no link joins the planes.
 func TestHPN(t *testing.T) {
 	g := mustGenerate(t, HPN, map[string]int{"segments": 2, "servers": 2, "rails": 2, "aggs": 3})
 	if got := fmt.Sprint(peers(g, "h2")); got != "[tor-s2r1a tor-s2r1b tor-s2r2a tor-s2r2b]" {
@@ -210,9 +210,9 @@ func TestTorusNeighbours(t *testing.T) {
 	}
 }
 
-// TestDragonfly holds the definition of the paper: all switches of a group are joined, each two groups have
-// as many links as others, no switch has more global links than it may, and three links lead from each switch
-// to each other one.
+// TestDragonfly checks the definition of the paper. All switches of a group are linked, and each
+// two groups have as many links as others. No switch has more global links than it may. Three links
+// lead from each switch to each other switch.
 func TestDragonfly(t *testing.T) {
 	for _, c := range []struct{ groups, switches, hosts, global, between int }{
 		{2, 1, 1, 1, 1}, {9, 4, 2, 2, 1}, {5, 4, 1, 1, 1}, {3, 4, 1, 2, 4}, {4, 4, 3, 1, 1}, {33, 8, 4, 4, 1},

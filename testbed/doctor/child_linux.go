@@ -17,48 +17,47 @@ import (
 	"railbed/internal/reexec"
 )
 
-// The parts that this program plays when it is executed again.
+// Parts of this program in which it is executed again.
 const (
-	partNothing = "doctor-nothing" // exit 0: the parent tried the clone flags
-	partEnter   = "doctor-enter"   // an ordinary user: go on in namespaces as partInside
-	partInside  = "doctor-inside"  // in namespaces: try the features named as arguments
-	partTry     = "doctor-try"     // on the host: try the features named as arguments
+	partNothing = "doctor-nothing" // Exits with 0. The parent tries the clone flags.
+	partEnter   = "doctor-enter"   // As an ordinary user: continues in namespaces as partInside.
+	partInside  = "doctor-inside"  // In namespaces: tries the features named as arguments.
+	partTry     = "doctor-try"     // On the host: tries the features named as arguments.
 )
 
-// exitRefused is the exit code of partEnter when the kernel refuses the
-// namespaces; a crash of a Go program exits with 2.
+// exitRefused is the exit code of partEnter if the kernel refuses the namespaces. A crash of a Go
+// program exits with 2.
 const exitRefused = 125
 
-// nobody is the ordinary user as which root tries what ordinary users can do.
+// UID of the ordinary user as which root tries the features of ordinary users.
 const nobody = 65534
 
-// probeTimeout bounds one trial. The slowest are programs that are asked for
-// their version; tshark takes about a second on a busy machine.
+// probeTimeout bounds one trial. The slowest trials ask programs for their version. tshark takes
+// about a second on a busy machine.
 const probeTimeout = 10 * time.Second
 
 const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
 	syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
-// errUnknown marks an answer that leaves the feature open.
+// errUnknown marks a trial that does not show whether the feature is there.
 var errUnknown = errors.New("not known")
 
-// outcome is one line that a child writes.
+// outcome is a line that a child writes.
 type outcome struct {
 	Feature string
 	Result  Result
 	Detail  string
-	Remedy  string // "" is the feature's own
+	Remedy  string // "" stands for the feature's remedy
 }
 
-// remedied is an error with a remedy of its own.
+// remedied is an error with its own remedy.
 type remedied struct {
 	error
 	remedy string
 }
 
-// takeOver plays the part that argv[0] names, if it is one of the doctor's. An
-// init calls it, and not whoever runs the program's other parts: a program that
-// asks for a feature must not run its own main again in the child.
+// takeOver runs the part that argv[0] names, if it is one of the doctor's. An init calls it, so a
+// program that asks for a feature does not run its own main again in the child.
 func takeOver() {
 	for part, play := range map[string]func([]string) int{
 		partNothing: func([]string) int { return 0 },
@@ -72,7 +71,7 @@ func takeOver() {
 	}
 }
 
-// enter goes on in namespaces and ends as the child there ended.
+// enter continues in namespaces and returns the exit code of the child there.
 func enter(features []string) int {
 	command := again(partInside, features...)
 	enterNamespaces(command, true)
@@ -90,19 +89,19 @@ func enter(features []string) int {
 	return exitRefused
 }
 
-// inside tries the features where nothing that they do reaches the host.
+// inside tries the features in namespaces, so that nothing that they do reaches the host.
 func inside(features []string) int {
 	if err := reexec.LeaveMountTree(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitRefused
 	}
-	// As in a testbed: that of a container is read-only below /proc/sys. Where it cannot be
-	// mounted, proc-mount says so.
+	// Mounted as in a testbed. In a container /proc is read-only below /proc/sys. If proc cannot be
+	// mounted, proc-mount reports it.
 	_ = syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, "")
 	return tryHere(features)
 }
 
-// again is this program, executed again in a part.
+// again returns a command that executes this program again in a part.
 func again(part string, args ...string) *exec.Cmd {
 	command := exec.Command(reexec.Self)
 	command.Args = reexec.Argv(part, args...)
@@ -110,8 +109,8 @@ func again(part string, args ...string) *exec.Cmd {
 	return command
 }
 
-// enterNamespaces gives the command namespaces of its own; user says whether a
-// user namespace is among them.
+// enterNamespaces gives the command its own namespaces. user reports whether a user namespace is
+// among them.
 func enterNamespaces(command *exec.Cmd, user bool) {
 	command.SysProcAttr.Cloneflags |= namespaces
 	if user {
@@ -126,14 +125,14 @@ func enterUserNamespace(command *exec.Cmd) {
 	command.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 }
 
-// dropRoot makes the command run as nobody where this program is root.
+// dropRoot makes the command run as an ordinary user if this program is root.
 func dropRoot(command *exec.Cmd) {
 	if os.Geteuid() == 0 {
 		command.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 }
 
-// cloneError says which step refused when a child did not start.
+// cloneError says which step the kernel refused when a child did not start.
 func cloneError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -142,8 +141,8 @@ func cloneError(err error) error {
 	return fmt.Errorf("clone: %w", err)
 }
 
-// tryAll tries the features in one child after another: one that hangs or
-// takes its child down is unknown, and the rest goes on in the next child.
+// tryAll tries the features in one child after another. A feature that hangs or ends its child is
+// unknown, and the next child continues with the others.
 func tryAll(ctx context.Context, where place, features []string, outcomes map[string]outcome) {
 	for len(features) > 0 && ctx.Err() == nil {
 		got, err := tryInChild(ctx, where, features)
@@ -168,14 +167,13 @@ func tryAll(ctx context.Context, where place, features []string, outcomes map[st
 	}
 }
 
-// startError says that no child could be started in the place.
+// startError means that no child could be started in the place.
 type startError struct{ err error }
 
 func (e *startError) Error() string { return e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-// tryInChild returns the outcomes that one child came to, in order, and why
-// there are not more of them.
+// tryInChild returns the outcomes of one child, in order, and the reason if some are missing.
 func tryInChild(ctx context.Context, where place, features []string) ([]outcome, error) {
 	command := again(partTry, features...)
 	switch where {
@@ -194,8 +192,8 @@ func tryInChild(ctx context.Context, where place, features []string) ([]outcome,
 	complaints := &firstLine{}
 	command.Stdout, command.Stderr = write, complaints
 	command.WaitDelay = time.Second // a grandchild may hold stderr open
-	// The kernel sends the parent-death signal when the thread that started
-	// the child ends, so that thread is kept until the child has ended.
+	// The kernel sends the parent-death signal when the thread that started the child ends, so this
+	// thread is kept until the child has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -220,7 +218,7 @@ func tryInChild(ctx context.Context, where place, features []string) ([]outcome,
 	return got, nil
 }
 
-// readOutcomes reads as many lines, each within probeTimeout.
+// readOutcomes reads count lines, each within probeTimeout.
 func readOutcomes(answers *os.File, count int) ([]outcome, error) {
 	var got []outcome
 	decoder := json.NewDecoder(bufio.NewReader(answers))
@@ -247,7 +245,7 @@ func (f *firstLine) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tryHere is the child: it tries each feature and writes an outcome for it.
+// tryHere runs in the child. It tries each feature and writes an outcome for it.
 func tryHere(names []string) int {
 	encoder := json.NewEncoder(os.Stdout)
 	for _, name := range names {
@@ -270,7 +268,7 @@ func tryHere(names []string) int {
 			answer.Result = Unknown
 		}
 		if err := encoder.Encode(answer); err != nil {
-			return 1 // nobody listens any more
+			return 1 // the parent has closed the pipe
 		}
 	}
 	return 0

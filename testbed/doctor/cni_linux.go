@@ -11,8 +11,8 @@ import (
 	"railbed/nodes/cni"
 )
 
-// tryCNIPlugins looks for the CNI project's plugins where a management network does, and
-// for what they run.
+// tryCNIPlugins looks for the CNI project's plugins in the folders of a management network, and for
+// the programs that they run.
 func tryCNIPlugins() (string, error) {
 	found := ""
 	for _, name := range cni.StandardPlugins {

@@ -1,11 +1,10 @@
-// Package doctor finds out what the host can do, by trying it, and says for
-// each feature what depends on it and what would bring it.
+// Package doctor finds out which features the host has by trying them. For each feature it reports
+// what depends on the feature and what would provide it.
 //
-// Every trial happens in a short-lived child process, and whatever touches the
-// network or mounts happens in namespaces that end with that child, so that
-// nothing on the host changes. The child is the running program itself,
-// executed again in a part of package reexec; an init of this package plays it,
-// so that it works from every program, test binaries included.
+// Every trial runs in a short-lived child process. Trials that affect the network or mounts run in
+// namespaces that end with that child, so nothing on the host changes. The child is the running
+// program itself, executed again in a part of package reexec. An init of this package runs that
+// part, so doctor works in every program, including test binaries.
 package doctor
 
 import (
@@ -20,49 +19,48 @@ import (
 	"railbed/internal/verdict"
 )
 
-// Result is what a probe found.
+// Result is the result of a probe.
 type Result string
 
-// Results. Unknown means that the trial itself could not be made or did not
-// end in time; it is not the same as having the feature.
+// Results. Unknown means that the trial could not be made or did not end in time. It does not mean
+// that the host has the feature.
 const (
 	OK      Result = "ok"
 	Missing Result = "missing"
 	Unknown Result = "unknown"
 )
 
-// Probe is one feature of the host and what was found out about it.
+// Probe is a feature of the host and the result of its trial.
 type Probe struct {
-	// Feature is the name that a file's "requires" uses.
+	// Feature is the name in a file's "requires".
 	Feature string `json:"feature"`
 	Result  Result `json:"result"`
-	// Needed says that "railbed up" cannot do without it.
+	// Needed reports whether "railbed up" needs the feature.
 	Needed bool `json:"needed"`
-	// Tried is what was done to find out, Detail what the system answered.
+	// Tried describes the trial, and Detail the answer of the system.
 	Tried  string `json:"tried"`
 	Detail string `json:"detail,omitempty"`
-	// Gates is what depends on the feature.
+	// Gates describes what depends on the feature.
 	Gates string `json:"gates"`
-	// Remedy is what would bring the feature; empty when it is there.
+	// Remedy describes what would provide the feature. It is empty if the feature is there.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Options says what to find out.
+// Options are the options of Run.
 type Options struct {
-	// Features names the features to try, in any order; default all of them.
+	// Features are the names of the features to try, in any order. Default: all.
 	Features []string
-	// Rootless tries the features of the rootless table as an ordinary user
-	// would have them, in a user namespace of that user. Root tries it as
-	// nobody.
+	// Rootless tries the features of the rootless table as an ordinary user would have them, in a
+	// user namespace of that user. Root tries them as UID 65534.
 	Rootless bool
 }
 
-// ErrNoSuchFeature is wrapped by Run when a name is not in the table.
+// ErrNoSuchFeature is wrapped by Run if a name is not in the table.
 var ErrNoSuchFeature = errors.New("no such feature")
 
-// Run tries the features and returns one probe for each, in the order of the
-// table. It takes about a second for all of them. The error is about the asking
-// (a feature that does not exist, a cancelled context), never about the host.
+// Run tries the features and returns one probe for each, in the order of the table. All of them
+// take about a second. The error concerns only the request (an unknown feature, a cancelled
+// context), never the host.
 func Run(ctx context.Context, options Options) ([]Probe, error) {
 	chosen, err := choose(options)
 	if err != nil {
@@ -94,12 +92,11 @@ func Run(ctx context.Context, options Options) ([]Probe, error) {
 	return found, nil
 }
 
-// Has tries one feature. It returns nil when the host has it and otherwise a
-// *verdict.UnsupportedError with what was tried, what the system answered and
-// the remedy; a feature that could not be tried counts as missing. Another error
-// means that ctx ended. What was
-// there once is not tried again by this process; what was missing is, because a
-// module may have been loaded since. It is safe for concurrent use.
+// Has tries one feature. It returns nil if the host has it. Otherwise it returns a
+// *verdict.UnsupportedError with the trial, the answer of the system and the remedy. A feature that
+// could not be tried counts as missing. Any other error means that ctx ended. This process does not
+// try a feature again that it has found. It does try a missing feature again, because a module may
+// have been loaded since. Has is safe for concurrent use.
 func Has(ctx context.Context, name string) error {
 	if _, known := present.Load(name); known {
 		return nil
@@ -121,8 +118,7 @@ func Has(ctx context.Context, name string) error {
 // present holds the names of features that Has found.
 var present sync.Map
 
-// Unsupported is nil for a feature that is there and a
-// *verdict.UnsupportedError otherwise.
+// Unsupported returns nil for a feature that is there, and a *verdict.UnsupportedError otherwise.
 func (p Probe) Unsupported() error {
 	if p.Result == OK {
 		return nil
@@ -130,12 +126,12 @@ func (p Probe) Unsupported() error {
 	return &verdict.UnsupportedError{Feature: p.Feature, Reason: p.Tried + ": " + p.Detail, Remedy: p.Remedy}
 }
 
-// Ready reports whether "railbed up" finds what it needs among the probes.
+// Ready reports whether all features that "railbed up" needs are there.
 func Ready(probes []Probe) bool {
 	return !slices.ContainsFunc(probes, func(p Probe) bool { return p.Needed && p.Result != OK })
 }
 
-// Features are the names of all features, in the order of the table.
+// Features returns the names of all features, in the order of the table.
 func Features() []string { return names(features, nil) }
 
 func choose(options Options) ([]feature, error) {
@@ -158,7 +154,7 @@ func choose(options Options) ([]feature, error) {
 	return chosen, nil
 }
 
-// names are the names of the features, or of those tried in one place.
+// names returns the names of the features, or of the features that are tried in one place.
 func names(of []feature, where *place) []string {
 	var found []string
 	for _, f := range of {

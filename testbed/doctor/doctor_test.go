@@ -57,8 +57,8 @@ func TestRootlessTable(t *testing.T) {
 	}
 }
 
-// tapForUsers is what an ordinary user must find: udev opens /dev/net/tun to
-// everybody, a machine without udev does not.
+// tapForUsers returns the result that an ordinary user must get. udev opens /dev/net/tun to all
+// users, and a machine without udev does not.
 func tapForUsers(t *testing.T) Result {
 	t.Helper()
 	device, err := os.Stat("/dev/net/tun")
@@ -212,8 +212,8 @@ func TestRefusedNamespaces(t *testing.T) {
 	}
 }
 
-// A feature that hangs is unknown, one that kills its child too, and the rest
-// is still tried.
+// A feature that hangs is unknown, and so is a feature that kills its child. The other features are
+// still tried.
 func TestTrialsThatDoNotEnd(t *testing.T) {
 	outcomes := map[string]outcome{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

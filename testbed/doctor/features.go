@@ -6,21 +6,20 @@ import (
 	"railbed/internal/vmimage"
 )
 
-// place is where a feature is tried.
+// place is the place in which a feature is tried.
 type place int
 
 const (
-	// onHost is a child in the caller's own namespaces; it only looks, or
-	// changes itself.
+	// onHost is a child in the caller's own namespaces. It only reads, or changes only itself.
 	onHost place = iota
-	// inNamespaces is a child in network, mount, PID, IPC and UTS namespaces of
-	// its own, in a user namespace as well where the caller is not root.
+	// inNamespaces is a child in its own network, mount, PID, IPC and UTS namespaces. If the caller
+	// is not root it also has its own user namespace.
 	inNamespaces
-	// asOrdinaryUser is inNamespaces as an ordinary user; root drops to nobody.
+	// asOrdinaryUser is inNamespaces as an ordinary user. Root drops to UID 65534.
 	asOrdinaryUser
 )
 
-// rootlessCost is a feature's row in the table of what rootless costs.
+// rootlessCost is the row of a feature in the table of the costs of rootless operation.
 type rootlessCost int
 
 const (
@@ -29,16 +28,16 @@ const (
 	failsRootless
 )
 
-// need says for whom a feature is indispensable.
+// need says which users need a feature.
 type need int
 
 const (
 	optional need = iota
 	neededByAll
-	neededByUsers // who are not root
+	neededByUsers // by users other than root
 )
 
-// feature is one row: what is tried, and what it means for a user.
+// feature is a row of the table: the trial, and its meaning for a user.
 type feature struct {
 	name     string
 	place    place
@@ -47,8 +46,8 @@ type feature struct {
 	tried    string
 	gates    string
 	remedy   string
-	// try returns what is worth knowing, or why the feature is missing; an
-	// error that wraps errUnknown leaves it open.
+	// try returns details, or an error that says why the feature is missing. An error that wraps
+	// errUnknown means that the result is unknown.
 	try func() (detail string, err error)
 }
 
@@ -67,8 +66,8 @@ const (
 		"with the module"
 )
 
-// features is the table, in the order in which it is printed. It is set by an
-// init because some trials run the table's own children.
+// features is the table, in the order in which it is printed. An init sets it because some trials
+// run the table's own children.
 var features []feature
 
 func init() {

@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// frrDaemons are what package nodes/frr runs.
+// frrDaemons are the daemons that package nodes/frr runs.
 var frrDaemons = []string{"/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/lib/frr/bfdd"}
 
-// leastFRR is the oldest major version whose configuration is as nodes/frr writes it.
+// leastFRR is the oldest major version that reads the configuration of nodes/frr.
 const leastFRR = 8
 
-// tryFRR looks for FRRouting's daemons, asks one for its version, and tells who
-// cannot run them: they change their user id, for which a user namespace of one id
-// has none.
+// tryFRR looks for FRRouting's daemons and asks one for its version. It also reports users who
+// cannot run them: the daemons change their user ID, which a user namespace with a single ID does
+// not allow.
 func tryFRR() (string, error) {
 	for _, daemon := range frrDaemons {
 		if _, err := exec.LookPath(daemon); err != nil {

@@ -41,8 +41,8 @@ func tryNamespace(name string) func() (string, error) {
 	}
 }
 
-// tryUserNamespace goes the way of an ordinary user, which is another one than
-// root's on systems that restrict user namespaces to privileged programs.
+// tryUserNamespace takes the path of an ordinary user. It differs from root's on systems that
+// restrict user namespaces to privileged programs.
 func tryUserNamespace() (string, error) {
 	if _, err := tryInChild(context.Background(), asOrdinaryUser, nil); err != nil {
 		return "", fmt.Errorf("%w%s", err, userNamespaceSysctls())
@@ -50,8 +50,7 @@ func tryUserNamespace() (string, error) {
 	return "", nil
 }
 
-// userNamespaceSysctls are the settings that can forbid user namespaces, as
-// far as this kernel has them.
+// userNamespaceSysctls returns the settings of this kernel that can forbid user namespaces.
 func userNamespaceSysctls() string {
 	var found []string
 	for _, name := range []string{"kernel/unprivileged_userns_clone",
@@ -66,7 +65,7 @@ func userNamespaceSysctls() string {
 	return " (" + strings.Join(found, ", ") + ")"
 }
 
-// scratch is an empty directory on a tmpfs of the own mount namespace.
+// scratch returns an empty directory on a tmpfs of the process's own mount namespace.
 func scratch() (string, error) {
 	if err := unix.Mount("none", "/tmp", "tmpfs", 0, "size=1m"); err != nil {
 		return "", fmt.Errorf("mount tmpfs: %w", err)
@@ -151,7 +150,7 @@ func tryOtherUser() (string, error) {
 	return "", nil
 }
 
-// descriptorRule is what a testbed needs of the limit, for the table.
+// descriptorRule says how much of the limit a testbed needs, for the table.
 const descriptorRule = "a node with its links, taps and a rank takes up to 16"
 
 func tryDescriptors() (string, error) {
@@ -189,14 +188,14 @@ func tryMemory() (string, error) {
 	return "", fmt.Errorf("no MemAvailable in /proc/meminfo: %w", errUnknown)
 }
 
-// cgroup is one mounted hierarchy.
+// cgroup is a mounted hierarchy.
 type cgroup struct {
 	path        string
 	controllers string
 }
 
-// cgroups are the mounted hierarchies of a version, from /proc/self/mountinfo
-// (proc(5)): mount point is word 5, file system and super options follow " - ".
+// cgroups returns the mounted hierarchies of a version, from /proc/self/mountinfo (proc(5)). The
+// mount point is word 5. File system and super options follow " - ".
 func cgroups(filesystem string) ([]cgroup, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -217,8 +216,8 @@ func cgroups(filesystem string) ([]cgroup, error) {
 	return found, lines.Err()
 }
 
-// ownGroup is the directory of the own group in a hierarchy mounted at root,
-// from /proc/self/cgroup (cgroups(7)); v2 has the empty controller list.
+// ownGroup returns the directory of this process's group in a hierarchy mounted at root, from
+// /proc/self/cgroup (cgroups(7)). v2 has the empty controller list.
 func ownGroup(root, controllers string) string {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -348,7 +347,7 @@ func tryQEMU() (string, error) {
 	return tryProgram("qemu-system-"+unix.ByteSliceToString(name.Machine[:]), "--version")()
 }
 
-// tryVMKernel says which kernel it is.
+// tryVMKernel returns the kernel of virtual machines.
 func tryVMKernel() (string, error) {
 	kernel, err := vmimage.FindKernel()
 	if err != nil {
@@ -361,7 +360,7 @@ func tryVMKernel() (string, error) {
 	return kernel.Image, nil
 }
 
-// tryInstalled looks for a program that has no way to be asked for nothing.
+// tryInstalled looks for a program that has no option to print only its version.
 func tryInstalled(name string) func() (string, error) {
 	return func() (string, error) { return exec.LookPath(name) }
 }
@@ -380,5 +379,5 @@ func tryProgram(name string, args ...string) func() (string, error) {
 	}
 }
 
-// tryWireshark only looks: without a display the program cannot run.
+// tryWireshark only looks for the program, because it cannot run without a display.
 func tryWireshark() (string, error) { return exec.LookPath("wireshark") }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The trials of links, qdiscs and rules speak rtnetlink by themselves, in a few
-// lines: they ask the kernel one question each and want its own words for the
-// refusal (NLMSGERR_ATTR_MSG), not what our network code makes of it.
+// The trials of links, qdiscs and rules use rtnetlink directly. They send the kernel one request
+// each and return the kernel's own message for a refusal (NLMSGERR_ATTR_MSG), not the error of
+// Railbed's network code.
 
 // request is the body of an rtnetlink request: a fixed header, then attributes.
 type request []byte
@@ -29,8 +29,8 @@ func (r request) attr(kind uint16, data []byte) request {
 
 func zeroTerminated(text string) []byte { return append([]byte(text), 0) }
 
-// ask sends one request to the kernel of the own network namespace and returns
-// its refusal. NLM_F_ACK makes the kernel answer in any case.
+// ask sends one request to the kernel in the process's network namespace and returns the kernel's
+// error. NLM_F_ACK makes the kernel answer in any case.
 func ask(kind, flags uint16, body request) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -57,9 +57,9 @@ func ask(kind, flags uint16, body request) error {
 	return refusal(answer[:n])
 }
 
-// refusal is the error in an NLMSG_ERROR answer: the errno, and the kernel's
-// sentence where it has one. It follows the request's header, and with
-// NLM_F_CAPPED unset its body (netlink(7), struct nlmsgerr).
+// refusal returns the error in an NLMSG_ERROR answer: the errno, and the kernel's message if there
+// is one. The message follows the request's header and, if NLM_F_CAPPED is not set, its body
+// (netlink(7), struct nlmsgerr).
 func refusal(answer []byte) error {
 	const errorLen = unix.SizeofNlMsghdr + 4 + unix.SizeofNlMsghdr
 	if len(answer) < errorLen || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
@@ -92,7 +92,7 @@ func refusal(answer []byte) error {
 	return failure
 }
 
-// linkCount makes the names of the links of one child differ.
+// linkCount makes the names of the links of a child unique.
 var linkCount int
 
 func newLinkName() string {
@@ -103,8 +103,7 @@ func newLinkName() string {
 // veth data of <linux/veth.h>.
 const vethInfoPeer = 1
 
-// addLink adds a link of a kind that needs no settings, and a vxlan, which
-// needs its number.
+// addLink adds a link of a kind that needs no settings, or a vxlan, which needs its number.
 func addLink(kind string) (name string, err error) {
 	name = newLinkName()
 	info := request{}.attr(unix.IFLA_INFO_KIND, []byte(kind))
@@ -166,7 +165,7 @@ const (
 	tcaHTBInit  = 2
 )
 
-// qdiscOptions are the least that each kind accepts.
+// qdiscOptions returns the fewest options that each kind accepts.
 func qdiscOptions(kind string) request {
 	words := func(values ...uint32) (encoded []byte) {
 		for _, v := range values {
@@ -176,9 +175,9 @@ func qdiscOptions(kind string) request {
 	}
 	switch kind {
 	case "tbf":
-		// struct tc_tbf_qopt: rate (struct tc_ratespec, its last word is
-		// bytes/s), peakrate, limit in bytes, buffer in ticks of 64 ns, mtu.
-		// 125,000 bytes/s for 1,000,000 ticks are a burst of 8,000 bytes.
+		// struct tc_tbf_qopt: rate (struct tc_ratespec, whose last word is bytes/s), peakrate,
+		// limit in bytes, buffer in ticks of 64 ns, mtu. 125,000 bytes/s for 1,000,000 ticks are a
+		// burst of 8,000 bytes.
 		return request{}.attr(tcaTBFParms, words(0, 0, 125_000, 0, 0, 0, 65_536, 1_000_000, 0))
 	case "htb":
 		// struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts.

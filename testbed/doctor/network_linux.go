@@ -27,8 +27,8 @@ func tryQdisc(kind string) func() (string, error) {
 	return func() (string, error) { return "", addQdisc(kind) }
 }
 
-// tryOffloads switches TCP segmentation offload off by the oldest call, which
-// every kernel has, and reads it back.
+// tryOffloads disables TCP segmentation offload by the oldest call, which every kernel has, and
+// reads it back.
 func tryOffloads() (string, error) {
 	const getTSO, setTSO = 0x1e, 0x1f // ETHTOOL_GTSO, ETHTOOL_STSO
 	name, err := addLink("veth")
@@ -78,9 +78,8 @@ func tryTap() (string, error) {
 	return "", nil
 }
 
-// tryPsched reads the clock of the packet scheduler: the fourth word is the
-// resolution of its timer in ticks per second, 10^9 for a high-resolution one
-// (net/sched/sch_api.c, psched_show).
+// tryPsched reads the clock of the packet scheduler. The fourth word is the resolution of its timer
+// in ticks per second, 10^9 for a high-resolution timer (net/sched/sch_api.c, psched_show).
 func tryPsched() (string, error) {
 	text, err := os.ReadFile("/proc/net/psched")
 	if err != nil {
@@ -133,7 +132,7 @@ func tryECMPSeed() (string, error) {
 	return "", nil
 }
 
-// setSysctls writes the value to each and reads it back.
+// setSysctls writes the value to each sysctl and reads it back.
 func setSysctls(value string, names ...string) error {
 	for _, name := range names {
 		path := filepath.Join("/proc/sys", name)

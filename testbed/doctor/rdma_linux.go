@@ -13,8 +13,8 @@ import (
 	"railbed/internal/kernel"
 )
 
-// tryRXE makes a device in this namespace. It does not load the module: that would
-// change the host.
+// tryRXE makes a device in this namespace. It does not load the module, because that would change
+// the host.
 func tryRXE() (string, error) {
 	if err := loadedRXE(); err != nil {
 		return "", err
@@ -54,8 +54,8 @@ func loadedRXE() error {
 	return errors.New("module is neither loaded nor on disk")
 }
 
-// ownSocket is why the devices of this namespace do not hear from it: kernels before
-// 7.1 have one socket for those of all namespaces, in the first.
+// ownSocket returns an error if the devices of this namespace receive nothing. Kernels before 7.1
+// have one socket for the devices of all namespaces, in the first namespace.
 func ownSocket() error {
 	const port = ":12B7" // 4791
 	text, err := os.ReadFile("/proc/thread-self/net/udp")

@@ -15,20 +15,20 @@ import (
 	"railbed/plan"
 )
 
-// part is the name by which this executable starts itself in nodes.
+// part is the name of the part of this executable that runs in nodes.
 const part = "probe"
 
-// port is where probes go, and firstSource the source port of the first flow:
-// planned ones, so that the same probes take the same paths in every run.
+// port is the destination port of probes, and firstSource the source port of the first flow. Both
+// are fixed, so that the same probes take the same paths in every run.
 const (
 	port        = wire.PortINT
 	firstSource = 61_500
 )
 
-// Parts is what reexec.Run needs so that nodes can send and receive probes.
+// Parts returns the parts that reexec.Run needs so that nodes can send and receive probes.
 func Parts() reexec.Parts { return reexec.Parts{part: main} }
 
-// sendOrder is what a sender is to do; times are real ones.
+// sendOrder is the request to a sender. Times are real times.
 type sendOrder struct {
 	To       netip.AddrPort
 	Count    int
@@ -37,18 +37,18 @@ type sendOrder struct {
 	DSCP     int
 }
 
-// receiveOrder is where a receiver listens.
+// receiveOrder is the address at which a receiver listens.
 type receiveOrder struct{ At netip.AddrPort }
 
-// Arrival is a probe that arrived: Source is its UDP port.
+// Arrival is a probe that arrived. Source is its UDP port.
 type Arrival struct {
 	Seq    uint64        `json:"seq"`
 	Source uint16        `json:"source"`
-	Full   bool          `json:"full,omitempty"` // there were more hops than room
+	Full   bool          `json:"full,omitempty"` // there were more hops than reserved room
 	Hops   []wire.INTHop `json:"hops"`
 }
 
-// main is the process in a node.
+// main runs the process in a node.
 func main(args []string) int {
 	err := errors.New("want send or receive, and an order")
 	if len(args) == 2 {
@@ -107,7 +107,7 @@ func unspecified(like netip.Addr) net.IP {
 	return net.IPv4zero
 }
 
-// mark sets the DSCP of what a socket sends.
+// mark sets the DSCP of the packets that a socket sends.
 func mark(conn *net.UDPConn, dscp int, v6 bool) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -125,8 +125,8 @@ func mark(conn *net.UDPConn, dscp int, v6 bool) error {
 	return nil
 }
 
-// listen prints a line for each probe, and an empty Arrival when it is ready. It
-// ends with its process.
+// listen prints a line for each probe, and an empty Arrival when it is ready. It runs until the
+// process ends.
 func listen(text string) error {
 	var order receiveOrder
 	if err := json.Unmarshal([]byte(text), &order); err != nil {
@@ -149,7 +149,7 @@ func listen(text string) error {
 		}
 		block := wire.INT(buffer[:n])
 		if !block.Valid() || !block.HasRoom() || !wire.INTProbe(block.Payload()).Valid() {
-			continue // somebody else's
+			continue // not a probe
 		}
 		one := Arrival{Seq: wire.INTProbe(block.Payload()).Seq(), Source: from.Port(),
 			Full: block.HopsExceeded(), Hops: []wire.INTHop{}}

@@ -1,9 +1,9 @@
-// Package probe sends telemetry probes between two nodes of a testbed and reads
-// what the soft switches on their way wrote into them: which ports they passed,
-// what waited in the queues, and when they left each switch.
+// Package probe sends telemetry probes between two nodes of a testbed. It reads the telemetry that
+// the soft switches wrote into them: the ports on the path, the queue lengths, and the departure
+// time at each switch.
 //
-// Sender and receiver are ordinary UDP sockets in the nodes, in processes of this
-// executable (Parts).
+// Sender and receiver use ordinary UDP sockets in the nodes, in processes of this executable
+// (Parts).
 package probe
 
 import (
@@ -27,12 +27,12 @@ const (
 	MaxFlows = 64
 )
 
-// Options say what to send.
+// Options are the parameters of the probes.
 type Options struct {
 	From, To string        // nodes
-	Count    int           // of probes; default 10
+	Count    int           // number of probes; default 10
 	Interval time.Duration // between two probes, in the testbed's time; default 10ms
-	// Flows is how many source ports take turns, so that probes spread over paths
+	// Flows is the number of source ports that are used in turn, so that probes spread over paths
 	// as flows do. Default 1.
 	Flows int
 	DSCP  int  // 0 to 63
@@ -64,17 +64,17 @@ func (o *Options) check() error {
 	return nil
 }
 
-// ErrOptions is wrapped when Options make no sense, or not for this testbed.
+// ErrOptions is wrapped if Options are invalid, or do not fit this testbed.
 var ErrOptions = errors.New("probe")
 
 const (
 	startTimeout = 10 * time.Second
-	// patience is how long the last probes may take, in the testbed's time.
+	// patience is the time to wait for the last probes, in the testbed's time.
 	patience = time.Second
 )
 
-// Run sends probes and returns what they say. Probes may be lost; it is no error
-// when all are. A testbed whose switches write no telemetry is one.
+// Run sends probes and returns their telemetry. Probes may be lost, and the loss of all of them is
+// not an error. A testbed whose switches write no telemetry is an error.
 func Run(ctx context.Context, tb *testbed.Testbed, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
@@ -123,7 +123,8 @@ func Run(ctx context.Context, tb *testbed.Testbed, o Options) (*Report, error) {
 	return r.finish(), nil
 }
 
-// addresses is where probes go; it is an error when nobody would write into them.
+// addresses returns the destination of probes. It returns an error if no switch would write into
+// them.
 func addresses(p *plan.Plan, o *Options) (netip.AddrPort, error) {
 	var none netip.AddrPort
 	for _, name := range []string{o.From, o.To} {
@@ -160,7 +161,7 @@ func (p *process) failure(what string) error {
 	return fmt.Errorf("%s: %w", what, p.ended)
 }
 
-// receive starts the receiver and waits until it can receive.
+// receive starts the receiver and waits until it is ready.
 func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.AddrPort) (<-chan Arrival,
 	*process, error) {
 	order, err := json.Marshal(receiveOrder{At: at})
@@ -181,7 +182,7 @@ func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.Add
 	arrived := make(chan Arrival)
 	go func() {
 		defer close(arrived)
-		defer read.Close() // nobody reads any more
+		defer read.Close() // no more lines are read
 		for lines := bufio.NewScanner(read); lines.Scan(); {
 			var one Arrival
 			if json.Unmarshal(lines.Bytes(), &one) != nil {
@@ -195,7 +196,7 @@ func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.Add
 		}
 	}()
 	select {
-	case _, ready := <-arrived: // an empty one
+	case _, ready := <-arrived: // the empty Arrival
 		if !ready {
 			return nil, nil, fmt.Errorf("receive probes at %s: %w", node, p.failure("the receiver ended"))
 		}
@@ -207,7 +208,7 @@ func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.Add
 	}
 }
 
-// output runs a command whose stderr is its error.
+// output runs a command. Its stderr becomes the error.
 func output(cmd *testbed.Cmd, stdout io.Writer) error {
 	var stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = stdout, &stderr

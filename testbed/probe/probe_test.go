@@ -36,9 +36,8 @@ fabric:
   links: {default: {rate: 100mbit, delay: 500us}}
 `
 
-// TestProbesAreOnTheWire: a recording of all ports has every probe at each of the
-// eight taps, as one packet, with one more hop behind each switch, and the last
-// one's hops are those of the report.
+// TestProbesAreOnTheWire: a recording of all ports has every probe at each of the eight taps, as
+// one packet. Each switch adds one hop. The last tap has the hops of the report.
 func TestProbesAreOnTheWire(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	tb, err := testbed.Up(t.Context(), plantest.Compile(t, fabric), testbed.Options{})

@@ -9,14 +9,14 @@ import (
 	"railbed/plan"
 )
 
-// Report is what probes found out. Times are those of the testbed's clock.
+// Report holds the results of probes. Times are times of the testbed's clock.
 type Report struct {
 	From    string `json:"from"`
 	To      string `json:"to"`
 	Sent    int    `json:"sent"`
 	Arrived int    `json:"arrived"` // each probe counts once
-	// Doubled are probes that arrived again, Full those that passed more switches
-	// than they had room for.
+	// Doubled counts probes that arrived again. Full counts probes that passed more switches than
+	// they had room for.
 	Doubled int    `json:"doubled,omitempty"`
 	Full    int    `json:"full,omitempty"`
 	Paths   []Path `json:"paths"` // most used first
@@ -25,38 +25,37 @@ type Report struct {
 	seen map[uint64]bool
 }
 
-// Path is a sequence of switches and ports, and the probes that took it, in the
-// order of their sequence numbers.
+// Path is a sequence of switches and ports, with the probes that took it in the order of their
+// sequence numbers.
 type Path struct {
 	Hops   []Hop   `json:"hops"`
 	Probes []Probe `json:"probes"`
 }
 
-// Hop is a switch that was passed.
+// Hop is a switch on a path.
 type Hop struct {
 	Switch string `json:"switch"`
 	In     string `json:"in"` // ports
 	Out    string `json:"out"`
 }
 
-// Probe is what one probe found at each hop.
+// Probe holds the readings of one probe at each hop.
 type Probe struct {
 	Seq     uint64    `json:"seq"`
 	Source  uint16    `json:"source_port"`
 	Reports []Reading `json:"reports"`
 }
 
-// Reading is what a switch wrote.
+// Reading is the telemetry that a switch wrote.
 type Reading struct {
 	Priority uint8 `json:"priority"`
-	// Queue is what the packet left behind in its queue, in bytes.
+	// Queue is the number of bytes that the packet left behind in its queue.
 	Queue uint32 `json:"queue_bytes"`
-	// Departure is when its first bit left.
+	// Departure is the time at which its first bit left.
 	Departure time.Duration `json:"departure_ns"`
-	// Since is the time since it left the hop before, 0 at the first.
+	// Since is the time since it left the hop before. It is 0 at the first hop.
 	Since time.Duration `json:"since_previous_ns"`
-	// Use is the part of the last whole window in which the egress link was busy,
-	// in millionths.
+	// Use is the share of the last whole window in which the egress link was busy, in millionths.
 	Use uint32 `json:"link_use_millionths"`
 }
 
@@ -64,7 +63,7 @@ func newReport(p *plan.Plan, o *Options) *Report {
 	return &Report{From: o.From, To: o.To, Sent: o.Count, Paths: []Path{}, plan: p, seen: map[uint64]bool{}}
 }
 
-// add takes a probe in.
+// add adds a probe.
 func (r *Report) add(one Arrival) {
 	if r.seen[one.Seq] {
 		r.Doubled++
@@ -99,7 +98,7 @@ func (r *Report) add(one Arrival) {
 	r.Paths[at].Probes = append(r.Paths[at].Probes, probe)
 }
 
-// name is a hop in the plan's words.
+// name returns a hop with the names of the plan.
 func (r *Report) name(h *wire.INTHop) Hop {
 	for i := range r.plan.Switches {
 		if sw := &r.plan.Switches[i]; sw.ID == h.Node && sw.ID != 0 {
@@ -116,7 +115,7 @@ func portName(sw *plan.Switch, number uint16) string {
 	return fmt.Sprint(number)
 }
 
-// finish puts everything in order.
+// finish sorts the report.
 func (r *Report) finish() *Report {
 	for i := range r.Paths {
 		slices.SortFunc(r.Paths[i].Probes, func(a, b Probe) int { return int(int64(a.Seq) - int64(b.Seq)) })
@@ -125,15 +124,15 @@ func (r *Report) finish() *Report {
 	return r
 }
 
-// Summary is the median and the worst of the probes of a path at a hop.
+// Summary holds the medians and the maxima of the probes of a path at a hop.
 type Summary struct {
 	Queue, WorstQueue uint32
 	Since, WorstSince time.Duration
-	Use               uint32 // the greatest
+	Use               uint32 // the maximum
 	Priority          uint8
 }
 
-// Summary sums up a hop of the path.
+// Summary summarises a hop of the path.
 func (p *Path) Summary(hop int) Summary {
 	var s Summary
 	var queues []uint32

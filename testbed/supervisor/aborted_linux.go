@@ -11,12 +11,13 @@ import (
 	"railbed/internal/verdict"
 )
 
-// supervisorDied is the reason in the report of a supervisor that could not write one.
+// supervisorDied is the reason in the report of a supervisor that died before it could write its
+// own reason.
 const supervisorDied = "the testbed's supervisor died; its log is in supervisor.log"
 
-// writeAborted writes the report that stays when this process dies without
-// taking the testbed down, with the reason: it mostly cannot write one then. A testbed that ends as it
-// should takes the report along with its run directory.
+// writeAborted writes a report with the reason. The report stays if this process dies without
+// taking the testbed down, because it mostly cannot write one then. A testbed that ends normally
+// removes the report together with its run directory.
 func (s *supervisor) writeAborted(reason string) error {
 	p, file := s.running()
 	var system unix.Utsname
@@ -47,7 +48,7 @@ func (s *supervisor) writeAborted(reason string) error {
 	if err := r.WriteJSON(&text); err != nil {
 		return err
 	}
-	s.reporting.Lock() // what has changed meanwhile writes one, too
+	s.reporting.Lock() // other callers write a report, too
 	defer s.reporting.Unlock()
 	if err := s.dir.WriteReport(text.Bytes()); err != nil {
 		return fmt.Errorf("write the report for a crash: %w", err)

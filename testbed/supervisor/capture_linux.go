@@ -17,7 +17,7 @@ import (
 	"railbed/plan"
 )
 
-// serveCapture records for one connection until the client has heard enough.
+// serveCapture records for one connection until the client ends the recording.
 func (s *supervisor) serveCapture(c *frameConn) {
 	var request CaptureRequest
 	if err := c.request(&request); err != nil {
@@ -50,13 +50,13 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	}
 	subject := strings.Join(request.At, " ")
 	s.events.add("capture.start", subject, fmt.Sprintf("%d taps", len(taps)))
-	// A recording that ends by itself is told at once.
+	// If a recording ends by itself, the client is notified at once.
 	go func() {
 		<-session.Done()
 		c.conn.SetReadDeadline(time.Now())
 	}()
 	if out.start() == nil {
-		// The client's empty frame and its end both mean: enough.
+		// The client's empty frame and the end of its connection both end the recording.
 		_, _, _ = c.Read()
 	}
 	stats, err := session.Stop()
@@ -73,8 +73,8 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	_ = c.WriteJSON(frame.Exit, stats) // the client may be gone
 }
 
-// openFeed has the soft switches record at the taps, and completes the taps and
-// options with where that comes.
+// openFeed makes the soft switches record at the taps. It adds the source of these recordings to
+// the taps and options.
 func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (closeFeed func(), err error) {
 	if !s.plan.Soft() {
 		return func() {}, nil
@@ -100,9 +100,9 @@ func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (clo
 	}, nil
 }
 
-// frameWriter sends what is written as Stdout frames. The stream's beginning is
-// written before every tap records, and the client must hear Started only then,
-// so what comes before start is kept.
+// frameWriter sends its input as Stdout frames. The start of the stream is written before every tap
+// records. The client must not receive Started before that, so frameWriter buffers the input until
+// start.
 type frameWriter struct {
 	c *frameConn
 
@@ -111,7 +111,7 @@ type frameWriter struct {
 	early   []byte
 }
 
-// start tells the client that recording has begun and lets the stream through.
+// start notifies the client that recording has begun and sends the buffered input.
 func (w *frameWriter) start() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,8 +145,8 @@ func (w *frameWriter) sendLocked(p []byte) error {
 	return nil
 }
 
-// taps resolves tap names: all, nics, switches, a node's or switch's name, a
-// NODE:PORT, or globs of these. Each tap is taken once.
+// taps resolves tap names: all, nics, switches, a node's or switch's name, a NODE:PORT, or globs of
+// these. The result has each tap once.
 func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	var all []capture.Tap
 	for _, n := range s.plan.Nodes {

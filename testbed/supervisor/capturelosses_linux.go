@@ -7,11 +7,11 @@ import (
 	"railbed/fabric/softswitch/live"
 )
 
-// lostBehind counts what the kernel and the soft switches lose, from now on, between
-// NICs and emulated NICs, and returns the counts by tap when the capture ends. A NIC's
-// losses are those of its own tap, or, where that is not recorded, of the tap at the far
-// end of its link. It is nil without soft switches: the taps of others are at both ends
-// of each queue.
+// lostBehind counts packets that the kernel and the soft switches lose from now on between NICs and
+// emulated NICs. The returned function returns the counts by tap when the capture ends. Losses of a
+// NIC count at the NIC's tap or, if that is not recorded, at the tap at the far end of its link.
+// Without soft switches lostBehind returns nil, because the other taps are at both ends of each
+// queue.
 func (s *supervisor) lostBehind(taps []capture.Tap) func() []uint64 {
 	if !s.plan.Soft() {
 		return nil
@@ -36,7 +36,7 @@ func (s *supervisor) softState() (*live.State, error) {
 	return state, err
 }
 
-// nicLinks are the links of NICs, by "node:nic".
+// nicLinks returns the links of NICs, by "node:nic".
 func (s *supervisor) nicLinks() map[string]string {
 	links := map[string]string{}
 	for _, n := range s.plan.Nodes {
@@ -47,8 +47,8 @@ func (s *supervisor) nicLinks() map[string]string {
 	return links
 }
 
-// vanished is what was lost between two states, by the link of the NIC. What the ring
-// that all NICs share had no room for may be of each of them.
+// vanished returns the losses between two states, by the link of the NIC. All NICs share a ring, so
+// each NIC counts all packets for which the ring had no room.
 func vanished(before, after *live.State, links map[string]string) map[string]uint64 {
 	lost := map[string]uint64{}
 	earlier := map[string]uint64{}
@@ -59,7 +59,7 @@ func vanished(before, after *live.State, links map[string]string) map[string]uin
 	for i := range after.NICs {
 		n := &after.NICs[i]
 		name := n.Node + ":" + n.NIC
-		// A port that was replaced counts from zero again.
+		// The counter of a port that was replaced starts at zero again.
 		if now := n.Vanished(); now >= earlier[name] {
 			lost[links[name]] = now - earlier[name]
 		} else {
@@ -70,7 +70,7 @@ func vanished(before, after *live.State, links map[string]string) map[string]uin
 	return lost
 }
 
-// behind spreads losses, by link, over the taps.
+// behind assigns losses, by link, to the taps.
 func behind(taps []capture.Tap, lost map[string]uint64) []uint64 {
 	atNIC := map[string]bool{}
 	for _, tap := range taps {

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// attachTime is how long a plugin may take to make a NIC: it waits for a carrier for
-	// 15 s at most.
+	// attachTime is how long a plugin may take to make a NIC. It waits for a carrier for 15 s at
+	// most.
 	attachTime = 30 * time.Second
-	// goneEvery is how often it is looked whether containers have gone without a word.
+	// goneEvery is the interval of checks for containers that ended without a DEL.
 	goneEvery = time.Second
 )
 
-// serveAttach attaches a container: the client learns which node it is to be, makes the
-// NIC and hands its far end over. Its connection holds the node until then, so that one
-// that is killed half way leaves a free node.
+// serveAttach attaches a container. The client receives the name of its node, makes the NIC and
+// passes its far end. Until then the client's connection holds the node, so the node is free again
+// if the client is killed.
 func (s *supervisor) serveAttach(c *frameConn) {
 	var request cni.Request
 	if err := c.request(&request); err != nil {
@@ -48,7 +48,7 @@ func (s *supervisor) serveAttach(c *frameConn) {
 	}
 	s.events.add("container.attach", one.Made.Node.Name,
 		fmt.Sprintf("%s of container %s", one.Interface, one.Container))
-	if c.WriteJSON(frame.Exit, struct{}{}) != nil { // killed: nobody knows of the NIC
+	if c.WriteJSON(frame.Exit, struct{}{}) != nil { // the client was killed and no runtime knows of the NIC
 		s.detach(one)
 	}
 }
@@ -65,7 +65,7 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 	}
 	socket.SetReadDeadline(time.Now().Add(attachTime))
 	if c.ending.Err() != nil {
-		socket.SetReadDeadline(time.Now()) // as session's, which this may have undone
+		socket.SetReadDeadline(time.Now()) // as session does, whose deadline this call may have replaced
 	}
 	way, err := fabric.TakeWay(socket)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 	return nil
 }
 
-// detach frees a node, unless somebody did already: it may be another one's by now.
+// detach frees a node, unless it was freed already and may belong to another container by now.
 func (s *supervisor) detach(one *cni.Attached) {
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
@@ -163,8 +163,8 @@ func (s *supervisor) serveCollect(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, freed)
 }
 
-// startManagement makes the network beside the fabric, where the plan has one. The
-// host's network is open for nothing else.
+// startManagement makes the management network, if the plan has one. The supervisor opens the
+// host's network for nothing else.
 func (s *supervisor) startManagement(ctx context.Context) (err error) {
 	defer unix.Close(networkFd)
 	if s.plan.Management == nil {

@@ -16,8 +16,8 @@ import (
 	"railbed/plan"
 )
 
-// adoption is the plan that the testbed has taken over since it came up. It
-// differs from the first one in what links do, and in nothing else.
+// adoption is the plan that the testbed has taken over since it came up. It differs from the first
+// plan only in settings of links.
 type adoption struct {
 	converging sync.Mutex
 	adopted    atomic.Pointer[adopted]
@@ -28,7 +28,7 @@ type adopted struct {
 	file string
 }
 
-// running is the plan that the testbed should be as, and the file it is from.
+// running returns the testbed's current plan and the file that it comes from.
 func (s *supervisor) running() (p *plan.Plan, file string) {
 	if a := s.adoption.adopted.Load(); a != nil {
 		return a.plan, a.file
@@ -36,20 +36,20 @@ func (s *supervisor) running() (p *plan.Plan, file string) {
 	return s.plan, s.start.File
 }
 
-// maxPlan bounds a plan's JSON in a request, in bytes: 4,096 nodes of eight
-// NICs have about 100 MiB.
+// maxPlan bounds a plan's JSON in a request, in bytes. 4,096 nodes of eight NICs have about 100
+// MiB.
 const maxPlan = 256 << 20
 
-// serveConverge makes the testbed what its plan says, or another plan that
-// differs in nothing but what links do.
+// serveConverge changes the testbed to match its plan, or another plan that differs only in
+// settings of links.
 func (s *supervisor) serveConverge(w http.ResponseWriter, r *http.Request) {
 	var request ConvergeRequest
 	err := json.NewDecoder(io.LimitReader(r.Body, maxPlan)).Decode(&request)
-	if err != nil && !errors.Is(err, io.EOF) { // nothing asked for: the plan that it has
+	if err != nil && !errors.Is(err, io.EOF) { // an empty request means the current plan
 		writeJSON(w, http.StatusBadRequest, Failure{Error: fmt.Sprintf("read request: %v", err)})
 		return
 	}
-	// Once begun it is completed: half of a repair helps nobody.
+	// Once begun it is completed, because half of a repair is of no use.
 	converged, err := s.converge(context.WithoutCancel(r.Context()), request)
 	if err != nil {
 		writeError(w, err)
@@ -58,8 +58,7 @@ func (s *supervisor) serveConverge(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, converged)
 }
 
-// converge returns an error when it changed nothing; what it could not repair
-// is in its result.
+// converge returns an error if it changed nothing. Its result has the errors of failed repairs.
 func (s *supervisor) converge(ctx context.Context, request ConvergeRequest) (*Converged, error) {
 	s.adoption.converging.Lock()
 	defer s.adoption.converging.Unlock()
@@ -84,7 +83,7 @@ func (s *supervisor) converge(ctx context.Context, request ConvergeRequest) (*Co
 	result.Changed, result.Repaired = changed, append(repaired, names...)
 	for _, change := range changed {
 		kind := "link.up"
-		if strings.Contains(change.Where, " ") { // a direction
+		if strings.Contains(change.Where, " ") { // Where names a direction
 			kind = "link.set"
 		}
 		s.events.add(kind, change.Where, change.What)
@@ -107,16 +106,16 @@ func (s *supervisor) converge(ctx context.Context, request ConvergeRequest) (*Co
 	return result, s.writeAborted(supervisorDied)
 }
 
-// links are the names for ip-netns(8) that are the testbed's.
+// links returns the testbed's names for ip-netns(8).
 func (s *supervisor) links() []rundir.Link {
 	var links []rundir.Link
-	if s.start.Rootless { // /run/netns is root's
+	if s.start.Rootless { // only root can write /run/netns
 		return nil
 	}
 	add := func(name string) {
 		path := s.publishedPath(name)
 		if s.namespaces[name] != nil && s.hasStack(name) && !s.taken[path] {
-			// soft switches have no namespace
+			// Soft switches have no namespace.
 			links = append(links, rundir.Link{Path: path, Target: s.namespacePath(s.namespaces[name])})
 		}
 	}
@@ -129,7 +128,7 @@ func (s *supervisor) links() []rundir.Link {
 	return links
 }
 
-// republish makes names again that are missing.
+// republish restores missing names.
 func (s *supervisor) republish() ([]fabric.Repair, error) {
 	made, err := s.dir.Republish(s.links())
 	var repairs []fabric.Repair

@@ -20,8 +20,8 @@ import (
 	"railbed/plan"
 )
 
-// OwnNamespaces are the network namespaces of a plan that a supervisor makes: all
-// but those of containers, which come with these.
+// OwnNamespaces returns the network namespaces of a plan that a supervisor makes: all except those
+// of containers, which bring their own.
 func OwnNamespaces(p *plan.Plan) []string {
 	var names []string
 	for _, name := range fabric.Namespaces(p) {
@@ -32,7 +32,7 @@ func OwnNamespaces(p *plan.Plan) []string {
 	return names
 }
 
-// openEngine makes the containers, whose namespaces the fabric is built in.
+// openEngine makes the containers, in whose namespaces the fabric is built.
 func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	if !s.plan.HasDocker() {
 		return nil
@@ -50,7 +50,7 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// Recorded before there is anything to sweep.
+	// Record the containers before there is anything to sweep.
 	if _, err := s.record(rundir.Published{Containers: s.engine.Host()}); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 			total++
 		}
 	}
-	var lock sync.Mutex // guards what follows
+	var lock sync.Mutex // guards the variables below
 	done := 0
 	group, ctx := errgroup.WithContext(ctx)
 	for _, n := range s.plan.Nodes {
@@ -84,8 +84,8 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// revive puts the links of a container's node into the namespace that the container
-// has since it runs again. The old one's end with it, and the repair makes them anew.
+// revive puts the links of a container's node into the container's new namespace after a restart.
+// The old links end with the old namespace, and the repair makes new ones.
 func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.Namespace) error {
 	s.adoption.converging.Lock()
 	defer s.adoption.converging.Unlock()
@@ -96,7 +96,7 @@ func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.
 	return errors.Join(err, s.management.Attach(ctx, node, s.namespaces[node]))
 }
 
-// serveNodeLog is what the entry point of a container has said.
+// serveNodeLog sends the output of the entry point of a container.
 func (s *supervisor) serveNodeLog(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("node")
 	node, keeps := s.nodes[name].(interface {
@@ -106,7 +106,7 @@ func (s *supervisor) serveNodeLog(w http.ResponseWriter, r *http.Request) {
 		writeError(w, fmt.Errorf("log of %q: %w: it is no container", name, ErrNoSuchObject))
 		return
 	}
-	var text bytes.Buffer // at most what the engine was told to keep
+	var text bytes.Buffer // at most what the engine keeps
 	if err := node.Log(r.Context(), &text); err != nil {
 		writeError(w, err)
 		return

@@ -9,38 +9,37 @@ import (
 )
 
 const (
-	// eventsKept is how many events a late reader still sees.
+	// eventsKept is the number of events that are kept for later readers.
 	eventsKept = 1024
-	// detailKept bounds an event's detail, in bytes: an argument vector may
-	// have megabytes.
+	// detailKept bounds an event's detail, in bytes, because an argument vector may have megabytes.
 	detailKept = 256
-	// eventsAhead is how far a reader may fall behind before it is cut off,
-	// so that a stopped reader costs bounded memory.
+	// eventsAhead is how many events a reader may be behind before it is cut off. It bounds the
+	// memory for a stopped reader.
 	eventsAhead = 256
 )
 
 const (
-	// EventsLost is the kind of the last event that a reader gets when it was too
-	// slow: it says how many more there were.
+	// EventsLost is the kind of the last event for a reader that was too slow. The event has the
+	// number of events that the reader missed.
 	EventsLost = "events.lost"
-	// EventsDropped is that of the first one where not all from before are kept.
+	// EventsDropped is the kind of the first event if not all earlier events are kept.
 	EventsDropped = "events.dropped"
 )
 
-// eventLog keeps the latest events and hands new ones to subscribers. It is
-// safe for concurrent use.
+// eventLog keeps the latest events and passes new events to subscribers. It is safe for concurrent
+// use.
 type eventLog struct {
 	mu          sync.Mutex
 	recent      []Event
-	dropped     int // that are no longer among recent
+	dropped     int // events that are no longer in recent
 	subscribers map[*subscriber]struct{}
 }
 
-// subscriber is a reader of events to come.
+// subscriber is a reader of new events.
 type subscriber struct {
 	events chan Event
-	// lost counts the events that did not fit; the log's mutex guards it. From
-	// the first on, none fits any more, so that there is only one gap.
+	// lost counts the events that did not fit. The log's mutex guards it. After the first lost
+	// event all further events are lost, so there is only one gap.
 	lost int
 }
 
@@ -72,8 +71,8 @@ func (l *eventLog) add(kind, subject, detail string) {
 	}
 }
 
-// dropLocked forgets the oldest so many, those of processes where there are enough: the end of
-// a container must not go for the starts of a thousand commands.
+// dropLocked removes the oldest count events. If there are enough events of processes it removes
+// only those, so that starts of a thousand commands do not displace the end of a container.
 func (l *eventLog) dropLocked(count int) {
 	ofProcess := func(e Event) bool { return strings.HasPrefix(e.Kind, "process.") }
 	processes := 0
@@ -93,7 +92,7 @@ func (l *eventLog) dropLocked(count int) {
 	l.dropped += count
 }
 
-// subscribe returns the events so far and a reader of those to come.
+// subscribe returns the events so far and a reader of new events.
 func (l *eventLog) subscribe() ([]Event, *subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,8 +112,8 @@ func (l *eventLog) unsubscribe(s *subscriber) {
 	delete(l.subscribers, s)
 }
 
-// gap is the last event for a reader that has read all that it was given and
-// lost what came then. There is none for one that keeps up.
+// gap returns the last event for a reader that has read its events and missed later ones. There is
+// none for a reader that keeps up.
 func (l *eventLog) gap(s *subscriber) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

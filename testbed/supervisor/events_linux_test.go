@@ -63,7 +63,7 @@ func TestSlowReaderIsTold(t *testing.T) {
 	}
 }
 
-// TestGapCountsWhatIsLost, and is the last thing that a reader hears of.
+// TestGapCountsWhatIsLost: the last event of a slow reader has the number of events that it missed.
 func TestGapCountsWhatIsLost(t *testing.T) {
 	log := newEventLog()
 	_, reader := log.subscribe()

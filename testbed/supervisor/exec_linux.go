@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// drainTime is how long output is still read after the command's end.
-	// What it wrote is there at once; only a process that it left behind with
-	// its descriptors makes the wait run out.
+	// drainTime is how long output is still read after the command's end. The command's own output
+	// is there at once. Only a process that the command left behind with its descriptors uses the
+	// whole time.
 	drainTime = 100 * time.Millisecond
 	chunkSize = 32 << 10
-	// channelAhead is how many frames for a command's channel wait for it.
+	// channelAhead is the number of frames for a command's channel that are buffered.
 	channelAhead = 4096
 )
 
-// endOfInput is what ends the input of a command on a terminal (VEOF, Ctrl-D).
+// endOfInput ends the input of a command on a terminal (VEOF, Ctrl-D).
 var endOfInput = []byte{4}
 
 // serveExec runs one command for one connection.
@@ -95,8 +95,8 @@ func (s *supervisor) nodeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// relay carries bytes both ways until the command has ended. Stopped is
-// ExecExit's.
+// relay passes data in both directions until the command has ended. stopped is the value for
+// ExecExit.
 func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (exit nodes.Exit,
 	stopped string, err error) {
 	if err := c.WriteJSON(frame.Started, ExecStarted{PID: process.Pid()}); err != nil {
@@ -108,9 +108,9 @@ func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (e
 	var looked sync.Once
 	look := func() { looked.Do(func() { stopped = stoppedMember(process) }) }
 	go func() {
-		// Reading ends with the client, or when the connection is closed
-		// after the Exit frame; then the command has ended already, and what
-		// it left running is meant to.
+		// Reading ends with the client, or when the connection is closed after the Exit frame. In
+		// the second case the command has ended already, and processes that it left behind continue
+		// to run.
 		if err := fromClient(c, process, pipes, unread, look); err != nil && !unread.isOpen() {
 			terminate(process)
 		}
@@ -125,14 +125,14 @@ func (s *supervisor) relay(c *frameConn, process nodes.Process, pipes *pipes) (e
 		}
 	}
 	exit, err = process.Wait()
-	unread.open() // what is left is little, and nobody may be there to read it
+	unread.open() // the rest is short, and the client may have stopped reading
 	pipes.setReadDeadline(time.Now().Add(drainTime))
 	outputs.Wait()
 	looked.Do(func() {}) // from here on stopped is not written
 	return exit, stopped, err
 }
 
-// window bounds how many frames are sent that the receiver has not taken.
+// window bounds the number of frames that are sent and not yet taken by the receiver.
 type window struct {
 	tokens chan struct{}
 	opened chan struct{}
@@ -154,7 +154,8 @@ func (w *window) wait() {
 	}
 }
 
-// taken lets one more frame pass. More than were sent is the receiver's error.
+// taken allows one more frame. It returns an error if the receiver reports more frames than were
+// sent.
 func (w *window) taken() error {
 	select {
 	case w.tokens <- struct{}{}:
@@ -167,7 +168,7 @@ func (w *window) taken() error {
 	}
 }
 
-// open ends the waiting. It is called once.
+// open ends the waiting for good. It must be called only once.
 func (w *window) open() { close(w.opened) }
 
 func (w *window) isOpen() bool {
@@ -179,9 +180,8 @@ func (w *window) isOpen() bool {
 	}
 }
 
-// toClient sends what the command writes as frames of one kind; those of its
-// channel wait for unread. A terminal whose other side is closed reads as EIO;
-// that is its end of file.
+// toClient sends the command's output as frames of one kind. Frames of its channel wait for unread.
+// Reads from a terminal whose other side is closed return EIO, which is its end of file.
 func toClient(c *frameConn, from *os.File, kind frame.Type, unread *window) {
 	buffer := make([]byte, chunkSize)
 	for {
@@ -204,12 +204,12 @@ func toClient(c *frameConn, from *os.File, kind frame.Type, unread *window) {
 	}
 }
 
-// drainMost bounds what is still read after a command's end: more than a pipe
-// or socket buffer holds, so that only a writer that was left behind meets it.
+// drainMost bounds the output that is still read after a command's end. It is more than a pipe or
+// socket buffer holds, so only a process that was left behind reaches it.
 const drainMost = 1 << 20
 
-// drain sends what lies in the pipe now. With a slow client or a busy host, the
-// deadline may have passed before what the command wrote was read.
+// drain sends the data that are in the pipe now. With a slow client or a busy host the deadline may
+// have passed before the command's output was read.
 func drain(c *frameConn, from *os.File, kind frame.Type, buffer []byte) {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -217,7 +217,7 @@ func drain(c *frameConn, from *os.File, kind frame.Type, buffer []byte) {
 	}
 	for drained := 0; drained < drainMost; {
 		n := 0
-		// The descriptor is non-blocking, or there would have been no deadline.
+		// The descriptor is non-blocking, because it had a deadline.
 		err := raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buffer) })
 		if err != nil || n <= 0 || c.Write(kind, buffer[:n]) != nil {
 			return
@@ -226,8 +226,8 @@ func drain(c *frameConn, from *os.File, kind frame.Type, buffer []byte) {
 	}
 }
 
-// fromClient handles the client's frames until it goes away. It calls look before a
-// signal is passed on.
+// fromClient handles the client's frames until the connection ends. It calls look before it passes
+// a signal on.
 func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *window, look func()) error {
 	input, messages := make(chan []byte, frame.StdinAhead), make(chan []byte, channelAhead)
 	defer close(input)
@@ -240,9 +240,9 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *windo
 	go func() {
 		for chunk := range input {
 			if len(chunk) == 0 && pipes.terminal {
-				chunk = endOfInput // a terminal is not closed to end its input
+				chunk = endOfInput // the end of input does not close a terminal
 			}
-			_ = feed(pipes.stdin, chunk) // a command that has closed its input
+			_ = feed(pipes.stdin, chunk) // the command may have closed its input
 			if c.Write(frame.StdinTaken, nil) != nil {
 				return
 			}
@@ -286,8 +286,8 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *windo
 	}
 }
 
-// feed writes to the command; an empty payload closes its input. A command
-// that does not read any more is its own affair, as with a shell's pipe.
+// feed writes to the command. An empty payload closes its input. A command that no longer reads is
+// not an error, as with a shell's pipe.
 func feed(to *os.File, payload []byte) error {
 	if to == nil {
 		return nil
@@ -302,8 +302,8 @@ func feed(to *os.File, payload []byte) error {
 	return err
 }
 
-// closeInput ends the command's input. A socket is only half closed, because
-// it also carries output.
+// closeInput ends the command's input. It closes a socket only halfway, because the socket also
+// carries output.
 func closeInput(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -319,7 +319,7 @@ func closeInput(file *os.File) error {
 	return shutdown
 }
 
-// pipes are both ends of a command's descriptors.
+// pipes holds both ends of a command's descriptors.
 type pipes struct {
 	stdin, stdout, stderr, channel *os.File // the supervisor's ends
 	child                          [4]*os.File
@@ -358,8 +358,7 @@ func (p *pipes) openPipes(stdin bool) (err error) {
 	return err
 }
 
-// openTerminal gives the command a terminal; the supervisor's one end is both
-// input and output.
+// openTerminal gives the command a terminal. The supervisor's single end is both input and output.
 func (p *pipes) openTerminal(size WindowSize) error {
 	ours, theirs, err := pty.Open()
 	if err != nil {
@@ -382,7 +381,7 @@ func (p *pipes) resize(payload []byte) error {
 func (p *pipes) setReadDeadline(deadline time.Time) {
 	for _, file := range []*os.File{p.stdout, p.stderr, p.channel} {
 		if file != nil {
-			// A terminal cannot have a deadline; it ends by itself.
+			// A terminal cannot have a deadline. Reads from it end by themselves.
 			_ = file.SetReadDeadline(deadline)
 		}
 	}
@@ -400,7 +399,7 @@ func (p *pipes) closeChild() {
 func (p *pipes) close() {
 	for _, file := range []*os.File{p.stdin, p.stdout, p.stderr, p.channel} {
 		if file != nil {
-			file.Close() // closed already is fine
+			file.Close() // it may be closed already
 		}
 	}
 }

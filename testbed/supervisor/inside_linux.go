@@ -11,9 +11,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// InsideSocket is where programs in a node start commands in other nodes, as rsh does:
-// abstract, and so of the node's network namespace. Of the control protocol there are
-// exec and the plan.
+// InsideSocket is the socket on which programs in a node start commands in other nodes, as rsh
+// does. It is an abstract socket and therefore belongs to the node's network namespace. It serves
+// only exec and the plan of the control protocol.
 const InsideSocket = "@railbed"
 
 // insides serves InsideSocket in nodes.
@@ -23,8 +23,8 @@ type insides struct {
 	open map[string]bool // by node
 }
 
-// openInside serves a node's programs from its first command on. Nodes whose programs
-// see less than the host's are not served: a command in another node sees more.
+// openInside serves a node's programs from its first command on. Nodes whose programs see less than
+// the host's programs are not served, because a command in another node sees more.
 func (s *supervisor) openInside(node string) error {
 	if n := s.plan.Node(node); n == nil || n.Runtime != spec.Netns {
 		return nil
@@ -55,7 +55,7 @@ func (s *supervisor) openInside(node string) error {
 	return nil
 }
 
-// close ends the listeners; sessions end with their processes.
+// close closes the listeners. Sessions end with their processes.
 func (in *insides) close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -65,10 +65,10 @@ func (in *insides) close() error {
 	return in.http.Close()
 }
 
-// ownUser hangs up on other users than the supervisor's own: a program of a node that
-// dropped its privileges does not get them back in another node. It hangs up on processes
-// outside the testbed's PID namespace, too: a container of another engine may have joined
-// the node's network, and its root is then the supervisor's user.
+// ownUser closes connections from users other than the supervisor's own. A program of a node that
+// dropped its privileges therefore does not get them back in another node. It also closes
+// connections from processes outside the testbed's PID namespace. A container of another engine may
+// have joined the node's network, and its root is the supervisor's user.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.

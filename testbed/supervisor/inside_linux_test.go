@@ -11,7 +11,7 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// A program of another user is hung up on, and the next one is heard.
+// The connection of a program of another user is closed, and the next program is served.
 func TestOtherUsersAreRefused(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	listener, err := net.Listen("unix", "@railbed-test-own-user")
@@ -42,7 +42,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	}
 	other := make(chan string)
 	go func() {
-		// The thread becomes nobody's alone, and ends with the goroutine.
+		// The thread runs as UID 65534 from here on, and ends with the goroutine.
 		runtime.LockOSThread()
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
 			t.Error(errno)

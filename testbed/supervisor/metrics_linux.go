@@ -12,16 +12,15 @@ import (
 	"railbed/plan"
 )
 
-// metrics is the registry behind /metrics: the supervisor's own process, and
-// the fabric.
+// metrics returns the registry behind /metrics: the supervisor's own process, and the fabric.
 func (s *supervisor) metrics() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), &fabricCollector{s: s})
 	return registry
 }
 
-// fabricCollector shows links, the ports of soft switches, what these add up for
-// workers and how exactly they keep time. It reads the fabric once for each scrape.
+// fabricCollector collects metrics of links, of the ports of soft switches, of their aggregation
+// and of their timing. It reads the fabric once per scrape.
 type fabricCollector struct{ s *supervisor }
 
 // Describe implements prometheus.Collector.
@@ -64,7 +63,8 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// counting shows counters of what the labels name; those of a counter follow them.
+// counting returns a function that collects counters with the given labels. The labels of a counter
+// itself follow them.
 func counting(metrics chan<- prometheus.Metric, of ...string) func(desc *prometheus.Desc, value uint64,
 	labels ...string) {
 	return func(desc *prometheus.Desc, value uint64, labels ...string) {
@@ -73,7 +73,7 @@ func counting(metrics chan<- prometheus.Metric, of ...string) func(desc *prometh
 	}
 }
 
-// telling says that a node or switch writes telemetry.
+// telling reports whether a node or switch writes telemetry.
 func (c *fabricCollector) telling(name string) bool {
 	sw := c.s.plan.Switch(name)
 	return sw != nil && sw.Soft != nil && sw.Soft.INT
@@ -95,7 +95,7 @@ var (
 
 var linkDescs = []*prometheus.Desc{sentBytes, sentPackets, queueDrops, queueBacklog, askedRate}
 
-// collectLink shows both directions of a link, from the counters at their senders.
+// collectLink collects both directions of a link, from the counters at their senders.
 func collectLink(metrics chan<- prometheus.Metric, link *fabric.LinkState) {
 	for direction, state := range map[string]struct {
 		fabric.DirectionState

@@ -43,12 +43,11 @@ var portDescs = []*prometheus.Desc{
 	softDropped, softHops, softNoHop,
 }
 
-// collectPort shows one port: every priority, and every reason with every priority
-// that can occur there, from the start, so that a rate knows the first packet.
-// With all eight priorities that are 18 counters of drops for an emulated NIC and
-// about 80 for a routing switch's port, where labels without the priority would be 11.
-// What cannot occur, a headroom where nothing is lossless for instance, has none
-// unless it was counted.
+// collectPort collects the metrics of a port: every priority, and every reason with every priority
+// that can occur there. They exist from the start, so that a rate includes the first packet. With
+// all eight priorities there are 18 counters of drops for an emulated NIC and about 80 for a port
+// of a routing switch. Without the priority as label there would be 11. Reasons that cannot occur,
+// such as a headroom without lossless priorities, have no counter unless they were counted.
 func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState, can softswitch.Foreseen) {
 	count := counting(metrics, p.Port)
 	gauge := func(desc *prometheus.Desc, value float64, priority string) {
@@ -72,8 +71,8 @@ func collectPort(metrics chan<- prometheus.Metric, p *softswitch.PortState, can 
 	}
 }
 
-// collectReasons shows what was counted by reason and priority, and what is zero
-// and need not stay so.
+// collectReasons collects the counts by reason and priority, including zeros of reasons that can
+// occur.
 func collectReasons(count func(*prometheus.Desc, uint64, ...string), desc *prometheus.Desc,
 	counted softswitch.ByReason, can map[softswitch.Reason]queue.Mask) {
 	for why, name := range softswitch.ReasonNames() {
@@ -85,7 +84,7 @@ func collectReasons(count func(*prometheus.Desc, uint64, ...string), desc *prome
 	}
 }
 
-// collectTelemetry shows what a port of a switch that writes telemetry wrote.
+// collectTelemetry collects the telemetry counters of a port of a switch that writes telemetry.
 func collectTelemetry(metrics chan<- prometheus.Metric, p *softswitch.PortState) {
 	count := counting(metrics, p.Port)
 	c := &p.Counters.INT
@@ -95,7 +94,8 @@ func collectTelemetry(metrics chan<- prometheus.Metric, p *softswitch.PortState)
 	count(softNoHop, c.NoRoom, "int-no-room")
 }
 
-// The label of a job is not job: that is what Prometheus calls whom it scrapes.
+// The label of an aggregation job is not "job", because Prometheus uses that label for scrape
+// targets.
 var (
 	jobLabels  = []string{"switch", "job_id"}
 	sumWorkers = prometheus.NewDesc("railbed_aggregation_workers", "Workers of the job.", jobLabels, nil)
@@ -131,7 +131,7 @@ var aggregationDescs = []*prometheus.Desc{
 	sumReasked, sumRejected, sumDropped, sumForgotten,
 }
 
-// collectAggregation shows one job: every code and every reason that it has met.
+// collectAggregation collects the metrics of a job: every code and every reason that occurred.
 func collectAggregation(metrics chan<- prometheus.Metric, s *softswitch.AggregationState) {
 	job := strconv.Itoa(int(s.Job))
 	count := counting(metrics, s.Switch, job)

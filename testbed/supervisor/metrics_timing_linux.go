@@ -37,8 +37,8 @@ var timingDescs = []*prometheus.Desc{
 	emulatorLosses,
 }
 
-// collectTiming shows how exactly soft switches keep time, in real time. Links are
-// by "node:nic" at their ends.
+// collectTiming collects how exactly soft switches keep time, in real time. links maps "node:nic"
+// to links.
 func collectTiming(metrics chan<- prometheus.Metric, state *live.State, links map[string]string) {
 	t := &state.Timing
 	metrics <- histogram(arrivedLate, t.Arrivals)
@@ -67,7 +67,7 @@ func collectTiming(metrics chan<- prometheus.Metric, state *live.State, links ma
 	}
 }
 
-// histogram has all buckets from the start: 22 with the one for the rest.
+// histogram has all buckets from the start: 22, including the bucket for the rest.
 func histogram(desc *prometheus.Desc, h live.Histogram, labels ...string) prometheus.Metric {
 	counts := map[float64]uint64{}
 	for i, bound := range live.Bounds() {

@@ -18,8 +18,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// planCgroups finds out where the limits of each node go. A virtual machine's
-// memory is what it was made with, and a container's limits are its engine's.
+// planCgroups decides the cgroups for the limits of each node. A virtual machine gets its memory
+// when it is made, and an engine applies a container's limits.
 func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 	groups := make([]*cgroup.Group, len(s.plan.Nodes))
 	for i, n := range s.plan.Nodes {
@@ -39,8 +39,8 @@ func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 	return groups, nil
 }
 
-// creator makes the function that creates a node from its runtime, by its number. The function is safe for
-// concurrent use.
+// creator returns the function that creates a node by its runtime and number. The function is safe
+// for concurrent use.
 func (s *supervisor) creator(
 	groups []*cgroup.Group, nice int,
 ) func(ctx context.Context, from nodes.Runtime, i int) error {
@@ -72,15 +72,15 @@ func (s *supervisor) creator(
 	}
 }
 
-// createNodes makes the nodes in the namespaces that have their network. Virtual
-// machines boot at the same time, as many as there are cores.
+// createNodes makes the nodes in the namespaces that have their network. As many virtual machines
+// boot at a time as there are cores.
 func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) error {
 	p := s.plan
 	if err := vm.Check(p.Nodes); err != nil {
 		return err
 	}
 	nice := 0
-	if s.start.Rootless && p.Soft() { // the switches' threads are no real-time ones
+	if s.start.Rootless && p.Soft() { // the switches' threads then have no real-time priority
 		nice = reexec.ProgramNice
 		go reexec.GiveWay(nice)
 	}
@@ -89,7 +89,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	defer cancel()
 	booting, ctx := errgroup.WithContext(ctx)
 	booting.SetLimit(runtime.NumCPU())
-	beginning, begin := errgroup.WithContext(ctx) // the containers' runtime has its own limit
+	beginning, begin := errgroup.WithContext(ctx) // the container runtime has its own limit
 	var err error
 	for i, n := range p.Nodes {
 		err = groups[i].Make()
@@ -112,11 +112,11 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	if err != nil {
 		cancel()
 	}
-	begun := beginning.Wait() // before the other one's Wait ends their context
+	begun := beginning.Wait() // before the Wait of booting ends the context
 	if begun != nil {
 		cancel()
 	}
-	err = errors.Join(err, begun, booting.Wait()) // whatever came first, none boots any more
+	err = errors.Join(err, begun, booting.Wait()) // after the first error no further machine boots
 	s.warnOfSlowGuests()
 	return err
 }
@@ -128,7 +128,7 @@ func (s *supervisor) warnOfSlowGuests() {
 	}
 }
 
-// warn tells whoever waits for the testbed, and the log.
+// warn sends a warning to the client and to the log.
 func (s *supervisor) warn(text string) {
 	s.log.Warn(text)
 	s.startup.send(Startup{Kind: StartupWarning, Text: text})

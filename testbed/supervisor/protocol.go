@@ -1,11 +1,9 @@
-// Package supervisor is the process that owns a running testbed, and the
-// protocol in which it is asked.
+// Package supervisor implements the process that owns a running testbed, and its control protocol.
 //
-// There is one supervisor per testbed. It is PID 1 of a PID namespace of its
-// own, holds every other namespace by descriptor, and everything that runs in
-// the testbed is its descendant: when it dies, however it dies, the kernel
-// takes the testbed away. It serves HTTP/1.1 with JSON under /v1 on a unix
-// socket that only its owner can open.
+// There is one supervisor per testbed. It is PID 1 of its own PID namespace and holds every other
+// namespace by descriptor. Every process in the testbed is its descendant. When the supervisor
+// dies, for any reason, the kernel therefore removes the testbed. It serves HTTP/1.1 with JSON
+// under /v1 on a unix socket that only its owner can open.
 package supervisor
 
 import (
@@ -19,92 +17,90 @@ import (
 	"railbed/plan"
 )
 
-// Part is the name under which the executable is started as a supervisor.
+// Part is the name of the part of the executable that runs as a supervisor.
 const Part = "supervisor"
 
-// CommandPart is the name under which the executable is started as the railbed command
-// in a node: there, Command is this program itself, whatever its PATH holds. Programs
-// that have no such part have no such command.
+// CommandPart is the name of the part of the executable that runs as the railbed command in a node.
+// There, Command is this program itself, whatever the PATH has. Programs without such a part have
+// no such command.
 const (
 	CommandPart = "command"
 	Command     = "railbed"
 )
 
-// ExitRemoved is the exit code of a supervisor that ended because somebody had removed
-// its run directory or the socket in it, by which alone it can be reached.
+// ExitRemoved is the exit code of a supervisor that ended because its run directory or the socket
+// in it was removed. Without them clients cannot reach it.
 const ExitRemoved = 11
 
-// ExitLeftovers is the exit code of a supervisor that could not take everything
-// down; its run directory and log stay.
+// ExitLeftovers is the exit code of a supervisor that could not take everything down. Its run
+// directory and log stay.
 const ExitLeftovers = 10
 
-// Protocol is the version of the control protocol; a client and a supervisor
-// of different versions refuse each other.
+// Protocol is the version of the control protocol. A client and a supervisor of different versions
+// refuse each other.
 const Protocol = "2"
 
 // ProtocolHeader carries Protocol in every request and response.
 const ProtocolHeader = "Railbed-Protocol"
 
-// Upgrade is the protocol name with which exec, capture and event connections
-// leave HTTP for frames (package frame).
+// Upgrade is the protocol name with which exec, capture and event connections are upgraded from
+// HTTP to frames (package frame).
 const Upgrade = "railbed-frames"
 
-// Start is the first message on the startup channel: all that a supervisor
-// is told, but for the plan, which is the second. A supervisor makes the
-// plan's namespaces while it reads the plan.
+// Start is the first message on the startup channel. It has all parameters of a supervisor except
+// the plan, which is the second message. A supervisor makes the plan's namespaces while it reads
+// the plan.
 type Start struct {
-	// Name is the testbed's.
+	// Name is the testbed's name.
 	Name string `json:"name"`
-	// Namespaces is how many network namespaces the plan needs: one per node and
-	// switch.
+	// Namespaces is the number of network namespaces that the plan needs: one per node and switch.
 	Namespaces int `json:"namespaces"`
 	// Dir is the testbed's run directory, claimed and locked by the client.
 	Dir string `json:"dir"`
-	// Executable's owner: results and sockets belong to the user who asked.
+	// UID and GID identify the user who started the testbed and owns its results and sockets.
 	UID int `json:"uid"`
 	GID int `json:"gid"`
-	// Rootless says that the supervisor is root in a user namespace only.
+	// Rootless reports whether the supervisor is root in a user namespace only.
 	Rootless bool `json:"rootless"`
-	// Trace asks for each host change as the ip or tc line that it equals.
+	// Trace requests each host change as the equivalent ip or tc line.
 	Trace bool `json:"trace"`
-	// Calibration is the file that keeps measured shaper settings.
+	// Calibration is the file with measured shaper settings.
 	Calibration string `json:"calibration"`
-	// Base is the folder that paths of the file are relative to.
+	// Base is the folder to which paths of the file are relative.
 	Base string `json:"base,omitempty"`
 	// File is the path of the user's file, for people.
 	File string `json:"file,omitempty"`
 }
 
-// StartupKind tells the messages of the startup channel apart.
+// StartupKind is the kind of a message of the startup channel.
 type StartupKind string
 
 // Messages of the startup channel, supervisor to client.
 const (
 	StartupProgress StartupKind = "progress"
 	StartupTrace    StartupKind = "trace"
-	StartupWarning  StartupKind = "warning" // what works, but not as one would hope
+	StartupWarning  StartupKind = "warning" // something works, but not as well as expected
 	StartupFailed   StartupKind = "failed"  // last
 	StartupReady    StartupKind = "ready"
 )
 
-// Startup is a message of the startup channel after Start. While the channel
-// is open and the client has not sent Detach, the end of the client is the
-// end of the testbed.
+// Startup is a message of the startup channel after Start. While the channel is open and the client
+// has not sent Detach, the testbed ends with the client.
 type Startup struct {
 	Kind StartupKind `json:"kind"`
 	Text string      `json:"text,omitempty"`
-	// Where is the place in the file of what failed, as file:line:column, or "".
+	// Where is the position in the file of the setting that failed, as file:line:column, or "".
 	Where string `json:"where,omitempty"`
 	Done  int    `json:"done,omitempty"`
 	Total int    `json:"total,omitempty"`
-	// Unsupported is set when the host lacks something.
+	// Unsupported is set if the host lacks a feature.
 	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
 }
 
-// Detach is the client's answer to ready: the testbed outlives it.
+// Detach is the client's reply to ready. Afterwards the testbed outlives the client.
 const Detach = "detach"
 
-// State is what exists, for inspect.
+// State is the current state of the testbed, for inspect.
 type State struct {
 	Name     string             `json:"name"`
 	File     string             `json:"file,omitempty"`
@@ -115,18 +111,18 @@ type State struct {
 	Nodes    []NodeState        `json:"nodes"`
 	Switches []SwitchState      `json:"switches"`
 	Links    []fabric.LinkState `json:"links"`
-	// Soft is what the soft switches are doing; their ports are with the links.
+	// Soft is the state of the soft switches. The states of their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
-	// CNI are the nodes whose stacks are in containers of other runtimes.
+	// CNI lists the nodes whose stacks are in containers of other runtimes.
 	CNI []cni.Port `json:"cni,omitempty"`
-	// Guests are the nodes that are virtual machines, RDMA the nodes' RDMA devices.
+	// Guests lists the nodes that are virtual machines, and RDMA the nodes' RDMA devices.
 	Guests []plan.Guest    `json:"guests,omitempty"`
 	RDMA   []plan.NodeRDMA `json:"rdma,omitempty"`
-	// Routing is what the daemons of routers have done; absent without any.
+	// Routing is the state of the routers' daemons. It is absent if there are none.
 	Routing *RoutingState `json:"routing,omitempty"`
 }
 
-// NodeState is a node as it is now.
+// NodeState is the current state of a node.
 type NodeState struct {
 	Name      string   `json:"name"`
 	Runtime   string   `json:"runtime"`
@@ -134,13 +130,13 @@ type NodeState struct {
 	NICs      []string `json:"nics"`
 	Ranks     []int    `json:"ranks,omitempty"`
 	Processes int      `json:"processes"`
-	// Namespace is the name for ip-netns(8); empty when it is not published.
+	// Namespace is the name for ip-netns(8). It is empty if the namespace is not published.
 	Namespace string `json:"namespace,omitempty"`
 	// NamespacePath opens the node's network namespace from the host.
 	NamespacePath string `json:"namespace_path"`
 }
 
-// SwitchState is a switch as it is now.
+// SwitchState is the current state of a switch.
 type SwitchState struct {
 	Name          string `json:"name"`
 	Kind          string `json:"kind"`
@@ -154,11 +150,11 @@ type SwitchState struct {
 type ExecRequest struct {
 	Node string   `json:"node"`
 	Args []string `json:"args"`
-	// Self runs the supervisor's own executable with Args as its vector.
+	// Self runs the supervisor's own executable with Args as its argument vector.
 	Self    bool     `json:"self,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Dir     string   `json:"dir,omitempty"`
-	Stdin   bool     `json:"stdin,omitempty"`   // else /dev/null
+	Stdin   bool     `json:"stdin,omitempty"`   // otherwise /dev/null
 	Channel bool     `json:"channel,omitempty"` // descriptor 3, as Channel frames
 	// Terminal gives the command a terminal of this size.
 	Terminal *WindowSize `json:"terminal,omitempty"`
@@ -184,8 +180,8 @@ type SignalRequest struct {
 type ExecExit struct {
 	nodes.Exit
 	Error string `json:"error,omitempty"`
-	// Stopped is the name of a process of the command that a signal had stopped when
-	// the client sent the command its first signal; "" is none.
+	// Stopped is the name of a process of the command that a signal had stopped when the client
+	// sent its first signal to the command, or "".
 	Stopped string `json:"stopped,omitempty"`
 }
 
@@ -193,12 +189,12 @@ type ExecExit struct {
 type Failure struct {
 	Error       string                    `json:"error"`
 	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
-	// NotFound says that the program does not exist in the node.
+	// NotFound reports whether the program does not exist in the node.
 	NotFound bool `json:"not_found,omitempty"`
-	// NoSuchObject says that the testbed has no node, link or tap of the name.
+	// NoSuchObject reports whether the testbed has no node, link or tap of the name.
 	NoSuchObject bool `json:"no_such_object,omitempty"`
-	// NoPort says that there is no such port for a container, Taken that none is free,
-	// Twice that it has one.
+	// NoPort reports that there is no such port for a container. Taken reports that no port is
+	// free. Twice reports that the container has a port already.
 	NoPort bool `json:"no_port,omitempty"`
 	Taken  bool `json:"taken,omitempty"`
 	Twice  bool `json:"twice,omitempty"`
@@ -208,66 +204,68 @@ type Failure struct {
 type LinkRequest struct {
 	// Where is a link's name, optionally with " a-to-b" or " b-to-a".
 	Where string `json:"where"`
-	// State is up or down. Down in one direction keeps the carrier at both ends;
-	// up of the whole link undoes that, too.
+	// State is up or down. A direction that is down keeps the carrier at both ends. State up of the
+	// whole link also restores its directions.
 	State string          `json:"state,omitempty"`
 	Set   *plan.Direction `json:"set,omitempty"`
-	// Back is what Set is where Where names no direction, for b-to-a; Set by
-	// default. Both are set at once: half of a change may need more of a
-	// switch's buffer than the whole.
+	// Back replaces Set in the direction b-to-a if Where names no direction. Default: Set. Both
+	// directions are set at once, because half of a change may need more of a switch's buffer than
+	// the whole.
 	Back *plan.Direction `json:"back,omitempty"`
 }
 
-// ConvergeRequest asks for what the testbed should be.
+// ConvergeRequest asks the supervisor to make the testbed match a plan.
 type ConvergeRequest struct {
-	// Plan differs from the testbed's in what links do, and in nothing else.
-	// Without one the testbed keeps the plan that it has.
+	// Plan may differ from the testbed's plan only in settings of links. Without a plan the testbed
+	// keeps its own.
 	Plan *plan.Plan `json:"plan,omitempty"`
 	// File is the path of the user's file, for people.
 	File string `json:"file,omitempty"`
-	// Trace asks for each host change as the ip or tc line that it equals.
+	// Trace requests each host change as the equivalent ip or tc line.
 	Trace bool `json:"trace,omitempty"`
 }
 
-// Converged is what was done to make the testbed what its plan says.
+// Converged lists the changes that made the testbed match its plan.
 type Converged struct {
-	// Changed are the links that were asked for otherwise, by an earlier plan
-	// or by a LinkRequest.
+	// Changed lists the links whose settings had been requested otherwise, by an earlier plan or by
+	// a LinkRequest.
 	Changed []fabric.Repair `json:"changed"`
-	// Repaired is what somebody else had altered.
+	// Repaired lists changes from outside the testbed that were undone.
 	Repaired []fabric.Repair `json:"repaired"`
 	Commands []string        `json:"commands,omitempty"`
-	// Failure is what still differs. Then the plan is not taken over.
+	// Failure describes the remaining differences. If it is set, the plan is not taken over.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
-// CaptureRequest is the first frame of a capture connection. The supervisor
-// answers with Started, then Stdout frames that carry the pcapng, and after
-// the client's empty Stdin frame the rest of it and an Exit frame with
-// CaptureStats.
+// CaptureRequest is the first frame of a capture connection. The supervisor answers with Started
+// and then with Stdout frames that carry the pcapng. After the client's empty Stdin frame it sends
+// the rest and an Exit frame with CaptureStats.
 type CaptureRequest struct {
 	At      []string `json:"at"`
 	Filter  string   `json:"filter,omitempty"`
 	SnapLen int      `json:"snaplen,omitempty"`
 	Limit   int64    `json:"limit,omitempty"`
-	// Events records what enters the queues of soft switches as well.
+	// Events also records the packets that enter the queues of soft switches.
 	Events bool `json:"events,omitempty"`
 }
 
 // Event is something that happened to the testbed.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is "testbed.up", "testbed.down", "process.start", "process.exit",
-	// "link.up", "link.down", "link.set", "capture.start", "capture.stop",
-	// "capture.clock" when the host's clock was set during a capture,
-	// "testbed.repair" for each thing that was not as planned and is again,
-	// "testbed.plan" when the testbed takes another plan over, "routing.converged",
-	// "routing.end" when a routing daemon ends by itself, "container.attach"
-	// and "container.detach", EventsDropped, first where not all are kept, or, last for
-	// a reader that fell behind, EventsLost.
+	// Kind is one of these:
+	//
+	//   - "testbed.up", "testbed.down", "process.start", "process.exit", "link.up", "link.down",
+	//     "link.set", "capture.start", "capture.stop";
+	//   - "capture.clock" if the host's clock was set during a capture;
+	//   - "testbed.repair" for each setting that differed from the plan and was repaired;
+	//   - "testbed.plan" when the testbed takes over another plan;
+	//   - "routing.converged", and "routing.end" when a routing daemon ends by itself;
+	//   - "container.attach" and "container.detach";
+	//   - EventsDropped, which comes first if not all events are kept;
+	//   - EventsLost, which comes last for a reader that fell behind.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Detail  string `json:"detail,omitempty"`
-	// Count is how many events EventsDropped and EventsLost stand for.
+	// Count is the number of missing events for EventsDropped and EventsLost.
 	Count int `json:"count,omitempty"`
 }

@@ -7,59 +7,59 @@ import (
 )
 
 const (
-	// reactionsKept is of how many reactions is told, the latest ones.
+	// reactionsKept is the number of reactions that are kept, the latest ones.
 	reactionsKept = 1024
-	// sameMoment is how far apart changes are that have one reaction: those of a step
-	// that changes several links follow each other.
+	// sameMoment is the longest time between changes that have one reaction. A step that changes
+	// several links makes such changes one after the other.
 	sameMoment = 20 * time.Millisecond
 )
 
-// RoutingState is what the routers' daemons have done.
+// RoutingState is the history of the routers' daemons.
 type RoutingState struct {
-	// Converged is how long they took to find the plan's routes at first.
+	// Converged is the time that they took to find the plan's routes at first.
 	Converged time.Duration `json:"converged_ns"`
 	Reactions []Reaction    `json:"reactions"`
 	Ended     []DaemonEnd   `json:"ended"`
 }
 
-// Reaction is how routers followed changes of links, or the end of a daemon: what their
-// routes did from then on to the next such moment.
+// Reaction is the reaction of the routers to changes of links, or to the end of a daemon: the
+// changes of their routes until the next such event.
 type Reaction struct {
 	To []string  `json:"to"`
 	At time.Time `json:"at"`
-	// Routes are how often a route that a daemon had found changed, came or went, in all
-	// routers, and Routers in how many of them.
+	// Routes counts in all routers how often a route from a daemon changed, appeared or
+	// disappeared. Routers is the number of routers with such changes.
 	Routes  int `json:"routes"`
 	Routers int `json:"routers"`
-	// First and Last are when, after At.
+	// First and Last are the times of the first and the last change, after At.
 	First time.Duration `json:"first_ns"`
 	Last  time.Duration `json:"last_ns"`
 }
 
-// DaemonEnd is a daemon that ended before its testbed.
+// DaemonEnd is the end of a daemon before the end of its testbed.
 type DaemonEnd struct {
 	Switch string    `json:"switch"`
 	Daemon string    `json:"daemon"`
 	At     time.Time `json:"at"`
-	// How is the exit code or the signal, with the end of what it logged.
+	// How is the exit code or the signal, with the end of the daemon's log.
 	How string `json:"how"`
 }
 
-// reactions keeps a RoutingState. It is safe for concurrent use.
+// reactions holds a RoutingState. It is safe for concurrent use.
 type reactions struct {
 	mu      sync.Mutex
 	state   RoutingState
-	routers map[string]bool // whose routes changed in the latest reaction
+	routers map[string]bool // routers whose routes changed in the latest reaction
 }
 
-// converged begins it all: what routes did before was no reaction.
+// converged starts the history. Changes of routes before it are not part of a reaction.
 func (r *reactions) converged(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Converged = took
 }
 
-// begin notes something that daemons have to follow, before it is done.
+// begin records an event to which daemons must react, before it happens.
 func (r *reactions) begin(to string, at time.Time) {
 	if r == nil {
 		return
@@ -77,7 +77,7 @@ func (r *reactions) begin(to string, at time.Time) {
 	r.state.Reactions, r.routers = append(all, Reaction{To: []string{to}, At: at}), map[string]bool{}
 }
 
-// changed notes changes of a router's routes.
+// changed records changes of a router's routes.
 func (r *reactions) changed(router string, routes int, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,14 +92,14 @@ func (r *reactions) changed(router string, routes int, at time.Time) {
 	latest.Routes, latest.Routers, latest.Last = latest.Routes+routes, len(r.routers), at.Sub(latest.At)
 }
 
-// ended notes the end of a daemon, of which a reaction has begun.
+// ended records the end of a daemon. A reaction to it has begun already.
 func (r *reactions) ended(end DaemonEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Ended = append(r.state.Ended, end)
 }
 
-// now is the state; nil where no router has daemons.
+// now returns the state. It returns nil if no router has daemons.
 func (r *reactions) now() *RoutingState {
 	if r == nil {
 		return nil

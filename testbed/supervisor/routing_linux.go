@@ -15,16 +15,16 @@ import (
 	"railbed/plan"
 )
 
-// convergence bounds the wait until the routers have all routes, and convergencePoll
-// is how often they are asked.
+// convergence bounds the wait until the routers have all routes. convergencePoll is the interval at
+// which they are queried.
 const (
 	convergence     = 60 * time.Second
 	convergencePoll = 50 * time.Millisecond
 )
 
-// startRouting starts the daemons of routers, each router's in a node of its own
-// over the router's network, and waits until they have found the plan's routes and
-// their BFD sessions detect failures as fast as the plan says.
+// startRouting starts the daemons of routers, each router's in a node of its own over the router's
+// network. It waits until they have found the plan's routes and their BFD sessions detect failures
+// as fast as the plan requires.
 func (s *supervisor) startRouting(ctx context.Context) error {
 	var routers []*frr.Router
 	var names []string
@@ -79,7 +79,7 @@ func (s *supervisor) startRouting(ctx context.Context) error {
 	return s.awaitSessions(ctx, routers, ended)
 }
 
-// watchRouter tells of a daemon that ends before the testbed does.
+// watchRouter reports a daemon that ends before the testbed does.
 func (s *supervisor) watchRouter(name string, r *frr.Router, ended chan<- error) {
 	for {
 		select {
@@ -97,13 +97,13 @@ func (s *supervisor) watchRouter(name string, r *frr.Router, ended chan<- error)
 			s.reactions.ended(DaemonEnd{Switch: name, Daemon: end.Daemon, At: end.At, How: how})
 			select {
 			case ended <- err:
-			default: // bring-up is long over, or fails by another end
+			default: // the bring-up has ended, or fails because of another daemon
 			}
 		}
 	}
 }
 
-// watchRoutes notes when a router's routes change, as long as the testbed lasts.
+// watchRoutes records changes of a router's routes until the testbed ends.
 func (s *supervisor) watchRoutes(name string) error {
 	watch, err := kernel.WatchRoutes(s.namespaces[name])
 	if err != nil {
@@ -143,8 +143,8 @@ func (s *supervisor) awaitRoutes(ctx context.Context, ended <-chan error) error 
 	return nil
 }
 
-// awaitSessions waits until every BFD session of the routers is up and as fast as the plan says. A link
-// that fails before that is noticed by BGP's hold time alone.
+// awaitSessions waits until every BFD session of the routers is up and as fast as the plan
+// requires. Before that, only BGP's hold time detects a link that fails.
 func (s *supervisor) awaitSessions(ctx context.Context, routers []*frr.Router, ended <-chan error) error {
 	_, err := s.awaitRouters(ctx, ended, func() (int, string, error) {
 		slow := make([]int, len(routers))
@@ -166,8 +166,8 @@ func (s *supervisor) awaitSessions(ctx context.Context, routers []*frr.Router, e
 	return err
 }
 
-// awaitRouters asks until nothing is missing any more, and returns how long that took. missing returns
-// how many things are missing, and words that follow the number.
+// awaitRouters polls until nothing is missing, and returns how long that took. missing returns the
+// number of missing things, and words that follow the number.
 func (s *supervisor) awaitRouters(ctx context.Context, ended <-chan error,
 	missing func() (int, string, error)) (time.Duration, error) {
 	began := time.Now()

@@ -26,13 +26,13 @@ import (
 const maxBody = 1 << 20
 
 const (
-	// requestTime is how long a client may take to send a request whole, and
-	// idleTime how long it may keep a connection without one.
+	// requestTime is how long a client may take to send a whole request. idleTime is how long it
+	// may keep a connection without a request.
 	requestTime = 10 * time.Second
 	idleTime    = 2 * time.Minute
 )
 
-// farewell is how long a session may go on sending at the testbed's end.
+// farewell is how long a session may continue to send at the testbed's end.
 const farewell = time.Second
 
 // server is the control socket.
@@ -59,7 +59,7 @@ func (s *supervisor) listen() (*server, error) {
 		listener: listener, served: make(chan error, 1), reported: make(chan struct{}),
 	}
 	go func() { sv.served <- sv.http.Serve(listener) }()
-	// The hash of a large plan takes its time, and nobody waits for it.
+	// The hash of a large plan takes time, and nothing waits for it.
 	go func() {
 		defer close(sv.reported)
 		if err := s.writeAborted(supervisorDied); err != nil {
@@ -69,9 +69,8 @@ func (s *supervisor) listen() (*server, error) {
 	return sv, nil
 }
 
-// close lets answers that are being written finish, so that whoever asked for
-// the end hears of it, and then stops. Hijacked connections are sessions and
-// end with their processes.
+// close lets running answers finish, so that the client that requested the end receives its answer,
+// and then stops. Hijacked connections are sessions and end with their processes.
 func (sv *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -79,7 +78,7 @@ func (sv *server) close() error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = sv.http.Close()
 	}
-	<-sv.reported // the run directory is about to go
+	<-sv.reported // the run directory is about to be removed
 	if served := <-sv.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
@@ -111,7 +110,7 @@ func (s *supervisor) handler() http.Handler {
 	return sameProtocol(mux)
 }
 
-// sameProtocol refuses clients of another version of the control protocol.
+// sameProtocol refuses clients with another version of the control protocol.
 func sameProtocol(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(ProtocolHeader, Protocol)
@@ -129,7 +128,7 @@ func sameProtocol(mux *http.ServeMux) http.Handler {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client may be gone; there is nobody left to tell.
+	// The client may be gone. Then the error cannot be reported.
 	_ = json.NewEncoder(w).Encode(v)
 }
 
@@ -158,7 +157,7 @@ func failureOf(err error) Failure {
 	return failure
 }
 
-// ErrNoSuchObject is wrapped when a node, link or tap does not exist.
+// ErrNoSuchObject is wrapped if a node, link or tap does not exist.
 var ErrNoSuchObject = errors.New("no such object in the testbed")
 
 // readJSON reads the body of a request, which must arrive within requestTime.
@@ -234,8 +233,8 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 	return state, nil
 }
 
-// published is the name for ip-netns(8), empty where there is none, and the
-// path of the namespace on the host; soft switches and containers have neither.
+// published returns the name for ip-netns(8), or "" if there is none, and the path of the namespace
+// on the host. Soft switches and containers have neither.
 func (s *supervisor) published(name string) (namespace, path string) {
 	if s.namespaces[name] == nil || !s.hasStack(name) {
 		return "", ""
@@ -246,8 +245,8 @@ func (s *supervisor) published(name string) (namespace, path string) {
 	return namespace, s.namespacePath(s.namespaces[name])
 }
 
-// serveDown answers first: the connection does not outlive the testbed. The
-// client knows the end by the run directory's lock.
+// serveDown answers first, because the connection ends with the testbed. The client detects the end
+// by the run directory's lock.
 func (s *supervisor) serveDown(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, struct{}{})
 	s.stop(errDown)
@@ -324,8 +323,8 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	return nil
 }
 
-// serveEvents streams events as JSON lines until the client leaves or is left
-// behind, which it is told.
+// serveEvents streams events as JSON lines until the client disconnects or falls behind. In the
+// second case it sends a last event that says so.
 func (s *supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
 	past, future := s.events.subscribe()
 	defer s.events.unsubscribe(future)
@@ -352,15 +351,15 @@ func (s *supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			if gap, lost := s.events.gap(future); lost {
-				_ = encoder.Encode(gap) // the last word, heard or not
+				_ = encoder.Encode(gap) // the last event, whether or not the client receives it
 				return
 			}
 		}
 	}
 }
 
-// session turns a request into a connection of frames and serves it. The
-// supervisor waits for sessions before it takes the fabric away.
+// session upgrades a request to a connection of frames and serves it. The supervisor waits for
+// sessions before it removes the fabric.
 func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != Upgrade {
@@ -381,8 +380,8 @@ func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 		}
 		s.sessions.Go(func() error {
 			defer conn.Close()
-			// At the testbed's end nothing more is heard from the client, and
-			// it has a moment to hear what is still to be said.
+			// At the testbed's end no more frames are read from the client, and it has a moment to
+			// receive the remaining frames.
 			stop := context.AfterFunc(s.ending, func() {
 				conn.SetReadDeadline(time.Now())
 				conn.SetWriteDeadline(time.Now().Add(farewell))
@@ -395,22 +394,22 @@ func (s *supervisor) session(serve func(*frameConn)) http.HandlerFunc {
 	}
 }
 
-// frameConn is a connection that has left HTTP.
+// frameConn is a connection that was upgraded from HTTP.
 type frameConn struct {
 	*frame.Reader
 	*frame.Writer
 	conn net.Conn
-	// ending is over when the testbed is; reading has ended then.
+	// ending is done when the testbed ends. Reading has then ended.
 	ending context.Context
 }
 
-// request reads the first frame into v; it must arrive within requestTime.
+// request reads the first frame into v. The frame must arrive within requestTime.
 func (c *frameConn) request(v any) error {
 	c.conn.SetReadDeadline(time.Now().Add(requestTime))
 	_, payload, err := c.Read()
 	c.conn.SetReadDeadline(time.Time{})
 	if c.ending.Err() != nil {
-		c.conn.SetReadDeadline(time.Now()) // as session's, which this may have undone
+		c.conn.SetReadDeadline(time.Now()) // as session does, whose deadline this call may have replaced
 	}
 	if err != nil {
 		return fmt.Errorf("read request: %w", err)
@@ -423,7 +422,7 @@ func (c *frameConn) request(v any) error {
 
 func (c *frameConn) fail(err error) { _ = c.WriteJSON(frame.Failure, failureOf(err)) }
 
-// rankNumbers are the ranks of a node, in the plan's order.
+// rankNumbers returns the ranks of a node, in the plan's order.
 func rankNumbers(ranks []plan.Rank, node string) []int {
 	var numbers []int
 	for _, r := range ranks {

@@ -17,13 +17,13 @@ type startupChannel struct {
 	file   *os.File
 	reader *frame.Reader
 	writer *frame.Writer
-	// answered says that the client has heard of the end of the bring-up.
+	// answered reports whether the client was notified of the end of the bring-up.
 	answered atomic.Bool
-	told     time.Time // when it last heard how far it is
+	told     time.Time // time of the last progress message
 }
 
-// tellEvery is the time between two messages of progress: what people see, and
-// not one for each of a thousand steps.
+// tellEvery is the least time between two messages of progress. It is short enough for people and
+// avoids one message for each of a thousand steps.
 const tellEvery = 20 * time.Millisecond
 
 func openStartup() (*startupChannel, Start, error) {
@@ -43,7 +43,7 @@ func openStartup() (*startupChannel, Start, error) {
 	return c, start, nil
 }
 
-// plan is the second message.
+// plan reads the second message.
 func (c *startupChannel) plan() (*plan.Plan, error) {
 	_, payload, err := c.reader.Read()
 	if err != nil {
@@ -61,11 +61,11 @@ func (c *startupChannel) receive() (string, error) {
 	return string(payload), err
 }
 
-// send tells the client. A client that is gone is noticed by watchClient, so
-// an error here is not news.
+// send sends a message to the client. watchClient detects a client that is gone, so send ignores
+// errors.
 func (c *startupChannel) send(message Startup) { _ = c.writer.WriteJSON(frame.Message, message) }
 
-// progress tells how much is done. It is called by one goroutine at a time.
+// progress reports how much is done. It is called by one goroutine at a time.
 func (c *startupChannel) progress(phase string, done, total int) {
 	if done < total && time.Since(c.told) < tellEvery {
 		return
@@ -74,7 +74,7 @@ func (c *startupChannel) progress(phase string, done, total int) {
 	c.send(Startup{Kind: StartupProgress, Text: phase, Done: done, Total: total})
 }
 
-// trace sends a line as long as the client reads, which it does until ready.
+// trace sends a line while the client reads, which it does until ready.
 func (c *startupChannel) trace(line string) {
 	if !c.answered.Load() {
 		c.send(Startup{Kind: StartupTrace, Text: line})
@@ -96,7 +96,7 @@ func (c *startupChannel) failed(err error) {
 	c.send(message)
 }
 
-// placed is an error about what a place of the file asks for.
+// placed is an error about the setting at a position of the file.
 type placed struct {
 	error
 	where string

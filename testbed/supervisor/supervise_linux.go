@@ -37,21 +37,21 @@ import (
 	"railbed/plan/spec"
 )
 
-// Descriptors that the client hands to a supervisor.
+// Descriptors that the client passes to a supervisor.
 const (
 	startupFd = 3 // startup channel, a stream socket
 	lockFd    = 4 // the run directory's lock
-	networkFd = 5 // the host's network namespace, or nothing of use
+	networkFd = 5 // the host's network namespace, or an unused descriptor
 )
 
-// garbageWhileBuilding is GOGC while the testbed is built: almost all that is
-// allocated then stays, so that looking for garbage finds little.
+// garbageWhileBuilding is GOGC while the testbed is built. Almost all memory that is allocated then
+// stays in use, so garbage collection finds little.
 const garbageWhileBuilding = 400
 
-// supervisor is the testbed while it exists.
+// supervisor holds the state of a testbed while it exists.
 type supervisor struct {
 	start   Start
-	plan    *plan.Plan // nil until it is read
+	plan    *plan.Plan // nil before it is read
 	dir     rundir.Dir
 	log     *slog.Logger
 	startup *startupChannel
@@ -64,23 +64,23 @@ type supervisor struct {
 	guests     vm.Runtime
 	containers *cni.Table
 	management *cni.Management
-	attaching  sync.Mutex      // held while a container's port comes or goes
-	engine     *docker.Runtime // of nodes that are its containers; nil without
+	attaching  sync.Mutex      // held while a container's port is added or removed
+	engine     *docker.Runtime // of nodes that are containers; nil without
 	fabric     *fabric.Fabric
 	reactions  *reactions      // of routers with daemons; nil without
-	taken      map[string]bool // published names that were somebody else's
+	taken      map[string]bool // published names that belong to others
 	reporting  sync.Mutex      // held while the report for a crash is written
-	// recorded is what was recorded in the run directory, which may be lost.
+	// recorded is the record in the run directory, a copy in case that is lost.
 	recorded rundir.Published
 
-	// adoption is the plan that the testbed has become since it came up.
+	// adoption is the plan that the testbed has taken over since it came up.
 	adoption adoption
-	// leftovers is what could not be taken down.
+	// leftovers holds the errors of objects that could not be taken down.
 	leftovers error
-	// stop ends the testbed; it may be called from anywhere.
+	// stop ends the testbed. It may be called from any goroutine.
 	stop context.CancelCauseFunc
-	// sessions are exec and capture connections; close waits for them, after
-	// ending has told them to finish.
+	// sessions are exec and capture connections. close waits for them after ending has requested
+	// their end.
 	sessions  errgroup.Group
 	ending    context.Context
 	insides   insides
@@ -151,7 +151,7 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	}
 	if err := s.build(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			return nil // undone on request; the half-built testbed is no failure
+			return nil // undone on request; a half-built testbed is not a failure
 		}
 		return err
 	}
@@ -167,7 +167,7 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	if len(s.plan.CNINodes()) > 0 {
 		s.sessions.Go(s.watchContainers)
 	}
-	go debug.FreeOSMemory() // what building needed and an idle testbed does not
+	go debug.FreeOSMemory() // memory that building needed and an idle testbed does not
 	select {
 	case <-ctx.Done():
 	case <-s.fabric.SoftEnded():
@@ -180,9 +180,8 @@ func (s *supervisor) run(ctx context.Context) (err error) {
 	return server.close()
 }
 
-// crash ends a testbed that has no links any more, unless it ends already. Ending
-// like a crash leaves the log, with the switches' last words, and a report that
-// gives the reason.
+// crash ends a testbed that has no links any more, unless it is ending already. This leaves the
+// log, with the switches' last messages, and a report with the reason.
 func (s *supervisor) crash(ctx context.Context, reason string) {
 	if ctx.Err() != nil {
 		return
@@ -194,8 +193,8 @@ func (s *supervisor) crash(ctx context.Context, reason string) {
 	os.Exit(verdict.ExitFail)
 }
 
-// isolate leaves the host's mount tree and puts a /proc of the own PID
-// namespace in place, so that process ids here and in /proc are the same.
+// isolate leaves the host's mount tree and mounts a /proc of the supervisor's PID namespace, so
+// that process IDs here and in /proc agree.
 func (s *supervisor) isolate() error {
 	host, err := os.Readlink("/proc/self")
 	if err != nil {
@@ -211,8 +210,8 @@ func (s *supervisor) isolate() error {
 		""); err != nil {
 		return fmt.Errorf("mount /proc of the testbed: %w", err)
 	}
-	// The testbed's programs should go before its owner when memory runs out.
-	// Lowering needs CAP_SYS_RESOURCE, which is not everywhere to be had.
+	// When memory runs out, the testbed's programs should be killed before the supervisor. Lowering
+	// the score needs CAP_SYS_RESOURCE, which is not always available.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-500"), 0); err != nil {
 		s.log.Info("supervisor is not protected from the OOM killer", "error", err)
 	}
@@ -248,8 +247,8 @@ func (s *supervisor) build(ctx context.Context) error {
 	return s.startRouting(ctx)
 }
 
-// buildFabric makes the network, and meanwhile publishes the names: that is
-// work of the file system's, and much of the network's waits for one lock.
+// buildFabric makes the network and at the same time publishes the names. Publishing is work of the
+// file system, and much of the network's work waits for one lock.
 func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibration,
 	groups []*cgroup.Group) error {
 	options := fabric.Options{Calibration: calibration, Progress: func(done, total int) {
@@ -265,7 +264,7 @@ func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibrat
 	return errors.Join(s.placedSysctl(err), group.Wait())
 }
 
-// placedSysctl gives the refusal of a setting its place in the file.
+// placedSysctl adds the position in the file to the error of a refused sysctl.
 func (s *supervisor) placedSysctl(err error) error {
 	var refused *kernel.RefusedSysctlError
 	if errors.As(err, &refused) {
@@ -274,8 +273,8 @@ func (s *supervisor) placedSysctl(err error) error {
 	return err
 }
 
-// receivePlan reads the plan, makes the namespaces meanwhile, and gives each
-// node and switch its own. From then on the client's end is noticed.
+// receivePlan reads the plan, makes the namespaces meanwhile, and assigns a namespace to each node
+// and switch. From then on the end of the client is detected.
 func (s *supervisor) receivePlan(ctx context.Context) error {
 	var group errgroup.Group
 	var made []*kernel.Namespace
@@ -308,8 +307,8 @@ func (s *supervisor) receivePlan(ctx context.Context) error {
 	return nil
 }
 
-// makeNamespaces makes network namespaces, all or none. The kernel sets them up
-// in parallel, so as many threads as cores do it.
+// makeNamespaces makes network namespaces, all or none. The kernel sets them up in parallel, so it
+// uses as many threads as there are cores.
 func makeNamespaces(ctx context.Context, count int) ([]*kernel.Namespace, error) {
 	made := make([]*kernel.Namespace, count)
 	group, ctx := errgroup.WithContext(ctx)
@@ -335,9 +334,9 @@ func makeNamespaces(ctx context.Context, count int) ([]*kernel.Namespace, error)
 	return nil, err
 }
 
-// publish records what the testbed makes outside its run directory, and makes
-// the namespaces known to ip-netns(8) as TESTBED-NODE: links to descriptors of
-// this process, which dangle once it is dead.
+// publish records the objects that the testbed makes outside its run directory. It also makes the
+// namespaces known to ip-netns(8) as TESTBED-NODE. The names are links to descriptors of this
+// process, which dangle once it is dead.
 func (s *supervisor) publish(groups []*cgroup.Group) error {
 	record := rundir.Published{Containers: s.engine.Host()}
 	for _, group := range groups {
@@ -349,7 +348,7 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 	}
 	for name, namespace := range s.namespaces {
 		if s.start.Rootless {
-			break // /run/netns is root's
+			break // only root can write /run/netns
 		}
 		if !s.hasStack(name) {
 			continue
@@ -366,8 +365,7 @@ func (s *supervisor) publish(groups []*cgroup.Group) error {
 	return err
 }
 
-// record records what the testbed makes outside its run directory, and makes its
-// links.
+// record records the objects that the testbed makes outside its run directory, and makes its links.
 func (s *supervisor) record(record rundir.Published) (taken []string, err error) {
 	taken, err = s.dir.Publish(record)
 	if err == nil {
@@ -376,8 +374,8 @@ func (s *supervisor) record(record rundir.Published) (taken []string, err error)
 	return taken, err
 }
 
-// watchDir ends the testbed when somebody removes its run directory or the socket in
-// it: no command could reach the testbed or take it down any more.
+// watchDir ends the testbed when its run directory or the socket in it is removed, because no
+// command could then reach the testbed or take it down.
 func (s *supervisor) watchDir() {
 	ticker := time.NewTicker(dirLook)
 	defer ticker.Stop()
@@ -395,12 +393,12 @@ func (s *supervisor) watchDir() {
 	}
 }
 
-// dirLook is how often the supervisor looks for its run directory.
+// dirLook is the interval at which the supervisor checks its run directory.
 const dirLook = time.Second
 
-// hasStack reports whether there is something to see in a namespace. What there is for
-// the soft switches, and for a container that has a namespace elsewhere, are interfaces
-// that hand frames on.
+// hasStack reports whether a namespace has a network stack of interest. The namespaces for the soft
+// switches, and for a container whose namespace is elsewhere, only have interfaces that pass frames
+// on.
 func (s *supervisor) hasStack(name string) bool {
 	n := s.plan.Node(name)
 	return name != fabric.SoftSide && (n == nil || n.Runtime != spec.CNI)
@@ -414,9 +412,9 @@ func (s *supervisor) namespacePath(namespace *kernel.Namespace) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", s.hostPID, namespace.Fd())
 }
 
-// close takes the testbed down: processes before the network they use, links
-// before the namespaces that hold them (the kernel then frees the namespaces
-// in one batch), names last of what others see. It is called once.
+// close takes the testbed down. Processes end before the network that they use, and links before
+// the namespaces that hold them, so the kernel frees the namespaces in one batch. Published names
+// go last. close is called once.
 func (s *supervisor) close() error {
 	s.endingNow()
 	failures := s.insides.close()
@@ -441,7 +439,7 @@ func (s *supervisor) close() error {
 	return s.dir.RemoveRecorded(s.recorded)
 }
 
-// watchClient ends the testbed when the client goes away without Detach.
+// watchClient ends the testbed if the client disconnects without Detach.
 func (s *supervisor) watchClient() {
 	message, err := s.startup.receive()
 	switch {
@@ -459,8 +457,8 @@ func (s *supervisor) watchClient() {
 func (s *supervisor) watchSignals() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	// Taken and dropped. An ignored signal would stay ignored in every program
-	// that is started from here; a handled one is reset.
+	// These signals are handled and dropped. An ignored signal would stay ignored in every program
+	// that is started from here, and a handled signal is reset.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	<-signals
 	s.stop(errSignalled)

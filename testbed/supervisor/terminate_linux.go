@@ -12,14 +12,13 @@ import (
 	"railbed/nodes"
 )
 
-// execGrace is how long a command whose client went away, and what it started
-// in its process group, may take to end after SIGHUP and SIGTERM before they are
-// killed.
+// execGrace is how long the processes of a command's group may take to end after SIGHUP and
+// SIGTERM, when its client disconnected. They are killed after that.
 const execGrace = 2 * time.Second
 
-// terminate ends a command and the rest of its process group, as the end of
-// its terminal would, and returns when they have ended or were killed. What has
-// made itself a session of its own stays, as it would on any machine.
+// terminate ends a command and the rest of its process group, as the end of its terminal would, and
+// returns when they have ended or were killed. Processes that started a session of their own stay,
+// as on any machine.
 func terminate(process nodes.Process) {
 	deadline := time.Now().Add(execGrace)
 	nodes.Terminate(process, execGrace)
@@ -42,9 +41,9 @@ func terminate(process nodes.Process) {
 	}
 }
 
-// groupMembers are the processes, zombies excepted, of the group of a leader
-// that has ended. While it has members its number is not used again; so where a
-// process has the number, the group is a stranger's.
+// groupMembers returns the processes, except zombies, of the group of a leader that has ended.
+// While the group has members its number is not reused. If a process has that number as its PID,
+// the group therefore belongs to another command.
 func groupMembers(group int) []int {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", group)); err == nil {
 		return nil
@@ -62,18 +61,18 @@ func groupMembers(group int) []int {
 	return members
 }
 
-// inGroup reports whether a process is of a group and no zombie.
+// inGroup reports whether a process belongs to a group and is not a zombie.
 func inGroup(pid, group int) bool {
 	_, state, of, err := processStat(pid)
 	return err == nil && of == group && state != 'Z' && state != 'X'
 }
 
-// processStat reads a process's name, state and process group from /proc/PID/stat,
-// whose second field, in brackets, may hold anything (proc_pid_stat(5)).
+// processStat reads a process's name, state and process group from /proc/PID/stat. The second
+// field, in parentheses, may contain any characters (proc_pid_stat(5)).
 func processStat(pid int) (name string, state rune, group int, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return "", 0, 0, err // it has ended
+		return "", 0, 0, err // the process has ended
 	}
 	from, to := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	var parent int
@@ -81,9 +80,9 @@ func processStat(pid int) (name string, state rune, group int, err error) {
 	return string(stat[from+1 : to]), state, group, err
 }
 
-// stoppedMember is the name of a process of a command's group that a signal has
-// stopped; "" where none is, or where the command is no process of the supervisor's
-// PID namespace.
+// stoppedMember returns the name of a process of a command's group that a signal has stopped. It
+// returns "" if there is none, or if the command is not a process of the supervisor's PID
+// namespace.
 func stoppedMember(process nodes.Process) string {
 	if _, elsewhere := process.(nodes.GroupKiller); elsewhere {
 		return ""
@@ -104,15 +103,15 @@ func stoppedMember(process nodes.Process) string {
 	return ""
 }
 
-// killMember kills a process of the group; the descriptor keeps it from being
-// another one by the time that the signal is sent.
+// killMember kills a process of the group. It uses a descriptor, so the signal cannot reach another
+// process with the same number.
 func killMember(pid, group int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it has ended
+		return // the process has ended
 	}
 	defer unix.Close(fd)
 	if inGroup(pid, group) {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // an error is its end, too
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // an error means that it has ended
 	}
 }
