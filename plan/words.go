@@ -111,6 +111,9 @@ func (w *words) check(path string, p *spec.PacketsCheck) {
 	if k := p.Outage; k != nil {
 		ends("outage", k.From, k.To)
 	}
+	if k := p.Throughput; k != nil {
+		ends("throughput", k.From, k.To)
+	}
 	if k := p.QueueDepth; k != nil {
 		at("queue-depth.at", k.At)
 	}

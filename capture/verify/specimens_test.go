@@ -181,6 +181,17 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			return NewOutage(Selection{From: "h0"}, bounded(t, "<= 20ms", spec.DurationBound))
 		}
 	},
+	"throughput": func(t *testing.T, broken bool) (*scene, func() Check) {
+		s := datagrams(t)
+		if broken {
+			s.remove(func(k sighting) bool {
+				return k.tap == "h2:eth0" && !k.out && k.time > start+40_000_000 && k.time < start+80_000_000
+			})
+		}
+		return s, func() Check {
+			return NewThroughput(Selection{From: "h0"}, bounded(t, ">= 1mbit", spec.RateBound), nil)
+		}
+	},
 	"queue-depth": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softFile)
 		if broken {

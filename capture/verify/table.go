@@ -133,6 +133,16 @@ var kinds = []kind{
 			k := p.Outage
 			return NewOutage(Selection{From: k.From, To: k.To}, bound(k.Longest, spec.DurationBound)), nil
 		}},
+	{"throughput", `{to: h0, rate: ">= 10mbit", fairness: ">= 90%"}`, always,
+		func(p *spec.PacketsCheck) []string {
+			return []string{p.Throughput.From, p.Throughput.To, p.Throughput.Workload}
+		},
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			k := p.Throughput
+			w, err := s.selected(k.Workload)
+			return NewThroughput(Selection{From: k.From, To: k.To, Workload: w},
+				bound(k.Rate, spec.RateBound), bound(k.Fairness, spec.ShareBound)), err
+		}},
 	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.QueueDepth.At, p.QueueDepth.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {

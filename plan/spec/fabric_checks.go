@@ -160,6 +160,22 @@ type OutageCheck struct {
 	Longest string `yaml:"longest" json:"longest"`
 }
 
+// ThroughputCheck judges the throughput of each pair of nodes between which packets passed: the bits of
+// frames, from their Ethernet header on, that arrived per second between the first and the last.
+type ThroughputCheck struct {
+	// From are the nodes that send. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that receive. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Workload is the workload whose packets count. Default: all packets.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Rate bounds the throughput of each pair, such as ">= 10mbit".
+	Rate string `yaml:"rate,omitempty" json:"rate,omitempty"`
+	// Fairness bounds Jain's index of the pairs' throughputs, such as ">= 90%": 100% where all are equal,
+	// and 1/n of it where one of n pairs has everything.
+	Fairness string `yaml:"fairness,omitempty" json:"fairness,omitempty"`
+}
+
 // QueueDepthCheck judges the bytes that waited in queues whenever a packet was sent, marked or
 // dropped.
 type QueueDepthCheck struct {
@@ -193,6 +209,7 @@ var (
 	BytesBound    = BoundKind{"size", "<= 100KB"}
 	DurationBound = BoundKind{"duration", ">= 10ms"}
 	NumberBound   = BoundKind{"number", "<= 0.5"}
+	RateBound     = BoundKind{"rate", ">= 10mbit"}
 )
 
 var boundForm = regexp.MustCompile(`^(>=|>|<=|<|==)\s*([0-9][0-9a-zA-Z.%/]*)$`)
@@ -227,6 +244,10 @@ func ParseBound(text string, kind BoundKind) (Bound, error) {
 		var n units.Bytes
 		n, err = units.ParseBytes(parts[2])
 		b.Limit = float64(n)
+	case RateBound:
+		var r units.Rate
+		r, err = units.ParseRate(parts[2])
+		b.Limit = float64(r)
 	case NumberBound:
 		var f units.Factor
 		f, err = units.ParseFactor(parts[2])
@@ -277,34 +298,20 @@ func (c *checker) bound(path, text string, kind BoundKind) {
 
 // fabricChecks checks the form of the checks that judge the fabric.
 func (c *checker) fabricChecks(at string, p *PacketsCheck) {
-	nodes := func(at, from, to string) {
-		c.selected(at+".from", from)
-		c.selected(at+".to", to)
-	}
-	needs := func(at, example string, given ...string) {
-		for _, text := range given {
-			if text != "" {
-				return
-			}
-		}
-		if !c.broken(at) && !c.known(at) {
-			c.report(at, at+" checks nothing", "add "+example)
-		}
-	}
 	if k := p.Marks; k != nil {
 		c.selected(at+".marks.at", k.At)
-		nodes(at+".marks", k.From, k.To)
+		c.ends(at+".marks", k.From, k.To)
 		c.bound(at+".marks.share", k.Share, ShareBound)
 		c.bound(at+".marks.count", k.Count, CountBound)
-		needs(at+".marks", `share: ">= 10%"`, k.Share, k.Count)
+		c.needs(at+".marks", `share: ">= 10%"`, k.Share, k.Count)
 	}
 	if k := p.Drops; k != nil {
 		c.selected(at+".drops.at", k.At)
-		nodes(at+".drops", k.From, k.To)
+		c.ends(at+".drops", k.From, k.To)
 		c.bound(at+".drops.count", k.Count, CountBound)
 	}
 	if k := p.Lossless; k != nil {
-		nodes(at+".lossless", k.From, k.To)
+		c.ends(at+".lossless", k.From, k.To)
 	}
 	if k := p.Trims; k != nil {
 		c.selected(at+".trims.at", k.At)
@@ -319,27 +326,57 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 			c.selected(fmt.Sprintf("%s.pauses.order[%d]", at, i), port)
 		}
 		if len(k.Order) == 0 {
-			needs(at+".pauses", `count: ">= 1"`, k.Count, k.Paused)
+			c.needs(at+".pauses", `count: ">= 1"`, k.Count, k.Paused)
 		}
 	}
 	if k := p.Reordering; k != nil {
-		nodes(at+".reordering", k.From, k.To)
+		c.ends(at+".reordering", k.From, k.To)
 		c.bound(at+".reordering.share", k.Share, ShareBound)
 	}
 	if k := p.Outage; k != nil {
-		nodes(at+".outage", k.From, k.To)
+		c.ends(at+".outage", k.From, k.To)
 		c.bound(at+".outage.longest", k.Longest, DurationBound)
+	}
+	c.rateChecks(at, p)
+	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
+		c.report(at+".path-spread.min-share", "a least share of what is to be polarised",
+			"remove one of them")
+	}
+}
+
+// rateChecks are those of rates and of queues.
+func (c *checker) rateChecks(at string, p *PacketsCheck) {
+	if k := p.Throughput; k != nil {
+		c.ends(at+".throughput", k.From, k.To)
+		c.workloadChosen(at+".throughput.workload", k.Workload)
+		c.bound(at+".throughput.rate", k.Rate, RateBound)
+		c.bound(at+".throughput.fairness", k.Fairness, ShareBound)
+		c.needs(at+".throughput", `rate: ">= 10mbit"`, k.Rate, k.Fairness)
 	}
 	if k := p.QueueDepth; k != nil {
 		c.selected(at+".queue-depth.at", k.At)
 		c.workloadChosen(at+".queue-depth.workload", k.Workload)
 		c.bound(at+".queue-depth.max", k.Max, BytesBound)
 		c.bound(at+".queue-depth.p99", k.P99, BytesBound)
-		needs(at+".queue-depth", `max: "<= 100KB"`, k.Max, k.P99)
+		c.needs(at+".queue-depth", `max: "<= 100KB"`, k.Max, k.P99)
 	}
-	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
-		c.report(at+".path-spread.min-share", "a least share of what is to be polarised",
-			"remove one of them")
+}
+
+// ends checks the nodes that flows come from and go to.
+func (c *checker) ends(at, from, to string) {
+	c.selected(at+".from", from)
+	c.selected(at+".to", to)
+}
+
+// needs holds that a check has one of what it can judge by.
+func (c *checker) needs(at, example string, given ...string) {
+	for _, text := range given {
+		if text != "" {
+			return
+		}
+	}
+	if !c.broken(at) && !c.known(at) {
+		c.report(at, at+" checks nothing", "add "+example)
 	}
 }
 

@@ -100,7 +100,8 @@ func makeSchema(t *testing.T) []byte {
 		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(),
 		"PausesCheck.paused":    boundForm.String(),
 		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(),
-		"QueueDepthCheck.p99": boundForm.String(),
+		"QueueDepthCheck.p99":  boundForm.String(),
+		"ThroughputCheck.rate": boundForm.String(), "ThroughputCheck.fairness": boundForm.String(),
 	} {
 		property(t, s, path).Pattern = form
 	}

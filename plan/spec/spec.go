@@ -424,6 +424,8 @@ type PacketsCheck struct {
 	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
 	// Outage judges for how long flows of datagrams were interrupted.
 	Outage *OutageCheck `yaml:"outage,omitempty" json:"outage,omitempty"`
+	// Throughput judges how fast packets arrived, for each pair of nodes.
+	Throughput *ThroughputCheck `yaml:"throughput,omitempty" json:"throughput,omitempty"`
 	// QueueDepth judges the lengths of soft switches' queues.
 	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
 	// Pacing requires that rd sends nothing ahead of the schedule of its rate.

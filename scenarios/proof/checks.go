@@ -47,6 +47,8 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	case c.Outage != nil:
 		l.ends(path, c.Outage.From, c.Outage.To)
 		l.datagrams(path)
+	case c.Throughput != nil:
+		l.ends(path, c.Throughput.From, c.Throughput.To)
 	case c.RailLocal != "":
 		between := l.which(func(p *port) bool {
 			link := l.plan.Link(p.at.Link)
@@ -252,6 +254,8 @@ func workloadOf(c *spec.PacketsCheck) string {
 		return c.Pacing.Workload
 	case c.Trims != nil:
 		return c.Trims.Workload
+	case c.Throughput != nil:
+		return c.Throughput.Workload
 	case c.QueueDepth != nil:
 		return c.QueueDepth.Workload
 	}

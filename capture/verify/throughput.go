@@ -1,0 +1,115 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/internal/clock"
+	"railbed/plan/spec"
+)
+
+// Throughput judges the throughput of each pair of nodes: the bits of frames, from their Ethernet
+// header on, that arrived at the NICs of the destination per second of the testbed's time, between
+// the first and the last. The first frame starts the time and does not count. Fairness among pairs
+// is Jain's index (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination",
+// 1984).
+type Throughput struct {
+	selector
+	rate, fairness *spec.Bound
+	pairs          map[nodePair]*pairThroughput
+}
+
+// nodePair is a sending and a receiving node.
+type nodePair struct{ from, to string }
+
+func (p nodePair) String() string { return p.from + " > " + p.to }
+
+// pairThroughput is what arrived of a pair behind the first frame, in bytes, and when.
+type pairThroughput struct {
+	bytes, frames uint64
+	first, last   int64
+}
+
+// NewThroughput makes the check. The bounds are in bit/s and a share; they may be nil.
+func NewThroughput(s Selection, rate, fairness *spec.Bound) *Throughput {
+	return &Throughput{
+		selector: selector{Selection: s},
+		rate:     rate,
+		fairness: fairness,
+		pairs:    map[nodePair]*pairThroughput{},
+	}
+}
+
+// Begin implements Check.
+func (k *Throughput) Begin(c *Capture) { k.begin(c) }
+
+// Packet implements Check.
+func (k *Throughput) Packet(p *Packet) {
+	if p.Flow == nil || !p.Tap.NIC || p.Direction != In || p.Drop != "" || !k.flow(p.Flow) || !k.of(p) ||
+		!k.destination(p) {
+		return
+	}
+	from, known := k.nodes[p.Flow.Src.Addr()]
+	if !known {
+		return
+	}
+	pair := nodePair{from.node, p.Tap.Node}
+	t := k.pairs[pair]
+	if t == nil {
+		k.pairs[pair] = &pairThroughput{first: p.Time, last: p.Time, frames: 1}
+		return
+	}
+	t.frames++
+	t.bytes += uint64(p.Length)
+	t.last = max(t.last, p.Time)
+}
+
+// Result implements Check.
+func (k *Throughput) Result() Result {
+	r := Result{Name: k.titled("throughput"), Measured: map[string]float64{}}
+	var f finding
+	var all []float64
+	var sum, squares float64
+	for pair, t := range k.pairs {
+		seconds := clock.Dilation(k.capture.Dilation).Passed(time.Duration(t.last - t.first)).Seconds()
+		if seconds <= 0 {
+			r.Details = append(r.Details, fmt.Sprintf("%v: %d frames at one time have no throughput", pair,
+				t.frames))
+			continue
+		}
+		rate := float64(t.bytes) * 8 / seconds
+		all, sum, squares = append(all, rate), sum+rate, squares+rate*rate
+		r.Measured["rate."+pair.String()] = rate
+		r.Details = append(r.Details, fmt.Sprintf("%v: %s in %d frames over %.3gs", pair, megabits(rate),
+			t.frames, seconds))
+		f.holdEither("throughput "+pair.String(), k.rate, rate, megabits(rate))
+	}
+	slices.Sort(r.Details)
+	slices.Sort(f.absent)
+	slices.SortFunc(all, cmp.Compare)
+	switch {
+	case k.capture.Plan == nil:
+		f = finding{unclear: []string{"without a plan the nodes are not known"}}
+	case len(all) == 0:
+		f.unclear = append(f.unclear, "no two packets of a pair of nodes arrived")
+	default:
+		index := sum * sum / (float64(len(all)) * squares)
+		r.Measured["fairness"], r.Measured["pairs"] = index, float64(len(all))
+		f.holdEither("fairness", k.fairness, index, percent(index))
+		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all), megabits(all[0]),
+			megabits(all[len(all)-1]), percent(index))
+	}
+	k.capture.conclude(&r, Need{Ports: k.arrivals()}, f)
+	return r
+}
+
+// arrivals are the NICs at which packets of the selection arrive.
+func (k *Throughput) arrivals() []string {
+	return k.capture.portsOf(func(t *Tap) bool {
+		return t.NIC && (k.To == "" || spec.Match(k.To, t.Node))
+	})
+}
+
+func megabits(rate float64) string { return fmt.Sprintf("%.4g Mbit/s", rate/1e6) }
