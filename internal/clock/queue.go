@@ -2,12 +2,12 @@ package clock
 
 import "container/heap"
 
-// Queue is what is to happen at moments, for who invents a time: it comes out in the
-// order of the moments, and of one moment in the order in which it went in. The zero
-// value is empty. A Queue is not safe for concurrent use.
+// Queue holds items, each with the time at which it is due. It serves simulations, which set the
+// time themselves. Items come out in the order of their times; items of the same time come out in
+// the order of Push. The zero value is empty. A Queue is not safe for concurrent use.
 type Queue[T any] struct {
 	items queued[T]
-	count uint64 // of all that went in
+	count uint64 // of all items that were pushed
 }
 
 type item[T any] struct {
@@ -16,13 +16,13 @@ type item[T any] struct {
 	what  T
 }
 
-// Len is how many are to come.
+// Len returns the number of items in the queue.
 func (q *Queue[T]) Len() int { return len(q.items) }
 
-// Count is how many went in so far.
+// Count returns the number of items pushed so far.
 func (q *Queue[T]) Count() uint64 { return q.count }
 
-// Next is the moment of the first; Never of none.
+// Next returns the time of the first item, or Never if the queue is empty.
 func (q *Queue[T]) Next() Time {
 	if len(q.items) == 0 {
 		return Never
@@ -30,13 +30,13 @@ func (q *Queue[T]) Next() Time {
 	return q.items[0].at
 }
 
-// Push adds one.
+// Push adds an item.
 func (q *Queue[T]) Push(at Time, what T) {
 	q.count++
 	heap.Push(&q.items, item[T]{at, q.count, what})
 }
 
-// Pop takes the first, of which there has to be one.
+// Pop removes and returns the first item. The queue must not be empty.
 func (q *Queue[T]) Pop() (at Time, what T) {
 	first := heap.Pop(&q.items).(item[T])
 	return first.at, first.what

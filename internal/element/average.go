@@ -1,8 +1,8 @@
 package element
 
-// Prepare makes of a rank's own elements in memory what is added up for an operation of n
-// ranks by somebody who knows sums and no averages. Finish makes the result of what all
-// ranks' elements became there. Of all but an Average both leave memory as it is.
+// Prepare converts a rank's own elements in memory to the addends of an Average over n ranks, for a
+// network that can compute sums but not averages. Finish converts the sum to the result. For all
+// operations other than Average both leave memory unchanged.
 func Prepare(t Type, op Op, n int, memory []byte) {
 	if op != Average || t == Int32 {
 		return
@@ -24,7 +24,8 @@ func Prepare(t Type, op Op, n int, memory []byte) {
 	}
 }
 
-// Finish is the end of what Prepare began.
+// Finish converts the sum of all ranks' prepared elements to the result of the operation: see
+// Prepare.
 func Finish(t Type, op Op, n int, memory []byte) {
 	if op == Average && t == Int32 {
 		divide(memory, n)

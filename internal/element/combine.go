@@ -1,7 +1,7 @@
 package element
 
-// plain is what the compiler makes of the operations. Vectors take its place where
-// there are some; it does what is left over by them.
+// plain returns the loop in Go for an operation. Vector loops replace it where they exist; it then
+// processes the remainder after their last whole block.
 func plain(t Type, op Op) Combine {
 	switch t {
 	case Float32:
@@ -30,7 +30,7 @@ func plainWeighted(t Type, x, y float32) Combine {
 	case Float16:
 		return halves(sum)
 	}
-	// The conversions keep the compiler from making one rounding of two.
+	// The conversions to float32 prevent the compiler from fusing two roundings into one.
 	return each(func(a, b float32) float32 { return float32(a*x) + float32(b*y) })
 }
 
@@ -69,7 +69,7 @@ func halves(f func(a, b float32) float32) Combine {
 
 func plus(a, b float32) float32 { return a + b }
 
-// Larger is max, but for that it takes a number before a NaN.
+// Larger returns the maximum, but prefers a number to a NaN.
 func Larger(a, b float32) float32 {
 	switch {
 	case a != a:
@@ -80,7 +80,7 @@ func Larger(a, b float32) float32 {
 	return max(a, b)
 }
 
-// Smaller is min as Larger is max.
+// Smaller returns the minimum, but prefers a number to a NaN.
 func Smaller(a, b float32) float32 {
 	switch {
 	case a != a:

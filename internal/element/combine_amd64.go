@@ -2,11 +2,11 @@ package element
 
 import "golang.org/x/sys/cpu"
 
-// vectors says that the processor has what the loops in assembly use: those of Intel
-// since 2013 and of AMD since 2015.
+// vectors reports whether the processor has the instructions that the loops in assembly use:
+// Intel's have them since 2013 and AMD's since 2015.
 var vectors = cpu.X86.HasAVX2 && cpu.X86.HasF16C
 
-// block is the bytes that a turn of a loop takes at most.
+// block is the largest number of bytes that one iteration of a loop processes.
 const block = 64
 
 // Loops over n bytes, a positive multiple of block.
@@ -60,9 +60,10 @@ func smallerHalves(dst, a, b *byte, n int)
 //go:noescape
 func weighHalves(dst, a, b *byte, n int, x, y float32)
 
-// divideInts multiplies each of n bytes of int32, moved away from 0 by 1/2, by 1/divisor,
-// and cuts the fraction off. Below 2^20 that is the quotient cut off: it is 1/2 of
-// 1/divisor away from a whole number at least, and off by 2^-21 at most.
+// divideInts divides each int32 of n bytes. It moves the integer away from 0 by 1/2, multiplies it
+// by 1/divisor and truncates the product. For divisors below 2^20 the result is the truncated
+// quotient. The exact product is at least 1/2 of 1/divisor away from a whole number, and the
+// computed product is off by at most 2^-21.
 //
 //go:noescape
 func divideInts(memory *byte, n int, inverse float64)
@@ -103,7 +104,7 @@ func divide(memory []byte, n int) {
 	plainDivide(memory[whole:], n)
 }
 
-// blocks runs a loop over whole blocks and leaves the rest to another one.
+// blocks runs a loop over the whole blocks and calls rest for the remainder.
 func blocks(run loop, rest Combine) Combine {
 	return func(dst, a, b []byte) {
 		whole := len(dst) &^ (block - 1)

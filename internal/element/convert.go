@@ -8,10 +8,10 @@ import (
 	"github.com/x448/float16"
 )
 
-// FromBFloat16 is a bfloat16 as float32, which has it exactly.
+// FromBFloat16 converts a bfloat16 to float32, exactly.
 func FromBFloat16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// ToBFloat16 is the bfloat16 that is nearest, ties to even.
+// ToBFloat16 converts to the nearest bfloat16, ties to even.
 func ToBFloat16(f float32) uint16 {
 	bits := math.Float32bits(f)
 	if f != f {
@@ -20,14 +20,14 @@ func ToBFloat16(f float32) uint16 {
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// FromFloat16 is a float16 as float32, which has it exactly.
+// FromFloat16 converts a float16 to float32, exactly.
 func FromFloat16(h uint16) float32 { return float16.Frombits(h).Float32() }
 
-// ToFloat16 is the float16 that is nearest, ties to even.
+// ToFloat16 converts to the nearest float16, ties to even.
 func ToFloat16(f float32) uint16 { return float16.Fromfloat32(f).Bits() }
 
-// Append appends the element of a type that is nearest to a value, which a float32 has to
-// have exactly for types of 16 bits, and which of Int32 has to be a whole number in range.
+// Append appends the element of type t that is nearest to value. For types of 16 bits the value
+// must be exact in float32. For Int32 it must be a whole number in range.
 func Append(t Type, to []byte, value float64) []byte {
 	switch t {
 	case Float32:
@@ -42,7 +42,7 @@ func Append(t Type, to []byte, value float64) []byte {
 	panic("no element type " + string(t))
 }
 
-// view is memory as elements.
+// view returns memory as a slice of elements.
 func view[T any](b []byte) []T {
 	if len(b) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func view[T any](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(*new(T))))
 }
 
-// At is element i of memory.
+// At returns element i of memory.
 func At(t Type, memory []byte, i int) float64 {
 	switch t {
 	case Float32:
@@ -65,7 +65,7 @@ func At(t Type, memory []byte, i int) float64 {
 	panic("no element type " + string(t))
 }
 
-// Aligned says that memory is where elements of a type can be.
+// Aligned reports whether memory has a size and an alignment for elements of type t.
 func Aligned(t Type, memory []byte) bool {
 	return len(memory)%t.Size() == 0 &&
 		uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%uintptr(t.Size()) == 0

@@ -1,14 +1,13 @@
-// Package element is the numbers that collectives compute with: their types, the
-// operations that combine them, and the loops that do this over memory, in the
-// machine's byte order.
+// Package element defines the numbers that collectives compute with: their types, the operations
+// that combine them, and the loops that do this over memory, in the machine's byte order.
 //
-// Results are the same bits on every machine, whether or not its processor has vectors:
-// each operation rounds to the nearest value of its type, ties to even, and subnormal
-// numbers count. Of a NaN it is fixed that it is one. Sums of bfloat16 and float16 are
-// computed as float32 and rounded, which is exact to their last bit (Figueroa, "When is
-// double rounding innocuous?", 1995).
+// Results are the same bits on every machine, whether or not its processor has vector instructions.
+// Each operation rounds to the nearest value of its type, ties to even, and keeps subnormal
+// numbers. Whether a result is a NaN is the same everywhere; the bits of the NaN may differ. Sums
+// of bfloat16 and float16 are computed as float32 and then rounded, which gives the correctly
+// rounded sum (Figueroa, "When is double rounding innocuous?", 1995).
 //
-// The package is pure; its functions are safe for concurrent use.
+// The package has no state; its functions are safe for concurrent use.
 package element
 
 import "slices"
@@ -26,10 +25,10 @@ const (
 
 var types = []Type{Float32, BFloat16, Float16, Int32}
 
-// Types are all, the default first.
+// Types returns all types, the default first.
 func Types() []Type { return slices.Clone(types) }
 
-// Size is that of an element in bytes; 0 of what is no type.
+// Size returns the size of an element in bytes, or 0 for an unknown type.
 func (t Type) Size() int {
 	switch t {
 	case Float32, Int32:
@@ -40,7 +39,7 @@ func (t Type) Size() int {
 	return 0
 }
 
-// Digits is how many binary digits a whole number may have that is exact in the type.
+// Digits returns the number of binary digits up to which every whole number is exact in the type.
 func (t Type) Digits() int {
 	switch t {
 	case Float32:
@@ -53,41 +52,41 @@ func (t Type) Digits() int {
 	return 31
 }
 
-// Op is what is made of the elements of several ranks.
+// Op is an operation that combines the elements of several ranks.
 type Op string
 
-// Operations, as nccl-tests prints them. Max and Min are maximumNumber and minimumNumber
-// of IEEE 754-2019: what is a number wins over a NaN, and -0 is below 0. (NCCL takes
-// CUDA's fmaxf and fminf, which leave the sign of a zero open.)
+// Operations, as nccl-tests prints them. Max and Min are maximumNumber and minimumNumber of IEEE
+// 754-2019: a number wins over a NaN, and -0 is below 0. (NCCL uses CUDA's fmaxf and fminf, which
+// leave the sign of a zero open.)
 //
-// An Average is made as NCCL does (hostToDevRedOp in src/enqueue.cc): of floating-point
-// elements each rank's own is multiplied by 1/n, both rounded to the type, before it is
-// added up, so that sums do not overflow; a sum of integers is divided by n at the end,
-// towards 0.
+// An Average is computed as NCCL does (hostToDevRedOp in src/enqueue.cc). For floating-point types
+// each rank's elements are multiplied by 1/n before they are added, so that sums do not overflow;
+// the factor and the products are rounded to the type. A sum of integers is divided by n at the
+// end, towards 0.
 const (
 	Sum     Op = "sum"
 	Max     Op = "max"
 	Min     Op = "min"
 	Average Op = "avg"
-	// None is that of operations that combine nothing.
+	// None stands for operations that combine nothing.
 	None Op = "none"
 )
 
 var ops = []Op{Sum, Max, Min, Average}
 
-// Ops are all that combine, the default first.
+// Ops returns all operations that combine elements, the default first.
 func Ops() []Op { return slices.Clone(ops) }
 
-// Terms says how many ranks' elements there are in the operands of a combination, for an
-// Average, and in the whole operation.
+// Terms is, for an Average, how many ranks' elements are already in the operands a and b of a
+// combination, and how many ranks take part in the whole operation.
 type Terms struct{ A, B, Ranks int }
 
-// Combine sets each element of dst to what an operation makes of those of a and b. All
-// have the same length; dst may be a or b. Memory is aligned to the size of an element.
+// Combine sets each element of dst to the result of the operation on the elements of a and b. All
+// three have the same length; dst may be a or b. Memory is aligned to the size of an element.
 type Combine func(dst, a, b []byte)
 
-// Combiner is the loop for elements of a type, nil where there is no such type or
-// operation.
+// Combiner returns the loop for an operation on elements of type t, or nil if the type or operation
+// does not exist.
 func Combiner(t Type, op Op, terms Terms) Combine {
 	sum := combiner(t, Sum)
 	switch {
@@ -110,7 +109,7 @@ func Combiner(t Type, op Op, terms Terms) Combine {
 	return sum
 }
 
-// divided is a sum of Int32 that is divided by n at once.
+// divided returns a Combine that adds elements of Int32 and divides each sum by n.
 func divided(sum Combine, n int) Combine {
 	return func(dst, a, b []byte) {
 		sum(dst, a, b)
@@ -118,7 +117,7 @@ func divided(sum Combine, n int) Combine {
 	}
 }
 
-// Scale is 1/n as an average of a floating-point type multiplies with it.
+// Scale returns 1/n as an average of a floating-point type multiplies with it.
 func Scale(t Type, n int) float32 {
 	scale := float32(1 / float64(n))
 	switch t {
@@ -130,7 +129,7 @@ func Scale(t Type, n int) float32 {
 	return scale
 }
 
-// Scaled is a number times such a scale, rounded to the type.
+// Scaled returns a number times such a scale, rounded to the type.
 func Scaled(t Type, value, scale float32) float32 {
 	return float32(At(t, Append(t, nil, float64(value*scale)), 0))
 }

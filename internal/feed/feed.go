@@ -1,8 +1,8 @@
-// Package feed hands what a software switch saw to a recorder in another
-// process: a ring in shared memory with one writer and one reader.
+// Package feed passes records of frames from a software switch to a recorder in another process. It
+// is a ring in shared memory with one writer and one reader.
 //
-// The writer never waits. What finds no room is counted, by tap, and the count
-// travels with the next record of that tap and in Lost.
+// The writer never waits. It drops a record for which the ring has no room and counts it for the
+// tap. The count is in the next record of that tap and in Lost.
 package feed
 
 import (
@@ -13,39 +13,39 @@ import (
 	"unsafe"
 )
 
-// Event is what happened to a frame.
+// Event says what happened to a frame.
 type Event uint8
 
 // Events.
 const (
-	Receive Event = iota // it came off the line
-	Send                 // its first bit went onto the line
-	Enqueue              // it was put into a queue
-	Drop                 // it was dropped
-	Lose                 // it was dropped after its sending had been recorded at the same tap
-	Refuse               // it arrived at a node that had no room for it
-	Dequeue              // it was taken out of a queue, and its sending was recorded before
-	Enter                // a node's NIC handed it to the emulated NIC
-	Leave                // the emulated NIC hands it to the node's, unless a Refuse follows
+	Receive Event = iota // It was received from the line.
+	Send                 // Its first bit was sent.
+	Enqueue              // It was put into a queue.
+	Drop                 // It was dropped.
+	Lose                 // It was dropped after its sending had been recorded at the same tap.
+	Refuse               // It arrived at a node that had no room for it.
+	Dequeue              // It was taken out of a queue, and its sending was recorded before.
+	Enter                // A node's NIC handed it to the emulated NIC.
+	Leave                // The emulated NIC hands it to the node's, unless a Refuse follows.
 )
 
-// Verdict is what the port did to the frame besides, or what a control frame
-// asks for.
+// Verdict says what the port did to the frame besides queueing it, or what a control frame
+// requests.
 type Verdict uint8
 
-// Verdicts. The names are those of the capture's comments.
+// Verdicts. The capture's comments use the same names.
 const (
 	Plain  Verdict = iota // nothing
 	Mark                  // congestion experienced was set
 	Trim                  // the payload was cut away
-	Pause                 // it asks for a pause
+	Pause                 // it requests a pause
 	Resume                // it ends pauses
-	Slow                  // it asks for a lower rate
+	Slow                  // it requests a lower rate
 )
 
 var verdicts = [...]string{"", "mark", "trim", "pause", "resume", "slow"}
 
-// String is the verdict's name.
+// String returns the verdict's name.
 func (v Verdict) String() string {
 	if int(v) < len(verdicts) {
 		return verdicts[v]
@@ -53,20 +53,19 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// Record is a frame at a tap.
+// Record describes a frame at a tap.
 type Record struct {
-	// Time is when it was there, in nanoseconds of CLOCK_REALTIME.
+	// Time is when the frame was at the tap, in nanoseconds of CLOCK_REALTIME.
 	Time int64
-	// Late is by how many nanoseconds Time is after the time that the model
-	// gave.
+	// Late is by how many nanoseconds Time is after the time that the model computed.
 	Late int64
-	// Depth is the bytes that waited in the queue before the frame.
+	// Depth is the number of bytes in the queue ahead of the frame.
 	Depth int64
-	// Lost is how many records of the tap were lost before this one.
+	// Lost is the number of records of the tap that were lost immediately before this one.
 	Lost uint64
-	// Serial is the frame's number, the same at every tap and of all copies.
+	// Serial is the frame's number, the same at every tap and for all copies.
 	Serial uint64
-	// Length is the frame's length, of which Data may be the beginning.
+	// Length is the frame's length. Data may hold only the beginning of the frame.
 	Length  int
 	Tap     uint16
 	Event   Event
@@ -76,16 +75,16 @@ type Record struct {
 	Data    []byte
 }
 
-// PassSnap is how much of a frame the records Enter and Leave have at most, which are
-// there to find the frame again and not for its content: headers, and the numbers by
+// PassSnap is the largest number of bytes of a frame in Enter and Leave records. These records
+// identify a frame and need not show its content: the bytes hold the headers and the numbers by
 // which transports tell packets apart.
 const PassSnap = 96
 
 // Layout of the shared memory: a page of counters, then the ring.
 const (
-	headAt     = 0   // bytes that were ever written
-	tailAt     = 64  // bytes that were ever read; on a cache line of its own
-	magicAt    = 128 // so that nobody maps something else
+	headAt     = 0   // bytes ever written
+	tailAt     = 64  // bytes ever read; on a cache line of its own
+	magicAt    = 128 // identifies a feed, so that other memory is not mapped by mistake
 	lostAt     = 256 // records lost, by tap
 	maxTaps    = 4096
 	ringAt     = lostAt + maxTaps*8
@@ -95,7 +94,7 @@ const (
 
 // header offsets
 const (
-	sizeAt    = 0 // of the whole record, a multiple of 8; with skipBit, of unused room
+	sizeAt    = 0 // of the whole record, a multiple of 8; with skipBit, of unused space
 	tapAt     = 4
 	eventAt   = 6
 	reasonAt  = 7
@@ -133,15 +132,14 @@ func newRing(memory []byte, fresh bool) (*ring, error) {
 
 func (r *ring) counter(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.memory[at])) }
 
-// Writer is the switch's end. One thread uses it.
+// Writer is the switch's end of a feed. Only one thread may use it.
 type Writer struct {
 	*ring
 	head uint64
 	lost []uint32 // since the tap's last record
 }
 
-// Write hands a record on, at most snap bytes of its Data. It reports whether
-// there was room.
+// Write writes a record, with at most snap bytes of its Data. It reports whether there was room.
 func (w *Writer) Write(r *Record) bool {
 	if int(r.Tap) >= maxTaps {
 		return false
@@ -150,7 +148,7 @@ func (w *Writer) Write(r *Record) bool {
 	at := int(w.head % uint64(len(w.data)))
 	skip := 0
 	if at+size > len(w.data) {
-		skip = len(w.data) - at // records are whole
+		skip = len(w.data) - at // a record does not wrap around
 	}
 	tail := w.counter(tailAt).Load()
 	if w.head-tail+uint64(skip+size) > uint64(len(w.data)) {
@@ -181,16 +179,16 @@ func (w *Writer) Write(r *Record) bool {
 	return true
 }
 
-// Reader is the recorder's end. One thread uses it.
+// Reader is the recorder's end of a feed. Only one thread may use it.
 type Reader struct {
 	*ring
 	tail   uint64
-	record Record // what Read shows, so that none is allocated
+	record Record // passed to Read's fn, so that Read does not allocate
 }
 
-// Read calls fn for records that wait, at most limit, and returns how many there
-// were. A record and its Data are valid during the call. A writer that breaks
-// the format is an error: nothing more can be read then.
+// Read calls fn for waiting records, at most limit, and returns their number. A record and its Data
+// are valid during the call. If the writer violates the format, Read returns an error, and nothing
+// more can be read.
 func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 	head := r.counter(headAt).Load()
 	if head-r.tail > uint64(len(r.data)) {
@@ -237,7 +235,7 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 	return count, nil
 }
 
-// Lost is how many records of a tap found no room.
+// Lost returns how many records of a tap were dropped because the ring had no room.
 func (r *Reader) Lost(tap uint16) uint64 {
 	if int(tap) >= maxTaps {
 		return 0

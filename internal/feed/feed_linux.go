@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes a feed of about size bytes and returns its descriptor, which
-// both ends map.
+// Create creates a feed of about size bytes and returns its descriptor, which both ends map.
 func Create(size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate("railbed-feed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -17,7 +16,7 @@ func Create(size int) (*os.File, error) {
 	file := os.NewFile(uintptr(fd), "feed")
 	err = unix.Ftruncate(fd, int64(ringAt+(size+4095)&^4095))
 	if err == nil {
-		// Nobody can take mapped memory away from the other end.
+		// The seals keep either end from shrinking the memory that the other has mapped.
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
 			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
@@ -28,7 +27,7 @@ func Create(size int) (*os.File, error) {
 	return file, nil
 }
 
-// NewWriter maps a feed for its only writer. The descriptor may be closed then.
+// NewWriter maps a feed for its only writer. The descriptor may be closed afterwards.
 func NewWriter(file *os.File) (*Writer, error) {
 	r, err := mapRing(file, true)
 	if err != nil {
@@ -37,8 +36,8 @@ func NewWriter(file *os.File) (*Writer, error) {
 	return &Writer{ring: r, lost: make([]uint32, maxTaps)}, nil
 }
 
-// NewReader maps a feed for its only reader, once it has its writer. The
-// descriptor may be closed then.
+// NewReader maps a feed for its only reader, after NewWriter. The descriptor may be closed
+// afterwards.
 func NewReader(file *os.File) (*Reader, error) {
 	r, err := mapRing(file, false)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package frame is the framing of Railbed's control streams: exec and shell
-// connections to the supervisor, and the channel between a worker and whoever
-// started it. One frame is a type byte, a 4-byte big-endian length and the
-// payload, so the same bytes travel over a unix socket, an inherited
-// descriptor, `docker exec -i` or a serial port.
+// Package frame implements the framing of Railbed's control streams. These are the exec and shell
+// connections to the supervisor, and the channel between a worker and the process that started it.
+// One frame is a type byte, a 4-byte big-endian length and the payload. So the same bytes travel
+// over a Unix socket, an inherited descriptor, `docker exec -i` or a serial port.
 package frame
 
 import (
@@ -14,42 +13,42 @@ import (
 	"sync"
 )
 
-// MaxPayload bounds one frame, in bytes; a longer one is a broken peer. The
+// MaxPayload is the largest payload of a frame, in bytes. A peer that announces more is broken. The
 // largest frame is a plan: some 60 MB for 4,096 nodes in a fat-tree.
 const MaxPayload = 128 << 20
 
 const headerLen = 5
 
-// Type says what a frame carries. Values below 64 belong to the supervisor's
-// exec connections; a worker's channel is free in its use of the others.
+// Type says what a frame carries. Values below 64 belong to the supervisor's exec connections; a
+// worker's channel may give the other values any meaning.
 type Type byte
 
 // Frames of an exec or shell connection.
 const (
-	Stdin      Type = 1  // client to process; empty closes it; at most StdinAhead not yet taken
-	Stdout     Type = 2  // process to client
-	Stderr     Type = 3  // process to client
-	WindowSize Type = 4  // client to terminal: {"rows":24,"cols":80}
-	Signal     Type = 5  // client to process: {"signal":15}
-	Exit       Type = 6  // last frame to the client: {"code":0,"signal":0}
-	Channel    Type = 7  // both ways: bytes of the process's descriptor 3; empty closes it
-	Failure    Type = 8  // last frame to the client: {"error":"..."}; nothing was started
-	Started    Type = 9  // first frame to the client: {"pid":7}
-	StdinTaken Type = 10 // to the client: one Stdin frame was passed on
-	// ChannelTaken is to the process: one Channel frame to the client was read;
-	// at most ChannelAhead are not.
+	Stdin      Type = 1  // Client to process; empty closes it. At most StdinAhead are unacknowledged.
+	Stdout     Type = 2  // Process to client.
+	Stderr     Type = 3  // Process to client.
+	WindowSize Type = 4  // Client to terminal: {"rows":24,"cols":80}.
+	Signal     Type = 5  // Client to process: {"signal":15}.
+	Exit       Type = 6  // Last frame to the client: {"code":0,"signal":0}.
+	Channel    Type = 7  // Both directions: bytes of the process's descriptor 3; empty closes it.
+	Failure    Type = 8  // Last frame to the client: {"error":"..."}; nothing was started.
+	Started    Type = 9  // First frame to the client: {"pid":7}.
+	StdinTaken Type = 10 // To the client: one Stdin frame was passed on.
+	// ChannelTaken is sent to the process: the client has read one Channel frame. At most
+	// ChannelAhead frames may be unread.
 	ChannelTaken Type = 11
 	Message      Type = 64 // a worker's JSON message
 )
 
-// StdinAhead is how many Stdin frames a client may have under way, so that a
-// command that does not read costs bounded memory and never hides a signal or
-// the client's end behind unread input.
+// StdinAhead is the number of Stdin frames that a client may have in flight. If the command does
+// not read, memory stays bounded, and a signal or the client's end is not stuck behind unread
+// input.
 const StdinAhead = 8
 
-// ChannelAhead is how many Channel frames to a client may be under way or
-// unread there, so that a process whose messages nobody reads waits, and costs
-// neither side more memory. What is left at the process's end comes on top.
+// ChannelAhead is the number of Channel frames to a client that may be in flight or unread there. A
+// process whose messages are not read then waits, and neither side needs more memory. Bytes still
+// buffered at the process's end come on top.
 const ChannelAhead = 16
 
 // Writer writes frames. It is safe for concurrent use.
@@ -98,8 +97,8 @@ type Reader struct {
 // NewReader returns a Reader on r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Read reads one frame. The payload is valid until the next Read. At a clean
-// end it returns io.EOF; an end within a frame is io.ErrUnexpectedEOF.
+// Read reads one frame. The payload is valid until the next Read. It returns io.EOF if the stream
+// ends between frames, and io.ErrUnexpectedEOF if it ends within a frame.
 func (f *Reader) Read() (Type, []byte, error) {
 	if _, err := io.ReadFull(f.r, f.header[:]); err != nil {
 		return 0, nil, err
@@ -118,11 +117,11 @@ func (f *Reader) Read() (Type, []byte, error) {
 	return Type(f.header[0]), f.buf, nil
 }
 
-// firstPayload is how much of a payload is allocated before any of it arrives, in bytes.
+// firstPayload is the number of bytes of a payload allocated before any of it arrives.
 const firstPayload = 64 << 10
 
-// payload reads length bytes into buf. The length is only what the peer announces, so
-// buf at most doubles with what has arrived.
+// payload reads length bytes into buf. The length is only the peer's announcement, so buf at most
+// doubles as bytes arrive.
 func (f *Reader) payload(length int) error {
 	f.buf = f.buf[:0]
 	for len(f.buf) < length {

@@ -2,7 +2,7 @@ package infiniband
 
 import "fmt"
 
-// AETHLen is the bytes of an acknowledge extended transport header.
+// AETHLen is the length of an acknowledge extended transport header, in bytes.
 const AETHLen = 4
 
 // AETH is an acknowledge extended transport header (9.3.5).
@@ -28,8 +28,8 @@ func (h AETH) Encode(f *AETHFields) {
 	putUint24(h[1:], f.MSN)
 }
 
-// Syndrome says what an acknowledgement is, in bits 5 and 6, and more of it in the
-// five below (9.7.5.2.2, table 43).
+// Syndrome is the type of an acknowledgement in bits 5 and 6, and its value in the five bits below
+// (9.7.5.2.2, table 43).
 type Syndrome uint8
 
 // Kinds of acknowledgements.
@@ -42,32 +42,32 @@ const (
 	syndromeValue Syndrome = 0x1F
 )
 
-// Syndromes that are whole.
+// Complete syndromes.
 const (
-	// AckUnlimited has the credit count that stands for no limit, which is what
-	// responders without end-to-end credits say.
+	// AckUnlimited has the credit count that means no limit. Responders without end-to-end credits
+	// send it.
 	AckUnlimited = Ack | 0x1F
 
-	NakSequence     = Nak + 0 // a PSN was left out
+	NakSequence     = Nak + 0 // a PSN is missing
 	NakInvalid      = Nak + 1 // invalid request
 	NakAccess       = Nak + 2 // remote access error
 	NakOperation    = Nak + 3 // remote operational error
 	NakInvalidRDReq = Nak + 4 // of reliable datagrams
 
-	// NakSelective is our own, of package queuepair, and Reserved: a packet came early
-	// and is kept. The PSN of its BTH is awaited, and in place of the MSN stands that of
-	// what came.
+	// NakSelective is defined by package queuepair, with a code that IBTA reserves. The responder
+	// received a packet out of order and keeps it. The BTH has the PSN that the responder expects;
+	// the MSN field has the PSN of the packet that it keeps.
 	NakSelective = Nak + 0x1F
 )
 
-// Kind is Ack, RNRNak, Nak, or one that is reserved.
+// Kind is Ack, RNRNak, Nak, or a reserved type.
 func (s Syndrome) Kind() Syndrome { return s & syndromeKind }
 
 // Value is the credit count of an Ack, the timer's code of an RNRNak and the
 // reason of a Nak.
 func (s Syndrome) Value() uint8 { return uint8(s & syndromeValue) }
 
-// Reserved says that IBTA gives the syndrome no meaning.
+// Reserved reports whether IBTA defines no meaning for the syndrome.
 func (s Syndrome) Reserved() bool {
 	kind := s.Kind()
 	return s > Nak|syndromeValue || kind != Ack && kind != RNRNak && kind != Nak ||

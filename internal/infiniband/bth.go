@@ -52,7 +52,7 @@ func (b BTH) Valid() bool { return len(b) >= BTHLen }
 // Opcode is the opcode.
 func (b BTH) Opcode() Opcode { return Opcode(b[bthOpcode]) }
 
-// Version is the version of the transport header, of which 0 is the only one.
+// Version is the version of the transport header. Only version 0 exists.
 func (b BTH) Version() uint8 { return b[bthFlags] & bthVersion }
 
 // Pad is how many bytes of padding the packet has, 0 to 3.
@@ -61,19 +61,19 @@ func (b BTH) Pad() int { return int(field(b[bthFlags], 4, 2)) }
 // PKey is the partition's key.
 func (b BTH) PKey() uint16 { return binary.BigEndian.Uint16(b[bthPKey:]) }
 
-// FECN says that the packet met congestion.
+// FECN reports whether the packet experienced congestion.
 func (b BTH) FECN() bool { return flag(b[bthCongestion], bthFECN) }
 
-// BECN says that a packet of the other direction met congestion.
+// BECN reports whether a packet of the other direction experienced congestion.
 func (b BTH) BECN() bool { return flag(b[bthCongestion], bthBECN) }
 
 // DestQP is the queue pair that the packet is for.
 func (b BTH) DestQP() QPN { return QPN(uint24(b[bthDestQP:])) }
 
-// AckReq says that the requester asks for an acknowledgement.
+// AckReq reports whether the requester asks for an acknowledgement.
 func (b BTH) AckReq() bool { return flag(b[bthAckReq], bthAck) }
 
-// PSN is the packet's number, or of a response the request's.
+// PSN is the packet's sequence number. A response has the PSN of its request.
 func (b BTH) PSN() PSN { return PSN(uint24(b[bthPSN:])) }
 
 // Fields reads all fields.

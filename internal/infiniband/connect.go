@@ -38,33 +38,32 @@ const (
 // REQ asks for a connection: the message of a MAD with AttributeREQ.
 type REQ []byte
 
-// REQFields are the fields of a REQ, without those of reliable datagrams.
+// REQFields are the fields of a REQ, except those for reliable datagrams.
 type REQFields struct {
 	LocalComm uint32 // names the connection at the sender
 	Service   uint64 // of rdma_cm: see TCPService
 	CAGUID    uint64 // the sender's adapter
 	QKey      uint32
 	QPN       QPN // the sender's queue pair
-	// Resources is how many READs and atomics the sender takes at once as a
-	// responder, Depth how many it wants to have under way.
+	// Resources is the number of READs and atomics that the sender can process at once as a
+	// responder. Depth is the number that it wants to have outstanding as a requester.
 	Resources, Depth uint8
 	// RemoteTimeout and LocalTimeout are codes of AckTimeout for answers to this
 	// message.
 	RemoteTimeout, LocalTimeout uint8
 	Transport                   uint8 // transport service: 0 RC, 1 UC
 	FlowControl                 bool  // end-to-end credits
-	PSN                         PSN   // the first that who gets this is to send
-	Retries, RNRRetries         uint8 // 3 bits each, 7 RNR retries are without end
+	PSN                         PSN   // the first PSN that the receiver sends
+	Retries, RNRRetries         uint8 // 3 bits each; 7 RNR retries mean no limit
 	PKey                        uint16
 	MTU                         uint8 // code of MTU
-	MaxRetries                  uint8 // of messages of communication management, 4 bits
+	MaxRetries                  uint8 // of communication management messages, 4 bits
 	SRQ                         bool
 	Primary, Alternate          Path
 	Private                     [REQPrivate]byte
 }
 
-// Path is a path of a REQ. LIDs, packet rate and service level mean nothing to
-// RoCE.
+// Path is a path in a REQ. LIDs, packet rate and service level have no meaning in RoCE.
 type Path struct {
 	LocalLID, RemoteLID uint16
 	LocalGID, RemoteGID [16]byte // IPv4 addresses are mapped into IPv6
@@ -170,15 +169,15 @@ const (
 	REPPrivate = CMLen - repPrivate
 )
 
-// REP grants a connection: the message of a MAD with AttributeREP.
+// REP accepts a connection: the message of a MAD with AttributeREP.
 type REP []byte
 
-// REPFields are the fields of a REP, without those of reliable datagrams.
+// REPFields are the fields of a REP, except those for reliable datagrams.
 type REPFields struct {
-	LocalComm, RemoteComm uint32 // names the connection at the sender, and at who gets this
+	LocalComm, RemoteComm uint32 // names the connection at the sender, and at the receiver
 	QKey                  uint32
 	QPN                   QPN // the sender's queue pair
-	PSN                   PSN // the first that who gets this is to send
+	PSN                   PSN // the first PSN that the receiver sends
 	Resources, Depth      uint8
 	AckDelay              uint8 // code of AckTimeout: how long the sender may take
 	Failover              uint8 // 2 bits

@@ -2,8 +2,8 @@ package infiniband
 
 import "encoding/binary"
 
-// Layout of what all messages but REQ begin with, and of REJ, MRA and DREQ (12.6.6,
-// 12.6.7, 12.6.10: tables 107, 108, 112).
+// Layout of the first fields of all messages except REQ, and of REJ, MRA and DREQ (12.6.6, 12.6.7,
+// 12.6.10: tables 107, 108, 112).
 const (
 	cmLocalComm  = 0
 	cmRemoteComm = 4
@@ -17,8 +17,7 @@ const (
 	dreqPrivate  = 12
 	rtuPrivate   = 8 // of RTU and DREP
 
-	// Bytes of private data in these messages, and of additional information in a
-	// REJ.
+	// Lengths in bytes of private data in these messages, and of additional information in a REJ.
 	RTUPrivate  = CMLen - rtuPrivate
 	REJPrivate  = CMLen - rejPrivate
 	REJInfo     = rejPrivate - rejInfo
@@ -27,14 +26,14 @@ const (
 	MRAPrivate  = CMLen - mraPrivate
 )
 
-// Messages that a REJ or MRA is about.
+// Messages to which a REJ or MRA can respond.
 const (
 	AboutREQ   = 0
 	AboutREP   = 1
 	AboutOther = 2
 )
 
-// Reasons of a REJ (12.6.7.2, table 109), those that an endpoint of RoCE has.
+// Reasons of a REJ (12.6.7.2, table 109) that a RoCE endpoint uses.
 const (
 	RejectNoQP       = 1
 	RejectTimeout    = 4
@@ -48,7 +47,7 @@ const (
 
 // Comm names a connection at both its ends.
 type Comm struct {
-	Local, Remote uint32 // at the sender, and at who gets this
+	Local, Remote uint32 // at the sender, and at the receiver
 }
 
 // CommOf reads the names of a connection in a message of CMLen bytes that is not a
@@ -87,14 +86,14 @@ func (m RTU) Encode(f *RTUFields) {
 	copy(m[rtuPrivate:CMLen], f.Private[:])
 }
 
-// REJ says that there will be no connection.
+// REJ refuses a connection.
 type REJ []byte
 
 // REJFields are the fields of a REJ.
 type REJFields struct {
 	Comm
 	About      uint8 // AboutREQ and so on
-	InfoLength uint8 // bytes of Info that mean something, 7 bits
+	InfoLength uint8 // number of meaningful bytes in Info, 7 bits
 	Reason     uint16
 	Info       [REJInfo]byte
 	Private    [REJPrivate]byte
@@ -123,7 +122,7 @@ func (m REJ) Encode(f *REJFields) {
 	copy(m[rejPrivate:CMLen], f.Private[:])
 }
 
-// MRA says that a message came and its answer will take time.
+// MRA says that a message was received and its answer will take time.
 type MRA []byte
 
 // MRAFields are the fields of an MRA.
@@ -160,7 +159,7 @@ type DREQ []byte
 // DREQFields are the fields of a DREQ.
 type DREQFields struct {
 	Comm
-	QPN     QPN // of who gets this
+	QPN     QPN // of the receiver
 	Private [DREQPrivate]byte
 }
 

@@ -12,7 +12,7 @@ const (
 	DETHLen         = 8
 )
 
-// RETH is an RDMA extended transport header: where a READ or WRITE goes (9.3.3).
+// RETH is an RDMA extended transport header: the remote memory of a READ or WRITE (9.3.3).
 type RETH []byte
 
 // RETHFields are the fields of a RETH.
@@ -46,9 +46,9 @@ type AtomicETH []byte
 type AtomicETHFields struct {
 	VA   uint64 // virtual address at the responder, of 8 bytes
 	RKey uint32
-	// SwapAdd is what CompareSwap writes, and FetchAdd adds.
+	// SwapAdd is the value that CompareSwap writes or FetchAdd adds.
 	SwapAdd uint64
-	// Compare is what CompareSwap wants to find; FetchAdd has none.
+	// Compare is the value with which CompareSwap compares the memory; FetchAdd does not use it.
 	Compare uint64
 }
 
@@ -72,14 +72,14 @@ func (h AtomicETH) Encode(f *AtomicETHFields) {
 	binary.BigEndian.PutUint64(h[20:], f.Compare)
 }
 
-// AtomicAckETH is an atomic acknowledge extended transport header (9.5.3): what
-// the memory held before the operation.
+// AtomicAckETH is an atomic acknowledge extended transport header (9.5.3): the content of the
+// memory before the operation.
 type AtomicAckETH []byte
 
 // Valid says that the bytes hold an AtomicAckETH.
 func (h AtomicAckETH) Valid() bool { return len(h) >= AtomicAckETHLen }
 
-// Original is what the memory held.
+// Original is the content of the memory before the operation.
 func (h AtomicAckETH) Original() uint64 { return binary.BigEndian.Uint64(h) }
 
 // Encode writes the header.
@@ -91,7 +91,7 @@ type ImmDt []byte
 // Valid says that the bytes hold an immediate.
 func (h ImmDt) Valid() bool { return len(h) >= ImmDtLen }
 
-// Imm is the immediate, its first byte the highest one.
+// Imm is the immediate, most significant byte first.
 func (h ImmDt) Imm() uint32 { return binary.BigEndian.Uint32(h) }
 
 // Encode writes the immediate.
@@ -103,7 +103,7 @@ type IETH []byte
 // Valid says that the bytes hold an IETH.
 func (h IETH) Valid() bool { return len(h) >= IETHLen }
 
-// RKey is that of the region that the responder is to invalidate.
+// RKey is the R_Key of the region that the responder must invalidate.
 func (h IETH) RKey() uint32 { return binary.BigEndian.Uint32(h) }
 
 // Encode writes the header.

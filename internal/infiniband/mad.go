@@ -2,8 +2,7 @@ package infiniband
 
 import "encoding/binary"
 
-// Layout of the header that all management datagrams have (13.4.2): offsets in
-// bytes.
+// Layout of the common header of management datagrams (13.4.2): offsets in bytes.
 const (
 	madBaseVersion  = 0
 	madClass        = 1
@@ -15,7 +14,8 @@ const (
 	madModifier     = 20
 	madData         = 24
 
-	// MADLen is the bytes of a management datagram, CMLen those behind its header.
+	// MADLen is the length of a management datagram, CMLen that of the message after its header, in
+	// bytes.
 	MADLen = 256
 	CMLen  = MADLen - madData
 )
@@ -60,7 +60,7 @@ type MADFields struct {
 	Class, ClassVersion uint8
 	Method              uint8
 	Status              uint16
-	// Transaction is the same in a request and what answers it.
+	// Transaction is the same in a request and its answer.
 	Transaction uint64
 	Attribute   Attribute
 	Modifier    uint32
@@ -69,7 +69,7 @@ type MADFields struct {
 // Valid says that the bytes are a MAD of base version 1.
 func (m MAD) Valid() bool { return len(m) == MADLen && m[madBaseVersion] == madBase }
 
-// IsCM says that a valid MAD is a message of communication management.
+// IsCM reports whether a valid MAD is a message of communication management.
 func (m MAD) IsCM() bool {
 	return m[madClass] == classCM && m[madClassVersion] == classCMVersion && m[madMethod] == methodSend
 }
@@ -77,7 +77,7 @@ func (m MAD) IsCM() bool {
 // Attribute says which message it is.
 func (m MAD) Attribute() Attribute { return Attribute(binary.BigEndian.Uint16(m[madAttribute:])) }
 
-// CM is the message behind the header.
+// CM is the message after the header.
 func (m MAD) CM() []byte { return m[madData:] }
 
 // Fields reads the header.

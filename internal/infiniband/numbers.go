@@ -3,7 +3,7 @@ package infiniband
 import "time"
 
 const (
-	// Port is the UDP port that RoCEv2 packets go to (Annex A17.3.1, IANA roce).
+	// Port is the UDP destination port of RoCEv2 packets (Annex A17.3.1, IANA roce).
 	Port = 4791
 	// PKey is the default partition's key, with full membership (10.9.1.1).
 	PKey = 0xFFFF
@@ -14,9 +14,9 @@ const (
 // QPN is the number of a queue pair: 24 bits.
 type QPN uint32
 
-// QPNs with a meaning (3.9.2), and the largest.
+// QPNs with a fixed meaning (3.9.2), and the largest.
 const (
-	GSI    QPN = 1 // general services: connections are made there
+	GSI    QPN = 1 // general services: connections are established through it
 	MaxQPN QPN = 1<<24 - 1
 )
 
@@ -29,19 +29,18 @@ type PSN uint32
 // MaxPSN is the largest PSN; 0 follows it.
 const MaxPSN PSN = 1<<24 - 1
 
-// Add is the PSN that comes n packets later, or before for a negative n.
+// Add returns the PSN n packets later, or earlier if n is negative.
 func (p PSN) Add(n int) PSN { return (p + PSN(n)) & MaxPSN }
 
-// From is how many packets later than another PSN this one comes, from -2^23 to
-// 2^23-1: which of two is later is certain for less than half of all numbers
-// (9.7.3.1).
+// From returns by how many packets p is later than another PSN, from -2^23 to 2^23-1. The order of
+// two PSNs is certain only if they differ by less than half of the number space (9.7.3.1).
 func (p PSN) From(other PSN) int { return int(int32(uint32(p-other)<<8) >> 8) }
 
 // mtus are the path MTUs: bytes of payload by their code (9.7.8, table 88).
 var mtus = [...]int{1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 
-// MTU is the payload bytes that a packet of a path carries at most, by the code
-// 1 to 5; 0 for other codes.
+// MTU returns the largest payload of a packet of a path, in bytes, by the code 1 to 5. It is 0 for
+// other codes.
 func MTU(code uint8) int {
 	if int(code) < len(mtus) {
 		return mtus[code]
@@ -54,12 +53,12 @@ func MTU(code uint8) int {
 // headers that it sends.
 const reserve = 80
 
-// LeastLinkMTU is that of a link which carries the smallest path MTU.
+// LeastLinkMTU is the MTU of a link that carries the smallest path MTU.
 const LeastLinkMTU = 256 + reserve
 
-// PathMTU is the most payload bytes of a RoCEv2 packet on a link with an MTU, as
-// rdma_rxe chooses it: 256 to 4,096, or 0 where not even that fits. A link of 1,500
-// bytes has 1,024.
+// PathMTU returns the largest payload of a RoCEv2 packet on a link with an MTU, in bytes, as
+// rdma_rxe chooses it: 256 to 4,096, or 0 if the link's MTU is too small. A link of 1,500 bytes has
+// 1,024.
 func PathMTU(link int) int {
 	best := 0
 	for _, mtu := range mtus {
@@ -70,7 +69,7 @@ func PathMTU(link int) int {
 	return best
 }
 
-// MTUCode is the code of a path MTU in bytes, 0 for what is none.
+// MTUCode returns the code of a path MTU in bytes, or 0 if there is no such path MTU.
 func MTUCode(bytes int) uint8 {
 	for code, mtu := range mtus {
 		if mtu == bytes && code > 0 {
@@ -86,14 +85,14 @@ var rnrTimers = [32]uint32{
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 }
 
-// RNRTimer is how long a requester waits at least after an RNR NAK with a code of 5
+// RNRTimer returns the least time that a requester waits after an RNR NAK, by the NAK's code of 5
 // bits.
 func RNRTimer(code uint8) time.Duration {
 	return time.Duration(rnrTimers[code&0x1F]) * 10 * time.Microsecond
 }
 
-// AckTimeout is the time that a code of 5 bits stands for: 4.096 us times two to
-// its power; 0 for 0, which is no timeout (9.7.6.1.3).
+// AckTimeout returns the time for a code of 5 bits: 4.096 us times 2^code, or 0, which means no
+// timeout, for code 0 (9.7.6.1.3).
 func AckTimeout(code uint8) time.Duration {
 	if code &= 0x1F; code == 0 {
 		return 0

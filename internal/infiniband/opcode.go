@@ -2,8 +2,8 @@ package infiniband
 
 import "fmt"
 
-// Opcode is what a packet is: three bits of transport service and five of the
-// operation (9.2.1, table 38).
+// Opcode is the type of a packet: three bits of transport service and five of the operation (9.2.1,
+// table 38).
 type Opcode uint8
 
 // Service is the transport service of an opcode.
@@ -16,8 +16,8 @@ const (
 	UD Service = 0x60 // unreliable datagram
 )
 
-// Operations of the RC service. Those of UC, to RDMAWriteOnlyImm, and of UD are
-// the same with their service added: UDSendOnly.
+// Operations of the RC service. The opcodes of UC, up to RDMAWriteOnlyImm, and of UD, only
+// UDSendOnly, are the same plus the service.
 const (
 	SendFirst          Opcode = 0x00
 	SendMiddle         Opcode = 0x01
@@ -46,11 +46,11 @@ const (
 	UDSendOnly    = SendOnly + Opcode(UD)
 	UDSendOnlyImm = SendOnlyImm + Opcode(UD)
 
-	// CNP is the congestion notification packet, of no service (A17.9.3).
+	// CNP is the congestion notification packet, which belongs to no service (A17.9.3).
 	CNP Opcode = 0x81
 )
 
-// Header is an extended transport header, behind the BTH.
+// Header is a set of extended transport headers, which follow the BTH.
 type Header uint8
 
 // Headers, in the order in which a packet has them.
@@ -158,51 +158,51 @@ func makeLayouts() (all [256]layout) {
 	return all
 }
 
-// Known says that the package knows the opcode. Of others the methods below say no
-// or nothing.
+// Known reports whether the package knows the opcode. For others the methods below return false or
+// zero.
 func (o Opcode) Known() bool { return layouts[o].known }
 
 // Service is the transport service of an opcode that is Known, and not CNP.
 func (o Opcode) Service() Service { return Service(o & 0xE0) }
 
-// Operation is the opcode of the same operation by the RC service.
+// Operation returns the opcode of the same operation in the RC service.
 func (o Opcode) Operation() Opcode { return o & 0x1F }
 
-// Has says that the opcode's packets have all of some headers.
+// Has reports whether the opcode's packets have all of the given headers.
 func (o Opcode) Has(h Header) bool { return layouts[o].headers&h == h }
 
-// HeaderLen is the length of all headers in bytes, BTH included, 0 for opcodes
-// that are not Known.
+// HeaderLen is the length of all headers in bytes, including the BTH, or 0 for opcodes that are not
+// Known.
 func (o Opcode) HeaderLen() int { return int(layouts[o].length) }
 
-// HasPayload says that a payload may stand behind the headers.
+// HasPayload reports whether a payload may follow the headers.
 func (o Opcode) HasPayload() bool { return layouts[o].role&payload != 0 }
 
-// Request says that a requester sends such packets: they take PSNs of their own.
+// Request reports whether a requester sends such packets: they take PSNs of their own.
 func (o Opcode) Request() bool { return layouts[o].role&request != 0 }
 
-// Response says that a responder sends such packets, with PSNs of requests.
+// Response reports whether a responder sends such packets, with PSNs of requests.
 func (o Opcode) Response() bool { return layouts[o].role&response != 0 }
 
-// Starts says that the packet is the first of its message, or the only one.
+// Starts reports whether the packet is the first or only one of its message.
 func (o Opcode) Starts() bool { return layouts[o].role&(first|only) != 0 }
 
-// Ends says that the packet is the last of its message, or the only one.
+// Ends reports whether the packet is the last or only one of its message.
 func (o Opcode) Ends() bool { return layouts[o].role&(last|only) != 0 }
 
-// IsWrite says that the packet is of an RDMA WRITE.
+// IsWrite reports whether the packet is part of an RDMA WRITE.
 func (o Opcode) IsWrite() bool {
 	op := o.Operation()
 	return o.Request() && op >= WriteFirst && op <= WriteOnlyImm
 }
 
-// IsSend says that the packet is of a SEND.
+// IsSend reports whether the packet is part of a SEND.
 func (o Opcode) IsSend() bool { return o.Request() && o.HasPayload() && !o.IsWrite() }
 
-// IsRead says that the packet is the response to an RDMA READ, or a part of it.
+// IsRead reports whether the packet is a response to an RDMA READ, or a part of it.
 func (o Opcode) IsRead() bool { return o.Response() && o.HasPayload() }
 
-// IsAtomic says that the packet asks for an atomic operation.
+// IsAtomic reports whether the packet requests an atomic operation.
 func (o Opcode) IsAtomic() bool { return o.Has(HasAtomicETH) }
 
 // String is the opcode as the specification writes it, in short: RC_WRITE_ONLY_IMM.

@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// ICRCLen is the bytes of the invariant CRC, behind all else.
+	// ICRCLen is the length of the invariant CRC, at the end of a packet.
 	ICRCLen     = 4
 	cnpReserved = 16 // A17.9.3
-	// CNPLen is the bytes of a congestion notification packet.
+	// CNPLen is the length of a congestion notification packet.
 	CNPLen = BTHLen + cnpReserved + ICRCLen
-	// MaxOverhead is the most bytes that a packet has beside its payload: headers,
-	// padding and ICRC.
+	// MaxOverhead is the largest number of bytes of a packet besides its payload: headers, padding
+	// and ICRC.
 	MaxOverhead = BTHLen + AtomicETHLen + 3 + ICRCLen
 )
 
-// Packet is a transport packet, whole: what a UDP datagram to Port carries, from
-// the BTH to the ICRC.
+// Packet is a whole transport packet: the payload of a UDP datagram to Port, from the BTH to the
+// ICRC.
 type Packet []byte
 
-// Fields are what the headers of a packet say. Those of headers that the opcode has
-// not are zero where they are read, and not looked at where they are written.
+// Fields are the fields of a packet's headers. Fields of headers that the opcode does not have are
+// zero after reading and ignored when writing.
 type Fields struct {
 	BTH        BTHFields
 	DETH       DETHFields
@@ -33,21 +33,21 @@ type Fields struct {
 	Invalidate uint32 // the R_Key of an IETH
 }
 
-// Pad is how many bytes of padding a payload gets: packets are a multiple of four
-// bytes long (9.2.4).
+// Pad returns the number of padding bytes after a payload: packets are a multiple of four bytes
+// long (9.2.4).
 func Pad(payload int) int { return -payload & 3 }
 
-// Len is the length in bytes of a packet with a payload, padding and ICRC included.
+// Len returns the length in bytes of a packet with a payload, including padding and ICRC.
 func Len(o Opcode, payload int) int { return o.HeaderLen() + payload + Pad(payload) + ICRCLen }
 
-// Valid says that the bytes are a packet of version 0 with a Known opcode, with all
-// its headers and no payload where it has none, and a multiple of four bytes long.
-// The ICRC may be wrong.
+// Valid reports whether the bytes are a packet of version 0 with a Known opcode and all its
+// headers. The length must be a multiple of four bytes, and there must be no payload if the opcode
+// has none. The ICRC may be wrong.
 func (p Packet) Valid() bool { return p.Begins(len(p)) }
 
-// Begins says that the bytes are the beginning of a packet of so many bytes that is
-// Valid, with all its headers at least: what a capture may have. BTH, the extended
-// headers and Fields may be called on them.
+// Begins reports whether the bytes are the beginning of a Valid packet of the given length, with at
+// least all its headers, as in a truncated capture. BTH, the extended headers and Fields may be
+// called on them.
 func (p Packet) Begins(length int) bool {
 	if len(p) < BTHLen || len(p) > length || length%4 != 0 {
 		return false
@@ -59,13 +59,13 @@ func (p Packet) Begins(length int) bool {
 		(payload == 0 && b.Pad() == 0 || o.HasPayload())
 }
 
-// PayloadLen is the bytes of payload of a packet that has so many bytes and begins
-// like this.
+// PayloadLen returns the length of the payload of a packet that has the given length and begins
+// with these bytes.
 func (p Packet) PayloadLen(length int) int {
 	return length - p.Opcode().HeaderLen() - ICRCLen - BTH(p).Pad()
 }
 
-// Opcode is the packet's.
+// Opcode is the packet's opcode.
 func (p Packet) Opcode() Opcode { return BTH(p).Opcode() }
 
 // BTH is the base transport header.
@@ -81,25 +81,25 @@ func (p Packet) header(h Header) []byte {
 	return p[l.at[i] : int(l.at[i])+headerLens[i]]
 }
 
-// DETH is nil where the opcode has none.
+// DETH returns nil if the opcode has no DETH.
 func (p Packet) DETH() DETH { return p.header(HasDETH) }
 
-// RETH is nil where the opcode has none.
+// RETH returns nil if the opcode has no RETH.
 func (p Packet) RETH() RETH { return p.header(HasRETH) }
 
-// AtomicETH is nil where the opcode has none.
+// AtomicETH returns nil if the opcode has no AtomicETH.
 func (p Packet) AtomicETH() AtomicETH { return p.header(HasAtomicETH) }
 
-// AETH is nil where the opcode has none.
+// AETH returns nil if the opcode has no AETH.
 func (p Packet) AETH() AETH { return p.header(HasAETH) }
 
-// AtomicAckETH is nil where the opcode has none.
+// AtomicAckETH returns nil if the opcode has no AtomicAckETH.
 func (p Packet) AtomicAckETH() AtomicAckETH { return p.header(HasAtomicAckETH) }
 
-// ImmDt is nil where the opcode has none.
+// ImmDt returns nil if the opcode has no immediate.
 func (p Packet) ImmDt() ImmDt { return p.header(HasImmDt) }
 
-// IETH is nil where the opcode has none.
+// IETH returns nil if the opcode has no IETH.
 func (p Packet) IETH() IETH { return p.header(HasIETH) }
 
 // Payload is the payload, without its padding.
@@ -107,7 +107,7 @@ func (p Packet) Payload() []byte {
 	return p[p.Opcode().HeaderLen() : len(p)-ICRCLen-BTH(p).Pad()]
 }
 
-// ICRC is the invariant CRC as it stands.
+// ICRC is the packet's invariant CRC; it may be wrong.
 func (p Packet) ICRC() uint32 { return binary.LittleEndian.Uint32(p[len(p)-ICRCLen:]) }
 
 // Fields reads the headers.
@@ -136,10 +136,9 @@ func (p Packet) Fields() (f Fields) {
 	return f
 }
 
-// Encode writes the headers of a packet with so many bytes of payload, the pad
-// count and the padding; payload and ICRC are left to the caller, who has Payload
-// and Seal. The packet must be Len bytes long, and its opcode Known; the pad count
-// in the fields is not looked at.
+// Encode writes the headers, the pad count and the padding of a packet with the given length of
+// payload. The caller writes the payload (Payload) and the ICRC (Seal). The packet must be Len
+// bytes long, and its opcode Known. The pad count in the fields is ignored.
 func (p Packet) Encode(f *Fields, payload int) {
 	o := f.BTH.Opcode
 	_ = p[Len(o, payload)-1]
@@ -171,8 +170,8 @@ func (p Packet) Encode(f *Fields, payload int) {
 	clear(p[o.HeaderLen()+payload : len(p)-ICRCLen])
 }
 
-// EncodeCNP writes a congestion notification packet for a queue pair, CNPLen bytes,
-// but for its ICRC.
+// EncodeCNP writes a congestion notification packet for a queue pair, CNPLen bytes, without its
+// ICRC.
 func (p Packet) EncodeCNP(destination QPN) {
 	p.Encode(&Fields{BTH: BTHFields{Opcode: CNP, PKey: PKey, BECN: true, DestQP: destination}}, 0)
 }

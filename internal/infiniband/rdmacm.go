@@ -2,8 +2,8 @@ package infiniband
 
 import "encoding/binary"
 
-// What rdma_cm puts into the private data of a REQ (Annex A11, RDMA IP CM service):
-// which port and addresses the connection is for. The user's data follow.
+// Layout of the head that rdma_cm puts into the private data of a REQ (Annex A11, RDMA IP CM
+// service): the port and addresses of the connection. The user's data follow.
 const (
 	ipVersions = 0 // major 4 bits, minor 4 bits, both 0
 	ipFamily   = 1 // IP version 4 bits
@@ -11,25 +11,25 @@ const (
 	ipSource   = 4
 	ipDest     = 20
 
-	// IPServiceLen is the bytes that stand first in the private data.
+	// IPServiceLen is the length of this head.
 	IPServiceLen = 36
-	// TCPService is the service ID of port 0 of RDMA_PS_TCP; the port is added.
+	// TCPService is the service ID of port 0 of RDMA_PS_TCP. A service ID is this number plus the
+	// port.
 	TCPService = 0x0106 << 16
 )
 
-// IPService is the head of the private data of a REQ by rdma_cm.
+// IPService is the head of the private data in a REQ of rdma_cm.
 type IPService []byte
 
 // IPServiceFields are the fields of an IPService.
 type IPServiceFields struct {
 	Version     uint8    // of IP: 4 or 6
-	Port        uint16   // that the sender is connected from
+	Port        uint16   // source port of the connection
 	Source      [16]byte // an IPv4 address is in the last 4 bytes
 	Destination [16]byte
 }
 
-// Valid says that the bytes hold an IPService of the version that this package
-// knows.
+// Valid reports whether the bytes hold an IPService of the version that this package knows.
 func (s IPService) Valid() bool {
 	return len(s) >= IPServiceLen && s[ipVersions] == 0 && (s[ipFamily]>>4 == 4 || s[ipFamily]>>4 == 6)
 }

@@ -1,5 +1,5 @@
-// Package input opens and writes files that a user names, so that no name makes railbed wait
-// for ever or fills memory: it refuses FIFOs, devices, sockets and directories.
+// Package input opens and writes files that a user names. It refuses FIFOs, devices, sockets and
+// directories, so that no name makes railbed wait for ever or fill memory.
 package input
 
 import (
@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// KindError says that a name is of something else than a regular file.
+// KindError says that a name is not that of a regular file.
 type KindError struct {
 	Path string
 	// Kind is "a directory", "a FIFO", "a socket" or "a device".
@@ -24,9 +24,8 @@ type KindError struct {
 // Error implements error.
 func (e *KindError) Error() string { return e.Path + " is " + e.Kind + ", want a regular file" }
 
-// Open opens a regular file for reading. Descriptors that the user's shell has opened
-// already are taken as they are: /dev/stdin, and /dev/fd/N as process substitution
-// names it.
+// Open opens a regular file for reading. It accepts any descriptor that the user's shell has
+// already opened: /dev/stdin, and /dev/fd/N as process substitution names it.
 func Open(path string) (*os.File, error) {
 	// Without O_NONBLOCK the open of a FIFO waits for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -44,13 +43,14 @@ func Open(path string) (*os.File, error) {
 	return file, nil
 }
 
-// WriteFile is os.WriteFile for a name from the user. It refuses what Open refuses, before it
+// WriteFile is os.WriteFile for a name from the user. It refuses the same files as Open, before it
 // changes anything.
 func WriteFile(path string, text []byte, perm fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !inherited(path) {
 		return &KindError{Path: path, Kind: kindOf(info.Mode())}
 	}
-	// What takes the name's place in between has no reader, and does not make the open wait.
+	// A FIFO that replaced the file since Stat has no reader. O_NONBLOCK keeps the open from
+	// waiting for one.
 	file, _, err := Create(path, syscall.O_NONBLOCK, perm)
 	if err != nil {
 		return err
@@ -59,10 +59,10 @@ func WriteFile(path string, text []byte, perm fs.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
-// Create opens a file for writing, with more flags of open(2), and empties it. It reports whether
-// the file is new. In a directory that everybody can write to, as /tmp, it follows no symbolic
-// link, and an existing file must be of this user or of the owners and have no other name: another
-// user could have put it there.
+// Create opens a file for writing, with additional flags of open(2), and empties it. It reports
+// whether the file is new. In a directory that everybody can write to, such as /tmp, another user
+// could have put the file there. So there Create follows no symbolic link, and refuses an existing
+// file that has a second name or does not belong to this user or the owners.
 func Create(path string, flags int, perm fs.FileMode, owners ...int) (file *os.File, made bool, err error) {
 	flags |= os.O_WRONLY
 	file, err = os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, perm)
@@ -107,7 +107,7 @@ func Create(path string, flags int, perm fs.FileMode, owners ...int) (file *os.F
 	return file, false, nil
 }
 
-// inherited reports whether a name is of a descriptor of this process.
+// inherited reports whether a name refers to a descriptor of this process.
 func inherited(path string) bool {
 	path = filepath.Clean(path)
 	for _, dir := range []string{"/dev/fd/", "/proc/self/fd/"} {
@@ -131,7 +131,7 @@ func kindOf(mode fs.FileMode) string {
 	}
 }
 
-// ReadFile reads a file as Open opens it, of at most so many bytes.
+// ReadFile opens a file as Open does and reads it. The file may have at most most bytes.
 func ReadFile(path string, most int64) ([]byte, error) {
 	file, err := Open(path)
 	if err != nil {

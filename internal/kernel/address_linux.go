@@ -17,16 +17,15 @@ type Address struct {
 	Tentative bool
 }
 
-// AddAddress gives an interface an address with its subnet. IPv6 addresses
-// skip duplicate address detection, which would hold back the first packets
-// for one to two seconds.
+// AddAddress adds an address with its subnet to an interface. IPv6 addresses skip duplicate address
+// detection, which would hold back the first packets for one to two seconds.
 func (b *Batch) AddAddress(dev string, index int, prefix netip.Prefix) {
 	b.address(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, prefix, func() string {
 		return fmt.Sprintf("ip -n %s address replace %s dev %s%s", b.node, prefix, dev, nodad(prefix))
 	})
 }
 
-// DeleteAddress takes an address from an interface.
+// DeleteAddress removes an address from an interface.
 func (b *Batch) DeleteAddress(dev string, index int, prefix netip.Prefix) {
 	b.address(unix.RTM_DELADDR, 0, index, prefix, func() string {
 		return fmt.Sprintf("ip -n %s address delete %s dev %s", b.node, prefix, dev)
@@ -98,9 +97,9 @@ type Neighbor struct {
 	MAC   MAC
 }
 
-// AddNeighbor makes a permanent neighbour entry: no address resolution traffic,
-// and no place in the kernel's one neighbour cache of 1,024 entries, which
-// counts only entries that can expire.
+// AddNeighbor adds a permanent neighbour entry. It needs no address resolution traffic. It also
+// takes no place in the kernel's one neighbour cache of 1,024 entries, which counts only entries
+// that can expire.
 func (b *Batch) AddNeighbor(dev string, n Neighbor) {
 	b.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string {
 		return fmt.Sprintf("ip -n %s neighbour replace %s lladdr %s dev %s nud permanent", b.node, n.Addr,
@@ -112,7 +111,8 @@ func (b *Batch) AddNeighbor(dev string, n Neighbor) {
 	b.end()
 }
 
-// AddProxy has the host answer for an address on an interface, by which it is not.
+// AddProxy makes the host answer on an interface for an address that is not on that interface's
+// link.
 func (b *Batch) AddProxy(dev string, index int, addr netip.Addr) {
 	b.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string {
 		return fmt.Sprintf("ip -n %s neighbour replace proxy %s dev %s", b.node, addr, dev)

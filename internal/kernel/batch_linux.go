@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Batch is a list of configuration requests for one namespace, encoded as
-// netlink messages and sent many to a system call. It keeps with each request
-// the ip or tc line that equals it, for errors and for the trace.
+// Batch is a list of configuration requests for one namespace, encoded as netlink messages; one
+// system call sends many of them. It keeps with each request the equivalent ip or tc line, for
+// errors and for the trace.
 //
-// The requests are encoded here and not by the netlink module because that one
-// sends a single request per system call and waits for each answer; a router
-// of a large fabric has thousands.
+// The requests are encoded here because the netlink module sends a single request per system call
+// and waits for each answer; a router of a large fabric has thousands.
 //
 // A Batch is not safe for concurrent use.
 type Batch struct {
@@ -25,8 +24,8 @@ type Batch struct {
 	lines  []func() string
 }
 
-// NewBatch makes an empty batch. Node names the namespace in errors and trace
-// lines. Trace gets the line of each request when it is sent; nil costs nothing.
+// NewBatch returns an empty batch. Node names the namespace in errors and trace lines. Trace is
+// called with the line of each request when it is sent; nil costs nothing.
 func NewBatch(node string, trace func(line string)) *Batch {
 	return &Batch{node: node, trace: trace}
 }

@@ -11,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a netlink socket. It stays in the namespace in which it was opened,
-// whatever thread uses it later. It is not safe for concurrent use.
+// Conn is a netlink socket. It stays in the namespace in which it was opened, whichever thread uses
+// it later. It is not safe for concurrent use.
 type Conn struct {
 	fd   int
 	seq  uint32
 	recv *[receiveBytes]byte
 }
 
-// Limits of one system call. The kernel refuses a message longer than the
-// socket's send buffer (212,992 bytes by default, and no right to raise it in a
-// user namespace); errors come back one message each and must fit into the
-// receive buffer, about 160 of them.
+// Limits of one system call. The kernel refuses a message longer than the socket's send buffer,
+// 212,992 bytes by default, which a user namespace has no right to raise. Errors come back one
+// message each and must fit into the receive buffer, about 160 of them.
 const (
 	chunkBytes    = 32 << 10
 	chunkMessages = 128
@@ -86,7 +85,7 @@ func (c *Conn) Close() error {
 type RequestError struct {
 	Line   string // the ip or tc line that equals the request
 	Errno  unix.Errno
-	Detail string // the kernel's own words, where it gave any
+	Detail string // the kernel's error text, if any
 }
 
 // Error implements error.
@@ -101,9 +100,8 @@ func (e *RequestError) Error() string {
 // Unwrap returns the errno.
 func (e *RequestError) Unwrap() error { return e.Errno }
 
-// Do sends the batch and returns when the kernel has done all of it. A request
-// that fails does not stop those after it; all failures come back joined, each
-// a RequestError.
+// Do sends the batch and returns when the kernel has processed all of it. A request that fails does
+// not stop those after it. Do joins all failures, each a RequestError.
 func (c *Conn) Do(b *Batch) error {
 	var failed []error
 	for first := 0; first < len(b.starts); {
@@ -296,8 +294,8 @@ const nlaTypeMask = 0x3fff
 
 func cString(value []byte) string { return strings.TrimRight(string(value), "\x00") }
 
-// IgnoreMissing leaves out of a Batch's errors those that say that what was to
-// be deleted is not there.
+// IgnoreMissing removes from a Batch's errors those that say that an object to be deleted does not
+// exist.
 func IgnoreMissing(err error) error {
 	joined, many := err.(interface{ Unwrap() []error })
 	if !many {

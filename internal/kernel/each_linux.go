@@ -10,10 +10,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Each calls fn once for every namespace, with its index, on OS threads inside
-// the namespaces. It uses at most parallel threads at a time; fn must be safe
-// for that. It stops early when ctx ends or a call fails, waits for the calls
-// in progress, and returns the errors joined.
+// Each calls fn once for every namespace, with its index, on an OS thread inside the namespace. It
+// uses at most parallel threads at a time; fn must be safe for that. It stops early when ctx ends
+// or a call fails, waits for the calls in progress, and returns the errors joined.
 func Each(ctx context.Context, namespaces []*Namespace, parallel int, fn func(i int) error) error {
 	var next atomic.Int64
 	var lock sync.Mutex

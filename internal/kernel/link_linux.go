@@ -17,31 +17,29 @@ type MAC = [6]byte
 // MACText prints a hardware address as 02:00:00:00:00:01.
 func MACText(mac MAC) string { return net.HardwareAddr(mac[:]).String() }
 
-// VethEnd is one end of a veth pair before it exists.
+// VethEnd describes one end of a veth pair before it exists.
 type VethEnd struct {
 	Namespace *Namespace
 	Node      string // the namespace's name, for the trace
 	Name      string
-	// Index is the interface index that the end gets in its namespace. The
-	// caller chooses it, so that requests for the interface can be written
-	// before it exists.
+	// Index is the interface index of the end in its namespace. The caller chooses it, so that
+	// requests for the interface can be encoded before it exists.
 	Index int
 	MAC   MAC
 	MTU   int
-	// MaxSegments is how many packets a stack may hand to the interface as
-	// one. Turning segmentation offload off does not bound it: since Linux
-	// 4.17 TCP hands over up to 64 KiB whatever the interface can, and the
-	// kernel cuts it behind the queueing discipline. 0 is the kernel's default.
+	// MaxSegments is the largest number of packets that a stack may hand to the interface as one.
+	// Turning segmentation offload off does not limit it: since Linux 4.17 TCP always hands over up
+	// to 64 KiB. The kernel segments it after the queueing discipline. 0 is the kernel's default.
 	MaxSegments int
 }
 
-// AddVeth makes a veth pair whose ends appear directly in their namespaces with
-// their final name, address and MTU: one request instead of the four of create,
-// move, rename and set, all of which take the kernel's one configuration lock.
-// Group is the interface group of both ends, by which DeleteGroup finds them.
+// AddVeth creates a veth pair whose ends appear directly in their namespaces with their final name,
+// address and MTU. It needs one request instead of four (create, move, rename, set), each of which
+// takes the kernel's one configuration lock. Group is the interface group of both ends, by which
+// DeleteGroup finds them.
 //
-// Both ends have one queue: the shaper serialises anyway, and kernels since
-// 5.15 allocate one per possible CPU otherwise.
+// Both ends have one queue: the shaper serialises anyway, and kernels since 5.15 allocate one per
+// possible CPU otherwise.
 func (b *Batch) AddVeth(a, z VethEnd, group uint32) {
 	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
 		return fmt.Sprintf("ip -n %s link add %s index %d address %s mtu %d numtxqueues 1 numrxqueues 1%s "+
@@ -69,8 +67,8 @@ func (e VethEnd) segmentsText() string {
 	return fmt.Sprintf(" gso_max_segs %d", e.MaxSegments)
 }
 
-// SetMaxSegments changes an interface's VethEnd.MaxSegments. A connection that
-// exists takes it over when it looks up its route again.
+// SetMaxSegments changes an interface's VethEnd.MaxSegments. An existing connection adopts it when
+// it looks up its route again.
 func (b *Batch) SetMaxSegments(name string, index, segments int) {
 	b.begin(unix.RTM_NEWLINK, 0, func() string {
 		return fmt.Sprintf("ip -n %s link set %s gso_max_segs %d", b.node, name, segments)
@@ -103,9 +101,9 @@ func (b *Batch) ifinfo(index int, flags, change uint32) {
 	b.u32(change)
 }
 
-// AddBridge makes a bridge that forwards at once and never blocks a port:
-// no spanning tree (the plan refuses loops), no forward delay, and no
-// multicast snooping, which would drop groups that no querier keeps alive.
+// AddBridge creates a bridge that forwards at once and never blocks a port. It has no spanning tree
+// (the plan refuses loops) and no forward delay. It has no multicast snooping, which would drop
+// groups without a querier.
 func (b *Batch) AddBridge(name string, index int, group uint32) {
 	b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() string {
 		return fmt.Sprintf("ip -n %s link add %s index %d group %d type bridge stp_state 0 forward_delay 0 "+
@@ -157,8 +155,8 @@ func (b *Batch) SetMasterUp(name string, index, master int, masterName string) {
 	b.end()
 }
 
-// SetQueueLength sets how many frames an interface's own queue holds: for a tap,
-// those that wait for its reader. The ioctl for it is refused in a user namespace.
+// SetQueueLength sets how many frames an interface's own queue holds; for a tap, these frames wait
+// for its reader. In a user namespace the ioctl for it is refused.
 func (b *Batch) SetQueueLength(name string, index, frames int) {
 	b.begin(unix.RTM_NEWLINK, 0, func() string {
 		return fmt.Sprintf("ip -n %s link set %s txqueuelen %d", b.node, name, frames)
@@ -168,9 +166,9 @@ func (b *Batch) SetQueueLength(name string, index, frames int) {
 	b.end()
 }
 
-// DeleteGroup deletes every interface of the group in the namespace, and with
-// each veth its peer wherever that is. The kernel deletes them as one: deleting
-// them one by one waits for all CPUs once for each.
+// DeleteGroup deletes every interface of the group in the namespace, and the peer of each veth in
+// any namespace. The kernel deletes them together; deleting them one by one would wait for all CPUs
+// once for each.
 func (b *Batch) DeleteGroup(group uint32) {
 	b.begin(unix.RTM_DELLINK, 0, func() string {
 		return fmt.Sprintf("ip -n %s link delete group %d", b.node, group)
@@ -195,13 +193,13 @@ type Link struct {
 	Carrier     bool   // the other end is up too
 	Operstate   string // "up", "down", "lowerlayerdown", ...
 	Bridge      *BridgeState
-	// Inet4 and Inet6 are the interface's own sysctls, by their number in
+	// Inet4 and Inet6 are the interface's own sysctls, indexed by their number in
 	// include/uapi/linux/ip.h (counting from 1) and ipv6.h (from 0).
 	Inet4, Inet6 []int32
 	Counters     Counters
 }
 
-// BridgeState is the settings of a bridge.
+// BridgeState holds the settings of a bridge.
 type BridgeState struct {
 	STP, ForwardDelay uint32
 	McastSnooping     bool
@@ -222,8 +220,8 @@ type Counters struct {
 // rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS.
 const rtextFilterSkipStats = 1 << 3
 
-// Links lists the namespace's interfaces. Counters are filled in only when
-// asked for: the kernel sums them over all CPUs.
+// Links lists the namespace's interfaces. Counters are filled in only on request: the kernel sums
+// them over all CPUs.
 func (c *Conn) Links(counters bool) ([]Link, error) {
 	request := NewBatch("", nil)
 	request.begin(unix.RTM_GETLINK, unix.NLM_F_DUMP, nil)

@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Masquerade is a table of the packet filter by which what is behind an interface is
-// behind the host: what comes from one address over there leaves as the host's, what
-// answers it goes back, and nothing else is forwarded from or to it. The kernel deletes
-// the table when the socket is closed that made it, however that comes (Linux 5.12).
+// Masquerade is a packet filter table that connects one address behind an interface to the host's
+// networks. Packets from the address leave with the host's address, and their answers are forwarded
+// back. Nothing else is forwarded from or to the interface. The kernel deletes the table when the
+// socket that created it is closed, even by a crash (Linux 5.12).
 type Masquerade struct {
 	table string
 	conn  *Conn
 }
 
-// Of linux/netfilter.h and linux/netfilter/nf_tables.h.
+// Constants of linux/netfilter.h and linux/netfilter/nf_tables.h.
 const (
 	verdictDrop, verdictAccept = 0, 1
 	tableOwner                 = 2 // NFT_TABLE_F_OWNER: the table is the socket's
 )
 
-// NewMasquerade makes the table in the calling thread's network namespace.
+// NewMasquerade creates the table in the calling thread's network namespace.
 func NewMasquerade(table, dev string, from netip.Addr) (*Masquerade, error) {
 	conn, err := openFilter()
 	if err != nil {
@@ -89,8 +89,8 @@ func (m *Masquerade) rules() (count int, err error) {
 	return count, err
 }
 
-// DroppingForward are the chains, as "filter FORWARD", that drop what the calling thread's
-// namespace would forward over IPv4, but for what rules in them let pass.
+// DroppingForward returns the chains, as "filter FORWARD", that by default drop IPv4 packets which
+// the calling thread's namespace would forward. Rules in these chains may accept some packets.
 func DroppingForward() (chains []string, err error) {
 	conn, err := openFilter()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package kernel is the one place that speaks to the kernel's network
-// configuration: namespaces, links, addresses, routes, neighbours, qdiscs and
-// offloads. Whatever it sets it reads back and compares.
+// Package kernel is the only package that configures the kernel's network: namespaces, links,
+// addresses, routes, neighbours, qdiscs and offloads. It reads back every setting that it makes and
+// compares it.
 package kernel
 
 import (
@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace held by an open descriptor and by nothing
-// else: no mount, no process. It is gone when the descriptor is closed and the
-// last process in it has ended. Do, Dup and Become are safe for concurrent use, also beside
-// Close and after it: they fail then, and never use a number that is another file's.
+// Namespace is a network namespace held only by an open descriptor, not by a mount or a process.
+// The namespace is gone when the descriptor is closed and the last process in it has ended. Do, Dup
+// and Become are safe for concurrent use, also during and after Close. They then fail, and never
+// use a descriptor number that has been reused for another file.
 type Namespace struct {
 	mu     sync.RWMutex // guards handle; held for reading while the descriptor is used
 	handle netns.NsHandle
@@ -26,7 +26,7 @@ type Namespace struct {
 // errClosed is what a closed namespace answers.
 var errClosed = errors.New("the network namespace is closed")
 
-// NewNamespace makes a network namespace.
+// NewNamespace creates a network namespace.
 func NewNamespace() (*Namespace, error) {
 	var created netns.NsHandle
 	err := onThread(func() (err error) {
@@ -42,7 +42,7 @@ func NewNamespace() (*Namespace, error) {
 	return &Namespace{handle: created}, nil
 }
 
-// OpenNamespace opens a namespace by a path that somebody else keeps it by.
+// OpenNamespace opens a namespace that another program keeps at a path.
 func OpenNamespace(path string) (*Namespace, error) {
 	handle, err := netns.GetFromPath(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func OpenNamespace(path string) (*Namespace, error) {
 	return &Namespace{handle: handle}, nil
 }
 
-// CurrentNamespace is the network namespace of the calling thread.
+// CurrentNamespace returns the network namespace of the calling thread.
 func CurrentNamespace() (*Namespace, error) {
 	handle, err := ownNamespace()
 	if err != nil {
@@ -60,8 +60,8 @@ func CurrentNamespace() (*Namespace, error) {
 	return &Namespace{handle: handle}, nil
 }
 
-// NamespaceOf is the network namespace that an open file of another process leads
-// to; the file stays the caller's.
+// NamespaceOf returns the network namespace of a namespace file that another process opened. The
+// caller keeps the file.
 func NamespaceOf(file *os.File) (*Namespace, error) {
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err == nil && kind != unix.CLONE_NEWNET {
@@ -77,7 +77,8 @@ func NamespaceOf(file *os.File) (*Namespace, error) {
 	return &Namespace{handle: netns.NsHandle(fd)}, nil
 }
 
-// Fd is the namespace's descriptor. It is valid until Close, which must not run beside its use.
+// Fd is the namespace's descriptor. It is valid until Close, which must not run concurrently with
+// its use.
 func (n *Namespace) Fd() int {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -151,8 +152,8 @@ func ownNamespace() (netns.NsHandle, error) {
 	return handle, nil
 }
 
-// Become makes this namespace another one, under the same descriptor: whoever has
-// this one, or its path, has that one from then on.
+// Become replaces this namespace by another one, under the same descriptor number. Every holder of
+// this Namespace, or of its path, then refers to the other one.
 func (n *Namespace) Become(other *Namespace) error {
 	err := n.use(func(own netns.NsHandle) error {
 		return other.use(func(theirs netns.NsHandle) error {
@@ -165,7 +166,7 @@ func (n *Namespace) Become(other *Namespace) error {
 	return nil
 }
 
-// Dup is an open file of the namespace, for handing to another process.
+// Dup returns an open file of the namespace, to be handed to another process.
 func (n *Namespace) Dup() (*os.File, error) {
 	var fd int
 	err := n.use(func(own netns.NsHandle) (err error) {

@@ -105,9 +105,8 @@ func (c *Conn) featureCount(dev string) (int, error) {
 	return 0, fmt.Errorf("more than %d features", maxFeatures)
 }
 
-// TurnOffloadsOff turns off segmentation, GRO and TX checksum offload of an
-// interface of the connection's namespace, in one ioctl. What it left on shows
-// in OffloadsOn.
+// TurnOffloadsOff turns off segmentation, GRO and TX checksum offload of an interface in the
+// connection's namespace, in one ioctl. OffloadsOn reports the features that stayed on.
 func (c *Conn) TurnOffloadsOff(dev string) error {
 	table, err := c.table(dev)
 	if err != nil {
@@ -150,7 +149,7 @@ func (c *Conn) OffloadsOn(dev string) ([]string, error) {
 	return on, nil
 }
 
-// OffloadsOffLine is the ethtool line that equals TurnOffloadsOff.
+// OffloadsOffLine is the ethtool line that is equivalent to TurnOffloadsOff.
 func OffloadsOffLine(node, dev string) string {
 	return fmt.Sprintf("ip netns exec %s ethtool -K %s tx off tso off gso off gro off tx-udp-segmentation "+
 		"off tx-gso-list off rx-gro-list off rx-udp-gro-forwarding off", node, dev)

@@ -12,8 +12,8 @@ import (
 // loopbackIndex is the index of lo in every namespace.
 const loopbackIndex = 1
 
-// ProbeNetem tries netem once per process, in a namespace of its own. It
-// returns nil where it works and what the kernel said where it does not.
+// ProbeNetem tries netem once per process, in a namespace of its own. It returns nil if netem
+// works, else the kernel's error.
 var ProbeNetem = sync.OnceValue(func() error {
 	return probeQdisc(func(b *Batch) {
 		b.SetNetem("lo", loopbackIndex, Root, Handle(1, 0), Netem{Delay: time.Millisecond, Limit: 10})
@@ -52,8 +52,8 @@ func probeQdisc(set func(*Batch)) error {
 	return nil
 }
 
-// CheckClock compares the packet scheduler's clock with the one that this
-// package counts in. A wrong tick turns delays into other delays or none.
+// CheckClock compares the packet scheduler's clock tick with the tick that this package assumes. A
+// wrong tick would set wrong delays or none.
 var CheckClock = sync.OnceValue(func() error {
 	text, err := os.ReadFile("/proc/self/net/psched")
 	if err != nil {

@@ -42,31 +42,29 @@ func (h QdiscHandle) parentText() string {
 	return "parent " + h.String()
 }
 
-// TBF is a token bucket filter with a drop-tail queue. It counts frames as a
-// packet socket sees them: with the Ethernet header, without preamble and
-// checksum.
+// TBF is a token bucket filter with a drop-tail queue. It counts the bytes of a frame as a packet
+// socket sees it: with the Ethernet header, without preamble and checksum.
 type TBF struct {
 	Rate units.Rate
-	// Burst is how much may leave at once after a pause. A frame longer than
-	// it is dropped.
+	// Burst is how many bytes may leave at once after a pause. A frame longer than Burst is
+	// dropped.
 	Burst units.Bytes
 	// Limit is the length of the queue.
 	Limit units.Bytes
 }
 
-// Netem is the kernel's network emulator. It draws losses before it delays.
+// Netem is the kernel's network emulator. It decides losses before it delays.
 type Netem struct {
 	Delay, Jitter            time.Duration
 	Loss, Duplicate, Corrupt units.Ratio
-	// Limit is how many packets it holds while they are delayed; it drops
-	// what comes above. The kernel's default of 1,000 counts packets whatever
-	// their delay, and is too small for most links.
+	// Limit is how many packets it holds while they are delayed; it drops further ones. The
+	// kernel's default of 1,000 is the same for every delay, and is too small for most links.
 	Limit uint32
 	// Seed makes the draws repeatable on kernels since 6.6; others ignore it.
 	Seed uint64
-	// Others is read only: what the kernel's has and SetNetem never asks for,
-	// in tc's words. A table of delays ("distribution") is not among it: the
-	// kernel keeps it to itself.
+	// Others is set when read: the settings of the kernel's netem that SetNetem never makes, in
+	// tc's words. A table of delays ("distribution") is never listed: the kernel does not report
+	// it.
 	Others []string
 }
 
@@ -90,8 +88,8 @@ type QdiscStats struct {
 	BacklogPackets uint64 `json:"backlog_packets"`
 }
 
-// SetTBF makes or changes a token bucket filter. With the handle of an existing
-// one it changes it in place, so that nothing queued is lost.
+// SetTBF creates or changes a token bucket filter. With the handle of an existing one it changes it
+// in place, so that no queued packet is lost.
 func (b *Batch) SetTBF(dev string, index int, parent, handle QdiscHandle, q TBF) {
 	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle,
 		func() string {
@@ -128,7 +126,7 @@ func (b *Batch) rateSpec(bytesPerSecond uint32) {
 	b.u32(bytesPerSecond)
 }
 
-// Attributes of netem that the netlink module does not name.
+// Attributes of netem for which the netlink module has no names.
 const (
 	tcaNetemLoss      = 5
 	tcaNetemECN       = 7
@@ -147,8 +145,8 @@ const sizeofNetemSlot = 40
 // 10^12 byte/s the rate itself delays a frame of 9,000 bytes by 9 ns.
 const inOrderRate = 1e12
 
-// SetNetem makes or changes a network emulator. Every attribute is sent each
-// time, because the kernel keeps some that are left out and clears others.
+// SetNetem creates or changes a network emulator. It sends every attribute each time: the kernel
+// keeps some missing attributes and clears others.
 func (b *Batch) SetNetem(dev string, index int, parent, handle QdiscHandle, q Netem) {
 	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle,
 		func() string {
@@ -209,8 +207,8 @@ func (q Netem) rateText() string {
 
 func percent(r units.Ratio) string { return fmt.Sprintf("%.7g%%", 100*r.Float()) }
 
-// DeleteQdisc deletes an interface's root queueing discipline and what hangs
-// below it; the kernel puts its default in its place.
+// DeleteQdisc deletes an interface's root queueing discipline and its children. The kernel replaces
+// it by its default.
 func (b *Batch) DeleteQdisc(dev string, index int) {
 	b.beginQdisc(unix.RTM_DELQDISC, 0, index, Root, 0, func() string {
 		return fmt.Sprintf("tc -n %s qdisc delete dev %s root", b.node, dev)
@@ -257,8 +255,8 @@ func probability(r units.Ratio) uint32 {
 	return uint32(min(max(scaled.Uint64(), 1), math.MaxUint32))
 }
 
-// Qdiscs lists the queueing disciplines of the namespace that were made by
-// request; the kernel's defaults, whose handle is 0, are left out.
+// Qdiscs lists the queueing disciplines of the namespace that were created by request. It leaves
+// out the kernel's defaults, whose handle is 0.
 func (c *Conn) Qdiscs() ([]Qdisc, error) {
 	request := NewBatch("", nil)
 	request.beginQdisc(unix.RTM_GETQDISC, unix.NLM_F_DUMP, 0, 0, 0, nil)
@@ -352,8 +350,8 @@ func parseTBF(options []byte) (*TBF, error) {
 	return q, err
 }
 
-// BurstResolution is by how much a burst that is read back may be below the one
-// that was set: the kernel tells it as a time in ticks, rounded down twice.
+// BurstResolution is by how much a burst that is read back may be below the burst that was set. The
+// kernel reports the burst as a time in ticks, rounded down twice.
 func (q TBF) BurstResolution() units.Bytes {
 	return units.Bytes(math.Ceil(float64(q.Rate.BytesPerSecond())*2*tick.Seconds())) + 1
 }
@@ -419,6 +417,6 @@ func share(scaled uint32) units.Ratio {
 	return units.Ratio{Num: uint64(scaled), Den: math.MaxUint32}
 }
 
-// SameShare reports whether a probability that was read back is the one asked
-// for, at the kernel's resolution of 2^-32.
+// SameShare reports whether a probability that was read back equals the requested one, at the
+// kernel's resolution of 2^-32.
 func SameShare(got, want units.Ratio) bool { return probability(got) == probability(want) }

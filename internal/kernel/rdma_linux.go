@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RDMA is an RDMA device on an interface. It goes with the interface.
+// RDMA is an RDMA device on an interface. The kernel deletes it with the interface.
 type RDMA struct {
 	Kind string // of its driver, such as rxe
 	// Name is unique among the devices of all network namespaces.
@@ -27,7 +27,7 @@ type RDMA struct {
 // several namespaces come and go together.
 var addingRDMA sync.Mutex
 
-// AddRDMA makes a device in the calling thread's network namespace.
+// AddRDMA creates a device in the calling thread's network namespace.
 func AddRDMA(r RDMA) error {
 	addingRDMA.Lock()
 	defer addingRDMA.Unlock()
@@ -37,24 +37,24 @@ func AddRDMA(r RDMA) error {
 	return nil
 }
 
-// AddRDMALine is what AddRDMA does in a node, as a line of ip(8) and rdma(8).
+// AddRDMALine is the line of ip(8) and rdma(8) that is equivalent to AddRDMA in a node.
 func AddRDMALine(node string, r RDMA) string {
 	return fmt.Sprintf("ip netns exec %s rdma link add %s type %s netdev %s", node, r.Name, r.Kind, r.Dev)
 }
 
-// RDMAState is what the first port of an RDMA device does.
+// RDMAState is the state of the first port of an RDMA device.
 type RDMAState struct {
 	Active bool // it carries packets
-	// GIDs are the addresses that packets of RoCEv2 can have as their source, each
-	// with its interface. The kernel makes them of the interfaces' addresses.
+	// GIDs are the possible source addresses of RoCEv2 packets, each with its interface. The kernel
+	// derives them from the interfaces' addresses.
 	GIDs map[netip.Addr]string
 }
 
-// ReadRDMA reads the state of a device of the calling thread's network namespace. The
-// error wraps fs.ErrNotExist where there is none.
+// ReadRDMA reads the state of a device in the calling thread's network namespace. If there is no
+// such device, the error wraps fs.ErrNotExist.
 //
-// The kernel shows it in sysfs alone, and there the devices of the namespace in which
-// sysfs was mounted (Documentation/ABI/stable/sysfs-class-infiniband).
+// The kernel shows the state only in sysfs. A sysfs mount shows the devices of the namespace in
+// which it was mounted (Documentation/ABI/stable/sysfs-class-infiniband).
 func ReadRDMA(name string) (RDMAState, error) {
 	sysfs, err := mountSysfs()
 	if err != nil {

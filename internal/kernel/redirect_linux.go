@@ -12,11 +12,10 @@ import (
 // redirectPriority is of the filter that Redirect makes.
 const redirectPriority = 1
 
-// Redirect has every frame that arrives at an interface sent out of another one
-// of the namespace, before the namespace's own stack sees it and behind packet
-// sockets, which do (tc-mirred). It takes the place of whatever filters there are,
-// is read back, and changes nothing where it is so already. It goes with either
-// interface.
+// Redirect makes the kernel send every frame that arrives at an interface out of another interface
+// of the namespace (tc-mirred). The namespace's own stack does not see these frames, but packet
+// sockets do. Redirect replaces all existing filters and reads the result back. If the filter is
+// already in place, it changes nothing. The kernel deletes the filter with either interface.
 func Redirect(ns *Namespace, from, to int) error {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
@@ -47,7 +46,7 @@ func Redirect(ns *Namespace, from, to int) error {
 	return nil
 }
 
-// RedirectLine is what Redirect does, as lines of tc(8) joined by "&&".
+// RedirectLine is the sequence of tc(8) lines, joined by "&&", that is equivalent to Redirect.
 func RedirectLine(node, from, to string) string {
 	return fmt.Sprintf("tc -n %[1]s qdisc replace dev %[2]s clsact && tc -n %[1]s filter replace dev %[2]s "+
 		"ingress pref %[4]d protocol all "+
@@ -77,9 +76,9 @@ func redirected(handle *netlink.Handle, from, to int) error {
 	return fmt.Errorf("kernel has %d filters, none of which redirects", len(filters))
 }
 
-// LinkEvents is a socket that can be read whenever an interface of the namespace
-// comes, goes or changes its state. What is read says no more than that: look.
-// ENOBUFS means that events are missing.
+// LinkEvents returns a socket that becomes readable whenever an interface of the namespace appears,
+// disappears or changes its state. The content says no more: the reader must list the interfaces.
+// ENOBUFS means that events were lost.
 func LinkEvents(ns *Namespace) (events *os.File, err error) {
 	err = ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,

@@ -39,15 +39,15 @@ func (b *Batch) SetMAC(name string, index int, mac MAC) {
 	b.end()
 }
 
-// SetNoMaster takes an interface out of its bridge.
+// SetNoMaster removes an interface from its bridge.
 func (b *Batch) SetNoMaster(name string, index int) {
 	b.setLink(name, index, "nomaster")
 	b.attrU32(unix.IFLA_MASTER, 0)
 	b.end()
 }
 
-// SetBridge gives a bridge the settings that AddBridge makes one with. The
-// kernel takes the forward delay only once the spanning tree is off.
+// SetBridge sets a bridge to the settings that AddBridge uses. The kernel accepts the forward delay
+// only once the spanning tree is off.
 func (b *Batch) SetBridge(name string, index int) {
 	b.setLink(name, index, "type bridge stp_state 0")
 	b.linkInfo("bridge", func() { b.attrU32(unix.IFLA_BR_STP_STATE, 0) })
@@ -66,7 +66,7 @@ func (b *Batch) DeleteLink(name string, index int) {
 	b.end()
 }
 
-// DeleteRoute deletes a route as Conn.Routes told it, of whatever type.
+// DeleteRoute deletes a route returned by Conn.Routes, whatever its type.
 func (b *Batch) DeleteRoute(r Route) {
 	b.begin(unix.RTM_DELROUTE, 0, func() string {
 		return fmt.Sprintf("ip -n %s route delete %s metric %d", b.node, r, r.Metric)
@@ -115,8 +115,8 @@ func (b *Batch) DeleteAnyRule(r Rule) {
 	b.end()
 }
 
-// Ingress is the parent of an interface's clsact or ingress discipline, which
-// stands beside the outermost one.
+// Ingress is the parent of an interface's clsact or ingress discipline, which exists beside the
+// root discipline.
 const Ingress QdiscHandle = 0xfffffff1 // TC_H_CLSACT, TC_H_INGRESS
 
 // DeleteIngress deletes an interface's clsact or ingress discipline with its

@@ -19,18 +19,18 @@ type Route struct {
 	Table int        // 0 and 254 are the main table
 	Src   netip.Addr // preferred source address, or the zero Addr
 	Hops  []NextHop
-	// RTOMin is TCP's least retransmission timeout on the route, in whole
-	// milliseconds; 0 is the kernel's own of 200 ms (ip-route(8), rto_min).
+	// RTOMin is TCP's minimum retransmission timeout on the route, in whole milliseconds; 0 is the
+	// kernel's default of 200 ms (ip-route(8), rto_min).
 	RTOMin time.Duration
-	// Kernel is set by Routes on routes that the kernel made itself for an
-	// address of an interface. AddRoute makes such a route pass for one.
+	// Kernel is set by Routes for routes that the kernel itself added for an interface's address.
+	// AddRoute marks a route with it as if the kernel had added it.
 	Kernel bool
-	// Daemon is set by Routes on routes that a routing daemon found.
+	// Daemon is set by Routes for routes that a routing daemon added.
 	Daemon bool
-	// Type is set by Routes: unix.RTN_UNICAST for what AddRoute makes.
+	// Type is set by Routes; a route from AddRoute has unix.RTN_UNICAST.
 	Type uint8
-	// Metric and TOS are set by Routes: the kernel keeps a route for each of
-	// them. AddRoute leaves both out.
+	// Metric and TOS are set by Routes: the kernel keeps separate routes for each metric and TOS.
+	// AddRoute sets neither.
 	Metric int
 	TOS    uint8
 }
@@ -43,15 +43,14 @@ type NextHop struct {
 	Weight int    // 1 to 256; 0 is 1
 }
 
-// MainTable is the table of routes for which no rule names another.
+// MainTable is the table that is used if no rule names another.
 const MainTable = unix.RT_TABLE_MAIN
 
-// LocalTable is the table in which the kernel keeps a route for each address of
-// its own. It adds that of an IPv6 address from a work queue: what arrives for
-// the address until then is dropped.
+// LocalTable is the table in which the kernel keeps a route for each of its own addresses. It adds
+// the route of an IPv6 address from a work queue, and drops packets to the address until then.
 const LocalTable = unix.RT_TABLE_LOCAL
 
-// Unicast reports whether the route leads anywhere, which a blackhole does not.
+// Unicast reports whether the route leads to a destination; a blackhole does not.
 func (r Route) Unicast() bool { return r.Type == unix.RTN_UNICAST }
 
 // AddRoute adds a route, or replaces the one to the same destination.
@@ -128,7 +127,7 @@ func (r Route) table() int {
 	return r.Table
 }
 
-// String prints the route as ip takes it.
+// String returns the route in the syntax of ip(8).
 func (r Route) String() string {
 	var text strings.Builder
 	text.WriteString(r.Dst.String())
@@ -156,8 +155,7 @@ func (r Route) String() string {
 	return text.String()
 }
 
-// Routes lists the routes of every table but the local one, which the kernel
-// keeps by itself.
+// Routes lists the routes of every table except the local one, which the kernel maintains.
 func (c *Conn) Routes() ([]Route, error) {
 	routes, err := c.AllRoutes()
 	return slices.DeleteFunc(routes, func(r Route) bool { return r.Table == LocalTable }), err
@@ -269,7 +267,7 @@ func parseNextHops(data []byte) ([]NextHop, error) {
 	return hops, nil
 }
 
-// Rule is a policy routing rule: packets from a source look in a table.
+// Rule is a policy routing rule: it selects the routing table for packets from a source.
 type Rule struct {
 	Priority int
 	From     netip.Prefix
@@ -310,15 +308,14 @@ func (r Rule) version() string {
 	return "-4"
 }
 
-// Rules lists the rules that send a source to a table, without those of
-// DefaultRules.
+// Rules lists the rules that select a table by source, without DefaultRules.
 func (c *Conn) Rules() ([]Rule, error) {
 	rules, err := c.AllRules()
 	defaults := DefaultRules()
 	return slices.DeleteFunc(rules, func(r Rule) bool { return slices.Contains(defaults, r) }), err
 }
 
-// AllRules lists the rules that send a source to a table.
+// AllRules lists the rules that select a table by source.
 func (c *Conn) AllRules() ([]Rule, error) {
 	var rules []Rule
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -347,8 +344,8 @@ const (
 	priorityDefault = 32767
 )
 
-// DefaultRules are the rules of a new namespace. Without them only the other
-// rules lead anywhere.
+// DefaultRules returns the rules of a new namespace. Without them only the other rules select
+// tables.
 func DefaultRules() []Rule {
 	v4, v6 := netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	return []Rule{

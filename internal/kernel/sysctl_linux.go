@@ -17,12 +17,12 @@ type Sysctl struct {
 	Value string
 	// Optional settings are skipped where the kernel has no such file.
 	Optional bool
-	// Asked is set for those of the file. One that the kernel has not, or not so, gives a
-	// *RefusedSysctlError.
+	// Asked is set for settings that the user's file requests. If the kernel does not have such a
+	// setting, or not this value, the error is a *RefusedSysctlError.
 	Asked bool
 }
 
-// RefusedSysctlError is about a setting of the file that the kernel does not take.
+// RefusedSysctlError says that the kernel refuses a setting that the user's file requests.
 type RefusedSysctlError struct {
 	Sysctl
 	verdict.UnsupportedError
@@ -45,15 +45,15 @@ func (s Sysctl) refused(err error) error {
 	}}
 }
 
-// Line is the sysctl line that equals the setting.
+// Line is the equivalent sysctl line.
 func (s Sysctl) Line(node string) string {
 	return fmt.Sprintf("ip netns exec %s sysctl -w %s=%q", node, strings.ReplaceAll(s.Path, "/", "."),
 		s.Value)
 }
 
-// SetSysctls writes settings of the calling thread's network namespace, so it
-// belongs inside Namespace.Do or Each. It reads each back through the
-// descriptor that wrote it, and stops at the first that fails.
+// SetSysctls writes settings of the calling thread's network namespace, so it must run inside
+// Namespace.Do or Each. It reads each setting back through the descriptor that wrote it, and stops
+// at the first that fails.
 func SetSysctls(sysctls []Sysctl) error {
 	var files sysctlFiles
 	defer files.close()
@@ -65,8 +65,8 @@ func SetSysctls(sysctls []Sysctl) error {
 	return nil
 }
 
-// CheckSysctls reads settings of the calling thread's network namespace and
-// returns what differs, joined.
+// CheckSysctls reads settings of the calling thread's network namespace and returns the differences
+// as joined errors.
 func CheckSysctls(sysctls []Sysctl) error {
 	var files sysctlFiles
 	defer files.close()

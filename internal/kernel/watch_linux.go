@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RouteWatch hears of changes of the routes in a namespace that routing daemons find.
+// RouteWatch reports changes of a namespace's routes that come from routing daemons.
 type RouteWatch struct {
 	file *os.File
 	buf  [receiveBytes]byte
 }
 
-// WatchRoutes begins to listen.
+// WatchRoutes starts watching the namespace.
 func WatchRoutes(ns *Namespace) (*RouteWatch, error) {
 	var fd int
 	err := ns.Do(func() (err error) {
@@ -64,5 +64,5 @@ func (w *RouteWatch) Next() (changes int, err error) {
 	return changes, nil
 }
 
-// Close ends the watch, also one that waits.
+// Close ends the watch. A waiting Next returns.
 func (w *RouteWatch) Close() error { return w.file.Close() }

@@ -1,10 +1,10 @@
-// Package peer reads who is at the other end of a Unix connection. The kernel records
-// the credentials (SO_PEERCRED, unix(7)): those of a client at connect(2), those of a
-// server at listen(2). No process can name others there without privileges over them.
+// Package peer reads the credentials of the process at the other end of a Unix connection. The
+// kernel records them (SO_PEERCRED, unix(7)): a client's at connect(2), a server's at listen(2).
+// Without privileges over another process no process can state that process's credentials.
 //
-// The kernel translates both numbers into the namespaces of the process that asks. A user
-// that its user namespace does not map is the overflow user, never 0. A process that is
-// neither in its PID namespace nor in one below has the number 0.
+// The kernel translates the PID and the user into the namespaces of the process that asks. A user
+// that its user namespace does not map is the overflow user, never 0. A process that is neither in
+// its PID namespace nor in one below has the PID 0.
 package peer
 
 import (
@@ -19,13 +19,13 @@ import (
 // one below.
 const Outside = 0
 
-// Credentials are those of a process.
+// Credentials are the credentials of a process.
 type Credentials struct {
 	PID int // Outside if the PID namespace shows no such process
 	UID int
 }
 
-// Of returns the credentials of the process that connected, or that listens.
+// Of returns the credentials of the process that connected, or of the process that listens.
 func Of(conn syscall.Conn) (Credentials, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

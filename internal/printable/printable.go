@@ -1,11 +1,11 @@
-// Package printable stands between foreign text and a terminal, a report or a log. Foreign text is
-// what others wrote: names and comments of captures, outputs of programs in nodes, contents of files,
-// answers of other processes. Printed as it is, it could move the cursor, hide lines, set the
-// terminal's title or its answers (ECMA-48 control sequences), turn the direction of writing (Unicode's
-// bidirectional controls), and add lines that look like verdicts.
+// Package printable makes foreign text safe to print to a terminal, a report or a log. Foreign text
+// comes from others: names and comments of captures, outputs of programs in nodes, contents of
+// files, answers of other processes. Printed raw, it could move the cursor, hide lines, or set the
+// terminal's title or its answers (ECMA-48 control sequences). It could change the direction of
+// writing (Unicode's bidirectional controls), or add lines that look like verdicts.
 //
-// What is not printable by unicode.IsPrint is escaped as in Go's string literals. Inside the strings of a
-// JSON document the escapes are JSON's, and the document keeps its meaning.
+// Characters that unicode.IsPrint rejects are escaped as in Go's string literals. Inside the
+// strings of a JSON document JSON's escapes are used, and the document keeps its meaning.
 package printable
 
 import (
@@ -18,16 +18,16 @@ import (
 	"unicode/utf8"
 )
 
-// further begins each line of a text but the first.
+// further is the prefix of each line of a text after the first.
 const further = "  | "
 
-// Line makes text one line without control characters.
+// Line returns text as one line without control characters.
 func Line(text string) string {
 	return escape(text, func(rune) (string, bool) { return "", false })
 }
 
-// Text makes text lines without control characters other than tabs. Each line after the first is
-// marked, so that none looks like a line of another author.
+// Text returns text as lines without control characters other than tabs. Each line after the first
+// has a prefix, so that none looks like a line of another author.
 func Text(text string) string {
 	text = strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	return escape(text, func(r rune) (string, bool) {
@@ -38,8 +38,8 @@ func Text(text string) string {
 	})
 }
 
-// Error is the text of an error. Errors that were joined (errors.Join) are Railbed's own lines, each
-// of them a Text.
+// Error returns the text of an error. Joined errors (errors.Join) are Railbed's own lines; each of
+// them is passed through Text.
 func Error(err error) string {
 	joined, is := err.(interface{ Unwrap() []error })
 	if !is {
@@ -49,13 +49,14 @@ func Error(err error) string {
 	for _, one := range joined.Unwrap() {
 		whole, parts = append(whole, one.Error()), append(parts, Error(one))
 	}
-	if strings.Join(whole, "\n") != err.Error() { // it has words of its own
+	if strings.Join(whole, "\n") != err.Error() { // the error has words besides its parts
 		return Text(err.Error())
 	}
 	return strings.Join(parts, "\n")
 }
 
-// escape replaces each character that is not printable by what instead has for it, else by its escape.
+// escape replaces each unprintable character by the result of instead, or by its escape if instead
+// has none.
 func escape(text string, instead func(rune) (string, bool)) string {
 	var escaped strings.Builder
 	for len(text) > 0 {
@@ -75,8 +76,8 @@ func escape(text string, instead func(rune) (string, bool)) string {
 	return escaped.String()
 }
 
-// escapeOf is the escape of a character. From DEL on it is JSON's, too; JSON has no other control
-// characters in its strings.
+// escapeOf returns the escape of a character. From DEL on, the escape is valid in JSON, too; other
+// control characters do not occur in JSON strings.
 func escapeOf(r rune) string {
 	switch {
 	case r == '\n':
@@ -94,20 +95,20 @@ func escapeOf(r rune) string {
 	return fmt.Sprintf(`\u%04x\u%04x`, high, low)
 }
 
-// Writer escapes what is not printable in a stream but line breaks and tabs. It is what is left where
-// a text was composed without Line or Text. It is safe for concurrent use.
+// Writer escapes the unprintable characters of a stream, except line breaks and tabs. It is the
+// last resort for text composed without Line or Text. It is safe for concurrent use.
 type Writer struct {
 	to io.Writer
 
 	mu sync.Mutex // serialises writes, and guards begun
-	// begun is the beginning of a character whose end was not written yet.
+	// begun holds the first bytes of a character whose last bytes were not written yet.
 	begun []byte
 }
 
-// NewWriter returns a Writer to another one.
+// NewWriter returns a Writer that writes to to.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Write implements io.Writer. The bytes of an error count as not written.
+// Write implements io.Writer. After an error it reports 0 bytes as written.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +138,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isPlain reports whether a text is of printable ASCII, line breaks and tabs, as most long texts are.
+// isPlain reports whether a text consists of printable ASCII, line breaks and tabs, as most long
+// texts do.
 func isPlain(text []byte) bool {
 	for _, c := range text {
 		if (c < ' ' || c > '~') && c != '\n' && c != '\t' {

@@ -1,5 +1,5 @@
-// Package protocoltest reads the examples of the documents that fix our formats,
-// which tests hold against what reads and writes these formats.
+// Package protocoltest reads the examples in the documents that define our formats. Tests compare
+// them with the code that reads and writes these formats.
 package protocoltest
 
 import (
@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// documents have the examples; a name is in one of them.
+// documents contain the examples; each name is in only one of them.
 var documents = []string{"fabric/softswitch/PROTOCOL.md", "transports/rd/PROTOCOL.md"}
 
-// Example is the bytes of a document's hex block with a name. The test runs
-// somewhere in the module, as go test has it.
+// Example returns the bytes of the hex block with this name. The test must run somewhere in the
+// module, as under go test.
 func Example(t testing.TB, name string) []byte {
 	t.Helper()
 	block := regexp.MustCompile("(?s)```hex " + regexp.QuoteMeta(name) + "\n(.*?)```")
@@ -39,7 +39,7 @@ func Example(t testing.TB, name string) []byte {
 	return bytes
 }
 
-// module is the folder of go.mod above the one that the test runs in.
+// module returns the directory of go.mod: the test's working directory or one of its parents.
 func module(t testing.TB) string {
 	t.Helper()
 	folder, err := os.Getwd()

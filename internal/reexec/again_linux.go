@@ -2,16 +2,16 @@ package reexec
 
 import "os"
 
-// Where a program that is linked dynamically is started in a file system that is not
-// the one it was linked in (nodes/docker): its loader, libraries and itself.
+// Paths of the loader, the libraries and the program itself where a dynamically linked program is
+// started in a file system other than the one it was linked in (nodes/docker).
 const (
 	Loader    = "/.railbed/ld.so"
 	Libraries = "/.railbed/lib"
 	Linked    = "/.railbed/railbed"
 )
 
-// Again is the path and the arguments that start this executable again with an
-// argument vector, also where its loader had to be told where it is.
+// Again returns the path and the arguments that start this executable again with the given argument
+// vector. If this process was started through its loader by path, so is the new one.
 func Again(args []string) (path string, all []string) {
 	if self, err := os.Readlink(Self); err != nil || self != Loader || len(args) == 0 {
 		return Self, args

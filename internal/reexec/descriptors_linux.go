@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloseInherited closes every descriptor from first on that this process was
-// started with by accident: shells, CI runners and editors leave theirs open,
-// and a testbed that kept the end of somebody's pipe would hang the reader.
-// What Go opens itself is marked close-on-exec, and that is how the others are
-// told apart; so it must be called before descriptors are made for children.
+// CloseInherited closes every descriptor from first on that this process inherited by accident.
+// Shells, CI runners and editors leave descriptors open, and if a testbed kept the end of a pipe,
+// the pipe's reader would hang. Descriptors that Go opens are marked close-on-exec; inherited
+// descriptors are not. So CloseInherited must be called before descriptors are created for
+// children.
 func CloseInherited(first int) error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -34,16 +34,14 @@ func CloseInherited(first int) error {
 	return nil
 }
 
-// SocketPair is a stream for talking to a process that is about to be started:
-// our end, which can have deadlines, and theirs, to be closed once it is handed
-// over.
+// SocketPair returns a stream for talking to a process that is about to be started. Our end
+// supports deadlines; theirs must be closed once it is handed over.
 func SocketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("create socket pair: %w", err)
 	}
-	// Only a non-blocking descriptor gets the runtime's poller, and with it
-	// deadlines.
+	// The runtime's poller, and with it deadlines, needs a non-blocking descriptor.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])

@@ -8,20 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeaveMountTree is for a process that was started in a mount namespace of its
-// own: from then on nothing that it mounts reaches the host, and what the host
-// unmounts goes here, too, instead of being kept busy.
+// LeaveMountTree is for a process that was started in its own mount namespace. From then on none of
+// its mounts propagates to the host. An unmount on the host still propagates here, so the process
+// does not keep the file system busy.
 //
-// In a chroot whose root is an ordinary folder the process gets a mount of that
-// folder as its root: settings like this one, and a node's view below it, need
-// one to start from.
+// In a chroot whose root is an ordinary directory, LeaveMountTree mounts this directory as the
+// process's root. Mount propagation, and the view of a node below it, need a mount as root.
 func LeaveMountTree() error {
 	err := enslave()
-	if !errors.Is(err, unix.EINVAL) { // the root is no mount
+	if !errors.Is(err, unix.EINVAL) { // the root is not a mount point
 		return err
 	}
-	// Somewhere above lies a mount that the host shares with this namespace. A
-	// mount on it would appear on the host, so it comes first.
+	// A mount above the chroot is shared with the host. A mount on the chroot would appear on the
+	// host, so the mounts above are made slaves first.
 	if err := OnLastThread(enslaveAbove); err != nil {
 		return err
 	}
@@ -34,8 +33,8 @@ func LeaveMountTree() error {
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount the root directory on itself: %w", err)
 	}
-	// The path / still means the folder below the new mount; its descriptor
-	// leads there.
+	// The path / still refers to the directory below the new mount; the descriptor refers to the
+	// new mount.
 	if err := unix.Fchdir(root); err != nil {
 		return fmt.Errorf("enter the mounted root directory: %w", err)
 	}
@@ -52,8 +51,8 @@ func enslave() error {
 	return nil
 }
 
-// enslaveAbove moves the calling thread from a chroot to the root of its mount
-// namespace, which is what entering a mount namespace does, even the own one.
+// enslaveAbove moves the calling thread from a chroot to the root of its mount namespace. It does
+// so by entering the namespace, its own: entering any mount namespace has this effect.
 func enslaveAbove() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare thread's root directory: %w", err)

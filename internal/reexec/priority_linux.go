@@ -11,37 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real-time priorities of the processes of a testbed, the switches' first: what
-// the switches do late is no result, and a recorder that waits for a
-// moment has its rings.
+// Real-time priorities of a testbed's processes. The switches have the highest: a switch that is
+// late makes the result worthless, while a recorder that waits for a moment has its rings.
 const (
 	RecorderPriority = 1
 	SwitchPriority   = 2
 )
 
-// RealTime makes every thread of the process, and those that they start, real-time
-// threads (SCHED_RR) of a priority, so that they go before everything that the
-// testbed runs, where the host allows it. It reports whether it did; in a user
-// namespace it does not.
+// RealTime makes every thread of the process, and every thread that they start, a real-time thread
+// (SCHED_RR) of this priority, where the host allows it. They then run before all other processes
+// of the testbed. RealTime reports whether it succeeded; in a user namespace it does not.
 //
-// Priority for some threads of a Go program is not enough. A thread waits for the
-// others whenever the garbage collector stops the world, and for a scheduler's
-// processor when it comes back from a system call, on a busy host up to 0.8 s;
-// and where Go waits by yielding, a real-time thread starves the ordinary one
-// that it waits for, for good. A nice value counts within a session's
-// autogroup only (sched(7)).
+// Priority for some threads of a Go program is not enough. A thread waits for the others whenever
+// the garbage collector stops the world. It also waits for a scheduler's processor when it returns
+// from a system call, up to 0.8 s on a busy host. And where Go waits by yielding, a real-time
+// thread starves for good the ordinary thread that it waits for. A nice value only counts within a
+// session's autogroup (sched(7)).
 func RealTime(priority int) bool {
 	attributes := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR,
 		Priority: uint32(priority)}
 	return EachThread(func(id int) error { return unix.SchedSetAttr(id, attributes, 0) }) == nil
 }
 
-// Batch has the calling process, and what it starts, stop nobody when it wakes up
-// (SCHED_BATCH of sched(7)): it runs once who has the processor waits or has had a turn.
-// Who hears a stream is woken by the first packet of a batch, and would stop who still
-// sends the others. It is not for who waits for an answer before he goes on: behind a
-// busy program he waits for its turn each time. The nice value stays, and so does another
-// policy that somebody gave the process. It says whether the kernel let it.
+// Batch keeps the calling process, and its children, from preempting other processes when they wake
+// up (SCHED_BATCH of sched(7)). A process then runs once the running process waits or has used its
+// time slice. The receiver of a stream is woken by the first packet of a batch; otherwise it would
+// preempt the sender, which still sends the others. Batch is not for a process that waits for an
+// answer before it continues: behind a busy program it waits for its time slice each time. The nice
+// value stays unchanged, and so does another scheduling policy that was set before. Batch reports
+// whether the kernel allowed it.
 func Batch() bool {
 	priority := int32(0)
 	return EachThread(func(id int) error {
@@ -56,14 +54,14 @@ func Batch() bool {
 	}) == nil
 }
 
-// ProgramNice is the nice value of a node's programs where switches of an ordinary
-// user run beside them, who may give his own programs less and no others more.
+// ProgramNice is the nice value of a node's programs where switches of an ordinary user run beside
+// them. An ordinary user can only lower the priority of programs, not raise that of the switches.
 const ProgramNice = 10
 
-// GiveWay lets other sessions go before the calling process's own where the kernel
-// groups tasks by session (sched(7), autogroup), by nice. Nothing is changed where
-// it does not. An ordinary user may change one in a tenth of a second, all users
-// together, so that it tries for some time.
+// GiveWay sets the nice value of the calling process's session, so that other sessions run first,
+// where the kernel groups tasks by session (sched(7), autogroup). Elsewhere it changes nothing. The
+// kernel allows ordinary users, all together, one such change in a tenth of a second, so GiveWay
+// retries for some time.
 func GiveWay(nice int) {
 	for range 20 {
 		err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
@@ -74,9 +72,9 @@ func GiveWay(nice int) {
 	}
 }
 
-// EachThread calls set with every thread of the process, until it fails.
-// Threads that start meanwhile are found by a second look, or inherit what set
-// did; those that end meanwhile do not count.
+// EachThread calls set for every thread of the process, until set fails. Threads that start
+// meanwhile are found by a second pass, or inherit the setting. Threads that end meanwhile are
+// ignored.
 func EachThread(set func(id int) error) error {
 	for range 2 {
 		entries, err := os.ReadDir("/proc/self/task")

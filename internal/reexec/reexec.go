@@ -1,7 +1,6 @@
-// Package reexec lets one executable play several parts: the railbed command,
-// or any program that uses the Go API, starts itself again as a supervisor, a
-// node's init or a worker. The part is named by argv[0], so flags and
-// environment of the program are not touched.
+// Package reexec lets one executable run as several parts. The railbed command, or any program that
+// uses the Go API, starts itself again as a supervisor, a node's init or a worker. The part is
+// named by argv[0], so flags and environment of the program are not touched.
 package reexec
 
 import (
@@ -13,22 +12,22 @@ import (
 
 const prefix = "railbed:"
 
-// Self is the path of the running executable for starting it again.
+// Self is the path by which a process starts its own executable again.
 const Self = "/proc/self/exe"
 
 // Parts maps the name of a part to its main function, which gets the
 // arguments after argv[0] and returns the exit code.
 type Parts map[string]func(args []string) int
 
-// Argv is the argument vector that starts a part.
+// Argv returns the argument vector that starts a part.
 func Argv(part string, args ...string) []string {
 	return append([]string{prefix + part}, args...)
 }
 
-// Run runs the part that argv[0] names and exits; it returns when argv[0]
-// names none, which is how a program is started by people.
+// Run runs the part that argv[0] names and exits. It returns if argv[0] names none, as when a user
+// starts the program.
 func Run(parts Parts) {
-	// a container's first process has a path
+	// argv[0] of a container's first process has a path
 	name, found := strings.CutPrefix(filepath.Base(os.Args[0]), prefix)
 	if !found {
 		return

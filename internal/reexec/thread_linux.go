@@ -6,19 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnLastThread runs f on a thread that ends with it: a thread that has entered a
-// mount or PID namespace, or a control group, cannot leave it cleanly. It is not
-// the first thread of the process, which cannot end alone and whose namespaces
-// and root directory /proc shows as the process's.
+// OnLastThread runs f on a thread that ends with f. It is for functions after which a thread cannot
+// be reused: a thread that has entered a mount or PID namespace, or a cgroup, cannot leave it
+// cleanly. The thread is never the first one of the process: that one cannot end alone, and /proc
+// shows its namespaces and root directory as the process's.
 func OnLastThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so the thread ends
 		if unix.Gettid() != unix.Getpid() {
 			done <- f()
 			return
 		}
-		// While this goroutine holds the first thread, others get another.
+		// This goroutine holds the first thread, so f runs on another one.
 		err := OnLastThread(f)
 		runtime.UnlockOSThread()
 		done <- err

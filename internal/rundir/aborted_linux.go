@@ -16,47 +16,45 @@ import (
 	"railbed/internal/verdict"
 )
 
-// Bounds of what is kept of aborted testbeds. A run directory lies in memory on
-// most hosts, so both count.
+// Bounds on the logs and reports of aborted testbeds that are kept. A run directory lies in memory
+// on most hosts, so both number and size count.
 const (
-	// KeptCount is how many are kept, the latest.
+	// KeptCount is the number of aborted testbeds that are kept; the oldest are removed first.
 	KeptCount = 10
-	// KeptFor is how long one is kept.
+	// KeptFor is how long an aborted testbed is kept.
 	KeptFor = 7 * 24 * time.Hour
-	// KeptLog is how much of a log is kept, its end, in bytes.
+	// KeptLog is how much of the end of a log is kept, in bytes.
 	KeptLog = 1 << 20
 )
 
 const (
-	// abortedName is the directory under the root directory in which they lie.
+	// abortedName is the directory under the root directory that holds aborted testbeds.
 	abortedName = ".aborted"
 	reportName  = "report.json"
-	// foundFormat is the end of a kept directory's name, after a hyphen.
+	// foundFormat is the time format at the end of a kept directory's name, after a hyphen.
 	foundFormat = "20060102T150405.000000Z"
 )
 
-// Report is the path of the report that says ABORTED for as long as the testbed
-// lives, so that it is there when nobody is left to write one. The supervisor
-// writes it, in the format of package report.
+// Report is the path of a report that says ABORTED. The supervisor writes it while the testbed
+// lives, so that a report exists even if the supervisor dies. It has the format of package report.
 func (d Dir) Report() string { return filepath.Join(d.Path, reportName) }
 
-// WriteReport writes Report whole or not at all: who writes it may die meanwhile,
-// which is what it is for.
+// WriteReport writes Report as a whole or not at all, because the writer may die meanwhile: the
+// report exists for this case.
 func (d Dir) WriteReport(text []byte) error {
 	return writeWhole(d.Report(), text)
 }
 
-// Aborted is what is kept of a testbed whose supervisor ended without taking it
-// down: supervisor.log and report.json in a directory of their own.
+// Aborted describes a kept testbed whose supervisor ended without taking it down. Its directory
+// holds supervisor.log and report.json.
 type Aborted struct {
 	Name string `json:"name"`
-	// Found is when a command found it dead; when it died is not known.
+	// Found is when a command found the testbed dead; the time of its death is not known.
 	Found time.Time `json:"found"`
 	Dir   string    `json:"dir"`
 }
 
-// ListAborted returns what is kept of the calling user's aborted testbeds, the
-// oldest first.
+// ListAborted returns the kept testbeds of the calling user, the oldest first.
 func ListAborted() ([]Aborted, error) {
 	root, err := Root()
 	if err != nil {
@@ -93,7 +91,7 @@ func listAborted(root string) ([]Aborted, error) {
 	return all, nil
 }
 
-// beyondBounds are those of a list, oldest first, that are kept no longer.
+// beyondBounds returns the testbeds of a list, oldest first, that exceed the bounds.
 func beyondBounds(all []Aborted, now time.Time) []Aborted {
 	beyond := max(0, len(all)-KeptCount)
 	for beyond < len(all) && now.Sub(all[beyond].Found) > KeptFor {
@@ -102,8 +100,8 @@ func beyondBounds(all []Aborted, now time.Time) []Aborted {
 	return all[:beyond]
 }
 
-// trimLocked removes what is kept no longer, or with all everything, and returns
-// it. It needs the root lock.
+// trimLocked removes the testbeds that exceed the bounds, or with all every testbed, and returns
+// those removed. It needs the root lock.
 func trimLocked(root string, all, dryRun bool) ([]Aborted, error) {
 	gone, err := listAborted(root)
 	if err != nil {
@@ -119,14 +117,14 @@ func trimLocked(root string, all, dryRun bool) ([]Aborted, error) {
 	for _, aborted := range gone {
 		failures = errors.Join(failures, os.RemoveAll(aborted.Dir))
 	}
-	// It stays when it is not empty, and may never have been there.
+	// The directory stays if it is not empty. It may never have existed.
 	_ = os.Remove(filepath.Join(root, abortedName))
 	return gone, failures
 }
 
-// keepLocked moves a dead testbed's log and report to where they are kept, and
-// returns that place; it is empty when there was no supervisor that could have
-// written a log. It needs the root lock.
+// keepLocked moves a dead testbed's log and report to a kept directory and returns its path. The
+// path is empty if there was no supervisor that could have written a log. keepLocked needs the root
+// lock.
 func (d Dir) keepLocked() (string, error) {
 	info, err := os.Lstat(d.Log())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +151,7 @@ func (d Dir) keepLocked() (string, error) {
 	return dir, nil
 }
 
-// writeWhole writes a file in one step, in the place of one that is there.
+// writeWhole writes a file in one step and replaces an existing one.
 func writeWhole(path string, text []byte) error {
 	fresh := path + ".new"
 	if err := os.WriteFile(fresh, text, 0o600); err != nil {
@@ -162,8 +160,8 @@ func writeWhole(path string, text []byte) error {
 	return os.Rename(fresh, path)
 }
 
-// keepTail moves a file of the given size, or the lines at its end when it is
-// too long.
+// keepTail moves a file of the given size. If the file is too long, it keeps only the lines at the
+// end.
 func keepTail(from, to string, size int64) error {
 	if size <= KeptLog {
 		return os.Rename(from, to)
@@ -185,16 +183,15 @@ func keepTail(from, to string, size int64) error {
 	return os.WriteFile(to, []byte(lines), 0o600)
 }
 
-// ReportFormat is the version of the report that is written here; package
-// report, which this one may not import, has the same.
+// ReportFormat is the version of the report that is written here. Package report, which this
+// package may not import, has the same constant.
 const ReportFormat = "railbed-report/1"
 
-// writeReport writes the report of a testbed whose supervisor died before it
-// had written one.
+// writeReport writes the report of a testbed whose supervisor died before it had written its own.
 func (d Dir) writeReport(path string) error {
 	var started time.Time
 	if claimed, err := os.Stat(filepath.Join(d.Path, lockName)); err == nil {
-		started = claimed.ModTime() // nobody writes into it
+		started = claimed.ModTime() // no process writes into the claimed file
 	}
 	none := []struct{}{}
 	text, err := json.MarshalIndent(map[string]any{

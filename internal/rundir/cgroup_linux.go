@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// busyTime is how long a cgroup may still hold processes: a killed supervisor
-// drops its lock a moment before the kernel has ended its children.
+// busyTime is how long a cgroup may still hold processes: a killed supervisor releases its lock a
+// moment before the kernel has ended its children.
 const busyTime = 2 * time.Second
 
-// removeCgroup removes an empty group. The directory that all testbeds share
-// is left to the last of them.
+// removeCgroup removes an empty cgroup. The directory that all testbeds share stays until the last
+// testbed ends.
 func removeCgroup(path string) error {
 	deadline := time.Now().Add(busyTime)
 	for {

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NamesDir is where ip-netns(8) looks for names.
+// NamesDir is where ip-netns(8) looks for names of namespaces.
 const NamesDir = "/run/netns"
 
-// nameTarget is what a testbed's name links to: a descriptor of its supervisor.
-// ip-netns(8) and runtimes of containers make mounts instead.
+// nameTarget matches the target of a testbed's name, a descriptor of its supervisor. ip-netns(8)
+// and container runtimes make mounts instead of links.
 var nameTarget = regexp.MustCompile(`^/proc/[0-9]+/fd/[0-9]+$`)
 
-// hostPIDs is the kernel's first PID namespace (PROC_PID_INIT_INO): from another one,
-// as in a container that shares /run/netns, names of the host's testbeds dangle.
+// hostPIDs is the kernel's first PID namespace (PROC_PID_INIT_INO). Seen from another one, as in a
+// container that shares /run/netns, the names of the host's testbeds dangle.
 const hostPIDs = "pid:[4026531836]"
 
-// dangling are the names in a directory that link to a descriptor which is no more:
-// those of a testbed that died after its run directory, and with it the record of its
-// names, was removed. Names that a running testbed recorded are left out: its supervisor may
-// be in another PID namespace.
+// dangling returns the names in a directory whose target descriptor no longer exists. They belong
+// to testbeds that died after their run directory, and with it the record of their names, was
+// removed. Names that a running testbed recorded are left out: its supervisor may be in another PID
+// namespace.
 func dangling(dir string) (found []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || len(entries) == 0 {
@@ -64,11 +64,11 @@ func dangling(dir string) (found []string, err error) {
 	return found, nil
 }
 
-// sweepNames adds dangling names to what was swept. Who publishes names holds the root
-// lock, which is taken only where there is something to remove.
+// sweepNames removes dangling names and adds them to the swept testbeds. It takes the root lock,
+// which also guards publishing, only if there is something to remove.
 func (o SweepOptions) sweepNames(root string, all []Swept) ([]Swept, error) {
 	if own, err := os.Readlink("/proc/self/ns/pid"); os.Getuid() != 0 || err != nil || own != hostPIDs {
-		return all, nil // names are root's, and processes of the host are seen there alone
+		return all, nil // only root publishes names, and only the host's PID namespace shows all processes
 	}
 	names, err := dangling(NamesDir)
 	for _, swept := range all {
@@ -86,7 +86,7 @@ func (o SweepOptions) sweepNames(root string, all []Swept) ([]Swept, error) {
 		}
 		release, err := flockRoot(root, how)
 		if err != nil {
-			return all, nil // whoever has the lock sweeps
+			return all, nil // the holder of the lock sweeps
 		}
 		defer release()
 		if names, err = dangling(NamesDir); err != nil {

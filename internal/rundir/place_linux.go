@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is the directory that holds the calling user's testbeds: /run/railbed for root,
-// $XDG_RUNTIME_DIR/railbed for others, and where there is no such variable
-// /tmp/railbed-UID. It is created, mode 0700. Where another user has made it, which anybody
-// can do in /tmp, it is the first of PATH.1, PATH.2, ... that is free, and Elsewhere says so.
+// Root returns the directory that holds the calling user's testbeds. It is /run/railbed for root,
+// $XDG_RUNTIME_DIR/railbed for others, and /tmp/railbed-UID without that variable. Root creates it
+// with mode 0700. In /tmp, any other user may have created that path first. Then Root takes the
+// first free path of PATH.1, PATH.2, ..., and Elsewhere reports it.
 func Root() (string, error) {
 	path, _, err := root()
 	return path, err
 }
 
-// Elsewhere says which directory Root has passed over and why, and is empty for none.
+// Elsewhere returns which directory Root has passed over and why, or "" if none.
 func Elsewhere() string {
 	_, passed, err := root()
 	if err != nil {
@@ -31,7 +31,7 @@ func Elsewhere() string {
 	return passed
 }
 
-// mostPlaces is how many directories of other users Root passes over.
+// mostPlaces is the number of other users' directories that Root passes over before it fails.
 const mostPlaces = 100
 
 func root() (path, passed string, err error) {
@@ -46,8 +46,8 @@ func root() (path, passed string, err error) {
 				base, err)
 		}
 	}
-	// A place that is ours comes before a free one: what other users made and removed must not
-	// hide the testbeds that are up.
+	// An existing directory of ours comes before a free path: directories that other users made and
+	// removed must not hide running testbeds.
 	for _, take := range []func(path string) (bool, error){ours, makeOurs} {
 		passed = ""
 		for n := range mostPlaces {
@@ -71,8 +71,8 @@ func root() (path, passed string, err error) {
 		"XDG_RUNTIME_DIR to a directory of your own", base, mostPlaces-1)
 }
 
-// ours looks whether a path is a directory of the calling user. Of another user's file
-// nothing else is said: that user may change it at any time.
+// ours reports whether a path is a directory of the calling user. Its error says nothing more about
+// another user's file, which that user may change at any time.
 func ours(path string) (bool, error) {
 	var stat unix.Stat_t
 	err := unix.Lstat(path, &stat)
@@ -90,7 +90,7 @@ func ours(path string) (bool, error) {
 	return true, nil
 }
 
-// makeOurs makes the directory, where nobody has.
+// makeOurs creates the directory if the path is free.
 func makeOurs(path string) (bool, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, fmt.Errorf("create run directory: %w", err)
@@ -99,7 +99,7 @@ func makeOurs(path string) (bool, error) {
 }
 
 // CheckPrivate refuses a run directory that users other than the owners and root could have
-// made, or could put something else in the place of. One that is not there is no error.
+// created, or could replace. A missing directory is no error.
 func (d Dir) CheckPrivate(owners ...int) error {
 	path, err := filepath.EvalSymlinks(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,7 +109,7 @@ func (d Dir) CheckPrivate(owners ...int) error {
 		return fmt.Errorf("look at run directory %s: %w", d.Path, err)
 	}
 	for _, path := range []string{path, filepath.Dir(path)} {
-		// the testbed's, and that of all testbeds of its user
+		// the testbed's directory and that of all testbeds of its user
 		var stat unix.Stat_t
 		if err := unix.Lstat(path, &stat); err != nil {
 			return fmt.Errorf("look at run directory %s: %w", path, err)
@@ -127,9 +127,9 @@ func (d Dir) CheckPrivate(owners ...int) error {
 	return nil
 }
 
-// trustedAncestors refuses a directory in which other users than the given ones and root
-// could replace an entry that is not theirs: who owns a directory can, and everybody who can
-// write to one that is not sticky (inode(7)).
+// trustedAncestors refuses a directory in which users other than the given ones and root could
+// replace other users' entries. The owner of a directory can do that, and so can every user who may
+// write to a directory that is not sticky (inode(7)).
 func trustedAncestors(dir string, owners ...int) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -137,7 +137,7 @@ func trustedAncestors(dir string, owners ...int) error {
 	}
 	trusted := append([]int{0}, owners...)
 	if id, nested := unmappedUser(); nested {
-		trusted = append(trusted, id) // root of the host, as a rule
+		trusted = append(trusted, id) // the host's root, as a rule
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		var stat unix.Stat_t
@@ -157,7 +157,7 @@ func trustedAncestors(dir string, owners ...int) error {
 	}
 }
 
-// unmappedUser is the user as whom a user namespace shows all users that it does not map.
+// unmappedUser returns the user ID that a user namespace shows for all users that it does not map.
 func unmappedUser() (id int, nested bool) {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if fields := strings.Fields(string(text)); err != nil ||

@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 )
 
-// CheckLinks looks whether recorded links are there and are the recorded ones;
-// it returns those that are not.
+// CheckLinks checks recorded links and returns those that are missing or differ from the record.
 func CheckLinks(links []Link) (missing []Link) {
 	for _, link := range links {
 		if !link.ours() {
@@ -19,9 +18,9 @@ func CheckLinks(links []Link) (missing []Link) {
 	return missing
 }
 
-// Republish makes links again that Publish recorded and made and somebody
-// removed since. It returns those that it made. A name that exists is somebody
-// else's by now and stays as it is, which is an error.
+// Republish creates links again that Publish recorded and created and that were removed since. It
+// returns the links that it created. A name that exists now belongs to another program: it stays as
+// it is, and Republish returns an error.
 func (d Dir) Republish(links []Link) (made []Link, err error) {
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {
@@ -30,7 +29,7 @@ func (d Dir) Republish(links []Link) (made []Link, err error) {
 	defer release()
 	var failures error
 	for _, link := range CheckLinks(links) {
-		// With the directory, if it was Publish that made it.
+		// The directory, too, if Publish created it.
 		err := os.MkdirAll(filepath.Dir(link.Path), 0o755)
 		if err == nil {
 			err = os.Symlink(link.Target, link.Path)

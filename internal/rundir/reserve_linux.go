@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// ErrInUse says that another process has reserved something of a testbed.
+// ErrInUse says that another process has reserved a part of a testbed.
 var ErrInUse = errors.New("in use")
 
-// Reserve takes something of a running testbed, such as a switch's job, for this process
-// until it releases it or ends, however that is. The error wraps ErrInUse, and says who has
-// it, where somebody else does.
+// Reserve reserves a part of a running testbed, such as a switch's job, for this process until it
+// calls release or ends in any way. If another process holds the reservation, the error wraps
+// ErrInUse and names that process.
 func (d Dir) Reserve(what string) (release func() error, err error) {
 	path := filepath.Join(d.Path, what+".lock")
 	file, err := lockFile(path, os.O_CREATE)
@@ -26,7 +26,7 @@ func (d Dir) Reserve(what string) (release func() error, err error) {
 		return nil, fmt.Errorf("reserve %s: testbed %s is gone", what, d.Name)
 	}
 	if err == nil {
-		// As long whoever writes it, so that nothing is left of who had it before.
+		// The PID has a fixed width, so that it overwrites the previous holder's.
 		if _, err = fmt.Fprintf(file, "%10d\n", os.Getpid()); err != nil {
 			file.Close()
 		}
@@ -37,8 +37,8 @@ func (d Dir) Reserve(what string) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// holder is the process that has a reservation: the kernel does not tell whose an open
-// file description lock is.
+// holder names the process that has a reservation, from the file: the kernel does not say which
+// process holds an open file description lock.
 func holder(path string) string {
 	text, err := os.ReadFile(path)
 	if pid, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil {

@@ -1,10 +1,9 @@
-// Package rundir is the directory on the host that a testbed leaves its traces
-// in: the control socket, the log and the list of names that it published.
+// Package rundir manages the directory on the host in which a testbed leaves its traces: the
+// control socket, the log and the list of names that it published.
 //
-// A testbed owns its directory by a lock that its supervisor holds for as long
-// as it lives. So whether a directory is a live testbed or the remains of a
-// dead one is a question to the kernel, not to a pid file, and whoever gets the
-// lock may sweep.
+// A testbed's supervisor holds a lock on its directory for as long as it lives. So the kernel, not
+// a PID file, says whether a directory is a live testbed or the remains of a dead one. A process
+// that gets the lock may sweep the directory.
 package rundir
 
 import (
@@ -29,10 +28,10 @@ const (
 	lockName      = "lock"
 	logName       = "supervisor.log"
 	publishedName = "published.json"
-	// sweepName is the lock of whoever removes what a dead testbed left.
+	// sweepName is the lock file of the process that removes what a dead testbed left.
 	sweepName = "sweep.lock"
-	// rootLockName serialises claims and the decisions of sweeps under one root
-	// directory. Nobody waits for anything but files while he holds it.
+	// rootLockName serialises claims and the decisions of sweeps under one root directory. A
+	// process that holds it waits for nothing but files.
 	rootLockName = ".lock"
 )
 
@@ -48,7 +47,7 @@ func (d Dir) Socket() string { return filepath.Join(d.Path, socketName) }
 // Log is the path of the supervisor's log.
 func (d Dir) Log() string { return filepath.Join(d.Path, logName) }
 
-// Of is the run directory of a testbed, whether or not it exists.
+// Of returns the run directory of a testbed, whether or not it exists.
 func Of(name string) (Dir, error) {
 	root, err := Root()
 	if err != nil {
@@ -83,9 +82,9 @@ func list(root string) ([]Dir, error) {
 	return dirs, nil
 }
 
-// Claim makes the run directory of a new testbed and returns its lock, to be
-// handed to the supervisor. The remains of a dead testbed of the same name are
-// swept first, and its log kept; where that is under way Claim waits for it.
+// Claim creates the run directory of a new testbed and returns its lock, which the caller hands to
+// the supervisor. It first sweeps the remains of a dead testbed of the same name and keeps its log.
+// If another process is already sweeping them, Claim waits for it.
 func Claim(name string) (Dir, *os.File, error) {
 	dir, err := Of(name)
 	if err != nil {
@@ -116,7 +115,7 @@ func Claim(name string) (Dir, *os.File, error) {
 	}
 }
 
-// claim makes the directory, or takes over what is left of a dead testbed.
+// claim creates the directory, or takes over the remains of a dead testbed.
 func (d Dir) claim() (lock *os.File, remains *remains, err error) {
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {
@@ -140,13 +139,13 @@ func (d Dir) Running() bool {
 		return false
 	}
 	defer file.Close()
-	// Asked for and not taken: two that ask must not see each other.
+	// The lock is only queried, not taken: two processes that query must not see each other's lock.
 	lock := wholeFile()
 	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// wholeFile is an exclusive lock of a whole file.
+// wholeFile returns an exclusive lock of a whole file.
 func wholeFile() unix.Flock_t { return unix.Flock_t{Type: unix.F_WRLCK} }
 
 // WaitGone waits until no supervisor holds the directory, at most for timeout.
@@ -161,8 +160,8 @@ func (d Dir) WaitGone(timeout time.Duration) error {
 	return nil
 }
 
-// lockFile takes the lock of a file, an open file description lock: it lives
-// as long as the last process that inherited the file (fcntl(2), Linux 3.15).
+// lockFile takes an open file description lock of a file. It lives until the last process that
+// inherited the file closes it (fcntl(2), Linux 3.15).
 func lockFile(path string, create int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|create, 0o600)
 	if err != nil {
@@ -180,7 +179,7 @@ func lockFile(path string, create int) (*os.File, error) {
 	return file, nil
 }
 
-// errHeld says that somebody has a lock.
+// errHeld says that another process has a lock.
 var errHeld = errors.New("somebody else holds the lock")
 
 // lockRoot waits for the root lock.
@@ -198,9 +197,8 @@ func flockRoot(root string, how int) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// Remove removes everything that the testbed recorded and then the directory
-// itself, which stays, with the record, when something could not be removed.
-// The caller holds the directory's lock.
+// Remove removes everything that the testbed recorded and then the directory. If something could
+// not be removed, the directory stays, with the record. The caller holds the directory's lock.
 func (d Dir) Remove() error {
 	record, err := d.Published()
 	if err != nil {
@@ -209,23 +207,23 @@ func (d Dir) Remove() error {
 	return d.RemoveRecorded(record)
 }
 
-// Owned reports whether the directory is there and has the lock that the caller
-// holds: somebody may have removed it, and claimed its name again.
+// Owned reports whether the directory exists with the lock that the caller holds. The directory may
+// have been removed, and its name claimed again.
 func (d Dir) Owned(lock uintptr) bool {
 	var held, there unix.Stat_t
 	return unix.Fstat(int(lock), &held) == nil && unix.Stat(filepath.Join(d.Path, lockName), &there) == nil &&
 		held.Dev == there.Dev && held.Ino == there.Ino
 }
 
-// RemoveLost removes the links and cgroups of a testbed whose directory somebody has
-// removed, by the record that the supervisor has kept. The containers are left to
-// SweepGone: the name may be another testbed's by now.
+// RemoveLost removes the links and cgroups of a testbed whose directory was removed, using the
+// supervisor's copy of the record. It leaves the containers to SweepGone, because another testbed
+// may have the name by now.
 func (d Dir) RemoveLost(record Published) error {
 	record.Containers = ""
 	_, failures := d.removeSlowly(record, 0)
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if errors.Is(err, fs.ErrNotExist) {
-		release, err = func() error { return nil }, nil // with the directory of all testbeds
+		release, err = func() error { return nil }, nil // the directory of all testbeds was removed, too
 	}
 	if err != nil {
 		return errors.Join(failures, err)
@@ -234,7 +232,7 @@ func (d Dir) RemoveLost(record Published) error {
 	return errors.Join(failures, err, release())
 }
 
-// RemoveRecorded is Remove by a record that the caller has.
+// RemoveRecorded is Remove with a record that the caller has.
 func (d Dir) RemoveRecorded(record Published) error {
 	if _, err := d.removeSlowly(record, Patience); err != nil {
 		return err
@@ -250,8 +248,8 @@ func (d Dir) RemoveRecorded(record Published) error {
 	return d.removeFilesLocked()
 }
 
-// removeFilesLocked removes the directory, the lock last: who sees no lock
-// concludes from what else is there that something could not be removed.
+// removeFilesLocked removes the directory and its files, the lock last. Remaining files without a
+// lock therefore mean that something could not be removed.
 func (d Dir) removeFilesLocked() error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -275,17 +273,17 @@ func (d Dir) removeFilesLocked() error {
 // share.
 const SharedCgroup = "railbed"
 
-// Published is what a testbed made outside its run directory, recorded before
-// it is made.
+// Published lists what a testbed creates outside its run directory. It is recorded before the
+// creation.
 type Published struct {
 	Links []Link `json:"links,omitempty"`
-	// MadeDir is set when the directory of the links was made for them, or for those of another
+	// MadeDir is the directory of the links if it was created for them, or for the links of another
 	// testbed, which may end first. The last testbed removes it.
 	MadeDir string `json:"made_dir,omitempty"`
-	// Containers is the engine that has containers of the testbed, as DOCKER_HOST
-	// names it; "" is none.
+	// Containers is the engine that has containers of the testbed, in the format of DOCKER_HOST; ""
+	// is none.
 	Containers string `json:"containers,omitempty"`
-	// Cgroups are directories, parents before children.
+	// Cgroups lists directories, parents before children.
 	Cgroups []string `json:"cgroups,omitempty"`
 }
 
@@ -295,14 +293,14 @@ type Link struct {
 	Target string `json:"target"`
 }
 
-// ours reports whether the link is there and is the one that was recorded.
+// ours reports whether the link exists and has the recorded target.
 func (l Link) ours() bool {
 	target, err := os.Readlink(l.Path)
 	return err == nil && target == l.Target
 }
 
-// Publish records the links and makes them. A name that exists is somebody
-// else's and stays as it is; taken lists those.
+// Publish records the links and creates them. A name that exists belongs to another program and
+// stays as it is; taken lists such names.
 func (d Dir) Publish(record Published) (taken []string, err error) {
 	root := filepath.Dir(d.Path)
 	release, err := lockRoot(root)
@@ -369,7 +367,7 @@ func (d Dir) record(record Published) error {
 	return nil
 }
 
-// Published is what the testbed has recorded.
+// Published returns the testbed's record.
 func (d Dir) Published() (Published, error) {
 	var record Published
 	text, err := os.ReadFile(filepath.Join(d.Path, publishedName))
@@ -380,7 +378,7 @@ func (d Dir) Published() (Published, error) {
 		return record, fmt.Errorf("read published names: %w", err)
 	}
 	if err := json.Unmarshal(text, &record); err != nil {
-		// Torn by a crash while it was written: nothing was made after it.
+		// A crash interrupted the writing: nothing was created after it.
 		return Published{}, nil
 	}
 	return record, nil

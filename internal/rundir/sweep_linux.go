@@ -13,44 +13,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Swept is what the sweep of one dead testbed removed.
+// Swept lists what the sweep of one dead testbed removed.
 type Swept struct {
 	Name    string   `json:"name"`
 	Removed []string `json:"removed"`
-	// Kept is the directory in which its log and report are now, if they are
-	// kept.
+	// Kept is the directory that holds its log and report now, if they are kept.
 	Kept string `json:"kept,omitempty"`
-	// Left is what a sweep that forgets could not remove, and does not know any more.
+	// Left lists what a sweep with Forget could not remove and has dropped from the records.
 	Left []string `json:"left,omitempty"`
 }
 
-// SweepOptions are the options of Sweep. The zero value keeps logs and waits
-// for others that sweep.
+// SweepOptions are the options of Sweep. The zero value keeps logs and waits for other sweeps.
 type SweepOptions struct {
-	// DryRun only tells.
+	// DryRun lists what would be removed and removes nothing.
 	DryRun bool
-	// Forget keeps nothing of dead testbeds, nor what was kept of earlier ones.
+	// Forget keeps no logs and reports of dead testbeds, and removes those kept earlier.
 	Forget bool
-	// Try leaves the work to whoever is at it, instead of waiting.
+	// Try leaves the work to a sweep that is already under way, instead of waiting for it.
 	Try bool
-	// Patience is how long an engine may take for each answer, until what it has is
-	// left to a later sweep. Default Patience.
+	// Patience is how long an engine may take for each answer. After that, its containers are left
+	// to a later sweep. The default is the constant Patience.
 	Patience time.Duration
 }
 
-// Patience is how long an engine may take for an answer, that is not stopped or hangs.
+// Patience is how long an engine may take for an answer before it counts as stopped or hung.
 const Patience = 10 * time.Second
 
 func (o SweepOptions) patience() time.Duration { return cmp.Or(o.Patience, Patience) }
 
-// Sweep removes what dead testbeds of the calling user left behind: only
-// names, cgroups and files that their supervisors recorded as their own. Their
-// logs and reports are kept, within the bounds of this package. Where nothing
-// is to be done it costs a look at each testbed's lock.
+// Sweep removes what dead testbeds of the calling user left behind: only names, cgroups and files
+// that their supervisors recorded as their own. It keeps their logs and reports within the bounds
+// of this package. If there is nothing to do, it only checks each testbed's lock.
 //
-// What is dead is decided and taken over under the root lock, but removed without: an
-// engine that hangs keeps nobody from claiming another name. Whoever dies meanwhile
-// leaves the record, for the next one.
+// Sweep decides which testbeds are dead, and takes them over, under the root lock, but removes them
+// without it. So an engine that hangs does not keep other processes from claiming another name. If
+// the sweeping process dies meanwhile, it leaves the record for the next sweep.
 func Sweep(o SweepOptions) ([]Swept, error) {
 	root, err := Root()
 	if err != nil {
@@ -92,7 +89,7 @@ func (o SweepOptions) sweepDirs(root string) ([]Swept, error) {
 	return o.trim(root, all, err)
 }
 
-// trim adds what is kept no longer to what was swept.
+// trim removes the testbeds that exceed the bounds and adds them to the swept ones.
 func (o SweepOptions) trim(root string, all []Swept, failures error) ([]Swept, error) {
 	release, err := lockRoot(root)
 	if err != nil {
@@ -106,9 +103,8 @@ func (o SweepOptions) trim(root string, all []Swept, failures error) ([]Swept, e
 	return all, errors.Join(failures, err)
 }
 
-// dead are the directories that nobody seems to hold: one that is being claimed
-// looks like it, too, until the root lock is held. It is nil when a sweep has
-// nothing to do.
+// dead returns the directories that seem to have no holder. Until the root lock is held, a
+// directory that is being claimed looks dead, too. The result is nil if there is nothing to sweep.
 func (o SweepOptions) dead(root string) ([]Dir, error) {
 	dirs, err := List()
 	if err != nil {
@@ -130,8 +126,8 @@ func (o SweepOptions) dead(root string) ([]Dir, error) {
 	return dead, nil
 }
 
-// take takes over what is dead of some directories. Those that somebody else sweeps
-// are waited for where nothing shall be left, and else left to him.
+// take takes over the dead testbeds among some directories. With Forget it waits for testbeds that
+// another process is sweeping; otherwise it leaves them to that process.
 func (o SweepOptions) take(root string, dirs []Dir) (taken []*remains, failures error) {
 	how := unix.LOCK_EX
 	if o.Try {
@@ -165,25 +161,25 @@ func (o SweepOptions) take(root string, dirs []Dir) (taken []*remains, failures 
 	}
 }
 
-// sweptTick is how often it is asked whether somebody else's sweep is over.
+// sweptTick is the interval at which take checks whether another process's sweep is over.
 const sweptTick = 20 * time.Millisecond
 
-// errSwept says that somebody else removes what a dead testbed left.
+// errSwept says that another process removes what a dead testbed left.
 var errSwept = errors.New(
 	"another railbed is removing what is left of this dead testbed, and waits for its engine")
 
-// remains are a dead testbed's directory, with the lock of who sweeps it, and what is
-// recorded there.
+// remains are a dead testbed's directory, the lock of the sweeping process, and the record in the
+// directory.
 type remains struct {
 	dir    Dir
 	lock   *os.File
 	record Published
-	// unlinked are the links that are removed already.
+	// unlinked lists the links that are already removed.
 	unlinked []string
 }
 
-// takeLocked takes over the directory of a dead testbed, and removes its links. It needs
-// the root lock. No directory gives nil.
+// takeLocked takes over the directory of a dead testbed, and removes its links. It needs the root
+// lock. If there is no directory, it returns nil.
 func (d Dir) takeLocked() (*remains, error) {
 	if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -191,13 +187,14 @@ func (d Dir) takeLocked() (*remains, error) {
 	lock, err := lockFile(filepath.Join(d.Path, lockName), 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// died between mkdir and lock, which the root lock excludes for the living
+		// The supervisor died between mkdir and lock. The root lock excludes this state for live
+		// testbeds.
 	case errors.Is(err, errHeld):
 		return nil, fmt.Errorf("%s: %w", d.Name, ErrRunning)
 	case err != nil:
 		return nil, err
 	default:
-		lock.Close() // whoever wants it needs the root lock, and then asks for ours
+		lock.Close() // a process that wants this lock needs the root lock, and then tries sweep.lock
 	}
 	r := &remains{dir: d}
 	if r.lock, err = lockFile(filepath.Join(d.Path, sweepName), os.O_CREATE); errors.Is(err, errHeld) {
@@ -215,8 +212,8 @@ func (d Dir) takeLocked() (*remains, error) {
 	return r, nil
 }
 
-// finish removes what was taken over. Away are engines that have not answered in this
-// sweep, which are not asked again.
+// finish removes the remains. Away records the engines that have not answered in this sweep; they
+// are not asked again.
 func (r *remains) finish(o SweepOptions, away map[string]bool) (swept *Swept, err error) {
 	defer func() { err = errors.Join(err, r.lock.Close()) }()
 	swept = &Swept{Name: r.dir.Name, Removed: r.unlinked}
@@ -248,7 +245,7 @@ func (r *remains) finish(o SweepOptions, away map[string]bool) (swept *Swept, er
 	return swept, r.dir.removeFilesLocked()
 }
 
-// removeSlowly removes what others may take their time with: processes that end, and
+// removeSlowly removes cgroups and containers. It may have to wait: for processes to end, and for
 // engines, for each answer at most as long as given.
 func (d Dir) removeSlowly(record Published, wait time.Duration) (removed []string, failures error) {
 	for _, cgroup := range slices.Backward(record.Cgroups) {
@@ -262,7 +259,7 @@ func (d Dir) removeSlowly(record Published, wait time.Duration) (removed []strin
 	return removed, failures
 }
 
-// remains are what a sweep would remove.
+// remains lists what a sweep would remove.
 func (d Dir) remains(wait time.Duration) []string {
 	record, _ := d.Published()
 	var remains []string
@@ -281,9 +278,9 @@ func (d Dir) remains(wait time.Duration) []string {
 	return append(append(remains, record.Cgroups...), d.Path)
 }
 
-// unlinkLocked removes the links that are as recorded, and the directory that was made
-// for them. It needs the root lock: what testbeds share, one of them must not remove
-// while another one makes it.
+// unlinkLocked removes the links that match the record, and the directory that was created for
+// them. It needs the root lock, so that it does not remove a shared directory while another testbed
+// creates it.
 func (p Published) unlinkLocked() (removed []string, failures error) {
 	for _, link := range p.Links {
 		if link.ours() {
@@ -291,7 +288,7 @@ func (p Published) unlinkLocked() (removed []string, failures error) {
 		}
 	}
 	if p.MadeDir != "" {
-		// Somebody else's names may be in it by now; then it stays.
+		// The directory stays if it holds other programs' names by now.
 		if err := unix.Rmdir(p.MadeDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) &&
 			!errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
 			failures = errors.Join(failures, fmt.Errorf("remove %s: %w", p.MadeDir, err))
@@ -300,12 +297,12 @@ func (p Published) unlinkLocked() (removed []string, failures error) {
 	return removed, failures
 }
 
-// SweepGone removes what a testbed left in an engine whose run directory is no more. It is
-// made again meanwhile, as a dead one's: nobody claims the name until the engine has
-// answered. One that is there is left alone, and gives nil.
+// SweepGone removes the containers of a testbed whose run directory no longer exists. Meanwhile it
+// recreates the directory as that of a dead testbed, so that the name cannot be claimed until the
+// engine has answered. An existing directory is left alone, and SweepGone returns nil.
 func SweepGone(d Dir, containers string, dryRun bool) (*Swept, error) {
 	own, err := Of(filepath.Base(d.Path))
-	if dryRun || err != nil || own.Path != d.Path { // none that anybody claims
+	if dryRun || err != nil || own.Path != d.Path { // no process claims this directory
 		if _, err := os.Lstat(d.Path); !errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -324,7 +321,8 @@ func SweepGone(d Dir, containers string, dryRun bool) (*Swept, error) {
 	return swept, nil
 }
 
-// remake makes and takes over the directory of a dead testbed; one that is there gives nil.
+// remake creates the directory of a dead testbed and takes it over. If the directory exists, remake
+// returns nil.
 func (d Dir) remake(record Published) (*remains, error) {
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {

@@ -26,8 +26,8 @@ func ParseFactor(text string) (Factor, error) {
 // IsZero reports whether the factor is not set.
 func (f Factor) IsZero() bool { return f.Num == 0 }
 
-// Times is the factor of n bytes, rounded down; what does not fit into 64 bits
-// is the largest number of bytes. A factor that is not set makes everything 0.
+// Times returns the factor times n bytes, rounded down. A result that does not fit into 64 bits
+// becomes the largest number of bytes. A factor that is not set gives 0.
 func (f Factor) Times(n Bytes) Bytes {
 	if f.IsZero() {
 		return 0
@@ -40,7 +40,7 @@ func (f Factor) Times(n Bytes) Bytes {
 	return Bytes(quotient)
 }
 
-// Float is the nearest float64, for printing and plots only.
+// Float returns the nearest float64, for printing and plots only.
 func (f Factor) Float() float64 {
 	if f.IsZero() {
 		return 0
@@ -48,8 +48,7 @@ func (f Factor) Float() float64 {
 	return float64(f.Num) / float64(f.Den)
 }
 
-// String prints a decimal number where that is exact in a few digits, else a
-// fraction.
+// String returns a decimal number if that is exact in a few digits, else a fraction.
 func (f Factor) String() string {
 	if f.IsZero() {
 		return "0"

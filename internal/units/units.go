@@ -1,9 +1,9 @@
-// Package units holds the quantities that Railbed's files, plans and packages
-// exchange: link rates, byte counts, exact probabilities and durations.
+// Package units defines the quantities that Railbed's files, plans and packages exchange: link
+// rates, byte counts, exact probabilities and durations.
 //
-// Every type parses from and prints to the text that users write in files
-// ("1gbit", "40KB", "0.1%", "10us"), so YAML, JSON and the command line share
-// one grammar. The zero value of each type means "not set" or zero.
+// Every type parses and prints the text that users write in files ("1gbit", "40KB", "0.1%",
+// "10us"), so YAML, JSON and the command line share one grammar. The zero value of each type means
+// "not set" or zero.
 package units
 
 import (
@@ -38,7 +38,7 @@ type suffix struct {
 	scale uint64
 }
 
-// Ordered so that a suffix that ends another one is tried after it.
+// A suffix that is the end of another one comes after it.
 var rateSuffixes = []suffix{
 	{"tbit", 1e12}, {"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1},
 }
@@ -48,8 +48,8 @@ var byteSuffixes = []suffix{
 	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
 }
 
-// scaled parses a decimal number with one of the suffixes exactly. The result
-// must be a whole number of units and fit into 64 bits.
+// scaled parses a decimal number with one of the suffixes, exactly. The result must be a whole
+// number of units and fit into 64 bits.
 func scaled(text string, suffixes []suffix) (uint64, bool) {
 	for _, s := range suffixes {
 		number, found := strings.CutSuffix(text, s.text)
@@ -101,8 +101,8 @@ func ParseRate(text string) (Rate, error) {
 	return Rate(value), nil
 }
 
-// plainRate is "200mbit" for "200 Mbit/s": the prefix as the field writes it, a
-// space before the unit and the time may be there or not.
+// plainRate converts "200 Mbit/s" to "200mbit". The space and the "/s" are optional, and the prefix
+// may be upper or lower case.
 func plainRate(text string) string {
 	plain := strings.TrimSuffix(text, "/s")
 	number, found := strings.CutSuffix(plain, "bit")
@@ -132,11 +132,11 @@ func (r *Rate) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// BytesPerSecond is the rate in bytes, rounded down.
+// BytesPerSecond returns the rate in bytes per second, rounded down.
 func (r Rate) BytesPerSecond() uint64 { return uint64(r) / 8 }
 
-// SerialisationTime is how long n bytes occupy a link of this rate, rounded up
-// to a nanosecond. A zero rate is an unlimited one and takes no time.
+// SerialisationTime returns how long n bytes occupy a link of this rate, rounded up to a
+// nanosecond. A rate of zero is unlimited and takes no time.
 func (r Rate) SerialisationTime(n Bytes) time.Duration {
 	if r == 0 {
 		return 0
@@ -185,9 +185,8 @@ var durationSuffixes = []suffix{
 	{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"μs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9},
 }
 
-// ParseDuration parses "10us", "1.5s" or "1m30s": the notation of
-// time.ParseDuration without signs, and exactly, so that 0.5ns is refused and
-// not taken for 0.
+// ParseDuration parses "10us", "1.5s" or "1m30s": the notation of time.ParseDuration without signs.
+// It parses exactly: 0.5ns is refused, not rounded to 0.
 func ParseDuration(text string) (Duration, error) {
 	bad := fmt.Errorf("duration %q: want a number with ns, us, ms, s, m or h, as in 10us", text)
 	if text == "" || len(text) > 100 {
@@ -216,8 +215,8 @@ func ParseDuration(text string) (Duration, error) {
 	return Duration(sum.Num().Int64()), nil
 }
 
-// String prints the duration in ASCII, "10us" rather than "10µs", so that what
-// is printed can be pasted into a file.
+// String returns the duration in ASCII, "10us" rather than "10µs", so that the output can be pasted
+// into a file.
 func (d Duration) String() string {
 	return strings.Replace(time.Duration(d).String(), "µs", "us", 1)
 }
@@ -231,8 +230,8 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseRatio parses a probability between 0 and 1: "0.1%" or "1/1000". A bare number
-// other than 0 is refused: tc(8) reads "loss 1" as 1%, a probability of 1 is 100%.
+// ParseRatio parses a probability between 0 and 1: "0.1%" or "1/1000". A bare number other than 0
+// is refused because it is ambiguous: tc(8) reads "loss 1" as 1%, while a probability of 1 is 100%.
 func ParseRatio(text string) (Ratio, error) {
 	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%% or 1/1000", text)
 	number, percent := strings.CutSuffix(text, "%")
@@ -275,10 +274,10 @@ func fraction(text string) (*big.Rat, bool) {
 // IsZero reports whether the ratio is zero or not set.
 func (r Ratio) IsZero() bool { return r.Num == 0 }
 
-// Of is the share of n bytes, rounded down, and at most all of them.
+// Of returns the ratio of n bytes, rounded down, and at most n.
 func (r Ratio) Of(n Bytes) Bytes { return min(Factor(r).Times(n), n) }
 
-// Float is the nearest float64, for printing and plots only.
+// Float returns the nearest float64, for printing and plots only.
 func (r Ratio) Float() float64 {
 	if r.IsZero() {
 		return 0
@@ -286,8 +285,7 @@ func (r Ratio) Float() float64 {
 	return float64(r.Num) / float64(r.Den)
 }
 
-// String prints a percentage where that is exact in a few digits, else a
-// fraction.
+// String returns a percentage if that is exact in a few digits, else a fraction.
 func (r Ratio) String() string {
 	if r.IsZero() {
 		return "0%"

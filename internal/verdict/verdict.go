@@ -1,6 +1,5 @@
-// Package verdict holds the words in which Railbed says how something ended:
-// the verdicts of checks and runs, their exit codes, and the one error that
-// means "this host cannot do it".
+// Package verdict holds the words in which Railbed says how a check or run ended. They are the
+// verdicts and their exit codes, and the error that means "this host cannot do it".
 package verdict
 
 import (
@@ -11,9 +10,9 @@ import (
 // Verdict is how a check or a run ended. The zero value is not a verdict.
 type Verdict string
 
-// Verdicts, each one overruled by those after it. What failed while the emulator
-// did not keep up, or without what the file needs, may have failed for that
-// reason: it proves nothing about what was tested.
+// Verdicts; each is overruled by those after it. A failure while the emulator did not keep up, or
+// while the host lacked a feature that the file needs, may have that cause. So it proves nothing
+// about the system under test.
 const (
 	Pass         Verdict = "PASS"
 	Inconclusive Verdict = "INCONCLUSIVE" // the evidence was empty or incomplete
@@ -40,8 +39,8 @@ var exitCode = map[Verdict]int{
 	Unsupported: ExitUnsupported, Fail: ExitFail, Aborted: ExitFail,
 }
 
-// Worst returns the one of the verdicts that overrules the others, or Inconclusive
-// for none: nothing judged is not a pass.
+// Worst returns the verdict that overrules the others. Without verdicts it returns Inconclusive: a
+// run without a judged check is not a pass.
 func Worst(verdicts ...Verdict) Verdict {
 	if len(verdicts) == 0 {
 		return Inconclusive
@@ -55,7 +54,7 @@ func Worst(verdicts ...Verdict) Verdict {
 	return worst
 }
 
-// ExitCode is the exit code of a run that ended with v.
+// ExitCode returns the exit code of a run that ended with v.
 func (v Verdict) ExitCode() int {
 	if code, known := exitCode[v]; known {
 		return code
@@ -66,7 +65,7 @@ func (v Verdict) ExitCode() int {
 // ErrUnsupported matches every UnsupportedError with errors.Is.
 var ErrUnsupported = errors.New("unsupported here")
 
-// UnsupportedError says that the host lacks a feature, and what would help.
+// UnsupportedError says that the host lacks a feature, and how to get it.
 type UnsupportedError struct {
 	Feature string // as doctor names it: "netem"
 	Reason  string // what was tried and what the kernel said

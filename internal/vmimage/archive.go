@@ -1,6 +1,6 @@
-// Package image makes what a virtual machine boots from: it finds a distribution's
-// kernel that lies unpacked on this host, and packs an initramfs with programs and
-// with modules of that kernel. It installs nothing and runs nothing but ldd.
+// Package vmimage prepares the files from which a virtual machine boots. It finds an unpacked
+// kernel of a distribution on this host, and packs an initramfs with programs and with modules of
+// that kernel. It installs nothing and runs nothing but ldd.
 package vmimage
 
 import (
@@ -15,12 +15,12 @@ import (
 	"strings"
 )
 
-// Archive is a cpio archive in the "new ASCII" format, which the kernel unpacks
-// as initramfs (Documentation/driver-api/early-userspace/buffer-format.rst). Its
-// zero value is empty. It is not safe for concurrent use.
+// Archive is a cpio archive in the "new ASCII" format, which the kernel unpacks as initramfs
+// (Documentation/driver-api/early-userspace/buffer-format.rst). Its zero value is empty. It is not
+// safe for concurrent use.
 //
-// The format is written here: it is forty lines, for which u-root's pkg/cpio, the
-// kept library of it, would bring u-root's module.
+// The format is implemented here, in forty lines: the maintained library for it, u-root's pkg/cpio,
+// would add all of u-root's module.
 type Archive struct {
 	buf   bytes.Buffer
 	inode uint32
@@ -34,7 +34,7 @@ const (
 	typeLink    = 0o120000
 )
 
-// Dir adds a folder and those above it, once.
+// Dir adds a directory and its parents, each once.
 func (a *Archive) Dir(path string) {
 	if path == "/" || a.dirs[path] {
 		return
@@ -46,12 +46,12 @@ func (a *Archive) Dir(path string) {
 	a.entry(path, typeDir|0o755, nil)
 }
 
-// File adds a file, and the folders above it. The path is absolute.
+// File adds a file and its parent directories. The path is absolute.
 func (a *Archive) File(path string, content []byte, mode fs.FileMode) {
 	a.entry(path, typeRegular|uint32(mode.Perm()), content)
 }
 
-// Link adds a symbolic link, and the folders above it.
+// Link adds a symbolic link and its parent directories.
 func (a *Archive) Link(path, target string) { a.entry(path, typeLink|0o777, []byte(target)) }
 
 func (a *Archive) entry(path string, mode uint32, content []byte) {
@@ -79,15 +79,14 @@ func (a *Archive) pad() {
 	}
 }
 
-// Bytes ends the archive. Nothing may be added after it.
+// Bytes ends the archive and returns it. Nothing may be added afterwards.
 func (a *Archive) Bytes() []byte {
 	a.header("TRAILER!!!", 0, 0)
 	return a.buf.Bytes()
 }
 
-// Program adds a program of the host at a path, and the libraries that it is
-// linked with at theirs: a test binary that was built with cgo needs some before
-// a guest has mounted the host's.
+// Program adds a program of the host at path, and its shared libraries at their own paths. A test
+// binary that was built with cgo needs libraries before the guest has mounted the host's.
 func (a *Archive) Program(path, host string) error {
 	binary, err := os.ReadFile(host)
 	if err != nil {
@@ -108,11 +107,11 @@ func (a *Archive) Program(path, host string) error {
 	return nil
 }
 
-// library matches a line of ldd's: a name, where it was found, the address.
+// library matches a line of ldd's output: a name, its path, its address.
 var library = regexp.MustCompile(`(?m)(/\S+) \(0x[0-9a-f]+\)$`)
 
-// Libraries are all shared libraries that a program is linked with, the dynamic
-// linker included; of a static one none.
+// Libraries returns the paths of all shared libraries of a program, including the dynamic linker.
+// For a static program it returns none.
 func Libraries(path string) ([]string, error) {
 	parsed, err := elf.Open(path)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the first process of a guest does that was booted from an archive of this
-// package.
+// Functions for the first process of a guest that was booted from an archive of this package.
 
-// Load loads a module from its open file. One that is loaded already is no error.
+// Load loads a module from its open file. A module that is already loaded is no error.
 func Load(file *os.File) error {
 	if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load module %s: %w", strings.TrimSuffix(filepath.Base(file.Name()), ".ko"), err)
@@ -21,8 +20,8 @@ func Load(file *os.File) error {
 	return nil
 }
 
-// Enter makes a folder, on which something is mounted, the root of all processes,
-// as switch_root(8) does.
+// Enter makes a directory, on which a file system is mounted, the root of all processes, as
+// switch_root(8) does.
 func Enter(dir string) error {
 	if err := unix.Chdir(dir); err != nil {
 		return err

@@ -12,20 +12,20 @@ import (
 	"railbed/internal/verdict"
 )
 
-// SharedDir is where scripts/vm-kernel unpacks a kernel for all users of a host,
-// as the package has it: see findIn.
+// SharedDir is where scripts/vm-kernel unpacks a kernel for all users of a host, in the layout of
+// its package: see findIn.
 const SharedDir = "/var/cache/railbed/vm"
 
-// Kernel is a distribution's kernel that lies on this host.
+// Kernel is a distribution's kernel on this host.
 type Kernel struct {
-	// Release is what uname -r says of it.
+	// Release is the kernel's uname -r.
 	Release string
-	// Image is the file that QEMU boots, Modules the folder of its modules.
+	// Image is the file that QEMU boots, Modules the directory of its modules.
 	Image, Modules string
 }
 
-// UserDir is where scripts/vm-kernel unpacks a kernel for one user, "" where a
-// user has no folder for caches.
+// UserDir returns the directory where scripts/vm-kernel unpacks a kernel for one user, or "" if the
+// user has no cache directory.
 func UserDir() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -34,9 +34,9 @@ func UserDir() string {
 	return filepath.Join(cache, "railbed", "vm")
 }
 
-// FindKernel finds a kernel that a guest can boot: one that scripts/vm-kernel
-// unpacked for this user or for all, else one that the host has for itself. The
-// error is a *verdict.UnsupportedError.
+// FindKernel finds a kernel that a guest can boot. It prefers kernels that scripts/vm-kernel
+// unpacked for this user or for all users, and then takes the host's own. The error is a
+// *verdict.UnsupportedError.
 func FindKernel() (Kernel, error) {
 	if runtime.GOARCH != "amd64" {
 		return Kernel{}, unsupported(
@@ -56,12 +56,13 @@ func FindKernel() (Kernel, error) {
 	return Kernel{}, unsupported(errors.Join(reasons...))
 }
 
-// moduleDirs are where packages have modules, in a folder for each release: Debian
-// from 13 on below usr.
+// moduleDirs are the paths in a package below which each release has its directory of modules.
+// Debian uses usr/lib from 13 on.
 var moduleDirs = []string{"lib/modules", "usr/lib/modules"}
 
-// findIn finds the kernel of a folder whose release sorts last. Packages have it as
-// boot/vmlinuz-RELEASE, and Debian from 14 on as vmlinuz beside the modules.
+// findIn finds the kernel below a directory; of several it takes the release that sorts last.
+// Packages have the kernel as boot/vmlinuz-RELEASE; Debian from 14 on has it as vmlinuz beside the
+// modules.
 func findIn(root string) (Kernel, error) {
 	const name, prefix = "vmlinuz", "vmlinuz-"
 	images, err := filepath.Glob(filepath.Join(root, "boot", prefix+"*"))
@@ -93,8 +94,8 @@ func findIn(root string) (Kernel, error) {
 	return Kernel{}, err
 }
 
-// usable is why a guest cannot boot from the kernel. Ubuntu's images are for root
-// alone, and the kernels of clouds and containers have no modules.
+// usable returns why a guest cannot boot from the kernel, or nil. Only root can read Ubuntu's
+// images, and kernels for clouds and containers have no modules.
 func (k Kernel) usable() error {
 	file, err := os.Open(k.Image)
 	if err != nil {
@@ -111,7 +112,7 @@ func unsupported(err error) error {
 	}
 }
 
-// Remedy is what brings a kernel.
+// Remedy tells the user how to get a kernel.
 const Remedy = "run scripts/vm-kernel of Railbed's sources, as root or as yourself, on Debian or Ubuntu " +
 	"for amd64: it unpacks the distribution's kernel " +
 	"below " + SharedDir + " or ~/.cache/railbed/vm, and installs nothing"

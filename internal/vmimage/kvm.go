@@ -8,13 +8,14 @@ import (
 // KVMPath is KVM's device.
 const KVMPath = "/dev/kvm"
 
-// EmulatedProcessor is QEMU's processor where there is no KVM: all that TCG has but string
-// instructions that go by bytes, which it carries out one byte at a time. Kernels then copy
-// by words, and a guest's RoCEv2, rdma_rxe's as ours, has 1.4 to 1.6 times the goodput (QEMU 7.2).
+// EmulatedProcessor is QEMU's processor without KVM: all features of TCG except fast string
+// instructions, which TCG executes one byte at a time. Without these features kernels copy by
+// words. RoCEv2 in a guest, rdma_rxe's as well as ours, then has 1.4 to 1.6 times the goodput (QEMU
+// 7.2).
 const EmulatedProcessor = "max,-erms,-fsrm"
 
-// OpenKVM is why QEMU cannot open KVM's device, as this user or, where it becomes
-// another one, as a member of the device's group.
+// OpenKVM returns why QEMU cannot open KVM's device, or nil. It checks as this user or, with
+// becomesAnother, as another user who is a member of the device's group.
 func OpenKVM(becomesAnother bool) error {
 	if becomesAnother {
 		info, err := os.Stat(KVMPath)

@@ -16,17 +16,17 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// ErrNoModule is wrapped by Archive.Modules for a module that the kernel has not.
+// ErrNoModule is wrapped by Archive.Modules for a module that the kernel does not have.
 var ErrNoModule = errors.New("the kernel has no such module")
 
-// Modules adds modules of a kernel to a folder, each after those that it depends
-// on, and returns the archive's paths of the files in the order of loading. Names
-// are spelled with "-" or "_". A module that is built into the kernel has no file.
+// Modules adds modules of a kernel to a directory, each after its dependencies. It returns the
+// archive's paths of the files in the order of loading. Names are spelled with "-" or "_". A module
+// that is built into the kernel has no file.
 //
-// Dependencies are read from the modules: a kernel that was unpacked from its
-// package has no modules.dep, which depmod makes when the package is installed.
-// What a module asks for by what it does, and not by name, is not among them; of
-// that, what rdma_rxe asks for is known here.
+// Dependencies are read from the modules: a kernel unpacked from its package has no modules.dep,
+// which depmod makes when the package is installed. A module may also request a feature at run time
+// without naming the module that provides it. Such requests are not among the dependencies; only
+// those of rdma_rxe are known here.
 func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, error) {
 	files, err := k.modules()
 	if err != nil {
@@ -76,11 +76,11 @@ func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, er
 	return packed, nil
 }
 
-// asked are modules that a module asks for when it is used: rdma_rxe for the cipher
-// "crc32", which is no module where it computes that by itself.
+// asked are modules that a module requests when it is used. rdma_rxe requests the cipher "crc32";
+// kernels that compute it without crc32_generic have no such module.
 var asked = map[string][]string{"rdma_rxe": {"crc32_generic"}}
 
-// modules are the kernel's modules by name; those that are built in have no file.
+// modules returns the kernel's modules by name; built-in modules have no file.
 func (k Kernel) modules() (map[string]string, error) {
 	files := map[string]string{}
 	err := filepath.WalkDir(k.Modules, func(path string, _ fs.DirEntry, err error) error {
@@ -103,11 +103,11 @@ func (k Kernel) modules() (map[string]string, error) {
 	return files, nil
 }
 
-// moduleName is the kernel's own spelling, whatever the file's is.
+// moduleName returns the kernel's own spelling of a module's name.
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// decompressors are by the last part of a module's file name: Debian 12 has plain
-// ones, Debian 13 xz, Ubuntu zstd.
+// decompressors are keyed by the last extension of a module's file name: Debian 12 has uncompressed
+// modules, Debian 13 xz, Ubuntu zstd.
 var decompressors = map[string]func(io.Reader) (io.Reader, error){
 	".ko":  func(r io.Reader) (io.Reader, error) { return r, nil },
 	".xz":  func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) },
@@ -115,7 +115,7 @@ var decompressors = map[string]func(io.Reader) (io.Reader, error){
 	".zst": func(r io.Reader) (io.Reader, error) { return zstd.NewReader(r, zstd.WithDecoderConcurrency(1)) },
 }
 
-// mostModule bounds a module, in bytes; the largest of Debian's has 15 MB.
+// mostModule is the largest accepted module, in bytes; the largest of Debian's has 15 MB.
 const mostModule = 256 << 20
 
 func readModule(path string) ([]byte, error) {
@@ -135,8 +135,8 @@ func readModule(path string) ([]byte, error) {
 	return content, err
 }
 
-// dependencies are the modules that a module names in its section .modinfo,
-// which holds key=value texts that end in a zero byte.
+// dependencies returns the modules on which a module depends, from its section .modinfo, which
+// holds key=value texts that end in a zero byte.
 func dependencies(module []byte) ([]string, error) {
 	parsed, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {
