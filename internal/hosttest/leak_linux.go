@@ -15,18 +15,17 @@ import (
 	"time"
 )
 
-// leakGrace is how long what a test closed may take to go: a reaped process, a
-// goroutine on its way out.
+// leakGrace is how long a resource that a test closed may take to disappear, such as a process that
+// is being reaped or a goroutine that is returning.
 const leakGrace = 3 * time.Second
 
 // Main runs the tests and returns the exit code, for
 //
 //	func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 //
-// It fails the binary when the tests left goroutines, descriptors, child
-// processes, links in the network namespace or mounts behind, and prints each
-// with the stack where it runs or was made, as far as the system knows it.
-// Links and mounts of a test that runs under InUserNS may stay: they end with
+// Main fails the binary if the tests left goroutines, descriptors, child processes, links in the
+// network namespace or mounts behind. It prints each with the stack where it runs or was made, if
+// the system knows it. Links and mounts of a test that runs under InUserNS may stay: they end with
 // its namespaces.
 func Main(m *testing.M) int {
 	takeCensus := takeCensus
@@ -36,7 +35,7 @@ func Main(m *testing.M) int {
 	before := takeCensus()
 	code := m.Run()
 	if code != 0 {
-		return code // a failed test may leave things; its own message is what counts
+		return code // a failed test may leave resources behind; only its own message counts
 	}
 	if left := leftBehind(before, takeCensus, leakGrace); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "the tests left behind:\n%s\n", strings.Join(left, "\n"))
@@ -45,10 +44,11 @@ func Main(m *testing.M) int {
 	return 0
 }
 
-// census is what there is, by kind and identity, with a text for people.
+// census lists the resources of the process: a text for people by kind and identity.
 type census map[string]string
 
-// leftBehind is what is still there after the grace and was not before.
+// leftBehind returns the resources that still exist after the grace period and did not exist
+// before.
 func leftBehind(before census, take func() census, grace time.Duration) []string {
 	for deadline := time.Now().Add(grace); ; time.Sleep(20 * time.Millisecond) {
 		left := take()
@@ -66,7 +66,7 @@ func takeCensus() census {
 	return found
 }
 
-// takeProcessCensus leaves out what belongs to namespaces.
+// takeProcessCensus omits resources of namespaces: links and mounts.
 func takeProcessCensus() census {
 	found := census{}
 	found.goroutines()
@@ -95,8 +95,8 @@ func (c census) goroutines() {
 	}
 }
 
-// descriptors leaves out the runtime's own: the poller appears with the first
-// use of a pipe or socket and stays.
+// descriptors omits the runtime's own descriptors: those of the poller appear with the first use of
+// a pipe or socket and stay.
 func (c census) descriptors() {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -118,7 +118,7 @@ func (c census) children() {
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // ended since
+			continue // it has ended meanwhile
 		}
 		// proc(5): pid (comm) state ppid; comm may hold spaces and brackets.
 		pid, rest, _ := strings.Cut(string(stat), " (")

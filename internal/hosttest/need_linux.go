@@ -16,15 +16,13 @@ import (
 	"time"
 )
 
-// Feature is something that a test needs of the host.
+// Feature is something that a test needs from the host.
 type Feature string
 
-// The features. Root is the host's own root and not that of a user namespace.
-// Netns is the right to make network, mount, PID, IPC and UTS namespaces;
-// UserNS is an ordinary user's right to make a user namespace with a network
-// namespace in it. Testbed is the right to bring a testbed up: Netns for root,
-// UserNS for everyone else. VM is QEMU and a kernel that it boots, for package
-// vmtest.
+// The features. Root is the host's own root, not the root of a user namespace. Netns is the right
+// to make network, mount, PID, IPC and UTS namespaces. UserNS is an ordinary user's right to make a
+// user namespace with a network namespace in it. Testbed is the right to bring a testbed up: Netns
+// for root, UserNS for everyone else. VM is QEMU and a kernel that it can boot, for package vmtest.
 const (
 	Root    Feature = "root"
 	Netns   Feature = "netns"
@@ -32,12 +30,12 @@ const (
 	Testbed Feature = "testbed"
 	Ping    Feature = "ping"
 	Tshark  Feature = "tshark"
-	// Traceroute is Debian's, whose options the tests use.
+	// Traceroute is Debian's traceroute, whose options the tests use.
 	Traceroute Feature = "traceroute"
 	Tcpdump    Feature = "tcpdump"
 	Python     Feature = "python3"
-	// PythonAES is AES-GCM for the distribution's Python, /usr/bin/python3: Python has
-	// none of its own.
+	// PythonAES is AES-GCM for the distribution's Python, /usr/bin/python3, which has no AES-GCM of
+	// its own.
 	PythonAES Feature = "python3-cryptography"
 	Mininet   Feature = "mininet"
 	OpenMPI   Feature = "openmpi"
@@ -47,34 +45,34 @@ const (
 	Redis     Feature = "redis"
 	Libfabric Feature = "libfabric"
 	IPerf3    Feature = "iperf3"
-	// PyTorch is a stack, too, of some hundred megabytes: no test requires it.
+	// PyTorch is also a stack, of some hundred megabytes: no test requires it.
 	PyTorch Feature = "pytorch"
-	// FRR is the routing daemons of routers.
+	// FRR provides the routing daemons of routers.
 	FRR Feature = "frr"
 	// Docker is an engine that tests can start, for package dockertest.
 	Docker Feature = "docker"
-	// Podman runs containers.
+	// Podman is Podman as a container engine.
 	Podman Feature = "podman"
-	// Containerd does, and has its ctr beside it.
+	// Containerd is containerd as a container engine, with its ctr.
 	Containerd Feature = "containerd"
-	// Busybox is of what containers are made.
+	// Busybox is the program from which tests build containers.
 	Busybox Feature = "busybox"
-	// CNIPlugins are the CNI project's.
+	// CNIPlugins are the plugins of the CNI project.
 	CNIPlugins Feature = "cni-plugins"
-	// Rping is librdmacm's example, for guests whose kernels have RDMA.
+	// Rping is librdmacm's example program, for guests whose kernels have RDMA.
 	Rping Feature = "rping"
-	// Perftest and Verbs are RDMA's benchmarks and examples, for the same.
+	// Perftest and Verbs are RDMA's benchmarks and examples, for the same guests.
 	Perftest Feature = "perftest"
 	Verbs    Feature = "verbs"
 	// Pyverbs is rdma-core's libibverbs for the distribution's Python, with the provider
 	// of rdma_rxe, for guests whose kernels have RDMA.
 	Pyverbs Feature = "pyverbs"
 	VM      Feature = "vm"
-	// Tap is the right to make a tap in a namespace of one's own.
+	// Tap is the right to make a tap device in a network namespace of one's own.
 	Tap Feature = "tap"
 )
 
-// requireEnv names the features whose absence is a failure.
+// requireEnv lists the features whose absence fails a test.
 const requireEnv = "RAILBED_REQUIRE"
 
 // probeTimeout bounds one probe; mn and tshark need about a second on a busy
@@ -123,10 +121,9 @@ var probed = func() map[Feature]func() error {
 	return once
 }()
 
-// Need skips the test unless the host has every feature, each found out by
-// trying it once per process, or fails it where RAILBED_REQUIRE names the
-// feature. Under -short no test that needs the host runs, whatever it has: make check
-// is what needs none. It is safe for concurrent use.
+// Need skips the test unless the host has every feature, or fails it if RAILBED_REQUIRE names a
+// missing one. Each feature is probed once per process. Under -short, Need skips every test,
+// because make check needs nothing from the host. Need is safe for concurrent use.
 func Need(t testing.TB, features ...Feature) {
 	t.Helper()
 	if testing.Short() {
@@ -145,8 +142,8 @@ func Need(t testing.TB, features ...Feature) {
 	}
 }
 
-// Probe is why the host lacks a feature, in one line, or nil. The answer is
-// kept for the life of the process.
+// Probe returns in one line why the host lacks a feature, or nil. The answer is kept for the life
+// of the process.
 func Probe(feature Feature) error {
 	probe, known := probed[feature]
 	if !known {
@@ -166,8 +163,8 @@ func required(list string, feature Feature) bool {
 	return false
 }
 
-// probePyverbs loads the library, which finds its providers when it is first used, and
-// looks for rdma_rxe's.
+// probePyverbs loads the library, which finds its providers when it is first used, and looks for
+// the provider of rdma_rxe.
 func probePyverbs() error {
 	if err := program("/usr/bin/python3", "-c", "import pyverbs.device")(); err != nil {
 		return err
@@ -176,7 +173,7 @@ func probePyverbs() error {
 	return err
 }
 
-// installed probes a program that has no way to be asked for nothing, or a file.
+// installed only looks for a program, for programs that have no harmless invocation, or for a file.
 func installed(name string) func() error {
 	return func() (err error) {
 		if filepath.IsAbs(name) {
@@ -188,7 +185,8 @@ func installed(name string) func() error {
 	}
 }
 
-// probeCNIPlugins looks for one plugin, as all are of one package, and for what they run.
+// probeCNIPlugins looks for one plugin, because one package contains all, and for the programs that
+// the plugins run.
 func probeCNIPlugins() error {
 	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
 		if _, err := os.Stat(dir + "/portmap"); err == nil {
@@ -199,7 +197,7 @@ func probeCNIPlugins() error {
 	return errors.New("no plugin portmap in /opt/cni/bin or /usr/lib/cni")
 }
 
-// program is the probe of an installed program: it runs and exits 0.
+// program returns the probe of an installed program: the program must run and exit with 0.
 func program(name string, args ...string) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
@@ -212,7 +210,7 @@ func program(name string, args ...string) func() error {
 	}
 }
 
-// lastLine is ": " and the last line of a program's output, or nothing.
+// lastLine returns ": " and the last line of a program's output, or "" if there is none.
 func lastLine(output []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
 	if last := string(bytes.TrimSpace(lines[len(lines)-1])); last != "" {
@@ -221,7 +219,7 @@ func lastLine(output []byte) string {
 	return ""
 }
 
-// namespaces are the ones that a testbed makes beside its user namespace.
+// namespaces are the namespaces that a testbed makes beside its user namespace.
 const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
 	syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
@@ -244,8 +242,8 @@ func probeTestbed() error {
 	return probeUserNS()
 }
 
-// probeRoot takes on another user's identity, which root of a user namespace
-// with one mapped user cannot, and looks at the mapping for those with many.
+// probeRoot takes on another user's identity, which root of a user namespace with one mapped user
+// cannot do. It also checks the mapping, for user namespaces with many mapped users.
 func probeRoot() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("user id is %d, want 0", os.Geteuid())
@@ -265,7 +263,7 @@ func probeRoot() error {
 	return nil
 }
 
-// unshareError names the system call that refused, as a person would repeat it.
+// unshareError adds the unshare(1) command with which a user can repeat the refused system call.
 func unshareError(err error) error {
 	if err == nil {
 		return nil

@@ -8,12 +8,11 @@ import (
 	"testing"
 )
 
-// secondEnv names the test that is run in a namespace of its own.
+// secondEnv names the test that runs in a namespace of its own.
 const secondEnv = "RAILBED_HOSTTEST_SECOND"
 
-// InNetns is InUserNS for what needs a network of its own and nothing else: the
-// test runs a second time, alone, as the same user in a new network namespace, whose
-// loopback device is up.
+// InNetns is like InUserNS, for tests that need only a network of their own. The test runs a second
+// time, alone, as the same user in a new network namespace, whose loopback device is up.
 func InNetns(t *testing.T) bool {
 	t.Helper()
 	if inSecond(t, syscall.CLONE_NEWNET, "in a network namespace") {
@@ -25,15 +24,15 @@ func InNetns(t *testing.T) bool {
 	return false
 }
 
-// InMounts is InNetns for what mounts: the namespace is one of mounts, of which the host
-// sees none.
+// InMounts is like InNetns for tests that mount: the test runs in a new mount namespace, whose
+// mounts the host does not see.
 func InMounts(t *testing.T) bool {
 	t.Helper()
 	return inSecond(t, syscall.CLONE_NEWNS, "with mounts of its own")
 }
 
-// inSecond runs the test a second time, in a new namespace, and says whether this is
-// that run.
+// inSecond runs the test a second time, in a new namespace, and reports whether this is the second
+// run.
 func inSecond(t *testing.T, namespace uintptr, where string) bool {
 	t.Helper()
 	if os.Getenv(secondEnv) == t.Name() {
@@ -43,14 +42,15 @@ func inSecond(t *testing.T, namespace uintptr, where string) bool {
 	command := exec.CommandContext(t.Context(), "/proc/self/exe",
 		"-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), secondEnv+"="+t.Name())
-	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // which makes mounts private
+	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // Go's unshare also makes mounts private
 	output, err := command.CombinedOutput()
 	second(t, where, output, err)
 	return false
 }
 
-// ownRun makes a /run, a /var/lib and a /dev/shm that end with the namespace of mounts, but for Railbed's
-// own folder, in which both sides meet. It tells mount(8) to note nothing in /run/mount.
+// ownRun makes a /run, a /var/lib and a /dev/shm that end with the mount namespace. Railbed's own
+// directory in /run stays shared with the host. The option -n keeps mount(8) from writing to
+// /run/mount.
 const ownRun = `set -e
 mkdir -p -m 700 /run/railbed
 mount -n -t tmpfs none /dev/shm
@@ -63,10 +63,11 @@ rmdir /dev/shm/railbed
 mount -n -t tmpfs none /var/lib
 exec "$@"`
 
-// WithOwnRun is a command for the host's root that runs in a new namespace of mounts, made by unshare(1)
-// with these options, where what it writes to /run, /var/lib and /dev/shm ends with it. Container runtimes
-// leave things there when they are first used on a host: Podman mounts /run/netns on itself and keeps a lock
-// in /dev/shm, libcni keeps results in /var/lib/cni, and a killed containerd its sockets in /run.
+// WithOwnRun returns a command for the host's root that runs in a new mount namespace, made by
+// unshare(1) with the given options. There its changes to /run, /var/lib and /dev/shm end with the
+// namespace. Container runtimes leave files there when they are first used on a host. Podman mounts
+// /run/netns on itself and keeps a lock in /dev/shm. Libcni keeps results in /var/lib/cni, and a
+// killed containerd leaves its sockets in /run.
 func WithOwnRun(unshare []string, command ...string) *exec.Cmd {
 	args := append([]string{"--mount"}, unshare...)
 	return exec.Command("unshare", append(append(args, "sh", "-c", ownRun, "sh"), command...)...)

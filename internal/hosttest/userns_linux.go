@@ -12,11 +12,10 @@ import (
 	"testing"
 )
 
-// nobody is the ordinary user as which root tries what ordinary users can do.
+// nobody is the ordinary user under which root tests what ordinary users can do.
 const nobody = 65534
 
-// stageEnv tells a re-executed test binary what it is for, before any test or
-// TestMain of it runs.
+// stageEnv tells a re-executed test binary its stage, before any of its tests or its TestMain runs.
 const stageEnv = "RAILBED_HOSTTEST_STAGE"
 
 const (
@@ -48,8 +47,8 @@ func init() {
 	}
 }
 
-// exit ends a stage with its child's exit code, or with the errno of the clone
-// that refused as a line on stderr.
+// exit ends a stage with its child's exit code, or prints the errno of the refused clone as a line
+// on stderr.
 func exit(err error) {
 	var status *exec.ExitError
 	switch {
@@ -62,15 +61,15 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-// child is this test binary again, in a stage.
+// child returns a command that runs this test binary again, in a stage.
 func child(stage string, args ...string) *exec.Cmd {
 	command := exec.Command("/proc/self/exe", args...)
 	command.Env = append(os.Environ(), stageEnv+"="+stage)
 	return command
 }
 
-// ordinaryUser makes the command run as an ordinary user: root drops to nobody.
-// Root of MainInUserNS is an ordinary user already.
+// ordinaryUser makes the command run as an ordinary user: root drops to nobody. Root of
+// MainInUserNS already is an ordinary user.
 func ordinaryUser(command *exec.Cmd) *exec.Cmd {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 && os.Getenv(stageEnv) != stageIsolated {
@@ -93,18 +92,18 @@ func inNamespaces(command *exec.Cmd) *exec.Cmd {
 
 var skipLine = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: (cannot run here: .*)$`)
 
-// InUserNS runs the calling test a second time, alone, as root of an ordinary
-// user's user namespace with network, mount, PID, IPC and UTS namespaces of its
-// own; as root, the ordinary user is nobody. It returns true in there. In the
-// first process it returns false once the second has ended, and the test has
-// failed or was skipped as the second was, so that a test begins:
+// InUserNS runs the calling test a second time, alone. The second run is root of an ordinary user's
+// user namespace, with network, mount, PID, IPC and UTS namespaces of its own. If the caller is
+// root, the ordinary user is nobody. InUserNS returns true in the second run. In the first process
+// it returns false once the second run has ended, and marks the test as failed or skipped as the
+// second was. So a test begins:
 //
 //	if !hosttest.InUserNS(t) {
 //		return
 //	}
 //
-// It is for top-level tests. The directory of the package must be readable by
-// everybody if the test opens files in it.
+// It is for top-level tests. The directory of the package must be readable by everybody if the test
+// opens files in it.
 func InUserNS(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(stageEnv) == stageInside {
@@ -122,8 +121,8 @@ func InUserNS(t *testing.T) bool {
 	return false
 }
 
-// second makes the test fail or be skipped as its second run was, and fail where
-// that did not run it.
+// second marks the test as failed or skipped as its second run was. It fails the test if the second
+// run did not run it.
 func second(t *testing.T, where string, output []byte, err error) {
 	t.Helper()
 	if err != nil {
@@ -137,12 +136,11 @@ func second(t *testing.T, where string, output []byte, err error) {
 	}
 }
 
-// MainInUserNS is Main for packages whose tests need the right to make
-// namespaces and nothing else of root: started by an ordinary user, it runs the
-// binary again as root of a user namespace with network, mount, IPC and UTS
-// namespaces of its own, where Netns is there. Root runs the tests as they are.
-// The PID namespace stays the host's: the first process of a new one would
-// inherit every orphan.
+// MainInUserNS is Main for packages whose tests need the right to make namespaces, but no other
+// right of root. If an ordinary user starts it and the host allows user namespaces, it runs the
+// binary again as root of a user namespace with network, mount, IPC and UTS namespaces of its own.
+// Root runs the tests directly. The PID namespace stays the host's: the first process of a new one
+// would inherit every orphan.
 func MainInUserNS(m *testing.M) int {
 	if os.Geteuid() == 0 || Probe(UserNS) != nil {
 		return Main(m)

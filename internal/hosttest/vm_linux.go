@@ -13,7 +13,7 @@ func probeVM() error {
 	return program("qemu-system-x86_64", "--version")()
 }
 
-// probeTap opens the device; what it makes needs no more than a namespace.
+// probeTap opens the device; to make a tap with it, a namespace is enough.
 func probeTap() error {
 	file, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {

@@ -298,8 +298,8 @@ func (p Published) unlinkLocked() (removed []string, failures error) {
 }
 
 // SweepGone removes the containers of a testbed whose run directory no longer exists. Meanwhile it
-// recreates the directory as that of a dead testbed, so that the name cannot be claimed until the
-// engine has answered. An existing directory is left alone, and SweepGone returns nil.
+// recreates the directory as if a dead testbed had left it, so that the name cannot be claimed
+// until the engine has answered. An existing directory is left alone, and SweepGone returns nil.
 func SweepGone(d Dir, containers string, dryRun bool) (*Swept, error) {
 	own, err := Of(filepath.Base(d.Path))
 	if dryRun || err != nil || own.Path != d.Path { // no process claims this directory

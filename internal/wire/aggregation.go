@@ -39,31 +39,31 @@ const (
 	AggregationMaxElements = (0xFFFF - UDPLen - AggregationLen) / 4
 )
 
-// AggregationKind is what a message is.
+// AggregationKind is the kind of a message.
 type AggregationKind uint8
 
 // Kinds of messages.
 const (
 	AggregationUpdate AggregationKind = 1 // a worker's contribution, to the switch
 	AggregationResult AggregationKind = 2 // the sum, to a worker
-	AggregationReject AggregationKind = 3 // the switch will not take an update
-	// AggregationPartial is the sum of the workers below a switch, to the switch above.
+	AggregationReject AggregationKind = 3 // the switch refuses an update
+	// AggregationPartial is the sum of the workers below a switch, sent to its parent switch.
 	AggregationPartial AggregationKind = 4
 )
 
 // AggregationType is the type of the elements.
 type AggregationType uint8
 
-// Types of elements, of 4 bytes but for the last two.
+// Types of elements, of 4 bytes except the last two.
 const (
 	AggregationFloat32  AggregationType = 1 // IEEE 754 binary32
-	AggregationFixed    AggregationType = 2 // two's complement, times 2^Scale; there are sums alone
+	AggregationFixed    AggregationType = 2 // two's complement, times 2^Scale; sums only
 	AggregationInt32    AggregationType = 3 // two's complement; sums are modulo 2^32
 	AggregationBFloat16 AggregationType = 4 // the upper half of a float32
 	AggregationFloat16  AggregationType = 5 // IEEE 754 binary16
 )
 
-// Size is that of an element in bytes.
+// Size is the size of an element in bytes.
 func (t AggregationType) Size() int {
 	if t == AggregationBFloat16 || t == AggregationFloat16 {
 		return 2
@@ -71,7 +71,7 @@ func (t AggregationType) Size() int {
 	return 4
 }
 
-// AggregationOp is what is made of the elements of several workers.
+// AggregationOp is the operation that combines the elements of several workers.
 type AggregationOp uint8
 
 // Operations. Greatest and least are maximumNumber and minimumNumber of IEEE 754-2019.
@@ -83,14 +83,14 @@ const (
 
 // Flags of a message.
 const (
-	// AggregationSet is the version bit of the slot: which of its two sets. It
-	// is the lowest bit of the round.
+	// AggregationSet selects one of the slot's two sets: the version bit. It is the lowest bit of
+	// the round.
 	AggregationSet uint8 = 0x01
-	// AggregationRepeat: the worker sent this update before; of a result: it
-	// answers an update that was sent again. Nothing depends on it.
+	// AggregationRepeat marks an update that the worker has sent before. In a result it means that
+	// the result answers a repeated update. Nothing depends on it.
 	AggregationRepeat uint8 = 0x02
-	// AggregationSaturated: a fixed-point sum left the range of an int32 and
-	// was held at its end.
+	// AggregationSaturated says that a fixed-point sum left the range of an int32 and was clamped
+	// to the nearest end of it.
 	AggregationSaturated uint8 = 0x04
 
 	aggKeyPurpose = "railbed aggregation"
@@ -102,13 +102,13 @@ type AggregationCode uint8
 
 // Codes of a reject.
 const (
-	AggregationVersionUnknown AggregationCode = 1 + iota // this switch speaks the version of the reject
+	AggregationVersionUnknown AggregationCode = 1 + iota // the reject's version is the one that this switch speaks
 	AggregationJobUnknown
 	AggregationEpochOld    // Epoch is the current one
 	AggregationWorkerWrong // worker, fan-in or key do not fit the job
 	AggregationSlotUnknown
 	AggregationMismatch // round, type, operation, offset, scale or elements do not fit the slot's
-	AggregationTimeout  // the slot gave up waiting for the workers in Bitmap's zeros
+	AggregationTimeout  // the slot gave up waiting for the workers whose bits in Bitmap are 0
 
 	// AggregationCodes is one more than the last code.
 	AggregationCodes = int(AggregationTimeout) + 1
@@ -138,47 +138,47 @@ type AggregationFields struct {
 	Op    AggregationOp
 	Code  AggregationCode
 	Job   uint16
-	Epoch uint16 // which life of the job
+	Epoch uint16 // counts the incarnations of the job
 	Slot  uint16 // index in the job's pool
-	// Worker is who contributed, of a partial sum the least of them, or who a
-	// result is for; FanIn how many the job has.
+	// Worker is the contributor, in a partial sum the lowest contributor, in a result the receiver.
+	// FanIn is the number of workers in the job.
 	Worker, FanIn uint8
-	// Key is the worker's or the switch's secret of this job and epoch.
+	// Key is the secret of the worker or switch for this job and epoch.
 	Key uint32
 	// Round counts the chunks of the slot, from 0.
 	Round uint32
 	// Offset is the first element's index in the tensor.
 	Offset uint32
-	// Bitmap has bit n set when worker n is in the elements.
+	// Bitmap has bit n set if the elements include worker n's.
 	Bitmap   uint64
 	Elements uint16
-	// Scale of fixed point: an element means its integer times 2^Scale.
+	// Scale applies to fixed point: an element's value is its integer times 2^Scale.
 	Scale int8
-	// NextScale of an update is the least scale that the worker's next chunk in
-	// this slot needs, of a result the greatest that a worker asked for.
+	// NextScale, in an update, is the least scale that the worker's next chunk in this slot needs.
+	// In a result it is the greatest scale that a worker asked for.
 	NextScale int8
 }
 
-// AggregationMessageLen is the length of a message with so many elements of a
-// type, in bytes.
+// AggregationMessageLen is the length in bytes of a message with the given number of elements of a
+// type.
 func AggregationMessageLen(t AggregationType, elements int) int {
 	return AggregationLen + t.Size()*elements
 }
 
-// AggregationLongest is the length of the longest message with so many elements.
+// AggregationLongest is the length of the longest message with the given number of elements.
 func AggregationLongest(elements int) int { return AggregationMessageLen(AggregationFloat32, elements) }
 
-// Valid says that the bytes are a message of this version that makes sense by
-// itself: a valid header and all the elements, no less and no more.
+// Valid reports whether the bytes are a message of this version that is consistent in itself: a
+// valid header and exactly its elements.
 func (a Aggregation) Valid() bool {
 	return a.ValidHeader() && len(a) == AggregationLen+a.DataLen()
 }
 
-// ValidHeader says that the bytes begin with a header that makes sense by
-// itself: known kind, type, operation and flags, the set of its round, a worker below its
-// fan-in, a bitmap within it. An update is of one worker, a partial sum is called
-// by the least of its workers; a reject has no elements. It is for captures that
-// cut packets off.
+// ValidHeader reports whether the bytes begin with a header that is consistent in itself. Kind,
+// type, operation and flags must be known. The set must match the round, the worker must be below
+// the fan-in, and the bitmap within it. An update has one worker in the bitmap; a partial sum names
+// the lowest worker in it; a reject has no elements. ValidHeader is for captures that truncate
+// packets.
 func (a Aggregation) ValidHeader() bool {
 	if len(a) < AggregationLen || a.Version() != AggregationVersion || a[aggFlags]&^aggKnownFlags != 0 {
 		return false
@@ -205,53 +205,53 @@ func (a Aggregation) ValidHeader() bool {
 	return false
 }
 
-// Version is the version of the message, for those that are not valid because
-// of it; the bytes must be AggregationLen.
+// Version is the version of the message. It may also be called on a message of another version,
+// which is not valid, if that has at least AggregationLen bytes.
 func (a Aggregation) Version() uint8 { return a[aggVersionKind] >> 4 }
 
-// Kind is what the message is.
+// Kind is the kind of the message.
 func (a Aggregation) Kind() AggregationKind { return AggregationKind(a[aggVersionKind] & 0x0F) }
 
-// Flags are all flags.
+// Flags are the flags of the message.
 func (a Aggregation) Flags() uint8 { return a[aggFlags] }
 
-// Set is the slot's set that the message is about, 0 or 1: the version bit.
+// Set is the slot's set, 0 or 1, that the message belongs to: the version bit.
 func (a Aggregation) Set() int { return int(a[aggFlags] & AggregationSet) }
 
 // Type is the type of the elements.
 func (a Aggregation) Type() AggregationType { return AggregationType(a[aggOpType] & 0x0F) }
 
-// Op is what is made of the elements.
+// Op is the operation that combines the elements.
 func (a Aggregation) Op() AggregationOp { return AggregationOp(a[aggOpType] >> 4) }
 
-// Code is why an update was rejected.
+// Code is the reason of a reject.
 func (a Aggregation) Code() AggregationCode { return AggregationCode(a[aggCode]) }
 
 // Job is the job's number at the switch.
 func (a Aggregation) Job() uint16 { return binary.BigEndian.Uint16(a[aggJob:]) }
 
-// Epoch is the life of the job.
+// Epoch is the job's epoch.
 func (a Aggregation) Epoch() uint16 { return binary.BigEndian.Uint16(a[aggEpoch:]) }
 
 // Slot is the index in the job's pool.
 func (a Aggregation) Slot() uint16 { return binary.BigEndian.Uint16(a[aggSlot:]) }
 
-// Worker is who contributed, or who a result is for.
+// Worker is the contributor, or the receiver of a result.
 func (a Aggregation) Worker() uint8 { return a[aggWorker] }
 
-// FanIn is how many workers the job has.
+// FanIn is the number of workers in the job.
 func (a Aggregation) FanIn() uint8 { return a[aggFanIn] }
 
 // Key is the worker's secret.
 func (a Aggregation) Key() uint32 { return binary.BigEndian.Uint32(a[aggKey:]) }
 
-// Round is the number of the slot's chunk.
+// Round is the number of the chunk in the slot.
 func (a Aggregation) Round() uint32 { return binary.BigEndian.Uint32(a[aggRound:]) }
 
 // Offset is the first element's index in the tensor.
 func (a Aggregation) Offset() uint32 { return binary.BigEndian.Uint32(a[aggOffset:]) }
 
-// Bitmap has a bit for each worker in the elements.
+// Bitmap has a bit for each worker whose elements are included.
 func (a Aggregation) Bitmap() uint64 { return binary.BigEndian.Uint64(a[aggBitmap:]) }
 
 // Elements is the number of elements.
@@ -260,31 +260,31 @@ func (a Aggregation) Elements() uint16 { return binary.BigEndian.Uint16(a[aggEle
 // Scale is the exponent of fixed-point elements.
 func (a Aggregation) Scale() int8 { return int8(a[aggScale]) }
 
-// NextScale is the exponent asked for, or agreed on, for the slot's next chunk.
+// NextScale is the exponent that a worker asks for, or the agreed one, for the slot's next chunk.
 func (a Aggregation) NextScale() int8 { return int8(a[aggNextScale]) }
 
 // Data are the elements as bytes.
 func (a Aggregation) Data() []byte { return a[AggregationLen:] }
 
-// DataLen is how many bytes the elements take by what the header says.
+// DataLen is the length of the elements in bytes according to the header.
 func (a Aggregation) DataLen() int { return a.Type().Size() * int(a.Elements()) }
 
-// Fixed is element i of fixed point.
+// Fixed is element i in fixed point.
 func (a Aggregation) Fixed(i int) int32 {
 	return int32(binary.BigEndian.Uint32(a[AggregationLen+4*i:]))
 }
 
-// Float is element i of float32.
+// Float is element i as float32.
 func (a Aggregation) Float(i int) float32 {
 	return math.Float32frombits(binary.BigEndian.Uint32(a[AggregationLen+4*i:]))
 }
 
-// SetFixed sets element i of fixed point.
+// SetFixed sets element i in fixed point.
 func (a Aggregation) SetFixed(i int, v int32) {
 	binary.BigEndian.PutUint32(a[AggregationLen+4*i:], uint32(v))
 }
 
-// SetFloat sets element i of float32.
+// SetFloat sets element i as float32.
 func (a Aggregation) SetFloat(i int, v float32) {
 	binary.BigEndian.PutUint32(a[AggregationLen+4*i:], math.Float32bits(v))
 }
@@ -311,8 +311,7 @@ func (a Aggregation) Fields() AggregationFields {
 	}
 }
 
-// Encode writes the header, with the set of the round among its flags. The
-// elements are the caller's to set.
+// Encode writes the header; it derives the set flag from the round. The caller writes the elements.
 func (a Aggregation) Encode(f *AggregationFields) {
 	_ = a[AggregationLen-1]
 	a[aggVersionKind] = AggregationVersion<<4 | uint8(f.Kind&0x0F)
@@ -330,10 +329,9 @@ func (a Aggregation) Encode(f *AggregationFields) {
 	a[aggScale], a[aggNextScale] = uint8(f.Scale), uint8(f.NextScale)
 }
 
-// AggregationKey is the key of a worker in one epoch of a job: the first 32 bits
-// of SHA-256 over "railbed aggregation", the job's seed, which the plan draws,
-// and job, epoch and worker in the sizes that messages have. Switch and workers
-// compute it alike.
+// AggregationKey returns the key of a worker in one epoch of a job: the first 32 bits of a SHA-256
+// hash. The hash covers "railbed aggregation", the job's seed, which the plan draws, and job, epoch
+// and worker in their sizes in messages. Switch and workers compute the same key.
 func AggregationKey(seed uint64, job, epoch uint16, worker uint8) uint32 {
 	text := [len(aggKeyPurpose) + 13]byte{}
 	rest := text[copy(text[:], aggKeyPurpose):]
@@ -345,9 +343,9 @@ func AggregationKey(seed uint64, job, epoch uint16, worker uint8) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// ToFixed is a number as the integer that stands for it at a scale, rounded to
-// the nearest even. It is false when the integer does not fit an int32, which
-// is then at the end of its range (0 for NaN).
+// ToFixed converts a number to fixed point at a scale, rounded to the nearest integer, ties to
+// even. If the integer does not fit an int32, ToFixed returns false and the nearest end of the
+// range (0 for NaN).
 func ToFixed(v float32, scale int8) (int32, bool) {
 	scaled := math.RoundToEven(math.Ldexp(float64(v), -int(scale)))
 	switch {
@@ -361,12 +359,11 @@ func ToFixed(v float32, scale int8) (int32, bool) {
 	return int32(scaled), true
 }
 
-// FromFixed is the number that an integer stands for at a scale.
+// FromFixed converts fixed point at a scale to a number.
 func FromFixed(v int32, scale int8) float32 { return float32(math.Ldexp(float64(v), int(scale))) }
 
-// ScaleFor is the least scale at which the sum of fanIn numbers, each at most
-// limit in size, fits an int32 whatever their signs. The limit must be finite
-// and not negative.
+// ScaleFor returns the least scale at which the sum of fanIn numbers of magnitude at most limit
+// fits an int32, whatever their signs. The limit must be finite and not negative.
 func ScaleFor(limit float32, fanIn int) int8 {
 	// |v| < 2^e, so the sum is below 2^e * fanIn, and 31 bits hold it when
 	// 2^e * fanIn <= 2^(31+scale). The limit rounds to itself, since its 24

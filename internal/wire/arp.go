@@ -32,13 +32,13 @@ type ARPFields struct {
 	SenderIP, TargetIP   [4]byte
 }
 
-// Valid says that the bytes hold an ARP packet for IPv4 over Ethernet; other
-// kinds of ARP are not valid.
+// Valid reports whether the bytes hold an ARP packet for IPv4 over Ethernet; other kinds of ARP are
+// not valid.
 func (a ARP) Valid() bool {
 	return len(a) >= ARPLen && binary.BigEndian.Uint64(a)>>16 == 0x0001_0800_0604
 }
 
-// Operation is ARPRequest, ARPReply or another.
+// Operation is ARPRequest, ARPReply or another value.
 func (a ARP) Operation() uint16 { return binary.BigEndian.Uint16(a[arpOperation:]) }
 
 // SenderMAC is the sender's Ethernet address.
@@ -47,10 +47,10 @@ func (a ARP) SenderMAC() MAC { return MAC(a[arpSenderMAC : arpSenderMAC+6]) }
 // SenderIP is the sender's IPv4 address.
 func (a ARP) SenderIP() [4]byte { return [4]byte(a[arpSenderIP : arpSenderIP+4]) }
 
-// TargetMAC is the target's Ethernet address, without meaning in a request.
+// TargetMAC is the target's Ethernet address; it has no meaning in a request.
 func (a ARP) TargetMAC() MAC { return MAC(a[arpTargetMAC : arpTargetMAC+6]) }
 
-// TargetIP is the IPv4 address that is asked for, or who asked.
+// TargetIP is the requested IPv4 address, or in a reply the requester's.
 func (a ARP) TargetIP() [4]byte { return [4]byte(a[arpTargetIP : arpTargetIP+4]) }
 
 // Encode writes the packet.

@@ -7,10 +7,9 @@ import (
 
 // The Internet checksum: RFC 1071, and RFC 1624 for the incremental update.
 
-// Sum adds bytes to a partial one's complement sum, as big-endian 16-bit words
-// with a zero byte after an odd last one, and returns the new partial sum. The
-// sums of several pieces can be chained as long as each but the last has an
-// even length.
+// Sum adds bytes to a partial one's complement sum and returns the new partial sum. It adds
+// big-endian 16-bit words, with a zero byte after an odd last byte. The sums of several pieces can
+// be chained if each piece but the last has an even length.
 func Sum(b []byte, initial uint16) uint16 {
 	sum, carry := uint64(initial), uint64(0)
 	// 64-bit words add up to the same sum as 16-bit words: RFC 1071, 2(C).
@@ -51,30 +50,29 @@ func fold(sum uint64) uint16 {
 	return uint16(sum)
 }
 
-// Checksum is the Internet checksum of bytes whose checksum field is zero. On
-// bytes that carry their checksum it is zero when that is right.
+// Checksum returns the Internet checksum of bytes whose checksum field is zero. If the field holds
+// the correct checksum, the result is zero.
 func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
 
-// UpdateChecksum is the checksum of data in which one aligned 16-bit word
-// changed from old to new: RFC 1624, equation 3. It is wrong in one case: for
-// data that are zeros and nothing else it gives 0, where the sum over them
-// needs 0xFFFF. No IP header and no UDP or TCP checksum is such a case.
+// UpdateChecksum returns the checksum of data in which one aligned 16-bit word changed from old to
+// new: RFC 1624, equation 3. It is wrong in one case: for data of nothing but zeros it gives 0,
+// while the sum over them needs 0xFFFF. This case does not occur in IP headers or UDP and TCP
+// checksums.
 func UpdateChecksum(checksum, old, new uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^old) + uint64(new))
 }
 
-// PseudoIPv4 is the partial sum of the pseudo-header that UDP and TCP over
-// IPv4 add to their checksum: RFC 768 and RFC 9293, 3.1. The length is that of
-// the UDP or TCP header and its payload, in bytes.
+// PseudoIPv4 returns the partial sum of the pseudo-header that UDP and TCP over IPv4 add to their
+// checksum: RFC 768 and RFC 9293, 3.1. The length covers the UDP or TCP header and its payload, in
+// bytes.
 func PseudoIPv4(src, dst [4]byte, protocol uint8, length int) uint16 {
 	sum := uint64(binary.BigEndian.Uint32(src[:])) + uint64(binary.BigEndian.Uint32(dst[:]))
 	return fold(sum + uint64(protocol) + uint64(uint32(length)))
 }
 
-// PseudoIPv6 is the partial sum of the pseudo-header that UDP, TCP and ICMPv6
-// over IPv6 add to their checksum: RFC 8200, 8.1. The protocol is that of the
-// upper layer, not of an extension header; the length is that of the
-// upper-layer header and its payload, in bytes.
+// PseudoIPv6 returns the partial sum of the pseudo-header that UDP, TCP and ICMPv6 over IPv6 add to
+// their checksum: RFC 8200, 8.1. The protocol is the upper layer's, not an extension header's. The
+// length covers the upper-layer header and its payload, in bytes.
 func PseudoIPv6(src, dst [16]byte, protocol uint8, length int) uint16 {
 	sum := Sum(src[:], 0)
 	sum = Sum(dst[:], sum)

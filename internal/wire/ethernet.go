@@ -14,8 +14,8 @@ const (
 	EthernetLen = 14 // bytes of the header, without preamble
 	TagLen      = 4  // bytes of one 802.1Q tag
 
-	// EthernetMinLen is the shortest frame on a real wire, in bytes, without
-	// the 4 of the frame check sequence. Emulated links carry shorter ones.
+	// EthernetMinLen is the shortest frame on a real wire, in bytes, without the 4 of the frame
+	// check sequence. Emulated links also carry shorter frames.
 	EthernetMinLen = 60
 )
 
@@ -29,8 +29,8 @@ const (
 	EtherTypeQinQ       = 0x88A8 // service tag, 802.1ad
 	EtherTypeLLDP       = 0x88CC
 
-	// EtherTypeMin is the first value that is a type; lower ones are the
-	// length of an 802.3 frame.
+	// EtherTypeMin is the lowest value that is a type; lower values are the length of an 802.3
+	// frame.
 	EtherTypeMin = 0x0600
 )
 
@@ -40,12 +40,11 @@ type MAC [6]byte
 // Broadcast is the address of every station.
 var Broadcast = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// IsMulticast says that the address is a group's, broadcast included.
+// IsMulticast reports whether the address is a group address; broadcast is one.
 func (m MAC) IsMulticast() bool { return m[0]&1 != 0 }
 
-// IsLinkLocal says that a bridge never forwards frames to this address:
-// 01:80:C2:00:00:00 to 0F, IEEE 802.1Q table 8-1. Pause and PFC frames have
-// one of these.
+// IsLinkLocal reports whether bridges never forward frames to this address: 01:80:C2:00:00:00 to
+// 0F, IEEE 802.1Q table 8-1. Pause and PFC frames go to such an address.
 func (m MAC) IsLinkLocal() bool {
 	return m[0] == 1 && m[1] == 0x80 && m[2] == 0xC2 && m[3] == 0 && m[4] == 0 && m[5] < 0x10
 }
@@ -74,10 +73,11 @@ func (e Ethernet) Dst() MAC { return MAC(e[ethernetDst : ethernetDst+6]) }
 // Src is the source address.
 func (e Ethernet) Src() MAC { return MAC(e[ethernetSrc : ethernetSrc+6]) }
 
-// EtherType is the type or length field as it stands, a tag's if there is one.
+// EtherType is the type or length field after the addresses; if there is a tag, it is the tag's
+// type.
 func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethernetType:]) }
 
-// Payload is what follows the header: a tag and the rest, if there is one.
+// Payload is the rest of the frame after the header, beginning with the tag if there is one.
 func (e Ethernet) Payload() []byte { return e[EthernetLen:] }
 
 // SetDst sets the destination address.

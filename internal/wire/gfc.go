@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// Layout of Gentle Flow Control behind the Ethernet header: a MAC control frame
-// of the extension opcode, fabric/softswitch/PROTOCOL.md. Offsets in bytes.
+// Layout of Gentle Flow Control after the Ethernet header: a MAC control frame with the extension
+// opcode, fabric/softswitch/PROTOCOL.md. Offsets in bytes.
 const (
 	gfcIdentifier = 2
 	gfcKind       = 5
@@ -17,37 +17,36 @@ const (
 	OpcodeExtension = 0xFFFE
 )
 
-// GFCIdentifier stands where an extension frame has the identifier of its
-// organization.
+// GFCIdentifier is at the place of the organization's identifier in an extension frame.
 var GFCIdentifier = [3]byte{0x06, 'R', 'G'}
 
 // GFCFields are the fields of a GFC frame.
 type GFCFields struct {
-	// Enable has bit n set when the value of priority n counts.
+	// Enable has bit n set if the frame has a value for priority n.
 	Enable uint8
-	// Share says that values are parts of 65,535 of the line's rate. Otherwise
-	// they are stages, and the rate is the line's / 2^stage.
+	// Share says that values are shares of the line's rate, in units of 1/65,535. Otherwise values
+	// are stages, and the rate is the line's rate / 2^stage.
 	Share  bool
 	Values [PFCPriorities]uint16
 }
 
-// GFC is a GFC frame behind its Ethernet header.
+// GFC is a GFC frame after its Ethernet header.
 type GFC []byte
 
-// Valid says that the bytes are a GFC frame's, of a kind that is known.
+// Valid reports whether the bytes are a GFC frame of a known kind.
 func (g GFC) Valid() bool {
 	return len(g) >= GFCLen && MACControl(g).Opcode() == OpcodeExtension &&
 		[3]byte(g[gfcIdentifier:]) == GFCIdentifier && g[gfcKind] <= 1
 }
 
-// Enable has bit n set when the value of priority n counts.
+// Enable has bit n set if the frame has a value for priority n.
 func (g GFC) Enable() uint8 { return g[gfcEnable] }
 
-// Share says that values are shares and not stages.
+// Share reports whether values are shares, not stages.
 func (g GFC) Share() bool { return g[gfcKind] == 1 }
 
-// Value is the stage of a priority, 0 to 7, or its share, which is at least 1:
-// nobody is to stop for good.
+// Value is the stage of a priority, 0 to 7, or its share. A share is at least 1, so that no sender
+// stops for good.
 func (g GFC) Value(priority int) uint16 {
 	value := binary.BigEndian.Uint16(g[gfcValues+2*(priority&7):])
 	if value == 0 && g.Share() {
@@ -67,8 +66,8 @@ func (g GFC) Fields() GFCFields {
 	return f
 }
 
-// Encode writes everything from the opcode on, GFCLen bytes. Values of priorities
-// that are not enabled are written as 0.
+// Encode writes the frame from the opcode on, GFCLen bytes. It writes values of priorities that are
+// not enabled as 0.
 func (g GFC) Encode(f *GFCFields) {
 	g = g[:GFCLen]
 	clear(g)

@@ -12,7 +12,7 @@ const (
 	icmpSeq      = 6 // of echo
 	icmpv4MTU    = 6 // of fragmentation needed
 
-	// ICMPLen is the header of both ICMPs, in bytes: type, code, checksum and
+	// ICMPLen is the length of the header of ICMPv4 and ICMPv6, in bytes: type, code, checksum and
 	// 4 bytes whose meaning depends on the type.
 	ICMPLen = 8
 )
@@ -36,14 +36,14 @@ const (
 // ICMPv4 is an ICMPv4 message.
 type ICMPv4 []byte
 
-// ICMPFields are the header of an ICMPv4 or ICMPv6 message. Rest is
-// the 4 bytes behind the checksum: EchoRest, an MTU, or 0.
+// ICMPFields are the fields of an ICMPv4 or ICMPv6 header. Rest is the 4 bytes after the checksum:
+// EchoRest, an MTU, or 0.
 type ICMPFields struct {
 	Type, Code uint8
 	Rest       uint32
 }
 
-// EchoRest is the Rest of an echo request or reply of either ICMP.
+// EchoRest returns the Rest of an echo request or reply of ICMPv4 or ICMPv6.
 func EchoRest(id, seq uint16) uint32 { return uint32(id)<<16 | uint32(seq) }
 
 // Valid says that the bytes hold an ICMPv4 header.
@@ -55,7 +55,7 @@ func (m ICMPv4) Type() uint8 { return m[icmpType] }
 // Code is the message's code, which depends on its type.
 func (m ICMPv4) Code() uint8 { return m[icmpCode] }
 
-// Checksum is the checksum as it stands.
+// Checksum is the checksum field.
 func (m ICMPv4) Checksum() uint16 { return binary.BigEndian.Uint16(m[icmpChecksum:]) }
 
 // ID is the identifier of an echo.
@@ -64,16 +64,16 @@ func (m ICMPv4) ID() uint16 { return binary.BigEndian.Uint16(m[icmpID:]) }
 // Seq is the sequence number of an echo.
 func (m ICMPv4) Seq() uint16 { return binary.BigEndian.Uint16(m[icmpSeq:]) }
 
-// MTU is the MTU of the next hop, in bytes, in a message that fragmentation
-// was needed: RFC 1191, 4. It is 0 from routers older than that.
+// MTU is the MTU of the next hop, in bytes, in a fragmentation needed message: RFC 1191, 4. It is 0
+// from routers older than that RFC.
 func (m ICMPv4) MTU() uint16 { return binary.BigEndian.Uint16(m[icmpv4MTU:]) }
 
-// Body is what follows the header: an echo's data, or the packet that an error
-// is about, from its IP header on.
+// Body is the message after the header: an echo's data, or the packet that caused an error, from
+// its IP header on.
 func (m ICMPv4) Body() []byte { return m[ICMPLen:] }
 
-// IsError says that the message is an error, about which no other error may be
-// sent: RFC 1812, 4.3.2.7.
+// IsError reports whether the message is an error; no error may be sent about an error: RFC 1812,
+// 4.3.2.7.
 func (m ICMPv4) IsError() bool {
 	switch m.Type() {
 	case ICMPv4Unreachable, ICMPv4TimeExceeded, 4, 5, 12: // source quench, redirect, parameter problem
@@ -82,19 +82,19 @@ func (m ICMPv4) IsError() bool {
 	return false
 }
 
-// FillChecksum computes the checksum over all the bytes, which must be the
-// message and no more, and sets it.
+// FillChecksum computes and sets the checksum over all the bytes, which must be exactly the
+// message.
 func (m ICMPv4) FillChecksum() {
 	binary.BigEndian.PutUint16(m[icmpChecksum:], 0)
 	binary.BigEndian.PutUint16(m[icmpChecksum:], Checksum(m))
 }
 
-// ChecksumValid says that the checksum over all the bytes, which must be the
-// message and no more, is right.
+// ChecksumValid reports whether the checksum over all the bytes, which must be exactly the message,
+// is right.
 func (m ICMPv4) ChecksumValid() bool { return Sum(m, 0) == 0xFFFF }
 
-// MakeReply turns an echo request into its reply, checksum updated; a wrong
-// checksum stays wrong. The addresses are the caller's to exchange.
+// MakeReply turns an echo request into its reply and updates the checksum; a wrong checksum stays
+// wrong. The caller exchanges the addresses.
 func (m ICMPv4) MakeReply() {
 	old := binary.BigEndian.Uint16(m[icmpType:])
 	m[icmpType] = ICMPv4EchoReply
@@ -105,8 +105,8 @@ func (m ICMPv4) MakeReply() {
 	binary.BigEndian.PutUint16(m[icmpChecksum:], sum)
 }
 
-// Encode writes the header, and the checksum over all the bytes, which must be
-// the message with its body and no more.
+// Encode writes the header, with the checksum over all the bytes, which must be exactly the message
+// with its body.
 func (m ICMPv4) Encode(f *ICMPFields) {
 	_ = m[ICMPLen-1]
 	m[icmpType], m[icmpCode] = f.Type, f.Code

@@ -2,18 +2,18 @@ package wire
 
 import "encoding/binary"
 
-// Layout of an ICMPv6 message, RFC 4443, and of neighbour discovery, RFC 4861:
-// offsets in bytes. Type, code, checksum and echo stand as in ICMPv4.
+// Layout of an ICMPv6 message, RFC 4443, and of neighbour discovery, RFC 4861: offsets in bytes.
+// Type, code, checksum and the echo fields have the same offsets as in ICMPv4.
 const (
 	icmpv6MTU = 4 // of packet too big, 4 bytes
 	ndFlags   = 4 // of a neighbour advertisement
 	ndTarget  = 8
 	ndOptions = 24
 
-	// NeighborLen is a neighbour solicitation or advertisement without
-	// options, in bytes.
+	// NeighborLen is the length of a neighbour solicitation or advertisement without options, in
+	// bytes.
 	NeighborLen = 24
-	// LinkAddressLen is the option with an Ethernet address, in bytes.
+	// LinkAddressLen is the length of the option with an Ethernet address, in bytes.
 	LinkAddressLen = 8
 
 	// ndMaxOptions bounds the walk over options; RFC 4861 defines one for
@@ -55,21 +55,20 @@ const (
 // ICMPv6 is an ICMPv6 message, from the end of the last extension header on.
 type ICMPv6 []byte
 
-// Valid says that the bytes hold an ICMPv6 header, and of neighbour
-// solicitation and advertisement the target, too.
+// Valid reports whether the bytes hold an ICMPv6 header and, in a neighbour solicitation or
+// advertisement, the target.
 func (m ICMPv6) Valid() bool {
 	return len(m) >= ICMPLen && (!m.IsNeighbor() || len(m) >= NeighborLen)
 }
 
-// IsNeighbor says that the message is a neighbour solicitation or
-// advertisement. It is valid only when its packet's hop limit is 255: RFC 4861,
-// 7.1.
+// IsNeighbor reports whether the message is a neighbour solicitation or advertisement. Such a
+// message is valid only if its packet's hop limit is 255: RFC 4861, 7.1.
 func (m ICMPv6) IsNeighbor() bool {
 	return m.Type() == ICMPv6NeighborSolicitation || m.Type() == ICMPv6NeighborAdvertisement
 }
 
-// IsError says that the message is an error, about which no other error may be
-// sent: RFC 4443, 2.4(e).
+// IsError reports whether the message is an error; no error may be sent about an error: RFC 4443,
+// 2.4(e).
 func (m ICMPv6) IsError() bool { return m.Type() < 128 }
 
 // Type is the message's type.
@@ -78,7 +77,7 @@ func (m ICMPv6) Type() uint8 { return m[icmpType] }
 // Code is the message's code, which depends on its type.
 func (m ICMPv6) Code() uint8 { return m[icmpCode] }
 
-// Checksum is the checksum as it stands.
+// Checksum is the checksum field.
 func (m ICMPv6) Checksum() uint16 { return binary.BigEndian.Uint16(m[icmpChecksum:]) }
 
 // ID is the identifier of an echo.
@@ -90,19 +89,18 @@ func (m ICMPv6) Seq() uint16 { return binary.BigEndian.Uint16(m[icmpSeq:]) }
 // MTU is the MTU of the next hop, in bytes, in a packet too big message.
 func (m ICMPv6) MTU() uint32 { return binary.BigEndian.Uint32(m[icmpv6MTU:]) }
 
-// Body is what follows the header: an echo's data, or the packet that an error
-// is about, from its IP header on.
+// Body is the message after the header: an echo's data, or the packet that caused an error, from
+// its IP header on.
 func (m ICMPv6) Body() []byte { return m[ICMPLen:] }
 
-// Target is the address that a neighbour solicitation asks for or an
-// advertisement is about.
+// Target is the address in a neighbour solicitation or advertisement.
 func (m ICMPv6) Target() [16]byte { return [16]byte(m[ndTarget : ndTarget+16]) }
 
 // NeighborFlags are the flags of a neighbour advertisement.
 func (m ICMPv6) NeighborFlags() uint8 { return m[ndFlags] & 0xE0 }
 
-// LinkAddress looks for an option of a neighbour solicitation or advertisement
-// with an Ethernet address, SourceLinkAddress or TargetLinkAddress.
+// LinkAddress looks in a neighbour solicitation or advertisement for an option with an Ethernet
+// address, SourceLinkAddress or TargetLinkAddress.
 func (m ICMPv6) LinkAddress(option uint8) (MAC, bool) {
 	for rest, n := m[ndOptions:], 0; len(rest) >= LinkAddressLen && n < ndMaxOptions; n++ {
 		length := int(rest[1]) * 8
@@ -117,22 +115,22 @@ func (m ICMPv6) LinkAddress(option uint8) (MAC, bool) {
 	return MAC{}, false
 }
 
-// FillChecksum computes the checksum over all the bytes, which must be the
-// message and no more, and sets it.
+// FillChecksum computes and sets the checksum over all the bytes, which must be exactly the
+// message.
 func (m ICMPv6) FillChecksum(src, dst [16]byte) {
 	binary.BigEndian.PutUint16(m[icmpChecksum:], 0)
 	sum := ^Sum(m, PseudoIPv6(src, dst, ProtocolICMPv6, len(m)))
 	binary.BigEndian.PutUint16(m[icmpChecksum:], sum)
 }
 
-// ChecksumValid says that the checksum over all the bytes, which must be the
-// message and no more, is right.
+// ChecksumValid reports whether the checksum over all the bytes, which must be exactly the message,
+// is right.
 func (m ICMPv6) ChecksumValid(src, dst [16]byte) bool {
 	return Sum(m, PseudoIPv6(src, dst, ProtocolICMPv6, len(m))) == 0xFFFF
 }
 
-// Encode writes the header, and the checksum over all the bytes, which must be
-// the message with its body and no more.
+// Encode writes the header, with the checksum over all the bytes, which must be exactly the message
+// with its body.
 func (m ICMPv6) Encode(f *ICMPFields, src, dst [16]byte) {
 	_ = m[ICMPLen-1]
 	m[icmpType], m[icmpCode] = f.Type, f.Code
@@ -140,9 +138,9 @@ func (m ICMPv6) Encode(f *ICMPFields, src, dst [16]byte) {
 	m.FillChecksum(src, dst)
 }
 
-// NeighborFields are a neighbour solicitation or advertisement. It carries
-// Link as the source address of a solicitation or the target address of an
-// advertisement when the bytes have room for the option.
+// NeighborFields are the fields of a neighbour solicitation or advertisement. Link is the source
+// address option of a solicitation or the target address option of an advertisement. It is written
+// only if the bytes have room for the option.
 type NeighborFields struct {
 	Type     uint8
 	Flags    uint8 // of an advertisement
@@ -151,8 +149,8 @@ type NeighborFields struct {
 	Src, Dst [16]byte // of the packet, for the checksum
 }
 
-// EncodeNeighbor writes the message, checksum included, into bytes of
-// NeighborLen, or NeighborLen+LinkAddressLen with the option.
+// EncodeNeighbor writes the message with its checksum into NeighborLen bytes, or with the option
+// into NeighborLen+LinkAddressLen.
 func (m ICMPv6) EncodeNeighbor(f *NeighborFields) {
 	_ = m[NeighborLen-1]
 	clear(m[:ICMPLen])

@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// Layout of a telemetry block, P4.org INT Dataplane Specification v2.1 (INT-MD
-// with its shim header for TCP/UDP), with the room for all hops reserved by the
-// sender: fabric/softswitch/PROTOCOL.md. Offsets in bytes.
+// Layout of a telemetry block: P4.org INT Dataplane Specification v2.1 (INT-MD with its shim header
+// for TCP/UDP). The sender reserves the room for all hops: fabric/softswitch/PROTOCOL.md. Offsets
+// in bytes.
 const (
 	intTypeNPT      = 0 // type 4 bits, next protocol type 2
 	intLength       = 1 // of what follows the shim, in words of 4 bytes
@@ -20,7 +20,7 @@ const (
 	intDSInstr      = 12
 	intDSFlags      = 14
 
-	// INTLen is a block without room for any hop, in bytes.
+	// INTLen is the length of a block without room for any hop, in bytes.
 	INTLen = 16
 
 	intShimLen     = 4
@@ -32,14 +32,13 @@ const (
 	intExceeded    = 0x04
 	intMTU         = 0x02
 
-	// INTDomain is the domain in which blocks have their room reserved.
+	// INTDomain is the domain specific ID of blocks with reserved room.
 	INTDomain = 0x5242
-	// INTMaxWords is the most that all hops of a block can take, in words of 4
-	// bytes.
+	// INTMaxWords is the largest room for all hops of a block, in words of 4 bytes.
 	INTMaxWords = 0xFF - intHeaderWords
 )
 
-// Instructions: what each hop is asked for. INT v2.1 counts bits from the most
+// Instructions: the data that each hop is asked to write. INT v2.1 counts bits from the most
 // significant one.
 const (
 	INTNodeID             uint16 = 1 << (15 - iota)
@@ -48,22 +47,22 @@ const (
 	INTQueue                     // queue and its occupancy
 	INTIngressTime               // ns, 8 bytes
 	INTEgressTime                // ns, 8 bytes
-	INTInterfaces2               // level 2, 8 bytes; our switch has none
+	INTInterfaces2               // level 2, 8 bytes; unknown to our switch
 	INTUtilisation               // of the egress link
 	INTBuffer                    // buffer and its occupancy
 	INTChecksumComplement uint16 = 1
 
 	intLong = INTIngressTime | INTEgressTime | INTInterfaces2
 
-	// INTStandard is what our probes and transports ask for: 24 bytes a hop.
+	// INTStandard is the set of instructions in our probes and transports: 24 bytes a hop.
 	INTStandard = INTNodeID | INTInterfaces | INTQueue | INTEgressTime | INTUtilisation
 )
 
-// INTHop is what one hop reports.
+// INTHop is the report of one hop.
 type INTHop struct {
-	// Known has the instruction bit of each of the following that is known.
-	// What is asked for and not known is written as all ones, and what is read
-	// as all ones is not known.
+	// Known has the instruction bit of each of the following values that is known. A value that is
+	// requested and not known is written as all ones. A value that is read as all ones is not
+	// known.
 	Known           uint16
 	Node            uint32
 	Ingress, Egress uint16 // ports
@@ -80,23 +79,23 @@ type INTHop struct {
 	BufferBytes uint32 // written as at most 2^24-1
 }
 
-// INTFields are what the sender of a block decides.
+// INTFields are the fields that the sender of a block sets.
 type INTFields struct {
-	Hops         int    // for how many there is room
+	Hops         int    // number of hops to reserve room for
 	Instructions uint16 // 0 means INTStandard
-	// NextPort is the UDP port of what follows the block.
+	// NextPort is the UDP port of the data after the block.
 	NextPort uint16
-	// Discard tells the receiver that the packet was made for its telemetry.
+	// Discard tells the receiver that the packet only carries telemetry.
 	Discard bool
 }
 
-// INTHopLen is how many bytes each hop writes for the instructions. Reserved
-// bits ask for 4.
+// INTHopLen is the number of bytes that each hop writes for the instructions. Each reserved bit
+// requests 4.
 func INTHopLen(instructions uint16) int {
 	return 4 * (bits.OnesCount16(instructions) + bits.OnesCount16(instructions&intLong))
 }
 
-// INTBlockLen is the length of a block in bytes: what a packet must reserve.
+// INTBlockLen is the length of a block in bytes, which a packet must reserve.
 func INTBlockLen(f *INTFields) int { return INTLen + f.Hops*INTHopLen(f.instructions()) }
 
 func (f *INTFields) instructions() uint16 {
@@ -106,12 +105,12 @@ func (f *INTFields) instructions() uint16 {
 	return f.Instructions
 }
 
-// INT is a telemetry block from its shim header on, and what follows it.
+// INT is a telemetry block from its shim header on, with the data after it.
 type INT []byte
 
-// Valid says that the bytes hold a whole block of INT-MD, version 2, whose
-// lengths agree with each other. A block with domain-specific instructions of
-// others is valid, one with source-only metadata is not.
+// Valid reports whether the bytes hold a whole block of INT-MD, version 2, with consistent lengths.
+// A block with domain-specific instructions of another domain is valid; a block with source-only
+// metadata is not.
 func (b INT) Valid() bool {
 	if len(b) < INTLen || b[intTypeNPT]>>4 != intTypeMD || b[intVersionFlags]>>4 != intVersion ||
 		len(b) < b.Len() {
@@ -124,8 +123,8 @@ func (b INT) Valid() bool {
 	return !b.HasRoom() || int(b.Remaining()) <= stack/hop
 }
 
-// Starts says that the bytes begin with the header of a block with its room
-// reserved, all of which may not be there: for captures that cut packets off.
+// Starts reports whether the bytes begin with the header of a block with reserved room. The room
+// itself may be missing: Starts is for captures that truncate packets.
 func (b INT) Starts() bool {
 	return len(b) >= INTLen && b[intTypeNPT]>>4 == intTypeMD && b[intVersionFlags]>>4 == intVersion &&
 		b[intLength] >= intHeaderWords && b.HasRoom()
@@ -134,38 +133,38 @@ func (b INT) Starts() bool {
 // Len is the length of the block in bytes.
 func (b INT) Len() int { return intShimLen + int(b[intLength])*4 }
 
-// NextPort is the UDP port of what follows the block.
+// NextPort is the UDP port of the data after the block.
 func (b INT) NextPort() uint16 { return binary.BigEndian.Uint16(b[intNextPort:]) }
 
-// Discard says that the packet was made for its telemetry.
+// Discard reports whether the packet only carries telemetry.
 func (b INT) Discard() bool { return b[intVersionFlags]&intDiscard != 0 }
 
-// HopsExceeded says that a hop found no room.
+// HopsExceeded reports whether a hop found no room.
 func (b INT) HopsExceeded() bool { return b[intVersionFlags]&intExceeded != 0 }
 
-// MTUExceeded says that a hop could not make room.
+// MTUExceeded reports whether a hop could not make room because of the MTU.
 func (b INT) MTUExceeded() bool { return b[intVersionFlags]&intMTU != 0 }
 
-// HopLen is how many bytes each hop writes.
+// HopLen is the number of bytes that each hop writes.
 func (b INT) HopLen() int { return int(b[intHopWords]&0x1F) * 4 }
 
-// Remaining is how many hops may still write.
+// Remaining is the number of hops that may still write.
 func (b INT) Remaining() uint8 { return b[intRemaining] }
 
-// Instructions is what each hop writes.
+// Instructions are the instructions to each hop.
 func (b INT) Instructions() uint16 { return binary.BigEndian.Uint16(b[intInstructions:]) }
 
 // Domain is the domain specific ID, INTDomain in our blocks.
 func (b INT) Domain() uint16 { return binary.BigEndian.Uint16(b[intDomain:]) }
 
-// HasRoom says that the block is one of ours, with its room reserved. In
-// others every hop makes the packet longer, which our switch does not do.
+// HasRoom reports whether the block is one of ours, with reserved room. In other blocks every hop
+// makes the packet longer, which our switch does not do.
 func (b INT) HasRoom() bool { return b.Domain() == INTDomain }
 
-// Capacity is how many hops the block has room for.
+// Capacity is the number of hops that the block has room for.
 func (b INT) Capacity() int { return (b.Len() - INTLen) / b.HopLen() }
 
-// Hops is how many hops have written.
+// Hops is the number of hops that have written.
 func (b INT) Hops() int {
 	if b.HasRoom() {
 		return b.Capacity() - int(b.Remaining())
@@ -173,11 +172,11 @@ func (b INT) Hops() int {
 	return b.Capacity()
 }
 
-// Payload is what follows the block.
+// Payload is the data after the block.
 func (b INT) Payload() []byte { return b[b.Len():] }
 
-// Encode writes a block with all its room free, INTBlockLen bytes. It panics
-// when the hops do not fit INTMaxWords.
+// Encode writes a block with all its room free, INTBlockLen bytes. It panics if the hops do not fit
+// INTMaxWords.
 func (b INT) Encode(f *INTFields) {
 	instructions := f.instructions()
 	words := f.Hops * INTHopLen(instructions) / 4
@@ -202,21 +201,20 @@ func (b INT) Encode(f *INTFields) {
 	}
 }
 
-// INTPush is what became of a hop's report.
+// INTPush is the result of Push.
 type INTPush uint8
 
 // Results of Push.
 const (
 	INTInvalid INTPush = iota // not a valid block; nothing was changed
 	INTWritten
-	INTFull   // there was no room; the block says so now
-	INTNoRoom // a block that would have to grow; it says now that it could not
+	INTFull   // there was no room; the block now says so
+	INTNoRoom // the block would have to grow; it now says that it could not
 )
 
-// Push writes a hop's report into the block and returns what it adds to the
-// one's complement sum over the packet, for UDP.AdjustChecksum. It takes any
-// bytes and changes nothing outside a valid block. The block must stand at an
-// even distance from the UDP header.
+// Push writes a hop's report into the block. It returns the change of the one's complement sum over
+// the packet, for UDP.AdjustChecksum. It takes any bytes and changes nothing outside a valid block.
+// The block must be at an even offset from the UDP header.
 func (b INT) Push(h *INTHop) (delta uint16, result INTPush) {
 	if !b.Valid() {
 		return 0, INTInvalid
@@ -282,8 +280,7 @@ func (h *INTHop) write(slot []byte, instructions uint16) {
 	}
 }
 
-// Hop is the report of a hop, 0 for the first on the packet's path, at most
-// Hops()-1.
+// Hop returns the report of hop i, from 0 for the first on the packet's path to Hops()-1.
 func (b INT) Hop(i int) (h INTHop) {
 	end := b.Len() - i*b.HopLen()
 	slot := b[end-b.HopLen() : end]
@@ -330,9 +327,9 @@ func (h *INTHop) read(bit uint16, value uint64) {
 	}
 }
 
-// FindINT is the telemetry block of a frame that Parse read, if it has one that
-// is valid: the payload of a UDP datagram to PortINT, or to PortRD when the
-// payload begins with one. Fragments and malformed frames have none.
+// FindINT returns the valid telemetry block of a frame that Parse read, if there is one. The block
+// is the payload of a UDP datagram to PortINT, or the start of the payload of one to PortRD.
+// Fragments and malformed frames have none.
 func FindINT(frame []byte, h *Headers) (INT, bool) {
 	if h.DstPort != PortINT && !IsPortRD(h.DstPort) || h.Protocol != ProtocolUDP || h.Verdict != WellFormed ||
 		h.Flags&Fragment != 0 {
@@ -344,11 +341,11 @@ func FindINT(frame []byte, h *Headers) (INT, bool) {
 	return b, b.Valid()
 }
 
-// INTProbeLen is the payload of a probe behind its block, in bytes.
+// INTProbeLen is the length of a probe's payload after its block, in bytes.
 const INTProbeLen = 16
 
-// INTProbe is the payload of a probe: a sequence number, and when it was sent in
-// ns of the testbed's clock, 0 when its sender does not know.
+// INTProbe is the payload of a probe: a sequence number and the time of sending. The time is in ns
+// of the testbed's clock, 0 if the sender does not know it.
 type INTProbe []byte
 
 // Valid says that the bytes hold a probe's payload.

@@ -16,7 +16,7 @@ const (
 	ipv4Dst         = 16
 
 	IPv4MinLen = 20 // bytes of a header without options
-	IPv4MaxLen = 60 // bytes of a header with all options it can have
+	IPv4MaxLen = 60 // bytes of a header with the most options
 
 	ipv4DontFragment  = 0x4000
 	ipv4MoreFragments = 0x2000
@@ -26,8 +26,8 @@ const (
 // IPv4 is an IPv4 packet from its header on.
 type IPv4 []byte
 
-// IPv4Fields are the fields of an IPv4 header. Options are the caller's to
-// write between the header and its HeaderLength.
+// IPv4Fields are the fields of an IPv4 header. The caller writes options, between the header's
+// first 20 bytes and its HeaderLength.
 type IPv4Fields struct {
 	HeaderLength  int   // bytes, a multiple of 4; 0 means 20
 	DSCP          uint8 // 0 to 63
@@ -42,9 +42,9 @@ type IPv4Fields struct {
 	Src, Dst      [4]byte
 }
 
-// Valid says that the bytes hold an IPv4 header with its options, of version
-// 4, whose total length is neither shorter than the header nor longer than the
-// bytes. It does not look at the checksum.
+// Valid reports whether the bytes hold an IPv4 header of version 4 with its options. The total
+// length must be neither shorter than the header nor longer than the bytes. Valid does not check
+// the checksum.
 func (h IPv4) Valid() bool {
 	if len(h) < IPv4MinLen || h[ipv4VersionIHL]>>4 != 4 {
 		return false
@@ -68,16 +68,16 @@ func (h IPv4) ECN() ECN { return ECN(h[ipv4TOS] & 3) }
 // TotalLength is the length of header and payload, in bytes.
 func (h IPv4) TotalLength() uint16 { return binary.BigEndian.Uint16(h[ipv4TotalLength:]) }
 
-// ID is the identification of the packet that a fragment is of.
+// ID is the identification of the packet to which a fragment belongs.
 func (h IPv4) ID() uint16 { return binary.BigEndian.Uint16(h[ipv4ID:]) }
 
-// DontFragment says that routers must not fragment the packet.
+// DontFragment reports whether routers must not fragment the packet.
 func (h IPv4) DontFragment() bool { return h.fragment()&ipv4DontFragment != 0 }
 
-// MoreFragments says that this is a fragment and not the last one.
+// MoreFragments reports whether this is a fragment other than the last.
 func (h IPv4) MoreFragments() bool { return h.fragment()&ipv4MoreFragments != 0 }
 
-// FragmentOffset is where in the packet the fragment begins, in bytes.
+// FragmentOffset is the offset of the fragment in the packet, in bytes.
 func (h IPv4) FragmentOffset() int { return int(h.fragment()&ipv4OffsetMask) * 8 }
 
 func (h IPv4) fragment() uint16 { return binary.BigEndian.Uint16(h[ipv4Fragment:]) }
@@ -85,10 +85,10 @@ func (h IPv4) fragment() uint16 { return binary.BigEndian.Uint16(h[ipv4Fragment:
 // TTL is the time to live, in hops.
 func (h IPv4) TTL() uint8 { return h[ipv4TTL] }
 
-// Protocol is the number of the protocol that is carried.
+// Protocol is the number of the payload's protocol.
 func (h IPv4) Protocol() uint8 { return h[ipv4Protocol] }
 
-// Checksum is the header's checksum as it stands.
+// Checksum is the header's checksum field.
 func (h IPv4) Checksum() uint16 { return binary.BigEndian.Uint16(h[ipv4Checksum:]) }
 
 // Src is the source address.
@@ -100,10 +100,10 @@ func (h IPv4) Dst() [4]byte { return [4]byte(h[ipv4Dst : ipv4Dst+4]) }
 // Options are the header's options, empty in most packets.
 func (h IPv4) Options() []byte { return h[IPv4MinLen:h.HeaderLength()] }
 
-// Payload is what the packet carries, without padding of the link.
+// Payload is the packet's payload, without padding of the link.
 func (h IPv4) Payload() []byte { return h[h.HeaderLength():h.TotalLength()] }
 
-// ChecksumValid says that the header's checksum is right.
+// ChecksumValid reports whether the header's checksum is right.
 func (h IPv4) ChecksumValid() bool { return Sum(h[:h.HeaderLength()], 0) == 0xFFFF }
 
 // SetTotalLength sets the total length in bytes, not the checksum.
@@ -139,9 +139,9 @@ func (h IPv4) RewriteTOS(tos uint8) {
 	h.rewrite(ipv4VersionIHL, uint16(h[ipv4VersionIHL])<<8|uint16(tos))
 }
 
-// DecrementTTL takes one from the time to live and updates the checksum; a
-// wrong checksum stays wrong. A TTL of 0 stays. It returns the new TTL: a
-// router that gets 0 drops the packet (RFC 1812, 5.3.1).
+// DecrementTTL subtracts one from the time to live and updates the checksum; a wrong checksum stays
+// wrong. A TTL of 0 stays. It returns the new TTL: a router that gets 0 drops the packet (RFC 1812,
+// 5.3.1).
 func (h IPv4) DecrementTTL() uint8 {
 	if h[ipv4TTL] == 0 {
 		return 0
@@ -157,8 +157,8 @@ func (h IPv4) rewrite(at int, word uint16) {
 	h.SetChecksum(UpdateChecksum(h.Checksum(), old, word))
 }
 
-// Encode writes the header, the checksum over HeaderLength bytes included:
-// options must stand behind the first 20 bytes already.
+// Encode writes the header, with the checksum over HeaderLength bytes: options must already be
+// there, after the first 20 bytes.
 func (h IPv4) Encode(f *IPv4Fields) {
 	length := max(f.HeaderLength, IPv4MinLen)
 	_ = h[length-1]

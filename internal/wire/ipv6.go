@@ -15,9 +15,9 @@ const (
 
 	ipv6FlowMask = 0x000F_FFFF
 
-	// MaxExtensions is how many extension headers are walked. RFC 8200, 4.1,
-	// names six kinds of which one may stand twice; who sends more than eight
-	// wants a router to work.
+	// MaxExtensions is the largest number of extension headers that a walk passes. RFC 8200, 4.1,
+	// names six kinds, one of which may occur twice. A sender of more than eight only makes routers
+	// work.
 	MaxExtensions = 8
 	fragmentLen   = 8
 )
@@ -36,8 +36,7 @@ type IPv6Fields struct {
 	Src, Dst      [16]byte
 }
 
-// Valid says that the bytes hold an IPv6 header of version 6 and as much
-// payload as it says.
+// Valid reports whether the bytes hold an IPv6 header of version 6 and its whole payload.
 func (h IPv6) Valid() bool {
 	return len(h) >= IPv6Len && h[0]>>4 == 6 && IPv6Len+int(h.PayloadLength()) <= len(h)
 }
@@ -54,14 +53,13 @@ func (h IPv6) ECN() ECN { return ECN(h.TrafficClass() & 3) }
 // FlowLabel is the flow label, 20 bits: RFC 6437.
 func (h IPv6) FlowLabel() uint32 { return binary.BigEndian.Uint32(h) & ipv6FlowMask }
 
-// PayloadLength is the length of what follows the header, extension headers
-// included, in bytes.
+// PayloadLength is the number of bytes after the header, including extension headers.
 func (h IPv6) PayloadLength() uint16 { return binary.BigEndian.Uint16(h[ipv6PayloadLength:]) }
 
-// NextHeader is the protocol of what follows, which may be an extension header.
+// NextHeader is the protocol of the next header, which may be an extension header.
 func (h IPv6) NextHeader() uint8 { return h[ipv6NextHeader] }
 
-// HopLimit is the number of hops that are left.
+// HopLimit is the number of remaining hops.
 func (h IPv6) HopLimit() uint8 { return h[ipv6HopLimit] }
 
 // Src is the source address.
@@ -70,11 +68,11 @@ func (h IPv6) Src() [16]byte { return [16]byte(h[ipv6Src : ipv6Src+16]) }
 // Dst is the destination address.
 func (h IPv6) Dst() [16]byte { return [16]byte(h[ipv6Dst : ipv6Dst+16]) }
 
-// Payload is what follows the header, without padding of the link.
+// Payload is the packet after this header, without padding of the link.
 func (h IPv6) Payload() []byte { return h[IPv6Len : IPv6Len+int(h.PayloadLength())] }
 
-// SetTrafficClass sets DSCP and ECN. IPv6 has no header checksum, and those of
-// upper layers do not cover it.
+// SetTrafficClass sets DSCP and ECN. IPv6 has no header checksum, and checksums of upper layers do
+// not cover these bits.
 func (h IPv6) SetTrafficClass(c uint8) {
 	h[0] = h[0]&0xF0 | c>>4
 	h[1] = h[1]&0x0F | c<<4
@@ -98,8 +96,8 @@ func (h IPv6) SetPayloadLength(n uint16) { binary.BigEndian.PutUint16(h[ipv6Payl
 // SetHopLimit sets the hop limit.
 func (h IPv6) SetHopLimit(n uint8) { h[ipv6HopLimit] = n }
 
-// DecrementHopLimit takes one from the hop limit; 0 stays. It returns the new
-// one: a router that gets 0 drops the packet (RFC 8200, 3).
+// DecrementHopLimit subtracts one from the hop limit; 0 stays. It returns the new one: a router
+// that gets 0 drops the packet (RFC 8200, 3).
 func (h IPv6) DecrementHopLimit() uint8 {
 	if h[ipv6HopLimit] > 0 {
 		h[ipv6HopLimit]--
@@ -119,26 +117,26 @@ func (h IPv6) Encode(f *IPv6Fields) {
 	copy(h[ipv6Dst:ipv6Dst+16], f.Dst[:])
 }
 
-// Upper is what a walk over extension headers found.
+// Upper is the result of a walk over extension headers.
 type Upper struct {
-	// Protocol is the upper layer's. It stays the number of an extension
-	// header when the walk could not pass that one.
+	// Protocol is the upper layer's. If the walk could not pass an extension header, Protocol is
+	// the number of that header.
 	Protocol uint8
-	// Offset is where the upper layer, or what could not be passed, begins, in
-	// bytes from where the walk did.
+	// Offset is where the upper layer, or the header that could not be passed, begins, in bytes
+	// from the start of the walk.
 	Offset int
-	// Fragment says that there is a fragment header, FragmentOffset where in
-	// the whole packet this fragment begins, in bytes. In a fragment that does
-	// not begin at 0 there is no upper-layer header: its data are at Offset.
+	// Fragment says that there is a fragment header. FragmentOffset is the offset of this fragment
+	// in the whole packet, in bytes. A fragment with an offset above 0 has no upper-layer header:
+	// its data begin at Offset.
 	Fragment       bool
 	MoreFragments  bool
 	FragmentOffset int
 }
 
-// SkipExtensions walks from the first next header of an IPv6 packet over the
-// bytes that follow it. It is false when an extension header is cut off or
-// when there are more than MaxExtensions. ESP ends the walk: what is behind it
-// is encrypted. So does a fragment other than the first.
+// SkipExtensions walks from the first next header of an IPv6 packet over the bytes after the IPv6
+// header. It returns false if an extension header is truncated or there are more than
+// MaxExtensions. ESP ends the walk, because the headers after it are encrypted. So does a fragment
+// other than the first.
 func SkipExtensions(next uint8, b []byte) (u Upper, ok bool) {
 	u.Protocol = next
 	for range MaxExtensions {

@@ -8,34 +8,31 @@ import (
 // maxTags is how many VLAN tags are passed: a service and a customer tag.
 const maxTags = 2
 
-// Verdict says whether a frame is well formed, and if not, what is wrong first.
+// Verdict says whether a frame is well formed, and if not, names its first fault.
 type Verdict uint8
 
-// Verdicts of Parse, and which fields of Headers hold then. What a verdict does
-// not name holds as for WellFormed, so that a switch may still count the frame
-// under its flow.
+// Verdicts of Parse, and the fields of Headers that are then set. Fields that a verdict does not
+// mention are set as for WellFormed, so that a switch may still count the frame under its flow.
 const (
-	// WellFormed: everything that was looked at is right. A protocol that
-	// Parse does not know is well formed.
+	// WellFormed: all checked fields are right. A protocol that Parse does not know is well formed.
 	WellFormed Verdict = iota
-	// ShortFrame: no room for the Ethernet header, a tag, or the smallest
-	// header of what EtherType says. L4, Payload and everything of IP are 0.
+	// ShortFrame: no room for the Ethernet header, a tag, or the smallest header of the EtherType's
+	// protocol. L4, Payload and all IP fields are 0.
 	ShortFrame
-	// BadVersion: the IP version contradicts the EtherType. As ShortFrame.
+	// BadVersion: the IP version contradicts the EtherType. Fields as for ShortFrame.
 	BadVersion
 	// BadHeaderLength: an IPv4 header length under 20 bytes, over the total
 	// length or over the frame. L4 and Payload are 0, ports are 0.
 	BadHeaderLength
-	// Truncated: the IP packet is longer than the frame. End is the frame's;
-	// what is cut off is 0.
+	// Truncated: the IP packet is longer than the frame. End is the end of the frame; fields of
+	// missing headers are 0.
 	Truncated
 	// BadChecksum: the checksum of the IPv4 header is wrong.
 	BadChecksum
-	// BadExtension: IPv6 extension headers are cut off or too many. Protocol
-	// is that of the one at L4; ports are 0.
+	// BadExtension: IPv6 extension headers are truncated or too many. Protocol is the number of the
+	// extension header at L4; ports are 0.
 	BadExtension
-	// ShortTransport: no room for the UDP, TCP or ICMP header. Payload is L4;
-	// ports are 0.
+	// ShortTransport: no room for the UDP, TCP or ICMP header. Payload equals L4; ports are 0.
 	ShortTransport
 	// BadTransportLength: a UDP length under 8 bytes or over the IP payload,
 	// or a TCP header length under 20 bytes or over the IP payload.
@@ -51,7 +48,7 @@ var verdictNames = [Verdicts]string{
 	"short-transport", "bad-transport-length",
 }
 
-// String is the verdict in words with hyphens, as counters are named.
+// String returns the verdict in words with hyphens, as in the names of counters.
 func (v Verdict) String() string {
 	if int(v) < Verdicts {
 		return verdictNames[v]
@@ -59,9 +56,8 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// Routable says that a router may forward the packet: it is bound to drop what
-// is wrong in the IP header (RFC 1812, 5.2.2) and has no business with what is
-// behind it.
+// Routable reports whether a router may forward the packet. A router must drop a packet with a
+// faulty IP header (RFC 1812, 5.2.2), but must not check the headers after it.
 func (v Verdict) Routable() bool { return v == WellFormed || v >= BadExtension }
 
 // Flags are properties of a frame that take one bit.
@@ -72,63 +68,62 @@ const (
 	IsIPv4 Flags = 1 << iota
 	IsIPv6
 	Tagged        // TCI holds the outer tag's
-	Fragment      // of IP, the first included
-	LaterFragment // not the first: there is no transport header, ports are 0
-	MoreFragments // not the last
+	Fragment      // an IP fragment, including the first
+	LaterFragment // not the first fragment: there is no transport header, ports are 0
+	MoreFragments // not the last fragment
 	DontFragment  // of IPv4
 	HasOptions    // IPv4 options or IPv6 extension headers
 )
 
-// Headers is what a switch wants to know of a frame. Offsets are bytes from
-// the frame's start and never beyond its end.
+// Headers are the header fields that a switch needs. Offsets are bytes from the frame's start and
+// never beyond its end.
 type Headers struct {
-	// Src and Dst are the IP addresses, those of IPv4 mapped into IPv6
-	// (::ffff:a.b.c.d, RFC 4291, 2.5.5.2).
+	// Src and Dst are the IP addresses; IPv4 addresses are mapped into IPv6 (::ffff:a.b.c.d, RFC
+	// 4291, 2.5.5.2).
 	Src, Dst [16]byte
-	// End is the end of the IP packet; what follows is padding of the link.
-	// Without IP it is the end of the frame.
+	// End is the end of the IP packet; any bytes after it are padding of the link. Without IP it is
+	// the end of the frame.
 	End uint32
-	// L3 is behind the Ethernet header and its tags.
+	// L3 is the offset after the Ethernet header and its tags.
 	L3 uint16
-	// L4 is behind the IP header and its options or extension headers, 0
-	// without IP. In a LaterFragment the fragment's data are there.
+	// L4 is the offset after the IP header and its options or extension headers, 0 without IP. In a
+	// LaterFragment it is the offset of the fragment's data.
 	L4 uint16
-	// Payload is behind the TCP, UDP (8 bytes) or ICMP (8 bytes) header, and
-	// L4 where there is none of these.
+	// Payload is the offset after the TCP, UDP (8 bytes) or ICMP (8 bytes) header. For other
+	// protocols it equals L4.
 	Payload uint16
-	// EtherType is the type behind the tags.
+	// EtherType is the type after the tags.
 	EtherType uint16
-	// TCI is the outer tag's: priority, drop eligibility and VLAN.
+	// TCI is the outer tag's control information: priority, drop eligibility and VLAN.
 	TCI uint16
-	// SrcPort and DstPort are those of TCP and UDP, 0 for all others.
+	// SrcPort and DstPort are the ports of TCP and UDP, 0 for all other protocols.
 	SrcPort, DstPort uint16
-	// Protocol is the IP protocol, of IPv6 that behind the extension headers.
+	// Protocol is the IP protocol; in IPv6 it is the protocol after the extension headers.
 	Protocol uint8
 	// TTL is IPv4's time to live or IPv6's hop limit.
 	TTL  uint8
 	DSCP uint8 // 0 to 63
 	ECN  ECN
-	// TCPFlags are the control bits of TCP, 0 for all others.
+	// TCPFlags are the control bits of TCP, 0 for all other protocols.
 	TCPFlags TCPFlags
 	Flags    Flags
 	Verdict  Verdict
 }
 
-// Has says that all the flags are set.
+// Has reports whether all the flags are set.
 func (h *Headers) Has(f Flags) bool { return h.Flags&f == f }
 
-// SrcAddr is the IP source address, IPv4 as such. It is invalid without IP.
+// SrcAddr is the IP source address; IPv4 addresses are unmapped. It is invalid without IP.
 func (h *Headers) SrcAddr() netip.Addr { return h.addr(h.Src) }
 
-// DstAddr is the IP destination address, IPv4 as such. It is invalid without
-// IP.
+// DstAddr is the IP destination address; IPv4 addresses are unmapped. It is invalid without IP.
 func (h *Headers) DstAddr() netip.Addr { return h.addr(h.Dst) }
 
-// PriorityTagged says that the outer tag is of VLAN 0, which is none: the tag has a
-// priority and no more (IEEE 802.1Q-2018, 6.9).
+// PriorityTagged reports whether the outer tag has VLAN 0, which means no VLAN: the tag only
+// carries a priority (IEEE 802.1Q-2018, 6.9).
 func (h *Headers) PriorityTagged() bool { return h.Has(Tagged) && h.TCI&0x0FFF == 0 }
 
-// PCP is the priority code point of the outer tag, 0 to 7, 0 without one.
+// PCP is the priority code point of the outer tag, 0 to 7, or 0 without a tag.
 func (h *Headers) PCP() uint8 { return uint8(h.TCI >> 13) }
 
 func (h *Headers) addr(a [16]byte) netip.Addr {

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// Layout of the reliable datagrams of transports/rd/PROTOCOL.md: offsets in
-// bytes from the UDP payload, or from the end of a block of INT before it.
+// Layout of the reliable datagrams of transports/rd/PROTOCOL.md: offsets in bytes from the UDP
+// payload, or from the end of an INT block before it.
 const (
 	rdVersionType = 0 // bit 7 set, version 3 bits, type 4 bits
 	rdFlags       = 1
@@ -18,7 +18,7 @@ const (
 	rdLength      = 20
 	rdCheck       = 22
 
-	// RDBaseLen is the part that all types have, and every version.
+	// RDBaseLen is the length of the base header, which all types and versions have.
 	RDBaseLen = 24
 
 	rdDataKey       = 24
@@ -30,7 +30,7 @@ const (
 	rdDataTimestamp = 56
 	rdDataSum       = 60
 
-	// RDDataLen is the header of a data packet.
+	// RDDataLen is the length of a data packet's header.
 	RDDataLen = 64
 
 	rdSkipCount     = 24
@@ -41,7 +41,7 @@ const (
 	rdSkipBytes     = 44
 	rdSkipPosition  = 48
 
-	// RDSkipLen is a skip, whole.
+	// RDSkipLen is the length of a whole skip.
 	RDSkipLen = 52
 
 	rdAckLimit      = 24
@@ -53,7 +53,7 @@ const (
 	rdAckEchoes     = 45
 	rdAckRoom       = 46
 
-	// RDAckLen is an acknowledgement without bitmap and echoes.
+	// RDAckLen is the length of an acknowledgement without bitmap and echoes.
 	RDAckLen = 48
 
 	rdNackReason  = 24
@@ -61,12 +61,12 @@ const (
 	rdNackMessage = 28
 	rdNackDetail  = 32
 
-	// RDNackLen is a negative acknowledgement, whole.
+	// RDNackLen is the length of a whole negative acknowledgement.
 	RDNackLen = 40
 
 	rdProbeTimestamp = 24
 
-	// RDProbeLen is a probe, whole.
+	// RDProbeLen is the length of a whole probe.
 	RDProbeLen = 32
 
 	rdRejectReason = 24
@@ -75,34 +75,34 @@ const (
 	rdRejectMeant  = 28
 	rdRejectTo     = 32
 
-	// RDRejectLen is a reject, whole.
+	// RDRejectLen is the length of a whole reject.
 	RDRejectLen = 40
 
 	// RDVersion is the version that this package reads and writes.
 	RDVersion = 1
-	// RDEngines is how many engines an endpoint can have. Their ports follow each
-	// other, the first of them a multiple of RDEngines behind PortRD.
+	// RDEngines is the largest number of engines of an endpoint. Their ports are consecutive; the
+	// offset of the first from PortRD is a multiple of RDEngines.
 	RDEngines = 16
 	// RDMaxWords is the longest bitmap of an acknowledgement, in words of 8
 	// bytes.
 	RDMaxWords = 16
-	// RDMaxEchoes is how many paths one acknowledgement speaks of.
+	// RDMaxEchoes is the largest number of paths in one acknowledgement.
 	RDMaxEchoes = 64
 	rdEchoLen   = 4
 )
 
-// RDType is what a reliable datagram is.
+// RDType is the type of a reliable datagram.
 type RDType uint8
 
 // Types.
 const (
 	RDData   RDType = 1 + iota // a piece of a message
-	RDSkip                     // packets that will not come
-	RDAck                      // what came
-	RDNack                     // why a packet was not taken
+	RDSkip                     // packets that will not be sent
+	RDAck                      // packets that have arrived
+	RDNack                     // why a packet was refused
 	RDProbe                    // asks for an acknowledgement
-	RDReject                   // the sender cannot be talked with
-	RDClose                    // the sender ends
+	RDReject                   // the sender refuses to communicate
+	RDClose                    // the sender is closing
 
 	// RDTypes is one more than the last type.
 	RDTypes = int(RDClose) + 1
@@ -110,7 +110,7 @@ const (
 
 var rdTypeNames = [RDTypes]string{"none", "DATA", "SKIP", "ACK", "NACK", "PROBE", "REJECT", "CLOSE"}
 
-// String is the type as the document writes it.
+// String returns the type in the document's spelling.
 func (t RDType) String() string {
 	if int(t) < RDTypes {
 		return rdTypeNames[t]
@@ -120,23 +120,23 @@ func (t RDType) String() string {
 
 // Flags of a reliable datagram.
 const (
-	RDEncrypted  uint8 = 0x80 // behind the base stands a security header
+	RDEncrypted  uint8 = 0x80 // a security header follows the base
 	RDRepeat     uint8 = 0x40 // sent before
 	RDImm        uint8 = 0x20 // the message has an immediate
 	RDDroppable  uint8 = 0x10 // the message may have holes
 	RDAckRequest uint8 = 0x08 // acknowledge at once
 )
 
-// RDReason says why a packet was not taken, or a peer not talked with.
+// RDReason says why a packet was refused.
 type RDReason uint8
 
 // Reasons of a RDNack.
 const (
-	RDTrimmed     RDReason = 1 + iota // only its header came
-	RDBusy                            // no room for its immediate: later
-	RDNoRegion                        // no region has the key
+	RDTrimmed     RDReason = 1 + iota // only its header arrived
+	RDBusy                            // no room for its immediate now: retry later
+	RDNoRegion                        // the key matches no region
 	RDNotWritable                     // the region may not be written
-	RDBounds                          // it would end outside; the detail is the region's size
+	RDBounds                          // the write would end outside; the detail is the region's size
 	RDWindow                          // the PSN or the message is beyond the limit
 
 	// RDReasons is one more than the last reason.
@@ -154,15 +154,15 @@ func (r RDReason) String() string {
 	return "unknown"
 }
 
-// RDRejection says why an endpoint cannot be talked with.
+// RDRejection says why an endpoint refuses to communicate.
 type RDRejection uint8
 
 // Reasons of a RDReject.
 const (
-	RDRejectVersion  RDRejection = 1 + iota // it speaks versions Least to Most
-	RDRejectLife                            // another life of it was meant
-	RDRejectStranger                        // it was not told of the sender yet
-	RDRejectSecurity                        // it wants packets encrypted, or has no such key
+	RDRejectVersion  RDRejection = 1 + iota // it supports the versions Least to Most
+	RDRejectLife                            // the packet was meant for another life of it
+	RDRejectStranger                        // it has not been informed of the sender yet
+	RDRejectSecurity                        // it requires encryption, or does not have the key
 
 	// RDRejections is one more than the last.
 	RDRejections = int(RDRejectSecurity) + 1
@@ -178,32 +178,32 @@ func (r RDRejection) String() string {
 	return "unknown"
 }
 
-// RD is a reliable datagram: the payload of a UDP datagram to a port that
-// IsPortRD, behind a block of INT where one stands first.
+// RD is a reliable datagram: the payload of a UDP datagram to a port that IsPortRD, after the INT
+// block if there is one.
 type RD []byte
 
-// RDBase is the fields that every type and version has.
+// RDBase holds the fields that every type and version has.
 type RDBase struct {
 	Type  RDType
 	Flags uint8
-	// Source and Destination are the engines' ports behind PortRD: what is
-	// said to the source goes to its address and PortRD+Source.
+	// Source and Destination are the engines' ports, counted from PortRD: answers to the source go
+	// to its address and PortRD+Source.
 	Source, Destination uint8
 	// Tag is the low half of the destination's life.
 	Tag uint32
-	// Life is the sender's.
+	// Life is the sender's life.
 	Life uint64
-	// PSN is a packet's number between two engines; of an RDAck, the first that
-	// has not come.
+	// PSN is a packet's number between two engines; in an RDAck it is the first PSN that has not
+	// arrived.
 	PSN uint32
-	// Length of an RDData is its payload's bytes as it was sent; trimming does
-	// not change it.
+	// Length, in an RDData, is the length of the payload as it was sent; trimming does not change
+	// it.
 	Length uint16
 }
 
-// RDDataFields are those of a data packet behind its base.
+// RDDataFields are the fields of a data packet after its base.
 type RDDataFields struct {
-	// Key and Offset say where in which region the message's first byte goes.
+	// Key and Offset are the region and the offset of the message's first byte in it.
 	Key, Offset uint64
 	Message     uint32 // number of the message between the two engines
 	Total       uint32 // bytes of the message
@@ -213,45 +213,45 @@ type RDDataFields struct {
 	Sum         uint32 // CRC-32C of the payload
 }
 
-// RDSkipFields are those of a skip: the Count packets from the PSN on, with Bytes
-// of the message's Total from Position on, will not come.
+// RDSkipFields are the fields of a skip. It says that Count packets from the PSN on will not be
+// sent. They carry Bytes of the message's Total, from Position on.
 type RDSkipFields struct {
 	Count, Message, Total, Imm, Timestamp, Bytes, Position uint32
 }
 
-// RDEcho is what came by one path since the last acknowledgement.
+// RDEcho counts the packets that arrived by one path since the last acknowledgement.
 type RDEcho struct {
 	Path    uint16 // the UDP source port
 	Packets uint8
-	Marked  uint8 // of them with congestion experienced
+	Marked  uint8 // packets with congestion experienced
 }
 
-// RDAckFields are those of an acknowledgement without its lists.
+// RDAckFields are the fields of an acknowledgement without its lists.
 type RDAckFields struct {
-	Limit      uint32 // the first PSN that will not be taken
-	Timestamp  uint32 // of a probe since the last one, else of the packet that took longest
-	Delay      uint32 // ns from its arrival to this
-	Duplicates uint32 // data packets that had come before, modulo 2^32
-	Received   uint32 // payload bytes that came, modulo 2^32
+	Limit      uint32 // the first PSN that the receiver refuses
+	Timestamp  uint32 // of a probe since the last acknowledgement, else of the packet with the longest delay
+	Delay      uint32 // ns from the arrival of that packet to this acknowledgement
+	Duplicates uint32 // data packets that arrived again, modulo 2^32
+	Received   uint32 // payload bytes received, modulo 2^32
 	Words      uint8
 	Echoes     uint8
-	Room       uint16 // packets that may be under way at once
+	Room       uint16 // packets that may be in flight at once
 }
 
-// RDNackFields are those of a negative acknowledgement.
+// RDNackFields are the fields of a negative acknowledgement.
 type RDNackFields struct {
 	Reason  RDReason
-	Path    uint16 // the UDP source port of what was not taken
+	Path    uint16 // the UDP source port of the refused packet
 	Message uint32
 	Detail  uint64
 }
 
-// RDRejectFields are those of a reject.
+// RDRejectFields are the fields of a reject.
 type RDRejectFields struct {
 	Reason      RDRejection
 	Least, Most uint8  // versions
-	Meant       uint32 // the tag of what is rejected
-	To          uint64 // the life of who sent it
+	Meant       uint32 // the tag of the rejected packet
+	To          uint64 // the life of its sender
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -262,7 +262,7 @@ func RDSum(payload []byte) uint32 { return crc32.Checksum(payload, castagnoli) }
 var rdHeaderLens = [RDTypes]int{RDData: RDDataLen, RDSkip: RDSkipLen, RDAck: RDAckLen, RDNack: RDNackLen,
 	RDProbe: RDProbeLen, RDReject: RDRejectLen, RDClose: RDBaseLen}
 
-// RDHeaderLen is the length of a type's header in bytes; 0 for none.
+// RDHeaderLen is the length of a type's header in bytes, or 0 for an unknown type.
 func RDHeaderLen(t RDType) int {
 	if int(t) < RDTypes {
 		return rdHeaderLens[t]
@@ -270,18 +270,18 @@ func RDHeaderLen(t RDType) int {
 	return 0
 }
 
-// HasBase says that the bytes hold the part that every version has.
+// HasBase reports whether the bytes hold the base header.
 func (b RD) HasBase() bool { return len(b) >= RDBaseLen && b[rdVersionType]&0x80 != 0 }
 
-// Version is the version of bytes that HasBase.
+// Version returns the version; the bytes must HasBase.
 func (b RD) Version() uint8 { return b[rdVersionType] >> 4 & 7 }
 
-// Type is the type of bytes that HasBase.
+// Type returns the type; the bytes must HasBase.
 func (b RD) Type() RDType { return RDType(b[rdVersionType] & 0xF) }
 
-// Valid says that the bytes are a datagram of this version with a right check
-// and lengths that agree; the payload of a data packet may be missing, for that
-// see Trimmed. Of an encrypted one only the base is looked at.
+// Valid reports whether the bytes are a datagram of this version with a correct check and
+// consistent lengths. The payload of a data packet may be missing: see Trimmed. In an encrypted
+// datagram only the base is checked.
 func (b RD) Valid() bool {
 	if !b.HasBase() || b.Version() != RDVersion {
 		return false
@@ -300,8 +300,8 @@ func (b RD) Valid() bool {
 	return b.check(header) == binary.BigEndian.Uint16(b[rdCheck:])
 }
 
-// Formed says that the lengths of a plain datagram that HasBase agree, whatever
-// its check.
+// Formed reports whether the lengths of a plain datagram that HasBase are consistent, whatever its
+// check.
 func (b RD) Formed() bool {
 	header := RDHeaderLen(b.Type())
 	if header == 0 || len(b) < header || b.Length() > 0 && b.Type() != RDData {
@@ -327,16 +327,16 @@ func (b RD) check(n int) uint16 {
 	return uint16(crc32.Update(sum, castagnoli, b[rdCheck+2:n]))
 }
 
-// Trimmed says that the payload of a data packet is not all there.
+// Trimmed reports whether a part of a data packet's payload is missing.
 func (b RD) Trimmed() bool { return len(b) < RDDataLen+b.Length() }
 
 // Flags are the flags.
 func (b RD) Flags() uint8 { return b[rdFlags] }
 
-// Length is the bytes of payload with which a data packet was sent.
+// Length is the length of the payload with which a data packet was sent.
 func (b RD) Length() int { return int(binary.BigEndian.Uint16(b[rdLength:])) }
 
-// Payload is what is there of a data packet's payload.
+// Payload is the part of a data packet's payload that arrived.
 func (b RD) Payload() []byte { return b[RDDataLen:] }
 
 // Base reads the base.
@@ -370,7 +370,7 @@ func (b RD) Data() RDDataFields {
 	}
 }
 
-// EncodeData writes the header of a data packet; base.Type is not looked at.
+// EncodeData writes the header of a data packet; base.Type is ignored.
 func (b RD) EncodeData(base RDBase, f *RDDataFields) {
 	base.Type = RDData
 	b.encodeBase(&base)

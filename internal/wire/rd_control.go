@@ -44,8 +44,8 @@ func (b RD) Ack() RDAckFields {
 	}
 }
 
-// AckWord is word i of the bitmap: bit 63-k stands for the packet 1+64i+k behind
-// the PSN, and is set when that has come.
+// AckWord is word i of the bitmap. Bit 63-k stands for the packet with the number PSN+1+64i+k, and
+// is set if that packet has arrived.
 func (b RD) AckWord(i int) uint64 { return binary.BigEndian.Uint64(b[RDAckLen+8*i:]) }
 
 // AckEcho is echo i.
@@ -57,7 +57,7 @@ func (b RD) AckEcho(i int) RDEcho {
 // RDAckBytes is the length of an acknowledgement in bytes.
 func RDAckBytes(words, echoes int) int { return RDAckLen + 8*words + rdEchoLen*echoes }
 
-// EncodeAck writes an acknowledgement with its lists, RDAckBytes of them.
+// EncodeAck writes an acknowledgement with its lists, RDAckBytes bytes.
 func (b RD) EncodeAck(base RDBase, f *RDAckFields, words []uint64, echoes []RDEcho) {
 	base.Type = RDAck
 	b.encodeBase(&base)
@@ -81,7 +81,7 @@ func (b RD) EncodeAck(base RDBase, f *RDAckFields, words []uint64, echoes []RDEc
 	b.seal(at)
 }
 
-// RDAckBit is where in the bitmap a packet stands that is n >= 1 behind the PSN.
+// RDAckBit returns the position in the bitmap of the packet with the number PSN+n, n >= 1.
 func RDAckBit(n uint32) (word int, bit uint64) {
 	return int(n-1) / 64, bits.RotateLeft64(1, 63-int(n-1)%64)
 }
@@ -106,7 +106,7 @@ func (b RD) EncodeNack(base RDBase, f *RDNackFields) {
 	b.seal(RDNackLen)
 }
 
-// ProbeTimestamp is the clock's reading in a probe.
+// ProbeTimestamp is the timestamp of a probe.
 func (b RD) ProbeTimestamp() uint32 { return binary.BigEndian.Uint32(b[rdProbeTimestamp:]) }
 
 // EncodeProbe writes a probe: its PSN is the next that the sender would use.

@@ -2,40 +2,39 @@ package wire
 
 import "encoding/binary"
 
-// Layout of an encrypted reliable datagram (transports/rd/PROTOCOL.md, 10):
-// base, security header, what a plain datagram has behind its base, tag.
+// Layout of an encrypted reliable datagram (transports/rd/PROTOCOL.md, 10): base, security header,
+// the fields of a plain datagram after its base, tag.
 const (
 	rdSecurityReadable = 24
 	rdSecurityHeard    = 25
 	rdSecurityEpoch    = 26
 	rdSecurityCounter  = 28
 
-	// RDSecurityLen is the security header behind the base.
+	// RDSecurityLen is the length of the security header, which follows the base.
 	RDSecurityLen = 12
-	// RDTagLen is the tag at the end.
+	// RDTagLen is the length of the tag at the end.
 	RDTagLen = 16
-	// RDSealedLen is how much longer an encrypted datagram is than a plain one.
+	// RDSealedLen is by how much an encrypted datagram is longer than a plain one.
 	RDSealedLen = RDSecurityLen + RDTagLen
-	// RDSealedLeast is what is left of an encrypted datagram that says anything.
+	// RDSealedLeast is the length of the shortest trimmed encrypted datagram that is still of use.
 	RDSealedLeast = RDBaseLen + RDSecurityLen
 )
 
 // RDSecurity is the security header of an encrypted datagram.
 type RDSecurity struct {
-	// Readable is how much behind this header is authenticated and not encrypted, in
-	// words of 4 bytes.
+	// Readable is the length of the data after this header that are authenticated but not
+	// encrypted, in words of 4 bytes.
 	Readable uint8
-	// Heard is the low half of the newest epoch that the sender had a packet of, in
-	// the other direction.
+	// Heard is the low half of the newest epoch in which the sender received a packet of the other
+	// direction.
 	Heard uint8
-	// Epoch says by which key.
+	// Epoch selects the key.
 	Epoch uint16
-	// Counter is never used twice with a key.
+	// Counter is never used twice with the same key.
 	Counter uint64
 }
 
-// Sealed says that the bytes, which HasBase, say of themselves that they are
-// encrypted.
+// Sealed reports whether bytes that HasBase are marked as encrypted.
 func (b RD) Sealed() bool { return b[rdFlags]&RDEncrypted != 0 }
 
 // Security reads the security header of RDSealedLeast bytes.
@@ -47,8 +46,8 @@ func (b RD) Security() RDSecurity {
 	}
 }
 
-// EncodeSecurity makes a base that stands in b that of an encrypted datagram, and
-// writes the security header behind it.
+// EncodeSecurity marks the base that is already in b as encrypted, and writes the security header
+// after it.
 func (b RD) EncodeSecurity(f *RDSecurity) {
 	b[rdFlags] |= RDEncrypted
 	b.seal(RDBaseLen)
@@ -57,15 +56,15 @@ func (b RD) EncodeSecurity(f *RDSecurity) {
 	binary.BigEndian.PutUint64(b[rdSecurityCounter:], f.Counter)
 }
 
-// SealedTrimmed says that bytes are missing of an encrypted data packet: the tag is
-// gone with them.
+// SealedTrimmed reports whether an encrypted data packet is truncated: then the tag is missing,
+// too.
 func (b RD) SealedTrimmed() bool {
 	return b.Type() == RDData && len(b) < RDDataLen+RDSealedLen+b.Length()
 }
 
-// Unseal takes an opened datagram, whose security header still stands in front of what
-// it has behind its base, for the plain one that was sealed: it moves the base,
-// and leaves out header and tag. The Check stays that of the base alone.
+// Unseal converts an opened datagram, which still has its security header, to the plain datagram
+// that was sealed. It moves the base over the security header and drops the tag. The Check stays
+// that of an encrypted datagram, which covers only the base.
 func (b RD) Unseal() RD {
 	copy(b[RDSecurityLen:], b[:RDBaseLen])
 	b = b[RDSecurityLen : len(b)-RDTagLen]
@@ -73,7 +72,7 @@ func (b RD) Unseal() RD {
 	return b
 }
 
-// Recheck makes the Check of a plain datagram that is Formed what its type has.
+// Recheck recomputes the Check of a plain datagram that is Formed for its type.
 func (b RD) Recheck() {
 	header := RDHeaderLen(b.Type())
 	if b.Type() == RDAck {

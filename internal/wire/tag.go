@@ -8,8 +8,8 @@ const (
 	tagTCI  = 2
 )
 
-// Tag is an 802.1Q tag and what follows it, from its tag protocol identifier
-// on; in a frame with one tag that is 12 bytes after the frame's start.
+// Tag is an 802.1Q tag and the data after it, from its tag protocol identifier on. In a frame with
+// one tag it begins 12 bytes after the frame's start.
 type Tag []byte
 
 // TagFields are the fields of a tag. TPID 0 means EtherTypeVLAN.
@@ -20,13 +20,13 @@ type TagFields struct {
 	VLAN         uint16 // 0 to 4095; 0 is a priority tag
 }
 
-// IsTag says that an EtherType announces a tag.
+// IsTag reports whether an EtherType announces a tag.
 func IsTag(etherType uint16) bool { return etherType == EtherTypeVLAN || etherType == EtherTypeQinQ }
 
-// Valid says that the bytes are a tag, and the type behind it is there.
+// Valid reports whether the bytes hold a tag and the type after it.
 func (t Tag) Valid() bool { return len(t) >= TagLen+2 && IsTag(t.TPID()) }
 
-// TPID is the tag protocol identifier, one of the EtherTypes of tags.
+// TPID is the tag protocol identifier, one of the EtherTypes for tags.
 func (t Tag) TPID() uint16 { return binary.BigEndian.Uint16(t[tagTPID:]) }
 
 // TCI is the tag control information: priority, drop eligibility, VLAN.
@@ -44,10 +44,10 @@ func (t Tag) DropEligible() bool { return t[tagTCI]&0x10 != 0 }
 // VLAN is the VLAN identifier, 0 to 4095.
 func (t Tag) VLAN() uint16 { return t.TCI() & 0x0FFF }
 
-// EtherType is the type behind the tag, which may be another tag's.
+// EtherType is the type after the tag, which may announce another tag.
 func (t Tag) EtherType() uint16 { return binary.BigEndian.Uint16(t[TagLen:]) }
 
-// Encode writes the tag, but not the type behind it.
+// Encode writes the tag, but not the type after it.
 func (t Tag) Encode(f *TagFields) {
 	tpid, tci := f.TPID, uint16(f.Priority&7)<<13|f.VLAN&0x0FFF
 	if tpid == 0 {

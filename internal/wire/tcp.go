@@ -16,7 +16,7 @@ const (
 
 	TCPMinLen = 20 // bytes of a header without options
 
-	// TCPChecksumAt is where the checksum stands in a TCP header, in bytes.
+	// TCPChecksumAt is the offset of the checksum in a TCP header, in bytes.
 	TCPChecksumAt = tcpChecksum
 )
 
@@ -72,30 +72,30 @@ func (t TCP) HeaderLength() int { return int(t[tcpOffset]>>4) * 4 }
 // Flags are the control bits.
 func (t TCP) Flags() TCPFlags { return TCPFlags(t[tcpFlags]) }
 
-// Window is the window as it stands, before scaling.
+// Window is the window field, before scaling.
 func (t TCP) Window() uint16 { return binary.BigEndian.Uint16(t[tcpWindow:]) }
 
-// Checksum is the checksum as it stands.
+// Checksum is the checksum field.
 func (t TCP) Checksum() uint16 { return binary.BigEndian.Uint16(t[tcpChecksum:]) }
 
 // Options are the header's options.
 func (t TCP) Options() []byte { return t[TCPMinLen:t.HeaderLength()] }
 
-// Payload is what follows the header.
+// Payload is the segment after the header.
 func (t TCP) Payload() []byte { return t[t.HeaderLength():] }
 
 // SetChecksum sets the checksum field.
 func (t TCP) SetChecksum(c uint16) { binary.BigEndian.PutUint16(t[tcpChecksum:], c) }
 
-// FillChecksum computes the checksum of all the bytes, which must be the
-// segment and no more, from the sum of the pseudo-header, and sets it.
+// FillChecksum computes and sets the checksum over all the bytes, which must be exactly the
+// segment. It starts from the sum of the pseudo-header.
 func (t TCP) FillChecksum(pseudo uint16) {
 	t.SetChecksum(0)
 	t.SetChecksum(^Sum(t, pseudo))
 }
 
-// ChecksumValid says that the checksum over all the bytes, which must be the
-// segment and no more, is right with this sum of the pseudo-header.
+// ChecksumValid reports whether the checksum over all the bytes, which must be exactly the segment,
+// is right with this sum of the pseudo-header.
 func (t TCP) ChecksumValid(pseudo uint16) bool { return Sum(t, pseudo) == 0xFFFF }
 
 // Encode writes the header without options.

@@ -15,15 +15,15 @@ const (
 // UDP is a UDP datagram from its header on.
 type UDP []byte
 
-// UDPFields are the fields of a UDP header. A Checksum of 0 is none.
+// UDPFields are the fields of a UDP header. A Checksum of 0 means no checksum.
 type UDPFields struct {
 	SrcPort, DstPort uint16
 	Length           uint16 // bytes, header included
 	Checksum         uint16
 }
 
-// Valid says that the bytes hold a UDP header and as much as its length says,
-// at least the header.
+// Valid reports whether the bytes hold a UDP header and a payload as long as its length says. The
+// length must cover at least the header.
 func (u UDP) Valid() bool {
 	return len(u) >= UDPLen && u.Length() >= UDPLen && int(u.Length()) <= len(u)
 }
@@ -37,10 +37,10 @@ func (u UDP) DstPort() uint16 { return binary.BigEndian.Uint16(u[udpDstPort:]) }
 // Length is the length of header and payload, in bytes.
 func (u UDP) Length() uint16 { return binary.BigEndian.Uint16(u[udpLength:]) }
 
-// Checksum is the checksum as it stands; 0 is none.
+// Checksum is the checksum field; 0 means no checksum.
 func (u UDP) Checksum() uint16 { return binary.BigEndian.Uint16(u[udpChecksum:]) }
 
-// Payload is what the datagram carries.
+// Payload is the datagram's payload.
 func (u UDP) Payload() []byte { return u[UDPLen:u.Length()] }
 
 // SetSrcPort sets the source port, not the checksum.

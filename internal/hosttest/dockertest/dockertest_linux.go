@@ -18,10 +18,10 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// Engine is a Docker engine with its containerd, in a PID and a mount namespace of
-// their own, so that nothing of them outlives it.
+// Engine is a Docker engine with its containerd, in a PID and a mount namespace of their own, so
+// that nothing of them outlives the engine.
 type Engine struct {
-	// Host is its address, for DOCKER_HOST.
+	// Host is the engine's address, in the format of DOCKER_HOST.
 	Host string
 
 	dir     string
@@ -33,7 +33,7 @@ type Engine struct {
 // patience bounds the start of an engine.
 const patience = 60 * time.Second
 
-// Start starts an engine, which ends with the test, and makes it DOCKER_HOST.
+// Start starts an engine, which ends with the test, and sets DOCKER_HOST to it.
 func Start(t testing.TB) *Engine {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Docker)
@@ -47,8 +47,8 @@ func Start(t testing.TB) *Engine {
 	})
 }
 
-// podmanConfig keeps Podman within the rights of a root that may not raise limits, and
-// with a runtime that knows cgroups of both versions side by side.
+// podmanConfig keeps Podman within the rights of a root that may not raise limits. It selects a
+// runtime that supports cgroups of both versions side by side.
 const podmanConfig = `[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 cgroups = "enabled"
@@ -56,7 +56,7 @@ cgroups = "enabled"
 runtime = "runc"
 `
 
-// StartPodman starts Podman's service that speaks Docker's API, as Start does.
+// StartPodman is like Start, for Podman's service with Docker's API.
 func StartPodman(t testing.TB) *Engine {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Podman)
@@ -76,7 +76,7 @@ func StartPodman(t testing.TB) *Engine {
 
 func start(t testing.TB, args func(dir, host string) []string) *Engine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "docker") // of a short name: sockets lie in it
+	dir, err := os.MkdirTemp("", "docker") // a short path, because it holds sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,20 +129,20 @@ func ping(socket string) error {
 	return err
 }
 
-// Stop kills the engine and everything of it, as a crash of the host's would.
+// Stop kills the engine and all its processes, like a crash of the host's engine.
 func (e *Engine) Stop() {
 	if e.command == nil {
 		return
 	}
-	_ = e.command.Process.Kill() // with it goes the first process of the namespace
+	_ = e.command.Process.Kill() // kills unshare, and with it the first process of the namespace
 	_ = e.command.Wait()
 	e.command = nil
-	// The numbers of processes begin anew, and it takes others for its own.
+	// PIDs start again from 1, and the engine would take other processes for its own.
 	_ = os.Remove(filepath.Join(e.dir, "pid"))
 	_ = os.RemoveAll(filepath.Join(e.dir, "exec"))
 }
 
-// Root is an archive of a root file system with these programs of the host.
+// Root returns the path of an archive of a root file system with these programs of the host.
 func Root(t testing.TB, programs ...string) string {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "root.tar")
@@ -157,7 +157,7 @@ func Root(t testing.TB, programs ...string) string {
 	return archive
 }
 
-// module is the folder of go.mod, above the test's.
+// module returns the directory of go.mod, a parent of the test's.
 func module() string {
 	dir := "."
 	for range 8 {
@@ -169,7 +169,7 @@ func module() string {
 	return dir
 }
 
-// removeCgroups removes the engine's groups, which have nobody in them any more.
+// removeCgroups removes the engine's cgroups, which have no processes any more.
 func removeCgroups(name string) {
 	matches, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, dir := range append(matches, "/sys/fs/cgroup/"+name) {
@@ -181,7 +181,7 @@ func removeCgroups(name string) {
 	}
 }
 
-// Docker runs Docker's own command and returns what it printed.
+// Docker runs Docker's own command and returns its output.
 func (e *Engine) Docker(args ...string) (string, error) {
 	output, err := exec.Command("docker", append([]string{"--host", e.Host}, args...)...).CombinedOutput()
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	guest "railbed/internal/vmimage"
 )
 
-// image is what a guest boots from.
+// image holds the files from which a guest boots.
 type image struct {
 	kernel  string   // path of the kernel's image
 	archive []byte   // the initramfs
 	shares  []string // folders of the host, by the number of their tag
 }
 
-// guestConfig tells the guest's first process what to do.
+// guestConfig is the configuration of the guest's first process.
 type guestConfig struct {
 	Argv    []string
 	Env     []string
@@ -27,8 +27,8 @@ type guestConfig struct {
 	Shares  []string
 }
 
-// Places in the initramfs. The guest's root is a folder of it, because the
-// initramfs itself cannot be unmounted or moved.
+// Paths in the initramfs. The guest's root is a directory of it, because the initramfs itself
+// cannot be unmounted or moved.
 const (
 	initPath   = "/init"
 	configPath = "/config"
@@ -36,14 +36,14 @@ const (
 	rootDir    = "/root"
 )
 
-// bootModules are needed to see the host's folders and to report to it.
+// bootModules are needed to mount the host's directories and to report to the host.
 var bootModules = []string{"virtio_pci", "9pnet_virtio", "9p", "virtio_console", "virtio_rng"}
 
-// skeleton is what the guest's root holds beside the host's folders.
+// skeleton lists the directories of the guest's root besides the host's.
 var skeleton = []string{"dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp",
 	"var/cache", "var/lib", "var/log", "var/tmp"}
 
-// buildImage packs what a guest needs into an initramfs.
+// buildImage packs the guest's files into an initramfs.
 func buildImage(o Options, argv []string) (image, error) {
 	kernel, err := guest.FindKernel()
 	if err != nil {
@@ -94,7 +94,7 @@ func buildImage(o Options, argv []string) (image, error) {
 
 func shareTag(i int) string { return fmt.Sprintf("share%d", i) }
 
-// addReadable adds the files below a folder that everybody may read.
+// addReadable adds the files below a directory that everybody may read.
 func addReadable(a *guest.Archive, dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -102,7 +102,7 @@ func addReadable(a *guest.Archive, dir string) error {
 		}
 		info, err := entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone since
+			return nil // it was removed meanwhile
 		}
 		if err != nil {
 			return err

@@ -15,8 +15,8 @@ import (
 	guest "railbed/internal/vmimage"
 )
 
-// stageEnv tells a test binary that it is in a guest, and as what. The kernel
-// passes it to the first process from its command line.
+// stageEnv tells a test binary that it runs in a guest, and in which stage. The kernel passes it to
+// the first process from its command line.
 const stageEnv = "RAILBED_VMTEST_STAGE"
 
 const (
@@ -24,24 +24,24 @@ const (
 	stageInside = "inside" // the program of Run
 )
 
-// channelPath matches the serial port that leads to the test on the host, and
-// nothing else: its first number is the device's on the virtio bus.
+// channelPath matches only the serial port that leads to the test on the host. Its first number is
+// the device's on the virtio bus.
 const channelPath = "/dev/vport*p*"
 
-// bootPatience is how long a device may take to appear once its driver is
-// there; on a busy host it has been seen to take a second.
+// bootPatience is how long a device may take to appear once its driver is loaded; on a busy host it
+// has taken a second.
 const bootPatience = 20 * time.Second
 
-// init takes over the first process of a guest. It has to be an init because
-// a test binary has nothing else that runs before its tests.
+// init takes over the first process of a guest. It must be an init function, because no other code
+// of a test binary runs before its tests.
 func init() {
 	if os.Getenv(stageEnv) == stageInit && os.Getpid() == 1 {
 		guestMain()
 	}
 }
 
-// guestMain is the guest's first process. It never returns: the end of the
-// guest is a restart, which QEMU takes for its own end.
+// guestMain is the guest's first process. It never returns: it ends the guest with a restart, upon
+// which QEMU exits.
 func guestMain() {
 	channel, err := boot()
 	if err != nil {
@@ -51,12 +51,11 @@ func guestMain() {
 		}
 	}
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
-		panic(err) // the end of the first process is the kernel's panic, and the same
+		panic(err) // if the first process ends, the kernel panics, which also ends the guest
 	}
 }
 
-// boot makes the guest and runs the program. The channel is nil if it cannot
-// be opened.
+// boot sets the guest up and runs the program. The channel is nil if it cannot be opened.
 func boot() (*frame.Writer, error) {
 	text, err := os.ReadFile(configPath)
 	if err != nil {
@@ -114,8 +113,8 @@ func load(module string) error {
 	return guest.Load(file)
 }
 
-// enterRoot makes the guest's folder a mount of its own and the root of all
-// processes, as switch_root(8) does.
+// enterRoot mounts the guest's root directory on itself and makes it the root of all processes, as
+// switch_root(8) does.
 func enterRoot() error {
 	if err := unix.Mount(rootDir, rootDir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", rootDir, err)
@@ -123,7 +122,7 @@ func enterRoot() error {
 	return guest.Enter(rootDir)
 }
 
-// mountKernel mounts what the kernel gives, and what everybody may write to.
+// mountKernel mounts the kernel's file systems, and those that everybody may write to.
 func mountKernel() error {
 	for _, m := range []struct{ kind, target, data string }{
 		{"proc", "/proc", ""},
@@ -145,8 +144,8 @@ func mountKernel() error {
 	return nil
 }
 
-// mountShare mounts a folder of the host, which does not change while the
-// guest lives as far as the guest is concerned.
+// mountShare mounts a directory of the host. The guest assumes that it does not change while the
+// guest runs.
 func mountShare(tag, target string) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
@@ -158,7 +157,7 @@ func mountShare(tag, target string) error {
 	return err
 }
 
-// await tries again while a device is not there yet.
+// await retries until a device exists.
 func await(what string, try func() (*os.File, error)) (*os.File, error) {
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		file, err := try()
@@ -188,8 +187,8 @@ func loopbackUp() error {
 	return nil
 }
 
-// runProgram runs the program, sends what it writes, and reaps what its
-// descendants leave, until it ends.
+// runProgram runs the program, sends its output, and reaps orphaned descendants, until the program
+// ends.
 func runProgram(config guestConfig, channel *frame.Writer) (code int, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -232,12 +231,12 @@ func runProgram(config guestConfig, channel *frame.Writer) (code int, err error)
 	}
 	select {
 	case err = <-sent:
-	case <-time.After(time.Second): // what it left running has its output open
+	case <-time.After(time.Second): // a process that it left running still has its output open
 	}
 	return code, err
 }
 
-// searchPath is what a login of root has.
+// searchPath is root's search path after a login.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func findProgram(name string) (string, error) {

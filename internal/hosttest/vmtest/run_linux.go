@@ -24,28 +24,27 @@ import (
 	guest "railbed/internal/vmimage"
 )
 
-// Options say what a guest is. The zero value is a guest with one processor,
-// 512 MiB, no module beside those it boots with, and two minutes.
+// Options configure a guest. The zero value is a guest with one processor, 512 MiB, only the
+// modules that it boots with, and two minutes.
 type Options struct {
-	// Modules of the kernel are loaded before the program starts, each after
-	// those that it depends on. A guest loads none by itself, so those that a
-	// module only asks for by what they do are named, too: rdma_rxe needs
-	// crc32_generic. A module that is built into the kernel may be named.
+	// Modules of the kernel are loaded before the program starts, each after its dependencies. A
+	// guest loads no module by itself. So a module that another one requests by function must be
+	// named, too: rdma_rxe needs crc32_generic. A module that is built into the kernel may be
+	// named.
 	Modules []string
-	// Dirs are further folders of the host, which the guest sees read-only at
-	// the same place.
+	// Dirs are further directories of the host, which the guest sees read-only at the same path.
 	Dirs []string
 	// Env is added to the program's environment, as KEY=value.
 	Env []string
 	// CPUs is the number of processors, 1 if it is 0.
 	CPUs int
-	// Instructions has the guest's clock go by a nanosecond with each instruction that
-	// it carries out, whatever time that takes: what is measured in it does not depend
-	// on how busy the host is.
+	// Instructions makes the guest's clock advance by a nanosecond with each instruction, however
+	// long the host takes for it. Measurements in the guest then do not depend on how busy the host
+	// is.
 	Instructions bool
 	// MemoryMiB is the guest's memory, 512 if it is 0.
 	MemoryMiB int
-	// Timeout ends the guest, booting included; two minutes if it is 0.
+	// Timeout limits the guest's run, booting included; two minutes if it is 0.
 	Timeout time.Duration
 }
 
@@ -62,22 +61,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Self as a program of Run is the test binary.
+// Self names the test binary as a program of Run.
 const Self = "/test"
 
-// Result is what a program did in a guest.
+// Result is the result of a program in a guest.
 type Result struct {
-	// Code is the program's exit code; 128 and the signal's number if a signal
-	// ended it.
+	// Code is the program's exit code, or 128 plus the signal's number if a signal ended it.
 	Code int
-	// Output is what it wrote to stdout and stderr.
+	// Output is the program's output on stdout and stderr.
 	Output []byte
 }
 
-// Run boots a guest, runs the program in it as root in the folder of the test,
-// and ends the guest. It skips the test where there can be no guest, and fails
-// it when the guest does not boot, or the program does not end in time. Each
-// call boots a guest of its own, in six seconds on an idle machine.
+// Run boots a guest, runs the program in it as root in the directory of the test, and ends the
+// guest. It skips the test if the host cannot run a guest. It fails the test if the guest does not
+// boot or the program does not end in time. Each call boots a guest of its own, in six seconds on
+// an idle machine.
 func Run(t testing.TB, o Options, argv ...string) Result {
 	t.Helper()
 	hosttest.Need(t, hosttest.VM)
@@ -89,19 +87,18 @@ func Run(t testing.TB, o Options, argv ...string) Result {
 	return result
 }
 
-// skipLine matches the test that hosttest.Need skipped.
+// skipLine matches hosttest.Need's message about a skipped test.
 var skipLine = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: (cannot run here: .*)$`)
 
-// InGuest runs the calling test a second time, alone, as root of a guest. It
-// returns true in there. In the first process it returns false once the second
-// has ended, and the test has failed or was skipped as the second was, so that
-// a test begins:
+// InGuest runs the calling test a second time, alone, as root of a guest. It returns true in the
+// second run. In the first process it returns false once the second run has ended, and marks the
+// test as failed or skipped as the second was. So a test begins:
 //
 //	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"sch_netem"}}) {
 //		return
 //	}
 //
-// It is for top-level tests. RAILBED_REQUIRE holds in the guest, too.
+// It is for top-level tests. RAILBED_REQUIRE applies in the guest, too.
 func InGuest(t *testing.T, o Options) bool {
 	t.Helper()
 	if os.Getenv(stageEnv) == stageInside {
@@ -126,7 +123,7 @@ func InGuest(t *testing.T, o Options) bool {
 	return false
 }
 
-// run boots a guest with files in the folder.
+// run boots a guest with files in the given directory.
 func run(dir string, o Options, argv []string) (Result, error) {
 	image, err := buildImage(o, argv)
 	if err != nil {
@@ -151,8 +148,8 @@ func run(dir string, o Options, argv []string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	// The end of the input would close the channel for the guest, too; it
-	// never comes, and Wait closes the pipe.
+	// The end of the input would close the channel for the guest, too. The pipe keeps the input
+	// open until Wait closes it.
 	if _, err := qemu.StdinPipe(); err != nil {
 		return Result{}, err
 	}
@@ -161,7 +158,7 @@ func run(dir string, o Options, argv []string) (Result, error) {
 	}
 	result, err := collect(stdout)
 	if err != nil {
-		_, _ = io.Copy(io.Discard, stdout) // until the guest is gone; QEMU's end says the rest
+		_, _ = io.Copy(io.Discard, stdout) // until the guest is gone; QEMU's exit says the rest
 	}
 	ended := qemu.Wait()
 	if ctx.Err() != nil {
@@ -173,16 +170,16 @@ func run(dir string, o Options, argv []string) (Result, error) {
 	return result, err
 }
 
-// qemuArgs is the machine: nothing but what is named here, and nothing that
-// reaches out of it.
+// qemuArgs describes the machine: only the devices named here, and none that reaches outside the
+// machine.
 func qemuArgs(o Options, image image, initrd, console string) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "pc", "-accel", "tcg", "-cpu", guest.EmulatedProcessor,
 		"-m", strconv.Itoa(o.MemoryMiB), "-smp", strconv.Itoa(o.CPUs),
 		"-kernel", image.kernel, "-initrd", initrd,
-		// The kernel hands what it does not know to the first process. It
-		// restarts, which ends QEMU, when it panics.
+		// The kernel passes unknown parameters to the first process. With panic=-1 it restarts at a
+		// panic, which ends QEMU.
 		"-append", "console=ttyS0 panic=-1 mitigations=off " + stageEnv + "=" + stageInit,
 		"-chardev", "file,id=console,path=" + escape(console), "-serial", "chardev:console",
 		"-chardev", "stdio,id=channel,signal=off", "-device", "virtio-serial-pci", "-device",
@@ -202,10 +199,10 @@ func qemuArgs(o Options, image image, initrd, console string) []string {
 	return args
 }
 
-// escape doubles the character that ends a value in an option of QEMU.
+// escape doubles the comma, which ends a value in an option of QEMU.
 func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
 
-// collect reads what the guest sends until it ends.
+// collect reads the guest's frames until they end.
 func collect(channel io.Reader) (Result, error) {
 	var result Result
 	exited := false
@@ -233,13 +230,13 @@ func collect(channel io.Reader) (Result, error) {
 	}
 }
 
-// tail is the end of what the guest's kernel said.
+// tail returns the end of the kernel's console output.
 func tail(console string) string {
 	text, err := os.ReadFile(console)
 	if err != nil {
 		return err.Error()
 	}
 	lines := strings.Split(strings.ReplaceAll(string(text), "\r", ""), "\n")
-	const enough = 70 // for a panic with its traces
+	const enough = 70 // lines: enough for a panic with its traces
 	return "the kernel's last words:\n" + strings.Join(lines[max(0, len(lines)-enough):], "\n")
 }
