@@ -15,13 +15,13 @@ import (
 	"railbed/plan/spec"
 )
 
-// Attach makes in somebody else's namespace what Build makes in a node's: the NIC under
-// a name that the caller chooses, with its settings, shaper, addresses, neighbours,
-// routes and rules, read back. It asks for no right outside that namespace. The far end
-// of the NIC lies in a namespace that only the way to it holds, which it returns: when
-// that is closed, by whoever has it then, the NIC is gone. What there is already in the
-// namespace stays as it is; what would hide it, or be hidden by it, is refused. The path
-// is what its owner calls the namespace.
+// Attach creates a node's NIC in a namespace that another program owns. The NIC has the name that
+// the caller chooses and, as from Build, the node's settings, shaper, addresses, neighbours, routes
+// and rules; all are read back. Attach needs no right outside that namespace. The far end of the
+// NIC is in a new namespace that only the returned Way holds. When the Way is closed, by any
+// process that has it then, the NIC is deleted. Existing objects in the namespace stay unchanged.
+// Attach returns an error if one of them would conflict with a new one. The path is the owner's
+// path of the namespace.
 func Attach(ctx context.Context, a *Attachment, name, path string, ns *kernel.Namespace) (*Way, error) {
 	far, err := kernel.NewNamespace()
 	if err != nil {
@@ -98,8 +98,8 @@ func (a *Attachment) open() (way *softports.Handle, err error) {
 	return openWay(softPort(0), a.Link.MTU, ringBudget/ringShare)
 }
 
-// CheckAttached compares a namespace with what Attach made there, and returns all
-// differences, joined.
+// CheckAttached compares a namespace with the result of Attach there, and returns all differences,
+// joined.
 func CheckAttached(ctx context.Context, a *Attachment, name string, ns *kernel.Namespace) (err error) {
 	far, err := kernel.NewNamespace() // stands for the one that nobody can enter any more
 	if err != nil {
@@ -120,8 +120,8 @@ func CheckAttached(ctx context.Context, a *Attachment, name string, ns *kernel.N
 	}, func(int) {})
 }
 
-// Detach takes away what Attach made in a namespace, as far as it is there: an interface
-// that carries our mark, rules of the NIC's addresses, and the loopback's addresses.
+// Detach removes from a namespace what Attach created there and still exists: an interface in
+// Railbed's link group, rules for the NIC's addresses, and the loopback's addresses.
 func Detach(name string, nic []netip.Addr, loopbacks []netip.Prefix, ns *kernel.Namespace) error {
 	return ns.Do(func() error {
 		conn, err := kernel.Open()
@@ -165,8 +165,8 @@ func (a *Attachment) detach(name string, ns *kernel.Namespace) error {
 	return Detach(name, a.Addresses(), loopbacks, ns)
 }
 
-// Yield gives the routes of the main table that a NIC had a part in to the node's other
-// NICs in the namespace: with one next hop the kernel takes a route away whole.
+// Yield moves the main table's routes that used a NIC to the node's other NICs in the namespace.
+// The kernel deletes a route with a single next hop completely when its interface goes.
 func (a *Attachment) Yield(ns *kernel.Namespace) error {
 	if len(a.Beside) == 0 {
 		return nil

@@ -9,27 +9,28 @@ import (
 	"railbed/plan"
 )
 
-// Attachment is a NIC's place in a testbed, and its node's, as whoever owns another
-// namespace needs it to be the node there. It travels as JSON.
+// Attachment describes a NIC of a testbed and its node, for a process that makes another namespace
+// that node. It travels as JSON.
 type Attachment struct {
 	Node     plan.Node `json:"node"`
-	NIC      int       `json:"nic"` // of the node's
+	NIC      int       `json:"nic"` // index among the node's NICs
 	Link     plan.Link `json:"link"`
 	Dilation uint64    `json:"dilation"`
-	// Beside are the node's other NICs that are in the namespace by now, by the names of
-	// their interfaces there.
+	// Beside maps the node's other NICs that are already in the namespace to the names of their
+	// interfaces there.
 	Beside map[string]string `json:"beside,omitempty"`
-	// Reach are the prefixes that stand in the main table instead of a default route,
-	// which is the other network's; nil keeps the default route.
+	// Reach lists the prefixes that replace the default route in the main table, because the
+	// namespace's default route leads to another network. Nil keeps the plan's default route.
 	Reach []netip.Prefix `json:"reach,omitempty"`
-	// Down says that the link is: the NIC then has no carrier, but while Attach makes it.
+	// Down says that the link is down. The NIC then has no carrier, except while Attach creates it.
 	Down bool `json:"down,omitempty"`
-	// Many says that the testbed has more NICs than have ports of their own with the fastest
-	// driver, which takes the kernel twice as long to close.
+	// Many says that the testbed has more NICs than can have ports of their own with the fastest
+	// driver. The kernel takes twice as long to close such ports.
 	Many bool `json:"many,omitempty"`
 }
 
-// NewAttachment is that of a node's NIC. DefaultRoute keeps the plan's default route.
+// NewAttachment returns the attachment of a node's NIC. DefaultRoute keeps the plan's default
+// route.
 func NewAttachment(p *plan.Plan, n *plan.Node, nic int, defaultRoute bool) *Attachment {
 	a := &Attachment{Node: *n, NIC: nic, Link: *p.Link(n.NICs[nic].Link), Dilation: p.Dilation}
 	if !defaultRoute {
@@ -43,7 +44,7 @@ func NewAttachment(p *plan.Plan, n *plan.Node, nic int, defaultRoute bool) *Atta
 	return a
 }
 
-// Bounds of what Check lets an attachment have.
+// Bounds that Check enforces.
 const (
 	mostAttachedNICs   = 64
 	mostAttachedRoutes = 1 << 14
@@ -52,10 +53,10 @@ const (
 	shortestAttached = 8
 )
 
-// Check refuses what a testbed has no reason to ask for in a container's namespace. The
-// testbed may be another user's than the one with whose rights the NIC is made, so that
-// nothing but the NIC, its own addresses and routes by it may come of it. DefaultRoute says
-// that the container's default route is to go by the NIC.
+// Check refuses an attachment that asks for more than a testbed needs in a container's namespace.
+// The testbed may belong to another user than the one whose rights create the NIC. So an attachment
+// may only result in the NIC, its own addresses and routes through it. DefaultRoute says that the
+// container's default route is to use the NIC.
 func (a *Attachment) Check(defaultRoute bool) error {
 	if a == nil {
 		return errors.New("attachment: there is none; want that of a NIC")
@@ -119,13 +120,13 @@ func ordinary(prefix netip.Prefix) bool {
 	return prefix.IsValid() && !prefix.Addr().IsUnspecified()
 }
 
-// Interface is the NIC as the plan has it.
+// Interface returns the NIC's interface in the plan.
 func (a *Attachment) Interface() *plan.Interface { return &a.Node.NICs[a.NIC] }
 
-// End is the NIC.
+// End names the NIC.
 func (a *Attachment) End() plan.End { return plan.End{Node: a.Node.Name, Port: a.Interface().Name} }
 
-// Addresses are the NIC's.
+// Addresses returns the NIC's addresses.
 func (a *Attachment) Addresses() (all []netip.Addr) {
 	for _, prefix := range a.Interface().Addrs {
 		all = append(all, prefix.Addr())
@@ -133,8 +134,7 @@ func (a *Attachment) Addresses() (all []netip.Addr) {
 	return all
 }
 
-// Main are the routes of the main table that go by the NIC, whatever the names of
-// interfaces are.
+// Main returns the routes of the main table that use the NIC, whatever the names of interfaces are.
 func (a *Attachment) Main() []plan.Route {
 	return a.main(map[string]string{a.Interface().Name: a.Interface().Name})
 }

@@ -16,13 +16,13 @@ import (
 	"railbed/plan"
 )
 
-// Build makes in the namespaces, one per node and switch name, everything that
-// the plan asks of the kernel, reads it back, and returns when every link has
-// its carrier. The namespaces remain the caller's and must outlive the Fabric.
+// Build sets up in the namespaces, one per node and switch name, everything that the plan asks of
+// the kernel, and reads it back. It returns when every link has its carrier. The namespaces remain
+// the caller's and must outlive the Fabric.
 //
-// What the plan asks for and this host lacks is found out before anything is
-// changed; so is, by measuring, a rate that the host does not reach. When a
-// later step fails or ctx ends, Build takes away what it made.
+// Before it changes anything, Build checks for features that the plan needs and this host lacks,
+// and measures whether the host reaches the rates. If a later step fails or ctx ends, Build removes
+// what it created.
 func Build(ctx context.Context, p *plan.Plan, ns map[string]*kernel.Namespace, o Options) (*Fabric, error) {
 	f, err := prepare(kernelSide(p), firstIndex, ns, o)
 	if err != nil {
@@ -361,11 +361,10 @@ func settleBy(ctx context.Context, compare func() (*differences, error)) error {
 	}
 }
 
-// Close takes away what Build made: links with all that hangs on them, bridges,
-// rules and loopback addresses. Settings of the namespaces stay as they are.
-// It deletes links explicitly, and those of one namespace as one: leaving them
-// to the end of the namespaces takes the kernel many times longer. A second
-// Close does nothing.
+// Close removes what Build created: links with everything attached to them, bridges, rules and
+// loopback addresses. Settings of the namespaces stay. It deletes links explicitly, and all links
+// of a namespace in one request; when namespaces end with their links, the kernel takes many times
+// longer. A second Close does nothing.
 func (f *Fabric) Close() error {
 	f.lock.Lock()
 	defer f.lock.Unlock()

@@ -16,10 +16,10 @@ import (
 // cutHandle names the queue of a direction that is cut; the shaping has others.
 var cutHandle = kernel.Handle(9, 0)
 
-// SetDirectionState cuts one direction of a link or makes it whole again. What
-// is sent into a direction that is cut vanishes, and what was queued with it:
-// as with a broken fibre of a pair, both ends keep their carrier, so neither
-// learns of it. Both is both of them, which is not what SetLinkState does.
+// SetDirectionState cuts or restores one direction of a link. Packets sent into a cut direction are
+// lost, and so are packets queued for it. As with one broken fibre of a pair, both ends keep their
+// carrier, so neither notices. Both means both directions, which also differs from SetLinkState by
+// the carrier.
 func (f *Fabric) SetDirectionState(_ context.Context, name string, dir Direction, up bool) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()

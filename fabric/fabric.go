@@ -1,7 +1,6 @@
-// Package fabric builds in given network namespaces what a plan asks of the
-// kernel: links, their shaping, addresses, routes and switches. It reads back
-// everything that it sets, changes links while they carry traffic, and takes
-// everything away again.
+// Package fabric sets up in given network namespaces the kernel's part of a plan: links, their
+// shaping, addresses, routes and switches. It reads back every setting, changes links while they
+// carry traffic, and removes everything again.
 package fabric
 
 import (
@@ -12,24 +11,23 @@ import (
 	"railbed/plan"
 )
 
-// Options are how to build. The zero value is a good default.
+// Options are the options of Build. The zero value is a good default.
 type Options struct {
-	// Trace gets each change of the host as the ip, tc, sysctl or ethtool line
-	// that equals it. Nil traces nothing and costs nothing. It is called from
-	// several goroutines, one at a time.
+	// Trace is called with each change of the host as the equivalent ip, tc, sysctl or ethtool
+	// line. Nil traces nothing and costs nothing. It is called from several goroutines, one at a
+	// time.
 	Trace func(line string)
 	// Calibration knows the bursts of shaped links. Nil loads the one kept in
 	// link.DefaultPath.
 	Calibration *link.Calibration
-	// Parallel is how many threads configure namespaces. 0 is one per CPU, at
-	// most 4.
+	// Parallel is the number of threads that configure namespaces. 0 is one per CPU, at most 4.
 	Parallel int
-	// Progress is told how much of the work is done. Nil tells nobody. It is
-	// called from several goroutines, one at a time.
+	// Progress is called with the amount of work done. It may be nil. It is called from several
+	// goroutines, one at a time.
 	Progress func(done, total int)
 }
 
-// Fabric is a fabric that exists. It is safe for concurrent use.
+// Fabric is a fabric that Build has set up. It is safe for concurrent use.
 type Fabric struct {
 	options Options
 	hosts   []*host
@@ -63,7 +61,7 @@ type shape struct {
 // Direction is one direction of a link, or both.
 type Direction int
 
-// Directions, where a and b are the ends in the order of the link's name.
+// Directions; a and b are the ends in the order of the link's name.
 const (
 	Both Direction = iota
 	AToB
@@ -82,7 +80,7 @@ func (d Direction) sides() []bool {
 	}
 }
 
-// LinkGroup marks interfaces that are Railbed's. It reads "RALB".
+// LinkGroup marks Railbed's interfaces. Its bytes spell "RALB".
 const LinkGroup = 0x52414c42
 
 // linkGroup is that of those that Build made, for Close.

@@ -32,10 +32,10 @@ func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
 	})
 }
 
-// ConfigureGuest does with a whole kernel, whose first process calls it, what Build
-// does with a node's namespace: settings, names, MTUs, offloads, addresses,
-// neighbours, routes, rules and RDMA devices, each read back. The node's NICs come with appear,
-// and are known by their hardware addresses. Links are shaped on the host.
+// ConfigureGuest does for a whole kernel what Build does for a node's namespace; the kernel's first
+// process calls it. It sets and reads back settings, names, MTUs, offloads, addresses, neighbours,
+// routes, rules and RDMA devices. The node's NICs appear when it calls appear; it identifies them
+// by their hardware addresses. Links are shaped on the host.
 func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
 	h := &host{name: n.Name, node: true, portIndex: map[string]int{"lo": loopbackIndex},
 		managed: n.Management != nil}

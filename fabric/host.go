@@ -43,10 +43,10 @@ type port struct {
 	atA   bool // the port is end A of its link
 }
 
-// Interface indexes. The kernel counts them per namespace, and may give equal
-// ones to the two ends of a veth; it then takes the end for a device without a
-// peer and reports its carrier up to a second late. So every end has an index
-// of its own, in the order of the plan's links, and each run has the same.
+// Interface indexes. The kernel counts them per namespace, and may give the same index to the two
+// ends of a veth. It then takes such an end for a device without a peer, and reports its carrier up
+// to a second late. So every end has a different index, in the order of the plan's links, which is
+// the same in each run.
 const (
 	loopbackIndex = 1
 	bridgeIndex   = 100

@@ -9,7 +9,7 @@ import (
 	"railbed/plan"
 )
 
-// Present has an attachment say what its link does now.
+// Present sets the attachment's link to the link's current state.
 func (f *Fabric) Present(a *Attachment) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -21,9 +21,8 @@ func (f *Fabric) Present(a *Attachment) {
 	}
 }
 
-// Join has the soft switches use the way to a NIC that somebody else has in a namespace
-// of his own, instead of the interface that Build made for it. The way is used up,
-// whatever comes of it.
+// Join makes the soft switches use a NIC in a namespace that another program owns, by the Way to
+// it, instead of the interface that Build created for it. Join consumes the Way, even if it fails.
 func (f *Fabric) Join(ctx context.Context, end plan.End, w *Way) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -105,8 +104,8 @@ func (f *Fabric) unwatch(end plan.End, way *Way) error {
 	return f.soft.process.Unwatch(end)
 }
 
-// Gone are the joined NICs that were deleted where they were. A namespace that nobody
-// else has any more ends with the next look.
+// Gone returns the joined NICs that were deleted in their namespaces. A namespace without other
+// users is released by the next call.
 func (f *Fabric) Gone() ([]plan.End, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()

@@ -68,8 +68,8 @@ func bestRoute(routes []kernel.Route, to netip.Prefix) (best kernel.Route, found
 	return best, found
 }
 
-// Unlearned counts what the daemons of routers have not found, or not all shortest
-// paths to, and says the first. Links that are down are no paths.
+// Unlearned counts the destinations that the routers' daemons have not found, or not by all
+// shortest paths, and describes the first. Links that are down do not count as paths.
 func (f *Fabric) Unlearned(ctx context.Context) (count int, first string, err error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()

@@ -15,12 +15,12 @@ import (
 	"railbed/plan"
 )
 
-// LinkState is a link as it is asked for and as the kernel has it.
+// LinkState is a link's requested state and its state in the kernel.
 type LinkState struct {
 	Name  string         `json:"name"`
 	Class string         `json:"class"`
 	MTU   int            `json:"mtu"`
-	Up    bool           `json:"up"` // as SetLinkState asked; true at first
+	Up    bool           `json:"up"` // as SetLinkState requested; initially true
 	A     EndState       `json:"a"`
 	B     EndState       `json:"b"`
 	AToB  DirectionState `json:"a_to_b"`
@@ -36,20 +36,20 @@ type EndState struct {
 	Index     int             `json:"index"`
 	Operstate string          `json:"operstate"` // "up", "down", "lowerlayerdown"
 	Counters  kernel.Counters `json:"counters"`
-	// Soft is the port of a soft switch, or a node's emulated NIC.
+	// Soft is the state of the soft switch's port, or of a node's emulated NIC.
 	Soft *softswitch.PortState `json:"soft,omitempty"`
 }
 
-// DirectionState is one direction of a link: what is asked for, the burst with
-// which this host reaches the rate, and the queue in front of the link.
+// DirectionState is one direction of a link: the requested settings, the burst with which this host
+// reaches the rate, and the queue in front of the link.
 type DirectionState struct {
 	plan.Direction
-	// Up is false while the link is down, or this direction alone.
+	// Up is false if the link is down or only this direction is cut.
 	Up    bool        `json:"up"`
 	Burst units.Bytes `json:"burst,omitzero"`
-	// Achieved is the rate that the calibration measured with this burst, at
-	// Calibrated. What is not shaped by the kernel has none of the three, and what
-	// nobody calibrated only the first.
+	// Achieved is the rate that the calibration measured with this burst, at the time Calibrated. A
+	// direction that the kernel does not shape has none of the three fields. One that was not
+	// calibrated has only Burst.
 	Achieved   units.Rate        `json:"achieved,omitzero"`
 	Calibrated time.Time         `json:"calibrated,omitzero"`
 	Shaper     kernel.QdiscStats `json:"shaper"`
@@ -61,9 +61,8 @@ func (f *Fabric) Links(ctx context.Context) ([]LinkState, error) {
 	return links, err
 }
 
-// State reads all links, in the plan's order, and what the soft switches are
-// doing, but for their ports, which are with the links; nil without soft
-// switches.
+// State reads all links, in the plan's order, and the state of the soft switches. The soft
+// switches' ports are only in the links. The second result is nil without soft switches.
 func (f *Fabric) State(ctx context.Context) ([]LinkState, *live.State, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -132,9 +131,9 @@ func (f *Fabric) readEnds(h *host, states []LinkState) error {
 	return nil
 }
 
-// SetLink changes what a link does in one direction or both, while it carries
-// traffic, and reads it back. When it fails in part the link keeps what the
-// kernel took, and Verify tells.
+// SetLink changes a link's settings in one direction or both, while it carries traffic, and reads
+// them back. If a part fails, the link keeps the settings that the kernel accepted, and Verify
+// reports the difference.
 func (f *Fabric) SetLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -144,8 +143,8 @@ func (f *Fabric) SetLink(ctx context.Context, name string, dir Direction, d plan
 	return f.setKernelLink(ctx, name, dir, d)
 }
 
-// SetDirections is SetLink for both directions, each with settings of its own. At
-// soft switches they change at once.
+// SetDirections is SetLink with separate settings for each direction. At soft switches both change
+// at the same time.
 func (f *Fabric) SetDirections(ctx context.Context, name string, aToB, bToA plan.Direction) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -246,11 +245,10 @@ func (f *Fabric) reshape(l *planLink, atA bool, was link.Shaping) error {
 // both are, so that a node sees what it would see of a pulled cable.
 func (l *planLink) cutAtA() bool { return l.b.node && !l.a.node }
 
-// SetLinkState takes a link down or brings it up, in both directions. A link
-// that is down has one end administratively down and no carrier at the other,
-// which is how a node sees it. What the kernel forgets of the end that went
-// down (IPv6 addresses, neighbours, routes) is set again when it comes up, and
-// directions that were cut are whole again.
+// SetLinkState takes a link down or brings it up, in both directions. A link that is down has one
+// end administratively down; the other end has no carrier, as a node sees it. The kernel forgets
+// IPv6 addresses, neighbours and routes of the end that went down. SetLinkState sets them again
+// when it brings the link up, and then also restores directions that were cut.
 func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()

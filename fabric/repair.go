@@ -11,12 +11,12 @@ import (
 	"railbed/plan"
 )
 
-// Repair is one thing that was not as asked for, and is again.
+// Repair describes one difference that was repaired.
 type Repair struct {
-	// Where is a node or switch, a port of it as "node:port", or a link,
-	// with or without a direction.
+	// Where is a node, a switch, a port of one as "node:port", or a link, with or without a
+	// direction.
 	Where string `json:"where"`
-	// What was there and is wanted, as Verify says it but in the past.
+	// What is the found and the wanted state, in Verify's words but in the past tense.
 	What string `json:"what"`
 }
 
@@ -25,15 +25,14 @@ type Repair struct {
 // down takes its routes away. No chain of these is longer than three.
 const repairRounds = 6
 
-// Repair puts back what differs from the plan, as SetLink and SetLinkState have
-// changed it since, and touches nothing else: addresses, routes, rules,
-// neighbours, queueing disciplines, settings, offloads, names and states of
-// interfaces. Of the kinds that the plan owns it takes away what nobody asked
-// for. A link whose ends are not there is made anew, with all that hangs on it;
-// so its counters begin at 0, and what recorded its packets records no more.
+// Repair restores the state that the plan asks for, including later changes by SetLink and
+// SetLinkState. It changes only what differs: addresses, routes, rules, neighbours, queueing
+// disciplines, settings, offloads, names and states of interfaces. It removes unrequested objects
+// of the kinds that the plan owns. It recreates a link whose ends are missing, with everything
+// attached to it. The link's counters then start at 0, and a recording of its packets ends.
 //
-// It returns what a first look found and is as asked for now. The error, if
-// any, joins what Verify would say after it.
+// Repair returns the differences of a first check that are now repaired. The error, if any, joins
+// the differences that Verify would report afterwards.
 func (f *Fabric) Repair(ctx context.Context) ([]Repair, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -210,13 +209,13 @@ func doIn(h *host, batch *kernel.Batch) error {
 	return conn.Do(batch)
 }
 
-// Converge makes the plan's links what is asked for, undoing SetLink and
-// SetLinkState, and then does what Repair does. The plan is the one that the
-// fabric was built from, or differs from it in the directions of links alone.
+// Converge sets the links to the plan's settings, undoing SetLink and SetLinkState, and then does
+// what Repair does. The plan is the one that the fabric was built from, or differs from it only in
+// the directions of links.
 //
-// What this host cannot do is found out before anything is changed; then both
-// results are nil. Changed are the links that were asked for otherwise, repaired
-// is what Repair returns. Trace is as in Options.
+// Converge checks what this host cannot do before it changes anything; in that case both results
+// are nil. Changed lists the links whose requested settings differed; repaired is the result of
+// Repair. Trace is as in Options.
 func (f *Fabric) Converge(ctx context.Context, p *plan.Plan, trace func(line string)) (changed,
 	repaired []Repair, err error) {
 	f.lock.Lock()

@@ -6,8 +6,8 @@ import (
 	"railbed/internal/kernel"
 )
 
-// Positions of an interface's own settings in what the kernel tells about it:
-// IPV4_DEVCONF_* of include/uapi/linux/ip.h less one, and DEVCONF_* of ipv6.h.
+// Positions of an interface's own settings in the kernel's report about it: IPV4_DEVCONF_* of
+// include/uapi/linux/ip.h less one, and DEVCONF_* of ipv6.h.
 const (
 	inet4Forwarding = 0
 	inet4RPFilter   = 7

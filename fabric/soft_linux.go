@@ -177,10 +177,10 @@ func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace,
 	})
 }
 
-// ringBudget is what the receive rings of all NICs together take of the kernel's
-// memory: that of a trunk, of ringShare for each, or of up to largestRing for each
-// of few. A stalled switch loses frames that find no room there: 4 MiB hold what
-// comes in 5 ms at half a million a second.
+// ringBudget is the kernel memory for the receive rings of all NICs together. It is the size of a
+// trunk's ring. Otherwise each NIC has a ring of ringShare, or of up to largestRing if there are
+// few NICs. A stalled switch loses frames that find no room there: 4 MiB hold the frames of 5 ms at
+// half a million a second.
 const (
 	ringBudget  = 64 << 20
 	ringShare   = 1 << 20
@@ -356,8 +356,7 @@ func softQueue(d *DirectionState, sender EndState) {
 	d.Shaper.BacklogBytes += uint64(sender.Soft.Waiting())
 }
 
-// Epoch is the real time at which the testbed's own time was zero; the zero time
-// without soft switches.
+// Epoch returns the real time of virtual time 0, or the zero time without soft switches.
 func (f *Fabric) Epoch() time.Time {
 	if f.soft == nil {
 		return time.Time{}
@@ -365,9 +364,9 @@ func (f *Fabric) Epoch() time.Time {
 	return f.soft.process.Epoch()
 }
 
-// Occupancy is the memory that tells what waits in the emulated NICs (package
-// occupancy), in the order of the plan's nodes and their NICs; nil without soft
-// switches. It is the fabric's until Close.
+// Occupancy returns the memory that holds the queue lengths of the emulated NICs (package
+// occupancy), in the order of the plan's nodes and their NICs. It is nil without soft switches. The
+// fabric owns it until Close.
 func (f *Fabric) Occupancy() *os.File {
 	if f.soft == nil {
 		return nil
@@ -375,9 +374,8 @@ func (f *Fabric) Occupancy() *os.File {
 	return f.soft.process.Occupancy()
 }
 
-// SoftEnded is closed when the soft switches end by themselves, which is an
-// accident: no frame crosses the fabric any more. It is nil without soft
-// switches, and is closed by Close, too.
+// SoftEnded is closed when the soft switches end by themselves, which is a failure: frames no
+// longer cross the fabric. Close closes it, too. It is nil without soft switches.
 func (f *Fabric) SoftEnded() <-chan struct{} {
 	if f.soft == nil {
 		return nil
@@ -385,11 +383,11 @@ func (f *Fabric) SoftEnded() <-chan struct{} {
 	return f.soft.process.Exited()
 }
 
-// SoftEnd is how the soft switches ended, in words, once SoftEnded is closed.
+// SoftEnd describes how the soft switches ended, once SoftEnded is closed.
 func (f *Fabric) SoftEnd() string { return f.soft.process.Ended() }
 
-// SoftSilent is closed when the process of the soft switches lives and does not
-// answer (live.Process.Silent). It is nil without soft switches.
+// SoftSilent is closed when the process of the soft switches is alive but does not answer
+// (live.Process.Silent). It is nil without soft switches.
 func (f *Fabric) SoftSilent() <-chan struct{} {
 	if f.soft == nil {
 		return nil
@@ -397,8 +395,8 @@ func (f *Fabric) SoftSilent() <-chan struct{} {
 	return f.soft.process.Silent()
 }
 
-// Record has the packets at ports of soft switches written into a feed, by the
-// ports' places in the list. A fabric without soft switches has no such ports.
+// Record starts writing the packets at ports of soft switches into a feed. A tap's number is the
+// port's index in the list. A fabric without soft switches has no such ports, which is an error.
 func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, error) {
 	if f.soft == nil {
 		return nil, errors.New("record soft switches: there are none")

@@ -10,13 +10,12 @@ import (
 	"railbed/plan/spec"
 )
 
-// SoftSide is the name of the namespace in which the far ends of the NICs lie
-// that are joined to soft switches. No node or switch can have it.
+// SoftSide is the name of the namespace that holds the far ends of NICs that are connected to soft
+// switches. No node or switch can have this name.
 const SoftSide = "@soft"
 
-// Namespaces are the names of the network namespaces that a plan needs: nodes
-// and kernel switches, in the plan's order, then SoftSide where it has soft
-// switches.
+// Namespaces returns the names of the network namespaces that a plan needs: nodes and kernel
+// switches, in the plan's order, then SoftSide if it has soft switches.
 func Namespaces(p *plan.Plan) []string {
 	var names []string
 	for _, n := range p.Nodes {

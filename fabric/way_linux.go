@@ -22,8 +22,8 @@ import (
 	"railbed/plan"
 )
 
-// Way is what Attach made, as the testbed needs it: the port to the NIC, and what its
-// link's changes and its lateness take.
+// Way is the testbed's handle on a NIC from Attach: the port to the NIC, and the descriptors needed
+// to change its link and to measure its lateness.
 type Way struct {
 	port *softports.Handle
 	// far is the namespace of the NIC's far end, by which the NIC loses its carrier.
@@ -41,13 +41,13 @@ type Way struct {
 type wayNIC struct {
 	Name  string         `json:"name"`
 	Index int            `json:"index"`
-	Sends plan.Direction `json:"sends"` // as its shaper was made
+	Sends plan.Direction `json:"sends"` // the settings with which its shaper was made
 }
 
 // wayText is a Way without descriptors, which come in the order of its fields.
 type wayText struct {
 	Port  softports.Description `json:"port"`
-	Files int                   `json:"files"` // of the port
+	Files int                   `json:"files"` // number of descriptors of the port
 	NIC   wayNIC                `json:"nic"`
 	Home  *homeText             `json:"home,omitempty"`
 }
@@ -119,7 +119,7 @@ func (h *home) open() (*kernel.Namespace, error) {
 	return kernel.NamespaceOf(file)
 }
 
-// Close gives all up that was not handed on.
+// Close closes everything that was not handed on.
 func (w *Way) Close() error {
 	var errs []error
 	if w.port != nil {
@@ -138,7 +138,7 @@ func (w *Way) Close() error {
 	return errors.Join(errs...)
 }
 
-// Give sends the way to another process, and closes it here.
+// Give sends the Way to another process, and closes it here.
 func (w *Way) Give(to *net.UnixConn) error {
 	far, err := w.far.Dup()
 	if err != nil {
@@ -159,7 +159,7 @@ func (w *Way) Give(to *net.UnixConn) error {
 	return errors.Join(err, far.Close(), w.Close())
 }
 
-// TakeWay receives what Give sent.
+// TakeWay receives a Way that Give sent.
 func TakeWay(from *net.UnixConn) (*Way, error) {
 	var text wayText
 	files, err := softports.TakeFiles(from, &text)

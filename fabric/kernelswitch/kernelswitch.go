@@ -1,5 +1,5 @@
-// Package kernelswitch turns a network namespace into a switch that the Linux
-// kernel is: a bridge, or a router with equal-cost multipath.
+// Package kernelswitch turns a network namespace into a switch implemented by the Linux kernel: a
+// bridge, or a router with equal-cost multipath.
 package kernelswitch
 
 import (
@@ -14,11 +14,11 @@ import (
 // BridgeName is the bridge's interface in its namespace.
 const BridgeName = "br0"
 
-// MaxBridgePorts is how many ports a Linux bridge takes: port numbers have 10
-// bits (BR_PORT_BITS) and 0 is reserved.
+// MaxBridgePorts is the largest number of ports of a Linux bridge: port numbers have 10 bits
+// (BR_PORT_BITS) and 0 is reserved.
 const MaxBridgePorts = 1<<10 - 1
 
-// CheckBridgePorts refuses more ports than a bridge takes.
+// CheckBridgePorts refuses more ports than a bridge supports.
 func CheckBridgePorts(name string, ports int) error {
 	if ports > MaxBridgePorts {
 		return fmt.Errorf("make bridge %s: %d ports, the kernel's bridge takes at most %d; use a router or "+
@@ -27,9 +27,8 @@ func CheckBridgePorts(name string, ports int) error {
 	return nil
 }
 
-// NodeSysctls are the settings of a node. They are written before the node has
-// a NIC: NICs take over what is in "default" when they appear, so that the work
-// does not grow with the NICs.
+// NodeSysctls returns the settings of a node. They are written before the node has a NIC: a new NIC
+// copies the settings of "default", so the work does not grow with the number of NICs.
 func NodeSysctls() []kernel.Sysctl {
 	return append(common(),
 		// A node is not a router. A new namespace takes over the host's value.
@@ -47,7 +46,7 @@ func NodeSysctls() []kernel.Sysctl {
 	)
 }
 
-// RouterSysctls are the settings of a router, before those for multipath.
+// RouterSysctls returns the settings of a router, without those for multipath.
 func RouterSysctls() []kernel.Sysctl {
 	return append(common(),
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "1"},
@@ -67,10 +66,10 @@ func RouterSysctls() []kernel.Sysctl {
 	)
 }
 
-// Values of fib_multipath_hash_policy. The layer 4 policy takes a hash that the
-// sender's kernel may have left with the packet, which is random per socket and
-// stays with it across a veth: every router would choose by the same number, and
-// by another one in every run. The custom policy always computes its own.
+// Values of fib_multipath_hash_policy. The layer 4 policy uses a hash that the sender's kernel may
+// have left with the packet. That hash is random per socket and stays with the packet across a
+// veth. So every router would choose by the same number, and by a different one in every run. The
+// custom policy always computes its own hash.
 const (
 	hashLayer4 = "1"
 	hashCustom = "3"
@@ -85,9 +84,9 @@ var customHash = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// MultipathSysctls are the further settings of a node or router that has
-// several paths to somewhere. HashSeed seeds the choice among them, so that it
-// is the same in every run; 0 lets the kernel draw one.
+// MultipathSysctls returns the further settings of a node or router that has several paths to a
+// destination. HashSeed seeds the choice among them, so that it is the same in every run; 0 lets
+// the kernel draw a seed.
 func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
 	policy := hashLayer4
 	var sysctls []kernel.Sysctl
@@ -112,7 +111,7 @@ func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
 	return sysctls
 }
 
-// BridgeSysctls are the settings of a bridge's namespace.
+// BridgeSysctls returns the settings of a bridge's namespace.
 func BridgeSysctls() []kernel.Sysctl {
 	return []kernel.Sysctl{
 		// A bridge has no address and says nothing itself.
@@ -126,8 +125,8 @@ func BridgeSysctls() []kernel.Sysctl {
 	}
 }
 
-// SilentSysctls are the settings of a namespace whose interfaces only hand frames
-// to a soft switch: its kernel says nothing and answers nothing.
+// SilentSysctls returns the settings of a namespace whose interfaces only pass frames to a soft
+// switch. Its kernel sends nothing by itself and answers nothing.
 func SilentSysctls() []kernel.Sysctl {
 	return []kernel.Sysctl{
 		{Path: "net/ipv4/ip_forward", Value: "0"},

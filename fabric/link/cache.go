@@ -14,9 +14,9 @@ import (
 	"railbed/internal/units"
 )
 
-// Calibration knows the burst that each shaped rate needs on this host. It
-// measures what it does not know yet and keeps it in a file. It is safe for
-// concurrent use, also by several processes with the same file.
+// Calibration provides the burst that each shaped rate needs on this host. It measures unknown
+// bursts and stores them in a file. It is safe for concurrent use, also by several processes with
+// the same file.
 type Calibration struct {
 	path string
 	host hostFacts
@@ -26,15 +26,15 @@ type Calibration struct {
 	measure func(ctx context.Context, rate units.Rate, mtu int) (Entry, error)
 }
 
-// Entry is what a measurement found.
+// Entry is the result of a measurement.
 type Entry struct {
 	Rate  units.Rate  `json:"rate"`
 	MTU   int         `json:"mtu"`
 	Burst units.Bytes `json:"burst"` // the smallest that reaches the rate within 1 %
-	// Achieved is the rate that the burst reached, the median of several
-	// measurements, in bits of whole frames per second.
+	// Achieved is the rate with this burst, the median of several measurements, in bits of whole
+	// frames per second.
 	Achieved units.Rate `json:"achieved"`
-	// Measured is when.
+	// Measured is the time of the measurement.
 	Measured time.Time `json:"measured"`
 }
 
@@ -72,9 +72,8 @@ type cachedEntry struct {
 // cacheVersion changes when the method of measuring does.
 const cacheVersion = 2
 
-// DefaultPath is where calibrations are kept: in /var/cache/railbed for root,
-// else in the user's cache directory. In a user namespace everyone looks like
-// root, so it is the right to write that decides.
+// DefaultPath returns the file for calibrations: in /var/cache/railbed for root, else in the user's
+// cache directory. In a user namespace everyone looks like root, so the right to write decides.
 func DefaultPath() (string, error) {
 	const system = "/var/cache/railbed"
 	if os.Geteuid() == 0 && writableDir(system) {
@@ -98,9 +97,8 @@ func writableDir(dir string) bool {
 	return errors.Join(probe.Close(), os.Remove(probe.Name())) == nil
 }
 
-// LoadCalibration reads the calibrations kept in path, or in DefaultPath where
-// path is empty. A file that is missing or damaged counts as empty: everything
-// in it can be measured again.
+// LoadCalibration reads the calibrations stored in path, or in DefaultPath if path is empty. A
+// missing or damaged file counts as empty: everything in it can be measured again.
 func LoadCalibration(path string) (*Calibration, error) {
 	if path == "" {
 		var err error
@@ -122,7 +120,7 @@ func LoadCalibration(path string) (*Calibration, error) {
 
 func (c *Calibration) key(rate units.Rate, mtu int) key { return key{c.host, qdisc, rate, mtu} }
 
-// Known is the entry of a rate and MTU, if it has been measured before.
+// Known returns the entry of a rate and MTU, if it has been measured before.
 func (c *Calibration) Known(rate units.Rate, mtu int) (Entry, bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -130,11 +128,10 @@ func (c *Calibration) Known(rate units.Rate, mtu int) (Entry, bool) {
 	return entry, known
 }
 
-// Burst is the burst that a link of this rate and MTU needs. It measures when
-// that is not known yet, for about a second, and keeps the result. Other
-// processes that calibrate with the same file wait meanwhile: two measurements
-// at once would disturb each other. A rate that the host cannot reach is an
-// UnreachableError.
+// Burst returns the burst that a link of this rate and MTU needs. If it is not known, Burst
+// measures it, for about a second, and stores the result. Other processes that calibrate with the
+// same file wait meanwhile: two measurements at once would disturb each other. If the host cannot
+// reach the rate, the error is an UnreachableError.
 func (c *Calibration) Burst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) {
 	if entry, known := c.Known(rate, mtu); known {
 		return entry, nil

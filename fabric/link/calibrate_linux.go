@@ -50,9 +50,9 @@ func maxBurst(rate units.Rate, mtu int) units.Bytes {
 	return max(units.Bytes(2*mtu), units.Bytes(float64(rate.BytesPerSecond())*maxBurstTime.Seconds()))
 }
 
-// tolerance is how far an achieved rate may be from the asked one. The search
-// aims closer: a burst that just reaches 99 % with nothing else going on falls
-// short of it as soon as TCP and a few switches keep the CPUs busy.
+// tolerance is the accepted deviation of an achieved rate from the requested one. The search aims
+// closer: a burst that just reaches 99 % on an idle host falls short as soon as TCP and a few
+// switches keep the CPUs busy.
 const (
 	tolerance = 0.01
 	aim       = 0.003
@@ -64,14 +64,13 @@ func within(share float64, achieved, asked units.Rate) bool {
 	return math.Abs(float64(achieved)/float64(asked)-1) <= share
 }
 
-// The search. A token bucket loses what arrives while it is full, so it falls
-// short of its rate when the timer that drains the queue is late by more than
-// the burst lasts. How late depends on the host, and so does the burst.
+// The search. A token bucket discards tokens that arrive while it is full. So it falls short of its
+// rate when the timer that drains the queue is late by more than the duration of the burst. The
+// lateness depends on the host, and so does the burst.
 //
-// What else runs on the host can only slow the shaper down: no measurement
-// shows more than the bucket let through. So one that falls short proves little
-// about the burst and several that do not prove much, and the largest burst
-// gets many chances before a rate counts as unreachable.
+// Other load on the host can only slow the shaper down: no measurement shows more than the bucket
+// let through. So one measurement that falls short proves little about the burst, and several do
+// not prove much. The largest burst is tried many times before a rate counts as unreachable.
 const (
 	// votes is how many measurements decide about a burst, by majority.
 	votes = 3

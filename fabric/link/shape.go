@@ -1,16 +1,15 @@
-// Package link is a fabric's links: veth pairs shaped with tc, and the
-// calibration that finds the burst with which this host reaches a rate.
+// Package link shapes a fabric's links, veth pairs, with tc, and calibrates the burst with which
+// this host reaches a rate.
 //
-// A link is shaped at the egress of both of its ends by a token bucket (tbf)
-// with a drop-tail queue in bytes. Delay, jitter, loss, duplication and
-// corruption are netem's, where the host has it.
+// A token bucket (tbf) with a drop-tail queue in bytes shapes the egress of both ends of a link.
+// Netem adds delay, jitter, loss, duplication and corruption, if the host has it.
 //
-// Tbf and htb were measured side by side, at 0.1 to 5 Gbit/s with MTUs of 1,500
-// and 9,000. Htb reaches a rate with a burst that is one frame smaller, because
-// it lets a last frame go whenever it has any token left: both need the same
-// number of bytes that may leave at once. Tbf it is: its burst is what leaves
-// at once, it is one discipline instead of a discipline, a class and a queue
-// (three requests for each end of each link), and it changes in place as one.
+// Tbf and htb were measured side by side, at 0.1 to 5 Gbit/s with MTUs of 1,500 and 9,000. Htb
+// reaches a rate with a burst that is one frame smaller, because it sends a last frame whenever it
+// has any token left. Both need the same number of bytes that may leave at once. Tbf was chosen:
+// its burst is the number of bytes that leave at once. It is one discipline instead of a
+// discipline, a class and a queue (three requests for each end of each link), and it is changed in
+// place with one request.
 package link
 
 import (
@@ -25,28 +24,27 @@ import (
 	"railbed/plan"
 )
 
-// Shaping is what one end of a link does to what it sends.
+// Shaping describes how one end of a link shapes the packets that it sends.
 type Shaping struct {
 	plan.Direction
 	MTU   int
 	Burst units.Bytes
-	// Seed makes netem's draws repeatable where the kernel can.
+	// Seed makes netem's draws repeatable if the kernel supports that.
 	Seed uint64
 }
 
-// Handles of the queueing disciplines. Those of a plain shaper and of one below
-// netem differ, so that going from one to the other replaces the whole tree and
-// never changes a discipline of another kind.
+// Handles of the queueing disciplines. A shaper alone and a shaper below netem have different
+// handles. So a change from one to the other replaces the whole tree and never changes a discipline
+// of another kind.
 //
-// Netem is the parent: a packet is drawn, delayed, and then queued and
-// serialised. With a constant delay in both orders it arrives at the same time,
-// but this way the queue that drops is the one counted in bytes, and it holds
-// only what a real one in front of the link would hold. A packet that netem
-// loses takes no time on the link.
+// Netem is the parent: a packet is drawn, delayed, and then queued and serialised. With a constant
+// delay the packet arrives at the same time in either order. In this order, the queue that drops is
+// the queue counted in bytes, and it holds only the packets that a real queue in front of the link
+// would hold. A packet that netem loses takes no time on the link.
 //
-// Netem takes a delayed packet off its socket's account. So a sending node
-// feels no back-pressure of such a link and fills the queue; delay on links
-// between switches, away from the senders, is more faithful.
+// Netem releases a delayed packet from its socket's send buffer account. So such a link exerts no
+// back-pressure on a sending node, and the node fills the queue. Delay on links between switches,
+// away from the senders, is more faithful.
 var (
 	plainHandle = kernel.Handle(1, 0)
 	netemHandle = kernel.Handle(2, 0)
@@ -54,8 +52,8 @@ var (
 	innerHandle = kernel.Handle(3, 0)
 )
 
-// CheckHost says whether the host can do what the direction asks for. It tries
-// each discipline once per process and changes nothing that lasts.
+// CheckHost returns an error if the host cannot shape the direction. It tries each discipline once
+// per process and changes nothing permanently.
 func CheckHost(d plan.Direction) error {
 	if d.Rate > 0 {
 		if err := kernel.ProbeTBF(); err != nil {
@@ -79,7 +77,7 @@ func CheckHost(d plan.Direction) error {
 	return kernel.CheckClock()
 }
 
-// Check refuses what no kernel could do.
+// Check refuses settings that no kernel supports.
 func (s Shaping) Check() error {
 	switch {
 	case s.Rate > 0 && s.Rate.BytesPerSecond() == 0:
@@ -96,9 +94,9 @@ func (s Shaping) Check() error {
 	return nil
 }
 
-// Apply asks for the shaping of an interface. Was is the shaping that it has,
-// nil for a new interface, which was made with MaxSegments. What is queued stays queued unless netem comes or
-// goes.
+// Apply adds the requests that give an interface the shaping. Was is its current shaping, or nil
+// for a new interface, which was made with MaxSegments. Queued packets stay queued unless netem is
+// added or removed.
 func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
 	if was != nil && was.MaxSegments() != s.MaxSegments() {
 		b.SetMaxSegments(dev, index, s.MaxSegments())
@@ -119,15 +117,14 @@ func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
 	}
 }
 
-// MaxSegments is how many packets the end's own stack may hand to the queue as
-// one. They leave together if they fit into the burst, and are cut apart by the
-// shaper if they do not; frames on the link are single packets either way.
+// MaxSegments is how many packets the end's own stack may hand to the queue as one. They leave
+// together if they fit into the burst; otherwise the shaper segments them. Frames on the link are
+// single packets either way.
 //
-// One would be the most faithful, and takes TCP too much CPU time: at 1 Gbit/s
-// with an MTU of 1,500 a connection over one router got 0.3 to 0.5 of the rate
-// on two busy cores, and 0.97 to 1 with four (0.9 with three, 0.6 with two, no
-// more with eight). Four are 48 us of that link. Netem draws once for what it
-// is handed as one, so with netem it is one.
+// One would be the most faithful, but costs TCP too much CPU time. At 1 Gbit/s with an MTU of 1,500
+// a connection over one router got 0.3 to 0.5 of the rate on two busy cores. It got 0.97 to 1 with
+// four segments (0.9 with three, 0.6 with two, no more with eight). Four take 48 us on that link.
+// Netem draws once for packets handed over as one, so with netem the number is one.
 func (s Shaping) MaxSegments() int {
 	if s.NeedsNetem() {
 		return 1
@@ -162,8 +159,7 @@ func (s Shaping) netemLimit() uint32 {
 	return uint32(min(packets+1000, math.MaxInt32))
 }
 
-// Compare lists how the interface's queueing disciplines differ from the
-// shaping.
+// Compare lists the differences between the interface's queueing disciplines and the shaping.
 func (s Shaping) Compare(qdiscs []kernel.Qdisc) []error {
 	want := map[kernel.QdiscHandle]bool{}
 	var errs []error
@@ -247,9 +243,8 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 	return errs
 }
 
-// Stats are the counters of the shaping's queue: of the shaper where there is
-// one. The drops are netem's where there is netem: beside its own it counts
-// those of the shaper below it.
+// Stats returns the counters of the shaping's queue: the shaper's if there is one. With netem the
+// drops are netem's: it counts the drops of the shaper below it with its own.
 func (s Shaping) Stats(qdiscs []kernel.Qdisc) (stats kernel.QdiscStats) {
 	netem := find(qdiscs, netemHandle)
 	shaper := find(qdiscs, plainHandle)

@@ -4,8 +4,8 @@ import (
 	"railbed/internal/kernel"
 )
 
-// SameTree reports whether an interface's queueing disciplines are those of the
-// shaping, whatever their settings: then Apply changes them in place.
+// SameTree reports whether an interface has exactly the shaping's queueing disciplines, whatever
+// their settings. Apply then changes them in place.
 func (s Shaping) SameTree(qdiscs []kernel.Qdisc) bool {
 	count := 0
 	has := func(handle, parent kernel.QdiscHandle, kind string) bool {

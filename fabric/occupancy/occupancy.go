@@ -1,6 +1,6 @@
-// Package occupancy is how much waits in the emulated NICs of a testbed, in
-// memory that the software switch writes and endpoints of ours read: a send
-// queue that a sender can look at, as a NIC's doorbell page shows it.
+// Package occupancy shares the queue lengths of a testbed's emulated NICs. The software switch
+// writes them to memory, and our endpoints read it. So a sender can look at its send queue, as with
+// a NIC's doorbell page.
 package occupancy
 
 import (
@@ -12,8 +12,8 @@ import (
 // Priorities is the number of queues of a NIC.
 const Priorities = 8
 
-// Page is the bytes that wait, by NIC and priority. Any number of threads and
-// processes may read; one thread writes.
+// Page holds the number of queued bytes by NIC and priority. Any number of threads and processes
+// may read; one thread writes.
 type Page struct {
 	memory []byte
 	nics   int
@@ -24,8 +24,8 @@ func size(nics int) int { return nics * Priorities * 4 }
 
 func newPage(memory []byte) *Page { return &Page{memory: memory, nics: len(memory) / size(1)} }
 
-// NICs is how many NICs the page has room for, at least as many as it was made
-// for. They are numbered in the order of the plan's nodes and their NICs.
+// NICs is the number of NICs that the page has room for, at least the number it was made for. They
+// are numbered in the order of the plan's nodes and their NICs.
 func (p *Page) NICs() int { return p.nics }
 
 func (p *Page) at(nic int, priority uint8) *atomic.Uint32 {
@@ -35,9 +35,9 @@ func (p *Page) at(nic int, priority uint8) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&p.memory[size(nic)+int(priority)*4]))
 }
 
-// Bytes is what waits at a NIC at one priority: Ethernet frames that the node has
-// sent and that are not on the link yet.
+// Bytes returns the queued bytes of a NIC at one priority: Ethernet frames that the node has sent
+// and that are not on the link yet.
 func (p *Page) Bytes(nic int, priority uint8) uint32 { return p.at(nic, priority).Load() }
 
-// Set writes it.
+// Set writes the number of queued bytes.
 func (p *Page) Set(nic int, priority uint8, bytes uint32) { p.at(nic, priority).Store(bytes) }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes the memory for some NICs and returns its descriptor.
+// Create creates the memory for a number of NICs and returns its descriptor.
 func Create(nics int) (*os.File, error) {
 	fd, err := unix.MemfdCreate("railbed-occupancy", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -28,7 +28,7 @@ func Create(nics int) (*os.File, error) {
 	return file, nil
 }
 
-// Map maps the memory to read it.
+// Map maps the memory for reading.
 func Map(file *os.File) (*Page, error) { return mapPage(file, unix.PROT_READ) }
 
 // MapWritable maps the memory for its writer.

@@ -12,15 +12,14 @@ import (
 	"railbed/internal/verdict"
 )
 
-// Handle is an open port that nobody uses yet: its description and its
-// descriptors, to be made a Port here or in another process.
+// Handle is an open port that is not in use yet: its description and its descriptors. This process
+// or another one makes a Port of it.
 type Handle struct {
 	Description Description
 	Files       []*os.File
 }
 
-// Close closes the descriptors. A second Close does nothing, nor does one after
-// Port.
+// Close closes the descriptors. A second Close, or one after Port, does nothing.
 func (h *Handle) Close() error {
 	var errs []error
 	for _, file := range h.Files {
@@ -30,10 +29,9 @@ func (h *Handle) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open opens the port of an interface in the calling thread's network
-// namespace: the switch's end of a veth, or, with Tap, the node's NIC, which it
-// makes. What the kernel lacks or refuses for want of a right is a
-// verdict.UnsupportedError.
+// Open opens the port of an interface in the calling thread's network namespace. The interface is
+// the switch's end of a veth or, with Tap, the node's NIC, which Open creates. If the kernel lacks
+// a feature or the caller a right, the error is a verdict.UnsupportedError.
 func Open(driver Driver, name string, options Options) (*Handle, error) {
 	if options.MTU < 0 || options.MTU > maxMTU {
 		return nil, fmt.Errorf("open port %s: mtu %d is not between 1 and %d", name, options.MTU, maxMTU)
@@ -54,8 +52,7 @@ var openers = map[Driver]func(string, Options) (*Handle, error){
 	XDP:    openXDP,
 }
 
-// Port makes a Port of the handle, which is empty afterwards. It needs no
-// privilege.
+// Port makes a Port of the handle, which is empty afterwards. It needs no privilege.
 func (h *Handle) Port() (Port, error) {
 	files := h.Files
 	if err := h.Description.check(); err != nil {
@@ -113,8 +110,8 @@ func closeAll(fds []int) error {
 // maxDescription bounds the JSON of a description that Take reads, in bytes.
 const maxDescription = 4096
 
-// Give sends the handle over a unix socket of type seqpacket or datagram and
-// closes it here, whatever comes of it.
+// Give sends the handle over a Unix socket of type seqpacket or datagram and closes it here, even
+// if it fails.
 func (h *Handle) Give(to *net.UnixConn) error {
 	err := GiveFiles(to, h.Description, h.Files)
 	if err != nil {
@@ -140,7 +137,7 @@ func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
 	return err
 }
 
-// Take receives what Give sent.
+// Take receives a handle that Give sent.
 func Take(from *net.UnixConn) (*Handle, error) {
 	h := &Handle{}
 	var err error
@@ -153,7 +150,7 @@ func Take(from *net.UnixConn) (*Handle, error) {
 // mostFiles is how many descriptors come with a description.
 const mostFiles = 8
 
-// TakeFiles receives what GiveFiles sent.
+// TakeFiles receives a description and descriptors that GiveFiles sent.
 func TakeFiles(from *net.UnixConn, description any) (files []*os.File, err error) {
 	text, rights := make([]byte, maxDescription), make([]byte, unix.CmsgSpace(mostFiles*4))
 	n, m, flags, _, err := from.ReadMsgUnix(text, rights)

@@ -20,10 +20,9 @@ type probeKey struct {
 	mtu    int
 }
 
-// Probe tries a driver at an MTU once per process, in a network namespace of
-// its own. It is nil where the driver works, and a verdict.UnsupportedError
-// where it does not. It needs the right to make network namespaces. It is safe
-// for concurrent use.
+// Probe tries a driver at an MTU once per process, in a network namespace of its own. It returns
+// nil if the driver works, else a verdict.UnsupportedError. It needs the right to make network
+// namespaces. It is safe for concurrent use.
 func Probe(driver Driver, mtu int) error {
 	probed.Lock()
 	defer probed.Unlock()
@@ -73,10 +72,10 @@ func probe(driver Driver, mtu int) (err error) {
 	})
 }
 
-// Default is the driver for the switch's end of a veth of an MTU, and one line
-// that says why, from BENCHMARKS.md. It tries what it recommends. Rootless says
-// that the caller is an ordinary user, whose locked memory is limited: then
-// OpenBest may find that later ports must do with Packet.
+// Default returns the driver for the switch's end of a veth with an MTU, and one line with the
+// reason, from BENCHMARKS.md. It tries the driver that it recommends. Rootless says that the caller
+// is an ordinary user, whose locked memory is limited: later ports may then have to use Packet
+// (OpenBest).
 func Default(mtu int, rootless bool) (Driver, string) {
 	if err := Probe(XDP, mtu); err != nil {
 		return Packet, fmt.Sprintf("packet: works without AF_XDP, which is faster but %v", err)
@@ -93,8 +92,8 @@ func Default(mtu int, rootless bool) (Driver, string) {
 	return XDP, reason
 }
 
-// OpenBest opens the switch's end of a veth with XDP, or, where the host or a
-// limit refuses that, with Packet; then reason and the description say why.
+// OpenBest opens the switch's end of a veth with XDP or, if the host or a limit refuses that, with
+// Packet. In that case reason and the description say why.
 func OpenBest(name string, options Options) (h *Handle, reason string, err error) {
 	h, err = Open(XDP, name, options)
 	if err == nil || !errors.Is(err, verdict.ErrUnsupported) {

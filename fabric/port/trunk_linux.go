@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trunk is one packet socket for all interfaces of a network namespace: ports
-// without a descriptor of their own. It works as the driver Packet does, and
-// differs in what many ports cost:
+// Trunk is one packet socket for all interfaces of a network namespace: ports without a descriptor
+// of their own. It works like the driver Packet, and differs if there are many ports:
 //
 //   - The kernel closes packet sockets one after the other, and waits for all
 //     processors twice for each, 25 ms in all (packet_set_ring and
-//     packet_release: synchronize_net): a killed process with 256 of them takes
+//     packet_release: synchronize_net). A killed process with 256 of them takes
 //     six seconds to end, and the interfaces' namespace lives as long. A trunk
 //     takes 25 ms.
-//   - All ports share one ring, so that one that is flooded may fill it for the
-//     others. What is lost then is not told by port.
-//   - An interface that is deleted and made anew with its index is the same port.
+//   - All ports share one ring, so a flooded port may fill it for the others.
+//     The losses are then not counted by port.
+//   - An interface that is deleted and recreated with its index is the same
+//     port.
 //
-// One thread uses it at a time; only Stats may be called from another one
-// meanwhile. No method waits, and none but Stats allocates memory.
+// One thread uses it at a time; another thread may only call Stats meanwhile. No method waits, and
+// only Stats allocates memory.
 type Trunk struct {
 	packet *packetPort
 	ports  []trunkPort
@@ -38,7 +38,7 @@ type trunkPort struct {
 	counts counters
 }
 
-// TrunkPort says which interface is a port.
+// TrunkPort identifies the interface of a port.
 type TrunkPort struct {
 	Index int `json:"index"`
 	MTU   int `json:"mtu"`
@@ -52,8 +52,8 @@ const everyInterface = "*"
 // on the host); else it is what net.core.wmem_max allows.
 const trunkQueue = 8 << 20
 
-// OpenTrunk opens the trunk of the calling thread's network namespace. MTU is
-// the largest of its interfaces', and RingBytes as in Options.
+// OpenTrunk opens the trunk of the calling thread's network namespace. MTU is the largest MTU of
+// its interfaces; RingBytes is as in Options.
 func OpenTrunk(mtu, ringBytes int) (*Handle, error) {
 	if mtu < 1 || mtu > maxMTU {
 		return nil, fmt.Errorf("open trunk: mtu %d is not between 1 and %d", mtu, maxMTU)
@@ -76,8 +76,8 @@ func OpenTrunk(mtu, ringBytes int) (*Handle, error) {
 	return h, nil
 }
 
-// Trunk makes a trunk of the handle, which is empty afterwards. Ports are
-// numbered as given. It needs no privilege.
+// Trunk makes a trunk of the handle, which is empty afterwards. Ports are numbered in the given
+// order. It needs no privilege.
 func (h *Handle) Trunk(ports []TrunkPort) (*Trunk, error) {
 	if h.Description.Name != everyInterface {
 		return nil, errors.Join(fmt.Errorf("make trunk: the handle is of port %s", h.Description.Name),
@@ -101,13 +101,13 @@ func (h *Handle) Trunk(ports []TrunkPort) (*Trunk, error) {
 	return t, nil
 }
 
-// Fd is what epoll waits for, as Port.Fd.
+// Fd is the descriptor for epoll, as in Port.Fd.
 func (t *Trunk) Fd() int { return t.packet.fd }
 
-// Room is the least capacity of a Frame's Data.
+// Room returns the least capacity of a Frame's Data.
 func (t *Trunk) Room() int { return t.packet.description.Room() }
 
-// Description is of port number i. Slots are those of the ring that all share.
+// Description describes port number i. Its Slots are those of the shared ring.
 func (t *Trunk) Description(i int) Description {
 	d := t.packet.description
 	d.Index, d.MTU = int(t.ports[i].name.Ifindex), t.ports[i].mtu
@@ -118,9 +118,8 @@ func (t *Trunk) Description(i int) Description {
 // (TPACKET2_HDRLEN less the address).
 const addressAt = (int(unsafe.Sizeof(unix.Tpacket2Hdr{})) + slotAlign - 1) &^ (slotAlign - 1)
 
-// Receive fills frames, and the numbers of the ports that they came by, and
-// returns how many came. What comes by other interfaces is not looked at. An
-// error means that nothing will come any more.
+// Receive fills frames and the numbers of their ports, and returns the number of frames. Frames
+// from other interfaces are ignored. After an error no more frames will arrive.
 func (t *Trunk) Receive(frames []Frame, ports []int) (n int, err error) {
 	p := t.packet
 	if p.memory == nil {
@@ -149,9 +148,9 @@ func (t *Trunk) Receive(frames []Frame, ports []int) (n int, err error) {
 	return n, err
 }
 
-// Send gives frames to the kernel, in order, each for its port, and returns how
-// many it took; these are sent, or counted as SendFailed. It takes less than all
-// when the kernel's queue is full.
+// Send passes frames to the kernel, in order, each for its port, and returns how many it accepted.
+// These are sent, or counted as SendFailed. Send accepts less than all if the kernel's queue is
+// full.
 func (t *Trunk) Send(frames [][]byte, ports []int) (taken int, err error) {
 	p := t.packet
 	if p.fd < 0 {
@@ -197,21 +196,21 @@ func (t *Trunk) Send(frames [][]byte, ports []int) (taken int, err error) {
 	return taken, nil
 }
 
-// Recover takes note of an error that epoll reported. None of them ends a trunk.
+// Recover clears an error that epoll reported. No such error ends a trunk.
 func (t *Trunk) Recover() error {
 	_, err := unix.GetsockoptInt(t.packet.fd, unix.SOL_SOCKET, unix.SO_ERROR) // reading clears it
 	return err
 }
 
-// Stats are the counts of port number i since the trunk was made, but for what
-// the shared ring had no room for.
+// Stats returns the counts of port number i since the trunk was made, without the frames that the
+// shared ring had no room for.
 func (t *Trunk) Stats(i int) Stats { return t.ports[i].counts.read() }
 
-// Dropped are the frames of all ports that the ring had no room for.
+// Dropped counts the frames of all ports that the ring had no room for.
 func (t *Trunk) Dropped() (uint64, error) {
 	stats, err := t.packet.Stats()
 	return stats.KernelDropped, err
 }
 
-// Close gives memory and descriptor back. A second Close does nothing.
+// Close releases memory and descriptor. A second Close does nothing.
 func (t *Trunk) Close() error { return t.packet.Close() }

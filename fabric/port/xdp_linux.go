@@ -207,7 +207,7 @@ func (p *xdpPort) Send(frames [][]byte) (taken int, err error) {
 	return taken, nil
 }
 
-// Flush implements Port: it pushes what the kernel left in the ring before.
+// Flush implements Port: it pushes frames that the kernel left in the ring.
 func (p *xdpPort) Flush() error {
 	if p.ring == nil || p.produced == p.consumed {
 		return nil

@@ -42,7 +42,7 @@ func inSecond(t *testing.T, namespace uintptr, where string) bool {
 	command := exec.CommandContext(t.Context(), "/proc/self/exe",
 		"-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), secondEnv+"="+t.Name())
-	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // Go's unshare also makes mounts private
+	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // also makes mounts private
 	output, err := command.CombinedOutput()
 	second(t, where, output, err)
 	return false

@@ -102,7 +102,7 @@ type AggregationCode uint8
 
 // Codes of a reject.
 const (
-	AggregationVersionUnknown AggregationCode = 1 + iota // the reject's version is the one that this switch speaks
+	AggregationVersionUnknown AggregationCode = 1 + iota // the reject has the switch's version
 	AggregationJobUnknown
 	AggregationEpochOld    // Epoch is the current one
 	AggregationWorkerWrong // worker, fan-in or key do not fit the job

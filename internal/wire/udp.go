@@ -55,8 +55,8 @@ func (u UDP) SetLength(n uint16) { binary.BigEndian.PutUint16(u[udpLength:], n) 
 // SetChecksum sets the checksum field.
 func (u UDP) SetChecksum(c uint16) { binary.BigEndian.PutUint16(u[udpChecksum:], c) }
 
-// FillChecksum computes the checksum from the sum of the pseudo-header and
-// sets it. One that comes out as 0 is sent as 0xFFFF: 0 says that there is none.
+// FillChecksum computes and sets the checksum, starting from the sum of the pseudo-header. A
+// checksum of 0 is sent as 0xFFFF, because 0 means no checksum.
 func (u UDP) FillChecksum(pseudo uint16) {
 	u.SetChecksum(0)
 	c := ^Sum(u[:u.Length()], pseudo)
@@ -66,9 +66,9 @@ func (u UDP) FillChecksum(pseudo uint16) {
 	u.SetChecksum(c)
 }
 
-// AdjustChecksum updates the checksum for a change of the payload that adds
-// delta to its one's complement sum; a wrong checksum stays wrong, and none
-// stays none. It is RFC 1624 for more than one word.
+// AdjustChecksum updates the checksum for a change of the payload that adds delta to its one's
+// complement sum. A wrong checksum stays wrong, and a missing one stays missing. It applies RFC
+// 1624 to more than one word.
 func (u UDP) AdjustChecksum(delta uint16) {
 	if u.Checksum() == 0 {
 		return
@@ -80,10 +80,10 @@ func (u UDP) AdjustChecksum(delta uint16) {
 	u.SetChecksum(c)
 }
 
-// Cut shortens the datagram to its first bytes, header included: it sets the
-// length and takes what is cut off, and the difference of both lengths, the
-// pseudo-header's too, out of the checksum. A wrong checksum stays wrong, and
-// none stays none. What is not longer stays as it is.
+// Cut shortens the datagram to its first length bytes, header included. It sets the length and
+// subtracts the removed bytes, and the difference of the lengths, including the pseudo-header's,
+// from the checksum. A wrong checksum stays wrong, and a missing one stays missing. A datagram that
+// is not longer stays unchanged.
 func (u UDP) Cut(length int) {
 	old := int(u.Length())
 	if length >= old {
@@ -98,8 +98,8 @@ func (u UDP) Cut(length int) {
 	u.AdjustChecksum(fold(uint64(^gone) + 2*uint64(length)))
 }
 
-// ChecksumValid says that the checksum is right with this sum of the
-// pseudo-header, or absent, which IPv6 forbids but for tunnels.
+// ChecksumValid reports whether the checksum is right with this sum of the pseudo-header, or
+// missing. IPv6 forbids a missing checksum except for tunnels.
 func (u UDP) ChecksumValid(pseudo uint16) bool {
 	return u.Checksum() == 0 || Sum(u[:u.Length()], pseudo) == 0xFFFF
 }

@@ -134,7 +134,7 @@ func tooLong(t *testing.T, driver port.Driver) {
 	}
 }
 
-// HeaderLen is that of an Ethernet header, in bytes.
+// HeaderLen is the length of an Ethernet header, in bytes.
 const HeaderLen = port.HeaderLen
 
 // Tags stay in the frame, both ways, and the largest payload fits beside one.

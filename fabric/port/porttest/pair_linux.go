@@ -15,11 +15,11 @@ import (
 	"railbed/internal/wire"
 )
 
-// ThreadTime is a thread's CPU time, or a process's, by the clocks that
-// pthread_getcpuclockid and clock_getcpuclockid would return.
+// ThreadTime returns a thread's CPU time. It uses the clock that pthread_getcpuclockid would return
+// for a thread, or clock_getcpuclockid for a process.
 func ThreadTime(thread int) time.Duration { return cpuTime(thread, perThread) }
 
-// ProcessTime is the CPU time of all threads of a process.
+// ProcessTime returns the CPU time of all threads of a process.
 func ProcessTime(process int) time.Duration { return cpuTime(process, 0) }
 
 const perThread = 4
@@ -33,8 +33,8 @@ func cpuTime(id, kind int) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// Generator sends frames on a node's NIC, by the fastest way there is, so that
-// it is not what limits a switch.
+// Generator sends frames on a node's NIC by the fastest driver, so that the generator does not
+// limit a measured switch.
 type Generator struct {
 	port   port.Port
 	frames [][]byte
@@ -43,8 +43,7 @@ type Generator struct {
 // GeneratorBatch is how many frames a Generator sends at once.
 const GeneratorBatch = 32
 
-// NewGenerator opens a generator on the rig's NIC, of a batch of frames that it
-// sends in turn.
+// NewGenerator opens a generator on the rig's NIC. It sends the given batch of frames repeatedly.
 func NewGenerator(t testing.TB, r *Rig, frames [][]byte) *Generator {
 	t.Helper()
 	g := &Generator{frames: frames}
@@ -62,16 +61,15 @@ func NewGenerator(t testing.TB, r *Rig, frames [][]byte) *Generator {
 	return g
 }
 
-// PlainFrames is a batch of frames of a size from rig 0 to rig 1, which no
-// protocol knows.
+// PlainFrames returns a batch of frames of a size from rig 0 to rig 1, with an EtherType of no
+// protocol.
 func PlainFrames(size int) [][]byte {
 	frame := make([]byte, size)
 	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xB5})
 	return slices.Repeat([][]byte{frame}, GeneratorBatch)
 }
 
-// Datagram writes an IPv4 datagram without content into a frame, which it
-// fills.
+// Datagram fills a frame with an IPv4 datagram without content.
 func Datagram(frame []byte, dst, src wire.MAC, ip wire.IPv4Fields) {
 	clear(frame)
 	wire.Ethernet(frame).Encode(&wire.EthernetFields{Dst: dst, Src: src, EtherType: wire.EtherTypeIPv4})
@@ -82,10 +80,10 @@ func Datagram(frame []byte, dst, src wire.MAC, ip wire.IPv4Fields) {
 	})
 }
 
-// Send offers one batch and returns how many frames of it the NIC took.
+// Send offers one batch and returns how many of its frames the NIC accepted.
 func (g *Generator) Send() (int, error) { return g.port.Send(g.frames) }
 
-// Run offers frames at a rate, 0 for as many as it can, and returns how many.
+// Run offers frames at a rate, 0 for as many as possible, and returns their number.
 func (g *Generator) Run(t testing.TB, rate float64, d time.Duration) (offered int) {
 	start := time.Now()
 	for {
@@ -108,19 +106,18 @@ func (g *Generator) Run(t testing.TB, rate float64, d time.Duration) (offered in
 	}
 }
 
-// Pair is two nodes and what connects them.
+// Pair is two nodes and the switch that connects them.
 type Pair struct {
 	Left, Right *Rig
-	// CPU is the time that the program between them has worked or spun; nil for
-	// the kernel's own switches.
+	// CPU returns the time that the program between the nodes has worked or spun; nil for the
+	// kernel's own switches.
 	CPU func() time.Duration
-	// Process is that program, and 0 where there is none or it is this one.
+	// Process is the PID of that program, or 0 if there is none or it is this process.
 	Process int
 }
 
-// Part keeps the program between the nodes on the machine's last core, so that
-// Saturate and Throughput, which send on the first, do not find themselves on
-// the same one because others use the machine.
+// Part pins the program between the nodes to the machine's last core. Saturate and Throughput send
+// on the first core; on a busy machine both could otherwise run on the same core.
 func (p Pair) Part(t testing.TB) {
 	t.Helper()
 	if p.Process == 0 {
@@ -164,8 +161,8 @@ func onFirstCore(t testing.TB) (undo func()) {
 	}
 }
 
-// Trial offers frames at a rate, 0 for as many as possible, and returns how many
-// were and how many arrived.
+// Trial offers frames at a rate, 0 for as many as possible. It returns the numbers of offered and
+// delivered frames.
 func (p Pair) Trial(t testing.TB, g *Generator, rate float64, d time.Duration) (offered, delivered int) {
 	before := p.Right.Counters(t).RxPackets
 	offered = g.Run(t, rate, d)
@@ -179,9 +176,8 @@ func (p Pair) Trial(t testing.TB, g *Generator, rate float64, d time.Duration) (
 	}
 }
 
-// Throughput is the highest rate with at most 0.1 % loss, as RFC 2544 searches
-// for it, in frames a second. A trial may be repeated, because others use the
-// machine.
+// Throughput returns the highest rate with at most 0.1 % loss, searched as in RFC 2544, in frames a
+// second. It may repeat a trial, because other programs use the machine.
 func (p Pair) Throughput(t testing.TB, g *Generator) float64 {
 	const trial, steps, loss, tries = 100 * time.Millisecond, 8, 0.001, 5
 	defer onFirstCore(t)()
@@ -205,14 +201,14 @@ func (p Pair) Throughput(t testing.TB, g *Generator) float64 {
 	return low
 }
 
-// Saturation is what happens when a node sends all that it can.
+// Saturation is the result of a node sending as fast as it can.
 type Saturation struct {
 	Rate   float64       // frames a second that arrive
 	Sender time.Duration // CPU time for each offered frame, at the sender
-	Switch time.Duration // and for each that arrives, at the program between
+	Switch time.Duration // and for each that arrives, at the program between the nodes
 }
 
-// Saturate offers all that the generator can.
+// Saturate offers frames as fast as the generator can.
 func (p Pair) Saturate(t testing.TB, g *Generator, d time.Duration) (s Saturation) {
 	defer onFirstCore(t)()
 	begin := ThreadTime(unix.Gettid())

@@ -11,7 +11,7 @@ import (
 	"railbed/internal/kernel"
 )
 
-// TwoVeths are two nodes whose veths end in one namespace.
+// TwoVeths returns two nodes whose veths end in one namespace.
 func TwoVeths(t testing.TB, mtu int) (Pair, *kernel.Namespace) {
 	t.Helper()
 	ns, err := kernel.NewNamespace()
@@ -25,7 +25,7 @@ func TwoVeths(t testing.TB, mtu int) (Pair, *kernel.Namespace) {
 	}, ns
 }
 
-// Bridge is two nodes on a Linux bridge.
+// Bridge returns two nodes on a Linux bridge.
 func Bridge(t testing.TB, mtu int) Pair {
 	t.Helper()
 	p, ns := TwoVeths(t, mtu)
@@ -47,13 +47,13 @@ func Bridge(t testing.TB, mtu int) Pair {
 	return p
 }
 
-// OpenVSwitch is two nodes on Open vSwitch's userspace datapath, which opens the
-// switch's ends of the veths itself:
+// OpenVSwitch returns two nodes on Open vSwitch's userspace datapath, which opens the switch's ends
+// of the veths itself:
 //
 //	ovs-vsctl add-br br0 -- set bridge br0 datapath_type=netdev
 //	ovs-vsctl add-port br0 port0 -- add-port br0 port1
 //
-// It skips the test where its programs are missing.
+// It skips the test if its programs are missing.
 func OpenVSwitch(t testing.TB, mtu int) Pair {
 	t.Helper()
 	for _, program := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"} {

@@ -29,15 +29,14 @@ type PingPong struct {
 	done  chan struct{}
 }
 
-// Hop is a node's address, and the station to which it sends what is for the
-// other node.
+// Hop is a node's address, and the station to which the node sends packets for the other node.
 type Hop struct {
 	Addr netip.Addr // IPv4
 	Next kernel.MAC
 }
 
-// NewPingPong gives the nodes addresses and starts the echo at the right one. A
-// nil hop is an address in a subnet of both.
+// NewPingPong gives the nodes addresses and starts the echo at the right node. With nil hops both
+// nodes get addresses in one subnet.
 func (p Pair) NewPingPong(t testing.TB, hops *[2]Hop) *PingPong {
 	t.Helper()
 	if hops == nil {
@@ -101,8 +100,8 @@ func limitWait(fd int) error {
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 }
 
-// Run measures round trips of a datagram of 22 bytes, a frame of 64, one after
-// the other, and returns the times of those that came back, sorted.
+// Run measures round trips of a datagram of 22 bytes, in a frame of 64, one after the other. It
+// returns the sorted times of the datagrams that returned.
 func (e *PingPong) Run(count int) []time.Duration {
 	t := e.t
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package porttest is for tests only: the conformance suite of fabric/port's
-// drivers, and the rig on which it runs them.
+// Package porttest is for tests only. It has the conformance suite for fabric/port's drivers and
+// the rig on which the suite runs.
 package porttest
 
 import (
@@ -129,7 +129,7 @@ func stats(t testing.TB, p port.Port) port.Stats {
 	return s
 }
 
-// Need skips a test where the driver cannot be had.
+// Need skips a test if the driver is not available.
 func Need(t testing.TB, driver port.Driver) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Netns)
@@ -140,7 +140,7 @@ func Need(t testing.TB, driver port.Driver) {
 	}
 }
 
-// Run runs the suite.
+// Run runs the suite for a driver.
 func Run(t *testing.T, driver port.Driver) {
 	Need(t, driver)
 	for _, test := range []struct {

@@ -24,7 +24,7 @@ const (
 	rigGroup  = 7
 )
 
-// Rig is a node with one NIC, and the port of a switch at the other end.
+// Rig is a node with one NIC, and the switch's port at the other end.
 type Rig struct {
 	Driver port.Driver
 	Node   *kernel.Namespace
@@ -37,7 +37,7 @@ type Rig struct {
 	owned bool         // Switch was made by the rig
 }
 
-// PortName and PortIndex are of the interface on which a veth's port opens.
+// PortName returns the name of the interface on which a veth's port opens.
 func (r *Rig) PortName() string { return fmt.Sprintf("port%d", r.Number) }
 
 // PortIndex is the index of that interface.
@@ -46,16 +46,16 @@ func (r *Rig) PortIndex() int { return firstPort + r.Number }
 // MAC is the address of the rig's NIC.
 func (r *Rig) MAC() kernel.MAC { return kernel.MAC{2, 0, 0, 0, 0, byte(r.Number)} }
 
-// Settings are those of a rig; the zero value is a node as in a testbed.
+// Settings are the settings of a rig; the zero value is a node as in a testbed.
 type Settings struct {
 	MTU      int  // 0 is 1,500
 	Offloads bool // leave the NIC's offloads on
-	// Switch is where the port's end of a veth is, nil for a new namespace.
+	// Switch is the namespace of the port's end of a veth; nil makes a new namespace.
 	Switch *kernel.Namespace
 	Number int // of the rig in that namespace, and of its addresses
 }
 
-// NewRig makes the namespaces and, but for a tap, the veth between them.
+// NewRig creates the namespaces and, except for a tap, the veth between them.
 func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 	t.Helper()
 	r := &Rig{Driver: driver, MTU: cmp.Or(settings.MTU, 1500), Switch: settings.Switch,
@@ -105,8 +105,7 @@ func (r *Rig) makeVeth(t testing.TB, offloads bool) {
 	r.WaitUp(t)
 }
 
-// Rebuild deletes the veth and makes it anew, with the names, addresses and
-// indexes that it had.
+// Rebuild deletes the veth and recreates it with the same names, addresses and indexes.
 func (r *Rig) Rebuild(t testing.TB) {
 	t.Helper()
 	r.deleteNIC(t)
@@ -116,8 +115,8 @@ func (r *Rig) Rebuild(t testing.TB) {
 // SetPort sets the port's interface up or down.
 func (r *Rig) SetPort(t testing.TB, up bool) { r.setPort(t, up) }
 
-// WaitUp waits until the node's NIC sends: the kernel activates its queue some
-// time after both ends are up, and drops in silence what is sent before.
+// WaitUp waits until the node's NIC sends. The kernel activates its queue some time after both ends
+// are up, and silently drops frames sent before.
 func (r *Rig) WaitUp(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -239,16 +238,15 @@ func (r *Rig) close() error {
 	return errors.Join(errs...)
 }
 
-// NIC is a packet socket of a program on the node: it sends and receives frames
-// through the node's own stack and queueing discipline.
+// NIC is a packet socket of a program on the node. It sends and receives frames through the node's
+// own stack and queueing discipline.
 type NIC struct {
 	fd  int
 	buf []byte
 	oob []byte
 }
 
-// NIC opens a packet socket on the rig's NIC. It receives what comes in, in a
-// queue of some MiB.
+// NIC opens a packet socket on the rig's NIC. Received frames wait in a queue of a few MiB.
 func (r *Rig) NIC(t testing.TB) *NIC {
 	t.Helper()
 	n := &NIC{fd: -1, buf: make([]byte, 1<<17), oob: make([]byte, 512)}
@@ -300,16 +298,16 @@ func (n *NIC) receive(t testing.TB) []byte {
 // clearError forgets that the interface was down.
 func (n *NIC) clearError() { _, _ = unix.GetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_ERROR) }
 
-// Received is a frame that came to the node.
+// Received is a frame that the node received.
 type Received struct {
 	Data  []byte // valid until the next Receive
 	Stamp int64  // the kernel's, in nanoseconds of CLOCK_REALTIME
-	// Tag is what the kernel took out of the frame, 0 for nothing.
+	// Tag is the VLAN tag that the kernel removed from the frame, or 0.
 	Tag uint32 // its type and its content
 }
 
-// Receive waits for a frame for as long as patience, in steps of a
-// millisecond. It returns false when none came.
+// Receive waits up to patience for a frame, in steps of a millisecond. It returns false if none
+// arrived.
 func (n *NIC) Receive(patience time.Duration) (r Received, ok bool, err error) {
 	poll := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}}
 	ready, err := unix.Poll(poll, int(patience/time.Millisecond))
@@ -386,7 +384,7 @@ func (r *Rig) setNICMTU(t testing.TB, mtu int) {
 	}
 }
 
-// Counters are those of the node's NIC.
+// Counters returns the counters of the node's NIC.
 func (r *Rig) Counters(t testing.TB) kernel.Counters { return r.link(t).Counters }
 
 func (r *Rig) link(t testing.TB) kernel.Link {
