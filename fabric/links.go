@@ -48,8 +48,8 @@ type DirectionState struct {
 	Up    bool        `json:"up"`
 	Burst units.Bytes `json:"burst,omitzero"`
 	// Achieved is the rate that the calibration measured with this burst, at the time Calibrated. A
-	// direction that the kernel does not shape has none of the three fields. One that was not
-	// calibrated has only Burst.
+	// direction that the kernel does not shape has none of the three fields. A direction that was
+	// not calibrated has only Burst.
 	Achieved   units.Rate        `json:"achieved,omitzero"`
 	Calibrated time.Time         `json:"calibrated,omitzero"`
 	Shaper     kernel.QdiscStats `json:"shaper"`

@@ -210,8 +210,8 @@ func doIn(h *host, batch *kernel.Batch) error {
 }
 
 // Converge sets the links to the plan's settings, undoing SetLink and SetLinkState, and then does
-// what Repair does. The plan is the one that the fabric was built from, or differs from it only in
-// the directions of links.
+// what Repair does. The plan equals the plan that the fabric was built from, or differs from it
+// only in the directions of links.
 //
 // Converge checks what this host cannot do before it changes anything; in that case both results
 // are nil. Changed lists the links whose requested settings differed; repaired is the result of

@@ -107,7 +107,7 @@ func (t *Trunk) Fd() int { return t.packet.fd }
 // Room returns the least capacity of a Frame's Data.
 func (t *Trunk) Room() int { return t.packet.description.Room() }
 
-// Description describes port number i. Its Slots are those of the shared ring.
+// Description describes port number i. Its Slots count the slots of the shared ring.
 func (t *Trunk) Description(i int) Description {
 	d := t.packet.description
 	d.Index, d.MTU = int(t.ports[i].name.Ifindex), t.ports[i].mtu

@@ -320,32 +320,32 @@ func (a *aggregator) send(at *port, one *packet.Packet, back *reduction.Return, 
 	s.enqueue(one, out)
 }
 
-// AggregationState is a job of a switch as it is now.
+// AggregationState is the current state of a job at a switch.
 type AggregationState struct {
 	Switch  string `json:"switch"`
-	Above   string `json:"above,omitempty"` // the switch to which its sums go
+	Above   string `json:"above,omitempty"` // the switch to which it sends its sums
 	Job     uint16 `json:"job"`
 	Epoch   uint16 `json:"epoch"`
 	Workers int    `json:"workers"`
 	Waiting int    `json:"waiting"` // sums that wait for workers
 	Over    bool   `json:"over,omitempty"`
-	// Updates were added, Repeats were in the sum before; Partials are sums that were sent
-	// to the switch above, Reasked those that were sent there again; Results are sums that
-	// were sent to all, Again to one who missed it.
+	// Updates counts messages that were added, Repeats those that were already in the sum. Partials
+	// counts sums sent to the switch above, Reasked those sent there again. Results counts sums
+	// sent to all, Again those sent again to a worker that missed the sum.
 	Updates  uint64 `json:"updates"`
 	Repeats  uint64 `json:"repeats"`
 	Partials uint64 `json:"partials,omitempty"`
 	Reasked  uint64 `json:"reasked,omitempty"`
 	Results  uint64 `json:"results"`
 	Again    uint64 `json:"again"`
-	// Rejected are by the code of the reject, Dropped by reason.
+	// Rejected counts by the code of the reject, Dropped by reason.
 	Rejected map[string]uint64 `json:"rejected,omitempty"`
 	Dropped  map[string]uint64 `json:"dropped,omitempty"`
-	NoMemory uint64            `json:"no_memory,omitempty"` // results not sent for want of packet memory
+	NoMemory uint64            `json:"no_memory,omitempty"` // results not sent for lack of packet memory
 }
 
-// Aggregation are the jobs of all switches as they are now, at every switch that takes part.
-// What belongs to no job counts for the switch's own.
+// Aggregation returns the current state of all jobs at every switch that takes part. Messages that
+// belong to no job are counted in the switch's first job.
 func (e *Engine) Aggregation() []AggregationState {
 	var states []AggregationState
 	for _, s := range e.switches {

@@ -9,14 +9,15 @@ import (
 	"railbed/plan"
 )
 
-// SetLink changes what a link does to frames that are sent from now on. A
-// direction's flaps are counted from here when they are other ones than before.
+// SetLink changes a link's settings for frames that are sent from now on. If a direction's flaps
+// change, they are counted from now.
 //
-// What the switches at its ends keep for PFC and GFC follows its rates and delays, but
-// for what the file gives. What a link needs more comes out of the shared buffer at
-// once; where that has no room, nothing changes, and the error says what would fit.
-// While frames, pauses and rates of before are under way, a port keeps enough for both:
-// a rate that rises while a delay falls may need two calls, the delay's first.
+// The buffer that the switches at its ends reserve for PFC and GFC follows the link's rates and
+// delays, except for values that the file sets. If a link needs more, the reservation takes it from
+// the shared buffer at once. If the shared buffer has no room, nothing changes, and the error says
+// what would fit. While frames, pauses and rates from before are in flight, a port reserves enough
+// for both settings. So a rate that rises while a delay falls may need two calls, first one for the
+// delay.
 func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	l := e.byLink[name]
 	if l == nil {
@@ -52,8 +53,8 @@ func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	return nil
 }
 
-// SetLinkState takes a link down or up. What is on a link when it goes down does
-// not arrive, and what is sent to it meanwhile is lost.
+// SetLinkState takes a link down or up. Frames on the link when it goes down do not arrive, and
+// frames sent to it while it is down are lost.
 func (e *Engine) SetLinkState(name string, up bool) error {
 	l := e.byLink[name]
 	if l == nil {

@@ -7,7 +7,7 @@ import (
 	"railbed/plan"
 )
 
-// Count is packets and their bytes.
+// Count is a number of packets and of their bytes.
 type Count struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -18,8 +18,7 @@ func (c *Count) add(bytes int) {
 	c.Bytes += uint64(bytes)
 }
 
-// Counters are what a port counts. Bytes are of frames without frame check
-// sequence.
+// Counters are the counters of a port. Bytes are those of frames without frame check sequence.
 type Counters struct {
 	Received       Count                    `json:"received"` // from the line
 	Sent           Count                    `json:"sent"`     // to the line
@@ -34,7 +33,7 @@ type Counters struct {
 // ByPriority counts packets by priority.
 type ByPriority [queue.Priorities]uint64
 
-// Total is the packets of all priorities.
+// Total returns the packets of all priorities.
 func (b *ByPriority) Total() (total uint64) {
 	for _, n := range b {
 		total += n
@@ -42,11 +41,11 @@ func (b *ByPriority) Total() (total uint64) {
 	return total
 }
 
-// ByReason counts packets by the name of a reason and by priority. It has the
-// reasons for which there were any.
+// ByReason counts packets by the name of a reason and by priority. It only has reasons with a count
+// above zero.
 type ByReason map[string]ByPriority
 
-// Total is the packets of all reasons.
+// Total returns the packets of all reasons.
 func (b ByReason) Total() (total uint64) {
 	for _, of := range b {
 		total += of.Total()
@@ -93,29 +92,28 @@ func (t *tally) byReason() ByReason {
 	return named
 }
 
-// PortState is a port as it is now.
+// PortState is the current state of a port.
 type PortState struct {
 	Port     string   `json:"port"` // "leaf1:p0"
 	Link     string   `json:"link"`
 	Up       bool     `json:"up"`
 	Counters Counters `json:"counters"`
-	// Drops, Marks and Trims have the priority that the packet had: of a trimmed one
-	// that of the queue which had no room for it, of one that was dropped before it
-	// was sorted into a queue that of the link by which it came, and 0 where it was
-	// no frame that a NIC sorts.
+	// Drops, Marks and Trims count by the priority of the packet. For a trimmed packet it is the
+	// queue that had no room for it. For a packet that was dropped before it was sorted into a
+	// queue, it is the priority on the incoming link. For a frame that a NIC cannot sort, it is 0.
 	Drops  ByReason                `json:"drops,omitempty"`
 	Marks  ByReason                `json:"marks,omitempty"`
 	Trims  ByReason                `json:"trims,omitempty"`
-	Depth  [queue.Priorities]int64 `json:"depth"` // bytes that wait, by priority
+	Depth  [queue.Priorities]int64 `json:"depth"` // queued bytes by priority
 	Paused [queue.Priorities]bool  `json:"paused"`
-	Slowed bool                    `json:"slowed,omitempty"` // some priority is kept below the line's rate
-	// PFC and GFC are the thresholds in force, which follow the link. GFC's stages, which
-	// follow from its B1 and BM, are left out.
+	Slowed bool                    `json:"slowed,omitempty"` // some priority is limited to less than the line's rate
+	// PFC and GFC are the thresholds in force, which follow the link. GFC's stages are omitted;
+	// they follow from its B1 and BM.
 	PFC plan.PortPFC `json:"pfc,omitzero"`
 	GFC plan.PortGFC `json:"gfc,omitzero"`
 }
 
-// Waiting is the bytes that wait at all priorities.
+// Waiting returns the queued bytes of all priorities.
 func (s *PortState) Waiting() (total int64) {
 	for _, n := range s.Depth {
 		total += n
@@ -123,7 +121,7 @@ func (s *PortState) Waiting() (total int64) {
 	return total
 }
 
-// Ports are all ports of switches and emulated NICs as they are now.
+// Ports returns the current state of all ports of switches and emulated NICs.
 func (e *Engine) Ports() []PortState {
 	states := make([]PortState, len(e.ports))
 	for i, one := range e.ports {

@@ -18,14 +18,12 @@ const maxDeadlocks = 16
 
 // Deadlock is a cycle of ports that wait for each other's pauses to end.
 type Deadlock struct {
-	// Since is when it was first seen.
+	// Since is when the cycle was first seen.
 	Since clock.Time `json:"since_ns"`
-	// Ports are the egress ports in the order in which each waits for the next,
-	// the last for the first.
+	// Ports are the egress ports. Each waits for the next, and the last for the first.
 	Ports    []string `json:"ports"`
 	Priority uint8    `json:"priority"`
-	// Over says that it has come undone, by a pause that ran out or a link that
-	// went down.
+	// Over says that the deadlock has ended, because a pause ran out or a link went down.
 	Over bool `json:"over"`
 
 	number uint64 // among all that were found, from 1
@@ -51,12 +49,12 @@ type suspect struct {
 	number   uint64 // of the deadlock that it is; 0 is none yet
 }
 
-// Deadlocks are those that were found, in their order: the latest 16, of which
-// those that are over are forgotten first. Cycles that have a port and a priority in
-// common are one deadlock, by the name of one of them.
+// Deadlocks returns the latest 16 deadlocks, in the order of detection; those that are over are
+// discarded first. Cycles with a common port and priority count as one deadlock, which is described
+// by one of them.
 func (e *Engine) Deadlocks() []Deadlock { return slices.Clone(e.watch.found) }
 
-// DeadlockCount is how many deadlocks were found, with those that are forgotten.
+// DeadlockCount returns the number of detected deadlocks, including discarded ones.
 func (e *Engine) DeadlockCount() uint64 { return e.watch.count }
 
 // suspectDeadlock plans a look, because something was paused.

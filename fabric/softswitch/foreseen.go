@@ -6,15 +6,15 @@ import (
 	"railbed/plan/spec"
 )
 
-// Foreseen are the reasons for which a port can drop, mark and trim, each with the
-// priorities at which it can: what has a counter that may still be zero.
+// Foreseen lists the reasons for which a port can drop, mark and trim, each with the possible
+// priorities. Each has a counter, which may still be zero.
 type Foreseen struct{ Drops, Marks, Trims map[Reason]queue.Mask }
 
 const allPriorities queue.Mask = 1<<queue.Priorities - 1
 
-// Foresee says it of a port of a plan, whose link does now what the direction says
-// to what the port sends. A tag gives a frame any priority, whatever the switch
-// makes of DSCPs.
+// Foresee returns the Foreseen of a port of a plan. Now is the current direction of its link on
+// which the port sends. A tag can give a frame any priority, whatever mapping of DSCPs the switch
+// has.
 func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
 	can := Foreseen{Drops: map[Reason]queue.Mask{LinkDown: allPriorities}, Marks: map[Reason]queue.Mask{},
 		Trims: map[Reason]queue.Mask{}}

@@ -6,21 +6,20 @@ import (
 	"railbed/internal/wire"
 )
 
-// Gentle Flow Control between ports. The buffer says what changes, once, and
-// messages get lost: on links with faults, and with a link that goes down. Nothing is
-// slow for good because of that, since a rate below the line's holds for rateQuanta
-// only, like the longest pause; and nothing becomes fast by itself, since it is told
-// again meanwhile.
+// Gentle Flow Control between ports. The buffer signals each change once, and messages can get
+// lost, on links with faults or when a link goes down. No sender stays slow for good because of a
+// lost message: a rate below the line's expires after rateQuanta, like the longest pause. No rate
+// rises by mistake, because it is repeated before it expires.
 //
-// After a change everything is told again after one interval of repeatQuanta, then two,
-// four and eight of them. While something is slowed it goes on so, every eight
-// intervals, an eighth of the time for which it holds: six messages in a row may be lost.
-// Otherwise it ends after repeats repetitions, and an idle port says nothing. To a
-// link that comes up everything is told as after a change.
+// After a change the rate is repeated after one interval of repeatQuanta, then after two, four and
+// eight. While a rate is reduced, the repetitions continue every eight intervals, an eighth of the
+// time for which a rate holds: six messages in a row may be lost. Otherwise they end after repeats
+// repetitions, and an idle port sends none. When a link comes up, everything is sent as after a
+// change.
 //
-// The least interval is the time of 65,536 bytes, in which InfiniBand sends credits and
-// time-based GFC reports anyway; the frames of the longest one are a hundredth of a
-// percent of the line.
+// The shortest interval is the time of 65,536 bytes, in which InfiniBand sends credits and
+// time-based GFC reports anyway. The frames of the longest interval take a hundredth of a percent
+// of the line.
 const (
 	rateQuanta   = 65535
 	repeatQuanta = 1024

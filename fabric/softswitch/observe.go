@@ -8,21 +8,21 @@ import (
 	"railbed/plan"
 )
 
-// Kind says what was observed.
+// Kind is the kind of an observation.
 type Kind uint8
 
 // Kinds of observations.
 const (
-	Arrived Kind = iota // from the line
+	Arrived Kind = iota // It came from the line.
 	Queued
-	Sent // to the line, first bit
+	Sent // Its first bit went to the line.
 	Dropped
-	Lost // on the line, behind the port that had sent it, or before that an overrun NIC had taken it
-	// Entered is at a NIC: the node handed a frame over at Packet.Born.
+	Lost // It was lost on the line after the port had sent it, or before an overrun NIC had accepted it.
+	// Entered is observed at a NIC: the node handed a frame over at Packet.Born.
 	Entered
 )
 
-// Verdict is what a port did to a packet besides.
+// Verdict is the port's action on a packet besides queueing it.
 type Verdict uint8
 
 // Verdicts.
@@ -30,42 +30,42 @@ const (
 	Nothing Verdict = iota
 	Marked          // congestion experienced was set
 	Trimmed         // the payload was cut away
-	Paused          // a PFC frame that asks for a pause
-	Resumed         // a PFC frame that only ends pauses, a GFC frame that gives the whole rate
-	Slowed          // a GFC frame that gives less than the whole rate
+	Paused          // a PFC frame that requests a pause
+	Resumed         // a PFC frame that only ends pauses, or a GFC frame that allows the whole rate
+	Slowed          // a GFC frame that allows less than the whole rate
 )
 
-// Observation is what happened to a packet at a port.
+// Observation is an event of a packet at a port.
 type Observation struct {
 	Port int // index of Engine.Ports
 	Kind Kind
-	// Time is when it happened in the model. For Sent it is the first bit's, for
-	// Arrived the last bit's.
+	// Time is the model's time of the event: of the first bit for Sent, of the last bit for
+	// Arrived.
 	Time clock.Time
 	// Packet is valid during the call.
 	Packet *packet.Packet
-	// Verdict is told when the packet enters the queue and again when it is sent,
-	// and of control frames when they are sent and when they arrive.
+	// Verdict is set when the packet enters the queue and again when it is sent. For control frames
+	// it is set when they are sent and when they arrive.
 	Verdict Verdict
-	// Reason is that of the verdict, or of the drop.
+	// Reason is the reason of the verdict or of the drop.
 	Reason Reason
 	Queue  uint8
-	// Depth is the bytes that waited in the queue before the packet, of Sent
-	// behind it, and of Sent with a Verdict before it when that fell: with Trimmed
-	// those in the queue that had no room for the packet, not in Queue. Of pauses it
-	// is what came in by the port that asks and still waits, and what waits at the
-	// port that is asked, at the priority with the most.
+	// Depth is the number of bytes in the queue ahead of the packet; for Sent it is the number
+	// behind it. For Sent with a Verdict it is the number ahead of the packet at the time of the
+	// verdict. With Trimmed that is in the queue that had no room for the packet, not in Queue. For
+	// pauses it has the priority with the most bytes. At the port that sends the pause it counts
+	// waiting packets that came in by the port; at the receiving port it counts the port's queue.
 	Depth int64
 }
 
-// Observer is told what happens at observed ports, on the engine's thread.
+// Observer receives the observations of observed ports, on the engine's thread.
 type Observer interface{ Observe(*Observation) }
 
-// PortCount is the number of ports of switches and emulated NICs: one more than the
-// largest PortNumber. It costs nothing, where Ports reads the state of each.
+// PortCount returns the number of ports of switches and emulated NICs: one more than the largest
+// PortNumber. It costs nothing, while Ports reads the state of each port.
 func (e *Engine) PortCount() int { return len(e.ports) }
 
-// PortNumber is the index of a port in Ports.
+// PortNumber returns the index of a port in Ports.
 func (e *Engine) PortNumber(end plan.End) (int, bool) {
 	one, known := e.byPort[end]
 	if !known {
@@ -84,13 +84,13 @@ func (e *Engine) observe(o Observation) {
 	e.options.Observer.Observe(&e.seen)
 }
 
-// NextSerial is the serial of another frame.
+// NextSerial returns the serial of a new frame.
 func (e *Engine) NextSerial() uint64 {
 	e.serial++
 	return e.serial
 }
 
-// Observe starts or ends the observation of a port.
+// Observe starts or stops the observation of a port.
 func (e *Engine) Observe(index int, on bool) {
 	e.ports[index].observed = on && e.options.Observer != nil
 }

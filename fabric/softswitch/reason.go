@@ -6,10 +6,10 @@ import (
 	"railbed/fabric/softswitch/queue"
 )
 
-// Reason says why the fabric did something to a packet.
+// Reason says why the fabric dropped, marked or trimmed a packet, or sent it by itself.
 type Reason uint8
 
-// Reasons, first those of drops.
+// Reasons; those of drops come first.
 const (
 	None Reason = iota
 	Tail
@@ -31,13 +31,13 @@ const (
 	Reserved
 	Hairpin
 	FloodLimit
-	Memory      // a copy that found no packet memory
-	Aggregation // no update that counts; the table says why
-	RED         // marked, by the queue's length
-	ECNSharp    // marked, by the time in the queue
-	PFC         // a frame of the fabric's own
+	Memory      // A copy found no packet memory.
+	Aggregation // An update did not count; the table says why.
+	RED         // Marked, by the queue's length.
+	ECNSharp    // Marked, by the time in the queue.
+	PFC         // A frame of the fabric's own.
 	GFC
-	Refused // arrived, and the node's own queue had no room: no drop of the fabric
+	Refused // It arrived, and the node's own queue had no room. This is no drop of the fabric.
 	reasons // how many there are
 )
 
@@ -69,7 +69,7 @@ var names = [reasons]string{
 	Refused:     "refused",
 }
 
-// String is the reason's name.
+// String returns the reason's name.
 func (r Reason) String() string {
 	if r < reasons {
 		return names[r]
@@ -77,10 +77,10 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// ReasonNames are the names of all reasons, by their number.
+// ReasonNames returns the names of all reasons, by their number.
 func ReasonNames() []string { return names[:] }
 
-// Reasons are all reasons of drops, for whoever lists counters.
+// Reasons returns all reasons of drops, for lists of counters.
 func Reasons() []Reason {
 	all := make([]Reason, 0, Aggregation)
 	for r := None + 1; r <= Aggregation; r++ {
@@ -89,8 +89,8 @@ func Reasons() []Reason {
 	return all
 }
 
-// Recorded are the reasons of drops that captures show, in words: all but that of a copy
-// for which there was no packet, and that of a node's own queue besides.
+// Recorded returns the names of the drop reasons that captures show: all except that of a copy
+// without a packet, plus Refused, a drop by a node's own queue.
 func Recorded() []string {
 	var words []string
 	for _, r := range append(Reasons(), Refused) {

@@ -1,21 +1,18 @@
-// Package softswitch is the emulated fabric between the nodes of a testbed:
-// software switches, the links between them, and the emulated NICs by which
-// nodes are joined to them.
+// Package softswitch is the emulated fabric between the nodes of a testbed: software switches, the
+// links between them, and the emulated NICs that connect the nodes.
 //
-// An Engine is pure. It has no clock, thread or socket of its own: frames that
-// nodes send are handed to Receive with the time at which they left, Advance
-// moves the time on, and frames that reach a node are handed to Deliver with the
-// time at which they are due. Package live runs an Engine in real time over the
-// ports of a testbed; tests run one in virtual time, exactly.
+// An Engine has no clock, thread or socket of its own. The caller passes frames from nodes to
+// Receive with the time at which they were sent, and moves the time with Advance. The engine passes
+// frames that reach a node to Deliver with their due time. Package live runs an Engine in real time
+// over the ports of a testbed. Tests run an Engine in virtual time, exactly.
 //
 // # The model
 //
-// A link is store and forward: a frame occupies it for its length over the rate,
-// to the bit, and arrives as a whole a propagation delay later. Between a node
-// and its switch stands an emulated NIC: eight bounded queues, strict by
-// priority, whose overflow is the drop reason nic-overrun and no loss of the
-// fabric. A switch takes no time to decide. A frame that is being sent counts as
-// having left its queue and the shared buffer.
+// A link is store and forward. A frame occupies it for its length over the rate, to the bit, and
+// arrives as a whole a propagation delay later. Between a node and its switch there is an emulated
+// NIC: eight bounded queues, strict by priority. An overflow there has the drop reason nic-overrun
+// and is no loss of the fabric. A switch takes no time to decide. A frame that is being sent counts
+// as having left its queue and the shared buffer.
 //
 // An Engine is not safe for concurrent use.
 package softswitch
@@ -36,25 +33,24 @@ import (
 	"railbed/plan/spec"
 )
 
-// DefaultMemory is the packet memory of a testbed that does not say, in bytes.
+// DefaultMemory is the packet memory of a testbed, in bytes, if the plan does not set it.
 const DefaultMemory = 256 << 20
 
 // Options are the options of New.
 type Options struct {
-	// Deliver takes over a frame that arrives at a node's NIC; Packet.Due is the
-	// time at which it does, at or before the time that Advance was given. The
-	// packet is to be given back to Pool.
+	// Deliver takes over a frame that arrives at a node's NIC. Packet.Due is the time of arrival,
+	// at or before the time passed to Advance. The caller must return the packet to Pool.
 	Deliver func(nic int, one *packet.Packet)
 	// Memory is the packet memory in bytes. Default DefaultMemory.
 	Memory int64
-	// Occupancy is told how many bytes wait in a NIC's queue whenever that
-	// changes. It may be nil.
+	// Occupancy is called with the number of bytes in a NIC's queue whenever it changes. It may be
+	// nil.
 	Occupancy func(nic int, priority uint8, bytes int64)
-	// Observer is told what happens to packets at observed ports. It may be nil.
+	// Observer receives the observations of packets at observed ports. It may be nil.
 	Observer Observer
 }
 
-// Engine is all soft switches, links and emulated NICs of a plan in one time.
+// Engine simulates all soft switches, links and emulated NICs of a plan on one timeline.
 type Engine struct {
 	plan     *plan.Plan
 	pool     *packet.Pool
@@ -107,7 +103,7 @@ type link struct {
 	epoch uint32
 }
 
-// New makes the engine of a plan whose switches are all soft.
+// New returns the engine of a plan. All its switches must be soft.
 func New(p *plan.Plan, o Options) (*Engine, error) {
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
@@ -253,20 +249,19 @@ func (e *Engine) makeLinks() error {
 	return nil
 }
 
-// Pool is the engine's packet memory.
+// Pool returns the engine's packet memory.
 func (e *Engine) Pool() *packet.Pool { return e.pool }
 
-// Now is the time that the engine has reached.
+// Now returns the time that the engine has reached.
 func (e *Engine) Now() clock.Time { return e.now }
 
-// NICs is the number of emulated NICs, which are numbered in the order of the
-// plan's nodes and their NICs.
+// NICs returns the number of emulated NICs, which are numbered in the order of the plan's nodes and
+// their NICs.
 func (e *Engine) NICs() int { return len(e.nics) }
 
-// Receive takes over a frame that a node sent by a NIC at a time, and of which
-// Data is set. A time before the engine's is a frame that was noticed late: it
-// still is sent on from its own time, as far as that lies ahead of what has
-// happened.
+// Receive takes over a frame that a node sent by a NIC at a time; its Data is set. If the time is
+// before the engine's, the frame was noticed late. It is still sent from its own time on, as far as
+// that is not in the engine's past.
 func (e *Engine) Receive(nic int, one *packet.Packet, at clock.Time) {
 	e.totals.Received++
 	one.Born, one.Due = at, at
@@ -278,8 +273,8 @@ func (e *Engine) Receive(nic int, one *packet.Packet, at clock.Time) {
 	e.events.push(event{at: at, kind: nodeSends, port: int32(e.nics[nic].ports[0].index), packet: one})
 }
 
-// Advance makes everything happen that is due until now, and returns the time of
-// what is next, clock.Never when nothing is.
+// Advance processes everything due until now. It returns the time of the next event, or clock.Never
+// if there is none.
 func (e *Engine) Advance(now clock.Time) clock.Time {
 	var due event
 	for {
@@ -371,18 +366,17 @@ func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
 	e.pool.Put(one)
 }
 
-// Totals count packets of the whole fabric. Received and Made is what came into
-// being, Delivered, Consumed and Dropped what ended; the rest is in queues and
-// on links (Engine.Held).
+// Totals counts packets of the whole fabric. Packets appear as Received or Made, and end as
+// Delivered, Consumed or Dropped. The others are in queues and on links (Engine.Held).
 type Totals struct {
 	Received  uint64 `json:"received"`  // from nodes
 	Made      uint64 `json:"made"`      // replies, pauses, duplicates and copies made by the fabric
 	Delivered uint64 `json:"delivered"` // to nodes
-	Consumed  uint64 `json:"consumed"`  // frames for the fabric itself: pauses, what was answered
-	Dropped   uint64 `json:"dropped"`   // for whatever reason
+	Consumed  uint64 `json:"consumed"`  // frames for the fabric itself: pauses, and requests that it answered
+	Dropped   uint64 `json:"dropped"`   // for any reason
 }
 
-// Totals are the counts up to now.
+// Totals returns the current counts.
 func (e *Engine) Totals() Totals {
 	t := e.totals
 	for _, one := range e.ports {
@@ -391,7 +385,7 @@ func (e *Engine) Totals() Totals {
 	return t
 }
 
-// Held is the number of packets in queues and on links, counted there.
+// Held returns the number of packets in queues and on links, counted there.
 func (e *Engine) Held() (total int) {
 	for _, one := range e.ports {
 		total += one.egress.Packets()

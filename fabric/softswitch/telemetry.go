@@ -8,22 +8,21 @@ import (
 	"railbed/internal/wire"
 )
 
-// UseWindow is the time over which a port's use is reported in telemetry: the
-// last whole window before a packet leaves, of windows that begin at multiples
-// of it. At 1 Gbit/s it is 8 frames of 1,500 bytes, short beside the time in
-// which senders adapt and long beside a frame.
+// UseWindow is the period over which telemetry reports a port's utilisation: the last complete
+// window before a packet leaves. Windows begin at multiples of it. At 1 Gbit/s it is 8 frames of
+// 1,500 bytes. It is short compared with the time in which senders adapt, and long compared with a
+// frame.
 const UseWindow = 100 * time.Microsecond
 
-// INTCounters count what became of telemetry blocks at a port (PROTOCOL.md,
-// section 2.5).
+// INTCounters count the results for telemetry blocks at a port (PROTOCOL.md, section 2.5).
 type INTCounters struct {
 	Written uint64 `json:"written"` // hops
-	Invalid uint64 `json:"invalid"` // blocks that contradict themselves
+	Invalid uint64 `json:"invalid"` // inconsistent blocks
 	Full    uint64 `json:"full"`    // blocks without room for this hop
 	NoRoom  uint64 `json:"no_room"` // blocks that would have to grow
 }
 
-// Add adds what another port counted.
+// Add adds another port's counts.
 func (c *INTCounters) Add(other *INTCounters) {
 	c.Written += other.Written
 	c.Invalid += other.Invalid

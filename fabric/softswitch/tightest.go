@@ -6,10 +6,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// Tightest is the smallest time that the model tells apart on the links that
-// carried something, in virtual time: the least delay and the least time that
-// a frame of the MTU takes to be sent. What is 0, as on a link without a rate,
-// does not count; 0 is that there is none.
+// Tightest returns the smallest time that the model distinguishes on links that have carried
+// frames, in virtual time. It is the least of the delays and of the times to send a frame of the
+// MTU. Times of 0, as on a link without a rate, are ignored; 0 means that there is none.
 func (e *Engine) Tightest() time.Duration {
 	least := time.Duration(0)
 	consider := func(d time.Duration) {

@@ -1,8 +1,7 @@
-// Package calculustest has the curves of network calculus that tests hold token
-// buckets, queues and links against: Cruz, A Calculus for Network Delay, Part I,
-// IEEE Transactions on Information Theory 37(1), 1991, where (sigma, rho) comes from,
-// and Le Boudec and Thiran, Network Calculus, LNCS 2050, 2001, whose theorems are
-// named by their numbers.
+// Package calculustest has the curves of network calculus with which tests check token buckets,
+// queues and links. Sources: Cruz, A Calculus for Network Delay, Part I, IEEE Transactions on
+// Information Theory 37(1), 1991, which introduced (sigma, rho); and Le Boudec and Thiran, Network
+// Calculus, LNCS 2050, 2001, whose theorems are cited by number.
 package calculustest
 
 import (
@@ -13,24 +12,24 @@ import (
 	"railbed/internal/clock"
 )
 
-// Trace is amounts by time, bytes or packets, in order.
+// Trace is a sequence of amounts with their times, in bytes or packets, in order.
 type Trace struct {
 	at     []clock.Time
 	amount []int64
 }
 
-// Add adds an amount that comes at once.
+// Add adds an amount that arrives at one moment.
 func (t *Trace) Add(at clock.Time, amount int64) {
 	t.at, t.amount = append(t.at, at), append(t.amount, amount)
 }
 
-// Len is how many amounts there are.
+// Len returns the number of amounts.
 func (t *Trace) Len() int { return len(t.at) }
 
-// Burst is the least b for which no interval [s, t] has more than b + rate*(t-s),
-// with the rate in amounts a second: how full a leaky bucket of that rate becomes
-// (section 1.2.2). By the definition, over all pairs of a beginning and an end:
-// the beginning that leaves most is kept.
+// Burst returns the least b such that no interval [s, t] has more than b + rate*(t-s), with the
+// rate in amounts a second. It is the highest level of a leaky bucket of that rate (section 1.2.2).
+// Burst computes it from the definition, over all pairs of a beginning and an end; it only keeps
+// the beginning that gives the largest value.
 func (t *Trace) Burst(rate float64) (burst float64) {
 	sum, least := 0.0, math.Inf(1)
 	for i, amount := range t.amount {
@@ -42,16 +41,15 @@ func (t *Trace) Burst(rate float64) (burst float64) {
 	return burst
 }
 
-// Arrival is a packet of a source.
+// Arrival is a packet sent by a source.
 type Arrival struct {
 	At    clock.Time
 	Bytes int
 }
 
-// Source sends packets of some lengths so that no interval has more than burst +
-// rate*t bytes, with the rate in bytes a second. It is as greedy as
-// it may be, but for some pauses by chance, after which it may send up to a burst at
-// once again.
+// Source returns packets of the given lengths, such that no interval has more than burst + rate*t
+// bytes, with the rate in bytes a second. It sends as early as this allows, except for some random
+// pauses. After a pause it may send up to a burst at once again.
 func Source(random *rand.Rand, burst, rate float64, packets int, lengths ...int) []Arrival {
 	arrivals := make([]Arrival, 0, packets)
 	level, now := 0.0, clock.Time(0) // of a bucket that leaks at the rate

@@ -1,11 +1,10 @@
-// Package draw is chance that repeats: numbers that look random and are pure
-// functions of what they are drawn for.
+// Package draw draws repeatable random numbers: each number is a pure function of the values it is
+// drawn for.
 //
-// A sequence of draws is SplitMix64 (Steele, Lea and Flood, Fast Splittable
-// Pseudorandom Number Generators, OOPSLA 2014), whose n-th number is had without
-// the ones before it. math/rand/v2's generators would have to be seeded for each
-// draw: PCG gives correlated first numbers for near seeds, and ChaCha8 takes
-// hundreds of nanoseconds.
+// A sequence of draws is SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number
+// Generators, OOPSLA 2014), whose n-th number can be computed without the numbers before it. The
+// generators of math/rand/v2 would have to be seeded for each draw: PCG gives correlated first
+// numbers for similar seeds, and ChaCha8 takes hundreds of nanoseconds.
 //
 // All functions are safe for concurrent use.
 package draw
@@ -28,14 +27,14 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Nth is number n of the sequence that a seed starts.
+// Nth returns number n of the sequence with the given seed.
 func Nth(seed, n uint64) uint64 { return Mix(seed + n*golden) }
 
-// Pair is a number for two numbers in this order.
+// Pair returns a number for an ordered pair of numbers.
 func Pair(a, b uint64) uint64 { return Nth(Mix(a+golden), b) }
 
-// Seed is a seed for some names under a testbed's seed. The names' borders
-// count: "ab", "c" differs from "a", "bc".
+// Seed derives a seed for a list of names from a testbed's seed. The boundaries of names matter:
+// "ab", "c" differs from "a", "bc".
 func Seed(seed uint64, names ...string) uint64 {
 	for _, name := range names {
 		// FNV-1a over the name, then its length, so that a border is seen.
@@ -55,15 +54,14 @@ func Within(drawn, n uint64) uint64 {
 	return high
 }
 
-// Chance is a probability that draws are compared with, in integers. Its zero
-// value never happens.
+// Chance is a probability in integers, for comparison with draws. Its zero value never happens.
 type Chance struct {
 	below  uint64
 	always bool
 }
 
-// NewChance is the chance of an exact ratio: of the 2^64 draws, the ratio's
-// share happens, rounded up to a whole one.
+// NewChance returns the chance of an exact ratio. Of the 2^64 possible draws, the ratio's share,
+// rounded up to a whole number, hits.
 func NewChance(r units.Ratio) Chance {
 	switch {
 	case r.IsZero():

@@ -115,8 +115,8 @@ func addressOf(mac []byte) uint64 {
 
 func (b *bridge) place(address uint64) uint64 { return draw.Mix(b.seed+address) & b.mask }
 
-// SetPortUp implements Table. What was learnt at a port that goes down is
-// forgotten: the station may turn up elsewhere.
+// SetPortUp implements Table. When a port goes down, the bridge forgets the addresses learned
+// there: the station may appear elsewhere.
 func (b *bridge) SetPortUp(port int, up bool) {
 	b.down[port] = !up
 	if up {

@@ -1,9 +1,9 @@
-// Package forward is how a software switch finds the port by which a packet
-// leaves: layer 2 with learning, or layer 3 with equal-cost paths.
+// Package forward finds the port by which a packet leaves a software switch: layer 2 with learning,
+// or layer 3 with equal-cost paths.
 //
-// It is pure: no clock, no thread; every call is given the time, and every
-// random choice is drawn from the testbed's seed and the packet's place in its
-// flow. It is not safe for concurrent use. No call but New allocates.
+// It has no clock and no thread; every call is given the time. Every random choice is drawn from
+// the testbed's seed and the packet's place in its flow. It is not safe for concurrent use. Only
+// New allocates.
 package forward
 
 import (
@@ -15,34 +15,34 @@ import (
 	"railbed/plan/spec"
 )
 
-// Action is what a switch does with a packet.
+// Action says what a switch does with a packet.
 type Action uint8
 
 // Actions.
 const (
 	Drop  Action = iota
 	Send         // by Decision.Port; Data is already rewritten
-	Flood        // by every port that is up but the ingress, as it is
+	Flood        // unchanged, by every port that is up except the ingress
 	Reply        // Decision.Reply leaves by Decision.Port in place of the packet
 )
 
-// Reason says why a packet was dropped, or answered in place of being sent on.
+// Reason says why a packet was dropped, or answered instead of forwarded.
 type Reason uint8
 
-// Reasons. The names are those of counters and of the capture's comments.
+// Reasons. Counters and the capture's comments use the same names.
 const (
 	Forwarded Reason = iota
-	NoRoute          // none, or every port of the route is down, or no neighbour has the address
+	NoRoute          // No route, or every port of the route is down, or no neighbour has the address.
 	TTLExceeded
 	Malformed
-	NotForUs    // another station's MAC address, or a group that a router does not forward to
-	TooBig      // for the MTU of the egress
-	Consumed    // it was for the switch itself
-	Martian     // an address that has no business on a link (RFC 1812, 5.3.7)
-	Unsupported // neither IP nor ARP, at a router; or in a VLAN
-	Reserved    // a group address that no bridge forwards (IEEE 802.1Q, table 8-1)
-	Hairpin     // its way out is where it came from, at a bridge
-	FloodLimit  // the ingress floods more than it may
+	NotForUs    // Another station's MAC address, or a group that a router does not forward to.
+	TooBig      // Too long for the MTU of the egress.
+	Consumed    // It was for the switch itself.
+	Martian     // An address that is not valid on a link (RFC 1812, 5.3.7).
+	Unsupported // Neither IP nor ARP, at a router; or in a VLAN.
+	Reserved    // A group address that no bridge forwards (IEEE 802.1Q, table 8-1).
+	Hairpin     // The egress equals the ingress, at a bridge.
+	FloodLimit  // The ingress exceeds its limit for flooding.
 	reasons     // how many there are
 )
 
@@ -51,7 +51,7 @@ var names = [reasons]string{
 	"martian", "unsupported", "reserved", "hairpin", "flood-limit",
 }
 
-// String is the reason's name.
+// String returns the reason's name.
 func (r Reason) String() string {
 	if r < reasons {
 		return names[r]
@@ -59,44 +59,42 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Decision is what is to happen to a packet.
+// Decision says what a switch does with a packet.
 type Decision struct {
 	Action Action
-	// Reason is Forwarded with Send and Flood, and why not otherwise. With Reply
-	// it is Consumed where the packet was for the switch itself, an echo request
-	// for example, and else why it was dropped.
+	// Reason is Forwarded with Send and Flood, and otherwise says why the packet is not forwarded.
+	// With Reply it is Consumed if the packet, such as an echo request, was for the switch itself.
+	// Otherwise it is the reason of the drop.
 	Reason Reason
 	Port   int
-	// Reply has its headers parsed, and a Flow and Ordinal that depend on the
-	// packet's alone.
+	// Reply has parsed headers. Its Flow and Ordinal depend only on the packet's.
 	Reply *packet.Packet
 }
 
-// Depths tells how many bytes wait at a port, for load balancing by queue.
+// Depths reports the bytes queued at a port, for load balancing by queue length.
 type Depths interface{ Waiting(port int) int64 }
 
-// Table decides for one switch.
+// Table makes the forwarding decisions of one switch.
 type Table interface {
-	// Decide finds out what happens to a packet that came in by a port, and
-	// rewrites it as a router does. It goes by the packet's Headers and keeps
-	// them true. A Reply is taken from the pool that the table was made with;
-	// where the pool is used up, the packet is dropped without an answer.
+	// Decide decides about a packet that came in by a port, and rewrites it if the switch is a
+	// router. It uses the packet's Headers and keeps them up to date. It takes a Reply from the
+	// pool that the table was made with. If the pool is exhausted, the packet is dropped without an
+	// answer.
 	Decide(now clock.Time, one *packet.Packet, ingress int) Decision
-	// SetPortUp says that the link of a port went down or up; all are up at
-	// first. Paths over links that are down are none.
+	// SetPortUp says that the link of a port went down or up; initially all are up. Paths over
+	// links that are down are not used.
 	SetPortUp(port int, up bool)
 }
 
-// Options are choices that a plan does not have.
+// Options are settings that a plan does not have.
 type Options struct {
-	// FlowLabel has the IPv6 flow label in the hash of flows (RFC 6438). A
-	// sender may change it during a connection, so that it changes its path, and
-	// Linux draws it anew in every run.
+	// FlowLabel includes the IPv6 flow label in the hash of flows (RFC 6438). A sender may change
+	// the label during a connection to change its path. Linux draws it anew in every run.
 	FlowLabel bool
 }
 
-// New returns the table of a switch of the plan. The switch's Forwarding says
-// which; a plan without routes and addresses for it is an error.
+// New returns the table of a switch of the plan. The switch's Forwarding selects the kind. A plan
+// without routes and addresses for the switch is an error.
 func New(p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (Table, error) {
 	return NewWith(Options{}, p, sw, pool, depths)
 }

@@ -14,8 +14,8 @@ type failure struct {
 	type6, code6 uint8
 }
 
-// The codes are those that Linux sends. ICMPv4 has no code of its own for "no
-// neighbour has the address" but that of a host.
+// The codes are those of Linux. ICMPv4 has no separate code for "no neighbour has the address", so
+// it uses the code for an unreachable host.
 var (
 	noRoute = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4NetUnreachable, wire.ICMPv6Unreachable,
 		wire.ICMPv6NoRoute}
@@ -30,7 +30,7 @@ var (
 		unrecognizedNextHeader6}
 )
 
-// Codes that nothing else of the project knows: RFC 792, and RFC 4443, 3.4.
+// Codes that no other package uses: RFC 792, and RFC 4443, 3.4.
 const (
 	protocolUnreachable4    = 2
 	parameterProblem6       = 4

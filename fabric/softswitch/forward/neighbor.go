@@ -7,7 +7,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// allNodes is ff02::1, and the group address of the link that it has.
+// allNodes is ff02::1, and its group address on the link.
 var (
 	allNodes      = [16]byte{0: 0xff, 1: 0x02, 15: 1}
 	allNodesGroup = wire.MAC{0x33, 0x33, 0, 0, 0, 1}

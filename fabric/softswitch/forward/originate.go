@@ -6,11 +6,10 @@ import (
 	"railbed/internal/wire"
 )
 
-// Originator is a Table that also finds the way of what the switch itself sends.
+// Originator is a Table that also finds the path of packets that the switch itself sends.
 type Originator interface {
-	// Originate gives a packet whose headers are parsed the stations' addresses
-	// of its first link, and returns the port by which it leaves; or why it
-	// cannot.
+	// Originate sets the Ethernet addresses for the first link in a packet whose headers are
+	// parsed. It returns the port by which the packet leaves, or why it cannot be sent.
 	Originate(now clock.Time, one *packet.Packet) (port int, why Reason)
 }
 

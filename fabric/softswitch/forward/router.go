@@ -45,9 +45,9 @@ type routerPort struct {
 	v6  [][16]byte // addresses for which it answers neighbour solicitations
 }
 
-// ICMP errors are limited, as RFC 1812, 4.3.2.8, and RFC 4443, 2.4(f), want it.
-// The limit is there to bound the work; the kernel's routers of this project
-// have none that a traceroute would meet, and neither has this.
+// ICMP errors are rate-limited, as RFC 1812, 4.3.2.8, and RFC 4443, 2.4(f), require. The limit
+// bounds the work. The kernel's routers in this project have no limit that a traceroute would
+// reach, and this one is high enough for that, too.
 const (
 	errorsPerSecond = 100_000
 	errorsAtOnce    = 10_000

@@ -2,11 +2,11 @@ package live
 
 import "runtime/metrics"
 
-// Heap is the memory that the soft switches' process has of Go's.
+// Heap is the heap memory of the soft switches' process.
 type Heap struct {
-	// Objects counts all that were ever allocated, Bytes is what they take now,
-	// those included that nobody needs any more. Objects are counted when a span
-	// of them is used up, or at the next collection.
+	// Objects counts all objects ever allocated. Bytes is the memory of the current objects,
+	// including unreachable ones. Objects are counted when a span of them is full, or at the next
+	// garbage collection.
 	Objects uint64 `json:"allocated_objects"`
 	Bytes   uint64 `json:"bytes"`
 }

@@ -9,8 +9,8 @@ import (
 // two, so that a quantile is at most an eighth too high.
 const subBits = 3
 
-// Lateness is a histogram of how long after their due time frames were there,
-// in real time.
+// Lateness is a histogram of frames by lateness: the real time from a frame's due time to its
+// release or arrival.
 type Lateness struct {
 	Counts [(64 - subBits) << subBits]uint64
 	Total  uint64
@@ -18,7 +18,7 @@ type Lateness struct {
 	Worst  time.Duration
 }
 
-// Add counts one frame. Nothing is early; a negative lateness counts as none.
+// Add counts one frame. A negative lateness counts as 0.
 func (l *Lateness) Add(late time.Duration) {
 	late = max(late, 0)
 	l.Counts[bucketOf(uint64(late))]++
@@ -45,8 +45,8 @@ func upper(bucket int) uint64 {
 	return (uint64(1<<subBits|bucket&(1<<subBits-1))+1)<<shift - 1
 }
 
-// Quantile is the lateness that a share q of the frames did not exceed, at most
-// an eighth too high; 0 without frames.
+// Quantile returns the lateness that a share q of the frames did not exceed, at most an eighth too
+// high. It is 0 without frames.
 func (l *Lateness) Quantile(q float64) time.Duration {
 	want := uint64(q * float64(l.Total))
 	var seen uint64
@@ -59,7 +59,7 @@ func (l *Lateness) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// Quantiles sum a Lateness up.
+// Quantiles summarise a Lateness.
 type Quantiles struct {
 	Frames uint64        `json:"frames"`
 	Sum    time.Duration `json:"sum_ns"`
@@ -68,20 +68,20 @@ type Quantiles struct {
 	Worst  time.Duration `json:"worst_ns"`
 }
 
-// Quantiles sum it up.
+// Quantiles returns the summary.
 func (l *Lateness) Quantiles() Quantiles {
 	return Quantiles{Frames: l.Total, Sum: l.Sum, P50: l.Quantile(0.5), P99: l.Quantile(0.99), Worst: l.Worst}
 }
 
-// Histogram is a Lateness by fewer buckets, for whoever shows it.
+// Histogram is a Lateness with fewer buckets, for display.
 type Histogram struct {
 	Quantiles
-	// Counts is how many frames were less late than each of Bounds; nothing without
-	// frames. The last bound is the last one that is counted: Frames are all.
+	// Counts has for each of Bounds the number of frames that were less late. It is empty without
+	// frames. Frames beyond the last bound are only in Frames, which counts all.
 	Counts []uint64 `json:"counts,omitempty"`
 }
 
-// Histogram shows it by Bounds.
+// Histogram returns the histogram by Bounds.
 func (l *Lateness) Histogram() Histogram {
 	h := Histogram{Quantiles: l.Quantiles()}
 	if l.Total > 0 {
@@ -90,14 +90,13 @@ func (l *Lateness) Histogram() Histogram {
 	return h
 }
 
-// Bounds of Cumulative: powers of two from 1 us to 1 s, with a microsecond of
-// 1,024 ns.
+// Bounds of Cumulative: powers of two from 1 us to 1 s, where a microsecond is 1,024 ns.
 const (
 	firstBound = 10
 	lastBound  = 30
 )
 
-// Bounds are the upper bounds of Cumulative, in order.
+// Bounds returns the upper bounds of Cumulative, in order.
 func Bounds() []time.Duration {
 	var bounds []time.Duration
 	for bits := firstBound; bits <= lastBound; bits++ {
@@ -106,7 +105,7 @@ func Bounds() []time.Duration {
 	return bounds
 }
 
-// Cumulative counts the frames that were less late than each of Bounds.
+// Cumulative returns for each of Bounds the number of frames that were less late.
 func (l *Lateness) Cumulative() []uint64 {
 	counts := make([]uint64, 0, lastBound-firstBound+1)
 	var seen uint64

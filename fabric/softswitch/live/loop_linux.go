@@ -1,10 +1,8 @@
-// Package live runs a soft-switch engine in real time: one thread moves frames
-// between the ports of a testbed and the engine, and lets every frame leave when
-// it is due.
+// Package live runs a soft-switch engine in real time. One thread moves frames between the ports of
+// a testbed and the engine, and sends every frame when it is due.
 //
-// The thread is the only one of a process of its own (Main), so that nothing
-// else of a testbed can hold it up. The process gets its ports as open
-// descriptors and needs no privilege.
+// The thread runs in a process of its own (Main) and is the only thread there, so that nothing else
+// of a testbed can delay it. The process gets its ports as open descriptors and needs no privilege.
 package live
 
 import (

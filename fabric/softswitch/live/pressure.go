@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// CPUPressure is the file that says how long tasks waited for a CPU: the kernel's pressure
-// stall information (Linux 4.20, Documentation/accounting/psi.rst).
+// CPUPressure is the file with the time that tasks waited for a CPU: the kernel's pressure stall
+// information (Linux 4.20, Documentation/accounting/psi.rst).
 const CPUPressure = "/proc/pressure/cpu"
 
-// SomePressure reads the total of a file's line "some avg10=0.00 avg60=0.00 avg300=0.00
-// total=12345": the time in which at least one task waited, since boot. It allocates
-// nothing.
+// SomePressure reads the total from a file's line "some avg10=0.00 avg60=0.00 avg300=0.00
+// total=12345": the time since boot in which at least one task waited. It allocates nothing.
 func SomePressure(text []byte) (total time.Duration, ok bool) {
 	const prefix = "some "
 	for line := range bytes.Lines(text) {

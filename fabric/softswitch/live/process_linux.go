@@ -29,8 +29,7 @@ import (
 // testbed.
 const part = "softswitch"
 
-// Parts is what reexec.Run needs so that soft switches run in a process of their
-// own.
+// Parts returns the parts for reexec.Run with which soft switches run in a process of their own.
 func Parts() reexec.Parts { return reexec.Parts{part: main} }
 
 // Descriptors of the process.
@@ -47,7 +46,7 @@ type start struct {
 	Ends      []plan.End        `json:"ends"`            // NICs, in the engine's order
 	Ports     []startPort       `json:"ports,omitempty"` // in this order, too
 	Trunk     *port.Description `json:"trunk,omitempty"`
-	Joined    []port.TrunkPort  `json:"joined,omitempty"` // to the trunk
+	Joined    []port.TrunkPort  `json:"joined,omitempty"` // connected to the trunk
 	Witnesses []startWitness    `json:"witnesses,omitempty"`
 }
 
@@ -67,7 +66,7 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
-	Alive       bool         `json:"alive,omitempty"` // asks for an answer and no more
+	Alive       bool         `json:"alive,omitempty"` // only asks for an answer
 }
 
 type setLink struct {
@@ -86,14 +85,13 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 	State *State `json:"state,omitempty"`
 	Place int    `json:"place,omitempty"` // of opened taps
-	// Gone is in the answer to ForeignGone.
+	// Gone is set in the answer to ForeignGone.
 	Gone []plan.End `json:"gone,omitempty"`
-	// Epoch is in the answer to start.
+	// Epoch is set in the answer to start.
 	Epoch time.Time `json:"epoch,omitzero"`
 }
 
-// Process is the running soft switches of a testbed. It is safe for concurrent
-// use.
+// Process is the running process of a testbed's soft switches. It is safe for concurrent use.
 type Process struct {
 	mu      sync.Mutex // one request at a time
 	control *os.File
@@ -109,12 +107,11 @@ type Process struct {
 	epoch       time.Time
 }
 
-// Epoch is the real time at which the switches' own time was zero.
+// Epoch returns the real time of the switches' time 0.
 func (s *Process) Epoch() time.Time { return s.epoch }
 
-// Start starts the soft switches of a plan in a process of their own. Handles are
-// used up, whatever comes of it. When ctx ends before the switches run, the
-// process is killed.
+// Start starts the soft switches of a plan in a process of their own. It consumes the handles, even
+// if it fails. If ctx ends before the switches run, the process is killed.
 func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	handles := w.Own
 	if w.Trunk != nil {
@@ -211,7 +208,7 @@ func (s *Process) askLocked(r request) (answer, error) {
 	return s.answer()
 }
 
-// SetLink changes what a link does to frames from now on.
+// SetLink changes a link's settings for frames sent from now on.
 func (s *Process) SetLink(name string, aToB, bToA plan.Direction) error {
 	_, err := s.ask(request{SetLink: &setLink{name, aToB, bToA}})
 	return err
@@ -232,27 +229,26 @@ func (s *Process) State() (*State, error) {
 	return a.State, err
 }
 
-// Occupancy is the memory that tells what waits in the emulated NICs, for package
-// occupancy. It is the process's until Close.
+// Occupancy returns the memory that holds the queue lengths of the emulated NICs, for package
+// occupancy. The process owns it until Close.
 func (s *Process) Occupancy() *os.File { return s.occupancy }
 
-// Exited is closed when the process has ended, which it does by itself only when
-// something is wrong.
+// Exited is closed when the process has ended. It ends by itself only after a failure.
 func (s *Process) Exited() <-chan struct{} { return s.exited }
 
-// Ended is how the process ended, in words. It is called once Exited is closed.
+// Ended describes how the process ended. It must be called after Exited is closed.
 func (s *Process) Ended() string { return s.process.ProcessState.String() }
 
 const (
-	// Silence is how long the process may take for an answer, and silenceLooks how
-	// often it is looked meanwhile. Looks are counted and not time: a supervisor that
-	// is held up itself accuses no process.
+	// Silence is how long the process may take to answer, and silenceLooks is the number of checks
+	// in that time. The checks are counted instead of the time: a supervisor that was itself
+	// delayed must not report the process as silent.
 	Silence      = 10 * time.Second
 	silenceLooks = 50
 )
 
-// Silent is closed when the process lives, for the kernel, and has not answered for
-// Silence: a signal has stopped it, or it gets no processor.
+// Silent is closed when the process is alive but has not answered for Silence: a signal has stopped
+// it, or it gets no CPU time.
 func (s *Process) Silent() <-chan struct{} { return s.silent }
 
 // watch asks the process whether it lives until it has ended.

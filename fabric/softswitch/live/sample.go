@@ -79,8 +79,8 @@ func watched(frame []byte, mask uint32) bool {
 	return value*sampleMul>>sampleShift&mask == 0
 }
 
-// keyBytes are the bytes by which a frame is known again: enough for the
-// transport's header behind IPv6. snapBytes are what the kernel keeps of it.
+// keyBytes are the bytes by which a frame is recognised: enough for the transport's header after
+// IPv6. snapBytes is the number of bytes that the kernel keeps of it.
 const (
 	keyBytes  = 80
 	snapBytes = 80

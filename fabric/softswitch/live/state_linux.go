@@ -7,63 +7,60 @@ import (
 	"railbed/fabric/softswitch"
 )
 
-// State is what the soft switches are doing.
+// State is the state of the soft switches.
 type State struct {
 	Ports  []softswitch.PortState `json:"ports,omitempty"`
 	NICs   []NICState             `json:"nics"`
 	Totals softswitch.Totals      `json:"totals"`
-	// Deadlocks are cycles of pauses that were found, the latest; DeadlockCount
-	// is how many were found in all.
+	// Deadlocks are the latest detected cycles of pauses; DeadlockCount is the number of all that
+	// were detected.
 	Deadlocks     []softswitch.Deadlock `json:"deadlocks,omitempty"`
 	DeadlockCount uint64                `json:"deadlocks_found,omitempty"`
-	// Aggregation are the jobs of switches that add up.
+	// Aggregation has the jobs of switches that aggregate.
 	Aggregation []softswitch.AggregationState `json:"aggregation,omitempty"`
-	// Held is the packets in queues and on links, Peak the most that were in use
-	// at once, each of Cell bytes out of Memory.
+	// Held is the number of packets in queues and on links. Peak is the largest number of packets
+	// that were in use at once. Each takes Cell bytes of Memory.
 	Held   int   `json:"held"`
 	Memory int64 `json:"packet_memory"`
 	Peak   int   `json:"peak_packets"`
 	Cell   int   `json:"packet_bytes"`
-	// RingDropped are frames of nodes that found no room in the ring that all
-	// NICs share, where they do; it is not known whose they were.
+	// RingDropped counts frames from nodes that found no room in the ring, if all NICs share one.
+	// It is not known which node sent them.
 	RingDropped uint64 `json:"ring_dropped"`
 	Heap        Heap   `json:"heap"`
-	// Late is how long after their due time frames were released, in real time,
-	// as the timing thread itself saw it. Timing is what was seen from outside.
+	// Late is the real time from the due time of frames to their release, as the timing thread saw
+	// it. Timing has the measurements from outside.
 	Late   Histogram `json:"late"`
 	Timing Timing    `json:"timing"`
 }
 
-// NICState is the way between a node's NIC and its emulated NIC.
+// NICState is the state of the connection between a node's NIC and its emulated NIC.
 type NICState struct {
 	Node        string           `json:"node"`
 	NIC         string           `json:"nic"`
 	Port        port.Stats       `json:"port"`
 	Description port.Description `json:"description"`
-	// NoMemory is frames of the node's that found no packet memory, Refused
-	// frames that the node's own queue had no room for.
+	// NoMemory counts frames from the node that found no packet memory. Refused counts frames that
+	// the node's own queue had no room for.
 	NoMemory uint64 `json:"no_memory"`
 	Refused  uint64 `json:"refused"`
-	// Backlog is frames that the node's interface sent and the kernel dropped
-	// before the port, because a processor's backlog was full
-	// (net.core.netdev_max_backlog). Package fabric counts them.
+	// Backlog counts frames that the node's interface sent and the kernel dropped before the port,
+	// because a CPU's backlog was full (net.core.netdev_max_backlog). Package fabric counts them.
 	Backlog uint64    `json:"backlog_dropped"`
 	Late    Quantiles `json:"late"`
-	// Arrivals is how late frames were there, as the kernel saw it: those of the
-	// link's direction to the node. A link between switches crosses no kernel, so
-	// that nobody could see it.
+	// Arrivals is how late frames arrived according to the kernel, in the link's direction to the
+	// node. A link between switches crosses no kernel, so it cannot be measured.
 	Arrivals Histogram `json:"arrivals"`
 }
 
-// Lost is how many frames the emulator lost and the model did not: between the
-// kernel and the timing thread, and for want of packet memory.
+// Lost returns how many frames the emulator lost outside the model: between the kernel and the
+// timing thread, and for lack of packet memory.
 func (n *NICState) Lost() uint64 {
 	return n.Port.KernelDropped + n.Port.SendFailed + n.NoMemory + n.Refused + n.Backlog
 }
 
-// Vanished is how many frames were lost on the way between the NIC and the emulated
-// NIC without a record in any capture. What found no packet memory and what the node's
-// queue had no room for have records.
+// Vanished returns how many frames were lost between the NIC and the emulated NIC without a record
+// in any capture. Frames that found no packet memory or no room in the node's queue have records.
 func (n *NICState) Vanished() uint64 {
 	return n.Port.KernelDropped + n.Port.SendFailed + n.Port.Truncated + n.Port.Refused + n.Backlog
 }

@@ -48,11 +48,11 @@ var verdicts = [...]feed.Verdict{
 	softswitch.Resumed: feed.Resume, softswitch.Slowed: feed.Slow,
 }
 
-// Observe implements softswitch.Observer. What was done to a packet in a queue is
-// told when it leaves. Of an emulated NIC a packet socket at the node sees what is
-// sent and received, but not what the NIC drops and the control frames that it
-// obeys. That a frame passed between the two is a short record, by which the recorder
-// finds the serial of a frame that the socket saw.
+// Observe implements softswitch.Observer. An action on a packet in a queue is recorded when the
+// packet leaves. At an emulated NIC, a packet socket at the node sees sent and received frames. It
+// does not see frames that the NIC drops, nor the control frames that the NIC honours. When a frame
+// passes between the node and the NIC, a short record is written. With it the recorder finds the
+// serial of a frame that the socket saw.
 func (t *taps) Observe(o *softswitch.Observation) {
 	if o.Kind == softswitch.Queued && !t.all {
 		return
@@ -186,7 +186,7 @@ func (t *taps) observe() {
 type openTaps struct {
 	Ports []plan.End `json:"ports"`
 	Snap  int        `json:"snap"`
-	// Events asks for what enters queues as well.
+	// Events also requests records of packets that enter queues.
 	Events bool `json:"events,omitempty"`
 }
 
@@ -215,24 +215,24 @@ func (t *taps) start(o *openTaps, file *os.File) (place int, err error) {
 	return place, err
 }
 
-// Feed is the packets at some ports, while they are recorded.
+// Feed is a recording of the packets at some ports.
 type Feed struct {
-	File    *os.File // for a capture; the feed has its writer
+	File    *os.File // for a capture; the feed already has its writer
 	process *Process
 	place   int
 }
 
 // RecordOptions are the options of Record.
 type RecordOptions struct {
-	// Snap is how many bytes of each packet are written at most; 0 is none.
+	// Snap is the largest number of bytes written of each packet; 0 is none.
 	Snap int
-	// Events asks for a record of each packet that enters a queue as well.
+	// Events also requests a record of each packet that enters a queue.
 	Events bool
 }
 
-// Record has the packets at ports written into a feed, the tap's number being
-// the port's place in the list. Of a node's NIC it is what the emulated NIC drops
-// and the control frames that it obeys.
+// Record starts writing the packets at ports into a feed. A tap's number is the port's index in the
+// list. For a node's NIC it records the frames that the emulated NIC drops and the control frames
+// that it honours.
 func (s *Process) Record(ports []plan.End, o RecordOptions) (*Feed, error) {
 	file, err := feed.Create(feedSize)
 	if err != nil {

@@ -2,25 +2,22 @@ package live
 
 import "time"
 
-// Timing is how exactly the soft switches keep time, in real time: as the
-// kernel sees frames arrive at the nodes, and as the kernel runs the thread that
-// sends them.
+// Timing measures how exactly the soft switches keep time, in real time. It has the kernel's view
+// of frames that arrive at nodes, and of the thread that sends them.
 type Timing struct {
-	// Arrivals is how long after their due time watched frames were at the far
-	// NIC, by the kernel's receive stamp. Bounds are those of all histograms.
+	// Arrivals is the time from the due time of sampled frames to their arrival at the far NIC, by
+	// the kernel's receive stamp. Bounds are the bounds of all histograms.
 	Arrivals Histogram       `json:"arrivals"`
 	Bounds   []time.Duration `json:"bounds_ns"`
-	// Unmatched are watched frames whose other half was not seen: the kernel's
-	// ring was full, or the node's own stack dropped the frame.
+	// Unmatched counts sampled frames for which only the release or only the arrival was seen: the
+	// kernel's ring was full, or the node's own stack dropped the frame.
 	Unmatched uint64 `json:"unmatched"`
-	// Unit is the smallest time that the model still tells apart: the least of
-	// delays and of MTUs' serialisation times over the links that carried
-	// something, in real time. 0 is that it is not known, because no link has
-	// carried anything yet, or none of these has either.
+	// Unit is the smallest time that the model distinguishes, in real time. It is the least of the
+	// delays and MTU serialisation times of links that have carried frames. 0 means that it is not
+	// known: no link has carried frames yet, or none of those has a delay or a rate.
 	Unit time.Duration `json:"unit_ns,omitempty"`
-	// Windows are seconds, or longer where few frames came, of which Late had a
-	// p99 above Unit. First is the first of these, Worst the one with the
-	// highest p99 of all.
+	// Windows counts periods of a second, or longer if few frames arrived. Late counts those with a
+	// p99 above Unit. First is the first late window, Worst the window with the highest p99 of all.
 	Windows uint64  `json:"windows"`
 	Late    uint64  `json:"late_windows"`
 	First   *Window `json:"first_late,omitempty"`
@@ -28,7 +25,7 @@ type Timing struct {
 	Thread  Thread  `json:"thread"`
 }
 
-// Window is the arrivals of about a second.
+// Window describes the arrivals of about a second.
 type Window struct {
 	From time.Time     `json:"from"`
 	For  time.Duration `json:"for_ns"`
@@ -38,19 +35,19 @@ type Window struct {
 	Unit    time.Duration `json:"unit_ns,omitempty"`
 }
 
-// Thread is what the kernel gave the timing thread since it started
+// Thread is the CPU time that the kernel gave the timing thread since it started
 // (/proc/PID/task/TID/schedstat, Documentation/scheduler/sched-stats.rst).
 type Thread struct {
 	Known  bool          `json:"known"`     // the kernel has the file
 	Ran    time.Duration `json:"ran_ns"`    // on a CPU
-	Waited time.Duration `json:"waited_ns"` // for one
+	Waited time.Duration `json:"waited_ns"` // for a CPU
 	Turns  uint64        `json:"turns"`
 	Since  time.Duration `json:"since_ns"` // its age
 	Nice   int           `json:"nice"`
-	// Priority is the thread's as a real-time thread, 0 where it is none.
+	// Priority is the thread's real-time priority, or 0 if it is not a real-time thread.
 	Priority int `json:"realtime_priority"`
-	// Spin is how long before a due time it stops sleeping, now. Sleeps ended
-	// by the timer, 99 % of them at most Overslept late.
+	// Spin is the current time before a due time at which the thread stops sleeping. Sleeps counts
+	// the sleeps that a timer ended. 99 % of them ended at most Overslept late.
 	Spin      time.Duration `json:"spin_ns"`
 	Sleeps    uint64        `json:"sleeps"`
 	Overslept time.Duration `json:"overslept_p99_ns"`

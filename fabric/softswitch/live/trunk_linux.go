@@ -62,19 +62,19 @@ type replacePort struct {
 	Foreign     bool             `json:"foreign,omitempty"`
 }
 
-// ReplacePort gives a NIC another port, after its interface was made anew. The
-// handle is used up, whatever comes of it.
+// ReplacePort gives a NIC a new port after its interface was recreated. It consumes the handle,
+// even if it fails.
 func (s *Process) ReplacePort(end plan.End, h *port.Handle) error {
 	return s.replacePort(replacePort{End: end, Description: h.Description}, h)
 }
 
-// ForeignPort gives a NIC a port in somebody else's namespace, in which nobody sees
-// its frames arrive until Watch. The handle is used up, whatever comes of it.
+// ForeignPort gives a NIC a port in a namespace that another program owns. Arrivals there are not
+// measured until Watch. It consumes the handle, even if it fails.
 func (s *Process) ForeignPort(end plan.End, h *port.Handle) error {
 	return s.replacePort(replacePort{End: end, Description: h.Description, Foreign: true}, h)
 }
 
-// JoinTrunk gives a NIC back to the trunk.
+// JoinTrunk moves a NIC back to the trunk.
 func (s *Process) JoinTrunk(end plan.End) error {
 	return s.replacePort(replacePort{End: end}, &port.Handle{})
 }
@@ -94,8 +94,8 @@ func (s *Process) replacePort(order replacePort, h *port.Handle) error {
 	return err
 }
 
-// ForeignGone are the NICs whose ports in other namespaces are gone, since their
-// interfaces were deleted.
+// ForeignGone returns the NICs whose ports in other namespaces have ended because their interfaces
+// were deleted.
 func (s *Process) ForeignGone() ([]plan.End, error) {
 	a, err := s.ask(request{ForeignGone: true})
 	return a.Gone, err
@@ -108,8 +108,9 @@ type watch struct {
 	Index int      `json:"index,omitempty"`
 }
 
-// Watch has a witness see frames arrive at a NIC that has a ForeignPort. The file is used
-// up, whatever comes of it. The witness keeps its namespace until Unwatch.
+// Watch starts measuring arrivals at a NIC that has a ForeignPort, with a packet socket from
+// OpenWitness. It consumes the file, even if it fails. The packet socket keeps its namespace alive
+// until Unwatch.
 func (s *Process) Watch(end plan.End, index int, witness *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *Process) Watch(end plan.End, index int, witness *os.File) error {
 	return err
 }
 
-// Unwatch closes the witness of a NIC that has a ForeignPort.
+// Unwatch closes the packet socket that measures a NIC with a ForeignPort.
 func (s *Process) Unwatch(end plan.End) error {
 	_, err := s.ask(request{Watch: &watch{End: end}})
 	return err

@@ -16,11 +16,10 @@ import (
 	"railbed/plan"
 )
 
-// The kernel wakes a thread late: by a few microseconds where another thread
-// keeps the core awake, by tens where the core was halted. So the thread wakes
-// earlier than it must, by as much as most wake-ups are late, and looks at the
-// clock until it is time. Where wake-ups are late because cores are busy, that
-// would only take time from the workload, and does not happen.
+// The kernel wakes a thread late: by a few microseconds if another thread keeps the core awake, by
+// tens if the core was halted. So the thread wakes earlier, by as much as most wake-ups are late,
+// and then polls the clock until the due time. If wake-ups are late because cores are busy, polling
+// would only take CPU time from the workload, so the thread does not do it.
 const (
 	leastSpin, firstSpin, mostSpin = 1 * time.Microsecond, 60 * time.Microsecond, 150 * time.Microsecond
 	// A wake-up that is later than spin adds spinUp to it, one that is not

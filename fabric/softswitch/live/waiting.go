@@ -3,10 +3,9 @@ package live
 // none is no slot.
 const none = -1
 
-// waitingSlots is how many releases wait for their arrivals at most, of all
-// NICs, and mostWaiting of one. After the host has stood still for a second, what
-// was late by that second leaves in one burst: these must not be the ones that
-// are forgotten.
+// waitingSlots is the largest number of releases of all NICs that wait for their arrivals, and
+// mostWaiting that of one NIC. If the host stalls for a second, all frames due in that second are
+// then released in one burst. The limits must not discard just these frames.
 const (
 	waitingSlots = 32 << 10
 	mostWaiting  = 8 << 10

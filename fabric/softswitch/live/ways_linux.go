@@ -8,24 +8,24 @@ import (
 	"railbed/plan"
 )
 
-// Ways are the ways in and out of a plan's NICs.
+// Ways are the ports by which frames reach and leave a plan's NICs.
 type Ways struct {
-	// Ends are all NICs of the plan, in order.
+	// Ends lists all NICs of the plan, in order.
 	Ends []plan.End
-	// Own are the ports of NICs, one for each; or nil, and then Trunk is that of
-	// all, and Joined says which of its interfaces is which NIC's.
+	// Own has one port for each NIC. If it is nil, Trunk is the port of all NICs, and Joined maps
+	// its interfaces to NICs.
 	Own    []*port.Handle
 	Trunk  *port.Handle
 	Joined []port.TrunkPort
-	// Witnesses is how many nodes' arrivals are watched; 0 watches nothing. For
-	// node i, NICs[i] are the places of its NICs in Ends and Indexes[i] their
-	// interfaces.
+	// Witnesses, a count, is the number of nodes whose arrivals are measured; 0 measures nothing.
+	// For node i, NICs[i] are the indexes of its NICs in Ends, and Indexes[i] their interface
+	// indexes.
 	Witnesses int
 	NICs      [][]int
 	Indexes   [][]int
-	// Witness opens the witness of each node and hands it over. The process has
-	// started then: descriptors that lie about would be closed one after the
-	// other if this process was killed, and that takes time.
+	// Witness opens the packet socket of each node and hands it over. At that time the process has
+	// already started. If it were killed earlier, the descriptors in flight would be closed one
+	// after the other, which takes time.
 	Witness func(hand func(node int, file *os.File) error) error
 }
 

@@ -39,11 +39,10 @@ const (
 	forgetAfter = 2 * time.Second
 )
 
-// OpenWitness opens a witness of the node in whose namespace the calling thread
-// is: it sees what arrives at one interface there, or, with index 0, at any but the
-// loopback. It has no
-// mapped ring: who maps a socket's memory holds the socket, and see seats for why
-// that must be one thread.
+// OpenWitness opens a packet socket that measures arrivals at the node in whose namespace the
+// calling thread is. It sees frames that arrive at one interface there or, with index 0, at any
+// except the loopback. It has no mapped ring: every process that maps a socket's memory keeps the
+// socket open, and that must be only one thread (see type seats).
 func OpenWitness(index int) (file *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

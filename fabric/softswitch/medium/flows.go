@@ -9,34 +9,33 @@ import (
 	"railbed/internal/wire"
 )
 
-// Flows gives packets their place in their flow where they leave a node: one
-// Flows for each emulated NIC.
+// Flows assigns packets their place in their flow when they leave a node. There is one Flows for
+// each emulated NIC.
 //
-// A flow is what goes from one address to another in one connection. Its key is
-// made of what is the same in every run: the NIC, the two addresses, the
-// protocol, the ports that are no ephemeral ones, and the ordinal of the
-// connection among those with all of these alike. Connections are told apart by
-// what is not in the key, and counted in the order in which they begin:
+// A flow is the packets from one address to another in one connection. Its key consists of values
+// that are the same in every run: the NIC, the two addresses, the protocol, the ports that are not
+// ephemeral, and the ordinal of the connection among those that agree in all of these. Connections
+// are distinguished by values outside the key, and counted in the order in which they begin:
 //
 //   - TCP: by both ports. A SYN with a new sequence number begins a new
-//     connection on the same ports; a repeated one does not. The listening
-//     side's port is in the key, the connecting side's only where it was bound
-//     on purpose. An ephemeral one is in neither's: a listener that lets its
-//     kernel choose a port is told apart by the order alone.
-//   - UDP: by both ports, of which those that are not ephemeral are in the key;
-//     planned source ports are. The source port of RoCEv2 and of tunnels is a
-//     hash (RFC 7510, RFC 7348), and in the key only where it is planned.
+//     connection on the same ports; a repeated SYN does not. The listener's port
+//     is in the key; the client's is only if the client bound it on purpose.
+//     Ephemeral ports are never in the key: if a listener lets its kernel choose
+//     a port, only the order identifies its connections.
+//   - UDP: by both ports. Ports that are not ephemeral are in the key, and so are
+//     planned source ports. The source port of RoCEv2 and of tunnels is a hash
+//     (RFC 7510, RFC 7348), and in the key only if it is planned.
 //   - Echo, of ICMP and ICMPv6: by the identifier, which a kernel or a process
 //     id chooses; the type is in the key.
 //   - Other ICMP: one flow for each type.
-//   - Fragments: one flow for each pair of addresses and protocol, the first
-//     fragments included, for the others have no ports.
-//   - Other protocols: one flow for each pair of addresses; frames that are no
-//     IP packets, one for each pair of stations and EtherType.
+//   - Fragments: one flow for each pair of addresses and protocol. This includes
+//     first fragments, because the others have no ports.
+//   - Other protocols: one flow for each pair of addresses. Frames that are not
+//     IP packets: one flow for each pair of stations and EtherType.
 //
-// A node whose processes connect in an order of chance has flows of chance. So
-// has one with more than MaxFlows connections at once: the one that was silent
-// for longest is forgotten, and begins anew when it speaks.
+// If a node's processes connect in a random order, its flows are random, too. The same holds for a
+// node with more than MaxFlows connections at once: the connection that was silent for longest is
+// forgotten, and begins anew with its next packet.
 //
 // The zero value is not usable; nothing is safe for concurrent use.
 type Flows struct {
@@ -50,8 +49,8 @@ type Flows struct {
 	exact  tuple // its own
 }
 
-// MaxFlows is how many connections a NIC remembers, and how many services. They
-// take 0.4 MB when all are in use; memory is taken as they are.
+// MaxFlows is how many connections a NIC remembers, and how many services. Together they take up to
+// 0.4 MB, allocated as needed.
 const MaxFlows = 4096
 
 // tuple is what tells connections apart; with the ephemeral parts 0 it is a
@@ -63,7 +62,7 @@ type tuple struct {
 	protocol         uint16 // of IP, or one of the below
 }
 
-// Protocols beside those of IP, which take 8 bits.
+// Protocols in addition to those of IP, which take 8 bits.
 const (
 	protocolFragments = 1 << 8
 	protocolEther     = 2 << 8
@@ -76,8 +75,8 @@ type connection struct {
 	synchronised  bool // sequence is that of its SYN
 }
 
-// NewFlows returns the flows of a NIC. The ports are shared by all NICs of a
-// testbed; nil is Linux's defaults.
+// NewFlows returns the flows of a NIC. All NICs of a testbed share the ports; nil means Linux's
+// defaults.
 func NewFlows(testbed uint64, node, nic string, ports *Ports) *Flows {
 	if ports == nil {
 		ports = DefaultPorts
@@ -87,7 +86,7 @@ func NewFlows(testbed uint64, node, nic string, ports *Ports) *Flows {
 	return f
 }
 
-// Mark sets the packet's Flow and Ordinal by its Headers.
+// Mark sets the packet's Flow and Ordinal from its Headers.
 func (f *Flows) Mark(one *packet.Packet) {
 	exact := exactly(one)
 	at, known := f.latest, f.latest != nil && exact == f.exact
@@ -202,8 +201,8 @@ type Ports struct {
 // (net.ipv4.ip_local_port_range), with nothing planned.
 var DefaultPorts = NewPorts(32768, 60999)
 
-// NewPorts has a range of ephemeral ports, both ends in it. Planned ports are in
-// the key even if they are in the range.
+// NewPorts returns Ports with a range of ephemeral ports from first to last, inclusive. Planned
+// ports are in the key even if they are in the range.
 func NewPorts(first, last uint16, planned ...uint16) *Ports {
 	planned = slices.Clone(planned)
 	slices.Sort(planned)

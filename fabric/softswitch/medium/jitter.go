@@ -28,7 +28,7 @@ const (
 	exponentialCut = 8 // means
 )
 
-// Check refuses a direction that asks for what no medium does. Uniform needs no word.
+// Check refuses a direction with settings that no medium supports. Uniform is the default.
 func Check(d plan.Direction) error {
 	switch d.JitterKind {
 	case "", spec.Uniform, spec.Normal, spec.Exponential:
@@ -91,8 +91,8 @@ const (
 	steps    = 1 << stepBits
 )
 
-// normal and exponential have no draws in them: everyone may share them. They
-// are computed once, for jitter is rare.
+// normal and exponential contain no draws, so all media may share them. They are computed on first
+// use, because jitter is rare.
 var (
 	normal      = sync.OnceValue(func() *quantiles { return newQuantiles(upperNormalQuantile) })
 	exponential = sync.OnceValue(func() *quantiles {

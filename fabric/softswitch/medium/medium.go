@@ -1,22 +1,19 @@
-// Package medium is one direction of an emulated link: how long a frame takes
-// to be sent and to arrive, and what happens to it on the way.
+// Package medium simulates one direction of an emulated link: how long a frame takes to be sent and
+// to arrive, and which faults it meets.
 //
-// Every random draw is a pure function of the link's seed, the packet's flow and
-// its ordinal in the flow, so that a flow that sends the same packets meets the
-// same faults, whatever else is on the link. Flows says what a flow is. The
-// package is pure: it has no clock, and nothing of it is safe for concurrent
-// use.
+// Every random draw is a pure function of the link's seed, the packet's flow and its ordinal in the
+// flow. So a flow that sends the same packets meets the same faults, whatever other packets are on
+// the link. Flows defines a flow. The package has no clock, and nothing in it is safe for
+// concurrent use.
 //
-// # What happens, in this order
+// # Order of events
 //
-// A packet is lost while the link is down; where it is the flow's DropList or
-// DropEvery that names it; where the Gilbert-Elliott chain loses it; and with
-// the probability Loss. What is not lost arrives after Delay and its jitter, but
-// not before the packet sent before it. With the probability Reorder it is held
-// back by ReorderBy instead, and what follows does not wait for it. With the
-// probability Corrupt one bit behind the Ethernet header is flipped, and with
-// the probability Duplicate it arrives twice, at the same time. Each of these
-// draws is independent of the others.
+// A packet is lost while the link is down; if its flow's DropList or DropEvery selects it; if the
+// Gilbert-Elliott chain loses it; and with the probability Loss. Other packets arrive after Delay
+// and its jitter, but not before the packet sent before them. With the probability Reorder a packet
+// is held back by ReorderBy instead, and later packets do not wait for it. With the probability
+// Corrupt one bit after the Ethernet header is flipped. With the probability Duplicate the packet
+// arrives twice, at the same time. Each of these draws is independent of the others.
 package medium
 
 import (
@@ -33,7 +30,7 @@ import (
 // Reason says why a packet did not arrive.
 type Reason uint8
 
-// Reasons. The names are those of counters and of the capture's comments.
+// Reasons. Counters and the capture's comments use the same names.
 const (
 	Arrives Reason = iota
 	Loss           // uniform
@@ -61,14 +58,14 @@ const (
 	forEpoch
 )
 
-// Transit is what happens to a packet on the way.
+// Transit is the outcome for a packet on the link.
 type Transit struct {
 	Reason Reason // Arrives, or why it does not
-	// At is when it arrives; Again, unless it is clock.Never, when its
-	// duplicate does.
+	// At is when the packet arrives. Again is when its duplicate arrives, or clock.Never without
+	// one.
 	At, Again clock.Time
-	// Corrupt is the bit of the frame that is flipped, or -1: bit Corrupt%8, of
-	// value 1<<(Corrupt%8), of byte Corrupt/8.
+	// Corrupt is the index of the flipped bit, or -1: bit Corrupt%8, of value 1<<(Corrupt%8), of
+	// byte Corrupt/8 of the frame.
 	Corrupt int
 }
 
@@ -92,7 +89,7 @@ type Medium struct {
 	bursts                            *bursts
 }
 
-// Seed is the seed of one direction of a link of a testbed.
+// Seed returns the seed of one direction of a link from the testbed's seed.
 func Seed(testbed uint64, link string, aToB bool) uint64 {
 	direction := "b-to-a"
 	if aToB {
@@ -101,15 +98,14 @@ func Seed(testbed uint64, link string, aToB bool) uint64 {
 	return draw.Seed(testbed, "link", link, direction)
 }
 
-// New returns the direction of a link; seed is of the testbed, link and
-// direction (Seed).
+// New returns the direction of a link. Seed depends on the testbed, link and direction: see Seed.
 func New(d plan.Direction, seed uint64) *Medium {
 	m := &Medium{seed: seed}
 	m.Set(d)
 	return m
 }
 
-// Set changes what the direction does to packets that are sent from now on.
+// Set changes the settings for packets that are sent from now on.
 func (m *Medium) Set(d plan.Direction) {
 	if old := uint64(m.direction.Rate); old != 0 {
 		// The fraction of a nanosecond stays the same fraction.
@@ -126,18 +122,16 @@ func (m *Medium) Set(d plan.Direction) {
 		!d.Loss.IsZero() || !d.Reorder.IsZero() || !d.Corrupt.IsZero() || !d.Duplicate.IsZero()
 }
 
-// Begin says that flaps are counted from now. Without it they are counted from
-// time 0.
+// Begin counts flaps from now. Without it they are counted from time 0.
 func (m *Medium) Begin(now clock.Time) { m.began = now }
 
-// Direction is what the medium was last set to.
+// Direction returns the settings of the last Set.
 func (m *Medium) Direction() plan.Direction { return m.direction }
 
-// Serialise is how long a frame of some bytes, from its Ethernet header on and
-// without frame check sequence, occupies the link; the direction's Overhead is
-// added. The fractions of nanoseconds add up and are never lost: n frames take
-// the time of their bits to the nanosecond, rounded down once. A rate of 0 is
-// an unlimited one and takes no time.
+// Serialise returns how long a frame occupies the link; the direction's Overhead is added. Bytes is
+// the frame's length from its Ethernet header on, without frame check sequence. Fractions of
+// nanoseconds are carried over to the next frame: n frames take the time of their bits to the
+// nanosecond, rounded down once. A rate of 0 is unlimited and takes no time.
 func (m *Medium) Serialise(bytes int) time.Duration {
 	rate := uint64(m.direction.Rate)
 	if rate == 0 {
@@ -154,14 +148,14 @@ func (m *Medium) Serialise(bytes int) time.Duration {
 	return time.Duration(min(whole, 1<<63-1))
 }
 
-// Up reports whether the flap schedule has the link up.
+// Up reports whether the link is up according to the flap schedule.
 func (m *Medium) Up(now clock.Time) bool {
 	since, ok := m.flap(now)
 	return !ok || since >= clock.Time(m.direction.Flap.For)
 }
 
-// NextChange is when the flap schedule takes the link down or up next, after
-// now; clock.Never without one.
+// NextChange returns when the flap schedule next takes the link down or up, after now. It is
+// clock.Never without a schedule.
 func (m *Medium) NextChange(now clock.Time) clock.Time {
 	every, down := clock.Time(m.direction.Flap.Every), clock.Time(m.direction.Flap.For)
 	if every <= 0 || down <= 0 {
@@ -188,10 +182,10 @@ func (m *Medium) flap(now clock.Time) (since clock.Time, fell bool) {
 	return (now - m.began) % every, true
 }
 
-// Send is the fate of a packet whose last bit leaves at sent. Calls come in the
-// order of the packets on the link. What the fabric itself made and nobody
-// numbered, a pause frame for example, has the Ordinal 0: all such packets of a
-// direction are one flow that DropEvery and DropList leave alone.
+// Send determines the outcome for a packet whose last bit leaves at sent. Calls must be in the
+// order of the packets on the link. A packet that the fabric itself made and that has no number,
+// such as a pause frame, has the Ordinal 0. All such packets of a direction are one flow, to which
+// DropEvery and DropList do not apply.
 func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 	t := Transit{Again: clock.Never, Corrupt: -1}
 	d := &m.direction
@@ -264,6 +258,5 @@ func (m *Medium) listed(ordinal uint64) bool {
 	return found
 }
 
-// Twin is the Flow for a packet's duplicate, which meets faults of its own on
-// the links ahead.
+// Twin returns the Flow for a packet's duplicate, which meets its own faults on later links.
 func Twin(flow uint64) uint64 { return draw.Pair(flow, 2) }

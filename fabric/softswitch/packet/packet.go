@@ -1,8 +1,8 @@
-// Package packet is a frame on its way through the emulated fabric, and the
-// memory that such frames live in.
+// Package packet defines a frame on its way through the emulated fabric, and the memory for such
+// frames.
 //
-// A packet has one owner at a time: a queue, a link, or the code at work on
-// it. Nothing here is safe for concurrent use; the switch has one thread.
+// A packet has one owner at a time: a queue, a link, or the code that works on it. Nothing here is
+// safe for concurrent use; the switch has one thread.
 package packet
 
 import (
@@ -17,32 +17,30 @@ type Packet struct {
 	// Data is the frame from its Ethernet header on, without frame check
 	// sequence. It may be resliced up to its capacity.
 	Data []byte
-	// Headers say where the headers in Data are and what is in them (Parse). Who
-	// changes Data keeps them true.
+	// Headers are the parsed headers of Data (Parse). Code that changes Data must keep them up to
+	// date.
 	Headers wire.Headers
-	// Length is the frame's length on the wire before anything cut it.
+	// Length is the frame's length on the wire before it was trimmed.
 	Length int
-	// Serial is the frame's number in the testbed: the same for its copies and for
-	// the twin that a fault makes, and when it is trimmed. 0 is not numbered yet.
+	// Serial is the frame's number in the testbed. Copies, the duplicate that a fault makes, and a
+	// trimmed frame keep it. 0 means that it has no number yet.
 	Serial uint64
 	// Flow is the hash of the packet's flow key (package medium).
 	Flow uint64
-	// Ordinal counts the packets of the flow, from 1, where they left the node.
+	// Ordinal counts the packets of the flow, from 1, in the order in which they left the node.
 	Ordinal uint64
-	// Born is when the frame left its node, Due when it arrives where it is
-	// going next.
+	// Born is when the frame left its node. Due is when it arrives at its next station.
 	Born, Due clock.Time
-	// Queued is when the packet entered the queue that holds it, or held it
-	// last.
+	// Queued is when the packet entered its current or last queue.
 	Queued clock.Time
-	// Ingress is the port by which the packet came into the switch that holds
-	// it, for the accounting of lossless classes; -1 where it was made inside.
+	// Ingress is the port by which the packet came into its current switch, for the accounting of
+	// lossless classes. It is -1 for a packet made in the switch.
 	Ingress int32
-	// Priority is the queue of the switch that holds it, 0 to 7.
+	// Priority is its queue in the current switch, 0 to 7.
 	Priority uint8
 	// Trimmed says that the payload was cut away.
 	Trimmed bool
-	// Note is what the port that sends the packet did with it.
+	// Note is the action of the port that sends the packet.
 	Note Note
 	// Next links the packets of a queue.
 	Next *Packet
@@ -51,18 +49,18 @@ type Packet struct {
 	free bool
 }
 
-// Note is what a port did with a packet before it sent it, for whoever records
-// the sending. The zero Note is nothing.
+// Note is a port's action on a packet before it sent the packet, for the record of the sending. The
+// zero Note is no action.
 type Note struct {
 	Verdict, Reason uint8 // as package softswitch numbers them
-	Depth           int64 // bytes that waited then
+	Depth           int64 // queued bytes at that time
 }
 
-// Parse reads Headers off Data.
+// Parse sets Headers from Data.
 func (p *Packet) Parse() { p.Headers = wire.Parse(p.Data) }
 
-// Pool is the packet memory of a testbed: cells of one size, taken from a
-// fixed budget as they are first needed.
+// Pool is the packet memory of a testbed: cells of one size from a fixed budget, allocated when
+// first needed.
 type Pool struct {
 	cell  int
 	total int
@@ -85,8 +83,8 @@ func NewPool(budget int64, cell int) (*Pool, error) {
 	return &Pool{cell: cell, total: total}, nil
 }
 
-// Get takes a packet whose Data is as long as a cell, or nil when the budget
-// is used up. Its Headers are anything until Parse; all else is zero.
+// Get returns a packet whose Data is as long as a cell, or nil if the budget is exhausted. Its
+// Headers are undefined until Parse; all other fields are zero.
 func (p *Pool) Get() *Packet {
 	one := p.spare
 	if one == nil {
@@ -122,7 +120,7 @@ func (p *Pool) grow() *Packet {
 	return p.spare
 }
 
-// Put gives a packet back.
+// Put returns a packet to the pool.
 func (p *Pool) Put(one *Packet) {
 	if one.free {
 		panic("packet given back twice")
@@ -132,8 +130,7 @@ func (p *Pool) Put(one *Packet) {
 	p.used--
 }
 
-// Copy is a second packet with the same content, or nil when the budget is
-// used up.
+// Copy returns a second packet with the same content, or nil if the budget is exhausted.
 func (p *Pool) Copy(of *Packet) *Packet {
 	one := p.Get()
 	if one == nil {
@@ -146,14 +143,14 @@ func (p *Pool) Copy(of *Packet) *Packet {
 	return one
 }
 
-// Cell is the longest frame that a packet holds, in bytes.
+// Cell returns the length of the longest frame that a packet holds, in bytes.
 func (p *Pool) Cell() int { return p.cell }
 
-// Budget is the bytes that all packets together may take.
+// Budget returns the bytes that all packets together may take.
 func (p *Pool) Budget() int64 { return int64(p.total) * int64(p.cell) }
 
-// Used is how many packets are in use now, and Peak the most there were.
+// Used returns how many packets are in use now.
 func (p *Pool) Used() int { return p.used }
 
-// Peak is the most packets that were in use at once.
+// Peak returns the largest number of packets that were in use at once.
 func (p *Pool) Peak() int { return p.peak }

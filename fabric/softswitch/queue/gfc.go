@@ -89,8 +89,8 @@ func (m *Memory) planReport(now clock.Time) {
 // following is the multiple of the period that follows a time.
 func (m *Memory) following(now clock.Time) clock.Time { return (now/m.period + 1) * m.period }
 
-// Report tells the senders of time-based GFC their rates when it is time to, and asks
-// for the next report while some sender has not the whole line.
+// Report signals the rates of time-based GFC to the senders when a report is due. It requests the
+// next report while some sender's rate is below the line's.
 func (m *Memory) Report(now clock.Time) {
 	if now < m.report {
 		return

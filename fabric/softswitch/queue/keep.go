@@ -7,8 +7,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// Thresholds are what a port keeps of the buffer for each lossless priority, and when it
-// tells the sender: of PFC and of GFC, where the switch has them.
+// Thresholds say how much buffer a port reserves for each lossless priority, and when it signals
+// the sender: for PFC and for GFC, if the switch has them.
 type Thresholds struct {
 	PFC plan.PortPFC
 	GFC plan.PortGFC
@@ -20,23 +20,23 @@ func (t *Thresholds) limits() (pfc, gfc int64) {
 	return pfc, int64(min(t.GFC.Limit, maxBuffer))
 }
 
-// Spare is the bytes that ports can keep beside what they do: what nobody uses now of
-// the shared ones but room for one frame.
+// Spare returns the bytes that ports can reserve in addition: the unused bytes of the shared
+// buffer, less room for one frame.
 func (m *Memory) Spare() int64 {
 	return max(m.shared-max(m.used, int64(m.sw.Soft.Scheduler.Quantum)), 0)
 }
 
-// Needs is the bytes that a port wants of the spare ones for some thresholds: 0 when
-// it keeps enough.
+// Needs returns the bytes that a port must take from Spare for some thresholds, or 0 if it reserves
+// enough.
 func (m *Memory) Needs(port int, at Thresholds) int64 {
 	in := &m.ingress[port]
 	pfc, gfc := at.limits()
 	return max(pfc-in.limit, 0)*int64(m.pfc.Len()) + max(gfc-in.gentle, 0)*int64(m.gfc.Len())
 }
 
-// Set changes the thresholds of a port. What it keeps more comes out of the shared
-// bytes; when it needs more than is spare, nothing changes and the result is false.
-// What it keeps less remains its own until Shrink: it comes as headroom.
+// Set changes the thresholds of a port. An increase of its reservation comes out of the shared
+// bytes. If it needs more than Spare, nothing changes and the result is false. A decrease stays
+// with the port, as headroom, until Shrink.
 func (m *Memory) Set(now clock.Time, port int, at Thresholds) bool {
 	if need := m.Needs(port, at); need > 0 && need > m.Spare() {
 		return false
@@ -59,9 +59,9 @@ func (m *Memory) Set(now clock.Time, port int, at Thresholds) bool {
 	return true
 }
 
-// Shrink gives back what a port keeps beyond thresholds, which must be those of the
-// last Set but for what they let wait, and reports whether it did: not while more
-// waits.
+// Shrink releases the bytes that a port reserves beyond its thresholds, and reports whether it did;
+// it does not while more bytes are waiting. The thresholds must be those of the last Set, except
+// for the number of bytes that may wait.
 func (m *Memory) Shrink(port int, at Thresholds) bool {
 	in := &m.ingress[port]
 	pfc, gfc := at.limits()
@@ -86,8 +86,8 @@ func (in *ingress) most(of Mask) (most int64) {
 	return most
 }
 
-// MostGently is the bytes of the priority of GFC of which the most waits that came in
-// by a port.
+// MostGently returns the largest number of waiting bytes that came in by a port, over the
+// priorities with GFC.
 func (m *Memory) MostGently(port int) int64 { return m.ingress[port].most(m.gfc) }
 
 // setPFC sets thresholds of PFC.
@@ -136,8 +136,8 @@ func (m *Memory) judgeGently(now clock.Time, in *ingress, port int, q uint8) {
 	}
 }
 
-// Thresholds are those of a port that are in force. The stages of GFC are left out:
-// they follow from B1 and BM.
+// Thresholds returns a port's thresholds that are in force. GFC's stages are omitted; they follow
+// from B1 and BM.
 func (m *Memory) Thresholds(port int) (at Thresholds) {
 	in, planned := &m.ingress[port], &m.sw.Ports[port]
 	if m.pfc != 0 {

@@ -10,8 +10,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// maxAlpha bounds the terms of alpha, so that their products with a number of
-// bytes below maxBuffer fit into 64 bits.
+// maxAlpha limits the terms of alpha, so that their products with a number of bytes below maxBuffer
+// fit into 64 bits.
 const (
 	maxAlpha  = 1 << 20
 	maxBuffer = 1 << 42
@@ -50,9 +50,9 @@ type ingress struct {
 	period           clock.Time
 }
 
-// NewMemory returns the buffer of a soft switch, whose ports are numbered as in
-// the plan. The switch's settings are read now and not again; Set changes what
-// follows from links. Signals may be nil where no priority is lossless.
+// NewMemory returns the buffer of a soft switch, whose ports are numbered as in the plan. It reads
+// the switch's settings once; Set changes the settings that depend on links. Signals may be nil if
+// no priority is lossless.
 func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 	s := sw.Soft
 	if s == nil {
@@ -226,18 +226,17 @@ func (m *Memory) give(one *packet.Packet, q uint8, length int64) {
 	}
 }
 
-// Used is the bytes that wait in the whole switch. It is never more than the
-// buffer has.
+// Used returns the bytes that wait in the whole switch. It never exceeds the buffer's size.
 func (m *Memory) Used() int64 { return m.used + m.held }
 
-// Size is the whole buffer in bytes.
+// Size returns the size of the whole buffer in bytes.
 func (m *Memory) Size() int64 { return int64(m.sw.Soft.Buffer) }
 
-// Held is the bytes of one priority that came in by a port and still wait.
+// Held returns the waiting bytes of one priority that came in by a port.
 func (m *Memory) Held(ingress int, priority uint8) int64 { return m.ingress[ingress].bytes[priority] }
 
-// Asked is what the sender at a port was last told of a priority: that it is
-// paused, and GFC's stage.
+// Asked returns the last signals to the sender at a port for a priority: whether it is paused, and
+// GFC's stage.
 func (m *Memory) Asked(ingress int, priority uint8) (paused bool, stage uint8) {
 	in := &m.ingress[ingress]
 	return in.paused.Has(priority), in.stage[priority]

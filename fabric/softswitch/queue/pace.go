@@ -73,7 +73,7 @@ func (p *Port) tooEarly(waiting Mask, now clock.Time) (early Mask) {
 	return early
 }
 
-// Limit sets the rate of one priority; 0 is the line's.
+// Limit sets the rate of one priority; 0 is the line's rate.
 func (p *Port) Limit(now clock.Time, priority uint8, rate units.Rate) {
 	p.pace[priority].part = 0
 	p.slow(now, priority, uint64(rate))
@@ -82,13 +82,13 @@ func (p *Port) Limit(now clock.Time, priority uint8, rate units.Rate) {
 // wholeLine is the line's rate as a part of it.
 const wholeLine uint64 = 1 << 32
 
-// Stage sets the rate of one priority to the line's / 2^stage, as GFC asks for.
+// Stage sets the rate of one priority to the line's rate / 2^stage, as GFC requests.
 func (p *Port) Stage(now clock.Time, priority, stage uint8) {
 	p.share(now, priority, max(1, wholeLine>>stage))
 }
 
-// Share sets the rate of one priority to the line's * share/FullRate, as
-// time-based GFC asks for.
+// Share sets the rate of one priority to the line's rate * share/FullRate, as time-based GFC
+// requests.
 func (p *Port) Share(now clock.Time, priority uint8, share uint16) {
 	p.share(now, priority, max(1, uint64(share)*wholeLine/FullRate))
 }
@@ -124,7 +124,7 @@ func (p *Port) slow(now clock.Time, priority uint8, rate uint64) {
 	}
 }
 
-// Rate is the rate that a priority is limited to, or 0.
+// Rate returns the rate to which a priority is limited, or 0.
 func (p *Port) Rate(priority uint8) units.Rate {
 	if !p.slowed.Has(priority) {
 		return 0

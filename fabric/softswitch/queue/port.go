@@ -29,26 +29,26 @@ type Port struct {
 	last Departure
 }
 
-// Departure is what Dequeue did last.
+// Departure describes a packet that Dequeue returned.
 type Departure struct {
 	Queue  uint8
 	Marked bool // congestion experienced was set on the way out
 	// Waited is how long the packet was in the queue.
 	Waited time.Duration
-	// Depth is the queue's length in bytes after the packet.
+	// Depth is the length of the queue in bytes behind the packet.
 	Depth int64
 }
 
-// NewNIC returns the egress of an emulated NIC: bounded queues of limit bytes
-// each, strict by priority, whose overflow is NICOverrun.
+// NewNIC returns the egress of an emulated NIC: bounded queues of limit bytes each, strict by
+// priority. An overflow there is NICOverrun.
 func NewNIC(limit int64) *Port {
 	return &Port{limit: limit, scheduler: newScheduler(
 		&plan.Scheduler{Strict: []int{7, 6, 5, 4, 3, 2, 1, 0}})}
 }
 
-// SetLink tells what the link does that the port sends to: its rate, of which
-// Stage and Share take their part, and at a switch the limit of what may wait for
-// it, which drops no packet of a lossless priority.
+// SetLink sets the properties of the port's link. The rate is the base for Stage and Share. At a
+// switch there is also a limit of the bytes that may wait for the link, which drops no packet of a
+// lossless priority.
 func (p *Port) SetLink(now clock.Time, d plan.Direction) {
 	p.rate = uint64(d.Rate)
 	if p.memory != nil {
@@ -62,7 +62,7 @@ func (p *Port) SetLink(now clock.Time, d plan.Direction) {
 	}
 }
 
-// Enqueue offers a packet. One that is dropped is the caller's again, as it was.
+// Enqueue offers a packet. A dropped packet is returned to the caller unchanged.
 func (p *Port) Enqueue(now clock.Time, one *packet.Packet) Outcome {
 	q := one.Priority & (Priorities - 1)
 	length := int64(len(one.Data))
@@ -130,8 +130,8 @@ func (p *Port) append(now clock.Time, q uint8, one *packet.Packet, length int64)
 	p.backlog |= 1 << q
 }
 
-// Dequeue takes the packet to be sent next, or nil when none may be sent now;
-// then Next says from when on another call can have a result.
+// Dequeue removes and returns the packet to be sent next, or nil if none may be sent now. In that
+// case Next says when another call can return a packet.
 func (p *Port) Dequeue(now clock.Time) *packet.Packet {
 	ready := p.backlog &^ p.paused
 	if waiting := ready & p.slowed; waiting != 0 {
@@ -170,11 +170,11 @@ func (p *Port) remove(q uint8, one *packet.Packet) int64 {
 	return length
 }
 
-// Last is what Dequeue did when it last returned a packet.
+// Last describes the packet that Dequeue last returned.
 func (p *Port) Last() Departure { return p.last }
 
-// Flush takes out all packets, whatever is paused, and gives them to give. The
-// senders that were paused or slowed for them go on.
+// Flush removes all packets, even of paused priorities, and passes them to give. Senders that were
+// paused or slowed because of them resume.
 func (p *Port) Flush(give func(*packet.Packet)) {
 	for q := range uint8(Priorities) {
 		for one := p.head[q]; one != nil; one = p.head[q] {
@@ -187,9 +187,8 @@ func (p *Port) Flush(give func(*packet.Packet)) {
 	}
 }
 
-// Next is when a packet that waits may be sent, without further calls:
-// clock.Never while all are paused or none waits. Only rates below the line's
-// (GFC) give another time than now.
+// Next returns when a waiting packet may be sent, without further calls. It is clock.Never if none
+// waits or all are paused. Only rates below the line's (GFC) make it later than now.
 func (p *Port) Next(now clock.Time) clock.Time {
 	ready := p.backlog &^ p.paused
 	if ready&^p.slowed != 0 {
@@ -202,8 +201,7 @@ func (p *Port) Next(now clock.Time) clock.Time {
 	return max(next, now)
 }
 
-// Pause stops a priority, or lets it go on; whoever calls keeps the time of
-// the pause's quanta.
+// Pause stops or resumes a priority. The caller keeps track of the pause's time.
 func (p *Port) Pause(now clock.Time, priority uint8, on bool) {
 	if on {
 		p.paused |= 1 << priority
@@ -212,16 +210,16 @@ func (p *Port) Pause(now clock.Time, priority uint8, on bool) {
 	}
 }
 
-// Paused are the priorities that are paused.
+// Paused returns the paused priorities.
 func (p *Port) Paused() Mask { return p.paused }
 
-// Depth is the bytes that wait at one priority.
+// Depth returns the waiting bytes of one priority.
 func (p *Port) Depth(priority uint8) int64 { return p.bytes[priority] }
 
-// Packets is the packets that wait at all priorities.
+// Packets returns the number of waiting packets of all priorities.
 func (p *Port) Packets() int { return p.packets }
 
-// Bytes is the bytes that wait at all priorities.
+// Bytes returns the waiting bytes of all priorities.
 func (p *Port) Bytes() (total int64) {
 	for _, b := range p.bytes {
 		total += b

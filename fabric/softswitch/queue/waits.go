@@ -2,21 +2,20 @@ package queue
 
 import "slices"
 
-// Wait is an edge of the wait-for graph of a switch: the sender at Ingress is
-// paused while packets that came from it wait at Egress, which is paused itself.
-// So the sender waits, at that priority, for whoever Egress sends to.
+// Wait is an edge of the wait-for graph of a switch. The sender at Ingress is paused while packets
+// from it wait at Egress, which is paused itself. So the sender waits, at that priority, for the
+// receiver at Egress.
 type Wait struct {
 	Ingress, Egress int
-	// Priority is that of both queues, the one where the packets wait and the one
+	// Priority is the priority of both queues: the queue in which the packets wait and the queue
 	// that is paused at the sender.
 	Priority uint8
 }
 
-// Waits adds the switch's edges to a list. A deadlock is a cycle of these edges
-// over all switches, joined where the egress of one switch and the ingress of
-// another are the ends of a link, that stays for longer than any pause takes to
-// end. It looks at every packet that waits at a paused queue, and is meant for
-// an occasional look.
+// Waits appends the switch's edges to a list. A deadlock is a cycle of these edges over all
+// switches that lasts longer than any pause. Edges of two switches are joined if the egress of one
+// and the ingress of the other are the ends of a link. Waits examines every packet at a paused
+// queue, and is meant for occasional calls.
 func (m *Memory) Waits(list []Wait) []Wait {
 	for egress, p := range m.ports {
 		if p == nil {
@@ -41,10 +40,10 @@ func (m *Memory) Waits(list []Wait) []Wait {
 	return list
 }
 
-// Cycles finds cycles among edges between numbered places, no two of which have a
-// place in common and besides which there is none that has not. Each is the places
-// on it in the order in which each waits for the next, from the smallest one on. The
-// same edges in the same order give the same cycles.
+// Cycles finds cycles among edges between numbered places. No two of them have a place in common,
+// and every other cycle has a place in common with one of them. Each cycle lists its places,
+// starting with the smallest; each place waits for the next. The same edges in the same order give
+// the same cycles.
 func Cycles(edges [][2]int) (cycles [][]int) {
 	next := map[int][]int{}
 	for _, e := range edges {

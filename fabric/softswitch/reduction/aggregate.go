@@ -1,16 +1,14 @@
-// Package reduction is the table with which a soft switch adds up what the
-// workers of a job send: section 3 of fabric/softswitch/PROTOCOL.md, after
-// SwitchML (Sapio et al., Scaling Distributed Machine Learning with In-Network
-// Aggregation, NSDI 2021).
+// Package reduction is the table with which a soft switch adds up the messages of a job's workers:
+// section 3 of fabric/softswitch/PROTOCOL.md, after SwitchML (Sapio et al., Scaling Distributed
+// Machine Learning with In-Network Aggregation, NSDI 2021).
 //
-// A job is at one switch, or at several in a tree: each adds up what its children
-// send, workers or switches below, and all but the root send the partial sum up
-// once all have come, and hand down the result that comes back.
+// A job uses one switch, or several in a tree. Each switch adds up the messages of its children,
+// which are workers or switches. When all children have sent, every switch except the root sends
+// the partial sum to its parent, and passes the result that comes back to its children.
 //
-// It is pure: no clock, no thread and no socket. A message goes in with the time
-// at which it came, and what is to be sent comes out; its memory is that of the
-// slots, taken by New, and no call but New allocates. A table is not safe for
-// concurrent use.
+// The package has no clock, thread or socket. The caller passes in a message with the time at which
+// it arrived, and gets back what to send. New allocates the memory of the slots; no other call
+// allocates. A table is not safe for concurrent use.
 package reduction
 
 import (
@@ -27,33 +25,33 @@ import (
 // rejectEvery is the time between two rejects to a worker: at most 100 a second.
 const rejectEvery = 10 * time.Millisecond
 
-// Job is a switch's part in a job, as the plan has it.
+// Job is a switch's part in a job, from the plan.
 type Job struct {
 	Number     uint16
 	KeySeed    uint64 // for wire.AggregationKey of workers
-	SwitchSeed uint64 // and of switches, which workers do not know
+	SwitchSeed uint64 // for wire.AggregationKey of switches; workers do not know it
 	Slots      int
-	Elements   int // that a slot holds
+	Elements   int // elements per slot
 	FanIn      int // workers of the whole job
-	// Timeout is for how long a slot waits for the children.
+	// Timeout is how long a slot waits for the children.
 	Timeout  time.Duration
 	Children []Child
-	// Parent is the switch above, nil at the root.
+	// Parent is the switch above; nil at the root.
 	Parent *Parent
 }
 
-// Station is where messages of a worker or a switch come from. IPv4 addresses are
-// mapped into IPv6.
+// Station has the possible source addresses of messages from a worker or a switch. IPv4 addresses
+// are mapped into IPv6.
 type Station struct {
 	Addrs [][16]byte
-	// Ports are the switch's ports by which its packets may come in.
+	// Ports are the switch's ports by which its packets may arrive.
 	Ports []int
 }
 
-// Child is who sends to the switch: a worker updates, or a switch below partial sums.
+// Child is a sender of updates or partial sums: a worker, or a switch below.
 type Child struct {
 	Station
-	// Workers are the bits of those whose elements it sends: one of a worker's.
+	// Workers has the bits of the workers whose elements it sends; a worker has one bit.
 	Workers uint64
 	Switch  bool
 }
@@ -64,36 +62,36 @@ func (c *Child) worker() uint8 { return lowest(c.Workers) }
 // lowest is the least worker of a bitmap.
 func lowest(bitmap uint64) uint8 { return uint8(bits.TrailingZeros64(bitmap)) }
 
-// Parent is the switch to which partial sums go.
+// Parent is the switch that receives the partial sums.
 type Parent struct {
 	Station
-	// Timeout is for how long a slot waits for its answer.
+	// Timeout is how long a slot waits for the parent's answer.
 	Timeout time.Duration
 }
 
 // Reason says why a message was dropped without an answer.
 type Reason uint8
 
-// Reasons. Fragment and Checksum are for who takes datagrams apart (Refuse).
+// Reasons. Fragment and Checksum are for callers that parse datagrams (Refuse).
 const (
 	Taken Reason = iota
 	Short
-	Malformed // unknown kind, type, operation or flags, or fields that contradict each other
+	Malformed // unknown kind, type, operation or flags, or inconsistent fields
 	NotUpdate
-	Stranger // not from an address and port of the plan's for this worker
+	Stranger // not from an address and port in the plan for this worker
 	Late     // a copy of an update or answer of an earlier round
 	RejectLimit
 	Fragment
 	Checksum
 
-	// Reasons is how many there are.
+	// Reasons is the number of reasons.
 	Reasons = int(Checksum) + 1
 )
 
 var reasonNames = [Reasons]string{"taken", "short", "malformed", "not-update", "stranger", "late",
 	"reject-limit", "fragment", "checksum"}
 
-// String is the reason in words with hyphens.
+// String returns the reason in words with hyphens.
 func (r Reason) String() string {
 	if int(r) < Reasons {
 		return reasonNames[r]
@@ -101,20 +99,20 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Action is what is to be done about a message.
+// Action says what the switch must do about a message.
 type Action uint8
 
 // Actions.
 const (
-	Drop     Action = iota // Outcome.Reason says why
+	Drop     Action = iota // it is in the sum, now or already before; nothing is sent
 	Keep                   // it is in the sum, or was before; nothing is sent
-	SendAll                // the result to every child
-	SendOne                // the result to Outcome.Child, again
-	SendBack               // Outcome.Reject to who sent the message
-	SendUp                 // the partial sum to the parent
+	SendAll                // send the result to every child
+	SendOne                // send the result to Outcome.Child again
+	SendBack               // send Outcome.Reject back to the sender
+	SendUp                 // send the partial sum to the parent
 )
 
-// Outcome is what became of a message.
+// Outcome is the result for a message.
 type Outcome struct {
 	Action Action
 	Reason Reason
@@ -127,36 +125,36 @@ type Outcome struct {
 	Reject wire.AggregationFields
 }
 
-// Message is a datagram that came to the job's address.
+// Message is a datagram to the job's address.
 type Message struct {
-	Data    []byte // what UDP carried
+	Data    []byte // the UDP payload
 	From    [16]byte
 	Port    uint16 // source
 	Ingress int    // the switch's port
 	Return  Return
 }
 
-// Return is how results go back to a child: as its latest update came.
+// Return is the way by which results go to a child: the reverse of its latest update.
 type Return struct {
 	To, From [16]byte
 	Port     uint16 // the child's
 	DSCP     uint8
-	ECT      bool // its updates are ECN-capable, so are its results
+	ECT      bool // its updates are ECN-capable, so its results are, too
 }
 
-// Counters count messages of a job. What belongs to none is the first one's.
+// Counters count messages of a job. Messages that belong to no job are counted in the first job.
 type Counters struct {
-	Updates  uint64 // that were added, of workers and of switches
-	Repeats  uint64 // that were in the sum already
-	Partials uint64 // sums that went up
-	Reasked  uint64 // that went up again
-	Results  uint64 // sums that were complete
-	Again    uint64 // results that were sent again, to one child
+	Updates  uint64 // added, from workers and from switches
+	Repeats  uint64 // already in the sum
+	Partials uint64 // sums sent to the parent
+	Reasked  uint64 // sums sent to the parent again
+	Results  uint64 // complete sums
+	Again    uint64 // results sent again, to one child
 	Rejected [wire.AggregationCodes]uint64
 	Dropped  [Reasons]uint64
 }
 
-// Table is all jobs of a switch.
+// Table holds all jobs of a switch.
 type Table struct{ jobs []job }
 
 // job is a job with its slots.
@@ -214,10 +212,10 @@ type set struct {
 	state          state
 }
 
-// Memory is what the slots of a job take, in bytes, at most.
+// Memory returns the largest memory of a job's slots, in bytes.
 func Memory(slots, elements int) int64 { return int64(slots) * 2 * int64(64+4*elements) }
 
-// New makes a table.
+// New returns a table.
 func New(jobs []Job) (*Table, error) {
 	if len(jobs) == 0 {
 		return nil, errors.New("make an aggregation table: no job")
@@ -272,19 +270,19 @@ func (t *Table) index(number uint16) int {
 	return len(t.jobs)
 }
 
-// Counters are the counts of a job up to now, by its index in New.
+// Counters returns the current counts of a job, by its index in New.
 func (t *Table) Counters(job int) *Counters { return &t.jobs[job].counters }
 
-// Status is a job as it is now.
+// Status is the current state of a job.
 type Status struct {
 	Number  uint16
 	Epoch   uint16
 	Workers int  // of the whole job
-	Waiting int  // sets that wait for children, or for the parent
-	Over    bool // until a new epoch, because somebody did not come in time
+	Waiting int  // sets that wait for children or for the parent
+	Over    bool // until a new epoch, because a participant timed out
 }
 
-// Status is that of a job, by its index in New.
+// Status returns the status of a job, by its index in New.
 func (t *Table) Status(index int) Status {
 	j := &t.jobs[index]
 	s := Status{Number: j.Number, Epoch: j.epoch, Workers: j.FanIn, Over: j.over != 0}
@@ -296,7 +294,7 @@ func (t *Table) Status(index int) Status {
 	return s
 }
 
-// Jobs is how many there are.
+// Jobs returns the number of jobs.
 func (t *Table) Jobs() int { return len(t.jobs) }
 
 // begin is a new life of the job: nothing of an old one counts.
@@ -321,7 +319,7 @@ func (j *job) key(epoch uint16, i int) uint32 {
 	return wire.AggregationKey(seed, j.Number, epoch, c.worker())
 }
 
-// Refuse counts a datagram that did not even become a message of a job.
+// Refuse counts a datagram that is not even a message of a job.
 func (t *Table) Refuse(why Reason) Outcome { return t.jobs[0].refuse(why) }
 
 func (j *job) refuse(why Reason) Outcome {
@@ -329,7 +327,7 @@ func (j *job) refuse(why Reason) Outcome {
 	return Outcome{Reason: why}
 }
 
-// Take takes a message in.
+// Take processes a message.
 func (t *Table) Take(now clock.Time, m *Message) Outcome {
 	a := wire.Aggregation(m.Data)
 	if len(a) < wire.AggregationLen {

@@ -192,7 +192,7 @@ func (j *job) add(at int, a wire.Aggregation) {
 	}
 }
 
-// What operations make of two elements.
+// The operations on two elements.
 var (
 	ofFloats = [...]func(a, b float32) float32{
 		wire.AggregationSum: func(a, b float32) float32 { return a + b }, wire.AggregationMax: element.Larger,
@@ -205,13 +205,13 @@ var (
 	}
 )
 
-// Children is how many a job has.
+// Children returns the number of a job's children.
 func (t *Table) Children(job int) int { return len(t.jobs[job].children) }
 
-// Return is how a child's results go back to it.
+// Return returns the way by which a child's results go to it.
 func (t *Table) Return(job, child int) *Return { return &t.jobs[job].children[child].back }
 
-// ResultLen is the length of the result, or partial sum, of an outcome, in bytes.
+// ResultLen returns the length of the result, or partial sum, of an outcome, in bytes.
 func (t *Table) ResultLen(o *Outcome) int {
 	s := &t.jobs[o.Job].sets[o.set]
 	return wire.AggregationMessageLen(s.kind, int(s.elements))
