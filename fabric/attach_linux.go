@@ -43,7 +43,7 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 	if err := f.calibrate(ctx); err != nil {
 		return err
 	}
-	if err := a.detach(name, ns); err != nil { // of an earlier one, whose caller was killed
+	if err := a.detach(name, ns); err != nil { // of an earlier Attach whose caller was killed
 		return err
 	}
 	nobody := func(int) {}
@@ -88,8 +88,8 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 	return nil
 }
 
-// open opens the far end. Whether there will be one container or many is not known, so
-// that each has the share of a trunk's NIC in memory.
+// open opens the port at the far end. It does not know the number of containers, so each port gets
+// the ring size of one NIC of a trunk.
 func (a *Attachment) open() (way *softports.Handle, err error) {
 	if a.Many {
 		return softports.Open(softports.Packet, softPort(0),
@@ -101,7 +101,7 @@ func (a *Attachment) open() (way *softports.Handle, err error) {
 // CheckAttached compares a namespace with the result of Attach there, and returns all differences,
 // joined.
 func CheckAttached(ctx context.Context, a *Attachment, name string, ns *kernel.Namespace) (err error) {
-	far, err := kernel.NewNamespace() // stands for the one that nobody can enter any more
+	far, err := kernel.NewNamespace() // stands in for the far namespace, which cannot be entered any more
 	if err != nil {
 		return err
 	}
@@ -155,8 +155,8 @@ func Detach(name string, nic []netip.Addr, loopbacks []netip.Prefix, ns *kernel.
 	})
 }
 
-// detach is Detach for an attachment. The loopback's addresses are those of the node's
-// other NICs, too.
+// detach is Detach for an attachment. The node's other NICs share the loopback's addresses, so
+// these stay while other NICs remain.
 func (a *Attachment) detach(name string, ns *kernel.Namespace) error {
 	loopbacks := a.Node.Loopbacks
 	if len(a.Beside) > 0 {
@@ -189,7 +189,7 @@ func (a *Attachment) Yield(ns *kernel.Namespace) error {
 	return doIn(h, batch)
 }
 
-// present are the NICs beside that still have their interfaces.
+// present returns the NICs of Beside that still have their interfaces.
 func (a *Attachment) present(links []kernel.Link) map[string]string {
 	present := map[string]string{}
 	for nic, name := range a.Beside {
@@ -202,7 +202,7 @@ func (a *Attachment) present(links []kernel.Link) map[string]string {
 	return present
 }
 
-// addInterfaces lets routes go by interfaces that are not the host's own.
+// addInterfaces allows routes through interfaces that are not the host's own.
 func (h *host) addInterfaces(links []kernel.Link, names map[string]string) {
 	for _, l := range links {
 		for _, name := range names {
@@ -230,8 +230,8 @@ func linksAndRoutes(ns *kernel.Namespace) (links []kernel.Link, routes []kernel.
 
 var errNotAttached = errors.New("no such interface")
 
-// foreign is a fabric of one node in somebody else's namespace and the far end of one of
-// its NICs. There says that Attach made it.
+// foreign returns a fabric of one node in a namespace that another program owns, with the far end
+// of one of its NICs. There says that Attach has already created the NIC.
 func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) (*Fabric, error) {
 	links, routes, err := linksAndRoutes(ns)
 	if err != nil {
@@ -278,7 +278,7 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 		return nil, err
 	}
 	h := f.hosts[0]
-	h.sysctls = nil // the namespace's own are somebody else's
+	h.sysctls = nil // another program owns the namespace's own settings
 	h.addInterfaces(links, a.Beside)
 	if err := h.setRouting(nil, main, nil); err != nil {
 		return nil, err
@@ -287,16 +287,16 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 	return f, nil
 }
 
-// ownTable is the routing table of a NIC, before its interface's place is added.
+// ownTable is the number of a NIC's routing table, before its position among the NICs is added.
 const ownTable = 1000
 
-// as is the node with the one NIC under another name, and a table of its own.
+// as returns the node with only this NIC, under another name and with a routing table of its own.
 func (a *Attachment) as(name string, first int) plan.Node {
 	n, nic := a.Node, *a.Interface()
 	n.Runtime, n.Routes, n.Rules = spec.Netns, nil, nil
 	for _, r := range a.Node.Routes {
 		if r.Table != 0 && r.NextHops[0].Dev == nic.Name {
-			r.Table = ownTable + first // one NIC's, of several in the namespace
+			r.Table = ownTable + first // each NIC in the namespace has its own
 			r.NextHops = slices.Clone(r.NextHops)
 			r.NextHops[0].Dev = name
 			n.Routes = append(n.Routes, r)
@@ -313,9 +313,9 @@ func (a *Attachment) as(name string, first int) plan.Node {
 	return n
 }
 
-// free leaves out routes that another node has in the namespace: of several nodes there
-// the first has the routes of the main table, and what is bound to an address of another
-// one leaves by that one's own table.
+// free removes routes that another node already has in the namespace. Of several nodes in a
+// namespace the first one has the routes of the main table. Packets bound to another node's address
+// leave by the routing table of that node.
 func (a *Attachment) free(main []plan.Route, name string, links []kernel.Link,
 	routes []kernel.Route) []plan.Route {
 	return slices.DeleteFunc(main, func(r plan.Route) bool {
@@ -332,8 +332,8 @@ func (a *Attachment) free(main []plan.Route, name string, links []kernel.Link,
 	})
 }
 
-// goesBy is the interface by which a route's destination is reached, by the very same
-// destination; nil where there is none.
+// goesBy returns the interface of an existing route with exactly the same destination and table, or
+// nil if there is none.
 func goesBy(r plan.Route, links []kernel.Link, routes []kernel.Route) *kernel.Link {
 	want := keyOf(kernel.Route{Dst: r.Dst, Table: r.Table})
 	for _, have := range routes {
@@ -349,7 +349,7 @@ func goesBy(r plan.Route, links []kernel.Link, routes []kernel.Route) *kernel.Li
 	return nil
 }
 
-// refuseTaken refuses routes that would take the place of others'.
+// refuseTaken refuses routes that would replace existing routes of other programs.
 func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route,
 	ours map[string]string) error {
 	var errs []error
@@ -363,8 +363,9 @@ func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route,
 	return errors.Join(errs...)
 }
 
-// refuseAddresses refuses addresses that an interface of the namespace has. On the loopback the
-// node's own may be there already: from its other NICs, or an Attach whose caller was killed.
+// refuseAddresses refuses addresses that an interface of the namespace already has. On the loopback
+// the node's own addresses may already exist: from its other NICs, or from an Attach whose caller
+// was killed.
 func (a *Attachment) refuseAddresses(ns *kernel.Namespace, links []kernel.Link) error {
 	var there []kernel.Address
 	err := ns.Do(func() error {
@@ -388,7 +389,7 @@ func (a *Attachment) refuseAddresses(ns *kernel.Namespace, links []kernel.Link) 
 				}
 				at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Index == have.Index })
 				if at < 0 {
-					continue // gone since
+					continue // it has disappeared meanwhile
 				}
 				errs = append(errs, fmt.Errorf(
 					"add address %s: the namespace has it on %s; give the testbed other addresses, by the "+
@@ -402,7 +403,7 @@ func (a *Attachment) refuseAddresses(ns *kernel.Namespace, links []kernel.Link) 
 	return errors.Join(errs...)
 }
 
-// foreignSysctls are the settings of a node, for one interface alone.
+// foreignSysctls returns the settings of a node, for one interface only.
 func foreignSysctls(name string) []kernel.Sysctl {
 	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
 	return []kernel.Sysctl{
@@ -417,8 +418,8 @@ func foreignSysctls(name string) []kernel.Sysctl {
 	}
 }
 
-// lateSysctls are those of routes by several NICs: a path whose link has lost its
-// carrier is no path.
+// lateSysctls returns the settings for routes over several NICs: a path whose link has lost its
+// carrier is not used.
 func (a *Attachment) lateSysctls(name string) []kernel.Sysctl {
 	if len(a.Node.NICs) == 1 {
 		return nil
@@ -429,8 +430,8 @@ func (a *Attachment) lateSysctls(name string) []kernel.Sysctl {
 	}
 }
 
-// compareForeign is compare for a node in somebody else's namespace: of what is there it
-// sees what the plan asks for. The calling thread is in it.
+// compareForeign is compare for a node in a namespace that another program owns. It ignores objects
+// that the plan does not ask for. The calling thread is in the namespace.
 func (f *Fabric) compareForeign(h *host) (*differences, error) {
 	d := &differences{}
 	conn, err := kernel.Open()

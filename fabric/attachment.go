@@ -48,8 +48,9 @@ func NewAttachment(p *plan.Plan, n *plan.Node, nic int, defaultRoute bool) *Atta
 const (
 	mostAttachedNICs   = 64
 	mostAttachedRoutes = 1 << 14
-	// shortestAttached is the shortest prefix of an address, or of a route that is no default route,
-	// in bits: a few shorter ones are a default route. The kernel makes a route to an address's prefix.
+	// shortestAttached is the shortest prefix, in bits, of an address or of a route other than a
+	// default route. A few shorter prefixes together are a default route. The kernel adds a route
+	// for an address's prefix.
 	shortestAttached = 8
 )
 
@@ -108,8 +109,8 @@ func (a *Attachment) Check(defaultRoute bool) error {
 	return nil
 }
 
-// ordinary says that a prefix is none of loopback, link-local or multicast addresses, which
-// mean the same in every namespace.
+// ordinary reports whether a prefix contains no loopback, link-local or multicast addresses, which
+// have the same meaning in every namespace.
 func ordinary(prefix netip.Prefix) bool {
 	for _, special := range []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "224.0.0.0/4",
 		"ff00::/8"} {
@@ -139,8 +140,8 @@ func (a *Attachment) Main() []plan.Route {
 	return a.main(map[string]string{a.Interface().Name: a.Interface().Name})
 }
 
-// main are the routes of the main table that the NIC has a part in, by those NICs of the
-// node that have an interface, which they then go by.
+// main returns the routes of the main table that use the NIC. Their next hops are limited to the
+// node's NICs with an interface.
 func (a *Attachment) main(interfaces map[string]string) (all []plan.Route) {
 	add := func(r plan.Route) {
 		part, hops := false, r.NextHops
@@ -161,7 +162,7 @@ func (a *Attachment) main(interfaces map[string]string) (all []plan.Route) {
 		case r.Table != 0:
 		case r.Dst.Bits() != 0 || a.Reach == nil:
 			add(r)
-		default: // a default route, which is the other network's
+		default: // a default route: the namespace has another network's
 			for _, reach := range a.Reach {
 				if reach.Addr().Is4() == r.Dst.Addr().Is4() {
 					r.Dst = reach

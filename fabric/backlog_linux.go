@@ -10,10 +10,9 @@ import (
 	"railbed/plan"
 )
 
-// backlogDrops is how many packets all processors have dropped since the host
-// started because their backlogs were full. A veth counts such a packet as dropped
-// by its sender, but also one that it sends while its peer is down: this count
-// separates the two cases.
+// backlogDrops returns how many packets all CPUs have dropped since the host started because their
+// backlogs were full. A veth counts such a packet as dropped by its sender, but also a packet sent
+// while its peer is down. This count separates the two cases.
 func backlogDrops() (total uint64, err error) {
 	text, err := os.ReadFile("/proc/net/softnet_stat")
 	if err != nil {
@@ -22,8 +21,8 @@ func backlogDrops() (total uint64, err error) {
 	return parseSoftnet(text)
 }
 
-// parseSoftnet sums the second column: a line is a processor's counters in hex,
-// of which the second is drops (softnet_seq_show).
+// parseSoftnet sums the second column: a line has a CPU's counters in hex, and the second counts
+// drops (softnet_seq_show).
 func parseSoftnet(text []byte) (total uint64, err error) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
@@ -39,8 +38,9 @@ func parseSoftnet(text []byte) (total uint64, err error) {
 	return total, nil
 }
 
-// fillBacklog counts what NICs lost to full backlogs: what their interfaces
-// dropped, and no more than the host dropped since the fabric was made.
+// fillBacklog counts the frames that NICs lost because of full backlogs. It is the number that
+// their interfaces dropped, but at most the number that the host has dropped since the fabric was
+// made.
 func (s *softPart) fillBacklog(nics []live.NICState, links []LinkState) error {
 	now, err := backlogDrops()
 	if err != nil {

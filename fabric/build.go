@@ -83,7 +83,7 @@ func serialised(o Options) Options {
 	return o
 }
 
-// check refuses a direction that no kernel, or not this one, can do.
+// check refuses a direction that no kernel, or not this one, supports.
 func (f *Fabric) check(l *planLink, atA bool) error {
 	shaping := f.shaping(l, atA)
 	if err := errors.Join(shaping.Check(), link.CheckHost(shaping.Direction)); err != nil {
@@ -99,7 +99,7 @@ func word(atA bool) string {
 	return "b-to-a"
 }
 
-// shaping is what the link's end A, or B, does to what it sends.
+// shaping returns the shaping of the packets that the link's end A, or B, sends.
 func (f *Fabric) shaping(l *planLink, atA bool) link.Shaping {
 	direction := l.BToA
 	if atA {
@@ -156,8 +156,8 @@ func (f *Fabric) burst(ctx context.Context, s shape, where string) error {
 	return nil
 }
 
-// construct changes the kernel: settings that interfaces take over when they
-// appear, then all links, then what each namespace does with its ends.
+// construct changes the kernel. First come the settings that new interfaces copy, then all links,
+// and then each namespace's configuration of its ends.
 func (f *Fabric) construct(ctx context.Context) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -171,17 +171,17 @@ func (f *Fabric) construct(ctx context.Context) error {
 	if err := f.makeLinks(ctx, progress); err != nil {
 		return err
 	}
-	// One thread: almost all of this step holds the kernel's one configuration
-	// lock, and a second thread would only spend CPU time on waiting for it (a
-	// tenth of the build's). With the other steps on two threads instead of one,
-	// 256 nodes are built in a tenth less time and closed in a third less.
+	// One thread: almost all of this step holds the kernel's one configuration lock. A second
+	// thread would only spend CPU time on waiting for it (a tenth of the build's). With the other
+	// steps on two threads instead of one, 256 nodes are built in a tenth less time and closed in a
+	// third less.
 	if err := f.eachOn(ctx, 1, f.hosts, f.configure, progress); err != nil {
 		return err
 	}
 	return f.each(ctx, f.hosts, func(h *host) error { return f.settle(ctx, h) }, progress)
 }
 
-// progress counts steps and tells the caller.
+// progress counts steps and reports them to the caller.
 func (f *Fabric) progress(total int) func(steps int) {
 	if f.options.Progress == nil {
 		return func(int) {}
@@ -226,11 +226,10 @@ func (f *Fabric) setSysctls(h *host, sysctls []kernel.Sysctl) error {
 	return kernel.SetSysctls(sysctls)
 }
 
-// linksPerBatch is how many links are made between two looks at ctx.
+// linksPerBatch is how many links are created between two checks of ctx.
 const linksPerBatch = 64
 
-// makeLinks makes all veth pairs over one socket: a request names the
-// namespaces of both ends.
+// makeLinks creates all veth pairs over one socket: a request names the namespaces of both ends.
 func (f *Fabric) makeLinks(ctx context.Context, progress func(steps int)) error {
 	if len(f.links) == 0 {
 		return nil
@@ -272,7 +271,7 @@ func (f *Fabric) configure(h *host) error {
 		return err
 	}
 	defer conn.Close()
-	for _, p := range h.ports { // before they are up: the kernel has less to rearrange
+	for _, p := range h.ports { // while they are down the kernel has less to rearrange
 		if f.options.Trace != nil {
 			f.options.Trace(kernel.OffloadsOffLine(h.name, p.Name))
 		}
@@ -289,7 +288,7 @@ func (f *Fabric) configure(h *host) error {
 	return f.addRDMA(h)
 }
 
-// requests are all that one namespace asks for once its links are there.
+// requests returns all requests for one namespace once its links exist.
 func (f *Fabric) requests(h *host) *kernel.Batch {
 	batch := kernel.NewBatch(h.name, f.options.Trace)
 	batch.SetUp("lo", loopbackIndex, true)
@@ -304,7 +303,7 @@ func (f *Fabric) requests(h *host) *kernel.Batch {
 		f.shaping(f.links[p.link], p.atA).Apply(batch, p.Name, p.index, nil)
 		h.portUp(batch, p)
 	}
-	for _, r := range h.routes { // after all addresses and ports: gateways must be in reach
+	for _, r := range h.routes { // after all addresses and ports: gateways must be reachable
 		batch.AddRoute(r)
 	}
 	for _, r := range h.rules {
@@ -328,18 +327,18 @@ func (h *host) portUp(batch *kernel.Batch, p port) {
 	}
 }
 
-// carrierPatience bounds the wait for carriers. The kernel reports them from a
-// work queue, at once as a rule; within a second at worst, but for the time in
-// which it still takes down namespaces of before, a thousand of them in 4 s.
+// carrierPatience limits the wait for carriers. The kernel reports them from a work queue, as a
+// rule at once, at worst within a second. It takes longer while the kernel still removes earlier
+// namespaces: a thousand of them take 4 s.
 const carrierPatience = 15 * time.Second
 
-// settle waits until the host's links have their carrier, and compares all of
-// the host with the plan. The calling thread is in the host's namespace.
+// settle waits until the host's links have their carrier, and compares everything on the host with
+// the plan. The calling thread is in the host's namespace.
 func (f *Fabric) settle(ctx context.Context, h *host) error {
 	return settleBy(ctx, func() (*differences, error) { return f.compare(h, false) })
 }
 
-// settleBy compares until nothing is waited for.
+// settleBy compares until there is nothing left to wait for.
 func settleBy(ctx context.Context, compare func() (*differences, error)) error {
 	deadline := time.Now().Add(carrierPatience)
 	for {
@@ -372,7 +371,7 @@ func (f *Fabric) Close() error {
 		return nil
 	}
 	f.built = false
-	if f.soft != nil { // before its ports are gone
+	if f.soft != nil { // before its ports disappear
 		if err := f.soft.process.Close(); err != nil {
 			return errors.Join(err, f.clearAll())
 		}
@@ -382,9 +381,9 @@ func (f *Fabric) Close() error {
 
 // clearAll empties all namespaces.
 func (f *Fabric) clearAll() error {
-	ctx := context.Background() // undoing is not to be interrupted
+	ctx := context.Background() // cleaning up must not be interrupted
 	nobody := func(int) {}
-	// Switches first: with their ends go all links of most plans.
+	// Switches first: in most plans all links end with their ends.
 	byPorts := slices.SortedStableFunc(slices.Values(f.hosts), func(a, b *host) int {
 		return len(b.ports) - len(a.ports)
 	})

@@ -30,11 +30,11 @@ func (f *Fabric) Verify(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// latePatience bounds the wait for what the kernel does a moment later.
+// latePatience limits the wait for changes that the kernel makes a moment later.
 const latePatience = time.Second
 
-// look compares every host with what is asked for; the result is in the order
-// of the hosts. What the kernel does a moment later has that moment.
+// look compares every host with the requested state; the result is in the order of the hosts. It
+// waits for changes that the kernel makes a moment later.
 func (f *Fabric) look(ctx context.Context) ([]*differences, error) {
 	found := make([]*differences, len(f.hosts))
 	position := map[*host]int{}
@@ -56,7 +56,7 @@ func (f *Fabric) look(ctx context.Context) ([]*differences, error) {
 	return found, err
 }
 
-// reading is what a namespace has.
+// reading is the state of a namespace.
 type reading struct {
 	links     []kernel.Link
 	byIndex   map[int]kernel.Link
@@ -122,7 +122,7 @@ func (f *Fabric) compare(h *host, sysctls bool) (*differences, error) {
 	return d, f.compareRDMA(h, d)
 }
 
-// compareStack looks at what there is above the links.
+// compareStack compares everything above the links.
 func (f *Fabric) compareStack(h *host, got reading, d *differences) {
 	f.compareAddresses(h, got, d)
 	f.compareLocal(h, got, d)
@@ -132,7 +132,7 @@ func (f *Fabric) compareStack(h *host, got reading, d *differences) {
 	compareRules(h, got.rules, d)
 }
 
-// cut reports whether the port's end of its link is set down by SetLinkState.
+// cut reports whether SetLinkState has set the port's end of its link down.
 func (f *Fabric) cut(p port) bool {
 	l := f.links[p.link]
 	return l.down && p.atA == l.cutAtA()
@@ -172,8 +172,8 @@ func (f *Fabric) compareLinks(h *host, conn *kernel.Conn, got reading, d *differ
 	return nil
 }
 
-// compareStrangers finds interfaces of others that have a planned one's name,
-// or the bridge's index. One that has a port's index goes with the broken link.
+// compareStrangers finds interfaces of other programs that have the name of a planned one, or the
+// bridge's index. An interface that has a port's index is deleted with the broken link.
 func (f *Fabric) compareStrangers(h *host, got reading, d *differences) {
 	ours := func(index int) bool {
 		for _, planned := range h.portIndex {
@@ -195,8 +195,8 @@ func (f *Fabric) compareStrangers(h *host, got reading, d *differences) {
 	}
 }
 
-// rename gives one of our interfaces its name back. Two that have each other's
-// need a third name.
+// rename restores the name of one of our interfaces. Two interfaces with each other's name need a
+// third name.
 func rename(got reading, l kernel.Link, name string) []fix {
 	var fixes []fix
 	if slices.ContainsFunc(got.links, func(other kernel.Link) bool { return other.Name == name }) {
@@ -206,8 +206,8 @@ func rename(got reading, l kernel.Link, name string) []fix {
 	return append(fixes, renamed(passName, l, name))
 }
 
-// renamed is a fix that renames an interface, which older kernels do only while
-// it is down; the next look finds it so.
+// renamed is a fix that renames an interface. Older kernels do that only while it is down; the next
+// check finds it down and sets it up.
 func renamed(at pass, l kernel.Link, name string) fix {
 	return fix{at, func(m *mender) error {
 		m.batch.SetName(l.Name, l.Index, name)
@@ -277,7 +277,7 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 	f.compareSettings(h, p, got, d)
 }
 
-// compareState looks whether a port is up, and hears the other end.
+// compareState checks whether a port is up and has its carrier.
 func (f *Fabric) compareState(h *host, p port, got kernel.Link, d *differences) {
 	name, down, want := h.at(p.Name), f.links[p.link].down, !f.cut(p)
 	switch {
@@ -293,7 +293,7 @@ func (f *Fabric) compareState(h *host, p port, got kernel.Link, d *differences) 
 	}
 }
 
-// compareOffloads asks by the name that the port has now.
+// compareOffloads uses the port's current name.
 func (f *Fabric) compareOffloads(h *host, p port, got kernel.Link, conn *kernel.Conn, d *differences) error {
 	on, err := conn.OffloadsOn(got.Name)
 	if err != nil || len(on) == 0 {
@@ -319,12 +319,12 @@ func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *diffe
 	fixes := []fix{request(passPort, again)}
 	for _, err := range f.compareQueues(l, p.atA, qdiscs) {
 		d.add(h.at(p.Name), fixes, "shape %s:%s: %w", h.name, p.Name, err)
-		fixes = nil // the first one's does it
+		fixes = nil // the first difference has the fix
 	}
 }
 
-// reshapeAnew shapes a port whatever its disciplines are: in place where
-// nothing but settings differ, so that what is queued stays queued.
+// reshapeAnew shapes a port whatever its disciplines are. If only settings differ, it changes them
+// in place, so that queued packets stay queued.
 func reshapeAnew(b *kernel.Batch, p port, want link.Shaping, qdiscs []kernel.Qdisc) {
 	if !want.SameTree(qdiscs) {
 		deleteQueues(b, p, qdiscs)

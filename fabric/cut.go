@@ -13,7 +13,7 @@ import (
 	"railbed/plan"
 )
 
-// cutHandle names the queue of a direction that is cut; the shaping has others.
+// cutHandle names the queue of a cut direction; the shaping has other handles.
 var cutHandle = kernel.Handle(9, 0)
 
 // SetDirectionState cuts or restores one direction of a link. Packets sent into a cut direction are
@@ -41,7 +41,7 @@ func (f *Fabric) SetDirectionState(_ context.Context, name string, dir Direction
 	return nil
 }
 
-// isCut reports whether SetDirectionState cut what this end sends.
+// isCut reports whether SetDirectionState has cut the direction in which this end sends.
 func (l *planLink) isCut(atA bool) bool {
 	if atA {
 		return l.cutAToB
@@ -57,7 +57,8 @@ func (l *planLink) mark(atA, cut bool) {
 	}
 }
 
-// withCuts is a direction as soft switches get it: one that is cut loses all.
+// withCuts returns a direction as it is passed to soft switches: a cut direction loses every
+// packet.
 func (l *planLink) withCuts(atA bool) plan.Direction {
 	d := l.Direction(atA)
 	if l.isCut(atA) {
@@ -66,7 +67,7 @@ func (l *planLink) withCuts(atA bool) plan.Direction {
 	return d
 }
 
-// setSoftDirection is SetDirectionState where switches are soft.
+// setSoftDirection is SetDirectionState for soft switches.
 func (f *Fabric) setSoftDirection(name string, dir Direction, up bool) error {
 	l, err := f.soft.find(name)
 	if err != nil {
@@ -86,8 +87,7 @@ func (f *Fabric) setSoftDirection(name string, dir Direction, up bool) error {
 	return nil
 }
 
-// makeWhole asks for a direction that was cut, also when the kernel refuses it
-// now.
+// makeWhole requests that a cut direction is restored, even if the kernel refuses it now.
 func (f *Fabric) makeWhole(l *planLink, atA bool) error {
 	if f.soft != nil {
 		dir := BToA
@@ -101,8 +101,7 @@ func (f *Fabric) makeWhole(l *planLink, atA bool) error {
 	return err
 }
 
-// setCut puts a queue that drops everything in the place of the shaping at one
-// end, or the shaping back.
+// setCut replaces the shaping at one end by a queue that drops everything, or restores the shaping.
 func (f *Fabric) setCut(l *planLink, atA, cut bool) error {
 	if l.isCut(atA) == cut {
 		return nil
@@ -119,7 +118,7 @@ func (f *Fabric) setCut(l *planLink, atA, cut bool) error {
 	} else if want.Rate == 0 && !want.NeedsNetem() {
 		batch.DeleteQdisc(p.Name, p.index)
 	} else {
-		want.Apply(batch, p.Name, p.index, nil) // under handles of its own, so it replaces the other queue
+		want.Apply(batch, p.Name, p.index, nil) // its handles differ, so it replaces the other queue
 	}
 	err = conn.Do(batch)
 	if cut && errors.Is(err, syscall.ENOENT) {
@@ -139,7 +138,7 @@ func (f *Fabric) setCut(l *planLink, atA, cut bool) error {
 	return errors.Join(f.compareQueues(l, atA, queuesOf(qdiscs, p.index))...)
 }
 
-// cutAnew cuts what a port sends, whatever its queueing disciplines are.
+// cutAnew cuts a port's sending direction, whatever its queueing disciplines are.
 func cutAnew(b *kernel.Batch, p port, qdiscs []kernel.Qdisc) {
 	deleteQueues(b, p, qdiscs)
 	b.SetBlackhole(p.Name, p.index, cutHandle)
@@ -149,8 +148,8 @@ func queuesOf(qdiscs []kernel.Qdisc, index int) []kernel.Qdisc {
 	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool { return q.Index != index })
 }
 
-// compareQueues lists how the queueing disciplines of one end differ from what
-// is asked for.
+// compareQueues lists the differences between the queueing disciplines of one end and the requested
+// ones.
 func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []error {
 	if h, _ := l.end(atA); h.guest {
 		have = withoutIngress(have)
@@ -169,8 +168,8 @@ func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []err
 	return []error{fmt.Errorf("kernel has the queues %v, want %s alone", kinds, kernel.BlackholeKind)}
 }
 
-// queueStats are the counters of the queue at one end; of a direction that is
-// cut they count since then.
+// queueStats returns the counters of the queue at one end. In a cut direction they count since the
+// cut.
 func (f *Fabric) queueStats(l *planLink, atA bool, have []kernel.Qdisc) kernel.QdiscStats {
 	if l.isCut(atA) && len(have) == 1 {
 		return have[0].Stats

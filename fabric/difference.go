@@ -7,63 +7,62 @@ import (
 	"railbed/internal/kernel"
 )
 
-// differences are what a namespace has and should not, or the other way round.
+// differences lists unwanted and missing objects of a namespace.
 type differences struct {
 	found   []difference
 	carrier []error      // ports that only wait for the other end
-	late    []difference // what the kernel may be about to do
+	late    []difference // differences that the kernel may be about to resolve
 	waiting bool         // for any of these
-	// broken are links, by their place in Fabric.links, that must be made anew.
+	// broken lists the links, by their index in Fabric.links, that must be recreated.
 	broken []int
 }
 
-// difference is one of them, with what would undo it. A difference without a
-// fix goes away with another one's, or with the link being made anew.
+// difference is one difference with its fixes. A difference without a fix disappears with the fix
+// of another one, or when the link is recreated.
 type difference struct {
 	where string // a node or switch, or a port of it
 	err   error
 	fixes []fix
 }
 
-// fix undoes a difference, or a part of it.
+// fix resolves a difference, or a part of it.
 type fix struct {
 	pass pass
 	do   func(*mender) error
 }
 
-// pass is when a fix has its turn. Those of all namespaces before the next
-// barrier come before any behind it.
+// pass is the pass in which a fix is applied. The fixes of all namespaces before a barrier are
+// applied before any fix after it.
 type pass int
 
 const (
-	passSettings pass = iota // which interfaces take over when they appear
-	passClear                // what stands in the way of an interface
-	// Here, all broken links are made.
-	passName    // bridges, and interfaces' names
+	passSettings pass = iota // settings that new interfaces copy
+	passClear                // objects that would conflict with an interface
+	// At this barrier all broken links are recreated.
+	passName    // bridges, and names of interfaces
 	passPort    // interfaces
 	passAddress // addresses and neighbours
-	// Here, every link has its carrier.
+	// At this barrier every link has its carrier.
 	passRoute // routes and rules, and settings of single interfaces
 	passes
 )
 
-// mender is what a fix works with: a connection and a batch of the difference's
-// namespace. The batch is sent at the end of each pass. The calling thread is in
-// the namespace.
+// mender is the context of a fix: a connection to the difference's namespace and a batch for it.
+// The batch is sent at the end of each pass. The calling thread is in the namespace.
 type mender struct {
 	node  string
 	conn  *kernel.Conn
 	batch *kernel.Batch
 }
 
-// send sends what is in the batch, and empties it.
+// send sends the batch and empties it.
 func (m *mender) send() error {
 	err := m.conn.Do(m.batch)
 	m.batch.Reset(m.node)
 	return err
 }
 
-// request is a fix that is requests of a batch.
+// request is a fix that consists of requests in a batch.
 func request(at pass, ask func(*kernel.Batch)) fix {
 	return fix{at, func(m *mender) error {
 		ask(m.batch)
@@ -76,12 +75,12 @@ func (f *Fabric) setting(at pass, h *host, sysctls ...kernel.Sysctl) fix {
 	return fix{at, func(*mender) error { return f.setSysctls(h, sysctls) }}
 }
 
-// add adds a difference. Its text says what to do and what the kernel has.
+// add adds a difference. Its text says what to change and the kernel's state.
 func (d *differences) add(where string, fixes []fix, format string, args ...any) {
 	d.found = append(d.found, difference{where, fmt.Errorf(format, args...), fixes})
 }
 
-// wait adds a difference that the kernel may be about to undo.
+// wait adds a difference that the kernel may be about to resolve.
 func (d *differences) wait(where string, fixes []fix, format string, args ...any) {
 	d.waiting = true
 	d.late = append(d.late, difference{where, fmt.Errorf(format, args...), fixes})
@@ -95,7 +94,7 @@ func (d *differences) errors() error {
 	return errors.Join(errs...)
 }
 
-// carrierErrors are of what is waited for.
+// carrierErrors returns the differences that may still resolve.
 func (d *differences) carrierErrors() error {
 	errs := d.carrier
 	for _, difference := range d.late {

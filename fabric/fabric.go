@@ -35,24 +35,24 @@ type Fabric struct {
 	bursts  map[shape]link.Entry
 
 	lock  sync.Mutex  // held during changes and readings
-	links []*planLink // those of the kernel: see kernelSide
+	links []*planLink // the kernel's links: see kernelSide
 	named map[string]*planLink
 	built bool
 	soft  *softPart // nil without soft switches
 }
 
-// planLink is a link of the plan as it is now asked for: SetLink, SetLinkState
-// and SetDirectionState change it.
+// planLink is a link of the plan in its requested state, which SetLink, SetLinkState and
+// SetDirectionState change.
 type planLink struct {
 	plan.Link
 	a, b *host
 	down bool
-	// cutAToB and cutBToA are set while nothing crosses in that direction.
+	// cutAToB and cutBToA say that the direction is cut.
 	cutAToB, cutBToA bool
 	seed             uint64
 }
 
-// shape is what a burst depends on.
+// shape has the parameters that determine a burst.
 type shape struct {
 	rate units.Rate
 	mtu  int
@@ -68,7 +68,7 @@ const (
 	BToA
 )
 
-// sides are the ends that send in the direction: true is A.
+// sides returns the ends that send in the direction: true is A.
 func (d Direction) sides() []bool {
 	switch d {
 	case AToB:
@@ -83,5 +83,5 @@ func (d Direction) sides() []bool {
 // LinkGroup marks Railbed's interfaces. Its bytes spell "RALB".
 const LinkGroup = 0x52414c42
 
-// linkGroup is that of those that Build made, for Close.
+// linkGroup is the group of all links that Build creates, for Close.
 const linkGroup = LinkGroup

@@ -12,9 +12,10 @@ import (
 	"railbed/plan"
 )
 
-// guestSide is a node that is a virtual machine, or somebody else's container, as its
-// namespace here has it: its NICs, whose frames go on to the guest or wait for the
-// container, and nothing that would answer for it.
+// guestSide returns a node for its namespace on this host if the node itself is a virtual machine
+// or a container of another runtime. The namespace only has the node's NICs. Their frames are
+// passed to the guest, or the NICs wait for the container. There is nothing that would answer in
+// the node's place.
 func guestSide(n plan.Node) plan.Node {
 	n.Loopbacks, n.Routes, n.Rules, n.Sysctls = nil, nil, nil, nil
 	n.NICs = slices.Clone(n.NICs)
@@ -24,8 +25,8 @@ func guestSide(n plan.Node) plan.Node {
 	return n
 }
 
-// withoutIngress leaves out what hands a guest its frames (nodes/vm): it is no
-// part of a link.
+// withoutIngress leaves out the discipline that passes frames to a guest (nodes/vm): it is not part
+// of a link.
 func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
 	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool {
 		return q.Parent == kernel.Ingress
@@ -42,7 +43,7 @@ func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
 	f := &Fabric{}
 	for i, nic := range n.NICs {
 		h.ports = append(h.ports, port{Interface: nic, link: i})
-		h.portIndex[nic.Name] = 0 // until it is there
+		h.portIndex[nic.Name] = 0 // until it appears
 		f.links = append(f.links, &planLink{Link: plan.Link{MTU: nic.MTU}})
 	}
 	var err error
@@ -71,7 +72,7 @@ func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
 	return settleBy(context.Background(), func() (*differences, error) { return f.compareGuest(h) })
 }
 
-// compareGuest is compare in the guest, whose NICs have no peers that it knows.
+// compareGuest is compare in the guest, which does not know the peers of its NICs.
 func (f *Fabric) compareGuest(h *host) (*differences, error) {
 	d := &differences{}
 	conn, err := kernel.Open()
@@ -96,12 +97,12 @@ func (f *Fabric) compareGuest(h *host) (*differences, error) {
 	return d, f.compareRDMA(h, d)
 }
 
-// nicPatience is how long a NIC may take to appear once its driver is there.
+// nicPatience is how long a NIC may take to appear once its driver is loaded.
 const nicPatience = time.Minute
 
-// configureManagement does in a guest what plugins do in other nodes: it names the NIC
-// beside the fabric, before the others, whose name it may have, and gives it its address
-// and the way to everywhere.
+// configureManagement does in a guest what plugins do in other nodes. It names the management NIC
+// first, because another NIC may have that name. Then it sets the NIC's address and the default
+// route.
 func (h *host) configureManagement(m *plan.ManagementNIC) error {
 	if m == nil {
 		return nil
@@ -138,7 +139,7 @@ func (h *host) configureManagement(m *plan.ManagementNIC) error {
 	return conn.Do(batch)
 }
 
-// awaitNICs asks which NIC is missing until none is.
+// awaitNICs asks for the missing NIC until none is missing.
 func awaitNICs(ask func() (missing string, err error)) error {
 	for deadline := time.Now().Add(nicPatience); ; time.Sleep(2 * time.Millisecond) {
 		missing, err := ask()
@@ -151,7 +152,7 @@ func awaitNICs(ask func() (missing string, err error)) error {
 	}
 }
 
-// nameNICs finds the NICs, and gives them their names and MTUs.
+// nameNICs finds the NICs and sets their names and MTUs.
 func (h *host) nameNICs() error {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -173,7 +174,7 @@ func (h *host) nameNICs() error {
 	return conn.Do(batch)
 }
 
-// findNICs fills in the indexes, and returns the first NIC that is not there.
+// findNICs fills in the indexes, and returns the first missing NIC.
 func (h *host) findNICs(conn *kernel.Conn) (missing string, err error) {
 	links, err := conn.Links(false)
 	if err != nil {

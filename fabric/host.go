@@ -17,7 +17,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// host is what one namespace of a plan must hold, be it a node or a switch.
+// host is the requested contents of one namespace of a plan, which is a node or a switch.
 type host struct {
 	name      string
 	ns        *kernel.Namespace
@@ -25,12 +25,12 @@ type host struct {
 	router    bool
 	bridge    bool
 	guest     bool // a node whose stack is not here: see guestSide
-	managed   bool // has a NIC beside the fabric, which is not ours
+	managed   bool // has a management NIC, which is not ours
 	ports     []port
 	portIndex map[string]int // interface index by name
 	loopbacks []kernel.Address
 	routes    []kernel.Route
-	learned   *learned // of a router with daemons, which set the rest of its routes
+	learned   *learned // of a router with daemons, which add its other routes
 	rules     []kernel.Rule
 	sysctls   []kernel.Sysctl
 }
@@ -60,9 +60,8 @@ func endIndex(first, link int, atA bool) int {
 	return first + 2*link + 1
 }
 
-// newHosts makes the hosts of a plan, in its order, with interface indexes from first
-// on, and reports everything
-// about the plan that the kernel would not take.
+// newHosts returns the hosts of a plan, in its order, with interface indexes from first on. It
+// reports everything in the plan that the kernel would refuse.
 func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) ([]*host, error) {
 	var errs []error
 	ends := map[plan.End]port{}
@@ -96,7 +95,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 	}
 	for _, n := range p.Nodes {
 		guest := n.Runtime == spec.VM || n.Runtime == spec.CNI
-		sysctls, err := nodeSysctls(n) // wrong ones of a guest's are told here, too
+		sysctls, err := nodeSysctls(n) // wrong settings of a guest are reported here, too
 		if guest {
 			n, sysctls = guestSide(n), kernelswitch.SilentSysctls()
 		}
@@ -134,7 +133,7 @@ func multipath(routes []plan.Route) bool {
 	return slices.ContainsFunc(routes, func(r plan.Route) bool { return len(r.NextHops) > 1 })
 }
 
-// nodeSysctls are a node's settings: ours, then those that the file asks for.
+// nodeSysctls returns a node's settings: ours, then those of the file.
 func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
 	sysctls := kernelswitch.NodeSysctls()
 	if multipath(n.Routes) {
@@ -142,8 +141,8 @@ func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Sysctls)) {
 		path := strings.ReplaceAll(name, ".", "/")
-		// Only what belongs to a network namespace may be set: a node must
-		// not change its host. Below net/ a namespace sees its own alone.
+		// Only settings of a network namespace are allowed: a node must not change its host. Below
+		// net/ a namespace sees only its own.
 		if !strings.HasPrefix(path, "net/") || strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
 			return nil, fmt.Errorf("set sysctl %s of %s: want a setting below net", name, n.Name)
 		}
@@ -152,9 +151,9 @@ func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
 	return sysctls, nil
 }
 
-// nodeSeed seeds a node's own choice among equal-cost paths, for nodes whose
-// loopback is reached over two NICs. It is part of the machine id, which the
-// plan makes distinct and the same in every run.
+// nodeSeed returns the seed of a node's own choice among equal-cost paths, for nodes whose loopback
+// is reached over two NICs. It is part of the machine ID, which the plan makes unique, and the same
+// in every run.
 func nodeSeed(n plan.Node) uint32 {
 	id, err := hex.DecodeString(n.MachineID)
 	if err != nil || len(id) < 4 {
@@ -193,8 +192,8 @@ func (h *host) setRouting(loopbacks []netip.Prefix, routes []plan.Route, rules [
 // tcpLeastTimeout is Linux's TCP_RTO_MIN.
 const tcpLeastTimeout = 200 * time.Millisecond
 
-// dilate stretches what of the kernel's TCP can be: the least retransmission
-// timeout, on every route of the plan.
+// dilate applies the dilation to the only timer of the kernel's TCP that can be changed: the least
+// retransmission timeout, on every route of the plan.
 func (h *host) dilate(by clock.Dilation) {
 	if by <= 1 {
 		return
@@ -204,10 +203,10 @@ func (h *host) dilate(by clock.Dilation) {
 	}
 }
 
-// early are the settings written before the host has interfaces, so that these
-// take them over. Late are those of one interface, and ignoring routes without
-// carrier: no link has one until both of its ends are up, and the kernel would
-// refuse gateways behind it.
+// early returns the settings that are written before the host has interfaces, so that new
+// interfaces copy them. Late returns the settings of single interfaces, and the setting that
+// ignores routes without carrier. A link has no carrier until both of its ends are up, and before
+// that the kernel would refuse gateways on it.
 func (h *host) early() []kernel.Sysctl { return h.sysctlsWhere(false) }
 func (h *host) late() []kernel.Sysctl  { return h.sysctlsWhere(true) }
 

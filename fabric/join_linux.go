@@ -41,7 +41,7 @@ func (f *Fabric) join(ctx context.Context, end plan.End, w *Way) error {
 		return fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", d.Driver, d.MTU,
 			l.MTU)
 	}
-	// What became of the link while the NIC was made.
+	// The link may have changed while the NIC was created.
 	want := f.shaping(l, l.A == end)
 	was := want
 	was.Direction = w.nic.Sends
@@ -95,7 +95,7 @@ func (f *Fabric) Leave(end plan.End) error {
 	return nil
 }
 
-// unwatch lets the namespace of a NIC end.
+// unwatch releases the namespace of a NIC, so that it can end.
 func (f *Fabric) unwatch(end plan.End, way *Way) error {
 	if !way.watched {
 		return nil
@@ -122,7 +122,7 @@ func (f *Fabric) Gone() ([]plan.End, error) {
 	return gone, errors.Join(append(errs, err)...)
 }
 
-// nicOf is the kernel's link of a NIC at soft switches, and the name of its far end.
+// nicOf returns the kernel's link of a NIC at soft switches, and the name of its far end.
 func (f *Fabric) nicOf(end plan.End) (l *planLink, far string, err error) {
 	if f.built && f.soft != nil {
 		for _, l := range f.links {

@@ -11,17 +11,17 @@ import (
 	"railbed/plan"
 )
 
-// learned is what the daemons of a router must find.
+// learned lists the routes that a router's daemons must find.
 type learned struct {
-	// hops are those of the plan's shortest paths to each network that another
-	// router announces.
+	// hops are the next hops of the plan's shortest paths to each network that another router
+	// announces.
 	hops map[netip.Prefix][]kernel.NextHop
-	// order is the networks, sorted.
+	// order lists the networks, sorted.
 	order []netip.Prefix
 }
 
-// setLearned takes the routes that daemons find out of those that are set, and works
-// out what they must find.
+// setLearned removes the routes that daemons find from the routes to set, and determines what the
+// daemons must find.
 func (h *host) setLearned(p *plan.Plan, sw *plan.Switch) error {
 	if sw.Routing == nil {
 		return nil
@@ -57,7 +57,7 @@ func (h *host) setLearned(p *plan.Plan, sw *plan.Switch) error {
 	return nil
 }
 
-// bestRoute is the route to a network, by the longest prefix.
+// bestRoute returns the route to a network with the longest prefix.
 func bestRoute(routes []kernel.Route, to netip.Prefix) (best kernel.Route, found bool) {
 	for _, r := range routes {
 		if r.Dst.Bits() <= to.Bits() && r.Dst.Contains(to.Addr()) &&
@@ -100,7 +100,7 @@ func (f *Fabric) Unlearned(ctx context.Context) (count int, first string, err er
 	return count, first, err
 }
 
-// unlearned compares routes with what the daemons must find.
+// unlearned compares routes with those that the daemons must find.
 func (h *host) unlearned(routes []kernel.Route) []string {
 	found := make(map[netip.Prefix][]kernel.NextHop, len(routes))
 	for _, r := range routes {
@@ -119,7 +119,8 @@ func (h *host) unlearned(routes []kernel.Route) []string {
 	return missing
 }
 
-// ways are next hops by gateway and interface, sorted: FRRouting's have no weights.
+// ways returns the next hops without weights, sorted by gateway and interface: FRRouting's have no
+// weights.
 func ways(hops []kernel.NextHop) []kernel.NextHop {
 	all := make([]kernel.NextHop, len(hops))
 	for i, hop := range hops {

@@ -73,7 +73,7 @@ func (f *Fabric) State(ctx context.Context) ([]LinkState, *live.State, error) {
 	for i, l := range f.links {
 		states[i] = LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down}
 	}
-	// Each end of a link is written by the thread that reads its host.
+	// Each end of a link is written only by the thread that reads its host.
 	err := f.each(ctx, f.hosts, func(h *host) error { return f.readEnds(h, states) }, func(int) {})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read links: %w", err)
@@ -161,7 +161,7 @@ func (f *Fabric) SetDirections(ctx context.Context, name string, aToB, bToA plan
 	return f.setSoftLinks(ctx, l, Both, aToB, bToA)
 }
 
-// setKernelLink is SetLink for a link of the kernel's.
+// setKernelLink is SetLink for a link of the kernel.
 func (f *Fabric) setKernelLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	l, err := f.find(name)
 	if err != nil {
@@ -171,7 +171,7 @@ func (f *Fabric) setKernelLink(ctx context.Context, name string, dir Direction, 
 		return err
 	}
 	sides := dir.sides()
-	for _, atA := range sides { // before anything is changed
+	for _, atA := range sides { // before any change
 		trial := *l
 		trial.set(atA, d)
 		if err := f.check(&trial, atA); err != nil {
@@ -207,7 +207,7 @@ func (l *planLink) set(atA bool, d plan.Direction) {
 	}
 }
 
-// end is the host and port at one end.
+// end returns the host and port at one end.
 func (l *planLink) end(atA bool) (*host, port) {
 	h, name := l.b, l.B.Port
 	if atA {
@@ -228,7 +228,7 @@ func (f *Fabric) reshape(l *planLink, atA bool, was link.Shaping) error {
 	switch {
 	case !l.isCut(atA):
 		want.Apply(batch, p.Name, p.index, &was)
-	case was.MaxSegments() != want.MaxSegments(): // the rest comes when it is made whole
+	case was.MaxSegments() != want.MaxSegments(): // the rest follows when the direction is restored
 		batch.SetMaxSegments(p.Name, p.index, want.MaxSegments())
 	}
 	if err := conn.Do(batch); err != nil {
@@ -241,8 +241,8 @@ func (f *Fabric) reshape(l *planLink, atA bool, was link.Shaping) error {
 	return errors.Join(f.compareQueues(l, atA, queuesOf(qdiscs, p.index))...)
 }
 
-// cutAtA reports which end SetLinkState sets down: that of a switch, B's where
-// both are, so that a node sees what it would see of a pulled cable.
+// cutAtA reports which end SetLinkState sets down. It is the switch's end, or B's if both are
+// switches. So a node sees the same as with a pulled cable.
 func (l *planLink) cutAtA() bool { return l.b.node && !l.a.node }
 
 // SetLinkState takes a link down or brings it up, in both directions. A link that is down has one
@@ -258,7 +258,7 @@ func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	return f.setKernelState(ctx, name, up)
 }
 
-// setKernelState is SetLinkState for a link of the kernel's.
+// setKernelState is SetLinkState for a link of the kernel.
 func (f *Fabric) setKernelState(ctx context.Context, name string, up bool) error {
 	l, err := f.find(name)
 	if err != nil {
@@ -298,8 +298,8 @@ func (f *Fabric) setState(ctx context.Context, l *planLink, up bool) error {
 	return f.each(ctx, []*host{l.a, l.b}, func(h *host) error { return f.settle(ctx, h) }, func(int) {})
 }
 
-// alive is a route without the next hops behind other links that are down: the
-// kernel would refuse it.
+// alive returns a route without the next hops over other links that are down, which the kernel
+// would refuse.
 func (f *Fabric) alive(h *host, r kernel.Route) kernel.Route {
 	r.Hops = slices.DeleteFunc(slices.Clone(r.Hops), func(hop kernel.NextHop) bool {
 		return slices.ContainsFunc(h.ports, func(p port) bool { return p.index == hop.Index && f.cut(p) })

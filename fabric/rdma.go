@@ -8,8 +8,8 @@ import (
 	"railbed/plan"
 )
 
-// addRDMA makes the RDMA devices of a host, once its interfaces have their addresses.
-// The calling thread is in its namespace.
+// addRDMA creates the RDMA devices of a host, once its interfaces have their addresses. The calling
+// thread is in its namespace.
 func (f *Fabric) addRDMA(h *host) error {
 	for _, p := range h.ports {
 		if p.RDMA == nil {
@@ -29,8 +29,8 @@ func rdmaOf(nic plan.Interface) kernel.RDMA {
 	return kernel.RDMA{Kind: nic.RDMA.Kind, Name: nic.RDMA.Name, Dev: nic.Name}
 }
 
-// compareRDMA looks whether RDMA devices are there and can send from their
-// interfaces' addresses, which the kernel tells them a moment later.
+// compareRDMA checks whether RDMA devices exist and can send from their interfaces' addresses. The
+// kernel adds these addresses to a device a moment later.
 func (f *Fabric) compareRDMA(h *host, d *differences) error {
 	for _, p := range h.ports {
 		if p.RDMA == nil {
@@ -39,7 +39,7 @@ func (f *Fabric) compareRDMA(h *host, d *differences) error {
 		name, want := h.at(p.Name), rdmaOf(p.Interface)
 		state, err := kernel.ReadRDMA(want.Name)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it goes with its interface
+		case errors.Is(err, fs.ErrNotExist): // the kernel deletes it with its interface
 			add := fix{passRoute, func(*mender) error { return kernel.AddRDMA(want) }}
 			d.add(name, []fix{add}, "add RDMA device %s to %s: kernel has it not", want.Name, name)
 			continue

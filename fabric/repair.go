@@ -20,9 +20,9 @@ type Repair struct {
 	What string `json:"what"`
 }
 
-// repairRounds bounds how often Repair looks and mends: what one difference
-// hides is seen in the next look, and what a fix breaks, as setting an interface
-// down takes its routes away. No chain of these is longer than three.
+// repairRounds limits how often Repair checks and fixes. A difference hidden by another one appears
+// in the next check. So does a difference that a fix causes, such as the routes lost when an
+// interface is set down. No chain of these is longer than three.
 const repairRounds = 6
 
 // Repair restores the state that the plan asks for, including later changes by SetLink and
@@ -53,7 +53,7 @@ func (f *Fabric) repair(ctx context.Context) ([]Repair, error) {
 	for range repairRounds {
 		text := differing(now)
 		if text == before {
-			break // none, or none that the last round could undo
+			break // no difference, or none that the last round could fix
 		}
 		before = text
 		if failures, err = f.mend(ctx, now); err != nil {
@@ -65,12 +65,12 @@ func (f *Fabric) repair(ctx context.Context) ([]Repair, error) {
 	}
 	remaining := f.await(ctx, now)
 	if remaining == nil {
-		failures = nil // of a fix that another one's made needless
+		failures = nil // of a fix that another fix made unnecessary
 	}
 	return repaired(first, now), errors.Join(remaining, failures)
 }
 
-// differing are the texts of all differences.
+// differing returns the texts of all differences.
 func differing(found []*differences) string {
 	var text strings.Builder
 	for _, d := range found {
@@ -81,7 +81,7 @@ func differing(found []*differences) string {
 	return text.String()
 }
 
-// repaired are the differences that are no more.
+// repaired returns the differences that no longer exist.
 func repaired(first, now []*differences) []Repair {
 	left := map[string]bool{}
 	for line := range strings.Lines(differing(now)) {
@@ -100,7 +100,8 @@ func repaired(first, now []*differences) []Repair {
 	return repairs
 }
 
-// await waits for carriers where nothing else is amiss, and returns what is.
+// await waits for carriers if there are no other differences, and returns the remaining
+// differences.
 func (f *Fabric) await(ctx context.Context, found []*differences) error {
 	var errs []error
 	for i, d := range found {
@@ -113,8 +114,8 @@ func (f *Fabric) await(ctx context.Context, found []*differences) error {
 	return errors.Join(errs...)
 }
 
-// mend does all fixes, in their order. Failures are of single fixes, which stop
-// no other; err is of mending itself.
+// mend applies all fixes, in their order. Failures are those of single fixes, which do not stop the
+// others; err is an error of mending itself.
 func (f *Fabric) mend(ctx context.Context, found []*differences) (failures, err error) {
 	position := map[*host]int{}
 	var damaged []*host
@@ -148,8 +149,7 @@ func (f *Fabric) mend(ctx context.Context, found []*differences) (failures, err 
 	return errors.Join(append([]error{rebuilt}, failed...)...), nil
 }
 
-// apply does the fixes of one namespace and of some passes. The calling thread
-// is in the namespace.
+// apply applies the fixes of one namespace in some passes. The calling thread is in the namespace.
 func (f *Fabric) apply(h *host, d *differences, from, to pass) error {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -171,15 +171,14 @@ func (f *Fabric) apply(h *host, d *differences, from, to pass) error {
 	return errors.Join(errs...)
 }
 
-// rebuild makes links anew, without what hangs on them: the next look finds
-// that missing.
+// rebuild recreates links without the objects attached to them: the next check finds these missing.
 func (f *Fabric) rebuild(links []int) error {
 	if len(links) == 0 {
 		return nil
 	}
 	var errs []error
 	for _, i := range links {
-		for _, atA := range []bool{true, false} { // with the first end the other one goes, wherever it is
+		for _, atA := range []bool{true, false} { // with the first end the kernel deletes the other one, wherever it is
 			h, p := f.links[i].end(atA)
 			batch := kernel.NewBatch(h.name, f.options.Trace)
 			batch.DeleteLink(p.Name, p.index)
@@ -228,17 +227,17 @@ func (f *Fabric) Converge(ctx context.Context, p *plan.Plan, trace func(line str
 	if err := f.permit(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	if f.soft != nil { // these change nothing of a link whose node's end is damaged
+	if f.soft != nil { // a damaged end of a node's link has no effect on these
 		repaired, err = f.repair(ctx)
 		changed, refused := f.changeAll(ctx, p)
 		return changed, repaired, errors.Join(err, refused)
 	}
-	changed, _ = f.changeAll(ctx, p) // what the kernel refuses now, because a link is damaged, is repaired
+	changed, _ = f.changeAll(ctx, p) // changes that the kernel refuses now, because a link is damaged, are made by the repair
 	repaired, err = f.repair(ctx)
 	return changed, repaired, err
 }
 
-// asked are all links, as they are asked for now.
+// asked returns all links in their requested state.
 func (f *Fabric) asked() (links []*planLink, named map[string]*planLink) {
 	if f.soft != nil {
 		return f.soft.links, f.soft.named
@@ -246,7 +245,7 @@ func (f *Fabric) asked() (links []*planLink, named map[string]*planLink) {
 	return f.links, f.named
 }
 
-// permit refuses what the links of a plan cannot be.
+// permit refuses a plan's settings that its links cannot have.
 func (f *Fabric) permit(ctx context.Context, p *plan.Plan) error {
 	if !f.built {
 		return errors.New("converge fabric: it is closed")
@@ -271,8 +270,8 @@ func (f *Fabric) permit(ctx context.Context, p *plan.Plan) error {
 	return nil
 }
 
-// permitDirection refuses what one direction of a link cannot be. Of soft
-// switches' links the kernel has the shaper at the node alone.
+// permitDirection refuses settings that one direction of a link cannot have. For a soft switch's
+// link the kernel only has the shaper at the node.
 func (f *Fabric) permitDirection(ctx context.Context, l *planLink, atA bool, want plan.Direction) error {
 	if f.soft != nil {
 		side, joined := f.named[l.Name]
@@ -292,9 +291,9 @@ func (f *Fabric) permitDirection(ctx context.Context, l *planLink, atA bool, wan
 	return f.check(&trial, atA)
 }
 
-// changeAll asks for the planned states and settings of links. It returns what
-// was asked for otherwise; what soft switches refuse stays so, what the kernel
-// refuses is asked for nonetheless.
+// changeAll requests the planned states and settings of links. It returns the links whose requested
+// state differed. A change that soft switches refuse is not made. A change that the kernel refuses
+// remains requested.
 func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair, refused error) {
 	_, named := f.asked()
 	changed = []Repair{}
@@ -310,7 +309,7 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 		was := l.Link
 		both := f.soft != nil && !was.AToB.Equal(want.AToB) && !was.BToA.Equal(want.BToA)
 		var err error
-		if both { // at once: half of a change may need more headroom than either
+		if both { // both at once: one of the two changes alone may need more headroom
 			err = f.setSoftLinks(ctx, l, Both, want.AToB, want.BToA)
 		}
 		for _, atA := range []bool{true, false} {
@@ -325,7 +324,7 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 			tell(Repair{Where: l.Name + " " + word(atA), What: what}, err)
 		}
 		for _, atA := range Both.sides() {
-			if l.isCut(atA) && !l.down { // else it comes with the whole link
+			if l.isCut(atA) && !l.down { // otherwise it is restored with the whole link
 				what := fmt.Sprintf("set %s %s up: it was down", l.Name, word(atA))
 				tell(Repair{Where: l.Name + " " + word(atA), What: what}, f.makeWhole(l, atA))
 			}
@@ -354,7 +353,7 @@ func (f *Fabric) changeDirection(ctx context.Context, l *planLink, atA bool, now
 func (f *Fabric) changeState(ctx context.Context, l *planLink) error {
 	if f.soft == nil {
 		err := f.setState(ctx, l, true)
-		l.cutAToB, l.cutBToA = false, false // whatever the kernel refused now
+		l.cutAToB, l.cutBToA = false, false // even if the kernel refuses it now
 		return err
 	}
 	return f.setSoftState(ctx, l.Name, true)

@@ -9,12 +9,11 @@ import (
 	"railbed/plan"
 )
 
-// localhost are the addresses that the kernel gives a loopback when it is first
-// set up. Only hosts with an IPv6 loopback of their own are sure to have the
-// second: IPv6 may be switched off.
+// localhost are the addresses that the kernel adds to a loopback when it is first set up. IPv6 may
+// be switched off, so only hosts with an IPv6 loopback of their own are sure to have the second.
 var localhost = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128")}
 
-// addresses are all that the host must have.
+// addresses returns all addresses that the host must have.
 func (f *Fabric) addresses(h *host) []kernel.Address {
 	want := slices.Clone(h.loopbacks)
 	for _, prefix := range localhost {
@@ -25,7 +24,7 @@ func (f *Fabric) addresses(h *host) []kernel.Address {
 	for _, p := range h.ports {
 		for _, prefix := range p.Addrs {
 			if !f.cut(p) || prefix.Addr().Is4() {
-				// the kernel drops IPv6 addresses of an interface that goes down
+				// the kernel drops an interface's IPv6 addresses when it goes down
 				want = append(want, kernel.Address{Index: p.index, Prefix: prefix})
 			}
 		}
@@ -69,7 +68,7 @@ func (f *Fabric) compareAddresses(h *host, got reading, d *differences) {
 	}
 }
 
-// compareLocal looks whether the host takes in what is sent to its addresses.
+// compareLocal checks whether the host accepts packets to its addresses.
 func (f *Fabric) compareLocal(h *host, got reading, d *differences) {
 	for _, a := range f.addresses(h) {
 		l := got.byIndex[a.Index]
@@ -86,7 +85,7 @@ func (f *Fabric) compareLocal(h *host, got reading, d *differences) {
 	}
 }
 
-// portName is the planned name of an interface.
+// portName returns the planned name of an interface.
 func (h *host) portName(index int) string {
 	for name, i := range h.portIndex {
 		if i == index {
@@ -96,7 +95,7 @@ func (h *host) portName(index int) string {
 	return fmt.Sprintf("if%d", index)
 }
 
-// devName is the planned name of an interface, or the one that it has.
+// devName returns the planned name of an interface, or its current one.
 func (h *host) devName(got reading, index int) string {
 	for name, i := range h.portIndex {
 		if i == index {
@@ -143,8 +142,8 @@ func (f *Fabric) compareNeighbors(h *host, got reading, d *differences) {
 	}
 }
 
-// routeKey is what the kernel finds a route by. It may have several of one key,
-// of different metrics.
+// routeKey is the key by which the kernel finds a route. There may be several routes with one key
+// and different metrics.
 type routeKey struct {
 	dst   netip.Prefix
 	table int
@@ -166,7 +165,7 @@ func (f *Fabric) compareRoutes(h *host, got reading, d *differences) {
 	for _, want := range h.routes {
 		k := keyOf(want)
 		found := have[k]
-		if f.crossesCut(h, want) { // gone, or without the path that is down
+		if f.crossesCut(h, want) { // missing, or without the path that is down
 			delete(have, k)
 			continue
 		}
@@ -174,7 +173,7 @@ func (f *Fabric) compareRoutes(h *host, got reading, d *differences) {
 			have[k] = slices.Delete(found, i, i+1)
 			continue
 		}
-		// Those that are in its place go first: some would stay beside it.
+		// Routes in its place are deleted first: some would otherwise stay beside it.
 		wrong := slices.DeleteFunc(found, func(r kernel.Route) bool { return r.Kernel })
 		instead := request(passRoute, func(b *kernel.Batch) {
 			for _, r := range wrong {
@@ -208,8 +207,8 @@ func (f *Fabric) compareStrayRoutes(h *host, got reading, left map[routeKey][]ke
 	}
 }
 
-// compareConnected looks for the routes that the kernel makes by itself for an
-// address: without one, what is on the link is sought elsewhere.
+// compareConnected looks for the routes that the kernel adds for an address. Without such a route,
+// packets to the link's prefix would take another route.
 func (f *Fabric) compareConnected(h *host, got reading, d *differences) {
 	have := map[netip.Prefix][]int{} // interfaces by destination
 	for _, r := range got.routes {
@@ -261,7 +260,7 @@ func (h *host) named(got reading, r kernel.Route) kernel.Route {
 	return r
 }
 
-// sameRoute ignores the order of next hops: IPv6 keeps its own.
+// sameRoute ignores the order of next hops: IPv6 has its own order.
 func sameRoute(got, want kernel.Route) bool {
 	sorted := func(hops []kernel.NextHop) []kernel.NextHop {
 		hops = slices.Clone(hops)
@@ -281,8 +280,8 @@ func sameRoute(got, want kernel.Route) bool {
 		slices.Equal(sorted(got.Hops), sorted(want.Hops))
 }
 
-// compareRules looks at those of the plan and at those that every namespace
-// begins with: without these the main table is never asked.
+// compareRules compares the rules of the plan and the default rules of a namespace. Without the
+// default rules the main table is not used.
 func compareRules(h *host, got []kernel.Rule, d *differences) {
 	wanted := kernel.DefaultRules()
 	defaults := len(wanted)
@@ -292,7 +291,7 @@ func compareRules(h *host, got []kernel.Rule, d *differences) {
 			continue
 		}
 		if i < defaults && want.From.Addr().Is6() && !h.inet6() {
-			continue // the kernel may have none
+			continue // the kernel may not support it
 		}
 		add := request(passRoute, func(b *kernel.Batch) { b.AddRule(want) })
 		d.add(h.name, []fix{add}, "add rule from %s lookup %d to %s: kernel has it not", want.From,

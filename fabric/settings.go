@@ -15,9 +15,9 @@ const (
 	inet6Disabled   = 26
 )
 
-// compareSettings looks at the settings that an interface took over when it
-// appeared. The larger of its own and the namespace's rp_filter counts, so the
-// namespace's value alone proves nothing.
+// compareSettings compares the settings that an interface copied when it was created. The kernel
+// uses the larger of the interface's and the namespace's rp_filter, so the namespace's value alone
+// proves nothing.
 func (f *Fabric) compareSettings(h *host, p port, got kernel.Link, d *differences) {
 	if h.bridge {
 		return
@@ -43,8 +43,8 @@ func (f *Fabric) compareSettings(h *host, p port, got kernel.Link, d *difference
 	check(passRoute, "ipv4", got.Inet4, inet4RPFilter, "rp_filter", 0)
 }
 
-// compareLoopback looks at the loopback itself. Its addresses of IPv6 cannot be
-// there while that is switched off.
+// compareLoopback compares the loopback itself. It can have no IPv6 addresses while IPv6 is
+// switched off.
 func (f *Fabric) compareLoopback(h *host, got kernel.Link, d *differences) {
 	if !got.Up {
 		up := request(passPort, func(b *kernel.Batch) { b.SetUp("lo", loopbackIndex, true) })
@@ -66,7 +66,7 @@ func (f *Fabric) compareSysctls(h *host, d *differences) {
 	for _, s := range h.late() {
 		late[s.Path] = true
 	}
-	for _, s := range h.sysctls { // which one, that takes longer
+	for _, s := range h.sysctls { // find out which; that takes longer
 		if err := kernel.CheckSysctls([]kernel.Sysctl{s}); err != nil {
 			at := passSettings
 			if late[s.Path] {

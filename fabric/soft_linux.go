@@ -15,21 +15,21 @@ import (
 	"railbed/plan"
 )
 
-// softPart is the soft switches of a fabric.
+// softPart holds the soft switches of a fabric.
 type softPart struct {
 	plan    *plan.Plan
 	process *live.Process
-	links   []*planLink // all of the plan, as they are now asked for
+	links   []*planLink // all links of the plan, in their requested state
 	named   map[string]*planLink
 	nics    int // of all nodes
-	// foreign are the ways to NICs whose interfaces are in somebody else's namespaces.
+	// foreign maps to the Ways of NICs whose interfaces are in namespaces of other programs.
 	foreign map[plan.End]*Way
-	// backlog is what the host's processors had dropped when the fabric was made.
+	// backlog is the number of packets that the host's CPUs had dropped when the fabric was made.
 	backlog uint64
 }
 
-// startSoft opens the far ends of the NICs and starts the soft switches of the
-// plan, of whose kernel's part the fabric is, on them.
+// startSoft opens the far ends of the NICs and starts the soft switches of the plan on them. The
+// fabric is the kernel's part of that plan.
 func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]*Way{}}
 	var err error
@@ -83,12 +83,12 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 	return err
 }
 
-// mostOwnPorts is how many NICs get ports of their own, with the fastest driver.
-// The kernel takes 40 ms to close one when the testbed is killed, and a killed
-// testbed is to be gone within two seconds; so more NICs share a trunk.
+// mostOwnPorts is the largest number of NICs that get ports of their own, with the fastest driver.
+// The kernel takes 40 ms to close such a port when the testbed is killed, and a killed testbed must
+// be gone within two seconds. So more NICs share a trunk.
 const mostOwnPorts = 8
 
-// trunkReason says why so many NICs do without the fastest driver, in one line.
+// trunkReason says in one line why this number of NICs cannot use the fastest driver.
 func trunkReason(nics int) string {
 	return fmt.Sprintf("%d NICs share one ring; AF_XDP, which sends faster, is for at most %d: the kernel "+
 		"takes 40 ms to close each NIC's sockets, "+
@@ -117,15 +117,15 @@ func openWays(w *live.Ways, names []string) (err error) {
 	return nil
 }
 
-// openWay opens the far end of one of some NICs that have ports of their own.
+// openWay opens the far end of a NIC that has a port of its own, one of nics.
 func openWay(name string, mtu, nics int) (*softports.Handle, error) {
 	h, _, err := softports.OpenBest(name,
 		softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
 	return h, err
 }
 
-// rejoin gives the soft switches the far end of a link that was made anew. With a
-// trunk they have it already.
+// rejoin passes the far end of a recreated link to the soft switches. With a trunk they already
+// have it.
 func (f *Fabric) rejoin(l *planLink) error {
 	far, near := l.A, l.B
 	if l.b.name == SoftSide {
@@ -153,7 +153,7 @@ func (f *Fabric) openFar(near plan.End, far string, mtu int) (h *softports.Handl
 	return h, nil
 }
 
-// softSide is the host of the far ends, nil where no switch is soft.
+// softSide returns the host of the far ends, or nil without soft switches.
 func (f *Fabric) softSide() *host {
 	if i := slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == SoftSide }); i >= 0 {
 		return f.hosts[i]
@@ -161,8 +161,8 @@ func (f *Fabric) softSide() *host {
 	return nil
 }
 
-// openWitnesses opens what sees frames arrive, at every node of the plan, and
-// hands it over.
+// openWitnesses opens the packet sockets that measure arrivals, one at every node of the plan, and
+// hands them over.
 func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace,
 	hand func(int, *os.File) error) error {
 	return kernel.Each(ctx, nodes, 2, func(node int) error {
@@ -187,9 +187,8 @@ const (
 	largestRing = 4 << 20
 )
 
-// fill completes the states of the kernel's links with what the soft switches
-// have, and adds the links between them. The rest of what these are doing comes
-// without the ports.
+// fill adds the soft switches' state to the states of the kernel's links, and adds the links
+// between soft switches. It returns the other state of the soft switches without their ports.
 func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error) {
 	state, err := s.process.State()
 	if err != nil {
@@ -219,7 +218,7 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 		}{{l.A, &one.A}, {l.B, &one.B}} {
 			soft := state.Ports[ports[side.planned.Node+":"+side.planned.Port]]
 			if side.end.Node != side.planned.Node || s.foreign[side.planned] != nil {
-				// the far end, or none of the kernel's
+				// the far end, or an end that the kernel does not have
 				*side.end = EndState{Node: side.planned.Node, Port: side.planned.Port, Operstate: "down"}
 				if soft.Up {
 					side.end.Operstate = "up"
@@ -245,7 +244,7 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 
 func (s *softPart) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
 
-// find is a link of the soft switches'.
+// find returns a link of the soft switches.
 func (s *softPart) find(name string) (*planLink, error) {
 	l, known := s.named[name]
 	if !known {
@@ -254,7 +253,7 @@ func (s *softPart) find(name string) (*planLink, error) {
 	return l, nil
 }
 
-// setSoftLink is SetLink where switches are soft.
+// setSoftLink is SetLink for soft switches.
 func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d plan.Direction) error {
 	l, err := f.soft.find(name)
 	if err != nil {
@@ -263,9 +262,8 @@ func (f *Fabric) setSoftLink(ctx context.Context, name string, dir Direction, d 
 	return f.setSoftLinks(ctx, l, dir, d, d)
 }
 
-// setSoftLinks gives one direction or both of a link of the soft switches' what is
-// meant for each. The node's shaper follows the rate; where the soft switches refuse
-// the change it is put back.
+// setSoftLinks sets one direction or both of a link of the soft switches. The node's shaper follows
+// the rate; if the soft switches refuse the change, the shaper is reset.
 func (f *Fabric) setSoftLinks(ctx context.Context, l *planLink, dir Direction, aToB,
 	bToA plan.Direction) error {
 	changed := *l
@@ -286,8 +284,7 @@ func (f *Fabric) setSoftLinks(ctx context.Context, l *planLink, dir Direction, a
 	return nil
 }
 
-// shapeNodes sets the shapers of the nodes at the ends of a link of the soft
-// switches'.
+// shapeNodes sets the shapers of the nodes at the ends of a link of the soft switches.
 func (f *Fabric) shapeNodes(ctx context.Context, l *planLink, dir Direction) error {
 	side, joined := f.named[l.Name]
 	if !joined {
@@ -319,8 +316,7 @@ func (f *Fabric) shapeNodes(ctx context.Context, l *planLink, dir Direction) err
 	return nil
 }
 
-// setSoftState is SetLinkState where switches are soft. A node sees its carrier
-// go.
+// setSoftState is SetLinkState for soft switches. A node loses its carrier.
 func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 	l, err := f.soft.find(name)
 	if err != nil {
@@ -349,8 +345,8 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 	return nil
 }
 
-// softQueue adds what waits and is dropped in the queues of a soft port to what
-// the kernel's shaper counts before it.
+// softQueue adds the queued bytes and the drops of a soft port to the counts of the kernel's shaper
+// before it.
 func softQueue(d *DirectionState, sender EndState) {
 	d.Shaper.Drops += sender.Soft.Drops.Total()
 	d.Shaper.BacklogBytes += uint64(sender.Soft.Waiting())

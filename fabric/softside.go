@@ -32,10 +32,10 @@ func Namespaces(p *plan.Plan) []string {
 	return names
 }
 
-// kernelSide is the kernel's part of a plan with soft switches: the nodes, and
-// one switch in place of all soft ones, whose ports do nothing but hand frames
-// to the soft switches. What a node sends is shaped to the link's rate, so that
-// its sockets are held back; all else that a link does, the soft switches do.
+// kernelSide returns the kernel's part of a plan with soft switches. It has the nodes, and one
+// switch in place of all soft ones, whose ports only pass frames to the soft switches. A node's
+// frames are shaped to the link's rate, which holds back the node's sockets. The soft switches do
+// everything else that a link does.
 func kernelSide(p *plan.Plan) *plan.Plan {
 	if !p.Soft() {
 		return p
@@ -65,17 +65,16 @@ func kernelSide(p *plan.Plan) *plan.Plan {
 	return &kernel
 }
 
-// softPort is the interface at the far end of the plan's i-th link.
+// softPort returns the name of the interface at the far end of the plan's i-th link.
 func softPort(link int) string { return fmt.Sprintf("s%d", link) }
 
-// softMAC is that interface's address, which no frame is sent to: the kernel
-// then throws away what it sees, once the soft switches have it.
+// softMAC returns that interface's address. No frame is sent to it. So the kernel discards the
+// frames that it sees, after the soft switches have received them.
 func softMAC(link int) plan.MAC {
 	return plan.MAC{0x06, 0x52, 0x42, byte(link >> 16), byte(link >> 8), byte(link)}
 }
 
-// hostSide is the kernel's part of a link between a node and a soft switch, which
-// is A or B.
+// hostSide returns the kernel's part of a link between a node and a soft switch, which is A or B.
 func hostSide(l plan.Link, switchIsA bool, name string, by clock.Dilation) plan.Link {
 	far := plan.End{Node: SoftSide, Port: name}
 	if switchIsA {
@@ -86,15 +85,14 @@ func hostSide(l plan.Link, switchIsA bool, name string, by clock.Dilation) plan.
 	return l
 }
 
-// nodeSide is the shaper at the node, which works in real time.
+// nodeSide returns the shaping at the node, which works in real time.
 func nodeSide(d plan.Direction, by clock.Dilation) plan.Direction {
 	return plan.Direction{Rate: units.Rate(by.Real(uint64(d.Rate))), Queue: d.Queue}
 }
 
-// softBurst is the burst of a node's shaper before a soft switch. The emulated
-// NIC behind it keeps the rate to the bit, so that the burst only has to be large
-// enough for a host that wakes up late, and small enough for the NIC's queue:
-// half a millisecond, and four frames.
+// softBurst returns the burst of a node's shaper before a soft switch. The emulated NIC after it
+// keeps the rate to the bit. So the burst only has to be large enough for a host that wakes up
+// late, and small enough for the NIC's queue: half a millisecond, and at least four frames.
 func softBurst(s shape) units.Bytes {
 	const frames, ethernet = 4, 14
 	return max(units.Bytes(frames*(s.mtu+ethernet)), units.Bytes(s.rate/8/2000))

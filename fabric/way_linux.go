@@ -26,25 +26,27 @@ import (
 // to change its link and to measure its lateness.
 type Way struct {
 	port *softports.Handle
-	// far is the namespace of the NIC's far end, by which the NIC loses its carrier.
+	// far is the namespace of the NIC's far end. The NIC loses its carrier when the far end is set
+	// down there.
 	far *kernel.Namespace
-	// home is nil where nothing leads to the NIC's namespace that does not keep it.
+	// home is nil if there is no path to the NIC's namespace that does not keep the namespace
+	// alive.
 	home *home
-	// witness sees frames arrive at the NIC. It keeps the NIC's namespace, and so there is
-	// none without a home that says when that is to end.
+	// witness is the packet socket that measures arrivals at the NIC. It keeps the NIC's namespace
+	// alive. So it only exists together with home, which tells when the namespace must end.
 	witness *os.File
-	watched bool // the soft switches have the witness
+	watched bool // the soft switches have the packet socket
 	nic     wayNIC
 }
 
-// wayNIC is the NIC in its namespace.
+// wayNIC describes the NIC in its namespace.
 type wayNIC struct {
 	Name  string         `json:"name"`
 	Index int            `json:"index"`
 	Sends plan.Direction `json:"sends"` // the settings with which its shaper was made
 }
 
-// wayText is a Way without descriptors, which come in the order of its fields.
+// wayText is a Way without its descriptors, which are sent in the order of its fields.
 type wayText struct {
 	Port  softports.Description `json:"port"`
 	Files int                   `json:"files"` // number of descriptors of the port
@@ -52,8 +54,8 @@ type wayText struct {
 	Home  *homeText             `json:"home,omitempty"`
 }
 
-// home is a network namespace as somebody else's runtime calls it: a folder and a name
-// there. It leads to the namespace and does not keep it, whatever mounts the caller has.
+// home is the path of a network namespace of another runtime: a directory and a name in it. It
+// refers to the namespace without keeping it alive, independently of the caller's mounts.
 type home struct {
 	homeText
 	folder *os.File
@@ -65,17 +67,17 @@ type homeText struct {
 	Inode  uint64 `json:"inode"`
 }
 
-// findHome is nil where the path is none that others can follow.
+// findHome returns nil if other processes cannot follow the path.
 func findHome(path string, ns *kernel.Namespace) *home {
 	const mostLinks = 8
-	for range mostLinks { // those of other programs' files lead nowhere elsewhere
+	for range mostLinks { // links in other programs' /proc/PID/fd cannot be followed
 		to, err := os.Readlink(path)
 		if err != nil || !filepath.IsAbs(to) {
 			break
 		}
 		path = to
 	}
-	folder, err := filepath.EvalSymlinks(filepath.Dir(path)) // /proc/self is the caller's
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path)) // because /proc/self differs for each process
 	if err != nil {
 		return nil
 	}
@@ -89,17 +91,17 @@ func findHome(path string, ns *kernel.Namespace) *home {
 		h.Device, h.Inode = uint64(stat.Dev), stat.Ino
 	}
 	if strings.HasPrefix(folder, fmt.Sprintf("/proc/%d/", os.Getpid())) || !h.alive() {
-		_ = h.folder.Close() // nobody has used it
+		_ = h.folder.Close() // it has not been used
 		return nil
 	}
 	return h
 }
 
-// alive reports whether the name still leads to the namespace.
+// alive reports whether the name still refers to the namespace.
 func (h *home) alive() bool {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(h.folder.Fd()), h.Name, &stat, 0)
-	if errors.Is(err, fs.ErrPermission) { // to follow it; it is there as long as its process is
+	if errors.Is(err, fs.ErrPermission) { // no permission to follow the link; it exists while its process does
 		return unix.Fstatat(int(h.folder.Fd()), h.Name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 	}
 	return err == nil && uint64(stat.Dev) == h.Device && stat.Ino == h.Inode
@@ -197,8 +199,8 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 	return w, nil
 }
 
-// watchHome opens what sees frames arrive at the NIC, where something says when the
-// namespace is to end. The path is the namespace's.
+// watchHome opens the packet socket that measures arrivals at the NIC, if there is a home that
+// tells when the namespace ends. The path is the namespace's.
 func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
 	if w.home = findHome(path, ns); w.home == nil {
 		return nil
@@ -209,7 +211,8 @@ func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
 	})
 }
 
-// refused says that the testbed may not do something with a NIC in another namespace.
+// refused returns the error for an operation on a NIC in another namespace that the testbed has no
+// right to.
 func (w *Way) refused(end plan.End, what string, err error, remedy string) error {
 	return &verdict.UnsupportedError{Feature: what + " of " + end.Node + ":" + end.Port,
 		Reason: fmt.Sprintf("it is in a container of another runtime, and the testbed may not change it "+
@@ -231,7 +234,7 @@ func (w *Way) enter() (*kernel.Namespace, error) {
 	return ns, nil
 }
 
-// reshape has the NIC's shaper follow its link.
+// reshape adapts the NIC's shaper to its link.
 func (w *Way) reshape(end plan.End, want, was link.Shaping) error {
 	if want.Direction.Equal(was.Direction) {
 		return nil
@@ -256,7 +259,7 @@ func (w *Way) reshape(end plan.End, want, was link.Shaping) error {
 	return errors.Join(append(want.Compare(queuesOf(qdiscs, w.nic.Index)), err)...)
 }
 
-// setCarrier gives the NIC its carrier, or takes it, and waits until it has it so.
+// setCarrier turns the NIC's carrier on or off, and waits until the NIC has that state.
 func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 	conn, err := kernel.OpenIn(w.far)
 	if err != nil {
@@ -279,7 +282,7 @@ func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 	}
 	ns, err := w.enter()
 	if err != nil {
-		return nil // the carrier is set; that it cannot be seen is not its failure
+		return nil // the carrier is set, even if it cannot be checked
 	}
 	defer ns.Close()
 	for deadline := time.Now().Add(carrierPatience); ; {

@@ -31,17 +31,17 @@ func CheckBridgePorts(name string, ports int) error {
 // copies the settings of "default", so the work does not grow with the number of NICs.
 func NodeSysctls() []kernel.Sysctl {
 	return append(common(),
-		// A node is not a router. A new namespace takes over the host's value.
+		// A node is not a router. A new namespace copies the host's value.
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "0"},
-		// A NIC answers ARP for its own addresses alone and asks in its own
-		// name. Without these any NIC answers for all of them, and traffic of
-		// one rail arrives on another.
+		// A NIC answers ARP only for its own addresses, and asks with its own address. Without
+		// these settings any NIC answers for all of them, and traffic of one rail arrives on
+		// another.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_announce", Value: "2"},
 		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "0", Optional: true},
-		// A namespace takes over the host's, which would decide what a run finds:
-		// BBR paces by timers. Every kernel has Reno and gives it to every namespace,
-		// and at a cluster's round trips CUBIC grows as Reno does (RFC 9438, 4.3).
+		// A namespace copies the host's setting, which would influence a run's results: BBR paces
+		// by timers. Every kernel has Reno and allows it in every namespace. At a cluster's round
+		// trips CUBIC grows as Reno does (RFC 9438, 4.3).
 		kernel.Sysctl{Path: "net/ipv4/tcp_congestion_control", Value: "reno"},
 	)
 }
@@ -50,15 +50,14 @@ func NodeSysctls() []kernel.Sysctl {
 func RouterSysctls() []kernel.Sysctl {
 	return append(common(),
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "1"},
-		// Every packet that expires gets its answer, or traceroute shows gaps:
-		// the kernel sends one error per target and second otherwise. The mask
-		// names the types that are limited; IPv6 has a limit of its own, and
-		// both have one for all targets together, which belongs to the
-		// namespace since Linux 6.13 and is the host's before.
+		// Every expired packet must get its answer; otherwise traceroute shows gaps, because by
+		// default the kernel sends one error per target and second. The mask names the types that
+		// are limited. IPv6 has a limit of its own. Both have a limit for all targets together,
+		// which belongs to the namespace since Linux 6.13 and to the host before.
 		kernel.Sysctl{Path: "net/ipv4/icmp_ratemask", Value: "0"},
 		kernel.Sysctl{Path: "net/ipv4/icmp_msgs_per_sec", Value: "1000000", Optional: true},
 		kernel.Sysctl{Path: "net/ipv4/icmp_msgs_burst", Value: "10000", Optional: true},
-		// The plan's routes are the routes; nobody learns better ones.
+		// Only the plan's routes are used; redirects must not add others.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/send_redirects", Value: "0"},
 		kernel.Sysctl{Path: "net/ipv4/conf/default/send_redirects", Value: "0"},
 		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1", Optional: true},
@@ -73,12 +72,12 @@ func RouterSysctls() []kernel.Sysctl {
 const (
 	hashLayer4 = "1"
 	hashCustom = "3"
-	// hashFields are the addresses (1 and 2), the protocol (4) and the ports
-	// (16 and 32) of the outer header.
+	// hashFields selects the addresses (1 and 2), the protocol (4) and the ports (16 and 32) of the
+	// outer header.
 	hashFields = "55"
 )
 
-// customHash reports whether the host knows the custom policy, since Linux 5.14.
+// customHash reports whether the host supports the custom policy, which exists since Linux 5.14.
 var customHash = sync.OnceValue(func() bool {
 	_, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_fields")
 	return err == nil
@@ -97,10 +96,10 @@ func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
 			kernel.Sysctl{Path: "net/ipv6/fib_multipath_hash_fields", Value: hashFields, Optional: true})
 	}
 	sysctls = append(sysctls,
-		// Flows of one pair of nodes spread over equal-cost paths by their
-		// ports; by addresses alone they would all take the same one.
+		// Flows of one pair of nodes spread over equal-cost paths by their ports. By addresses
+		// alone they would all take the same path.
 		kernel.Sysctl{Path: "net/ipv4/fib_multipath_hash_policy", Value: policy},
-		// A path whose link has lost its carrier is no path.
+		// A path whose link has lost its carrier is not used.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/ignore_routes_with_linkdown", Value: "1"},
 		kernel.Sysctl{Path: "net/ipv6/fib_multipath_hash_policy", Value: policy, Optional: true},
 		kernel.Sysctl{Path: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1", Optional: true})
@@ -114,11 +113,11 @@ func MultipathSysctls(hashSeed uint32) []kernel.Sysctl {
 // BridgeSysctls returns the settings of a bridge's namespace.
 func BridgeSysctls() []kernel.Sysctl {
 	return []kernel.Sysctl{
-		// A bridge has no address and says nothing itself.
+		// A bridge has no address and sends nothing itself.
 		{Path: "net/ipv6/conf/all/disable_ipv6", Value: "1", Optional: true},
 		{Path: "net/ipv6/conf/default/disable_ipv6", Value: "1", Optional: true},
-		// Bridged frames never meet a firewall. Kernels before 5.3 have one
-		// setting for the whole host, which does not show up in a namespace.
+		// Bridged frames bypass the firewall. Kernels before 5.3 have one setting for the whole
+		// host, which does not show up in a namespace.
 		{Path: "net/bridge/bridge-nf-call-iptables", Value: "0", Optional: true},
 		{Path: "net/bridge/bridge-nf-call-ip6tables", Value: "0", Optional: true},
 		{Path: "net/bridge/bridge-nf-call-arptables", Value: "0", Optional: true},
@@ -136,19 +135,19 @@ func SilentSysctls() []kernel.Sysctl {
 	}
 }
 
-// common are settings of nodes and routers.
+// common returns the settings of both nodes and routers.
 func common() []kernel.Sysctl {
 	return []kernel.Sysctl{
-		// Answers may come in by another path than requests go out. The kernel
-		// takes the larger of "all" and the NIC's own.
+		// Answers may come in by another path than requests go out. The kernel uses the larger of
+		// "all" and the NIC's own.
 		{Path: "net/ipv4/conf/all/rp_filter", Value: "0"},
 		{Path: "net/ipv4/conf/default/rp_filter", Value: "0"},
-		// Duplicate address detection would hold back an address for a second
-		// or two; the plan has no duplicates. The kernel wants both.
+		// Duplicate address detection would hold back an address for a second or two; the plan has
+		// no duplicates. The kernel requires both settings.
 		{Path: "net/ipv6/conf/all/accept_dad", Value: "0", Optional: true},
 		{Path: "net/ipv6/conf/default/accept_dad", Value: "0", Optional: true},
-		// No link-local addresses that the plan does not know (1 is
-		// IN6_ADDR_GEN_MODE_NONE), and with them no router solicitations.
+		// No link-local addresses besides the plan's (1 is IN6_ADDR_GEN_MODE_NONE), and therefore
+		// no router solicitations.
 		{Path: "net/ipv6/conf/default/addr_gen_mode", Value: "1", Optional: true},
 	}
 }

@@ -38,14 +38,14 @@ type Entry struct {
 	Measured time.Time `json:"measured"`
 }
 
-// hostFacts are what a measurement depends on and a reboot does not change.
+// hostFacts are properties of the host that a measurement depends on and a reboot does not change.
 type hostFacts struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
 }
 
-// key is what an entry is found by.
+// key is the key of an entry.
 type key struct {
 	host  hostFacts
 	qdisc string
@@ -53,11 +53,11 @@ type key struct {
 	mtu   int
 }
 
-// qdisc is the queueing discipline that shapes; an entry holds for no other.
+// qdisc is the shaping queueing discipline; an entry is valid only for this one.
 const qdisc = "tbf"
 
-// cacheFile is the file's content. Entries of other hosts are kept: home
-// directories move between machines.
+// cacheFile is the content of the file. Entries of other hosts are kept: home directories move
+// between machines.
 type cacheFile struct {
 	Version int           `json:"version"`
 	Entries []cachedEntry `json:"entries"`
@@ -69,7 +69,7 @@ type cachedEntry struct {
 	Entry
 }
 
-// cacheVersion changes when the method of measuring does.
+// cacheVersion changes with the method of measurement.
 const cacheVersion = 2
 
 // DefaultPath returns the file for calibrations: in /var/cache/railbed for root, else in the user's
@@ -184,15 +184,15 @@ func (c *Calibration) read() (map[key]Entry, error) {
 	return entries, nil
 }
 
-// plausible refuses entries that no measurement makes, so that a damaged file
+// plausible refuses entries that cannot be the result of a measurement, so that a damaged file
 // cannot shape a link wrongly.
 func (e Entry) plausible() bool {
 	return e.Rate > 0 && e.MTU > 0 && e.Burst >= frameLength(e.MTU) && e.Burst <= maxBurst(e.Rate, e.MTU) &&
 		reached(e.Achieved, e.Rate)
 }
 
-// write replaces the file as a whole, so that a reader never sees half of it.
-// The caller holds the file lock.
+// write replaces the file as a whole, so that a reader never sees a partial file. The caller holds
+// the file lock.
 func (c *Calibration) write() error {
 	file := cacheFile{Version: cacheVersion}
 	for k, entry := range c.entries {

@@ -26,7 +26,7 @@ func (e *UnreachableError) Error() string {
 		e.Rate, roundRate(e.Best), e.Burst, e.MTU)
 }
 
-// roundRate keeps three digits, for reading.
+// roundRate keeps three digits, for display.
 func roundRate(r units.Rate) units.Rate {
 	scale := units.Rate(1)
 	for r/scale >= 1000 {
@@ -35,17 +35,17 @@ func roundRate(r units.Rate) units.Rate {
 	return r / scale * scale
 }
 
-// ethernetHeader is the part of a frame that an MTU does not count.
+// ethernetHeader is the part of a frame that the MTU does not count.
 const ethernetHeader = 14
 
 // frameLength is the longest frame of a link.
 func frameLength(mtu int) units.Bytes { return units.Bytes(mtu + ethernetHeader) }
 
-// maxBurstTime bounds the burst: a longer one would let a queue of the fabric
-// empty at once what a real link spreads over a round trip.
+// maxBurstTime limits the burst. With a longer burst a queue of the fabric could empty at once,
+// where a real link would take a round trip.
 const maxBurstTime = 200 * time.Microsecond
 
-// maxBurst is the largest burst allowed: max(2 MTU, rate x 200 us).
+// maxBurst returns the largest burst allowed: max(2 MTU, rate x 200 us).
 func maxBurst(rate units.Rate, mtu int) units.Bytes {
 	return max(units.Bytes(2*mtu), units.Bytes(float64(rate.BytesPerSecond())*maxBurstTime.Seconds()))
 }
@@ -74,19 +74,19 @@ func within(share float64, achieved, asked units.Rate) bool {
 const (
 	// votes is how many measurements decide about a burst, by majority.
 	votes = 3
-	// chances is how many measurements the largest burst gets to reach the rate
-	// twice, and chancesIfFar how many when none comes within far of it.
+	// chances is how many measurements the largest burst gets to reach the rate twice. It is
+	// chancesIfFar if none reaches the fraction far of the rate.
 	chances, chancesIfFar = 40, 20
 	far                   = 0.9
-	// pause between chances grows by this much each time: what disturbs may
-	// take a CPU for tens of milliseconds.
+	// pause between chances grows by this amount each time: a disturbance may occupy a CPU for tens
+	// of milliseconds.
 	pause = 2 * time.Millisecond
-	// resolution is the factor between bursts at which the search ends.
+	// resolution is the ratio of two bursts at which the search ends.
 	resolution = 1.1
-	// step is by how much a burst grows that does not pass the last test.
+	// step is the factor for a burst that fails the last test.
 	step = 1.5
-	// busyFrame is the time of a frame below which the work that a stack has
-	// with a packet counts, and the burst is confirmed with TCP.
+	// busyFrame is the time of a frame below which the stack's work per packet matters. The burst
+	// is then confirmed with TCP.
 	busyFrame = 100 * time.Microsecond
 )
 
@@ -113,16 +113,16 @@ func measureBurst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) 
 	return entry, nil
 }
 
-// measurement measures the rate that a burst achieves once.
+// measurement measures once the rate that a burst achieves.
 type measurement func(ctx context.Context, burst units.Bytes) (units.Rate, error)
 
-// search is the search alone, for any measurement.
+// search is the search itself, for any measurement.
 func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) (Entry, error) {
 	least, most := frameLength(mtu), max(maxBurst(rate, mtu), frameLength(mtu))
 	if _, err := persist(ctx, rate, mtu, most, measure); err != nil {
 		return Entry{}, err
 	}
-	low, high := least, most // high passes; whether least does is not known yet
+	low, high := least, most // high passes; whether least passes is not known yet
 	for float64(high)/float64(low) > resolution {
 		middle := units.Bytes(math.Sqrt(float64(low) * float64(high)))
 		achieved, err := median(ctx, rate, middle, measure)
@@ -148,12 +148,11 @@ func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) 
 	return Entry{Rate: rate, MTU: mtu, Burst: most, Achieved: achieved}, err
 }
 
-// confirm takes the burst that a filled queue needs and looks whether TCP gets
-// the rate with it. TCP keeps the CPUs busy with its own work, so the shaper's
-// timer is later; at 1 Gbit/s and MTU 1,500 on two cores it needs two or three
-// times the burst. Where TCP does not get the rate with any burst, because the
-// CPUs are not fast enough, the result is the smallest burst with which it gets
-// almost as much as with the best one.
+// confirm starts from the burst for a filled queue and checks whether TCP reaches the rate with it.
+// TCP keeps the CPUs busy with its own work, so the shaper's timer is later. At 1 Gbit/s and MTU
+// 1,500 on two cores TCP needs two or three times the burst. If TCP does not reach the rate with
+// any burst, because the CPUs are too slow, the result is the smallest burst that is almost as good
+// as the best one.
 func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, error) {
 	most := max(maxBurst(entry.Rate, entry.MTU), entry.Burst)
 	type trial struct {
@@ -163,7 +162,7 @@ func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, erro
 	var trials []trial
 	var best units.Rate
 	for burst := entry.Burst; ; burst = min(units.Bytes(float64(burst)*step), most) {
-		var achieved units.Rate // the best of several: disturbance only takes away
+		var achieved units.Rate // the best of several: a disturbance can only lower the rate
 		for range votes {
 			got, err := measure(ctx, burst)
 			if err != nil {
@@ -181,7 +180,7 @@ func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, erro
 	}
 	for _, t := range trials {
 		if within(tolerance, t.achieved, best) {
-			entry.Burst = t.burst // Achieved stays what the filled queue got
+			entry.Burst = t.burst // Achieved remains the rate of the filled queue
 			break
 		}
 	}
@@ -213,7 +212,7 @@ func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes,
 	return 0, &UnreachableError{Rate: rate, MTU: mtu, Best: best, Burst: burst}
 }
 
-// median measures several times, and no more when two of three agree.
+// median measures several times, and stops as soon as two of three agree.
 func median(ctx context.Context, rate units.Rate, burst units.Bytes, measure measurement) (units.Rate,
 	error) {
 	var rates []units.Rate

@@ -33,7 +33,7 @@ func readHostFacts() (hostFacts, error) {
 	return facts, nil
 }
 
-// lockPause is how long to wait between attempts to get the file lock.
+// lockPause is the time between attempts to get the file lock.
 const lockPause = 10 * time.Millisecond
 
 // lockFile takes an exclusive lock, until unlock or the process's end.
@@ -45,7 +45,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { _ = unix.Close(fd) }, nil // closing unlocks; nothing was written
+			return func() { _ = unix.Close(fd) }, nil // closing unlocks; no data was written
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, unix.Close(fd))
@@ -58,7 +58,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// sortEntries gives the file one order.
+// sortEntries gives the entries a fixed order in the file.
 func sortEntries(entries []cachedEntry) {
 	slices.SortFunc(entries, func(a, b cachedEntry) int {
 		return cmp.Or(cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.CPUs, b.CPUs),

@@ -39,25 +39,24 @@ type rig struct {
 }
 
 const (
-	rigIndex = 2 // of the near end, in a namespace that holds lo alone
+	rigIndex = 2 // of the near end, in a namespace that otherwise only has lo
 	rigGroup = 1
-	// etherType is IEEE 802's first one for local experiments. No protocol
-	// takes such frames, so that receiving them costs little.
+	// etherType is the first EtherType of IEEE 802 for local experiments. No protocol accepts such
+	// frames, so receiving them costs little.
 	etherType = 0x88B5
-	// senderCount sockets keep the queue filled. Without the right to raise
-	// their buffers each holds about 180 frames of 1,500 bytes, and sleeps
-	// until half of them have left: 4 ms of traffic at 1 Gbit/s, so that the
-	// queue is drained by the shaper's own timer and not by the senders.
+	// senderCount sockets keep the queue filled. Without the right to raise their buffers each
+	// holds about 180 frames of 1,500 bytes, and sleeps until half of them have left. That is 4 ms
+	// of traffic at 1 Gbit/s, so that the shaper's own timer drains the queue, and not the senders.
 	senderCount = 8
-	// sendBuffer is what root raises the buffers to.
+	// sendBuffer is the size to which root raises the buffers.
 	sendBuffer = 4 << 20
-	// rigQueue is longer than all that the senders may have outstanding.
+	// rigQueue exceeds everything that the senders may have outstanding.
 	rigQueue = 256 << 20
-	// edgePatience is how long a link may pass no frame at all: one of
-	// 60 bytes takes half a second at 1 kbit/s.
+	// edgePatience is how long a link may pass no frame at all: a frame of 60 bytes takes half a
+	// second at 1 kbit/s.
 	edgePatience = 20 * time.Second
-	// settleTime lets a changed shaper, which starts with a full bucket, and
-	// fresh senders reach a steady state.
+	// settleTime lets a changed shaper, which starts with a full bucket, and new senders reach a
+	// steady state.
 	settleTime = 5 * time.Millisecond
 )
 
@@ -77,11 +76,11 @@ func newRig(rate units.Rate, mtu int) (*rig, error) {
 	return r, nil
 }
 
-// testFrame is how long the frames of a measurement are: as long as the MTU
-// allows, but on slow links as short as takes a millisecond. What a bucket
-// loses depends on how late the timer is and on how much longer than a frame
-// the burst is, and not on the frame; the share that it loses is larger with
-// short ones, so a burst that is good for them is good for long ones.
+// testFrame returns the length of the frames in a measurement. It is the longest that the MTU
+// allows; on slow links it is shorter, so that a frame takes at most a millisecond. The bucket's
+// loss depends on the lateness of the timer and on how much longer than a frame the burst is, but
+// not on the frame. The relative loss is larger with short frames, so a burst that is good for
+// short ones is good for long ones.
 func testFrame(rate units.Rate, mtu int) units.Bytes {
 	const shortest = 60
 	return min(frameLength(mtu), max(shortest, units.Bytes(rate.BytesPerSecond()/1000)))
@@ -121,12 +120,12 @@ func (r *rig) build() (err error) {
 			}
 			r.sockets = append(r.sockets, fd)
 			if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer) != nil {
-				// In a user namespace: as much as everyone gets.
+				// In a user namespace: the size that every user gets.
 				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err != nil {
 					return fmt.Errorf("set send buffer: %w", err)
 				}
 			}
-			// A sender looks at the stop flag at least this often.
+			// A sender checks the stop flag at least this often.
 			timeout := unix.NsecToTimeval(int64(20 * time.Millisecond))
 			if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
 				return fmt.Errorf("set send timeout: %w", err)
@@ -153,8 +152,8 @@ func (r *rig) buildFar() (err error) {
 	if r.receiver, err = packetSocket(rigIndex+1, etherType); err != nil {
 		return err
 	}
-	// Nobody reads the frames: the socket counts those it has no room for too,
-	// and the less room, the less is copied.
+	// No process reads the frames: the socket also counts frames that it has no room for. With less
+	// room, less is copied.
 	return unix.SetsockoptInt(r.receiver, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
 }
 
@@ -181,7 +180,7 @@ type mmsghdr struct {
 // sendBatch is how many frames go into one system call.
 const sendBatch = 32
 
-// send sends frames of the MTU until the rig stops.
+// send sends frames of the rig's length until the rig stops.
 func (r *rig) send(fd int) {
 	frame := make([]byte, r.frame)
 	copy(frame, farMAC[:])
@@ -207,8 +206,8 @@ func (r *rig) send(fd int) {
 	}
 }
 
-// talk replaces the senders by one TCP connection over the link, whose data
-// packets measure then counts.
+// talk replaces the senders by one TCP connection over the link. From then on measure counts its
+// data packets.
 func (r *rig) talk() error {
 	r.stop.Store(true)
 	r.senders.Wait()
@@ -223,7 +222,7 @@ func (r *rig) talk() error {
 			return err
 		}
 		batch := kernel.NewBatch("calibration", nil)
-		// Without a queue left over from the senders, and as in a fabric.
+		// Remove the senders' queue, and configure the end as in a fabric.
 		batch.DeleteQdisc(end.dev, end.index)
 		batch.SetMaxSegments(end.dev, end.index, Shaping{}.MaxSegments())
 		batch.AddAddress(end.dev, end.index, netip.MustParsePrefix(end.address))
@@ -246,8 +245,8 @@ func (r *rig) talk() error {
 	return nil
 }
 
-// connect opens the connection and a counter of its data packets, all of which
-// but the last of a write are as long as the MTU.
+// connect opens the connection and a counter of its data packets. All packets except the last of a
+// write are as long as the MTU.
 func (r *rig) connect() error {
 	err := r.far.Do(func() error {
 		listener, err := net.Listen("tcp4", "192.0.2.2:0")
@@ -282,8 +281,7 @@ func (r *rig) connect() error {
 	return unix.SetsockoptInt(r.receiver, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
 }
 
-// close stops the senders, then drops sockets and namespaces, and the veth with
-// them.
+// close stops the senders, then closes sockets and namespaces, and with them the veth.
 func (r *rig) close() error {
 	r.stop.Store(true)
 	r.senders.Wait()
@@ -293,9 +291,8 @@ func (r *rig) close() error {
 	}
 	r.talkers.Wait()
 	if r.conn != nil {
-		// The queue may hold seconds of traffic, which pins the namespaces'
-		// sockets; deleting the veth drops it now. Where build failed early
-		// there is no veth to delete.
+		// The queue may hold seconds of traffic, which keeps the namespaces' sockets alive;
+		// deleting the veth drops it now. If build failed early, there is no veth to delete.
 		batch := kernel.NewBatch("calibration", nil)
 		batch.DeleteGroup(rigGroup)
 		if err := r.conn.Do(batch); err != nil && !errors.Is(err, unix.ENODEV) {
@@ -317,7 +314,7 @@ func (r *rig) close() error {
 	return errors.Join(errs...)
 }
 
-// measure shapes with the burst and measures the rate at the receiver.
+// measure sets the shaper to the burst and measures the rate at the receiver.
 func (r *rig) measure(ctx context.Context, burst units.Bytes) (units.Rate, error) {
 	batch := kernel.NewBatch("calibration", nil)
 	batch.SetTBF("near", rigIndex, kernel.Root, kernel.Handle(1, 0), kernel.TBF{
@@ -344,19 +341,19 @@ func (r *rig) measure(ctx context.Context, burst units.Bytes) (units.Rate, error
 	return units.Rate(bits / elapsed.Seconds()), nil
 }
 
-// window is how long to count. The bucket is empty and stays so, because the
-// queue never is: what is counted wrongly is what the two edges differ by, some
-// 50 us. That is 0.1 % of 50 ms; on a slow link several frames must pass.
+// window returns how long to count. The queue is never empty, so the bucket stays empty. The error
+// is the difference between the two edges, some 50 us, which is 0.1 % of 50 ms. On a slow link
+// several frames must pass.
 func (r *rig) window() time.Duration {
 	const least, most, leastFrames = 50 * time.Millisecond, 150 * time.Millisecond, 20
 	return max(least, min(leastFrames*r.rate.SerialisationTime(r.frame), most))
 }
 
-// edge waits until a frame has just arrived, and returns how many have since
-// the last edge. Counting from arrival to arrival keeps the error of a slow
-// link, on which frames are rare, as small as that of a fast one.
+// edge waits until a frame has just arrived, and returns how many have arrived since the last edge.
+// Counting from arrival to arrival keeps the error of a slow link, on which frames are rare, as
+// small as the error of a fast one.
 func (r *rig) edge(ctx context.Context) (frames uint64, err error) {
-	const pollTime = 20 * time.Microsecond // a slower look was interrupted, and may be late
+	const pollTime = 20 * time.Microsecond // a slower check was interrupted, and may be late
 	start := time.Now()
 	for first := true; ctx.Err() == nil; first = false {
 		if failed := r.failed.Load(); failed != nil {

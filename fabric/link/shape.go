@@ -144,16 +144,16 @@ func (s Shaping) netem() kernel.Netem {
 	}
 }
 
-// netemLimit is how many packets netem may hold: twice what the link carries
-// within the longest delay in the shortest frames, and what a full queue of
-// them lets in at once. Without a rate it is what 100 Gbit/s would bring.
+// netemLimit returns how many packets netem may hold. It is twice the number of shortest frames
+// that the link carries within the longest delay, plus the number that a full queue passes on at
+// once. Without a rate, 100 Gbit/s is assumed.
 func (s Shaping) netemLimit() uint32 {
 	const shortestFrame, fastest = 60, units.Rate(100e9)
 	rate := s.Rate
 	if rate == 0 {
 		rate = fastest
 	}
-	// Netem's jitter is uniform within +-Jitter when it has no table.
+	// Netem's jitter is uniform within +-Jitter without a table.
 	longest := time.Duration(s.Delay + s.Jitter).Seconds()
 	packets := (2*float64(rate.BytesPerSecond())*longest + float64(s.Queue)) / shortestFrame
 	return uint32(min(packets+1000, math.MaxInt32))
@@ -236,7 +236,7 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 		{"corruption", got.Netem.Corrupt, want.Corrupt},
 	} {
 		if !kernel.SameShare(share.got, share.want) {
-			// The kernel's is a fraction of 2^32-1, which nobody can read.
+			// The kernel's value is a fraction of 2^32-1, which is unreadable.
 			differ(share.what, fmt.Sprintf("%.4g%%", 100*share.got.Float()), share.want)
 		}
 	}

@@ -19,7 +19,7 @@ type Page struct {
 	nics   int
 }
 
-// size is the bytes of a page for some NICs.
+// size returns the bytes of a page for a number of NICs.
 func size(nics int) int { return nics * Priorities * 4 }
 
 func newPage(memory []byte) *Page { return &Page{memory: memory, nics: len(memory) / size(1)} }

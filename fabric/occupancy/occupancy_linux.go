@@ -17,7 +17,7 @@ func Create(nics int) (*os.File, error) {
 	const page = 4096
 	err = unix.Ftruncate(fd, int64((max(size(nics), 1)+page-1)&^(page-1)))
 	if err == nil {
-		// Nobody can take the memory away from those who have mapped it.
+		// The seals keep any process from shrinking the memory that others have mapped.
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
 			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}

@@ -8,10 +8,10 @@ const (
 	protocolUDP, checksumUDP = 17, 6
 )
 
-// completeChecksum fills in the TCP or UDP checksum that a sender with checksum
-// offload left to its device, and reports whether it could. Such a packet has
-// the sum of the pseudo header in its place (Linux, CHECKSUM_PARTIAL); anything
-// else there is some other packet's checksum, such as a tunnel's.
+// completeChecksum computes the TCP or UDP checksum that a sender with checksum offload left to its
+// device, and reports whether it could. Such a packet has the sum of the pseudo header in the
+// checksum field (Linux, CHECKSUM_PARTIAL). Any other value there belongs to another packet's
+// checksum, such as a tunnel's.
 func completeChecksum(frame []byte) bool {
 	header := HeaderLen
 	if isTag(frame) {
@@ -47,14 +47,14 @@ func completeChecksum(frame []byte) bool {
 	}
 	checksum := ^fold(add(0, segment))
 	if checksum == 0 && protocol == protocolUDP {
-		checksum = 0xFFFF // RFC 768: 0 means that there is none
+		checksum = 0xFFFF // RFC 768: 0 means no checksum
 	}
 	binary.BigEndian.PutUint16(segment[at:], checksum)
 	return true
 }
 
-// segmentOf4 is the transport segment of a whole IPv4 packet, and the sum of
-// its addresses; the protocol is 0 for a fragment or a broken packet.
+// segmentOf4 returns the transport segment of a whole IPv4 packet, and the sum of its addresses.
+// The protocol is 0 for a fragment or a broken packet.
 func segmentOf4(packet []byte) (protocol byte, segment []byte, sum uint64) {
 	if len(packet) < 20 || packet[0]>>4 != 4 {
 		return 0, nil, 0

@@ -2,8 +2,8 @@ package port
 
 import "sync/atomic"
 
-// counters are what a port counts itself. One thread adds, once a batch where
-// it can; any may read.
+// counters are the counts that a port itself keeps. One thread adds, once a batch where possible;
+// any thread may read.
 type counters struct {
 	frames, bytes       counter // received
 	outFrames, outBytes counter // sent
@@ -11,7 +11,7 @@ type counters struct {
 	completed, failed   counter
 }
 
-// counter has one writer, so that adding needs no locked addition.
+// counter has one writer, so adding needs no atomic addition.
 type counter struct{ value atomic.Uint64 }
 
 func (c *counter) Add(n uint64) { c.value.Store(c.value.Load() + n) }

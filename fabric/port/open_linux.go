@@ -62,8 +62,8 @@ func (h *Handle) Port() (Port, error) {
 		return nil, errors.Join(fmt.Errorf("make port %s: driver %q with %d descriptors, want %d",
 			h.Description.Name, h.Description.Driver, len(files), want), h.Close())
 	}
-	// A port reads and writes by number and waits by the caller's epoll, so
-	// the descriptors leave the runtime's files.
+	// A port reads and writes by descriptor number and waits with the caller's epoll. So the
+	// descriptors are taken out of the runtime's files.
 	fds := make([]int, len(files))
 	for i, file := range files {
 		fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
@@ -96,7 +96,7 @@ func (h *Handle) Port() (Port, error) {
 	return port, nil
 }
 
-// descriptors is how many descriptors travel with a driver's description.
+// descriptors is the number of descriptors that belong to a driver's description.
 var descriptors = map[Driver]int{Packet: 1, Tap: 2, XDP: 3}
 
 func closeAll(fds []int) error {
@@ -147,7 +147,7 @@ func Take(from *net.UnixConn) (*Handle, error) {
 	return h, nil
 }
 
-// mostFiles is how many descriptors come with a description.
+// mostFiles is the largest number of descriptors with a description.
 const mostFiles = 8
 
 // TakeFiles receives a description and descriptors that GiveFiles sent.
@@ -178,7 +178,7 @@ func TakeFiles(from *net.UnixConn, description any) (files []*os.File, err error
 	return files, nil
 }
 
-// interfaceOf is the index and MTU of an interface in the socket's namespace.
+// interfaceOf returns the index and MTU of an interface in the socket's namespace.
 func interfaceOf(fd int, name string) (index, mtu int, err error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -201,12 +201,12 @@ func interfaceOf(fd int, name string) (index, mtu int, err error) {
 	return index, int(request.Uint32()), nil
 }
 
-// smallFrame is the error for a frame whose memory is too small.
+// smallFrame returns the error for a frame whose memory is too small.
 func smallFrame(d Description, frame Frame) error {
 	return fmt.Errorf("receive on %s: frame memory of %d bytes, want %d", d.Name, cap(frame.Data), d.Room())
 }
 
-// needRaw makes an error about rights say what would help.
+// needRaw adds the remedy to an error about missing rights.
 func needRaw(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return err

@@ -14,13 +14,12 @@ import (
 
 // packetPort is a packet socket on the switch's end of a veth.
 //
-// Frames come through a mapped ring of version 2. Version 3 packs frames of any
-// length and holds five times as many small ones, but shows them by blocks that
-// a timer of a millisecond or more closes. Frames go by sendmmsg: a transmit
-// ring hands the kernel references into the ring, which it declares free as
-// soon as the node's stack orphans the packet (ip_rcv does) although its
-// payload may still wait in a socket; a frame overwritten there is a packet
-// that the sender never sent.
+// Frames arrive through a mapped ring of version 2. Version 3 packs frames of any length and holds
+// five times as many small ones, but passes them on by blocks, which a timer of a millisecond or
+// more closes. Frames are sent with sendmmsg, not with a transmit ring. A transmit ring gives the
+// kernel references into the ring. The kernel declares a slot free as soon as the node's stack
+// orphans the packet (ip_rcv does), although its payload may still wait in a socket. If the slot is
+// then overwritten, the socket gets a packet that the sender never sent.
 type packetPort struct {
 	description Description
 	fd          int
@@ -28,7 +27,7 @@ type packetPort struct {
 	block       int // bytes of a block
 	perBlock    int // frames in a block
 
-	at      int // offset of the slot that is read next
+	at      int // offset of the next slot to read
 	inBlock int // its number in its block
 
 	messages [sendBatch]mmsghdr
@@ -36,7 +35,7 @@ type packetPort struct {
 
 	counts  counters
 	statsMu sync.Mutex
-	dropped uint64 // guarded by statsMu: the kernel counts from zero at each reading
+	dropped uint64 // guarded by statsMu: the kernel counts from zero after each reading
 }
 
 // mmsghdr is the kernel's struct mmsghdr.
@@ -47,14 +46,13 @@ type mmsghdr struct {
 }
 
 const (
-	// sendBatch is how many frames go into one system call. The node's stack
-	// receives them within it, which takes a microsecond or two for each, and
-	// the thread does nothing else meanwhile.
+	// sendBatch is how many frames go into one system call. The node's stack receives them within
+	// the call, which takes a microsecond or two for each; meanwhile the thread does nothing else.
 	sendBatch = 32
 
-	// slotOverhead is what the kernel puts before a frame in its slot: header,
-	// address, and room to align the network header (tpacket_rcv's netoff,
-	// which lies behind the Ethernet header).
+	// slotOverhead is the space that the kernel uses before a frame in its slot: header, address,
+	// and room to align the network header (tpacket_rcv's netoff, which lies after the Ethernet
+	// header).
 	slotOverhead = 80 - HeaderLen
 	slotAlign    = unix.TPACKET_ALIGNMENT
 	ringBlock    = 64 << 10
@@ -67,7 +65,7 @@ const (
 	statusTag          = unix.TP_STATUS_VLAN_VALID
 )
 
-// packetGeometry is a ring of about size bytes whose slots hold a frame of the
+// packetGeometry returns the layout of a ring of about size bytes. Its slots hold a frame of the
 // MTU with a tag that the kernel left in it.
 func packetGeometry(mtu, size int) (slot, perBlock, blocks, block int) {
 	slot = (slotOverhead + mtu + HeaderLen + TagLen + slack + slotAlign - 1) &^ (slotAlign - 1)
@@ -80,8 +78,8 @@ func packetGeometry(mtu, size int) (slot, perBlock, blocks, block int) {
 	return slot, perBlock, (slots + perBlock - 1) / perBlock, block
 }
 
-// openPacket opens a packet socket with its ring on an interface of the calling
-// thread's namespace, or, for a trunk, on all of them.
+// openPacket opens a packet socket with its ring on an interface of the calling thread's namespace
+// or, for a trunk, on all of them.
 func openPacket(name string, options Options) (h *Handle, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -129,7 +127,7 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 	if err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &request); err != nil {
 		return h, fmt.Errorf("open port %s: make ring of %d blocks of %d bytes: %w", name, blocks, block, err)
 	}
-	// Bound last, so that no frame comes before there is a ring for it.
+	// Bind comes last, so that no frame arrives before there is a ring for it.
 	const all = unix.ETH_P_ALL
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00,
 		Ifindex: index}); err != nil {
@@ -187,12 +185,11 @@ func (p *packetPort) Receive(frames []Frame) (n int, err error) {
 	return n, err
 }
 
-// ready is the slot that is read next, for a frame; nil while the kernel has not
-// filled it, and with an error where the frame is too small for a port's.
+// ready returns the next slot to read, for a frame. It returns nil while the kernel has not filled
+// the slot, and an error if the frame's memory is too small for the port.
 func (p *packetPort) ready(frame *Frame) (*unix.Tpacket2Hdr, error) {
 	slot := (*unix.Tpacket2Hdr)(unsafe.Pointer(&p.memory[p.at]))
-	// The kernel sets the status last; loading it atomically orders the reads of
-	// the slot behind it.
+	// The kernel sets the status last. Loading it atomically orders the later reads of the slot.
 	if atomic.LoadUint32(&slot.Status)&statusUser == 0 {
 		return nil, nil
 	}
@@ -202,8 +199,8 @@ func (p *packetPort) ready(frame *Frame) (*unix.Tpacket2Hdr, error) {
 	return slot, nil
 }
 
-// release gives the slot that was read back to the kernel and goes to the next
-// one. What is left of a block behind its last slot is not used.
+// release returns the slot to the kernel and moves to the next one. The space of a block after its
+// last slot is not used.
 func (p *packetPort) release(slot *unix.Tpacket2Hdr) {
 	atomic.StoreUint32(&slot.Status, 0)
 	p.inBlock++
@@ -217,10 +214,10 @@ func (p *packetPort) release(slot *unix.Tpacket2Hdr) {
 	}
 }
 
-// take copies the frame of a slot and reports whether it is whole, and no longer
-// than an MTU allows.
+// take copies the frame of a slot and reports whether it is whole and no longer than the MTU
+// allows.
 func (p *packetPort) take(header *unix.Tpacket2Hdr, frame *Frame, mtu int, counts *counters) bool {
-	status := header.Status // the kernel does not touch it before it has the slot again
+	status := header.Status // the kernel does not change it before it has the slot again
 	mac, length := int(header.Mac), int(header.Snaplen)
 	switch {
 	case header.Snaplen < header.Len, length > p.description.SlotBytes-mac:
@@ -235,8 +232,8 @@ func (p *packetPort) take(header *unix.Tpacket2Hdr, frame *Frame, mtu int, count
 	if status&statusTag == 0 {
 		data = data[:copy(data, source)]
 	} else {
-		// The kernel took the tag out of the frame; it belongs behind the
-		// addresses. Kernels before 3.14 do not say its type.
+		// The kernel removed the tag from the frame; it is put back after the addresses. Kernels
+		// before 3.14 do not report its type.
 		kind := uint16(unix.ETH_P_8021Q)
 		if status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
 			kind = header.Vlan_tpid
@@ -284,13 +281,13 @@ func (p *packetPort) Send(frames [][]byte) (taken int, err error) {
 			p.vectors[i].Base = &frame[0]
 			p.vectors[i].SetLen(len(frame))
 		}
-		if len(batch) == 0 { // an empty frame is first
+		if len(batch) == 0 { // the first frame is empty
 			p.counts.failed.Add(1)
 			taken++
 			continue
 		}
-		// Raw, because the runtime would take the processor from a thread that
-		// stays in a call for 20 us; MSG_DONTWAIT never sleeps.
+		// A raw call, because the runtime would take the processor from a thread that stays in a
+		// call for 20 us. MSG_DONTWAIT never sleeps.
 		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
 			uintptr(unsafe.Pointer(&p.messages[0])), uintptr(len(batch)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
@@ -305,8 +302,8 @@ func (p *packetPort) Send(frames [][]byte) (taken int, err error) {
 		case unix.EAGAIN:
 			return taken, nil
 		case unix.ENOBUFS, unix.EMSGSIZE, unix.EINVAL, unix.ENOMEM:
-			// The first frame of the batch is lost: its receiver was down or
-			// its queue full, or its length is no frame's. The next may not be.
+			// The first frame of the batch is lost: its receiver was down or had a full queue, or
+			// its length is invalid. The next may not be.
 			p.counts.failed.Add(1)
 			taken++
 		case unix.ENETDOWN, unix.ENXIO:
@@ -321,8 +318,8 @@ func (p *packetPort) Send(frames [][]byte) (taken int, err error) {
 
 // Recover implements Port.
 func (p *packetPort) Recover() error {
-	// Reading the error clears it. Down is ENETDOWN, and so is deleted; but a
-	// socket of a deleted interface is bound to index -1.
+	// Reading the error clears it. ENETDOWN means down or deleted; but a socket of a deleted
+	// interface is bound to index -1.
 	pending, err := unix.GetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
 		return fmt.Errorf("read error of port %s: %w", p.description.Name, err)
@@ -365,7 +362,7 @@ func (p *packetPort) Close() error {
 	if p.fd < 0 {
 		return nil
 	}
-	err := unix.Munmap(p.memory) // before the socket that the memory is of
+	err := unix.Munmap(p.memory) // before the socket that owns the memory
 	p.memory = nil
 	err = errors.Join(err, unix.Close(p.fd))
 	p.fd = -1

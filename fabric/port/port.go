@@ -104,8 +104,8 @@ type Stats struct {
 const (
 	HeaderLen = 14 // two addresses and a type
 	TagLen    = 4  // an 802.1Q tag
-	// slack is how much longer than the largest frame a frame's memory is, so
-	// that a longer frame is noticed and not cut in silence.
+	// slack is by how much a frame's memory exceeds the largest frame, so that a longer frame is
+	// noticed and not silently truncated.
 	slack = 2
 )
 
@@ -160,7 +160,7 @@ const DefaultRingBytes = 512 << 10
 // MinSlots is the least number of frames in a ring, whatever its size.
 const MinSlots = 64
 
-// maxMTU bounds what Options may ask for: the largest IP packet.
+// maxMTU is the largest MTU in Options: the largest IP packet.
 const maxMTU = 65535
 
 // DescriptorsPerPort returns the largest number of descriptors that a port of the driver keeps open
@@ -176,8 +176,7 @@ func DescriptorsPerPort(driver Driver) int {
 	}
 }
 
-// check reports what makes a description, which may come from another process,
-// unusable.
+// check returns an error if a description, which may come from another process, is unusable.
 func (d Description) check() error {
 	switch {
 	case d.MTU < 1 || d.MTU > maxMTU:
@@ -188,13 +187,13 @@ func (d Description) check() error {
 	return nil
 }
 
-// frameFits reports whether a frame of this length is within the MTU. Data is
-// at least a header of it.
+// frameFits reports whether a frame of this length is within the MTU. Data holds at least its
+// header.
 func frameFits(data []byte, length, mtu int) bool {
 	return length <= mtu+HeaderLen || length <= mtu+HeaderLen+TagLen && isTag(data)
 }
 
-// isTag reports whether the frame's type is that of an 802.1Q or 802.1ad tag.
+// isTag reports whether the frame has an 802.1Q or 802.1ad tag.
 func isTag(data []byte) bool {
 	return data[12] == 0x81 && data[13] == 0x00 || data[12] == 0x88 && data[13] == 0xA8
 }

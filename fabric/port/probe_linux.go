@@ -9,7 +9,7 @@ import (
 	"railbed/internal/verdict"
 )
 
-// probed keeps the answers of Probe.
+// probed keeps the results of Probe.
 var probed struct {
 	sync.Mutex
 	answers map[probeKey]error

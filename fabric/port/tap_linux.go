@@ -16,9 +16,8 @@ import (
 	"railbed/internal/verdict"
 )
 
-// tapPort is a tap device that is the node's NIC. A frame is one system call
-// each way; it crosses no other device and no softirq: the node's stack
-// receives it within the write.
+// tapPort is a tap device that is the node's NIC. A frame takes one system call in each direction
+// and crosses no other device and no softirq: the node's stack receives it within the write.
 type tapPort struct {
 	description Description
 	fd          int
@@ -29,15 +28,15 @@ type tapPort struct {
 	dropped uint64
 }
 
-// tunPath is the device that makes taps.
+// tunPath is the device for creating taps.
 const tunPath = "/dev/net/tun"
 
-// tapSlotOverhead estimates what a waiting frame takes beside its bytes: struct
-// sk_buff, its shared info, head room, and rounding up.
+// tapSlotOverhead estimates the memory of a waiting frame besides its bytes: struct sk_buff, its
+// shared info, head room, and rounding up.
 const tapSlotOverhead = 1024
 
-// openTap makes a tap in the calling thread's network namespace. It is left
-// down, and goes when its descriptors are closed.
+// openTap creates a tap in the calling thread's network namespace. It is left down, and is deleted
+// when its descriptors are closed.
 func openTap(name string, options Options) (h *Handle, err error) {
 	if options.MTU == 0 {
 		options.MTU = 1500
@@ -65,8 +64,8 @@ func openTap(name string, options Options) (h *Handle, err error) {
 	if err != nil {
 		return h, err
 	}
-	// The device has no other counter of what its queue drops. The file shows
-	// the namespace in which it was opened, whoever reads it.
+	// This file has the device's only counter of drops by its queue. The file shows the namespace
+	// in which it was opened, whichever process reads it.
 	devices, err := os.Open("/proc/thread-self/net/dev")
 	if err != nil {
 		return h, fmt.Errorf("open counters of %s: %w", name, err)
@@ -103,7 +102,7 @@ func makeTap(fd int, name string, options Options) error {
 	return nil
 }
 
-// configureTap sets length of queue, MTU and address, and reads them back.
+// configureTap sets queue length, MTU and address, and reads them back.
 func configureTap(name string, slots int, options Options) (index int, err error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -215,7 +214,7 @@ func (p *tapPort) Receive(frames []Frame) (n int, err error) {
 	return n, err
 }
 
-// failure says what an error of the device means.
+// failure interprets an error of the device.
 func (p *tapPort) failure(verb string, errno unix.Errno) error {
 	if errno == unix.EBADFD {
 		return fmt.Errorf("%s %s: %w", verb, p.description.Name, ErrGone)
@@ -232,7 +231,7 @@ func (p *tapPort) Send(frames [][]byte) (taken int, err error) {
 loop:
 	for taken < len(frames) {
 		frame := frames[taken]
-		// The device itself takes frames of any length.
+		// The device itself accepts frames of any length.
 		if len(frame) < HeaderLen || !frameFits(frame, len(frame), p.description.MTU) {
 			p.counts.failed.Add(1)
 			taken++
@@ -284,16 +283,16 @@ func (p *tapPort) Stats() (Stats, error) {
 	if err != nil {
 		return stats, fmt.Errorf("read counters of port %s: %w", p.description.Name, err)
 	}
-	if found { // else the device is gone, and its last count stands
+	if found { // otherwise the device is gone, and its last count stays valid
 		p.dropped = dropped
 	}
 	stats.KernelDropped = p.dropped
 	return stats, nil
 }
 
-// transmitDrops reads an interface's dropped frames from an open
-// /proc/net/dev. A line is the name, a colon, eight counters of receiving and
-// eight of sending, of which the fourth is drops.
+// transmitDrops reads an interface's dropped frames from an open /proc/net/dev. A line has the
+// name, a colon, eight receive counters and eight transmit counters, the fourth of which counts
+// drops.
 func transmitDrops(fd int, name string) (drops uint64, found bool, err error) {
 	const column = 8 + 3
 	var text []byte

@@ -27,14 +27,14 @@ import (
 type Trunk struct {
 	packet *packetPort
 	ports  []trunkPort
-	number map[int32]int // of a port, by its interface's index
+	number map[int32]int // port number by interface index
 	names  [sendBatch]unix.RawSockaddrLinklayer
 }
 
 // trunkPort is one interface.
 type trunkPort struct {
 	mtu    int
-	name   unix.RawSockaddrLinklayer // where to send
+	name   unix.RawSockaddrLinklayer // send address
 	counts counters
 }
 
@@ -47,9 +47,8 @@ type TrunkPort struct {
 // everyInterface is the name of a trunk in its description.
 const everyInterface = "*"
 
-// trunkQueue is how much may wait in the stacks that frames were sent to, in
-// bytes of kernel memory, where the caller has the right to it (CAP_NET_ADMIN
-// on the host); else it is what net.core.wmem_max allows.
+// trunkQueue limits the bytes of kernel memory for sent frames that wait in the receiving stacks.
+// It needs CAP_NET_ADMIN on the host; otherwise the limit is net.core.wmem_max.
 const trunkQueue = 8 << 20
 
 // OpenTrunk opens the trunk of the calling thread's network namespace. MTU is the largest MTU of
@@ -67,7 +66,7 @@ func OpenTrunk(mtu, ringBytes int) (*Handle, error) {
 	}
 	fd := int(h.Files[0].Fd())
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, trunkQueue) != nil {
-		// the kernel gives what it allows
+		// without the right, the kernel sets its own limit
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, trunkQueue)
 	}
 	if err != nil {
@@ -114,8 +113,7 @@ func (t *Trunk) Description(i int) Description {
 	return d
 }
 
-// addressAt is where the kernel puts the sender's address in a slot
-// (TPACKET2_HDRLEN less the address).
+// addressAt is the offset of the sender's address in a slot (TPACKET2_HDRLEN less the address).
 const addressAt = (int(unsafe.Sizeof(unix.Tpacket2Hdr{})) + slotAlign - 1) &^ (slotAlign - 1)
 
 // Receive fills frames and the numbers of their ports, and returns the number of frames. Frames
@@ -168,7 +166,7 @@ func (t *Trunk) Send(frames [][]byte, ports []int) (taken int, err error) {
 			p.vectors[i].SetLen(len(frame))
 			t.names[i] = t.ports[to[i]].name
 		}
-		if len(batch) == 0 { // an empty frame is first
+		if len(batch) == 0 { // the first frame is empty
 			t.ports[to[0]].counts.failed.Add(1)
 			taken++
 			continue
@@ -185,8 +183,8 @@ func (t *Trunk) Send(frames [][]byte, ports []int) (taken int, err error) {
 		case unix.EAGAIN:
 			return taken, nil
 		case unix.ENOBUFS, unix.EMSGSIZE, unix.EINVAL, unix.ENOMEM, unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
-			// The first frame of the batch is lost: its interface is down or gone,
-			// its receiver's queue full, or its length no frame's.
+			// The first frame of the batch is lost: its interface is down or gone, its receiver's
+			// queue is full, or its length is invalid.
 			t.ports[to[0]].counts.failed.Add(1)
 			taken++
 		default:

@@ -13,14 +13,14 @@ import (
 	"railbed/internal/verdict"
 )
 
-// xdpPort receives as packetPort does and sends through an AF_XDP socket in
-// copy mode, which takes a third less time than sendmmsg: the kernel finds
-// lengths and addresses in shared memory and does not parse each frame.
+// xdpPort receives as packetPort does and sends through an AF_XDP socket in copy mode. Sending
+// takes a third less time than with sendmmsg, because the kernel finds lengths and addresses in
+// shared memory and does not parse each frame.
 //
-// Only sending needs no XDP program, and so no right to load BPF and no limit
-// on the MTU: a frame longer than a chunk takes several descriptors
-// (XDP_USE_SG, Linux 6.6). Receiving would need both, and in copy mode costs
-// the node a copy into pages with head room before the one into our memory.
+// Sending needs no XDP program, so it needs no right to load BPF and has no limit on the MTU: a
+// frame longer than a chunk takes several descriptors (XDP_USE_SG, Linux 6.6). Receiving would need
+// both. In copy mode it would also cost the node a copy into pages with head room before the copy
+// into our memory.
 type xdpPort struct {
 	*packetPort
 	xsk  int
@@ -31,20 +31,19 @@ type xdpPort struct {
 	producer, consumer         *uint32
 	doneProducer, doneConsumer *uint32
 	descriptors                []unix.XDPDesc
-	lengths                    []uint32 // of the frame whose last descriptor this is
+	lengths                    []uint32 // of the frame whose last descriptor is at this index
 	chunk                      int
 
-	// Positions count descriptors since the beginning and wrap around. The
-	// kernel publishes what it has consumed only with a frame that it sent, so
-	// consumed may be ahead of *consumer.
+	// Positions count descriptors since the start and wrap around. The kernel publishes its
+	// position only with a frame that it sent, so consumed may be ahead of *consumer.
 	produced, consumed uint32
 }
 
-// sendFrames is how many of the largest frames the send ring holds.
+// sendFrames is the number of largest frames that the send ring holds.
 const sendFrames = 32
 
-// xdpGeometry is a send ring for frames of an MTU: chunks are at most a page,
-// as the kernel wants, and their number a power of two.
+// xdpGeometry returns the layout of a send ring for frames of an MTU. Chunks are at most a page, as
+// the kernel requires, and their number is a power of two.
 func xdpGeometry(mtu int) (chunks, chunk int) {
 	chunk = 2048
 	if mtu+HeaderLen+TagLen > chunk {
@@ -54,10 +53,9 @@ func xdpGeometry(mtu int) (chunks, chunk int) {
 	return 1 << bits.Len(uint(sendFrames*perFrame-1)), chunk
 }
 
-// openXDP opens a packet socket and an AF_XDP socket on an interface of the
-// calling thread's namespace. The memory of the second is counted against this
-// process's limit for locked memory, here and not in the process that is handed
-// the port.
+// openXDP opens a packet socket and an AF_XDP socket on an interface of the calling thread's
+// namespace. The memory of the second counts against this process's limit for locked memory, not
+// against the limit of the process that receives the port.
 func openXDP(name string, options Options) (h *Handle, err error) {
 	h, err = openPacket(name, options)
 	if err != nil {
@@ -88,7 +86,7 @@ func openXDP(name string, options Options) (h *Handle, err error) {
 	return h, bindXDP(fd, memory, h.Description)
 }
 
-// bindXDP gives the socket its memory and rings, and its interface.
+// bindXDP sets up the socket's memory and rings, and binds it to the interface.
 func bindXDP(fd, memory int, d Description) error {
 	umem, err := unix.Mmap(memory, 0, d.SendSlots*d.SendSlotBytes, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_POPULATE)
@@ -102,7 +100,7 @@ func bindXDP(fd, memory int, d Description) error {
 		uintptr(unsafe.Pointer(&register)), unsafe.Sizeof(register), 0); errno != 0 {
 		return noXDP(d.Name, fmt.Sprintf("register %d bytes of memory", len(umem)), errno)
 	}
-	// The fill ring is for receiving; the kernel wants one whatever the use.
+	// The fill ring is for receiving, but the kernel always requires one.
 	for _, ring := range []int{unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_COMPLETION_RING, unix.XDP_TX_RING} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_XDP, ring, d.SendSlots); err != nil {
 			return noXDP(d.Name, fmt.Sprintf("make ring %d of %d", ring, d.SendSlots), err)
@@ -115,8 +113,8 @@ func bindXDP(fd, memory int, d Description) error {
 	if err := unix.Bind(fd, address); err != nil {
 		return noXDP(d.Name, "bind AF_XDP socket", err)
 	}
-	// More at a time than 32 descriptors, where frames take several (Linux
-	// 6.17); else the kernel wants to be asked again.
+	// Allow more than 32 descriptors at a time, for frames that take several (Linux 6.17).
+	// Otherwise the kernel must be called again.
 	_ = unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, d.SendSlots)
 	return nil
 }
@@ -131,7 +129,7 @@ func noXDP(name, what string, err error) error {
 		Reason: fmt.Sprintf("open port %s: %s: %v", name, what, err), Remedy: remedy}
 }
 
-// newXDP maps what openXDP made.
+// newXDP maps the memory that openXDP created.
 func newXDP(d Description, packet, xsk, memory int) (p *xdpPort, err error) {
 	chunks, chunk := xdpGeometry(d.MTU)
 	if chunks != d.SendSlots || chunk != d.SendSlotBytes {
@@ -216,9 +214,9 @@ func (p *xdpPort) Flush() error {
 	return err
 }
 
-// place puts a frame into the ring if there is room. The position of a
-// descriptor is that of its chunk: the kernel has copied a chunk when it has
-// consumed its descriptor, so completions say nothing new.
+// place puts a frame into the ring if there is room. A descriptor's position is its chunk's
+// position: when the kernel has consumed a descriptor it has copied the chunk, so completions add
+// no information.
 func (p *xdpPort) place(frame []byte) bool {
 	chunks := uint32(len(p.descriptors))
 	need := uint32(1)
@@ -244,9 +242,8 @@ func (p *xdpPort) place(frame []byte) bool {
 	}
 }
 
-// push makes the kernel send what is in the ring, and reports whether it left
-// something there for want of memory. Frames from position before on are lost
-// when the interface is down.
+// push makes the kernel send the frames in the ring, and reports whether frames remain there for
+// lack of memory. Frames from position before on are lost if the interface is down.
 func (p *xdpPort) push(before uint32) (full bool, err error) {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(p.xsk), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -256,15 +253,15 @@ func (p *xdpPort) push(before uint32) (full bool, err error) {
 			p.consumed = p.produced
 			return false, nil
 		case unix.EINTR:
-		case unix.EBUSY: // one frame was consumed and dropped, those before it sent
+		case unix.EBUSY: // one frame was consumed and dropped, the frames before it were sent
 			if !p.dropOne() {
 				return false, nil
 			}
-		case unix.EAGAIN: // after 32 descriptors, or because there is no memory
+		case unix.EAGAIN: // after 32 descriptors, or for lack of memory
 			if !p.progress() {
 				return true, nil
 			}
-		case unix.ENETDOWN, unix.ENXIO: // nothing was looked at
+		case unix.ENETDOWN, unix.ENXIO: // the kernel examined no frame
 			for p.produced != before {
 				p.produced--
 				p.uncount(p.produced)
@@ -277,7 +274,7 @@ func (p *xdpPort) push(before uint32) (full bool, err error) {
 	}
 }
 
-// progress takes note of what the kernel published.
+// progress reads the kernel's published position.
 func (p *xdpPort) progress() bool {
 	published := atomic.LoadUint32(p.consumer)
 	if int32(published-p.consumed) <= 0 {
@@ -287,8 +284,8 @@ func (p *xdpPort) progress() bool {
 	return true
 }
 
-// dropOne counts the frame that the kernel consumed and did not send: the last
-// of those that it published, or, when it published nothing, the next one.
+// dropOne counts the frame that the kernel consumed and did not send. It is the last of the frames
+// that the kernel published or, if it published none, the next one.
 func (p *xdpPort) dropOne() bool {
 	if !p.progress() {
 		if p.consumed == p.produced {
@@ -303,7 +300,7 @@ func (p *xdpPort) dropOne() bool {
 	return true
 }
 
-// uncount makes the frame of which this is the last descriptor a failed one.
+// uncount counts the frame with this last descriptor as failed.
 func (p *xdpPort) uncount(position uint32) {
 	if p.descriptor(position).Options&unix.XDP_PKT_CONTD != 0 {
 		return
@@ -318,7 +315,7 @@ func (p *xdpPort) descriptor(position uint32) *unix.XDPDesc {
 	return &p.descriptors[position&uint32(len(p.descriptors)-1)]
 }
 
-// unmap gives the memory for sending back.
+// unmap releases the memory for sending.
 func (p *xdpPort) unmap() error {
 	var errs []error
 	for _, memory := range []*[]byte{&p.ring, &p.done, &p.umem} {

@@ -106,7 +106,7 @@ type PortState struct {
 	Trims  ByReason                `json:"trims,omitempty"`
 	Depth  [queue.Priorities]int64 `json:"depth"` // queued bytes by priority
 	Paused [queue.Priorities]bool  `json:"paused"`
-	Slowed bool                    `json:"slowed,omitempty"` // some priority is limited to less than the line's rate
+	Slowed bool                    `json:"slowed,omitempty"` // some priority is below the line's rate
 	// PFC and GFC are the thresholds in force, which follow the link. GFC's stages are omitted;
 	// they follow from its B1 and BM.
 	PFC plan.PortPFC `json:"pfc,omitzero"`

@@ -76,8 +76,8 @@ func takeProcessCensus() census {
 	return found
 }
 
-// systemGoroutine matches goroutines that belong to the process and not to a
-// test: the one that takes the census and the runtime's signal reader.
+// systemGoroutine matches goroutines that belong to the process and not to a test: the goroutine
+// that takes the census and the runtime's signal reader.
 var systemGoroutine = regexp.MustCompile(
 	`hosttest\.takeProcessCensus|os/signal\.signal_recv|os/signal\.loop|runtime\.ensureSigM`)
 

@@ -19,11 +19,11 @@ const nobody = 65534
 const stageEnv = "RAILBED_HOSTTEST_STAGE"
 
 const (
-	stageNothing   = "nothing"   // exit 0: the parent tried the clone flags
-	stageNamespace = "namespace" // an ordinary user: exit 0 in namespaces of its own
-	stageTest      = "test"      // an ordinary user: run the arguments in namespaces of its own
-	stageInside    = "inside"    // in these namespaces: run the test
-	stageIsolated  = "isolated"  // an ordinary user: the whole binary runs in namespaces
+	stageNothing   = "nothing"   // Exit 0: the parent tried the clone flags.
+	stageNamespace = "namespace" // As an ordinary user: exit 0 in namespaces of its own.
+	stageTest      = "test"      // As an ordinary user: run the arguments in namespaces of its own.
+	stageInside    = "inside"    // In these namespaces: run the test.
+	stageIsolated  = "isolated"  // As an ordinary user: run the whole binary in namespaces.
 )
 
 // init takes over a re-executed test binary. It has to be an init because a
@@ -138,9 +138,9 @@ func second(t *testing.T, where string, output []byte, err error) {
 
 // MainInUserNS is Main for packages whose tests need the right to make namespaces, but no other
 // right of root. If an ordinary user starts it and the host allows user namespaces, it runs the
-// binary again as root of a user namespace with network, mount, IPC and UTS namespaces of its own.
-// Root runs the tests directly. The PID namespace stays the host's: the first process of a new one
-// would inherit every orphan.
+// binary again. The second run is root of a user namespace with network, mount, IPC and UTS
+// namespaces of its own. Root runs the tests directly. The PID namespace stays the host's: the
+// first process of a new one would inherit every orphan.
 func MainInUserNS(m *testing.M) int {
 	if os.Geteuid() == 0 || Probe(UserNS) != nil {
 		return Main(m)

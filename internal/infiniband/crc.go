@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// tables are those of the CRC for the bytes of a word: the first for its last byte.
+// tables are the CRC's tables for the bytes of a word; the first is for the word's last byte.
 var tables = makeTables()
 
 func makeTables() (t [4]crc32.Table) {
@@ -22,13 +22,13 @@ func makeTables() (t [4]crc32.Table) {
 	return t
 }
 
-// word is the state of a CRC, which the next four bytes were added to, behind them.
+// word advances the state of a CRC over the four bytes that were already added to it.
 func word(crc uint32) uint32 {
 	return tables[3][byte(crc)] ^ tables[2][byte(crc>>8)] ^ tables[1][byte(crc>>16)] ^ tables[0][crc>>24]
 }
 
-// masked goes on with the state of a CRC over words with some bits set. What
-// crc32.Update gets escapes to the heap, a copy of the headers, too.
+// masked advances the state of a CRC over words with some bits set. It does not use crc32.Update,
+// because its argument, a copy of the headers, would escape to the heap.
 func masked(crc uint32, b []byte, mask []uint32) uint32 {
 	b = b[:4*len(mask)]
 	for i, bits := range mask {
@@ -37,19 +37,19 @@ func masked(crc uint32, b []byte, mask []uint32) uint32 {
 	return crc
 }
 
-// standard goes on with the state of a CRC, by carry-less multiplication or tables.
+// standard advances the state of a CRC, by carry-less multiplication or tables.
 func standard(crc uint32, b []byte) uint32 { return ^crc32.Update(^crc, crc32.IEEETable, b) }
 
-// foldedInto are the bytes behind a word that it is folded into.
+// foldedInto is the number of bytes after a word that the word is folded into.
 const foldedInto = 5 * 8
 
-// folded goes on with the state of a CRC, by shifts alone: a multiple of the CRC's
-// polynomial has but five terms, x^300 + x^155 + x^117 + x^89 + 1, so a bit is as good as
-// four, 145, 183, 211 and 300 behind it (S. Russell, Chorba, arXiv 2412.16398, whose
-// polynomial is this one's mirror image). It takes 0.4 times what tables take.
+// folded advances the state of a CRC by shifts alone. A multiple of the CRC's polynomial has only
+// five terms, x^300 + x^155 + x^117 + x^89 + 1. So a bit is equivalent to four bits, 145, 183, 211
+// and 300 positions after it (S. Russell, Chorba, arXiv 2412.16398, with the mirror image of this
+// polynomial). It takes 0.4 times as long as tables.
 func folded(crc uint32, b []byte) uint32 {
 	if len(b) >= foldedInto {
-		// What was folded into the next five words.
+		// The bits already folded into the next five words.
 		n1, n2, n3, n4, n5 := uint64(crc), uint64(0), uint64(0), uint64(0), uint64(0)
 		for ; len(b) >= 8+foldedInto; b = b[8:] {
 			w := binary.LittleEndian.Uint64(b) ^ n1
@@ -71,9 +71,9 @@ func folded(crc uint32, b []byte) uint32 {
 	return crc
 }
 
-// fastest is the one of both that takes less of this processor, by trial: an emulated
-// one (QEMU's without KVM) may have the instruction for carry-less multiplication and
-// take longer for it than for anything else.
+// fastest is the faster of the two on this processor, by measurement. An emulated processor (QEMU's
+// without KVM) may have the instruction for carry-less multiplication and take longer for it than
+// for any other.
 var fastest = sync.OnceValue(func() func(crc uint32, b []byte) uint32 {
 	if took(folded) < took(standard) {
 		return folded
@@ -81,7 +81,7 @@ var fastest = sync.OnceValue(func() func(crc uint32, b []byte) uint32 {
 	return standard
 })
 
-// took is the least time of several for a payload.
+// took returns the least of several times for a payload.
 func took(update func(crc uint32, b []byte) uint32) time.Duration {
 	b := make([]byte, 4096)
 	least, crc := time.Duration(math.MaxInt64), uint32(0)

@@ -1,6 +1,6 @@
 // Package infiniband encodes and decodes the packets of RoCEv2. These are the transport packets of
-// InfiniBand in UDP datagrams to Port, with the headers of reliable and unreliable connections and
-// of unreliable datagrams, and the invariant CRC at their end. Further ones are the congestion
+// InfiniBand in UDP datagrams to Port. They have the headers of reliable and unreliable connections
+// and of unreliable datagrams, and end with the invariant CRC. Further ones are the congestion
 // notification packet and the management datagrams by which rdma_cm connects queue pairs.
 //
 // A header is its bytes, as in package wire: BTH is a []byte with accessors. A Packet is the whole

@@ -12,8 +12,8 @@ const (
 	HeadersIPv4 = wire.IPv4MinLen + wire.UDPLen
 	HeadersIPv6 = wire.IPv6Len + wire.UDPLen
 
-	// crcOfLRH is the state of the CRC behind 8 bytes of ones, which stand for the
-	// local routing header that RoCE has not.
+	// crcOfLRH is the state of the CRC after 8 bytes of ones, which replace the local routing
+	// header that RoCE does not have.
 	crcOfLRH = 0xDEBB20E3
 )
 
@@ -26,7 +26,7 @@ var (
 	maskBTH  = words([]byte{BTHLen - 1: 0, bthCongestion: 0xFF})
 )
 
-// words are as they stand in memory, the first byte the lowest.
+// words are in memory order, the first byte the least significant.
 func words(b []byte) (w []uint32) {
 	for ; len(b) > 0; b = b[4:] {
 		w = append(w, binary.LittleEndian.Uint32(b))

@@ -48,17 +48,16 @@ func MTU(code uint8) int {
 	return 0
 }
 
-// reserve is what a link's MTU has to have beside the path MTU: rdma_rxe's reckoning
-// (RXE_MAX_HDR_LENGTH of drivers/infiniband/sw/rxe/rxe_param.h), for the longest
-// headers that it sends.
+// reserve is the difference between a link's MTU and the path MTU, for the longest headers. It is
+// the value of rdma_rxe (RXE_MAX_HDR_LENGTH of drivers/infiniband/sw/rxe/rxe_param.h).
 const reserve = 80
 
 // LeastLinkMTU is the MTU of a link that carries the smallest path MTU.
 const LeastLinkMTU = 256 + reserve
 
-// PathMTU returns the largest payload of a RoCEv2 packet on a link with an MTU, in bytes, as
-// rdma_rxe chooses it: 256 to 4,096, or 0 if the link's MTU is too small. A link of 1,500 bytes has
-// 1,024.
+// PathMTU returns the largest payload, in bytes, of a RoCEv2 packet on a link with an MTU. It
+// chooses as rdma_rxe does: 256 to 4,096, or 0 if the link's MTU is too small. A link of 1,500
+// bytes has 1,024.
 func PathMTU(link int) int {
 	best := 0
 	for _, mtu := range mtus {
@@ -104,7 +103,7 @@ func uint24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint3
 
 func putUint24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byte(v) }
 
-// field is the n bits of a byte from the one with the value of low on.
+// field returns n bits of a byte, from bit number low on.
 func field(b byte, low, n uint) uint8 { return b >> low & (1<<n - 1) }
 
 func flag(b byte, mask byte) bool { return b&mask != 0 }

@@ -68,17 +68,17 @@ const (
 var headerLens = [...]int{DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckETHLen, ImmDtLen, IETHLen,
 	cnpReserved}
 
-// role is what a packet does in its message.
+// role is the role of a packet in its message.
 type role uint8
 
 const (
-	first    role = 1 << iota // of several packets
-	middle                    // of several packets
-	last                      // of several packets
-	only                      // of its message
+	first    role = 1 << iota // one of several packets
+	middle                    // one of several packets
+	last                      // one of several packets
+	only                      // the only packet of its message
 	request                   // from the requester
 	response                  // from the responder
-	payload                   // has one, perhaps of no bytes
+	payload                   // it has a payload, perhaps an empty one
 )
 
 // kind is a row of the table of opcodes.
@@ -88,7 +88,7 @@ type kind struct {
 	role    role
 }
 
-// operations is by the low five bits (table 38).
+// operations is indexed by the low five bits (table 38).
 var operations = [32]kind{
 	SendFirst:          {"SEND_FIRST", 0, first | request | payload},
 	SendMiddle:         {"SEND_MIDDLE", 0, middle | request | payload},
@@ -115,7 +115,7 @@ var operations = [32]kind{
 	SendOnlyInvalidate: {"SEND_ONLY_INVALIDATE", HasIETH, only | request | payload},
 }
 
-// layout is where the headers of an opcode are.
+// layout says where the headers of an opcode are.
 type layout struct {
 	kind
 	known  bool

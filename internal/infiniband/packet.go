@@ -71,7 +71,7 @@ func (p Packet) Opcode() Opcode { return BTH(p).Opcode() }
 // BTH is the base transport header.
 func (p Packet) BTH() BTH { return BTH(p[:BTHLen]) }
 
-// header is one of the extended headers, nil where the opcode has none such.
+// header returns one of the extended headers, or nil if the opcode does not have it.
 func (p Packet) header(h Header) []byte {
 	l := &layouts[p[bthOpcode]]
 	if l.headers&h == 0 {

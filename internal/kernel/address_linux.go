@@ -77,7 +77,7 @@ func (c *Conn) Addresses() ([]Address, error) {
 				flags = u32(value)
 			}
 		})
-		if !local.IsValid() { // IPv6 addresses without a peer carry IFA_ADDRESS alone
+		if !local.IsValid() { // IPv6 addresses without a peer only have IFA_ADDRESS
 			local = address
 		}
 		addresses = append(addresses, Address{

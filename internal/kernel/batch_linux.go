@@ -62,14 +62,14 @@ func (b *Batch) u16(v uint16)  { b.buf = binary.NativeEndian.AppendUint16(b.buf,
 func (b *Batch) u32(v uint32)  { b.buf = binary.NativeEndian.AppendUint32(b.buf, v) }
 func (b *Batch) u64(v uint64)  { b.buf = binary.NativeEndian.AppendUint64(b.buf, v) }
 
-// pad aligns to 4 bytes, as NLMSG_ALIGN and RTA_ALIGN want.
+// pad aligns to 4 bytes, as NLMSG_ALIGN and RTA_ALIGN require.
 func (b *Batch) pad() {
 	for len(b.buf)%unix.NLMSG_ALIGNTO != 0 {
 		b.buf = append(b.buf, 0)
 	}
 }
 
-// nest opens an attribute that holds what is appended until unnest.
+// nest opens an attribute that contains everything appended until unnest.
 func (b *Batch) nest(kind uint16) (start int) {
 	start = len(b.buf)
 	b.u16(0)

@@ -27,17 +27,17 @@ const (
 	chunkMessages = 128
 )
 
-// receiveBytes is the size of the receive buffer. The kernel makes dump
-// messages of at most 32 KiB when the reader's buffer allows it.
+// receiveBytes is the size of the receive buffer. The kernel fills dump messages up to 32 KiB if
+// the reader's buffer is large enough.
 const receiveBytes = 64 << 10
 
-// receiveBuffers are those of closed connections: one is opened for each visit
-// to a namespace, rather than keep a descriptor for each.
+// receiveBuffers holds the buffers of closed connections. A connection is opened for each visit to
+// a namespace, so that there need not be a descriptor for each namespace.
 var receiveBuffers = sync.Pool{New: func() any { return new([receiveBytes]byte) }}
 
-// dumpAttempts bounds how often a dump is repeated that the kernel says was
-// interrupted by a change. Each repetition is a new chance, changes by others
-// are rare: a namespace of ours has one owner.
+// dumpAttempts limits the repetitions of a dump that was interrupted by a change, according to the
+// kernel. Each repetition may succeed. Changes by other programs are rare: a namespace of ours has
+// one owner.
 const dumpAttempts = 50
 
 // Open opens a rtnetlink socket in the calling thread's network namespace.
@@ -48,9 +48,9 @@ func openNetlink(protocol int) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	// Both are niceties that kernels before 4.12 and 4.20 lack: the kernel's
-	// own words in an error, and an error message without a copy of the
-	// request. The third makes dumps filter by what the request says.
+	// The first two options are optional; kernels before 4.12 and 4.20 lack them. They add the
+	// kernel's text to an error, and leave the copy of the request out of it. The third option
+	// makes dumps filter by the fields of the request.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK, unix.NETLINK_GET_STRICT_CHK} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil &&
 			!errors.Is(err, unix.ENOPROTOOPT) {
@@ -127,9 +127,8 @@ func (b *Batch) endOf(i int) int {
 	return len(b.buf)
 }
 
-// doChunk sends requests first..last-1 in one system call. Only the last one
-// asks for an acknowledgement; the kernel works in order and answers the
-// others only when they fail.
+// doChunk sends requests first..last-1 in one system call. Only the last one asks for an
+// acknowledgement. The kernel works in order and answers the others only if they fail.
 func (c *Conn) doChunk(b *Batch, first, last int) (refused []error, err error) {
 	base := c.seq + 1
 	for i := first; i < last; i++ {
@@ -173,7 +172,7 @@ func (c *Conn) send(buf []byte) error {
 	}
 }
 
-// receive reads one datagram and hands its messages to each.
+// receive reads one datagram and passes each of its messages to each.
 func (c *Conn) receive(each func(header unix.NlMsghdr, body []byte) error) error {
 	n, err := 0, error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
@@ -200,16 +199,15 @@ func (c *Conn) receive(each func(header unix.NlMsghdr, body []byte) error) error
 	return nil
 }
 
-// extendedAck is the kernel's message behind an error, if there is one. The
-// attributes follow the errno and the header of the request, which
-// NETLINK_CAP_ACK cuts to the header alone.
+// extendedAck returns the kernel's text for an error, if there is one. The attributes follow the
+// errno and the request, which NETLINK_CAP_ACK truncates to its header.
 func extendedAck(header unix.NlMsghdr, body []byte) string {
 	const errnoAndHeader = 4 + unix.SizeofNlMsghdr
 	if header.Flags&unix.NLM_F_ACK_TLVS == 0 || len(body) < errnoAndHeader {
 		return ""
 	}
 	text := ""
-	// ExtAck without CAP_ACK would carry the whole request first; Open sets both.
+	// With ExtAck but without CAP_ACK the whole request would come first; Open sets both.
 	_ = eachAttr(body[errnoAndHeader:], func(kind uint16, value []byte) {
 		if kind == unix.NLMSGERR_ATTR_MSG {
 			text = cString(value)
@@ -218,9 +216,8 @@ func extendedAck(header unix.NlMsghdr, body []byte) string {
 	return text
 }
 
-// dump sends a dump request made by request and calls each for every message
-// of the answer. It starts over when the kernel says that the dump was
-// interrupted by a change, after calling restart.
+// dump sends a dump request and calls each for every message of the answer. If the kernel says that
+// a change interrupted the dump, dump calls restart and starts over.
 func (c *Conn) dump(what string, request *Batch, restart func(),
 	each func(kind uint16, body []byte) error) error {
 	for range dumpAttempts {
@@ -289,7 +286,7 @@ func eachAttr(data []byte, each func(kind uint16, value []byte)) error {
 	return nil
 }
 
-// nlaTypeMask leaves out NLA_F_NESTED and NLA_F_NET_BYTEORDER.
+// nlaTypeMask removes NLA_F_NESTED and NLA_F_NET_BYTEORDER.
 const nlaTypeMask = 0x3fff
 
 func cString(value []byte) string { return strings.TrimRight(string(value), "\x00") }

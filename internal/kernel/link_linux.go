@@ -122,7 +122,7 @@ func (b *Batch) bridgeData() {
 	b.attrU8(unix.IFLA_BR_MCAST_SNOOPING, 0)
 }
 
-// linkInfo appends what only interfaces of one kind have.
+// linkInfo appends the attributes for interfaces of one kind.
 func (b *Batch) linkInfo(kind string, data func()) {
 	info := b.nest(unix.IFLA_LINKINFO)
 	b.attrString(unix.IFLA_INFO_KIND, kind)

@@ -21,7 +21,7 @@ type Masquerade struct {
 // Constants of linux/netfilter.h and linux/netfilter/nf_tables.h.
 const (
 	verdictDrop, verdictAccept = 0, 1
-	tableOwner                 = 2 // NFT_TABLE_F_OWNER: the table is the socket's
+	tableOwner                 = 2 // NFT_TABLE_F_OWNER: the socket owns the table
 )
 
 // NewMasquerade creates the table in the calling thread's network namespace.
@@ -77,7 +77,7 @@ func NewMasquerade(table, dev string, from netip.Addr) (*Masquerade, error) {
 // Close deletes the table.
 func (m *Masquerade) Close() error { return m.conn.Close() }
 
-// rules counts those of the table.
+// rules returns the number of rules in the table.
 func (m *Masquerade) rules() (count int, err error) {
 	err = m.conn.dumpFilter("rules", unix.NFT_MSG_GETRULE, func(body []byte) error {
 		return eachAttr(body, func(kind uint16, value []byte) {
@@ -127,8 +127,8 @@ func DroppingForward() (chains []string, err error) {
 // openFilter opens a socket to the packet filter of the calling thread's namespace.
 func openFilter() (*Conn, error) { return openNetlink(unix.NETLINK_NETFILTER) }
 
-// doFilter sends the batch as a whole, which the kernel does or leaves. It acknowledges
-// what the batch holds, and its end only since Linux 6.10.
+// doFilter sends the batch as a transaction, which the kernel applies completely or not at all. The
+// kernel acknowledges the requests in the batch; the batch's end only since Linux 6.10.
 func (c *Conn) doFilter(b *Batch) error {
 	asked := 0
 	for i, start := range b.starts {
@@ -181,12 +181,12 @@ func (b *Batch) filter(kind, flags uint16, line func() string) {
 	b.u8(unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0)
 }
 
-// attrBE32 appends a number as the packet filter has them.
+// attrBE32 appends a number in the packet filter's byte order.
 func (b *Batch) attrBE32(kind uint16, value uint32) {
 	b.attrBytes(kind, binary.BigEndian.AppendUint32(nil, value))
 }
 
-// within appends what fn appends as one attribute.
+// within appends one attribute with the contents that fn appends.
 func (b *Batch) within(kind uint16, fn func()) {
 	start := b.nest(unix.NLA_F_NESTED | kind)
 	fn()
@@ -226,7 +226,7 @@ func (b *Batch) expression(name string, fn func()) {
 	})
 }
 
-// compare compares the register, which all that follows has for its own, with data.
+// compare compares the register with data. All expressions here use the same register.
 func (b *Batch) compare(op uint32, data []byte) {
 	b.expression("cmp", func() {
 		b.attrBE32(unix.NFTA_CMP_SREG, unix.NFT_REG_1)
@@ -256,7 +256,7 @@ func (b *Batch) compareSource(op uint32, address netip.Addr) {
 	b.compare(op, address.AsSlice())
 }
 
-// isNoAnswer holds for packets of connections that nobody over there began.
+// isNoAnswer matches packets of connections that hosts on the other side did not open.
 func (b *Batch) isNoAnswer() {
 	const established, related = 1 << 1, 1 << 2 // linux/netfilter/nf_conntrack_common.h
 	data := func(kind uint16, value uint32) {

@@ -23,7 +23,7 @@ type Namespace struct {
 	handle netns.NsHandle
 }
 
-// errClosed is what a closed namespace answers.
+// errClosed is the error of a closed namespace.
 var errClosed = errors.New("the network namespace is closed")
 
 // NewNamespace creates a network namespace.
@@ -116,10 +116,9 @@ func (n *Namespace) Close() error {
 	return n.handle.Close()
 }
 
-// onThread runs fn on a goroutine of its own, locked to its thread, and puts
-// the thread back into the namespace it came from. A thread that cannot be put
-// back stays locked, so that it dies with the goroutine instead of running
-// other people's code in the wrong namespace.
+// onThread runs fn on a goroutine of its own, locked to its thread, and then returns the thread to
+// its previous namespace. If that fails, the thread stays locked. It then ends with the goroutine,
+// instead of running other code in the wrong namespace.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -141,9 +140,9 @@ func onThread(fn func() error) error {
 	return <-done
 }
 
-// ownNamespace opens the calling thread's network namespace. It goes by
-// thread-self and not by process and thread number, as netns.Get does: in a PID
-// namespace whose /proc is still its parent's the numbers differ.
+// ownNamespace opens the calling thread's network namespace. It uses thread-self instead of process
+// and thread number, as netns.Get does. In a PID namespace whose /proc is still its parent's, the
+// numbers differ.
 func ownNamespace() (netns.NsHandle, error) {
 	handle, err := netns.GetFromPath("/proc/thread-self/ns/net")
 	if err != nil {

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// offloadsOff are the features that no emulated NIC or port may have. With any
-// of them a "frame" would be something that no wire carries: a packet of up to
-// 64 KiB that is cut later or never (segmentation on sending, and its reverse
-// on receiving), or one without its checksum. A packet socket sees a UDP burst
-// as one frame unless tx-udp-segmentation is off.
+// offloadOff reports whether a feature must be off on emulated NICs and ports. With such a feature
+// a "frame" would be something that no wire carries. It could be a packet of up to 64 KiB that is
+// segmented later or never (segmentation on sending, and its reverse on receiving), or one without
+// its checksum. A packet socket sees a UDP burst as one frame unless tx-udp-segmentation is off.
 func offloadOff(feature string) bool {
 	return strings.HasPrefix(feature, "tx-checksum-") ||
 		strings.HasPrefix(feature, "tx-gso-") ||
@@ -25,7 +24,7 @@ func offloadOff(feature string) bool {
 		feature == "rx-udp-gro-forwarding" || feature == "rx-lro" || feature == "rx-gro-hw"
 }
 
-// features is the kernel's table of feature bits, the same for all interfaces.
+// features is the kernel's table of feature bits, which is the same for all interfaces.
 type features struct {
 	names []string
 	off   []uint32 // a mask per block of 32 features
@@ -42,8 +41,8 @@ const (
 	maxFeatures          = 512 // the kernel has about 70
 )
 
-// ethtool runs one ETHTOOL ioctl on the socket. Any socket will do, and a
-// rtnetlink one is at hand in its namespace.
+// ethtool runs one ETHTOOL ioctl. It works with any socket; the rtnetlink socket is already in the
+// right namespace.
 func (c *Conn) ethtool(dev string, data []byte) error {
 	var request struct {
 		name [unix.IFNAMSIZ]byte
@@ -91,7 +90,7 @@ func (c *Conn) table(dev string) (*features, error) {
 	return table, nil
 }
 
-// featureCount is how many strings ETHTOOL_GSTRINGS will write.
+// featureCount returns how many strings ETHTOOL_GSTRINGS will write.
 func (c *Conn) featureCount(dev string) (int, error) {
 	reply := make([]byte, 16+4) // struct ethtool_sset_info with one count
 	binary.NativeEndian.PutUint32(reply, unix.ETHTOOL_GSSET_INFO)

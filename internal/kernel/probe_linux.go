@@ -62,8 +62,8 @@ var CheckClock = sync.OnceValue(func() error {
 	return checkClock(string(text))
 })
 
-// checkClock reads /proc/net/psched: nanoseconds per microsecond and
-// nanoseconds per tick, in hexadecimal, and two fields of history.
+// checkClock parses /proc/net/psched: nanoseconds per microsecond and nanoseconds per tick, in
+// hexadecimal, and two historical fields.
 func checkClock(text string) error {
 	var perMicrosecond, perTick int64
 	if _, err := fmt.Sscanf(text, "%x %x", &perMicrosecond, &perTick); err != nil {

@@ -107,7 +107,7 @@ func (b *Batch) SetTBF(dev string, index int, parent, handle QdiscHandle, q TBF)
 	b.u32(0) // buffer in ticks, superseded by TCA_TBF_BURST
 	b.u32(0) // mtu in ticks, for the peak rate only
 	b.unnest(parms)
-	if bytesPerSecond > math.MaxUint32 { // above 34.36 Gbit/s; the kernel takes the 32-bit field otherwise
+	if bytesPerSecond > math.MaxUint32 { // above 34.36 Gbit/s; for lower rates the kernel takes the 32-bit field
 		b.attrU64(nl.TCA_TBF_RATE64, bytesPerSecond)
 	}
 	b.attrU32(nl.TCA_TBF_BURST, uint32(min(q.Burst, math.MaxUint32)))
@@ -115,8 +115,8 @@ func (b *Batch) SetTBF(dev string, index int, parent, handle QdiscHandle, q TBF)
 	b.end()
 }
 
-// rateSpec appends a struct tc_ratespec. Its link layer is Ethernet, so that
-// the kernel does without a rate table.
+// rateSpec appends a struct tc_ratespec. Its link layer is Ethernet, so the kernel needs no rate
+// table.
 func (b *Batch) rateSpec(bytesPerSecond uint32) {
 	const linklayerEthernet = 1
 	b.u8(0, linklayerEthernet)
@@ -136,13 +136,13 @@ const (
 	tcaNetemPRNGSeed  = 14
 )
 
-// sizeofNetemSlot is the size of a struct tc_netem_slot: four 64-bit and two
-// 32-bit fields, in an order that does not matter to who sends zeros.
+// sizeofNetemSlot is the size of a struct tc_netem_slot: four 64-bit and two 32-bit fields. Their
+// order does not matter, because all are sent as zeros.
 const sizeofNetemSlot = 40
 
-// inOrderRate is netem's own rate when there is jitter. Netem lets packets
-// overtake each other under jitter unless it has a rate; a link does not. At
-// 10^12 byte/s the rate itself delays a frame of 9,000 bytes by 9 ns.
+// inOrderRate is netem's own rate if there is jitter. With jitter and without a rate netem reorders
+// packets, which a link does not. At 10^12 byte/s the rate itself delays a frame of 9,000 bytes by
+// 9 ns.
 const inOrderRate = 1e12
 
 // SetNetem creates or changes a network emulator. It sends every attribute each time: the kernel
@@ -228,19 +228,19 @@ func (b *Batch) beginQdisc(kind, flags uint16, index int, parent, handle QdiscHa
 
 const sizeofTcmsg = 20
 
-// tick is the unit of the kernel's packet scheduler clock since 2.6.31:
-// PSCHED_SHIFT is 6. CheckClock compares it with what the kernel says.
+// tick is the unit of the kernel's packet scheduler clock since 2.6.31: PSCHED_SHIFT is 6.
+// CheckClock compares it with the kernel's value.
 const tick = 64 * time.Nanosecond
 
-// ticks converts a duration, rounding up to a tick: a delay that was asked for
-// never becomes none. Longer ones than 32 bits hold (4.6 minutes) saturate;
-// kernels since 4.16 take the 64-bit attribute instead.
+// ticks converts a duration, rounding up to a tick, so that a requested delay never becomes zero.
+// Durations over 32 bits (4.6 minutes) saturate; kernels since 4.16 take the 64-bit attribute
+// instead.
 func ticks(d time.Duration) uint32 {
 	return uint32(min((d+tick-1)/tick, math.MaxUint32))
 }
 
-// probability scales a share to 32 bits, to the nearest as tc does, but what
-// was asked for never becomes none.
+// probability scales a share to 32 bits, rounded to the nearest as in tc. A requested share never
+// becomes zero.
 func probability(r units.Ratio) uint32 {
 	if r.IsZero() {
 		return 0
@@ -311,7 +311,7 @@ func parseQdisc(body []byte) (Qdisc, error) {
 func parseQdiscStats(value []byte) QdiscStats {
 	const basic, queue, packets64 = 1, 3, 8 // TCA_STATS_BASIC, _QUEUE, _PKT64
 	var stats QdiscStats
-	_ = eachAttr(value, func(kind uint16, value []byte) { // counters that are missing read as 0
+	_ = eachAttr(value, func(kind uint16, value []byte) { // missing counters read as 0
 		switch {
 		case kind == basic && len(value) >= 12:
 			stats.Bytes = binary.NativeEndian.Uint64(value)
@@ -344,7 +344,7 @@ func parseTBF(options []byte) (*TBF, error) {
 		}
 	})
 	q.Rate = units.Rate(8 * bytesPerSecond)
-	// The kernel keeps the burst as a time; to the nearest tick it is this.
+	// The kernel stores the burst as a time. This converts it back, to the nearest tick.
 	burst := new(big.Int).Mul(big.NewInt(int64(tick)*int64(buffer)), new(big.Int).SetUint64(bytesPerSecond))
 	q.Burst = units.Bytes(burst.Div(burst, big.NewInt(int64(time.Second))).Uint64())
 	return q, err
@@ -396,7 +396,7 @@ func parseNetem(options []byte) (*Netem, error) {
 			other("reorder", !zero(value))
 		case kind == tcaNetemECN:
 			other("ecn", !zero(value))
-		case kind == tcaNetemLoss: // told for states and Gilbert-Elliott, not for plain shares
+		case kind == tcaNetemLoss: // reported for states and Gilbert-Elliott, not for plain shares
 			other("loss model", true)
 		case kind == tcaNetemSlot:
 			other("slot", !zero(value))

@@ -23,8 +23,8 @@ type RDMA struct {
 	Dev  string // the interface
 }
 
-// addingRDMA lets one device be made at a time: Linux 7.1 has races where those of
-// several namespaces come and go together.
+// addingRDMA serialises the creation of devices: Linux 7.1 has races if devices of several
+// namespaces appear and disappear together.
 var addingRDMA sync.Mutex
 
 // AddRDMA creates a device in the calling thread's network namespace.
@@ -69,7 +69,7 @@ func ReadRDMA(name string) (RDMAState, error) {
 	return state, nil
 }
 
-// mountSysfs mounts sysfs nowhere: it is gone once the file is closed.
+// mountSysfs makes a sysfs mount without a mount point; it ends when the file is closed.
 func mountSysfs() (*os.File, error) {
 	fd, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -84,7 +84,7 @@ func mountSysfs() (*os.File, error) {
 	return os.NewFile(uintptr(mount), "sysfs"), err
 }
 
-// readPort reads the folder of a port.
+// readPort reads the directory of a port.
 func readPort(folder string) (RDMAState, error) {
 	state := RDMAState{GIDs: map[netip.Addr]string{}}
 	word, err := readWord(filepath.Join(folder, "state"))
@@ -96,18 +96,18 @@ func readPort(folder string) (RDMAState, error) {
 		index := strconv.Itoa(i)
 		gid, err := readWord(filepath.Join(folder, "gids", index))
 		if errors.Is(err, fs.ErrNotExist) {
-			return state, nil // the table's end
+			return state, nil // the end of the table
 		}
 		addr, wrong := netip.ParseAddr(gid)
 		if err := errors.Join(err, wrong); err != nil {
 			return state, fmt.Errorf("read GID %d: %w", i, err)
 		}
-		if addr.IsUnspecified() { // it is filled from the front, and has 1,024 entries
+		if addr.IsUnspecified() { // the table is filled from the front, and has 1,024 entries
 			return state, nil
 		}
 		kind, err := readWord(filepath.Join(folder, "gid_attrs/types", index))
 		if err != nil || kind != "RoCE v2" {
-			continue // of another version, or just taken away
+			continue // of another version, or just removed
 		}
 		if dev, err := readWord(filepath.Join(folder, "gid_attrs/ndevs", index)); err == nil {
 			state.GIDs[addr.Unmap()] = dev

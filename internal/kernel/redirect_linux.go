@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// redirectPriority is of the filter that Redirect makes.
+// redirectPriority is the priority of Redirect's filter.
 const redirectPriority = 1
 
 // Redirect makes the kernel send every frame that arrives at an interface out of another interface
@@ -27,12 +27,12 @@ func Redirect(ns *Namespace, from, to int) error {
 	}
 	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from,
 		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-	// What is there redirects to an interface that is gone, and comes first.
+	// An existing filter redirects to an interface that no longer exists, and would come first.
 	_ = handle.QdiscDel(clsact)
 	if err := handle.QdiscReplace(clsact); err != nil {
 		return fmt.Errorf("redirect interface %d to %d: add clsact: %w", from, to, err)
 	}
-	filter := &netlink.U32{ // which every kernel with tc has; without keys it takes everything
+	filter := &netlink.U32{ // every kernel with tc has it; without keys it matches everything
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: from, Parent: netlink.HANDLE_MIN_INGRESS,
 			Priority: redirectPriority, Protocol: unix.ETH_P_ALL},
 		Actions: []netlink.Action{netlink.NewMirredAction(to)},
@@ -53,7 +53,7 @@ func RedirectLine(node, from, to string) string {
 		"u32 match u32 0 0 action mirred egress redirect dev %[3]s", node, from, to, redirectPriority)
 }
 
-// redirected is how the filters of an interface differ from Redirect's.
+// redirected returns how the filters of an interface differ from Redirect's, or nil.
 func redirected(handle *netlink.Handle, from, to int) error {
 	link, err := handle.LinkByIndex(from)
 	if err != nil {
@@ -66,7 +66,7 @@ func redirected(handle *netlink.Handle, from, to int) error {
 	for _, filter := range filters {
 		u32, is := filter.(*netlink.U32)
 		if !is || u32.Priority != redirectPriority || len(u32.Actions) != 1 {
-			continue // a hash table of the filter's, or somebody else's
+			continue // a hash table of the filter, or another program's
 		}
 		if mirred, is := u32.Actions[0].(*netlink.MirredAction); is && mirred.Ifindex == to &&
 			mirred.MirredAction == netlink.TCA_EGRESS_REDIR {

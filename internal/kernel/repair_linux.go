@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What follows changes or takes away what somebody else than a plan's builder
-// made: of this the kernel's own description is all that is known.
+// The following functions change or remove objects that a plan's builder did not make. Only the
+// kernel's description of them is known.
 
 // setLink begins a change of an interface.
 func (b *Batch) setLink(name string, index int, change string) {
@@ -82,7 +82,7 @@ func (b *Batch) DeleteRoute(r Route) {
 	if r.Metric != 0 {
 		b.attrU32(unix.RTA_PRIORITY, uint32(r.Metric))
 	}
-	if len(r.Hops) == 1 { // of several paths IPv6 would take away the named one alone
+	if len(r.Hops) == 1 { // with several paths, IPv6 would only remove the named one
 		b.via(r.Hops[0].Via, addr)
 		b.attrU32(unix.RTA_OIF, uint32(r.Hops[0].Index))
 	}

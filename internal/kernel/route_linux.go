@@ -61,7 +61,7 @@ func (b *Batch) AddRoute(r Route) {
 	addr := r.Dst.Addr()
 	scope := uint8(unix.RT_SCOPE_UNIVERSE)
 	if addr.Is4() && len(r.Hops) == 1 && !r.Hops[0].Via.IsValid() {
-		scope = unix.RT_SCOPE_LINK // or the kernel would refuse it as a gateway's way
+		scope = unix.RT_SCOPE_LINK // with another scope the kernel would refuse it as the route to a gateway
 	}
 	table, protocol := r.table(), uint8(unix.RTPROT_STATIC)
 	if r.Kernel {
@@ -95,8 +95,7 @@ func (b *Batch) AddRoute(r Route) {
 	b.end()
 }
 
-// nextHop appends a struct rtnexthop and its attributes. Its weight is stored
-// less one.
+// nextHop appends a struct rtnexthop and its attributes. The kernel stores the weight minus one.
 func (b *Batch) nextHop(hop NextHop, dst netip.Addr) {
 	start := len(b.buf)
 	b.u16(0)
@@ -106,7 +105,7 @@ func (b *Batch) nextHop(hop NextHop, dst netip.Addr) {
 	binary.NativeEndian.PutUint16(b.buf[start:], uint16(len(b.buf)-start))
 }
 
-// via appends the gateway, which may be of the other family.
+// via appends the gateway, which may be of the other address family.
 func (b *Batch) via(gateway, dst netip.Addr) {
 	switch {
 	case !gateway.IsValid():
@@ -185,7 +184,7 @@ func (c *Conn) AllRoutes() ([]Route, error) {
 	return routes, nil
 }
 
-// parseRTOMin reads a route's metrics, of which one is of interest.
+// parseRTOMin reads the least retransmission timeout from a route's metrics.
 func parseRTOMin(metrics []byte) (least time.Duration, err error) {
 	err = eachAttr(metrics, func(kind uint16, value []byte) {
 		if kind == unix.RTAX_RTO_MIN {

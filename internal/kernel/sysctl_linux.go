@@ -31,7 +31,7 @@ type RefusedSysctlError struct {
 // Unwrap implements errors.
 func (e *RefusedSysctlError) Unwrap() error { return &e.UnsupportedError }
 
-// refused is why a setting cannot be had.
+// refused turns the error for a setting into a *RefusedSysctlError if the user's file asked for it.
 func (s Sysctl) refused(err error) error {
 	if err == nil || !s.Asked {
 		return err
@@ -77,21 +77,20 @@ func CheckSysctls(sysctls []Sysctl) error {
 	return errors.Join(errs...)
 }
 
-// sysctlFiles keeps the directories of settings open by which most of them are
-// found. Below /proc/sys/net every namespace has its own ipv4 and ipv6, and the
-// kernel finds the right one by trying those of all namespaces one after the
-// other; below them it does not.
+// sysctlFiles keeps the parent directories of most settings open. Below /proc/sys/net every
+// namespace has its own ipv4 and ipv6. The kernel finds the right one by trying those of all
+// namespaces in turn; below these directories it does not.
 type sysctlFiles struct {
 	dirs map[string]int
 }
 
 func (f *sysctlFiles) close() {
 	for _, fd := range f.dirs {
-		_ = unix.Close(fd) // opened for its path alone: there is nothing to lose
+		_ = unix.Close(fd) // opened only for its path: no data can be lost
 	}
 }
 
-// file opens a setting.
+// file opens the file of a setting.
 func (f *sysctlFiles) file(path string, flags int) (int, error) {
 	dir, rest := "", path
 	for _, family := range []string{"net/ipv4/", "net/ipv6/"} {
@@ -141,9 +140,9 @@ func (f *sysctlFiles) check(s Sysctl) error {
 	return s.compare(fd)
 }
 
-// writeSysctl repeats a write that was interrupted: settings that take the
-// kernel's configuration lock give up with EINTR rather than wait for it when a
-// signal is pending, and the Go runtime sends itself signals.
+// writeSysctl repeats a write that was interrupted. Settings that take the kernel's configuration
+// lock return EINTR instead of waiting for it if a signal is pending, and the Go runtime sends
+// itself signals.
 func writeSysctl(fd int, value string) error {
 	for {
 		n, err := unix.Pwrite(fd, []byte(value), 0)
@@ -159,8 +158,8 @@ func writeSysctl(fd int, value string) error {
 	}
 }
 
-// compare reads the setting. How much white space stands between several
-// numbers does not matter.
+// compare reads the setting and compares it. The amount of white space between several numbers does
+// not matter.
 func (s Sysctl) compare(fd int) error {
 	var buf [512]byte
 	n, err := 0, error(unix.EINTR)

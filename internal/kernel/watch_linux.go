@@ -39,7 +39,7 @@ func (w *RouteWatch) Next() (changes int, err error) {
 	for changes == 0 {
 		n, err := w.file.Read(w.buf[:])
 		if errors.Is(err, unix.ENOBUFS) {
-			return 1, nil // more than fit; how many is not known
+			return 1, nil // the buffer overflowed; the number of changes is not known
 		}
 		if err != nil {
 			return 0, err

@@ -365,9 +365,9 @@ func FromFixed(v int32, scale int8) float32 { return float32(math.Ldexp(float64(
 // ScaleFor returns the least scale at which the sum of fanIn numbers of magnitude at most limit
 // fits an int32, whatever their signs. The limit must be finite and not negative.
 func ScaleFor(limit float32, fanIn int) int8 {
-	// |v| < 2^e, so the sum is below 2^e * fanIn, and 31 bits hold it when
-	// 2^e * fanIn <= 2^(31+scale). The limit rounds to itself, since its 24
-	// bits fit the 25 that 64 workers leave, and nothing rounds to more.
+	// |v| < 2^e, so the sum is below 2^e * fanIn, and 31 bits hold it if 2^e * fanIn <=
+	// 2^(31+scale). The limit rounds to itself, since its 24 bits fit the 25 that 64 workers leave.
+	// Smaller numbers do not round to more.
 	_, e := math.Frexp(float64(limit))
 	scale := e - 31
 	for n := 1; n < fanIn; n *= 2 {

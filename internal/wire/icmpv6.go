@@ -16,8 +16,7 @@ const (
 	// LinkAddressLen is the length of the option with an Ethernet address, in bytes.
 	LinkAddressLen = 8
 
-	// ndMaxOptions bounds the walk over options; RFC 4861 defines one for
-	// these messages.
+	// ndMaxOptions limits the walk over options; RFC 4861 defines one for these messages.
 	ndMaxOptions = 8
 )
 

@@ -10,7 +10,7 @@ import (
 // in bytes.
 const (
 	intTypeNPT      = 0 // type 4 bits, next protocol type 2
-	intLength       = 1 // of what follows the shim, in words of 4 bytes
+	intLength       = 1 // of the bytes after the shim, in words of 4 bytes
 	intNextPort     = 2
 	intVersionFlags = 4 // version 4 bits, D, E, M, reserved
 	intHopWords     = 6 // low 5 bits
@@ -42,14 +42,14 @@ const (
 // significant one.
 const (
 	INTNodeID             uint16 = 1 << (15 - iota)
-	INTInterfaces                // level 1: ingress and egress port
-	INTHopLatency                // ns
-	INTQueue                     // queue and its occupancy
-	INTIngressTime               // ns, 8 bytes
-	INTEgressTime                // ns, 8 bytes
-	INTInterfaces2               // level 2, 8 bytes; unknown to our switch
-	INTUtilisation               // of the egress link
-	INTBuffer                    // buffer and its occupancy
+	INTInterfaces                // Level 1: ingress and egress port.
+	INTHopLatency                // In ns.
+	INTQueue                     // Queue and its occupancy.
+	INTIngressTime               // In ns, 8 bytes.
+	INTEgressTime                // In ns, 8 bytes.
+	INTInterfaces2               // Level 2, 8 bytes; unknown to our switch.
+	INTUtilisation               // Of the egress link.
+	INTBuffer                    // Buffer and its occupancy.
 	INTChecksumComplement uint16 = 1
 
 	intLong = INTIngressTime | INTEgressTime | INTInterfaces2
@@ -230,8 +230,8 @@ func (b INT) Push(h *INTHop) (delta uint16, result INTPush) {
 		head[0] |= intExceeded
 		result = INTFull
 	default:
-		// The first hop takes the end of the room, so that the latest one comes
-		// first, as the stack of INT v2.1 has it.
+		// The first hop uses the end of the room, so that the latest hop comes first, as in the
+		// stack of INT v2.1.
 		at := INTLen + (int(b.Remaining())-1)*b.HopLen()
 		slot = b[at : at+b.HopLen()]
 		before += uint64(Sum(slot, 0))
@@ -243,9 +243,9 @@ func (b INT) Push(h *INTHop) (delta uint16, result INTPush) {
 	return fold(after + uint64(^fold(before))), result
 }
 
-// write fills a hop's slot, which is at least as long as the instructions ask.
+// write fills a hop's slot, which is at least as long as the instructions require.
 func (h *INTHop) write(slot []byte, instructions uint16) {
-	for i := range slot { // whatever is unknown
+	for i := range slot { // the encoding of unknown values
 		slot[i] = 0xFF
 	}
 	at := 0

@@ -175,7 +175,7 @@ func SkipExtensions(next uint8, b []byte) (u Upper, ok bool) {
 	return u, !isExtension(u.Protocol)
 }
 
-// isExtension says that a next header is one that SkipExtensions passes.
+// isExtension reports whether SkipExtensions passes a next header.
 func isExtension(protocol uint8) bool {
 	switch protocol {
 	case ProtocolHopByHop, ProtocolRouting, ProtocolFragment, ProtocolAH, ProtocolDestination,

@@ -105,8 +105,8 @@ func EncodePFCFrame(frame []byte, src MAC, f *PFCFields) int {
 	return EthernetMinLen
 }
 
-// controlBody writes the Ethernet header of a MAC control frame of the least
-// length and returns what is behind it, all zeros.
+// controlBody writes the Ethernet header of a MAC control frame of the minimum length and returns
+// the rest of the frame, all zeros.
 func controlBody(frame []byte, src MAC) []byte {
 	Ethernet(frame).Encode(&EthernetFields{Dst: MACControlAddress, Src: src, EtherType: EtherTypeMACControl})
 	body := frame[EthernetLen:EthernetMinLen]

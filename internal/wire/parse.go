@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// maxTags is how many VLAN tags are passed: a service and a customer tag.
+// maxTags is the largest number of VLAN tags that Parse passes: a service and a customer tag.
 const maxTags = 2
 
 // Verdict says whether a frame is well formed, and if not, names its first fault.
@@ -67,12 +67,12 @@ type Flags uint8
 const (
 	IsIPv4 Flags = 1 << iota
 	IsIPv6
-	Tagged        // TCI holds the outer tag's
-	Fragment      // an IP fragment, including the first
-	LaterFragment // not the first fragment: there is no transport header, ports are 0
-	MoreFragments // not the last fragment
-	DontFragment  // of IPv4
-	HasOptions    // IPv4 options or IPv6 extension headers
+	Tagged        // TCI holds the outer tag's.
+	Fragment      // An IP fragment, including the first.
+	LaterFragment // Not the first fragment: there is no transport header, ports are 0.
+	MoreFragments // Not the last fragment.
+	DontFragment  // Of IPv4.
+	HasOptions    // IPv4 options or IPv6 extension headers.
 )
 
 // Headers are the header fields that a switch needs. Offsets are bytes from the frame's start and
@@ -176,7 +176,7 @@ func Parse(frame []byte) (h Headers) {
 	return h
 }
 
-// fail keeps the first thing that is wrong.
+// fail records the first fault.
 func (h *Headers) fail(v Verdict) {
 	if h.Verdict == WellFormed {
 		h.Verdict = v
@@ -288,7 +288,7 @@ func (h *Headers) ipv6(frame []byte, at int) {
 	h.transport(payload)
 }
 
-// transport reads the header at L4, of which b is what the IP packet has.
+// transport reads the header at L4; b is the IP payload from there on.
 func (h *Headers) transport(b []byte) {
 	h.Payload = h.L4
 	if h.Flags&LaterFragment != 0 {
@@ -304,7 +304,7 @@ func (h *Headers) transport(b []byte) {
 			binary.BigEndian.Uint16(b[udpDstPort:])
 		h.Payload += UDPLen
 		length := int(binary.BigEndian.Uint16(b[udpLength:]))
-		// A first fragment holds less than the length says.
+		// A first fragment holds less than its length says.
 		if length < UDPLen || length > len(b) && h.Flags&Fragment == 0 {
 			h.fail(BadTransportLength)
 		}

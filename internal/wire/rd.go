@@ -96,13 +96,13 @@ type RDType uint8
 
 // Types.
 const (
-	RDData   RDType = 1 + iota // a piece of a message
-	RDSkip                     // packets that will not be sent
-	RDAck                      // packets that have arrived
-	RDNack                     // why a packet was refused
-	RDProbe                    // asks for an acknowledgement
-	RDReject                   // the sender refuses to communicate
-	RDClose                    // the sender is closing
+	RDData   RDType = 1 + iota // A piece of a message.
+	RDSkip                     // Packets that will not be sent.
+	RDAck                      // Packets that have arrived.
+	RDNack                     // Why a packet was refused.
+	RDProbe                    // Asks for an acknowledgement.
+	RDReject                   // The sender refuses to communicate.
+	RDClose                    // The sender is closing.
 
 	// RDTypes is one more than the last type.
 	RDTypes = int(RDClose) + 1
@@ -132,12 +132,12 @@ type RDReason uint8
 
 // Reasons of a RDNack.
 const (
-	RDTrimmed     RDReason = 1 + iota // only its header arrived
-	RDBusy                            // no room for its immediate now: retry later
-	RDNoRegion                        // the key matches no region
-	RDNotWritable                     // the region may not be written
-	RDBounds                          // the write would end outside; the detail is the region's size
-	RDWindow                          // the PSN or the message is beyond the limit
+	RDTrimmed     RDReason = 1 + iota // Only its header arrived.
+	RDBusy                            // No room for its immediate now: retry later.
+	RDNoRegion                        // The key matches no region.
+	RDNotWritable                     // The region may not be written.
+	RDBounds                          // The write would end outside; the detail is the region's size.
+	RDWindow                          // The PSN or the message is beyond the limit.
 
 	// RDReasons is one more than the last reason.
 	RDReasons = int(RDWindow) + 1
@@ -159,10 +159,10 @@ type RDRejection uint8
 
 // Reasons of a RDReject.
 const (
-	RDRejectVersion  RDRejection = 1 + iota // it supports the versions Least to Most
-	RDRejectLife                            // the packet was meant for another life of it
-	RDRejectStranger                        // it has not been informed of the sender yet
-	RDRejectSecurity                        // it requires encryption, or does not have the key
+	RDRejectVersion  RDRejection = 1 + iota // It supports the versions Least to Most.
+	RDRejectLife                            // The packet was meant for another life of it.
+	RDRejectStranger                        // It does not know the sender yet.
+	RDRejectSecurity                        // It requires encryption, or does not have the key.
 
 	// RDRejections is one more than the last.
 	RDRejections = int(RDRejectSecurity) + 1
@@ -228,14 +228,14 @@ type RDEcho struct {
 
 // RDAckFields are the fields of an acknowledgement without its lists.
 type RDAckFields struct {
-	Limit      uint32 // the first PSN that the receiver refuses
-	Timestamp  uint32 // of a probe since the last acknowledgement, else of the packet with the longest delay
-	Delay      uint32 // ns from the arrival of that packet to this acknowledgement
-	Duplicates uint32 // data packets that arrived again, modulo 2^32
-	Received   uint32 // payload bytes received, modulo 2^32
+	Limit      uint32 // The first PSN that the receiver refuses.
+	Timestamp  uint32 // Of a probe since the last acknowledgement, else of the packet with the longest delay.
+	Delay      uint32 // In ns, from the arrival of that packet to this acknowledgement.
+	Duplicates uint32 // Data packets that arrived again, modulo 2^32.
+	Received   uint32 // Payload bytes received, modulo 2^32.
 	Words      uint8
 	Echoes     uint8
-	Room       uint16 // packets that may be in flight at once
+	Room       uint16 // Packets that may be in flight at once.
 }
 
 // RDNackFields are the fields of a negative acknowledgement.
@@ -317,10 +317,9 @@ func (b RD) Formed() bool {
 	return len(b) == header
 }
 
-var noCheck [2]byte // on the heap once, not for each packet
+var noCheck [2]byte // allocated once on the heap, not for each packet
 
-// check is the low half of the CRC-32C over the first n bytes with the check
-// itself as zeros.
+// check returns the low half of the CRC-32C over the first n bytes, with the check itself as zeros.
 func (b RD) check(n int) uint16 {
 	sum := crc32.Update(0, castagnoli, b[:rdCheck])
 	sum = crc32.Update(sum, castagnoli, noCheck[:])
@@ -348,7 +347,7 @@ func (b RD) Base() RDBase {
 	}
 }
 
-// encodeBase writes the base; seal has to follow.
+// encodeBase writes the base; the caller must call seal afterwards.
 func (b RD) encodeBase(f *RDBase) {
 	b[rdVersionType] = 0x80 | RDVersion<<4 | uint8(f.Type)
 	b[rdFlags], b[rdSource], b[rdDestination] = f.Flags, f.Source, f.Destination

@@ -13,7 +13,7 @@ import (
 	"railbed/fabric/port"
 )
 
-// sizes from the shortest frame to the largest.
+// sizes returns frame lengths from the shortest to the largest.
 func sizes(mtu int) []int {
 	all := []int{14, 15, 17, 59, 60, 61, 64, 65, 127, 128, 129, 512, 1024}
 	for _, size := range []int{1400, 1514, 2047, 2048, 4096, 8192} {
@@ -24,7 +24,7 @@ func sizes(mtu int) []int {
 	return append(all, mtu, mtu+13, mtu+14)
 }
 
-// Frames of every size arrive whole and in order, both ways.
+// Frames of every size arrive whole and in order, in both directions.
 func sizesAndOrder(t *testing.T, driver port.Driver) {
 	for _, mtu := range []int{1500, 4200, 9000} {
 		r := NewRig(t, driver, Settings{MTU: mtu})
@@ -59,7 +59,7 @@ func sizesAndOrder(t *testing.T, driver port.Driver) {
 	}
 }
 
-// Whatever bytes a node sends come as they were sent, or not at all.
+// Whatever bytes a node sends arrive unchanged, or not at all.
 func arbitraryBytes(t *testing.T, driver port.Driver) {
 	const count = 2000
 	r := NewRig(t, driver, Settings{})
@@ -95,8 +95,8 @@ func arbitraryBytes(t *testing.T, driver port.Driver) {
 	}
 }
 
-// A frame that is longer than the MTU is never passed on, whole or cut, and is
-// counted; those around it are not disturbed.
+// A frame that is longer than the MTU is never passed on, whole or truncated, and is counted. The
+// frames around it are not affected.
 func tooLong(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
@@ -104,8 +104,7 @@ func tooLong(t *testing.T, driver port.Driver) {
 	r.setNICMTU(t, r.MTU+300) // the node's root may do that
 	nic.send(t, pattern(1, r.MTU+HeaderLen))
 	for _, more := range []int{1, 2, 3, 4, 5, 100, 300} {
-		// A veth itself drops what is more than a tag longer than its MTU, and
-		// says so.
+		// A veth itself drops frames that exceed its MTU by more than a tag, and returns an error.
 		if err := nic.Send(pattern(2, r.MTU+HeaderLen+more)); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			t.Fatal(err)
 		}
@@ -137,7 +136,7 @@ func tooLong(t *testing.T, driver port.Driver) {
 // HeaderLen is the length of an Ethernet header, in bytes.
 const HeaderLen = port.HeaderLen
 
-// Tags stay in the frame, both ways, and the largest payload fits beside one.
+// Tags stay in the frame, in both directions, and the largest payload fits together with a tag.
 func tags(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
@@ -171,7 +170,7 @@ func tags(t *testing.T, driver port.Driver) {
 			t.Fatalf("frame %d did not reach the node, %v: %+v", i, err, stats(t, p))
 		}
 		data := got.Data
-		if got.Tag != 0 { // the node's kernel took it out
+		if got.Tag != 0 { // the node's kernel removed it
 			tag := binary.BigEndian.AppendUint32(nil, got.Tag)
 			data = append(append(bytes.Clone(data[:12]), tag...), data[12:]...)
 		}
@@ -183,7 +182,7 @@ func tags(t *testing.T, driver port.Driver) {
 
 // Stamps never go back, and lie between sending and receiving.
 func stamps(t *testing.T, driver port.Driver) {
-	// The kernel's and the program's reading of one clock on two processors.
+	// The difference between the kernel's and the program's reading of one clock on two processors.
 	const skew = int64(50 * time.Microsecond)
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
@@ -194,7 +193,7 @@ func stamps(t *testing.T, driver port.Driver) {
 		nic.send(t, pattern(i, 60))
 		sent := time.Now().UnixNano()
 		if p.Description().KernelStamps {
-			time.Sleep(time.Millisecond) // so that a stamp of the receiver would show
+			time.Sleep(time.Millisecond) // so that a stamp taken by the receiver would show
 		}
 		collect(t, p, 1, func(_ int, f port.Frame) {
 			after := time.Now().UnixNano()
@@ -202,7 +201,7 @@ func stamps(t *testing.T, driver port.Driver) {
 				t.Errorf("frame %d: stamp %d, sent at %d, last %d, received at %d", i, f.Stamp, before, last,
 					after)
 			}
-			// It may be late for a node that is interrupted in the middle.
+			// The stamp may be late if the node is interrupted in the middle.
 			if late := f.Stamp - sent; p.Description().KernelStamps && late > int64(900*time.Microsecond) &&
 				after-sent < int64(2*time.Millisecond) {
 				t.Errorf("frame %d: stamp is %d ns after the frame was sent", i, late)

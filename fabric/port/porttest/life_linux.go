@@ -18,8 +18,8 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// A port can be closed while somebody waits for it, twice, and says so when it
-// is used afterwards; its descriptors are as many as stated, and gone.
+// A port can be closed while another goroutine waits for it, and it can be closed twice. Later
+// calls return an error. The number of its descriptors is as stated, and all are closed.
 func closing(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	before := descriptors(t)
@@ -61,8 +61,8 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// Either end may go down and come back, and nothing that was sent meanwhile is
-// an error or comes later.
+// Either end may go down and come up again. Frames sent meanwhile cause no error and do not arrive
+// later.
 func downAndUp(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
@@ -105,7 +105,7 @@ func downAndUp(t *testing.T, driver port.Driver) {
 	}
 }
 
-// roundTrip sends a frame each way.
+// roundTrip sends a frame in each direction.
 func (r *Rig) roundTrip(t *testing.T, p port.Port, nic *NIC, number int) {
 	t.Helper()
 	nic.send(t, pattern(number, 60))
@@ -120,7 +120,7 @@ func (r *Rig) roundTrip(t *testing.T, p port.Port, nic *NIC, number int) {
 	}
 }
 
-// When its interface is deleted, the port says that it is of no more use.
+// When its interface is deleted, the port returns ErrGone.
 func deleted(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
@@ -137,7 +137,7 @@ func deleted(t *testing.T, driver port.Driver) {
 	}
 }
 
-// takeEnv makes the test binary the process that a port is handed to.
+// takeEnv makes the test binary the process that receives a port.
 const takeEnv = "RAILBED_PORTTEST_TAKE"
 
 func init() {
@@ -201,8 +201,8 @@ func echo() error {
 	}
 }
 
-// A process without any privilege, in no namespace of the testbed, uses a port
-// that it was handed.
+// A process without any privilege, in no namespace of the testbed, uses a port that was handed to
+// it.
 func handedOver(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	handle := r.Open(t, port.Options{})
@@ -243,9 +243,8 @@ func handedOver(t *testing.T, driver port.Driver) {
 	}
 }
 
-// unprivileged makes a child an ordinary user: nobody, or, where this process
-// has one user only, a user of another user namespace, which has no
-// capabilities over what was made in this one.
+// unprivileged makes a child an ordinary user: nobody or, if this process has only one user, a user
+// of another user namespace. That user has no capabilities over objects of this namespace.
 func unprivileged() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if hosttest.Probe(hosttest.Root) == nil {

@@ -14,8 +14,7 @@ import (
 	"railbed/fabric/port"
 )
 
-// Ten thousand frames at a modest rate all come, and each that does not is
-// counted.
+// Ten thousand frames at a modest rate all arrive, and each loss is counted.
 func burst(t *testing.T, driver port.Driver) {
 	const count, atOnce = 10_000, 20
 	r := NewRig(t, driver, Settings{})
@@ -40,13 +39,13 @@ func burst(t *testing.T, driver port.Driver) {
 	if uint64(got)+s.KernelDropped != count {
 		t.Errorf("%d frames came and %d were dropped, of %d: %+v", got, s.KernelDropped, count, s)
 	}
-	if s.KernelDropped > count/100 { // a machine that stalls for longer than the ring holds
+	if s.KernelDropped > count/100 { // for a machine that stalls for longer than the ring holds
 		t.Errorf("%d of %d frames were dropped at a modest rate", s.KernelDropped, count)
 	}
 }
 
-// Ten thousand frames that nobody fetches overflow the ring. The first of them
-// come, the others are counted, and those sent afterwards come again.
+// Ten thousand frames that no process reads overflow the ring. The first of them arrive, the others
+// are counted, and frames sent afterwards arrive again.
 func overflow(t *testing.T, driver port.Driver) {
 	const count, after = 10_000, 100
 	r := NewRig(t, driver, Settings{})
@@ -57,7 +56,7 @@ func overflow(t *testing.T, driver port.Driver) {
 		switch err := nic.Send(pattern(i, 60)); {
 		case err == nil:
 			sent++
-		case !errors.Is(err, unix.ENOBUFS): // the NIC says itself that it dropped
+		case !errors.Is(err, unix.ENOBUFS): // the NIC itself reports the drop
 			t.Fatal(err)
 		}
 	}
@@ -78,10 +77,10 @@ func overflow(t *testing.T, driver port.Driver) {
 	}
 }
 
-// A batch may be larger than what a driver hands to the kernel at a time, and
-// all of it goes out in order.
+// A batch may be larger than the number of frames that a driver passes to the kernel at a time. All
+// of it is sent in order.
 func largeBatch(t *testing.T, driver port.Driver) {
-	const count = 200 // what the node's socket holds where its buffer cannot be raised
+	const count = 200 // the capacity of the node's socket if its buffer cannot be raised
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
 	nic := r.NIC(t)
@@ -111,7 +110,7 @@ func inOrder(t *testing.T, last int, f port.Frame) int {
 	return number
 }
 
-// Nothing is allocated for a frame, whether it is passed on or dropped.
+// No memory is allocated for a frame, whether it is passed on or dropped.
 func allocations(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
 	p := r.Port(t, port.Options{})
@@ -150,8 +149,7 @@ func allocations(t *testing.T, driver port.Driver) {
 	}
 }
 
-// Whoever waits for the descriptor is woken for every frame, level and edge
-// triggered.
+// A thread that waits for the descriptor is woken for every frame, level and edge triggered.
 func wakeups(t *testing.T, driver port.Driver) {
 	for _, mode := range []struct {
 		name  string
@@ -167,8 +165,8 @@ func wakeups(t *testing.T, driver port.Driver) {
 		var sender sync.WaitGroup
 		var stop atomic.Bool
 		sender.Go(func() {
-			// The next frame comes as soon as the one before was taken: just when
-			// the receiver is about to wait, or already waits.
+			// The next frame arrives as soon as the previous one was taken: the receiver is about
+			// to wait, or already waits.
 			for i := range rounds {
 				if nic.Send(pattern(i, 60)) != nil {
 					return

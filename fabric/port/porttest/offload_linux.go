@@ -14,8 +14,8 @@ import (
 	"railbed/internal/kernel"
 )
 
-// A node whose offloads were left on sends packets without checksum and bursts
-// as one packet. What comes out of the port is right, or nothing.
+// A node with its offloads on sends packets without checksum, and bursts as one packet. The port
+// returns correct frames or none.
 func offloads(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{Offloads: true})
 	p := r.Port(t, port.Options{})
@@ -42,7 +42,7 @@ func offloads(t *testing.T, driver port.Driver) {
 		refused := func() uint64 { s := stats(t, p); return s.Refused + s.Truncated }
 		before := refused()
 		segmented(t, conn)
-		for i := 0; i < segments && refused() == before; i++ { // the kernel cut the burst before it left
+		for i := 0; i < segments && refused() == before; i++ { // the kernel segmented the burst before it was sent
 			frame := nextUDP(t, p)
 			switch {
 			case frame == nil && refused() == before:
@@ -59,7 +59,7 @@ func offloads(t *testing.T, driver port.Driver) {
 	}
 }
 
-// nextUDP is the next frame that carries UDP; IPv6 sends others of its own.
+// nextUDP returns the next frame with UDP; IPv6 sends other frames by itself.
 func nextUDP(t *testing.T, p port.Port) []byte {
 	t.Helper()
 	e := newEpoll(t, p.Fd(), 0)
@@ -83,7 +83,7 @@ func nextUDP(t *testing.T, p port.Port) []byte {
 
 const segments = 4
 
-// segmented sends one burst that the NIC is to cut.
+// segmented sends one burst that the NIC must segment.
 func segmented(t *testing.T, conn *net.UDPConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
@@ -102,7 +102,7 @@ func segmented(t *testing.T, conn *net.UDPConn) {
 	}
 }
 
-// dialUDP gives the NIC an address and a neighbour, and a socket to that.
+// dialUDP sets an address and a neighbour on the NIC, and returns a socket to the neighbour.
 func (r *Rig) dialUDP(t *testing.T, own netip.Prefix, peer netip.Addr) (conn *net.UDPConn) {
 	t.Helper()
 	batch := kernel.NewBatch("node", nil)
@@ -124,8 +124,8 @@ func (r *Rig) dialUDP(t *testing.T, own netip.Prefix, peer netip.Addr) (conn *ne
 	return conn
 }
 
-// checkUDP holds a frame against RFC 768: the words of pseudo header, header
-// and payload add up to 0xFFFF.
+// checkUDP checks a frame's checksum by RFC 768: the words of pseudo header, header and payload add
+// up to 0xFFFF.
 func checkUDP(frame, payload []byte) error {
 	var addresses, segment []byte
 	switch {

@@ -135,15 +135,15 @@ func (p Pair) Part(t testing.TB) {
 	}
 }
 
-// keepOn keeps a thread, 0 is the calling one, on one core.
+// keepOn pins a thread, 0 for the calling one, to one core.
 func keepOn(thread, core int) error {
 	var set unix.CPUSet
 	set.Set(core)
 	return unix.SchedSetaffinity(thread, &set)
 }
 
-// onFirstCore keeps the calling goroutine on a thread and that on the first
-// core, until the returned function is called.
+// onFirstCore pins the calling goroutine's thread to the first core, until the returned function is
+// called.
 func onFirstCore(t testing.TB) (undo func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -156,7 +156,7 @@ func onFirstCore(t testing.TB) (undo func()) {
 		t.Fatalf("keep the sender on a core: %v", err)
 	}
 	return func() {
-		_ = unix.SchedSetaffinity(0, &before) // it was allowed before
+		_ = unix.SchedSetaffinity(0, &before) // this set was allowed before
 		runtime.UnlockOSThread()
 	}
 }
@@ -166,7 +166,7 @@ func onFirstCore(t testing.TB) (undo func()) {
 func (p Pair) Trial(t testing.TB, g *Generator, rate float64, d time.Duration) (offered, delivered int) {
 	before := p.Right.Counters(t).RxPackets
 	offered = g.Run(t, rate, d)
-	for last := uint64(0); ; { // until no more come
+	for last := uint64(0); ; { // until no more arrive
 		time.Sleep(5 * time.Millisecond)
 		now := p.Right.Counters(t).RxPackets
 		if now == last {

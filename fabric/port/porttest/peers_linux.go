@@ -93,7 +93,7 @@ func OpenVSwitch(t testing.TB, mtu int) Pair {
 		"datapath_type=netdev")
 	run("ovs-vsctl", "--db="+db, "--timeout=20", "add-port", "br0", p.Left.PortName(), "--", "add-port",
 		"br0", p.Right.PortName())
-	time.Sleep(200 * time.Millisecond) // the first frames teach it its table
+	time.Sleep(200 * time.Millisecond) // the first frames fill its table
 	p.Process, p.CPU = process, func() time.Duration { return ProcessTime(process) }
 	return p
 }

@@ -46,7 +46,7 @@ func (p Pair) NewPingPong(t testing.TB, hops *[2]Hop) *PingPong {
 	e := &PingPong{t: t, done: make(chan struct{})}
 	for i, r := range []*Rig{p.Left, p.Right} {
 		batch := kernel.NewBatch("node", nil)
-		// wide enough for the other one's
+		// wide enough to contain the other node's address
 		batch.AddAddress(NICName, NICIndex, netip.PrefixFrom(hops[i].Addr, 8))
 		batch.AddNeighbor(NICName, kernel.Neighbor{Index: NICIndex, Addr: hops[1-i].Addr, MAC: hops[i].Next})
 		err := r.Node.Do(func() (err error) {
@@ -72,8 +72,7 @@ func (p Pair) NewPingPong(t testing.TB, hops *[2]Hop) *PingPong {
 
 func udp(a netip.Addr) *net.UDPAddr { return net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 7000)) }
 
-// echo is the far node: blocking calls on a thread of its own, as a C program
-// would.
+// echo is the far node: blocking calls on a thread of its own, as in a C program.
 func (e *PingPong) echo() {
 	defer close(e.done)
 	defer lockThread()()
@@ -94,7 +93,7 @@ func (e *PingPong) echo() {
 	}
 }
 
-// limitWait bounds how long a socket's Read waits.
+// limitWait limits how long a socket's Read waits.
 func limitWait(fd int) error {
 	timeout := unix.NsecToTimeval(int64(200 * time.Millisecond))
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
@@ -133,7 +132,7 @@ func (e *PingPong) Run(count int) []time.Duration {
 	return times
 }
 
-// close ends the far node.
+// close stops the far node.
 func (e *PingPong) close() {
 	e.stop.Store(true)
 	<-e.done

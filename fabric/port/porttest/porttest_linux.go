@@ -15,13 +15,13 @@ import (
 	"railbed/internal/verdict"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = 5 * time.Second
 
-// quiet is how long nothing comes before a test believes that nothing will.
+// quiet is how long no frame must arrive before a test concludes that none will.
 const quiet = time.Second
 
-// frames are memory for a batch.
+// frames returns memory for a batch.
 func frames(d port.Description, n int) []port.Frame {
 	batch := make([]port.Frame, n)
 	for i := range batch {
@@ -30,8 +30,8 @@ func frames(d port.Description, n int) []port.Frame {
 	return batch
 }
 
-// pattern is a frame of a length whose bytes depend on its number. Its type is
-// IEEE 802's first for local experiments, so that no protocol takes it.
+// pattern returns a frame of a length whose bytes depend on its number. Its EtherType is the first
+// of IEEE 802 for local experiments, so that no protocol accepts it.
 func pattern(number, length int) []byte {
 	frame := make([]byte, length)
 	for i := range frame {
@@ -44,8 +44,8 @@ func pattern(number, length int) []byte {
 	return frame
 }
 
-// collect receives until want frames came or none did for a while, waiting with
-// epoll, and hands each to fn.
+// collect receives until want frames have arrived or none arrived for a while, waiting with epoll,
+// and passes each to fn.
 func collect(t *testing.T, p port.Port, want int, fn func(i int, f port.Frame)) (got int) {
 	t.Helper()
 	epoll := newEpoll(t, p.Fd(), 0)
@@ -83,7 +83,7 @@ func newEpoll(t testing.TB, fd int, flags uint32) epoll {
 	return epoll(e)
 }
 
-// wait returns the events that came within the time, 0 for none.
+// wait returns the events that occurred within the time, or 0.
 func (e epoll) wait(t testing.TB, limit time.Duration) uint32 {
 	t.Helper()
 	var events [1]unix.EpollEvent
@@ -102,7 +102,7 @@ func (e epoll) wait(t testing.TB, limit time.Duration) uint32 {
 	}
 }
 
-// sendAll sends frames through the port, waiting where its queue is full.
+// sendAll sends frames through the port, and waits while its queue is full.
 func sendAll(t testing.TB, p port.Port, frames ...[]byte) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); len(frames) > 0; {

@@ -34,7 +34,7 @@ type Rig struct {
 	Number int
 
 	conn  *kernel.Conn // in Node
-	owned bool         // Switch was made by the rig
+	owned bool         // the rig created Switch
 }
 
 // PortName returns the name of the interface on which a veth's port opens.
@@ -75,7 +75,7 @@ func NewRig(t testing.TB, driver port.Driver, settings Settings) *Rig {
 	return r
 }
 
-// makeVeth makes the veth and sets it up.
+// makeVeth creates the veth and sets it up.
 func (r *Rig) makeVeth(t testing.TB, offloads bool) {
 	t.Helper()
 	batch := kernel.NewBatch("switch", nil)
@@ -152,8 +152,7 @@ func (r *Rig) build() (err error) {
 	return err
 }
 
-// setIPv6 turns an interface's IPv6 on or off: its discovery sends frames of
-// its own.
+// setIPv6 turns an interface's IPv6 on or off: its neighbour discovery sends frames by itself.
 func setIPv6(name string, on bool) error {
 	value := "1"
 	if on {
@@ -217,8 +216,7 @@ func (r *Rig) Port(t testing.TB, options port.Options) port.Port {
 	return p
 }
 
-// close deletes the veth before the namespaces, so that what is queued in it
-// holds nothing.
+// close deletes the veth before the namespaces, so that packets queued in it keep nothing alive.
 func (r *Rig) close() error {
 	var errs []error
 	if r.conn != nil {
@@ -257,7 +255,7 @@ func (r *Rig) NIC(t testing.TB) *NIC {
 			return err
 		}
 		for _, option := range []struct{ level, name, value int }{
-			{unix.SOL_SOCKET, unix.SO_RCVBUF, 4 << 20}, // what an ordinary user gets is bounded by rmem_max
+			{unix.SOL_SOCKET, unix.SO_RCVBUF, 4 << 20}, // rmem_max limits an ordinary user's buffer
 			{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1},
 			{unix.SOL_PACKET, unix.PACKET_AUXDATA, 1},
 			{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
@@ -285,7 +283,7 @@ func (n *NIC) send(t testing.TB, frame []byte) {
 	}
 }
 
-// receive is the next frame, valid until the next call, or nil.
+// receive returns the next frame, valid until the next call, or nil.
 func (n *NIC) receive(t testing.TB) []byte {
 	t.Helper()
 	r, _, err := n.Receive(patience)
@@ -295,7 +293,7 @@ func (n *NIC) receive(t testing.TB) []byte {
 	return r.Data
 }
 
-// clearError forgets that the interface was down.
+// clearError clears the error of an interface that was down.
 func (n *NIC) clearError() { _, _ = unix.GetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_ERROR) }
 
 // Received is a frame that the node received.
