@@ -114,7 +114,7 @@ func (f *Fabric) await(ctx context.Context, found []*differences) error {
 	return errors.Join(errs...)
 }
 
-// mend applies all fixes, in their order. Failures are those of single fixes, which do not stop the
+// mend applies all fixes, in their order. Failures are from single fixes, which do not stop the
 // others; err is an error of mending itself.
 func (f *Fabric) mend(ctx context.Context, found []*differences) (failures, err error) {
 	position := map[*host]int{}
@@ -178,7 +178,7 @@ func (f *Fabric) rebuild(links []int) error {
 	}
 	var errs []error
 	for _, i := range links {
-		for _, atA := range []bool{true, false} { // with the first end the kernel deletes the other one, wherever it is
+		for _, atA := range []bool{true, false} { // the kernel deletes the other end, too
 			h, p := f.links[i].end(atA)
 			batch := kernel.NewBatch(h.name, f.options.Trace)
 			batch.DeleteLink(p.Name, p.index)
@@ -232,7 +232,7 @@ func (f *Fabric) Converge(ctx context.Context, p *plan.Plan, trace func(line str
 		changed, refused := f.changeAll(ctx, p)
 		return changed, repaired, errors.Join(err, refused)
 	}
-	changed, _ = f.changeAll(ctx, p) // changes that the kernel refuses now, because a link is damaged, are made by the repair
+	changed, _ = f.changeAll(ctx, p) // the repair makes changes that the kernel refuses now
 	repaired, err = f.repair(ctx)
 	return changed, repaired, err
 }

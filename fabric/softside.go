@@ -92,7 +92,7 @@ func nodeSide(d plan.Direction, by clock.Dilation) plan.Direction {
 
 // softBurst returns the burst of a node's shaper before a soft switch. The emulated NIC after it
 // keeps the rate to the bit. So the burst only has to be large enough for a host that wakes up
-// late, and small enough for the NIC's queue: half a millisecond, and at least four frames.
+// late, and small enough for the NIC's queue. It is half a millisecond, and at least four frames.
 func softBurst(s shape) units.Bytes {
 	const frames, ethernet = 4, 14
 	return max(units.Bytes(frames*(s.mtu+ethernet)), units.Bytes(s.rate/8/2000))

@@ -91,7 +91,7 @@ func findHome(path string, ns *kernel.Namespace) *home {
 		h.Device, h.Inode = uint64(stat.Dev), stat.Ino
 	}
 	if strings.HasPrefix(folder, fmt.Sprintf("/proc/%d/", os.Getpid())) || !h.alive() {
-		_ = h.folder.Close() // it has not been used
+		_ = h.folder.Close() // it is unused
 		return nil
 	}
 	return h
@@ -101,7 +101,7 @@ func findHome(path string, ns *kernel.Namespace) *home {
 func (h *home) alive() bool {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(h.folder.Fd()), h.Name, &stat, 0)
-	if errors.Is(err, fs.ErrPermission) { // no permission to follow the link; it exists while its process does
+	if errors.Is(err, fs.ErrPermission) { // no right to follow the link; it exists while its process does
 		return unix.Fstatat(int(h.folder.Fd()), h.Name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 	}
 	return err == nil && uint64(stat.Dev) == h.Device && stat.Ino == h.Inode

@@ -150,9 +150,9 @@ func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) 
 
 // confirm starts from the burst for a filled queue and checks whether TCP reaches the rate with it.
 // TCP keeps the CPUs busy with its own work, so the shaper's timer is later. At 1 Gbit/s and MTU
-// 1,500 on two cores TCP needs two or three times the burst. If TCP does not reach the rate with
-// any burst, because the CPUs are too slow, the result is the smallest burst that is almost as good
-// as the best one.
+// 1,500 on two cores TCP needs two or three times the burst. If the CPUs are too slow, TCP does not
+// reach the rate with any burst. The result is then the smallest burst that is almost as good as
+// the best one.
 func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, error) {
 	most := max(maxBurst(entry.Rate, entry.MTU), entry.Burst)
 	type trial struct {

@@ -51,8 +51,8 @@ const (
 	sendBatch = 32
 
 	// slotOverhead is the space that the kernel uses before a frame in its slot: header, address,
-	// and room to align the network header (tpacket_rcv's netoff, which lies after the Ethernet
-	// header).
+	// and room to align the network header. That is tpacket_rcv's netoff, which lies after the
+	// Ethernet header.
 	slotOverhead = 80 - HeaderLen
 	slotAlign    = unix.TPACKET_ALIGNMENT
 	ringBlock    = 64 << 10

@@ -109,7 +109,8 @@ const (
 	slack = 2
 )
 
-// Description is what a process needs, besides the descriptors, to make a Port. It travels as JSON.
+// Description is the information that a process needs, besides the descriptors, to make a Port. It
+// travels as JSON.
 type Description struct {
 	Driver Driver `json:"driver"`
 	Name   string `json:"name"`  // of the interface, in its namespace

@@ -17,7 +17,7 @@ import (
 // takes a third less time than with sendmmsg, because the kernel finds lengths and addresses in
 // shared memory and does not parse each frame.
 //
-// Sending needs no XDP program, so it needs no right to load BPF and has no limit on the MTU: a
+// Sending needs no XDP program. So it needs no right to load BPF and has no limit on the MTU: a
 // frame longer than a chunk takes several descriptors (XDP_USE_SG, Linux 6.6). Receiving would need
 // both. In copy mode it would also cost the node a copy into pages with head room before the copy
 // into our memory.

@@ -5,7 +5,7 @@ import (
 	"railbed/internal/clock"
 )
 
-// kind says what an event is.
+// kind is the kind of an event.
 type kind uint8
 
 // Events.
@@ -13,63 +13,62 @@ const (
 	nodeSends kind = iota // a frame leaves a node
 	arrives               // a frame arrives at a port
 	lineFree              // a port may send again
-	// what the port was told runs out or lets it send, or GFC's rates that it asked for are told
-	// again: one a port, planned by alarm
+	// pauses or rates from the far end expire, or GFC's rates must be repeated: one event per port,
+	// planned by alarm
 	pauseEnds
-	pauseRefresh // a pause that the port asked for must be renewed
-	reports      // a switch tells its senders their rates
+	pauseRefresh // a pause that the port requested must be renewed
+	reports      // a switch signals rates to its senders
 	looks        // for deadlocks
-	shrinks      // what a port keeps for an earlier link
+	shrinks      // the buffer that a port reserves for an earlier link is released
 )
 
-// event is something that happens at a time.
+// event is an event at a time.
 type event struct {
 	at     clock.Time
-	serial uint64 // what was planned first happens first
+	serial uint64 // events of the same time happen in the order of planning
 	packet *packet.Packet
 	port   int32
 	epoch  uint32
 	kind   kind
-	leads  bool // its port's lane holds what comes after it
+	leads  bool // later arrivals wait in its port's lane
 }
 
 func (e *event) before(f *event) bool {
 	return e.at < f.at || e.at == f.at && e.serial < f.serial
 }
 
-// agenda is a heap of events with four children per node: half as deep as a
-// binary one, and the children lie side by side.
+// agenda is a heap of events with four children per node. It is half as deep as a binary heap, and
+// the children are adjacent in memory.
 //
-// Frames on a link arrive in their order, but for those that are held back. So
-// only the first of a link is in the heap, and the others wait in a lane behind
-// it: the heap is as large as the number of busy links and not as that of
-// frames, and most frames enter and leave without a comparison.
+// Frames on a link arrive in order, except those that are held back. So only the first frame of a
+// link is in the heap, and the others wait in a lane behind it. The heap is as large as the number
+// of busy links, not the number of frames, and most frames enter and leave without a comparison.
 //
-// The end of a pause moves with every frame that asks for one, and anybody may
-// send those; so does what GFC asks for. A port has one event for all of it, its
-// alarm, which moves in the heap.
+// The end of a pause changes with every frame that requests one, and any node may send such frames;
+// the same holds for GFC's requests. So a port has one event for all of them, its alarm, which is
+// moved in the heap.
 type agenda struct {
 	heap   []event
 	lanes  []lane  // by the port of arrival
-	alarms []int32 // by port: the place in the heap of its pauseEnds and 1, or 0
+	alarms []int32 // by port: the index of its pauseEnds in the heap plus 1, or 0
 	serial uint64
 }
 
-// newAgenda is an agenda for some ports.
+// newAgenda returns an agenda for a number of ports.
 func newAgenda(ports int) agenda {
 	return agenda{lanes: make([]lane, ports), alarms: make([]int32, ports)}
 }
 
-// lane is a ring of the arrivals at a port behind the one in the heap, in order.
+// lane is a ring of the arrivals at a port after the one in the heap, in order.
 type lane struct {
 	ring  []event // its length is 0 or a power of two
-	head  int     // of the first
+	head  int     // index of the first
 	count int
-	busy  bool // one is in the heap
+	busy  bool // an arrival is in the heap
 	last  clock.Time
 }
 
-// next is the time of the first event.
+// next returns the time of the first event.
 func (a *agenda) next() clock.Time {
 	if len(a.heap) == 0 {
 		return clock.Never
@@ -101,8 +100,8 @@ func (a *agenda) arrival(at clock.Time, port int32, one *packet.Packet, epoch ui
 	a.insert(&e)
 }
 
-// alarm has the port look what it may or has to send no later than at a time. It moves the
-// event that is planned, if that is later.
+// alarm makes the port check, no later than at a time, what it may or must send. If an event is
+// already planned for later, alarm moves it.
 func (a *agenda) alarm(at clock.Time, port int32) {
 	place := a.alarms[port]
 	if place == 0 {
@@ -118,7 +117,7 @@ func (a *agenda) alarm(at clock.Time, port int32) {
 	a.rise(int(place-1), &e)
 }
 
-// room is the place behind the last of the lane.
+// room returns the entry after the last of the lane.
 func (l *lane) room() *event {
 	if l.count == len(l.ring) {
 		longer := make([]event, max(16, 2*len(l.ring)))
@@ -139,7 +138,7 @@ func (a *agenda) insert(e *event) {
 	a.rise(len(a.heap)-1, e)
 }
 
-// rise puts an event into a place of the heap, or above it.
+// rise puts an event into an entry of the heap, or above it.
 func (a *agenda) rise(i int, e *event) {
 	heap := a.heap
 	for i > 0 {
@@ -153,7 +152,7 @@ func (a *agenda) rise(i int, e *event) {
 	a.put(i, e)
 }
 
-// put puts an event into a place of the heap.
+// put puts an event into an entry of the heap.
 func (a *agenda) put(i int, e *event) {
 	a.heap[i] = *e
 	if e.kind == pauseEnds {
@@ -161,7 +160,7 @@ func (a *agenda) put(i int, e *event) {
 	}
 }
 
-// pop takes the first event; there is one.
+// pop removes the first event; there must be one.
 func (a *agenda) pop(first *event) {
 	*first = a.heap[0]
 	if first.kind == pauseEnds {
@@ -184,7 +183,7 @@ func (a *agenda) pop(first *event) {
 	}
 }
 
-// sink puts an event in the place of the first one.
+// sink replaces the first event by another one.
 func (a *agenda) sink(e *event) {
 	heap, i := a.heap, 0
 	for {
@@ -207,7 +206,7 @@ func (a *agenda) sink(e *event) {
 	a.put(i, e)
 }
 
-// packets is how many packets the events have.
+// packets returns the number of packets in the events.
 func (a *agenda) packets() (count int) {
 	for i := range a.heap {
 		if a.heap[i].packet != nil {

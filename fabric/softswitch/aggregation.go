@@ -14,37 +14,37 @@ import (
 	"railbed/plan"
 )
 
-// aggregator joins a switch's aggregation table to its ports: what is addressed
-// to a job is taken out of the switch's traffic, and results take the way of
-// every packet, by the route, the queue and the line to each worker.
+// aggregator connects a switch's aggregation table to its ports. It takes messages to a job out of
+// the switch's traffic. Results are forwarded like every packet, by the route, the queue and the
+// line to each worker.
 type aggregator struct {
 	station *station
 	table   *reduction.Table
 	route   forward.Originator
-	addrs   [][16]byte // of the switch
+	addrs   [][16]byte // the switch's addresses
 	parents []parent   // by job
 	message reduction.Message
 	outcome reduction.Outcome
-	// flow and ordinals are those of results and partial sums, for what links do to them:
-	// by job, of each child and then of the parent.
+	// flow and ordinals number results and partial sums, for the faults of links: by job, for each
+	// child and then for the parent.
 	flow     uint64
 	ordinals [][]uint64
 	noMemory uint64
 }
 
-// parent is where partial sums of a job go, from and to addresses of IPv4 and IPv6.
+// parent has the addresses for partial sums of a job, in IPv4 and IPv6.
 type parent struct {
 	from, to [2][16]byte
 	name     string
 }
 
-// newAggregator makes the table of a switch, or nil where it has no job.
+// newAggregator makes the table of a switch. It returns nil if the switch has no job.
 func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, error) {
 	a := &aggregator{station: s, flow: draw.Seed(p.Seed, "aggregation", sw.Name)}
 	var jobs []reduction.Job
 	isOwn := func(job *plan.AggregationJob) bool { return job.Root().Switch == sw.Name }
 	planned := p.AggregationJobs()
-	if own := slices.IndexFunc(planned, isOwn); own > 0 { // what counts for no job counts for its own
+	if own := slices.IndexFunc(planned, isOwn); own > 0 { // messages of no job count for the switch's own job, so that comes first
 		planned = slices.Concat(planned[own:own+1], planned[:own], planned[own+1:])
 	}
 	for _, job := range planned {
@@ -66,7 +66,7 @@ func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, erro
 	return a, err
 }
 
-// part is a switch's part in a job, of which it is at a place of the tree.
+// part returns a switch's part in a job, at an index of the job's tree.
 func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int) reduction.Job {
 	own := &planned.Tree[at]
 	job := reduction.Job{
@@ -104,14 +104,14 @@ func (a *aggregator) part(sw *plan.Switch, planned *plan.AggregationJob, at int)
 	return job
 }
 
-// stationAt is who sends to a switch from two addresses.
+// stationAt returns the station with two addresses, as seen from a switch.
 func stationAt(sw *plan.Switch, addr4, addr6 netip.Addr) reduction.Station {
 	return reduction.Station{Addrs: [][16]byte{addr4.As16(), addr6.As16()},
 		Ports: slices.Concat(portsTo(sw, addr4), portsTo(sw, addr6))}
 }
 
-// portsTo are the ports by which a switch's routes reach an address, whether they
-// are up or not, and so those by which packets from there come in.
+// portsTo returns the ports by which a switch's routes reach an address, whether they are up or
+// not. Packets from that address come in by the same ports.
 func portsTo(sw *plan.Switch, addr netip.Addr) (ports []int) {
 	best := -1
 	for i, port := range sw.Ports {
@@ -137,8 +137,8 @@ func portsTo(sw *plan.Switch, addr netip.Addr) (ports []int) {
 	return ports
 }
 
-// takes says that a packet is for a job. What is not well formed, or for another
-// station, is left to the router.
+// takes reports whether a packet is for a job. The router handles packets that are not well formed
+// or are for another station.
 func (a *aggregator) takes(at *port, one *packet.Packet) bool {
 	h := &one.Headers
 	return h.DstPort == wire.PortAggregation && h.Protocol == wire.ProtocolUDP &&
@@ -146,7 +146,7 @@ func (a *aggregator) takes(at *port, one *packet.Packet) bool {
 		wire.Ethernet(one.Data).Dst() == at.mac && slices.Contains(a.addrs, h.Dst)
 }
 
-// take takes a packet in, and sends what follows from it.
+// take processes a packet, and sends the resulting messages.
 func (a *aggregator) take(at *port, one *packet.Packet) {
 	e := a.station.engine
 	o := &a.outcome
@@ -174,7 +174,7 @@ func (a *aggregator) take(at *port, one *packet.Packet) {
 	e.pool.Put(one)
 }
 
-// read hands a datagram to the table.
+// read passes a datagram to the table.
 func (a *aggregator) read(at *port, one *packet.Packet) reduction.Outcome {
 	h := &one.Headers
 	if h.Has(wire.Fragment) {
@@ -213,7 +213,8 @@ func (a *aggregator) sendResult(at *port, one *packet.Packet, c int) {
 	a.send(at, reply, back, c)
 }
 
-// sendUp sends the outcome's partial sum to the switch above, as what caused it came.
+// sendUp sends the outcome's partial sum to the switch above, with the IP version and ECN
+// capability of the message that caused it.
 func (a *aggregator) sendUp(at *port, one *packet.Packet) {
 	o, cause, family := &a.outcome, &a.message.Return, 1
 	if isMapped(&cause.To) {
@@ -234,13 +235,13 @@ func (a *aggregator) sendUp(at *port, one *packet.Packet) {
 	a.send(at, partial, &up, a.table.Children(o.Job))
 }
 
-// isMapped says that an address is IPv4's.
+// isMapped reports whether an address is an IPv4 address.
 func isMapped(addr *[16]byte) bool {
 	return [12]byte(addr[:]) == [12]byte{10: 0xff, 11: 0xff}
 }
 
-// get makes a packet for a message of some bytes, with no header but the type; or
-// nil, and who waits for it asks again.
+// get makes a packet for a message of a length, with only the EtherType set. It returns nil without
+// packet memory; the receiver will then ask again.
 func (a *aggregator) get(at *port, cause *packet.Packet, back *reduction.Return, length int) *packet.Packet {
 	e := a.station.engine
 	header, next := wire.EthernetLen+wire.IPv6Len+wire.UDPLen, uint16(wire.EtherTypeIPv6)
@@ -264,7 +265,7 @@ func (a *aggregator) get(at *port, cause *packet.Packet, back *reduction.Return,
 	return one
 }
 
-// payloadOf is what UDP carries in a packet of get.
+// payloadOf returns the UDP payload of a packet from get.
 func payloadOf(one *packet.Packet) []byte {
 	if wire.Ethernet(one.Data).EtherType() == wire.EtherTypeIPv4 {
 		return one.Data[wire.EthernetLen+wire.IPv4MinLen+wire.UDPLen:]
@@ -272,8 +273,8 @@ func payloadOf(one *packet.Packet) []byte {
 	return one.Data[wire.EthernetLen+wire.IPv6Len+wire.UDPLen:]
 }
 
-// send writes the headers and sends the packet on its way: to a child, or to the parent behind
-// them.
+// send writes the headers and sends the packet: to the child with number line, or to the parent,
+// whose number follows the children's.
 func (a *aggregator) send(at *port, one *packet.Packet, back *reduction.Return, line int) {
 	s := a.station
 	ecn := wire.NotECT

@@ -38,13 +38,13 @@ func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	for one, d := range map[*port]plan.Direction{l.a: aToB, l.b: bToA} {
 		flap := one.medium.Direction().Flap
 		one.medium.Set(d)
-		if d.Flap != flap { // another schedule; one that stays goes on as it was
+		if d.Flap != flap { // a new schedule starts now; an unchanged one continues
 			one.medium.Begin(e.now)
 		}
 		one.egress.SetLink(e.now, d)
 	}
 	for _, one := range []*port{l.a, l.b} {
-		// The times of pauses and of rates are in bits of the link.
+		// The durations of pauses and rates are in bit times of the link.
 		one.planRefresh()
 		if one.asked.gentle.slowed != 0 && rates != [2]units.Rate{aToB.Rate, bToA.Rate} {
 			one.tellRates()

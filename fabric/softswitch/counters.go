@@ -18,7 +18,7 @@ func (c *Count) add(bytes int) {
 	c.Bytes += uint64(bytes)
 }
 
-// Counters are the counters of a port. Bytes are those of frames without frame check sequence.
+// Counters are the counters of a port. Bytes count frames without frame check sequence.
 type Counters struct {
 	Received       Count                    `json:"received"` // from the line
 	Sent           Count                    `json:"sent"`     // to the line
@@ -53,11 +53,11 @@ func (b ByReason) Total() (total uint64) {
 	return total
 }
 
-// tally counts packets by reason, from a first one on, and by the priority that the
-// packet had. Nothing else counts them: a total is their sum.
+// tally counts packets by reason, from a first one on, and by the packet's priority. There is no
+// other counter of these packets: a total is their sum.
 type tally struct {
 	first  Reason
-	met    uint32 // a bit for each reason that has a count, so that sums look at no other
+	met    uint32 // a bit for each reason with a count, so that sums can skip the others
 	counts []ByPriority
 }
 
@@ -65,13 +65,13 @@ func newTally(first, last Reason) tally {
 	return tally{first: first, counts: make([]ByPriority, last-first+1)}
 }
 
-// add counts a packet. Nothing is allocated.
+// add counts a packet. It allocates nothing.
 func (t *tally) add(why Reason, priority uint8) {
 	t.met |= 1 << (why - t.first)
 	t.counts[why-t.first][priority&(queue.Priorities-1)]++
 }
 
-// total is the packets of all reasons.
+// total returns the packets of all reasons.
 func (t *tally) total() (total uint64) {
 	for left := t.met; left != 0; left &= left - 1 {
 		total += t.counts[bits.TrailingZeros32(left)].Total()
@@ -79,7 +79,7 @@ func (t *tally) total() (total uint64) {
 	return total
 }
 
-// byReason names what was counted.
+// byReason returns the counts by the reasons' names.
 func (t *tally) byReason() ByReason {
 	if t.met == 0 {
 		return nil

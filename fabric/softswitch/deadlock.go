@@ -8,12 +8,11 @@ import (
 	"railbed/internal/clock"
 )
 
-// lookEvery is how often the engine looks for deadlocks while anything is
-// paused. Two looks in a row have to find the same ports, and none of them may
-// have sent anything in between.
+// lookEvery is the interval of the engine's checks for deadlocks while anything is paused. Two
+// checks in a row must find the same ports, and none of them may have sent anything in between.
 const lookEvery = 10 * time.Millisecond
 
-// maxDeadlocks is how many deadlocks are remembered.
+// maxDeadlocks is how many deadlocks are kept.
 const maxDeadlocks = 16
 
 // Deadlock is a cycle of ports that wait for each other's pauses to end.
@@ -26,21 +25,21 @@ type Deadlock struct {
 	// Over says that the deadlock has ended, because a pause ran out or a link went down.
 	Over bool `json:"over"`
 
-	number uint64 // among all that were found, from 1
+	number uint64 // among all deadlocks, from 1
 }
 
-// watch finds deadlocks.
+// watch detects deadlocks.
 type watch struct {
-	planned  bool // a look is
+	planned  bool // a check is planned
 	waits    []queue.Wait
-	edges    [queue.Priorities][][2]int // of the last look, sorted
-	claimed  []queue.Mask               // by port: the priorities at which it is on a cycle that stands
+	edges    [queue.Priorities][][2]int // of the last check, sorted
+	claimed  []queue.Mask               // by port: the priorities at which it is on a cycle that still exists
 	suspects []suspect
 	found    []Deadlock
-	count    uint64 // of all that were found
+	count    uint64 // number of all deadlocks found
 }
 
-// suspect is a cycle of the last look.
+// suspect is a cycle found by the last check.
 type suspect struct {
 	places   []int
 	priority uint8
@@ -57,7 +56,7 @@ func (e *Engine) Deadlocks() []Deadlock { return slices.Clone(e.watch.found) }
 // DeadlockCount returns the number of detected deadlocks, including discarded ones.
 func (e *Engine) DeadlockCount() uint64 { return e.watch.count }
 
-// suspectDeadlock plans a look, because something was paused.
+// suspectDeadlock plans a check, because something was paused.
 func (e *Engine) suspectDeadlock() {
 	if !e.watch.planned {
 		e.watch.planned = true
@@ -65,10 +64,9 @@ func (e *Engine) suspectDeadlock() {
 	}
 }
 
-// look searches for cycles among the ports that are paused now. A cycle of the
-// last look is the same one as long as each of its ports waits for the next,
-// whatever others wait besides, and none has sent anything. What is left is
-// searched for new ones.
+// look searches for cycles among the currently paused ports. A cycle of the last check is the same
+// one if each of its ports still waits for the next, whatever other ports wait, and none has sent
+// anything. look searches the other ports for new cycles.
 func (e *Engine) look() {
 	w := &e.watch
 	w.planned = false
@@ -104,7 +102,7 @@ func (e *Engine) look() {
 	}
 }
 
-// findWaits sets the edges of all switches, which egress ports wait for which.
+// findWaits determines the edges of all switches: which egress ports wait for which.
 func (e *Engine) findWaits() {
 	w := &e.watch
 	for q := range w.edges {
@@ -140,7 +138,7 @@ func (w *watch) circles(one *suspect) bool {
 	return true
 }
 
-// sentOn is how many frames the ports of a cycle have sent at its priority.
+// sentOn returns how many frames the ports of a cycle have sent at its priority.
 func (e *Engine) sentOn(one *suspect) (sent uint64) {
 	for _, place := range one.places {
 		sent += e.ports[place].count.SentByPriority[one.priority]
@@ -148,7 +146,7 @@ func (e *Engine) sentOn(one *suspect) (sent uint64) {
 	return sent
 }
 
-// name calls a cycle a deadlock, and returns its number.
+// name records a cycle as a deadlock and returns its number.
 func (e *Engine) name(one *suspect) uint64 {
 	w := &e.watch
 	if len(w.found) == maxDeadlocks {
@@ -164,7 +162,7 @@ func (e *Engine) name(one *suspect) uint64 {
 	return d.number
 }
 
-// end says of a deadlock that it is over, if the cycle is one and is remembered.
+// end marks a cycle's deadlock as over, if there is one and it is still kept.
 func (w *watch) end(one *suspect) {
 	at := slices.IndexFunc(w.found, func(d Deadlock) bool { return d.number == one.number })
 	if at >= 0 {
@@ -172,7 +170,7 @@ func (w *watch) end(one *suspect) {
 	}
 }
 
-// anyPaused reports whether any port obeys a pause.
+// anyPaused reports whether any port honours a pause.
 func (e *Engine) anyPaused() bool {
 	return slices.ContainsFunc(e.ports, func(p *port) bool { return p.egress.Paused() != 0 })
 }

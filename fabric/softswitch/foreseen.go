@@ -29,7 +29,7 @@ func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
 		}
 	}
 	sw := p.Switch(at.Node)
-	if sw == nil { // a node's emulated NIC, which sorts what is a frame
+	if sw == nil { // a node's emulated NIC, which only sorts valid frames
 		can.Drops[NICOverrun], can.Drops[Malformed], can.Drops[TooBig] = allPriorities, 1, 1
 		return can
 	}
@@ -39,7 +39,7 @@ func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
 	return can
 }
 
-// switched is what a switch does beside its links.
+// switched adds the reasons of a switch itself, besides those of its links.
 func (f *Foreseen) switched(s *plan.SoftSwitch, bridge bool) {
 	var lossless queue.Mask
 	if s.PFC != nil {

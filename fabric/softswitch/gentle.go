@@ -26,14 +26,14 @@ const (
 	repeats      = 3
 )
 
-// gentle is what GFC tells the far end of a port.
+// gentle is the state of a port's GFC messages to its far end.
 type gentle struct {
-	// fields are what is told, of all priorities that were told of ever.
+	// fields are the current values of all priorities that were ever signalled.
 	fields wire.GFCFields
 	slowed uint8 // priorities whose rate is below the line's, a bit each
 	say    bool  // a message is due
 	said   uint8 // messages since the last change, at most repeats
-	// again is when a message is due next, 0 is never.
+	// again is when a message is due next; 0 is never.
 	again clock.Time
 }
 
@@ -47,7 +47,7 @@ func (s *station) Rate(ingress int, priority uint8, share uint16) {
 	s.ports[ingress].slow(priority, share, true)
 }
 
-// slow tells the far end the rate of a priority.
+// slow signals the rate of a priority to the far end.
 func (p *port) slow(priority uint8, value uint16, share bool) {
 	g, bit := &p.asked.gentle, uint8(1)<<priority
 	if g.fields.Enable&bit == 0 || g.fields.Values[priority] != value {
@@ -68,8 +68,7 @@ func (s *station) ReportAt(at clock.Time) {
 	s.engine.events.push(event{at: at, kind: reports, port: int32(s.ports[0].index)})
 }
 
-// tellRates tells the far end everything again, because the link came up or has another
-// rate.
+// tellRates signals all rates to the far end again, because the link came up or its rate changed.
 func (p *port) tellRates() {
 	if g := &p.asked.gentle; g.fields.Enable != 0 {
 		g.say, g.said = true, 0
@@ -77,7 +76,7 @@ func (p *port) tellRates() {
 	}
 }
 
-// planRepeat plans when to tell again what was told now.
+// planRepeat plans when to repeat the message that was sent now.
 func (p *port) planRepeat() {
 	e, g := p.engine, &p.asked.gentle
 	g.say, g.again = false, 0
@@ -89,8 +88,8 @@ func (p *port) planRepeat() {
 	e.events.alarm(g.again, int32(p.index))
 }
 
-// repeatRates tells the far end again what holds, when that is due, and returns when
-// it is. A link that is down carries nothing; when it comes up, that is told.
+// repeatRates repeats the current rates to the far end if that is due, and returns when it is due
+// next. A link that is down carries nothing; the rates are sent when it comes up.
 func (p *port) repeatRates() (next clock.Time) {
 	g := &p.asked.gentle
 	switch {
@@ -103,7 +102,7 @@ func (p *port) repeatRates() (next clock.Time) {
 	return clock.Never
 }
 
-// obeyGently sets the rates that GFC asks for.
+// obeyGently applies the rates that a GFC message requests.
 func (p *port) obeyGently(g wire.GFC) {
 	e := p.engine
 	for q := range uint8(queue.Priorities) {
@@ -123,8 +122,8 @@ func (p *port) obeyGently(g wire.GFC) {
 	}
 }
 
-// forget gives priorities the line's rate whose lower one was not told again, and
-// returns when the next of the others ends.
+// forget restores the line's rate for priorities whose lower rate was not repeated. It returns when
+// the next of the others expires.
 func (p *port) forget() (next clock.Time) {
 	next = clock.Never
 	for q := range uint8(queue.Priorities) {

@@ -11,20 +11,19 @@ import (
 	"railbed/plan"
 )
 
-// kept is what a port keeps of its switch's buffer for lossless priorities.
+// kept is the buffer that a port reserves in its switch for lossless priorities.
 type kept struct {
-	// own is what the port's link needs, worst the link that what is in force is for:
-	// until shrinks, at least, it may be worse than the port's.
+	// own are the thresholds for the port's link, worst the link for which the thresholds in force
+	// are made. Until at least shrinks, worst may need more than the port's link.
 	own     queue.Thresholds
 	worst   plan.Hop
 	shrinks clock.Time
-	// above is how far above own GFC's thresholds are, from where they sink.
+	// above is by how much GFC's thresholds exceed own; from there they are lowered.
 	above units.Bytes
 }
 
-// keeping is what a port is to keep when a link of its switch becomes another one:
-// own in the end, and at, which holds what comes of both links, for as long as it takes
-// to settle.
+// keeping is a port's reservation when a link of its switch changes. Own are the final thresholds.
+// At covers frames of both the old and the new link, for as long as it takes to settle.
 type keeping struct {
 	port    *port
 	link    plan.Hop
@@ -33,17 +32,17 @@ type keeping struct {
 	settled time.Duration
 }
 
-// hop is the port's link as it is now.
+// hop returns the port's current link.
 func (p *port) hop() plan.Hop {
 	return p.hopOf(p.far.medium.Direction(), p.medium.Direction())
 }
 
-// hopOf is the port's link with other directions.
+// hopOf returns the port's link with other directions.
 func (p *port) hopOf(in, out plan.Direction) plan.Hop {
 	return plan.Hop{MTU: p.link.plan.MTU, In: in, Out: out, ToNode: p.far.station.nic}
 }
 
-// keepPlanned notes what a switch's ports keep by the plan.
+// keepPlanned records the reservations of a switch's ports from the plan.
 func (s *station) keepPlanned() {
 	for i, planned := range s.engine.plan.Switches[s.index].Ports {
 		k := &s.ports[i].kept
@@ -57,7 +56,7 @@ func (s *station) keepPlanned() {
 	}
 }
 
-// needs are the thresholds of all ports of a switch whose links are some others.
+// needs returns the thresholds of all ports of a switch for the given links.
 func (s *station) needs(links []plan.Hop) []queue.Thresholds {
 	planned, needs := &s.engine.plan.Switches[s.index], make([]queue.Thresholds, len(links))
 	if planned.Soft.PFC != nil {
@@ -77,11 +76,10 @@ func (s *station) needs(links []plan.Hop) []queue.Thresholds {
 	return needs
 }
 
-// keepFor is what a switch's ports are to keep when some of their links become others,
-// and how many bytes that needs of the spare ones. Frames are under way that were sent
-// at the old rate and take the old delay, and so are pauses: as long as that can
-// matter, a port keeps enough for both. Ports whose link stays are among them where
-// their GFC begins behind that of a node's link that changes.
+// keepFor returns the reservations of a switch's ports when some of their links change, and how
+// many spare bytes they need. Frames and pauses may be in flight that were sent at the old rate and
+// have the old delay. As long as these can matter, a port reserves enough for both. A port with an
+// unchanged link is included if its GFC thresholds depend on a changed node link.
 func (s *station) keepFor(others map[*port]plan.Hop) (all []keeping, need int64) {
 	links := make([]plan.Hop, len(s.ports))
 	for i, p := range s.ports {
@@ -115,8 +113,8 @@ func (s *station) keepFor(others map[*port]plan.Hop) (all []keeping, need int64)
 	return all, need
 }
 
-// keepFor is what the switches at the ends of a link are to keep when it becomes another
-// one, or why they cannot. It changes nothing.
+// keepFor returns the reservations of the switches at the ends of a link when the link changes, or
+// why they do not fit. It changes nothing.
 func (e *Engine) keepFor(l *link, aToB, bToA plan.Direction) (all []keeping, err error) {
 	others := map[*port]plan.Hop{l.a: l.a.hopOf(bToA, aToB), l.b: l.b.hopOf(aToB, bToA)}
 	for _, p := range []*port{l.a, l.b} {
@@ -133,7 +131,7 @@ func (e *Engine) keepFor(l *link, aToB, bToA plan.Direction) (all []keeping, err
 	return all, nil
 }
 
-// keep has the port keep that.
+// keep applies the reservation to the port.
 func (k *keeping) keep() {
 	p := k.port
 	p.station.memory.Set(p.engine.now, p.number, k.at)
@@ -141,16 +139,17 @@ func (k *keeping) keep() {
 	p.shrinkAt(p.engine.now.Add(k.settled))
 }
 
-// shrinkAt plans when to keep less again.
+// shrinkAt plans when to reduce the reservation again.
 func (p *port) shrinkAt(at clock.Time) {
 	p.kept.shrinks = max(p.kept.shrinks, at)
 	p.engine.events.push(event{at: p.kept.shrinks, kind: shrinks, port: int32(p.index)})
 }
 
-// shrink has the port keep no more than its link needs now, once no more waits.
+// shrink reduces the port's reservation to the current needs of its link, once no more bytes are
+// waiting.
 func (p *port) shrink() {
 	e := p.engine
-	if e.now < p.kept.shrinks { // the link has changed again
+	if e.now < p.kept.shrinks { // the link has changed again meanwhile
 		return
 	}
 	if p.kept.above > 0 {
@@ -164,11 +163,11 @@ func (p *port) shrink() {
 	}
 }
 
-// patience is the time between two looks whether a queue has become shorter.
+// patience is the time between two checks whether a queue has become shorter.
 const patience = time.Millisecond
 
-// sink has GFC's thresholds come nearer to what the port's link needs: at a sixteenth
-// of its rate, which senders can follow that share it, or at once to what waits.
+// sink lowers GFC's thresholds towards the needs of the port's link. They fall at a sixteenth of
+// its rate, which the senders that share it can follow, or at once to the number of waiting bytes.
 func (p *port) sink() {
 	e, k, link, memory := p.engine, &p.kept, p.hop(), p.station.memory
 	step := max(1, units.Bytes(uint64(link.In.Rate)/8/16*uint64(patience)/uint64(time.Second)))
@@ -185,7 +184,7 @@ func (p *port) sink() {
 	p.shrinkAt(e.now.Add(next))
 }
 
-// noRoom is the error for a link that needs more than there is.
+// noRoom returns the error for a link that needs more buffer than is spare.
 func (p *port) noRoom(to plan.Hop, all []keeping, need int64) error {
 	memory, own := p.station.memory, int64(0)
 	for _, one := range all {
@@ -202,12 +201,12 @@ func (p *port) noRoom(to plan.Hop, all []keeping, need int64) error {
 		units.Bytes(need), units.Bytes(memory.Spare()), fits)
 }
 
-// mostDelay is the longest that both directions of a port's link together may delay if
-// it is to become one of some rates: below 0 if no delay is short enough. The way out
-// has no more of it than now.
+// mostDelay returns the longest delay of both directions of a port's link together at the new
+// rates, or a negative value if no delay is short enough. The outgoing direction's part of it is at
+// most its current delay.
 func (p *port) mostDelay(to plan.Hop) time.Duration {
 	now := time.Duration(p.medium.Direction().Delay)
-	shortest := sort.Search(int(to.Feedback()), func(delay int) bool { // that does not fit
+	shortest := sort.Search(int(to.Feedback()), func(delay int) bool { // finds the shortest delay that does not fit
 		in := plan.Direction{Rate: to.In.Rate, Overhead: to.In.Overhead}
 		out := plan.Direction{Rate: to.Out.Rate, Overhead: to.Out.Overhead}
 		out.Delay = units.Duration(min(time.Duration(delay), now))
@@ -218,7 +217,7 @@ func (p *port) mostDelay(to plan.Hop) time.Duration {
 	return time.Duration(shortest) - 1
 }
 
-// thresholds are those of the port that are in force; zero without lossless priorities.
+// thresholds returns the port's thresholds in force; they are zero without lossless priorities.
 func (p *port) thresholds() queue.Thresholds {
 	if p.station.memory == nil {
 		return queue.Thresholds{}

@@ -28,11 +28,11 @@ type Verdict uint8
 // Verdicts.
 const (
 	Nothing Verdict = iota
-	Marked          // congestion experienced was set
-	Trimmed         // the payload was cut away
-	Paused          // a PFC frame that requests a pause
-	Resumed         // a PFC frame that only ends pauses, or a GFC frame that allows the whole rate
-	Slowed          // a GFC frame that allows less than the whole rate
+	Marked          // Congestion experienced was set.
+	Trimmed         // The payload was cut away.
+	Paused          // A PFC frame that requests a pause.
+	Resumed         // A PFC frame that only ends pauses, or a GFC frame that allows the whole rate.
+	Slowed          // A GFC frame that allows less than the whole rate.
 )
 
 // Observation is an event of a packet at a port.
@@ -74,8 +74,8 @@ func (e *Engine) PortNumber(end plan.End) (int, bool) {
 	return one.index, true
 }
 
-// observe tells the observer; the observation is kept here so that none is
-// allocated. A frame that the fabric made gets its serial when it is first seen.
+// observe calls the observer. The engine holds the observation, so that none is allocated. A frame
+// that the fabric made gets its serial when it is first observed.
 func (e *Engine) observe(o Observation) {
 	if o.Packet.Serial == 0 {
 		o.Packet.Serial = e.NextSerial()
@@ -98,13 +98,13 @@ func (e *Engine) Observe(index int, on bool) {
 // NIC reports whether a port is the line side of an emulated NIC.
 func (e *Engine) NIC(index int) bool { return e.ports[index].station.nic }
 
-// note keeps what the port did with a packet until that is sent.
+// note records the port's action on a packet until the packet is sent.
 func note(one *packet.Packet, verdict Verdict, reason Reason, depth int64) {
 	one.Note = packet.Note{Verdict: uint8(verdict), Reason: uint8(reason), Depth: depth}
 }
 
-// observeQueued tells of a packet in its queue, which of a trimmed one is not the
-// queue that it came for, and of which the outcome says the depth.
+// observeQueued reports a packet in its queue. For a trimmed packet this is not the queue that it
+// was offered to; the outcome has the queue.
 func (p *port) observeQueued(one *packet.Packet, outcome queue.Outcome) {
 	p.engine.observe(Observation{
 		Port:    p.index,
@@ -134,8 +134,8 @@ func (p *port) observeArrived(one *packet.Packet) {
 	p.engine.observe(o)
 }
 
-// judgeControl is what a control frame asks for, and the most that waits at one
-// of the priorities that it is about.
+// judgeControl returns the request of a control frame, and the largest number of waiting bytes
+// among its priorities.
 func (p *port) judgeControl(body []byte, waiting func(priority uint8) int64) (v Verdict, why Reason,
 	depth int64) {
 	var about uint8
@@ -163,6 +163,5 @@ func (p *port) judgeControl(body []byte, waiting func(priority uint8) int64) (v 
 	return v, why, depth
 }
 
-// waitingFrom is the bytes of a priority that came in by a switch's port and
-// still wait.
+// waitingFrom returns the waiting bytes of a priority that came in by a switch's port.
 func (p *port) waitingFrom(priority uint8) int64 { return p.station.memory.Held(p.number, priority) }

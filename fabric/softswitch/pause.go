@@ -9,13 +9,12 @@ import (
 	"railbed/internal/wire"
 )
 
-// pauseRequests are what a port asks of the far end.
+// pauseRequests are a port's requests to its far end.
 type pauseRequests struct {
 	active  uint8 // priorities that are to be paused, a bit each
-	changed uint8 // priorities whose change was not said yet
+	changed uint8 // priorities whose change was not signalled yet
 	gentle  gentle
-	// refresh is when pauses are renewed that still hold then; never later than half
-	// of their time.
+	// refresh is when pauses that still hold are renewed, at the latest after half of their time.
 	refresh clock.Time
 	listed  bool // in Engine.signalled
 }
@@ -37,7 +36,7 @@ func (s *station) Pause(ingress int, priority uint8, on bool) {
 	s.engine.signal(s.ports[ingress])
 }
 
-// signal remembers a port that has something to say.
+// signal records that a port has a control frame to send.
 func (e *Engine) signal(one *port) {
 	if !one.asked.listed {
 		one.asked.listed = true
@@ -45,9 +44,9 @@ func (e *Engine) signal(one *port) {
 	}
 }
 
-// settle lets those ports speak.
+// settle makes those ports send.
 func (e *Engine) settle() {
-	for i := 0; i < len(e.signalled); i++ { // more may come meanwhile
+	for i := 0; i < len(e.signalled); i++ { // more may be added meanwhile
 		one := e.signalled[i]
 		one.asked.listed = false
 		one.kick()
@@ -55,10 +54,9 @@ func (e *Engine) settle() {
 	e.signalled = e.signalled[:0]
 }
 
-// controlFrame is the next frame of the port's own, or nil. It goes before all
-// queues and is never paused (IEEE 802.1Qbb). Pauses are asked for with the
-// switch's quanta, ended by a frame of their own, and renewed when half of the
-// time is over.
+// controlFrame returns the port's next control frame, or nil. It is sent before all queues and is
+// never paused (IEEE 802.1Qbb). Pauses are requested with the switch's quanta, ended by a frame of
+// their own, and renewed after half of their time.
 func (p *port) controlFrame() *packet.Packet {
 	asked := &p.asked
 	if !asked.pending() {
@@ -67,7 +65,7 @@ func (p *port) controlFrame() *packet.Packet {
 	e := p.engine
 	one := e.pool.Get()
 	if one == nil {
-		return nil // said as soon as there is memory again
+		return nil // it is sent as soon as there is memory again
 	}
 	e.totals.Made++
 	one.Born, one.Due, one.Queued = e.now, e.now, e.now
@@ -81,7 +79,7 @@ func (p *port) controlFrame() *packet.Packet {
 				p.count.PausesSent[q]++
 			}
 		}
-		// Who is asked to stop and who to go on are told in one frame.
+		// One frame both stops some priorities and resumes others.
 		one.Data = one.Data[:wire.EncodePFCFrame(one.Data, p.mac, &fields)]
 		asked.changed = 0
 		p.planRefresh()
@@ -98,7 +96,7 @@ func (p *port) controlFrame() *packet.Packet {
 	return one
 }
 
-// pauseTime is how long a far end of the port's stops for some quanta.
+// pauseTime returns how long the port's far end stops for a number of quanta.
 func (p *port) pauseTime(quanta uint16) time.Duration {
 	rate := uint64(p.far.medium.Direction().Rate)
 	if rate == 0 {
@@ -107,8 +105,8 @@ func (p *port) pauseTime(quanta uint16) time.Duration {
 	return quantum(quanta, rate)
 }
 
-// planRefresh has the pauses that hold renewed when half of their time is over,
-// which is short on a link that has become faster.
+// planRefresh plans the renewal of current pauses after half of their time. That may be soon on a
+// link that has become faster.
 func (p *port) planRefresh() {
 	e := p.engine
 	at := e.now.Add(p.pauseTime(p.station.quanta) / 2)
@@ -120,13 +118,13 @@ func (p *port) planRefresh() {
 
 // refreshPause renews pauses that still hold.
 func (p *port) refreshPause() {
-	if p.engine.now == p.asked.refresh && p.asked.active != 0 { // else it was done earlier
+	if p.engine.now == p.asked.refresh && p.asked.active != 0 { // otherwise it was done earlier
 		p.asked.changed |= p.asked.active
 		p.kick()
 	}
 }
 
-// takeControl obeys a MAC control frame and reports whether it was one.
+// takeControl handles a MAC control frame and reports whether the packet was one.
 func (p *port) takeControl(one *packet.Packet) bool {
 	if one.Headers.EtherType != wire.EtherTypeMACControl {
 		return false
@@ -145,9 +143,9 @@ func (p *port) takeControl(one *packet.Packet) bool {
 	return true
 }
 
-// obey stops a priority for some quanta, or lets it go on. The MAC that stops
-// counts them in its own bit times, those of what it sends, at whatever rate the
-// frame came (IEEE 802.3, annex 31B.2).
+// obey stops a priority for a number of quanta, or resumes it. The paused MAC counts them in bit
+// times of its own sending direction, whatever the rate of the direction in which the frame came
+// (IEEE 802.3, annex 31B.2).
 func (p *port) obey(priority uint8, quanta uint16) {
 	e := p.engine
 	p.count.PausesReceived[priority]++
@@ -162,9 +160,9 @@ func (p *port) obey(priority uint8, quanta uint16) {
 	p.egress.Pause(e.now, priority, quanta > 0)
 }
 
-// pauseEnds lets priorities go on whose pause was not renewed, at the whole rate
-// those whose lower one was not, tells rates again, and plans to look again when the
-// next of the others is due.
+// pauseEnds resumes priorities whose pause was not renewed, and restores the line's rate of
+// priorities whose lower rate was not repeated. It also repeats the port's own rates, and plans the
+// next check.
 func (p *port) pauseEnds() {
 	next := min(p.forget(), p.repeatRates())
 	for q := range uint8(queue.Priorities) {

@@ -23,33 +23,33 @@ type port struct {
 	far     *port
 
 	egress *queue.Port
-	medium *medium.Medium // what the port sends goes through it
-	// free is when the frame that is being sent will have been sent.
+	medium *medium.Medium // the medium of the sending direction
+	// free is when the sending of the current frame ends.
 	free clock.Time
 	// waking says that a lineFree event is planned.
 	waking bool
-	// asked are the pauses that this port asks the far end for, told those that
-	// the far end asks of this one.
+	// asked are this port's requests to the far end, told the pauses that the far end requested
+	// from this port.
 	asked    pauseRequests
 	told     [queue.Priorities]clock.Time
-	resumed  clock.Time                   // when a pause ended last
-	slowed   [queue.Priorities]clock.Time // until when a rate below the line's holds, that GFC told
+	resumed  clock.Time                   // when the last pause ended
+	slowed   [queue.Priorities]clock.Time // until when a rate below the line's, signalled by GFC, holds
 	observed bool
 	count    Counters
 	dropped  tally
 	marked   tally
 	trimmed  tally
-	use      use  // of the line, where the switch writes telemetry
-	kept     kept // of a switch's buffer
+	use      use  // of the line, if the switch writes telemetry
+	kept     kept // buffer that it reserves in its switch
 }
 
-// join ends a link at the port.
+// join connects the port to a link.
 func (p *port) join(l *link, far *port, m *medium.Medium) {
 	p.link, p.far, p.medium = l, far, m
 	p.egress.SetLink(p.engine.now, m.Direction())
 }
 
-// offer puts a packet into the port's queue, and sends when the line is free.
+// offer puts a packet into the port's queue, and sends if the line is free.
 func (p *port) offer(one *packet.Packet) {
 	came := one.Priority
 	outcome := p.egress.Enqueue(p.engine.now, one)
@@ -75,14 +75,14 @@ func (p *port) offer(one *packet.Packet) {
 	p.kick()
 }
 
-// showOccupancy tells how much waits in a NIC's queue.
+// showOccupancy reports the length of a NIC's queue.
 func (p *port) showOccupancy(priority uint8) {
 	if show := p.engine.options.Occupancy; show != nil {
 		show(p.station.index, priority, p.egress.Depth(priority))
 	}
 }
 
-// kick sends what can be sent now, and plans to go on when the line is free.
+// kick sends everything that can be sent now, and plans to continue when the line is free.
 func (p *port) kick() {
 	e := p.engine
 	for !p.waking {
@@ -96,8 +96,8 @@ func (p *port) kick() {
 			one = p.egress.Dequeue(e.now)
 		}
 		if one == nil {
-			// Other priorities, messages of the port's own and other rates need not wait
-			// for it.
+			// Other priorities, the port's own messages and changed rates need not wait for this
+			// time.
 			if next := p.egress.Next(e.now); next != clock.Never {
 				e.events.alarm(next, int32(p.index))
 			}
@@ -109,7 +109,7 @@ func (p *port) kick() {
 		}
 		p.send(one)
 		if p.free > e.now && p.egress.Packets() == 0 && !p.asked.pending() {
-			return // whoever comes next looks whether the line is free
+			return // the next packet checks whether the line is free
 		}
 	}
 }
@@ -119,10 +119,10 @@ func (p *port) wakeAt(at clock.Time) {
 	p.engine.events.push(event{at: at, kind: lineFree, port: int32(p.index)})
 }
 
-// send puts a packet on the line. One that did not wait starts when it came, if
-// the line was free then: a frame that was noticed late makes up for it. Not so
-// where the far end is to lose nothing: frames that were made up for would come
-// to it faster than the line carries them, and a pause would be too late.
+// send puts a packet on the line. A packet that did not wait starts when it arrived, if the line
+// was free then, so that a frame that was noticed late is not delayed further. This does not apply
+// if the priority is lossless at the far end. Such frames would arrive faster than the line carries
+// them, and a pause would come too late.
 func (p *port) send(one *packet.Packet) {
 	e := p.engine
 	start := e.now
@@ -167,8 +167,8 @@ func (p *port) send(one *packet.Packet) {
 	p.launch(one, transit.At)
 }
 
-// copied is a second packet of the same content for this port. Without packet
-// memory it is nil, and the port has dropped the copy, which no capture shows.
+// copied returns a copy of a packet for this port. Without packet memory it returns nil and counts
+// the copy as dropped; no capture shows that drop.
 func (p *port) copied(one *packet.Packet) *packet.Packet {
 	p.engine.totals.Made++
 	twin := p.engine.pool.Copy(one)
@@ -184,7 +184,7 @@ func (p *port) launch(one *packet.Packet, at clock.Time) {
 	p.engine.events.arrival(at, int32(p.far.index), one, p.link.epoch)
 }
 
-// arrive takes a packet from the line.
+// arrive receives a packet from the line.
 func (p *port) arrive(one *packet.Packet, epoch uint32) {
 	e := p.engine
 	if epoch != p.link.epoch {
@@ -207,7 +207,7 @@ func (p *port) arrive(one *packet.Packet, epoch uint32) {
 	p.forward(one)
 }
 
-// forward finds a packet's way out of the switch.
+// forward decides how a packet leaves the switch.
 func (p *port) forward(one *packet.Packet) {
 	e, sw := p.engine, p.station
 	one.Ingress = int32(p.number)
@@ -232,7 +232,7 @@ func (p *port) forward(one *packet.Packet) {
 	}
 }
 
-// finish ends a packet that the switch does not send on.
+// finish ends a packet that the switch does not forward.
 func (p *port) finish(one *packet.Packet, why forward.Reason) {
 	if why == forward.Consumed {
 		p.engine.totals.Consumed++
@@ -248,7 +248,7 @@ func (s *station) enqueue(one *packet.Packet, out int) {
 	s.ports[out].offer(one)
 }
 
-// flood sends a packet out of every port but the one it came by.
+// flood sends a packet out of every port except the one by which it arrived.
 func (s *station) flood(one *packet.Packet, ingress int) {
 	e := s.engine
 	last := -1

@@ -38,10 +38,10 @@ const (
 	PFC         // A frame of the fabric's own.
 	GFC
 	Refused // It arrived, and the node's own queue had no room. This is no drop of the fabric.
-	reasons // how many there are
+	reasons // the number of reasons
 )
 
-// names are those of counters, of metrics and of the capture's comments.
+// names are used by counters, metrics and the capture's comments.
 var names = [reasons]string{
 	None:       "none",
 	Tail:       "tail",

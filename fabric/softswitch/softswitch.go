@@ -63,8 +63,8 @@ type Engine struct {
 	links    []*link
 	byLink   map[string]*link
 	byPort   map[plan.End]*port
-	totals   Totals // but for Dropped, which the ports count
-	// signalled are ports with something to say to their far ends.
+	totals   Totals // without Dropped, which the ports count
+	// signalled are the ports with control frames to send to their far ends.
 	signalled []*port
 	seen      Observation
 	serial    uint64 // of the latest frame
@@ -74,22 +74,21 @@ type Engine struct {
 // station is a switch or an emulated NIC.
 type station struct {
 	index  int
-	name   string // switch, or "node:nic"
+	name   string // The switch's name, or "node:nic".
 	nic    bool
-	table  forward.Table // of a switch
-	memory *queue.Memory // of a switch
-	flows  *medium.Flows // of a NIC: numbers what the node sends
-	ports  []*port       // of a switch, by the plan's order; of a NIC its line side
-	class  [64]uint8     // priority by DSCP, where no tag says it
-	quanta uint16        // of a pause that a switch asks for
+	table  forward.Table // Of a switch.
+	memory *queue.Memory // Of a switch.
+	flows  *medium.Flows // Of a NIC: numbers the node's packets.
+	ports  []*port       // Of a switch, in the plan's order; of a NIC its line side.
+	class  [64]uint8     // Priority by DSCP, for packets without a priority tag.
+	quanta uint16        // Of a pause that a switch requests.
 	// lossless are a switch's priorities with PFC or GFC.
 	lossless queue.Mask
 	engine   *Engine
-	// id is the switch's number in telemetry, which it writes where telemetry
-	// says so.
+	// id is the switch's number in telemetry. Telemetry says whether the switch writes telemetry.
 	id        uint32
 	telemetry bool
-	// aggregator adds up what workers send to the switch, where it has a job.
+	// aggregator adds up the messages of workers, if the switch has a job.
 	aggregator *aggregator
 }
 
@@ -98,8 +97,7 @@ type link struct {
 	plan plan.Link
 	a, b *port
 	up   bool
-	// epoch counts changes of state: what was on the link when it went down
-	// does not arrive.
+	// epoch counts changes of state: frames on the link when it went down do not arrive.
 	epoch uint32
 }
 
@@ -126,9 +124,9 @@ func New(p *plan.Plan, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// cellSize is the memory of one packet: Ethernet with a tag beside the MTU and
-// what package port wants besides, in whole cache lines; never less than a pause
-// frame or an ICMP error needs.
+// cellSize returns the memory of one packet, in whole cache lines. It holds a tagged Ethernet frame
+// of the MTU and the extra bytes that package port requires, and at least a pause frame or an ICMP
+// error.
 func cellSize(mtu int) int { return max(mtu+20+63, 640) &^ 63 }
 
 func (e *Engine) makeStations() error {
@@ -184,8 +182,7 @@ func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 // Waiting implements forward.Depths.
 func (s *station) Waiting(out int) int64 { return s.ports[out].egress.Bytes() }
 
-// makeNIC makes an emulated NIC, which sorts packets into priorities as the
-// switch does that it is joined to.
+// makeNIC makes an emulated NIC, which sorts packets into priorities in the same way as its switch.
 func (e *Engine) makeNIC(node *plan.Node, nic plan.Interface) {
 	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e,
 		flows: medium.NewFlows(e.plan.Seed, node.Name, nic.Name, nil)}
@@ -197,13 +194,13 @@ func (e *Engine) makeNIC(node *plan.Node, nic plan.Interface) {
 	e.addPort(s, end, queue.NewNIC(int64(node.NICQueue))).mac = wire.MAC(nic.MAC)
 }
 
-// peerOf is the name of the station at the far end of an interface.
+// peerOf returns the name of the station at the far end of an interface.
 func peerOf(i plan.Interface) string {
 	name, _, _ := strings.Cut(i.Peer, ":")
 	return name
 }
 
-// addPort gives a station a port.
+// addPort adds a port to a station.
 func (e *Engine) addPort(s *station, end plan.End, egress *queue.Port) *port {
 	one := &port{
 		index:   len(e.ports),
@@ -326,7 +323,7 @@ func (e *Engine) fromNode(nic *station, one *packet.Packet) {
 		e.drop(line, one, Malformed, 0)
 		return
 	case length > line.link.plan.MTU+wire.EthernetLen+wire.TagLen:
-		e.drop(line, one, TooBig, 0) // no link takes it, whatever carried it here
+		e.drop(line, one, TooBig, 0) // no link accepts it, whatever device delivered it
 		return
 	}
 	nic.flows.Mark(one)
@@ -335,10 +332,9 @@ func (e *Engine) fromNode(nic *station, one *packet.Packet) {
 	line.offer(one)
 }
 
-// priorityOf is the priority of a packet: that of its tag where this has no VLAN,
-// since such a tag is there for nothing else (IEEE 802.1Q-2018, 6.9), and otherwise
-// what the station makes of its DSCP. The tag stays on the frame, so that its
-// priority is the same on the whole way.
+// priorityOf returns the priority of a packet. If its tag has no VLAN, the tag sets the priority,
+// which is the only use of such a tag (IEEE 802.1Q-2018, 6.9). Otherwise the station maps its DSCP.
+// The tag stays on the frame, so its priority is the same on the whole path.
 func (s *station) priorityOf(one *packet.Packet) uint8 {
 	if one.Headers.PriorityTagged() {
 		return one.Headers.PCP()
@@ -346,13 +342,13 @@ func (s *station) priorityOf(one *packet.Packet) uint8 {
 	return s.class[one.Headers.DSCP]
 }
 
-// toNode hands a frame to the node.
+// toNode passes a frame to the node.
 func (e *Engine) toNode(nic *station, one *packet.Packet) {
 	e.totals.Delivered++
 	e.options.Deliver(nic.index, one)
 }
 
-// drop ends a packet.
+// drop drops a packet.
 func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
 	at.dropped.add(why, one.Priority)
 	if at.observed {
@@ -393,7 +389,7 @@ func (e *Engine) Held() (total int) {
 	return total + e.events.packets()
 }
 
-// quantum is the time of one pause quantum, 512 bit times (IEEE 802.3 31B.2).
+// quantum returns the duration of a number of pause quanta of 512 bit times (IEEE 802.3 31B.2).
 func quantum(quanta uint16, rate uint64) time.Duration {
 	if rate == 0 {
 		return 0

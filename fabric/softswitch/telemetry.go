@@ -30,15 +30,15 @@ func (c *INTCounters) Add(other *INTCounters) {
 	c.NoRoom += other.NoRoom
 }
 
-// writeHop reports this hop in a packet that reserves room for it. The packet
-// has left its queue, and its first bit leaves at start.
+// writeHop writes this hop's report into a packet that has room for it. The packet has left its
+// queue, and its first bit leaves at start.
 func (p *port) writeHop(one *packet.Packet, start clock.Time) {
 	block, valid := wire.FindINT(one.Data, &one.Headers)
 	switch {
 	case block == nil, one.Trimmed:
-		return // what was cut off is nobody's mistake
+		return // a block that was trimmed off is no error
 	case !valid:
-		// What else stands first in reliable datagrams is their own header.
+		// Other reliable datagrams begin with their own header.
 		if one.Headers.DstPort == wire.PortINT || len(block) > 0 && block[0]>>4 == 1 {
 			p.count.INT.Invalid++
 		}
@@ -54,7 +54,7 @@ func (p *port) writeHop(one *packet.Packet, start clock.Time) {
 		QueueBytes:  saturate32(left.Depth),
 		BufferBytes: saturate32(p.station.memory.Used()),
 	}
-	if p.medium.Direction().Rate != 0 { // of an unlimited rate nothing is a share
+	if p.medium.Direction().Rate != 0 { // an unlimited rate has no utilisation
 		hop.Known |= wire.INTUtilisation
 		hop.Utilisation = p.use.share(start)
 	}
@@ -67,20 +67,19 @@ func (p *port) writeHop(one *packet.Packet, start clock.Time) {
 		p.count.INT.Full++
 	case wire.INTNoRoom:
 		p.count.INT.NoRoom++
-	case wire.INTInvalid: // it was valid
+	case wire.INTInvalid: // not possible, since it was valid before
 	}
 }
 
 func saturate32(n int64) uint32 { return uint32(min(max(n, 0), 1<<32-1)) }
 
-// use is for how long a line was busy: the frames on it come in order and do not
-// overlap.
+// use measures for how long a line was busy: its frames come in order and do not overlap.
 type use struct {
-	window    clock.Time // its number
-	now, last clock.Time // busy in this window up to now, and in the one before
+	window    clock.Time // number of the window
+	now, last clock.Time // busy time in this window up to now, and in the previous window
 }
 
-// at goes to the window of a time.
+// at moves to the window of a time.
 func (u *use) at(now clock.Time) {
 	switch window := now / clock.Time(UseWindow); window {
 	case u.window:
@@ -91,7 +90,7 @@ func (u *use) at(now clock.Time) {
 	}
 }
 
-// add says that the line was busy.
+// add adds a time in which the line was busy.
 func (u *use) add(from, to clock.Time) {
 	const window = clock.Time(UseWindow)
 	u.at(from)
@@ -109,8 +108,7 @@ func (u *use) add(from, to clock.Time) {
 	u.window += whole + 1
 }
 
-// share is the part of the last whole window in which the line was busy, in
-// millionths.
+// share returns the fraction of the last whole window in which the line was busy, in millionths.
 func (u *use) share(now clock.Time) uint32 {
 	u.at(now)
 	return uint32(u.last * 1_000_000 / clock.Time(UseWindow))

@@ -22,7 +22,7 @@ func (e *Engine) Tightest() time.Duration {
 		}
 		d := one.medium.Direction()
 		consider(time.Duration(d.Delay))
-		if d.Rate > 0 { // by hand: units' division is exact for any size, and slow
+		if d.Rate > 0 { // computed here: units' division is exact for any size, and slow
 			frame := uint64(one.link.plan.MTU+wire.EthernetLen) + uint64(d.Overhead)
 			consider(time.Duration(frame * 8 * uint64(time.Second) / uint64(d.Rate)))
 		}

@@ -72,13 +72,13 @@ var headerLens = [...]int{DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckETHL
 type role uint8
 
 const (
-	first    role = 1 << iota // one of several packets
-	middle                    // one of several packets
-	last                      // one of several packets
-	only                      // the only packet of its message
-	request                   // from the requester
-	response                  // from the responder
-	payload                   // it has a payload, perhaps an empty one
+	first    role = 1 << iota // One of several packets.
+	middle                    // One of several packets.
+	last                      // One of several packets.
+	only                      // The only packet of its message.
+	request                   // From the requester.
+	response                  // From the responder.
+	payload                   // It has a payload, perhaps an empty one.
 )
 
 // kind is a row of the table of opcodes.

@@ -107,7 +107,7 @@ func (b *Batch) SetTBF(dev string, index int, parent, handle QdiscHandle, q TBF)
 	b.u32(0) // buffer in ticks, superseded by TCA_TBF_BURST
 	b.u32(0) // mtu in ticks, for the peak rate only
 	b.unnest(parms)
-	if bytesPerSecond > math.MaxUint32 { // above 34.36 Gbit/s; for lower rates the kernel takes the 32-bit field
+	if bytesPerSecond > math.MaxUint32 { // above 34.36 Gbit/s; below, the kernel takes the 32-bit field
 		b.attrU64(nl.TCA_TBF_RATE64, bytesPerSecond)
 	}
 	b.attrU32(nl.TCA_TBF_BURST, uint32(min(q.Burst, math.MaxUint32)))

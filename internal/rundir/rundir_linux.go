@@ -65,10 +65,6 @@ func List() ([]Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list(root)
-}
-
-func list(root string) ([]Dir, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, fmt.Errorf("list run directories: %w", err)
@@ -82,9 +78,9 @@ func list(root string) ([]Dir, error) {
 	return dirs, nil
 }
 
-// Claim makes the run directory of a new testbed and returns its lock, to be
-// handed to the supervisor. The remains of a dead testbed of the same name are
-// swept first, and its log kept; where that is under way Claim waits for it.
+// Claim creates the run directory of a new testbed and returns its lock, which the caller hands to
+// the supervisor. It first sweeps the remains of a dead testbed of the same name and keeps its log.
+// If another process is already sweeping them, Claim waits for it.
 func Claim(name string) (Dir, *os.File, error) {
 	dir, err := Of(name)
 	if err != nil {
@@ -115,7 +111,7 @@ func Claim(name string) (Dir, *os.File, error) {
 	}
 }
 
-// claim makes the directory, or takes over what is left of a dead testbed.
+// claim creates the directory, or takes over the remains of a dead testbed.
 func (d Dir) claim() (lock *os.File, remains *remains, err error) {
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {
@@ -139,13 +135,13 @@ func (d Dir) Running() bool {
 		return false
 	}
 	defer file.Close()
-	// Asked for and not taken: two that ask must not see each other.
+	// The lock is only queried, not taken: two processes that query must not see each other's lock.
 	lock := wholeFile()
 	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// wholeFile is an exclusive lock of a whole file.
+// wholeFile returns an exclusive lock of a whole file.
 func wholeFile() unix.Flock_t { return unix.Flock_t{Type: unix.F_WRLCK} }
 
 // WaitGone waits until no supervisor holds the directory, at most for timeout.
@@ -160,8 +156,8 @@ func (d Dir) WaitGone(timeout time.Duration) error {
 	return nil
 }
 
-// lockFile takes the lock of a file, an open file description lock: it lives
-// as long as the last process that inherited the file (fcntl(2), Linux 3.15).
+// lockFile takes an open file description lock of a file. It lives until the last process that
+// inherited the file closes it (fcntl(2), Linux 3.15).
 func lockFile(path string, create int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|create, 0o600)
 	if err != nil {
@@ -179,7 +175,7 @@ func lockFile(path string, create int) (*os.File, error) {
 	return file, nil
 }
 
-// errHeld says that somebody has a lock.
+// errHeld says that another process has a lock.
 var errHeld = errors.New("somebody else holds the lock")
 
 // lockRoot waits for the root lock.
@@ -197,9 +193,8 @@ func flockRoot(root string, how int) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// Remove removes everything that the testbed recorded and then the directory
-// itself, which stays, with the record, when something could not be removed.
-// The caller holds the directory's lock.
+// Remove removes everything that the testbed recorded and then the directory. If something could
+// not be removed, the directory stays, with the record. The caller holds the directory's lock.
 func (d Dir) Remove() error {
 	record, err := d.Published()
 	if err != nil {
@@ -208,23 +203,23 @@ func (d Dir) Remove() error {
 	return d.RemoveRecorded(record)
 }
 
-// Owned reports whether the directory is there and has the lock that the caller
-// holds: somebody may have removed it, and claimed its name again.
+// Owned reports whether the directory exists with the lock that the caller holds. The directory may
+// have been removed, and its name claimed again.
 func (d Dir) Owned(lock uintptr) bool {
 	var held, there unix.Stat_t
 	return unix.Fstat(int(lock), &held) == nil && unix.Stat(filepath.Join(d.Path, lockName), &there) == nil &&
 		held.Dev == there.Dev && held.Ino == there.Ino
 }
 
-// RemoveLost removes the links and cgroups of a testbed whose directory somebody has
-// removed, by the record that the supervisor has kept. The containers are left to
-// SweepGone: the name may be another testbed's by now.
+// RemoveLost removes the links and cgroups of a testbed whose directory was removed, using the
+// supervisor's copy of the record. It leaves the containers to SweepGone, because another testbed
+// may have the name by now.
 func (d Dir) RemoveLost(record Published) error {
 	record.Containers = ""
 	_, failures := d.removeSlowly(record, 0)
 	release, err := lockRoot(filepath.Dir(d.Path))
 	if errors.Is(err, fs.ErrNotExist) {
-		release, err = func() error { return nil }, nil // with the directory of all testbeds
+		release, err = func() error { return nil }, nil // the directory of all testbeds was removed, too
 	}
 	if err != nil {
 		return errors.Join(failures, err)
@@ -233,7 +228,7 @@ func (d Dir) RemoveLost(record Published) error {
 	return errors.Join(failures, err, release())
 }
 
-// RemoveRecorded is Remove by a record that the caller has.
+// RemoveRecorded is Remove with a record that the caller has.
 func (d Dir) RemoveRecorded(record Published) error {
 	if _, err := d.removeSlowly(record, Patience); err != nil {
 		return err
@@ -249,8 +244,8 @@ func (d Dir) RemoveRecorded(record Published) error {
 	return d.removeFilesLocked()
 }
 
-// removeFilesLocked removes the directory, the lock last: who sees no lock
-// concludes from what else is there that something could not be removed.
+// removeFilesLocked removes the directory and its files, the lock last. Remaining files without a
+// lock therefore mean that something could not be removed.
 func (d Dir) removeFilesLocked() error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -270,21 +265,21 @@ func (d Dir) removeFilesLocked() error {
 	return os.RemoveAll(d.Path)
 }
 
-// Published lists what a testbed creates outside its run directory. It is recorded before the
-// creation.
+// SharedCgroup is the directory below each cgroup hierarchy that all testbeds
+// share.
 const SharedCgroup = "railbed"
 
-// MadeDir is the directory of the links if it was created for them, or for the links of another
-// testbed, which may end first. The last testbed removes it.
+// Published lists what a testbed creates outside its run directory. It is recorded before the
+// creation.
 type Published struct {
 	Links []Link `json:"links,omitempty"`
-	// MadeDir is set when the directory of the links was made for them, or for those of another
+	// MadeDir is the directory of the links if it was created for them, or for the links of another
 	// testbed, which may end first. The last testbed removes it.
 	MadeDir string `json:"made_dir,omitempty"`
-	// Containers is the engine that has containers of the testbed, as DOCKER_HOST
-	// names it; "" is none.
+	// Containers is the engine that has containers of the testbed, in the format of DOCKER_HOST; ""
+	// is none.
 	Containers string `json:"containers,omitempty"`
-	// Cgroups are directories, parents before children.
+	// Cgroups lists directories, parents before children.
 	Cgroups []string `json:"cgroups,omitempty"`
 }
 
@@ -294,22 +289,21 @@ type Link struct {
 	Target string `json:"target"`
 }
 
-// ours reports whether the link is there and is the one that was recorded.
+// ours reports whether the link exists and has the recorded target.
 func (l Link) ours() bool {
 	target, err := os.Readlink(l.Path)
 	return err == nil && target == l.Target
 }
 
-// Publish records the links and makes them. A name that exists is somebody
-// else's and stays as it is; taken lists those.
+// Publish records the links and creates them. A name that exists belongs to another program and
+// stays as it is; taken lists such names.
 func (d Dir) Publish(record Published) (taken []string, err error) {
-	root := filepath.Dir(d.Path)
-	release, err := lockRoot(root)
+	release, err := lockRoot(filepath.Dir(d.Path))
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	made, err := madeDirs(root)
+	made, err := madeDirs()
 	if err != nil {
 		return nil, err
 	}
@@ -341,18 +335,19 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 	return taken, nil
 }
 
-// madeDirs are the directories that the testbeds below a directory made for their links. The process may be
-// of another user namespace than the one whose user the directory is of, so that Root says nothing here.
-func madeDirs(root string) (map[string]bool, error) {
-	dirs, err := list(root)
+// madeDirs returns the directories that testbeds created for their links.
+func madeDirs() (map[string]bool, error) {
+	dirs, err := List()
 	if err != nil {
 		return nil, err
 	}
 	made := map[string]bool{}
 	for _, dir := range dirs {
-		if record, err := dir.Published(); err == nil { // what cannot be read is for the sweep
-			made[record.MadeDir] = true
+		record, err := dir.Published()
+		if err != nil {
+			return nil, err
 		}
+		made[record.MadeDir] = true
 	}
 	return made, nil
 }
@@ -368,7 +363,7 @@ func (d Dir) record(record Published) error {
 	return nil
 }
 
-// Published is what the testbed has recorded.
+// Published returns the testbed's record.
 func (d Dir) Published() (Published, error) {
 	var record Published
 	text, err := os.ReadFile(filepath.Join(d.Path, publishedName))
@@ -379,7 +374,7 @@ func (d Dir) Published() (Published, error) {
 		return record, fmt.Errorf("read published names: %w", err)
 	}
 	if err := json.Unmarshal(text, &record); err != nil {
-		// Torn by a crash while it was written: nothing was made after it.
+		// A crash interrupted the writing: nothing was created after it.
 		return Published{}, nil
 	}
 	return record, nil

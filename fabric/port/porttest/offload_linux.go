@@ -42,7 +42,7 @@ func offloads(t *testing.T, driver port.Driver) {
 		refused := func() uint64 { s := stats(t, p); return s.Refused + s.Truncated }
 		before := refused()
 		segmented(t, conn)
-		for i := 0; i < segments && refused() == before; i++ { // the kernel segmented the burst before it was sent
+		for i := 0; i < segments && refused() == before; i++ { // the kernel segmented it before
 			frame := nextUDP(t, p)
 			switch {
 			case frame == nil && refused() == before:

@@ -1,7 +1,7 @@
 // Package calculustest has the curves of network calculus with which tests check token buckets,
-// queues and links. Sources: Cruz, A Calculus for Network Delay, Part I, IEEE Transactions on
-// Information Theory 37(1), 1991, which introduced (sigma, rho); and Le Boudec and Thiran, Network
-// Calculus, LNCS 2050, 2001, whose theorems are cited by number.
+// queues and links. (Sigma, rho) comes from Cruz, A Calculus for Network Delay, Part I, IEEE
+// Transactions on Information Theory 37(1), 1991. Theorems are cited by their number in Le Boudec
+// and Thiran, Network Calculus, LNCS 2050, 2001.
 package calculustest
 
 import (

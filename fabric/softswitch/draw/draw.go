@@ -15,7 +15,7 @@ import (
 	"railbed/internal/units"
 )
 
-// golden is 2^64 divided by the golden ratio, made odd: SplitMix64's step.
+// golden is 2^64 divided by the golden ratio, made odd: SplitMix64's increment.
 const golden = 0x9e3779b97f4a7c15
 
 // Mix maps 64 bits to 64 bits, one to one, so that each bit of the result
@@ -37,7 +37,7 @@ func Pair(a, b uint64) uint64 { return Nth(Mix(a+golden), b) }
 // "ab", "c" differs from "a", "bc".
 func Seed(seed uint64, names ...string) uint64 {
 	for _, name := range names {
-		// FNV-1a over the name, then its length, so that a border is seen.
+		// FNV-1a over the name and then its length, so that boundaries of names matter.
 		hash := uint64(0xcbf29ce484222325)
 		for i := range len(name) {
 			hash = (hash ^ uint64(name[i])) * 0x100000001b3

@@ -22,11 +22,11 @@ type hop struct {
 type group struct {
 	number uint32
 	hops   []hop
-	live   []hop    // those whose port is up, in the order of hops
-	upTo   []uint64 // the sum of the weights of live hops up to each
-	even   bool     // all live hops have one weight
-	turn   int      // round robin: whose turn it is in live
-	credit []int64  // smooth weighted round robin, by live
+	live   []hop    // next hops whose port is up, in the order of hops
+	upTo   []uint64 // cumulative sums of the weights of live hops
+	even   bool     // all live hops have the same weight
+	turn   int      // round robin: index of the next hop in live
+	credit []int64  // smooth weighted round robin, by index in live
 }
 
 func newGroup(number uint32, hops []hop) *group {
@@ -40,7 +40,7 @@ func newGroup(number uint32, hops []hop) *group {
 	return g
 }
 
-// update finds out which next hops are live.
+// update determines which next hops are live.
 func (g *group) update(down []bool) {
 	g.live, g.upTo, g.credit, g.turn, g.even = g.live[:0], g.upTo[:0], g.credit[:0], 0, true
 	sum := uint64(0)
@@ -54,8 +54,8 @@ func (g *group) update(down []bool) {
 	}
 }
 
-// share is the live next hop that a drawn number falls on, by weight: hash
-// threshold (RFC 2992), as Linux does it.
+// share returns the index of the live next hop for a drawn number, by weight: hash threshold (RFC
+// 2992), as in Linux.
 func (g *group) share(drawn uint64) int {
 	if g.even {
 		return int(draw.Within(drawn, uint64(len(g.live))))
@@ -68,9 +68,9 @@ func (g *group) share(drawn uint64) int {
 	return i
 }
 
-// next is the live next hop whose turn it is. With weights the turns are spread
-// out: each hop gains its weight, the richest pays the sum of all (smooth
-// weighted round robin, as in nginx).
+// next returns the index of the next live hop in round robin. With weights the turns are spread
+// out. Each hop's credit grows by its weight; the hop with the largest credit is chosen and pays
+// the sum of all weights (smooth weighted round robin, as in nginx).
 func (g *group) next() int {
 	if g.even {
 		i := g.turn
@@ -90,15 +90,14 @@ func (g *group) next() int {
 	return best
 }
 
-// flowlets is the size of the table of flowlets. Flows whose hashes share a
-// place share their flowlets, too, as in LetFlow's tables (Vanini et al., Let It
-// Flow, NSDI 2017).
+// flowlets is the size of the table of flowlets. Flows whose hashes share an entry also share their
+// flowlets, as in LetFlow's tables (Vanini et al., Let It Flow, NSDI 2017).
 const flowlets = 1 << 12
 
-// flowlet is where the packets of some flow go until they pause.
+// flowlet is the port for a flow's packets until the flow pauses.
 type flowlet struct {
 	last  clock.Time
-	group uint32 // its number and 1, or 0
+	group uint32 // the group's number plus 1, or 0
 	port  int32
 }
 
@@ -113,11 +112,11 @@ type balancer struct {
 	depths    Depths
 }
 
-// balances are the kinds that choose knows; Flow and Polarised are the hash, whose
-// seed the plan gives.
+// balances are the kinds that choose supports. Flow and Polarised both use the hash; they differ in
+// its seed, which the plan sets.
 var balances = []string{spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin, spec.LeastQueue}
 
-// choose is the next hop for a packet. The group has a live one.
+// choose returns the next hop for a packet. The group must have a live one.
 func (b *balancer) choose(now clock.Time, g *group, one *packet.Packet) *hop {
 	if len(g.live) == 1 {
 		return &g.live[0]
@@ -135,14 +134,13 @@ func (b *balancer) choose(now clock.Time, g *group, one *packet.Packet) *hop {
 	return &g.live[g.share(b.hash(one))]
 }
 
-// random is a draw for the packet at this switch.
+// random returns a random number for the packet at this switch.
 func (b *balancer) random(one *packet.Packet) uint64 {
 	return draw.Nth(draw.Pair(b.drawSeed, one.Flow), one.Ordinal)
 }
 
-// leastQueue is the hop with the fewest bytes waiting for its weight. Among
-// equals the first from a drawn place on is taken: the first of all would get
-// every packet of an idle switch.
+// leastQueue returns the hop with the fewest waiting bytes relative to its weight. Among equal hops
+// it starts at a drawn index: otherwise the first hop would get every packet of an idle switch.
 func (b *balancer) leastQueue(g *group, one *packet.Packet) int {
 	n := len(g.live)
 	best := int(draw.Within(b.random(one), uint64(n)))
@@ -159,8 +157,7 @@ func (b *balancer) leastQueue(g *group, one *packet.Packet) int {
 	return best
 }
 
-// flowlet is the hop of the packet's flowlet; after a pause a flow draws a new
-// one.
+// flowlet returns the hop of the packet's flowlet; after a pause a flow draws a new one.
 func (b *balancer) flowlet(now clock.Time, g *group, one *packet.Packet) *hop {
 	place := &b.flowlets[b.hash(one)%flowlets]
 	if place.group == g.number+1 && now.Sub(place.last) <= b.gap {
@@ -176,8 +173,8 @@ func (b *balancer) flowlet(now clock.Time, g *group, one *packet.Packet) *hop {
 	return chosen
 }
 
-// hash is the hash of the packet's flow: addresses, protocol and ports. Those of
-// fragments are the addresses alone, for only the first fragment has ports.
+// hash returns the hash of the packet's flow: addresses, protocol and ports. For fragments it only
+// covers the addresses, because only the first fragment has ports.
 func (b *balancer) hash(one *packet.Packet) uint64 {
 	h := &one.Headers
 	var x uint64

@@ -13,41 +13,40 @@ import (
 )
 
 const (
-	// ageing is how long an address is remembered: IEEE 802.1Q-2018, table 8-6.
+	// ageing is how long the bridge keeps an address: IEEE 802.1Q-2018, table 8-6.
 	ageing = 300 * time.Second
-	// ways is how many addresses share a place of the table. A learnt address
-	// takes the place of the one that was silent for longest.
+	// ways is the number of addresses in one set of the table. A newly learned address replaces the
+	// address in its set that was silent for longest.
 	ways = 4
-	// minLearnt is the smallest size of the table; it holds four times the
-	// plan's NICs, so that addresses that nodes make up (containers, guests)
-	// have room, and no more.
+	// minLearnt is the smallest size of the table. The table holds four times the plan's NICs, so
+	// that there is also room for addresses that nodes create (containers, guests), but for no
+	// more.
 	minLearnt = 1024
-	// Each ingress may have so many copies made by flooding, in a second and at
-	// once: a storm costs at most this much work.
+	// Flooding may make this many copies for each ingress, in a second and at once. This limits the
+	// work of a broadcast storm.
 	copiesPerSecond = 1_000_000
 	copiesAtOnce    = 200_000
 )
 
-// bridge forwards by station address, and learns where stations are (IEEE
-// 802.1D). It runs no spanning tree: the plan has no loops of bridges.
+// bridge forwards by Ethernet address, and learns where stations are (IEEE 802.1D). It runs no
+// spanning tree: the plan has no loops of bridges.
 //
-// The plan's NICs are known from the start, at the ports that lead to them, as
-// if an operator had entered them: nodes with permanent neighbours may never say
-// a word, and flooding what is for them would load every link. What is learnt
-// comes before what is planned.
+// The plan's NICs are known from the start, at the ports that lead to them, as static entries.
+// Nodes with permanent neighbours may never send first, and flooding the packets to them would load
+// every link. Learned entries take precedence over planned ones.
 type bridge struct {
 	seed    uint64
 	sets    [][ways]station
 	mask    uint64
-	planned map[uint64]int32 // the port, by address; nothing is added later
+	planned map[uint64]int32 // port by address; it does not change
 	down    []bool
 	mtu     []int
 	floods  []bucket // by ingress
 }
 
-// station is where an address was seen last.
+// station is where an address was last seen.
 type station struct {
-	address uint64 // and 1<<48; 0 is a free place
+	address uint64 // with bit 48 set; 0 is an empty entry
 	seen    clock.Time
 	port    int32
 }
@@ -75,7 +74,7 @@ func newBridge(p *plan.Plan, sw *plan.Switch) *bridge {
 	return b
 }
 
-// behind are the addresses of the NICs behind a port, over all bridges there.
+// behind returns the addresses of the NICs behind a port, through all bridges there.
 func behind(p *plan.Plan, sw *plan.Switch, port int) []plan.MAC {
 	ends := map[plan.End]plan.End{}
 	for _, l := range p.Links {
@@ -108,7 +107,7 @@ func behind(p *plan.Plan, sw *plan.Switch, port int) []plan.MAC {
 	return macs
 }
 
-// addressOf is a station address as a number that is never 0.
+// addressOf returns an Ethernet address as a number that is never 0.
 func addressOf(mac []byte) uint64 {
 	return 1<<48 | uint64(binary.BigEndian.Uint16(mac))<<32 | uint64(binary.BigEndian.Uint32(mac[2:]))
 }
@@ -138,7 +137,7 @@ func (b *bridge) Decide(now clock.Time, one *packet.Packet, ingress int) Decisio
 	}
 	src, dst := addressOf(one.Data[6:12]), addressOf(one.Data[0:6])
 	if src>>40&1 != 0 || src == 1<<48 {
-		return Decision{Reason: Malformed} // no station has a group's address, or none
+		return Decision{Reason: Malformed} // a group address or the null address cannot be a source
 	}
 	b.learn(now, src, ingress)
 	to := wire.MAC(one.Data[0:6])
@@ -155,12 +154,12 @@ func (b *bridge) Decide(now clock.Time, one *packet.Packet, ingress int) Decisio
 	case port == ingress:
 		return Decision{Reason: Hairpin}
 	case len(one.Data)-int(one.Headers.L3) > b.mtu[port]:
-		return Decision{Reason: TooBig} // a bridge drops it without a word
+		return Decision{Reason: TooBig} // a bridge drops it silently
 	}
 	return Decision{Action: Send, Port: port}
 }
 
-// find is the port at which an address was seen lately, or planned.
+// find returns the port at which an address was recently seen, or is planned.
 func (b *bridge) find(now clock.Time, address uint64) (port int, known bool) {
 	place := b.place(address)
 	for w := range ways {
@@ -172,7 +171,7 @@ func (b *bridge) find(now clock.Time, address uint64) (port int, known bool) {
 	return int(planned), known
 }
 
-// learn remembers where an address was seen.
+// learn records where an address was seen.
 func (b *bridge) learn(now clock.Time, address uint64, port int) {
 	set := &b.sets[b.place(address)]
 	oldest := 0
@@ -188,7 +187,7 @@ func (b *bridge) learn(now clock.Time, address uint64, port int) {
 	set[oldest] = station{address: address, seen: now, port: int32(port)}
 }
 
-// flood sends a packet to every other port that is up, while the ingress may.
+// flood sends a packet to every other port that is up, within the ingress's limit.
 func (b *bridge) flood(now clock.Time, ingress int) Decision {
 	copies := 0
 	for port, down := range b.down {

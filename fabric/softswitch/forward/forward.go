@@ -43,7 +43,7 @@ const (
 	Reserved    // A group address that no bridge forwards (IEEE 802.1Q, table 8-1).
 	Hairpin     // The egress equals the ingress, at a bridge.
 	FloodLimit  // The ingress exceeds its limit for flooding.
-	reasons     // how many there are
+	reasons     // the number of reasons
 )
 
 var names = [reasons]string{

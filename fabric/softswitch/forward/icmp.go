@@ -7,15 +7,15 @@ import (
 	"railbed/internal/wire"
 )
 
-// failure is why a packet goes no further, and how its sender is told.
+// failure says why a packet is not forwarded, and which ICMP error its sender gets.
 type failure struct {
 	reason       Reason
 	type4, code4 uint8
 	type6, code6 uint8
 }
 
-// The codes are those of Linux. ICMPv4 has no separate code for "no neighbour has the address", so
-// it uses the code for an unreachable host.
+// The codes are the same as Linux's. ICMPv4 has no separate code for "no neighbour has the
+// address", so it uses the code for an unreachable host.
 var (
 	noRoute = failure{NoRoute, wire.ICMPv4Unreachable, wire.ICMPv4NetUnreachable, wire.ICMPv6Unreachable,
 		wire.ICMPv6NoRoute}
@@ -39,23 +39,23 @@ const (
 )
 
 const (
-	// ttl is Linux's default (RFC 1700's successor at IANA): what nodes have.
+	// ttl is Linux's default, which nodes also have (RFC 1700's successor at IANA).
 	ttl = 64
-	// quoted4 is what an ICMPv4 error has of the packet that it is about: as
-	// much as fits into 576 bytes (RFC 1812, 4.3.2.3); quoted6 as much as fits
-	// into the smallest MTU of IPv6, 1,280 bytes (RFC 4443, 2.4(c)).
+	// quoted4 is how much of the causing packet an ICMPv4 error contains: as much as fits into 576
+	// bytes (RFC 1812, 4.3.2.3). For ICMPv6, quoted6 is as much as fits into the smallest MTU of
+	// IPv6, 1,280 bytes (RFC 4443, 2.4(c)).
 	quoted4 = 576 - wire.IPv4MinLen - wire.ICMPLen
 	quoted6 = 1280 - wire.IPv6Len - wire.ICMPLen
-	// networkControl is the DSCP of ICMPv4 errors, precedence 6: RFC 1812,
-	// 4.3.2.5. Linux leaves those of ICMPv6 at 0, and so do we.
+	// networkControl is the DSCP of ICMPv4 errors, precedence 6: RFC 1812, 4.3.2.5. Linux leaves
+	// the DSCP of ICMPv6 errors at 0, and so do we.
 	networkControl = 48
-	// redirect6 is the one ICMPv6 message under which no error is sent though it
-	// is none itself: RFC 4443, 2.4(e.2).
+	// redirect6 is the only ICMPv6 message that is no error and about which no error is sent: RFC
+	// 4443, 2.4(e.2).
 	redirect6 = 137
 )
 
-// fail drops a packet and tells its sender where that is allowed; rest is what
-// the message has behind its checksum.
+// fail drops a packet and sends an error to its sender if that is allowed. Rest is the 4 bytes
+// after the message's checksum.
 func (r *router) fail(now clock.Time, one *packet.Packet, why failure, rest int) Decision {
 	refused := Decision{Reason: why.reason}
 	h := &one.Headers
@@ -68,7 +68,7 @@ func (r *router) fail(now clock.Time, one *packet.Packet, why failure, rest int)
 		return refused
 	}
 	src := back.src
-	if why.reason == Consumed { // it was sent to this address, and comes back from it
+	if why.reason == Consumed { // the packet was sent to this address, so the answer comes from it
 		src = h.Dst
 	}
 	quote := one.Data[h.L3:h.End]
@@ -96,12 +96,12 @@ func (r *router) fail(now clock.Time, one *packet.Packet, why failure, rest int)
 	return r.answer(now, reply, back, why.reason)
 }
 
-// mayComplain says that an error about the packet may be sent: RFC 1812,
-// 4.3.2.7, and RFC 4443, 2.4(e). Packets to or from groups did not come so far.
+// mayComplain reports whether an error about the packet may be sent: RFC 1812, 4.3.2.7, and RFC
+// 4443, 2.4(e). Packets to or from groups were already excluded.
 func mayComplain(one *packet.Packet) bool {
 	h := &one.Headers
 	if h.Has(wire.LaterFragment) || h.Verdict == wire.BadExtension {
-		return false // what is behind extension headers might be an error
+		return false // the packet after the extension headers might be an error
 	}
 	isICMP := h.Has(wire.IsIPv4) && h.Protocol == wire.ProtocolICMPv4 ||
 		h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6
@@ -118,14 +118,14 @@ func mayComplain(one *packet.Packet) bool {
 	return !message.IsError() && message.Type() != redirect6
 }
 
-// deliver takes what is for one of the router's own addresses.
+// deliver handles a packet to one of the router's own addresses.
 func (r *router) deliver(now clock.Time, one *packet.Packet, ingress int) Decision {
 	h := &one.Headers
 	switch {
 	case h.Verdict != wire.WellFormed:
 		return Decision{Reason: Malformed}
 	case h.Has(wire.Fragment):
-		return Decision{Reason: Consumed} // nothing is put together again
+		return Decision{Reason: Consumed} // there is no reassembly
 	case h.Protocol == wire.ProtocolUDP:
 		if !rightUDP(one) {
 			return Decision{Reason: Malformed}
@@ -145,8 +145,8 @@ func (r *router) deliver(now clock.Time, one *packet.Packet, ingress int) Decisi
 	return Decision{Reason: Consumed}
 }
 
-// rightUDP reports whether a datagram's checksum is right. IPv4 may have none,
-// IPv6 not (RFC 8200, 8.1).
+// rightUDP reports whether a datagram's checksum is right. It may be missing in IPv4, but not in
+// IPv6 (RFC 8200, 8.1).
 func rightUDP(one *packet.Packet) bool {
 	h := &one.Headers
 	datagram := wire.UDP(one.Data[h.L4:h.End])
@@ -206,7 +206,7 @@ func (r *router) icmp6(now clock.Time, one *packet.Packet, ingress int) Decision
 	return r.answer(now, reply, back, Consumed)
 }
 
-// get takes a frame for an answer to a packet, or nil.
+// get returns a frame for an answer to a packet, or nil.
 func (r *router) get(to *packet.Packet, length int) *packet.Packet {
 	if length > r.pool.Cell() {
 		return nil
@@ -221,8 +221,8 @@ func (r *router) get(to *packet.Packet, length int) *packet.Packet {
 	return reply
 }
 
-// header4 writes the headers below an IPv4 payload that is in place. Like Linux's,
-// resets must not be fragmented.
+// header4 writes the headers before an IPv4 payload that is already there. As in Linux, resets have
+// the don't-fragment bit.
 func (r *router) header4(reply *packet.Packet, protocol uint8, src, dst [16]byte, dscp uint8) {
 	wire.Ethernet(reply.Data).SetEtherType(wire.EtherTypeIPv4)
 	r.ipID++

@@ -13,8 +13,8 @@ var (
 	allNodesGroup = wire.MAC{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// arp answers who asks for an IPv4 address of the router. Like Linux it answers
-// for each of its addresses at every port.
+// arp answers a request for an IPv4 address of the router. Like Linux it answers for each of its
+// addresses at every port.
 func (r *router) arp(one *packet.Packet, ingress int) Decision {
 	request := wire.ARP(one.Data[one.Headers.L3:])
 	if one.Headers.Verdict != wire.WellFormed || !request.Valid() {
@@ -45,7 +45,7 @@ func (r *router) arp(one *packet.Packet, ingress int) Decision {
 	return Decision{Action: Reply, Reason: Consumed, Port: ingress, Reply: reply}
 }
 
-// onLink takes what may not leave the link that it came by.
+// onLink handles a packet that may not leave its link.
 func (r *router) onLink(one *packet.Packet, ingress int) Decision {
 	h := &one.Headers
 	if h.Has(wire.IsIPv6) && h.Protocol == wire.ProtocolICMPv6 && h.Verdict == wire.WellFormed &&
@@ -58,9 +58,9 @@ func (r *router) onLink(one *packet.Packet, ingress int) Decision {
 	return Decision{Reason: Consumed}
 }
 
-// solicited answers a neighbour solicitation for an address of the port: RFC
-// 4861, 7.1.1 and 7.2.4. Unlike ARP it is for the port's own addresses alone, as
-// in Linux. The message's checksum is right.
+// solicited answers a neighbour solicitation for an address of the port: RFC 4861, 7.1.1 and 7.2.4.
+// Unlike ARP it only answers for the port's own addresses, as in Linux. The message's checksum was
+// checked.
 func (r *router) solicited(one *packet.Packet, ingress int) Decision {
 	h := &one.Headers
 	request := wire.ICMPv6(one.Data[h.L4:h.End])
@@ -71,8 +71,8 @@ func (r *router) solicited(one *packet.Packet, ingress int) Decision {
 	if !slices.Contains(r.ports[ingress].v6, target) {
 		return Decision{Reason: Consumed}
 	}
-	// Who has no address yet looks for a duplicate of its own, and everyone
-	// hears the answer.
+	// A sender without an address is checking its new address for duplicates, so the answer goes to
+	// all nodes.
 	flags, dst, station := uint8(wire.NeighborRouter|wire.NeighborOverride), allNodes, allNodesGroup
 	if h.Src != [16]byte{} {
 		flags |= wire.NeighborSolicited

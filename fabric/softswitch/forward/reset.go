@@ -6,7 +6,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// reset tells who speaks TCP to one of the router's addresses that no port is
+// reset answers a TCP segment to one of the router's addresses with a reset, because no port is
 // open: RFC 9293, 3.10.7.1.
 func (r *router) reset(now clock.Time, one *packet.Packet) Decision {
 	h := &one.Headers

@@ -12,30 +12,30 @@ import (
 	"railbed/plan"
 )
 
-// kind is what an address of a prefix is to a router.
+// kind is the meaning of a prefix for a router.
 type kind uint8
 
 const (
 	routed    kind = iota // behind a next hop
-	local                 // its own
-	connected             // on a link, with nobody there: the rest of a subnet
+	local                 // its own address
+	connected             // an address on a link without a neighbour: the rest of a subnet
 )
 
-// entry is what a prefix leads to.
+// entry is the routing entry of a prefix.
 type entry struct {
 	kind kind
-	// group are the next hops of a routed prefix; a connected one has its port
-	// alone, for whether it is up.
+	// group has the next hops of a routed prefix. For a connected prefix it has only the port, to
+	// tell whether that is up.
 	group *group
-	// shorter is the longest prefix that holds this one, taken while no port of
-	// this one is up.
+	// shorter is the entry of the longest prefix that contains this one. It is used while no port
+	// of this one is up.
 	shorter *entry
-	// src is the source of what the router itself sends there.
+	// src is the source address of packets that the router itself sends there.
 	src  [16]byte
 	bits int
 }
 
-// usable is the entry or the next shorter one of which a port is up, or nil.
+// usable returns the entry or the next shorter one with a port that is up, or nil.
 func (e *entry) usable() *entry {
 	for e != nil && e.kind != local && len(e.group.live) == 0 {
 		e = e.shorter
@@ -43,7 +43,7 @@ func (e *entry) usable() *entry {
 	return e
 }
 
-// key is an address as two numbers; IPv4 is mapped into IPv6.
+// key is an address as two numbers; IPv4 addresses are mapped into IPv6.
 type key struct{ high, low uint64 }
 
 func keyOf(a *[16]byte) key {
@@ -54,16 +54,15 @@ func (k key) compare(other key) int {
 	return cmp.Or(cmp.Compare(k.high, other.high), cmp.Compare(k.low, other.low))
 }
 
-// lookupTable finds the longest prefix of an address. All prefixes of a family
-// are cut into ranges that do not overlap, each with its longest prefix, sorted
-// by their starts: a lookup is one binary search, of 11 steps for 1,000
-// prefixes, and takes the same time whatever the prefixes' lengths are.
+// lookupTable finds the longest prefix of an address. All prefixes of a family are split into
+// disjoint ranges, each with its longest prefix, sorted by their starts. A lookup is one binary
+// search, of 11 steps for 1,000 prefixes, and takes the same time for all prefix lengths.
 type lookupTable struct {
-	high, low []uint64 // where the ranges start; each ends before the next
+	high, low []uint64 // start of each range; it ends before the next
 	entries   []*entry // nil where there is no prefix
 }
 
-// find4 is find for mapped IPv4 addresses, whose high halves are all alike.
+// find4 is find for mapped IPv4 addresses, whose high halves are all equal.
 func (t *lookupTable) find4(low uint64) *entry {
 	base, n := 0, len(t.low)
 	for n > 1 {
@@ -76,7 +75,7 @@ func (t *lookupTable) find4(low uint64) *entry {
 	return t.entries[base]
 }
 
-// find is what holds for an address, or nil. The first range starts at 0.
+// find returns the entry of an address, or nil. The first range starts at 0.
 func (t *lookupTable) find(k key) *entry {
 	base, n := 0, len(t.low)
 	for n > 1 {
@@ -89,15 +88,14 @@ func (t *lookupTable) find(k key) *entry {
 	return t.entries[base]
 }
 
-// ranged is a prefix to be cut into ranges.
+// ranged is a prefix that will be split into ranges.
 type ranged struct {
 	first, last key
 	entry       *entry
 }
 
-// newLookupTable cuts prefixes of one family into ranges, and tells each entry
-// the next shorter one. No two prefixes are the same. The table's first range
-// begins at the lowest key there is.
+// newLookupTable splits prefixes of one family into ranges, and sets each entry's next shorter one.
+// All prefixes are different. The table's first range begins at the lowest key.
 func newLookupTable(prefixes map[netip.Prefix]*entry, lowest key) *lookupTable {
 	var all []ranged
 	for prefix, e := range prefixes {
@@ -114,7 +112,7 @@ func newLookupTable(prefixes map[netip.Prefix]*entry, lowest key) *lookupTable {
 	})
 	t := &lookupTable{}
 	t.begin(lowest, nil)
-	var open []ranged // those that hold the address where we are, shortest first
+	var open []ranged // prefixes that contain the current address, shortest first
 	closeBefore := func(k key) {
 		for len(open) > 0 && open[len(open)-1].last.compare(k) < 0 {
 			ended := open[len(open)-1]
@@ -140,8 +138,7 @@ func newLookupTable(prefixes map[netip.Prefix]*entry, lowest key) *lookupTable {
 	return t
 }
 
-// begin starts a range, in place of one that starts at the same address and is
-// therefore empty.
+// begin starts a range. A range that starts at the same address is empty and is replaced.
 func (t *lookupTable) begin(k key, e *entry) {
 	if n := len(t.low); n > 0 && t.low[n-1] == k.low && t.high[n-1] == k.high {
 		t.entries[n-1] = e
@@ -157,7 +154,7 @@ func (k key) next() key {
 	return k
 }
 
-// lastOf is the last address of a prefix.
+// lastOf returns the last address of a prefix.
 func lastOf(first key, bits int) key {
 	if bits >= 64 {
 		return key{first.high, first.low | ^uint64(0)>>(bits-64)}
@@ -203,11 +200,11 @@ func newRoutes(sw *plan.Switch) (*routes, error) {
 	return r, errors.Join(r.errs...)
 }
 
-// host is the prefix of one address.
+// host returns the prefix of one address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// portAddress is the port's address in the family of another one: the source of
-// what is sent on its link.
+// portAddress returns the port's address in the family of another one: the source of packets that
+// the router sends on its link.
 func (r *routes) portAddress(port int, family netip.Addr) netip.Addr {
 	for _, a := range r.sw.Ports[port].Addrs {
 		if a.Addr().Is4() == family.Is4() {
@@ -217,8 +214,8 @@ func (r *routes) portAddress(port int, family netip.Addr) netip.Addr {
 	return r.source(family)
 }
 
-// source is the switch's own address in a family, unless a route says otherwise:
-// its loopback.
+// source returns the switch's own address in a family, its loopback, which is used unless a route
+// has another one.
 func (r *routes) source(family netip.Addr) netip.Addr {
 	for _, a := range r.sw.Loopbacks {
 		if a.Addr().Is4() == family.Is4() {
@@ -235,7 +232,7 @@ func (r *routes) source(family netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// add takes a prefix; a later one takes the place of the same earlier one.
+// add adds a prefix; a later one replaces an equal earlier one.
 func (r *routes) add(prefix netip.Prefix, k kind, g *group, src netip.Addr) {
 	family := 0
 	if prefix.Addr().Is6() {
@@ -248,8 +245,8 @@ func (r *routes) add(prefix netip.Prefix, k kind, g *group, src netip.Addr) {
 	r.prefixes[family][prefix.Masked()] = e
 }
 
-// addRoute takes a route of the plan. A next hop without a gateway reaches those
-// of the link's neighbours that are in the prefix.
+// addRoute adds a route of the plan. A next hop without a gateway reaches the link's neighbours in
+// the prefix.
 func (r *routes) addRoute(route plan.Route) {
 	if route.Table != 0 {
 		r.errs = append(r.errs, fmt.Errorf("route %s of switch %s: table is %d, and switches have one",
@@ -289,8 +286,8 @@ func (r *routes) addRoute(route plan.Route) {
 	}
 }
 
-// group is the group of these next hops. Routes over the same ones share it, so
-// that what they remember of packets, a turn or a flowlet, is of the ports.
+// group returns the group of these next hops. Routes with the same next hops share it, so that its
+// state (a turn or a flowlet) belongs to the ports.
 func (r *routes) group(hops []hop) *group {
 	name := fmt.Sprint(hops)
 	g := r.groups[name]

@@ -13,13 +13,13 @@ import (
 	"railbed/plan"
 )
 
-// router forwards by address, as a Linux router of this project does it: the
-// same routes, the same answers from the same addresses.
+// router forwards by IP address in the same way as this project's Linux routers: the same routes,
+// and the same answers from the same addresses.
 //
-// It has no reassembly and asks no neighbour, for the plan names them all; it
-// leaves IP options and extension headers as they are. What is larger than the
-// MTU of its way out is refused, whether it may be fragmented or not, as switch
-// hardware does; the sender is told the MTU.
+// It does no reassembly and no address resolution, because the plan has all neighbours. It leaves
+// IP options and extension headers unchanged. It refuses packets larger than the MTU of their
+// egress, whether they may be fragmented or not, as switch hardware does. The error tells the
+// sender the MTU.
 type router struct {
 	balance balancer
 	pool    *packet.Pool
@@ -27,14 +27,14 @@ type router struct {
 	groups  []*group
 	v4, v6  *lookupTable
 	down    []bool
-	// found are lookups that found something, each at the place of its address:
-	// a node talks with few others at a time. Entries never change.
+	// found caches successful lookups, each in the entry for its address, because a node talks with
+	// few others at a time. Routing entries never change.
 	found [rememberedLookups]struct {
 		key   key
 		entry *entry
 	}
 
-	answers   bucket // what the router may say unasked
+	answers   bucket // limits the messages that the router may send unasked
 	replySeed uint64
 	ipID      uint16
 }
@@ -56,8 +56,8 @@ const (
 const (
 	lookupBits        = 8
 	rememberedLookups = 1 << lookupBits
-	// lookupSpread is 2^64 divided by the golden ratio, odd: neighbours in a
-	// subnet get places far apart (Knuth, TAOCP 3, 6.4).
+	// lookupSpread is 2^64 divided by the golden ratio, made odd. Consecutive addresses in a subnet
+	// get distant cache entries (Knuth, TAOCP 3, 6.4).
 	lookupSpread = 0x9e3779b97f4a7c15
 )
 
@@ -119,7 +119,7 @@ func (r *router) Decide(now clock.Time, one *packet.Packet, ingress int) Decisio
 	case !group && station != r.ports[ingress].mac:
 		return Decision{Reason: NotForUs}
 	case h.Has(wire.Tagged) && (!h.PriorityTagged() || h.L3 > wire.EthernetLen+wire.TagLen):
-		return Decision{Reason: Unsupported} // no VLANs; a priority tag goes on with its packet
+		return Decision{Reason: Unsupported} // no VLANs; a priority tag stays on its packet
 	case h.EtherType == wire.EtherTypeARP:
 		return r.arp(one, ingress)
 	case h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0:
@@ -137,14 +137,14 @@ func (r *router) Decide(now clock.Time, one *packet.Packet, ingress int) Decisio
 	case scope == nowhere:
 		return Decision{Reason: Martian}
 	case scope == toGroup, group:
-		// No multicast routing; and a router forwards nothing that came by a
-		// broadcast of the link (RFC 1812, 5.3.4).
+		// There is no multicast routing. A router also forwards no packet that arrived by a
+		// link-layer broadcast (RFC 1812, 5.3.4).
 		return Decision{Reason: NotForUs}
 	}
 	return r.route(now, one, ingress)
 }
 
-// route sends a packet on, or answers it.
+// route forwards a packet, or answers it.
 func (r *router) route(now clock.Time, one *packet.Packet, ingress int) Decision {
 	h := &one.Headers
 	e := r.lookup(&h.Dst, h.Has(wire.IsIPv4)).usable()
@@ -174,16 +174,16 @@ func (r *router) route(now clock.Time, one *packet.Packet, ingress int) Decision
 	return Decision{Action: Send, Port: to.port}
 }
 
-// address sets the station addresses of a packet that leaves for a next hop.
+// address sets the Ethernet addresses of a packet that leaves for a next hop.
 func (r *router) address(one *packet.Packet, to *hop) {
 	frame := wire.Ethernet(one.Data)
 	frame.SetDst(to.mac)
 	frame.SetSrc(r.ports[to.port].mac)
 }
 
-// dropPadding takes away what the frame has behind the IP packet and beyond the
-// length of the shortest frame: padding belongs to the link that a frame came by,
-// and could make it longer than the next one carries.
+// dropPadding removes the frame's bytes after the IP packet and beyond the length of the shortest
+// frame. Padding belongs to the link on which a frame arrived, and could make the frame too long
+// for the next link.
 func dropPadding(one *packet.Packet) {
 	if length := max(int(one.Headers.End), wire.EthernetMinLen); length < len(one.Data) {
 		one.Length = max(length, one.Length-len(one.Data)+length)
@@ -191,7 +191,7 @@ func dropPadding(one *packet.Packet) {
 	}
 }
 
-// lookup is what holds for an address, or nil.
+// lookup returns the entry of an address, or nil.
 func (r *router) lookup(a *[16]byte, v4 bool) *entry {
 	k := keyOf(a)
 	known := &r.found[(k.low*lookupSpread)>>(64-lookupBits)]
@@ -208,17 +208,17 @@ func (r *router) lookup(a *[16]byte, v4 bool) *entry {
 	return e
 }
 
-// scope is where a packet may go by its addresses alone.
+// scope is how far a packet may be forwarded according to its addresses.
 type scope uint8
 
 const (
 	anywhere scope = iota
-	onLink         // not beyond the link that it is on
-	toGroup        // beyond the link, to many
-	nowhere        // an address that never is on a link
+	onLink         // not beyond its link
+	toGroup        // beyond the link, to many receivers
+	nowhere        // an address that is never valid on a link
 )
 
-// scopeOf looks at both addresses: RFC 1812, 5.3.7, and RFC 4291, 2.5 to 2.7.
+// scopeOf checks both addresses: RFC 1812, 5.3.7, and RFC 4291, 2.5 to 2.7.
 func scopeOf(h *wire.Headers) scope {
 	if h.Has(wire.IsIPv4) {
 		return scopeOf4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]))
@@ -226,14 +226,14 @@ func scopeOf(h *wire.Headers) scope {
 	src, dst := keyOf(&h.Src), keyOf(&h.Dst)
 	switch {
 	case src.high>>56 == 0xff, src == key{0, 1}, dst.high == 0 && dst.low <= 1:
-		return nowhere // from a group, from or to loopback, to nobody
+		return nowhere // from a group, from or to loopback, to the unspecified address
 	case dst.high>>56 == 0xff:
 		if dst.high>>48&0xf <= 2 { // interface-local or link-local scope
 			return onLink
 		}
 		return toGroup
 	case src == key{}:
-		return nowhere // from nobody
+		return nowhere // from the unspecified address
 	case src.high>>54 == 0xfe80>>6, dst.high>>54 == 0xfe80>>6:
 		return onLink
 	}

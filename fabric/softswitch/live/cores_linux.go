@@ -6,20 +6,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cores is whether the host's cores have time to spare, as the kernel tells. Where
-// it does not, they have none.
+// cores tells whether the host's cores have spare time, according to the kernel. Without the
+// kernel's data they count as having none.
 type cores struct {
-	fd      int // of the file that tells; -1 is none
+	fd      int // of the file CPUPressure; -1 is none
 	at      time.Duration
-	stalled time.Duration // by then, some task waited for a CPU
+	stalled time.Duration // time until then in which some task waited for a CPU
 	spare   bool
 	text    [256]byte
 }
 
 const (
-	// coresEach is how often they are looked at, at most.
+	// coresEach is the shortest interval between two readings.
 	coresEach = 100 * time.Millisecond
-	// A task may wait for a CPU in one of so many parts of the time.
+	// The cores have spare time if tasks wait for a CPU in less than 1/coresShort of the time.
 	coresShort = 2
 )
 
@@ -37,7 +37,7 @@ func (c *cores) end() {
 	}
 }
 
-// look looks again if it is time, now being real time since any moment.
+// look reads the file again if it is time. Now is real time since an arbitrary start.
 func (c *cores) look(now time.Duration) {
 	if c.fd < 0 || now-c.at < coresEach {
 		return
@@ -45,13 +45,13 @@ func (c *cores) look(now time.Duration) {
 	n, err := unix.Pread(c.fd, c.text[:], 0)
 	if err != nil {
 		c.spare = false
-		c.end() // else each round would try again
+		c.end() // otherwise each round would retry
 		return
 	}
 	c.saw(now, c.text[:n])
 }
 
-// saw reads what the kernel told.
+// saw evaluates the kernel's text.
 func (c *cores) saw(now time.Duration, text []byte) {
 	stalled, ok := SomePressure(text)
 	c.spare = ok && c.at > 0 && stalled-c.stalled < (now-c.at)/coresShort

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// subBits is the resolution of a Lateness: 2^subBits parts of each power of
-// two, so that a quantile is at most an eighth too high.
+// subBits is the resolution of a Lateness: each power of two has 2^subBits buckets, so a quantile
+// is at most an eighth too high.
 const subBits = 3
 
 // Lateness is a histogram of frames by lateness: the real time from a frame's due time to its
@@ -27,7 +27,7 @@ func (l *Lateness) Add(late time.Duration) {
 	l.Worst = max(l.Worst, late)
 }
 
-// bucketOf is the bucket of a value.
+// bucketOf returns the bucket of a value.
 func bucketOf(v uint64) int {
 	if v < 1<<subBits {
 		return int(v)
@@ -36,7 +36,7 @@ func bucketOf(v uint64) int {
 	return (shift+1)<<subBits + int(v>>shift)&(1<<subBits-1)
 }
 
-// upper is the largest value of a bucket.
+// upper returns the largest value of a bucket.
 func upper(bucket int) uint64 {
 	if bucket < 1<<subBits {
 		return uint64(bucket)

@@ -23,16 +23,15 @@ import (
 )
 
 const (
-	// batch is how many frames are taken from a port at once.
+	// batch is how many frames are received from a port at once.
 	batch = 32
-	// rounds is how many batches one port may hand in before the others' turn.
+	// rounds is how many batches are received from one port before the other ports' turn.
 	rounds = 4
-	// longestSleep bounds a sleep, so that clocks are compared now and then.
+	// longestSleep limits a sleep, so that clocks are compared regularly.
 	longestSleep = 100 * time.Millisecond
 )
 
-// loop is the thread and what it works on. Only the thread uses it, but for the
-// part that mu guards.
+// loop is the thread's data. Only the thread uses it, except for the part that mu guards.
 type loop struct {
 	engine *softswitch.Engine
 	clock  *clock.Clock
@@ -41,8 +40,8 @@ type loop struct {
 	epoll  int
 	bell   int // eventfd: there are commands
 	events []unix.EpollEvent
-	// wall is what is to be subtracted from a kernel stamp to get real
-	// nanoseconds since the clock's epoch.
+	// wall is the difference between a kernel stamp and the real time since the clock's epoch, in
+	// nanoseconds.
 	wall     int64
 	compared clock.Time
 	advanced clock.Time // the time of the engine's last Advance
@@ -52,10 +51,10 @@ type loop struct {
 	dirty   []int // NICs with frames to deliver
 	late    Lateness
 	sent    [][]byte
-	sentOf  []*packet.Packet // of the trunk's frames in sent
+	sentOf  []*packet.Packet // packets of the trunk's frames in sent
 	sentTo  []int            // their NICs
 	taps    taps
-	arrived *witnesses // nil when arrivals are not watched
+	arrived *witnesses // nil if arrivals are not measured
 	thread  thread
 
 	mu       sync.Mutex
@@ -69,17 +68,17 @@ type nic struct {
 	port port.Port        // nil with the trunk
 	out  []*packet.Packet // due, not sent yet
 	gone bool
-	// foreign says that its interface is in somebody else's namespace, and watched that
-	// arrivals there are.
+	// foreign says that its interface is in a namespace of another program, and watched that
+	// arrivals there are measured.
 	foreign, watched bool
-	// noMemory counts frames that came while the packet memory was used up,
-	// refused those that the node's queue had no room for.
+	// noMemory counts frames that arrived while the packet memory was exhausted. Refused counts
+	// frames for which the node's queue had no room.
 	noMemory, refused uint64
 	late              Lateness
 }
 
-// newLoop makes the engine of a plan over ports, by the engine's NIC numbers, or
-// over a trunk of which port i is NIC i.
+// newLoop makes the engine of a plan. It runs over ports, indexed by the engine's NIC numbers, or
+// over a trunk, where port i is NIC i.
 func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk,
 	waiting *occupancy.Page) (*loop, error) {
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)),
@@ -122,7 +121,7 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	return l, l.watch()
 }
 
-// watch makes the epoll of all ports and the bell.
+// watch makes the epoll for all ports and the bell.
 func (l *loop) watch() (err error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("make epoll: %w", err)
@@ -150,8 +149,8 @@ func (l *loop) watch() (err error) {
 	return add(l.bell, len(l.nics))
 }
 
-// close gives back descriptors and ports; the thread has ended. Each port waits
-// for all processors, and all can wait together.
+// close closes descriptors and ports; the thread has ended. Closing a port waits for all CPUs, so
+// all ports are closed at the same time.
 func (l *loop) close() error {
 	errs := make([]error, len(l.nics))
 	var closing sync.WaitGroup
@@ -171,8 +170,7 @@ func (l *loop) close() error {
 	return errors.Join(append(append(errs, rest...), unix.Close(l.epoll), unix.Close(l.bell))...)
 }
 
-// do runs a function on the thread and waits for it. It reports false when the
-// thread has ended.
+// do runs a function on the thread and waits for it. It returns false if the thread has ended.
 func (l *loop) do(fn func()) bool {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -182,14 +180,14 @@ func (l *loop) do(fn func()) bool {
 	}
 	l.commands = append(l.commands, func() { fn(); close(done) })
 	one := [8]byte{1}
-	_, _ = unix.Write(l.bell, one[:]) // full only when it rings anyway
-	// from here on the thread may end, and the bell's number be another file's
+	_, _ = unix.Write(l.bell, one[:]) // it is full only if it is already readable
+	// after unlocking, the thread may end and the bell's descriptor number be reused
 	l.mu.Unlock()
 	<-done
 	return true
 }
 
-// run moves frames until stop is called by a command.
+// run moves frames until a command sets stop.
 func (l *loop) run(stop *bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -206,13 +204,13 @@ func (l *loop) run(stop *bool) {
 		next := l.engine.Advance(now)
 		if len(l.dirty) > 0 {
 			l.flush()
-			continue // sending took time: something may be due
+			continue // sending took time: another event may be due
 		}
 		l.wait(next)
 	}
 }
 
-// finish runs what was asked for too late.
+// finish runs commands that came too late.
 func (l *loop) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +221,7 @@ func (l *loop) finish() {
 	l.commands = nil
 }
 
-// obey runs the commands that were given.
+// obey runs the queued commands.
 func (l *loop) obey() {
 	var rung [8]byte
 	_, _ = unix.Read(l.bell, rung[:])
@@ -236,7 +234,7 @@ func (l *loop) obey() {
 	}
 }
 
-// receive takes frames from a port.
+// receive receives frames from a port.
 func (l *loop) receive(number int, events uint32) {
 	one := &l.nics[number]
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
@@ -263,14 +261,14 @@ func (l *loop) receive(number int, events uint32) {
 	}
 }
 
-// lose stops watching a port that is gone.
+// lose stops watching a port whose interface is gone.
 func (l *loop) lose(one *nic) {
 	one.gone = true
 	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, one.port.Fd(), nil)
 }
 
-// handIn gives a received frame of the batch to the engine, with the time at
-// which it left the node, and takes a new packet for the next batch.
+// handIn passes a received frame of the batch to the engine, with the time at which it left the
+// node, and gets a new packet for the next batch.
 func (l *loop) handIn(number, i int) {
 	fresh := l.engine.Pool().Get()
 	if fresh == nil {
@@ -284,7 +282,7 @@ func (l *loop) handIn(number, i int) {
 	l.engine.Receive(number, one, l.sentAt(l.frames[i].Stamp))
 }
 
-// deliver is called by the engine.
+// deliver is the engine's Deliver.
 func (l *loop) deliver(number int, one *packet.Packet) {
 	to := &l.nics[number]
 	if len(to.out) == 0 {
@@ -293,7 +291,7 @@ func (l *loop) deliver(number int, one *packet.Packet) {
 	to.out = append(to.out, one)
 }
 
-// flush sends what is due.
+// flush sends the frames that are due.
 func (l *loop) flush() {
 	now := l.clock.Now()
 	l.thread.noticed(l.nics[l.dirty[0]].out[0].Due)
@@ -320,7 +318,7 @@ func (l *loop) flush() {
 		taken := 0
 		if !to.gone {
 			taken, _ = to.port.Send(l.sent[from:])
-			_ = to.port.Flush() // what was not sent is counted by the port
+			_ = to.port.Flush() // the port counts frames that were not sent
 		}
 		l.taps.refuse(number, to.out[taken:]...)
 		l.sent = l.sent[:from]

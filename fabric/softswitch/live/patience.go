@@ -2,14 +2,13 @@ package live
 
 import "time"
 
-// patience says whether it pays to look for frames for a while before the
-// timing thread sleeps. To be woken takes up to a hundred microseconds, where the
-// other core must interrupt one that is halted or a virtual machine's; a frame on links
-// without delay is late by as much. But looking takes the core from the
-// workload. So the thread looks while looking finds frames, and begins to when
-// frames were due before it woke that it would have found. And it sleeps for a
-// tenth of the time all the same: a kernel before 6.12 stops a real-time thread
-// for 50 ms that took 950 ms of a second (sched_rt_runtime_us).
+// patience decides whether to poll for frames for a while before the timing thread sleeps. A
+// wake-up takes up to a hundred microseconds if another core must interrupt a halted core or a
+// virtual machine's core, and delays a frame on links without delay as much. But polling takes CPU
+// time from the workload. So the thread polls as long as polling finds frames. It starts polling
+// when frames were due before it woke that polling would have found. Even then it sleeps for a
+// tenth of the time: kernels before 6.12 stop a real-time thread for 50 ms after it has run for 950
+// ms of a second (sched_rt_runtime_us).
 type patience struct {
 	score int
 	since time.Duration // when the window began
@@ -17,15 +16,15 @@ type patience struct {
 }
 
 const (
-	// restWindow is the time of which the thread sleeps a tenth.
+	// restWindow is the period of which the thread sleeps a tenth.
 	restWindow = 20 * time.Millisecond
-	// lookFor is how long it looks.
+	// lookFor is how long it polls.
 	lookFor = 100 * time.Microsecond
-	// mostPatience is how often it may look in vain.
+	// mostPatience is how often it may poll in vain.
 	mostPatience = 8
 )
 
-// pays reports whether to look, at a real time since the thread began.
+// pays reports whether to poll, at a real time since the thread began.
 func (p *patience) pays(now time.Duration) bool {
 	past := now - p.since
 	if past > 2*restWindow {
@@ -35,10 +34,10 @@ func (p *patience) pays(now time.Duration) bool {
 	return p.score > 0 && (past < restWindow || p.slept > past/10)
 }
 
-// rested notes a sleep of the thread's.
+// rested records a sleep of the thread.
 func (p *patience) rested(slept time.Duration) { p.slept += slept }
 
-// looked notes that frames were found by looking, or none.
+// looked records whether polling found frames.
 func (p *patience) looked(found bool) {
 	if found {
 		p.score = min(p.score+1, mostPatience)
@@ -47,8 +46,7 @@ func (p *patience) looked(found bool) {
 	}
 }
 
-// overslept notes that a sleep that frames ended took a time, and that one of
-// them was due before.
+// overslept records the length of a sleep that ended with frames, one of which had been due before.
 func (p *patience) overslept(slept time.Duration) {
 	if slept < lookFor {
 		p.score = min(p.score+2, mostPatience)

@@ -25,8 +25,7 @@ import (
 	"railbed/plan"
 )
 
-// part is the name by which this executable starts itself as the switches of a
-// testbed.
+// part is the name under which this executable starts itself as a testbed's switches.
 const part = "softswitch"
 
 // Parts returns the parts for reexec.Run with which soft switches run in a process of their own.
@@ -35,13 +34,12 @@ func Parts() reexec.Parts { return reexec.Parts{part: main} }
 // Descriptors of the process.
 const (
 	controlFd     = 3 // stream of frames: start, plan, then requests and answers
-	descriptorsFd = 4 // datagrams, each with a descriptor that the next request is about
-	occupancyFd   = 5 // memory: what waits in the emulated NICs
+	descriptorsFd = 4 // datagrams, each with a descriptor for the next request
+	occupancyFd   = 5 // memory: queue lengths of the emulated NICs
 	firstPort     = 6
 )
 
-// start is the first message to the process. It has ports of its own for each NIC
-// or a trunk for all.
+// start is the first message to the process. It has a port for each NIC, or a trunk for all.
 type start struct {
 	Ends      []plan.End        `json:"ends"`            // NICs, in the engine's order
 	Ports     []startPort       `json:"ports,omitempty"` // in this order, too
@@ -50,13 +48,13 @@ type start struct {
 	Witnesses []startWitness    `json:"witnesses,omitempty"`
 }
 
-// startPort is a port whose descriptors are handed over, in order.
+// startPort is a port whose descriptors follow, in order.
 type startPort struct {
 	Description port.Description `json:"description"`
 	Files       int              `json:"files"`
 }
 
-// request is a question or an order to the process. Exactly one field is set.
+// request is a request to the process. Exactly one field is set.
 type request struct {
 	SetLink     *setLink     `json:"set_link,omitempty"`
 	LinkState   *linkState   `json:"link_state,omitempty"`
@@ -80,7 +78,7 @@ type linkState struct {
 	Up   bool   `json:"up"`
 }
 
-// answer is the process's to a request, and to start.
+// answer is the process's answer to a request or to start.
 type answer struct {
 	Error string `json:"error,omitempty"`
 	State *State `json:"state,omitempty"`
@@ -149,7 +147,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = s.process.Start()
-	// Its ends are the process's alone: only then is its end an end of file here.
+	// Now only the process has its ends. So their closing shows here as an end of file.
 	err = errors.Join(err, closeHandles(handles), theirDescriptors.Close(), theirs.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(),
@@ -157,7 +155,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	}
 	go func() {
 		defer close(s.exited)
-		_ = s.process.Wait() // what it had to say is in errors
+		_ = s.process.Wait() // its output is in errors
 	}()
 	kept := context.AfterFunc(ctx, func() { _ = s.process.Process.Kill() }) // it may have ended
 	defer kept()
@@ -171,7 +169,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), s.Close())
 	}
 	started, answerErr := s.answer()
-	if answerErr != nil { // what it says is the better reason
+	if answerErr != nil { // its error is more informative
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", answerErr), err, s.Close())
 	}
 	s.epoch = started.Epoch
@@ -251,7 +249,7 @@ const (
 // it, or it gets no CPU time.
 func (s *Process) Silent() <-chan struct{} { return s.silent }
 
-// watch asks the process whether it lives until it has ended.
+// watch keeps checking that the process answers, until it has ended.
 func (s *Process) watch() {
 	ticker := time.NewTicker(Silence / silenceLooks)
 	defer ticker.Stop()
@@ -284,13 +282,13 @@ func (s *Process) watch() {
 // silenceQuestions is how often within Silence the process is asked.
 const silenceQuestions = 10
 
-// endPatience is how long the process may take to end when it is told.
+// endPatience is how long the process may take to end after its control stream is closed.
 const endPatience = 2 * time.Second
 
 // Close ends the process and returns when it is gone. A second Close does
 // nothing.
 func (s *Process) Close() error {
-	err := s.control.Close() // it ends with its control stream
+	err := s.control.Close() // the process ends with its control stream
 	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
@@ -305,7 +303,7 @@ func (s *Process) Close() error {
 	return err
 }
 
-// main is the process.
+// main is the main function of the process.
 func main([]string) int {
 	control := os.NewFile(controlFd, "control")
 	hasten()
@@ -315,11 +313,11 @@ func main([]string) int {
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)
 	l, err := begin(reader)
 	if err != nil {
-		_ = writer.WriteJSON(frame.Message, answer{Error: err.Error()}) // nobody else is to be told
+		_ = writer.WriteJSON(frame.Message, answer{Error: err.Error()}) // there is no other receiver for the error
 		return verdict.ExitFail
 	}
-	// The packet memory is most of the heap and holds no pointers: collecting
-	// more often would only take time from the frames.
+	// The packet memory is most of the heap and holds no pointers. More frequent collections would
+	// only take time from the frames.
 	debug.SetGCPercent(400)
 	stop := false
 	ended := make(chan struct{})
@@ -332,11 +330,11 @@ func main([]string) int {
 	}
 	l.do(func() { stop = true })
 	<-ended
-	_ = l.close() // what is left ends with the process
+	_ = l.close() // the rest ends with the process
 	return verdict.ExitPass
 }
 
-// begin reads what to run, and makes it.
+// begin reads the start message and makes the loop.
 func begin(reader *frame.Reader) (*loop, error) {
 	var order start
 	if err := readJSON(reader, &order); err != nil {
@@ -349,7 +347,8 @@ func begin(reader *frame.Reader) (*loop, error) {
 	if order.Trunk != nil {
 		last++
 	}
-	// Before there is any other thread that would have to do without ports.
+	// This comes before any other thread exists, which would have to give up its descriptors of
+	// ports.
 	taken, err := takeSeats(order.Witnesses, descriptorsFd, firstPort, last)
 	if err != nil {
 		return nil, err
@@ -409,7 +408,7 @@ func readJSON(reader *frame.Reader, v any) error {
 	return json.Unmarshal(payload, v)
 }
 
-// serve answers requests until there are no more.
+// serve answers requests until the stream ends.
 func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 	for {
 		var r request
@@ -424,7 +423,7 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 		case r.LinkState != nil:
 			l.do(func() { err = l.engine.SetLinkState(r.LinkState.Name, r.LinkState.Up) })
 		case r.Alive:
-			l.do(func() {}) // the thread that moves frames answers
+			l.do(func() {}) // the answer comes from the thread that moves frames
 		case r.State:
 			a.State, err = l.state()
 		case r.OpenTaps != nil:

@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// Which frames are watched is a function of the frame alone, so that a filter
-// in the kernel and the switch choose the same: a hash of the transport
-// checksum, which almost every packet of a flow changes, must have its low bits
-// zero. How many bits is chosen for each NIC by how much it receives. Frames
-// without such a checksum, as those of ARP, are never watched, and those of
-// UDP without one go by the low half of the payload's third word, where RoCE
-// has the low bits of the PSN.
+// Whether a frame is sampled is a function of the frame alone, so that a filter in the kernel and
+// the switch choose the same frames. A hash of the transport checksum, which differs for almost
+// every packet of a flow, must have its low bits zero. The number of bits is chosen for each NIC by
+// its receive rate.
+//
+// Frames without such a checksum, such as ARP, are never sampled. For UDP without a checksum the
+// hash covers the low half of the payload's third word, which in RoCE has the low bits of the PSN.
 
-// Shares of watched frames, as masks of the hash: all, 1 of 8, 1 of 64. What a
-// wider share chooses, the narrower ones do, too.
+// Shares of sampled frames, as masks of the hash: all, 1 of 8, 1 of 64. A frame in a narrow share
+// is also in the wider ones.
 var shares = [...]uint32{0, 7, 63}
 
 const (
-	// sampleMul spreads checksums whose low bits follow each other in steps.
+	// sampleMul spreads checksums whose low bits increase in steps.
 	sampleMul   = 0x9E3779B1
 	sampleShift = 16
 
@@ -31,11 +31,11 @@ const (
 	protoICMP, protoTCP, protoUDP, protoICMPv6 = 1, 6, 17, 58
 
 	tcpChecksum, udpChecksum, icmpChecksum = 16, 6, 2
-	// udpPayload is where the payload's third word has its low half.
+	// udpPayload is the offset of the low half of the payload's third word.
 	udpPayload = 8 + 10
 )
 
-// watched reports whether a frame is of the share.
+// watched reports whether a frame is in the share.
 func watched(frame []byte, mask uint32) bool {
 	if len(frame) < 34 {
 		return false
@@ -86,7 +86,7 @@ const (
 	snapBytes = 80
 )
 
-// keyOf is a hash of a frame's first bytes.
+// keyOf returns a hash of a frame's first bytes.
 func keyOf(frame []byte) uint64 {
 	frame = frame[:min(len(frame), keyBytes)]
 	key := uint64(len(frame))
@@ -101,20 +101,20 @@ func keyOf(frame []byte) uint64 {
 	return key
 }
 
-// due is a watched frame that the switch released.
+// due is a sampled frame that the switch released.
 type due struct {
 	key uint64
-	at  int64 // when it was due, in nanoseconds of CLOCK_REALTIME
+	at  int64 // its due time, in nanoseconds of CLOCK_REALTIME
 	nic int32
 }
 
-// dues carries releases from the timing thread to the one that matches them,
-// without a lock. One thread pushes, one pops.
+// dues is a lock-free queue of releases from the timing thread to the thread that matches them. One
+// thread pushes, one pops.
 type dues struct {
 	entries [8192]due
-	head    atomic.Uint64 // next to push
-	_       [56]byte      // so that the two are in different cache lines
-	tail    atomic.Uint64 // next to pop
+	head    atomic.Uint64 // index of the next push
+	_       [56]byte      // keeps head and tail in different cache lines
+	tail    atomic.Uint64 // index of the next pop
 	full    atomic.Uint64 // releases that found no room
 }
 

@@ -15,26 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seats are threads that look at witnesses, a few each. Each thread has a table
-// of descriptors of its own, and in it alone are its witnesses. Closing a packet
-// socket waits for all processors (packet_release: synchronize_net), 12 ms or
-// more, and a process that is killed closes the sockets of one table one after
-// the other, during which the nodes' namespaces live on. The threads of a process
-// end at the same time, and wait together.
+// seats are the threads that read the packet sockets which measure arrivals; each thread reads a
+// few sockets. Each thread has a descriptor table of its own, and its packet sockets are only in
+// that table. The reason is the time to close them: closing a packet socket waits for all CPUs
+// (packet_release: synchronize_net), 12 ms or more. A process that is killed closes the sockets of
+// one table one after the other, and the nodes' namespaces live until then. The threads of a
+// process end at the same time and wait in parallel.
 type seats struct{ rows []*row }
 
-// Sizes of seats. A row is one thread.
+// Numbers of sockets and threads. A row is one thread with its sockets.
 const (
 	seatsPerRow = 8
 	mostRows    = 32
-	// collects is how many frames are taken at once.
+	// collects is how many frames are received at once.
 	collects = 32
-	// mostCollected is how many are taken from one node until the next tick.
+	// mostCollected is how many frames are received from one node until the next tick.
 	mostCollected = 8 * collects
 )
 
-// startWitness is a node whose witness will be handed over: its NICs by the
-// engine's numbers, and their interfaces.
+// startWitness describes a node whose packet socket will be handed over: its NICs by the engine's
+// numbers, and their interface indexes.
 type startWitness struct {
 	NICs    []int `json:"nics"`
 	Indexes []int `json:"indexes"`
@@ -42,16 +42,16 @@ type startWitness struct {
 
 // row is one thread.
 type row struct {
-	bell    int // eventfd: there is something in stop or want
+	bell    int // eventfd: stop or want has changed
 	stop    atomic.Bool
-	private chan error // when the thread has its own table
-	opened  chan error // when it has its witnesses
+	private chan error // receives the result once the thread has its own table
+	opened  chan error // receives the result once it has its packet sockets
 	begin   chan *witnesses
 	ended   chan error
-	socket  int // from which witnesses come
+	socket  int // the packet sockets come from it
 	orders  chan func(epoll int, w *witnesses)
-	mu      sync.Mutex // guards the list of seats, which the thread alone changes
-	seats   []*seat    // nil where one was given back
+	mu      sync.Mutex // guards the list of seats, which only the thread changes
+	seats   []*seat    // nil for a socket that was closed
 
 	messages [collects]struct {
 		header unix.Msghdr
@@ -64,20 +64,19 @@ type row struct {
 	data    [collects][snapBytes]byte
 }
 
-// seat is a node's witness.
+// seat is a node's packet socket.
 type seat struct {
 	fd    int // in the row's table
 	nics  map[int32]int
-	level int          // of shares, as its filter is
-	want  atomic.Int32 // level
+	level int          // index of its filter's share
+	want  atomic.Int32 // requested level
 	taken atomic.Uint64
-	// foreign is the NIC in somebody else's namespace; -1 for a node's.
+	// foreign is the NIC in a namespace of another program; -1 for a node's.
 	foreign int
 }
 
-// takeSeats starts the threads, which then wait for the witnesses of nodes, in
-// any order, from a socket. Each closes the descriptors from first to before last
-// in its own table: they are those of ports.
+// takeSeats starts the threads. They wait for the packet sockets of nodes, in any order, from a
+// Unix socket. Each closes in its own table the descriptors of ports, from first to before last.
 func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
 	s := &seats{}
 	rows := min(mostRows, (len(nodes)+seatsPerRow-1)/seatsPerRow)
@@ -101,7 +100,7 @@ func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
 	return s, nil
 }
 
-// taken waits until all witnesses are there.
+// taken waits until all packet sockets have arrived.
 func (s *seats) taken() error {
 	var errs []error
 	for _, r := range s.rows {
@@ -116,8 +115,8 @@ func (s *seats) watch(w *witnesses) {
 	}
 }
 
-// adjust widens the share where little is seen, and narrows it where much is. A
-// flow whose frames are all alike is seen in turns: none of it, then all.
+// adjust widens the share of a NIC with few samples, and narrows it with many. A flow of identical
+// frames is sampled alternately as a whole and not at all.
 func (s *seats) adjust(since time.Duration, nics int) {
 	for _, r := range s.rows {
 		changed := false
@@ -146,7 +145,7 @@ func (s *seats) adjust(since time.Duration, nics int) {
 	}
 }
 
-// close ends the threads and gives the sockets back.
+// close ends the threads and closes the packet sockets.
 func (s *seats) close() error {
 	for _, r := range s.rows {
 		r.stop.Store(true)
@@ -161,11 +160,11 @@ func (s *seats) close() error {
 
 func (r *row) ring() {
 	one := [8]byte{1}
-	_, _ = unix.Write(r.bell, one[:]) // full only when it rings anyway
+	_, _ = unix.Write(r.bell, one[:]) // it is full only if it is already readable
 }
 
-// run is the thread. It keeps its table: the runtime ends it with the goroutine,
-// and starts no thread from it that would share the table.
+// run is the thread. It keeps its own descriptor table: the runtime ends the thread with the
+// goroutine, and starts no thread from it that would share the table.
 func (r *row) run(nodes []startWitness, count, first, last int) {
 	if err := ownTable(first, last); err != nil {
 		r.private <- err
@@ -186,13 +185,13 @@ func (r *row) run(nodes []startWitness, count, first, last int) {
 	r.ended <- errors.Join(errs...)
 }
 
-// ownTable gives the calling goroutine a thread for good, and the thread a table
-// of descriptors: a copy of the process's, without those from first to before
-// last.
+// ownTable locks the calling goroutine to a thread permanently, and gives the thread its own
+// descriptor table. The table is a copy of the process's, without the descriptors from first to
+// before last.
 //
-// Go's runtime polls from any thread, this one if it happens to start a
-// collection, and ends the process if it cannot. The descriptors for that must
-// be in the copy, and they are made with the first file that can be polled.
+// Go's runtime polls from any thread, including this one if it happens to start a garbage
+// collection, and ends the process if that fails. So the copy must contain the runtime's
+// descriptors for polling, which are created with the first file that can be polled.
 func ownTable(first, last int) error {
 	reader, writer, err := os.Pipe()
 	if err == nil {
@@ -206,12 +205,12 @@ func ownTable(first, last int) error {
 		return fmt.Errorf("unshare table of descriptors: %w", err)
 	}
 	for fd := first; fd < last; fd++ {
-		_ = unix.Close(fd) // the main table has it
+		_ = unix.Close(fd) // the main table still has it
 	}
 	return nil
 }
 
-// open takes witnesses over and waits for them by an epoll.
+// open receives packet sockets and adds them to an epoll.
 func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
 	if epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return epoll, fmt.Errorf("make epoll: %w", err)
@@ -244,7 +243,7 @@ func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
 		&unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
 }
 
-// sit gives a witness a seat.
+// sit adds a packet socket to the thread.
 func (r *row) sit(epoll int, one *seat) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +260,7 @@ func (r *row) sit(epoll int, one *seat) error {
 	return nil
 }
 
-// tell has the thread do something between two looks.
+// tell makes the thread run a function between two readings.
 func (r *row) tell(do func(epoll int, w *witnesses) error) error {
 	done := make(chan error, 1)
 	r.orders <- func(epoll int, w *witnesses) { done <- do(epoll, w) }
@@ -269,7 +268,7 @@ func (r *row) tell(do func(epoll int, w *witnesses) error) error {
 	return <-done
 }
 
-// take seats the witness of a NIC in somebody else's namespace, which comes from the
+// take adds the packet socket of a NIC in a namespace of another program; it comes from the Unix
 // socket.
 func (s *seats) take(nic, index int) error {
 	r := s.rows[nic%len(s.rows)]
@@ -296,15 +295,15 @@ func (s *seats) give(nic int) error {
 		for i, one := range r.seats {
 			if one != nil && one.foreign == nic {
 				r.seats[i] = nil
-				return unix.Close(one.fd) // the epoll forgets it
+				return unix.Close(one.fd) // this removes it from the epoll
 			}
 		}
 		return nil
 	})
 }
 
-// look takes what arrives until it is told to stop. The first frame wakes it; it
-// then waits for more before it takes them.
+// look receives arrivals until stop is set. The first frame wakes it; it then waits for more before
+// it receives them.
 func (r *row) look(epoll int, w *witnesses) {
 	var events []unix.EpollEvent
 	for {
@@ -313,7 +312,7 @@ func (r *row) look(epoll int, w *witnesses) {
 		}
 		count, err := unix.EpollWait(epoll, events, -1)
 		if err != nil {
-			continue // EINTR: a signal of the runtime's
+			continue // EINTR: a signal from the runtime
 		}
 		for _, event := range events[:count] {
 			if event.Fd < 0 {
@@ -338,7 +337,7 @@ func (r *row) look(epoll int, w *witnesses) {
 	}
 }
 
-// obey sets the filters that are asked for, and takes what it is told.
+// obey sets the requested filters, and runs the requested function.
 func (r *row) obey(epoll int, w *witnesses) {
 	var rung [8]byte
 	_, _ = unix.Read(r.bell, rung[:])
@@ -362,9 +361,9 @@ func (r *row) obey(epoll int, w *witnesses) {
 	}
 }
 
-// collect takes what waits at a seat, up to a number: a flow of frames that are
-// all alike can be of the share as a whole, and what is left is taken next time.
-// Between batches the timing thread, of the same priority, has its turn.
+// collect receives waiting frames from a packet socket, up to a limit. A flow of identical frames
+// can be in the share as a whole; the rest is received next time. Between batches the timing
+// thread, which has the same priority, may run.
 func (r *row) collect(one *seat, w *witnesses) {
 	for range mostCollected / collects {
 		for i := range r.messages {
@@ -375,7 +374,7 @@ func (r *row) collect(one *seat, w *witnesses) {
 		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(one.fd),
 			uintptr(unsafe.Pointer(&r.messages[0])), collects, unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 || got == 0 {
-			return // nothing waits, or the interface has gone down
+			return // nothing is waiting, or the interface has gone down
 		}
 		one.taken.Add(uint64(got))
 		w.mu.Lock()
@@ -393,8 +392,7 @@ func (r *row) collect(one *seat, w *witnesses) {
 	}
 }
 
-// stamp is when the kernel received a message's frame, in nanoseconds of
-// CLOCK_REALTIME.
+// stamp returns when the kernel received a message's frame, in nanoseconds of CLOCK_REALTIME.
 func (r *row) stamp(i int) (int64, bool) {
 	if int(r.messages[i].header.Controllen) < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
 		return 0, false
@@ -406,15 +404,15 @@ func (r *row) stamp(i int) (int64, bool) {
 	return (*unix.Timespec)(unsafe.Pointer(&r.control[i][unix.CmsgLen(0)])).Nano(), true
 }
 
-// receiveWitness takes a witness into the calling thread's table, with the number that it
-// was sent with.
+// receiveWitness receives a packet socket into the calling thread's table, with the number that was
+// sent with it.
 func receiveWitness(socket int) (fd, number int, err error) {
 	var text [4]byte
 	fd, err = receiveDescriptor(socket, text[:])
 	return fd, int(binary.LittleEndian.Uint32(text[:])), err
 }
 
-// sendWitness hands a node's witness over, and closes it.
+// sendWitness sends a node's packet socket, and closes it here.
 func sendWitness(socket *os.File, node int, file *os.File) error {
 	number := binary.LittleEndian.AppendUint32(nil, uint32(node))
 	err := unix.Sendmsg(int(socket.Fd()), number, unix.UnixRights(int(file.Fd())), nil, 0)

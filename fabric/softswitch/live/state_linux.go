@@ -65,7 +65,7 @@ func (n *NICState) Vanished() uint64 {
 	return n.Port.KernelDropped + n.Port.SendFailed + n.Port.Truncated + n.Port.Refused + n.Backlog
 }
 
-// state reads everything. What takes system calls is not done by the thread.
+// state reads everything. The thread does not make the necessary system calls.
 func (l *loop) state() (*State, error) {
 	s := &State{NICs: make([]NICState, len(l.nics)), Heap: readHeap()}
 	l.do(func() {

@@ -14,26 +14,26 @@ import (
 	"railbed/plan"
 )
 
-// maxFeeds is how many captures record soft switches at once.
+// maxFeeds is how many captures can record soft switches at the same time.
 const maxFeeds = 8
 
-// taps is the engine's observer: it writes what happens at the ports of each
-// capture into the capture's feed.
+// taps is the engine's observer. It writes the events at the ports of each capture into the
+// capture's feed.
 type taps struct {
 	loop  *loop
 	feeds [maxFeeds]*tapped
-	any   bool // there are some
-	all   bool // any of them wants what enters queues
-	// record is what is written, to each feed in turn.
+	any   bool // there is a feed
+	all   bool // a feed records enqueued packets, too
+	// record is the current record, which is written to each feed in turn.
 	record feed.Record
 }
 
 // tapped is a capture.
 type tapped struct {
 	writer *feed.Writer
-	number []int32 // of a tap in the feed, by port; -1 is none
+	number []int32 // tap number in the feed, by port; -1 is none
 	snap   int
-	all    bool // what enters queues as well
+	all    bool // record enqueued packets, too
 }
 
 var events = [...]feed.Event{
@@ -89,15 +89,15 @@ func (t *taps) pass(o *softswitch.Observation, event feed.Event, at clock.Time) 
 	t.write(o.Port, data[:min(len(data), feed.PassSnap)])
 }
 
-// refuse records frames that arrived at an emulated NIC and that the node's own
-// queue had no room for.
+// refuse records frames that arrived at an emulated NIC and for which the node's own queue had no
+// room.
 func (t *taps) refuse(nic int, frames ...*packet.Packet) {
 	for _, one := range frames {
 		t.drop(nic, feed.Refuse, softswitch.Refused, one.Serial, one.Data)
 	}
 }
 
-// noMemory records a frame that a node sent and for which there was no packet memory.
+// noMemory records a frame from a node for which there was no packet memory.
 func (t *taps) noMemory(nic int, data []byte, at clock.Time) {
 	port, known := t.loop.engine.PortNumber(t.loop.nics[nic].end)
 	if !known || !t.any {
@@ -108,7 +108,7 @@ func (t *taps) noMemory(nic int, data []byte, at clock.Time) {
 	t.drop(nic, feed.Lose, softswitch.Memory, one.Serial, data)
 }
 
-// drop records a frame that the emulator drops beside its model.
+// drop records a frame that the emulator drops outside its model.
 func (t *taps) drop(nic int, event feed.Event, why softswitch.Reason, serial uint64, data []byte) {
 	port, known := t.loop.engine.PortNumber(t.loop.nics[nic].end)
 	if !known || !t.any {
@@ -119,7 +119,7 @@ func (t *taps) drop(nic int, event feed.Event, why softswitch.Reason, serial uin
 	t.write(port, data)
 }
 
-// write writes the record of a port into the feeds that want it.
+// write writes the record of a port into the feeds that record this port.
 func (t *taps) write(port int, data []byte) {
 	r := &t.record
 	for _, one := range t.feeds {
@@ -133,7 +133,7 @@ func (t *taps) write(port int, data []byte) {
 	}
 }
 
-// add starts a capture and returns its place.
+// add starts a capture and returns its index.
 func (t *taps) add(writer *feed.Writer, ports []int, o *openTaps) (place int, err error) {
 	for place = range t.feeds {
 		if t.feeds[place] != nil {
@@ -165,7 +165,7 @@ func (t *taps) remove(place int) error {
 	return one.writer.Close()
 }
 
-// observe has the engine tell of the ports that anybody records.
+// observe makes the engine observe the recorded ports.
 func (t *taps) observe() {
 	t.any, t.all = false, false
 	for _, one := range t.feeds {
@@ -181,8 +181,8 @@ func (t *taps) observe() {
 	}
 }
 
-// openTaps is a request to record ports; the feed's descriptor comes by the
-// socket of descriptors.
+// openTaps is a request to record ports; the feed's descriptor comes through the socket for
+// descriptors.
 type openTaps struct {
 	Ports []plan.End `json:"ports"`
 	Snap  int        `json:"snap"`
@@ -245,7 +245,7 @@ func (s *Process) Record(ports []plan.End, o RecordOptions) (*Feed, error) {
 	return &Feed{File: file, process: s, place: place}, nil
 }
 
-// feedSize holds what two cores can switch in a tenth of a second.
+// feedSize is enough for the frames that two cores can switch in a tenth of a second.
 const feedSize = 64 << 20
 
 // Close ends the recording.
@@ -254,7 +254,7 @@ func (f *Feed) Close() error {
 	return errors.Join(err, f.File.Close())
 }
 
-// openTaps hands the descriptor over, and asks.
+// openTaps sends the descriptor and then the request.
 func (s *Process) openTaps(o *openTaps, file *os.File) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +266,7 @@ func (s *Process) openTaps(o *openTaps, file *os.File) (int, error) {
 	return a.Place, err
 }
 
-// receiveFile takes a descriptor from a socket.
+// receiveFile receives a descriptor from a socket.
 func receiveFile(socket int) (*os.File, error) {
 	var data [1]byte
 	fd, err := receiveDescriptor(socket, data[:])
@@ -276,8 +276,8 @@ func receiveFile(socket int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "feed"), nil
 }
 
-// receiveDescriptor takes a descriptor and all of the message that it comes with
-// into the calling thread's table.
+// receiveDescriptor receives a descriptor, and the whole message with it, into the calling thread's
+// table.
 func receiveDescriptor(socket int, message []byte) (fd int, err error) {
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, control, _, _, err := unix.Recvmsg(socket, message, rights, unix.MSG_CMSG_CLOEXEC)
@@ -298,5 +298,5 @@ func receiveDescriptor(socket int, message []byte) (fd int, err error) {
 	return fds[0], nil
 }
 
-// realTime is CLOCK_REALTIME at a virtual time.
+// realTime returns CLOCK_REALTIME at a virtual time.
 func (l *loop) realTime(at clock.Time) int64 { return int64(l.clock.Wait(at.Sub(0))) + l.wall }

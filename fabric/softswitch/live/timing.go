@@ -54,13 +54,13 @@ type Thread struct {
 }
 
 const (
-	// windowLength is the least length of a window, windowFrames the least
-	// number of frames in it: of fewer there is no 99th percentile.
+	// windowLength is the shortest length of a window. WindowFrames is the least number of frames
+	// in it: with fewer there is no 99th percentile.
 	windowLength = time.Second
 	windowFrames = 100
 )
 
-// windows cuts arrivals into windows and remembers two of them.
+// windows divides arrivals into windows and keeps two of them.
 type windows struct {
 	began      time.Time
 	late       Lateness
@@ -78,7 +78,7 @@ func (w *windows) add(late time.Duration, at int64) {
 	w.late.Add(late)
 }
 
-// look closes the window when it is long and full enough.
+// look closes the window if it is long and full enough.
 func (w *windows) look(now time.Time, unit time.Duration) {
 	if w.began.IsZero() || w.late.Total == 0 {
 		w.began = now // it begins with its first frames
@@ -110,8 +110,8 @@ func (w *windows) present(now time.Time, unit time.Duration) *Window {
 		WorstAt: time.Unix(0, w.worstAt), Unit: unit}
 }
 
-// tell fills in what the windows say. Where none was ever full, the one that is
-// open stands for the whole.
+// tell fills in the windows' results. If no window was full, the open one represents the whole
+// time.
 func (w *windows) tell(t *Timing, now time.Time) {
 	t.Windows, t.Late, t.First, t.Worst = w.count, w.bad, w.first, w.worst
 	if w.count == 0 && w.late.Total > 0 {

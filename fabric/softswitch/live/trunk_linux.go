@@ -18,10 +18,10 @@ type trunk struct {
 	from [batch]int // NICs of the frames received
 }
 
-// receiveTrunk takes frames from the trunk.
+// receiveTrunk receives frames from the trunk.
 func (l *loop) receiveTrunk(events uint32) {
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-		_ = l.trunk.Recover() // an interface went down, from which it comes back by itself
+		_ = l.trunk.Recover() // an interface went down; it may come up again by itself
 	}
 	for range rounds {
 		for i := range l.frames {
@@ -29,7 +29,7 @@ func (l *loop) receiveTrunk(events uint32) {
 		}
 		count, err := l.trunk.Receive(l.frames[:], l.trunk.from[:])
 		for i, number := range l.trunk.from[:count] {
-			if l.nics[number].port == nil { // else its interface is not in use
+			if l.nics[number].port == nil { // otherwise its interface is not in use
 				l.handIn(number, i)
 			}
 		}
@@ -39,7 +39,7 @@ func (l *loop) receiveTrunk(events uint32) {
 	}
 }
 
-// way reads the state of the way to a NIC, by its number.
+// way reads the state of a NIC's port, by the NIC's number.
 func (l *loop) way(number int, s *NICState) (err error) {
 	one := &l.nics[number]
 	if one.port == nil {
@@ -53,8 +53,8 @@ func (l *loop) way(number int, s *NICState) (err error) {
 	return err
 }
 
-// replacePort has a NIC use another port, whose descriptors come by the socket
-// of descriptors. Without any it is the trunk's again.
+// replacePort is a request to use another port for a NIC. The port's descriptors come through the
+// socket for descriptors. Without descriptors the NIC uses the trunk again.
 type replacePort struct {
 	End         plan.End         `json:"end"`
 	Description port.Description `json:"description"`
@@ -101,8 +101,9 @@ func (s *Process) ForeignGone() ([]plan.End, error) {
 	return a.Gone, err
 }
 
-// watch has arrivals at a NIC in somebody else's namespace watched, by a witness that
-// comes by the socket of descriptors and sees the interface; or no more, with index 0.
+// watch is a request to measure arrivals at a NIC in a namespace of another program. The packet
+// socket comes through the socket for descriptors and sees the interface Index. With index 0 it is
+// a request to stop.
 type watch struct {
 	End   plan.End `json:"end"`
 	Index int      `json:"index,omitempty"`
@@ -127,7 +128,7 @@ func (s *Process) Unwatch(end plan.End) error {
 	return err
 }
 
-// watchForeign does it.
+// watchForeign carries out a watch request.
 func (l *loop) watchForeign(r *watch) error {
 	at := slices.IndexFunc(l.nics, func(one nic) bool { return one.end == r.End })
 	if at < 0 || l.arrived == nil {
@@ -148,8 +149,8 @@ func (l *loop) watchForeign(r *watch) error {
 	return err
 }
 
-// foreignGone does it. It looks itself: the kernel reports an interface that goes down
-// and is deleted once, at the first of both.
+// foreignGone returns the NICs whose interfaces are gone. It checks by itself: if an interface goes
+// down and is deleted, the kernel only reports the first of the two.
 func (l *loop) foreignGone() (gone []plan.End) {
 	l.do(func() {
 		for i := range l.nics {
@@ -165,9 +166,9 @@ func (l *loop) foreignGone() (gone []plan.End) {
 	return gone
 }
 
-// replace does it.
+// replace carries out a replacePort request.
 func (l *loop) replace(r *replacePort) error {
-	var fresh port.Port // nil is the trunk's
+	var fresh port.Port // nil means the trunk
 	if r.Files > 0 {
 		var err error
 		if fresh, err = l.receivePort(r); err != nil {
@@ -194,12 +195,12 @@ func (l *loop) replace(r *replacePort) error {
 		}
 	})
 	if old != nil {
-		err = errors.Join(err, old.Close()) // which waits for processors, and not on the thread
+		err = errors.Join(err, old.Close()) // closing waits for CPUs, but does not block the thread
 	}
 	return err
 }
 
-// receivePort makes a port of the descriptors that come for it.
+// receivePort makes a port from the descriptors that are sent for it.
 func (l *loop) receivePort(r *replacePort) (port.Port, error) {
 	handle := &port.Handle{Description: r.Description}
 	for range r.Files {

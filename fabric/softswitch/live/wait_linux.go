@@ -22,38 +22,36 @@ import (
 // would only take CPU time from the workload, so the thread does not do it.
 const (
 	leastSpin, firstSpin, mostSpin = 1 * time.Microsecond, 60 * time.Microsecond, 150 * time.Microsecond
-	// A wake-up that is later than spin adds spinUp to it, one that is not
-	// takes spinDown off: in balance one of a thousand is later. A due time that
-	// is near at once takes it off, too, so that a thread that is too busy to sleep
-	// notices that sleeping has become better; and where cores are short, so does
-	// each look at the clock spinFade.
+	// A wake-up later than spin adds spinUp to it; any other wake-up subtracts spinDown. In
+	// equilibrium one wake-up of a thousand is later. A due time that leaves no time to sleep
+	// subtracts spinDown, too. So a thread that is too busy to sleep notices when sleeping has
+	// become more exact. If cores are short, each check of the clock subtracts spinFade.
 	spinUp, spinDown, spinFade = 4995 * time.Nanosecond, 5 * time.Nanosecond, 25 * time.Nanosecond
-	// leastSleep is what is looked at the clock instead of slept.
+	// leastSleep is the shortest sleep; shorter times are spent polling the clock.
 	leastSleep = 10 * time.Microsecond
 )
 
-// thread is the timing thread and how the kernel serves it. Only that thread
-// uses it.
+// thread is the timing thread and its treatment by the kernel. Only that thread uses it.
 type thread struct {
 	id       int
 	nice     int
-	priority int // as a real-time thread; 0 is none
+	priority int // as a real-time thread; 0 if it is not one
 	began    time.Time
 	spin     time.Duration
-	over     Lateness // of sleeps that ended by the timer
+	over     Lateness // lateness of sleeps that a timer ended
 	patience patience
 	near     clock.Time // the due time for which it did not sleep
 	cores    cores
-	// woken is when frames ended a sleep, slept how long it was; woken is 0 once
-	// frames that they brought have left, and after any other wait.
+	// woken is when frames ended a sleep; slept is the length of that sleep. Woken is 0 once the
+	// resulting frames have left, and after any other wait.
 	woken clock.Time
 	slept time.Duration
 }
 
-// shortSlice is the shortest slice that a thread may ask for.
+// shortSlice is the shortest time slice that a thread may request.
 const shortSlice = 100 * time.Microsecond
 
-// begin asks the kernel for exact timers, and notes what hasten got.
+// begin asks the kernel for exact timers, and records the result of hasten.
 func (t *thread) begin() {
 	t.id, t.began, t.spin = unix.Gettid(), time.Now(), firstSpin
 	t.cores.begin()
@@ -66,19 +64,17 @@ func (t *thread) begin() {
 // mostUrgent is the lowest nice value.
 const mostUrgent = -20
 
-// hasten asks the kernel for the core whenever a thread of the process wants it.
-// All threads ask for the same: when Go's scheduler takes a thread from its
-// goroutine (every 10 ms, and when a system call took long), it is another
-// thread that gives it back. With more Ps than threads at work, one is free when
-// a system call returns.
+// hasten asks the kernel for the core whenever a thread of the process wants to run. It does so for
+// all threads. Go's scheduler takes a P from a goroutine every 10 ms, and when a system call takes
+// long, and then another thread must give it back. With more Ps than working threads, one is free
+// when a system call returns.
 //
-// Root's threads become real-time ones. Where that is not allowed, a low nice
-// value and a short slice are asked for. The process is the leader of a session,
-// and where the kernel groups tasks by session (sched(7), autogroup) a thread's
-// nice value counts within its session alone; against other sessions the group's
-// does. A thread with a short slice preempts one with a longer slice when it
-// wakes (Linux 6.12; older kernels ignore sched_runtime). Ordinary users get the
-// slice alone.
+// Root's threads become real-time threads. Where that is not allowed, hasten requests a low nice
+// value and a short slice. The process is the leader of a session. If the kernel groups tasks by
+// session (sched(7), autogroup), a thread's nice value only counts within its session; against
+// other sessions the group's nice value counts. A thread with a short slice preempts a thread with
+// a longer slice when it wakes (Linux 6.12; older kernels ignore sched_runtime). Ordinary users
+// only get the slice.
 func hasten() {
 	runtime.GOMAXPROCS(manyPs)
 	if reexec.RealTime(reexec.SwitchPriority) {
@@ -96,11 +92,11 @@ func hasten() {
 
 const manyPs = 8
 
-// early is how long to sleep first if there is so much time; not at all is 0. Some
-// wake-ups are later than spin by far, where frames are rare most of all. So a sleep
-// leaves a third of the time, but twice spin at most, of which the next one leaves a
-// third. That is done where cores are to spare, and not by an ordinary user's thread,
-// which would use its share of the core up.
+// early returns how long to sleep first if there is enough time; 0 means not at all. Some wake-ups
+// are much later than spin, most of all when frames are rare. So a sleep leaves a third of the
+// time, but at most twice spin, and the next sleep again leaves a third of the rest. This is done
+// only if cores are spare, and not by an ordinary user's thread, which would exhaust its share of
+// the core.
 func (t *thread) early(d time.Duration) time.Duration {
 	d -= t.spin
 	if t.cores.spare && t.priority > 0 {
@@ -112,7 +108,7 @@ func (t *thread) early(d time.Duration) time.Duration {
 	return d
 }
 
-// looks is told that it looks at the clock for a due time.
+// looks records that the thread polls the clock for a due time.
 func (t *thread) looks(due clock.Time) {
 	switch {
 	case !t.cores.spare:
@@ -123,7 +119,7 @@ func (t *thread) looks(due clock.Time) {
 	t.near = due
 }
 
-// overslept learns from a sleep that ended by the timer.
+// overslept adjusts spin after a sleep that a timer ended.
 func (t *thread) overslept(by time.Duration) {
 	t.over.Add(by)
 	if by > t.spin && by <= mostSpin {
@@ -133,9 +129,9 @@ func (t *thread) overslept(by time.Duration) {
 	}
 }
 
-// compareClocks takes over steps of the wall clock, which kernel stamps follow.
-// The two clocks are read one after the other; of some tries the one counts in
-// which least can have come between.
+// compareClocks follows steps of the wall clock, which kernel stamps also follow. It reads the two
+// clocks one after the other, several times, and uses the reading with the shortest time in
+// between.
 func (l *loop) compareClocks() {
 	least := time.Hour
 	for range 3 {
@@ -149,7 +145,7 @@ func (l *loop) compareClocks() {
 	l.compared = l.clock.Now()
 }
 
-// wait sleeps until frames come, a command does, or just before next.
+// wait sleeps until frames or a command arrive, or until shortly before next.
 func (l *loop) wait(next clock.Time) {
 	now := l.clock.Now()
 	sleep := longestSleep
@@ -187,7 +183,7 @@ func (l *loop) wait(next clock.Time) {
 	}
 }
 
-// look looks for events for a time in real nanoseconds.
+// look polls for events for a time in real nanoseconds.
 func (l *loop) look(from clock.Time, d time.Duration) (count int) {
 	for count == 0 && l.clock.Wait(l.clock.Now().Sub(from)) < d {
 		count = l.poll()
@@ -196,8 +192,8 @@ func (l *loop) look(from clock.Time, d time.Duration) (count int) {
 	return count
 }
 
-// noticed is told of frames that are sent, by when the first was due. An ordinary
-// user's thread has no patience: it would use its share of the core up.
+// noticed records that frames are sent, the first of which was due at due. It does not apply to an
+// ordinary user's thread: polling would exhaust its share of the core.
 func (t *thread) noticed(due clock.Time) {
 	if t.woken != 0 && due < t.woken && t.priority > 0 {
 		t.patience.overslept(t.slept)
@@ -205,7 +201,7 @@ func (t *thread) noticed(due clock.Time) {
 	t.woken = 0
 }
 
-// poll looks for events without giving the core away.
+// poll checks for events without yielding the core.
 func (l *loop) poll() int {
 	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll),
 		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
@@ -227,7 +223,7 @@ func (l *loop) sleep(d time.Duration) int {
 	return int(count)
 }
 
-// state is how the kernel served the thread so far.
+// state returns the kernel's treatment of the thread so far.
 func (t *thread) state() Thread {
 	s := Thread{
 		Since:     time.Since(t.began),
@@ -246,7 +242,7 @@ func (t *thread) state() Thread {
 	return s
 }
 
-// watchArrivals begins to watch what arrives at the nodes' NICs.
+// watchArrivals starts measuring arrivals at the nodes' NICs.
 func (l *loop) watchArrivals(ends []plan.End, taken *seats) {
 	l.arrived = newWitnesses(ends, taken, func() (unit time.Duration) {
 		l.do(func() { unit = l.clock.Wait(l.engine.Tightest()) })
@@ -255,7 +251,7 @@ func (l *loop) watchArrivals(ends []plan.End, taken *seats) {
 	go l.arrived.listen()
 }
 
-// timing completes a state with what was seen of its timing.
+// timing adds the measurements of timing to a state.
 func (l *loop) timing(s *State) {
 	var t thread
 	var unit time.Duration
@@ -270,12 +266,12 @@ func (l *loop) timing(s *State) {
 	s.Timing.Thread = t.state()
 }
 
-// farOff is more than frames wait for a thread that sleeps its longest.
+// farOff is longer than frames can wait for a thread in its longest sleep.
 const farOff = 2 * longestSleep
 
-// sentAt is the virtual time of a kernel stamp, and not after now. The clocks are
-// compared once a second; a frame whose stamp is far off may be the first after the
-// wall clock was set, by hours.
+// sentAt returns the virtual time of a kernel stamp, but at most now. The clocks are compared once
+// a second. A frame with a stamp that is far off may be the first after the wall clock was set, by
+// hours.
 func (l *loop) sentAt(stamp int64) clock.Time {
 	at := l.virtual(stamp)
 	if off := at.Sub(l.engine.Now()); off < farOff && off > -farOff {

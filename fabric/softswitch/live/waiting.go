@@ -1,6 +1,6 @@
 package live
 
-// none is no slot.
+// none means no slot.
 const none = -1
 
 // waitingSlots is the largest number of releases of all NICs that wait for their arrivals, and
@@ -11,15 +11,15 @@ const (
 	mostWaiting  = 8 << 10
 )
 
-// waiting is the memory of releases that wait.
+// waiting is the memory for releases that wait for their arrivals.
 type waiting struct {
 	slots []waitingSlot
-	free  int32 // the first, or none
+	free  int32 // index of the first, or none
 }
 
 type waitingSlot struct {
 	due
-	since int64 // when it was released, or little later, in nanoseconds of CLOCK_REALTIME
+	since int64 // when it was released, or slightly later, in nanoseconds of CLOCK_REALTIME
 	next  int32
 }
 
@@ -32,13 +32,13 @@ func newWaiting(slots int) *waiting {
 	return w
 }
 
-// line is the releases of one NIC that wait, from the oldest to the newest.
+// line lists the waiting releases of one NIC, from the oldest to the newest.
 type line struct {
 	first, last int32
 	count       int
 }
 
-// add puts a release at the line's end, unless there is no room.
+// add appends a release to the line, unless there is no room.
 func (w *waiting) add(l *line, one due, since int64) bool {
 	at := w.free
 	if at == none || l.count == mostWaiting {
@@ -56,10 +56,10 @@ func (w *waiting) add(l *line, one due, since int64) bool {
 	return true
 }
 
-// oldest is the line's first; there is one.
+// oldest returns the line's first release; there must be one.
 func (w *waiting) oldest(l *line) *waitingSlot { return &w.slots[l.first] }
 
-// find is the place of a release in its line, or none.
+// find returns the position of a release in its line, or none.
 func (w *waiting) find(l *line, key uint64) int {
 	at := l.first
 	for place := range l.count {
@@ -71,7 +71,7 @@ func (w *waiting) find(l *line, key uint64) int {
 	return none
 }
 
-// drop takes the oldest out of the line.
+// drop removes the oldest releases from the line.
 func (w *waiting) drop(l *line, count int) {
 	for range count {
 		at := l.first

@@ -29,7 +29,7 @@ type Ways struct {
 	Witness func(hand func(node int, file *os.File) error) error
 }
 
-// order is what the process is told of the ways, and the descriptors that go with it.
+// order returns the start message for the process, and the descriptors that are sent with it.
 func (w *Ways) order() (order start, files []*os.File) {
 	order = start{Ends: w.Ends, Joined: w.Joined}
 	for _, h := range w.Own {

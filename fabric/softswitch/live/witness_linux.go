@@ -13,29 +13,27 @@ import (
 	"railbed/plan"
 )
 
-// A witness sees frames arrive at a node's NIC, independently of the switch: a
-// packet socket in the node's namespace, whose filter takes a share of what
-// arrives, with the kernel's stamp. The switch remembers when it should have
-// arrived. Threads of their own (seats) put the two together a few times a second,
-// so that few frames wake anybody.
+// A witness is a packet socket in a node's namespace. It measures when frames arrive at the node's
+// NIC, independently of the switch. Its filter passes a share of the arriving frames, with the
+// kernel's stamp. The switch records when they were due. Separate threads (type seats) match the
+// two a few times a second, so that few frames cause a wake-up.
 
 const (
-	// queueBytes is what may wait in a witness, of the kernel's memory for whole
-	// packets; it gives no more than net.core.rmem_max. Frames are taken out
-	// every restlessTick under load.
+	// queueBytes limits the packets waiting in such a socket, in bytes of kernel memory; the kernel
+	// allows at most net.core.rmem_max. Under load frames are read every restlessTick.
 	queueBytes    = 4 << 20
 	loopbackIndex = 1
 
-	// budget is how many watched frames a second there should be of all NICs,
-	// least of one NIC.
+	// budget is the intended number of sampled frames a second of all NICs, leastBudget the least
+	// of one NIC.
 	budget, leastBudget = 8000, 50
-	// adjustEvery is how often the share of a NIC is looked at.
+	// adjustEvery is the interval for adjusting a NIC's share.
 	adjustEvery = 250 * time.Millisecond
 
 	restlessTick = 20 * time.Millisecond
 	idleTick     = 100 * time.Millisecond
 	unitEvery    = time.Second
-	// forgetAfter is how long after it a release waits for its arrival.
+	// forgetAfter is how long a release waits for its arrival.
 	forgetAfter = 2 * time.Second
 )
 
@@ -70,8 +68,8 @@ func OpenWitness(index int) (file *os.File, err error) {
 	return file, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all>>8 | all<<8&0xFF00, Ifindex: index})
 }
 
-// filters are watched for the kernel, of each share. They are made beforehand: a
-// share changes while frames pass, and nothing is allocated then.
+// filters are the kernel's equivalents of watched, one for each share. They are made in advance,
+// because a share changes while frames pass, and nothing must be allocated then.
 var filters = func() (all [len(shares)][]unix.SockFilter) {
 	const interfaceIndex = 0xFFFFF000 + 8 // SKF_AD_OFF + SKF_AD_IFINDEX
 	for level, mask := range shares {
@@ -84,7 +82,7 @@ var filters = func() (all [len(shares)][]unix.SockFilter) {
 	return all
 }()
 
-// filterWitness attaches the filter of a share.
+// filterWitness attaches the filter of a share to a packet socket.
 func filterWitness(fd, level int) error {
 	program := filters[level]
 	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
@@ -103,12 +101,12 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 		gotoK  = unix.BPF_JMP | unix.BPF_JA
 	)
 	op := func(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
-	// on continues when the value is k, and else skips some instructions.
+	// on continues if the value is k, and otherwise skips some instructions.
 	on := func(k uint32, skip uint8) unix.SockFilter {
 		return unix.SockFilter{Code: equal, Jf: skip, K: k}
 	}
-	// Each transport loads its value and goes to the hash, which the jumps with
-	// K 0 are then made to reach.
+	// Each transport loads its value and jumps to the hash. The jumps with K 0 get their targets
+	// later.
 	transports := func(at uint32, icmp uint32) []unix.SockFilter {
 		return []unix.SockFilter{
 			on(protoTCP, 2), op(halfAt, at+tcpChecksum), op(gotoK, 0),
@@ -119,7 +117,7 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 	}
 	v4 := append([]unix.SockFilter{op(byteAt, 14), on(ipv4Plain, 1), op(byteAt, 23)},
 		transports(34, protoICMP)...)
-	v4[1].Jf = uint8(len(v4) - 1 - 2) // to the end of v4, which refuses
+	v4[1].Jf = uint8(len(v4) - 1 - 2) // to the end of v4, which rejects
 	v6 := append([]unix.SockFilter{op(byteAt, 20)}, transports(54, protoICMPv6)...)
 	program := []unix.SockFilter{op(halfAt, ethertypeAt), on(ipv4At, uint8(len(v4)))}
 	program = append(program, v4...)
@@ -137,36 +135,35 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 		op(unix.BPF_RET|unix.BPF_K, snapBytes), op(unix.BPF_RET|unix.BPF_K, 0))
 }
 
-// witness is one NIC's.
+// witness holds the measurements at one NIC.
 type witness struct {
 	end   plan.End
-	share atomic.Uint32 // mask of the watched share; the timing thread reads it
+	share atomic.Uint32 // mask of the sampled share; the timing thread reads it
 
-	// pending are releases that wait for their arrival; frames arrive in the
-	// order in which they are released.
+	// pending lists releases that wait for their arrival; frames arrive in the order of their
+	// release.
 	pending line
 	late    Lateness
 }
 
-// witnesses are those of all NICs and the thread that puts arrivals and releases
-// together.
+// witnesses holds the measurements of all NICs and the thread that matches arrivals with releases.
 type witnesses struct {
 	nics  []witness
 	seats *seats
 	dues  dues
 	stop  chan struct{}
 	done  chan struct{}
-	unit  func() time.Duration // by the timing thread, in real time
+	unit  func() time.Duration // calls the timing thread; in real time
 
-	mu        sync.Mutex // guards what follows, and late and pending of the NICs
+	mu        sync.Mutex // guards the fields below, and late and pending of the NICs
 	waiting   *waiting
 	all       Lateness
 	windows   windows
-	present   time.Duration // unit
+	present   time.Duration // the current unit
 	unmatched uint64
 }
 
-// newWitnesses begins to watch. The seats are used up.
+// newWitnesses starts measuring. It takes ownership of the threads.
 func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *witnesses {
 	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}),
 		done: make(chan struct{}), unit: unit, waiting: newWaiting(waitingSlots)}
@@ -177,15 +174,14 @@ func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *wit
 	return w
 }
 
-// release remembers a frame that is about to be sent to a NIC. The timing thread
-// calls it.
+// release records a frame that is about to be sent to a NIC. The timing thread calls it.
 func (w *witnesses) release(nic int, frame []byte, at int64) {
 	if watched(frame, w.nics[nic].share.Load()) {
 		w.dues.push(due{key: keyOf(frame), at: at, nic: int32(nic)})
 	}
 }
 
-// listen looks after everything but arrivals, until close.
+// listen does everything except receiving arrivals, until close.
 func (w *witnesses) listen() {
 	defer close(w.done)
 	adjusted, united := time.Now(), time.Time{}
@@ -217,8 +213,8 @@ func (w *witnesses) listen() {
 	}
 }
 
-// drain takes the releases over into their NICs' lists. What finds no room was
-// released after what has it, and is late by no more.
+// drain moves the releases into their NICs' lists. A release for which there is no room is
+// discarded. It was released later than those in the list, and is not later by more.
 func (w *witnesses) drain() {
 	now := time.Now().UnixNano()
 	for {
@@ -232,8 +228,8 @@ func (w *witnesses) drain() {
 	}
 }
 
-// arrive finds the release of an arrival; it needs the lock. Releases before it will not arrive any
-// more.
+// arrive matches an arrival with its release; it needs the lock. Earlier releases in the list will
+// not arrive any more.
 func (w *witnesses) arrive(one *witness, key uint64, stamp int64) {
 	place := w.waiting.find(&one.pending, key)
 	if place == none {
@@ -253,7 +249,7 @@ func (w *witnesses) arrive(one *witness, key uint64, stamp int64) {
 	w.windows.add(late, stamp)
 }
 
-// forget gives up releases from before a time.
+// forget removes releases from before a time.
 func (w *witnesses) forget(one *witness, before int64) {
 	for one.pending.count > 0 && w.waiting.oldest(&one.pending).since < before {
 		w.waiting.drop(&one.pending, 1)
@@ -261,8 +257,7 @@ func (w *witnesses) forget(one *witness, before int64) {
 	}
 }
 
-// timing is all that was seen, and of each NIC, with the smallest time as it is
-// now.
+// timing returns the measurements of all NICs and of each NIC, with the current smallest time.
 func (w *witnesses) timing(unit time.Duration) (t Timing, nics []Histogram) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,7 +270,7 @@ func (w *witnesses) timing(unit time.Duration) (t Timing, nics []Histogram) {
 	return t, nics
 }
 
-// close ends listening and gives the sockets back.
+// close stops listening and closes the packet sockets.
 func (w *witnesses) close() error {
 	close(w.stop)
 	<-w.done

@@ -1,14 +1,13 @@
 package medium
 
-// bounded is a hash table that forgets what was not asked for the longest when
-// it is full. It grows as it is filled, up to its limit, and allocates at no
-// other time.
+// bounded is a hash table that evicts the least recently used entry when it is full. It grows as it
+// is filled, up to its limit, and allocates only then.
 type bounded[K comparable, V any] struct {
 	limit   int
 	slots   []slot[K, V]
-	buckets []int32 // the first slot of each chain and 1, or 0
-	// newest and oldest are the ends of the list of slots by their last use;
-	// they hold when there is a slot.
+	buckets []int32 // index of the first slot of each chain plus 1, or 0
+	// newest and oldest are the ends of the list of slots by their last use; they are valid if
+	// there is a slot.
 	newest, oldest int32
 }
 
@@ -16,15 +15,15 @@ type slot[K comparable, V any] struct {
 	key          K
 	value        V
 	hash         uint64
-	chain        int32 // the next slot in the bucket and 1, or 0
+	chain        int32 // index of the next slot in the bucket plus 1, or 0
 	newer, older int32
 }
 
-// minSlots is the table's size at first.
+// minSlots is the table's initial size.
 const minSlots = 16
 
-// find is the value of a key, and makes it the newest. The pointer is good until
-// the next add.
+// find returns the value of a key, and makes it the newest. The pointer is valid until the next
+// add.
 func (b *bounded[K, V]) find(hash uint64, key K) (*V, bool) {
 	if len(b.buckets) == 0 {
 		return nil, false
@@ -38,7 +37,7 @@ func (b *bounded[K, V]) find(hash uint64, key K) (*V, bool) {
 	return nil, false
 }
 
-// add is the zero value of a key that was not found, which is now the newest.
+// add adds a key that was not found, with the zero value, as the newest, and returns the value.
 func (b *bounded[K, V]) add(hash uint64, key K) *V {
 	if len(b.slots) == b.limit {
 		at := b.oldest
@@ -64,7 +63,7 @@ func (b *bounded[K, V]) add(hash uint64, key K) *V {
 
 func (b *bounded[K, V]) bucket(hash uint64) uint64 { return hash & uint64(len(b.buckets)-1) }
 
-// grow doubles the table. Its size is a power of two; so need not its limit be.
+// grow doubles the table. Its size is a power of two, but its limit need not be.
 func (b *bounded[K, V]) grow() {
 	size := max(minSlots, 2*len(b.buckets))
 	slots := make([]slot[K, V], len(b.slots), min(size, b.limit))
@@ -76,7 +75,7 @@ func (b *bounded[K, V]) grow() {
 	}
 }
 
-// chain gives a slot to a key.
+// chain assigns a slot to a key.
 func (b *bounded[K, V]) chain(at int32, hash uint64, key K) {
 	one, bucket := &b.slots[at], b.bucket(hash)
 	var zero V
@@ -84,7 +83,7 @@ func (b *bounded[K, V]) chain(at int32, hash uint64, key K) {
 	one.chain, b.buckets[bucket] = b.buckets[bucket], at+1
 }
 
-// unchain takes a slot out of its bucket.
+// unchain removes a slot from its bucket.
 func (b *bounded[K, V]) unchain(at int32) {
 	from := &b.buckets[b.bucket(b.slots[at].hash)]
 	for *from != at+1 {

@@ -8,31 +8,29 @@ import (
 	"railbed/plan"
 )
 
-// bursts is the Gilbert-Elliott chain of one direction (Gilbert 1960, Elliott
-// 1963). Each flow has a chain of its own, which starts good and may change its
-// state before each of the flow's packets.
+// bursts is the Gilbert-Elliott chain of one direction (Gilbert 1960, Elliott 1963). Each flow has
+// a chain of its own, which starts in the good state and may change its state before each of the
+// flow's packets.
 //
-// The state at a packet is a pure function of the draws of the flow's packets up
-// to it: no flow's chain depends on another's packets, or on how many flows
-// there are. It is found without walking from the first packet, by going back to
-// the last packet whose draw leads to one state whatever was before it (as in
-// Propp and Wilson, Exact Sampling with Coupled Markov Chains, 1996). From there
-// the chain is walked forward.
+// The state at a packet is a pure function of the draws of the flow's packets up to it. So a flow's
+// chain does not depend on other flows' packets, or on the number of flows. The state is found
+// without walking from the first packet. The search goes back to the last packet whose draw leads
+// to the same state from both states (as in Propp and Wilson, Exact Sampling with Coupled Markov
+// Chains, 1996), and walks the chain forward from there.
 type bursts struct {
 	enter, leave      draw.Chance
 	lossGood, lossBad draw.Chance
-	stationary        draw.Chance               // of the bad state
-	remembered        [rememberedPairs][2]chain // the one used last first
+	stationary        draw.Chance               // probability of the bad state
+	remembered        [rememberedPairs][2]chain // the most recently used one first
 }
 
 const (
-	// epochPackets bounds the walk back, for chains that almost never change:
-	// the state at every such packet of a flow is drawn afresh, bad with the
-	// chain's stationary probability. Bursts that would be longer than this
-	// are cut.
+	// epochPackets limits the walk back, for chains that almost never change. At every such packet
+	// of a flow the state is drawn anew, bad with the chain's stationary probability. This cuts
+	// longer bursts.
 	epochPackets = 1 << 16
-	// rememberedPairs is how many pairs of flows' last states are kept to save
-	// the walk. It changes no result.
+	// rememberedPairs is the number of cached pairs of flows' last states, which shorten the walk.
+	// The cache changes no result.
 	rememberedPairs = 512
 )
 
@@ -53,8 +51,8 @@ func newBursts(g plan.GilbertElliott) *bursts {
 	}
 }
 
-// stationary is the share of packets in the bad state, enter/(enter+leave),
-// rounded down to 2^-63.
+// stationary returns the share of packets in the bad state, enter/(enter+leave), rounded down to
+// 2^-63.
 func stationary(g plan.GilbertElliott) draw.Chance {
 	if g.Enter.IsZero() {
 		return draw.Chance{}
@@ -72,8 +70,8 @@ func rational(r units.Ratio) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
 }
 
-// lost reports whether the chain loses a packet: flow is the seed of the flow's
-// draws, base the packet's.
+// lost reports whether the chain loses a packet. Flow is the seed of the flow's draws, base the
+// packet's.
 func (b *bursts) lost(flow, base, ordinal uint64) bool {
 	chance := b.lossGood
 	if b.state(flow, ordinal) {
@@ -82,7 +80,7 @@ func (b *bursts) lost(flow, base, ordinal uint64) bool {
 	return chance.Happens(of(base, forBurst))
 }
 
-// state is the state of a flow's chain at a packet: true is bad.
+// state returns the state of a flow's chain at a packet: true is bad.
 func (b *bursts) state(flow, ordinal uint64) bool {
 	known := b.remember(flow)
 	from, bad := ordinal&^(epochPackets-1), false
@@ -92,7 +90,7 @@ func (b *bursts) state(flow, ordinal uint64) bool {
 			break
 		}
 		if at == from {
-			if at != 0 { // packet 0 is what was before the first
+			if at != 0 { // packet 0 stands for the state before the first
 				bad = b.stationary.Happens(of(draw.Nth(flow, at), forEpoch))
 			}
 			break
@@ -114,7 +112,7 @@ func (b *bursts) state(flow, ordinal uint64) bool {
 	return bad
 }
 
-// remember is the place for a flow's last state, which may hold another's.
+// remember returns the cache entry for a flow's last state, which may hold another flow's.
 func (b *bursts) remember(flow uint64) *chain {
 	pair := &b.remembered[flow%rememberedPairs]
 	if pair[0].flow != flow {
@@ -123,7 +121,7 @@ func (b *bursts) remember(flow uint64) *chain {
 	return &pair[0]
 }
 
-// fromGood and fromBad are the state after a draw. Both are bad for low draws
-// and good for high ones, so that most draws lead both to one state.
+// fromGood and fromBad return the state after a draw. Both return bad for low draws and good for
+// high ones, so that most draws lead from both to the same state.
 func (b *bursts) fromGood(drawn uint64) bool { return b.enter.Happens(drawn) }
 func (b *bursts) fromBad(drawn uint64) bool  { return !b.leave.Happens(^drawn) }

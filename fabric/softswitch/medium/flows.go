@@ -42,37 +42,36 @@ type Flows struct {
 	seed     uint64
 	ports    *Ports
 	open     bounded[tuple, connection]
-	services bounded[tuple, uint64] // how many connections began
-	// latest is that of the packet before, which most packets are like, and is
-	// the newest of open; nil when there was none.
+	services bounded[tuple, uint64] // number of connections that began
+	// latest is the connection of the previous packet, which most packets also belong to; it is the
+	// newest in open. It is nil before the first packet.
 	latest *connection
-	exact  tuple // its own
+	exact  tuple // of latest
 }
 
 // MaxFlows is how many connections a NIC remembers, and how many services. Together they take up to
 // 0.4 MB, allocated as needed.
 const MaxFlows = 4096
 
-// tuple is what tells connections apart; with the ephemeral parts 0 it is a
-// service.
+// tuple identifies a connection; with its ephemeral parts 0 it identifies a service.
 type tuple struct {
 	src, dst         [16]byte
 	srcPort, dstPort uint16
 	id               uint16
-	protocol         uint16 // of IP, or one of the below
+	protocol         uint16 // an IP protocol, or one of the constants below
 }
 
-// Protocols in addition to those of IP, which take 8 bits.
+// Protocols that are not IP protocols, which take 8 bits.
 const (
 	protocolFragments = 1 << 8
 	protocolEther     = 2 << 8
 )
 
-// connection is where a flow is.
+// connection is the state of a flow.
 type connection struct {
 	flow, packets uint64
 	sequence      uint32
-	synchronised  bool // sequence is that of its SYN
+	synchronised  bool // sequence is its SYN's
 }
 
 // NewFlows returns the flows of a NIC. All NICs of a testbed share the ports; nil means Linux's
@@ -109,7 +108,7 @@ func (f *Flows) Mark(one *packet.Packet) {
 	one.Flow, one.Ordinal = at.flow, at.packets
 }
 
-// begin is the flow of a new connection to a service.
+// begin returns the flow of a new connection to a service.
 func (f *Flows) begin(service tuple) uint64 {
 	hash := service.hash(f.seed)
 	count, known := f.services.find(hash, service)
@@ -120,7 +119,7 @@ func (f *Flows) begin(service tuple) uint64 {
 	return draw.Pair(hash, *count)
 }
 
-// exactly is the packet's connection.
+// exactly returns the packet's connection.
 func exactly(one *packet.Packet) (exact tuple) {
 	h := &one.Headers
 	if h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 {
@@ -151,7 +150,7 @@ func exactly(one *packet.Packet) (exact tuple) {
 	return exact
 }
 
-// service is what a connection is one of.
+// service returns the service that a connection belongs to.
 func (f *Flows) service(exact tuple, one *packet.Packet) tuple {
 	service, h := exact, &one.Headers
 	service.id = 0
@@ -175,8 +174,8 @@ func isEcho(protocol, kind uint8) bool {
 	return kind == wire.ICMPv6Echo || kind == wire.ICMPv6EchoReply
 }
 
-// entropy reports whether senders put a hash into the source port of what they
-// send to a UDP port: RoCEv2, VXLAN, Geneve, GUE, MPLS.
+// entropy reports whether senders put a hash into the source port of datagrams to a UDP port:
+// RoCEv2, VXLAN, Geneve, GUE, MPLS.
 func entropy(port uint16) bool {
 	return port == 4791 || port == 4789 || port == 6081 || port == 6080 || port == 6635
 }

@@ -11,15 +11,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// jitter is what is added to a direction's delay.
+// jitter is the random part of a direction's delay.
 type jitter struct {
 	kind string
-	// spread is the half width of the uniform distribution, the standard
-	// deviation of the normal one, the mean of the exponential one.
+	// spread is the half width of the uniform distribution, the standard deviation of the normal
+	// one, or the mean of the exponential one.
 	spread time.Duration
-	// tail is the share that is cut off the distribution, of 2^64: on each side
-	// of the normal one, above the exponential one. What is cut is shared out
-	// over the rest.
+	// tail is the share, of 2^64, that is cut off the distribution: on each side of the normal one,
+	// above the exponential one. The rest is scaled up accordingly.
 	tail uint64
 }
 
@@ -53,18 +52,18 @@ func newJitter(d plan.Direction) jitter {
 	return j
 }
 
-// scaled is a share of at most a half, of 2^64.
+// scaled returns a share of at most a half as a fraction of 2^64.
 func scaled(share float64) uint64 { return uint64(math.Ldexp(share, 64)) }
 
-// upperNormal is the share of the normal distribution above z deviations.
+// upperNormal returns the share of the normal distribution above z deviations.
 func upperNormal(z float64) float64 { return math.Erfc(z/math.Sqrt2) / 2 }
 
-// drawn is the time to add to the delay; it may be negative.
+// drawn returns the time to add to the delay; it may be negative.
 func (j *jitter) drawn(x uint64) time.Duration {
 	switch j.kind {
 	case spec.Normal:
-		// The lowest bit is the sign, the others a place in the upper half
-		// from the tail on.
+		// The lowest bit is the sign. The other bits select a position in the upper half, from the
+		// tail on.
 		above, _ := bits.Mul64(x&^1, 1<<63-j.tail)
 		z := times(normal().at(j.tail+above), j.spread)
 		if x&1 != 0 {
@@ -79,14 +78,14 @@ func (j *jitter) drawn(x uint64) time.Duration {
 	return time.Duration(width) - j.spread
 }
 
-// quantiles is the inverse of a distribution's upper tail: how large the value is
-// that a share of 2^64 exceeds. Each octave of shares, from 2^-(k+1) to 2^-k, is
-// divided into equal steps, with lines between them; values have 32 bits after
-// the point. The relative error is below 10^-5.
+// quantiles is the inverse of a distribution's upper tail: the value that is exceeded with a given
+// probability, as a share of 2^64. Each octave of shares, from 2^-(k+1) to 2^-k, is divided into
+// equal steps with linear interpolation. Values have 32 bits after the binary point. The relative
+// error is below 10^-5.
 type quantiles [octaves][steps + 1]uint64
 
 const (
-	octaves  = 16 // shares down to 2^-16; both cuts are above
+	octaves  = 16 // shares down to 2^-16; both cuts are above that
 	stepBits = 8
 	steps    = 1 << stepBits
 )
@@ -102,7 +101,7 @@ var (
 
 func upperNormalQuantile(share float64) float64 {
 	if share >= 0.5 {
-		return 0 // the lower half is the sign's business
+		return 0 // the sign selects the lower half
 	}
 	return math.Sqrt2 * math.Erfcinv(2*share)
 }
@@ -118,20 +117,20 @@ func newQuantiles(of func(share float64) float64) *quantiles {
 	return q
 }
 
-// at is the value that is exceeded with the probability share/2^64.
+// at returns the value that is exceeded with the probability share/2^64.
 func (q *quantiles) at(share uint64) uint64 {
 	k := bits.LeadingZeros64(share)
 	if k >= octaves {
 		return q[octaves-1][0]
 	}
-	fraction := share << (k + 1) // the leading one is gone
+	fraction := share << (k + 1) // drops the leading one
 	step := fraction >> (64 - stepBits)
 	low, high := q[k][step], q[k][step+1]
 	down, _ := bits.Mul64(low-high, fraction<<stepBits)
 	return low - down
 }
 
-// times is a value with 32 bits after the point times a duration.
+// times multiplies a value with 32 bits after the binary point by a duration.
 func times(value uint64, d time.Duration) time.Duration {
 	high, low := bits.Mul64(value, uint64(d))
 	return time.Duration(high<<32 | low>>32)

@@ -39,11 +39,11 @@ const (
 	LinkDown
 )
 
-// ethernetHeader is never corrupted: the frame still arrives where it should.
+// ethernetHeader is never corrupted, so that the frame still arrives at its destination.
 const ethernetHeader = 14
 
-// purpose tells the draws of one packet apart. The numbers are part of what a
-// seed means: a changed one changes every run.
+// purpose distinguishes the draws of one packet. The numbers are part of the meaning of a seed:
+// changing one changes every run.
 type purpose uint64
 
 const (
@@ -73,17 +73,17 @@ type Transit struct {
 type Medium struct {
 	direction plan.Direction
 	seed      uint64
-	// remainder is what of a nanosecond the frames so far were longer than the
-	// times that were told, in 1/Rate nanoseconds.
+	// remainder is the fraction of a nanosecond that was not yet counted in a frame's time, in
+	// 1/Rate nanoseconds.
 	remainder uint64
-	// last is when the latest packet that keeps its order arrives.
+	// last is the arrival time of the latest packet that was not reordered.
 	last clock.Time
-	// began is what flaps are counted from.
+	// began is the time from which flaps are counted.
 	began clock.Time
-	// unnumbered counts the packets that are of no flow.
+	// unnumbered counts the packets that belong to no flow.
 	unnumbered uint64
 
-	drawn                             bool // a packet's fate depends on a draw
+	drawn                             bool // the outcome depends on a draw
 	loss, reorder, corrupt, duplicate draw.Chance
 	jitter                            jitter
 	bursts                            *bursts
@@ -108,7 +108,7 @@ func New(d plan.Direction, seed uint64) *Medium {
 // Set changes the settings for packets that are sent from now on.
 func (m *Medium) Set(d plan.Direction) {
 	if old := uint64(m.direction.Rate); old != 0 {
-		// The fraction of a nanosecond stays the same fraction.
+		// Keep the same fraction of a nanosecond.
 		high, low := bits.Mul64(m.remainder, uint64(d.Rate))
 		m.remainder, _ = bits.Div64(high, low, old)
 	}
@@ -170,10 +170,10 @@ func (m *Medium) NextChange(now clock.Time) clock.Time {
 	case down < every:
 		return now + every - since
 	}
-	return clock.Never // down for good
+	return clock.Never // permanently down
 }
 
-// flap is the time since the schedule's last fall.
+// flap returns the time since the schedule last took the link down.
 func (m *Medium) flap(now clock.Time) (since clock.Time, fell bool) {
 	every := clock.Time(m.direction.Flap.Every)
 	if every <= 0 || m.direction.Flap.For <= 0 || now-m.began < every {
@@ -220,7 +220,7 @@ func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 	return t
 }
 
-// arrive decides when and how a packet that is not lost arrives.
+// arrive determines when and how a packet that is not lost arrives.
 func (m *Medium) arrive(t *Transit, sent clock.Time, base uint64, length int) {
 	delay := time.Duration(m.direction.Delay)
 	if m.jitter.spread != 0 {
@@ -240,10 +240,10 @@ func (m *Medium) arrive(t *Transit, sent clock.Time, base uint64, length int) {
 	}
 }
 
-// of is a packet's draw for a purpose.
+// of returns a packet's draw for a purpose.
 func of(base uint64, p purpose) uint64 { return draw.Nth(base, uint64(p)) }
 
-// listed reports whether the packet's place in its flow says that it is lost.
+// listed reports whether DropEvery or DropList selects the packet by its ordinal.
 func (m *Medium) listed(ordinal uint64) bool {
 	if ordinal == 0 {
 		return false

@@ -102,7 +102,7 @@ func (p *Pool) Get() *Packet {
 	return one
 }
 
-// grow makes some cells and returns the first, linked to the others.
+// grow allocates some cells and returns the first, linked to the others.
 func (p *Pool) grow() *Packet {
 	count := min(slabCells, p.total-p.made)
 	if count == 0 {

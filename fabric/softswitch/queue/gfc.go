@@ -6,39 +6,35 @@ import (
 	"railbed/internal/clock"
 )
 
-// Gentle Flow Control (Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding
-// Deadlock in Lossless Networks, SIGCOMM 2019) slows the sender down as what it
-// has in the buffer grows, and never stops it: without a stop there is no hold
-// and wait, and so no deadlock. The thresholds are the plan's.
+// Gentle Flow Control (Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding Deadlock in
+// Lossless Networks, SIGCOMM 2019) slows a sender down as its share of the buffer grows, and never
+// stops it. Without a stop there is no hold and wait, and so no deadlock. The plan sets the
+// thresholds.
 //
-// Buffer-based, the receiver tells a stage when the length crosses a threshold:
-// in stage k the sender sends at C/2^k. Stage 1 begins at B1, and each following
-// one where half of what is left up to Bm is used. With tau from the crossing to
-// the last bit that was sent without knowing of it, B1 <= Bm - 2*C*tau is enough:
-// what comes in during the tau after B1 is at most C*tau, half of what is left, so
-// that stage 1 is in force where stage 2 begins, and so on.
+// With buffer-based GFC the receiver signals a stage when the length crosses a threshold. In stage
+// k the sender sends at C/2^k. Stage 1 begins at B1, and each further stage where half of the rest
+// up to Bm is used. Let tau be the time from the crossing to the last bit sent without knowledge of
+// it. Then B1 <= Bm - 2*C*tau is sufficient: at most C*tau arrives during the tau after B1. That is
+// half of the rest, so stage 1 is in force when stage 2 begins, and so on.
 //
-// Time-based, the receiver tells a rate every period, which falls in proportion
-// from C at B0 to 0 at Bm. Reports are at the multiples of the period, counted from
-// the epoch, and only as long as one has something to tell: the first is at the
-// multiple that follows a packet with which a length exceeds B0, the last is the one
-// that tells the last sender that it has the whole line again. Those between which
-// nothing happens would tell nothing, so that nothing is told at another time than if
-// there were one at each multiple.
+// With time-based GFC the receiver signals a rate every period. The rate falls linearly from C at
+// B0 to 0 at Bm. Reports are at multiples of the period, counted from the epoch, and only while
+// there is something to signal. The first is at the multiple after a packet with which a length
+// exceeds B0. The last is the report that allows the last sender the whole line again. Reports in
+// between in which nothing changes are sent, too, so all reports are at the same times as if there
+// were one at every multiple.
 //
-// No rate is 0, so that every length is exceeded at last by an egress that never
-// sends. And rates that are kept alive can be low: where the packets that come
-// from hosts and those that are on their way around a ring wait in one queue, they
-// have equal shares of what is kept for their ingresses, and unless hosts have
-// less room than links between switches, all of them are slowed together until
-// next to nothing moves. With B1 of the links between switches no less than Bm of
-// the hosts' links, the hosts are slowed first, and the ring goes on at its full
-// rate.
+// No rate is 0, so an egress that never sends makes any length overflow in the end. A rate that is
+// kept above 0 can still be low. Suppose that packets from hosts and packets on their way around a
+// ring wait in one queue. They have equal shares of the buffer reserved for their ingresses. Unless
+// hosts have less room than links between switches, all of them are slowed together until next to
+// nothing moves. If B1 of the links between switches is at least Bm of the hosts' links, the hosts
+// are slowed first, and the ring continues at its full rate.
 //
-// Both tell the sender what is new; that a message may be lost, and is told again, is
-// the business of whoever carries it.
+// Both kinds signal changes to the sender. The implementation of Signals repeats messages, which
+// may be lost.
 
-// takeGently accounts a packet of a priority of GFC.
+// takeGently adds a packet of a priority with GFC to the ingress's account.
 func (m *Memory) takeGently(now clock.Time, in *ingress, from int32, q uint8, length int64) Reason {
 	if in.bytes[q]+length > in.gentle {
 		return Headroom
@@ -53,7 +49,7 @@ func (m *Memory) takeGently(now clock.Time, in *ingress, from int32, q uint8, le
 	return Accepted
 }
 
-// stageAt is the stage of a length that is at least that of a stage.
+// stageAt returns the stage for a length. The result is at least the given stage.
 func (in *ingress) stageAt(length int64, stage int) uint8 {
 	for stage < len(in.stages) && length >= in.stages[stage] {
 		stage++
@@ -61,7 +57,7 @@ func (in *ingress) stageAt(length int64, stage int) uint8 {
 	return uint8(stage)
 }
 
-// giveGently ends the account of such a packet.
+// giveGently removes such a packet from the account.
 func (m *Memory) giveGently(in *ingress, from int32, q uint8, length int64) {
 	in.bytes[q] -= length
 	m.held -= length
@@ -72,7 +68,7 @@ func (m *Memory) giveGently(in *ingress, from int32, q uint8, length int64) {
 	m.enter(in, from, q, stage)
 }
 
-// enter tells the sender about a stage that is new.
+// enter signals a new stage to the sender.
 func (m *Memory) enter(in *ingress, from int32, q, stage uint8) {
 	if stage != in.stage[q] {
 		in.stage[q] = stage
@@ -80,13 +76,13 @@ func (m *Memory) enter(in *ingress, from int32, q, stage uint8) {
 	}
 }
 
-// planReport asks for the next report after now.
+// planReport requests the next report after now.
 func (m *Memory) planReport(now clock.Time) {
 	m.report = m.following(now)
 	m.signals.ReportAt(m.report)
 }
 
-// following is the multiple of the period that follows a time.
+// following returns the next multiple of the period after a time.
 func (m *Memory) following(now clock.Time) clock.Time { return (now/m.period + 1) * m.period }
 
 // Report signals the rates of time-based GFC to the senders when a report is due. It requests the
@@ -107,8 +103,8 @@ func (m *Memory) Report(now clock.Time) {
 	}
 }
 
-// tell tells one sender its rate, and once that it has the whole line again. It
-// reports whether it has less.
+// tell signals the rate to one sender; it signals the whole line only once. It reports whether the
+// rate is lower than the line's.
 func (m *Memory) tell(in *ingress, from int, q uint8) (slowed bool) {
 	share := shareOf(in.bytes[q], in.b1, in.bm)
 	if share == FullRate && in.stage[q] == 0 {
@@ -123,8 +119,8 @@ func (m *Memory) tell(in *ingress, from int, q uint8) (slowed bool) {
 	return share < FullRate
 }
 
-// shareOf is the rate of time-based GFC: the whole up to B0, and from there in
-// proportion to what is left up to Bm, but never nothing.
+// shareOf returns the rate of time-based GFC: the whole line up to B0, and above it proportional to
+// the rest up to Bm, but never 0.
 func shareOf(length, b0, bm int64) uint16 {
 	if length <= b0 {
 		return FullRate
@@ -132,7 +128,7 @@ func shareOf(length, b0, bm int64) uint16 {
 	return uint16(max(1, FullRate*(bm-length)/(bm-b0)))
 }
 
-// stageOf is the first stage whose rate is at most a share.
+// stageOf returns the first stage whose rate is at most a share.
 func stageOf(share uint16) uint8 {
 	if share == FullRate {
 		return 0

@@ -14,7 +14,7 @@ type Thresholds struct {
 	GFC plan.PortGFC
 }
 
-// limits are what thresholds let wait of a priority, at most.
+// limits returns the largest number of waiting bytes of a priority that the thresholds allow.
 func (t *Thresholds) limits() (pfc, gfc int64) {
 	pfc = int64(min(t.PFC.XOff, maxBuffer) + min(t.PFC.Headroom, maxBuffer))
 	return pfc, int64(min(t.GFC.Limit, maxBuffer))
@@ -72,13 +72,13 @@ func (m *Memory) Shrink(port int, at Thresholds) bool {
 	return true
 }
 
-// keepFor keeps other bytes for each of a port's priorities of PFC and GFC.
+// keepFor changes the reservation for each of a port's priorities with PFC and GFC.
 func (m *Memory) keepFor(in *ingress, pfc, gfc int64) {
 	m.shared -= (pfc-in.limit)*int64(m.pfc.Len()) + (gfc-in.gentle)*int64(m.gfc.Len())
 	in.limit, in.gentle = pfc, gfc
 }
 
-// most is the bytes that wait at the longest of some priorities.
+// most returns the waiting bytes of the priority, among some, that has the most.
 func (in *ingress) most(of Mask) (most int64) {
 	for ; of != 0; of &= of - 1 {
 		most = max(most, in.bytes[of.first()])
@@ -95,7 +95,7 @@ func (in *ingress) setPFC(at *plan.PortPFC) {
 	in.xoff, in.xon = int64(at.XOff), int64(at.XOn)
 }
 
-// judge tells the sender where it stands with new thresholds.
+// judge signals the sender's state under new thresholds.
 func (m *Memory) judge(in *ingress, port int, q uint8) {
 	m.resume(in, int32(port), q)
 	if in.bytes[q] > in.xoff && !in.paused.Has(q) {
@@ -115,7 +115,7 @@ func (m *Memory) setGFC(in *ingress, at *plan.PortGFC) {
 		return
 	}
 	in.period = max(clock.Time(at.Period), 1)
-	// One report tells all ports: the shortest period of any is safe for all.
+	// One report serves all ports: the shortest period of any port is safe for all.
 	m.period = in.period
 	for i := range m.ingress {
 		if period := m.ingress[i].period; period > 0 {
@@ -124,7 +124,7 @@ func (m *Memory) setGFC(in *ingress, at *plan.PortGFC) {
 	}
 }
 
-// judgeGently does so of GFC. A report may be due earlier than before.
+// judgeGently does the same for GFC. A report may be due earlier than before.
 func (m *Memory) judgeGently(now clock.Time, in *ingress, port int, q uint8) {
 	if m.period == 0 {
 		m.enter(in, int32(port), q, in.stageAt(in.bytes[q], 0))

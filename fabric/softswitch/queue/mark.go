@@ -13,9 +13,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// marker decides which packets are marked with Congestion Experienced. Only
-// those of ECN-capable transports are (RFC 3168); others are left as they are,
-// and neither kind is dropped for it.
+// marker decides which packets are marked with Congestion Experienced. Only packets of ECN-capable
+// transports are marked (RFC 3168). Others stay unchanged, and the marker drops none.
 type marker struct {
 	red, sharp Mask
 	seed       uint64
@@ -44,8 +43,7 @@ func newMarker(c *plan.ECN, seed uint64) marker {
 	}
 	k.red = MaskOf(c.Priorities...)
 	k.slope, k.scale = c.PMax.Num, max(c.PMax.Den, 1)
-	// The product of the divisors has to fit into 64 bits. Halving loses digits
-	// beyond the 20th only.
+	// The product of the divisors must fit into 64 bits. Halving only loses digits beyond the 20th.
 	for span := uint64(max(k.kmax-k.kmin, 1)); ; k.slope, k.scale = k.slope/2, k.scale/2 {
 		if high, low := bits.Mul64(k.scale, span); high == 0 {
 			k.scale = low
@@ -54,10 +52,10 @@ func newMarker(c *plan.ECN, seed uint64) marker {
 	}
 }
 
-// early is RED on the length that the packet finds, as switches do it for DCTCP
-// and DCQCN (Zhu et al., Congestion Control for Large-Scale RDMA Deployments,
-// SIGCOMM 2015, figure 5): nothing up to kmin, from there in proportion up to
-// pmax at kmax, and everything above.
+// early is RED on the queue length that the packet finds, as in switches for DCTCP and DCQCN (Zhu
+// et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, figure 5). Up to kmin
+// it marks nothing. From there the probability rises linearly to pmax at kmax; above kmax it marks
+// every packet.
 func (k *marker) early(one *packet.Packet, depth int64) bool {
 	if depth <= k.kmin {
 		return false
@@ -74,14 +72,14 @@ func (k *marker) early(one *packet.Packet, depth int64) bool {
 	return congestionExperienced(one)
 }
 
-// draw is a number that depends on the port's seed, the flow and the packet's
-// ordinal in it, and on nothing else.
+// draw returns a number that depends only on the port's seed, the flow and the packet's ordinal in
+// it.
 func (k *marker) draw(one *packet.Packet) uint64 {
 	return draw.Nth(draw.Pair(k.seed, one.Flow), one.Ordinal)
 }
 
-// congestionExperienced sets CE in a packet of an ECN-capable transport, and
-// reports whether it did: not where it was set already.
+// congestionExperienced sets CE in a packet of an ECN-capable transport. It reports whether it did;
+// it returns false if CE was already set.
 func congestionExperienced(one *packet.Packet) bool {
 	h := &one.Headers
 	if h.ECN != wire.ECT0 && h.ECN != wire.ECT1 {
@@ -101,18 +99,17 @@ func congestionExperienced(one *packet.Packet) bool {
 
 // sharpState is one queue's state of ECN#.
 type sharpState struct {
-	above   bool       // packets have waited for PersistentTarget since
-	since   clock.Time // then
+	above   bool       // packets have waited for at least PersistentTarget since the time since
+	since   clock.Time // see above
 	marking bool
 	next    clock.Time // when the next packet is marked
-	count   uint32     // marks in a row
+	count   uint32     // consecutive marks
 }
 
-// persistent is ECN# (Zhang, Bai and Chen, Enabling ECN for Datacenter Networks
-// with RTT Variations, CoNEXT 2019, algorithm 1, and the authors' simulator):
-// a packet is marked when it waited longer than ins_target, and one now and then
-// when all have waited for pst_target during pst_interval: a first one, and the
-// n+1-th pst_interval/sqrt(n) after the n-th.
+// persistent is ECN# (Zhang, Bai and Chen, Enabling ECN for Datacenter Networks with RTT
+// Variations, CoNEXT 2019, algorithm 1, and the authors' simulator). It marks a packet that waited
+// longer than ins_target. It also marks single packets when all have waited for pst_target during
+// pst_interval: a first one, and the n+1-th pst_interval/sqrt(n) after the n-th.
 func (k *marker) persistent(q uint8, now clock.Time, one *packet.Packet) bool {
 	waited := now.Sub(one.Queued)
 	if k.due(&k.queues[q], now, waited) || waited > k.target {
@@ -121,7 +118,7 @@ func (k *marker) persistent(q uint8, now clock.Time, one *packet.Packet) bool {
 	return false
 }
 
-// due is the part of a standing queue.
+// due decides the marks for a standing queue.
 func (k *marker) due(s *sharpState, now clock.Time, waited time.Duration) bool {
 	if waited < k.persistentTarget {
 		s.above, s.marking = false, false

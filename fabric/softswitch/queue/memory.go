@@ -21,13 +21,12 @@ const (
 type Memory struct {
 	sw       *plan.Switch
 	signals  Signals
-	rates    RateSignals // signals, when they can tell rates
+	rates    RateSignals // signals, if they can signal rates
 	pfc, gfc Mask
-	lossless Mask // both
+	lossless Mask // priorities with PFC or GFC
 
-	// used is what is taken of the shared bytes, held what is taken of those that
-	// are reserved. What is reserved grows and shrinks with the ports' thresholds,
-	// at the cost of the shared bytes.
+	// used is the used part of the shared bytes, held the used part of the reserved bytes. The
+	// reservation grows and shrinks with the ports' thresholds, at the expense of the shared bytes.
 	shared, used, held int64
 	alpha              struct{ num, den uint64 }
 
@@ -35,17 +34,17 @@ type Memory struct {
 	ingress []ingress
 	seen    []bool     // by ingress, for Waits
 	period  clock.Time // of time-based GFC
-	report  clock.Time // when the next is due, clock.Never when none is
+	report  clock.Time // when the next is due; clock.Never if none is
 }
 
-// ingress is the account of what came in by one port and still waits.
+// ingress is the account of waiting packets that came in by one port.
 type ingress struct {
 	bytes  [Priorities]int64
 	paused Mask
 	stage  [Priorities]uint8
 
-	xoff, xon, limit int64 // of PFC; limit is XOff and the headroom
-	b1, bm, gentle   int64 // of GFC: gentle is what is accepted
+	xoff, xon, limit int64 // of PFC; limit is XOff plus the headroom
+	b1, bm, gentle   int64 // of GFC; gentle is the largest accepted number of bytes
 	stages           []int64
 	period           clock.Time
 }
@@ -79,7 +78,7 @@ func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 	return m, m.addIngresses()
 }
 
-// check refuses what would make the sums below overflow or loop.
+// check refuses settings with which the sums below would overflow or loop.
 func (m *Memory) check() error {
 	s := m.sw.Soft
 	switch {
@@ -104,7 +103,7 @@ func (m *Memory) check() error {
 	return nil
 }
 
-// addIngresses reads what each port keeps for its lossless priorities.
+// addIngresses reads the reservation of each port for its lossless priorities.
 func (m *Memory) addIngresses() error {
 	reserved := int64(0)
 	for i := range m.sw.Ports {
@@ -146,16 +145,16 @@ func (m *Memory) NewPort(index int) *Port {
 	return p
 }
 
-// free is what is free of the shared bytes.
+// free returns the free part of the shared bytes.
 func (m *Memory) free() int64 { return m.shared - m.used }
 
-// within reports whether a length is at most alpha times what is free.
+// within reports whether a length is at most alpha times the free bytes.
 func (m *Memory) within(length int64) bool {
 	return uint64(length)*m.alpha.den <= uint64(m.free())*m.alpha.num
 }
 
-// account is the ingress of a packet of a lossless priority, or nil where there
-// is nobody to signal to: it shares the memory of the lossy ones then.
+// account returns the ingress of a packet of a lossless priority. It returns nil if there is no
+// sender to signal to; the packet then shares the memory of the lossy priorities.
 func (m *Memory) account(from int32) *ingress {
 	if uint(from) < uint(len(m.ingress)) {
 		return &m.ingress[from]
@@ -163,7 +162,7 @@ func (m *Memory) account(from int32) *ingress {
 	return nil
 }
 
-// take accounts a packet of a lossless priority.
+// take adds a packet of a lossless priority to the account.
 func (m *Memory) take(now clock.Time, from int32, q uint8, length int64) Reason {
 	in := m.account(from)
 	switch {
@@ -178,8 +177,8 @@ func (m *Memory) take(now clock.Time, from int32, q uint8, length int64) Reason 
 	}
 	after := in.bytes[q] + length
 	fits := after <= in.limit
-	// Who is paused for a packet that was dropped has to go on when others leave:
-	// there have to be some.
+	// A sender that is paused because of a dropped packet resumes only when other packets leave. So
+	// there must be waiting packets.
 	if after > in.xoff && !in.paused.Has(q) && (fits || in.bytes[q] > in.xon) {
 		in.paused |= 1 << q
 		m.signals.Pause(int(from), q, true)
@@ -192,7 +191,7 @@ func (m *Memory) take(now clock.Time, from int32, q uint8, length int64) Reason 
 	return Accepted
 }
 
-// resume lets a paused sender go on when so little waits that it may.
+// resume lets a paused sender continue once few enough bytes are waiting.
 func (m *Memory) resume(in *ingress, from int32, q uint8) {
 	if in.paused.Has(q) && in.bytes[q] <= in.xon {
 		in.paused &^= 1 << q
@@ -200,7 +199,7 @@ func (m *Memory) resume(in *ingress, from int32, q uint8) {
 	}
 }
 
-// keep accounts a packet of a lossy priority.
+// keep adds a packet of a lossy priority to the account.
 func (m *Memory) keep(from int32, q uint8, length int64) {
 	m.used += length
 	if in := m.account(from); in != nil {
@@ -208,7 +207,7 @@ func (m *Memory) keep(from int32, q uint8, length int64) {
 	}
 }
 
-// give ends the account of a packet.
+// give removes a packet from the account.
 func (m *Memory) give(one *packet.Packet, q uint8, length int64) {
 	in := m.account(one.Ingress)
 	switch {

@@ -8,21 +8,21 @@ import (
 	"railbed/internal/units"
 )
 
-// unknownRate is the rate of a line that has none, in bit/s, where a part of it
-// is asked for.
+// unknownRate is the assumed rate, in bit/s, of a line without a rate, if a share of it is
+// requested.
 const unknownRate = 100e9
 
-// pace is a rate of one priority below the line's. A packet is sent when those
-// before it are paid for; what is not yet paid for is paid at the new rate when
-// the rate changes.
+// pace limits one priority to a rate below the line's. A packet is sent when the time of the
+// packets before it has passed. When the rate changes, the remaining time is recalculated at the
+// new rate.
 type pace struct {
 	rate uint64     // bit/s
 	next clock.Time // when the next packet may be sent
-	rest uint64     // of a nanosecond, in 1/rate
-	part uint64     // of the line's rate, in 1/2^32; 0 is none
+	rest uint64     // fraction of a nanosecond, in 1/rate
+	part uint64     // share of the line's rate, in 1/2^32; 0 is none
 }
 
-// sent accounts a packet of some bytes.
+// sent accounts for a packet of some bytes.
 func (s *pace) sent(now clock.Time, length int64) {
 	if s.next < now {
 		s.next, s.rest = now, 0
@@ -39,7 +39,7 @@ func (s *pace) sent(now clock.Time, length int64) {
 	s.next = after(s.next, whole)
 }
 
-// after is a time some nanoseconds later, or clock.Never.
+// after returns the time some nanoseconds later, or clock.Never.
 func after(t clock.Time, ns uint64) clock.Time {
 	if ns >= uint64(clock.Never-t) {
 		return clock.Never
@@ -47,7 +47,7 @@ func after(t clock.Time, ns uint64) clock.Time {
 	return t + clock.Time(ns)
 }
 
-// change sets another rate from now on.
+// change sets a new rate from now on.
 func (s *pace) change(now clock.Time, rate uint64) {
 	if s.next > now && s.next != clock.Never && s.rate > 0 {
 		over, under := bits.Mul64(uint64(s.next-now), s.rate)
@@ -63,7 +63,7 @@ func (s *pace) change(now clock.Time, rate uint64) {
 	s.rate, s.rest = rate, 0
 }
 
-// tooEarly are those of some slowed priorities that may not send now.
+// tooEarly returns the slowed priorities, among those given, that may not send now.
 func (p *Port) tooEarly(waiting Mask, now clock.Time) (early Mask) {
 	for ; waiting != 0; waiting &= waiting - 1 {
 		if q := waiting.first(); p.pace[q].next > now {
@@ -79,7 +79,7 @@ func (p *Port) Limit(now clock.Time, priority uint8, rate units.Rate) {
 	p.slow(now, priority, uint64(rate))
 }
 
-// wholeLine is the line's rate as a part of it.
+// wholeLine is the share that means the line's whole rate.
 const wholeLine uint64 = 1 << 32
 
 // Stage sets the rate of one priority to the line's rate / 2^stage, as GFC requests.
@@ -102,7 +102,7 @@ func (p *Port) share(now clock.Time, priority uint8, part uint64) {
 	p.slow(now, priority, p.part(part))
 }
 
-// part is a part of the line's rate, in bit/s, and at least 1.
+// part returns a share of the line's rate, in bit/s, at least 1.
 func (p *Port) part(share uint64) uint64 {
 	line := p.rate
 	if line == 0 {

@@ -10,14 +10,14 @@ import (
 
 // Port is the egress side of one port.
 type Port struct {
-	memory *Memory // nil of a NIC
+	memory *Memory // nil in a NIC
 	index  int
-	limit  int64 // in bytes, of each queue of a NIC, or of all lossy ones of a port; 0 is none
+	limit  int64 // in bytes, of each queue of a NIC, or of all lossy queues of a port together; 0 is none
 
 	head, tail [Priorities]*packet.Packet
 	bytes      [Priorities]int64
 	packets    int
-	backlog    Mask // queues that hold something
+	backlog    Mask // queues that are not empty
 	paused     Mask
 	slowed     Mask // queues with a rate of their own
 
@@ -95,7 +95,7 @@ func (p *Port) Enqueue(now clock.Time, one *packet.Packet) Outcome {
 	return o
 }
 
-// admit says whether a lossy queue may hold more.
+// admit decides whether a lossy queue may accept a packet.
 func (p *Port) admit(q uint8, length int64) Reason {
 	switch {
 	case length > p.memory.free():
@@ -106,7 +106,7 @@ func (p *Port) admit(q uint8, length int64) Reason {
 	return Accepted
 }
 
-// lossy is the bytes that wait at all priorities that are not lossless.
+// lossy returns the waiting bytes of all priorities that are not lossless.
 func (p *Port) lossy() (total int64) {
 	for q, b := range p.bytes {
 		if !p.memory.lossless.Has(uint8(q)) {
@@ -116,7 +116,7 @@ func (p *Port) lossy() (total int64) {
 	return total
 }
 
-// append puts a packet at the end of a queue.
+// append appends a packet to a queue.
 func (p *Port) append(now clock.Time, q uint8, one *packet.Packet, length int64) {
 	one.Next, one.Queued = nil, now
 	if last := p.tail[q]; last != nil {
@@ -156,7 +156,7 @@ func (p *Port) Dequeue(now clock.Time) *packet.Packet {
 	return one
 }
 
-// remove takes the first packet out of a queue and returns its length.
+// remove removes the first packet of a queue and returns its length.
 func (p *Port) remove(q uint8, one *packet.Packet) int64 {
 	length := int64(len(one.Data))
 	if p.head[q] = one.Next; one.Next == nil {

@@ -6,10 +6,10 @@
 //
 // A switch has one buffer, divided as in plan.SoftSwitch. Memory for lossless priorities is
 // reserved by ingress port. The rest is shared. A lossy queue accepts packets while it holds at
-// most alpha times the free part of the shared memory (Choudhury and Hahne, Dynamic Queue Length
-// Thresholds for Shared-Memory Packet Switches, IEEE/ACM Transactions on Networking 6(2), 1998).
-// With n queues at their thresholds each holds alpha/(1+n*alpha) of it, plus at most a frame.
-// Lengths are those of packet.Packet's Data, to the byte.
+// most alpha times the free part of the shared memory. See Choudhury and Hahne, Dynamic Queue
+// Length Thresholds for Shared-Memory Packet Switches, IEEE/ACM Transactions on Networking 6(2),
+// 1998. With n queues at their thresholds each holds alpha/(1+n*alpha) of it, plus at most a frame.
+// A length is that of packet.Packet's Data, to the byte.
 //
 // # Scheduling
 //
@@ -50,7 +50,7 @@ func (m Mask) Has(priority uint8) bool { return m>>priority&1 != 0 }
 // Len returns the number of priorities in the set.
 func (m Mask) Len() int { return bits.OnesCount8(uint8(m)) }
 
-// first is the lowest priority of a set that is not empty.
+// first returns the lowest priority of a non-empty set.
 func (m Mask) first() uint8 { return uint8(bits.TrailingZeros8(uint8(m))) }
 
 // Reason says why a packet was dropped or trimmed.
@@ -59,11 +59,11 @@ type Reason uint8
 // Reasons. Counters and the capture's comments use the same names.
 const (
 	Accepted   Reason = iota
-	Tail              // the queue's dynamic threshold, or the link's own limit
-	Buffer            // the shared buffer is full
-	Headroom          // a lossless class overran its headroom
-	NICOverrun        // the emulated NIC's queue is full
-	Express           // trimmed, and the express queue has no room for the header
+	Tail              // The queue's dynamic threshold, or the link's own limit.
+	Buffer            // The shared buffer is full.
+	Headroom          // A lossless class overran its headroom.
+	NICOverrun        // The emulated NIC's queue is full.
+	Express           // Trimmed, and the express queue has no room for the header.
 	reasons
 )
 

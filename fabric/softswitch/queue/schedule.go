@@ -7,20 +7,20 @@ import (
 	"railbed/plan"
 )
 
-// scheduler chooses the queue that sends next.
+// scheduler selects the queue that sends next.
 type scheduler struct {
-	order  [Priorities]uint8 // strict queues, the first first
+	order  [Priorities]uint8 // strict queues, the highest first
 	strict Mask
 
 	quantum [Priorities]int64
 	deficit [Priorities]int64
-	turn    uint8 // whose turn it is among the others
-	granted bool  // that queue has had its quantum in this turn
+	turn    uint8 // the current queue among the others
+	granted bool  // that queue has received its quantum in this turn
 }
 
-// newScheduler gives queues quanta by their weights, the smallest a frame, so
-// that a queue sends at each of its turns and a turn costs constant time
-// (Shreedhar and Varghese, SIGCOMM 1995, section 3).
+// newScheduler sets the queues' quanta by their weights. The smallest is a frame, so that a queue
+// sends at each of its turns and a turn takes constant time (Shreedhar and Varghese, SIGCOMM 1995,
+// section 3).
 func newScheduler(c *plan.Scheduler) (s scheduler) {
 	for i, q := range c.Strict {
 		s.order[i], s.strict = uint8(q), s.strict|MaskOf(q)
@@ -31,7 +31,7 @@ func newScheduler(c *plan.Scheduler) (s scheduler) {
 	return s
 }
 
-// choose chooses among queues that may send; there is one.
+// choose selects among queues that may send; there must be one.
 func (s *scheduler) choose(ready Mask, head *[Priorities]*packet.Packet) uint8 {
 	if strict := ready & s.strict; strict != 0 {
 		if strict&(strict-1) == 0 { // one alone
@@ -48,8 +48,8 @@ func (s *scheduler) choose(ready Mask, head *[Priorities]*packet.Packet) uint8 {
 		if ready.Has(q) {
 			length := int64(len(head[q].Data))
 			if !s.granted {
-				// A queue that was paused in its turn keeps what it had left of it up
-				// to a packet, which is what others keep.
+				// A queue that was paused in its turn keeps its remaining deficit, up to one
+				// packet, like other queues.
 				s.deficit[q] = min(s.deficit[q], length) + s.quantum[q]
 				s.granted = true
 			}
@@ -62,15 +62,14 @@ func (s *scheduler) choose(ready Mask, head *[Priorities]*packet.Packet) uint8 {
 	}
 }
 
-// pass gives the turn to the next queue that may send.
+// pass moves the turn to the next queue that may send.
 func (s *scheduler) pass(ready Mask) {
 	after := bits.RotateLeft8(uint8(ready), -int(s.turn+1))
 	s.turn = (s.turn + 1 + uint8(bits.TrailingZeros8(after))) & (Priorities - 1)
 	s.granted = false
 }
 
-// emptied ends the turn of a queue that has nothing left to send: it loses what
-// it has not used.
+// emptied ends the turn of a queue that has become empty: it loses its unused deficit.
 func (s *scheduler) emptied(q uint8) {
 	s.deficit[q] = 0
 	if q == s.turn && !s.strict.Has(q) {

@@ -6,36 +6,33 @@ import (
 	"railbed/plan"
 )
 
-// Trimming cuts a packet that its queue has no room for to its headers, gives it
-// another DSCP and puts it into the express queue, so that the receiver learns
-// of the loss within a round trip (Handley et al., Re-architecting datacenter
-// networks and stacks for low latency and high performance, SIGCOMM 2017; Ultra
-// Ethernet 1.0; SAI's packet trimming, whose settings are size, DSCP and queue).
+// Trimming cuts a packet for which its queue has no room down to its headers, sets another DSCP and
+// puts the packet into the express queue. So the receiver learns of the loss within a round trip.
+// Sources: Handley et al., Re-architecting datacenter networks and stacks for low latency and high
+// performance, SIGCOMM 2017; Ultra Ethernet 1.0; SAI's packet trimming, whose settings are size,
+// DSCP and queue.
 //
-// What is left is a whole IP packet: IPv4's total length and checksum, IPv6's
-// payload length and UDP's length are those of what is left, and a priority tag has
-// the express queue's priority. A UDP checksum that
-// was there is updated for what was cut off (RFC 1624), and never computed anew:
-// damage from the links before stays visible, in what is left and in what is gone
-// alike. NDP and Ultra Ethernet leave UDP's header as it was, because their NICs
-// read trimmed packets themselves; a kernel's UDP socket drops a datagram that is
-// shorter than it says, and one over IPv6 without a checksum. Packet.Length keeps
-// the length from before.
+// The trimmed packet is a whole IP packet. IPv4's total length and checksum, IPv6's payload length
+// and UDP's length are updated, and a priority tag gets the express queue's priority. An existing
+// UDP checksum is updated for the removed bytes (RFC 1624), and never computed anew: so damage from
+// earlier links stays visible, both in the remaining and in the removed bytes. NDP and Ultra
+// Ethernet leave UDP's header unchanged, because their NICs read trimmed packets themselves. A
+// kernel's UDP socket drops a datagram that is shorter than its length field, and a datagram over
+// IPv6 without a checksum. Packet.Length keeps the original length.
 //
-// A reliable datagram decides by its header whether a byte may be written, and is
-// valid only with all of it. So of data the block of telemetry and the header behind it are
-// kept whole, however long that is, and what says something else than data is never
-// cut (transports/rd/PROTOCOL.md, 2.10).
+// The header of a reliable datagram decides whether bytes may be written, and is valid only as a
+// whole. So in data packets the telemetry block and the whole header after it are kept, however
+// long they are, and other types are never trimmed (transports/rd/PROTOCOL.md, 2.10).
 //
-// Never cut are packets that were trimmed before, here or, by their DSCP, at
-// another switch, what is no well-formed IP packet, and what would not get
+// Some packets are never trimmed: packets that were trimmed before, here or, by their DSCP, at
+// another switch; packets that are not well-formed IP packets; and packets that would not get
 // shorter.
 
-// minTransport is what is left behind a UDP header at least: UEC's smallest
-// trimmed packet keeps 24 bytes from the UDP header on.
+// minTransport is the least number of bytes kept after a UDP header: UEC's smallest trimmed packet
+// keeps 24 bytes from the UDP header on.
 const minTransport = 16
 
-// trimmer is how packets are cut.
+// trimmer has the settings for trimming.
 type trimmer struct {
 	priorities Mask
 	size       int
@@ -53,8 +50,8 @@ func newTrimmer(c *plan.Trim) trimmer {
 		queue: uint8(c.Queue) & (Priorities - 1)}
 }
 
-// cut tries to trim a packet that queue q refused, and returns the queue where
-// it goes; or it is dropped, as it was.
+// cut tries to trim a packet that queue q refused, and returns its new queue. Otherwise the packet
+// is dropped unchanged.
 func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 	o.Dropped = true
 	h := &one.Headers
@@ -78,7 +75,7 @@ func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 		wire.IPv6(ip).SetDSCP(p.trim.dscp)
 	}
 	h.DSCP, h.End = p.trim.dscp, uint32(size)
-	if h.PriorityTagged() { // the next switch looks at the tag first
+	if h.PriorityTagged() { // the next switch checks the tag first
 		tag := wire.Tag(one.Data[wire.EthernetLen-2:])
 		tag.SetPriority(express)
 		h.TCI = tag.TCI()
@@ -88,7 +85,7 @@ func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 	return express
 }
 
-// headersEnd is where the headers end that have to be kept, or the packet's end.
+// headersEnd returns the end of the headers that must be kept, or the packet's end.
 func headersEnd(one *packet.Packet) int {
 	h := &one.Headers
 	switch {
@@ -100,8 +97,8 @@ func headersEnd(one *packet.Packet) int {
 	return int(h.Payload) + minTransport
 }
 
-// rdHeaderEnd is how many bytes of a payload to a port of reliable datagrams have to
-// be kept; they may be more than there are.
+// rdHeaderEnd returns how many bytes of a payload to a port of reliable datagrams must be kept;
+// that may be more than there are.
 func rdHeaderEnd(payload []byte) int {
 	telemetry := 0
 	if block := wire.INT(payload); block.Valid() {
@@ -114,10 +111,9 @@ func rdHeaderEnd(payload []byte) int {
 	return telemetry + wire.RDDataLen
 }
 
-// shorten cuts a frame to size bytes, which lie within its IP packet. A
-// fragment's transport header speaks of the whole datagram, and stays. So does
-// TCP's checksum: a receiver is to drop the segment, not to take it for a short
-// one.
+// shorten cuts a frame to size bytes, which lie within its IP packet. A fragment's transport header
+// describes the whole datagram and stays unchanged. So does TCP's checksum: a receiver must drop
+// the segment, and not accept it as a short one.
 func shorten(one *packet.Packet, size int) {
 	h := &one.Headers
 	if h.Protocol == wire.ProtocolUDP && !h.Has(wire.Fragment) {

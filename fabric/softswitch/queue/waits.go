@@ -55,8 +55,8 @@ func Cycles(edges [][2]int) (cycles [][]int) {
 		if state[e[0]] != 0 {
 			continue
 		}
-		// A depth-first search without recursion: path holds what is open, at how
-		// many of its edges were followed.
+		// A depth-first search without recursion: path holds the open places, at the number of
+		// their edges already followed.
 		path, at := []int{e[0]}, []int{0}
 		state[e[0]] = open
 		for len(path) > 0 {
@@ -71,7 +71,7 @@ func Cycles(edges [][2]int) (cycles [][]int) {
 			at[top]++
 			switch state[to] {
 			case open:
-				// The search goes on as if the cycle's places were not there.
+				// The search continues as if the cycle's places did not exist.
 				begin := slices.Index(path, to)
 				for _, place := range path[begin:] {
 					state[place] = done
@@ -87,7 +87,7 @@ func Cycles(edges [][2]int) (cycles [][]int) {
 	return cycles
 }
 
-// fromSmallest is a cycle that begins with its smallest place.
+// fromSmallest returns a cycle rotated to begin with its smallest place.
 func fromSmallest(cycle []int) []int {
 	begin := slices.Index(cycle, slices.Min(cycle))
 	return slices.Concat(cycle[begin:], cycle[:begin])

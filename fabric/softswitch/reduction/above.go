@@ -5,8 +5,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// answer is what PROTOCOL.md, 3.3, does with what comes from the parent: it is about a set
-// whose partial sum went up in this epoch, or too late.
+// answer processes a message from the parent, as in PROTOCOL.md, 3.3. It belongs to a set whose
+// partial sum was sent up in this epoch, or it is too late.
 func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 	a, j := wire.Aggregation(m.Data), &t.jobs[index]
 	if !j.Parent.sent(m) {
@@ -24,7 +24,7 @@ func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 		if int(a.Code()) >= wire.AggregationCodes {
 			return j.refuse(Malformed)
 		}
-		// Whoever asks for a result is told so.
+		// Children that ask for a result get this reject.
 		j.over, j.present, j.above = a.Code(), a.Bitmap(), a.Epoch()
 		return Outcome{Action: Keep, Job: index}
 	}
@@ -40,9 +40,9 @@ func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 	return Outcome{Action: SendAll, Job: index, set: at}
 }
 
-// ask sends a partial sum up, again where it went before. Of the children that wait for a
-// result all ask again at about the same time, and the first one's question is enough: only
-// who has asked since asks for all.
+// ask reports whether to send a partial sum up again. All children that wait for a result ask again
+// at about the same time, and the first request is enough. So only a child that has already asked
+// since then triggers another one.
 func (j *job) ask(s *set, c int) (again bool) {
 	bit := uint64(1) << c
 	if s.asked != 0 && s.asked&bit == 0 {

@@ -1,6 +1,6 @@
 // Package reduction is the table with which a soft switch adds up the messages of a job's workers:
-// section 3 of fabric/softswitch/PROTOCOL.md, after SwitchML (Sapio et al., Scaling Distributed
-// Machine Learning with In-Network Aggregation, NSDI 2021).
+// section 3 of fabric/softswitch/PROTOCOL.md. It follows SwitchML (Sapio et al., Scaling
+// Distributed Machine Learning with In-Network Aggregation, NSDI 2021).
 //
 // A job uses one switch, or several in a tree. Each switch adds up the messages of its children,
 // which are workers or switches. When all children have sent, every switch except the root sends
@@ -56,10 +56,10 @@ type Child struct {
 	Switch  bool
 }
 
-// worker is the number by which a child is called.
+// worker returns the worker number that identifies a child.
 func (c *Child) worker() uint8 { return lowest(c.Workers) }
 
-// lowest is the least worker of a bitmap.
+// lowest returns the lowest worker of a bitmap.
 func lowest(bitmap uint64) uint8 { return uint8(bits.TrailingZeros64(bitmap)) }
 
 // Parent is the switch that receives the partial sums.
@@ -104,12 +104,12 @@ type Action uint8
 
 // Actions.
 const (
-	Drop     Action = iota // it is in the sum, now or already before; nothing is sent
+	Drop     Action = iota // It is in the sum, now or already before; nothing is sent.
 	Keep                   // it is in the sum, or was before; nothing is sent
-	SendAll                // send the result to every child
-	SendOne                // send the result to Outcome.Child again
-	SendBack               // send Outcome.Reject back to the sender
-	SendUp                 // send the partial sum to the parent
+	SendAll                // Send the result to every child.
+	SendOne                // Send the result to Outcome.Child again.
+	SendBack               // Send Outcome.Reject back to the sender.
+	SendUp                 // Send the partial sum to the parent.
 )
 
 // Outcome is the result for a message.
@@ -117,7 +117,7 @@ type Outcome struct {
 	Action Action
 	Reason Reason
 	Job    int // its index
-	// Of SendAll, SendOne and SendUp.
+	// Set for SendAll, SendOne and SendUp.
 	set   int
 	again bool
 	Child int // its index
@@ -162,18 +162,18 @@ type job struct {
 	Job
 	counters Counters
 	epoch    uint16
-	life     uint32 // changes with the epoch
-	all      uint64 // bitmap of all workers of the job
-	below    uint64 // of those below this switch
-	up       uint32 // the key with which it sends to its parent
+	life     uint32 // Changes with the epoch.
+	all      uint64 // Bitmap of all workers of the job.
+	below    uint64 // Bitmap of the workers below this switch.
+	up       uint32 // The key with which it sends to its parent.
 	children []child
-	at       [wire.AggregationMaxFanIn]int8 // index of the child called by a worker, plus 1
-	sets     []set                          // two for each slot
+	at       [wire.AggregationMaxFanIn]int8 // Index, by worker number, of the child identified by it, plus 1.
+	sets     []set                          // Two for each slot.
 	values   []uint32
-	waiting  [2]line              // sets that are not complete, by who is waited for
-	over     wire.AggregationCode // why there are no more sums in this epoch, or 0
-	present  uint64               // the bitmap of who is not waited for, then
-	above    uint16               // the epoch in which the parent is, then
+	waiting  [2]line              // Incomplete sets, by state.
+	over     wire.AggregationCode // Why there are no more sums in this epoch, or 0.
+	present  uint64               // The bitmap of participants that are not waited for, then.
+	above    uint16               // The parent's epoch, then.
 }
 
 type child struct {
@@ -182,7 +182,7 @@ type child struct {
 	back   Return
 }
 
-// state is how far a set is: it is that of whom it waits for, until it is complete.
+// state is the state of a set: whether it waits for children or for the parent, or is complete.
 type state uint8
 
 const (
@@ -194,15 +194,15 @@ const (
 // line is a list of sets in the order in which they began to wait.
 type line struct{ oldest, newest int32 }
 
-// set is one of a slot's two sets; values of Job.Elements words belong to it. They are the
-// sum up to now, or what else the operation makes, and once the set is complete the result;
-// of types of 2 bytes they are float32.
+// set is one of a slot's two sets. It has Job.Elements words of values: the current sum, or the
+// current result of another operation, and once the set is complete the final result. Types of 2
+// bytes are stored as float32.
 type set struct {
-	started        clock.Time // of its state
+	started        clock.Time // start of its current state
 	bitmap         uint64     // of workers
-	asked          uint64     // of children that repeated since the partial sum was sent last
+	asked          uint64     // children that repeated since the partial sum was last sent
 	round, offset  uint32
-	life           uint32 // of job when it was begun; another one is a fresh set
+	life           uint32 // the job's life when the set was begun; a set of another life counts as empty
 	previous, next int32  // in its line
 	elements       uint16
 	kind           wire.AggregationType
@@ -260,7 +260,7 @@ func (j *job) number() error {
 	return nil
 }
 
-// index is that of the job of a number, or the number of jobs.
+// index returns the index of the job with a number, or the number of jobs if there is none.
 func (t *Table) index(number uint16) int {
 	for i := range t.jobs {
 		if t.jobs[i].Slots > 0 && t.jobs[i].Number == number {
@@ -297,7 +297,7 @@ func (t *Table) Status(index int) Status {
 // Jobs returns the number of jobs.
 func (t *Table) Jobs() int { return len(t.jobs) }
 
-// begin is a new life of the job: nothing of an old one counts.
+// begin starts a new epoch of the job; the state of the old one is discarded.
 func (j *job) begin(epoch uint16) {
 	j.epoch, j.over, j.present = epoch, 0, 0
 	j.life++
@@ -310,7 +310,7 @@ func (j *job) begin(epoch uint16) {
 	j.up = wire.AggregationKey(j.SwitchSeed, j.Number, epoch, lowest(j.below))
 }
 
-// key is a child's in an epoch.
+// key returns a child's key in an epoch.
 func (j *job) key(epoch uint16, i int) uint32 {
 	c, seed := &j.Children[i], j.KeySeed
 	if c.Switch {
@@ -375,12 +375,13 @@ func (t *Table) Take(now clock.Time, m *Message) Outcome {
 	return t.update(now, m, index, c)
 }
 
-// sent says that the message came from where the plan has this station.
+// sent reports whether the message came from an address and port that the plan has for this
+// station.
 func (s *Station) sent(m *Message) bool {
 	return slices.Contains(s.Addrs, m.From) && slices.Contains(s.Ports, m.Ingress)
 }
 
-// enter compares epoch and key, and begins a new epoch when somebody of it comes.
+// enter checks epoch and key, and begins a new epoch when its first message arrives.
 func (j *job) enter(a wire.Aggregation, c int) wire.AggregationCode {
 	switch ahead := int16(a.Epoch() - j.epoch); {
 	case ahead < 0:
@@ -397,9 +398,8 @@ func (j *job) enter(a wire.Aggregation, c int) wire.AggregationCode {
 	return 0
 }
 
-// expire ends the job when a set has waited too long. Of workers that are not below it the
-// switch knows nothing, and says so of none that it waits for them, until it waits for the
-// sum of the others.
+// expire ends the job if a set has waited too long. The switch knows nothing about workers that are
+// not below it. It does not report these as missing until it waits for the parent's sum.
 func (j *job) expire(now clock.Time) {
 	for who, l := range j.waiting {
 		if l.oldest < 0 || j.over != 0 {
@@ -415,7 +415,7 @@ func (j *job) expire(now clock.Time) {
 	}
 }
 
-// rejectUnknown rejects what belongs to no job, if the plan knows the sender.
+// rejectUnknown rejects a message of no job, if the plan knows the sender.
 func (t *Table) rejectUnknown(now clock.Time, m *Message, code wire.AggregationCode) Outcome {
 	for i := range t.jobs {
 		for c := range t.jobs[i].children {
@@ -427,8 +427,7 @@ func (t *Table) rejectUnknown(now clock.Time, m *Message, code wire.AggregationC
 	return t.Refuse(Stranger)
 }
 
-// reject answers a message of a child, which must be known to be at the message's
-// source.
+// reject answers a message of a child. The child must be known to be at the message's source.
 func (t *Table) reject(now clock.Time, m *Message, index, who int, code wire.AggregationCode,
 	bitmap uint64) Outcome {
 	j := &t.jobs[index]

@@ -9,8 +9,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// update is what PROTOCOL.md, 3.2, does with an update, or a partial sum, that belongs to
-// the job.
+// update processes an update or partial sum of the job, as in PROTOCOL.md, 3.2.
 func (t *Table) update(now clock.Time, m *Message, index, c int) Outcome {
 	a, j := wire.Aggregation(m.Data), &t.jobs[index]
 	at := 2*int(a.Slot()) + a.Set()
@@ -55,7 +54,7 @@ func (t *Table) update(now clock.Time, m *Message, index, c int) Outcome {
 	return Outcome{Action: SendAll, Job: index, set: at}
 }
 
-// repeat is what follows from a child whose elements are in the sum.
+// repeat handles a message of a child whose elements are already in the sum.
 func (j *job) repeat(m *Message, index, c, at int) Outcome {
 	s := &j.sets[at]
 	j.children[c].back = m.Return
@@ -71,7 +70,7 @@ func (j *job) repeat(m *Message, index, c, at int) Outcome {
 	return Outcome{Action: Keep, Job: index}
 }
 
-// had is who is in the set.
+// had returns the workers that are in the set.
 func (s *set) had(fresh bool) uint64 {
 	if fresh {
 		return 0
@@ -79,13 +78,13 @@ func (s *set) had(fresh bool) uint64 {
 	return s.bitmap
 }
 
-// valuesOf are the elements of a set.
+// valuesOf returns the elements of a set.
 func (j *job) valuesOf(at, elements int) []uint32 {
 	from := at * j.Elements
 	return j.values[from : from+elements]
 }
 
-// start gives a set to an update's round.
+// start starts the round of an update in a set.
 func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	*s = set{
@@ -101,7 +100,7 @@ func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	j.set(at, a)
 }
 
-// set makes a message's elements those of its set.
+// set sets the elements of a set to those of a message.
 func (j *job) set(at int, a wire.Aggregation) {
 	kind, data := a.Type(), a.Data()
 	values := j.valuesOf(at, int(a.Elements()))
@@ -110,7 +109,7 @@ func (j *job) set(at int, a wire.Aggregation) {
 	}
 }
 
-// valueOf is an element of a message as a set holds it.
+// valueOf returns an element of a message in the representation of a set.
 func valueOf(kind wire.AggregationType, data []byte, i int) uint32 {
 	switch kind {
 	case wire.AggregationBFloat16:
@@ -121,12 +120,12 @@ func valueOf(kind wire.AggregationType, data []byte, i int) uint32 {
 	return binary.BigEndian.Uint32(data[4*i:])
 }
 
-// isSaturated says that elements are a partial sum that left its range.
+// isSaturated reports whether a message is a partial sum that left its range.
 func isSaturated(a wire.Aggregation) bool {
 	return a.Kind() == wire.AggregationPartial && a.Flags()&wire.AggregationSaturated != 0
 }
 
-// move takes a set out of the line of its state and puts it at the end of another one.
+// move moves a set from the list of its state to the end of another state's list.
 func (j *job) move(now clock.Time, at int32, to state) {
 	s := &j.sets[at]
 	if s.state != complete {
@@ -156,7 +155,7 @@ func (j *job) move(now clock.Time, at int32, to state) {
 	l.newest = at
 }
 
-// add adds an update's elements to those of its set, or takes the greater or smaller ones.
+// add adds an update's elements to the elements of its set, or takes the greater or smaller ones.
 func (j *job) add(at int, a wire.Aggregation) {
 	s := &j.sets[at]
 	s.greater = max(s.greater, a.NextScale())
@@ -164,7 +163,7 @@ func (j *job) add(at int, a wire.Aggregation) {
 	data := a.Data()
 	values := j.valuesOf(at, int(s.elements))
 	switch {
-	case s.kind == wire.AggregationFloat32 && s.op == wire.AggregationSum: // which most are
+	case s.kind == wire.AggregationFloat32 && s.op == wire.AggregationSum: // the most frequent case
 		for i, sum := range values {
 			more := math.Float32frombits(binary.BigEndian.Uint32(data[4*i:]))
 			values[i] = math.Float32bits(math.Float32frombits(sum) + more)
@@ -226,7 +225,7 @@ func (t *Table) Result(o *Outcome, child int, into []byte) {
 	j.write(o, &f, into)
 }
 
-// fields are those that results and partial sums have in common.
+// fields returns the common header fields of results and partial sums.
 func (j *job) fields(o *Outcome) wire.AggregationFields {
 	s := &j.sets[o.set]
 	f := wire.AggregationFields{
