@@ -44,7 +44,7 @@ func newAggregator(s *station, p *plan.Plan, sw *plan.Switch) (*aggregator, erro
 	var jobs []reduction.Job
 	isOwn := func(job *plan.AggregationJob) bool { return job.Root().Switch == sw.Name }
 	planned := p.AggregationJobs()
-	if own := slices.IndexFunc(planned, isOwn); own > 0 { // messages of no job count for the switch's own job, so that comes first
+	if own := slices.IndexFunc(planned, isOwn); own > 0 { // messages of no job count for the first job
 		planned = slices.Concat(planned[own:own+1], planned[:own], planned[own+1:])
 	}
 	for _, job := range planned {

@@ -206,7 +206,7 @@ func (p *port) noRoom(to plan.Hop, all []keeping, need int64) error {
 // most its current delay.
 func (p *port) mostDelay(to plan.Hop) time.Duration {
 	now := time.Duration(p.medium.Direction().Delay)
-	shortest := sort.Search(int(to.Feedback()), func(delay int) bool { // finds the shortest delay that does not fit
+	shortest := sort.Search(int(to.Feedback()), func(delay int) bool { // the shortest that does not fit
 		in := plan.Direction{Rate: to.In.Rate, Overhead: to.In.Overhead}
 		out := plan.Direction{Rate: to.Out.Rate, Overhead: to.Out.Overhead}
 		out.Delay = units.Duration(min(time.Duration(delay), now))

@@ -39,7 +39,7 @@ func burst(t *testing.T, driver port.Driver) {
 	if uint64(got)+s.KernelDropped != count {
 		t.Errorf("%d frames came and %d were dropped, of %d: %+v", got, s.KernelDropped, count, s)
 	}
-	if s.KernelDropped > count/100 { // for a machine that stalls for longer than the ring holds
+	if s.KernelDropped > count/100 { // tolerates a machine that stalls for longer than the ring holds
 		t.Errorf("%d of %d frames were dropped at a modest rate", s.KernelDropped, count)
 	}
 }

@@ -22,11 +22,11 @@ type hop struct {
 type group struct {
 	number uint32
 	hops   []hop
-	live   []hop    // next hops whose port is up, in the order of hops
-	upTo   []uint64 // cumulative sums of the weights of live hops
-	even   bool     // all live hops have the same weight
-	turn   int      // round robin: index of the next hop in live
-	credit []int64  // smooth weighted round robin, by index in live
+	live   []hop    // Next hops whose port is up, in the order of hops.
+	upTo   []uint64 // Cumulative sums of the weights of live hops.
+	even   bool     // All live hops have the same weight.
+	turn   int      // Round robin: index of the next hop in live.
+	credit []int64  // Smooth weighted round robin, by index in live.
 }
 
 func newGroup(number uint32, hops []hop) *group {

@@ -4,11 +4,11 @@ import "time"
 
 // patience decides whether to poll for frames for a while before the timing thread sleeps. A
 // wake-up takes up to a hundred microseconds if another core must interrupt a halted core or a
-// virtual machine's core, and delays a frame on links without delay as much. But polling takes CPU
+// virtual machine's core. It delays a frame on links without delay as much. But polling takes CPU
 // time from the workload. So the thread polls as long as polling finds frames. It starts polling
 // when frames were due before it woke that polling would have found. Even then it sleeps for a
-// tenth of the time: kernels before 6.12 stop a real-time thread for 50 ms after it has run for 950
-// ms of a second (sched_rt_runtime_us).
+// tenth of the time. The reason is that kernels before 6.12 stop a real-time thread for 50 ms after
+// it has run for 950 ms of a second (sched_rt_runtime_us).
 type patience struct {
 	score int
 	since time.Duration // when the window began

@@ -313,7 +313,7 @@ func main([]string) int {
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)
 	l, err := begin(reader)
 	if err != nil {
-		_ = writer.WriteJSON(frame.Message, answer{Error: err.Error()}) // there is no other receiver for the error
+		_ = writer.WriteJSON(frame.Message, answer{Error: err.Error()}) // there is no other receiver
 		return verdict.ExitFail
 	}
 	// The packet memory is most of the heap and holds no pointers. More frequent collections would

@@ -50,7 +50,7 @@ type row struct {
 	ended   chan error
 	socket  int // the packet sockets come from it
 	orders  chan func(epoll int, w *witnesses)
-	mu      sync.Mutex // guards the list of seats, which only the thread changes
+	mu      sync.Mutex // guards the list below, which only the thread changes
 	seats   []*seat    // nil for a socket that was closed
 
 	messages [collects]struct {

@@ -15,8 +15,8 @@ import (
 // The state at a packet is a pure function of the draws of the flow's packets up to it. So a flow's
 // chain does not depend on other flows' packets, or on the number of flows. The state is found
 // without walking from the first packet. The search goes back to the last packet whose draw leads
-// to the same state from both states (as in Propp and Wilson, Exact Sampling with Coupled Markov
-// Chains, 1996), and walks the chain forward from there.
+// to the same state from both states, and walks the chain forward from there. This follows Propp
+// and Wilson, Exact Sampling with Coupled Markov Chains, 1996.
 type bursts struct {
 	enter, leave      draw.Chance
 	lossGood, lossBad draw.Chance

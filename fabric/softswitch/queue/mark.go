@@ -52,10 +52,10 @@ func newMarker(c *plan.ECN, seed uint64) marker {
 	}
 }
 
-// early is RED on the queue length that the packet finds, as in switches for DCTCP and DCQCN (Zhu
-// et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, figure 5). Up to kmin
-// it marks nothing. From there the probability rises linearly to pmax at kmax; above kmax it marks
-// every packet.
+// early is RED on the queue length that the packet finds, as in switches for DCTCP and DCQCN. Up to
+// kmin it marks nothing. From there the probability rises linearly to pmax at kmax; above kmax it
+// marks every packet. Source: Zhu et al., Congestion Control for Large-Scale RDMA Deployments,
+// SIGCOMM 2015, figure 5.
 func (k *marker) early(one *packet.Packet, depth int64) bool {
 	if depth <= k.kmin {
 		return false

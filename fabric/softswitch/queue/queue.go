@@ -9,7 +9,7 @@
 // most alpha times the free part of the shared memory. See Choudhury and Hahne, Dynamic Queue
 // Length Thresholds for Shared-Memory Packet Switches, IEEE/ACM Transactions on Networking 6(2),
 // 1998. With n queues at their thresholds each holds alpha/(1+n*alpha) of it, plus at most a frame.
-// A length is that of packet.Packet's Data, to the byte.
+// Lengths count the bytes of packet.Packet's Data.
 //
 // # Scheduling
 //

@@ -9,12 +9,12 @@ import (
 // Trimming cuts a packet for which its queue has no room down to its headers, sets another DSCP and
 // puts the packet into the express queue. So the receiver learns of the loss within a round trip.
 // Sources: Handley et al., Re-architecting datacenter networks and stacks for low latency and high
-// performance, SIGCOMM 2017; Ultra Ethernet 1.0; SAI's packet trimming, whose settings are size,
+// performance, SIGCOMM 2017. Ultra Ethernet 1.0. SAI's packet trimming, whose settings are size,
 // DSCP and queue.
 //
 // The trimmed packet is a whole IP packet. IPv4's total length and checksum, IPv6's payload length
 // and UDP's length are updated, and a priority tag gets the express queue's priority. An existing
-// UDP checksum is updated for the removed bytes (RFC 1624), and never computed anew: so damage from
+// UDP checksum is updated for the removed bytes (RFC 1624), and never computed anew. So damage from
 // earlier links stays visible, both in the remaining and in the removed bytes. NDP and Ultra
 // Ethernet leave UDP's header unchanged, because their NICs read trimmed packets themselves. A
 // kernel's UDP socket drops a datagram that is shorter than its length field, and a datagram over
@@ -24,8 +24,8 @@ import (
 // whole. So in data packets the telemetry block and the whole header after it are kept, however
 // long they are, and other types are never trimmed (transports/rd/PROTOCOL.md, 2.10).
 //
-// Some packets are never trimmed: packets that were trimmed before, here or, by their DSCP, at
-// another switch; packets that are not well-formed IP packets; and packets that would not get
+// Some packets are never trimmed. They are packets that were trimmed before, here or, by their
+// DSCP, at another switch, and packets that are not well-formed IP packets or would not get
 // shorter.
 
 // minTransport is the least number of bytes kept after a UDP header: UEC's smallest trimmed packet

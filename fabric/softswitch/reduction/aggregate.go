@@ -104,8 +104,8 @@ type Action uint8
 
 // Actions.
 const (
-	Drop     Action = iota // It is in the sum, now or already before; nothing is sent.
-	Keep                   // it is in the sum, or was before; nothing is sent
+	Drop     Action = iota // Outcome.Reason says why.
+	Keep                   // It is in the sum, now or already before; nothing is sent.
 	SendAll                // Send the result to every child.
 	SendOne                // Send the result to Outcome.Child again.
 	SendBack               // Send Outcome.Reject back to the sender.

@@ -100,7 +100,7 @@ func (j *job) start(now clock.Time, at int, a wire.Aggregation) {
 	j.set(at, a)
 }
 
-// set sets the elements of a set to those of a message.
+// set copies a message's elements to its set.
 func (j *job) set(at int, a wire.Aggregation) {
 	kind, data := a.Type(), a.Data()
 	values := j.valuesOf(at, int(a.Elements()))
