@@ -21,9 +21,9 @@ import (
 // sizes are leaf-spine fabrics of 64, 256 and 1,024 nodes.
 var sizes = []struct{ leaves, spines, hosts int }{{4, 4, 16}, {8, 8, 32}, {32, 8, 32}}
 
-// forSizes runs a benchmark whose op builds, for each size. What op returns
-// undoes it. Neither undoing nor namespaces are part of the time; the time of
-// undoing is told beside it.
+// forSizes runs a benchmark, whose op builds, for each size. The function that op returns undoes
+// it. The measured time includes neither undoing nor namespaces. The time of undoing is reported
+// separately.
 func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan,
 	ns map[string]*kernel.Namespace) (undo func() error)) {
 	hosttest.Need(b, hosttest.Netns)
@@ -61,8 +61,8 @@ func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan,
 	}
 }
 
-// cpuTime is what the process has used of all CPUs. On a busy machine it says
-// more than the time on the wall.
+// cpuTime returns the CPU time that the process has used on all CPUs. On a busy machine it says
+// more than the elapsed time.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage unix.Rusage
@@ -137,10 +137,9 @@ func floor(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) (run fun
 	}, f.Close
 }
 
-// BenchmarkUpBesideFloor runs `railbed up` of 256 nodes, from reading the file to
-// the end of the process, and the floor in turn, and reports the ratio of the
-// medians: against the netlink and sysctl calls alone, and against these with
-// the making of the namespaces.
+// BenchmarkUpBesideFloor runs `railbed up` of 256 nodes, from reading the file to the end of the
+// process, and the floor in turn, and reports ratios of the medians. One ratio is against the
+// netlink and sysctl calls alone, the other against these and the making of the namespaces.
 func BenchmarkUpBesideFloor(b *testing.B) {
 	hosttest.Need(b, hosttest.Testbed)
 	dir := b.TempDir()
@@ -188,8 +187,8 @@ func BenchmarkUpBesideFloor(b *testing.B) {
 	b.ReportMetric(float64(median(ups))/float64(median(making)), "up/calls+namespaces")
 }
 
-// settle gives the kernel time to end namespaces that nobody has any more. It does
-// so by itself, with locks that new ones need.
+// settle gives the kernel time to end namespaces that are no longer in use. The kernel does so by
+// itself, with locks that new ones need.
 func settle() { time.Sleep(time.Second) }
 
 func median(times []time.Duration) time.Duration {
@@ -244,7 +243,7 @@ func floorRead(h *host) error {
 	return err
 }
 
-// BenchmarkVerify and BenchmarkLinks are what looking at a fabric costs.
+// BenchmarkVerify and BenchmarkLinks measure the cost of reading a fabric's state.
 func BenchmarkVerify(b *testing.B) {
 	look(b, func(f *Fabric) error { return f.Verify(context.Background()) })
 }

@@ -205,7 +205,7 @@ func TestPacketsOfTheMTUPassAndLongerOnesDoNot(t *testing.T) {
 	}
 }
 
-// leftovers is what is in a namespace that a new one has not.
+// leftovers returns the objects in a namespace that a new namespace does not have.
 func leftovers(t *testing.T, ns *kernel.Namespace) string {
 	t.Helper()
 	conn, err := kernel.OpenIn(ns)
@@ -312,7 +312,7 @@ func TestInterruptedBuildLeavesNothing(t *testing.T) {
 			t.Errorf("interrupted at step %d: %v", stop, err)
 		}
 		if stop == 0 {
-			total = 1 // the first step told nobody
+			total = 1 // the first step was not reported
 		}
 		for name, n := range ns {
 			if left := leftovers(t, n); left != "" {

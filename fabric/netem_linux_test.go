@@ -101,7 +101,7 @@ func (r *netemRig) set(t *testing.T, fromH0, toH0 plan.Direction) {
 	}
 }
 
-// load is what a test sends in one direction.
+// load describes the datagrams that a test sends in one direction.
 type load struct {
 	count, length int           // of datagrams, and of each in bytes
 	gap           time.Duration // between two of them; none if it is 0
@@ -329,8 +329,8 @@ func jitters(t *testing.T, r *netemRig) {
 	if len(far) != 60 || len(near) != 200 {
 		t.Errorf("%d of 60 and %d of 200 arrived", len(far), len(near))
 	}
-	// Of 60 even draws a tenth lies below -0.8 jitter, and one above 0.8. Five
-	// standard deviations of such a quantile are 0.4 jitter.
+	// Of 60 uniform draws a tenth lies below -0.8 jitter, and a tenth above 0.8. Five standard
+	// deviations of such a quantile are 0.4 jitter.
 	if low, high := quantile(far, 0.1),
 		quantile(far, 0.9); low > delay-4*jitter/10+late || high < delay+4*jitter/10 {
 		t.Errorf("a tenth took less than %s, a tenth more than %s; want about %s and %s", low, high,
@@ -375,8 +375,8 @@ func alters(t *testing.T, r *netemRig) {
 	}
 }
 
-// netemRate is one that a guest reaches even on a busy host: the burst that is
-// calibrated for it makes up for timers that are late by 20 ms.
+// netemRate is a rate that a guest reaches even on a busy host: the burst that is calibrated for it
+// compensates for timers that are late by 20 ms.
 const netemRate = units.Rate(500e3)
 
 // ratesBelowNetem: a shaper reaches its rate below netem as it does alone. It

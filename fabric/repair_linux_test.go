@@ -80,7 +80,7 @@ func TestRepairUndoesEveryAlteration(t *testing.T) {
 		p := plantest.Compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
 		f, ns := build(t, p)
 		var undamaged *conversation
-		if fabric == routed { // h2 and h3 are on leaf2, which nobody touches
+		if fabric == routed { // h2 and h3 are on leaf2, which stays unchanged
 			undamaged = converse(t, p, ns, "h2", "h3")
 		}
 		for _, c := range damages {
@@ -120,8 +120,8 @@ func TestRepairUndoesEveryAlteration(t *testing.T) {
 	}
 }
 
-// tellsRepair looks for what Verify said, in the past. What only waits for
-// another repair, as a carrier does for the other end, is not told.
+// tellsRepair looks for the text of Verify, in the past tense. A difference that only waits for
+// another repair, such as a carrier that waits for the other end, is not reported.
 func tellsRepair(t *testing.T, repairs []Repair, want, when string) {
 	t.Helper()
 	want = strings.Replace(want, "kernel has", "kernel had", 1)
@@ -168,8 +168,8 @@ func TestRepairOfEverythingAtOnce(t *testing.T) {
 	undamaged.goesOn(t, "after everything")
 }
 
-// TestRepairLeavesTheRest looks at what is not damaged: interfaces of others,
-// processes, other links' counters, and links that are down on request.
+// TestRepairLeavesTheRest checks that undamaged objects stay: interfaces of others, processes,
+// other links' counters, and links that are down on request.
 func TestRepairLeavesTheRest(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	ctx := context.Background()

@@ -102,8 +102,8 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 	}
 }
 
-// Gentle Flow Control's thresholds follow a link in the same way, to those of a plan that
-// has it so.
+// Gentle Flow Control's thresholds follow a link in the same way: they become the thresholds of a
+// plan with such a link.
 func TestGFCFollowsChanges(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	ctx := context.Background()

@@ -127,8 +127,8 @@ func TestAFrameIsOnePacket(t *testing.T) {
 	}
 }
 
-// BenchmarkRate is what one TCP connection gets of a shaped link, as the far
-// NIC counts it: 100 % is the rate asked for.
+// BenchmarkRate measures the throughput of one TCP connection over a shaped link, as the far NIC
+// counts it: 100 % is the requested rate.
 func BenchmarkRate(b *testing.B) {
 	hosttest.Need(b, hosttest.Netns)
 	for _, rate := range []string{"10mbit", "100mbit", "1gbit"} {

@@ -142,8 +142,8 @@ func (a alteration) command() []string {
 	return strings.Fields(a.alter)
 }
 
-// made makes an alteration, and returns what Verify should say. Programs that
-// are not there are told.
+// made makes an alteration, and returns the text that Verify should report. Missing programs are
+// logged.
 func (a alteration) made(t *testing.T, p *plan.Plan, ns map[string]*kernel.Namespace) (want string,
 	made bool) {
 	t.Helper()

@@ -327,7 +327,7 @@ func lines(t *testing.T, s Shaping, was *Shaping) []string {
 	var traced []string
 	b := kernel.NewBatch("n", func(line string) { traced = append(traced, line) })
 	s.Apply(b, "eth0", 4711, was)
-	_ = conn.Do(b) // there is no such interface: the lines are what is asked for
+	_ = conn.Do(b) // there is no such interface: the test checks the lines of the requests
 	return traced
 }
 
@@ -537,8 +537,8 @@ func TestSettledRigMeasures(t *testing.T) {
 			t.Errorf("%s: %+v", rate, entry)
 		}
 	}
-	// A shaper at half the rate is measured as half the rate: the measurement
-	// does not just repeat what it was told.
+	// A shaper at half the rate is measured as half the rate: the measurement does not just repeat
+	// its input.
 	rig, err := newRig(100e6, 1500)
 	if err != nil {
 		t.Fatal(err)
@@ -563,7 +563,7 @@ func TestCalibrationInAUserNamespace(t *testing.T) {
 	}
 }
 
-// BenchmarkCalibrate is what the first use of a rate costs.
+// BenchmarkCalibrate measures the cost of the first use of a rate.
 func BenchmarkCalibrate(b *testing.B) {
 	hosttest.Need(b, hosttest.Netns)
 	for _, rate := range []units.Rate{10e6, 100e6, 1e9} {

@@ -157,9 +157,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkCost is what a frame costs the thread that does it, without waiting:
-// the node sends a burst into the port's ring, then the port receives it, then
-// it is sent through another port to its node.
+// BenchmarkCost measures the thread's time for a frame, without waiting. The node sends a burst
+// into the port's ring, the port receives it, and another port sends it to its node.
 func BenchmarkCost(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
 	for _, driver := range []port.Driver{port.Packet, port.XDP, port.Tap} {

@@ -76,9 +76,9 @@ func trunkFrame(number, length int) []byte {
 	return frame
 }
 
-// Every port of a trunk gives its own node's frames, and sends to its own node
-// alone, also when frames of many ports go in one call; one of a port that is
-// down is counted there and holds nobody up.
+// Every port of a trunk receives its own node's frames, and sends only to its own node, also when
+// one call has frames of many ports. A frame of a port that is down is counted there and does not
+// delay other frames.
 func TestTrunk(t *testing.T) {
 	const count = 128
 	r := newTrunk(t, count)

@@ -86,9 +86,9 @@ func redirect(index, socket int, flags uint32) (fds []int, err error) {
 	return append(fds, link), nil
 }
 
-// BenchmarkReceiveAFXDP is what receiving through AF_XDP costs, natively and
-// generically, beside the packet socket's ring of BenchmarkCost. It is why the
-// drivers do not.
+// BenchmarkReceiveAFXDP measures the cost of receiving through AF_XDP, natively and generically,
+// beside the packet socket's ring of BenchmarkCost. Its result is the reason why the drivers do not
+// receive through AF_XDP.
 func BenchmarkReceiveAFXDP(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
 	for _, mode := range []struct {

@@ -346,7 +346,8 @@ type AggregationState struct {
 }
 
 // Aggregation returns the current state of all jobs at every switch that takes part. Messages that
-// belong to no job are counted in the switch's first job.
+// belong to no job are counted in the switch's first job, which is the job whose root it is, if
+// there is one.
 func (e *Engine) Aggregation() []AggregationState {
 	var states []AggregationState
 	for _, s := range e.switches {

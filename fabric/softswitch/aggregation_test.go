@@ -204,8 +204,8 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
-// TestAggregationIsTraffic: results stand in queues and are marked as what they
-// answer may be.
+// TestAggregationIsTraffic: results wait in queues, and are marked if the messages that they answer
+// may be marked.
 func TestAggregationIsTraffic(t *testing.T) {
 	a := newAggregated(t, single(4,
 		"  switch: {kind: soft, ecn: {kmin: 1B, kmax: 1KB, pmax: 100%}, aggregation: {slots: 64, elements: "+

@@ -93,7 +93,7 @@ func delays(t *testing.T, r *rig, packets int, sources ...source) ([][]time.Dura
 	return took, departed
 }
 
-// calculusRig is n nodes on a switch. Node 0's link is the one that all share.
+// calculusRig is n nodes on a switch. All flows share node 0's link.
 func calculusRig(t *testing.T, nodes int, links string) (*rig, *watched) {
 	w := &watched{most: map[string]int64{}}
 	w.rig = newRig(t, single(nodes,
@@ -143,11 +143,10 @@ func TestOneServer(t *testing.T) {
 	}
 }
 
-// TestSharedLink: sources of (b_i, r_i) that share a link of the rate R >= sum of r_i, in
-// the order in which they come. What comes from each NIC's own link is at most (b_i + l,
-// r_i), so that at most the sum of b_i + l waits, and nobody waits longer than that takes
-// (Cruz 1991, the FIFO multiplexer; Le Boudec and Thiran, theorems 1.4.1 and 1.4.2 with
-// the sum of the curves).
+// TestSharedLink: sources of (b_i, r_i) share a link of the rate R >= sum of r_i, first in, first
+// out. The traffic from each NIC's own link is at most (b_i + l, r_i). So at most the sum of b_i +
+// l waits, and no packet waits longer than that takes. Sources: Cruz 1991, the FIFO multiplexer; Le
+// Boudec and Thiran, theorems 1.4.1 and 1.4.2 with the sum of the curves.
 func TestSharedLink(t *testing.T) {
 	r, w := calculusRig(t, 5, "")
 	var all []source
@@ -179,10 +178,10 @@ func TestSharedLink(t *testing.T) {
 	}
 }
 
-// TestPriorityHasARateLatencyCurve: beside others that never end, the first priority has
-// the service curve R*(t - l/R): it waits for one packet of a lower priority, which is not
-// interrupted (Le Boudec and Thiran, proposition 1.3.4). So its delay is at most
-// b/R + l/R + T at its NIC, and as much again, for one packet, at the switch.
+// TestPriorityHasARateLatencyCurve: beside permanent other traffic, the first priority has the
+// service curve R*(t - l/R). It waits for one packet of a lower priority, which is not interrupted
+// (Le Boudec and Thiran, proposition 1.3.4). So its delay is at most b/R + l/R + T at its NIC, and
+// as much again, for one packet, at the switch.
 func TestPriorityHasARateLatencyCurve(t *testing.T) {
 	r, w := calculusRig(t, 3, "")
 	const burst, rate = 12e3, 3e6

@@ -73,8 +73,8 @@ func TestFlapOutlivesOtherChanges(t *testing.T) {
 	r.balance()
 }
 
-// TestQueueLimitFollowsTheLink: what may wait for a link is what was set last, from
-// the next packet on.
+// TestQueueLimitFollowsTheLink: the queue limit of a link is the limit set last, from the next
+// packet on.
 func TestQueueLimitFollowsTheLink(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}, "+
 		"\"h1--leaf1\": {rate: 100mbit}}\n"))

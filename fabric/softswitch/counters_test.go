@@ -12,8 +12,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// TestCountersByPriority: what ports count as dropped, marked and trimmed, by
-// priority, is what receivers miss, and see marked and cut, of each priority's flow.
+// TestCountersByPriority compares the ports' counts of drops, marks and trims, by priority, with
+// the receivers: with the packets of each priority's flow that are missing, marked and trimmed
+// there.
 func TestCountersByPriority(t *testing.T) {
 	for name, ecn := range map[Reason]string{
 		RED: "{kmin: 5KB, kmax: 10KB, pmax: 100%, priorities: [4, 5]}",
@@ -68,8 +69,8 @@ func TestCountersByPriority(t *testing.T) {
 					add(&trims, counts)
 				}
 			}
-			// Of what was marked or cut, some was lost on the last link: 5 %. What was cut
-			// has another priority there.
+			// Of the marked or trimmed packets, 5 % were lost on the last link. Trimmed packets
+			// have another priority there.
 			cuts := missing[1] + missing[2]
 			if cuts != drops[1]+drops[2]+drops[7] || drops[7] == 0 {
 				t.Errorf("ports dropped %v, receivers miss %v", drops, missing)
@@ -111,8 +112,8 @@ func met(counts ByPriority) (n int) {
 	return n
 }
 
-// nearly says that at each priority of most of what was counted most was seen, and
-// of nothing anything.
+// nearly reports whether at each priority most of the counted packets were seen, and none were seen
+// at priorities without a count.
 func nearly(seen, counted ByPriority) bool {
 	for q, n := range counted {
 		if seen[q] > n || float64(seen[q]) < 0.85*float64(n)-3 {

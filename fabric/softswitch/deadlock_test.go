@@ -11,9 +11,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// ring is five switches in a ring whose every host sends to the one two switches
-// further on: each link between switches is asked for twice what it carries, and
-// every switch's buffer waits for the next one's.
+// ring is five switches in a ring. Every host sends to the host two switches further on. So the
+// load of each link between switches is twice its rate, and every switch's buffer waits for the
+// next switch's.
 func ring(flowControl string) string {
 	return `
 name: t
@@ -69,9 +69,8 @@ func TestPFCDeadlock(t *testing.T) {
 	}
 }
 
-// twoRings is a ring whose switches have two hosts each, of which one sends
-// forward and one backward, at priorities 3 and 4: four rings of queues, no two of
-// which have one in common.
+// twoRings is a ring of switches with two hosts each, one of which sends forward and the other
+// backward, at priorities 3 and 4. This gives four rings of queues without a common queue.
 const twoRings = `
 name: t
 fabric:
@@ -152,9 +151,8 @@ func TestEveryDeadlockIsNamed(t *testing.T) {
 	r.balance()
 }
 
-// TestDeadlockIsOver: once a link of the cycle goes down, the port before it sends
-// again when its pause has run out, and the deadlock is one that was. A ring that
-// stops again is a deadlock of its own.
+// TestDeadlockIsOver: once a link of the cycle goes down, the port before it sends again when its
+// pause has run out, and the deadlock is over. A ring that stops again is another deadlock.
 func TestDeadlockIsOver(t *testing.T) {
 	r := newRig(t, ring("pfc: {priorities: [3]}"))
 	r.silent = true
@@ -190,8 +188,8 @@ func TestDeadlockIsOver(t *testing.T) {
 	r.balance()
 }
 
-// TestDeadlockIsOverOncePausesAre: a port that may send and cannot yet, because its
-// line carries something else, waits for nobody.
+// TestDeadlockIsOverOncePausesAre: a port that may send but cannot yet, because its line carries
+// another frame, waits for no other port.
 func TestDeadlockIsOverOncePausesAre(t *testing.T) {
 	r := newRig(t, ring("pfc: {priorities: [3]}"))
 	r.silent = true
@@ -271,9 +269,9 @@ func TestManyDeadlocks(t *testing.T) {
 	r.balance()
 }
 
-// TestGFCStaysLive: Gentle Flow Control slows the same ring down, loses nothing
-// and comes to no stop (Qian et al., SIGCOMM 2019): the links between switches go on
-// at half their rate, the first stage.
+// TestGFCStaysLive: Gentle Flow Control slows the same ring down, loses nothing and does not stop
+// (Qian et al., SIGCOMM 2019). The links between switches continue at half their rate, the first
+// stage.
 func TestGFCStaysLive(t *testing.T) {
 	for _, kind := range []string{"buffer", "time"} {
 		t.Run(kind, func(t *testing.T) {

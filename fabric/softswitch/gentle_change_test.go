@@ -11,7 +11,7 @@ import (
 	"railbed/plan"
 )
 
-// compiled is what the plan has of GFC at a port.
+// compiled returns the plan's GFC thresholds at a port.
 func compiled(t *testing.T, text, sw string, port int) plan.PortGFC {
 	t.Helper()
 	at := *newRig(t, text).plan.Switch(sw).Ports[port].GFC
@@ -24,10 +24,9 @@ func sameGFC(a, b plan.PortGFC) bool {
 	return a.B1 == b.B1 && a.BM == b.BM && a.Limit == b.Limit && a.Period == b.Period
 }
 
-// TestGFCFollowsTheLink: a link becomes longer while its sender is slowed. Nothing is
-// lost, and what is in force is what the plan has for such a link; where the file
-// gives the thresholds of the short one, the same load overruns them. Changing back
-// restores what was.
+// TestGFCFollowsTheLink: a link becomes longer while its sender is slowed. Nothing is lost, and the
+// thresholds in force are the plan's for such a link. If the file sets the thresholds of the short
+// link, the same load overruns them. Changing back restores the original thresholds.
 func TestGFCFollowsTheLink(t *testing.T) {
 	const short, long = 5 * time.Microsecond, 2 * time.Millisecond
 	for _, kind := range gentleKinds {
@@ -78,7 +77,7 @@ func TestGFCFollowsTheLink(t *testing.T) {
 	}
 }
 
-// gfc is what the port's state tells of GFC.
+// gfc returns the GFC thresholds in the port's state.
 func (p *pressed) gfc() plan.PortGFC { return p.engine.Ports()[p.at.index].GFC }
 
 // TestChangesOfRateAndDelayAreGentle: whatever a link under load becomes, and however
@@ -167,7 +166,7 @@ func TestRingOfRandomChanges(t *testing.T) {
 			}
 			before := r.count
 			r.offer(time.Duration(r.engine.Now()) + 50*time.Millisecond)
-			// At least half of what a ring of the slowest links carries.
+			// At least half of the load that a ring of the slowest links carries.
 			if lost, most := r.engine.Totals().Dropped,
 				uint64(5*62_500*50/1000/2/2); lost > 0 || r.count-before < most/2 {
 				t.Errorf("%s, seed %d: %d lost, and %d delivered, want none and at least %d", kind, seed,
@@ -218,8 +217,8 @@ func TestHostLinkMovesTheOthers(t *testing.T) {
 	}
 }
 
-// TestRefusedChangeChangesNothing: when the switch at one end of a link has no room for
-// what it would have to keep, the other end keeps what it did, at once and later.
+// TestRefusedChangeChangesNothing: when the switch at one end of a link has no room for the new
+// reservation, the other end keeps its old one, at once and later.
 func TestRefusedChangeChangesNothing(t *testing.T) {
 	for _, flowControl := range []string{"pfc", "gfc"} {
 		r := newRig(t, `
@@ -264,9 +263,9 @@ fabric:
 	}
 }
 
-// TestRatesInTheTimesOfTheLink: a link becomes a hundred times faster while a message
-// that slows its sender is under way, which holds by the new rate, far shorter than the
-// repetitions by the old one are apart. The sender stays slowed.
+// TestRatesInTheTimesOfTheLink: a link becomes a hundred times faster while a message that slows
+// its sender is in flight. At the new rate the message holds for a far shorter time than the
+// interval between repetitions at the old rate. The sender stays slowed.
 func TestRatesInTheTimesOfTheLink(t *testing.T) {
 	r := newRig(t, single(3, `
   switch: {kind: soft, buffer: 16MB, gfc: {kind: buffer, b1: 4KB, bm: 2MB, stages: 8, priorities: [3]}, priorities: {26: 3}}

@@ -102,9 +102,9 @@ func TestRatesAreToldWhenALinkComesUp(t *testing.T) {
 	}
 }
 
-// TestLostRatesAreToldAgain: messages are lost on a link that is up. The message that
-// gives the whole rate is repeated after 1, 2 and 4 intervals, and when all four are
-// lost, the sender forgets the lower rate when it holds no longer.
+// TestLostRatesAreToldAgain: messages are lost on a link that is up. The message that allows the
+// whole rate is repeated after 1, 2 and 4 intervals. If all four are lost, the lower rate expires
+// at the sender.
 func TestLostRatesAreToldAgain(t *testing.T) {
 	for _, kind := range gentleKinds {
 		for name, c := range map[string]struct{ deaf, full time.Duration }{
@@ -134,9 +134,9 @@ func TestLostRatesAreToldAgain(t *testing.T) {
 	}
 }
 
-// TestRatesHold: where hardly anything leaves, a frame of each sender in the time for
-// which two messages hold, senders stay slowed and nothing is lost. They are told every
-// 8 intervals and after changes; once all has left, nobody is told anything.
+// TestRatesHold: if hardly anything leaves (a frame of each sender in the time for which two
+// messages hold), senders stay slowed and nothing is lost. They get messages every 8 intervals and
+// after changes. Once all frames have left, no more messages are sent.
 func TestRatesHold(t *testing.T) {
 	for kind, every := range map[string]time.Duration{"buffer": 8 * interval,
 		"time": interval * 65535 / 65536} {
@@ -175,7 +175,7 @@ func TestRatesHold(t *testing.T) {
 	}
 }
 
-// observer is told what happens.
+// observer is a function that implements Observer.
 type observer func(*Observation)
 
 func (o observer) Observe(one *Observation) { o(one) }
@@ -234,8 +234,8 @@ func TestIdleGFCPlansNothing(t *testing.T) {
 	}
 }
 
-// TestLossyLinksAndRates: over links that lose a fifth of all frames, messages too, the
-// receiver's link stays busy, and nobody is slow for long when all is over.
+// TestLossyLinksAndRates: links lose a fifth of all frames, including messages. The receiver's link
+// stays busy, and no sender stays slow for long after the end.
 func TestLossyLinksAndRates(t *testing.T) {
 	for _, kind := range gentleKinds {
 		r := gentleRig(t, kind, ", loss: 20%, reorder: 1%")
@@ -259,8 +259,8 @@ func TestLossyLinksAndRates(t *testing.T) {
 	}
 }
 
-// TestSlowedPriorityHoldsBackNothingElse: a frame that waits for its rate is in
-// nobody's way, and leaves when the rate rises.
+// TestSlowedPriorityHoldsBackNothingElse: a frame that waits for its rate delays no other frame,
+// and leaves when the rate rises.
 func TestSlowedPriorityHoldsBackNothingElse(t *testing.T) {
 	r := gentleRig(t, "buffer", "")
 	tell := func(stage uint16) {
@@ -288,8 +288,8 @@ func TestSlowedPriorityHoldsBackNothingElse(t *testing.T) {
 	r.balance()
 }
 
-// TestForgedRates: however many messages come, a port keeps one event for what it was
-// told, and what is told to it lasts no longer than the protocol says.
+// TestForgedRates: however many messages arrive, a port keeps one event for the requested rates,
+// and a rate expires as the protocol says.
 func TestForgedRates(t *testing.T) {
 	r := gentleRig(t, "buffer", "")
 	nic, before := r.engine.nics[0].ports[0], len(r.engine.events.heap)
@@ -312,7 +312,7 @@ func TestForgedRates(t *testing.T) {
 	}
 }
 
-// tellRate has a port obey a stage of priority 3, as if the far end had told it.
+// tellRate makes a port apply a stage of priority 3, as if the far end had requested it.
 func tellRate(one *port, stage uint8) {
 	frame := one.engine.pool.Get()
 	fields := wire.GFCFields{Enable: 1 << 3, Values: [8]uint16{3: uint16(stage)}}

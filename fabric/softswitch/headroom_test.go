@@ -20,7 +20,8 @@ type pressed struct {
 	at   *port // of the switch, at the fast link
 }
 
-// press makes one with pfc or gfc; given is what the file says besides the priorities.
+// press makes one with pfc or gfc; given is the file's flow control settings besides the
+// priorities.
 func press(t *testing.T, buffer, flowControl, given string) *pressed {
 	t.Helper()
 	r := newRig(t, pressedFile(buffer, flowControl, given))
@@ -69,9 +70,9 @@ func (p *pressed) set(rateIn, rateOut units.Rate, in, out time.Duration) error {
 	return p.engine.SetLink(p.fast.Name, toSwitch, back)
 }
 
-// TestHeadroomFollowsTheLink: a link that becomes longer while its sender is paused
-// again and again loses nothing, and where the file gives the headroom, so that it
-// does not follow, the same load overruns it.
+// TestHeadroomFollowsTheLink: a link that becomes longer while its sender is paused again and again
+// loses nothing. If the file sets the headroom, so that it does not follow the link, the same load
+// overruns it.
 func TestHeadroomFollowsTheLink(t *testing.T) {
 	const delay = 500 * time.Microsecond
 	planned := press(t, "4MB", "pfc", "").state()
@@ -120,7 +121,7 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 	}
 }
 
-// state is what the port's state tells of PFC.
+// state returns the PFC thresholds in the port's state.
 func (p *pressed) state() plan.PortPFC { return p.engine.Ports()[p.at.index].PFC }
 
 // change makes the link another one at a random moment, and says which.
@@ -157,8 +158,8 @@ func TestChangesOfRateAndDelayAreLossless(t *testing.T) {
 	}
 }
 
-// TestHeadroomThatDoesNotFit is refused with what would fit, and nothing has changed;
-// what it says does fit, and not a microsecond more.
+// TestHeadroomThatDoesNotFit: the change is refused with the delay that would fit, and changes
+// nothing. That delay does fit, and not a microsecond more.
 func TestHeadroomThatDoesNotFit(t *testing.T) {
 	p := press(t, "400KB", "pfc", "")
 	before := p.state()

@@ -8,8 +8,8 @@ import (
 	"railbed/internal/clock"
 )
 
-// ledger keeps the bytes of each queue of each port, from what entered and left,
-// and compares them with the depths that packets that enter are said to have found.
+// ledger computes the bytes in each queue of each port, from the packets that enter and leave. It
+// compares them with the depths in the observations of packets that enter.
 type ledger struct {
 	t       *testing.T
 	bytes   map[int]*[queue.Priorities]int64

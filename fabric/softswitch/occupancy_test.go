@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestOccupancy: what a node has sent and is not on the link yet is told, frame
-// by frame, and is nothing in the end.
+// TestOccupancy: bytes that a node has sent and that are not on the link yet are reported, frame by
+// frame, and are 0 in the end.
 func TestOccupancy(t *testing.T) {
 	var seen []int64
 	r := newRig(t, single(2, "  switch: {kind: soft, priorities: {26: 3}}\n  links: {default: {rate: "+

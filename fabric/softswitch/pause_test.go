@@ -28,9 +28,9 @@ func quantaOf(priority uint8, quanta uint16) wire.PFCFields {
 	return fields
 }
 
-// TestPauseCountsOwnBitTimes: over a link with another rate in each direction a
-// pause is as long as 512 bits take that the paused port sends (IEEE 802.3, annex
-// 31B.2), whichever end that is.
+// TestPauseCountsOwnBitTimes: over a link with another rate in each direction, a pause quantum is
+// the time in which the paused port sends 512 bits (IEEE 802.3, annex 31B.2). This holds for both
+// ends.
 func TestPauseCountsOwnBitTimes(t *testing.T) {
 	const quanta, up, down = 1000, 1e9, 100e6 // of the node, of the switch
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}}\n"))
@@ -57,9 +57,9 @@ func TestPauseCountsOwnBitTimes(t *testing.T) {
 	r.balance()
 }
 
-// TestForgedPausesAreBounded: however many pauses come, and in whatever order
-// their ends are, a port has one event for all of them, none costs memory, and
-// every pause holds until its own end.
+// TestForgedPausesAreBounded: however many pauses arrive, and whatever the order of their ends, a
+// port has one event for all of them. No pause costs memory, and every pause holds until its own
+// end.
 func TestForgedPausesAreBounded(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}}\n"))
 	r.silent = true

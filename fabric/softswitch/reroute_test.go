@@ -7,9 +7,9 @@ import (
 	"railbed/internal/clock"
 )
 
-// TestReroute: when one of two uplinks goes down, flows take the other from that
-// moment on, and lost is what was on the link, and nothing else. When it comes back,
-// it gets its flows back, and nothing is lost.
+// TestReroute: when one of two uplinks goes down, flows use the other from that moment on. Only the
+// packets on the link are lost. When the link comes back, it gets its flows back, and nothing is
+// lost.
 func TestReroute(t *testing.T) {
 	r := newRig(t, `
 name: t

@@ -65,7 +65,7 @@ func (r *rig) deliver(nic int, one *packet.Packet) {
 	r.engine.Pool().Put(one)
 }
 
-// flow is what a datagram carries beside its length.
+// flow is a datagram's content besides its length.
 type flow struct {
 	from, to int // nodes; each has one NIC
 	port     uint16
@@ -150,7 +150,7 @@ func (r *rig) dropped(why Reason) uint64 {
 	return of.Total()
 }
 
-// drops is what all ports dropped.
+// drops returns the drops of all ports.
 func (r *rig) drops() ByReason {
 	all := ByReason{}
 	for _, p := range r.engine.Ports() {

@@ -73,21 +73,20 @@ fabric:
   links: {default: {rate: 1gbit, delay: 5us}, "leaf*--spine*": {rate: 2gbit}}
 `
 
-// TestTelemetry holds two probes over three switches to what the model says.
+// TestTelemetry compares two probes over three switches with the model.
 //
-// In us: h1 sends frames of 8 us from 0 on, without a gap. Frame k enters leaf1
-// at 13+8k and the line to the spine until 17+8k; enters the spine at 22+8k, its
-// line until 26+8k, and leaf2 at 31+8k. h3 sends 8 frames, which enter leaf2 from
-// 13 on and keep the line to h2 busy, so that a queue stands there from 31 on.
+// In us: h1 sends frames of 8 us from 0 on, without a gap. Frame k enters leaf1 at 13+8k and keeps
+// the line to the spine until 17+8k. It enters the spine at 22+8k, keeps its line until 26+8k, and
+// enters leaf2 at 31+8k. h3 sends 8 frames, which enter leaf2 from 13 on and keep the line to h2
+// busy, so that a queue stands there from 31 on.
 //
-// A probe has 194 bytes, 1.552 us and 0.776 us. Those from 55 and 167 enter leaf1
-// at 61.552 and 173.552, and wait for h1's frames 6 and 20 until 65 and 177; enter
-// the spine at 70.776 and 182.776, and wait for them until 74 and 186; enter leaf2
-// at 79.776 and 191.776.
+// A probe has 194 bytes, 1.552 us and 0.776 us. The probes sent at 55 and 167 enter leaf1 at 61.552
+// and 173.552, and wait for h1's frames 6 and 20 until 65 and 177. They enter the spine at 70.776
+// and 182.776, and wait for these frames until 74 and 186. They enter leaf2 at 79.776 and 191.776.
 //
-// There the first one waits for 8 frames of h3 and 7 of h1, until 13+15*8 = 133,
-// when 6 more have come; the second for 6 of h3's and h1's frames besides, 29, and
-// the first probe, until 13+29*8+1.552 = 246.552, when 6 more have come.
+// There the first probe waits for 8 frames of h3 and 7 of h1, until 13+15*8 = 133, when 6 more have
+// arrived. The second probe waits for 29 frames, those of h3 and h1, and for the first probe. It
+// waits until 13+29*8+1.552 = 246.552, when 6 more have arrived.
 func TestTelemetry(t *testing.T) {
 	r := newRig(t, fmt.Sprintf(threeHops, true))
 	got := r.probes()
@@ -152,7 +151,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// telemetryCounts are those of all ports.
+// telemetryCounts returns the telemetry counters of all ports together.
 func (r *rig) telemetryCounts() (total INTCounters) {
 	for _, p := range r.engine.Ports() {
 		total.Add(&p.Counters.INT)
@@ -291,14 +290,14 @@ func TestUse(t *testing.T) {
 		from, to, ask clock.Time
 		want          uint32
 	}{
-		{10_000, 30_000, 99_999, 0},                // its window is not over
-		{90_000, 100_000, 100_000, 300_000},        // up to the end
-		{100_000, 101_000, 199_999, 300_000},       // still of the first
-		{150_000, 420_000, 420_000, 1_000_000},     // through two whole ones
-		{420_000, 421_000, 500_000, 210_000},       // 20 and 1
-		{900_000, 901_000, 999_999, 0},             // nothing in the one before
-		{950_000, 1_050_000, 1_050_000, 510_000},   // 1 and 50
-		{1_050_000, 1_050_000, 1_100_000, 500_000}, // no time at all
+		{10_000, 30_000, 99_999, 0},                // The last window is not over.
+		{90_000, 100_000, 100_000, 300_000},        // Up to the end.
+		{100_000, 101_000, 199_999, 300_000},       // Still of the first.
+		{150_000, 420_000, 420_000, 1_000_000},     // Through two whole ones.
+		{420_000, 421_000, 500_000, 210_000},       // 20 and 1.
+		{900_000, 901_000, 999_999, 0},             // Nothing in the one before.
+		{950_000, 1_050_000, 1_050_000, 510_000},   // 1 and 50.
+		{1_050_000, 1_050_000, 1_100_000, 500_000}, // No time at all.
 	} {
 		u.add(c.from, c.to)
 		if got := u.share(c.ask); got != c.want {

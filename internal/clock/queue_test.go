@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestQueue holds a queue against a stable sort of what went in.
+// TestQueue compares a queue with a stable sort of the pushed items.
 func TestQueue(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	type pushed struct {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestAgainstNumpyAndTorch compares with what these made of every value of both types of
-// 16 bits, of every tie between them, and of pairs; testdata/vectors.py says how.
+// TestAgainstNumpyAndTorch compares with the results of both libraries for every value of both
+// types of 16 bits, for every tie between values, and for pairs. testdata/vectors.py produces them.
 func TestAgainstNumpyAndTorch(t *testing.T) {
 	file, err := os.Open("testdata/vectors.txt")
 	if err != nil {
@@ -35,7 +35,7 @@ func TestAgainstNumpyAndTorch(t *testing.T) {
 	}
 }
 
-// vector is what vectors.py hashes.
+// vector returns the bytes that vectors.py hashes.
 func vector(kind Type, what string) []byte {
 	var result []byte
 	short := func(b []byte) uint16 {
@@ -230,8 +230,8 @@ func TestAverage(t *testing.T) {
 	}
 }
 
-// TestPrepareAndFinish holds that an average of sums is the one that ranks make of each other's
-// elements, and that other operations are left alone.
+// TestPrepareAndFinish checks that an average by sums equals the average that ranks compute from
+// each other's elements, and that other operations leave memory unchanged.
 func TestPrepareAndFinish(t *testing.T) {
 	const ranks = 3
 	random := rand.New(rand.NewPCG(6, 3))

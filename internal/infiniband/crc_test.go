@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFolded holds the CRC by shifts against the standard library's, in every length up
-// to some times what a word is folded into and those of packets, from any state and place.
+// TestFolded compares the CRC by shifts with the standard library's, from any state and at any
+// alignment. It tries every length up to several times foldedInto, and the lengths of packets.
 func TestFolded(t *testing.T) {
 	if got := ^folded(^uint32(0), []byte("123456789")); got != 0xCBF43926 { // its check value
 		t.Errorf("123456789 has %#x", got)

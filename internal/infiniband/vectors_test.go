@@ -45,7 +45,7 @@ type vector struct {
 	}
 }
 
-// want is what the packet's headers say.
+// want returns the expected fields of the packet's headers.
 func (v *vector) want() (f Fields) {
 	g := &v.Fields
 	f.BTH = BTHFields{
@@ -147,8 +147,8 @@ func TestPublishedPackets(t *testing.T) {
 	}
 }
 
-// The ICRC is over what nobody changes on the way: every bit of a packet is either
-// in it or in one of the fields that Annex A17.3.3 names.
+// The ICRC covers the fields that no device changes on the path: every bit of a packet is either
+// covered or in one of the fields that Annex A17.3.3 names.
 func TestICRCCoversWhatRoutersLeave(t *testing.T) {
 	for _, v := range vectors(t)[:2] {
 		ip := unhex(t, v.Bytes)
@@ -236,7 +236,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// What is no packet is told from what is one.
+// Valid distinguishes packets from other bytes.
 func TestValid(t *testing.T) {
 	made := func(o Opcode, payload int) Packet {
 		p := make(Packet, Len(o, payload))

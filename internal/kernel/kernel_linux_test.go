@@ -412,8 +412,8 @@ func TestInAUserNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespaceBesideClose: whoever enters a namespace while it is closed enters it or fails, and
-// never another one that was opened under its number.
+// TestNamespaceBesideClose: a goroutine that enters a namespace while it is closed enters it or
+// fails. It never enters a different namespace that was opened under the same number.
 func TestNamespaceBesideClose(t *testing.T) {
 	p := newPair(t)
 	var home string

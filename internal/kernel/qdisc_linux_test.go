@@ -12,9 +12,9 @@ import (
 	"railbed/internal/units"
 )
 
-// netemOfTC is the TCA_OPTIONS payload that tc of iproute2 6.1.0 sends for
-// "netem limit 5000 delay 10ms 1ms loss 0.1% duplicate 0.2% corrupt 0.3% rate
-// 8tbit", recorded with strace on a little-endian machine.
+// netemOfTC is a TCA_OPTIONS payload, recorded with strace on a little-endian machine. Tc of
+// iproute2 6.1.0 sends it for "netem limit 5000 delay 10ms 1ms loss 0.1% duplicate 0.2% corrupt
+// 0.3% rate 8tbit".
 const netemOfTC = "5a620200 88130000 37894100 00000000 6f128300 093d0000" + // struct tc_netem_qopt
 	"0c000400 a69bc400 00000000" + // TCA_NETEM_CORRUPT
 	"0c000800 0010a5d4 e8000000" + // TCA_NETEM_RATE64
@@ -174,7 +174,7 @@ func TestTBFCarriesRatesAbove32Bits(t *testing.T) {
 	}
 }
 
-// FuzzParse feeds the parsers of what the kernel sends. They must not panic.
+// FuzzParse passes any bytes to the parsers of the kernel's messages. They must not panic.
 func FuzzParse(f *testing.F) {
 	b := NewBatch("n", nil)
 	b.SetNetem("eth0", 7, Root, Handle(2, 0), netemAsked)

@@ -12,8 +12,8 @@ import (
 // batchEnv has the test binary become a batch process.
 const batchEnv = "RAILBED_TEST_BATCH"
 
-// TestBatch: all threads are batch threads then, those that start later too, and as nice
-// as they were, but one that has another policy keeps it.
+// TestBatch: after Batch all threads are batch threads, including those that start later, with
+// unchanged nice values. A thread with another policy keeps it.
 func TestBatch(t *testing.T) {
 	if os.Getenv(batchEnv) == "" {
 		self := exec.Command("/proc/self/exe", "-test.run", "^TestBatch$")

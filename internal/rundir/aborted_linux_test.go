@@ -118,7 +118,8 @@ func TestClaimKeepsTheLog(t *testing.T) {
 	}
 }
 
-// TestForgetLeavesNothing of what is dead and of what died before.
+// TestForgetLeavesNothing: a sweep with Forget keeps nothing of dead testbeds, or of testbeds that
+// died before.
 func TestForgetLeavesNothing(t *testing.T) {
 	ownRoot(t)
 	die(t, "rundir-forget", "first\n")

@@ -69,8 +69,8 @@ func TestClaimIsExclusive(t *testing.T) {
 	}
 }
 
-// TestSweepRemovesItsOwnOnly: a link that was recorded and is as recorded goes;
-// one that somebody has replaced, or that was not recorded, stays.
+// TestSweepRemovesItsOwnOnly: a link that matches its record is removed. A link that was replaced,
+// or that was not recorded, stays.
 func TestSweepRemovesItsOwnOnly(t *testing.T) {
 	ownRoot(t)
 	names := filepath.Join(t.TempDir(), "names")
@@ -138,7 +138,8 @@ func TestMadeDirIsRemovedWhenEmpty(t *testing.T) {
 	}
 }
 
-// TestMadeDirIsRemovedByTheLast: a testbed that outlives the one that made the directory removes it.
+// TestMadeDirIsRemovedByTheLast: if the testbed that made the directory ends first, a testbed that
+// lives longer removes it.
 func TestMadeDirIsRemovedByTheLast(t *testing.T) {
 	ownRoot(t)
 	names := filepath.Join(t.TempDir(), "names")
@@ -225,7 +226,8 @@ func TestDanglingNamesAreSwept(t *testing.T) {
 	names := map[string]string{ // by the name, what it links to
 		"rundir-gone-h0":  target(gone.Process.Pid),
 		live.Name + "-h0": target(gone.Process.Pid), // recorded
-		// Of a dead testbed "rundir-live-b", whose name begins as one that runs.
+		// These belong to a dead testbed "rundir-live-b"; its name begins with the name of a
+		// running one.
 		live.Name + "-b-h0": target(gone.Process.Pid),
 		"rundir-foreign-h0": "/nowhere/fd/3",
 		"rundir-here-h0":    target(os.Getpid()),

@@ -64,8 +64,8 @@ func TestAggregationExamples(t *testing.T) {
 	}
 }
 
-// The example of an operation that is no sum, of elements of 2 bytes: worker 2 of 4 has 1, -1/2,
-// -0 and infinity as bfloat16, which are the upper halves of these as float32.
+// The example of an operation other than a sum, with elements of 2 bytes. Worker 2 of 4 has 1,
+// -1/2, -0 and infinity as bfloat16, which are the upper halves of these as float32.
 func TestAggregationOperation(t *testing.T) {
 	want := AggregationFields{
 		Kind:   AggregationUpdate,

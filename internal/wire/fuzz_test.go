@@ -296,13 +296,13 @@ func FuzzAggregation(f *testing.F) {
 	})
 }
 
-// rdReserved are the bytes that each type sends as 0 and nobody reads.
+// rdReserved are the bytes that each type sends as 0 and no receiver reads.
 var rdReserved = [RDTypes][]int{
 	RDNack: {25}, RDProbe: {28, 29, 30, 31}, RDReject: {27},
 }
 
-// FuzzRD reads any bytes, as they are and with their check made right: no byte of
-// what is valid is read beyond its end, and it is encoded again as it was.
+// FuzzRD reads any bytes, unchanged and with their check corrected. No byte is read beyond the end
+// of a valid datagram, and encoding its fields again gives the same bytes.
 func FuzzRD(f *testing.F) {
 	for _, example := range rdExamples {
 		b := protocoltest.Example(f, "rd-"+example.name)

@@ -38,7 +38,7 @@ func TestINTOfTheSpecification(t *testing.T) {
 	}
 }
 
-// exampleHops are what PROTOCOL.md says of its probe.
+// exampleHops are the hops of the probe in PROTOCOL.md.
 var exampleHops = [2]INTHop{
 	{Known: INTStandard, Node: 1, Ingress: 3, Egress: 17, Queue: 3, EgressTime: 2_000_000,
 		Utilisation: 250_000},

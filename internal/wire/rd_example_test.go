@@ -129,8 +129,8 @@ func TestRDSum(t *testing.T) {
 	equal(t, "sum of nothing", RDSum(nil), 0)
 }
 
-// What transports/rd/PROTOCOL.md, 2.10, calls invalid, each with a check that is
-// right for what its type has for a header.
+// The invalid datagrams of transports/rd/PROTOCOL.md, 2.10, each with a check that is correct for
+// its type's header.
 func TestRDInvalid(t *testing.T) {
 	resealed := func(name string, change func(RD) RD, header int) RD {
 		b := change(RD(protocoltest.Example(t, "rd-"+name)))

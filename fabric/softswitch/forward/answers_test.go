@@ -9,10 +9,9 @@ import (
 	"railbed/fabric/softswitch/packet"
 )
 
-// answers are frames and what a router answers, built by a program of a few
-// lines of Python from the layouts in RFC 791, 792, 826, 4443, 4861 and 8200,
-// with the checksum as RFC 1071 describes it. The router is s of answering; the
-// frames come from a.
+// answers are frames with a router's answers. A few lines of Python built them from the layouts in
+// RFC 791, 792, 826, 4443, 4861 and 8200, with the checksum of RFC 1071. The router is s of
+// answering; the frames come from a.
 var answers = []struct{ name, frame, answer string }{
 	{"v4 time exceeded", " 0200 0000 0003 0200 0000 0001 0800 452a 0020 0007 0000 0111 a599 0a00 0001 0a00 " +
 		"0003 80e8 829a 000c 0000 6162 6364",
@@ -99,9 +98,9 @@ func octets(t testing.TB, text string) []byte {
 	return b
 }
 
-// answering is a router s with 10.0.0.5 and fd00:a1::5, between the node a, who
-// is 10.0.0.1 and fd00:a1::1, and on the link 10.128.0.1 and fd00:a2::1, and the
-// router t, behind which is b, 10.0.0.3 and fd00:a1::3.
+// answering is a router s with 10.0.0.5 and fd00:a1::5. On one side is the node a, with 10.0.0.1
+// and fd00:a1::1, on the link 10.128.0.1 and fd00:a2::1. On the other side is the router t, and
+// behind it b, with 10.0.0.3 and fd00:a1::3.
 func answering(t testing.TB) (Table, *packet.Pool) {
 	pool := newPool(t)
 	return table(t, wired(t, "a b", "s t", "a -- s", "b -- t", "s -- t"), "s", "", pool, depths{}), pool

@@ -76,8 +76,8 @@ func (l *leaf) flow(i int) datagram {
 	return d
 }
 
-// even requires counts that are those of draws by weights: Pearson's chi-square
-// with one degree of freedom less than there are counts is within five deviations.
+// even requires that counts are consistent with draws by weights: Pearson's chi-square, with one
+// degree of freedom less than there are counts, is within five deviations.
 func even(t *testing.T, what string, counts []int, weights ...int) {
 	t.Helper()
 	total, sum := 0, 0
@@ -202,9 +202,9 @@ func TestSeedsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestPolarisedFabric sends flows over two tiers: where all switches have one
-// seed, the second chooses as the first did, so that only one of its ways up is
-// ever used; with seeds of their own, all are.
+// TestPolarisedFabric sends flows over two tiers. If all switches have one seed, the second tier
+// chooses as the first did, so that only one of its uplinks is ever used. With different seeds, all
+// are used.
 func TestPolarisedFabric(t *testing.T) {
 	for balance, want := range map[string]int{spec.Polarised: 2, spec.Flow: 4} {
 		p := generated(t, "fat-tree", "k=4") // edge and aggregation have two ways up each: 4 cores
@@ -353,8 +353,8 @@ func TestLeastQueue(t *testing.T) {
 	}
 }
 
-// TestFlowlets: a flow keeps its path while it pauses for no longer than the gap,
-// and draws a new one after; half of the new ones of two are the old one.
+// TestFlowlets: a flow keeps its path while it pauses for no longer than the gap, and draws a new
+// path afterwards. With two paths half of the new ones are the old one.
 func TestFlowlets(t *testing.T) {
 	const n = 4
 	l := newLeaf(t, spines(t, n), spec.Flowlet, depths{}, nil)

@@ -22,8 +22,8 @@ func bridged(t testing.TB, hosts, switches string, connect ...string) *plan.Plan
 	return p
 }
 
-// stations is a bridge of four ports whose plan has one NIC at each, and frames
-// between stations that the plan knows (1 to 4, at ports 0 to 3) or not.
+// stations is a bridge of four ports whose plan has one NIC at each. It makes frames between
+// stations that the plan knows (1 to 4, at ports 0 to 3) or does not know.
 type stations struct {
 	t     testing.TB
 	table Table
@@ -233,8 +233,8 @@ func TestBridgeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestBridgeForgetsTheSilent puts five stations into one place of the table, which
-// holds four: the one that was silent for longest is forgotten.
+// TestBridgeForgetsTheSilent puts five stations into one set of the table, which holds four: the
+// bridge forgets the station that was silent for longest.
 func TestBridgeForgetsTheSilent(t *testing.T) {
 	s := newStations(t)
 	b := s.table.(*bridge)

@@ -9,11 +9,10 @@ import (
 	"railbed/internal/clock"
 )
 
-// TestBucketKeepsItsCurve: of whatever is asked for, a bucket of b tokens and r a second
-// lets at most b + r*t go in any interval (Cruz 1991), and of what keeps to this curve
-// by itself it refuses nothing (Le Boudec and Thiran, section 1.2.2: the greedy shaper of
-// such a curve delays no conformant flow). The buckets are those of ICMP errors and of
-// floods.
+// TestBucketKeepsItsCurve: whatever the requests, a bucket of b tokens and r a second admits at
+// most b + r*t in any interval (Cruz 1991). It refuses nothing of traffic that conforms to this
+// curve. Source: Le Boudec and Thiran, section 1.2.2: the greedy shaper of such a curve delays no
+// conformant flow. The buckets are those for ICMP errors and for floods.
 func TestBucketKeepsItsCurve(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate, depth int

@@ -48,7 +48,7 @@ func wired(t testing.TB, hosts, switches string, connect ...string) *plan.Plan {
 	return compiled(t, s)
 }
 
-// depths are what waits at each port.
+// depths are the queued bytes at each port.
 type depths []int64
 
 func (d depths) Waiting(port int) int64 {
@@ -81,7 +81,7 @@ func table(t testing.TB, p *plan.Plan, name, balance string, pool *packet.Pool, 
 	return made
 }
 
-// datagram is what a test sends; its zero fields are sensible.
+// datagram describes a datagram that a test sends; its zero fields have sensible values.
 type datagram struct {
 	src, dst         netip.Addr
 	srcMAC, dstMAC   plan.MAC

@@ -42,8 +42,10 @@ const (
 	// ttl is Linux's default, which nodes also have (RFC 1700's successor at IANA).
 	ttl = 64
 	// quoted4 is the length of the part of the causing packet that an ICMPv4 error contains. It is
-	// as much as fits into 576 bytes (RFC 1812, 4.3.2.3). For ICMPv6, quoted6 is as much as fits
-	// into the smallest MTU of IPv6, 1,280 bytes (RFC 4443, 2.4(c)).
+	// as much as fits into 576 bytes (RFC 1812, 4.3.2.3).
+	//
+	// For ICMPv6, quoted6 is as much as fits into the smallest MTU of IPv6, 1,280 bytes (RFC 4443,
+	// 2.4(c)).
 	quoted4 = 576 - wire.IPv4MinLen - wire.ICMPLen
 	quoted6 = 1280 - wire.IPv6Len - wire.ICMPLen
 	// networkControl is the DSCP of ICMPv4 errors, precedence 6: RFC 1812, 4.3.2.5. Linux leaves

@@ -211,7 +211,8 @@ func TestQuotes(t *testing.T) {
 	}
 }
 
-// TestTooBig sends what the way out does not carry: the sender is told its MTU.
+// TestTooBig sends packets that are too long for their egress: the sender gets an error with the
+// MTU.
 func TestTooBig(t *testing.T) {
 	p := wired(t, "a b", "s t", "a -- s", "b -- t", "s -- t")
 	p.Switches[0].Ports[1].MTU = 1400

@@ -33,10 +33,10 @@ func shapes(t *testing.T) map[string]*plan.Plan {
 	}
 }
 
-// TestTablesAreThePlan sends packets from every NIC to every address of every
-// node and switch, over every path: at each switch as many packets as the plan
-// has next hops leave by all of them in turn, and by no others. The oracle reads
-// the plan's routes from end to end.
+// TestTablesAreThePlan sends packets from every NIC to every address of every node and switch, over
+// every path. At each switch it sends as many packets as the plan has next hops. They must leave by
+// all of these next hops in turn, and by no others. The oracle reads the plan's routes from end to
+// end.
 func TestTablesAreThePlan(t *testing.T) {
 	for name, p := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -192,9 +192,9 @@ func (w *walk) planned(name string, dst netip.Addr) []string {
 	return best
 }
 
-// TestTracerouteShowsThePlan sends packets with 1, 2, 3, ... hops to live from
-// every node to every other: each switch of the path answers from its loopback,
-// the answer comes back to the node, and the path is one of the plan's shortest.
+// TestTracerouteShowsThePlan sends packets with 1, 2, 3, ... hops to live from every node to every
+// other. Each switch of the path answers from its loopback, and the answer reaches the node. The
+// path is one of the plan's shortest.
 func TestTracerouteShowsThePlan(t *testing.T) {
 	for _, name := range []string{"leaf-spine", "fat-tree 4", "torus", "chain", "hpn"} {
 		p := shapes(t)[name]

@@ -124,7 +124,7 @@ var (
 	allPriorities = []uint8{0, 8, 16, 24, 32, 40, 48, 56} // DSCP; the default gives each its queue
 )
 
-// record observes all ports of the switch, and reads what it is told.
+// record observes all ports of the switch, and reads the records.
 func (s *bench) record(t testing.TB) {
 	t.Helper()
 	sw := &s.plan.Switches[0]
@@ -224,10 +224,10 @@ func benchRounds() int {
 	return 5
 }
 
-// BenchmarkBesidePeers is two nodes on a switch with two ports: the rate that
-// arrives when a node sends all it can, the highest with at most 0.1 % loss, and
-// what our process works for a frame. All rivals are there at once and are
-// measured in turn; the medians are reported, and the range is printed.
+// BenchmarkBesidePeers is two nodes on a switch with two ports. It measures the rate that arrives
+// when a node sends all it can, the highest rate with at most 0.1 % loss, and our process's work
+// for a frame. All rivals run at the same time and are measured in turn. The medians are reported,
+// and the range is printed.
 func BenchmarkBesidePeers(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
 	for _, size := range []int{64, 1400, 4200} {

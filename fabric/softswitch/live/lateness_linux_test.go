@@ -89,7 +89,7 @@ func datagrams(b *testing.B, from *kernel.Namespace, to string, interval, total 
 		for began, sent := time.Now(), 0; time.Since(began) < total; {
 			for ; time.Duration(sent)*interval < time.Since(began); sent++ {
 				data[0], data[1], data[2] = byte(sent), byte(sent>>8), byte(sent>>16)
-				_, _ = conn.Write(data) // refused: nobody listens
+				_, _ = conn.Write(data) // refused: there is no listener
 			}
 			time.Sleep(interval / 2)
 		}
@@ -138,8 +138,8 @@ func reportTiming(b *testing.B, s *live.State) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkSoftRate is what one TCP connection gets of a soft switch's link, as
-// the switch counts what it sent: 100 % is the rate asked for.
+// BenchmarkSoftRate measures the throughput of one TCP connection over a soft switch's link, as the
+// switch counts sent bytes: 100 % is the requested rate.
 func BenchmarkSoftRate(b *testing.B) {
 	for _, rate := range []string{"10mbit", "100mbit", "1gbit"} {
 		b.Run("rate="+rate, func(b *testing.B) {

@@ -37,11 +37,11 @@ func profiled(main func([]string) int) func([]string) int {
 	}
 }
 
-// rest is what no cost names: Go's runtime.
+// rest is all time that no cost names: Go's runtime.
 const rest = "Go's runtime"
 
-// costs are what CPU time is spent on, by the innermost function on the stack that one of
-// them names. A system call is what its caller is.
+// costs are the uses of CPU time. A sample belongs to the innermost function on the stack that one
+// of them names. A system call belongs to its caller.
 var costs = []struct {
 	what  string
 	where *regexp.Regexp
@@ -96,9 +96,9 @@ func costOf(sample string) string {
 	return rest
 }
 
-// BenchmarkProfile says where the CPU time of a switch goes that gets all that a node can
-// send: shares of the process's time by what its threads do, system calls with what the
-// kernel does in them for the receiving node.
+// BenchmarkProfile reports the use of CPU time of a switch that receives all that a node can send.
+// It reports shares of the process's time by the work of its threads. System calls include the
+// kernel's work in them for the receiving node.
 func BenchmarkProfile(b *testing.B) {
 	hosttest.Need(b, hosttest.Root)
 	for _, c := range []struct {

@@ -83,8 +83,8 @@ func TestFilterChoosesAsTheSwitchDoes(t *testing.T) {
 	}
 }
 
-// Checksums that follow each other in steps, as those of a stream of equal
-// segments do, are chosen in the asked share all the same.
+// Checksums that increase in steps, as in a stream of equal segments, are still chosen in the
+// requested share.
 func TestShareOfStreams(t *testing.T) {
 	frame := frameOf(rand.New(rand.NewPCG(3, 4)), false, protoTCP, 100)
 	for _, step := range []uint32{1, 2, 4, 16, 64, 1448, 8948} {
@@ -123,7 +123,7 @@ func TestKeysDiffer(t *testing.T) {
 	}
 }
 
-// BenchmarkRelease is what watching costs the timing thread for each frame.
+// BenchmarkRelease measures the cost of sampling for the timing thread, for each frame.
 func BenchmarkRelease(b *testing.B) {
 	for _, mask := range shares {
 		b.Run(fmt.Sprintf("of=%d", mask+1), func(b *testing.B) {

@@ -42,7 +42,7 @@ func BenchmarkSoak(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// soak offers 80 % of what the switch can, to a link that carries a tenth less.
+// soak offers 80 % of the switch's capacity, to a link that carries a tenth less.
 func soak(t testing.TB, d time.Duration) {
 	const size = 1000
 	s := startBench(t, fullSwitch, 1500, true)
@@ -87,9 +87,8 @@ func soak(t testing.TB, d time.Duration) {
 		// others may use the machine
 		t.Fatalf("nothing was tried: %+v", after.Totals)
 	}
-	// None is of a frame. The runtime counts the objects of a span when a P has
-	// used it up, or at the next collection, so that up to a span of each size on
-	// each P may be older.
+	// No object belongs to a frame. The runtime counts the objects of a span when a P has used it
+	// up, or at the next collection. So up to a span of each size on each P may be older.
 	const spans = manyPs * 1024
 	if most := alone + delivered/1000 + spans; allocated > most {
 		t.Errorf("%d objects were allocated for %d frames, want at most %d", allocated, delivered, most)
@@ -136,8 +135,7 @@ func TestOverloadIsBounded(t *testing.T) {
 	}
 }
 
-// resident is the physical memory of the switches' process, but for what it
-// shares, in bytes.
+// resident returns the physical memory of the switches' process, without shared memory, in bytes.
 func (s *bench) resident(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.process.Process.Pid))

@@ -26,7 +26,7 @@ func TestStartSurvivesTheProcess(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ways.Witness = func(func(int, *os.File) error) error {
-		cancel() // the process waits for a witness that does not come
+		cancel() // the process waits for a packet socket that is never sent
 		return nil
 	}
 	began := time.Now()

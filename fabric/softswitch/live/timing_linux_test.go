@@ -231,9 +231,8 @@ func TestSpinFollowsTheKernel(t *testing.T) {
 	}
 }
 
-// A real-time thread sleeps until a millisecond is over in some shorter and shorter
-// sleeps, the first of which may end late by three times spin; an ordinary user's in
-// one.
+// A real-time thread sleeps until a millisecond is over in several, ever shorter sleeps; the first
+// may end late by three times spin. An ordinary user's thread sleeps once.
 func TestSleepsBecomeShorter(t *testing.T) {
 	const spin = 50 * time.Microsecond
 	for priority, want := range []int{1, 3} {
@@ -254,9 +253,8 @@ func TestSleepsBecomeShorter(t *testing.T) {
 	}
 }
 
-// Cores are short where tasks wait for them in half of the time, and where the kernel
-// does not tell; then nothing but spin is left of a sleep, and each look takes off
-// more.
+// Cores are short if tasks wait for them in half of the time, or if the kernel does not report it.
+// Then only spin is subtracted from a sleep, and each check of the clock reduces spin further.
 func TestShortCores(t *testing.T) {
 	const spin = 50 * time.Microsecond
 	th := thread{spin: spin, priority: 1}

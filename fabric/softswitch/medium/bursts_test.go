@@ -9,11 +9,10 @@ import (
 	"railbed/plan"
 )
 
-// TestGilbertElliott holds the chain to its closed formulas (Gilbert 1960,
-// Elliott 1963): with p = enter and r = leave the share of packets in the bad
-// state is p/(p+r), the loss is that of each state by its share, a stay in the
-// bad state has 1/r packets in the mean with a geometric distribution, and the
-// correlation of the states of neighbours is 1-p-r.
+// TestGilbertElliott compares the chain with its closed formulas (Gilbert 1960, Elliott 1963), with
+// p = enter and r = leave. The share of packets in the bad state is p/(p+r), and the loss is each
+// state's loss weighted by its share. A stay in the bad state has 1/r packets on average, with a
+// geometric distribution. The correlation of the states of neighbours is 1-p-r.
 func TestGilbertElliott(t *testing.T) {
 	for _, g := range []plan.GilbertElliott{
 		{Enter: ratio(1, 100), Leave: ratio(1, 10), Loss: ratio(1, 1)},
@@ -57,8 +56,8 @@ func checkChain(t *testing.T, g plan.GilbertElliott) {
 		}
 	}
 	share := p / (p + r)
-	// Neighbours are alike: the share's variance is that of independent draws
-	// times (1+c)/(1-c) for a correlation c.
+	// Neighbours are correlated: the share's variance is the variance of independent draws times
+	// (1+c)/(1-c) for a correlation c.
 	c := 1 - p - r
 	sigma := math.Sqrt(share*(1-share)/n*(1+c)/math.Max(1-c, 1e-9)) + 1e-4
 	within := func(what string, got, want, by float64) {
@@ -77,8 +76,8 @@ func checkChain(t *testing.T, g plan.GilbertElliott) {
 		5*math.Sqrt(0.25/float64(bursts)))
 }
 
-// TestChainIsAFunctionOfThePacket asks for states in every order, with and
-// without what is remembered: they are those of a walk from the first packet.
+// TestChainIsAFunctionOfThePacket asks for states in every order, with and without the cache: they
+// equal the states of a walk from the first packet.
 func TestChainIsAFunctionOfThePacket(t *testing.T) {
 	for _, g := range []plan.GilbertElliott{
 		{Enter: ratio(1, 100), Leave: ratio(1, 10)}, {Enter: ratio(9, 10), Leave: ratio(8, 10)},

@@ -295,10 +295,9 @@ func BenchmarkMark(b *testing.B) {
 	}
 }
 
-// TestInterleavingChangesNothing plays one connection twice through a NIC and a
-// link, with other ephemeral ports, and with other connections of the node among
-// its packets that come in another order and number: the same of its packets are
-// lost, corrupted, duplicated and held back.
+// TestInterleavingChangesNothing plays one connection twice through a NIC and a link. The second
+// time it has other ephemeral ports, and among its packets are other connections of the node in
+// another order and number. The same of its packets are lost, corrupted, duplicated and held back.
 func TestInterleavingChangesNothing(t *testing.T) {
 	const packets = 5000
 	run := func(port uint16, others func(i int) int) (fates []fate) {

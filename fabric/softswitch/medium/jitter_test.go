@@ -25,10 +25,9 @@ func delays(d plan.Direction, n int) []float64 {
 	return all
 }
 
-// TestJitterDistributions compares delays with the distributions that the plan
-// documents, by Kolmogorov and Smirnov: the largest distance of the two
-// distribution functions is under 1.95/sqrt(n) but once in 1,000 (the draws
-// repeat, so that this is decided once and for all).
+// TestJitterDistributions compares delays with the distributions that the plan documents, by
+// Kolmogorov and Smirnov. The largest distance of the two distribution functions is under
+// 1.95/sqrt(n), except once in 1,000. The draws repeat, so that this is decided once and for all.
 func TestJitterDistributions(t *testing.T) {
 	const n = 200_000
 	phi := func(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }
@@ -75,9 +74,8 @@ func TestJitterDistributions(t *testing.T) {
 	}
 }
 
-// TestJitterMoments: the normal distribution cut at three deviations keeps its
-// mean, and has 0.98658 of its deviation (sqrt(1 - 2*3*phi(3)/(2*Phi(3)-1)));
-// neighbours know nothing of each other.
+// TestJitterMoments: the normal distribution cut at three deviations keeps its mean, and has
+// 0.98658 of its deviation (sqrt(1 - 2*3*phi(3)/(2*Phi(3)-1))). Neighbours are independent.
 func TestJitterMoments(t *testing.T) {
 	const n = 200_000
 	all := delays(plan.Direction{Rate: 1e9, JitterKind: spec.Normal, Delay: 1e6, Jitter: 1e5}, n)

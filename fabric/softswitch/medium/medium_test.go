@@ -15,8 +15,8 @@ import (
 
 func ratio(num, den uint64) units.Ratio { return units.Ratio{Num: num, Den: den} }
 
-// near requires a count of successes among n to be within five standard
-// deviations of what a probability says.
+// near requires that a count of successes among n is within five standard deviations of its
+// expectation for a probability.
 func near(t *testing.T, what string, got, n int, p float64) {
 	t.Helper()
 	want, sigma := p*float64(n), math.Sqrt(p*(1-p)*float64(n))
@@ -123,7 +123,7 @@ var everything = plan.Direction{
 	DropEvery: 37, DropList: []uint64{3, 5, 8}, Reorder: ratio(1, 10), ReorderBy: 50_000,
 }
 
-// fate is what happened to a packet, without when it was sent.
+// fate is a packet's outcome, without its time of sending.
 type fate struct {
 	reason      Reason
 	took, again clock.Time

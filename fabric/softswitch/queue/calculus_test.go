@@ -13,13 +13,17 @@ import (
 	"railbed/plan"
 )
 
-// TestPaceKeepsItsCurve: a priority that Gentle Flow Control slows to a rate r sends in no
-// interval more than r*t and a packet (a token bucket of one packet: Cruz 1991), by stages
-// (buffer-based) and by shares of the line (time-based) alike, also where other priorities
-// keep the line busy. Where they do not, it is a server of the rate r: of a source of
-// (b, r) at most b waits, and nobody waits longer than b/r (Le Boudec and Thiran, theorems
-// 1.4.1 and 1.4.2), which a greedy source comes to. Beside others it is slower than r,
-// because what the line could not take in time is not made up for.
+// TestPaceKeepsItsCurve: a priority that Gentle Flow Control slows to a rate r sends in no interval
+// more than r*t and a packet. This is a token bucket of one packet (Cruz 1991). It holds for stages
+// (buffer-based) and for shares of the line (time-based), also if other priorities keep the line
+// busy.
+//
+// Without other priorities the slowed one is a server of the rate r. Of a source of (b, r) at most
+// b waits, and no packet waits longer than b/r (Le Boudec and Thiran, theorems 1.4.1 and 1.4.2). A
+// greedy source reaches these bounds.
+//
+// Beside other priorities it is slower than r, because time that the line could not give is not
+// made up for.
 func TestPaceKeepsItsCurve(t *testing.T) {
 	const line, most, burst = units.Rate(1e9), 1514.0, 30e3
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// period is that of time-based GFC.
+// period is the period of time-based GFC.
 const period = 700
 
 // operations are random operations on a small switch, and what must hold after
@@ -236,7 +236,7 @@ func (o *operations) out(one *packet.Packet, port *Port) {
 	o.taken++
 }
 
-// check is what must hold at any time.
+// check checks the conditions that must hold at any time.
 func (o *operations) check() {
 	m := o.memory
 	var total, shared int64
@@ -294,7 +294,7 @@ func (o *operations) check() {
 	}
 }
 
-// end takes everything out: nothing is accounted then, and nobody is held back.
+// end removes all packets. Then the accounts are empty, and no sender is held back.
 func (o *operations) end() {
 	for _, p := range o.ports {
 		p.Flush(func(one *packet.Packet) { o.out(one, p) })

@@ -6,9 +6,9 @@ import (
 	"railbed/internal/clock"
 )
 
-// Gentle Flow Control slows a sender down as its share of the buffer grows, and never stops it
-// (Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding Deadlock in Lossless Networks, SIGCOMM
-// 2019). Without a stop there is no hold and wait, and so no deadlock. The plan sets the
+// Gentle Flow Control slows a sender down as its share of the buffer grows, and never stops it.
+// Source: Qian, Cheng, Zhang and Ren, Gentle Flow Control: Avoiding Deadlock in Lossless Networks,
+// SIGCOMM 2019. Without a stop there is no hold and wait, and so no deadlock. The plan sets the
 // thresholds.
 //
 // With buffer-based GFC the receiver signals a stage when the length crosses a threshold. In stage

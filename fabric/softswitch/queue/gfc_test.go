@@ -11,7 +11,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Stage k holds from Bk on, up to the next one, and is told once.
+// Stage k holds from Bk on, up to the next one, and is signalled once.
 func TestStagesOfBufferBasedGFC(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
 	stages := []units.Bytes{8000, 12_000, 14_000, 15_000}
@@ -109,9 +109,9 @@ func TestGFCThresholdsChange(t *testing.T) {
 	}
 }
 
-// gentleLink is a sender of a full line to a switch whose egress is stopped,
-// which acts on a signal so late that tau has passed when the last bit arrives
-// that was sent without knowing of it.
+// gentleLink is a sender of a full line to a switch whose egress is stopped. It acts on a signal
+// with a delay: tau has passed when the last bit arrives that was sent without knowledge of the
+// signal.
 type gentleLink struct {
 	simulation
 	sender *line
@@ -165,10 +165,10 @@ func fill(t *testing.T, kind string, at plan.PortGFC, tau time.Duration) (held i
 	return held, dropped
 }
 
-// Buffer-based GFC never needs more than Bm where B1 <= Bm - 2*C*tau, and
-// time-based where B0 <= Bm - (sqrt(tau/T)+1)^2*C*T (Qian et al., SIGCOMM 2019,
-// theorems of section 5), but for two frames because what comes is no fluid. With
-// a quarter of that room both overflow.
+// Buffer-based GFC never needs more than Bm if B1 <= Bm - 2*C*tau. Time-based GFC does not if B0 <=
+// Bm - (sqrt(tau/T)+1)^2*C*T. Source: Qian et al., SIGCOMM 2019, theorems of section 5. Two frames
+// are allowed in addition, because frames are not a fluid. With a quarter of that room both
+// overflow.
 func TestRoomOfGFC(t *testing.T) {
 	const tau = 40 * time.Microsecond
 	const inTau = 5000 // bytes, at 1 Gbit/s

@@ -41,11 +41,10 @@ func redPort(t testing.TB, name string) func(depth int, one *packet.Packet) Outc
 	}
 }
 
-// The share of packets that RED marks at length x is 0 up to kmin,
-// pmax*(x-kmin)/(kmax-kmin) up to kmax, and 1 above (Zhu et al., Congestion
-// Control for Large-Scale RDMA Deployments, SIGCOMM 2015, figure 5). Of n
-// independent packets, n*p +- 4*sqrt(n*p*(1-p)) are marked but for one test in
-// 16,000.
+// The share of packets that RED marks at length x is 0 up to kmin, pmax*(x-kmin)/(kmax-kmin) up to
+// kmax, and 1 above. Source: Zhu et al., Congestion Control for Large-Scale RDMA Deployments,
+// SIGCOMM 2015, figure 5. Of n independent packets, n*p +- 4*sqrt(n*p*(1-p)) are marked, except in
+// one test of 16,000.
 func TestShareThatREDMarks(t *testing.T) {
 	offer := redPort(t, "p0")
 	for _, depth := range []int{0, 1, kmin, kmin + 1, 46_000, 70_000, 100_000, 130_000, kmax - 1, kmax,
@@ -150,10 +149,10 @@ func TestMarksIPv6(t *testing.T) {
 	}
 }
 
-// ECN#: every packet that waited longer than ins_target is marked; of those that
-// waited for pst_target at least, without an exception for longer than
-// pst_interval, one is, and the n+1-th pst_interval/sqrt(n) after the n-th (Zhang,
-// Bai and Chen, CoNEXT 2019, section 3.2, which takes the law from CoDel).
+// ECN#: every packet that waited longer than ins_target is marked. If for longer than pst_interval
+// every packet has waited for at least pst_target, one packet is marked, and the n+1-th
+// pst_interval/sqrt(n) after the n-th. Source: Zhang, Bai and Chen, CoNEXT 2019, section 3.2, which
+// takes the law from CoDel.
 func TestECNSharpMarksAStandingQueue(t *testing.T) {
 	const every = time.Microsecond
 	for _, c := range []struct {
@@ -176,9 +175,9 @@ func TestECNSharpMarksAStandingQueue(t *testing.T) {
 	}
 }
 
-// standing are the times of a standing queue's marks, from the formula: the
-// first packet later than pst_interval, and then the first one at or after
-// pst_interval/sqrt(n) since the n-th mark.
+// standing computes the times of a standing queue's marks from the formula. They are the first
+// packet later than pst_interval, and then the first packet at or after pst_interval/sqrt(n) since
+// the n-th mark.
 func standing(every time.Duration) func(time.Duration) bool {
 	const interval = 200e3 // ns
 	marks := map[time.Duration]bool{}

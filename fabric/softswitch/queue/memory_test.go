@@ -13,11 +13,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// With n queues at the threshold T = alpha*(B-Q) of a shared buffer B each holds
-// alpha/(1+n*alpha) of it (Choudhury and Hahne, IEEE/ACM Transactions on
-// Networking 6(2), 1998, equation 2), within a packet and what the threshold
-// moves by it. A queue that joins later has its share when the others have
-// drained to theirs.
+// With n queues at the threshold T = alpha*(B-Q) of a shared buffer B each holds alpha/(1+n*alpha)
+// of it. Source: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, equation 2.
+// The tolerance is a packet and the resulting change of the threshold. A queue that joins later has
+// its share when the others have drained to theirs.
 func TestSharesOfTheDynamicThreshold(t *testing.T) {
 	const length = 4000
 	for _, alpha := range []units.Factor{{Num: 1, Den: 2}, {Num: 1, Den: 1}, {Num: 2, Den: 1},
@@ -28,7 +27,7 @@ func TestSharesOfTheDynamicThreshold(t *testing.T) {
 		m, egress := memory(t, sw, nil)
 		data := make([]byte, length) // of all
 		for _, busy := range []int{1, 2, 3, 7, ports} {
-			// Two packets come to each busy queue for each one that leaves.
+			// Two packets arrive at each busy queue for each packet that leaves.
 			for range 2_500 {
 				for _, p := range egress[:busy] {
 					p.Enqueue(0, &packet.Packet{Data: data, Ingress: -1})
@@ -201,7 +200,7 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
 	at := plan.PortGFC{B1: 10_000, BM: 110_000, Limit: 110_000, Period: units.Duration(time.Microsecond)}
 	withGFC(sw, spec.GFCTime, at, 3)
-	// what it has before it is told anything
+	// its state before any signal
 	heard := &shares{spoken: listen(t), last: map[int]uint16{1: FullRate}}
 	m, ports := memory(t, sw, heard)
 	now := clock.Time(0)
@@ -260,7 +259,7 @@ func TestReportsOfTimeBasedGFC(t *testing.T) {
 type shares struct {
 	*spoken
 	last map[int]uint16
-	full int // how often FullRate was told
+	full int // how often FullRate was signalled
 }
 
 func (s *shares) Rate(ingress int, priority uint8, share uint16) {

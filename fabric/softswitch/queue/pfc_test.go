@@ -16,9 +16,9 @@ import (
 // control is a PFC frame without its check sequence, in bytes.
 const control = 60
 
-// pausedLink is a link to a switch whose egress is slower than the link, with
-// the way back of the pause: it waits for a longest frame that has just begun to
-// leave, takes its own time and the delay.
+// pausedLink is a link to a switch whose egress is slower than the link, with the reverse path of
+// the pause. The pause waits for a longest frame that has just begun to leave, and takes its own
+// time and the delay.
 type pausedLink struct {
 	simulation
 	rate   units.Rate
@@ -93,10 +93,10 @@ func newPausedLink(t *testing.T, l *pausedLink, at plan.PortPFC) *pausedLink {
 	return l
 }
 
-// headroom is what may arrive beyond XOff (IEEE 802.1Q-2022, annex N; Zhu et
-// al., SIGCOMM 2015, section 4): the frame that exceeded it; what the link brings
-// in the time of two delays, of a longest frame in the pause's way and of the
-// pause; and the frame that the sender has just begun then.
+// headroom returns the bytes that may arrive beyond XOff (IEEE 802.1Q-2022, annex N; Zhu et al.,
+// SIGCOMM 2015, section 4). First is the frame that exceeded XOff. Then come the link's bytes in
+// the time of two delays, of a longest frame ahead of the pause and of the pause. Last is the frame
+// that the sender has just begun then.
 func headroom(rate units.Rate, delay time.Duration, frame int) int {
 	return frame + int(2*delay*time.Duration(rate)/8/time.Second) + frame + control + frame
 }
@@ -113,9 +113,9 @@ var pfcCases = []pfcCase{
 	{8e9, 10 * time.Microsecond, 1518}, {8e9, 123 * time.Nanosecond, 9018}, {100e6, time.Millisecond, 1518},
 }
 
-// worst is the sender's worst frames: k longest ones that fill the buffer up to
-// XOff, the one that exceeds it, as many bytes as end where the pause arrives, a
-// longest one that begins right then, and more that must not come.
+// worst returns the sender's worst frames. First are k longest frames that fill the buffer up to
+// XOff, and the frame that exceeds it. Then come as many bytes as end when the pause arrives, a
+// longest frame that begins right then, and more that must not arrive.
 func worst(c pfcCase, k int) func() int {
 	var lengths []int
 	for range k + 1 {
@@ -293,8 +293,8 @@ func TestPausesAreOfOnePortAndPriority(t *testing.T) {
 	}
 }
 
-// A packet that is too long for all that is kept pauses nobody when nothing
-// waits: nobody would end it.
+// A packet that is too long for the whole reservation pauses no sender if nothing waits: no later
+// packet would end the pause.
 func TestTooLongPacketPausesNobodyForGood(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
 	withPFC(sw, plan.PortPFC{XOff: 1000, XOn: 500, Headroom: 100}, class)
@@ -318,8 +318,8 @@ func TestTooLongPacketPausesNobodyForGood(t *testing.T) {
 	}
 }
 
-// What a port keeps grows out of the shared bytes that nobody uses, shrinks when
-// little enough waits, and tells the sender where it stands.
+// A port's reservation grows out of unused shared bytes and shrinks when few enough bytes wait. The
+// sender gets a signal with its new state.
 func TestThresholdsChange(t *testing.T) {
 	sw := softSwitch(20_000, 2)
 	withPFC(sw, plan.PortPFC{XOff: 2000, XOn: 1000, Headroom: 2000}, 3)

@@ -134,7 +134,7 @@ func datagram(frame []byte, ecn wire.ECN) {
 	udp.FillChecksum(wire.PseudoIPv4(ip.Src(), ip.Dst(), 17, len(udp)))
 }
 
-// simulation is a virtual time with what is to happen in it.
+// simulation is a virtual time with planned events.
 type simulation struct {
 	now   clock.Time
 	queue clock.Queue[func()]

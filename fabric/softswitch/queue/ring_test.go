@@ -13,10 +13,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// A ring of three switches with a host each, all links of 1 Gbit/s and 1 us. The
-// flow of host i passes switches i, i+1 and i+2 and ends at host i+2, so that each
-// link of the ring carries two flows and the buffers of the ring wait for each
-// other in a circle: the example of Qian et al. (SIGCOMM 2019, figures 1 and 2).
+// A ring of three switches with a host each, all links of 1 Gbit/s and 1 us. The flow of host i
+// passes switches i, i+1 and i+2 and ends at host i+2. So each link of the ring carries two flows,
+// and the buffers of the ring wait for each other in a circle. It is the example of Qian et al.
+// (SIGCOMM 2019, figures 1 and 2).
 const (
 	ringSize  = 3
 	ringRate  = units.Rate(1e9)
@@ -200,9 +200,9 @@ func pauses(xoff [2]units.Bytes) func(*plan.Switch) {
 	}
 }
 
-// gentle keeps b1 for each ingress and the room that the theorems ask for: 2*C*tau
-// for stages, and (sqrt(tau/T)+1)^2*C*T, which is 4*C*tau, for rates that are told
-// every T = tau. Two frames are on top, because what comes is no fluid.
+// gentle reserves b1 for each ingress and the room that the theorems require. It is 2*C*tau for
+// stages, and (sqrt(tau/T)+1)^2*C*T, which is 4*C*tau, for rates that are signalled every T = tau.
+// Two frames are added, because frames are not a fluid.
 func gentle(kind string, b1 [2]units.Bytes) func(*plan.Switch) {
 	return func(sw *plan.Switch) {
 		most := plan.PortGFC{B1: 4 * unit, BM: 16 * unit, Limit: 16 * unit}
@@ -252,9 +252,9 @@ func TestRingDeadlocksWithPFC(t *testing.T) {
 	}
 }
 
-// With Gentle Flow Control the same ring, with the same trigger, goes on at the
-// flows' max-min share, half a line each because each link of the ring carries two
-// of them (Qian et al., section 6: 5 of 10 Gbit/s), and no packet is lost.
+// With Gentle Flow Control the same ring, with the same trigger, continues at the flows' max-min
+// share. It is half a line each, because each link of the ring carries two flows (Qian et al.,
+// section 6: 5 of 10 Gbit/s). No packet is lost.
 func TestRingStaysLiveWithGFC(t *testing.T) {
 	for kind, layout := range map[string][2]units.Bytes{
 		spec.GFCBuffer: ahead,
@@ -327,7 +327,7 @@ func TestCyclesOfRandomGraphs(t *testing.T) {
 				taken[from] = true
 			}
 		}
-		// Places that wait for nobody who is left go, until none does.
+		// Remove places that wait for no remaining place, until there are none.
 		left := slices.DeleteFunc(slices.Clone(edges), func(e [2]int) bool {
 			return taken[e[0]] || taken[e[1]]
 		})

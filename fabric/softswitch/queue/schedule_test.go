@@ -42,9 +42,9 @@ func dwrr(t *testing.T, strict []int, weights [spec.Priorities]int) *backlogged 
 	return &backlogged{port: ports[0], random: rand.New(rand.NewPCG(3, 4))}
 }
 
-// Between any two moments at which two queues wait all the time, what they sent,
-// each over its weight, differs by a quantum and a longest packet of each at most
-// (Shreedhar and Varghese, SIGCOMM 1995, lemma 2 and theorem 3).
+// Take any two moments between which two queues wait all the time. Divide the bytes that each queue
+// sent by its weight. The two quotients differ at most by a quantum and a longest packet of each
+// queue (Shreedhar and Varghese, SIGCOMM 1995, lemma 2 and theorem 3).
 func TestDWRRSharesByWeight(t *testing.T) {
 	weights := [spec.Priorities]int{1, 2, 5, 0, 3}
 	b := dwrr(t, nil, weights)

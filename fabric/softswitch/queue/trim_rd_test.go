@@ -121,11 +121,11 @@ func rdFrame(t testing.TB, v6, tagged bool, payload gopacket.Payload) []byte {
 		ip := ipv6(dataDSCP, layers.IPProtocolUDP)
 		next = layers.EthernetTypeIPv6
 		stack = append(stack, ip, datagram)
-		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
+		_ = datagram.SetNetworkLayerForChecksum(ip) // it accepts IP
 	} else {
 		ip := ipv4(dataDSCP, layers.IPProtocolUDP)
 		stack = append(stack, ip, datagram)
-		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
+		_ = datagram.SetNetworkLayerForChecksum(ip) // it accepts IP
 	}
 	outer := ethernet(next)
 	if tagged {

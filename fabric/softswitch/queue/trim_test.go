@@ -74,7 +74,7 @@ func ipv6(dscp uint8, next layers.IPProtocol) *layers.IPv6 {
 func udpOver(ip gopacket.NetworkLayer) *layers.UDP {
 	u := &layers.UDP{SrcPort: 4791, DstPort: 4792}
 	if ip != nil {
-		_ = u.SetNetworkLayerForChecksum(ip) // IP is what it takes
+		_ = u.SetNetworkLayerForChecksum(ip) // it accepts IP
 	}
 	return u
 }
@@ -101,7 +101,7 @@ var samples = []sample{
 		stack: func(dscp uint8) []gopacket.SerializableLayer {
 			ip := ipv4(dscp, layers.IPProtocolTCP)
 			tcp := &layers.TCP{SrcPort: 1, DstPort: 2, Seq: 3, ACK: true, Window: 9}
-			_ = tcp.SetNetworkLayerForChecksum(ip) // IP is what it takes
+			_ = tcp.SetNetworkLayerForChecksum(ip) // it accepts IP
 			return []gopacket.SerializableLayer{ethernet(layers.EthernetTypeIPv4), ip, tcp}
 		}},
 	{name: "first fragment", kept: trimSize - 42, stale: true,
@@ -151,8 +151,8 @@ func written(t *testing.T, s sample, dscp uint8, length int) []byte {
 	return append([]byte(nil), buffer.Bytes()...)
 }
 
-// What is left of a trimmed packet is what gopacket writes for the same headers
-// with the shorter payload, but for transport headers that stay as they were.
+// A trimmed packet equals the packet that gopacket writes for the same headers with the shorter
+// payload, except for transport headers that stay unchanged.
 func TestTrimmedPacketIsWhole(t *testing.T) {
 	for _, s := range samples {
 		for _, length := range []int{1300, 1301, 400} {
@@ -202,8 +202,8 @@ func TestTrimKeepsAMissingChecksum(t *testing.T) {
 	}
 }
 
-// A bit that a link flipped before, in what is left or in what is cut off, shows
-// in the checksum of what is left, as it would have in the whole packet.
+// A bit that a link flipped before may be in the remaining or in the removed bytes. It shows in the
+// checksum of the trimmed packet, as it would have in the whole packet.
 func TestTrimKeepsDamageVisible(t *testing.T) {
 	for _, s := range samples[:3] {
 		for _, size := range []int{trimSize, trimSize + 1} {
@@ -278,8 +278,8 @@ func TestWhatIsNotTrimmed(t *testing.T) {
 	}
 }
 
-// RED says with a mark what a trimmed packet says by itself: it marks no head, neither
-// one that is cut here nor one that was cut before.
+// RED's mark signals the same as a trimmed packet itself. So RED marks no trimmed packet, neither
+// one trimmed here nor one trimmed before.
 func TestTrimmedPacketsAreNotMarked(t *testing.T) {
 	p := trimPort(t, 10_000)
 	p.marker = newMarker(&plan.ECN{Kind: spec.RED, KMin: 100, KMax: 200, PMax: units.Ratio{Num: 1, Den: 1},

@@ -41,9 +41,9 @@ func serve(t *testing.T, arrivals []clock.Time, service time.Duration) []time.Du
 	return waits
 }
 
-// Poisson arrivals and constant service, M/D/1: the mean time in the queue is
-// W = rho * S / (2 * (1 - rho)), Pollaczek and Khinchine's formula for a service
-// without variance (Kleinrock, Queueing Systems I, 1975, equation 5.71).
+// Poisson arrivals and constant service, M/D/1: the mean time in the queue is W = rho * S / (2 * (1
+// - rho)). This is Pollaczek and Khinchine's formula for a service without variance (Kleinrock,
+// Queueing Systems I, 1975, equation 5.71).
 func TestWaitingTimeOfMD1(t *testing.T) {
 	const service = 10 * time.Microsecond
 	for _, rho := range []float64{0.3, 0.5, 0.8, 0.9} {
@@ -90,9 +90,9 @@ func batchMeans(waits []time.Duration, batches int) (mean, half float64) {
 	return mean, student * math.Sqrt(variance/float64(batches))
 }
 
-// Constant arrivals every T and constant service S, D/D/1 (Kleinrock, section
-// 1.2): nobody waits while T >= S; else packet n waits n*(S-T); and of k that
-// come at once, packet i waits i*S. To the nanosecond.
+// Constant arrivals every T and constant service S, D/D/1 (Kleinrock, section 1.2). No packet waits
+// while T >= S; otherwise packet n waits n*(S-T). Of k simultaneous packets, packet i waits i*S.
+// All to the nanosecond.
 func TestWaitingTimeOfDD1(t *testing.T) {
 	const service = 1230 * time.Nanosecond
 	for _, every := range []time.Duration{2 * service, service, service - 7, service / 2} {

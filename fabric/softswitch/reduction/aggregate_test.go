@@ -32,7 +32,7 @@ func newBench(t *testing.T, workers, slots, elements int) *bench {
 	return b
 }
 
-// update is what a worker sends, of fixed point.
+// update returns an update of a worker in fixed point.
 func (b *bench) update(worker, slot int, round uint32, values ...int32) wire.Aggregation {
 	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, len(values))))
 	a.Encode(&wire.AggregationFields{
@@ -77,7 +77,7 @@ func (b *bench) result(o Outcome, worker int) wire.Aggregation {
 	return into
 }
 
-// TestRules are those of PROTOCOL.md, 3.2, one after the other.
+// TestRules checks the rules of PROTOCOL.md, 3.2, one after the other.
 func TestRules(t *testing.T) {
 	b := newBench(t, 2, 1, 4)
 	b.want("not the first round of a fresh set", b.send(0, b.update(0, 0, 2, 1)), SendBack, Taken,
@@ -308,9 +308,9 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// FuzzTake hands in whatever a worker of the job may send, rightly addressed: the
-// table never panics, sends nothing longer than what it answers and nothing
-// invalid, and holds no more sets than it has.
+// FuzzTake passes in any messages that a worker of the job may send, correctly addressed. The table
+// never panics, sends nothing invalid and nothing longer than the message that it answers, and
+// holds no more sets than it has.
 func FuzzTake(f *testing.F) {
 	t := &testing.T{}
 	b := newBench(t, 2, 2, 3)

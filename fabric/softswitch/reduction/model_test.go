@@ -71,7 +71,7 @@ func stationOf(n int) Station { return Station{Addrs: [][16]byte{addressOf(n)}, 
 // number than all others.
 const above = 250
 
-// newModel makes a tree of some switches above the workers, each below one that was drawn;
+// newModel makes a tree of some switches above the workers, each below a switch that was drawn;
 // every switch has a child.
 func newModel(t testing.TB, random *rand.Rand, workers, switches, slots, elements int) *model {
 	m := &model{t: t, random: random, most: 2_000_000, ups: map[[4]int]int{}}
@@ -276,15 +276,15 @@ func (m *model) forge(at, from int, message []byte) {
 	}
 }
 
-// contribution is what a worker sends at a place of a tensor: another number for each,
-// so that a missing, doubled or misplaced one changes a sum.
+// contribution returns a worker's element at a position of a tensor. It is a different number for
+// each, so that a missing, doubled or misplaced element changes a sum.
 func contribution(worker, tensor, i int) int32 {
 	return int32(1)<<(5*worker)*int32(1+(i*7+tensor*3)%29) + int32(i)
 }
 
-// TestModel: whatever a network does to messages, every sum is that of every
-// worker once, over tensors of any length, slot after slot, epoch after epoch, by one switch
-// and by trees of several.
+// TestModel: whatever a network does to messages, every sum contains every worker once. This holds
+// for tensors of any length, slot after slot, epoch after epoch, with one switch and with trees of
+// several.
 func TestModel(t *testing.T) {
 	count := *runs
 	if testing.Short() {

@@ -12,8 +12,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// draw is elements of a worker that are combined, in memory: whole numbers of which few enough add up
-// to what the type has exactly, or any bits.
+// draw returns elements of a worker for combination, in memory: any bits, or whole numbers that are
+// small enough for exact sums in the type.
 func (m *model) draw(t element.Type, length int, whole bool) (own []byte) {
 	for range length {
 		switch {
@@ -33,9 +33,9 @@ func (m *model) draw(t element.Type, length int, whole bool) (own []byte) {
 	return own
 }
 
-// combine does an operation that is drawn on a tensor of a type that is, and compares with what
-// ranks make of each other's elements: bit by bit but for the rounding of sums, whose bound
-// PROTOCOL.md, 3.5, has.
+// combine runs a drawn operation on a tensor of a drawn type, and compares the result with the
+// direct combination of the ranks' elements. They are equal bit by bit, except for the rounding of
+// sums, whose bound is in PROTOCOL.md, 3.5.
 func (m *model) combine(length int) error {
 	t := element.Types()[m.random.IntN(len(element.Types()))]
 	op := element.Ops()[m.random.IntN(len(element.Ops()))]
@@ -148,8 +148,8 @@ func as(a wire.Aggregation, kind wire.AggregationType, op wire.AggregationOp) wi
 	return a[:wire.AggregationMessageLen(kind, int(f.Elements))]
 }
 
-// TestOneOperation: what others do with the same place is a mismatch, and so is it in what comes
-// from above.
+// TestOneOperation: a different operation at the same place is a mismatch, also in messages from
+// the parent.
 func TestOneOperation(t *testing.T) {
 	for _, other := range []struct {
 		kind wire.AggregationType

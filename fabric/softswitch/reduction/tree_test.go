@@ -9,8 +9,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// newTwoLeaves is two leaves of two workers each below a root: workers are stations 0 to 3, leaf2 is 4,
-// leaf1 5 and the root 6; the tables are root, leaf1, leaf2.
+// newTwoLeaves is two leaves of two workers each below a root. Workers are stations 0 to 3, leaf2
+// is 4, leaf1 5 and the root 6; the tables are root, leaf1, leaf2.
 func newTwoLeaves(t *testing.T) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(1, 2)), most: 10_000, spread: 1, ups: map[[4]int]int{}}
 	jobs := []Job{jobOf(7, 4, 2, 3), jobOf(7, 4, 2, 3), jobOf(7, 4, 2, 3)}
@@ -100,7 +100,7 @@ func TestOneQuestionGoesUp(t *testing.T) {
 	}
 }
 
-// answer is what the root sends leaf1.
+// answer returns the root's message to leaf1.
 func (b *bench) answer(kind wire.AggregationKind, code wire.AggregationCode, bitmap uint64,
 	values ...int32) wire.Aggregation {
 	a := wire.Aggregation(make([]byte, wire.AggregationMessageLen(wire.AggregationFixed, len(values))))
@@ -174,8 +174,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestWhoIsMissing: every worker is told of the one that did not come, wherever it is, and a leaf
-// whose root is silent says so of all others.
+// TestWhoIsMissing: every worker gets a message that names the missing worker, wherever that is. A
+// leaf whose root is silent names all the others.
 func TestWhoIsMissing(t *testing.T) {
 	m := newTwoLeaves(t)
 	m.drop = func(d delivery) bool { return d.station == 3 && d.up }
@@ -227,7 +227,8 @@ func TestWhoIsMissing(t *testing.T) {
 	}
 }
 
-// TestSaturation of a leaf's sum is that of the result, and what wraps does not saturate.
+// TestSaturation: saturation of a leaf's sum is also set in the result, and sums that wrap around
+// do not saturate.
 func TestSaturation(t *testing.T) {
 	for _, test := range []struct {
 		kind   wire.AggregationType
