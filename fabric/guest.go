@@ -101,8 +101,8 @@ func (f *Fabric) compareGuest(h *host) (*differences, error) {
 const nicPatience = time.Minute
 
 // configureManagement does in a guest what plugins do in other nodes. It names the management NIC
-// first, because another NIC may have that name. Then it sets the NIC's address and the default
-// route.
+// first, because that NIC may have the name of another one. Then it sets the NIC's address and the
+// default route.
 func (h *host) configureManagement(m *plan.ManagementNIC) error {
 	if m == nil {
 		return nil

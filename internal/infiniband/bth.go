@@ -24,7 +24,7 @@ const (
 	bthAck       = 0x80
 )
 
-// BTH is a base transport header and what follows it.
+// BTH is a base transport header and the bytes after it.
 type BTH []byte
 
 // BTHFields are the fields of a BTH. The version is 0.

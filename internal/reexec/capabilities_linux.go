@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DropBounding removes capabilities permanently from the bounding set of the calling thread and of
-// its children (PR_CAPBSET_DROP of prctl(2)). Capabilities that the kernel does not have are no
-// error.
+// DropBounding removes capabilities permanently from the bounding set of the calling thread
+// (PR_CAPBSET_DROP of prctl(2)). Programs that the thread executes, and its children, cannot have
+// them. Capabilities that the kernel does not have are no error.
 func DropBounding(capabilities ...uintptr) error {
 	for _, capability := range capabilities {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)

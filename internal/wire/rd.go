@@ -97,7 +97,7 @@ type RDType uint8
 // Types.
 const (
 	RDData   RDType = 1 + iota // A piece of a message.
-	RDSkip                     // Packets that will not be sent.
+	RDSkip                     // Packets that will not arrive.
 	RDAck                      // Packets that have arrived.
 	RDNack                     // Why a packet was refused.
 	RDProbe                    // Asks for an acknowledgement.
@@ -213,8 +213,8 @@ type RDDataFields struct {
 	Sum         uint32 // CRC-32C of the payload
 }
 
-// RDSkipFields are the fields of a skip. It says that Count packets from the PSN on will not be
-// sent. They carry Bytes of the message's Total, from Position on.
+// RDSkipFields are the fields of a skip. It says that Count packets from the PSN on will not
+// arrive. They carry Bytes of the message's Total, from Position on.
 type RDSkipFields struct {
 	Count, Message, Total, Imm, Timestamp, Bytes, Position uint32
 }

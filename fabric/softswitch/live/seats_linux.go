@@ -115,8 +115,8 @@ func (s *seats) watch(w *witnesses) {
 	}
 }
 
-// adjust widens the share of a NIC with few samples, and narrows it with many. A flow of identical
-// frames is sampled alternately as a whole and not at all.
+// adjust widens the share of a packet socket with few samples, and narrows it with many. A flow of
+// identical frames is sampled alternately as a whole and not at all.
 func (s *seats) adjust(since time.Duration, nics int) {
 	for _, r := range s.rows {
 		changed := false

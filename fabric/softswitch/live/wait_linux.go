@@ -192,8 +192,8 @@ func (l *loop) look(from clock.Time, d time.Duration) (count int) {
 	return count
 }
 
-// noticed records that frames are sent, the first of which was due at due. It does not apply to an
-// ordinary user's thread: polling would exhaust its share of the core.
+// noticed records that frames are sent, the first of which was due at due. It has no effect for an
+// ordinary user's thread, because polling would exhaust that thread's share of the core.
 func (t *thread) noticed(due clock.Time) {
 	if t.woken != 0 && due < t.woken && t.priority > 0 {
 		t.patience.overslept(t.slept)

@@ -23,9 +23,9 @@ type Ways struct {
 	Witnesses int
 	NICs      [][]int
 	Indexes   [][]int
-	// Witness opens the packet socket of each node and hands it over. At that time the process has
-	// already started. If it were killed earlier, the descriptors in flight would be closed one
-	// after the other, which takes time.
+	// Witness opens the packet socket of each node and hands it over. It is called once the process
+	// has started. Packet sockets left open in this process would be closed one after the other if
+	// this process were killed, and that takes time.
 	Witness func(hand func(node int, file *os.File) error) error
 }
 

@@ -13,10 +13,10 @@ import (
 	"railbed/plan"
 )
 
-// A witness is a packet socket in a node's namespace. It measures when frames arrive at the node's
-// NIC, independently of the switch. Its filter passes a share of the arriving frames, with the
-// kernel's stamp. The switch records when they were due. Separate threads (type seats) match the
-// two a few times a second, so that few frames cause a wake-up.
+// A packet socket in each node's namespace (OpenWitness) measures when frames arrive at the node's
+// NICs, independently of the switch. Its filter passes a share of the arriving frames, with the
+// kernel's stamp. The switch records when they were due. Separate threads (type row) match the two
+// a few times a second, so that few frames cause a wake-up.
 
 const (
 	// queueBytes limits the packets waiting in such a socket, in bytes of kernel memory; the kernel
@@ -39,8 +39,8 @@ const (
 
 // OpenWitness opens a packet socket that measures arrivals at the node in whose namespace the
 // calling thread is. It sees frames that arrive at one interface there or, with index 0, at any
-// except the loopback. It has no mapped ring: every process that maps a socket's memory keeps the
-// socket open, and that must be only one thread (see type seats).
+// except the loopback. It has no mapped ring: a mapping keeps the socket open for the whole
+// process, and only one thread may hold it (see seats_linux.go).
 func OpenWitness(index int) (file *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

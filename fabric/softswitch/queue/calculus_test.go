@@ -19,8 +19,8 @@ import (
 // busy.
 //
 // Without other priorities the slowed one is a server of the rate r. Of a source of (b, r) at most
-// b waits, and no packet waits longer than b/r (Le Boudec and Thiran, theorems 1.4.1 and 1.4.2). A
-// greedy source reaches these bounds.
+// b waits, and no packet waits longer than b/r. See Le Boudec and Thiran, theorems 1.4.1 and 1.4.2.
+// A greedy source reaches these bounds.
 //
 // Beside other priorities it is slower than r, because time that the line could not give is not
 // made up for.

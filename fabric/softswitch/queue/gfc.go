@@ -20,11 +20,11 @@ import (
 // With time-based GFC the receiver signals a rate every period. The rate falls linearly from C at
 // B0 to 0 at Bm. Reports are at multiples of the period, counted from the epoch, and only while
 // there is something to signal. The first is at the multiple after a packet with which a length
-// exceeds B0. The last is the report that allows the last sender the whole line again. Reports in
-// between in which nothing changes are sent, too, so all reports are at the same times as if there
-// were one at every multiple.
+// exceeds B0. The last is the report that allows the last sender the whole line again. All other
+// reports would signal nothing. So every signal has the same time as with a report at every
+// multiple.
 //
-// No rate is 0, so an egress that never sends makes any length overflow in the end. A rate that is
+// No rate is 0. So if an egress never sends, every length is exceeded in the end. A rate that is
 // kept above 0 can still be low. Suppose that packets from hosts and packets on their way around a
 // ring wait in one queue. They have equal shares of the buffer reserved for their ingresses. Unless
 // hosts have less room than links between switches, all of them are slowed together until next to

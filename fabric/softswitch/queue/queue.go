@@ -94,7 +94,7 @@ type Signals interface {
 }
 
 // RateSignals are Signals that can also signal a rate in fine steps, as time-based GFC does.
-// Without Rate time-based GFC signals the next lower stage.
+// Without Rate time-based GFC signals the first stage whose rate is at most the share.
 type RateSignals interface {
 	Signals
 	// Rate asks the sender to send one priority at share/FullRate of its line's rate; share is
