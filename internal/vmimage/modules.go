@@ -76,8 +76,8 @@ func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, er
 	return packed, nil
 }
 
-// asked are modules that a module requests when it is used. rdma_rxe requests the cipher "crc32";
-// kernels that compute it without crc32_generic have no such module.
+// asked are modules that a module requests when it is used. rdma_rxe requests the cipher "crc32".
+// Kernels in which rdma_rxe computes the CRC itself have no such module.
 var asked = map[string][]string{"rdma_rxe": {"crc32_generic"}}
 
 // modules returns the kernel's modules by name; built-in modules have no file.
