@@ -17,7 +17,7 @@ const (
 	Queued
 	Sent // Its first bit went to the line.
 	Dropped
-	Lost // It was lost on the line after the port had sent it, or dropped by an overrun NIC that had accepted it.
+	Lost // Lost on the line after the port had sent it, or dropped by an overrun NIC that had accepted it.
 	// Entered is observed at a NIC: the node handed a frame over at Packet.Born.
 	Entered
 )
