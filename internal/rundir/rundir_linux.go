@@ -65,6 +65,10 @@ func List() ([]Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	return list(root)
+}
+
+func list(root string) ([]Dir, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, fmt.Errorf("list run directories: %w", err)
