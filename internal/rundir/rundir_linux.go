@@ -302,12 +302,13 @@ func (l Link) ours() bool {
 // Publish records the links and creates them. A name that exists belongs to another program and
 // stays as it is; taken lists such names.
 func (d Dir) Publish(record Published) (taken []string, err error) {
-	release, err := lockRoot(filepath.Dir(d.Path))
+	root := filepath.Dir(d.Path)
+	release, err := lockRoot(root)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	made, err := madeDirs()
+	made, err := madeDirs(root)
 	if err != nil {
 		return nil, err
 	}
@@ -339,19 +340,19 @@ func (d Dir) Publish(record Published) (taken []string, err error) {
 	return taken, nil
 }
 
-// madeDirs returns the directories that testbeds created for their links.
-func madeDirs() (map[string]bool, error) {
-	dirs, err := List()
+// madeDirs returns the directories that the testbeds below a directory created for their links. The
+// process may run in another user namespace than the owner of the directory, so Root does not apply
+// here.
+func madeDirs(root string) (map[string]bool, error) {
+	dirs, err := list(root)
 	if err != nil {
 		return nil, err
 	}
 	made := map[string]bool{}
 	for _, dir := range dirs {
-		record, err := dir.Published()
-		if err != nil {
-			return nil, err
+		if record, err := dir.Published(); err == nil { // what cannot be read is for the sweep
+			made[record.MadeDir] = true
 		}
-		made[record.MadeDir] = true
 	}
 	return made, nil
 }
