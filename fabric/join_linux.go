@@ -54,20 +54,20 @@ func (f *Fabric) join(ctx context.Context, end plan.End, w *Way) error {
 		}
 	}
 	w.port.Description.Name, w.port.Description.Reason = end.Node+":"+end.Port, ""
-	port, witness := w.port, w.witness
-	w.port, w.witness = nil, nil
+	port, monitor := w.port, w.monitor
+	w.port, w.monitor = nil, nil
 	if err := f.soft.process.ForeignPort(end, port); err != nil {
-		if witness != nil {
-			err = errors.Join(err, witness.Close())
+		if monitor != nil {
+			err = errors.Join(err, monitor.Close())
 		}
 		return err
 	}
 	f.soft.foreign[end] = w
-	if witness == nil {
+	if monitor == nil {
 		return nil
 	}
 	w.watched = true
-	return f.soft.process.Watch(end, w.nic.Index, witness)
+	return f.soft.process.Watch(end, w.nic.Index, monitor)
 }
 
 // Leave undoes Join.

@@ -41,7 +41,7 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		s.links = append(s.links, made)
 		s.named[l.Name] = made
 	}
-	ways := live.Ways{Witnesses: len(p.Nodes)}
+	ways := live.Ways{Monitors: len(p.Nodes)}
 	var nodes []*kernel.Namespace
 	var names []string // of the far ends, by NIC
 	for _, h := range f.hosts {
@@ -63,7 +63,7 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		}
 		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
 	}
-	ways.Witness = func(hand func(int, *os.File) error) error { return openWitnesses(ctx, p, nodes, hand) }
+	ways.Monitor = func(hand func(int, *os.File) error) error { return openMonitors(ctx, p, nodes, hand) }
 	err = kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error {
 		return openWays(&ways, names)
 	})
@@ -161,12 +161,12 @@ func (f *Fabric) softSide() *host {
 	return nil
 }
 
-// openWitnesses opens the packet sockets that measure arrivals, one at every node of the plan, and
+// openMonitors opens the packet sockets that measure arrivals, one at every node of the plan, and
 // hands them over.
-func openWitnesses(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace,
+func openMonitors(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace,
 	hand func(int, *os.File) error) error {
 	return kernel.Each(ctx, nodes, 2, func(node int) error {
-		file, err := live.OpenWitness(0)
+		file, err := live.OpenMonitor(0)
 		if err == nil {
 			err = hand(node, file)
 		}

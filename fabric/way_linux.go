@@ -32,9 +32,9 @@ type Way struct {
 	// home is nil if there is no path to the NIC's namespace that does not keep the namespace
 	// alive.
 	home *home
-	// witness is the packet socket that measures arrivals at the NIC. It keeps the NIC's namespace
+	// monitor is the packet socket that measures arrivals at the NIC. It keeps the NIC's namespace
 	// alive. So it only exists together with home, which tells when the namespace must end.
-	witness *os.File
+	monitor *os.File
 	watched bool // the soft switches have the packet socket
 	nic     wayNIC
 }
@@ -133,8 +133,8 @@ func (w *Way) Close() error {
 	if w.home != nil {
 		errs = append(errs, w.home.folder.Close())
 	}
-	if w.witness != nil {
-		errs = append(errs, w.witness.Close())
+	if w.monitor != nil {
+		errs = append(errs, w.monitor.Close())
 	}
 	*w = Way{}
 	return errors.Join(errs...)
@@ -152,8 +152,8 @@ func (w *Way) Give(to *net.UnixConn) error {
 		text.Home = &w.home.homeText
 		files = append(files, w.home.folder)
 	}
-	if w.witness != nil {
-		files = append(files, w.witness)
+	if w.monitor != nil {
+		files = append(files, w.monitor)
 	}
 	if err = softports.GiveFiles(to, text, files); err != nil {
 		err = fmt.Errorf("give way to %s: %w", w.nic.Name, err)
@@ -188,7 +188,7 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 		w.home = &home{*text.Home, next()}
 	}
 	if len(files) > 0 && w.home != nil {
-		w.witness = next()
+		w.monitor = next()
 	}
 	for _, file := range files {
 		err = errors.Join(err, errors.New("a descriptor too many"), file.Close())
@@ -206,7 +206,7 @@ func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
 		return nil
 	}
 	return ns.Do(func() (err error) {
-		w.witness, err = live.OpenWitness(w.nic.Index)
+		w.monitor, err = live.OpenMonitor(w.nic.Index)
 		return err
 	})
 }

@@ -210,7 +210,7 @@ func TestDeadlockIsOverOncePausesAre(t *testing.T) {
 	other.Parse()
 	at.offer(other)
 	sent := at.count.SentByPriority[3]
-	at.obey(3, 0)
+	at.honourPause(3, 0)
 	e.Advance(look)
 	if found := e.Deadlocks(); len(found) != 1 || !found[0].Over || at.count.SentByPriority[3] != sent {
 		t.Errorf("found %+v, %d sent; want one that is over, and nothing", found,

@@ -102,8 +102,8 @@ func (p *port) repeatRates() (next clock.Time) {
 	return clock.Never
 }
 
-// obeyGently applies the rates that a GFC message requests.
-func (p *port) obeyGently(g wire.GFC) {
+// honourGFC applies the rates that a GFC message requests.
+func (p *port) honourGFC(g wire.GFC) {
 	e := p.engine
 	for q := range uint8(queue.Priorities) {
 		switch {

@@ -133,20 +133,20 @@ func (p *port) takeControl(one *packet.Packet) bool {
 	if pfc := wire.PFC(body); pfc.Valid() {
 		for q := range queue.Priorities {
 			if pfc.Enabled(q) {
-				p.obey(uint8(q), pfc.Quanta(q))
+				p.honourPause(uint8(q), pfc.Quanta(q))
 			}
 		}
 	} else if gfc := wire.GFC(body); gfc.Valid() {
-		p.obeyGently(gfc)
+		p.honourGFC(gfc)
 	}
 	p.kick()
 	return true
 }
 
-// obey stops a priority for a number of quanta, or resumes it. The paused MAC counts them in bit
+// honourPause stops a priority for a number of quanta, or resumes it. The paused MAC counts them in bit
 // times of its own sending direction, whatever the rate of the direction in which the frame came
 // (IEEE 802.3, annex 31B.2).
-func (p *port) obey(priority uint8, quanta uint16) {
+func (p *port) honourPause(priority uint8, quanta uint16) {
 	e := p.engine
 	p.count.PausesReceived[priority]++
 	until := clock.Time(0)

@@ -47,7 +47,7 @@ func TestPauseCountsOwnBitTimes(t *testing.T) {
 	}
 	// A frame of the switch pauses the NIC, whose bits take 1 ns.
 	nic := r.engine.nics[0].ports[0]
-	nic.obey(0, quanta)
+	nic.honourPause(0, quanta)
 	begin := r.engine.Now()
 	r.send(begin, flow{from: 0, to: 1}, 1000)
 	r.drain(time.Second)

@@ -83,7 +83,7 @@ func (a *agent) command(request startRequest, control *yamux.Stream, to *frame.W
 	if to.WriteJSON(frame.Started, started{PID: pid}) != nil {
 		return // the guest ends with the host
 	}
-	go c.obey(pid, control)
+	go c.execute(pid, control)
 	status := <-ended
 	c.ended.Store(true)
 	_ = to.WriteJSON(frame.Exit, exited{Exit: nodes.ExitOf(status), Sent: c.written()})
@@ -203,9 +203,9 @@ func (c *guestCommand) carry() {
 	}
 }
 
-// obey executes the host's requests while the command runs. If the host closes the stream before
+// execute executes the host's requests while the command runs. If the host closes the stream before
 // the command has ended, it did not wait for the start, and the command is killed.
-func (c *guestCommand) obey(pid int, control io.Reader) {
+func (c *guestCommand) execute(pid int, control io.Reader) {
 	for from := frame.NewReader(control); ; {
 		kind, payload, err := from.Read()
 		if err != nil {

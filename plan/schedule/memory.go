@@ -257,19 +257,19 @@ func (s *Schedule) wanted(rank, chunk int) (v content) {
 // barrier checks that each rank ends after a step of every other rank.
 func (c *checker) barrier() error {
 	for rank, threads := range c.s.Ranks {
-		heard := make([]bool, len(c.s.Ranks))
-		heard[rank] = true
+		preceded := make([]bool, len(c.s.Ranks))
+		preceded[rank] = true
 		for t, thread := range threads {
 			if len(thread.Steps) == 0 {
 				continue
 			}
 			last := &c.nodes[c.first[rank][t]+len(thread.Steps)-1]
 			for i := range c.nodes {
-				heard[c.nodes[i].rank] = heard[c.nodes[i].rank] ||
+				preceded[c.nodes[i].rank] = preceded[c.nodes[i].rank] ||
 					last.clock[c.nodes[i].thread] > int32(c.nodes[i].at.Step)
 			}
 		}
-		for other, is := range heard {
+		for other, is := range preceded {
 			if !is {
 				return fmt.Errorf("rank %d may end before rank %d has begun", rank, other)
 			}

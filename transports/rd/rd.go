@@ -449,7 +449,7 @@ func (e *Endpoint) Close() error {
 	// goodbye. Then each completes its outstanding requests, says goodbye and ends. After that, no
 	// worker writes into regions any more.
 	for _, w := range e.workers {
-		w.hush()
+		w.discardArrivals()
 	}
 	for _, w := range e.workers {
 		w.end(peers)

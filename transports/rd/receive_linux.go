@@ -64,7 +64,7 @@ func (s *socket) receive(a *arrivals) error {
 		a.headers[i].Namelen = unix.SizeofSockaddrInet6
 		a.headers[i].SetControllen(len(receiveControl{}))
 	}
-	n, errno := datagram.Receive(s.hears, a.headers)
+	n, errno := datagram.Receive(s.receiver, a.headers)
 	if errno != 0 {
 		return fmt.Errorf("receive: %w", errno)
 	}

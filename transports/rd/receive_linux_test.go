@@ -37,7 +37,7 @@ func testJoined(t *testing.T, at netip.Addr, joins bool) {
 		t.Fatal("the kernel joins no datagrams (UDP_GRO)")
 	}
 	if !joins {
-		if err := unix.SetsockoptInt(s.hears, unix.SOL_UDP, unix.UDP_GRO, 0); err != nil {
+		if err := unix.SetsockoptInt(s.receiver, unix.SOL_UDP, unix.UDP_GRO, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 
 // socket holds an engine's sockets to receive from and to send from.
 type socket struct {
-	hears       int
+	receiver    int
 	paths       []int
 	waiter      *datagram.Waiter
 	firstPath   uint16
@@ -64,17 +64,17 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		return nil, fmt.Errorf("slot %d: want 0 to %d", slot, slots-1)
 	}
 	for i := range c.Engines {
-		s := &socket{hears: -1, v6: c.Addr.Is6(),
+		s := &socket{receiver: -1, v6: c.Addr.Is6(),
 			firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
 		sockets = append(sockets, s)
-		if s.hears, err = s.open(c, wire.PortRD+uint16(slot*wire.RDEngines+i)); err != nil {
+		if s.receiver, err = s.open(c, wire.PortRD+uint16(slot*wire.RDEngines+i)); err != nil {
 			return sockets, err
 		}
-		if unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
+		if unix.SetsockoptInt(s.receiver, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, wantedRoom) != nil {
 			// a smaller buffer only costs speed
-			_ = unix.SetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom)
+			_ = unix.SetsockoptInt(s.receiver, unix.SOL_SOCKET, unix.SO_RCVBUF, wantedRoom)
 		}
-		s.joins = unix.SetsockoptInt(s.hears, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // since Linux 5.0
+		s.joins = unix.SetsockoptInt(s.receiver, unix.SOL_UDP, unix.UDP_GRO, 1) == nil // since Linux 5.0
 		for k := range c.Paths {
 			fd, err := s.open(c, s.firstPath+uint16(k))
 			if err != nil {
@@ -82,7 +82,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 			}
 			s.paths = append(s.paths, fd)
 		}
-		if s.waiter, err = datagram.NewWaiter(s.hears); err != nil {
+		if s.waiter, err = datagram.NewWaiter(s.receiver); err != nil {
 			return sockets, err
 		}
 		s.batch.init()
@@ -146,7 +146,7 @@ func (s *socket) room(payload int) int {
 		bookkeeping = 256
 		shared      = 320 + 128 // skb_shared_info and headroom
 	)
-	size, err := unix.GetsockoptInt(s.hears, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	size, err := unix.GetsockoptInt(s.receiver, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
 		return 0
 	}
@@ -160,12 +160,12 @@ func (s *socket) close() error {
 	if s.waiter != nil {
 		errs = append(errs, s.waiter.Close())
 	}
-	for _, fd := range append(slices.Clone(s.paths), s.hears) {
+	for _, fd := range append(slices.Clone(s.paths), s.receiver) {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
 	// The waiter stays set: a caller that posts while the worker ends may still wake it.
-	s.paths, s.hears = nil, -1
+	s.paths, s.receiver = nil, -1
 	return errors.Join(errs...)
 }

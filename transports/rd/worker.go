@@ -30,15 +30,15 @@ type worker struct {
 	out    [batch]engine.Packet
 	closed bool
 
-	mu     sync.Mutex
-	engine *engine.Engine
-	done   []transports.Completion // of this round
-	peers  []datagram.Name         // the addresses where they receive
-	posted bool                    // since the engine was last asked for packets
-	failed []failure
-	deaf   bool // arriving packets are discarded
-	ending bool
-	err    error // why it ended by itself
+	mu       sync.Mutex
+	engine   *engine.Engine
+	done     []transports.Completion // of this round
+	peers    []datagram.Name         // the addresses where they receive
+	posted   bool                    // since the engine was last asked for packets
+	failed   []failure
+	discards bool // arriving packets are discarded
+	ending   bool
+	err      error // why it ended by itself
 
 	choosers uint64 // choosers made so far
 }
@@ -210,10 +210,10 @@ func (w *worker) reportLocked() {
 	}
 }
 
-// hush makes the worker discard all arriving packets.
-func (w *worker) hush() {
+// discardArrivals makes the worker discard all arriving packets.
+func (w *worker) discardArrivals() {
 	w.mu.Lock()
-	w.deaf = true
+	w.discards = true
 	w.mu.Unlock()
 }
 
@@ -282,7 +282,7 @@ func (w *worker) round(in []engine.Arrival) round {
 	sent := 0
 	w.mu.Lock()
 	for _, a := range in {
-		if !w.deaf {
+		if !w.discards {
 			w.engine.Receive(now, a)
 		}
 	}

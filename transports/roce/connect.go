@@ -209,8 +209,8 @@ func (i *Incoming) grantLocked(q *QueuePair, private []byte) error {
 		return err
 	}
 	q.hold(i.conn)
-	q.heard = func() {
-		q.heard = nil
+	q.onPacket = func() {
+		q.onPacket = nil
 		d.manager.Established(q.conn)
 	}
 	if err := d.manager.Accept(d.clock.Now(), i.conn, q.offer(private)); err != nil {

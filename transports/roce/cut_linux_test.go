@@ -22,7 +22,7 @@ import (
 type cutting struct {
 	*testing.T
 	from, to *socket
-	witness  int // a raw socket
+	sniffer  int // a raw socket
 	psn      infiniband.PSN
 }
 
@@ -38,11 +38,11 @@ func newCutting(t *testing.T, at string) *cutting {
 		*s = one
 	}
 	var err error
-	if c.witness, err = unix.Socket(c.to.family(), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+	if c.sniffer, err = unix.Socket(c.to.family(), unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_UDP); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Close(c.witness) })
+	t.Cleanup(func() { unix.Close(c.sniffer) })
 	return c
 }
 
@@ -96,7 +96,7 @@ func (c *cutting) sent(want int) (psns []infiniband.PSN) {
 func (c *cutting) seen() (all [][]byte) {
 	for {
 		b := make([]byte, 1<<16)
-		n, _, err := unix.Recvfrom(c.witness, b, 0)
+		n, _, err := unix.Recvfrom(c.sniffer, b, 0)
 		if err != nil {
 			return all
 		}
@@ -174,7 +174,7 @@ func TestCut(t *testing.T) {
 				if got := c.sent(n); !slices.Equal(got, want) || c.to.badICRC.Load() != 0 {
 					t.Errorf("PSNs %v arrive, and %d packets with a wrong ICRC", got, c.to.badICRC.Load())
 				}
-				c.witnessed(cut, n)
+				c.checkSent(cut, n)
 				c.psn = 0
 				n = c.message(20 * 1024)
 				c.from.out.buffers[7*c.from.out.size+c.from.headersLen()+500] ^= 1
@@ -188,8 +188,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// witnessed checks the captured packets.
-func (c *cutting) witnessed(cut bool, packets int) {
+// checkSent checks the captured packets.
+func (c *cutting) checkSent(cut bool, packets int) {
 	c.Helper()
 	all := c.seen()
 	if !cut {

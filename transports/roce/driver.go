@@ -50,10 +50,10 @@ type line struct {
 	number infiniband.QPN
 	at     netip.Addr // of the other end
 	gone   bool       // detached
-	// heard, if set, is called before each received packet. broken is called when the queue pair is
+	// onPacket, if set, is called before each received packet. broken is called when the queue pair is
 	// broken, once its last packet is in the batch.
-	heard  func()
-	broken func(err error)
+	onPacket func()
+	broken   func(err error)
 }
 
 // open completes the configuration and opens the socket and the connection manager. The manager's
@@ -288,8 +288,8 @@ func (d *driver) take(now clock.Time, a arrival) {
 	if l == nil || l.at != a.from {
 		return
 	}
-	if l.heard != nil {
-		l.heard()
+	if l.onPacket != nil {
+		l.onPacket()
 	}
 	l.qp.Receive(now, a.packet, a.marked)
 }

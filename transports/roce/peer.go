@@ -208,8 +208,8 @@ func (l *link) Region(rkey uint32) *queuepair.Region {
 	return l.peer.endpoint.region(rkey)
 }
 
-// hears is called before each packet that arrives by a link of the peer.
-func (l *link) hears() {
+// packetArrived is called before each packet that arrives by a link of the peer.
+func (l *link) packetArrived() {
 	l.prepare()
 	if !l.awake {
 		l.awake = true

@@ -24,7 +24,7 @@ func (e *Endpoint) newLink(p *peer, ours bool) (*link, error) {
 	l := &link{peer: p, psn: infiniband.PSN(random()) & infiniband.MaxPSN, ours: ours}
 	l.number, l.at = number, p.at
 	if !ours {
-		l.heard = l.hears
+		l.onPacket = l.packetArrived
 	}
 	l.broken = func(err error) { e.fail(p, peerError(err, nil)) }
 	e.links[number] = l

@@ -37,8 +37,8 @@ type pulse struct {
 	finished atomic.Bool
 }
 
-// hear takes a word of the worker, and reports whether it was an answer and no more.
-func (p *pulse) hear(m *message) (answer bool) {
+// take takes a word of the worker, and reports whether it was an answer and no more.
+func (p *pulse) take(m *message) (answer bool) {
 	p.spoke.Store(true)
 	p.unheard.Store(0)
 	if m.Finished != nil {

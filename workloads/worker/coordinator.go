@@ -142,7 +142,7 @@ func (c *coordinator) read(rank int, w *workerProcess) {
 	in := frame.NewReader(w.process.Channel())
 	for {
 		m, err := readMessage(in)
-		if err == nil && w.pulse.hear(m) {
+		if err == nil && w.pulse.take(m) {
 			continue
 		}
 		select {

@@ -49,7 +49,7 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 	p := compileTwo(t, fmt.Sprintf(settings, mtu))
 	s := &bench{plan: p}
 	s.Pair, _ = porttest.TwoVeths(t, mtu)
-	ways := Ways{Witnesses: 2}
+	ways := Ways{Monitors: 2}
 	for i, r := range []*porttest.Rig{s.Left, s.Right} {
 		ways.Ends = append(ways.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
 		if !sink {
@@ -59,10 +59,10 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 		ways.Own = append(ways.Own, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
 		ways.NICs, ways.Indexes = append(ways.NICs, []int{i}), append(ways.Indexes, []int{porttest.NICIndex})
 	}
-	ways.Witness = func(hand func(int, *os.File) error) error {
+	ways.Monitor = func(hand func(int, *os.File) error) error {
 		for i, r := range []*porttest.Rig{s.Left, s.Right} {
 			if err := r.Node.Do(func() error {
-				seer, err := OpenWitness(0)
+				seer, err := OpenMonitor(0)
 				return errors.Join(err, hand(i, seer))
 			}); err != nil {
 				return err

@@ -54,7 +54,7 @@ type loop struct {
 	sentOf  []*packet.Packet // packets of the trunk's frames in sent
 	sentTo  []int            // their NICs
 	taps    taps
-	arrived *witnesses // nil if arrivals are not measured
+	arrived *monitors // nil if arrivals are not measured
 	thread  thread
 
 	mu       sync.Mutex
@@ -221,8 +221,8 @@ func (l *loop) finish() {
 	l.commands = nil
 }
 
-// obey runs the queued commands.
-func (l *loop) obey() {
+// takeOrders runs the queued commands.
+func (l *loop) takeOrders() {
 	var rung [8]byte
 	_, _ = unix.Read(l.bell, rung[:])
 	l.mu.Lock()

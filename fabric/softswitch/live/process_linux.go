@@ -41,11 +41,11 @@ const (
 
 // start is the first message to the process. It has a port for each NIC, or a trunk for all.
 type start struct {
-	Ends      []plan.End        `json:"ends"`            // NICs, in the engine's order
-	Ports     []startPort       `json:"ports,omitempty"` // in this order, too
-	Trunk     *port.Description `json:"trunk,omitempty"`
-	Joined    []port.TrunkPort  `json:"joined,omitempty"` // connected to the trunk
-	Witnesses []startWitness    `json:"witnesses,omitempty"`
+	Ends     []plan.End        `json:"ends"`            // NICs, in the engine's order
+	Ports    []startPort       `json:"ports,omitempty"` // in this order, too
+	Trunk    *port.Description `json:"trunk,omitempty"`
+	Joined   []port.TrunkPort  `json:"joined,omitempty"` // connected to the trunk
+	Monitors []startMonitor    `json:"monitors,omitempty"`
 }
 
 // startPort is a port whose descriptors follow, in order.
@@ -162,8 +162,8 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	if err = s.writer.WriteJSON(frame.Message, order); err == nil {
 		err = s.writer.WriteJSON(frame.Message, p)
 	}
-	if err == nil && w.Witnesses > 0 {
-		err = w.Witness(func(node int, file *os.File) error { return sendWitness(descriptors, node, file) })
+	if err == nil && w.Monitors > 0 {
+		err = w.Monitor(func(node int, file *os.File) error { return sendMonitor(descriptors, node, file) })
 	}
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), s.Close())
@@ -349,7 +349,7 @@ func begin(reader *frame.Reader) (*loop, error) {
 	}
 	// This comes before any other thread exists, which would have to give up its descriptors of
 	// ports.
-	taken, err := takeSeats(order.Witnesses, descriptorsFd, firstPort, last)
+	taken, err := startMonitorThreads(order.Monitors, descriptorsFd, firstPort, last)
 	if err != nil {
 		return nil, err
 	}
@@ -394,7 +394,7 @@ func begin(reader *frame.Reader) (*loop, error) {
 	if err := taken.taken(); err != nil {
 		return nil, err
 	}
-	if len(order.Witnesses) > 0 {
+	if len(order.Monitors) > 0 {
 		l.watchArrivals(order.Ends, taken)
 	}
 	return l, nil

@@ -51,7 +51,7 @@ var costs = []struct {
 	{"rings: take frames from the packet socket", regexp.MustCompile(`/port\.`)},
 	{"system call: look for frames, sleep", regexp.MustCompile(`/live\.\(\*loop\)\.(poll|look|sleep|wait) `)},
 	{"watch arrivals, its system calls included",
-		regexp.MustCompile(`/live\.\(\*(seats|seat|witnesses|waiting|dues|windows)\)|/live\.(watched|keyOf)`)},
+		regexp.MustCompile(`/live\.\(\*(monitorThreads|monitorSocket|monitors|waiting|dues|windows)\)|/live\.(watched|keyOf)`)},
 	{"timing: clock, lateness", regexp.MustCompile(`/clock\.|/live\.\(\*(thread|Lateness|patience)\)`)},
 	{"parse", regexp.MustCompile(`/wire\.|/packet\.\(\*Packet\)`)},
 	{"packet memory", regexp.MustCompile(`/packet\.\(\*Pool\)`)},

@@ -13,7 +13,7 @@ import (
 func machine(t *testing.T, mask uint32) *bpf.VM {
 	t.Helper()
 	var instructions []bpf.Instruction
-	for _, one := range witnessFilter(mask) {
+	for _, one := range monitorFilter(mask) {
 		raw := bpf.RawInstruction{Op: one.Code, Jt: one.Jt, Jf: one.Jf, K: one.K}
 		instructions = append(instructions, raw.Disassemble())
 	}
@@ -127,7 +127,7 @@ func TestKeysDiffer(t *testing.T) {
 func BenchmarkRelease(b *testing.B) {
 	for _, mask := range shares {
 		b.Run(fmt.Sprintf("of=%d", mask+1), func(b *testing.B) {
-			w := newTestWitness()
+			w := newTestMonitor()
 			w.nics[0].share.Store(mask)
 			frame := frameOf(rand.New(rand.NewPCG(9, 10)), false, protoTCP, 1514)
 			b.ReportAllocs()

@@ -18,14 +18,14 @@ func TestStartSurvivesTheProcess(t *testing.T) {
 	porttest.Need(t, port.Packet)
 	p := compileTwo(t, "\n  links: {default: {mtu: 1500}}\n")
 	pair, _ := porttest.TwoVeths(t, 1500)
-	ways := Ways{Witnesses: 1, NICs: [][]int{{0}}, Indexes: [][]int{{porttest.NICIndex}}}
+	ways := Ways{Monitors: 1, NICs: [][]int{{0}}, Indexes: [][]int{{porttest.NICIndex}}}
 	for i, r := range []*porttest.Rig{pair.Left, pair.Right} {
 		ways.Ends = append(ways.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
 		r.Driver = port.Packet
 		ways.Own = append(ways.Own, r.Open(t, port.Options{MTU: 1500}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ways.Witness = func(func(int, *os.File) error) error {
+	ways.Monitor = func(func(int, *os.File) error) error {
 		cancel() // the process waits for a packet socket that is never sent
 		return nil
 	}

@@ -37,13 +37,13 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// newTestWitness is one without a socket.
-func newTestWitness() *witnesses {
-	return &witnesses{nics: make([]witness, 2), waiting: newWaiting(waitingSlots)}
+// newTestMonitor is one without a socket.
+func newTestMonitor() *monitors {
+	return &monitors{nics: make([]monitor, 2), waiting: newWaiting(waitingSlots)}
 }
 
 func TestArrivalsAreMatchedInOrder(t *testing.T) {
-	w := newTestWitness()
+	w := newTestMonitor()
 	release := func(nic int32, key uint64, at int64) { w.dues.push(due{key: key, at: at, nic: nic}) }
 	release(0, 1, 1000)
 	release(1, 1, 5000) // the same frame elsewhere
@@ -66,7 +66,7 @@ func TestArrivalsAreMatchedInOrder(t *testing.T) {
 
 // What never arrives is given up, and never hides what comes after it.
 func TestReleasesThatNeverArrive(t *testing.T) {
-	w := newTestWitness()
+	w := newTestMonitor()
 	for i := range uint64(1000) {
 		w.dues.push(due{key: i, at: int64(i)})
 	}
@@ -89,7 +89,7 @@ func TestReleasesThatNeverArrive(t *testing.T) {
 // What leaves in one burst after a stall is all known again when it arrives, the
 // latest, which were due first, before all.
 func TestArrivalsAfterAStall(t *testing.T) {
-	w := newTestWitness()
+	w := newTestMonitor()
 	stall, gap := 1200*time.Millisecond, 200*time.Microsecond
 	frames := int(stall / gap)
 	for i := range frames {

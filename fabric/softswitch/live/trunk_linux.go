@@ -110,12 +110,12 @@ type watch struct {
 }
 
 // Watch starts measuring arrivals at a NIC that has a ForeignPort, with a packet socket from
-// OpenWitness. It consumes the file, even if it fails. The packet socket keeps its namespace alive
+// OpenMonitor. It consumes the file, even if it fails. The packet socket keeps its namespace alive
 // until Unwatch.
-func (s *Process) Watch(end plan.End, index int, witness *os.File) error {
+func (s *Process) Watch(end plan.End, index int, monitor *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := sendWitness(s.descriptors, 0, witness); err != nil {
+	if err := sendMonitor(s.descriptors, 0, monitor); err != nil {
 		return err
 	}
 	_, err := s.askLocked(request{Watch: &watch{End: end, Index: index}})
@@ -134,7 +134,7 @@ func (l *loop) watchForeign(r *watch) error {
 	if at < 0 || l.arrived == nil {
 		err := fmt.Errorf("watch %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
 		if r.Index != 0 {
-			if fd, _, received := receiveWitness(descriptorsFd); received == nil {
+			if fd, _, received := receiveMonitor(descriptorsFd); received == nil {
 				err = errors.Join(err, unix.Close(fd))
 			}
 		}
@@ -142,9 +142,9 @@ func (l *loop) watchForeign(r *watch) error {
 	}
 	if r.Index == 0 {
 		l.do(func() { l.nics[at].watched = false })
-		return l.arrived.seats.give(at)
+		return l.arrived.monitorThreads.give(at)
 	}
-	err := l.arrived.seats.take(at, r.Index)
+	err := l.arrived.monitorThreads.take(at, r.Index)
 	l.do(func() { l.nics[at].watched = err == nil && l.nics[at].foreign })
 	return err
 }

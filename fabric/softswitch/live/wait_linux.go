@@ -174,7 +174,7 @@ func (l *loop) wait(next clock.Time) {
 		event := &l.events[i]
 		switch number := int(event.Fd); number {
 		case len(l.nics):
-			l.obey()
+			l.takeOrders()
 		case len(l.nics) + 1:
 			l.receiveTrunk(event.Events)
 		default:
@@ -243,8 +243,8 @@ func (t *thread) state() Thread {
 }
 
 // watchArrivals starts measuring arrivals at the nodes' NICs.
-func (l *loop) watchArrivals(ends []plan.End, taken *seats) {
-	l.arrived = newWitnesses(ends, taken, func() (unit time.Duration) {
+func (l *loop) watchArrivals(ends []plan.End, taken *monitorThreads) {
+	l.arrived = newMonitors(ends, taken, func() (unit time.Duration) {
 		l.do(func() { unit = l.clock.Wait(l.engine.Tightest()) })
 		return unit
 	})

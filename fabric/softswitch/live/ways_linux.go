@@ -17,16 +17,16 @@ type Ways struct {
 	Own    []*port.Handle
 	Trunk  *port.Handle
 	Joined []port.TrunkPort
-	// Witnesses, a count, is the number of nodes whose arrivals are measured; 0 measures nothing.
+	// Monitors, a count, is the number of nodes whose arrivals are measured; 0 measures nothing.
 	// For node i, NICs[i] are the indexes of its NICs in Ends, and Indexes[i] their interface
 	// indexes.
-	Witnesses int
-	NICs      [][]int
-	Indexes   [][]int
-	// Witness opens the packet socket of each node and hands it over. It is called once the process
+	Monitors int
+	NICs     [][]int
+	Indexes  [][]int
+	// Monitor opens the packet socket of each node and hands it over. It is called once the process
 	// has started. Packet sockets left open in this process would be closed one after the other if
 	// this process were killed, and that takes time.
-	Witness func(hand func(node int, file *os.File) error) error
+	Monitor func(hand func(node int, file *os.File) error) error
 }
 
 // order returns the start message for the process, and the descriptors that are sent with it.
@@ -40,8 +40,8 @@ func (w *Ways) order() (order start, files []*os.File) {
 		order.Trunk = &w.Trunk.Description
 		files = append(files, w.Trunk.Files...)
 	}
-	for node := range w.Witnesses {
-		order.Witnesses = append(order.Witnesses, startWitness{w.NICs[node], w.Indexes[node]})
+	for node := range w.Monitors {
+		order.Monitors = append(order.Monitors, startMonitor{w.NICs[node], w.Indexes[node]})
 	}
 	return order, files
 }

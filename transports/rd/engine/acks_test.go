@@ -52,8 +52,8 @@ func (x *told) skip(n uint32) wire.RD {
 	return b
 }
 
-// hears hands b a packet that came by a path.
-func (x *told) hears(b wire.RD, by uint16, marked bool) {
+// receiver hands b a packet that came by a path.
+func (x *told) receiver(b wire.RD, by uint16, marked bool) {
 	x.b.Receive(x.now, Arrival{Data: b, Path: by, Marked: marked, From: x.a.addr})
 }
 
@@ -120,7 +120,7 @@ func TestAckMoments(t *testing.T) {
 			}); len(got) > 0 {
 				t.Errorf("%s: said %v too soon", name, got)
 			}
-			x.hears(b, wire.PortRDPath, false)
+			x.receiver(b, wire.PortRDPath, false)
 		}
 		came := x.now
 		acks := 0
@@ -184,13 +184,13 @@ func TestAckFields(t *testing.T) {
 	}
 	const by = wire.PortRDPath
 	at := uint32(x.now)
-	x.hears(x.piece(0, stamped(at-1000)), by, false)
+	x.receiver(x.piece(0, stamped(at-1000)), by, false)
 	x.now += 10_000
-	x.hears(x.piece(2, stamped(at-5000)), by, true) // took 5 us more than the first, and 10 less the delay
+	x.receiver(x.piece(2, stamped(at-5000)), by, true) // took 5 us more than the first, and 10 less the delay
 	x.now += 1000
-	x.hears(x.piece(70, stamped(at+9000)), by+1, false)
-	x.hears(x.piece(3, stamped(0))[:wire.RDDataLen], by+2, true) // trimmed: no echo, no time
-	x.hears(x.piece(2, stamped(at+10_500)), by+3, true)          // came before
+	x.receiver(x.piece(70, stamped(at+9000)), by+1, false)
+	x.receiver(x.piece(3, stamped(0))[:wire.RDDataLen], by+2, true) // trimmed: no echo, no time
+	x.receiver(x.piece(2, stamped(at+10_500)), by+3, true)          // came before
 	x.now += 500
 	f, next, came, echoes := ack("data")
 	want := wire.RDAckFields{Limit: first + 1 + Window, Timestamp: at - 5000, Delay: 1500, Duplicates: 1,
@@ -206,16 +206,16 @@ func TestAckFields(t *testing.T) {
 		b.EncodeProbe(x.base(x.a, x.b, first), n)
 		return b
 	}
-	x.hears(stamp(uint32(x.now)-7), by, false)
-	x.hears(stamp(uint32(x.now)-5), by, false)
-	x.hears(x.piece(1, stamped(uint32(x.now)-90_000)), by, false)
+	x.receiver(stamp(uint32(x.now)-7), by, false)
+	x.receiver(stamp(uint32(x.now)-5), by, false)
+	x.receiver(x.piece(1, stamped(uint32(x.now)-90_000)), by, false)
 	x.now += 30
 	if f, next, _, echoes := ack("a PROBE"); f.Timestamp != uint32(x.now)-35 || f.Delay != 30 || next != 3 ||
 		f.Duplicates != 1 || !slices.Equal(echoes, []wire.RDEcho{{Path: by, Packets: 3}}) {
 		t.Errorf("%+v, %d, %v", f, next, echoes)
 	}
 	// Nothing to measure, and nothing that came.
-	x.hears(x.piece(9, func(base *wire.RDBase, _ *wire.RDDataFields) {
+	x.receiver(x.piece(9, func(base *wire.RDBase, _ *wire.RDDataFields) {
 		base.Flags |= wire.RDAckRequest
 	})[:wire.RDDataLen], by, false)
 	if f, next, came, echoes := ack("a trimmed one"); f.Delay != 1<<32-1 || next != 3 || len(echoes) != 0 ||
@@ -224,14 +224,14 @@ func TestAckFields(t *testing.T) {
 	}
 	// More paths than there is room for, and more packets of one than a count holds.
 	for i := range uint16(70) {
-		x.hears(x.probe(nil), by+i, false)
+		x.receiver(x.probe(nil), by+i, false)
 	}
 	if _, _, _, echoes := ack("paths"); len(echoes) != 64 ||
 		echoes[63] != (wire.RDEcho{Path: by + 63, Packets: 1}) {
 		t.Errorf("%d echoes, %v", len(echoes), echoes)
 	}
 	for range 300 {
-		x.hears(x.probe(nil), by, true)
+		x.receiver(x.probe(nil), by, true)
 	}
 	if _, _, _, echoes := ack("a path"); !reflect.DeepEqual(echoes,
 		[]wire.RDEcho{{Path: by, Packets: 255, Marked: 255}, {Path: by, Packets: 45, Marked: 45}}) {
@@ -261,8 +261,8 @@ func TestOrderOfTypes(t *testing.T) {
 		t.Errorf("after a silence, and without a turn of the pacer: %v", got)
 	}
 	x.now = x.now.Add(time.Second)
-	x.hears(x.probe(nil), wire.PortRDPath, false)
-	x.hears(x.piece(0, func(base *wire.RDBase, f *wire.RDDataFields) {
+	x.receiver(x.probe(nil), wire.PortRDPath, false)
+	x.receiver(x.piece(0, func(base *wire.RDBase, f *wire.RDDataFields) {
 		f.Key++
 		base.Flags |= wire.RDAckRequest
 	}), wire.PortRDPath, false)
@@ -271,7 +271,7 @@ func TestOrderOfTypes(t *testing.T) {
 		t.Errorf("all at once: %v", got)
 	}
 	x.b.config.Pacer = nil
-	x.hears(x.piece(1, func(_ *wire.RDBase, f *wire.RDDataFields) { f.Message++ }), wire.PortRDPath, false)
+	x.receiver(x.piece(1, func(_ *wire.RDBase, f *wire.RDDataFields) { f.Message++ }), wire.PortRDPath, false)
 	if got := kinds(x.says()); got != nil {
 		t.Errorf("an acknowledgement that has time: %v", got)
 	}

@@ -14,15 +14,15 @@ import (
 func TestCanceled(t *testing.T) {
 	const size = 300 * 512
 	for name, c := range map[string]struct {
-		after     time.Duration // of Post, until the message is canceled
-		size      int           // default: size
-		weather   weather
-		deaf      bool          // the receiver takes no immediates
-		slow      bool          // no skip goes before the answer
-		before    bool          // another message as long goes first
-		succeeds  bool          // it came whole before
-		delivered bool          // its immediate was
-		within    time.Duration // it completes; 0 is at once
+		after      time.Duration // of Post, until the message is canceled
+		size       int           // default: size
+		conditions conditions
+		discards   bool          // the receiver takes no immediates
+		slow       bool          // no skip goes before the answer
+		before     bool          // another message as long goes first
+		succeeds   bool          // it came whole before
+		delivered  bool          // its immediate was
+		within     time.Duration // it completes; 0 is at once
 	}{
 		"before its first packet": {before: true},
 		"half sent":               {after: 5 * time.Microsecond, within: 100 * time.Microsecond},
@@ -35,21 +35,21 @@ func TestCanceled(t *testing.T) {
 			within: 100 * time.Microsecond, delivered: true},
 		"acknowledged before the skip": {size: 8 * 512, after: 5 * time.Microsecond,
 			within: 100 * time.Microsecond, delivered: true, slow: true, succeeds: true},
-		"most lost": {after: 200 * time.Microsecond, weather: weather{loss: 0.8},
+		"most lost": {after: 200 * time.Microsecond, conditions: conditions{loss: 0.8},
 			within: time.Second},
-		"kept back": {size: 40 * 512, after: 5 * time.Millisecond, deaf: true,
+		"kept back": {size: 40 * 512, after: 5 * time.Millisecond, discards: true,
 			within: 2 * mostBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
-			w.net = c.weather
+			w.net = c.conditions
 			w.net.delay = 10 * time.Microsecond
 			a, b := w.pair()
 			region, key := b.region(3 * size)
 			if c.size == 0 {
 				c.size = size
 			}
-			if b.full = c.deaf; c.before {
+			if b.full = c.discards; c.before {
 				a.post(0, Message{ID: 1, Op: transports.OpWrite, Local: fill(make([]byte, size), 1),
 					Key: key})
 			}

@@ -16,7 +16,7 @@ import (
 // later in another order, write nothing and deliver nothing.
 func TestReplayWritesNothing(t *testing.T) {
 	w := newWorld(t, 1)
-	w.net = weather{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, trim: 0.05,
+	w.net = conditions{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, trim: 0.05,
 		twice: 0.5}
 	a, b := w.pair()
 	var past []wire.RD
@@ -263,7 +263,7 @@ func checkHoles(t *testing.T, memory []byte, c transports.Completion) {
 func TestDroppableBound(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newWorld(t, seed)
-		w.net = weather{delay: 10 * time.Microsecond, loss: 0.1, jitter: 10 * time.Microsecond}
+		w.net = conditions{delay: 10 * time.Microsecond, loss: 0.1, jitter: 10 * time.Microsecond}
 		a, b := w.pair()
 		region, key := b.region(100_000)
 		const bound = 2000 // of some 10,000 that are lost at first, not a multiple of a packet
@@ -373,7 +373,7 @@ func TestRoom(t *testing.T) {
 // TestNumbersWrap holds that packets and messages are numbered across 2^32.
 func TestNumbersWrap(t *testing.T) {
 	w := newWorld(t, 1)
-	w.net = weather{delay: 10 * time.Microsecond, jitter: 30 * time.Microsecond, loss: 0.02, trim: 0.02,
+	w.net = conditions{delay: 10 * time.Microsecond, jitter: 30 * time.Microsecond, loss: 0.02, trim: 0.02,
 		twice: 0.02}
 	n := 0
 	a, b := w.pair(func(c *Config) {

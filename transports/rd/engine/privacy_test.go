@@ -34,7 +34,7 @@ func TestKeysRotate(t *testing.T) {
 	for _, loss := range []float64{0, 0.05} {
 		w := newWorld(t, 1)
 		w.secret, w.keys = privacytest.Secret(), privacy.Limits{Packets: 100}
-		w.net = weather{delay: 10 * time.Microsecond, jitter: 5 * time.Microsecond, loss: loss}
+		w.net = conditions{delay: 10 * time.Microsecond, jitter: 5 * time.Microsecond, loss: loss}
 		a, b := w.pair()
 		region, key := b.region(1 << 16)
 		seen := make(map[[3]uint64]bool)
@@ -181,7 +181,7 @@ func TestForgedRejects(t *testing.T) {
 func TestReplays(t *testing.T) {
 	w := newWorld(t, 1)
 	w.secret = privacytest.Secret()
-	w.net = weather{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, twice: 0.5}
+	w.net = conditions{delay: 10 * time.Microsecond, jitter: 50 * time.Microsecond, loss: 0.05, twice: 0.5}
 	a, b := w.pair()
 	type sent struct {
 		to *testNode

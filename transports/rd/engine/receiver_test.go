@@ -13,7 +13,7 @@ import (
 func begun(t *testing.T) (x *told, r *Region) {
 	x = newTold(t)
 	r, x.key = x.b.region(4096)
-	x.hears(x.piece(0, ofBegun), wire.PortRDPath, false)
+	x.receiver(x.piece(0, ofBegun), wire.PortRDPath, false)
 	x.says()
 	return x, r
 }
@@ -37,7 +37,7 @@ func TestPiecesOfOthers(t *testing.T) {
 	} {
 		x, r := begun(t)
 		before, memory := x.b.Counters(), bytes.Clone(r.Memory)
-		x.hears(x.piece(1, func(base *wire.RDBase, f *wire.RDDataFields) {
+		x.receiver(x.piece(1, func(base *wire.RDBase, f *wire.RDDataFields) {
 			ofBegun(base, f)
 			change(base, f)
 		}), wire.PortRDPath, false)
@@ -53,12 +53,12 @@ func TestPiecesOfOthers(t *testing.T) {
 	// More bytes than there are: 512 and thrice 512 at the same place.
 	x, _ := begun(t)
 	for n := range uint32(3) {
-		x.hears(x.piece(1+n, func(base *wire.RDBase, f *wire.RDDataFields) {
+		x.receiver(x.piece(1+n, func(base *wire.RDBase, f *wire.RDDataFields) {
 			ofBegun(base, f)
 			f.Position = 512
 		}), wire.PortRDPath, false)
 	}
-	x.hears(x.piece(4, func(base *wire.RDBase, f *wire.RDDataFields) {
+	x.receiver(x.piece(4, func(base *wire.RDBase, f *wire.RDDataFields) {
 		ofBegun(base, f)
 		f.Position = 1024
 	}), wire.PortRDPath, false)
@@ -69,7 +69,7 @@ func TestPiecesOfOthers(t *testing.T) {
 	x, _ = begun(t)
 	for n, c := range [][2]uint32{{512, 512}, {1024, 512}, {1536, 300}, {1536, 512}, {1836, 212}} {
 		// position, length
-		x.hears(x.piece(1+uint32(n), func(base *wire.RDBase, f *wire.RDDataFields) {
+		x.receiver(x.piece(1+uint32(n), func(base *wire.RDBase, f *wire.RDDataFields) {
 			ofBegun(base, f)
 			f.Position, base.Length, f.Sum = c[0], uint16(c[1]),
 				wire.RDSum(bytes.Repeat([]byte{1}, int(c[1])))
@@ -82,7 +82,7 @@ func TestPiecesOfOthers(t *testing.T) {
 	for total, why := range map[uint32]wire.RDReason{1 << 30: 0, 1<<30 + 1: wire.RDBounds} {
 		x := newTold(t)
 		x.b.regions[7] = &Region{Memory: make([]byte, 1<<30+512), Writable: true} // never touched
-		x.hears(x.piece(0, func(_ *wire.RDBase, f *wire.RDDataFields) {
+		x.receiver(x.piece(0, func(_ *wire.RDBase, f *wire.RDDataFields) {
 			f.Key, f.Total = 7, total
 		}), wire.PortRDPath, false)
 		got := wire.RDReason(0)
@@ -131,7 +131,7 @@ func TestHolesOfOthers(t *testing.T) {
 			c.change(&base, &f)
 			b := make(wire.RD, wire.RDSkipLen)
 			b.EncodeSkip(base, &f)
-			x.hears(b, wire.PortRDPath, false)
+			x.receiver(b, wire.PortRDPath, false)
 			in := x.b.peers[0].in[0]
 			said := x.says()
 			last := c.missed == 1536

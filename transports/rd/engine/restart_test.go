@@ -70,7 +70,7 @@ const lifetimes = 60 * time.Millisecond
 func restarts(t *testing.T, seed uint64) {
 	l := &living{world: newWorld(t, seed)}
 	r := l.random
-	l.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))),
+	l.net = conditions{delay: time.Duration(r.Int64N(int64(time.Millisecond))),
 		jitter: time.Duration(r.Int64N(int64(2 * time.Millisecond)))}
 	if r.IntN(3) > 0 {
 		l.net.loss, l.net.twice, l.net.trim, l.net.corrupt = r.Float64()*0.2, r.Float64()*0.2,

@@ -56,7 +56,7 @@ type task struct {
 func schedule(t *testing.T, seed uint64) {
 	w := newWorld(t, seed)
 	r := w.random
-	w.net = weather{delay: time.Duration(r.Int64N(int64(time.Millisecond))),
+	w.net = conditions{delay: time.Duration(r.Int64N(int64(time.Millisecond))),
 		jitter: time.Duration(r.Int64N(int64(300 * time.Microsecond)))}
 	if r.IntN(4) > 0 {
 		w.net.loss, w.net.twice, w.net.trim, w.net.corrupt = r.Float64()*0.2, r.Float64()*0.1,

@@ -26,7 +26,7 @@ type world struct {
 	events clock.Queue[func()]
 	most   uint64 // events, until it counts as endless
 	nodes  []*testNode
-	net    weather
+	net    conditions
 	// saw is called with every packet that is sent.
 	saw func(from, to *testNode, b wire.RD)
 	// fate decides about a packet in place of the random faults. The path is -1 if the driver may
@@ -48,15 +48,15 @@ type fate struct {
 	twice time.Duration // so much later it comes again
 }
 
-// weather sets the rates of the network's random faults, as shares of 1.
-type weather struct {
+// conditions sets the rates of the network's random faults, as shares of 1.
+type conditions struct {
 	delay, jitter                    time.Duration
 	loss, twice, trim, corrupt, mark float64
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1, most: 20_000_000,
-		net: weather{delay: 10 * time.Microsecond}}
+		net: conditions{delay: 10 * time.Microsecond}}
 	w.saw = w.trace
 	return w
 }

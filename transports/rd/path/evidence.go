@@ -86,7 +86,7 @@ func (s *States) lost(packets int) {
 func (s *States) missed(p int, sent clock.Time, packets int, now clock.Time) {
 	r := &s.paths[p]
 	switch {
-	case sent <= r.heard:
+	case sent <= r.confirmed:
 		s.lost(packets)
 	case r.state == Bad:
 		r.since = now
@@ -149,13 +149,13 @@ func (s *States) later(now clock.Time, d time.Duration) clock.Time {
 	return now.Add(d + time.Duration(s.random.below(int(d/4)+1)))
 }
 
-// heard processes the arrival of packets over a path.
-func (s *States) heard(p int, sent clock.Time, packets int, now clock.Time) {
+// confirmed processes the arrival of packets over a path.
+func (s *States) confirmed(p int, sent clock.Time, packets int, now clock.Time) {
 	s.loss -= s.loss / lossShare * uint32(min(packets, lossShare/2))
 	s.arrivals.record(p, sent)
 	s.proven.record(p, sent)
 	r := &s.paths[p]
-	r.heard = max(r.heard, sent)
+	r.confirmed = max(r.confirmed, sent)
 	if r.state == Good || sent < r.first {
 		return
 	}
@@ -206,8 +206,8 @@ func (s *States) Probe(now clock.Time) (path int, ok bool) {
 	if s.waiting > 0 {
 		s.waiting--
 		s.counters.Probes++
-		s.sent(s.witnesses[s.waiting], now)
-		return s.witnesses[s.waiting], true
+		s.sent(s.controls[s.waiting], now)
+		return s.controls[s.waiting], true
 	}
 	if now < s.probe {
 		return 0, false
@@ -233,7 +233,7 @@ func (s *States) probing(p int, now clock.Time) {
 		s.sent(p, now)
 		return
 	}
-	s.callWitness(p, now)
+	s.callControl(p, now)
 	r.open.push(now)
 	if r.probes++; r.probes < quickProbes {
 		r.next = now.Add(s.spacing())
@@ -244,16 +244,16 @@ func (s *States) probing(p int, now clock.Time) {
 	s.sent(p, now)
 }
 
-// callWitness also probes another path than the suspect, unless that path was used just now: the
+// callControl also probes another path than the suspect, unless that path was used just now: the
 // path of the latest arrival. If that path is suspect, too, three other paths in turn are probed
 // instead, unless a packet was just sent on any path.
-func (s *States) callWitness(suspect int, now clock.Time) {
+func (s *States) callControl(suspect int, now clock.Time) {
 	recent := now.Add(-s.arrivals.width())
 	s.waiting, s.waitingSince = 0, now
 	for _, q := range [...]int{s.proven.path, s.proven.otherPath} {
 		if q >= 0 && q != suspect && s.paths[q].state == Good {
 			if s.paths[q].used < recent {
-				s.witnesses[0], s.waiting = q, 1
+				s.controls[0], s.waiting = q, 1
 			}
 			return
 		}
@@ -265,15 +265,15 @@ func (s *States) callWitness(suspect int, now clock.Time) {
 	if s.count < 2 {
 		among = &s.watched // the bad ones
 	}
-	for range len(s.witnesses) {
+	for range len(s.controls) {
 		q := among.after(s.circle)
 		if q == suspect {
 			q = among.after(q)
 		}
-		if q < 0 || q == suspect || slices.Contains(s.witnesses[:s.waiting], q) {
+		if q < 0 || q == suspect || slices.Contains(s.controls[:s.waiting], q) {
 			return
 		}
-		s.witnesses[s.waiting], s.circle = q, q
+		s.controls[s.waiting], s.circle = q, q
 		s.waiting++
 	}
 }

@@ -117,8 +117,8 @@ type States struct {
 
 	expiry clock.Time // when the first open probe expires
 	probe  clock.Time // when the first probe is due
-	// witnesses are the reference paths to probe beside a suspect, since waitingSince.
-	witnesses    [3]int
+	// controls are the reference paths to probe beside a suspect, since waitingSince.
+	controls     [3]int
 	waiting      int // how many
 	waitingSince clock.Time
 	circle       int // the last path that became a reference in turn
@@ -132,8 +132,8 @@ type record struct {
 	state State // Good, Suspect, Bad or Denied; Skip follows from skip
 	// skip is the number of picks from which on the path has its turn again.
 	skip uint64
-	// heard is when the latest packet that is known to have arrived was sent.
-	heard clock.Time
+	// confirmed is when the latest packet that is known to have arrived was sent.
+	confirmed clock.Time
 	// used is when the path was last sent on.
 	used clock.Time
 	// next is when a suspect or bad path is to be probed.
@@ -160,7 +160,7 @@ func newStates(n int, o Options) States {
 		sends: nothing, proven: nothing,
 	}
 	for p := range s.paths {
-		s.paths[p].heard, s.paths[p].used, s.paths[p].returned = before, before, before
+		s.paths[p].confirmed, s.paths[p].used, s.paths[p].returned = before, before, before
 		s.use(p)
 	}
 	s.SetRoundTrip(o.RoundTrip)
@@ -229,7 +229,7 @@ func (s *States) Allow(path int) {
 		return
 	}
 	s.denied.remove(path)
-	s.paths[path] = record{heard: s.paths[path].heard, used: before, returned: before}
+	s.paths[path] = record{confirmed: s.paths[path].confirmed, used: before, returned: before}
 	s.use(path)
 }
 
@@ -315,7 +315,7 @@ func (s *States) Feedback(r Report, now clock.Time) {
 		s.missed(r.Path, sent, packets, now)
 		return
 	}
-	s.heard(r.Path, sent, packets, now)
+	s.confirmed(r.Path, sent, packets, now)
 	if (r.Event == Marked || r.Event == Trimmed) && !s.ignoreMarks {
 		s.paths[r.Path].skip = s.counters.Picks + uint64(s.count)
 		s.counters.Skips++

@@ -93,7 +93,7 @@ func TestWeather(t *testing.T) {
 		t.Run(fmt.Sprintf("selective=%v", selective), func(t *testing.T) {
 			var all Counters
 			for seed := range seeds {
-				all.Add(weathered(t, uint64(seed), selective))
+				all.Add(underConditions(t, uint64(seed), selective))
 			}
 			if all.Resent == 0 || all.Duplicates == 0 || all.Early == 0 || all.Naks == 0 ||
 				all.Timeouts == 0 || all.RNRNaks == 0 {
@@ -104,8 +104,8 @@ func TestWeather(t *testing.T) {
 	}
 }
 
-// weathered runs random requests in both directions over a faulty network, and checks the results.
-func weathered(t *testing.T, seed uint64, selective bool) (all Counters) {
+// underConditions runs random requests in both directions over a faulty network, and checks the results.
+func underConditions(t *testing.T, seed uint64, selective bool) (all Counters) {
 	w := newWorld(t, seed, func(c *Config) { c.Selective, c.Retries = selective, 1000 })
 	share := func() float64 { return []float64{0, 0.01, 0.1}[w.random.IntN(3)] }
 	w.net.loss, w.net.twice, w.net.late = share(), share(), share()

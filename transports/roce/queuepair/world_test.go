@@ -19,7 +19,7 @@ type world struct {
 	now    clock.Time
 	events clock.Queue[func()]
 	ends   [2]*end
-	net    weather
+	net    conditions
 	// fate may decide about a packet in place of the random faults.
 	fate func(from *end, p infiniband.Packet) (lost bool)
 	// schedule has the fates of successive packets, two bits each. After it, random faults apply.
@@ -30,8 +30,8 @@ type world struct {
 	receiveAt clock.Time // of the latest receive that was posted late
 }
 
-// weather sets the rates of the network's random faults, as shares of 1.
-type weather struct {
+// conditions sets the rates of the network's random faults, as shares of 1.
+type conditions struct {
 	delay, jitter           time.Duration
 	loss, twice, late, mark float64
 }
@@ -55,7 +55,7 @@ const mtu = 256
 func newWorld(t testing.TB, seed uint64, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 7)),
-		net: weather{delay: 10 * time.Microsecond}}
+		net: conditions{delay: 10 * time.Microsecond}}
 	psn := [2]infiniband.PSN{infiniband.PSN(w.random.Uint32()) & infiniband.MaxPSN, infiniband.MaxPSN - 20}
 	for i := range w.ends {
 		c := Config{Number: infiniband.QPN(17 + i), Remote: infiniband.QPN(18 - i), MTU: mtu, SendPSN: psn[i],

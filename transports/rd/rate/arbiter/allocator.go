@@ -23,14 +23,14 @@ type Grant struct {
 //
 // An Allocator is not safe for concurrent use. Allocate allocates no memory of its own.
 type Allocator struct {
-	hosts  int
-	slot   int
-	queue  []*pair // the pair with the longest wait first
-	pairs  []pair  // by from and to
-	sends  []uint64
-	hears  []uint64
-	number uint64 // of the slot
-	waits  int    // bytes wanted that have no slot yet
+	hosts    int
+	slot     int
+	queue    []*pair // the pair with the longest wait first
+	pairs    []pair  // by from and to
+	sends    []uint64
+	receiver []uint64
+	number   uint64 // of the slot
+	waits    int    // bytes wanted that have no slot yet
 }
 
 type pair struct {
@@ -42,7 +42,7 @@ type pair struct {
 // NewAllocator makes an allocator for so many hosts, with slots of so many bytes.
 func NewAllocator(hosts, slot int) *Allocator {
 	a := &Allocator{hosts: hosts, slot: slot, pairs: make([]pair, hosts*hosts),
-		queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), hears: make([]uint64, hosts)}
+		queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), receiver: make([]uint64, hosts)}
 	for i := range a.pairs {
 		a.pairs[i].from, a.pairs[i].to = i/hosts, i%hosts
 	}
@@ -76,11 +76,11 @@ func (a *Allocator) Allocate(to []Grant) []Grant {
 	first := len(to)
 	kept := a.queue[:0]
 	for _, p := range a.queue {
-		if a.sends[p.from] == a.number || a.hears[p.to] == a.number {
+		if a.sends[p.from] == a.number || a.receiver[p.to] == a.number {
 			kept = append(kept, p)
 			continue
 		}
-		a.sends[p.from], a.hears[p.to] = a.number, a.number
+		a.sends[p.from], a.receiver[p.to] = a.number, a.number
 		bytes := min(p.wanted, a.slot)
 		p.wanted -= bytes
 		a.waits -= bytes

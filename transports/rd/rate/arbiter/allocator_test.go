@@ -30,13 +30,13 @@ func TestAllocator(t *testing.T) {
 			if a.Waiting() != total {
 				t.Fatalf("seed %d: %d bytes wait, want %d", seed, a.Waiting(), total)
 			}
-			sends, hears := map[int]bool{}, map[int]bool{}
+			sends, receiver := map[int]bool{}, map[int]bool{}
 			for _, g := range a.Allocate(nil) {
 				key := [2]int{g.From, g.To}
-				if sends[g.From] || hears[g.To] || g.Bytes < 1 || g.Bytes > min(slot, wanted[key]) {
+				if sends[g.From] || receiver[g.To] || g.Bytes < 1 || g.Bytes > min(slot, wanted[key]) {
 					t.Fatalf("seed %d, slot %d: %+v", seed, round, g)
 				}
-				sends[g.From], hears[g.To] = true, true
+				sends[g.From], receiver[g.To] = true, true
 				total -= g.Bytes
 				wanted[key] -= g.Bytes
 				since[key] = 0
@@ -47,7 +47,7 @@ func TestAllocator(t *testing.T) {
 					since[key] = 0
 					continue
 				}
-				if open++; !sends[key[0]] && !hears[key[1]] {
+				if open++; !sends[key[0]] && !receiver[key[1]] {
 					t.Fatalf("seed %d, slot %d: %v has nothing, and both are free", seed, round, key)
 				}
 				if since[key]++; since[key] > hosts*hosts {

@@ -25,7 +25,7 @@ type Client struct {
 	host  int
 	miss  time.Duration
 	// One goroutine seals requests and another opens grants, so each has its own channel.
-	asks, hears *channel
+	asks, receiver *channel
 	// change calls a function while no engine works.
 	change  func(func())
 	wake    chan struct{}
@@ -69,16 +69,16 @@ func Dial(from netip.Addr, server netip.AddrPort, o ClientOptions) (*Client, err
 func newClient(conn *net.UDPConn, o ClientOptions) *Client {
 	life := newLife()
 	return &Client{
-		asks:    newChannel(o.Secret, life),
-		hears:   newChannel(o.Secret, life),
-		conn:    conn,
-		clock:   o.Clock,
-		host:    o.Host,
-		miss:    o.Miss,
-		wake:    make(chan struct{}, 1),
-		wanted:  make([]uint64, o.Hosts),
-		granted: make([]uint64, o.Hosts),
-		slots:   make([]*rate.Slots, o.Hosts),
+		asks:     newChannel(o.Secret, life),
+		receiver: newChannel(o.Secret, life),
+		conn:     conn,
+		clock:    o.Clock,
+		host:     o.Host,
+		miss:     o.Miss,
+		wake:     make(chan struct{}, 1),
+		wanted:   make([]uint64, o.Hosts),
+		granted:  make([]uint64, o.Hosts),
+		slots:    make([]*rate.Slots, o.Hosts),
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *Client) Start(change func(func())) {
 	ctx, done := context.WithCancel(context.Background())
 	c.change, c.done = change, done
 	c.running.Go(func() { c.ask(ctx) })
-	c.running.Go(c.hear)
+	c.running.Go(c.receive)
 }
 
 // Close ends the client. Bytes not granted by then are never granted.
@@ -166,8 +166,8 @@ func (c *Client) requests(buffer []byte, send func([]byte)) (open bool) {
 	return open
 }
 
-// hear receives grants until the socket is closed.
-func (c *Client) hear() {
+// receive receives grants until the socket is closed.
+func (c *Client) receive() {
 	buffer := make([]byte, 1<<11)
 	for {
 		n, err := c.conn.Read(buffer)
@@ -188,7 +188,7 @@ func (c *Client) closed() bool {
 
 // take takes a message of grants.
 func (c *Client) take(b []byte) {
-	b, authentic := c.hears.open(b)
+	b, authentic := c.receiver.open(b)
 	if !authentic {
 		return
 	}

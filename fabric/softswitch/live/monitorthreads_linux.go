@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seats are the threads that read the packet sockets which measure arrivals; each thread reads a
+// monitorThreads are the threads that read the packet sockets which measure arrivals; each thread reads a
 // few sockets. Each thread has a descriptor table of its own, and its packet sockets are only in
 // that table. The reason is the time to close them: closing a packet socket waits for all CPUs
 // (packet_release: synchronize_net), 12 ms or more. A process that is killed closes the sockets of
 // one table one after the other, and the nodes' namespaces live until then. The threads of a
 // process end at the same time and wait in parallel.
-type seats struct{ rows []*row }
+type monitorThreads struct{ rows []*row }
 
 // Numbers of sockets and threads. A row is one thread with its sockets.
 const (
@@ -33,25 +33,25 @@ const (
 	mostCollected = 8 * collects
 )
 
-// startWitness describes a node whose packet socket will be handed over: its NICs by the engine's
+// startMonitor describes a node whose packet socket will be handed over: its NICs by the engine's
 // numbers, and their interface indexes.
-type startWitness struct {
+type startMonitor struct {
 	NICs    []int `json:"nics"`
 	Indexes []int `json:"indexes"`
 }
 
 // row is one thread.
 type row struct {
-	bell    int // eventfd: stop or want has changed
-	stop    atomic.Bool
-	private chan error // receives the result once the thread has its own table
-	opened  chan error // receives the result once it has its packet sockets
-	begin   chan *witnesses
-	ended   chan error
-	socket  int // the packet sockets come from it
-	orders  chan func(epoll int, w *witnesses)
-	mu      sync.Mutex // guards the list below, which only the thread changes
-	seats   []*seat    // nil for a socket that was closed
+	bell           int // eventfd: stop or want has changed
+	stop           atomic.Bool
+	private        chan error // receives the result once the thread has its own table
+	opened         chan error // receives the result once it has its packet sockets
+	begin          chan *monitors
+	ended          chan error
+	socket         int // the packet sockets come from it
+	orders         chan func(epoll int, w *monitors)
+	mu             sync.Mutex       // guards the list below, which only the thread changes
+	monitorThreads []*monitorSocket // nil for a socket that was closed
 
 	messages [collects]struct {
 		header unix.Msghdr
@@ -64,8 +64,8 @@ type row struct {
 	data    [collects][snapBytes]byte
 }
 
-// seat is a node's packet socket.
-type seat struct {
+// monitorSocket is a node's packet socket.
+type monitorSocket struct {
 	fd    int // in the row's table
 	nics  map[int32]int
 	level int          // index of its filter's share
@@ -75,18 +75,18 @@ type seat struct {
 	foreign int
 }
 
-// takeSeats starts the threads. They wait for the packet sockets of nodes, in any order, from a
+// startMonitorThreads starts the threads. They wait for the packet sockets of nodes, in any order, from a
 // Unix socket. Each closes in its own table the descriptors of ports, from first to before last.
-func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
-	s := &seats{}
+func startMonitorThreads(nodes []startMonitor, socket, first, last int) (*monitorThreads, error) {
+	s := &monitorThreads{}
 	rows := min(mostRows, (len(nodes)+seatsPerRow-1)/seatsPerRow)
 	for i := range rows {
 		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		if err != nil {
 			return nil, fmt.Errorf("watch arrivals: make eventfd: %w", err)
 		}
-		r := &row{bell: bell, socket: socket, orders: make(chan func(int, *witnesses), 1),
-			private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *witnesses, 1),
+		r := &row{bell: bell, socket: socket, orders: make(chan func(int, *monitors), 1),
+			private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *monitors, 1),
 			ended: make(chan error, 1)}
 		s.rows = append(s.rows, r)
 		count := len(nodes)/rows + min(1, max(0, len(nodes)%rows-i))
@@ -101,7 +101,7 @@ func takeSeats(nodes []startWitness, socket, first, last int) (*seats, error) {
 }
 
 // taken waits until all packet sockets have arrived.
-func (s *seats) taken() error {
+func (s *monitorThreads) taken() error {
 	var errs []error
 	for _, r := range s.rows {
 		errs = append(errs, <-r.opened)
@@ -109,7 +109,7 @@ func (s *seats) taken() error {
 	return errors.Join(errs...)
 }
 
-func (s *seats) watch(w *witnesses) {
+func (s *monitorThreads) watch(w *monitors) {
 	for _, r := range s.rows {
 		r.begin <- w
 	}
@@ -117,11 +117,11 @@ func (s *seats) watch(w *witnesses) {
 
 // adjust widens the share of a packet socket with few samples, and narrows it with many. A flow of
 // identical frames is sampled alternately as a whole and not at all.
-func (s *seats) adjust(since time.Duration, nics int) {
+func (s *monitorThreads) adjust(since time.Duration, nics int) {
 	for _, r := range s.rows {
 		changed := false
 		r.mu.Lock()
-		for _, one := range r.seats {
+		for _, one := range r.monitorThreads {
 			if one == nil {
 				continue
 			}
@@ -146,7 +146,7 @@ func (s *seats) adjust(since time.Duration, nics int) {
 }
 
 // close ends the threads and closes the packet sockets.
-func (s *seats) close() error {
+func (s *monitorThreads) close() error {
 	for _, r := range s.rows {
 		r.stop.Store(true)
 		r.ring()
@@ -165,7 +165,7 @@ func (r *row) ring() {
 
 // run is the thread. It keeps its own descriptor table: the runtime ends the thread with the
 // goroutine, and starts no thread from it that would share the table.
-func (r *row) run(nodes []startWitness, count, first, last int) {
+func (r *row) run(nodes []startMonitor, count, first, last int) {
 	if err := ownTable(first, last); err != nil {
 		r.private <- err
 		return
@@ -177,7 +177,7 @@ func (r *row) run(nodes []startWitness, count, first, last int) {
 		r.look(epoll, <-r.begin)
 	}
 	errs := []error{unix.Close(epoll)}
-	for _, one := range r.seats {
+	for _, one := range r.monitorThreads {
 		if one != nil {
 			errs = append(errs, unix.Close(one.fd))
 		}
@@ -211,20 +211,20 @@ func ownTable(first, last int) error {
 }
 
 // open receives packet sockets and adds them to an epoll.
-func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
+func (r *row) open(nodes []startMonitor, count int) (epoll int, err error) {
 	if epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return epoll, fmt.Errorf("make epoll: %w", err)
 	}
 	for range count {
-		fd, node, err := receiveWitness(r.socket)
+		fd, node, err := receiveMonitor(r.socket)
 		if err != nil {
 			return epoll, err
 		}
 		if node >= len(nodes) {
-			return epoll, errors.Join(fmt.Errorf("receive witness: of node %d, of %d", node, len(nodes)),
+			return epoll, errors.Join(fmt.Errorf("receive monitor: of node %d, of %d", node, len(nodes)),
 				unix.Close(fd))
 		}
-		one := &seat{fd: fd, nics: map[int32]int{}, foreign: -1}
+		one := &monitorSocket{fd: fd, nics: map[int32]int{}, foreign: -1}
 		for i, nic := range nodes[node].NICs {
 			one.nics[int32(nodes[node].Indexes[i])] = nic
 		}
@@ -244,41 +244,41 @@ func (r *row) open(nodes []startWitness, count int) (epoll int, err error) {
 }
 
 // sit adds a packet socket to the thread.
-func (r *row) sit(epoll int, one *seat) error {
+func (r *row) sit(epoll int, one *monitorSocket) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	place := slices.Index(r.seats, nil)
+	place := slices.Index(r.monitorThreads, nil)
 	if place < 0 {
-		place = len(r.seats)
-		r.seats = append(r.seats, nil)
+		place = len(r.monitorThreads)
+		r.monitorThreads = append(r.monitorThreads, nil)
 	}
 	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, one.fd,
 		&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(place)}); err != nil {
-		return fmt.Errorf("watch witness: %w", err)
+		return fmt.Errorf("watch monitor: %w", err)
 	}
-	r.seats[place] = one
+	r.monitorThreads[place] = one
 	return nil
 }
 
 // tell makes the thread run a function between two readings.
-func (r *row) tell(do func(epoll int, w *witnesses) error) error {
+func (r *row) tell(do func(epoll int, w *monitors) error) error {
 	done := make(chan error, 1)
-	r.orders <- func(epoll int, w *witnesses) { done <- do(epoll, w) }
+	r.orders <- func(epoll int, w *monitors) { done <- do(epoll, w) }
 	r.ring()
 	return <-done
 }
 
 // take adds the packet socket of a NIC in a namespace of another program; it comes from the Unix
 // socket.
-func (s *seats) take(nic, index int) error {
+func (s *monitorThreads) take(nic, index int) error {
 	r := s.rows[nic%len(s.rows)]
-	return r.tell(func(epoll int, w *witnesses) error {
-		fd, _, err := receiveWitness(r.socket)
+	return r.tell(func(epoll int, w *monitors) error {
+		fd, _, err := receiveMonitor(r.socket)
 		if err != nil {
 			return err
 		}
 		w.nics[nic].share.Store(shares[0])
-		if err := r.sit(epoll, &seat{fd: fd, nics: map[int32]int{int32(index): nic},
+		if err := r.sit(epoll, &monitorSocket{fd: fd, nics: map[int32]int{int32(index): nic},
 			foreign: nic}); err != nil {
 			return errors.Join(err, unix.Close(fd))
 		}
@@ -287,14 +287,14 @@ func (s *seats) take(nic, index int) error {
 }
 
 // give closes it again.
-func (s *seats) give(nic int) error {
+func (s *monitorThreads) give(nic int) error {
 	r := s.rows[nic%len(s.rows)]
-	return r.tell(func(int, *witnesses) error {
+	return r.tell(func(int, *monitors) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for i, one := range r.seats {
+		for i, one := range r.monitorThreads {
 			if one != nil && one.foreign == nic {
-				r.seats[i] = nil
+				r.monitorThreads[i] = nil
 				return unix.Close(one.fd) // this removes it from the epoll
 			}
 		}
@@ -304,11 +304,11 @@ func (s *seats) give(nic int) error {
 
 // look receives arrivals until stop is set. The first frame wakes it; it then waits for more before
 // it receives them.
-func (r *row) look(epoll int, w *witnesses) {
+func (r *row) look(epoll int, w *monitors) {
 	var events []unix.EpollEvent
 	for {
-		if len(events) <= len(r.seats) {
-			events = make([]unix.EpollEvent, len(r.seats)+1)
+		if len(events) <= len(r.monitorThreads) {
+			events = make([]unix.EpollEvent, len(r.monitorThreads)+1)
 		}
 		count, err := unix.EpollWait(epoll, events, -1)
 		if err != nil {
@@ -316,7 +316,7 @@ func (r *row) look(epoll int, w *witnesses) {
 		}
 		for _, event := range events[:count] {
 			if event.Fd < 0 {
-				r.obey(epoll, w)
+				r.takeOrders(epoll, w)
 				count--
 			}
 		}
@@ -331,14 +331,14 @@ func (r *row) look(epoll int, w *witnesses) {
 		count, _ = unix.EpollWait(epoll, events, 0)
 		for _, event := range events[:max(count, 0)] {
 			if event.Fd >= 0 {
-				r.collect(r.seats[event.Fd], w)
+				r.collect(r.monitorThreads[event.Fd], w)
 			}
 		}
 	}
 }
 
-// obey sets the requested filters, and runs the requested function.
-func (r *row) obey(epoll int, w *witnesses) {
+// takeOrders sets the requested filters, and runs the requested function.
+func (r *row) takeOrders(epoll int, w *monitors) {
 	var rung [8]byte
 	_, _ = unix.Read(r.bell, rung[:])
 	select {
@@ -346,12 +346,12 @@ func (r *row) obey(epoll int, w *witnesses) {
 		order(epoll, w)
 	default:
 	}
-	for _, one := range r.seats {
+	for _, one := range r.monitorThreads {
 		if one == nil {
 			continue
 		}
 		level := int(one.want.Load())
-		if level == one.level || filterWitness(one.fd, level) != nil {
+		if level == one.level || filterMonitor(one.fd, level) != nil {
 			continue
 		}
 		one.level = level
@@ -364,7 +364,7 @@ func (r *row) obey(epoll int, w *witnesses) {
 // collect receives waiting frames from a packet socket, up to a limit. A flow of identical frames
 // can be in the share as a whole; the rest is received next time. Between batches the timing
 // thread, which has the same priority, may run.
-func (r *row) collect(one *seat, w *witnesses) {
+func (r *row) collect(one *monitorSocket, w *monitors) {
 	for range mostCollected / collects {
 		for i := range r.messages {
 			h := &r.messages[i].header
@@ -404,20 +404,20 @@ func (r *row) stamp(i int) (int64, bool) {
 	return (*unix.Timespec)(unsafe.Pointer(&r.control[i][unix.CmsgLen(0)])).Nano(), true
 }
 
-// receiveWitness receives a packet socket into the calling thread's table, with the number that was
+// receiveMonitor receives a packet socket into the calling thread's table, with the number that was
 // sent with it.
-func receiveWitness(socket int) (fd, number int, err error) {
+func receiveMonitor(socket int) (fd, number int, err error) {
 	var text [4]byte
 	fd, err = receiveDescriptor(socket, text[:])
 	return fd, int(binary.LittleEndian.Uint32(text[:])), err
 }
 
-// sendWitness sends a node's packet socket, and closes it here.
-func sendWitness(socket *os.File, node int, file *os.File) error {
+// sendMonitor sends a node's packet socket, and closes it here.
+func sendMonitor(socket *os.File, node int, file *os.File) error {
 	number := binary.LittleEndian.AppendUint32(nil, uint32(node))
 	err := unix.Sendmsg(int(socket.Fd()), number, unix.UnixRights(int(file.Fd())), nil, 0)
 	if err != nil {
-		err = fmt.Errorf("hand a witness to the soft switches: %w", err)
+		err = fmt.Errorf("hand a monitor to the soft switches: %w", err)
 	}
 	return errors.Join(err, file.Close())
 }

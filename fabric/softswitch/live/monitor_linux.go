@@ -13,7 +13,7 @@ import (
 	"railbed/plan"
 )
 
-// A packet socket in each node's namespace (OpenWitness) measures when frames arrive at the node's
+// A packet socket in each node's namespace (OpenMonitor) measures when frames arrive at the node's
 // NICs, independently of the switch. Its filter passes a share of the arriving frames, with the
 // kernel's stamp. The switch records when they were due. Separate threads (type row) match the two
 // a few times a second, so that few frames cause a wake-up.
@@ -37,23 +37,23 @@ const (
 	forgetAfter = 2 * time.Second
 )
 
-// OpenWitness opens a packet socket that measures arrivals at the node in whose namespace the
+// OpenMonitor opens a packet socket that measures arrivals at the node in whose namespace the
 // calling thread is. It sees frames that arrive at one interface there or, with index 0, at any
 // except the loopback. It has no mapped ring: a mapping keeps the socket open for the whole
-// process, and only one thread may hold it (see seats_linux.go).
-func OpenWitness(index int) (file *os.File, err error) {
+// process, and only one thread may hold it (see monitorthreads_linux.go).
+func OpenMonitor(index int) (file *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch arrivals: open packet socket: %w", err)
 	}
-	file = os.NewFile(uintptr(fd), "witness")
+	file = os.NewFile(uintptr(fd), "monitor")
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("watch arrivals: %w", err), file.Close())
 			file = nil
 		}
 	}()
-	if err := filterWitness(fd, 0); err != nil {
+	if err := filterMonitor(fd, 0); err != nil {
 		return file, err
 	}
 	for _, option := range []struct{ level, name, value int }{
@@ -77,13 +77,13 @@ var filters = func() (all [len(shares)][]unix.SockFilter) {
 			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: interfaceIndex},
 			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: loopbackIndex},
 			{Code: unix.BPF_RET | unix.BPF_K},
-		}, witnessFilter(mask)...)
+		}, monitorFilter(mask)...)
 	}
 	return all
 }()
 
-// filterWitness attaches the filter of a share to a packet socket.
-func filterWitness(fd, level int) error {
+// filterMonitor attaches the filter of a share to a packet socket.
+func filterMonitor(fd, level int) error {
 	program := filters[level]
 	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
@@ -93,7 +93,7 @@ func filterWitness(fd, level int) error {
 	return nil
 }
 
-func witnessFilter(mask uint32) []unix.SockFilter {
+func monitorFilter(mask uint32) []unix.SockFilter {
 	const (
 		byteAt = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
 		halfAt = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
@@ -135,8 +135,8 @@ func witnessFilter(mask uint32) []unix.SockFilter {
 		op(unix.BPF_RET|unix.BPF_K, snapBytes), op(unix.BPF_RET|unix.BPF_K, 0))
 }
 
-// witness holds the measurements at one NIC.
-type witness struct {
+// monitor holds the measurements at one NIC.
+type monitor struct {
 	end   plan.End
 	share atomic.Uint32 // mask of the sampled share; the timing thread reads it
 
@@ -146,14 +146,14 @@ type witness struct {
 	late    Lateness
 }
 
-// witnesses holds the measurements of all NICs and the thread that matches arrivals with releases.
-type witnesses struct {
-	nics  []witness
-	seats *seats
-	dues  dues
-	stop  chan struct{}
-	done  chan struct{}
-	unit  func() time.Duration // calls the timing thread; in real time
+// monitors holds the measurements of all NICs and the thread that matches arrivals with releases.
+type monitors struct {
+	nics           []monitor
+	monitorThreads *monitorThreads
+	dues           dues
+	stop           chan struct{}
+	done           chan struct{}
+	unit           func() time.Duration // calls the timing thread; in real time
 
 	mu        sync.Mutex // guards the fields below, and late and pending of the NICs
 	waiting   *waiting
@@ -163,9 +163,9 @@ type witnesses struct {
 	unmatched uint64
 }
 
-// newWitnesses starts measuring. It takes ownership of the threads.
-func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *witnesses {
-	w := &witnesses{nics: make([]witness, len(ends)), seats: taken, stop: make(chan struct{}),
+// newMonitors starts measuring. It takes ownership of the threads.
+func newMonitors(ends []plan.End, taken *monitorThreads, unit func() time.Duration) *monitors {
+	w := &monitors{nics: make([]monitor, len(ends)), monitorThreads: taken, stop: make(chan struct{}),
 		done: make(chan struct{}), unit: unit, waiting: newWaiting(waitingSlots)}
 	for i := range w.nics {
 		w.nics[i].end = ends[i]
@@ -175,14 +175,14 @@ func newWitnesses(ends []plan.End, taken *seats, unit func() time.Duration) *wit
 }
 
 // release records a frame that is about to be sent to a NIC. The timing thread calls it.
-func (w *witnesses) release(nic int, frame []byte, at int64) {
+func (w *monitors) release(nic int, frame []byte, at int64) {
 	if watched(frame, w.nics[nic].share.Load()) {
 		w.dues.push(due{key: keyOf(frame), at: at, nic: int32(nic)})
 	}
 }
 
 // listen does everything except receiving arrivals, until close.
-func (w *witnesses) listen() {
+func (w *monitors) listen() {
 	defer close(w.done)
 	adjusted, united := time.Now(), time.Time{}
 	for {
@@ -207,7 +207,7 @@ func (w *witnesses) listen() {
 		w.windows.look(now, w.present)
 		w.mu.Unlock()
 		if now.Sub(adjusted) >= adjustEvery {
-			w.seats.adjust(now.Sub(adjusted), len(w.nics))
+			w.monitorThreads.adjust(now.Sub(adjusted), len(w.nics))
 			adjusted = now
 		}
 	}
@@ -215,7 +215,7 @@ func (w *witnesses) listen() {
 
 // drain moves the releases into their NICs' lists. A release for which there is no room is
 // discarded. It was released later than those in the list, and is not later by more.
-func (w *witnesses) drain() {
+func (w *monitors) drain() {
 	now := time.Now().UnixNano()
 	for {
 		released, ok := w.dues.pop()
@@ -230,7 +230,7 @@ func (w *witnesses) drain() {
 
 // arrive matches an arrival with its release; it needs the lock. Earlier releases in the list will
 // not arrive any more.
-func (w *witnesses) arrive(one *witness, key uint64, stamp int64) {
+func (w *monitors) arrive(one *monitor, key uint64, stamp int64) {
 	place := w.waiting.find(&one.pending, key)
 	if place == none {
 		w.drain()
@@ -250,7 +250,7 @@ func (w *witnesses) arrive(one *witness, key uint64, stamp int64) {
 }
 
 // forget removes releases from before a time.
-func (w *witnesses) forget(one *witness, before int64) {
+func (w *monitors) forget(one *monitor, before int64) {
 	for one.pending.count > 0 && w.waiting.oldest(&one.pending).since < before {
 		w.waiting.drop(&one.pending, 1)
 		w.unmatched++
@@ -258,7 +258,7 @@ func (w *witnesses) forget(one *witness, before int64) {
 }
 
 // timing returns the measurements of all NICs and of each NIC, with the current smallest time.
-func (w *witnesses) timing(unit time.Duration) (t Timing, nics []Histogram) {
+func (w *monitors) timing(unit time.Duration) (t Timing, nics []Histogram) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t = Timing{Arrivals: w.all.Histogram(), Bounds: Bounds(), Unmatched: w.unmatched + w.dues.full.Load(),
@@ -271,8 +271,8 @@ func (w *witnesses) timing(unit time.Duration) (t Timing, nics []Histogram) {
 }
 
 // close stops listening and closes the packet sockets.
-func (w *witnesses) close() error {
+func (w *monitors) close() error {
 	close(w.stop)
 	<-w.done
-	return w.seats.close()
+	return w.monitorThreads.close()
 }
