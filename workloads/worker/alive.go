@@ -11,33 +11,34 @@ import (
 	"railbed/internal/frame"
 )
 
-// errSilent is the end of a worker that lives, for the kernel, and does nothing.
+// errSilent is the error of a worker whose process exists but does nothing.
 var errSilent = errors.New("the worker does not answer: its process is stopped, or gets no processor")
 
-// errUnheard is that of one that never said a word.
+// errUnheard is the error of a worker that has never sent a message.
 var errUnheard = errors.New(
 	"the worker has not said a word since it was started: its process is stopped, or gets no processor")
 
 const (
-	// silenceParts is how many times within Job.Silence each worker is asked whether it lives.
+	// silenceParts is how many times within Job.Silence the coordinator asks each worker whether it
+	// is alive.
 	silenceParts = 10
-	// startParts is how many questions a worker may leave without an answer before its first
-	// word: many that start at the same time take long.
+	// startParts is how many questions a worker may leave unanswered before its first message. Many
+	// workers that start at the same time take long.
 	startParts = 3 * silenceParts
 )
 
-// pulse is what the coordinator knows of a worker's life. The zero value is of one that has
-// not spoken yet.
+// pulse records whether a worker is alive, as far as the coordinator knows. The zero value is for a
+// worker that has not sent a message yet.
 type pulse struct {
-	ask      chan struct{} // to its writer
+	ask      chan struct{} // to the goroutine that writes to the worker
 	spoke    atomic.Bool
-	unheard  atomic.Int32 // questions since its last word
-	asked    atomic.Int64 // Unix time in ns of the question that it has not answered, or 0
-	slowest  atomic.Int64 // answer, in ns
+	unheard  atomic.Int32 // questions since its last message
+	asked    atomic.Int64 // Unix time in ns of the unanswered question, or 0
+	slowest  atomic.Int64 // slowest answer, in ns
 	finished atomic.Bool
 }
 
-// take takes a word of the worker, and reports whether it was an answer and no more.
+// take records a message from the worker, and reports whether the message was only an answer.
 func (p *pulse) take(m *message) (answer bool) {
 	p.spoke.Store(true)
 	p.unheard.Store(0)
@@ -53,12 +54,12 @@ func (p *pulse) take(m *message) (answer bool) {
 	return true
 }
 
-// silent says that the worker has not answered so many questions.
+// silent reports whether the worker has left at least the given number of questions unanswered.
 func (p *pulse) silent(questions int32) bool {
 	return p.unheard.Load() >= questions && !p.finished.Load()
 }
 
-// failure is why the worker has failed, if its silence says so.
+// failure returns an error if the worker has been silent for too long.
 func (p *pulse) failure() error {
 	switch {
 	case !p.spoke.Load() && p.silent(startParts):
@@ -69,9 +70,10 @@ func (p *pulse) failure() error {
 	return nil
 }
 
-// watch asks all workers whether they live, until nobody takes events any more. Who does not
-// answer for Job.Silence, or three times that when it starts, has failed. Questions are
-// counted and not time, so that a coordinator which was held up itself accuses nobody.
+// watch asks all workers whether they are alive, until the coordinator takes no more events. A
+// worker that does not answer for Job.Silence, or for three times Job.Silence while it starts, has
+// failed. watch counts questions instead of time, so that a coordinator which was itself held up
+// blames no worker.
 func (c *coordinator) watch() {
 	ticker := time.NewTicker(c.job.Silence / silenceParts)
 	defer ticker.Stop()
@@ -97,14 +99,14 @@ func (c *coordinator) watch() {
 			p.asked.CompareAndSwap(0, time.Now().UnixNano())
 			select {
 			case p.ask <- struct{}{}:
-			default: // it has not even read the one before
+			default: // the writer has not yet sent the question before
 			}
 		}
 	}
 }
 
-// silentRank is a rank that has not answered lately, where the failure of others might come
-// from that; -1 where all have.
+// silentRank returns the rank that has left the most questions unanswered, at least two: the
+// failure of other ranks may come from it. It returns -1 if all ranks have answered.
 func (c *coordinator) silentRank() int {
 	found, most := -1, int32(1)
 	for rank, w := range c.workers {
@@ -115,7 +117,7 @@ func (c *coordinator) silentRank() int {
 	return found
 }
 
-// question is the message that asks for a word.
+// question is the encoded message that asks a worker for an answer.
 var question = func() []byte {
 	payload, err := json.Marshal(message{Alive: &struct{}{}})
 	if err != nil {
@@ -124,7 +126,7 @@ var question = func() []byte {
 	return payload
 }()
 
-// waitTimer is an endpoint that says how long its rank has waited for others.
+// waitTimer is an endpoint that measures how long its rank has waited for other ranks.
 type waitTimer struct {
 	endpoint
 	waited atomic.Int64 // in ns
@@ -138,18 +140,20 @@ func (t *waitTimer) Wait(ctx context.Context) error {
 	return err
 }
 
-// Of a straggler: it works most of the time, and this much longer than any other. Ranks that
-// share processors differ by less, but for a few ms that the host makes of them.
+// Thresholds for a straggler. It works for most of the time, and longer than any other rank by this
+// factor and this time. Ranks that share processors differ by less, except for a few ms that the
+// host causes.
 const (
 	stragglerShare = 0.5
 	stragglerTimes = 2
 	stragglerLeast = 20 * time.Millisecond
-	// trainingShare is the least share of a training job, most of whose time is computed.
+	// trainingShare replaces stragglerShare for a training job, which spends most of its time
+	// computing.
 	trainingShare = 0.2
 )
 
-// Straggler is the rank that was slow, nil where none stands out: it worked while the
-// others waited.
+// Straggler returns the slow rank, which worked while the others waited, or nil if no rank stands
+// out.
 func (r *Result) Straggler() *report.Straggler {
 	found := report.Straggler{Rank: -1}
 	for i := range r.PerRank {
@@ -178,7 +182,7 @@ func (r *Result) Straggler() *report.Straggler {
 	return &found
 }
 
-// write sends what there is for a worker.
+// write sends the coordinator's messages and questions to a worker.
 func (c *coordinator) write(rank int, w *workerProcess) {
 	out := frame.NewWriter(w.process.Channel())
 	for {
@@ -192,7 +196,7 @@ func (c *coordinator) write(rank int, w *workerProcess) {
 				return
 			}
 		case <-w.pulse.ask:
-			// Where that fails the worker has ended, perhaps after its last words.
+			// If this fails, the worker has ended, perhaps after its last message.
 			_ = out.Write(frame.Message, question)
 		case <-c.stopped:
 			return

@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// arbiterKind is what the configuration of an arbiter's process asks for: it is a
-	// process of rank 0's node beside that of the rank, and speaks with the ranks
-	// over the testbed's network, as it would have to in a cluster.
+	// arbiterKind is the Kind of an arbiter's configuration. The arbiter is a process in rank 0's
+	// node, besides the rank's own process. It communicates with the ranks over the testbed's
+	// network, as it would have to in a cluster.
 	arbiterKind = "arbiter"
-	// slotBytes are what goes in a slot: a few packets, so that a host need not run
-	// for each.
+	// slotBytes is the number of bytes sent in a slot: a few packets, so that a host need not run
+	// for each packet.
 	slotBytes = 16 << 10
-	// slotPercent is the time of a slot, of what these bytes take: the rest is headers,
-	// and the acknowledgements of others.
+	// slotPercent is the length of a slot in percent of the time that slotBytes take. The rest is
+	// for headers and other hosts' acknowledgements.
 	slotPercent = 110
-	// maxArbiters is how many may be at once.
+	// maxArbiters is how many arbiters may run at once.
 	maxArbiters = 128
 )
 
 var (
-	// errArbiter is why a job ends whose arbiter did.
+	// errArbiter is the error of a job whose arbiter failed.
 	errArbiter = errors.New("the job's arbiter failed")
-	// errSilentArbiter is the failure of an arbiter that lives, for the kernel, and does nothing.
+	// errSilentArbiter is the error of an arbiter whose process exists but does nothing.
 	errSilentArbiter = errors.New("it does not answer: its process is stopped, or gets no processor")
 )
 
-// arbitrated says that the job needs an arbiter.
+// arbitrated reports whether the job needs an arbiter.
 func (j Job) arbitrated() bool { return j.RD != nil && j.RD.Control == spec.ControlArbiter }
 
-// arbiterAt is where the job's arbiter is.
+// arbiterAt returns the address of the job's arbiter.
 func (j Job) arbiterAt() netip.AddrPort {
 	return netip.AddrPortFrom(j.addr(j.Ranks[0]), wire.PortArbiter+uint16(j.Ordinal%maxArbiters))
 }
 
-// slotTime is how long a slot is, in real time: of the slowest NIC.
+// slotTime returns the length of a slot in real time, for the slowest NIC.
 func (j Job) slotTime() (time.Duration, error) {
 	var slot time.Duration
 	for _, d := range j.Sends {
@@ -60,8 +60,8 @@ func (j Job) slotTime() (time.Duration, error) {
 	return clock.Dilation(j.Dilation).Wait(slot), nil
 }
 
-// arbitrate starts the job's arbiter, if it needs one. stop ends it and waits for its
-// end. When it ends by itself, the context that it returns ends with the reason.
+// arbitrate starts the job's arbiter, if the job needs one. stop ends the arbiter and waits until
+// it has exited. If the arbiter exits by itself, the returned context ends with the reason.
 func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context.Context, stop func() error,
 	err error) {
 	if !c.job.arbitrated() {
@@ -94,7 +94,7 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 		select {
 		case <-ended:
 		case <-time.After(arbiterGrace):
-			_ = process.Kill() // the end is waited for either way
+			_ = process.Kill() // the next line waits for the exit even if Kill fails
 			<-ended
 		}
 		cancel(nil)
@@ -126,8 +126,8 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 	return within, stop, nil
 }
 
-// watchArbiter asks an arbiter that is ready whether it lives, and ends the job when
-// it does not answer for so long, as the coordinator's watch does.
+// watchArbiter asks a ready arbiter whether it is alive. If the arbiter does not answer for
+// silence, watchArbiter ends the job, as the coordinator's watch does.
 func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan struct{},
 	fail context.CancelCauseFunc) {
 	var unheard atomic.Int32
@@ -135,7 +135,7 @@ func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan stru
 		in := frame.NewReader(channel)
 		for {
 			if _, err := readMessage(in); err != nil {
-				return // its end is told otherwise
+				return // the goroutine that waits for the process reports its exit
 			}
 			unheard.Store(0)
 		}
@@ -159,10 +159,10 @@ func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan stru
 	}
 }
 
-// arbiterGrace is how long an arbiter whose channel was closed has to end.
+// arbiterGrace is how long an arbiter has to exit after its channel was closed.
 const arbiterGrace = 2 * time.Second
 
-// arbitrate is the process of an arbiter: it serves until its channel closes.
+// arbitrate runs the arbiter process: it serves until its channel closes.
 func (w *rank) arbitrate(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// clockMargin is how far a rank's clock may be off where how long things took is measured:
-// little beside an iteration.
+// clockMargin is how far a rank's clock may be off if the times of an iteration are measured. It is
+// short compared with an iteration.
 const clockMargin = time.Millisecond
 
-// within says that a rank's times are between two moments of this host's clock, or not more
-// than a margin from there: else it has another clock.
+// within reports whether a rank's times lie between two moments of this host's clock, or at most
+// margin outside. If they do not, the rank has another clock.
 func (d *operationDone) within(released, ended time.Time, margin time.Duration) bool {
 	return d.Start >= released.Add(-margin).UnixNano() &&
 		d.Start+int64(d.Time) <= ended.Add(margin).UnixNano()
 }
 
-// judgeBarrier counts the ranks that ended before all had begun, between two moments of this
-// host's clock. A rank whose times are not between them has another clock, and then nothing is
-// known.
+// judgeBarrier counts the ranks that ended before all had begun. released and ended are moments of
+// this host's clock. If a rank's times do not lie between them, the rank has another clock, and
+// judgeBarrier marks the operation as not checked.
 func (o *Operation) judgeBarrier(dones []operationDone, released, ended time.Time) {
 	begun := slices.MaxFunc(dones, func(a, b operationDone) int {
 		return cmp.Compare(a.Start, b.Start)

@@ -8,15 +8,15 @@ import (
 	"railbed/workloads/training"
 )
 
-// carrier is what does a collective of one size in one lane.
+// carrier carries out a collective of one size in one lane.
 type carrier interface {
-	// shape is a rank's memory for it.
+	// shape returns the memory that a rank needs for it.
 	shape(rank int) shape
-	// Amounts counts what a rank sends each other one in so many operations.
+	// Amounts returns what a rank sends to each other rank in the given number of operations.
 	Amounts(rank, operations int) []collective.Amount
 }
 
-// programCarrier is a program, done by a collective.Runner.
+// programCarrier is a program, run by a collective.Runner.
 type programCarrier struct{ *collective.Program }
 
 func (p programCarrier) shape(rank int) shape {
@@ -29,7 +29,7 @@ func (p programCarrier) shape(rank int) shape {
 		program: p.Program}
 }
 
-// exchangeCarrier is a collective.AllToAll of elements of a size.
+// exchangeCarrier is a collective.AllToAll of elements of size bytes.
 type exchangeCarrier struct {
 	matrix  collective.Matrix
 	size    int
@@ -44,7 +44,7 @@ func (e exchangeCarrier) Amounts(rank, operations int) []collective.Amount {
 	return e.matrix.Amounts(rank, e.size, e.channel, operations)
 }
 
-// ringCarrier is a collective.Ring on so many bytes.
+// ringCarrier is a collective.Ring over a buffer of the given bytes.
 type ringCarrier struct {
 	ranks, bytes int
 	scatter      bool
@@ -56,7 +56,7 @@ func (r ringCarrier) Amounts(rank, operations int) []collective.Amount {
 	return collective.RingAmounts(rank, r.ranks, r.bytes/element.Float32.Size(), r.scatter, operations)
 }
 
-// carriers are those of a job's collective, by size and lane.
+// carriers returns the carriers of a job's collective, by size and lane.
 func (c *workerConfig) carriers() ([][]carrier, error) {
 	all := make([][]carrier, len(c.Sizes))
 	for i, size := range c.Sizes {
@@ -93,8 +93,8 @@ func (c *workerConfig) carrier(algorithm string, size units.Bytes, channel colle
 	return programCarrier{p}, err
 }
 
-// operationCarrier is that of an operation of a training job, which may lose partial sums of
-// gradients.
+// operationCarrier returns the carrier of a training job's operation. If lossy is true, the
+// operation may lose partial sums of gradients.
 func operationCarrier(o *training.Operation, lossy bool) (carrier, error) {
 	n, count := len(o.Ranks), int(o.Bytes)/element.Float32.Size()
 	switch {

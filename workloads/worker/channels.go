@@ -12,8 +12,8 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Channels are the places of a job's channels: for each rank in turn, so many, on the NICs of
-// its node in turn, from its own one on.
+// Channels returns the places of a job's channels: for each rank in turn, as many places as there
+// are channels. They use the NICs of the rank's node in turn, starting at the rank's own NIC.
 func Channels(p *plan.Plan, ranks []plan.Rank, channels int) []plan.Rank {
 	var places []plan.Rank
 	for _, r := range ranks {
@@ -42,10 +42,10 @@ func Channels(p *plan.Plan, ranks []plan.Rank, channels int) []plan.Rank {
 	return places
 }
 
-// channels is how many the job has of its own places; 0 is none.
+// channels returns the number of channels per rank, or 0 if the job uses the ranks' own places.
 func (j Job) channels() int { return len(j.Channels) / max(len(j.Ranks), 1) }
 
-// checkChannels looks at what can be done in several.
+// checkChannels checks that the job can run in several channels.
 func (j Job) checkChannels(problem func(format string, args ...any)) {
 	n := j.channels()
 	if len(j.Channels) == 0 {
@@ -67,8 +67,8 @@ func (j Job) checkChannels(problem func(format string, args ...any)) {
 	}
 }
 
-// perChannel is a job of which each channel of each rank is a rank: its ends are where those
-// of the channels are.
+// perChannel returns a job in which each channel of each rank is a rank of its own, at the
+// channel's place.
 func (j Job) perChannel() Job {
 	return Job{
 		Name:      j.Name,
@@ -88,7 +88,7 @@ func (j Job) perChannel() Job {
 	}
 }
 
-// channels are those of a rank's lanes.
+// channels returns the channels of the rank's lanes.
 func (c *workerConfig) channels() []collective.Channel {
 	all := make([]collective.Channel, max(len(c.Channels), 1))
 	for i := range all {
@@ -97,16 +97,16 @@ func (c *workerConfig) channels() []collective.Channel {
 	return all
 }
 
-// lane is a rank's end of a channel, or of all there is.
+// lane is a rank's end of a channel, or its only end.
 type lane struct {
 	endpoint endpoint
-	// peers holds the rank of each peer of the endpoint.
+	// peers maps each peer of the endpoint to its rank.
 	peers map[transports.Peer]int
-	// endpoints are the peers by rank.
+	// endpoints maps a rank to its peer.
 	endpoints map[int]transports.Peer
 }
 
-// open makes the endpoint.
+// open opens the endpoint.
 func (l *lane) open(c *workerConfig) error {
 	l.peers, l.endpoints = map[transports.Peer]int{}, map[int]transports.Peer{}
 	endpoint, err := whenFree(func() (endpoint, error) {
@@ -118,7 +118,7 @@ func (l *lane) open(c *workerConfig) error {
 	return err
 }
 
-// openLanes opens the ends of all channels, or the one where there are none.
+// openLanes opens the ends of all channels, or the rank's only end if there are no channels.
 func (w *rank) openLanes() error {
 	if len(w.config.Channels) == 0 {
 		if err := w.lane.open(&w.config); err != nil {
@@ -137,7 +137,7 @@ func (w *rank) openLanes() error {
 		if err := l.open(&w.config.Channels[i]); err != nil {
 			return fmt.Errorf("channel %d: %w", i, err)
 		}
-		if w.config.Kind != MoE { // whose exchanges share it, and wait for their parts
+		if w.config.Kind != MoE { // the exchanges of MoE share the endpoint and count their own waiting
 			l.endpoint = &busyEndpoint{l.endpoint, &w.busy}
 		}
 		w.lanes = append(w.lanes, l)
@@ -145,7 +145,7 @@ func (w *rank) openLanes() error {
 	return nil
 }
 
-// addPeer makes another rank a peer, unless it is one.
+// addPeer adds a rank as a peer, unless it is one already.
 func (l *lane) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
 	if peer, known := l.endpoints[rank]; known {
 		return peer, nil
@@ -157,7 +157,7 @@ func (l *lane) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
 	return peer, err
 }
 
-// addPeers makes all but the own rank peers.
+// addPeers adds all ranks except this one as peers.
 func (l *lane) addPeers(table []rendezvous, own int) (peers []transports.Peer, err error) {
 	peers = make([]transports.Peer, len(table))
 	for other := range table {
@@ -184,7 +184,7 @@ func (l *lane) registerAll(b buffers) (memory collective.Memory[[]byte], err err
 
 func (l *lane) register(memory []byte) ([]byte, error) {
 	if len(memory) == 0 {
-		return nil, nil // nothing will be written there
+		return nil, nil // no rank writes there
 	}
 	region, err := l.endpoint.Register(memory, transports.RemoteWrite)
 	if err != nil {
@@ -193,7 +193,8 @@ func (l *lane) register(memory []byte) ([]byte, error) {
 	return region.Remote(), nil
 }
 
-// meetInLanes meets the other ranks with what each lane has for them; the tables are by lane.
+// meetInLanes exchanges the rendezvous of each lane with the other ranks. The tables that it
+// returns are by lane.
 func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendezvous, error)) ([][]rendezvous,
 	error) {
 	own := &rendezvous{}
@@ -224,7 +225,7 @@ func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendez
 	return tables, nil
 }
 
-// busyEndpoint is that of a lane: who waits for it does not work meanwhile.
+// busyEndpoint is the endpoint of a lane. It marks its goroutine idle while the goroutine waits.
 type busyEndpoint struct {
 	endpoint
 	busy *work
@@ -237,8 +238,8 @@ func (e *busyEndpoint) Wait(ctx context.Context) error {
 	return e.endpoint.Wait(ctx)
 }
 
-// atOnce does an operation in all lanes at the same time. Its caller is at work, and lanes are
-// instead of it.
+// atOnce does an operation in all lanes at the same time. The calling goroutine must be marked
+// busy. With several lanes, atOnce marks it idle and the goroutine of each lane busy.
 func atOnce[T any](ctx context.Context, busy *work, lanes []T,
 	operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
 	if len(lanes) == 1 {
@@ -265,7 +266,8 @@ func atOnce[T any](ctx context.Context, busy *work, lanes []T,
 	return sum, err
 }
 
-// finish closes the ends and reports what each of them did over its whole life.
+// finish closes the rank's ends and sends the coordinator what each of them did over its whole
+// life.
 func (w *rank) finish() error {
 	var all []workerFinished
 	for _, l := range w.lanes {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// causeGrace is how long the coordinator looks for the cause after a
-	// rank's end: the neighbours of a dead worker often speak first.
+	// causeGrace is how long the coordinator looks for the cause after a rank's end: the neighbours
+	// of a dead worker often report their failure before its own end is seen.
 	causeGrace = 500 * time.Millisecond
-	// launchesAtOnce bounds how many workers start at the same time.
+	// launchesAtOnce limits how many workers start at the same time.
 	launchesAtOnce = 16
 )
 
-// RankError is why a job failed, as far as one rank is the cause.
+// RankError is the error of a job that failed because of one rank.
 type RankError struct {
 	Rank int
 	Node string
@@ -34,15 +34,15 @@ type RankError struct {
 // Error implements error.
 func (e *RankError) Error() string { return fmt.Sprintf("rank %d on %s: %v", e.Rank, e.Node, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// Run runs a job to its end: it starts one worker per rank, lets them meet,
-// starts each operation when all are ready for it, and collects the results.
-// When a worker fails it ends all of them and returns a RankError for the one
-// that failed first; when ctx or the job's timeout ends, the error says which
-// ranks it was waiting for. No worker runs any more when Run returns. progress
-// may be nil; it is called from one goroutine, after each operation.
+// Run runs a job to its end: it starts one worker per rank and lets the workers exchange their
+// addresses. It starts each operation when all ranks are ready for it, and collects the results. If
+// a worker fails, Run ends all workers and returns a RankError for the worker that failed first. If
+// ctx or the job's timeout ends, the error lists the ranks that Run was waiting for. When Run
+// returns, all workers have exited. progress may be nil. Run calls it from one goroutine, after
+// each round.
 func Run(ctx context.Context, job Job, l Launcher, progress func(Progress)) (*Result, error) {
 	job, err := job.withDefaults()
 	if err != nil {
@@ -81,7 +81,7 @@ func Run(ctx context.Context, job Job, l Launcher, progress func(Progress)) (*Re
 // workerProcess is one rank as the coordinator sees it.
 type workerProcess struct {
 	process Process
-	out     chan []byte   // to its writer
+	out     chan []byte   // read by the goroutine that writes to the worker
 	ended   chan struct{} // closed when Wait returned
 	status  error         // of Wait; read after ended
 	pulse   pulse
@@ -99,9 +99,9 @@ type coordinator struct {
 	progress func(Progress)
 	workers  []*workerProcess
 	events   chan event
-	gone     chan struct{} // has one of each worker that has ended
-	stopped  chan struct{} // closed when nobody takes events any more
-	// early holds what ranks said before the others had said what came before.
+	gone     chan struct{} // receives one value per worker that has ended
+	stopped  chan struct{} // closed when the coordinator takes no more events
+	// early holds messages that ranks sent before the other ranks had sent the message before.
 	early      map[int]*message
 	goroutines sync.WaitGroup
 }
@@ -110,7 +110,7 @@ func (c *coordinator) rankError(rank int, err error) error {
 	return &RankError{Rank: rank, Node: c.job.Ranks[rank].Node, Err: err}
 }
 
-// launch starts all workers, or reports the first that does not start.
+// launch starts all workers, or returns the error of the first worker that does not start.
 func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(launchesAtOnce)
@@ -120,8 +120,8 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 			if err != nil {
 				return c.rankError(i, fmt.Errorf("start worker: %w", err))
 			}
-			// At most the configuration, the table, a start and the end are
-			// on their way at once, so sending never waits.
+			// At most the configuration, the table, a start and the end are on their way at once,
+			// so sending never blocks.
 			w := &workerProcess{process: process, out: make(chan []byte, 4), ended: make(chan struct{}),
 				pulse: pulse{ask: make(chan struct{}, 1)}}
 			c.workers[i] = w
@@ -169,7 +169,7 @@ func (c *coordinator) broadcast(m message) error {
 	return nil
 }
 
-// conduct leads the workers through the job.
+// conduct takes the workers through the job.
 func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	for i, w := range c.workers {
 		payload, err := json.Marshal(message{Config: c.job.config(i)})
@@ -236,7 +236,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	return result, err
 }
 
-// round starts a round when all are ready and adds up what they did.
+// round starts a round when all ranks are ready and adds up their results.
 func (c *coordinator) round(ctx context.Context, r *round, result *Result) error {
 	id := r.operationID
 	o := Operation{Index: id.Index, Mode: id.Mode, Size: c.job.sizes()[r.size], Count: r.count,
@@ -303,7 +303,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 	return nil
 }
 
-// gatherLosses tells all ranks what each of them lost.
+// gatherLosses collects each rank's losses and sends all of them to all ranks.
 func (c *coordinator) gatherLosses(ctx context.Context, id operationID, name string) error {
 	lost := losses{operationID: id}
 	err := c.await(ctx, "losses of "+name, func(_ int, m *message) bool {
@@ -334,7 +334,7 @@ func addTraffic(to *collective.Traffic, t collective.Traffic) {
 	to.Missing += t.Missing
 }
 
-// await waits until take has accepted one message of every rank.
+// await waits until take has accepted one message from each rank.
 func (c *coordinator) await(ctx context.Context, what string, take func(rank int, m *message) bool) error {
 	waiting := make(map[int]bool)
 	accept := func(rank int, m *message) error {
@@ -384,7 +384,7 @@ func (c *coordinator) contextError(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// names lists ranks for people, the first few of many.
+// names lists ranks for people, and only the first few if there are many.
 func (c *coordinator) names(ranks map[int]bool) string {
 	const most = 4
 	var names []string
@@ -399,8 +399,8 @@ func (c *coordinator) names(ranks map[int]bool) string {
 	return strings.Join(names, ", ")
 }
 
-// failure is the error that an event stands for, if any, and whether it only
-// follows from the failure of another rank.
+// failure returns the error that an event reports, if any, and whether the error only follows from
+// the failure of another rank.
 func (c *coordinator) failure(e event) (err error, follows bool) {
 	switch {
 	case e.err != nil:
@@ -411,7 +411,7 @@ func (c *coordinator) failure(e event) (err error, follows bool) {
 	return nil, false
 }
 
-// endOf says how a worker's channel and process ended.
+// endOf returns the error with which a worker's channel and process ended.
 func (c *coordinator) endOf(rank int, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the worker ended without a word")
@@ -427,8 +427,8 @@ func (c *coordinator) endOf(rank int, err error) error {
 	return err
 }
 
-// cause finds the first cause after a failure: a rank that failed by itself
-// before one that lost its peer.
+// cause returns the first cause after a failure. A rank that failed by itself comes before a rank
+// that lost its peer.
 func (c *coordinator) cause(first event) error {
 	err, follows := c.failure(first)
 	grace := time.NewTimer(causeGrace)
@@ -438,7 +438,7 @@ func (c *coordinator) cause(first event) error {
 		select {
 		case e := <-c.events:
 			better, alsoFollows := c.failure(e)
-			// The end of a channel after its worker's last words is no news.
+			// The end of the channel after a worker's last message is not a new failure.
 			if better != nil && !alsoFollows && !ended[e.rank] {
 				return better
 			}

@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// endGrace is how long workers have to end by themselves after one of them did.
+	// endGrace is how long the remaining workers have to exit after a worker has exited.
 	endGrace = 2 * time.Second
-	// endMost is how long all of them have together.
+	// endMost is how long all workers together have to exit.
 	endMost = 20 * time.Second
 )
 
-// end ends every worker that was started: a closed channel tells it, and it is
-// killed when it does not end by that. It returns when all are gone.
+// end ends each worker that was started and returns when all have exited. If the job failed, end
+// closes the workers' channels, which tells them to exit. It kills a worker that does not exit in
+// time.
 func (c *coordinator) end(failed bool) error {
 	close(c.stopped)
 	started := 0
@@ -56,8 +57,8 @@ func (c *coordinator) end(failed bool) error {
 	return errors.Join(problems...)
 }
 
-// awaitEnds waits until so many workers have ended, or none does any more. Many end one after
-// another where there are few processors.
+// awaitEnds waits until the given number of workers have exited, or until none has exited for a
+// grace period. With few processors, many workers exit one after another.
 func (c *coordinator) awaitEnds(workers int) {
 	most := time.NewTimer(endMost)
 	defer most.Stop()

@@ -18,23 +18,23 @@ import (
 	"railbed/workloads/collective"
 )
 
-// InNetwork is the algorithm of an all-reduce in which a switch adds up, and InSwitch what
-// carries it.
+// InNetwork is the algorithm of an all-reduce that a switch computes. InSwitch is its transport.
 const (
 	InNetwork = spec.InNetwork
 	InSwitch  = spec.InSwitch
 )
 
-// Aggregator is the switches that add up for a job.
+// Aggregator is the tree of switches that computes an all-reduce for a job.
 type Aggregator struct {
 	Job   plan.AggregationJob
-	Epoch uint16 // later than any before
+	Epoch uint16 // later than every earlier epoch
 
-	release func() error // of the job, where this process has it
+	release func() error // releases the job's reservation, if this process holds it
 }
 
-// FindAggregator is who adds up for some ranks: the plan's choice, or the switch of a name and those
-// below it. Jobs of some numbers are busy with other collectives.
+// FindAggregator returns the aggregator for some ranks: the plan's choice, or the switch named root
+// and the switches below it. It uses none of the job numbers in busy, which belong to other
+// collectives.
 func FindAggregator(p *plan.Plan, ranks []plan.Rank, root string, busy ...uint16) (*Aggregator, error) {
 	job, err := p.AggregationFor(ranks, root, busy...)
 	if err != nil {
@@ -43,9 +43,9 @@ func FindAggregator(p *plan.Plan, ranks []plan.Rank, root string, busy ...uint16
 	return &Aggregator{Job: *job}, nil
 }
 
-// Begin takes an epoch that is later than those at which the running switches are. The job is
-// this process's until End: two that began at once would take the same one. The error wraps
-// testbed.ErrInUse where another process has it.
+// Begin reserves the aggregation job for this process until End and chooses an epoch that is later
+// than the epoch of each running switch. Without the reservation two processes that begin at once
+// would choose the same epoch. If another process holds the job, the error wraps testbed.ErrInUse.
 func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 	if a.release == nil {
 		release, err := tb.Reserve(fmt.Sprintf("aggregation-%d", a.Job.Number))
@@ -76,21 +76,21 @@ func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 	return nil
 }
 
-// End leaves the job to others. It does nothing where there is none, or it has not begun.
+// End releases the job for other processes. It does nothing if a is nil or has not begun.
 func (a *Aggregator) End() {
 	if a != nil && a.release != nil {
-		_ = a.release() // it closes a file, and with that the lock is gone
+		_ = a.release() // it closes a file, which releases the lock
 		a.release = nil
 	}
 }
 
-// aggregatorConfig is what a worker is told of it.
+// aggregatorConfig is the part of a worker's configuration for in-network aggregation.
 type aggregatorConfig struct {
 	Config aggregation.Config `json:"config"`
 	Addr   netip.Addr         `json:"addr"`
 }
 
-// checkInNetwork looks at what a switch can add up.
+// checkInNetwork checks that a switch can compute the job's collective.
 func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 	if (j.Algorithm == InNetwork) != (j.Transport == InSwitch) {
 		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport, InNetwork,
@@ -108,7 +108,7 @@ func (j Job) checkInNetwork(problem func(format string, args ...any)) {
 	}
 }
 
-// aggregator is what the worker of a rank is told.
+// aggregator returns the in-network configuration of a rank's worker.
 func (j Job) aggregator(rank int) *aggregatorConfig {
 	a := j.Aggregator
 	to := a.Job.Of(rank)
@@ -119,7 +119,7 @@ func (j Job) aggregator(rank int) *aggregatorConfig {
 	return c
 }
 
-// inNetwork is a rank's part in all-reduces that a switch computes.
+// inNetwork is a rank's part in an all-reduce that a switch computes.
 type inNetwork struct {
 	buffers
 	client  *aggregation.Client
@@ -129,7 +129,7 @@ type inNetwork struct {
 	timer   *waitTimer
 }
 
-// aggregate meets the other ranks and has a switch do the operations.
+// aggregate waits for the other ranks to be ready and does the operations in the switch.
 func (w *rank) aggregate(ctx context.Context) error {
 	c := &w.config
 	client, err := whenFree(func() (*aggregation.Client, error) {
@@ -178,7 +178,7 @@ func (w *rank) aggregate(ctx context.Context) error {
 	return w.send(message{Finished: &workerFinished{Stream: sent}})
 }
 
-// missingRanks says which ranks the switch waited for in vain.
+// missingRanks adds the ranks that the switch waited for in vain to a timeout error.
 func missingRanks(err error, c *workerConfig) error {
 	var reject *aggregation.RejectError
 	if !errors.As(err, &reject) || reject.Code != wire.AggregationTimeout {

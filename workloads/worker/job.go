@@ -26,7 +26,7 @@ import (
 	"railbed/workloads/training"
 )
 
-// What a Job can ask for.
+// The collectives, algorithms and transports of a Job.
 const (
 	AllReduce     = spec.AllReduce
 	AllGather     = spec.AllGather
@@ -52,77 +52,84 @@ const (
 type Job struct {
 	Name  string
 	Ranks []plan.Rank // in order, numbered from 0
-	// Kind, Algorithm and Transport: all-to-all by direct (default) or pairwise, or what
-	// package schedule has, ring being the default; tcp (default), rd or roce.
+	// Kind and Algorithm choose the collective. An all-to-all is direct (default) or pairwise. The
+	// other collectives use the algorithms of package schedule, by default Ring. Transport is tcp
+	// (default), rd or roce.
 	Kind, Algorithm, Transport string
-	Root                       int         // from which a broadcast comes and to which a reduce goes
-	Size                       units.Bytes // of the whole buffer: a multiple of an element's
-	// Type is that of the elements, element.Float32 by default, and Op what is made of
-	// those of several ranks, element.Sum by default, where the kind makes anything of them.
+	// Root is the source of a broadcast and the destination of a reduce.
+	Root int
+	// Size is the size of the whole buffer in bytes: a multiple of the size of an element.
+	Size units.Bytes
+	// Type is the type of the elements, by default element.Float32. Op combines the elements of
+	// several ranks, by default element.Sum, if the kind combines elements.
 	Type       element.Type
 	Op         element.Op
-	Iterations int    // timed; default 5
-	Warmup     int    // before them, not timed
-	InPlace    bool   // do as many operations in place, after the others; all-to-all has none
-	Sweep      *Sweep // nil: operations of Size, each started when all are ready, and checked
-	Skew       int    // of all-to-all, and Seed: see collective.Skewed
-	Seed       uint64
-	// SGD makes the data the gradients of a training, of which each operation is a step.
-	// Kind and Size follow from it, and Seed gives its samples.
+	Iterations int // timed; default 5
+	Warmup     int // untimed operations before the timed ones
+	// InPlace repeats the operations in place, after the others. An all-to-all has no in-place
+	// operation.
+	InPlace bool
+	// Sweep measures several sizes. If it is nil, the operations have size Size, each starts when
+	// all ranks are ready, and each is checked.
+	Sweep *Sweep
+	// Skew and Seed are for an all-to-all: see collective.Skewed.
+	Skew int
+	Seed uint64
+	// SGD makes the data the gradients of a training, in which each operation is a step. Kind and
+	// Size follow from SGD. Seed determines its samples.
 	SGD *spec.SGD
-	// Channels are the places of an all-reduce in several channels, each for a part of the
-	// buffer: see func Channels. ChannelSends are their links, as Sends. Default: none, and
-	// all goes by the ranks' own places.
+	// Channels are the places of an all-reduce in several channels, each for a part of the buffer:
+	// see func Channels. ChannelSends are their links, like Sends. By default there are no
+	// channels, and all traffic uses the ranks' own places.
 	Channels     []plan.Rank
 	ChannelSends []plan.Direction
-	// Aggregator is that of algorithm in-network, over in-switch.
+	// Aggregator is set for algorithm in-network, over in-switch.
 	Aggregator *Aggregator
-	// MoE is the mixture of a job of that kind. Type and Size follow from it.
+	// MoE is the mixture of experts of a job of kind MoE. Type and Size follow from it.
 	MoE    *moe.Config
-	Family int // 4 (default) or 6
-	// Timeout bounds the whole job. Default 2 minutes.
+	Family int // IP version: 4 (default) or 6
+	// Timeout limits the duration of the whole job. Default 2 minutes.
 	Timeout time.Duration
-	// Silence is how long a worker may not answer before it counts as hung, and the job as
-	// failed: its process is stopped, or gets no processor. It has three times as long for its
-	// first word. Default 20 seconds.
+	// Silence is how long a worker may leave questions unanswered before the job fails. Such a
+	// worker hangs: its process is stopped, or gets no processor. Before its first message a worker
+	// has three times as long. Default 20 seconds.
 	Silence time.Duration
-	// BasePort is the first of the job's ports, BasePorts(len(Ranks)) of them;
-	// jobs that run at once, or soon after each other, in one testbed must not
-	// share any. Rank r listens on BasePort+r. Default 18600. Over rd the ranks of
-	// an address have blocks of wire.PortRD instead.
+	// BasePort is the first of the job's Ports(len(Ranks)) ports. Jobs in one testbed that run at
+	// once, or soon after each other, must not share ports. Rank r listens on BasePort+r. Default
+	// 18600. Over rd the ranks of an address use blocks of ports from wire.PortRD instead.
 	BasePort int
-	// Ordinal tells jobs of one testbed apart that run at once over rd, which has
-	// blocks for 16 ranks of an address, and all that run over roce in a recording, whose
-	// queue pairs have numbers of their own then: 255 of up to 16 ranks of an address. 0 has
-	// any numbers.
+	// Ordinal distinguishes jobs of one testbed. Over rd, jobs that run at once need different
+	// ordinals, because rd has port blocks for 16 ranks per address. Over roce, all jobs of a
+	// recording need different ordinals, so that each job has queue pair numbers of its own. There
+	// are numbers for 255 jobs of up to 16 ranks per address. With 0 a roce job has any queue pair
+	// numbers.
 	Ordinal int
-	// Training is what a job of that kind does; its operations have sizes of their own.
+	// Training is the program of a job of kind Training. Its operations have sizes of their own.
 	Training *training.Program
-	// Messages is what a job of that kind sends, in the testbed's time.
+	// Messages is the schedule of a job of kind Messages, in the testbed's time.
 	Messages *flows.Schedule
-	// RD is how rd behaves; nil is its defaults.
+	// RD configures rd; nil means its defaults.
 	RD *spec.RD
-	// RoCE is how queue pairs behave over roce; nil is its defaults.
+	// RoCE configures the queue pairs of roce; nil means the defaults.
 	RoCE *spec.RoCE
-	// Secret is what all ranks share where RD says that they encrypt. Workers get it
-	// over their channels and in no other way. Default: one of the job's own.
+	// Secret is the secret that all ranks share if RD enables encryption. Workers get it over their
+	// channels and in no other way. Default: a new secret for the job.
 	Secret privacy.Material
-	// Rates are those of rd with control: offline. RoundTrip is the longest of a
-	// packet and its acknowledgement between two ranks where nobody else sends; 0 is
-	// not known.
+	// Rates are the rates of rd with control: offline. RoundTrip is the longest time for a packet
+	// and its acknowledgement between two ranks when no other rank sends. 0 means unknown.
 	Rates     *allocation.File
 	RoundTrip time.Duration
-	// RatesBack are those of what comes back from experts. Default: Rates.
+	// RatesBack are the rates for messages that experts send back. Default: Rates.
 	RatesBack *allocation.File
-	// Schedule is that of algorithm msccl.
+	// Schedule is the schedule of algorithm msccl.
 	Schedule *schedule.Schedule
-	// Sends are the links into which the ranks' NICs send, of all ranks or none.
-	// rd keeps to their rates, and DCQCN starts there; TCP has its own ways.
+	// Sends are the links into which the ranks' NICs send, for all ranks or for none. rd does not
+	// exceed their rates, and DCQCN starts at them. TCP uses its own congestion control.
 	Sends []plan.Direction
-	// Dilation is the testbed's; 0 is 1.
+	// Dilation is the testbed's time dilation; 0 means 1.
 	Dilation uint64
 
-	sgdSecret privacy.Material // what ranks encrypt gradients with
+	sgdSecret privacy.Material // key material that encrypts gradients
 	endGrace  time.Duration
 }
 
@@ -131,50 +138,50 @@ const (
 	defaultIterations = 5
 	defaultTimeout    = 2 * time.Minute
 	defaultSilence    = 20 * time.Second
-	// sourcePorts is how many source ports a rank has to choose from: the
-	// first is the one, the others are for when an earlier process left that
-	// in TIME_WAIT.
+	// sourcePorts is the number of source ports per rank. The rank uses the first. The others are
+	// for when an earlier process left the first in TIME_WAIT.
 	sourcePorts = 4
-	// rdSlots is how many ranks of an address can be at once over rd.
+	// rdSlots is how many ranks of an address can run at once over rd.
 	rdSlots = wire.PortsRD / wire.RDEngines
 )
 
-// Ports is how many ports a job over so many ranks occupies.
+// Ports returns how many ports a job of the given number of ranks occupies.
 func Ports(ranks int) int { return ranks * (1 + sourcePorts) }
 
-// ErrJob is that a job asks for something that there is not.
+// ErrJob is the error of a Job that Railbed cannot run.
 var ErrJob = errors.New("a job that cannot be")
 
-// Launcher starts worker processes: `railbed args...` in a node, with the
-// channel on descriptor ChannelFD. It must be safe for concurrent use.
+// Launcher starts worker processes: `railbed args...` in a node, with the channel on descriptor
+// ChannelFD. It must be safe for concurrent use.
 type Launcher interface {
 	Launch(ctx context.Context, node string, args []string) (Process, error)
 }
 
-// Process is a started worker. Wait may be called at once, while the channel
-// is in use, and Kill at any time, also after the process ended.
+// Process is a started worker. Wait may be called at once, while the channel is in use. Kill may be
+// called at any time, also after the process has exited.
 type Process interface {
 	Channel() Channel
-	// Wait returns when the process has ended; the error says how unless it
+	// Wait returns when the process has exited. The error is the exit status, or nil if the process
 	// exited with 0.
 	Wait() error
 	Kill() error
 }
 
-// Progress is one round that every rank has done.
+// Progress reports one round that every rank has done.
 type Progress struct {
 	Done, Total int
 	Operation   Operation
-	// Row is that of the round's size, when all rounds of it are done.
+	// Row is the row of the round's size, if all rounds of this size are done, else nil.
 	Row *perf.Row
-	// Ranks are those of the job; what they counted comes with the Result.
+	// Ranks are the job's ranks. Counters that the workers report at their end come only with the
+	// Result.
 	Ranks []RankResult
 }
 
-// Args is the command line that starts a worker.
+// Args returns the command line that starts a worker.
 func Args() []string { return []string{"worker", "collective"} }
 
-// withDefaults fills what is not set and checks the rest.
+// withDefaults sets the defaults and checks all other fields.
 func (j Job) withDefaults() (Job, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -240,13 +247,13 @@ func (j Job) withDefaults() (Job, error) {
 	return j, nil
 }
 
-// Check says why there can be no such job, as Run does.
+// Check returns the error that Run would return for an invalid job.
 func (j Job) Check() error {
 	_, err := j.withDefaults()
 	return err
 }
 
-// checkRates looks at the rates of a job with control: offline.
+// checkRates checks the rates of a job with control: offline.
 func (j Job) checkRates(problem func(format string, args ...any)) {
 	if !j.offline() {
 		return
@@ -262,7 +269,8 @@ func (j Job) checkRates(problem func(format string, args ...any)) {
 	}
 }
 
-// checkAlgorithm looks at what is asked of which algorithm.
+// checkAlgorithm checks that the algorithm exists for the job's kind and transport and can do what
+// the job asks of it.
 func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
 	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages ||
 		!slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
@@ -286,7 +294,7 @@ func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
 	}
 }
 
-// mayLose says that the job has messages of which parts may be left out.
+// mayLose reports whether parts of the job's messages may be left out.
 func (j Job) mayLose() bool {
 	return j.Kind == AllReduce && j.Algorithm == Ring || j.Kind == Training || j.Kind == Messages
 }
@@ -298,7 +306,7 @@ func (j Job) checkOperations(problem func(format string, args ...any)) {
 	j.checkMessages(problem)
 }
 
-// checkElements looks at types, operations and the root.
+// checkElements checks types, operations and the root.
 func (j Job) checkElements(problem func(format string, args ...any)) {
 	if j.Root < 0 || j.Root >= max(len(j.Ranks), 1) {
 		problem("root %d of %d ranks", j.Root, len(j.Ranks))
@@ -313,7 +321,7 @@ func (j Job) checkElements(problem func(format string, args ...any)) {
 	}
 }
 
-// checkRounds looks at sizes and numbers of operations.
+// checkRounds checks sizes and numbers of operations.
 func (j Job) checkRounds(problem func(format string, args ...any)) {
 	for _, size := range j.sizes() {
 		if j.Kind == Barrier && size > 0 {
@@ -340,12 +348,12 @@ func (j Job) checkRounds(problem func(format string, args ...any)) {
 	}
 }
 
-// known says that there is such an algorithm of a collective.
+// known reports whether a collective has such an algorithm.
 func known(kind, algorithm string) bool {
 	return slices.Contains(spec.Algorithms(kind), algorithm)
 }
 
-// ratesOf are those of a rank, none where there is no file.
+// ratesOf returns the rates of a rank, or nil if there is no file.
 func ratesOf(f *allocation.File, rank int) map[int]units.Rate {
 	if f == nil {
 		return nil
@@ -353,7 +361,7 @@ func ratesOf(f *allocation.File, rank int) map[int]units.Rate {
 	return f.Pairs(rank)
 }
 
-// offline says that the job keeps to planned rates.
+// offline reports whether the job uses planned rates.
 func (j Job) offline() bool {
 	return j.Transport == RD && j.RD != nil && j.RD.Control == spec.ControlOffline
 }
@@ -372,7 +380,7 @@ func (j Job) addr(r plan.Rank) netip.Addr {
 	return r.Addr4
 }
 
-// SendsOf are the links into which the NICs of ranks send.
+// SendsOf returns the links into which the NICs of ranks send.
 func SendsOf(p *plan.Plan, ranks []plan.Rank) []plan.Direction {
 	var sends []plan.Direction
 	for _, r := range ranks {
@@ -383,13 +391,14 @@ func SendsOf(p *plan.Plan, ranks []plan.Rank) []plan.Direction {
 	return sends
 }
 
-// slot is the block of rd's ports that rank i has on its address.
+// slot returns the index of the block of rd ports that rank i uses on its address.
 func (j Job) slot(i int) int {
 	ranks, before := j.sharing(i)
 	return (j.Ordinal*ranks + before) % rdSlots
 }
 
-// block is that of roce's queue pairs, which no other job has: there are 4,095. 0 is any.
+// block returns the number of rank i's block of roce queue pairs, which no other job uses. There
+// are 4,095 blocks. 0 means any block.
 func (j Job) block(i int) uint32 {
 	if j.Ordinal == 0 {
 		return 0
@@ -398,7 +407,8 @@ func (j Job) block(i int) uint32 {
 	return 1 + uint32(j.Ordinal*max(ranks, rdSlots)+before)
 }
 
-// sharing is how many ranks the address of rank i has, and how many of these are before it.
+// sharing returns how many ranks the address of rank i has, and how many of these come before rank
+// i.
 func (j Job) sharing(i int) (ranks, before int) {
 	for k, r := range j.Ranks {
 		if j.addr(r) == j.addr(j.Ranks[i]) {
@@ -411,7 +421,7 @@ func (j Job) sharing(i int) (ranks, before int) {
 	return ranks, before
 }
 
-// config is what the worker of rank i is told.
+// config returns the configuration of rank i's worker.
 func (j Job) config(i int) *workerConfig {
 	r := j.Ranks[i]
 	c := &workerConfig{
@@ -465,7 +475,7 @@ func (j Job) config(i int) *workerConfig {
 	return c
 }
 
-// configTransport says how a rank's transport behaves.
+// configTransport sets the part of a rank's configuration for its transport.
 func (j Job) configTransport(c *workerConfig, i int) {
 	switch j.Transport {
 	case RD:
@@ -473,7 +483,7 @@ func (j Job) configTransport(c *workerConfig, i int) {
 		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
 		if j.arbitrated() {
 			c.Arbiter = j.arbiterAt()
-			c.SlotTime, _ = j.slotTime() // arbitrate has said what is wrong
+			c.SlotTime, _ = j.slotTime() // arbitrate has already reported an error
 		}
 		c.Rates, c.RatesBack = ratesOf(j.Rates, i), ratesOf(j.RatesBack, i)
 	case RoCE:

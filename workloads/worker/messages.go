@@ -13,7 +13,7 @@ import (
 // Messages is the kind of a Job that plays a flows.Schedule, once.
 const Messages = "messages"
 
-// checkMessages holds that a job of that kind has messages between its ranks.
+// checkMessages checks that a job of kind Messages has a schedule of messages between its ranks.
 func (j Job) checkMessages(problem func(format string, args ...any)) {
 	if (j.Kind == Messages) != (j.Messages != nil) {
 		problem("%s need a schedule, and no other kind has one", Messages)
@@ -30,7 +30,7 @@ func (j Job) checkMessages(problem func(format string, args ...any)) {
 	}
 }
 
-// sender is one rank's part in messages.
+// sender is one rank's part in a job of kind Messages.
 type sender struct {
 	player   *flows.Player
 	traffic  collective.Traffic // of a round
@@ -38,7 +38,7 @@ type sender struct {
 	dilation clock.Dilation
 }
 
-// play meets the other ranks and plays the schedule.
+// play exchanges memory handles and addresses with the other ranks and plays the schedule.
 func (w *rank) play(ctx context.Context) error {
 	c := &w.config
 	by := clock.Dilation(c.Dilation)
@@ -108,7 +108,7 @@ func (s *sender) operate(ctx context.Context, _ operationID, _ bool) (collective
 // lost implements part.
 func (s *sender) lost() []collective.Loss { return nil }
 
-// check implements part: what is wrong are bytes.
+// check implements part. It counts wrong bytes.
 func (s *sender) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
 	return uint64(s.player.Wrong(id.Index)), 0
 }

@@ -15,26 +15,26 @@ import (
 // MoE is the kind of a Job with Job.MoE.
 const MoE = spec.KindMoE
 
-// Mixture is what a job of that kind gave, besides times.
+// Mixture is the result of a mixture of experts, besides the times of operations.
 type Mixture struct {
-	// Dispatch and Combine are the parts of an operation that these took, of the slowest
-	// rank, on average. Between them experts compute.
+	// Dispatch and Combine are the times of the two exchanges of an operation: the slowest rank's,
+	// averaged over operations. Between the two exchanges the experts compute.
 	Dispatch time.Duration `json:"dispatch_ns"`
 	Combine  time.Duration `json:"combine_ns"`
-	// Error is that of all ranks and operations.
+	// Error is the error over all ranks and operations.
 	Error moe.Error `json:"error"`
 
 	operations int
 }
 
-// mixtureStep is what a rank says of an operation.
+// mixtureStep is a rank's result of an operation.
 type mixtureStep struct {
 	Dispatch time.Duration `json:"dispatch"`
 	Combine  time.Duration `json:"combine"`
 	Error    moe.Error     `json:"error"`
 }
 
-// add takes in what all ranks say of an operation.
+// add adds all ranks' results of an operation.
 func (m *Mixture) add(ranks []operationDone, timed bool) {
 	var most mixtureStep
 	for _, done := range ranks {
@@ -50,7 +50,7 @@ func (m *Mixture) add(ranks []operationDone, timed bool) {
 	}
 }
 
-// mix sets what follows from MoE.
+// mix sets the fields that follow from MoE.
 func (j *Job) mix(problem func(format string, args ...any)) {
 	if (j.Kind == MoE) != (j.MoE != nil) {
 		problem("%s needs a mixture, and no other kind has one", MoE)
@@ -84,16 +84,17 @@ type mixture struct {
 	experts   *moe.Rank
 	memory    [exchanges]buffers
 	exchanges [exchanges][]*collective.AllToAll // by lane
-	shares    []*shares                         // of each lane
+	shares    []*shares                         // by lane
 	busy      *work
 	step      mixtureStep
-	keepTo    func(exchange int) // rates, where each exchange has its own
+	keepTo    func(exchange int) // sets the rates, if each exchange has its own
 }
 
-// WordBytes is the length of the elements as which messages of mixtures are exchanged.
+// WordBytes is the length in bytes of the elements in which a mixture's messages are exchanged.
 const WordBytes = 4
 
-// Matrices are how many words of WordBytes ranks send each other.
+// Matrices returns the number of words of WordBytes that ranks send each other in the dispatch and
+// in the combine.
 func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	load := c.Load()
 	for from := range c.Ranks {
@@ -108,7 +109,8 @@ func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	return m
 }
 
-// mixture meets the other ranks and does the exchanges of a mixture of experts.
+// mixture exchanges memory handles and addresses with the other ranks and does the exchanges of a
+// mixture of experts.
 func (w *rank) mixture(ctx context.Context) error {
 	c := &w.config
 	m := &mixture{busy: &w.busy, experts: moe.NewRank(*c.MoE, c.Rank)}
@@ -192,8 +194,9 @@ func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, tab
 // fill implements part.
 func (m *mixture) fill(id operationID) { m.experts.Fill(id.Index) }
 
-// operate implements part: tokens are made FP8 within the time of the dispatch, and added up
-// within that of the combine, as by the kernels that it is like.
+// operate implements part. The dispatch time includes the conversion of tokens to FP8, and the
+// combine time includes the addition of the experts' results, as in the GPU kernels that the
+// mixture emulates.
 func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic collective.Traffic,
 	err error) {
 	err = during(ctx, m.shares, func(ctx context.Context) error {
@@ -224,8 +227,8 @@ func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic c
 // lost implements part.
 func (m *mixture) lost() []collective.Loss { return nil }
 
-// check implements part: what is wrong are bytes of messages to experts, and elements of the
-// result.
+// check implements part. It counts the wrong bytes of messages to experts and the wrong elements of
+// the result.
 func (m *mixture) check(operationID, []collective.Loss) (wrong, short uint64) {
 	wrong, m.step.Error = m.experts.WrongCombined()
 	return wrong + m.experts.WrongDispatched(m.memory[dispatch].output), 0

@@ -14,14 +14,14 @@ import (
 type Nodes struct {
 	testbed *testbed.Testbed
 	output  func(node string) (stdout, stderr io.Writer, err error)
-	// life ends whatever of the workers is left at Close.
+	// life ends the remaining workers at Close.
 	life    context.Context
 	end     context.CancelFunc
 	workers sync.WaitGroup
 }
 
-// NewNodes makes a launcher. The workers end with ctx, and at Close; output says where what
-// those of a node print goes.
+// NewNodes returns a launcher. Its workers end when ctx ends, and at Close. output returns the
+// writers for the standard output and standard error of a node's workers.
 func NewNodes(ctx context.Context, tb *testbed.Testbed,
 	output func(node string) (stdout, stderr io.Writer, err error)) *Nodes {
 	n := &Nodes{testbed: tb, output: output}
@@ -29,7 +29,7 @@ func NewNodes(ctx context.Context, tb *testbed.Testbed,
 	return n
 }
 
-// Close ends what is left of the workers and returns when they are gone.
+// Close ends the remaining workers and returns when they have exited.
 func (n *Nodes) Close() {
 	n.end()
 	n.workers.Wait()
@@ -60,13 +60,13 @@ func (n *Nodes) Launch(ctx context.Context, node string, args []string) (Process
 		p.write.CloseWithError(err)
 	})
 	n.workers.Go(func() {
-		cmd.Wait() // the coordinator asks how
+		cmd.Wait() // the coordinator calls Wait for the status
 		kill()
 	})
 	return p, nil
 }
 
-// nodeProcess is a worker in a node. Its channel passes a pipe, because closing it
+// nodeProcess is a worker in a node. Its channel goes through a pipe, because closing the channel
 // must end a Read that waits.
 type nodeProcess struct {
 	cmd     *testbed.Cmd
@@ -82,14 +82,14 @@ func (p *nodeProcess) Channel() Channel { return pipedChannel{p} }
 // Wait implements Process.
 func (p *nodeProcess) Wait() error { return p.cmd.Wait() }
 
-// killGrace is how long a killed worker's node has to say that it has ended.
+// killGrace is how long a killed worker's node has to report that the worker has exited.
 const killGrace = 5 * time.Second
 
-// Kill implements Process. It ends Wait when the worker has ended, so that what it had, its
-// ports above all, is free.
+// Kill implements Process. Wait returns only when the worker has exited, so that its resources,
+// above all its ports, are free.
 func (p *nodeProcess) Kill() error {
 	if p.cmd.Kill() != nil {
-		p.kill() // and the supervisor ends it, some time
+		p.kill() // the supervisor then ends the worker, at an unknown time
 		return nil
 	}
 	time.AfterFunc(killGrace, p.kill)

@@ -8,41 +8,39 @@ import (
 	"railbed/workloads/collective"
 )
 
-// part is one rank's part in a collective: its data, the operation, and the check of what
-// that gave.
+// part is one rank's part in a collective: its data, the operation, and the check of the result.
 type part interface {
 	// fill sets the input of an operation.
 	fill(id operationID)
-	// operate does an operation. Where more follow at once, what it sent may still be under
-	// way when it returns.
+	// operate does an operation. If more is true, another operation follows at once, and operate
+	// may return while its messages are still under way.
 	operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error)
-	// lost is what the latest operation lost at this rank, of parts of sums.
+	// lost returns the parts of sums that the latest operation lost at this rank.
 	lost() []collective.Loss
-	// check counts the elements of the output that are wrong for what all ranks lost,
-	// and those that lack a part for that.
+	// check counts the wrong elements of the output, given the losses of all ranks, and the
+	// elements that lack a part because of these losses.
 	check(id operationID, lost []collective.Loss) (wrong, short uint64)
 }
 
-// teller is a part that has more to say of an operation.
+// teller is a part that adds results of its own to an operationDone.
 type teller interface {
 	tell(done *operationDone) error
 }
 
-// buffers are a rank's memory, and what it is for where that is a program.
+// buffers are a rank's memory, and the program that uses it, if any.
 type buffers struct {
 	input, output, work []byte
 	program             *collective.Program
 }
 
-// shape is how much memory a rank needs for a size, in bytes, and what it is for where
-// that is a program.
+// shape is the memory in bytes that a rank needs for a size, and the program that uses it, if any.
 type shape struct {
 	input, output, work int
 	program             *collective.Program
 }
 
-// allocate makes memory that is enough for each of the shapes, by size and lane: all lanes
-// have one input and one output.
+// allocate makes memory that is large enough for each of the shapes, which are by size and lane.
+// All lanes share one input and one output.
 func allocate(shapes [][]shape) []buffers {
 	var all []buffers
 	var most shape
@@ -61,16 +59,16 @@ func allocate(shapes [][]shape) []buffers {
 	return all
 }
 
-// allocateFor is memory for one size in one lane.
+// allocateFor makes memory for one size in one lane.
 func allocateFor(s shape) buffers { return allocate([][]shape{{s}})[0].view(s) }
 
-// view is the part of the memory that a shape has.
+// view returns the part of the memory that a shape uses.
 func (b buffers) view(s shape) buffers {
 	return buffers{input: b.input[:s.input], output: b.output[:s.output], work: b.work[:s.work],
 		program: s.program}
 }
 
-// allReduce is a part in a ring.
+// allReduce is a rank's part in a ring all-reduce.
 type allReduce struct {
 	buffers
 	ring    *collective.Ring
@@ -95,7 +93,7 @@ func (a *allReduce) check(id operationID, lost []collective.Loss) (wrong, short 
 	return a.ring.Wrong(a.pattern, id.Index, lost)
 }
 
-// allToAll is a part in an all-to-all, by lanes.
+// allToAll is a rank's part in an all-to-all, with one exchange per lane.
 type allToAll struct {
 	buffers
 	exchanges []*collective.AllToAll
@@ -115,7 +113,7 @@ func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint
 	return a.blocks.Wrong(a.output, id.Index), 0
 }
 
-// shapes are those of a rank's memory, by size and lane.
+// shapes returns the shapes of a rank's memory, by size and lane.
 func (c *workerConfig) shapes() ([][]shape, error) {
 	carriers, err := c.carriers()
 	if err != nil {
@@ -130,23 +128,25 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 	return shapes, nil
 }
 
-// shortExchange says that the job's blocks are those of a short exchange, and may go at once.
+// shortExchange reports whether the job's blocks are short enough to be sent at once, without
+// permission of the receiver.
 func (c *workerConfig) shortExchange(size units.Bytes) bool {
 	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 &&
 		isShortExchange(int(size), c.Ranks, c.Type)
 }
 
-// isShortExchange says that an all-to-all of so many bytes of each rank has blocks of one length
-// which are so short that they go without leave, as a program's.
+// isShortExchange reports whether an all-to-all sends its blocks without permission of the
+// receiver, as a program does: all blocks have the same length and are short. bytes is the size of
+// each rank's buffer.
 func isShortExchange(bytes, ranks int, t element.Type) bool {
 	return isShort(bytes, ranks) && bytes%(ranks*t.Size()) == 0
 }
 
-// isShort says that a buffer's messages go without leave where a program sends them. Those of more
-// ranks are proved too slowly for that.
+// isShort reports whether a program sends a buffer's messages without permission of the receiver.
+// With more than 16 ranks the proof that this is safe takes too long.
 func isShort(bytes, ranks int) bool { return collective.IsShort(bytes) && ranks <= 16 }
 
-// matrix is what ranks send in an all-to-all.
+// matrix returns the elements that ranks send each other in an all-to-all.
 func (c *workerConfig) matrix(size units.Bytes) collective.Matrix {
 	return collective.Skewed(c.Ranks, int(size)/c.Type.Size(), c.Skew, c.Seed)
 }
@@ -212,9 +212,9 @@ func (w *rank) joinAllToAll(tables [][]rendezvous, b []buffers, matrix collectiv
 	return a, nil
 }
 
-// phases are those of rank i in an all-to-all: its algorithm's, or, where rates were
-// computed before, the plan's. Pairs that a plan leaves out, such as ranks of one node,
-// come last, at once.
+// phases returns the phases of rank i in an all-to-all: the plan's if its rates were computed in
+// advance, else the algorithm's. Pairs that a plan leaves out, such as ranks of one node, come
+// last, all at once.
 func (j Job) phases(i int) []collective.Phase {
 	n := len(j.Ranks)
 	switch {
@@ -230,7 +230,7 @@ func (j Job) phases(i int) []collective.Phase {
 		}
 		return &planned[len(planned)-1]
 	}
-	for _, p := range collective.Pairwise(i, n) { // in this order where there are several in a phase
+	for _, p := range collective.Pairwise(i, n) { // in this order if a phase has several
 		to, from := at(i, p.To[0]), at(p.From[0], i)
 		to.To, from.From = append(to.To, p.To...), append(from.From, p.From...)
 	}

@@ -7,7 +7,7 @@ import (
 	"railbed/workloads/collective"
 )
 
-// scheduled is a part in a program, by lanes.
+// scheduled is a rank's part in a program, with one runner per lane.
 type scheduled struct {
 	runners []*collective.Runner
 	pattern *collective.Pattern
@@ -47,7 +47,7 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 	return s, nil
 }
 
-// fill implements part: any runner knows all of the buffers.
+// fill implements part. Any runner knows the whole buffers.
 func (s *scheduled) fill(id operationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
 
 func (s *scheduled) operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error) {
@@ -62,8 +62,8 @@ func (s *scheduled) operate(ctx context.Context, id operationID, more bool) (col
 
 func (s *scheduled) lost() []collective.Loss { return nil }
 
-// check implements part, over the whole output, so that what one lane did for another is
-// wrong.
+// check implements part. It checks the whole output, so that it also finds what one lane wrote
+// wrongly to another lane's part.
 func (s *scheduled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
 	return s.runners[0].Wrong(s.pattern, id.Mode, id.Index), 0
 }

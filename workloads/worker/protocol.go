@@ -24,20 +24,20 @@ import (
 //	coordinator                      worker
 //	  config            ->
 //	                    <-  ready       endpoint and regions exist
-//	  table             ->              everybody's, in order of rank
+//	  table             ->              all ranks' rendezvous, in order of rank
 //	                    <-  prepared    \
 //	  start             ->               \
-//	                    <-  reduced       } for each round; these two only
-//	  lost              ->               /  where parts of sums may be left out
+//	                    <-  reduced       } for each round; reduced and lost only
+//	  lost              ->               /  if partial sums may be left out
 //	                    <-  done        /
 //	  end               ->              once every rank is done
 //	                    <-  finished    the endpoint is closed
 //
-// At any time the coordinator sends alive, which the worker sends back at once, whatever
-// it does.
+// The coordinator may send alive at any time. The worker sends alive back at once, whatever it
+// does.
 //
-// A worker that cannot go on sends failed and ends. A worker whose channel
-// closes ends at once.
+// A worker that cannot continue sends failed and exits. A worker whose channel closes exits at
+// once.
 type message struct {
 	Config   *workerConfig   `json:"config,omitempty"`
 	Ready    *rendezvous     `json:"ready,omitempty"`
@@ -53,7 +53,7 @@ type message struct {
 	Failed   *workerFailed   `json:"failed,omitempty"`
 }
 
-// workerConfig is everything that one worker is told.
+// workerConfig is the configuration that the coordinator sends to one worker.
 type workerConfig struct {
 	Job         string         `json:"job"`
 	Kind        string         `json:"kind"`
@@ -65,7 +65,7 @@ type workerConfig struct {
 	Rank        int            `json:"rank"`
 	Ranks       int            `json:"ranks"`
 	NIC         string         `json:"nic,omitempty"`
-	Unbound     bool           `json:"unbound,omitempty"` // its sockets, from NIC
+	Unbound     bool           `json:"unbound,omitempty"` // the worker does not bind its sockets to NIC
 	Addr        netip.Addr     `json:"addr"`
 	Port        uint16         `json:"port"`
 	SourcePorts []uint16       `json:"source_ports,omitempty"`
@@ -77,99 +77,102 @@ type workerConfig struct {
 	Together    bool           `json:"together,omitempty"`
 	Checks      int            `json:"checks,omitempty"`
 	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
-	// SGD and what gradients are encrypted with are of a training.
+	// SGD and SGDSecret, the key material that encrypts gradients, are set for an SGD training.
 	SGD       *spec.SGD        `json:"sgd,omitempty"`
 	SGDSecret privacy.Material `json:"sgd_secret,omitempty"`
-	// Channels are, of a collective in several, the ends of each.
+	// Channels are the configurations of the rank's channels, if the collective uses several.
 	Channels []workerConfig `json:"channels,omitempty"`
-	// Skew, Seed and the rank's Phases are of an all-to-all.
+	// Skew, Seed and the rank's Phases are set for an all-to-all. Seed is also set for an SGD
+	// training.
 	Skew       int                `json:"skew,omitempty"`
 	Seed       uint64             `json:"seed,omitempty"`
 	Phases     []collective.Phase `json:"phases,omitempty"`
-	Aggregator *aggregatorConfig  `json:"aggregator,omitempty"` // of algorithm in-network
-	// MoE is of a mixture of experts, as Phases.
+	Aggregator *aggregatorConfig  `json:"aggregator,omitempty"` // for algorithm in-network
+	// MoE and Phases are set for a mixture of experts.
 	MoE *moe.Config `json:"moe,omitempty"`
 	// Training is the rank's part of a training job.
 	Training *training.Program `json:"training,omitempty"`
 	Messages *flows.Schedule   `json:"messages,omitempty"`
-	// Chosen are the algorithms of Sizes, of algorithm auto.
+	// Chosen are the algorithms for Sizes, if Algorithm is auto.
 	Chosen []string `json:"chosen,omitempty"`
-	// Rails are of algorithm hierarchical, which auto may choose, and Schedule of msccl.
+	// Rails is set for algorithm hierarchical, which auto may choose, and Schedule for msccl.
 	Rails    schedule.Rails     `json:"rails,omitempty"`
 	Schedule *schedule.Schedule `json:"schedule,omitempty"`
-	// RD and RoCE are for these transports, and Rate and Overhead of the link, and
-	// Dilation, for both.
+	// RD and RoCE configure these transports. Rate and Overhead of the link, and Dilation, are for
+	// both.
 	RoCE     *spec.RoCE       `json:"roce,omitempty"`
-	Block    uint32           `json:"block,omitempty"` // of queue pairs, of roce
+	Block    uint32           `json:"block,omitempty"` // block of queue pair numbers, for roce
 	RD       *spec.RD         `json:"rd,omitempty"`
-	Secret   privacy.Material `json:"secret,omitempty"` // of rd, where it encrypts
+	Secret   privacy.Material `json:"secret,omitempty"` // for rd with encryption
 	Rate     units.Rate       `json:"rate,omitempty"`
 	Overhead int              `json:"overhead,omitempty"`
 	Dilation uint64           `json:"dilation,omitempty"`
-	// Rates are those at which it sends to other ranks, for control: offline.
-	// RatesBack are for what comes back from experts, where that has its own.
+	// Rates are the rates at which the rank sends to other ranks, for control: offline. RatesBack
+	// are the rates for messages that experts send back, if these have their own rates.
 	Rates     map[int]units.Rate `json:"rates,omitempty"`
 	RatesBack map[int]units.Rate `json:"rates_back,omitempty"`
-	// RoundTrip is how long a full packet and its acknowledgement take at most
-	// where nobody else sends, as planned; 0 is not known.
+	// RoundTrip is the planned maximum time for a full packet and its acknowledgement when no other
+	// rank sends. 0 means unknown.
 	RoundTrip time.Duration `json:"round_trip,omitempty"`
-	// Arbiter is where the arbiter of control: arbiter is, and SlotTime the length of
-	// a slot in real time.
+	// Arbiter is the address of the arbiter of control: arbiter. SlotTime is the length of a slot
+	// in real time.
 	Arbiter  netip.AddrPort `json:"arbiter,omitzero"`
 	SlotTime time.Duration  `json:"slot_time,omitempty"`
 }
 
-// operationID names one round of the job.
+// operationID identifies one round of the job.
 type operationID struct {
 	Index int             `json:"index"`
 	Mode  collective.Mode `json:"mode"`
 }
 
-// rendezvous is what the other ranks need of one.
+// rendezvous is the information about one rank that the other ranks need.
 type rendezvous struct {
 	PID     int    `json:"pid"`
 	Address []byte `json:"address"`
 	Input   []byte `json:"input,omitempty"`
 	Output  []byte `json:"output,omitempty"`
 	Work    []byte `json:"work,omitempty"`
-	// Operations are the memory of a training job's or of a mixture's exchanges.
+	// Operations are the memory handles of the operations of a training job or of the exchanges of
+	// a mixture of experts.
 	Operations []collective.Memory[[]byte] `json:"operations,omitempty"`
-	// Channels are the ends of a collective in several, each with its memory.
+	// Channels are the rank's ends of the channels, each with its memory, if the collective uses
+	// several.
 	Channels []rendezvous `json:"channels,omitempty"`
 }
 
-// losses are what an operation lost, at one rank or at all.
+// losses are the bytes that an operation lost, at one rank or at all ranks.
 type losses struct {
 	operationID
 	Losses []collective.Loss `json:"losses,omitempty"`
 }
 
-// lossy says that parts of sums may be left out.
+// lossy reports whether parts of sums may be left out.
 func (c *workerConfig) lossy() bool { return c.RD.MayDrop() }
 
 type operationDone struct {
 	operationID
 	Start   int64              `json:"start"`            // Unix time in ns
-	Time    time.Duration      `json:"time"`             // in ns, of all that are timed together
-	Waited  time.Duration      `json:"waited,omitempty"` // of that, for other ranks
+	Time    time.Duration      `json:"time"`             // in ns, for all operations that are timed together
+	Waited  time.Duration      `json:"waited,omitempty"` // the part of Time spent waiting for other ranks
 	Wrong   uint64             `json:"wrong"`
-	Short   uint64             `json:"short,omitempty"` // elements that lack a part
-	Before  collective.Traffic `json:"before,omitzero"` // of the operations before those that are timed
+	Short   uint64             `json:"short,omitempty"` // elements that lack the contribution of a rank
+	Before  collective.Traffic `json:"before,omitzero"` // for the operations before the timed ones
 	Traffic collective.Traffic `json:"traffic"`
-	// Spans are when a training job's tasks were under way, after Start, and Groups the
-	// bytes that it sent in each group.
+	// Spans are the times, after Start, at which a training job's tasks ran. Groups are the bytes
+	// that the rank sent in each group.
 	Spans  []training.Span   `json:"spans,omitempty"`
 	Groups map[string]uint64 `json:"groups,omitempty"`
-	// SGD is what an iteration of a training taught.
+	// SGD is the result of an iteration of an SGD training.
 	SGD *learningStep `json:"sgd,omitempty"`
-	// MoE is of an operation of a mixture of experts.
+	// MoE is the result of an operation of a mixture of experts.
 	MoE *mixtureStep `json:"moe,omitempty"`
-	// Sent are the messages that the rank sent, of a job of these.
+	// Sent are the messages that the rank sent, for a job of kind Messages.
 	Sent []flows.Sent `json:"sent,omitempty"`
 }
 
 type workerFinished struct {
-	Channels    []workerFinished   `json:"channels,omitempty"` // of several, each one's own
+	Channels    []workerFinished   `json:"channels,omitempty"` // one per channel, if there are several
 	Stream      collective.Traffic `json:"stream"`
 	Flows       []Flow             `json:"flows,omitempty"`
 	DeviceBound bool               `json:"device_bound"`
@@ -181,12 +184,12 @@ type workerFinished struct {
 
 type workerFailed struct {
 	Error string `json:"error"`
-	// Peer says that another rank's end made this one fail.
+	// Peer is true if this rank failed because another rank ended.
 	Peer bool `json:"peer,omitempty"`
 }
 
-// readMessage reads the next message. Frames of other types are skipped: they
-// are for other users of the same channel.
+// readMessage reads the next message. It skips frames of other types, which are for other users of
+// the same channel.
 func readMessage(r *frame.Reader) (*message, error) {
 	for {
 		kind, payload, err := r.Read()
@@ -204,6 +207,6 @@ func readMessage(r *frame.Reader) (*message, error) {
 	}
 }
 
-// Channel carries the messages: one end is the worker's, the other the
-// coordinator's. Close must end a Read that is waiting.
+// Channel carries the messages between a worker and the coordinator, which each hold one end. Close
+// must end a Read that is waiting.
 type Channel = io.ReadWriteCloser

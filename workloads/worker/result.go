@@ -12,39 +12,38 @@ import (
 	"railbed/workloads/training"
 )
 
-// Operation is a round: one collective operation over all ranks, or several after each
-// other.
+// Operation is a round: one collective operation over all ranks, or several in succession.
 type Operation struct {
 	Index int             `json:"index"`
 	Mode  collective.Mode `json:"mode"`
 	Size  units.Bytes     `json:"size"`
-	Count int             `json:"count"` // operations; of those that are not timed before them, none
+	Count int             `json:"count"` // number of operations, without the untimed ones before them
 	Timed bool            `json:"timed,omitempty"`
-	// Checked says that every element of the result was looked at.
+	// Checked is true if every element of the result was checked.
 	Checked bool `json:"checked,omitempty"`
-	// Start is when the first rank began, by the wall clock; Time is what an
-	// operation took, in ns: the longest of a rank, or as Sweep.Average says.
+	// Start is when the first rank began, by the wall clock. Time is the time of an operation in
+	// ns: the longest of a rank, or as Sweep.Average says.
 	Start time.Time     `json:"start"`
 	Time  time.Duration `json:"time_ns"`
 	Wrong uint64        `json:"wrong"` // over all ranks
-	// Missing is the bytes of partial sums that never came, over all ranks, and
-	// Short the elements of the result that lack a part for that. What they are
-	// without it is exact, or Wrong counts it.
+	// Missing is the bytes of partial sums that never arrived, over all ranks. Short is the number
+	// of elements of the result that lack a part because of this. Wrong counts such an element too
+	// if the sum of its other parts is not exact.
 	Missing uint64 `json:"missing,omitempty"`
 	Short   uint64 `json:"short,omitempty"`
-	// Ranks are how each rank of a training job spent it, and Spans, of the latest
-	// operation alone, when its tasks were under way.
+	// Ranks are how each rank of a training job spent Time. Spans are the times at which its tasks
+	// ran, and are kept only for the latest operation.
 	Ranks []training.Times  `json:"ranks,omitempty"`
 	Spans [][]training.Span `json:"spans,omitempty"`
-	// ExposedBy is of each rank's exposed time what was of which kind of group.
+	// ExposedBy divides each rank's exposed time by kind of group.
 	ExposedBy []map[string]time.Duration `json:"exposed_by,omitempty"`
-	// OtherClocks says that ranks of a training job have clocks that are not the
-	// coordinator's, so that Time, Ranks and Spans say nothing.
+	// OtherClocks is true if ranks of a training job have other clocks than the coordinator. Time,
+	// Ranks and Spans are then meaningless.
 	OtherClocks bool `json:"other_clocks,omitempty"`
 }
 
-// Flow is one connection of a rank. Payload flows from the connecting to the
-// listening side; the other way go replies of 24 bytes.
+// Flow is one connection of a rank. Payload goes from the connecting side to the listening side.
+// Replies of 24 bytes go in the other direction.
 type Flow struct {
 	PeerRank   int            `json:"peer_rank"`
 	Connecting bool           `json:"connecting"`
@@ -52,9 +51,9 @@ type Flow struct {
 	Remote     netip.AddrPort `json:"remote"`
 }
 
-// Pace is how late packets went that a rate held back: behind the moment at which
-// its schedule let them go. None goes before. P50 and P99 are rounded up to powers of
-// two of microseconds.
+// Pace is how late packets were sent that a rate limit delayed, compared with the moment at which
+// their schedule allowed them. No packet is sent early. P50 and P99 are rounded up to powers of two
+// of microseconds.
 type Pace struct {
 	Packets uint64        `json:"packets"`
 	P50     time.Duration `json:"p50_ns"`
@@ -62,68 +61,67 @@ type Pace struct {
 	Most    time.Duration `json:"most_ns"`
 }
 
-// QueuePairs is what a rank's queue pairs say of themselves over roce.
+// QueuePairs are the counters of a rank's queue pairs over roce.
 type QueuePairs struct {
-	// First is the first number that they can have, of Count.
+	// First is the first queue pair number that the rank can use, of Count.
 	First    uint32 `json:"first"`
 	Count    int    `json:"count"`
 	PathMTU  int    `json:"path_mtu"` // payload bytes of a packet
-	Packets  uint64 `json:"packets"`  // requests and responses that went
-	Resent   uint64 `json:"resent"`   // requests, again
-	Naks     uint64 `json:"naks"`     // that it sent, of sequence errors and others
+	Packets  uint64 `json:"packets"`  // requests and responses sent
+	Resent   uint64 `json:"resent"`   // retransmitted requests
+	Naks     uint64 `json:"naks"`     // sent, for sequence errors and others
 	RNRNaks  uint64 `json:"rnr_naks"`
 	Timeouts uint64 `json:"timeouts"`
 	CNPs     uint64 `json:"cnps"`   // that it sent
-	Slowed   uint64 `json:"slowed"` // CNPs that it got
+	Slowed   uint64 `json:"slowed"` // received CNPs
 	BadICRC  uint64 `json:"bad_icrc"`
-	// packets that came and that it had no room for: the host let it read too late
+	// packets that arrived and had no room, because the host let the rank read too late
 	Overruns uint64 `json:"overruns"`
 }
 
-// RankResult is one rank's own account, to be compared with the packets.
+// RankResult is one rank's result, with counters to compare with the packets.
 type RankResult struct {
 	Rank int        `json:"rank"`
 	Node string     `json:"node"`
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"`
-	Port uint16     `json:"port"` // where it listens; over roce the port of all
-	PID  int        `json:"pid"`  // of its process, as its node numbers them
-	// Payload counts the bytes of elements over all operations, and Warmup
-	// the part of it that those moved that are not timed.
+	Port uint16     `json:"port"` // on which it listens; over roce the common port of all
+	PID  int        `json:"pid"`  // of its process, in its node's PID namespace
+	// Payload counts the bytes of elements over all operations. Warmup is the part of them that
+	// untimed operations moved.
 	Payload collective.Traffic `json:"payload"`
 	Warmup  collective.Traffic `json:"warmup"`
-	// Stream counts every byte that tcp gave to or took from its sockets,
-	// payload, headers and replies; of rd and roce the payload alone, each byte once.
+	// Stream counts every byte that tcp wrote to or read from its sockets: payload, headers and
+	// replies. For rd and roce it counts only the payload, each byte once.
 	Stream collective.Traffic `json:"stream"`
-	Flows  []Flow             `json:"flows"` // of tcp
-	// Engines is how many rd has, on ports from Port on.
+	Flows  []Flow             `json:"flows"` // only for tcp
+	// Engines is the number of rd engines, on ports from Port on.
 	Engines int `json:"engines,omitempty"`
-	// QueuePairs is what they did over roce.
+	// QueuePairs are the counters of the rank's queue pairs over roce.
 	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
-	// Pace is how far the rank's packets were behind their schedule over rd, where
-	// a rate held them back.
+	// Pace is how late the rank's packets were sent over rd, if a rate delayed them.
 	Pace *Pace `json:"pace,omitempty"`
-	// Life is that of rd's endpoint.
+	// Life is the life number of rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
-	// Channels are the rank's in an operation that has several: where they are, and what
-	// passed there.
+	// Channels are the rank's channels, if the operation has several: where they are and what
+	// passed through them.
 	Channels []RankResult `json:"channels,omitempty"`
-	// Timed is how long the timed operations took at this rank, in ns, and Waited the
-	// part of it in which there was nothing to do until another rank sent something.
+	// Timed is how long the timed operations took at this rank, in ns. Waited is the part of it in
+	// which the rank had nothing to do until another rank sent something.
 	Timed  time.Duration `json:"timed_ns,omitempty"`
 	Waited time.Duration `json:"waited_ns,omitempty"`
-	// SlowestAnswer is the longest that the worker took to say that it lives, in ns; 0
-	// where nobody asked.
+	// SlowestAnswer is the longest time in ns that the worker took to answer that it is alive. 0
+	// means that the coordinator did not ask.
 	SlowestAnswer time.Duration `json:"slowest_answer_ns,omitempty"`
-	// DeviceBound says that the sockets were bound to the NIC itself and not
-	// to its address alone, which not every process may.
+	// DeviceBound is true if the sockets were bound to the NIC itself, which not every process may
+	// do, and not only to its address.
 	DeviceBound bool   `json:"device_bound"`
 	Wrong       uint64 `json:"wrong"`
 	// Groups are the bytes that a training job sent in each of its groups.
 	Groups map[string]uint64 `json:"groups,omitempty"`
 }
 
-// addChannels adds what the rank's channels did.
+// addChannels adds the results of the rank's channels.
 func (r *RankResult) addChannels(job Job, all []workerFinished) {
 	inner := job.perChannel()
 	for i, f := range all {
@@ -143,39 +141,40 @@ func (r *RankResult) addChannels(job Job, all []workerFinished) {
 	}
 }
 
-// Times are over the timed operations of one mode, each as slow as its
-// slowest rank, in ns.
+// Times are the times in ns over the timed operations of one mode. The time of an operation is its
+// slowest rank's.
 type Times struct {
 	Min time.Duration `json:"min_ns"`
 	Avg time.Duration `json:"avg_ns"`
 	Max time.Duration `json:"max_ns"`
 }
 
-// Result is what a job gave.
+// Result is the result of a job.
 type Result struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
-	Algorithm string `json:"algorithm"` // of auto with what it chose
+	Algorithm string `json:"algorithm"` // for auto with the chosen algorithms
 	Transport string `json:"transport"`
 	Ranks     int    `json:"ranks"`
-	// Rows are by size, from the average times; wrong counts what is not timed too.
+	// Rows are the results by size, from the average times. Their wrong elements include untimed
+	// operations.
 	Rows []perf.Row `json:"rows"`
-	// OutOfPlace and InPlace are of the last size.
+	// OutOfPlace and InPlace are the times of the last size.
 	OutOfPlace Times        `json:"out_of_place_times"`
 	InPlace    *Times       `json:"in_place_times,omitempty"`
 	Operations []Operation  `json:"operations"`
 	PerRank    []RankResult `json:"per_rank"`
-	// Sent are the messages of a job of these, by whom it was sent, in the testbed's time.
+	// Sent are the messages of a job of kind Messages, by sender, in the testbed's time.
 	Sent [][]flows.Sent `json:"sent,omitempty"`
-	// Learning is of a job with Job.SGD.
+	// Learning is the result of a job with Job.SGD.
 	Learning *Learning `json:"learning,omitempty"`
-	Mixture  *Mixture  `json:"mixture,omitempty"` // of a job with Job.MoE
+	Mixture  *Mixture  `json:"mixture,omitempty"` // for a job with Job.MoE
 }
 
-// Row is that of the last size.
+// Row returns the row of the last size.
 func (r *Result) Row() perf.Row { return r.Rows[len(r.Rows)-1] }
 
-// Wrong is the number of wrong elements over everything that the job did.
+// Wrong returns the number of wrong elements over all operations of the job.
 func (r *Result) Wrong() uint64 {
 	var wrong uint64
 	for _, o := range r.Operations {
@@ -184,8 +183,8 @@ func (r *Result) Wrong() uint64 {
 	return wrong
 }
 
-// Missing is the number of bytes of partial sums that never came, over everything
-// that the job did.
+// Missing returns the number of bytes of partial sums that never arrived, over all operations of
+// the job.
 func (r *Result) Missing() uint64 {
 	var missing uint64
 	for _, o := range r.Operations {
@@ -194,10 +193,10 @@ func (r *Result) Missing() uint64 {
 	return missing
 }
 
-// addRow computes the row of a size, whose rounds come last, from these.
+// addRow computes the row of a size from its rounds, which are the latest.
 func (r *Result) addRow(job Job, size int) {
 	if job.Kind == Training || job.Kind == Messages {
-		r.Rows = append(r.Rows, perf.Row{}) // it has no bandwidth
+		r.Rows = append(r.Rows, perf.Row{}) // these have no bandwidth
 		return
 	}
 	bytes := job.sizes()[size]
@@ -208,7 +207,7 @@ func (r *Result) addRow(job Job, size int) {
 		Root:      -1,
 		Algorithm: AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
-	switch kind := schedule.Kind(job.Kind); { // as nccl-tests has it
+	switch kind := schedule.Kind(job.Kind); { // as in nccl-tests
 	case job.Kind == MoE:
 		row.Count = job.MoE.Tokens * job.MoE.Hidden
 	case kind.Shares():
@@ -232,7 +231,7 @@ func (r *Result) addRow(job Job, size int) {
 	r.Rows = append(r.Rows, row)
 }
 
-// summary is what the rounds of a size and a mode gave.
+// summary returns the times and the measure of the rounds of a size and a mode.
 func summary(job Job, size units.Bytes, done []Operation, mode collective.Mode) (Times, perf.Measure) {
 	var times Times
 	var wrong uint64

@@ -13,7 +13,7 @@ import (
 	"railbed/workloads/collective"
 )
 
-// openRoCE is open for reliable connections of RoCEv2.
+// openRoCE opens an endpoint with RoCEv2 reliable connections.
 func openRoCE(c *workerConfig) (endpoint, error) {
 	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout),
 		Clock: clock.New(c.Dilation), Block: c.Block}
@@ -57,8 +57,8 @@ func openRoCE(c *workerConfig) (endpoint, error) {
 
 type roceEndpoint struct{ *roce.Endpoint }
 
-// account implements endpoint: as of rd the payload counts, each byte once, and
-// packets name the queue pair that they are for.
+// account implements endpoint. As for rd, it counts the payload, each byte once. Packets carry the
+// number of their destination queue pair.
 func (e roceEndpoint) account(map[transports.Peer]int) *workerFinished {
 	c := e.Counters()
 	first, count := e.QueuePairs()

@@ -11,36 +11,37 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Sweep measures several sizes as nccl-tests does. For each size, and in place after out of
-// place, ranks do the operations that warm up and those that are timed after each other on
-// the same data, without a word of the coordinator in between, and the time is that of all
-// divided by their number. Checks follow, each with data of its own. Without a warm-up the
-// times include that ranks do not start at the same moment.
+// Sweep measures several sizes as nccl-tests does, out of place and then in place for each size.
+// Ranks do the warm-up operations and the timed operations back to back on the same data, without a
+// message from the coordinator between them. The time of an operation is the time of all timed
+// operations divided by their number. The checked operations follow, each with data of its own.
+// Without a warm-up the times include the differences between the moments at which ranks start.
 type Sweep struct {
-	// Sizes are those of the buffer, as Job.Size is, which is not used.
+	// Sizes are the sizes of the buffer. Sizes replaces Job.Size.
 	Sizes []units.Bytes
 	// Checks is how many operations of each size and mode are checked. Default 0.
 	Checks int
-	// Average says whose time an operation took. Default: that of the slowest rank.
+	// Average says how the ranks' times become the time of an operation. Default: Slowest.
 	Average Average
-	// BusyPoll has ranks that do short operations over tcp look for messages before they
-	// sleep (tcp.Endpoint.SetBusyPoll): not where others need the processors, as soft
-	// switches do.
+	// BusyPoll makes ranks poll for messages before they sleep (tcp.Endpoint.SetBusyPoll) in short
+	// operations over tcp. Do not set it if other processes, such as soft switches, need the
+	// processors.
 	BusyPoll bool
 }
 
-// Range is sizes from one to another, as nccl-tests takes them.
+// Range is a range of sizes, as nccl-tests takes it.
 type Range struct {
-	From, To units.Bytes // with both
-	Factor   int         // to the next size; up to 1 means Step
+	From, To units.Bytes // both inclusive
+	Factor   int         // from one size to the next; up to 1 means Step
 	Step     units.Bytes
 }
 
-// Sizes are those of the range for a collective of elements of a type over so many ranks: each as much
-// smaller as nccl-tests makes it, so that all ranks have equal shares of whole 16 bytes
-// where they have shares. That of a barrier is 0. An error says what is wrong with the range.
+// Sizes returns the sizes of the range for a collective of a kind, an element type and a number of
+// ranks. As nccl-tests does, it rounds each size down to a whole number of elements. For a kind
+// whose ranks have shares, it rounds down so that all shares are equal and multiples of 16 bytes.
+// The size of a barrier is 0. An error says what is wrong with the range.
 func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, error) {
-	const most = 10_000 // lines of a table
+	const most = 10_000 // maximum number of lines in a table
 	if kind == Barrier {
 		return []units.Bytes{0}, nil
 	}
@@ -70,10 +71,10 @@ func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, err
 	return sizes, nil
 }
 
-// Average makes one time of those of all ranks.
+// Average says how the times of all ranks become one time.
 type Average int
 
-// Averages, of nccl-tests' -a.
+// The averages of nccl-tests' option -a.
 const (
 	Slowest   Average = iota // -a 3
 	MeanRank                 // -a 1
@@ -97,7 +98,7 @@ func (a Average) of(times []time.Duration) time.Duration {
 	return slices.Max(times)
 }
 
-// average is how the job makes one time of those of all ranks.
+// average returns how the times of all ranks become one time.
 func (j Job) average() Average {
 	if j.Sweep == nil {
 		return Slowest
@@ -105,7 +106,7 @@ func (j Job) average() Average {
 	return j.Sweep.Average
 }
 
-// sizes are those of the job's buffers.
+// sizes returns the sizes of the job's buffer.
 func (j Job) sizes() []units.Bytes {
 	if j.Sweep == nil {
 		return []units.Bytes{j.Size}
@@ -113,8 +114,8 @@ func (j Job) sizes() []units.Bytes {
 	return j.Sweep.Sizes
 }
 
-// round is what ranks do between two words of the coordinator: operations before those that
-// are timed, and these together.
+// round is the work of the ranks between two messages of the coordinator: first untimed operations,
+// then operations that are timed together.
 type round struct {
 	operationID
 	size          int // index of workerConfig.Sizes
@@ -122,7 +123,7 @@ type round struct {
 	timed, check  bool
 }
 
-// rounds are those of a job, the same for all ranks, numbered from 0.
+// rounds returns the job's rounds, numbered from 0. They are the same for all ranks.
 func (c *workerConfig) rounds() []round {
 	var rounds []round
 	add := func(r round) {

@@ -12,7 +12,7 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Rails are the ranks of each node, in order: the first ones of all nodes have the same
+// Rails returns the ranks of each node, in order. The first ranks of all nodes are on the same
 // rail, and so on.
 func Rails(ranks []plan.Rank) (rails schedule.Rails) {
 	node := map[string]int{}
@@ -28,7 +28,7 @@ func Rails(ranks []plan.Rank) (rails schedule.Rails) {
 	return rails
 }
 
-// CheckSchedule says whether the job's schedule is for its kind, ranks and sizes.
+// CheckSchedule returns an error if the job's schedule does not fit its kind, ranks and sizes.
 func (j Job) CheckSchedule() error {
 	s := j.Schedule
 	if s == nil {
@@ -52,8 +52,8 @@ func (j Job) CheckSchedule() error {
 	return nil
 }
 
-// AlgorithmFor is that of a collective in so many channels on a buffer of a size, which
-// algorithm: auto leaves open.
+// AlgorithmFor resolves algorithm auto for a kind, ranks, channel count and buffer size. It returns
+// any other algorithm unchanged.
 func AlgorithmFor(kind, algorithm string, ranks []plan.Rank, channels int, size units.Bytes) string {
 	if algorithm != Auto {
 		return algorithm
@@ -61,7 +61,8 @@ func AlgorithmFor(kind, algorithm string, ranks []plan.Rank, channels int, size 
 	return schedule.Choose(schedule.Kind(kind), len(ranks), uint64(size), channels == 0 && HasRails(ranks))
 }
 
-// HasRails says that several nodes have as many ranks each, and more than one.
+// HasRails reports whether there are several nodes with the same number of ranks each, more than
+// one.
 func HasRails(ranks []plan.Rank) bool {
 	rails := Rails(ranks)
 	if len(rails) < 2 || len(rails[0]) < 2 {
@@ -71,7 +72,8 @@ func HasRails(ranks []plan.Rank) bool {
 	return err == nil
 }
 
-// Chosen is the algorithm for people: with algorithm: auto for which sizes which.
+// Chosen returns the algorithm for people to read. For auto it lists the algorithm of each range of
+// sizes.
 func (j Job) Chosen() string {
 	if j.Algorithm != Auto {
 		return j.Algorithm
@@ -97,7 +99,7 @@ func (j Job) Chosen() string {
 	return Auto + " (" + strings.Join(text, ", ") + ")"
 }
 
-// schedule makes or takes that of the algorithm for a size.
+// schedule returns the schedule of an algorithm: the job's own for msccl, else a new one.
 func (c *workerConfig) schedule(algorithm string) (*schedule.Schedule, error) {
 	switch algorithm {
 	case Hierarchical:
@@ -111,9 +113,10 @@ func (c *workerConfig) schedule(algorithm string) (*schedule.Schedule, error) {
 	return schedule.Make(schedule.Kind(c.Kind), algorithm, c.Ranks, c.Root)
 }
 
-// unbound says that sockets of rank i must not be bound to its NIC: another one of its
-// node has another NIC, and what the kernel brings from one to the other comes by neither.
-// By its address, and its node's routes, the rank's packets still leave by its NIC.
+// unbound reports whether rank i must not bind its sockets to its NIC, because another rank of its
+// node has another NIC. Packets that the kernel passes from one of the NICs to the other within the
+// node arrive through neither. The rank's address and its node's routes still make its packets
+// leave by its NIC.
 func (j Job) unbound(i int) bool {
 	for _, r := range j.Ranks {
 		if r.Node == j.Ranks[i].Node && r.NIC != j.Ranks[i].NIC {
@@ -123,7 +126,7 @@ func (j Job) unbound(i int) bool {
 	return false
 }
 
-// device is what the sockets are bound to; empty is nothing.
+// device returns the name of the interface to which sockets are bound, or "" for none.
 func (c *workerConfig) device() string {
 	if c.Unbound {
 		return ""

@@ -16,41 +16,42 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Learning is what a job with Job.SGD learnt.
+// Learning is the result of a job with Job.SGD.
 type Learning struct {
-	// Loss is by iteration, the mean of all ranks over the samples that they looked at
-	// with the weights before it, in nats.
+	// Loss is the loss of each iteration in nats: the mean over all ranks and the samples that they
+	// used, with the weights before the iteration.
 	Loss []float64 `json:"loss"`
-	// Held and Accuracy are the loss, and the share that is right, of samples that no
-	// rank has learnt from, after the last iteration.
+	// Held and Accuracy are the loss and the share of right answers after the last iteration, for
+	// samples from which no rank has learnt.
 	Held     float64 `json:"held_out_loss"`
 	Accuracy float64 `json:"held_out_accuracy"`
-	// Clipped is how many elements of gradients were too large to be encrypted as they
-	// were, over all ranks and iterations.
+	// Clipped is how many elements of gradients were too large to encrypt and were clipped, over
+	// all ranks and iterations.
 	Clipped uint64 `json:"clipped,omitempty"`
 
-	differed bool // ranks have had other weights than rank 0
+	differed bool // some rank has had other weights than rank 0
 }
 
-// learningStep is what a rank says of an iteration.
+// learningStep is a rank's result of an iteration.
 type learningStep struct {
 	Loss     float64 `json:"loss"`
-	Digest   uint64  `json:"digest"` // of all bits of its weights after it
+	Digest   uint64  `json:"digest"` // of all bits of the rank's weights after the iteration
 	Clipped  uint64  `json:"clipped,omitempty"`
 	Held     float64 `json:"held,omitempty"`
 	Accuracy float64 `json:"accuracy,omitempty"`
-	// Unlike counts the elements of the sum of gradients that are not that of all ranks',
-	// at rank 0 in the first iteration, and but for compressed ones in the last.
+	// Unlike counts the elements of the sum of gradients that differ from the sum of all ranks'
+	// gradients. Rank 0 counts them in the first iteration and, unless gradients are compressed, in
+	// the last.
 	Unlike uint64 `json:"unlike,omitempty"`
-	// Message is the digest of the compressed gradient that it sent, and Messages, of rank 0,
-	// are those of what it has of all ranks.
+	// Message is the digest of the compressed gradient that the rank sent. Messages, which only
+	// rank 0 sets, are the digests of the compressed gradients that it has from all ranks.
 	Message  uint64   `json:"message,omitempty"`
 	Messages []uint64 `json:"messages,omitempty"`
 }
 
-// add takes in what all ranks say of an iteration, and returns how many have other weights
-// than rank 0, or, if none ever had, how many elements of the sum of gradients, or compressed
-// gradients, are wrong.
+// add adds all ranks' results of an iteration. It returns how many ranks have other weights than
+// rank 0. If none has ever had other weights, add returns how many elements of the sum of
+// gradients, or how many compressed gradients, are wrong.
 func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 	var loss float64
 	first := ranks[0].SGD
@@ -61,7 +62,7 @@ func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 			wrong++
 		}
 	}
-	if l.differed = l.differed || wrong > 0; !l.differed { // else rank 0 does not know others' gradients
+	if l.differed = l.differed || wrong > 0; !l.differed { // otherwise rank 0's copy of them differs
 		wrong = first.Unlike
 		for rank, message := range first.Messages {
 			if message != ranks[rank].SGD.Message {
@@ -74,7 +75,7 @@ func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 	return wrong
 }
 
-// learn sets what follows from SGD.
+// learn sets the fields that follow from SGD.
 func (j *Job) learn(problem func(format string, args ...any)) {
 	if j.SGD == nil {
 		return
@@ -87,7 +88,7 @@ func (j *Job) learn(problem func(format string, args ...any)) {
 	}
 	j.Kind, j.Size = j.SGD.Collective(len(j.Ranks))
 	if j.SGD.Exchange != spec.ExchangeWhole {
-		j.Type = element.Int32 // or bytes, as many as elements of it
+		j.Type = element.Int32 // or bytes, as many as these elements have
 	}
 	if j.SGD.Exchange == spec.ExchangeEncrypted {
 		j.sgdSecret = privacy.Generate()
@@ -111,7 +112,7 @@ type learning struct {
 	err            error // of fill or check
 }
 
-// learn makes the data of a part gradients.
+// learn makes gradients the data of a part.
 func (w *rank) learn(p part, b buffers) (part, error) {
 	c := &w.config
 	config := c.SGD.Config(c.Seed)
@@ -138,8 +139,8 @@ func (w *rank) learn(p part, b buffers) (part, error) {
 	return t, nil
 }
 
-// fill computes the gradient and makes the collective's input of it. What the step before gave
-// is forgotten.
+// fill computes the gradient and encodes it into the collective's input. It clears the output of
+// the step before.
 func (t *learning) fill(id operationID) {
 	clear(t.memory.output)
 	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
@@ -170,7 +171,7 @@ func (t *learning) operate(ctx context.Context, id operationID, more bool) (coll
 	return t.part.operate(ctx, id, more)
 }
 
-// finite notes that the training has diverged where a number is none.
+// finite records the error that the training has diverged if a number is NaN or infinite.
 func (t *learning) finite(id operationID, what string, number float64) {
 	if math.IsNaN(number) || math.IsInf(number, 0) {
 		t.err = fmt.Errorf("the training diverged at step %d: %s is not finite", id.Index, what)
@@ -183,8 +184,9 @@ func (t *learning) tell(done *operationDone) error {
 	return t.err
 }
 
-// check goes the step. Nothing is wrong here: whether all ranks have the same weights is
-// seen where all their digests are, and there the sum that rank 0 has is judged.
+// check applies the sum of gradients to the weights. It never reports wrong elements. The
+// coordinator has the digests of all ranks, and it checks there whether all ranks have the same
+// weights and whether rank 0's sum is right.
 func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
 	clear(t.isLost)
 	for _, l := range lost {
@@ -231,15 +233,16 @@ func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short u
 	return 0, short
 }
 
-// digest is of all bits of a message.
+// digest returns the CRC of all bits of a message.
 func digest(message []byte) uint64 { return crc64.Checksum(message, crcTable) }
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
 
-// unlike counts the elements of mean, not yet divided, that are not the sum of all ranks'
-// gradients, which it computes: of fixed-point numbers to the last bit, of others within what
-// adding them up in any order can lose. Of elements that were lost it says nothing. What a
-// compressed gradient says is what its rank has not left out, which is known in the first step.
+// unlike counts the elements of mean, before its division, that are not the sum of all ranks'
+// gradients. It computes that sum itself. Fixed-point numbers must match to the last bit, other
+// numbers within the error of adding them up in any order. It ignores elements that were lost. For
+// a compressed gradient the right value is the gradient without the part that the rank left out,
+// which is known only in the first step.
 func (t *learning) unlike(step int) (count uint64) {
 	sum, size := make([]float64, len(t.mean)), make([]float64, len(t.mean))
 	for rank := range t.ranks {
@@ -258,13 +261,13 @@ func (t *learning) unlike(step int) (count uint64) {
 		}
 	}
 	for i, got := range t.mean {
-		// twice the bound of Higham, "Accuracy and Stability", 4.2
+		// Twice the bound of Higham, "Accuracy and Stability", 4.2.
 		want, off := sum[i], float64(t.ranks)*size[i]*0x1p-23
 		switch {
 		case t.mask != nil:
 			want, off = float64(sgd.Float(int32(sum[i]))), 0
 		case t.codec != nil:
-			off *= 2 // what stands for an element is up to twice as large
+			off *= 2 // the compressed value of an element is up to twice as large
 		}
 		if !t.isLost[i] && !(math.Abs(float64(got)-want) <= off) {
 			count++
@@ -273,7 +276,7 @@ func (t *learning) unlike(step int) (count uint64) {
 	return count
 }
 
-// leftOut is what a codec leaves out of gradient where that is the first one; nil where there is none.
+// leftOut returns the part of gradient that a new codec leaves out, or nil if there is no codec.
 func (t *learning) leftOut() []float32 {
 	if t.codec == nil {
 		return nil

@@ -11,10 +11,10 @@ import (
 	"railbed/transports"
 )
 
-// Several collectives share a rank's endpoint, each by a share of its own: bits of the
-// immediate data and of requests' IDs say whose they are. One endpoint and not one for each
-// group of ranks, because that is what a NIC is, and because rd has ports for 16 endpoints
-// of an address only.
+// Several collectives share a rank's endpoint, and each has a share of its own. Bits of the
+// immediate data and of the request IDs identify the share. A rank has one endpoint rather than one
+// per group of ranks, because the endpoint stands for the NIC, and because rd has ports for only 16
+// endpoints per address.
 const (
 	shareBits  = 11 // of the immediate, below its first bit
 	numberBits = 31 - shareBits
@@ -22,30 +22,30 @@ const (
 	idBits     = 48 // of the ID, which is signed
 )
 
-// shares divide an endpoint. What comes is handed out by pump.
+// shares divide an endpoint. pump delivers the completions to the shares.
 type shares struct {
 	endpoint transports.Endpoint
 	of       []*share
 	work     *work
 }
 
-// work is how long none of several goroutines had anything to do: all of them waited, for other
-// ranks or for time to pass.
+// work measures how long all of several goroutines were idle: all of them waited, for other ranks
+// or for time to pass.
 type work struct {
 	mu     sync.Mutex
 	busy   int
-	since  time.Time // that none was
+	since  time.Time // since when busy is 0
 	waited time.Duration
 }
 
-// begin is of a time in which nobody works yet.
+// begin starts a measurement, with all goroutines idle.
 func (w *work) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy, w.since, w.waited = 0, time.Now(), 0
 }
 
-// add is that one begins to work, or ends with -1. Of no work it does nothing.
+// add counts a goroutine that becomes busy (1) or idle (-1). It does nothing on a nil work.
 func (w *work) add(one int) {
 	if w == nil {
 		return
@@ -60,7 +60,8 @@ func (w *work) add(one int) {
 	}
 }
 
-// late is that time had passed so long ago for one who waited for it.
+// late subtracts the time by which a timer fired late from the idle time, if all goroutines are
+// idle.
 func (w *work) late(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,7 +70,7 @@ func (w *work) late(by time.Duration) {
 	}
 }
 
-// end is how long nobody worked since the begin.
+// end returns how long all goroutines were idle since begin.
 func (w *work) end() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,14 +80,14 @@ func (w *work) end() time.Duration {
 	return w.waited
 }
 
-// share is the endpoint for one user, who has numbers up to 2^20 in immediate data beside
-// their first bit, and IDs that are signed numbers of 48 bits. It implements Poll, Wait and
-// Post; the rest is the whole endpoint's.
+// share is the endpoint as one user sees it. The user may set the first bit and the low 20 bits of
+// the immediate data, and its IDs must be signed numbers of 48 bits. share implements Poll, Wait
+// and Post. The other methods are the whole endpoint's.
 type share struct {
 	transports.Endpoint
 	index  uint32
 	work   *work
-	short  atomic.Bool // of room, since the latest Post
+	short  atomic.Bool // the latest Post found too little room
 	wake   chan struct{}
 	buffer []transports.Request
 
@@ -105,7 +106,7 @@ func newShares(e transports.Endpoint, count int, w *work) (*shares, error) {
 	return s, nil
 }
 
-// pump hands out what comes until ctx ends. Its error is the endpoint's.
+// pump delivers completions until ctx ends. Its error is the endpoint's.
 func (s *shares) pump(ctx context.Context) error {
 	var batch [64]transports.Completion
 	for ctx.Err() == nil {
@@ -130,8 +131,8 @@ func (s *shares) pump(ctx context.Context) error {
 	return nil
 }
 
-// during hands out what comes while something is done. Where the endpoint fails, its error is
-// the one: what users of shares say follows from it.
+// during delivers completions while do runs. If the endpoint fails, during returns the endpoint's
+// error: the errors of the shares' users follow from it.
 func (s *shares) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -149,7 +150,7 @@ func (s *shares) during(ctx context.Context, do func(ctx context.Context) error)
 	return cmp.Or(<-pumped, err)
 }
 
-// during does it with several endpoints.
+// during does the same with several endpoints.
 func during(ctx context.Context, all []*shares, do func(ctx context.Context) error) error {
 	if len(all) == 0 {
 		return do(ctx)
@@ -157,7 +158,7 @@ func during(ctx context.Context, all []*shares, do func(ctx context.Context) err
 	return all[0].during(ctx, func(ctx context.Context) error { return during(ctx, all[1:], do) })
 }
 
-// deliver gives a completion to its share, and the end of a peer to all.
+// deliver passes a completion to its share, and a peer's end to all shares.
 func (s *shares) deliver(c transports.Completion) error {
 	var index uint32
 	switch c.Op {
@@ -207,7 +208,7 @@ func (s *share) Post(ctx context.Context, requests []transports.Request) (int, e
 		r.Imm |= s.index << numberBits
 		r.ID = r.ID&(1<<idBits-1) | uint64(s.index)<<idBits
 	}
-	s.short.Store(true) // before, so that room that comes meanwhile is told
+	s.short.Store(true) // set before Post, so that room which becomes free meanwhile wakes the share
 	n, err := s.Endpoint.Post(ctx, s.buffer)
 	if n == len(requests) {
 		s.short.Store(false)
@@ -226,8 +227,8 @@ func (s *share) Poll(completions []transports.Completion) int {
 	return n
 }
 
-// Wait implements transports.Endpoint. It returns too when there is room again. Who calls it
-// works, and does not meanwhile.
+// Wait implements transports.Endpoint. It also returns when there is room again. The calling
+// goroutine must be marked busy. Wait marks it idle while it waits.
 func (s *share) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	any := len(s.arrived) > 0

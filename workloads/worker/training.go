@@ -20,7 +20,7 @@ import (
 // Training is the kind of a Job that plays a training.Program.
 const Training = "training"
 
-// checkTraining holds that a job of that kind has a program for its ranks.
+// checkTraining checks that a job of kind Training has a program for its ranks.
 func (j Job) checkTraining(problem func(format string, args ...any)) {
 	if trains := j.Kind == Training; trains != (j.Training != nil) ||
 		trains && (len(j.Training.Tasks) != len(j.Ranks) || j.InPlace) {
@@ -29,23 +29,26 @@ func (j Job) checkTraining(problem func(format string, args ...any)) {
 	}
 }
 
-// player is one rank's part in a training job: an operation is an iteration.
+// player is one rank's part in a training job. Each operation of the job is an iteration.
 type player struct {
 	rank     int
 	ranks    int
 	program  *training.Program
 	dilation clock.Dilation
-	// operations are the rank's parts in the program's, nil where it has none.
+	// operations are the rank's parts in the program's operations. An entry is nil if the rank has
+	// no part.
 	operations []part
 	memory     []buffers
 	patterns   map[collective.PatternConfig]*collective.Pattern
-	streams    [][]int // tasks in order
+	streams    [][]int // tasks of each stream, in order
 	shares     *shares
 	spans      []training.Span // of the latest iteration
 	groups     map[string]uint64
-	waited     time.Duration // of it, for other ranks or its own device
-	// used says of each operation that it was done in the iteration, and blank counts what
-	// did not come of it all times but the last: see again.
+	// waited is the time of the latest iteration in which the rank waited for other ranks or for
+	// its own device.
+	waited time.Duration
+	// used says which operations were done in the iteration. blank counts elements that did not
+	// arrive in all but the last execution of an operation: see again.
 	used  []bool
 	blank atomic.Uint64
 }
@@ -55,7 +58,7 @@ func (p *player) tell(done *operationDone) error {
 	return nil
 }
 
-// newPlayer makes a rank's memory.
+// newPlayer makes a player with a rank's memory.
 func newPlayer(c *workerConfig) (*player, error) {
 	p := &player{
 		rank:       c.Rank,
@@ -93,7 +96,8 @@ func newPlayer(c *workerConfig) (*player, error) {
 	return p, nil
 }
 
-// train meets the other ranks and does the iterations of a training job.
+// train exchanges memory handles and addresses with the other ranks and does the iterations of a
+// training job.
 func (w *rank) train(ctx context.Context) error {
 	p, err := newPlayer(&w.config)
 	if err != nil {
@@ -188,7 +192,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 	return &scheduled{runners: []*collective.Runner{runner}, pattern: pattern}, err
 }
 
-// joinGradients makes the rank's part in a sum that may lack something.
+// joinGradients makes the rank's part in a sum of gradients that may lack parts.
 func (w *rank) joinGradients(p *player, i int, peers []transports.Peer,
 	handles []collective.Memory[[]byte]) (part, error) {
 	b, n := p.memory[i], len(peers)
@@ -215,7 +219,7 @@ func (w *rank) joinGradients(p *player, i int, peers []transports.Peer,
 	return &allReduce{b, ring, pattern}, err
 }
 
-// pattern is the data of a place among so many ranks, of which each operation has another part.
+// pattern returns the data of a rank of an operation. Each operation uses another part of it.
 func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Pattern, err error) {
 	if p.patterns[c] == nil {
 		p.patterns[c], err = collective.NewPattern(c)
@@ -223,14 +227,14 @@ func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Patter
 	return p.patterns[c], err
 }
 
-// of is an iteration as an operation of the program has it, so that no two of them have the
-// same data.
+// of returns the ID of an operation in an iteration. It differs for all operations of all
+// iterations, so that no two have the same data.
 func (p *player) of(id operationID, operation int) operationID {
 	id.Index = id.Index*len(p.operations) + operation
 	return id
 }
 
-// fill implements part: an operation has the same input each time in an iteration.
+// fill implements part. An operation has the same input each time that it is done in an iteration.
 func (p *player) fill(id operationID) {
 	clear(p.used)
 	p.blank.Store(0)
@@ -241,22 +245,23 @@ func (p *player) fill(id operationID) {
 	}
 }
 
-// blankStep is how far the elements are apart that again looks at: less than what a packet or
-// a message carries.
+// blankStep is the distance in bytes between the elements that again checks. It is less than the
+// payload of a packet or a message.
 const blankStep = 1 << 10
 
-// again makes an operation's output blank, before others may write to it, so that what came of
-// it the last time is not taken for what is to come. All data are other than 0: elements that
-// still are did not come. One in each blankStep is looked at, which takes no time, and each
-// after the last time, by check.
+// again clears an operation's output before other ranks may write to it, so that the check does not
+// take results of the last execution for results of the next. No data element is 0, so an element
+// that is still 0 did not arrive. After all executions but the last, again checks one element in
+// each blankStep bytes, which takes no noticeable time. After the last, check checks every element.
 func (p *player) again(operation int) {
 	output := p.memory[operation].output
-	if a, ring := p.operations[operation].(*allReduce); ring { // of a scatter the rest is scratch
+	// The rest of a reduce-scatter's output is scratch memory.
+	if a, ring := p.operations[operation].(*allReduce); ring {
 		from, to := a.ring.Result()
 		output = output[from*element.Float32.Size() : to*element.Float32.Size()]
 	}
 	for at := 0; p.used[operation] && at < len(output); at += blankStep {
-		if [4]byte(output[at:]) == [4]byte{} { // and not -0, which may be data
+		if [4]byte(output[at:]) == [4]byte{} { // not -0, which may be data
 			p.blank.Add(1)
 		}
 	}
@@ -264,7 +269,7 @@ func (p *player) again(operation int) {
 	clear(output)
 }
 
-// operate implements part: each stream does its tasks in order.
+// operate implements part. Each stream does its tasks in order.
 func (p *player) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
 	tasks := p.program.Tasks[p.rank]
 	p.spans, p.groups = make([]training.Span, len(tasks)), map[string]uint64{}
@@ -306,7 +311,7 @@ func (p *player) operate(ctx context.Context, id operationID, _ bool) (collectiv
 	return sum, err
 }
 
-// await waits until the tasks before one are done.
+// await waits until the tasks on which a task depends are done.
 func (p *player) await(ctx context.Context, task int, done []chan struct{}) error {
 	for _, before := range p.program.Tasks[p.rank][task].After {
 		select {
@@ -318,9 +323,9 @@ func (p *player) await(ctx context.Context, task int, done []chan struct{}) erro
 	return nil
 }
 
-// task does a task. Time passes from when the one before it in its stream, and those that it
-// waited for, were over, and not from when this process was run: else the host's delays would
-// add up to a slower device.
+// task does a task. A computing task's time starts when its predecessors, in its stream and in
+// After, have ended. It does not start when the kernel runs this process: otherwise the host's
+// delays would add up and make the device look slower.
 func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clock, free time.Duration,
 	traffic *collective.Traffic) error {
 	t := &p.program.Tasks[p.rank][i]
@@ -355,8 +360,8 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 	}
 }
 
-// lost implements part: of each operation what it lost when it was last done in the iteration,
-// which is what its output shows.
+// lost implements part. For each operation it returns the losses of the last execution in the
+// iteration, whose results are in the output.
 func (p *player) lost() (all []collective.Loss) {
 	for i, o := range p.operations {
 		if o == nil {
@@ -375,7 +380,7 @@ func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uin
 	of := make([][]collective.Loss, len(p.operations))
 	for _, l := range lost {
 		if l.Operation < 0 || l.Operation >= len(of) {
-			return 1, 0 // none that there is
+			return 1, 0 // no such operation
 		}
 		of[l.Operation] = append(of[l.Operation], l)
 	}
@@ -388,11 +393,12 @@ func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uin
 	return wrong + p.blank.Load(), short
 }
 
-// addIteration divides the time of an iteration, from the first rank's begin on, and adds what
-// ranks sent. Times are the testbed's. It was between two moments of this host's clock.
+// addIteration divides the time of an iteration, which starts when the first rank begins, and adds
+// the bytes that ranks sent. Times are in the testbed's time. The iteration ran between released
+// and ended of this host's clock.
 func (r *Result) addIteration(job Job, o *Operation, dones []operationDone, released, ended time.Time) {
 	if n := len(r.Operations); n > 0 {
-		r.Operations[n-1].Spans = nil // that of the latest is enough
+		r.Operations[n-1].Spans = nil // the spans of the latest iteration are enough
 	}
 	by := clock.Dilation(job.Dilation)
 	o.Spans = make([][]training.Span, len(dones))

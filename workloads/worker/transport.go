@@ -25,12 +25,12 @@ import (
 type endpoint interface {
 	transports.Endpoint
 	DeviceBound() bool
-	// account is what the transport counted over its life, after Close.
+	// account returns the transport's counters over its whole life. Call it after Close.
 	account(ranks map[transports.Peer]int) *workerFinished
 }
 
-// open makes the endpoint of the transport that the job asks for. Which ranks its
-// peers are has to be known when something is sent to them.
+// open opens the endpoint of the transport that the job asks for. ranks maps a peer to its rank and
+// must know a peer before something is sent to it.
 func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	switch c.Transport {
 	case TCP:
@@ -50,14 +50,15 @@ func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
 }
 
-// Workers whose coordinator was killed end by themselves, but not at once: portPatience is how
-// long the next ones wait for their ports.
+// Workers whose coordinator was killed exit by themselves, but not at once. portPatience is how
+// long the workers of the next run wait for their ports.
 const (
 	portPatience = 2 * time.Second
 	portLook     = 20 * time.Millisecond
 )
 
-// whenFree opens something whose port another process may be about to give back.
+// whenFree opens something that needs a port, and retries while another process that is about to
+// exit holds the port.
 func whenFree[T any](open func() (T, error)) (opened T, err error) {
 	for end := time.Now().Add(portPatience); ; time.Sleep(portLook) {
 		if opened, err = open(); !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
@@ -66,7 +67,7 @@ func whenFree[T any](open func() (T, error)) (opened T, err error) {
 	}
 }
 
-// openRD is open for reliable datagrams.
+// openRD opens an endpoint with reliable datagrams.
 func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
 	config := rd.Config{
 		Addr:        c.Addr,
@@ -117,11 +118,11 @@ func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) 
 	return rdEndpoint{e, client, planned}, err
 }
 
-// plannedRates are what an endpoint keeps to with control: offline.
+// plannedRates are the rates of an endpoint with control: offline.
 type plannedRates struct {
 	mu      sync.Mutex
 	rates   map[int]units.Rate // by rank
-	engines uint64             // messages go to them in turn, so each has its part
+	engines uint64             // messages use them in turn, so each gets an equal part of a rate
 	fixed   []plannedRate
 }
 
@@ -150,21 +151,21 @@ func (p *plannedRates) keepTo(e *rd.Endpoint, rates map[int]units.Rate) {
 	})
 }
 
-// missSlots is for how many slots a grant is good. Who is late by less than that sends in
-// the slots of others, so that a receiver's queue grows to so many slots of each of them; on
-// two busy cores with one slot too many were missed (BENCHMARKS.md).
+// missSlots is for how many slots a grant is valid. A sender that is late by less than that sends
+// in the slots of others. A receiver's queue then grows by up to this many slots of each late
+// sender. With one slot, two busy cores missed too many slots (BENCHMARKS.md).
 const missSlots = 2
 
-// leastMiss is how late, in real time, a host whose cores are shared may be for its slot
-// at least: where slots are shorter it would miss most of them.
+// leastMiss is the minimum time, in real time, for which a grant is valid. A host with shared cores
+// would miss most slots that are shorter.
 const leastMiss = time.Millisecond
 
-// leastTarget is the least delay that reactive control aims at: what a host whose
-// cores are shared takes to run a process that waits.
+// leastTarget is the minimum delay that reactive control aims at: the time that a host with shared
+// cores takes to run a waiting process.
 const leastTarget = 250 * time.Microsecond
 
-// control sets what holds the endpoint back besides its NIC's rate. The client, where
-// there is one, is to be started.
+// control sets the congestion control that limits the endpoint below its NIC's rate. The caller
+// must start the client, if it is not nil.
 func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int,
 	planned *plannedRates) (client *arbiter.Client, err error) {
 	if c.RD == nil || c.RD.Control == "" {
@@ -233,13 +234,13 @@ type rdEndpoint struct {
 func (e rdEndpoint) Close() error {
 	err := e.Endpoint.Close()
 	if e.client != nil {
-		e.client.Close() // nothing is asked any more
+		e.client.Close() // the closed endpoint requests no more slots
 	}
 	return err
 }
 
-// account implements endpoint: of rd the payload counts, each byte once. Its
-// packets tell ranks apart by themselves, so there are no flows to name.
+// account implements endpoint. It counts the payload, each byte once. rd packets carry their ranks,
+// so there are no flows to list.
 func (e rdEndpoint) account(map[transports.Peer]int) *workerFinished {
 	counters := e.Counters()
 	finished := &workerFinished{

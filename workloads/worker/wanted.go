@@ -8,18 +8,18 @@ import (
 	"railbed/workloads/training"
 )
 
-// Wanted is what the ends of a job are to send over all of its operations. The ends are the ranks,
-// or, where the job has channels, those of each rank in turn.
+// Wanted is the traffic that the ends of a job should send over all of its operations. The ends are
+// the ranks, or, if the job has channels, the channels of each rank in turn.
 type Wanted struct {
-	// To is by sender and receiver.
+	// To is the amounts by sender and receiver.
 	To [][]collective.Amount
-	// Switch is the bytes that each rank sends the switch that adds up.
+	// Switch is the bytes that each rank sends to the switch that computes an all-reduce.
 	Switch uint64
 	// Groups are the bytes that each rank of a training job sends within each of its groups.
 	Groups []map[string]uint64
 }
 
-// Wanted counts what the job's ranks will send, from the steps that they will do.
+// Wanted computes the traffic that the job's ranks will send, from the steps that they will do.
 func (j Job) Wanted() (*Wanted, error) {
 	j, err := j.withDefaults()
 	if err != nil {
@@ -52,14 +52,14 @@ func (j Job) Wanted() (*Wanted, error) {
 	return w, nil
 }
 
-// add takes in what a channel of a rank sends, by rank.
+// add adds the amounts that a channel of a rank sends. amounts is by receiving rank.
 func (w *Wanted) add(rank, channel, channels int, amounts []collective.Amount) {
 	for to, amount := range amounts {
 		w.To[rank*channels+channel][to*channels+channel].Add(amount)
 	}
 }
 
-// operations is how many there are of each size.
+// operations returns the number of operations of each size.
 func (c *workerConfig) operations() []int {
 	counts := make([]int, len(c.Sizes))
 	for _, r := range c.rounds() {
@@ -98,7 +98,7 @@ func (w *Wanted) train(p *training.Program, c *workerConfig) error {
 	for range c.Ranks {
 		w.Groups = append(w.Groups, map[string]uint64{})
 	}
-	// Many operations differ in their ranks alone.
+	// Many operations differ only in their ranks.
 	type same struct {
 		kind, group string
 		ranks       int
@@ -127,7 +127,7 @@ func (w *Wanted) train(p *training.Program, c *workerConfig) error {
 	return nil
 }
 
-// Sent is what an end sends to the others in all.
+// Sent returns the total that an end sends to all other ends.
 func (w *Wanted) Sent(end int) (sum collective.Amount) {
 	for _, amount := range w.To[end] {
 		sum.Add(amount)

@@ -1,9 +1,9 @@
-// Package worker runs collectives as real processes, one per rank: Main is
-// the process, the railbed binary started again inside a node, and Run is the
-// coordinator that starts them, lets them meet, and collects their results.
+// Package worker runs collectives as real processes, one per rank. Run is the coordinator: it
+// starts the worker processes, lets them exchange their addresses, and collects their results. Main
+// is the worker process: the railbed binary, started again inside a node.
 //
-// Both speak over one channel per worker, never over the network under test,
-// so that the emulated links carry the workload and nothing else.
+// Coordinator and workers communicate over one channel per worker, never over the network under
+// test. So the emulated links carry the workload and nothing else.
 package worker
 
 import (
@@ -24,9 +24,10 @@ import (
 // ChannelFD is the descriptor on which a worker process inherits its channel.
 const ChannelFD = 3
 
-// Inherited is the channel that this process was started with.
+// Inherited returns the channel that the parent process passed to this process on descriptor
+// ChannelFD.
 func Inherited() (Channel, error) {
-	// Only a descriptor that does not block is closed under a reader.
+	// Only a non-blocking descriptor can be closed while a reader waits on it.
 	if err := syscall.SetNonblock(ChannelFD, true); err != nil {
 		return nil, fmt.Errorf("open channel on descriptor %d: %w (workers are started by railbed)",
 			ChannelFD, err)
@@ -34,29 +35,31 @@ func Inherited() (Channel, error) {
 	return os.NewFile(ChannelFD, "channel"), nil
 }
 
-// Main is the process of one rank: it takes its configuration from the
-// channel, does what that says and returns the exit code. It closes the
-// channel. Errors go to the coordinator; stderr gets those that cannot.
+// Main is the process of one rank. It reads its configuration from the channel, does what the
+// configuration says, closes the channel and returns the exit code. It sends errors to the
+// coordinator. An error that it cannot send goes to stderr.
 func Main(channel Channel, stderr io.Writer) int {
 	return run(channel, stderr, hooks{configured: shareProcessors})
 }
 
-// shareProcessors gives the Go runtime of this process as many processors as are a
-// rank's share: threads of one rank that wake each other on another rank's processor
-// cost both more than they gain. Not so where an engine works beside the rank.
+// shareProcessors limits the Go runtime of this process to the rank's share of the processors.
+// Threads of one rank that wake each other on another rank's processor cost both ranks more than
+// they gain. shareProcessors does so only over TCP: the other transports have an engine that works
+// beside the rank.
 func shareProcessors(c *workerConfig) {
 	if c.Transport == TCP {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/max(1, c.Ranks)))
 	}
 }
 
-// hooks are what is done only where a rank is a process, or only in this package's tests.
+// hooks are functions that run only where a rank is a process of its own, or only in this package's
+// tests.
 type hooks struct {
-	// configured is called before anything is opened.
+	// configured is called before the rank opens any endpoint.
 	configured func(*workerConfig)
-	// beforeOperation is called within the time of a round.
+	// beforeOperation is called within the measured time of a round.
 	beforeOperation func(rank int, id operationID)
-	// afterOperation sees a result before it is checked.
+	// afterOperation receives a result before the rank checks it.
 	afterOperation func(rank int, id operationID, result []byte)
 }
 
@@ -84,7 +87,7 @@ func run(channel Channel, stderr io.Writer, h hooks) int {
 		}
 	}
 	for _, l := range w.lanes {
-		l.endpoint.Close() // after the words above: the other ranks notice it
+		l.endpoint.Close() // after the message above: the other ranks notice the close
 	}
 	cancel(nil)
 	channel.Close()
@@ -92,21 +95,21 @@ func run(channel Channel, stderr io.Writer, h hooks) int {
 	return code
 }
 
-// rank is one worker.
+// rank is one worker process.
 type rank struct {
 	hooks    hooks
 	out      *frame.Writer
 	messages chan *message
 	config   workerConfig
-	timer    *waitTimer // the endpoint, where there is one
-	busy     work       // where several wait
-	lane                // of a rank without channels
-	lanes    []*lane    // of the channels, or that one
-	// setBusyPoll is that of the endpoint; nil is none.
+	timer    *waitTimer // the endpoint, if the rank has one endpoint
+	busy     work       // used if several goroutines wait
+	lane                // used by a rank without channels
+	lanes    []*lane    // one per channel, or only the embedded lane
+	// setBusyPoll is SetBusyPoll of the endpoint, or nil if the endpoint has none.
 	setBusyPoll func(time.Duration)
 }
 
-// read hands messages over until the channel ends, and then ends the worker.
+// read passes messages to next until the channel ends. Then it cancels the worker's context.
 func (w *rank) read(ctx context.Context, channel io.Reader, cancel context.CancelCauseFunc) {
 	in := frame.NewReader(channel)
 	for {
@@ -121,7 +124,7 @@ func (w *rank) read(ctx context.Context, channel io.Reader, cancel context.Cance
 			return
 		}
 		if m.Alive != nil {
-			_ = w.send(*m) // where that fails the next read says why
+			_ = w.send(*m) // if this fails, the next read returns the reason
 			continue
 		}
 		select {
@@ -184,7 +187,7 @@ func (w *rank) work(ctx context.Context) error {
 	return w.finish()
 }
 
-// collective meets the other ranks and does the operations.
+// collective exchanges memory handles and addresses with the other ranks and does the operations.
 func (w *rank) collective(ctx context.Context) error {
 	shapes, err := w.config.shapes()
 	if err != nil {
@@ -223,7 +226,8 @@ func (w *rank) collective(ctx context.Context) error {
 	return w.end(ctx)
 }
 
-// meet tells the others what they need of this rank, and is what it needs of them.
+// meet sends this rank's rendezvous to the coordinator and returns the table of all ranks'
+// rendezvous.
 func (w *rank) meet(ctx context.Context, own *rendezvous) ([]rendezvous, error) {
 	if own.PID = os.Getpid(); w.endpoint != nil {
 		own.Address = w.endpoint.Address()
@@ -241,7 +245,7 @@ func (w *rank) meet(ctx context.Context, own *rendezvous) ([]rendezvous, error) 
 	return m.Table, nil
 }
 
-// end waits for the coordinator's word that all ranks are done.
+// end waits for the coordinator's message that all ranks are done.
 func (w *rank) end(ctx context.Context) error {
 	m, err := w.next(ctx)
 	if err == nil && m.End == nil {
@@ -250,15 +254,15 @@ func (w *rank) end(ctx context.Context) error {
 	return err
 }
 
-// How Sweep.BusyPoll is done: the largest result of an operation, and the time. Up to there
-// messages come sooner than a sleep and a wake-up take.
+// Parameters of Sweep.BusyPoll: the largest result of an operation for which a rank polls, and the
+// polling time. Up to this size a message arrives sooner than a sleep and a wake-up take.
 const (
 	busyPollBytes = 32 << 10
 	busyPollTime  = 100 * time.Microsecond
 )
 
-// round does the operations of a round: the data before and the check after are
-// outside the time that it reports.
+// round does the operations of a round. The time that it reports includes neither filling the data
+// before them nor the check after them.
 func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error {
 	id := r.operationID
 	p.fill(id)
@@ -323,7 +327,7 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 	return w.send(message{Done: done})
 }
 
-// losses tells what this rank lost and returns what all did.
+// losses sends this rank's losses to the coordinator and returns the losses of all ranks.
 func (w *rank) losses(ctx context.Context, p part, id operationID) ([]collective.Loss, error) {
 	if err := w.send(message{Reduced: &losses{operationID: id, Losses: p.lost()}}); err != nil {
 		return nil, err
