@@ -11,11 +11,12 @@ import (
 	"railbed/workloads/worker"
 )
 
-// ErrAlgorithm says that a workload's algorithm is not for the testbed, or its file wrong.
+// ErrAlgorithm is the error of a workload whose algorithm does not fit the testbed, or whose
+// algorithm file is invalid.
 var ErrAlgorithm = errors.New("algorithm of a workload")
 
-// workloadAlgorithms are the schedules of the workloads with algorithm: msccl, by step,
-// read from their files and proved.
+// workloadAlgorithms returns the schedules of the workloads with algorithm: msccl, by step, read
+// from their files and proved.
 func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
 	found, wrong := make(map[int]*schedule.Schedule), &findings{o: o}
 	for i, step := range o.File.Steps {
@@ -58,7 +59,7 @@ func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 		Sweep: &worker.Sweep{Sizes: all}, Schedule: s}.CheckSchedule()
 }
 
-// inPlaceToo says that a workload of several sizes measures each in place, too.
+// inPlaceToo reports whether a workload of several sizes also measures each size in place.
 func inPlaceToo(w *spec.Workload, algorithm *schedule.Schedule) bool {
 	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && w.Kind != spec.KindMoE &&
 		(algorithm == nil || !algorithm.OutOfPlace)

@@ -10,8 +10,7 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// testbedError is the cause with which a run ends whose testbed has ended, or does
-// not answer.
+// testbedError is the cause that ends a run if its testbed has ended or does not answer.
 type testbedError struct{ reason string }
 
 func (e *testbedError) Error() string { return e.reason }
@@ -22,10 +21,10 @@ const (
 		"or got no processor; its log is in " + logFile
 )
 
-// watchSupervisor asks the supervisor whether it lives until ctx ends. One that does
-// not answer is killed, and the run ends with a testbedError, sooner than any process
-// is found silent whose words come through the supervisor. It is asked twice: the
-// first time may have passed while this process was held up itself.
+// watchSupervisor asks the supervisor whether it is alive until ctx ends. If the supervisor does
+// not answer, watchSupervisor kills it and ends the run with a testbedError. This happens before
+// the silence of any process whose messages pass through the supervisor is noticed. watchSupervisor
+// asks twice, because this process may itself have been held up during the first question.
 func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Duration,
 	fail context.CancelCauseFunc) {
 	silent := func() bool { return errors.Is(answers(tb, silence/4), context.DeadlineExceeded) }
@@ -41,13 +40,13 @@ func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Dura
 		case <-ctx.Done():
 		default:
 			fail(&testbedError{supervisorSilent})
-			_ = tb.Kill() // what is left of the run waits for nothing any more
+			_ = tb.Kill() // the rest of the run no longer waits for an answer
 		}
 		return
 	}
 }
 
-// answers asks the supervisor for an answer within a time.
+// answers asks the supervisor for an answer within the given time.
 func answers(tb *testbed.Testbed, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -55,14 +54,14 @@ func answers(tb *testbed.Testbed, within time.Duration) error {
 	return cmp.Or(err, ctx.Err())
 }
 
-// diedOf is the cause with which a run ends whose testbed did: the supervisor's
-// last words, where it left some. It is called once Done is closed.
+// diedOf returns the cause that ends a run whose testbed has ended: the supervisor's last message,
+// if it left one. Call it only after Done is closed.
 func diedOf(tb *testbed.Testbed) error {
 	return &testbedError{cmp.Or(tb.Aborted(), supervisorDied)}
 }
 
-// goneOf is why the testbed has ended, or is about to: the cause of whatever else went
-// wrong. It is nil where the testbed lives, and its switches answer.
+// goneOf returns why the testbed has ended, or is about to end, which explains other failures. It
+// returns nil if the testbed is alive and its switches answer.
 func goneOf(ctx context.Context, tb *testbed.Testbed, silence time.Duration) error {
 	var gone *testbedError
 	switch {
@@ -83,7 +82,7 @@ func goneOf(ctx context.Context, tb *testbed.Testbed, silence time.Duration) err
 	if err == nil {
 		return nil
 	}
-	// A supervisor that cannot be reached, or whose switches do not answer, ends soon.
+	// A supervisor that cannot be reached, or whose switches do not answer, exits soon.
 	select {
 	case <-tb.Done():
 		return diedOf(tb)

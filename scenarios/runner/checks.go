@@ -18,15 +18,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// judge makes a result of every check of the file, in the file's order. Checks
-// of packets read the first capture of the file, all in one pass, in which also the
-// rates of links are read; open opens a file of the results and read is told how
-// much of it was read.
+// judge returns the result of every check of the file, in the file's order. Packet checks read the
+// file's first capture, all in one pass. The same pass also reads the rates of links. open opens a
+// result file. read is called with the number of bytes of that file read so far.
 func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
 	checks := make([]report.Check, len(file.Checks))
 	var packets []verify.Check
-	var of []int // index in checks of each of packets
+	var of []int // index in checks of each element of packets
 	for i, check := range file.Checks {
 		c := &checks[i]
 		c.Name, c.Where = checkName(check), file.Source.Pos(fmt.Sprintf("checks[%d]", i)).String()
@@ -79,8 +78,8 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	return checks, nil
 }
 
-// ratesOf is the check that reads rates from the recording; nil when there is none,
-// or not of all packets.
+// ratesOf returns the check that reads rates from the recording, or nil if there is no recording or
+// it is incomplete.
 func ratesOf(file *spec.Testbed, e *evidence) *verify.Fidelity {
 	recorded := e.captured(file)
 	if recorded == nil || !recorded.Complete || e.fidelity == nil || e.aborted != nil {
@@ -110,14 +109,14 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	return results, err
 }
 
-// countingReader tells how much was read.
+// countingReader reports how much was read.
 type countingReader struct {
 	r     io.Reader
 	total int64
 	read  func(int64)
 }
 
-// Seek implements io.Seeker, where what is read can.
+// Seek implements io.Seeker, if the underlying reader does.
 func (c *countingReader) Seek(offset int64, whence int) (int64, error) {
 	seeker, can := c.r.(io.Seeker)
 	if !can {
@@ -146,7 +145,7 @@ func checkName(check spec.Check) string {
 	return verify.Title(check.Packets)
 }
 
-// sources are what checks of packets need beside the packets.
+// sources returns what packet checks need besides the packets.
 func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	return verify.Sources{
 		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, file, p) },
@@ -161,7 +160,7 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	}
 }
 
-// takeResult takes over what a check of packets found.
+// takeResult copies the result of a packet check into the report.
 func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Result) {
 	c.Verdict, c.Summary, c.Details = r.Verdict, r.Summary, r.Details
 	if b := p.BytesPerRank; b != nil {
@@ -197,11 +196,11 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 	}
 }
 
-// pauseSpurious is the share of packets that pauses of the host may make an
-// endpoint send again, in a run that was not faithful.
+// pauseSpurious is the share of spurious retransmissions up to which pauses of the host may be
+// their cause, in a run that was not faithful.
 const pauseSpurious = 0.01
 
-// judgeLeftOut judges what is right but for what never came.
+// judgeLeftOut judges a result that is right except for parts that never arrived.
 func judgeLeftOut(c *report.Check, done *finished) string {
 	what, right := "partial sums", fmt.Sprintf("every element of %d ranks is right but for", done.Ranks)
 	switch {
@@ -292,13 +291,13 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	c.Summary = strings.Join(found, "; ")
 }
 
-// judgeFigures judges what a training came to and how long messages took, and says what it
-// found. Times of a host that did not keep up prove nothing.
+// judgeFigures judges a workload's figures, such as a training's loss or the duration of messages,
+// and returns its findings. Times from a host that did not keep up prove nothing.
 func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 	f *report.Fidelity) (found []string) {
 	for _, k := range spec.Figures {
 		if k.Kind == (spec.BoundKind{}) {
-			continue // the bandwidth
+			continue // judgeWorkload judges the bandwidth
 		}
 		want := k.Bound(w)
 		bound, err := spec.ParseBound(want, k.Kind)
@@ -334,16 +333,17 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 		if !k.Timed {
 			judged = nil
 		}
-		// A share of computing gets less where the host does not keep up, all others more.
+		// If the host does not keep up, the utilisation decreases and every other figure increases.
 		found = append(found, fmt.Sprintf("%s %.3g %s %s %s%s", k.Name, shown, k.Unit, is, want,
 			judgeTimed(c, holds, bound.Upper() == (k.Name == "utilisation"), judged)))
 	}
 	return found
 }
 
-// judgeTimed takes in whether a bound holds, and says what to add where the host may be why:
-// one that does not hold proves nothing unless the run was faithful, nor does one that holds
-// in an overloaded run and that a slow host makes easier. Without a fidelity no host is.
+// judgeTimed judges whether a bound on a timed figure holds, and returns text to add if the host
+// may be the cause. A bound that does not hold proves nothing unless the run was faithful. A bound
+// that holds in an overloaded run proves nothing if a slow host makes the bound easier (eased). If
+// f is nil, the host is not taken into account.
 func judgeTimed(c *report.Check, holds, eased bool, f *report.Fidelity) string {
 	switch {
 	case holds && !(eased && f != nil && f.Verdict == report.Overloaded):
@@ -357,8 +357,7 @@ func judgeTimed(c *report.Check, holds, eased bool, f *report.Fidelity) string {
 	return ", but the emulation was " + f.Verdict
 }
 
-// judgeBeside compares a workload with another one, on top of what judgeWorkload
-// says.
+// judgeBeside compares a workload with another workload, in addition to judgeWorkload.
 func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished,
 	f *report.Fidelity) {
 	b, done, other := w.Beside, workload(w.Name), workload(w.Beside.Workload)
@@ -377,8 +376,8 @@ func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name stri
 	}
 }
 
-// judgePart compares one figure with another workload's. A comparison where the host did not
-// keep up proves nothing: it may have had less time for one of the two.
+// judgePart compares one figure of a workload with the same figure of another workload. If the host
+// did not keep up, the comparison proves nothing: one of the two may have had less time.
 func judgePart(c *report.Check, name, want, beside string, done, other *finished, f *report.Fidelity) {
 	bound, err := spec.ParseBound(want, spec.BesideBound)
 	own, has := done.figure(name)
@@ -403,8 +402,8 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	c.Summary = strings.TrimPrefix(c.Summary+"; "+text, "; ")
 }
 
-// judgeFidelityCheck fails as OVERLOADED: what it asks for is the emulator's to
-// give and says nothing about what runs on it.
+// judgeFidelityCheck judges a fidelity check. A failure has the verdict OVERLOADED, because the
+// check is about the emulator and says nothing about the workloads.
 func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 	if f == nil {
 		c.Verdict, c.Summary = verdict.Inconclusive, "the run was not measured"

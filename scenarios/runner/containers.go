@@ -12,17 +12,17 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// containerError is of a container that ended by itself and did not come back, or of
-// an engine that went away; it fails the run.
+// containerError is the error of a container that ended by itself and did not come back, or of a
+// container engine that went away. It fails the run.
 type containerError struct{ text string }
 
 func (e *containerError) Error() string { return e.text }
 
-// containers keeps what containers said, and notes what happened to them by
-// themselves, and how many events are not known. An end that the file asks to undo, and that
-// was undone, is no failure.
+// containers saves the containers' logs. It records what happened to containers without a step's
+// request, and how many events were dropped. If the file asks to restart a container that ends, and
+// the restart succeeded, the end is not a failure.
 func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
-	ended := map[string]string{} // by node, what has not been undone
+	ended := map[string]string{} // by node: the last end that was not undone
 	err := tb.Events(ctx, false, func(e supervisor.Event) error {
 		line := fmt.Sprintf("%s: %s", e.Subject, e.Detail)
 		switch e.Kind {
@@ -51,7 +51,7 @@ func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
 	for _, line := range r.report.Containers {
 		for _, left := range ended {
 			if line == left {
-				return &containerError{line} // the first; it may be why the log cannot be had
+				return &containerError{line} // the first; it may also be why a log cannot be read
 			}
 		}
 	}

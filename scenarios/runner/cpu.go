@@ -14,33 +14,33 @@ import (
 
 const procRoot = "/proc"
 
-// cpuMeter measures how much tasks waited for CPUs over a time.
+// cpuMeter measures how long tasks waited for CPUs.
 type cpuMeter struct {
 	root  string
 	began time.Time
 	start cpuState
-	// queued counts samples with more runnable tasks than CPUs, for kernels
-	// without pressure stall information.
+	// queued counts samples with more runnable tasks than CPUs, for kernels without pressure stall
+	// information.
 	samples, queued int
 }
 
-// cpuState is what the kernel counted so far.
+// cpuState is the state of the kernel's counters.
 type cpuState struct {
 	// stalled is the "some" line's total of /proc/pressure/cpu (Linux 4.20,
 	// Documentation/accounting/psi.rst): the time in which at least one task
 	// waited for a CPU.
 	stalled  time.Duration
 	pressure bool // the kernel has the file
-	// steal and total are of the first line of /proc/stat, in ticks.
+	// steal and total are from the first line of /proc/stat, in ticks.
 	steal, total uint64
-	running      int // tasks that run or want to
+	running      int // tasks that run or are ready to run
 }
 
 func startCPUMeter(root string) *cpuMeter {
 	return &cpuMeter{root: root, began: time.Now(), start: readCPUState(root)}
 }
 
-// sample looks at the run queue.
+// sample samples the run queue.
 func (m *cpuMeter) sample() {
 	if m.start.pressure {
 		return
@@ -51,8 +51,8 @@ func (m *cpuMeter) sample() {
 	}
 }
 
-// finish returns the share of time in which a task waited for a CPU, where
-// that is known from, and the share of CPU time that was stolen.
+// finish returns the share of time in which a task waited for a CPU, the source of this number, and
+// the share of CPU time that was stolen.
 func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
 	end := readCPUState(m.root)
 	if total := since(m.start.total, end.total); total > 0 {

@@ -11,38 +11,38 @@ import (
 	"railbed/workloads/stacks"
 )
 
-// evidence is what checks are judged from.
+// evidence is the data from which checks are judged.
 type evidence struct {
 	workloads []finished
 	stacks    []stacks.Result
-	steps     []report.Step // of the file, in its order
+	steps     []report.Step // of the file, in order
 	captures  []report.Capture
 	fidelity  *report.Fidelity
-	// drops are the packets that queues of kernel switches counted as dropped, by port.
+	// drops are the packets that the queues of kernel switches counted as dropped, by port.
 	drops map[string]uint64
-	// clock is the timeline's, nil where it did not run.
+	// clock is the timeline's clock, or nil if the timeline did not run.
 	clock *clock.Clock
-	// keys open encrypted packets, where the file says so; else they are nil.
+	// keys decrypt packets, if the file asks for a key log. Otherwise keys is nil.
 	keys *privacy.KeyLog
-	// aborted says why nothing is judged, if nothing is.
+	// aborted is the reason why no check is judged, or nil.
 	aborted error
 }
 
-// finished is a workload that ran to its end.
+// finished is the result of a workload that ran to its end.
 type finished struct {
 	report.Workload
-	// traffic says which packets were the workload's.
+	// traffic describes which packets belong to the workload.
 	traffic verify.Workload
-	// training is a training job, nil of a collective.
+	// training is the report of a training job, or nil for other workloads.
 	training *report.Training
-	// messages are those of a step of messages, nil of a collective.
+	// messages is the report of a messages step, or nil for other workloads.
 	messages *report.Messages
-	// unchecked says that nobody could look whether results are right.
+	// unchecked is true if the results could not be checked.
 	unchecked bool
 }
 
-// figure is what the workload came to, as spec.Figures have it: durations in nanoseconds,
-// shares of 1. Not every workload has each.
+// figure returns a figure of the workload with the units of spec.Figures: durations in nanoseconds,
+// shares as fractions of 1. Not every workload has each figure.
 func (f *finished) figure(name string) (value float64, there bool) {
 	if f == nil {
 		return 0, false
@@ -82,7 +82,8 @@ func (f *finished) figure(name string) (value float64, there bool) {
 	return f.BusBW, name == "busbw" && f.BusBW > 0 && f.training == nil && f.messages == nil
 }
 
-// otherClocks says that nothing is known of the times of a training job.
+// otherClocks reports whether the times of a training job are unknown, because its ranks have other
+// clocks.
 func (f *finished) otherClocks() bool {
 	return f != nil && f.training != nil && f.training.OtherClocks
 }
@@ -96,8 +97,8 @@ func (e *evidence) workload(name string) *finished {
 	return nil
 }
 
-// captured is the recording that checks of packets read: that of the file's
-// first capture, or nil when it did not start.
+// captured returns the recording that packet checks read: the recording of the file's first
+// capture, or nil if that did not start.
 func (e *evidence) captured(file *spec.Testbed) *report.Capture {
 	first := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
 	if first < 0 {

@@ -18,30 +18,29 @@ import (
 )
 
 const (
-	// sampleInterval is how often the links are looked at. A link counts as
-	// busy in an interval when its queue held something at both ends of it.
+	// sampleInterval is the interval at which the links are sampled. A link counts as busy in an
+	// interval if its queue was not empty at both ends of the interval.
 	sampleInterval = verify.RateInterval
-	// sampleShare is the share of time that sampling may take; a large
-	// testbed is looked at less often.
+	// sampleShare is the maximum share of time that sampling may take. A large testbed is sampled
+	// less often.
 	sampleShare = 0.05
 )
 
-// heldUpDegraded and heldUpOverloaded are shares of its time in which the host
-// did not run a source of traffic that should have sent: what was offered is
-// less than the file says by as much.
+// heldUpDegraded and heldUpOverloaded are shares of a source's time in which the host did not run
+// it although it should have sent. The offered load is below the file's by this share.
 const (
 	heldUpDegraded   = 0.03
 	heldUpOverloaded = 0.20
 )
 
-// sampler looks at the links and the CPUs while the steps run.
+// sampler samples the links and the CPUs while the steps run.
 type sampler struct {
 	plan *plan.Plan
-	// undilated is what of the steps keeps real time.
+	// undilated lists the parts of the steps that run in real time.
 	undilated []report.Undilated
-	// heldUp are the sources that had no CPU.
+	// heldUp are the traffic sources that had no CPU.
 	heldUp []report.HeldUp
-	// overruns are the ranks that had no CPU when packets came.
+	// overruns are the ranks that had no CPU when packets arrived.
 	overruns []report.Overrun
 	read     func(context.Context) (observed, error)
 	cpu      *cpuMeter
@@ -51,12 +50,12 @@ type sampler struct {
 	meters  []linkMeter // two for each link, a-to-b first
 	samples int
 	began   time.Time
-	// first and last are what the soft switches said.
+	// first and last are the first and the latest state of the soft switches.
 	first, last *live.State
 }
 
-// startSampler begins to sample; the first sample is taken before it returns, so
-// that nothing of the steps is missed.
+// startSampler starts sampling. It takes the first sample before it returns, so that the samples
+// cover the steps from their beginning.
 func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) (observed, error)) *sampler {
 	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}),
 		began: time.Now()}
@@ -72,14 +71,14 @@ func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) 
 	return s
 }
 
-// sample takes one sample and returns how long that took. One that fails is
-// left out: the testbed may be going down.
+// sample takes one sample and returns how long this took. It skips a sample that fails, because the
+// testbed may be going down.
 func (s *sampler) sample(ctx context.Context) time.Duration {
 	began := time.Now()
 	seen, err := s.read(ctx)
 	took := time.Since(began)
 	if err == nil {
-		// The counters were read somewhere in between.
+		// The counters were read at some moment in between.
 		s.add(began.Add(took/2), took/2, seen.links)
 		s.last = seen.soft
 		if s.first == nil {
@@ -89,7 +88,7 @@ func (s *sampler) sample(ctx context.Context) time.Duration {
 	return took
 }
 
-// dilation is the testbed's.
+// dilation returns the testbed's dilation.
 func (s *sampler) dilation() clock.Dilation {
 	if s.plan == nil {
 		return 1
@@ -111,7 +110,7 @@ func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState
 	}
 }
 
-// finish ends sampling with a last sample and judges. The context bounds the
+// finish stops sampling, takes a last sample and judges the fidelity. ctx limits the time of the
 // last sample.
 func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report.Fidelity {
 	s.stop()
@@ -126,8 +125,8 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	return f
 }
 
-// rates is what every direction that carried something carried, those first that
-// carried most of what they could.
+// rates returns the rate of every direction that carried something, sorted by load, the highest
+// first.
 func (s *sampler) rates() []report.LinkRate {
 	rates := []report.LinkRate{}
 	for i := range s.meters {
@@ -140,8 +139,8 @@ func (s *sampler) rates() []report.LinkRate {
 	return rates
 }
 
-// drops are the packets that queues of a fabric of the kernel's dropped, of switches and
-// nodes, by port. Soft switches, and the NICs in front of them, record theirs.
+// drops returns the packets that the queues of a kernel fabric dropped, of switches and nodes, by
+// port. Soft switches, and the NICs in front of them, record their own drops.
 func (s *sampler) drops() map[string]uint64 {
 	drops := map[string]uint64{}
 	if s.plan == nil || s.plan.Soft() {
@@ -153,24 +152,23 @@ func (s *sampler) drops() map[string]uint64 {
 	return drops
 }
 
-// linkMeter follows one direction of a link.
+// linkMeter measures one direction of a link.
 type linkMeter struct {
 	by   clock.Dilation // rates are per virtual second
 	rate report.LinkRate
 	at   time.Time // of the last sample
 	last fabric.DirectionState
 	up   bool
-	held uint64 // how often the far end had held it back
-	// began and ended are the soft switch's port at the first and the last sample.
+	held uint64 // how often the far end had paused it
+	// began and ended are the state of the soft switch's port at the first and the last sample.
 	began, ended *softswitch.PortState
-	// run are the latest samples without one between them at which the queue
-	// was empty or the link changed.
+	// run holds the latest samples since the queue was empty or the link changed.
 	run []reading
-	// busy is achieved / asked of each busy interval.
+	// busy is achieved / asked for each busy interval.
 	busy []float32
 }
 
-// reading is what a link had sent at a time that is known up to a blur.
+// reading is the number of bytes that a link had sent at a time that is known to within blur.
 type reading struct {
 	at    time.Time
 	blur  time.Duration
@@ -178,10 +176,10 @@ type reading struct {
 }
 
 const (
-	// blurShare is how much of an interval the blur of its ends may be; where
-	// looking takes long, a busy interval reaches further back.
+	// blurShare is the maximum ratio of the blur of an interval's ends to its length. If sampling
+	// takes long, a busy interval starts further back.
 	blurShare = 0.02
-	// runKept bounds how far back.
+	// runKept limits how many samples back a busy interval may start.
 	runKept = 64
 )
 
@@ -202,7 +200,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 			Asked:     uint64(now.Rate),
 		}
 	} else {
-		// A link that changed since the last sample had no one rate.
+		// A link that changed since the last sample had no single rate.
 		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up && m.held == held && free
 		m.count(m.by.Passed(at.Sub(m.at)).Seconds(), now, steady)
 	}
@@ -215,10 +213,9 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	m.at, m.last, m.up, m.held, m.ended = at, now, l.Up, held, from.Soft
 }
 
-// softCounts takes what an emulated port sent as what the link carried, its
-// overhead included. It returns how often the far end has stopped the port until
-// now, and whether it lets it send as it likes: what flow control keeps back is
-// no fault of the emulator.
+// softCounts replaces the shaper's counters by an emulated port's counters, plus the link's
+// overhead per packet. It returns how often the far end has paused the port so far, and whether the
+// port may send freely. The emulator is not responsible for traffic that flow control holds back.
 func softCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, free bool) {
 	if sender.Soft == nil {
 		return 0, true
@@ -231,7 +228,7 @@ func softCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, 
 	return held, !sender.Soft.Slowed && !slices.Contains(sender.Soft.Paused[:], true)
 }
 
-// count adds what happened since the last sample.
+// count adds what was counted since the last sample.
 func (m *linkMeter) count(took float64, now fabric.DirectionState, steady bool) {
 	sent := since(m.last.Shaper.Bytes, now.Shaper.Bytes)
 	m.rate.Bytes += sent
@@ -242,8 +239,8 @@ func (m *linkMeter) count(took float64, now fabric.DirectionState, steady bool) 
 	}
 }
 
-// measure takes the rate over the shortest busy interval that ends with this
-// reading and is long enough for the blur of its ends.
+// measure computes the rate over the shortest busy interval that ends with this reading and is long
+// enough for the blur of its ends.
 func (m *linkMeter) measure(now reading, asked float64) {
 	for i := len(m.run) - 1; i >= 0; i-- {
 		before := m.run[i]
@@ -276,7 +273,7 @@ func (m *linkMeter) result() report.LinkRate {
 	return rate
 }
 
-// grown is the growth of what was counted by reason and priority, without what did
+// grown returns the growth of counters by reason and priority, without reasons whose counters did
 // not grow.
 func grown(before, after softswitch.ByReason) (growth map[string][8]uint64) {
 	for why, counts := range after {
@@ -294,8 +291,8 @@ func grown(before, after softswitch.ByReason) (growth map[string][8]uint64) {
 	return growth
 }
 
-// since is the growth of a counter; one that a new queue started again has
-// grown to what it is.
+// since returns the growth of a counter. If the counter of a new queue started again from 0, the
+// growth is its current value.
 func since(before, after uint64) uint64 {
 	if after < before {
 		return after
@@ -303,9 +300,9 @@ func since(before, after uint64) uint64 {
 	return after - before
 }
 
-// readRates takes the rates of links from the run's recording, where its packets say
-// when a link was busy: they are more exact than counters that are looked at now and
-// then, and railbed verify judges by them. The verdict is found anew.
+// readRates replaces the rates of links by rates from the run's recording, whose packets show when
+// a link was busy. They are more exact than counters that are sampled now and then, and railbed
+// verify judges by them. readRates judges the fidelity again.
 func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 	read := map[string]verify.Rate{}
 	for _, rate := range rates {
@@ -319,7 +316,7 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 			continue
 		}
 		l.Busy, l.Achieved = 0, uint64(rate.Achieved*float64(l.Asked))
-		// Readings are further apart than what is read from packets.
+		// The samples are further apart than the rates from packets.
 		l.Peak = max(l.Peak, l.Achieved)
 		if rate.Achieved > 0 {
 			l.Busy = by.Passed(rate.Time).Seconds()
@@ -329,8 +326,7 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 	judgeFidelity(f, e.captures)
 }
 
-// judgeFidelity sets the verdict and its reasons by the numbers of package verify and
-// of timing.go.
+// judgeFidelity sets the verdict and its reasons by the limits of package verify and of timing.go.
 func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	worst := 0
 	against := func(level int, format string, args ...any) {

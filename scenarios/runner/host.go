@@ -13,7 +13,7 @@ import (
 	"railbed/testbed"
 )
 
-// hostFacts says where a run ran. What cannot be read stays empty.
+// hostFacts returns facts about the host of the run. A fact that cannot be read stays empty.
 func hostFacts(root string) report.Host {
 	name, _ := os.Hostname()
 	release, _ := os.ReadFile(filepath.Join(root, "sys/kernel/osrelease"))

@@ -9,8 +9,8 @@ import (
 	"railbed/workloads/worker"
 )
 
-// aggregator finds the switches that add up for a workload, which have nothing to do with others that are
-// under way until release is called.
+// aggregator reserves the switches that compute a workload's all-reduce. Until release is called,
+// no other workload of the session uses their aggregation job.
 func (s *session) aggregator(ctx context.Context, w *spec.Workload, ranks []plan.Rank) (a *worker.Aggregator,
 	release func(), err error) {
 	s.mu.Lock()

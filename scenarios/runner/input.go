@@ -16,16 +16,16 @@ import (
 	"railbed/workloads/worker"
 )
 
-// inputs are what the steps of a file do, by step: read from the files that it names, computed
-// and proved before anything runs.
+// inputs are the inputs of a file's steps, by step. They are read from the files that it names,
+// computed and proved before anything runs.
 type inputs struct {
 	trainings  map[int]trainingJob
 	schedules  map[int]*flows.Schedule
 	rates      map[int]stepRates
-	algorithms map[int]*schedule.Schedule // that come from files
+	algorithms map[int]*schedule.Schedule // read from files
 }
 
-// readInputs reads and proves them. Its error has every problem as spec.Problems.
+// readInputs reads and proves the inputs. Its error has every problem as spec.Problems.
 func readInputs(o *Options) (in inputs, err error) {
 	found := &findings{o: o}
 	found.words()
@@ -43,11 +43,11 @@ func readInputs(o *Options) (in inputs, err error) {
 	return in, found.err()
 }
 
-// ErrJob is a step that the testbed's ranks cannot do.
+// ErrJob is the error of a step that the testbed's ranks cannot do.
 var ErrJob = errors.New("step")
 
-// jobs looks at what workers would refuse. That of a switch that adds up exists once the
-// testbed is up.
+// jobs finds jobs that the workers would refuse. It skips in-network jobs: their aggregator is
+// chosen only when the testbed is up.
 func (f *findings) jobs(in inputs) {
 	s := &session{file: f.o.File, plan: f.o.Plan, inputs: in}
 	for i, step := range s.file.Steps {
@@ -71,10 +71,10 @@ func (f *findings) jobs(in inputs) {
 	}
 }
 
-// Validate finds what is wrong with a scenario before it runs, as Run does: with the files that
-// it names, with the steps that its ranks are to do, and with checks that can never pass. Its
-// error has every problem as spec.Problems. Warnings are of checks that will probably not pass,
-// and of what containers are made of and is not there yet.
+// Validate finds the problems of a scenario before it runs, as Run does. It checks the files that
+// the scenario names and the steps for its ranks. It also finds checks that can never pass. Its
+// error has every problem as spec.Problems. Warnings are about checks that will probably not pass,
+// and about sources of containers that do not exist yet.
 func Validate(o Options) (warnings spec.Problems, err error) {
 	found := &findings{o: &o}
 	_, err = readInputs(&o)
@@ -84,8 +84,8 @@ func Validate(o Options) (warnings spec.Problems, err error) {
 	return append(hardly, missing(&o)...), found.err()
 }
 
-// missing are the files and folders of containers that do not exist. They may be made before
-// the run.
+// missing returns a warning for each file or folder of a container that does not exist. It may be
+// made before the run.
 func missing(o *Options) (warnings spec.Problems) {
 	look := func(path, name string, folder bool) {
 		what := "a file"
@@ -111,7 +111,7 @@ func missing(o *Options) (warnings spec.Problems) {
 	return warnings
 }
 
-// findings are problems with a file, and what kinds they are of.
+// findings are problems of a file, and the kinds of errors that they are.
 type findings struct {
 	o        *Options
 	problems spec.Problems
@@ -121,10 +121,10 @@ type findings struct {
 // Error implements error.
 func (f *findings) Error() string { return f.problems.Error() }
 
-// Unwrap has the problems and their kinds.
+// Unwrap returns the problems and their kinds.
 func (f *findings) Unwrap() []error { return append([]error{f.problems}, f.kinds...) }
 
-// err is nil where there is none.
+// err returns nil if there are no problems.
 func (f *findings) err() error {
 	sorted, _ := f.problems.Err().(spec.Problems)
 	if sorted == nil {
@@ -134,8 +134,8 @@ func (f *findings) err() error {
 	return f
 }
 
-// wrong notes an error with the value of a path, or with the file that a key below the path
-// names. The text of an error about a file's content begins with the place there.
+// wrong records an error with the value at a path, or with the file that a key below the path
+// names. The text of an error about a file's content begins with the position in that file.
 func (f *findings) wrong(kind error, path string, err error) {
 	if err == nil {
 		return
@@ -151,7 +151,7 @@ func (f *findings) wrong(kind error, path string, err error) {
 	f.kinds = append(f.kinds, kind)
 }
 
-// take takes over the findings of another error.
+// take adds the findings of another error.
 func (f *findings) take(err error) {
 	var other *findings
 	if errors.As(err, &other) {
@@ -159,10 +159,10 @@ func (f *findings) take(err error) {
 	}
 }
 
-// ErrWord is a word of a file that names nothing.
+// ErrWord is the error of a word in a file that names nothing.
 var ErrWord = errors.New("no such word")
 
-// words looks at what the packages below the engine know the names of.
+// words checks the words that only the packages below this one know: features and capture filters.
 func (f *findings) words() {
 	for i, feature := range f.o.File.Requires {
 		if !slices.Contains(doctor.Features(), feature) {
@@ -178,7 +178,7 @@ func (f *findings) words() {
 	}
 }
 
-// fileError is an error with a file that a key of the file names.
+// fileError is an error with a file that a key of the scenario file names.
 type fileError struct {
 	key string // such as rd.rates, below the step's
 	error
@@ -186,7 +186,7 @@ type fileError struct {
 
 func (e *fileError) Unwrap() error { return e.error }
 
-// inFile says which key names the file that an error is about.
+// inFile adds to an error the key that names the affected file.
 func inFile(key string, err error) error {
 	if err == nil {
 		return nil
@@ -194,10 +194,11 @@ func inFile(key string, err error) error {
 	return &fileError{key, err}
 }
 
-// mostInput bounds the files that steps name, in bytes.
+// mostInput is the maximum size in bytes of a file that a step names.
 const mostInput = 64 << 20
 
-// read reads a file that a key of the file names, relative to it.
+// read reads a file that a key of the scenario file names. The name is relative to the scenario
+// file.
 func (o *Options) read(key, name string) (path string, text []byte, err error) {
 	path = besideFile(o, name)
 	if text, err = spec.ReadRegular(path, mostInput); err != nil {
@@ -206,7 +207,7 @@ func (o *Options) read(key, name string) (path string, text []byte, err error) {
 	return path, text, nil
 }
 
-// besideFile is a path that a file names, relative to it.
+// besideFile resolves a path that a scenario file names relative to the scenario file.
 func besideFile(o *Options, name string) string {
 	if filepath.IsAbs(name) {
 		return name

@@ -9,10 +9,10 @@ import (
 	"railbed/workloads/worker"
 )
 
-// keysMode keeps keys from other users.
+// keysMode makes key logs unreadable for other users.
 const keysMode = 0o600
 
-// secretOf draws the secret of a workload, nil where it does not encrypt.
+// secretOf generates the secret of a workload, or returns nil if the workload does not encrypt.
 func (s *session) secretOf(r *spec.RD) privacy.Material {
 	switch {
 	case r == nil || !r.Encrypt:
@@ -23,8 +23,8 @@ func (s *session) secretOf(r *spec.RD) privacy.Material {
 	return privacy.Generate()
 }
 
-// logKeys writes what opens a workload's packets, and keeps it for the checks, if
-// the file asks for it.
+// logKeys writes the keys that decrypt a workload's packets, and keeps them for the checks, if the
+// file asks for it.
 func (s *session) logKeys(index int, job *worker.Job, result *worker.Result) error {
 	if job.RD == nil || !job.RD.KeyLog {
 		return nil
@@ -51,7 +51,7 @@ func (s *session) logKeys(index int, job *worker.Job, result *worker.Result) err
 	return s.keys.Add(job.Secret, lives)
 }
 
-// keysNow are the keys that were logged so far, nil without any.
+// keysNow returns the keys that were logged so far, or nil if there are none.
 func (s *session) keysNow() *privacy.KeyLog {
 	s.mu.Lock()
 	defer s.mu.Unlock()

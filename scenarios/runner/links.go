@@ -13,15 +13,14 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// linkBook knows what the steps have made of the links. Each change is kept
-// until it is undone, and the link is always what the plan says with all
-// standing changes on top, newest last; so changes that overlap in time can be
-// undone in any order.
+// linkBook records the changes that steps have made to the links. It keeps each change until the
+// change is undone. The state of a link is always the plan's, with all changes in force applied on
+// top, the newest last. So changes that overlap in time can be undone in any order.
 type linkBook struct {
 	plan   *plan.Plan
 	change func(context.Context, supervisor.LinkRequest) error
 
-	mu       sync.Mutex    // held while the link changes, so that order is kept
+	mu       sync.Mutex    // held while a link changes, to keep the order
 	standing []*linkChange // oldest first
 }
 
@@ -29,7 +28,7 @@ type linkBook struct {
 type linkChange struct {
 	*spec.LinkChange
 	links []*plan.Link
-	// direction is a-to-b, b-to-a or, for both, empty.
+	// direction is a-to-b, b-to-a, or empty for both.
 	direction string
 }
 
@@ -37,14 +36,14 @@ func newLinkBook(p *plan.Plan, change func(context.Context, supervisor.LinkReque
 	return &linkBook{plan: p, change: change}
 }
 
-// Words of a direction.
+// The names of the directions.
 const (
 	aToB = "a-to-b"
 	bToA = "b-to-a"
 )
 
-// apply makes a change and returns how to undo it. One that fails in part is
-// undone as far as it came.
+// apply makes a change and returns a function that undoes it. If the change fails in part, apply
+// undoes the part that was made.
 func (b *linkBook) apply(ctx context.Context, l *spec.LinkChange) (undo func(context.Context) error,
 	err error) {
 	name, direction := l.Target()
@@ -76,8 +75,7 @@ func (b *linkBook) forget(change *linkChange) {
 	b.standing = slices.DeleteFunc(b.standing, func(c *linkChange) bool { return c == change })
 }
 
-// realise makes the links of a change what they now must be, in what the change
-// touches.
+// realise sets the links of a change to their current state, as far as the change touches it.
 func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 	var errs []error
 	for _, link := range touched.links {
@@ -98,10 +96,10 @@ func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 	return errors.Join(errs...)
 }
 
-// realiseState takes a link, or one direction of it, up or down. A link that comes
-// up as a whole is whole, so that directions that are to stay down are taken down
-// again; and of one that is down as a whole no direction can come up, which only
-// matters to a step that asks for just that.
+// realiseState brings a link, or one direction of it, up or down. Bringing a whole link up brings
+// up both directions, so realiseState then takes down the directions that are to stay down. While
+// the whole link is down, no direction can come up. That matters only to a step that asks for one
+// direction.
 func (b *linkBook) realiseState(ctx context.Context, touched *linkChange, link *plan.Link) error {
 	state := b.state(link)
 	set := func(direction, word string) error {
@@ -127,14 +125,14 @@ func (b *linkBook) realiseState(ctx context.Context, touched *linkChange, link *
 	return errors.Join(errs...)
 }
 
-// Words of a state.
+// The names of the states.
 const (
 	up   = "up"
 	down = "down"
 )
 
-// linkState is what standing changes make of a link: up or down as a whole, and
-// each direction by itself.
+// linkState is the state of a link with the changes in force: of the link as a whole, and of each
+// direction alone.
 type linkState struct{ whole, aToB, bToA string }
 
 func (s *linkState) of(direction string) string {
@@ -144,8 +142,8 @@ func (s *linkState) of(direction string) string {
 	return s.bToA
 }
 
-// state is up, unless a standing change says otherwise; the newest counts. One that
-// brings the whole link up does so with its directions.
+// state returns the state of a link: up, unless a change in force says otherwise. The newest change
+// wins. A change that brings the whole link up also brings up both directions.
 func (b *linkBook) state(link *plan.Link) linkState {
 	state := linkState{up, up, up}
 	for _, c := range b.standing {
@@ -164,7 +162,7 @@ func (b *linkBook) state(link *plan.Link) linkState {
 	return state
 }
 
-// settings is the plan's direction with the standing changes on top.
+// settings returns the plan's settings of a direction with the changes in force on top.
 func (b *linkBook) settings(link *plan.Link, direction string) plan.Direction {
 	d := link.AToB
 	if direction == bToA {

@@ -15,10 +15,12 @@ import (
 	"railbed/workloads/worker"
 )
 
-// ErrMessages is a messages step that the plan has no ranks for, or too much of it.
+// ErrMessages is the error of a messages step for which the plan has too few ranks, or which is too
+// large.
 var ErrMessages = errors.New("messages")
 
-// schedules are those of a file's steps, by step, made before anything runs.
+// schedules returns the schedules of a file's messages steps, by step. They are made before
+// anything runs.
 func schedules(o *Options) (map[int]*flows.Schedule, error) {
 	found, wrong := map[int]*flows.Schedule{}, &findings{o: o}
 	for i, step := range o.File.Steps {
@@ -39,10 +41,10 @@ func schedules(o *Options) (map[int]*flows.Schedule, error) {
 	return found, wrong.err()
 }
 
-// mostMessageBytes bounds a schedule: all of it lies in memory at both ends.
+// mostMessageBytes is the maximum size of a schedule in bytes. Both ends keep all of it in memory.
 const mostMessageBytes = 1 << 30
 
-// sizesOf are those that messages have. The key is that of the settings.
+// sizesOf returns the sizes of messages. key is the key of the settings in the file.
 func sizesOf(o *Options, key string, m *spec.Sizing) (*flows.Sizes, error) {
 	sizes := flows.Published[m.Sizes]
 	if m.File != "" {
@@ -58,7 +60,7 @@ func sizesOf(o *Options, key string, m *spec.Sizing) (*flows.Sizes, error) {
 	return sizes.Scaled(m.Scale.Float()), nil
 }
 
-// cacheOf is the transfer of caches.
+// cacheOf returns the schedule of a transfer of caches.
 func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 	ranks := len(o.Plan.Ranks)
 	if c.Prefill >= ranks {
@@ -95,7 +97,8 @@ func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 	return cache.Schedule()
 }
 
-// scheduleOf is what the ranks send, at NICs of a rate. Errors are for people.
+// scheduleOf returns the messages that the ranks send. rate is the rate of their NICs. Errors are
+// written for the user.
 func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Schedule, error) {
 	var s *flows.Schedule
 	ranks, seed := len(options.Plan.Ranks), options.Plan.Seed
@@ -143,7 +146,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	return s, nil
 }
 
-// messagesJob is what the workers of messages do.
+// messagesJob returns the workers' job of a messages step.
 func (s *session) messagesJob(index int, m *spec.Messages) worker.Job {
 	job := s.job(index, m.Name, m.Transport)
 	job.Kind, job.Messages, job.Iterations = worker.Messages, s.schedules[index], 1
@@ -156,7 +159,7 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 	if err != nil {
 		return err
 	}
-	// Without rates of links nothing is known of a message alone.
+	// Without rates of links the time of a message alone is unknown.
 	alone, err := allocation.Alone(s.plan, allocation.Options{})
 	if err != nil {
 		alone = nil
@@ -169,10 +172,10 @@ func (s *session) messages(ctx context.Context, index int, m *spec.Messages) err
 	return nil
 }
 
-// sizeBins is how many ranges of sizes the table of slowdowns has.
+// sizeBins is the number of size ranges in the table of slowdowns.
 const sizeBins = 5
 
-// slowdowns compare how long messages took with what they take alone, by size.
+// slowdowns compares the time of messages with the time that they take alone, by size.
 func slowdowns(
 	schedule *flows.Schedule, sent []flows.Sent, alone func(from, to int, size units.Bytes) time.Duration,
 ) (all []report.Slowdown) {
@@ -186,7 +189,8 @@ func slowdowns(
 	return all
 }
 
-// finishBlocks says which share of blocks took no longer than an objective, in seconds; 0 is none.
+// finishBlocks computes the share of blocks that took no longer than an objective in seconds. An
+// objective of 0 means none.
 func finishBlocks(made *report.Messages, objective float64, took []float64) {
 	if objective <= 0 {
 		return
@@ -201,12 +205,12 @@ func finishBlocks(made *report.Messages, objective float64, took []float64) {
 	made.SLO, made.Attained = objective, &share
 }
 
-// finishMessages translates what ranks sent.
+// finishMessages translates a result for the report and for the packet checks.
 func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result,
 	alone func(from, to int, size units.Bytes) time.Duration) finished {
 	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()),
 		Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
-	var sent []flows.Sent // of what is no answer
+	var sent []flows.Sent // without answers
 	var last time.Duration
 	for _, rank := range r.Sent {
 		for _, s := range rank {
@@ -216,7 +220,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		}
 	}
 	var took []float64
-	parts := map[bool][]float64{} // by whether there is an answer
+	parts := map[bool][]float64{} // by whether the message has an answer
 	for _, s := range sent {
 		took = append(took, schedule.Took(s).Seconds())
 		answered := schedule.Messages[s.Message].Answer > 0

@@ -11,7 +11,7 @@ import (
 	"railbed/workloads/worker"
 )
 
-// finishMixture adds what a mixture of experts came to.
+// finishMixture adds the results of a mixture of experts.
 func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Plan) {
 	by, config := clock.Dilation(p.Dilation), w.MoE.Config(r.Ranks, p.Seed)
 	load := config.Load()

@@ -6,28 +6,28 @@ import (
 	"os"
 )
 
-// Bounds of a program's log: it has the first mostLog bytes that the program printed,
-// and the last logTail of what came after them.
+// Limits of a program's log: it has the first mostLog bytes of the program's output, and the last
+// logTail bytes of the rest.
 const (
 	mostLog = 16 << 20
 	logTail = 64 << 10
 )
 
-// programLog is a log of bounded size. It is written to by one goroutine at a time.
+// programLog is a log of limited size. One goroutine at a time may write to it.
 type programLog struct {
 	file *os.File
-	size int64 // printed, whether it is kept or not
+	size int64 // bytes printed, including those that are not kept
 	tail tailWriter
 }
 
-// createLog makes a log, as create does.
+// createLog creates a log, as create creates a file.
 func (r *results) createLog(path string) (*programLog, error) {
 	file, err := r.create(path)
 	return &programLog{file: file, tail: tailWriter{limit: logTail}}, lost(err)
 }
 
-// Write implements io.Writer. What is beyond the bounds is not kept, which is no
-// error: the program goes on.
+// Write implements io.Writer. It drops output beyond the limits without an error: the program
+// continues.
 func (l *programLog) Write(p []byte) (int, error) {
 	head := min(int64(len(p)), max(0, mostLog-l.size))
 	l.size += int64(len(p))
@@ -38,8 +38,7 @@ func (l *programLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close says how much is not kept, writes the end of what was printed, and closes the
-// file.
+// Close writes how much was dropped and the end of the output, and closes the file.
 func (l *programLog) Close() error {
 	var err error
 	if cut := l.size - mostLog - int64(len(l.tail.kept)); cut > 0 {
@@ -52,13 +51,13 @@ func (l *programLog) Close() error {
 	return lost(errors.Join(err, l.file.Close()))
 }
 
-// lostError is an error of the directory of results, such as a full disk: what becomes
-// of a step then says nothing of the testbed.
+// lostError is an error of the results directory, such as a full disk. The outcome of the affected
+// step then says nothing about the testbed.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// lost marks an error as the results' own.
+// lost marks an error as an error of the results directory.
 func lost(err error) error {
 	if err == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// timed reports whether a check rests on faithful time.
+// timed reports whether a check depends on faithful time.
 func timed(check *spec.Check) bool {
 	switch {
 	case check.Packets != nil:
@@ -25,9 +25,9 @@ func timed(check *spec.Check) bool {
 	})
 }
 
-// overload takes in that the emulation did not keep up, and returns how many checks had
-// failed. What rests on time is proved neither way then. Of all else a failure is not:
-// lateness may be why. What holds, holds.
+// overload adjusts the checks of an overloaded run, and returns how many had failed. A check that
+// depends on time proves nothing in such a run. A failure of any other check proves nothing either,
+// because lateness may be its cause. A pass of any other check remains valid.
 func overload(checks []report.Check, file []spec.Check) (failed int) {
 	for i := range checks {
 		c := &checks[i]
@@ -47,8 +47,8 @@ func overload(checks []report.Check, file []spec.Check) (failed int) {
 	return failed
 }
 
-// span is when steps sent packets, in nanoseconds since 1970: those of a name, or all.
-// Commands may do anything, and do not count.
+// span returns the time in which steps sent packets, in nanoseconds since 1970: the steps with a
+// name, or all. Commands do not count, because they may do anything.
 func (e *evidence) span(file *spec.Testbed, named string) (from, to int64) {
 	if e.clock == nil {
 		return 0, 0

@@ -17,27 +17,27 @@ import (
 	"railbed/workloads/worker"
 )
 
-// ErrRates says that a file of rates that a workload names cannot be used.
+// ErrRates is the error of a workload whose rates cannot be used.
 var ErrRates = errors.New("rates of a workload")
 
-// carried is what a step's ranks send over a transport.
+// carried is the traffic that a step's ranks send over a transport.
 type carried struct {
-	at string // in the file
+	at string // path in the file
 	*spec.Carriage
 	plan      *plan.Plan // of the step's own ranks
 	pattern   allocation.Options
-	back      *allocation.Options // of what comes back, where that has rates of its own
+	back      *allocation.Options // of the messages back from experts, if they have their own rates
 	algorithm string
 }
 
-// stepRates are those of a step.
+// stepRates are the rates of a step.
 type stepRates struct {
 	*allocation.File
-	back *allocation.File // nil where they are the same
+	back *allocation.File // nil if they are the same
 }
 
-// carriedBy is that of a step, of which the job or the schedule is where it has one. Steps
-// of other kinds carry nothing.
+// carriedBy returns the traffic of a step. job is set for a training step and schedule for a
+// messages step. Steps of other kinds carry nothing.
 func carriedBy(p *plan.Plan, i int, step *spec.Step, job trainingJob, schedule *flows.Schedule) carried {
 	at := fmt.Sprintf("steps[%d].", i)
 	switch w, t, m := step.Workload, step.Training, step.Messages; {
@@ -57,7 +57,7 @@ func carriedBy(p *plan.Plan, i int, step *spec.Step, job trainingJob, schedule *
 	return carried{Carriage: &spec.Carriage{}}
 }
 
-// weigh gives the pairs of an all-to-all whose parts are known what they have to carry.
+// weigh sets the number of bytes of each pair of an all-to-all, if they are known.
 func (c *carried) weigh(w *spec.Workload) {
 	if c.pattern.Pattern != allocation.AllToAll {
 		return
@@ -91,7 +91,7 @@ func (c *carried) weigh(w *spec.Workload) {
 	}
 }
 
-// among is what is sent between pairs.
+// among returns the options for traffic between pairs.
 func among(pairs [][2]int, c *spec.Carriage) allocation.Options {
 	o := allocation.Options{Family: c.Version(), Pairs: []allocation.Pair{}}
 	for _, pair := range pairs {
@@ -100,8 +100,8 @@ func among(pairs [][2]int, c *spec.Carriage) allocation.Options {
 	return o
 }
 
-// offlineRates are the rates of steps with control: offline, by step: read from their
-// files, or computed.
+// offlineRates returns the rates of steps with control: offline, by step, read from their files or
+// computed.
 func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]stepRates,
 	error) {
 	found, wrong := make(map[int]stepRates), &findings{o: o}
@@ -110,7 +110,7 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 		w := step.Workload
 		if step.Training != nil && jobs[i].program == nil || step.Messages != nil && schedules[i] == nil ||
 			w != nil && w.MoE != nil && w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check() != nil {
-			continue // which is an error of its own
+			continue // which is reported elsewhere
 		}
 		c := carriedBy(o.Plan, i, step, jobs[i], schedules[i])
 		if c.RD == nil || c.RD.Control != spec.ControlOffline {
@@ -140,8 +140,9 @@ func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows
 	return found, wrong.err()
 }
 
-// Rates are those of the step with a name, and those of what comes back from experts, nil where
-// they are the same. A step without control: offline has none.
+// Rates returns the rates of the step with the given name, and the rates of the messages back from
+// experts, or nil if these are the same. The step must have control: offline. Otherwise the error
+// wraps ErrRates.
 func Rates(o Options, name string) (there, back *allocation.File, err error) {
 	jobs, err := trainings(&o)
 	if err != nil {
@@ -168,8 +169,8 @@ func Rates(o Options, name string) (there, back *allocation.File, err error) {
 		ErrRates, name, strings.Join(allocation.Patterns(), ", "), names)
 }
 
-// roundTrip is the longest of them over rd without other traffic, 0 where the workers
-// are to measure it.
+// roundTrip returns the longest round trip over rd without other traffic, or 0 if the workers
+// should measure it.
 func (c *carried) roundTrip() time.Duration {
 	if c.RD == nil {
 		return 0
@@ -181,7 +182,7 @@ func (c *carried) roundTrip() time.Duration {
 	return trip
 }
 
-// job is one of the step's ranks over its transport, whatever they do.
+// job returns a worker.Job with the fields that do not depend on the kind of the step.
 func (s *session) job(index int, name, transport string) worker.Job {
 	step, ordinal := &s.file.Steps[index], s.ordinal(index)
 	c := carriedBy(s.plan, index, step, s.trainings[index], s.schedules[index])
@@ -204,14 +205,14 @@ func (s *session) job(index int, name, transport string) worker.Job {
 	}
 }
 
-// pattern is what a workload sends, to whom.
+// pattern returns between which ranks a workload sends.
 func pattern(w *spec.Workload) allocation.Options {
 	o := allocation.Options{Pattern: allocation.Ring, Family: w.Version()}
 	switch w.Algorithm {
 	case spec.Ring:
 	case spec.Tree, spec.HalvingDoubling:
 		o.Pattern = w.Algorithm
-	default: // no two ranks that might not send to each other
+	default: // includes all pairs that might send to each other
 		o.Pattern = allocation.AllToAll
 		if w.Algorithm == worker.Pairwise {
 			o.Method = allocation.ConflictFree
@@ -220,7 +221,7 @@ func pattern(w *spec.Workload) allocation.Options {
 	return o
 }
 
-// readRates reads a file for so many ranks.
+// readRates reads a file of rates for the given number of ranks.
 func readRates(o *Options, name string, ranks int) (*allocation.File, error) {
 	const key = "rd.rates"
 	name, text, err := o.read(key, name)

@@ -16,33 +16,32 @@ import (
 	"railbed/testbed"
 )
 
-// ErrResults is wrapped when the directory for results cannot be used.
+// ErrResults is the error of a results directory that cannot be used.
 var ErrResults = errors.New("results directory")
 
 const (
-	// markerFile marks a directory as made by a run and lists what the run
-	// wrote there, one path in a line; the next run removes these and nothing
-	// else.
+	// markerFile marks a directory as made by a run and lists the files that the run wrote there,
+	// one path per line. The next run removes these files and no others.
 	markerFile = ".railbed-results"
 	markerLine = "Made by railbed run, which replaces the files listed here when it runs again."
 	dirMode    = 0o755
 	fileMode   = 0o644
 )
 
-// results is the directory that a run writes into. Everything in it belongs to
-// the user who asked, also under sudo. It is safe for concurrent use.
+// results is the directory into which a run writes. Everything in it belongs to the user who
+// started the run, also under sudo. It is safe for concurrent use.
 type results struct {
 	dir      string
 	root     *os.Root
 	uid, gid int // -1 without sudo
 
 	mu     sync.Mutex
-	marker *os.File // locked as long as the run lasts
+	marker *os.File // locked while the run lasts
 	listed map[string]bool
 }
 
-// openResults makes the directory, or takes over one that is empty or of an
-// earlier run.
+// openResults makes the directory, or takes over an empty directory or a directory of an earlier
+// run.
 func openResults(dir string) (*results, error) {
 	r := &results{dir: dir, listed: map[string]bool{}}
 	r.uid, r.gid = testbed.InvokingUser()
@@ -67,7 +66,7 @@ func openResults(dir string) (*results, error) {
 	return r, nil
 }
 
-// claim marks the directory and removes what an earlier run left.
+// claim marks the directory and removes the files of an earlier run.
 func (r *results) claim() error {
 	directory, err := r.root.Open(".")
 	if err != nil {
@@ -105,9 +104,8 @@ func (r *results) claim() error {
 	return err
 }
 
-// clear removes what the marker lists, the newest first, so that directories
-// are empty when their turn comes. A directory that the user put something
-// into stays.
+// clear removes what the marker lists, the newest first, so that directories are empty before they
+// are removed. A directory into which the user put a file stays.
 func (r *results) clear() error {
 	var listed []string
 	for lines := bufio.NewScanner(r.marker); lines.Scan(); {
@@ -125,7 +123,7 @@ func (r *results) clear() error {
 	return nil
 }
 
-// close ends the claim; the files stay.
+// close releases the directory. The files stay.
 func (r *results) close() error {
 	var err error
 	if r.marker != nil {
@@ -134,9 +132,8 @@ func (r *results) close() error {
 	return errors.Join(err, r.root.Close())
 }
 
-// create makes a new file and the directories to it. The path is slash
-// separated and relative to the directory; one that leads out of it is refused
-// by os.Root.
+// create makes a new file and its parent directories. The path is slash-separated and relative to
+// the directory. os.Root refuses a path that leads out of the directory.
 func (r *results) create(path string) (*os.File, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,8 +169,8 @@ func (r *results) makeParentsLocked(path string) error {
 	return nil
 }
 
-// listLocked notes a path in the marker before it exists, so that a killed run
-// leaves nothing unlisted.
+// listLocked lists a path in the marker before the path exists, so that a killed run leaves no
+// unlisted file. The caller holds mu.
 func (r *results) listLocked(path string) error {
 	if r.listed[path] {
 		return nil
@@ -191,8 +188,7 @@ func (r *results) listLocked(path string) error {
 	return nil
 }
 
-// discard removes a file that create made, and the directories to it that it
-// leaves empty.
+// discard removes a file that create made, and its parent directories that are then empty.
 func (r *results) discard(file string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,14 +197,13 @@ func (r *results) discard(file string) error {
 	}
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if r.root.Remove(dir) != nil {
-			break // it holds something
+			break // it is not empty
 		}
 	}
 	return nil
 }
 
-// replace writes a file whole or not at all: a run that is killed meanwhile
-// leaves the earlier one.
+// replace writes a file atomically: if the run is killed meanwhile, the earlier file stays.
 func (r *results) replace(path string, write func(io.Writer) error) error {
 	temporary := path + ".new"
 	file, err := r.create(temporary)

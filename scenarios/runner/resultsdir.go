@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// makeDirs is os.MkdirAll that tells which directories it made: a directory that another
-// program makes at the same time is not among them, and is not given to anybody.
+// makeDirs is os.MkdirAll and also returns the directories that it made. A directory that another
+// program makes at the same time is not among them, so its owner is not changed.
 func makeDirs(dir string) (made []string, err error) {
 	var missing []string
 	for path := filepath.Clean(dir); ; path = filepath.Dir(path) {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			break // whatever else is wrong shows below
+			break // any other error appears below
 		}
 		missing = append(missing, path)
 	}
@@ -28,13 +28,13 @@ func makeDirs(dir string) (made []string, err error) {
 			return made, err
 		}
 	}
-	return made, os.MkdirAll(dir, dirMode) // says what else is wrong
+	return made, os.MkdirAll(dir, dirMode) // returns any other error
 }
 
-// checkOwner refuses a directory that another user made in one that everybody can write to,
-// as /tmp: that user could exchange what is written there. Elsewhere, who may make
-// directories is up to the owner of the one above. It is what the kernel does for files
-// there (fs.protected_regular in proc(5)).
+// checkOwner refuses a directory that another user made in a directory to which everybody can
+// write, such as /tmp: that user could exchange the files written there. Elsewhere the owner of the
+// parent directory decides who may make directories. The kernel does the same for files in such
+// directories (fs.protected_regular in proc(5)).
 func checkOwner(dir string, users ...int) error {
 	path, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"railbed/testbed"
 )
 
-// daemonError is of a routing daemon that ended and was not to, or the other way round;
-// it fails the run.
+// daemonError is the error of a routing daemon that ended unexpectedly, or that did not end
+// although a step should have ended it. It fails the run.
 type daemonError struct {
 	text  string
 	cause error
@@ -21,13 +21,15 @@ type daemonError struct {
 func (e *daemonError) Error() string { return e.text }
 func (e *daemonError) Unwrap() error { return e.cause }
 
-// errRunsOn is the cause where a daemon has not ended that was to.
+// errRunsOn is the cause if a daemon has not ended although a step should have ended it.
 var errRunsOn = errors.New("the daemon runs on")
 
-// daemonGrace is how long a daemon that a step was to end may take, after the last step.
+// daemonGrace is how long after the last step a daemon may take to end, if a step should have ended
+// it.
 const daemonGrace = 2 * time.Second
 
-// routing notes what routers' daemons did. Virtual is the moment of a real one.
+// routing records what the routers' daemons did. virtual converts a real time to the testbed's
+// time.
 func (r *run) routing(ctx context.Context, tb *testbed.Testbed, virtual func(time.Time) float64) error {
 	if r.File.Fabric.Routing == nil {
 		return nil
@@ -65,7 +67,7 @@ func (r *run) routingNow(ctx context.Context, tb *testbed.Testbed, virtual func(
 	return r.meant(done.Ended)
 }
 
-// meant compares the daemons that ended with those that steps were to end.
+// meant compares the daemons that ended with the daemons that steps should have ended.
 func (r *run) meant(ended []report.DaemonEnd) error {
 	for i, step := range r.File.Steps {
 		began := r.report.Steps[i]

@@ -1,10 +1,10 @@
-// Package engine runs a scenario: it brings the file's testbed up, does the
-// steps on their timeline, takes the testbed down, judges the checks from what
-// was recorded, and writes everything into a directory of results.
+// Package runner runs a scenario. It brings up the file's testbed, does the steps on their timeline
+// and takes the testbed down. Then it judges the checks from the recorded data. It writes all
+// results into a directory.
 //
-// A run that goes wrong still leaves results: report.json says ABORTED from the
-// first moment and is replaced when the run knows better, and a failing step
-// ends the run but not the judging of what is recorded by then.
+// A failed run leaves results too. From the start of the run report.json has the verdict ABORTED,
+// and the run replaces it when it has a verdict. A failing step ends the run, but the checks are
+// still judged from the data recorded so far.
 package runner
 
 import (
@@ -32,70 +32,74 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// Names of the files in the results beside those of package report.
+// Names of the result files, besides those of package report.
 const (
 	planFile = "plan.json"
 	logFile  = "supervisor.log"
 )
 
-// Options say what to run. File, Plan and Out are needed.
+// Options say what to run. File, Plan and Out are required.
 type Options struct {
 	File *spec.Testbed
 	Plan *plan.Plan
-	// Path is the file's path as the user gave it.
+	// Path is the path of the file as the user gave it.
 	Path string
-	// Out is the directory for results: new, empty, or of an earlier run.
+	// Out is the directory for results: new, empty, or from an earlier run.
 	Out string
-	// Repeat is the command line that does the run again.
+	// Repeat is the command line that repeats the run.
 	Repeat []string
-	// Version is Railbed's own.
+	// Version is the version of Railbed.
 	Version string
-	// Progress is told how the run proceeds, by one goroutine at a time.
+	// Progress reports how the run proceeds. It is called by one goroutine at a time.
 	Progress func(Update)
-	// Trace is given each host change as the ip or tc line that it equals.
+	// Trace receives each host change as the equivalent ip or tc line.
 	Trace func(line string)
-	// Draw draws the topology for the page, as an SVG file.
+	// Draw draws the topology for the HTML report, as an SVG file.
 	Draw func(io.Writer, *plan.Plan) error
 
-	// hold is given what the checks were judged from, for this package's tests.
+	// hold receives the evidence from which the checks are judged, for this package's tests.
 	hold func(*evidence)
-	// secret draws the secret of a workload that encrypts, likewise.
+	// secret generates the secret of a workload that encrypts, for this package's tests.
 	secret func() privacy.Material
-	// silence is how long a process may not answer before what it is for fails.
-	// Default defaultSilence.
+	// silence is how long a process may not answer before its step or the run fails. Default
+	// defaultSilence.
 	silence time.Duration
 }
 
-// defaultSilence is as long as that of workers.
+// defaultSilence equals the default silence of workers.
 const defaultSilence = 20 * time.Second
 
-// Update is a piece of news about a run.
+// Update is a progress report of a run.
 type Update struct {
-	// Phase is what is going on: "bring-up: links", "workload ar", "checking".
+	// Phase is the current activity: "bring-up: links", "workload ar", "checking".
 	Phase string
-	// Done of Total says how far; a Total of 0 is unknown.
+	// Done of Total is the progress. A Total of 0 means unknown.
 	Done, Total int
-	// Line is a piece of news worth a line of its own, else empty.
+	// Line is a message that deserves a line of its own, or empty.
 	Line string
 }
 
-// run is one run.
+// run is one run of a scenario.
 type run struct {
 	Options
 	report  *report.Report
 	results *results
 	inputs
-	// steps is why the timeline ended early, or nil.
+	// steps is the error that ended the timeline early, or nil.
 	steps    error
 	evidence evidence
 }
 
-// Run runs a scenario. Its error means that there is no run to report on: the
-// testbed's name is taken (testbed.ErrRunning), the directory cannot be used
-// (ErrResults), what the steps name cannot be read or done (spec.Problems, of the kinds ErrWord,
-// ErrRates, ErrAlgorithm, ErrTraining and ErrMessages), or the report cannot be written. Whatever
-// else happens is in the report, which is complete when Run returns; nothing of the testbed is
-// left. When ctx ends the run does, with the verdict ABORTED.
+// Run runs a scenario. It returns an error only if there is no run to report on:
+//
+//   - the testbed's name is in use (testbed.ErrRunning)
+//   - the directory cannot be used (ErrResults)
+//   - the steps' inputs cannot be read, or the steps cannot be done (spec.Problems, of the kinds
+//     ErrWord, ErrRates, ErrAlgorithm, ErrTraining, ErrMessages and ErrJob)
+//   - the report cannot be written
+//
+// The report contains all other failures. When Run returns, the report is complete and nothing of
+// the testbed is left. When ctx ends, the run ends with the verdict ABORTED.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	r := &run{Options: o}
 	if r.Progress == nil {
@@ -103,7 +107,8 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	r.Progress = oneAtATime(r.Progress)
 	r.silence = cmp.Or(r.silence, defaultSilence)
-	// So that a mistake costs no earlier results. Up decides in the end.
+	// Check early, so that a mistake does not delete earlier results. testbed.Up makes the final
+	// check.
 	if dir, err := rundir.Of(o.Plan.Name); err == nil && dir.Running() {
 		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
 	}
@@ -133,7 +138,7 @@ func (r *run) do(ctx context.Context) error {
 		r.writePage())
 }
 
-// newReport is what remains of a run that is killed.
+// newReport returns the initial report, which remains if the run is killed.
 func (r *run) newReport() *report.Report {
 	fresh := newTimeline(r.File, nil, nil)
 	return &report.Report{
@@ -162,8 +167,8 @@ func (r *run) newReport() *report.Report {
 	}
 }
 
-// carryOut does everything up to the verdict. Its error is why that was not
-// possible; failures of steps and checks are none.
+// carryOut does everything up to the verdict. Its error says why it could not. Failures of steps
+// and checks are not errors of carryOut.
 func (r *run) carryOut(ctx context.Context) error {
 	if err := r.require(ctx); err != nil {
 		return err
@@ -179,7 +184,7 @@ func (r *run) carryOut(ctx context.Context) error {
 	r.report.Testbed.BringUp = time.Since(began).Seconds()
 	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)),
 		r.report.Testbed.Sizes())})
-	// The log goes with the testbed; what is open stays readable.
+	// Taking the testbed down deletes the log, but an open file stays readable.
 	log, logErr := os.Open(tb.LogPath())
 	r.steps = r.runSteps(ctx, tb)
 	began = time.Now()
@@ -194,7 +199,7 @@ func (r *run) carryOut(ctx context.Context) error {
 	return errors.Join(err, logErr, r.check(ctx))
 }
 
-// require asks the host for what the plan and the steps need.
+// require checks that the host has the features that the plan and the steps need.
 func (r *run) require(ctx context.Context) error {
 	needs := r.Plan.Requires
 	if !r.Plan.Soft() {
@@ -214,7 +219,8 @@ func (r *run) require(ctx context.Context) error {
 	return errors.Join(r.requireStacks(ctx), ctx.Err())
 }
 
-// lacks notes what the host lacks, if that is what the error says, and what for.
+// If err says that the host lacks a feature, lacks records the feature and its purpose in the
+// report.
 func (r *run) lacks(err error, reason, where string) {
 	var lacking *verdict.UnsupportedError
 	if errors.As(err, &lacking) {
@@ -227,7 +233,7 @@ func (r *run) lacks(err error, reason, where string) {
 	}
 }
 
-// stepRequirements are the features that link changes need.
+// stepRequirements returns the features that link changes need.
 func stepRequirements(file *spec.Testbed) []plan.Requirement {
 	var needs []plan.Requirement
 	for i, step := range file.Steps {
@@ -241,7 +247,7 @@ func stepRequirements(file *spec.Testbed) []plan.Requirement {
 	return needs
 }
 
-// runSteps runs the timeline and everything that lasts as long as it.
+// runSteps runs the timeline, and everything that lasts as long as the timeline.
 func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -263,10 +269,10 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	look.undilated = undilated(r.File)
 	err := line.run(ctx)
 	if err != nil {
-		err = cmp.Or(goneOf(ctx, tb, r.silence), err) // whichever step noticed first
+		// The testbed's end explains the failure of the step that noticed it first.
+		err = cmp.Or(goneOf(ctx, tb, r.silence), err)
 	}
-	// An interrupted run still keeps what it recorded, within the time that
-	// the supervisor may take for anything.
+	// An interrupted run still keeps its recordings, within the time limit of a supervisor request.
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
 	captures, captureErr := s.stopCaptures()
@@ -299,8 +305,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	return err
 }
 
-// check judges the checks. An interrupt and a supervisor's death leave them
-// unjudged: what was recorded may lack what came next.
+// check judges the checks. If the run was interrupted or the supervisor died, check leaves them
+// unjudged: the recorded data may be incomplete.
 func (r *run) check(ctx context.Context) (err error) {
 	if stepVerdict(r.steps) == verdict.Aborted {
 		r.evidence.aborted = r.steps
@@ -338,7 +344,7 @@ func (r *run) conclude(ctx context.Context, err error) {
 	rep.Reason = ""
 	after := err
 	if r.steps != nil {
-		err = r.steps // which came first
+		err = r.steps // the steps failed first
 	}
 	failed := 0
 	overloaded := rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded
@@ -349,13 +355,12 @@ func (r *run) conclude(ctx context.Context, err error) {
 	for _, check := range rep.Checks {
 		verdicts = append(verdicts, check.Verdict)
 	}
-	// That a step failed proves nothing then, nor does what a run measured that nothing
-	// checks.
+	// In an overloaded run a failed step proves nothing, nor do measurements that no check judges.
 	if overloaded && (stepVerdict(err) == verdict.Fail || len(rep.Checks) == 0) {
 		verdicts = append(verdicts, verdict.Overloaded)
 	}
 	if len(r.File.Steps)+len(r.File.Checks) == 0 {
-		verdicts = append(verdicts, verdict.Worst()) // nothing judged
+		verdicts = append(verdicts, verdict.Worst()) // nothing was judged
 	}
 	rep.Verdict = verdict.Worst(verdicts...)
 	var lacking *verdict.UnsupportedError
@@ -375,7 +380,7 @@ func (r *run) conclude(ctx context.Context, err error) {
 	}
 }
 
-// overruled says that something failed which the overload makes no proof.
+// overruled returns the failure that the overload makes meaningless, as text for the reason.
 func overruled(failed int, err error) string {
 	switch {
 	case stepVerdict(err) == verdict.Fail:
@@ -388,8 +393,7 @@ func overruled(failed int, err error) string {
 	return ""
 }
 
-// reason says in one line what the verdict comes from, with its place in the
-// file.
+// reason returns the cause of the verdict in one line, with its position in the file.
 func (r *run) reason(ctx context.Context, err error) string {
 	rep := r.report
 	if rep.Verdict == verdict.Aborted && ctx.Err() != nil {
@@ -432,7 +436,7 @@ func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.
 
 func (r *run) writePlan() error {
 	return r.results.replace(planFile, func(w io.Writer) error {
-		encoder := json.NewEncoder(printable.NewWriter(w)) // people print the file
+		encoder := json.NewEncoder(printable.NewWriter(w)) // people print this file to terminals
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(r.Plan)
 	})

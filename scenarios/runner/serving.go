@@ -8,9 +8,10 @@ import (
 	"railbed/workloads/flows"
 )
 
-// finishServing says what became of requests, whose caches came at the times given, and returns
-// their times to first token: what a request waited for prefill, was computed, and waited for the
-// rest of its cache; and where ranks decode what it waited for that and for each of its tokens.
+// finishServing adds the results of serving requests to a report. came are the times at which the
+// requests' caches arrived. It returns the requests' times to first token. The time to first token
+// has three parts: the wait for prefill, prefill itself, and the wait for the rest of the cache. If
+// ranks decode, the report also has the wait for decoding and the time per token.
 func finishServing(made *report.Messages, c *spec.CacheMessages, s *flows.Schedule, came []time.Duration,
 	last time.Duration) (first []float64) {
 	var decoded []flows.Decoded

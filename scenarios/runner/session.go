@@ -26,8 +26,8 @@ import (
 const (
 	// endGrace is how long a command has between SIGTERM and SIGKILL.
 	endGrace = 2 * time.Second
-	// errorTail is how many bytes of a failed command's stderr go into the
-	// report; the log has all of it.
+	// errorTail is how many bytes of a failed command's stderr are copied into the report. The log
+	// has all of them.
 	errorTail = 2048
 )
 
@@ -38,25 +38,25 @@ type session struct {
 	testbed *testbed.Testbed
 	results *results
 	links   *linkBook
-	secret  func() privacy.Material // of a workload that encrypts; nil leaves it to that
+	secret  func() privacy.Material // for a workload that encrypts; nil: a new one
 	inputs
-	// progress is told of a workload's iterations.
+	// progress receives the progress of a workload's iterations.
 	progress func(Update)
 	// silence is how long a process may not answer before its step fails.
 	silence time.Duration
-	// logged notes a file that a step wrote.
+	// logged records a file that a step wrote.
 	logged func(index int, files ...string)
 
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
-	adding    []uint16        // jobs of switches that add up for workloads under way
+	adding    []uint16        // jobs of the aggregators of running workloads
 	stacks    []stacks.Result // in the order of their end
-	keys      *privacy.KeyLog // of workloads whose file asks for them
+	keys      *privacy.KeyLog // of workloads with a key log
 	heldUp    []report.HeldUp
 }
 
-// recording is a capture under way.
+// recording is a running capture.
 type recording struct {
 	spec    *spec.Capture
 	capture *testbed.Capture
@@ -69,7 +69,7 @@ func (s *session) capture(ctx context.Context, _ int, c *spec.Capture) error {
 	if err != nil {
 		return lost(err)
 	}
-	// The recording outlasts the step: only its start ends with ctx.
+	// The recording lasts longer than the step: ctx limits only its start.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	started, err := s.testbed.Capture(life, supervisor.CaptureRequest{
@@ -86,8 +86,8 @@ func (s *session) capture(ctx context.Context, _ int, c *spec.Capture) error {
 	return nil
 }
 
-// stopCaptures ends all recordings and says what they hold. A recording that
-// broke is in the list, not complete; the error says why.
+// stopCaptures stops all recordings and returns their contents. A recording that failed is in the
+// list and not complete. The error says why it failed.
 func (s *session) stopCaptures() ([]report.Capture, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,14 +112,14 @@ func (s *session) stopCaptures() ([]report.Capture, error) {
 	return stopped, errors.Join(errs...)
 }
 
-// finished are the workloads that ran to their end, in the order of their end.
+// finished returns the workloads that ran to their end, in the order of their end.
 func (s *session) finished() []finished {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]finished{}, s.workloads...)
 }
 
-// sourcesHeldUp are the sources of traffic that the host held up so far.
+// sourcesHeldUp returns the traffic sources that the host has held up so far.
 func (s *session) sourcesHeldUp() []report.HeldUp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +130,7 @@ func (s *session) link(ctx context.Context, _ int, l *spec.LinkChange) (func(con
 	return s.links.apply(ctx, l)
 }
 
-// exec runs a command in all its nodes at once. The first that fails ends the
-// others.
+// exec runs a command in all its nodes at once. The first failure ends the others.
 func (s *session) exec(ctx context.Context, index int, e *spec.Exec) error {
 	name := e.Name
 	if name == "" {
@@ -149,7 +148,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	if err != nil {
 		return err
 	}
-	// The command is ended with a grace, so its own context is not ctx.
+	// The command gets time to exit after SIGTERM, so its own context is not ctx.
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
 	cmd := s.testbed.Node(node).Command(life, e.Command[0], e.Command[1:]...)
@@ -161,7 +160,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 			if cmd.Signal(syscall.SIGTERM) != nil || !sleep(life, endGrace) {
 				return
 			}
-			// By a signal first: with the connection the word of how it ended is lost.
+			// Kill it by a signal first: closing the connection would lose its exit status.
 			if cmd.Kill() == nil && !sleep(life, endGrace) {
 				return
 			}
@@ -186,8 +185,8 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	return judgeExit(err, node, e, tail.String())
 }
 
-// stoppedError says that a command's process stood still when the command was ended,
-// so that it did not do what the step is for.
+// stoppedError says that a command's process was stopped when the command was ended, so that the
+// process did not complete its task.
 type stoppedError struct {
 	command, node, process string
 	ended                  error // why the command was ended
@@ -200,10 +199,10 @@ func (e *stoppedError) Error() string {
 
 func (e *stoppedError) Unwrap() error { return e.ended }
 
-// exitNotFound is a shell's exit code for a program that is not there.
+// exitNotFound is a shell's exit code for a program that does not exist.
 const exitNotFound = 127
 
-// judgeExit compares how a command ended with what the file expects.
+// judgeExit compares how a command ended with the end that the file expects.
 func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
 	want := 0
 	if e.Expect != nil {
@@ -229,10 +228,10 @@ func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
 	return err
 }
 
-// logPair is where a program's outputs go.
+// logPair is the logs of a program's stdout and stderr.
 type logPair struct {
 	out, err *programLog
-	base     string // the path of both below the results, without its ending
+	base     string // the path of both below the results directory, without the extension
 }
 
 func (s *session) openLogs(node, name string) (pair logPair, err error) {
@@ -247,8 +246,8 @@ func (s *session) openLogs(node, name string) (pair logPair, err error) {
 	return pair, nil
 }
 
-// closeLogs closes a pair and notes what there is to read; a program that
-// printed nothing has no log.
+// closeLogs closes a pair of logs and records those that have content. It removes the log of an
+// output to which the program printed nothing.
 func (s *session) closeLogs(index int, p logPair) error {
 	var errs []error
 	for ending, file := range map[string]*programLog{".err": p.err, ".out": p.out} {
@@ -274,8 +273,8 @@ func (w teeWriter) Write(p []byte) (int, error) {
 	return w.file.Write(p)
 }
 
-// tailWriter keeps the end of what is written. It is written to by one
-// goroutine and read after that has ended.
+// tailWriter keeps the end of its input. One goroutine writes to it, and it may be read after that
+// goroutine has ended.
 type tailWriter struct {
 	limit int
 	kept  []byte

@@ -15,7 +15,7 @@ import (
 	"railbed/workloads/stacks"
 )
 
-// stack runs somebody else's programs.
+// stack runs third-party programs.
 func (s *session) stack(ctx context.Context, index int, step *spec.Stack) error {
 	job := stacks.Job{Step: step, Plan: s.plan, Nodes: stackNodes(s.plan, step)}
 	var opened []logPair
@@ -45,7 +45,7 @@ func (s *session) stack(ctx context.Context, index int, step *spec.Stack) error 
 	return nil
 }
 
-// stackNodes are those in which a stack runs.
+// stackNodes returns the nodes in which a stack runs.
 func stackNodes(p *plan.Plan, step *spec.Stack) []*plan.Node {
 	if len(step.Nodes) > 0 {
 		return matching(p, step.Nodes)
@@ -55,7 +55,7 @@ func stackNodes(p *plan.Plan, step *spec.Stack) []*plan.Node {
 	})
 }
 
-// requireStacks asks the host for the programs of the file's stacks.
+// requireStacks checks that the host has the programs of the file's stacks.
 func (r *run) requireStacks(ctx context.Context) error {
 	asked := map[string]bool{}
 	for i, step := range r.File.Steps {
@@ -73,8 +73,8 @@ func (r *run) requireStacks(ctx context.Context) error {
 	return nil
 }
 
-// inContainers reports whether a stack's programs are those of an image: its first
-// node is a container.
+// inContainers reports whether a stack's programs come from a container image: its first node is a
+// container.
 func (r *run) inContainers(step *spec.Stack) bool {
 	for i := range r.Plan.Nodes {
 		n := &r.Plan.Nodes[i]
@@ -87,7 +87,8 @@ func (r *run) inContainers(step *spec.Stack) bool {
 	return false
 }
 
-// crossing is what a stack's run had to send, and what else ran at the same time.
+// crossing returns the packets that a stack's run had to send, and the other steps that ran at the
+// same time.
 func (e *evidence) crossing(name string, file *spec.Testbed, p *plan.Plan) (verify.Crossing, error) {
 	i := slices.IndexFunc(e.stacks, func(r stacks.Result) bool { return r.Name == name })
 	if i < 0 {
@@ -106,7 +107,7 @@ func (e *evidence) crossing(name string, file *spec.Testbed, p *plan.Plan) (veri
 		if i == own || own < 0 || !e.together(i, own) {
 			continue
 		}
-		var nodes []string // in which something ran whose packets are not known
+		var nodes []string // in which programs ran whose packets are unknown
 		switch {
 		case step.Traffic != nil:
 			c.Datagrams = append(c.Datagrams, port)
@@ -132,7 +133,7 @@ func (e *evidence) crossing(name string, file *spec.Testbed, p *plan.Plan) (veri
 	return c, nil
 }
 
-// traffic is that of a workload that ran to its end, or none.
+// traffic returns the traffic of a workload that ran to its end, or nil.
 func (e *evidence) traffic(name string) []verify.Workload {
 	if done := e.workload(name); done != nil {
 		return []verify.Workload{done.traffic}
@@ -140,7 +141,7 @@ func (e *evidence) traffic(name string) []verify.Workload {
 	return nil
 }
 
-// together says that two steps ran at the same time.
+// together reports whether two steps ran at the same time.
 func (e *evidence) together(i, j int) bool {
 	if max(i, j) >= len(e.steps) {
 		return false
@@ -149,7 +150,7 @@ func (e *evidence) together(i, j int) bool {
 	return a.State != report.Skipped && b.State != report.Skipped && a.Start < b.End && b.Start < a.End
 }
 
-// notFound makes of a program that is not there what the host lacks.
+// notFound returns an UnsupportedError for a program that does not exist.
 func notFound(command, node string, err error) error {
 	return &verdict.UnsupportedError{Feature: command, Reason: fmt.Sprintf("%s: %v", node, err),
 		Remedy: "install the program, or its package, on this host"}

@@ -16,14 +16,13 @@ import (
 	"railbed/plan/spec"
 )
 
-// controlTimeout bounds what the supervisor does itself: a capture's start and
-// a link change. Both take milliseconds; a host that needs longer cannot carry
-// the run.
+// controlTimeout limits requests that the supervisor carries out itself: the start of a capture and
+// a link change. Both take milliseconds. A host that needs longer cannot run the scenario.
 const controlTimeout = 30 * time.Second
 
-// actions is what steps do. A method returns when the step has ended, or, for
-// captures and link changes, when it is in force. The index is the step's in
-// the file. Methods are called from several goroutines at once.
+// actions are the operations of steps. A method returns when the step has ended, or, for captures
+// and link changes, when it is in force. The index is the step's index in the file. Methods are
+// called from several goroutines at once.
 type actions interface {
 	capture(ctx context.Context, index int, c *spec.Capture) error
 	workload(ctx context.Context, index int, w *spec.Workload) error
@@ -32,15 +31,15 @@ type actions interface {
 	traffic(ctx context.Context, index int, t *spec.Traffic) error
 	stack(ctx context.Context, index int, s *spec.Stack) error
 	exec(ctx context.Context, index int, e *spec.Exec) error
-	// link returns how to undo the change.
+	// link returns a function that undoes the change.
 	link(ctx context.Context, index int, l *spec.LinkChange) (undo func(context.Context) error, err error)
 }
 
-// errRunEnded is the cause with which a background command's context ends when
-// everything else of the run has.
+// errRunEnded is the cause with which a background command's context ends when all other steps have
+// ended.
 var errRunEnded = errors.New("the run has ended")
 
-// stepError is the failure of a step; it ends the run.
+// stepError is the failure of a step. It ends the run.
 type stepError struct {
 	index int
 	err   error
@@ -51,30 +50,28 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // timeline runs steps.
 //
-// A step without "at" starts when the one before it in the file has ended. A
-// step with "at" starts that long after the first step, whatever runs then, and
-// begins a new sequence: the steps after it follow it. So a file may hold
-// several sequences side by side.
+// A step without "at" starts when the step before it in the file has ended. A step with "at" starts
+// that long after the first step, whatever runs then, and begins a new sequence: the steps after it
+// follow it. So a file may contain several sequences in parallel.
 //
-// A background step has "ended" for the next one as soon as it has started, a
-// capture or a link change as soon as it is in force. The timeline itself ends
-// when every step has, with background workloads waited for and link changes
-// with "for" undone. Background commands that still run then are ended, which
-// is no failure: they are the servers of a scenario.
+// For the next step, a background step has "ended" as soon as it has started, and a capture or a
+// link change as soon as it is in force. The timeline itself ends when every step has ended,
+// including background workloads and the undoing of link changes with "for". It then ends the
+// background commands that still run, which is no failure: they are the servers of a scenario.
 type timeline struct {
 	steps  []spec.Step
 	source *spec.Source
 	do     actions
-	// changed is told of each step that started or ended, one at a time.
+	// changed is called for each step that started or ended, by one goroutine at a time.
 	changed func(index int, step report.Step)
 
 	dilation uint64
 	clock    *clock.Clock // its epoch is the start of the first step
 	fail     context.CancelCauseFunc
-	// sequences are the steps' own goroutines and lasting what outlasts its
-	// step in a sequence: background workloads and link changes to be undone.
+	// sequences are the steps' own goroutines. lasting are the goroutines that last longer than a
+	// step of a sequence: background workloads, and link changes that are to be undone.
 	sequences, lasting sync.WaitGroup
-	// servants are background commands, whose context ends with the run.
+	// servants are background commands. Their context ends with the run.
 	servants   sync.WaitGroup
 	servantCtx context.Context
 
@@ -100,9 +97,8 @@ func newTimeline(file *spec.Testbed, do actions, changed func(int, report.Step))
 	return t
 }
 
-// run runs the steps to their end. Its error is the first failure, a
-// *stepError, or the cause of ctx's end. Nothing of the timeline runs any more
-// when it returns.
+// run runs the steps to their end. Its error is the first failure, a *stepError, or the cause of
+// ctx's end. When it returns, no goroutine of the timeline runs any more.
 func (t *timeline) run(ctx context.Context) error {
 	ctx, t.fail = context.WithCancelCause(ctx)
 	defer t.fail(nil)
@@ -143,8 +139,8 @@ func (t *timeline) runSequence(ctx context.Context, indices []int) {
 	}
 }
 
-// runStep runs a step as far as the next one waits for it, and reports whether
-// the sequence goes on.
+// runStep runs a step as far as the next step has to wait for it, and reports whether the sequence
+// continues.
 func (t *timeline) runStep(ctx context.Context, i int) bool {
 	t.update(i, func(s *report.Step) { s.State, s.Start = running, t.now() })
 	step := t.steps[i]
@@ -206,7 +202,8 @@ func (t *timeline) await(ctx context.Context, names []string) error {
 	return nil
 }
 
-// runLoad runs a workload, a training job or traffic.
+// runLoad runs a step with a time limit, which may run in the background: a workload, a training
+// job, messages, traffic or a stack.
 func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit time.Duration,
 	do func(context.Context) error) bool {
 	run := func() bool { return t.end(ctx, i, t.bounded(ctx, limit, do)) }
@@ -228,8 +225,8 @@ func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
 			}))
 	}
 	t.servants.Go(func() {
-		// A server has no natural limit, so the default is none of its; one that
-		// the file itself gives is kept.
+		// A server has no natural limit, so the default limit does not apply to it. A limit in the
+		// file does.
 		var limit time.Duration
 		if t.source.Has(fmt.Sprintf("steps[%d].exec.timeout", i)) {
 			limit = t.clock.Wait(time.Duration(e.Timeout))
@@ -255,7 +252,7 @@ func (t *timeline) runLink(ctx context.Context, i int, l *spec.LinkChange) bool 
 		return t.end(ctx, i, err)
 	}
 	t.lasting.Go(func() {
-		// A run that ends early takes the testbed with it: nothing to undo.
+		// A run that ends early takes the testbed down, so there is nothing to undo.
 		if !sleep(ctx, t.clock.Wait(time.Duration(l.For))) {
 			t.end(ctx, i, context.Cause(ctx))
 			return
@@ -269,7 +266,7 @@ func (t *timeline) runLink(ctx context.Context, i int, l *spec.LinkChange) bool 
 	return true
 }
 
-// bounded calls do with a limit of time; zero is none.
+// bounded calls do with a time limit; zero means no limit.
 func (t *timeline) bounded(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	if limit == 0 {
 		return do(ctx)
@@ -284,7 +281,7 @@ func (t *timeline) bounded(ctx context.Context, limit time.Duration, do func(con
 	return err
 }
 
-// end notes how a step ended and ends the run when it failed.
+// end records how a step ended, and ends the run if the step failed.
 func (t *timeline) end(ctx context.Context, i int, err error) bool {
 	state, text := report.Passed, ""
 	switch {
@@ -301,8 +298,8 @@ func (t *timeline) end(ctx context.Context, i int, err error) bool {
 	return state == report.Passed
 }
 
-// running is the state of a step under way; no report holds it, because a run
-// ends only when its steps have.
+// running is the state of a step that runs. No report contains it, because a run ends only when its
+// steps have ended.
 const running report.State = "running"
 
 func (t *timeline) update(i int, change func(*report.Step)) {
@@ -312,7 +309,7 @@ func (t *timeline) update(i int, change func(*report.Step)) {
 	t.changed(i, t.records[i])
 }
 
-// logged notes a file that a step wrote.
+// logged records a file that a step wrote.
 func (t *timeline) logged(i int, files ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -320,20 +317,20 @@ func (t *timeline) logged(i int, files ...string) {
 	slices.Sort(t.records[i].Logs)
 }
 
-// steps returns what became of each step.
+// report returns the record of each step.
 func (t *timeline) report() []report.Step {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]report.Step{}, t.records...)
 }
 
-// now is in virtual seconds since the start of the first step.
+// now returns the virtual seconds since the start of the first step.
 func (t *timeline) now() float64 { return t.seconds(time.Now()) }
 
-// seconds is the virtual time of a real one, likewise.
+// seconds converts a real time into virtual seconds since the start of the first step.
 func (t *timeline) seconds(real time.Time) float64 { return t.clock.Of(real).Sub(0).Seconds() }
 
-// sleep reports whether the whole time has passed.
+// sleep waits for d or until ctx ends. It reports whether the whole time has passed.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -352,7 +349,7 @@ func isBackground(step spec.Step) bool {
 		step.Exec != nil && step.Exec.Background
 }
 
-// stepName is the kind and the object of a step, for people.
+// stepName returns the kind and the object of a step, for people.
 func stepName(step spec.Step) string {
 	switch {
 	case step.Capture != nil:
@@ -382,7 +379,7 @@ func stepName(step spec.Step) string {
 	return "nothing"
 }
 
-// linkText is what a link change asks for, in the file's words.
+// linkText returns the text of a link change, in the file's words.
 func linkText(l *spec.LinkChange) string {
 	if l.Set == nil {
 		return l.State
@@ -399,7 +396,7 @@ func linkText(l *spec.LinkChange) string {
 	return strings.Join(words, " ")
 }
 
-// stepVerdict is the run's verdict from its steps' end.
+// stepVerdict returns the run's verdict from the error that ended its steps.
 func stepVerdict(err error) verdict.Verdict {
 	var failed *stepError
 	var ended *containerError

@@ -12,43 +12,43 @@ import (
 	"railbed/plan/spec"
 )
 
-// The numbers that define how late soft switches may be. Their unit is the
-// smallest time that the model tells apart on links that carried something;
-// what is late by less is where a hop or a frame more or less would be.
+// Limits of the lateness of soft switches. Their unit is the smallest time that the model
+// distinguishes on links that carried something. A frame that is late by less looks as if it had
+// passed one hop, or waited for one frame, more or less.
 const (
-	// A second is late when 1 % of its frames were later than the unit. One
-	// late second makes a run degraded.
+	// A second is late if 1 % of its frames were later than the unit. One late second makes a run
+	// degraded.
 	//
-	// latenessOverloaded, in units, and overloadedLeast: with a 99th percentile
-	// of the whole run above both, one of a hundred frames came at a time that
-	// says nothing about the fabric, and retransmission timers ran on it.
+	// latenessOverloaded (in units) and overloadedLeast are limits of the whole run's 99th
+	// percentile. If it exceeds both, one frame in a hundred arrived at a time that says nothing
+	// about the fabric, and retransmission timers ran on that time.
 	latenessOverloaded = 10
 	overloadedLeast    = 10 * time.Millisecond
 
-	// lostByEmulatorOverloaded is the share of the nodes' frames that the
-	// emulator may lose between the kernel and its queues before the run proves
-	// nothing; one lost makes it degraded.
+	// lostByEmulatorOverloaded is the share of the nodes' frames above which the run proves
+	// nothing, if the emulator loses them between the kernel and its queues. One lost frame makes
+	// the run degraded.
 	lostByEmulatorOverloaded = 0.01
 
-	// unmatchedDegraded is the share of the watched frames whose lateness may be
-	// unknown.
+	// unmatchedDegraded is the share of the watched frames whose lateness may be unknown before the
+	// run is degraded.
 	unmatchedDegraded = 0.10
 
-	// waitDegraded and waitOverloaded are shares of the run's time in which the
-	// timing thread wanted a CPU and had none.
+	// waitDegraded and waitOverloaded are shares of the run's time in which the timing thread was
+	// ready to run but had no CPU.
 	waitDegraded   = 0.10
 	waitOverloaded = 0.50
 )
 
-// observed is a testbed at one time: its links, and what the soft switches say, nil without
-// any.
+// observed is the state of a testbed at one time: its links, and the state of the soft switches, or
+// nil without soft switches.
 type observed struct {
 	links []fabric.LinkState
 	soft  *live.State
 }
 
-// softTiming turns what the soft switches said at the run's start and end into
-// the report's numbers. Either may be nil, and then there are none.
+// softTiming computes the report's timing from the state of the soft switches at the run's start
+// and end. It returns nil if either is nil.
 func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.Timing {
 	if first == nil || last == nil {
 		return nil
@@ -76,7 +76,7 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 	return t
 }
 
-// virtualMicros turns real times into microseconds of the testbed's.
+// virtualMicros returns a function that converts real time into microseconds of the testbed's time.
 func virtualMicros(dilation uint64) func(time.Duration) float64 {
 	unit := clock.Dilation(dilation).Virtual(1e3)
 	return func(d time.Duration) float64 { return float64(d) / unit }
@@ -86,7 +86,7 @@ func lateness(q live.Quantiles, scale func(time.Duration) float64) report.Latene
 	return report.Lateness{Frames: q.Frames, P50: scale(q.P50), P99: scale(q.P99), Worst: scale(q.Worst)}
 }
 
-// spread is a lateness with its buckets, those that hold any.
+// spread returns a lateness with its non-empty buckets.
 func spread(h live.Histogram, scale func(time.Duration) float64) report.Lateness {
 	l := lateness(h.Quantiles, scale)
 	if len(h.Counts) == 0 {
@@ -120,7 +120,7 @@ func window(w *live.Window, began time.Time, scale func(time.Duration) float64) 
 	}
 }
 
-// lateLinks gives the directions that end at a node their lateness.
+// lateLinks sets the lateness of the link directions that end at a node.
 func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 	if last == nil {
 		return
@@ -137,7 +137,7 @@ func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 	}
 }
 
-// judgeTiming tells what of a soft switch's timing speaks against faithful.
+// judgeTiming reports each part of a soft switch's timing that speaks against faithful.
 func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
 	const degraded, overloaded = 1, 2
 	level := func(value, limit float64) int {
@@ -178,8 +178,8 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 	}
 }
 
-// timers are what keeps real time in a dilated run. Of TCP's, the least
-// retransmission timeout alone is stretched.
+// timers lists the timers that run in real time in a dilated run. Of TCP's timers, only the minimum
+// retransmission timeout is stretched.
 var timers = map[string][]string{
 	spec.UndilatedTCP: {
 		"the first retransmission timeout of 1 s", "delayed acknowledgements of 40 to 200 ms",
@@ -189,7 +189,7 @@ var timers = map[string][]string{
 	spec.UndilatedPrograms: {"their own clocks and timers", "the kernel's timers of their sockets"},
 }
 
-// undilated is what of a file's steps keeps real time.
+// undilated returns the parts of a file's steps that run in real time.
 func undilated(file *spec.Testbed) (found []report.Undilated) {
 	for _, what := range file.Undilated() {
 		found = append(found, report.Undilated{What: what, Timers: timers[what],

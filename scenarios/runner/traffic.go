@@ -22,23 +22,23 @@ import (
 	"railbed/workloads/traffic"
 )
 
-// Ports of traffic steps, below those of workloads and of the kernel's choice.
+// Ports of traffic steps. They are below the ports of workloads and the ports that the kernel
+// chooses.
 const (
-	sinkPort   = 17000 // and one more for each step of traffic before
+	sinkPort   = 17000 // plus one for each earlier traffic step
 	sourcePort = 20000
-	// sourceWay is how far on the source ports of the next step begin.
+	// sourceWay is the distance between the first source ports of two successive steps.
 	sourceWay = 997
 )
 
 const (
-	// headers are those of Ethernet, IPv4 and UDP in a datagram's frame.
+	// headers is the length of the Ethernet, IPv4 and UDP headers in a datagram's frame.
 	headers = 14 + 20 + 8
-	// settle is for how long sinks wait for what is under way.
+	// settle is how long sinks wait for packets that are under way.
 	settle = 200 * time.Millisecond
 )
 
-// traffic sends from nodes. The sinks are there before anything is sent, and all
-// sources start at once.
+// traffic sends from nodes. It starts the sinks before any source sends. All sources start at once.
 func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error {
 	from := s.matching(t.From)
 	ordinal := 0
@@ -61,10 +61,10 @@ func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error
 	return errors.Join(err, crew.close(err == nil))
 }
 
-// dilation is the testbed's.
+// dilation returns the testbed's dilation.
 func (s *session) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
 
-// matching are the nodes that any of some patterns names, in the plan's order.
+// matching returns the nodes that match any of some patterns, in the plan's order.
 func (s *session) matching(patterns []string) []*plan.Node { return matching(s.plan, patterns) }
 
 func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
@@ -79,21 +79,21 @@ func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
 	return found
 }
 
-// crew is the processes of a traffic step.
+// crew is the set of processes of a traffic step.
 type crew struct {
 	session        *session
 	index          int
 	name           string
 	sinks, sources []*hand
-	// fail ends the step, with the reason.
+	// fail ends the step with the reason.
 	fail context.CancelCauseFunc
-	// closing is closed when sinks may end, and watchers waits for the goroutines
-	// that watch the processes.
+	// closing is closed when sinks may end. watchers waits for the goroutines that watch the
+	// processes.
 	closing  chan struct{}
 	watchers sync.WaitGroup
 }
 
-// hand is one process.
+// hand is one process of a traffic step.
 type hand struct {
 	cmd   *testbed.Cmd
 	kill  context.CancelFunc
@@ -102,12 +102,12 @@ type hand struct {
 	start *starter
 	tail  *tailWriter
 	node  string
-	part  string // as traffic.Order.Part has it
+	part  string // as traffic.Order.Part returns it
 	said  *readyWriter
 	ended chan struct{} // closed when the process has ended
-	err   error         // how; read once ended is closed
-	// unheard counts looks since the process's last beat, and silent says that it
-	// did not beat for too long.
+	err   error         // of Wait; read only after ended is closed
+	// unheard counts ticks since the process's last beat. silent is true if the process did not
+	// beat for too long.
 	unheard atomic.Int32
 	silent  atomic.Bool
 }
@@ -168,7 +168,7 @@ func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ord
 	return nil
 }
 
-// targets are whom each node sends to.
+// targets returns the nodes to which each node sends.
 func (c *crew) targets(t *spec.Traffic, from []*plan.Node) [][]*plan.Node {
 	targets := make([][]*plan.Node, len(from))
 	for i, node := range from {
@@ -181,18 +181,18 @@ func (c *crew) targets(t *spec.Traffic, from []*plan.Node) [][]*plan.Node {
 	return targets
 }
 
-// pauser is the order to pause the switch at a node's first NIC, nil for
-// datagrams. A pause is renewed when half of it is over.
+// pauser returns the order to pause the switch at a node's first NIC, or nil if the step sends
+// datagrams. A pause is renewed when half of it has passed.
 func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
 	if t.Pause == nil {
 		return nil
 	}
 	nic := node.NICs[0]
-	rate := 100e9 // as the switch takes a line without a rate
+	rate := 100e9 // as the switch assumes for a line without a rate
 	if link := c.session.plan.Link(nic.Link); link != nil {
 		d := link.AToB
 		if link.A.Node == node.Name {
-			d = link.BToA // of the switch
+			d = link.BToA // the switch's direction
 		}
 		if d.Rate > 0 {
 			rate = float64(d.Rate)
@@ -209,7 +209,7 @@ func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
 	}
 }
 
-// address4 is a node's IPv4 address.
+// address4 returns a node's IPv4 address.
 func address4(node *plan.Node) (netip.Addr, error) {
 	for _, prefix := range node.Loopbacks {
 		if prefix.Addr().Is4() {
@@ -274,13 +274,12 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 	}
 }
 
-// silenceParts is how many times within the session's silence it is looked whether
-// a process has beaten.
+// silenceParts is how many times within the session's silence each process is checked for a beat.
 const silenceParts = 10
 
-// watch notes the end of a process, and fails the step when a sink ends before
-// close or when a process has not beaten for the session's silence. Looks are
-// counted and not time: a railbed that is held up itself accuses no process.
+// watch records the end of a process. It fails the step if a sink ends before close, or if a
+// process has not beaten for the session's silence. It counts ticks and not time, so that a railbed
+// that is itself held up blames no process.
 func (c *crew) watch(h *hand, beats io.Reader) {
 	c.watchers.Go(func() {
 		h.err = h.cmd.Wait()
@@ -325,8 +324,8 @@ func (c *crew) watch(h *hand, beats io.Reader) {
 	})
 }
 
-// end is how a process ended, or that it is silent; nil is as it should. Of one that
-// is not silent it is called after its end.
+// end returns how a process ended, or that it is silent. It returns nil if the process ended as it
+// should. Unless the process is silent, call end only after the process has ended.
 func (h *hand) end() error {
 	if h.silent.Load() {
 		return fmt.Errorf("the %s in %s does not answer: its process is stopped, or gets no processor",
@@ -341,7 +340,7 @@ func (h *hand) end() error {
 	return h.err
 }
 
-// work lets the sources go and waits for them.
+// work starts the sources and waits until they have ended.
 func (c *crew) work(ctx context.Context) error {
 	for _, h := range c.sources {
 		h.start.release()
@@ -356,14 +355,14 @@ func (c *crew) work(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// close ends what still runs and closes the logs. Sinks of a step that went well
-// end well, too: one that did not was not there when it was needed.
+// close ends the remaining processes and closes the logs. After a step that succeeded, sinks must
+// exit without an error: a sink that does not was missing when it was needed.
 func (c *crew) close(well bool) error {
 	var errs []error
 	close(c.closing)
 	for _, h := range slices.Concat(c.sources, c.sinks) {
 		h.start.release()
-		_ = h.cmd.Signal(syscall.SIGTERM) // it may have ended, or never begun
+		_ = h.cmd.Signal(syscall.SIGTERM) // the process may have ended, or never begun
 		if !well {
 			time.AfterFunc(endGrace, h.kill)
 		}
@@ -380,8 +379,7 @@ func (c *crew) close(well bool) error {
 	return errors.Join(errs...)
 }
 
-// noteHeldUp tells the run for which share of their time the host held sources
-// up.
+// noteHeldUp records the share of their time for which the host held sources up.
 func (c *crew) noteHeldUp(of time.Duration) {
 	for _, h := range c.sources {
 		held, known := traffic.HeldUp(h.said.all.String())
@@ -395,7 +393,7 @@ func (c *crew) noteHeldUp(of time.Duration) {
 	}
 }
 
-// starter is the input of a process: one line once it is released.
+// starter is the standard input of a process. It has one line after release is called.
 type starter struct {
 	once sync.Once
 	open chan struct{}
@@ -416,7 +414,7 @@ func (s *starter) Read(p []byte) (int, error) {
 	return copy(p, "\n"), nil
 }
 
-// readyWriter keeps what a process prints and tells when it is ready.
+// readyWriter keeps the output of a process and closes ready when the process is ready.
 type readyWriter struct {
 	file  interface{ Write([]byte) (int, error) }
 	ready chan struct{}
@@ -430,6 +428,6 @@ func (w *readyWriter) Write(p []byte) (int, error) {
 		w.said = true
 		close(w.ready)
 	}
-	_, _ = w.all.Write(p) // it takes everything
+	_, _ = w.all.Write(p) // a tailWriter accepts everything
 	return w.file.Write(p)
 }

@@ -18,19 +18,19 @@ import (
 	"railbed/workloads/worker"
 )
 
-// ErrTraining says that a training job of the file cannot be on its testbed.
+// ErrTraining is the error of a training job that does not fit its testbed.
 var ErrTraining = errors.New("training job")
 
-// trainingJob is what a step is to do, decided before anything runs.
+// trainingJob is the job of a training step, determined before anything runs.
 type trainingJob struct {
 	program *training.Program
 	ranks   []plan.Rank // of the job, numbered from 0
 }
 
-// trainings are the jobs of a file's steps, by step.
+// trainings returns the training jobs of a file's steps, by step.
 func trainings(o *Options) (map[int]trainingJob, error) {
 	found, wrong := map[int]trainingJob{}, &findings{o: o}
-	taken := map[int]string{} // by rank, the job in the background that has it
+	taken := map[int]string{} // by rank: the background job that uses it
 	for i, step := range o.File.Steps {
 		for _, name := range step.Wait {
 			maps.DeleteFunc(taken, func(_ int, job string) bool { return job == name })
@@ -73,7 +73,7 @@ func trainings(o *Options) (map[int]trainingJob, error) {
 	return found, wrong.err()
 }
 
-// trainingProgram is that of a job's model or trace.
+// trainingProgram returns the program of a job's model or trace.
 func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 	if t.Model != nil {
 		return training.Compile(t.Model, training.Scale{Bytes: t.BytesScale, Times: t.TimeScale})
@@ -84,7 +84,7 @@ func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 	return program, inFile("trace", err)
 }
 
-// ranksOf are ranks of the testbed, numbered as the job's.
+// ranksOf returns the chosen ranks of the testbed, with the numbers that they have in the job.
 func ranksOf(p *plan.Plan, chosen []int) ([]plan.Rank, error) {
 	var ranks []plan.Rank
 	for i, rank := range chosen {
@@ -98,7 +98,7 @@ func ranksOf(p *plan.Plan, chosen []int) ([]plan.Rank, error) {
 	return ranks, nil
 }
 
-// ordinal is how many jobs of workers stand above a step.
+// ordinal returns how many steps before a step have workers.
 func (s *session) ordinal(index int) (above int) {
 	for _, step := range s.file.Steps[:index] {
 		if step.Workload != nil || step.Training != nil || step.Messages != nil {
@@ -108,7 +108,7 @@ func (s *session) ordinal(index int) (above int) {
 	return above
 }
 
-// trainingJob is what the workers of a training job do.
+// trainingJob returns the workers' job of a training step.
 func (s *session) trainingJob(index int, t *spec.Training) worker.Job {
 	job := s.job(index, t.Name, t.Transport)
 	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, s.trainings[index].program,
@@ -130,8 +130,8 @@ func (s *session) training(ctx context.Context, index int, t *spec.Training) err
 	return nil
 }
 
-// runJob runs the workers of a step to their end, and returns with their result what they were to
-// send.
+// runJob runs the workers of a step to their end. It returns their result and the traffic that they
+// should have sent.
 func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, *worker.Wanted,
 	error) {
 	wanted, err := job.Wanted()
@@ -139,7 +139,7 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 		return nil, nil, err
 	}
 	if deadline, bounded := ctx.Deadline(); bounded {
-		// The timeline's limit comes first and says so.
+		// The timeline's limit ends the job first, with its own message.
 		job.Timeout = 2 * (controlTimeout + time.Until(deadline))
 	}
 	logs := &workerLogs{session: s, index: index, name: job.Name, logs: map[string]logPair{}}
@@ -150,7 +150,7 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 	nodes.Close()
 	err = errors.Join(err, logs.close())
 	if ctx.Err() != nil && err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // which ranks were waited for
+		return nil, nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // lists the ranks that were waited for
 	}
 	if err == nil {
 		err = s.logKeys(index, &job, result)
@@ -158,13 +158,13 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 	return result, wanted, err
 }
 
-// finishTraining translates a job's result.
+// finishTraining translates a job's result for the report and for the packet checks.
 func finishTraining(t *spec.Training, program *training.Program, r *worker.Result,
 	wanted *worker.Wanted) finished {
 	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup,
 		Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}}
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
-	if err == nil { // as when it was checked
+	if err == nil { // it succeeded already when the program was checked
 		whole, _ := program.Times(ideal)
 		made.Ideal = whole.Seconds()
 	}
@@ -220,10 +220,10 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	return done
 }
 
-// barsKept bounds the tasks of an iteration that the report shows.
+// barsKept is the maximum number of an iteration's tasks that the report shows.
 const barsKept = 20_000
 
-// bars are the tasks of an iteration, by rank, for the picture.
+// bars returns the tasks of an iteration by rank, for the drawing of the report.
 func bars(program *training.Program, spans [][]training.Span) (all [][]report.TrainingBar) {
 	kept := 0
 	under := program.UnderWay(spans)

@@ -7,8 +7,8 @@ import (
 	"railbed/workloads/worker"
 )
 
-// setWanted sets what each rank of a workload is to send to ranks of other nodes. What stays within a
-// node passes no tap.
+// setWanted sets the traffic that each rank of a workload should send to ranks of other nodes.
+// Traffic within a node passes no tap.
 func setWanted(t *verify.Workload, wanted *worker.Wanted) {
 	t.Across = true
 	payload := false

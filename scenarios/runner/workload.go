@@ -22,8 +22,8 @@ import (
 	"railbed/workloads/worker"
 )
 
-// Parts are the parts that a program which runs scenarios must be able to play;
-// it gives them to testbed.Init.
+// Parts returns the parts that a program must implement to run scenarios. The program passes them
+// to testbed.Init.
 func Parts() reexec.Parts {
 	parts := reexec.Parts{
 		worker.Args()[0]: func([]string) int {
@@ -48,24 +48,23 @@ func Parts() reexec.Parts {
 	return parts
 }
 
-// Ports of workloads. Each workload of a file has a range of its own, so that
-// none meets another's connections in TIME_WAIT; a file with more of them than
-// there are ranges uses the first ones again.
+// Ports of workloads. Each workload of a file has a port range of its own, so that it finds no
+// connection of another workload in TIME_WAIT. If a file has more workloads than there are ranges,
+// the later ones use the first ranges again.
 const (
 	firstPort = 18600
 	lastPort  = 65535
 )
 
-// basePort is the first port of the workload that is number ordinal of its
-// file.
+// basePort returns the first port of a file's workload number ordinal.
 func basePort(ordinal, ranks int) int {
 	each := worker.Ports(ranks)
 	ranges := max(1, (lastPort-firstPort+1)/each)
 	return firstPort + ordinal%ranges*each
 }
 
-// basePort is the first port of the workload that is number ordinal: ranges are as long as
-// those that have the most channels need them.
+// basePort returns the first port of workload number ordinal. All port ranges are long enough for
+// the workload with the most channels.
 func (s *session) basePort(ordinal int) int {
 	channels := 1
 	for _, step := range s.file.Steps {
@@ -76,7 +75,7 @@ func (s *session) basePort(ordinal int) int {
 	return basePort(ordinal, len(s.plan.Ranks)*channels)
 }
 
-// workloadJob is what the workers of a workload do, but for the switch that adds up.
+// workloadJob returns the workers' job of a workload, without the aggregator.
 func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
 	job := s.job(index, w.Name, w.Transport)
 	job.Kind, job.Algorithm, job.Size, job.Iterations, job.Warmup = w.Kind, w.Algorithm, w.Size, w.Iterations,
@@ -133,13 +132,13 @@ func (s *session) workload(ctx context.Context, index int, w *spec.Workload) err
 	return nil
 }
 
-// finish translates a result for the report and for the checks of packets. What
-// the workers measured in real time becomes virtual.
+// finish translates a result for the report and for the packet checks. It converts the workers'
+// times from real time to the testbed's time.
 func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 	by := clock.Dilation(p.Dilation)
 	row := r.Row().Virtual(by)
 	measured := row.OutOfPlace
-	ran := *w // what follows is of the collective
+	ran := *w // the collective that ran
 	ran.Kind, ran.Size, ran.Type = r.Kind, units.Bytes(row.Size), row.Type
 	done := finished{
 		Workload: report.Workload{
@@ -184,7 +183,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 	return done
 }
 
-// pace is that of the latest rank.
+// pace returns the pace of the rank whose packets were the latest.
 func pace(r *worker.Result) (worst report.Pace) {
 	for i := range r.PerRank {
 		if p := r.PerRank[i].Pace; p != nil {
@@ -194,8 +193,8 @@ func pace(r *worker.Result) (worst report.Pace) {
 	return worst
 }
 
-// channelTraffic is that of a workload in channels, of which each of a rank is one for the
-// checks: where it is, and to whom it sends.
+// channelTraffic returns the traffic of a workload in channels. For the checks, each channel of a
+// rank is a rank of its own, with its place and the ranks to which it sends.
 func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 	t := verify.Workload{Name: w.Name, Pattern: verify.Pairs}
 	for _, rank := range r.PerRank {
@@ -214,7 +213,7 @@ func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 	return t
 }
 
-// judgedRank is a rank for the checks of packets.
+// judgedRank returns a rank for the packet checks.
 func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 	judged := verify.Rank{
 		Rank:      rank.Rank,
@@ -235,7 +234,7 @@ func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 	return judged
 }
 
-// overruns are the ranks of all workloads that had no room for packets.
+// overruns returns the ranks of all workloads that had no room for packets.
 func overruns(workloads []finished) (all []report.Overrun) {
 	for _, w := range workloads {
 		for _, rank := range w.traffic.Ranks {
@@ -248,11 +247,11 @@ func overruns(workloads []finished) (all []report.Overrun) {
 	return all
 }
 
-// sweepChecks is how many operations of each size and mode are checked where a workload
-// has several sizes.
+// sweepChecks is how many operations of each size and mode are checked if a workload has several
+// sizes.
 const sweepChecks = 1
 
-// sizes are those of a workload over so many ranks.
+// sizes returns the sizes of a workload over the given number of ranks.
 func sizes(w *spec.Workload, ranks int) ([]units.Bytes, error) {
 	if w.Sizes == nil {
 		return []units.Bytes{w.Size}, nil
@@ -261,7 +260,8 @@ func sizes(w *spec.Workload, ranks int) ([]units.Bytes, error) {
 		element.Type(w.Type))
 }
 
-// left is what a rank says never came to it, where something may be left out.
+// left returns the bytes that never arrived at a rank, by its own count, or nil if no bytes may be
+// left out.
 func left(c *spec.Carriage, rank *worker.RankResult) *uint64 {
 	if !c.MayDrop() {
 		return nil
@@ -269,8 +269,8 @@ func left(c *spec.Carriage, rank *worker.RankResult) *uint64 {
 	return &rank.Payload.Missing
 }
 
-// mayMiss is how many bytes of partial sums a workload may leave out: of the
-// reduce-scatter, n-1 steps in which all ranks together send the buffer once.
+// mayMiss returns how many bytes of partial sums a workload may leave out. They are part of the
+// reduce-scatter: n-1 steps in which all ranks together send the buffer once.
 func mayMiss(w *spec.Workload, ranks int, size uint64) uint64 {
 	if !w.MayDrop() || ranks < 2 {
 		return 0
@@ -278,8 +278,8 @@ func mayMiss(w *spec.Workload, ranks int, size uint64) uint64 {
 	return uint64(w.RD.Droppable.Float() * float64(uint64(ranks-1)*size*uint64(w.Warmup+w.Iterations)))
 }
 
-// workerLogs are a workload's logs, one pair of a node for all workers there. It is safe
-// for concurrent use.
+// workerLogs are a workload's logs, one pair per node for all its workers. They are safe for
+// concurrent use.
 type workerLogs struct {
 	session *session
 	index   int
@@ -288,7 +288,7 @@ type workerLogs struct {
 	logs    map[string]logPair // by node
 }
 
-// open opens a node's logs, unless they are open.
+// open opens a node's logs, unless they are open already.
 func (l *workerLogs) open(node string) (stdout, stderr io.Writer, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
