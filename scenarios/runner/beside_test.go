@@ -75,8 +75,8 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 	}
 }
 
-// An overloaded host proves no bound that it makes easier, and no comparison; one that did not
-// keep up excuses a bound that does not hold.
+// TestBoundsOfTimesByFidelity checks that an overloaded host proves neither a bound that it makes
+// easier nor a comparison. If a host did not keep up, a bound that does not hold is no failure.
 func TestBoundsOfTimesByFidelity(t *testing.T) {
 	messages := &finished{messages: &report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}
 	training := &finished{training: &report.Training{Iterations: []float64{0.1},

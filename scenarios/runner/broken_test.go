@@ -228,7 +228,8 @@ func TestFidelityChecks(t *testing.T) {
 	}
 }
 
-// A run without checks is for what it measures.
+// TestOverloadWithoutChecksIsNoPass checks that an overloaded run without checks does not pass: its
+// purpose is its measurements.
 func TestOverloadWithoutChecksIsNoPass(t *testing.T) {
 	r := &run{Options: Options{File: &spec.Testbed{Steps: []spec.Step{{}}}}, report: &report.Report{
 		Fidelity: &report.Fidelity{Verdict: report.Overloaded, Reasons: []string{"a link was slow"}},
@@ -239,8 +240,8 @@ func TestOverloadWithoutChecksIsNoPass(t *testing.T) {
 	}
 }
 
-// What fails while the emulator does not keep up may fail for that reason: the
-// verdict and the exit code are those of the overload.
+// TestOverloadOverrulesFailures checks that failures while the emulator does not keep up give the
+// verdict and the exit code of the overload, which may be their cause.
 func TestOverloadOverrulesFailures(t *testing.T) {
 	failing := []report.Check{{Name: "lossless", Verdict: verdict.Fail},
 		{Name: "drops", Verdict: verdict.Inconclusive}}

@@ -14,9 +14,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// bytesOfAll is a file with each kind of collective by its default algorithm over each
-// transport, and among five ranks by each other one over one of them, in two sizes that ranks cannot share
-// evenly, among so many ranks; and the checks of their bytes.
+// bytesOfAll returns a file with each kind of collective by its default algorithm over each
+// transport, and the checks of their bytes. With five ranks it also has each other algorithm over
+// one of the transports. Each collective runs in two sizes that the ranks cannot share evenly.
 func bytesOfAll(ranks int) string {
 	var steps, checks strings.Builder
 	transports := []string{"tcp", "rd", "roce"}
@@ -72,9 +72,9 @@ func bytesOfAll(ranks int) string {
 		"[\"h*\"], file: run.pcapng}\n%schecks:\n%s", ranks, steps.String(), checks.String())
 }
 
-// TestBytesOfCollectives holds the bytes of each kind of collective, over each transport and
-// among numbers of ranks that are no powers of two, against what its steps send, to the byte; and
-// that a byte less, or of a barrier a message less, is not what the packets say.
+// TestBytesOfCollectives checks that each kind of collective sends exactly the bytes of its steps,
+// over each transport and among numbers of ranks that are no powers of two. It also checks that
+// expecting a byte less, or for a barrier a message less, fails.
 func TestBytesOfCollectives(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for _, ranks := range []int{3, 5, 6} {

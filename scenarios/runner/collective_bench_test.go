@@ -47,15 +47,15 @@ var besideGroups = []besideGroup{
 	{1, 3, []units.Bytes{64 << 20}},
 }
 
-// ratedGroups are those of links that keep their rate.
+// ratedGroups are the groups for links that keep their rate.
 var ratedGroups = []besideGroup{
 	{5, 20, []units.Bytes{8 << 10, 64 << 10}},
 	{1, 3, []units.Bytes{512 << 10, 4 << 20}},
 	{1, 1, []units.Bytes{64 << 20}},
 }
 
-// openMPI is the settings of OpenMPI, the best of a sweep over its algorithms of both
-// collectives (coll_tuned, with and without segments of 64 KiB to 1 MiB) and its eager limits.
+// openMPI holds the settings of OpenMPI. They are the best of a sweep over its eager limits and its
+// algorithms of both collectives (coll_tuned, with and without segments of 64 KiB to 1 MiB).
 var openMPI = map[string][]string{
 	"openmpi": {},
 	"openmpi, ring": {"--mca", "coll_tuned_use_dynamic_rules", "1", "--mca",
@@ -101,11 +101,11 @@ func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
 	}
 }
 
-// besideLinks are what the nodes are linked by.
+// besideLinks are the links between the nodes.
 type besideLinks struct {
 	mtu      int
-	offloads bool   // veths as the kernel makes them: frames are segmented and summed by nobody
-	rate     string // of links to a soft switch; empty are those to a bridge, without one
+	offloads bool   // veths as the kernel makes them, which neither segment frames nor compute checksums
+	rate     string // of links to a soft switch; empty: links to a bridge, without a rate
 }
 
 func (l besideLinks) String() string {
@@ -248,8 +248,8 @@ func upBeside(b *testing.B, ranks int, links besideLinks) *beside {
 	return s
 }
 
-// unshape takes the rates from the links, so that processors are what there is to share,
-// and gives them the offloads that veths have and emulated links have not.
+// unshape removes the rates from the links, so that only the processors limit the throughput. It
+// also gives the links the offloads that veths have and emulated links lack.
 func (s *beside) unshape(offloads bool) {
 	for _, l := range s.tb.Plan().Links {
 		for _, end := range []struct{ node, port string }{{l.A.Node, l.A.Port}, {l.B.Node, l.B.Port}} {
@@ -357,7 +357,7 @@ func (s *beside) aggregator() *worker.Aggregator {
 	return a
 }
 
-// arguments are those of the peers' programs.
+// arguments returns the arguments of the peers' programs.
 func (s *beside) arguments(kind string) []string {
 	arguments := []string{strings.ReplaceAll(strings.Replace(kind, "all-to-all", "alltoall", 1), "-", "")}
 	for _, g := range s.groups {

@@ -9,7 +9,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// What is left of a testbed is told, and does not hide why its run failed.
+// TestLeftoversAfterAFailure checks that the reason reports the remains of a testbed and does not
+// hide why its run failed.
 func TestLeftoversAfterAFailure(t *testing.T) {
 	left := errors.New("take down t: not everything could be removed; railbed gc tries again; its log " +
 		"ends:\nlevel=ERROR")

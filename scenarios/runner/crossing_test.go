@@ -9,8 +9,9 @@ import (
 	"railbed/workloads/stacks"
 )
 
-// What ran beside a stack is told: workloads and traffic by their packets, and programs in its
-// nodes by their names. What ran before, after or elsewhere is not.
+// TestWhatRanBesideAStack checks the steps reported to have run at the same time as a stack:
+// workloads and traffic by their packets, and programs in its nodes by their names. Steps that ran
+// before, after or elsewhere are not reported.
 func TestWhatRanBesideAStack(t *testing.T) {
 	const file = `
 fabric:

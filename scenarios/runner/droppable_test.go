@@ -33,8 +33,9 @@ checks:
   - packets: {bytes-per-rank: {workload: caches, formula: messages, tolerance: 3%}}
 `
 
-// What may be left out is told exactly, and anything else is red: other counts than
-// the packets show, more than is allowed, and elements that are wrong without it.
+// TestLeftOutIsTold checks that the report has the exact bytes that were left out. The checks must
+// fail for other counts than the packets show, for more bytes than are allowed, and for elements
+// that are wrong without these bytes.
 func TestLeftOutIsTold(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, rdDroppable)

@@ -25,11 +25,11 @@ const (
 	frameWait   = 2 * time.Second
 )
 
-// BenchmarkFramesBesideCollectives measures what the links of BenchmarkCollectivesBesideOpenMPI
-// carry with no transport at all: each of four nodes sends full frames to the next one, past
-// its stack and its queueing discipline, no more than a window ahead of the counts that come
-// back. Nothing is placed, added up or sent again, so that no transport has more. The metric
-// is a node's frames without their Ethernet headers, in Gbit/s.
+// BenchmarkFramesBesideCollectives measures the throughput of the links of
+// BenchmarkCollectivesBesideOpenMPI without any transport. Each of four nodes sends full frames to
+// the next node, past its stack and its queueing discipline. It sends no more than a window ahead
+// of the counts that come back. No frame is placed, added up or retransmitted, so no transport can
+// be faster. The metric is a node's frames without their Ethernet headers, in Gbit/s.
 func BenchmarkFramesBesideCollectives(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed)
 	for _, links := range []besideLinks{{mtu: 1500}, {mtu: 9000}} {

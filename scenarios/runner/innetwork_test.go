@@ -39,10 +39,10 @@ checks:
   - packets: {bytes-per-rank: {workload: lossy, formula: in-network-all-reduce, tolerance: 0%}}
 `
 
-// TestInNetworkRepeats holds that ranks send a switch that adds up nothing again where nothing
-// is lost, by their packets, and what is lost where something is, so that sums stay exact. A
-// pause of the host's that is longer than the timer looks like a loss, so that a run may be one
-// of several.
+// TestInNetworkRepeats checks, by the packets, what ranks retransmit to a switch that computes an
+// all-reduce. They retransmit nothing if nothing is lost. If packets are lost, they retransmit
+// these, so that sums stay exact. A pause of the host that is longer than the timer looks like a
+// loss, so the test may repeat the run.
 func TestInNetworkRepeats(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const nothing = "; 0 bytes retransmitted"
@@ -70,8 +70,9 @@ fabric:
   links: {default: {rate: 200mbit, delay: 10us, mtu: 1500}}
 `
 
-// TestInNetworkTree holds that two leaves and a spine combine what four hosts send, with one partial
-// result of each leaf for each slot, and that results stay exact where every link loses packets.
+// TestInNetworkTree checks that two leaves and a spine combine the contributions of four hosts,
+// with one partial result of each leaf for each slot. Results must stay exact if every link loses
+// packets.
 func TestInNetworkTree(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	r := runAll(t, t.Context(), options(t, addingTree+`
@@ -116,7 +117,7 @@ func upFor(t *testing.T, p *plan.Plan) *testbed.Testbed {
 	return tb
 }
 
-// begin is who adds up for all ranks.
+// begin returns an aggregator for all ranks that has begun.
 func begin(t *testing.T, p *plan.Plan, tb *testbed.Testbed) *worker.Aggregator {
 	t.Helper()
 	aggregator, err := worker.FindAggregator(p, p.Ranks, "")
@@ -176,9 +177,9 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	}
 }
 
-// TestInNetworkNamesWhoIsSlow holds that a rank that stands still now and then while the switch
-// waits for it is the one that is named. It may have stood still between the operations alone,
-// which then take no time, so that a run may be one of several.
+// TestInNetworkNamesWhoIsSlow checks that the report names a rank which stops now and then while
+// the switch waits for it. The rank may have stopped only between the operations, which then take
+// no time, so the test may repeat the run.
 func TestInNetworkNamesWhoIsSlow(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	p := plantest.Compile(t, fmt.Sprintf("name: engine-slow-adder-%d\n%s", os.Getpid(), adder))

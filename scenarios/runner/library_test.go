@@ -27,13 +27,14 @@ func schemaLine(depth int) string {
 // not carry it.
 const overloadedTries = 2
 
-// Every file of the library does what it says. A machine that is too busy for a
-// scenario's rates makes it OVERLOADED or, when its captures lost packets,
-// INCONCLUSIVE; that is the machine's and not the file's, and a test that runs
-// beside others cannot ask for more. What must not be is a failure of an emulation
-// that kept up more or less: soft switches that see packets tens of milliseconds
-// late have other queues than the file's. With RAILBED_LIBRARY=n every n-th file
-// runs: make test has it so for the ordinary user that root tries beside himself.
+// TestLibrary runs the files of the library and checks that each does what it says. A machine that
+// is too busy for a scenario's rates makes the verdict OVERLOADED, or INCONCLUSIVE if its captures
+// lost packets. The cause is then the machine and not the file, and a test that runs beside others
+// cannot require more.
+//
+// A failure is not allowed if the emulation more or less kept up: soft switches that see packets
+// tens of milliseconds late have other queues than the file's. With RAILBED_LIBRARY=n every n-th
+// file runs. make test sets it for root's second run, as an ordinary user.
 func TestLibrary(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	files, err := filepath.Glob("../*.yaml")
@@ -121,7 +122,7 @@ func needGuests(t *testing.T, p *plan.Plan) {
 	}
 }
 
-// stackFeatures are what tests need for a stack, by its kind in files.
+// stackFeatures maps the kind of a stack in files to the feature that tests of it need.
 var stackFeatures = map[string]hosttest.Feature{
 	spec.OpenMPI: hosttest.OpenMPI, spec.MPICH: hosttest.MPICH, spec.UCX: hosttest.UCX,
 	spec.Libfabric: hosttest.Libfabric,

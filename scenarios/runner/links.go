@@ -75,7 +75,8 @@ func (b *linkBook) forget(change *linkChange) {
 	b.standing = slices.DeleteFunc(b.standing, func(c *linkChange) bool { return c == change })
 }
 
-// realise sets the links of a change to their current state, as far as the change touches it.
+// realise gives the links of a change the state that follows from the changes in force, as far as
+// the change touches that state.
 func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 	var errs []error
 	for _, link := range touched.links {

@@ -70,8 +70,9 @@ func TestMessagesThatCannotBe(t *testing.T) {
 	}
 }
 
-// Of requests the report has what they waited for, by hand: two ranks prefill in 10 ms, one decodes
-// one at a time, 3 tokens of 5 ms each; caches come 2 ms after the last layer.
+// TestServing compares the reported waits of requests with numbers computed by hand. Two ranks
+// prefill in 10 ms. One rank decodes one request at a time, 3 tokens of 5 ms each. Caches arrive 2
+// ms after the last layer.
 func TestServing(t *testing.T) {
 	ms := func(n float64) time.Duration { return time.Duration(n * 1e6) }
 	s := &flows.Schedule{Prompts: []flows.Prompt{

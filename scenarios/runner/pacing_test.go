@@ -12,16 +12,15 @@ import (
 	"railbed/plan/allocation"
 )
 
-// pacedRates are those that TestPacingOfRecordings sends at, with what is sent.
+// pacedRates are the rates at which TestPacingOfRecordings sends, with the sizes that it sends.
 var pacedRates = []struct {
 	rate units.Rate
 	size string
 }{{1_000_000, "32KiB"}, {30_000_000, "512KiB"}, {1_000_000_000, "8MiB"}}
 
-// TestPacingOfRecordings holds, by what the ranks' NICs were seen to send, that no
-// packet leaves more than that one packet ahead of its schedule, from 1 Mbit/s to more
-// than this machine carries; and that the same recording of a limiter that was to
-// be slower by a third is red.
+// TestPacingOfRecordings checks in the recordings of the ranks' NICs that no packet leaves more
+// than that one packet ahead of its schedule. The rates go from 1 Mbit/s to more than this machine
+// carries. The same recording must fail for a limiter that should have been slower by a third.
 func TestPacingOfRecordings(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	text := "\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: router}\n  " +

@@ -8,9 +8,9 @@ import (
 	"railbed/internal/verdict"
 )
 
-// TestWhatCannotBeProvedDoesNotPass runs files and compares what Provable says of each check
-// with the verdict: never is no PASS, hardly is INCONCLUSIVE, and of what Provable says nothing
-// passes here.
+// TestWhatCannotBeProvedDoesNotPass runs files and compares the findings of Provable for each check
+// with the verdict. A check in never must not be PASS, and a check in hardly must be INCONCLUSIVE.
+// A check without a finding must pass here.
 func TestWhatCannotBeProvedDoesNotPass(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings, capture, workload string

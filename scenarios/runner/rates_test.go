@@ -23,9 +23,9 @@ fabric: {topology: single-switch, params: {hosts: 4}, links: {default: {rate: 10
 steps: [{workload: {name: w, kind: all-to-all, algorithm: ALGORITHM, transport: rd, size: 4KiB, rd: {control: offline RATES}}}]
 `
 
-// TestRatesOfAllToAll holds that an all-to-all gets rates of its pattern: in one phase for
-// all pairs at once, or in conflict-free ones; and that a file in phases is refused where
-// the algorithm has one.
+// TestRatesOfAllToAll checks that an all-to-all gets rates of its pattern: in one phase for all
+// pairs at once, or in conflict-free phases. A file with several phases must be refused for an
+// algorithm with one phase.
 func TestRatesOfAllToAll(t *testing.T) {
 	compile := func(algorithm, file string) *Options {
 		text := strings.NewReplacer("ALGORITHM", algorithm, "RATES", file).Replace(plannedAllToAll)
@@ -77,8 +77,8 @@ func TestRatesOfAllToAll(t *testing.T) {
 	}
 }
 
-// TestRatesByDemand holds that an all-to-all of unequal parts and a mixture of experts have
-// rates in proportion to what pairs carry, out and back.
+// TestRatesByDemand checks that an all-to-all of unequal parts and a mixture of experts have rates
+// in proportion to the bytes of each pair, out and back.
 func TestRatesByDemand(t *testing.T) {
 	for _, c := range []struct {
 		step     string
@@ -128,8 +128,9 @@ func TestRatesByDemand(t *testing.T) {
 	}
 }
 
-// TestRatesOfJobs holds that training jobs and messages at computed rates have those of who
-// sends to whom, of a job's own ranks: over a leaf's uplink go two pairs at once, within it one.
+// TestRatesOfJobs checks that the computed rates of training jobs and messages follow from the
+// pairs that send, among a job's own ranks. Two pairs at once use a leaf's uplink, and one pair
+// stays within the leaf.
 func TestRatesOfJobs(t *testing.T) {
 	const head = `name: a
 fabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}, switch: {kind: soft}, links: {default: {rate: 100mbit}, "leaf*--spine1": {rate: 50mbit}}}

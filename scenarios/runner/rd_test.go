@@ -14,7 +14,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// rdRing is ring over reliable datagrams, with what can be said of them.
+// rdRing is ring over reliable datagrams, with the checks for them.
 const rdRing = `
 fabric:
   topology: leaf-spine
@@ -32,8 +32,9 @@ checks:
   - packets: {that: "no rd packet is sent again without need"}
 `
 
-// A run over reliable datagrams passes; the same recording without a packet that
-// came, with one that was sent twice, or with a rank elsewhere, does not.
+// TestChecksOfReliableDatagramsCanFail checks that a run over reliable datagrams passes. The same
+// recording must fail without a packet that arrived, with a packet that was sent twice, or with a
+// rank elsewhere.
 func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, rdRing)

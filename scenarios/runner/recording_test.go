@@ -29,8 +29,9 @@ checks:
   - packets: {drops: {at: "leaf1:p0", reason: tail, count: ">= 1"}}
 `
 
-// A run judges the rates of the links that it recorded by the packets, as railbed
-// verify does, so that they say the same of each; and counters bear them out.
+// TestVerifyJudgesRatesAsTheRunDid checks that a run judges the rates of the recorded links by the
+// packets, as railbed verify does, so that both give the same result for each link. The counters
+// must not contradict them.
 func TestVerifyJudgesRatesAsTheRunDid(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for name, c := range map[string]struct {
@@ -84,8 +85,8 @@ func TestVerifyJudgesRatesAsTheRunDid(t *testing.T) {
 	}
 }
 
-// turnRed judges the recording by plans that ask the busy link for half of what it
-// carried, and for twice.
+// turnRed judges the recording by plans that ask the busy link for half, and for twice, the rate
+// that it carried.
 func turnRed(t *testing.T, o Options, busy string) {
 	t.Helper()
 	for factor, want := range map[float64]string{

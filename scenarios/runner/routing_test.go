@@ -10,9 +10,9 @@ import (
 	"railbed/internal/verdict"
 )
 
-// Commands run in routers with daemons. The report says how long the routers took to
-// follow a cut and the end of a daemon, and a daemon that ends fails the run by name, also one
-// that a step started again.
+// TestDaemonThatEnds checks that commands run in routers with daemons. The report must say how long
+// the routers took to follow a cut and the end of a daemon. A daemon that ends must fail the run by
+// name, even if a step started it again.
 func TestDaemonThatEnds(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	const file = `
@@ -50,8 +50,8 @@ steps:
 	}
 }
 
-// Steps say which daemons they end. What they say is compared with what ended, when,
-// and in which router.
+// TestDaemonsThatAreMeant checks that the daemons which steps are to end are compared with the
+// daemons that ended: which, when, and in which router.
 func TestDaemonsThatAreMeant(t *testing.T) {
 	const file = `
 fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}}

@@ -149,8 +149,9 @@ steps:
 	}
 }
 
-// One direction of a link goes down as railbed link down does it: what is sent that
-// way is lost, both ends keep their carrier, and it comes back by itself.
+// TestOneDirectionOfALinkGoesDown checks that one direction of a link goes down as railbed link
+// down does it. Packets in that direction are lost, both ends keep their carrier, and the direction
+// comes up again by itself.
 func TestOneDirectionOfALinkGoesDown(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	o := options(t, twoHosts+`

@@ -39,9 +39,9 @@ checks:
   - packets: {that: "every rd message is placed exactly once"}
 `
 
-// TestSecretStaysSecret holds that a run that encrypts is correct, that its packets
-// are encrypted, that checks which cannot read them do not pass, and that the
-// secret is in no command line, no environment and no file that the run leaves.
+// TestSecretStaysSecret checks that a run with encryption is correct, that its packets are
+// encrypted, and that checks which cannot read them do not pass. The secret must be in no command
+// line, no environment and no file that the run leaves.
 func TestSecretStaysSecret(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	secret := privacy.Generate()

@@ -8,8 +8,9 @@ import (
 	"railbed/internal/verdict"
 )
 
-// A command that the node does not have is what the host lacks, whoever notices: the
-// supervisor or a shell. One that is expected to end so is as good as any other.
+// TestCommandsThatAreNotThere checks that a command which the node does not have is reported as a
+// feature that the host lacks, whether the supervisor or a shell finds this. If the file expects
+// the exit code of a missing command, the step passes.
 func TestCommandsThatAreNotThere(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for command, is := range map[string]verdict.Verdict{

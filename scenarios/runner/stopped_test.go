@@ -32,7 +32,7 @@ steps:
   - traffic: {name: load, from: [h0, h1], shift: 1, rate: 800kbit, size: 200B, for: 3s}
 `
 
-// childOf is the process below another one that plays a part.
+// childOf returns the child process of another process that runs a part.
 func childOf(parent int, part string) (int, error) {
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	if err != nil {
@@ -168,8 +168,9 @@ checks:
   - workload: {name: ar, busbw: ">= 0.001 Mbit/s"}
 `
 
-// Frames that are late on purpose take the proof from what rests on time, and from a
-// failure of what does not. What holds without time holds.
+// TestLatenessTakesOnlyTheProofOfTime checks a run whose frames are late on purpose. Checks that
+// depend on time prove nothing, nor do failures of other checks. Other checks that pass remain
+// valid.
 func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, late)
@@ -189,7 +190,7 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	want(t, r, verdict.Overloaded, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Overloaded,
 		verdict.Overloaded, verdict.Overloaded)
 
-	// The same run without what rests on time passes, and one that broke it proves nothing.
+	// The same run without checks of time passes, and proves nothing if another check failed.
 	concluded := func(checks []report.Check, file []spec.Check) *report.Report {
 		again := &run{Options: Options{File: &spec.Testbed{Steps: o.File.Steps, Checks: file}},
 			report: &report.Report{
@@ -219,8 +220,8 @@ const hostTries = 6
 // does other work. The traffic of these runs alone stays far below it.
 const hostBusy = 0.6
 
-// A switch that stands still for 20 ms changes the verdict, and the report says
-// when; without that the verdict is what it was.
+// TestStoppedSwitchChangesTheVerdict checks that a switch which stops for 20 ms changes the
+// verdict, and that the report says when. Without the stop the verdict stays unchanged.
 func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	var control *report.Fidelity

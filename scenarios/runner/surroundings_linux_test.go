@@ -89,8 +89,7 @@ type surrounding struct {
 	// do is done to the process; act, where it is set, to the run instead.
 	do  func(pid int) error
 	act func(o *Options, supervisor int) error
-	// verdicts are those that the run may have, and reason is in what it says of
-	// them.
+	// verdicts are the allowed verdicts of the run. The reason of the run must contain reason.
 	verdicts []verdict.Verdict
 	reason   string
 	// within bounds the time from the deed to the end of the run.
@@ -213,8 +212,8 @@ var clockRows = []surrounding{
 		within: time.Minute},
 }
 
-// clockVerdicts are those of a run whose clock was set: its times are wrong, and it
-// accuses no one.
+// clockVerdicts are the verdicts of a run whose clock was set: its times are wrong, and it blames
+// no process.
 var clockVerdicts = []verdict.Verdict{verdict.Pass, verdict.Inconclusive, verdict.Overloaded}
 
 // step sets the clock off by a time.
@@ -363,8 +362,8 @@ func (row *surrounding) hit(ctx context.Context, o *Options, victim *int) error 
 	return row.do(*victim)
 }
 
-// wantNothingLeft looks for the victim, for what the testbed published and for its
-// directory. What a killed supervisor cannot remove, the next command sweeps.
+// wantNothingLeft looks for the victim, for the testbed's published state and for its directory.
+// The next command removes what a killed supervisor cannot remove.
 func (row *surrounding) wantNothingLeft(t *testing.T, o *Options, victim int) {
 	t.Helper()
 	if victim != 0 && !errors.Is(syscall.Kill(victim, 0), syscall.ESRCH) {

@@ -24,8 +24,8 @@ type script struct {
 	mu     sync.Mutex
 	epoch  time.Time
 	events []string
-	// takes is how long the workload or command of a name runs; one that is
-	// not named ends at once. fails is its error.
+	// takes is how long the workload or command of a name runs. A workload or command without an
+	// entry ends at once. fails is its error.
 	takes map[string]time.Duration
 	fails map[string]error
 }

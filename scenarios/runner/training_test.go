@@ -14,8 +14,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// The ranks of jobs are decided before anything runs: beside a job in the background none of
-// its ranks are taken, and after a wait for it all are free again.
+// TestPlacementsAreDecidedBefore checks that the ranks of jobs are chosen before anything runs.
+// While a background job runs, no other job gets its ranks, and after a wait for it all ranks are
+// free again.
 func TestPlacementsAreDecidedBefore(t *testing.T) {
 	o := load(t, "../training/two-jobs.yaml")
 	jobs, err := trainings(&o)
@@ -97,7 +98,7 @@ func TestWaitIsForTheEndOfBackgroundSteps(t *testing.T) {
 			t.Error(diff)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // of a failure nobody waits for
+	synctest.Test(t, func(t *testing.T) { // the background job short fails
 		s := &script{takes: takes, fails: map[string]error{"short": errors.New("no")}}
 		_, records, err := play(t, s, t.Context(), steps...)
 		if err == nil || states(records) != "cancelled failed cancelled skipped skipped skipped" &&

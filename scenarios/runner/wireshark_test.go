@@ -47,7 +47,7 @@ func allFields() (names []string) {
 	return names
 }
 
-// typeFields is the header of each type that has one behind the base.
+// typeFields maps each type with a header behind the base header to that header.
 var typeFields = map[string]func(*layers.RD) any{
 	"data": func(r *layers.RD) any { return r.Data }, "skip": func(r *layers.RD) any { return r.Skip },
 	"ack":  func(r *layers.RD) any { return r.Ack },

@@ -16,8 +16,8 @@ import (
 	"railbed/workloads/flows"
 )
 
-// TestEndOfAProcess kills or stops one of four ranks in the middle of a job that would take
-// hours: the job ends within its patience, names that rank, and leaves no process behind.
+// TestEndOfAProcess kills or stops one of four ranks in the middle of a job that would take hours.
+// The job must end within its patience, name that rank, and leave no process behind.
 func TestEndOfAProcess(t *testing.T) {
 	for i, c := range []struct {
 		name, transport, want string
@@ -162,8 +162,8 @@ func TestSlowWorkersLive(t *testing.T) {
 	}
 }
 
-// TestSlowRanksThatWaitElsewhere: a slow rank is named too where several lanes or exchanges of
-// each rank wait, and not one that waited in all of them.
+// TestSlowRanksThatWaitElsewhere checks that a slow rank is named too if several lanes or exchanges
+// of each rank wait. A rank that waited in all of them is not named.
 func TestSlowRanksThatWaitElsewhere(t *testing.T) {
 	for name, j := range map[string]Job{
 		"channels":            inChannels(job(3, 3<<16), 3),

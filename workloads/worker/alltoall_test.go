@@ -125,8 +125,10 @@ func TestControlledAllToAll(t *testing.T) {
 			}
 			least := result.PerRank[0].Payload.Sent * 8 / 3 // bits of one of three operations, by 3 pairs
 			if algorithm == Direct {
-				least /= 3            // at once
-				least = least * 3 / 4 // rd may catch up by some packets after a pause: nobody waits for leave
+				least /= 3 // at once
+				// rd may catch up by some packets after a pause, because no rank waits for
+				// permission.
+				least = least * 3 / 4
 			}
 			if control == spec.ControlOffline && result.OutOfPlace.Min.Seconds() < float64(least)/rate {
 				t.Errorf("%s: %v for %d bits at its rates", algorithm, result.OutOfPlace.Min, least)

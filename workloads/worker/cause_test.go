@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCauseIsTheRankThatDied hands in what the coordinator hears after a
-// worker was killed, in the order that hides the cause: first its neighbours.
+// TestCauseIsTheRankThatDied passes the coordinator the events after a worker was killed, in the
+// order that hides the cause: its neighbours' events come first.
 func TestCauseIsTheRankThatDied(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
@@ -20,7 +20,7 @@ func TestCauseIsTheRankThatDied(t *testing.T) {
 		return event{rank: rank, message: &message{Failed: &workerFailed{Error: "peer failed", Peer: true}}}
 	}
 	c.events <- lost(1)
-	c.events <- event{rank: 1, err: io.EOF} // the end of one that already spoke
+	c.events <- event{rank: 1, err: io.EOF} // the channel of a rank that has already reported its failure
 	c.events <- lost(3)
 	c.events <- event{rank: 3, err: io.EOF}
 	c.events <- event{rank: 2, err: io.EOF}
@@ -30,7 +30,7 @@ func TestCauseIsTheRankThatDied(t *testing.T) {
 		t.Errorf("the cause is %v, want rank 2", err)
 	}
 
-	// Where nobody died, the first that lost its peer is all there is.
+	// If no rank died, the cause is the first rank that lost its peer.
 	c.events <- lost(1)
 	c.events <- event{rank: 1, err: io.EOF}
 	if err := c.await(t.Context(), "result", nil); !errors.As(err, &rank) || rank.Rank != 1 {
@@ -38,8 +38,8 @@ func TestCauseIsTheRankThatDied(t *testing.T) {
 	}
 }
 
-// A rank that is ahead by one message waits; one that is ahead by two, or says
-// something else, broke the protocol.
+// TestProtocolOrder checks that a rank which is ahead by one message waits. A rank that is ahead by
+// two messages, or sends another message, broke the protocol.
 func TestProtocolOrder(t *testing.T) {
 	c := &coordinator{job: job(2, 4), events: make(chan event, 8), workers: make([]*workerProcess, 2)}
 	done := &message{Done: &operationDone{}}

@@ -25,8 +25,8 @@ func inChannels(j Job, channels int) Job {
 	return j
 }
 
-// TestChannels holds that operations of every kind and algorithm in channels are right out of
-// place and in place, that each channel sends its part, and that what is damaged is counted.
+// TestChannels checks operations of every kind and algorithm in channels. Results must be right out
+// of place and in place, each channel must send its part, and damaged elements must be counted.
 func TestChannels(t *testing.T) {
 	count := 0
 	for _, kind := range []string{

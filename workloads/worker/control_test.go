@@ -30,8 +30,8 @@ func controlledJob(control string, rate units.Rate) Job {
 	return j
 }
 
-// TestControls holds that jobs are right under every control, that rates take the
-// time that they must, and that lateness is told.
+// TestControls checks that jobs are right under every control, that rates take their minimum time,
+// and that the result reports lateness.
 func TestControls(t *testing.T) {
 	const rate = 40_000_000
 	for _, control := range []string{"line", "nscc", "learned", spec.ControlOffline, spec.ControlArbiter} {
@@ -66,8 +66,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestRatesOfAlgorithms holds that rates for the pairs of an algorithm are for all to whom its
-// ranks send: to another one a rank sends nothing at all.
+// TestRatesOfAlgorithms checks that the rates for the pairs of an algorithm cover all pairs in
+// which its ranks send. To a rank without a rate, a rank sends nothing at all.
 func TestRatesOfAlgorithms(t *testing.T) {
 	for _, algorithm := range []string{allocation.Tree, allocation.HalvingDoubling} {
 		j := controlledJob(spec.ControlOffline, 0)

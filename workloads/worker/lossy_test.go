@@ -73,8 +73,8 @@ func (k *kept) check(_ operationID, lost []collective.Loss) (wrong, short uint64
 	return 0, 0
 }
 
-// TestLossesAreGathered plays ranks that lost something: what each is told is
-// what all lost.
+// TestLossesAreGathered plays ranks that lost something. Each rank must receive the losses of all
+// ranks.
 func TestLossesAreGathered(t *testing.T) {
 	var o Operation
 	o.add(operationDone{Short: 5, Traffic: collective.Traffic{Missing: 40}})

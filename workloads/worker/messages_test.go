@@ -66,7 +66,7 @@ func TestMessagesJobs(t *testing.T) {
 	}
 }
 
-// TestWrongMessageIsCounted damages a byte of what one rank got.
+// TestWrongMessageIsCounted damages a byte that one rank received.
 func TestWrongMessageIsCounted(t *testing.T) {
 	l := goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
 		if rank == 0 {

@@ -18,9 +18,9 @@ func sweepOf(j Job, checks int, sizes ...units.Bytes) Job {
 	return j
 }
 
-// TestSweeps: each size has its row, all its results are looked at, and what ranks sent is
-// what the formula says of all operations, those that warm up and those that are checked
-// included. Sizes with less than an element for each rank are among them, up and down.
+// TestSweeps checks that each size has its row and that all its results are checked. The bytes that
+// ranks sent must match the formula over all operations, including warm-up and checked operations.
+// The sizes rise and fall, and some have less than an element for each rank.
 func TestSweeps(t *testing.T) {
 	sizes := []units.Bytes{8, 0, 1 << 20, 4, 3 << 12, 64 << 10, 4}
 	var total uint64

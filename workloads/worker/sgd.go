@@ -62,7 +62,8 @@ func (l *Learning) add(ranks []operationDone) (wrong uint64) {
 			wrong++
 		}
 	}
-	if l.differed = l.differed || wrong > 0; !l.differed { // otherwise rank 0's copy of them differs
+	// If weights have differed, rank 0 cannot compute the other ranks' gradients.
+	if l.differed = l.differed || wrong > 0; !l.differed {
 		wrong = first.Unlike
 		for rank, message := range first.Messages {
 			if message != ranks[rank].SGD.Message {

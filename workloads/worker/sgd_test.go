@@ -26,9 +26,9 @@ func sgdJob(ranks, iterations int, transport string, s spec.SGD) Job {
 	return j
 }
 
-// TestSGDJobs holds that all ranks have the same weights after each iteration, by
-// every exchange and transport, that whole gradients teach the same whatever carries them,
-// and encrypted ones nearly that.
+// TestSGDJobs checks that all ranks have the same weights after each iteration, by every exchange
+// and transport. Whole gradients must give the same losses over every transport, and encrypted
+// gradients nearly the same.
 func TestSGDJobs(t *testing.T) {
 	const iterations = 12
 	var plain []float64

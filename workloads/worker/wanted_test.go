@@ -12,7 +12,8 @@ import (
 	"railbed/workloads/training"
 )
 
-// wantSent runs a job and compares what each rank sent, in all and by group, with what it was to send.
+// wantSent runs a job and compares the traffic that each rank sent, in all and by group, with its
+// planned traffic.
 func wantSent(t *testing.T, name string, j Job) {
 	t.Helper()
 	wanted, err := j.Wanted()
@@ -81,8 +82,8 @@ func TestWanted(t *testing.T) {
 	wantSent(t, "blocks", messagesJob(3, TCP, blocks))
 }
 
-// TestWantedOfTrainings is that of exchanges whose bytes ranks cannot share, with and without sums of
-// gradients that may lack something.
+// TestWantedOfTrainings checks Wanted for exchanges whose bytes ranks cannot share evenly, with and
+// without sums of gradients that may lack parts.
 func TestWantedOfTrainings(t *testing.T) {
 	program := func() *training.Program {
 		p := &training.Program{Tasks: make([][]training.Task, 5)}
