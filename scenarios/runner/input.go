@@ -84,8 +84,8 @@ func Validate(o Options) (warnings spec.Problems, err error) {
 	return append(hardly, missing(&o)...), found.err()
 }
 
-// missing returns a warning for each file or folder of a container that does not exist. It may be
-// made before the run.
+// missing returns a warning for each file or folder of a container that does not exist. The user
+// may make it before the run.
 func missing(o *Options) (warnings spec.Problems) {
 	look := func(path, name string, folder bool) {
 		what := "a file"

@@ -219,8 +219,8 @@ func (r *run) require(ctx context.Context) error {
 	return errors.Join(r.requireStacks(ctx), ctx.Err())
 }
 
-// If err says that the host lacks a feature, lacks records the feature and its purpose in the
-// report.
+// lacks records in the report which feature the host lacks, and its purpose, if err is an
+// UnsupportedError.
 func (r *run) lacks(err error, reason, where string) {
 	var lacking *verdict.UnsupportedError
 	if errors.As(err, &lacking) {

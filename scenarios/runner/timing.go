@@ -25,9 +25,9 @@ const (
 	latenessOverloaded = 10
 	overloadedLeast    = 10 * time.Millisecond
 
-	// lostByEmulatorOverloaded is the share of the nodes' frames above which the run proves
-	// nothing, if the emulator loses them between the kernel and its queues. One lost frame makes
-	// the run degraded.
+	// lostByEmulatorOverloaded is the share of the nodes' frames that the emulator may lose between
+	// the kernel and its queues before the run proves nothing. One lost frame makes the run
+	// degraded.
 	lostByEmulatorOverloaded = 0.01
 
 	// unmatchedDegraded is the share of the watched frames whose lateness may be unknown before the
@@ -137,7 +137,7 @@ func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 	}
 }
 
-// judgeTiming reports each part of a soft switch's timing that speaks against faithful.
+// judgeTiming reports each reason in a soft switch's timing for a verdict other than faithful.
 func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
 	const degraded, overloaded = 1, 2
 	level := func(value, limit float64) int {

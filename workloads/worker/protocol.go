@@ -176,10 +176,10 @@ type workerFinished struct {
 	Stream      collective.Traffic `json:"stream"`
 	Flows       []Flow             `json:"flows,omitempty"`
 	DeviceBound bool               `json:"device_bound"`
-	Engines     int                `json:"engines,omitempty"` // of rd
+	Engines     int                `json:"engines,omitempty"` // only for rd
 	QueuePairs  *QueuePairs        `json:"queue_pairs,omitempty"`
-	Pace        *Pace              `json:"pace,omitempty"` // of rd
-	Life        uint64             `json:"life,omitempty"` // of rd
+	Pace        *Pace              `json:"pace,omitempty"` // only for rd
+	Life        uint64             `json:"life,omitempty"` // only for rd
 }
 
 type workerFailed struct {
