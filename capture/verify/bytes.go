@@ -12,28 +12,29 @@ import (
 	"railbed/internal/wire"
 )
 
-// A worker's count and the packets are two readings of one number. They may
-// differ by this share, or by this many bytes: what a connection that was cut
-// still had in its socket.
+// The worker's count and the packets measure the same number. They may differ by this share, or by
+// this many bytes, which a closed connection may have left in its socket.
 const (
 	reportedShare = 0.001
 	reportedBytes = 1024
 )
 
-// BytesPerRank compares the payload that each rank sent, in all and to each other rank, with what its
-// algorithm sends, and all that it sent with the worker's own count. The payload is counted in what
-// left through the rank's NIC:
+// BytesPerRank compares the payload that each rank sent, in total and to each other rank, with the
+// payload that its algorithm sends. It also compares all bytes that the rank sent with the worker's
+// own count. The check counts payload in packets that left through the rank's NIC:
 //
 //   - over TCP each byte of a stream once, by its sequence number, without the Framing that the
 //     workload states, and without streams of replies;
-//   - over roce that of WRITEs and SENDs, each PSN once;
-//   - over rd that of the messages, each packet once. Bytes that the rank gave up may be of the
-//     algorithm or not.
+//   - over roce the payload of WRITEs and SENDs, each PSN once;
+//   - over rd the payload of the messages, each packet once. Bytes that the rank gave up may belong to
+//     the algorithm's payload or not.
 //
-// What ranks of one node send to each other passes no tap: a workload may leave that out
-// (Workload.Across), and the workers' counts, which include it, are then not compared.
-// Where a rank states how many bytes never came to it, the check compares that with what left for
-// it less what its acknowledgements count as received.
+// Payload between ranks of one node passes no tap. A workload may leave such payload out
+// (Workload.Across). The check then skips the comparison with the workers' counts, which include
+// it.
+//
+// Where a rank states how many bytes it never received, the check compares that number. It has to
+// be the bytes that left for the rank, less the bytes that its acknowledgements count as received.
 type BytesPerRank struct {
 	roles     *roles
 	tolerance float64
@@ -41,41 +42,41 @@ type BytesPerRank struct {
 	flows     []*rankFlow // of TCP, by index
 	datagrams map[rdKey]*rankStream
 	requests  roceFlows[roceStream]
-	placed    map[rdPair]*placedBytes // where ranks say what did not come; else nil
-	updates   []updates               // to a switch that adds up, by rank
-	unread    []uint64                // datagrams that cannot be read, by rank
-	full      bool                    // there were more datagrams' streams than are told apart
+	placed    map[rdPair]*placedBytes // nil if no rank states Missing
+	updates   []updates               // to aggregating switches, by rank
+	unread    []uint64                // unreadable datagrams, by rank
+	full      bool                    // too many streams of datagrams
 }
 
 // rankFlow is a TCP flow of a rank.
 type rankFlow struct {
 	stream
 	role
-	// goodbye is that the stream ends with one, and blind that it may, in a packet that was not
-	// captured so far.
+	// goodbye reports whether the stream ends with a goodbye. blind reports whether it may end with
+	// one, in a packet that was not captured so far.
 	goodbye, blind bool
 }
 
-// rankStream is what an engine of a rank sends to another.
+// rankStream is the stream of one engine of a rank to another engine.
 type rankStream struct {
 	rdStream
 	rank, to int
-	late     bool // it had begun before the capture
+	late     bool // it began before the capture
 }
 
-// roceStream is the requests that a rank sends to a queue pair.
+// roceStream holds the requests of a rank to a queue pair.
 type roceStream struct {
 	rank, to        int
-	late            bool   // it had begun before the capture, as far as is known
+	late            bool   // it began before the capture, as far as is known
 	largest         int    // payload
 	fresh, repeated uint64 // bytes of payload
-	empty           uint64 // requests without any
+	empty           uint64 // requests without payload
 	unseen          int64  // PSNs of requests that were not seen
 }
 
-// NewBytesPerRank makes the check. The tolerance is a share of the expected
-// bytes, by which a rank may send more or less. Who is to send nothing may send that
-// share of the most that a rank is to send.
+// NewBytesPerRank makes the check. The tolerance is a share of the expected bytes, by which a rank
+// may send more or less. A rank that is to send nothing may send that share of the largest expected
+// bytes of any rank.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
 	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{},
 		requests: newRoCEFlows[roceStream](atRequester), updates: make([]updates, len(w.Ranks)),
@@ -123,12 +124,12 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	}
 	before := f.next
 	f.add(p.Seq, p.Payload, p.SYN)
-	if f.next != before { // else it lies before what ends the stream
+	if f.next != before { // otherwise the packet lies before the end of the stream
 		f.goodbye, f.blind = b.roles.workload.Ranks[found.rank].Framing.isGoodbye(p)
 	}
 }
 
-// datagram takes a reliable datagram of a rank.
+// datagram adds a reliable datagram of a rank.
 func (b *BytesPerRank) datagram(p *Packet, of role) {
 	rank := of.rank
 	if p.RD == nil || !p.RD.clear() {
@@ -162,8 +163,8 @@ func (b *BytesPerRank) datagram(p *Packet, of role) {
 	}
 }
 
-// updates are the elements that a rank sent a switch that adds up. A slot has a new round when
-// what it had before was answered, so that only repeats have the same.
+// updates are the elements that a rank sent to a switch that aggregates. A slot starts a new round
+// when its last round was answered, so only a repeat has the same round.
 type updates struct {
 	epoch           uint16
 	rounds          map[uint16]uint32 // the latest, by slot
@@ -186,7 +187,7 @@ func (u *updates) add(a wire.Aggregation) {
 	u.fresh += bytes
 }
 
-// request takes a packet of RoCEv2 of a rank, each PSN of which counts once.
+// request adds a RoCEv2 packet of a rank. Each PSN counts once.
 func (b *BytesPerRank) request(p *Packet, of role) {
 	c := p.RoCE
 	if c == nil {
@@ -217,26 +218,26 @@ func (b *BytesPerRank) request(p *Packet, of role) {
 	}
 }
 
-// sent is what one rank sent.
+// sent sums up the payload of one rank.
 type sent struct {
 	fresh, repeated uint64 // payload
 	stream          uint64 // payload and framing, each byte once
 	empty           uint64 // messages
-	left            uint64 // of the fresh bytes, those that were given up
+	left            uint64 // of the fresh bytes, those that the rank gave up
 	unseen          int64
-	again           uint64 // of the fresh bytes, those that were seen only when they were sent again
-	late            bool   // something had begun before the capture
+	again           uint64 // of the fresh bytes, those seen only in a retransmission
+	late            bool   // a stream began before the capture
 	overflow        bool
-	blind           uint64 // bytes that may be of goodbyes
+	blind           uint64 // bytes that may be goodbyes
 	flows           int
-	to              map[int]payload // by who receives
+	to              map[int]payload // by receiver
 }
 
-// payload is bytes of messages, each once. A rank gave up some of them, which may or may not be of
-// what its algorithm sends: others may take their place.
+// payload is bytes of messages, each once. A rank gave up left of these bytes. They may belong to
+// the payload that its algorithm sends or not: other bytes may replace them.
 type payload struct{ bytes, left uint64 }
 
-// off is by how many bytes it differs from what is wanted.
+// off returns the number of bytes by which p differs from the wanted number.
 func (p payload) off(want units.Bytes) float64 {
 	switch least := p.bytes - min(p.left, p.bytes); {
 	case uint64(want) > p.bytes:
@@ -247,10 +248,10 @@ func (p payload) off(want units.Bytes) float64 {
 	return 0
 }
 
-// gaps reports whether something that the rank sent may not have been seen.
+// gaps reports whether the capture may lack payload of the rank.
 func (s *sent) gaps() bool { return s.unseen > 0 || s.again > 0 || s.late }
 
-// add takes a stream of the rank in.
+// add adds a stream of the rank.
 func (s *sent) add(to int, fresh, repeated, empty, left uint64, unseen int64) {
 	if s.to == nil {
 		s.to = map[int]payload{}
@@ -262,7 +263,7 @@ func (s *sent) add(to int, fresh, repeated, empty, left uint64, unseen int64) {
 	s.flows++
 }
 
-// addFlow takes a TCP flow of the rank in.
+// addFlow adds a TCP flow of the rank.
 func (s *sent) addFlow(f *rankFlow, framing *Framing) {
 	s.overflow, s.late = s.overflow || f.overflow, s.late || f.fresh > 0 && !f.synced
 	switch {
@@ -279,8 +280,8 @@ func (s *sent) addFlow(f *rankFlow, framing *Framing) {
 	}
 }
 
-// unframe makes the bytes of streams those of payload, and counts the messages of a rank whose
-// messages are empty.
+// unframe reduces the bytes of streams to bytes of payload. For a rank whose messages are empty it
+// counts the messages.
 func (s *sent) unframe(rank *Rank) {
 	f := rank.Framing
 	s.fresh = 0
@@ -395,8 +396,8 @@ func (b *BytesPerRank) Result() Result {
 	return r
 }
 
-// worstPair is the greatest share by which what a rank sent to another one differs from what it
-// is to send there, where that is known.
+// worstPair returns the largest deviation, as a share, of the bytes from one rank to another from
+// the expected number. It is not known where no such number is expected.
 func (b *BytesPerRank) worstPair() (worst float64, known bool) {
 	for i, sum := range b.sums() {
 		for to, want := range b.roles.workload.Ranks[i].ExpectedTo {
@@ -412,7 +413,8 @@ func (b *BytesPerRank) worstPair() (worst float64, known bool) {
 	return worst, known
 }
 
-// judgeEmpty compares the messages without a byte that one rank sent with what it is to send.
+// judgeEmpty compares the number of messages without payload that a rank sent with the expected
+// number.
 func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
 	name, want := b.roles.name(i), b.roles.workload.Ranks[i].Empty.Messages
 	if sum.flows == 0 {
@@ -436,12 +438,13 @@ func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
 	}
 }
 
-// partly reports whether bytes of a rank may have gone unseen.
+// partly reports whether the capture may lack bytes of a rank.
 func (b *BytesPerRank) partly(i int, sum sent) bool {
 	return sum.gaps() || b.unread[i] > 0 || b.full
 }
 
-// judge compares one rank's bytes with both numbers; most is the most that a rank is to send.
+// judge compares one rank's bytes with both numbers. most is the largest expected number of any
+// rank.
 func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 	rank := &b.roles.workload.Ranks[i]
 	name := b.roles.name(i)
@@ -467,8 +470,8 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 		f.unclear = append(f.unclear, fmt.Sprintf(
 			"%s: %d bytes of its flows passed its tap only when they were sent again", name, sum.again))
 	}
-	// Packets that the tap lost, or that left before the capture, explain too few bytes, but
-	// never too many.
+	// Packets that the tap lost, or that left before the capture, explain too few bytes, but never
+	// too many.
 	compare := func(what string, sent payload, want units.Bytes, slack float64) {
 		difference := sent.off(want)
 		if math.Abs(difference) <= slack {

@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// clocks compares the times of the two ends of links, from a tap's first packets, a
-// sample of the others, and all control frames. Where one is received before it was sent, or none is received
-// within the time that queues explain, the ends have different clocks.
+// clocks compares the times of the two ends of links. It looks at a tap's first packets, a sample
+// of the others, and all control frames. The ends have different clocks if a packet is received
+// before it was sent, or if no packet is received within the time that queues explain.
 type clocks struct {
 	capture *Capture
 	seen    map[sighted]passed
 	links   map[[2]int]*crossing // by the taps at the two ends
 }
 
-// sighted is a packet on a link. A tap whose clock is behind shows a packet before the links ahead of it do.
+// sighted is a packet on a link. The link is part of the key because a tap whose clock is behind
+// shows a packet before earlier links do.
 type sighted struct {
 	id   uint64
 	link string
@@ -29,7 +30,7 @@ type passed struct {
 	in  bool
 }
 
-// crossing is the least time from one tap to another.
+// crossing holds the shortest time that a packet took from one tap to another.
 type crossing struct {
 	from, to *Tap
 	least    int64
@@ -37,11 +38,11 @@ type crossing struct {
 }
 
 const (
-	clockFirst  = 64      // so many packets of a tap are looked at,
-	clockSample = 16      // and of so many others one
+	clockFirst  = 64      // number of first packets of a tap that are compared
+	clockSample = 16      // one of so many other packets is compared
 	clockSeen   = 1 << 14 // packets that are remembered
-	clockLeast  = 4       // packets of a link of which none came in time
-	// stampSlack is by how much stamps of the kernel and of a switch may differ.
+	clockLeast  = 4       // least number of packets, all of them late
+	// stampSlack is the possible difference between timestamps of the kernel and of a switch.
 	stampSlack = 5 * time.Millisecond
 )
 
@@ -49,7 +50,7 @@ func newClocks(c *Capture) *clocks {
 	return &clocks{capture: c, seen: map[sighted]passed{}, links: map[[2]int]*crossing{}}
 }
 
-// take looks at a packet.
+// take compares a packet with the other sighting of it on its link.
 func (k *clocks) take(p *Packet) {
 	looked := p.Tap.Packets <= clockFirst || p.ID%clockSample == 0 || p.control()
 	if !looked || p.Tap.Link == "" || p.Drop != "" || p.Direction == Unknown {
@@ -84,7 +85,7 @@ func (k *clocks) crossed(from, to *Tap, took int64) {
 	c.count++
 }
 
-// disagreements are links of which the two ends have different clocks.
+// disagreements lists links whose two ends have different clocks.
 func (k *clocks) disagreements() (lines []string) {
 	if k == nil {
 		return nil

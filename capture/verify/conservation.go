@@ -9,13 +9,13 @@ import (
 	"railbed/plan/spec"
 )
 
-// Memory of Conservation. Packets are remembered in two generations; the older
-// one is judged and dropped when the newer one is old enough or full.
+// Conservation remembers packets in two generations. The older generation is judged and dropped
+// when the newer one is old enough or full.
 const generationMost = 1 << 19 // packets and words of further ports, some 40 bytes each
 
-// A packet may be inside a switch for as long as its queues can hold it, by the
-// plan, and at least for what a busy host needs to forward it. Where the plan
-// does not know the switch, lingerUnknown holds. A path has no more than pathLinks links.
+// A packet may stay inside a switch as long as the plan's queues can hold it, and at least as long
+// as a busy host needs to forward it. If the plan does not contain the switch, lingerUnknown
+// applies. A path has at most pathLinks links.
 const (
 	lingerLeast   = 5 * time.Millisecond
 	lingerUnknown = 50 * time.Millisecond
@@ -23,34 +23,33 @@ const (
 	pathLinks     = 8
 )
 
-// Conservation holds that a switch neither loses nor makes packets: every
-// packet that entered one of its ports left it by exactly one port, unless it
-// was addressed to the switch, its TTL ended, or a drop was recorded; and
-// every packet that left had entered, unless the switch itself sent it.
-// Soft switches record each drop. Queues of kernel switches count drops
-// (Options.Drops); as many missing packets are explained.
-// Packets that were inside when the capture began or ended are left out.
-// A bridge floods frames to a group, or to an address that it has not learned,
-// by every other port; the count of these is reported.
+// Conservation checks that a switch neither loses nor makes packets. Every packet that entered by
+// one of the switch's ports left by exactly one port. Exceptions are packets addressed to the
+// switch, packets whose TTL ended, and recorded drops. Every packet that left had entered, unless
+// the switch itself sent it.
+//
+// Soft switches record each drop. Queues of kernel switches only count drops (Options.Drops), which
+// explain as many missing packets. Packets that were inside the switch when the capture began or
+// ended are left out. A bridge floods frames to a group address, or to an address that it has not
+// learned, by every other port. The check reports the number of flooded packets.
 type Conservation struct {
 	pattern  string
 	capture  *Capture
 	switches []*switchState
 	byNode   map[string]*switchState
-	byTap    []*switchState // by tap index; nil is none
+	byTap    []*switchState // by tap index; nil for none
 
 	young, old remembered
-	turned     int64 // when young was begun
-	generation int64 // how old it becomes
-	short      bool  // generations were shorter than packets may be under way
+	turned     int64 // when young began
+	generation int64 // age at which a generation ends, in nanoseconds
+	short      bool  // generations were shorter than packets may stay inside
 }
 
-// remembered is what one generation remembers.
+// remembered is the memory of one generation.
 type remembered struct {
 	passages map[passing]passage
-	// further are the ports of packets that came by more than one port of a switch,
-	// or left by more than one. There are few of these: a packet that is not
-	// flooded has its two ports in its passage.
+	// further are the ports of packets that entered or left by more than one port of a switch. Such
+	// packets are few: a packet that is not flooded has its two ports in its passage.
 	further map[furtherPorts]portSets
 }
 
@@ -60,25 +59,25 @@ type passing struct {
 	number int // of the switch
 }
 
-// passage is what was seen of it.
+// passage holds the sightings of a packet at a switch.
 type passage struct {
 	first    int64
 	identity uint64
-	// inPort and outPort are the first port by which it came and by which it left,
-	// by the index of its tap and one; 0 is none. Others are among the further ones.
+	// inPort and outPort are the first ports by which the packet entered and left: the index of the
+	// port's tap plus 1, or 0 for none. Other ports are among the further ones.
 	inPort, outPort uint32
 	in, out         uint16
 	flags           passageFlags
 }
 
-// furtherPorts are those of a packet at a switch whose number, divided by 64, is
-// word.
+// furtherPorts is a packet at a switch, and a group of 64 ports: those whose number divided by 64
+// is word.
 type furtherPorts struct {
 	passing
 	word uint32
 }
 
-// portSets are the ports of a word by which a packet came and by which it left.
+// portSets are the ports of one group by which a packet entered and left, as bits.
 type portSets struct{ in, out uint64 }
 
 type passageFlags uint8
@@ -88,9 +87,9 @@ const (
 	fromSwitch
 	ttlEnded
 	dropRecorded
-	trimmed   // it left as the head of another packet
-	samePort  // it left by a port by which it came
-	twiceSame // it left twice by one port
+	trimmed   // it left trimmed, as the head of another packet
+	samePort  // it left by a port by which it entered
+	twiceSame // it left twice by the same port
 	several   // it has further ports
 )
 
@@ -106,7 +105,7 @@ func (k *Conservation) Begin(c *Capture) {
 	}
 }
 
-// at is the state of the switch that a tap is on, or nil.
+// at returns the state of the switch to which a tap belongs, or nil.
 func (k *Conservation) at(tap *Tap) *switchState {
 	for len(k.byTap) <= tap.Index {
 		k.byTap = append(k.byTap, k.enlist(k.capture.Taps[len(k.byTap)]))
@@ -136,7 +135,7 @@ func (k *Conservation) enlist(tap *Tap) *switchState {
 // Packet implements Check.
 func (k *Conservation) Packet(p *Packet) {
 	s := k.at(p.Tap)
-	if s == nil || p.Direction == Unknown || p.control() { // ports make and take control frames
+	if s == nil || p.Direction == Unknown || p.control() { // ports create and consume control frames
 		return
 	}
 	if p.Time-k.turned > k.generation || len(k.young.passages)+len(k.young.further) >= generationMost {
@@ -158,7 +157,7 @@ func (k *Conservation) Packet(p *Packet) {
 	where.passages[key] = seen
 }
 
-// came adds a port by which a packet came.
+// came adds a port by which a packet entered.
 func (g *remembered) came(key passing, q *passage, port uint32) {
 	further, sets, bit := g.lookUp(key, q, port)
 	switch {
@@ -192,8 +191,8 @@ func (g *remembered) left(key passing, q *passage, port uint32) {
 	}
 }
 
-// lookUp is what is remembered of a packet's further ports in the word of one, and
-// the port's bit there.
+// lookUp returns the key and the remembered ports of the group that contains a port, and the port's
+// bit in the group.
 func (g *remembered) lookUp(key passing, q *passage, port uint32) (further furtherPorts, sets portSets,
 	bit uint64) {
 	further = furtherPorts{key, port / 64}
@@ -245,15 +244,15 @@ func (k *Conservation) turn(now int64) {
 	k.turned = now
 }
 
-// forwards is false for a frame that a bridge sent back where it came from. A
-// router may: the sender chose a wrong first hop.
+// forwards reports false for a frame that a bridge sent back by the port by which it entered. A
+// router may do so: the sender chose a wrong first hop.
 func (q passage) forwards(bridge bool) bool { return !bridge || q.flags&samePort == 0 }
 
 // Result implements Check.
 func (k *Conservation) Result() Result {
 	r := Result{Name: "conservation " + k.pattern, Measured: map[string]float64{}}
 	for _, tap := range k.capture.Taps {
-		k.at(tap) // ports that carried nothing count as captured too
+		k.at(tap) // ports without packets count as captured too
 	}
 	for _, generation := range []map[passing]passage{k.old.passages, k.young.passages} {
 		for key, q := range generation {

@@ -8,7 +8,7 @@ import (
 	"railbed/plan"
 )
 
-// switchState is a switch and what passed it.
+// switchState is a switch and the counts of the packets that passed it.
 type switchState struct {
 	name   string
 	number int
@@ -16,22 +16,22 @@ type switchState struct {
 	taps   []*Tap
 	plan   *plan.Switch
 	own    map[netip.Addr]bool // its addresses
-	linger int64               // ns that a packet may be inside
+	linger int64               // ns that a packet may stay inside
 
 	entered, left        uint64 // packets, by port sightings
 	forwarded, flooded   uint64
 	toItself, fromItself uint64
 	expired, dropped     uint64
 	trimmed              uint64 // heads that left in place of whole packets
-	// spare are records of drops that were taken for another packet than the missing
-	// one that equals it, and open those missing packets, by identity.
+	// spare counts drop records of packets that were not missing, by identity. open counts missing
+	// packets, by identity. A record explains an equal missing packet.
 	spare, open          map[uint64]uint64
 	underWay             uint64
 	missing, extra, bare uint64 // bare: left without having entered
 	examples             []string
 }
 
-// describe takes over what the plan says about the switch.
+// describe takes the switch's properties from the plan.
 func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 	s.plan = p.Switch(s.name)
 	if s.plan == nil {
@@ -55,15 +55,15 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 	}
 }
 
-// fullTime is how long a packet takes for a link before which the queue is full, within bounds,
-// in nanoseconds of the capture.
+// fullTime returns how long a packet takes to cross a link whose queue is full, in nanoseconds of
+// the capture. The time before dilation is at most lingerMost.
 func fullTime(d plan.Direction, dilation uint64) int64 {
 	full := d.Rate.SerialisationTime(d.Queue) + time.Duration(d.Delay) + time.Duration(d.Jitter)
 	return int64(min(full, lingerMost)) * int64(max(dilation, 1))
 }
 
-// addressed reports whether the switch itself is the receiver. Group addresses
-// and everything that is not IP end at a router; a bridge passes them on.
+// addressed reports whether the switch itself is the receiver. A router consumes packets to group
+// addresses and packets that are not IP; a bridge forwards them.
 func (s *switchState) addressed(p *Packet) bool {
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
@@ -75,8 +75,8 @@ func (s *switchState) addressed(p *Packet) bool {
 	return s.own[dst]
 }
 
-// sends reports whether the switch itself may be the sender. A bridge of a
-// shared subnet has no addresses but those that a kernel gives it on its own.
+// sends reports whether the switch itself may be the sender. The only addresses of a bridge in a
+// shared subnet are those that the kernel assigns by itself.
 func (s *switchState) sends(p *Packet) bool {
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
@@ -85,7 +85,7 @@ func (s *switchState) sends(p *Packet) bool {
 	return s.own[src] || !s.bridge && (src.IsLinkLocalUnicast() || src.IsUnspecified())
 }
 
-// judge counts one packet of which everything was seen.
+// judge counts one packet whose sightings are complete.
 func (s *switchState) judge(q passage, id uint64, start, end int64) {
 	if q.flags&dropRecorded != 0 && q.in <= q.out {
 		s.spare[q.identity]++
@@ -104,7 +104,7 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 		switch {
 		case q.flags&fromSwitch != 0:
 			s.fromItself += uint64(q.out)
-		case q.flags&trimmed != 0: // as another packet entered
+		case q.flags&trimmed != 0: // it entered as another packet
 		case q.first-start < s.linger:
 			s.underWay += uint64(q.out)
 		default:
@@ -140,8 +140,8 @@ func (s *switchState) absent(q passage, id uint64, end int64) {
 	}
 }
 
-// reconcile lets records of drops explain missing packets that equal theirs: which of
-// equal packets was dropped, no order tells.
+// reconcile lets records of drops explain missing packets that are equal to the dropped ones. The
+// order of equal packets does not tell which of them was dropped.
 func (s *switchState) reconcile() {
 	for identity, count := range s.open {
 		explained := min(count, s.spare[identity])
@@ -157,10 +157,10 @@ func (s *switchState) example(q passage, id uint64, what string) {
 	}
 }
 
-// judgeAll adds what is wrong at a switch. Each line may be for packets that are missing
-// from the capture.
+// judgeAll adds the violations at a switch. Each of them may come from packets that the capture
+// lacks.
 func (s *switchState) judgeAll(f *finding, c *Capture) {
-	// Without its addresses, the switch itself may be the receiver or the sender.
+	// Without the addresses of the switch, the switch itself may be the receiver or the sender.
 	lines := &f.absent
 	if s.plan == nil {
 		lines = &f.unclear
@@ -195,9 +195,9 @@ func (s *switchState) judgeAll(f *finding, c *Capture) {
 	}
 }
 
-// counted are the packets that the switch's own queues counted as dropped. It is not
-// known of a kernel switch where nobody read its counters. Those of a soft switch are
-// records of the capture.
+// counted returns the packets that the switch's own queues counted as dropped. The number is not
+// known for a kernel switch whose counters were not read. Drops of a soft switch are records of the
+// capture, and are not counted here.
 func (s *switchState) counted(c *Capture) (total uint64, known bool) {
 	if s.plan == nil || s.plan.Soft != nil {
 		return 0, true

@@ -13,51 +13,50 @@ import (
 	"railbed/plan/spec"
 )
 
-// Need states what a check must have seen before a packet that it did not see
-// proves anything. Checks state their need; conclude compares it with what the
-// capture holds. The zero Need wants nothing.
+// Need states the evidence that a check must have before a missing packet proves anything. conclude
+// compares it with the capture. The zero Need requires nothing.
 type Need struct {
-	// Ports are those whose packets the check reads, as "node:port". Where the
-	// capture lacks one, it lacks packets.
+	// Ports are the ports whose packets the check reads, as "node:port". A capture without one of
+	// them lacks packets.
 	Ports []string
-	// Packets are those that a filter of the capture must have let pass. Nil is
-	// every packet.
+	// Packets are patterns of the packets that a filter of the capture must have accepted. Nil
+	// means every packet.
 	Packets []filter.Pattern
-	// Records are what the ports must have recorded beside packets.
+	// Records are the records that the ports must have written beside packets.
 	Records Records
-	// From and To bound the time, in nanoseconds since 1970, that the capture must
-	// span. Zero is any.
+	// From and To bound the time that the capture must span, in nanoseconds since 1970. Zero
+	// requires no bound.
 	From, To int64
-	// Clocks says that the check compares times of different ports.
+	// Clocks reports whether the check compares times of different ports.
 	Clocks bool
-	// AnyOrder says that the check only counts, whatever the packets' order.
+	// AnyOrder reports whether the check only counts, so that the order of packets does not matter.
 	AnyOrder bool
 }
 
-// Records are kinds of what a port records beside the packets that pass it.
+// Records is a set of kinds of records that a port writes beside the packets that pass it.
 type Records uint8
 
 // Kinds of records. Only ports of soft switches, and the emulated NICs in front
 // of them, write any.
 const (
-	RecordsDrops  Records = 1 << iota // packets that it dropped
-	RecordsQueues                     // verdicts and depths of packets that it sent
+	RecordsDrops  Records = 1 << iota // packets that the port dropped
+	RecordsQueues                     // verdicts and depths of packets that the port sent
 )
 
-// finding is what a check found.
+// finding is the outcome of a check before it is compared with the check's need.
 type finding struct {
-	// wrong are violations that the packets show, whatever else was there.
+	// wrong are violations that the packets show, whatever packets the capture lacks.
 	wrong []string
-	// absent are violations unless a packet is missing from the capture.
+	// absent are violations only if no packet is missing from the capture.
 	absent []string
 	// unclear are reasons why the check cannot tell.
 	unclear []string
-	// proved says that a claim holds by what was seen, whatever else there was, and
-	// rests that another one does only if nothing is missing.
+	// proved reports whether a claim holds by the packets seen, whatever packets are missing. rests
+	// reports whether another claim holds only if nothing is missing.
 	proved, rests bool
 }
 
-// hold adds a claim about a count, which packets that were not seen only raise.
+// hold adds a claim about a count, which missing packets could only raise.
 func (f *finding) hold(what string, b *spec.Bound, value float64, shown string) {
 	if b == nil {
 		return
@@ -73,8 +72,7 @@ func (f *finding) hold(what string, b *spec.Bound, value float64, shown string) 
 	}
 }
 
-// holdEither adds a claim about a value that packets which were not seen may raise or
-// lower.
+// holdEither adds a claim about a value, which missing packets could raise or lower.
 func (f *finding) holdEither(what string, b *spec.Bound, value float64, shown string) {
 	if b == nil {
 		return
@@ -85,18 +83,18 @@ func (f *finding) holdEither(what string, b *spec.Bound, value float64, shown st
 	}
 }
 
-// gaps are what a capture lacks.
+// gaps lists the evidence that a capture lacks.
 type gaps struct {
 	// useless are reasons why the capture proves nothing at all.
 	useless []string
-	// damaged are losses within what the capture should hold.
+	// damaged are losses of packets that the capture should hold.
 	damaged []string
-	// beyond are packets that the capture was not made to hold.
+	// beyond are packets that the capture was not configured to hold.
 	beyond []string
 }
 
-// conclude sets the verdict: the one place where it follows from what a check
-// found, what the check needs and what the capture holds.
+// conclude sets the verdict. It is the only place that derives the verdict from the finding, the
+// need and the capture.
 func (c *Capture) conclude(r *Result, need Need, f finding) {
 	g := c.gaps(need)
 	lacking := slices.Concat(g.useless, g.damaged)
@@ -142,8 +140,7 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	return g
 }
 
-// rests are the taps that a need rests on, and the names of those that the capture
-// lacks.
+// rests returns the taps that a need names, and the names of taps that the capture lacks.
 func (c *Capture) rests(need Need) (taps []*Tap, absent []string) {
 	for _, name := range need.Ports {
 		if tap := c.tapNamed(name); tap != nil {
@@ -155,7 +152,7 @@ func (c *Capture) rests(need Need) (taps []*Tap, absent []string) {
 	return taps, absent
 }
 
-// damage is what the capture lost of what it should hold.
+// damage lists the losses of packets that the capture should hold.
 func (c *Capture) damage(taps []*Tap) (lines []string) {
 	if c.Truncated {
 		lines = append(lines, "the capture is truncated")
@@ -183,7 +180,7 @@ func (c *Capture) damage(taps []*Tap) (lines []string) {
 	return append(lines, c.clockSteps...)
 }
 
-// filtered says which taps have a filter that may leave needed packets out.
+// filtered names taps whose filter may leave needed packets out.
 func filtered(taps []*Tap, needed []filter.Pattern) (lines []string) {
 	by := map[string][]string{}
 	for _, tap := range taps {
@@ -201,7 +198,7 @@ func filtered(taps []*Tap, needed []filter.Pattern) (lines []string) {
 	return lines
 }
 
-// span says by how much the capture began too late or ended too early.
+// span reports by how much the capture began too late or ended too early.
 func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 	late, early := int64(0), int64(0)
 	from, to := cmp.Or(need.From, c.from), cmp.Or(need.To, c.to)
@@ -224,7 +221,7 @@ func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 	return lines
 }
 
-// silent names ports that do not record what is needed.
+// silent names ports that do not write the needed records.
 func (c *Capture) silent(taps []*Tap, need Need) []string {
 	var unknown, mute, down []string
 	for _, tap := range taps {
@@ -232,7 +229,7 @@ func (c *Capture) silent(taps []*Tap, need Need) []string {
 		case c.counts != nil && need.Records == RecordsDrops && c.wasDown(tap):
 			down = append(down, tap.Name)
 		case c.counts != nil && need.Records == RecordsDrops && c.Plan != nil && c.softAt(tap) == nil:
-			// its queue's counter is the record
+			// the counter of its queue replaces the records
 		case c.Plan == nil && !tap.annotates:
 			unknown = append(unknown, tap.Name)
 		case !c.records(tap):
@@ -264,8 +261,8 @@ func (c *Capture) wasDown(tap *Tap) bool {
 	return port != nil && !nic && c.interrupted(port.Link)
 }
 
-// records reports whether a tap's port records what it does with packets: those of
-// soft switches and the NICs in front of them do, in what Railbed wrote.
+// records reports whether a tap's port records its verdicts on packets. Ports of soft switches, and
+// the NICs attached to them, do so in captures that Railbed wrote.
 func (c *Capture) records(tap *Tap) bool {
 	if !c.Railbed {
 		return false
@@ -279,7 +276,7 @@ func (c *Capture) records(tap *Tap) bool {
 	return false
 }
 
-// softAt is the soft switch of a port, or in front of a NIC; nil for none.
+// softAt returns the soft switch to which a port belongs or a NIC is attached, or nil.
 func (c *Capture) softAt(tap *Tap) *plan.Switch {
 	if c.Plan == nil {
 		return nil
@@ -294,12 +291,12 @@ func (c *Capture) softAt(tap *Tap) *plan.Switch {
 	return nil
 }
 
-// numbered reports whether soft switches gave every packet its id. Kernel switches count
-// equal packets, and count on where one was lost.
+// numbered reports whether soft switches gave every packet its id. For kernel switches the id
+// counts equal packets, and does not skip a lost packet.
 func (c *Capture) numbered() bool { return c.Railbed && c.Plan != nil && c.Plan.Soft() }
 
-// stripped says where comments were removed. They hold records of drops, without which
-// a dropped packet looks like one that was sent, and the testbed's plan and dilation.
+// stripped reports where comments were removed. Comments hold records of drops, the testbed's plan
+// and its dilation. Without a record of its drop, a dropped packet looks like a sent one.
 func (c *Capture) stripped(taps []*Tap) (lines []string) {
 	if !c.Railbed {
 		return nil
@@ -324,7 +321,7 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 	return lines
 }
 
-// remarks are what a reader should know, though it takes no proof away.
+// remarks are facts for the reader that do not weaken the proof.
 func (c *Capture) remarks() (lines []string) {
 	if c.sorted > 0 {
 		lines = append(lines, fmt.Sprintf("%d packets stood behind later ones and were sorted", c.sorted))
@@ -336,7 +333,7 @@ func (c *Capture) remarks() (lines []string) {
 	return lines
 }
 
-// portsOf are the ports that a selection means: of the plan, or without one, of the
+// portsOf returns the ports that match selects: ports of the plan or, without a plan, of the
 // capture.
 func (c *Capture) portsOf(match func(*Tap) bool) (names []string) {
 	if c.Plan == nil {
@@ -366,7 +363,7 @@ func (c *Capture) portsOf(match func(*Tap) bool) (names []string) {
 
 func everyNIC(t *Tap) bool { return t.NIC }
 
-// recorded are the names of all taps, for checks of what is in the file.
+// recorded returns the names of all taps, for checks of the packets in the file.
 func (c *Capture) recorded() (names []string) {
 	for _, tap := range c.Taps {
 		names = append(names, tap.Name)
@@ -374,10 +371,10 @@ func (c *Capture) recorded() (names []string) {
 	return names
 }
 
-// enumerateMost is how many names of a list are written out.
+// enumerateMost is the largest number of names that a list writes out.
 const enumerateMost = 6
 
-// enumerate writes names, the first few of many.
+// enumerate joins names. Of a long list it writes only the first ones and the number of the others.
 func enumerate(names []string) string {
 	if more := len(names) - enumerateMost; more > 1 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:enumerateMost], ", "), more)
@@ -385,7 +382,7 @@ func enumerate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// union is both lists, each name once.
+// union returns the names of both lists, each once.
 func union(a, b []string) []string {
 	all := slices.Clone(a)
 	for _, name := range b {

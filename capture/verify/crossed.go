@@ -13,35 +13,33 @@ import (
 	"railbed/internal/wire"
 )
 
-// Crossing says what programs that choose their transports themselves had to send
-// over links. It is written down by whoever ran them, before the packets are looked
-// at.
+// Crossing describes the traffic that programs which choose their transports themselves had to send
+// over links. The process that ran them writes it down before the packets are judged.
 type Crossing struct {
 	Name string
-	// From and To are when the programs ran, in nanoseconds since 1970.
+	// From and To are the start and the end of the programs' run, in nanoseconds since 1970.
 	From, To int64
 	Ranks    []CrossingRank
-	// Others are workloads that ran in that time, whose packets are not the programs',
-	// and Datagrams the UDP ports to which others sent.
+	// Others are workloads that ran in that time, whose packets are not the programs'. Datagrams
+	// are the UDP ports to which other senders sent.
 	Others    []Workload
 	Datagrams []uint16
-	// Beside names what else ran then in the ranks' nodes, whose packets cannot be told
-	// from the programs'.
+	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be told
+	// from these programs'.
 	Beside []string
 }
 
-// CrossingRank is a program that takes part, and the NIC that it was told to use.
+// CrossingRank is a program that takes part, and the NIC that it was configured to use.
 type CrossingRank struct {
 	Rank      int
 	Node, NIC string
-	// Sends is how many bytes of payload the program had to send to other nodes at
-	// least, whatever its algorithm; 0 is that nothing is known, and that something
-	// must have left all the same.
+	// Sends is the least number of bytes of payload that the program had to send to other nodes,
+	// whatever its algorithm. With 0 the number is unknown, but some payload must still have left.
 	Sends units.Bytes
 }
 
-// Crossing is what the ranks of a workload had to send, at any time. Where some of it stays
-// within a node and is counted, it is not known how much leaves.
+// Crossing returns the traffic that the ranks of a workload had to send, at any time. If some of it
+// stays within a node and is counted, the bytes that leave are unknown.
 func (w Workload) Crossing() Crossing {
 	c := Crossing{Name: w.Name, To: math.MaxInt64}
 	_, _, within := w.within()
@@ -55,12 +53,15 @@ func (w Workload) Crossing() Crossing {
 	return c
 }
 
-// Crossed holds that what ranks had to send to other nodes left by their own NICs:
-// two nodes of one host have other ways to each other than links, such as shared
-// memory, if they are not kept apart. All payload of TCP and UDP counts that left in
-// the time of the run for another rank's node, and is not known to be somebody else's:
-// of TCP each byte once, and packets of RoCEv2, answers of READs too, and reliable datagrams
-// once that say that they are the same again. By NICs of the ranks' nodes that are no rank's none must leave.
+// Crossed checks that the payload which ranks had to send to other nodes left by the ranks' own
+// NICs. Two nodes of one host can exchange data without links, such as through shared memory, if
+// they are not isolated.
+//
+// The check counts all payload of TCP and UDP that left for another rank's node in the time of the
+// run, unless it is known to belong to another sender. Over TCP each byte counts once. Packets of
+// RoCEv2, responses of READs included, and reliable datagrams count once if they identify
+// themselves as repeats. No payload must leave by those NICs of the ranks' nodes that belong to no
+// rank.
 type Crossed struct {
 	crossing  Crossing
 	capture   *Capture
@@ -68,18 +69,18 @@ type Crossed struct {
 	others    []*roles
 	streams   map[crossedFlow]*stream
 	requests  roceFlows[struct{}]
-	answers   map[roceKey]*roceAnswers // of READs, by whom they are for
+	answers   map[roceKey]*roceAnswers // of READs, by connection to the requester
 	datagrams map[rdKey]*rdStream
 	nics      []*crossedNIC
-	ports     map[int]int // by tap index: what nic answers
+	ports     map[int]int // by tap index: the result of nic
 }
 
 type crossedFlow struct{ nic, flow int }
 
-// crossedNIC is a NIC of a node that ranks are in.
+// crossedNIC is a NIC of a node that runs ranks.
 type crossedNIC struct {
 	tap   *Tap
-	ranks []*CrossingRank // that were told to use it
+	ranks []*CrossingRank // that were configured to use it
 	late  bool            // a connection had begun before the capture
 	sent  uint64          // payload of datagrams
 }
@@ -130,20 +131,20 @@ func (k *Crossed) Packet(p *Packet) {
 	s.add(p.Seq, p.Payload, p.SYN)
 }
 
-// leaves says that a packet is for another rank's node, or for a switch that adds up. Without
-// a plan every packet may be.
+// leaves reports whether a packet is for another rank's node, or for a switch that aggregates.
+// Without a plan it reports true for every packet.
 func (k *Crossed) leaves(p *Packet) bool {
 	of, known := k.nodes[p.Flow.Dst.Addr()]
 	return k.capture.Plan == nil || p.Aggregation != nil || known && of.node != p.Tap.Node
 }
 
-// of says that a packet is known to be somebody else's.
+// of reports whether a packet is known to belong to another sender.
 func (k *Crossed) of(p *Packet) bool {
 	return p.Flow.Proto == protoUDP && slices.Contains(k.crossing.Datagrams, p.Flow.Dst.Port()) ||
 		slices.ContainsFunc(k.others, func(r *roles) bool { return r.of(p).relevant })
 }
 
-// again says that a datagram tells that it was sent before.
+// again reports whether a datagram identifies itself as a repeat.
 func (k *Crossed) again(p *Packet) bool {
 	switch {
 	case p.RoCE != nil && p.RoCE.BTH.Opcode.IsRead():
@@ -166,14 +167,15 @@ func (k *Crossed) again(p *Packet) bool {
 	return false
 }
 
-// roceAnswers are those of one connection's READs that have gone.
+// roceAnswers are the responses to one connection's READs that have left.
 type roceAnswers struct {
 	latest infiniband.PSN
-	number uint32 // of latest, without an end of numbers behind 24 bits
+	number uint32 // of latest, counted on past 24 bits
 	seen   serialSet
 }
 
-// answered says that an answer of a READ has gone before: one that is lost is asked for again.
+// answered reports whether a response of a READ has left before: the requester asks again for a
+// lost response.
 func (k *Crossed) answered(p *Packet) bool {
 	key, psn := p.roceKey(), p.RoCE.BTH.PSN
 	a := k.answers[key]
@@ -185,7 +187,7 @@ func (k *Crossed) answered(p *Packet) bool {
 		k.answers[key] = a
 	}
 	ahead := psn.From(a.latest)
-	if ahead > roceWindow || ahead < -roceWindow { // another life of its queue pair
+	if ahead > roceWindow || ahead < -roceWindow { // the queue pair was reused
 		*a = roceAnswers{}
 		ahead = 0
 	}
@@ -193,7 +195,7 @@ func (k *Crossed) answered(p *Packet) bool {
 	return a.seen.add(a.number)
 }
 
-// nic is the index of a tap that is a NIC of a rank's node, else -1.
+// nic returns the index of a tap that is a NIC of a rank's node, else -1.
 func (k *Crossed) nic(t *Tap) int {
 	if i, known := k.ports[t.Index]; known {
 		return i
@@ -215,7 +217,7 @@ func (k *Crossed) nic(t *Tap) int {
 	return k.ports[t.Index]
 }
 
-// judge compares what left by a rank's NIC with what its ranks send at least.
+// judge compares the bytes that left by a rank's NIC with the least that its ranks had to send.
 func (n *crossedNIC) judge(r *Result, f *finding, sends uint64) {
 	line := fmt.Sprintf("%s (%s): %d bytes of payload left, of at least %d", rankNames(n.ranks), n.tap.Name,
 		n.sent, sends)
@@ -233,7 +235,7 @@ func (n *crossedNIC) judge(r *Result, f *finding, sends uint64) {
 func (k *Crossed) Result() Result {
 	r := Result{Name: "crossed " + k.crossing.Name, Measured: map[string]float64{}}
 	for _, t := range k.capture.Taps {
-		k.nic(t) // of those that sent nothing
+		k.nic(t) // also adds NICs that sent nothing
 	}
 	for at, s := range k.streams {
 		n := k.nics[at.nic]
@@ -294,7 +296,7 @@ func (k *Crossed) Result() Result {
 	return r
 }
 
-// until is when the programs ended; 0 is not known.
+// until returns the time at which the programs ended, 0 if unknown.
 func (k *Crossed) until() int64 {
 	if k.crossing.To == math.MaxInt64 {
 		return 0

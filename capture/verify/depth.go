@@ -8,11 +8,13 @@ import (
 	"railbed/plan/spec"
 )
 
-// QueueDepth judges the bytes that waited at the selected ports, as each packet
-// that was sent, marked or dropped there, or entered a queue, says. Left out are
-// control frames, which go before all queues, and trimmed packets where they are
-// sent: they say how long the queue was that had no room for them and are in
-// another one. Where they enter that one, they say how long it was.
+// QueueDepth judges the queue lengths in bytes at the selected ports. The lengths come from the
+// records of packets that were sent, marked or dropped there, or entered a queue.
+//
+// Control frames are left out, because they bypass all queues. A trimmed packet is left out where
+// it is sent: it waited in one queue, but its record holds the length of another queue, which had
+// no room for it. Where a trimmed packet enters the queue in which it waits, its record holds that
+// queue's length, and it counts.
 type QueueDepth struct {
 	selector
 	priority int // -1 is any
@@ -25,16 +27,15 @@ type QueueDepth struct {
 	where   *Tap
 	when    int64
 	byQueue [8]int64
-	// nics caches the answer of ofNICs for the first taps of the capture. A selection that has ports of
-	// switches leaves NICs out.
+	// nics caches the result of ofNICs for the first taps of the capture. A selection that includes
+	// ports of switches leaves NICs out.
 	nics bool
 	taps int
-	// undropped are the packets that were not dropped.
+	// undropped is the number of packets that were not dropped.
 	undropped uint64
 }
 
-// depthSub is the resolution of the histogram: 2^depthSub parts of each power of
-// two.
+// depthSub is the resolution of the histogram: each power of two has 2^depthSub parts.
 const (
 	depthSub     = 5
 	depthBuckets = (64 - depthSub) << depthSub
@@ -50,7 +51,7 @@ func (k *QueueDepth) Begin(c *Capture) { k.begin(c) }
 
 // ofNICs reports whether only NICs are selected.
 func (k *QueueDepth) ofNICs() bool {
-	if n := len(k.capture.Taps); n != k.taps { // without a plan the taps say which ports there are
+	if n := len(k.capture.Taps); n != k.taps { // without a plan the taps give the ports
 		k.taps, k.nics = n, len(k.switchPorts()) == 0
 	}
 	return k.nics
@@ -91,8 +92,8 @@ func depthBucket(v uint64) int {
 	return (shift+1)<<depthSub + int(v>>shift)&(1<<depthSub-1)
 }
 
-// quantile is the depth that a share of the packets did not exceed, at most a
-// part in 32 too high.
+// quantile returns the depth that a share of the packets did not exceed. It is at most 1/32 too
+// high.
 func (k *QueueDepth) quantile(q float64) int64 {
 	want, seen := q*float64(k.total), uint64(0)
 	for i, n := range k.counts {

@@ -9,10 +9,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// Drops judges how many packets the selected ports dropped. Ports of soft switches
-// record each as a packet, with the reason. Queues of kernel switches only count, for
-// no reason and no flow (Options.Drops). Whether packets vanish without a record is for
-// Conservation and Lossless.
+// Drops judges how many packets the selected ports dropped. Ports of soft switches record each drop
+// as a packet, with its reason. Queues of kernel switches only count drops, without reasons or
+// flows (Options.Drops). The checks Conservation and Lossless find packets that vanish without a
+// record.
 type Drops struct {
 	selector
 	reason string
@@ -22,13 +22,13 @@ type Drops struct {
 	where                   map[dropPlace]uint64
 }
 
-// dropPlace is where and why a packet was dropped.
+// dropPlace is the tap and the reason of a drop.
 type dropPlace struct {
 	tap    int
 	reason string
 }
 
-// NewDrops makes the check. An empty reason is any.
+// NewDrops makes the check. An empty reason means any reason.
 func NewDrops(s Selection, reason string, count *spec.Bound) *Drops {
 	return &Drops{selector: selector{Selection: s}, reason: reason, count: count,
 		where: map[dropPlace]uint64{}}
@@ -100,7 +100,7 @@ func (k *Drops) Result() Result {
 	return r
 }
 
-// counted is what queues of kernel switches counted at the selected ports.
+// counted returns the drops that queues of kernel switches counted at the selected ports.
 func (k *Drops) counted() (total uint64) {
 	for _, port := range k.ports() {
 		total += k.capture.counts[port]

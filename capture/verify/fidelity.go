@@ -17,25 +17,25 @@ const (
 
 var levels = []string{Faithful, Degraded, Overloaded}
 
-// busyShare of the asked rate, over the busiest interval, makes a link worth a
-// line.
+// busyShare is the share of the configured rate, over the busiest interval, from which on a link
+// gets a line.
 const busyShare = 0.5
 
-// HostLoad is what the host said about itself while the capture was made.
-// Values below zero are not known.
+// HostLoad is the host's load while the capture was made, as the host reported it. Negative values
+// mean unknown.
 type HostLoad struct {
 	// Pressure is the share of time in which a runnable task waited for a CPU
 	// (PSI "some"), 0 to 1.
 	Pressure float64
-	// Steal is the share of CPU time that the hypervisor gave to others.
+	// Steal is the share of CPU time that the hypervisor gave to other guests.
 	Steal float64
 }
 
-// Fidelity compares what every link carried with what it was asked to carry, by the
-// rule of package scenarios/runner, which reads counters where this reads packets:
-// over intervals of RateInterval in which the link was busy. Soft switches say what
-// waits. Where the kernel switches, packets do not show whether more was offered,
-// so that only a link that carries too much is found.
+// Fidelity compares the rate that every link carried with its configured rate, over intervals of
+// RateInterval in which the link was busy. Package scenarios/runner has the same rule,
+// but reads counters instead of packets. Soft switches record how much waits in queues. Packets at
+// kernel switches do not show whether more traffic was offered, so there the check finds only a
+// link that carries too much.
 type Fidelity struct {
 	accept  string
 	load    HostLoad
@@ -51,11 +51,11 @@ func NewFidelity(accept string, load HostLoad) *Fidelity {
 	return &Fidelity{accept: accept, load: load}
 }
 
-// Except leaves the rates out of links that were asked for other ones meanwhile,
-// which no capture tells.
+// Except excludes the rates of links whose configured rate changed during the capture. A capture
+// does not record such changes.
 func (k *Fidelity) Except(changed func(link string) bool) { k.changed = changed }
 
-// Level is the verdict in FIDELITY.md's words, once Result was called.
+// Level returns the level of fidelity as FIDELITY.md names it. It is valid after Result was called.
 func (k *Fidelity) Level() string { return levels[k.level] }
 
 // Begin implements Check.
@@ -72,7 +72,7 @@ func (k *Fidelity) Packet(p *Packet) {
 	}
 }
 
-// at is the meter of a tap and a direction.
+// at returns the meter of a tap and a direction.
 func (k *Fidelity) at(tap *Tap, d Direction) *meter {
 	for len(k.meters) <= tap.Index {
 		k.meters = append(k.meters, [2]*meter{})

@@ -7,70 +7,75 @@ import (
 	"time"
 )
 
-// journeys match packets that leave one port with those that arrive at another. A packet
-// that arrives is the one of its id. Where none of that id is under way, it is some
-// packet that equals it, until a record of a drop says that this one did not arrive: ids
-// of kernels' taps are guesses, and a copy that a link makes has an id of its own. Equal
-// packets are a multiset then: whichever of them arrives, one less is under way. Every
-// packet that left is counted once, as arrived, lost, under way, untold, or taken out; so
-// the counts add up.
+// journeys matches packets that leave one port with packets that arrive at another. An arriving
+// packet is matched with the packet of the same id. If no packet of that id is under way, it is
+// matched with an equal packet, until a drop record shows that this equal packet did not arrive.
+// Equality is needed because ids at kernels' taps are guesses, and a copy that a link makes has an
+// id of its own.
+//
+// Equal packets form a multiset: whichever of them arrives, one less is under way. Every packet
+// that left is counted once, as arrived, lost, under way, untold, or taken out. The counts
+// therefore add up.
 type journeys struct {
 	capture  *Capture
 	linger   int64
-	numbered bool // ids are no guesses
-	// under are packets as they left, from front on the first that is under way and
-	// those behind it. base is the number of the first of all.
+	numbered bool // ids are exact
+	// under are packets in the order in which they left. under[front] is the first that may still
+	// be under way. base is the number of under[0].
 	under   []journey
 	front   int
 	base    int64
-	numbers map[uint64]int64     // of packets under way, by id
-	classes map[uint64]class     // equal packets under way, by identity
-	drops   map[uint64]drops     // records of drops that explain no packet yet, by identity
-	guessed map[uint64]journey   // packets that arrived under the id of another, by id
-	ahead   map[uint64]strangers // packets that arrived before they left, by identity, if matched; else nil
-	// early are the packets that left in the capture's first moments. Others that arrive
-	// then may have left before it began.
+	numbers map[uint64]int64   // of packets under way, by id
+	classes map[uint64]class   // equal packets under way, by identity
+	drops   map[uint64]drops   // drop records that explain no packet yet, by identity
+	guessed map[uint64]journey // packets that arrived under another id, by id
+	// ahead are packets that arrived before they left, by identity. It is nil if these are not matched.
+	ahead map[uint64]strangers
+	// early are the packets that left in the capture's first moments. Other packets that arrive
+	// then may have left before the capture began.
 	early map[uint64]bool
 
 	arrived uint64
-	// underWay are packets that left so late that they may still arrive; of untold
-	// ones, which equal others, it is not known whether they left so late.
+	// underWay counts packets that left so late that they may still arrive. untold counts packets
+	// that are equal to others: it is not known whether they left so late.
 	underWay, untold, lost uint64
-	// acausal are packets that arrived before they left, by the times of the two ports.
+	// acausal counts packets that arrived before they left, by the times of the two ports.
 	acausal uint64
-	// strays are packets that arrived and were not seen to leave.
+	// strays counts packets that arrived and were not seen to leave.
 	strays  uint64
-	short   bool              // there were more packets under way than are remembered
+	short   bool              // more packets were under way than are remembered
 	reasons map[string]uint64 // why packets were lost, as recorded
 	// mourn is called for each packet that was lost. It may be nil.
 	mourn func(j journey)
 }
 
-// journeysMost bounds the packets that are remembered, 120 bytes each.
+// journeysMost bounds the number of remembered packets, of 120 bytes each.
 const journeysMost = 1 << 19
 
-// journey is a packet on its way.
+// journey is a packet under way.
 type journey struct {
 	id, identity uint64
 	left         int64
 	ordinal      uint64 // in its flow, where it left
-	// earliest and latest bound the ordinal of a packet that arrived: it may be any of those that equal it.
+	// earliest and latest bound the ordinal of a packet that arrived: it may be any of several
+	// equal packets.
 	earliest, latest uint64
 	reason           string // why it was lost
-	next             int64  // number of the next equal packet, 0 is none
-	// apart says that the packet is followed and not counted.
+	next             int64  // number of the next equal packet, 0 for none
+	// apart reports whether the packet is followed and not counted.
 	apart, over bool
 }
 
-// strangers are equal packets that arrived and were not seen to leave: how many, and when the latest arrived.
+// strangers are equal packets that arrived and were not seen to leave: their count, and the time of
+// the latest arrival.
 type strangers struct {
 	count int
 	at    int64
 }
 
-// class is equal packets since none was under way: the numbers of the first that may be
-// under way and of the last, how many are under way, how many there were, and the least
-// ordinal of these.
+// class holds equal packets since none of them was under way. first is the number of the first that
+// may be under way, and last the number of the last. under counts those under way, and since all of
+// them. ordinal is the least ordinal among them.
 type class struct {
 	first, last int64
 	under       uint32
@@ -78,14 +83,14 @@ type class struct {
 	ordinal     uint64
 }
 
-// drops are records of drops of equal packets, and the reason of the first.
+// drops holds the count of drop records of equal packets, and the reason of the first.
 type drops struct {
 	count  uint32
 	reason string
 }
 
-// newJourneys makes the table. With ahead, packets that arrive before they leave are
-// matched, and those that never left are counted.
+// newJourneys makes the table. With ahead, packets that arrive before they leave are matched, and
+// packets that never left are counted.
 func newJourneys(c *Capture, ahead bool, mourn func(journey)) *journeys {
 	s := &journeys{
 		capture:  c,
@@ -105,14 +110,14 @@ func newJourneys(c *Capture, ahead bool, mourn func(journey)) *journeys {
 	return s
 }
 
-// left is how many packets are counted.
+// left returns how many packets are counted.
 func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.untold }
 
-// start takes a packet that leaves. One that had arrived already is matched at once.
+// start adds a packet that leaves. A packet that has already arrived is matched at once.
 func (s *journeys) start(p *Packet, j journey) (arrivedBefore bool) {
 	j.id, j.identity, j.left = p.ID, p.Identity(), p.Time
-	// An arrival earlier by more than the clocks of two taps differ is not of this packet: it was a
-	// copy, or of a packet that no tap saw leave.
+	// An arrival that is earlier by more than the clocks of two taps differ is not of this packet.
+	// It was a copy, or a packet that no tap saw leave.
 	before, arrived := s.ahead[j.identity]
 	if arrived && j.left-before.at > int64(stampSlack) {
 		s.strays += uint64(before.count)
@@ -192,7 +197,7 @@ func (s *journeys) remove(number int64) journey {
 	return *j
 }
 
-// take removes the packet that arrives, or else the equal one that left first.
+// take removes the packet that arrives, or else the first equal packet that left.
 func (s *journeys) take(p *Packet) (j journey, known bool) {
 	identity := p.Identity()
 	of, known := s.classes[identity]
@@ -215,8 +220,8 @@ func (s *journeys) take(p *Packet) (j journey, known bool) {
 	return j, true
 }
 
-// own removes the packet of an id. What arrived instead of it had not left, or had
-// arrived before.
+// own removes the packet of an id. If another packet was matched in its place, that packet counts
+// as a stray: it had not left, or had arrived before.
 func (s *journeys) own(id uint64) (j journey, known bool) {
 	if number, under := s.numbers[id]; under {
 		return s.remove(number), true
@@ -229,7 +234,7 @@ func (s *journeys) own(id uint64) (j journey, known bool) {
 	return j, known
 }
 
-// arrive ends the journey of a packet that arrives, if it is one that was seen to leave.
+// arrive ends the journey of an arriving packet, if the packet was seen to leave.
 func (s *journeys) arrive(p *Packet) (j journey, known bool) {
 	j, known = s.take(p)
 	identity := p.Identity()
@@ -246,7 +251,7 @@ func (s *journeys) arrive(p *Packet) (j journey, known bool) {
 	return j, known && !j.apart
 }
 
-// settle counts what arrived and has not left.
+// settle counts packets that arrived and have not left as strays.
 func (s *journeys) settle() {
 	for _, of := range s.ahead {
 		s.strays += uint64(of.count)
@@ -254,8 +259,8 @@ func (s *journeys) settle() {
 	clear(s.ahead)
 }
 
-// note takes a record that a packet was dropped. It explains a packet that equals this
-// one, where no packet under way has its id.
+// note takes a drop record. If no packet under way has the record's id, the record explains an
+// equal packet.
 func (s *journeys) note(p *Packet) {
 	reason := p.Tap.Name + " " + p.Drop
 	if j, known := s.own(p.ID); known {
@@ -272,7 +277,7 @@ func (s *journeys) note(p *Packet) {
 	}
 }
 
-// forget ends a packet's journey, if it is under way, and counts it nowhere.
+// forget ends a packet's journey, if it is under way, without counting it.
 func (s *journeys) forget(p *Packet) (known bool) {
 	j, known := s.own(p.ID)
 	if !known {
@@ -281,7 +286,7 @@ func (s *journeys) forget(p *Packet) (known bool) {
 	return known && !j.apart
 }
 
-// missing counts a packet that has not arrived, one of so many equal ones since none was
+// missing counts a packet that has not arrived. since is the number of equal packets since none was
 // under way.
 func (s *journeys) missing(j journey, now int64, since uint32) {
 	if d := s.drops[j.identity]; d.count > 0 {
@@ -301,7 +306,7 @@ func (s *journeys) missing(j journey, now int64, since uint32) {
 	}
 }
 
-// lose counts a packet that is lost.
+// lose counts a lost packet.
 func (s *journeys) lose(j journey, reason string) {
 	if j.apart {
 		return
@@ -318,7 +323,7 @@ func (s *journeys) lose(j journey, reason string) {
 	}
 }
 
-// finish gives up whatever is under way.
+// finish gives up all packets under way.
 func (s *journeys) finish(now int64) {
 	for i := range s.under {
 		if j := s.under[i]; !j.over {
@@ -333,7 +338,7 @@ func (s *journeys) finish(now int64) {
 	}
 }
 
-// losses are lines that say how many packets were lost for what reason.
+// losses returns lines with the number of lost packets for each reason.
 func (s *journeys) losses(what string) (lines []string) {
 	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
 		lines = append(lines, fmt.Sprintf("%d %s were lost: %s", s.reasons[reason], what, reason))
@@ -341,7 +346,7 @@ func (s *journeys) losses(what string) (lines []string) {
 	return lines
 }
 
-// doubts are reasons why the counts may be wrong.
+// doubts returns reasons why the counts may be wrong.
 func (s *journeys) doubts() (lines []string) {
 	if s.short {
 		lines = append(lines, "more packets at once than are remembered")
@@ -357,5 +362,5 @@ func (s *journeys) doubts() (lines []string) {
 	return lines
 }
 
-// clockTime shows a time of the capture.
+// clockTime formats a time of the capture.
 func clockTime(ns int64) string { return time.Unix(0, ns).UTC().Format("15:04:05.000000000") }

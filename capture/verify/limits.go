@@ -5,46 +5,46 @@ import (
 	"time"
 )
 
-// The numbers that define fidelity, by which runs and recordings are judged
-// alike; FIDELITY.md explains them. A run is faithful when it crosses no first
-// limit, and overloaded when it crosses a second one. They are shares.
+// These limits define fidelity, for runs and for recordings alike. FIDELITY.md explains them. A run
+// is degraded when it crosses a limit named Degraded, and overloaded when it crosses a limit named
+// Overloaded. Otherwise it is faithful. All limits are shares.
 const (
-	// RateDegraded is how far the rate of a busy link may be from the asked one.
-	// The kernel's shapers are calibrated to 1 %, and reading counters adds up to
-	// 2 %.
+	// RateDegraded is the largest deviation of a busy link's rate from the configured rate. The
+	// kernel's shapers are calibrated to 1 %, and reading counters adds up to 2 %.
 	RateDegraded = 0.03
-	// RateOverloaded is the deviation with which nothing that a run measures can
-	// be believed.
+	// RateOverloaded is the deviation from which on no measurement of the run can be believed.
 	RateOverloaded = 0.10
-	// LostDegraded is of the packets that captures lost, of all.
+	// LostDegraded is the share of all packets that captures may lose.
 	LostDegraded = 0
-	// LostOverloaded is the share with which captures prove nothing.
+	// LostOverloaded is the share of lost packets from which on captures prove nothing.
 	LostOverloaded = 0.01
-	// PressureDegraded is of the time in which a task waited for a CPU. Ranks that
-	// outnumber the CPUs wait for each other even where the links are exact, so
-	// this alone never means overloaded.
+	// PressureDegraded is the share of time in which a task waited for a CPU. Ranks that outnumber
+	// the CPUs wait for each other even where the links are exact. Pressure alone therefore never
+	// means overloaded.
 	PressureDegraded = 0.90
-	// StealDegraded and StealOverloaded are shares of CPU time that the hypervisor
-	// gave to others.
+	// StealDegraded and StealOverloaded are shares of CPU time that the hypervisor gave to other
+	// guests.
 	StealDegraded   = 0.05
 	StealOverloaded = 0.25
 )
 
 const (
-	// RateInterval is the least time over which the rate of a link is judged, in
-	// real time. A switch that is late by less sends what it owes at once, which
-	// its lateness tells; over shorter times that would look like a wrong rate.
+	// RateInterval is the least time over which the rate of a link is judged, in real time. A
+	// switch that is late by less sends the delayed packets at once, and its lateness is recorded.
+	// Over shorter times such a burst would look like a wrong rate.
 	RateInterval = 200 * time.Millisecond
-	// BusyLeast is how many busy intervals a rate must rest on.
+	// BusyLeast is the least number of busy intervals behind a rate.
 	BusyLeast = 3
 )
 
-// Achieved is the share of its asked rate that a link achieved, from the shares of
-// the intervals in which it was busy; not known where these are too few. A queue
-// can hold something at both ends of an interval and have been empty within it, as
-// between the steps of a collective: that makes a link look slower than it is, so
-// the best interval counts. It can be above the asked rate by the blur of its ends
-// alone; a link that is too fast is so in the median. Achieved sorts the list.
+// Achieved returns the share of its configured rate that a link achieved. Its argument lists the
+// shares of the intervals in which the link was busy. With fewer than BusyLeast intervals the share
+// is not known.
+//
+// A queue can hold packets at both ends of an interval and have been empty within it, as between
+// the steps of a collective. The link then looks slower than it is, so the best interval counts.
+// The best interval can exceed the configured rate because its ends are not sharp. A link that is
+// too fast is so in the median as well. Achieved sorts the list.
 func Achieved(busy []float32) (share float64, known bool) {
 	if len(busy) < BusyLeast {
 		return 0, false

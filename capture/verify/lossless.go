@@ -6,17 +6,17 @@ import (
 	"railbed/plan"
 )
 
-// nicOverrun is the reason of drops that are the node's and not the fabric's.
+// nicOverrun is the reason of drops that the node causes and not the fabric.
 const nicOverrun = "nic-overrun"
 
-// refused is the reason of packets that crossed the fabric and that the host had
-// no room for: nobody can say of these what the fabric did to them.
+// refused is the reason of drops of packets that crossed the fabric and for which the host had no
+// room. The fabric's handling of these packets cannot be judged.
 const refused = "refused"
 
-// Lossless holds that the fabric loses nothing and makes nothing: every packet that
-// left a node, and that the emulated NIC had room for, arrives once at the NIC that it
-// is for. It matches packets from NIC to NIC; what switches record of drops only
-// explains what is missing. A packet that was trimmed on the way did not arrive.
+// Lossless checks that the fabric neither loses nor makes packets. Every packet that left a node,
+// and that the emulated NIC had room for, has to arrive once at its destination NIC. The check
+// matches packets from NIC to NIC. Drop records of switches only explain missing packets. A packet
+// that was trimmed on the way did not arrive.
 type Lossless struct {
 	selector
 	priority int                 // -1 is any
@@ -27,9 +27,9 @@ type Lossless struct {
 	examples                 []string
 }
 
-// NewLossless makes the check. A priority of -1 is any; others need a plan of soft
-// switches, each of which may map DSCPs to priorities in its own way: a packet's is
-// what the switch that its sender is attached to makes of it.
+// NewLossless makes the check. A priority of -1 means any. Other priorities need a plan of soft
+// switches, each of which may map DSCPs to priorities differently. The switch to which the sender
+// is attached determines a packet's priority.
 func NewLossless(s Selection, priority int) *Lossless {
 	return &Lossless{selector: selector{Selection: s}, priority: priority}
 }
@@ -43,8 +43,8 @@ func (k *Lossless) Begin(c *Capture) {
 // noPriorities is the map of NICs that are attached to no soft switch.
 var noPriorities = new(plan.PriorityMap)
 
-// priorities is the map from DSCP to priority of the soft switch that a NIC is
-// attached to, noPriorities without one.
+// priorities returns the map from DSCP to priority of the soft switch to which a NIC is attached,
+// or noPriorities without one.
 func (k *Lossless) priorities(nic *Tap) *plan.PriorityMap {
 	for len(k.maps) <= nic.Index {
 		k.maps = append(k.maps, nil)
@@ -61,7 +61,7 @@ func (k *Lossless) priorities(nic *Tap) *plan.PriorityMap {
 	return k.maps[nic.Index]
 }
 
-// ofPriority reports whether a packet that leaves a NIC is of the priority.
+// ofPriority reports whether a packet that leaves a NIC has the selected priority.
 func (k *Lossless) ofPriority(p *Packet) bool {
 	if k.priority < 0 {
 		return true
@@ -96,7 +96,7 @@ func (k *Lossless) Packet(p *Packet) {
 	}
 }
 
-// drop takes over why a packet will not arrive.
+// drop takes a drop record of a packet that will not arrive.
 func (k *Lossless) drop(p *Packet) {
 	switch p.Drop {
 	case nicOverrun:

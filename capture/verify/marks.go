@@ -7,20 +7,19 @@ import (
 	"railbed/plan/spec"
 )
 
-// Marks judges how many packets of ECN-capable transports carry Congestion
-// Experienced (RFC 3168) where they leave the selected switches or arrive at the
-// selected nodes. What the packets carry decides; a port that says that it marked
-// a packet which does not carry the mark is wrong.
+// Marks judges how many packets of ECN-capable transports carry Congestion Experienced (RFC 3168)
+// where they leave the selected switches or arrive at the selected nodes. The mark in the packet
+// decides. A port is wrong if it records a mark on a packet that carries none.
 type Marks struct {
 	selector
 	share, count *spec.Bound
 
 	capable, marked, said, untrue uint64
-	byTap                         map[int]uint64 // marks that taps said they made
+	byTap                         map[int]uint64 // marks that taps recorded
 }
 
-// NewMarks makes the check. The bounds may be nil; the share is of marked packets
-// among the capable ones, the count of packets that the selected ports marked.
+// NewMarks makes the check. The bounds may be nil. share bounds the share of marked packets among
+// the ECN-capable ones. count bounds the number of packets that the selected ports marked.
 func NewMarks(s Selection, share, count *spec.Bound) *Marks {
 	return &Marks{selector: selector{Selection: s}, share: share, count: count, byTap: map[int]uint64{}}
 }

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// placedBytes is what became of the payload from one engine to another.
+// placedBytes counts the payload from one engine to another.
 type placedBytes struct {
-	left     uint64 // bytes that left, each once
-	received uint64 // of these, as the receiver last counted
-	rank     int    // index of the receiver; -1 while it has said nothing
+	left     uint64 // bytes that left the sender, each once
+	received uint64 // of these, by the receiver's latest acknowledgement
+	rank     int    // index of the receiver; -1 before its first acknowledgement
 }
 
-// pair is what is known of a sequence space.
+// pair returns the counts of a sequence space.
 func (b *BytesPerRank) pair(key rdPair) *placedBytes {
 	s := b.placed[key]
 	if s == nil {
@@ -22,7 +22,7 @@ func (b *BytesPerRank) pair(key rdPair) *placedBytes {
 	return s
 }
 
-// acknowledge takes what a rank says that it received.
+// acknowledge takes the count of received bytes from a rank's acknowledgement.
 func (b *BytesPerRank) acknowledge(p *Packet, rank int) {
 	if len(b.placed) >= maxRDSequences {
 		b.full = true
@@ -30,18 +30,17 @@ func (b *BytesPerRank) acknowledge(p *Packet, rank int) {
 	}
 	s := b.pair(p.pair(true))
 	s.rank = rank
-	if more := serial(p.RD.Bytes.Ack().Received, uint32(s.received)); more > 0 { // it counts modulo 2^32
+	if more := serial(p.RD.Bytes.Ack().Received, uint32(s.received)); more > 0 { // counts modulo 2^32
 		s.received += uint64(more)
 	}
 }
 
-// unreadable says that packets of a rank were there that could not be read.
+// unreadable reports whether a rank sent packets that could not be read.
 func (b *BytesPerRank) unreadable() bool {
 	return slices.ContainsFunc(b.unread, func(n uint64) bool { return n > 0 })
 }
 
-// judgeMissing compares the bytes that a rank says never came to it with the
-// packets.
+// judgeMissing compares the bytes that a rank states as never received with the packets.
 func (b *BytesPerRank) judgeMissing(f *finding, i int) {
 	rank := &b.roles.workload.Ranks[i]
 	if rank.Missing == nil {

@@ -8,21 +8,21 @@ const (
 	tagHeader   = 4
 )
 
-// MTU holds that no frame is longer than its link allows, so that a frame is
-// one packet as on a wire and not a burst that an offload would cut later. The
-// MTU is the plan's for the tap's link, or else the given one.
+// MTU checks that no frame is longer than the MTU of its link. A frame is then one packet as on a
+// wire, and not a burst that an offload would segment later. The MTU is the plan's for the tap's
+// link, or else the one given to NewMTU.
 type MTU struct {
 	other   int
 	capture *Capture
-	limits  []int // by tap index; 0 is not known
+	limits  []int // by tap index; 0 means unknown
 	judged  uint64
 	largest int
 	tooLong []uint64 // by tap index
 	longest []int
 }
 
-// NewMTU makes the check. other is the MTU of taps that the plan does not
-// know; 0 leaves them out.
+// NewMTU makes the check. other is the MTU of taps that the plan does not contain. 0 leaves these
+// taps out.
 func NewMTU(other int) *MTU { return &MTU{other: other} }
 
 // Begin implements Check.

@@ -10,19 +10,19 @@ import (
 	"railbed/capture/pcapng"
 )
 
-// Packets are sorted by their times within a window of at most so many packets, and
-// bytes. Where it is not known how far apart they are, as in a stream, it is of
+// Packets are sorted by their times within a window of at most windowPackets packets and
+// windowBytes bytes. In a stream the distance of displaced packets is unknown, and the window holds
 // windowStream packets.
 const (
 	windowPackets = 1 << 15
 	windowStream  = 1 << 12
-	windowLeast   = 16 // among which repeated records are found
+	windowLeast   = 16 // finds repeated records among this many
 	windowBytes   = 32 << 20
 )
 
-// displaced is behind how many packets the one stands that is furthest from its place by
-// time. It reads the capture and goes back to where it was; of what cannot go back
-// nothing is known.
+// displaced returns the greatest number of packets by which a packet stands behind its place in
+// time. It reads the capture and seeks back to where it began. If the reader cannot seek, the
+// number is not known.
 func displaced(ctx context.Context, in io.Reader) (packets int, known bool) {
 	seeker, can := in.(io.Seeker)
 	if !can {
@@ -39,10 +39,11 @@ func displaced(ctx context.Context, in io.Reader) (packets int, known bool) {
 	}()
 	r, err := pcapng.NewReader(in)
 	if err != nil {
-		return 0, true // whoever reads it says so
+		return 0, true // the caller's own reader reports the error
 	}
 	r.TimesOnly()
-	// The latest packets that are later than all before them, by number.
+	// latest are the times of packets that are later than all packets before them, and numbers
+	// their indexes.
 	var latest []int64
 	var numbers []int
 	for n := 0; n%contextEvery != 0 || ctx.Err() == nil; n++ {
@@ -64,31 +65,32 @@ func displaced(ctx context.Context, in io.Reader) (packets int, known bool) {
 	return packets, true
 }
 
-// chunkSize is how many bytes of packets are kept together, the longest one at least.
+// chunkSize is the capacity of a chunk in bytes of packets. A longer packet gets a chunk of its own
+// size.
 const chunkSize = 64 << 10
 
-// window brings packets into the order of their times, as far as they are at most so
-// many packets apart, and leaves out those that stand in the file twice.
+// window sorts packets by time, as far as they are at most most packets apart. It leaves out
+// packets that stand in the file twice.
 type window struct {
 	packets []windowed // sorted from front on
 	front   int
 	bytes   int
 	most    int    // packets
-	last    *chunk // that packets are added to
+	last    *chunk // chunk to which packets are added
 	spare   []*chunk
-	exact   bool // times and ids tell all packets apart, so that equal ones are one
+	exact   bool // times and ids tell all packets apart, so that equal packets are repeats
 	out     pcapng.Packet
 
 	sorted, repeated uint64
 }
 
-// windowed is a packet, whose bytes and comments are in a chunk.
+// windowed is a packet whose bytes and comments are in a chunk.
 type windowed struct {
 	pcapng.Packet
 	in *chunk
 }
 
-// chunk is the memory of some packets. It is used again when all of them were taken.
+// chunk is the memory of some packets. It is reused when all of them were taken.
 type chunk struct {
 	data     []byte
 	comments [][]byte
@@ -97,10 +99,10 @@ type chunk struct {
 
 func (w *window) len() int { return len(w.packets) - w.front }
 
-// full says that a packet has to be taken before another is added.
+// full reports whether a packet has to be taken before another is added.
 func (w *window) full() bool { return w.len() >= w.most || w.bytes > windowBytes }
 
-// add takes a copy of a packet.
+// add inserts a copy of a packet.
 func (w *window) add(raw *pcapng.Packet) {
 	at := len(w.packets)
 	if w.len() > 0 && w.packets[at-1].Time > raw.Time {
@@ -126,7 +128,7 @@ func (w *window) add(raw *pcapng.Packet) {
 	w.bytes += len(raw.Data)
 }
 
-// copy puts the bytes of a packet into a chunk.
+// copy copies the bytes of a packet into a chunk.
 func (w *window) copy(raw *pcapng.Packet) windowed {
 	c := w.last
 	if c == nil || len(c.data)+len(raw.Data) > cap(c.data) {
@@ -154,7 +156,7 @@ func (w *window) copy(raw *pcapng.Packet) windowed {
 	return p
 }
 
-// fresh begins a chunk with room for a packet.
+// fresh starts a chunk with room for a packet.
 func (w *window) fresh(least int) *chunk {
 	w.last = nil
 	if n := len(w.spare); n > 0 && cap(w.spare[n-1].data) >= least {
@@ -166,7 +168,7 @@ func (w *window) fresh(least int) *chunk {
 	return w.last
 }
 
-// take removes the first packet, which is valid until the next add.
+// take removes the first packet. The returned packet is valid until the next add.
 func (w *window) take() *pcapng.Packet {
 	p := &w.packets[w.front]
 	w.front++
@@ -178,7 +180,7 @@ func (w *window) take() *pcapng.Packet {
 	return &w.out
 }
 
-// same reports whether two packets are one record.
+// same reports whether two packets are the same record.
 func same(a, b *pcapng.Packet) bool {
 	return a.Interface == b.Interface && a.Has == b.Has && a.ID == b.ID && a.Flags == b.Flags &&
 		a.Length == b.Length && a.Queue == b.Queue &&

@@ -8,11 +8,13 @@ import (
 	"railbed/plan/spec"
 )
 
-// Outage judges the longest time in which a flow of datagrams sent and nothing of it
-// arrived: from when the first one left that was missed, or where the flow begins, to
-// the next arrival, or to the last departure where none came any more. A stream of
-// datagrams at a rate measures with it how long routers take to route around a
-// failure, as RFC 6413 does from lost packets, within the time between two of them.
+// Outage judges the longest time in which a flow of datagrams sent and no datagram of it arrived.
+// An outage begins when the first missing datagram left, or at the start of the flow. It ends at
+// the next arrival, or at the last departure if none arrived any more.
+//
+// With a stream of datagrams at a fixed rate this measures how long routers take to route around a
+// failure. RFC 6413 derives the same from lost packets, with a resolution of the time between two
+// packets.
 type Outage struct {
 	selector
 	longest *spec.Bound
@@ -20,7 +22,7 @@ type Outage struct {
 	flows   []flowOutage // by flow index
 }
 
-// flowOutage is what is known of one flow, in nanoseconds.
+// flowOutage is the state of one flow. Times are in nanoseconds.
 type flowOutage struct {
 	flow           *Flow
 	waits          bool  // for an arrival
@@ -40,7 +42,7 @@ func (k *Outage) Begin(c *Capture) {
 	k.travel = newJourneys(c, true, nil)
 }
 
-// protocolUDP is IANA's number of UDP: other protocols send again, or answer.
+// protocolUDP is IANA's number of UDP. Other protocols retransmit or answer.
 const protocolUDP = 17
 
 // Packet implements Check.
@@ -75,7 +77,7 @@ func (k *Outage) Packet(p *Packet) {
 	}
 }
 
-// until takes in that nothing arrived up to a moment.
+// until extends the current outage to a moment up to which nothing arrived.
 func (f *flowOutage) until(at int64) {
 	if f.waits && at-f.since > f.longest {
 		f.longest, f.began = at-f.since, f.since
@@ -90,10 +92,10 @@ func (k *Outage) Result() Result {
 	var worst flowOutage
 	var sent, arrived uint64
 	flows := 0
-	var silent []string // flows of which nothing arrived: their outages have no end
+	var silent []string // flows without any arrival: their outages have no end
 	for _, f := range k.flows {
 		if f.sent == 0 {
-			continue // of the other end, or half seen
+			continue // flow of another direction, or only partly captured
 		}
 		flows++
 		sent, arrived = sent+f.sent, arrived+f.arrived
@@ -126,7 +128,7 @@ func (k *Outage) Result() Result {
 	return r
 }
 
-// judge holds the longest outage against the bound.
+// judge compares the longest outage with the bound.
 func (k *Outage) judge(r *Result, found *finding, worst flowOutage, silent []string) {
 	virtual := clock.Dilation(k.capture.Dilation)
 	took := virtual.Passed(time.Duration(worst.longest))
@@ -142,7 +144,7 @@ func (k *Outage) judge(r *Result, found *finding, worst flowOutage, silent []str
 	}
 	holds := k.longest.Holds(float64(took))
 	if holds == k.longest.Upper() {
-		found.unclear = append(found.unclear, silent...) // with them it may be otherwise
+		found.unclear = append(found.unclear, silent...) // silent flows may change the verdict
 	}
 	if !holds && !k.longest.Upper() && len(silent) > 0 {
 		found.unclear = append(found.unclear,

@@ -14,41 +14,45 @@ import (
 )
 
 const (
-	// makeUp is how much of its schedule a limiter makes up for after it was late
+	// makeUp is the longest part of its schedule for which a limiter catches up after it was late
 	// (transports/rd/PROTOCOL.md, 7).
 	makeUp = 5 * time.Millisecond
-	// rounding is what a schedule of whole nanoseconds and packets may be off by.
+	// rounding is the error of a schedule in whole nanoseconds and packets.
 	rounding = time.Microsecond
-	// PacingTolerance is by how much a packet may be at a tap before its moment,
-	// because those before it took longer to get there, where a file says nothing.
+	// PacingTolerance is the default tolerance of a check. A packet may pass a tap this much before
+	// its scheduled time, because packets before it took longer to the tap.
 	PacingTolerance = time.Millisecond
-	// maxPaced bounds the schedules that are followed.
+	// maxPaced bounds the number of schedules.
 	maxPaced = 1 << 14
-	// maxHasty bounds the packets that are judged at the end.
+	// maxHasty bounds the number of packets that are judged at the end.
 	maxHasty = 1 << 12
 )
 
-// Pacing holds that no packet of a workload over reliable datagrams leaves more than
-// that one packet ahead of the schedule of its rate.
+// Pacing checks that no packet of a workload over reliable datagrams leaves more than that one
+// packet ahead of the schedule of its rate.
 //
-// A schedule begins with a packet that leaves; each moves it on by its bytes at the
-// rate. Who is behind may catch up, by 5 ms at most. It is judged twice. By the
-// timestamps that data carries, which its sender took when it let it go, nothing may
-// be ahead. Where several engines send, which may pass each other on their way to the
-// NIC, that is held by an envelope: in any time from s to t they let go at most the
-// rate times t - s, one packet, and what is made up for. By the times at the NIC's tap, nothing may
-// be ahead by more than a tolerance, besides what the packet with which the schedule began took
-// longer from its timestamp to the tap than the fastest packet of that NIC: by that much the
-// schedule begins too late, which excuses 5 ms at most. So a sender that stamps what it likes is
-// found by its packets, and a host that holds packets up is no wrong of the limiter.
+// A schedule begins with a packet that leaves. Each packet moves the schedule on by the time that
+// its bytes take at the rate. A late sender may catch up, by 5 ms at most. The check judges each
+// schedule twice, by timestamps and by times at the tap.
 //
-// A burst of up to 5 ms after a pause cannot be told from catching up.
+// Data packets carry timestamps, which the sender took when it released them. By these timestamps
+// no packet may be ahead. If several engines send, their packets may overtake each other on the way
+// to the NIC. For several engines the check uses an envelope. In any time from s to t they release
+// at most the rate times t - s, one packet, and the traffic that catches up.
 //
-// Packets that are encrypted to their header say no time. Theirs are judged at the
-// tap alone, by such an envelope with the tolerance. A batch that the kernel cuts adds nothing: it
-// has what is due. Up to 5 ms more, which a host may have held up before the tap, prove nothing.
-// And of a limiter at the link's own rate a tap shows little, being behind the queue that the link
-// empties: a rate below it, or timestamps, show more.
+// By the times at the NIC's tap no packet may be ahead by more than a tolerance and an allowance.
+// The allowance covers the first packet of the schedule. It is the time which that packet took from
+// its timestamp to the tap, beyond the time of the fastest packet of that NIC. The schedule begins
+// too late by this much. The allowance is 5 ms at most. The check thus finds a sender with false
+// timestamps by its packets, and does not blame the limiter for a host that delays packets.
+//
+// A burst of up to 5 ms after a pause cannot be distinguished from catching up.
+//
+// Packets whose headers are encrypted show no timestamp. They are judged at the tap alone, by such
+// an envelope with the tolerance. A batch that the kernel segments adds nothing: it contains only
+// packets that are due. Up to 5 ms more prove nothing, since a host may have delayed the packets
+// before the tap. For a limiter at the link's own rate a tap shows little, because the tap is
+// behind the queue that the link drains. A lower rate, or timestamps, show more.
 type Pacing struct {
 	roles     *roles
 	options   PacingOptions
@@ -61,48 +65,48 @@ type Pacing struct {
 	full      bool
 
 	packets, unread uint64
-	untimed         uint64        // of packets, those without a timestamp to be read
-	ahead           time.Duration // by timestamps, the most
+	untimed         uint64        // of packets, those without a readable timestamp
+	ahead           time.Duration // the most, by timestamps
 	examples        []string
-	behind          time.Duration // at taps, the most that was made up for
+	behind          time.Duration // at taps, the longest lateness that was made up for
 }
 
-// PacingOptions say what is asked for.
+// PacingOptions are the parameters of the check.
 type PacingOptions struct {
-	// Rate, in bit/s, is that from each rank to each other one. Default: that of
-	// each NIC's link, for all that it sends together.
+	// Rate, in bit/s, is the rate from each rank to each other rank. Default: the rate of each
+	// NIC's link, for all traffic that the NIC sends.
 	Rate units.Rate
-	// Tolerance is as the check says. Default PacingTolerance.
+	// Tolerance is the tolerance at the tap; see Pacing. Default PacingTolerance.
 	Tolerance time.Duration
 }
 
-// paceKey is what has a schedule: an endpoint, or what it sends to another. Its
-// engines share the NIC's rate, and have parts of that to a peer.
+// paceKey identifies a schedule: of an endpoint, or of its packets to another endpoint. The engines
+// of an endpoint share the NIC's rate, and have parts of the rate to a peer.
 type paceKey struct {
 	life uint64
 	dst  netip.Addr
 }
 
-// schedule is one, by timestamps and by the times at the tap, in virtual time.
+// schedule is a schedule by timestamps and by the times at the tap, in virtual time.
 type schedule struct {
 	said, seen float64 // when the next packet is due, in ns
-	began      float64 // what the packet that seen counts from took to the tap, by stampOffset
+	began      float64 // time to the tap of the packet that seen counts from, by stampOffset
 	engines    [wire.RDEngines]bool
-	count      int // of these
+	count      int // number of engines
 
 	letGo   clock.Queue[letGo] // by timestamp, the latest few
 	spoken  envelope           // of timestamps
 	passed  envelope
-	largest float64 // what the longest packet takes at the rate
-	untimed bool    // some packet says no time
-	name    string  // who sends to whom
+	largest float64 // time that the longest packet takes at the rate
+	untimed bool    // some packet shows no timestamp
+	name    string  // sender and receiver
 }
 
-// envelope is how much passed in the time that had the most of it beyond the rate.
-// Times are ns, and what passes is counted in the ns that it takes at the rate.
+// envelope measures the traffic in excess of the rate, in the time with the largest excess. Times
+// are in ns. Traffic is counted as the ns that it takes at the rate.
 type envelope struct {
 	last  float64
-	depth float64 // in the time that ends with the last packet
+	depth float64 // excess in the time that ends with the last packet
 	most  float64
 }
 
@@ -111,24 +115,24 @@ func (e *envelope) add(at, cost float64) {
 	e.last, e.most = at, max(e.most, e.depth)
 }
 
-// beyond is what an envelope has more than the rate times the time, and the packet
-// that each schedule of so many may have ahead.
+// beyond returns the excess of an envelope over the rate, less one packet for each schedule that
+// may be one packet ahead.
 func (s *schedule) beyond(e *envelope, schedules int) time.Duration {
 	return time.Duration(max(e.most-s.largest*float64(schedules), 0))
 }
 
-// maxPassing is how many packets of an endpoint may pass one on their way to the NIC:
-// the batches of all engines.
+// maxPassing is how many packets of an endpoint may overtake a packet on their way to the NIC: the
+// batches of all engines.
 const maxPassing = 64 * wire.RDEngines
 
-// letGo is a packet by its timestamp.
+// letGo is a released packet, ordered by its timestamp.
 type letGo struct {
 	cost float64
 	psn  uint32
 }
 
-// speak takes a timestamp, of which those that come later may be up to maxPassing
-// packets older.
+// speak adds the timestamp of a packet. Timestamps that arrive later may be older by up to
+// maxPassing packets.
 func (k *Pacing) speak(s *schedule, said, cost float64, psn uint32) {
 	s.letGo.Push(clock.Time(said), letGo{cost, psn})
 	if s.letGo.Len() > maxPassing {
@@ -136,8 +140,8 @@ func (k *Pacing) speak(s *schedule, said, cost float64, psn uint32) {
 	}
 }
 
-// hold holds the packet that was let go first of those that wait against its
-// schedule. One that comes later than others pass each other is left out.
+// hold compares the earliest waiting packet with its schedule. A packet that is overtaken by more
+// packets than maxPassing is left out.
 func (k *Pacing) hold(s *schedule) {
 	at, p := s.letGo.Pop()
 	said := float64(at)
@@ -156,15 +160,15 @@ func (k *Pacing) hold(s *schedule) {
 	s.spoken.add(said, p.cost)
 }
 
-// stampOffset turns the timestamps of an engine's clock into times of the capture.
+// stampOffset converts the timestamps of an engine's clock to times of the capture.
 type stampOffset struct {
 	known   bool
 	first   uint32  // timestamp
-	at      float64 // time of the capture then
-	fastest float64 // the least of a packet's time at the tap less its timestamp's
+	at      float64 // time of the capture at that timestamp
+	fastest float64 // least difference of a packet's time at the tap and its timestamp
 }
 
-// hastyPacket is one that was too early at the tap.
+// hastyPacket is a packet that was too early at the tap.
 type hastyPacket struct {
 	ahead, began float64
 	life         uint64
@@ -231,7 +235,7 @@ func (k *Pacing) Packet(p *Packet) {
 	k.judge(s, p, float64(p.Length+k.overhead[src])*8e9/float64(rate))
 }
 
-// ranksAt is how many ranks of rd have an address.
+// ranksAt returns how many ranks of rd have an address.
 func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
 	for _, r := range k.roles.workload.Ranks {
 		if r.Transport == TransportRD && r.Addr == addr {
@@ -241,7 +245,7 @@ func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
 	return n
 }
 
-// judge holds a packet against its schedule.
+// judge compares a packet with its schedule.
 func (k *Pacing) judge(s *schedule, p *Packet, cost float64) {
 	seen := float64(p.Time-k.capture.First) / float64(max(k.capture.Dilation, 1))
 	s.passed.add(seen, cost)
@@ -285,7 +289,7 @@ func (k *Pacing) judge(s *schedule, p *Packet, cost float64) {
 	s.seen += cost
 }
 
-// at is the rate in words.
+// at returns the rate in words.
 func (k *Pacing) at() string {
 	if k.options.Rate > 0 {
 		return k.options.Rate.String()
@@ -299,15 +303,15 @@ func (k *Pacing) example(format string, args ...any) {
 	}
 }
 
-// time is when a timestamp was taken, in the capture's time, but for how long the
-// first packet took to the tap. Timestamps count modulo 4.3 s.
+// time returns when a timestamp was taken, in the capture's time. The result is late by the time
+// that the first packet took to the tap. Timestamps count modulo 4.3 s.
 func (o *stampOffset) time(stamp uint32, seen float64) float64 {
 	if !o.known {
 		o.known, o.first, o.at = true, stamp, seen
 		return seen
 	}
 	const round = 1 << 32
-	said := o.at + float64(int32(stamp-o.first)) // engines pass each other
+	said := o.at + float64(int32(stamp-o.first)) // packets of engines overtake each other
 	for seen-said > round/2 {
 		said += round
 	}
@@ -363,8 +367,8 @@ func (k *Pacing) Result() Result {
 	return r
 }
 
-// envelopes judges the schedules of several engines and those of which packets say
-// no time, and is the most that passed a tap beyond the rate in any.
+// envelopes judges the schedules of several engines, and schedules with packets that show no
+// timestamp. It returns the largest excess over the rate at a tap.
 func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
 	allowed := makeUp + k.options.Tolerance
 	var wrong, doubtful []string

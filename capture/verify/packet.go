@@ -12,7 +12,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// Direction is which way a packet passed its tap.
+// Direction tells in which direction a packet passed its tap.
 type Direction uint8
 
 // Directions.
@@ -36,57 +36,57 @@ type Packet struct {
 	Time      int64  // nanoseconds since 1970
 	ID        uint64 // the same at every tap
 	Length    int    // bytes on the wire, without FCS
-	// Drop is the reason when a switch recorded that it dropped the packet
-	// here, "" when it did not.
+	// Drop is the reason if a switch recorded that it dropped the packet here, and "" otherwise.
 	Drop string
-	// Verdict is what a switch says that it did with the packet, "" for nothing:
-	// drop, mark, trim, pause, resume, slow. Reason is why.
+	// Verdict is the action that a switch recorded for the packet: drop, mark, trim, pause, resume,
+	// slow, or "" for none. Reason is the recorded reason.
 	Verdict, Reason string
-	// Depth is the bytes that waited in the queue, -1 where nobody says.
+	// Depth is the number of bytes that waited in the queue, -1 where it is not recorded.
 	Depth int64
-	// Queue is the priority's, -1 where nobody says.
+	// Queue is the queue's priority, -1 where it is not recorded.
 	Queue int
-	// Due is when the packet ought to have been here, Time less its lateness.
+	// Due is the time at which the packet was due here: Time less its lateness.
 	Due int64
-	// Event says that the packet does not pass the tap: it enters or leaves a queue
-	// there.
-	// Checks do not see it, but for those that are Watchers.
+	// Event reports whether the packet does not pass the tap but enters or leaves a queue there.
+	// Only checks that are Watchers receive events.
 	Event bool
 
-	Type     uint16 // Ethernet type, behind VLAN tags
-	Tags     int    // VLAN tags
-	PCP      int    // priority of the outer tag, if that is of VLAN 0, else -1
-	Group    bool   // sent to a group of Ethernet addresses
-	Foreign  bool   // sent to another Ethernet address than its receiver's, which throws it away
-	IP       int    // 4, 6, or 0 for other packets
-	TTL      uint8  // of IPv4, or the hop limit
+	Type  uint16 // Ethernet type, after VLAN tags
+	Tags  int    // VLAN tags
+	PCP   int    // priority of the outer tag if its VLAN is 0, else -1
+	Group bool   // sent to a group Ethernet address
+	// Foreign reports whether the packet was sent to another Ethernet address than the port's, so that
+	// the port discards it.
+	Foreign  bool
+	IP       int   // 4, 6, or 0 for other packets
+	TTL      uint8 // of IPv4, or the hop limit
 	DSCP     uint8
 	ECN      wire.ECN
 	Fragment bool
 	Proto    uint8 // above IP
 	// PFC is the content of a PFC frame.
 	PFC *wire.PFCFields
-	// Flow is set for IP packets. It is nil for others and when there are
-	// more flows than are told apart.
+	// Flow is set for IP packets. It is nil for other packets, and when there are more flows than
+	// the decoder tells apart.
 	Flow *Flow
-	// Seq, Payload, SYN and FIN are those of TCP; Payload is set for UDP too.
-	// It is the length on the wire, whatever was captured.
+	// Seq, Payload, SYN and FIN are fields of TCP. Payload is set for UDP too. Payload is the
+	// length on the wire, regardless of the captured length.
 	Seq      uint32
 	Payload  int
 	SYN, FIN bool
-	// Segment is what was captured of TCP's Payload. It is good until the next packet.
+	// Segment is the captured part of TCP's payload. It is valid until the next packet.
 	Segment []byte
-	// RD is the reliable datagram that the packet carries, nil for others and
-	// where RDFault says why there is none that can be read.
+	// RD is the reliable datagram that the packet carries. It is nil for other packets, and where
+	// RDFault names why the datagram cannot be read.
 	RD      *RD
 	RDFault RDFault
-	// RoCE is the packet of RoCEv2 that the packet carries, nil for others and where
-	// RoCEFault says why there is none that can be read.
+	// RoCE is the RoCEv2 packet that the packet carries. It is nil for other packets, and where
+	// RoCEFault names why the RoCEv2 packet cannot be read.
 	RoCE      *RoCE
 	RoCEFault RoCEFault
 
-	// Aggregation is the header of a message to a switch that adds up, nil for others and
-	// where there is no whole one.
+	// Aggregation is the header of a message to a switch that aggregates. It is nil for other
+	// packets, and where the header is incomplete.
 	Aggregation wire.Aggregation
 
 	data []byte // as captured
@@ -95,12 +95,11 @@ type Packet struct {
 	rd   RD
 }
 
-// Identity is a hash of what no switch changes of the packet, the same for packets that
-// are equal.
+// Identity returns a hash of the parts of the packet that no switch changes. Equal packets have the
+// same hash.
 func (p *Packet) Identity() uint64 { return layers.Identity(p.data, p.Length) }
 
-// control says that the packet is a MAC control frame, which ends at the port
-// that it comes to.
+// control reports whether the packet is a MAC control frame, which the receiving port consumes.
 func (p *Packet) control() bool { return p.Type == wire.EtherTypeMACControl }
 
 // Flow is a sequence of packets with the same addresses, protocol and ports:
@@ -121,11 +120,11 @@ type flowKey struct {
 	_            [2]byte
 }
 
-// maxFlows bounds the flows of a capture, and so what checks keep per flow.
+// maxFlows bounds the flows of a capture, and thereby the memory of checks per flow.
 const maxFlows = 1 << 17
 
-// ordinalsKept is how many packets are remembered to tell repeats apart, in
-// captures whose packets have no ids.
+// ordinalsKept is the number of packets that are remembered to recognise repeats, in captures whose
+// packets have no ids.
 const ordinalsKept = 1 << 16
 
 // decoder turns captured bytes into packets. It allocates for new flows only.
@@ -156,7 +155,7 @@ func newDecoder(c *Capture) *decoder {
 	return d
 }
 
-// decode reads the headers of a packet. What cannot be read stays zero and is
+// decode reads the headers of a packet. Fields that cannot be read stay zero, and the packet is
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
@@ -182,7 +181,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 			d.capture.Cut++
 		}
 	}
-	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // ours counts them at the end
+	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // Railbed's captures count them at the end
 		p.Tap.Lost += raw.DropCount
 	}
 	d.headers(raw.Length)
@@ -214,7 +213,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	return p
 }
 
-// annotate takes over what a switch says of the packet.
+// annotate takes a switch's record of the packet.
 func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 	p.Verdict, p.Reason = note.Verdict, note.Reason
 	switch note.Verdict {
@@ -224,7 +223,7 @@ func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 		}
 	case "enqueue":
 		p.Event = true
-	case "dequeue": // of a switch it is the sending
+	case "dequeue": // at a switch, dequeuing is sending
 		p.Event = passes == Unknown
 	}
 	if note.HasDepth {
@@ -235,8 +234,7 @@ func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 	}
 }
 
-// headers copies what was decoded. A layer's fields are stale unless the layer
-// is in decoded.
+// headers copies the decoded fields. A layer's fields are stale unless the layer is in decoded.
 func (d *decoder) headers(length int) {
 	p := &d.packet
 	rest := length // bytes on the wire from the current layer on
@@ -254,8 +252,7 @@ func (d *decoder) headers(length int) {
 			p.IP, p.TTL, p.Proto = 4, d.ipv4.TTL, uint8(d.ipv4.Protocol)
 			p.DSCP, p.ECN = d.ipv4.TOS>>2, wire.ECN(d.ipv4.TOS&3)
 			p.Fragment = d.ipv4.FragOffset != 0 || d.ipv4.Flags&golayers.IPv4MoreFragments != 0
-			// A segmentation offload leaves the length 0, which gopacket
-			// replaces by the captured length.
+			// A segmentation offload leaves the length 0, which gopacket replaces by the captured length.
 			if header := d.ipv4.Contents; header[2]|header[3] != 0 {
 				rest = min(rest, int(d.ipv4.Length))
 			}
@@ -295,7 +292,7 @@ func (d *decoder) headers(length int) {
 		p.key.proto = p.Proto
 		p.Flow = d.flow()
 	}
-	if p.Flow == nil { // there are too many: nothing is said of what is in one
+	if p.Flow == nil { // too many flows: the contents of this flow are not decoded
 		p.RD, p.RDFault, p.RoCE, p.RoCEFault, p.Aggregation = nil, RDSound, nil, RoCESound, nil
 	}
 }
@@ -319,7 +316,8 @@ func (d *decoder) flow() *Flow {
 	return f
 }
 
-// direction is what the capture says, or follows from the port's address.
+// direction returns the direction that the capture states, or else derives it from the port's
+// address.
 func (d *decoder) direction(raw *pcapng.Packet) Direction {
 	if said := saysDirection(raw); said != Unknown {
 		return said
@@ -333,7 +331,7 @@ func (d *decoder) direction(raw *pcapng.Packet) Direction {
 	return Unknown
 }
 
-// saysDirection is what the capture itself says.
+// saysDirection returns the direction that the capture states.
 func saysDirection(raw *pcapng.Packet) Direction {
 	if raw.Has&pcapng.HasFlags != 0 {
 		switch raw.Flags & pcapng.DirectionMask {

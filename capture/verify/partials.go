@@ -13,25 +13,26 @@ import (
 	"railbed/plan"
 )
 
-// Sums is a workload that switches add up: the job of the plan, by its number, and the life of it
-// that the workload had.
+// Sums is a workload that switches aggregate: the number of the job in the plan, and the job's life
+// during the workload.
 type Sums struct {
 	Job   uint16 `json:"job"`
 	Epoch uint16 `json:"epoch"`
 }
 
-// PartialSums holds that switches add up on the way: each but the root sends, for every round of
-// a slot in which all below it have sent to it, one partial sum of all of them up, by the link to
-// the next switch, and again only when one of them has asked again. What a switch receives and
-// sends is read at its own ports.
+// PartialSums checks that switches aggregate on the way to the root. Each switch but the root sends
+// one partial sum up, by the link to the next switch. It does so for every round of a slot in which
+// all its children have sent, and the partial sum adds up all of them. The switch sends the sum
+// again only when a child has sent its update again. The check reads the packets that a switch
+// receives and sends at the switch's own ports.
 type PartialSums struct {
 	workload Workload
 	capture  *Capture
 	job      *plan.AggregationJob
-	members  []*member // all of the tree but the root
+	members  []*member // all switches of the tree but the root
 	wrong    findings
-	short    findings // wrong, where no packet is missing
-	late     findings // sums of rounds that were over: wrong, where the switch's taps have one clock
+	short    findings // wrong if no packet is missing
+	late     findings // sums of past rounds: wrong if the switch's taps have one clock
 	count    struct{ wrong, short, late uint64 }
 }
 
@@ -41,20 +42,20 @@ type member struct {
 	workers  uint64
 	children map[netip.Addr]uint64 // their workers, by address
 	slots    map[int]*partialRound // by slot and set
-	partials uint64                // rounds of which a sum went up
+	partials uint64                // rounds whose sum was sent up
 	again    uint64
 	bytes    uint64 // of elements, each once
-	below    uint64 // and of those that came
+	below    uint64 // bytes of elements received from children
 	dropped  uint64 // partial sums that were lost on the link
 }
 
 // partialRound is a round of a slot at a switch.
 type partialRound struct {
 	round     uint32
-	came      uint64 // workers
-	questions int    // updates that came again
+	came      uint64 // workers whose elements were received
+	questions int    // updates that were received again
 	sent      int
-	lost      bool // some of these
+	lost      bool // some sent sums were lost
 }
 
 // NewPartialSums makes the check.
@@ -127,7 +128,7 @@ func (k *PartialSums) shortly(format string, args ...any) {
 	k.short.exemplify(format, args...)
 }
 
-// at is the round of a slot that a message is about; nil if that is past.
+// at returns the round of a slot to which a message belongs, or nil if the round is past.
 func (k *PartialSums) at(m *member, a wire.Aggregation) *partialRound {
 	key := 2*int(a.Slot()) + a.Set()
 	s := m.slots[key]
@@ -145,7 +146,7 @@ func (k *PartialSums) at(m *member, a wire.Aggregation) *partialRound {
 	return s
 }
 
-// over judges a round of which nothing more comes.
+// over judges a round when no more messages of the round come.
 func (k *PartialSums) over(m *member, slot int, s *partialRound) {
 	if s.came == m.workers && s.sent == 0 && !s.lost {
 		k.shortly("%s: no partial sum of slot %d, round %d went up, for which all below it had sent",
@@ -153,7 +154,7 @@ func (k *PartialSums) over(m *member, slot int, s *partialRound) {
 	}
 }
 
-// came takes what a child sent.
+// came adds a message from a child.
 func (k *PartialSums) came(m *member, a wire.Aggregation) {
 	s := k.at(m, a)
 	if s == nil {
@@ -167,7 +168,7 @@ func (k *PartialSums) came(m *member, a wire.Aggregation) {
 	m.below += uint64(a.DataLen())
 }
 
-// sent takes a partial sum.
+// sent adds a partial sum that the switch sent.
 func (k *PartialSums) sent(m *member, p *Packet) {
 	a := p.Aggregation
 	if a.Bitmap() != m.workers || p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr4 &&
@@ -182,7 +183,7 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 		k.late.exemplify("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
 		return
 	}
-	if p.Drop != "" { // from its queue, or when it was on the link, where it was sent before
+	if p.Drop != "" { // dropped from the queue, or on the link after it was sent
 		m.dropped++
 		s.lost = true
 		return
@@ -203,7 +204,7 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 	}
 }
 
-// ranks names workers by their ranks.
+// ranks lists the ranks of workers.
 func (k *PartialSums) ranks(workers uint64) string {
 	var ranks []int
 	for ; workers != 0; workers &= workers - 1 {
@@ -267,5 +268,5 @@ func (k *PartialSums) Result() Result {
 	return r
 }
 
-// first is the least worker below the switch.
+// first returns the lowest worker below the switch.
 func (m *member) first() int { return bits.TrailingZeros64(m.workers) }

@@ -13,40 +13,39 @@ import (
 	"railbed/plan/spec"
 )
 
-// Numbers of PathSpread.
+// Parameters of PathSpread.
 const (
-	// chanceLimit is the probability below which an uneven spread is not put
-	// down to chance.
+	// chanceLimit is the probability below which chance does not explain an uneven spread.
 	chanceLimit = 0.01
-	// chanceTrials resolves probabilities of a few tenths of a percent.
+	// chanceTrials is the number of trials. It resolves probabilities of a few tenths of a percent.
 	chanceTrials = 2000
-	// chanceFlows is how many of the largest flows a trial throws; the others
-	// are spread evenly, which many small flows are.
+	// chanceFlows is the number of the largest flows that a trial assigns at random. The others are
+	// spread evenly, as many small flows are.
 	chanceFlows = 512
 )
 
-// PathSpread holds that a switch uses all of its equal-cost paths. Packets
-// that leave by a group of next hops are counted by port and by flow. Each
-// port must carry at least a share of the mean over the group.
+// PathSpread checks that a switch uses all of its equal-cost paths. It counts the packets that
+// leave by a group of next hops, by port and by flow. Each port must carry at least a share of the
+// mean over the group.
 //
-// Switches hash: a flow keeps its path, and few flows can leave a path empty
-// by chance. So where a share is missed, the check computes how often flows of
-// these sizes, thrown evenly and independently, come out as uneven. Where that
-// is likely, the check says so and is INCONCLUSIVE; only what chance does not
-// explain fails.
+// Switches hash: a flow keeps its path, and with few flows a path may stay empty by chance. If a
+// port misses its share, the check computes the probability of such a spread. It assigns flows of
+// these sizes evenly and independently, and counts how often the result is as uneven. If that is
+// likely, the check is INCONCLUSIVE and reports the probability. It fails only if chance does not
+// explain the spread.
 type PathSpread struct {
 	pattern  string
 	minShare float64
 	options  SpreadOptions
 	capture  *Capture
-	switches []*spreadSwitch // by tap index; nil is none
+	switches []*spreadSwitch // by tap index; nil for none
 	groups   []*group
 }
 
 // spreadSwitch is a switch with equal-cost routes.
 type spreadSwitch struct {
 	groups []*group
-	// byFlow caches which group a flow's destination uses; -1 is none.
+	// byFlow caches the group of a flow's destination; -1 means none.
 	byFlow []int32
 	routes []plan.Route
 }
@@ -63,34 +62,32 @@ type group struct {
 	count   []map[int]uint64  // flow index to packets, by port
 }
 
-// SpreadOptions ask for more than that all paths are used.
+// SpreadOptions add requirements beyond the use of all paths.
 type SpreadOptions struct {
-	// Polarised asks for the opposite: that of each group that carries traffic a
-	// path is empty, or as good as (polarisedShare), that chance would have used.
+	// Polarised requires the opposite. Each group that carries traffic must have a path that is
+	// empty, or almost empty (polarisedShare), although chance would have used it.
 	Polarised bool
-	// Flows asks that each flow keeps to OnePath, or that each with packets
-	// enough uses EveryPath. Empty asks for neither.
+	// Flows requires that each flow uses OnePath, or that each flow with enough packets uses
+	// EveryPath. Empty requires neither.
 	Flows string
 }
 
-// What SpreadOptions.Flows may ask for.
+// Values of SpreadOptions.Flows.
 const (
 	OnePath   = "one-path"
 	EveryPath = "every-path"
 )
 
-// polarisedShare is the load of a path, of its fair part, below which it counts
-// as empty: a few packets of the fabric's own are no use of it.
+// polarisedShare is the load of a path, as a share of its fair part, below which the path counts as
+// empty. A few packets of the fabric itself do not count as use of a path.
 const polarisedShare = 0.001
 
-// enoughPackets is of how many packets per path a flow must be for EveryPath to
-// judge it: that a random spray over two paths misses one 16 times has a
-// probability of 1/65,536.
+// enoughPackets is the number of packets per path that a flow needs before EveryPath judges it. A
+// random spray over two paths misses a given path 16 times with a probability of 1/65,536.
 const enoughPackets = 16
 
-// NewPathSpread makes the check for the switches whose name matches a glob.
-// The share is of the mean, or of a port's weighted part; zero demands that
-// every port carries something.
+// NewPathSpread makes the check for the switches whose name matches a glob. The share is a share of
+// the mean, or of a port's weighted part. Zero requires that every port carries some traffic.
 func NewPathSpread(pattern string, minShare units.Ratio, options SpreadOptions) *PathSpread {
 	return &PathSpread{pattern: pattern, minShare: minShare.Float(), options: options}
 }
@@ -131,7 +128,7 @@ func (k *PathSpread) enlist(tap *Tap) *spreadSwitch {
 	return s
 }
 
-// group adds the set of a route's ports, once.
+// group adds the set of a route's ports, unless it is there already.
 func (s *spreadSwitch) group(node string, route plan.Route) {
 	if len(route.NextHops) < 2 {
 		return
@@ -163,8 +160,7 @@ func (s *spreadSwitch) tapped(tap *Tap) {
 	}
 }
 
-// groupOf is the group that a flow's destination is routed by: the longest
-// prefix decides.
+// groupOf returns the group of the route to a flow's destination. The longest prefix decides.
 func (s *spreadSwitch) groupOf(f *Flow) int32 {
 	const unknown = -2
 	for len(s.byFlow) <= f.Index {
@@ -183,7 +179,7 @@ func (s *spreadSwitch) groupOf(f *Flow) int32 {
 	return s.byFlow[f.Index]
 }
 
-// choices are the ports that are one of several equal-cost paths.
+// choices returns the ports of switches that belong to several equal-cost paths.
 func (k *PathSpread) choices() (names []string) {
 	if k.capture.Plan == nil {
 		return nil
@@ -248,7 +244,7 @@ func (k *PathSpread) Result() Result {
 	worst := math.Inf(1)
 	for _, g := range k.groups {
 		if sum(g.bytes) == 0 {
-			continue // nothing was routed this way
+			continue // no packet was routed this way
 		}
 		used++
 		j := g.judge(k.minShare, k.options.Polarised)
@@ -300,11 +296,11 @@ func (k *PathSpread) wanted() string {
 	return fmt.Sprintf("%.0f%%", k.minShare*100)
 }
 
-// judgement is what a group's loads say.
+// judgement is the verdict on the loads of a group.
 type judgement struct {
 	line   string
-	reason string // why it does not pass
-	wrong  bool   // and chance does not explain it
+	reason string // why the group does not pass
+	wrong  bool   // chance does not explain the spread
 	least  float64
 }
 
@@ -339,7 +335,7 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 	return j
 }
 
-// judgePolarised wants a path without traffic that chance would have used.
+// judgePolarised requires a path without traffic that chance would have used.
 func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
 	if j.least > polarisedShare {
 		j.reason = fmt.Sprintf("%s: every one of %d paths carried traffic, the least loaded %.0f%% of its "+
@@ -354,8 +350,7 @@ func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
 	return j
 }
 
-// judgeFlows says how flows break what is asked of their paths, "" if they do
-// not.
+// judgeFlows reports how flows violate the requirement on their paths, or "" if they do not.
 func (g *group) judgeFlows(want string) (line string, judged int) {
 	if want == "" {
 		return "", 0
@@ -389,7 +384,8 @@ func (g *group) judgeFlows(want string) (line string, judged int) {
 	return "", judged
 }
 
-// enough compares a share with the wanted one; without one, anything will do.
+// enough compares a share with the required share. If the required share is zero, any positive
+// share is enough.
 func enough(share, wanted float64) bool {
 	if wanted == 0 {
 		return share > 0
@@ -397,7 +393,7 @@ func enough(share, wanted float64) bool {
 	return share >= wanted
 }
 
-// least is the smallest load over its fair part.
+// least returns the smallest load, as a share of its fair part.
 func (g *group) least(loads []float64) float64 {
 	total, weight := sum(loads), sum(g.weights)
 	least := math.Inf(1)
@@ -407,8 +403,7 @@ func (g *group) least(loads []float64) float64 {
 	return least
 }
 
-// sizes are the flows' bytes, largest first. A flow that changed its path is
-// one flow.
+// sizes returns the flows' bytes, largest first. A flow that changed its path counts as one flow.
 func (g *group) sizes() []float64 {
 	total := map[int]float64{}
 	for _, flows := range g.flows {
@@ -425,9 +420,8 @@ func (g *group) sizes() []float64 {
 	return sizes
 }
 
-// chance estimates how often an even, independent hash of these flows leaves a
-// path with as little as was observed. The draws are seeded: the same flows
-// have the same answer.
+// chance estimates how often an even, independent hash of these flows leaves a path with as little
+// as was observed. The draws are seeded, so the same flows give the same result.
 func (g *group) chance(sizes []float64, observed float64) float64 {
 	if len(sizes) < len(g.ports) {
 		return 1 // fewer flows than paths

@@ -9,14 +9,15 @@ import (
 	"railbed/plan/spec"
 )
 
-// Pauses judges priority flow control (IEEE 802.1Q clause 36) from its frames. A
-// port that sends one asks the port at the far end to stop; it holds for its
-// quanta, 512 bit times of the far end's line each, or until a frame with none. A
-// pause that is renewed in time is one pause. Besides its bounds, the check holds
-// that a switch's port that was paused sends nothing of that priority: by the
-// times of the model where the capture has them.
+// Pauses judges priority flow control (IEEE 802.1Q clause 36) from its frames. A port that sends a
+// frame asks the port at the far end to stop. The pause lasts for the quanta in the frame, or until
+// a frame with zero quanta. A quantum is 512 bit times of the far end's line. A pause that is
+// renewed in time counts as one pause.
 //
-// The paused time is the testbed's own.
+// Besides its bounds, the check requires that a paused port of a switch sends no packet of that
+// priority. It uses the times of the model where the capture has them.
+//
+// The paused time is in the testbed's own time.
 type Pauses struct {
 	selector
 	priority      int // -1 is any
@@ -26,27 +27,26 @@ type Pauses struct {
 	asking []asking // by tap index
 	obeyed [][8]int64
 	passed uint64
-	// disobeyed are packets that were sent while their priority was paused.
+	// disobeyed counts packets that were sent while their priority was paused, by tap index.
 	disobeyed []uint64
 }
 
-// asking is what a port asked for.
+// asking is the state of a port that sends pause frames.
 type asking struct {
 	frames, renewals, resumes uint64
 	begun                     uint64
-	first                     int64 // of its first pause
+	first                     int64 // time of the first pause
 	until                     [8]int64
 	held                      [8]int64 // ns of pauses
 }
 
-// clockSlack is by how many nanoseconds the times of two records may differ from
-// those of the model: the host's clock is set a little now and then.
+// clockSlack is the possible difference in nanoseconds between the times of two records and the
+// times of the model. The host's clock is adjusted slightly now and then.
 const clockSlack = 20_000
 
-// NewPauses makes the check. A priority of -1 is any, and bounds may be nil: the
-// count is of all pauses, the time that of the port that asked for most. order
-// are globs over ports, each of which must have asked for its first pause after
-// those before it in the list.
+// NewPauses makes the check. A priority of -1 means any. Bounds may be nil: count bounds the number
+// of all pauses, and paused the time of the port that asked for the longest time. order lists globs
+// of ports. Each port must have asked for its first pause after the ports before it in the list.
 func NewPauses(s Selection, priority int, count, paused *spec.Bound, order []string) *Pauses {
 	return &Pauses{selector: selector{Selection: s}, priority: priority, count: count, paused: paused,
 		order: order}
@@ -55,15 +55,15 @@ func NewPauses(s Selection, priority int, count, paused *spec.Bound, order []str
 // Begin implements Check.
 func (k *Pauses) Begin(c *Capture) { k.begin(c) }
 
-// pauseLength is how long a pause holds that a port asks for or is asked for, in
-// nanoseconds of the capture's clock.
+// pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks tells
+// whether the port asks for the pause or is asked.
 func (c *Capture) pauseLength(asked *Tap, asks bool, quanta uint16) int64 {
-	rate := uint64(100e9) // as the switch takes a line without a rate
+	rate := uint64(100e9) // the switch's default for a line without a rate
 	if port, _ := c.port(asked.Node, asked.Port); port != nil {
 		if link := c.Plan.Link(port.Link); link != nil {
 			d := link.AToB
 			if (link.A.Node == asked.Node && link.A.Port == asked.Port) == asks {
-				d = link.BToA // of the port at the far end
+				d = link.BToA // the line of the port at the far end
 			}
 			if d.Rate > 0 {
 				rate = uint64(d.Rate)
@@ -93,15 +93,15 @@ func (k *Pauses) Packet(p *Packet) {
 	case p.Direction == In:
 		for q := range 8 {
 			if p.PFC.Enable>>q&1 != 0 {
-				// The frame that was just beginning goes out; so does what begins with
-				// the end of the pause.
+				// The frame that is just beginning is sent, and so is a frame that begins at the end of the
+				// pause.
 				k.obeyed[p.Tap.Index][q] = p.Due + k.capture.pauseLength(p.Tap, false, p.PFC.Quanta[q])
 			}
 		}
 	}
 }
 
-// ask takes a frame where it leaves the port that asks.
+// ask adds a pause frame where it leaves the asking port.
 func (k *Pauses) ask(p *Packet) {
 	a := &k.asking[p.Tap.Index]
 	for q := range 8 {
@@ -121,7 +121,7 @@ func (k *Pauses) ask(p *Packet) {
 		if a.begun == 1 && a.first == 0 {
 			a.first = p.Time
 		}
-		// What is left of the pause before is replaced.
+		// The new pause replaces the rest of the previous one.
 		if holds {
 			a.held[q] -= a.until[q] - p.Time
 		}
@@ -131,8 +131,8 @@ func (k *Pauses) ask(p *Packet) {
 	a.frames++
 }
 
-// total is how long a port asked for pauses until the capture's end, of the
-// priority that it paused longest.
+// total returns how long a port asked for pauses until the capture's end, for the priority that it
+// paused longest.
 func (a *asking) total(end int64) (longest int64) {
 	for q, held := range a.held {
 		longest = max(longest, held-max(0, a.until[q]-end))
@@ -156,7 +156,7 @@ func (k *Pauses) Result() Result {
 			"%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
 			tap.Name, clockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals, a.resumes))
 	}
-	f := finding{rests: true} // that no port sends what is paused
+	f := finding{rests: true} // requires that no port sends a paused priority
 	f.hold("pauses", k.count, float64(begun), fmt.Sprint(begun))
 	f.holdEither("time paused", k.paused, float64(longest), time.Duration(longest).String())
 	f.absent = append(f.absent, k.judgeOrder()...)
@@ -179,14 +179,14 @@ func (k *Pauses) Result() Result {
 	return r
 }
 
-// inOrder reports whether a tap is of the list of ports that ask one after the other.
+// inOrder reports whether a tap matches the list of ports that must ask in order.
 func (k *Pauses) inOrder(tap *Tap) bool {
 	return slices.ContainsFunc(k.order, func(pattern string) bool {
 		return (Selection{At: pattern}).tap(tap)
 	})
 }
 
-// asked are the taps that asked for a pause, in the order of their first.
+// asked returns the taps that asked for a pause, ordered by their first pause.
 func (k *Pauses) asked() (taps []*Tap) {
 	for i := range k.asking {
 		if k.asking[i].begun > 0 {
@@ -199,7 +199,7 @@ func (k *Pauses) asked() (taps []*Tap) {
 	return taps
 }
 
-// judgeOrder compares who paused whom first.
+// judgeOrder compares the times of the first pauses with the required order.
 func (k *Pauses) judgeOrder() (wrong []string) {
 	last := int64(0)
 	for i, pattern := range k.order {
@@ -222,10 +222,10 @@ func (k *Pauses) judgeOrder() (wrong []string) {
 	return wrong
 }
 
-// Deadlock looks for a cycle of switches that pause each other: ports whose pause
-// was renewed twice and more since they last sent anything of the priority, each
-// of them waiting for a switch of which the next port is one too. PFC alone
-// makes such; the frames and what the ports did not send are the proof.
+// Deadlock looks for a cycle of switches that pause each other. The cycle consists of ports whose
+// pause was renewed at least twice since they last sent a packet of the priority. Each port waits
+// for a switch to which the next port belongs. Only PFC causes such a cycle. The pause frames prove
+// it, together with the absence of packets from the ports.
 type Deadlock struct {
 	want    bool
 	capture *Capture
@@ -237,7 +237,7 @@ type Deadlock struct {
 	passed uint64
 }
 
-// stalled is a port that is paused, by priority.
+// stalled is the state of a paused port, by priority.
 type stalled struct {
 	tap      *Tap
 	far      string // the node at the far end
@@ -245,11 +245,10 @@ type stalled struct {
 	renewals [8]int // since it last sent
 }
 
-// renewedOften is from how many renewals on without a packet a port counts as
-// stalled.
+// renewedOften is the number of renewals without a packet from which on a port counts as stalled.
 const renewedOften = 2
 
-// NewDeadlock makes the check: there must be a deadlock, or there must be none.
+// NewDeadlock makes the check: with want there must be a deadlock, without want there must be none.
 func NewDeadlock(want bool) *Deadlock {
 	return &Deadlock{want: want, ports: map[int]*stalled{}, seen: map[string]bool{}}
 }
@@ -274,7 +273,7 @@ func (k *Deadlock) Packet(p *Packet) {
 	}
 }
 
-// pause takes a frame where it arrives.
+// pause adds a pause frame where it arrives.
 func (k *Deadlock) pause(p *Packet) {
 	s := k.ports[p.Tap.Index]
 	if s == nil {
@@ -300,7 +299,7 @@ func (k *Deadlock) pause(p *Packet) {
 	}
 }
 
-// search follows stalled ports from switch to switch until one comes again.
+// search follows stalled ports from switch to switch until a switch repeats.
 func (k *Deadlock) search(q int, now int64) {
 	next := map[string][]*stalled{}
 	for _, s := range k.ports {
@@ -339,7 +338,7 @@ func (k *Deadlock) search(q int, now int64) {
 	}
 }
 
-// note keeps a cycle once.
+// note records each cycle once.
 func (k *Deadlock) note(cycle []*stalled, q int, now int64) {
 	var names []string
 	for _, s := range cycle {
@@ -362,7 +361,7 @@ func (k *Deadlock) Result() Result {
 		"pfc-frames": float64(k.frames)}}
 	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC }), Records: RecordsQueues,
 		Clocks: true}
-	f := finding{rests: true} // a port may have sent what is not there
+	f := finding{rests: true} // a port may have sent packets that the capture lacks
 	switch {
 	case k.capture.Plan == nil:
 		f.unclear = append(f.unclear, "without a plan the ends of links are not known")

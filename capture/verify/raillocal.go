@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// RailLocal holds that a workload stays on its rails: no packet of it enters or leaves a
-// switch by a link to another one, so that each has passed the one switch to which both
-// NICs belong. What ranks of one node send to each other within it passes no tap.
+// RailLocal checks that a workload stays on its rails. No packet of the workload enters or leaves a
+// switch by a link to another switch. Each packet has then passed the single switch to which both
+// NICs are attached. Traffic between ranks within one node passes no tap.
 type RailLocal struct {
 	roles   *roles
 	capture *Capture
 	sent    []uint64   // through the rank's NIC, by rank
-	passed  [][]uint64 // switches' ports, by tap index and rank
+	passed  [][]uint64 // at switches' ports, by tap index and rank
 }
 
 // NewRailLocal makes the check.
@@ -42,8 +42,8 @@ func (l *RailLocal) Packet(p *Packet) {
 	l.passed[p.Tap.Index][role.rank]++
 }
 
-// between says that a tap is at a switch's port towards another switch: by the plan, or by
-// the other tap that names the same link.
+// between reports whether a tap is at a switch's port towards another switch. The plan tells, or
+// another tap that names the same link.
 func (c *Capture) between(tap *Tap) bool {
 	if tap.NIC {
 		return false

@@ -8,21 +8,21 @@ import (
 	"railbed/plan"
 )
 
-// RankNIC holds that each rank used its NIC: all packets of the workload that
-// a rank sent left through its NIC, all that it received came in there, and no
-// other NIC carried any, on the same node or on another.
+// RankNIC checks that each rank used its NIC. All packets of the workload that a rank sent left
+// through its NIC, and all that it received arrived there. No other NIC carried any, on the same
+// node or on another.
 type RankNIC struct {
 	roles   *roles
 	capture *Capture
-	// sent and received count packets at the right NIC, by rank; entered
-	// counts packets of a rank that came into a switch from the rank's link.
+	// sent and received count packets at the right NIC, by rank. entered counts packets of a rank
+	// that entered a switch from the rank's link.
 	sent, received, entered []uint64
-	// under is, by rank, that packets were on the link when the capture began.
+	// under reports, by rank, whether packets were on the link when the capture began.
 	under []bool
-	// elsewhere counts packets of a rank at a NIC of others, or entering a
-	// switch from there.
+	// elsewhere counts packets of a rank at the NIC of another rank, or entering a switch from
+	// there.
 	elsewhere map[misplaced]uint64
-	strangers map[netip.AddrPort]uint64 // sources that are no rank's
+	strangers map[netip.AddrPort]uint64 // source addresses of no rank
 	ports     []*portInfo               // by tap index
 }
 
@@ -32,15 +32,15 @@ type misplaced struct {
 	out  bool
 }
 
-// portInfo is what is at the other end of a switch port.
+// portInfo describes the other end of a switch port.
 type portInfo struct {
 	peerNIC string // "node:nic", "" for a port towards another switch
-	// duplicates says that the link between doubles packets, behind the NIC.
+	// duplicates reports whether the link duplicates packets behind the NIC's tap.
 	duplicates bool
-	full       int64 // for how long a packet may be between, in nanoseconds
+	full       int64 // how long a packet may be on the link, in nanoseconds
 }
 
-// maxStrangers bounds the sources that are listed.
+// maxStrangers bounds the number of source addresses that are listed.
 const maxStrangers = 1000
 
 // NewRankNIC makes the check.
@@ -85,13 +85,13 @@ func (k *RankNIC) at(p *Packet, rank int, right []uint64, out bool) {
 	switch want := &k.roles.workload.Ranks[rank]; {
 	case p.Tap.Port == want.NIC && p.Tap.Node == want.Node:
 		right[rank]++
-	case !out && p.Foreign: // a bridge that does not know where it goes sends it to all
+	case !out && p.Foreign: // a bridge floods frames to addresses that it has not learned
 	default:
 		k.elsewhere[misplaced{rank, p.Tap, out}]++
 	}
 }
 
-// enters takes a packet that comes into a switch from a node.
+// enters adds a packet that enters a switch from a node.
 func (k *RankNIC) enters(p *Packet, rank int) {
 	port := k.port(p.Tap)
 	if port.peerNIC == "" {
@@ -101,7 +101,7 @@ func (k *RankNIC) enters(p *Packet, rank int) {
 		k.elsewhere[misplaced{rank, p.Tap, true}]++
 		return
 	}
-	if k.sent[rank] == 0 && k.entered[rank] == 0 { // what left before the capture began
+	if k.sent[rank] == 0 && k.entered[rank] == 0 { // packets that left before the capture began
 		k.under[rank] = true
 	}
 	if port.duplicates || k.under[rank] && p.Time-k.capture.First <= port.full {
@@ -110,8 +110,8 @@ func (k *RankNIC) enters(p *Packet, rank int) {
 	k.entered[rank]++
 }
 
-// port looks up what a switch port is connected to: by the plan, or by the NIC
-// tap that names the same link.
+// port looks up the other end of a switch port: in the plan, or from the NIC's tap that names the
+// same link.
 func (k *RankNIC) port(tap *Tap) *portInfo {
 	for len(k.ports) <= tap.Index {
 		k.ports = append(k.ports, nil)
@@ -161,7 +161,7 @@ func (k *RankNIC) Result() Result {
 		f.wrong = append(f.wrong, fmt.Sprintf(
 			"%d packets to a rank's service came from %s, which is no rank's address", count, source))
 	}
-	slices.Sort(f.wrong) // they come from maps
+	slices.Sort(f.wrong) // map order is random
 	for i := range k.roles.workload.Ranks {
 		total += k.sent[i] + k.received[i]
 		if rank := &k.roles.workload.Ranks[i]; k.capture.Tap(rank.Node, rank.NIC) == nil {

@@ -10,84 +10,84 @@ import (
 	"railbed/plan"
 )
 
-// Rate is what one direction of a link carried, of what it was asked to.
+// Rate compares the rate that one direction of a link carried with its configured rate.
 type Rate struct {
 	Link, From, To string
-	// Asked is in real time, whatever the dilation.
+	// Asked is the configured rate in real time, whatever the dilation.
 	Asked units.Rate
-	// Busiest is the most bit/s of an interval of RateInterval.
+	// Busiest is the highest rate of an interval of RateInterval, in bit/s.
 	Busiest float64
-	// Busy is how many intervals there were that say a rate: those in which the link
-	// had more to send than it could for a part of the time, as far as the capture
-	// says what waited, and those in which it carried more than it was asked to.
+	// Busy is the number of intervals that yield a rate. In some of them the link had for a part of
+	// the time more to send than it could, as far as the capture records queue lengths. In the
+	// others the link carried more than its configured rate.
 	Busy int
-	// Time is for how long it was busy in these.
+	// Time is how long the link was busy in these intervals.
 	Time time.Duration
-	// Achieved is the share of the asked rate in these, or 0 when they are fewer
+	// Achieved is the share of the configured rate in these intervals. It is 0 when there are fewer
 	// than BusyLeast.
 	Achieved float64
-	// Known says that the capture holds all that passed and says what waited, so
-	// that also too little is found.
+	// Known reports whether the capture holds all packets and records queue lengths. Only then does
+	// the check find a rate that is too low.
 	Known bool
 }
 
-// maxIntervals bounds the memory of a meter to that of 3.6 hours of packets. What
-// comes later is not judged.
+// maxIntervals bounds the memory of a meter to the intervals of 3.6 hours of packets. Later packets
+// are not judged.
 const maxIntervals = 1 << 16
 
-// A stretch is the time from a packet behind which more waits to the last one that
-// follows without a gap. The first stretchStart of one does not count: what wakes an
-// idle switch is later than what follows it. An interval says a rate when stretches
-// fill busyLeast of it.
+// A stretch lasts from a packet behind which others wait to the last packet that follows without a
+// gap. The first stretchStart of a stretch does not count, because the packet that wakes an idle
+// switch is later than the packets after it. An interval yields a rate when stretches fill
+// busyLeast of it.
 const (
 	stretchStart = time.Millisecond
 	busyLeast    = RateInterval / 4
 )
 
-// burstTime and burstMTUs are what the kernel's shaper may let pass at once:
-// max(2 MTU, asked rate x 200 us).
+// burstTime and burstMTUs are the burst that the kernel's shaper may send at once: max(2 MTU, asked
+// rate x 200 us).
 const (
 	burstTime = 200e-6 // s
 	burstMTUs = 2
 )
 
-// meter counts what passes a tap in one direction, by intervals.
+// meter counts the packets that pass a tap in one direction, by intervals.
 type meter struct {
-	// asked is the direction of the link in real time, and perByte how long a byte
-	// takes, in nanoseconds; zero without a plan.
+	// asked is the configured rate of the link's direction in real time. perByte is how long a byte
+	// takes, in nanoseconds. Both are zero without a plan.
 	asked    units.Rate
 	perByte  float64
 	overhead int
 	mtu      int
 	dilation float64
-	arrives  bool // the tap is at the far end
+	arrives  bool // the tap is at the receiving end
 
-	interval int64 // number of the one that is filled
+	interval int64 // number of the current interval
 	bytes    uint64
 	longest  int
-	known    bool // whether packets say what waits
-	paused   bool // the far end has stopped the link
-	more     bool // whether more waits behind the last packet
+	known    bool // packets record how much waits
+	paused   bool // the far end has paused the link
+	more     bool // more packets wait behind the last packet
 	last     struct {
 		time, due int64
 		length    int
 	} // the last packet
 	start int64   // due time of the stretch's first packet
-	busy  stretch // what counts of stretches in this interval
+	busy  stretch // counted part of the stretches in this interval
 	done  []interval
 }
 
-// stretch is how much passed in how long while more waited.
+// stretch is the number of bytes that passed while more packets waited, and how long that took.
 type stretch struct {
 	bytes uint64
 	time  int64 // ns
 }
 
-// interval is a past one of a meter.
+// interval is a past interval of a meter.
 type interval struct {
 	bytes float32
-	share float32       // achieved of the asked rate while busy
-	busy  time.Duration // 0 when too short to say
+	share float32       // achieved share of the configured rate while busy
+	busy  time.Duration // 0 when too short to yield a rate
 }
 
 func newMeter(c *Capture, tap *Tap, d Direction) *meter {
@@ -108,10 +108,10 @@ func newMeter(c *Capture, tap *Tap, d Direction) *meter {
 	return m
 }
 
-// add takes a packet that passes.
+// add counts a packet that passes.
 func (m *meter) add(p *Packet) {
 	length := p.Length + m.overhead
-	// A packet that comes late is counted in the present interval.
+	// A packet that arrives late is counted in the current interval.
 	if now := p.Time / int64(RateInterval); m.bytes == 0 && len(m.done) == 0 {
 		m.interval = now
 	} else if now > m.interval {
@@ -122,8 +122,8 @@ func (m *meter) add(p *Packet) {
 	follows := m.more
 	switch {
 	case m.arrives:
-		// Frames of a soft switch follow each other without a gap, by their due
-		// times, while the link is busy; a nanosecond in a hundred is rounding.
+		// While the link is busy, frames of a soft switch follow each other without a gap, by their due
+		// times. The margin of 1 % and 100 ns is for rounding.
 		took := m.perByte * float64(length)
 		follows = float64(p.Due-m.last.due) <= 1.01*took+100*m.dilation
 	case p.Depth >= 0 && (p.Verdict == "" || p.Verdict == "dequeue"):
@@ -135,9 +135,8 @@ func (m *meter) add(p *Packet) {
 	m.last.time, m.last.due, m.last.length = p.Time, p.Due, length
 }
 
-// stretch adds the time since the last packet when nothing was missing in it. A
-// packet is recorded with its first bit where it leaves and with its last where it
-// arrives.
+// stretch adds the time since the last packet if no gap lies in it. A tap records a packet with its
+// first bit where the packet leaves, and with its last bit where it arrives.
 func (m *meter) stretch(p *Packet, length int, follows bool) {
 	if !follows {
 		m.start = p.Due
@@ -153,7 +152,7 @@ func (m *meter) stretch(p *Packet, length int, follows bool) {
 	m.busy.time += p.Time - m.last.time
 }
 
-// control takes a frame that comes the other way and holds the link back.
+// control takes a frame from the other direction that pauses or resumes the link.
 func (m *meter) control(verdict string) {
 	m.paused, m.more = verdict != "resume", false
 }
@@ -167,14 +166,14 @@ func (m *meter) turn(now int64) {
 		}
 		m.done = append(m.done, one)
 	}
-	if now != m.interval+1 { // of a time in which nothing was sent the meter knows nothing
+	if now != m.interval+1 { // the meter knows nothing about a time without packets
 		m.more, m.last.due = false, math.MinInt64/2
 	}
 	m.busy, m.bytes, m.interval = stretch{}, 0, now
 }
 
-// rate judges what was counted: where packets tell when the link was busy, by these
-// times, else by the intervals with more than was asked for.
+// rate judges the counted packets. If packets tell when the link was busy, it uses these times.
+// Otherwise it uses the intervals that exceed the configured rate.
 func (m *meter) rate(told bool) (busiest float64, shares []float32, busy time.Duration) {
 	most := float64(m.bytes)
 	for _, i := range m.done {
@@ -190,8 +189,8 @@ func (m *meter) rate(told bool) (busiest float64, shares []float32, busy time.Du
 	return most * 8 / RateInterval.Seconds(), shares, busy
 }
 
-// share is what an interval held of what was asked for. It may be off by a frame,
-// and hold a burst.
+// share returns the bytes of an interval as a share of the configured rate. The result allows for
+// an error of one frame and for one burst.
 func (m *meter) share(bytes float64) float64 {
 	whole := float64(m.asked) / 8 * RateInterval.Seconds()
 	burst := max(float64(burstMTUs*(m.mtu+etherHeader)), float64(m.asked)/8*burstTime)
@@ -201,17 +200,17 @@ func (m *meter) share(bytes float64) float64 {
 	return max(whole, bytes-float64(m.longest)-burst) / whole
 }
 
-// measured is a direction of a link and the meter that says most of it.
+// measured is a direction of a link, and the meter with the best evidence for it.
 type measured struct {
 	Rate
 	meter *meter
 }
 
-// measure finds the tap that says most of a direction of a link. A soft switch's
-// port says what waited behind a packet that it sent, and by due times what came
-// without a gap; a node's tap stands before its emulated NIC, where the node's own
-// shaper paces. The kernel stamps behind its shaper. One direction without any tap
-// is missing.
+// measure finds the tap with the best evidence for a direction of a link. A soft switch's port
+// records how much waited behind a packet that it sent. Its due times tell which packets arrived
+// without a gap. A node's tap is in front of the emulated NIC, where the node's own shaper paces
+// packets. The kernel takes its timestamps behind its shaper. A direction without any tap is
+// missing.
 func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing bool) {
 	c, from, to := k.capture, link.A, link.B
 	if !atA {
@@ -248,8 +247,8 @@ func soft(p *plan.Plan, node string) bool {
 	return s != nil && s.Soft != nil
 }
 
-// Rates is what every link direction with traffic carried, the busiest first, and
-// how many directions were not captured; once Result was called.
+// Rates returns the rate of every link direction with traffic, the busiest first, and the number of
+// directions that were not captured. It is valid after Result was called.
 func (k *Fidelity) Rates() (rates []Rate, missing int) {
 	if k.capture.Plan == nil {
 		return nil, 0

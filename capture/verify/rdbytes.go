@@ -4,9 +4,9 @@ import (
 	"railbed/internal/wire"
 )
 
-// rdKey names what one engine sends to another: the life and engine of who sends,
-// and the address, engine and tag of who is meant, because a receiver that starts
-// again is another.
+// rdKey names the packets from one engine to another. It holds the life and engine of the sender,
+// and the address, engine and tag of the receiver. The tag is part of the key because a restarted
+// receiver is a new receiver.
 type rdKey struct {
 	life                uint64
 	to                  [16]byte
@@ -19,28 +19,28 @@ func (p *Packet) rdKey() rdKey {
 	return rdKey{life: d.Life, to: p.key.dst, tag: d.Tag, source: d.Source, destination: d.Destination}
 }
 
-// rdWindow is how far apart packets under way between two engines may be: what the
-// bitmap of an acknowledgement can tell.
+// rdWindow is the largest distance between packets under way between two engines. The bitmap of an
+// acknowledgement covers this distance.
 const rdWindow = 64 * wire.RDMaxWords
 
 // maxRDSequences bounds the pairs of engines that a check follows.
 const maxRDSequences = 1 << 15
 
-// serialSet is which of the latest rdWindow serial numbers were met.
+// serialSet records which of the latest rdWindow serial numbers have occurred.
 type serialSet struct {
 	started bool
-	next    uint32 // behind the highest so far
-	// bits has one for each number before next, at the number modulo rdWindow.
+	next    uint32 // one more than the highest so far
+	// bits has a bit for each number before next, at the number modulo rdWindow.
 	bits [rdWindow / 64]uint64
 }
 
-// reach makes a number one of the latest, and says whether it is one.
+// reach extends the window up to a number, and reports whether the number is in the window.
 func (s *serialSet) reach(n uint32) bool {
 	if !s.started {
 		s.started, s.next = true, n
 	}
 	ahead := int32(n - s.next)
-	if ahead > rdWindow { // all that is there goes
+	if ahead > rdWindow { // all recorded numbers leave the window
 		s.next, ahead = n-rdWindow, rdWindow
 	}
 	for ; ahead >= 0; ahead-- {
@@ -50,7 +50,7 @@ func (s *serialSet) reach(n uint32) bool {
 	return int32(n-s.next) >= -rdWindow
 }
 
-// add takes a number, and says whether it was met before or is none of the latest.
+// add records a number. It reports whether the number occurred before or is older than the window.
 func (s *serialSet) add(n uint32) (before bool) {
 	if !s.reach(n) {
 		return true
@@ -61,24 +61,24 @@ func (s *serialSet) add(n uint32) (before bool) {
 	return before
 }
 
-// has says whether a number was met, as far as it is one of the latest.
+// has reports whether a number occurred. It is false for numbers outside the window.
 func (s *serialSet) has(n uint32) bool {
 	ahead := int32(n - s.next)
 	return s.started && ahead < 0 && ahead >= -rdWindow && s.bits[n/64%(rdWindow/64)]>>(n%64)&1 != 0
 }
 
-// rdStream tells payload that one engine sends to another for the first time from
-// repeated one, by the packets' numbers, as stream does for TCP by its bytes'.
+// rdStream tells fresh payload from one engine to another apart from repeated payload. It uses the
+// packets' numbers, as stream uses byte numbers for TCP.
 type rdStream struct {
 	seen, skipped   serialSet
 	fresh, repeated uint64 // bytes of payload
-	empty           uint64 // fresh packets without any
-	left            uint64 // of the fresh ones, those that a skip gave up
-	// again is those of the fresh bytes that were seen only when they were sent again.
+	empty           uint64 // fresh packets without payload
+	left            uint64 // of the fresh bytes, those that a skip gave up
+	// again counts fresh bytes that were seen only in a retransmission.
 	again uint64
 }
 
-// data takes a packet that leaves its sender.
+// data adds a packet that leaves its sender.
 func (s *rdStream) data(d *RD) {
 	if s.seen.add(d.PSN) {
 		s.repeated += uint64(d.Length)
@@ -93,8 +93,8 @@ func (s *rdStream) data(d *RD) {
 	}
 }
 
-// skip takes one that leaves: what it gives up of a message that may have holes
-// comes off, once.
+// skip adds a skip that leaves its sender. If the skip gives up a part of a message that may have
+// holes, its bytes count as given up, once.
 func (s *rdStream) skip(d *RD) {
 	if f := d.Bytes.Skip(); d.Flags&wire.RDDroppable != 0 && f.Count == 1 && !s.skipped.add(d.PSN) {
 		s.left += uint64(f.Bytes)

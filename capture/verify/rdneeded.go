@@ -8,20 +8,23 @@ import (
 	"railbed/plan/spec"
 )
 
-// Needed holds that no packet of reliable datagrams is sent again without need.
+// Needed checks that no packet of reliable datagrams is retransmitted without need.
 //
-// Data that leaves its sender's NIC with a PSN that left before is sent again; its
-// copies are told apart by their timestamps. It is needed when every copy before it
-// was lost: dropped or trimmed by the capture's record, refused by its receiver in
-// a NACK, not taken by its receiver though it came, or gone without a word. It is
-// spurious when a copy before it came whole to its receiver's NIC, before or after
-// it left, and no such thing is known of that copy. One kind of these is excused: where
-// every acknowledgement of the PSN was lost on its way, the sender cannot know.
+// Data that leaves its sender's NIC with a PSN that left before is a retransmission. Timestamps
+// tell the copies of a PSN apart. A retransmission is needed when every earlier copy was lost. A
+// copy was lost if the capture records that it was dropped or trimmed, or if its receiver refused
+// it in a NACK. It was also lost if its receiver did not take it although it arrived, or if it
+// vanished without a record.
 //
-// A copy that came to the NIC was not taken, as the receiver's socket had no room or
-// its checksum was wrong, if an acknowledgement leaves without it that has a
-// packet which came later, or answers a probe which came later: an engine takes
-// what comes in order.
+// A retransmission is spurious when an earlier copy arrived whole at its receiver's NIC, before or
+// after the retransmission left, and no loss of that copy is known. One kind of spurious
+// retransmission is excused: if every acknowledgement of the PSN was lost on its way, the sender
+// cannot know.
+//
+// A receiver may not take a copy that arrived at the NIC, because the receiver's socket had no room
+// or the checksum was wrong. An engine processes packets in the order of arrival. So the copy was
+// not taken if an acknowledgement without it leaves that covers a later packet, or answers a later
+// probe.
 type Needed struct {
 	rdNICs
 	linger int64
@@ -29,52 +32,52 @@ type Needed struct {
 	again  int // entries in the pairs' again
 
 	sent, repeats, needed, vanished, excused uint64
-	known, early, hasty                      uint64 // spurious ones, see judge
+	known, early, hasty                      uint64 // spurious retransmissions, see judge
 	unseen, open                             uint64
 	examples                                 []string
 }
 
-// neededPair is one sequence space.
+// neededPair is a sequence space.
 type neededPair struct {
 	name string
-	// next is behind the highest PSN that left, base the first that is not
-	// acknowledged as far as the sender's NIC has seen; slots has those in between,
-	// at PSN modulo its length, a power of two.
+	// next is one more than the highest PSN that left. base is the first PSN that is not
+	// acknowledged as far as the sender's NIC has seen. slots holds the PSNs in between, at the PSN
+	// modulo its length, a power of two.
 	next, base uint32
 	slots      []neededSlot
-	claimed    uint32                 // before it all was acknowledged by the receiver
-	again      map[uint32]*sentCopies // by PSN, what was sent more than once
-	probeAt    int64                  // when a probe came to the receiver
+	claimed    uint32                 // the receiver acknowledged all PSNs before it
+	again      map[uint32]*sentCopies // by PSN, packets that were sent more than once
+	probeAt    int64                  // when a probe arrived at the receiver
 	probeStamp uint32
 }
 
-// neededSlot is a PSN.
+// neededSlot is the state of a PSN.
 type neededSlot struct {
 	first   sentCopy
-	ackAt   int64 // when it was first acknowledged at the receiver, 0 is never
-	seen    bool  // the first copy was
-	again   bool  // the copies are in the pair's again
-	ackLost bool  // an acknowledgement of it was dropped
-	known   bool  // an acknowledgement of it came to the sender
+	ackAt   int64 // first acknowledgement by the receiver, 0 for never
+	seen    bool  // the first copy was seen
+	again   bool  // copies are in the pair's again
+	ackLost bool  // an acknowledgement was dropped
+	known   bool  // an acknowledgement arrived
 }
 
-// sentCopy is one sending of a packet.
+// sentCopy is one transmission of a packet.
 type sentCopy struct {
 	left, came int64 // came is 0 for never
 	stamp      uint32
-	lost       bool // by what is known
-	known      bool // an acknowledgement of the PSN had come before it left
-	excused    bool // all of these had been lost
+	lost       bool // a loss is known
+	known      bool // an acknowledgement of the PSN had arrived before it left
+	excused    bool // all acknowledgements had been lost
 }
 
-// sentCopies are all of a PSN, at most maxCopies.
+// sentCopies are all copies of a PSN, at most maxCopies.
 type sentCopies struct {
 	copies []sentCopy
 }
 
 const (
 	maxCopies = 64
-	// maxAgain bounds the packets that are remembered because they were sent again.
+	// maxAgain bounds the number of retransmitted packets that are remembered.
 	maxAgain = 1 << 16
 )
 
@@ -122,7 +125,7 @@ func (k *Needed) Packet(p *Packet) {
 	}
 }
 
-// stray counts data that came and is not known, but for copies of what is acknowledged.
+// stray counts data that arrived and was not seen to leave, except copies of acknowledged packets.
 func (k *Needed) stray(s *neededPair, d *RD) {
 	if serial(d.PSN, s.base) >= 0 {
 		k.strays++
@@ -135,7 +138,7 @@ func (s *neededPair) within(psn uint32) bool {
 	return serial(psn, s.base) >= 0 && serial(psn, s.next) < 0
 }
 
-// find is the copy that a packet is; nil is none that is known.
+// find returns the copy that a packet belongs to, or nil for none.
 func (s *neededPair) find(d *RD) *sentCopy {
 	if copies := s.again[d.PSN]; copies != nil {
 		for i := range copies.copies {
@@ -153,7 +156,7 @@ func (s *neededPair) find(d *RD) *sentCopy {
 	return nil
 }
 
-// leave takes data that leaves its sender.
+// leave adds data that leaves its sender.
 func (k *Needed) leave(p *Packet, s *neededPair) {
 	d := p.RD
 	k.sent++
@@ -208,7 +211,7 @@ func (k *Needed) leave(p *Packet, s *neededPair) {
 	copies.copies = append(copies.copies, one)
 }
 
-// extend makes slots up to a PSN.
+// extend adds slots up to a PSN.
 func (s *neededPair) extend(psn uint32) {
 	if serial(psn, s.next) > rdWindow {
 		s.next, s.base, s.claimed = psn, psn, psn
@@ -227,7 +230,7 @@ func (s *neededPair) extend(psn uint32) {
 	}
 }
 
-// lose takes what a switch or a NIC says that it dropped or trimmed.
+// lose takes a switch's or a NIC's record of a dropped or trimmed packet.
 func (k *Needed) lose(p *Packet) {
 	d := p.RD
 	switch d.Type {
@@ -244,7 +247,7 @@ func (k *Needed) lose(p *Packet) {
 	}
 }
 
-// refuse takes that a receiver did not take what came.
+// refuse notes that a receiver did not take copies of a PSN that had arrived.
 func (s *neededPair) refuse(psn uint32, now int64) {
 	if copies := s.again[psn]; copies != nil {
 		for i := range copies.copies {
@@ -255,14 +258,14 @@ func (s *neededPair) refuse(psn uint32, now int64) {
 	}
 }
 
-// refused says that the copy, if it came before, was not taken.
+// refused notes that the copy, if it arrived before, was not taken.
 func (c *sentCopy) refused(before int64) {
 	if c.came != 0 && c.came < before {
 		c.lost = true
 	}
 }
 
-// came is when a PSN first came whole, 0 is never.
+// came returns when a PSN first arrived whole, 0 for never.
 func (s *neededPair) came(psn uint32) int64 {
 	if !s.at(psn).again {
 		return s.at(psn).first.came
@@ -276,13 +279,13 @@ func (s *neededPair) came(psn uint32) int64 {
 	return first
 }
 
-// say takes an acknowledgement that leaves the receiver: what it has, and what it
-// has not although something that came later is there.
+// say takes an acknowledgement that leaves the receiver. It notes which packets the receiver has,
+// and which it lacks although a later packet was received.
 func (s *neededPair) say(p *Packet) {
 	b, psn := p.RD.Bytes, p.RD.PSN
 	from := s.base
 	if serial(s.claimed, from) > 0 {
-		from = s.claimed // what was said of those before is known
+		from = s.claimed // earlier PSNs were acknowledged before
 	}
 	latest := int64(0)
 	claims(b, from, s.next, func(psn uint32) {
@@ -311,7 +314,7 @@ func (s *neededPair) say(p *Packet) {
 	}
 }
 
-// learn takes an acknowledgement that comes to the sender.
+// learn takes an acknowledgement that arrives at the sender.
 func (s *neededPair) learn(d *RD) {
 	claims(d.Bytes, s.base, s.next, func(psn uint32) { s.at(psn).known = true })
 	if serial(d.PSN, s.base) > 0 && serial(d.PSN, s.next) <= 0 {
@@ -319,8 +322,7 @@ func (s *neededPair) learn(d *RD) {
 	}
 }
 
-// sweep judges what is old enough that nothing of it is under way; at the end it
-// judges all.
+// sweep judges retransmitted packets that are too old to be under way.
 func (k *Needed) sweep(now int64) {
 	for _, s := range k.pairs {
 		for psn, copies := range s.again {
@@ -337,9 +339,9 @@ func (k *Needed) sweep(now int64) {
 	}
 }
 
-// judge counts the copies of a packet that was sent again.
+// judge counts the copies of a packet that was retransmitted.
 func (k *Needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64) {
-	var came *sentCopy // the first that came, and was taken
+	var came *sentCopy // the first that arrived and was taken
 	open, vanished := false, false
 	for i := range copies.copies {
 		c := &copies.copies[i]

@@ -5,36 +5,36 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// RD is the reliable datagram of a packet (transports/rd/PROTOCOL.md). It is
-// valid: its check and its lengths are right.
+// RD is the reliable datagram of a packet (transports/rd/PROTOCOL.md). It is valid: its checksum
+// and its lengths are right.
 type RD struct {
 	wire.RDBase
-	// Bytes begin with its base. They end where the capture cut the packet off,
-	// which may be within the payload, and are valid until the check returns.
+	// Bytes begin with the datagram's base. They end where the capture cut the packet off, which
+	// may be within the payload. They are valid until the check returns.
 	Bytes wire.RD
-	// Telemetry is the bytes of the block before it, 0 without one.
+	// Telemetry is the length in bytes of the telemetry block before the datagram, 0 without one.
 	Telemetry int
-	// Trimmed says that a switch cut payload off, whatever was captured.
+	// Trimmed reports whether a switch trimmed payload, regardless of the captured length.
 	Trimmed bool
-	// Data is set for an RDData that is not encrypted.
+	// Data is set for RDData that is not encrypted.
 	Data wire.RDDataFields
 }
 
-// clear says that what stands behind the base can be read.
+// clear reports whether the bytes behind the base can be read.
 func (d *RD) clear() bool { return d.Flags&wire.RDEncrypted == 0 }
 
-// RDFault says why a packet to a port of reliable datagrams has none.
+// RDFault tells why a packet to a port of reliable datagrams has no readable datagram.
 type RDFault uint8
 
 // Faults of reliable datagrams.
 const (
 	RDSound   RDFault = iota
-	RDDamaged         // it is not valid, or of another version
-	RDCut             // the capture, or a fragment, has too little of it
+	RDDamaged         // it is invalid, or of another version
+	RDCut             // the capture, or a fragment, holds too little of it
 )
 
-// datagram reads a reliable datagram; captured is what the capture has of the
-// UDP payload, which had so many bytes on the wire.
+// datagram reads a reliable datagram. captured is the captured part of the UDP payload, and length
+// the payload's length on the wire.
 func (d *decoder) datagram(captured []byte, length int) {
 	p := &d.packet
 	if p.Fragment {

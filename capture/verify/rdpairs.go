@@ -7,15 +7,16 @@ import (
 	"railbed/internal/wire"
 )
 
-// rdPair names a sequence space: what one engine of a life sends to one of another.
-// It is the same for data and for what is said about it.
+// rdPair names a sequence space: the packets from one engine of a life to an engine of another
+// life. Data and acknowledgements of the data have the same rdPair.
 type rdPair struct {
 	src, dst            [16]byte
 	from, to            uint32 // low halves of the lives
 	source, destination uint8
 }
 
-// pair is that of a packet; said is for what the receiver says.
+// pair returns the sequence space of a packet. said is true for acknowledgements and other answers
+// of the receiver.
 func (p *Packet) pair(said bool) rdPair {
 	d := p.RD
 	if said {
@@ -26,34 +27,32 @@ func (p *Packet) pair(said bool) rdPair {
 		destination: d.Destination}
 }
 
-// pairName is what people read of the pair of a packet that leaves.
+// pairName returns the name of the pair in reports, for a packet that leaves.
 func (p *Packet) pairName() string {
 	return fmt.Sprintf("%s port %d to %s", p.Flow.Src.Addr(), wire.PortRD+int(p.RD.Source), p.Flow.Dst)
 }
 
-// maxRDPairs bounds the sequence spaces of which packets are followed.
+// maxRDPairs bounds the number of sequence spaces that are followed.
 const maxRDPairs = 1 << 13
 
-// rdNICs is what checks of reliable datagrams know of the taps that they need:
-// those of all NICs.
+// rdNICs is the state that checks of reliable datagrams share about the taps of all NICs.
 type rdNICs struct {
 	selector
-	hints  uint64 // trimmed packets that came, of encrypted ones
-	unread uint64 // packets that cannot be read, but for damage that came to a NIC
-	// damaged are packets that came to a NIC and that it was to throw away.
+	hints  uint64 // trimmed encrypted packets that arrived
+	unread uint64 // unreadable packets, except damaged ones that arrived at a NIC
+	// damaged counts damaged packets that arrived at a NIC, which has to discard them.
 	damaged uint64
-	// strays are packets that came, or that were spoken of, and were not seen to
-	// leave.
+	// strays counts packets that arrived, or were acknowledged, and were not seen to leave.
 	strays uint64
-	full   bool // there was more at once than is remembered
+	full   bool // more packets at once than are remembered
 }
 
-// readable says that a packet at a NIC is one to follow.
+// readable reports whether a packet at a NIC can be followed.
 func (k *rdNICs) readable(p *Packet) bool {
 	switch {
 	case p.RD != nil && !p.RD.clear() && p.RD.Trimmed && p.Direction == In:
 		k.hints++
-		return false // nothing vouches for it, so that it moves nobody
+		return false // unauthenticated, so receivers ignore it
 	case p.RD == nil && p.RDFault == RDDamaged && p.Direction == In:
 		k.damaged++
 		return false
@@ -64,7 +63,7 @@ func (k *rdNICs) readable(p *Packet) bool {
 	return p.RD != nil
 }
 
-// doubts are reasons why what was not seen may have been there all the same.
+// doubts returns reasons why packets that were not seen may have existed.
 func (k *rdNICs) doubts() (lines []string) {
 	if k.capture.Plan == nil {
 		lines = append(lines, "without a plan it is not known which NICs there are")
@@ -83,7 +82,7 @@ func (k *rdNICs) doubts() (lines []string) {
 	return lines
 }
 
-// need is what checks of reliable datagrams rest on: what passes all NICs.
+// need returns the need of checks of reliable datagrams: the packets at all NICs.
 func (k *rdNICs) need() Need {
 	n := Need{Ports: k.capture.portsOf(everyNIC), Clocks: true}
 	for engine := range wire.PortsRD {
@@ -92,11 +91,11 @@ func (k *rdNICs) need() Need {
 	return n
 }
 
-// serial is how far a number is ahead of another.
+// serial returns how far a number is ahead of another.
 func serial(n, of uint32) int32 { return int32(n - of) }
 
-// firstPSN is where a life begins to count, if a PSN is of its first window, and
-// else the PSN.
+// firstPSN returns the PSN at which a life begins, if the datagram's PSN is within the first
+// window. Otherwise it returns the datagram's PSN.
 func firstPSN(d *RD) uint32 {
 	first := uint32(d.Life >> 32)
 	if ahead := serial(d.PSN, first); ahead >= 0 && ahead < rdWindow {
@@ -105,8 +104,7 @@ func firstPSN(d *RD) uint32 {
 	return d.PSN
 }
 
-// claims calls a function for each PSN from one on, of those up to another, that an
-// acknowledgement says has come.
+// claims calls claim for each PSN in [from, to) that an acknowledgement says was received.
 func claims(b wire.RD, from, to uint32, claim func(psn uint32)) {
 	cumulative := b.Base().PSN
 	for psn := from; serial(psn, cumulative) < 0 && serial(psn, to) < 0; psn++ {

@@ -7,26 +7,26 @@ import (
 	"railbed/internal/wire"
 )
 
-// Placed holds that every message of reliable datagrams is placed exactly once.
-// Packets do not show memory, but this much they prove. A receiver places a packet
-// when its PSN comes whole for the first time, and never again. So every byte of a
-// message is placed once if
+// Placed checks that every message of reliable datagrams is placed exactly once. Packets do not
+// show memory, but they prove the following. A receiver places a packet when its PSN arrives whole
+// for the first time, and never again. So every byte of a message is placed once if
 //
-//   - the message's packets, as they leave the sender's NIC, have a PSN each, and
-//     carry disjoint pieces that together are the whole message: whenever a PSN is
-//     sent again, it is with the same piece,
-//   - each of these PSNs comes whole to the receiver's NIC, once at least,
-//   - and the receiver takes each PSN for come only when it did, and counts its
-//     bytes only once: what its acknowledgements say, the PSN before which all has
-//     come, the bitmap and the bytes received, never exceeds what came whole to its
-//     NIC or was skipped. A receiver that places a packet that came twice, and
-//     acknowledges both, counts more bytes than came.
+//   - each of the message's packets has its own PSN as it leaves the sender's NIC. The packets carry
+//     disjoint pieces that together are the whole message, and a PSN that is retransmitted carries the
+//     same piece,
+//   - each of these PSNs arrives whole at the receiver's NIC, at least once,
+//   - and the receiver acknowledges a PSN only after it arrived, and counts its bytes only once. Its
+//     acknowledgements contain a cumulative PSN, a bitmap and the bytes received. They never exceed
+//     the packets that arrived whole at its NIC or were skipped. A receiver that places a packet twice,
+//     and acknowledges both copies, counts more bytes than arrived.
 //
-// A message that may have holes is placed when the rest was skipped. One that its
-// sender canceled is none to be placed, and counted apart: its receiver was told so by
-// a skip without D, and had refused none of its packets. One that was given up because
-// its receiver refused it is not placed. It reads the taps of the NICs: what they lost,
-// or that one of them is missing, makes whatever was not seen INCONCLUSIVE.
+// A message that may have holes is placed when its missing part was skipped. A message that its
+// sender canceled need not be placed, and is counted separately. Its receiver was informed by a
+// skip without D, and had refused none of its packets. A message that was given up because its
+// receiver refused it is not placed.
+//
+// The check reads the taps of the NICs. If they lost packets, or if one of them is missing,
+// violations that rest on packets not seen are INCONCLUSIVE.
 type Placed struct {
 	rdNICs
 	linger int64
@@ -36,49 +36,49 @@ type Placed struct {
 	messages, bytes, holed   uint64
 	duplicates, trimmed      uint64
 	canceled                 uint64 // messages
-	givenUp, overlap         uint64 // messages; packets that carry what another does
-	changed, beyond          uint64 // PSNs that carry two pieces, pieces beyond their message
+	givenUp, overlap         uint64 // messages; packets that carry bytes of another packet
+	changed, beyond          uint64 // PSNs with two pieces, pieces beyond their message
 	tooSoon, never, tooLarge uint64 // claims, PSNs that left the window, counts
 	examples                 []string
 }
 
-// maxLive bounds the messages that are not over, and maxPieces what is remembered
-// of each: an engine sends a message in order.
+// maxLive bounds the messages that are not over. maxPieces bounds the remembered pieces of each
+// message: an engine sends a message in order.
 const (
 	maxLive   = 1 << 17
 	maxPieces = 4 * rdWindow
 )
 
-// placedPair is one sequence space.
+// placedPair is a sequence space.
 type placedPair struct {
 	name string
-	late bool // it had begun before the capture
-	// next is behind the highest PSN that left, missing the first that has not come:
-	// slots has those in between, at PSN modulo its length, a power of two.
+	late bool // it began before the capture
+	// next is one more than the highest PSN that left. missing is the first PSN that has not
+	// arrived. slots holds the PSNs in between, at the PSN modulo its length, a power of two.
 	next, missing uint32
 	slots         []placedSlot
-	received      uint32 // payload that came for the first time
+	received      uint32 // payload that arrived for the first time
 	messages      map[uint32]*placedMessage
 	over          serialSet // messages
-	gone, refused serialSet // of these those that were canceled, and all that were refused
+	gone, refused serialSet // of these the canceled ones, and all refused ones
 }
 
 type placedSlot struct {
 	message, position uint32
 	length            uint16
-	left, came        bool // came is also for what was skipped
+	left, came        bool // came is also set for skipped PSNs
 }
 
-// placedMessage is one that is not over.
+// placedMessage is a message that is not over.
 type placedMessage struct {
 	fields  wire.RDDataFields // of its first packet
-	latest  int64             // when anything of it was seen
-	have    uint32            // bytes that came
+	latest  int64             // when the last packet of it was seen
+	have    uint32            // bytes that arrived
 	holes   uint32            // bytes that were skipped
 	packets int               // that left
 	refused bool              // by its receiver
 	gone    bool              // canceled or given up
-	pieces  []hole            // what left, in order, joined
+	pieces  []hole            // bytes that left, in order, joined
 }
 
 // NewPlaced makes the check.
@@ -112,18 +112,18 @@ func (k *Placed) Packet(p *Packet) {
 	}
 }
 
-// at is a PSN's slot.
+// at returns a PSN's slot.
 func (s *placedPair) at(psn uint32) *placedSlot { return &s.slots[psn&uint32(len(s.slots)-1)] }
 
-// within says that a PSN has a slot.
+// within reports whether a PSN has a slot.
 func (s *placedPair) within(psn uint32) bool {
 	return serial(psn, s.missing) >= 0 && serial(psn, s.next) < 0
 }
 
-// extend makes slots up to a PSN. What has not come by the time that a whole
-// window has left after it never did.
+// extend adds slots up to a PSN. A packet counts as never arrived when a whole window left after
+// it.
 func (k *Placed) extend(s *placedPair, psn uint32) {
-	if serial(psn, s.next) > rdWindow { // far ahead, so that all in between is missing
+	if serial(psn, s.next) > rdWindow { // far ahead, so that all PSNs in between are missing
 		k.never += uint64(s.next - s.missing)
 		s.next, s.missing = psn, psn
 	}
@@ -144,15 +144,15 @@ func (k *Placed) extend(s *placedPair, psn uint32) {
 	}
 }
 
-// advance moves on over what has come.
+// advance moves missing past PSNs that have arrived.
 func (k *Placed) advance(s *placedPair) {
 	for s.missing != s.next && s.at(s.missing).came {
 		s.missing++
 	}
 }
 
-// leaving is the sequence space of what leaves, with a slot for it; nil where it
-// was sent before and has come.
+// leaving returns the sequence space of a packet that leaves, with a slot for the packet. It
+// returns nil if the PSN was sent before and has arrived.
 func (k *Placed) leaving(p *Packet) *placedPair {
 	d := p.RD
 	key := p.pair(false)
@@ -173,15 +173,15 @@ func (k *Placed) leaving(p *Packet) *placedPair {
 	return s
 }
 
-// leaveSkip takes a skip that leaves. Where a message is canceled of which some
-// bytes have no PSN, it has one that no data had.
+// leaveSkip adds a skip that leaves. If some bytes of a canceled message have no PSN, the skip has
+// a PSN without data.
 func (k *Placed) leaveSkip(p *Packet) {
 	if s := k.leaving(p); s != nil {
 		s.at(p.RD.PSN).left = true
 	}
 }
 
-// leave takes data that leaves its sender.
+// leave adds data that leaves its sender.
 func (k *Placed) leave(p *Packet) {
 	d := p.RD
 	s := k.leaving(p)
@@ -202,7 +202,7 @@ func (k *Placed) leave(p *Packet) {
 	k.piece(s, p)
 }
 
-// piece takes a piece of a message that leaves for the first time.
+// piece adds a piece of a message that leaves for the first time.
 func (k *Placed) piece(s *placedPair, p *Packet) {
 	f := &p.RD.Data
 	m := s.messages[f.Message]
@@ -243,7 +243,8 @@ func (k *Placed) piece(s *placedPair, p *Packet) {
 	}
 }
 
-// cover adds bytes to what left of a message; it is false when some had left before.
+// cover adds bytes to the part of a message that left. It returns false when some of the bytes had
+// left before.
 func (m *placedMessage) cover(from, to int64) bool {
 	at, _ := slices.BinarySearchFunc(m.pieces, from, func(h hole, from int64) int {
 		if h.to < from {
@@ -264,7 +265,7 @@ func (m *placedMessage) cover(from, to int64) bool {
 	return fresh
 }
 
-// arrive takes data that comes to its receiver.
+// arrive adds data that arrives at its receiver.
 func (k *Placed) arrive(p *Packet) {
 	d := p.RD
 	s := k.pairs[p.pair(false)]
@@ -298,7 +299,7 @@ func (k *Placed) arrive(p *Packet) {
 	k.advance(s)
 }
 
-// whole ends a message of which all came that will.
+// whole ends a message when all its bytes arrived or were given up.
 func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
 	if !m.gone && uint64(m.have)+uint64(m.holes) != uint64(m.fields.Total) {
 		return
@@ -315,7 +316,7 @@ func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
 	s.over.add(number)
 }
 
-// skip takes that packets will not come.
+// skip notes packets that were skipped and will not arrive.
 func (k *Placed) skip(p *Packet) {
 	f := p.RD.Bytes.Skip()
 	s := k.pairs[p.pair(false)]
@@ -348,7 +349,7 @@ func (k *Placed) skip(p *Packet) {
 	k.whole(s, f.Message, m)
 }
 
-// refuse takes that a receiver does not take a message.
+// refuse notes that a receiver refused a message.
 func (k *Placed) refuse(p *Packet) {
 	s := k.pairs[p.pair(true)]
 	if s == nil {
@@ -360,7 +361,7 @@ func (k *Placed) refuse(p *Packet) {
 		case m != nil:
 			m.refused = true
 		case s.over.has(f.Message) && !s.gone.has(f.Message) && !s.refused.has(f.Message):
-			// all of it came before it was refused
+			// all its bytes arrived before it was refused
 			k.refusal(s, f.Message)
 		}
 	}
@@ -373,11 +374,11 @@ func (k *Placed) refusal(s *placedPair, number uint32) {
 	k.exemplify("%s: message %d was refused and given up", s.name, number)
 }
 
-// acknowledge holds what a receiver says against what has come to it.
+// acknowledge compares a receiver's acknowledgement with the packets that arrived at the receiver.
 func (k *Placed) acknowledge(p *Packet) {
 	s := k.pairs[p.pair(true)]
 	if s == nil {
-		return // of nothing but a probe
+		return // only a probe was sent
 	}
 	b := p.RD.Bytes
 	if serial(p.RD.PSN, s.next) > 0 {

@@ -62,8 +62,8 @@ func (k *Placed) Result() Result {
 	return r
 }
 
-// open counts the messages that are not over, those apart that may go on behind the
-// end of the capture, and the pairs that began before it.
+// open counts the messages that are not over. It counts separately those that may continue after
+// the end of the capture, and pairs that began before it.
 func (k *Placed) open() (incomplete, underWay, late uint64) {
 	for _, s := range k.pairs {
 		if s.late {

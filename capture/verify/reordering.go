@@ -7,10 +7,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// Reordering judges the share of packets that arrived at their node after one of
-// their flow that had left later: Type-P-Reordered of RFC 4737, section 4.2, with
-// the order in which packets left their NIC as the sequence numbers. Data that one
-// engine of reliable datagrams sends to another is one flow, whatever paths it takes.
+// Reordering judges the share of packets that arrived at their node after a packet of the same flow
+// that had left later. This is Type-P-Reordered of RFC 4737, section 4.2. The sequence numbers are
+// the order in which packets left their NIC. All data from one engine of reliable datagrams to
+// another is one flow, whatever paths it takes.
 type Reordering struct {
 	selector
 	share  *spec.Bound
@@ -19,11 +19,11 @@ type Reordering struct {
 	pairs  map[rdPair]*flowOrder
 
 	late uint64
-	// equal are arrivals that are late or not, as the packets that equal them.
+	// equal counts arrivals that may be late, depending on which of several equal packets arrived.
 	equal uint64
 }
 
-// flowOrder is what is known of one flow.
+// flowOrder is the state of one flow.
 type flowOrder struct {
 	left uint64 // ordinal
 	// latest and most bound the largest ordinal that arrived.
@@ -72,7 +72,7 @@ func (k *Reordering) Packet(p *Packet) {
 	}
 }
 
-// order is what is known of a packet's flow.
+// order returns the state of a packet's flow.
 func (k *Reordering) order(p *Packet) *flowOrder {
 	if p.RD != nil && p.RD.Type == wire.RDData {
 		key := p.pair(false)

@@ -9,34 +9,33 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCE is the packet of RoCEv2 that a packet carries. Its lengths agree; its ICRC
-// may be wrong.
+// RoCE is the RoCEv2 packet in a captured packet. Its lengths agree, but its ICRC may be wrong.
 type RoCE struct {
 	infiniband.Fields
-	// Payload is the bytes of the message that the packet carries, whatever was
-	// captured of them.
+	// Payload is the number of message bytes that the packet carries, regardless of the captured
+	// length.
 	Payload int
-	// Bytes begin with the BTH. They end where the capture cut the packet off, and are
-	// valid until the check returns.
+	// Bytes begin with the BTH. They end where the capture cut the packet off, and are valid until
+	// the check returns.
 	Bytes infiniband.Packet
 
-	headers []byte // of IP and UDP, nil where the ICRC is not over them
+	headers []byte // of IP and UDP, nil where the ICRC does not cover them
 	whole   bool
 	icrc    layers.ICRCState
 }
 
-// RoCEFault says why a packet to the port of RoCEv2 has none.
+// RoCEFault tells why a packet to the port of RoCEv2 has no readable RoCEv2 packet.
 type RoCEFault uint8
 
 // Faults of packets of RoCEv2.
 const (
 	RoCESound   RoCEFault = iota
-	RoCEDamaged           // its lengths do not agree, or nobody knows its opcode
-	RoCECut               // the capture, or a fragment, has too little of it
+	RoCEDamaged           // its lengths do not agree, or its opcode is unknown
+	RoCECut               // the capture, or a fragment, holds too little of it
 )
 
-// ICRC compares the packet's ICRC with what it ought to be, once. It is unknown where
-// the capture cut the packet off, or IP has options.
+// ICRC compares the packet's ICRC with the correct one, and remembers the result. The result is
+// unknown where the capture cut the packet off, or IP has options.
 func (r *RoCE) ICRC() layers.ICRCState {
 	if r.icrc == layers.ICRCUnknown && r.whole && r.headers != nil {
 		r.icrc = layers.ICRCWrong
@@ -47,8 +46,8 @@ func (r *RoCE) ICRC() layers.ICRCState {
 	return r.icrc
 }
 
-// transport reads a packet of RoCEv2; captured is what the capture has of the UDP
-// payload, which had so many bytes on the wire.
+// transport reads a RoCEv2 packet. captured is the captured part of the UDP payload, and length the
+// payload's length on the wire.
 func (d *decoder) transport(captured []byte, length int) {
 	p := &d.packet
 	if p.Fragment {
@@ -81,13 +80,13 @@ func (r *RoCE) read(captured []byte, length int) RoCEFault {
 	return RoCESound
 }
 
-// roceKey names who sends to which queue pair: one direction of a connection.
+// roceKey names a sender and a queue pair to which it sends: one direction of a connection.
 type roceKey struct {
 	src, dst [16]byte
 	qp       infiniband.QPN
 }
 
-// roceKey is that of a packet.
+// roceKey returns the key of a packet.
 func (p *Packet) roceKey() roceKey {
 	return roceKey{src: p.key.src, dst: p.key.dst, qp: p.RoCE.BTH.DestQP}
 }
@@ -114,5 +113,5 @@ func newRoCE(k *spec.RoCECheck) (Check, error) {
 	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", k.Rule)
 }
 
-// roceName is what the check of a rule is called.
+// roceName returns the name of the check of a rule.
 func roceName(rule string) string { return "roce " + rule }

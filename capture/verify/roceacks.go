@@ -7,63 +7,67 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCEAcks holds the rules of a responder's answers (IBTA, 9.7.5):
+// RoCEAcks checks the rules for a responder's answers (IBTA, 9.7.5):
 //
-//   - it acknowledges only what came: every PSN up to that of an acknowledgement, and
-//     before that of a NAK, came whole to its NIC;
-//   - a NAK of a sequence error is sent only when something behind its PSN came;
-//   - its message sequence number counts messages: of any two answers the numbers
-//     differ by no less than the messages that the later one acknowledges and the
-//     earlier one did not, and by no more than those that came;
-//   - what asked for an acknowledgement gets one, perhaps with others in one answer
-//     (coalesced), as long as nothing before it was missing when it came; and so does
-//     what comes again though it is acknowledged, of which one time or another may have
-//     been dropped within the NIC.
+//   - The responder acknowledges only requests that arrived. Every PSN up to the PSN of an
+//     acknowledgement, and every PSN before that of a NAK, arrived whole at its NIC;
+//   - it sends a NAK of a sequence error only when a request after the NAK's PSN arrived;
+//   - its message sequence number counts messages. Between two answers the number grows at least by
+//     the messages that the later one acknowledges and the earlier one did not. It grows at most by
+//     the messages that arrived;
+//   - a request that asks for an acknowledgement gets one, perhaps in one answer with others
+//     (coalesced), as long as nothing before it was missing when it arrived. A request that arrives
+//     again after it was acknowledged gets one too, but one or two of these may have been dropped
+//     within the NIC.
 //
-// It looks at reliable connections where requests come to their receiver's NIC and
-// answers leave it, and applies to those of which it is known what answers what: by
-// the messages that made them, or by an answer whose PSN only one flow awaits. It is
-// no matter whether the responder throws away what came behind a gap, or when it
-// answers. The selective NAK of our own endpoint has the PSN of a packet in place of its
-// number, which must have come before its turn; what stands in an answer with another
-// syndrome that is reserved is not judged. At taps that are no NICs packets may have gone
-// another way, have overtaken each other or be lost, so that what breaks a rule there is
-// INCONCLUSIVE.
+// It judges reliable connections, where requests arrive at their receiver's NIC and answers leave
+// it. It applies to connections for which the pairing of requests and answers is known. The pairing
+// comes from the messages that made the connection, or from an answer whose PSN only one flow
+// awaits.
+//
+// The responder may discard requests that arrive after a gap, and may answer at any time. The
+// selective NAK of our own endpoint carries a PSN in place of its message sequence number. The
+// request of that PSN must have arrived before its turn. The content of an answer with another
+// reserved syndrome is not judged.
+//
+// At taps that are not at NICs, packets may have taken another path, have overtaken each other or
+// be lost. Violations there are INCONCLUSIVE.
 type RoCEAcks struct {
 	roceFlows[ackFlow]
 	linger                       int64
 	requests, answers, naks, rnr uint64
-	acked, coalesced             uint64 // requests that were, and those by an answer of another's PSN
-	early, needless, miscounted  uint64 // answers that break a rule
+	acked, coalesced             uint64 // acknowledged requests, and those by an answer to another PSN
+	early, needless, miscounted  uint64 // answers that violate a rule
 	misnamed                     uint64 // selective NAKs that do
 	unanswered, waiting          uint64
 	reserved                     uint64 // answers
 	found                        findings
 }
 
-// ackFlow is what is known of a responder.
+// ackFlow is the state of a responder.
 type ackFlow struct {
-	missing infiniband.PSN // the first that has not come
-	// done are the messages that came, ended those that were acknowledged.
+	missing infiniband.PSN // the first that has not arrived
+	// done counts messages that arrived, and ended messages that were acknowledged.
 	done, ended uint32
-	// The message sequence number less that of messages is within these, by all answers
-	// so far.
+	// low and high bound the message sequence number less the number of messages, by all answers so
+	// far.
 	bounded    bool
-	base       uint32 // low is 0 behind it
+	base       uint32 // base is subtracted, so that low begins at 0
 	low, high  int
 	refused    infiniband.PSN // of the last NAK
 	hasRefused bool
-	// uncounted is behind messages that were forgotten before they were counted. Until all
-	// of them are acknowledged no number is judged.
+	// uncounted is the PSN after the messages that were forgotten before they were counted. Until
+	// all of them are acknowledged, no message sequence number is judged.
 	uncounted    infiniband.PSN
 	hasUncounted bool
-	// repeated is acknowledged, and came again so often, asking, since the last answer.
+	// repeated is an acknowledged PSN that arrived again, asking for an acknowledgement. repeats
+	// counts the arrivals since the last answer.
 	repeated   infiniband.PSN
 	repeats    int
 	repeatedAt int64
 }
 
-// maxIgnored is how many times an acknowledged request may come again without an answer.
+// maxIgnored is how many times an acknowledged request may arrive again without an answer.
 const maxIgnored = 2
 
 // NewRoCEAcks makes the check.
@@ -96,8 +100,8 @@ func (k *RoCEAcks) Packet(p *Packet) {
 	k.advance(f)
 }
 
-// note notes of a request whether something before it is missing, so that its responder may
-// throw it away, and whether it is acknowledged already.
+// note records whether an earlier request is missing, so that the responder may discard this one.
+// It also records whether the request is already acknowledged.
 func (k *RoCEAcks) note(f *roceFlow[ackFlow], p *Packet, place rocePlace) {
 	own, b := &f.own, &p.RoCE.BTH
 	s, early := f.at(b.PSN), b.PSN.From(own.missing) > 0
@@ -116,8 +120,8 @@ func (k *RoCEAcks) note(f *roceFlow[ackFlow], p *Packet, place rocePlace) {
 	}
 }
 
-// advance moves on over what has come, and counts the messages that it ends. A READ
-// counts when its request has come (C9-148).
+// advance moves missing past the PSNs that have arrived, and counts the messages that end there. A
+// READ counts when its request has arrived (C9-148).
 func (k *RoCEAcks) advance(f *roceFlow[ackFlow]) {
 	own := &f.own
 	if own.missing.From(f.base) < 0 {
@@ -131,7 +135,7 @@ func (k *RoCEAcks) advance(f *roceFlow[ackFlow]) {
 	}
 }
 
-// judge holds an answer against what came before it left.
+// judge compares an answer with the requests that arrived before the answer left.
 func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 	r := p.RoCE
 	k.answers++
@@ -180,13 +184,13 @@ func (k *RoCEAcks) judge(f *roceFlow[ackFlow], p *Packet) {
 	case syndrome == infiniband.NakSelective:
 		k.selective(f, p)
 	case syndrome.Reserved():
-		k.reserved++ // who knows what stands in its number
+		k.reserved++ // the meaning of its number is unknown
 	default:
 		k.count(f, p)
 	}
 }
 
-// count holds the message sequence number against the messages.
+// count compares the message sequence number with the number of messages.
 func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 	own, msn := &f.own, p.RoCE.AETH.MSN
 	if own.hasUncounted {
@@ -199,7 +203,7 @@ func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 		own.bounded, own.base, own.low, own.high = true, msn-own.done, 0, int(own.done-own.ended)
 		return
 	}
-	// By this answer the number was ahead of the messages by low to high.
+	// This answer bounds the difference of the number and the messages by low and high.
 	low := infiniband.PSN((msn - own.done - own.base) & uint32(infiniband.MaxPSN)).From(0)
 	high := infiniband.PSN((msn - own.ended - own.base) & uint32(infiniband.MaxPSN)).From(0)
 	if low > own.high || high < own.low {
@@ -213,7 +217,7 @@ func (k *RoCEAcks) count(f *roceFlow[ackFlow], p *Packet) {
 	own.low, own.high = max(own.low, low), min(own.high, high)
 }
 
-// selective judges what a NAK says came before its turn.
+// selective checks that the PSN named in a selective NAK arrived before its turn.
 func (k *RoCEAcks) selective(f *roceFlow[ackFlow], p *Packet) {
 	early := infiniband.PSN(p.RoCE.AETH.MSN)
 	if s := f.at(early); early.From(p.RoCE.BTH.PSN) <= 0 || s == nil || !s.seen {
@@ -223,7 +227,7 @@ func (k *RoCEAcks) selective(f *roceFlow[ackFlow], p *Packet) {
 	}
 }
 
-// nameOf is what an answer is called.
+// nameOf returns the name of an answer.
 func nameOf(r *RoCE) string {
 	if o := r.BTH.Opcode; o.Operation() == infiniband.Acknowledge {
 		return r.AETH.Syndrome.String()
@@ -231,7 +235,7 @@ func nameOf(r *RoCE) string {
 	return r.BTH.Opcode.String()
 }
 
-// waits counts what asked for an acknowledgement and got none.
+// waits counts requests that asked for an acknowledgement and got none.
 func (k *RoCEAcks) waits(f *roceFlow[ackFlow]) {
 	end := k.end(f)
 	if own := &f.own; own.repeats > maxIgnored && end-own.repeatedAt >= k.linger {

@@ -9,15 +9,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCECNP holds that receivers tell of congestion (IBTA, A17.9.3): for each packet of
-// a connection that comes to a NIC with Congestion Experienced, a congestion
-// notification packet for the queue pair that sent it leaves no earlier and no later
-// than the interval, so that one may stand for all marks of an interval; and none
-// leaves without a mark in the interval before it.
+// RoCECNP checks that receivers signal congestion (IBTA, A17.9.3). A packet of a connection may
+// arrive at a NIC with Congestion Experienced. Then a congestion notification packet (CNP) for the
+// sending queue pair leaves within the interval before or after the arrival. One CNP may thus
+// answer all marks of an interval. No CNP leaves without a mark in the interval before it.
 //
-// It applies to receivers that sent a CNP at all: the kernel's rdma_rxe looks at no
-// mark and sends none. Of others the marks are counted, and the check is
-// INCONCLUSIVE when there is nobody else. It needs ECN-capable packets.
+// The check applies to receivers that sent at least one CNP: the kernel's rdma_rxe ignores marks
+// and sends no CNP. Marks at other receivers are counted, and the check is INCONCLUSIVE if there
+// are only such receivers. It needs ECN-capable packets.
 type RoCECNP struct {
 	roceFlows[cnpFlow]
 	interval                 int64 // ns of the testbed's clock
@@ -25,16 +24,16 @@ type RoCECNP struct {
 	capable, marked, cnps    uint64
 	unheard, baseless, heard uint64
 	pending                  uint64 // marks at the end
-	strange                  uint64 // CNPs of which it is not known whom they are about
+	strange                  uint64 // CNPs for unknown flows
 	overfull                 bool
 	found                    findings
 }
 
-// cnpFlow is what a receiver owes a sender.
+// cnpFlow holds the CNPs that a receiver owes a sender.
 type cnpFlow struct {
-	marks   uint64 // that await a CNP, or will never have one
+	marks   uint64 // all marks that arrived
 	owed    []int64
-	missed  []int64 // the first few that had none
+	missed  []int64 // the first few without a CNP
 	late    uint64
 	cnpAt   int64
 	markAt  int64
@@ -42,15 +41,14 @@ type cnpFlow struct {
 	hasMark bool
 }
 
-// maxOwed bounds the marks of a flow that await a CNP.
+// maxOwed bounds the marks of a flow that wait for a CNP.
 const maxOwed = 1 << 16
 
-// DefaultCNPInterval is what network cards keep between two CNPs of a queue pair, in
+// DefaultCNPInterval is the interval that network cards keep between two CNPs of a queue pair, in
 // the model of DCQCN (Zhu et al., SIGCOMM 2015).
 const DefaultCNPInterval = 50 * time.Microsecond
 
-// NewRoCECNP makes the check; the interval is of the testbed's clock, 0 is
-// DefaultCNPInterval.
+// NewRoCECNP makes the check. The interval is in the testbed's time; 0 means DefaultCNPInterval.
 func NewRoCECNP(interval time.Duration) *RoCECNP {
 	if interval <= 0 {
 		interval = DefaultCNPInterval
@@ -95,7 +93,7 @@ func (k *RoCECNP) Packet(p *Packet) {
 	}
 }
 
-// notify takes a CNP that leaves its receiver.
+// notify adds a CNP that leaves the receiver.
 func (k *RoCECNP) notify(p *Packet) {
 	k.cnps++
 	if len(k.speakers) < maxRoCEFlows {
@@ -129,7 +127,7 @@ func (own *cnpFlow) expire(before int64) {
 	own.owed = own.owed[n:]
 }
 
-// shown is the interval in the testbed's time.
+// shown returns the interval in the testbed's time.
 func (k *RoCECNP) shown() time.Duration {
 	return time.Duration(k.interval / int64(max(k.capture.Dilation, 1)))
 }

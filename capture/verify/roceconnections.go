@@ -6,8 +6,8 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// answered is the flow that a packet from a responder speaks of, nil where that is
-// not known.
+// answered returns the flow to which a packet from a responder refers, or nil where the flow is
+// unknown.
 func (v *roceFlows[S]) answered(p *Packet) *roceFlow[S] {
 	key := p.roceKey()
 	mate, known := v.mates[key]
@@ -33,8 +33,8 @@ func (v *roceFlows[S]) answered(p *Packet) *roceFlow[S] {
 	return f
 }
 
-// answer is answered of what answers a request. It is nil also for what its
-// requester throws away.
+// answer returns the flow that an answer belongs to, as answered does. It returns nil also for
+// answers that the requester discards, and for packets that are not answers.
 func (v *roceFlows[S]) answer(p *Packet) *roceFlow[S] {
 	if !p.RoCE.BTH.Opcode.Response() || v.side == atRequester && !v.came(p) {
 		return nil
@@ -46,21 +46,21 @@ func (v *roceFlows[S]) answer(p *Packet) *roceFlow[S] {
 	return f
 }
 
-// precedes says that an answer may be to a request from before the capture.
+// precedes reports whether an answer may belong to a request from before the capture.
 func (v *roceFlows[S]) precedes(p *Packet) bool {
 	return slices.ContainsFunc(v.between[addresses(p.key.dst, p.key.src)], func(f *roceFlow[S]) bool {
 		return !f.paired && f.follows(p.RoCE.BTH.PSN)
 	})
 }
 
-// follows says that a PSN may be of the flow, from before its first packet that was seen.
+// follows reports whether a PSN may belong to the flow, from before its first captured packet.
 func (f *roceFlow[S]) follows(psn infiniband.PSN) bool {
 	behind := f.base.From(psn)
 	return behind > 0 && behind <= roceWindow
 }
 
-// guess finds the only flow that a packet can be about. An answer may also be about one
-// whose first requests were not seen, and that then is not known to await it.
+// guess finds the only flow to which a packet can refer. An answer may also belong to a flow whose
+// first requests were not seen. Such a flow is not known to await the answer.
 func (v *roceFlows[S]) guess(p *Packet) (found roceKey, only bool) {
 	candidates, holds := 0, false
 	for _, f := range v.between[addresses(p.key.dst, p.key.src)] {
@@ -77,7 +77,7 @@ func (v *roceFlows[S]) guess(p *Packet) (found roceKey, only bool) {
 	return found, holds && candidates == 1
 }
 
-// pair says that two directions are of one connection, and no longer of the ones before.
+// pair records that two directions belong to one connection, and removes their earlier pairings.
 func (v *roceFlows[S]) pair(a, b roceKey) {
 	for _, key := range []roceKey{a, b} {
 		if mate, known := v.mates[key]; known {
@@ -90,22 +90,22 @@ func (v *roceFlows[S]) pair(a, b roceKey) {
 	}
 }
 
-// roceAsked is a connection that was asked for: the requests to who asked, and the PSN at which
-// they are to start.
+// roceAsked is a requested connection: the requests back to the side that asked, and the PSN at
+// which they are to start.
 type roceAsked struct {
 	back roceKey
 	psn  infiniband.PSN
 }
 
-// roceStart is how a connection began: the PSN of its first request, and the numbers that its
-// two ends have in the messages that connected them.
+// roceStart tells how a connection began: the PSN of its first request, and the connection numbers
+// of both ends in the messages that connected them.
 type roceStart struct {
 	psn             infiniband.PSN
 	asker, answerer uint32
 }
 
-// started notes how a connection began. A life that its queue pair had before is over; the same
-// messages, sent again, begin none.
+// started records how a connection began. The previous life of its queue pair is then over. A
+// retransmission of the same messages starts no new life.
 func (v *roceFlows[S]) started(key roceKey, start roceStart) {
 	before, known := v.starts[key]
 	if known && before == start || !known && len(v.starts) >= 2*maxRoCEFlows {
@@ -117,7 +117,7 @@ func (v *roceFlows[S]) started(key roceKey, start roceStart) {
 	}
 }
 
-// ended notes that who sends to a queue pair asked to end the connection.
+// ended records that the sender to a queue pair asked to end the connection.
 func (v *roceFlows[S]) ended(key roceKey, at int64) {
 	for _, key := range []roceKey{key, v.mates[key]} {
 		if f := v.flows[key]; f != nil && !f.closing {
@@ -126,8 +126,8 @@ func (v *roceFlows[S]) ended(key roceKey, at int64) {
 	}
 }
 
-// begun begins a flow where its first request came that was not lost on its way: with those
-// that were, by the messages that connected.
+// begun starts a flow at its first request that arrived. The messages that connected the ends tell
+// which requests were lost before it. These are included in the flow.
 func (v *roceFlows[S]) begun(f *roceFlow[S], first infiniband.PSN) {
 	start, known := v.starts[f.key]
 	lost := first.From(start.psn)
@@ -140,9 +140,9 @@ func (v *roceFlows[S]) begun(f *roceFlow[S], first infiniband.PSN) {
 	}
 }
 
-// learn takes the queue pairs of a connection from the messages that make it, and the PSNs at
-// which their requests start: each message has that of the packets that its sender is to get
-// (IBTA, 12.6.5, starting PSN). It takes the end of a connection, too.
+// learn takes the queue pairs of a connection from the messages that make it, and the PSNs at which
+// their requests start. Each message holds the starting PSN of the packets that its sender is to
+// receive (IBTA, 12.6.5, starting PSN). learn also takes the end of a connection.
 func (v *roceFlows[S]) learn(p *Packet) {
 	r := p.RoCE
 	if r.BTH.DestQP != infiniband.GSI || !r.whole {

@@ -10,51 +10,51 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// roceSide is the end at which a connection is looked at.
+// roceSide is the end at which a connection is observed.
 type roceSide uint8
 
 const (
-	// atRequester: requests where they leave their sender's NIC, and what comes back
-	// to it.
+	// atRequester observes requests where they leave the sender's NIC, and answers that arrive
+	// there.
 	atRequester roceSide = iota
-	// atResponder: requests where they come to their receiver's NIC, and what leaves
+	// atResponder observes requests where they arrive at the receiver's NIC, and answers that leave
 	// it.
 	atResponder
 )
 
-// maxRoCEFlows is how many directions of connections are followed.
+// maxRoCEFlows bounds the directions of connections that are followed.
 const maxRoCEFlows = 1 << 13
 
-// roceFlows follows requests of connections, and what answers them, at one end. In a
-// capture without NICs, such as tcpdump's, the first tap that sees two addresses
-// speak stands for both ends. S is what a check knows of a flow.
+// roceFlows follows requests of connections, and their answers, at one end. In a capture without
+// NICs, such as tcpdump's, the first tap that sees packets between two addresses serves as both
+// ends. S is a check's state of a flow.
 //
-// A BTH names only the queue pair that a packet is for. Which two belong together is
-// taken from the messages that connected them, where they were captured, and else
-// from an answer whose PSN only one flow awaits.
+// A BTH names only the queue pair to which a packet is sent. The messages that connected two queue
+// pairs tell which belong together, where they were captured. Otherwise an answer tells it if only
+// one flow awaits its PSN.
 type roceFlows[S any] struct {
 	selector
 	side roceSide
-	// reliable leaves the flows of unreliable connections out.
+	// reliable excludes the flows of unreliable connections.
 	reliable bool
 	flows    map[roceKey]*roceFlow[S]
-	ordered  []*roceFlow[S] // as they began
+	ordered  []*roceFlow[S] // in the order in which they began
 	between  map[[32]byte][]*roceFlow[S]
-	mates    map[roceKey]roceKey // the two directions of a connection, each by the other
+	mates    map[roceKey]roceKey // each direction of a connection, by the other
 	asking   map[roceComm]roceAsked
 	starts   map[roceKey]roceStart
-	homes    map[[32]byte]int // tap by two addresses, where taps are no NICs
+	homes    map[[32]byte]int // tap by two addresses, where taps are not at NICs
 
-	damaged    uint64 // packets that came with a wrong ICRC, and that their NIC throws away
+	damaged    uint64 // packets that arrived with a wrong ICRC, which their NIC discards
 	unread     uint64
-	cut        uint64 // of the unread ones, those of which the capture has too little
+	cut        uint64 // of the unread ones, those cut too short by the capture
 	remembered int    // roceSents
-	orphans    uint64 // answers of which it is not known what they answer
-	anew       uint64 // flows that went on with a PSN from elsewhere
+	orphans    uint64 // answers to unknown requests
+	anew       uint64 // flows that continued with an unrelated PSN
 	full       bool
 }
 
-// roceComm names a connection that was asked for, and who did.
+// roceComm names a requested connection, and the side that asked for it.
 type roceComm struct {
 	addr [16]byte
 	comm uint32
@@ -70,7 +70,7 @@ func newRoCEFlows[S any](side roceSide) roceFlows[S] {
 	}
 }
 
-// sees says that a packet of RoCEv2 is at the end that is looked at.
+// sees reports whether a RoCEv2 packet is at the observed end.
 func (v *roceFlows[S]) sees(p *Packet) bool {
 	if p.Drop != "" || p.RoCE == nil && p.RoCEFault == RoCESound || !v.here(p) {
 		return false
@@ -87,7 +87,7 @@ func (v *roceFlows[S]) sees(p *Packet) bool {
 
 func (v *roceFlows[S]) here(p *Packet) bool {
 	if p.Tap.NIC {
-		if p.RoCEFault == RoCECut { // who knows which it is
+		if p.RoCEFault == RoCECut { // the opcode may be missing
 			return p.Direction != Unknown
 		}
 		asks := p.RoCE != nil && p.RoCE.BTH.Opcode.Request()
@@ -116,12 +116,12 @@ func addresses(a, b [16]byte) (both [32]byte) {
 	return both
 }
 
-// foreign says that no tap is a NIC's, so that packets may be lost and reordered on
-// both sides of the taps.
+// foreign reports whether no tap is at a NIC, so that packets may be lost and reordered on both
+// sides of the taps.
 func (v *roceFlows[S]) foreign() bool { return len(v.homes) > 0 }
 
-// came says that a packet is whole as far as its receiver can tell. It counts those
-// that are not.
+// came reports whether a packet is whole as far as its receiver can tell. It counts packets that
+// are not.
 func (v *roceFlows[S]) came(p *Packet) bool {
 	if p.RoCE.ICRC() == layers.ICRCWrong {
 		v.damaged++
@@ -130,8 +130,8 @@ func (v *roceFlows[S]) came(p *Packet) bool {
 	return true
 }
 
-// walk takes a packet: the flow that it is of, and its place there. It is roceNone for
-// what is elsewhere, came damaged, or is neither a request nor an answer of a
+// walk returns the flow of a packet, and the packet's place in the flow. The place is roceNone for
+// packets at other ends, damaged packets, and packets that are neither a request nor an answer of a
 // connection.
 func (v *roceFlows[S]) walk(p *Packet) (*roceFlow[S], rocePlace) {
 	switch {
@@ -146,8 +146,8 @@ func (v *roceFlows[S]) walk(p *Packet) (*roceFlow[S], rocePlace) {
 	return nil, roceNone
 }
 
-// walkRequests is walk for who looks at requests alone: of an answer it takes what is
-// acknowledged, and has no flow.
+// walkRequests is walk for checks of requests alone. It applies an answer's acknowledgement, and
+// returns no flow for the answer.
 func (v *roceFlows[S]) walkRequests(p *Packet) (*roceFlow[S], rocePlace) {
 	f, place := v.walk(p)
 	if place == roceAnswer {
@@ -157,8 +157,8 @@ func (v *roceFlows[S]) walkRequests(p *Packet) (*roceFlow[S], rocePlace) {
 	return f, place
 }
 
-// acknowledged is the PSN before which an answer says that all came: a NAK names the
-// one that it refuses, all others the last that they answer (IBTA, 9.7.5.2).
+// acknowledged returns the PSN before which an answer acknowledges all requests. A NAK names the
+// PSN that it refuses. Other answers name the last PSN that they answer (IBTA, 9.7.5.2).
 func acknowledged(r *RoCE) infiniband.PSN {
 	if r.BTH.Opcode.Has(infiniband.HasAETH) && r.AETH.Syndrome.Kind() != infiniband.Ack {
 		return r.BTH.PSN
@@ -166,8 +166,8 @@ func acknowledged(r *RoCE) infiniband.PSN {
 	return r.BTH.PSN.Add(1)
 }
 
-// request takes a request that sees: its flow, and its place there. Requests that do
-// not come whole are none at the responder.
+// request returns the flow of a request, and the request's place in it. Requests that arrive
+// damaged do not count at the responder.
 func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 	o := p.RoCE.BTH.Opcode
 	if o.Has(infiniband.HasDETH) && p.RoCE.ICRC() != layers.ICRCWrong {
@@ -206,8 +206,8 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 	return f, place
 }
 
-// need is what the check rests on: what passes all NICs, or in a capture without any, what
-// passes the taps that stand for both ends.
+// need returns the need of the check: the packets at all NICs. In a capture without NICs it is the
+// packets at the taps that serve as both ends.
 func (v *roceFlows[S]) need() Need {
 	n := Need{Packets: filter.Transport(protoUDP, 0, infiniband.Port)}
 	if v.capture.Plan != nil || !v.foreign() {
@@ -225,8 +225,8 @@ func (v *roceFlows[S]) need() Need {
 	return n
 }
 
-// suspect adds what breaks a rule unless a packet is missing. What is cut off, cannot be
-// told apart, or passed taps that are no NICs, may be why.
+// suspect adds violations that hold unless a packet is missing. They are unclear if packets were
+// cut off, if answers could not be assigned, or if the taps are not at NICs.
 func (v *roceFlows[S]) suspect(f *finding, lines ...string) {
 	if v.cut > 0 || v.orphans > 0 || v.foreign() {
 		f.unclear = append(f.unclear, lines...)
@@ -235,7 +235,7 @@ func (v *roceFlows[S]) suspect(f *finding, lines ...string) {
 	}
 }
 
-// end is when a flow ended: when its connection was asked to end, or with the capture.
+// end returns when a flow ended: at the request to end its connection, or with the capture.
 func (v *roceFlows[S]) end(f *roceFlow[S]) int64 {
 	if f.closing {
 		return min(f.closed, v.capture.End)
@@ -243,7 +243,7 @@ func (v *roceFlows[S]) end(f *roceFlow[S]) int64 {
 	return v.capture.End
 }
 
-// doubts are reasons why what was not seen may have been there all the same.
+// doubts returns reasons why packets that were not seen may have existed.
 func (v *roceFlows[S]) doubts() (lines []string) {
 	add := func(count uint64, what string) {
 		if count > 0 {
@@ -259,12 +259,12 @@ func (v *roceFlows[S]) doubts() (lines []string) {
 	return lines
 }
 
-// notApplicable is what a check says whose precondition does not hold.
+// notApplicable formats the finding of a check whose precondition does not hold.
 func notApplicable(format string, args ...any) string {
 	return "NOT-APPLICABLE: " + fmt.Sprintf(format, args...)
 }
 
-// findings are what a check found: counts with words, and examples of them.
+// findings holds the findings of a check: counts with words, and examples of them.
 type findings struct {
 	lines, examples []string
 }
@@ -281,5 +281,5 @@ func (f *findings) exemplify(format string, args ...any) {
 	}
 }
 
-// all are the counts, and then the examples.
+// all returns the counts, and then the examples.
 func (f *findings) all() []string { return append(f.lines, f.examples...) }

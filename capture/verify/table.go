@@ -11,32 +11,31 @@ import (
 	"railbed/plan/spec"
 )
 
-// Sources are what checks need beside packets and plan.
+// Sources provide the data that checks need beside packets and plan.
 type Sources struct {
-	// Traffic says which packets a workload's are; the name is that of the
-	// check, and empty for the only one.
+	// Traffic returns the packets of a workload. The name is the check's argument, and is empty
+	// for the only workload.
 	Traffic func(workload string) (Workload, error)
-	// Crossing says what a stack's run had to send.
+	// Crossing returns the traffic that a run of a stack had to send.
 	Crossing func(stack string) (Crossing, error)
 }
 
-// kind is a check of packets that files can ask for.
+// kind is a kind of packet check that a file can ask for.
 type kind struct {
 	key string // in files
-	// example is what a file writes behind the key.
+	// example is the text that a file writes after the key.
 	example string
-	// timed reports whether what the check finds rests on when packets pass, so that an
-	// emulation which did not keep up takes its proof away. Elements, bytes, order and
-	// conservation do not.
+	// timed reports whether the finding depends on the times of packets. If the emulation did not
+	// keep up, such a finding is no proof. Elements, bytes, order and conservation do not depend on
+	// times.
 	timed func(*spec.PacketsCheck) bool
-	// words are what the check's name says beside the key, empty ones left out.
+	// words are the words that follow the key in the check's name. Empty words are left out.
 	words func(*spec.PacketsCheck) []string
 	make  func(*spec.PacketsCheck, Sources) (Check, error)
 }
 
-// kinds are the checks that files, "railbed run" and "railbed verify" know, in
-// the order of spec.PacketsCheck. The forms of what is made here were checked when
-// the file was read.
+// kinds are the checks that files, "railbed run" and "railbed verify" know, in the order of
+// spec.PacketsCheck. The syntax of their arguments was checked when the file was read.
 var kinds = []kind{
 	{"bytes-per-rank", "{formula: ring-all-reduce, tolerance: 2%}", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.BytesPerRank.Workload} },
@@ -179,21 +178,22 @@ var kinds = []kind{
 func always(*spec.PacketsCheck) bool { return true }
 func never(*spec.PacketsCheck) bool  { return false }
 
-// roceTimed are the rules about congestion; all others are about numbers and bytes.
+// roceTimed reports whether the rule is about congestion. All other rules are about numbers and
+// bytes.
 func roceTimed(p *spec.PacketsCheck) bool {
 	return p.RoCE.Rule == spec.RoCERuleCNP || p.RoCE.Rule == spec.RoCERuleRate
 }
 
-// thatTimed is what timers make a sender do.
+// thatTimed reports whether the rule judges what a sender does when its timers expire.
 func thatTimed(p *spec.PacketsCheck) bool { return p.That == spec.ThatRDNeeded }
 
-// Timed reports whether a check of packets rests on faithful time.
+// Timed reports whether the verdict of a packet check depends on faithful time.
 func Timed(p *spec.PacketsCheck) bool {
 	k, known := kindOf(p)
 	return !known || k.timed(p)
 }
 
-// selected is the workload whose packets a check is about; nil is all.
+// selected returns the workload whose packets a check is about. Nil means all packets.
 func (s Sources) selected(name string) (*Workload, error) {
 	if name == "" {
 		return nil, nil
@@ -202,7 +202,7 @@ func (s Sources) selected(name string) (*Workload, error) {
 	return &w, err
 }
 
-// kindOf is the kind of a check of which exactly one field is set.
+// kindOf returns the kind of a check of which exactly one field is set.
 func kindOf(p *spec.PacketsCheck) (kind, bool) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.key == p.Kind() })
 	if i < 0 {
@@ -211,8 +211,8 @@ func kindOf(p *spec.PacketsCheck) (kind, bool) {
 	return kinds[i], true
 }
 
-// New makes the check that a file asks for. Its error is that of Sources.Traffic,
-// which not all checks need.
+// New makes the check that a file asks for. It returns the error of Sources.Traffic, which not all
+// checks call.
 func New(p *spec.PacketsCheck, s Sources) (Check, error) {
 	k, known := kindOf(p)
 	if !known {
@@ -225,7 +225,7 @@ func New(p *spec.PacketsCheck, s Sources) (Check, error) {
 	return check, nil
 }
 
-// Title is what reports call such a check.
+// Title returns the name of a check in reports.
 func Title(p *spec.PacketsCheck) string {
 	k, known := kindOf(p)
 	if !known {
@@ -240,7 +240,7 @@ func Title(p *spec.PacketsCheck) string {
 	return title
 }
 
-// Examples has one check of each kind, as a file writes it.
+// Examples returns one check of each kind, in the syntax of a file.
 func Examples() []string {
 	var examples []string
 	for _, k := range kinds {
@@ -249,7 +249,7 @@ func Examples() []string {
 	return examples
 }
 
-// bound is a comparison that has been checked, or nil for none.
+// bound parses a comparison whose syntax was checked before. It returns nil for an empty one.
 func bound(text string, kind spec.BoundKind) *spec.Bound {
 	b, err := spec.ParseBound(text, kind)
 	if err != nil {
@@ -258,7 +258,7 @@ func bound(text string, kind spec.BoundKind) *spec.Bound {
 	return &b
 }
 
-// priority is a queue, or -1 for any.
+// priority returns a queue's number, or -1 for any queue.
 func priority(q *int) int {
 	if q == nil {
 		return -1

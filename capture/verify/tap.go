@@ -8,8 +8,8 @@ import (
 	"railbed/plan"
 )
 
-// addTaps takes over interfaces that the reader has met since the last call.
-// What the capture does not say of a port is taken from the plan.
+// addTaps adds the interfaces that the reader has found since the last call. Properties of a port
+// that the capture lacks are taken from the plan.
 func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 	for i := len(c.Taps); i < len(interfaces); i++ {
 		described := &interfaces[i]
@@ -23,7 +23,7 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 		} else if name, named := c.names[strconv.Itoa(i)]; named { // pcap files have no names
 			tap.Name = name
 		}
-		// Links may have names with colons, ports may not.
+		// Links may have names with colons, but ports may not.
 		tap.Node, tap.Port = splitPort(tap.Name)
 		if port, nic := c.port(tap.Node, tap.Port); port != nil {
 			tap.Link, tap.NIC, tap.mac, tap.hasMAC = port.Link, nic, port.MAC, true
@@ -32,7 +32,7 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 	}
 }
 
-// port looks an interface up in the plan.
+// port finds an interface in the plan.
 func (c *Capture) port(node, port string) (found *plan.Interface, nic bool) {
 	if c.Plan == nil || node == "" {
 		return nil, false
@@ -54,7 +54,7 @@ func (c *Capture) port(node, port string) (found *plan.Interface, nic bool) {
 	return nil, false
 }
 
-// splitPort is "node:port" in two.
+// splitPort splits "node:port" in two.
 func splitPort(name string) (node, port string) {
 	at := strings.LastIndexByte(name, ':')
 	if at < 0 {

@@ -1,14 +1,13 @@
 // Package verify judges what happened on a fabric from its packets.
 //
-// Checks are invariants over decoded packets. They read a capture once, as a
-// stream, in bounded memory: ours, or anybody's pcapng or pcap whose
-// interfaces are named "node:port".
+// Checks are invariants over decoded packets. They read a capture once, as a stream, in bounded
+// memory. The capture was written by Railbed, or is any pcapng or pcap file whose interfaces are
+// named "node:port".
 //
-// Each check states what it needs to have seen (Need): ports, packets, records, a
-// time. One place, Capture.conclude, compares that with what the capture holds. A
-// check that lacks something is INCONCLUSIVE and never PASS, and Result.Lacking names
-// it. What packets show, and must not be, is FAIL all the same; what only a missing
-// packet suggests is not.
+// Each check states the evidence that it needs (Need): ports, packets, records, a time span. One
+// function, Capture.conclude, compares that need with the capture. A check that lacks evidence is
+// INCONCLUSIVE and never PASS, and Result.Lacking lists the missing evidence. A forbidden thing
+// that packets show is FAIL even then. A violation that only a missing packet suggests is not.
 package verify
 
 import (
@@ -25,36 +24,34 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// Check looks at every packet of a capture and then says what it found. A
-// check serves one Run.
+// Check looks at every packet of a capture and then returns a result. A check serves one Run.
 type Check interface {
-	// Begin hands over the capture before the first packet. It fills up while
-	// packets are read, and is complete when Result is called.
+	// Begin passes the capture before the first packet. The capture fills up while packets are
+	// read, and is complete when Result is called.
 	Begin(*Capture)
-	// Packet is called in the capture's order. The packet is valid until it
-	// returns.
+	// Packet is called in the capture's order. The packet is valid until Packet returns.
 	Packet(*Packet)
 	Result() Result
 }
 
-// Watcher is a check that also looks at what enters queues, where the capture
-// holds it.
+// Watcher is a check that also looks at packets as they enter queues, where the capture holds such
+// records.
 type Watcher interface {
 	Check
 	// Event is called in the capture's order, as Packet is.
 	Event(*Packet)
 }
 
-// Result is what a check found.
+// Result is the outcome of a check.
 type Result struct {
 	Name    string          `json:"name"`
 	Verdict verdict.Verdict `json:"verdict"`
 	// Summary is one line with the numbers that decided.
 	Summary string `json:"summary"`
-	// Lacking is what the capture lacks of what the check needs.
+	// Lacking lists the evidence that the check needs and the capture lacks.
 	Lacking []string `json:"lacking,omitempty"`
-	// Details are lines for a person, at most maxDetails and one that says
-	// how many more there were.
+	// Details are lines for a person: at most maxDetails, and then a line that counts the lines
+	// left out.
 	Details  []string           `json:"details,omitempty"`
 	Measured map[string]float64 `json:"measured,omitempty"`
 }
@@ -66,80 +63,81 @@ const maxDetails = 20
 type Tap struct {
 	Index int    `json:"index"`
 	Name  string `json:"name"` // as in the capture
-	// Node and Port are the two halves of a name "node:port"; otherwise Node
-	// is empty.
+	// Node and Port are the two halves of a name "node:port". For any other name Node is empty.
 	Node string `json:"node,omitempty"`
 	Port string `json:"port,omitempty"`
 	Link string `json:"link,omitempty"`
 	NIC  bool   `json:"nic,omitempty"`
-	// Packets is how many packets of it the capture has.
+	// Packets is the number of the tap's packets in the capture.
 	Packets uint64 `json:"packets"`
-	// Lost is how many it lacks, by the capture's own counts: dropped by the
-	// tap, or kept out by a size limit.
+	// Lost is the number of the tap's packets that the capture lacks, by the capture's own counts.
+	// The tap dropped these packets, or a size limit left them out.
 	Lost uint64 `json:"lost"`
-	// Counted says that the capture states its losses for this tap.
+	// Counted reports whether the capture states its losses for this tap.
 	Counted bool `json:"counted"`
 
 	mac      plan.MAC
 	hasMAC   bool
 	ethernet bool
-	filter   string // kept packets out
-	// start and end bound the recording, 0 where the capture does not say.
+	filter   string // capture filter, which left packets out
+	// start and end are the times at which the recording began and ended, 0 where the capture does
+	// not say.
 	start, end int64
-	// delivered is how many packets the capture says that it has of the tap.
+	// delivered is the number of the tap's packets in the capture, as the capture states it.
 	delivers  bool
 	delivered uint64
-	// annotates says that a packet had a comment of Railbed's.
+	// annotates reports whether a packet had a comment by Railbed.
 	annotates bool
-	// noted is what the capture says of its comments, if it does, and seen what it has.
+	// noted are the capture's own counts of its comments, where it has them. seen are the comments
+	// counted while reading.
 	counts      bool
 	noted, seen pcapng.TapNote
 }
 
-// Capture is what a Run learns about the capture as a whole.
+// Capture is the data that a Run collects about the capture as a whole.
 type Capture struct {
 	Plan *plan.Plan // nil when none was given
 	Taps []*Tap
-	// Railbed says that Railbed wrote it, and so that its counts are due.
+	// Railbed reports whether Railbed wrote the capture, which then has to hold Railbed's counts.
 	Railbed bool
-	// Truncated says that the file ends within a block, or lacks the counts
-	// that Railbed writes last.
+	// Truncated reports whether the file ends within a block, or lacks the counts that Railbed
+	// writes last.
 	Truncated bool
-	// Dilation is by how much the testbed's time was slower than the stamps'.
+	// Dilation is the factor by which the testbed's time was slower than the timestamps'.
 	Dilation uint64
 	// First and Last are the times of the first and the last packet, in
 	// nanoseconds since 1970; End is the capture's end, or Last.
 	First, Last, End int64
 	Packets          uint64
-	// Unordered is how many packets stand so far behind later ones that they cannot be
-	// sorted by their times: what seems to come first proves nothing then.
+	// Unordered is the number of packets that stand too far behind later ones to be sorted by their
+	// times. If there are any, the order of packets proves nothing.
 	Unordered uint64
-	// Cut is how many packets were cut off within their headers.
+	// Cut is the number of packets that were cut off within their headers.
 	Cut uint64
-	// Undecoded is how many packets had a header that could not be read, or
-	// were of another link type than Ethernet, which checks do not see.
+	// Undecoded is the number of packets that had an unreadable header, or another link type than
+	// Ethernet. Checks do not see packets of other link types.
 	Undecoded uint64
-	// RDDamaged are packets to ports of reliable datagrams, at any tap, that are no
-	// valid ones; RDCut are those of which the capture has too little to tell.
+	// RDDamaged is the number of invalid packets to ports of reliable datagrams, at any tap. RDCut
+	// is the number of such packets that the capture cut too short to tell.
 	RDDamaged, RDCut uint64
-	// FlowsFull says that there were more flows than are told apart.
+	// FlowsFull reports whether there were more flows than the decoder tells apart.
 	FlowsFull bool
 
-	keys *privacy.KeyLog // nil opens nothing
-	// names are what taps are called, by their names in the capture.
+	keys *privacy.KeyLog // nil decrypts nothing
+	// names maps the names of taps in the capture to the names that reports use.
 	names map[string]string
-	// from and to bound the time in which there was traffic, 0 where it is not known.
+	// from and to bound the time in which there was traffic, 0 where unknown.
 	from, to int64
-	// counts are the packets that queues of kernel switches counted as dropped, by
-	// port; nil when nobody counted.
+	// counts holds the packets that the queues of kernel switches counted as dropped, by port. It
+	// is nil when no counters were read.
 	counts map[string]uint64
 	// interrupted is Options.Interrupted.
 	interrupted func(link string) bool
-	// foreignPlan says why the capture cannot be of the plan, "" where it can.
+	// foreignPlan says why the capture cannot be of the plan. It is "" where it can.
 	foreignPlan string
-	// bare says that Railbed's comments were removed from the section.
+	// bare reports whether Railbed's comments were removed from the section.
 	bare bool
-	// clockSteps say how clocks were set while they recorded.
+	// clockSteps says how clocks were set while they recorded.
 	clockSteps       []string
 	sorted, repeated uint64
 	clocks           *clocks
@@ -156,34 +154,34 @@ type Summary struct {
 	Undecoded uint64        `json:"undecoded"`
 	RDDamaged uint64        `json:"rd_damaged,omitempty"`
 	RDCut     uint64        `json:"rd_cut,omitempty"`
-	// Note says what the capture does not tell, such as its losses.
+	// Note names information that the capture lacks, such as the count of its losses.
 	Note string `json:"note,omitempty"`
 }
 
-// Options say what is known beside the capture. The zero value knows nothing.
+// Options are facts known beside the capture. The zero value knows none.
 type Options struct {
-	// Plan is the testbed's. Without one, checks that need it are INCONCLUSIVE.
+	// Plan is the testbed's plan. Without a plan, checks that need it are INCONCLUSIVE.
 	Plan *plan.Plan
-	// Keys open reliable datagrams that are encrypted. Those that were trimmed are not
-	// opened: nothing authenticates them.
+	// Keys decrypt reliable datagrams. Trimmed datagrams are not decrypted: nothing authenticates
+	// them.
 	Keys *privacy.KeyLog
-	// Taps names interfaces as "node:port", by their names in the capture, or by their
-	// numbers from 0 on.
+	// Taps maps interfaces to names "node:port". Its keys are interface names in the capture, or
+	// interface numbers from 0 on.
 	Taps map[string]string
-	// From and To bound the time of the traffic that checks are about, in nanoseconds
-	// since 1970: a capture that does not span it lacks packets. Zero is not known.
+	// From and To bound the time of the traffic under check, in nanoseconds since 1970. A capture
+	// that does not span this time lacks packets. Zero means unknown.
 	From, To int64
-	// Drops are the packets that queues of kernel switches counted as dropped in that
-	// time, by port as "node:port". Nil where nobody counted.
+	// Drops holds the packets that the queues of kernel switches counted as dropped in that time,
+	// by port as "node:port". Nil means that no counters were read.
 	Drops map[string]uint64
-	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for a port
-	// without carrier. Nil is no link.
+	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for
+	// a port without carrier. Nil means that no link was down.
 	Interrupted func(link string) bool
 }
 
-// Run reads a capture and returns a result for each check, in their order. A capture
-// that is truncated is judged as far as it goes, and no check passes. The error is set
-// when r could not be read, or holds something else than a capture.
+// Run reads a capture and returns a result for each check, in the order of the checks. A truncated
+// capture is judged up to its end, and then no check passes. Run returns an error when r could not
+// be read, or does not hold a capture.
 func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result, Summary, error) {
 	behind, known := displaced(ctx, r)
 	reader, err := pcapng.NewReader(r)
@@ -223,7 +221,7 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 	return results, c.summary(), nil
 }
 
-// describe takes over what Railbed says of a recording: its dilation and plan.
+// describe takes the dilation and the plan from Railbed's note on the recording.
 func (c *Capture) describe(s pcapng.Section) {
 	note, noted := firstNote(s.Comments, pcapng.ParseSectionNote)
 	if c.bare = c.Railbed && !noted; !noted {
@@ -240,7 +238,7 @@ func (c *Capture) describe(s pcapng.Section) {
 	}
 }
 
-// firstNote is the first comment that is a note of Railbed's.
+// firstNote returns the first comment that is a note by Railbed.
 func firstNote[N any](comments []string, parse func([]byte) (N, bool)) (note N, noted bool) {
 	for _, comment := range comments {
 		if note, noted = parse([]byte(comment)); noted {
@@ -250,7 +248,7 @@ func firstNote[N any](comments []string, parse func([]byte) (N, bool)) (note N, 
 	return note, false
 }
 
-// contextEvery is after how many packets the context is looked at.
+// contextEvery is the number of packets after which read looks at the context again.
 const contextEvery = 4096
 
 func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, w *window, checks []Check) error {
@@ -292,7 +290,7 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, w *window, ch
 	return nil
 }
 
-// judge shows checks a packet.
+// judge passes a packet to the checks.
 func (c *Capture) judge(p *Packet, checks []Check, watchers []Watcher) {
 	c.count(p)
 	switch {
@@ -322,7 +320,7 @@ func (c *Capture) count(p *Packet) {
 	p.Tap.Packets++
 }
 
-// finish takes over the counts that stand at the end of a capture.
+// finish takes the counts from the end of a capture.
 func (c *Capture) finish(statistics []pcapng.Statistics) {
 	c.End = c.Last
 	for _, s := range statistics {
@@ -338,14 +336,14 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 			tap.Counted = true
 			tap.Lost = max(tap.Lost, s.Dropped)
 		}
-		// What the filter took and the tap did not drop but nobody wrote was
-		// kept out by a limit.
+		// A packet was left out because of a size limit if the filter accepted it, the tap did not drop it,
+		// and no record of it was written.
 		if taken := s.Accepted - s.Dropped; s.Has&pcapng.HasAccepted != 0 && s.Has&pcapng.HasDelivered != 0 &&
 			s.Accepted >= s.Dropped && taken > s.Delivered {
 			tap.Lost += taken - s.Delivered
 		}
 		tap.delivers, tap.delivered = s.Has&pcapng.HasDelivered != 0, s.Delivered
-		if s.Has&pcapng.HasOSDropped != 0 { // others'; ours are among the dropped
+		if s.Has&pcapng.HasOSDropped != 0 { // files by others; Railbed's include it in Dropped
 			tap.Counted = true
 			tap.Lost += s.OSDropped
 		}
@@ -389,7 +387,7 @@ func (c *Capture) Tap(node, port string) *Tap {
 	return nil
 }
 
-// tapNamed returns the tap of a port, as "node:port", or nil.
+// tapNamed returns the tap of a port, given as "node:port", or nil.
 func (c *Capture) tapNamed(name string) *Tap {
 	node, port := splitPort(name)
 	return c.Tap(node, port)
