@@ -29,9 +29,8 @@ func equalDatagrams(t *testing.T, count int) *scene {
 	return s
 }
 
-// dropped removes the n-th packet behind the first leaf, with a record of the drop or
-// without one, and numbers its likes as a recorder would that counts equal packets at
-// each port.
+// droppedOfEqual removes packets of equal ones behind the first leaf, with or without a record of
+// the drop. It numbers equal packets as a recorder does that counts them at each port.
 func (s *scene) droppedOfEqual(recorded bool, ordinals ...int) {
 	ids := []uint64{}
 	for _, k := range s.sightings {
@@ -148,7 +147,7 @@ func TestOrderOfEqualPackets(t *testing.T) {
 				s.remove(func(k sighting) bool { return k.tap == "h2:eth0" && k.id == id })
 			}
 			if n%7 == 6 {
-				send(n - 3) // the one that was lost
+				send(n - 3) // the packet that was lost
 			}
 		}
 		if c.kernel {

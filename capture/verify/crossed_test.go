@@ -81,7 +81,8 @@ func TestCrossed(t *testing.T) {
 	}
 }
 
-// What others sent beside a run does not stand for what the run kept to itself.
+// TestCrossedBesideOthers: packets of other senders during a run do not count as packets of the
+// run.
 func TestCrossedBesideOthers(t *testing.T) {
 	const port = 17000
 	for _, test := range []struct {
@@ -138,7 +139,7 @@ func TestCrossedBesideOthers(t *testing.T) {
 	judgeScene(t, s, NewCrossed(c), fail, "0 bytes of payload left")
 }
 
-// Without the cluster nobody knows which addresses are the other nodes'.
+// Without the cluster it is not known which addresses belong to other nodes.
 func TestCrossedWithoutThePlan(t *testing.T) {
 	p := plantest.Compile(t, clusterFile)
 	tap := &Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}

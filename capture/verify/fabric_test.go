@@ -295,7 +295,7 @@ func (s *scene) of(id uint64, tap string, out bool) sighting {
 	return sighting{}
 }
 
-// options are what is known of the scene beside its capture.
+// options returns the facts that are known beside the scene's capture.
 func (s *scene) options() Options {
 	return Options{Plan: s.plan, Drops: s.queues, Interrupted: s.interrupted}
 }

@@ -96,8 +96,9 @@ func (f *framed) goodbye(rank int) {
 	})
 }
 
-// TestFraming: what a stream of TCP carries beside payload does not count, and an element more or less
-// of payload does, with and without a goodbye, however much of packets was captured.
+// TestFraming: bytes besides payload in TCP streams do not count. An element more or less of
+// payload does count. Both hold with and without a goodbye, whatever length of packets was
+// captured.
 func TestFraming(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(f *framed)

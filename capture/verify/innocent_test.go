@@ -28,7 +28,7 @@ func (s *scene) begin(part int) {
 	s.remove(func(k sighting) bool { return k.time < first })
 }
 
-// A capture that begins in the middle of what it is to judge accuses nobody.
+// A capture that begins in the middle of the judged traffic gives no FAIL.
 func TestLateCaptureAccusesNobody(t *testing.T) {
 	for name, play := range map[string]func(*scene, int){"tcp": (*scene).ring, "rd": (*scene).rdRing} {
 		s := newScene(t)
@@ -184,7 +184,7 @@ func TestUnorderedCaptureAccusesNobody(t *testing.T) {
 		})
 		late := s.sightings[i]
 		s.sightings = append(slices.Delete(s.sightings, i, i+1), late)
-		if s.unsorted = true; sound { // the time is that of its place
+		if s.unsorted = true; sound { // its time is the time of its new place
 			s.sightings[len(s.sightings)-1].time = s.sightings[len(s.sightings)-2].time
 		}
 		results, _ := s.run(NewPlaced())

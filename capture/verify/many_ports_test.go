@@ -10,9 +10,9 @@ import (
 	"railbed/plan/plantest"
 )
 
-// TestManyPorts judges a soft switch of layer 2 with more ports than a word has
-// bits: ports are told apart however far they lie from each other, and a flood is
-// no packet that leaves twice.
+// TestManyPorts judges a layer 2 soft switch with more ports than a word has bits. The check must
+// distinguish ports however far apart their numbers are. A flooded packet must not count as leaving
+// twice.
 func TestManyPorts(t *testing.T) {
 	const ports = 300
 	all := make([]int, ports)

@@ -13,8 +13,8 @@ import (
 	"railbed/transports/rd/privacy/privacytest"
 )
 
-// pacedPacket is one of rank 0 to rank 1, whose schedule has it at a moment: when it
-// was let go by its timestamp, and how long later it was at the tap.
+// pacedPacket is a packet from rank 0 to rank 1. at is when the packet was released, by its
+// timestamp. took is how much later it was at the tap.
 type pacedPacket struct {
 	at, took time.Duration
 	engine   int
@@ -118,8 +118,8 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// TestPacingOfEncrypted holds what is found of packets that say no time, by what
-// passes the tap in any time: each case is a run at 100 Mbit/s.
+// TestPacingOfEncrypted judges packets without a readable timestamp by the packets that pass the
+// tap in any time. Each case is a run at 100 Mbit/s.
 func TestPacingOfEncrypted(t *testing.T) {
 	const rate = 100e6
 	const sealedFrame = pacedFrame + wire.RDSealedLen

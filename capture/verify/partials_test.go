@@ -12,7 +12,7 @@ import (
 	"railbed/plan/plantest"
 )
 
-// adding is what the ports of two leaves and a spine saw of a job of four workers.
+// adding holds the packets at the ports of two leaves and a spine, for a job of four workers.
 type adding struct {
 	plan    *plan.Plan
 	job     *plan.AggregationJob
@@ -60,21 +60,22 @@ func (a *adding) message(at, peer string, way Direction, kind wire.AggregationKi
 	}
 }
 
-// update is what a leaf gets of a worker.
+// update returns a worker's update as its leaf receives it.
 func (a *adding) update(worker int, round uint32) *Packet {
 	leaf := a.job.Of(worker)
 	return a.message(leaf.Switch, a.job.Workers[worker].Node, In, wire.AggregationUpdate, 1<<worker, round,
 		a.job.Workers[worker].Addr4, leaf.Addr4)
 }
 
-// partial is what a leaf sends to the spine.
+// partial returns the partial sum that a leaf sends to the spine.
 func (a *adding) partial(leaf int, round uint32) *Packet {
 	from := &a.job.Tree[leaf]
 	return a.message(from.Switch, a.job.Root().Switch, Out, wire.AggregationPartial, a.job.Below(leaf), round,
 		from.Addr4, a.job.Root().Addr4)
 }
 
-// TestPartialSums holds that a leaf which adds up is told from those that do otherwise.
+// TestPartialSums: the check distinguishes a leaf that aggregates correctly from leaves that do
+// not.
 func TestPartialSums(t *testing.T) {
 	const leaves = "leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 2}"
 	for name, test := range map[string]struct {

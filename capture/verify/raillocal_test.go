@@ -7,8 +7,8 @@ import (
 	"railbed/internal/verdict"
 )
 
-// TestRailLocal looks at a ring over two leaves, which are no rail, and at what is left of
-// it where no packet had passed a spine.
+// TestRailLocal judges a ring over two leaves, which is not rail-local. It then judges the packets
+// that remain without those that passed a spine.
 func TestRailLocal(t *testing.T) {
 	passed := func(k sighting) bool { // a link between switches
 		return strings.HasPrefix(k.tap, "spine") ||

@@ -10,9 +10,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// TestRateLimits sets a link's asked rate so that what it carried is off by exactly
-// a share. The kernel's links say nothing of what waited, so that too little is no
-// fault of theirs.
+// TestRateLimits sets a link's configured rate so that the carried rate is off by exactly a share.
+// Kernel switches do not record queue lengths, so a rate that is too low is not a violation.
 func TestRateLimits(t *testing.T) {
 	for _, c := range []struct {
 		share float64
@@ -32,8 +31,8 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// TestSoftRateLimits is that of a soft switch's port, which says what waits: where
-// it is busy, too little is as wrong as too much.
+// TestSoftRateLimits is the same test for a soft switch's port, which records queue lengths. While
+// the port is busy, a rate that is too low is as wrong as one too high.
 func TestSoftRateLimits(t *testing.T) {
 	file := strings.Replace(clusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
 	const waits, empty = "railbed depth=3000 late=10ns", "railbed depth=0 late=10ns"

@@ -127,10 +127,9 @@ func played(t *testing.T, seed uint64) (s *scene, canceled int) {
 	return s, a.canceled
 }
 
-// TestCanceledByEngines holds that what a real sender leaves behind when it cancels
-// messages, at any moment and while packets are lost, is no message lost; and that
-// the same recording is one of lost messages where the skips that end them did not
-// come.
+// TestCanceledByEngines: a real sender cancels messages at any moment, while packets are lost.
+// These messages do not count as lost. In the same recording without the arrival of the skips that
+// end them, they do count as lost.
 func TestCanceledByEngines(t *testing.T) {
 	begun := 0
 	for seed := range uint64(10) {
@@ -155,8 +154,7 @@ func TestCanceledByEngines(t *testing.T) {
 	}
 }
 
-// hideSkips are sightings without those of skips that arrive, and of what is
-// acknowledged.
+// hideSkips returns the sightings without arriving skips and without acknowledgements.
 func hideSkips(all []sighting) (kept []sighting) {
 	for _, k := range all {
 		if d := datagramOf(k.frame); d.Type() != wire.RDSkip && d.Type() != wire.RDAck ||

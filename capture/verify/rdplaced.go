@@ -72,13 +72,13 @@ type placedSlot struct {
 // placedMessage is a message that is not over.
 type placedMessage struct {
 	fields  wire.RDDataFields // of its first packet
-	latest  int64             // when the last packet of it was seen
+	latest  int64             // time of the last packet seen
 	have    uint32            // bytes that arrived
-	holes   uint32            // bytes that were skipped
-	packets int               // that left
-	refused bool              // by its receiver
+	holes   uint32            // bytes skipped
+	packets int               // packets that left
+	refused bool              // by the receiver
 	gone    bool              // canceled or given up
-	pieces  []hole            // bytes that left, in order, joined
+	pieces  []hole            // ranges that left, joined
 }
 
 // NewPlaced makes the check.

@@ -36,13 +36,13 @@ func (s *scene) udpFrame(k tcp, ttl uint8, src, dst plan.MAC) []byte {
 	if k.src.Addr().Is4() {
 		ip := &golayers.IPv4{Version: 4, TTL: ttl, TOS: k.tos, Id: uint16(s.ids),
 			Protocol: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
-		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
+		_ = datagram.SetNetworkLayerForChecksum(ip) // it accepts IP
 		stack = append(stack, ip)
 	} else {
 		ethernet.EthernetType = golayers.EthernetTypeIPv6
 		ip := &golayers.IPv6{Version: 6, HopLimit: ttl, TrafficClass: k.tos,
 			NextHeader: golayers.IPProtocolUDP, SrcIP: k.src.Addr().AsSlice(), DstIP: k.dst.Addr().AsSlice()}
-		_ = datagram.SetNetworkLayerForChecksum(ip) // IP is what it takes
+		_ = datagram.SetNetworkLayerForChecksum(ip) // it accepts IP
 		stack = append(stack, ip)
 	}
 	buffer := gopacket.NewSerializeBuffer()
@@ -82,7 +82,8 @@ func (s *scene) rdRanks(family int) {
 	s.workload.Name = "ar"
 }
 
-// base is that of what an engine of a rank says to the same engine of another.
+// base returns the base header of a datagram from an engine of a rank to the same engine of another
+// rank.
 func (s *scene) base(from, to, engine int, psn uint32) wire.RDBase {
 	port := uint8(s.workload.Ranks[0].Port - wire.PortRD)
 	return wire.RDBase{Source: port + uint8(engine), Destination: port + uint8(engine),
@@ -154,8 +155,8 @@ func (s *scene) rdAck(from, to, engine int, psn uint32, words ...uint64) {
 	s.rd(from, to, 0, d)
 }
 
-// rdMutations are runs that are broken on purpose, with what bytes-per-rank and
-// rank-nic say of them.
+// rdMutations are runs that are broken on purpose, with the verdicts of bytes-per-rank and
+// rank-nic.
 var rdMutations = []rdMutation{
 	{"nothing", func(*scene) {}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
 	{"lives that are the ranks'", func(s *scene) {
@@ -363,8 +364,8 @@ func TestRDStreamAgainstMap(t *testing.T) {
 	}
 }
 
-// The paths of an engine are flows of their own to who hashes them, and one flow to
-// who looks at what arrives out of order.
+// The paths of an engine are separate flows for a switch that hashes them, and one flow for a check
+// of packets out of order.
 func TestRDFlows(t *testing.T) {
 	for uplinks, want := range map[int]verdict.Verdict{2: pass, 1: fail} {
 		s := newScene(t)
@@ -410,7 +411,7 @@ func TestRDFaultsAreCounted(t *testing.T) {
 	}
 }
 
-// What of a datagram the capture lacks is told from what is wrong with it.
+// The decoder distinguishes a datagram that the capture cut off from an invalid datagram.
 func TestRDFaults(t *testing.T) {
 	s := newScene(t)
 	s.rdRanks(4)

@@ -135,9 +135,9 @@ func (s *scene) head(psn uint32, comment string) {
 
 const another = int64(40_000) // ns, before the next packet but one of a rank
 
-// thatMutations are runs that are broken on purpose, with what "every rd message is
-// placed exactly once" and "no rd packet is sent again without need" say of them. A
-// packet takes 2.2 us between NICs, and ranks send one every 80 us.
+// thatMutations are runs that are broken on purpose, with the verdicts of "every rd message is
+// placed exactly once" and "no rd packet is sent again without need". A packet takes 2.2 us between
+// NICs, and ranks send one every 80 us.
 var thatMutations = []rdMutation{
 	{"nothing", func(*scene) {}, [2]verdict.Verdict{pass, pass},
 		"444 of 444 messages came whole, 2880000 bytes"},

@@ -20,8 +20,8 @@ import (
 // roceMTU is the path MTU of the tests.
 const roceMTU = 256
 
-// roceQP is a queue pair that asks, and the one that answers it. Both behave but for
-// what a test makes them do.
+// roceQP is a queue pair that sends requests, and the queue pair that answers them. Both follow the
+// rules except where a test makes them deviate.
 type roceQP struct {
 	*scene
 	asker, answerer int // ranks
@@ -201,8 +201,8 @@ func seal(frame []byte) {
 	}
 }
 
-// dumped is what checks say of what tcpdump would have written at a tap: a pcap with
-// neither directions nor names.
+// dumped returns the results of checks for a tcpdump recording at a tap: a pcap with neither
+// directions nor names.
 func (q *roceQP) dumped(tap string, checks ...Check) []Result {
 	slices.SortStableFunc(q.sightings, func(a, b sighting) int { return int(a.time - b.time) })
 	var out bytes.Buffer
@@ -240,8 +240,8 @@ func rules(t testing.TB, names ...string) (checks []Check) {
 var roceRules = []string{spec.RoCERuleICRC, spec.RoCERulePSN, spec.RoCERuleAcks, spec.RoCERuleWrites,
 	spec.RoCERuleGoBack, spec.RoCERuleCNP, spec.RoCERuleRate}
 
-// A run in which all is well passes what it has something for, over both versions of
-// IP, whole fabrics and single taps; rdma_rxe sends no CNP, which is not applicable.
+// A correct run passes every rule that applies to it, over both versions of IP, with whole fabrics
+// and single taps. rdma_rxe sends no CNP, so the rule about CNPs is not applicable.
 func TestRoCEHealthy(t *testing.T) {
 	for _, family := range []int{4, 6} {
 		for _, at := range []string{"", "h0:eth0", "h2:eth0"} {

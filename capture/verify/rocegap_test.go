@@ -8,9 +8,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// TestRoCEReadsInAGap: READs that got lost in a row come again. On a connection of which
-// nothing tells the path MTU nobody knows where one ends and the next begins, and
-// nobody is accused of answering what had not come.
+// TestRoCEReadsInAGap: consecutive READs that were lost are sent again. On a connection whose path
+// MTU is unknown, the ends of these READs are unknown too. Answers to requests that had not arrived
+// then give no FAIL.
 func TestRoCEReadsInAGap(t *testing.T) {
 	for _, c := range []struct {
 		known bool // the path MTU
@@ -41,7 +41,7 @@ func TestRoCEReadsInAGap(t *testing.T) {
 	}
 }
 
-// A capture that says that it lost a packet accuses nobody over it, whichever it was.
+// A capture that states the loss of a packet gives no FAIL, whichever packet was lost.
 func TestRoCELostByTheCapture(t *testing.T) {
 	for _, tap := range []string{"h0:eth0", "h2:eth0"} {
 		count := 1

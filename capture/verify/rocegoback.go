@@ -7,33 +7,31 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCEGoBack holds that requesters repair losses by going back (go-back-N; IBTA,
-// 9.7.5.1.1 and 9.9.2): what is sent again begins with a PSN that is not behind the
-// first that is not acknowledged, and from there on each request has the PSN that
-// follows, none left out but what was acknowledged meanwhile, through to where it
-// was and on. After a NAK of a sequence error the requester goes back to its PSN, or
-// to one before it.
+// RoCEGoBack checks that requesters repair losses by going back (go-back-N; IBTA, 9.7.5.1.1 and
+// 9.9.2). A retransmission begins at or before the first PSN that is not acknowledged. From there
+// on each request has the next PSN, up to the last PSN sent and beyond. Only PSNs that were
+// acknowledged meanwhile may be left out. After a NAK of a sequence error the requester goes back
+// to the NAK's PSN, or to an earlier one.
 //
-// It looks at reliable connections where requests leave their sender's NIC and answers
-// come to it, and applies to queue pairs that sent something again or got such a NAK.
-// Selective repeat, as of IRN or newer network cards, fails it. At taps that are no
-// NICs a packet may have been lost before the tap, so that what breaks a rule there is
-// INCONCLUSIVE.
+// It judges reliable connections, where requests leave the sender's NIC and answers arrive there.
+// It applies to queue pairs that retransmitted or received such a NAK. Selective repeat, as in IRN
+// or newer network cards, fails the check. At taps that are not at NICs, a packet may have been
+// lost before the tap. Violations there are INCONCLUSIVE.
 type RoCEGoBack struct {
 	roceFlows[backFlow]
 	linger            int64
 	sent, again, naks uint64
-	rounds, byNak     uint64 // of going back, and those that a NAK asked for
-	beyond, leaps     uint64 // went back to behind what is missing, left PSNs out
-	ignored, waiting  uint64 // NAKs, and those at the end
+	rounds, byNak     uint64 // rounds of going back, and those that a NAK caused
+	beyond, leaps     uint64 // rounds that began after the missing PSN, rounds that left PSNs out
+	ignored, waiting  uint64 // NAKs, and those still open at the end
 	found             findings
 }
 
-// backFlow is what is known of a requester.
+// backFlow is the state of a requester.
 type backFlow struct {
-	cursor  infiniband.PSN // behind what was sent last
-	back    bool           // some of it was sent before
-	nak     infiniband.PSN // that was not heeded yet
+	cursor  infiniband.PSN // PSN after the request that was sent last
+	back    bool           // the requester is retransmitting
+	nak     infiniband.PSN // PSN of a NAK that the requester has not followed yet
 	nakAt   int64
 	pending bool
 	judged  bool
@@ -42,7 +40,7 @@ type backFlow struct {
 // NewRoCEGoBack makes the check.
 func NewRoCEGoBack() *RoCEGoBack {
 	k := &RoCEGoBack{roceFlows: newRoCEFlows[backFlow](atRequester)}
-	k.reliable = true // others repair nothing
+	k.reliable = true // unreliable connections do not retransmit
 	return k
 }
 
@@ -67,7 +65,7 @@ func (k *RoCEGoBack) Packet(p *Packet) {
 	}
 }
 
-// heed takes an answer that comes to a requester.
+// heed adds an answer that arrives at a requester.
 func (k *RoCEGoBack) heed(f *roceFlow[backFlow], p *Packet) {
 	r, own := p.RoCE, &f.own
 	f.acknowledge(acknowledged(r))
@@ -84,7 +82,7 @@ func (k *RoCEGoBack) heed(f *roceFlow[backFlow], p *Packet) {
 	}
 }
 
-// step takes a request that is not its flow's first.
+// step adds a request that is not its flow's first.
 func (k *RoCEGoBack) step(f *roceFlow[backFlow], p *Packet, place rocePlace) {
 	own, psn := &f.own, p.RoCE.BTH.PSN
 	if place == roceAgain || place == roceFilled {
@@ -114,7 +112,7 @@ func (k *RoCEGoBack) step(f *roceFlow[backFlow], p *Packet, place rocePlace) {
 	own.back = own.cursor != f.next
 }
 
-// behind is the PSN after those of a request.
+// behind returns the PSN after the PSNs of a request.
 func (f *roceFlow[S]) behind(r *RoCE) infiniband.PSN {
 	psn := r.BTH.PSN
 	if r.BTH.Opcode.Operation() != infiniband.ReadRequest {

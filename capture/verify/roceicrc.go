@@ -9,17 +9,17 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCEICRC holds that every packet of RoCEv2 has its invariant CRC right (IBTA, 9.2.8
-// and A17.3.3), at every tap. What leaves a NIC with a wrong one was made wrong;
-// what has a wrong one elsewhere was damaged on its way.
+// RoCEICRC checks that every RoCEv2 packet has a correct invariant CRC (IBTA, 9.2.8 and A17.3.3),
+// at every tap. A wrong ICRC in a packet that leaves a NIC was computed wrongly. A wrong ICRC
+// elsewhere shows that the packet was damaged on its way.
 //
-// It applies to packets that the capture has whole, behind IP without options or
-// extension headers. A run in which packets are damaged on purpose fails it.
+// It applies to packets that the capture has whole, with an IP header without options or extension
+// headers. A run in which packets are damaged on purpose fails the check.
 type RoCEICRC struct {
 	selector
 	right, unknown uint64
 	made, damaged  uint64 // wrong where they leave a NIC, and elsewhere
-	faulty, cut    uint64 // packets that are none, and that cannot be read
+	faulty, cut    uint64 // packets that are not RoCEv2, and unreadable packets
 	found          findings
 }
 

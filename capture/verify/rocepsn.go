@@ -8,31 +8,30 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCEPSN holds that each queue pair numbers its requests one after the other, modulo
-// 2^24, and that what it sends again is what it sent before (IBTA, 9.7.3.1, 9.7.5.1.1):
-// the packet has the opcode and the length that it had, and a READ that is asked for
-// again asks for no more than the rest. It counts what was sent again, and what of all
-// that came.
+// RoCEPSN checks that each queue pair numbers its requests consecutively, modulo 2^24. It also checks
+// that retransmissions equal the original requests. Both rules are from IBTA, 9.7.3.1 and 9.7.5.1.1.
+// A retransmission has the opcode and the length of the original, and a repeated READ asks for no
+// more than the rest. The check counts the requests that were retransmitted, and the requests that
+// arrived.
 //
-// It looks at requests of connections where they leave their sender's NIC. It applies
-// to flows of which two requests were seen. Taps that are no NICs may miss what was
-// lost before them: what they show of that is INCONCLUSIVE.
+// It judges requests of connections where they leave the sender's NIC. It applies to flows of which
+// two requests were seen. Taps that are not at NICs may miss packets that were lost before them:
+// gaps in PSNs there are INCONCLUSIVE.
 type RoCEPSN struct {
 	roceFlows[psnFlow]
-	bound               *spec.Bound // of again
+	bound               *spec.Bound // on again
 	sent, bytes         uint64
 	again, againBytes   uint64
-	forgotten           uint64 // of these, what is not remembered
+	forgotten           uint64 // of these, requests that are no longer remembered
 	came                uint64
-	gaps, left, changed uint64 // gaps, PSNs in them, and what was sent again as something else
+	gaps, left, changed uint64 // gaps, PSNs in them, and retransmissions that differ
 	found               findings
 }
 
 // psnFlow counts one flow.
 type psnFlow struct{ sent, again uint64 }
 
-// NewRoCEPSN makes the check. The bound is of requests that were sent again; it may be
-// nil.
+// NewRoCEPSN makes the check. The bound is on the number of retransmitted requests; it may be nil.
 func NewRoCEPSN(again *spec.Bound) *RoCEPSN {
 	return &RoCEPSN{roceFlows: newRoCEFlows[psnFlow](atRequester), bound: again}
 }
@@ -67,7 +66,7 @@ func (k *RoCEPSN) Packet(p *Packet) {
 	}
 }
 
-// repeat takes a request whose PSN was there before.
+// repeat adds a request whose PSN was sent before.
 func (k *RoCEPSN) repeat(f *roceFlow[psnFlow], p *Packet) {
 	r := p.RoCE
 	k.again++
@@ -119,7 +118,7 @@ func (k *RoCEPSN) Result() Result {
 		f.unclear = append(f.unclear, "no NIC was recorded: what was lost before these taps and sent again "+
 			"looks like sent once")
 	}
-	f.rests = true // that PSNs follow each other
+	f.rests = true // requires that PSNs are consecutive
 	if len(f.wrong) > 0 {
 		f.wrong = append(f.wrong, k.found.examples...)
 	} else if len(f.absent) > 0 {

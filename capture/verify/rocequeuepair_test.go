@@ -179,8 +179,8 @@ func (w *queuePairs) work(rounds int) (requests int) {
 	return requests
 }
 
-// The endpoint's queue pairs hold every rule that they say they hold, through loss and
-// reordering, and do not hold the one that selective repeat breaks.
+// The endpoint's queue pairs follow every rule that they claim to follow, through loss and
+// reordering. They violate the rule that selective repeat breaks.
 func TestRoCEOfQueuePairs(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -220,7 +220,7 @@ func TestRoCEOfQueuePairs(t *testing.T) {
 	}
 }
 
-// With DCQCN each mark is told, and who is told slows down.
+// With DCQCN each mark is answered by a CNP, and the sender that receives CNPs slows down.
 func TestRoCEOfQueuePairsWithDCQCN(t *testing.T) {
 	w := newQueuePairs(t, 2, func(config *queuepair.Config) { config.Congestion = &dcqcn.Params{Line: 1e9} })
 	for range 60 {

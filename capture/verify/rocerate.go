@@ -8,28 +8,28 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCERate holds that senders slow down when they are told to: in the window after
-// the first CNP of a train, a queue pair sends fewer bytes than in the window before
-// it. DCQCN (Zhu et al., SIGCOMM 2015) cuts the rate at once, at first by half, and
-// comes back to it only step by step, so that a window of a few of its timers shows
-// the cut.
+// RoCERate checks that senders slow down on congestion notification packets (CNPs). In the window
+// after the first CNP of a train, a queue pair sends fewer bytes than in the window before the CNP.
+// DCQCN (Zhu et al., SIGCOMM 2015) reduces the rate at once, at first by half, and restores it only
+// step by step. A window of a few of its timers therefore shows the reduction.
 //
-// It looks at requests of connections where they leave their sender's NIC, and at CNPs
-// where they come to it. It applies to CNPs before which the queue pair sent at least
-// eight packets in the window, without a rest of a third of it, and with no other CNP
-// in it, and after which the capture goes on for a window. One in ten of them may be without
-// effect: what the sender had to send, and where packets fall into the windows, is not known.
+// The check judges requests of connections where they leave the sender's NIC, and CNPs where they
+// arrive there. It applies to CNPs for which the windows show a rate. In the window before the CNP
+// the queue pair sent at least eight packets, did not rest for a third of the window, and received
+// no other CNP. After the CNP the capture continues for a window. One in ten of these CNPs may be
+// without effect: it is not known how much the sender had to send, and how packets fall into the
+// windows.
 type RoCERate struct {
 	roceFlows[rateFlow]
 	window                                 int64 // ns of the testbed's clock
 	packets, bytes, cnps                   uint64
-	slower, same, train, idle, last, stray uint64 // CNPs, by what became of them
+	slower, same, train, idle, last, stray uint64 // CNPs, by outcome
 	before, after                          float64
 	found                                  findings
 }
 
-// busyPackets is how many packets make a rate, unless one of restedPart of the time was
-// without any.
+// busyPackets is the number of packets in a window that show a rate. They show no rate if no packet
+// left for one restedPart-th of the window.
 const busyPackets, restedPart = 8, 3
 
 // rateFlow is the last window of a sender.
@@ -37,7 +37,7 @@ type rateFlow struct {
 	sent  []sentBytes
 	cnpAt int64
 	told  bool
-	// A CNP that is judged when its window is over.
+	// open reports whether a CNP is judged when its window is over.
 	open   bool
 	openAt int64
 	before uint64 // bytes
@@ -52,8 +52,7 @@ type sentBytes struct {
 // DefaultRateWindow is several of DCQCN's timers.
 const DefaultRateWindow = time.Millisecond
 
-// NewRoCERate makes the check; the window is of the testbed's clock, 0 is
-// DefaultRateWindow.
+// NewRoCERate makes the check. The window is in the testbed's time; 0 means DefaultRateWindow.
 func NewRoCERate(window time.Duration) *RoCERate {
 	if window <= 0 {
 		window = DefaultRateWindow
@@ -91,7 +90,7 @@ func (k *RoCERate) Packet(p *Packet) {
 	}
 }
 
-// forget drops what was sent before a time.
+// forget drops the packets that were sent before a time.
 func (own *rateFlow) forget(before int64) {
 	n := 0
 	for n < len(own.sent) && own.sent[n].at < before {
@@ -100,8 +99,8 @@ func (own *rateFlow) forget(before int64) {
 	own.sent = own.sent[n:]
 }
 
-// rested says that nothing left for a part of the last window, so that it does not show
-// the rate: it waited for something to send, or for its host.
+// rested reports whether no packet left for a part of the last window. The window then does not
+// show the rate: the sender waited for data, or for its host.
 func (own *rateFlow) rested(now, window int64) bool {
 	before := now - window
 	for _, s := range append(own.sent, sentBytes{at: now}) {
@@ -113,7 +112,7 @@ func (own *rateFlow) rested(now, window int64) bool {
 	return false
 }
 
-// slowDown takes a CNP that comes to its sender.
+// slowDown adds a CNP that arrives at its sender.
 func (k *RoCERate) slowDown(p *Packet) {
 	k.cnps++
 	f := k.answered(p)
@@ -156,7 +155,7 @@ func (k *RoCERate) judge(f *roceFlow[rateFlow]) {
 		own.before, k.shown(), clockTime(own.openAt), own.after)
 }
 
-// shown is the window in the testbed's time.
+// shown returns the window in the testbed's time.
 func (k *RoCERate) shown() time.Duration {
 	return time.Duration(k.window / int64(max(k.capture.Dilation, 1)))
 }

@@ -196,8 +196,8 @@ func TestRoCERate(t *testing.T) {
 	}
 }
 
-// Two queue pairs of the same hosts are told apart: by their PSNs, or by the messages
-// that connected them.
+// The check distinguishes two queue pairs of the same hosts: by their PSNs, or by the messages that
+// connected them.
 func TestRoCEPairs(t *testing.T) {
 	for name, c := range map[string]struct {
 		apart   int // PSNs
@@ -237,7 +237,7 @@ func (q *roceQP) connect(comm uint32) {
 	q.accept(q.answerer, comm)
 }
 
-// accept is what a rank answers to who asked for a connection.
+// accept sends the reply of a rank that accepts a connection.
 func (q *roceQP) accept(rank int, comm uint32) {
 	m := make(infiniband.MAD, infiniband.MADLen)
 	m.EncodeCM(infiniband.AttributeREP, uint64(comm))

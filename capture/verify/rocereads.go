@@ -6,42 +6,42 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// roceReads counts what RoCEWrites finds of READs.
+// roceReads counts RoCEWrites' findings about READs.
 type roceReads struct {
 	whole, bytes uint64
-	asked        uint64 // asked for again as something else
-	order        uint64 // answers with another opcode than their place has
-	size         uint64 // answers with other than the bytes of their place
+	asked        uint64 // asked for again with other bytes
+	order        uint64 // answers whose opcode does not match their place
+	size         uint64 // answers whose length does not match their place
 }
 
 const (
-	// maxRoCEReads is how many READs of a flow await their answer at most; rdma_rxe
-	// and NICs allow 16 to 128. Of more the oldest is given up.
+	// maxRoCEReads is the largest number of a flow's READs that wait for their answers. rdma_rxe
+	// and NICs allow 16 to 128. Beyond the limit the oldest is given up.
 	maxRoCEReads = 256
-	// maxRoCEParts is how many times parts of one may be asked for again, so that all
-	// opcodes are known that its answers may have.
+	// maxRoCEParts is how often parts of a READ may be asked for again. Up to this limit, all
+	// opcodes that the READ's answers may have are known.
 	maxRoCEParts = 64
 )
 
-// roceRead is a READ whose answer has not come.
+// roceRead is a READ whose answer has not arrived.
 type roceRead struct {
 	first  infiniband.PSN
 	va     uint64
 	rkey   uint32
 	length uint32
-	came   []uint64 // a bit for each part of the answer, as far as seen
-	left   int      // parts that did not come, 0 before their number is known
+	came   []uint64 // a bit for each part of the answer seen so far
+	left   int      // parts not seen yet, 0 before their number is known
 	parts  []rocePart
 }
 
-// rocePart is a range of a READ that was asked for: parts of the answer, from the
-// first to behind the last.
+// rocePart is a range of a READ that was asked for, in parts of the answer: from the first part to
+// one past the last.
 type rocePart struct{ from, to int }
 
-// size is the bytes of a part of the answer, of so many bytes each but the last.
+// size returns the bytes of a part of the answer. Each part but the last has mtu bytes.
 func (r *roceRead) size(part, mtu int) int { return min(int(r.length)-part*mtu, mtu) }
 
-// asks takes a READ request.
+// asks adds a READ request.
 func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 	m := &f.own
 	if place != roceAgain {
@@ -55,10 +55,10 @@ func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 		return
 	}
 	one, part := m.read(r.BTH.PSN, f.mtu)
-	if one == nil { // it is over, or of another life
+	if one == nil { // the READ is over, or of another life
 		return
 	}
-	if f.mtu == 0 { // it is not known where its parts begin, nor where this one ends
+	if f.mtu == 0 { // the bounds of its parts are not known
 		one.parts = slices.Grow(one.parts, maxRoCEParts+1)[:maxRoCEParts+1]
 		return
 	}
@@ -75,8 +75,8 @@ func (k *RoCEWrites) asks(f *roceFlow[writeFlow], r *RoCE, place rocePlace) {
 	}
 }
 
-// read is the READ that a PSN is of, nil for none, and which part of its answer has
-// it.
+// read returns the READ to which a PSN belongs, or nil for none, and the part of its answer that
+// has the PSN.
 func (m *writeFlow) read(psn infiniband.PSN, mtu int) (one *roceRead, part int) {
 	for i := len(m.reads) - 1; i >= 0; i-- {
 		one = &m.reads[i]
@@ -88,7 +88,7 @@ func (m *writeFlow) read(psn infiniband.PSN, mtu int) (one *roceRead, part int) 
 	return nil, 0
 }
 
-// answers takes an answer, of which a READ's is looked at.
+// answers adds an answer. Only answers to READs are judged.
 func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
 	o := r.BTH.Opcode
 	if !o.IsRead() {
@@ -115,7 +115,7 @@ func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
 	if mtu == 0 && (part > 0 || !o.Ends()) { // it ends a READ whose other parts were lost
 		return
 	}
-	if mtu == 0 { // of one part, however long that may be
+	if mtu == 0 { // a READ of one part, of any length
 		mtu = infiniband.MTU(5)
 	}
 	psns := readPSNs(one.length, mtu)
@@ -131,7 +131,7 @@ func (k *RoCEWrites) answers(f *roceFlow[writeFlow], r *RoCE) {
 	k.complete(f, one, part, psns)
 }
 
-// begins says whether a part of the answer may have an opcode: what is asked for again
+// begins reports whether a part of the answer may have an opcode. The answer to a repeated request
 // begins and ends anew.
 func (r *roceRead) begins(o infiniband.Opcode, part, psns int) bool {
 	fits := func(p rocePart) bool {
@@ -140,7 +140,7 @@ func (r *roceRead) begins(o infiniband.Opcode, part, psns int) bool {
 	return len(r.parts) > maxRoCEParts || fits(rocePart{0, psns}) || slices.ContainsFunc(r.parts, fits)
 }
 
-// complete notes a part of an answer, and forgets the READ with the last of them.
+// complete records a part of an answer, and forgets the READ after its last part.
 func (k *RoCEWrites) complete(f *roceFlow[writeFlow], one *roceRead, part, psns int) {
 	if psns > maxRoCESent {
 		return

@@ -3,76 +3,76 @@ package verify
 import "railbed/internal/infiniband"
 
 const (
-	// maxRoCESent is how many packets of one are remembered until they are
+	// maxRoCESent is the number of packets of a flow that are remembered until they are
 	// acknowledged.
 	maxRoCESent = 1 << 14
-	// mostRoCESent is how many of all are remembered at once, 24 MB; from there on each
-	// keeps leastRoCESent, so that a capture in which every flow leaps cannot take all
+	// mostRoCESent is the number of packets of all flows that are remembered at once, 24 MB. Above
+	// it each flow keeps leastRoCESent, so that a capture in which every flow jumps cannot use all
 	// memory.
 	mostRoCESent  = 1 << 20
 	leastRoCESent = 64
-	// roceWindow is how far a PSN may be from the one before it. What is farther away
-	// is another life of its queue pair.
+	// roceWindow is the largest distance of a PSN from the one before it. A greater distance means
+	// another life of the queue pair.
 	roceWindow = maxRoCESent
 )
 
-// roceFlow is the requests from one queue pair to another. PSNs before una are
-// acknowledged, next is behind the highest. sent are those from base on.
+// roceFlow holds the requests from one queue pair to another. PSNs before una are acknowledged.
+// next is one more than the highest PSN. sent holds the PSNs from base on.
 type roceFlow[S any] struct {
 	key             roceKey
 	name            string
 	next, una, base infiniband.PSN
 	sent            []roceSent
-	remembered      *int // of all flows
+	remembered      *int // number over all flows
 	leftOut         int  // PSNs right before the latest new one
 	paired          bool
-	// mtu is the bytes of a packet that is not the last of its message, 0 while
-	// none was seen.
+	// mtu is the payload of a packet that is not the last of its message, in bytes. It is 0 while
+	// no such packet was seen.
 	mtu int
-	// open says that the last packet is a READ of so many bytes of which it is not
-	// known how many PSNs it takes.
+	// open reports whether the last packet is a READ for which the number of PSNs is not known. The
+	// READ has openRead bytes.
 	open     bool
 	openRead uint32
-	// vague says that READs had been left out, and came when it was not known how many
-	// PSNs they take: where there are several, nobody knows where one ends. Nor does anybody
-	// where what followed such a READ was left out.
+	// vague reports whether the ends of READs are not known. READs had been left out, and arrived
+	// when the number of their PSNs was not known. If there are several such READs, their ends are
+	// not known. The same holds if the packet after such a READ was left out.
 	vague bool
-	// over says that the next request begins another life of the queue pair: of it other
-	// messages told that connected it.
+	// over reports whether the next request begins another life of the queue pair. Messages that
+	// connected the queue pair again announced that life.
 	over bool
-	// closing says that one end asked the other at a time to end the connection.
+	// closing reports whether one end asked the other to end the connection. closed is the time.
 	closing bool
 	closed  int64
 	own     S
 }
 
-// roceSent is a PSN.
+// roceSent is the state of a PSN.
 type roceSent struct {
 	opcode  infiniband.Opcode
-	seen    bool // the packet was, or the READ whose PSN this is
-	head    bool // the packet itself, not another PSN of a READ
-	asks    bool // for an acknowledgement
-	ends    bool // its message
-	early   bool // something before it was missing when it came; a check's own
+	seen    bool // its packet or its READ was seen
+	head    bool // not a further PSN of a READ
+	asks    bool // asks for an acknowledgement
+	ends    bool // ends its message
+	early   bool // a check saw an earlier gap on arrival
 	payload int32
 	length  uint32 // of a RETH
 	time    int64
 }
 
-// rocePlace is where a request stands in its flow.
+// rocePlace is the place of a request in its flow.
 type rocePlace uint8
 
 const (
-	roceNone   rocePlace = iota // no request that is followed
-	roceFirst                   // of its flow, or of another life of it
-	roceNext                    // the PSN that was to come
+	roceNone   rocePlace = iota // not followed
+	roceFirst                   // first of a flow or life
+	roceNext                    // the expected PSN
 	roceGap                     // PSNs before it were left out
-	roceFilled                  // a PSN that was left out before
-	roceAgain                   // a PSN that was there before
-	roceAnswer                  // no request, but an answer to requests of the flow
+	roceFilled                  // a PSN left out before
+	roceAgain                   // a PSN seen before
+	roceAnswer                  // an answer
 )
 
-// begin begins a life with a request, which is not added.
+// begin starts a life at a request, without adding the request.
 func (f *roceFlow[S]) begin(p *Packet) {
 	f.drop(len(f.sent))
 	f.start(p.RoCE.BTH.PSN)
@@ -80,10 +80,10 @@ func (f *roceFlow[S]) begin(p *Packet) {
 	f.learnFrom(p)
 }
 
-// start makes a PSN the next, of a flow of which none is remembered.
+// start sets the next PSN of a flow of which no PSN is remembered.
 func (f *roceFlow[S]) start(psn infiniband.PSN) { f.base, f.una, f.next = psn, psn, psn }
 
-// place finds the place of a request, and adds it.
+// place returns the place of a request, and adds the request.
 func (f *roceFlow[S]) place(p *Packet) rocePlace {
 	r := p.RoCE
 	ahead := r.BTH.PSN.From(f.next)
@@ -114,7 +114,7 @@ func (f *roceFlow[S]) place(p *Packet) rocePlace {
 	return roceNext
 }
 
-// fill takes a request whose PSN is not new, and says whether it was left out before.
+// fill adds a request whose PSN is not new, and reports whether the PSN was left out before.
 func (f *roceFlow[S]) fill(p *Packet) bool {
 	psn := p.RoCE.BTH.PSN
 	s := f.at(psn)
@@ -142,7 +142,7 @@ func (f *roceFlow[S]) fill(p *Packet) bool {
 	return true
 }
 
-// sentOf is what is remembered of a packet.
+// sentOf returns the state to remember of a packet.
 func sentOf(p *Packet) roceSent {
 	b := &p.RoCE.BTH
 	return roceSent{
@@ -164,7 +164,7 @@ func (f *roceFlow[S]) add(p *Packet) {
 		f.push(s)
 		return
 	}
-	s.ends = false // with its last PSN
+	s.ends = false // its last PSN ends it
 	f.push(s)
 	switch {
 	case s.length <= uint32(infiniband.MTU(1)):
@@ -176,9 +176,9 @@ func (f *roceFlow[S]) add(p *Packet) {
 	}
 }
 
-// extendRead adds the PSNs behind a READ request's own, which is the last packet.
+// extendRead adds the further PSNs of a READ request, which is the last packet.
 func (f *roceFlow[S]) extendRead(more int) {
-	if more >= maxRoCESent { // so that nothing else is remembered
+	if more >= maxRoCESent { // it would displace all others
 		f.next = f.next.Add(more)
 		f.drop(len(f.sent))
 		f.base = f.next
@@ -201,7 +201,7 @@ func (f *roceFlow[S]) push(s roceSent) {
 	f.next = f.next.Add(1)
 }
 
-// at is what is remembered of a PSN, or nil.
+// at returns the state of a PSN, or nil.
 func (f *roceFlow[S]) at(psn infiniband.PSN) *roceSent {
 	if i := psn.From(f.base); i >= 0 && i < len(f.sent) {
 		return &f.sent[i]
@@ -209,14 +209,15 @@ func (f *roceFlow[S]) at(psn infiniband.PSN) *roceSent {
 	return nil
 }
 
-// learnFrom learns the path MTU from a packet that is not the last of its message.
+// learnFrom takes the path MTU from a packet that is not the last of its message.
 func (f *roceFlow[S]) learnFrom(p *Packet) {
 	if o := p.RoCE.BTH.Opcode; o.HasPayload() && !o.Ends() {
 		f.learnMTU(p.RoCE.Payload)
 	}
 }
 
-// learnMTU takes the bytes of a packet that is not the last of its message.
+// learnMTU takes the path MTU from the payload length of a packet that is not the last of its
+// message.
 func (f *roceFlow[S]) learnMTU(bytes int) {
 	if f.mtu > 0 || infiniband.MTUCode(bytes) == 0 {
 		return
@@ -226,12 +227,12 @@ func (f *roceFlow[S]) learnMTU(bytes int) {
 	}
 }
 
-// readPSNs is how many PSNs a READ takes (IBTA, 9.7.5.1.1).
+// readPSNs returns how many PSNs a READ takes (IBTA, 9.7.5.1.1).
 func readPSNs(length uint32, mtu int) int {
 	return max(1, int((int64(length)+int64(mtu)-1)/int64(mtu)))
 }
 
-// readMTU is the path MTU with which a READ takes so many PSNs, 0 for none.
+// readMTU returns the path MTU with which a READ takes a number of PSNs, or 0 for none.
 func readMTU(length uint32, psns int) int {
 	for code := uint8(1); infiniband.MTU(code) > 0; code++ {
 		if mtu := infiniband.MTU(code); readPSNs(length, mtu) == psns {
@@ -241,7 +242,7 @@ func readMTU(length uint32, psns int) int {
 	return 0
 }
 
-// holds says that a PSN is one of those that await an answer, or had one lately.
+// holds reports whether a PSN waits for an answer, or had one lately.
 func (f *roceFlow[S]) holds(psn infiniband.PSN) bool {
 	end := f.next
 	if f.open {
@@ -250,8 +251,8 @@ func (f *roceFlow[S]) holds(psn infiniband.PSN) bool {
 	return psn.From(f.base) >= 0 && psn.From(end) < 0
 }
 
-// acknowledge moves una up to a PSN, and forgets what is before it. It gives what it
-// forgets, in order, until the next call of any method.
+// acknowledge moves una up to a PSN, and forgets the PSNs before una. It returns the forgotten ones
+// in order. They are valid until the next call of any method.
 func (f *roceFlow[S]) acknowledge(psn infiniband.PSN) (gone []roceSent) {
 	if psn.From(f.una) > 0 && psn.From(f.next) <= 0 {
 		f.una = psn
@@ -259,8 +260,8 @@ func (f *roceFlow[S]) acknowledge(psn infiniband.PSN) (gone []roceSent) {
 	return f.drop(min(max(0, f.una.From(f.base)), len(f.sent)))
 }
 
-// drop forgets the first PSNs that are remembered. It gives them until the next call
-// of any method.
+// drop forgets the first n remembered PSNs, and returns them. They are valid until the next call of
+// any method.
 func (f *roceFlow[S]) drop(n int) (gone []roceSent) {
 	gone, f.sent, f.base = f.sent[:n], f.sent[n:], f.base.Add(n)
 	*f.remembered -= n

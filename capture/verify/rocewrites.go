@@ -7,25 +7,29 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCEWrites holds that the packets of a WRITE are the message that its RETH
-// announces, and are cut as IBTA 9.7.4 to 9.7.6 want it: a message of no more than
-// the path MTU is one packet, a longer one begins with FIRST and ends with LAST; FIRST
-// and MIDDLE carry exactly the path MTU, one of 256 to 4,096 bytes and the same one
-// for all messages of a queue pair; LAST carries at least a byte; the payloads of a
-// WRITE are together as long as its RETH says, no longer than 2^31 bytes and not beyond
-// the last address; and padding is zeros. The cut of SENDs is judged alike, and so are
-// READs: a RETH has the same limits, one that asks for a part again names the bytes of
-// that part, and each packet of the answer carries what its place in the READ has.
+// RoCEWrites checks that the packets of a WRITE are the message that its RETH announces, and are
+// segmented according to IBTA 9.7.4 to 9.7.6:
 //
-// It looks at the requests of connections, each once, where they leave their sender's
-// NIC, and at answers where they come to it. It applies to messages of which every
-// packet was seen.
+//   - A message that is no longer than the path MTU is one packet. A longer one begins with FIRST and
+//     ends with LAST.
+//   - FIRST and MIDDLE carry exactly the path MTU, which is 256 to 4,096 bytes and the same for all
+//     messages of a queue pair. LAST carries at least one byte.
+//   - The payloads of a WRITE together have the length in its RETH. The message is no longer than 2^31
+//     bytes and does not extend past the last address.
+//   - Padding is zeros.
+//
+// The segmentation of SENDs is judged alike, and so are READs. A READ's RETH has the same limits. A
+// RETH that asks for a part again names the bytes of that part, and each packet of the answer
+// carries the bytes of its place in the READ.
+//
+// The check judges the requests of connections, each once, where they leave the sender's NIC, and
+// answers where they arrive there. It applies to messages of which every packet was seen.
 type RoCEWrites struct {
 	roceFlows[writeFlow]
 	writes, sends, bytes      uint64
-	order, size, total, extra uint64 // faults, by kind
+	order, size, total, extra uint64 // violations, by kind
 	padding, beyond           uint64
-	partial                   uint64 // messages of which packets are missing
+	partial                   uint64 // messages with missing packets
 	reads                     roceReads
 	found                     findings
 }
@@ -35,12 +39,12 @@ type writeFlow struct {
 	inside bool
 	lost   bool // a packet of it was not seen
 	write  bool
-	length uint64 // that is announced
+	length uint64 // as announced in the RETH
 	va     uint64
 	sum    uint64
 	psn    infiniband.PSN // of its first packet
 
-	reads []roceRead // that are not answered, the oldest first
+	reads []roceRead // not answered yet, the oldest first
 }
 
 // NewRoCEWrites makes the check.
@@ -54,7 +58,7 @@ func (k *RoCEWrites) Begin(c *Capture) { k.begin(c) }
 // Packet implements Check.
 func (k *RoCEWrites) Packet(p *Packet) {
 	f, place := k.walk(p)
-	if place == roceFirst { // nobody answers the READs of the life before any more
+	if place == roceFirst { // READs of the previous life get no more answers
 		k.partial += uint64(len(f.own.reads))
 		starts := p.RoCE.BTH.Opcode.Starts()
 		f.own = writeFlow{lost: !starts, inside: !starts}
@@ -84,12 +88,12 @@ func (k *RoCEWrites) Packet(p *Packet) {
 	}
 }
 
-// piece takes a packet of a message.
+// piece adds a packet of a message.
 func (k *RoCEWrites) piece(f *roceFlow[writeFlow], p *Packet) {
 	r, m := p.RoCE, &f.own
 	o := r.BTH.Opcode
 	switch {
-	case o.Starts() && m.inside && m.lost: // the end of the one before was not seen
+	case o.Starts() && m.inside && m.lost: // the end of the previous message was not seen
 		k.partial++
 	case o.Starts() == m.inside || m.inside && !m.lost && o.IsWrite() != m.write:
 		k.order++
@@ -111,7 +115,7 @@ func (k *RoCEWrites) piece(f *roceFlow[writeFlow], p *Packet) {
 	m.inside, m.lost = false, false
 }
 
-// cut judges the length of a packet by itself.
+// cut judges the length of a single packet.
 func (k *RoCEWrites) cut(f *roceFlow[writeFlow], r *RoCE) {
 	o, mtu := r.BTH.Opcode, f.mtu
 	if mtu == 0 {
@@ -134,7 +138,7 @@ func (k *RoCEWrites) cut(f *roceFlow[writeFlow], r *RoCE) {
 	k.found.exemplify("%s: PSN %d, %v, carries %d bytes, %s", f.name, r.BTH.PSN, o, r.Payload, wrong)
 }
 
-// whole judges a message with its last packet.
+// whole judges a message at its last packet.
 func (k *RoCEWrites) whole(f *roceFlow[writeFlow], r *RoCE) {
 	m := &f.own
 	switch {
@@ -155,7 +159,7 @@ func (k *RoCEWrites) whole(f *roceFlow[writeFlow], r *RoCE) {
 	k.limits(f, "WRITE", m.psn, m.va, m.length)
 }
 
-// limits judges where a RETH says that a message is.
+// limits judges the address range in a RETH.
 func (k *RoCEWrites) limits(f *roceFlow[writeFlow], what string, psn infiniband.PSN, va, length uint64) {
 	if length > infiniband.MaxMessage {
 		k.extra++
@@ -200,7 +204,7 @@ func (k *RoCEWrites) Result() Result {
 	k.found.count(k.reads.size, "answers carry other than the bytes of their part of the READ")
 	f, placed := finding{wrong: k.found.lines, unclear: unclear}, findings{}
 	placed.count(k.reads.order, "answers are no part of their READ, or another one")
-	k.suspect(&f, placed.lines...) // the request for that part may have been missed
+	k.suspect(&f, placed.lines...) // the request for that part may be missing
 	switch {
 	case len(f.wrong) > 0:
 		f.wrong = append(f.wrong, k.found.examples...)

@@ -60,7 +60,7 @@ func TestRecordRXE(t *testing.T) {
 	}
 }
 
-// judgeRXE is what checks say of a recording.
+// judgeRXE returns the results of checks for a recording.
 func judgeRXE(t *testing.T, name string, checks ...Check) []Result {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata/rxe", name+".pcap"))
@@ -74,10 +74,10 @@ func judgeRXE(t *testing.T, name string, checks ...Check) []Result {
 	return results
 }
 
-// TestRXE holds all rules against recordings of rdma_rxe that speaks to itself: by
-// letter pass and inconclusive, in the order of roceRules. What was sent again and
-// answered is what tshark counts. Where packets were lost before the tap, or doubled,
-// it does not show how the sender goes back.
+// TestRXE checks all rules against recordings of rdma_rxe on both ends. The letters P and I stand
+// for pass and inconclusive, in the order of roceRules. The counts of retransmissions and answers
+// must equal tshark's. Where packets were lost before the tap, or duplicated, the tap does not show
+// how the sender goes back.
 func TestRXE(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	recordings := map[string]string{

@@ -82,7 +82,7 @@ func (c *tape) write(t testing.TB) []byte {
 	return out.Bytes()[:out.Len()-c.cut]
 }
 
-// only keeps packets; with counted, the file's counts are of what it keeps.
+// only keeps some packets. With counted, the file's counts are adjusted to the packets kept.
 func (c *tape) only(keep func(*pcapng.Packet) bool, counted bool) {
 	kept := c.packets[:0:0]
 	for i := range c.packets {
@@ -255,10 +255,10 @@ func (c *tape) shift(random *rand.Rand, by int64) {
 	slices.SortStableFunc(c.packets, func(a, b pcapng.Packet) int { return cmp.Compare(a.Time, b.Time) })
 }
 
-// TestSaboteur alters recordings of runs that pass a check and of runs that break it.
-// Whatever it does, a broken run never passes, and a sound one never fails; no check
-// passes a recording that lacks what all checks need; and what takes no evidence away
-// changes no verdict. Each check that files can ask for has both runs.
+// TestSaboteur alters recordings of runs that pass a check and of runs that break it. Whatever the
+// alteration, a broken run never passes, and a sound run never fails. No check passes a recording
+// that lacks evidence which all checks need. An alteration that removes no evidence changes no
+// verdict. Each check that files can ask for has both runs.
 func TestSaboteur(t *testing.T) {
 	seeds := uint64(3)
 	if testing.Short() {
@@ -329,10 +329,10 @@ func TestSaboteur(t *testing.T) {
 	}
 }
 
-// cell is what a check said of the sound and of the broken run under one sabotage.
+// cell holds the verdicts of a check on the sound and the broken run under one sabotage.
 type cell [2]string
 
-// add joins a verdict to those of other seeds.
+// add adds a verdict to the verdicts of other seeds.
 func (c *cell) add(broken bool, v verdict.Verdict) {
 	at := &c[0]
 	if broken {

@@ -11,18 +11,18 @@ import (
 	"railbed/plan/spec"
 )
 
-// Selection says which packets a check is about.
+// Selection selects the packets that a check is about.
 type Selection struct {
-	// At are ports as taps name them: all, nics, switches, a switch, a node,
-	// node:port or a glob of these. Empty is all.
+	// At selects ports as taps name them: all, nics, switches, a switch, a node, node:port or a
+	// glob of these. Empty means all.
 	At string
-	// From and To are globs over the nodes of the flows; empty is any packet.
+	// From and To are globs over the nodes of the flows. Empty means any packet.
 	From, To string
-	// Workload is whose packets count; nil is all.
+	// Workload is the workload whose packets count. Nil means all packets.
 	Workload *Workload
 }
 
-// String names the selection, for results.
+// String returns the selection's name in results.
 func (s Selection) String() string {
 	var words []string
 	if s.At != "" {
@@ -44,7 +44,7 @@ func either(pattern string) string {
 	return pattern
 }
 
-// titled is the name of a check with its selection.
+// titled returns the name of a check with its selection.
 func (s Selection) titled(name string) string {
 	if text := s.String(); text != "" {
 		return name + " " + text
@@ -52,7 +52,7 @@ func (s Selection) titled(name string) string {
 	return name
 }
 
-// tap reports whether a port is meant.
+// tap reports whether a port is selected.
 func (s Selection) tap(t *Tap) bool {
 	switch {
 	case t.Node == "":
@@ -69,14 +69,14 @@ func (s Selection) tap(t *Tap) bool {
 	return spec.Match(s.At, t.Node)
 }
 
-// selector is a Selection at work on one capture.
+// selector applies a Selection to one capture.
 type selector struct {
 	Selection
 	capture *Capture
 	taps    []bool // by tap index
-	flows   []int8 // by flow index: 0 not looked up, 1 meant, -1 not
+	flows   []int8 // by flow index: 0 not looked up, 1 selected, -1 not
 	nodes   map[netip.Addr]owner
-	roles   *roles // of the workload, if one is meant
+	roles   *roles // of the workload, if one is selected
 }
 
 func (s *selector) begin(c *Capture) {
@@ -87,13 +87,14 @@ func (s *selector) begin(c *Capture) {
 	}
 }
 
-// of reports whether a packet is the workload's.
+// of reports whether a packet belongs to the workload.
 func (s *selector) of(p *Packet) bool { return s.roles == nil || s.roles.of(p).relevant }
 
-// owner is who has an address: a node, and the NIC unless it is the node's as a whole.
+// owner is the owner of an address: a node, and the NIC unless the address belongs to the node as a
+// whole.
 type owner struct{ node, nic string }
 
-// ownersOf are the nodes of a plan by each of their addresses.
+// ownersOf returns the owner of each address of a plan's nodes.
 func ownersOf(p *plan.Plan) map[netip.Addr]owner {
 	found := map[netip.Addr]owner{}
 	if p == nil {
@@ -113,7 +114,7 @@ func ownersOf(p *plan.Plan) map[netip.Addr]owner {
 	return found
 }
 
-// at reports whether a port is meant.
+// at reports whether a port is selected.
 func (s *selector) at(t *Tap) bool {
 	for len(s.taps) <= t.Index {
 		s.taps = append(s.taps, s.tap(s.capture.Taps[len(s.taps)]))
@@ -121,8 +122,8 @@ func (s *selector) at(t *Tap) bool {
 	return s.taps[t.Index]
 }
 
-// flow reports whether a packet's flow is meant. With neither From nor To all
-// are, those of no flow too.
+// flow reports whether a packet's flow is selected. With neither From nor To all packets are
+// selected, also those without a flow.
 func (s *selector) flow(f *Flow) bool {
 	if s.From == "" && s.To == "" {
 		return true
@@ -147,7 +148,7 @@ func (s *selector) end(pattern string, addr netip.AddrPort) bool {
 	return pattern == "" || known && spec.Match(pattern, of.node)
 }
 
-// chosen are the captured taps that are meant.
+// chosen returns the captured taps that are selected.
 func (s *selector) chosen() (taps []*Tap) {
 	for _, tap := range s.capture.Taps {
 		if s.at(tap) {
@@ -157,18 +158,19 @@ func (s *selector) chosen() (taps []*Tap) {
 	return taps
 }
 
-// ports are those that are meant, as "node:port".
+// ports returns the selected ports, as "node:port".
 func (s *selector) ports() []string { return s.capture.portsOf(s.tap) }
 
-// nics are those of the nodes that packets of the selection leave and arrive at.
+// nics returns the NICs of the nodes that packets of the selection leave and arrive at.
 func (s *selector) nics() []string {
 	return s.capture.portsOf(func(t *Tap) bool {
 		return t.NIC && (s.From == "" || s.To == "" || spec.Match(s.From, t.Node) || spec.Match(s.To, t.Node))
 	})
 }
 
-// destination reports whether a packet that comes to a NIC is for it: for its address, or
-// for one of its node's that no other NIC has. Without a plan every NIC may be meant.
+// destination reports whether a packet that arrives at a NIC is for this NIC. Its destination is
+// the NIC's address, or an address of the node that belongs to no other NIC. Without a plan every
+// NIC may be the destination.
 func (s *selector) destination(p *Packet) bool {
 	if len(s.nodes) == 0 {
 		return true
@@ -177,17 +179,17 @@ func (s *selector) destination(p *Packet) bool {
 	return to.node == p.Tap.Node && (to.nic == "" || to.nic == p.Tap.Port)
 }
 
-// crosses reports whether a packet passes a port on its way: it leaves a switch,
-// or arrives at a node.
+// crosses reports whether a packet passes a port on its way: the packet leaves a switch, or arrives
+// at a node.
 func crosses(p *Packet) bool {
 	return p.Drop == "" && (p.Tap.NIC && p.Direction == In || !p.Tap.NIC && p.Direction == Out)
 }
 
 func percent(v float64) string { return fmt.Sprintf("%.3g%%", v*100) }
 
-// lingers is for how long a packet may be under way between two NICs, in
-// nanoseconds: as long as the slowest link takes for the largest buffer, and as all delays of
-// a path are at most, within bounds.
+// lingers returns how long a packet may be under way between two NICs, in nanoseconds. This is the
+// time in which the slowest link drains the largest buffer, plus the largest delays on a path,
+// within bounds.
 func lingers(c *Capture) int64 {
 	longest := lingerUnknown
 	if p := c.Plan; p != nil {
@@ -211,6 +213,6 @@ func lingers(c *Capture) int64 {
 	return int64(min(longest, lingerMost)) * int64(c.Dilation)
 }
 
-// generationOf is how old a generation of what is remembered becomes, so that what may be under
-// way for so long has its time.
+// generationOf returns how old a generation of remembered packets becomes. It leaves time for
+// packets that may be under way for so long.
 func generationOf(linger int64) int64 { return max(int64(time.Second), 2*linger) }

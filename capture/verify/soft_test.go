@@ -33,9 +33,8 @@ fabric:
   links: {default: {rate: 1gbit}}
 `
 
-// softScene is 200 packets from h0 and as many from h1 to hosts of the other leaf,
-// of an ECN-capable transport at priority 3, over soft switches that say how long
-// their queues were.
+// softScene sends 200 packets from h0 and 200 from h1 to hosts of the other leaf. The packets are
+// ECN-capable at priority 3, and the soft switches record queue lengths.
 func softScene(t testing.TB, text string) *scene {
 	s := newScene(t)
 	s.plan = plantest.Compile(t, text)
@@ -87,7 +86,7 @@ func (s *scene) from(sw string, edit func(k *sighting, here bool)) {
 	})
 }
 
-// mark is what leaf1 does to every second packet.
+// mark changes every second packet as leaf1 does when it marks packets.
 func (s *scene) mark() {
 	s.from("leaf1", func(k *sighting, here bool) {
 		k.frame = slices.Clone(k.frame)
@@ -98,7 +97,7 @@ func (s *scene) mark() {
 	})
 }
 
-// cut is what leaf1 does to every second packet.
+// cut changes every second packet as leaf1 does when it trims packets.
 func (s *scene) cut(dscp byte) {
 	s.from("leaf1", func(k *sighting, here bool) {
 		k.frame = slices.Clone(k.frame[:128])
@@ -196,8 +195,8 @@ func bounded(t *testing.T, text string, kind spec.BoundKind) *spec.Bound {
 	return &b
 }
 
-// TestFabricChecks judges scenes by each check of what a fabric did: the runs that
-// pass, and those that are broken on purpose.
+// TestFabricChecks judges scenes by each check of the fabric: runs that pass, and runs that are
+// broken on purpose.
 func TestFabricChecks(t *testing.T) {
 	marks := func(at, share, count string) func(*testing.T) Check {
 		return func(t *testing.T) Check {
@@ -521,8 +520,8 @@ func TestSpreadOfFlows(t *testing.T) {
 		"no flow has packets enough")
 }
 
-// TestTrimmedPacketsAreConserved: the head that leaves stands for the packet that
-// entered. One that leaves without a word is too much.
+// TestTrimmedPacketsAreConserved: the head that leaves counts for the packet that entered. A head
+// that leaves without a record is a violation.
 func TestTrimmedPacketsAreConserved(t *testing.T) {
 	s := softScene(t, softFile)
 	s.cut(59)

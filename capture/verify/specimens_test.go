@@ -50,7 +50,7 @@ func everyCheck() (names []string) {
 	return names
 }
 
-// specimens are, for each check, a run that passes it and one that is broken.
+// specimens has two runs for each check: a run that passes and a broken run.
 var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check){
 	"bytes-per-rank": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := smallRing(t)
@@ -291,7 +291,7 @@ func rdSpecimen(t *testing.T) *scene {
 	return s
 }
 
-// datagrams are one each millisecond from h0 to h2.
+// datagrams sends one datagram each millisecond from h0 to h2.
 func datagrams(t *testing.T) *scene {
 	s := softScene(t, softFile)
 	s.sightings, s.now, s.step = nil, start, 1_000_000

@@ -1,19 +1,19 @@
 package verify
 
-// maxHoles bounds what is remembered of one TCP flow's gaps.
+// maxHoles bounds the gaps of one TCP flow that are remembered.
 const maxHoles = 256
 
-// stream follows the sequence numbers of one TCP flow at one tap, and tells
-// bytes seen for the first time from repeated ones.
+// stream follows the sequence numbers of one TCP flow at one tap, and distinguishes bytes seen for
+// the first time from repeated bytes.
 type stream struct {
 	started bool
 	initial uint32 // sequence number of the SYN
 	synced  bool   // a SYN was seen
-	// low and next bound the part of the stream that was reached, counted
-	// without wrapping; holes are parts in between that were not seen.
+	// low and next bound the part of the stream that was reached, counted without wrapping. holes
+	// are parts in between that were not seen.
 	low, next int64
 	holes     []hole
-	before    int64 // bytes of holes of connections before this one
+	before    int64 // bytes of holes of previous connections
 	overflow  bool
 	fresh     uint64
 	repeated  uint64
@@ -21,13 +21,13 @@ type stream struct {
 
 type hole struct{ from, to int64 }
 
-// add takes a segment.
+// add adds a segment.
 func (s *stream) add(sequence uint32, length int, syn bool) {
 	if syn {
 		if s.synced && s.initial == sequence {
-			return // the SYN again
+			return // a repeated SYN
 		}
-		// A new connection on the same ports begins anew.
+		// A new connection on the same ports starts a new stream.
 		s.before = s.unseen()
 		s.started, s.synced, s.initial = true, true, sequence
 		s.holes = s.holes[:0]
@@ -54,8 +54,7 @@ func (s *stream) add(sequence uint32, length int, syn bool) {
 		s.next = to
 	}
 	if from < s.low && !s.synced {
-		// The capture began in the middle of the stream, with segments out of
-		// order.
+		// The capture began in the middle of the stream, with segments out of order.
 		end := min(to, s.low)
 		repeated -= end - from
 		if end < s.low {
@@ -76,7 +75,7 @@ func (s *stream) open(h hole) {
 	s.holes = append(s.holes, h)
 }
 
-// fill closes holes by a segment and returns how many of its bytes were in them.
+// fill closes holes with a segment, and returns how many of its bytes were in them.
 func (s *stream) fill(from, to int64) (filled int64) {
 	for i := 0; i < len(s.holes); i++ {
 		h := s.holes[i]
@@ -99,7 +98,7 @@ func (s *stream) fill(from, to int64) (filled int64) {
 	return filled
 }
 
-// unseen is the bytes within the stream that were never seen.
+// unseen returns the number of bytes within the stream that were never seen.
 func (s *stream) unseen() int64 {
 	bytes := s.before
 	for _, h := range s.holes {

@@ -94,8 +94,8 @@ func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
 	}
 }
 
-// Where only what goes to other nodes is expected, ranks of one node are judged, too, but
-// not by what they say they sent, which is more.
+// If only bytes to other nodes are expected, ranks of one node are judged too. Their own counts of
+// sent bytes are not compared, because these are larger.
 func TestBytesAcrossNodes(t *testing.T) {
 	reported := uint64(1)
 	for name, test := range map[string]struct {
@@ -127,7 +127,7 @@ func TestBytesAcrossNodes(t *testing.T) {
 	}
 }
 
-// A switch that the check names and nobody recorded is not passed over.
+// A check reports a switch that it selects and that was not recorded.
 func TestSwitchesThatWereNotCaptured(t *testing.T) {
 	for name, c := range map[string]struct {
 		check Check

@@ -7,9 +7,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// Trims judges packets that the selected switches cut to their headers: each
-// carries the DSCP of trimmed packets, is no longer than what the switch leaves
-// of one, and arrives at a node.
+// Trims judges packets that the selected switches trimmed to their headers. Each carries the DSCP
+// of trimmed packets, is no longer than the switch leaves it, and arrives at a node.
 type Trims struct {
 	selector
 	count  *spec.Bound
@@ -20,9 +19,9 @@ type Trims struct {
 	where              map[dropPlace]uint64
 }
 
-// trimRoom is what a trimmed packet may keep beyond the size that the plan says:
-// headers are never cut, and those of IPv6 with a transport's are the longest. What
-// telemetry a reliable datagram has comes on top.
+// trimRoom is the number of bytes that a trimmed packet may have beyond the size in the plan.
+// Headers are never trimmed, and IPv6 headers with a transport's are the longest. A reliable
+// datagram may have its telemetry in addition.
 const trimRoom = 128
 
 // NewTrims makes the check.
@@ -53,7 +52,7 @@ func (k *Trims) Packet(p *Packet) {
 	}
 }
 
-// cut takes the head of a packet where it leaves the switch that cut it.
+// cut adds the head of a packet where it leaves the switch that trimmed it.
 func (k *Trims) cut(p *Packet) {
 	k.trimmed++
 	if len(k.where) < maxDetails*10 {

@@ -11,35 +11,35 @@ import (
 	"railbed/internal/wire"
 )
 
-// Transports of a Rank beside TCP: reliable datagrams, reliable connections of RoCEv2, and
-// the messages of a switch that adds up.
+// Transports of a Rank besides TCP: reliable datagrams, reliable connections of RoCEv2, and the
+// messages of a switch that aggregates.
 const (
 	TransportRD       = "rd"
 	TransportRoCE     = "roce"
 	TransportInSwitch = "in-switch"
 )
 
-// AllToAll is the pattern of a Workload in which each rank sends to each other one.
+// AllToAll is the pattern of a Workload in which each rank sends to each other rank.
 const AllToAll = "all-to-all"
 
-// Pairs is the pattern of a Workload that names who sends to whom.
+// Pairs is the pattern of a Workload that lists senders and receivers.
 const Pairs = "pairs"
 
-// Workload says which packets belong to a run of a collective: who took part,
-// from where, and what each rank should have sent. It is written down by
-// whoever ran the workload, before the packets are looked at.
+// Workload describes the packets of a run of a collective: its ranks, their nodes and NICs, and the
+// bytes that each rank should have sent. The process that ran the workload writes it down before
+// the packets are judged.
 type Workload struct {
 	Name string `json:"name"`
-	// Pattern is who sends to whom: ring, which empty means too, all-to-all, or pairs.
+	// Pattern tells which ranks send to which: ring, all-to-all or pairs. Empty means ring.
 	Pattern string `json:"pattern,omitempty"`
-	// Pairs are the senders and receivers of that pattern, indices of Ranks.
+	// Pairs are the senders and receivers of the pattern pairs, as indices of Ranks.
 	Pairs [][2]int `json:"pairs,omitempty"`
-	// Across is that ranks are expected to send what they send to ranks of other nodes,
-	// and that nothing is said about what stays within a node, where no tap is.
+	// Across means that only bytes to ranks of other nodes count as expected. Nothing is expected
+	// of bytes within a node, which pass no tap.
 	Across bool `json:"across,omitempty"`
-	// Sums are those of a workload that switches add up; nil is none.
+	// Sums describes the job of a workload that switches aggregate. It is nil for other workloads.
 	Sums *Sums `json:"sums,omitempty"`
-	// From and To are when it ran, in nanoseconds since 1970; 0 is not known.
+	// From and To are the start and the end of the run, in nanoseconds since 1970; 0 means unknown.
 	From  int64  `json:"from,omitempty"`
 	To    int64  `json:"to,omitempty"`
 	Ranks []Rank `json:"ranks"`
@@ -52,39 +52,40 @@ type Rank struct {
 	NIC  string     `json:"nic"`
 	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
 	Port uint16     `json:"port"` // on which the rank listens
-	// Channel is which of the rank's this one is, where it has several.
+	// Channel is the number of this channel, for a rank with several channels.
 	Channel int `json:"channel,omitempty"`
-	// Transport is tcp, which empty means too, rd, roce or in-switch.
+	// Transport is tcp, rd, roce or in-switch. Empty means tcp.
 	Transport string `json:"transport,omitempty"`
-	// Engines is on how many UDP ports, from Port on, a rank of rd hears. Port is
+	// Engines is the number of UDP ports, from Port on, on which a rank of rd receives. Port is
 	// then a multiple of wire.RDEngines within the block from wire.PortRD on.
 	Engines int `json:"engines,omitempty"`
-	// Life is that of a rank's endpoint of rd; 0 is not known.
+	// Life is the life of a rank's rd endpoint; 0 means unknown.
 	Life uint64 `json:"life,omitempty"`
-	// QueuePairs are those of a rank of roce: what goes to its address and to others
-	// is not of the workload.
+	// QueuePairs are the queue pairs of a rank of roce. Packets to its address and other queue
+	// pairs do not belong to the workload.
 	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
-	// Overruns are packets that came to a rank of roce and that it had no room for.
+	// Overruns counts packets that arrived at a rank of roce and for which it had no room.
 	Overruns uint64 `json:"overruns,omitempty"`
-	// Flows are the rank's outgoing flows, payload and replies. They are
-	// needed where ranks share an address; otherwise an empty list means
-	// every flow from Addr to another rank's service, or from the own one.
+	// Flows are the rank's outgoing flows, payload and replies. They are needed where ranks share
+	// an address. Otherwise an empty list means every flow from Addr to another rank's service, or
+	// from the rank's own service.
 	Flows []FlowAddr `json:"flows,omitempty"`
-	// Expected is the payload that the algorithm makes the rank send over all iterations,
-	// counted in its steps. RingAllReduceBytes and AllToAllBytes are closed formulas of it.
+	// Expected is the payload that the rank sends over all iterations, counted in the steps of the
+	// algorithm. RingAllReduceBytes and AllToAllBytes are closed formulas for it.
 	Expected units.Bytes `json:"expected"`
-	// ExpectedTo is the part of it that goes to each rank, by index of Ranks; nil says
-	// nothing of that.
+	// ExpectedTo is the part of Expected that goes to each rank, by index of Ranks. Nil means
+	// unknown.
 	ExpectedTo []units.Bytes `json:"expected_to,omitempty"`
-	// Framing says which bytes of the rank's streams are no payload; nil counts all of them.
+	// Framing tells which bytes of the rank's streams are not payload. Nil counts all bytes as
+	// payload.
 	Framing *Framing `json:"framing,omitempty"`
-	// Empty are messages without a byte that the rank is to send; nil says nothing of them.
+	// Empty are messages without payload that the rank is to send. Nil expects nothing of them.
 	Empty *Empty `json:"empty,omitempty"`
-	// Missing is how many bytes of messages the rank says never came to it, of those
-	// that may be left out; nil where it says nothing.
+	// Missing is the number of message bytes that the rank states as never received, of messages
+	// that may have holes. Nil means that the rank states no number.
 	Missing *uint64 `json:"missing,omitempty"`
-	// Reported is what the rank itself says that it gave to its sockets, with
-	// its transport's headers and replies; nil when it says nothing.
+	// Reported is the number of bytes that the rank states as written to its sockets, including
+	// headers and replies of its transport. Nil means that the rank states no number.
 	Reported *uint64 `json:"reported,omitempty"`
 }
 
@@ -93,13 +94,14 @@ type Empty struct {
 	Messages uint64 `json:"messages"`
 }
 
-// String describes them for people.
+// String returns a description for people.
 func (e *Empty) String() string { return fmt.Sprintf("%d empty messages", e.Messages) }
 
-// Framing is what streams of TCP carry beside payload: the stream from who connects to who listens
-// has a hello, a header for each message, and maybe a header as a goodbye. The other way go replies,
-// which are no payload at all. How many messages there are follows from the algorithm, so that
-// payload is counted also where the capture keeps only the beginning of each packet.
+// Framing describes the bytes besides payload in TCP streams. The stream from the connecting to the
+// listening side has a hello, a header for each message, and optionally a header as a goodbye. The
+// other direction carries replies, which are not payload. The number of messages follows from the
+// algorithm. The payload can therefore be counted even if the capture keeps only the beginning of
+// each packet.
 type Framing struct {
 	Hello  units.Bytes `json:"hello"`
 	Header units.Bytes `json:"header"`
@@ -109,7 +111,7 @@ type Framing struct {
 	Messages []uint64 `json:"messages"`
 }
 
-// around is the framing of a stream to a rank, without the goodbye.
+// around returns the bytes of framing of a stream to a rank, without the goodbye.
 func (f *Framing) around(to int) uint64 {
 	if to < 0 || to >= len(f.Messages) {
 		return 0
@@ -118,8 +120,8 @@ func (f *Framing) around(to int) uint64 {
 }
 
 // isGoodbye reports whether a segment is the header that ends a stream, and whether that is unknown
-// because nothing of it was captured. The goodbye has a segment of its own: whoever sends it has
-// replies to all messages before.
+// because the capture holds none of the segment's bytes. The goodbye has a segment of its own,
+// because its sender has received replies to all earlier messages.
 func (f *Framing) isGoodbye(p *Packet) (is, unknown bool) {
 	if f == nil || p.Payload != int(f.Header) {
 		return false, false
@@ -131,7 +133,7 @@ func (f *Framing) isGoodbye(p *Packet) (is, unknown bool) {
 		!slices.ContainsFunc(p.Segment[1:], func(b byte) bool { return b != 0 }), false
 }
 
-// QueuePairs are so many numbers of queue pairs, from First on.
+// QueuePairs is a range of Count queue pair numbers, from First on.
 type QueuePairs struct {
 	First uint32 `json:"first"`
 	Count int    `json:"count"`
@@ -147,9 +149,9 @@ type FlowAddr struct {
 	Dst netip.AddrPort `json:"dst"`
 }
 
-// RingAllReduceBytes is what each rank of a ring all-reduce sends: in each of
-// n-1 steps of the reduce-scatter and of the all-gather one n-th of the buffer,
-// 2(n-1)/n of the size in all (Patarasuk and Yuan 2009), rounded up.
+// RingAllReduceBytes returns the bytes that each rank of a ring all-reduce sends, rounded up. The
+// reduce-scatter and the all-gather have n-1 steps each, and each step sends one n-th of the
+// buffer. Together that is 2(n-1)/n of the size (Patarasuk and Yuan 2009).
 func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes {
 	if ranks < 2 {
 		return 0
@@ -158,9 +160,9 @@ func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes
 	return (2*(n-1)*size*units.Bytes(iterations) + n - 1) / n
 }
 
-// AllToAllBytes is what rank number rank of an all-to-all sends: the elements of its buffer,
-// of so many bytes each, are divided among all ranks, the first ones getting one more where
-// that leaves a rest, and all but its own part goes to others, (n-1)/n of the size.
+// AllToAllBytes returns the bytes that a rank of an all-to-all sends. The elements of its buffer,
+// of each bytes, are divided among all ranks. If a remainder is left, the first ranks get one
+// element more. The rank sends all parts but its own to others, (n-1)/n of the size.
 func AllToAllBytes(rank, ranks int, size, each units.Bytes, iterations int) units.Bytes {
 	elements, n := uint64(size/each), uint64(ranks)
 	own := elements / n
@@ -170,9 +172,9 @@ func AllToAllBytes(rank, ranks int, size, each units.Bytes, iterations int) unit
 	return each * units.Bytes((elements-own)*uint64(iterations))
 }
 
-// within finds ranks on one node that send to each other: no tap sees their bytes.
+// within finds ranks on one node that send to each other. Their bytes pass no tap.
 func (w Workload) within() (from, to Rank, found bool) {
-	if len(w.Ranks) > 0 && w.Ranks[0].Transport == TransportInSwitch { // they send to switches
+	if len(w.Ranks) > 0 && w.Ranks[0].Transport == TransportInSwitch { // these ranks send to switches
 		return from, to, false
 	}
 	if w.Pattern == Pairs {
@@ -183,7 +185,7 @@ func (w Workload) within() (from, to Rank, found bool) {
 		}
 		return from, to, false
 	}
-	next := 1 // behind the sender, how many of the others it sends to
+	next := 1 // the number of next ranks to which each rank sends
 	if w.Pattern == AllToAll {
 		next = len(w.Ranks) - 1
 	}
@@ -199,24 +201,24 @@ func (w Workload) within() (from, to Rank, found bool) {
 
 // role is a flow's part in a workload.
 type role struct {
-	rank     int  // index into Ranks of who sends; -1 when it is none of them
-	to       int  // index of the receiving rank; -1 when not known
+	rank     int  // index of the sender in Ranks; -1 for none
+	to       int  // index of the receiver; -1 when unknown
 	relevant bool // the flow belongs to the workload
-	reply    bool // it carries the transport's replies, and no payload
+	reply    bool // it carries replies, and no payload
 }
 
-// roles assigns flows to the ranks of a workload and remembers the answers.
+// roles assigns flows to the ranks of a workload and caches the results.
 type roles struct {
 	workload Workload
 	exact    map[FlowAddr]int
 	service  map[netip.AddrPort]int
-	rd       map[netip.AddrPort]int // the engines of ranks of rd
+	rd       map[netip.AddrPort]int // engines of ranks of rd
 	roce     map[netip.Addr][]int   // ranks of roce
-	inSwitch map[netip.AddrPort]int // ranks for which a switch adds up
+	inSwitch map[netip.AddrPort]int // ranks for which a switch aggregates
 	byAddr   map[netip.Addr][]int
 	known    []role // by flow index
 	seen     []bool
-	// ambiguous counts flows that several ranks of one address may have sent.
+	// ambiguous counts flows that may belong to any of several ranks of one address.
 	ambiguous int
 }
 
@@ -245,11 +247,10 @@ func newRoles(w Workload) *roles {
 	return r
 }
 
-// of is the role of a packet: of its flow, and of a reliable datagram's also of
-// the engine that it says it comes from, because ranks of one address are told
-// apart by the ports on which they hear.
+// of returns the role of a packet. For a reliable datagram the role depends also on the engine in
+// the packet. Ranks of one address differ only in the ports on which they receive.
 func (r *roles) of(p *Packet) role {
-	if p.Aggregation != nil && p.Flow != nil { // what the switch answers is its own
+	if p.Aggregation != nil && p.Flow != nil { // answers belong to the switch
 		from, known := r.inSwitch[p.Flow.Src]
 		return role{rank: from, to: -1, relevant: known}
 	}
@@ -266,7 +267,7 @@ func (r *roles) of(p *Packet) role {
 		if from, known := r.rd[netip.AddrPortFrom(p.Flow.Src.Addr(),
 			wire.PortRD+uint16(p.RD.Source))]; known {
 			if life := r.workload.Ranks[from].Life; life != 0 && p.RD.Life != life {
-				return role{} // of a workload that had the same ports before or after
+				return role{} // of a workload that used the same ports before or after
 			}
 			found.rank, found.relevant = from, true
 		}
@@ -290,8 +291,8 @@ func (r *roles) flow(f *Flow) role {
 	return r.known[f.Index]
 }
 
-// findRD is what a flow of reliable datagrams tells by itself: from a path to an
-// engine. Replies go to an engine too.
+// findRD returns the role of a flow of reliable datagrams without looking into the packets. A flow
+// goes from a path to an engine. Replies go to an engine too.
 func (r *roles) findRD(f *Flow) role {
 	to, relevant := r.rd[f.Dst]
 	if !relevant {
@@ -304,9 +305,9 @@ func (r *roles) findRD(f *Flow) role {
 	return found
 }
 
-// ofRoCE is the role of a packet of RoCEv2: the queue pair that it is for says to
-// which rank it goes, and its address from whom it is. What makes connections is for
-// no queue pair in particular.
+// ofRoCE returns the role of a RoCEv2 packet. The destination queue pair determines the receiving
+// rank, and the source address the sending rank. Messages that make connections are for no
+// particular queue pair.
 func (r *roles) ofRoCE(p *Packet) role {
 	found := role{rank: -1, to: -1}
 	for _, i := range r.roce[p.Flow.Dst.Addr()] {
@@ -359,7 +360,7 @@ func (r *roles) find(f *Flow) role {
 
 func (r *roles) name(rank int) string { return r.workload.Ranks[rank].Title() }
 
-// Title is what the rank is called.
+// Title returns the name of the rank.
 func (r *Rank) Title() string {
 	if r.Channel > 0 {
 		return fmt.Sprintf("rank %d, channel %d (%s:%s)", r.Rank, r.Channel, r.Node, r.NIC)
@@ -367,7 +368,7 @@ func (r *Rank) Title() string {
 	return fmt.Sprintf("rank %d (%s:%s)", r.Rank, r.Node, r.NIC)
 }
 
-// Measured is how what was measured of the rank is called.
+// Measured returns the name of a measured value of the rank.
 func (r *Rank) Measured(what string) string {
 	if r.Channel > 0 {
 		return fmt.Sprintf("rank%d.channel%d.%s", r.Rank, r.Channel, what)
@@ -375,7 +376,7 @@ func (r *Rank) Measured(what string) string {
 	return fmt.Sprintf("rank%d.%s", r.Rank, what)
 }
 
-// need is what checks of the workload rest on: the ranks' NICs, in its time.
+// need returns the need of checks of the workload: the ranks' NICs, in the workload's time.
 func (r *roles) need(c *Capture) Need {
 	w := &r.workload
 	n := Need{From: w.From, To: w.To, Packets: r.patterns()}
@@ -387,7 +388,7 @@ func (r *roles) need(c *Capture) Need {
 	return n
 }
 
-// patterns are the packets of the workload, as a filter sees them.
+// patterns returns the patterns of the workload's packets for filters.
 func (r *roles) patterns() (patterns []filter.Pattern) {
 	for i := range r.workload.Ranks {
 		switch rank := &r.workload.Ranks[i]; rank.Transport {
