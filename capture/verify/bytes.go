@@ -13,7 +13,7 @@ import (
 )
 
 // The worker's count and the packets measure the same number. They may differ by this share, or by
-// this many bytes, which a closed connection may have left in its socket.
+// this many bytes, which an aborted connection may have left in its socket.
 const (
 	reportedShare = 0.001
 	reportedBytes = 1024

@@ -9,8 +9,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// Conservation remembers packets in two generations. The older generation is judged and dropped
-// when the newer one is old enough or full.
+// generationMost bounds a generation of Conservation's memory. Packets are remembered in two
+// generations. The older generation is judged and dropped when the newer one is old enough or full.
 const generationMost = 1 << 19 // packets and words of further ports, some 40 bytes each
 
 // A packet may stay inside a switch as long as the plan's queues can hold it, and at least as long

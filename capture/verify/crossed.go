@@ -58,10 +58,10 @@ func (w Workload) Crossing() Crossing {
 // they are not isolated.
 //
 // The check counts all payload of TCP and UDP that left for another rank's node in the time of the
-// run, unless it is known to belong to another sender. Over TCP each byte counts once. Packets of
-// RoCEv2, responses of READs included, and reliable datagrams count once if they identify
-// themselves as repeats. No payload must leave by those NICs of the ranks' nodes that belong to no
-// rank.
+// run, unless it is known to belong to another sender. Over TCP each byte counts once. A RoCEv2
+// packet, responses of READs included, or a reliable datagram does not count again if its number
+// shows that it is a repeat. No payload must leave by those NICs of the ranks' nodes that belong to
+// no rank.
 type Crossed struct {
 	crossing  Crossing
 	capture   *Capture

@@ -32,8 +32,8 @@ type HostLoad struct {
 }
 
 // Fidelity compares the rate that every link carried with its configured rate, over intervals of
-// RateInterval in which the link was busy. Package scenarios/runner has the same rule,
-// but reads counters instead of packets. Soft switches record how much waits in queues. Packets at
+// RateInterval in which the link was busy. Package scenarios/runner has the same rule, but reads
+// counters instead of packets. Soft switches record how much waits in queues. Packets at
 // kernel switches do not show whether more traffic was offered, so there the check finds only a
 // link that carries too much.
 type Fidelity struct {

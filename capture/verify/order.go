@@ -69,8 +69,8 @@ func displaced(ctx context.Context, in io.Reader) (packets int, known bool) {
 // size.
 const chunkSize = 64 << 10
 
-// window sorts packets by time, as far as they are at most most packets apart. It leaves out
-// packets that stand in the file twice.
+// window sorts packets by time. It corrects displacements of at most as many packets as it holds. It
+// leaves out packets that stand in the file twice.
 type window struct {
 	packets []windowed // sorted from front on
 	front   int

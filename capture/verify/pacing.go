@@ -28,7 +28,7 @@ const (
 	maxHasty = 1 << 12
 )
 
-// Pacing checks that no packet of a workload over reliable datagrams leaves more than that one
+// Pacing checks that no packet of a workload over reliable datagrams leaves more than one
 // packet ahead of the schedule of its rate.
 //
 // A schedule begins with a packet that leaves. Each packet moves the schedule on by the time that
@@ -38,7 +38,7 @@ const (
 // Data packets carry timestamps, which the sender took when it released them. By these timestamps
 // no packet may be ahead. If several engines send, their packets may overtake each other on the way
 // to the NIC. For several engines the check uses an envelope. In any time from s to t they release
-// at most the rate times t - s, one packet, and the traffic that catches up.
+// at most the rate times t - s, one packet, and the traffic that makes up for a delay.
 //
 // By the times at the NIC's tap no packet may be ahead by more than a tolerance and an allowance.
 // The allowance covers the first packet of the schedule. It is the time which that packet took from
@@ -235,7 +235,7 @@ func (k *Pacing) Packet(p *Packet) {
 	k.judge(s, p, float64(p.Length+k.overhead[src])*8e9/float64(rate))
 }
 
-// ranksAt returns how many ranks of rd have an address.
+// ranksAt returns how many ranks of rd use an address.
 func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
 	for _, r := range k.roles.workload.Ranks {
 		if r.Transport == TransportRD && r.Addr == addr {

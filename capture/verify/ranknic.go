@@ -19,8 +19,8 @@ type RankNIC struct {
 	sent, received, entered []uint64
 	// under reports, by rank, whether packets were on the link when the capture began.
 	under []bool
-	// elsewhere counts packets of a rank at the NIC of another rank, or entering a switch from
-	// there.
+	// elsewhere counts packets of a rank at other NICs than its own, or entering a switch from such
+	// a NIC.
 	elsewhere map[misplaced]uint64
 	strangers map[netip.AddrPort]uint64 // source addresses of no rank
 	ports     []*portInfo               // by tap index

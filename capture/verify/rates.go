@@ -17,9 +17,9 @@ type Rate struct {
 	Asked units.Rate
 	// Busiest is the highest rate of an interval of RateInterval, in bit/s.
 	Busiest float64
-	// Busy is the number of intervals that yield a rate. In some of them the link had for a part of
-	// the time more to send than it could, as far as the capture records queue lengths. In the
-	// others the link carried more than its configured rate.
+	// Busy is the number of intervals that yield a rate. In some of them packets waited for the link
+	// for a part of the time, as far as the capture records queue lengths. In the others the link
+	// carried more than its configured rate.
 	Busy int
 	// Time is how long the link was busy in these intervals.
 	Time time.Duration

@@ -322,7 +322,7 @@ func (s *neededPair) learn(d *RD) {
 	}
 }
 
-// sweep judges retransmitted packets that are too old to be under way.
+// sweep judges retransmitted packets that are too old to be under way. Result judges the others.
 func (k *Needed) sweep(now int64) {
 	for _, s := range k.pairs {
 		for psn, copies := range s.again {

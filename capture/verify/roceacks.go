@@ -10,12 +10,12 @@ import (
 // RoCEAcks checks the rules for a responder's answers (IBTA, 9.7.5):
 //
 //   - The responder acknowledges only requests that arrived. Every PSN up to the PSN of an
-//     acknowledgement, and every PSN before that of a NAK, arrived whole at its NIC;
-//   - it sends a NAK of a sequence error only when a request after the NAK's PSN arrived;
-//   - its message sequence number counts messages. Between two answers the number grows at least by
+//     acknowledgement, and every PSN before that of a NAK, arrived whole at its NIC.
+//   - It sends a NAK of a sequence error only when a request after the NAK's PSN arrived.
+//   - Its message sequence number counts messages. Between two answers the number grows at least by
 //     the messages that the later one acknowledges and the earlier one did not. It grows at most by
-//     the messages that arrived;
-//   - a request that asks for an acknowledgement gets one, perhaps in one answer with others
+//     the messages that arrived.
+//   - A request that asks for an acknowledgement gets one, perhaps in one answer with others
 //     (coalesced), as long as nothing before it was missing when it arrived. A request that arrives
 //     again after it was acknowledged gets one too, but one or two of these may have been dropped
 //     within the NIC.

@@ -87,7 +87,7 @@ func (v *roceFlows[S]) sees(p *Packet) bool {
 
 func (v *roceFlows[S]) here(p *Packet) bool {
 	if p.Tap.NIC {
-		if p.RoCEFault == RoCECut { // the opcode may be missing
+		if p.RoCEFault == RoCECut { // its opcode is not known
 			return p.Direction != Unknown
 		}
 		asks := p.RoCE != nil && p.RoCE.BTH.Opcode.Request()

@@ -33,12 +33,12 @@ type roceFlow[S any] struct {
 	// READ has openRead bytes.
 	open     bool
 	openRead uint32
-	// vague reports whether the ends of READs are not known. READs had been left out, and arrived
-	// when the number of their PSNs was not known. If there are several such READs, their ends are
-	// not known. The same holds if the packet after such a READ was left out.
+	// vague reports whether it is not known where READs end. READs were left out and arrived later,
+	// when the number of their PSNs was not known, and there are several of them. The same holds if
+	// the packet after a READ with an unknown number of PSNs was left out.
 	vague bool
-	// over reports whether the next request begins another life of the queue pair. Messages that
-	// connected the queue pair again announced that life.
+	// over reports whether the next request begins another life of the queue pair. Other
+	// messages that connected the queue pair announced that life.
 	over bool
 	// closing reports whether one end asked the other to end the connection. closed is the time.
 	closing bool

@@ -1,4 +1,4 @@
-// Package verify judges what happened on a fabric from its packets.
+// Package verify judges the behaviour of a fabric from its packets.
 //
 // Checks are invariants over decoded packets. They read a capture once, as a stream, in bounded
 // memory. The capture was written by Railbed, or is any pcapng or pcap file whose interfaces are
@@ -6,8 +6,8 @@
 //
 // Each check states the evidence that it needs (Need): ports, packets, records, a time span. One
 // function, Capture.conclude, compares that need with the capture. A check that lacks evidence is
-// INCONCLUSIVE and never PASS, and Result.Lacking lists the missing evidence. A forbidden thing
-// that packets show is FAIL even then. A violation that only a missing packet suggests is not.
+// INCONCLUSIVE and never PASS, and Result.Lacking lists the missing evidence. A violation that
+// packets show is FAIL even then. A violation that only a missing packet suggests is not.
 package verify
 
 import (
