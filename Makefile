@@ -34,7 +34,7 @@ PORTABLE := ./internal/units ./plan/... ./capture/pcapng \
 	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint prose prose-go generate ci clean help
+.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint prose generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
@@ -47,7 +47,7 @@ check: ## build, vet, prose, and every test that needs no host, in a minute; CHE
 	$(GO) build ./...; \
 	$(GO) vet ./...; \
 	$(GO) test -short -vet=off -timeout=5m $(CHECKFLAGS) ./... | { grep -vE '^ok |\[no test files\]$$' || true; }; \
-	if [ -x bin/vale ] || command -v gcc >/dev/null 2>&1; then $(MAKE) --no-print-directory prose; else echo "make check: the pages are not read: no C compiler to build Vale with"; fi; \
+	if [ -x bin/vale ] || command -v gcc >/dev/null 2>&1; then $(MAKE) --no-print-directory prose; else echo "make check: pages and comments are not read: no C compiler to build Vale with"; fi; \
 	trap - ERR; took passed
 
 flakes: ## RUNS=100 times WHAT=check, or test, beside two busy loops; counts the runs that fail, and keeps their output in out/flakes
@@ -94,11 +94,8 @@ bin/vale: tools/go.mod tools/go.sum
 bin/staticcheck: tools/go.mod tools/go.sum
 	$(GO) -C tools build -trimpath -buildvcs=false -o ../$@ honnef.co/go/tools/cmd/staticcheck
 
-prose: bin/vale ## Vale on all pages, by styles/Railbed
-	@bin/vale --output=line $$(git ls-files --cached --others --exclude-standard '*.md')
-
-prose-go: bin/vale # and on the comments in Go, which are not at zero yet
-	@bin/vale --output=line $$(git ls-files '*.go')
+prose: bin/vale ## Vale on all pages and on the comments in Go, by styles/Railbed
+	@bin/vale --output=line $$(git ls-files '*.md' '*.go' ':!:*/testdata/*')
 
 lint: bin/staticcheck ## gofmt, vet, staticcheck, prose, and golangci-lint where it is installed
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

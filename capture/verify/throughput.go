@@ -11,10 +11,9 @@ import (
 )
 
 // Throughput judges the throughput of each pair of nodes: the bits of frames, from their Ethernet
-// header on, that arrived at the NICs of the destination per second of the testbed's time, between
-// the first and the last. The first frame starts the time and does not count. Fairness among pairs
-// is Jain's index (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination",
-// 1984).
+// header on, that arrived at the destination per second of the testbed's time. The time runs from
+// the first frame, which does not count, to the last. Fairness among pairs is Jain's index (Jain,
+// Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination", 1984).
 type Throughput struct {
 	selector
 	rate, fairness *spec.Bound
@@ -26,7 +25,8 @@ type nodePair struct{ from, to string }
 
 func (p nodePair) String() string { return p.from + " > " + p.to }
 
-// pairThroughput is what arrived of a pair behind the first frame, in bytes, and when.
+// pairThroughput counts a pair's frames and the bytes behind the first one, and has the times of
+// the first and the last in nanoseconds.
 type pairThroughput struct {
 	bytes, frames uint64
 	first, last   int64

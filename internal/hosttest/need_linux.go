@@ -258,7 +258,7 @@ func probeRoot() error {
 	runtime.LockOSThread() // ordinaryUser sets a parent-death signal
 	defer runtime.UnlockOSThread()
 	if err := ordinaryUser(child(stageNothing)).Run(); err != nil {
-		return fmt.Errorf("setuid %d: %w", nobody, err)
+		return fmt.Errorf("setuid %d: %w", ordinaryUID, err)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// nobody is the ordinary user under which root tests what ordinary users can do.
-const nobody = 65534
+// ordinaryUID is the ordinary user under which root tests what ordinary users can do.
+const ordinaryUID = 65534
 
 // stageEnv tells a re-executed test binary its stage, before any of its tests or its TestMain runs.
 const stageEnv = "RAILBED_HOSTTEST_STAGE"
@@ -68,12 +68,12 @@ func child(stage string, args ...string) *exec.Cmd {
 	return command
 }
 
-// ordinaryUser makes the command run as an ordinary user: root drops to nobody. Root of
+// ordinaryUser makes the command run as an ordinary user: root drops to ordinaryUID. Root of
 // MainInUserNS already is an ordinary user.
 func ordinaryUser(command *exec.Cmd) *exec.Cmd {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 && os.Getenv(stageEnv) != stageIsolated {
-		command.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		command.SysProcAttr.Credential = &syscall.Credential{Uid: ordinaryUID, Gid: ordinaryUID}
 	}
 	return command
 }
@@ -94,7 +94,7 @@ var skipLine = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: (cannot run here: .
 
 // InUserNS runs the calling test a second time, alone. The second run is root of an ordinary user's
 // user namespace, with network, mount, PID, IPC and UTS namespaces of its own. If the caller is
-// root, the ordinary user is nobody. InUserNS returns true in the second run. In the first process
+// root, the ordinary user is ordinaryUID. InUserNS returns true in the second run. In the first process
 // it returns false once the second run has ended, and marks the test as failed or skipped as the
 // second was. So a test begins:
 //

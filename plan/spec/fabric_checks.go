@@ -160,8 +160,8 @@ type OutageCheck struct {
 	Longest string `yaml:"longest" json:"longest"`
 }
 
-// ThroughputCheck judges the throughput of each pair of nodes between which packets passed: the bits of
-// frames, from their Ethernet header on, that arrived per second between the first and the last.
+// ThroughputCheck judges the throughput of each pair of nodes that exchanged packets. It is the bits of
+// frames, from their Ethernet header on, that arrived per second between the first and the last frame.
 type ThroughputCheck struct {
 	// From are the nodes that send. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
@@ -344,7 +344,7 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	}
 }
 
-// rateChecks are those of rates and of queues.
+// rateChecks checks the form of the checks that judge rates and queues.
 func (c *checker) rateChecks(at string, p *PacketsCheck) {
 	if k := p.Throughput; k != nil {
 		c.ends(at+".throughput", k.From, k.To)
@@ -368,7 +368,7 @@ func (c *checker) ends(at, from, to string) {
 	c.selected(at+".to", to)
 }
 
-// needs holds that a check has one of what it can judge by.
+// needs reports a check that has none of its bounds.
 func (c *checker) needs(at, example string, given ...string) {
 	for _, text := range given {
 		if text != "" {

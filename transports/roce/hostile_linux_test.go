@@ -77,9 +77,9 @@ func (v *villain) message(to *driver, m infiniband.MAD) {
 	}, m)
 }
 
-// heard waits until endpoints have processed all packets sent to them. It sends a packet with a
+// processed waits until endpoints have processed all packets sent to them. It sends a packet with a
 // wrong ICRC after them, which the endpoints count.
-func (v *villain) heard(all ...*driver) {
+func (v *villain) processed(all ...*driver) {
 	v.t.Helper()
 	for _, e := range all {
 		before := e.count().BadICRC
@@ -291,7 +291,7 @@ func TestStranger(t *testing.T) {
 			}
 		}
 	}
-	v.heard(&w.a.driver, &w.b.driver)
+	v.processed(&w.a.driver, &w.b.driver)
 	for i, e := range []*Endpoint{w.a, w.b} {
 		c := e.Counters()
 		if c.BadICRC = before[i].BadICRC; c != before[i] {
@@ -331,7 +331,7 @@ func TestInSomebodysName(t *testing.T) {
 		if !errors.Is(v.ended, cm.ErrRejected) {
 			t.Errorf("asked in the peer's name: granted %v, %v", v.granted != 0, v.ended)
 		}
-		v.heard(&e.driver)
+		v.processed(&e.driver)
 	}
 	w.works()
 }
@@ -358,7 +358,7 @@ func TestForgedSource(t *testing.T) {
 				RKey: binary.BigEndian.Uint32(w.region.Remote()), Length: 4}},
 			[]byte{1, 2, 3, 4})
 	}
-	v.heard(&w.a.driver, &w.b.driver)
+	v.processed(&w.a.driver, &w.b.driver)
 	w.untouched()
 	for range 3 {
 		w.works()
@@ -410,7 +410,7 @@ func TestRequestFlood(t *testing.T) {
 		infiniband.REQ(m.CM()).Encode(&f)
 		v.message(&d.driver, m)
 		if comm%32 == 31 {
-			v.heard(&d.driver) // before its socket is full
+			v.processed(&d.driver) // before its socket is full
 		}
 	}
 	d.mu.Lock()
@@ -427,7 +427,7 @@ func TestRequestFlood(t *testing.T) {
 		t.Errorf("accepted %+v, %v", i, err)
 	}
 	v.message(&d.driver, m)
-	v.heard(&d.driver)
+	v.processed(&d.driver)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.asking) != 1 {

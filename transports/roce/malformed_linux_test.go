@@ -95,7 +95,7 @@ func TestMalformedDatagrams(t *testing.T) {
 			wire.IPv4MinLen),
 	} {
 		v.datagram(w.b.config.Addr, packet)
-		v.heard(&w.b.driver)
+		v.processed(&w.b.driver)
 		if w.untouched(); t.Failed() {
 			t.Fatalf("written by %s", name)
 		}
@@ -103,7 +103,7 @@ func TestMalformedDatagrams(t *testing.T) {
 	w.works()
 	w = newAttacked(t, 0)
 	v.datagram(w.b.config.Addr, sealed(w.inIP(w.write(payload, 0, 0), 0), begins, 0, wire.IPv4MinLen))
-	v.heard(&w.b.driver)
+	v.processed(&w.b.driver)
 	if !bytes.Equal(w.memory[100:200], payload) {
 		t.Error("the same in a sound datagram writes nothing: the test is no attack")
 	}
@@ -137,12 +137,12 @@ func TestForeignQKey(t *testing.T) {
 	for _, key := range []uint32{0, 1, infiniband.GSIQKey + 1, infiniband.GSIQKey &^ (1 << 31)} {
 		v.say(&d.driver, infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.UDSendOnly,
 			DestQP: infiniband.GSI}, DETH: infiniband.DETHFields{QKey: key, SrcQP: infiniband.GSI}}, m)
-		if v.heard(&d.driver); asked() != 0 {
+		if v.processed(&d.driver); asked() != 0 {
 			t.Errorf("a request with Q_Key %#x is heard", key)
 		}
 	}
 	v.message(&d.driver, m)
-	if v.heard(&d.driver); asked() != 1 {
+	if v.processed(&d.driver); asked() != 1 {
 		t.Error("a request with the right Q_Key is not heard: the test is no attack")
 	}
 }

@@ -243,7 +243,7 @@ func handedOver(t *testing.T, driver port.Driver) {
 	}
 }
 
-// unprivileged makes a child an ordinary user: nobody or, if this process has only one user, a user
+// unprivileged makes a child an ordinary user: user 65534 or, if this process has only one user, a user
 // of another user namespace. That user has no capabilities over objects of this namespace.
 func unprivileged() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

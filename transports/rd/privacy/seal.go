@@ -101,9 +101,9 @@ func (s *Sealer) Confirm(heard uint8) {
 
 // Seal encrypts a plain datagram, given as header and payload. Its result is in memory, which must
 // have room for the datagram and wire.RDSealedLen bytes, and must not overlap it. With readable,
-// the header is only authenticated. The argument heard is the epoch from the other direction's
+// the header is only authenticated. The argument confirmed is the epoch from the other direction's
 // Opener.Heard.
-func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, heard uint8,
+func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, confirmed uint8,
 	now clock.Time) (wire.RD, error) {
 	if s.counter == 0 {
 		s.began = now
@@ -117,7 +117,7 @@ func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, hear
 	if s.counter >= s.limits.Most {
 		return nil, ErrUsedUp
 	}
-	f := wire.RDSecurity{Heard: heard, Epoch: s.epoch, Counter: s.counter}
+	f := wire.RDSecurity{Heard: confirmed, Epoch: s.epoch, Counter: s.counter}
 	s.counter++
 	if readable {
 		f.Readable = uint8((len(header) - wire.RDBaseLen) / 4)
