@@ -12,13 +12,13 @@ import (
 	"railbed/plan"
 )
 
-// NoResolver is the /etc/resolv.conf of a node without name servers.
-const NoResolver = "# no name server is reachable from an emulated node\n"
+// noResolver is the /etc/resolv.conf of a node without name servers.
+const noResolver = "# no name server is reachable from an emulated node\n"
 
 // Resolver returns the /etc/resolv.conf of a node.
 func Resolver(n plan.Node) string {
 	if n.Management == nil || len(n.Management.DNS) == 0 {
-		return NoResolver
+		return noResolver
 	}
 	var servers strings.Builder
 	for _, address := range n.Management.DNS {

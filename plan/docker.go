@@ -6,8 +6,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// DockerEngine is the host feature that containers need.
-const DockerEngine = "docker"
+// dockerEngine is the host feature that containers need.
+const dockerEngine = "docker"
 
 // HasDocker reports whether any node is a container of an engine.
 func (p *Plan) HasDocker() bool {
@@ -60,7 +60,7 @@ func (c *compiler) requireDocker() {
 		}
 		if c.plan.Containers == nil {
 			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
-			c.require(DockerEngine, "node "+n.Name+" is a container", path)
+			c.require(dockerEngine, "node "+n.Name+" is a container", path)
 			c.plan.Containers = map[string]string{}
 		}
 		path := c.nodeSetting(n.Name, n.Container.Sources()[0], func(n spec.Node) bool {

@@ -25,7 +25,7 @@ func TestAllToAllFormula(t *testing.T) {
 						sent += 4
 					}
 				}
-				if got := AllToAllBytes(rank, ranks, units.Bytes(4*elements), 4,
+				if got := allToAllBytes(rank, ranks, units.Bytes(4*elements), 4,
 					3); got != units.Bytes(3*sent) {
 					t.Errorf("rank %d of %d with %d elements: %d, want %d", rank, ranks, elements, got,
 						3*sent)
@@ -88,10 +88,10 @@ func TestChecksOfAWorkload(t *testing.T) {
 	deep, flat := &spec.Bound{Op: ">=", Limit: 40000}, &spec.Bound{Op: "<=", Limit: 1000}
 	two, none := &spec.Bound{Op: "==", Limit: 200}, &spec.Bound{Op: "==", Limit: 0}
 	results, _ := s.run(
-		NewTrims(of(cut), two), NewTrims(of(whole), none), NewTrims(Selection{}, two),
-		NewTrims(of(whole), two), NewTrims(of(cut), none),
-		NewQueueDepth(of(cut), -1, deep, nil), NewQueueDepth(of(whole), -1, flat, nil),
-		NewQueueDepth(Selection{}, -1, flat, nil), NewQueueDepth(of(3), -1, flat, nil),
+		newTrims(of(cut), two), newTrims(of(whole), none), newTrims(Selection{}, two),
+		newTrims(of(whole), two), newTrims(of(cut), none),
+		newQueueDepth(of(cut), -1, deep, nil), newQueueDepth(of(whole), -1, flat, nil),
+		newQueueDepth(Selection{}, -1, flat, nil), newQueueDepth(of(3), -1, flat, nil),
 	)
 	for i, want := range []verdict.Verdict{pass, pass, pass, fail, fail, pass, pass, fail, unclear} {
 		if results[i].Verdict != want {

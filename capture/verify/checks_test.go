@@ -444,8 +444,8 @@ func FuzzRun(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, _, err := Run(t.Context(), &out, s.options(),
-			append(s.checks(), NewPlaced(), NewNeeded(), NewBytesPerRank(r.workload, units.Ratio{}),
-				NewReordering(Selection{}, nil))...); err != nil {
+			append(s.checks(), newPlaced(), newNeeded(), NewBytesPerRank(r.workload, units.Ratio{}),
+				newReordering(Selection{}, nil))...); err != nil {
 			t.Fatal(err)
 		}
 	})

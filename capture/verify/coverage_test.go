@@ -84,7 +84,7 @@ func TestDropsOfEqualPackets(t *testing.T) {
 		if s.now += c.later; c.later == 0 {
 			s.now -= 1_000_000 // the scene ends a millisecond later
 		}
-		results, _ := s.run(NewLossless(Selection{}, -1), NewConservation("leaf1"))
+		results, _ := s.run(newLossless(Selection{}, -1), NewConservation("leaf1"))
 		results[0].wants(t, c.lossless, c.says)
 		if results[1].Verdict != c.conservation && c.later > 0 ||
 			results[1].Verdict == fail && c.conservation == pass {
@@ -112,7 +112,7 @@ func TestCopiesOfEqualPackets(t *testing.T) {
 		again := s.of(lost-1, "h2:eth0", false)
 		again.id, again.time = s.ids, drop.time+after
 		s.insert(drop, again)
-		judgeScene(t, s, NewLossless(Selection{}, -1), fail,
+		judgeScene(t, s, newLossless(Selection{}, -1), fail,
 			"40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused "+
 				"by their node, 0 were under way at the end; 1 arrived that had not left")
 	}
@@ -153,7 +153,7 @@ func TestOrderOfEqualPackets(t *testing.T) {
 		if c.kernel {
 			s.plan.Switches[0].Kind = spec.Router
 		}
-		judgeScene(t, s, NewReordering(Selection{}, bounded(t, c.share, spec.ShareBound)), c.want, c.says)
+		judgeScene(t, s, newReordering(Selection{}, bounded(t, c.share, spec.ShareBound)), c.want, c.says)
 	}
 }
 
@@ -174,9 +174,9 @@ func TestArrivals(t *testing.T) {
 			s.insert(k)
 		}
 	}
-	outage := func() Check { return NewOutage(Selection{}, bounded(t, "<= 1ms", spec.DurationBound)) }
-	reordering := func() Check { return NewReordering(Selection{}, bounded(t, "<= 50%", spec.ShareBound)) }
-	lossless := func() Check { return NewLossless(Selection{}, -1) }
+	outage := func() Check { return newOutage(Selection{}, bounded(t, "<= 1ms", spec.DurationBound)) }
+	reordering := func() Check { return newReordering(Selection{}, bounded(t, "<= 50%", spec.ShareBound)) }
+	lossless := func() Check { return newLossless(Selection{}, -1) }
 	for _, c := range []struct {
 		name  string
 		alter func(*scene)
@@ -229,7 +229,7 @@ func TestKernelSwitches(t *testing.T) {
 		return s
 	}
 	drops := func(reason, from, count string) Check {
-		return NewDrops(Selection{From: from}, reason, bounded(t, count, spec.CountBound))
+		return newDrops(Selection{From: from}, reason, bounded(t, count, spec.CountBound))
 	}
 	none, some := map[string]uint64{"leaf1:p0": 0}, map[string]uint64{"leaf1:p0": 403}
 	judgeScene(t, play(none), drops("", "", "== 0"), pass, "0 packets were dropped")
@@ -244,11 +244,11 @@ func TestKernelSwitches(t *testing.T) {
 	down.interrupted = func(link string) bool { return strings.Contains(link, "h1") }
 	judgeScene(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
 	const mute = "other ports record no drops, marks, trims, pauses or depths"
-	judgeScene(t, play(none), NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil),
+	judgeScene(t, play(none), newPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil),
 		unclear, mute)
-	judgeScene(t, play(none), NewDeadlock(false), unclear, mute)
-	judgeScene(t, play(none), NewTrims(Selection{}, bounded(t, "== 0", spec.CountBound)), unclear, mute)
-	judgeScene(t, play(none), NewQueueDepth(Selection{}, -1, bounded(t, "<= 1KB", spec.BytesBound), nil),
+	judgeScene(t, play(none), newDeadlock(false), unclear, mute)
+	judgeScene(t, play(none), newTrims(Selection{}, bounded(t, "== 0", spec.CountBound)), unclear, mute)
+	judgeScene(t, play(none), newQueueDepth(Selection{}, -1, bounded(t, "<= 1KB", spec.BytesBound), nil),
 		unclear, "")
 	gone := play(nil)
 	id := gone.ids
@@ -279,7 +279,7 @@ func TestLowerBoundsNeedNoMoreThanTheySaw(t *testing.T) {
 	} {
 		s := softScene(t, softFile)
 		c.alter(s)
-		judgeScene(t, s, NewMarks(Selection{}, nil, bounded(t, c.count, spec.CountBound)), c.want, "")
+		judgeScene(t, s, newMarks(Selection{}, nil, bounded(t, c.count, spec.CountBound)), c.want, "")
 	}
 }
 
@@ -303,7 +303,7 @@ func TestLossesOfOthers(t *testing.T) {
 		altered := original.clone()
 		c.alter(altered)
 		results, _, err := Run(t.Context(), bytes.NewReader(altered.write(t)), s.options(),
-			NewLossless(Selection{}, -1))
+			newLossless(Selection{}, -1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,8 +350,8 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 		c.counts[arp.Interface].Delivered += uint64(behind)
 		c.counts[arp.Interface].Accepted += uint64(behind)
 		c.packets = append(c.packets, moved)
-		outage, drops := NewOutage(Selection{}, bounded(t, "<= 20ms", spec.DurationBound)),
-			NewDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound))
+		outage, drops := newOutage(Selection{}, bounded(t, "<= 20ms", spec.DurationBound)),
+			newDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound))
 		results, _, err := Run(t.Context(), bytes.NewReader(c.write(t)), s.options(), outage, drops)
 		if err != nil || results[0].Verdict != want || results[1].Verdict != pass {
 			t.Errorf("%d behind: %v, want %s and PASS: %v", behind, err, want, results)

@@ -53,7 +53,7 @@ func (w Workload) Crossing() Crossing {
 	return c
 }
 
-// Crossed checks that the payload which ranks had to send to other nodes left by the ranks' own
+// crossed checks that the payload which ranks had to send to other nodes left by the ranks' own
 // NICs. Two nodes of one host can exchange data without links, such as through shared memory, if
 // they are not isolated.
 //
@@ -62,7 +62,7 @@ func (w Workload) Crossing() Crossing {
 // packet, responses of READs included, or a reliable datagram does not count again if its number
 // shows that it is a repeat. No payload must leave by those NICs of the ranks' nodes that belong to
 // no rank.
-type Crossed struct {
+type crossed struct {
 	crossing  Crossing
 	capture   *Capture
 	nodes     map[netip.Addr]owner // of ranks
@@ -85,9 +85,9 @@ type crossedNIC struct {
 	sent  uint64          // payload of datagrams
 }
 
-// NewCrossed makes the check.
-func NewCrossed(c Crossing) *Crossed {
-	k := &Crossed{crossing: c, streams: map[crossedFlow]*stream{},
+// newCrossed makes the check.
+func newCrossed(c Crossing) *crossed {
+	k := &crossed{crossing: c, streams: map[crossedFlow]*stream{},
 		requests: newRoCEFlows[struct{}](atRequester), answers: map[roceKey]*roceAnswers{},
 		datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
@@ -97,7 +97,7 @@ func NewCrossed(c Crossing) *Crossed {
 }
 
 // Begin implements Check.
-func (k *Crossed) Begin(c *Capture) {
+func (k *crossed) Begin(c *Capture) {
 	k.capture, k.nodes = c, ownersOf(c.Plan)
 	for addr, of := range k.nodes {
 		if !slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == of.node }) {
@@ -107,7 +107,7 @@ func (k *Crossed) Begin(c *Capture) {
 }
 
 // Packet implements Check.
-func (k *Crossed) Packet(p *Packet) {
+func (k *crossed) Packet(p *Packet) {
 	if p.Direction != Out || p.Drop != "" || p.Flow == nil || p.Payload == 0 && !p.SYN ||
 		p.Time < k.crossing.From || p.Time > k.crossing.To {
 		return
@@ -133,19 +133,19 @@ func (k *Crossed) Packet(p *Packet) {
 
 // leaves reports whether a packet is for another rank's node, or for a switch that aggregates.
 // Without a plan it reports true for every packet.
-func (k *Crossed) leaves(p *Packet) bool {
+func (k *crossed) leaves(p *Packet) bool {
 	of, known := k.nodes[p.Flow.Dst.Addr()]
 	return k.capture.Plan == nil || p.Aggregation != nil || known && of.node != p.Tap.Node
 }
 
 // of reports whether a packet is known to belong to another sender.
-func (k *Crossed) of(p *Packet) bool {
+func (k *crossed) of(p *Packet) bool {
 	return p.Flow.Proto == protoUDP && slices.Contains(k.crossing.Datagrams, p.Flow.Dst.Port()) ||
 		slices.ContainsFunc(k.others, func(r *roles) bool { return r.of(p).relevant })
 }
 
 // again reports whether a datagram identifies itself as a repeat.
-func (k *Crossed) again(p *Packet) bool {
+func (k *crossed) again(p *Packet) bool {
 	switch {
 	case p.RoCE != nil && p.RoCE.BTH.Opcode.IsRead():
 		return k.answered(p)
@@ -176,7 +176,7 @@ type roceAnswers struct {
 
 // answered reports whether a response of a READ has left before: the requester asks again for a
 // lost response.
-func (k *Crossed) answered(p *Packet) bool {
+func (k *crossed) answered(p *Packet) bool {
 	key, psn := p.roceKey(), p.RoCE.BTH.PSN
 	a := k.answers[key]
 	if a == nil {
@@ -196,7 +196,7 @@ func (k *Crossed) answered(p *Packet) bool {
 }
 
 // nic returns the index of a tap that is a NIC of a rank's node, else -1.
-func (k *Crossed) nic(t *Tap) int {
+func (k *crossed) nic(t *Tap) int {
 	if i, known := k.ports[t.Index]; known {
 		return i
 	}
@@ -232,7 +232,7 @@ func (n *crossedNIC) judge(r *Result, f *finding, sends uint64) {
 }
 
 // Result implements Check.
-func (k *Crossed) Result() Result {
+func (k *crossed) Result() Result {
 	r := Result{Name: "crossed " + k.crossing.Name, Measured: map[string]float64{}}
 	for _, t := range k.capture.Taps {
 		k.nic(t) // also adds NICs that sent nothing
@@ -297,7 +297,7 @@ func (k *Crossed) Result() Result {
 }
 
 // until returns the time at which the programs ended, 0 if unknown.
-func (k *Crossed) until() int64 {
+func (k *crossed) until() int64 {
 	if k.crossing.To == math.MaxInt64 {
 		return 0
 	}

@@ -73,7 +73,7 @@ func TestCrossed(t *testing.T) {
 			s.ring(4)
 			c := s.workload.Crossing()
 			test.spoil(s, &c)
-			results, _ := s.run(NewCrossed(c))
+			results, _ := s.run(newCrossed(c))
 			if r := results[0]; r.Verdict != test.want || !strings.Contains(r.String(), test.says) {
 				t.Errorf("want %s and %q, got %s", test.want, test.says, r)
 			}
@@ -126,7 +126,7 @@ func TestCrossedBesideOthers(t *testing.T) {
 			}
 			c := s.workload.Crossing()
 			test.spoil(&c)
-			results, _ := s.run(NewCrossed(c))
+			results, _ := s.run(newCrossed(c))
 			if r := results[0]; r.Verdict != test.want || !strings.Contains(r.String(), test.says) {
 				t.Errorf("want %s and %q, got %s", test.want, test.says, r)
 			}
@@ -136,7 +136,7 @@ func TestCrossedBesideOthers(t *testing.T) {
 	s.ring(4)
 	c := s.workload.Crossing()
 	c.Others = []Workload{s.workload} // its packets are another's
-	judgeScene(t, s, NewCrossed(c), fail, "0 bytes of payload left")
+	judgeScene(t, s, newCrossed(c), fail, "0 bytes of payload left")
 }
 
 // Without the cluster it is not known which addresses belong to other nodes.
@@ -148,7 +148,7 @@ func TestCrossedWithoutThePlan(t *testing.T) {
 		Dst: addrPort(Rank{Addr: p.Ranks[2].Addr4}, 2)}, Tap: tap, Direction: Out, Time: start, Payload: 1000}
 	for sends, want := range map[int]verdict.Verdict{900: unclear, 1100: fail} {
 		c.Ranks[0].Sends = units.Bytes(sends)
-		k := NewCrossed(c)
+		k := newCrossed(c)
 		k.Begin(&Capture{Taps: []*Tap{tap}})
 		k.Packet(sent)
 		if r := k.Result(); r.Verdict != want {
@@ -161,7 +161,7 @@ func TestCrossedWithoutThePlan(t *testing.T) {
 func TestCrossedCountsOnce(t *testing.T) {
 	p := plantest.Compile(t, clusterFile)
 	tap := &Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
-	k := NewCrossed(Crossing{To: start,
+	k := newCrossed(Crossing{To: start,
 		Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 1}, {Node: "h2"}}})
 	k.Begin(&Capture{Plan: p, Taps: []*Tap{tap}})
 	packet := func(port uint16) *Packet {
@@ -253,7 +253,7 @@ func TestCrossedTakes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			taps := []*Tap{{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true},
 				{Index: 1, Name: "h2:eth0", Node: "h2", Port: "eth0", NIC: true}}
-			k := NewCrossed(Crossing{Name: "x", From: start - 10, To: start + 10, Datagrams: []uint16{17000},
+			k := newCrossed(Crossing{Name: "x", From: start - 10, To: start + 10, Datagrams: []uint16{17000},
 				Ranks: []CrossingRank{
 					{Rank: 0, Node: "h2", NIC: "eth0"}, {Rank: 1, Node: "h1", NIC: "eth0", Sends: 1},
 					{Rank: 2, Node: "h2", NIC: "eth0"}, {Rank: 3, Node: "h1", NIC: "eth0", Sends: 1},

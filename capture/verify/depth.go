@@ -8,14 +8,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// QueueDepth judges the queue lengths in bytes at the selected ports. The lengths come from the
+// queueDepth judges the queue lengths in bytes at the selected ports. The lengths come from the
 // records of packets that were sent, marked or dropped there, or entered a queue.
 //
 // Control frames are left out, because they bypass all queues. A trimmed packet is left out where
 // it is sent: it waited in one queue, but its record holds the length of another queue, which had
 // no room for it. Where a trimmed packet enters the queue in which it waits, its record holds that
 // queue's length, and it counts.
-type QueueDepth struct {
+type queueDepth struct {
 	selector
 	priority int // -1 is any
 	most     *spec.Bound
@@ -41,16 +41,16 @@ const (
 	depthBuckets = (64 - depthSub) << depthSub
 )
 
-// NewQueueDepth makes the check. A priority of -1 is any; bounds may be nil.
-func NewQueueDepth(s Selection, priority int, most, p99 *spec.Bound) *QueueDepth {
-	return &QueueDepth{selector: selector{Selection: s}, priority: priority, most: most, p99: p99}
+// newQueueDepth makes the check. A priority of -1 is any; bounds may be nil.
+func newQueueDepth(s Selection, priority int, most, p99 *spec.Bound) *queueDepth {
+	return &queueDepth{selector: selector{Selection: s}, priority: priority, most: most, p99: p99}
 }
 
 // Begin implements Check.
-func (k *QueueDepth) Begin(c *Capture) { k.begin(c) }
+func (k *queueDepth) Begin(c *Capture) { k.begin(c) }
 
 // ofNICs reports whether only NICs are selected.
-func (k *QueueDepth) ofNICs() bool {
+func (k *queueDepth) ofNICs() bool {
 	if n := len(k.capture.Taps); n != k.taps { // without a plan the taps give the ports
 		k.taps, k.nics = n, len(k.switchPorts()) == 0
 	}
@@ -58,15 +58,15 @@ func (k *QueueDepth) ofNICs() bool {
 }
 
 // switchPorts are the selected ports of switches.
-func (k *QueueDepth) switchPorts() []string {
+func (k *queueDepth) switchPorts() []string {
 	return k.capture.portsOf(func(t *Tap) bool { return !t.NIC && k.tap(t) })
 }
 
 // Packet implements Check.
-func (k *QueueDepth) Packet(p *Packet) { k.Event(p) }
+func (k *queueDepth) Packet(p *Packet) { k.Event(p) }
 
 // Event implements Watcher.
-func (k *QueueDepth) Event(p *Packet) {
+func (k *queueDepth) Event(p *Packet) {
 	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In ||
 		k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) || p.Tap.NIC && !k.ofNICs() {
 		return
@@ -94,7 +94,7 @@ func depthBucket(v uint64) int {
 
 // quantile returns the depth that a share of the packets did not exceed. It is at most 1/32 too
 // high.
-func (k *QueueDepth) quantile(q float64) int64 {
+func (k *queueDepth) quantile(q float64) int64 {
 	want, seen := q*float64(k.total), uint64(0)
 	for i, n := range k.counts {
 		if seen += n; n > 0 && float64(seen) >= want {
@@ -109,7 +109,7 @@ func (k *QueueDepth) quantile(q float64) int64 {
 }
 
 // Result implements Check.
-func (k *QueueDepth) Result() Result {
+func (k *queueDepth) Result() Result {
 	p50, p99 := k.quantile(0.5), k.quantile(0.99)
 	r := Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
 		"packets": float64(k.total), "max": float64(k.longest), "p50": float64(p50), "p99": float64(p99),

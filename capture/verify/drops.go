@@ -28,8 +28,8 @@ type dropPlace struct {
 	reason string
 }
 
-// NewDrops makes the check. An empty reason means any reason.
-func NewDrops(s Selection, reason string, count *spec.Bound) *Drops {
+// newDrops makes the check. An empty reason means any reason.
+func newDrops(s Selection, reason string, count *spec.Bound) *Drops {
 	return &Drops{selector: selector{Selection: s}, reason: reason, count: count,
 		where: map[dropPlace]uint64{}}
 }

@@ -109,11 +109,11 @@ func (s *scene) ring(family int) {
 			NIC:      r.NIC,
 			Addr:     address(r),
 			Port:     service,
-			Expected: RingAllReduceBytes(len(ranks), size, 1),
+			Expected: ringAllReduceBytes(len(ranks), size, 1),
 		})
 	}
 	s.workload.Name = "ar"
-	share := int(RingAllReduceBytes(len(ranks), size, 1)) / connections
+	share := int(ringAllReduceBytes(len(ranks), size, 1)) / connections
 	if s.small {
 		share = 4 * segment
 		for i := range s.workload.Ranks {

@@ -159,9 +159,9 @@ func TestMoreFlowsThanAreFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks := append(rules(t, roceRules...), NewPlaced(), NewNeeded(),
-		NewBytesPerRank(q.workload, units.Ratio{}), NewRankNIC(q.workload), NewLossless(Selection{}, -1),
-		NewTrims(Selection{}, nil))
+	checks := append(rules(t, roceRules...), newPlaced(), newNeeded(),
+		NewBytesPerRank(q.workload, units.Ratio{}), NewRankNIC(q.workload), newLossless(Selection{}, -1),
+		newTrims(Selection{}, nil))
 	results, _, err := Run(t.Context(), &out, Options{}, checks...)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestUnorderedCaptureAccusesNobody(t *testing.T) {
 		if s.unsorted = true; sound { // its time is the time of its new place
 			s.sightings[len(s.sightings)-1].time = s.sightings[len(s.sightings)-2].time
 		}
-		results, _ := s.run(NewPlaced())
+		results, _ := s.run(newPlaced())
 		if sound {
 			results[0].wants(t, fail, "acknowledged")
 		} else {

@@ -13,11 +13,11 @@ const nicOverrun = "nic-overrun"
 // room. The fabric's handling of these packets cannot be judged.
 const refused = "refused"
 
-// Lossless checks that the fabric neither loses nor makes packets. Every packet that left a node,
+// lossless checks that the fabric neither loses nor makes packets. Every packet that left a node,
 // and that the emulated NIC had room for, has to arrive once at its destination NIC. The check
 // matches packets from NIC to NIC. Drop records of switches only explain missing packets. A packet
 // that was trimmed on the way did not arrive.
-type Lossless struct {
+type lossless struct {
 	selector
 	priority int                 // -1 is any
 	maps     []*plan.PriorityMap // by tap index, as far as looked up; see priorities
@@ -27,15 +27,15 @@ type Lossless struct {
 	examples                 []string
 }
 
-// NewLossless makes the check. A priority of -1 means any. Other priorities need a plan of soft
+// newLossless makes the check. A priority of -1 means any. Other priorities need a plan of soft
 // switches, each of which may map DSCPs to priorities differently. The switch to which the sender
 // is attached determines a packet's priority.
-func NewLossless(s Selection, priority int) *Lossless {
-	return &Lossless{selector: selector{Selection: s}, priority: priority}
+func newLossless(s Selection, priority int) *lossless {
+	return &lossless{selector: selector{Selection: s}, priority: priority}
 }
 
 // Begin implements Check.
-func (k *Lossless) Begin(c *Capture) {
+func (k *lossless) Begin(c *Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, true, k.exemplify)
 }
@@ -45,7 +45,7 @@ var noPriorities = new(plan.PriorityMap)
 
 // priorities returns the map from DSCP to priority of the soft switch to which a NIC is attached,
 // or noPriorities without one.
-func (k *Lossless) priorities(nic *Tap) *plan.PriorityMap {
+func (k *lossless) priorities(nic *Tap) *plan.PriorityMap {
 	for len(k.maps) <= nic.Index {
 		k.maps = append(k.maps, nil)
 	}
@@ -62,7 +62,7 @@ func (k *Lossless) priorities(nic *Tap) *plan.PriorityMap {
 }
 
 // ofPriority reports whether a packet that leaves a NIC has the selected priority.
-func (k *Lossless) ofPriority(p *Packet) bool {
+func (k *lossless) ofPriority(p *Packet) bool {
 	if k.priority < 0 {
 		return true
 	}
@@ -74,7 +74,7 @@ func (k *Lossless) ofPriority(p *Packet) bool {
 }
 
 // Packet implements Check.
-func (k *Lossless) Packet(p *Packet) {
+func (k *lossless) Packet(p *Packet) {
 	if p.Flow == nil || !k.flow(p.Flow) {
 		return
 	}
@@ -97,7 +97,7 @@ func (k *Lossless) Packet(p *Packet) {
 }
 
 // drop takes a drop record of a packet that will not arrive.
-func (k *Lossless) drop(p *Packet) {
+func (k *lossless) drop(p *Packet) {
 	switch p.Drop {
 	case nicOverrun:
 		if k.travel.forget(p) {
@@ -113,7 +113,7 @@ func (k *Lossless) drop(p *Packet) {
 }
 
 // exemplify keeps the first packets that were lost as examples.
-func (k *Lossless) exemplify(j journey) {
+func (k *lossless) exemplify(j journey) {
 	if len(k.examples) < 5 {
 		k.examples = append(k.examples,
 			fmt.Sprintf("packet %#x of %s: %s", j.id, clockTime(j.left), j.reason))
@@ -121,7 +121,7 @@ func (k *Lossless) exemplify(j journey) {
 }
 
 // Result implements Check.
-func (k *Lossless) Result() Result {
+func (k *lossless) Result() Result {
 	t := k.travel
 	t.finish(k.capture.End)
 	sent := t.left() + k.overrun + k.refused

@@ -28,7 +28,7 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 		}
 		return s
 	}
-	lossless := func(priority int) Check { return NewLossless(Selection{}, priority) }
+	lossless := func(priority int) Check { return newLossless(Selection{}, priority) }
 	const leaf1, leaf2 = 0, 2 // the first host of each
 	judgeScene(t, played(leaf1, leaf2, false), lossless(3), pass, "10 packets left: 10 arrived")
 	judgeScene(t, played(leaf1, leaf2, true), lossless(3), fail, "10 packets left: 9 arrived, 1 were lost")

@@ -7,10 +7,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// Marks judges how many packets of ECN-capable transports carry Congestion Experienced (RFC 3168)
+// marks judges how many packets of ECN-capable transports carry Congestion Experienced (RFC 3168)
 // where they leave the selected switches or arrive at the selected nodes. The mark in the packet
 // decides. A port is wrong if it records a mark on a packet that carries none.
-type Marks struct {
+type marks struct {
 	selector
 	share, count *spec.Bound
 
@@ -18,17 +18,17 @@ type Marks struct {
 	byTap                         map[int]uint64 // marks that taps recorded
 }
 
-// NewMarks makes the check. The bounds may be nil. share bounds the share of marked packets among
+// newMarks makes the check. The bounds may be nil. share bounds the share of marked packets among
 // the ECN-capable ones. count bounds the number of packets that the selected ports marked.
-func NewMarks(s Selection, share, count *spec.Bound) *Marks {
-	return &Marks{selector: selector{Selection: s}, share: share, count: count, byTap: map[int]uint64{}}
+func newMarks(s Selection, share, count *spec.Bound) *marks {
+	return &marks{selector: selector{Selection: s}, share: share, count: count, byTap: map[int]uint64{}}
 }
 
 // Begin implements Check.
-func (k *Marks) Begin(c *Capture) { k.begin(c) }
+func (k *marks) Begin(c *Capture) { k.begin(c) }
 
 // Packet implements Check.
-func (k *Marks) Packet(p *Packet) {
+func (k *marks) Packet(p *Packet) {
 	if p.IP == 0 || p.ECN == wire.NotECT || !crosses(p) || !k.at(p.Tap) || !k.flow(p.Flow) {
 		if p.Verdict == "mark" && p.ECN != wire.CE && k.at(p.Tap) {
 			k.untrue++
@@ -50,7 +50,7 @@ func (k *Marks) Packet(p *Packet) {
 }
 
 // Result implements Check.
-func (k *Marks) Result() Result {
+func (k *marks) Result() Result {
 	r := Result{Name: k.titled("marks"), Measured: map[string]float64{
 		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "marked-here": float64(k.said),
 	}}

@@ -177,11 +177,11 @@ func TestRingFormula(t *testing.T) {
 		for range 2 * (ranks - 1) { // reduce-scatter, then all-gather
 			sent += chunk
 		}
-		if got := RingAllReduceBytes(ranks, units.Bytes(chunk*ranks), 3); got != units.Bytes(3*sent) {
+		if got := ringAllReduceBytes(ranks, units.Bytes(chunk*ranks), 3); got != units.Bytes(3*sent) {
 			t.Errorf("%d ranks: %d, want %d", ranks, got, 3*sent)
 		}
 	}
-	if RingAllReduceBytes(1, 1000, 1) != 0 {
+	if ringAllReduceBytes(1, 1000, 1) != 0 {
 		t.Error("one rank sends nothing")
 	}
 }

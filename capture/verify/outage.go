@@ -8,14 +8,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// Outage judges the longest time in which a flow of datagrams sent and no datagram of it arrived.
+// outage judges the longest time in which a flow of datagrams sent and no datagram of it arrived.
 // An outage begins when the first missing datagram left, or at the start of the flow. It ends at
 // the next arrival, or at the last departure if none arrived any more.
 //
 // With a stream of datagrams at a fixed rate this measures how long routers take to route around a
 // failure. RFC 6413 derives the same from lost packets, with a resolution of the time between two
 // packets.
-type Outage struct {
+type outage struct {
 	selector
 	longest *spec.Bound
 	travel  *journeys
@@ -31,13 +31,13 @@ type flowOutage struct {
 	sent, arrived  uint64
 }
 
-// NewOutage makes the check.
-func NewOutage(s Selection, longest *spec.Bound) *Outage {
-	return &Outage{selector: selector{Selection: s}, longest: longest}
+// newOutage makes the check.
+func newOutage(s Selection, longest *spec.Bound) *outage {
+	return &outage{selector: selector{Selection: s}, longest: longest}
 }
 
 // Begin implements Check.
-func (k *Outage) Begin(c *Capture) {
+func (k *outage) Begin(c *Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, true, nil)
 }
@@ -46,7 +46,7 @@ func (k *Outage) Begin(c *Capture) {
 const protocolUDP = 17
 
 // Packet implements Check.
-func (k *Outage) Packet(p *Packet) {
+func (k *outage) Packet(p *Packet) {
 	if p.Flow == nil || p.Flow.Proto != protocolUDP || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
 		return
 	}
@@ -85,7 +85,7 @@ func (f *flowOutage) until(at int64) {
 }
 
 // Result implements Check.
-func (k *Outage) Result() Result {
+func (k *outage) Result() Result {
 	k.travel.finish(k.capture.End)
 	r := Result{Name: k.titled("outage"), Measured: map[string]float64{}}
 	var found finding
@@ -129,7 +129,7 @@ func (k *Outage) Result() Result {
 }
 
 // judge compares the longest outage with the bound.
-func (k *Outage) judge(r *Result, found *finding, worst flowOutage, silent []string) {
+func (k *outage) judge(r *Result, found *finding, worst flowOutage, silent []string) {
 	virtual := clock.Dilation(k.capture.Dilation)
 	took := virtual.Passed(time.Duration(worst.longest))
 	r.Measured["longest"] = took.Seconds()

@@ -41,7 +41,7 @@ func TestOutage(t *testing.T) {
 		}
 		return s
 	}
-	outage := func(from string) Check { return NewOutage(Selection{From: from}, &longest) }
+	outage := func(from string) Check { return newOutage(Selection{From: from}, &longest) }
 	never := func(int) bool { return false }
 	judgeScene(t, played(never), outage(""), pass, "the longest outage of 2 flows was 0s")
 	judgeScene(t, played(func(n int) bool {
@@ -66,10 +66,10 @@ func TestOutage(t *testing.T) {
 	}
 	judgeScene(t, short, outage(""), unclear,
 		":7002 > "+loopback(dst).String()+":17000: none of 2 datagrams arrived")
-	judgeScene(t, short, NewOutage(Selection{}, &atLeast), unclear, "none of 2 datagrams arrived")
+	judgeScene(t, short, newOutage(Selection{}, &atLeast), unclear, "none of 2 datagrams arrived")
 	all := func(int) bool { return true }
 	judgeScene(t, played(all), outage(""), fail, "outage: 99ms")
-	judgeScene(t, played(all), NewOutage(Selection{}, &atLeast), pass, "was 99ms")
+	judgeScene(t, played(all), newOutage(Selection{}, &atLeast), pass, "was 99ms")
 }
 
 // An outage is in the testbed's time, and says when it began.
@@ -80,7 +80,7 @@ func TestOutageIsInVirtualTime(t *testing.T) {
 	}
 	const millisecond = 1_000_000
 	out, in := &Tap{Name: "h0:eth0", Node: "h0", NIC: true}, &Tap{Name: "h1:eth0", Node: "h1", NIC: true}
-	k := NewOutage(Selection{}, &longest)
+	k := newOutage(Selection{}, &longest)
 	c := &Capture{Dilation: 4, First: start, Last: start + 400*millisecond, End: start + 400*millisecond,
 		Taps: []*Tap{out, in}}
 	k.Begin(c)
@@ -182,7 +182,7 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		capture := &Capture{Plan: p, Taps: []*Tap{tap(0, 0), tap(1, 1), tap(2, 2), tap(3, 3)}, First: start,
 			Last: start + 100*millisecond, End: start + 100*millisecond}
 		taps := capture.Taps
-		k := NewOutage(Selection{}, c.bound)
+		k := newOutage(Selection{}, c.bound)
 		var all []*Packet
 		for n := range int64(100) {
 			for to, f := range flows {
@@ -226,5 +226,5 @@ func TestOutageBehindCopies(t *testing.T) {
 			s.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
 		}
 	}
-	judgeScene(t, s, NewOutage(Selection{}, longest), fail, "want <= 20ms")
+	judgeScene(t, s, newOutage(Selection{}, longest), fail, "want <= 20ms")
 }

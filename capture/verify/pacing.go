@@ -28,7 +28,7 @@ const (
 	maxHasty = 1 << 12
 )
 
-// Pacing checks that no packet of a workload over reliable datagrams leaves more than one
+// pacing checks that no packet of a workload over reliable datagrams leaves more than one
 // packet ahead of the schedule of its rate.
 //
 // A schedule begins with a packet that leaves. Each packet moves the schedule on by the time that
@@ -53,9 +53,9 @@ const (
 // packets that are due. Up to 5 ms more prove nothing, since a host may have delayed the packets
 // before the tap. For a limiter at the link's own rate a tap shows little, because the tap is
 // behind the queue that the link drains. A lower rate, or timestamps, show more.
-type Pacing struct {
+type pacing struct {
 	roles     *roles
-	options   PacingOptions
+	options   pacingOptions
 	capture   *Capture
 	overhead  map[netip.Addr]int
 	rates     map[netip.Addr]units.Rate
@@ -71,8 +71,8 @@ type Pacing struct {
 	behind          time.Duration // at taps, the longest lateness that was made up for
 }
 
-// PacingOptions are the parameters of the check.
-type PacingOptions struct {
+// pacingOptions are the parameters of the check.
+type pacingOptions struct {
 	// Rate, in bit/s, is the rate from each rank to each other rank. Default: the rate of each
 	// NIC's link, for all traffic that the NIC sends.
 	Rate units.Rate
@@ -133,7 +133,7 @@ type letGo struct {
 
 // speak adds the timestamp of a packet. Timestamps that arrive later may be older by up to
 // maxPassing packets.
-func (k *Pacing) speak(s *schedule, said, cost float64, psn uint32) {
+func (k *pacing) speak(s *schedule, said, cost float64, psn uint32) {
 	s.letGo.Push(clock.Time(said), letGo{cost, psn})
 	if s.letGo.Len() > maxPassing {
 		k.hold(s)
@@ -142,7 +142,7 @@ func (k *Pacing) speak(s *schedule, said, cost float64, psn uint32) {
 
 // hold compares the earliest waiting packet with its schedule. A packet that is overtaken by more
 // packets than maxPassing is left out.
-func (k *Pacing) hold(s *schedule) {
+func (k *pacing) hold(s *schedule) {
 	at, p := s.letGo.Pop()
 	said := float64(at)
 	switch {
@@ -175,19 +175,19 @@ type hastyPacket struct {
 	text         string
 }
 
-// NewPacing makes the check.
-func NewPacing(w Workload, o PacingOptions) *Pacing {
+// newPacing makes the check.
+func newPacing(w Workload, o pacingOptions) *pacing {
 	if o.Tolerance == 0 {
 		o.Tolerance = PacingTolerance
 	}
-	return &Pacing{
+	return &pacing{
 		roles: newRoles(w), options: o, overhead: map[netip.Addr]int{}, rates: map[netip.Addr]units.Rate{},
 		offsets: map[uint64]*stampOffset{}, schedules: map[paceKey]*schedule{},
 	}
 }
 
 // Begin implements Check.
-func (k *Pacing) Begin(c *Capture) {
+func (k *pacing) Begin(c *Capture) {
 	k.capture = c
 	for _, r := range k.roles.workload.Ranks {
 		if c.Plan == nil {
@@ -200,7 +200,7 @@ func (k *Pacing) Begin(c *Capture) {
 }
 
 // Packet implements Check.
-func (k *Pacing) Packet(p *Packet) {
+func (k *pacing) Packet(p *Packet) {
 	if !p.Tap.NIC || p.Direction != Out || p.Flow == nil || p.Drop != "" {
 		return
 	}
@@ -236,7 +236,7 @@ func (k *Pacing) Packet(p *Packet) {
 }
 
 // ranksAt returns how many ranks of rd use an address.
-func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
+func (k *pacing) ranksAt(addr netip.Addr) (n int) {
 	for _, r := range k.roles.workload.Ranks {
 		if r.Transport == TransportRD && r.Addr == addr {
 			n++
@@ -246,7 +246,7 @@ func (k *Pacing) ranksAt(addr netip.Addr) (n int) {
 }
 
 // judge compares a packet with its schedule.
-func (k *Pacing) judge(s *schedule, p *Packet, cost float64) {
+func (k *pacing) judge(s *schedule, p *Packet, cost float64) {
 	seen := float64(p.Time-k.capture.First) / float64(max(k.capture.Dilation, 1))
 	s.passed.add(seen, cost)
 	s.largest = max(s.largest, cost)
@@ -290,14 +290,14 @@ func (k *Pacing) judge(s *schedule, p *Packet, cost float64) {
 }
 
 // at returns the rate in words.
-func (k *Pacing) at() string {
+func (k *pacing) at() string {
 	if k.options.Rate > 0 {
 		return k.options.Rate.String()
 	}
 	return "its link's rate"
 }
 
-func (k *Pacing) example(format string, args ...any) {
+func (k *pacing) example(format string, args ...any) {
 	if len(k.examples) <= maxDetails {
 		k.examples = append(k.examples, fmt.Sprintf(format, args...))
 	}
@@ -322,7 +322,7 @@ func (o *stampOffset) time(stamp uint32, seen float64) float64 {
 }
 
 // Result implements Check.
-func (k *Pacing) Result() Result {
+func (k *pacing) Result() Result {
 	r := Result{Name: "pacing " + k.roles.workload.Name}
 	byName := func(a, b *schedule) int { return cmp.Compare(a.name, b.name) }
 	for _, s := range slices.SortedFunc(maps.Values(k.schedules), byName) {
@@ -369,7 +369,7 @@ func (k *Pacing) Result() Result {
 
 // envelopes judges the schedules of several engines, and schedules with packets that show no
 // timestamp. It returns the largest excess over the rate at a tap.
-func (k *Pacing) envelopes(unclear *[]string) (most time.Duration) {
+func (k *pacing) envelopes(unclear *[]string) (most time.Duration) {
 	allowed := makeUp + k.options.Tolerance
 	var wrong, doubtful []string
 	for _, s := range k.schedules {

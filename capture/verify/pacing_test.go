@@ -109,7 +109,7 @@ func TestPacing(t *testing.T) {
 	} {
 		s := newScene(t)
 		s.paced(200, rate, c.change)
-		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: rate}))
+		results, _ := s.run(newPacing(s.workload, pacingOptions{Rate: rate}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
 			!strings.Contains(text, c.says) {
@@ -158,7 +158,7 @@ func TestPacingOfEncrypted(t *testing.T) {
 		s := newScene(t)
 		sealer := privacy.NewSealer(privacytest.Secret(), privacy.Direction{From: 1, To: 2}, privacy.Limits{})
 		s.pacedAs(600, rate, sealer, c.change)
-		results, _ := s.run(NewPacing(s.workload, PacingOptions{Rate: units.Rate(c.rate)}))
+		results, _ := s.run(newPacing(s.workload, pacingOptions{Rate: units.Rate(c.rate)}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
 			!strings.Contains(text, c.says) {
@@ -203,8 +203,8 @@ func TestPacingOfEngines(t *testing.T) {
 	} {
 		s := newScene(t)
 		s.paced(2000, rate, c.change)
-		results, _ := s.run(NewPacing(s.workload,
-			PacingOptions{Rate: rate, Tolerance: 20 * time.Millisecond}))
+		results, _ := s.run(newPacing(s.workload,
+			pacingOptions{Rate: rate, Tolerance: 20 * time.Millisecond}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
 			!strings.Contains(text, c.says) {
@@ -220,20 +220,20 @@ func TestPacingOfNICs(t *testing.T) {
 	rank := s.plan.Ranks[0]
 	rate := float64(s.plan.Sends(rank.Node, rank.NIC).Rate)
 	s.paced(200, rate, nil)
-	results, _ := s.run(NewPacing(s.workload, PacingOptions{}),
-		NewPacing(Workload{Name: "none"}, PacingOptions{}))
+	results, _ := s.run(newPacing(s.workload, pacingOptions{}),
+		newPacing(Workload{Name: "none"}, pacingOptions{}))
 	if results[0].Verdict != pass || results[1].Verdict != unclear {
 		t.Errorf("%+v", results)
 	}
 	fast := newScene(t)
 	fast.paced(2000, rate*1.1, nil)
-	if results, _ := fast.run(NewPacing(fast.workload, PacingOptions{})); results[0].Verdict != verdict.Fail {
+	if results, _ := fast.run(newPacing(fast.workload, pacingOptions{})); results[0].Verdict != verdict.Fail {
 		t.Errorf("a tenth too fast: %+v", results)
 	}
 	lossy := newScene(t)
 	lossy.paced(200, rate, nil)
 	lossy.untapped[rank.Node+":"+rank.NIC] = true
-	if results, _ := lossy.run(NewPacing(lossy.workload, PacingOptions{})); results[0].Verdict != unclear {
+	if results, _ := lossy.run(newPacing(lossy.workload, pacingOptions{})); results[0].Verdict != unclear {
 		t.Errorf("without a tap: %+v", results)
 	}
 }

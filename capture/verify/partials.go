@@ -58,8 +58,8 @@ type partialRound struct {
 	lost      bool // some sent sums were lost
 }
 
-// NewPartialSums makes the check.
-func NewPartialSums(w Workload) *PartialSums { return &PartialSums{workload: w} }
+// newPartialSums makes the check.
+func newPartialSums(w Workload) *PartialSums { return &PartialSums{workload: w} }
 
 // Begin implements Check.
 func (k *PartialSums) Begin(c *Capture) {

@@ -33,7 +33,7 @@ func newAdding(t *testing.T, topology string) *adding {
 		w.Ranks = append(w.Ranks, Rank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Addr: r.Addr4,
 			Transport: TransportInSwitch, Expected: units.Bytes(4 * 10 * 4)})
 	}
-	a := &adding{plan: p, job: job, check: NewPartialSums(w), capture: &Capture{Plan: p},
+	a := &adding{plan: p, job: job, check: newPartialSums(w), capture: &Capture{Plan: p},
 		taps: map[string]*Tap{}}
 	for _, s := range p.Switches {
 		for _, port := range s.Ports {

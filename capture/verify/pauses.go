@@ -9,7 +9,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Pauses judges priority flow control (IEEE 802.1Q clause 36) from its frames. A port that sends a
+// pauses judges priority flow control (IEEE 802.1Q clause 36) from its frames. A port that sends a
 // frame asks the port at the far end to stop. The pause lasts for the quanta in the frame, or until
 // a frame with zero quanta. A quantum is 512 bit times of the far end's line. A pause that is
 // renewed in time counts as one pause.
@@ -18,7 +18,7 @@ import (
 // priority. It uses the times of the model where the capture has them.
 //
 // The paused time is in the testbed's own time.
-type Pauses struct {
+type pauses struct {
 	selector
 	priority      int // -1 is any
 	count, paused *spec.Bound
@@ -44,16 +44,16 @@ type asking struct {
 // times of the model. The host's clock is adjusted slightly now and then.
 const clockSlack = 20_000
 
-// NewPauses makes the check. A priority of -1 means any. Bounds may be nil: count bounds the number
+// newPauses makes the check. A priority of -1 means any. Bounds may be nil: count bounds the number
 // of all pauses, and paused the time of the port that asked for the longest time. order lists globs
 // of ports. Each port must have asked for its first pause after the ports before it in the list.
-func NewPauses(s Selection, priority int, count, paused *spec.Bound, order []string) *Pauses {
-	return &Pauses{selector: selector{Selection: s}, priority: priority, count: count, paused: paused,
+func newPauses(s Selection, priority int, count, paused *spec.Bound, order []string) *pauses {
+	return &pauses{selector: selector{Selection: s}, priority: priority, count: count, paused: paused,
 		order: order}
 }
 
 // Begin implements Check.
-func (k *Pauses) Begin(c *Capture) { k.begin(c) }
+func (k *pauses) Begin(c *Capture) { k.begin(c) }
 
 // pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks tells
 // whether the port asks for the pause or is asked.
@@ -74,7 +74,7 @@ func (c *Capture) pauseLength(asked *Tap, asks bool, quanta uint16) int64 {
 }
 
 // Packet implements Check.
-func (k *Pauses) Packet(p *Packet) {
+func (k *pauses) Packet(p *Packet) {
 	for len(k.asking) <= p.Tap.Index {
 		k.asking = append(k.asking, asking{})
 		k.obeyed = append(k.obeyed, [8]int64{})
@@ -102,7 +102,7 @@ func (k *Pauses) Packet(p *Packet) {
 }
 
 // ask adds a pause frame where it leaves the asking port.
-func (k *Pauses) ask(p *Packet) {
+func (k *pauses) ask(p *Packet) {
 	a := &k.asking[p.Tap.Index]
 	for q := range 8 {
 		if p.PFC.Enable>>q&1 == 0 || k.priority >= 0 && q != k.priority {
@@ -141,7 +141,7 @@ func (a *asking) total(end int64) (longest int64) {
 }
 
 // Result implements Check.
-func (k *Pauses) Result() Result {
+func (k *pauses) Result() Result {
 	r := Result{Name: k.titled("pauses"), Measured: map[string]float64{}}
 	var begun, frames uint64
 	var longest int64
@@ -180,14 +180,14 @@ func (k *Pauses) Result() Result {
 }
 
 // inOrder reports whether a tap matches the list of ports that must ask in order.
-func (k *Pauses) inOrder(tap *Tap) bool {
+func (k *pauses) inOrder(tap *Tap) bool {
 	return slices.ContainsFunc(k.order, func(pattern string) bool {
 		return (Selection{At: pattern}).tap(tap)
 	})
 }
 
 // asked returns the taps that asked for a pause, ordered by their first pause.
-func (k *Pauses) asked() (taps []*Tap) {
+func (k *pauses) asked() (taps []*Tap) {
 	for i := range k.asking {
 		if k.asking[i].begun > 0 {
 			taps = append(taps, k.capture.Taps[i])
@@ -200,7 +200,7 @@ func (k *Pauses) asked() (taps []*Tap) {
 }
 
 // judgeOrder compares the times of the first pauses with the required order.
-func (k *Pauses) judgeOrder() (wrong []string) {
+func (k *pauses) judgeOrder() (wrong []string) {
 	last := int64(0)
 	for i, pattern := range k.order {
 		first := int64(0)
@@ -222,11 +222,11 @@ func (k *Pauses) judgeOrder() (wrong []string) {
 	return wrong
 }
 
-// Deadlock looks for a cycle of switches that pause each other. The cycle consists of ports whose
+// deadlock looks for a cycle of switches that pause each other. The cycle consists of ports whose
 // pause was renewed at least twice since they last sent a packet of the priority. Each port waits
 // for a switch to which the next port belongs. Only PFC causes such a cycle. The pause frames prove
 // it, together with the absence of packets from the ports.
-type Deadlock struct {
+type deadlock struct {
 	want    bool
 	capture *Capture
 	ports   map[int]*stalled // by tap index
@@ -248,16 +248,16 @@ type stalled struct {
 // renewedOften is the number of renewals without a packet from which on a port counts as stalled.
 const renewedOften = 2
 
-// NewDeadlock makes the check: with want there must be a deadlock, without want there must be none.
-func NewDeadlock(want bool) *Deadlock {
-	return &Deadlock{want: want, ports: map[int]*stalled{}, seen: map[string]bool{}}
+// newDeadlock makes the check: with want there must be a deadlock, without want there must be none.
+func newDeadlock(want bool) *deadlock {
+	return &deadlock{want: want, ports: map[int]*stalled{}, seen: map[string]bool{}}
 }
 
 // Begin implements Check.
-func (k *Deadlock) Begin(c *Capture) { k.capture = c }
+func (k *deadlock) Begin(c *Capture) { k.capture = c }
 
 // Packet implements Check.
-func (k *Deadlock) Packet(p *Packet) {
+func (k *deadlock) Packet(p *Packet) {
 	if p.Tap.NIC || p.Drop != "" {
 		return
 	}
@@ -274,7 +274,7 @@ func (k *Deadlock) Packet(p *Packet) {
 }
 
 // pause adds a pause frame where it arrives.
-func (k *Deadlock) pause(p *Packet) {
+func (k *deadlock) pause(p *Packet) {
 	s := k.ports[p.Tap.Index]
 	if s == nil {
 		s = &stalled{tap: p.Tap}
@@ -300,7 +300,7 @@ func (k *Deadlock) pause(p *Packet) {
 }
 
 // search follows stalled ports from switch to switch until a switch repeats.
-func (k *Deadlock) search(q int, now int64) {
+func (k *deadlock) search(q int, now int64) {
 	next := map[string][]*stalled{}
 	for _, s := range k.ports {
 		if s.renewals[q] >= renewedOften && s.until[q] >= now && s.far != "" {
@@ -339,7 +339,7 @@ func (k *Deadlock) search(q int, now int64) {
 }
 
 // note records each cycle once.
-func (k *Deadlock) note(cycle []*stalled, q int, now int64) {
+func (k *deadlock) note(cycle []*stalled, q int, now int64) {
 	var names []string
 	for _, s := range cycle {
 		names = append(names, s.tap.Name)
@@ -356,7 +356,7 @@ func (k *Deadlock) note(cycle []*stalled, q int, now int64) {
 }
 
 // Result implements Check.
-func (k *Deadlock) Result() Result {
+func (k *deadlock) Result() Result {
 	r := Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)),
 		"pfc-frames": float64(k.frames)}}
 	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC }), Records: RecordsQueues,

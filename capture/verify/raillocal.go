@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// RailLocal checks that a workload stays on its rails. No packet of the workload enters or leaves a
+// railLocal checks that a workload stays on its rails. No packet of the workload enters or leaves a
 // switch by a link to another switch. Each packet has then passed the single switch to which both
 // NICs are attached. Traffic between ranks within one node passes no tap.
-type RailLocal struct {
+type railLocal struct {
 	roles   *roles
 	capture *Capture
 	sent    []uint64   // through the rank's NIC, by rank
 	passed  [][]uint64 // at switches' ports, by tap index and rank
 }
 
-// NewRailLocal makes the check.
-func NewRailLocal(w Workload) *RailLocal {
-	return &RailLocal{roles: newRoles(w), sent: make([]uint64, len(w.Ranks))}
+// newRailLocal makes the check.
+func newRailLocal(w Workload) *railLocal {
+	return &railLocal{roles: newRoles(w), sent: make([]uint64, len(w.Ranks))}
 }
 
 // Begin implements Check.
-func (l *RailLocal) Begin(c *Capture) { l.capture = c }
+func (l *railLocal) Begin(c *Capture) { l.capture = c }
 
 // Packet implements Check.
-func (l *RailLocal) Packet(p *Packet) {
+func (l *railLocal) Packet(p *Packet) {
 	role := l.roles.of(p)
 	if !role.relevant || role.rank < 0 || p.Direction == Unknown {
 		return
@@ -58,7 +58,7 @@ func (c *Capture) between(tap *Tap) bool {
 }
 
 // Result implements Check.
-func (l *RailLocal) Result() Result {
+func (l *railLocal) Result() Result {
 	r := Result{Name: "rail-local " + l.roles.workload.Name, Measured: map[string]float64{}}
 	need, f := l.roles.need(l.capture), finding{}
 	var total, crossed uint64

@@ -55,7 +55,7 @@ func TestRailLocal(t *testing.T) {
 			s := newScene(t)
 			s.ring(4)
 			test.change(s)
-			results, _ := s.run(NewRailLocal(s.workload))
+			results, _ := s.run(newRailLocal(s.workload))
 			if r := results[0]; r.Verdict != test.want ||
 				!strings.Contains(strings.Join(r.Details, "\n"), test.says) {
 				t.Errorf("%v, want %v with %q: %s %v", r.Verdict, test.want, test.says, r.Summary, r.Details)

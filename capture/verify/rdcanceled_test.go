@@ -134,7 +134,7 @@ func TestCanceledByEngines(t *testing.T) {
 	begun := 0
 	for seed := range uint64(10) {
 		s, canceled := played(t, seed)
-		results, _ := s.run(NewPlaced())
+		results, _ := s.run(newPlaced())
 		found := int(results[0].Measured["canceled"])
 		if results[0].Verdict != pass || found > canceled ||
 			int(results[0].Measured["placed"]) < 30-canceled {
@@ -145,7 +145,7 @@ func TestCanceledByEngines(t *testing.T) {
 		}
 		s, _ = played(t, seed)
 		s.sightings = hideSkips(s.sightings)
-		if results, _ = s.run(NewPlaced()); results[0].Verdict != fail {
+		if results, _ = s.run(newPlaced()); results[0].Verdict != fail {
 			t.Errorf("seed %d, without skips: %v", seed, results[0])
 		}
 	}

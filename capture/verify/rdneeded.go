@@ -8,7 +8,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Needed checks that no packet of reliable datagrams is retransmitted without need.
+// needed checks that no packet of reliable datagrams is retransmitted without need.
 //
 // Data that leaves its sender's NIC with a PSN that left before is a retransmission. Timestamps
 // tell the copies of a PSN apart. A retransmission is needed when every earlier copy was lost. A
@@ -25,7 +25,7 @@ import (
 // or the checksum was wrong. An engine processes packets in the order of arrival. So the copy was
 // not taken if an acknowledgement without it leaves that covers a later packet, or answers a later
 // probe.
-type Needed struct {
+type needed struct {
 	rdNICs
 	linger int64
 	pairs  map[rdPair]*neededPair
@@ -81,17 +81,17 @@ const (
 	maxAgain = 1 << 16
 )
 
-// NewNeeded makes the check.
-func NewNeeded() *Needed { return &Needed{pairs: map[rdPair]*neededPair{}} }
+// newNeeded makes the check.
+func newNeeded() *needed { return &needed{pairs: map[rdPair]*neededPair{}} }
 
 // Begin implements Check.
-func (k *Needed) Begin(c *Capture) {
+func (k *needed) Begin(c *Capture) {
 	k.begin(c)
 	k.linger = lingers(c)
 }
 
 // Packet implements Check.
-func (k *Needed) Packet(p *Packet) {
+func (k *needed) Packet(p *Packet) {
 	if p.RD != nil && p.RD.clear() && (p.Drop != "" || p.Verdict == "trim") {
 		k.lose(p)
 		return
@@ -126,7 +126,7 @@ func (k *Needed) Packet(p *Packet) {
 }
 
 // stray counts data that arrived and was not seen to leave, except copies of acknowledged packets.
-func (k *Needed) stray(s *neededPair, d *RD) {
+func (k *needed) stray(s *neededPair, d *RD) {
 	if serial(d.PSN, s.base) >= 0 {
 		k.strays++
 	}
@@ -157,7 +157,7 @@ func (s *neededPair) find(d *RD) *sentCopy {
 }
 
 // leave adds data that leaves its sender.
-func (k *Needed) leave(p *Packet, s *neededPair) {
+func (k *needed) leave(p *Packet, s *neededPair) {
 	d := p.RD
 	k.sent++
 	if s == nil {
@@ -231,7 +231,7 @@ func (s *neededPair) extend(psn uint32) {
 }
 
 // lose takes a switch's or a NIC's record of a dropped or trimmed packet.
-func (k *Needed) lose(p *Packet) {
+func (k *needed) lose(p *Packet) {
 	d := p.RD
 	switch d.Type {
 	case wire.RDData:
@@ -323,7 +323,7 @@ func (s *neededPair) learn(d *RD) {
 }
 
 // sweep judges retransmitted packets that are too old to be under way. Result judges the others.
-func (k *Needed) sweep(now int64) {
+func (k *needed) sweep(now int64) {
 	for _, s := range k.pairs {
 		for psn, copies := range s.again {
 			if last := copies.copies[len(copies.copies)-1]; now-last.left > k.linger {
@@ -340,7 +340,7 @@ func (k *Needed) sweep(now int64) {
 }
 
 // judge counts the copies of a packet that was retransmitted.
-func (k *Needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64) {
+func (k *needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64) {
 	var came *sentCopy // the first that arrived and was taken
 	open, vanished := false, false
 	for i := range copies.copies {
@@ -379,7 +379,7 @@ func (k *Needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64)
 }
 
 // Result implements Check.
-func (k *Needed) Result() Result {
+func (k *needed) Result() Result {
 	for _, s := range k.pairs {
 		for _, psn := range sortedPSNs(s) {
 			k.judge(s, psn, s.again[psn], k.capture.End)
@@ -439,7 +439,7 @@ func sortedPSNs(s *neededPair) []uint32 {
 	return psns
 }
 
-func (k *Needed) exemplify(format string, args ...any) {
+func (k *needed) exemplify(format string, args ...any) {
 	if len(k.examples) < 8 {
 		k.examples = append(k.examples, fmt.Sprintf(format, args...))
 	}

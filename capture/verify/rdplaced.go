@@ -7,7 +7,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// Placed checks that every message of reliable datagrams is placed exactly once. Packets do not
+// placed checks that every message of reliable datagrams is placed exactly once. Packets do not
 // show memory, but they prove the following. A receiver places a packet when its PSN arrives whole
 // for the first time, and never again. So every byte of a message is placed once if
 //
@@ -27,7 +27,7 @@ import (
 //
 // The check reads the taps of the NICs. If they lost packets, or if one of them is missing,
 // violations that rest on packets not seen are INCONCLUSIVE.
-type Placed struct {
+type placed struct {
 	rdNICs
 	linger int64
 	pairs  map[rdPair]*placedPair
@@ -81,17 +81,17 @@ type placedMessage struct {
 	pieces  []hole            // ranges that left, joined
 }
 
-// NewPlaced makes the check.
-func NewPlaced() *Placed { return &Placed{pairs: map[rdPair]*placedPair{}} }
+// newPlaced makes the check.
+func newPlaced() *placed { return &placed{pairs: map[rdPair]*placedPair{}} }
 
 // Begin implements Check.
-func (k *Placed) Begin(c *Capture) {
+func (k *placed) Begin(c *Capture) {
 	k.begin(c)
 	k.linger = lingers(c)
 }
 
 // Packet implements Check.
-func (k *Placed) Packet(p *Packet) {
+func (k *placed) Packet(p *Packet) {
 	if !p.Tap.NIC || p.Drop != "" || p.Direction == Unknown || !k.readable(p) {
 		return
 	}
@@ -122,7 +122,7 @@ func (s *placedPair) within(psn uint32) bool {
 
 // extend adds slots up to a PSN. A packet counts as never arrived when a whole window left after
 // it.
-func (k *Placed) extend(s *placedPair, psn uint32) {
+func (k *placed) extend(s *placedPair, psn uint32) {
 	if serial(psn, s.next) > rdWindow { // far ahead, so that all PSNs in between are missing
 		k.never += uint64(s.next - s.missing)
 		s.next, s.missing = psn, psn
@@ -145,7 +145,7 @@ func (k *Placed) extend(s *placedPair, psn uint32) {
 }
 
 // advance moves missing past PSNs that have arrived.
-func (k *Placed) advance(s *placedPair) {
+func (k *placed) advance(s *placedPair) {
 	for s.missing != s.next && s.at(s.missing).came {
 		s.missing++
 	}
@@ -153,7 +153,7 @@ func (k *Placed) advance(s *placedPair) {
 
 // leaving returns the sequence space of a packet that leaves, with a slot for the packet. It
 // returns nil if the PSN was sent before and has arrived.
-func (k *Placed) leaving(p *Packet) *placedPair {
+func (k *placed) leaving(p *Packet) *placedPair {
 	d := p.RD
 	key := p.pair(false)
 	s := k.pairs[key]
@@ -175,14 +175,14 @@ func (k *Placed) leaving(p *Packet) *placedPair {
 
 // leaveSkip adds a skip that leaves. If some bytes of a canceled message have no PSN, the skip has
 // a PSN without data.
-func (k *Placed) leaveSkip(p *Packet) {
+func (k *placed) leaveSkip(p *Packet) {
 	if s := k.leaving(p); s != nil {
 		s.at(p.RD.PSN).left = true
 	}
 }
 
 // leave adds data that leaves its sender.
-func (k *Placed) leave(p *Packet) {
+func (k *placed) leave(p *Packet) {
 	d := p.RD
 	s := k.leaving(p)
 	if s == nil {
@@ -203,7 +203,7 @@ func (k *Placed) leave(p *Packet) {
 }
 
 // piece adds a piece of a message that leaves for the first time.
-func (k *Placed) piece(s *placedPair, p *Packet) {
+func (k *placed) piece(s *placedPair, p *Packet) {
 	f := &p.RD.Data
 	m := s.messages[f.Message]
 	switch {
@@ -266,7 +266,7 @@ func (m *placedMessage) cover(from, to int64) bool {
 }
 
 // arrive adds data that arrives at its receiver.
-func (k *Placed) arrive(p *Packet) {
+func (k *placed) arrive(p *Packet) {
 	d := p.RD
 	s := k.pairs[p.pair(false)]
 	switch {
@@ -300,7 +300,7 @@ func (k *Placed) arrive(p *Packet) {
 }
 
 // whole ends a message when all its bytes arrived or were given up.
-func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
+func (k *placed) whole(s *placedPair, number uint32, m *placedMessage) {
 	if !m.gone && uint64(m.have)+uint64(m.holes) != uint64(m.fields.Total) {
 		return
 	}
@@ -317,7 +317,7 @@ func (k *Placed) whole(s *placedPair, number uint32, m *placedMessage) {
 }
 
 // skip notes packets that were skipped and will not arrive.
-func (k *Placed) skip(p *Packet) {
+func (k *placed) skip(p *Packet) {
 	f := p.RD.Bytes.Skip()
 	s := k.pairs[p.pair(false)]
 	if s == nil || f.Count > rdWindow {
@@ -350,7 +350,7 @@ func (k *Placed) skip(p *Packet) {
 }
 
 // refuse notes that a receiver refused a message.
-func (k *Placed) refuse(p *Packet) {
+func (k *placed) refuse(p *Packet) {
 	s := k.pairs[p.pair(true)]
 	if s == nil {
 		return
@@ -368,14 +368,14 @@ func (k *Placed) refuse(p *Packet) {
 }
 
 // refusal counts a message that was not placed, because its receiver refused it.
-func (k *Placed) refusal(s *placedPair, number uint32) {
+func (k *placed) refusal(s *placedPair, number uint32) {
 	s.refused.add(number)
 	k.givenUp++
 	k.exemplify("%s: message %d was refused and given up", s.name, number)
 }
 
 // acknowledge compares a receiver's acknowledgement with the packets that arrived at the receiver.
-func (k *Placed) acknowledge(p *Packet) {
+func (k *placed) acknowledge(p *Packet) {
 	s := k.pairs[p.pair(true)]
 	if s == nil {
 		return // only a probe was sent
@@ -402,7 +402,7 @@ func (k *Placed) acknowledge(p *Packet) {
 	}
 }
 
-func (k *Placed) exemplify(format string, args ...any) {
+func (k *placed) exemplify(format string, args ...any) {
 	if len(k.examples) < 8 {
 		k.examples = append(k.examples, fmt.Sprintf(format, args...))
 	}

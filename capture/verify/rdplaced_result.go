@@ -8,7 +8,7 @@ import (
 )
 
 // Result implements Check.
-func (k *Placed) Result() Result {
+func (k *placed) Result() Result {
 	r := Result{Name: "that " + spec.ThatRDPlaced}
 	incomplete, underWay, late := k.open()
 	f := finding{unclear: k.doubts()}
@@ -64,7 +64,7 @@ func (k *Placed) Result() Result {
 
 // open counts the messages that are not over. It counts separately those that may continue after
 // the end of the capture, and pairs that began before it.
-func (k *Placed) open() (incomplete, underWay, late uint64) {
+func (k *placed) open() (incomplete, underWay, late uint64) {
 	for _, s := range k.pairs {
 		if s.late {
 			late++

@@ -76,7 +76,7 @@ func (s *scene) rdRanks(family int) {
 			Port:      wire.PortRD + 32,
 			Transport: TransportRD,
 			Engines:   rdEngines,
-			Expected:  RingAllReduceBytes(len(s.plan.Ranks), size, 1),
+			Expected:  ringAllReduceBytes(len(s.plan.Ranks), size, 1),
 		})
 	}
 	s.workload.Name = "ar"
@@ -386,7 +386,7 @@ func TestRDFlows(t *testing.T) {
 				return k.id == id && k.time > left
 			}, func(k *sighting) { k.time += 400_000 })
 		}
-		results, _ := s.run(NewReordering(Selection{}, bounded(t, "== 0%", spec.ShareBound)))
+		results, _ := s.run(newReordering(Selection{}, bounded(t, "== 0%", spec.ShareBound)))
 		if results[0].Verdict != want || results[0].Measured["late"] != float64(late) {
 			t.Errorf("%d late packets, want %s: %v", late, want, results[0])
 		}

@@ -417,5 +417,5 @@ var thatMutations = []rdMutation{
 }
 
 func TestThatAgainstMutations(t *testing.T) {
-	mutate(t, thatMutations, 100_000_000, func(*scene) []Check { return []Check{NewPlaced(), NewNeeded()} })
+	mutate(t, thatMutations, 100_000_000, func(*scene) []Check { return []Check{newPlaced(), newNeeded()} })
 }

@@ -7,11 +7,11 @@ import (
 	"railbed/plan/spec"
 )
 
-// Reordering judges the share of packets that arrived at their node after a packet of the same flow
+// reordering judges the share of packets that arrived at their node after a packet of the same flow
 // that had left later. This is Type-P-Reordered of RFC 4737, section 4.2. The sequence numbers are
 // the order in which packets left their NIC. All data from one engine of reliable datagrams to
 // another is one flow, whatever paths it takes.
-type Reordering struct {
+type reordering struct {
 	selector
 	share  *spec.Bound
 	travel *journeys
@@ -31,19 +31,19 @@ type flowOrder struct {
 	arrived, late uint64
 }
 
-// NewReordering makes the check.
-func NewReordering(s Selection, share *spec.Bound) *Reordering {
-	return &Reordering{selector: selector{Selection: s}, share: share, pairs: map[rdPair]*flowOrder{}}
+// newReordering makes the check.
+func newReordering(s Selection, share *spec.Bound) *reordering {
+	return &reordering{selector: selector{Selection: s}, share: share, pairs: map[rdPair]*flowOrder{}}
 }
 
 // Begin implements Check.
-func (k *Reordering) Begin(c *Capture) {
+func (k *reordering) Begin(c *Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, false, nil)
 }
 
 // Packet implements Check.
-func (k *Reordering) Packet(p *Packet) {
+func (k *reordering) Packet(p *Packet) {
 	if p.Flow == nil || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
 		return
 	}
@@ -73,7 +73,7 @@ func (k *Reordering) Packet(p *Packet) {
 }
 
 // order returns the state of a packet's flow.
-func (k *Reordering) order(p *Packet) *flowOrder {
+func (k *reordering) order(p *Packet) *flowOrder {
 	if p.RD != nil && p.RD.Type == wire.RDData {
 		key := p.pair(false)
 		if f := k.pairs[key]; f != nil {
@@ -92,7 +92,7 @@ func (k *Reordering) order(p *Packet) *flowOrder {
 }
 
 // Result implements Check.
-func (k *Reordering) Result() Result {
+func (k *reordering) Result() Result {
 	r := Result{Name: k.titled("reordering"),
 		Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
 	var found finding

@@ -106,9 +106,9 @@ func newRoCE(k *spec.RoCECheck) (Check, error) {
 	case spec.RoCERuleGoBack:
 		return NewRoCEGoBack(), nil
 	case spec.RoCERuleCNP:
-		return NewRoCECNP(within), nil
+		return newRoCECNP(within), nil
 	case spec.RoCERuleRate:
-		return NewRoCERate(within), nil
+		return newRoCERate(within), nil
 	}
 	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", k.Rule)
 }

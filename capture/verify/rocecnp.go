@@ -9,7 +9,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCECNP checks that receivers signal congestion (IBTA, A17.9.3). A packet of a connection may
+// roCECNP checks that receivers signal congestion (IBTA, A17.9.3). A packet of a connection may
 // arrive at a NIC with Congestion Experienced. Then a congestion notification packet (CNP) for the
 // sending queue pair leaves within the interval before or after the arrival. One CNP may thus
 // answer all marks of an interval. No CNP leaves without a mark in the interval before it.
@@ -17,7 +17,7 @@ import (
 // The check applies to receivers that sent at least one CNP: the kernel's rdma_rxe ignores marks
 // and sends no CNP. Marks at other receivers are counted, and the check is INCONCLUSIVE if there
 // are only such receivers. It needs ECN-capable packets.
-type RoCECNP struct {
+type roCECNP struct {
 	roceFlows[cnpFlow]
 	interval                 int64 // ns of the testbed's clock
 	speakers                 map[[16]byte]bool
@@ -48,23 +48,23 @@ const maxOwed = 1 << 16
 // the model of DCQCN (Zhu et al., SIGCOMM 2015).
 const DefaultCNPInterval = 50 * time.Microsecond
 
-// NewRoCECNP makes the check. The interval is in the testbed's time; 0 means DefaultCNPInterval.
-func NewRoCECNP(interval time.Duration) *RoCECNP {
+// newRoCECNP makes the check. The interval is in the testbed's time; 0 means DefaultCNPInterval.
+func newRoCECNP(interval time.Duration) *roCECNP {
 	if interval <= 0 {
 		interval = DefaultCNPInterval
 	}
-	return &RoCECNP{roceFlows: newRoCEFlows[cnpFlow](atResponder), interval: int64(interval),
+	return &roCECNP{roceFlows: newRoCEFlows[cnpFlow](atResponder), interval: int64(interval),
 		speakers: map[[16]byte]bool{}}
 }
 
 // Begin implements Check.
-func (k *RoCECNP) Begin(c *Capture) {
+func (k *roCECNP) Begin(c *Capture) {
 	k.begin(c)
 	k.interval *= int64(c.Dilation)
 }
 
 // Packet implements Check.
-func (k *RoCECNP) Packet(p *Packet) {
+func (k *roCECNP) Packet(p *Packet) {
 	if p.RoCE != nil && p.RoCE.BTH.Opcode == infiniband.CNP {
 		if k.sees(p) {
 			k.notify(p)
@@ -94,7 +94,7 @@ func (k *RoCECNP) Packet(p *Packet) {
 }
 
 // notify adds a CNP that leaves the receiver.
-func (k *RoCECNP) notify(p *Packet) {
+func (k *roCECNP) notify(p *Packet) {
 	k.cnps++
 	if len(k.speakers) < maxRoCEFlows {
 		k.speakers[p.key.src] = true
@@ -128,12 +128,12 @@ func (own *cnpFlow) expire(before int64) {
 }
 
 // shown returns the interval in the testbed's time.
-func (k *RoCECNP) shown() time.Duration {
+func (k *roCECNP) shown() time.Duration {
 	return time.Duration(k.interval / int64(max(k.capture.Dilation, 1)))
 }
 
 // Result implements Check.
-func (k *RoCECNP) Result() Result {
+func (k *roCECNP) Result() Result {
 	r := Result{Name: roceName(spec.RoCERuleCNP)}
 	var dumb uint64
 	for _, f := range k.ordered {

@@ -8,7 +8,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// RoCERate checks that senders slow down on congestion notification packets (CNPs). In the window
+// roCERate checks that senders slow down on congestion notification packets (CNPs). In the window
 // after the first CNP of a train, a queue pair sends fewer bytes than in the window before the CNP.
 // DCQCN (Zhu et al., SIGCOMM 2015) reduces the rate at once, at first by half, and restores it only
 // step by step. A window of a few of its timers therefore shows the reduction.
@@ -19,7 +19,7 @@ import (
 // no other CNP. After the CNP the capture continues for a window. One in ten of these CNPs may be
 // without effect: it is not known how much the sender had to send, and how packets fall into the
 // windows.
-type RoCERate struct {
+type roCERate struct {
 	roceFlows[rateFlow]
 	window                                 int64 // ns of the testbed's clock
 	packets, bytes, cnps                   uint64
@@ -52,22 +52,22 @@ type sentBytes struct {
 // DefaultRateWindow is several of DCQCN's timers.
 const DefaultRateWindow = time.Millisecond
 
-// NewRoCERate makes the check. The window is in the testbed's time; 0 means DefaultRateWindow.
-func NewRoCERate(window time.Duration) *RoCERate {
+// newRoCERate makes the check. The window is in the testbed's time; 0 means DefaultRateWindow.
+func newRoCERate(window time.Duration) *roCERate {
 	if window <= 0 {
 		window = DefaultRateWindow
 	}
-	return &RoCERate{roceFlows: newRoCEFlows[rateFlow](atRequester), window: int64(window)}
+	return &roCERate{roceFlows: newRoCEFlows[rateFlow](atRequester), window: int64(window)}
 }
 
 // Begin implements Check.
-func (k *RoCERate) Begin(c *Capture) {
+func (k *roCERate) Begin(c *Capture) {
 	k.begin(c)
 	k.window *= int64(c.Dilation)
 }
 
 // Packet implements Check.
-func (k *RoCERate) Packet(p *Packet) {
+func (k *roCERate) Packet(p *Packet) {
 	if p.RoCE != nil && p.RoCE.BTH.Opcode == infiniband.CNP {
 		if k.sees(p) && k.came(p) {
 			k.slowDown(p)
@@ -113,7 +113,7 @@ func (own *rateFlow) rested(now, window int64) bool {
 }
 
 // slowDown adds a CNP that arrives at its sender.
-func (k *RoCERate) slowDown(p *Packet) {
+func (k *roCERate) slowDown(p *Packet) {
 	k.cnps++
 	f := k.answered(p)
 	if f == nil {
@@ -141,7 +141,7 @@ func (k *RoCERate) slowDown(p *Packet) {
 }
 
 // judge compares the windows around a CNP.
-func (k *RoCERate) judge(f *roceFlow[rateFlow]) {
+func (k *roCERate) judge(f *roceFlow[rateFlow]) {
 	own := &f.own
 	own.open = false
 	k.before += float64(own.before)
@@ -156,12 +156,12 @@ func (k *RoCERate) judge(f *roceFlow[rateFlow]) {
 }
 
 // shown returns the window in the testbed's time.
-func (k *RoCERate) shown() time.Duration {
+func (k *roCERate) shown() time.Duration {
 	return time.Duration(k.window / int64(max(k.capture.Dilation, 1)))
 }
 
 // Result implements Check.
-func (k *RoCERate) Result() Result {
+func (k *roCERate) Result() Result {
 	r := Result{Name: roceName(spec.RoCERuleRate)}
 	for _, f := range k.ordered {
 		if f.own.open && k.capture.End-f.own.openAt < k.window {

@@ -89,7 +89,7 @@ func TestRoCECNP(t *testing.T) {
 			q := newRoCEScene(t, 4)
 			q.ecn = wire.ECT0
 			c.run(q)
-			results, _ := q.run(NewRoCECNP(c.within))
+			results, _ := q.run(newRoCECNP(c.within))
 			results[0].wants(t, c.want, c.says)
 		})
 	}
@@ -190,7 +190,7 @@ func TestRoCERate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			q := newRoCEScene(t, 4)
 			c.run(q)
-			results, _ := q.run(NewRoCERate(c.window))
+			results, _ := q.run(newRoCERate(c.window))
 			results[0].wants(t, c.want, c.says)
 		})
 	}
@@ -272,7 +272,7 @@ func (q *roceQP) manage(from, to int, m infiniband.MAD) {
 
 // Times are the testbed's own, whatever it is dilated by.
 func TestRoCEDilated(t *testing.T) {
-	cnp, rate := NewRoCECNP(0), NewRoCERate(0)
+	cnp, rate := newRoCECNP(0), newRoCERate(0)
 	cnp.Begin(&Capture{Dilation: 4})
 	rate.Begin(&Capture{Dilation: 4})
 	if cnp.interval != 200_000 || cnp.shown() != DefaultCNPInterval || rate.window != 4_000_000 ||

@@ -207,18 +207,18 @@ func TestFabricChecks(t *testing.T) {
 			if count != "" {
 				c = bounded(t, count, spec.CountBound)
 			}
-			return NewMarks(Selection{At: at}, s, c)
+			return newMarks(Selection{At: at}, s, c)
 		}
 	}
 	drops := func(at, reason, count string) func(*testing.T) Check {
 		return func(t *testing.T) Check {
-			return NewDrops(Selection{At: at}, reason, bounded(t, count, spec.CountBound))
+			return newDrops(Selection{At: at}, reason, bounded(t, count, spec.CountBound))
 		}
 	}
 	lossless := func(from string) func(*testing.T) Check {
-		return func(*testing.T) Check { return NewLossless(Selection{From: from}, 3) }
+		return func(*testing.T) Check { return newLossless(Selection{From: from}, 3) }
 	}
-	trims := func(t *testing.T) Check { return NewTrims(Selection{}, bounded(t, ">= 1", spec.CountBound)) }
+	trims := func(t *testing.T) Check { return newTrims(Selection{}, bounded(t, ">= 1", spec.CountBound)) }
 	pauses := func(count, paused string, order ...string) func(*testing.T) Check {
 		return func(t *testing.T) Check {
 			var c, p *spec.Bound
@@ -228,20 +228,20 @@ func TestFabricChecks(t *testing.T) {
 			if paused != "" {
 				p = bounded(t, paused, spec.DurationBound)
 			}
-			return NewPauses(Selection{}, 3, c, p, order)
+			return newPauses(Selection{}, 3, c, p, order)
 		}
 	}
 	deadlock := func(want bool) func(*testing.T) Check {
-		return func(*testing.T) Check { return NewDeadlock(want) }
+		return func(*testing.T) Check { return newDeadlock(want) }
 	}
 	reordering := func(share string) func(*testing.T) Check {
 		return func(t *testing.T) Check {
-			return NewReordering(Selection{}, bounded(t, share, spec.ShareBound))
+			return newReordering(Selection{}, bounded(t, share, spec.ShareBound))
 		}
 	}
 	depth := func(q int, most string) func(*testing.T) Check {
 		return func(t *testing.T) Check {
-			return NewQueueDepth(Selection{}, q, bounded(t, most, spec.BytesBound), nil)
+			return newQueueDepth(Selection{}, q, bounded(t, most, spec.BytesBound), nil)
 		}
 	}
 	nothing := func(*scene) {}
@@ -355,7 +355,7 @@ func TestFabricChecks(t *testing.T) {
 
 		{"paused in order", (*scene).chain, pauses(">= 2", ">= 500us", "spine1:*", "leaf1:*"), pass, ""},
 		{"paused in order by ports outside at", (*scene).chain, func(t *testing.T) Check {
-			return NewPauses(Selection{At: "leaf2:p0"}, 3, bounded(t, "== 0", spec.CountBound), nil,
+			return newPauses(Selection{At: "leaf2:p0"}, 3, bounded(t, "== 0", spec.CountBound), nil,
 				[]string{"spine1:*", "leaf1:*"})
 		}, pass, "0 pauses"},
 		{"paused in another order", (*scene).chain, pauses("", "", "leaf1:*", "spine1:*"), fail,
@@ -404,12 +404,12 @@ func TestFabricChecks(t *testing.T) {
 		{"a long queue", (*scene).mark, depth(3, "<= 30KB"), fail, "longest queue: 40KB, want <= 30KB"},
 		{"mostly long queues in a capture that lost packets", lostBy((*scene).mark, "leaf1:*"),
 			func(t *testing.T) Check {
-				return NewQueueDepth(Selection{}, 3, nil, bounded(t, "<= 30KB", spec.BytesBound))
+				return newQueueDepth(Selection{}, 3, nil, bounded(t, "<= 30KB", spec.BytesBound))
 			}, unclear, "99 of 100 packets found"},
 		{"a long queue elsewhere", cut, depth(3, "<= 30KB"), pass, ""},
 		{"a NIC's queue", nicOverruns, depth(-1, "<= 30KB"), pass, ""},
 		{"drops alone at a NIC", nicOverruns, func(t *testing.T) Check {
-			return NewQueueDepth(Selection{At: "h0:*"}, -1, bounded(t, "<= 300KB", spec.BytesBound), nil)
+			return newQueueDepth(Selection{At: "h0:*"}, -1, bounded(t, "<= 300KB", spec.BytesBound), nil)
 		}, unclear, "only dropped packets say"},
 		{"queues that nobody tells of", func(s *scene) {
 			s.change(func(k sighting) bool { return k.comment != "" }, func(k *sighting) { k.comment = "" })
@@ -462,9 +462,9 @@ func TestDeadlockOfARing(t *testing.T) {
 			s := softScene(t, softRing)
 			s.circle()
 			c.mutate(s)
-			judgeScene(t, s, NewDeadlock(true), c.some, c.says)
+			judgeScene(t, s, newDeadlock(true), c.some, c.says)
 			none := map[verdict.Verdict]verdict.Verdict{pass: fail, fail: pass, unclear: unclear}[c.some]
-			judgeScene(t, s, NewDeadlock(false), none, "")
+			judgeScene(t, s, newDeadlock(false), none, "")
 		})
 	}
 }
@@ -547,6 +547,6 @@ func TestEventsAreNoPackets(t *testing.T) {
 	}
 	s.insert(events...)
 	judgeScene(t, s, NewConservation("*"), pass, "1200 packets crossed")
-	judgeScene(t, s, NewQueueDepth(Selection{At: "leaf1"}, 3, bounded(t, "<= 30KB", spec.BytesBound), nil),
+	judgeScene(t, s, newQueueDepth(Selection{At: "leaf1"}, 3, bounded(t, "<= 30KB", spec.BytesBound), nil),
 		fail, "longest queue: 50KB")
 }

@@ -73,7 +73,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 		if broken {
 			s.remove(func(k sighting) bool { return k.tap == "h1:eth0" && k.out && isData(k) })
 		}
-		return s, func() Check { return NewCrossed(s.workload.Crossing()) }
+		return s, func() Check { return newCrossed(s.workload.Crossing()) }
 	},
 	"rail-local": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := smallRing(t)
@@ -84,7 +84,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 						!strings.HasSuffix(k.tap, "p1")
 			})
 		}
-		return s, func() Check { return NewRailLocal(s.workload) }
+		return s, func() Check { return newRailLocal(s.workload) }
 	},
 	"partial-sums": partialSums,
 	"conservation": func(t *testing.T, broken bool) (*scene, func() Check) {
@@ -110,7 +110,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			s.mark()
 		}
 		return s, func() Check {
-			return NewMarks(Selection{}, bounded(t, "<= 1%", spec.ShareBound),
+			return newMarks(Selection{}, bounded(t, "<= 1%", spec.ShareBound),
 				bounded(t, "== 0", spec.CountBound))
 		}
 	},
@@ -119,14 +119,14 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 		if broken {
 			s.lose("railbed verdict=drop reason=tail depth=40320")
 		}
-		return s, func() Check { return NewDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound)) }
+		return s, func() Check { return newDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound)) }
 	},
 	"lossless": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softFile)
 		if broken {
 			s.lose("railbed verdict=drop reason=tail depth=40320")
 		}
-		return s, func() Check { return NewLossless(Selection{}, -1) }
+		return s, func() Check { return newLossless(Selection{}, -1) }
 	},
 	"trims": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softFile)
@@ -140,7 +140,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 				return false
 			})
 		}
-		return s, func() Check { return NewTrims(Selection{}, bounded(t, ">= 1", spec.CountBound)) }
+		return s, func() Check { return newTrims(Selection{}, bounded(t, ">= 1", spec.CountBound)) }
 	},
 	"pauses": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softFile)
@@ -148,7 +148,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			s.chain()
 		}
 		return s, func() Check {
-			return NewPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil)
+			return newPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil)
 		}
 	},
 	"deadlock": func(t *testing.T, broken bool) (*scene, func() Check) {
@@ -156,7 +156,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 		if broken {
 			s.circle()
 		}
-		return s, func() Check { return NewDeadlock(false) }
+		return s, func() Check { return newDeadlock(false) }
 	},
 	"reordering": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := softScene(t, softFile)
@@ -168,7 +168,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 				}
 			})
 		}
-		return s, func() Check { return NewReordering(Selection{}, bounded(t, "<= 1%", spec.ShareBound)) }
+		return s, func() Check { return newReordering(Selection{}, bounded(t, "<= 1%", spec.ShareBound)) }
 	},
 	"outage": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := datagrams(t)
@@ -178,7 +178,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			})
 		}
 		return s, func() Check {
-			return NewOutage(Selection{From: "h0"}, bounded(t, "<= 20ms", spec.DurationBound))
+			return newOutage(Selection{From: "h0"}, bounded(t, "<= 20ms", spec.DurationBound))
 		}
 	},
 	"throughput": func(t *testing.T, broken bool) (*scene, func() Check) {
@@ -189,7 +189,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			})
 		}
 		return s, func() Check {
-			return NewThroughput(Selection{From: "h0"}, bounded(t, ">= 1mbit", spec.RateBound), nil)
+			return newThroughput(Selection{From: "h0"}, bounded(t, ">= 1mbit", spec.RateBound), nil)
 		}
 	},
 	"queue-depth": func(t *testing.T, broken bool) (*scene, func() Check) {
@@ -198,7 +198,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			s.mark() // behind 40,000 bytes
 		}
 		return s, func() Check {
-			return NewQueueDepth(Selection{}, -1, bounded(t, "<= 30KB", spec.BytesBound), nil)
+			return newQueueDepth(Selection{}, -1, bounded(t, "<= 30KB", spec.BytesBound), nil)
 		}
 	},
 	"pacing": func(t *testing.T, broken bool) (*scene, func() Check) {
@@ -208,7 +208,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 				p.at /= 2
 			}
 		})
-		return s, func() Check { return NewPacing(s.workload, PacingOptions{Rate: 100e6}) }
+		return s, func() Check { return newPacing(s.workload, pacingOptions{Rate: 100e6}) }
 	},
 	"roce icrc": roceSpecimen(spec.RoCERuleICRC, func(q *roceQP) { q.healthy() }, func(q *roceQP) {
 		q.change(func(k sighting) bool { return k.id == 2 }, func(k *sighting) {
@@ -256,21 +256,21 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			q.wait(3 * time.Millisecond)
 		}
 		q.now += 10_000_000
-		return q.scene, func() Check { return NewRoCERate(0) }
+		return q.scene, func() Check { return newRoCERate(0) }
 	},
 	"that " + spec.ThatRDPlaced: func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := rdSpecimen(t)
 		if broken {
 			s.vanish(8)
 		}
-		return s, func() Check { return NewPlaced() }
+		return s, func() Check { return newPlaced() }
 	},
 	"that " + spec.ThatRDNeeded: func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := rdSpecimen(t)
 		if broken {
 			s.dataAgain(9, 40_000)
 		}
-		return s, func() Check { return NewNeeded() }
+		return s, func() Check { return newNeeded() }
 	},
 }
 
@@ -374,5 +374,5 @@ func partialSums(t *testing.T, broken bool) (*scene, func() Check) {
 		}
 	}
 	s.now += 100_000_000
-	return s, func() Check { return NewPartialSums(w) }
+	return s, func() Check { return newPartialSums(w) }
 }

@@ -53,19 +53,19 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck) []string { return []string{p.Crossed} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			c, err := s.Crossing(p.Crossed)
-			return NewCrossed(c), err
+			return newCrossed(c), err
 		}},
 	{"rail-local", "ar", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.RailLocal} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.RailLocal)
-			return NewRailLocal(w), err
+			return newRailLocal(w), err
 		}},
 	{"partial-sums", "ar", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.PartialSums} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.Traffic(p.PartialSums)
-			return NewPartialSums(w), err
+			return newPartialSums(w), err
 		}},
 	{"conservation", `"*"`, never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Conservation} },
@@ -83,7 +83,7 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck) []string { return []string{p.Marks.At, p.Marks.From, p.Marks.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Marks
-			return NewMarks(Selection{At: k.At, From: k.From, To: k.To}, bound(k.Share, spec.ShareBound),
+			return newMarks(Selection{At: k.At, From: k.From, To: k.To}, bound(k.Share, spec.ShareBound),
 				bound(k.Count, spec.CountBound)), nil
 		}},
 	{"drops", `{at: "leaf1:p*", reason: tail, count: ">= 1"}`, always,
@@ -92,45 +92,45 @@ var kinds = []kind{
 		},
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Drops
-			return NewDrops(Selection{At: k.At, From: k.From, To: k.To}, k.Reason,
+			return newDrops(Selection{At: k.At, From: k.From, To: k.To}, k.Reason,
 				bound(k.Count, spec.CountBound)), nil
 		}},
 	{"lossless", "{to: h0, priority: 3}", never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Lossless.From, p.Lossless.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Lossless
-			return NewLossless(Selection{From: k.From, To: k.To}, priority(k.Priority)), nil
+			return newLossless(Selection{From: k.From, To: k.To}, priority(k.Priority)), nil
 		}},
 	{"trims", `{at: leaf1, count: ">= 1"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Trims.At, p.Trims.Workload} },
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			w, err := s.selected(p.Trims.Workload)
-			return NewTrims(Selection{At: p.Trims.At, Workload: w},
+			return newTrims(Selection{At: p.Trims.At, Workload: w},
 				bound(cmp.Or(p.Trims.Count, ">= 1"), spec.CountBound)), err
 		}},
 	{"pauses", `{at: leaf1, paused: ">= 10ms"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Pauses.At} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Pauses
-			return NewPauses(Selection{At: k.At}, priority(k.Priority), bound(k.Count, spec.CountBound),
+			return newPauses(Selection{At: k.At}, priority(k.Priority), bound(k.Count, spec.CountBound),
 				bound(k.Paused, spec.DurationBound), k.Order), nil
 		}},
 	{"deadlock", "none", always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Deadlock} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
-			return NewDeadlock(p.Deadlock == "some"), nil
+			return newDeadlock(p.Deadlock == "some"), nil
 		}},
 	{"reordering", `{share: "<= 1%"}`, never,
 		func(p *spec.PacketsCheck) []string { return []string{p.Reordering.From, p.Reordering.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Reordering
-			return NewReordering(Selection{From: k.From, To: k.To}, bound(k.Share, spec.ShareBound)), nil
+			return newReordering(Selection{From: k.From, To: k.To}, bound(k.Share, spec.ShareBound)), nil
 		}},
 	{"outage", `{from: h0, longest: "<= 1s"}`, always,
 		func(p *spec.PacketsCheck) []string { return []string{p.Outage.From, p.Outage.To} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			k := p.Outage
-			return NewOutage(Selection{From: k.From, To: k.To}, bound(k.Longest, spec.DurationBound)), nil
+			return newOutage(Selection{From: k.From, To: k.To}, bound(k.Longest, spec.DurationBound)), nil
 		}},
 	{"throughput", `{to: h0, rate: ">= 10mbit", fairness: ">= 90%"}`, always,
 		func(p *spec.PacketsCheck) []string {
@@ -139,7 +139,7 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.Throughput
 			w, err := s.selected(k.Workload)
-			return NewThroughput(Selection{From: k.From, To: k.To, Workload: w},
+			return newThroughput(Selection{From: k.From, To: k.To, Workload: w},
 				bound(k.Rate, spec.RateBound), bound(k.Fairness, spec.ShareBound)), err
 		}},
 	{"queue-depth", `{at: leaf1, max: "<= 100KB"}`, always,
@@ -147,7 +147,7 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.QueueDepth
 			w, err := s.selected(k.Workload)
-			return NewQueueDepth(Selection{At: k.At, Workload: w}, priority(k.Priority),
+			return newQueueDepth(Selection{At: k.At, Workload: w}, priority(k.Priority),
 				bound(k.Max, spec.BytesBound), bound(k.P99, spec.BytesBound)), err
 		}},
 	{"pacing", "{workload: ar, rate: 100mbit, tolerance: 1ms}", always,
@@ -155,7 +155,7 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, s Sources) (Check, error) {
 			k := p.Pacing
 			w, err := s.Traffic(k.Workload)
-			return NewPacing(w, PacingOptions{Rate: k.Rate, Tolerance: time.Duration(k.Tolerance)}), err
+			return newPacing(w, pacingOptions{Rate: k.Rate, Tolerance: time.Duration(k.Tolerance)}), err
 		}},
 	{"roce", "{rule: icrc}", roceTimed,
 		func(p *spec.PacketsCheck) []string { return []string{p.RoCE.Rule} },
@@ -167,9 +167,9 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) {
 			switch p.That {
 			case spec.ThatRDPlaced:
-				return NewPlaced(), nil
+				return newPlaced(), nil
 			case spec.ThatRDNeeded:
-				return NewNeeded(), nil
+				return newNeeded(), nil
 			}
 			return nil, fmt.Errorf("check of packets: nothing judges that %q", p.That)
 		}},

@@ -10,11 +10,11 @@ import (
 	"railbed/plan/spec"
 )
 
-// Throughput judges the throughput of each pair of nodes: the bits of frames, from their Ethernet
+// throughput judges the throughput of each pair of nodes: the bits of frames, from their Ethernet
 // header on, that arrived at the destination per second of the testbed's time. The time runs from
 // the first frame, which does not count, to the last. Fairness among pairs is Jain's index (Jain,
 // Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination", 1984).
-type Throughput struct {
+type throughput struct {
 	selector
 	rate, fairness *spec.Bound
 	pairs          map[nodePair]*pairThroughput
@@ -32,9 +32,9 @@ type pairThroughput struct {
 	first, last   int64
 }
 
-// NewThroughput makes the check. The bounds are in bit/s and a share; they may be nil.
-func NewThroughput(s Selection, rate, fairness *spec.Bound) *Throughput {
-	return &Throughput{
+// newThroughput makes the check. The bounds are in bit/s and a share; they may be nil.
+func newThroughput(s Selection, rate, fairness *spec.Bound) *throughput {
+	return &throughput{
 		selector: selector{Selection: s},
 		rate:     rate,
 		fairness: fairness,
@@ -43,10 +43,10 @@ func NewThroughput(s Selection, rate, fairness *spec.Bound) *Throughput {
 }
 
 // Begin implements Check.
-func (k *Throughput) Begin(c *Capture) { k.begin(c) }
+func (k *throughput) Begin(c *Capture) { k.begin(c) }
 
 // Packet implements Check.
-func (k *Throughput) Packet(p *Packet) {
+func (k *throughput) Packet(p *Packet) {
 	if p.Flow == nil || !p.Tap.NIC || p.Direction != In || p.Drop != "" || !k.flow(p.Flow) || !k.of(p) ||
 		!k.destination(p) {
 		return
@@ -67,7 +67,7 @@ func (k *Throughput) Packet(p *Packet) {
 }
 
 // Result implements Check.
-func (k *Throughput) Result() Result {
+func (k *throughput) Result() Result {
 	r := Result{Name: k.titled("throughput"), Measured: map[string]float64{}}
 	var f finding
 	var all []float64
@@ -106,7 +106,7 @@ func (k *Throughput) Result() Result {
 }
 
 // arrivals are the NICs at which packets of the selection arrive.
-func (k *Throughput) arrivals() []string {
+func (k *throughput) arrivals() []string {
 	return k.capture.portsOf(func(t *Tap) bool {
 		return t.NIC && (k.To == "" || spec.Match(k.To, t.Node))
 	})

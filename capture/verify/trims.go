@@ -7,9 +7,9 @@ import (
 	"railbed/plan/spec"
 )
 
-// Trims judges packets that the selected switches trimmed to their headers. Each carries the DSCP
+// trims judges packets that the selected switches trimmed to their headers. Each carries the DSCP
 // of trimmed packets, is no longer than the switch leaves it, and arrives at a node.
-type Trims struct {
+type trims struct {
 	selector
 	count  *spec.Bound
 	travel *journeys
@@ -24,19 +24,19 @@ type Trims struct {
 // datagram may have its telemetry in addition.
 const trimRoom = 128
 
-// NewTrims makes the check.
-func NewTrims(s Selection, count *spec.Bound) *Trims {
-	return &Trims{selector: selector{Selection: s}, count: count, where: map[dropPlace]uint64{}}
+// newTrims makes the check.
+func newTrims(s Selection, count *spec.Bound) *trims {
+	return &trims{selector: selector{Selection: s}, count: count, where: map[dropPlace]uint64{}}
 }
 
 // Begin implements Check.
-func (k *Trims) Begin(c *Capture) {
+func (k *trims) Begin(c *Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, false, nil)
 }
 
 // Packet implements Check.
-func (k *Trims) Packet(p *Packet) {
+func (k *trims) Packet(p *Packet) {
 	switch {
 	case p.Drop != "":
 		k.travel.note(p)
@@ -53,7 +53,7 @@ func (k *Trims) Packet(p *Packet) {
 }
 
 // cut adds the head of a packet where it leaves the switch that trimmed it.
-func (k *Trims) cut(p *Packet) {
+func (k *trims) cut(p *Packet) {
 	k.trimmed++
 	if len(k.where) < maxDetails*10 {
 		k.where[dropPlace{p.Tap.Index, p.Reason}]++
@@ -79,7 +79,7 @@ func (k *Trims) cut(p *Packet) {
 }
 
 // Result implements Check.
-func (k *Trims) Result() Result {
+func (k *trims) Result() Result {
 	k.travel.finish(k.capture.End)
 	r := Result{Name: k.titled("trims"), Measured: map[string]float64{
 		"trimmed": float64(k.trimmed), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost),

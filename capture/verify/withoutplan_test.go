@@ -53,6 +53,6 @@ func TestWithoutAPlan(t *testing.T) {
 	within.remove(func(k sighting) bool {
 		return k.tap == "leaf1:p2" || k.tap == "leaf1:p3" || k.tap == "leaf2:p2" || k.tap == "leaf2:p3"
 	})
-	judge(within, NewRailLocal(within.workload), unclear,
+	judge(within, newRailLocal(within.workload), unclear,
 		"without a plan the links between switches are not known")
 }

@@ -14,15 +14,15 @@ import (
 // BridgeName is the bridge's interface in its namespace.
 const BridgeName = "br0"
 
-// MaxBridgePorts is the largest number of ports of a Linux bridge: port numbers have 10 bits
+// maxBridgePorts is the largest number of ports of a Linux bridge: port numbers have 10 bits
 // (BR_PORT_BITS) and 0 is reserved.
-const MaxBridgePorts = 1<<10 - 1
+const maxBridgePorts = 1<<10 - 1
 
 // CheckBridgePorts refuses more ports than a bridge supports.
 func CheckBridgePorts(name string, ports int) error {
-	if ports > MaxBridgePorts {
+	if ports > maxBridgePorts {
 		return fmt.Errorf("make bridge %s: %d ports, the kernel's bridge takes at most %d; use a router or "+
-			"several bridges", name, ports, MaxBridgePorts)
+			"several bridges", name, ports, maxBridgePorts)
 	}
 	return nil
 }

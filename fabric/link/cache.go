@@ -72,9 +72,9 @@ type cachedEntry struct {
 // cacheVersion changes with the method of measurement.
 const cacheVersion = 2
 
-// DefaultPath returns the file for calibrations: in /var/cache/railbed for root, else in the user's
+// defaultPath returns the file for calibrations: in /var/cache/railbed for root, else in the user's
 // cache directory. In a user namespace everyone looks like root, so the right to write decides.
-func DefaultPath() (string, error) {
+func defaultPath() (string, error) {
 	const system = "/var/cache/railbed"
 	if os.Geteuid() == 0 && writableDir(system) {
 		return filepath.Join(system, "calibration.json"), nil
@@ -102,7 +102,7 @@ func writableDir(dir string) bool {
 func LoadCalibration(path string) (*Calibration, error) {
 	if path == "" {
 		var err error
-		if path, err = DefaultPath(); err != nil {
+		if path, err = defaultPath(); err != nil {
 			return nil, err
 		}
 	}

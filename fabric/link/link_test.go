@@ -291,7 +291,7 @@ func TestCalibrationWaitsForTheLockOnlyAsLongAsItsContext(t *testing.T) {
 
 func TestDefaultPath(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/somewhere")
-	path, err := DefaultPath()
+	path, err := defaultPath()
 	if err != nil || path != "/var/cache/railbed/calibration.json" &&
 		path != "/somewhere/railbed/calibration.json" {
 		t.Errorf("got %s, %v", path, err)

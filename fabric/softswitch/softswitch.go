@@ -33,8 +33,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// DefaultMemory is the packet memory of a testbed, in bytes, if the plan does not set it.
-const DefaultMemory = 256 << 20
+// defaultMemory is the packet memory of a testbed, in bytes, if the plan does not set it.
+const defaultMemory = 256 << 20
 
 // Options are the options of New.
 type Options struct {
@@ -104,7 +104,7 @@ type link struct {
 // New returns the engine of a plan. All its switches must be soft.
 func New(p *plan.Plan, o Options) (*Engine, error) {
 	if o.Memory == 0 {
-		o.Memory = DefaultMemory
+		o.Memory = defaultMemory
 	}
 	longest := 0
 	for _, l := range p.Links {

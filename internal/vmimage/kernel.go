@@ -12,9 +12,9 @@ import (
 	"railbed/internal/verdict"
 )
 
-// SharedDir is where scripts/vm-kernel unpacks a kernel for all users of a host, in the layout of
+// sharedDir is where scripts/vm-kernel unpacks a kernel for all users of a host, in the layout of
 // its package: see findIn.
-const SharedDir = "/var/cache/railbed/vm"
+const sharedDir = "/var/cache/railbed/vm"
 
 // Kernel is a distribution's kernel on this host.
 type Kernel struct {
@@ -24,9 +24,9 @@ type Kernel struct {
 	Image, Modules string
 }
 
-// UserDir returns the directory where scripts/vm-kernel unpacks a kernel for one user, or "" if the
+// userDir returns the directory where scripts/vm-kernel unpacks a kernel for one user, or "" if the
 // user has no cache directory.
-func UserDir() string {
+func userDir() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return ""
@@ -43,7 +43,7 @@ func FindKernel() (Kernel, error) {
 			fmt.Errorf("guests are amd64, and this program is for %s", runtime.GOARCH))
 	}
 	var reasons []error
-	for _, root := range []string{UserDir(), SharedDir, "/"} {
+	for _, root := range []string{userDir(), sharedDir, "/"} {
 		if root == "" {
 			continue
 		}
@@ -115,4 +115,4 @@ func unsupported(err error) error {
 // Remedy tells the user how to get a kernel.
 const Remedy = "run scripts/vm-kernel of Railbed's sources, as root or as yourself, on Debian or Ubuntu " +
 	"for amd64: it unpacks the distribution's kernel " +
-	"below " + SharedDir + " or ~/.cache/railbed/vm, and installs nothing"
+	"below " + sharedDir + " or ~/.cache/railbed/vm, and installs nothing"

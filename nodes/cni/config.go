@@ -18,8 +18,8 @@ const Type = "railbed"
 // that one has GC and STATUS.
 var Versions = []string{"1.1.0", "1.0.0", "0.4.0"}
 
-// Config is the plugin's configuration: the fields of all plugins, and the port and the testbed.
-type Config struct {
+// config is the plugin's configuration: the fields of all plugins, and the port and the testbed.
+type config struct {
 	types.PluginConf
 	Testbed string `json:"testbed"`
 	// Directory is the testbed's run directory.
@@ -44,8 +44,8 @@ type Config struct {
 const portArgument = "RAILBED_PORT"
 
 // load reads a configuration from a runtime, with the container's arguments.
-func load(text []byte, arguments string) (*Config, error) {
-	c := &Config{}
+func load(text []byte, arguments string) (*config, error) {
+	c := &config{}
 	if err := json.Unmarshal(text, c); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "read network configuration: "+err.Error(), "")
 	}

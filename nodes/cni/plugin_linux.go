@@ -43,7 +43,7 @@ type Plugin struct {
 // Main runs the command in the environment and standard input, as the specification says, and
 // returns the exit code.
 func (p *Plugin) Main() int {
-	call := func(fn func(context.Context, *skel.CmdArgs, *Config) error) func(*skel.CmdArgs) error {
+	call := func(fn func(context.Context, *skel.CmdArgs, *config) error) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
@@ -82,7 +82,7 @@ func code(err error) error {
 	return types.NewError(number, err.Error(), "")
 }
 
-func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *config) error {
 	before, err := previousResult(config)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *Config) er
 }
 
 // both opens the container's namespace and the testbed.
-func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *Config) (*kernel.Namespace, Testbed,
+func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *config) (*kernel.Namespace, Testbed,
 	error) {
 	ns, err := kernel.OpenNamespace(args.Netns)
 	if err != nil {
@@ -158,7 +158,7 @@ func ipNet(prefix netip.Prefix) net.IPNet {
 
 // del frees the NIC, and removes its remains from the container. It is no error if they or the
 // testbed are gone already.
-func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+func (p *Plugin) del(ctx context.Context, args *skel.CmdArgs, config *config) error {
 	nic, loopbacks, err := previous(config, args.IfName)
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func unused(ctx context.Context, tb Testbed, container string, loopbacks []netip
 const loopback = "lo"
 
 // previousResult returns the results of plugins so far, from the runtime's record, or nil.
-func previousResult(config *Config) (*current.Result, error) {
+func previousResult(config *config) (*current.Result, error) {
 	if config.RawPrevResult == nil {
 		return nil, nil
 	}
@@ -236,7 +236,7 @@ func previousResult(config *Config) (*current.Result, error) {
 
 // previous returns the addresses in an ADD's result: of the NIC and of the loopback. It ignores
 // addresses of other plugins' interfaces.
-func previous(config *Config, name string) (nic []netip.Addr, loopbacks []netip.Prefix, err error) {
+func previous(config *config, name string) (nic []netip.Addr, loopbacks []netip.Prefix, err error) {
 	was, err := previousResult(config)
 	if err != nil || was == nil {
 		return nil, nil, err
@@ -258,7 +258,7 @@ func previous(config *Config, name string) (nic []netip.Addr, loopbacks []netip.
 }
 
 // check compares the container with its attachment, and with the runtime's record.
-func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) error {
+func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *config) error {
 	ns, tb, err := p.both(ctx, args, config)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *Config) 
 }
 
 // gc frees attachments that the runtime does not list as valid.
-func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
+func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *config) error {
 	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if errors.Is(err, ErrDown) {
 		return nil // and with it all attachments
@@ -311,7 +311,7 @@ func (p *Plugin) gc(ctx context.Context, _ *skel.CmdArgs, config *Config) error 
 }
 
 // status reports whether an ADD could succeed.
-func (p *Plugin) status(ctx context.Context, _ *skel.CmdArgs, config *Config) error {
+func (p *Plugin) status(ctx context.Context, _ *skel.CmdArgs, config *config) error {
 	not := func(err error) error { return types.NewError(notAvailable, err.Error(), "") }
 	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if err != nil {

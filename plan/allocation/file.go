@@ -16,10 +16,10 @@ import (
 // Format identifies the format of files of rates, in their first field.
 const Format = "railbed-rates/1"
 
-// Schema is the JSON schema of files of rates.
+// schema is the JSON schema of files of rates.
 //
 //go:embed rates.schema.json
-var Schema []byte
+var schema []byte
 
 // File holds rates for the ranks of a testbed.
 type File struct {

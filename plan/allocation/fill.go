@@ -2,8 +2,8 @@ package allocation
 
 import "slices"
 
-// Use is a link, as an index into the capacities, and the share of a pair's bytes that it carries.
-type Use struct {
+// use is a link, as an index into the capacities, and the share of a pair's bytes that it carries.
+type use struct {
 	Link  int
 	Share float64
 }
@@ -11,11 +11,11 @@ type Use struct {
 // leastShare is the tolerance for sums of shares.
 const leastShare = 1e-9
 
-// Fill shares links among flows with max-min fairness: a flow can get more only at the expense of a
+// fill shares links among flows with max-min fairness: a flow can get more only at the expense of a
 // flow that has no more. All rates grow equally until a link is full. The flows that use that link
 // keep their rates, and the others continue to grow. Fill returns the rates, in the unit of the
 // capacities, and for each flow the link that limits it. Each flow uses at least one link.
-func Fill(capacity []float64, flows [][]Use) (rates []float64, tight []int) {
+func fill(capacity []float64, flows [][]use) (rates []float64, tight []int) {
 	rates, tight = make([]float64, len(flows)), make([]int, len(flows))
 	left, weight := slices.Clone(capacity), make([]float64, len(capacity))
 	open := make([]bool, len(flows))
@@ -48,7 +48,7 @@ func Fill(capacity []float64, flows [][]Use) (rates []float64, tight []int) {
 			if !open[i] {
 				continue
 			}
-			at := slices.IndexFunc(uses, func(u Use) bool { return u.Share > leastShare && full[u.Link] })
+			at := slices.IndexFunc(uses, func(u use) bool { return u.Share > leastShare && full[u.Link] })
 			if at < 0 {
 				continue
 			}

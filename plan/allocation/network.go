@@ -26,13 +26,13 @@ type network struct {
 	overhead []units.Bytes   // of a frame
 	full     []time.Duration // delay plus transmission time of a full packet
 	small    []time.Duration // delay plus transmission time of an acknowledgement
-	uses     map[Pair][]Use
+	uses     map[Pair][]use
 	weights  map[Pair]float64 // nil means a weight of 1 for each pair
 }
 
 func newNetwork(p *plan.Plan, pairs []Pair, o Options) (*network, error) {
 	n := &network{plan: p, o: o, tables: make(map[string][]plan.Route), index: make(map[string]int),
-		uses: make(map[Pair][]Use)}
+		uses: make(map[Pair][]use)}
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		var table []plan.Route
@@ -110,7 +110,7 @@ func (n *network) direction(device, port string) (int, error) {
 
 // walk returns the links that packets of one rank to another take. At each hop a switch divides the
 // arriving traffic among its next hops.
-func (n *network) walk(from, to plan.Rank) ([]Use, error) {
+func (n *network) walk(from, to plan.Rank) ([]use, error) {
 	if from.Node == to.Node {
 		return nil, nil
 	}
@@ -161,11 +161,11 @@ func (n *network) walk(from, to plan.Rank) ([]Use, error) {
 		}
 		at = next
 	}
-	var uses []Use
+	var uses []use
 	for l, share := range shares {
-		uses = append(uses, Use{l, share})
+		uses = append(uses, use{l, share})
 	}
-	slices.SortFunc(uses, func(a, b Use) int { return a.Link - b.Link })
+	slices.SortFunc(uses, func(a, b use) int { return a.Link - b.Link })
 	return uses, nil
 }
 

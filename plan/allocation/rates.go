@@ -174,13 +174,13 @@ const roundingError = 1e-3
 
 // phase computes the fair rates of pairs that send at the same time.
 func (n *network) phase(pairs []Pair) Phase {
-	loads := make([][]Use, len(pairs))
+	loads := make([][]use, len(pairs))
 	for i, pair := range pairs {
 		for _, u := range n.uses[pair] {
-			loads[i] = append(loads[i], Use{u.Link, u.Share * n.weight(pair)})
+			loads[i] = append(loads[i], use{u.Link, u.Share * n.weight(pair)})
 		}
 	}
-	filled, tight := Fill(n.capacity, loads)
+	filled, tight := fill(n.capacity, loads)
 	ph := Phase{Rates: []Entry{}}
 	for i, pair := range pairs {
 		ph.Rates = append(ph.Rates, Entry{From: pair.From, To: pair.To,

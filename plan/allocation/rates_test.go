@@ -19,27 +19,27 @@ import (
 
 // TestFillExamples checks rates in networks that can be computed by hand.
 func TestFillExamples(t *testing.T) {
-	on := func(links ...int) (uses []Use) {
+	on := func(links ...int) (uses []use) {
 		for _, l := range links {
-			uses = append(uses, Use{l, 1})
+			uses = append(uses, use{l, 1})
 		}
 		return uses
 	}
 	for name, test := range map[string]struct {
 		capacity []float64
-		flows    [][]Use
+		flows    [][]use
 		want     []float64
 	}{
-		"one link": {[]float64{12}, [][]Use{on(0), on(0), on(0)}, []float64{4, 4, 4}},
-		"line, one flow longer": {[]float64{1, 1, 1}, [][]Use{on(0), on(0, 1), on(1), on(1), on(2)},
+		"one link": {[]float64{12}, [][]use{on(0), on(0), on(0)}, []float64{4, 4, 4}},
+		"line, one flow longer": {[]float64{1, 1, 1}, [][]use{on(0), on(0, 1), on(1), on(1), on(2)},
 			[]float64{2. / 3, 1. / 3, 1. / 3, 1. / 3, 1}},
-		"parking lot": {[]float64{10, 10, 10}, [][]Use{on(0, 1, 2), on(0), on(1), on(2)},
+		"parking lot": {[]float64{10, 10, 10}, [][]use{on(0, 1, 2), on(0), on(1), on(2)},
 			[]float64{5, 5, 5, 5}},
-		"narrow end": {[]float64{10, 1}, [][]Use{on(0, 1), on(0), on(0)}, []float64{1, 4.5, 4.5}},
-		"half of it": {[]float64{10, 2}, [][]Use{{{0, 1}, {1, 0.5}}, on(1)},
+		"narrow end": {[]float64{10, 1}, [][]use{on(0, 1), on(0), on(0)}, []float64{1, 4.5, 4.5}},
+		"half of it": {[]float64{10, 2}, [][]use{{{0, 1}, {1, 0.5}}, on(1)},
 			[]float64{4. / 3, 4. / 3}},
 	} {
-		got, _ := Fill(test.capacity, test.flows)
+		got, _ := fill(test.capacity, test.flows)
 		for i, want := range test.want {
 			if math.Abs(got[i]-want) > 1e-9 {
 				t.Errorf("%s: %v, want %v", name, got, test.want)
@@ -58,13 +58,13 @@ func TestFillIsFair(t *testing.T) {
 		for i := range capacity {
 			capacity[i] = 1 + 99*r.Float64()
 		}
-		flows := make([][]Use, 1+r.IntN(40))
+		flows := make([][]use, 1+r.IntN(40))
 		for i := range flows {
 			for _, l := range r.Perm(len(capacity))[:1+r.IntN(len(capacity))] {
-				flows[i] = append(flows[i], Use{l, float64(1+r.IntN(4)) / 4})
+				flows[i] = append(flows[i], use{l, float64(1+r.IntN(4)) / 4})
 			}
 		}
-		rates, tight := Fill(capacity, flows)
+		rates, tight := fill(capacity, flows)
 		load, most := make([]float64, len(capacity)), make([]float64, len(capacity))
 		for i, uses := range flows {
 			for _, u := range uses {
@@ -247,7 +247,7 @@ func TestHeadroom(t *testing.T) {
 func TestFile(t *testing.T) {
 	p := plantest.Compile(t, "name: shared\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: "+
 		"2, hosts-per-leaf: 2}\n  switch: {kind: router}\nnodes: {default: {ranks: 2}}\n")
-	schema, err := validator.UnmarshalJSON(bytes.NewReader(Schema))
+	schema, err := validator.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,12 +26,12 @@ const headerBytes = 16
 
 // Limits of a Config.
 const (
-	MaxExperts = 1024
-	MaxTokens  = 1 << 14
-	MaxHidden  = 1 << 15
-	MaxTopK    = 64
-	// MaxValues bounds the values that a rank sends, all copies counted.
-	MaxValues = 1 << 27
+	maxExperts = 1024
+	maxTokens  = 1 << 14
+	maxHidden  = 1 << 15
+	maxTopK    = 64
+	// maxValues bounds the values that a rank sends, all copies counted.
+	maxValues = 1 << 27
 )
 
 // Config is the configuration that all ranks share.
@@ -52,19 +52,19 @@ type Config struct {
 // Check returns an error for an invalid configuration.
 func (c Config) Check() error {
 	switch {
-	case c.Ranks < 1 || c.Experts < 1 || c.Experts > MaxExperts || c.Experts%c.Ranks != 0:
+	case c.Ranks < 1 || c.Experts < 1 || c.Experts > maxExperts || c.Experts%c.Ranks != 0:
 		return fmt.Errorf("%d experts on %d ranks: want as many on each, and at most %d", c.Experts, c.Ranks,
-			MaxExperts)
-	case c.TopK < 1 || c.TopK > min(c.Experts, MaxTopK):
+			maxExperts)
+	case c.TopK < 1 || c.TopK > min(c.Experts, maxTopK):
 		return fmt.Errorf("%d experts for each token, of %d: want 1 to %d", c.TopK, c.Experts,
-			min(c.Experts, MaxTopK))
-	case c.Tokens < 1 || c.Tokens > MaxTokens:
-		return fmt.Errorf("%d tokens: want 1 to %d", c.Tokens, MaxTokens)
-	case c.Hidden < Block || c.Hidden > MaxHidden || c.Hidden%Block != 0:
-		return fmt.Errorf("%d values of a token: want a multiple of %d up to %d", c.Hidden, Block, MaxHidden)
-	case c.Tokens*c.TopK*c.Hidden > MaxValues:
+			min(c.Experts, maxTopK))
+	case c.Tokens < 1 || c.Tokens > maxTokens:
+		return fmt.Errorf("%d tokens: want 1 to %d", c.Tokens, maxTokens)
+	case c.Hidden < Block || c.Hidden > maxHidden || c.Hidden%Block != 0:
+		return fmt.Errorf("%d values of a token: want a multiple of %d up to %d", c.Hidden, Block, maxHidden)
+	case c.Tokens*c.TopK*c.Hidden > maxValues:
 		return fmt.Errorf("%d values that a rank sends: want at most %d, so fewer tokens, values or "+
-			"experts for each", c.Tokens*c.TopK*c.Hidden, MaxValues)
+			"experts for each", c.Tokens*c.TopK*c.Hidden, maxValues)
 	case !(c.Skew >= 0 && c.Skew <= 4):
 		return fmt.Errorf("a skew of %v: want 0 to 4", c.Skew)
 	}

@@ -223,7 +223,7 @@ func TestCheck(t *testing.T) {
 		"skew": func(c *Config) {
 			c.Skew = math.NaN()
 		},
-		"values": func(c *Config) { c.Tokens, c.Hidden = MaxTokens, MaxHidden },
+		"values": func(c *Config) { c.Tokens, c.Hidden = maxTokens, maxHidden },
 	} {
 		c := right
 		if change(&c); c.Check() == nil {

@@ -64,7 +64,7 @@ func TestHierarchical(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					all, along := Sent(kind, "hierarchical", nodes*each, 0, 0), SentAlong(kind, rails)
+					all, along := Sent(kind, "hierarchical", nodes*each, 0, 0), sentAlong(kind, rails)
 					for rank := range s.Ranks {
 						out := s.CountedTo(rank, func(peer int) bool { return peer%nodes != rank%nodes })
 						elsewhere := s.CountedTo(rank, func(peer int) bool {

@@ -6,8 +6,8 @@ import "math/rand/v2"
 // the image, any brightness, and noise.
 const (
 	wide, high = 7, 11
-	// Inputs is the number of pixels of an image. Classes is the number of digits.
-	Inputs, Classes = wide * high, 10
+	// inputs is the number of pixels of an image. Classes is the number of digits.
+	inputs, classes = wide * high, 10
 	// digitWide and digitHigh are the size of a digit in pixels.
 	digitWide, digitHigh = 5, 9
 	noise                = 0.25
@@ -24,7 +24,7 @@ func sampleStream(rank, step int) uint64 { return uint64(rank)<<32 | uint64(step
 
 // segments has a bit for each lit segment: top, upper left, upper right, middle, lower left, lower
 // right, bottom.
-var segments = [Classes]byte{0x77, 0x24, 0x5d, 0x6d, 0x2e, 0x6b, 0x7b, 0x25, 0x7f, 0x6f}
+var segments = [classes]byte{0x77, 0x24, 0x5d, 0x6d, 0x2e, 0x6b, 0x7b, 0x25, 0x7f, 0x6f}
 
 // strokes holds the pixels of the segments, relative to the corner of the digit.
 var strokes = [7]struct{ x, y, wide, high int }{
@@ -35,11 +35,11 @@ var strokes = [7]struct{ x, y, wide, high int }{
 // sample is an image and its digit.
 type sample struct {
 	class  int
-	pixels [Inputs]float32
+	pixels [inputs]float32
 }
 
 func newSample(draw *rand.Rand) sample {
-	s := sample{class: draw.IntN(Classes)}
+	s := sample{class: draw.IntN(classes)}
 	left, top := draw.IntN(wide-digitWide+1), draw.IntN(high-digitHigh+1)
 	bright := 0.5 + draw.Float32()
 	for i, stroke := range strokes {

@@ -35,7 +35,7 @@ type Config struct {
 
 // Parameters returns the number of elements of a gradient.
 func (c Config) Parameters() int {
-	count, in := 0, Inputs
+	count, in := 0, inputs
 	for _, out := range c.widths() {
 		count += in*out + out
 		in = out
@@ -43,7 +43,7 @@ func (c Config) Parameters() int {
 	return count
 }
 
-func (c Config) widths() []int { return append(append([]int(nil), c.Hidden...), Classes) }
+func (c Config) widths() []int { return append(append([]int(nil), c.Hidden...), classes) }
 
 // Replica is one rank's network.
 type Replica struct {
@@ -65,7 +65,7 @@ func New(c Config, rank int) *Replica {
 	r := &Replica{config: c, rank: rank, weights: make([]float32, n), velocity: make([]float32, n),
 		bytes: make([]byte, 4*n)}
 	draw := rand.New(rand.NewPCG(c.Seed, weightStream))
-	rest, in := r.weights, Inputs
+	rest, in := r.weights, inputs
 	for _, out := range c.widths() {
 		l := layer{in: in, out: out, weights: rest[:in*out], bias: rest[in*out:][:out],
 			values: make([]float32, out), errors: make([]float32, out)}

@@ -126,8 +126,8 @@ func (p Probe) Unsupported() error {
 	return &verdict.UnsupportedError{Feature: p.Feature, Reason: p.Tried + ": " + p.Detail, Remedy: p.Remedy}
 }
 
-// Ready reports whether all features that "railbed up" needs are there.
-func Ready(probes []Probe) bool {
+// ready reports whether all features that "railbed up" needs are there.
+func ready(probes []Probe) bool {
 	return !slices.ContainsFunc(probes, func(p Probe) bool { return p.Needed && p.Result != OK })
 }
 

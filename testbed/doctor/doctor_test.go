@@ -129,7 +129,7 @@ func TestReadyWhereNamespacesWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !Ready(probes) {
+	if !ready(probes) {
 		text, _ := json.MarshalIndent(probes, "", " ")
 		t.Fatalf("not ready: %s", text)
 	}
@@ -139,7 +139,7 @@ func TestReadyWhereNamespacesWork(t *testing.T) {
 			break
 		}
 	}
-	if Ready(probes) {
+	if ready(probes) {
 		t.Error("ready although a needed feature is unknown")
 	}
 }

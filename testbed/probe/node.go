@@ -40,8 +40,8 @@ type sendOrder struct {
 // receiveOrder is the address at which a receiver listens.
 type receiveOrder struct{ At netip.AddrPort }
 
-// Arrival is a probe that arrived. Source is its UDP port.
-type Arrival struct {
+// arrival is a probe that arrived. Source is its UDP port.
+type arrival struct {
 	Seq    uint64        `json:"seq"`
 	Source uint16        `json:"source"`
 	Full   bool          `json:"full,omitempty"` // there were more hops than reserved room
@@ -138,7 +138,7 @@ func listen(text string) error {
 	}
 	defer conn.Close()
 	out := json.NewEncoder(os.Stdout)
-	if err := out.Encode(Arrival{}); err != nil {
+	if err := out.Encode(arrival{}); err != nil {
 		return err
 	}
 	buffer := make([]byte, 1<<16)
@@ -151,7 +151,7 @@ func listen(text string) error {
 		if !block.Valid() || !block.HasRoom() || !wire.INTProbe(block.Payload()).Valid() {
 			continue // not a probe
 		}
-		one := Arrival{Seq: wire.INTProbe(block.Payload()).Seq(), Source: from.Port(),
+		one := arrival{Seq: wire.INTProbe(block.Payload()).Seq(), Source: from.Port(),
 			Full: block.HopsExceeded(), Hops: []wire.INTHop{}}
 		for i := range block.Hops() {
 			one.Hops = append(one.Hops, block.Hop(i))

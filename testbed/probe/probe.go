@@ -23,8 +23,8 @@ import (
 
 // Limits of Options.
 const (
-	MaxCount = 1_000_000
-	MaxFlows = 64
+	maxCount = 1_000_000
+	maxFlows = 64
 )
 
 // Options are the parameters of the probes.
@@ -50,12 +50,12 @@ func (o *Options) check() error {
 		o.Flows = 1
 	}
 	switch {
-	case o.Count < 1 || o.Count > MaxCount:
-		return fmt.Errorf("%d probes: want 1 to %d", o.Count, MaxCount)
+	case o.Count < 1 || o.Count > maxCount:
+		return fmt.Errorf("%d probes: want 1 to %d", o.Count, maxCount)
 	case o.Interval < 0 || o.Interval > time.Minute:
 		return fmt.Errorf("an interval of %v: want at most 1m", o.Interval)
-	case o.Flows < 1 || o.Flows > MaxFlows:
-		return fmt.Errorf("%d flows: want 1 to %d", o.Flows, MaxFlows)
+	case o.Flows < 1 || o.Flows > maxFlows:
+		return fmt.Errorf("%d flows: want 1 to %d", o.Flows, maxFlows)
 	case o.DSCP < 0 || o.DSCP > 63:
 		return fmt.Errorf("DSCP %d: want 0 to 63", o.DSCP)
 	case o.From == o.To:
@@ -162,7 +162,7 @@ func (p *process) failure(what string) error {
 }
 
 // receive starts the receiver and waits until it is ready.
-func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.AddrPort) (<-chan Arrival,
+func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.AddrPort) (<-chan arrival,
 	*process, error) {
 	order, err := json.Marshal(receiveOrder{At: at})
 	if err != nil {
@@ -179,12 +179,12 @@ func receive(ctx context.Context, tb *testbed.Testbed, node string, at netip.Add
 		p.ended = cmd.Wait()
 		write.CloseWithError(io.EOF)
 	}()
-	arrived := make(chan Arrival)
+	arrived := make(chan arrival)
 	go func() {
 		defer close(arrived)
 		defer read.Close() // no more lines are read
 		for lines := bufio.NewScanner(read); lines.Scan(); {
-			var one Arrival
+			var one arrival
 			if json.Unmarshal(lines.Bytes(), &one) != nil {
 				return
 			}

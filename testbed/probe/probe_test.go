@@ -116,7 +116,7 @@ func TestReport(t *testing.T) {
 		return wire.INTHop{Node: node, Egress: out, Queue: 3, QueueBytes: queue, EgressTime: at,
 			Utilisation: queue}
 	}
-	for _, one := range []Arrival{
+	for _, one := range []arrival{
 		{Seq: 2, Hops: []wire.INTHop{hop(1, 1, 10, 100), hop(3, 1, 0, 300)}},
 		{Seq: 0, Hops: []wire.INTHop{hop(1, 1, 30, 1000), hop(3, 1, 0, 1900)}},
 		{Seq: 1, Hops: []wire.INTHop{hop(1, 1, 20, 500), hop(3, 1, 0, 1000)}, Full: true},

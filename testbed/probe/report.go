@@ -64,7 +64,7 @@ func newReport(p *plan.Plan, o *Options) *Report {
 }
 
 // add adds a probe.
-func (r *Report) add(one Arrival) {
+func (r *Report) add(one arrival) {
 	if r.seen[one.Seq] {
 		r.Doubled++
 		return

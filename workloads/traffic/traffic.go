@@ -78,8 +78,8 @@ type Pauser struct {
 	For        time.Duration `json:"for"`
 }
 
-// MinPayload has room for the bytes that tell datagrams apart.
-const MinPayload = 16
+// minPayload has room for the bytes that tell datagrams apart.
+const minPayload = 16
 
 // heldUp begins the last line of a source or pauser.
 const heldUp = "held up by the host: "

@@ -364,7 +364,7 @@ func TestCheckBoundsMemory(t *testing.T) {
 		for i := range c.operations {
 			for rank := range c.ranks {
 				b.Add(rank, Task{Name: "x", Kind: Exchange,
-					Operation: b.Operation(Operation{"a", i, schedule.AllReduce, ranks, MaxBytes})})
+					Operation: b.Operation(Operation{"a", i, schedule.AllReduce, ranks, maxBytes})})
 			}
 		}
 		if _, err := b.Done(Scale{}); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -38,19 +38,19 @@ const (
 	MaxRanks      = 4096
 	MaxOperations = 2048
 	MaxTasks      = 1 << 20 // of all ranks
-	MaxBytes      = 1 << 30 // of an operation
-	// MaxRankBytes bounds the bytes of all operations of a rank, and MaxJobBytes those of all
+	maxBytes      = 1 << 30 // of an operation
+	// maxRankBytes bounds the bytes of all operations of a rank, and MaxJobBytes those of all
 	// ranks. Each operation has its own buffers for input, output and intermediate data.
-	MaxRankBytes = 4 << 30
-	MaxJobBytes  = 16 << 30
+	maxRankBytes = 4 << 30
+	maxJobBytes  = 16 << 30
 )
 
 // maxTime is the maximum duration of a computation.
 const maxTime = 24 * time.Hour
 
-// ElementSize is the size of an element. The bytes of an operation are a multiple of it, because
+// elementSize is the size of an element. The bytes of an operation are a multiple of it, because
 // exchanges are of float32.
-const ElementSize = 4
+const elementSize = 4
 
 // Operation is an exchange that can be performed any number of times.
 type Operation struct {
@@ -120,7 +120,7 @@ func NewBuilder(ranks int) *Builder {
 // Operation returns the index of an operation, and adds the operation if it is new. The operation's
 // bytes are rounded up to whole elements.
 func (b *Builder) Operation(o Operation) int {
-	o.Bytes = (o.Bytes + ElementSize - 1) / ElementSize * ElementSize
+	o.Bytes = (o.Bytes + elementSize - 1) / elementSize * elementSize
 	key := fmt.Sprint(o)
 	i, found := b.known[key]
 	if !found {
@@ -156,7 +156,7 @@ func (p *Program) scale(bytes, times units.Factor) {
 		o := &p.Operations[i]
 		scaled := uint64(bytes.Times(units.Bytes(o.Bytes)))
 		if o.Bytes > 0 && scaled != o.Bytes {
-			each := ElementSize * uint64(len(o.Ranks)) // so that all have equal parts
+			each := elementSize * uint64(len(o.Ranks)) // so that all have equal parts
 			o.Bytes = max(scaled, each) / each * each
 		}
 	}
@@ -172,11 +172,11 @@ func (p *Program) scale(bytes, times units.Factor) {
 func (o *Operation) Sent(place int) uint64 {
 	n := len(o.Ranks)
 	if o.Kind == AllToAll {
-		elements, own := o.Bytes/ElementSize, o.Bytes/ElementSize/uint64(n)
+		elements, own := o.Bytes/elementSize, o.Bytes/elementSize/uint64(n)
 		if uint64(place) < elements%uint64(n) {
 			own++
 		}
-		return (elements - own) * ElementSize
+		return (elements - own) * elementSize
 	}
 	return schedule.Sent(o.Kind, schedule.Algorithms(o.Kind)[0], n, place, 0).Of(o.Bytes)
 }
@@ -365,10 +365,10 @@ func (p *Program) checkMemory() error {
 		}
 	}
 	most := slices.Max(ranks)
-	if err := fits(fmt.Sprintf("rank %d has", slices.Index(ranks, most)), most, MaxRankBytes); err != nil {
+	if err := fits(fmt.Sprintf("rank %d has", slices.Index(ranks, most)), most, maxRankBytes); err != nil {
 		return err
 	}
-	return fits("all ranks have", all, MaxJobBytes)
+	return fits("all ranks have", all, maxJobBytes)
 }
 
 func fits(who string, bytes, most uint64) error {
@@ -386,10 +386,10 @@ func (p *Program) checkOperation(o *Operation) error {
 	if len(o.Ranks) < 2 {
 		return fmt.Errorf("%s among %d ranks", o.Kind, len(o.Ranks))
 	}
-	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%ElementSize != 0 ||
-		o.Bytes > MaxBytes {
-		return fmt.Errorf("%s of %d bytes, want a multiple of %d up to %d", o.Kind, o.Bytes, ElementSize,
-			MaxBytes)
+	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%elementSize != 0 ||
+		o.Bytes > maxBytes {
+		return fmt.Errorf("%s of %d bytes, want a multiple of %d up to %d", o.Kind, o.Bytes, elementSize,
+			maxBytes)
 	}
 	seen := map[int]bool{}
 	for _, rank := range o.Ranks {

@@ -74,7 +74,7 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 		of := schedule.Share{Num: ranks - 1, Den: ranks}
 		if j.Kind != AllToAll {
 			of = schedule.Sent(schedule.Kind(j.Kind),
-				AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
+				algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
 		}
 		want := operations * of.Of(uint64(j.Size))
 		if j.MoE != nil {

@@ -160,7 +160,7 @@ type Launcher interface {
 // Process is a started worker. Wait may be called at once, while the channel is in use. Kill may be
 // called at any time, also after the process has exited.
 type Process interface {
-	Channel() Channel
+	Channel() channel
 	// Wait returns when the process has exited. The error is the exit status, or nil if the process
 	// exited with 0.
 	Wait() error
@@ -450,7 +450,7 @@ func (j Job) config(i int) *workerConfig {
 	case Auto:
 		c.Rails = Rails(j.Ranks)
 		for _, size := range c.Sizes {
-			c.Chosen = append(c.Chosen, AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
+			c.Chosen = append(c.Chosen, algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
 		}
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {

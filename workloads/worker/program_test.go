@@ -66,7 +66,7 @@ func checkScheduled(t *testing.T, j Job) {
 			len(result.Operations), operations)
 	}
 	for i, r := range result.PerRank {
-		share := schedule.Sent(schedule.Kind(j.Kind), AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size),
+		share := schedule.Sent(schedule.Kind(j.Kind), algorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size),
 			int(n), i, j.Root)
 		// Chunks of slices differ by an element.
 		if want := operations * share.Of(uint64(j.Size)); j.Size > 4 &&

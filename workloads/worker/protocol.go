@@ -207,6 +207,6 @@ func readMessage(r *frame.Reader) (*message, error) {
 	}
 }
 
-// Channel carries the messages between a worker and the coordinator, which each hold one end. Close
+// channel carries the messages between a worker and the coordinator, which each hold one end. Close
 // must end a Read that is waiting.
-type Channel = io.ReadWriteCloser
+type channel = io.ReadWriteCloser

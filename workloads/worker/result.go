@@ -205,7 +205,7 @@ func (r *Result) addRow(job Job, size int) {
 		Type:      string(job.Type),
 		RedOp:     string(job.Op),
 		Root:      -1,
-		Algorithm: AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
+		Algorithm: algorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
 	switch kind := schedule.Kind(job.Kind); { // as in nccl-tests
 	case job.Kind == MoE:

@@ -52,18 +52,18 @@ func (j Job) CheckSchedule() error {
 	return nil
 }
 
-// AlgorithmFor resolves algorithm auto for a kind, ranks, channel count and buffer size. It returns
+// algorithmFor resolves algorithm auto for a kind, ranks, channel count and buffer size. It returns
 // any other algorithm unchanged.
-func AlgorithmFor(kind, algorithm string, ranks []plan.Rank, channels int, size units.Bytes) string {
+func algorithmFor(kind, algorithm string, ranks []plan.Rank, channels int, size units.Bytes) string {
 	if algorithm != Auto {
 		return algorithm
 	}
-	return schedule.Choose(schedule.Kind(kind), len(ranks), uint64(size), channels == 0 && HasRails(ranks))
+	return schedule.Choose(schedule.Kind(kind), len(ranks), uint64(size), channels == 0 && hasRails(ranks))
 }
 
-// HasRails reports whether there are several nodes with the same number of ranks each, more than
+// hasRails reports whether there are several nodes with the same number of ranks each, more than
 // one.
-func HasRails(ranks []plan.Rank) bool {
+func hasRails(ranks []plan.Rank) bool {
 	rails := Rails(ranks)
 	if len(rails) < 2 || len(rails[0]) < 2 {
 		return false
@@ -86,7 +86,7 @@ func (j Job) Chosen() string {
 		}
 	}
 	for _, size := range j.sizes() {
-		one := AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size)
+		one := algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size)
 		if one != last {
 			add()
 		}

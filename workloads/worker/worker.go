@@ -21,24 +21,24 @@ import (
 	"railbed/workloads/collective"
 )
 
-// ChannelFD is the descriptor on which a worker process inherits its channel.
-const ChannelFD = 3
+// channelFD is the descriptor on which a worker process inherits its channel.
+const channelFD = 3
 
 // Inherited returns the channel that the parent process passed to this process on descriptor
 // ChannelFD.
-func Inherited() (Channel, error) {
+func Inherited() (channel, error) {
 	// Only a non-blocking descriptor can be closed while a reader waits on it.
-	if err := syscall.SetNonblock(ChannelFD, true); err != nil {
+	if err := syscall.SetNonblock(channelFD, true); err != nil {
 		return nil, fmt.Errorf("open channel on descriptor %d: %w (workers are started by railbed)",
-			ChannelFD, err)
+			channelFD, err)
 	}
-	return os.NewFile(ChannelFD, "channel"), nil
+	return os.NewFile(channelFD, "channel"), nil
 }
 
 // Main is the process of one rank. It reads its configuration from the channel, does what the
 // configuration says, closes the channel and returns the exit code. It sends errors to the
 // coordinator. An error that it cannot send goes to stderr.
-func Main(channel Channel, stderr io.Writer) int {
+func Main(channel channel, stderr io.Writer) int {
 	return run(channel, stderr, hooks{configured: shareProcessors})
 }
 
@@ -65,7 +65,7 @@ type hooks struct {
 
 var errChannelClosed = errors.New("the channel to the coordinator closed")
 
-func run(channel Channel, stderr io.Writer, h hooks) int {
+func run(channel channel, stderr io.Writer, h hooks) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	w := &rank{hooks: h, out: frame.NewWriter(channel), messages: make(chan *message)}

@@ -75,7 +75,7 @@ func (g goroutines) Launch(_ context.Context, node string, args []string) (Proce
 	return p, nil
 }
 
-func (p *goroutineProcess) Channel() Channel { return p.channel }
+func (p *goroutineProcess) Channel() channel { return p.channel }
 
 func (p *goroutineProcess) Wait() error {
 	<-p.ended
@@ -121,7 +121,7 @@ func (l processes) Launch(_ context.Context, node string, _ []string) (Process, 
 	return p, nil
 }
 
-func (p *realProcess) Channel() Channel { return p.channel }
+func (p *realProcess) Channel() channel { return p.channel }
 func (p *realProcess) Wait() error      { return p.command.Wait() }
 func (p *realProcess) Kill() error      { return p.command.Process.Kill() }
 

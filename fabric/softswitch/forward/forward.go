@@ -86,8 +86,8 @@ type Table interface {
 	SetPortUp(port int, up bool)
 }
 
-// Options are settings that a plan does not have.
-type Options struct {
+// options are settings that a plan does not have.
+type options struct {
 	// FlowLabel includes the IPv6 flow label in the hash of flows (RFC 6438). A sender may change
 	// the label during a connection to change its path. Linux draws it anew in every run.
 	FlowLabel bool
@@ -96,11 +96,11 @@ type Options struct {
 // New returns the table of a switch of the plan. The switch's Forwarding selects the kind. A plan
 // without routes and addresses for the switch is an error.
 func New(p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (Table, error) {
-	return NewWith(Options{}, p, sw, pool, depths)
+	return newWith(options{}, p, sw, pool, depths)
 }
 
-// NewWith is New with options.
-func NewWith(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (Table, error) {
+// newWith is New with options.
+func newWith(o options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (Table, error) {
 	switch {
 	case sw.Forwarding == spec.L2, sw.Kind == spec.Bridge:
 		return newBridge(p, sw), nil

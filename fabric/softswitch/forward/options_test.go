@@ -20,7 +20,7 @@ func TestFlowLabel(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLeaf(t, spines(t, 8), spec.Flow, depths{}, nil)
 		var err error
-		if l.table, err = NewWith(Options{FlowLabel: on}, l.plan, &l.sw, l.pool, depths{}); err != nil {
+		if l.table, err = newWith(options{FlowLabel: on}, l.plan, &l.sw, l.pool, depths{}); err != nil {
 			t.Fatal(err)
 		}
 		l.d.src, l.d.dst = l.plan.Nodes[0].Loopbacks[1].Addr(), l.plan.Nodes[1].Loopbacks[1].Addr()

@@ -61,7 +61,7 @@ const (
 	lookupSpread = 0x9e3779b97f4a7c15
 )
 
-func newRouter(o Options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (*router, error) {
+func newRouter(o options, p *plan.Plan, sw *plan.Switch, pool *packet.Pool, depths Depths) (*router, error) {
 	routes, err := newRoutes(sw)
 	if err != nil {
 		return nil, err

@@ -9,9 +9,9 @@ import (
 // is at most an eighth too high.
 const subBits = 3
 
-// Lateness is a histogram of frames by lateness: the real time from a frame's due time to its
+// lateness is a histogram of frames by lateness: the real time from a frame's due time to its
 // release or arrival.
-type Lateness struct {
+type lateness struct {
 	Counts [(64 - subBits) << subBits]uint64
 	Total  uint64
 	Sum    time.Duration
@@ -19,7 +19,7 @@ type Lateness struct {
 }
 
 // Add counts one frame. A negative lateness counts as 0.
-func (l *Lateness) Add(late time.Duration) {
+func (l *lateness) Add(late time.Duration) {
 	late = max(late, 0)
 	l.Counts[bucketOf(uint64(late))]++
 	l.Total++
@@ -47,7 +47,7 @@ func upper(bucket int) uint64 {
 
 // Quantile returns the lateness that a share q of the frames did not exceed, at most an eighth too
 // high. It is 0 without frames.
-func (l *Lateness) Quantile(q float64) time.Duration {
+func (l *lateness) Quantile(q float64) time.Duration {
 	want := uint64(q * float64(l.Total))
 	var seen uint64
 	for i, n := range l.Counts {
@@ -69,7 +69,7 @@ type Quantiles struct {
 }
 
 // Quantiles returns the summary.
-func (l *Lateness) Quantiles() Quantiles {
+func (l *lateness) Quantiles() Quantiles {
 	return Quantiles{Frames: l.Total, Sum: l.Sum, P50: l.Quantile(0.5), P99: l.Quantile(0.99), Worst: l.Worst}
 }
 
@@ -82,7 +82,7 @@ type Histogram struct {
 }
 
 // Histogram returns the histogram by Bounds.
-func (l *Lateness) Histogram() Histogram {
+func (l *lateness) Histogram() Histogram {
 	h := Histogram{Quantiles: l.Quantiles()}
 	if l.Total > 0 {
 		h.Counts = l.Cumulative()
@@ -106,7 +106,7 @@ func Bounds() []time.Duration {
 }
 
 // Cumulative returns for each of Bounds the number of frames that were less late.
-func (l *Lateness) Cumulative() []uint64 {
+func (l *lateness) Cumulative() []uint64 {
 	counts := make([]uint64, 0, lastBound-firstBound+1)
 	var seen uint64
 	bucket := 0

@@ -49,7 +49,7 @@ type loop struct {
 	scratch [batch]*packet.Packet
 	frames  [batch]port.Frame
 	dirty   []int // NICs with frames to deliver
-	late    Lateness
+	late    lateness
 	sent    [][]byte
 	sentOf  []*packet.Packet // packets of the trunk's frames in sent
 	sentTo  []int            // their NICs
@@ -74,7 +74,7 @@ type nic struct {
 	// noMemory counts frames that arrived while the packet memory was exhausted. Refused counts
 	// frames for which the node's queue had no room.
 	noMemory, refused uint64
-	late              Lateness
+	late              lateness
 }
 
 // newLoop makes the engine of a plan. It runs over ports, indexed by the engine's NIC numbers, or

@@ -143,7 +143,7 @@ type monitor struct {
 	// pending lists releases that wait for their arrival; frames arrive in the order of their
 	// release.
 	pending line
-	late    Lateness
+	late    lateness
 }
 
 // monitors holds the measurements of all NICs and the thread that matches arrivals with releases.
@@ -157,7 +157,7 @@ type monitors struct {
 
 	mu        sync.Mutex // guards the fields below, and late and pending of the NICs
 	waiting   *waiting
-	all       Lateness
+	all       lateness
 	windows   windows
 	present   time.Duration // the current unit
 	unmatched uint64

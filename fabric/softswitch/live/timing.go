@@ -63,7 +63,7 @@ const (
 // windows divides arrivals into windows and keeps two of them.
 type windows struct {
 	began      time.Time
-	late       Lateness
+	late       lateness
 	worstAt    int64
 	count, bad uint64 // closed windows, and those that were late
 	first      *Window
@@ -101,7 +101,7 @@ func (w *windows) close(now time.Time, unit time.Duration) {
 	if w.worst == nil || closed.P99 > w.worst.P99 {
 		w.worst = closed
 	}
-	w.late = Lateness{}
+	w.late = lateness{}
 	w.began = now
 }
 

@@ -11,7 +11,7 @@ import (
 // A quantile is never too low, and at most an eighth too high.
 func TestQuantiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	var l Lateness
+	var l lateness
 	var values []time.Duration
 	for range 10000 {
 		v := time.Duration(1) << random.IntN(36)

@@ -38,7 +38,7 @@ type thread struct {
 	priority int // as a real-time thread; 0 if it is not one
 	began    time.Time
 	spin     time.Duration
-	over     Lateness // lateness of sleeps that a timer ended
+	over     lateness // lateness of sleeps that a timer ended
 	patience patience
 	near     clock.Time // the due time for which it did not sleep
 	cores    cores

@@ -50,9 +50,9 @@ type Flows struct {
 	exact  tuple // of latest
 }
 
-// MaxFlows is how many connections a NIC remembers, and how many services. Together they take up to
+// maxFlows is how many connections a NIC remembers, and how many services. Together they take up to
 // 0.4 MB, allocated as needed.
-const MaxFlows = 4096
+const maxFlows = 4096
 
 // tuple identifies a connection; with its ephemeral parts 0 it identifies a service.
 type tuple struct {
@@ -79,10 +79,10 @@ type connection struct {
 // defaults.
 func NewFlows(testbed uint64, node, nic string, ports *Ports) *Flows {
 	if ports == nil {
-		ports = DefaultPorts
+		ports = defaultPorts
 	}
 	f := &Flows{seed: draw.Seed(testbed, "nic", node, nic), ports: ports}
-	f.open.limit, f.services.limit = MaxFlows, MaxFlows
+	f.open.limit, f.services.limit = maxFlows, maxFlows
 	return f
 }
 
@@ -197,13 +197,13 @@ type Ports struct {
 	planned     []uint16
 }
 
-// DefaultPorts is Linux's range of ephemeral ports, 32768 to 60999
+// defaultPorts is Linux's range of ephemeral ports, 32768 to 60999
 // (net.ipv4.ip_local_port_range), with nothing planned.
-var DefaultPorts = NewPorts(32768, 60999)
+var defaultPorts = newPorts(32768, 60999)
 
-// NewPorts returns Ports with a range of ephemeral ports from first to last, inclusive. Planned
+// newPorts returns Ports with a range of ephemeral ports from first to last, inclusive. Planned
 // ports are in the key even if they are in the range.
-func NewPorts(first, last uint16, planned ...uint16) *Ports {
+func newPorts(first, last uint16, planned ...uint16) *Ports {
 	planned = slices.Clone(planned)
 	slices.Sort(planned)
 	return &Ports{first: first, last: last, planned: slices.Compact(planned)}

@@ -114,7 +114,7 @@ func TestFlowsAreTold(t *testing.T) {
 		one.Parse()
 		return one
 	}
-	planned := NewPorts(32768, 60999, 50000, 50001, 49200)
+	planned := newPorts(32768, 60999, 50000, 50001, 49200)
 	for what, c := range map[string]struct {
 		ports   *Ports
 		packets []*packet.Packet
@@ -170,7 +170,7 @@ func TestFlowsAreTold(t *testing.T) {
 // TestPlannedPortIsTheFlow: with planned source ports the order of beginning does
 // not matter.
 func TestPlannedPortIsTheFlow(t *testing.T) {
-	ports := NewPorts(32768, 60999, 50000, 50001)
+	ports := newPorts(32768, 60999, 50000, 50001)
 	one := marks(NewFlows(1, "h0", "eth0", ports), udp(50000, 4791), udp(50001, 4791))
 	two := marks(NewFlows(1, "h0", "eth0", ports), udp(50001, 4791), udp(50000, 4791))
 	if one[0] != two[1] || one[1] != two[0] {
@@ -186,26 +186,26 @@ func TestPlannedPortIsTheFlow(t *testing.T) {
 // others begin anew, and nothing grows.
 func TestFlowsForget(t *testing.T) {
 	f := NewFlows(1, "h0", "eth0", nil)
-	for i := range uint16(2 * MaxFlows) {
+	for i := range uint16(2 * maxFlows) {
 		f.Mark(udp(1000+i, 1))
 		f.Mark(udp(1000, 1)) // one goes on all the time
 	}
 	kept := udp(1000, 1)
 	f.Mark(kept)
-	if kept.Ordinal != 2*MaxFlows+2 {
-		t.Errorf("the busy flow's packet is number %d, want %d", kept.Ordinal, 2*MaxFlows+2)
+	if kept.Ordinal != 2*maxFlows+2 {
+		t.Errorf("the busy flow's packet is number %d, want %d", kept.Ordinal, 2*maxFlows+2)
 	}
 	for _, c := range []struct {
 		flow uint16
 		want uint64
-	}{{2*MaxFlows - 1, 2}, {MaxFlows + 1, 2}, {MaxFlows, 1}, {5, 1}} {
+	}{{2*maxFlows - 1, 2}, {maxFlows + 1, 2}, {maxFlows, 1}, {5, 1}} {
 		one := udp(1000+c.flow, 1)
 		if f.Mark(one); one.Ordinal != c.want {
 			t.Errorf("flow %d: packet %d, want %d", c.flow, one.Ordinal, c.want)
 		}
 	}
-	if n := len(f.open.slots); n != MaxFlows || cap(f.open.slots) != MaxFlows ||
-		len(f.services.slots) != MaxFlows {
+	if n := len(f.open.slots); n != maxFlows || cap(f.open.slots) != maxFlows ||
+		len(f.services.slots) != maxFlows {
 		t.Errorf("%d connections and %d services are remembered", n, len(f.services.slots))
 	}
 }
@@ -248,7 +248,7 @@ func TestBounded(t *testing.T) {
 
 func TestMarkAllocatesNothing(t *testing.T) {
 	f := NewFlows(1, "h0", "eth0", nil)
-	packets := make([]*packet.Packet, 3*MaxFlows)
+	packets := make([]*packet.Packet, 3*maxFlows)
 	for i := range packets {
 		packets[i] = tcp(1, 2, uint16(i), 80, syn, uint32(i))
 	}
@@ -280,7 +280,7 @@ func FuzzMark(f *testing.F) {
 }
 
 func BenchmarkMark(b *testing.B) {
-	for _, count := range []int{1, 64, MaxFlows} {
+	for _, count := range []int{1, 64, maxFlows} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			f := NewFlows(1, "h0", "eth0", nil)
 			packets := make([]*packet.Packet, count)

@@ -21,7 +21,7 @@ const (
 type Memory struct {
 	sw       *plan.Switch
 	signals  Signals
-	rates    RateSignals // signals, if they can signal rates
+	rates    rateSignals // signals, if they can signal rates
 	pfc, gfc Mask
 	lossless Mask // priorities with PFC or GFC
 
@@ -64,7 +64,7 @@ func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 		seen:    make([]bool, len(sw.Ports)),
 	}
 	m.alpha.num, m.alpha.den = s.Alpha.Num, s.Alpha.Den
-	m.rates, _ = signals.(RateSignals)
+	m.rates, _ = signals.(rateSignals)
 	if s.PFC != nil {
 		m.pfc = MaskOf(s.PFC.Priorities...)
 	}

@@ -93,9 +93,9 @@ type Signals interface {
 	ReportAt(at clock.Time)
 }
 
-// RateSignals are Signals that can also signal a rate in fine steps, as time-based GFC does.
+// rateSignals are Signals that can also signal a rate in fine steps, as time-based GFC does.
 // Without Rate time-based GFC signals the first stage whose rate is at most the share.
-type RateSignals interface {
+type rateSignals interface {
 	Signals
 	// Rate asks the sender to send one priority at share/FullRate of its line's rate; share is
 	// never 0. It is called every period while the share is below FullRate, and once when it

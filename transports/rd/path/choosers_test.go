@@ -78,7 +78,7 @@ func TestDrawsAreEven(t *testing.T) {
 	evenly(t, "REPS without acknowledgements", counts)
 
 	clear(counts)
-	pinned := chooser(t, KindPinned, n, Options{}).(*Pinned)
+	pinned := chooser(t, KindPinned, n, Options{}).(*pinned)
 	for key := range uint64(draws) {
 		counts[pinned.PickFor(key, 0)]++
 	}
@@ -197,7 +197,7 @@ func picks(c Chooser, now clock.Time, n int) (got []int) {
 func TestREPSRecyclesAndFreezes(t *testing.T) {
 	// So many paths that no draw is taken for an entropy of the ring by chance,
 	// but with one seed in a hundred.
-	c := chooser(t, KindREPS, 256, Options{Seed: 5}).(*REPS)
+	c := chooser(t, KindREPS, 256, Options{Seed: 5}).(*reps)
 	fresh := func(what string, got []int) {
 		t.Helper()
 		for _, p := range got {
@@ -263,7 +263,7 @@ func TestBadPathFreezesREPS(t *testing.T) {
 	if s.condemned[dead] == 0 {
 		t.Fatal("the dead path is not bad, this shows nothing")
 	}
-	if !s.chooser.(*REPS).Frozen() {
+	if !s.chooser.(*reps).Frozen() {
 		t.Error("not frozen")
 	}
 }
@@ -285,7 +285,7 @@ func TestMixed(t *testing.T) {
 // or denied, and comes back; other keys stay where they are.
 func TestPinnedStays(t *testing.T) {
 	const n, keys = 16, 1000
-	c := chooser(t, KindPinned, n, Options{Seed: 9}).(*Pinned)
+	c := chooser(t, KindPinned, n, Options{Seed: 9}).(*pinned)
 	home := make([]int, keys)
 	for key := range home {
 		home[key] = c.PickFor(uint64(key), 0)
@@ -317,7 +317,7 @@ func TestPinnedStays(t *testing.T) {
 // Shares are right to less than one pick at every moment.
 func TestWeightedShares(t *testing.T) {
 	draw := rand.New(rand.NewPCG(4, 4))
-	check := func(c *Weighted, weights []uint32, picks int) {
+	check := func(c *weighted, weights []uint32, picks int) {
 		t.Helper()
 		sum := uint64(0)
 		for p, w := range weights {
@@ -345,7 +345,7 @@ func TestWeightedShares(t *testing.T) {
 			weights[p] = 1 + draw.Uint32N(1<<draw.UintN(17))
 		}
 		c := chooser(t, KindWeighted, len(weights),
-			Options{Weights: weights, Seed: draw.Uint64()}).(*Weighted)
+			Options{Weights: weights, Seed: draw.Uint64()}).(*weighted)
 		check(c, weights, 1500)
 		c.Deny(draw.IntN(len(weights)))
 		check(c, weights, 500)
@@ -457,7 +457,7 @@ func TestNamesAndOptions(t *testing.T) {
 			[]string{"round trip", "between probes", "freeze", "explore"}},
 		{2, Options{Weights: []uint32{1}}, []string{"1 weights"}},
 		{2, Options{Weights: []uint32{0, 0}}, []string{"all weights are 0"}},
-		{2, Options{Weights: []uint32{MaxWeight + 1, 0}}, []string{"weight 65537 of path 0"}},
+		{2, Options{Weights: []uint32{maxWeight + 1, 0}}, []string{"weight 65537 of path 0"}},
 	} {
 		_, err := New(KindWeighted, c.n, c.o)
 		for _, want := range c.want {

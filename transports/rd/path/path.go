@@ -28,8 +28,8 @@ import (
 	"railbed/internal/clock"
 )
 
-// MaxPaths is the most paths of a chooser: the largest set of entropy values that MRC names.
-const MaxPaths = 256
+// maxPaths is the most paths of a chooser: the largest set of entropy values that MRC names.
+const maxPaths = 256
 
 // Chooser chooses among the paths to one peer. A chooser with shares or turns (Oblivious, Bitmap,
 // Weighted) counts picks, so batches should be of equal size.
@@ -182,8 +182,8 @@ func (o Options) check(n int) error {
 	complain := func(format string, values ...any) {
 		problems = append(problems, fmt.Errorf(format, values...))
 	}
-	if n < 1 || n > MaxPaths {
-		complain("%d paths: want 1 to %d", n, MaxPaths)
+	if n < 1 || n > maxPaths {
+		complain("%d paths: want 1 to %d", n, maxPaths)
 	}
 	if o.RoundTrip < 0 {
 		complain("round trip %v: want 0 or more", o.RoundTrip)

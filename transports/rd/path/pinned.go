@@ -2,24 +2,24 @@ package path
 
 import "railbed/internal/clock"
 
-// Pinned keeps the packets of one key on one path while that path is usable, whether or not packets
+// pinned keeps the packets of one key on one path while that path is usable, whether or not packets
 // are marked there. The seed and the key give an order of the paths, and the first usable path is
 // taken. So keys of a bad path spread over the other paths, other keys stay on theirs, and all
 // return when the path is good again.
-type Pinned struct {
+type pinned struct {
 	States
 	seed uint64
 }
 
-func newPinned(n int, o Options) *Pinned {
-	return &Pinned{States: newStates(n, o), seed: mix(o.Seed + golden)}
+func newPinned(n int, o Options) *pinned {
+	return &pinned{States: newStates(n, o), seed: mix(o.Seed + golden)}
 }
 
 // Pick returns the path of key 0; with one chooser for each peer, this is the path of the peer.
-func (c *Pinned) Pick(now clock.Time) int { return c.PickFor(0, now) }
+func (c *pinned) Pick(now clock.Time) int { return c.PickFor(0, now) }
 
 // PickFor returns the path of the next packet or batch of a key.
-func (c *Pinned) PickFor(key uint64, now clock.Time) int {
+func (c *pinned) PickFor(key uint64, now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
 	}

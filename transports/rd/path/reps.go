@@ -57,7 +57,7 @@ func (r *ring) reset() { r.head, r.filled, r.fresh = 0, 0, 0 }
 // last one, where all paths end.
 func (e Event) good() bool { return e == Acked || e == TrimmedLastHop || e == ProbeReturned }
 
-// REPS reuses the entropies of good acknowledgements, the oldest first, once for each acknowledged
+// reps reuses the entropies of good acknowledgements, the oldest first, once for each acknowledged
 // packet. When none is left, it draws one at random. So it keeps entropies that work and replaces
 // those that were marked, trimmed or lost. It keeps the last 8. After a failure it is frozen for 10
 // ms: it goes round its ring, including used entries, and draws no new entropy. Then it clears the
@@ -66,7 +66,7 @@ func (e Event) good() bool { return e == Acked || e == TrimmedLastHop || e == Pr
 // A failure is a timeout, as in uet-htsim, or a path that became bad: rd's senders find dead paths
 // by selective acknowledgement and probes before the timer fires. While REPS is frozen or draws its
 // 16 entropies, another failure does not freeze it.
-type REPS struct {
+type reps struct {
 	States
 	ring      ring
 	freeze    time.Duration
@@ -78,13 +78,13 @@ type REPS struct {
 	condemned uint64 // the counter Condemned at the last turn
 }
 
-func newREPS(n int, o Options) *REPS {
-	return &REPS{States: newStates(n, o), ring: ring{entries: make([]entry, o.Ring)}, freeze: o.Freeze,
+func newREPS(n int, o Options) *reps {
+	return &reps{States: newStates(n, o), ring: ring{entries: make([]entry, o.Ring)}, freeze: o.Freeze,
 		explore: o.Explore}
 }
 
 // Feedback processes a report on packets.
-func (c *REPS) Feedback(r Report, now clock.Time) {
+func (c *reps) Feedback(r Report, now clock.Time) {
 	c.States.Feedback(r, now)
 	if r.Path < 0 || r.Path >= c.n {
 		return
@@ -96,7 +96,7 @@ func (c *REPS) Feedback(r Report, now clock.Time) {
 }
 
 // turn begins and ends a freeze.
-func (c *REPS) turn(now clock.Time, failure bool) {
+func (c *reps) turn(now clock.Time, failure bool) {
 	if c.counters.Condemned != c.condemned {
 		c.condemned, failure = c.counters.Condemned, true
 	}
@@ -110,10 +110,10 @@ func (c *REPS) turn(now clock.Time, failure bool) {
 }
 
 // Frozen reports whether REPS keeps to its ring after a failure.
-func (c *REPS) Frozen() bool { return c.frozen }
+func (c *reps) Frozen() bool { return c.frozen }
 
 // Pick returns the path of the next packet or batch.
-func (c *REPS) Pick(now clock.Time) int {
+func (c *reps) Pick(now clock.Time) int {
 	p, ok := c.only(now)
 	c.turn(now, false)
 	if ok {

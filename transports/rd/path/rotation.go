@@ -42,22 +42,22 @@ func (o *rotation) next(r *random) int {
 	return p
 }
 
-// Oblivious takes the usable paths in turn, each once in a rotation, in a new order each time. With
+// oblivious takes the usable paths in turn, each once in a rotation, in a new order each time. With
 // the states Skip and Suspect it chooses as MRC does. With Options.IgnoreMarks it is uet-htsim's
 // oblivious chooser, except for suspect and bad paths.
-type Oblivious struct {
+type oblivious struct {
 	States
 	turn rotation
 }
 
-func newOblivious(n int, o Options) *Oblivious {
-	c := &Oblivious{States: newStates(n, o)}
+func newOblivious(n int, o Options) *oblivious {
+	c := &oblivious{States: newStates(n, o)}
 	c.turn = newRotation(n, &c.random)
 	return c
 }
 
 // Pick returns the path of the next packet or batch.
-func (c *Oblivious) Pick(now clock.Time) int {
+func (c *oblivious) Pick(now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
 	}
@@ -97,7 +97,7 @@ const (
 type Bitmap struct {
 	States
 	turn        rotation
-	penalty     [MaxPaths]uint8
+	penalty     [maxPaths]uint8
 	ignoreMarks bool
 }
 

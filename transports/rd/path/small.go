@@ -36,7 +36,7 @@ func within(drawn uint64, n int) int {
 }
 
 // set is a set of paths.
-type set [MaxPaths / 64]uint64
+type set [maxPaths / 64]uint64
 
 func (s *set) has(p int) bool { return s[uint(p)/64]>>(uint(p)%64)&1 != 0 }
 func (s *set) add(p int)      { s[uint(p)/64] |= 1 << (uint(p) % 64) }

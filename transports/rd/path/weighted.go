@@ -7,10 +7,10 @@ import (
 	"railbed/internal/clock"
 )
 
-// MaxWeight is the largest weight of a path.
-const MaxWeight = 1 << 16
+// maxWeight is the largest weight of a path.
+const maxWeight = 1 << 16
 
-// Weighted holds planned shares. At every moment, each path's picks since the last change of
+// weighted holds planned shares. At every moment, each path's picks since the last change of
 // weights or usable paths differ from its share by less than one pick. Of the paths that are behind
 // their share, it takes the one whose next pick would be late first, as in WF2Q (Bennett and Zhang,
 // INFOCOM 1996). Proportionate fairness has the same bound (Baruah, Cohen, Plaxton and Varvel,
@@ -20,7 +20,7 @@ const MaxWeight = 1 << 16
 // Marks and trimming do not change shares: the states Skip and Suspect are for choosers without
 // planned shares. The shares of bad and denied paths go to the others. A pick takes time in
 // proportion to the number of usable paths.
-type Weighted struct {
+type weighted struct {
 	States
 	weights []int64
 	// lag is how far a path is behind its share, in picks times total.
@@ -34,8 +34,8 @@ type Weighted struct {
 	known uint32
 }
 
-func newWeighted(n int, o Options) *Weighted {
-	c := &Weighted{
+func newWeighted(n int, o Options) *weighted {
+	c := &weighted{
 		States: newStates(n, o), weights: make([]int64, n), lag: make([]int64, n),
 		turns: make([]int, 0, n), order: make([]int, n),
 	}
@@ -56,9 +56,9 @@ func checkWeights(weights []uint32, n int) error {
 	}
 	total := uint64(0)
 	for p, weight := range weights {
-		if weight > MaxWeight {
+		if weight > maxWeight {
 			problems = append(problems, fmt.Errorf("weight %d of path %d: want 0 to %d", weight, p,
-				MaxWeight))
+				maxWeight))
 		}
 		total += uint64(weight)
 	}
@@ -69,7 +69,7 @@ func checkWeights(weights []uint32, n int) error {
 }
 
 // SetWeights gives all paths new shares, which count from now. On an error nothing changes.
-func (c *Weighted) SetWeights(weights []uint32) error {
+func (c *weighted) SetWeights(weights []uint32) error {
 	if err := checkWeights(weights, c.n); err != nil {
 		return fmt.Errorf("set weights: %w", err)
 	}
@@ -78,7 +78,7 @@ func (c *Weighted) SetWeights(weights []uint32) error {
 }
 
 // share sets the weights; nil stands for equal ones.
-func (c *Weighted) share(weights []uint32) {
+func (c *weighted) share(weights []uint32) {
 	for p := range c.weights {
 		c.weights[p] = 1
 		if weights != nil {
@@ -89,7 +89,7 @@ func (c *Weighted) share(weights []uint32) {
 }
 
 // restart counts shares from now, over the paths that are usable now.
-func (c *Weighted) restart() {
+func (c *weighted) restart() {
 	c.known, c.total, c.turns = c.changes, 0, c.turns[:0]
 	for _, p := range c.order {
 		c.lag[p] = 0
@@ -110,10 +110,10 @@ func (c *Weighted) restart() {
 }
 
 // weight is a path's weight among turns, where spares count 1.
-func (c *Weighted) weight(p int) int64 { return max(c.weights[p], 1) }
+func (c *weighted) weight(p int) int64 { return max(c.weights[p], 1) }
 
 // Pick returns the path of the next packet or batch.
-func (c *Weighted) Pick(now clock.Time) int {
+func (c *weighted) Pick(now clock.Time) int {
 	if p, ok := c.only(now); ok {
 		return p
 	}

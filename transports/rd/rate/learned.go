@@ -15,14 +15,14 @@ const (
 	policyInputs  = 8
 	policyHidden  = 16
 	policyOutputs = 2
-	// PolicyWeights is how many weights a Policy has, biases included.
-	PolicyWeights = (policyInputs+1)*policyHidden + (policyHidden+1)*policyHidden +
+	// policyWeights is how many weights a Policy has, biases included.
+	policyWeights = (policyInputs+1)*policyHidden + (policyHidden+1)*policyHidden +
 		(policyHidden+1)*policyOutputs
 )
 
 // Policy is the weights of a neural network of three layers: for each neuron its bias, and a weight
 // for each input. The activation is the hyperbolic tangent.
-type Policy [PolicyWeights]float32
+type Policy [policyWeights]float32
 
 // trained holds the weights that transports/rd/rate/train found: PolicyWeights numbers of IEEE
 // 754's binary32, big-endian.
@@ -41,8 +41,8 @@ func Trained() *Policy {
 
 // ReadPolicy reads weights as Bytes writes them.
 func ReadPolicy(b []byte) (*Policy, error) {
-	if len(b) != 4*PolicyWeights {
-		return nil, fmt.Errorf("read policy: %d bytes, want %d", len(b), 4*PolicyWeights)
+	if len(b) != 4*policyWeights {
+		return nil, fmt.Errorf("read policy: %d bytes, want %d", len(b), 4*policyWeights)
 	}
 	p := &Policy{}
 	for i := range p {
@@ -56,7 +56,7 @@ func ReadPolicy(b []byte) (*Policy, error) {
 
 // Bytes returns the weights, encoded for ReadPolicy.
 func (p *Policy) Bytes() []byte {
-	b := make([]byte, 0, 4*PolicyWeights)
+	b := make([]byte, 0, 4*policyWeights)
 	for _, w := range p {
 		b = binary.BigEndian.AppendUint32(b, math.Float32bits(w))
 	}

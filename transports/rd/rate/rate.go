@@ -121,8 +121,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Names returns the names of all kinds, in their order.
-func Names() []string { return slices.Clone(kindNames) }
+// names returns the names of all kinds, in their order.
+func names() []string { return slices.Clone(kindNames) }
 
 // Parse returns the kind with a name.
 func Parse(name string) (Kind, error) {

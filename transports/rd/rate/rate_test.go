@@ -141,8 +141,8 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("output %d is %v, want %v", i, out[i], want)
 		}
 	}
-	if at != PolicyWeights {
-		t.Errorf("%d weights, want %d", at, PolicyWeights)
+	if at != policyWeights {
+		t.Errorf("%d weights, want %d", at, policyWeights)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestPhased(t *testing.T) {
 
 // TestNames holds that names are read as they are written.
 func TestNames(t *testing.T) {
-	for i, name := range Names() {
+	for i, name := range names() {
 		if k, err := Parse(name); err != nil || k != Kind(i) || k.String() != name {
 			t.Errorf("%s: %v, %v", name, k, err)
 		}

@@ -27,8 +27,8 @@ import (
 	"railbed/plan/schedule"
 )
 
-// MaxSize is the maximum size of a file in bytes.
-const MaxSize = 64 << 20
+// maxSize is the maximum size of a file in bytes.
+const maxSize = 64 << 20
 
 // Limits on the number of ranks, on the chunks of a rank in any buffer, and on the steps of all
 // ranks.
@@ -60,8 +60,8 @@ var kinds = map[string]schedule.Kind{
 // the file.
 func Read(name string, text []byte, root int) (*schedule.Schedule, error) {
 	r := &reader{file: file{path: name, bytes: text}}
-	if len(text) > MaxSize {
-		return nil, fmt.Errorf("%s: %d bytes, limit %d", name, len(text), MaxSize)
+	if len(text) > maxSize {
+		return nil, fmt.Errorf("%s: %d bytes, limit %d", name, len(text), maxSize)
 	}
 	algo, err := r.parse()
 	if err != nil {

@@ -41,7 +41,7 @@ const (
 	maxSize  = 1 << 50
 )
 
-// ReadChakra reads execution traces of Chakra, one for each rank. A trace is the metadata and then
+// readChakra reads execution traces of Chakra, one for each rank. A trace is the metadata and then
 // the nodes, each message preceded by its length as a varint. ReadChakra uses a node's id, type,
 // dependencies and duration, and its attributes comm_type, comm_size, comm_src, comm_dst, comm_tag
 // and pg_name.
@@ -54,7 +54,7 @@ const (
 // A message is sent when its sender's node is reached. Its receiver's node is done when it is
 // reached and the message has arrived, as in ASTRA-sim. Messages from one rank to another with the
 // same tag must be in the same order at both ranks. Errors name the byte.
-func ReadChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
+func readChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
 	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
 		return nil, fmt.Errorf("%d execution traces, want one for each of %d ranks", len(files), o.Ranks)
 	}

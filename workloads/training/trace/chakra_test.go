@@ -88,7 +88,7 @@ func chakraFiles(t testing.TB) []File {
 }
 
 func TestChakra(t *testing.T) {
-	p, err := ReadChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{})
+	p, err := readChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestChakraAllGather(t *testing.T) {
 		files = append(files, File{fmt.Sprintf("f.%d.et", rank),
 			encoded(t, metadata, `id: 1 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 4096 }`)})
 	}
-	p, err := ReadChakra(files, nil, Options{})
+	p, err := readChakra(files, nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestChakraRing(t *testing.T) {
 		files = append(files, File{fmt.Sprintf("f.%d.et", rank),
 			encoded(t, append([]string{metadata}, nodes...)...)})
 	}
-	p, err := ReadChakra(files, nil, Options{})
+	p, err := readChakra(files, nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestWrongChakra(t *testing.T) {
 		{"long", encoded(t, metadata, strings.Replace(compute, "250", "3600000001", 1)), -1,
 			"a duration of 3600000001 us"},
 	} {
-		_, err := ReadChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}, "two": {0, 1}},
+		_, err := readChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}, "two": {0, 1}},
 			Options{})
 		if err == nil {
 			t.Errorf("%s: it is taken", c.name)
@@ -223,12 +223,12 @@ func TestWrongChakra(t *testing.T) {
 			t.Errorf("%s: got  byte %s: %s\nwant %d: %s", c.name, place, what, c.at, c.want)
 		}
 	}
-	if _, err := ReadChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{Ranks: 3}); err == nil {
+	if _, err := readChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{Ranks: 3}); err == nil {
 		t.Error("two files for three ranks")
 	}
 	alone := chakraFiles(t)
 	alone[1].Content = encoded(t, metadata, compute)
-	if _, err := ReadChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil ||
+	if _, err := readChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil ||
 		!strings.Contains(err.Error(), "stops for good with rank 0 at task 2, node 5") {
 		t.Errorf("%v, want rank 0 that waits for a receiver", err)
 	}
@@ -239,6 +239,6 @@ func FuzzChakra(f *testing.F) {
 		f.Add(file.Content)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		checkRead(t)(ReadChakra([]File{{"f.0.et", content}}, map[string][]int{"pair": {0}}, Options{}))
+		checkRead(t)(readChakra([]File{{"f.0.et", content}}, map[string][]int{"pair": {0}}, Options{}))
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"railbed/workloads/training"
 )
 
-// ReadMatrix reads a traffic matrix of htsim (Broadcom/csg-htsim, connection_matrix.cpp):
+// readMatrix reads a traffic matrix of htsim (Broadcom/csg-htsim, connection_matrix.cpp):
 //
 //	Nodes 4
 //	Connections 2
@@ -24,7 +24,7 @@ import (
 // connections are done, as many as the barrier's count. The sender must know that, so the firing
 // connections must begin or end at its node. If a firing connection ends there, send_done_trigger
 // too fires when the message has arrived. prio has no effect; addon and failures are refused.
-func ReadMatrix(name string, text []byte, o Options) (*training.Program, error) {
+func readMatrix(name string, text []byte, o Options) (*training.Program, error) {
 	m := &matrix{name: name, triggers: map[int]*matrixTrigger{}, flows: map[int]bool{}}
 	counts := map[string]int{"Nodes": -1, "Connections": -1, "Triggers": 0, "Failures": 0}
 	all := lines(text)

@@ -10,7 +10,7 @@ import (
 	"railbed/workloads/training"
 )
 
-// ReadSimAI reads a workload of SimAI (aliyun/SimAI), which AICB (aliyun/aicb) writes:
+// readSimAI reads a workload of SimAI (aliyun/SimAI), which AICB (aliyun/aicb) writes:
 //
 //	HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 4 ga: 1 all_gpus: 4
 //	checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
@@ -31,7 +31,7 @@ import (
 // For a pipeline (pp above 1) the file has one stage, and every stage executes it, as in SimAI.
 // SimAI accounts for a message of pp_comm bytes for each micro-batch and virtual stage in each
 // direction. Here these messages are sent (see pipeline).
-func ReadSimAI(name string, text []byte, o Options) (*training.Program, error) {
+func readSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	all := lines(text)
 	if len(all) < 2 {
 		return nil, lineError(name, len(all)+1,

@@ -41,7 +41,7 @@ func TestSimAIPipeline(t *testing.T) {
 		{1, 4, 2, 8, 2}, {1, 3, 4, 6, 4}, {1, 4, 8, 4, 8},
 		{1, 2, 2, 1, 2}, {1, 2, 2, 3, 2}, {1, 4, 2, 6, 2}, {1, 3, 3, 7, 3}, {1, 4, 3, 2, 3},
 	} {
-		p, err := ReadSimAI("f.txt", []byte(pipelineFile(c.data, c.stages, c.virtual, c.micros, c.layers)),
+		p, err := readSimAI("f.txt", []byte(pipelineFile(c.data, c.stages, c.virtual, c.micros, c.layers)),
 			Options{})
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
@@ -80,7 +80,7 @@ func TestSimAIPipeline(t *testing.T) {
 // Ranks are numbered as in a compiled model. A rank's messages go to the rank with the same
 // position in the next stage.
 func TestSimAIPipelineRanks(t *testing.T) {
-	p, err := ReadSimAI("f.txt", []byte(pipelineFile(2, 2, 1, 1, 1)), Options{})
+	p, err := readSimAI("f.txt", []byte(pipelineFile(2, 2, 1, 1, 1)), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestWrongSimAIPipeline(t *testing.T) {
 		{"ga: 2", "ga: 3", "f.txt:1: 2 layers embedding_layer, with each of which a micro-batch of the " +
 			"pipeline begins, want as many as ga, 3"},
 	} {
-		if _, err := ReadSimAI("f.txt", []byte(strings.Replace(good, c.old, c.new, 1)),
+		if _, err := readSimAI("f.txt", []byte(strings.Replace(good, c.old, c.new, 1)),
 			Options{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}

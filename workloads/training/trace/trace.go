@@ -44,13 +44,13 @@ func Read(path string, o Options) (*training.Program, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ReadSimAI(path, text, o)
+		return readSimAI(path, text, o)
 	case ".cm":
 		text, err := load(path)
 		if err != nil {
 			return nil, err
 		}
-		return ReadMatrix(path, text, o)
+		return readMatrix(path, text, o)
 	case ".et":
 		return readChakraFiles(path, o)
 	}
@@ -92,7 +92,7 @@ func readChakraFiles(path string, o Options) (*training.Program, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return ReadChakra(files, groups, o)
+	return readChakra(files, groups, o)
 }
 
 // lineError returns an error about a line, counted from 1.

@@ -34,7 +34,7 @@ func names(p *training.Program, rank int) (all []string) {
 }
 
 func TestSimAI(t *testing.T) {
-	p, err := ReadSimAI("f.txt", []byte(simaiFile), Options{})
+	p, err := readSimAI("f.txt", []byte(simaiFile), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestSimAI(t *testing.T) {
 		t.Errorf("rank 3 is with %v, want 2 and 3 in tp, 1 and 3 in dp", ranks)
 	}
 	experts := strings.Replace(strings.Replace(simaiFile, "ep: 1", "ep: 2", 1), "ALLGATHER", "ALLTOALL_EP", 1)
-	p, err = ReadSimAI("f.txt", []byte(strings.Replace(experts, "ALLREDUCE\t65536", "ALLREDUCE_DP_EP\t65536",
+	p, err = readSimAI("f.txt", []byte(strings.Replace(experts, "ALLREDUCE\t65536", "ALLREDUCE_DP_EP\t65536",
 		1)), Options{Ranks: 8, Scale: training.Scale{Bytes: units.Factor{Num: 1, Den: 8},
 		Times: units.Factor{Num: 2, Den: 1}}})
 	if err != nil {
@@ -109,7 +109,7 @@ func TestWrongSimAI(t *testing.T) {
 		{simaiHead + "1\n" + strings.Replace(layer, "NONE 0", "ALLREDUCE 4000000000", 1),
 			"f.txt: check program: operation 0: all-reduce of 4000000000 bytes"},
 	} {
-		if _, err := ReadSimAI("f.txt", []byte(c.text), Options{}); err == nil ||
+		if _, err := readSimAI("f.txt", []byte(c.text), Options{}); err == nil ||
 			!strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
@@ -131,7 +131,7 @@ trigger id 2 barrier count 1
 `
 
 func TestMatrix(t *testing.T) {
-	p, err := ReadMatrix("f.cm", []byte(matrixFile), Options{Ranks: 3})
+	p, err := readMatrix("f.cm", []byte(matrixFile), Options{Ranks: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,12 +183,12 @@ func TestWrongMatrix(t *testing.T) {
 		{replaced("prio", "addon prio"), `f.cm:8: "addon" is not known`},
 		{replaced("trigger id 1 oneshot", "flow id 1"), `f.cm:10: "flow" is not known`},
 	} {
-		if _, err := ReadMatrix("f.cm", []byte(c.text), Options{}); err == nil ||
+		if _, err := readMatrix("f.cm", []byte(c.text), Options{}); err == nil ||
 			!strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
-	if _, err := ReadMatrix("f.cm", []byte(matrixFile), Options{Ranks: 4}); err == nil {
+	if _, err := readMatrix("f.cm", []byte(matrixFile), Options{Ranks: 4}); err == nil {
 		t.Error("a matrix of 3 nodes for 4 ranks")
 	}
 }
@@ -236,12 +236,12 @@ func TestRead(t *testing.T) {
 func FuzzSimAI(f *testing.F) {
 	f.Add([]byte(simaiFile))
 	f.Add([]byte(pipelineFile(1, 2, 2, 2, 2)))
-	f.Fuzz(func(t *testing.T, text []byte) { checkRead(t)(ReadSimAI("f.txt", text, Options{Ranks: 4})) })
+	f.Fuzz(func(t *testing.T, text []byte) { checkRead(t)(readSimAI("f.txt", text, Options{Ranks: 4})) })
 }
 
 func FuzzMatrix(f *testing.F) {
 	f.Add([]byte(matrixFile))
-	f.Fuzz(func(t *testing.T, text []byte) { checkRead(t)(ReadMatrix("f.cm", text, Options{})) })
+	f.Fuzz(func(t *testing.T, text []byte) { checkRead(t)(readMatrix("f.cm", text, Options{})) })
 }
 
 // checkRead holds that what was read is a program that runs to its end, or an error that

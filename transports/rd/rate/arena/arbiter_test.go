@@ -46,7 +46,7 @@ func arbitrate(o *Options, packets int) (start func(*World)) {
 // once, as messages of different sizes end. It returns how long it takes, and the
 // most hosts that sent to one within the time of a message.
 func allToAll(o Options, begin func(*World)) (took time.Duration, w *World, fanIn int) {
-	w = New(o)
+	w = new(o)
 	if begin != nil {
 		begin(w)
 	}

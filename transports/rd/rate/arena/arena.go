@@ -56,7 +56,7 @@ func (o *Options) BDP() int { return int(float64(o.Rate) / 8 * o.RoundTrip().Sec
 // World is a running arena. It is not safe for concurrent use.
 type World struct {
 	Options
-	Hosts  []*Host
+	Hosts  []*host
 	now    clock.Time
 	random *rand.Rand
 	events clock.Queue[func()]
@@ -64,8 +64,8 @@ type World struct {
 	Sent func(now clock.Time, from, to int, bytes int)
 }
 
-// Port counts the data at the switch's port to a host.
-type Port struct {
+// port counts the data at the switch's port to a host.
+type port struct {
 	Bytes        uint64 // of payload that passed
 	Packets      uint64 // that passed
 	Marked, Full uint64 // packets that passed with a mark; packets that found no room
@@ -75,11 +75,11 @@ type Port struct {
 }
 
 // Mean is the mean depth that packets found, in bytes.
-func (p *Port) Mean() int { return int(p.DepthSum / max(p.Packets+p.Full, 1)) }
+func (p *port) Mean() int { return int(p.DepthSum / max(p.Packets+p.Full, 1)) }
 
-// Host is an endpoint of one engine.
-type Host struct {
-	Port   Port // of the switch, towards it
+// host is an endpoint of one engine.
+type host struct {
+	Port   port // of the switch, towards it
 	Engine *engine.Engine
 	world  *World
 	number int
@@ -94,8 +94,8 @@ type Host struct {
 	next   uint64
 }
 
-// New makes an arena in which each host has added every other.
-func New(o Options) *World {
+// new makes an arena in which each host has added every other.
+func new(o Options) *World {
 	for _, d := range []struct {
 		field *int
 		value int
@@ -109,7 +109,7 @@ func New(o Options) *World {
 	}
 	w := &World{Options: o, now: 1, random: rand.New(rand.NewPCG(o.Seed, 0xA2E7A))}
 	for n := range o.Hosts {
-		h := &Host{world: w, number: n, life: w.random.Uint64() | 1, to: make(map[int]transports.Peer),
+		h := &host{world: w, number: n, life: w.random.Uint64() | 1, to: make(map[int]transports.Peer),
 			done: make(map[uint64]func())}
 		h.region.Memory, h.region.Writable = make([]byte, 1<<20), true
 		h.local = make([]byte, 1<<20)
@@ -149,7 +149,7 @@ func New(o Options) *World {
 // Forget resets the counts of ports.
 func (w *World) Forget() {
 	for _, h := range w.Hosts {
-		h.Port = Port{free: h.Port.free}
+		h.Port = port{free: h.Port.free}
 	}
 }
 
@@ -178,7 +178,7 @@ func (w *World) At(t clock.Time, do func()) { w.events.Push(max(t, w.now), do) }
 
 // Post sends a message of at most 1 MiB to another host, and calls done when it has arrived. It
 // returns false when too many messages are outstanding.
-func (h *Host) Post(to, bytes int, done func()) bool {
+func (h *host) Post(to, bytes int, done func()) bool {
 	h.next++
 	m := engine.Message{ID: h.next, Op: transports.OpWriteImm, Local: h.local[:bytes]}
 	taken, err := h.Engine.Post(h.world.now, h.to[to], &m)
@@ -194,7 +194,7 @@ func (h *Host) Post(to, bytes int, done func()) bool {
 
 // Stream keeps atOnce messages of so many bytes outstanding until all were sent. It calls done when
 // all have arrived.
-func (h *Host) Stream(to, bytes, messages, atOnce int, done func()) {
+func (h *host) Stream(to, bytes, messages, atOnce int, done func()) {
 	left := messages
 	var next func()
 	next = func() {
@@ -214,19 +214,19 @@ func (h *Host) Stream(to, bytes, messages, atOnce int, done func()) {
 }
 
 // Wake makes a host check again what it may send, after its controllers changed.
-func (h *Host) Wake() { h.world.At(h.world.now, h.drive) }
+func (h *host) Wake() { h.world.At(h.world.now, h.drive) }
 
 // Region implements engine.Host. All peers write to the same memory.
-func (h *Host) Region(uint64) *engine.Region { return &h.region }
+func (h *host) Region(uint64) *engine.Region { return &h.region }
 
 // Reserve implements engine.Host.
-func (h *Host) Reserve() bool { return true }
+func (h *host) Reserve() bool { return true }
 
 // Deliver implements engine.Host.
-func (h *Host) Deliver(transports.Completion) {}
+func (h *host) Deliver(transports.Completion) {}
 
 // Complete implements engine.Host.
-func (h *Host) Complete(c transports.Completion) {
+func (h *host) Complete(c transports.Completion) {
 	if done := h.done[c.ID]; done != nil {
 		delete(h.done, c.ID)
 		h.world.At(h.world.now, done)
@@ -234,9 +234,9 @@ func (h *Host) Complete(c transports.Completion) {
 }
 
 // Failed implements engine.Host.
-func (h *Host) Failed(transports.Peer, error) {}
+func (h *host) Failed(transports.Peer, error) {}
 
-func (h *Host) drive() {
+func (h *host) drive() {
 	for h.Engine.Next(h.world.now, &h.packet) {
 		h.world.carry(h, &h.packet)
 	}
@@ -261,7 +261,7 @@ func (h *Host) drive() {
 const frame = wire.EthernetLen + wire.IPv4MinLen + wire.UDPLen
 
 // carry carries a packet from a host to the switch.
-func (w *World) carry(from *Host, p *engine.Packet) {
+func (w *World) carry(from *host, p *engine.Packet) {
 	if p.Peer < 0 {
 		return // a reject; does not occur, as each host has added every other
 	}
@@ -282,7 +282,7 @@ func (w *World) serialise(bytes int) time.Duration {
 }
 
 // queue models the switch's port to a host.
-func (w *World) queue(to *Host, a engine.Arrival, payload int) {
+func (w *World) queue(to *host, a engine.Arrival, payload int) {
 	port, size := &to.Port, len(a.Data)+frame
 	if payload == 0 {
 		w.deliver(to, a, w.serialise(size)+w.Delay)
@@ -311,7 +311,7 @@ func (w *World) queue(to *Host, a engine.Arrival, payload int) {
 	w.deliver(to, a, port.free.Sub(w.now)+w.Delay)
 }
 
-func (w *World) deliver(to *Host, a engine.Arrival, after time.Duration) {
+func (w *World) deliver(to *host, a engine.Arrival, after time.Duration) {
 	if w.Jitter > 0 {
 		after += time.Duration(w.random.Int64N(int64(w.Jitter)))
 	}

@@ -20,7 +20,7 @@ type outcome struct {
 // incast is senders with messages without end to host 0.
 func incast(o Options, senders int, d time.Duration) outcome {
 	o.Hosts = senders + 1
-	w := New(o)
+	w := new(o)
 	for n := 1; n <= senders; n++ {
 		w.Hosts[n].Stream(0, 1<<18, 1<<20, 2, nil)
 	}

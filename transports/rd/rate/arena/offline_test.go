@@ -38,7 +38,7 @@ func TestOffline(t *testing.T) {
 				return c
 			}
 		}
-		w := New(o)
+		w := new(o)
 		left := n * (n - 1)
 		for from, h := range w.Hosts {
 			for to := range n {

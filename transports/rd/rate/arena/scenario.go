@@ -107,7 +107,7 @@ func (s Scenario) Play(control func(rate.NSCCOptions) rate.Controller) Outcome {
 		knows := rate.NSCCOptions{Rate: s.Rate, Trimming: s.Trim, RoundTrip: s.RoundTrip()}
 		s.Control = func(int, int) rate.Controller { return control(knows) }
 	}
-	w := New(s.Options)
+	w := new(s.Options)
 	p := &play{Scenario: s, world: w, random: rand.New(rand.NewPCG(s.Seed, 7))}
 	p.load()
 	for p.left > 0 && w.now < clock.Time(time.Second) {
