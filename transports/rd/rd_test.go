@@ -18,7 +18,7 @@ import (
 	"railbed/transports/transportstest"
 )
 
-func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(hosttest.MainAlone(m, "rd-ports")) }
 
 func open(t testing.TB, c Config) *Endpoint {
 	t.Helper()

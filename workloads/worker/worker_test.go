@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(Main(channel, os.Stderr))
 	}
-	os.Exit(hosttest.Main(m))
+	os.Exit(hosttest.MainAlone(m, "rd-ports"))
 }
 
 // goroutines runs workers as goroutines of the test.
