@@ -155,10 +155,14 @@ var processRows = []surrounding{
 	{what: "stop a command in the background", file: sending, process: "sleep 3600", do: stop,
 		verdicts: failing, reason: "sleep in h1 did not run to its end: a signal had stopped its process " +
 			"sleep", within: 20 * time.Second},
+	{what: "starve a command in the background", file: sending, process: "sleep 3600", do: starve,
+		verdicts: passed, within: 20 * time.Second},
 	{what: "kill a node's first process", file: sending, process: "railbed:init h1", do: kill,
 		verdicts: failing, reason: "in h1: signal 9 (killed)", within: 10 * time.Second},
 	{what: "stop a node's first process", file: sending, process: "railbed:init h1", do: stop,
 		verdicts: passed, within: 10 * time.Second},
+	{what: "starve a node's first process", file: sending, process: "railbed:init h1", do: starve,
+		verdicts: passed, within: 20 * time.Second},
 	{what: "kill the recorder", file: sending, process: "railbed:capture", do: kill, verdicts: aborted,
 		reason: "end capture: run.pcapng: the recording process ended", within: 10 * time.Second},
 	{what: "stop the recorder", file: sending, process: "railbed:capture", do: stop, verdicts: aborted,
@@ -185,11 +189,16 @@ var processRows = []surrounding{
 	{what: "stop a rank", file: working, process: "railbed:worker", last: true, do: stop, verdicts: failing,
 		reason: "the worker does not answer: its process is stopped, or gets no processor",
 		within: 20 * time.Second},
+	{what: "starve a rank", file: working, process: "railbed:worker", last: true, do: starve,
+		verdicts: passed,
+		within:   30 * time.Second},
 	{what: "kill the arbiter", file: working, process: "railbed:worker", do: kill, verdicts: failing,
 		reason: "the job's arbiter failed: it ended", within: 10 * time.Second},
 	{what: "stop the arbiter", file: working, process: "railbed:worker", do: stop, verdicts: failing,
 		reason: "the job's arbiter failed: it does not answer: its process is stopped, or gets no processor",
 		within: 20 * time.Second},
+	{what: "starve the arbiter", file: working, process: "railbed:worker", do: starve, verdicts: passed,
+		within: 30 * time.Second},
 }
 
 func TestProcessesOfARunThatGo(t *testing.T) { testRows(t, processRows) }
