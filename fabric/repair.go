@@ -11,7 +11,8 @@ import (
 	"railbed/plan"
 )
 
-// Repair describes one difference that was repaired.
+// Repair describes one difference between the plan and the running testbed. Fabric.Repair has
+// removed it.
 type Repair struct {
 	// Where is a node, a switch, a port of one as "node:port", or a link, with or without a
 	// direction.

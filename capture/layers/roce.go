@@ -105,8 +105,13 @@ func (r *RoCE) Verify(ip, udp []byte) ICRCState {
 // infiniband.Packet.
 func (r *RoCE) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	payload, o := len(b.Bytes()), r.BTH.Opcode
-	if !o.Known() || r.Version != 0 || payload > 0 && !o.HasPayload() {
-		return fmt.Errorf("write roce: %v of version %d with %d bytes", o, r.Version, payload)
+	switch {
+	case !o.Known():
+		return fmt.Errorf("write roce: unknown %v", o)
+	case r.Version != 0:
+		return fmt.Errorf("write roce %v: BTH version is %d, want 0", o, r.Version)
+	case payload > 0 && !o.HasPayload():
+		return fmt.Errorf("write roce %v: payload has %d bytes, want 0", o, payload)
 	}
 	header, whole := o.HeaderLen(), infiniband.Len(o, payload)
 	if _, err := b.AppendBytes(whole - header - payload); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Learning is the result of a training with gradients.
+// Learning holds the losses and the accuracy of a workload of kind sgd, which trains a real model.
 type Learning struct {
 	// Loss is the loss by iteration, in nats, over the training samples.
 	Loss []float64 `json:"loss"`

@@ -204,8 +204,8 @@ func (t *textWriter) conduct(name string, c *Conduct) {
 		t.printf("%s: %v\n\n", name, c.Straggler)
 	}
 	if p := c.Pace; p.Packets > 0 {
-		t.printf("%s: %d packets kept to a rate; the latest rank's were late by %v in the median, %v in "+
-			"the 99th percentile, %v at most\n\n",
+		t.printf("%s: %d packets were paced; they left late by %v in the median, %v in the 99th "+
+			"percentile, %v at most (the worst rank for each figure)\n\n",
 			name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
 	}
 }

@@ -423,8 +423,8 @@ func (k *needed) Result() Result {
 		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.hasty),
 		"acknowledgement-lost": float64(k.excused),
 	}
-	r.Summary = fmt.Sprintf("of %d packets %d were sent again: %d because all before were lost, %d because "+
-		"acknowledgements were, %d without need",
+	r.Summary = fmt.Sprintf("of %d packets %d were retransmitted: %d because every earlier copy was lost, "+
+		"%d because acknowledgements were lost, %d without need",
 		k.sent, k.repeats, k.needed, k.excused, spurious)
 	k.capture.conclude(&r, k.need(), f)
 	return r

@@ -153,13 +153,13 @@ var thatMutations = []rdMutation{
 		})
 	}, [2]verdict.Verdict{fail, pass}, "1 damaged"},
 	{"a packet vanishes and is sent again", func(s *scene) { s.vanish(8); s.dataAgain(8, another) },
-		[2]verdict.Verdict{pass, pass}, "1 were sent again: 1 because all before were lost"},
+		[2]verdict.Verdict{pass, pass}, "1 were retransmitted: 1 because every earlier copy was lost"},
 	{"it vanishes twice", func(s *scene) {
 		s.vanish(8)
 		s.dataAgain(8, another)
 		s.remove(func(k sighting) bool { return k.id == s.ids && !strings.HasPrefix(k.tap, "h0:") })
 		s.dataAgain(8, another+1000)
-	}, [2]verdict.Verdict{pass, pass}, "2 were sent again: 2 because all before were lost"},
+	}, [2]verdict.Verdict{pass, pass}, "2 were retransmitted: 2 because every earlier copy was lost"},
 	{"a packet is trimmed and sent again", func(s *scene) {
 		s.head(8, "railbed verdict=trim reason=tail")
 		s.nack(8, 5000, wire.RDTrimmed)
@@ -169,7 +169,7 @@ var thatMutations = []rdMutation{
 	{"a packet is trimmed and not sent again", func(s *scene) { s.head(8, "") },
 		[2]verdict.Verdict{fail, pass}, "1 trimmed"},
 	{"an immediate has no room", func(s *scene) { s.nack(8, 5000, wire.RDBusy); s.dataAgain(8, another) },
-		[2]verdict.Verdict{pass, pass}, "1 because all before were lost"},
+		[2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a packet is sent again that has come", func(s *scene) {
 		s.dataAgain(8, another)
 	}, [2]verdict.Verdict{pass, fail}, "1 packets were sent again though they had come"},
@@ -195,12 +195,12 @@ var thatMutations = []rdMutation{
 			return k.id == id && k.time > left
 		}, func(k *sighting) { k.comment = "railbed verdict=drop reason=tail" })
 		s.dataAgain(8, another)
-	}, [2]verdict.Verdict{pass, pass}, "1 because all before were lost"},
+	}, [2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a packet comes and its receiver has no room for it", func(s *scene) {
 		s.say(9, 5000, nil, 8, 1<<63)
 		s.dataAgain(8, 80_000+another)
 	},
-		[2]verdict.Verdict{pass, pass}, "1 because all before were lost"},
+		[2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a probe's answer lacks a packet that came", func(s *scene) {
 		probe := make(wire.RD, wire.RDProbeLen)
 		probe.EncodeProbe(s.base(0, 1, 0, 0xFFFFFF09), 4711)
@@ -208,7 +208,7 @@ var thatMutations = []rdMutation{
 		s.atTime(left+3000, func() { s.rd(0, 1, 0, probe) })
 		s.say(8, 9000, func(f *wire.RDAckFields) { f.Timestamp = 4711 }, 8)
 		s.dataAgain(8, another)
-	}, [2]verdict.Verdict{pass, pass}, "1 because all before were lost"},
+	}, [2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"the acknowledgement is dropped", func(s *scene) {
 		s.say(8, 5000, nil, 9)
 		s.change(func(k sighting) bool {
@@ -218,7 +218,7 @@ var thatMutations = []rdMutation{
 			return k.id == s.ids && (k.tap == "h0:eth0" || k.tap == "leaf1:p0")
 		})
 		s.dataAgain(8, another)
-	}, [2]verdict.Verdict{pass, pass}, "1 because acknowledgements were"},
+	}, [2]verdict.Verdict{pass, pass}, "1 because acknowledgements were lost"},
 	{"an acknowledgement comes too soon", func(s *scene) {
 		s.say(8, 5000, nil, 20)
 	}, [2]verdict.Verdict{fail, pass}, "PSN 4294967049 is acknowledged"},
@@ -340,7 +340,7 @@ var thatMutations = []rdMutation{
 		base.Flags = wire.RDRepeat
 		s.rd(0, 1, 5, s.data(base, 5000, 1000, 0))
 		s.now -= 100_000_000
-	}, [2]verdict.Verdict{pass, pass}, "1 were sent again: 1 because all before were lost"},
+	}, [2]verdict.Verdict{pass, pass}, "1 were retransmitted: 1 because every earlier copy was lost"},
 	{"a packet is sent again at the end", func(s *scene) {
 		s.extra(5000, 1000, 0, 0)
 		s.remove(func(k sighting) bool {

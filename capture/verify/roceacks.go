@@ -307,8 +307,8 @@ func (k *RoCEAcks) Result() Result {
 		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting),
 		"not-applicable": float64(apart + vague),
 	}
-	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of them with "+
-		"another's; %d NAKs, %d of them that the receiver was not ready",
+	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of these by "+
+		"a coalesced ACK; %d NAKs, %d of them RNR NAKs",
 		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)
 	k.capture.conclude(&r, k.need(), f)
 	return r

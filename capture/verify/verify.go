@@ -158,7 +158,7 @@ type Summary struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Options are facts known beside the capture. The zero value knows none.
+// Options holds what the caller knows and the capture does not contain. All fields are optional.
 type Options struct {
 	// Plan is the testbed's plan. Without a plan, checks that need it are INCONCLUSIVE.
 	Plan *plan.Plan

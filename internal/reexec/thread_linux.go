@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnLastThread runs f on a thread that ends with f. It is for functions after which a thread cannot
-// be reused: a thread that has entered a mount or PID namespace, or a cgroup, cannot leave it
-// cleanly. The thread is never the first one of the process: that one cannot end alone, and /proc
-// shows its namespaces and root directory as the process's.
+// OnLastThread runs f on a thread of its own, which ends when f returns. Use it if f enters a mount
+// namespace, a PID namespace or a cgroup, because the thread cannot leave these cleanly.
+//
+// OnLastThread never runs f on the main thread of the process. The main thread cannot end alone.
+// /proc/PID shows the namespaces and the root directory of the main thread for the whole process.
 func OnLastThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

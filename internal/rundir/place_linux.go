@@ -67,8 +67,13 @@ func root() (path, passed string, err error) {
 			}
 		}
 	}
-	return "", "", fmt.Errorf("run directory %s: it and %d others beside it are other users'; set "+
-		"XDG_RUNTIME_DIR to a directory of your own", base, mostPlaces-1)
+	remedy := "set XDG_RUNTIME_DIR to a directory of your own"
+	if uid == 0 {
+		remedy = "remove one of them"
+	}
+	return "", "", fmt.Errorf(
+		"run directory: none of %s and %[1]s.1 to %[1]s.%d is a directory of user %d; %s",
+		base, mostPlaces-1, uid, remedy)
 }
 
 // ours reports whether a path is a directory of the calling user. Its error says nothing more about

@@ -123,8 +123,9 @@ func (b INT) Valid() bool {
 	return !b.HasRoom() || int(b.Remaining()) <= stack/hop
 }
 
-// Starts reports whether the bytes begin with the header of a block with reserved room. The room
-// itself may be missing: Starts is for captures that truncate packets.
+// Starts reports whether the bytes begin with the header of an INT block of Railbed, in which the
+// sender reserves space for the hops' data. Unlike Valid, Starts accepts a block that a capture
+// has truncated after the header.
 func (b INT) Starts() bool {
 	return len(b) >= INTLen && b[intTypeNPT]>>4 == intTypeMD && b[intVersionFlags]>>4 == intVersion &&
 		b[intLength] >= intHeaderWords && b.HasRoom()

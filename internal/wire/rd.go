@@ -146,7 +146,7 @@ const (
 var rdReasonNames = [RDReasons]string{"none", "trimmed", "busy", "no-region", "not-writable", "bounds",
 	"window"}
 
-// String is the reason in words with hyphens.
+// String returns the name of the reason, such as "not-writable", or "unknown".
 func (r RDReason) String() string {
 	if int(r) < RDReasons {
 		return rdReasonNames[r]
@@ -170,7 +170,7 @@ const (
 
 var rdRejectionNames = [RDRejections]string{"none", "version", "life", "stranger", "security"}
 
-// String is the reason in words with hyphens.
+// String returns the name of the reason, such as "version", or "unknown".
 func (r RDRejection) String() string {
 	if int(r) < RDRejections {
 		return rdRejectionNames[r]

@@ -46,10 +46,10 @@ func NewMask(secret []byte, rank, ranks int) (*Mask, error) {
 		}
 		k, err := hkdf.Key(sha256.New, secret, nil, fmt.Sprintf("railbed sgd rank %d", key.of), 32)
 		if err != nil {
-			return nil, fmt.Errorf("derive the mask of rank %d: %w", key.of, err)
+			return nil, fmt.Errorf("derive the encryption key of rank %d: %w", key.of, err)
 		}
 		if *key.block, err = aes.NewCipher(k); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("use the encryption key of rank %d: %w", key.of, err)
 		}
 	}
 	return m, nil

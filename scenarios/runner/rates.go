@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -165,8 +166,9 @@ func Rates(o Options, name string) (there, back *allocation.File, err error) {
 		names = append(names, own)
 	}
 	slices.Sort(names)
-	return nil, nil, fmt.Errorf("%w: rates for %q: want %s, or one of the steps with control: offline: %v",
-		ErrRates, name, strings.Join(allocation.Patterns(), ", "), names)
+	return nil, nil, fmt.Errorf("%w: no pattern or step %q; want a pattern (%s) or a step with "+
+		"\"control: offline\" (%s)", ErrRates, name, strings.Join(allocation.Patterns(), ", "),
+		cmp.Or(strings.Join(names, ", "), "the file has none"))
 }
 
 // roundTrip returns the longest round trip over rd without other traffic, or 0 if the workers

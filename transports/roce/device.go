@@ -216,7 +216,7 @@ type Completion struct {
 	QueuePair *QueuePair
 }
 
-// Completions is the list to which one or several queue pairs report.
+// Completions is a completion queue of one or more queue pairs.
 type Completions = completion.List[Completion]
 
 var errNotConnected = errors.New("the queue pair is not connected")

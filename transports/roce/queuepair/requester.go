@@ -239,7 +239,7 @@ func (q *QP) acknowledgement(now clock.Time, psn infiniband.PSN, f infiniband.AE
 		}
 		if q.config.RNRRetries < endless {
 			if q.rnrRetries++; q.rnrRetries > max(q.config.RNRRetries, 0) {
-				q.fail(fmt.Errorf("%v: %w", q.queue[0].Op, ErrRNRRetries))
+				q.fail(fmt.Errorf("%v: the peer was not ready: %w", q.queue[0].Op, ErrRNRRetries))
 				return
 			}
 		}
@@ -287,7 +287,8 @@ func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields
 // giveUp breaks the queue pair at the request that the peer refused.
 func (q *QP) giveUp() {
 	i := q.index(q.refusal.psn)
-	q.failAt(i, fmt.Errorf("%v: %w", q.queue[i].Op, q.refusal.why))
+	q.failAt(i, fmt.Errorf("%v at PSN %d: the peer refused it: %w", q.queue[i].Op, q.refusal.psn,
+		q.refusal.why))
 }
 
 // advance records that the peer received everything before a PSN. It returns false if that is
