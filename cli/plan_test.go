@@ -247,9 +247,9 @@ func TestPlanStepRates(t *testing.T) {
 		t.Errorf("out, back and even rates are not three: %s", printed)
 	}
 	for want, args := range map[string][]string{
-		"one of the steps with control: offline: [experts]": {"--rates", "expert"},
-		"--method and --headroom are of a pattern's":        {"--rates", "experts", "--method", "max-min"},
-		"--back of a step's":                                {"--rates", "ring", "--back"},
+		`or a step with "control: offline" (experts)`: {"--rates", "expert"},
+		"--method and --headroom are of a pattern's":  {"--rates", "experts", "--method", "max-min"},
+		"--back of a step's":                          {"--rates", "ring", "--back"},
 	} {
 		if code, _, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...); code != 2 ||
 			!strings.Contains(errs, want) {
