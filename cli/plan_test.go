@@ -217,7 +217,7 @@ func TestPlanRates(t *testing.T) {
 		t.Errorf("code %d, %s", code, out)
 	}
 	for want, args := range map[string][]string{
-		"want ring, all-to-all, tree, halving-doubling": {"--rates", "star"},
+		"want a pattern (ring, all-to-all, tree, halving-doubling)": {"--rates", "star"},
 		"want max-min or":              {"--rates", "ring", "--method", "best"},
 		"headroom 100% leaves nothing": {"--rates", "ring", "--headroom", "100%"},
 	} {
