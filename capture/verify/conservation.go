@@ -263,12 +263,9 @@ func (k *Conservation) Result() Result {
 	var forwarded, missing, odd, counted uint64
 	for _, s := range k.switches {
 		s.reconcile()
-		s.judgeAll(&f, k.capture)
+		counted += s.judgeAll(&f, k.capture)
 		forwarded += s.forwarded
-		untrimmed := s.missing - min(s.missing, s.trimmed)
-		missing += untrimmed
-		queues, _ := s.counted(k.capture)
-		counted += min(queues, untrimmed)
+		missing += s.untrimmed()
 		odd += s.extra + s.bare
 		r.Details = append(r.Details, s.line())
 	}

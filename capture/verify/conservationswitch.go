@@ -157,9 +157,12 @@ func (s *switchState) example(q passage, id uint64, what string) {
 	}
 }
 
+// untrimmed returns the number of missing packets beside those that were trimmed.
+func (s *switchState) untrimmed() uint64 { return s.missing - min(s.missing, s.trimmed) }
+
 // judgeAll adds the violations at a switch. Each of them may come from packets that the capture
-// lacks.
-func (s *switchState) judgeAll(f *finding, c *Capture) {
+// lacks. It returns how many missing packets the switch's queues counted as dropped.
+func (s *switchState) judgeAll(f *finding, c *Capture) (explained uint64) {
 	// Without the addresses of the switch, the switch itself may be the receiver or the sender.
 	lines := &f.absent
 	if s.plan == nil {
@@ -167,7 +170,8 @@ func (s *switchState) judgeAll(f *finding, c *Capture) {
 	}
 	doubts, problems := len(f.unclear), len(f.absent)
 	counted, known := s.counted(c)
-	if unexplained := s.missing - min(s.missing, counted+s.trimmed); unexplained > 0 {
+	explained = min(counted, s.untrimmed())
+	if unexplained := s.untrimmed() - explained; unexplained > 0 {
 		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
 		if s.trimmed > 0 {
 			line += fmt.Sprintf(", beside %d that were trimmed", s.trimmed)
@@ -193,6 +197,7 @@ func (s *switchState) judgeAll(f *finding, c *Capture) {
 	case len(f.unclear) > doubts:
 		f.unclear = append(f.unclear, s.examples...)
 	}
+	return explained
 }
 
 // counted returns the packets that the switch's own queues counted as dropped. The number is not

@@ -198,23 +198,21 @@ func (s *journeys) remove(number int64) journey {
 }
 
 // take removes the packet that arrives, or else the first equal packet that left.
-func (s *journeys) take(p *Packet) (j journey, known bool) {
-	identity := p.Identity()
+func (s *journeys) take(id, identity uint64) (j journey, known bool) {
 	of, known := s.classes[identity]
 	if !known {
 		return journey{}, false
 	}
-	latest := s.at(of.last).ordinal
-	if number, named := s.numbers[p.ID]; named && s.at(number).identity == identity {
-		j = s.remove(number)
-		if j.earliest, j.latest = of.ordinal, latest; s.numbered {
-			j.earliest, j.latest = j.ordinal, j.ordinal
-		}
-		return j, true
+	number, own := s.numbers[id]
+	if own = own && s.at(number).identity == identity; !own {
+		number = of.first
 	}
-	j = s.remove(of.first)
-	j.earliest, j.latest = of.ordinal, latest
-	if !j.apart && len(s.guessed) < journeysMost {
+	earliest, latest := of.ordinal, s.at(of.last).ordinal
+	if j = s.remove(number); own && s.numbered {
+		earliest, latest = j.ordinal, j.ordinal
+	}
+	j.earliest, j.latest = earliest, latest
+	if !own && !j.apart && len(s.guessed) < journeysMost {
 		s.guessed[j.id] = j
 	}
 	return j, true
@@ -236,8 +234,8 @@ func (s *journeys) own(id uint64) (j journey, known bool) {
 
 // arrive ends the journey of an arriving packet, if the packet was seen to leave.
 func (s *journeys) arrive(p *Packet) (j journey, known bool) {
-	j, known = s.take(p)
 	identity := p.Identity()
+	j, known = s.take(p.ID, identity)
 	switch {
 	case known && !j.apart:
 		s.arrived++
@@ -281,7 +279,7 @@ func (s *journeys) note(p *Packet) {
 func (s *journeys) forget(p *Packet) (known bool) {
 	j, known := s.own(p.ID)
 	if !known {
-		j, known = s.take(p)
+		j, known = s.take(p.ID, p.Identity())
 	}
 	return known && !j.apart
 }

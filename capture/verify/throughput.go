@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -88,7 +87,6 @@ func (k *throughput) Result() Result {
 	}
 	slices.Sort(r.Details)
 	slices.Sort(f.absent)
-	slices.SortFunc(all, cmp.Compare)
 	switch {
 	case k.capture.Plan == nil:
 		f = finding{unclear: []string{"without a plan the nodes are not known"}}
@@ -98,8 +96,8 @@ func (k *throughput) Result() Result {
 		index := sum * sum / (float64(len(all)) * squares)
 		r.Measured["fairness"], r.Measured["pairs"] = index, float64(len(all))
 		f.holdEither("fairness", k.fairness, index, percent(index))
-		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all), megabits(all[0]),
-			megabits(all[len(all)-1]), percent(index))
+		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all), megabits(slices.Min(all)),
+			megabits(slices.Max(all)), percent(index))
 	}
 	k.capture.conclude(&r, Need{Ports: k.arrivals()}, f)
 	return r
