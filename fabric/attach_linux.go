@@ -171,13 +171,13 @@ func (a *Attachment) Yield(ns *kernel.Namespace) error {
 	if len(a.Beside) == 0 {
 		return nil
 	}
-	links, routes, err := linksAndRoutes(ns)
+	s, err := stackOf(ns)
 	if err != nil {
 		return err
 	}
 	h := &host{name: a.Node.Name, ns: ns, portIndex: map[string]int{}}
-	h.addInterfaces(links, a.Beside)
-	err = h.setRouting(nil, a.free(a.main(a.present(links)), "", links, routes), nil)
+	h.addInterfaces(s.links, a.Beside)
+	err = h.setRouting(nil, a.free(a.main(a.present(s.links)), "", s.links, s.routes), nil)
 	if err != nil {
 		return err
 	}
@@ -213,19 +213,30 @@ func (h *host) addInterfaces(links []kernel.Link, names map[string]string) {
 	}
 }
 
-func linksAndRoutes(ns *kernel.Namespace) (links []kernel.Link, routes []kernel.Route, err error) {
+// stack is the state of a namespace's network stack.
+type stack struct {
+	links     []kernel.Link
+	routes    []kernel.Route
+	addresses []kernel.Address
+}
+
+func stackOf(ns *kernel.Namespace) (s stack, err error) {
 	err = ns.Do(func() error {
 		conn, err := kernel.Open()
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		if links, err = conn.Links(false); err == nil {
-			routes, err = conn.AllRoutes()
+		if s.links, err = conn.Links(false); err != nil {
+			return err
 		}
+		if s.routes, err = conn.AllRoutes(); err != nil {
+			return err
+		}
+		s.addresses, err = conn.Addresses()
 		return err
 	})
-	return links, routes, err
+	return s, err
 }
 
 var errNotAttached = errors.New("no such interface")
@@ -233,10 +244,11 @@ var errNotAttached = errors.New("no such interface")
 // foreign returns a fabric of one node in a namespace that another program owns, with the far end
 // of one of its NICs. There says that Attach has already created the NIC.
 func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) (*Fabric, error) {
-	links, routes, err := linksAndRoutes(ns)
+	s, err := stackOf(ns)
 	if err != nil {
 		return nil, err
 	}
+	links, routes := s.links, s.routes
 	atA := a.Link.A == a.End()
 	at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Name == name })
 	first := firstIndex
@@ -265,7 +277,7 @@ func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) 
 	interfaces[a.Interface().Name] = name
 	main := a.free(a.main(interfaces), name, links, routes)
 	if !there {
-		err := errors.Join(refuseTaken(main, links, routes, interfaces), a.refuseAddresses(ns, links))
+		err := errors.Join(refuseTaken(main, links, routes, interfaces), a.refuseAddresses(s))
 		if err != nil {
 			return nil, err
 		}
@@ -366,35 +378,22 @@ func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route,
 // refuseAddresses refuses addresses that an interface of the namespace already has. On the loopback
 // the node's own addresses may already exist: from its other NICs, or from an Attach whose caller
 // was killed.
-func (a *Attachment) refuseAddresses(ns *kernel.Namespace, links []kernel.Link) error {
-	var there []kernel.Address
-	err := ns.Do(func() error {
-		conn, err := kernel.Open()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		there, err = conn.Addresses()
-		return err
-	})
-	if err != nil {
-		return err
-	}
+func (a *Attachment) refuseAddresses(s stack) error {
 	var errs []error
 	refuse := func(prefixes []netip.Prefix, besides int) {
 		for _, prefix := range prefixes {
-			for _, have := range there {
+			for _, have := range s.addresses {
 				if have.Prefix.Addr() != prefix.Addr() || have.Index == besides {
 					continue
 				}
-				at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Index == have.Index })
+				at := slices.IndexFunc(s.links, func(l kernel.Link) bool { return l.Index == have.Index })
 				if at < 0 {
 					continue // it has disappeared meanwhile
 				}
 				errs = append(errs, fmt.Errorf(
 					"add address %s: the namespace has it on %s; give the testbed other addresses, by the "+
 						"key addressing",
-					prefix, links[at].Name))
+					prefix, s.links[at].Name))
 			}
 		}
 	}
