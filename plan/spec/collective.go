@@ -263,9 +263,10 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 			}) {
 			continue // enums and the workload's check have reported it
 		}
-		if k := schedule.Kind(kind); k == schedule.Gather || k == schedule.Scatter {
+		switch want := formula(kind, algorithm); {
+		case !slices.Contains(enumOf[BytesPerRank]("formula"), want):
 			c.reportKey(at+".formula", "a formula of a workload that is "+kind, "remove it")
-		} else if want := formula(kind, algorithm); want != b.Formula {
+		case want != b.Formula:
 			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
 				clipped(b.Formula), kind, algorithm), "want "+want)
 		}

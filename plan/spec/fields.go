@@ -2,6 +2,7 @@ package spec
 
 import (
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,6 +83,12 @@ func number(text string) *int {
 		panic("spec: bound " + text + " in a struct tag is not a number")
 	}
 	return &value
+}
+
+// enumOf returns the values of a key of T that has an enumeration.
+func enumOf[T any](key string) []string {
+	fields := fieldsOf(reflect.TypeFor[T]())
+	return fields[slices.IndexFunc(fields, func(f field) bool { return f.key == key })].enum
 }
 
 func keysOf(fields []field) []string {
