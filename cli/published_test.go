@@ -29,20 +29,7 @@ fabric: {topology: single-switch, params: {hosts: 2}}
 addressing: {management4: 172.31.253.0/24, management6: "fd00:c::/64"}
 nodes: {h0: {management: {publish: ["18080:80"]}}, h1: {management: {publish: ["18081:80"]}}}
 `, name))
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors),
-		self, file)
-	if err := host.ns.Do(func() error {
-		if output, err := up.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	upWithFew(t, host, file, descriptors)
 	startIn(t, name, "h0", "python3", "-c", deaf)
 	startIn(t, name, "h1", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
 	t.Cleanup(func() { do(t, "down", name) }) // ends the programs, which the test waits for
@@ -56,7 +43,7 @@ nodes: {h0: {management: {publish: ["18080:80"]}}, h1: {management: {publish: ["
 			conn.Close()
 		}
 	}()
-	_, err = outside.from(func() (string, error) {
+	_, err := outside.from(func() (string, error) {
 		for range attackers {
 			conn, err := net.DialTimeout("tcp", "198.51.100.1:18080", 5*time.Second)
 			if err != nil {
@@ -72,6 +59,35 @@ nodes: {h0: {management: {publish: ["18080:80"]}}, h1: {management: {publish: ["
 	time.Sleep(time.Second) // the testbed takes what it takes
 	if page, err := outside.from(func() (string, error) { return get(other) }); err != nil || page != "h1\n" {
 		t.Errorf("another node's port: %q, %v; want the page of h1", page, err)
+	}
+	wantInspect(t, name)
+}
+
+// upWithFew brings a testbed up in a host's network, with a limit on descriptors.
+func upWithFew(t *testing.T, host *container, file string, descriptors int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors),
+		self, file)
+	if err := host.ns.Do(func() error {
+		if output, err := up.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantInspect requires that a testbed with a node h1 answers inspect within 20 s.
+func wantInspect(t *testing.T, name string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -2,12 +2,9 @@ package cli_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,20 +54,7 @@ fabric: {topology: single-switch, params: {hosts: 2}}
 addressing: {management4: 172.31.252.0/24, management6: "fd00:d::/64"}
 nodes: {h0: {management: {publish: ["18053:53/udp"]}}, h1: {management: {publish: ["18054:53/udp"]}}}
 `, name))
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	up := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a railbed "$0" up "$1"`, descriptors),
-		self, file)
-	if err := host.ns.Do(func() error {
-		if output, err := up.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	upWithFew(t, host, file, descriptors)
 	for _, node := range []string{"h0", "h1"} {
 		startIn(t, name, node, "python3", "-c", echoPeer, node)
 	}
@@ -132,10 +116,5 @@ nodes: {h0: {management: {publish: ["18053:53/udp"]}}, h1: {management: {publish
 	asks("the last of many peers", peers[len(peers)-1], "h0", []byte("x"))
 	asks("a forgotten peer", first, "h0", []byte("e"))
 	asks("another node after many peers", other, "h1", []byte("f"))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	inspect := exec.CommandContext(ctx, "bash", "-c", `exec -a railbed "$0" inspect "$1"`, self, name)
-	if output, err := inspect.CombinedOutput(); err != nil || !strings.Contains(string(output), "h1") {
-		t.Errorf("inspect: %v: %s", err, output)
-	}
+	wantInspect(t, name)
 }
