@@ -96,7 +96,8 @@ func (k *throughput) Result() Result {
 		index := sum * sum / (float64(len(all)) * squares)
 		r.Measured["fairness"], r.Measured["pairs"] = index, float64(len(all))
 		f.holdEither("fairness", k.fairness, index, percent(index))
-		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all), megabits(slices.Min(all)),
+		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all),
+			megabits(slices.Min(all)),
 			megabits(slices.Max(all)), percent(index))
 	}
 	k.capture.conclude(&r, Need{Ports: k.arrivals()}, f)
