@@ -88,7 +88,7 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 	return nil
 }
 
-// open opens the port at the far end. It does not know the number of containers, so each port gets
+// open opens the port at the far end. The number of containers is not known here, so each port gets
 // the ring size of one NIC of a trunk.
 func (a *Attachment) open() (way *softports.Handle, err error) {
 	if a.Many {
@@ -242,7 +242,7 @@ func stackOf(ns *kernel.Namespace) (s stack, err error) {
 var errNotAttached = errors.New("no such interface")
 
 // foreign returns a fabric of one node in a namespace that another program owns, with the far end
-// of one of its NICs. There says that Attach has already created the NIC.
+// of one of its NICs. There is true if Attach has already created the NIC.
 func foreign(a *Attachment, name string, ns, far *kernel.Namespace, there bool) (*Fabric, error) {
 	s, err := stackOf(ns)
 	if err != nil {
@@ -430,7 +430,7 @@ func (a *Attachment) lateSysctls(name string) []kernel.Sysctl {
 }
 
 // compareForeign is compare for a node in a namespace that another program owns. It ignores objects
-// that the plan does not ask for. The calling thread is in the namespace.
+// that the plan does not request. The calling thread is in the namespace.
 func (f *Fabric) compareForeign(h *host) (*differences, error) {
 	d := &differences{}
 	conn, err := kernel.Open()

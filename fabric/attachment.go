@@ -22,9 +22,9 @@ type Attachment struct {
 	// Reach lists the prefixes that replace the default route in the main table, because the
 	// namespace's default route leads to another network. Nil keeps the plan's default route.
 	Reach []netip.Prefix `json:"reach,omitempty"`
-	// Down says that the link is down. The NIC then has no carrier, except while Attach creates it.
+	// Down is set if the link is down. The NIC then has no carrier, except while Attach creates it.
 	Down bool `json:"down,omitempty"`
-	// Many says that the testbed has more NICs than can have ports of their own with the fastest
+	// Many is set if the testbed has more NICs than can have ports of their own with the fastest
 	// driver. The kernel takes twice as long to close such ports.
 	Many bool `json:"many,omitempty"`
 }
@@ -54,9 +54,9 @@ const (
 	shortestAttached = 8
 )
 
-// Check refuses an attachment that asks for more than a testbed needs in a container's namespace.
+// Check refuses an attachment that requests more than a testbed needs in a container's namespace.
 // The testbed may belong to another user than the one whose rights create the NIC. So an attachment
-// may only result in the NIC, its own addresses and routes through it. DefaultRoute says that the
+// may only result in the NIC, its own addresses and routes through it. DefaultRoute is true if the
 // container's default route is to use the NIC.
 func (a *Attachment) Check(defaultRoute bool) error {
 	if a == nil {

@@ -10,8 +10,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// What a testbed may have made in a container's namespace is bounded: all that plans ask
-// for, and no other traffic than its own.
+// A testbed may only create in a container's namespace what plans can request, and may only carry
+// its own traffic.
 func TestAttachmentsAreBounded(t *testing.T) {
 	for _, text := range []string{
 		"name: a\nfabric: {topology: single-switch, params: {hosts: 3}}\nnodes: {h0: {runtime: cni}}\n",

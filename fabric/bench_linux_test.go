@@ -61,8 +61,8 @@ func forSizes(b *testing.B, op func(b *testing.B, p *plan.Plan,
 	}
 }
 
-// cpuTime returns the CPU time that the process has used on all CPUs. On a busy machine it says
-// more than the elapsed time.
+// cpuTime returns the CPU time that the process has used on all CPUs. On a busy machine it is a
+// better measure than the elapsed time.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage unix.Rusage

@@ -26,7 +26,7 @@ func ping(t testing.TB, ns *kernel.Namespace, args ...string) (string, bool) {
 	return out, err == nil
 }
 
-// addrs are a node's addresses by which others know it, IPv4 first.
+// addrs returns the addresses that other nodes use for a node, IPv4 first.
 func addrs(p *plan.Plan, name string) []netip.Addr {
 	var found []netip.Addr
 	for _, h := range p.Hosts {
@@ -152,8 +152,8 @@ func TestFlowsSpreadOverSpines(t *testing.T) {
 	}
 }
 
-// paths are the ports by which a leaf forwards flows that differ in their
-// source port, as the kernel tells ip.
+// paths are the ports by which a leaf forwards flows that differ in their source port, as the
+// kernel reports to ip.
 func paths(t *testing.T, p *plan.Plan) (devs []string) {
 	t.Helper()
 	f, ns := build(t, p)

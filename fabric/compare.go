@@ -14,8 +14,8 @@ import (
 	"railbed/internal/kernel"
 )
 
-// Verify reads back everything that the plan asks of the kernel, including later changes by SetLink
-// and SetLinkState. It returns all differences, joined.
+// Verify reads back everything that the plan requests of the kernel, including later changes by
+// SetLink and SetLinkState. It returns all differences, joined.
 func (f *Fabric) Verify(ctx context.Context) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()

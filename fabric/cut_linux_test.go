@@ -13,8 +13,8 @@ import (
 	"railbed/plan"
 )
 
-// TestDirectionIsCut: what is sent that way is lost and the rest arrives, both
-// ends keep their carrier, and the kernel says so where others look.
+// TestDirectionIsCut: packets in the cut direction are lost and the others arrive. Both ends keep
+// their carrier, and the kernel shows the cut to other programs.
 func TestDirectionIsCut(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
 	ctx := context.Background()

@@ -75,7 +75,7 @@ func (f *Fabric) setting(at pass, h *host, sysctls ...kernel.Sysctl) fix {
 	return fix{at, func(*mender) error { return f.setSysctls(h, sysctls) }}
 }
 
-// add adds a difference. Its text says what to change and the kernel's state.
+// add adds a difference. Its text contains the required change and the kernel's state.
 func (d *differences) add(where string, fixes []fix, format string, args ...any) {
 	d.found = append(d.found, difference{where, fmt.Errorf(format, args...), fixes})
 }

@@ -17,8 +17,7 @@ type Options struct {
 	// line. Nil traces nothing and costs nothing. It is called from several goroutines, one at a
 	// time.
 	Trace func(line string)
-	// Calibration knows the bursts of shaped links. Nil loads the one kept in
-	// link.DefaultPath.
+	// Calibration contains the bursts of shaped links. Nil loads the one kept in link.DefaultPath.
 	Calibration *link.Calibration
 	// Parallel is the number of threads that configure namespaces. 0 is one per CPU, at most 4.
 	Parallel int
@@ -47,7 +46,7 @@ type planLink struct {
 	plan.Link
 	a, b *host
 	down bool
-	// cutAToB and cutBToA say that the direction is cut.
+	// cutAToB and cutBToA are set if the direction is cut.
 	cutAToB, cutBToA bool
 	seed             uint64
 }

@@ -72,7 +72,7 @@ func ConfigureGuest(n plan.Node, dilation uint64, appear func() error) error {
 	return settleBy(context.Background(), func() (*differences, error) { return f.compareGuest(h) })
 }
 
-// compareGuest is compare in the guest, which does not know the peers of its NICs.
+// compareGuest is compare in the guest, which has no data about the peers of its NICs.
 func (f *Fabric) compareGuest(h *host) (*differences, error) {
 	d := &differences{}
 	conn, err := kernel.Open()
@@ -139,7 +139,7 @@ func (h *host) configureManagement(m *plan.ManagementNIC) error {
 	return conn.Do(batch)
 }
 
-// awaitNICs asks for the missing NIC until none is missing.
+// awaitNICs calls ask for the missing NIC until none is missing.
 func awaitNICs(ask func() (missing string, err error)) error {
 	for deadline := time.Now().Add(nicPatience); ; time.Sleep(2 * time.Millisecond) {
 		missing, err := ask()

@@ -85,7 +85,7 @@ func TestLinksAreChangedLive(t *testing.T) {
 	if err := f.Verify(ctx); err != nil {
 		t.Error(err)
 	}
-	// 100 packets at once through a queue of two: most are dropped, and said to be.
+	// 100 packets at once through a queue of two: most are dropped, and reported as dropped.
 	flows(t, ns["h0"], addrs(p, "h1")[0], 100, 1400)
 	got = linkState(t, f, "h0--leaf1")
 	if got.AToB.Shaper.Drops == 0 {

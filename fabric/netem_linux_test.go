@@ -23,9 +23,9 @@ import (
 	"railbed/plan/plantest"
 )
 
-// late is how much later than asked a quarter of the packets may arrive: a
-// guest's processor is emulated, and shares the host's with whatever else runs
-// there. Without that they are late by 1 ms. None may ever be early.
+// late is the largest excess over the requested delay for a quarter of the packets: a guest's
+// processor is emulated, and shares the host's with whatever else runs there. Without that they are
+// late by 1 ms. None may ever be early.
 const late = 10 * time.Millisecond
 
 // TestNetem builds links with delay, jitter, loss and the like in a guest whose
@@ -217,9 +217,8 @@ func binomial(n int, p float64) (least, most float64) {
 	return mean - 5*deviation, mean + 5*deviation
 }
 
-// checkDelay: no datagram was faster than asked, and a quarter no slower. It
-// reports whether that is so for the quarter, which a pause of the host's may
-// spoil.
+// checkDelay: no datagram was faster than requested, and a quarter was no slower. It reports
+// whether the quarter was no slower, because a pause of the host can delay it.
 func checkDelay(t *testing.T, what string, got []arrival, asked units.Duration) bool {
 	t.Helper()
 	least, quarter, median := quantile(got, 0), quantile(got, 0.25), quantile(got, 0.5)
@@ -396,7 +395,7 @@ func ratesBelowNetem(t *testing.T, r *netemRig) {
 			continue
 		}
 		got = got[bucket:]
-		var spans []time.Duration // the faster ones know nothing of pauses of the host's
+		var spans []time.Duration // pauses of the host do not affect the faster ones
 		for i := range len(got) - span {
 			spans = append(spans, got[i+span].at.Sub(got[i].at))
 		}
@@ -438,7 +437,7 @@ func overflows(t *testing.T, r *netemRig) {
 	}
 }
 
-// alterations: Verify tells what somebody else changed, and SetLink undoes it.
+// alterations: Verify reports the changes of other programs, and SetLink undoes them.
 func alterations(t *testing.T, r *netemRig) {
 	ctx := context.Background()
 	asked := plan.Direction{Delay: ms(30), Jitter: ms(5), Loss: percent(1)}

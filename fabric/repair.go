@@ -26,7 +26,7 @@ type Repair struct {
 // interface is set down. No chain of these is longer than three.
 const repairRounds = 6
 
-// Repair restores the state that the plan asks for, including later changes by SetLink and
+// Repair restores the state that the plan requests, including later changes by SetLink and
 // SetLinkState. It changes only what differs: addresses, routes, rules, neighbours, queueing
 // disciplines, settings, offloads, names and states of interfaces. It removes unrequested objects
 // of the kinds that the plan owns. It recreates a link whose ends are missing, with everything

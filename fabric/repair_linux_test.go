@@ -18,8 +18,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// conversation is a TCP connection between two nodes that says something when
-// asked, and never reconnects.
+// conversation is a TCP connection between two nodes. It sends data when a test requests it, and
+// never reconnects.
 type conversation struct {
 	here, there net.Conn
 }
@@ -240,7 +240,7 @@ func TestRepairSaysWhatItCannotDo(t *testing.T) {
 	ctx := context.Background()
 	p := leafSpine(t, 1, 1, 2)
 	f, ns := build(t, p)
-	// The plan asks for a route that the kernel refuses now, and for an MTU.
+	// The plan requests a route that the kernel refuses now, and an MTU.
 	h := f.hosts[0]
 	h.routes = append(h.routes, kernel.Route{
 		Dst:   h.routes[0].Dst,

@@ -88,7 +88,7 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 // be gone within two seconds. So more NICs share a trunk.
 const mostOwnPorts = 8
 
-// trunkReason says in one line why this number of NICs cannot use the fastest driver.
+// trunkReason returns one line on why this number of NICs cannot use the fastest driver.
 func trunkReason(nics int) string {
 	return fmt.Sprintf("%d NICs share one ring; AF_XDP, which sends faster, is for at most %d: the kernel "+
 		"takes 40 ms to close each NIC's sockets, "+

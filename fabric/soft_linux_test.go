@@ -14,8 +14,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// Soft switches that do not start are an error that says why, and leave nothing
-// in the namespaces.
+// Soft switches that do not start are an error that contains the cause, and leave nothing in the
+// namespaces.
 func TestSoftSwitchesThatDoNotStart(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: "+

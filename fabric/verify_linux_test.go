@@ -19,8 +19,7 @@ const (
 	bridged = "topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}"
 )
 
-// alteration is damage that somebody does with ordinary tools in a namespace,
-// and what Verify says about it.
+// alteration is damage to a namespace by ordinary tools, and Verify's report of it.
 type alteration struct{ fabric, node, alter, want string }
 
 var damages = []alteration{

@@ -33,7 +33,7 @@ type Way struct {
 	// alive.
 	home *home
 	// monitor is the packet socket that measures arrivals at the NIC. It keeps the NIC's namespace
-	// alive. So it only exists together with home, which tells when the namespace must end.
+	// alive. So it only exists together with home, which indicates when the namespace must end.
 	monitor *os.File
 	watched bool // the soft switches have the packet socket
 	nic     wayNIC
@@ -200,7 +200,7 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 }
 
 // watchHome opens the packet socket that measures arrivals at the NIC, if there is a home that
-// tells when the namespace ends. The path is the namespace's.
+// indicates when the namespace ends. The path is the namespace's.
 func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
 	if w.home = findHome(path, ns); w.home == nil {
 		return nil

@@ -33,9 +33,9 @@ func NodeSysctls() []kernel.Sysctl {
 	return append(common(),
 		// A node is not a router. A new namespace copies the host's value.
 		kernel.Sysctl{Path: "net/ipv4/ip_forward", Value: "0"},
-		// A NIC answers ARP only for its own addresses, and asks with its own address. Without
-		// these settings any NIC answers for all of them, and traffic of one rail arrives on
-		// another.
+		// A NIC answers ARP only for its own addresses, and sends requests with its own address.
+		// Without these settings any NIC answers for all of them, and traffic of one rail arrives
+		// on another.
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 		kernel.Sysctl{Path: "net/ipv4/conf/all/arp_announce", Value: "2"},
 		kernel.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "0", Optional: true},

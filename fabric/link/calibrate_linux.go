@@ -11,7 +11,7 @@ import (
 	"railbed/internal/units"
 )
 
-// UnreachableError says that the host cannot shape to a rate.
+// UnreachableError reports that the host cannot shape to a rate.
 type UnreachableError struct {
 	Rate  units.Rate
 	MTU   int

@@ -94,8 +94,8 @@ func TestManyPorts(t *testing.T) {
 	}
 }
 
-// An ordinary user's locked memory is enough for some ports. The others do
-// without AF_XDP, and say so.
+// An ordinary user's locked memory is enough for some ports. The others work without AF_XDP, and
+// report that.
 func TestOpenBestWithoutLockedMemory(t *testing.T) {
 	if !hosttest.InUserNS(t) {
 		return

@@ -5,7 +5,7 @@
 // socket. That process needs no privilege to make a Port of them. There are three drivers. Packet
 // is a packet socket on the switch's end of a veth. XDP is the same, but sends through AF_XDP. Tap
 // is a tap device that is itself the node's NIC. They behave alike; porttest is their conformance
-// suite. Default says which one is fastest on a host.
+// suite. Default returns the fastest one on a host.
 //
 // This package does not handle the reaction of the interface's own stack to a node's frames: the
 // switch's end of a veth has no addresses and no IPv6.
@@ -125,9 +125,9 @@ type Description struct {
 	// SendSlots is the number of slots of SendSlotBytes of locked memory for sending, with XDP.
 	SendSlots     int `json:"send_slots,omitempty"`
 	SendSlotBytes int `json:"send_slot_bytes,omitempty"`
-	// KernelStamps says that the kernel takes Frame.Stamp on arrival.
+	// KernelStamps is set if the kernel takes Frame.Stamp on arrival.
 	KernelStamps bool `json:"kernel_stamps"`
-	// MemoryPoll says that Receive sees in memory, without a system call, that no frame is waiting.
+	// MemoryPoll is set if Receive sees in memory, without a system call, that no frame is waiting.
 	MemoryPoll bool `json:"memory_poll"`
 	// Reason is why the port does not use the fastest driver, from OpenBest or from the code that
 	// opened a trunk.

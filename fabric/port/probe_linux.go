@@ -73,9 +73,9 @@ func probe(driver Driver, mtu int) (err error) {
 }
 
 // Default returns the driver for the switch's end of a veth with an MTU, and one line with the
-// reason, from BENCHMARKS.md. It tries the driver that it recommends. Rootless says that the caller
-// is an ordinary user, whose locked memory is limited: later ports may then have to use Packet
-// (OpenBest).
+// reason, from BENCHMARKS.md. It tries the driver that it recommends. Rootless is true if the
+// caller is an ordinary user, whose locked memory is limited: later ports may then have to use
+// Packet (OpenBest).
 func Default(mtu int, rootless bool) (Driver, string) {
 	if err := Probe(XDP, mtu); err != nil {
 		return Packet, fmt.Sprintf("packet: works without AF_XDP, which is faster but %v", err)
@@ -93,7 +93,7 @@ func Default(mtu int, rootless bool) (Driver, string) {
 }
 
 // OpenBest opens the switch's end of a veth with XDP or, if the host or a limit refuses that, with
-// Packet. In that case reason and the description say why.
+// Packet. In that case reason and the description contain the cause.
 func OpenBest(name string, options Options) (h *Handle, reason string, err error) {
 	h, err = Open(XDP, name, options)
 	if err == nil || !errors.Is(err, verdict.ErrUnsupported) {

@@ -241,7 +241,7 @@ func isMapped(addr *[16]byte) bool {
 }
 
 // get makes a packet for a message of a length, with only the EtherType set. It returns nil without
-// packet memory; the receiver will then ask again.
+// packet memory; the receiver will then repeat its request.
 func (a *aggregator) get(at *port, cause *packet.Packet, back *reduction.Return, length int) *packet.Packet {
 	e := a.station.engine
 	header, next := wire.EthernetLen+wire.IPv6Len+wire.UDPLen, uint16(wire.EtherTypeIPv6)

@@ -14,10 +14,10 @@ import (
 //
 // The buffer that the switches at its ends reserve for PFC and GFC follows the link's rates and
 // delays, except for values that the file sets. If a link needs more, the reservation takes it from
-// the shared buffer at once. If the shared buffer has no room, nothing changes, and the error says
-// what would fit. While frames, pauses and rates from before are in flight, a port reserves enough
-// for both settings. So a rate that rises while a delay falls may need two calls, first one for the
-// delay.
+// the shared buffer at once. If the shared buffer has no room, nothing changes, and the error
+// contains settings that would fit. While frames, pauses and rates from before are in flight, a
+// port reserves enough for both settings. So a rate that rises while a delay falls may need two
+// calls, first one for the delay.
 func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	l := e.byLink[name]
 	if l == nil {

@@ -25,7 +25,7 @@ func (r *rig) towards(node int) (l *plan.Link, to, from *plan.Direction) {
 	return nil, nil, nil
 }
 
-// relink makes a link what it is said to be.
+// relink gives a link the specified settings.
 func (r *rig) relink(l *plan.Link) {
 	r.t.Helper()
 	if err := r.engine.SetLink(l.Name, l.AToB, l.BToA); err != nil {
@@ -105,9 +105,8 @@ func TestQueueLimitFollowsTheLink(t *testing.T) {
 	}
 }
 
-// TestNoCatchUpWhereNothingMayBeLost: a frame that the engine learns of late does
-// not make up for it where the far end is lossless at its priority, and does at the
-// others.
+// TestNoCatchUpWhereNothingMayBeLost: a frame with a late notice does not make up for the delay if
+// the far end is lossless at its priority. At other priorities it does.
 func TestNoCatchUpWhereNothingMayBeLost(t *testing.T) {
 	for _, c := range []struct {
 		dscp uint8

@@ -108,8 +108,7 @@ func TestConservation(t *testing.T) {
 	t.Logf("%+v; reasons %v", seen, reasons)
 }
 
-// unforeseen checks that ports did to packets what Foresee says that they can, and
-// nothing else.
+// unforeseen checks that ports did to packets only what Foresee reports as possible.
 func (r *rig) unforeseen() {
 	r.t.Helper()
 	for i, state := range r.engine.Ports() {

@@ -22,7 +22,7 @@ type Deadlock struct {
 	// Ports are the egress ports. Each waits for the next, and the last for the first.
 	Ports    []string `json:"ports"`
 	Priority uint8    `json:"priority"`
-	// Over says that the deadlock has ended, because a pause ran out or a link went down.
+	// Over is set if the deadlock has ended, because a pause ran out or a link went down.
 	Over bool `json:"over"`
 
 	number uint64 // among all deadlocks, from 1

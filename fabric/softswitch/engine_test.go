@@ -26,8 +26,8 @@ func TestOneHop(t *testing.T) {
 	r.balance()
 }
 
-// TestLateNotice: a frame that the engine learns of late leaves when it would
-// have, as far as that is not over yet.
+// TestLateNotice: after a late notice, a frame leaves at its original time if that time has not
+// passed yet.
 func TestLateNotice(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 50us}}\n"))
 	r.engine.Advance(30_000)
@@ -68,8 +68,8 @@ nodes: {default: {nic-queue: 4MB}}
 	}
 }
 
-// TestIncastDropsWithoutPFC is the same load without pauses: the shared buffer
-// overflows and says why.
+// TestIncastDropsWithoutPFC is the same load without pauses: the shared buffer overflows and
+// reports the reason.
 func TestIncastDropsWithoutPFC(t *testing.T) {
 	r := newRig(t, single(5, `
   switch: {kind: soft, buffer: 400KB}

@@ -9,8 +9,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// What PROTOCOL.md, section 1.1, says of messages at 1 Gbit/s: the shortest interval
-// between two, and how long a rate holds.
+// The values of PROTOCOL.md, section 1.1, for messages at 1 Gbit/s: the shortest interval between
+// two messages, and the validity of a rate.
 const (
 	interval = 1024 * 512 * time.Nanosecond
 	holds    = 65535 * 512 * time.Nanosecond
@@ -42,7 +42,7 @@ func (r *rig) incast(d time.Duration) {
 // slow is the rate that a sender's NIC is kept below the line's at, or 0.
 func (r *rig) slow(nic int) units.Rate { return r.engine.nics[nic].ports[0].egress.Rate(3) }
 
-// told is how many messages a sender's NIC was sent.
+// told returns the number of messages sent to a sender's NIC.
 func (r *rig) told(nic int) uint64 { return r.engine.switches[0].ports[nic].count.SentByPriority[7] }
 
 // released runs until the switch has given the second sender the whole rate.
@@ -57,7 +57,7 @@ func (r *rig) released() {
 	r.t.Fatal("the sender is never given the whole rate")
 }
 
-// deafen has everything lost that the switch says to the second sender, or nothing.
+// deafen drops all messages of the switch to the second sender, or none.
 func (r *rig) deafen(on bool) {
 	r.t.Helper()
 	toNIC := r.plan.Links[1].BToA
@@ -185,7 +185,7 @@ func (o observer) Observe(one *Observation) { o(one) }
 // first after a length has exceeded B0, the last when all senders have the whole line.
 func TestIdleGFCPlansNothing(t *testing.T) {
 	for _, kind := range gentleKinds {
-		reported := []clock.Time{} // when the second sender's port said something
+		reported := []clock.Time{} // when the second sender's port sent a message
 		r := newRig(t, gentleFile(kind, ""), observer(func(o *Observation) {
 			if o.Kind == Sent && (o.Verdict == Slowed || o.Verdict == Resumed) {
 				reported = append(reported, o.Time)
@@ -289,7 +289,7 @@ func TestSlowedPriorityHoldsBackNothingElse(t *testing.T) {
 }
 
 // TestForgedRates: however many messages arrive, a port keeps one event for the requested rates,
-// and a rate expires as the protocol says.
+// and a rate expires as the protocol specifies.
 func TestForgedRates(t *testing.T) {
 	r := gentleRig(t, "buffer", "")
 	nic, before := r.engine.nics[0].ports[0], len(r.engine.events.heap)

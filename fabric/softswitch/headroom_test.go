@@ -124,7 +124,7 @@ func TestHeadroomFollowsTheLink(t *testing.T) {
 // state returns the PFC thresholds in the port's state.
 func (p *pressed) state() plan.PortPFC { return p.engine.Ports()[p.at.index].PFC }
 
-// change makes the link another one at a random moment, and says which.
+// change gives the link other settings at a random moment, and returns their description.
 func (p *pressed) change(random *rand.Rand) string {
 	p.t.Helper()
 	p.run(time.Duration(50+random.IntN(3000)) * time.Microsecond)

@@ -21,9 +21,9 @@ type pauseRequests struct {
 
 func (r *pauseRequests) pending() bool { return r.changed != 0 || r.gentle.say }
 
-// Pause implements queue.Signals: the shared buffer of a switch asks the sender at an ingress port
-// to stop or to continue. The buffer calls it from within a queue, so the frame is sent after the
-// current event has been handled.
+// Pause implements queue.Signals: the shared buffer of a switch requests that the sender at an
+// ingress port stop or continue. The buffer calls it from within a queue, so the frame is sent
+// after the current event has been handled.
 func (s *station) Pause(ingress int, priority uint8, on bool) {
 	asked := &s.ports[ingress].asked
 	bit := uint8(1) << priority

@@ -21,7 +21,7 @@ func (r *rig) pause(at clock.Time, from int, fields wire.PFCFields) {
 	r.engine.Receive(from, one, at)
 }
 
-// quantaOf asks for a pause of one priority.
+// quantaOf requests a pause of one priority.
 func quantaOf(priority uint8, quanta uint16) wire.PFCFields {
 	fields := wire.PFCFields{Enable: 1 << priority}
 	fields.Quanta[priority] = quanta
@@ -65,7 +65,7 @@ func TestForgedPausesAreBounded(t *testing.T) {
 	r.silent = true
 	at := r.engine.nics[0].ports[0].far
 	random := rand.New(rand.NewPCG(1, 5))
-	var ends [queue.Priorities]clock.Time // as the frames say
+	var ends [queue.Priorities]clock.Time // as the frames specify
 	most, ended, shortened := 0, 0, 0
 	check := func() {
 		t.Helper()

@@ -26,7 +26,7 @@ type port struct {
 	medium *medium.Medium // the medium of the sending direction
 	// free is when the sending of the current frame ends.
 	free clock.Time
-	// waking says that a lineFree event is planned.
+	// waking is set if a lineFree event is planned.
 	waking bool
 	// asked are this port's requests to the far end, told the pauses that the far end requested
 	// from this port.

@@ -34,7 +34,7 @@ fabric:
 		"routed, untagged":         {routed, untagged, []int{3, 3, 3, 2}},
 		"routed, priority 5":       {routed, 5 << 13, []int{5, 5, 5, 5}},
 		"routed, best effort":      {routed, best, []int{0, 0, 0, 0}},
-		"routed, a VLAN":           {routed, 5<<13 | 7, []int{3}}, // to a leaf, which knows none
+		"routed, a VLAN":           {routed, 5<<13 | 7, []int{3}}, // to a leaf, which has no VLANs
 		"bridged, untagged":        {bridged, untagged, []int{3, 3}},
 		"bridged, priority 5":      {bridged, 5 << 13, []int{5, 5}},
 		"bridged, drop eligible 6": {bridged, 6<<13 | 1<<12, []int{6, 6}},

@@ -6,7 +6,7 @@ import (
 	"railbed/fabric/softswitch/queue"
 )
 
-// Reason says why the fabric dropped, marked or trimmed a packet, or sent it by itself.
+// Reason is the reason why the fabric dropped, marked or trimmed a packet, or sent it by itself.
 type Reason uint8
 
 // Reasons; those of drops come first.
@@ -32,7 +32,7 @@ const (
 	Hairpin
 	FloodLimit
 	Memory      // A copy found no packet memory.
-	Aggregation // An update did not count; the table says why.
+	Aggregation // An update did not count; the table has the reason.
 	RED         // Marked, by the queue's length.
 	ECNSharp    // Marked, by the time in the queue.
 	PFC         // A frame of the fabric's own.

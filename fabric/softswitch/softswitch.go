@@ -85,7 +85,7 @@ type station struct {
 	// lossless are a switch's priorities with PFC or GFC.
 	lossless queue.Mask
 	engine   *Engine
-	// id is the switch's number in telemetry. Telemetry says whether the switch writes telemetry.
+	// id is the switch's number in telemetry. Telemetry is set if the switch writes telemetry.
 	id        uint32
 	telemetry bool
 	// aggregator adds up the messages of workers, if the switch has a job.

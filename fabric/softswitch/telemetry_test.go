@@ -12,7 +12,7 @@ import (
 	"railbed/plan"
 )
 
-// allInstructions is everything that a switch of ours knows.
+// allInstructions are all instructions that the soft switch supports.
 const allInstructions = wire.INTStandard | wire.INTHopLatency | wire.INTIngressTime | wire.INTBuffer
 
 // probe is an INT probe from a node to a node, with its UDP checksum; change may
@@ -207,7 +207,7 @@ func TestTelemetryErrors(t *testing.T) {
 	}
 }
 
-// TestTelemetryOff: a switch that was not asked leaves blocks alone.
+// TestTelemetryOff: a switch without telemetry in the plan does not change blocks.
 func TestTelemetryOff(t *testing.T) {
 	r := newRig(t, fmt.Sprintf(threeHops, false))
 	got := r.probes()

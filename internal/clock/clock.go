@@ -1,5 +1,6 @@
 // Package clock provides the time of a testbed. The switch, the transports, the collectives and the
-// timeline share one Clock. Files and programs state virtual times. Only Clock knows the dilation.
+// timeline share one Clock. Files and programs state virtual times. Only Clock contains the
+// dilation.
 package clock
 
 import "time"

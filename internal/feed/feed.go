@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// Event says what happened to a frame.
+// Event is the event of a frame that a record describes.
 type Event uint8
 
 // Events.
@@ -29,8 +29,8 @@ const (
 	Leave                // The emulated NIC hands it to the node's, unless a Refuse follows.
 )
 
-// Verdict says what the port did to the frame besides queueing it, or what a control frame
-// requests.
+// Verdict specifies the port's action on the frame besides queueing it, or the request of a control
+// frame.
 type Verdict uint8
 
 // Verdicts. The capture's comments use the same names.
@@ -77,7 +77,7 @@ type Record struct {
 
 // PassSnap is the largest number of bytes of a frame in Enter and Leave records. These records
 // identify a frame and need not show its content: the bytes hold the headers and the numbers by
-// which transports tell packets apart.
+// which transports distinguish packets.
 const PassSnap = 96
 
 // Layout of the shared memory: a page of counters, then the ring.

@@ -26,7 +26,7 @@ func pair(t testing.TB, size int) (*Writer, *Reader) {
 	return w, r
 }
 
-// content is a record that its number tells.
+// content returns a record with contents made from its number.
 func content(n int) Record {
 	return Record{
 		Time:    int64(n),

@@ -19,8 +19,8 @@ const MaxPayload = 128 << 20
 
 const headerLen = 5
 
-// Type says what a frame carries. Values below 64 belong to the supervisor's exec connections; a
-// worker's channel may give the other values any meaning.
+// Type specifies the contents of a frame. Values below 64 belong to the supervisor's exec
+// connections; a worker's channel may give the other values any meaning.
 type Type byte
 
 // Frames of an exec or shell connection.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aloneEnv says that a parent of the process holds the lock.
+// aloneEnv is set if a parent of the process holds the lock.
 const aloneEnv = "RAILBED_TEST_ALONE"
 
 // MainAlone is Main for tests that bind fixed ports of loopback addresses. Test binaries of one user

@@ -1,6 +1,6 @@
-// Package hosttest is for tests only. It says in one line what the host lacks, instead of letting a
-// test fail obscurely. It runs a test in the user namespace of an ordinary user. It fails a test
-// binary that leaves goroutines, descriptors, processes, links or mounts behind.
+// Package hosttest is for tests only. It reports in one line what the host lacks, instead of
+// letting a test fail obscurely. It runs a test in the user namespace of an ordinary user. It fails
+// a test binary that leaves goroutines, descriptors, processes, links or mounts behind.
 //
 // A test that cannot run counts as skipped, never as passed. The variable RAILBED_REQUIRE, a comma
 // separated list of features or "all", turns the skips of these features into failures; CI sets it.

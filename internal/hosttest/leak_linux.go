@@ -25,8 +25,8 @@ const leakGrace = 3 * time.Second
 //
 // Main fails the binary if the tests left goroutines, descriptors, child processes, links in the
 // network namespace or mounts behind. It prints each with the stack where it runs or was made, if
-// the system knows it. Links and mounts of a test that runs under InUserNS may stay: they end with
-// its namespaces.
+// the system can show it. Links and mounts of a test that runs under InUserNS may stay: they end
+// with its namespaces.
 func Main(m *testing.M) int {
 	takeCensus := takeCensus
 	if os.Getenv(stageEnv) == stageInside {

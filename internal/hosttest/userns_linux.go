@@ -15,7 +15,8 @@ import (
 // ordinaryUID is the ordinary user under which root tests what ordinary users can do.
 const ordinaryUID = 65534
 
-// stageEnv tells a re-executed test binary its stage, before any of its tests or its TestMain runs.
+// stageEnv contains the stage of a re-executed test binary, which reads it before any of its tests
+// or its TestMain runs.
 const stageEnv = "RAILBED_HOSTTEST_STAGE"
 
 const (

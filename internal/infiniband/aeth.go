@@ -15,7 +15,7 @@ type AETHFields struct {
 	MSN uint32
 }
 
-// Valid says that the bytes hold an AETH.
+// Valid reports whether the bytes hold an AETH.
 func (h AETH) Valid() bool { return len(h) >= AETHLen }
 
 // Fields reads all fields.

@@ -30,7 +30,7 @@ type BTH []byte
 // BTHFields are the fields of a BTH. The version is 0.
 type BTHFields struct {
 	Opcode Opcode
-	// Solicited asks the responder to raise an event.
+	// Solicited requests that the responder raise an event.
 	Solicited bool
 	// MigReq is the migration state: rdma_rxe sends false, ConnectX true.
 	MigReq bool
@@ -41,12 +41,12 @@ type BTHFields struct {
 	// FECN and BECN are congestion notifications: BECN is set in a CNP.
 	FECN, BECN bool
 	DestQP     QPN
-	// AckReq asks the responder for an acknowledgement.
+	// AckReq requests an acknowledgement from the responder.
 	AckReq bool
 	PSN    PSN
 }
 
-// Valid says that the bytes hold a BTH.
+// Valid reports whether the bytes hold a BTH.
 func (b BTH) Valid() bool { return len(b) >= BTHLen }
 
 // Opcode is the opcode.
@@ -70,7 +70,7 @@ func (b BTH) BECN() bool { return flag(b[bthCongestion], bthBECN) }
 // DestQP is the queue pair that the packet is for.
 func (b BTH) DestQP() QPN { return QPN(uint24(b[bthDestQP:])) }
 
-// AckReq reports whether the requester asks for an acknowledgement.
+// AckReq reports whether the packet requests an acknowledgement.
 func (b BTH) AckReq() bool { return flag(b[bthAckReq], bthAck) }
 
 // PSN is the packet's sequence number. A response has the PSN of its request.

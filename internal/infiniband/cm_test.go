@@ -109,7 +109,7 @@ type message[F any] interface {
 	Encode(*F)
 }
 
-// same writes fields and wants the parts, and reads them again.
+// same writes fields, compares the bytes with the parts, and reads the fields again.
 func same[M message[F], F comparable](t *testing.T, m M, f *F, parts map[int]string) {
 	t.Helper()
 	m.Encode(f)

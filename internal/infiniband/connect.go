@@ -35,7 +35,7 @@ const (
 	REQPrivate = CMLen - reqPrivate
 )
 
-// REQ asks for a connection: the message of a MAD with AttributeREQ.
+// REQ requests a connection: the message of a MAD with AttributeREQ.
 type REQ []byte
 
 // REQFields are the fields of a REQ, except those for reliable datagrams.
@@ -46,7 +46,7 @@ type REQFields struct {
 	QKey      uint32
 	QPN       QPN // the sender's queue pair
 	// Resources is the number of READs and atomics that the sender can process at once as a
-	// responder. Depth is the number that it wants to have outstanding as a requester.
+	// responder. Depth is the requested number of outstanding READs and atomics as a requester.
 	Resources, Depth uint8
 	// RemoteTimeout and LocalTimeout are codes of AckTimeout for answers to this
 	// message.
@@ -76,7 +76,7 @@ type Path struct {
 	AckTimeout          uint8 // code of AckTimeout
 }
 
-// Valid says that the bytes hold a REQ.
+// Valid reports whether the bytes hold a REQ.
 func (m REQ) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.
@@ -188,7 +188,7 @@ type REPFields struct {
 	Private               [REPPrivate]byte
 }
 
-// Valid says that the bytes hold a REP.
+// Valid reports whether the bytes hold a REP.
 func (m REP) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.

@@ -63,7 +63,7 @@ func (c Comm) encode(m []byte) {
 	binary.BigEndian.PutUint32(m[cmRemoteComm:], c.Remote)
 }
 
-// RTU says that the sender is ready to use the connection.
+// RTU reports that the sender is ready to use the connection.
 type RTU []byte
 
 // RTUFields are the fields of an RTU.
@@ -72,7 +72,7 @@ type RTUFields struct {
 	Private [RTUPrivate]byte
 }
 
-// Valid says that the bytes hold an RTU.
+// Valid reports whether the bytes hold an RTU.
 func (m RTU) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.
@@ -99,7 +99,7 @@ type REJFields struct {
 	Private    [REJPrivate]byte
 }
 
-// Valid says that the bytes hold a REJ.
+// Valid reports whether the bytes hold a REJ.
 func (m REJ) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.
@@ -122,7 +122,7 @@ func (m REJ) Encode(f *REJFields) {
 	copy(m[rejPrivate:CMLen], f.Private[:])
 }
 
-// MRA says that a message was received and its answer will take time.
+// MRA reports that a message was received and its answer will take time.
 type MRA []byte
 
 // MRAFields are the fields of an MRA.
@@ -133,7 +133,7 @@ type MRAFields struct {
 	Private [MRAPrivate]byte
 }
 
-// Valid says that the bytes hold an MRA.
+// Valid reports whether the bytes hold an MRA.
 func (m MRA) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.
@@ -153,7 +153,7 @@ func (m MRA) Encode(f *MRAFields) {
 	copy(m[mraPrivate:CMLen], f.Private[:])
 }
 
-// DREQ asks to end a connection.
+// DREQ requests the end of a connection.
 type DREQ []byte
 
 // DREQFields are the fields of a DREQ.
@@ -163,7 +163,7 @@ type DREQFields struct {
 	Private [DREQPrivate]byte
 }
 
-// Valid says that the bytes hold a DREQ.
+// Valid reports whether the bytes hold a DREQ.
 func (m DREQ) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.
@@ -179,7 +179,7 @@ func (m DREQ) Encode(f *DREQFields) {
 	copy(m[dreqPrivate:CMLen], f.Private[:])
 }
 
-// DREP says that a connection has ended.
+// DREP reports that a connection has ended.
 type DREP []byte
 
 // DREPFields are the fields of a DREP.
@@ -188,7 +188,7 @@ type DREPFields struct {
 	Private [DREPPrivate]byte
 }
 
-// Valid says that the bytes hold a DREP.
+// Valid reports whether the bytes hold a DREP.
 func (m DREP) Valid() bool { return len(m) >= CMLen }
 
 // Fields reads all fields.

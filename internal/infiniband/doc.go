@@ -4,7 +4,7 @@
 // notification packet and the management datagrams by which rdma_cm connects queue pairs.
 //
 // A header is its bytes, as in package wire: BTH is a []byte with accessors. A Packet is the whole
-// payload of a datagram; its opcode says which headers it has and where. Every type has Valid,
+// payload of a datagram; its opcode specifies its headers and their places. Every type has Valid,
 // which takes any bytes and never panics. Other accessors may be called on valid bytes only. Encode
 // writes every field into the caller's memory and panics if that is too short, which is a bug of
 // the caller. Nothing allocates and nothing keeps state, so different bytes may be used from

@@ -22,7 +22,7 @@ type RETHFields struct {
 	Length uint32 // bytes of the whole message
 }
 
-// Valid says that the bytes hold a RETH.
+// Valid reports whether the bytes hold a RETH.
 func (h RETH) Valid() bool { return len(h) >= RETHLen }
 
 // Fields reads all fields.
@@ -52,7 +52,7 @@ type AtomicETHFields struct {
 	Compare uint64
 }
 
-// Valid says that the bytes hold an AtomicETH.
+// Valid reports whether the bytes hold an AtomicETH.
 func (h AtomicETH) Valid() bool { return len(h) >= AtomicETHLen }
 
 // Fields reads all fields.
@@ -76,7 +76,7 @@ func (h AtomicETH) Encode(f *AtomicETHFields) {
 // memory before the operation.
 type AtomicAckETH []byte
 
-// Valid says that the bytes hold an AtomicAckETH.
+// Valid reports whether the bytes hold an AtomicAckETH.
 func (h AtomicAckETH) Valid() bool { return len(h) >= AtomicAckETHLen }
 
 // Original is the content of the memory before the operation.
@@ -88,7 +88,7 @@ func (h AtomicAckETH) Encode(original uint64) { binary.BigEndian.PutUint64(h, or
 // ImmDt is an immediate (9.3.6).
 type ImmDt []byte
 
-// Valid says that the bytes hold an immediate.
+// Valid reports whether the bytes hold an immediate.
 func (h ImmDt) Valid() bool { return len(h) >= ImmDtLen }
 
 // Imm is the immediate, most significant byte first.
@@ -100,7 +100,7 @@ func (h ImmDt) Encode(imm uint32) { binary.BigEndian.PutUint32(h, imm) }
 // IETH is an invalidate extended transport header (9.3.7).
 type IETH []byte
 
-// Valid says that the bytes hold an IETH.
+// Valid reports whether the bytes hold an IETH.
 func (h IETH) Valid() bool { return len(h) >= IETHLen }
 
 // RKey is the R_Key of the region that the responder must invalidate.
@@ -118,7 +118,7 @@ type DETHFields struct {
 	SrcQP QPN
 }
 
-// Valid says that the bytes hold a DETH.
+// Valid reports whether the bytes hold a DETH.
 func (h DETH) Valid() bool { return len(h) >= DETHLen }
 
 // Fields reads all fields.

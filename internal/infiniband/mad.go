@@ -28,7 +28,7 @@ const (
 	methodSend     = 0x03
 )
 
-// Attribute says which message of communication management a MAD is (16.7.3).
+// Attribute specifies the message of communication management in a MAD (16.7.3).
 type Attribute uint16
 
 // Messages that connect and disconnect queue pairs.
@@ -66,7 +66,7 @@ type MADFields struct {
 	Modifier    uint32
 }
 
-// Valid says that the bytes are a MAD of base version 1.
+// Valid reports whether the bytes are a MAD of base version 1.
 func (m MAD) Valid() bool { return len(m) == MADLen && m[madBaseVersion] == madBase }
 
 // IsCM reports whether a valid MAD is a message of communication management.
@@ -74,7 +74,7 @@ func (m MAD) IsCM() bool {
 	return m[madClass] == classCM && m[madClassVersion] == classCMVersion && m[madMethod] == methodSend
 }
 
-// Attribute says which message it is.
+// Attribute returns the type of the message.
 func (m MAD) Attribute() Attribute { return Attribute(binary.BigEndian.Uint16(m[madAttribute:])) }
 
 // CM is the message after the header.

@@ -115,7 +115,7 @@ var operations = [32]kind{
 	SendOnlyInvalidate: {"SEND_ONLY_INVALIDATE", HasIETH, only | request | payload},
 }
 
-// layout says where the headers of an opcode are.
+// layout contains the places of an opcode's headers.
 type layout struct {
 	kind
 	known  bool
@@ -158,8 +158,8 @@ func makeLayouts() (all [256]layout) {
 	return all
 }
 
-// Known reports whether the package knows the opcode. For others the methods below return false or
-// zero.
+// Known reports whether the package supports the opcode. For others the methods below return false
+// or zero.
 func (o Opcode) Known() bool { return layouts[o].known }
 
 // Service is the transport service of an opcode that is Known, and not CNP.

@@ -29,7 +29,7 @@ type IPServiceFields struct {
 	Destination [16]byte
 }
 
-// Valid reports whether the bytes hold an IPService of the version that this package knows.
+// Valid reports whether the bytes hold an IPService of the version that this package supports.
 func (s IPService) Valid() bool {
 	return len(s) >= IPServiceLen && s[ipVersions] == 0 && (s[ipFamily]>>4 == 4 || s[ipFamily]>>4 == 6)
 }

@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// KindError says that a name does not refer to a regular file.
+// KindError reports that a name does not refer to a regular file.
 type KindError struct {
 	Path string
 	// Kind is "a directory", "a FIFO", "a socket" or "a device".

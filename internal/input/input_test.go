@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What is no regular file is refused at once, whoever is at the other end.
+// A file that is not regular is refused at once, whichever process has the other end.
 func TestOpenRefusesWhatMayNeverEnd(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")

@@ -127,7 +127,7 @@ func (b *Batch) endOf(i int) int {
 	return len(b.buf)
 }
 
-// doChunk sends requests first..last-1 in one system call. Only the last one asks for an
+// doChunk sends requests first..last-1 in one system call. Only the last one requests an
 // acknowledgement. The kernel works in order and answers the others only if they fail.
 func (c *Conn) doChunk(b *Batch, first, last int) (refused []error, err error) {
 	base := c.seq + 1
@@ -216,8 +216,8 @@ func extendedAck(header unix.NlMsghdr, body []byte) string {
 	return text
 }
 
-// dump sends a dump request and calls each for every message of the answer. If the kernel says that
-// a change interrupted the dump, dump calls restart and starts over.
+// dump sends a dump request and calls each for every message of the answer. If the kernel reports
+// that a change interrupted the dump, dump calls restart and starts over.
 func (c *Conn) dump(what string, request *Batch, restart func(),
 	each func(kind uint16, body []byte) error) error {
 	for range dumpAttempts {
@@ -291,8 +291,8 @@ const nlaTypeMask = 0x3fff
 
 func cString(value []byte) string { return strings.TrimRight(string(value), "\x00") }
 
-// IgnoreMissing removes from a Batch's errors those that say that an object to be deleted does not
-// exist.
+// IgnoreMissing removes from a Batch's errors those that report that an object to be deleted does
+// not exist.
 func IgnoreMissing(err error) error {
 	joined, many := err.(interface{ Unwrap() []error })
 	if !many {

@@ -60,8 +60,8 @@ func (c *Conn) ethtool(dev string, data []byte) error {
 	return nil
 }
 
-// table asks the kernel for its feature names once per process. Dev is any
-// interface of the connection's namespace.
+// table requests the kernel's feature names once per process. Dev is any interface of the
+// connection's namespace.
 func (c *Conn) table(dev string) (*features, error) {
 	featureLock.Lock()
 	defer featureLock.Unlock()

@@ -77,7 +77,7 @@ func redirected(handle *netlink.Handle, from, to int) error {
 }
 
 // LinkEvents returns a socket that becomes readable whenever an interface of the namespace appears,
-// disappears or changes its state. The content says no more: the reader must list the interfaces.
+// disappears or changes its state. The content has no details: the reader must list the interfaces.
 // ENOBUFS means that events were lost.
 func LinkEvents(ns *Namespace) (events *os.File, err error) {
 	err = ns.Do(func() error {

@@ -22,7 +22,7 @@ type Sysctl struct {
 	Asked bool
 }
 
-// RefusedSysctlError says that the kernel refuses a setting that the user's file requests.
+// RefusedSysctlError reports that the kernel refuses a setting that the user's file requests.
 type RefusedSysctlError struct {
 	Sysctl
 	verdict.UnsupportedError
@@ -31,7 +31,7 @@ type RefusedSysctlError struct {
 // Unwrap implements errors.
 func (e *RefusedSysctlError) Unwrap() error { return &e.UnsupportedError }
 
-// refused turns the error for a setting into a *RefusedSysctlError if the user's file asked for it.
+// refused turns the error for a setting into a *RefusedSysctlError if the user's file requested it.
 func (s Sysctl) refused(err error) error {
 	if err == nil || !s.Asked {
 		return err

@@ -189,7 +189,7 @@ func TestKeptIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.RemoveAll(old)
-			// Of the latest, so that its age alone speaks against it.
+			// Of the latest, so that only its age is a reason to remove it.
 			for _, other := range keptOf(t, "rundir-many") {
 				os.RemoveAll(other.Dir)
 			}
@@ -203,7 +203,7 @@ func TestKeptIsBounded(t *testing.T) {
 	})
 }
 
-// TestTryDoesNotWait for somebody who holds the root lock and does not move.
+// TestTryDoesNotWait for a process that holds the root lock and does not release it.
 func TestTryDoesNotWait(t *testing.T) {
 	root := ownRoot(t)
 	die(t, "rundir-try", "x\n")

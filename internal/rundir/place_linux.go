@@ -76,7 +76,7 @@ func root() (path, passed string, err error) {
 		base, mostPlaces-1, uid, remedy)
 }
 
-// ours reports whether a path is a directory of the calling user. Its error says nothing more about
+// ours reports whether a path is a directory of the calling user. Its error has no details of
 // another user's file, which that user may change at any time.
 func ours(path string) (bool, error) {
 	var stat unix.Stat_t

@@ -126,7 +126,7 @@ func TestDirectoriesThatOthersCanReplaceAreRefused(t *testing.T) {
 	}
 }
 
-// The directory of a testbed that somebody else's configuration names is the owner's alone.
+// The directory of a testbed that another user's configuration names is private to its owner.
 func TestCheckPrivate(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tmp := worldWritable(t, 0o777|os.ModeSticky)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ErrInUse says that another process has reserved a part of a testbed.
+// ErrInUse reports that another process has reserved a part of a testbed.
 var ErrInUse = errors.New("in use")
 
 // Reserve reserves a part of a running testbed, such as a switch's job, for this process until it
@@ -37,7 +37,7 @@ func (d Dir) Reserve(what string) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// holder names the process that has a reservation, from the file: the kernel does not say which
+// holder names the process that has a reservation, from the file: the kernel does not report which
 // process holds an open file description lock.
 func holder(path string) string {
 	text, err := os.ReadFile(path)

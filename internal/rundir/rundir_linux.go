@@ -2,7 +2,7 @@
 // control socket, the log and the list of names that it published.
 //
 // A testbed's supervisor holds a lock on its directory for as long as it lives. So the kernel, not
-// a PID file, says whether a directory is a live testbed or the remains of a dead one. A process
+// a PID file, shows whether a directory is a live testbed or the remains of a dead one. A process
 // that gets the lock may sweep the directory.
 package rundir
 
@@ -179,7 +179,7 @@ func lockFile(path string, create int) (*os.File, error) {
 	return file, nil
 }
 
-// errHeld says that another process has a lock.
+// errHeld reports that another process has a lock.
 var errHeld = errors.New("somebody else holds the lock")
 
 // lockRoot waits for the root lock.

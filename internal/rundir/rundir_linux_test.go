@@ -113,7 +113,7 @@ func TestSweepRemovesItsOwnOnly(t *testing.T) {
 	}
 }
 
-// TestMadeDirIsRemovedWhenEmpty and kept when somebody uses it.
+// TestMadeDirIsRemovedWhenEmpty and kept when a process uses it.
 func TestMadeDirIsRemovedWhenEmpty(t *testing.T) {
 	ownRoot(t)
 	for _, used := range []bool{false, true} {

@@ -164,7 +164,7 @@ func (o SweepOptions) take(root string, dirs []Dir) (taken []*remains, failures 
 // sweptTick is the interval at which take checks whether another process's sweep is over.
 const sweptTick = 20 * time.Millisecond
 
-// errSwept says that another process removes what a dead testbed left.
+// errSwept reports that another process removes what a dead testbed left.
 var errSwept = errors.New(
 	"another railbed is removing what is left of this dead testbed, and waits for its engine")
 
@@ -194,7 +194,7 @@ func (d Dir) takeLocked() (*remains, error) {
 	case err != nil:
 		return nil, err
 	default:
-		lock.Close() // a process that wants this lock needs the root lock, and then tries sweep.lock
+		lock.Close() // a process that takes this lock needs the root lock, and then tries sweep.lock
 	}
 	r := &remains{dir: d}
 	if r.lock, err = lockFile(filepath.Join(d.Path, sweepName), os.O_CREATE); errors.Is(err, errHeld) {
@@ -213,7 +213,7 @@ func (d Dir) takeLocked() (*remains, error) {
 }
 
 // finish removes the remains. Away records the engines that have not answered in this sweep; they
-// are not asked again.
+// get no further requests.
 func (r *remains) finish(o SweepOptions, away map[string]bool) (swept *Swept, err error) {
 	defer func() { err = errors.Join(err, r.lock.Close()) }()
 	swept = &Swept{Name: r.dir.Name, Removed: r.unlinked}

@@ -1,4 +1,4 @@
-// Package verdict holds the words in which Railbed says how a check or run ended. They are the
+// Package verdict holds the words with which Railbed reports how a check or run ended. They are the
 // verdicts and their exit codes, and the error that means "this host cannot do it".
 package verdict
 
@@ -65,10 +65,10 @@ func (v Verdict) ExitCode() int {
 // ErrUnsupported matches every UnsupportedError with errors.Is.
 var ErrUnsupported = errors.New("unsupported here")
 
-// UnsupportedError says that the host lacks a feature, and how to get it.
+// UnsupportedError reports that the host lacks a feature, and how to get it.
 type UnsupportedError struct {
 	Feature string // as doctor names it: "netem"
-	Reason  string // what was tried and what the kernel said
+	Reason  string // the attempt and the kernel's answer
 	Remedy  string // what the user can do
 }
 

@@ -112,7 +112,7 @@ func unsupported(err error) error {
 	}
 }
 
-// Remedy tells the user how to get a kernel.
+// Remedy is the user's instruction for getting a kernel.
 const Remedy = "run scripts/vm-kernel of Railbed's sources, as root or as yourself, on Debian or Ubuntu " +
 	"for amd64: it unpacks the distribution's kernel " +
 	"below " + sharedDir + " or ~/.cache/railbed/vm, and installs nothing"

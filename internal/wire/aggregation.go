@@ -89,7 +89,7 @@ const (
 	// AggregationRepeat marks an update that the worker has sent before. In a result it means that
 	// the result answers a repeated update. Nothing depends on it.
 	AggregationRepeat uint8 = 0x02
-	// AggregationSaturated says that a fixed-point sum left the range of an int32 and was clamped
+	// AggregationSaturated is set if a fixed-point sum left the range of an int32 and was clamped
 	// to the nearest end of it.
 	AggregationSaturated uint8 = 0x04
 
@@ -97,7 +97,7 @@ const (
 	aggKnownFlags = AggregationSet | AggregationRepeat | AggregationSaturated
 )
 
-// AggregationCode says why an update was rejected.
+// AggregationCode is the reason why an update was rejected.
 type AggregationCode uint8
 
 // Codes of a reject.
@@ -155,7 +155,7 @@ type AggregationFields struct {
 	// Scale applies to fixed point: an element's value is its integer times 2^Scale.
 	Scale int8
 	// NextScale, in an update, is the least scale that the worker's next chunk in this slot needs.
-	// In a result it is the greatest scale that a worker asked for.
+	// In a result it is the greatest scale that a worker requested.
 	NextScale int8
 }
 
@@ -260,7 +260,7 @@ func (a Aggregation) Elements() uint16 { return binary.BigEndian.Uint16(a[aggEle
 // Scale is the exponent of fixed-point elements.
 func (a Aggregation) Scale() int8 { return int8(a[aggScale]) }
 
-// NextScale is the exponent that a worker asks for, or the agreed one, for the slot's next chunk.
+// NextScale is the exponent that a worker requests, or the agreed one, for the slot's next chunk.
 func (a Aggregation) NextScale() int8 { return int8(a[aggNextScale]) }
 
 // Data are the elements as bytes.

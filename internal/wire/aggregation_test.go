@@ -140,7 +140,7 @@ func TestAggregationInvalid(t *testing.T) {
 	equal(t, "64 workers", Aggregation(b).Valid(), true)
 }
 
-// Whatever its flags say, a message is of the set of its round.
+// Whatever its flags, a message belongs to the set of its round.
 func TestAggregationSet(t *testing.T) {
 	a := Aggregation(make([]byte, AggregationLen))
 	a.Encode(&AggregationFields{Flags: AggregationRepeat, Round: 7})
@@ -149,7 +149,7 @@ func TestAggregationSet(t *testing.T) {
 	equal(t, "flags", a.Flags(), 0)
 }
 
-// What Python's hashlib says of the bytes that PROTOCOL.md lists.
+// The result of Python's hashlib for the bytes in PROTOCOL.md.
 func TestAggregationKey(t *testing.T) {
 	equal(t, "key", AggregationKey(0x0123456789abcdef, 5, 2, 1), 0xdfc3b519)
 	equal(t, "key", AggregationKey(0, 0, 0, 0), 0x23510dd0)

@@ -64,7 +64,7 @@ type EthernetFields struct {
 	EtherType uint16
 }
 
-// Valid says that the frame holds an Ethernet header.
+// Valid reports whether the frame holds an Ethernet header.
 func (e Ethernet) Valid() bool { return len(e) >= EthernetLen }
 
 // Dst is the destination address.

@@ -11,8 +11,8 @@ import (
 	"railbed/internal/protocoltest"
 )
 
-// FuzzParse holds the promises of Headers for any bytes, and where gopacket's
-// own decoder takes a frame without complaint, Parse must say the same of it.
+// FuzzParse checks the promises of Headers for any bytes. If gopacket's own decoder accepts a frame
+// without an error, Parse must return the same result.
 func FuzzParse(f *testing.F) {
 	for _, text := range samples {
 		f.Add(sample(f, text))

@@ -24,7 +24,7 @@ var GFCIdentifier = [3]byte{0x06, 'R', 'G'}
 type GFCFields struct {
 	// Enable has bit n set if the frame has a value for priority n.
 	Enable uint8
-	// Share says that values are shares of the line's rate, in units of 1/65,535. Otherwise values
+	// Share is set if values are shares of the line's rate, in units of 1/65,535. Otherwise values
 	// are stages, and the rate is the line's rate / 2^stage.
 	Share  bool
 	Values [PFCPriorities]uint16

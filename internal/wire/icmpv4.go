@@ -46,7 +46,7 @@ type ICMPFields struct {
 // EchoRest returns the Rest of an echo request or reply of ICMPv4 or ICMPv6.
 func EchoRest(id, seq uint16) uint32 { return uint32(id)<<16 | uint32(seq) }
 
-// Valid says that the bytes hold an ICMPv4 header.
+// Valid reports whether the bytes hold an ICMPv4 header.
 func (m ICMPv4) Valid() bool { return len(m) >= ICMPLen }
 
 // Type is the message's type.

@@ -38,7 +38,7 @@ const (
 	INTMaxWords = 0xFF - intHeaderWords
 )
 
-// Instructions: the data that each hop is asked to write. INT v2.1 counts bits from the most
+// Instructions: the data that each hop is requested to write. INT v2.1 counts bits from the most
 // significant one.
 const (
 	INTNodeID             uint16 = 1 << (15 - iota)
@@ -85,7 +85,7 @@ type INTFields struct {
 	Instructions uint16 // 0 means INTStandard
 	// NextPort is the UDP port of the data after the block.
 	NextPort uint16
-	// Discard tells the receiver that the packet only carries telemetry.
+	// Discard is set if the packet only carries telemetry.
 	Discard bool
 }
 
@@ -209,8 +209,8 @@ type INTPush uint8
 const (
 	INTInvalid INTPush = iota // not a valid block; nothing was changed
 	INTWritten
-	INTFull   // there was no room; the block now says so
-	INTNoRoom // the block would have to grow; it now says that it could not
+	INTFull   // there was no room; the block now reports that
+	INTNoRoom // the block would have to grow; it now reports that it could not
 )
 
 // Push writes a hop's report into the block. It returns the change of the one's complement sum over
@@ -346,10 +346,10 @@ func FindINT(frame []byte, h *Headers) (INT, bool) {
 const INTProbeLen = 16
 
 // INTProbe is the payload of a probe: a sequence number and the time of sending. The time is in ns
-// of the testbed's clock, 0 if the sender does not know it.
+// of the testbed's clock, 0 if the sender does not have it.
 type INTProbe []byte
 
-// Valid says that the bytes hold a probe's payload.
+// Valid reports whether the bytes hold a probe's payload.
 func (p INTProbe) Valid() bool { return len(p) >= INTProbeLen }
 
 // Seq is the sequence number, from 0.

@@ -84,7 +84,7 @@ func TestINTExample(t *testing.T) {
 	}
 }
 
-// Every report that an instruction can ask for, one at a time and all at once.
+// Every report that an instruction can request, one at a time and all at once.
 func TestINTInstructions(t *testing.T) {
 	all := INTHop{
 		Known:       0xFFFF,

@@ -48,8 +48,8 @@ func TestIPv4(t *testing.T) {
 	equal(t, "don't fragment", IPv4(made).DontFragment(), true)
 }
 
-// Each rewrite of a captured header is held against the sum of the whole,
-// computed as RFC 1071 says.
+// Each rewrite of a captured header is compared with the sum of the whole, computed as RFC 1071
+// specifies.
 func TestIPv4Rewrites(t *testing.T) {
 	right := func(what string, h IPv4) {
 		t.Helper()

@@ -125,7 +125,7 @@ type Upper struct {
 	// Offset is where the upper layer, or the header that could not be passed, begins, in bytes
 	// from the start of the walk.
 	Offset int
-	// Fragment says that there is a fragment header. FragmentOffset is the offset of this fragment
+	// Fragment is set if there is a fragment header. FragmentOffset is the offset of this fragment
 	// in the whole packet, in bytes. A fragment with an offset above 0 has no upper-layer header:
 	// its data begin at Offset.
 	Fragment       bool

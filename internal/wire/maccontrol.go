@@ -71,7 +71,7 @@ type PFCFields struct {
 // Valid reports whether the bytes are a PFC frame.
 func (p PFC) Valid() bool { return len(p) >= PFCLen && MACControl(p).Opcode() == OpcodePFC }
 
-// Enable is the class enable vector: bit n says that the frame has a time for priority n. The
+// Enable is the class enable vector: bit n is set if the frame has a time for priority n. The
 // reserved upper byte is ignored.
 func (p PFC) Enable() uint8 { return p[pfcEnable+1] }
 

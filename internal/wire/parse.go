@@ -8,13 +8,14 @@ import (
 // maxTags is the largest number of VLAN tags that Parse passes: a service and a customer tag.
 const maxTags = 2
 
-// Verdict says whether a frame is well formed, and if not, names its first fault.
+// Verdict reports whether a frame is well formed, and if not, its first fault.
 type Verdict uint8
 
 // Verdicts of Parse, and the fields of Headers that are then set. Fields that a verdict does not
 // mention are set as for WellFormed, so that a switch may still count the frame under its flow.
 const (
-	// WellFormed: all checked fields are right. A protocol that Parse does not know is well formed.
+	// WellFormed: all checked fields are right. A protocol that Parse does not support is well
+	// formed.
 	WellFormed Verdict = iota
 	// ShortFrame: no room for the Ethernet header, a tag, or the smallest header of the EtherType's
 	// protocol. L4, Payload and all IP fields are 0.
@@ -304,7 +305,7 @@ func (h *Headers) transport(b []byte) {
 			binary.BigEndian.Uint16(b[udpDstPort:])
 		h.Payload += UDPLen
 		length := int(binary.BigEndian.Uint16(b[udpLength:]))
-		// A first fragment holds less than its length says.
+		// A first fragment holds less than its length field specifies.
 		if length < UDPLen || length > len(b) && h.Flags&Fragment == 0 {
 			h.fail(BadTransportLength)
 		}

@@ -100,7 +100,7 @@ const (
 	RDSkip                     // Packets that will not arrive.
 	RDAck                      // Packets that have arrived.
 	RDNack                     // Why a packet was refused.
-	RDProbe                    // Asks for an acknowledgement.
+	RDProbe                    // Requests an acknowledgement.
 	RDReject                   // The sender refuses to communicate.
 	RDClose                    // The sender is closing.
 
@@ -127,7 +127,7 @@ const (
 	RDAckRequest uint8 = 0x08 // acknowledge at once
 )
 
-// RDReason says why a packet was refused.
+// RDReason is the reason why a packet was refused.
 type RDReason uint8
 
 // Reasons of a RDNack.
@@ -154,14 +154,14 @@ func (r RDReason) String() string {
 	return "unknown"
 }
 
-// RDRejection says why an endpoint refuses to communicate.
+// RDRejection is the reason why an endpoint refuses to communicate.
 type RDRejection uint8
 
 // Reasons of a RDReject.
 const (
 	RDRejectVersion  RDRejection = 1 + iota // It supports the versions Least to Most.
 	RDRejectLife                            // The packet was meant for another life of it.
-	RDRejectStranger                        // It does not know the sender yet.
+	RDRejectStranger                        // The sender is still unknown to it.
 	RDRejectSecurity                        // It requires encryption, or does not have the key.
 
 	// RDRejections is one more than the last.
@@ -213,7 +213,7 @@ type RDDataFields struct {
 	Sum         uint32 // CRC-32C of the payload
 }
 
-// RDSkipFields are the fields of a skip. It says that Count packets from the PSN on will not
+// RDSkipFields are the fields of a skip. A skip reports that Count packets from the PSN on will not
 // arrive. They carry Bytes of the message's Total, from Position on.
 type RDSkipFields struct {
 	Count, Message, Total, Imm, Timestamp, Bytes, Position uint32

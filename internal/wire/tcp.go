@@ -49,7 +49,7 @@ type TCPFields struct {
 	Urgent           uint16
 }
 
-// Valid says that the bytes hold a TCP header with its options.
+// Valid reports whether the bytes hold a TCP header with its options.
 func (t TCP) Valid() bool {
 	return len(t) >= TCPMinLen && t.HeaderLength() >= TCPMinLen && t.HeaderLength() <= len(t)
 }

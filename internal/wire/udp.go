@@ -22,8 +22,8 @@ type UDPFields struct {
 	Checksum         uint16
 }
 
-// Valid reports whether the bytes hold a UDP header and a payload as long as its length says. The
-// length must cover at least the header.
+// Valid reports whether the bytes hold a UDP header and a payload as long as its length field
+// specifies. The length must cover at least the header.
 func (u UDP) Valid() bool {
 	return len(u) >= UDPLen && u.Length() >= UDPLen && int(u.Length()) <= len(u)
 }

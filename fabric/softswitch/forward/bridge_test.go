@@ -23,7 +23,7 @@ func bridged(t testing.TB, hosts, switches string, connect ...string) *plan.Plan
 }
 
 // stations is a bridge of four ports whose plan has one NIC at each. It makes frames between
-// stations that the plan knows (1 to 4, at ports 0 to 3) or does not know.
+// stations that the plan contains (1 to 4, at ports 0 to 3) or does not contain.
 type stations struct {
 	t     testing.TB
 	table Table
@@ -74,7 +74,7 @@ func TestBridgeLearns(t *testing.T) {
 		ingress  int
 		want     Decision
 	}{
-		{0, planned1, planned2, 0, to(1)}, // known from the plan before a word was said
+		{0, planned1, planned2, 0, to(1)}, // known from the plan before the first frame
 		{0, planned1, guest, 0, flooded},
 		{0, guest, planned1, 3, to(0)},
 		{1 * second, planned1, guest, 0, to(3)},
@@ -129,8 +129,8 @@ func TestBridgeForgetsPortsThatGoDown(t *testing.T) {
 	}
 }
 
-// TestBridgeIsBounded has one port claim a million addresses: the table stays as
-// large as it is, planned stations are still found, and whoever speaks is.
+// TestBridgeIsBounded: one port claims a million addresses. The table keeps its size, and planned
+// stations and stations that send are still found.
 func TestBridgeIsBounded(t *testing.T) {
 	s := newStations(t)
 	b := s.table.(*bridge)

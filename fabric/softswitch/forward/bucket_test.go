@@ -16,7 +16,7 @@ import (
 func TestBucketKeepsItsCurve(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate, depth int
-		tokens      []int // asked for at once
+		tokens      []int // requested at once
 	}{
 		"icmp errors": {errorsPerSecond, errorsAtOnce, []int{1}},
 		"floods":      {copiesPerSecond, copiesAtOnce, []int{1, 3, 40, 127}},

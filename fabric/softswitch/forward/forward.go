@@ -15,7 +15,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Action says what a switch does with a packet.
+// Action specifies how a switch handles a packet.
 type Action uint8
 
 // Actions.
@@ -26,7 +26,7 @@ const (
 	Reply        // Decision.Reply leaves by Decision.Port in place of the packet
 )
 
-// Reason says why a packet was dropped, or answered instead of forwarded.
+// Reason is the reason why a packet was dropped, or answered instead of forwarded.
 type Reason uint8
 
 // Reasons. Counters and the capture's comments use the same names.
@@ -59,12 +59,12 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Decision says what a switch does with a packet.
+// Decision specifies how a switch handles a packet.
 type Decision struct {
 	Action Action
-	// Reason is Forwarded with Send and Flood, and otherwise says why the packet is not forwarded.
-	// With Reply it is Consumed if the packet, such as an echo request, was for the switch itself.
-	// Otherwise it is the reason of the drop.
+	// Reason is Forwarded with Send and Flood, and otherwise the reason why the packet is not
+	// forwarded. With Reply it is Consumed if the packet, such as an echo request, was for the
+	// switch itself. Otherwise it is the reason of the drop.
 	Reason Reason
 	Port   int
 	// Reply has parsed headers. Its Flow and Ordinal depend only on the packet's.
@@ -81,8 +81,8 @@ type Table interface {
 	// pool that the table was made with. If the pool is exhausted, the packet is dropped without an
 	// answer.
 	Decide(now clock.Time, one *packet.Packet, ingress int) Decision
-	// SetPortUp says that the link of a port went down or up; initially all are up. Paths over
-	// links that are down are not used.
+	// SetPortUp reports to the table that the link of a port went down or up; initially all are up.
+	// Paths over links that are down are not used.
 	SetPortUp(port int, up bool)
 }
 

@@ -10,10 +10,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// FuzzDecide passes any bytes to a router, which knows some addresses, and to a bridge. There must
-// be no panic, and no packet is lost in the switch. Sent packets and answers are well formed and
-// fit the MTU of their link. A forwarded packet has one hop less to live. An answer goes to the
-// sender, from one of the switch's own addresses, and never answers an error.
+// FuzzDecide passes any bytes to a router, which has routes for some addresses, and to a bridge.
+// There must be no panic, and no packet is lost in the switch. Sent packets and answers are well
+// formed and fit the MTU of their link. A forwarded packet has one hop less to live. An answer goes
+// to the sender, from one of the switch's own addresses, and never answers an error.
 func FuzzDecide(f *testing.F) {
 	for _, c := range answers {
 		f.Add(octets(f, c.frame), uint8(0))

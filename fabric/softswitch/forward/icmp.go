@@ -7,7 +7,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// failure says why a packet is not forwarded, and which ICMP error its sender gets.
+// failure is the reason why a packet is not forwarded, and the ICMP error for its sender.
 type failure struct {
 	reason       Reason
 	type4, code4 uint8

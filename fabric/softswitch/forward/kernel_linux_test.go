@@ -124,7 +124,7 @@ func linuxRouter(t *testing.T, p *plan.Plan) *tap {
 	return newTap(t, all["a"])
 }
 
-// tap speaks for node a, whose own stack it does not stop.
+// tap sends and receives frames as node a. It does not stop the node's own stack.
 type tap struct {
 	t  *testing.T
 	fd int
@@ -153,8 +153,8 @@ func newTap(t *testing.T, ns *kernel.Namespace) *tap {
 	return one
 }
 
-// ask sends a frame and then a request that is always answered: what comes before
-// that answer is the answer to the frame.
+// ask sends a frame and then a request that is always answered. A packet before that answer is the
+// answer to the frame.
 func (o *tap) ask(frame []byte, number uint16) (answer []byte) {
 	o.t.Helper()
 	request := echo(number)
@@ -177,7 +177,7 @@ func (o *tap) ask(frame []byte, number uint16) (answer []byte) {
 			binary.BigEndian.Uint32(got[h.L4+4:]) == wire.EchoRest(0xfeed, number):
 			return answer
 		case h.Protocol == wire.ProtocolICMPv6 && (got[h.L4] >= 130 && got[h.L4] <= 135 || got[h.L4] == 143):
-			// What the routers say unasked: group membership and neighbours.
+			// Unsolicited messages of the routers: group membership and neighbours.
 		case answer != nil:
 			o.t.Errorf("two answers to % x: % x and % x", frame, answer, got)
 		default:

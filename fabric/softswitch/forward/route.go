@@ -25,7 +25,7 @@ const (
 type entry struct {
 	kind kind
 	// group has the next hops of a routed prefix. For a connected prefix it has only the port, to
-	// tell whether that is up.
+	// check whether the port is up.
 	group *group
 	// shorter is the entry of the longest prefix that contains this one. It is used while no port
 	// of this one is up.

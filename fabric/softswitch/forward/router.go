@@ -18,8 +18,8 @@ import (
 //
 // It does no reassembly and no address resolution, because the plan has all neighbours. It leaves
 // IP options and extension headers unchanged. It refuses packets larger than the MTU of their
-// egress, whether they may be fragmented or not, as switch hardware does. The error tells the
-// sender the MTU.
+// egress, whether they may be fragmented or not, as switch hardware does. The error contains the
+// MTU.
 type router struct {
 	balance balancer
 	pool    *packet.Pool
@@ -27,8 +27,8 @@ type router struct {
 	groups  []*group
 	v4, v6  *lookupTable
 	down    []bool
-	// found caches successful lookups, each in the entry for its address, because a node talks with
-	// few others at a time. Routing entries never change.
+	// found caches successful lookups, each in the entry for its address, because a node
+	// communicates with few others at a time. Routing entries never change.
 	found [rememberedLookups]struct {
 		key   key
 		entry *entry

@@ -90,7 +90,7 @@ func compileTwo(t testing.TB, settings string) *plan.Plan {
 		t, "name: bench\nfabric:\n  topology: single-switch\n  params: {hosts: 2}"+settings)
 }
 
-// setAddress has the plan know a node's NIC by another address.
+// setAddress changes the address of a node's NIC in the plan.
 func setAddress(p *plan.Plan, node int, mac plan.MAC) {
 	p.Nodes[node].NICs[0].MAC = mac
 	neighbors := p.Switches[0].Ports[node].Neighbors

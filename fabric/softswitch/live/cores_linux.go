@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cores tells whether the host's cores have spare time, according to the kernel. Without the
-// kernel's data they count as having none.
+// cores determines from the kernel's data whether the host's cores have spare time. Without these
+// data they count as having none.
 type cores struct {
 	fd      int // of the file CPUPressure; -1 is none
 	at      time.Duration

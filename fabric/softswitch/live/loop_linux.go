@@ -68,7 +68,7 @@ type nic struct {
 	port port.Port        // nil with the trunk
 	out  []*packet.Packet // due, not sent yet
 	gone bool
-	// foreign says that its interface is in a namespace of another program, and watched that
+	// foreign is set if its interface is in a namespace of another program. watched is set if
 	// arrivals there are measured.
 	foreign, watched bool
 	// noMemory counts frames that arrived while the packet memory was exhausted. Refused counts

@@ -37,8 +37,7 @@ func ownTableMain([]string) int {
 	return 0
 }
 
-// A thread with its own table of descriptors does all that Go's runtime asks of
-// it.
+// A thread with its own table of descriptors does all that Go's runtime requires of it.
 func TestOwnTableHasTheRuntimesPoller(t *testing.T) {
 	command := exec.Command(reexec.Self)
 	command.Args = reexec.Argv(ownTablePart)

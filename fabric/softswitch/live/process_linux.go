@@ -64,7 +64,7 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
-	Alive       bool         `json:"alive,omitempty"` // only asks for an answer
+	Alive       bool         `json:"alive,omitempty"` // only requests an answer
 }
 
 type setLink struct {
@@ -279,7 +279,7 @@ func (s *Process) watch() {
 	}
 }
 
-// silenceQuestions is how often within Silence the process is asked.
+// silenceQuestions is the number of requests to the process within Silence.
 const silenceQuestions = 10
 
 // endPatience is how long the process may take to end after its control stream is closed.
@@ -347,7 +347,7 @@ func begin(reader *frame.Reader) (*loop, error) {
 	if order.Trunk != nil {
 		last++
 	}
-	// This comes before any other thread exists, which would have to give up its descriptors of
+	// This comes before any other thread exists, which would have to close its descriptors of
 	// ports.
 	taken, err := startMonitorThreads(order.Monitors, descriptorsFd, firstPort, last)
 	if err != nil {

@@ -12,11 +12,10 @@ import (
 	"railbed/internal/units"
 )
 
-// BenchmarkRate is the rate of a busy link, as the kernel counts the bytes that
-// arrive at the far NIC, beside the rate that was asked for. A node sends twice
-// as much as the link carries. Times count in which the link was busy for sure:
-// at their beginning more waited in the node's emulated NIC than they can carry.
-// On a machine that has no time for the sender they are few. The mark is an error
+// BenchmarkRate is the rate of a busy link, as the kernel counts the bytes that arrive at the far
+// NIC, beside the requested rate. A node sends twice as much as the link carries. Times count in
+// which the link was busy for sure: at their beginning more waited in the node's emulated NIC than
+// they can carry. On a machine that has no time for the sender they are few. The mark is an error
 // of 1 %.
 func BenchmarkRate(b *testing.B) {
 	hosttest.Need(b, hosttest.Netns)
@@ -63,7 +62,7 @@ func BenchmarkRate(b *testing.B) {
 	}
 }
 
-// deviation is by how many percent a rate is not the one asked for.
+// deviation returns the difference between a rate and the requested rate, in percent.
 func deviation(bytes uint64, d time.Duration, want units.Rate) float64 {
 	return 100 * (float64(bytes)*8/d.Seconds()/float64(want) - 1)
 }

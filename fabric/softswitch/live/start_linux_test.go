@@ -12,8 +12,8 @@ import (
 	"railbed/plan"
 )
 
-// TestStartSurvivesTheProcess: a process that dies before it has answered, here
-// because whoever waits has gone, is an error at once and no wait for ever.
+// TestStartSurvivesTheProcess: if a process dies before it has answered, Start returns an error at
+// once and does not wait for ever. Here the context of the waiting caller is cancelled.
 func TestStartSurvivesTheProcess(t *testing.T) {
 	porttest.Need(t, port.Packet)
 	p := compileTwo(t, "\n  links: {default: {mtu: 1500}}\n")

@@ -119,8 +119,7 @@ func TestArrivalsAfterAStall(t *testing.T) {
 	}
 }
 
-// The ring between the threads neither loses nor invents, and tells when it is
-// full.
+// The ring between the threads neither loses nor invents entries, and reports when it is full.
 func TestDuesAcrossThreads(t *testing.T) {
 	var d dues
 	const count = 200_000
@@ -206,8 +205,8 @@ func TestOpenWindowStandsForTheWhole(t *testing.T) {
 	}
 }
 
-// The spin follows what wake-ups are late by, and gives up where that is longer
-// than spinning is worth.
+// The spin follows the lateness of wake-ups, and ends where the lateness is longer than spinning is
+// worth.
 func TestSpinFollowsTheKernel(t *testing.T) {
 	settle := func(by func(i int) time.Duration) time.Duration {
 		t := thread{spin: leastSpin}
@@ -262,7 +261,7 @@ func TestShortCores(t *testing.T) {
 		text string
 		want bool
 	}{
-		{text: "some total=1000000\n"}, // the first one tells nothing
+		{text: "some total=1000000\n"}, // the first one has no predecessor to compare with
 		{text: "some total=1040000\n", want: true},
 		{text: "some total=1100000\n"},
 		{text: "some total=1149000\n", want: true},

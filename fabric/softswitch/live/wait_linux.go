@@ -51,7 +51,7 @@ type thread struct {
 // shortSlice is the shortest time slice that a thread may request.
 const shortSlice = 100 * time.Microsecond
 
-// begin asks the kernel for exact timers, and records the result of hasten.
+// begin requests exact timers from the kernel, and records the result of hasten.
 func (t *thread) begin() {
 	t.id, t.began, t.spin = unix.Gettid(), time.Now(), firstSpin
 	t.cores.begin()
@@ -64,10 +64,10 @@ func (t *thread) begin() {
 // mostUrgent is the lowest nice value.
 const mostUrgent = -20
 
-// hasten asks the kernel for the core whenever a thread of the process wants to run. It does so for
-// all threads. Go's scheduler takes a P from a goroutine every 10 ms, and when a system call takes
-// long, and then another thread must give it back. With more Ps than working threads, one is free
-// when a system call returns.
+// hasten requests the core from the kernel whenever a thread of the process is ready to run. It
+// does so for all threads. Go's scheduler takes a P from a goroutine every 10 ms, and when a system
+// call takes long, and then another thread must give it back. With more Ps than working threads,
+// one is free when a system call returns.
 //
 // Root's threads become real-time threads. Where that is not allowed, hasten requests a low nice
 // value and a short slice. The process is the leader of a session. If the kernel groups tasks by

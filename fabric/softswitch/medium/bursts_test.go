@@ -76,7 +76,7 @@ func checkChain(t *testing.T, g plan.GilbertElliott) {
 		5*math.Sqrt(0.25/float64(bursts)))
 }
 
-// TestChainIsAFunctionOfThePacket asks for states in every order, with and without the cache: they
+// TestChainIsAFunctionOfThePacket requests states in every order, with and without the cache: they
 // equal the states of a walk from the first packet.
 func TestChainIsAFunctionOfThePacket(t *testing.T) {
 	for _, g := range []plan.GilbertElliott{

@@ -190,8 +190,7 @@ func (t *tuple) hash(seed uint64) uint64 {
 		uint64(t.protocol)))
 }
 
-// Ports says which ports are part of a flow's key. It does not change, and may
-// be shared.
+// Ports specifies the ports that are part of a flow's key. It does not change, and may be shared.
 type Ports struct {
 	first, last uint16 // the ephemeral range
 	planned     []uint16

@@ -27,7 +27,7 @@ import (
 	"railbed/plan"
 )
 
-// Reason says why a packet did not arrive.
+// Reason is the reason why a packet did not arrive.
 type Reason uint8
 
 // Reasons. Counters and the capture's comments use the same names.

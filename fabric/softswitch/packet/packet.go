@@ -38,7 +38,7 @@ type Packet struct {
 	Ingress int32
 	// Priority is its queue in the current switch, 0 to 7.
 	Priority uint8
-	// Trimmed says that the payload was cut away.
+	// Trimmed is set if the payload was cut away.
 	Trimmed bool
 	// Note is the action of the port that sends the packet.
 	Note Note

@@ -79,7 +79,7 @@ func TestPaceKeepsItsCurve(t *testing.T) {
 	}
 }
 
-// carrier is a line that knows when each packet left.
+// carrier is a line that records when each packet left.
 type carrier struct {
 	s    *simulation
 	port *Port

@@ -30,10 +30,10 @@ type operations struct {
 	taken    int
 	dropped  [reasons]int
 	reported map[[2]int]uint16
-	timed    bool // GFC tells rates by time
+	timed    bool // GFC signals rates by time
 }
 
-// slow reports whether time-based GFC has something to tell.
+// slow reports whether time-based GFC has a rate to signal.
 func (o *operations) slow() bool {
 	for i := range o.ports {
 		if _, stage := o.memory.Asked(i, 5); stage > 0 || o.memory.Held(i, 5) > 500 {
@@ -52,7 +52,7 @@ func (o *operations) byte() int {
 	return int(b)
 }
 
-// rating is operations that can be told rates.
+// rating is operations that also accept rates.
 type rating struct{ *operations }
 
 func (o rating) Rate(ingress int, priority uint8, share uint16) {

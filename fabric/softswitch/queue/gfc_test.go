@@ -50,8 +50,8 @@ func TestStagesOfBufferBasedGFC(t *testing.T) {
 	}
 }
 
-// Thresholds that change tell the sender where it stands with them, keep what they let
-// wait out of the shared bytes, and give it back when no more waits.
+// When thresholds change, the sender gets a signal of its new state. The bytes that the thresholds
+// let wait are kept out of the shared bytes, and returned when no more wait.
 func TestGFCThresholdsChange(t *testing.T) {
 	at := func(b1 units.Bytes) Thresholds {
 		return Thresholds{GFC: plan.PortGFC{B1: b1, BM: b1 + 4000, Limit: b1 + 5000,

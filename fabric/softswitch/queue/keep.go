@@ -7,8 +7,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// Thresholds say how much buffer a port reserves for each lossless priority, and when it signals
-// the sender: for PFC and for GFC, if the switch has them.
+// Thresholds specify how much buffer a port reserves for each lossless priority, and when it
+// signals the sender: for PFC and for GFC, if the switch has them.
 type Thresholds struct {
 	PFC plan.PortPFC
 	GFC plan.PortGFC

@@ -217,8 +217,7 @@ func sharpPort(t *testing.T) *Port {
 	return ports[0]
 }
 
-// passes lets a packet leave at a time for which it has waited, and says whether
-// it was marked.
+// passes lets a packet leave at a time for which it has waited, and reports whether it was marked.
 func passes(p *Port, at, waited time.Duration) bool {
 	const start = clock.Time(time.Second)
 	one := frameOf(100, 0)

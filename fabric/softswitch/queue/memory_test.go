@@ -51,8 +51,8 @@ func TestSharesOfTheDynamicThreshold(t *testing.T) {
 	}
 }
 
-// A packet is dropped for its queue's threshold, or for the whole buffer, and
-// the outcome says which.
+// A packet is dropped for its queue's threshold, or for the whole buffer, and the outcome contains
+// the reason.
 func TestReasonsOfDrops(t *testing.T) {
 	sw := softSwitch(10_000, 1)
 	sw.Soft.Alpha = units.Factor{Num: 8, Den: 1}
@@ -194,8 +194,8 @@ func TestSlowedPriorityKeepsItsRate(t *testing.T) {
 	}
 }
 
-// Time-based GFC tells a share of the line that falls from 1 at B0 to 0 at Bm in
-// proportion (Qian et al., SIGCOMM 2019, section 4.1), every period.
+// Time-based GFC signals a share of the line that falls from 1 at B0 to 0 at Bm in proportion (Qian
+// et al., SIGCOMM 2019, section 4.1), every period.
 func TestReportsOfTimeBasedGFC(t *testing.T) {
 	sw := softSwitch(1<<20, 2)
 	at := plan.PortGFC{B1: 10_000, BM: 110_000, Limit: 110_000, Period: units.Duration(time.Microsecond)}

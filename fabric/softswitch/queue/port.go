@@ -131,7 +131,7 @@ func (p *Port) append(now clock.Time, q uint8, one *packet.Packet, length int64)
 }
 
 // Dequeue removes and returns the packet to be sent next, or nil if none may be sent now. In that
-// case Next says when another call can return a packet.
+// case Next returns the time at which another call can return a packet.
 func (p *Port) Dequeue(now clock.Time) *packet.Packet {
 	ready := p.backlog &^ p.paused
 	if waiting := ready & p.slowed; waiting != 0 {

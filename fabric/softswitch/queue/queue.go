@@ -53,7 +53,7 @@ func (m Mask) Len() int { return bits.OnesCount8(uint8(m)) }
 // first returns the lowest priority of a non-empty set.
 func (m Mask) first() uint8 { return uint8(bits.TrailingZeros8(uint8(m))) }
 
-// Reason says why a packet was dropped or trimmed.
+// Reason is the reason why a packet was dropped or trimmed.
 type Reason uint8
 
 // Reasons. Counters and the capture's comments use the same names.
@@ -82,11 +82,11 @@ type Outcome struct {
 // Signals are the signals of a shared buffer to the sender at the far end of an ingress port. Calls
 // are made during Enqueue, Dequeue and Report.
 type Signals interface {
-	// Pause asks the sender to stop (on) or to resume one priority: PFC. It is called once for each
-	// change; the callee renews pauses.
+	// Pause requests that the sender stop (on) or resume one priority: PFC. It is called once for
+	// each change; the callee renews pauses.
 	Pause(ingress int, priority uint8, on bool)
-	// Stage asks the sender to send one priority at rate / 2^stage: GFC. It is called when the
-	// stage changes; the callee repeats it, because a message can be lost.
+	// Stage requests that the sender send one priority at rate / 2^stage: GFC. It is called when
+	// the stage changes; the callee repeats it, because a message can be lost.
 	Stage(ingress int, priority uint8, stage uint8)
 	// ReportAt requests a call of Memory.Report at a time, when time-based GFC must signal rates.
 	// Earlier or additional calls do nothing.
@@ -97,8 +97,8 @@ type Signals interface {
 // Without Rate time-based GFC signals the first stage whose rate is at most the share.
 type rateSignals interface {
 	Signals
-	// Rate asks the sender to send one priority at share/FullRate of its line's rate; share is
-	// never 0. It is called every period while the share is below FullRate, and once when it
+	// Rate requests that the sender send one priority at share/FullRate of its line's rate; share
+	// is never 0. It is called every period while the share is below FullRate, and once when it
 	// reaches FullRate again.
 	Rate(ingress int, priority uint8, share uint16)
 }

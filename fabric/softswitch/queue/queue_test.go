@@ -66,15 +66,15 @@ func memory(tb testing.TB, sw *plan.Switch, signals Signals) (*Memory, []*Port) 
 	return m, ports
 }
 
-// spoken is Signals that remembers the last word and counts the words. It fails
-// the test when a pause is asked for twice.
+// spoken implements Signals. It records the last signal and counts the signals. It fails the test
+// when a pause is requested twice.
 type spoken struct {
 	tb     testing.TB
 	paused map[[2]int]bool
 	stages map[[2]int]uint8
 	pauses int
 	words  int
-	report clock.Time // what was asked for last
+	report clock.Time // the last request
 }
 
 func listen(tb testing.TB) *spoken {
@@ -140,8 +140,7 @@ type simulation struct {
 	queue clock.Queue[func()]
 }
 
-// in does something some time later; deeds of one time in the order in which they
-// were asked for.
+// in calls a function some time later. Calls of one time are in the order of their requests.
 func (s *simulation) in(after time.Duration, do func()) {
 	s.queue.Push(s.now.Add(after), do)
 }

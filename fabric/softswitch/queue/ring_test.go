@@ -56,7 +56,7 @@ func (s *ringSwitch) upstream(ingress int) *line {
 	return s.ring.switches[(s.number+ringSize-1)%ringSize].lines[next]
 }
 
-// told lets the far end of an ingress act once the signal has arrived.
+// told calls a function for the far end of an ingress once the signal has arrived.
 func (s *ringSwitch) told(ingress int, do func(*Port)) {
 	s.ring.signals++
 	up := s.upstream(ingress)
@@ -78,7 +78,7 @@ func (s *ringSwitch) ReportAt(at clock.Time) {
 	s.ring.in(at.Sub(s.ring.now), func() { s.memory.Report(s.ring.now) })
 }
 
-// rateSwitch can tell rates, too.
+// rateSwitch also signals rates.
 type rateSwitch struct{ *ringSwitch }
 
 func (s rateSwitch) Rate(ingress int, q uint8, share uint16) {

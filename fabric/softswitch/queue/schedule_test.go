@@ -76,10 +76,10 @@ func TestDWRRSharesByWeight(t *testing.T) {
 	}
 }
 
-// Max-min fairness with weights (Bertsekas and Gallager, Data Networks, section
-// 6.5.2): who wants less than a share has all of it, and the others divide the
-// rest by weight. Queue 2 of weight 5 offers a tenth of the line, so queues 0 and
-// 1 of weights 1 and 2 have three and six tenths.
+// Max-min fairness with weights. A queue that needs less than its share gets all that it needs, and
+// the others divide the rest by weight. Queue 2 of weight 5 offers a tenth of the line, so queues 0
+// and 1 of weights 1 and 2 have three and six tenths. Source: Bertsekas and Gallager, Data
+// Networks, section 6.5.2.
 func TestDWRRIsMaxMinFair(t *testing.T) {
 	b := dwrr(t, nil, [spec.Priorities]int{1, 2, 5})
 	b.lengths = [Priorities][2]int{{64, 1518}, {64, 1518}, {64, 1518}}

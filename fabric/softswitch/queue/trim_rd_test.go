@@ -90,8 +90,8 @@ func TestReliableDatagramsThatAreNotCut(t *testing.T) {
 	}
 }
 
-// Whatever says that it is a block or a header, cutting reads no further than the
-// packet, and allocates nothing.
+// Whatever fields indicate a block or a header, cutting reads no further than the packet, and
+// allocates nothing.
 func TestTrimOfDamagedReliableDatagrams(t *testing.T) {
 	whole := rdFrame(t, false, false, rdPayload(wire.RDData, 4000, 8))
 	for at := 42; at < 42+16; at++ {

@@ -43,7 +43,7 @@ type sample struct {
 	stack func(dscp uint8) []gopacket.SerializableLayer
 	// kept is the payload that is left, -1 when the packet is not to be cut.
 	kept int
-	// stale says that the transport's header stays as it was.
+	// stale is set if the transport's header stays as it was.
 	stale bool
 }
 

@@ -24,7 +24,7 @@ func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 		if int(a.Code()) >= wire.AggregationCodes {
 			return j.refuse(Malformed)
 		}
-		// Children that ask for a result get this reject.
+		// Children that request a result get this reject.
 		j.over, j.present, j.above = a.Code(), a.Bitmap(), a.Epoch()
 		return Outcome{Action: Keep, Job: index}
 	}
@@ -40,9 +40,9 @@ func (t *Table) answer(now clock.Time, m *Message, index int) Outcome {
 	return Outcome{Action: SendAll, Job: index, set: at}
 }
 
-// ask reports whether to send a partial sum up again. All children that wait for a result ask again
-// at about the same time, and the first request is enough. So only a child that has already asked
-// since then triggers another one.
+// ask reports whether to send a partial sum up again. All children that wait for a result repeat
+// their request at about the same time, and the first request is enough. So only a child that has
+// already sent a request since then triggers another one.
 func (j *job) ask(s *set, c int) (again bool) {
 	bit := uint64(1) << c
 	if s.asked != 0 && s.asked&bit == 0 {

@@ -29,7 +29,7 @@ const rejectEvery = 10 * time.Millisecond
 type Job struct {
 	Number     uint16
 	KeySeed    uint64 // for wire.AggregationKey of workers
-	SwitchSeed uint64 // for wire.AggregationKey of switches; workers do not know it
+	SwitchSeed uint64 // for wire.AggregationKey of switches; workers do not have it
 	Slots      int
 	Elements   int // elements per slot
 	FanIn      int // workers of the whole job
@@ -69,7 +69,7 @@ type Parent struct {
 	Timeout time.Duration
 }
 
-// Reason says why a message was dropped without an answer.
+// Reason is the reason why a message was dropped without an answer.
 type Reason uint8
 
 // Reasons. Fragment and Checksum are for callers that parse datagrams (Refuse).
@@ -99,12 +99,12 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Action says what the switch must do about a message.
+// Action specifies how the switch must handle a message.
 type Action uint8
 
 // Actions.
 const (
-	Drop     Action = iota // Outcome.Reason says why.
+	Drop     Action = iota // Outcome.Reason is the reason.
 	Keep                   // It is in the sum, now or already before; nothing is sent.
 	SendAll                // Send the result to every child.
 	SendOne                // Send the result to Outcome.Child again.
@@ -398,7 +398,7 @@ func (j *job) enter(a wire.Aggregation, c int) wire.AggregationCode {
 	return 0
 }
 
-// expire ends the job if a set has waited too long. The switch knows nothing about workers that are
+// expire ends the job if a set has waited too long. The switch has no data about workers that are
 // not below it. It does not report these as missing until it waits for the parent's sum.
 func (j *job) expire(now clock.Time) {
 	for who, l := range j.waiting {
@@ -415,7 +415,7 @@ func (j *job) expire(now clock.Time) {
 	}
 }
 
-// rejectUnknown rejects a message of no job, if the plan knows the sender.
+// rejectUnknown rejects a message of no job, if the plan contains the sender.
 func (t *Table) rejectUnknown(now clock.Time, m *Message, code wire.AggregationCode) Outcome {
 	for i := range t.jobs {
 		for c := range t.jobs[i].children {

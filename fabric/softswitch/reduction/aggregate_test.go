@@ -204,8 +204,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestTimeout: the job is over when the slot that waits longest has waited too
-// long, whoever comes then; and a new epoch is not.
+// TestTimeout: the job is over when the slot that waits longest has waited too long, whichever
+// worker sends then. A new epoch is not over.
 func TestTimeout(t *testing.T) {
 	b := newBench(t, 2, 3, 1)
 	for slot := range 3 {
@@ -241,7 +241,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestNumbers: fixed point is held at its ends and says so, float32 is IEEE 754's.
+// TestNumbers: fixed point is clamped to its ends, which a flag reports. float32 follows IEEE 754.
 func TestNumbers(t *testing.T) {
 	b := newBench(t, 2, 2, 4)
 	b.send(0, b.update(0, 0, 0, math.MaxInt32, math.MinInt32, 1, math.MinInt32))

@@ -255,9 +255,9 @@ func (m *model) forge(at, from int, message []byte) {
 		forged := append([]byte(nil), message...)
 		one := &Message{Data: forged, From: addressOf(from), Ingress: from}
 		switch m.random.IntN(4) {
-		case 0: // a stranger knows everything
+		case 0: // an unknown sender with a valid message
 			one.From = addressOf(200)
-		case 1: // a spoofer does not know the key
+		case 1: // a spoofer does not have the key
 			forged[12+m.random.IntN(4)] ^= 1 << m.random.IntN(8)
 		case 2: // by another port
 			one.Ingress = 240

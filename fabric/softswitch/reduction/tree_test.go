@@ -45,10 +45,11 @@ func TestLossInEveryPlace(t *testing.T) {
 		name    string
 		station int
 		up      bool
-		// Whether leaf1 and leaf2 have to ask the root again; asks is that somebody may.
+		// leaf1 and leaf2 are set if the leaf has to repeat its request to the root; asks is set if
+		// any switch may.
 		leaf1, leaf2, asks bool
 	}{
-		{"worker 0 to leaf1", 0, true, false, true, true}, // leaf2's workers do not know that
+		{"worker 0 to leaf1", 0, true, false, true, true}, // leaf2's workers have no notice of that
 		{"leaf1 to the root", 5, true, true, false, true},
 		{"root to leaf1", 5, false, true, false, true},
 		{"root to leaf2", 4, false, false, true, true},
@@ -81,7 +82,8 @@ func TestLossInEveryPlace(t *testing.T) {
 	}
 }
 
-// TestOneQuestionGoesUp, however many children ask, until one of them asks once more.
+// TestOneQuestionGoesUp: one request goes up for the requests of all children, until a child
+// repeats its request.
 func TestOneQuestionGoesUp(t *testing.T) {
 	m := newTwoLeaves(t)
 	b := &bench{t: t, table: m.tables[1], key: make([]uint32, 4)}

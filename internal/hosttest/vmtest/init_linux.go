@@ -15,7 +15,7 @@ import (
 	guest "railbed/internal/vmimage"
 )
 
-// stageEnv tells a test binary that it runs in a guest, and in which stage. The kernel passes it to
+// stageEnv is set if a test binary runs in a guest, and contains the stage. The kernel passes it to
 // the first process from its command line.
 const stageEnv = "RAILBED_VMTEST_STAGE"
 

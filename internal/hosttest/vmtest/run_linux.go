@@ -158,7 +158,7 @@ func run(dir string, o Options, argv []string) (Result, error) {
 	}
 	result, err := collect(stdout)
 	if err != nil {
-		_, _ = io.Copy(io.Discard, stdout) // until the guest is gone; QEMU's exit says the rest
+		_, _ = io.Copy(io.Discard, stdout) // until the guest is gone; QEMU's exit shows the rest
 	}
 	ended := qemu.Wait()
 	if ctx.Err() != nil {
