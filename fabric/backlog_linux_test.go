@@ -8,8 +8,8 @@ import (
 	"railbed/plan"
 )
 
-// TestBacklog reads lines of a kernel 6.1 and counts what an interface dropped, up to
-// what the host's backlogs did.
+// TestBacklog reads lines of a kernel 6.1 and counts an interface's drops, up to the drops of the
+// host's backlogs.
 func TestBacklog(t *testing.T) {
 	const text = "001fb47e 00000003 00000000 00000000 00000000 00000000\n001e851e 0000000a 00000001 " +
 		"00000000 00000000 00000000\n"

@@ -84,9 +84,9 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkFloor is the same system calls as BenchmarkBuild's in one tight loop
-// on one thread, with every request encoded before the clock starts and nothing
-// compared: what the kernel takes. Build is to stay within 1.5 times of it.
+// BenchmarkFloor measures the kernel's share of BenchmarkBuild. It makes the same system calls in
+// one tight loop on one thread. Every request is encoded before the clock starts, and nothing is
+// compared. Build is to stay within 1.5 times of it.
 func BenchmarkFloor(b *testing.B) {
 	forSizes(b, func(b *testing.B, p *plan.Plan, ns map[string]*kernel.Namespace) func() error {
 		b.StopTimer()

@@ -28,8 +28,8 @@ import (
 // late by 1 ms. None may ever be early.
 const late = 10 * time.Millisecond
 
-// TestNetem builds links with delay, jitter, loss and the like in a guest whose
-// kernel has netem, and measures what they do.
+// TestNetem builds links with delay, jitter, loss and the like in a guest whose kernel has netem,
+// and measures their effects.
 func TestNetem(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem"}, CPUs: 2,
@@ -114,7 +114,7 @@ type arrival struct {
 	at     time.Time
 }
 
-// quiet is how long nothing arrives before what is missing counts as lost.
+// quiet is the time without an arrival after which missing datagrams count as lost.
 const quiet = 300 * time.Millisecond
 
 // fromH0 sends from h0 to h1, toH0 the other way; both cross the link once.
@@ -257,8 +257,8 @@ func delays(t *testing.T, r *netemRig) {
 	}
 }
 
-// delayChangesLive changes the delay while datagrams are under way: none is
-// lost, those that were sent after it have the new delay.
+// delayChangesLive changes the delay while datagrams are under way: none is lost, and datagrams
+// sent after the change have the new delay.
 func delayChangesLive(t *testing.T, r *netemRig) {
 	for range tries {
 		if changeDelay(t, r) {
@@ -378,8 +378,8 @@ func alters(t *testing.T, r *netemRig) {
 // compensates for timers that are late by 20 ms.
 const netemRate = units.Rate(500e3)
 
-// ratesBelowNetem: a shaper reaches its rate below netem as it does alone. It
-// is sent one and a half times what the link takes.
+// ratesBelowNetem: a shaper reaches its rate below netem as it does alone. The load is one and a
+// half times the link's rate.
 func ratesBelowNetem(t *testing.T, r *netemRig) {
 	const frame, bucket, span = 1514, 4, 10 // the first few find tokens from before
 	l := load{count: 40, length: frame - 14 - 20 - 8}
@@ -414,8 +414,8 @@ func ratesBelowNetem(t *testing.T, r *netemRig) {
 	}
 }
 
-// overflows: what the queue has no room for is lost and counted once, whether
-// there is netem above it or not.
+// overflows: packets for which the queue has no room are lost and counted once, with and without
+// netem above it.
 func overflows(t *testing.T, r *netemRig) {
 	l := load{count: 200, length: 1472}
 	for _, asked := range []plan.Direction{

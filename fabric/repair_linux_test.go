@@ -67,7 +67,7 @@ func (c *conversation) goesOn(t *testing.T, when string) {
 	}
 }
 
-// sentPackets counts what a link's end A sent; a new interface begins at 0.
+// sentPackets returns the number of packets that a link's end A sent; a new interface begins at 0.
 func sentPackets(t *testing.T, f *Fabric, link string) uint64 {
 	t.Helper()
 	return linkState(t, f, link).A.Counters.TxPackets
@@ -148,7 +148,7 @@ func TestRepairOfEverythingAtOnce(t *testing.T) {
 		if c.fabric != routed {
 			continue
 		}
-		if _, err := in(t, ns[c.node], c.command()...); err == nil { // some have lost what they would damage
+		if _, err := in(t, ns[c.node], c.command()...); err == nil { // some already lack the object
 			damaged++
 		}
 	}
@@ -234,7 +234,7 @@ func TestRepairLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestRepairSaysWhatItCannotDo damages what is put back at once.
+// TestRepairSaysWhatItCannotDo damages state that is restored at once.
 func TestRepairSaysWhatItCannotDo(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	ctx := context.Background()

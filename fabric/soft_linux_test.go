@@ -67,7 +67,7 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 	if err := f.SetLink(ctx, name, Both, long); err != nil {
 		t.Fatal(err)
 	}
-	const underWay = 2 * 300e-6 * 900e6 / 8 // what the link holds there and back
+	const underWay = 2 * 300e-6 * 900e6 / 8 // the bytes in flight, in both directions
 	if at := thresholds(); at.Headroom < underWay || planned.Headroom >= underWay {
 		t.Errorf("thresholds are %+v, and were %+v", at, planned)
 	}

@@ -186,7 +186,7 @@ func TestCalibrationIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "calibration.json")
 	var measurements atomic.Int64
 	var group sync.WaitGroup
-	for range 8 { // as eight processes would: they share nothing but the file
+	for range 8 { // as eight processes would: they share only the file
 		c := counted(t, path, &measurements)
 		group.Go(func() {
 			for _, rate := range []units.Rate{1e9, 10e9} {
@@ -374,8 +374,8 @@ func TestTreesOfShaping(t *testing.T) {
 	}
 }
 
-// Netem counts what the shaper below it drops; TestNetem of the fabric holds
-// the sum against what was lost.
+// Netem counts the drops of the shaper below it. TestNetem of the fabric compares the sum with the
+// losses.
 func TestDropsAreCountedOnce(t *testing.T) {
 	shaper, netem := kernel.QdiscStats{Packets: 7, Drops: 3}, kernel.QdiscStats{Packets: 7, Drops: 5}
 	for _, c := range []struct {

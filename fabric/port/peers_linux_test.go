@@ -8,8 +8,8 @@ import (
 	"railbed/fabric/port/porttest"
 )
 
-// benchOptions give the two ports of a benchmark what the rings of a hundred
-// share: a machine that others use stalls a thread for milliseconds.
+// benchOptions give the two ports of a benchmark the memory that the rings of a hundred share: a
+// machine that others use stalls a thread for milliseconds.
 var benchOptions = port.Options{RingBytes: 4 << 20}
 
 // contender is a switch with two ports.

@@ -11,8 +11,8 @@ import (
 	"railbed/internal/clock"
 )
 
-// TestAgendaIsASortedList: whatever is planned comes in the order of its time,
-// and of its planning where times are alike.
+// TestAgendaIsASortedList: events come in the order of their times. Events of equal times come in
+// the order of planning.
 func TestAgendaIsASortedList(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -32,8 +32,8 @@ func TestAgendaIsASortedList(t *testing.T) {
 				}
 				now = want.at
 			} else {
-				// Times near each other, so that many are alike, and now and then one
-				// that is held back.
+				// Times near each other, so that many are equal, and now and then a frame that is
+				// held back.
 				e := event{at: now + clock.Time(random.IntN(20)), serial: serial,
 					port: int32(random.IntN(ports)), packet: one, epoch: uint32(serial)}
 				if random.IntN(10) == 0 {

@@ -47,8 +47,8 @@ type source struct {
 	seed        uint64
 }
 
-// delays sends what the sources send and returns how long each packet of each was on
-// the way, and the departures at node 0.
+// delays sends the packets of the sources. It returns the delay of each packet of each source, and
+// the departures at node 0.
 func delays(t *testing.T, r *rig, packets int, sources ...source) ([][]time.Duration, *calculustest.Trace) {
 	t.Helper()
 	type sent struct {

@@ -13,7 +13,7 @@ import (
 	"railbed/plan"
 )
 
-// randomFabric is the file of some fabric, with whatever can be on at once.
+// randomFabric returns the file of a random fabric, with any features that can be on at once.
 func randomFabric(r *rand.Rand) string {
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	topology := pick(

@@ -243,8 +243,8 @@ func TestWhatSendsIsNoDeadlock(t *testing.T) {
 	r.balance()
 }
 
-// TestManyDeadlocks: each that is found is counted, and the latest are remembered,
-// with those that stand.
+// TestManyDeadlocks: each detected deadlock is counted. The latest are recorded, and so are all
+// that persist.
 func TestManyDeadlocks(t *testing.T) {
 	r := frozen(t)
 	r.pass(100 * time.Millisecond)

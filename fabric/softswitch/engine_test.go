@@ -115,8 +115,8 @@ nodes: {default: {nic-queue: 4MB}}
 	}
 }
 
-// TestNICOverrun: what a node sends faster than its link overruns its own NIC
-// and is no loss of the fabric's.
+// TestNICOverrun: packets that a node sends faster than its link overrun its own NIC, and are no
+// loss of the fabric.
 func TestNICOverrun(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 100mbit}}\nnodes: "+
 		"{default: {nic-queue: 20KB}}\n"))
@@ -131,8 +131,8 @@ func TestNICOverrun(t *testing.T) {
 	}
 }
 
-// TestLinkDown: what is on the link and what is sent to it is lost; afterwards
-// the link works again.
+// TestLinkDown: packets on the link and packets sent to it are lost. Afterwards the link works
+// again.
 func TestLinkDown(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 100us}}\n"))
 	r.send(0, flow{from: 0, to: 1}, 1000)
@@ -198,7 +198,7 @@ func (c *counting) Observe(o *Observation) {
 	}
 }
 
-// TestReasonsAreNamed: whatever a part drops for has a name of its own here.
+// TestReasonsAreNamed: each reason for which a part drops has a name here.
 func TestReasonsAreNamed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range Reasons() {

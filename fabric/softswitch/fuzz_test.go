@@ -13,8 +13,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// FuzzPipeline hands an engine whatever frames a node may send: it never panics,
-// keeps its books, and delivers nothing longer than the MTU.
+// FuzzPipeline passes an engine any frames that a node may send. The engine never panics, its
+// counters add up, and it delivers no frame longer than the MTU.
 func FuzzPipeline(f *testing.F) {
 	plans := []*plan.Plan{}
 	texts := []string{

@@ -80,8 +80,8 @@ func TestGFCFollowsTheLink(t *testing.T) {
 // gfc returns the GFC thresholds in the port's state.
 func (p *pressed) gfc() plan.PortGFC { return p.engine.Ports()[p.at.index].GFC }
 
-// TestChangesOfRateAndDelayAreGentle: whatever a link under load becomes, and however
-// soon after another change, nothing is lost.
+// TestChangesOfRateAndDelayAreGentle: no change of a link under load loses a packet, however soon
+// it follows another change.
 func TestChangesOfRateAndDelayAreGentle(t *testing.T) {
 	for _, kind := range gentleKinds {
 		for seed := range uint64(20) {
@@ -97,10 +97,10 @@ func TestChangesOfRateAndDelayAreGentle(t *testing.T) {
 	}
 }
 
-// TestRingOfLinksThatChange: a ring that would deadlock stays live with GFC, and loses
-// nothing, while all its links become twenty times longer and short again. What was
-// planned for the short links loses frames on the long ones. Links between switches
-// follow what the hosts' links let wait.
+// TestRingOfLinksThatChange: a ring that would deadlock stays live with GFC, and loses nothing,
+// while all its links become twenty times longer and short again. Thresholds for the short links
+// would lose frames on the long ones. Links between switches follow the bytes that the hosts' links
+// let wait.
 func TestRingOfLinksThatChange(t *testing.T) {
 	const settings = "gfc: {kind: %s, priorities: [3]}"
 	for _, kind := range gentleKinds {
@@ -146,8 +146,7 @@ func TestRingOfLinksThatChange(t *testing.T) {
 	}
 }
 
-// TestRingOfRandomChanges: whichever link of such a ring becomes whatever, nothing is
-// lost, and the ring goes on.
+// TestRingOfRandomChanges: no change of a link of such a ring loses a packet or stops the ring.
 func TestRingOfRandomChanges(t *testing.T) {
 	for _, kind := range gentleKinds {
 		for seed := range uint64(5) {

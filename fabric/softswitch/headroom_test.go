@@ -12,8 +12,8 @@ import (
 	"railbed/plan"
 )
 
-// pressed is a lossless switch between a node that always has something to send
-// and one whose link is ten times slower.
+// pressed is a lossless switch between a node that always has packets to send and a node whose link
+// is ten times slower.
 type pressed struct {
 	*rig
 	fast plan.Link
@@ -140,8 +140,8 @@ func (p *pressed) change(random *rand.Rand) string {
 	return fmt.Sprintf("%v and %v, %v and %v", in, out, to, back)
 }
 
-// TestChangesOfRateAndDelayAreLossless: whatever a link under load becomes, and
-// however soon after another change.
+// TestChangesOfRateAndDelayAreLossless: no change of a link under load loses a packet, however soon
+// it follows another change.
 func TestChangesOfRateAndDelayAreLossless(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 3))

@@ -218,8 +218,8 @@ func TestTelemetryOff(t *testing.T) {
 	}
 }
 
-// TestTelemetryLeavesOthersAlone: what is a reliable datagram without a block, a
-// fragment, or cut off by trimming is neither written to nor counted.
+// TestTelemetryLeavesOthersAlone: reliable datagrams without a block, fragments and trimmed packets
+// are neither changed nor counted.
 func TestTelemetryLeavesOthersAlone(t *testing.T) {
 	r := newRig(t, fmt.Sprintf(threeHops, true))
 	for i, change := range []func(frame []byte){

@@ -121,8 +121,8 @@ func same[M message[F], F comparable](t *testing.T, m M, f *F, parts map[int]str
 	}
 }
 
-// roundTrip reads any bytes as a message and writes what was read: what is read of
-// that is the same.
+// roundTrip reads any bytes as a message, writes the fields, and reads them again. Both readings
+// must be the same.
 func roundTrip[M message[F], F comparable](t *testing.T, m M) {
 	t.Helper()
 	if !m.Valid() {
@@ -147,7 +147,7 @@ func roundTrips(t *testing.T, b []byte) {
 	roundTrip(t, DREP(b))
 }
 
-// Each field is read from bits that are written for it, whatever is in the others.
+// Each field is read from the bits that are written for it, for any values of the others.
 func TestConnectionMessagesWithAnyBits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, CMLen)

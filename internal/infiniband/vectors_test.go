@@ -20,7 +20,7 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// split is an IP packet's headers of IP and UDP, and what is behind them.
+// split returns an IP packet's headers of IP and UDP, and its payload.
 func split(ip []byte) (headers []byte, p Packet) {
 	if ip[0]>>4 == 4 {
 		return ip[:HeadersIPv4], Packet(ip[HeadersIPv4:])

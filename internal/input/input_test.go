@@ -26,7 +26,7 @@ func TestOpenRefusesWhatMayNeverEnd(t *testing.T) {
 	}
 }
 
-// A descriptor that the shell has opened is read whatever it is.
+// A descriptor that the shell has opened is read, of whatever kind.
 func TestOpenTakesInheritedDescriptors(t *testing.T) {
 	from, to, err := os.Pipe()
 	if err != nil {

@@ -227,7 +227,7 @@ func TestOffloadsAsEthtoolSeesThem(t *testing.T) {
 	}
 	_, err = exec.LookPath("ethtool")
 	ethtool := err == nil
-	if ethtool { // what a new veth has off must be turned off too
+	if ethtool { // features that a new veth has off must be turned off too
 		p.sees(t, "ethtool -K eth0 gro on rx-gro-list on rx-udp-gro-forwarding on")
 		if on, err = p.conn.OffloadsOn("eth0"); err != nil || !slices.Contains(on, "rx-gro") ||
 			!slices.Contains(on, "rx-udp-gro-forwarding") {

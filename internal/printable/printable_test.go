@@ -79,7 +79,7 @@ func TestPlainTextIsNotCopied(t *testing.T) {
 	}
 }
 
-// harmless reports whether a text has printable characters alone, and those that are allowed.
+// harmless reports whether a text has only printable and allowed characters.
 func harmless(text, allowed string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return !unicode.IsPrint(r) && !strings.ContainsRune(allowed, r)
@@ -104,7 +104,8 @@ func FuzzPrintable(f *testing.F) {
 				t.Errorf("line %d of Text(%q) is %q, which is not marked", i, text, line)
 			}
 		}
-		// A stream in pieces becomes what the whole becomes, but for a character that never ends.
+		// A stream in pieces gives the same output as the whole, except for a character that never
+		// ends.
 		var whole, pieces bytes.Buffer
 		if n, err := NewWriter(&whole).Write([]byte(text)); n != len(text) || err != nil {
 			t.Fatal(n, err)

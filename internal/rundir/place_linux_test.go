@@ -28,7 +28,8 @@ func init() {
 // Ordinary users of the host.
 const victim, attacker = 61001, 61002
 
-// placeOf is where a user's testbeds are, what was passed over for that, and the error.
+// placeOf returns the directory of a user's testbeds, the directories that were passed over, and
+// the error.
 func placeOf(t *testing.T, uid int, env ...string) (root, passed, err string) {
 	t.Helper()
 	command := exec.Command("/proc/self/exe")

@@ -31,7 +31,7 @@ const (
 	// sweepName is the lock file of the process that removes what a dead testbed left.
 	sweepName = "sweep.lock"
 	// rootLockName serialises claims and the decisions of sweeps under one root directory. A
-	// process that holds it waits for nothing but files.
+	// process that holds it waits only for files.
 	rootLockName = ".lock"
 )
 

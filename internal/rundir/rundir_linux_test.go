@@ -223,7 +223,7 @@ func TestDanglingNamesAreSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := func(pid int) string { return fmt.Sprintf("/proc/%d/fd/3", pid) }
-	names := map[string]string{ // by the name, what it links to
+	names := map[string]string{ // the targets of links, by name
 		"rundir-gone-h0":  target(gone.Process.Pid),
 		live.Name + "-h0": target(gone.Process.Pid), // recorded
 		// These belong to a dead testbed "rundir-live-b"; its name begins with the name of a

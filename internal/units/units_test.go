@@ -185,8 +185,8 @@ func TestSerialisationTime(t *testing.T) {
 	}
 }
 
-// FuzzRoundTrip holds that what a parser accepts prints as something that it
-// reads as the same value, and that no parser is lost in a long text.
+// FuzzRoundTrip checks that a value which a parser accepts prints as a text with the same value,
+// and that no parser hangs on a long text.
 func FuzzRoundTrip(f *testing.F) {
 	for _, text := range []string{"1gbit", "2.5gbit", "40KB", "16MiB", "10us", "1m30s", "0.1%", "1/3",
 		"0.001", "0", "\u00b5s", strings.Repeat("9", 40) + "B"} {

@@ -13,8 +13,8 @@ import (
 	"railbed/internal/verdict"
 )
 
-// module is an ELF file with nothing but a section .modinfo, as `ld -r -b binary`
-// and objcopy make one; fields are its key=value texts.
+// module returns an ELF file that has only a section .modinfo, as `ld -r -b binary` and objcopy
+// make one; fields are its key=value texts.
 func module(t *testing.T, fields ...string) []byte {
 	t.Helper()
 	info := []byte(strings.Join(fields, "\x00") + "\x00")
@@ -153,8 +153,8 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestFindKernel: the one of the user before that of all, the newest of several,
-// and what to do where there is none.
+// TestFindKernel: the user's kernel comes before the kernel for all users, and the newest of
+// several is used. Without a kernel, the error contains the remedy.
 func TestFindKernel(t *testing.T) {
 	root := kernelOf(t, "9.9.9-test", nil)
 	cache := t.TempDir()

@@ -55,9 +55,8 @@ func fold(sum uint64) uint16 {
 func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
 
 // UpdateChecksum returns the checksum of data in which one aligned 16-bit word changed from old to
-// new: RFC 1624, equation 3. It is wrong in one case: for data of nothing but zeros it gives 0,
-// while the sum over them needs 0xFFFF. This case does not occur in IP headers or UDP and TCP
-// checksums.
+// new: RFC 1624, equation 3. It is wrong in one case: for data of only zeros it gives 0, while the
+// sum over them needs 0xFFFF. This case does not occur in IP headers or UDP and TCP checksums.
 func UpdateChecksum(checksum, old, new uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^old) + uint64(new))
 }

@@ -274,7 +274,7 @@ func FuzzINT(f *testing.F) {
 	})
 }
 
-// FuzzAggregation encodes again what is valid.
+// FuzzAggregation encodes valid messages again.
 func FuzzAggregation(f *testing.F) {
 	for _, name := range []string{"update", "partial", "result", "reject", "max"} {
 		f.Add(protocoltest.Example(f, "aggregation-"+name))

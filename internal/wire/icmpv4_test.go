@@ -47,8 +47,8 @@ func TestICMPv4Echo(t *testing.T) {
 	equal(t, "sum", slowSum(m, 0), 0xffff)
 }
 
-// The reply to an echo without id, sequence number and data is nothing but
-// zeros, for which the update of RFC 1624 has the wrong zero.
+// The reply to an echo without id, sequence number and data is all zeros, for which the update of
+// RFC 1624 has the wrong zero.
 func TestICMPv4ReplyOfZeros(t *testing.T) {
 	m := ICMPv4(make([]byte, ICMPLen))
 	m.Encode(&ICMPFields{Type: ICMPv4Echo})

@@ -182,8 +182,7 @@ func probe(t testing.TB) []byte {
 	return frame
 }
 
-// The checksum of a packet stays right whatever a hop writes, and wrong when it
-// was wrong.
+// A hop's writes keep a right checksum of a packet right, and a wrong checksum wrong.
 func TestINTChecksum(t *testing.T) {
 	frame := probe(t)
 	h := Parse(frame)

@@ -391,8 +391,8 @@ func TestFlowlets(t *testing.T) {
 	}
 }
 
-// TestLinksThatAreDown leave the set, come back, and when all are down the packet
-// is refused; nothing else changes its choice of those that are left.
+// TestLinksThatAreDown leave the set, come back, and when all are down the packet is refused.
+// Nothing else changes the choice among the remaining links.
 func TestLinksThatAreDown(t *testing.T) {
 	for _, balance := range []string{spec.Flow, spec.Polarised, spec.Flowlet, spec.Spray, spec.RoundRobin,
 		spec.LeastQueue} {

@@ -106,7 +106,7 @@ func BenchmarkBridge(b *testing.B) {
 	}
 }
 
-// packetState is a packet and what it was before it was forwarded.
+// packetState is a packet and its state before it was forwarded.
 type packetState struct {
 	one    *packet.Packet
 	header []byte

@@ -85,7 +85,7 @@ func TestBridgeLearns(t *testing.T) {
 		{302 * second, guest, planned1, 3, to(0)}, // and again, within its age
 		{302 * second, planned1, guest, 0, to(3)},
 		{303 * second, other, guest, 3, Decision{Reason: Hairpin}},
-		{304 * second, planned2, planned1, 2, to(0)}, // what is learnt comes before the plan
+		{304 * second, planned2, planned1, 2, to(0)}, // learned addresses come before the plan
 		{305 * second, planned1, planned2, 0, to(2)},
 		{604 * second, planned1, planned2, 0, to(1)}, // and is forgotten: the plan holds
 		{700 * second, planned1, wire.Broadcast, 0, flooded},
@@ -191,8 +191,8 @@ func TestBridgeKeepsToTheMTU(t *testing.T) {
 	}
 }
 
-// TestBridgesReachEverything sends a frame from every NIC to every other over a
-// tree of bridges, silent ones included: each takes the one way there is.
+// TestBridgesReachEverything sends a frame from every NIC to every other over a tree of bridges,
+// including silent NICs: each frame takes the only path.
 func TestBridgesReachEverything(t *testing.T) {
 	f := newFabric(t, bridged(t, "a b c d e", "r x y", "a -- x", "b -- x", "c -- y", "d -- y", "e -- r",
 		"r -- x", "r -- y"), "")

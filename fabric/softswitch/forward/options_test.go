@@ -14,8 +14,8 @@ func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
 var defaultRoute = netip.MustParsePrefix("0.0.0.0/0")
 
-// TestFlowLabel: with the option flows that differ in nothing but their label
-// spread; without it they do not.
+// TestFlowLabel: with the option, flows that differ only in their label spread; without it they do
+// not.
 func TestFlowLabel(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLeaf(t, spines(t, 8), spec.Flow, depths{}, nil)

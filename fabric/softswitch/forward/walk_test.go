@@ -77,8 +77,8 @@ func (w *walk) send(from *plan.Node, nic int, dst netip.Addr) {
 	w.enter(d, at)
 }
 
-// enter follows a packet from a switch's port on over all paths, and returns who
-// gets it in the end; all paths must agree.
+// enter follows a packet from a switch's port on over all paths, and returns its receiver, which
+// must be the same on all paths.
 func (w *walk) enter(d datagram, at plan.End) string {
 	memo := fmt.Sprint(at, d.dst)
 	if end, known := w.seen[memo]; known {
@@ -140,7 +140,7 @@ func (w *walk) localTo(sw string, dst netip.Addr) string {
 	return "nowhere"
 }
 
-// checkRewrite requires the frame to be what the next station expects.
+// checkRewrite requires the frame that the next station expects.
 func (w *walk) checkRewrite(d datagram, one *packet.Packet, sw string, port *plan.Interface) {
 	wellFormed(w.t, sw, one)
 	far := w.far[plan.End{Node: sw, Port: port.Name}]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A ping-pong whose answers come soon is worth waiting for awake; one whose
-// answers come later, or frames that were in time all the same, are not.
+// Polling is worth while for a ping-pong whose answers come soon. It is not for a ping-pong whose
+// answers come later, or for frames that would be in time without it.
 func TestPatience(t *testing.T) {
 	// play has frames come every gap: looking finds them when they come in time,
 	// a sleep ends with them. It returns the time spent looking in vain.

@@ -24,8 +24,9 @@ const (
 	leastSpin, firstSpin, mostSpin = 1 * time.Microsecond, 60 * time.Microsecond, 150 * time.Microsecond
 	// A wake-up later than spin adds spinUp to it; any other wake-up subtracts spinDown. In
 	// equilibrium one wake-up of a thousand is later. A due time that leaves no time to sleep
-	// subtracts spinDown, too. So a thread that is too busy to sleep notices when sleeping has
-	// become more exact. If cores are short, each check of the clock subtracts spinFade.
+	// subtracts spinDown, too. So the spin of a thread that is too busy to sleep also follows when
+	// sleeping has become more exact. If cores are short, each check of the clock subtracts
+	// spinFade.
 	spinUp, spinDown, spinFade = 4995 * time.Nanosecond, 5 * time.Nanosecond, 25 * time.Nanosecond
 	// leastSleep is the shortest sleep; shorter times are spent polling the clock.
 	leastSleep = 10 * time.Microsecond

@@ -203,9 +203,8 @@ func TestFlowMeetsTheSameFaults(t *testing.T) {
 	}
 }
 
-// TestSeedIsPinned holds what a seed means: a change of it changes every run of
-// every file. The numbers are this code's own; that they are fair is the other
-// tests' business.
+// TestSeedIsPinned checks the draws of a seed: a change of them changes every run of every file.
+// The numbers are from this code itself. The other tests check that they are fair.
 func TestSeedIsPinned(t *testing.T) {
 	m := New(plan.Direction{Rate: 1e9, Loss: ratio(1, 10)}, Seed(1, "leaf1--spine1", true))
 	var lost []int
@@ -326,8 +325,8 @@ func TestDuplication(t *testing.T) {
 	}
 }
 
-// TestReordering counts who is overtaken: 1,000 bytes take 8 us, so that a packet
-// held back by 20 us is overtaken by the next two.
+// TestReordering counts overtaken packets: 1,000 bytes take 8 us, so that a packet held back by 20
+// us is overtaken by the next two.
 func TestReordering(t *testing.T) {
 	m := New(plan.Direction{Rate: 1e9, Delay: 5_000, Reorder: ratio(1, 100), ReorderBy: 20_000}, 3)
 	const n = 100_000

@@ -133,8 +133,8 @@ func (l *gentleLink) Rate(_ int, q uint8, share uint16) {
 	l.in(l.after, func() { l.sender.port.Share(l.now, q, share); l.sender.kick() })
 }
 
-// fill sends to a stopped switch for a second, and returns the most that it held
-// and what it dropped.
+// fill sends to a stopped switch for a second, and returns the most bytes that it held and its
+// drops.
 func fill(t *testing.T, kind string, at plan.PortGFC, tau time.Duration) (held int64, dropped int) {
 	const rate, frame = units.Rate(1e9), 100
 	for k := 0; k < 17 && kind == spec.GFCBuffer; k++ {

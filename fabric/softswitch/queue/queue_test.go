@@ -155,7 +155,7 @@ func (s *simulation) run(until clock.Time) {
 	s.now = until
 }
 
-// line sends what a port has over a link.
+// line sends a port's packets over a link.
 type line struct {
 	s       *simulation
 	port    *Port

@@ -180,7 +180,7 @@ func (r *ring) storm(during time.Duration) {
 	r.in(during, func() { set(false) })
 }
 
-// Two layouts of the buffer: what is kept for all ingresses alike, and more for
+// Two layouts of the buffer: an equal reservation for all ingresses, and a larger reservation for
 // the links of the ring than for the hosts.
 var (
 	unit  = units.Bytes(reaction * time.Duration(ringRate) / 8 / time.Second)
@@ -304,8 +304,8 @@ func TestCycles(t *testing.T) {
 	}
 }
 
-// TestCyclesOfRandomGraphs: what is found is cycles without a place in common, and
-// none is left once their places are gone.
+// TestCyclesOfRandomGraphs: the found cycles have no place in common, and none is left once their
+// places are removed.
 func TestCyclesOfRandomGraphs(t *testing.T) {
 	several := 0
 	for seed := range uint64(2000) {

@@ -155,7 +155,7 @@ func TestLongFrameIsSentAtLast(t *testing.T) {
 	}
 }
 
-// A queue that has sent all loses what it had left of its turn.
+// A queue that has sent all its packets loses the rest of its turn.
 func TestEmptyQueueSavesNothing(t *testing.T) {
 	b := dwrr(t, nil, [spec.Priorities]int{1, 1})
 	put := func(q uint8, length int) { b.port.Enqueue(0, frameOf(length, q)) }

@@ -7,7 +7,7 @@ import (
 )
 
 // Trimming cuts a packet for which its queue has no room down to its headers, sets another DSCP and
-// puts the packet into the express queue. So the receiver learns of the loss within a round trip.
+// puts the packet into the express queue. So the receiver detects the loss within a round trip.
 // Sources: Handley et al., Re-architecting datacenter networks and stacks for low latency and high
 // performance, SIGCOMM 2017. Ultra Ethernet 1.0. SAI's packet trimming, whose settings are size,
 // DSCP and queue.

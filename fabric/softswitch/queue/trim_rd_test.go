@@ -37,8 +37,8 @@ func rdPayload(kind wire.RDType, length, hops int) gopacket.Payload {
 	return data
 }
 
-// What is left of a reliable datagram has its whole header and its telemetry, and is
-// valid, whatever stands before it.
+// A trimmed reliable datagram has its whole header and its telemetry, and is valid, with any
+// headers before it.
 func TestTrimmedReliableDatagramsAreValid(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tagged := range []bool{false, true} {

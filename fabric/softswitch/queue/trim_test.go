@@ -245,8 +245,8 @@ func TestTrimKeepsHeaders(t *testing.T) {
 	}
 }
 
-// What is not trimmed is dropped for the reason that it was refused for; and
-// what was trimmed once is dropped when the express queue has no room.
+// A packet that is not trimmed is dropped for the reason of its refusal. A packet that was trimmed
+// once is dropped when the express queue has no room.
 func TestWhatIsNotTrimmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		room   int

@@ -323,7 +323,7 @@ func FuzzTake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte, apart uint32) {
 		b := newBench(t, 2, 2, 3)
 		for i, data := range [][]byte{first, second, first, second} {
-			if len(data) >= wire.AggregationLen && i < 2 { // what a fuzzer cannot guess
+			if len(data) >= wire.AggregationLen && i < 2 { // fields that a fuzzer cannot guess
 				copy(data[12:16], b.update(int(data[10]&1), 0, 0, 1)[12:16])
 			}
 			b.now += clock.Time(apart)

@@ -29,9 +29,8 @@ type station struct {
 	worker int
 }
 
-// model is a tree of switches and its workers over lines that lose, double and
-// reorder whatever they carry, in virtual time. Workers are stations from 0 on,
-// switches follow.
+// model is a tree of switches and its workers over lines that lose, duplicate and reorder messages,
+// in virtual time. Workers are stations from 0 on, switches follow.
 type model struct {
 	t         testing.TB
 	random    *rand.Rand
@@ -80,7 +79,7 @@ func newModel(t testing.TB, random *rand.Rand, workers, switches, slots, element
 		jobs[i] = jobOf(7, workers, slots, elements)
 		jobs[i].Children = nil
 	}
-	for w := range workers { // those with the least numbers have one for sure
+	for w := range workers { // workers with the least numbers have one for sure
 		at := random.IntN(switches)
 		if w < switches {
 			at = switches - 1 - w
@@ -199,7 +198,7 @@ func (m *model) stationFor(table, child int) int {
 	return m.tables[table].jobs[0].Children[child].Ports[0]
 }
 
-// take does what a switch's engine does about a message.
+// take handles a message as a switch's engine does.
 func (m *model) take(at int, message *Message) Outcome {
 	t := m.tables[at]
 	o := t.Take(m.now, message)

@@ -38,8 +38,8 @@ func newTwoLeaves(t *testing.T) *model {
 	return m
 }
 
-// TestLossInEveryPlace: one message, or several after each other, is lost on each line and each way;
-// sums are right, and what was not lost is not done again further up.
+// TestLossInEveryPlace: one message, or several after each other, is lost on each line and each way.
+// Sums are right, and a step that was not lost is not repeated further up.
 func TestLossInEveryPlace(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -277,8 +277,8 @@ func TestSaturation(t *testing.T) {
 	}
 }
 
-// FuzzAnswer hands a leaf whatever its parent may send, rightly addressed and with the right key, between
-// updates: it never panics, and sends nothing invalid.
+// FuzzAnswer passes a leaf any message of its parent, with the right addresses and key, between
+// updates. The leaf never panics, and sends nothing invalid.
 func FuzzAnswer(f *testing.F) {
 	m := newTwoLeaves(&testing.T{})
 	b := &bench{table: m.tables[1], key: make([]uint32, 4)}
