@@ -75,7 +75,7 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File
 	// Channel becomes descriptor 3; nil leaves it closed.
 	Channel *os.File
-	// Terminal says that Stdin is a terminal, which becomes the controlling terminal.
+	// Terminal is true if Stdin is a terminal. That terminal becomes the controlling terminal.
 	Terminal bool
 }
 
@@ -101,8 +101,8 @@ type GroupKiller interface {
 	KillGroup()
 }
 
-// Terminate asks the process to end, with SIGHUP as its terminal would and with SIGTERM. It kills
-// the process after the grace time. It returns when the process has ended.
+// Terminate signals the process to end, with SIGHUP as its terminal would and with SIGTERM. It
+// kills the process after the grace time. It returns when the process has ended.
 func Terminate(p Process, grace time.Duration) {
 	ended := make(chan struct{})
 	go func() {

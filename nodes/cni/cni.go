@@ -3,10 +3,10 @@
 //
 // A node of runtime cni has a place in the fabric, a name, addresses and routes, but no programs.
 // Its network stack is in a container that another runtime starts and ends. That runtime calls the
-// plugin (Plugin). The plugin asks the testbed's supervisor for a node and makes the node's NIC in
-// the container's network namespace. It passes the NIC's far end to the supervisor as an open
-// descriptor. So the plugin needs rights in the container's namespace alone, and no link crosses
-// from one user namespace into another.
+// plugin (Plugin). The plugin requests a node from the testbed's supervisor and makes the node's
+// NIC in the container's network namespace. It passes the NIC's far end to the supervisor as an
+// open descriptor. So the plugin needs rights in the container's namespace alone, and no link
+// crosses from one user namespace into another.
 //
 // The supervisor keeps a Table of the attached containers. When the supervisor ends, the
 // descriptors are closed and the NICs disappear. When a container's namespace ends without a DEL,
@@ -29,7 +29,7 @@ type Key struct {
 	Interface string `json:"interface"`
 }
 
-// Request asks for a node.
+// Request is a request for a node.
 type Request struct {
 	Key
 	// Network is the name of the configuration, for GC.
@@ -50,9 +50,9 @@ type Request struct {
 type Attached struct {
 	Request
 	Since time.Time `json:"since"`
-	// Joined says that its port exists. Otherwise the plugin is still making it.
+	// Joined is true if the port exists. Otherwise the plugin is still making the port.
 	Joined bool `json:"joined"`
-	// Made is the attachment that the plugin was asked to make.
+	// Made is the attachment that the plugin has to make.
 	Made *fabric.Attachment `json:"made,omitempty"`
 }
 
@@ -88,11 +88,11 @@ type Testbed interface {
 
 // Errors of Testbed.
 var (
-	// ErrNoPort says that the testbed has no such port.
+	// ErrNoPort means that the testbed has no such port.
 	ErrNoPort = errors.New("no such port")
-	// ErrTaken says that no such port is free now.
+	// ErrTaken means that no such port is free now.
 	ErrTaken = errors.New("no free port")
-	// ErrTwice says that the container has a NIC by this interface already.
+	// ErrTwice means that the container already has a NIC with this interface name.
 	ErrTwice = errors.New("attached already")
 )
 

@@ -28,7 +28,7 @@ const (
 	attachedAlready = 100
 )
 
-// ErrDown says that the testbed is not up. Plugin.Open wraps it.
+// ErrDown means that the testbed is not up. Plugin.Open wraps it.
 var ErrDown = errors.New("testbed is not up")
 
 // Plugin is the CNI plugin, for one call.
@@ -40,7 +40,7 @@ type Plugin struct {
 	About string
 }
 
-// Main runs the command in the environment and standard input, as the specification says, and
+// Main runs the command in the environment and standard input, as the specification requires, and
 // returns the exit code.
 func (p *Plugin) Main() int {
 	call := func(fn func(context.Context, *skel.CmdArgs, *config) error) func(*skel.CmdArgs) error {

@@ -80,7 +80,7 @@ func (t *Table) nowLocked(one *Attached) *Attached {
 	return &now
 }
 
-// matches reports whether a request asks for a port, taken or not.
+// matches reports whether a request matches a port, taken or not.
 func (r *Request) matches(p Port) bool {
 	nodes, nics, _ := strings.Cut(cmp.Or(r.Port, r.Group, "*"), ":")
 	if r.Port != "" {

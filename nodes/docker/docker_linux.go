@@ -49,8 +49,8 @@ const (
 	LabelImageRunDir  = "io.railbed.image.run-dir"
 )
 
-// atOnce is how many containers the engine is asked to make or remove at the same time. With two
-// for each core the engine is never idle, and no request waits for long.
+// atOnce is how many requests to make or remove a container are sent to the engine at the same
+// time. With two for each core the engine is never idle, and no request waits for long.
 var atOnce = 2 * runtime.NumCPU()
 
 // Options configure a Runtime.

@@ -105,8 +105,8 @@ func (c *container) inspected() (how string, failed bool) {
 	}
 }
 
-// revive starts the container again and moves its links into its new namespace. runs says that the
-// container runs, even if a later step failed; later steps have limits of their own.
+// revive starts the container again and moves its links into its new namespace. runs is true if the
+// container runs, even if a later step failed. Later steps have limits of their own.
 func (c *container) revive() (runs bool, err error) {
 	ctx, cancel := context.WithTimeout(c.life, removeTime)
 	defer cancel()
@@ -126,7 +126,7 @@ func (c *container) revive() (runs bool, err error) {
 	return true, c.begin(c.life)
 }
 
-// watchEntrypoint restarts the entry point, as often as the file's policy says.
+// watchEntrypoint restarts the entry point, as often as the file's restart policy allows.
 func (c *container) watchEntrypoint(p *process) {
 	exit, _ := p.Wait()
 	c.mu.Lock()

@@ -61,7 +61,7 @@ type answer struct {
 	Count    int         `json:"count,omitempty"`
 	Error    string      `json:"error,omitempty"`
 	NotFound bool        `json:"not_found,omitempty"`
-	// Stopping says, without a request, that the container was asked to stop from outside.
+	// Stopping reports, without a request, a stop of the container that was requested from outside.
 	Stopping bool `json:"stopping,omitempty"`
 }
 

@@ -94,7 +94,7 @@ type sweeping struct {
 	removed []string
 }
 
-// ask sends the engine a request, unless the engine is away.
+// ask sends a request to the engine, unless the engine is away.
 func (s *sweeping) ask(what string, do func(context.Context) error) error {
 	if s.away {
 		return nil // this was reported before

@@ -1,5 +1,5 @@
 // Package frr runs the distribution's FRRouting as the control plane of a router. bgpd computes the
-// routes, zebra sets them in the kernel, and bfdd runs where a plan asks for it.
+// routes, zebra sets them in the kernel, and bfdd runs where a plan requires it.
 package frr
 
 import (

@@ -22,9 +22,10 @@ type Make func(t *testing.T, name string) nodes.Node
 // Options describe a runtime to the suite. The zero value is for a runtime whose nodes cost little
 // and share the host's kernel.
 type Options struct {
-	// OwnKernel says that nodes have kernels of their own, whose namespaces have the same numbers.
+	// OwnKernel is true if each node has its own kernel. Namespaces in different kernels have the
+	// same numbers.
 	OwnKernel bool
-	// Few says that nodes are costly: tests that do not need a fresh node share one.
+	// Few is true if nodes are costly. Tests that do not need a fresh node then share a node.
 	Few bool
 }
 

@@ -56,7 +56,7 @@ func (a *agent) deliver(c carried, stream *yamux.Stream) {
 	}
 }
 
-// take waits for a stream, which the host opened before it asked for the command.
+// take waits for a stream. The host opened the stream before it requested the command.
 func (a *agent) take(c carried) *yamux.Stream {
 	stream := <-a.stream(c)
 	a.mu.Lock()

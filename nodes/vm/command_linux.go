@@ -326,7 +326,7 @@ func (r *relay) count(n int, ended bool) {
 }
 
 // await waits until so many bytes have arrived, or, if bytes is negative, until the stream has
-// ended. It gives up on a reader that does not read.
+// ended. It stops waiting for a reader that does not read.
 func (r *relay) await(bytes int64) {
 	timer := time.NewTimer(outputPatience)
 	defer timer.Stop()

@@ -64,7 +64,7 @@ var needed = []string{
 type place struct {
 	device string // major:minor of the file system
 	path   string // within the file system
-	// guest says that it is hidden from guests only.
+	// guest is true if it is hidden from guests only.
 	guest bool
 }
 

@@ -174,7 +174,7 @@ func (c *cables) close() {
 	}
 }
 
-// monitor speaks QMP, QEMU's machine protocol: JSON objects both ways.
+// monitor is a client of QMP, QEMU's machine protocol: JSON objects in both directions.
 type monitor struct {
 	to   *json.Encoder
 	from *json.Decoder

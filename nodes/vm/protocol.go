@@ -23,7 +23,7 @@ type hello struct {
 	// Carry is one descriptor of a command, in one direction: bytes without frames. The sender ends
 	// it.
 	Carry *carried `json:",omitempty"`
-	// Count asks for the number of processes. The answer is a Message.
+	// Count requests the number of processes. The answer is a Message.
 	Count bool `json:",omitempty"`
 }
 

@@ -6,7 +6,7 @@
 // QEMU boots the kernel that package vmimage finds. It uses KVM where a guest boots with it, and
 // software emulation (TCG) elsewhere. Under TCG the guest's processor is 10 to 20 times slower than
 // the host's. The initramfs holds this program, which is the guest's first process, and the modules
-// that the node asks for. The guest's root is the host's over virtio-9p, read-only, under an
+// that the node requires. The guest's root is the host's over virtio-9p, read-only, under an
 // overlay in the guest's memory. The host's programs run in the guest, and files that they write
 // disappear with the guest. The guest has its own /proc, /sys, /dev, /run, /tmp and /var/tmp.
 //

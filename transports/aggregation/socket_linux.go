@@ -87,7 +87,7 @@ func newSocket(conn *net.UDPConn, longest int) (*socket, error) {
 	return s, nil
 }
 
-// until sets the time at which receive gives up. An earlier deadline that is already set stays.
+// until sets the time at which receive times out. An earlier deadline that is already set stays.
 func (s *socket) until(deadline time.Time) error {
 	if !s.armed.IsZero() && !deadline.Before(s.armed) {
 		return nil

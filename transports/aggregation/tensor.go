@@ -62,7 +62,7 @@ func (t *tensor) write(a wire.Aggregation, from, to int, scale int8) {
 		}
 	case t.floats != nil:
 		for i, v := range t.floats[from:to] {
-			n, _ := wire.ToFixed(v, scale) // it fits: the scale is at least what scale said
+			n, _ := wire.ToFixed(v, scale) // it fits: the scale is at least what scale returned
 			a.SetFixed(i, n)
 		}
 	default:

@@ -262,7 +262,7 @@ func (w *Worker) Poll(now clock.Time) []byte {
 				s.rto = min(2*s.rto, w.config.Longest)
 				// If all updates are repeated there is no sample, and only this lets the timeout
 				// grow (RFC 6298, 5.5 to 5.7). The next sample brings it back. A sample since this
-				// update was first sent says that the update or its result was lost rather than
+				// update was first sent means that the update or its result was lost rather than
 				// late.
 				if w.rtt.at < s.firstAt {
 					w.rtt.rto = max(w.rtt.rto, s.rto)

@@ -27,8 +27,8 @@ import (
 // A descriptor is watched during a wait only. Otherwise each packet on a descriptor without a
 // waiter runs two instances of epoll, one within the other, and wakes the thread of Go's poller in
 // vain. A wait for packets alone needs two system calls beside those of Go's poller. The waiter
-// knows without a call whether Wake was called and when the timer fires, and it does not move a
-// timer that fires a little early.
+// needs no system call to find out whether Wake was called and when the timer fires. It does not
+// move a timer that fires a little early.
 //
 // Wait must be called by one goroutine at a time. So must Arm, whose goroutine may be another one.
 type Waiter struct {
@@ -37,8 +37,8 @@ type Waiter struct {
 	look  func(fd uintptr) bool
 	first bool // the next look is a wait's first
 	// descriptors are each watched until readable (EPOLLONESHOT). watched counts those that still
-	// are. known says that epoll has no pending event of the others: none was queued behind another
-	// readable descriptor.
+	// are. known is true if epoll has no pending event of the others: none was queued behind
+	// another readable descriptor.
 	descriptors []unix.EpollEvent
 	watched     int
 	known       bool

@@ -17,8 +17,8 @@ type address struct {
 	at      netip.Addr
 	port    uint8 // of engine 0, relative to wire.PortRD
 	engines uint8
-	room    uint16 // packets that an engine can hold, until the engine itself says how many
-	// encrypts says that the endpoint sends and accepts encrypted packets only.
+	room    uint16 // packets that an engine can hold, until the engine itself reports how many
+	// encrypts is true if the endpoint sends and accepts encrypted packets only.
 	encrypts bool
 }
 

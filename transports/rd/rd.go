@@ -83,7 +83,7 @@ type Config struct {
 	// Secret makes the endpoint encrypt all packets and accept only encrypted ones. All its peers
 	// need the same secret. Default: no encryption.
 	Secret *privacy.Secret
-	// Keys bounds how long a key is used. Default: as PROTOCOL.md says.
+	// Keys bounds how long a key is used. Default: the limits in PROTOCOL.md.
 	Keys privacy.Limits
 	// Readable encrypts payload alone: headers are authenticated, and a capture can read them.
 	Readable bool
@@ -445,9 +445,9 @@ func (e *Endpoint) Close() error {
 	}
 	peers := len(e.peers)
 	e.mu.Unlock()
-	// First all workers stop receiving, so that none processes the answer to another worker's
-	// goodbye. Then each completes its outstanding requests, says goodbye and ends. After that, no
-	// worker writes into regions any more.
+	// First all workers stop receiving, so that no worker processes the answer to another worker's
+	// CLOSE. Then each worker completes its outstanding requests, sends its CLOSEs and ends. After
+	// that, no worker writes into regions any more.
 	for _, w := range e.workers {
 		w.discardArrivals()
 	}

@@ -95,7 +95,7 @@ func (a *arrivals) add(arrival engine.Arrival, data []byte, each int) {
 	}
 }
 
-// read parses control messages. marked says that the datagram arrived with congestion experienced.
+// read parses control messages. marked is true if the datagram arrived with congestion experienced.
 // That mark is in the lowest bits of the type of service or traffic class, which is a byte or an
 // integer of the host's byte order. each is the length of each joined datagram, 0 for a single one.
 func (c *receiveControl) read(length int) (marked bool, each int) {

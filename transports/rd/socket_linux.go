@@ -16,7 +16,7 @@ import (
 
 const (
 	slots = wire.PortsRD / wire.RDEngines
-	// wantedRoom is the receive buffer in bytes that a socket asks for; the kernel may give less.
+	// wantedRoom is the receive buffer in bytes that a socket requests; the kernel may give less.
 	wantedRoom = 8 << 20
 	// ecnCapable is ECT(0), RFC 3168.
 	ecnCapable = 2

@@ -34,7 +34,7 @@ type worker struct {
 	engine   *engine.Engine
 	done     []transports.Completion // of this round
 	peers    []datagram.Name         // the addresses where they receive
-	posted   bool                    // since the engine was last asked for packets
+	posted   bool                    // since the engine last returned packets
 	failed   []failure
 	discards bool // arriving packets are discarded
 	ending   bool
@@ -217,7 +217,7 @@ func (w *worker) discardArrivals() {
 	w.mu.Unlock()
 }
 
-// end completes the outstanding requests and makes the worker say goodbye and return.
+// end completes the outstanding requests and makes the worker send its CLOSEs and return.
 func (w *worker) end(peers int) {
 	w.mu.Lock()
 	w.ending = true

@@ -19,7 +19,7 @@ type control struct {
 }
 
 // ring holds the waiting controls, the oldest first. Controls that do not fit are discarded: the
-// peer asks for them again.
+// peer requests them again.
 type ring struct {
 	entries [256]control
 	first   int

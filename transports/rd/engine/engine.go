@@ -6,15 +6,15 @@
 //
 // # Sending
 //
-// A message is cut into packets. Each packet says in which region and at which offset it goes.
-// Packets are numbered (PSN) in the order in which they are first sent, may take any path and
-// arrive in any order.
+// A message is cut into packets. Each packet contains the region and the offset at which it is
+// placed. Packets are numbered (PSN) in the order in which they are first sent, may take any path
+// and arrive in any order.
 //
 // A packet is retransmitted in two cases: its trimmed header was reported, or it is late. It is
 // late when a packet sent after it has arrived, and it has been in flight longer than packets that
 // arrived lately. That bound follows the reordering that is present, so reordering alone causes no
 // retransmission. When the peer is silent, the engine sends a probe, never data: the answer to the
-// probe tells which packets are missing.
+// probe reports which packets are missing.
 //
 // # Receiving
 //
@@ -57,7 +57,7 @@ const (
 	// default (net.core.rmem_default, 212,992 bytes).
 	defaultRoom = 24
 	// An acknowledgement is sent after ackEvery packets, or ackDelay after the first of them. It is
-	// sent at once if the packet asks for it. It is also sent at once for a packet that was
+	// sent at once if the packet requests it. It is also sent at once for a packet that was
 	// overtaken, so that its sender does not take it for lost.
 	ackEvery = 8
 	ackDelay = time.Millisecond
@@ -82,7 +82,7 @@ type Config struct {
 	Grain int
 	// FirstPath is the source port of path 0; the others follow.
 	FirstPath uint16
-	// Pacer says when packets may be sent. Default: at once.
+	// Pacer determines when packets may be sent. Default: at once.
 	Pacer *Pacer
 	// Control makes the controller for the packets to a peer. It may be nil, and may return nil.
 	// Default: only the Pacer's rate bounds sending.
@@ -295,7 +295,7 @@ type Arrival struct {
 	Data []byte // the UDP payload, without an INT block
 	// Path is the UDP source port.
 	Path uint16
-	// Marked says that the packet arrived with congestion experienced (RFC 3168).
+	// Marked is true if the packet arrived with congestion experienced (RFC 3168).
 	Marked bool
 	// From is the sender's address, to which a reject is sent.
 	From netip.Addr

@@ -13,7 +13,7 @@ const (
 	// firstProbe is how long a peer that has not answered yet may be silent before it is probed.
 	firstProbe = 20 * time.Millisecond
 	// leastProbe is less than an ordinary host takes to run a waiting process. An earlier probe
-	// would ask for packets that are still in flight.
+	// would request packets that are still in flight.
 	leastProbe = 500 * time.Microsecond
 	// mostProbe bounds the doubling of the interval between probes.
 	mostProbe = 250 * time.Millisecond

@@ -18,7 +18,7 @@ type outMessage struct {
 	missing uint32 // bytes given up
 	over    bool   // completed; packets may still be in flight
 	err     error  // why it was given up
-	closed  bool   // the peer knows
+	closed  bool   // the peer has confirmed it
 	told    bool   // a skip of it, which ends it, was sent
 }
 
@@ -127,7 +127,7 @@ func (o *outbound) abandon(err error) {
 	}
 }
 
-// giveUp gives up a message: it completes with err, and skips replace its packets that have not
+// giveUp abandons a message: it completes with err, and skips replace its packets that have not
 // arrived.
 func (o *outbound) giveUp(m *outMessage, err error) {
 	if !m.whole() {

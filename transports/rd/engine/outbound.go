@@ -49,7 +49,7 @@ type outbound struct {
 
 	deadline   clock.Time // when tick must run
 	probing    bool       // a probe is to be sent
-	asked      bool       // the latest packet asked for an acknowledgement
+	asked      bool       // the latest packet requested an acknowledgement
 	ended      bool       // it was the last packet to send.
 	probed     clock.Time // when the latest probe was sent
 	probeOrder uint64     // its place among all transmissions
@@ -58,7 +58,7 @@ type outbound struct {
 	progress   clock.Time // when anything arrived, or began to be outstanding
 	busyUntil  clock.Time
 	busyRounds int
-	pauseUntil clock.Time // until then the peer does not know this endpoint
+	pauseUntil clock.Time // until then the peer has not added this endpoint
 	pauses     int
 }
 

@@ -143,7 +143,7 @@ func (o *outbound) hinted(slot uint16, now clock.Time) {
 func (o *outbound) suspected(why wire.RDRejection, now clock.Time) {
 	heard, _ := o.engine.pairing(o.peer, o.port).open.Heard()
 	if why == wire.RDRejectStranger && !heard {
-		o.pause(now) // a peer whose packets were opened knows this endpoint
+		o.pause(now) // a peer whose packets were opened has added this endpoint
 		return
 	}
 	o.engine.counters.Foreign++

@@ -1,9 +1,9 @@
 // Package path chooses the paths that an engine's next packets to one peer take. A path is an
 // entropy: a source port that the fabric's switches hash. The engine numbers paths 0 to n-1. It
-// asks a chooser before each packet, or before each batch that is sent as a unit.
+// calls a chooser before each packet, or before each batch that is sent as a unit.
 //
 // The engine's observations of paths (Report) go to two layers. States is below all choosers and
-// knows which paths carry packets: it has the states of OCP's Multipath Reliable Connection 1.0
+// records which paths carry packets: it has the states of OCP's Multipath Reliable Connection 1.0
 // (MRC), with Railbed's own rule of evidence. The choosers above it spread packets over the paths
 // that States allows:
 //

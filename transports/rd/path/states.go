@@ -20,9 +20,9 @@ const (
 	// Suspect paths lost a packet, and none has arrived over them since. They are probed, and sit
 	// out like Skip until they are good or bad. See States.
 	Suspect
-	// Bad paths carry probes only, until a probe returns. MRC says ASSUMED_BAD.
+	// Bad paths carry probes only, until a probe returns. MRC calls this state ASSUMED_BAD.
 	Bad
-	// Denied paths are not used and not probed, because the user said so.
+	// Denied paths are not used and not probed, because the user denied them.
 	Denied
 )
 
@@ -43,10 +43,10 @@ type Counters struct {
 	Suspected uint64 // paths that became suspect
 	Condemned uint64 // paths that became bad
 	Returned  uint64 // paths that became good again
-	Probes    uint64 // probes asked for
+	Probes    uint64 // probes requested
 }
 
-// States knows which paths carry packets. Every chooser has one.
+// States records which paths carry packets. Every chooser has one.
 //
 // When a path is condemned. Suppose a path loses a packet (Lost, TimedOut, or a probe without an
 // answer for 1.25 round trips). If a packet sent later over it has arrived, that is ordinary loss:

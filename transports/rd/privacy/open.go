@@ -13,7 +13,7 @@ const (
 	Opened    Outcome = iota
 	Malformed         // it is too short, or its lengths disagree
 	Stale             // its epoch is over, or not near
-	Replayed          // it arrived before, or is too old to tell
+	Replayed          // it arrived before, or is too old for the window
 	Forged            // its tag is wrong
 )
 
@@ -63,8 +63,8 @@ func (o *Opener) find(number uint16, now clock.Time) *epoch {
 }
 
 // Open decrypts a datagram that is Valid, Sealed and not cut, in place. The result is as long as
-// its type says and has the Check of its base. Unless the outcome is Opened, b cannot be used any
-// more.
+// its type specifies and has the Check of its base. Unless the outcome is Opened, b cannot be used
+// any more.
 func (o *Opener) Open(b wire.RD, now clock.Time) (wire.RD, Outcome) {
 	if len(b) < wire.RDSealedLeast+wire.RDTagLen {
 		return nil, Malformed
@@ -115,7 +115,7 @@ func (w *window) bit(counter uint64) (word *uint64, bit uint64) {
 	return &w.words[counter/64%uint64(len(w.words))], 1 << (counter % 64)
 }
 
-// has reports whether a counter arrived, or is too old to tell.
+// has reports whether a counter arrived, or is too old for the window.
 func (w *window) has(counter uint64) bool {
 	if counter >= w.behind {
 		return counter == 1<<64-1 // behind cannot represent it

@@ -40,7 +40,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// ErrUsedUp says that a peer has confirmed no packet for so long that its keys may not seal more.
+// ErrUsedUp means that the keys for a peer may not seal more: the peer has confirmed no packet for
+// too long.
 var ErrUsedUp = errors.New("its keys are used up")
 
 // cryptor is AES-GCM with one key.

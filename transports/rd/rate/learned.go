@@ -120,7 +120,7 @@ type Learned struct {
 	packets, marked  int
 }
 
-// NewLearned makes a controller that asks a policy.
+// NewLearned makes a controller that evaluates a policy.
 func NewLearned(p *Policy, o NSCCOptions) *Learned {
 	l := &Learned{policy: p, limits: NewNSCC(o)}
 	var in [policyInputs]float32

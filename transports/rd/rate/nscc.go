@@ -56,8 +56,8 @@ type NSCCOptions struct {
 	// LeastTarget is the minimum of the target delay. A host whose processes wait longer than the
 	// target for a core sees congestion where there is none. Default 0.
 	LeastTarget time.Duration
-	// Trimming says that switches cut payloads off instead of dropping packets. Then the target
-	// delay is shorter.
+	// Trimming is set if switches cut payloads off instead of dropping packets. The target delay is
+	// then shorter.
 	Trimming bool
 }
 

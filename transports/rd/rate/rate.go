@@ -1,5 +1,5 @@
 // Package rate decides how fast an engine of reliable datagrams may send to one of its peers. The
-// engine asks a Controller before each packet and reports to it the fate of packets. Each sequence
+// engine calls a Controller before each packet and reports the fate of packets to it. Each sequence
 // space has its own Controller:
 //
 //   - Line sets no limit: the NIC's pacer alone holds packets back.
@@ -8,7 +8,7 @@
 //   - NSCC reacts to delay and to congestion marks, as the Ultra Ethernet
 //     transport does.
 //   - Slots sends the bytes that an arbiter granted, in the slots of the grant.
-//   - Learned asks a small neural network with trained weights.
+//   - Learned evaluates a small neural network with trained weights.
 //
 // Nothing here has a clock, a goroutine or a socket, and nothing is allocated for a packet. The
 // same calls give the same answers. A Controller must be used by one goroutine at a time.
@@ -35,7 +35,8 @@ type Controller interface {
 	// Lost records that a packet must be sent again.
 	Lost(now clock.Time, l Loss)
 	// Allowed returns what may be sent now. The engine calls it before each packet, and again after
-	// any of the other calls. A controller whose answer changes with time alone says when, in From.
+	// any of the other calls. A controller whose answer changes with time alone returns that time
+	// in From.
 	Allowed(now clock.Time) Allowance
 }
 

@@ -6,16 +6,16 @@ import (
 	"railbed/internal/clock"
 )
 
-// Slots sends the bytes that an arbiter granted, not before their slots. It asks for slots for
+// Slots sends the bytes that an arbiter granted, not before their slots. It requests slots for
 // posted bytes and for bytes to retransmit. Packets without payload need no slot, because no queue
 // grows from them. They are sent while no grant is exceeded. A packet with payload that is ahead of
 // such a packet is sent in its place, at the cost of the next grant.
 type Slots struct {
 	Line
-	// Want is called when bytes more are needed than were asked for.
+	// Want is called when bytes more are needed than were requested.
 	Want func(bytes int)
 	// Miss is how long a grant is valid after its time. Bytes that were not sent by then, because
-	// the sender was late, are asked for again: other senders have the slots now. Fastpass does the
+	// the sender was late, are requested again: other senders have the slots now. Fastpass does the
 	// same. Miss doubles after each consecutive missed grant, so that a sender that is always late
 	// sends, too. With 0, grants do not expire.
 	Miss time.Duration

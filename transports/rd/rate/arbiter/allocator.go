@@ -1,6 +1,6 @@
 // Package arbiter is a central arbiter of timeslots, after Fastpass (Perry and others, "Fastpass: A
-// Centralized Zero-Queue Datacenter Network", SIGCOMM 2014). Senders ask the arbiter, and it
-// assigns slots to pairs of sender and receiver. In a slot, each sender sends to at most one
+// Centralized Zero-Queue Datacenter Network", SIGCOMM 2014). Senders send requests to the arbiter,
+// and it assigns slots to pairs of sender and receiver. In a slot, each sender sends to at most one
 // receiver, and each receiver receives from at most one sender. So queues stay empty whatever the
 // traffic is. The arbiter is meant for all-to-all traffic whose sizes are unknown in advance, such
 // as a mixture of experts.
@@ -30,7 +30,7 @@ type Allocator struct {
 	sends    []uint64
 	receiver []uint64
 	number   uint64 // of the slot
-	waits    int    // bytes wanted that have no slot yet
+	waits    int    // requested bytes that have no slot yet
 }
 
 type pair struct {
@@ -49,7 +49,7 @@ func NewAllocator(hosts, slot int) *Allocator {
 	return a
 }
 
-// Want adds bytes that one host wants to send to another. It ignores an invalid pair, and an amount
+// Want adds bytes that one host has to send to another. It ignores an invalid pair, and an amount
 // that would make more than 2^40 bytes.
 func (a *Allocator) Want(from, to, bytes int) {
 	if from < 0 || to < 0 || from >= a.hosts || to >= a.hosts || from == to || bytes <= 0 {
@@ -67,7 +67,7 @@ func (a *Allocator) Want(from, to, bytes int) {
 	}
 }
 
-// Waiting is how many bytes are wanted that have no slot yet.
+// Waiting is how many requested bytes have no slot yet.
 func (a *Allocator) Waiting() int { return a.waits }
 
 // Allocate assigns the next slot, and appends its grants.

@@ -43,7 +43,7 @@ func newLife() uint64 {
 }
 
 // key returns the direction of a kind of message between two lives. The receiver's life is 0 in a
-// request: a host does not know the arbiter's life before it has asked.
+// request: a host has no record of the arbiter's life before its first request.
 func key(kind uint8, from, to uint64) privacy.Direction {
 	if kind == typeRequest {
 		to = 0

@@ -17,8 +17,8 @@ import (
 // again is the time after which a request that is not granted in full is repeated.
 const again = 5 * time.Millisecond
 
-// Client asks an arbiter on behalf of one host. Its controllers are for the engines of that host's
-// endpoint.
+// Client sends requests to an arbiter on behalf of one host. Its controllers are for the engines of
+// that host's endpoint.
 type Client struct {
 	conn  *net.UDPConn
 	clock *clock.Clock
@@ -144,7 +144,7 @@ func (c *Client) ask(ctx context.Context) {
 	}
 }
 
-// requests sends requests for all bytes that are wanted and not granted. It returns false if there
+// requests sends requests for all bytes that are needed and not granted. It returns false if there
 // are none.
 func (c *Client) requests(buffer []byte, send func([]byte)) (open bool) {
 	c.mu.Lock()

@@ -11,10 +11,10 @@ import (
 // repeats its contents.
 //
 //	0   magic, 4 bytes    4  version 1    5  type    6  entries, 2 bytes
-//	8   host, 4 bytes: the one that asks, or that is answered
+//	8   host, 4 bytes: the host that sends the request, or receives the answer
 //	12  0
 //
-// An entry of a request has: to, 4 bytes; bytes wanted so far, 8 bytes. An entry of a grant has:
+// An entry of a request has: to, 4 bytes; bytes requested so far, 8 bytes. An entry of a grant has:
 // to, 4 bytes; bytes granted so far, 8 bytes; the time from which they may be sent, in ns since
 // 1970, 8 bytes.
 //

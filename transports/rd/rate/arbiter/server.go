@@ -134,14 +134,14 @@ func (s *server) run(now int64, send func(host int, message []byte)) (again int6
 // Serve runs an arbiter at an address until the context ends. A host's address is the source of its
 // latest request.
 //
-// With a secret, an attacker without it cannot ask, grant, or redirect answers by replaying a
+// With a secret, an attacker without it cannot request, grant, or redirect answers by replaying a
 // request. Such an attacker can still delay or drop messages, which costs time. Hosts with the
-// secret can ask in each other's names.
+// secret can send requests in each other's names.
 //
-// Without a secret, any host that reaches the arbiter can ask in another host's name and receive
-// the answers. Any host that reaches a client can grant it its wanted bytes at a time of its
-// choice. Then slots are only as reliable as the network is closed. Sending is still bounded by the
-// bytes that the sender wants and by its NIC's rate.
+// Without a secret, any host that reaches the arbiter can send requests in another host's name and
+// receive the answers. Any host that reaches a client can grant that client the requested bytes,
+// for any time. Then slots are only as reliable as the network is closed. Sending is still bounded
+// by the bytes that the sender needs to send and by its NIC's rate.
 //
 // Either way no message makes memory grow.
 func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
@@ -161,7 +161,7 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 	from := make([]netip.AddrPort, o.Hosts)
 	send := func(host int, message []byte) {
 		if sealed := s.channels[host].seal(message); sealed != nil {
-			_, _ = conn.WriteToUDPAddrPort(sealed, from[host]) // a lost grant is asked for again
+			_, _ = conn.WriteToUDPAddrPort(sealed, from[host]) // a lost grant is requested again
 		}
 	}
 	var again int64
@@ -182,7 +182,7 @@ func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 			return fmt.Errorf("serve arbiter: %w", err)
 		default:
 			// A full message is sent by request itself, to the host's previous address. If there is
-			// none, the grant is lost and asked for again.
+			// none, the grant is lost and requested again.
 			if host, valid := s.request(buffer[:n], send); valid {
 				from[host] = who
 			}
