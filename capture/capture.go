@@ -25,10 +25,10 @@ type Tap struct {
 	Link string // the link's name; becomes the interface's description
 	NIC  bool   // the port belongs to a node's NIC, not to a switch
 	NS   *kernel.Namespace
-	// Soft says that the port belongs to a soft switch. All its packets come through Options.Feed,
+	// Soft is set if the port belongs to a soft switch. All its packets come through Options.Feed,
 	// and NS is not used.
 	Soft bool
-	// Fed says that records of the port come through Options.Feed under Number. For a soft switch's
+	// Fed is set if records of the port come through Options.Feed under Number. For a soft switch's
 	// port these are all its records. For an emulated NIC they are the packets that it drops and
 	// the pauses that it follows.
 	Fed    bool
@@ -62,7 +62,7 @@ type Options struct {
 	Feed *os.File `json:"-"`
 	// Reasons are the names of the soft switches' reasons, indexed by number.
 	Reasons []string
-	// Events says that soft switches also record the packets that enter their queues. Such a record
+	// Events is set if soft switches also record the packets that enter their queues. Such a record
 	// has verdict=enqueue and no direction. The record of sending a packet that waited has
 	// verdict=dequeue. Stats counts both records.
 	Events bool

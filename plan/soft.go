@@ -171,7 +171,7 @@ type PortPFC struct {
 	Given PFCGiven `json:"given,omitzero"`
 }
 
-// PFCGiven tells which fields of PortPFC the testbed file sets. The compiler computes the others.
+// PFCGiven specifies which fields of PortPFC the testbed file sets. The compiler computes the others.
 type PFCGiven struct {
 	XOff     bool `json:"xoff,omitempty"`
 	XOn      bool `json:"xon,omitempty"`
@@ -207,7 +207,7 @@ type PortGFC struct {
 	Given GFCGiven `json:"given,omitzero"`
 }
 
-// GFCGiven tells which fields of PortGFC the testbed file sets. Stages is the number of times that
+// GFCGiven specifies which fields of PortGFC the testbed file sets. Stages is the number of times that
 // the rate is halved. 0 halves it until it is below 8kbit.
 type GFCGiven struct {
 	B1     bool `json:"b1,omitempty"`

@@ -266,7 +266,7 @@ func (p *parser) unary() (value, error) {
 // layer gives the offset of a protocol's bytes, and the tests for its presence.
 type layer struct {
 	offset uint32
-	// transport says that the layer is the payload of IPv4, after a header of variable length.
+	// transport is set if the layer is the payload of IPv4, after a header of variable length.
 	transport bool
 	guards    all
 }

@@ -39,7 +39,7 @@ const supported = "supported are ip, ip6, arp, rarp, tcp, udp, sctp, icmp, icmp6
 	"src, dst, broadcast, multicast, inbound, outbound, less, greater, len, proto[index:size] relations, " +
 	"and, or, not"
 
-// Error says where an expression is wrong.
+// Error is an error at a position of an expression.
 type Error struct {
 	Expression string
 	Column     int // counted from 1

@@ -41,7 +41,7 @@ const (
 	fragmentOffset = 0x1FFF
 )
 
-// direction says which of a packet's two addresses or ports is meant.
+// direction selects one of a packet's two addresses or ports.
 type direction int
 
 const (

@@ -77,7 +77,7 @@ type layered struct {
 	rd        *RD
 }
 
-// cut says that the capture does not have all of the frame.
+// cut reports whether the capture does not have all of the frame.
 func (l *layered) cut() bool { return len(l.frame) < l.length }
 
 // sent is the length of the datagram behind its telemetry as it was sent.
@@ -206,15 +206,15 @@ func bytesColumn(field string, of func(l *layered) (from, to int)) column {
 	}}
 }
 
-// known says that the datagram is of our version and a type that there is.
+// known reports whether the datagram is of our version and a type that there is.
 func (l *layered) known() bool {
 	return l.rd != nil && l.rd.Version == wire.RDVersion && wire.RDHeaderLen(l.rd.Type) > 0
 }
 
-// encrypted says that nothing but the base can be read.
+// encrypted reports whether nothing but the base can be read.
 func (l *layered) encrypted() bool { return l.known() && l.rd.Flags&wire.RDEncrypted != 0 }
 
-// sealedTrimmed says that a switch cut an encrypted datagram, whatever was captured.
+// sealedTrimmed reports whether a switch cut an encrypted datagram, whatever was captured.
 func (l *layered) sealedTrimmed() bool {
 	return l.rd.Type == wire.RDData && l.sent() < 92+int(l.rd.Length)
 }

@@ -21,19 +21,19 @@ type RD struct {
 	Version uint8
 	wire.RDBase
 	Check uint16
-	// Valid says that the check and the lengths are right. For an encrypted datagram it refers to
+	// Valid is set if the check and the lengths are right. For an encrypted datagram it refers to
 	// the base header alone.
 	Valid bool
-	// Whole says that the datagram is not encrypted and the type's header is complete, so that its
+	// Whole is set if the datagram is not encrypted and the type's header is complete, so that its
 	// fields below were decoded. The fields are zero without Whole or Readable.
 	Whole bool
-	// Trimmed says that payload of an RDData is missing. Either a switch trimmed it, or the capture
+	// Trimmed is set if payload of an RDData is missing. Either a switch trimmed it, or the capture
 	// cut it off, as the UDP length shows.
 	Trimmed bool
-	// Sealed says that the datagram is encrypted and its security header is complete.
+	// Sealed is set if the datagram is encrypted and its security header is complete.
 	Sealed   bool
 	Security wire.RDSecurity
-	// Readable says that a datagram with a security header has its type's header complete and in
+	// Readable is set if a datagram with a security header has its type's header complete and in
 	// clear, only authenticated by the tag, so that its fields were decoded.
 	Readable bool
 

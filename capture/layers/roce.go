@@ -10,7 +10,7 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// ICRCState says what is known about a packet's invariant CRC.
+// ICRCState is the result of checking a packet's invariant CRC.
 type ICRCState uint8
 
 // States of an ICRC.
@@ -31,7 +31,7 @@ type RoCE struct {
 	infiniband.Fields
 	// Version is the transport header's version. Only 0 exists.
 	Version uint8
-	// Valid says that the packet is complete and its lengths agree; the ICRC may be wrong. If it is
+	// Valid is set if the packet is complete and its lengths agree; the ICRC may be wrong. If it is
 	// false, only the BTH was decoded, and the payload is everything after it.
 	Valid bool
 	ICRC  uint32

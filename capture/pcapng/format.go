@@ -123,7 +123,7 @@ const (
 	ReceptionMask Flags = 7 << 2
 )
 
-// Fields says which optional fields of a Packet or of Statistics are present.
+// Fields is the set of optional fields that a Packet or Statistics has.
 type Fields uint16
 
 // Optional fields.

@@ -94,7 +94,7 @@ type Host struct {
 	Arch   string `json:"arch"`
 	CPUs   int    `json:"cpus"`
 	Memory uint64 `json:"memory"`
-	// Rootless says that the testbed ran in a user namespace of an unprivileged user.
+	// Rootless is set if the testbed ran in a user namespace of an unprivileged user.
 	Rootless bool `json:"rootless"`
 }
 
@@ -143,7 +143,7 @@ type Step struct {
 	// when it is made.
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
-	// Background says that the next step did not wait for this one.
+	// Background is set if the next step did not wait for this one.
 	Background bool `json:"background,omitempty"`
 	// Logs are paths below the report's directory.
 	Logs []string `json:"logs,omitempty"`
@@ -261,7 +261,7 @@ type Value struct {
 	Want string `json:"want,omitempty"`
 }
 
-// Fidelity says how closely the emulation matched the file.
+// Fidelity is how closely the emulation matched the file.
 type Fidelity struct {
 	// Verdict is faithful, degraded or overloaded, as FIDELITY.md defines them numerically.
 	Verdict string `json:"verdict"`
@@ -309,7 +309,7 @@ type Undilated struct {
 	What string `json:"what"` // as the file names it: tcp, programs
 	// Timers are the timers that are not dilated.
 	Timers []string `json:"timers"`
-	// Accepted says that the file accepts this.
+	// Accepted is set if the file accepts this.
 	Accepted bool `json:"accepted"`
 }
 

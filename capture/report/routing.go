@@ -38,7 +38,7 @@ type DaemonEnd struct {
 	At     float64 `json:"at"`
 	// How is the exit code or the signal, with the last lines of the daemon's log.
 	How string `json:"how"`
-	// Meant says that a step ended the daemon on purpose.
+	// Meant is set if a step ended the daemon on purpose.
 	Meant bool `json:"meant,omitempty"`
 }
 

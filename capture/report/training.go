@@ -20,7 +20,7 @@ type Training struct {
 	Iterations []float64 `json:"iterations"`
 	// Ideal is how long an iteration would take if communication took no time.
 	Ideal float64 `json:"ideal"`
-	// OtherClocks says that some ranks' clocks are not this host's clock, so that times are
+	// OtherClocks is set if some ranks' clocks are not this host's clock, so that times are
 	// unknown.
 	OtherClocks bool `json:"other_clocks,omitempty"`
 	// Wrong counts the elements of exchange results with a wrong value, over all ranks and

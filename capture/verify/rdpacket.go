@@ -23,7 +23,7 @@ type RD struct {
 // clear reports whether the bytes behind the base can be read.
 func (d *RD) clear() bool { return d.Flags&wire.RDEncrypted == 0 }
 
-// RDFault tells why a packet to a port of reliable datagrams has no readable datagram.
+// RDFault is the reason why a packet to a port of reliable datagrams has no readable datagram.
 type RDFault uint8
 
 // Faults of reliable datagrams.

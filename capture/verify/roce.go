@@ -24,7 +24,7 @@ type RoCE struct {
 	icrc    layers.ICRCState
 }
 
-// RoCEFault tells why a packet to the port of RoCEv2 has no readable RoCEv2 packet.
+// RoCEFault is the reason why a packet to the port of RoCEv2 has no readable RoCEv2 packet.
 type RoCEFault uint8
 
 // Faults of packets of RoCEv2.

@@ -97,7 +97,7 @@ type roceAsked struct {
 	psn  infiniband.PSN
 }
 
-// roceStart tells how a connection began: the PSN of its first request, and the connection numbers
+// roceStart is the beginning of a connection: the PSN of its first request, and the connection numbers
 // of both ends in the messages that connected them.
 type roceStart struct {
 	psn             infiniband.PSN

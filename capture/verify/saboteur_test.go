@@ -124,9 +124,9 @@ func (c *tape) span(from, to int) func(*pcapng.Packet) bool {
 type sabotage struct {
 	name string
 	do   func(c *tape, o *Options, random *rand.Rand)
-	// harmless says that the evidence is all there: verdicts stay.
+	// harmless is set if the evidence is all there: verdicts stay.
 	harmless bool
-	// total says that it takes the evidence from whatever check.
+	// total is set if it takes the evidence from whatever check.
 	total bool
 }
 

@@ -133,11 +133,11 @@ type Capture struct {
 	counts map[string]uint64
 	// interrupted is Options.Interrupted.
 	interrupted func(link string) bool
-	// foreignPlan says why the capture cannot be of the plan. It is "" where it can.
+	// foreignPlan is the reason why the capture cannot be of the plan. It is "" where it can.
 	foreignPlan string
 	// bare reports whether Railbed's comments were removed from the section.
 	bare bool
-	// clockSteps says how clocks were set while they recorded.
+	// clockSteps are the steps of clocks that were set while they recorded.
 	clockSteps       []string
 	sorted, repeated uint64
 	clocks           *clocks

@@ -30,7 +30,7 @@ const Pairs = "pairs"
 // the packets are judged.
 type Workload struct {
 	Name string `json:"name"`
-	// Pattern tells which ranks send to which: ring, all-to-all or pairs. Empty means ring.
+	// Pattern specifies which ranks send to which: ring, all-to-all or pairs. Empty means ring.
 	Pattern string `json:"pattern,omitempty"`
 	// Pairs are the senders and receivers of the pattern pairs, as indices of Ranks.
 	Pairs [][2]int `json:"pairs,omitempty"`
@@ -76,7 +76,7 @@ type Rank struct {
 	// ExpectedTo is the part of Expected that goes to each rank, by index of Ranks. Nil means
 	// unknown.
 	ExpectedTo []units.Bytes `json:"expected_to,omitempty"`
-	// Framing tells which bytes of the rank's streams are not payload. Nil counts all bytes as
+	// Framing specifies which bytes of the rank's streams are not payload. Nil counts all bytes as
 	// payload.
 	Framing *Framing `json:"framing,omitempty"`
 	// Empty are messages without payload that the rank is to send. Nil expects nothing of them.

@@ -44,7 +44,7 @@ type Container struct {
 	BuildNetwork string `yaml:"build-network,omitempty" json:"build_network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
 	// RootFS is a tar archive of a container's root file system, relative to this file.
 	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
-	// Pull says when a container's image is fetched from its registry: missing (default), if the
+	// Pull specifies when a container's image is fetched from its registry: missing (default), if the
 	// engine does not have it; always; or never.
 	Pull string `yaml:"pull,omitempty" json:"pull,omitempty" jsonschema:"enum=missing,enum=never,enum=always"`
 	// Entrypoint replaces the entry point and the command of a container's image.
@@ -69,7 +69,7 @@ type Container struct {
 	// Health is the health check of a container. The testbed is up when the check has passed.
 	// Default: the check of the image.
 	Health *Health `yaml:"health,omitempty" json:"health,omitempty"`
-	// Restart says when a container is started again, with its links, after it died or its entry
+	// Restart specifies when a container is started again, with its links, after it died or its entry
 	// point ended: no (default), on-failure or always.
 	Restart string `yaml:"restart,omitempty" json:"restart,omitempty" jsonschema:"enum=no,enum=on-failure,enum=always"`
 }

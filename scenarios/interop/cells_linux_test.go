@@ -180,7 +180,7 @@ func atomic(op string) bool {
 	return op == queuepair.CompareSwap.String() || op == queuepair.FetchAdd.String()
 }
 
-// consumes says that an operation uses up a receive.
+// consumes reports whether an operation uses up a receive.
 func consumes(op string) bool {
 	return op == queuepair.Send.String() || op == queuepair.SendImm.String() ||
 		op == queuepair.WriteImm.String()

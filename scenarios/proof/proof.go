@@ -38,7 +38,7 @@ type prover struct {
 	// capture is the first capture, from which checks are judged, and step its index.
 	capture *spec.Capture
 	step    int
-	// programs says that some steps run programs, which can send any packets.
+	// programs is set if some steps run programs, which can send any packets.
 	programs           bool
 	problems, warnings spec.Problems
 }

@@ -97,7 +97,7 @@ type surrounding struct {
 	reason   string
 	// within bounds the time from the deed to the end of the run.
 	within time.Duration
-	// swept says that the run leaves what the next command sweeps.
+	// swept is set if the run leaves what the next command sweeps.
 	swept bool
 }
 

@@ -28,7 +28,7 @@ const (
 	failsRootless
 )
 
-// need says which users need a feature.
+// need is the set of users who need a feature.
 type need int
 
 const (

@@ -150,7 +150,7 @@ func tryOtherUser() (string, error) {
 	return "", nil
 }
 
-// descriptorRule says how much of the limit a testbed needs, for the table.
+// descriptorRule is how much of the limit a testbed needs, in words for the table.
 const descriptorRule = "a node with its links, taps and a rank takes up to 16"
 
 func tryDescriptors() (string, error) {

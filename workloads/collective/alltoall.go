@@ -44,7 +44,7 @@ func Pairwise(rank, ranks int) []Phase {
 type AllToAllConfig struct {
 	Endpoint transports.Endpoint
 	Rank     int
-	// Matrix says how many elements each rank sends to each other; it has a row for each rank.
+	// Matrix is the number of elements that each rank sends to each other; it has a row for each rank.
 	Matrix Matrix
 	// Phases are in order. Each other rank is in the phases once in each direction.
 	Phases []Phase

@@ -13,13 +13,13 @@ const (
 	minSliceBytes  = 16 << 10
 )
 
-// layout says how a ring cuts a buffer. There is one chunk per rank, and the first count % ranks
+// layout is how a ring cuts a buffer. There is one chunk per rank, and the first count % ranks
 // chunks are one element longer. All slices of a chunk have the same length, except the last.
 type layout struct {
 	ranks, count int
 	slice        int // elements of a slice
 	slices       int // slices of the longest chunk
-	// scatter says that chunks are only reduced, not gathered. Then each chunk ends at the rank of
+	// scatter is set if chunks are only reduced, not gathered. Then each chunk ends at the rank of
 	// its number, one rank further than where the reduction ends before a gather.
 	scatter bool
 }

@@ -9,7 +9,7 @@ import (
 	"railbed/internal/element"
 )
 
-// Matrix says how many elements each rank sends to each rank, by sender and then by receiver: the
+// Matrix is the number of elements that each rank sends to each rank, by sender and then by receiver: the
 // arguments of MPI_Alltoallv. A sender's input holds its blocks in the order of their receivers. A
 // receiver's output holds its blocks in the order of their senders.
 type Matrix [][]int

@@ -17,7 +17,7 @@ type Program struct {
 	data     Data
 	slices   int // slices of each chunk, each of which runs independently
 	scratch  int // elements of scratch memory
-	// eager says that messages are sent without permission: see eagerBytes.
+	// eager is set if messages are sent without permission: see eagerBytes.
 	eager bool
 }
 

@@ -12,7 +12,7 @@ import (
 	"railbed/transports"
 )
 
-// Mode says where an operation reads its input.
+// Mode selects the memory from which an operation reads its input.
 type Mode int
 
 // Modes, in the terms of nccl-tests.
@@ -49,7 +49,7 @@ type RingConfig struct {
 	// sums, the same on all ranks. Missing elements count as 0, and the sum continues with this
 	// rank's elements. Results always arrive completely, so that they are the same everywhere.
 	Droppable units.Ratio
-	// Scatter says that each rank gets only the chunk of the sum that has its number, at that
+	// Scatter is set if each rank gets only the chunk of the sum that has its number, at that
 	// chunk's position in Output. The rest of Output then has no defined content.
 	Scatter bool
 }

@@ -80,7 +80,7 @@ type action struct {
 	imm                    uint32
 }
 
-// combination says how the bytes [from, to) of an action are combined.
+// combination returns how the bytes [from, to) of an action are combined.
 type combination struct {
 	from, to int
 	combine  element.Combine

@@ -12,7 +12,7 @@ import (
 	"railbed/transports"
 )
 
-// Memory says how much memory a rank needs for a schedule, and where its messages are. Each message
+// Memory is the memory that a rank needs for a schedule, with the places of its messages. Each message
 // has its own place, so that each can be checked after all have arrived.
 type Memory struct {
 	// Output and Input are the numbers of bytes that each rank sends and receives.

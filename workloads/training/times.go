@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Times says how a rank spent an iteration. The times add up to the iteration's length, which is
-// from the first rank's begin to the last rank's end.
+// Times are the parts of the time of an iteration of a rank. They add up to the
+// iteration's length, which is from the first rank's begin to the last rank's end.
 type Times struct {
 	// Compute is the time in which the device computed.
 	Compute time.Duration `json:"compute"`

@@ -21,7 +21,7 @@ type Sweep struct {
 	Sizes []units.Bytes
 	// Checks is how many operations of each size and mode are checked. Default 0.
 	Checks int
-	// Average says how the ranks' times become the time of an operation. Default: Slowest.
+	// Average specifies how the ranks' times become the time of an operation. Default: Slowest.
 	Average Average
 	// BusyPoll makes ranks poll for messages before they sleep (tcp.Endpoint.SetBusyPoll) in short
 	// operations over tcp. Do not set it if other processes, such as soft switches, need the
@@ -71,7 +71,7 @@ func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, err
 	return sizes, nil
 }
 
-// Average says how the times of all ranks become one time.
+// Average is the rule that makes one time of the times of all ranks.
 type Average int
 
 // The averages of nccl-tests' option -a.

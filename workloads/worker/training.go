@@ -47,7 +47,7 @@ type player struct {
 	// waited is the time of the latest iteration in which the rank waited for other ranks or for
 	// its own device.
 	waited time.Duration
-	// used says which operations were done in the iteration. blank counts elements that did not
+	// used marks the operations that were done in the iteration. blank counts elements that did not
 	// arrive in all but the last execution of an operation: see again.
 	used  []bool
 	blank atomic.Uint64

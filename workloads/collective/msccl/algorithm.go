@@ -24,7 +24,7 @@ type gpu struct {
 	id     int
 	chunks map[string]int
 	blocks []*block // by id
-	// changes says that steps write to the rank's input.
+	// changes is set if steps write to the rank's input.
 	changes bool
 }
 
@@ -54,7 +54,7 @@ type reference struct {
 	offset int
 }
 
-// operation says what a type of step does, in the order of the fields. It sends the data that it
+// operation is the effect of a type of step, in the order of the fields. It sends the data that it
 // has received or computed, or else its source.
 type operation struct {
 	verb                                 string

@@ -14,7 +14,7 @@ type compiler struct {
 	s    *schedule.Schedule
 	// scratch is the number of chunks of the file's own scratch memory.
 	scratch int
-	// merged says that input and output are the same memory: the file only runs in place.
+	// merged is set if input and output are the same memory: the file only runs in place.
 	merged bool
 	// ends are, for the rank that is compiled, the last compiled steps by the file's thread block
 	// and step. temporary is the next free chunk of the rank's scratch memory.
