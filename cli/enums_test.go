@@ -73,7 +73,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			j := worker.Job{Kind: worker.AllReduce}
 			change(&j, value)
 			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil ||
-				strings.Contains(err.Error(), ", over "+worker.TCP+", ") {
+				strings.Contains(err.Error(), "no such algorithm") ||
+				strings.Contains(err.Error(), "no transport") {
 				return fmt.Errorf("%+v: %w", j, err)
 			}
 			return nil
@@ -141,12 +142,12 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"RD.control": func(value string) error { _, err := rate.Parse(value); return err },
 		"Workload.kind": job(func(j *worker.Job, value string) {
 			if j.Kind = value; value == spec.KindSGD {
-				j.SGD = &spec.SGD{Exchange: spec.ExchangeWhole}
+				j.Work = worker.SGD{Config: &spec.SGD{Exchange: spec.ExchangeWhole}}
 			}
 		}),
 		"SGD.exchange": func(value string) error {
-			_, err := worker.Run(t.Context(), worker.Job{SGD: &spec.SGD{Exchange: value, Bits: "8"}}, nil,
-				nil)
+			training := worker.SGD{Config: &spec.SGD{Exchange: value, Bits: "8"}}
+			_, err := worker.Run(t.Context(), worker.Job{Work: training}, nil, nil)
 			if err == nil || strings.Contains(err.Error(), "gradients by exchange") {
 				return fmt.Errorf("exchange %s: %w", value, err)
 			}

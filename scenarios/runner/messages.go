@@ -149,7 +149,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 // messagesJob returns the workers' job of a messages step.
 func (s *session) messagesJob(index int, m *spec.Messages) worker.Job {
 	job := s.job(index, m.Name, m.Transport)
-	job.Kind, job.Messages, job.Iterations = worker.Messages, s.schedules[index], 1
+	job.Work, job.Iterations = worker.Messages{Schedule: s.schedules[index]}, 1
 	return job
 }
 
@@ -212,7 +212,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		Wrong: r.Wrong(), Conduct: report.Conduct{Pace: pace(r)}}
 	var sent []flows.Sent // without answers
 	var last time.Duration
-	for _, rank := range r.Sent {
+	for _, rank := range *r.Own.(*worker.Sent) {
 		for _, s := range rank {
 			if last = max(last, s.Done); !schedule.IsAnswer(s.Message) {
 				sent = append(sent, s)

@@ -121,7 +121,7 @@ func TestBlocksThatTookLong(t *testing.T) {
 			{From: 1, Bytes: 10}}}
 	m := &spec.Messages{Name: "m", Blocks: &spec.BlockMessages{SLO: units.Duration(5 * ms)}}
 	r := &worker.Result{Ranks: 2, PerRank: make([]worker.RankResult, 2),
-		Sent: [][]flows.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms},
+		Own: &worker.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms},
 			{Message: 2, Begun: 5 * ms, Done: 11 * ms}, {Message: 3, Begun: 5 * ms, Done: 7 * ms}}}}
 	done := finishMessages(m, s, r, nil)
 	if told := done.messages.Told(); told != "1 of 4 took longer than 5ms" {

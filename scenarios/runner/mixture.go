@@ -14,6 +14,7 @@ import (
 // finishMixture adds the results of a mixture of experts.
 func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Plan) {
 	by, config := clock.Dilation(p.Dilation), w.MoE.Config(r.Ranks, p.Seed)
+	own := r.Own.(*worker.Mixture)
 	load := config.Load()
 	took := func(d time.Duration) float64 { return float64(by.Passed(d)) / 1e3 }
 	m := &report.Mixture{
@@ -22,10 +23,10 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 		Hidden:   config.Hidden,
 		TopK:     config.TopK,
 		Skew:     w.MoE.Skew.String(),
-		Dispatch: took(r.Mixture.Dispatch),
-		Combine:  took(r.Mixture.Combine),
-		Error:    r.Mixture.Error.Relative(),
-		Most:     r.Mixture.Error.Most,
+		Dispatch: took(own.Dispatch),
+		Combine:  took(own.Combine),
+		Error:    own.Error.Relative(),
+		Most:     own.Error.Most,
 	}
 	if exchange := (m.Dispatch + m.Combine) / 1e6; exchange > 0 {
 		m.TokensPerSecond = float64(config.Ranks*config.Tokens) / exchange

@@ -196,7 +196,6 @@ func (s *session) job(index int, name, transport string) worker.Job {
 		RD:        c.RD,
 		RoCE:      c.RoCE,
 		Rates:     s.rates[index].File,
-		RatesBack: s.rates[index].back,
 		Secret:    s.secretOf(c.RD),
 		RoundTrip: c.roundTrip(),
 		BasePort:  s.basePort(ordinal),

@@ -111,7 +111,7 @@ func (s *session) ordinal(index int) (above int) {
 // trainingJob returns the workers' job of a training step.
 func (s *session) trainingJob(index int, t *spec.Training) worker.Job {
 	job := s.job(index, t.Name, t.Transport)
-	job.Kind, job.Training, job.Iterations, job.Warmup = worker.Training, s.trainings[index].program,
+	job.Work, job.Iterations, job.Warmup = worker.Training{Program: s.trainings[index].program},
 		t.Iterations, t.Warmup
 	return job
 }
@@ -170,21 +170,22 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	}
 	sums, exposed := make([]training.Times, r.Ranks), make([]map[string]time.Duration, r.Ranks)
 	var iterations time.Duration
-	for _, o := range r.Operations {
+	own := r.Own.(*worker.Iterations)
+	for i, o := range r.Operations {
 		if !o.Timed {
 			continue
 		}
 		made.Iterations = append(made.Iterations, o.Time.Seconds())
 		iterations += o.Time
-		made.OtherClocks = made.OtherClocks || o.OtherClocks
-		for rank, times := range o.Ranks {
+		made.OtherClocks = made.OtherClocks || own.All[i].OtherClocks
+		for rank, times := range own.All[i].Ranks {
 			sums[rank].Compute += times.Compute
 			sums[rank].Exposed += times.Exposed
 			sums[rank].Idle += times.Idle
 			if exposed[rank] == nil {
 				exposed[rank] = map[string]time.Duration{}
 			}
-			for group, d := range o.ExposedBy[rank] {
+			for group, d := range own.All[i].ExposedBy[rank] {
 				exposed[rank][group] += d
 			}
 		}
@@ -205,7 +206,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 		}
 		for _, v := range program.Volumes(rank) {
 			g := report.TrainingGroup{Group: v.Group, Expected: wanted.Groups[rank][v.Group],
-				Sent: result.Groups[v.Group]}
+				Sent: own.Groups[rank][v.Group]}
 			if whole > 0 {
 				g.Exposed = exposed[rank][v.Group].Seconds() / whole
 			}
@@ -216,7 +217,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 		judged.Missing = left(&t.Carriage, &r.PerRank[rank])
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
-	made.Bars = bars(program, r.Operations[len(r.Operations)-1].Spans)
+	made.Bars = bars(program, own.Spans)
 	return done
 }
 

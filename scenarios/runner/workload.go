@@ -84,10 +84,10 @@ func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
 		element.Op(w.Op), w.Root, s.algorithms[index]
 	if w.Kind == spec.KindMoE {
 		config := w.MoE.Config(len(s.plan.Ranks), s.plan.Seed)
-		job.MoE = &config
+		job.Work = worker.MoE{Config: config, RatesBack: s.rates[index].back}
 	}
 	if w.Kind == spec.KindSGD {
-		job.SGD = w.SGD
+		job.Work = worker.SGD{Config: w.SGD}
 	}
 	if w.Sizes != nil {
 		sizes, err := sizes(w, len(s.plan.Ranks))
@@ -156,7 +156,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern},
 	}
 	done.unchecked = measured.Unchecked
-	if t := r.Learning; t != nil {
+	if t, learns := r.Own.(*worker.Learning); learns {
 		done.Learning = &report.Learning{Loss: t.Loss, Held: t.Held, Accuracy: t.Accuracy, Clipped: t.Clipped}
 	}
 	done.Conduct = report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}

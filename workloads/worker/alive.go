@@ -169,7 +169,7 @@ func (r *Result) Straggler() *report.Straggler {
 		}
 	}
 	share := stragglerShare
-	if r.Kind == Training {
+	if _, computes := r.Own.(*Iterations); computes {
 		share = trainingShare
 	}
 	if len(r.PerRank) < 2 || found.Worked < share || found.Worked < stragglerTimes*found.Others {

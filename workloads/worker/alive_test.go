@@ -94,12 +94,12 @@ func moved(j *Job, to int) {
 // would take hours too: they end as soon, and name it.
 func TestEndOfAProcessOfAnyKind(t *testing.T) {
 	kinds := map[string]func(t *testing.T, transport string) Job{
-		Training: func(t *testing.T, transport string) Job {
+		"training": func(t *testing.T, transport string) Job {
 			j := trainingJob(t, transport, func(m *spec.Model) { m.DP, m.PP, m.GlobalBatch = 2, 2, 400 })
 			j.Iterations = 1 << 20
 			return j
 		},
-		Messages: func(_ *testing.T, transport string) Job {
+		"messages": func(_ *testing.T, transport string) Job {
 			last := flows.Message{From: 1, To: 3, Bytes: 1, At: time.Hour}
 			s := flows.Blocks{Ranks: 4, Servers: 1, Count: 1000, Block: 4096, Reads: 0.5}.Schedule()
 			for i := range s.Messages {
@@ -113,10 +113,10 @@ func TestEndOfAProcessOfAnyKind(t *testing.T) {
 		kind, transport, want string
 		signal                syscall.Signal
 	}{
-		{Training, RD, "killed", syscall.SIGKILL},
-		{Training, TCP, "does not answer", syscall.SIGSTOP},
-		{Messages, TCP, "killed", syscall.SIGKILL},
-		{Messages, RD, "does not answer", syscall.SIGSTOP},
+		{"training", RD, "killed", syscall.SIGKILL},
+		{"training", TCP, "does not answer", syscall.SIGSTOP},
+		{"messages", TCP, "killed", syscall.SIGKILL},
+		{"messages", RD, "does not answer", syscall.SIGSTOP},
 	} {
 		t.Run(c.kind+"/"+c.want, func(t *testing.T) {
 			t.Parallel() // each waits for seconds

@@ -19,10 +19,6 @@ import (
 )
 
 const (
-	// arbiterKind is the Kind of an arbiter's configuration. The arbiter is a process in rank 0's
-	// node, besides the rank's own process. It communicates with the ranks over the testbed's
-	// network, as it would have to in a cluster.
-	arbiterKind = "arbiter"
 	// slotBytes is the number of bytes sent in a slot: a few packets, so that a host need not run
 	// for each packet.
 	slotBytes = 16 << 10
@@ -102,13 +98,10 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 	}
 	at := c.job.arbiterAt()
 	config := &workerConfig{
-		Job:      c.job.Name,
-		Kind:     arbiterKind,
-		Ranks:    len(c.job.Ranks),
-		Addr:     at.Addr(),
-		Port:     at.Port(),
-		SlotTime: slot,
-		Secret:   c.job.Secret,
+		Job:             c.job.Name,
+		Work:            anyWork{arbiterWork{}},
+		placeConfig:     placeConfig{Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port()},
+		transportConfig: transportConfig{SlotTime: slot, Secret: c.job.Secret},
 	}
 	left := context.AfterFunc(ctx, func() { channel.Close() })
 	defer left()
@@ -162,8 +155,12 @@ func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan stru
 // arbiterGrace is how long an arbiter has to exit after its channel was closed.
 const arbiterGrace = 2 * time.Second
 
-// arbitrate runs the arbiter process: it serves until its channel closes.
-func (w *rank) arbitrate(ctx context.Context) error {
+// arbiterWork is the work of the arbiter, a process in rank 0's node besides the rank's own process.
+// It communicates with the ranks over the testbed's network, as it would have to in a cluster.
+type arbiterWork struct{}
+
+// run implements rankWork. It serves until the channel closes.
+func (arbiterWork) run(ctx context.Context, w *rank) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	o := arbiter.Options{Hosts: w.config.Ranks, Slot: slotBytes, Time: w.config.SlotTime}

@@ -17,10 +17,16 @@ func (d *operationDone) within(released, ended time.Time, margin time.Duration) 
 		d.Start+int64(d.Time) <= ended.Add(margin).UnixNano()
 }
 
-// judgeBarrier counts the ranks that ended before all had begun. released and ended are moments of
-// this host's clock. If a rank's times do not lie between them, the rank has another clock, and
-// judgeBarrier marks the operation as not checked.
-func (o *Operation) judgeBarrier(dones []operationDone, released, ended time.Time) {
+// barrier are the results of a barrier.
+type barrier struct{}
+
+// add implements Results. It counts the ranks that ended before all had begun as wrong elements. If a
+// rank's times do not lie between released and ended, the rank has another clock, and add marks the
+// operation as not checked.
+func (barrier) add(o *Operation, dones []operationDone, released, ended time.Time) error {
+	if !o.Checked {
+		return nil
+	}
 	begun := slices.MaxFunc(dones, func(a, b operationDone) int {
 		return cmp.Compare(a.Start, b.Start)
 	}).Start
@@ -35,4 +41,5 @@ func (o *Operation) judgeBarrier(dones []operationDone, released, ended time.Tim
 	if !o.Checked {
 		o.Wrong = 0
 	}
+	return nil
 }

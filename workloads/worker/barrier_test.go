@@ -34,9 +34,9 @@ func TestBarriers(t *testing.T) {
 		"0 false": {at(1, 8), at(-1, 30), at(5, 4)},
 	} {
 		o := Operation{Checked: true}
-		o.judgeBarrier(dones, released, released.Add(20))
-		if got := fmt.Sprint(o.Wrong, o.Checked); got != want {
-			t.Errorf("%s, want %s", got, want)
+		err := barrier{}.add(&o, dones, released, released.Add(20))
+		if got := fmt.Sprint(o.Wrong, o.Checked); err != nil || got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}
 }

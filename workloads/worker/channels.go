@@ -46,7 +46,7 @@ func Channels(p *plan.Plan, ranks []plan.Rank, channels int) []plan.Rank {
 func (j Job) channels() int { return len(j.Channels) / max(len(j.Ranks), 1) }
 
 // checkChannels checks that the job can run in several channels.
-func (j Job) checkChannels(problem func(format string, args ...any)) {
+func (j Job) checkChannels(problem reporter) {
 	n := j.channels()
 	if len(j.Channels) == 0 {
 		return
@@ -57,7 +57,7 @@ func (j Job) checkChannels(problem func(format string, args ...any)) {
 			len(j.Ranks))
 		return
 	}
-	if !spec.HasChannels(j.Kind, j.Algorithm) || j.SGD != nil || j.offline() || j.arbitrated() ||
+	if !spec.HasChannels(j.Kind, j.Algorithm) || is[SGD](j.Work) || j.offline() || j.arbitrated() ||
 		j.RD.MayDrop() {
 		problem("%s by %s in %d channels: want one of %v, and no rates but the links'", j.Kind, j.Algorithm,
 			n, spec.WithChannels(j.Kind))
@@ -73,6 +73,7 @@ func (j Job) perChannel() Job {
 	return Job{
 		Name:      j.Name,
 		Kind:      AllReduce,
+		Work:      Collective{},
 		Algorithm: Ring,
 		Transport: j.Transport,
 		Ranks:     j.Channels,
@@ -118,6 +119,17 @@ func (l *lane) open(c *workerConfig) error {
 	return err
 }
 
+// throughLanes opens the ends of all channels, does something over them, and closes them.
+func (w *rank) throughLanes(do func() error) error {
+	if err := w.openLanes(); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return w.finish()
+}
+
 // openLanes opens the ends of all channels, or the rank's only end if there are no channels.
 func (w *rank) openLanes() error {
 	if len(w.config.Channels) == 0 {
@@ -132,12 +144,13 @@ func (w *rank) openLanes() error {
 		w.lanes = []*lane{&w.lane}
 		return nil
 	}
+	w.concurrent = true
 	for i := range w.config.Channels {
 		l := &lane{}
 		if err := l.open(&w.config.Channels[i]); err != nil {
 			return fmt.Errorf("channel %d: %w", i, err)
 		}
-		if w.config.Kind != MoE { // the exchanges of MoE share the endpoint and count their own waiting
+		if !w.counting {
 			l.endpoint = &busyEndpoint{l.endpoint, &w.busy}
 		}
 		w.lanes = append(w.lanes, l)
@@ -228,7 +241,7 @@ func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendez
 // busyEndpoint is the endpoint of a lane. It marks its goroutine idle while the goroutine waits.
 type busyEndpoint struct {
 	endpoint
-	busy *work
+	busy *idleness
 }
 
 // Wait implements transports.Endpoint.
@@ -240,7 +253,7 @@ func (e *busyEndpoint) Wait(ctx context.Context) error {
 
 // atOnce does an operation in all lanes at the same time. The calling goroutine must be marked
 // busy. With several lanes, atOnce marks it idle and the goroutine of each lane busy.
-func atOnce[T any](ctx context.Context, busy *work, lanes []T,
+func atOnce[T any](ctx context.Context, busy *idleness, lanes []T,
 	operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
 	if len(lanes) == 1 {
 		return operate(lanes[0], ctx)

@@ -77,11 +77,11 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 				algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
 		}
 		want := operations * of.Of(uint64(j.Size))
-		if j.MoE != nil {
+		if mixture, is := j.Work.(MoE); is {
 			want = 0
-			load := j.MoE.Load()
+			load := mixture.Config.Load()
 			for to := range ranks {
-				if out, back := j.MoE.Bytes(&load, rank, to); to != rank {
+				if out, back := mixture.Config.Bytes(&load, rank, to); to != rank {
 					want += operations * uint64(out+back)
 				}
 			}

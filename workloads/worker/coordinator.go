@@ -182,12 +182,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		Name: c.job.Name, Kind: c.job.Kind, Algorithm: c.job.Chosen(), Transport: c.job.Transport,
 		Ranks: len(c.job.Ranks), PerRank: make([]RankResult, len(c.job.Ranks)),
 	}
-	if c.job.SGD != nil {
-		result.Learning = &Learning{}
-	}
-	if c.job.MoE != nil {
-		result.Mixture = &Mixture{}
-	}
+	result.Own = c.job.Work.results(&c.job)
 	for i, r := range c.job.Ranks {
 		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r),
 			Port: c.job.config(i).Port}
@@ -259,8 +254,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		}
 	}
 	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
-		if m.Done == nil || m.Done.operationID != id || (m.Done.SGD == nil) != (result.Learning == nil) ||
-			(m.Done.MoE == nil) != (result.Mixture == nil) {
+		if m.Done == nil || m.Done.operationID != id {
 			return false
 		}
 		o.add(*m.Done)
@@ -282,22 +276,10 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 	}
 	ended := time.Now()
 	o.Time = c.job.average().of(times) / time.Duration(r.count)
-	if c.job.Kind == Barrier && r.check {
-		o.judgeBarrier(dones, released, ended)
-	}
-	if c.job.Training != nil {
-		result.addIteration(c.job, &o, dones, released, ended)
-	}
-	if c.job.Messages != nil {
-		for _, d := range dones {
-			result.Sent = append(result.Sent, d.Sent)
+	if result.Own != nil {
+		if err := result.Own.add(&o, dones, released, ended); err != nil {
+			return fmt.Errorf("result of %s: %w", name, err)
 		}
-	}
-	if result.Mixture != nil {
-		result.Mixture.add(dones, o.Timed)
-	}
-	if result.Learning != nil {
-		o.Wrong += result.Learning.add(dones)
 	}
 	result.Operations = append(result.Operations, o)
 	return nil

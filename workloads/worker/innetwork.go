@@ -91,7 +91,7 @@ type aggregatorConfig struct {
 }
 
 // checkInNetwork checks that a switch can compute the job's collective.
-func (j Job) checkInNetwork(problem func(format string, args ...any)) {
+func (j Job) checkInNetwork(problem reporter) {
 	if (j.Algorithm == InNetwork) != (j.Transport == InSwitch) {
 		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport, InNetwork,
 			InSwitch)
@@ -130,7 +130,7 @@ type inNetwork struct {
 }
 
 // aggregate waits for the other ranks to be ready and does the operations in the switch.
-func (w *rank) aggregate(ctx context.Context) error {
+func (w *rank) aggregate(ctx context.Context, wrap func(part, buffers) (part, error)) error {
 	c := &w.config
 	client, err := whenFree(func() (*aggregation.Client, error) {
 		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config,
@@ -158,11 +158,9 @@ func (w *rank) aggregate(ctx context.Context) error {
 		size := int(c.Sizes[r.size])
 		if r.size != at {
 			at, view = r.size, whole.view(shape{input: size, output: size})
-			p = &inNetwork{view, client, c.Type, c.Op, pattern, w.timer}
-			if c.SGD != nil {
-				if p, err = w.learn(p, view); err != nil {
-					return err
-				}
+			p, err = wrap(&inNetwork{view, client, c.Type, c.Op, pattern, w.timer}, view)
+			if err != nil {
+				return err
 			}
 		}
 		if err := w.round(ctx, p, view.output, &r); err != nil {

@@ -1,13 +1,11 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"railbed/internal/element"
@@ -16,14 +14,11 @@ import (
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/allocation"
-	"railbed/plan/moe"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
-	"railbed/workloads/flows"
-	"railbed/workloads/training"
 )
 
 // The collectives, algorithms and transports of a Job.
@@ -75,9 +70,9 @@ type Job struct {
 	// Skew and Seed are for an all-to-all: see collective.Skewed.
 	Skew int
 	Seed uint64
-	// SGD makes the data the gradients of a training, in which each operation is a step. Kind and
-	// Size follow from SGD. Seed determines its samples.
-	SGD *spec.SGD
+	// Work is the kind of workload. Default: Collective. The kind of collective, the type and the
+	// size follow from the other kinds.
+	Work Work
 	// Channels are the places of an all-reduce in several channels, each for a part of the buffer:
 	// see func Channels. ChannelSends are their links, like Sends. By default there are no
 	// channels, and all traffic uses the ranks' own places.
@@ -85,9 +80,7 @@ type Job struct {
 	ChannelSends []plan.Direction
 	// Aggregator is set for algorithm in-network, over in-switch.
 	Aggregator *Aggregator
-	// MoE is the mixture of experts of a job of kind MoE. Type and Size follow from it.
-	MoE    *moe.Config
-	Family int // IP version: 4 (default) or 6
+	Family     int // IP version: 4 (default) or 6
 	// Timeout limits the duration of the whole job. Default 2 minutes.
 	Timeout time.Duration
 	// Silence is how long a worker may leave questions unanswered before the job fails. Such a
@@ -104,10 +97,6 @@ type Job struct {
 	// are numbers for 255 jobs of up to 16 ranks per address. With 0 a roce job has any queue pair
 	// numbers.
 	Ordinal int
-	// Training is the program of a job of kind Training. Its operations have sizes of their own.
-	Training *training.Program
-	// Messages is the schedule of a job of kind Messages, in the testbed's time.
-	Messages *flows.Schedule
 	// RD configures rd; nil means its defaults.
 	RD *spec.RD
 	// RoCE configures the queue pairs of roce; nil means the defaults.
@@ -119,8 +108,6 @@ type Job struct {
 	// and its acknowledgement between two ranks when no other rank sends. 0 means unknown.
 	Rates     *allocation.File
 	RoundTrip time.Duration
-	// RatesBack are the rates for messages that experts send back. Default: Rates.
-	RatesBack *allocation.File
 	// Schedule is the schedule of algorithm msccl.
 	Schedule *schedule.Schedule
 	// Sends are the links into which the ranks' NICs send, for all ranks or for none. rd does not
@@ -129,8 +116,7 @@ type Job struct {
 	// Dilation is the testbed's time dilation; 0 means 1.
 	Dilation uint64
 
-	sgdSecret privacy.Material // key material that encrypts gradients
-	endGrace  time.Duration
+	endGrace time.Duration
 }
 
 const (
@@ -185,8 +171,10 @@ func Args() []string { return []string{"worker", "collective"} }
 func (j Job) withDefaults() (Job, error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	j.learn(problem)
-	j.mix(problem)
+	if j.Work == nil {
+		j.Work = Collective{}
+	}
+	j.Work.complete(&j, problem)
 	if all := spec.Algorithms(j.Kind); len(all) > 0 {
 		setDefault(&j.Algorithm, all[0])
 	}
@@ -212,7 +200,10 @@ func (j Job) withDefaults() (Job, error) {
 	case j.Secret == nil:
 		j.Secret = privacy.Generate()
 	}
-	j.checkAlgorithm(problem)
+	j.Work.check(&j, problem)
+	if !slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
+		problem("no transport %s: want %s, %s or %s", j.Transport, TCP, RD, RoCE)
+	}
 	j.checkInNetwork(problem)
 	j.checkChannels(problem)
 	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
@@ -221,7 +212,8 @@ func (j Job) withDefaults() (Job, error) {
 	if len(j.Ranks) == 0 {
 		problem("no ranks")
 	}
-	j.checkOperations(problem)
+	j.checkElements(problem)
+	j.checkRounds(problem)
 	if j.Family != 4 && j.Family != 6 {
 		problem("IP version %d: want 4 or 6", j.Family)
 	}
@@ -254,12 +246,9 @@ func (j Job) Check() error {
 }
 
 // checkRates checks the rates of a job with control: offline.
-func (j Job) checkRates(problem func(format string, args ...any)) {
+func (j Job) checkRates(problem reporter) {
 	if !j.offline() {
 		return
-	}
-	if j.Training == nil && j.Messages == nil && !spec.HasRates(j.Kind, j.Algorithm) {
-		problem("control: offline of %s, of which there are no rates", j.Algorithm)
 	}
 	if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
 		problem("control: offline without rates for its %d ranks", len(j.Ranks))
@@ -269,45 +258,8 @@ func (j Job) checkRates(problem func(format string, args ...any)) {
 	}
 }
 
-// checkAlgorithm checks that the algorithm exists for the job's kind and transport and can do what
-// the job asks of it.
-func (j Job) checkAlgorithm(problem func(format string, args ...any)) {
-	if !known(j.Kind, j.Algorithm) && j.Kind != Training && j.Kind != Messages ||
-		!slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
-		problem("%s by %s over %s: want %s, over %s, %s or %s", j.Kind, j.Algorithm, j.Transport,
-			cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"), TCP, RD, RoCE)
-	}
-	switch j.Algorithm {
-	case Hierarchical:
-		if _, err := schedule.Hierarchical(schedule.Kind(j.Kind), Rails(j.Ranks)); err != nil {
-			problem("%w", err)
-		}
-	case MSCCL:
-		if err := j.CheckSchedule(); err != nil {
-			problem("%w", err)
-		} else if j.InPlace && j.Schedule.OutOfPlace {
-			problem("%s in place, which is for out of place alone", j.Schedule.Algorithm)
-		}
-	}
-	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || !j.mayLose() && j.RD.MayDrop() {
-		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
-	}
-}
-
-// mayLose reports whether parts of the job's messages may be left out.
-func (j Job) mayLose() bool {
-	return j.Kind == AllReduce && j.Algorithm == Ring || j.Kind == Training || j.Kind == Messages
-}
-
-func (j Job) checkOperations(problem func(format string, args ...any)) {
-	j.checkElements(problem)
-	j.checkRounds(problem)
-	j.checkTraining(problem)
-	j.checkMessages(problem)
-}
-
 // checkElements checks types, operations and the root.
-func (j Job) checkElements(problem func(format string, args ...any)) {
+func (j Job) checkElements(problem reporter) {
 	if j.Root < 0 || j.Root >= max(len(j.Ranks), 1) {
 		problem("root %d of %d ranks", j.Root, len(j.Ranks))
 	}
@@ -322,7 +274,7 @@ func (j Job) checkElements(problem func(format string, args ...any)) {
 }
 
 // checkRounds checks sizes and numbers of operations.
-func (j Job) checkRounds(problem func(format string, args ...any)) {
+func (j Job) checkRounds(problem reporter) {
 	for _, size := range j.sizes() {
 		if j.Kind == Barrier && size > 0 {
 			problem("a barrier of %v: it has no data", size)
@@ -346,11 +298,6 @@ func (j Job) checkRounds(problem func(format string, args ...any)) {
 	if j.RD.MayDrop() {
 		problem("a sweep with bytes that may be left out: there is none")
 	}
-}
-
-// known reports whether a collective has such an algorithm.
-func known(kind, algorithm string) bool {
-	return slices.Contains(spec.Algorithms(kind), algorithm)
 }
 
 // ratesOf returns the rates of a rank, or nil if there is no file.
@@ -427,21 +374,18 @@ func (j Job) config(i int) *workerConfig {
 	c := &workerConfig{
 		Job:       j.Name,
 		Kind:      j.Kind,
-		Algorithm: j.Algorithm,
+		Work:      anyWork{j.Work.of(&j, i)},
 		Transport: j.Transport,
-		Root:      j.Root,
-		Type:      j.Type,
-		Op:        j.Op,
-		Rank:      i, Ranks: len(j.Ranks), NIC: r.NIC, Addr: j.addr(r), Sizes: j.sizes(),
-		Port: uint16(j.BasePort + i), Warmup: j.Warmup, Iterations: j.Iterations, InPlace: j.InPlace,
+		placeConfig: placeConfig{Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Unbound: j.unbound(i),
+			Addr: j.addr(r), Port: uint16(j.BasePort + i), Dilation: j.Dilation},
+		roundsConfig: roundsConfig{Sizes: j.sizes(), Warmup: j.Warmup, Iterations: j.Iterations,
+			InPlace: j.InPlace},
+		algorithmConfig: algorithmConfig{Algorithm: j.Algorithm, Root: j.Root, Type: j.Type, Op: j.Op,
+			Skew: j.Skew, Seed: j.Seed},
 	}
 	if j.Sweep != nil {
 		c.Together, c.Checks, c.BusyPoll = true, j.Sweep.Checks, j.Sweep.BusyPoll
 	}
-	if j.SGD != nil {
-		c.SGD, c.SGDSecret, c.Seed = j.SGD, j.sgdSecret, j.Seed
-	}
-	c.Unbound = j.unbound(i)
 	switch j.Algorithm {
 	case Hierarchical:
 		c.Rails = Rails(j.Ranks)
@@ -454,22 +398,13 @@ func (j Job) config(i int) *workerConfig {
 		}
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {
-		c.Skew, c.Seed, c.Phases = j.Skew, j.Seed, j.phases(i)
+		c.Phases = j.phases(i)
 	}
 	for k := range j.channels() {
 		c.Channels = append(c.Channels, *j.perChannel().config(i*j.channels() + k))
 	}
 	if j.Aggregator != nil {
-		c.Aggregator, c.Dilation = j.aggregator(i), j.Dilation
-	}
-	if j.MoE != nil {
-		c.MoE, c.Phases = j.MoE, j.phases(i)
-	}
-	if j.Training != nil {
-		c.Training, c.Dilation = j.Training.Of(i), j.Dilation
-	}
-	if j.Messages != nil {
-		c.Messages, c.Dilation = j.Messages, j.Dilation
+		c.Aggregator = j.aggregator(i)
 	}
 	j.configTransport(c, i)
 	return c
@@ -480,14 +415,14 @@ func (j Job) configTransport(c *workerConfig, i int) {
 	switch j.Transport {
 	case RD:
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
-		c.Dilation, c.RD, c.Secret, c.RoundTrip = j.Dilation, j.RD, j.Secret, j.RoundTrip
+		c.RD, c.Secret, c.RoundTrip = j.RD, j.Secret, j.RoundTrip
 		if j.arbitrated() {
 			c.Arbiter = j.arbiterAt()
 			c.SlotTime, _ = j.slotTime() // arbitrate has already reported an error
 		}
-		c.Rates, c.RatesBack = ratesOf(j.Rates, i), ratesOf(j.RatesBack, i)
+		c.Rates = ratesOf(j.Rates, i)
 	case RoCE:
-		c.Port, c.Dilation, c.RoCE, c.Block = infiniband.Port, j.Dilation, j.RoCE, j.block(i)
+		c.Port, c.RoCE, c.Block = infiniband.Port, j.RoCE, j.block(i)
 	default:
 		for k := range sourcePorts {
 			c.SourcePorts = append(c.SourcePorts, uint16(j.BasePort+len(j.Ranks)+i*sourcePorts+k))

@@ -46,8 +46,8 @@ func TestDroppableTraining(t *testing.T) {
 				t.Fatalf("zero %d: %v: %d wrong elements with damage at rank %d", zero, err, result.Wrong(),
 					damage)
 			}
-			for rank, r := range result.PerRank {
-				checkTrainingRank(t, j, rank, r)
+			for rank := range j.Ranks {
+				checkTrainingRank(t, j, rank, result)
 			}
 		}
 	}

@@ -3,31 +3,56 @@ package worker
 import (
 	"context"
 	"slices"
+	"time"
 
 	"railbed/internal/clock"
+	"railbed/plan/perf"
 	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/flows"
 )
 
-// Messages is the kind of a Job that plays a flows.Schedule, once.
-const Messages = "messages"
+// Messages plays a flows.Schedule once. The schedule is in the testbed's time.
+type Messages struct {
+	Schedule *flows.Schedule `json:"schedule"`
+}
 
-// checkMessages checks that a job of kind Messages has a schedule of messages between its ranks.
-func (j Job) checkMessages(problem func(format string, args ...any)) {
-	if (j.Kind == Messages) != (j.Messages != nil) {
-		problem("%s need a schedule, and no other kind has one", Messages)
-		return
-	}
-	if j.Messages == nil {
+func (Messages) complete(j *Job, _ reporter) { j.Kind = "messages" }
+
+// check implements Work. It checks that the schedule is for the job's ranks.
+func (m Messages) check(j *Job, problem reporter) {
+	if m.Schedule == nil {
+		problem("messages need a schedule")
 		return
 	}
 	if j.InPlace || j.Sweep != nil || j.Warmup != 0 || j.Iterations != 1 {
-		problem("%s are played once, out of place and without a warm-up", Messages)
+		problem("messages are played once, out of place and without a warm-up")
 	}
-	if err := flows.Check(j.Messages.Messages, len(j.Ranks)); err != nil {
+	if err := flows.Check(m.Schedule.Messages, len(j.Ranks)); err != nil {
 		problem("%w", err)
 	}
+}
+
+func (m Messages) of(*Job, int) rankWork { return m }
+
+func (m Messages) wanted(_ *Job, _ *workerConfig, w *Wanted) error {
+	for _, m := range m.Schedule.Messages {
+		w.To[m.From][m.To].Add(collective.Amount{Bytes: uint64(m.Bytes), Messages: 1})
+	}
+	return nil
+}
+
+func (Messages) results(*Job) Results { return &Sent{} }
+
+func (Messages) measure(*Job, *perf.Row) bool { return false }
+
+// Sent are the messages that were sent, by sender, in the testbed's time.
+type Sent [][]flows.Sent
+
+// add implements Results.
+func (s *Sent) add(_ *Operation, ranks []operationDone, _, _ time.Time) (err error) {
+	*s, err = own[[]flows.Sent](ranks)
+	return err
 }
 
 // sender is one rank's part in a job of kind Messages.
@@ -38,11 +63,16 @@ type sender struct {
 	dilation clock.Dilation
 }
 
+// run implements rankWork.
+func (m Messages) run(ctx context.Context, w *rank) error {
+	return w.throughLanes(func() error { return m.play(ctx, w) })
+}
+
 // play exchanges memory handles and addresses with the other ranks and plays the schedule.
-func (w *rank) play(ctx context.Context) error {
+func (m Messages) play(ctx context.Context, w *rank) error {
 	c := &w.config
 	by := clock.Dilation(c.Dilation)
-	schedule := *c.Messages
+	schedule := *m.Schedule
 	schedule.Messages = slices.Clone(schedule.Messages)
 	for i := range schedule.Messages {
 		schedule.Messages[i].At = by.Wait(schedule.Messages[i].At)
@@ -113,7 +143,4 @@ func (s *sender) check(id operationID, _ []collective.Loss) (wrong, short uint64
 	return uint64(s.player.Wrong(id.Index)), 0
 }
 
-func (s *sender) tell(done *operationDone) error {
-	done.Sent = s.sent
-	return nil
-}
+func (s *sender) tell() (any, error) { return s.sent, nil }

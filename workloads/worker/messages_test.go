@@ -13,7 +13,7 @@ import (
 // messagesJob plays a schedule.
 func messagesJob(ranks int, transport string, s *flows.Schedule) Job {
 	j := job(ranks, 0)
-	j.Kind, j.Transport, j.Iterations, j.Warmup, j.Messages = Messages, transport, 1, 0, s
+	j.Transport, j.Iterations, j.Warmup, j.Work = transport, 1, 0, Messages{s}
 	return j
 }
 
@@ -43,11 +43,12 @@ func TestMessagesJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result.Wrong() != 0 || len(result.Sent) != 3 {
-			t.Errorf("%s: %d bytes are wrong, %d ranks sent", c.transport, result.Wrong(), len(result.Sent))
+		if result.Wrong() != 0 || len(*result.Own.(*Sent)) != 3 {
+			t.Errorf("%s: %d bytes are wrong, %d ranks sent", c.transport, result.Wrong(),
+				len(*result.Own.(*Sent)))
 		}
 		count := 0
-		for rank, sent := range result.Sent {
+		for rank, sent := range *result.Own.(*Sent) {
 			count += len(sent)
 			for _, s := range sent {
 				m := c.schedule.Messages[s.Message]
@@ -80,13 +81,13 @@ func TestWrongMessageIsCounted(t *testing.T) {
 }
 
 func TestBadMessagesJobs(t *testing.T) {
+	first := func(j *Job) *flows.Message { return &j.Work.(Messages).Schedule.Messages[0] }
 	for name, change := range map[string]func(*Job){
-		"no schedule": func(j *Job) { j.Messages = nil },
-		"other kind":  func(j *Job) { j.Kind, j.Size = AllReduce, 4 },
+		"no schedule": func(j *Job) { j.Work = Messages{} },
 		"twice":       func(j *Job) { j.Iterations = 2 },
-		"rank":        func(j *Job) { j.Messages.Messages[0].To = 3 },
-		"to itself":   func(j *Job) { j.Messages.Messages[0].To = j.Messages.Messages[0].From },
-		"empty":       func(j *Job) { j.Messages.Messages[0].Bytes = 0 },
+		"rank":        func(j *Job) { first(j).To = 3 },
+		"to itself":   func(j *Job) { first(j).To = first(j).From },
+		"empty":       func(j *Job) { first(j).Bytes = 0 },
 	} {
 		j := messagesJob(3, TCP, flows.Blocks{Ranks: 3, Servers: 1, Count: 1, Block: 1,
 			Outstanding: 1}.Schedule())

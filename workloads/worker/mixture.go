@@ -7,13 +7,28 @@ import (
 
 	"railbed/internal/element"
 	"railbed/internal/units"
+	"railbed/plan/allocation"
 	"railbed/plan/moe"
+	"railbed/plan/perf"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 )
 
-// MoE is the kind of a Job with Job.MoE.
-const MoE = spec.KindMoE
+// MoE is a mixture of experts: dispatch and combine are two all-to-alls of unequal parts. Type and size
+// of the elements follow from it.
+type MoE struct {
+	Collective
+	Config moe.Config
+	// RatesBack are the rates for messages that experts send back. Default: the job's.
+	RatesBack *allocation.File
+}
+
+// mixtureWork is a rank's part in a mixture of experts.
+type mixtureWork struct {
+	Config    moe.Config         `json:"config"`
+	Phases    []collective.Phase `json:"phases"`
+	RatesBack map[int]units.Rate `json:"rates_back,omitempty"`
+}
 
 // Mixture is the result of a mixture of experts, besides the times of operations.
 type Mixture struct {
@@ -34,42 +49,66 @@ type mixtureStep struct {
 	Error    moe.Error     `json:"error"`
 }
 
-// add adds all ranks' results of an operation.
-func (m *Mixture) add(ranks []operationDone, timed bool) {
-	var most mixtureStep
-	for _, done := range ranks {
-		most.Dispatch, most.Combine = max(most.Dispatch, done.MoE.Dispatch),
-			max(most.Combine, done.MoE.Combine)
-		m.Error.Add(done.MoE.Error)
+// add implements Results.
+func (m *Mixture) add(o *Operation, ranks []operationDone, _, _ time.Time) error {
+	steps, err := own[mixtureStep](ranks)
+	if err != nil {
+		return err
 	}
-	if timed {
+	var most mixtureStep
+	for _, step := range steps {
+		most.Dispatch, most.Combine = max(most.Dispatch, step.Dispatch), max(most.Combine, step.Combine)
+		m.Error.Add(step.Error)
+	}
+	if o.Timed {
 		before := time.Duration(m.operations)
 		m.operations++
 		m.Dispatch = (m.Dispatch*before + most.Dispatch) / (before + 1)
 		m.Combine = (m.Combine*before + most.Combine) / (before + 1)
 	}
+	return nil
 }
 
-// mix sets the fields that follow from MoE.
-func (j *Job) mix(problem func(format string, args ...any)) {
-	if (j.Kind == MoE) != (j.MoE != nil) {
-		problem("%s needs a mixture, and no other kind has one", MoE)
-		return
-	}
-	if j.MoE == nil {
-		return
-	}
+// complete implements Work.
+func (m MoE) complete(j *Job, problem reporter) {
 	if j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" || j.Size != 0 {
 		problem("a mixture of experts in place, over several sizes, or of another type: want none of it")
 	}
-	if j.MoE.Ranks != len(j.Ranks) {
-		problem("a mixture of experts on %d ranks, and there are %d", j.MoE.Ranks, len(j.Ranks))
+	if m.Config.Ranks != len(j.Ranks) {
+		problem("a mixture of experts on %d ranks, and there are %d", m.Config.Ranks, len(j.Ranks))
 	}
-	if err := j.MoE.Check(); err != nil {
+	if err := m.Config.Check(); err != nil {
 		problem("%w", err)
 	}
-	j.Type = element.BFloat16
-	j.Size = units.Bytes(j.MoE.Tokens * j.MoE.TopK * (j.MoE.DispatchBytes() + j.MoE.CombineBytes()))
+	j.Kind, j.Type = spec.KindMoE, element.BFloat16
+	bytes := m.Config.DispatchBytes() + m.Config.CombineBytes() // of a token and an expert
+	j.Size = units.Bytes(m.Config.Tokens * m.Config.TopK * bytes)
+}
+
+func (MoE) check(j *Job, problem reporter) { j.checkAlgorithm(problem) }
+
+func (m MoE) of(j *Job, rank int) rankWork {
+	return mixtureWork{Config: m.Config, Phases: j.phases(rank), RatesBack: ratesOf(m.RatesBack, rank)}
+}
+
+// wanted implements Work.
+func (m MoE) wanted(_ *Job, c *workerConfig, w *Wanted) error {
+	all := c.channels()
+	for _, words := range Matrices(m.Config) {
+		for i, channel := range all {
+			for rank := range c.Ranks {
+				w.add(rank, i, len(all), words.Amounts(rank, WordBytes, channel, c.operations()[0]))
+			}
+		}
+	}
+	return nil
+}
+
+func (MoE) results(*Job) Results { return &Mixture{} }
+
+func (m MoE) measure(_ *Job, row *perf.Row) bool {
+	row.Count = m.Config.Tokens * m.Config.Hidden
+	return true
 }
 
 // The two exchanges of a mixture.
@@ -85,7 +124,7 @@ type mixture struct {
 	memory    [exchanges]buffers
 	exchanges [exchanges][]*collective.AllToAll // by lane
 	shares    []*shares                         // by lane
-	busy      *work
+	busy      *idleness
 	step      mixtureStep
 	keepTo    func(exchange int) // sets the rates, if each exchange has its own
 }
@@ -109,12 +148,18 @@ func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	return m
 }
 
-// mixture exchanges memory handles and addresses with the other ranks and does the exchanges of a
-// mixture of experts.
-func (w *rank) mixture(ctx context.Context) error {
+// run implements rankWork.
+func (m mixtureWork) run(ctx context.Context, w *rank) error {
+	// The exchanges share the endpoints and count their own waiting.
+	w.counting, w.concurrent = true, true
+	return w.throughLanes(func() error { return m.exchange(ctx, w) })
+}
+
+// exchange exchanges memory handles and addresses with the other ranks and does the exchanges.
+func (of mixtureWork) exchange(ctx context.Context, w *rank) error {
 	c := &w.config
-	m := &mixture{busy: &w.busy, experts: moe.NewRank(*c.MoE, c.Rank)}
-	words := Matrices(*c.MoE)
+	m := &mixture{busy: &w.busy, experts: moe.NewRank(of.Config, c.Rank)}
+	words := Matrices(of.Config)
 	for i := range m.memory {
 		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank),
 			output: WordBytes * words[i].OutputLen(c.Rank)})
@@ -132,14 +177,14 @@ func (w *rank) mixture(ctx context.Context) error {
 		return err
 	}
 	for i, l := range w.lanes {
-		if err := m.join(c, l, c.channels()[i], tables[i], words); err != nil {
+		if err := m.join(c, of.Phases, l, c.channels()[i], tables[i], words); err != nil {
 			return err
 		}
 	}
 	m.keepTo = func(int) {}
-	if rd, is := w.timer.endpoint.(rdEndpoint); is && c.RatesBack != nil {
+	if rd, is := w.timer.endpoint.(rdEndpoint); is && of.RatesBack != nil {
 		m.keepTo = func(exchange int) {
-			rd.planned.keepTo(rd.Endpoint, [exchanges]map[int]units.Rate{c.Rates, c.RatesBack}[exchange])
+			rd.planned.keepTo(rd.Endpoint, [exchanges]map[int]units.Rate{c.Rates, of.RatesBack}[exchange])
 		}
 	}
 	for _, r := range c.rounds() {
@@ -151,8 +196,8 @@ func (w *rank) mixture(ctx context.Context) error {
 }
 
 // join makes the exchanges of a lane.
-func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, table []rendezvous,
-	words [exchanges]collective.Matrix) error {
+func (m *mixture) join(c *workerConfig, phases []collective.Phase, l *lane, channel collective.Channel,
+	table []rendezvous, words [exchanges]collective.Matrix) error {
 	shares, err := newShares(l.endpoint, exchanges, m.busy)
 	if err != nil {
 		return err
@@ -167,7 +212,7 @@ func (m *mixture) join(c *workerConfig, l *lane, channel collective.Channel, tab
 			Endpoint: shares.of[i],
 			Rank:     c.Rank,
 			Matrix:   words[i],
-			Phases:   c.Phases,
+			Phases:   phases,
 			Channel:  channel,
 			Peers:    peers,
 			Type:     element.Int32,
@@ -234,8 +279,4 @@ func (m *mixture) check(operationID, []collective.Loss) (wrong, short uint64) {
 	return wrong + m.experts.WrongDispatched(m.memory[dispatch].output), 0
 }
 
-func (m *mixture) tell(done *operationDone) error {
-	step := m.step
-	done.MoE = &step
-	return nil
-}
+func (m *mixture) tell() (any, error) { return m.step, nil }

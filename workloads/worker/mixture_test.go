@@ -12,19 +12,20 @@ import (
 
 func mixtureJob(ranks int, transport string) Job {
 	j := job(ranks, 0)
-	j.Kind, j.Algorithm, j.Transport, j.Seed = MoE, "", transport, 3
-	j.MoE = &moe.Config{Ranks: ranks, Experts: 2 * ranks, Tokens: 20, Hidden: 256, TopK: min(3, 2*ranks),
-		Skew: 1, Seed: 3}
+	j.Algorithm, j.Transport, j.Seed = "", transport, 3
+	j.Work = MoE{Config: moe.Config{Ranks: ranks, Experts: 2 * ranks, Tokens: 20, Hidden: 256,
+		TopK: min(3, 2*ranks), Skew: 1, Seed: 3}}
 	return j
 }
 
 // TestMixtureRates holds that what goes out and what comes back keep to rates of their own.
 func TestMixtureRates(t *testing.T) {
 	j := controlledJob(spec.ControlOffline, 1)
-	j.Kind, j.Algorithm, j.MoE, j.Size, j.Warmup, j.Iterations = MoE, Direct, mixtureJob(4, RD).MoE, 0, 0, 4
-	j.MoE.Tokens = 500
+	j.Algorithm, j.Size, j.Warmup, j.Iterations = Direct, 0, 0, 4
+	mixture := mixtureJob(4, RD).Work.(MoE)
+	mixture.Config.Tokens = 500
 	var most [exchanges]int // bits of a pair
-	for i, words := range Matrices(*j.MoE) {
+	for i, words := range Matrices(mixture.Config) {
 		for from, row := range words {
 			row[from] = 0 // stays there
 			most[i] = max(most[i], slices.Max(row)*WordBytes*8)
@@ -33,7 +34,8 @@ func TestMixtureRates(t *testing.T) {
 	for slow, rate := range [exchanges]units.Rate{8_000_000, 15_000_000} {
 		rates := [exchanges]units.Rate{500_000_000, 500_000_000}
 		rates[slow] = rate
-		j.Rates, j.RatesBack = planned(t, Direct, rates[dispatch]), planned(t, Direct, rates[combine])
+		mixture.RatesBack = planned(t, Direct, rates[combine])
+		j.Rates, j.Work = planned(t, Direct, rates[dispatch]), mixture
 		result, err := Run(t.Context(), j, goroutines{}, nil)
 		if err != nil || result.Wrong() != 0 {
 			t.Fatalf("%v: %+v", err, result)
@@ -41,7 +43,8 @@ func TestMixtureRates(t *testing.T) {
 		// A bucket that is full when an exchange begins takes 5 ms off, and its last packet, of
 		// up to 64 KiB here, waits for nothing.
 		least := time.Duration(float64(most[slow]-8*64<<10)/float64(rate)*1e9) - 5*time.Millisecond
-		if took := []time.Duration{result.Mixture.Dispatch, result.Mixture.Combine}[slow]; took < least {
+		m := result.Own.(*Mixture)
+		if took := []time.Duration{m.Dispatch, m.Combine}[slow]; took < least {
 			t.Errorf("exchange %d took %v, want at least %v", slow, took, least)
 		}
 	}
@@ -58,11 +61,12 @@ func TestMixtures(t *testing.T) {
 			t.Errorf("%d ranks: %v, %+v", ranks, err, result)
 			continue
 		}
-		load := j.MoE.Load()
+		mixture := j.Work.(MoE).Config
+		load := mixture.Load()
 		for from, r := range result.PerRank {
 			var want uint64
 			for to := range ranks {
-				if out, back := j.MoE.Bytes(&load, from, to); to != from {
+				if out, back := mixture.Bytes(&load, from, to); to != from {
 					want += uint64(out + back)
 				}
 			}
@@ -70,7 +74,7 @@ func TestMixtures(t *testing.T) {
 				t.Errorf("%d ranks: rank %d sent %d bytes, want %d", ranks, from, r.Payload.Sent, want)
 			}
 		}
-		m := result.Mixture
+		m := result.Own.(*Mixture)
 		if m.Dispatch <= 0 || m.Combine <= 0 || m.Error.Relative() < 0.01 || m.Error.Relative() > 0.05 ||
 			m.Error.Most > 1 {
 			t.Errorf("%d ranks: %+v", ranks, m)
@@ -88,12 +92,12 @@ func TestMixtures(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Job){
-		"no mixture": func(j *Job) { j.MoE = nil },
-		"ranks":      func(j *Job) { j.MoE.Ranks, j.MoE.Experts = 2, 4 },
-		"experts":    func(j *Job) { j.MoE.Experts = 7 },
+		"no mixture": func(j *Job) { j.Work = MoE{} },
+		"ranks":      func(j *Job) { j.Work = mixtureJob(2, TCP).Work },
+		"experts":    func(j *Job) { m := j.Work.(MoE); m.Config.Experts = 7; j.Work = m },
+		"no work":    func(j *Job) { j.Kind, j.Work = spec.KindMoE, nil },
 		"size":       func(j *Job) { j.Size = 4096 },
 		"in place":   func(j *Job) { j.InPlace = true },
-		"kind":       func(j *Job) { j.Kind = AllToAll },
 		"algorithm":  func(j *Job) { j.Algorithm = Ring },
 		"offline":    func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlOffline} },
 	} {

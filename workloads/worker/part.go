@@ -22,9 +22,9 @@ type part interface {
 	check(id operationID, lost []collective.Loss) (wrong, short uint64)
 }
 
-// teller is a part that adds results of its own to an operationDone.
+// teller is a part that has a result of its own for Results. tell returns it, as a value for JSON.
 type teller interface {
-	tell(done *operationDone) error
+	tell() (any, error)
 }
 
 // buffers are a rank's memory, and the program that uses it, if any.
@@ -98,7 +98,7 @@ type allToAll struct {
 	buffers
 	exchanges []*collective.AllToAll
 	blocks    *collective.Blocks
-	busy      *work
+	busy      *idleness
 }
 
 func (a *allToAll) fill(id operationID) { a.blocks.Fill(a.input, id.Index) }

@@ -11,7 +11,7 @@ import (
 type scheduled struct {
 	runners []*collective.Runner
 	pattern *collective.Pattern
-	busy    *work
+	busy    *idleness
 }
 
 func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {

@@ -10,13 +10,10 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/frame"
 	"railbed/internal/units"
-	"railbed/plan/moe"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
-	"railbed/workloads/flows"
-	"railbed/workloads/training"
 )
 
 // message is the JSON payload of one frame.Message. Exactly one field is set.
@@ -55,62 +52,74 @@ type message struct {
 
 // workerConfig is the configuration that the coordinator sends to one worker.
 type workerConfig struct {
-	Job         string         `json:"job"`
-	Kind        string         `json:"kind"`
-	Algorithm   string         `json:"algorithm"`
-	Transport   string         `json:"transport"`
-	Root        int            `json:"root,omitempty"`
-	Type        element.Type   `json:"type"`
-	Op          element.Op     `json:"op"`
-	Rank        int            `json:"rank"`
-	Ranks       int            `json:"ranks"`
-	NIC         string         `json:"nic,omitempty"`
-	Unbound     bool           `json:"unbound,omitempty"` // the worker does not bind its sockets to NIC
-	Addr        netip.Addr     `json:"addr"`
-	Port        uint16         `json:"port"`
-	SourcePorts []uint16       `json:"source_ports,omitempty"`
-	Sizes       []units.Bytes  `json:"sizes"`
-	Warmup      int            `json:"warmup,omitempty"`
-	Iterations  int            `json:"iterations"`
-	InPlace     bool           `json:"in_place,omitempty"`
-	BusyPoll    bool           `json:"busy_poll,omitempty"`
-	Together    bool           `json:"together,omitempty"`
-	Checks      int            `json:"checks,omitempty"`
-	PeerTimeout units.Duration `json:"peer_timeout,omitzero"`
-	// SGD and SGDSecret, the key material that encrypts gradients, are set for an SGD training.
-	SGD       *spec.SGD        `json:"sgd,omitempty"`
-	SGDSecret privacy.Material `json:"sgd_secret,omitempty"`
+	Job       string  `json:"job"`
+	Kind      string  `json:"kind"`
+	Work      anyWork `json:"work"`
+	Transport string  `json:"transport"`
+	placeConfig
+	roundsConfig
+	algorithmConfig
+	transportConfig
 	// Channels are the configurations of the rank's channels, if the collective uses several.
 	Channels []workerConfig `json:"channels,omitempty"`
+}
+
+// placeConfig is the place of a rank among the others and in the network.
+type placeConfig struct {
+	Rank        int        `json:"rank"`
+	Ranks       int        `json:"ranks"`
+	NIC         string     `json:"nic,omitempty"`
+	Unbound     bool       `json:"unbound,omitempty"` // the worker does not bind its sockets to NIC
+	Addr        netip.Addr `json:"addr"`
+	Port        uint16     `json:"port"`
+	SourcePorts []uint16   `json:"source_ports,omitempty"`
+	// Dilation is the testbed's time dilation.
+	Dilation uint64 `json:"dilation,omitempty"`
+}
+
+// roundsConfig determines the rounds of a job: see func rounds.
+type roundsConfig struct {
+	Sizes      []units.Bytes `json:"sizes"`
+	Warmup     int           `json:"warmup,omitempty"`
+	Iterations int           `json:"iterations"`
+	InPlace    bool          `json:"in_place,omitempty"`
+	BusyPoll   bool          `json:"busy_poll,omitempty"`
+	Together   bool          `json:"together,omitempty"`
+	Checks     int           `json:"checks,omitempty"`
+}
+
+// algorithmConfig determines a collective and the algorithm that carries it out.
+type algorithmConfig struct {
+	Algorithm string       `json:"algorithm"`
+	Root      int          `json:"root,omitempty"`
+	Type      element.Type `json:"type"`
+	Op        element.Op   `json:"op"`
 	// Skew, Seed and the rank's Phases are set for an all-to-all. Seed is also set for an SGD
 	// training.
-	Skew       int                `json:"skew,omitempty"`
-	Seed       uint64             `json:"seed,omitempty"`
-	Phases     []collective.Phase `json:"phases,omitempty"`
-	Aggregator *aggregatorConfig  `json:"aggregator,omitempty"` // for algorithm in-network
-	// MoE and Phases are set for a mixture of experts.
-	MoE *moe.Config `json:"moe,omitempty"`
-	// Training is the rank's part of a training job.
-	Training *training.Program `json:"training,omitempty"`
-	Messages *flows.Schedule   `json:"messages,omitempty"`
+	Skew   int                `json:"skew,omitempty"`
+	Seed   uint64             `json:"seed,omitempty"`
+	Phases []collective.Phase `json:"phases,omitempty"`
 	// Chosen are the algorithms for Sizes, if Algorithm is auto.
 	Chosen []string `json:"chosen,omitempty"`
-	// Rails is set for algorithm hierarchical, which auto may choose, and Schedule for msccl.
-	Rails    schedule.Rails     `json:"rails,omitempty"`
-	Schedule *schedule.Schedule `json:"schedule,omitempty"`
-	// RD and RoCE configure these transports. Rate and Overhead of the link, and Dilation, are for
-	// both.
-	RoCE     *spec.RoCE       `json:"roce,omitempty"`
-	Block    uint32           `json:"block,omitempty"` // block of queue pair numbers, for roce
-	RD       *spec.RD         `json:"rd,omitempty"`
-	Secret   privacy.Material `json:"secret,omitempty"` // for rd with encryption
-	Rate     units.Rate       `json:"rate,omitempty"`
-	Overhead int              `json:"overhead,omitempty"`
-	Dilation uint64           `json:"dilation,omitempty"`
-	// Rates are the rates at which the rank sends to other ranks, for control: offline. RatesBack
-	// are the rates for messages that experts send back, if these have their own rates.
-	Rates     map[int]units.Rate `json:"rates,omitempty"`
-	RatesBack map[int]units.Rate `json:"rates_back,omitempty"`
+	// Rails is set for algorithm hierarchical, which auto may choose, Schedule for msccl, and
+	// Aggregator for in-network.
+	Rails      schedule.Rails     `json:"rails,omitempty"`
+	Schedule   *schedule.Schedule `json:"schedule,omitempty"`
+	Aggregator *aggregatorConfig  `json:"aggregator,omitempty"`
+}
+
+// transportConfig configures the rank's endpoint. RD and RoCE are for these transports. Rate and
+// Overhead of the link are for both.
+type transportConfig struct {
+	PeerTimeout units.Duration   `json:"peer_timeout,omitzero"`
+	RoCE        *spec.RoCE       `json:"roce,omitempty"`
+	Block       uint32           `json:"block,omitempty"` // block of queue pair numbers, for roce
+	RD          *spec.RD         `json:"rd,omitempty"`
+	Secret      privacy.Material `json:"secret,omitempty"` // for rd with encryption
+	Rate        units.Rate       `json:"rate,omitempty"`
+	Overhead    int              `json:"overhead,omitempty"`
+	// Rates are the rates at which the rank sends to other ranks, for control: offline.
+	Rates map[int]units.Rate `json:"rates,omitempty"`
 	// RoundTrip is the planned maximum time for a full packet and its acknowledgement when no other
 	// rank sends. 0 means unknown.
 	RoundTrip time.Duration `json:"round_trip,omitempty"`
@@ -159,16 +168,8 @@ type operationDone struct {
 	Short   uint64             `json:"short,omitempty"` // elements that lack the contribution of a rank
 	Before  collective.Traffic `json:"before,omitzero"` // for the operations before the timed ones
 	Traffic collective.Traffic `json:"traffic"`
-	// Spans are the times, after Start, at which a training job's tasks ran. Groups are the bytes
-	// that the rank sent in each group.
-	Spans  []training.Span   `json:"spans,omitempty"`
-	Groups map[string]uint64 `json:"groups,omitempty"`
-	// SGD is the result of an iteration of an SGD training.
-	SGD *learningStep `json:"sgd,omitempty"`
-	// MoE is the result of an operation of a mixture of experts.
-	MoE *mixtureStep `json:"moe,omitempty"`
-	// Sent are the messages that the rank sent, for a job of kind Messages.
-	Sent []flows.Sent `json:"sent,omitempty"`
+	// Own is the result of the kind of workload.
+	Own json.RawMessage `json:"own,omitempty"`
 }
 
 type workerFinished struct {

@@ -8,8 +8,6 @@ import (
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/workloads/collective"
-	"railbed/workloads/flows"
-	"railbed/workloads/training"
 )
 
 // Operation is a round: one collective operation over all ranks, or several in succession.
@@ -31,15 +29,6 @@ type Operation struct {
 	// if the sum of its other parts is not exact.
 	Missing uint64 `json:"missing,omitempty"`
 	Short   uint64 `json:"short,omitempty"`
-	// Ranks are how each rank of a training job spent Time. Spans are the times at which its tasks
-	// ran, and are kept only for the latest operation.
-	Ranks []training.Times  `json:"ranks,omitempty"`
-	Spans [][]training.Span `json:"spans,omitempty"`
-	// ExposedBy divides each rank's exposed time by kind of group.
-	ExposedBy []map[string]time.Duration `json:"exposed_by,omitempty"`
-	// OtherClocks is true if ranks of a training job have other clocks than the coordinator. Time,
-	// Ranks and Spans are then meaningless.
-	OtherClocks bool `json:"other_clocks,omitempty"`
 }
 
 // Flow is one connection of a rank. Payload goes from the connecting side to the listening side.
@@ -117,8 +106,6 @@ type RankResult struct {
 	// do, and not only to its address.
 	DeviceBound bool   `json:"device_bound"`
 	Wrong       uint64 `json:"wrong"`
-	// Groups are the bytes that a training job sent in each of its groups.
-	Groups map[string]uint64 `json:"groups,omitempty"`
 }
 
 // addChannels adds the results of the rank's channels.
@@ -164,11 +151,8 @@ type Result struct {
 	InPlace    *Times       `json:"in_place_times,omitempty"`
 	Operations []Operation  `json:"operations"`
 	PerRank    []RankResult `json:"per_rank"`
-	// Sent are the messages of a job of kind Messages, by sender, in the testbed's time.
-	Sent [][]flows.Sent `json:"sent,omitempty"`
-	// Learning is the result of a job with Job.SGD.
-	Learning *Learning `json:"learning,omitempty"`
-	Mixture  *Mixture  `json:"mixture,omitempty"` // for a job with Job.MoE
+	// Own are the results of the job's kind of workload, or nil.
+	Own Results `json:"-"`
 }
 
 // Row returns the row of the last size.
@@ -195,10 +179,6 @@ func (r *Result) Missing() uint64 {
 
 // addRow computes the row of a size from its rounds, which are the latest.
 func (r *Result) addRow(job Job, size int) {
-	if job.Kind == Training || job.Kind == Messages {
-		r.Rows = append(r.Rows, perf.Row{}) // these have no bandwidth
-		return
-	}
 	bytes := job.sizes()[size]
 	row := perf.Row{
 		Size: uint64(bytes), Count: int(bytes) / job.Type.Size(),
@@ -207,11 +187,9 @@ func (r *Result) addRow(job Job, size int) {
 		Root:      -1,
 		Algorithm: algorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
-	switch kind := schedule.Kind(job.Kind); { // as in nccl-tests
-	case job.Kind == MoE:
-		row.Count = job.MoE.Tokens * job.MoE.Hidden
-	case kind.Shares():
-		row.Count /= len(job.Ranks)
+	if !job.Work.measure(&job, &row) {
+		r.Rows = append(r.Rows, perf.Row{})
+		return
 	}
 	if schedule.Kind(job.Kind).Rooted() {
 		row.Root = job.Root

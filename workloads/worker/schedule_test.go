@@ -97,6 +97,7 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 // TestUnbound holds that sockets are bound to NICs unless a node's ranks have several.
 func TestUnbound(t *testing.T) {
 	j := job(4, 4)
+	j.Work = Collective{}
 	for i, at := range []struct{ node, nic string }{{"a", "eth0"}, {"a", "eth1"}, {"b", "eth0"},
 		{"b", "eth0"}} {
 		j.Ranks[i].Node, j.Ranks[i].NIC = at.node, at.nic

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"railbed/internal/element"
 	"railbed/plan/sgd"
@@ -16,7 +17,16 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Learning is the result of a job with Job.SGD.
+// SGD is a training in which each operation is a step: the data of a collective are gradients. Kind
+// and size of the collective follow from it. The job's seed determines the samples.
+type SGD struct {
+	Collective
+	Config *spec.SGD
+	// Secret is the key material that encrypts gradients. The job generates it.
+	Secret privacy.Material
+}
+
+// Learning is the result of an SGD training.
 type Learning struct {
 	// Loss is the loss of each iteration in nats: the mean over all ranks and the samples that they
 	// used, with the weights before the iteration.
@@ -49,51 +59,63 @@ type learningStep struct {
 	Messages []uint64 `json:"messages,omitempty"`
 }
 
-// add adds all ranks' results of an iteration. It returns how many ranks have other weights than
-// rank 0. If none has ever had other weights, add returns how many elements of the sum of
-// gradients, or how many compressed gradients, are wrong.
-func (l *Learning) add(ranks []operationDone) (wrong uint64) {
+// add implements Results. It counts the ranks that have other weights than rank 0 as wrong elements. If
+// none has ever had other weights, it counts wrong elements of the sum of gradients, or wrong compressed
+// gradients.
+func (l *Learning) add(o *Operation, ranks []operationDone, _, _ time.Time) error {
+	steps, err := own[learningStep](ranks)
+	if err != nil {
+		return err
+	}
 	var loss float64
-	first := ranks[0].SGD
-	for _, done := range ranks {
-		loss += done.SGD.Loss / float64(len(ranks))
-		l.Clipped += done.SGD.Clipped
-		if done.SGD.Digest != first.Digest {
+	var wrong uint64
+	for _, step := range steps {
+		loss += step.Loss / float64(len(ranks))
+		l.Clipped += step.Clipped
+		if step.Digest != steps[0].Digest {
 			wrong++
 		}
 	}
 	// If weights have differed, rank 0 cannot compute the other ranks' gradients.
 	if l.differed = l.differed || wrong > 0; !l.differed {
-		wrong = first.Unlike
-		for rank, message := range first.Messages {
-			if message != ranks[rank].SGD.Message {
+		wrong = steps[0].Unlike
+		for rank, message := range steps[0].Messages {
+			if message != steps[rank].Message {
 				wrong++
 			}
 		}
 	}
 	l.Loss = append(l.Loss, loss)
-	l.Held, l.Accuracy = first.Held, first.Accuracy
-	return wrong
+	l.Held, l.Accuracy = steps[0].Held, steps[0].Accuracy
+	o.Wrong += wrong
+	return nil
 }
 
-// learn sets the fields that follow from SGD.
-func (j *Job) learn(problem func(format string, args ...any)) {
-	if j.SGD == nil {
-		return
-	}
+// complete implements Work.
+func (s SGD) complete(j *Job, problem reporter) {
 	if j.Warmup != 0 || j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" {
 		problem("a training that warms up, in place, over several sizes, or of another type: want none of it")
 	}
-	if !slices.Contains(spec.Exchanges, j.SGD.Exchange) {
-		problem("gradients by exchange %q: want %s", j.SGD.Exchange, strings.Join(spec.Exchanges, ", "))
+	if !slices.Contains(spec.Exchanges, s.Config.Exchange) {
+		problem("gradients by exchange %q: want %s", s.Config.Exchange, strings.Join(spec.Exchanges, ", "))
 	}
-	j.Kind, j.Size = j.SGD.Collective(len(j.Ranks))
-	if j.SGD.Exchange != spec.ExchangeWhole {
+	j.Kind, j.Size = s.Config.Collective(len(j.Ranks))
+	if s.Config.Exchange != spec.ExchangeWhole {
 		j.Type = element.Int32 // or bytes, as many as these elements have
 	}
-	if j.SGD.Exchange == spec.ExchangeEncrypted {
-		j.sgdSecret = privacy.Generate()
+	if s.Config.Exchange == spec.ExchangeEncrypted {
+		s.Secret = privacy.Generate()
 	}
+	j.Work = s
+}
+
+func (s SGD) of(*Job, int) rankWork { return s }
+
+func (SGD) results(*Job) Results { return &Learning{} }
+
+// run implements rankWork.
+func (s SGD) run(ctx context.Context, w *rank) error {
+	return w.collective(ctx, func(p part, b buffers) (part, error) { return w.learn(s, p, b) })
 }
 
 // learning is a part whose data are gradients.
@@ -114,27 +136,27 @@ type learning struct {
 }
 
 // learn makes gradients the data of a part.
-func (w *rank) learn(p part, b buffers) (part, error) {
+func (w *rank) learn(s SGD, p part, b buffers) (part, error) {
 	c := &w.config
-	config := c.SGD.Config(c.Seed)
+	config := s.Config.Config(c.Seed)
 	n := config.Parameters()
 	t := &learning{
 		part:     p,
 		memory:   b,
-		config:   c.SGD,
+		config:   s.Config,
 		rank:     c.Rank,
 		ranks:    c.Ranks,
 		last:     len(c.rounds()) - 1,
 		replica:  sgd.New(config, c.Rank),
-		codec:    c.SGD.Codec(),
+		codec:    s.Config.Codec(),
 		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
 	}
-	if c.SGD.Exchange == spec.ExchangeEncrypted {
+	if s.Config.Exchange == spec.ExchangeEncrypted {
 		var err error
-		if t.mask, err = sgd.NewMask(c.SGDSecret, c.Rank, c.Ranks); err != nil {
+		if t.mask, err = sgd.NewMask(s.Secret, c.Rank, c.Ranks); err != nil {
 			return nil, err
 		}
-		clear(c.SGDSecret)
+		clear(s.Secret)
 		t.sealed = make([]int32, n)
 	}
 	return t, nil
@@ -179,11 +201,7 @@ func (t *learning) finite(id operationID, what string, number float64) {
 	}
 }
 
-func (t *learning) tell(done *operationDone) error {
-	step := t.step
-	done.SGD = &step
-	return t.err
-}
+func (t *learning) tell() (any, error) { return t.step, t.err }
 
 // check applies the sum of gradients to the weights. It never reports wrong elements. The
 // coordinator has the digests of all ranks, and it checks there whether all ranks have the same

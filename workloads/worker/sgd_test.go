@@ -22,7 +22,7 @@ func sgdJob(ranks, iterations int, transport string, s spec.SGD) Job {
 	if s.Exchange == "" {
 		s.Exchange = spec.ExchangeWhole
 	}
-	j.SGD = &s
+	j.Work = SGD{Config: &s}
 	return j
 }
 
@@ -50,25 +50,25 @@ func TestSGDJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := result.Learning
+		l, config := result.Own.(*Learning), j.Work.(SGD).Config
 		if result.Wrong() != 0 || len(l.Loss) != iterations || l.Clipped != 0 || l.Held == 0 ||
 			l.Accuracy == 0 {
-			t.Errorf("%s by %s over %s: %d ranks differ; %+v", j.SGD.Exchange, c.algorithm, c.transport,
+			t.Errorf("%s by %s over %s: %d ranks differ; %+v", config.Exchange, c.algorithm, c.transport,
 				result.Wrong(), l)
 		}
 		if l.Loss[iterations-1] > l.Loss[0] {
-			t.Errorf("%s by %s over %s: it learns nothing: %v", j.SGD.Exchange, c.algorithm, c.transport,
+			t.Errorf("%s by %s over %s: it learns nothing: %v", config.Exchange, c.algorithm, c.transport,
 				l.Loss)
 		}
 		switch {
 		case plain == nil:
 			plain = l.Loss
-		case c.algorithm == Ring && j.SGD.Exchange == spec.ExchangeWhole && !slices.Equal(plain, l.Loss):
+		case c.algorithm == Ring && config.Exchange == spec.ExchangeWhole && !slices.Equal(plain, l.Loss):
 			t.Errorf("over %s the losses are %v, over %s %v", c.transport, l.Loss, TCP, plain)
-		case j.SGD.Codec() == nil && math.Abs(plain[iterations-1]-l.Loss[iterations-1]) > 1e-3:
-			t.Errorf("%s by %s: losses %v, want nearly %v", j.SGD.Exchange, c.algorithm, l.Loss, plain)
+		case config.Codec() == nil && math.Abs(plain[iterations-1]-l.Loss[iterations-1]) > 1e-3:
+			t.Errorf("%s by %s: losses %v, want nearly %v", config.Exchange, c.algorithm, l.Loss, plain)
 		}
-		kind, size := j.SGD.Collective(3)
+		kind, size := config.Collective(3)
 		if result.Kind != kind || result.Row().Size != uint64(size) {
 			t.Errorf("a %s of %d bytes, want %s of %d", result.Kind, result.Row().Size, kind, size)
 		}
@@ -155,7 +155,8 @@ func TestDivergedSGD(t *testing.T) {
 		1: "the training diverged at step 0: the loss of what it did not learn from is not finite",
 	} {
 		j := sgdJob(2, iterations, TCP, spec.SGD{})
-		j.SGD.Hidden, j.SGD.Rate = []int{16, 16, 16}, units.Factor{Num: 1 << 60, Den: 1}
+		config := j.Work.(SGD).Config
+		config.Hidden, config.Rate = []int{16, 16, 16}, units.Factor{Num: 1 << 60, Den: 1}
 		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

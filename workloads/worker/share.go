@@ -26,12 +26,12 @@ const (
 type shares struct {
 	endpoint transports.Endpoint
 	of       []*share
-	work     *work
+	busy     *idleness
 }
 
-// work measures how long all of several goroutines were idle: all of them waited, for other ranks
+// idleness measures how long all of several goroutines were idle: all of them waited, for other ranks
 // or for time to pass.
-type work struct {
+type idleness struct {
 	mu     sync.Mutex
 	busy   int
 	since  time.Time // since when busy is 0
@@ -39,14 +39,14 @@ type work struct {
 }
 
 // begin starts a measurement, with all goroutines idle.
-func (w *work) begin() {
+func (w *idleness) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy, w.since, w.waited = 0, time.Now(), 0
 }
 
-// add counts a goroutine that becomes busy (1) or idle (-1). It does nothing on a nil work.
-func (w *work) add(one int) {
+// add counts a goroutine that becomes busy (1) or idle (-1). It does nothing on a nil idleness.
+func (w *idleness) add(one int) {
 	if w == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (w *work) add(one int) {
 
 // late subtracts the time by which a timer fired late from the idle time, if all goroutines are
 // idle.
-func (w *work) late(by time.Duration) {
+func (w *idleness) late(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy == 0 {
@@ -71,7 +71,7 @@ func (w *work) late(by time.Duration) {
 }
 
 // end returns how long all goroutines were idle since begin.
-func (w *work) end() time.Duration {
+func (w *idleness) end() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy == 0 {
@@ -86,7 +86,7 @@ func (w *work) end() time.Duration {
 type share struct {
 	transports.Endpoint
 	index  uint32
-	work   *work
+	busy   *idleness
 	short  atomic.Bool // the latest Post found too little room
 	wake   chan struct{}
 	buffer []transports.Request
@@ -95,13 +95,13 @@ type share struct {
 	arrived []transports.Completion
 }
 
-func newShares(e transports.Endpoint, count int, w *work) (*shares, error) {
+func newShares(e transports.Endpoint, count int, w *idleness) (*shares, error) {
 	if count > maxShares {
 		return nil, fmt.Errorf("share endpoint: %d users, want at most %d", count, maxShares)
 	}
-	s := &shares{endpoint: e, work: w}
+	s := &shares{endpoint: e, busy: w}
 	for i := range count {
-		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), work: w, wake: make(chan struct{}, 1)})
+		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), busy: w, wake: make(chan struct{}, 1)})
 	}
 	return s, nil
 }
@@ -236,8 +236,8 @@ func (s *share) Wait(ctx context.Context) error {
 	if any {
 		return nil
 	}
-	s.work.add(-1)
-	defer s.work.add(1)
+	s.busy.add(-1)
+	defer s.busy.add(1)
 	select {
 	case <-s.wake:
 		return nil

@@ -11,22 +11,124 @@ import (
 
 	"railbed/internal/clock"
 	"railbed/internal/element"
+	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/training"
 )
 
-// Training is the kind of a Job that plays a training.Program.
-const Training = "training"
+// Training plays a training.Program. Its operations have sizes of their own.
+type Training struct {
+	Program *training.Program `json:"program"`
+}
 
-// checkTraining checks that a job of kind Training has a program for its ranks.
-func (j Job) checkTraining(problem func(format string, args ...any)) {
-	if trains := j.Kind == Training; trains != (j.Training != nil) ||
-		trains && (len(j.Training.Tasks) != len(j.Ranks) || j.InPlace) {
-		problem("%s on %d ranks needs a program for these, out of place, and no other kind has one", Training,
-			len(j.Ranks))
+func (Training) complete(j *Job, _ reporter) { j.Kind = "training" }
+
+// check implements Work. It checks that the program is for the job's ranks.
+func (t Training) check(j *Job, problem reporter) {
+	if t.Program == nil || len(t.Program.Tasks) != len(j.Ranks) || j.InPlace {
+		problem("a training on %d ranks needs a program for these, out of place", len(j.Ranks))
 	}
+}
+
+func (t Training) of(_ *Job, rank int) rankWork { return Training{t.Program.Of(rank)} }
+
+// wanted implements Work.
+func (t Training) wanted(_ *Job, c *workerConfig, w *Wanted) error {
+	for range c.Ranks {
+		w.Groups = append(w.Groups, map[string]uint64{})
+	}
+	// Many operations differ only in their ranks.
+	type same struct {
+		kind, group string
+		ranks       int
+		bytes       uint64
+	}
+	carriers := map[same]carrier{}
+	uses := t.Program.Uses()
+	for i := range t.Program.Operations {
+		o := &t.Program.Operations[i]
+		key := same{string(o.Kind), o.Group, len(o.Ranks), o.Bytes}
+		made, known := carriers[key]
+		if !known {
+			var err error
+			if made, err = operationCarrier(o, c.lossy()); err != nil {
+				return err
+			}
+			carriers[key] = made
+		}
+		for place, rank := range o.Ranks {
+			for to, amount := range made.Amounts(place, int(uses[i])*c.operations()[0]) {
+				w.To[rank][o.Ranks[to]].Add(amount)
+				w.Groups[rank][o.Group] += amount.Bytes
+			}
+		}
+	}
+	return nil
+}
+
+func (t Training) results(j *Job) Results {
+	r := &Iterations{program: t.Program, dilation: clock.Dilation(j.Dilation)}
+	for range j.Ranks {
+		r.Groups = append(r.Groups, map[string]uint64{})
+	}
+	return r
+}
+
+func (Training) measure(*Job, *perf.Row) bool { return false }
+
+// Iterations are the results of a training. Times are in the testbed's time.
+type Iterations struct {
+	All []Iteration
+	// Spans are the times at which the tasks of each rank ran in the latest iteration.
+	Spans [][]training.Span
+	// Groups are the bytes that each rank sent in each of its groups.
+	Groups []map[string]uint64
+
+	program  *training.Program
+	dilation clock.Dilation
+}
+
+// Iteration is how the ranks spent an iteration.
+type Iteration struct {
+	Ranks []training.Times
+	// ExposedBy divides each rank's exposed time by kind of group.
+	ExposedBy []map[string]time.Duration
+	// OtherClocks is set if ranks have other clocks than the coordinator. The times are then
+	// meaningless.
+	OtherClocks bool
+}
+
+// playerStep is a rank's result of an iteration.
+type playerStep struct {
+	Spans  []training.Span   `json:"spans"`  // of its tasks, after the iteration's start
+	Groups map[string]uint64 `json:"groups"` // bytes sent by group
+}
+
+// add implements Results. It divides the time of an iteration, which starts when the first rank
+// begins.
+func (r *Iterations) add(o *Operation, ranks []operationDone, released, ended time.Time) error {
+	steps, err := own[playerStep](ranks)
+	if err != nil {
+		return err
+	}
+	var made Iteration
+	r.Spans = make([][]training.Span, len(ranks))
+	for rank, step := range steps {
+		made.OtherClocks = made.OtherClocks || !ranks[rank].within(released, ended, clockMargin)
+		late := r.dilation.Passed(time.Duration(ranks[rank].Start - o.Start.UnixNano()))
+		for _, s := range step.Spans {
+			r.Spans[rank] = append(r.Spans[rank], training.Span{Start: late + s.Start, End: late + s.End})
+		}
+		for group, bytes := range step.Groups {
+			r.Groups[rank][group] += bytes
+		}
+	}
+	o.Time, made.Ranks = r.program.Times(r.Spans)
+	made.ExposedBy = r.program.ExposedBy(r.Spans)
+	r.All = append(r.All, made)
+	return nil
 }
 
 // player is one rank's part in a training job. Each operation of the job is an iteration.
@@ -44,31 +146,25 @@ type player struct {
 	shares     *shares
 	spans      []training.Span // of the latest iteration
 	groups     map[string]uint64
-	// waited is the time of the latest iteration in which the rank waited for other ranks or for
-	// its own device.
-	waited time.Duration
 	// used marks the operations that were done in the iteration. blank counts elements that did not
 	// arrive in all but the last execution of an operation: see again.
 	used  []bool
 	blank atomic.Uint64
 }
 
-func (p *player) tell(done *operationDone) error {
-	done.Spans, done.Groups, done.Waited = p.spans, p.groups, p.waited
-	return nil
-}
+func (p *player) tell() (any, error) { return playerStep{p.spans, p.groups}, nil }
 
 // newPlayer makes a player with a rank's memory.
-func newPlayer(c *workerConfig) (*player, error) {
+func newPlayer(c *workerConfig, program *training.Program) (*player, error) {
 	p := &player{
 		rank:       c.Rank,
 		ranks:      c.Ranks,
-		program:    c.Training,
+		program:    program,
 		dilation:   clock.Dilation(c.Dilation),
 		patterns:   map[collective.PatternConfig]*collective.Pattern{},
-		operations: make([]part, len(c.Training.Operations)),
-		memory:     make([]buffers, len(c.Training.Operations)),
-		used:       make([]bool, len(c.Training.Operations)),
+		operations: make([]part, len(program.Operations)),
+		memory:     make([]buffers, len(program.Operations)),
+		used:       make([]bool, len(program.Operations)),
 	}
 	for i := range p.program.Operations {
 		o := &p.program.Operations[i]
@@ -96,10 +192,15 @@ func newPlayer(c *workerConfig) (*player, error) {
 	return p, nil
 }
 
-// train exchanges memory handles and addresses with the other ranks and does the iterations of a
-// training job.
-func (w *rank) train(ctx context.Context) error {
-	p, err := newPlayer(&w.config)
+// run implements rankWork.
+func (t Training) run(ctx context.Context, w *rank) error {
+	w.concurrent = true
+	return w.throughLanes(func() error { return t.train(ctx, w) })
+}
+
+// train exchanges memory handles and addresses with the other ranks and does the iterations.
+func (t Training) train(ctx context.Context, w *rank) error {
+	p, err := newPlayer(&w.config, t.Program)
 	if err != nil {
 		return err
 	}
@@ -279,7 +380,7 @@ func (p *player) operate(ctx context.Context, id operationID, _ bool) (collectiv
 	}
 	traffic := make([]collective.Traffic, len(tasks))
 	now := clock.New(uint64(p.dilation))
-	p.shares.work.begin()
+	p.shares.busy.add(-1)
 	err := p.shares.during(ctx, func(running context.Context) error {
 		group, running := errgroup.WithContext(running)
 		for _, stream := range p.streams {
@@ -300,7 +401,7 @@ func (p *player) operate(ctx context.Context, id operationID, _ bool) (collectiv
 		}
 		return group.Wait()
 	})
-	p.waited = p.shares.work.end()
+	p.shares.busy.add(1)
 	var sum collective.Traffic
 	for i, t := range traffic {
 		addTraffic(&sum, t)
@@ -333,10 +434,10 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 	if t.Kind == training.Exchange {
 		span.Start = now.Now().Sub(0)
 		var err error
-		p.shares.work.add(1)
+		p.shares.busy.add(1)
 		p.again(t.Operation)
 		*traffic, err = p.operations[t.Operation].operate(ctx, id, false)
-		p.shares.work.add(-1)
+		p.shares.busy.add(-1)
 		span.End = now.Now().Sub(0)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", t.Name, err)
@@ -353,7 +454,7 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		p.shares.work.late(time.Since(due))
+		p.shares.busy.late(time.Since(due))
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -391,30 +492,4 @@ func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uin
 		}
 	}
 	return wrong + p.blank.Load(), short
-}
-
-// addIteration divides the time of an iteration, which starts when the first rank begins, and adds
-// the bytes that ranks sent. Times are in the testbed's time. The iteration ran between released
-// and ended of this host's clock.
-func (r *Result) addIteration(job Job, o *Operation, dones []operationDone, released, ended time.Time) {
-	if n := len(r.Operations); n > 0 {
-		r.Operations[n-1].Spans = nil // the spans of the latest iteration are enough
-	}
-	by := clock.Dilation(job.Dilation)
-	o.Spans = make([][]training.Span, len(dones))
-	for rank, d := range dones {
-		o.OtherClocks = o.OtherClocks || !d.within(released, ended, clockMargin)
-		late := by.Passed(time.Duration(d.Start - o.Start.UnixNano()))
-		for _, s := range d.Spans {
-			o.Spans[rank] = append(o.Spans[rank], training.Span{Start: late + s.Start, End: late + s.End})
-		}
-		if r.PerRank[rank].Groups == nil {
-			r.PerRank[rank].Groups = map[string]uint64{}
-		}
-		for group, bytes := range d.Groups {
-			r.PerRank[rank].Groups[group] += bytes
-		}
-	}
-	o.Time, o.Ranks = job.Training.Times(o.Spans)
-	o.ExposedBy = job.Training.ExposedBy(o.Spans)
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"railbed/internal/units"
+	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/transports"
 	"railbed/workloads/collective"
@@ -26,7 +28,7 @@ func trainingJob(t *testing.T, transport string, change func(*spec.Model)) Job {
 		t.Fatal(err)
 	}
 	j := job(m.World(), 0)
-	j.Kind, j.Algorithm, j.Transport, j.Training = Training, "", transport, program
+	j.Algorithm, j.Transport, j.Work = "", transport, Training{program}
 	return j
 }
 
@@ -53,44 +55,48 @@ func TestTrainingJobs(t *testing.T) {
 					t.Errorf("%d wrong elements in %d iterations, want %d", result.Wrong(),
 						len(result.Operations), n)
 				}
-				for rank, r := range result.PerRank {
-					checkTrainingRank(t, j, rank, r)
+				for rank := range j.Ranks {
+					checkTrainingRank(t, j, rank, result)
 				}
-				checkSpans(t, j.Training, &result.Operations[len(result.Operations)-1])
+				checkSpans(t, j.Work.(Training).Program, result)
 			})
 		}
 	}
 }
 
-func checkTrainingRank(t *testing.T, j Job, rank int, r RankResult) {
+func checkTrainingRank(t *testing.T, j Job, rank int, r *Result) {
 	t.Helper()
-	iterations := uint64(j.Warmup + j.Iterations)
-	if want := j.Training.Sent(rank) * iterations; r.Payload.Sent != want || want == 0 {
-		t.Errorf("rank %d sent %d bytes, want %d", rank, r.Payload.Sent, want)
+	iterations, program := uint64(j.Warmup+j.Iterations), j.Work.(Training).Program
+	sent, groups := r.PerRank[rank].Payload.Sent, r.Own.(*Iterations).Groups[rank]
+	if want := program.Sent(rank) * iterations; sent != want || want == 0 {
+		t.Errorf("rank %d sent %d bytes, want %d", rank, sent, want)
 	}
-	for _, v := range j.Training.Volumes(rank) {
-		if r.Groups[v.Group] != v.Bytes*iterations {
-			t.Errorf("rank %d sent %v, want %v of each iteration", rank, r.Groups, v)
+	for _, v := range program.Volumes(rank) {
+		if groups[v.Group] != v.Bytes*iterations {
+			t.Errorf("rank %d sent %v, want %v of each iteration", rank, groups, v)
 		}
 	}
 }
 
-func checkSpans(t *testing.T, p *training.Program, o *Operation) {
+func checkSpans(t *testing.T, p *training.Program, r *Result) {
 	t.Helper()
+	last := len(r.Operations) - 1
+	o, own := &r.Operations[last], r.Own.(*Iterations)
 	for rank, tasks := range p.Tasks {
 		for i, task := range tasks {
-			s := o.Spans[rank][i]
+			s := own.Spans[rank][i]
 			if s.End < s.Start || task.Kind != training.Exchange && s.End-s.Start != task.Time {
 				t.Errorf("rank %d: %s took %v", rank, task.Name, s)
 			}
 			for _, before := range task.After {
-				if end := o.Spans[rank][before].End; s.Start < end {
+				if end := own.Spans[rank][before].End; s.Start < end {
 					t.Errorf("rank %d: task %d, %s, begins at %v, and task %d ends at %v", rank, i, task.Name,
 						s.Start, before, end)
 				}
 			}
 		}
-		if times := o.Ranks[rank]; times.Compute+times.Exposed+times.Idle != o.Time || times.Compute == 0 {
+		times := own.All[last].Ranks[rank]
+		if times.Compute+times.Exposed+times.Idle != o.Time || times.Compute == 0 {
 			t.Errorf("rank %d: %+v of %v", rank, times, o.Time)
 		}
 	}
@@ -170,14 +176,18 @@ func TestTrainingTimesOfOtherClocks(t *testing.T) {
 	ended := released.Add(time.Second)
 	for begun, want := range map[time.Duration]bool{-time.Hour: true, -2 * time.Millisecond: true, 0: false,
 		100 * time.Millisecond: false, 200 * time.Millisecond: true} {
-		j := Job{Training: &training.Program{Tasks: make([][]training.Task, 2)}}
-		r := &Result{PerRank: make([]RankResult, 2)}
-		o := &Operation{Start: released}
-		r.addIteration(j, o, []operationDone{{Start: released.UnixNano()},
-			{Start: released.Add(begun).UnixNano(), Time: 900 * time.Millisecond}}, released, ended)
-		if o.OtherClocks != want {
+		j := Job{Ranks: make([]plan.Rank, 2)}
+		r := Training{&training.Program{Tasks: make([][]training.Task, 2)}}.results(&j).(*Iterations)
+		o, step := &Operation{Start: released}, json.RawMessage("{}")
+		err := r.add(o, []operationDone{{Start: released.UnixNano(), Own: step},
+			{Start: released.Add(begun).UnixNano(), Time: 900 * time.Millisecond, Own: step}}, released,
+			ended)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.All[0].OtherClocks != want {
 			t.Errorf("a rank that began %v after it could in a second, for 900 ms, has another clock: %v, "+
-				"want %v", begun, o.OtherClocks, want)
+				"want %v", begun, r.All[0].OtherClocks, want)
 		}
 	}
 }
@@ -210,9 +220,8 @@ func TestTrainingNamesWhoIsSlow(t *testing.T) {
 // Jobs that cannot be are refused before anything starts.
 func TestTrainingJobsThatCannotBe(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"without a program":       func(j *Job) { j.Training = nil },
-		"program of others":       func(j *Job) { j.Ranks = j.Ranks[:1] },
-		"program of a collective": func(j *Job) { j.Kind, j.Algorithm = AllReduce, Ring },
+		"without a program": func(j *Job) { j.Work = Training{} },
+		"program of others": func(j *Job) { j.Ranks = j.Ranks[:1] },
 	} {
 		j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
 		change(&j)

@@ -37,7 +37,11 @@ func wantSent(t *testing.T, name string, j Job) {
 		if r.Payload.Sent != sent {
 			t.Errorf("%s: rank %d sent %d bytes, want %d", name, rank, r.Payload.Sent, sent)
 		}
-		for group, bytes := range r.Groups {
+		own, trains := result.Own.(*Iterations)
+		if !trains {
+			continue
+		}
+		for group, bytes := range own.Groups[rank] {
 			if want := wanted.Groups[rank][group]; bytes != want {
 				t.Errorf("%s: rank %d sent %d bytes in group %s, want %d", name, rank, bytes, group, want)
 			}
@@ -111,7 +115,7 @@ func TestWantedOfTrainings(t *testing.T) {
 		return p
 	}
 	j := job(5, 0)
-	j.Kind, j.Algorithm, j.Training = Training, "", program()
+	j.Algorithm, j.Work = "", Training{program()}
 	wantSent(t, "a training", j)
 	j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 100}}
 	wantSent(t, "a training that may lose", j)

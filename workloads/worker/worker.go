@@ -8,6 +8,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,9 +103,13 @@ type rank struct {
 	messages chan *message
 	config   workerConfig
 	timer    *waitTimer // the endpoint, if the rank has one endpoint
-	busy     work       // used if several goroutines wait
-	lane                // used by a rank without channels
-	lanes    []*lane    // one per channel, or only the embedded lane
+	busy     idleness
+	// concurrent is set if several goroutines wait, so that busy measures how long the rank waits.
+	concurrent bool
+	// counting is set if the users of the endpoints add their waiting to busy themselves.
+	counting bool
+	lane             // used by a rank without channels
+	lanes    []*lane // one per channel, or only the embedded lane
 	// setBusyPoll is SetBusyPoll of the endpoint, or nil if the endpoint has none.
 	setBusyPoll func(time.Duration)
 }
@@ -156,74 +161,14 @@ func (w *rank) work(ctx context.Context) error {
 		return errors.New("the first message is no configuration")
 	}
 	w.config = *m.Config
-	if w.config.Kind == arbiterKind {
-		return w.arbitrate(ctx)
+	if w.config.Work.rankWork == nil {
+		return errors.New("the configuration has no work")
 	}
 	if w.hooks.configured != nil {
 		w.hooks.configured(&w.config)
 	}
-	if !known(w.config.Kind, w.config.Algorithm) && w.config.Kind != Training && w.config.Kind != Messages {
-		return fmt.Errorf("%s by %s is not something this worker does", w.config.Kind, w.config.Algorithm)
-	}
 	w.timer = &waitTimer{}
-	if w.config.Algorithm == InNetwork {
-		return w.aggregate(ctx)
-	}
-	if err := w.openLanes(); err != nil {
-		return err
-	}
-	do := w.collective
-	switch w.config.Kind {
-	case Training:
-		do = w.train
-	case Messages:
-		do = w.play
-	case MoE:
-		do = w.mixture
-	}
-	if err := do(ctx); err != nil {
-		return err
-	}
-	return w.finish()
-}
-
-// collective exchanges memory handles and addresses with the other ranks and does the operations.
-func (w *rank) collective(ctx context.Context) error {
-	shapes, err := w.config.shapes()
-	if err != nil {
-		return err
-	}
-	memory := allocate(shapes)
-	tables, err := w.meetInLanes(ctx, func(i int, l *lane) (*rendezvous, error) {
-		handles, err := l.registerAll(memory[i])
-		return &rendezvous{Input: handles.Input, Output: handles.Output, Work: handles.Work}, err
-	})
-	if err != nil {
-		return err
-	}
-	var p part
-	var views []buffers
-	size := -1
-	for _, r := range w.config.rounds() {
-		if r.size != size {
-			size, views = r.size, nil
-			for i, of := range shapes[size] {
-				views = append(views, memory[i].view(of))
-			}
-			if p, err = w.join(tables, views, w.config.Sizes[size]); err != nil {
-				return err
-			}
-			if w.config.SGD != nil {
-				if p, err = w.learn(p, views[0]); err != nil {
-					return err
-				}
-			}
-		}
-		if err := w.round(ctx, p, views[0].output, &r); err != nil {
-			return err
-		}
-	}
-	return w.end(ctx)
+	return w.config.Work.run(ctx, w)
 }
 
 // meet sends this rank's rendezvous to the coordinator and returns the table of all ranks'
@@ -303,7 +248,7 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		addTraffic(&done.Traffic, t)
 	}
 	done.Time, done.Waited = time.Since(start), time.Duration(w.timer.waited.Load()-waited)
-	if len(w.config.Channels) > 0 || w.config.Kind == MoE {
+	if w.concurrent {
 		done.Waited = w.busy.end()
 	}
 	done.Start = start.UnixNano()
@@ -320,7 +265,11 @@ func (w *rank) round(ctx context.Context, p part, output []byte, r *round) error
 		done.Wrong, done.Short = p.check(id, lost)
 	}
 	if p, more := p.(teller); more {
-		if err := p.tell(done); err != nil {
+		own, err := p.tell()
+		if err != nil {
+			return err
+		}
+		if done.Own, err = json.Marshal(own); err != nil {
 			return err
 		}
 	}

@@ -417,11 +417,12 @@ func TestWorkerProtocol(t *testing.T) {
 		want  string
 	}{
 		"no configuration": {message{End: &struct{}{}}, "no configuration"},
-		"unknown kind": {message{Config: &workerConfig{Kind: "gossip"}},
+		"no work":          {message{Config: &workerConfig{Kind: AllReduce}}, "no work"},
+		"unknown kind": {message{Config: &workerConfig{Kind: "gossip", Work: anyWork{Collective{}}}},
 			"not something this worker does"},
-		"address of nobody": {message{Config: &workerConfig{Kind: AllReduce, Algorithm: Ring, Transport: TCP,
-			Ranks: 1,
-			Addr:  netip.MustParseAddr("192.0.2.1")}}, "192.0.2.1"},
+		"address of nobody": {message{Config: &workerConfig{Kind: AllReduce,
+			Work: anyWork{Collective{}}, Transport: TCP, algorithmConfig: algorithmConfig{Algorithm: Ring},
+			placeConfig: placeConfig{Ranks: 1, Addr: netip.MustParseAddr("192.0.2.1")}}}, "192.0.2.1"},
 	} {
 		coordinator, inside := net.Pipe()
 		code := make(chan int, 1)
