@@ -50,12 +50,15 @@ func (c *checker) exactlyOne(path string, v any, choices ...string) {
 }
 
 func (c *checker) steps() {
-	names, files := map[string]string{}, map[string]string{}
+	var keys []string
+	for _, row := range actions {
+		keys = append(keys, row.key)
+	}
 	var last units.Duration
-	for i, step := range c.t.Steps {
+	for i := range c.t.Steps {
+		step := &c.t.Steps[i]
 		at := fmt.Sprintf("steps[%d]", i)
-		c.exactlyOne(at, step, "capture", "workload", "training", "messages", "traffic", "stack", "exec",
-			"link", "wait", "sleep")
+		c.exactlyOne(at, *step, keys...)
 		if step.At != nil {
 			if *step.At < last {
 				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At,
@@ -63,70 +66,18 @@ func (c *checker) steps() {
 			}
 			last = max(last, *step.At)
 		}
-		if step.Capture != nil {
-			c.capture(at+".capture", step.Capture, files)
-		}
-		if step.Workload != nil {
-			c.workload(at+".workload", step.Workload, names)
-		}
-		if step.Training != nil {
-			c.training(at+".training", step.Training, names)
-		}
-		if step.Messages != nil {
-			c.messages(at+".messages", step.Messages, names)
-		}
-		if step.Traffic != nil {
-			c.traffic(at+".traffic", step.Traffic, names)
-		}
-		if step.Stack != nil {
-			c.stack(at+".stack", i, step.Stack, names)
-		}
-		if step.Exec != nil {
-			c.exec(at+".exec", step.Exec, names)
-		}
-		if step.Link != nil {
-			c.link(at+".link", step.Link)
-		}
-		c.wait(at+".wait", step.Wait, c.t.Steps[:i])
-		if step.Sleep != nil && *step.Sleep == 0 {
-			c.report(at+".sleep", "a sleep of no time", "want a duration such as 100ms")
+		for _, row := range actions {
+			if a := row.of(step); a != nil {
+				a.check(c, at+"."+row.key, i)
+			}
 		}
 	}
 }
 
-// Work returns the name of the step's workload, training job or messages, by which checks refer to
-// it. It is empty for other steps.
-func (s *Step) Work() string {
-	switch {
-	case s.Workload != nil:
-		return s.Workload.Name
-	case s.Training != nil:
-		return s.Training.Name
-	case s.Messages != nil:
-		return s.Messages.Name
-	}
-	return ""
-}
-
-// Lasts returns the name of a step that may still run when the next one starts, and for which steps
-// can wait. It is empty for other steps.
-func (s *Step) Lasts() string {
-	switch {
-	case s.Workload != nil && s.Workload.Background:
-		return s.Workload.Name
-	case s.Training != nil && s.Training.Background:
-		return s.Training.Name
-	case s.Messages != nil && s.Messages.Background:
-		return s.Messages.Name
-	case s.Traffic != nil && s.Traffic.Background:
-		return s.Traffic.Name
-	}
-	return ""
-}
-
-func (c *checker) wait(at string, names []string, above []Step) {
-	for i, name := range names {
-		if !slices.ContainsFunc(above, func(s Step) bool { return s.Lasts() == name }) && !c.broken("steps") {
+func (w Wait) check(c *checker, at string, index int) {
+	for i, name := range w {
+		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool { return s.Lasts() == name }) &&
+			!c.broken("steps") {
 			c.report(fmt.Sprintf("%s[%d]", at, i),
 				fmt.Sprintf("no step above is %s and in the background", clipped(name)),
 				"name a workload, a training job, messages or traffic with background: true")
@@ -135,7 +86,7 @@ func (c *checker) wait(at string, names []string, above []Step) {
 }
 
 // unique checks that a name is used once, because checks and log files refer to it.
-func (c *checker) unique(path, name string, taken map[string]string) {
+func (c *checker) unique(path, name string) {
 	if name == "" {
 		return
 	}
@@ -143,12 +94,12 @@ func (c *checker) unique(path, name string, taken map[string]string) {
 		c.report(path, fmt.Sprintf("name %q", clipped(name)), "want "+nodeNameForm)
 		return
 	}
-	if first, twice := taken[name]; twice {
+	if first, twice := c.taken[name]; twice {
 		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first),
 			"give each workload, training, messages, traffic, stack and exec a name of its own")
 		return
 	}
-	taken[name] = parent(path)
+	c.taken[name] = parent(path)
 }
 
 const (
@@ -157,7 +108,10 @@ const (
 	minLimit   = units.Bytes(64 << 10)
 )
 
-func (c *checker) capture(at string, capture *Capture, files map[string]string) {
+// Traits implements Action.
+func (capture *Capture) Traits() Traits { return Traits{} }
+
+func (capture *Capture) check(c *checker, at string, _ int) {
 	for i, tap := range capture.At {
 		node, port, hasPort := strings.Cut(tap, ":")
 		path := fmt.Sprintf("%s.at[%d]", at, i)
@@ -171,11 +125,11 @@ func (c *checker) capture(at string, capture *Capture, files map[string]string) 
 		if !captureName.MatchString(file) {
 			c.report(at+".file", fmt.Sprintf("capture file %q", clipped(file)),
 				"want a file name without folders that ends in .pcapng, such as run.pcapng")
-		} else if first, twice := files[file]; twice {
+		} else if first, twice := c.files[file]; twice {
 			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first),
 				"give each capture a file of its own")
 		} else {
-			files[file] = at
+			c.files[file] = at
 		}
 	}
 	if len(capture.Filter) > 4096 {
@@ -191,8 +145,14 @@ func (c *checker) between(path string, value, least, most units.Bytes) {
 	}
 }
 
-func (c *checker) workload(at string, w *Workload, names map[string]string) {
-	c.unique(at+".name", w.Name, names)
+// Traits implements Action.
+func (w *Workload) Traits() Traits {
+	return Traits{Name: w.Name, Background: w.Background, Timeout: w.Timeout, Transport: w.Transport,
+		Carriage: &w.Carriage}
+}
+
+func (w *Workload) check(c *checker, at string, _ int) {
+	c.unique(at+".name", w.Name)
 	c.sizes(at, w)
 	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.collective(at, w)
@@ -242,8 +202,14 @@ func (c *checker) sizes(at string, w *Workload) {
 	c.between(at+".sizes.to", s.To, each, 1<<36)
 }
 
-func (c *checker) exec(at string, e *Exec, names map[string]string) {
-	c.unique(at+".name", e.Name, names)
+// Traits implements Action. A command has no name of its own without a key name.
+func (e *Exec) Traits() Traits {
+	return Traits{Name: e.Name, Background: e.Background, Serves: e.Background, Timeout: e.Timeout,
+		Programs: true}
+}
+
+func (e *Exec) check(c *checker, at string, _ int) {
+	c.unique(at+".name", e.Name)
 	for i, node := range e.Nodes {
 		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
@@ -309,7 +275,12 @@ func (t *Testbed) TakesDown(link string) bool {
 	})
 }
 
-func (c *checker) link(at string, l *LinkChange) {
+// Traits implements Action.
+func (l *LinkChange) Traits() Traits { return Traits{} }
+
+func (l *LinkChange) setDefaults() {}
+
+func (l *LinkChange) check(c *checker, at string, _ int) {
 	link, _ := l.Target()
 	if l.Where != "" {
 		c.pattern(c.report, at+".where", link, "link", linkName,

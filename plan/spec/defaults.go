@@ -40,55 +40,43 @@ func (t *Testbed) SetDefaults() {
 	}
 }
 
-func (s *Step) setDefaults() {
-	if c := s.Capture; c != nil {
-		c.SnapLen = cmp.Or(c.SnapLen, defaultSnapLen)
-		c.Limit = cmp.Or(c.Limit, defaultLimit)
+func (c *Capture) setDefaults() {
+	c.SnapLen = cmp.Or(c.SnapLen, defaultSnapLen)
+	c.Limit = cmp.Or(c.Limit, defaultLimit)
+}
+
+func (w *Workload) setDefaults() {
+	iterations, warmup := defaultIterations, defaultWarmup
+	if w.Kind == KindSGD {
+		w.SGD = cmp.Or(w.SGD, &SGD{})
+		w.SGD.setDefaults()
+		iterations, warmup = defaultSGDIterations, 0
 	}
-	if w := s.Workload; w != nil {
-		iterations, warmup := defaultIterations, defaultWarmup
-		if w.Kind == KindSGD {
-			w.SGD = cmp.Or(w.SGD, &SGD{})
-			w.SGD.setDefaults()
-			iterations, warmup = defaultSGDIterations, 0
-		}
-		w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
-		if w.Algorithm == InNetwork {
-			w.Transport = cmp.Or(w.Transport, InSwitch)
-		}
-		w.Transport = cmp.Or(w.Transport, "tcp")
-		if w.MoE != nil {
-			w.MoE.setDefaults()
-		}
-		if w.Kind != KindSGD && w.Kind != KindMoE {
-			w.Type = cmp.Or(w.Type, string(element.Float32))
-		}
-		w.Op = cmp.Or(w.Op, defaultOp(w.Kind))
-		if w.Sizes != nil {
-			w.Sizes.Factor = cmp.Or(w.Sizes.Factor, defaultFactor)
-		}
-		w.Iterations = cmp.Or(w.Iterations, iterations)
-		w.Warmup = over(w.Warmup, warmup, w.Zero&ZeroWarmup != 0)
-		w.Carriage.setDefaults()
-		w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
+	w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
+	if w.Algorithm == InNetwork {
+		w.Transport = cmp.Or(w.Transport, InSwitch)
 	}
-	if s.Training != nil {
-		s.Training.setDefaults()
+	w.Transport = cmp.Or(w.Transport, "tcp")
+	if w.MoE != nil {
+		w.MoE.setDefaults()
 	}
-	if s.Messages != nil {
-		s.Messages.setDefaults()
+	if w.Kind != KindSGD && w.Kind != KindMoE {
+		w.Type = cmp.Or(w.Type, string(element.Float32))
 	}
-	if s.Traffic != nil {
-		s.Traffic.setDefaults()
+	w.Op = cmp.Or(w.Op, defaultOp(w.Kind))
+	if w.Sizes != nil {
+		w.Sizes.Factor = cmp.Or(w.Sizes.Factor, defaultFactor)
 	}
-	if s.Stack != nil {
-		s.Stack.setDefaults()
-	}
-	if e := s.Exec; e != nil {
-		e.Timeout = cmp.Or(e.Timeout, defaultExecTimeout)
-		if e.Expect == nil {
-			e.Expect = new(int)
-		}
+	w.Iterations = cmp.Or(w.Iterations, iterations)
+	w.Warmup = over(w.Warmup, warmup, w.Zero&ZeroWarmup != 0)
+	w.Carriage.setDefaults()
+	w.Timeout = cmp.Or(w.Timeout, defaultWorkloadTimeout)
+}
+
+func (e *Exec) setDefaults() {
+	e.Timeout = cmp.Or(e.Timeout, defaultExecTimeout)
+	if e.Expect == nil {
+		e.Expect = new(int)
 	}
 }
 

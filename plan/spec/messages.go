@@ -178,8 +178,14 @@ func (m *Messages) setDefaults() {
 }
 
 // messages checks conditions on messages that struct tags cannot express.
-func (c *checker) messages(at string, m *Messages, names map[string]string) {
-	c.unique(at+".name", m.Name, names)
+// Traits implements Action.
+func (m *Messages) Traits() Traits {
+	return Traits{Name: m.Name, Background: m.Background, Timeout: m.Timeout, Transport: m.Transport,
+		Carriage: &m.Carriage}
+}
+
+func (m *Messages) check(c *checker, at string, _ int) {
+	c.unique(at+".name", m.Name)
 	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *m, "open", "closed", "cache", "blocks")
 	c.carriage(at, m.Transport, &m.Carriage)

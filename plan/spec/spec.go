@@ -63,10 +63,9 @@ func (t *Testbed) Undilated() []string {
 	}
 	uses := map[string]bool{}
 	for _, step := range t.Steps {
-		uses[UndilatedTCP] = uses[UndilatedTCP] || step.Workload != nil && step.Workload.Transport == "tcp" ||
-			step.Training != nil && step.Training.Transport == "tcp" ||
-			step.Messages != nil && step.Messages.Transport == "tcp"
-		uses[UndilatedPrograms] = uses[UndilatedPrograms] || step.Exec != nil || step.Stack != nil
+		t := step.Traits()
+		uses[UndilatedTCP] = uses[UndilatedTCP] || t.Transport == "tcp"
+		uses[UndilatedPrograms] = uses[UndilatedPrograms] || t.Programs
 	}
 	var found []string
 	for _, what := range Undilated {

@@ -117,8 +117,13 @@ func (t *Testbed) stacks() []string {
 	return names
 }
 
-func (c *checker) stack(at string, index int, s *Stack, names map[string]string) {
-	c.unique(at+".name", s.Name, names)
+// Traits implements Action.
+func (s *Stack) Traits() Traits {
+	return Traits{Name: s.Name, Timeout: s.Timeout, Programs: true}
+}
+
+func (s *Stack) check(c *checker, at string, index int) {
+	c.unique(at+".name", s.Name)
 	for i, node := range s.Nodes {
 		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}

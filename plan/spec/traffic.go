@@ -65,8 +65,13 @@ func (s *Traffic) setDefaults() {
 	}
 }
 
-func (c *checker) traffic(at string, s *Traffic, names map[string]string) {
-	c.unique(at+".name", s.Name, names)
+// Traits implements Action.
+func (s *Traffic) Traits() Traits {
+	return Traits{Name: s.Name, Background: s.Background}
+}
+
+func (s *Traffic) check(c *checker, at string, _ int) {
+	c.unique(at+".name", s.Name)
 	c.exactlyOne(at, *s, "to", "shift", "pause")
 	for i, node := range s.From {
 		c.pattern(c.report, fmt.Sprintf("%s.from[%d]", at, i), node, "node", nodeName, nodeNameForm)

@@ -182,8 +182,14 @@ func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
 func (m *Model) World() int { return m.DP * m.TP * m.PP }
 
 // training checks conditions on a job that struct tags cannot express.
-func (c *checker) training(at string, t *Training, names map[string]string) {
-	c.unique(at+".name", t.Name, names)
+// Traits implements Action.
+func (t *Training) Traits() Traits {
+	return Traits{Name: t.Name, Background: t.Background, Timeout: t.Timeout, Transport: t.Transport,
+		Carriage: &t.Carriage}
+}
+
+func (t *Training) check(c *checker, at string, _ int) {
+	c.unique(at+".name", t.Name)
 	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
 	c.carriage(at, t.Transport, &t.Carriage)

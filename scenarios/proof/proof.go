@@ -47,9 +47,7 @@ type prover struct {
 // not pass.
 func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l := &prover{file: file, plan: p}
-	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool {
-		return s.Exec != nil || s.Stack != nil
-	})
+	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Traits().Programs })
 	l.congestion()
 	l.step = slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
 	checked := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Packets != nil })

@@ -22,20 +22,18 @@ type carried struct {
 
 // carriers returns the steps that run workers.
 func (l *prover) carriers() (found []carried) {
-	for i, s := range l.file.Steps {
-		at := fmt.Sprintf("steps[%d].", i)
-		switch {
-		case s.Workload != nil:
-			w := s.Workload
-			found = append(found, carried{at + "workload", w.Name, w.Transport, &w.Carriage,
-				w.Size / units.Bytes(max(1, len(l.plan.Ranks)*max(1, w.Channels)))})
-		case s.Training != nil:
-			found = append(found, carried{at + "training", s.Training.Name, s.Training.Transport,
-				&s.Training.Carriage, 0})
-		case s.Messages != nil:
-			found = append(found, carried{at + "messages", s.Messages.Name, s.Messages.Transport,
-				&s.Messages.Carriage, 0})
+	for i := range l.file.Steps {
+		key, action := l.file.Steps[i].Action()
+		t := action.Traits()
+		if t.Carriage == nil {
+			continue
 		}
+		c := carried{path: fmt.Sprintf("steps[%d].%s", i, key), name: t.Name, transport: t.Transport,
+			Carriage: t.Carriage}
+		if w, is := action.(*spec.Workload); is {
+			c.whole = w.Size / units.Bytes(max(1, len(l.plan.Ranks)*max(1, w.Channels)))
+		}
+		found = append(found, c)
 	}
 	return found
 }
