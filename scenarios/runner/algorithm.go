@@ -2,7 +2,6 @@ package runner
 
 import (
 	"errors"
-	"fmt"
 
 	"railbed/internal/element"
 	"railbed/plan/schedule"
@@ -15,31 +14,24 @@ import (
 // algorithm file is invalid.
 var ErrAlgorithm = errors.New("algorithm of a workload")
 
-// workloadAlgorithms returns the schedules of the workloads with algorithm: msccl, by step, read
-// from their files and proved.
-func workloadAlgorithms(o *Options) (map[int]*schedule.Schedule, error) {
-	found, wrong := make(map[int]*schedule.Schedule), &findings{o: o}
-	for i, step := range o.File.Steps {
-		w := step.Workload
-		if w == nil {
-			continue
+// algorithm proves that the step's algorithm fits the testbed, and reads the schedule of algorithm:
+// msccl. It reports whether the step has rates.
+func (p *preparation) algorithm(c *collectiveStep) (sends bool) {
+	var err error
+	at, w := "algorithm", c.spec
+	switch w.Algorithm {
+	case spec.Direct, spec.Pairwise:
+		if w.Kind == spec.KindMoE {
+			at, err = "moe", w.MoE.Config(len(p.o.Plan.Ranks), p.o.Plan.Seed).Check()
 		}
-		var err error
-		at := "algorithm"
-		switch w.Algorithm {
-		case spec.Direct, spec.Pairwise:
-			if w.Kind == spec.KindMoE {
-				at, err = "moe", w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check()
-			}
-		case spec.Hierarchical:
-			_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(o.Plan.Ranks))
-		case spec.MSCCL:
-			at = "file"
-			found[i], err = readAlgorithm(o, w)
-		}
-		wrong.wrong(ErrAlgorithm, fmt.Sprintf("steps[%d].workload.%s", i, at), err)
+	case spec.Hierarchical:
+		_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(p.o.Plan.Ranks))
+	case spec.MSCCL:
+		at = "file"
+		c.schedule, err = readAlgorithm(p.o, w)
 	}
-	return found, wrong.err()
+	p.wrong(ErrAlgorithm, c.at+"."+at, err)
+	return err == nil || at != "moe"
 }
 
 func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {

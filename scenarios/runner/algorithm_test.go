@@ -64,7 +64,7 @@ func TestWrongAlgorithms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = workloadAlgorithms(&Options{File: testbed, Plan: p, Path: path})
+			_, err = prepare(&Options{File: testbed, Plan: p, Path: path})
 			if test.want == nil {
 				if err != nil {
 					t.Error(err)

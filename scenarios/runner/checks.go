@@ -148,7 +148,7 @@ func checkName(check spec.Check) string {
 // sources returns what packet checks need besides the packets.
 func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	return verify.Sources{
-		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, file, p) },
+		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, p) },
 		Traffic: func(name string) (verify.Workload, error) {
 			if done := e.workload(name); done != nil {
 				traffic := done.traffic

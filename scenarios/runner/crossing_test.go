@@ -30,18 +30,23 @@ steps:
 	ran := func(from, to float64) report.Step {
 		return report.Step{State: report.Passed, Start: from, End: to}
 	}
+	prepared, err := prepare(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := evidence{
+		prepared:  prepared,
 		workloads: []finished{{Workload: report.Workload{Name: "ar"}, traffic: verify.Workload{Name: "ar"}}},
 		stacks: []stacks.Result{{Stack: report.Stack{Name: "cache"},
 			Crossing: verify.Crossing{Ranks: []verify.CrossingRank{{Node: "h0"}, {Node: "h1"}}}}},
 		steps: []report.Step{ran(0, 1), ran(0, 3), ran(0, 3), ran(0, 9), ran(0, 9), ran(2, 4), ran(4, 5)},
 	}
-	c, err := e.crossing("cache", o.File, o.Plan)
+	c, err := e.crossing("cache", o.Plan)
 	if err != nil || len(c.Others) != 1 || c.Others[0].Name != "ar" ||
 		!slices.Equal(c.Datagrams, []uint16{sinkPort + 1}) || !slices.Equal(c.Beside, []string{"exec here"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := e.crossing("cash", o.File, o.Plan); err == nil {
+	if _, err := e.crossing("cash", o.Plan); err == nil {
 		t.Error("there is no such stack")
 	}
 }

@@ -15,7 +15,8 @@ import (
 type evidence struct {
 	workloads []finished
 	stacks    []stacks.Result
-	steps     []report.Step // of the file, in order
+	prepared  []step        // of the file, in order
+	steps     []report.Step // their records
 	captures  []report.Capture
 	fidelity  *report.Fidelity
 	// drops are the packets that the queues of kernel switches counted as dropped, by port.

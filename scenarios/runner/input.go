@@ -8,39 +8,19 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/filter"
-	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/testbed/doctor"
-	"railbed/workloads/flows"
-	"railbed/workloads/worker"
 )
 
-// inputs are the inputs of a file's steps, by step. They are read from the files that it names,
-// computed and proved before anything runs.
-type inputs struct {
-	trainings  map[int]trainingJob
-	schedules  map[int]*flows.Schedule
-	rates      map[int]stepRates
-	algorithms map[int]*schedule.Schedule // read from files
-}
-
-// readInputs reads and proves the inputs. Its error has every problem as spec.Problems.
-func readInputs(o *Options) (in inputs, err error) {
-	found := &findings{o: o}
-	found.words()
-	in.trainings, err = trainings(o)
-	found.take(err)
-	in.schedules, err = schedules(o)
-	found.take(err)
-	in.rates, err = offlineRates(o, in.trainings, in.schedules)
-	found.take(err)
-	in.algorithms, err = workloadAlgorithms(o)
-	found.take(err)
-	if len(found.problems) == 0 {
-		found.jobs(in)
+// prepare makes the file's steps. Its error has every problem as spec.Problems.
+func prepare(o *Options) ([]step, error) {
+	p := &preparation{findings: &findings{o: o}}
+	p.words()
+	steps := p.steps()
+	if len(p.problems) == 0 {
+		p.jobs(steps)
 	}
-	return in, found.err()
+	return steps, p.err()
 }
 
 // ErrJob is the error of a step that the testbed's ranks cannot do.
@@ -48,26 +28,16 @@ var ErrJob = errors.New("step")
 
 // jobs finds jobs that the workers would refuse. It skips in-network jobs: their aggregator is
 // chosen only when the testbed is up.
-func (f *findings) jobs(in inputs) {
-	s := &session{file: f.o.File, plan: f.o.Plan, inputs: in}
-	for i, step := range s.file.Steps {
-		var job worker.Job
-		var err error
-		key := "workload"
-		switch {
-		case step.Workload != nil && step.Workload.Algorithm != spec.InNetwork:
-			job, err = s.workloadJob(i, step.Workload)
-		case step.Training != nil:
-			key, job = "training", s.trainingJob(i, step.Training)
-		case step.Messages != nil:
-			key, job = "messages", s.messagesJob(i, step.Messages)
-		default:
-			continue
+func (f *findings) jobs(steps []step) {
+	s := &session{file: f.o.File, plan: f.o.Plan, steps: steps}
+	for _, step := range steps {
+		if r, is := step.(ranked); is && r.frame().Transport != spec.InSwitch {
+			job, err := r.job(s)
+			if err == nil {
+				err = job.Check()
+			}
+			f.wrong(ErrJob, r.frame().at, err)
 		}
-		if err == nil {
-			err = job.Check()
-		}
-		f.wrong(ErrJob, fmt.Sprintf("steps[%d].%s", i, key), err)
 	}
 }
 
@@ -77,7 +47,7 @@ func (f *findings) jobs(in inputs) {
 // and about sources of containers that do not exist yet.
 func Validate(o Options) (warnings spec.Problems, err error) {
 	found := &findings{o: &o}
-	_, err = readInputs(&o)
+	_, err = prepare(&o)
 	found.take(err)
 	never, hardly := Provable(o)
 	found.problems = append(found.problems, never...)
@@ -162,18 +132,12 @@ func (f *findings) take(err error) {
 // ErrWord is the error of a word in a file that names nothing.
 var ErrWord = errors.New("no such word")
 
-// words checks the words that only the packages below this one know: features and capture filters.
+// words checks the features, which only the doctor knows.
 func (f *findings) words() {
 	for i, feature := range f.o.File.Requires {
 		if !slices.Contains(doctor.Features(), feature) {
 			f.wrong(ErrWord, fmt.Sprintf("requires[%d]", i),
 				fmt.Errorf("feature %q: want one of %s", feature, strings.Join(doctor.Features(), ", ")))
-		}
-	}
-	for i, step := range f.o.File.Steps {
-		if step.Capture != nil {
-			_, err := filter.Compile(step.Capture.Filter, int(step.Capture.SnapLen))
-			f.wrong(ErrWord, fmt.Sprintf("steps[%d].capture.filter", i), err)
 		}
 	}
 }

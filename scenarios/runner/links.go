@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"railbed/internal/clock"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
@@ -175,4 +177,43 @@ func (b *linkBook) settings(link *plan.Link, direction string) plan.Direction {
 		}
 	}
 	return d
+}
+
+// linkStep changes a link while it runs.
+type linkStep struct {
+	stepFrame
+	spec    *spec.LinkChange
+	restore func(context.Context) error
+}
+
+func (l *linkStep) object() string { return l.spec.Where + " " + linkText(l.spec) }
+
+func (l *linkStep) limit(clock.Dilation) time.Duration { return controlTimeout }
+
+func (l *linkStep) do(ctx context.Context, s *session) (err error) {
+	l.restore, err = s.links.apply(ctx, l.spec)
+	return err
+}
+
+// lasts implements temporary.
+func (l *linkStep) lasts() time.Duration { return time.Duration(l.spec.For) }
+
+// undo implements temporary.
+func (l *linkStep) undo(ctx context.Context) error { return l.restore(ctx) }
+
+// linkText returns the text of a link change, in the file's words.
+func linkText(l *spec.LinkChange) string {
+	if l.Set == nil {
+		return l.State
+	}
+	d := plan.Direction{}.With(*l.Set)
+	words := []string{"set"}
+	if d.Rate != 0 {
+		words = append(words, "rate "+d.Rate.String())
+	}
+	words = append(words, d.Effects()...)
+	if d.Queue != 0 {
+		words = append(words, "queue "+d.Queue.String())
+	}
+	return strings.Join(words, " ")
 }

@@ -19,26 +19,29 @@ import (
 // large.
 var ErrMessages = errors.New("messages")
 
-// schedules returns the schedules of a file's messages steps, by step. They are made before
-// anything runs.
-func schedules(o *Options) (map[int]*flows.Schedule, error) {
-	found, wrong := map[int]*flows.Schedule{}, &findings{o: o}
-	for i, step := range o.File.Steps {
-		if step.Messages == nil {
-			continue
-		}
-		var slowest units.Rate
-		for _, d := range worker.SendsOf(o.Plan, o.Plan.Ranks) {
-			if slowest == 0 || d.Rate < slowest {
-				slowest = d.Rate
-			}
-		}
-		s, err := scheduleOf(o, step.Messages, slowest)
-		if wrong.wrong(ErrMessages, fmt.Sprintf("steps[%d].messages", i), err); err == nil {
-			found[i] = s
+// messagesStep sends messages.
+type messagesStep struct {
+	ranksStep
+	spec     *spec.Messages
+	schedule *flows.Schedule
+}
+
+func (p *preparation) messages(f stepFrame, m *spec.Messages) step {
+	made := &messagesStep{ranksStep: p.ranks(f), spec: m}
+	var slowest units.Rate
+	for _, d := range worker.SendsOf(p.o.Plan, p.o.Plan.Ranks) {
+		if slowest == 0 || d.Rate < slowest {
+			slowest = d.Rate
 		}
 	}
-	return found, wrong.err()
+	var err error
+	if made.schedule, err = scheduleOf(p.o, m, slowest); err != nil {
+		p.wrong(ErrMessages, f.at, err)
+		return made
+	}
+	made.pattern = among(made.schedule.Pairs(), &m.Carriage)
+	p.planRates(&made.ranksStep, "")
+	return made
 }
 
 // mostMessageBytes is the maximum size of a schedule in bytes. Both ends keep all of it in memory.
@@ -146,30 +149,22 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	return s, nil
 }
 
-// messagesJob returns the workers' job of a messages step.
-func (s *session) messagesJob(index int, m *spec.Messages) worker.Job {
-	job := s.job(index, m.Name, m.Transport)
-	job.Work, job.Iterations = worker.Messages{Schedule: s.schedules[index]}, 1
-	return job
+// job implements ranked.
+func (m *messagesStep) job(s *session) (worker.Job, error) {
+	job := m.ranksJob(s)
+	job.Work, job.Iterations = worker.Messages{Schedule: m.schedule}, 1
+	return job, nil
 }
 
-func (s *session) messages(ctx context.Context, index int, m *spec.Messages) error {
-	schedule := s.schedules[index]
-	result, wanted, err := s.runJob(ctx, index, s.messagesJob(index, m))
-	if err != nil {
-		return err
-	}
-	// Without rates of links the time of a message alone is unknown.
-	alone, err := allocation.Alone(s.plan, allocation.Options{})
-	if err != nil {
-		alone = nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	done := finishMessages(m, schedule, result, alone)
-	setWanted(&done.traffic, wanted)
-	s.workloads = append(s.workloads, done)
-	return nil
+func (m *messagesStep) do(ctx context.Context, s *session) error {
+	return s.work(ctx, m, func(r *worker.Result, _ *worker.Wanted) finished {
+		// Without rates of links the time of a message alone is unknown.
+		alone, err := allocation.Alone(s.plan, allocation.Options{})
+		if err != nil {
+			alone = nil
+		}
+		return finishMessages(m.spec, m.schedule, r, alone)
+	})
 }
 
 // sizeBins is the number of size ranges in the table of slowdowns.

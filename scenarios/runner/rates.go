@@ -6,60 +6,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"railbed/internal/element"
 	"railbed/internal/units"
-	"railbed/plan"
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
-	"railbed/workloads/flows"
 	"railbed/workloads/worker"
 )
 
 // ErrRates is the error of a workload whose rates cannot be used.
 var ErrRates = errors.New("rates of a workload")
 
-// carried is the traffic that a step's ranks send over a transport.
-type carried struct {
-	at string // path in the file
-	*spec.Carriage
-	plan      *plan.Plan // of the step's own ranks
-	pattern   allocation.Options
-	back      *allocation.Options // of the messages back from experts, if they have their own rates
-	algorithm string
-}
-
-// stepRates are the rates of a step.
-type stepRates struct {
-	*allocation.File
-	back *allocation.File // nil if they are the same
-}
-
-// carriedBy returns the traffic of a step. job is set for a training step and schedule for a
-// messages step. Steps of other kinds carry nothing.
-func carriedBy(p *plan.Plan, i int, step *spec.Step, job trainingJob, schedule *flows.Schedule) carried {
-	at := fmt.Sprintf("steps[%d].", i)
-	switch w, t, m := step.Workload, step.Training, step.Messages; {
-	case w != nil:
-		c := carried{at + "workload", &w.Carriage, p, pattern(w), nil, w.Algorithm}
-		c.weigh(w)
-		return c
-	case t != nil:
-		of := *p
-		of.Ranks = job.ranks
-		o := among(job.program.Pairs(), &t.Carriage)
-		o.Demand = job.program.Demand()
-		return carried{at + "training", &t.Carriage, &of, o, nil, ""}
-	case m != nil:
-		return carried{at + "messages", &m.Carriage, p, among(schedule.Pairs(), &m.Carriage), nil, ""}
-	}
-	return carried{Carriage: &spec.Carriage{}}
-}
-
 // weigh sets the number of bytes of each pair of an all-to-all, if they are known.
-func (c *carried) weigh(w *spec.Workload) {
+func (c *collectiveStep) weigh() {
+	w := c.spec
 	if c.pattern.Pattern != allocation.AllToAll {
 		return
 	}
@@ -101,109 +62,56 @@ func among(pairs [][2]int, c *spec.Carriage) allocation.Options {
 	return o
 }
 
-// offlineRates returns the rates of steps with control: offline, by step, read from their files or
-// computed.
-func offlineRates(o *Options, jobs map[int]trainingJob, schedules map[int]*flows.Schedule) (map[int]stepRates,
-	error) {
-	found, wrong := make(map[int]stepRates), &findings{o: o}
-	for i := range o.File.Steps {
-		step := &o.File.Steps[i]
-		w := step.Workload
-		if step.Training != nil && jobs[i].program == nil || step.Messages != nil && schedules[i] == nil ||
-			w != nil && w.MoE != nil && w.MoE.Config(len(o.Plan.Ranks), o.Plan.Seed).Check() != nil {
-			continue // which is reported elsewhere
-		}
-		c := carriedBy(o.Plan, i, step, jobs[i], schedules[i])
-		if c.RD == nil || c.RD.Control != spec.ControlOffline {
-			continue
-		}
-		var file, back *allocation.File
-		var err error
-		if c.RD.Rates == "" {
-			if file, err = allocation.Compute(c.plan, c.pattern); err == nil && c.back != nil {
-				back, err = allocation.Compute(c.plan, *c.back)
-			}
-		} else {
-			file, err = readRates(o, c.RD.Rates, len(c.plan.Ranks))
-		}
-		at := c.at + ".rd.control"
-		if err == nil && c.algorithm == worker.Direct && len(file.Phases) > 1 {
-			at, err = c.at+".algorithm", fmt.Errorf("%d phases, and %s has one: want algorithm: %s",
-				len(file.Phases), worker.Direct, worker.Pairwise)
-		}
-		if errors.As(err, new(*fileError)) {
-			at = c.at
-		}
-		if wrong.wrong(ErrRates, at, err); err == nil {
-			found[i] = stepRates{file, back}
-		}
+// planRates sets the rates of a step with control: offline, read from the file's file or computed.
+// algorithm is that of a collective, or "".
+func (p *preparation) planRates(r *ranksStep, algorithm string) {
+	rd := r.Carriage.RD
+	if rd == nil || rd.Control != spec.ControlOffline {
+		return
 	}
-	return found, wrong.err()
+	var err error
+	if rd.Rates == "" {
+		if r.rates, err = allocation.Compute(r.plan, r.pattern); err == nil && r.back != nil {
+			r.ratesBack, err = allocation.Compute(r.plan, *r.back)
+		}
+	} else {
+		r.rates, err = readRates(p.o, rd.Rates, len(r.plan.Ranks))
+	}
+	at := r.at + ".rd.control"
+	if err == nil && algorithm == worker.Direct && len(r.rates.Phases) > 1 {
+		at, err = r.at+".algorithm", fmt.Errorf("%d phases, and %s has one: want algorithm: %s",
+			len(r.rates.Phases), worker.Direct, worker.Pairwise)
+	}
+	if errors.As(err, new(*fileError)) {
+		at = r.at
+	}
+	p.wrong(ErrRates, at, err)
 }
 
 // Rates returns the rates of the step with the given name, and the rates of the messages back from
 // experts, or nil if these are the same. The step must have control: offline. Otherwise the error
 // wraps ErrRates.
 func Rates(o Options, name string) (there, back *allocation.File, err error) {
-	jobs, err := trainings(&o)
-	if err != nil {
-		return nil, nil, err
-	}
-	sent, err := schedules(&o)
-	if err != nil {
-		return nil, nil, err
-	}
-	all, err := offlineRates(&o, jobs, sent)
-	if err != nil {
+	p := &preparation{findings: &findings{o: &o}}
+	steps := p.steps()
+	if err := p.err(); err != nil {
 		return nil, nil, err
 	}
 	var names []string
-	for i, found := range all {
-		own := o.File.Steps[i].Work()
-		if own == name {
-			return found.File, found.back, nil
+	for _, s := range steps {
+		r, is := s.(ranked)
+		switch {
+		case !is || r.ranks().rates == nil:
+		case s.frame().Name == name:
+			return r.ranks().rates, r.ranks().ratesBack, nil
+		default:
+			names = append(names, s.frame().Name)
 		}
-		names = append(names, own)
 	}
 	slices.Sort(names)
 	return nil, nil, fmt.Errorf("%w: no pattern or step %q; want a pattern (%s) or a step with "+
 		"\"control: offline\" (%s)", ErrRates, name, strings.Join(allocation.Patterns(), ", "),
 		cmp.Or(strings.Join(names, ", "), "the file has none"))
-}
-
-// roundTrip returns the longest round trip over rd without other traffic, or 0 if the workers
-// should measure it.
-func (c *carried) roundTrip() time.Duration {
-	if c.RD == nil {
-		return 0
-	}
-	trip, err := allocation.RoundTrip(c.plan, c.pattern)
-	if err != nil {
-		return 0
-	}
-	return trip
-}
-
-// job returns a worker.Job with the fields that do not depend on the kind of the step.
-func (s *session) job(index int, name, transport string) worker.Job {
-	step, ordinal := &s.file.Steps[index], s.ordinal(index)
-	c := carriedBy(s.plan, index, step, s.trainings[index], s.schedules[index])
-	return worker.Job{
-		Name:      name,
-		Ranks:     c.plan.Ranks,
-		Transport: transport,
-		Family:    c.Version(),
-		RD:        c.RD,
-		RoCE:      c.RoCE,
-		Rates:     s.rates[index].File,
-		Secret:    s.secretOf(c.RD),
-		RoundTrip: c.roundTrip(),
-		BasePort:  s.basePort(ordinal),
-		Ordinal:   ordinal + 1,
-		Dilation:  s.plan.Dilation,
-		Sends:     worker.SendsOf(s.plan, c.plan.Ranks),
-		Silence:   s.silence,
-	}
 }
 
 // pattern returns between which ranks a workload sends.

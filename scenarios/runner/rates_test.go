@@ -47,18 +47,17 @@ func TestRatesOfAllToAll(t *testing.T) {
 		phases, pairs int
 		rate          uint64
 	}{"direct": {1, 12, 98_000_000 / 3}, "pairwise": {3, 4, 98_000_000}} {
-		found, err := offlineRates(compile(algorithm, ""), nil, nil)
+		f, _, err := Rates(*compile(algorithm, ""), "w")
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := found[0]
 		if f.Pattern != allocation.AllToAll || len(f.Phases) != want.phases ||
 			len(f.Phases[0].Rates) != want.pairs || uint64(f.Phases[0].Rates[0].Rate) != want.rate {
 			t.Errorf("%s: %+v", algorithm, f)
 		}
 	}
 	o := compile("direct", ", rates: r.json")
-	found, err := offlineRates(compile("pairwise", ""), nil, nil)
+	found, _, err := Rates(*compile("pairwise", ""), "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +66,10 @@ func TestRatesOfAllToAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := found[0].Write(file); err != nil {
+	if err := found.Write(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := offlineRates(o, nil, nil); !errors.Is(err, ErrRates) ||
+	if _, _, err := Rates(*o, "w"); !errors.Is(err, ErrRates) ||
 		!strings.Contains(err.Error(), "a.yaml:3:") ||
 		!strings.Contains(err.Error(), "want algorithm: pairwise") {
 		t.Errorf("phases of an algorithm that has one: %v", err)
@@ -96,16 +95,15 @@ func TestRatesByDemand(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := load(t, path)
-		found, err := offlineRates(&o, nil, nil)
+		file, back, err := Rates(o, "w")
 		if err != nil {
 			t.Fatal(err)
 		}
 		carried := collective.Skewed(4, 64<<10/4, 1, o.Plan.Seed)
-		file := found[0].File
 		if c.step[:9] == "kind: moe" {
 			carried = worker.Matrices(o.File.Steps[0].Workload.MoE.Config(4, o.Plan.Seed))[c.exchange]
 			if c.exchange == 1 {
-				file = found[0].back
+				file = back
 			}
 		}
 		// The last ends when the port with most to do can: 98 % of its rate are for data.
@@ -159,27 +157,20 @@ steps: [`
 			}
 		}
 		o := load(t, filepath.Join(dir, "a.yaml"))
-		jobs, err := trainings(&o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sent, err := schedules(&o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found, err := offlineRates(&o, jobs, sent)
+		name := o.File.Steps[0].Work()
+		found, _, err := Rates(o, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := map[allocation.Pair]uint64{}
-		for _, e := range found[0].Phases[0].Rates {
+		for _, e := range found.Phases[0].Rates {
 			got[allocation.Pair{From: e.From, To: e.To}] = uint64(e.Rate)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Error(diff)
 		}
 		o = load(t, filepath.Join(dir, "b.yaml"))
-		if _, err := offlineRates(&o, jobs, sent); !errors.Is(err, ErrRates) ||
+		if _, _, err := Rates(o, name); !errors.Is(err, ErrRates) ||
 			!strings.Contains(err.Error(), "b.yaml:3:") || !strings.Contains(err.Error(), "is for 2 ranks") {
 			t.Errorf("rates for other ranks: %v", err)
 		}

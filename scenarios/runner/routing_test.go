@@ -76,6 +76,10 @@ steps:
 			"bgpd of leaf1 ended at 1.1s: exit code 0"},
 	} {
 		r := &run{Options: options(t, file)}
+		var err error
+		if r.prepared, err = prepare(&r.Options); err != nil {
+			t.Fatal(err)
+		}
 		r.report = r.newReport()
 		r.report.Steps[1].State, r.report.Steps[1].Start = report.Passed, 1
 		got := ""

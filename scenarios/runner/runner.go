@@ -84,7 +84,8 @@ type run struct {
 	Options
 	report  *report.Report
 	results *results
-	inputs
+	// prepared are the file's steps.
+	prepared []step
 	// steps is the error that ended the timeline early, or nil.
 	steps    error
 	evidence evidence
@@ -113,7 +114,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		return nil, fmt.Errorf("run %s: %w", o.Plan.Name, testbed.ErrRunning)
 	}
 	var err error
-	if r.inputs, err = readInputs(&o); err != nil {
+	if r.prepared, err = prepare(&o); err != nil {
 		return nil, err
 	}
 	if r.results, err = openResults(o.Out); err != nil {
@@ -140,7 +141,6 @@ func (r *run) do(ctx context.Context) error {
 
 // newReport returns the initial report, which remains if the run is killed.
 func (r *run) newReport() *report.Report {
-	fresh := newTimeline(r.File, nil, nil)
 	return &report.Report{
 		Format: report.Format, Verdict: verdict.Aborted, Reason: "the run did not come to its end",
 		Name:        r.Plan.Name,
@@ -160,7 +160,7 @@ func (r *run) newReport() *report.Report {
 			Ranks:    len(r.Plan.Ranks),
 			Topology: r.File.Fabric.Topology,
 		},
-		Steps:     fresh.report(),
+		Steps:     append([]report.Step{}, records(r.File, r.prepared)...),
 		Workloads: []report.Workload{},
 		Checks:    []report.Check{},
 		Captures:  []report.Capture{},
@@ -260,10 +260,10 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}()
 	go watchSupervisor(ctx, tb, r.silence, cancel)
 	s := &session{
-		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, inputs: r.inputs,
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, steps: r.prepared,
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret, silence: r.silence,
 	}
-	line := newTimeline(r.File, s, r.stepChanged)
+	line := newTimeline(r.File, r.prepared, s, r.stepChanged)
 	s.logged = line.logged
 	look := startSampler(ctx, r.Plan, linkReader(tb))
 	look.undilated = undilated(r.File)
@@ -277,8 +277,17 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
-	r.evidence = evidence{workloads: s.finished(), stacks: s.stacks, steps: line.report(), keys: s.keysNow(),
-		captures: captures, fidelity: look.finish(last, captures), drops: look.drops(), clock: line.clock}
+	r.evidence = evidence{
+		workloads: s.finished(),
+		stacks:    s.stacks,
+		prepared:  r.prepared,
+		steps:     line.report(),
+		keys:      s.keysNow(),
+		captures:  captures,
+		fidelity:  look.finish(last, captures),
+		drops:     look.drops(),
+		clock:     line.clock,
+	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
 		switch {

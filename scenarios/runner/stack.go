@@ -15,8 +15,23 @@ import (
 	"railbed/workloads/stacks"
 )
 
-// stack runs third-party programs.
-func (s *session) stack(ctx context.Context, index int, step *spec.Stack) error {
+// stackStep runs third-party programs.
+type stackStep struct {
+	stepFrame
+	spec *spec.Stack
+}
+
+func (k *stackStep) object() string { return k.Name }
+
+func (k *stackStep) programs(p *plan.Plan) (names []string) {
+	for _, n := range stackNodes(p, k.spec) {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+func (k *stackStep) do(ctx context.Context, s *session) error {
+	step := k.spec
 	job := stacks.Job{Step: step, Plan: s.plan, Nodes: stackNodes(s.plan, step)}
 	var opened []logPair
 	job.Log = func(node string) (io.Writer, io.Writer, error) {
@@ -29,7 +44,7 @@ func (s *session) stack(ctx context.Context, index int, step *spec.Stack) error 
 	}
 	result, err := stacks.Run(ctx, s.testbed, job)
 	for _, logs := range opened {
-		err = errors.Join(err, s.closeLogs(index, logs))
+		err = errors.Join(err, s.closeLogs(k.index, logs))
 	}
 	if err != nil {
 		return err
@@ -89,45 +104,31 @@ func (r *run) inContainers(step *spec.Stack) bool {
 
 // crossing returns the packets that a stack's run had to send, and the other steps that ran at the
 // same time.
-func (e *evidence) crossing(name string, file *spec.Testbed, p *plan.Plan) (verify.Crossing, error) {
+func (e *evidence) crossing(name string, p *plan.Plan) (verify.Crossing, error) {
 	i := slices.IndexFunc(e.stacks, func(r stacks.Result) bool { return r.Name == name })
 	if i < 0 {
 		return verify.Crossing{}, fmt.Errorf("stack %s did not come to its end", name)
 	}
 	c := e.stacks[i].Crossing
-	own := slices.IndexFunc(file.Steps, func(s spec.Step) bool {
-		return s.Stack != nil && s.Stack.Name == name
+	own := slices.IndexFunc(e.prepared, func(s step) bool {
+		return s.frame().key == "stack" && s.object() == name
 	})
-	traffics := uint16(0)
-	for i, step := range file.Steps {
-		port := sinkPort + traffics
-		if step.Traffic != nil {
-			traffics++
-		}
+	for i, other := range e.prepared {
 		if i == own || own < 0 || !e.together(i, own) {
 			continue
 		}
-		var nodes []string // in which programs ran whose packets are unknown
-		switch {
-		case step.Traffic != nil:
-			c.Datagrams = append(c.Datagrams, port)
-		case step.Workload != nil:
-			c.Others = append(c.Others, e.traffic(step.Workload.Name)...)
-		case step.Training != nil:
-			c.Others = append(c.Others, e.traffic(step.Training.Name)...)
-		case step.Messages != nil:
-			c.Others = append(c.Others, e.traffic(step.Messages.Name)...)
-		case step.Stack != nil:
-			for _, n := range stackNodes(p, step.Stack) {
-				nodes = append(nodes, n.Name)
+		switch s := other.(type) {
+		case *trafficStep:
+			c.Datagrams = append(c.Datagrams, s.port())
+		case interface{ programs(*plan.Plan) []string }: // whose packets are unknown
+			nodes := s.programs(p)
+			if slices.ContainsFunc(c.Ranks, func(r verify.CrossingRank) bool {
+				return slices.Contains(nodes, r.Node)
+			}) {
+				c.Beside = append(c.Beside, title(other))
 			}
-		case step.Exec != nil:
-			nodes = p.ExecNodes(step.Exec.Nodes)
-		}
-		if slices.ContainsFunc(c.Ranks, func(r verify.CrossingRank) bool {
-			return slices.Contains(nodes, r.Node)
-		}) {
-			c.Beside = append(c.Beside, stepName(step))
+		default:
+			c.Others = append(c.Others, e.traffic(other.frame().Name)...)
 		}
 	}
 	return c, nil

@@ -219,10 +219,10 @@ func testRows(t *testing.T, rows []surrounding) {
 
 // guestRows harm a whole machine: they run in a guest, one after the other.
 var guestRows = []surrounding{
-	{what: "set the clock forward by an hour", file: clocked, act: step(time.Hour), verdicts: clockVerdicts,
-		within: time.Minute},
-	{what: "set the clock back by an hour", file: clocked, act: step(-time.Hour), verdicts: clockVerdicts,
-		within: time.Minute},
+	{what: "set the clock forward by an hour", file: clocked, act: setClock(time.Hour),
+		verdicts: clockVerdicts, within: time.Minute},
+	{what: "set the clock back by an hour", file: clocked, act: setClock(-time.Hour),
+		verdicts: clockVerdicts, within: time.Minute},
 	{what: "remove the directory of all testbeds", file: clocked, act: remove(func(*Options) (string, error) {
 		return rundir.Root()
 	}), verdicts: aborted, reason: "was removed while it ran", within: time.Minute},
@@ -244,8 +244,8 @@ func fillRun(*Options, int) error {
 	return syscall.Mount("tmpfs", "/run", "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("mode=755,size=%d", used))
 }
 
-// step sets the clock off by a time.
-func step(by time.Duration) func(*Options, int) error {
+// setClock sets the clock off by a time.
+func setClock(by time.Duration) func(*Options, int) error {
 	return func(*Options, int) error {
 		at := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())
 		return syscall.Settimeofday(&at)

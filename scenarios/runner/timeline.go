@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,29 +12,14 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/clock"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
-	"railbed/plan"
 	"railbed/plan/spec"
 )
 
 // controlTimeout limits requests that the supervisor carries out itself: the start of a capture and
 // a link change. Both take milliseconds. A host that needs longer cannot run the scenario.
 const controlTimeout = 30 * time.Second
-
-// actions are the operations of steps. A method returns when the step has ended, or, for captures
-// and link changes, when it is in force. The index is the step's index in the file. Methods are
-// called from several goroutines at once.
-type actions interface {
-	capture(ctx context.Context, index int, c *spec.Capture) error
-	workload(ctx context.Context, index int, w *spec.Workload) error
-	training(ctx context.Context, index int, t *spec.Training) error
-	messages(ctx context.Context, index int, m *spec.Messages) error
-	traffic(ctx context.Context, index int, t *spec.Traffic) error
-	stack(ctx context.Context, index int, s *spec.Stack) error
-	exec(ctx context.Context, index int, e *spec.Exec) error
-	// link returns a function that undoes the change.
-	link(ctx context.Context, index int, l *spec.LinkChange) (undo func(context.Context) error, err error)
-}
 
 // errRunEnded is the cause with which a background command's context ends when all other steps have
 // ended.
@@ -59,15 +45,14 @@ func (e *stepError) Unwrap() error { return e.err }
 // including background workloads and the undoing of link changes with "for". It then ends the
 // background commands that still run, which is no failure: they are the servers of a scenario.
 type timeline struct {
-	steps  []spec.Step
-	source *spec.Source
-	do     actions
+	steps   []step
+	file    *spec.Testbed
+	session *session
 	// changed is called for each step that started or ended, by one goroutine at a time.
 	changed func(index int, step report.Step)
 
-	dilation uint64
-	clock    *clock.Clock // its epoch is the start of the first step
-	fail     context.CancelCauseFunc
+	clock *clock.Clock // its epoch is the start of the first step
+	fail  context.CancelCauseFunc
 	// sequences are the steps' own goroutines. lasting are the goroutines that last longer than a
 	// step of a sequence: background workloads, and link changes that are to be undone.
 	sequences, lasting sync.WaitGroup
@@ -75,26 +60,31 @@ type timeline struct {
 	servants   sync.WaitGroup
 	servantCtx context.Context
 
-	// lasts are closed when background steps end, by their names.
-	lasts map[string]chan struct{}
-
 	mu      sync.Mutex
 	records []report.Step
 }
 
-func newTimeline(file *spec.Testbed, do actions, changed func(int, report.Step)) *timeline {
-	t := &timeline{steps: file.Steps, source: file.Source, dilation: file.Dilation, do: do, changed: changed,
-		lasts: map[string]chan struct{}{}}
-	for i, step := range file.Steps {
-		if name := step.Lasts(); name != "" {
-			t.lasts[name] = make(chan struct{})
+// newTimeline makes a timeline of a file's steps, which act on a session.
+func newTimeline(file *spec.Testbed, steps []step, s *session, changed func(int, report.Step)) *timeline {
+	t := &timeline{steps: steps, file: file, session: s, changed: changed, records: records(file, steps)}
+	s.ended = map[string]chan struct{}{}
+	for i := range file.Steps {
+		if name := file.Steps[i].Lasts(); name != "" {
+			s.ended[name] = make(chan struct{})
 		}
-		t.records = append(t.records, report.Step{
-			Name: stepName(step), Where: file.Source.Pos(fmt.Sprintf("steps[%d]", i)).String(),
-			State: report.Skipped, Background: isBackground(step),
-		})
 	}
 	return t
+}
+
+// records returns the records of steps that have not run.
+func records(file *spec.Testbed, steps []step) (all []report.Step) {
+	for i, s := range steps {
+		all = append(all, report.Step{
+			Name: title(s), Where: file.Source.Pos(fmt.Sprintf("steps[%d]", i)).String(),
+			State: report.Skipped, Background: s.frame().Background,
+		})
+	}
+	return all
 }
 
 // run runs the steps to their end. Its error is the first failure, a *stepError, or the cause of
@@ -104,8 +94,8 @@ func (t *timeline) run(ctx context.Context) error {
 	defer t.fail(nil)
 	servantCtx, endServants := context.WithCancelCause(ctx)
 	t.servantCtx = servantCtx
-	t.clock = clock.New(t.dilation)
-	for _, sequence := range sequences(t.steps) {
+	t.clock = clock.New(t.file.Dilation)
+	for _, sequence := range sequences(t.file.Steps) {
 		t.sequences.Go(func() { t.runSequence(ctx, sequence) })
 	}
 	t.sequences.Wait()
@@ -129,7 +119,8 @@ func sequences(steps []spec.Step) [][]int {
 }
 
 func (t *timeline) runSequence(ctx context.Context, indices []int) {
-	if at := t.steps[indices[0]].At; at != nil && !sleep(ctx, time.Until(t.clock.Real(clock.Time(*at)))) {
+	at := t.file.Steps[indices[0]].At
+	if at != nil && !sleep(ctx, time.Until(t.clock.Real(clock.Time(*at)))) {
 		return
 	}
 	for _, i := range indices {
@@ -143,127 +134,56 @@ func (t *timeline) runSequence(ctx context.Context, indices []int) {
 // continues.
 func (t *timeline) runStep(ctx context.Context, i int) bool {
 	t.update(i, func(s *report.Step) { s.State, s.Start = running, t.now() })
-	step := t.steps[i]
-	switch {
-	case step.Sleep != nil:
-		var err error
-		if !sleep(ctx, t.clock.Wait(time.Duration(*step.Sleep))) {
-			err = context.Cause(ctx)
-		}
-		return t.end(ctx, i, err)
-	case step.Wait != nil:
-		return t.end(ctx, i, t.await(ctx, step.Wait))
-	case step.Capture != nil:
-		return t.end(ctx, i, t.bounded(ctx, controlTimeout, func(ctx context.Context) error {
-			return t.do.capture(ctx, i, step.Capture)
-		}))
-	case step.Link != nil:
-		return t.runLink(ctx, i, step.Link)
-	case step.Workload != nil:
-		return t.runLoad(ctx, i, step.Workload.Background, t.clock.Wait(time.Duration(step.Workload.Timeout)),
-			func(ctx context.Context) error {
-				return t.do.workload(ctx, i, step.Workload)
-			})
-	case step.Training != nil:
-		return t.runLoad(ctx, i, step.Training.Background, t.clock.Wait(time.Duration(step.Training.Timeout)),
-			func(ctx context.Context) error {
-				return t.do.training(ctx, i, step.Training)
-			})
-	case step.Messages != nil:
-		return t.runLoad(ctx, i, step.Messages.Background, t.clock.Wait(time.Duration(step.Messages.Timeout)),
-			func(ctx context.Context) error {
-				return t.do.messages(ctx, i, step.Messages)
-			})
-	case step.Traffic != nil:
-		return t.runLoad(ctx, i, step.Traffic.Background,
-			t.clock.Wait(time.Duration(step.Traffic.For))+controlTimeout, func(ctx context.Context) error {
-				return t.do.traffic(ctx, i, step.Traffic)
-			})
-	case step.Stack != nil:
-		return t.runLoad(ctx, i, false, t.clock.Wait(time.Duration(step.Stack.Timeout)),
-			func(ctx context.Context) error {
-				return t.do.stack(ctx, i, step.Stack)
-			})
-	case step.Exec != nil:
-		return t.runExec(ctx, i, step.Exec)
-	}
-	return t.end(ctx, i, errors.New("the step does nothing"))
-}
-
-// await waits for background steps.
-func (t *timeline) await(ctx context.Context, names []string) error {
-	for _, name := range names {
-		select {
-		case <-t.lasts[name]:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// runLoad runs a step with a time limit, which may run in the background: a workload, a training
-// job, messages, traffic or a stack.
-func (t *timeline) runLoad(ctx context.Context, i int, background bool, limit time.Duration,
-	do func(context.Context) error) bool {
-	run := func() bool { return t.end(ctx, i, t.bounded(ctx, limit, do)) }
-	if background {
+	switch f := t.steps[i].frame(); {
+	case f.Serves:
+		t.servants.Go(func() { t.serve(i) })
+		return true
+	case f.Background:
 		t.lasting.Go(func() {
-			run()
-			close(t.lasts[t.steps[i].Lasts()])
+			t.complete(ctx, i)
+			close(t.session.ended[f.Name])
 		})
 		return true
 	}
-	return run()
+	return t.complete(ctx, i)
 }
 
-func (t *timeline) runExec(ctx context.Context, i int, e *spec.Exec) bool {
-	if !e.Background {
-		return t.end(ctx, i, t.bounded(ctx, t.clock.Wait(time.Duration(e.Timeout)),
-			func(ctx context.Context) error {
-				return t.do.exec(ctx, i, e)
-			}))
-	}
-	t.servants.Go(func() {
-		// A server has no natural limit, so the default limit does not apply to it. A limit in the
-		// file does.
-		var limit time.Duration
-		if t.source.Has(fmt.Sprintf("steps[%d].exec.timeout", i)) {
-			limit = t.clock.Wait(time.Duration(e.Timeout))
-		}
-		err := t.bounded(t.servantCtx, limit, func(ctx context.Context) error {
-			return t.do.exec(ctx, i, e)
-		})
-		if context.Cause(t.servantCtx) == errRunEnded && !errors.As(err, new(*stoppedError)) {
-			err = nil
-		}
-		t.end(ctx, i, err)
+// do does a step within its limit.
+func (t *timeline) do(ctx context.Context, s step) error {
+	return t.bounded(ctx, s.limit(clock.Dilation(t.clock.Dilation())), func(ctx context.Context) error {
+		return s.do(ctx, t.session)
 	})
-	return true
 }
 
-func (t *timeline) runLink(ctx context.Context, i int, l *spec.LinkChange) bool {
-	var undo func(context.Context) error
-	err := t.bounded(ctx, controlTimeout, func(ctx context.Context) (err error) {
-		undo, err = t.do.link(ctx, i, l)
-		return err
-	})
-	if err != nil || l.For == 0 {
+// complete does a step, and undoes what is temporary later.
+func (t *timeline) complete(ctx context.Context, i int) bool {
+	err := t.do(ctx, t.steps[i])
+	effect, is := t.steps[i].(temporary)
+	if err != nil || !is || effect.lasts() == 0 {
 		return t.end(ctx, i, err)
 	}
 	t.lasting.Go(func() {
 		// A run that ends early takes the testbed down, so there is nothing to undo.
-		if !sleep(ctx, t.clock.Wait(time.Duration(l.For))) {
+		if !sleep(ctx, t.clock.Wait(effect.lasts())) {
 			t.end(ctx, i, context.Cause(ctx))
 			return
 		}
-		if err := t.bounded(ctx, controlTimeout, undo); err != nil {
-			t.end(ctx, i, fmt.Errorf("undo after %v: %w", l.For, err))
+		if err := t.bounded(ctx, controlTimeout, effect.undo); err != nil {
+			t.end(ctx, i, fmt.Errorf("undo after %v: %w", units.Duration(effect.lasts()), err))
 			return
 		}
 		t.end(ctx, i, nil)
 	})
 	return true
+}
+
+// serve does a step that ends with the run.
+func (t *timeline) serve(i int) {
+	err := t.do(t.servantCtx, t.steps[i])
+	if context.Cause(t.servantCtx) == errRunEnded && !errors.As(err, new(*stoppedError)) {
+		err = nil
+	}
+	t.end(t.servantCtx, i, err)
 }
 
 // bounded calls do with a time limit; zero means no limit.
@@ -342,58 +262,45 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func isBackground(step spec.Step) bool {
-	return step.Workload != nil && step.Workload.Background ||
-		step.Training != nil && step.Training.Background ||
-		step.Messages != nil && step.Messages.Background || step.Traffic != nil && step.Traffic.Background ||
-		step.Exec != nil && step.Exec.Background
+// waitStep waits for background steps.
+type waitStep struct {
+	stepFrame
+	names []string
 }
 
-// stepName returns the kind and the object of a step, for people.
-func stepName(step spec.Step) string {
-	switch {
-	case step.Capture != nil:
-		return "capture " + step.Capture.File
-	case step.Workload != nil:
-		return "workload " + step.Workload.Name
-	case step.Training != nil:
-		return "training " + step.Training.Name
-	case step.Messages != nil:
-		return "messages " + step.Messages.Name
-	case step.Traffic != nil:
-		return "traffic " + step.Traffic.Name
-	case step.Stack != nil:
-		return "stack " + step.Stack.Name
-	case step.Exec != nil:
-		if step.Exec.Name != "" {
-			return "exec " + step.Exec.Name
+func (p *preparation) wait(f stepFrame, names []string) step {
+	for _, name := range names {
+		maps.DeleteFunc(p.taken, func(_ int, job string) bool { return job == name })
+	}
+	return &waitStep{f, names}
+}
+
+func (w *waitStep) object() string { return strings.Join(w.names, " ") }
+
+func (w *waitStep) do(ctx context.Context, s *session) error {
+	for _, name := range w.names {
+		select {
+		case <-s.ended[name]:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		return "exec " + strings.Join(step.Exec.Command, " ")
-	case step.Link != nil:
-		return "link " + step.Link.Where + " " + linkText(step.Link)
-	case step.Wait != nil:
-		return "wait " + strings.Join(step.Wait, " ")
-	case step.Sleep != nil:
-		return "sleep " + step.Sleep.String()
 	}
-	return "nothing"
+	return nil
 }
 
-// linkText returns the text of a link change, in the file's words.
-func linkText(l *spec.LinkChange) string {
-	if l.Set == nil {
-		return l.State
+// sleepStep waits for time to pass.
+type sleepStep struct {
+	stepFrame
+	time units.Duration
+}
+
+func (p *sleepStep) object() string { return p.time.String() }
+
+func (p *sleepStep) do(ctx context.Context, s *session) error {
+	if !sleep(ctx, s.dilation().Wait(time.Duration(p.time))) {
+		return context.Cause(ctx)
 	}
-	d := plan.Direction{}.With(*l.Set)
-	words := []string{"set"}
-	if d.Rate != 0 {
-		words = append(words, "rate "+d.Rate.String())
-	}
-	words = append(words, d.Effects()...)
-	if d.Queue != 0 {
-		words = append(words, "queue "+d.Queue.String())
-	}
-	return strings.Join(words, " ")
+	return nil
 }
 
 // stepVerdict returns the run's verdict from the error that ended its steps.

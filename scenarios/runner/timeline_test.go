@@ -14,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"railbed/capture/report"
+	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/plan"
 	"railbed/plan/spec"
 )
 
@@ -46,36 +48,48 @@ func (s *script) play(ctx context.Context, name string) error {
 	return s.fails[name]
 }
 
-func (s *script) capture(ctx context.Context, _ int, c *spec.Capture) error {
-	return s.play(ctx, "capture "+c.File)
+// played is a step of a script.
+type played struct {
+	stepFrame
+	script *script
+	of     spec.Step
 }
 
-func (s *script) workload(ctx context.Context, _ int, w *spec.Workload) error {
-	return s.play(ctx, w.Name)
+func (p *played) object() string {
+	switch {
+	case p.of.Capture != nil:
+		return "capture " + p.of.Capture.File
+	case p.of.Link != nil:
+		return p.of.Link.Where
+	}
+	return p.Name
 }
 
-func (s *script) training(ctx context.Context, _ int, t *spec.Training) error {
-	return s.play(ctx, t.Name)
+func (p *played) limit(by clock.Dilation) time.Duration {
+	if p.Serves {
+		return 0
+	}
+	return p.stepFrame.limit(by)
 }
 
-func (s *script) messages(ctx context.Context, _ int, t *spec.Messages) error {
-	return s.play(ctx, t.Name)
+func (p *played) do(ctx context.Context, _ *session) error {
+	if p.of.Link != nil {
+		p.script.note("%s %s", p.object(), p.of.Link.State)
+		return p.script.fails[p.object()]
+	}
+	return p.script.play(ctx, p.object())
 }
 
-func (s *script) traffic(ctx context.Context, _ int, t *spec.Traffic) error {
-	return s.play(ctx, t.Name)
+func (p *played) lasts() time.Duration {
+	if p.of.Link == nil {
+		return 0
+	}
+	return time.Duration(p.of.Link.For)
 }
 
-func (s *script) stack(ctx context.Context, _ int, k *spec.Stack) error { return s.play(ctx, k.Name) }
-
-func (s *script) exec(ctx context.Context, _ int, e *spec.Exec) error { return s.play(ctx, e.Name) }
-
-func (s *script) link(ctx context.Context, _ int, l *spec.LinkChange) (func(context.Context) error, error) {
-	s.note("%s %s", l.Where, l.State)
-	return func(context.Context) error {
-		s.note("%s undone", l.Where)
-		return s.fails["undo "+l.Where]
-	}, s.fails[l.Where]
+func (p *played) undo(context.Context) error {
+	p.script.note("%s undone", p.object())
+	return p.script.fails["undo "+p.object()]
 }
 
 func at(d time.Duration) *units.Duration { return (*units.Duration)(&d) }
@@ -89,7 +103,20 @@ func play(t *testing.T, s *script, ctx context.Context, steps ...spec.Step) ([]s
 	s.epoch = time.Now()
 	file := &spec.Testbed{Steps: steps}
 	file.SetDefaults()
-	line := newTimeline(file, s, func(int, report.Step) {})
+	var prepared []step
+	for i, of := range file.Steps {
+		key, action := of.Action()
+		f := stepFrame{Traits: action.Traits(), index: i, key: key}
+		switch {
+		case of.Sleep != nil:
+			prepared = append(prepared, &sleepStep{f, *of.Sleep})
+		case of.Wait != nil:
+			prepared = append(prepared, &waitStep{f, of.Wait})
+		default:
+			prepared = append(prepared, &played{f, s, of})
+		}
+	}
+	line := newTimeline(file, prepared, &session{plan: &plan.Plan{}}, func(int, report.Step) {})
 	err := line.run(ctx)
 	return s.events, line.report(), err
 }

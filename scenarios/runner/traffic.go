@@ -38,23 +38,37 @@ const (
 	settle = 200 * time.Millisecond
 )
 
-// traffic sends from nodes. It starts the sinks before any source sends. All sources start at once.
-func (s *session) traffic(ctx context.Context, index int, t *spec.Traffic) error {
-	from := s.matching(t.From)
-	ordinal := 0
-	for _, step := range s.file.Steps[:index] {
-		if step.Traffic != nil {
-			ordinal++
-		}
-	}
+// trafficStep sends datagrams or pause frames from nodes.
+type trafficStep struct {
+	stepFrame
+	spec    *spec.Traffic
+	ordinal uint16 // among the traffic steps of the file
+}
+
+func (p *preparation) traffic(f stepFrame, t *spec.Traffic) step {
+	p.traffics++
+	return &trafficStep{f, t, p.traffics - 1}
+}
+
+func (t *trafficStep) object() string { return t.Name }
+
+// port returns the port of the sinks.
+func (t *trafficStep) port() uint16 { return sinkPort + t.ordinal }
+
+func (t *trafficStep) limit(by clock.Dilation) time.Duration {
+	return by.Wait(time.Duration(t.spec.For)) + controlTimeout
+}
+
+// do starts the sinks before any source sends. All sources start at once.
+func (t *trafficStep) do(ctx context.Context, s *session) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	crew := &crew{session: s, index: index, name: t.Name, fail: fail, closing: make(chan struct{})}
-	if err := crew.fill(ctx, t, from, uint16(ordinal)); err != nil {
+	crew := &crew{session: s, index: t.index, name: t.Name, fail: fail, closing: make(chan struct{})}
+	if err := crew.fill(ctx, t); err != nil {
 		return errors.Join(err, crew.close(false))
 	}
 	err := crew.work(ctx)
-	crew.noteHeldUp(s.dilation().Wait(time.Duration(t.For)))
+	crew.noteHeldUp(s.dilation().Wait(time.Duration(t.spec.For)))
 	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
 		err = context.Cause(ctx)
 	}
@@ -113,7 +127,8 @@ type hand struct {
 }
 
 // fill starts a process in each node, the sinks first.
-func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ordinal uint16) error {
+func (c *crew) fill(ctx context.Context, step *trafficStep) error {
+	t, from := step.spec, c.session.matching(step.spec.From)
 	targets := c.targets(t, from)
 	at := map[string]netip.AddrPort{}
 	for _, to := range targets {
@@ -125,7 +140,7 @@ func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ord
 			if err != nil {
 				return err
 			}
-			at[node.Name] = netip.AddrPortFrom(addr, sinkPort+ordinal)
+			at[node.Name] = netip.AddrPortFrom(addr, step.port())
 			if err := c.launch(ctx, &c.sinks, node,
 				traffic.Order{Sink: &traffic.Sink{Addr: at[node.Name]}}); err != nil {
 				return err
@@ -141,7 +156,7 @@ func (c *crew) fill(ctx context.Context, t *spec.Traffic, from []*plan.Node, ord
 			}
 			source := &traffic.Source{
 				From:    addr,
-				Port:    sourcePort + ordinal*sourceWay%8000,
+				Port:    sourcePort + step.ordinal*sourceWay%8000,
 				Flows:   t.Flows,
 				Payload: int(t.Size) - headers,
 				Frame:   int(t.Size),

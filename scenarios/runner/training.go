@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,56 +20,47 @@ import (
 // ErrTraining is the error of a training job that does not fit its testbed.
 var ErrTraining = errors.New("training job")
 
-// trainingJob is the job of a training step, determined before anything runs.
-type trainingJob struct {
+// trainingStep runs a training job.
+type trainingStep struct {
+	ranksStep
+	spec    *spec.Training
 	program *training.Program
-	ranks   []plan.Rank // of the job, numbered from 0
 }
 
-// trainings returns the training jobs of a file's steps, by step.
-func trainings(o *Options) (map[int]trainingJob, error) {
-	found, wrong := map[int]trainingJob{}, &findings{o: o}
-	taken := map[int]string{} // by rank: the background job that uses it
-	for i, step := range o.File.Steps {
-		for _, name := range step.Wait {
-			maps.DeleteFunc(taken, func(_ int, job string) bool { return job == name })
-		}
-		t := step.Training
-		if t == nil {
-			continue
-		}
-		at := fmt.Sprintf("steps[%d].training", i)
-		program, err := trainingProgram(o, t)
-		if err != nil {
-			wrong.wrong(ErrTraining, at, err)
-			continue
-		}
-		if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
-			wrong.wrong(ErrTraining, at+".rd.droppable",
-				fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
-					training.DataParallel, training.ExpertData))
-			continue
-		}
-		chosen := t.Ranks
-		if len(chosen) == 0 {
-			if chosen, err = placement.Choose(o.Plan, t.Placement, len(program.Tasks), taken); err != nil {
-				wrong.wrong(ErrTraining, at, err)
-				continue
-			}
-		}
-		ranks, err := ranksOf(o.Plan, chosen)
-		if err != nil {
-			wrong.wrong(ErrTraining, at+".ranks", err)
-			continue
-		}
-		for _, rank := range chosen {
-			if t.Background {
-				taken[rank] = t.Name
-			}
-		}
-		found[i] = trainingJob{program, ranks}
+func (p *preparation) training(f stepFrame, t *spec.Training) step {
+	made := &trainingStep{ranksStep: p.ranks(f), spec: t}
+	program, err := trainingProgram(p.o, t)
+	if err != nil {
+		p.wrong(ErrTraining, f.at, err)
+		return made
 	}
-	return found, wrong.err()
+	if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
+		p.wrong(ErrTraining, f.at+".rd.droppable",
+			fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
+				training.DataParallel, training.ExpertData))
+		return made
+	}
+	chosen := t.Ranks
+	if len(chosen) == 0 {
+		if chosen, err = placement.Choose(p.o.Plan, t.Placement, len(program.Tasks), p.taken); err != nil {
+			p.wrong(ErrTraining, f.at, err)
+			return made
+		}
+	}
+	of := *p.o.Plan
+	if of.Ranks, err = ranksOf(p.o.Plan, chosen); err != nil {
+		p.wrong(ErrTraining, f.at+".ranks", err)
+		return made
+	}
+	for _, rank := range chosen {
+		if t.Background {
+			p.taken[rank] = t.Name
+		}
+	}
+	made.program, made.plan, made.pattern = program, &of, among(program.Pairs(), &t.Carriage)
+	made.pattern.Demand = program.Demand()
+	p.planRates(&made.ranksStep, "")
+	return made
 }
 
 // trainingProgram returns the program of a job's model or trace.
@@ -98,64 +88,18 @@ func ranksOf(p *plan.Plan, chosen []int) ([]plan.Rank, error) {
 	return ranks, nil
 }
 
-// ordinal returns how many steps before a step have workers.
-func (s *session) ordinal(index int) (above int) {
-	for _, step := range s.file.Steps[:index] {
-		if step.Workload != nil || step.Training != nil || step.Messages != nil {
-			above++
-		}
-	}
-	return above
+// job implements ranked.
+func (t *trainingStep) job(s *session) (worker.Job, error) {
+	job := t.ranksJob(s)
+	job.Work = worker.Training{Program: t.program}
+	job.Iterations, job.Warmup = t.spec.Iterations, t.spec.Warmup
+	return job, nil
 }
 
-// trainingJob returns the workers' job of a training step.
-func (s *session) trainingJob(index int, t *spec.Training) worker.Job {
-	job := s.job(index, t.Name, t.Transport)
-	job.Work, job.Iterations, job.Warmup = worker.Training{Program: s.trainings[index].program},
-		t.Iterations, t.Warmup
-	return job
-}
-
-func (s *session) training(ctx context.Context, index int, t *spec.Training) error {
-	planned := s.trainings[index]
-	result, wanted, err := s.runJob(ctx, index, s.trainingJob(index, t))
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	done := finishTraining(t, planned.program, result, wanted)
-	setWanted(&done.traffic, wanted)
-	s.workloads = append(s.workloads, done)
-	return nil
-}
-
-// runJob runs the workers of a step to their end. It returns their result and the traffic that they
-// should have sent.
-func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worker.Result, *worker.Wanted,
-	error) {
-	wanted, err := job.Wanted()
-	if err != nil {
-		return nil, nil, err
-	}
-	if deadline, bounded := ctx.Deadline(); bounded {
-		// The timeline's limit ends the job first, with its own message.
-		job.Timeout = 2 * (controlTimeout + time.Until(deadline))
-	}
-	logs := &workerLogs{session: s, index: index, name: job.Name, logs: map[string]logPair{}}
-	nodes := worker.NewNodes(context.WithoutCancel(ctx), s.testbed, logs.open)
-	result, err := worker.Run(ctx, job, nodes, func(p worker.Progress) {
-		s.progress(Update{Phase: "workload " + job.Name, Done: p.Done, Total: p.Total})
+func (t *trainingStep) do(ctx context.Context, s *session) error {
+	return s.work(ctx, t, func(r *worker.Result, wanted *worker.Wanted) finished {
+		return finishTraining(t.spec, t.program, r, wanted)
 	})
-	nodes.Close()
-	err = errors.Join(err, logs.close())
-	if ctx.Err() != nil && err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // lists the ranks that were waited for
-	}
-	if err == nil {
-		err = s.logKeys(index, &job, result)
-	}
-	return result, wanted, err
 }
 
 // finishTraining translates a job's result for the report and for the packet checks.

@@ -19,19 +19,23 @@ import (
 // free again.
 func TestPlacementsAreDecidedBefore(t *testing.T) {
 	o := load(t, "../training/two-jobs.yaml")
-	jobs, err := trainings(&o)
+	steps, err := prepare(&o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for i, job := range jobs {
+	for _, s := range steps {
+		job, is := s.(*trainingStep)
+		if !is {
+			continue
+		}
 		var nodes []string
-		for place, r := range job.ranks {
+		for place, r := range job.plan.Ranks {
 			if nodes = append(nodes, r.Node); r.Rank != place {
 				t.Errorf("rank %d at place %d", r.Rank, place)
 			}
 		}
-		got[o.File.Steps[i].Training.Name] = strings.Join(nodes, " ")
+		got[job.Name] = strings.Join(nodes, " ")
 	}
 	want := map[string]string{"packed-a": "h0 h1 h2 h3", "packed-b": "h4 h5 h6 h7", "spread-a": "h0 h4 h1 h5",
 		"spread-b": "h2 h6 h3 h7"}

@@ -2,91 +2,46 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"os"
-	"sync"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
 	"railbed/internal/element"
-	"railbed/internal/reexec"
 	"railbed/internal/units"
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
-	"railbed/workloads/stacks"
-	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
 )
 
-// Parts returns the parts that a program must implement to run scenarios. The program passes them
-// to testbed.Init.
-func Parts() reexec.Parts {
-	parts := reexec.Parts{
-		worker.Args()[0]: func([]string) int {
-			channel, err := worker.Inherited()
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "railbed worker:", err)
-				return 1
-			}
-			return worker.Main(channel, os.Stderr)
-		},
-		traffic.Part: func(args []string) int {
-			channel, err := worker.Inherited()
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "railbed traffic:", err)
-				return 1
-			}
-			go traffic.Beat(channel)
-			return traffic.Main(args, os.Stdin, os.Stdout, os.Stderr)
-		},
+// collectiveStep runs a collective, an SGD training or a mixture of experts on every rank.
+type collectiveStep struct {
+	ranksStep
+	spec     *spec.Workload
+	schedule *schedule.Schedule // of algorithm: msccl
+}
+
+func (p *preparation) collective(f stepFrame, w *spec.Workload) step {
+	c := &collectiveStep{ranksStep: p.ranks(f), spec: w}
+	c.pattern = pattern(w)
+	if p.algorithm(c) {
+		c.weigh()
+		p.planRates(&c.ranksStep, w.Algorithm)
 	}
-	maps.Copy(parts, stacks.Parts())
-	return parts
+	return c
 }
 
-// Ports of workloads. Each workload of a file has a port range of its own, so that it finds no
-// connection of another workload in TIME_WAIT. If a file has more workloads than there are ranges,
-// the later ones use the first ranges again.
-const (
-	firstPort = 18600
-	lastPort  = 65535
-)
-
-// basePort returns the first port of a file's workload number ordinal.
-func basePort(ordinal, ranks int) int {
-	each := worker.Ports(ranks)
-	ranges := max(1, (lastPort-firstPort+1)/each)
-	return firstPort + ordinal%ranges*each
-}
-
-// basePort returns the first port of workload number ordinal. All port ranges are long enough for
-// the workload with the most channels.
-func (s *session) basePort(ordinal int) int {
-	channels := 1
-	for _, step := range s.file.Steps {
-		if step.Workload != nil {
-			channels = max(channels, step.Workload.Channels)
-		}
-	}
-	return basePort(ordinal, len(s.plan.Ranks)*channels)
-}
-
-// workloadJob returns the workers' job of a workload, without the aggregator.
-func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
-	job := s.job(index, w.Name, w.Transport)
+// job implements ranked. It returns the job without the aggregator.
+func (c *collectiveStep) job(s *session) (worker.Job, error) {
+	job, w := c.ranksJob(s), c.spec
 	job.Kind, job.Algorithm, job.Size, job.Iterations, job.Warmup = w.Kind, w.Algorithm, w.Size, w.Iterations,
 		w.Warmup
 	job.Skew, job.Seed, job.Type, job.Op, job.Root, job.Schedule = w.Skew, s.plan.Seed, element.Type(w.Type),
-		element.Op(w.Op), w.Root, s.algorithms[index]
-	if w.Kind == spec.KindMoE {
-		config := w.MoE.Config(len(s.plan.Ranks), s.plan.Seed)
-		job.Work = worker.MoE{Config: config, RatesBack: s.rates[index].back}
-	}
-	if w.Kind == spec.KindSGD {
+		element.Op(w.Op), w.Root, c.schedule
+	switch w.Kind {
+	case spec.KindMoE:
+		job.Work = worker.MoE{Config: w.MoE.Config(len(s.plan.Ranks), s.plan.Seed), RatesBack: c.ratesBack}
+	case spec.KindSGD:
 		job.Work = worker.SGD{Config: w.SGD}
 	}
 	if w.Sizes != nil {
@@ -104,32 +59,35 @@ func (s *session) workloadJob(index int, w *spec.Workload) (worker.Job, error) {
 	return job, nil
 }
 
-func (s *session) workload(ctx context.Context, index int, w *spec.Workload) error {
-	job, err := s.workloadJob(index, w)
+func (c *collectiveStep) do(ctx context.Context, s *session) error {
+	if c.spec.Algorithm != spec.InNetwork {
+		return s.work(ctx, c, func(r *worker.Result, _ *worker.Wanted) finished {
+			return finish(c.spec, r, s.plan)
+		})
+	}
+	a, release, err := s.aggregator(ctx, c.spec, c.plan.Ranks)
 	if err != nil {
 		return err
 	}
-	if w.Algorithm == spec.InNetwork {
-		a, release, err := s.aggregator(ctx, w, job.Ranks)
-		if err != nil {
-			return err
-		}
-		defer release()
-		job.Aggregator = a
-	}
-	result, wanted, err := s.runJob(ctx, index, job)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	done := finish(w, result, s.plan)
-	setWanted(&done.traffic, wanted)
-	if a := job.Aggregator; a != nil {
+	defer release()
+	return s.work(ctx, aggregated{c, a}, func(r *worker.Result, _ *worker.Wanted) finished {
+		done := finish(c.spec, r, s.plan)
 		done.traffic.Sums = &verify.Sums{Job: a.Job.Number, Epoch: a.Epoch}
-	}
-	s.workloads = append(s.workloads, done)
-	return nil
+		return done
+	})
+}
+
+// aggregated is a collective that switches compute.
+type aggregated struct {
+	*collectiveStep
+	aggregator *worker.Aggregator
+}
+
+// job implements ranked.
+func (a aggregated) job(s *session) (worker.Job, error) {
+	job, err := a.collectiveStep.job(s)
+	job.Aggregator = a.aggregator
+	return job, err
 }
 
 // finish translates a result for the report and for the packet checks. It converts the workers'
@@ -276,38 +234,4 @@ func mayMiss(w *spec.Workload, ranks int, size uint64) uint64 {
 		return 0
 	}
 	return uint64(w.RD.Droppable.Float() * float64(uint64(ranks-1)*size*uint64(w.Warmup+w.Iterations)))
-}
-
-// workerLogs are a workload's logs, one pair per node for all its workers. They are safe for
-// concurrent use.
-type workerLogs struct {
-	session *session
-	index   int
-	name    string
-	mu      sync.Mutex
-	logs    map[string]logPair // by node
-}
-
-// open opens a node's logs, unless they are open already.
-func (l *workerLogs) open(node string) (stdout, stderr io.Writer, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	logs, open := l.logs[node]
-	if !open {
-		if logs, err = l.session.openLogs(node, l.name); err != nil {
-			return nil, nil, err
-		}
-		l.logs[node] = logs
-	}
-	return logs.out, logs.err, nil
-}
-
-func (l *workerLogs) close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var errs []error
-	for _, logs := range l.logs {
-		errs = append(errs, l.session.closeLogs(l.index, logs))
-	}
-	return errors.Join(errs...)
 }

@@ -1,0 +1,182 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"railbed/internal/clock"
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed"
+)
+
+const (
+	// endGrace is how long a command has between SIGTERM and SIGKILL.
+	endGrace = 2 * time.Second
+	// errorTail is how many bytes of a failed command's stderr are copied into the report. The log
+	// has all of them.
+	errorTail = 2048
+)
+
+// execStep runs a command in nodes.
+type execStep struct {
+	stepFrame
+	spec *spec.Exec
+	// bounded is set if the timeout applies. It does not apply to a command in the background, which
+	// may be a server, unless the file sets it.
+	bounded bool
+}
+
+func (p *preparation) exec(f stepFrame, e *spec.Exec) step {
+	return &execStep{f, e, !e.Background || p.o.File.Source.Has(f.at+".timeout")}
+}
+
+func (e *execStep) object() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return strings.Join(e.spec.Command, " ")
+}
+
+func (e *execStep) limit(by clock.Dilation) time.Duration {
+	if !e.bounded {
+		return 0
+	}
+	return e.stepFrame.limit(by)
+}
+
+func (e *execStep) programs(p *plan.Plan) []string { return p.ExecNodes(e.spec.Nodes) }
+
+// do runs the command in all its nodes at once. The first failure ends the others.
+func (e *execStep) do(ctx context.Context, s *session) error {
+	name := e.Name
+	if name == "" {
+		name = fmt.Sprintf("step%d", e.index+1)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, node := range s.plan.ExecNodes(e.spec.Nodes) {
+		group.Go(func() error { return s.execIn(ctx, node, name, e.index, e.spec) })
+	}
+	return group.Wait()
+}
+
+func (s *session) execIn(ctx context.Context, node, name string, index int, e *spec.Exec) error {
+	logs, err := s.openLogs(node, name)
+	if err != nil {
+		return err
+	}
+	// The command gets time to exit after SIGTERM, so its own context is not ctx.
+	life, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	cmd := s.testbed.Node(node).Command(life, e.Command[0], e.Command[1:]...)
+	tail := &tailWriter{limit: errorTail}
+	cmd.Stdout, cmd.Stderr = logs.out, teeWriter{logs.err, tail}
+	err = cmd.Start()
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() {
+			if cmd.Signal(syscall.SIGTERM) != nil || !sleep(life, endGrace) {
+				return
+			}
+			// Kill it by a signal first: closing the connection would lose its exit status.
+			if cmd.Kill() == nil && !sleep(life, endGrace) {
+				return
+			}
+			kill()
+		})
+		err = cmd.Wait()
+		stop()
+	}
+	if closeErr := s.closeLogs(index, logs); err == nil {
+		err = closeErr
+	}
+	if ctx.Err() != nil {
+		if stopped := cmd.Stopped(); stopped != "" {
+			return &stoppedError{command: e.Command[0], node: node, process: stopped,
+				ended: context.Cause(ctx)}
+		}
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, testbed.ErrNotFound) {
+		return notFound(e.Command[0], node, err)
+	}
+	return judgeExit(err, node, e, tail.String())
+}
+
+// stoppedError says that a command's process was stopped when the command was ended, so that the
+// process did not complete its task.
+type stoppedError struct {
+	command, node, process string
+	ended                  error // why the command was ended
+}
+
+func (e *stoppedError) Error() string {
+	return fmt.Sprintf("%s in %s did not run to its end: a signal had stopped its process %s (%v)", e.command,
+		e.node, e.process, e.ended)
+}
+
+func (e *stoppedError) Unwrap() error { return e.ended }
+
+// exitNotFound is a shell's exit code for a program that does not exist.
+const exitNotFound = 127
+
+// judgeExit compares how a command ended with the end that the file expects.
+func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
+	want := 0
+	if e.Expect != nil {
+		want = *e.Expect
+	}
+	var exit *testbed.ExitError
+	switch {
+	case errors.As(err, &exit):
+		if exit.Signal == 0 && exit.Code == want {
+			return nil
+		}
+		if want != 0 {
+			return fmt.Errorf("%w, want exit code %d", exit, want)
+		}
+		exit.Stderr = []byte(stderr)
+		if exit.Code == exitNotFound {
+			return notFound(e.Command[0], node, exit)
+		}
+		return exit
+	case err == nil && want != 0:
+		return fmt.Errorf("%s in %s: exit code 0, want %d", e.Command[0], node, want)
+	}
+	return err
+}
+
+// teeWriter is io.MultiWriter for a file and a tail.
+type teeWriter struct {
+	file io.Writer
+	tail *tailWriter
+}
+
+func (w teeWriter) Write(p []byte) (int, error) {
+	w.tail.Write(p)
+	return w.file.Write(p)
+}
+
+// tailWriter keeps the end of its input. One goroutine writes to it, and it may be read after that
+// goroutine has ended.
+type tailWriter struct {
+	limit int
+	kept  []byte
+}
+
+// Write implements io.Writer.
+func (w *tailWriter) Write(p []byte) (int, error) {
+	w.kept = append(w.kept, p...)
+	if extra := len(w.kept) - w.limit; extra > 0 {
+		w.kept = append(w.kept[:0], w.kept[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (w *tailWriter) String() string { return strings.TrimSpace(string(w.kept)) }

@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"railbed/internal/clock"
+	"railbed/internal/units"
+	"railbed/plan/spec"
+)
+
+// step is a step of the file that is ready to run: what it needs was read from other files, computed and
+// proved. Each kind of step is a type in a file of its own.
+type step interface {
+	// frame returns the part that all steps have.
+	frame() *stepFrame
+	// object is what the step acts on, for people: a name, or what it changes.
+	object() string
+	// limit returns the maximum duration of do, in real time. 0 means none.
+	limit(by clock.Dilation) time.Duration
+	// do does the step. It returns when the step has ended, or, for captures and link changes, when it is
+	// in force.
+	do(ctx context.Context, s *session) error
+}
+
+// stepFrame is the part that all steps have.
+type stepFrame struct {
+	spec.Traits
+	index int    // in the file
+	key   string // of the step's kind
+	at    string // the path of the key in the file
+}
+
+func (f *stepFrame) frame() *stepFrame { return f }
+
+func (f *stepFrame) limit(by clock.Dilation) time.Duration { return by.Wait(time.Duration(f.Timeout)) }
+
+// temporary is a step whose effect may end later than the step itself.
+type temporary interface {
+	// lasts returns how long the effect lasts, in the testbed's time. 0 means until the end of the run.
+	lasts() time.Duration
+	undo(ctx context.Context) error
+}
+
+// preparation makes the steps of a file.
+type preparation struct {
+	*findings
+	ranked   int            // steps so far whose ranks run workers
+	traffics uint16         // traffic steps so far
+	taken    map[int]string // by rank: the background training job that uses it
+}
+
+// steps returns the steps of a file. It records every problem.
+func (p *preparation) steps() []step {
+	p.taken = map[int]string{}
+	var all []step
+	for i := range p.o.File.Steps {
+		key, action := p.o.File.Steps[i].Action()
+		if action == nil {
+			p.wrong(ErrJob, fmt.Sprintf("steps[%d]", i), errors.New("does nothing"))
+			continue
+		}
+		f := stepFrame{action.Traits(), i, key, fmt.Sprintf("steps[%d].%s", i, key)}
+		all = append(all, p.step(f, action))
+	}
+	return all
+}
+
+// step makes a step: a row for each kind.
+func (p *preparation) step(f stepFrame, action spec.Action) step {
+	switch a := action.(type) {
+	case *spec.Capture:
+		return p.capture(f, a)
+	case *spec.Workload:
+		return p.collective(f, a)
+	case *spec.Training:
+		return p.training(f, a)
+	case *spec.Messages:
+		return p.messages(f, a)
+	case *spec.Traffic:
+		return p.traffic(f, a)
+	case *spec.Stack:
+		return &stackStep{f, a}
+	case *spec.Exec:
+		return p.exec(f, a)
+	case *spec.LinkChange:
+		return &linkStep{stepFrame: f, spec: a}
+	case spec.Wait:
+		return p.wait(f, a)
+	case spec.Sleep:
+		return &sleepStep{f, units.Duration(a)}
+	}
+	p.wrong(ErrJob, f.at, fmt.Errorf("the runner has no step for %T", action))
+	return nil
+}
+
+// title returns the kind and the object of a step, for people.
+func title(s step) string { return s.frame().key + " " + s.object() }
