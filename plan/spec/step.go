@@ -6,7 +6,7 @@ import (
 	"railbed/internal/units"
 )
 
-// Action is what a step does: *Capture, *Workload, *Training, *Messages, *Traffic, *Stack, *Exec,
+// Action is the action of a step: *Capture, *Workload, *Training, *Messages, *Traffic, *Stack, *Exec,
 // *LinkChange, Wait or Sleep. Each type has its check and its defaults beside it.
 type Action interface {
 	// Traits returns the properties that several kinds of steps have.

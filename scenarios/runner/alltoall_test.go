@@ -64,7 +64,7 @@ func TestChecksOfAllToAllsCanFail(t *testing.T) {
 		change func(e *evidence)
 		check  int
 	}{
-		"wrong elements": {func(e *evidence) { e.workloads[1].Wrong = 1 }, 1},
+		"wrong elements": {func(e *evidence) { e.workloads[1].wrong = 1 }, 1},
 		"an even formula": {func(e *evidence) {
 			e.workloads[1].traffic.Ranks[1].Expected = 2 * 3 * 160004 / 4
 		}, 3},

@@ -7,14 +7,16 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/workloads/worker"
 )
 
 // A workload is compared with another one by its bus bandwidth.
 func TestBesideByNumbers(t *testing.T) {
 	done := map[string]*finished{
-		"slow": {Workload: report.Workload{BusBW: 0.089}}, "fast": {Workload: report.Workload{BusBW: 0.1}},
-		"none":  {},
-		"wrong": {Workload: report.Workload{BusBW: 0.01, Wrong: 1}},
+		"slow":  {outcome: collectiveOutcome{&report.Workload{BusBW: 0.089}}},
+		"fast":  {outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}},
+		"none":  {outcome: collectiveOutcome{&report.Workload{}}},
+		"wrong": {outcome: collectiveOutcome{&report.Workload{BusBW: 0.01}}, wrong: 1},
 	}
 	for _, c := range []struct {
 		name, other, bound, fidelity string
@@ -50,7 +52,8 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 	own := report.Training{Iterations: []float64{1}}
 	other := own
 	other.OtherClocks = true
-	done := map[string]*finished{"own": {training: &own}, "other": {training: &other}}
+	done := map[string]*finished{"own": {outcome: trainingOutcome{&own}},
+		"other": {outcome: trainingOutcome{&other}}}
 	workload := func(name string) *finished { return done[name] }
 	for _, c := range []struct {
 		name, iteration, beside string
@@ -78,11 +81,13 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 // TestBoundsOfTimesByFidelity checks that an overloaded host proves neither a bound that it makes
 // easier nor a comparison. If a host did not keep up, a bound that does not hold is no failure.
 func TestBoundsOfTimesByFidelity(t *testing.T) {
-	messages := &finished{messages: &report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}
-	training := &finished{training: &report.Training{Iterations: []float64{0.1},
-		PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}
-	collective := &finished{Workload: report.Workload{BusBW: 0.1}} // 800 Mbit/s
-	learning := &finished{Workload: report.Workload{Learning: &report.Learning{Held: 0.4}}}
+	messages := &finished{outcome: messagesOutcome{
+		&report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}}
+	training := &finished{outcome: trainingOutcome{&report.Training{Iterations: []float64{0.1},
+		PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}}
+	collective := &finished{outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}} // 800 Mbit/s
+	learning := &finished{outcome: finishSGD(collectiveOutcome{&report.Workload{}},
+		&worker.Learning{Held: 0.4})}
 	const pass, fail, unclear = verdict.Pass, verdict.Fail, verdict.Inconclusive
 	for _, c := range []struct {
 		of                             *finished
@@ -122,7 +127,8 @@ func TestBoundsOfTimesByFidelity(t *testing.T) {
 // A figure of nothing is one all the same; only of another's nothing there is no part.
 func TestBesideOfNothing(t *testing.T) {
 	exposed := func(share float64) *finished {
-		return &finished{training: &report.Training{PerRank: []report.TrainingRank{{Exposed: share}}}}
+		return &finished{outcome: trainingOutcome{
+			&report.Training{PerRank: []report.TrainingRank{{Exposed: share}}}}}
 	}
 	done := map[string]*finished{"hidden": exposed(0), "shown": exposed(0.4)}
 	for own, want := range map[string]verdict.Verdict{"hidden": verdict.Pass, "shown": verdict.Inconclusive} {

@@ -70,18 +70,19 @@ func TestEveryCheckCanFail(t *testing.T) {
 		!strings.HasPrefix(r.Checks[1].Values[0].Want, fmt.Sprint(formula)) {
 		t.Errorf("expected bytes %+v, want %d", r.Checks[1].Values[0], formula)
 	}
+	slow := collectiveOutcome{&report.Workload{BusBW: 1e-12}}
 	cases := []struct {
 		name  string
 		wrong func(*evidence)
 		check int
 		want  verdict.Verdict
 	}{
-		{"wrong elements", func(e *evidence) { e.workloads[0].Wrong = 1 }, 0, verdict.Fail},
+		{"wrong elements", func(e *evidence) { e.workloads[0].wrong = 1 }, 0, verdict.Fail},
 		{"too slow", func(e *evidence) {
-			e.workloads[0].BusBW, e.fidelity = 1e-12, faithful
+			e.workloads[0].outcome, e.fidelity = slow, faithful
 		}, 0, verdict.Fail},
 		{"too slow, on a busy machine", func(e *evidence) {
-			e.workloads[0].BusBW, e.fidelity = 1e-12, &report.Fidelity{Verdict: report.Degraded}
+			e.workloads[0].outcome, e.fidelity = slow, &report.Fidelity{Verdict: report.Degraded}
 		}, 0, verdict.Inconclusive},
 		{"a larger buffer", func(e *evidence) {
 			for i := range e.workloads[0].traffic.Ranks {

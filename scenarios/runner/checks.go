@@ -201,23 +201,36 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 const pauseSpurious = 0.01
 
 // judgeLeftOut judges a result that is right except for parts that never arrived.
-func judgeLeftOut(c *report.Check, done *finished) string {
-	what, right := "partial sums", fmt.Sprintf("every element of %d ranks is right but for", done.Ranks)
-	switch {
-	case done.messages != nil:
-		what, right = "messages", fmt.Sprintf("every byte of %d messages is right but for",
-			done.messages.Count)
-	case done.Learning != nil:
-		right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations, without",
-			done.Ranks, done.Iterations)
-	}
+func judgeLeftOut(c *report.Check, done *finished, words correctness) string {
 	if done.Missing > done.MayMiss {
 		c.Verdict = verdict.Fail
-		return fmt.Sprintf("%d bytes of %s never came, of %d that may be left out", done.Missing, what,
+		return fmt.Sprintf("%d bytes of %s never came, of %d that may be left out", done.Missing, words.parts,
 			done.MayMiss)
 	}
-	return fmt.Sprintf("%s %d bytes of %s that never came, as told, of %d that may be left out", right,
-		done.Missing, what, done.MayMiss)
+	return fmt.Sprintf("%s%s %d bytes of %s that never came, as told, of %d that may be left out",
+		words.right, words.without, done.Missing, words.parts, done.MayMiss)
+}
+
+// judgeCorrect judges whether a result is right.
+func judgeCorrect(c *report.Check, done *finished) string {
+	words := done.correctness()
+	c.Values = append(c.Values, report.Value{Name: "wrong " + words.unit, Value: float64(done.wrong),
+		Want: "0"})
+	if done.MayMiss > 0 {
+		c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing),
+			Want: fmt.Sprintf("<= %d", done.MayMiss)})
+	}
+	switch {
+	case done.wrong > 0:
+		c.Verdict = verdict.Fail
+		return fmt.Sprintf(words.wrong, done.wrong)
+	case done.Missing > done.MayMiss, done.MayMiss > 0:
+		return judgeLeftOut(c, done, words)
+	case words.unknown != "":
+		c.Verdict = verdict.Inconclusive
+		return words.unknown
+	}
+	return words.right
 }
 
 func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished,
@@ -230,62 +243,19 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	c.Verdict = verdict.Pass
 	var found []string
 	if w.Correct {
-		of := "wrong elements"
-		if done.messages != nil {
-			of = "wrong bytes"
-		}
-		c.Values = append(c.Values, report.Value{Name: of, Value: float64(done.Wrong), Want: "0"})
-		if done.MayMiss > 0 {
-			c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing),
-				Want: fmt.Sprintf("<= %d", done.MayMiss)})
-		}
-		switch {
-		case done.Wrong > 0 && done.messages != nil:
-			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("%d bytes of messages are wrong", done.Wrong))
-		case done.Wrong > 0 && done.Learning != nil:
-			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("%d times a rank had other weights than rank 0 after an "+
-				"iteration, or an element of the first or last sum of gradients was not that of all ranks'",
-				done.Wrong))
-		case done.Wrong > 0 && done.Kind == spec.Barrier:
-			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("a rank ended before all had begun %d times", done.Wrong))
-		case done.Wrong > 0:
-			c.Verdict = verdict.Fail
-			found = append(found, fmt.Sprintf("%d elements are wrong", done.Wrong))
-		case done.Missing > done.MayMiss, done.MayMiss > 0:
-			found = append(found, judgeLeftOut(c, done))
-		case done.messages != nil:
-			found = append(found, fmt.Sprintf("every byte of %d messages is right", done.messages.Count))
-		case done.Mixture != nil:
-			found = append(found, fmt.Sprintf("every byte that came to experts of %d ranks is right, and "+
-				"every element that came back, to the last bit and within %.0f%% of the error that it may "+
-				"have",
-				done.Ranks, 100*done.Mixture.Most))
-		case done.Learning != nil:
-			found = append(found, fmt.Sprintf(
-				"all %d ranks have the same weights after each of %d iterations",
-				done.Ranks, done.Iterations))
-		case done.Kind == spec.Barrier && done.unchecked:
-			c.Verdict = verdict.Inconclusive
-			found = append(found, "ranks have clocks that are not this host's, and nobody knows who ended "+
-				"before others had begun")
-		case done.Kind == spec.Barrier:
-			found = append(found, fmt.Sprintf("none of %d ranks ended before all had begun", done.Ranks))
-		default:
-			found = append(found, fmt.Sprintf("every element of %d ranks is right", done.Ranks))
-		}
+		found = append(found, judgeCorrect(c, done))
 	}
 	found = append(found, judgeFigures(c, w, done, f)...)
 	if bound, err := spec.ParseComparison(w.BusBW); w.BusBW != "" && err == nil {
-		c.Values = append(c.Values, report.Value{Name: "busbw", Value: done.BusBWBits() / 1e6, Unit: "Mbit/s",
+		figure, _ := done.figure("busbw")
+		bits := report.Workload{BusBW: figure}.BusBWBits()
+		c.Values = append(c.Values, report.Value{Name: "busbw", Value: bits / 1e6, Unit: "Mbit/s",
 			Want: bound.String()})
-		holds, is := bound.Holds(units.Rate(done.BusBWBits())), "is"
+		holds, is := bound.Holds(units.Rate(bits)), "is"
 		if !holds {
 			is = "is not"
 		}
-		found = append(found, fmt.Sprintf("busbw %s %s %s%s", report.Bits(done.BusBWBits()), is, bound,
+		found = append(found, fmt.Sprintf("busbw %s %s %s%s", report.Bits(bits), is, bound,
 			judgeTimed(c, holds, bound.Op[0] == '<', f)))
 	}
 	c.Summary = strings.Join(found, "; ")
@@ -305,7 +275,7 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 			continue
 		}
 		value, there := done.figure(k.Name)
-		if k.Timed && done.otherClocks() {
+		if k.Timed && otherClocks(done) {
 			if c.Verdict == verdict.Pass {
 				c.Verdict = verdict.Inconclusive
 			}
@@ -380,9 +350,9 @@ func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name stri
 // did not keep up, the comparison proves nothing: one of the two may have had less time.
 func judgePart(c *report.Check, name, want, beside string, done, other *finished, f *report.Fidelity) {
 	bound, err := spec.ParseBound(want, spec.BesideBound)
-	own, has := done.figure(name)
-	others, _ := other.figure(name)
-	if err != nil || others == 0 || !has || done.otherClocks() || other.otherClocks() {
+	own, has := figureOf(done, name)
+	others, _ := figureOf(other, name)
+	if err != nil || others == 0 || !has || otherClocks(done) || otherClocks(other) {
 		c.Summary = strings.TrimPrefix(
 			fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
 		if c.Verdict == verdict.Pass {

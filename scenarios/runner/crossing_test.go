@@ -36,7 +36,7 @@ steps:
 	}
 	e := evidence{
 		prepared:  prepared,
-		workloads: []finished{{Workload: report.Workload{Name: "ar"}, traffic: verify.Workload{Name: "ar"}}},
+		workloads: []finished{{name: "ar", traffic: verify.Workload{Name: "ar"}}},
 		stacks: []stacks.Result{{Stack: report.Stack{Name: "cache"},
 			Crossing: verify.Crossing{Ranks: []verify.CrossingRank{{Node: "h0"}, {Node: "h1"}}}}},
 		steps: []report.Step{ran(0, 1), ran(0, 3), ran(0, 3), ran(0, 9), ran(0, 9), ran(2, 4), ran(4, 5)},

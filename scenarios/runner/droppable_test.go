@@ -71,7 +71,7 @@ func TestLeftOutIsTold(t *testing.T) {
 		"more than may be left out": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
 		}, 0, 0, "of partial sums never came, of"},
-		"an element is wrong besides": {func(w *finished) { w.Wrong = 1 }, 0, 0,
+		"an element is wrong besides": {func(w *finished) { w.wrong = 1 }, 0, 0,
 			"1 elements are wrong"},
 		"a rank of a job tells one byte more": {func(w *finished) {
 			*w.traffic.Ranks[2].Missing++

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"slices"
 
 	"railbed/capture/report"
@@ -31,67 +32,64 @@ type evidence struct {
 
 // finished is the result of a workload that ran to its end.
 type finished struct {
-	report.Workload
+	name string
+	// wrong is the number of wrong elements or bytes over all operations.
+	wrong uint64
+	report.LeftOut
 	// traffic describes which packets belong to the workload.
 	traffic verify.Workload
-	// training is the report of a training job, or nil for other workloads.
-	training *report.Training
-	// messages is the report of a messages step, or nil for other workloads.
-	messages *report.Messages
-	// unchecked is true if the results could not be checked.
-	unchecked bool
+	outcome
 }
 
-// figure returns a figure of the workload with the units of spec.Figures: durations in nanoseconds,
-// shares as fractions of 1. Not every workload has each figure.
-func (f *finished) figure(name string) (value float64, there bool) {
+// outcome is the part of a result that depends on the kind of workload.
+type outcome interface {
+	// addTo adds the result to a report.
+	addTo(r *report.Report)
+	// figure returns a figure with the units of spec.Figures: durations in nanoseconds, shares as
+	// fractions of 1. Not every workload has each figure.
+	figure(name string) (value float64, there bool)
+	// correctness returns the words of a check of the result.
+	correctness() correctness
+}
+
+// correctness is the words of a check of a workload's result.
+type correctness struct {
+	unit    string // elements or bytes
+	wrong   string // for a wrong result: a format, with %d for the number of units
+	right   string // for a right result
+	parts   string // partial sums or messages, which may be left out
+	without string // stands between right and the parts that were left out
+	unknown string // the reason why the result cannot be judged, or ""
+}
+
+// elements returns the words for elements of a number of ranks.
+func elements(ranks int) correctness {
+	return correctness{unit: "elements", wrong: "%d elements are wrong",
+		right: fmt.Sprintf("every element of %d ranks is right", ranks), parts: "partial sums",
+		without: " but for"}
+}
+
+// figureOf returns a figure of a workload that may not have come to its end.
+func figureOf(f *finished, name string) (value float64, there bool) {
 	if f == nil {
 		return 0, false
 	}
-	if l := f.Learning; l != nil {
-		switch name {
-		case "loss":
-			return l.Held, true
-		case "accuracy":
-			return l.Accuracy, true
-		}
-	}
-	if m := f.messages; m != nil {
-		switch name {
-		case "p50":
-			return m.Times.P50 * 1e9, m.Times.Count > 0
-		case "p99":
-			return m.Times.P99 * 1e9, m.Times.Count > 0
-		case "most":
-			return m.Times.Most * 1e9, m.Times.Count > 0
-		case "attained":
-			if m.Attained != nil {
-				return *m.Attained, true
-			}
-		}
-	}
-	if t := f.training; t != nil {
-		switch name {
-		case "iteration":
-			return t.Median() * 1e9, len(t.Iterations) > 0
-		case "exposed":
-			return t.Mean().Exposed, true
-		case "utilisation":
-			return t.Mean().Compute, true
-		}
-	}
-	return f.BusBW, name == "busbw" && f.BusBW > 0 && f.training == nil && f.messages == nil
+	return f.figure(name)
 }
 
-// otherClocks reports whether the times of a training job are unknown, because its ranks have other
+// otherClocks reports whether the times of a workload are unknown, because its ranks have other
 // clocks.
-func (f *finished) otherClocks() bool {
-	return f != nil && f.training != nil && f.training.OtherClocks
+func otherClocks(f *finished) bool {
+	if f == nil {
+		return false
+	}
+	t, is := f.outcome.(trainingOutcome)
+	return is && t.OtherClocks
 }
 
 func (e *evidence) workload(name string) *finished {
 	for i := range e.workloads {
-		if e.workloads[i].Name == name {
+		if e.workloads[i].name == name {
 			return &e.workloads[i]
 		}
 	}

@@ -256,8 +256,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	for i := range schedule.Messages {
 		made.MayMiss += uint64(schedule.MayMiss(i))
 	}
-	done := finished{Workload: report.Workload{Name: m.Name, Ranks: r.Ranks, Wrong: made.Wrong,
-		LeftOut: made.LeftOut}, messages: made}
+	done := finished{name: m.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: messagesOutcome{made}}
 	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
 	for rank := range r.PerRank {
 		judged := judgedRank(r.Transport, &r.PerRank[rank])
@@ -265,4 +264,31 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
 	return done
+}
+
+// messagesOutcome is the outcome of a messages step.
+type messagesOutcome struct{ *report.Messages }
+
+func (o messagesOutcome) addTo(r *report.Report) { r.Messages = append(r.Messages, *o.Messages) }
+
+func (o messagesOutcome) figure(name string) (value float64, there bool) {
+	switch name {
+	case "p50":
+		return o.Times.P50 * 1e9, o.Times.Count > 0
+	case "p99":
+		return o.Times.P99 * 1e9, o.Times.Count > 0
+	case "most":
+		return o.Times.Most * 1e9, o.Times.Count > 0
+	case "attained":
+		if o.Attained != nil {
+			return *o.Attained, true
+		}
+	}
+	return 0, false
+}
+
+func (o messagesOutcome) correctness() correctness {
+	return correctness{unit: "bytes", wrong: "%d bytes of messages are wrong",
+		right: fmt.Sprintf("every byte of %d messages is right", o.Count), parts: "messages",
+		without: " but for"}
 }

@@ -124,7 +124,7 @@ func TestBlocksThatTookLong(t *testing.T) {
 		Own: &worker.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms},
 			{Message: 2, Begun: 5 * ms, Done: 11 * ms}, {Message: 3, Begun: 5 * ms, Done: 7 * ms}}}}
 	done := finishMessages(m, s, r, nil)
-	if told := done.messages.Told(); told != "1 of 4 took longer than 5ms" {
+	if told := done.outcome.(messagesOutcome).Told(); told != "1 of 4 took longer than 5ms" {
 		t.Errorf("it says %q", told)
 	}
 	for bound, want := range map[string]verdict.Verdict{">= 75%": verdict.Pass, ">= 76%": verdict.Fail} {

@@ -1,20 +1,30 @@
 package runner
 
 import (
+	"fmt"
 	"time"
 
 	"railbed/capture/report"
-	"railbed/capture/verify"
 	"railbed/internal/clock"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/workloads/worker"
 )
 
-// finishMixture adds the results of a mixture of experts.
-func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Plan) {
-	by, config := clock.Dilation(p.Dilation), w.MoE.Config(r.Ranks, p.Seed)
-	own := r.Own.(*worker.Mixture)
+// mixtureOutcome is the outcome of a mixture of experts.
+type mixtureOutcome struct{ collectiveOutcome }
+
+func (o mixtureOutcome) correctness() correctness {
+	words := elements(o.Ranks)
+	words.right = fmt.Sprintf("every byte that came to experts of %d ranks is right, and every element that "+
+		"came back, to the last bit and within %.0f%% of the error that it may have", o.Ranks,
+		100*o.Mixture.Most)
+	return words
+}
+
+// finishMixture adds the results of a mixture of experts to the outcome of its collective.
+func finishMixture(of collectiveOutcome, w *spec.Workload, own *worker.Mixture, p *plan.Plan) outcome {
+	by, config := clock.Dilation(p.Dilation), w.MoE.Config(of.Ranks, p.Seed)
 	load := config.Load()
 	took := func(d time.Duration) float64 { return float64(by.Passed(d)) / 1e3 }
 	m := &report.Mixture{
@@ -32,16 +42,14 @@ func (f *finished) finishMixture(w *spec.Workload, r *worker.Result, p *plan.Pla
 		m.TokensPerSecond = float64(config.Ranks*config.Tokens) / exchange
 	}
 	m.Hottest, m.Load, m.Times = load.Hottest()
-	if w.Channels == 0 {
-		f.traffic.Pattern = verify.AllToAll
-	}
-	for from := range r.Ranks {
-		for to := range r.Ranks {
+	for from := range of.Ranks {
+		for to := range of.Ranks {
 			if dispatch, combine := config.Bytes(&load, from, to); from != to {
 				m.DispatchBytes, m.CombineBytes = m.DispatchBytes+uint64(dispatch),
 					m.CombineBytes+uint64(combine)
 			}
 		}
 	}
-	f.Mixture = m
+	of.Mixture = m
+	return mixtureOutcome{of}
 }

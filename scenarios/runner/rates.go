@@ -62,8 +62,8 @@ func among(pairs [][2]int, c *spec.Carriage) allocation.Options {
 	return o
 }
 
-// planRates sets the rates of a step with control: offline, read from the file's file or computed.
-// algorithm is that of a collective, or "".
+// planRates sets the rates of a step with control: offline. It reads them from a file or computes them.
+// algorithm is the algorithm of a collective, or "".
 func (p *preparation) planRates(r *ranksStep, algorithm string) {
 	rd := r.Carriage.RD
 	if rd == nil || rd.Control != spec.ControlOffline {

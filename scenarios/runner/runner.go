@@ -290,14 +290,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	for _, w := range r.evidence.workloads {
-		switch {
-		case w.training != nil:
-			r.report.Trainings = append(r.report.Trainings, *w.training)
-		case w.messages != nil:
-			r.report.Messages = append(r.report.Messages, *w.messages)
-		default:
-			r.report.Workloads = append(r.report.Workloads, w.Workload)
-		}
+		w.addTo(r.report)
 	}
 	if endedErr := r.containers(last, tb); err == nil || errors.As(endedErr, new(*containerError)) {
 		err = errors.Join(err, endedErr)

@@ -16,7 +16,7 @@ import (
 type step interface {
 	// frame returns the part that all steps have.
 	frame() *stepFrame
-	// object is what the step acts on, for people: a name, or what it changes.
+	// object is the text for people that follows the step's key: a name, a file, or a change.
 	object() string
 	// limit returns the maximum duration of do, in real time. 0 means none.
 	limit(by clock.Dilation) time.Duration

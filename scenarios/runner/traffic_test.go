@@ -27,7 +27,7 @@ func TestHeldUpSourcesByNumbers(t *testing.T) {
 // A rank that had no room for packets, because the host did not let it read, makes others
 // send again: that is not what the fabric did.
 func TestOverrunsByNumbers(t *testing.T) {
-	over := finished{Workload: report.Workload{Name: "experts"},
+	over := finished{name: "experts",
 		traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"},
 			{Rank: 1, Node: "h1", Overruns: 40}}}}
 	f := &report.Fidelity{Overruns: overruns([]finished{over})}

@@ -138,8 +138,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	if made.Missing = r.Missing(); t.MayDrop() {
 		made.MayMiss = runs * program.MayMiss(t.RD.Droppable)
 	}
-	done := finished{Workload: report.Workload{Name: t.Name, Ranks: r.Ranks, Wrong: made.Wrong,
-		LeftOut: made.LeftOut}, training: made}
+	done := finished{name: t.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: trainingOutcome{made}}
 	done.traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
 	for rank, result := range r.PerRank {
 		whole := iterations.Seconds()
@@ -164,6 +163,25 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	made.Bars = bars(program, own.Spans)
 	return done
 }
+
+// trainingOutcome is the outcome of a training job.
+type trainingOutcome struct{ *report.Training }
+
+func (o trainingOutcome) addTo(r *report.Report) { r.Trainings = append(r.Trainings, *o.Training) }
+
+func (o trainingOutcome) figure(name string) (value float64, there bool) {
+	switch name {
+	case "iteration":
+		return o.Median() * 1e9, len(o.Iterations) > 0
+	case "exposed":
+		return o.Mean().Exposed, true
+	case "utilisation":
+		return o.Mean().Compute, true
+	}
+	return 0, false
+}
+
+func (o trainingOutcome) correctness() correctness { return elements(o.Ranks) }
 
 // barsKept is the maximum number of an iteration's tasks that the report shows.
 const barsKept = 20_000

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -98,36 +99,31 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 	measured := row.OutOfPlace
 	ran := *w // the collective that ran
 	ran.Kind, ran.Size, ran.Type = r.Kind, units.Bytes(row.Size), row.Type
-	done := finished{
-		Workload: report.Workload{
-			Name:      w.Name,
-			Kind:      w.Kind,
-			Algorithm: r.Algorithm,
-			File:      w.File,
-			Transport: r.Transport,
-			Ranks:     r.Ranks,
-			Bytes:     row.Size, Count: uint64(row.Count), Type: row.Type, RedOp: row.RedOp,
-			Warmup: w.Warmup, Iterations: w.Iterations,
-			Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
-			LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
-		},
-		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern},
-	}
-	done.unchecked = measured.Unchecked
-	if t, learns := r.Own.(*worker.Learning); learns {
-		done.Learning = &report.Learning{Loss: t.Loss, Held: t.Held, Accuracy: t.Accuracy, Clipped: t.Clipped}
-	}
-	done.Conduct = report.Conduct{Straggler: r.Straggler(), Pace: pace(r)}
+	made := collectiveOutcome{&report.Workload{
+		Name:      w.Name,
+		Kind:      w.Kind,
+		Algorithm: r.Algorithm,
+		File:      w.File,
+		Transport: r.Transport,
+		Ranks:     r.Ranks,
+		Bytes:     row.Size, Count: uint64(row.Count), Type: row.Type, RedOp: row.RedOp,
+		Warmup: w.Warmup, Iterations: w.Iterations,
+		Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
+		LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
+		Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)},
+	}}
+	done := finished{name: w.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: made,
+		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern}}
 	if w.Sizes != nil {
 		for _, row := range r.Rows {
-			done.Rows = append(done.Rows, row.Virtual(by))
+			made.Rows = append(made.Rows, row.Virtual(by))
 		}
 	}
 	if w.Channels > 0 {
 		done.traffic = channelTraffic(&ran, r)
 	}
 	for _, rank := range r.PerRank {
-		done.Sent = append(done.Sent, rank.Stream.Sent)
+		made.Sent = append(made.Sent, rank.Stream.Sent)
 		if w.Channels > 0 {
 			continue
 		}
@@ -135,10 +131,47 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		judged.Missing = left(&w.Carriage, &rank)
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
-	if w.Kind == spec.KindMoE {
-		done.finishMixture(w, r, p)
+	switch own := r.Own.(type) {
+	case *worker.Learning:
+		done.outcome = finishSGD(made, own)
+	case *worker.Mixture:
+		done.outcome = finishMixture(made, w, own, p)
+		if w.Channels == 0 {
+			done.traffic.Pattern = verify.AllToAll
+		}
+	}
+	if w.Kind == spec.Barrier {
+		done.outcome = barrierOutcome{made, measured.Unchecked}
 	}
 	return done
+}
+
+// collectiveOutcome is the outcome of a collective.
+type collectiveOutcome struct{ *report.Workload }
+
+func (o collectiveOutcome) addTo(r *report.Report) { r.Workloads = append(r.Workloads, *o.Workload) }
+
+func (o collectiveOutcome) figure(name string) (value float64, there bool) {
+	return o.BusBW, name == "busbw" && o.BusBW > 0
+}
+
+func (o collectiveOutcome) correctness() correctness { return elements(o.Ranks) }
+
+// barrierOutcome is the outcome of a barrier.
+type barrierOutcome struct {
+	collectiveOutcome
+	unchecked bool // ranks have other clocks
+}
+
+func (o barrierOutcome) correctness() correctness {
+	words := elements(o.Ranks)
+	words.wrong = "a rank ended before all had begun %d times"
+	words.right = fmt.Sprintf("none of %d ranks ended before all had begun", o.Ranks)
+	if o.unchecked {
+		words.unknown = "ranks have clocks that are not this host's, and nobody knows who ended before " +
+			"others had begun"
+	}
+	return words
 }
 
 // pace returns the pace of the rank whose packets were the latest.
@@ -197,7 +230,7 @@ func overruns(workloads []finished) (all []report.Overrun) {
 	for _, w := range workloads {
 		for _, rank := range w.traffic.Ranks {
 			if rank.Overruns > 0 {
-				all = append(all, report.Overrun{Workload: w.Name, Rank: rank.Rank, Node: rank.Node,
+				all = append(all, report.Overrun{Workload: w.name, Rank: rank.Rank, Node: rank.Node,
 					Packets: rank.Overruns})
 			}
 		}

@@ -43,7 +43,7 @@ type Results interface {
 	add(o *Operation, ranks []operationDone, released, ended time.Time) error
 }
 
-// reporter reports a problem of a job. Its arguments are those of fmt.Errorf.
+// reporter reports a problem of a job. It takes the arguments of fmt.Errorf.
 type reporter = func(format string, args ...any)
 
 // works are all types that a worker process runs.

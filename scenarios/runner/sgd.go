@@ -1,0 +1,38 @@
+package runner
+
+import (
+	"fmt"
+
+	"railbed/capture/report"
+	"railbed/workloads/worker"
+)
+
+// sgdOutcome is the outcome of an SGD training.
+type sgdOutcome struct{ collectiveOutcome }
+
+// finishSGD adds the results of a training to the outcome of its collective.
+func finishSGD(of collectiveOutcome, own *worker.Learning) outcome {
+	of.Learning = &report.Learning{Loss: own.Loss, Held: own.Held, Accuracy: own.Accuracy,
+		Clipped: own.Clipped}
+	return sgdOutcome{of}
+}
+
+func (o sgdOutcome) figure(name string) (value float64, there bool) {
+	switch name {
+	case "loss":
+		return o.Learning.Held, true
+	case "accuracy":
+		return o.Learning.Accuracy, true
+	}
+	return o.collectiveOutcome.figure(name)
+}
+
+func (o sgdOutcome) correctness() correctness {
+	words := elements(o.Ranks)
+	words.wrong = "%d times a rank had other weights than rank 0 after an iteration, or an element of the " +
+		"first or last sum of gradients was not that of all ranks'"
+	words.right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", o.Ranks,
+		o.Iterations)
+	words.without = ", without"
+	return words
+}
