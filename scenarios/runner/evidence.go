@@ -54,11 +54,11 @@ type outcome interface {
 
 // correctness is the words of a check of a workload's result.
 type correctness struct {
-	unit    string // elements or bytes
-	wrong   string // for a wrong result: a format, with %d for the number of units
-	right   string // for a right result
-	parts   string // partial sums or messages, which may be left out
-	without string // stands between right and the parts that were left out
+	unit    string // elements or bytes.
+	wrong   string // for a wrong result: a format, with %d for the number of units.
+	right   string // for a right result.
+	parts   string // partial sums or messages, which may be left out.
+	without string // stands between right and the parts that were left out.
 	unknown string // the reason why the result cannot be judged, or ""
 }
 
