@@ -249,7 +249,7 @@ func (k *trial) left(t *testing.T) error {
 	if k.supervisor > 0 && alive(k.supervisor) {
 		return fmt.Errorf("supervisor %d is still there", k.supervisor)
 	}
-	if holders := k.watch.holders(); len(holders) > 0 {
+	if holders := k.watch.holders(k.name); len(holders) > 0 {
 		return fmt.Errorf("processes still hold its namespaces: %v", holders)
 	}
 	return k.before.compare(takeCensus(t))
@@ -401,10 +401,11 @@ func (w *watch) links() []string {
 	return names
 }
 
-// holders are the processes that have a namespace link or a descriptor into
-// the testbed. A zombie has neither: it is a number that waits for its parent,
-// which after the command's death is the host's init, in no hurry.
-func (w *watch) holders() []string {
+// holders returns the processes that have a namespace link or a descriptor into the testbed. A zombie
+// has neither: it is a number that waits for its parent, which after the command's death is the host's
+// init. The kernel gives the numbers of freed namespaces to new ones. So processes of other testbeds,
+// which may start beside this test, do not count.
+func (w *watch) holders(testbed string) []string {
 	var holders []string
 	for _, pid := range processes() {
 		base := fmt.Sprintf("/proc/%d", pid)
@@ -413,14 +414,34 @@ func (w *watch) holders() []string {
 		}
 		for _, link := range append(readLinks(base+"/ns"), readLinks(base+"/fd")...) {
 			if w.seen[link] {
-				line, _ := os.ReadFile(base + "/cmdline")
-				holders = append(holders, fmt.Sprintf("%d %q %s", pid,
-					strings.ReplaceAll(string(line), "\x00", " "), link))
+				if other := testbedOf(pid); other == "" || other == testbed {
+					line, _ := os.ReadFile(base + "/cmdline")
+					holders = append(holders, fmt.Sprintf("%d %q %s", pid,
+						strings.ReplaceAll(string(line), "\x00", " "), link))
+				}
 				break
 			}
 		}
 	}
 	return holders
+}
+
+// testbedOf returns the name of the testbed whose supervisor is a process or one of its ancestors, or "".
+// The processes of a supervisor that has ended have no such ancestor.
+func testbedOf(pid int) string {
+	for pid > 1 {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if name, is := strings.CutPrefix(string(line), "railbed:supervisor\x00"); is {
+			return strings.TrimRight(name, "\x00")
+		}
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		after := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(after) < 2 {
+			return ""
+		}
+		pid, _ = strconv.Atoi(after[1])
+	}
+	return ""
 }
 
 // census is the state of the host: links, mounts, and the processes that this test made. Other
