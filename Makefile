@@ -9,19 +9,17 @@ LDFLAGS := -s -w -X railbed/cli.version=$(VERSION)
 
 # The race detector needs cgo and so a C compiler.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
-# Packages run one after another: several of them load both cores of a small
-# machine, and a rate that is measured beside another test means nothing. Those whose
-# tests ask nothing of the host measure nothing either.
-TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m
+# test-root vets once for all packages.
+TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m -vet=off
 # make check takes what passed before from Go's cache, unless this says otherwise.
 CHECKFLAGS ?=
-# These run whole testbeds on their own executable. With the race detector in it
-# it is several times slower, what is emulated late is no result, and every
-# process takes a second to end.
-TIMED := ^railbed/(nodes/vm|scenarios/runner|testbed|cli|capture/verify|scenarios/interop)$$
-# These have one goroutine, nothing that could race, and thousands of schedules in virtual time: they
-# measure nothing, so that two of them run at once.
-COMPUTED := ^railbed/(fabric/softswitch|fabric/softswitch/reduction|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
+# These are tested without the race detector. The first run whole testbeds on their own executable: with
+# the detector it is several times slower, frames of emulated links are late, and each process takes a second
+# to end. The second have one goroutine, nothing that could race, and thousands of schedules in virtual time.
+UNRACED := ^railbed/(nodes/vm|scenarios/runner|testbed|cli|capture/verify.*|scenarios/interop)$$|$\
+	^railbed/(fabric/softswitch|fabric/softswitch/reduction|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
+# These measure rates and durations, so that they are tested alone. Of the others two packages are tested at once.
+ALONE := ^railbed/(capture|cli|fabric|fabric/(link|port|softswitch/(live|queue))|scenarios/runner)$$
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic, and a part of the library.
@@ -64,19 +62,22 @@ test: setup-test ## every test that can run here
 
 test-root: # as whoever runs make
 	$(GO) build $(RACE) ./...
-	@status=0; all=$$($(GO) list ./... | sort); \
-	host=$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/hosttest[] ]/ {print $$1}' | sort); \
-	timed=$$(grep -E '$(TIMED)' <<<"$$all"); computed=$$(grep -E '$(COMPUTED)' <<<"$$all"); \
-	raced=$$(grep -vE '$(TIMED)|$(COMPUTED)' <<<"$$all"); \
-	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(comm -23 <(echo "$$raced") <(echo "$$host")) || status=1; \
-	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(comm -12 <(echo "$$raced") <(echo "$$host")) || status=1; \
-	$(GO) test $(TESTFLAGS) -p=2 $$computed || status=1; \
-	$(GO) test $(TESTFLAGS) -p=1 $$timed || status=1; \
+	$(GO) vet ./...
+	@status=0; all=$$($(GO) list ./...); \
+	raced=$$(grep -vE '$(UNRACED)' <<<"$$all"); unraced=$$(grep -E '$(UNRACED)' <<<"$$all"); \
+	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(grep -vE '$(ALONE)' <<<"$$raced") || status=1; \
+	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(grep -E '$(ALONE)' <<<"$$raced") || status=1; \
+	$(GO) test $(TESTFLAGS) -p=2 $$(grep -vE '$(ALONE)' <<<"$$unraced") || status=1; \
+	$(GO) test $(TESTFLAGS) -p=1 $$(grep -E '$(ALONE)' <<<"$$unraced") || status=1; \
 	exit $$status
 
 test-user: # root tries what nobody has
-	RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_LIBRARY=6 \
-	$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESSFLAGS) -p=1 $(ROOTLESS)
+	@status=0; all=$$($(GO) list $(ROOTLESS)); \
+	as_nobody() { RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_LIBRARY=6 \
+		$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESSFLAGS) "$$@" || status=1; }; \
+	as_nobody -p=2 $$(grep -vE '$(ALONE)' <<<"$$all"); \
+	as_nobody -p=1 $$(grep -E '$(ALONE)' <<<"$$all"); \
+	exit $$status
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
 	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./scenarios/interop -all -update
