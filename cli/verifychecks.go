@@ -27,7 +27,7 @@ func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, er
 	}}
 	sources.Crossing = func(name string) (verify.Crossing, error) {
 		w, err := sources.Traffic(name)
-		return w.Crossing(), err
+		return verify.CrossingOf(w), err
 	}
 	var workloads []string
 	if w != nil {

@@ -40,7 +40,8 @@ type BytesPerRank struct {
 	capture   *Capture
 	flows     []*rankFlow // of TCP, by index
 	datagrams map[rdKey]*rankStream
-	requests  roceFlows[roceStream]
+	requests  *Requests
+	asked     []roceStream            // by Request.Flow
 	placed    map[rdPair]*placedBytes // nil if no rank states Missing
 	updates   []updates               // to aggregating switches, by rank
 	unread    []uint64                // unreadable datagrams, by rank
@@ -78,7 +79,7 @@ type roceStream struct {
 // bytes of any rank.
 func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
 	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{},
-		requests: newRoCEFlows[roceStream](atRequester), updates: make([]updates, len(w.Ranks)),
+		requests: NewRequests(), updates: make([]updates, len(w.Ranks)),
 		unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
 		b.placed = map[rdPair]*placedBytes{}
@@ -124,7 +125,7 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	before := f.next
 	f.add(p.Seq, p.Payload, p.SYN)
 	if f.next != before { // otherwise the packet lies before the end of the stream
-		f.goodbye, f.blind = b.roles.workload.Ranks[found.rank].Framing.isGoodbye(p)
+		f.goodbye, f.blind = isGoodbye(b.roles.workload.Ranks[found.rank].Framing, p)
 	}
 }
 
@@ -142,7 +143,7 @@ func (b *BytesPerRank) datagram(p *Packet, of role) {
 	if p.RD.Type != wire.RDData && p.RD.Type != wire.RDSkip {
 		return
 	}
-	key := p.rdKey()
+	key := rdKeyOf(p)
 	s := b.datagrams[key]
 	if s == nil {
 		if b.full = b.full || len(b.datagrams) >= maxRDSequences; b.full {
@@ -193,24 +194,21 @@ func (b *BytesPerRank) request(p *Packet, of role) {
 		b.unread[of.rank]++
 		return
 	}
-	f, place := b.requests.request(p)
-	if place == roceNone {
+	at, known := b.requests.Place(p)
+	if !known {
 		return
 	}
-	s := &f.own
-	if start, known := b.requests.starts[f.key]; place == roceFirst && (!known || start.psn != c.BTH.PSN) {
-		s.late = true
+	for len(b.asked) <= at.Flow {
+		b.asked = append(b.asked, roceStream{})
 	}
+	s := &b.asked[at.Flow]
+	s.late = s.late || at.Late
 	s.rank, s.to, s.largest = of.rank, of.to, max(s.largest, c.Payload)
-	switch place {
-	case roceAgain:
+	if at.Again {
 		s.repeated += uint64(c.Payload)
 		return
-	case roceGap:
-		s.unseen += int64(f.leftOut)
-	case roceFilled:
-		s.unseen--
 	}
+	s.unseen += int64(at.Unseen)
 	s.fresh += uint64(c.Payload)
 	if c.Payload == 0 && c.BTH.Opcode != infiniband.ReadRequest {
 		s.empty++
@@ -288,7 +286,7 @@ func (s *sent) unframe(rank *Rank) {
 		if rank.Empty != nil {
 			s.empty += (p.bytes - min(p.bytes, uint64(f.Hello))) / uint64(max(f.Header, 1))
 		}
-		p.bytes -= min(p.bytes, f.around(to))
+		p.bytes -= min(p.bytes, around(f, to))
 		s.to[to] = p
 		s.fresh += p.bytes
 	}
@@ -318,8 +316,9 @@ func (b *BytesPerRank) sums() []sent {
 			sums[i].add(-1, u.fresh, u.repeated, 0, 0, 0)
 		}
 	}
-	for _, f := range b.requests.ordered {
-		s, sum := &f.own, &sums[f.own.rank]
+	for i := range b.asked {
+		s := &b.asked[i]
+		sum := &sums[s.rank]
 		sum.add(s.to, s.fresh, s.repeated, s.empty, 0, s.unseen*int64(s.largest)) // at most
 		sum.late = sum.late || s.late
 	}
@@ -336,7 +335,7 @@ func (b *BytesPerRank) Result() Result {
 			from.Rank, to.Rank, from.Node)
 		return r
 	}
-	b.full = b.full || b.requests.full
+	b.full = b.full || b.requests.Full()
 	var f finding
 	if b.roles.ambiguous > 0 {
 		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
@@ -383,9 +382,8 @@ func (b *BytesPerRank) Result() Result {
 	if len(b.roles.workload.Ranks) == 0 {
 		f.unclear = append(f.unclear, "the workload has no ranks")
 	}
-	if b.requests.anew > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere",
-			b.requests.anew))
+	if anew := b.requests.Anew(); anew > 0 {
+		f.unclear = append(f.unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", anew))
 	}
 	if b.full {
 		f.unclear = append(f.unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs",

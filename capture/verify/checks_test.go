@@ -24,7 +24,7 @@ const (
 // The checks of the table, in the order of its columns.
 var columns = []string{"bytes-per-rank", "rank-nic", "conservation", "path-spread", "fidelity", "mtu"}
 
-func (s *scene) checks() []Check {
+func checksOf(s *scene) []Check {
 	return []Check{
 		NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}),
 		NewRankNIC(s.workload),
@@ -160,7 +160,7 @@ var mutations = []struct {
 	{"the counts at the end are missing", func(s *scene) { s.noCounts = true },
 		[6]verdict.Verdict{unclear, unclear, unclear, unclear, unclear, unclear}, "the capture is truncated"},
 	{"all flows take one uplink", func(s *scene) {
-		s.replay(func(int, int) int { return 0 })
+		replay(s, func(int, int) int { return 0 })
 	}, [6]verdict.Verdict{pass, pass, pass, fail, pass, pass},
 		"the least loaded of 2 paths had 0% of its fair part with 32 flows"},
 	{"too few flows take one uplink", func(s *scene) {
@@ -181,7 +181,7 @@ var mutations = []struct {
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, fail},
 		"over the MTU of 1500, the longest of 1501 bytes"},
 	{"a link carries too much", func(s *scene) {
-		s.stretch(10)
+		stretched(s, 10)
 		s.plan.Links[0].AToB.Rate = 3_000_000
 	}, [6]verdict.Verdict{pass, pass, pass, pass, verdict.Overloaded, pass}, "instead of 3mbit while busy"},
 	{"somebody else's capture", func(s *scene) { s.foreign = true },
@@ -198,7 +198,7 @@ func portOf(k sighting) int {
 }
 
 // replay plays the ring again with another choice of uplinks.
-func (s *scene) replay(uplink func(flow, paths int) int) {
+func replay(s *scene, uplink func(flow, paths int) int) {
 	s.sightings, s.workload.Ranks, s.now, s.ids = nil, nil, start, 0
 	s.uplink = uplink
 	s.ring(4)
@@ -210,7 +210,7 @@ func TestChecksAgainstMutations(t *testing.T) {
 			s := newScene(t)
 			s.ring(4)
 			m.mutate(s)
-			results, _ := s.run(s.checks()...)
+			results, _ := s.run(checksOf(s)...)
 			found := m.says == ""
 			for i, result := range results {
 				if result.Verdict != m.want[i] {
@@ -247,7 +247,7 @@ func TestMutationsTurnEveryCheckRed(t *testing.T) {
 func TestRingOverIPv6(t *testing.T) {
 	s := newScene(t)
 	s.ring(6)
-	results, _ := s.run(s.checks()...)
+	results, _ := s.run(checksOf(s)...)
 	for _, result := range results {
 		if result.Verdict != pass {
 			t.Error(result)
@@ -262,7 +262,8 @@ func TestCutCapture(t *testing.T) {
 	s.ring(4)
 	whole := s.write()
 	for length := 100; length < len(whole); length += len(whole) / 50 {
-		results, summary, err := Run(t.Context(), bytes.NewReader(whole[:length]), s.options(), s.checks()...)
+		results, summary, err := Run(t.Context(), bytes.NewReader(whole[:length]), s.options(),
+			checksOf(s)...)
 		if err != nil {
 			continue // cut within the section header
 		}
@@ -323,8 +324,8 @@ func TestHostLoad(t *testing.T) {
 	}
 }
 
-// stretch makes the capture take longer.
-func (s *scene) stretch(factor int64) {
+// stretched makes the capture take longer.
+func stretched(s *scene, factor int64) {
 	for i := range s.sightings {
 		s.sightings[i].time = start + (s.sightings[i].time-start)*factor
 	}
@@ -373,7 +374,7 @@ func TestWithoutPlan(t *testing.T) {
 	s := newScene(t)
 	s.ring(4)
 	data := s.write()
-	results, _, err := Run(t.Context(), bytes.NewReader(data), Options{}, s.checks()...)
+	results, _, err := Run(t.Context(), bytes.NewReader(data), Options{}, checksOf(s)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +445,7 @@ func FuzzRun(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, _, err := Run(t.Context(), &out, s.options(),
-			append(s.checks(), newPlaced(), newNeeded(), NewBytesPerRank(r.workload, units.Ratio{}),
+			append(checksOf(s), newPlaced(), newNeeded(), NewBytesPerRank(r.workload, units.Ratio{}),
 				newReordering(Selection{}, nil))...); err != nil {
 			t.Fatal(err)
 		}

@@ -90,7 +90,7 @@ func (k *clocks) disagreements() (lines []string) {
 	if k == nil {
 		return nil
 	}
-	most := lingers(k.capture) + int64(stampSlack)
+	most := k.capture.Linger() + int64(stampSlack)
 	for _, c := range k.links {
 		switch {
 		case c.least < -int64(stampSlack):

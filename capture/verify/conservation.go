@@ -15,12 +15,10 @@ const generationMost = 1 << 19 // packets and words of further ports, some 40 by
 
 // A packet may stay inside a switch as long as the plan's queues can hold it, and at least as long
 // as a busy host needs to forward it. If the plan does not contain the switch, lingerUnknown
-// applies. A path has at most pathLinks links.
+// applies.
 const (
 	lingerLeast   = 5 * time.Millisecond
 	lingerUnknown = 50 * time.Millisecond
-	lingerMost    = 10 * time.Minute
-	pathLinks     = 8
 )
 
 // Conservation checks that a switch neither loses nor makes packets. Every packet that entered by
@@ -92,6 +90,10 @@ const (
 	twiceSame // it left twice by the same port
 	several   // it has further ports
 )
+
+// generationOf returns how old a generation of remembered packets becomes. It leaves time for
+// packets that may be under way for so long.
+func generationOf(linger int64) int64 { return max(int64(time.Second), 2*linger) }
 
 // NewConservation makes the check for the switches whose name matches a glob.
 func NewConservation(pattern string) *Conservation { return &Conservation{pattern: pattern} }

@@ -55,13 +55,6 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 	}
 }
 
-// fullTime returns how long a packet takes to cross a link whose queue is full, in nanoseconds of
-// the capture. The time before dilation is at most lingerMost.
-func fullTime(d plan.Direction, dilation uint64) int64 {
-	full := d.Rate.SerialisationTime(d.Queue) + time.Duration(d.Delay) + time.Duration(d.Jitter)
-	return int64(min(full, lingerMost)) * int64(max(dilation, 1))
-}
-
 // addressed reports whether the switch itself is the receiver. A router consumes packets to group
 // addresses and packets that are not IP; a bridge forwards them.
 func (s *switchState) addressed(p *Packet) bool {

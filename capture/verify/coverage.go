@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"railbed/capture/filter"
@@ -81,6 +80,15 @@ func (f *finding) holdEither(what string, b *spec.Bound, value float64, shown st
 	if !b.Holds(value) {
 		f.absent = append(f.absent, fmt.Sprintf("%s: %s, want %s", what, shown, b))
 	}
+}
+
+// bound parses a comparison whose syntax was checked before. It returns nil for an empty one.
+func bound(text string, kind spec.BoundKind) *spec.Bound {
+	b, err := spec.ParseBound(text, kind)
+	if err != nil {
+		return nil
+	}
+	return &b
 }
 
 // gaps lists the evidence that a capture lacks.
@@ -361,7 +369,8 @@ func (c *Capture) portsOf(match func(*Tap) bool) (names []string) {
 	return names
 }
 
-func everyNIC(t *Tap) bool { return t.NIC }
+// NICs returns the NICs of the plan or, without a plan, of the capture.
+func (c *Capture) NICs() []string { return c.portsOf(func(t *Tap) bool { return t.NIC }) }
 
 // recorded returns the names of all taps, for checks of the packets in the file.
 func (c *Capture) recorded() (names []string) {
@@ -369,26 +378,4 @@ func (c *Capture) recorded() (names []string) {
 		names = append(names, tap.Name)
 	}
 	return names
-}
-
-// enumerateMost is the largest number of names that a list writes out.
-const enumerateMost = 6
-
-// enumerate joins names. Of a long list it writes only the first ones and the number of the others.
-func enumerate(names []string) string {
-	if more := len(names) - enumerateMost; more > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:enumerateMost], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
-
-// union returns the names of both lists, each once.
-func union(a, b []string) []string {
-	all := slices.Clone(a)
-	for _, name := range b {
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	return all
 }

@@ -31,7 +31,7 @@ func equalDatagrams(t *testing.T, count int) *scene {
 
 // droppedOfEqual removes packets of equal ones behind the first leaf, with or without a record of
 // the drop. It numbers equal packets as a recorder does that counts them at each port.
-func (s *scene) droppedOfEqual(recorded bool, ordinals ...int) {
+func droppedOfEqual(s *scene, recorded bool, ordinals ...int) {
 	ids := []uint64{}
 	for _, k := range s.sightings {
 		if k.tap == "h0:eth0" && k.out {
@@ -80,12 +80,12 @@ func TestDropsOfEqualPackets(t *testing.T) {
 		{"none", true, nil, 0, pass, pass, "200 packets left: 200 arrived, 0 were lost"},
 	} {
 		s := equalDatagrams(t, 200)
-		s.droppedOfEqual(c.recorded, c.ordinals...)
+		droppedOfEqual(s, c.recorded, c.ordinals...)
 		if s.now += c.later; c.later == 0 {
 			s.now -= 1_000_000 // the scene ends a millisecond later
 		}
 		results, _ := s.run(newLossless(Selection{}, -1), NewConservation("leaf1"))
-		results[0].wants(t, c.lossless, c.says)
+		wants(t, results[0], c.lossless, c.says)
 		if results[1].Verdict != c.conservation && c.later > 0 ||
 			results[1].Verdict == fail && c.conservation == pass {
 			t.Errorf("%s: want %s: %v", c.name, c.conservation, results[1])
@@ -332,7 +332,8 @@ func TestFilters(t *testing.T) {
 // Packets are sorted as far as memory goes; beyond it, checks that need their order
 // cannot tell.
 func TestOrderBeyondTheWindow(t *testing.T) {
-	for behind, want := range map[int]verdict.Verdict{windowPackets / 2: pass, windowPackets + 10: unclear} {
+	const window = 1 << 15 // packets by which a capture is sorted
+	for behind, want := range map[int]verdict.Verdict{window / 2: pass, window + 10: unclear} {
 		s := datagrams(t)
 		c := readTape(t, s.write())
 		last := c.packets[len(c.packets)-1]

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/internal/infiniband"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
@@ -38,9 +37,9 @@ type CrossingRank struct {
 	Sends units.Bytes
 }
 
-// Crossing returns the traffic that the ranks of a workload had to send, at any time. If some of it
+// CrossingOf returns the traffic that the ranks of a workload had to send, at any time. If some of it
 // stays within a node and is counted, the bytes that leave are unknown.
-func (w Workload) Crossing() Crossing {
+func CrossingOf(w Workload) Crossing {
 	c := Crossing{Name: w.Name, To: math.MaxInt64}
 	_, _, within := w.within()
 	for _, r := range w.Ranks {
@@ -68,8 +67,7 @@ type crossed struct {
 	nodes     map[netip.Addr]owner // of ranks
 	others    []*roles
 	streams   map[crossedFlow]*stream
-	requests  roceFlows[struct{}]
-	answers   map[roceKey]*roceAnswers // of READs, by connection to the requester
+	requests  *Requests
 	datagrams map[rdKey]*rdStream
 	nics      []*crossedNIC
 	ports     map[int]int // by tap index: the result of nic
@@ -88,8 +86,7 @@ type crossedNIC struct {
 // newCrossed makes the check.
 func newCrossed(c Crossing) *crossed {
 	k := &crossed{crossing: c, streams: map[crossedFlow]*stream{},
-		requests: newRoCEFlows[struct{}](atRequester), answers: map[roceKey]*roceAnswers{},
-		datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
+		requests: NewRequests(), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
 		k.others = append(k.others, newRoles(w))
 	}
@@ -148,12 +145,12 @@ func (k *crossed) of(p *Packet) bool {
 func (k *crossed) again(p *Packet) bool {
 	switch {
 	case p.RoCE != nil && p.RoCE.BTH.Opcode.IsRead():
-		return k.answered(p)
+		return k.requests.Answered(p)
 	case p.RoCE != nil:
-		_, place := k.requests.request(p)
-		return place == roceAgain
+		at, _ := k.requests.Place(p)
+		return at.Again
 	case p.RD != nil && p.RD.Type == wire.RDData:
-		key := p.rdKey()
+		key := rdKeyOf(p)
 		s := k.datagrams[key]
 		if s == nil {
 			if len(k.datagrams) >= maxRDSequences {
@@ -165,34 +162,6 @@ func (k *crossed) again(p *Packet) bool {
 		return s.seen.add(p.RD.PSN)
 	}
 	return false
-}
-
-// roceAnswers are the responses to one connection's READs that have left.
-type roceAnswers struct {
-	latest infiniband.PSN
-	number uint32 // of latest, counted on past 24 bits
-	seen   serialSet
-}
-
-// answered reports whether a response of a READ has left before: the requester asks again for a
-// lost response.
-func (k *crossed) answered(p *Packet) bool {
-	key, psn := p.roceKey(), p.RoCE.BTH.PSN
-	a := k.answers[key]
-	if a == nil {
-		if len(k.answers) >= maxRoCEFlows {
-			return false
-		}
-		a = &roceAnswers{latest: psn}
-		k.answers[key] = a
-	}
-	ahead := psn.From(a.latest)
-	if ahead > roceWindow || ahead < -roceWindow { // the queue pair was reused
-		*a = roceAnswers{}
-		ahead = 0
-	}
-	a.latest, a.number = psn, a.number+uint32(ahead)
-	return a.seen.add(a.number)
 }
 
 // nic returns the index of a tap that is a NIC of a rank's node, else -1.

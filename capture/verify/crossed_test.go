@@ -71,11 +71,11 @@ func TestCrossed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newScene(t)
 			s.ring(4)
-			c := s.workload.Crossing()
+			c := CrossingOf(s.workload)
 			test.spoil(s, &c)
 			results, _ := s.run(newCrossed(c))
-			if r := results[0]; r.Verdict != test.want || !strings.Contains(r.String(), test.says) {
-				t.Errorf("want %s and %q, got %s", test.want, test.says, r)
+			if r := results[0]; r.Verdict != test.want || !strings.Contains(text(r), test.says) {
+				t.Errorf("want %s and %q, got %v", test.want, test.says, r)
 			}
 		})
 	}
@@ -124,17 +124,17 @@ func TestCrossedBesideOthers(t *testing.T) {
 				s.send(from.Node, from.NIC, tcp{src: addrPort(from, 20000), dst: netip.AddrPortFrom(to, port),
 					datagram: make([]byte, segment)})
 			}
-			c := s.workload.Crossing()
+			c := CrossingOf(s.workload)
 			test.spoil(&c)
 			results, _ := s.run(newCrossed(c))
-			if r := results[0]; r.Verdict != test.want || !strings.Contains(r.String(), test.says) {
-				t.Errorf("want %s and %q, got %s", test.want, test.says, r)
+			if r := results[0]; r.Verdict != test.want || !strings.Contains(text(r), test.says) {
+				t.Errorf("want %s and %q, got %v", test.want, test.says, r)
 			}
 		})
 	}
 	s := newScene(t)
 	s.ring(4)
-	c := s.workload.Crossing()
+	c := CrossingOf(s.workload)
 	c.Others = []Workload{s.workload} // its packets are another's
 	judgeScene(t, s, newCrossed(c), fail, "0 bytes of payload left")
 }
@@ -152,7 +152,7 @@ func TestCrossedWithoutThePlan(t *testing.T) {
 		k.Begin(&Capture{Taps: []*Tap{tap}})
 		k.Packet(sent)
 		if r := k.Result(); r.Verdict != want {
-			t.Errorf("1,000 bytes of %d: %s", sends, r)
+			t.Errorf("1,000 bytes of %d: %v", sends, r)
 		}
 	}
 }
@@ -266,9 +266,9 @@ func TestCrossedTakes(t *testing.T) {
 			c.change(packet)
 			k.Packet(packet)
 			r := k.Result()
-			if got := r.Measured["h1:eth0 bytes"]; got != c.want || !strings.Contains(r.String(), c.says) ||
+			if got := r.Measured["h1:eth0 bytes"]; got != c.want || !strings.Contains(text(r), c.says) ||
 				(c.want > 0) != (r.Verdict == pass) && !strings.Contains(c.says, "NIC") {
-				t.Errorf("%v bytes, want %v and %q: %s", got, c.want, c.says, r)
+				t.Errorf("%v bytes, want %v and %q: %v", got, c.want, c.says, r)
 			}
 		})
 	}
@@ -280,7 +280,7 @@ func TestCrossingOfRanksOfOneNode(t *testing.T) {
 		{Node: "h1", Expected: 9}}}
 	for across, want := range map[bool]units.Bytes{true: 9, false: 0} {
 		w.Across = across
-		if got := w.Crossing().Ranks[0].Sends; got != want {
+		if got := CrossingOf(w).Ranks[0].Sends; got != want {
 			t.Errorf("across %v: %d bytes, want %d", across, got, want)
 		}
 	}

@@ -235,7 +235,12 @@ func (s *scene) next(sw *plan.Switch, k tcp) *plan.Interface {
 			}
 		}
 	}
-	route := longestPrefix(sw.Routes.List(), k.dst.Addr())
+	var route *plan.Route
+	for r := range sw.Routes.All() {
+		if dst := r.Dst; dst.Contains(k.dst.Addr()) && (route == nil || dst.Bits() > route.Dst.Bits()) {
+			route = &r
+		}
+	}
 	if route == nil {
 		s.t.Fatalf("%s has no route to %s", sw.Name, k.dst)
 	}
@@ -391,7 +396,7 @@ func (s *scene) write() []byte {
 	return out.Bytes()
 }
 
-func (r Result) String() string {
+func text(r Result) string {
 	return fmt.Sprintf("%s %s: %s\n  %s", r.Verdict, r.Name, r.Summary, fmt.Sprint(r.Details))
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 )
 
 // journeys matches packets that leave one port with packets that arrive at another. An arriving
@@ -94,7 +93,7 @@ type drops struct {
 func newJourneys(c *Capture, ahead bool, mourn func(journey)) *journeys {
 	s := &journeys{
 		capture:  c,
-		linger:   lingers(c),
+		linger:   c.Linger(),
 		numbered: c.numbered(),
 		base:     1,
 		numbers:  map[uint64]int64{},
@@ -359,6 +358,3 @@ func (s *journeys) doubts() (lines []string) {
 	}
 	return lines
 }
-
-// clockTime formats a time of the capture.
-func clockTime(ns int64) string { return time.Unix(0, ns).UTC().Format("15:04:05.000000000") }

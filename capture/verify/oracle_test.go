@@ -25,7 +25,7 @@ func TestBytesAgreeWithTshark(t *testing.T) {
 		s.ring(family)
 		for c := range 5 { // and some retransmissions
 			from, to := s.workload.Ranks[0], s.workload.Ranks[1]
-			s.send("h0", "eth0", s.again(from, to, c))
+			s.send("h0", "eth0", sentAgain(s, from, to, c))
 		}
 		name := filepath.Join(t.TempDir(), "x.pcapng")
 		if err := os.WriteFile(name, s.write(), 0o600); err != nil {
@@ -68,8 +68,8 @@ func TestBytesAgreeWithTshark(t *testing.T) {
 	}
 }
 
-// again is a segment that the ring sent before.
-func (s *scene) again(from, to Rank, connection int) tcp {
+// sentAgain is a segment that the ring sent before.
+func sentAgain(s *scene, from, to Rank, connection int) tcp {
 	return tcp{
 		src:     addrPort(from, 20000+connection),
 		dst:     addrPort(to, service),
@@ -195,7 +195,8 @@ func BenchmarkVerify(b *testing.B) {
 	b.ReportAllocs()
 	var packets uint64
 	for b.Loop() {
-		results, summary, err := Run(b.Context(), bytes.NewReader(data), Options{Plan: s.plan}, s.checks()...)
+		results, summary, err := Run(b.Context(), bytes.NewReader(data), Options{Plan: s.plan},
+			checksOf(s)...)
 		if err != nil || results[0].Verdict != pass {
 			b.Fatal(err, results)
 		}

@@ -200,8 +200,8 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		for _, p := range all {
 			k.Packet(p)
 		}
-		if r := k.Result(); r.Verdict != c.want || !strings.Contains(r.String(), c.says) {
-			t.Errorf("%s: want %s and %q, got %s", name, c.want, c.says, r)
+		if r := k.Result(); r.Verdict != c.want || !strings.Contains(text(r), c.says) {
+			t.Errorf("%s: want %s and %q, got %v", name, c.want, c.says, r)
 		}
 	}
 }

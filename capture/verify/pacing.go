@@ -211,7 +211,7 @@ func (k *pacing) Packet(p *Packet) {
 		}
 		return
 	}
-	rank, found := k.roles.rd[netip.AddrPortFrom(src, wire.PortRD+uint16(p.RD.Source))]
+	rank, found := k.roles.Engine(src, p.RD.Source)
 	if !found || p.RD.Type != wire.RDData {
 		return
 	}

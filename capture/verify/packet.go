@@ -64,6 +64,8 @@ type Packet struct {
 	ECN      wire.ECN
 	Fragment bool
 	Proto    uint8 // above IP
+	// Addresses are zero for packets other than IP.
+	Addresses Addresses
 	// PFC is the content of a PFC frame.
 	PFC *wire.PFCFields
 	// Flow is set for IP packets. It is nil for other packets, and when there are more flows than
@@ -111,9 +113,16 @@ type Flow struct {
 	Proto uint8
 }
 
+// Addresses are the addresses of an IP packet as bytes, for keys of maps. IPv4 addresses are the last four
+// bytes.
+type Addresses struct{ Src, Dst [16]byte }
+
+// Reversed returns the addresses of a packet in the other direction.
+func (a Addresses) Reversed() Addresses { return Addresses{Src: a.Dst, Dst: a.Src} }
+
 // flowKey has no pointers and no padding, so that it hashes as plain memory.
 type flowKey struct {
-	src, dst     [16]byte
+	Addresses
 	sport, dport uint16
 	proto        uint8
 	version      uint8
@@ -258,8 +267,8 @@ func (d *decoder) headers(length int) {
 			}
 			rest -= 4 * int(d.ipv4.IHL)
 			p.key.version = 4
-			copy(p.key.src[12:], d.ipv4.SrcIP)
-			copy(p.key.dst[12:], d.ipv4.DstIP)
+			copy(p.key.Src[12:], d.ipv4.SrcIP)
+			copy(p.key.Dst[12:], d.ipv4.DstIP)
 		case golayers.LayerTypeIPv6:
 			p.IP, p.TTL, p.Proto = 6, d.ipv6.HopLimit, uint8(d.ipv6.NextHeader)
 			p.DSCP, p.ECN = d.ipv6.TrafficClass>>2, wire.ECN(d.ipv6.TrafficClass&3)
@@ -268,8 +277,8 @@ func (d *decoder) headers(length int) {
 				p.Fragment, p.Proto = true, d.ipv6.Payload[0]
 			}
 			p.key.version = 6
-			copy(p.key.src[:], d.ipv6.SrcIP)
-			copy(p.key.dst[:], d.ipv6.DstIP)
+			copy(p.key.Src[:], d.ipv6.SrcIP)
+			copy(p.key.Dst[:], d.ipv6.DstIP)
 		case golayers.LayerTypeTCP:
 			p.Seq, p.SYN, p.FIN = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN
 			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
@@ -289,7 +298,7 @@ func (d *decoder) headers(length int) {
 		}
 	}
 	if p.IP != 0 {
-		p.key.proto = p.Proto
+		p.key.proto, p.Addresses = p.Proto, p.key.Addresses
 		p.Flow = d.flow()
 	}
 	if p.Flow == nil { // too many flows: the contents of this flow are not decoded
@@ -307,9 +316,9 @@ func (d *decoder) flow() *Flow {
 		return nil
 	}
 	f := &Flow{Index: len(d.flows), Proto: key.proto}
-	src, dst := netip.AddrFrom16(key.src), netip.AddrFrom16(key.dst)
+	src, dst := netip.AddrFrom16(key.Src), netip.AddrFrom16(key.Dst)
 	if key.version == 4 {
-		src, dst = netip.AddrFrom4([4]byte(key.src[12:])), netip.AddrFrom4([4]byte(key.dst[12:]))
+		src, dst = netip.AddrFrom4([4]byte(key.Src[12:])), netip.AddrFrom4([4]byte(key.Dst[12:]))
 	}
 	f.Src, f.Dst = netip.AddrPortFrom(src, key.sport), netip.AddrPortFrom(dst, key.dport)
 	d.flows[*key] = f

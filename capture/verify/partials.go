@@ -13,13 +13,6 @@ import (
 	"railbed/plan"
 )
 
-// Sums is a workload that switches aggregate: the number of the job in the plan, and the job's life
-// during the workload.
-type Sums struct {
-	Job   uint16 `json:"job"`
-	Epoch uint16 `json:"epoch"`
-}
-
 // PartialSums checks that switches aggregate on the way to the root. Each switch but the root sends
 // one partial sum up, by the link to the next switch. It does so for every round of a slot in which
 // all its children have sent, and the partial sum adds up all of them. The switch sends the sum

@@ -57,7 +57,7 @@ func (k *pauses) Begin(c *Capture) { k.begin(c) }
 
 // pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks tells
 // whether the port asks for the pause or is asked.
-func (c *Capture) pauseLength(asked *Tap, asks bool, quanta uint16) int64 {
+func pauseLength(c *Capture, asked *Tap, asks bool, quanta uint16) int64 {
 	rate := uint64(100e9) // the switch's default for a line without a rate
 	if port, _ := c.port(asked.Node, asked.Port); port != nil {
 		if link := c.Plan.Link(port.Link); link != nil {
@@ -95,7 +95,7 @@ func (k *pauses) Packet(p *Packet) {
 			if p.PFC.Enable>>q&1 != 0 {
 				// The frame that is just beginning is sent, and so is a frame that begins at the end of the
 				// pause.
-				k.obeyed[p.Tap.Index][q] = p.Due + k.capture.pauseLength(p.Tap, false, p.PFC.Quanta[q])
+				k.obeyed[p.Tap.Index][q] = p.Due + pauseLength(k.capture, p.Tap, false, p.PFC.Quanta[q])
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (k *pauses) ask(p *Packet) {
 		if p.PFC.Enable>>q&1 == 0 || k.priority >= 0 && q != k.priority {
 			continue
 		}
-		length := k.capture.pauseLength(p.Tap, true, p.PFC.Quanta[q])
+		length := pauseLength(k.capture, p.Tap, true, p.PFC.Quanta[q])
 		holds := p.Time < a.until[q]
 		switch {
 		case length == 0:
@@ -292,7 +292,7 @@ func (k *deadlock) pause(p *Packet) {
 		} else {
 			s.renewals[q] = 0
 		}
-		s.until[q] = p.Time + k.capture.pauseLength(p.Tap, false, p.PFC.Quanta[q])
+		s.until[q] = p.Time + pauseLength(k.capture, p.Tap, false, p.PFC.Quanta[q])
 		if s.renewals[q] >= renewedOften {
 			k.search(q, p.Time)
 		}

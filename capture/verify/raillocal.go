@@ -44,7 +44,8 @@ func (l *railLocal) Packet(p *Packet) {
 
 // between reports whether a tap is at a switch's port towards another switch. The plan tells, or
 // another tap that names the same link.
-func (c *Capture) between(tap *Tap) bool {
+func (l *railLocal) between(tap *Tap) bool {
+	c := l.capture
 	if tap.NIC {
 		return false
 	}
@@ -62,7 +63,7 @@ func (l *railLocal) Result() Result {
 	r := Result{Name: "rail-local " + l.roles.workload.Name, Measured: map[string]float64{}}
 	need, f := l.roles.need(l.capture), finding{}
 	var total, crossed uint64
-	ports := l.capture.portsOf(l.capture.between)
+	ports := l.capture.portsOf(l.between)
 	need.Ports, need.AnyOrder = append(need.Ports, ports...), true
 	for _, name := range ports {
 		tap := l.capture.tapNamed(name)

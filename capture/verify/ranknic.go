@@ -66,7 +66,7 @@ func (k *RankNIC) Packet(p *Packet) {
 		return
 	}
 	if role.rank < 0 {
-		if len(k.roles.byAddr[p.Flow.Src.Addr()]) == 0 && len(k.strangers) < maxStrangers {
+		if !k.roles.Has(p.Flow.Src.Addr()) && len(k.strangers) < maxStrangers {
 			k.strangers[p.Flow.Src]++
 		}
 		return

@@ -239,9 +239,6 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 	return found, false
 }
 
-// whole reports whether the capture holds every packet of a tap.
-func (t *Tap) whole() bool { return t.filter == "" && t.Lost == 0 }
-
 func soft(p *plan.Plan, node string) bool {
 	s := p.Switch(node)
 	return s != nil && s.Soft != nil

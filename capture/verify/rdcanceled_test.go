@@ -39,7 +39,7 @@ func (h *speaker) Complete(c transports.Completion) {
 }
 
 // speakers are ranks 0 and 1, which know each other.
-func (s *scene) speakers(seed uint64, events *clock.Queue[func(clock.Time)]) (pair [2]*speaker) {
+func speakers(s *scene, seed uint64, events *clock.Queue[func(clock.Time)]) (pair [2]*speaker) {
 	s.rdRanks(4)
 	s.step = 0
 	random := rand.New(rand.NewPCG(seed, 7))
@@ -99,7 +99,7 @@ func (h *speaker) drive(now clock.Time) {
 func played(t *testing.T, seed uint64) (s *scene, canceled int) {
 	s = newScene(t)
 	var events clock.Queue[func(clock.Time)]
-	a := s.speakers(seed, &events)[0]
+	a := speakers(s, seed, &events)[0]
 	for i := range uint64(30) {
 		m := engine.Message{ID: i, Op: transports.OpWriteImm, Local: make([]byte, 20*rdPayloadBytes), Key: 7,
 			Imm: uint32(i)}

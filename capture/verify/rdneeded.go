@@ -86,8 +86,8 @@ func newNeeded() *needed { return &needed{pairs: map[rdPair]*neededPair{}} }
 
 // Begin implements Check.
 func (k *needed) Begin(c *Capture) {
-	k.begin(c)
-	k.linger = lingers(c)
+	k.capture = c
+	k.linger = c.Linger()
 }
 
 // Packet implements Check.
@@ -165,7 +165,7 @@ func (k *needed) leave(p *Packet, s *neededPair) {
 			return
 		}
 		first := firstPSN(d)
-		s = &neededPair{name: p.pairName(), next: first, base: first, claimed: first,
+		s = &neededPair{name: pairName(p), next: first, base: first, claimed: first,
 			again: map[uint32]*sentCopies{}}
 		k.pairs[p.pair(false)] = s
 	}

@@ -7,28 +7,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// rdPair names a sequence space: the packets from one engine of a life to an engine of another
-// life. Data and acknowledgements of the data have the same rdPair.
-type rdPair struct {
-	src, dst            [16]byte
-	from, to            uint32 // low halves of the lives
-	source, destination uint8
-}
-
-// pair returns the sequence space of a packet. said is true for acknowledgements and other answers
-// of the receiver.
-func (p *Packet) pair(said bool) rdPair {
-	d := p.RD
-	if said {
-		return rdPair{src: p.key.dst, dst: p.key.src, from: d.Tag, to: uint32(d.Life), source: d.Destination,
-			destination: d.Source}
-	}
-	return rdPair{src: p.key.src, dst: p.key.dst, from: uint32(d.Life), to: d.Tag, source: d.Source,
-		destination: d.Destination}
-}
-
 // pairName returns the name of the pair in reports, for a packet that leaves.
-func (p *Packet) pairName() string {
+func pairName(p *Packet) string {
 	return fmt.Sprintf("%s port %d to %s", p.Flow.Src.Addr(), wire.PortRD+int(p.RD.Source), p.Flow.Dst)
 }
 
@@ -37,9 +17,9 @@ const maxRDPairs = 1 << 13
 
 // rdNICs is the state that checks of reliable datagrams share about the taps of all NICs.
 type rdNICs struct {
-	selector
-	hints  uint64 // trimmed encrypted packets that arrived
-	unread uint64 // unreadable packets, except damaged ones that arrived at a NIC
+	capture *Capture
+	hints   uint64 // trimmed encrypted packets that arrived
+	unread  uint64 // unreadable packets, except damaged ones that arrived at a NIC
 	// damaged counts damaged packets that arrived at a NIC, which has to discard them.
 	damaged uint64
 	// strays counts packets that arrived, or were acknowledged, and were not seen to leave.
@@ -84,7 +64,7 @@ func (k *rdNICs) doubts() (lines []string) {
 
 // need returns the need of checks of reliable datagrams: the packets at all NICs.
 func (k *rdNICs) need() Need {
-	n := Need{Ports: k.capture.portsOf(everyNIC), Clocks: true}
+	n := Need{Ports: k.capture.NICs(), Clocks: true}
 	for engine := range wire.PortsRD {
 		n.Packets = append(n.Packets, filter.Transport(protoUDP, 0, wire.PortRD+uint16(engine))...)
 	}

@@ -78,16 +78,19 @@ type placedMessage struct {
 	packets int               // packets that left
 	refused bool              // by the receiver
 	gone    bool              // canceled or given up
-	pieces  []hole            // ranges that left, joined
+	pieces  []piece           // ranges that left, joined
 }
+
+// piece is a range of the bytes of a message.
+type piece struct{ from, to int64 }
 
 // newPlaced makes the check.
 func newPlaced() *placed { return &placed{pairs: map[rdPair]*placedPair{}} }
 
 // Begin implements Check.
 func (k *placed) Begin(c *Capture) {
-	k.begin(c)
-	k.linger = lingers(c)
+	k.capture = c
+	k.linger = c.Linger()
 }
 
 // Packet implements Check.
@@ -162,7 +165,7 @@ func (k *placed) leaving(p *Packet) *placedPair {
 			return nil
 		}
 		first := firstPSN(d)
-		s = &placedPair{name: p.pairName(), late: first != uint32(d.Life>>32), next: first, missing: first,
+		s = &placedPair{name: pairName(p), late: first != uint32(d.Life>>32), next: first, missing: first,
 			messages: map[uint32]*placedMessage{}}
 		k.pairs[key] = s
 	}
@@ -246,7 +249,7 @@ func (k *placed) piece(s *placedPair, p *Packet) {
 // cover adds bytes to the part of a message that left. It returns false when some of the bytes had
 // left before.
 func (m *placedMessage) cover(from, to int64) bool {
-	at, _ := slices.BinarySearchFunc(m.pieces, from, func(h hole, from int64) int {
+	at, _ := slices.BinarySearchFunc(m.pieces, from, func(h piece, from int64) int {
 		if h.to < from {
 			return -1
 		}
@@ -261,7 +264,7 @@ func (m *placedMessage) cover(from, to int64) bool {
 	if last > at {
 		from, to = min(from, m.pieces[at].from), max(to, m.pieces[last-1].to)
 	}
-	m.pieces = slices.Replace(m.pieces, at, last, hole{from, to})
+	m.pieces = slices.Replace(m.pieces, at, last, piece{from, to})
 	return fresh
 }
 

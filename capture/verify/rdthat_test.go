@@ -101,7 +101,7 @@ func (s *scene) lastPSN() (next uint32) {
 	for _, k := range s.sightings {
 		if k.tap == "h0:eth0" && k.out && isData(k) {
 			if b := datagramOf(k.frame).Base(); b.Type == wire.RDData && b.Source == 32 &&
-				serial(b.PSN, next) >= 0 {
+				int32(b.PSN-next) >= 0 {
 				next = b.PSN + 1
 			}
 		}

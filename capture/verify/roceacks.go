@@ -79,8 +79,8 @@ func NewRoCEAcks() *RoCEAcks {
 
 // Begin implements Check.
 func (k *RoCEAcks) Begin(c *Capture) {
-	k.begin(c)
-	k.linger = lingers(c)
+	k.capture = c
+	k.linger = c.Linger()
 }
 
 // Packet implements Check.

@@ -41,14 +41,14 @@ func roceRing(t testing.TB) (*scene, [2]*roceQP) {
 // only where it goes to a queue pair of the workload.
 // silence has one of two ranks send nothing to the other's queue pairs, as the formula and
 // its worker say.
-func (s *scene) silence(rank int) {
+func silence(s *scene, rank int) {
 	s.workload.Ranks[1-rank].QueuePairs.First = 0x9000
 	s.workload.Ranks[rank].Expected, s.workload.Ranks[rank].Reported = 0, new(uint64)
 }
 
 // emptied has rank 1 send three messages without a byte to a queue pair of its own, where it is
 // to send so many.
-func (s *scene) emptied(q *roceQP, want uint64) {
+func emptied(s *scene, q *roceQP, want uint64) {
 	s.workload.Ranks[0].QueuePairs.First, q.to = 0x2000, 0x2001
 	q.connect(3)
 	for range 3 {
@@ -99,13 +99,13 @@ func TestRoCEBytesPerRank(t *testing.T) {
 			n := uint64(4000)
 			s.workload.Ranks[1].Expected, s.workload.Ranks[1].Reported = 4000, &n
 		}, verdict.Inconclusive, "1 queue pairs went on with a PSN from elsewhere"},
-		"a rank is to send nothing": {func(s *scene, _ [2]*roceQP) { s.silence(1) }, pass, "expected 0"},
+		"a rank is to send nothing": {func(s *scene, _ [2]*roceQP) { silence(s, 1) }, pass, "expected 0"},
 		"who is to send nothing sends": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[1].Expected = 0
 		}, fail, "sent 3000 bytes, the algorithm sends 0 (+100.00%)"},
 		"nobody is to send": {func(s *scene, _ [2]*roceQP) {
-			s.silence(0)
-			s.silence(1)
+			silence(s, 0)
+			silence(s, 1)
 		}, verdict.Inconclusive, "no packet of the workload"},
 		"what goes to each": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[0].ExpectedTo, s.workload.Ranks[1].ExpectedTo = []units.Bytes{0, 3000},
@@ -114,15 +114,15 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"what goes to another one": {func(s *scene, _ [2]*roceQP) {
 			s.workload.Ranks[1].ExpectedTo = []units.Bytes{2500, 0}
 		}, fail, "sent 3000 bytes to rank 0, the algorithm sends 2500 (+20.00%)"},
-		"messages without a byte": {func(s *scene, qs [2]*roceQP) { s.emptied(qs[1], 3) }, pass, "rank 1"},
+		"messages without a byte": {func(s *scene, qs [2]*roceQP) { emptied(s, qs[1], 3) }, pass, "rank 1"},
 		"one of them too few": {func(s *scene, qs [2]*roceQP) {
-			s.emptied(qs[1], 4)
+			emptied(s, qs[1], 4)
 		}, fail, "sent 3 messages, want 4 to 4"},
 		"one of them too many": {func(s *scene, qs [2]*roceQP) {
-			s.emptied(qs[1], 2)
+			emptied(s, qs[1], 2)
 		}, fail, "sent 3 messages, want 2 to 2"},
 		"one of them with a byte": {func(s *scene, qs [2]*roceQP) {
-			s.emptied(qs[1], 3)
+			emptied(s, qs[1], 3)
 			qs[1].next(infiniband.WriteOnly, 1)
 		}, fail, "sent 1 bytes in messages that have none"},
 		"queue pairs of others": {func(s *scene, _ [2]*roceQP) {

@@ -59,7 +59,7 @@ func newRoCECNP(interval time.Duration) *roCECNP {
 
 // Begin implements Check.
 func (k *roCECNP) Begin(c *Capture) {
-	k.begin(c)
+	k.capture = c
 	k.interval *= int64(c.Dilation)
 }
 
@@ -97,7 +97,7 @@ func (k *roCECNP) Packet(p *Packet) {
 func (k *roCECNP) notify(p *Packet) {
 	k.cnps++
 	if len(k.speakers) < maxRoCEFlows {
-		k.speakers[p.key.src] = true
+		k.speakers[p.Addresses.Src] = true
 	}
 	f := k.answered(p)
 	if f == nil {
@@ -138,7 +138,7 @@ func (k *roCECNP) Result() Result {
 	var dumb uint64
 	for _, f := range k.ordered {
 		f.own.expire(k.capture.End - k.interval)
-		if !k.speakers[f.key.dst] {
+		if !k.speakers[f.key.addresses.Dst] {
 			dumb += f.own.marks
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 // answered returns the flow to which a packet from a responder refers, or nil where the flow is
 // unknown.
 func (v *roceFlows[S]) answered(p *Packet) *roceFlow[S] {
-	key := p.roceKey()
+	key := roceKeyOf(p)
 	mate, known := v.mates[key]
 	if !known {
 		if mate, known = v.guess(p); !known {
@@ -48,7 +48,7 @@ func (v *roceFlows[S]) answer(p *Packet) *roceFlow[S] {
 
 // precedes reports whether an answer may belong to a request from before the capture.
 func (v *roceFlows[S]) precedes(p *Packet) bool {
-	return slices.ContainsFunc(v.between[addresses(p.key.dst, p.key.src)], func(f *roceFlow[S]) bool {
+	return slices.ContainsFunc(v.between[p.Addresses.Reversed()], func(f *roceFlow[S]) bool {
 		return !f.paired && f.follows(p.RoCE.BTH.PSN)
 	})
 }
@@ -63,7 +63,7 @@ func (f *roceFlow[S]) follows(psn infiniband.PSN) bool {
 // first requests were not seen. Such a flow is not known to await the answer.
 func (v *roceFlows[S]) guess(p *Packet) (found roceKey, only bool) {
 	candidates, holds := 0, false
-	for _, f := range v.between[addresses(p.key.dst, p.key.src)] {
+	for _, f := range v.between[p.Addresses.Reversed()] {
 		_, mated := v.mates[f.key]
 		switch {
 		case mated:
@@ -155,21 +155,21 @@ func (v *roceFlows[S]) learn(p *Packet) {
 	switch m.Attribute() {
 	case infiniband.AttributeREQ:
 		f := infiniband.REQ(m.CM()).Fields()
-		comm := roceComm{p.key.src, f.LocalComm}
+		comm := roceComm{p.Addresses.Src, f.LocalComm}
 		if _, again := v.asking[comm]; again || len(v.asking) < maxRoCEFlows {
-			v.asking[comm] = roceAsked{roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}, f.PSN}
+			v.asking[comm] = roceAsked{roceKey{p.Addresses.Reversed(), f.QPN}, f.PSN}
 		}
 	case infiniband.AttributeREP:
 		f := infiniband.REP(m.CM()).Fields()
-		comm := roceComm{p.key.dst, f.RemoteComm}
-		if asked, known := v.asking[comm]; known && asked.back.src == p.key.src {
-			there := roceKey{src: p.key.dst, dst: p.key.src, qp: f.QPN}
+		comm := roceComm{p.Addresses.Dst, f.RemoteComm}
+		if asked, known := v.asking[comm]; known && asked.back.addresses.Src == p.Addresses.Src {
+			there := roceKey{p.Addresses.Reversed(), f.QPN}
 			v.pair(asked.back, there)
 			v.started(there, roceStart{f.PSN, f.RemoteComm, f.LocalComm})
 			v.started(asked.back, roceStart{asked.psn, f.RemoteComm, f.LocalComm})
 			delete(v.asking, comm)
 		}
 	case infiniband.AttributeDREQ:
-		v.ended(roceKey{src: p.key.src, dst: p.key.dst, qp: infiniband.DREQ(m.CM()).Fields().QPN}, p.Time)
+		v.ended(roceKey{p.Addresses, infiniband.DREQ(m.CM()).Fields().QPN}, p.Time)
 	}
 }

@@ -33,17 +33,17 @@ const maxRoCEFlows = 1 << 13
 // pairs tell which belong together, where they were captured. Otherwise an answer tells it if only
 // one flow awaits its PSN.
 type roceFlows[S any] struct {
-	selector
-	side roceSide
+	capture *Capture
+	side    roceSide
 	// reliable excludes the flows of unreliable connections.
 	reliable bool
 	flows    map[roceKey]*roceFlow[S]
 	ordered  []*roceFlow[S] // in the order in which they began
-	between  map[[32]byte][]*roceFlow[S]
+	between  map[Addresses][]*roceFlow[S]
 	mates    map[roceKey]roceKey // each direction of a connection, by the other
 	asking   map[roceComm]roceAsked
 	starts   map[roceKey]roceStart
-	homes    map[[32]byte]int // tap by two addresses, where taps are not at NICs
+	homes    map[Addresses]int // tap by two addresses, where taps are not at NICs
 
 	damaged    uint64 // packets that arrived with a wrong ICRC, which their NIC discards
 	unread     uint64
@@ -64,9 +64,9 @@ func newRoCEFlows[S any](side roceSide) roceFlows[S] {
 	return roceFlows[S]{
 		side:    side,
 		flows:   map[roceKey]*roceFlow[S]{},
-		between: map[[32]byte][]*roceFlow[S]{},
+		between: map[Addresses][]*roceFlow[S]{},
 		mates:   map[roceKey]roceKey{},
-		asking:  map[roceComm]roceAsked{}, starts: map[roceKey]roceStart{}, homes: map[[32]byte]int{},
+		asking:  map[roceComm]roceAsked{}, starts: map[roceKey]roceStart{}, homes: map[Addresses]int{},
 	}
 }
 
@@ -96,9 +96,9 @@ func (v *roceFlows[S]) here(p *Packet) bool {
 	if slices.ContainsFunc(v.capture.Taps, func(t *Tap) bool { return t.NIC }) {
 		return false
 	}
-	ends := addresses(p.key.src, p.key.dst)
-	if bytes.Compare(p.key.src[:], p.key.dst[:]) > 0 {
-		ends = addresses(p.key.dst, p.key.src)
+	ends := p.Addresses
+	if bytes.Compare(ends.Src[:], ends.Dst[:]) > 0 {
+		ends = ends.Reversed()
 	}
 	home, known := v.homes[ends]
 	if !known {
@@ -108,12 +108,6 @@ func (v *roceFlows[S]) here(p *Packet) bool {
 		}
 	}
 	return home == p.Tap.Index
-}
-
-func addresses(a, b [16]byte) (both [32]byte) {
-	copy(both[:16], a[:])
-	copy(both[16:], b[:])
-	return both
 }
 
 // foreign reports whether no tap is at a NIC, so that packets may be lost and reordered on both
@@ -178,7 +172,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 		v.side == atResponder && !v.came(p) {
 		return nil, roceNone
 	}
-	key := p.roceKey()
+	key := roceKeyOf(p)
 	f := v.flows[key]
 	if f == nil {
 		if v.full = v.full || len(v.flows) >= maxRoCEFlows; v.full {
@@ -188,8 +182,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 			name: fmt.Sprintf("%s to %s QP %#06x", p.Flow.Src.Addr(), p.Flow.Dst.Addr(), uint32(key.qp))}
 		v.flows[key] = f
 		v.ordered = append(v.ordered, f)
-		ends := addresses(key.src, key.dst)
-		v.between[ends] = append(v.between[ends], f)
+		v.between[key.addresses] = append(v.between[key.addresses], f)
 		f.over = true
 	}
 	if f.over {
@@ -211,7 +204,7 @@ func (v *roceFlows[S]) request(p *Packet) (*roceFlow[S], rocePlace) {
 func (v *roceFlows[S]) need() Need {
 	n := Need{Packets: filter.Transport(protoUDP, 0, infiniband.Port)}
 	if v.capture.Plan != nil || !v.foreign() {
-		n.Ports = v.capture.portsOf(everyNIC)
+		n.Ports = v.capture.NICs()
 		return n
 	}
 	for _, tap := range v.capture.Taps {
@@ -258,28 +251,3 @@ func (v *roceFlows[S]) doubts() (lines []string) {
 	}
 	return lines
 }
-
-// notApplicable formats the finding of a check whose precondition does not hold.
-func notApplicable(format string, args ...any) string {
-	return "NOT-APPLICABLE: " + fmt.Sprintf(format, args...)
-}
-
-// findings holds the findings of a check: counts with words, and examples of them.
-type findings struct {
-	lines, examples []string
-}
-
-func (f *findings) count(n uint64, what string) {
-	if n > 0 {
-		f.lines = append(f.lines, fmt.Sprintf("%d %s", n, what))
-	}
-}
-
-func (f *findings) exemplify(format string, args ...any) {
-	if len(f.examples) < 8 {
-		f.examples = append(f.examples, fmt.Sprintf(format, args...))
-	}
-}
-
-// all returns the counts, and then the examples.
-func (f *findings) all() []string { return append(f.lines, f.examples...) }

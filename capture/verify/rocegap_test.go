@@ -36,8 +36,8 @@ func TestRoCEReadsInAGap(t *testing.T) {
 			q.read(bytes)
 		}
 		results, _ := q.run(rules(t, spec.RoCERuleAcks, spec.RoCERuleWrites)...)
-		results[0].wants(t, c.want, c.says)
-		results[1].wants(t, pass, "READs")
+		wants(t, results[0], c.want, c.says)
+		wants(t, results[1], pass, "READs")
 	}
 }
 
@@ -91,6 +91,6 @@ func TestRoCEFirstLost(t *testing.T) {
 		}
 		q.ack(q.psn.Add(-1), 1)
 		results, _ := q.run(rules(t, spec.RoCERuleAcks)...)
-		results[0].wants(t, want, says)
+		wants(t, results[0], want, says)
 	}
 }

@@ -46,8 +46,8 @@ func NewRoCEGoBack() *RoCEGoBack {
 
 // Begin implements Check.
 func (k *RoCEGoBack) Begin(c *Capture) {
-	k.begin(c)
-	k.linger = lingers(c)
+	k.capture = c
+	k.linger = c.Linger()
 }
 
 // Packet implements Check.

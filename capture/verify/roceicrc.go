@@ -16,7 +16,7 @@ import (
 // It applies to packets that the capture has whole, with an IP header without options or extension
 // headers. A run in which packets are damaged on purpose fails the check.
 type RoCEICRC struct {
-	selector
+	capture        *Capture
 	right, unknown uint64
 	made, damaged  uint64 // wrong where they leave a NIC, and elsewhere
 	faulty, cut    uint64 // packets that are not RoCEv2, and unreadable packets
@@ -27,7 +27,7 @@ type RoCEICRC struct {
 func NewRoCEICRC() *RoCEICRC { return new(RoCEICRC) }
 
 // Begin implements Check.
-func (k *RoCEICRC) Begin(c *Capture) { k.begin(c) }
+func (k *RoCEICRC) Begin(c *Capture) { k.capture = c }
 
 // Packet implements Check.
 func (k *RoCEICRC) Packet(p *Packet) {
@@ -79,7 +79,7 @@ func (k *RoCEICRC) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("%d packets had their ICRC right and %d wrong at all taps; %d could not be "+
 		"looked at", k.right, wrong, k.unknown+k.cut)
-	ports := k.capture.portsOf(everyNIC)
+	ports := k.capture.NICs()
 	if k.capture.Plan == nil {
 		ports = k.capture.recorded()
 	}

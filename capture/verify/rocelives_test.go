@@ -98,7 +98,7 @@ func TestRoCENextLife(t *testing.T) {
 				c.run(q)
 			}
 			results, _ := q.run(rules(t, c.rule)...)
-			results[0].wants(t, c.want, c.says)
+			wants(t, results[0], c.want, c.says)
 		})
 	}
 }
@@ -278,7 +278,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 			q := newRoCEScene(t, 4)
 			c.run(q)
 			results, _ := q.run(rules(t, c.rule)...)
-			results[0].wants(t, c.want, c.says)
+			wants(t, results[0], c.want, c.says)
 		})
 	}
 }
@@ -303,7 +303,7 @@ func TestRoCESeenInPart(t *testing.T) {
 	q.snap = 68 // no RETH
 	q.remove(func(k sighting) bool { return k.tap != "h2:eth0" })
 	results, _ := q.run(rules(t, spec.RoCERuleAcks)...)
-	results[0].wants(t, unclear, "answers acknowledge what had not come")
+	wants(t, results[0], unclear, "answers acknowledge what had not come")
 	count := 1
 	for lost := 0; lost < count; lost++ {
 		q := newRoCEScene(t, 4)

@@ -379,7 +379,7 @@ func TestRoCEAgainstMutations(t *testing.T) {
 			q.healthy()
 			m.mutate(q)
 			results, _ := q.run(rules(t, m.rule)...)
-			results[0].wants(t, m.want, m.says)
+			wants(t, results[0], m.want, m.says)
 		})
 	}
 }
@@ -438,7 +438,7 @@ func TestRoCEWithLittle(t *testing.T) {
 			q := newRoCEScene(t, 4)
 			c.run(q)
 			results, _ := q.run(rules(t, c.rule)...)
-			results[0].wants(t, c.want, c.says)
+			wants(t, results[0], c.want, c.says)
 		})
 	}
 }

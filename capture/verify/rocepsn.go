@@ -37,7 +37,7 @@ func NewRoCEPSN(again *spec.Bound) *RoCEPSN {
 }
 
 // Begin implements Check.
-func (k *RoCEPSN) Begin(c *Capture) { k.begin(c) }
+func (k *RoCEPSN) Begin(c *Capture) { k.capture = c }
 
 // Packet implements Check.
 func (k *RoCEPSN) Packet(p *Packet) {

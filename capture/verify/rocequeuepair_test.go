@@ -207,7 +207,7 @@ func TestRoCEOfQueuePairs(t *testing.T) {
 			for i, r := range results {
 				switch {
 				case roceRules[i] == spec.RoCERuleGoBack:
-					r.wants(t, c.goBack, c.says)
+					wants(t, r, c.goBack, c.says)
 				case r.Verdict != pass:
 					t.Errorf("want PASS: %v", r)
 				}

@@ -62,7 +62,7 @@ func newRoCERate(window time.Duration) *roCERate {
 
 // Begin implements Check.
 func (k *roCERate) Begin(c *Capture) {
-	k.begin(c)
+	k.capture = c
 	k.window *= int64(c.Dilation)
 }
 

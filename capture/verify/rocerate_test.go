@@ -90,7 +90,7 @@ func TestRoCECNP(t *testing.T) {
 			q.ecn = wire.ECT0
 			c.run(q)
 			results, _ := q.run(newRoCECNP(c.within))
-			results[0].wants(t, c.want, c.says)
+			wants(t, results[0], c.want, c.says)
 		})
 	}
 }
@@ -191,7 +191,7 @@ func TestRoCERate(t *testing.T) {
 			q := newRoCEScene(t, 4)
 			c.run(q)
 			results, _ := q.run(newRoCERate(c.window))
-			results[0].wants(t, c.want, c.says)
+			wants(t, results[0], c.want, c.says)
 		})
 	}
 }
@@ -286,7 +286,7 @@ func TestRoCEDilated(t *testing.T) {
 // memory than one in which they do not.
 func TestRoCEMemory(t *testing.T) {
 	k := NewRoCEPSN(nil)
-	c := &Capture{Dilation: 1, Taps: []*Tap{{Name: "a", NIC: true, ethernet: true}}}
+	c := &Capture{Dilation: 1, Taps: []*Tap{{Name: "a", NIC: true}}}
 	k.Begin(c)
 	const queuePairs = 300
 	for i := range 2 * queuePairs {
@@ -294,7 +294,7 @@ func TestRoCEMemory(t *testing.T) {
 		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.WriteOnly,
 			DestQP: infiniband.QPN(i / 2), PSN: infiniband.PSN(i % 2 * (maxRoCESent - 2))}}, 0)
 		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
-		packet.roceOf(p)
+		roceOf(packet, p)
 		k.Packet(packet)
 	}
 	reads := NewRoCEWrites()
@@ -304,7 +304,7 @@ func TestRoCEMemory(t *testing.T) {
 		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.ReadRequest,
 			PSN: infiniband.PSN(i)}}, 0)
 		packet := &Packet{Tap: c.Taps[0], Direction: Out, Time: int64(i), IP: 4, Flow: new(Flow)}
-		packet.roceOf(p)
+		roceOf(packet, p)
 		reads.Packet(packet)
 	}
 	if n := len(reads.ordered[0].own.reads); n != maxRoCEReads || reads.partial != maxRoCEReads {
@@ -320,7 +320,7 @@ func TestRoCEMemory(t *testing.T) {
 	}
 }
 
-// The reader of packets, and the checks behind it, take any packets in any order.
+// The checks take any packets in any order.
 func FuzzRoCEChecks(f *testing.F) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 8 {
@@ -331,12 +331,7 @@ func FuzzRoCEChecks(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var r RoCE
-		r.read(b, len(b))
-		if len(b) > 2 {
-			r.read(b[:len(b)-2], len(b))
-		}
-		c := &Capture{Dilation: 1, Taps: []*Tap{{Name: "a", NIC: len(b)%2 == 0, ethernet: true}}}
+		c := &Capture{Dilation: 1, Taps: []*Tap{{Name: "a", NIC: len(b)%2 == 0}}}
 		var checks []Check
 		for _, rule := range roceRules {
 			check, err := newRoCE(&spec.RoCECheck{Rule: rule})
@@ -374,8 +369,8 @@ func FuzzRoCEChecks(f *testing.F) {
 			p.Encode(&fields, payload)
 			packet := &Packet{Tap: c.Taps[0], Direction: Direction(1 + rest>>6&1), Time: int64(at) * 1000,
 				IP: 4, ECN: wire.ECN(rest >> 5 & 3), Flow: flow, Length: len(p) + 42}
-			packet.key.src[15], packet.key.dst[15] = rest>>7, 1-rest>>7
-			packet.roceOf(p)
+			packet.Addresses.Src[15], packet.Addresses.Dst[15] = rest>>7, 1-rest>>7
+			roceOf(packet, p)
 			for _, check := range checks {
 				check.Packet(packet)
 			}
@@ -389,10 +384,11 @@ func FuzzRoCEChecks(f *testing.F) {
 	})
 }
 
-// roceOf makes a packet carry one of RoCEv2.
-func (p *Packet) roceOf(b infiniband.Packet) {
-	var r RoCE
-	if p.RoCEFault = r.read(b, len(b)); p.RoCEFault == RoCESound {
-		p.RoCE = &r
+// roceOf makes a packet carry a RoCEv2 packet.
+func roceOf(p *Packet, b infiniband.Packet) {
+	if !b.Valid() {
+		p.RoCEFault = RoCEDamaged
+		return
 	}
+	p.RoCE = &RoCE{Fields: b.Fields(), Bytes: b, Payload: b.PayloadLen(len(b)), whole: true}
 }

@@ -53,7 +53,7 @@ func NewRoCEWrites() *RoCEWrites {
 }
 
 // Begin implements Check.
-func (k *RoCEWrites) Begin(c *Capture) { k.begin(c) }
+func (k *RoCEWrites) Begin(c *Capture) { k.capture = c }
 
 // Packet implements Check.
 func (k *RoCEWrites) Packet(p *Packet) {

@@ -112,7 +112,7 @@ func TestRXE(t *testing.T) {
 	}
 	// The kernel looks at no mark, which the check says with the count.
 	cnp := judgeRXE(t, "write-marked", newRoCECNP(0))[0]
-	cnp.wants(t, unclear, "packets with a mark came to receivers that sent no CNP at all, as rdma_rxe does")
+	wants(t, cnp, unclear, "packets with a mark came to receivers that sent no CNP at all, as rdma_rxe does")
 	if cnp.Measured["marked"] == 0 || cnp.Measured["marked"] != cnp.Measured["not-applicable"] {
 		t.Errorf("%v: %v", cnp, cnp.Measured)
 	}
@@ -125,7 +125,7 @@ type startsCheck struct {
 	right, wrong int
 }
 
-func (k *startsCheck) Begin(c *Capture) { k.begin(c) }
+func (k *startsCheck) Begin(c *Capture) { k.capture = c }
 
 func (k *startsCheck) Packet(p *Packet) {
 	f, place := k.walkRequests(p)

@@ -1,13 +1,9 @@
 package verify
 
 import (
-	"fmt"
-	"math"
 	"net/netip"
 	"strings"
-	"time"
 
-	"railbed/plan"
 	"railbed/plan/spec"
 )
 
@@ -90,30 +86,6 @@ func (s *selector) begin(c *Capture) {
 // of reports whether a packet belongs to the workload.
 func (s *selector) of(p *Packet) bool { return s.roles == nil || s.roles.of(p).relevant }
 
-// owner is the owner of an address: a node, and the NIC unless the address belongs to the node as a
-// whole.
-type owner struct{ node, nic string }
-
-// ownersOf returns the owner of each address of a plan's nodes.
-func ownersOf(p *plan.Plan) map[netip.Addr]owner {
-	found := map[netip.Addr]owner{}
-	if p == nil {
-		return found
-	}
-	for i := range p.Nodes {
-		n := &p.Nodes[i]
-		for _, prefix := range n.Loopbacks {
-			found[prefix.Addr()] = owner{node: n.Name}
-		}
-		for _, nic := range n.NICs {
-			for _, prefix := range nic.Addrs {
-				found[prefix.Addr()] = owner{n.Name, nic.Name}
-			}
-		}
-	}
-	return found
-}
-
 // at reports whether a port is selected.
 func (s *selector) at(t *Tap) bool {
 	for len(s.taps) <= t.Index {
@@ -184,35 +156,3 @@ func (s *selector) destination(p *Packet) bool {
 func crosses(p *Packet) bool {
 	return p.Drop == "" && (p.Tap.NIC && p.Direction == In || !p.Tap.NIC && p.Direction == Out)
 }
-
-func percent(v float64) string { return fmt.Sprintf("%.3g%%", v*100) }
-
-// lingers returns how long a packet may be under way between two NICs, in nanoseconds. This is the
-// time in which the slowest link drains the largest buffer, plus the largest delays on a path,
-// within bounds.
-func lingers(c *Capture) int64 {
-	longest := lingerUnknown
-	if p := c.Plan; p != nil {
-		slowest, delay := int64(math.MaxInt64), time.Duration(0)
-		for _, l := range p.Links {
-			for _, d := range []plan.Direction{l.AToB, l.BToA} {
-				if d.Rate > 0 {
-					slowest = min(slowest, int64(d.Rate))
-				}
-				delay = max(delay, time.Duration(d.Delay)+time.Duration(d.Jitter))
-			}
-		}
-		for i := range p.Switches {
-			if soft := p.Switches[i].Soft; soft != nil && slowest != math.MaxInt64 {
-				longest = max(longest, time.Duration(
-					float64(soft.Buffer)*8*float64(time.Second)/float64(slowest)))
-			}
-		}
-		longest += pathLinks * delay
-	}
-	return int64(min(longest, lingerMost)) * int64(c.Dilation)
-}
-
-// generationOf returns how old a generation of remembered packets becomes. It leaves time for
-// packets that may be under way for so long.
-func generationOf(linger int64) int64 { return max(int64(time.Second), 2*linger) }

@@ -426,7 +426,7 @@ func TestFabricChecks(t *testing.T) {
 func judgeScene(t *testing.T, s *scene, check Check, want verdict.Verdict, says string) {
 	t.Helper()
 	results, _ := s.run(check)
-	if text := results[0].String(); results[0].Verdict != want || !strings.Contains(text, says) {
+	if text := text(results[0]); results[0].Verdict != want || !strings.Contains(text, says) {
 		t.Errorf("got %s\nwant %s with %q", text, want, says)
 	}
 }

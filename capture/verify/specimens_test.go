@@ -73,7 +73,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 		if broken {
 			s.remove(func(k sighting) bool { return k.tap == "h1:eth0" && k.out && isData(k) })
 		}
-		return s, func() Check { return newCrossed(s.workload.Crossing()) }
+		return s, func() Check { return newCrossed(CrossingOf(s.workload)) }
 	},
 	"rail-local": func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := smallRing(t)
@@ -256,7 +256,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*scene, func() Check
 			q.wait(3 * time.Millisecond)
 		}
 		q.now += 10_000_000
-		return q.scene, func() Check { return newRoCERate(0) }
+		return q.scene, roceCheck(t, spec.RoCERuleRate)
 	},
 	"that " + spec.ThatRDPlaced: func(t *testing.T, broken bool) (*scene, func() Check) {
 		s := rdSpecimen(t)
@@ -320,13 +320,18 @@ func roceSpecimen(rule string, play, spoil func(*roceQP)) func(t *testing.T, bro
 			spoil(q)
 		}
 		q.now += 1_000_000_000
-		return q.scene, func() Check {
-			check, err := newRoCE(&spec.RoCECheck{Rule: rule})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return check
+		return q.scene, roceCheck(t, rule)
+	}
+}
+
+// roceCheck makes the check of a rule.
+func roceCheck(t *testing.T, rule string) func() Check {
+	return func() Check {
+		check, err := newRoCE(&spec.RoCECheck{Rule: rule})
+		if err != nil {
+			t.Fatal(err)
 		}
+		return check
 	}
 }
 

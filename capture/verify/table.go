@@ -249,15 +249,6 @@ func Examples() []string {
 	return examples
 }
 
-// bound parses a comparison whose syntax was checked before. It returns nil for an empty one.
-func bound(text string, kind spec.BoundKind) *spec.Bound {
-	b, err := spec.ParseBound(text, kind)
-	if err != nil {
-		return nil
-	}
-	return &b
-}
-
 // priority returns a queue's number, or -1 for any queue.
 func priority(q *int) int {
 	if q == nil {

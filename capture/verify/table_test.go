@@ -87,7 +87,7 @@ func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
 	s := newScene(t)
 	s.ring(4)
 	s.workload.Ranks[2].Node = s.workload.Ranks[1].Node
-	results, _ := s.run(s.checks()[0])
+	results, _ := s.run(checksOf(s)[0])
 	if r := results[0]; r.Verdict != unclear ||
 		!strings.Contains(r.Summary, "rank 1 sends to rank 2 on the same node, h1") {
 		t.Errorf("%v, want INCONCLUSIVE with the two ranks", r)
@@ -118,7 +118,7 @@ func TestBytesAcrossNodes(t *testing.T) {
 		s.ring(4)
 		s.workload.Across = true
 		test.change(&s.workload)
-		results, _ := s.run(s.checks()[0])
+		results, _ := s.run(checksOf(s)[0])
 		details := strings.Join(results[0].Details, "\n")
 		if results[0].Verdict == pass || !strings.Contains(details, test.says) ||
 			test.not != "" && strings.Contains(details, test.not) {

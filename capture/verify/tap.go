@@ -62,3 +62,6 @@ func splitPort(name string) (node, port string) {
 	}
 	return name[:at], name[at+1:]
 }
+
+// whole reports whether the capture holds every packet of a tap.
+func (t *Tap) whole() bool { return t.filter == "" && t.Lost == 0 }

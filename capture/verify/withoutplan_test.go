@@ -18,8 +18,8 @@ func TestWithoutAPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := results[0]; r.Verdict != want || !strings.Contains(r.String(), says) {
-			t.Errorf("got %s\nwant %s with %q", r.String(), want, says)
+		if r := results[0]; r.Verdict != want || !strings.Contains(text(r), says) {
+			t.Errorf("got %s\nwant %s with %q", text(r), want, says)
 		}
 	}
 	ring := func(untapped func(tap string) bool) *scene {

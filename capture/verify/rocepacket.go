@@ -1,12 +1,8 @@
 package verify
 
 import (
-	"fmt"
-	"time"
-
 	"railbed/capture/layers"
 	"railbed/internal/infiniband"
-	"railbed/plan/spec"
 )
 
 // RoCE is the RoCEv2 packet in a captured packet. Its lengths agree, but its ICRC may be wrong.
@@ -79,39 +75,3 @@ func (r *RoCE) read(captured []byte, length int) RoCEFault {
 	r.Fields, r.Bytes, r.whole, r.Payload = b.Fields(), b, len(captured) == length, b.PayloadLen(length)
 	return RoCESound
 }
-
-// roceKey names a sender and a queue pair to which it sends: one direction of a connection.
-type roceKey struct {
-	src, dst [16]byte
-	qp       infiniband.QPN
-}
-
-// roceKey returns the key of a packet.
-func (p *Packet) roceKey() roceKey {
-	return roceKey{src: p.key.src, dst: p.key.dst, qp: p.RoCE.BTH.DestQP}
-}
-
-// newRoCE makes the check of a rule.
-func newRoCE(k *spec.RoCECheck) (Check, error) {
-	within := time.Duration(k.Within)
-	switch k.Rule {
-	case spec.RoCERuleICRC:
-		return NewRoCEICRC(), nil
-	case spec.RoCERulePSN:
-		return NewRoCEPSN(bound(k.Again, spec.CountBound)), nil
-	case spec.RoCERuleAcks:
-		return NewRoCEAcks(), nil
-	case spec.RoCERuleWrites:
-		return NewRoCEWrites(), nil
-	case spec.RoCERuleGoBack:
-		return NewRoCEGoBack(), nil
-	case spec.RoCERuleCNP:
-		return newRoCECNP(within), nil
-	case spec.RoCERuleRate:
-		return newRoCERate(within), nil
-	}
-	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", k.Rule)
-}
-
-// roceName returns the name of the check of a rule.
-func roceName(rule string) string { return "roce " + rule }
