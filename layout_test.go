@@ -62,10 +62,10 @@ func topOf(folder string) string {
 
 // testSupport are the packages for tests. The command has none of them.
 var testSupport = []string{
-	"fabric/port/porttest", "fabric/softswitch/calculustest", "internal/hosttest",
-	"internal/hosttest/dockertest",
-	"internal/hosttest/vmtest", "internal/protocoltest", "nodes/nodestest", "plan/plantest",
-	"transports/rd/privacy/privacytest", "transports/transportstest",
+	"capture/verify/verifytest", "fabric/port/porttest", "fabric/softswitch/calculustest",
+	"internal/hosttest", "internal/hosttest/dockertest", "internal/hosttest/vmtest",
+	"internal/protocoltest", "nodes/nodestest", "plan/plantest", "transports/rd/privacy/privacytest",
+	"transports/transportstest",
 }
 
 // fence keeps an import in the places that allow it.

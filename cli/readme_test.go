@@ -77,7 +77,7 @@ func TestReadmeListsTheCommands(t *testing.T) {
 // The part of README.md about a third-party recording equals the command's output.
 func TestReadmeShowsARecordingOfRoCE(t *testing.T) {
 	t.Chdir("..")
-	args := []string{"verify", "capture/verify/testdata/rxe/write-lost-behind.pcap", "--check",
+	args := []string{"verify", "capture/verify/roce/testdata/rxe/write-lost-behind.pcap", "--check",
 		"roce: {rule: acks}", "--check", "roce: {rule: go-back-n}"}
 	var stdout, stderr bytes.Buffer
 	if code := Main(args, strings.NewReader(""), &stdout, &stderr); code != verdict.ExitPass {

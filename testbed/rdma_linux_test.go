@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"railbed/capture/verify"
+	"railbed/capture/verify/evidence"
 	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
 	"railbed/internal/verdict"
@@ -211,10 +212,10 @@ type crossing struct {
 	largest int            // payload of a packet
 }
 
-func (c *crossing) Begin(*verify.Capture) {}
+func (c *crossing) Begin(*evidence.Capture) {}
 
-func (c *crossing) Packet(p *verify.Packet) {
-	if p.RoCE == nil || p.Direction != verify.Out {
+func (c *crossing) Packet(p *evidence.Packet) {
+	if p.RoCE == nil || p.Direction != evidence.Out {
 		return
 	}
 	c.payload[p.Tap.Node] += p.RoCE.Payload

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
@@ -25,7 +27,7 @@ func TestAllToAllFormula(t *testing.T) {
 						sent += 4
 					}
 				}
-				if got := allToAllBytes(rank, ranks, units.Bytes(4*elements), 4,
+				if got := verifytest.AllToAllBytes(rank, ranks, units.Bytes(4*elements), 4,
 					3); got != units.Bytes(3*sent) {
 					t.Errorf("rank %d of %d with %d elements: %d, want %d", rank, ranks, elements, got,
 						3*sent)
@@ -49,18 +51,18 @@ func TestWithin(t *testing.T) {
 		{"", []string{"h0", "h1", "h0", "h1"}, false},
 		{"", []string{"h0", "h0", "h1", "h1"}, true},
 		{"", []string{"h0", "h1", "h0"}, true}, // around the end
-		{AllToAll, []string{"h0", "h1", "h0", "h1"}, true},
-		{AllToAll, []string{"h0", "h1", "h2", "h3"}, false},
-		{AllToAll, []string{"h0"}, false},
+		{evidence.AllToAll, []string{"h0", "h1", "h0", "h1"}, true},
+		{evidence.AllToAll, []string{"h0", "h1", "h2", "h3"}, false},
+		{evidence.AllToAll, []string{"h0"}, false},
 		{"", []string{"h0"}, false},
-		{Pairs, []string{"h0", "h0", "h1", "h1"}, false}, // the pairs are 0, 2 and 3, 1
-		{Pairs, []string{"h0", "h1", "h2", "h1"}, true},
+		{evidence.Pairs, []string{"h0", "h0", "h1", "h1"}, false}, // the pairs are 0, 2 and 3, 1
+		{evidence.Pairs, []string{"h0", "h1", "h2", "h1"}, true},
 	} {
-		w := Workload{Pattern: c.pattern, Pairs: [][2]int{{0, 2}, {3, 1}}}
+		w := evidence.Workload{Pattern: c.pattern, Pairs: [][2]int{{0, 2}, {3, 1}}}
 		for i, node := range c.nodes {
-			w.Ranks = append(w.Ranks, Rank{Rank: i, Node: node})
+			w.Ranks = append(w.Ranks, evidence.Rank{Rank: i, Node: node})
 		}
-		if from, to, found := w.within(); found != c.want ||
+		if from, to, found := w.Within(); found != c.want ||
 			found && (from.Node != to.Node || from.Rank == to.Rank) {
 			t.Errorf("%q, %q: %v, %d and %d", c.pattern, c.nodes, found, from.Rank, to.Rank)
 		}
@@ -69,25 +71,25 @@ func TestWithin(t *testing.T) {
 
 // TestChecksOfAWorkload holds that a check of one workload looks at its packets alone.
 func TestChecksOfAWorkload(t *testing.T) {
-	s := softScene(t, softFile)
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
 	of := func(node int) Selection {
-		n := &s.plan.Nodes[node]
-		return Selection{Workload: &Workload{Name: n.Name,
-			Ranks: []Rank{{Node: n.Name, NIC: "eth0", Addr: loopback(n), Port: 7000}}}}
+		n := &s.Plan.Nodes[node]
+		return Selection{Workload: &evidence.Workload{Name: n.Name,
+			Ranks: []evidence.Rank{{Node: n.Name, NIC: "eth0", Addr: verifytest.Loopback(n), Port: 7000}}}}
 	}
-	s.cut(s.plan.Switch("leaf1").Soft.Trim.DSCP)
+	s.Cut(s.Plan.Switch("leaf1").Soft.Trim.DSCP)
 	var cut, whole int // of which node's packets every one is cut, and of which none
-	if s.packet("h1:eth0", true)%2 == 0 {
+	if s.Packet("h1:eth0", true)%2 == 0 {
 		cut = 1
 	} else {
 		whole = 1
 	}
-	s.change(func(k sighting) bool {
-		return k.comment != "" && k.queue == 4 && k.id%2 == 0
-	}, func(k *sighting) { k.comment = "railbed depth=50000 late=0ns" })
+	s.Change(func(k verifytest.Sighting) bool {
+		return k.Comment != "" && k.Queue == 4 && k.ID%2 == 0
+	}, func(k *verifytest.Sighting) { k.Comment = "railbed depth=50000 late=0ns" })
 	deep, flat := &spec.Bound{Op: ">=", Limit: 40000}, &spec.Bound{Op: "<=", Limit: 1000}
 	two, none := &spec.Bound{Op: "==", Limit: 200}, &spec.Bound{Op: "==", Limit: 0}
-	results, _ := s.run(
+	results, _ := s.Run(
 		newTrims(of(cut), two), newTrims(of(whole), none), newTrims(Selection{}, two),
 		newTrims(of(whole), two), newTrims(of(cut), none),
 		newQueueDepth(of(cut), -1, deep, nil), newQueueDepth(of(whole), -1, flat, nil),
@@ -98,7 +100,7 @@ func TestChecksOfAWorkload(t *testing.T) {
 			t.Errorf("check %d, want %s: %v", i, want, results[i])
 		}
 	}
-	if name := results[0].Name; name != "trims "+s.plan.Nodes[cut].Name {
+	if name := results[0].Name; name != "trims "+s.Plan.Nodes[cut].Name {
 		t.Errorf("the check is called %q", name)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/roce"
 	"railbed/internal/infiniband"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
@@ -35,23 +37,23 @@ const (
 // Where a rank states how many bytes it never received, the check compares that number. It has to
 // be the bytes that left for the rank, less the bytes that its acknowledgements count as received.
 type BytesPerRank struct {
-	roles     *roles
+	roles     *evidence.Roles
 	tolerance float64
-	capture   *Capture
+	capture   *evidence.Capture
 	flows     []*rankFlow // of TCP, by index
 	datagrams map[rdKey]*rankStream
-	requests  *Requests
-	asked     []roceStream            // by Request.Flow
-	placed    map[rdPair]*placedBytes // nil if no rank states Missing
-	updates   []updates               // to aggregating switches, by rank
-	unread    []uint64                // unreadable datagrams, by rank
-	full      bool                    // too many streams of datagrams
+	requests  *roce.Requests
+	asked     []roceStream                      // by Request.Flow
+	placed    map[evidence.RDSpace]*placedBytes // nil if no rank states Missing
+	updates   []updates                         // to aggregating switches, by rank
+	unread    []uint64                          // unreadable datagrams, by rank
+	full      bool                              // too many streams of datagrams
 }
 
 // rankFlow is a TCP flow of a rank.
 type rankFlow struct {
 	stream
-	role
+	evidence.Role
 	// goodbye reports whether the stream ends with a goodbye. blind reports whether it may end with
 	// one, in a packet that was not captured so far.
 	goodbye, blind bool
@@ -77,40 +79,41 @@ type roceStream struct {
 // NewBytesPerRank makes the check. The tolerance is a share of the expected bytes, by which a rank
 // may send more or less. A rank that is to send nothing may send that share of the largest expected
 // bytes of any rank.
-func NewBytesPerRank(w Workload, tolerance units.Ratio) *BytesPerRank {
-	b := &BytesPerRank{roles: newRoles(w), tolerance: tolerance.Float(), datagrams: map[rdKey]*rankStream{},
-		requests: NewRequests(), updates: make([]updates, len(w.Ranks)),
+func NewBytesPerRank(w evidence.Workload, tolerance units.Ratio) *BytesPerRank {
+	b := &BytesPerRank{roles: evidence.NewRoles(w), tolerance: tolerance.Float(),
+		datagrams: map[rdKey]*rankStream{},
+		requests:  roce.NewRequests(), updates: make([]updates, len(w.Ranks)),
 		unread: make([]uint64, len(w.Ranks))}
-	if slices.ContainsFunc(w.Ranks, func(r Rank) bool { return r.Missing != nil }) {
-		b.placed = map[rdPair]*placedBytes{}
+	if slices.ContainsFunc(w.Ranks, func(r evidence.Rank) bool { return r.Missing != nil }) {
+		b.placed = map[evidence.RDSpace]*placedBytes{}
 	}
 	return b
 }
 
 // Begin implements Check.
-func (b *BytesPerRank) Begin(c *Capture) { b.capture = c }
+func (b *BytesPerRank) Begin(c *evidence.Capture) { b.capture = c }
 
 // Packet implements Check.
-func (b *BytesPerRank) Packet(p *Packet) {
-	if p.Direction != Out || p.Drop != "" || p.Payload == 0 && !p.SYN {
+func (b *BytesPerRank) Packet(p *evidence.Packet) {
+	if p.Direction != evidence.Out || p.Drop != "" || p.Payload == 0 && !p.SYN {
 		return
 	}
-	found := b.roles.of(p)
-	if !found.relevant || found.rank < 0 {
+	found := b.roles.Of(p)
+	if !found.Relevant || found.Rank < 0 {
 		return
 	}
-	if rank := &b.roles.workload.Ranks[found.rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
+	if rank := &b.roles.Workload.Ranks[found.Rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
 		return
 	}
-	if p.Flow.Proto == protoUDP && p.Flow.Dst.Port() == infiniband.Port {
+	if p.Flow.Proto == evidence.ProtoUDP && p.Flow.Dst.Port() == infiniband.Port {
 		b.request(p, found)
 		return
 	}
 	if p.Aggregation != nil {
-		b.updates[found.rank].add(p.Aggregation)
+		b.updates[found.Rank].add(p.Aggregation)
 		return
 	}
-	if p.Flow.Proto == protoUDP {
+	if p.Flow.Proto == evidence.ProtoUDP {
 		b.datagram(p, found)
 		return
 	}
@@ -119,20 +122,20 @@ func (b *BytesPerRank) Packet(p *Packet) {
 	}
 	f := b.flows[p.Flow.Index]
 	if f == nil {
-		f = &rankFlow{role: found}
+		f = &rankFlow{Role: found}
 		b.flows[p.Flow.Index] = f
 	}
 	before := f.next
 	f.add(p.Seq, p.Payload, p.SYN)
 	if f.next != before { // otherwise the packet lies before the end of the stream
-		f.goodbye, f.blind = isGoodbye(b.roles.workload.Ranks[found.rank].Framing, p)
+		f.goodbye, f.blind = isGoodbye(b.roles.Workload.Ranks[found.Rank].Framing, p)
 	}
 }
 
 // datagram adds a reliable datagram of a rank.
-func (b *BytesPerRank) datagram(p *Packet, of role) {
-	rank := of.rank
-	if p.RD == nil || !p.RD.clear() {
+func (b *BytesPerRank) datagram(p *evidence.Packet, of evidence.Role) {
+	rank := of.Rank
+	if p.RD == nil || !p.RD.Clear() {
 		b.unread[rank]++
 		return
 	}
@@ -149,7 +152,7 @@ func (b *BytesPerRank) datagram(p *Packet, of role) {
 		if b.full = b.full || len(b.datagrams) >= maxRDSequences; b.full {
 			return
 		}
-		s = &rankStream{rank: rank, to: of.to, late: p.RD.PSN != uint32(p.RD.Life>>32)}
+		s = &rankStream{rank: rank, to: of.To, late: p.RD.PSN != uint32(p.RD.Life>>32)}
 		b.datagrams[key] = s
 	}
 	if p.RD.Type == wire.RDSkip {
@@ -158,7 +161,7 @@ func (b *BytesPerRank) datagram(p *Packet, of role) {
 		before := s.fresh
 		s.data(p.RD)
 		if b.placed != nil {
-			b.pair(p.pair(false)).left += s.fresh - before
+			b.pair(p.RDSpace(false)).left += s.fresh - before
 		}
 	}
 }
@@ -188,10 +191,10 @@ func (u *updates) add(a wire.Aggregation) {
 }
 
 // request adds a RoCEv2 packet of a rank. Each PSN counts once.
-func (b *BytesPerRank) request(p *Packet, of role) {
+func (b *BytesPerRank) request(p *evidence.Packet, of evidence.Role) {
 	c := p.RoCE
 	if c == nil {
-		b.unread[of.rank]++
+		b.unread[of.Rank]++
 		return
 	}
 	at, known := b.requests.Place(p)
@@ -203,7 +206,7 @@ func (b *BytesPerRank) request(p *Packet, of role) {
 	}
 	s := &b.asked[at.Flow]
 	s.late = s.late || at.Late
-	s.rank, s.to, s.largest = of.rank, of.to, max(s.largest, c.Payload)
+	s.rank, s.to, s.largest = of.Rank, of.To, max(s.largest, c.Payload)
 	if at.Again {
 		s.repeated += uint64(c.Payload)
 		return
@@ -261,25 +264,25 @@ func (s *sent) add(to int, fresh, repeated, empty, left uint64, unseen int64) {
 }
 
 // addFlow adds a TCP flow of the rank.
-func (s *sent) addFlow(f *rankFlow, framing *Framing) {
+func (s *sent) addFlow(f *rankFlow, framing *evidence.Framing) {
 	s.overflow, s.late = s.overflow || f.overflow, s.late || f.fresh > 0 && !f.synced
 	switch {
-	case framing != nil && f.reply:
+	case framing != nil && f.Reply:
 		s.repeated, s.unseen, s.stream, s.flows = s.repeated+f.repeated, s.unseen+f.unseen(),
 			s.stream+f.fresh, s.flows+1
 		return
 	case f.blind:
 		s.blind += uint64(framing.Header)
 	}
-	s.add(f.to, f.fresh, f.repeated, 0, 0, f.unseen())
+	s.add(f.To, f.fresh, f.repeated, 0, 0, f.unseen())
 	if f.goodbye {
-		s.to[f.to] = payload{bytes: s.to[f.to].bytes - min(s.to[f.to].bytes, uint64(framing.Header))}
+		s.to[f.To] = payload{bytes: s.to[f.To].bytes - min(s.to[f.To].bytes, uint64(framing.Header))}
 	}
 }
 
 // unframe reduces the bytes of streams to bytes of payload. For a rank whose messages are empty it
 // counts the messages.
-func (s *sent) unframe(rank *Rank) {
+func (s *sent) unframe(rank *evidence.Rank) {
 	f := rank.Framing
 	s.fresh = 0
 	for to, p := range s.to {
@@ -293,11 +296,11 @@ func (s *sent) unframe(rank *Rank) {
 }
 
 func (b *BytesPerRank) sums() []sent {
-	ranks := b.roles.workload.Ranks
+	ranks := b.roles.Workload.Ranks
 	sums := make([]sent, len(ranks))
 	for _, f := range b.flows {
 		if f != nil {
-			sums[f.rank].addFlow(f, ranks[f.rank].Framing)
+			sums[f.Rank].addFlow(f, ranks[f.Rank].Framing)
 		}
 	}
 	for i := range sums {
@@ -326,28 +329,28 @@ func (b *BytesPerRank) sums() []sent {
 }
 
 // Result implements Check.
-func (b *BytesPerRank) Result() Result {
-	r := Result{Name: "bytes-per-rank " + b.roles.workload.Name, Measured: map[string]float64{}}
-	from, to, within := b.roles.workload.within()
-	if within && !b.roles.workload.Across {
+func (b *BytesPerRank) Result() evidence.Result {
+	r := evidence.Result{Name: "bytes-per-rank " + b.roles.Workload.Name, Measured: map[string]float64{}}
+	from, to, within := b.roles.Workload.Within()
+	if within && !b.roles.Workload.Across {
 		r.Verdict = verdict.Inconclusive
 		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link",
 			from.Rank, to.Rank, from.Node)
 		return r
 	}
 	b.full = b.full || b.requests.Full()
-	var f finding
-	if b.roles.ambiguous > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
-			b.roles.ambiguous))
+	var f evidence.Finding
+	if b.roles.Ambiguous > 0 {
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+			b.roles.Ambiguous))
 	}
 	var fresh, repeated uint64
 	worst, most := 0.0, units.Bytes(0)
-	for _, rank := range b.roles.workload.Ranks {
+	for _, rank := range b.roles.Workload.Ranks {
 		most = max(most, rank.Expected)
 	}
 	for i, sum := range b.sums() {
-		rank := &b.roles.workload.Ranks[i]
+		rank := &b.roles.Workload.Ranks[i]
 		fresh += sum.fresh
 		repeated += sum.repeated
 		deviation := 0.0
@@ -366,7 +369,7 @@ func (b *BytesPerRank) Result() Result {
 		b.judgeMissing(&f, i)
 		r.Details = append(r.Details, fmt.Sprintf(
 			"%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
-			b.roles.name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))
+			b.roles.Name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))
 	}
 	if pair, known := b.worstPair(); known {
 		r.Measured["pair.deviation"] = pair
@@ -375,20 +378,20 @@ func (b *BytesPerRank) Result() Result {
 	r.Measured["retransmitted"] = float64(repeated)
 	r.Summary = fmt.Sprintf("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d "+
 		"bytes retransmitted",
-		len(b.roles.workload.Ranks), fresh, worst*100, repeated)
+		len(b.roles.Workload.Ranks), fresh, worst*100, repeated)
 	if pair, known := r.Measured["pair.deviation"]; known {
 		r.Summary += fmt.Sprintf("; what each sent to each other rank is at most %+.2f%% off", pair*100)
 	}
-	if len(b.roles.workload.Ranks) == 0 {
-		f.unclear = append(f.unclear, "the workload has no ranks")
+	if len(b.roles.Workload.Ranks) == 0 {
+		f.Unclear = append(f.Unclear, "the workload has no ranks")
 	}
 	if anew := b.requests.Anew(); anew > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", anew))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", anew))
 	}
 	if b.full {
-		f.unclear = append(f.unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs",
+		f.Unclear = append(f.Unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs",
 			maxRDSequences))
 	}
-	b.capture.conclude(&r, b.roles.need(b.capture), f)
+	b.capture.Conclude(&r, b.roles.Need(b.capture), f)
 	return r
 }

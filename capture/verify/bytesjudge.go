@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
 )
 
@@ -12,7 +13,7 @@ import (
 // the expected number. It is not known where no such number is expected.
 func (b *BytesPerRank) worstPair() (worst float64, known bool) {
 	for i, sum := range b.sums() {
-		for to, want := range b.roles.workload.Ranks[i].ExpectedTo {
+		for to, want := range b.roles.Workload.Ranks[i].ExpectedTo {
 			if want == 0 {
 				continue
 			}
@@ -27,10 +28,10 @@ func (b *BytesPerRank) worstPair() (worst float64, known bool) {
 
 // judgeEmpty compares the number of messages without payload that a rank sent with the expected
 // number.
-func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
-	name, want := b.roles.name(i), b.roles.workload.Ranks[i].Empty.Messages
+func (b *BytesPerRank) judgeEmpty(f *evidence.Finding, i int, sum sent) {
+	name, want := b.roles.Name(i), b.roles.Workload.Ranks[i].Empty.Messages
 	if sum.flows == 0 {
-		f.unclear = append(f.unclear, name+": no packet of the workload")
+		f.Unclear = append(f.Unclear, name+": no packet of the workload")
 		return
 	}
 	least, most := float64(want)*(1-b.tolerance), float64(want)*(1+b.tolerance)
@@ -38,14 +39,14 @@ func (b *BytesPerRank) judgeEmpty(f *finding, i int, sum sent) {
 	switch count := float64(sum.empty); {
 	case count >= least && count <= most:
 	case sum.blind > 0 || count < least && b.partly(i, sum):
-		f.unclear = append(f.unclear, line)
+		f.Unclear = append(f.Unclear, line)
 	case count < least:
-		f.absent = append(f.absent, line)
+		f.Absent = append(f.Absent, line)
 	default:
-		f.wrong = append(f.wrong, line)
+		f.Wrong = append(f.Wrong, line)
 	}
 	if sum.fresh > 0 && sum.empty <= want {
-		f.wrong = append(f.wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name,
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name,
 			sum.fresh))
 	}
 }
@@ -57,11 +58,11 @@ func (b *BytesPerRank) partly(i int, sum sent) bool {
 
 // judge compares one rank's bytes with both numbers. most is the largest expected number of any
 // rank.
-func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
-	rank := &b.roles.workload.Ranks[i]
-	name := b.roles.name(i)
+func (b *BytesPerRank) judge(f *evidence.Finding, i int, sum sent, most units.Bytes) {
+	rank := &b.roles.Workload.Ranks[i]
+	name := b.roles.Name(i)
 	if b.unread[i] > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
 	}
 	all := payload{sum.fresh, sum.left}
 	switch {
@@ -69,17 +70,17 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 		b.judgeEmpty(f, i, sum)
 		return
 	case sum.stream == 0 && sum.empty == 0 && (rank.Expected > 0 || most == 0):
-		f.unclear = append(f.unclear, name+": no packet of the workload")
+		f.Unclear = append(f.Unclear, name+": no packet of the workload")
 		return
 	case sum.overflow:
-		f.unclear = append(f.unclear, fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles))
 		return
 	case sum.unseen > 0:
-		f.unclear = append(f.unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name,
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name,
 			sum.unseen))
 	}
 	if sum.again > 0 && all.off(rank.Expected) != 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, fmt.Sprintf(
 			"%s: %d bytes of its flows passed its tap only when they were sent again", name, sum.again))
 	}
 	// Packets that the tap lost, or that left before the capture, explain too few bytes, but never
@@ -93,21 +94,21 @@ func (b *BytesPerRank) judge(f *finding, i int, sum sent, most units.Bytes) {
 			100*difference/float64(cmp.Or(want, most)))
 		switch {
 		case difference < 0 && b.partly(i, sum), difference > 0 && difference <= float64(sum.blind):
-			f.unclear = append(f.unclear, line)
+			f.Unclear = append(f.Unclear, line)
 		case difference < 0:
-			f.absent = append(f.absent, line)
+			f.Absent = append(f.Absent, line)
 		default:
-			f.wrong = append(f.wrong, line)
+			f.Wrong = append(f.Wrong, line)
 		}
 	}
 	compare(", the algorithm sends", all, rank.Expected, b.tolerance*float64(cmp.Or(rank.Expected, most)))
 	for to, want := range rank.ExpectedTo {
-		if other := &b.roles.workload.Ranks[to]; other.Node != rank.Node {
+		if other := &b.roles.Workload.Ranks[to]; other.Node != rank.Node {
 			slack := b.tolerance * float64(max(want, rank.Expected/units.Bytes(len(rank.ExpectedTo))))
 			compare(fmt.Sprintf(" to rank %d, the algorithm sends", other.Rank), sum.to[to], want, slack)
 		}
 	}
-	if _, _, within := b.roles.workload.within(); rank.Reported != nil && !within {
+	if _, _, within := b.roles.Workload.Within(); rank.Reported != nil && !within {
 		compare(", the worker counted", payload{bytes: sum.stream}, units.Bytes(*rank.Reported),
 			max(reportedBytes, reportedShare*float64(*rank.Reported)))
 	}

@@ -9,25 +9,21 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan/plantest"
 )
 
-const (
-	pass    = verdict.Pass
-	fail    = verdict.Fail
-	unclear = verdict.Inconclusive
-)
-
 // The checks of the table, in the order of its columns.
 var columns = []string{"bytes-per-rank", "rank-nic", "conservation", "path-spread", "fidelity", "mtu"}
 
-func checksOf(s *scene) []Check {
-	return []Check{
-		NewBytesPerRank(s.workload, units.Ratio{Num: 2, Den: 100}),
-		NewRankNIC(s.workload),
+func checksOf(s *verifytest.Scene) []evidence.Check {
+	return []evidence.Check{
+		NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
+		NewRankNIC(s.Workload),
 		NewConservation("*"),
 		NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2}, SpreadOptions{}),
 		NewFidelity(Faithful, HostLoad{Pressure: 0.2, Steal: 0}),
@@ -35,182 +31,174 @@ func checksOf(s *scene) []Check {
 	}
 }
 
-func (s *scene) run(checks ...Check) ([]Result, Summary) {
-	s.t.Helper()
-	results, summary, err := Run(s.t.Context(), bytes.NewReader(s.write()), s.options(), checks...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return results, summary
-}
-
-// isData is a segment with payload.
-func isData(k sighting) bool { return k.length > segment }
-
 // mutations are runs that are broken on purpose. Each states what every check
 // must say about it; says is part of a line of the check that finds it.
 var mutations = []struct {
 	name   string
-	mutate func(*scene)
+	mutate func(*verifytest.Scene)
 	want   [6]verdict.Verdict
 	says   string
 }{
-	{"nothing", func(*scene) {}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-	{"a packet vanishes inside a leaf", func(s *scene) {
-		id := s.packet("h1:eth0", true)
-		at := s.of(id, "leaf1:p1", false).time
-		s.remove(func(k sighting) bool { return k.id == id && k.time > at })
+	{"nothing", func(*verifytest.Scene) {}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
+	{"a packet vanishes inside a leaf", func(s *verifytest.Scene) {
+		id := s.Packet("h1:eth0", true)
+		at := s.Of(id, "leaf1:p1", false).Time
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
 	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "leaf1: 1 packets entered and never left"},
-	{"a packet leaves a leaf twice", func(s *scene) {
-		id := s.packet("h0:eth0", true)
-		again := s.of(id, "leaf1:p1", true)
-		again.time += 5000
-		s.insert(again)
+	{"a packet leaves a leaf twice", func(s *verifytest.Scene) {
+		id := s.Packet("h0:eth0", true)
+		again := s.Of(id, "leaf1:p1", true)
+		again.Time += 5000
+		s.Insert(again)
 	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "entered 1 times and left 2 times"},
-	{"a spine makes a packet up", func(s *scene) {
-		k := s.of(s.packet("h1:eth0", true), "h1:eth0", true)
-		k.tap, k.id, k.time = "spine1:p1", 1<<40, s.now-s.step*500
-		s.insert(k)
+	{"a spine makes a packet up", func(s *verifytest.Scene) {
+		k := s.Of(s.Packet("h1:eth0", true), "h1:eth0", true)
+		k.Tap, k.ID, k.Time = "spine1:p1", 1<<40, s.Now-s.Step*500
+		s.Insert(k)
 	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass},
 		"spine1: 1 packets left without having entered"},
-	{"a packet ends by its TTL", func(s *scene) {
-		s.ids++
-		s.send("h0", "eth0", tcp{src: netip.MustParseAddrPort("10.9.9.9:1"),
-			dst: netip.AddrPortFrom(s.workload.Ranks[3].Addr, 9), ttl: 1})
-		s.now += 100_000_000
+	{"a packet ends by its TTL", func(s *verifytest.Scene) {
+		s.IDs++
+		s.Send("h0", "eth0", verifytest.TCP{Src: netip.MustParseAddrPort("10.9.9.9:1"),
+			Dst: netip.AddrPortFrom(s.Workload.Ranks[3].Addr, 9), TTL: 1})
+		s.Now += 100_000_000
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-	{"a packet is for the leaf itself", func(s *scene) {
-		s.send("h0", "eth0", tcp{src: netip.AddrPortFrom(s.workload.Ranks[0].Addr, 1),
-			dst: netip.AddrPortFrom(s.plan.Switch("leaf1").Loopbacks[0].Addr(), 9)})
-		s.now += 100_000_000
+	{"a packet is for the leaf itself", func(s *verifytest.Scene) {
+		s.Send("h0", "eth0", verifytest.TCP{Src: netip.AddrPortFrom(s.Workload.Ranks[0].Addr, 1),
+			Dst: netip.AddrPortFrom(s.Plan.Switch("leaf1").Loopbacks[0].Addr(), 9)})
+		s.Now += 100_000_000
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-	{"a leaf drops a packet and says so", func(s *scene) {
-		id := s.packet("h1:eth0", true)
-		at := s.of(id, "leaf1:p1", false).time
-		s.remove(func(k sighting) bool { return k.id == id && k.time > at })
-		s.change(func(k sighting) bool { return k.id == id && k.tap == "leaf1:p1" }, func(k *sighting) {
-			k.comment = "railbed verdict=drop reason=tail depth=40320"
+	{"a leaf drops a packet and says so", func(s *verifytest.Scene) {
+		id := s.Packet("h1:eth0", true)
+		at := s.Of(id, "leaf1:p1", false).Time
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
+		s.Change(func(k verifytest.Sighting) bool {
+			return k.ID == id && k.Tap == "leaf1:p1"
+		}, func(k *verifytest.Sighting) {
+			k.Comment = "railbed verdict=drop reason=tail depth=40320"
 		})
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-	{"a rank sends through another NIC", func(s *scene) {
-		rank := s.workload.Ranks[1].Addr
-		s.change(func(k sighting) bool {
-			return k.tap == "h1:eth0" && k.out && isData(k) && k.time > start+50_000_000 && srcOf(k) == rank
-		}, func(k *sighting) { k.tap = "h0:eth0" })
+	{"a rank sends through another NIC", func(s *verifytest.Scene) {
+		rank := s.Workload.Ranks[1].Addr
+		s.Change(func(k verifytest.Sighting) bool {
+			return k.Tap == "h1:eth0" && k.Out && verifytest.IsData(k) &&
+				k.Time > verifytest.Start+50_000_000 && verifytest.SrcOf(k) == rank
+		}, func(k *verifytest.Sighting) { k.Tap = "h0:eth0" })
 	}, [6]verdict.Verdict{fail, fail, pass, pass, pass, pass},
 		"rank 1 (h1:eth0) sent 423 packets at h0:eth0"},
-	{"packets reach a leaf without having left a NIC", func(s *scene) {
-		s.remove(func(k sighting) bool {
-			return k.tap == "h1:eth0" && k.out && isData(k) && k.time > start+100_000_000
+	{"packets reach a leaf without having left a NIC", func(s *verifytest.Scene) {
+		s.Remove(func(k verifytest.Sighting) bool {
+			return k.Tap == "h1:eth0" && k.Out && verifytest.IsData(k) &&
+				k.Time > verifytest.Start+100_000_000
 		})
 	}, [6]verdict.Verdict{fail, fail, pass, pass, pass, pass}, "were not seen to leave its NIC"},
-	{"a rank uses another address", func(s *scene) {
-		s.send("h0", "eth0", tcp{src: netip.MustParseAddrPort("10.0.0.1:5"),
-			dst: netip.AddrPortFrom(s.workload.Ranks[1].Addr, service), payload: 100})
+	{"a rank uses another address", func(s *verifytest.Scene) {
+		s.Send("h0", "eth0", verifytest.TCP{Src: netip.MustParseAddrPort("10.0.0.1:5"),
+			Dst: netip.AddrPortFrom(s.Workload.Ranks[1].Addr, verifytest.Service), Payload: 100})
 	}, [6]verdict.Verdict{pass, fail, pass, pass, pass, pass}, "which is no rank's address"},
-	{"a rank sends too little", func(s *scene) {
-		s.workload.Ranks[2].Expected = s.workload.Ranks[2].Expected * 11 / 10
+	{"a rank sends too little", func(s *verifytest.Scene) {
+		s.Workload.Ranks[2].Expected = s.Workload.Ranks[2].Expected * 11 / 10
 	}, [6]verdict.Verdict{fail, pass, pass, pass, pass, pass},
 		"rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 792000"},
-	{"a rank sends too much", func(s *scene) {
-		s.workload.Ranks[2].Expected = s.workload.Ranks[2].Expected * 9 / 10
+	{"a rank sends too much", func(s *verifytest.Scene) {
+		s.Workload.Ranks[2].Expected = s.Workload.Ranks[2].Expected * 9 / 10
 	}, [6]verdict.Verdict{fail, pass, pass, pass, pass, pass}, "(+11.11%)"},
-	{"a worker counts other bytes than the packets", func(s *scene) {
+	{"a worker counts other bytes than the packets", func(s *verifytest.Scene) {
 		reported := uint64(720000 + 8000)
-		s.workload.Ranks[0].Reported = &reported
+		s.Workload.Ranks[0].Reported = &reported
 	}, [6]verdict.Verdict{fail, pass, pass, pass, pass, pass}, "the worker counted 728000"},
-	{"a worker counts the same", func(s *scene) {
+	{"a worker counts the same", func(s *verifytest.Scene) {
 		reported := uint64(720000)
-		s.workload.Ranks[0].Reported = &reported
+		s.Workload.Ranks[0].Reported = &reported
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-	{"segments are sent again", func(s *scene) {
-		for c := range connections {
-			from, to := s.workload.Ranks[0], s.workload.Ranks[1]
-			s.send("h0", "eth0", tcp{src: netip.AddrPortFrom(from.Addr, uint16(20000+c)),
-				dst: netip.AddrPortFrom(to.Addr, service), flow: c, seq: 3000 - 255, payload: 1000})
+	{"segments are sent again", func(s *verifytest.Scene) {
+		for c := range verifytest.Connections {
+			from, to := s.Workload.Ranks[0], s.Workload.Ranks[1]
+			s.Send("h0", "eth0", verifytest.TCP{Src: netip.AddrPortFrom(from.Addr, uint16(20000+c)),
+				Dst: netip.AddrPortFrom(to.Addr, verifytest.Service), Flow: c, Seq: 3000 - 255,
+				Payload: 1000})
 		}
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, "16000 bytes retransmitted"},
-	{"bytes of a flow never pass the NIC", func(s *scene) {
+	{"bytes of a flow never pass the NIC", func(s *verifytest.Scene) {
 		ids := map[uint64]bool{}
-		for _, k := range s.sightings {
-			if k.tap == "h3:eth0" && k.out && isData(k) && k.time > start+40_000_000 &&
-				k.time < start+50_000_000 {
-				ids[k.id] = true
+		for _, k := range s.Sightings {
+			if k.Tap == "h3:eth0" && k.Out && verifytest.IsData(k) && k.Time > verifytest.Start+40_000_000 &&
+				k.Time < verifytest.Start+50_000_000 {
+				ids[k.ID] = true
 			}
 		}
-		s.remove(func(k sighting) bool { return ids[k.id] })
+		s.Remove(func(k verifytest.Sighting) bool { return ids[k.ID] })
 	}, [6]verdict.Verdict{unclear, pass, pass, pass, pass, pass}, "never passed its tap"},
-	{"a NIC's tap loses packets", func(s *scene) { s.drops["h1:eth0"] = 3 },
+	{"a NIC's tap loses packets", func(s *verifytest.Scene) { s.Drops["h1:eth0"] = 3 },
 		[6]verdict.Verdict{unclear, unclear, pass, pass, fail, unclear}, "tap h1:eth0 lost 3 packets"},
-	{"a leaf's tap loses packets", func(s *scene) {
-		id := s.packet("h1:eth0", true)
-		s.remove(func(k sighting) bool { return k.id == id && strings.HasPrefix(k.tap, "leaf1:") && k.out })
-		for _, port := range s.plan.Switch("leaf1").Ports {
-			s.drops["leaf1:"+port.Name] = 1
+	{"a leaf's tap loses packets", func(s *verifytest.Scene) {
+		id := s.Packet("h1:eth0", true)
+		s.Remove(func(k verifytest.Sighting) bool {
+			return k.ID == id && strings.HasPrefix(k.Tap, "leaf1:") && k.Out
+		})
+		for _, port := range s.Plan.Switch("leaf1").Ports {
+			s.Drops["leaf1:"+port.Name] = 1
 		}
 	}, [6]verdict.Verdict{pass, pass, unclear, unclear, fail, unclear}, "lost 1 packets"},
-	{"the limit is reached", func(s *scene) { s.limited["h1:eth0"] = 100 },
+	{"the limit is reached", func(s *verifytest.Scene) { s.Limited["h1:eth0"] = 100 },
 		[6]verdict.Verdict{unclear, unclear, pass, pass, fail, unclear}, "tap h1:eth0 lost 100 packets"},
-	{"nobody sends", func(s *scene) { s.sightings = nil },
+	{"nobody sends", func(s *verifytest.Scene) { s.Sightings = nil },
 		[6]verdict.Verdict{unclear, unclear, unclear, unclear, unclear, unclear}, "no packet"},
-	{"a NIC is not captured", func(s *scene) { s.untapped["h1:eth0"] = true },
+	{"a NIC is not captured", func(s *verifytest.Scene) { s.Untapped["h1:eth0"] = true },
 		[6]verdict.Verdict{unclear, unclear, pass, pass, pass, pass}, "not recorded: "},
-	{"a port is not captured", func(s *scene) { s.untapped["leaf1:p2"] = true },
+	{"a port is not captured", func(s *verifytest.Scene) { s.Untapped["leaf1:p2"] = true },
 		[6]verdict.Verdict{pass, pass, unclear, unclear, pass, pass}, "not recorded: leaf1:p2"},
-	{"the counts at the end are missing", func(s *scene) { s.noCounts = true },
+	{"the counts at the end are missing", func(s *verifytest.Scene) { s.NoCounts = true },
 		[6]verdict.Verdict{unclear, unclear, unclear, unclear, unclear, unclear}, "the capture is truncated"},
-	{"all flows take one uplink", func(s *scene) {
+	{"all flows take one uplink", func(s *verifytest.Scene) {
 		replay(s, func(int, int) int { return 0 })
 	}, [6]verdict.Verdict{pass, pass, pass, fail, pass, pass},
 		"the least loaded of 2 paths had 0% of its fair part with 32 flows"},
-	{"too few flows take one uplink", func(s *scene) {
-		s.remove(func(k sighting) bool { return portOf(k) > 20001 })
-		for i := range s.workload.Ranks {
-			s.workload.Ranks[i].Expected /= connections / 2
+	{"too few flows take one uplink", func(s *verifytest.Scene) {
+		s.Remove(func(k verifytest.Sighting) bool { return verifytest.PortOf(k) > 20001 })
+		for i := range s.Workload.Ranks {
+			s.Workload.Ranks[i].Expected /= verifytest.Connections / 2
 		}
-		s.change(func(k sighting) bool {
-			return portOf(k) == 20001 && k.tap == "leaf1:p3"
-		}, func(k *sighting) { k.tap = "leaf1:p2" })
-		s.change(func(k sighting) bool {
-			return portOf(k) == 20001 && k.tap == "leaf2:p3"
-		}, func(k *sighting) { k.tap = "leaf2:p2" })
+		s.Change(func(k verifytest.Sighting) bool {
+			return verifytest.PortOf(k) == 20001 && k.Tap == "leaf1:p3"
+		}, func(k *verifytest.Sighting) { k.Tap = "leaf1:p2" })
+		s.Change(func(k verifytest.Sighting) bool {
+			return verifytest.PortOf(k) == 20001 && k.Tap == "leaf2:p3"
+		}, func(k *verifytest.Sighting) { k.Tap = "leaf2:p2" })
 	}, [6]verdict.Verdict{pass, pass, pass, unclear, pass, pass},
 		"an even hash is as uneven with probability"},
-	{"a frame is longer than the MTU", func(s *scene) {
-		s.change(func(k sighting) bool { return k.id == s.ids/2 }, func(k *sighting) { k.length = 1515 })
+	{"a frame is longer than the MTU", func(s *verifytest.Scene) {
+		s.Change(func(k verifytest.Sighting) bool {
+			return k.ID == s.IDs/2
+		}, func(k *verifytest.Sighting) { k.Length = 1515 })
 	}, [6]verdict.Verdict{pass, pass, pass, pass, pass, fail},
 		"over the MTU of 1500, the longest of 1501 bytes"},
-	{"a link carries too much", func(s *scene) {
+	{"a link carries too much", func(s *verifytest.Scene) {
 		stretched(s, 10)
-		s.plan.Links[0].AToB.Rate = 3_000_000
+		s.Plan.Links[0].AToB.Rate = 3_000_000
 	}, [6]verdict.Verdict{pass, pass, pass, pass, verdict.Overloaded, pass}, "instead of 3mbit while busy"},
-	{"somebody else's capture", func(s *scene) { s.foreign = true },
+	{"somebody else's capture", func(s *verifytest.Scene) { s.Foreign = true },
 		[6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-	{"somebody else's capture without counts", func(s *scene) { s.foreign, s.noCounts = true, true },
+	{"somebody else's capture without counts", func(s *verifytest.Scene) {
+		s.Foreign, s.NoCounts = true, true
+	},
 		[6]verdict.Verdict{pass, pass, pass, pass, pass, pass}, ""},
-}
-
-func srcOf(k sighting) netip.Addr { return netip.AddrFrom4([4]byte(k.frame[26:30])) }
-
-// portOf is the client's port of an IPv4 segment.
-func portOf(k sighting) int {
-	return max(int(k.frame[34])<<8|int(k.frame[35]), int(k.frame[36])<<8|int(k.frame[37]))
 }
 
 // replay plays the ring again with another choice of uplinks.
-func replay(s *scene, uplink func(flow, paths int) int) {
-	s.sightings, s.workload.Ranks, s.now, s.ids = nil, nil, start, 0
-	s.uplink = uplink
-	s.ring(4)
+func replay(s *verifytest.Scene, uplink func(flow, paths int) int) {
+	s.Sightings, s.Workload.Ranks, s.Now, s.IDs = nil, nil, verifytest.Start, 0
+	s.Uplink = uplink
+	s.Ring(4)
 }
 
 func TestChecksAgainstMutations(t *testing.T) {
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			s := newScene(t)
-			s.ring(4)
+			s := verifytest.NewScene(t)
+			s.Ring(4)
 			m.mutate(s)
-			results, _ := s.run(checksOf(s)...)
+			results, _ := s.Run(checksOf(s)...)
 			found := m.says == ""
 			for i, result := range results {
 				if result.Verdict != m.want[i] {
@@ -232,7 +220,7 @@ func TestMutationsTurnEveryCheckRed(t *testing.T) {
 	for i, name := range columns {
 		red := slices.ContainsFunc(mutations, func(m struct {
 			name   string
-			mutate func(*scene)
+			mutate func(*verifytest.Scene)
 			want   [6]verdict.Verdict
 			says   string
 		}) bool {
@@ -245,9 +233,9 @@ func TestMutationsTurnEveryCheckRed(t *testing.T) {
 }
 
 func TestRingOverIPv6(t *testing.T) {
-	s := newScene(t)
-	s.ring(6)
-	results, _ := s.run(checksOf(s)...)
+	s := verifytest.NewScene(t)
+	s.Ring(6)
+	results, _ := s.Run(checksOf(s)...)
 	for _, result := range results {
 		if result.Verdict != pass {
 			t.Error(result)
@@ -258,11 +246,11 @@ func TestRingOverIPv6(t *testing.T) {
 // TestCutCapture cuts a capture at many places: no check may pass, whatever
 // was cut off.
 func TestCutCapture(t *testing.T) {
-	s := newScene(t)
-	s.ring(4)
-	whole := s.write()
+	s := verifytest.NewScene(t)
+	s.Ring(4)
+	whole := s.Write()
 	for length := 100; length < len(whole); length += len(whole) / 50 {
-		results, summary, err := Run(t.Context(), bytes.NewReader(whole[:length]), s.options(),
+		results, summary, err := evidence.Run(t.Context(), bytes.NewReader(whole[:length]), s.Options(),
 			checksOf(s)...)
 		if err != nil {
 			continue // cut within the section header
@@ -280,19 +268,21 @@ func TestCutCapture(t *testing.T) {
 
 func TestQueueDropsExplain(t *testing.T) {
 	for drops, want := range map[uint64]verdict.Verdict{0: fail, 1: fail, 2: pass, 3: pass} {
-		s := newScene(t)
-		s.plan = plantest.Compile(
-			t, strings.Replace(clusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
-		s.ring(4)
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(
+			t, strings.Replace(verifytest.ClusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
+		s.Ring(4)
 		for range 2 {
-			id := s.packet("h1:eth0", true)
-			at := s.of(id, "leaf1:p1", false).time
-			s.remove(func(k sighting) bool { return k.id == id && k.time > at })
+			id := s.Packet("h1:eth0", true)
+			at := s.Of(id, "leaf1:p1", false).Time
+			s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
 			// so that packet finds another
-			s.change(func(k sighting) bool { return k.id == id }, func(k *sighting) { k.length = segment })
+			s.Change(func(k verifytest.Sighting) bool {
+				return k.ID == id
+			}, func(k *verifytest.Sighting) { k.Length = verifytest.Segment })
 		}
-		s.queues["leaf1:p0"] = drops
-		results, _ := s.run(NewConservation("leaf1"))
+		s.Queues["leaf1:p0"] = drops
+		results, _ := s.Run(NewConservation("leaf1"))
 		if results[0].Verdict != want {
 			t.Errorf("with %d drops counted, want %s: %v", drops, want, results[0])
 		}
@@ -313,10 +303,10 @@ func TestHostLoad(t *testing.T) {
 		{HostLoad{Steal: 0.1}, Degraded, pass, Degraded},
 		{HostLoad{Steal: 0.3}, Degraded, verdict.Overloaded, Overloaded},
 	} {
-		s := newScene(t)
-		s.ring(4)
+		s := verifytest.NewScene(t)
+		s.Ring(4)
 		check := NewFidelity(c.accept, c.load)
-		results, _ := s.run(check)
+		results, _ := s.Run(check)
 		if results[0].Verdict != c.want || check.Level() != c.level {
 			t.Errorf("%+v accepting %s: %s and %s, want %s and %s", c.load, c.accept, results[0].Verdict,
 				check.Level(), c.want, c.level)
@@ -325,11 +315,11 @@ func TestHostLoad(t *testing.T) {
 }
 
 // stretched makes the capture take longer.
-func stretched(s *scene, factor int64) {
-	for i := range s.sightings {
-		s.sightings[i].time = start + (s.sightings[i].time-start)*factor
+func stretched(s *verifytest.Scene, factor int64) {
+	for i := range s.Sightings {
+		s.Sightings[i].Time = verifytest.Start + (s.Sightings[i].Time-verifytest.Start)*factor
 	}
-	s.now = start + (s.now-start)*factor
+	s.Now = verifytest.Start + (s.Now-verifytest.Start)*factor
 }
 
 // TestBridge judges what a bridge does with frames to all, to somebody that it
@@ -346,24 +336,25 @@ func TestBridge(t *testing.T) {
 		"sends back":      {[]string{"p0"}, fail},
 		"swallows":        {nil, fail},
 	} {
-		s := newScene(t)
-		s.plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  "+
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(t, "name: b\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  "+
 			"switch: {kind: bridge}\n")
-		sw := s.plan.Switches[0].Name
-		from, to := s.plan.Nodes[0].NICs[0], s.plan.Nodes[1].NICs[0]
-		frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"),
-			dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
+		sw := s.Plan.Switches[0].Name
+		from, to := s.Plan.Nodes[0].NICs[0], s.Plan.Nodes[1].NICs[0]
+		frame := s.Frame(verifytest.TCP{Src: netip.MustParseAddrPort("10.0.0.1:1"),
+			Dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
 		at := func(id uint64, time int64, tap string, out bool) {
-			s.insert(sighting{tap: tap, out: out, time: time, id: id, frame: frame, length: len(frame)})
+			s.Insert(verifytest.Sighting{Tap: tap, Out: out, Time: time, ID: id, Frame: frame,
+				Length: len(frame)})
 		}
-		at(1, start, sw+":p0", false) // an ordinary one, so that something crosses
-		at(1, start+10, sw+":p1", true)
-		at(2, start+50_000_000, sw+":p0", false)
+		at(1, verifytest.Start, sw+":p0", false) // an ordinary one, so that something crosses
+		at(1, verifytest.Start+10, sw+":p1", true)
+		at(2, verifytest.Start+50_000_000, sw+":p0", false)
 		for i, port := range c.out {
-			at(2, start+50_000_100+int64(i), sw+":"+port, true)
+			at(2, verifytest.Start+50_000_100+int64(i), sw+":"+port, true)
 		}
-		s.now = start + 200_000_000
-		results, _ := s.run(NewConservation("*"))
+		s.Now = verifytest.Start + 200_000_000
+		results, _ := s.Run(NewConservation("*"))
 		if results[0].Verdict != c.want {
 			t.Errorf("%s: want %s: %v", name, c.want, results[0])
 		}
@@ -371,10 +362,10 @@ func TestBridge(t *testing.T) {
 }
 
 func TestWithoutPlan(t *testing.T) {
-	s := newScene(t)
-	s.ring(4)
-	data := s.write()
-	results, _, err := Run(t.Context(), bytes.NewReader(data), Options{}, checksOf(s)...)
+	s := verifytest.NewScene(t)
+	s.Ring(4)
+	data := s.Write()
+	results, _, err := evidence.Run(t.Context(), bytes.NewReader(data), evidence.Options{}, checksOf(s)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +392,7 @@ func TestOtherLinkType(t *testing.T) {
 		w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	results, summary, err := Run(t.Context(), &out, Options{}, NewMTU(1500))
+	results, summary, err := evidence.Run(t.Context(), &out, evidence.Options{}, NewMTU(1500))
 	if err != nil || results[0].Verdict != unclear || summary.Undecoded != 1 {
 		t.Errorf("%v, %+v, %v", results, summary, err)
 	}
@@ -409,19 +400,19 @@ func TestOtherLinkType(t *testing.T) {
 
 // FuzzRun gives packets of any bytes to every check.
 func FuzzRun(f *testing.F) {
-	s := newScene(f)
-	s.ring(4)
-	for _, k := range s.sightings[:3] {
-		f.Add(k.frame, uint32(k.length))
+	s := verifytest.NewScene(f)
+	s.Ring(4)
+	for _, k := range s.Sightings[:3] {
+		f.Add(k.Frame, uint32(k.Length))
 	}
 	f.Add([]byte{1, 2, 3}, uint32(0))
-	r := newScene(f)
-	r.rdRing(4)
-	r.say(8, 5000, nil, 8, 1<<63)
-	r.nack(8, 6000, wire.RDTrimmed)
-	for _, k := range r.sightings {
-		if k.id < 3 || k.id > r.ids-3 {
-			f.Add(k.frame, uint32(k.length))
+	r := verifytest.NewScene(f)
+	r.RDRing(4)
+	r.Say(8, 5000, nil, 8, 1<<63)
+	r.NACK(8, 6000, wire.RDTrimmed)
+	for _, k := range r.Sightings {
+		if k.ID < 3 || k.ID > r.IDs-3 {
+			f.Add(k.Frame, uint32(k.Length))
 		}
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, length uint32) {
@@ -444,8 +435,8 @@ func FuzzRun(f *testing.F) {
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Run(t.Context(), &out, s.options(),
-			append(checksOf(s), newPlaced(), newNeeded(), NewBytesPerRank(r.workload, units.Ratio{}),
+		if _, _, err := evidence.Run(t.Context(), &out, s.Options(),
+			append(checksOf(s), newPlaced(), newNeeded(), NewBytesPerRank(r.Workload, units.Ratio{}),
 				newReordering(Selection{}, nil))...); err != nil {
 			t.Fatal(err)
 		}
@@ -453,7 +444,8 @@ func FuzzRun(f *testing.F) {
 }
 
 func TestNotACapture(t *testing.T) {
-	_, _, err := Run(t.Context(), strings.NewReader("hello, world, this is no capture"), Options{})
+	_, _, err := evidence.Run(t.Context(), strings.NewReader("hello, world, this is no capture"),
+		evidence.Options{})
 	if err == nil || !strings.Contains(err.Error(), pcapng.ErrFormat.Error()) {
 		t.Errorf("got %v", err)
 	}

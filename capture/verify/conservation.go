@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan/spec"
 )
 
@@ -32,7 +33,7 @@ const (
 // learned, by every other port. The check reports the number of flooded packets.
 type Conservation struct {
 	pattern  string
-	capture  *Capture
+	capture  *evidence.Capture
 	switches []*switchState
 	byNode   map[string]*switchState
 	byTap    []*switchState // by tap index; nil for none
@@ -99,7 +100,7 @@ func generationOf(linger int64) int64 { return max(int64(time.Second), 2*linger)
 func NewConservation(pattern string) *Conservation { return &Conservation{pattern: pattern} }
 
 // Begin implements Check.
-func (k *Conservation) Begin(c *Capture) {
+func (k *Conservation) Begin(c *evidence.Capture) {
 	k.capture = c
 	k.byNode = map[string]*switchState{}
 	for _, g := range []*remembered{&k.young, &k.old} {
@@ -108,14 +109,14 @@ func (k *Conservation) Begin(c *Capture) {
 }
 
 // at returns the state of the switch to which a tap belongs, or nil.
-func (k *Conservation) at(tap *Tap) *switchState {
+func (k *Conservation) at(tap *evidence.Tap) *switchState {
 	for len(k.byTap) <= tap.Index {
 		k.byTap = append(k.byTap, k.enlist(k.capture.Taps[len(k.byTap)]))
 	}
 	return k.byTap[tap.Index]
 }
 
-func (k *Conservation) enlist(tap *Tap) *switchState {
+func (k *Conservation) enlist(tap *evidence.Tap) *switchState {
 	if !spec.Match(k.pattern, tap.Node) || tap.NIC || tap.Node == "" {
 		return nil
 	}
@@ -135,9 +136,9 @@ func (k *Conservation) enlist(tap *Tap) *switchState {
 }
 
 // Packet implements Check.
-func (k *Conservation) Packet(p *Packet) {
+func (k *Conservation) Packet(p *evidence.Packet) {
 	s := k.at(p.Tap)
-	if s == nil || p.Direction == Unknown || p.control() { // ports create and consume control frames
+	if s == nil || p.Direction == evidence.Unknown || p.Control() { // ports create and consume control frames
 		return
 	}
 	if p.Time-k.turned > k.generation || len(k.young.passages)+len(k.young.further) >= generationMost {
@@ -151,7 +152,7 @@ func (k *Conservation) Packet(p *Packet) {
 		seen, where = old, &k.old
 	}
 	seen.add(p, s)
-	if port := uint32(p.Tap.Index) + 1; p.Direction == In {
+	if port := uint32(p.Tap.Index) + 1; p.Direction == evidence.In {
 		where.came(key, &seen, port)
 	} else if p.Drop == "" {
 		where.left(key, &seen, port)
@@ -205,8 +206,8 @@ func (g *remembered) lookUp(key passing, q *passage, port uint32) (further furth
 }
 
 // add counts a sighting of the packet.
-func (q *passage) add(p *Packet, s *switchState) {
-	if p.Direction == In {
+func (q *passage) add(p *evidence.Packet, s *switchState) {
+	if p.Direction == evidence.In {
 		s.entered++
 		q.in = min(q.in, math.MaxUint16-1) + 1
 		if p.TTL <= 1 && p.IP != 0 {
@@ -251,8 +252,8 @@ func (k *Conservation) turn(now int64) {
 func (q passage) forwards(bridge bool) bool { return !bridge || q.flags&samePort == 0 }
 
 // Result implements Check.
-func (k *Conservation) Result() Result {
-	r := Result{Name: "conservation " + k.pattern, Measured: map[string]float64{}}
+func (k *Conservation) Result() evidence.Result {
+	r := evidence.Result{Name: "conservation " + k.pattern, Measured: map[string]float64{}}
 	for _, tap := range k.capture.Taps {
 		k.at(tap) // ports without packets count as captured too
 	}
@@ -261,7 +262,7 @@ func (k *Conservation) Result() Result {
 			k.switches[key.number].judge(q, key.id, k.capture.First, k.capture.End)
 		}
 	}
-	var f finding
+	var f evidence.Finding
 	var forwarded, missing, odd, counted uint64
 	for _, s := range k.switches {
 		s.reconcile()
@@ -273,13 +274,13 @@ func (k *Conservation) Result() Result {
 	}
 	switch {
 	case len(k.switches) == 0:
-		f.unclear = append(f.unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
 	case forwarded == 0:
-		f.unclear = append(f.unclear, "no packet crossed")
+		f.Unclear = append(f.Unclear, "no packet crossed")
 	}
 	if k.short {
-		f.unclear, f.absent = append(append(f.unclear, "more packets at once than are remembered"),
-			f.absent...), nil
+		f.Unclear, f.Absent = append(append(f.Unclear, "more packets at once than are remembered"),
+			f.Absent...), nil
 	}
 	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded),
 		float64(missing), float64(odd)
@@ -289,7 +290,7 @@ func (k *Conservation) Result() Result {
 	if counted > 0 {
 		r.Summary += fmt.Sprintf("; queues of kernel switches counted %d of the missing as dropped", counted)
 	}
-	ports := k.capture.portsOf(func(t *Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
-	k.capture.conclude(&r, Need{Ports: ports, AnyOrder: true}, f)
+	ports := k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
+	k.capture.Conclude(&r, evidence.Need{Ports: ports, AnyOrder: true}, f)
 	return r
 }

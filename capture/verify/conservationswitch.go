@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan"
 )
 
@@ -13,7 +14,7 @@ type switchState struct {
 	name   string
 	number int
 	bridge bool
-	taps   []*Tap
+	taps   []*evidence.Tap
 	plan   *plan.Switch
 	own    map[netip.Addr]bool // its addresses
 	linger int64               // ns that a packet may stay inside
@@ -48,7 +49,7 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 		}
 		if link := p.Link(port.Link); link != nil {
 			for _, d := range []plan.Direction{link.AToB, link.BToA} {
-				full := fullTime(d, dilation)
+				full := evidence.FullTime(d, dilation)
 				s.linger = max(s.linger, full+full/2)
 			}
 		}
@@ -57,7 +58,7 @@ func (s *switchState) describe(p *plan.Plan, dilation uint64) {
 
 // addressed reports whether the switch itself is the receiver. A router consumes packets to group
 // addresses and packets that are not IP; a bridge forwards them.
-func (s *switchState) addressed(p *Packet) bool {
+func (s *switchState) addressed(p *evidence.Packet) bool {
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
 	}
@@ -70,7 +71,7 @@ func (s *switchState) addressed(p *Packet) bool {
 
 // sends reports whether the switch itself may be the sender. The only addresses of a bridge in a
 // shared subnet are those that the kernel assigns by itself.
-func (s *switchState) sends(p *Packet) bool {
+func (s *switchState) sends(p *evidence.Packet) bool {
 	if p.IP == 0 || p.Flow == nil {
 		return !s.bridge
 	}
@@ -143,7 +144,7 @@ func (s *switchState) reconcile() {
 }
 
 func (s *switchState) example(q passage, id uint64, what string) {
-	if len(s.examples) < maxDetails {
+	if len(s.examples) < evidence.MaxDetails {
 		s.examples = append(s.examples,
 			fmt.Sprintf("%s: packet %#x of %s %s", s.name, id,
 				time.Unix(0, q.first).UTC().Format("15:04:05.000000000"), what))
@@ -155,13 +156,13 @@ func (s *switchState) untrimmed() uint64 { return s.missing - min(s.missing, s.t
 
 // judgeAll adds the violations at a switch. Each of them may come from packets that the capture
 // lacks. It returns how many missing packets the switch's queues counted as dropped.
-func (s *switchState) judgeAll(f *finding, c *Capture) (explained uint64) {
+func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explained uint64) {
 	// Without the addresses of the switch, the switch itself may be the receiver or the sender.
-	lines := &f.absent
+	lines := &f.Absent
 	if s.plan == nil {
-		lines = &f.unclear
+		lines = &f.Unclear
 	}
-	doubts, problems := len(f.unclear), len(f.absent)
+	doubts, problems := len(f.Unclear), len(f.Absent)
 	counted, known := s.counted(c)
 	explained = min(counted, s.untrimmed())
 	if unexplained := s.untrimmed() - explained; unexplained > 0 {
@@ -175,7 +176,7 @@ func (s *switchState) judgeAll(f *finding, c *Capture) (explained uint64) {
 		if known {
 			*lines = append(*lines, line)
 		} else {
-			f.unclear = append(f.unclear, line+"; how many its queues dropped is not known")
+			f.Unclear = append(f.Unclear, line+"; how many its queues dropped is not known")
 		}
 	}
 	if s.bare > 0 {
@@ -185,10 +186,10 @@ func (s *switchState) judgeAll(f *finding, c *Capture) (explained uint64) {
 		*lines = append(*lines, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
 	}
 	switch {
-	case len(f.absent) > problems:
-		f.absent = append(f.absent, s.examples...)
-	case len(f.unclear) > doubts:
-		f.unclear = append(f.unclear, s.examples...)
+	case len(f.Absent) > problems:
+		f.Absent = append(f.Absent, s.examples...)
+	case len(f.Unclear) > doubts:
+		f.Unclear = append(f.Unclear, s.examples...)
 	}
 	return explained
 }
@@ -196,14 +197,14 @@ func (s *switchState) judgeAll(f *finding, c *Capture) (explained uint64) {
 // counted returns the packets that the switch's own queues counted as dropped. The number is not
 // known for a kernel switch whose counters were not read. Drops of a soft switch are records of the
 // capture, and are not counted here.
-func (s *switchState) counted(c *Capture) (total uint64, known bool) {
+func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	if s.plan == nil || s.plan.Soft != nil {
 		return 0, true
 	}
 	for _, port := range s.plan.Ports {
-		total += c.counts[s.name+":"+port.Name]
+		total += c.QueueDrops[s.name+":"+port.Name]
 	}
-	return total, c.counts != nil
+	return total, c.QueueDrops != nil
 }
 
 func (s *switchState) line() string {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/plantest"
 	"railbed/plan/spec"
@@ -15,15 +17,15 @@ import (
 
 // equalDatagrams are datagrams over IPv6 without anything that tells them apart, 5 ms
 // apart, from h0 to h2.
-func equalDatagrams(t *testing.T, count int) *scene {
-	s := softScene(t, softFile)
-	s.sightings, s.now, s.step = nil, start, 5_000_000
-	src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
+func equalDatagrams(t *testing.T, count int) *verifytest.Scene {
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	s.Sightings, s.Now, s.Step = nil, verifytest.Start, 5_000_000
+	src, dst := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
 	for range count {
-		s.send(src.Name, "eth0", tcp{
-			src:      netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
-			dst:      netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777),
-			datagram: []byte("hi"),
+		s.Send(src.Name, "eth0", verifytest.TCP{
+			Src:      netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
+			Dst:      netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777),
+			Datagram: []byte("hi"),
 		})
 	}
 	return s
@@ -31,31 +33,31 @@ func equalDatagrams(t *testing.T, count int) *scene {
 
 // droppedOfEqual removes packets of equal ones behind the first leaf, with or without a record of
 // the drop. It numbers equal packets as a recorder does that counts them at each port.
-func droppedOfEqual(s *scene, recorded bool, ordinals ...int) {
+func droppedOfEqual(s *verifytest.Scene, recorded bool, ordinals ...int) {
 	ids := []uint64{}
-	for _, k := range s.sightings {
-		if k.tap == "h0:eth0" && k.out {
-			ids = append(ids, k.id)
+	for _, k := range s.Sightings {
+		if k.Tap == "h0:eth0" && k.Out {
+			ids = append(ids, k.ID)
 		}
 	}
 	for _, n := range ordinals {
-		at := s.of(ids[n], "leaf1:p0", false)
-		s.remove(func(k sighting) bool { return k.id == ids[n] && k.time > at.time })
+		at := s.Of(ids[n], "leaf1:p0", false)
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == ids[n] && k.Time > at.Time })
 		if recorded {
-			at.tap, at.out, at.time, at.comment = s.uplinks("leaf1")[0], true, at.time+10,
+			at.Tap, at.Out, at.Time, at.Comment = s.Uplinks("leaf1")[0], true, at.Time+10,
 				"railbed verdict=drop reason=nth depth=0 late=0ns"
-			s.insert(at)
+			s.Insert(at)
 		}
 	}
-	slices.SortStableFunc(s.sightings, func(a, b sighting) int { return int(a.time - b.time) })
+	slices.SortStableFunc(s.Sightings, func(a, b verifytest.Sighting) int { return int(a.Time - b.Time) })
 	seen := map[string]uint64{}
-	for i := range s.sightings {
-		k := &s.sightings[i]
-		place := k.tap
-		if k.out {
+	for i := range s.Sightings {
+		k := &s.Sightings[i]
+		place := k.Tap
+		if k.Out {
 			place += ">"
 		}
-		k.id = seen[place] + 1
+		k.ID = seen[place] + 1
 		seen[place]++
 	}
 }
@@ -81,11 +83,11 @@ func TestDropsOfEqualPackets(t *testing.T) {
 	} {
 		s := equalDatagrams(t, 200)
 		droppedOfEqual(s, c.recorded, c.ordinals...)
-		if s.now += c.later; c.later == 0 {
-			s.now -= 1_000_000 // the scene ends a millisecond later
+		if s.Now += c.later; c.later == 0 {
+			s.Now -= 1_000_000 // the scene ends a millisecond later
 		}
-		results, _ := s.run(newLossless(Selection{}, -1), NewConservation("leaf1"))
-		wants(t, results[0], c.lossless, c.says)
+		results, _ := s.Run(newLossless(Selection{}, -1), NewConservation("leaf1"))
+		verifytest.Wants(t, results[0], c.lossless, c.says)
 		if results[1].Verdict != c.conservation && c.later > 0 ||
 			results[1].Verdict == fail && c.conservation == pass {
 			t.Errorf("%s: want %s: %v", c.name, c.conservation, results[1])
@@ -103,16 +105,16 @@ func TestDropsOfEqualPackets(t *testing.T) {
 func TestCopiesOfEqualPackets(t *testing.T) {
 	for _, after := range []int64{-1000, 1000} {
 		s := equalDatagrams(t, 40)
-		lost := s.ids - 30
-		drop := s.of(lost, "leaf1:p0", false)
-		s.remove(func(k sighting) bool { return k.id == lost && k.time > drop.time })
-		drop.tap, drop.out, drop.time, drop.comment = s.uplinks("leaf1")[0], true, drop.time+1_000_000,
+		lost := s.IDs - 30
+		drop := s.Of(lost, "leaf1:p0", false)
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == lost && k.Time > drop.Time })
+		drop.Tap, drop.Out, drop.Time, drop.Comment = s.Uplinks("leaf1")[0], true, drop.Time+1_000_000,
 			"railbed verdict=drop reason=loss depth=0 late=0ns"
-		s.ids++
-		again := s.of(lost-1, "h2:eth0", false)
-		again.id, again.time = s.ids, drop.time+after
-		s.insert(drop, again)
-		judgeScene(t, s, newLossless(Selection{}, -1), fail,
+		s.IDs++
+		again := s.Of(lost-1, "h2:eth0", false)
+		again.ID, again.Time = s.IDs, drop.Time+after
+		s.Insert(drop, again)
+		verifytest.Judge(t, s, newLossless(Selection{}, -1), fail,
 			"40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused "+
 				"by their node, 0 were under way at the end; 1 arrived that had not left")
 	}
@@ -133,54 +135,59 @@ func TestOrderOfEqualPackets(t *testing.T) {
 		{true, "<= 100%", pass, "0 of 35 packets arrived out of order"},
 	} {
 		s := equalDatagrams(t, 0)
-		src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
+		src, dst := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
 		send := func(what byte) {
-			s.send(src.Name, "eth0", tcp{
-				src:      netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
-				dst:      netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777),
-				datagram: []byte{what},
+			s.Send(src.Name, "eth0", verifytest.TCP{
+				Src:      netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
+				Dst:      netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 7777),
+				Datagram: []byte{what},
 			})
 		}
 		for n := range byte(35) {
 			if send(n); n%7 == 3 {
-				id := s.ids
-				s.remove(func(k sighting) bool { return k.tap == "h2:eth0" && k.id == id })
+				id := s.IDs
+				s.Remove(func(k verifytest.Sighting) bool { return k.Tap == "h2:eth0" && k.ID == id })
 			}
 			if n%7 == 6 {
 				send(n - 3) // the packet that was lost
 			}
 		}
 		if c.kernel {
-			s.plan.Switches[0].Kind = spec.Router
+			s.Plan.Switches[0].Kind = spec.Router
 		}
-		judgeScene(t, s, newReordering(Selection{}, bounded(t, c.share, spec.ShareBound)), c.want, c.says)
+		verifytest.Judge(t, s, newReordering(Selection{}, verifytest.Bounded(t, c.share, spec.ShareBound)),
+			c.want, c.says)
 	}
 }
 
 // Only the NIC of the destination is where a packet arrives, and it arrives once.
 func TestArrivals(t *testing.T) {
-	at := func(tap string) func(*scene) {
-		return func(s *scene) {
-			id := s.packet("h0:eth0", true)
-			s.change(func(k sighting) bool {
-				return k.id == id && k.tap == "h2:eth0"
-			}, func(k *sighting) { k.tap = tap })
+	at := func(tap string) func(*verifytest.Scene) {
+		return func(s *verifytest.Scene) {
+			id := s.Packet("h0:eth0", true)
+			s.Change(func(k verifytest.Sighting) bool {
+				return k.ID == id && k.Tap == "h2:eth0"
+			}, func(k *verifytest.Sighting) { k.Tap = tap })
 		}
 	}
-	again := func(tap string) func(*scene) {
-		return func(s *scene) {
-			k := s.of(s.packet("h0:eth0", true), "h2:eth0", false)
-			k.tap, k.time = tap, k.time+5000
-			s.insert(k)
+	again := func(tap string) func(*verifytest.Scene) {
+		return func(s *verifytest.Scene) {
+			k := s.Of(s.Packet("h0:eth0", true), "h2:eth0", false)
+			k.Tap, k.Time = tap, k.Time+5000
+			s.Insert(k)
 		}
 	}
-	outage := func() Check { return newOutage(Selection{}, bounded(t, "<= 1ms", spec.DurationBound)) }
-	reordering := func() Check { return newReordering(Selection{}, bounded(t, "<= 50%", spec.ShareBound)) }
-	lossless := func() Check { return newLossless(Selection{}, -1) }
+	outage := func() evidence.Check {
+		return newOutage(Selection{}, verifytest.Bounded(t, "<= 1ms", spec.DurationBound))
+	}
+	reordering := func() evidence.Check {
+		return newReordering(Selection{}, verifytest.Bounded(t, "<= 50%", spec.ShareBound))
+	}
+	lossless := func() evidence.Check { return newLossless(Selection{}, -1) }
 	for _, c := range []struct {
 		name  string
-		alter func(*scene)
-		check func() Check
+		alter func(*verifytest.Scene)
+		check func() evidence.Check
 		want  verdict.Verdict
 		says  string
 	}{
@@ -191,75 +198,77 @@ func TestArrivals(t *testing.T) {
 		{"astray", at("h1:eth0"), reordering, pass, "0 of 399 packets"},
 		{"doubled", again("h2:eth0"), reordering, pass, "0 of 400 packets"},
 	} {
-		s := softScene(t, softFile)
+		s := verifytest.SoftScene(t, verifytest.SoftFile)
 		c.alter(s)
-		judgeScene(t, s, c.check(), c.want, c.says)
+		verifytest.Judge(t, s, c.check(), c.want, c.says)
 	}
 	s := datagrams(t)
-	k := s.of(s.ids, "h2:eth0", false)
+	k := s.Of(s.IDs, "h2:eth0", false)
 	for n := range int64(13) {
-		k.time += 1000 + n
-		s.insert(k)
+		k.Time += 1000 + n
+		s.Insert(k)
 	}
-	judgeScene(t, s, outage(), pass, "0 of 100 datagrams did not arrive; 13 arrived that had not left")
+	verifytest.Judge(t, s, outage(), pass, "0 of 100 datagrams did not arrive; 13 arrived that had not left")
 }
 
 // A soft switch records each drop: what its counters say besides excuses nothing.
 func TestRecordedDropsExcuseOnce(t *testing.T) {
-	s := softScene(t, softFile)
-	s.lose("railbed verdict=drop reason=tail depth=40320")
-	s.lose("")
-	s.queues["leaf1:p0"], s.queues["leaf1:p2"] = 1, 1
-	judgeScene(t, s, NewConservation("*"), fail, "leaf1: 1 packets entered and never left")
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	s.Lose("railbed verdict=drop reason=tail depth=40320")
+	s.Lose("")
+	s.Queues["leaf1:p0"], s.Queues["leaf1:p2"] = 1, 1
+	verifytest.Judge(t, s, NewConservation("*"), fail, "leaf1: 1 packets entered and never left")
 }
 
 // Queues of kernel switches count drops and record none.
 func TestKernelSwitches(t *testing.T) {
 	const text = "\nname: kernel\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\n  switch: " +
 		"{kind: router}\n"
-	play := func(queues map[string]uint64) *scene {
-		s := newScene(t)
-		s.plan, s.queues = plantest.Compile(t, text), queues
+	play := func(queues map[string]uint64) *verifytest.Scene {
+		s := verifytest.NewScene(t)
+		s.Plan, s.Queues = plantest.Compile(t, text), queues
 		for n := range 20 {
-			from, to := &s.plan.Nodes[0], &s.plan.Nodes[1]
-			s.send(from.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(from), 7000),
-				dst: netip.AddrPortFrom(loopback(to), 7001), seq: uint32(n), payload: 100})
+			from, to := &s.Plan.Nodes[0], &s.Plan.Nodes[1]
+			s.Send(from.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(from), 7000),
+				Dst: netip.AddrPortFrom(verifytest.Loopback(to), 7001), Seq: uint32(n), Payload: 100})
 		}
-		s.now += 1_000_000_000
+		s.Now += 1_000_000_000
 		return s
 	}
-	drops := func(reason, from, count string) Check {
-		return newDrops(Selection{From: from}, reason, bounded(t, count, spec.CountBound))
+	drops := func(reason, from, count string) evidence.Check {
+		return newDrops(Selection{From: from}, reason, verifytest.Bounded(t, count, spec.CountBound))
 	}
 	none, some := map[string]uint64{"leaf1:p0": 0}, map[string]uint64{"leaf1:p0": 403}
-	judgeScene(t, play(none), drops("", "", "== 0"), pass, "0 packets were dropped")
-	judgeScene(t, play(some), drops("", "", "== 0"), fail, "403 packets were dropped")
-	judgeScene(t, play(some), drops("", "", ">= 1"), pass, "403 packets were dropped")
-	judgeScene(t, play(some), drops("tail", "", "== 0"), unclear, "neither flow nor reason is known")
-	judgeScene(t, play(some), drops("", "h0", "== 0"), unclear, "neither flow nor reason is known")
-	judgeScene(t, play(some), drops("tail", "", ">= 1"), unclear, "0 packets were dropped for reason tail")
-	judgeScene(t, play(some), drops("", "h0", ">= 1"), unclear, "neither flow nor reason is known")
-	judgeScene(t, play(nil), drops("", "", "== 0"), unclear, "other ports record no drops")
+	verifytest.Judge(t, play(none), drops("", "", "== 0"), pass, "0 packets were dropped")
+	verifytest.Judge(t, play(some), drops("", "", "== 0"), fail, "403 packets were dropped")
+	verifytest.Judge(t, play(some), drops("", "", ">= 1"), pass, "403 packets were dropped")
+	verifytest.Judge(t, play(some), drops("tail", "", "== 0"), unclear, "neither flow nor reason is known")
+	verifytest.Judge(t, play(some), drops("", "h0", "== 0"), unclear, "neither flow nor reason is known")
+	verifytest.Judge(t, play(some), drops("tail", "", ">= 1"), unclear,
+		"0 packets were dropped for reason tail")
+	verifytest.Judge(t, play(some), drops("", "h0", ">= 1"), unclear, "neither flow nor reason is known")
+	verifytest.Judge(t, play(nil), drops("", "", "== 0"), unclear, "other ports record no drops")
 	down := play(none)
-	down.interrupted = func(link string) bool { return strings.Contains(link, "h1") }
-	judgeScene(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
+	down.Interrupted = func(link string) bool { return strings.Contains(link, "h1") }
+	verifytest.Judge(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
 	const mute = "other ports record no drops, marks, trims, pauses or depths"
-	judgeScene(t, play(none), newPauses(Selection{}, -1, bounded(t, "== 0", spec.CountBound), nil, nil),
+	verifytest.Judge(t, play(none), newPauses(Selection{}, -1, verifytest.Bounded(t, "== 0", spec.CountBound),
+		nil, nil), unclear, mute)
+	verifytest.Judge(t, play(none), newDeadlock(false), unclear, mute)
+	verifytest.Judge(t, play(none), newTrims(Selection{}, verifytest.Bounded(t, "== 0", spec.CountBound)),
 		unclear, mute)
-	judgeScene(t, play(none), newDeadlock(false), unclear, mute)
-	judgeScene(t, play(none), newTrims(Selection{}, bounded(t, "== 0", spec.CountBound)), unclear, mute)
-	judgeScene(t, play(none), newQueueDepth(Selection{}, -1, bounded(t, "<= 1KB", spec.BytesBound), nil),
-		unclear, "")
+	verifytest.Judge(t, play(none), newQueueDepth(Selection{}, -1, verifytest.Bounded(t, "<= 1KB",
+		spec.BytesBound), nil), unclear, "")
 	gone := play(nil)
-	id := gone.ids
-	gone.remove(func(k sighting) bool {
-		return k.id == id && k.out && strings.HasPrefix(k.tap, "leaf1:") || k.id == id && k.tap == "h1:eth0"
+	id := gone.IDs
+	gone.Remove(func(k verifytest.Sighting) bool {
+		return k.ID == id && k.Out && strings.HasPrefix(k.Tap, "leaf1:") || k.ID == id && k.Tap == "h1:eth0"
 	})
-	judgeScene(t, gone, NewConservation("*"), unclear, "how many its queues dropped is not known")
-	gone.queues = none
-	judgeScene(t, gone, NewConservation("*"), fail, "1 packets entered and never left")
-	gone.queues = map[string]uint64{"leaf1:p1": 1}
-	judgeScene(t, gone, NewConservation("*"), pass,
+	verifytest.Judge(t, gone, NewConservation("*"), unclear, "how many its queues dropped is not known")
+	gone.Queues = none
+	verifytest.Judge(t, gone, NewConservation("*"), fail, "1 packets entered and never left")
+	gone.Queues = map[string]uint64{"leaf1:p1": 1}
+	verifytest.Judge(t, gone, NewConservation("*"), pass,
 		"queues of kernel switches counted 1 of the missing as dropped")
 }
 
@@ -267,27 +276,28 @@ func TestKernelSwitches(t *testing.T) {
 // is not.
 func TestLowerBoundsNeedNoMoreThanTheySaw(t *testing.T) {
 	for _, c := range []struct {
-		alter func(*scene)
+		alter func(*verifytest.Scene)
 		count string
 		want  verdict.Verdict
 	}{
-		{func(s *scene) { s.mark(); s.untapped["spine1:p0"] = true }, ">= 1", pass},
-		{func(s *scene) { s.untapped["spine1:p0"] = true }, ">= 1", unclear},
-		{func(s *scene) { s.mark(); s.drops["leaf1:p0"] = 1 }, ">= 1", unclear},
-		{func(s *scene) { s.untapped["spine1:p0"] = true }, "== 0", unclear},
-		{func(s *scene) { s.mark(); s.untapped["spine1:p0"] = true }, "== 0", fail},
+		{func(s *verifytest.Scene) { s.Mark(); s.Untapped["spine1:p0"] = true }, ">= 1", pass},
+		{func(s *verifytest.Scene) { s.Untapped["spine1:p0"] = true }, ">= 1", unclear},
+		{func(s *verifytest.Scene) { s.Mark(); s.Drops["leaf1:p0"] = 1 }, ">= 1", unclear},
+		{func(s *verifytest.Scene) { s.Untapped["spine1:p0"] = true }, "== 0", unclear},
+		{func(s *verifytest.Scene) { s.Mark(); s.Untapped["spine1:p0"] = true }, "== 0", fail},
 	} {
-		s := softScene(t, softFile)
+		s := verifytest.SoftScene(t, verifytest.SoftFile)
 		c.alter(s)
-		judgeScene(t, s, newMarks(Selection{}, nil, bounded(t, c.count, spec.CountBound)), c.want, "")
+		verifytest.Judge(t, s, newMarks(Selection{}, nil, verifytest.Bounded(t, c.count, spec.CountBound)),
+			c.want, "")
 	}
 }
 
 // Others' recordings count their losses in their own ways.
 func TestLossesOfOthers(t *testing.T) {
-	s := softScene(t, softFile)
-	s.foreign = true
-	original := readTape(t, s.write())
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	s.Foreign = true
+	original := readTape(t, s.Write())
 	for name, c := range map[string]struct {
 		alter func(*tape)
 		want  verdict.Verdict
@@ -302,7 +312,7 @@ func TestLossesOfOthers(t *testing.T) {
 	} {
 		altered := original.clone()
 		c.alter(altered)
-		results, _, err := Run(t.Context(), bytes.NewReader(altered.write(t)), s.options(),
+		results, _, err := evidence.Run(t.Context(), bytes.NewReader(altered.write(t)), s.Options(),
 			newLossless(Selection{}, -1))
 		if err != nil {
 			t.Fatal(err)
@@ -318,11 +328,11 @@ func TestFilters(t *testing.T) {
 	for filter, want := range map[string]verdict.Verdict{"": pass, "udp port 4791": pass, "udp": pass,
 		"udp src port 4791": unclear, "host 10.0.0.1": unclear} {
 		s, check := specimens["roce psn"](t, false)
-		c := readTape(t, s.write())
+		c := readTape(t, s.Write())
 		for i := range c.interfaces {
 			c.interfaces[i].Filter = filter
 		}
-		results, _, err := Run(t.Context(), bytes.NewReader(c.write(t)), s.options(), check())
+		results, _, err := evidence.Run(t.Context(), bytes.NewReader(c.write(t)), s.Options(), check())
 		if err != nil || results[0].Verdict != want {
 			t.Errorf("filter %q: %v, want %s: %v", filter, err, want, results)
 		}
@@ -335,7 +345,7 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 	const window = 1 << 15 // packets by which a capture is sorted
 	for behind, want := range map[int]verdict.Verdict{window / 2: pass, window + 10: unclear} {
 		s := datagrams(t)
-		c := readTape(t, s.write())
+		c := readTape(t, s.Write())
 		last := c.packets[len(c.packets)-1]
 		nic := slices.IndexFunc(c.packets, func(p pcapng.Packet) bool {
 			return c.interfaces[p.Interface].Name == "h2:eth0"
@@ -351,9 +361,9 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 		c.counts[arp.Interface].Delivered += uint64(behind)
 		c.counts[arp.Interface].Accepted += uint64(behind)
 		c.packets = append(c.packets, moved)
-		outage, drops := newOutage(Selection{}, bounded(t, "<= 20ms", spec.DurationBound)),
-			newDrops(Selection{}, "", bounded(t, "== 0", spec.CountBound))
-		results, _, err := Run(t.Context(), bytes.NewReader(c.write(t)), s.options(), outage, drops)
+		outage, drops := newOutage(Selection{}, verifytest.Bounded(t, "<= 20ms", spec.DurationBound)),
+			newDrops(Selection{}, "", verifytest.Bounded(t, "== 0", spec.CountBound))
+		results, _, err := evidence.Run(t.Context(), bytes.NewReader(c.write(t)), s.Options(), outage, drops)
 		if err != nil || results[0].Verdict != want || results[1].Verdict != pass {
 			t.Errorf("%d behind: %v, want %s and PASS: %v", behind, err, want, results)
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/roce"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
@@ -21,7 +23,7 @@ type Crossing struct {
 	Ranks    []CrossingRank
 	// Others are workloads that ran in that time, whose packets are not the programs'. Datagrams
 	// are the UDP ports to which other senders sent.
-	Others    []Workload
+	Others    []evidence.Workload
 	Datagrams []uint16
 	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be told
 	// from these programs'.
@@ -39,9 +41,9 @@ type CrossingRank struct {
 
 // CrossingOf returns the traffic that the ranks of a workload had to send, at any time. If some of it
 // stays within a node and is counted, the bytes that leave are unknown.
-func CrossingOf(w Workload) Crossing {
+func CrossingOf(w evidence.Workload) Crossing {
 	c := Crossing{Name: w.Name, To: math.MaxInt64}
-	_, _, within := w.within()
+	_, _, within := w.Within()
 	for _, r := range w.Ranks {
 		rank := CrossingRank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Sends: r.Expected}
 		if within && !w.Across {
@@ -63,11 +65,11 @@ func CrossingOf(w Workload) Crossing {
 // no rank.
 type crossed struct {
 	crossing  Crossing
-	capture   *Capture
-	nodes     map[netip.Addr]owner // of ranks
-	others    []*roles
+	capture   *evidence.Capture
+	nodes     map[netip.Addr]evidence.Owner // of ranks
+	others    []*evidence.Roles
 	streams   map[crossedFlow]*stream
-	requests  *Requests
+	requests  *roce.Requests
 	datagrams map[rdKey]*rdStream
 	nics      []*crossedNIC
 	ports     map[int]int // by tap index: the result of nic
@@ -77,7 +79,7 @@ type crossedFlow struct{ nic, flow int }
 
 // crossedNIC is a NIC of a node that runs ranks.
 type crossedNIC struct {
-	tap   *Tap
+	tap   *evidence.Tap
 	ranks []*CrossingRank // that were configured to use it
 	late  bool            // a connection had begun before the capture
 	sent  uint64          // payload of datagrams
@@ -86,26 +88,26 @@ type crossedNIC struct {
 // newCrossed makes the check.
 func newCrossed(c Crossing) *crossed {
 	k := &crossed{crossing: c, streams: map[crossedFlow]*stream{},
-		requests: NewRequests(), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
+		requests: roce.NewRequests(), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
-		k.others = append(k.others, newRoles(w))
+		k.others = append(k.others, evidence.NewRoles(w))
 	}
 	return k
 }
 
 // Begin implements Check.
-func (k *crossed) Begin(c *Capture) {
-	k.capture, k.nodes = c, ownersOf(c.Plan)
+func (k *crossed) Begin(c *evidence.Capture) {
+	k.capture, k.nodes = c, evidence.OwnersOf(c.Plan)
 	for addr, of := range k.nodes {
-		if !slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == of.node }) {
+		if !slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == of.Node }) {
 			delete(k.nodes, addr)
 		}
 	}
 }
 
 // Packet implements Check.
-func (k *crossed) Packet(p *Packet) {
-	if p.Direction != Out || p.Drop != "" || p.Flow == nil || p.Payload == 0 && !p.SYN ||
+func (k *crossed) Packet(p *evidence.Packet) {
+	if p.Direction != evidence.Out || p.Drop != "" || p.Flow == nil || p.Payload == 0 && !p.SYN ||
 		p.Time < k.crossing.From || p.Time > k.crossing.To {
 		return
 	}
@@ -113,7 +115,7 @@ func (k *crossed) Packet(p *Packet) {
 	if i < 0 || !k.leaves(p) || k.of(p) {
 		return
 	}
-	if p.Flow.Proto != protoTCP {
+	if p.Flow.Proto != evidence.ProtoTCP {
 		if !k.again(p) {
 			k.nics[i].sent += uint64(p.Payload)
 		}
@@ -130,19 +132,19 @@ func (k *crossed) Packet(p *Packet) {
 
 // leaves reports whether a packet is for another rank's node, or for a switch that aggregates.
 // Without a plan it reports true for every packet.
-func (k *crossed) leaves(p *Packet) bool {
+func (k *crossed) leaves(p *evidence.Packet) bool {
 	of, known := k.nodes[p.Flow.Dst.Addr()]
-	return k.capture.Plan == nil || p.Aggregation != nil || known && of.node != p.Tap.Node
+	return k.capture.Plan == nil || p.Aggregation != nil || known && of.Node != p.Tap.Node
 }
 
 // of reports whether a packet is known to belong to another sender.
-func (k *crossed) of(p *Packet) bool {
-	return p.Flow.Proto == protoUDP && slices.Contains(k.crossing.Datagrams, p.Flow.Dst.Port()) ||
-		slices.ContainsFunc(k.others, func(r *roles) bool { return r.of(p).relevant })
+func (k *crossed) of(p *evidence.Packet) bool {
+	return p.Flow.Proto == evidence.ProtoUDP && slices.Contains(k.crossing.Datagrams, p.Flow.Dst.Port()) ||
+		slices.ContainsFunc(k.others, func(r *evidence.Roles) bool { return r.Of(p).Relevant })
 }
 
 // again reports whether a datagram identifies itself as a repeat.
-func (k *crossed) again(p *Packet) bool {
+func (k *crossed) again(p *evidence.Packet) bool {
 	switch {
 	case p.RoCE != nil && p.RoCE.BTH.Opcode.IsRead():
 		return k.requests.Answered(p)
@@ -159,13 +161,13 @@ func (k *crossed) again(p *Packet) bool {
 			s = new(rdStream)
 			k.datagrams[key] = s
 		}
-		return s.seen.add(p.RD.PSN)
+		return s.seen.Add(p.RD.PSN)
 	}
 	return false
 }
 
 // nic returns the index of a tap that is a NIC of a rank's node, else -1.
-func (k *crossed) nic(t *Tap) int {
+func (k *crossed) nic(t *evidence.Tap) int {
 	if i, known := k.ports[t.Index]; known {
 		return i
 	}
@@ -187,22 +189,22 @@ func (k *crossed) nic(t *Tap) int {
 }
 
 // judge compares the bytes that left by a rank's NIC with the least that its ranks had to send.
-func (n *crossedNIC) judge(r *Result, f *finding, sends uint64) {
+func (n *crossedNIC) judge(r *evidence.Result, f *evidence.Finding, sends uint64) {
 	line := fmt.Sprintf("%s (%s): %d bytes of payload left, of at least %d", rankNames(n.ranks), n.tap.Name,
 		n.sent, sends)
 	switch {
 	case n.sent >= max(1, sends):
 		r.Details = append(r.Details, line)
 	case n.late:
-		f.unclear = append(f.unclear, line)
+		f.Unclear = append(f.Unclear, line)
 	default:
-		f.absent = append(f.absent, line)
+		f.Absent = append(f.Absent, line)
 	}
 }
 
 // Result implements Check.
-func (k *crossed) Result() Result {
-	r := Result{Name: "crossed " + k.crossing.Name, Measured: map[string]float64{}}
+func (k *crossed) Result() evidence.Result {
+	r := evidence.Result{Name: "crossed " + k.crossing.Name, Measured: map[string]float64{}}
 	for _, t := range k.capture.Taps {
 		k.nic(t) // also adds NICs that sent nothing
 	}
@@ -211,7 +213,7 @@ func (k *crossed) Result() Result {
 		n.sent += s.fresh
 		n.late = n.late || s.fresh > 0 && !s.synced
 	}
-	var f finding
+	var f evidence.Finding
 	var all, least uint64
 	found := 0
 	for _, n := range k.nics {
@@ -221,9 +223,9 @@ func (k *crossed) Result() Result {
 			switch {
 			case n.sent == 0:
 			case k.capture.Plan == nil || len(k.crossing.Beside) > 0:
-				f.unclear = append(f.unclear, line)
+				f.Unclear = append(f.Unclear, line)
 			default:
-				f.wrong = append(f.wrong, line)
+				f.Wrong = append(f.Wrong, line)
 			}
 			continue
 		}
@@ -237,28 +239,28 @@ func (k *crossed) Result() Result {
 		n.judge(&r, &f, sends)
 	}
 	if missing := len(k.crossing.Ranks) - found; missing > 0 || found == 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured",
+		f.Unclear = append(f.Unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured",
 			len(k.crossing.Ranks), missing))
 	}
 	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, of at least %d", all, found,
 		least)
-	if len(f.wrong)+len(f.absent) == 0 && least == 0 {
-		f.unclear = append(f.unclear, "how much the ranks had to send is not known")
+	if len(f.Wrong)+len(f.Absent) == 0 && least == 0 {
+		f.Unclear = append(f.Unclear, "how much the ranks had to send is not known")
 	}
 	if k.capture.Plan == nil {
-		f.unclear = append(f.unclear, "without the cluster it is not known which packets were for other "+
+		f.Unclear = append(f.Unclear, "without the cluster it is not known which packets were for other "+
 			"ranks' nodes")
 	}
 	if len(k.crossing.Beside) > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the "+
+		f.Unclear = append(f.Unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the "+
 			"same time", strings.Join(k.crossing.Beside, ", ")))
 	}
-	ports := k.capture.portsOf(func(t *Tap) bool {
+	ports := k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool {
 			return r.Node == t.Node
 		})
 	})
-	k.capture.conclude(&r, Need{Ports: ports, From: k.crossing.From, To: k.until()}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: ports, From: k.crossing.From, To: k.until()}, f)
 	if r.Verdict == verdict.Fail {
 		r.Summary += "; " + r.Details[0]
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
 	"railbed/plan/spec"
 )
@@ -24,7 +25,7 @@ type queueDepth struct {
 	counts  [depthBuckets]uint64
 	total   uint64
 	longest int64
-	where   *Tap
+	where   *evidence.Tap
 	when    int64
 	byQueue [8]int64
 	// nics caches the result of ofNICs for the first taps of the capture. A selection that includes
@@ -47,7 +48,7 @@ func newQueueDepth(s Selection, priority int, most, p99 *spec.Bound) *queueDepth
 }
 
 // Begin implements Check.
-func (k *queueDepth) Begin(c *Capture) { k.begin(c) }
+func (k *queueDepth) Begin(c *evidence.Capture) { k.begin(c) }
 
 // ofNICs reports whether only NICs are selected.
 func (k *queueDepth) ofNICs() bool {
@@ -59,15 +60,15 @@ func (k *queueDepth) ofNICs() bool {
 
 // switchPorts are the selected ports of switches.
 func (k *queueDepth) switchPorts() []string {
-	return k.capture.portsOf(func(t *Tap) bool { return !t.NIC && k.tap(t) })
+	return k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && k.tap(t) })
 }
 
 // Packet implements Check.
-func (k *queueDepth) Packet(p *Packet) { k.Event(p) }
+func (k *queueDepth) Packet(p *evidence.Packet) { k.Event(p) }
 
 // Event implements Watcher.
-func (k *queueDepth) Event(p *Packet) {
-	if p.Depth < 0 || p.control() || p.Verdict == "trim" || p.Direction == In ||
+func (k *queueDepth) Event(p *evidence.Packet) {
+	if p.Depth < 0 || p.Control() || p.Verdict == "trim" || p.Direction == evidence.In ||
 		k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) || p.Tap.NIC && !k.ofNICs() {
 		return
 	}
@@ -109,23 +110,23 @@ func (k *queueDepth) quantile(q float64) int64 {
 }
 
 // Result implements Check.
-func (k *queueDepth) Result() Result {
+func (k *queueDepth) Result() evidence.Result {
 	p50, p99 := k.quantile(0.5), k.quantile(0.99)
-	r := Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
+	r := evidence.Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
 		"packets": float64(k.total), "max": float64(k.longest), "p50": float64(p50), "p99": float64(p99),
 	}}
-	var f finding
-	f.hold("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String())
-	f.holdEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
+	var f evidence.Finding
+	f.Hold("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String())
+	f.HoldEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
 	if k.total == 0 {
-		f = finding{unclear: []string{"no packet says how long its queue was"}}
+		f = evidence.Finding{Unclear: []string{"no packet says how long its queue was"}}
 	} else {
 		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name,
-			clockTime(k.when)))
+			evidence.ClockTime(k.when)))
 	}
 	if k.total > 0 && k.undropped == 0 {
-		f.rests = true
-		f.unclear = append(f.unclear, "only dropped packets say how long the queue was")
+		f.Rests = true
+		f.Unclear = append(f.Unclear, "only dropped packets say how long the queue was")
 	}
 	for q, depth := range k.byQueue {
 		if depth > 0 {
@@ -134,10 +135,10 @@ func (k *queueDepth) Result() Result {
 	}
 	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s",
 		units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
-	need := Need{Ports: k.switchPorts(), Records: RecordsQueues, AnyOrder: true}
+	need := evidence.Need{Ports: k.switchPorts(), Records: evidence.RecordsQueues, AnyOrder: true}
 	if k.ofNICs() {
 		need.Ports = k.ports()
 	}
-	k.capture.conclude(&r, need, f)
+	k.capture.Conclude(&r, need, f)
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan/spec"
 )
 
@@ -35,11 +36,11 @@ func newDrops(s Selection, reason string, count *spec.Bound) *Drops {
 }
 
 // Begin implements Check.
-func (k *Drops) Begin(c *Capture) { k.begin(c) }
+func (k *Drops) Begin(c *evidence.Capture) { k.begin(c) }
 
 // Packet implements Check.
-func (k *Drops) Packet(p *Packet) {
-	if !k.at(p.Tap) || !k.flow(p.Flow) || p.control() {
+func (k *Drops) Packet(p *evidence.Packet) {
+	if !k.at(p.Tap) || !k.flow(p.Flow) || p.Control() {
 		return
 	}
 	switch {
@@ -51,32 +52,32 @@ func (k *Drops) Packet(p *Packet) {
 	default:
 		k.dropped++
 	}
-	if len(k.where) < maxDetails*10 {
+	if len(k.where) < evidence.MaxDetails*10 {
 		k.where[dropPlace{p.Tap.Index, p.Drop}]++
 	}
 }
 
 // Result implements Check.
-func (k *Drops) Result() Result {
-	r := Result{Name: k.titled("drops"),
+func (k *Drops) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("drops"),
 		Measured: map[string]float64{"dropped": float64(k.dropped), "other-reasons": float64(k.others),
 			"passed": float64(k.passed)}}
 	if k.reason != "" {
 		r.Name += " " + k.reason
 	}
-	var f finding
+	var f evidence.Finding
 	counted := k.counted()
 	dropped := k.dropped + counted
 	switch {
 	case k.passed+k.dropped+k.others+counted == 0:
-		f.unclear = append(f.unclear, "no packet came there")
+		f.Unclear = append(f.Unclear, "no packet came there")
 	case counted == 0 || k.reason == "" && k.From == "" && k.To == "":
-		f.hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
+		f.Hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
 	default:
-		f.hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
-		f.rests, f.unclear, f.absent = true, f.absent, nil
+		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
+		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		f.unclear = append(f.unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of "+
+		f.Unclear = append(f.Unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of "+
 			"which neither flow nor reason is known", counted))
 	}
 	if counted > 0 {
@@ -96,14 +97,14 @@ func (k *Drops) Result() Result {
 		why = fmt.Sprintf("for reason %s, %d for others", k.reason, k.others)
 	}
 	r.Summary = fmt.Sprintf("%d packets were dropped %s", dropped, why)
-	k.capture.conclude(&r, Need{Ports: k.ports(), Records: RecordsDrops, AnyOrder: true}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.ports(), Records: evidence.RecordsDrops, AnyOrder: true}, f)
 	return r
 }
 
 // counted returns the drops that queues of kernel switches counted at the selected ports.
 func (k *Drops) counted() (total uint64) {
 	for _, port := range k.ports() {
-		total += k.capture.counts[port]
+		total += k.capture.QueueDrops[port]
 	}
 	return total
 }

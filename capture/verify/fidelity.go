@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/verdict"
 )
 
@@ -39,7 +40,7 @@ type HostLoad struct {
 type Fidelity struct {
 	accept  string
 	load    HostLoad
-	capture *Capture
+	capture *evidence.Capture
 	meters  [][2]*meter // by tap index: in, out
 	changed func(link string) bool
 	level   int
@@ -59,25 +60,25 @@ func (k *Fidelity) Except(changed func(link string) bool) { k.changed = changed 
 func (k *Fidelity) Level() string { return levels[k.level] }
 
 // Begin implements Check.
-func (k *Fidelity) Begin(c *Capture) { k.capture = c }
+func (k *Fidelity) Begin(c *evidence.Capture) { k.capture = c }
 
 // Packet implements Check.
-func (k *Fidelity) Packet(p *Packet) {
-	if p.Direction == Unknown || p.Drop != "" {
+func (k *Fidelity) Packet(p *evidence.Packet) {
+	if p.Direction == evidence.Unknown || p.Drop != "" {
 		return
 	}
 	k.at(p.Tap, p.Direction).add(p)
-	if p.control() {
-		k.at(p.Tap, Out+In-p.Direction).control(p.Verdict)
+	if p.Control() {
+		k.at(p.Tap, evidence.Out+evidence.In-p.Direction).control(p.Verdict)
 	}
 }
 
 // at returns the meter of a tap and a direction.
-func (k *Fidelity) at(tap *Tap, d Direction) *meter {
+func (k *Fidelity) at(tap *evidence.Tap, d evidence.Direction) *meter {
 	for len(k.meters) <= tap.Index {
 		k.meters = append(k.meters, [2]*meter{})
 	}
-	slot := &k.meters[tap.Index][d-In]
+	slot := &k.meters[tap.Index][d-evidence.In]
 	if *slot == nil {
 		*slot = newMeter(k.capture, tap, d)
 	}
@@ -85,8 +86,8 @@ func (k *Fidelity) at(tap *Tap, d Direction) *meter {
 }
 
 // Result implements Check.
-func (k *Fidelity) Result() Result {
-	r := Result{Name: "fidelity", Measured: map[string]float64{}}
+func (k *Fidelity) Result() evidence.Result {
+	r := evidence.Result{Name: "fidelity", Measured: map[string]float64{}}
 	var reasons, unclear []string
 	against := func(value, degraded, overloaded float64, line string) {
 		if value <= degraded {
@@ -136,7 +137,7 @@ func (k *Fidelity) Result() Result {
 	r.Measured["busy-links"] = float64(busy)
 	r.Summary = fmt.Sprintf("%s by rates and losses: %d of %d link directions with traffic were busy",
 		k.Level(), busy, links)
-	k.capture.conclude(&r, Need{Ports: k.capture.recorded()}, finding{unclear: unclear})
+	k.capture.Conclude(&r, evidence.Need{Ports: k.capture.Recorded()}, evidence.Finding{Unclear: unclear})
 	r.Details = append(reasons, r.Details...)
 	if k.level > max(0, slices.Index(levels, k.accept)) {
 		r.Verdict = verdict.Fail

@@ -1,9 +1,13 @@
 package verify
 
-import "slices"
+import (
+	"slices"
+
+	"railbed/capture/verify/evidence"
+)
 
 // around returns the bytes of framing of a stream to a rank, without the goodbye.
-func around(f *Framing, to int) uint64 {
+func around(f *evidence.Framing, to int) uint64 {
 	if to < 0 || to >= len(f.Messages) {
 		return 0
 	}
@@ -13,7 +17,7 @@ func around(f *Framing, to int) uint64 {
 // isGoodbye reports whether a segment is the header that ends a stream, and whether that is unknown
 // because the capture holds none of the segment's bytes. The goodbye has a segment of its own,
 // because its sender has received replies to all earlier messages.
-func isGoodbye(f *Framing, p *Packet) (is, unknown bool) {
+func isGoodbye(f *evidence.Framing, p *evidence.Packet) (is, unknown bool) {
 	if f == nil || p.Payload != int(f.Header) {
 		return false, false
 	}

@@ -3,17 +3,18 @@ package verify
 import (
 	"testing"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 )
 
 // TestNoneWithinANode: what ranks of one node send switches crosses links.
 func TestNoneWithinANode(t *testing.T) {
-	w := Workload{Ranks: []Rank{{Node: "h0"}, {Rank: 1, Node: "h0"}}}
-	if _, _, found := w.within(); !found {
+	w := evidence.Workload{Ranks: []evidence.Rank{{Node: "h0"}, {Rank: 1, Node: "h0"}}}
+	if _, _, found := w.Within(); !found {
 		t.Error("a ring of two ranks of one node crosses links")
 	}
-	w.Ranks[0].Transport, w.Ranks[1].Transport = TransportInSwitch, TransportInSwitch
-	if _, _, found := w.within(); found {
+	w.Ranks[0].Transport, w.Ranks[1].Transport = evidence.TransportInSwitch, evidence.TransportInSwitch
+	if _, _, found := w.Within(); found {
 		t.Error("what they send a switch crosses none")
 	}
 }

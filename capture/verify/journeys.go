@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"railbed/capture/verify/evidence"
 )
 
 // journeys matches packets that leave one port with packets that arrive at another. An arriving
@@ -16,7 +18,7 @@ import (
 // that left is counted once, as arrived, lost, under way, untold, or taken out. The counts
 // therefore add up.
 type journeys struct {
-	capture  *Capture
+	capture  *evidence.Capture
 	linger   int64
 	numbered bool // ids are exact
 	// under are packets in the order in which they left. under[front] is the first that may still
@@ -90,11 +92,11 @@ type drops struct {
 
 // newJourneys makes the table. With ahead, packets that arrive before they leave are matched, and
 // packets that never left are counted.
-func newJourneys(c *Capture, ahead bool, mourn func(journey)) *journeys {
+func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys {
 	s := &journeys{
 		capture:  c,
 		linger:   c.Linger(),
-		numbered: c.numbered(),
+		numbered: c.Numbered(),
 		base:     1,
 		numbers:  map[uint64]int64{},
 		classes:  map[uint64]class{},
@@ -113,12 +115,12 @@ func newJourneys(c *Capture, ahead bool, mourn func(journey)) *journeys {
 func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.untold }
 
 // start adds a packet that leaves. A packet that has already arrived is matched at once.
-func (s *journeys) start(p *Packet, j journey) (arrivedBefore bool) {
+func (s *journeys) start(p *evidence.Packet, j journey) (arrivedBefore bool) {
 	j.id, j.identity, j.left = p.ID, p.Identity(), p.Time
 	// An arrival that is earlier by more than the clocks of two taps differ is not of this packet.
 	// It was a copy, or a packet that no tap saw leave.
 	before, arrived := s.ahead[j.identity]
-	if arrived && j.left-before.at > int64(stampSlack) {
+	if arrived && j.left-before.at > int64(evidence.StampSlack) {
 		s.strays += uint64(before.count)
 		delete(s.ahead, j.identity)
 		arrived = false
@@ -232,7 +234,7 @@ func (s *journeys) own(id uint64) (j journey, known bool) {
 }
 
 // arrive ends the journey of an arriving packet, if the packet was seen to leave.
-func (s *journeys) arrive(p *Packet) (j journey, known bool) {
+func (s *journeys) arrive(p *evidence.Packet) (j journey, known bool) {
 	identity := p.Identity()
 	j, known = s.take(p.ID, identity)
 	switch {
@@ -258,7 +260,7 @@ func (s *journeys) settle() {
 
 // note takes a drop record. If no packet under way has the record's id, the record explains an
 // equal packet.
-func (s *journeys) note(p *Packet) {
+func (s *journeys) note(p *evidence.Packet) {
 	reason := p.Tap.Name + " " + p.Drop
 	if j, known := s.own(p.ID); known {
 		s.lose(j, reason)
@@ -275,7 +277,7 @@ func (s *journeys) note(p *Packet) {
 }
 
 // forget ends a packet's journey, if it is under way, without counting it.
-func (s *journeys) forget(p *Packet) (known bool) {
+func (s *journeys) forget(p *evidence.Packet) (known bool) {
 	j, known := s.own(p.ID)
 	if !known {
 		j, known = s.take(p.ID, p.Identity())
@@ -310,7 +312,7 @@ func (s *journeys) lose(j journey, reason string) {
 	}
 	j.reason = reason
 	s.lost++
-	if _, known := s.reasons[reason]; known || len(s.reasons) < maxDetails*10 {
+	if _, known := s.reasons[reason]; known || len(s.reasons) < evidence.MaxDetails*10 {
 		s.reasons[reason]++
 	} else {
 		s.reasons["other reasons"]++

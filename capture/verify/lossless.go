@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan"
 )
 
@@ -35,7 +36,7 @@ func newLossless(s Selection, priority int) *lossless {
 }
 
 // Begin implements Check.
-func (k *lossless) Begin(c *Capture) {
+func (k *lossless) Begin(c *evidence.Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, true, k.exemplify)
 }
@@ -45,14 +46,14 @@ var noPriorities = new(plan.PriorityMap)
 
 // priorities returns the map from DSCP to priority of the soft switch to which a NIC is attached,
 // or noPriorities without one.
-func (k *lossless) priorities(nic *Tap) *plan.PriorityMap {
+func (k *lossless) priorities(nic *evidence.Tap) *plan.PriorityMap {
 	for len(k.maps) <= nic.Index {
 		k.maps = append(k.maps, nil)
 	}
 	if k.maps[nic.Index] == nil {
 		k.maps[nic.Index] = noPriorities
-		if port, _ := k.capture.port(nic.Node, nic.Port); port != nil {
-			peer, _ := splitPort(port.Peer)
+		if port, _ := k.capture.Interface(nic.Node, nic.Port); port != nil {
+			peer, _ := evidence.SplitPort(port.Peer)
 			if sw := k.capture.Plan.Switch(peer); sw != nil && sw.Soft != nil {
 				k.maps[nic.Index] = &sw.Soft.Priorities
 			}
@@ -62,7 +63,7 @@ func (k *lossless) priorities(nic *Tap) *plan.PriorityMap {
 }
 
 // ofPriority reports whether a packet that leaves a NIC has the selected priority.
-func (k *lossless) ofPriority(p *Packet) bool {
+func (k *lossless) ofPriority(p *evidence.Packet) bool {
 	if k.priority < 0 {
 		return true
 	}
@@ -74,7 +75,7 @@ func (k *lossless) ofPriority(p *Packet) bool {
 }
 
 // Packet implements Check.
-func (k *lossless) Packet(p *Packet) {
+func (k *lossless) Packet(p *evidence.Packet) {
 	if p.Flow == nil || !k.flow(p.Flow) {
 		return
 	}
@@ -82,11 +83,11 @@ func (k *lossless) Packet(p *Packet) {
 	case p.Drop != "":
 		k.drop(p)
 	case !p.Tap.NIC:
-	case p.Direction == Out:
+	case p.Direction == evidence.Out:
 		if _, to := k.nodes[p.Flow.Dst.Addr()]; to {
 			k.travel.start(p, journey{apart: !k.ofPriority(p)})
 		}
-	case p.Direction != In:
+	case p.Direction != evidence.In:
 	case k.destination(p):
 		if _, from := k.nodes[p.Flow.Src.Addr()]; from {
 			k.travel.arrive(p)
@@ -97,7 +98,7 @@ func (k *lossless) Packet(p *Packet) {
 }
 
 // drop takes a drop record of a packet that will not arrive.
-func (k *lossless) drop(p *Packet) {
+func (k *lossless) drop(p *evidence.Packet) {
 	switch p.Drop {
 	case nicOverrun:
 		if k.travel.forget(p) {
@@ -116,29 +117,29 @@ func (k *lossless) drop(p *Packet) {
 func (k *lossless) exemplify(j journey) {
 	if len(k.examples) < 5 {
 		k.examples = append(k.examples,
-			fmt.Sprintf("packet %#x of %s: %s", j.id, clockTime(j.left), j.reason))
+			fmt.Sprintf("packet %#x of %s: %s", j.id, evidence.ClockTime(j.left), j.reason))
 	}
 }
 
 // Result implements Check.
-func (k *lossless) Result() Result {
+func (k *lossless) Result() evidence.Result {
 	t := k.travel
 	t.finish(k.capture.End)
 	sent := t.left() + k.overrun + k.refused
-	r := Result{Name: k.titled("lossless"), Measured: map[string]float64{
+	r := evidence.Result{Name: k.titled("lossless"), Measured: map[string]float64{
 		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost),
 		"again":       float64(t.strays),
 		"nic-overrun": float64(k.overrun), "refused": float64(k.refused),
 		"under-way": float64(t.underWay + t.untold),
 	}}
-	f := finding{absent: t.losses("packets"), unclear: t.doubts()}
+	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
 	if t.strays > 0 && k.priority < 0 {
-		f.absent = append(f.absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",
+		f.Absent = append(f.Absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",
 			t.strays))
 	}
-	f.absent = append(f.absent, k.examples...)
+	f.Absent = append(f.Absent, k.examples...)
 	if k.refused > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, fmt.Sprintf(
 			"%d packets came to a node that had no room for them: the host is too busy", k.refused))
 	}
 	if k.astray > 0 {
@@ -147,9 +148,9 @@ func (k *lossless) Result() Result {
 	}
 	switch {
 	case k.capture.Plan == nil:
-		f = finding{unclear: []string{"without a plan the nodes are not known"}}
+		f = evidence.Finding{Unclear: []string{"without a plan the nodes are not known"}}
 	case t.arrived+t.lost == 0:
-		f.unclear = append(f.unclear, "no packet left a node for another")
+		f.Unclear = append(f.Unclear, "no packet left a node for another")
 	}
 	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated "+
 		"NIC, %d were refused by their node, %d were under way at the end",
@@ -160,6 +161,6 @@ func (k *lossless) Result() Result {
 	if t.strays > 0 {
 		r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", t.strays)
 	}
-	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, f)
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/plantest"
 )
@@ -38,26 +39,26 @@ func TestManyPorts(t *testing.T) {
 		"swallows":                               {150, nil, fail},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			s.plan = plantest.Compile(t, fmt.Sprintf(
+			s := verifytest.NewScene(t)
+			s.Plan = plantest.Compile(t, fmt.Sprintf(
 				"name: b\nfabric:\n  topology: single-switch\n  params: {hosts: %d}\n  switch: {kind: "+
 					"soft, forwarding: l2}\n", ports))
-			sw := s.plan.Switches[0].Name
-			from, to := s.plan.Nodes[0].NICs[0], s.plan.Nodes[1].NICs[0]
-			frame := s.frame(tcp{src: netip.MustParseAddrPort("10.0.0.1:1"),
-				dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
+			sw := s.Plan.Switches[0].Name
+			from, to := s.Plan.Nodes[0].NICs[0], s.Plan.Nodes[1].NICs[0]
+			frame := s.Frame(verifytest.TCP{Src: netip.MustParseAddrPort("10.0.0.1:1"),
+				Dst: netip.MustParseAddrPort("10.0.0.2:1")}, 64, from.MAC, to.MAC)
 			at := func(id uint64, time int64, port int, out bool) {
-				s.insert(sighting{tap: fmt.Sprintf("%s:p%d", sw, port), out: out, time: time, id: id,
-					frame: frame, length: len(frame)})
+				s.Insert(verifytest.Sighting{Tap: fmt.Sprintf("%s:p%d", sw, port), Out: out, Time: time,
+					ID: id, Frame: frame, Length: len(frame)})
 			}
-			at(1, start, 0, false) // an ordinary one, so that something crosses
-			at(1, start+10, 1, true)
-			at(2, start+50_000_000, c.in, false)
+			at(1, verifytest.Start, 0, false) // an ordinary one, so that something crosses
+			at(1, verifytest.Start+10, 1, true)
+			at(2, verifytest.Start+50_000_000, c.in, false)
 			for i, port := range c.out {
-				at(2, start+50_000_100+int64(i), port, true)
+				at(2, verifytest.Start+50_000_100+int64(i), port, true)
 			}
-			s.now = start + 200_000_000
-			results, _ := s.run(NewConservation("*"))
+			s.Now = verifytest.Start + 200_000_000
+			results, _ := s.Run(NewConservation("*"))
 			if results[0].Verdict != c.want {
 				t.Errorf("want %s: %v", c.want, results[0])
 			}

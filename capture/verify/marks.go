@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -25,10 +26,10 @@ func newMarks(s Selection, share, count *spec.Bound) *marks {
 }
 
 // Begin implements Check.
-func (k *marks) Begin(c *Capture) { k.begin(c) }
+func (k *marks) Begin(c *evidence.Capture) { k.begin(c) }
 
 // Packet implements Check.
-func (k *marks) Packet(p *Packet) {
+func (k *marks) Packet(p *evidence.Packet) {
 	if p.IP == 0 || p.ECN == wire.NotECT || !crosses(p) || !k.at(p.Tap) || !k.flow(p.Flow) {
 		if p.Verdict == "mark" && p.ECN != wire.CE && k.at(p.Tap) {
 			k.untrue++
@@ -50,26 +51,26 @@ func (k *marks) Packet(p *Packet) {
 }
 
 // Result implements Check.
-func (k *marks) Result() Result {
-	r := Result{Name: k.titled("marks"), Measured: map[string]float64{
+func (k *marks) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("marks"), Measured: map[string]float64{
 		"ecn-capable": float64(k.capable), "marked": float64(k.marked), "marked-here": float64(k.said),
 	}}
-	need := Need{Ports: k.ports(), AnyOrder: true}
-	var f finding
+	need := evidence.Need{Ports: k.ports(), AnyOrder: true}
+	var f evidence.Finding
 	share := 0.0
 	if k.capable == 0 {
-		f.unclear = append(f.unclear, "no packet of an ECN-capable transport")
+		f.Unclear = append(f.Unclear, "no packet of an ECN-capable transport")
 	} else {
 		share = float64(k.marked) / float64(k.capable)
-		f.hold("packets marked here", k.count, float64(k.said), fmt.Sprint(k.said))
-		f.holdEither("share of marked packets", k.share, share, percent(share))
+		f.Hold("packets marked here", k.count, float64(k.said), fmt.Sprint(k.said))
+		f.HoldEither("share of marked packets", k.share, share, evidence.Percent(share))
 	}
 	if k.count != nil {
-		need.Records = RecordsQueues
+		need.Records = evidence.RecordsQueues
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {
-		f.wrong = append(f.wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark",
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark",
 			k.untrue))
 	}
 	for _, tap := range k.chosen() {
@@ -78,7 +79,7 @@ func (k *marks) Result() Result {
 		}
 	}
 	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked,
-		k.capable, percent(share), k.said)
-	k.capture.conclude(&r, need, f)
+		k.capable, evidence.Percent(share), k.said)
+	k.capture.Conclude(&r, need, f)
 	return r
 }

@@ -3,6 +3,8 @@ package verify
 import (
 	"fmt"
 	"slices"
+
+	"railbed/capture/verify/evidence"
 )
 
 // placedBytes counts the payload from one engine to another.
@@ -13,7 +15,7 @@ type placedBytes struct {
 }
 
 // pair returns the counts of a sequence space.
-func (b *BytesPerRank) pair(key rdPair) *placedBytes {
+func (b *BytesPerRank) pair(key evidence.RDSpace) *placedBytes {
 	s := b.placed[key]
 	if s == nil {
 		s = &placedBytes{rank: -1}
@@ -23,12 +25,12 @@ func (b *BytesPerRank) pair(key rdPair) *placedBytes {
 }
 
 // acknowledge takes the count of received bytes from a rank's acknowledgement.
-func (b *BytesPerRank) acknowledge(p *Packet, rank int) {
+func (b *BytesPerRank) acknowledge(p *evidence.Packet, rank int) {
 	if len(b.placed) >= maxRDSequences {
 		b.full = true
 		return
 	}
-	s := b.pair(p.pair(true))
+	s := b.pair(p.RDSpace(true))
 	s.rank = rank
 	if more := serial(p.RD.Bytes.Ack().Received, uint32(s.received)); more > 0 { // counts modulo 2^32
 		s.received += uint64(more)
@@ -41,8 +43,8 @@ func (b *BytesPerRank) unreadable() bool {
 }
 
 // judgeMissing compares the bytes that a rank states as never received with the packets.
-func (b *BytesPerRank) judgeMissing(f *finding, i int) {
-	rank := &b.roles.workload.Ranks[i]
+func (b *BytesPerRank) judgeMissing(f *evidence.Finding, i int) {
+	rank := &b.roles.Workload.Ranks[i]
 	if rank.Missing == nil {
 		return
 	}
@@ -56,10 +58,10 @@ func (b *BytesPerRank) judgeMissing(f *finding, i int) {
 		return
 	}
 	line := fmt.Sprintf("%s: %d bytes left for it and it acknowledged %d, so %d never came; it says %d",
-		b.roles.name(i), left, received, int64(left)-int64(received), *rank.Missing)
+		b.roles.Name(i), left, received, int64(left)-int64(received), *rank.Missing)
 	if b.full || b.unreadable() || left == 0 {
-		f.unclear = append(f.unclear, line)
+		f.Unclear = append(f.Unclear, line)
 	} else {
-		f.absent = append(f.absent, line)
+		f.Absent = append(f.Absent, line)
 	}
 }

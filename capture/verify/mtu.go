@@ -1,6 +1,10 @@
 package verify
 
-import "fmt"
+import (
+	"fmt"
+
+	"railbed/capture/verify/evidence"
+)
 
 // Ethernet's header and a VLAN tag are not part of the MTU.
 const (
@@ -13,7 +17,7 @@ const (
 // link, or else the one given to NewMTU.
 type MTU struct {
 	other   int
-	capture *Capture
+	capture *evidence.Capture
 	limits  []int // by tap index; 0 means unknown
 	judged  uint64
 	largest int
@@ -26,13 +30,13 @@ type MTU struct {
 func NewMTU(other int) *MTU { return &MTU{other: other} }
 
 // Begin implements Check.
-func (m *MTU) Begin(c *Capture) { m.capture = c }
+func (m *MTU) Begin(c *evidence.Capture) { m.capture = c }
 
-func (m *MTU) limit(tap *Tap) int {
+func (m *MTU) limit(tap *evidence.Tap) int {
 	for len(m.limits) <= tap.Index {
 		next := m.capture.Taps[len(m.limits)]
 		limit := m.other
-		if port, _ := m.capture.port(next.Node, next.Port); port != nil {
+		if port, _ := m.capture.Interface(next.Node, next.Port); port != nil {
 			limit = port.MTU
 			if link := m.capture.Plan.Link(port.Link); link != nil && link.MTU > 0 {
 				limit = link.MTU
@@ -46,7 +50,7 @@ func (m *MTU) limit(tap *Tap) int {
 }
 
 // Packet implements Check.
-func (m *MTU) Packet(p *Packet) {
+func (m *MTU) Packet(p *evidence.Packet) {
 	limit := m.limit(p.Tap)
 	if limit == 0 {
 		return
@@ -61,25 +65,25 @@ func (m *MTU) Packet(p *Packet) {
 }
 
 // Result implements Check.
-func (m *MTU) Result() Result {
-	r := Result{Name: "mtu", Measured: map[string]float64{"packets": float64(m.judged),
+func (m *MTU) Result() evidence.Result {
+	r := evidence.Result{Name: "mtu", Measured: map[string]float64{"packets": float64(m.judged),
 		"largest": float64(m.largest)}}
-	var f finding
+	var f evidence.Finding
 	total := uint64(0)
 	for i, count := range m.tooLong {
 		if count > 0 {
 			total += count
-			f.wrong = append(f.wrong,
+			f.Wrong = append(f.Wrong,
 				fmt.Sprintf("%s: %d packets over the MTU of %d, the longest of %d bytes",
 					m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
 		}
 	}
 	if m.judged == 0 {
-		f.unclear = append(f.unclear, "no packet on a link of known MTU")
+		f.Unclear = append(f.Unclear, "no packet on a link of known MTU")
 	}
 	r.Measured["too-long"] = float64(total)
 	r.Summary = fmt.Sprintf("%d of %d packets were longer than their link's MTU; the longest had %d bytes",
 		total, m.judged, m.largest)
-	m.capture.conclude(&r, Need{Ports: m.capture.recorded(), AnyOrder: true}, f)
+	m.capture.Conclude(&r, evidence.Need{Ports: m.capture.Recorded(), AnyOrder: true}, f)
 	return r
 }

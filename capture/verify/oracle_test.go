@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/hosttest"
 	"railbed/internal/units"
 )
@@ -21,28 +23,28 @@ import (
 func TestBytesAgreeWithTshark(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	for _, family := range []int{4, 6} {
-		s := newScene(t)
-		s.ring(family)
+		s := verifytest.NewScene(t)
+		s.Ring(family)
 		for c := range 5 { // and some retransmissions
-			from, to := s.workload.Ranks[0], s.workload.Ranks[1]
-			s.send("h0", "eth0", sentAgain(s, from, to, c))
+			from, to := s.Workload.Ranks[0], s.Workload.Ranks[1]
+			s.Send("h0", "eth0", sentAgain(s, from, to, c))
 		}
 		name := filepath.Join(t.TempDir(), "x.pcapng")
-		if err := os.WriteFile(name, s.write(), 0o600); err != nil {
+		if err := os.WriteFile(name, s.Write(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		check := NewBytesPerRank(s.workload, units.Ratio{})
-		results, _ := s.run(check)
+		check := NewBytesPerRank(s.Workload, units.Ratio{})
+		results, _ := s.Run(check)
 		source := map[int]string{4: "ip.src", 6: "ipv6.src"}[family]
 		out, err := exec.Command("tshark", "-n", "-r", name, "-Y",
-			fmt.Sprintf("tcp.dstport == %d && frame.packet_flags_direction == 2", service),
+			fmt.Sprintf("tcp.dstport == %d && frame.packet_flags_direction == 2", verifytest.Service),
 			"-o", "tcp.relative_sequence_numbers:FALSE",
 			"-T", "fields", "-e", "frame.interface_name", "-e", source, "-e", "tcp.srcport", "-e",
 			"tcp.seq_raw", "-e", "tcp.len").Output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, rank := range s.workload.Ranks {
+		for _, rank := range s.Workload.Ranks {
 			unique, all := 0, 0
 			seen := map[string]bool{}
 			for line := range strings.Lines(string(out)) {
@@ -69,13 +71,13 @@ func TestBytesAgreeWithTshark(t *testing.T) {
 }
 
 // sentAgain is a segment that the ring sent before.
-func sentAgain(s *scene, from, to Rank, connection int) tcp {
-	return tcp{
-		src:     addrPort(from, 20000+connection),
-		dst:     addrPort(to, service),
-		flow:    connection,
-		seq:     5000 - 255,
-		payload: 1000,
+func sentAgain(s *verifytest.Scene, from, to evidence.Rank, connection int) verifytest.TCP {
+	return verifytest.TCP{
+		Src:     verifytest.AddrPort(from, 20000+connection),
+		Dst:     verifytest.AddrPort(to, verifytest.Service),
+		Flow:    connection,
+		Seq:     5000 - 255,
+		Payload: 1000,
 	}
 }
 
@@ -144,7 +146,7 @@ func TestMeterAgainstPackets(t *testing.T) {
 		bytes := map[int64]uint64{}
 		now, longest := int64(0), 0
 		for range 3000 {
-			p := &Packet{Time: now, Due: now, Length: 60 + random.IntN(1400), Depth: 1}
+			p := &evidence.Packet{Time: now, Due: now, Length: 60 + random.IntN(1400), Depth: 1}
 			m.add(p)
 			bytes[now/int64(RateInterval)] += uint64(p.Length)
 			longest = max(longest, p.Length)
@@ -177,11 +179,12 @@ func TestRingFormula(t *testing.T) {
 		for range 2 * (ranks - 1) { // reduce-scatter, then all-gather
 			sent += chunk
 		}
-		if got := ringAllReduceBytes(ranks, units.Bytes(chunk*ranks), 3); got != units.Bytes(3*sent) {
+		if got := verifytest.RingAllReduceBytes(ranks, units.Bytes(chunk*ranks),
+			3); got != units.Bytes(3*sent) {
 			t.Errorf("%d ranks: %d, want %d", ranks, got, 3*sent)
 		}
 	}
-	if ringAllReduceBytes(1, 1000, 1) != 0 {
+	if verifytest.RingAllReduceBytes(1, 1000, 1) != 0 {
 		t.Error("one rank sends nothing")
 	}
 }
@@ -189,14 +192,14 @@ func TestRingFormula(t *testing.T) {
 // BenchmarkVerify runs all checks over a capture; see "make bench" for tshark on
 // the same file.
 func BenchmarkVerify(b *testing.B) {
-	s := newScene(b)
-	s.ring(4)
-	data := s.write()
+	s := verifytest.NewScene(b)
+	s.Ring(4)
+	data := s.Write()
 	b.ReportAllocs()
 	var packets uint64
 	for b.Loop() {
-		results, summary, err := Run(b.Context(), bytes.NewReader(data), Options{Plan: s.plan},
-			checksOf(s)...)
+		results, summary, err := evidence.Run(b.Context(), bytes.NewReader(data),
+			evidence.Options{Plan: s.Plan}, checksOf(s)...)
 		if err != nil || results[0].Verdict != pass {
 			b.Fatal(err, results)
 		}
@@ -207,22 +210,22 @@ func BenchmarkVerify(b *testing.B) {
 }
 
 // benchFile is a capture of some 350,000 packets, on disk.
-func benchFile(b *testing.B) (name string, s *scene, packets int) {
-	s = newScene(b)
-	s.ring(4)
-	once, last := s.sightings, s.now
+func benchFile(b *testing.B) (name string, s *verifytest.Scene, packets int) {
+	s = verifytest.NewScene(b)
+	s.Ring(4)
+	once, last := s.Sightings, s.Now
 	for round := range int64(9) {
 		for _, k := range once {
-			k.time += (round + 1) * (last - start + 1_000_000)
-			s.sightings = append(s.sightings, k)
+			k.Time += (round + 1) * (last - verifytest.Start + 1_000_000)
+			s.Sightings = append(s.Sightings, k)
 		}
-		s.now += last - start + 1_000_000
+		s.Now += last - verifytest.Start + 1_000_000
 	}
 	name = filepath.Join(b.TempDir(), "bench.pcapng")
-	if err := os.WriteFile(name, s.write(), 0o600); err != nil {
+	if err := os.WriteFile(name, s.Write(), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	return name, s, len(s.sightings)
+	return name, s, len(s.Sightings)
 }
 
 // The two benchmarks answer one question from one file: the payload bytes that
@@ -235,8 +238,8 @@ func BenchmarkBytesPerRank(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		results, _, err := Run(b.Context(), file, Options{Plan: s.plan},
-			NewBytesPerRank(s.workload, units.Ratio{Num: 1, Den: 50}))
+		results, _, err := evidence.Run(b.Context(), file, evidence.Options{Plan: s.Plan},
+			NewBytesPerRank(s.Workload, units.Ratio{Num: 1, Den: 50}))
 		file.Close()
 		if err != nil || results[0].Measured["rank0.bytes"] == 0 {
 			b.Fatal(err, results)
@@ -253,7 +256,8 @@ func BenchmarkBytesPerRankTshark(b *testing.B) {
 		// off: the sweep's fastest setting. A read filter without -2 is the
 		// same as -Y.
 		out, err := exec.Command("tshark", "-n", "-r", name, "-Y",
-			fmt.Sprintf("tcp.dstport == %d && tcp.len > 0 && frame.packet_flags_direction == 2", service),
+			fmt.Sprintf("tcp.dstport == %d && tcp.len > 0 && frame.packet_flags_direction == 2",
+				verifytest.Service),
 			"-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.analyze_sequence_numbers:FALSE", "-o",
 			"ip.defragment:FALSE",
 			"-T", "fields", "-e", "frame.interface_id", "-e", "ip.src", "-e", "tcp.srcport", "-e",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
 	"railbed/plan/spec"
 )
@@ -24,7 +25,7 @@ type outage struct {
 
 // flowOutage is the state of one flow. Times are in nanoseconds.
 type flowOutage struct {
-	flow           *Flow
+	flow           *evidence.Flow
 	waits          bool  // for an arrival
 	since, left    int64 // the first departure since the last arrival, and the last one
 	longest, began int64 // the longest outage, and its first departure
@@ -37,7 +38,7 @@ func newOutage(s Selection, longest *spec.Bound) *outage {
 }
 
 // Begin implements Check.
-func (k *outage) Begin(c *Capture) {
+func (k *outage) Begin(c *evidence.Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, true, nil)
 }
@@ -46,7 +47,7 @@ func (k *outage) Begin(c *Capture) {
 const protocolUDP = 17
 
 // Packet implements Check.
-func (k *outage) Packet(p *Packet) {
+func (k *outage) Packet(p *evidence.Packet) {
 	if p.Flow == nil || p.Flow.Proto != protocolUDP || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
 		return
 	}
@@ -56,7 +57,7 @@ func (k *outage) Packet(p *Packet) {
 	f := &k.flows[p.Flow.Index]
 	f.flow = p.Flow
 	switch p.Direction {
-	case Out:
+	case evidence.Out:
 		if f.sent++; !f.waits {
 			f.waits, f.since = true, p.Time
 		}
@@ -65,7 +66,7 @@ func (k *outage) Packet(p *Packet) {
 			f.arrived++
 			f.waits = false
 		}
-	case In:
+	case evidence.In:
 		if !k.destination(p) {
 			return
 		}
@@ -85,10 +86,10 @@ func (f *flowOutage) until(at int64) {
 }
 
 // Result implements Check.
-func (k *outage) Result() Result {
+func (k *outage) Result() evidence.Result {
 	k.travel.finish(k.capture.End)
-	r := Result{Name: k.titled("outage"), Measured: map[string]float64{}}
-	var found finding
+	r := evidence.Result{Name: k.titled("outage"), Measured: map[string]float64{}}
+	var found evidence.Finding
 	var worst flowOutage
 	var sent, arrived uint64
 	flows := 0
@@ -109,7 +110,7 @@ func (k *outage) Result() Result {
 		}
 	}
 	if arrived == 0 {
-		found.unclear = append(found.unclear,
+		found.Unclear = append(found.Unclear,
 			"no datagram was seen to leave one node and to arrive at another")
 	} else {
 		k.judge(&r, &found, worst, silent)
@@ -122,14 +123,14 @@ func (k *outage) Result() Result {
 		}
 	}
 	if k.travel.short {
-		found.unclear = append(found.unclear, "more packets at once than are remembered")
+		found.Unclear = append(found.Unclear, "more packets at once than are remembered")
 	}
-	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, found)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)
 	return r
 }
 
 // judge compares the longest outage with the bound.
-func (k *outage) judge(r *Result, found *finding, worst flowOutage, silent []string) {
+func (k *outage) judge(r *evidence.Result, found *evidence.Finding, worst flowOutage, silent []string) {
 	virtual := clock.Dilation(k.capture.Dilation)
 	took := virtual.Passed(time.Duration(worst.longest))
 	r.Measured["longest"] = took.Seconds()
@@ -144,12 +145,12 @@ func (k *outage) judge(r *Result, found *finding, worst flowOutage, silent []str
 	}
 	holds := k.longest.Holds(float64(took))
 	if holds == k.longest.Upper() {
-		found.unclear = append(found.unclear, silent...) // silent flows may change the verdict
+		found.Unclear = append(found.Unclear, silent...) // silent flows may change the verdict
 	}
 	if !holds && !k.longest.Upper() && len(silent) > 0 {
-		found.unclear = append(found.unclear,
+		found.Unclear = append(found.Unclear,
 			fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest))
 		return
 	}
-	found.holdEither("the longest outage", k.longest, float64(took), took.Round(10*time.Microsecond).String())
+	found.HoldEither("the longest outage", k.longest, float64(took), took.Round(10*time.Microsecond).String())
 }

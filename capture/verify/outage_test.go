@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/plantest"
@@ -25,51 +27,54 @@ func TestOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	played := func(missing func(n int) bool) *scene {
-		s := softScene(t, softFile)
-		s.sightings, s.now = nil, start
-		src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
+	played := func(missing func(n int) bool) *verifytest.Scene {
+		s := verifytest.SoftScene(t, verifytest.SoftFile)
+		s.Sightings, s.Now = nil, verifytest.Start
+		src, dst := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
 		for n := range 100 {
 			for port := range uint16(2) {
-				s.now = start + int64(n)*millisecond
-				s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7000+port),
-					dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
-				if id := s.ids; port == 1 && missing(n) {
-					s.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
+				s.Now = verifytest.Start + int64(n)*millisecond
+				s.Send(src.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(src),
+					7000+port),
+					Dst: netip.AddrPortFrom(verifytest.Loopback(dst), 17000), Datagram: make([]byte, 100)})
+				if id := s.IDs; port == 1 && missing(n) {
+					s.Remove(func(k verifytest.Sighting) bool {
+						return k.ID == id && k.Tap == dst.Name+":eth0"
+					})
 				}
 			}
 		}
 		return s
 	}
-	outage := func(from string) Check { return newOutage(Selection{From: from}, &longest) }
+	outage := func(from string) evidence.Check { return newOutage(Selection{From: from}, &longest) }
 	never := func(int) bool { return false }
-	judgeScene(t, played(never), outage(""), pass, "the longest outage of 2 flows was 0s")
-	judgeScene(t, played(func(n int) bool {
+	verifytest.Judge(t, played(never), outage(""), pass, "the longest outage of 2 flows was 0s")
+	verifytest.Judge(t, played(func(n int) bool {
 		return n >= 40 && n < 55
 	}), outage(""), pass, "15 of 200 datagrams did not arrive")
-	judgeScene(t, played(func(n int) bool {
+	verifytest.Judge(t, played(func(n int) bool {
 		return n >= 40 && n < 65
 	}), outage(""), fail, "the longest outage: 25ms, want <= 20ms")
-	judgeScene(t, played(func(n int) bool { return n < 30 }), outage("h0"), fail, "outage: 30ms")
+	verifytest.Judge(t, played(func(n int) bool { return n < 30 }), outage("h0"), fail, "outage: 30ms")
 	// What never comes again is cut off until the sender ends.
-	judgeScene(t, played(func(n int) bool { return n >= 60 }), outage(""), fail, "outage: 39ms")
-	judgeScene(t, played(never), outage("h1"), unclear, "no datagram")
+	verifytest.Judge(t, played(func(n int) bool { return n >= 60 }), outage(""), fail, "outage: 39ms")
+	verifytest.Judge(t, played(never), outage("h1"), unclear, "no datagram")
 
 	// What never came at all has an outage that is as long as anybody likes.
 	short := played(never)
-	src, dst := &short.plan.Nodes[0], &short.plan.Nodes[2]
+	src, dst := &short.Plan.Nodes[0], &short.Plan.Nodes[2]
 	for range 2 {
-		short.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(loopback(src), 7002),
-			dst: netip.AddrPortFrom(loopback(dst), 17000), datagram: make([]byte, 100)})
-		id := short.ids
-		short.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
+		short.Send(src.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(src), 7002),
+			Dst: netip.AddrPortFrom(verifytest.Loopback(dst), 17000), Datagram: make([]byte, 100)})
+		id := short.IDs
+		short.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Tap == dst.Name+":eth0" })
 	}
-	judgeScene(t, short, outage(""), unclear,
-		":7002 > "+loopback(dst).String()+":17000: none of 2 datagrams arrived")
-	judgeScene(t, short, newOutage(Selection{}, &atLeast), unclear, "none of 2 datagrams arrived")
+	verifytest.Judge(t, short, outage(""), unclear,
+		":7002 > "+verifytest.Loopback(dst).String()+":17000: none of 2 datagrams arrived")
+	verifytest.Judge(t, short, newOutage(Selection{}, &atLeast), unclear, "none of 2 datagrams arrived")
 	all := func(int) bool { return true }
-	judgeScene(t, played(all), outage(""), fail, "outage: 99ms")
-	judgeScene(t, played(all), newOutage(Selection{}, &atLeast), pass, "was 99ms")
+	verifytest.Judge(t, played(all), outage(""), fail, "outage: 99ms")
+	verifytest.Judge(t, played(all), newOutage(Selection{}, &atLeast), pass, "was 99ms")
 }
 
 // An outage is in the testbed's time, and says when it began.
@@ -79,18 +84,19 @@ func TestOutageIsInVirtualTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	const millisecond = 1_000_000
-	out, in := &Tap{Name: "h0:eth0", Node: "h0", NIC: true}, &Tap{Name: "h1:eth0", Node: "h1", NIC: true}
+	out, in := &evidence.Tap{Name: "h0:eth0", Node: "h0", NIC: true}, &evidence.Tap{Name: "h1:eth0",
+		Node: "h1", NIC: true}
 	k := newOutage(Selection{}, &longest)
-	c := &Capture{Dilation: 4, First: start, Last: start + 400*millisecond, End: start + 400*millisecond,
-		Taps: []*Tap{out, in}}
+	c := &evidence.Capture{Dilation: 4, First: verifytest.Start, Last: verifytest.Start + 400*millisecond,
+		End: verifytest.Start + 400*millisecond, Taps: []*evidence.Tap{out, in}}
 	k.Begin(c)
-	flow := &Flow{Proto: protocolUDP, Src: netip.MustParseAddrPort("10.0.0.1:7000"),
+	flow := &evidence.Flow{Proto: protocolUDP, Src: netip.MustParseAddrPort("10.0.0.1:7000"),
 		Dst: netip.MustParseAddrPort("10.0.0.2:17000")}
 	for n := range int64(100) {
-		at := start + n*4*millisecond
-		k.Packet(&Packet{Flow: flow, Tap: out, Direction: Out, Time: at})
+		at := verifytest.Start + n*4*millisecond
+		k.Packet(&evidence.Packet{Flow: flow, Tap: out, Direction: evidence.Out, Time: at})
 		if n < 40 || n >= 55 {
-			k.Packet(&Packet{Flow: flow, Tap: in, Direction: In, Time: at})
+			k.Packet(&evidence.Packet{Flow: flow, Tap: in, Direction: evidence.In, Time: at})
 		}
 	}
 	r := k.Result()
@@ -108,99 +114,102 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	p := plantest.Compile(t, clusterFile)
+	p := plantest.Compile(t, verifytest.ClusterFile)
 	const millisecond = 1_000_000
-	flow := func(index, from, to int) *Flow {
-		return &Flow{Index: index, Proto: protocolUDP, Src: addrPort(Rank{Addr: p.Ranks[from].Addr4}, 7000),
-			Dst: addrPort(Rank{Addr: p.Ranks[to].Addr4}, 7001)}
+	flow := func(index, from, to int) *evidence.Flow {
+		return &evidence.Flow{Index: index, Proto: protocolUDP,
+			Src: verifytest.AddrPort(evidence.Rank{Addr: p.Ranks[from].Addr4}, 7000),
+			Dst: verifytest.AddrPort(evidence.Rank{Addr: p.Ranks[to].Addr4}, 7001)}
 	}
-	tap := func(index, rank int) *Tap {
-		return &Tap{Index: index, Name: p.Ranks[rank].Node + ":eth0", Node: p.Ranks[rank].Node, Port: "eth0",
-			NIC: true}
+	tap := func(index, rank int) *evidence.Tap {
+		return &evidence.Tap{Index: index, Name: p.Ranks[rank].Node + ":eth0", Node: p.Ranks[rank].Node,
+			Port: "eth0", NIC: true}
 	}
 	// A datagram each millisecond from h0 to h1 and to h2, all of which arrive but those from
 	// the 40th on to h2.
 	for name, c := range map[string]struct {
 		bound *spec.Bound
-		spoil func(c *Capture, p *Packet) (left bool)
+		spoil func(c *evidence.Capture, p *evidence.Packet) (left bool)
 		want  verdict.Verdict
 		says  string
 	}{
 		"nothing":              {&upTo, nil, fail, "outage: 59ms, want <= 20ms"},
 		"the bound is another": {&atLeast, nil, pass, "was 59ms"},
-		"a tap lost packets": {&upTo, func(c *Capture, _ *Packet) bool {
+		"a tap lost packets": {&upTo, func(c *evidence.Capture, _ *evidence.Packet) bool {
 			c.Taps[2].Lost = 1
 			return true
 		}, unclear, "outage: 59ms"},
-		"it is cut off": {&upTo, func(c *Capture, _ *Packet) bool {
+		"it is cut off": {&upTo, func(c *evidence.Capture, _ *evidence.Packet) bool {
 			c.Truncated = true
 			return true
 		}, unclear, "outage: 59ms"},
-		"it is lossy but enough": {&atLeast, func(c *Capture, _ *Packet) bool {
+		"it is lossy but enough": {&atLeast, func(c *evidence.Capture, _ *evidence.Packet) bool {
 			c.Taps[2].Lost = 1
 			return true
 		}, unclear, "lost 1 packets"},
-		"arrivals of another kind": {&upTo, func(_ *Capture, p *Packet) bool {
-			p.Flow.Proto = protoTCP
+		"arrivals of another kind": {&upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
+			p.Flow.Proto = evidence.ProtoTCP
 			return true
 		}, unclear, "no datagram"},
-		"all arrivals are drops": {&upTo, func(_ *Capture, p *Packet) bool {
-			if p.Direction == In {
+		"all arrivals are drops": {&upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
+			if p.Direction == evidence.In {
 				p.Drop = "tail"
 			}
 			return true
 		}, unclear, "no datagram"},
-		"the sender was not seen": {&upTo, func(_ *Capture, p *Packet) bool {
-			return p.Direction == In
+		"the sender was not seen": {&upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
+			return p.Direction == evidence.In
 		}, unclear, "no datagram"},
-		"a receiver was not seen": {&upTo, func(c *Capture, p *Packet) bool {
+		"a receiver was not seen": {&upTo, func(c *evidence.Capture, p *evidence.Packet) bool {
 			c.Taps = c.Taps[:2]
 			return p.Tap.Index < 2
 		}, unclear, "not recorded: "},
-		"a receiver has another NIC": {&upTo, func(c *Capture, _ *Packet) bool {
+		"a receiver has another NIC": {&upTo, func(c *evidence.Capture, _ *evidence.Packet) bool {
 			twoNICs := *p
 			twoNICs.Nodes = slices.Clone(p.Nodes)
 			twoNICs.Nodes[2].NICs = append(slices.Clone(p.Nodes[2].NICs), plan.Interface{Name: "eth1"})
 			c.Plan = &twoNICs
 			return true
 		}, unclear, "not recorded: h2:eth1"},
-		"one flow came from afar": {&upTo, func(_ *Capture, p *Packet) bool {
-			return p.Flow.Index == 0 || p.Direction == In
+		"one flow came from afar": {&upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
+			return p.Flow.Index == 0 || p.Direction == evidence.In
 		}, pass, "of 1 flows was 0s"},
-		"at switches": {&upTo, func(_ *Capture, p *Packet) bool {
+		"at switches": {&upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			p.Tap.NIC = false
 			return true
 		}, unclear, "no datagram"},
-		"what goes to nobody's NIC": {&atLeast, func(_ *Capture, p *Packet) bool {
+		"what goes to nobody's NIC": {&atLeast, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			if p.Flow.Index == 1 {
 				p.Flow.Dst = netip.MustParseAddrPort("192.0.2.1:7001")
 			}
-			return p.Flow.Index == 0 || p.Direction == Out
+			return p.Flow.Index == 0 || p.Direction == evidence.Out
 		}, pass, "was 99ms"},
 	} {
-		flows := []*Flow{flow(0, 0, 1), flow(1, 0, 2)}
-		capture := &Capture{Plan: p, Taps: []*Tap{tap(0, 0), tap(1, 1), tap(2, 2), tap(3, 3)}, First: start,
-			Last: start + 100*millisecond, End: start + 100*millisecond}
+		flows := []*evidence.Flow{flow(0, 0, 1), flow(1, 0, 2)}
+		capture := &evidence.Capture{Plan: p, Taps: []*evidence.Tap{tap(0, 0), tap(1, 1), tap(2, 2),
+			tap(3, 3)}, First: verifytest.Start,
+			Last: verifytest.Start + 100*millisecond, End: verifytest.Start + 100*millisecond}
 		taps := capture.Taps
 		k := newOutage(Selection{}, c.bound)
-		var all []*Packet
+		var all []*evidence.Packet
 		for n := range int64(100) {
 			for to, f := range flows {
-				all = append(all, &Packet{Flow: f, Tap: taps[0], Direction: Out, Time: start + n*millisecond})
+				all = append(all, &evidence.Packet{Flow: f, Tap: taps[0], Direction: evidence.Out,
+					Time: verifytest.Start + n*millisecond})
 				if to == 0 || n < 40 {
-					all = append(all, &Packet{Flow: f, Tap: taps[1+to], Direction: In,
-						Time: start + n*millisecond})
+					all = append(all, &evidence.Packet{Flow: f, Tap: taps[1+to], Direction: evidence.In,
+						Time: verifytest.Start + n*millisecond})
 				}
 			}
 		}
 		if c.spoil != nil {
-			all = slices.DeleteFunc(all, func(p *Packet) bool { return !c.spoil(capture, p) })
+			all = slices.DeleteFunc(all, func(p *evidence.Packet) bool { return !c.spoil(capture, p) })
 		}
 		k.Begin(capture)
 		for _, p := range all {
 			k.Packet(p)
 		}
-		if r := k.Result(); r.Verdict != c.want || !strings.Contains(text(r), c.says) {
+		if r := k.Result(); r.Verdict != c.want || !strings.Contains(verifytest.Text(r), c.says) {
 			t.Errorf("%s: want %s and %q, got %v", name, c.want, c.says, r)
 		}
 	}
@@ -208,23 +217,23 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 
 // Copies of equal datagrams that arrived before do not stand for those that a cut link drops.
 func TestOutageBehindCopies(t *testing.T) {
-	longest := bounded(t, "<= 20ms", spec.DurationBound)
-	s := softScene(t, softFile)
-	s.sightings, s.now = nil, start
-	src, dst := &s.plan.Nodes[0], &s.plan.Nodes[2]
+	longest := verifytest.Bounded(t, "<= 20ms", spec.DurationBound)
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	s.Sightings, s.Now = nil, verifytest.Start
+	src, dst := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
 	for n := range 100 {
-		s.now = start + int64(n)*1_000_000
-		s.send(src.Name, "eth0", tcp{src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
-			dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 17000), datagram: make([]byte, 100)})
-		arrived := s.of(s.ids, dst.Name+":eth0", false)
+		s.Now = verifytest.Start + int64(n)*1_000_000
+		s.Send(src.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(src.Loopbacks[1].Addr(), 7000),
+			Dst: netip.AddrPortFrom(dst.Loopbacks[1].Addr(), 17000), Datagram: make([]byte, 100)})
+		arrived := s.Of(s.IDs, dst.Name+":eth0", false)
 		switch {
 		case n < 40:
-			arrived.time += 1000
-			s.insert(arrived)
+			arrived.Time += 1000
+			s.Insert(arrived)
 		case n < 70:
-			id := s.ids
-			s.remove(func(k sighting) bool { return k.id == id && k.tap == dst.Name+":eth0" })
+			id := s.IDs
+			s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Tap == dst.Name+":eth0" })
 		}
 	}
-	judgeScene(t, s, newOutage(Selection{}, longest), fail, "want <= 20ms")
+	verifytest.Judge(t, s, newOutage(Selection{}, longest), fail, "want <= 20ms")
 }

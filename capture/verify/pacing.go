@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/internal/wire"
@@ -54,9 +55,9 @@ const (
 // before the tap. For a limiter at the link's own rate a tap shows little, because the tap is
 // behind the queue that the link drains. A lower rate, or timestamps, show more.
 type pacing struct {
-	roles     *roles
+	roles     *evidence.Roles
 	options   pacingOptions
-	capture   *Capture
+	capture   *evidence.Capture
 	overhead  map[netip.Addr]int
 	rates     map[netip.Addr]units.Rate
 	offsets   map[uint64]*stampOffset // by life
@@ -176,20 +177,21 @@ type hastyPacket struct {
 }
 
 // newPacing makes the check.
-func newPacing(w Workload, o pacingOptions) *pacing {
+func newPacing(w evidence.Workload, o pacingOptions) *pacing {
 	if o.Tolerance == 0 {
 		o.Tolerance = PacingTolerance
 	}
 	return &pacing{
-		roles: newRoles(w), options: o, overhead: map[netip.Addr]int{}, rates: map[netip.Addr]units.Rate{},
+		roles: evidence.NewRoles(w), options: o, overhead: map[netip.Addr]int{},
+		rates:   map[netip.Addr]units.Rate{},
 		offsets: map[uint64]*stampOffset{}, schedules: map[paceKey]*schedule{},
 	}
 }
 
 // Begin implements Check.
-func (k *pacing) Begin(c *Capture) {
+func (k *pacing) Begin(c *evidence.Capture) {
 	k.capture = c
-	for _, r := range k.roles.workload.Ranks {
+	for _, r := range k.roles.Workload.Ranks {
 		if c.Plan == nil {
 			continue
 		}
@@ -200,13 +202,13 @@ func (k *pacing) Begin(c *Capture) {
 }
 
 // Packet implements Check.
-func (k *pacing) Packet(p *Packet) {
-	if !p.Tap.NIC || p.Direction != Out || p.Flow == nil || p.Drop != "" {
+func (k *pacing) Packet(p *evidence.Packet) {
+	if !p.Tap.NIC || p.Direction != evidence.Out || p.Flow == nil || p.Drop != "" {
 		return
 	}
 	src := p.Flow.Src.Addr()
 	if p.RD == nil {
-		if k.ranksAt(src) > 0 && p.RDFault != RDSound {
+		if k.ranksAt(src) > 0 && p.RDFault != evidence.RDSound {
 			k.unread++
 		}
 		return
@@ -237,8 +239,8 @@ func (k *pacing) Packet(p *Packet) {
 
 // ranksAt returns how many ranks of rd use an address.
 func (k *pacing) ranksAt(addr netip.Addr) (n int) {
-	for _, r := range k.roles.workload.Ranks {
-		if r.Transport == TransportRD && r.Addr == addr {
+	for _, r := range k.roles.Workload.Ranks {
+		if r.Transport == evidence.TransportRD && r.Addr == addr {
 			n++
 		}
 	}
@@ -246,7 +248,7 @@ func (k *pacing) ranksAt(addr netip.Addr) (n int) {
 }
 
 // judge compares a packet with its schedule.
-func (k *pacing) judge(s *schedule, p *Packet, cost float64) {
+func (k *pacing) judge(s *schedule, p *evidence.Packet, cost float64) {
 	seen := float64(p.Time-k.capture.First) / float64(max(k.capture.Dilation, 1))
 	s.passed.add(seen, cost)
 	s.largest = max(s.largest, cost)
@@ -256,7 +258,7 @@ func (k *pacing) judge(s *schedule, p *Packet, cost float64) {
 		s.engines[engine] = true
 		s.count++
 	}
-	if !p.RD.clear() {
+	if !p.RD.Clear() {
 		k.untimed++
 		s.untimed = true
 		return
@@ -298,7 +300,7 @@ func (k *pacing) at() string {
 }
 
 func (k *pacing) example(format string, args ...any) {
-	if len(k.examples) <= maxDetails {
+	if len(k.examples) <= evidence.MaxDetails {
 		k.examples = append(k.examples, fmt.Sprintf(format, args...))
 	}
 }
@@ -322,8 +324,8 @@ func (o *stampOffset) time(stamp uint32, seen float64) float64 {
 }
 
 // Result implements Check.
-func (k *pacing) Result() Result {
-	r := Result{Name: "pacing " + k.roles.workload.Name}
+func (k *pacing) Result() evidence.Result {
+	r := evidence.Result{Name: "pacing " + k.roles.Workload.Name}
 	byName := func(a, b *schedule) int { return cmp.Compare(a.name, b.name) }
 	for _, s := range slices.SortedFunc(maps.Values(k.schedules), byName) {
 		for s.letGo.Len() > 0 {
@@ -363,7 +365,7 @@ func (k *pacing) Result() Result {
 		"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3,
 		"behind_us": float64(k.behind) / 1e3, "beyond_us": float64(beyond) / 1e3,
 	}
-	k.capture.conclude(&r, k.roles.need(k.capture), finding{absent: k.examples, unclear: unclear})
+	k.capture.Conclude(&r, k.roles.Need(k.capture), evidence.Finding{Absent: k.examples, Unclear: unclear})
 	return r
 }
 
@@ -397,7 +399,7 @@ func (k *pacing) envelopes(unclear *[]string) (most time.Duration) {
 	}
 	slices.Sort(wrong)
 	slices.Sort(doubtful)
-	k.examples = append(k.examples, wrong[:min(len(wrong), maxDetails)]...)
-	*unclear = append(*unclear, doubtful[:min(len(doubtful), maxDetails)]...)
+	k.examples = append(k.examples, wrong[:min(len(wrong), evidence.MaxDetails)]...)
+	*unclear = append(*unclear, doubtful[:min(len(doubtful), evidence.MaxDetails)]...)
 	return most
 }

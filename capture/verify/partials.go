@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"railbed/capture/filter"
+	"railbed/capture/verify/evidence"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan"
@@ -19,13 +20,13 @@ import (
 // again only when a child has sent its update again. The check reads the packets that a switch
 // receives and sends at the switch's own ports.
 type PartialSums struct {
-	workload Workload
-	capture  *Capture
+	workload evidence.Workload
+	capture  *evidence.Capture
 	job      *plan.AggregationJob
 	members  []*member // all switches of the tree but the root
-	wrong    findings
-	short    findings // wrong if no packet is missing
-	late     findings // sums of past rounds: wrong if the switch's taps have one clock
+	wrong    evidence.Tally
+	short    evidence.Tally // wrong if no packet is missing
+	late     evidence.Tally // sums of past rounds: wrong if the switch's taps have one clock
 	count    struct{ wrong, short, late uint64 }
 }
 
@@ -52,10 +53,10 @@ type partialRound struct {
 }
 
 // newPartialSums makes the check.
-func newPartialSums(w Workload) *PartialSums { return &PartialSums{workload: w} }
+func newPartialSums(w evidence.Workload) *PartialSums { return &PartialSums{workload: w} }
 
 // Begin implements Check.
-func (k *PartialSums) Begin(c *Capture) {
+func (k *PartialSums) Begin(c *evidence.Capture) {
 	k.capture = c
 	if c.Plan == nil || k.workload.Sums == nil {
 		return
@@ -86,7 +87,7 @@ func (k *PartialSums) Begin(c *Capture) {
 }
 
 // Packet implements Check.
-func (k *PartialSums) Packet(p *Packet) {
+func (k *PartialSums) Packet(p *evidence.Packet) {
 	a := p.Aggregation
 	if a == nil || p.Flow == nil || k.job == nil || p.Tap.NIC || a.Job() != k.job.Number ||
 		a.Epoch() != k.workload.Sums.Epoch || int(a.Slot()) >= k.job.Slots {
@@ -99,12 +100,12 @@ func (k *PartialSums) Packet(p *Packet) {
 		src, dst := p.Flow.Src.Addr(), p.Flow.Dst.Addr()
 		up := a.Kind() == wire.AggregationPartial
 		switch own := func(addr netip.Addr) bool { return addr == m.Addr4 || addr == m.Addr6 }; {
-		case p.Direction == Out && own(src) && up:
+		case p.Direction == evidence.Out && own(src) && up:
 			k.sent(m, p)
-		case p.Direction == In && p.Drop == "" && own(dst) && (up || a.Kind() == wire.AggregationUpdate) &&
-			m.children[src]&a.Bitmap() != 0:
+		case p.Direction == evidence.In && p.Drop == "" && own(dst) &&
+			(up || a.Kind() == wire.AggregationUpdate) && m.children[src]&a.Bitmap() != 0:
 			k.came(m, a)
-		case p.Direction == Out && m.children[src]&a.Bitmap() != 0 &&
+		case p.Direction == evidence.Out && m.children[src]&a.Bitmap() != 0 &&
 			(up || a.Kind() == wire.AggregationUpdate) && !own(dst):
 			k.wrongly("%s let an update of %s for %s pass", m.Switch, p.Flow.Src, p.Flow.Dst)
 		}
@@ -113,12 +114,12 @@ func (k *PartialSums) Packet(p *Packet) {
 
 func (k *PartialSums) wrongly(format string, args ...any) {
 	k.count.wrong++
-	k.wrong.exemplify(format, args...)
+	k.wrong.Exemplify(format, args...)
 }
 
 func (k *PartialSums) shortly(format string, args ...any) {
 	k.count.short++
-	k.short.exemplify(format, args...)
+	k.short.Exemplify(format, args...)
 }
 
 // at returns the round of a slot to which a message belongs, or nil if the round is past.
@@ -162,7 +163,7 @@ func (k *PartialSums) came(m *member, a wire.Aggregation) {
 }
 
 // sent adds a partial sum that the switch sent.
-func (k *PartialSums) sent(m *member, p *Packet) {
+func (k *PartialSums) sent(m *member, p *evidence.Packet) {
 	a := p.Aggregation
 	if a.Bitmap() != m.workers || p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr4 &&
 		p.Flow.Dst.Addr() != k.job.Tree[m.Above].Addr6 {
@@ -173,7 +174,7 @@ func (k *PartialSums) sent(m *member, p *Packet) {
 	s := k.at(m, a)
 	if s == nil {
 		k.count.late++
-		k.late.exemplify("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
+		k.late.Exemplify("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
 		return
 	}
 	if p.Drop != "" { // dropped from the queue, or on the link after it was sent
@@ -209,8 +210,8 @@ func (k *PartialSums) ranks(workers uint64) string {
 }
 
 // Result implements Check.
-func (k *PartialSums) Result() Result {
-	r := Result{Name: "partial-sums " + k.workload.Name, Measured: map[string]float64{}}
+func (k *PartialSums) Result() evidence.Result {
+	r := evidence.Result{Name: "partial-sums " + k.workload.Name, Measured: map[string]float64{}}
 	if k.job == nil || len(k.members) == 0 {
 		r.Verdict = verdict.Inconclusive
 		r.Summary = "no switch sends partial sums of this workload: it is added up by one, or by none of " +
@@ -222,11 +223,11 @@ func (k *PartialSums) Result() Result {
 			k.over(m, key/2, m.slots[key])
 		}
 	}
-	k.wrong.count(k.count.wrong, "messages that a switch which adds up does not send")
-	k.short.count(k.count.short, "rounds in which not one sum went up when all had come, or again when one "+
+	k.wrong.Count(k.count.wrong, "messages that a switch which adds up does not send")
+	k.short.Count(k.count.short, "rounds in which not one sum went up when all had come, or again when one "+
 		"asked")
-	k.late.count(k.count.late, "sums went up in rounds that were over")
-	f := finding{wrong: k.wrong.all(), absent: append(k.short.all(), k.late.all()...)}
+	k.late.Count(k.count.late, "sums went up in rounds that were over")
+	f := evidence.Finding{Wrong: k.wrong.All(), Absent: append(k.short.All(), k.late.All()...)}
 	var partials, again, bytes, below uint64
 	for _, m := range k.members {
 		partials, again, bytes, below = partials+m.partials, again+m.again, bytes+m.bytes, below+m.below
@@ -240,11 +241,11 @@ func (k *PartialSums) Result() Result {
 		want := uint64(k.workload.Ranks[m.first()].Expected)
 		switch line := fmt.Sprintf("%s: sent %d bytes up, the algorithm sends %d", m.Switch, m.bytes, want); {
 		case m.partials == 0:
-			f.unclear = append(f.unclear, m.Switch+": no partial sum of the workload")
+			f.Unclear = append(f.Unclear, m.Switch+": no partial sum of the workload")
 		case m.bytes > want:
-			f.wrong = append(f.wrong, line)
+			f.Wrong = append(f.Wrong, line)
 		case m.bytes < want:
-			f.absent = append(f.absent, line)
+			f.Absent = append(f.Absent, line)
 		}
 	}
 	r.Measured["partials"], r.Measured["again"], r.Measured["bytes"], r.Measured["below"] = float64(partials),
@@ -252,12 +253,12 @@ func (k *PartialSums) Result() Result {
 	r.Summary = fmt.Sprintf("%d switches sent %d partial sums up, each once for all below, %d bytes for %d "+
 		"that came; %d sent again for hosts that asked again",
 		len(k.members), partials, bytes, below, again)
-	ports := k.capture.portsOf(func(t *Tap) bool {
+	ports := k.capture.Ports(func(t *evidence.Tap) bool {
 		return slices.ContainsFunc(k.members, func(m *member) bool { return m.Switch == t.Node })
 	})
-	need := Need{Ports: ports, Packets: filter.Transport(protoUDP, 0, wire.PortAggregation),
+	need := evidence.Need{Ports: ports, Packets: filter.Transport(evidence.ProtoUDP, 0, wire.PortAggregation),
 		From: k.workload.From, To: k.workload.To, Clocks: true}
-	k.capture.conclude(&r, need, f)
+	k.capture.Conclude(&r, need, f)
 	return r
 }
 

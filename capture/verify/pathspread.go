@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -37,7 +38,7 @@ type PathSpread struct {
 	pattern  string
 	minShare float64
 	options  SpreadOptions
-	capture  *Capture
+	capture  *evidence.Capture
 	switches []*spreadSwitch // by tap index; nil for none
 	groups   []*group
 }
@@ -55,7 +56,7 @@ type group struct {
 	node    string
 	ports   []string
 	weights []float64
-	taps    []*Tap
+	taps    []*evidence.Tap
 	bytes   []float64
 	packets []uint64
 	flows   []map[int]float64 // flow index to bytes, by port
@@ -93,16 +94,16 @@ func NewPathSpread(pattern string, minShare units.Ratio, options SpreadOptions) 
 }
 
 // Begin implements Check.
-func (k *PathSpread) Begin(c *Capture) { k.capture = c }
+func (k *PathSpread) Begin(c *evidence.Capture) { k.capture = c }
 
-func (k *PathSpread) at(tap *Tap) *spreadSwitch {
+func (k *PathSpread) at(tap *evidence.Tap) *spreadSwitch {
 	for len(k.switches) <= tap.Index {
 		k.switches = append(k.switches, k.enlist(k.capture.Taps[len(k.switches)]))
 	}
 	return k.switches[tap.Index]
 }
 
-func (k *PathSpread) enlist(tap *Tap) *spreadSwitch {
+func (k *PathSpread) enlist(tap *evidence.Tap) *spreadSwitch {
 	if !spec.Match(k.pattern, tap.Node) || k.capture.Plan == nil {
 		return nil
 	}
@@ -143,7 +144,7 @@ func (s *spreadSwitch) group(node string, route plan.Route) {
 	if s.find(g.ports) >= 0 {
 		return
 	}
-	g.taps, g.bytes, g.packets = make([]*Tap, len(g.ports)), make([]float64, len(g.ports)),
+	g.taps, g.bytes, g.packets = make([]*evidence.Tap, len(g.ports)), make([]float64, len(g.ports)),
 		make([]uint64, len(g.ports))
 	s.groups = append(s.groups, g)
 }
@@ -152,7 +153,7 @@ func (s *spreadSwitch) find(ports []string) int {
 	return slices.IndexFunc(s.groups, func(g *group) bool { return slices.Equal(g.ports, ports) })
 }
 
-func (s *spreadSwitch) tapped(tap *Tap) {
+func (s *spreadSwitch) tapped(tap *evidence.Tap) {
 	for _, g := range s.groups {
 		if i := slices.Index(g.ports, tap.Port); i >= 0 {
 			g.taps[i] = tap
@@ -161,7 +162,7 @@ func (s *spreadSwitch) tapped(tap *Tap) {
 }
 
 // groupOf returns the group of the route to a flow's destination. The longest prefix decides.
-func (s *spreadSwitch) groupOf(f *Flow) int32 {
+func (s *spreadSwitch) groupOf(f *evidence.Flow) int32 {
 	const unknown = -2
 	for len(s.byFlow) <= f.Index {
 		s.byFlow = append(s.byFlow, unknown)
@@ -210,8 +211,8 @@ func longestPrefix(routes []plan.Route, addr netip.Addr) *plan.Route {
 }
 
 // Packet implements Check.
-func (k *PathSpread) Packet(p *Packet) {
-	if p.Direction != Out || p.Flow == nil || p.Drop != "" {
+func (k *PathSpread) Packet(p *evidence.Packet) {
+	if p.Direction != evidence.Out || p.Flow == nil || p.Drop != "" {
 		return
 	}
 	s := k.at(p.Tap)
@@ -234,12 +235,12 @@ func (k *PathSpread) Packet(p *Packet) {
 }
 
 // Result implements Check.
-func (k *PathSpread) Result() Result {
-	r := Result{Name: "path-spread " + k.pattern, Measured: map[string]float64{}}
+func (k *PathSpread) Result() evidence.Result {
+	r := evidence.Result{Name: "path-spread " + k.pattern, Measured: map[string]float64{}}
 	for _, tap := range k.capture.Taps {
 		k.at(tap)
 	}
-	var found finding
+	var found evidence.Finding
 	used := 0
 	worst := math.Inf(1)
 	for _, g := range k.groups {
@@ -252,22 +253,22 @@ func (k *PathSpread) Result() Result {
 		r.Details = append(r.Details, j.line)
 		switch {
 		case j.wrong:
-			found.absent = append(found.absent, j.reason)
+			found.Absent = append(found.Absent, j.reason)
 		case j.reason != "":
-			found.unclear = append(found.unclear, j.reason)
+			found.Unclear = append(found.Unclear, j.reason)
 		}
 		switch line, judged := g.judgeFlows(k.options.Flows); {
 		case line != "" && judged == 0:
-			found.unclear = append(found.unclear, line)
+			found.Unclear = append(found.Unclear, line)
 		case line != "":
-			found.absent = append(found.absent, line)
+			found.Absent = append(found.Absent, line)
 		}
 	}
 	switch {
 	case k.capture.Plan == nil:
-		found.unclear = append(found.unclear, "without a plan the equal-cost paths are not known")
+		found.Unclear = append(found.Unclear, "without a plan the equal-cost paths are not known")
 	case used == 0:
-		found.unclear = append(found.unclear,
+		found.Unclear = append(found.Unclear,
 			fmt.Sprintf("no packet left a switch %q by equal-cost paths", k.pattern))
 	case !math.IsInf(worst, 1):
 		r.Measured["least-share"] = worst
@@ -282,7 +283,7 @@ func (k *PathSpread) Result() Result {
 		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100,
 			k.wanted())
 	}
-	k.capture.conclude(&r, Need{Ports: k.choices(), AnyOrder: true}, found)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.choices(), AnyOrder: true}, found)
 	return r
 }
 

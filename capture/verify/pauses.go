@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan/spec"
 )
 
@@ -53,13 +54,13 @@ func newPauses(s Selection, priority int, count, paused *spec.Bound, order []str
 }
 
 // Begin implements Check.
-func (k *pauses) Begin(c *Capture) { k.begin(c) }
+func (k *pauses) Begin(c *evidence.Capture) { k.begin(c) }
 
 // pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks tells
 // whether the port asks for the pause or is asked.
-func pauseLength(c *Capture, asked *Tap, asks bool, quanta uint16) int64 {
+func pauseLength(c *evidence.Capture, asked *evidence.Tap, asks bool, quanta uint16) int64 {
 	rate := uint64(100e9) // the switch's default for a line without a rate
-	if port, _ := c.port(asked.Node, asked.Port); port != nil {
+	if port, _ := c.Interface(asked.Node, asked.Port); port != nil {
 		if link := c.Plan.Link(port.Link); link != nil {
 			d := link.AToB
 			if (link.A.Node == asked.Node && link.A.Port == asked.Port) == asks {
@@ -74,7 +75,7 @@ func pauseLength(c *Capture, asked *Tap, asks bool, quanta uint16) int64 {
 }
 
 // Packet implements Check.
-func (k *pauses) Packet(p *Packet) {
+func (k *pauses) Packet(p *evidence.Packet) {
 	for len(k.asking) <= p.Tap.Index {
 		k.asking = append(k.asking, asking{})
 		k.obeyed = append(k.obeyed, [8]int64{})
@@ -84,13 +85,13 @@ func (k *pauses) Packet(p *Packet) {
 	case p.Drop != "":
 	case p.PFC == nil:
 		k.passed++
-		if p.Direction == Out && !p.Tap.NIC && !p.control() && p.Queue >= 0 && p.Queue < 8 &&
+		if p.Direction == evidence.Out && !p.Tap.NIC && !p.Control() && p.Queue >= 0 && p.Queue < 8 &&
 			p.Due < k.obeyed[p.Tap.Index][p.Queue]-clockSlack {
 			k.disobeyed[p.Tap.Index]++
 		}
-	case p.Direction == Out && (k.at(p.Tap) || k.inOrder(p.Tap)):
+	case p.Direction == evidence.Out && (k.at(p.Tap) || k.inOrder(p.Tap)):
 		k.ask(p)
-	case p.Direction == In:
+	case p.Direction == evidence.In:
 		for q := range 8 {
 			if p.PFC.Enable>>q&1 != 0 {
 				// The frame that is just beginning is sent, and so is a frame that begins at the end of the
@@ -102,7 +103,7 @@ func (k *pauses) Packet(p *Packet) {
 }
 
 // ask adds a pause frame where it leaves the asking port.
-func (k *pauses) ask(p *Packet) {
+func (k *pauses) ask(p *evidence.Packet) {
 	a := &k.asking[p.Tap.Index]
 	for q := range 8 {
 		if p.PFC.Enable>>q&1 == 0 || k.priority >= 0 && q != k.priority {
@@ -141,8 +142,8 @@ func (a *asking) total(end int64) (longest int64) {
 }
 
 // Result implements Check.
-func (k *pauses) Result() Result {
-	r := Result{Name: k.titled("pauses"), Measured: map[string]float64{}}
+func (k *pauses) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("pauses"), Measured: map[string]float64{}}
 	var begun, frames uint64
 	var longest int64
 	for _, tap := range k.asked() {
@@ -154,46 +155,48 @@ func (k *pauses) Result() Result {
 		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
 		r.Details = append(r.Details, fmt.Sprintf(
 			"%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
-			tap.Name, clockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals, a.resumes))
+			tap.Name, evidence.ClockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals,
+			a.resumes))
 	}
-	f := finding{rests: true} // requires that no port sends a paused priority
-	f.hold("pauses", k.count, float64(begun), fmt.Sprint(begun))
-	f.holdEither("time paused", k.paused, float64(longest), time.Duration(longest).String())
-	f.absent = append(f.absent, k.judgeOrder()...)
-	need := Need{Ports: union(k.ports(), k.capture.portsOf(k.inOrder)), Records: RecordsQueues, Clocks: true}
+	f := evidence.Finding{Rests: true} // requires that no port sends a paused priority
+	f.Hold("pauses", k.count, float64(begun), fmt.Sprint(begun))
+	f.HoldEither("time paused", k.paused, float64(longest), time.Duration(longest).String())
+	f.Absent = append(f.Absent, k.judgeOrder()...)
+	need := evidence.Need{Ports: evidence.Union(k.ports(), k.capture.Ports(k.inOrder)),
+		Records: evidence.RecordsQueues, Clocks: true}
 	for i, n := range k.disobeyed {
 		if n > 0 { // the frame that ended the pause may be missing
-			need.Ports = union(need.Ports, []string{k.capture.Taps[i].Name})
-			f.absent = append(f.absent, fmt.Sprintf("%s sent %d packets of a priority that was paused",
+			need.Ports = evidence.Union(need.Ports, []string{k.capture.Taps[i].Name})
+			f.Absent = append(f.Absent, fmt.Sprintf("%s sent %d packets of a priority that was paused",
 				k.capture.Taps[i].Name, n))
 		}
 	}
 	if k.passed+frames == 0 {
-		f = finding{unclear: []string{"no packet came there"}}
+		f = evidence.Finding{Unclear: []string{"no packet came there"}}
 	}
 	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames),
 		float64(longest)/1e6
 	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun,
 		frames, time.Duration(longest))
-	k.capture.conclude(&r, need, f)
+	k.capture.Conclude(&r, need, f)
 	return r
 }
 
 // inOrder reports whether a tap matches the list of ports that must ask in order.
-func (k *pauses) inOrder(tap *Tap) bool {
+func (k *pauses) inOrder(tap *evidence.Tap) bool {
 	return slices.ContainsFunc(k.order, func(pattern string) bool {
 		return (Selection{At: pattern}).tap(tap)
 	})
 }
 
 // asked returns the taps that asked for a pause, ordered by their first pause.
-func (k *pauses) asked() (taps []*Tap) {
+func (k *pauses) asked() (taps []*evidence.Tap) {
 	for i := range k.asking {
 		if k.asking[i].begun > 0 {
 			taps = append(taps, k.capture.Taps[i])
 		}
 	}
-	slices.SortStableFunc(taps, func(a, b *Tap) int {
+	slices.SortStableFunc(taps, func(a, b *evidence.Tap) int {
 		return cmp.Compare(k.asking[a.Index].first, k.asking[b.Index].first)
 	})
 	return taps
@@ -228,7 +231,7 @@ func (k *pauses) judgeOrder() (wrong []string) {
 // it, together with the absence of packets from the ports.
 type deadlock struct {
 	want    bool
-	capture *Capture
+	capture *evidence.Capture
 	ports   map[int]*stalled // by tap index
 
 	found  []string
@@ -239,7 +242,7 @@ type deadlock struct {
 
 // stalled is the state of a paused port, by priority.
 type stalled struct {
-	tap      *Tap
+	tap      *evidence.Tap
 	far      string // the node at the far end
 	until    [8]int64
 	renewals [8]int // since it last sent
@@ -254,18 +257,18 @@ func newDeadlock(want bool) *deadlock {
 }
 
 // Begin implements Check.
-func (k *deadlock) Begin(c *Capture) { k.capture = c }
+func (k *deadlock) Begin(c *evidence.Capture) { k.capture = c }
 
 // Packet implements Check.
-func (k *deadlock) Packet(p *Packet) {
+func (k *deadlock) Packet(p *evidence.Packet) {
 	if p.Tap.NIC || p.Drop != "" {
 		return
 	}
 	switch {
-	case p.PFC != nil && p.Direction == In:
+	case p.PFC != nil && p.Direction == evidence.In:
 		k.frames++
 		k.pause(p)
-	case !p.control() && p.Direction == Out:
+	case !p.Control() && p.Direction == evidence.Out:
 		k.passed++
 		if s := k.ports[p.Tap.Index]; s != nil && p.Queue >= 0 && p.Queue < 8 {
 			s.renewals[p.Queue] = 0
@@ -274,12 +277,12 @@ func (k *deadlock) Packet(p *Packet) {
 }
 
 // pause adds a pause frame where it arrives.
-func (k *deadlock) pause(p *Packet) {
+func (k *deadlock) pause(p *evidence.Packet) {
 	s := k.ports[p.Tap.Index]
 	if s == nil {
 		s = &stalled{tap: p.Tap}
-		if port, _ := k.capture.port(p.Tap.Node, p.Tap.Port); port != nil {
-			s.far, _ = splitPort(port.Peer)
+		if port, _ := k.capture.Interface(p.Tap.Node, p.Tap.Port); port != nil {
+			s.far, _ = evidence.SplitPort(port.Peer)
 		}
 		k.ports[p.Tap.Index] = s
 	}
@@ -347,30 +350,30 @@ func (k *deadlock) note(cycle []*stalled, q int, now int64) {
 	least := slices.Index(names, slices.Min(names))
 	names = slices.Concat(names[least:], names[:least])
 	key := fmt.Sprint(q, names)
-	if k.seen[key] || len(k.found) >= maxDetails {
+	if k.seen[key] || len(k.found) >= evidence.MaxDetails {
 		return
 	}
 	k.seen[key] = true
 	k.found = append(k.found, fmt.Sprintf("priority %d at %s: %v wait for each other in a circle", q,
-		clockTime(now), names))
+		evidence.ClockTime(now), names))
 }
 
 // Result implements Check.
-func (k *deadlock) Result() Result {
-	r := Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)),
+func (k *deadlock) Result() evidence.Result {
+	r := evidence.Result{Name: "deadlock", Measured: map[string]float64{"deadlocks": float64(len(k.found)),
 		"pfc-frames": float64(k.frames)}}
-	need := Need{Ports: k.capture.portsOf(func(t *Tap) bool { return !t.NIC }), Records: RecordsQueues,
-		Clocks: true}
-	f := finding{rests: true} // a port may have sent packets that the capture lacks
+	need := evidence.Need{Ports: k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC }),
+		Records: evidence.RecordsQueues, Clocks: true}
+	f := evidence.Finding{Rests: true} // a port may have sent packets that the capture lacks
 	switch {
 	case k.capture.Plan == nil:
-		f.unclear = append(f.unclear, "without a plan the ends of links are not known")
+		f.Unclear = append(f.Unclear, "without a plan the ends of links are not known")
 	case k.passed+k.frames == 0:
-		f.unclear = append(f.unclear, "no packet passed a switch")
+		f.Unclear = append(f.Unclear, "no packet passed a switch")
 	case k.want && len(k.found) == 0:
-		f.absent = append(f.absent, "no cycle of ports that are paused and send nothing")
+		f.Absent = append(f.Absent, "no cycle of ports that are paused and send nothing")
 	case len(k.found) > 0 && !k.want:
-		f.absent = append(f.absent, k.found...)
+		f.Absent = append(f.Absent, k.found...)
 	default:
 		r.Details = k.found
 	}
@@ -379,6 +382,6 @@ func (k *deadlock) Result() Result {
 	if len(k.found) > 0 {
 		r.Summary += "; " + k.found[0]
 	}
-	k.capture.conclude(&r, need, f)
+	k.capture.Conclude(&r, need, f)
 	return r
 }

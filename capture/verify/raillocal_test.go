@@ -4,58 +4,61 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 )
 
 // TestRailLocal judges a ring over two leaves, which is not rail-local. It then judges the packets
 // that remain without those that passed a spine.
 func TestRailLocal(t *testing.T) {
-	passed := func(k sighting) bool { // a link between switches
-		return strings.HasPrefix(k.tap, "spine") ||
-			strings.HasPrefix(k.tap, "leaf") && !strings.HasSuffix(k.tap, "p0") &&
-				!strings.HasSuffix(k.tap, "p1")
+	passed := func(k verifytest.Sighting) bool { // a link between switches
+		return strings.HasPrefix(k.Tap, "spine") ||
+			strings.HasPrefix(k.Tap, "leaf") && !strings.HasSuffix(k.Tap, "p0") &&
+				!strings.HasSuffix(k.Tap, "p1")
 	}
 	for name, test := range map[string]struct {
-		change func(*scene)
+		change func(*verifytest.Scene)
 		want   verdict.Verdict
 		says   string
 	}{
-		"over the spines": {func(*scene) {}, fail, "rank 1 (h1:eth0) sent"},
-		"on the rail":     {func(s *scene) { s.remove(passed) }, pass, ""},
-		"one packet": {func(s *scene) {
+		"over the spines": {func(*verifytest.Scene) {}, fail, "rank 1 (h1:eth0) sent"},
+		"on the rail":     {func(s *verifytest.Scene) { s.Remove(passed) }, pass, ""},
+		"one packet": {func(s *verifytest.Scene) {
 			one := true
-			s.remove(func(k sighting) bool {
-				if passed(k) && one && isData(k) {
+			s.Remove(func(k verifytest.Sighting) bool {
+				if passed(k) && one && verifytest.IsData(k) {
 					one = false
 					return false
 				}
 				return passed(k)
 			})
 		}, fail, "sent 1 packets that passed leaf"},
-		"one that was dropped there": {func(s *scene) {
+		"one that was dropped there": {func(s *verifytest.Scene) {
 			one := true
-			s.remove(func(k sighting) bool {
-				if passed(k) && one && isData(k) {
+			s.Remove(func(k verifytest.Sighting) bool {
+				if passed(k) && one && verifytest.IsData(k) {
 					one = false
 					return false
 				}
 				return passed(k)
 			})
-			s.change(passed, func(k *sighting) { k.comment = "railbed verdict=drop reason=tail depth=1" })
+			s.Change(passed, func(k *verifytest.Sighting) {
+				k.Comment = "railbed verdict=drop reason=tail depth=1"
+			})
 		}, fail, "sent 1 packets that passed leaf"},
-		"a tap between switches lost some": {func(s *scene) {
-			s.remove(passed)
-			s.drops["leaf1:p2"] = 1
+		"a tap between switches lost some": {func(s *verifytest.Scene) {
+			s.Remove(passed)
+			s.Drops["leaf1:p2"] = 1
 		}, unclear, "tap leaf1:p2 lost 1 packets"},
-		"no tap at a NIC": {func(s *scene) {
-			s.remove(func(k sighting) bool { return passed(k) || strings.HasPrefix(k.tap, "h2:") })
+		"no tap at a NIC": {func(s *verifytest.Scene) {
+			s.Remove(func(k verifytest.Sighting) bool { return passed(k) || strings.HasPrefix(k.Tap, "h2:") })
 		}, unclear, "rank 2 (h2:eth0): sent no packet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			s.ring(4)
+			s := verifytest.NewScene(t)
+			s.Ring(4)
 			test.change(s)
-			results, _ := s.run(newRailLocal(s.workload))
+			results, _ := s.Run(newRailLocal(s.Workload))
 			if r := results[0]; r.Verdict != test.want ||
 				!strings.Contains(strings.Join(r.Details, "\n"), test.says) {
 				t.Errorf("%v, want %v with %q: %s %v", r.Verdict, test.want, test.says, r.Summary, r.Details)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan"
 )
 
@@ -12,8 +13,8 @@ import (
 // through its NIC, and all that it received arrived there. No other NIC carried any, on the same
 // node or on another.
 type RankNIC struct {
-	roles   *roles
-	capture *Capture
+	roles   *evidence.Roles
+	capture *evidence.Capture
 	// sent and received count packets at the right NIC, by rank. entered counts packets of a rank
 	// that entered a switch from the rank's link.
 	sent, received, entered []uint64
@@ -28,7 +29,7 @@ type RankNIC struct {
 
 type misplaced struct {
 	rank int
-	tap  *Tap
+	tap  *evidence.Tap
 	out  bool
 }
 
@@ -44,10 +45,10 @@ type portInfo struct {
 const maxStrangers = 1000
 
 // NewRankNIC makes the check.
-func NewRankNIC(w Workload) *RankNIC {
+func NewRankNIC(w evidence.Workload) *RankNIC {
 	n := len(w.Ranks)
 	return &RankNIC{
-		roles:     newRoles(w),
+		roles:     evidence.NewRoles(w),
 		sent:      make([]uint64, n),
 		received:  make([]uint64, n),
 		entered:   make([]uint64, n),
@@ -57,32 +58,32 @@ func NewRankNIC(w Workload) *RankNIC {
 }
 
 // Begin implements Check.
-func (k *RankNIC) Begin(c *Capture) { k.capture = c }
+func (k *RankNIC) Begin(c *evidence.Capture) { k.capture = c }
 
 // Packet implements Check.
-func (k *RankNIC) Packet(p *Packet) {
-	role := k.roles.of(p)
-	if !role.relevant || p.Direction == Unknown || p.Drop != "" {
+func (k *RankNIC) Packet(p *evidence.Packet) {
+	role := k.roles.Of(p)
+	if !role.Relevant || p.Direction == evidence.Unknown || p.Drop != "" {
 		return
 	}
-	if role.rank < 0 {
+	if role.Rank < 0 {
 		if !k.roles.Has(p.Flow.Src.Addr()) && len(k.strangers) < maxStrangers {
 			k.strangers[p.Flow.Src]++
 		}
 		return
 	}
 	switch {
-	case p.Tap.NIC && p.Direction == Out:
-		k.at(p, role.rank, k.sent, true)
-	case p.Tap.NIC && role.to >= 0:
-		k.at(p, role.to, k.received, false)
-	case !p.Tap.NIC && p.Direction == In:
-		k.enters(p, role.rank)
+	case p.Tap.NIC && p.Direction == evidence.Out:
+		k.at(p, role.Rank, k.sent, true)
+	case p.Tap.NIC && role.To >= 0:
+		k.at(p, role.To, k.received, false)
+	case !p.Tap.NIC && p.Direction == evidence.In:
+		k.enters(p, role.Rank)
 	}
 }
 
-func (k *RankNIC) at(p *Packet, rank int, right []uint64, out bool) {
-	switch want := &k.roles.workload.Ranks[rank]; {
+func (k *RankNIC) at(p *evidence.Packet, rank int, right []uint64, out bool) {
+	switch want := &k.roles.Workload.Ranks[rank]; {
 	case p.Tap.Port == want.NIC && p.Tap.Node == want.Node:
 		right[rank]++
 	case !out && p.Foreign: // a bridge floods frames to addresses that it has not learned
@@ -92,12 +93,12 @@ func (k *RankNIC) at(p *Packet, rank int, right []uint64, out bool) {
 }
 
 // enters adds a packet that enters a switch from a node.
-func (k *RankNIC) enters(p *Packet, rank int) {
+func (k *RankNIC) enters(p *evidence.Packet, rank int) {
 	port := k.port(p.Tap)
 	if port.peerNIC == "" {
 		return
 	}
-	if want := &k.roles.workload.Ranks[rank]; port.peerNIC != want.Node+":"+want.NIC {
+	if want := &k.roles.Workload.Ranks[rank]; port.peerNIC != want.Node+":"+want.NIC {
 		k.elsewhere[misplaced{rank, p.Tap, true}]++
 		return
 	}
@@ -112,20 +113,20 @@ func (k *RankNIC) enters(p *Packet, rank int) {
 
 // port looks up the other end of a switch port: in the plan, or from the NIC's tap that names the
 // same link.
-func (k *RankNIC) port(tap *Tap) *portInfo {
+func (k *RankNIC) port(tap *evidence.Tap) *portInfo {
 	for len(k.ports) <= tap.Index {
 		k.ports = append(k.ports, nil)
 	}
 	if k.ports[tap.Index] == nil {
 		info := &portInfo{}
-		if port, _ := k.capture.port(tap.Node, tap.Port); port != nil {
-			if _, nic := k.capture.port(splitPort(port.Peer)); nic {
+		if port, _ := k.capture.Interface(tap.Node, tap.Port); port != nil {
+			if _, nic := k.capture.Interface(evidence.SplitPort(port.Peer)); nic {
 				info.peerNIC = port.Peer
 			}
 			if link := k.capture.Plan.Link(port.Link); link != nil {
 				for _, d := range []plan.Direction{link.AToB, link.BToA} {
 					info.duplicates = info.duplicates || !d.Duplicate.IsZero()
-					info.full = max(info.full, fullTime(d, k.capture.Dilation))
+					info.full = max(info.full, evidence.FullTime(d, k.capture.Dilation))
 				}
 			}
 		} else if tap.Link != "" {
@@ -141,11 +142,11 @@ func (k *RankNIC) port(tap *Tap) *portInfo {
 }
 
 // Result implements Check.
-func (k *RankNIC) Result() Result {
-	r := Result{Name: "rank-nic " + k.roles.workload.Name, Measured: map[string]float64{}}
-	need, f := k.roles.need(k.capture), finding{}
+func (k *RankNIC) Result() evidence.Result {
+	r := evidence.Result{Name: "rank-nic " + k.roles.Workload.Name, Measured: map[string]float64{}}
+	need, f := k.roles.Need(k.capture), evidence.Finding{}
 	// The check needs the ranks' NICs even if there is no plan that names them.
-	need.Ports, need.AnyOrder = union(k.capture.portsOf(k.ofRanks), need.Ports), true
+	need.Ports, need.AnyOrder = evidence.Union(k.capture.Ports(k.ofRanks), need.Ports), true
 	var total, astray uint64
 	for where, count := range k.elsewhere {
 		verb := "received"
@@ -153,43 +154,44 @@ func (k *RankNIC) Result() Result {
 			verb = "sent"
 		}
 		astray += count
-		f.wrong = append(f.wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.name(where.rank), verb, count,
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.Name(where.rank), verb, count,
 			where.tap.Name))
 	}
 	for source, count := range k.strangers {
 		astray += count
-		f.wrong = append(f.wrong, fmt.Sprintf(
+		f.Wrong = append(f.Wrong, fmt.Sprintf(
 			"%d packets to a rank's service came from %s, which is no rank's address", count, source))
 	}
-	slices.Sort(f.wrong) // map order is random
-	for i := range k.roles.workload.Ranks {
+	slices.Sort(f.Wrong) // map order is random
+	for i := range k.roles.Workload.Ranks {
 		total += k.sent[i] + k.received[i]
-		if rank := &k.roles.workload.Ranks[i]; k.capture.Tap(rank.Node, rank.NIC) == nil {
+		if rank := &k.roles.Workload.Ranks[i]; k.capture.Tap(rank.Node, rank.NIC) == nil {
 			continue
 		}
 		if k.sent[i] == 0 {
-			f.unclear = append(f.unclear, k.roles.name(i)+": sent no packet of the workload through its NIC")
+			f.Unclear = append(f.Unclear, k.roles.Name(i)+": sent no packet of the workload through its NIC")
 		}
 		if more := k.entered[i] - min(k.entered[i], k.sent[i]); more > 0 {
-			f.absent = append(f.absent, fmt.Sprintf("%s: %d packets reached its switch and were not seen "+
-				"to leave its NIC", k.roles.name(i), more))
+			f.Absent = append(f.Absent, fmt.Sprintf("%s: %d packets reached its switch and were not seen "+
+				"to leave its NIC", k.roles.Name(i), more))
 		}
 	}
-	if k.roles.ambiguous > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
-			k.roles.ambiguous))
+	if k.roles.Ambiguous > 0 {
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+			k.roles.Ambiguous))
 	}
-	if len(k.roles.workload.Ranks) == 0 {
-		f.unclear = append(f.unclear, "the workload has no ranks")
+	if len(k.roles.Workload.Ranks) == 0 {
+		f.Unclear = append(f.Unclear, "the workload has no ranks")
 	}
 	r.Measured["packets"], r.Measured["elsewhere"] = float64(total), float64(astray)
 	r.Summary = fmt.Sprintf("%d packets of %d ranks passed their own NICs, %d passed elsewhere", total,
-		len(k.roles.workload.Ranks), astray)
-	k.capture.conclude(&r, need, f)
+		len(k.roles.Workload.Ranks), astray)
+	k.capture.Conclude(&r, need, f)
 	return r
 }
 
 // ofRanks reports whether a port is a NIC of a node with ranks.
-func (k *RankNIC) ofRanks(t *Tap) bool {
-	return t.NIC && slices.ContainsFunc(k.roles.workload.Ranks, func(r Rank) bool { return r.Node == t.Node })
+func (k *RankNIC) ofRanks(t *evidence.Tap) bool {
+	return t.NIC && slices.ContainsFunc(k.roles.Workload.Ranks,
+		func(r evidence.Rank) bool { return r.Node == t.Node })
 }

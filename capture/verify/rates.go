@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
 	"railbed/plan"
 )
@@ -90,8 +91,8 @@ type interval struct {
 	busy  time.Duration // 0 when too short to yield a rate
 }
 
-func newMeter(c *Capture, tap *Tap, d Direction) *meter {
-	m := &meter{arrives: d == In, dilation: float64(c.Dilation)}
+func newMeter(c *evidence.Capture, tap *evidence.Tap, d evidence.Direction) *meter {
+	m := &meter{arrives: d == evidence.In, dilation: float64(c.Dilation)}
 	if c.Plan == nil {
 		return m
 	}
@@ -100,7 +101,7 @@ func newMeter(c *Capture, tap *Tap, d Direction) *meter {
 		return m
 	}
 	atA := link.A.Node == tap.Node && link.A.Port == tap.Port
-	set := link.Direction(atA == (d == Out))
+	set := link.Direction(atA == (d == evidence.Out))
 	m.asked, m.overhead, m.mtu = set.Rate/units.Rate(c.Dilation), int(set.Overhead), link.MTU
 	if m.asked > 0 {
 		m.perByte = 8e9 / float64(m.asked)
@@ -109,7 +110,7 @@ func newMeter(c *Capture, tap *Tap, d Direction) *meter {
 }
 
 // add counts a packet that passes.
-func (m *meter) add(p *Packet) {
+func (m *meter) add(p *evidence.Packet) {
 	length := p.Length + m.overhead
 	// A packet that arrives late is counted in the current interval.
 	if now := p.Time / int64(RateInterval); m.bytes == 0 && len(m.done) == 0 {
@@ -137,7 +138,7 @@ func (m *meter) add(p *Packet) {
 
 // stretch adds the time since the last packet if no gap lies in it. A tap records a packet with its
 // first bit where the packet leaves, and with its last bit where it arrives.
-func (m *meter) stretch(p *Packet, length int, follows bool) {
+func (m *meter) stretch(p *evidence.Packet, length int, follows bool) {
 	if !follows {
 		m.start = p.Due
 		return
@@ -225,14 +226,14 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 	sender, receiver := c.Tap(from.Node, from.Port), c.Tap(to.Node, to.Port)
 	switch {
 	case sender != nil && soft(c.Plan, from.Node):
-		found.meter = k.meter(sender, Out)
-		found.Known = found.meter != nil && found.meter.known && sender.whole()
+		found.meter = k.meter(sender, evidence.Out)
+		found.Known = found.meter != nil && found.meter.known && sender.Whole()
 	case receiver != nil && soft(c.Plan, to.Node):
-		found.meter, found.Known = k.meter(receiver, In), receiver.whole()
+		found.meter, found.Known = k.meter(receiver, evidence.In), receiver.Whole()
 	case sender != nil:
-		found.meter = k.meter(sender, Out)
+		found.meter = k.meter(sender, evidence.Out)
 	case receiver != nil:
-		found.meter = k.meter(receiver, In)
+		found.meter = k.meter(receiver, evidence.In)
 	default:
 		return found, true
 	}
@@ -277,9 +278,9 @@ func (k *Fidelity) Rates() (rates []Rate, missing int) {
 	return rates, missing
 }
 
-func (k *Fidelity) meter(tap *Tap, d Direction) *meter {
+func (k *Fidelity) meter(tap *evidence.Tap, d evidence.Direction) *meter {
 	if tap.Index >= len(k.meters) {
 		return nil
 	}
-	return k.meters[tap.Index][d-In]
+	return k.meters[tap.Index][d-evidence.In]
 }

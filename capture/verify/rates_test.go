@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/plantest"
@@ -23,8 +25,8 @@ func TestRateLimits(t *testing.T) {
 		{0.106, verdict.Overloaded, Overloaded},
 	} {
 		check := NewFidelity(Faithful, HostLoad{-1, -1})
-		s, _ := rateScene(t, clusterFile, c.share, "")
-		results, _ := s.run(check)
+		s, _ := rateScene(t, verifytest.ClusterFile, c.share, "")
+		results, _ := s.Run(check)
 		if results[0].Verdict != c.want || check.Level() != c.level {
 			t.Errorf("%+.1f%%: %s, want %s: %v", c.share*100, check.Level(), c.level, results[0])
 		}
@@ -34,7 +36,7 @@ func TestRateLimits(t *testing.T) {
 // TestSoftRateLimits is the same test for a soft switch's port, which records queue lengths. While
 // the port is busy, a rate that is too low is as wrong as one too high.
 func TestSoftRateLimits(t *testing.T) {
-	file := strings.Replace(clusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	file := strings.Replace(verifytest.ClusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
 	const waits, empty = "railbed depth=3000 late=10ns", "railbed depth=0 late=10ns"
 	for name, c := range map[string]struct {
 		share   float64
@@ -53,10 +55,10 @@ func TestSoftRateLimits(t *testing.T) {
 	} {
 		s, tap := rateScene(t, file, c.share, c.comment)
 		if c.paused { // and never told to go on
-			at, _ := (&Capture{Plan: s.plan}).port(splitPort(tap))
-			s.pause(at.Peer, start+1, 100)
+			at, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(tap))
+			s.Pause(at.Peer, verifytest.Start+1, 100)
 		}
-		results, _ := s.run(NewFidelity(Faithful, HostLoad{-1, -1}))
+		results, _ := s.Run(NewFidelity(Faithful, HostLoad{-1, -1}))
 		if results[0].Verdict != c.want {
 			t.Errorf("%s: %v, want %s", name, results[0], c.want)
 		}
@@ -66,7 +68,7 @@ func TestSoftRateLimits(t *testing.T) {
 // TestRateBetweenPauses: a link that carries bursts, as between the steps of a
 // collective, is judged by the bursts, whatever the pauses.
 func TestRateBetweenPauses(t *testing.T) {
-	file := strings.Replace(clusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	file := strings.Replace(verifytest.ClusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
 	const burst, every = int64(10_000_000), int64(200_000)
 	for name, c := range map[string]struct {
 		share float64
@@ -83,24 +85,24 @@ func TestRateBetweenPauses(t *testing.T) {
 		"hardly ever busy":    {-0.2, 500_000_000, 0, pass},
 	} {
 		s, _ := rateScene(t, file, c.share, "")
-		frames := s.sightings
-		s.sightings = nil
-		at := start
+		frames := s.Sightings
+		s.Sightings = nil
+		at := verifytest.Start
 		for i, f := range frames[:5000] {
-			f.time, f.comment = at, "railbed depth=3000 late=0ns"
+			f.Time, f.Comment = at, "railbed depth=3000 late=0ns"
 			at += every
 			switch n := int64(i) % (burst / every); n {
 			case 0:
-				f.time += c.late
-				f.comment = fmt.Sprintf("railbed depth=3000 late=%dns", c.late)
+				f.Time += c.late
+				f.Comment = fmt.Sprintf("railbed depth=3000 late=%dns", c.late)
 			case burst/every - 1:
-				f.comment = "railbed depth=0 late=0ns"
+				f.Comment = "railbed depth=0 late=0ns"
 				at += c.pause
 			}
-			s.sightings = append(s.sightings, f)
+			s.Sightings = append(s.Sightings, f)
 		}
-		s.now = at
-		if results, _ := s.run(NewFidelity(Faithful, HostLoad{-1, -1})); results[0].Verdict != c.want {
+		s.Now = at
+		if results, _ := s.Run(NewFidelity(Faithful, HostLoad{-1, -1})); results[0].Verdict != c.want {
 			t.Errorf("%s: %v, want %s", name, results[0], c.want)
 		}
 	}
@@ -108,27 +110,27 @@ func TestRateBetweenPauses(t *testing.T) {
 
 // rateScene is a capture of a second in which the first switch's first port sends
 // at a steady rate, which is off by a share from the asked one.
-func rateScene(t *testing.T, file string, share float64, comment string) (s *scene, tap string) {
-	s = newScene(t)
-	s.plan = plantest.Compile(t, file)
-	s.ring(4)
-	link := &s.plan.Links[0]
+func rateScene(t *testing.T, file string, share float64, comment string) (s *verifytest.Scene, tap string) {
+	s = verifytest.NewScene(t)
+	s.Plan = plantest.Compile(t, file)
+	s.Ring(4)
+	link := &s.Plan.Links[0]
 	end := link.B
-	if s.plan.Switch(end.Node) == nil {
+	if s.Plan.Switch(end.Node) == nil {
 		end = link.A
 	}
 	tap = end.Node + ":" + end.Port
-	frame := s.of(s.packet(tap, true), tap, true).frame
-	s.sightings = nil
+	frame := s.Of(s.Packet(tap, true), tap, true).Frame
+	s.Sightings = nil
 	const every = int64(200_000) // 1,000 frames in an interval
 	rate := float64(len(frame)) * 8 / (float64(every) / 1e9)
 	link.AToB.Rate, link.BToA.Rate = units.Rate(rate/(1+share)), units.Rate(rate/(1+share))
-	for at := start; at < start+1_300_000_000; at += every {
-		s.ids++
-		s.sightings = append(s.sightings,
-			sighting{tap: tap, out: true, time: at, id: s.ids, frame: frame, length: len(frame),
-				comment: comment})
+	for at := verifytest.Start; at < verifytest.Start+1_300_000_000; at += every {
+		s.IDs++
+		s.Sightings = append(s.Sightings,
+			verifytest.Sighting{Tap: tap, Out: true, Time: at, ID: s.IDs, Frame: frame, Length: len(frame),
+				Comment: comment})
 	}
-	s.now = start + 1_300_000_000
+	s.Now = verifytest.Start + 1_300_000_000
 	return s, tap
 }

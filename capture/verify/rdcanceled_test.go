@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/clock"
 	"railbed/internal/wire"
 	"railbed/transports"
@@ -19,7 +20,7 @@ type speaker struct {
 	*engine.Engine
 	rank      int
 	other     *speaker
-	s         *scene
+	s         *verifytest.Scene
 	random    *rand.Rand
 	events    *clock.Queue[func(clock.Time)]
 	region    engine.Region
@@ -28,10 +29,14 @@ type speaker struct {
 	completed int
 }
 
-func (h *speaker) Region(uint64) *engine.Region  { return &h.region }
-func (h *speaker) Reserve() bool                 { return true }
+func (h *speaker) Region(uint64) *engine.Region { return &h.region }
+
+func (h *speaker) Reserve() bool { return true }
+
 func (h *speaker) Deliver(transports.Completion) {}
-func (h *speaker) Failed(transports.Peer, error) { h.s.t.Error("a peer failed") }
+
+func (h *speaker) Failed(transports.Peer, error) { h.s.T.Error("a peer failed") }
+
 func (h *speaker) Complete(c transports.Completion) {
 	if h.completed++; errors.Is(c.Err, transports.ErrCanceled) {
 		h.canceled++
@@ -39,24 +44,24 @@ func (h *speaker) Complete(c transports.Completion) {
 }
 
 // speakers are ranks 0 and 1, which know each other.
-func speakers(s *scene, seed uint64, events *clock.Queue[func(clock.Time)]) (pair [2]*speaker) {
-	s.rdRanks(4)
-	s.step = 0
+func speakers(s *verifytest.Scene, seed uint64, events *clock.Queue[func(clock.Time)]) (pair [2]*speaker) {
+	s.RDRanks(4)
+	s.Step = 0
 	random := rand.New(rand.NewPCG(seed, 7))
 	for i := range pair {
 		pair[i] = &speaker{rank: i, s: s, random: random, events: events,
 			region: engine.Region{Memory: make([]byte, 1<<20), Writable: true}}
 		pair[i].Engine = engine.New(engine.Config{
-			Life:      rdLife(i),
+			Life:      verifytest.RDLife(i),
 			Port:      32,
-			Payload:   rdPayloadBytes,
+			Payload:   verifytest.RDPayloadBytes,
 			FirstPath: wire.PortRDPath,
 			Room:      64,
 			Pacer:     engine.NewPacer(1_000_000_000),
 			Paths: func() path.Chooser {
-				chooser, err := path.New(path.KindOblivious, rdPaths, path.Options{Seed: seed})
+				chooser, err := path.New(path.KindOblivious, verifytest.RDPaths, path.Options{Seed: seed})
 				if err != nil {
-					s.t.Fatal(err)
+					s.T.Fatal(err)
 				}
 				return chooser
 			},
@@ -64,7 +69,7 @@ func speakers(s *scene, seed uint64, events *clock.Queue[func(clock.Time)]) (pai
 	}
 	pair[0].other, pair[1].other = pair[1], pair[0]
 	for i, h := range pair {
-		h.AddPeer(engine.Peer{Life: rdLife(1 - i), Port: 32, Engines: 1, Room: 64})
+		h.AddPeer(engine.Peer{Life: verifytest.RDLife(1 - i), Port: 32, Engines: 1, Room: 64})
 	}
 	return pair
 }
@@ -75,16 +80,16 @@ func (h *speaker) drive(now clock.Time) {
 	var p engine.Packet
 	for h.Next(now, &p) {
 		d := wire.RD(append(bytes.Clone(p.Header), p.Payload...))
-		h.s.now = max(h.s.now+1, start+int64(now))
-		h.s.rd(h.rank, 1-h.rank, max(p.Path, 0), d)
+		h.s.Now = max(h.s.Now+1, verifytest.Start+int64(now))
+		h.s.RD(h.rank, 1-h.rank, max(p.Path, 0), d)
 		if h.random.IntN(12) == 0 {
-			id, left := h.s.ids, h.s.now
-			h.s.remove(func(k sighting) bool { return k.id == id && k.time > left+200 })
+			id, left := h.s.IDs, h.s.Now
+			h.s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > left+200 })
 			continue
 		}
 		at := uint16(wire.PortRDPath + max(p.Path, 0))
-		h.events.Push(clock.Time(h.s.now-start).Add(10*time.Microsecond), func(now clock.Time) {
-			h.other.Receive(now, engine.Arrival{Data: d, Path: at, From: h.s.workload.Ranks[h.rank].Addr})
+		h.events.Push(clock.Time(h.s.Now-verifytest.Start).Add(10*time.Microsecond), func(now clock.Time) {
+			h.other.Receive(now, engine.Arrival{Data: d, Path: at, From: h.s.Workload.Ranks[h.rank].Addr})
 			h.other.drive(now)
 		})
 	}
@@ -96,13 +101,13 @@ func (h *speaker) drive(now clock.Time) {
 
 // played is a recording of 30 messages that one rank sends to another, by real
 // engines; each second is canceled about when it is sent. It says how many were.
-func played(t *testing.T, seed uint64) (s *scene, canceled int) {
-	s = newScene(t)
+func played(t *testing.T, seed uint64) (s *verifytest.Scene, canceled int) {
+	s = verifytest.NewScene(t)
 	var events clock.Queue[func(clock.Time)]
 	a := speakers(s, seed, &events)[0]
 	for i := range uint64(30) {
-		m := engine.Message{ID: i, Op: transports.OpWriteImm, Local: make([]byte, 20*rdPayloadBytes), Key: 7,
-			Imm: uint32(i)}
+		m := engine.Message{ID: i, Op: transports.OpWriteImm, Local: make([]byte,
+			20*verifytest.RDPayloadBytes), Key: 7, Imm: uint32(i)}
 		if taken, err := a.Post(0, 0, &m); !taken || err != nil {
 			t.Fatal(taken, err)
 		}
@@ -123,7 +128,7 @@ func played(t *testing.T, seed uint64) (s *scene, canceled int) {
 	if a.completed != 30 {
 		t.Fatalf("seed %d: %d messages completed", seed, a.completed)
 	}
-	s.now += 100_000_000
+	s.Now += 100_000_000
 	return s, a.canceled
 }
 
@@ -134,7 +139,7 @@ func TestCanceledByEngines(t *testing.T) {
 	begun := 0
 	for seed := range uint64(10) {
 		s, canceled := played(t, seed)
-		results, _ := s.run(newPlaced())
+		results, _ := s.Run(newPlaced())
 		found := int(results[0].Measured["canceled"])
 		if results[0].Verdict != pass || found > canceled ||
 			int(results[0].Measured["placed"]) < 30-canceled {
@@ -144,8 +149,8 @@ func TestCanceledByEngines(t *testing.T) {
 			continue
 		}
 		s, _ = played(t, seed)
-		s.sightings = hideSkips(s.sightings)
-		if results, _ = s.run(newPlaced()); results[0].Verdict != fail {
+		s.Sightings = hideSkips(s.Sightings)
+		if results, _ = s.Run(newPlaced()); results[0].Verdict != fail {
 			t.Errorf("seed %d, without skips: %v", seed, results[0])
 		}
 	}
@@ -155,10 +160,10 @@ func TestCanceledByEngines(t *testing.T) {
 }
 
 // hideSkips returns the sightings without arriving skips and without acknowledgements.
-func hideSkips(all []sighting) (kept []sighting) {
+func hideSkips(all []verifytest.Sighting) (kept []verifytest.Sighting) {
 	for _, k := range all {
-		if d := datagramOf(k.frame); d.Type() != wire.RDSkip && d.Type() != wire.RDAck ||
-			k.tap == "h0:eth0" && k.out {
+		if d := verifytest.DatagramOf(k.Frame); d.Type() != wire.RDSkip && d.Type() != wire.RDAck ||
+			k.Tap == "h0:eth0" && k.Out {
 			kept = append(kept, k)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -28,7 +29,7 @@ import (
 type needed struct {
 	rdNICs
 	linger int64
-	pairs  map[rdPair]*neededPair
+	pairs  map[evidence.RDSpace]*neededPair
 	again  int // entries in the pairs' again
 
 	sent, repeats, needed, vanished, excused uint64
@@ -82,27 +83,27 @@ const (
 )
 
 // newNeeded makes the check.
-func newNeeded() *needed { return &needed{pairs: map[rdPair]*neededPair{}} }
+func newNeeded() *needed { return &needed{pairs: map[evidence.RDSpace]*neededPair{}} }
 
 // Begin implements Check.
-func (k *needed) Begin(c *Capture) {
+func (k *needed) Begin(c *evidence.Capture) {
 	k.capture = c
 	k.linger = c.Linger()
 }
 
 // Packet implements Check.
-func (k *needed) Packet(p *Packet) {
-	if p.RD != nil && p.RD.clear() && (p.Drop != "" || p.Verdict == "trim") {
+func (k *needed) Packet(p *evidence.Packet) {
+	if p.RD != nil && p.RD.Clear() && (p.Drop != "" || p.Verdict == "trim") {
 		k.lose(p)
 		return
 	}
-	if !p.Tap.NIC || p.Drop != "" || p.Direction == Unknown || !k.readable(p) {
+	if !p.Tap.NIC || p.Drop != "" || p.Direction == evidence.Unknown || !k.readable(p) {
 		return
 	}
 	d := p.RD
 	said := d.Type == wire.RDAck || d.Type == wire.RDClose || d.Type == wire.RDNack
-	s := k.pairs[p.pair(said)]
-	switch out := p.Direction == Out; {
+	s := k.pairs[p.RDSpace(said)]
+	switch out := p.Direction == evidence.Out; {
 	case d.Type == wire.RDData && out:
 		k.leave(p, s)
 	case s == nil:
@@ -126,7 +127,7 @@ func (k *needed) Packet(p *Packet) {
 }
 
 // stray counts data that arrived and was not seen to leave, except copies of acknowledged packets.
-func (k *needed) stray(s *neededPair, d *RD) {
+func (k *needed) stray(s *neededPair, d *evidence.RD) {
 	if serial(d.PSN, s.base) >= 0 {
 		k.strays++
 	}
@@ -139,7 +140,7 @@ func (s *neededPair) within(psn uint32) bool {
 }
 
 // find returns the copy that a packet belongs to, or nil for none.
-func (s *neededPair) find(d *RD) *sentCopy {
+func (s *neededPair) find(d *evidence.RD) *sentCopy {
 	if copies := s.again[d.PSN]; copies != nil {
 		for i := range copies.copies {
 			if copies.copies[i].stamp == d.Data.Timestamp {
@@ -157,7 +158,7 @@ func (s *neededPair) find(d *RD) *sentCopy {
 }
 
 // leave adds data that leaves its sender.
-func (k *needed) leave(p *Packet, s *neededPair) {
+func (k *needed) leave(p *evidence.Packet, s *neededPair) {
 	d := p.RD
 	k.sent++
 	if s == nil {
@@ -167,12 +168,13 @@ func (k *needed) leave(p *Packet, s *neededPair) {
 		first := firstPSN(d)
 		s = &neededPair{name: pairName(p), next: first, base: first, claimed: first,
 			again: map[uint32]*sentCopies{}}
-		k.pairs[p.pair(false)] = s
+		k.pairs[p.RDSpace(false)] = s
 	}
 	if serial(d.PSN, s.base) < 0 && s.again[d.PSN] == nil { // acknowledged, and forgotten
 		k.repeats++
 		k.known++
-		k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, d.PSN, clockTime(p.Time))
+		k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, d.PSN,
+			evidence.ClockTime(p.Time))
 		return
 	}
 	one := sentCopy{left: p.Time, stamp: d.Data.Timestamp}
@@ -213,11 +215,11 @@ func (k *needed) leave(p *Packet, s *neededPair) {
 
 // extend adds slots up to a PSN.
 func (s *neededPair) extend(psn uint32) {
-	if serial(psn, s.next) > rdWindow {
+	if serial(psn, s.next) > evidence.RDWindow {
 		s.next, s.base, s.claimed = psn, psn, psn
 	}
 	for ; serial(psn, s.next) >= 0; s.next++ {
-		if used := int(s.next - s.base); used >= 2*rdWindow { // acknowledgements were not seen
+		if used := int(s.next - s.base); used >= 2*evidence.RDWindow { // acknowledgements were not seen
 			s.base++
 		} else if used == len(s.slots) {
 			larger := &neededPair{slots: make([]neededSlot, max(16, 2*len(s.slots)))}
@@ -231,17 +233,17 @@ func (s *neededPair) extend(psn uint32) {
 }
 
 // lose takes a switch's or a NIC's record of a dropped or trimmed packet.
-func (k *needed) lose(p *Packet) {
+func (k *needed) lose(p *evidence.Packet) {
 	d := p.RD
 	switch d.Type {
 	case wire.RDData:
-		if s := k.pairs[p.pair(false)]; s != nil {
+		if s := k.pairs[p.RDSpace(false)]; s != nil {
 			if one := s.find(d); one != nil && one.came == 0 {
 				one.lost = true
 			}
 		}
 	case wire.RDAck, wire.RDClose:
-		if s := k.pairs[p.pair(true)]; s != nil {
+		if s := k.pairs[p.RDSpace(true)]; s != nil {
 			claims(d.Bytes, s.base, s.next, func(psn uint32) { s.at(psn).ackLost = true })
 		}
 	}
@@ -281,7 +283,7 @@ func (s *neededPair) came(psn uint32) int64 {
 
 // say takes an acknowledgement that leaves the receiver. It notes which packets the receiver has,
 // and which it lacks although a later packet was received.
-func (s *neededPair) say(p *Packet) {
+func (s *neededPair) say(p *evidence.Packet) {
 	b, psn := p.RD.Bytes, p.RD.PSN
 	from := s.base
 	if serial(s.claimed, from) > 0 {
@@ -315,7 +317,7 @@ func (s *neededPair) say(p *Packet) {
 }
 
 // learn takes an acknowledgement that arrives at the sender.
-func (s *neededPair) learn(d *RD) {
+func (s *neededPair) learn(d *evidence.RD) {
 	claims(d.Bytes, s.base, s.next, func(psn uint32) { s.at(psn).known = true })
 	if serial(d.PSN, s.base) > 0 && serial(d.PSN, s.next) <= 0 {
 		s.base = d.PSN
@@ -355,17 +357,18 @@ func (k *needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64)
 			}
 		case c.known:
 			k.known++
-			k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, psn, clockTime(c.left))
+			k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, psn,
+				evidence.ClockTime(c.left))
 		case c.excused:
 			k.excused++
 		case came.came < c.left:
 			k.early++
-			k.exemplify("%s: PSN %d left at %s, it had come at %s", s.name, psn, clockTime(c.left),
-				clockTime(came.came))
+			k.exemplify("%s: PSN %d left at %s, it had come at %s", s.name, psn, evidence.ClockTime(c.left),
+				evidence.ClockTime(came.came))
 		default:
 			k.hasty++
 			k.exemplify("%s: PSN %d left at %s, it was under way and came at %s", s.name, psn,
-				clockTime(c.left), clockTime(came.came))
+				evidence.ClockTime(c.left), evidence.ClockTime(came.came))
 		}
 		switch {
 		case c.lost:
@@ -379,14 +382,14 @@ func (k *needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64)
 }
 
 // Result implements Check.
-func (k *needed) Result() Result {
+func (k *needed) Result() evidence.Result {
 	for _, s := range k.pairs {
 		for _, psn := range sortedPSNs(s) {
 			k.judge(s, psn, s.again[psn], k.capture.End)
 		}
 	}
-	r := Result{Name: "that " + spec.ThatRDNeeded}
-	f := finding{unclear: k.doubts()}
+	r := evidence.Result{Name: "that " + spec.ThatRDNeeded}
+	f := evidence.Finding{Unclear: k.doubts()}
 	spurious := k.known + k.early + k.hasty
 	var wrong []string
 	for _, line := range []struct {
@@ -401,20 +404,20 @@ func (k *needed) Result() Result {
 			wrong = append(wrong, fmt.Sprintf("%d %s", line.count, line.what))
 		}
 	}
-	if wrong = append(wrong, k.examples...); len(f.unclear) > 0 {
-		f.unclear = append(f.unclear, wrong...)
+	if wrong = append(wrong, k.examples...); len(f.Unclear) > 0 {
+		f.Unclear = append(f.Unclear, wrong...)
 	} else {
-		f.absent = wrong
+		f.Absent = wrong
 	}
 	if k.sent == 0 {
-		f.unclear = append(f.unclear, "no data left a node")
+		f.Unclear = append(f.Unclear, "no data left a node")
 	}
 	if k.unseen > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf("%d packets were sent again that were not seen before",
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were sent again that were not seen before",
 			k.unseen))
 	}
 	if k.open > 0 {
-		f.unclear = append(f.unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, fmt.Sprintf(
 			"%d packets were sent again whose first copies were under way at the end", k.open))
 	}
 	r.Measured = map[string]float64{
@@ -426,7 +429,7 @@ func (k *needed) Result() Result {
 	r.Summary = fmt.Sprintf("of %d packets %d were retransmitted: %d because every earlier copy was lost, "+
 		"%d because acknowledgements were lost, %d without need",
 		k.sent, k.repeats, k.needed, k.excused, spurious)
-	k.capture.conclude(&r, k.need(), f)
+	k.capture.Conclude(&r, k.need(), f)
 	return r
 }
 

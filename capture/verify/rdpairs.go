@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"railbed/capture/filter"
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 )
 
 // pairName returns the name of the pair in reports, for a packet that leaves.
-func pairName(p *Packet) string {
+func pairName(p *evidence.Packet) string {
 	return fmt.Sprintf("%s port %d to %s", p.Flow.Src.Addr(), wire.PortRD+int(p.RD.Source), p.Flow.Dst)
 }
 
@@ -17,7 +18,7 @@ const maxRDPairs = 1 << 13
 
 // rdNICs is the state that checks of reliable datagrams share about the taps of all NICs.
 type rdNICs struct {
-	capture *Capture
+	capture *evidence.Capture
 	hints   uint64 // trimmed encrypted packets that arrived
 	unread  uint64 // unreadable packets, except damaged ones that arrived at a NIC
 	// damaged counts damaged packets that arrived at a NIC, which has to discard them.
@@ -28,15 +29,15 @@ type rdNICs struct {
 }
 
 // readable reports whether a packet at a NIC can be followed.
-func (k *rdNICs) readable(p *Packet) bool {
+func (k *rdNICs) readable(p *evidence.Packet) bool {
 	switch {
-	case p.RD != nil && !p.RD.clear() && p.RD.Trimmed && p.Direction == In:
+	case p.RD != nil && !p.RD.Clear() && p.RD.Trimmed && p.Direction == evidence.In:
 		k.hints++
 		return false // unauthenticated, so receivers ignore it
-	case p.RD == nil && p.RDFault == RDDamaged && p.Direction == In:
+	case p.RD == nil && p.RDFault == evidence.RDDamaged && p.Direction == evidence.In:
 		k.damaged++
 		return false
-	case p.RD == nil && p.RDFault != RDSound, p.RD != nil && !p.RD.clear():
+	case p.RD == nil && p.RDFault != evidence.RDSound, p.RD != nil && !p.RD.Clear():
 		k.unread++
 		return false
 	}
@@ -63,10 +64,10 @@ func (k *rdNICs) doubts() (lines []string) {
 }
 
 // need returns the need of checks of reliable datagrams: the packets at all NICs.
-func (k *rdNICs) need() Need {
-	n := Need{Ports: k.capture.NICs(), Clocks: true}
+func (k *rdNICs) need() evidence.Need {
+	n := evidence.Need{Ports: k.capture.NICs(), Clocks: true}
 	for engine := range wire.PortsRD {
-		n.Packets = append(n.Packets, filter.Transport(protoUDP, 0, wire.PortRD+uint16(engine))...)
+		n.Packets = append(n.Packets, filter.Transport(evidence.ProtoUDP, 0, wire.PortRD+uint16(engine))...)
 	}
 	return n
 }
@@ -76,9 +77,9 @@ func serial(n, of uint32) int32 { return int32(n - of) }
 
 // firstPSN returns the PSN at which a life begins, if the datagram's PSN is within the first
 // window. Otherwise it returns the datagram's PSN.
-func firstPSN(d *RD) uint32 {
+func firstPSN(d *evidence.RD) uint32 {
 	first := uint32(d.Life >> 32)
-	if ahead := serial(d.PSN, first); ahead >= 0 && ahead < rdWindow {
+	if ahead := serial(d.PSN, first); ahead >= 0 && ahead < evidence.RDWindow {
 		return first
 	}
 	return d.PSN

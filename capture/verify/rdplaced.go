@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 )
 
@@ -30,7 +31,7 @@ import (
 type placed struct {
 	rdNICs
 	linger int64
-	pairs  map[rdPair]*placedPair
+	pairs  map[evidence.RDSpace]*placedPair
 	live   int // messages that are not over
 
 	messages, bytes, holed   uint64
@@ -46,7 +47,7 @@ type placed struct {
 // message: an engine sends a message in order.
 const (
 	maxLive   = 1 << 17
-	maxPieces = 4 * rdWindow
+	maxPieces = 4 * evidence.RDWindow
 )
 
 // placedPair is a sequence space.
@@ -59,8 +60,8 @@ type placedPair struct {
 	slots         []placedSlot
 	received      uint32 // payload that arrived for the first time
 	messages      map[uint32]*placedMessage
-	over          serialSet // messages
-	gone, refused serialSet // of these the canceled ones, and all refused ones
+	over          evidence.Serials // messages
+	gone, refused evidence.Serials // of these the canceled ones, and all refused ones
 }
 
 type placedSlot struct {
@@ -85,21 +86,21 @@ type placedMessage struct {
 type piece struct{ from, to int64 }
 
 // newPlaced makes the check.
-func newPlaced() *placed { return &placed{pairs: map[rdPair]*placedPair{}} }
+func newPlaced() *placed { return &placed{pairs: map[evidence.RDSpace]*placedPair{}} }
 
 // Begin implements Check.
-func (k *placed) Begin(c *Capture) {
+func (k *placed) Begin(c *evidence.Capture) {
 	k.capture = c
 	k.linger = c.Linger()
 }
 
 // Packet implements Check.
-func (k *placed) Packet(p *Packet) {
-	if !p.Tap.NIC || p.Drop != "" || p.Direction == Unknown || !k.readable(p) {
+func (k *placed) Packet(p *evidence.Packet) {
+	if !p.Tap.NIC || p.Drop != "" || p.Direction == evidence.Unknown || !k.readable(p) {
 		return
 	}
 	d := p.RD
-	switch out := p.Direction == Out; {
+	switch out := p.Direction == evidence.Out; {
 	case d.Type == wire.RDData && out:
 		k.leave(p)
 	case d.Type == wire.RDData:
@@ -126,14 +127,15 @@ func (s *placedPair) within(psn uint32) bool {
 // extend adds slots up to a PSN. A packet counts as never arrived when a whole window left after
 // it.
 func (k *placed) extend(s *placedPair, psn uint32) {
-	if serial(psn, s.next) > rdWindow { // far ahead, so that all PSNs in between are missing
+	if serial(psn, s.next) > evidence.RDWindow { // far ahead, so that all PSNs in between are missing
 		k.never += uint64(s.next - s.missing)
 		s.next, s.missing = psn, psn
 	}
 	for ; serial(psn, s.next) >= 0; s.next++ {
-		if used := int(s.next - s.missing); used >= rdWindow {
+		if used := int(s.next - s.missing); used >= evidence.RDWindow {
 			k.never++
-			k.exemplify("%s: PSN %d did not come, and %d more left after it", s.name, s.missing, rdWindow)
+			k.exemplify("%s: PSN %d did not come, and %d more left after it", s.name, s.missing,
+				evidence.RDWindow)
 			s.missing++
 			k.advance(s)
 		} else if used == len(s.slots) {
@@ -156,9 +158,9 @@ func (k *placed) advance(s *placedPair) {
 
 // leaving returns the sequence space of a packet that leaves, with a slot for the packet. It
 // returns nil if the PSN was sent before and has arrived.
-func (k *placed) leaving(p *Packet) *placedPair {
+func (k *placed) leaving(p *evidence.Packet) *placedPair {
 	d := p.RD
-	key := p.pair(false)
+	key := p.RDSpace(false)
 	s := k.pairs[key]
 	if s == nil {
 		if k.full = k.full || len(k.pairs) >= maxRDPairs; k.full {
@@ -178,14 +180,14 @@ func (k *placed) leaving(p *Packet) *placedPair {
 
 // leaveSkip adds a skip that leaves. If some bytes of a canceled message have no PSN, the skip has
 // a PSN without data.
-func (k *placed) leaveSkip(p *Packet) {
+func (k *placed) leaveSkip(p *evidence.Packet) {
 	if s := k.leaving(p); s != nil {
 		s.at(p.RD.PSN).left = true
 	}
 }
 
 // leave adds data that leaves its sender.
-func (k *placed) leave(p *Packet) {
+func (k *placed) leave(p *evidence.Packet) {
 	d := p.RD
 	s := k.leaving(p)
 	if s == nil {
@@ -206,11 +208,11 @@ func (k *placed) leave(p *Packet) {
 }
 
 // piece adds a piece of a message that leaves for the first time.
-func (k *placed) piece(s *placedPair, p *Packet) {
+func (k *placed) piece(s *placedPair, p *evidence.Packet) {
 	f := &p.RD.Data
 	m := s.messages[f.Message]
 	switch {
-	case m == nil && s.over.has(f.Message):
+	case m == nil && s.over.Has(f.Message):
 		k.overlap++
 		k.exemplify("%s: PSN %d is of message %d, which was over", s.name, p.RD.PSN, f.Message)
 		return
@@ -269,9 +271,9 @@ func (m *placedMessage) cover(from, to int64) bool {
 }
 
 // arrive adds data that arrives at its receiver.
-func (k *placed) arrive(p *Packet) {
+func (k *placed) arrive(p *evidence.Packet) {
 	d := p.RD
-	s := k.pairs[p.pair(false)]
+	s := k.pairs[p.RDSpace(false)]
 	switch {
 	case s == nil || serial(d.PSN, s.next) >= 0:
 		k.strays++
@@ -316,14 +318,14 @@ func (k *placed) whole(s *placedPair, number uint32, m *placedMessage) {
 	}
 	delete(s.messages, number)
 	k.live--
-	s.over.add(number)
+	s.over.Add(number)
 }
 
 // skip notes packets that were skipped and will not arrive.
-func (k *placed) skip(p *Packet) {
+func (k *placed) skip(p *evidence.Packet) {
 	f := p.RD.Bytes.Skip()
-	s := k.pairs[p.pair(false)]
-	if s == nil || f.Count > rdWindow {
+	s := k.pairs[p.RDSpace(false)]
+	if s == nil || f.Count > evidence.RDWindow {
 		k.strays++
 		return
 	}
@@ -343,7 +345,7 @@ func (k *placed) skip(p *Packet) {
 	}
 	if m.latest = p.Time; p.RD.Flags&wire.RDDroppable == 0 {
 		m.gone = true
-		if s.gone.add(f.Message); m.refused {
+		if s.gone.Add(f.Message); m.refused {
 			k.refusal(s, f.Message)
 		} else {
 			k.canceled++
@@ -353,8 +355,8 @@ func (k *placed) skip(p *Packet) {
 }
 
 // refuse notes that a receiver refused a message.
-func (k *placed) refuse(p *Packet) {
-	s := k.pairs[p.pair(true)]
+func (k *placed) refuse(p *evidence.Packet) {
+	s := k.pairs[p.RDSpace(true)]
 	if s == nil {
 		return
 	}
@@ -363,7 +365,7 @@ func (k *placed) refuse(p *Packet) {
 		switch m := s.messages[f.Message]; {
 		case m != nil:
 			m.refused = true
-		case s.over.has(f.Message) && !s.gone.has(f.Message) && !s.refused.has(f.Message):
+		case s.over.Has(f.Message) && !s.gone.Has(f.Message) && !s.refused.Has(f.Message):
 			// all its bytes arrived before it was refused
 			k.refusal(s, f.Message)
 		}
@@ -372,14 +374,14 @@ func (k *placed) refuse(p *Packet) {
 
 // refusal counts a message that was not placed, because its receiver refused it.
 func (k *placed) refusal(s *placedPair, number uint32) {
-	s.refused.add(number)
+	s.refused.Add(number)
 	k.givenUp++
 	k.exemplify("%s: message %d was refused and given up", s.name, number)
 }
 
 // acknowledge compares a receiver's acknowledgement with the packets that arrived at the receiver.
-func (k *placed) acknowledge(p *Packet) {
-	s := k.pairs[p.pair(true)]
+func (k *placed) acknowledge(p *evidence.Packet) {
+	s := k.pairs[p.RDSpace(true)]
 	if s == nil {
 		return // only a probe was sent
 	}
@@ -388,20 +390,21 @@ func (k *placed) acknowledge(p *Packet) {
 		k.tooSoon++
 		k.exemplify("%s: %d is acknowledged, and what left ends before %d", s.name, p.RD.PSN-1, s.next)
 	}
-	claims(b, s.missing, s.next+rdWindow, func(psn uint32) {
+	claims(b, s.missing, s.next+evidence.RDWindow, func(psn uint32) {
 		switch within := s.within(psn); {
 		case within && s.at(psn).came:
 		case within && !s.at(psn).left:
 			k.strays++
 		default:
 			k.tooSoon++
-			k.exemplify("%s: PSN %d is acknowledged at %s and has not come", s.name, psn, clockTime(p.Time))
+			k.exemplify("%s: PSN %d is acknowledged at %s and has not come", s.name, psn,
+				evidence.ClockTime(p.Time))
 		}
 	})
 	if p.RD.Type == wire.RDAck && !s.late && serial(b.Ack().Received, s.received) > 0 {
 		k.tooLarge++
 		k.exemplify("%s: %d bytes are counted at %s and %d came, each packet once", s.name, b.Ack().Received,
-			clockTime(p.Time), s.received)
+			evidence.ClockTime(p.Time), s.received)
 	}
 }
 

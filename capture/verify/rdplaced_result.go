@@ -4,44 +4,45 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan/spec"
 )
 
 // Result implements Check.
-func (k *placed) Result() Result {
-	r := Result{Name: "that " + spec.ThatRDPlaced}
+func (k *placed) Result() evidence.Result {
+	r := evidence.Result{Name: "that " + spec.ThatRDPlaced}
 	incomplete, underWay, late := k.open()
-	f := finding{unclear: k.doubts()}
-	certain := len(f.unclear) == 0 && late == 0
-	absent := &f.absent
+	f := evidence.Finding{Unclear: k.doubts()}
+	certain := len(f.Unclear) == 0 && late == 0
+	absent := &f.Absent
 	if !certain {
-		absent = &f.unclear
+		absent = &f.Unclear
 	}
 	say := func(to *[]string, count uint64, what string) {
 		if count > 0 {
 			*to = append(*to, fmt.Sprintf("%d %s", count, what))
 		}
 	}
-	say(&f.wrong, k.overlap, "packets carry bytes of a message that another packet carries")
-	say(&f.wrong, k.changed, "packets carry something else than was said of their number or message before")
-	say(&f.wrong, k.beyond, "packets go beyond the end of their message")
-	say(&f.wrong, k.givenUp, "messages were refused and given up")
+	say(&f.Wrong, k.overlap, "packets carry bytes of a message that another packet carries")
+	say(&f.Wrong, k.changed, "packets carry something else than was said of their number or message before")
+	say(&f.Wrong, k.beyond, "packets go beyond the end of their message")
+	say(&f.Wrong, k.givenUp, "messages were refused and given up")
 	say(absent, incomplete, "messages did not come whole")
 	say(absent, k.never, "packets did not come within a window of their numbers")
 	say(absent, k.tooSoon, "packets were acknowledged that had not come whole")
 	say(absent, k.tooLarge, "acknowledgements count more bytes than came, each packet once")
-	say(&f.unclear, underWay, "messages were under way at the end")
-	say(&f.unclear, late, "pairs of engines had begun before the capture")
+	say(&f.Unclear, underWay, "messages were under way at the end")
+	say(&f.Unclear, late, "pairs of engines had begun before the capture")
 	if k.messages == 0 {
-		f.unclear = append(f.unclear, "no message left a node")
+		f.Unclear = append(f.Unclear, "no message left a node")
 	}
 	switch {
-	case len(f.wrong) > 0:
-		f.wrong = append(f.wrong, k.examples...)
-	case len(f.absent) > 0:
-		f.absent = append(f.absent, k.examples...)
+	case len(f.Wrong) > 0:
+		f.Wrong = append(f.Wrong, k.examples...)
+	case len(f.Absent) > 0:
+		f.Absent = append(f.Absent, k.examples...)
 	default:
-		f.unclear = append(f.unclear, k.examples...)
+		f.Unclear = append(f.Unclear, k.examples...)
 	}
 	placed := k.messages - incomplete - underWay - k.givenUp - k.canceled
 	r.Measured = map[string]float64{
@@ -58,7 +59,7 @@ func (k *placed) Result() Result {
 	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came "+
 		"again, %d trimmed, %d damaged",
 		placed, k.messages, k.bytes, k.holed, canceled, k.duplicates, k.trimmed+k.hints, k.damaged)
-	k.capture.conclude(&r, k.need(), f)
+	k.capture.Conclude(&r, k.need(), f)
 	return r
 }
 

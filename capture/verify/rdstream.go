@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 )
 
@@ -14,7 +15,7 @@ type rdKey struct {
 	source, destination uint8
 }
 
-func rdKeyOf(p *Packet) rdKey {
+func rdKeyOf(p *evidence.Packet) rdKey {
 	d := p.RD
 	return rdKey{life: d.Life, to: p.Addresses.Dst, tag: d.Tag, source: d.Source, destination: d.Destination}
 }
@@ -25,7 +26,7 @@ const maxRDSequences = 1 << 15
 // rdStream tells fresh payload from one engine to another apart from repeated payload. It uses the
 // packets' numbers, as stream uses byte numbers for TCP.
 type rdStream struct {
-	seen, skipped   serialSet
+	seen, skipped   evidence.Serials
 	fresh, repeated uint64 // bytes of payload
 	empty           uint64 // fresh packets without payload
 	left            uint64 // of the fresh bytes, those that a skip gave up
@@ -34,8 +35,8 @@ type rdStream struct {
 }
 
 // data adds a packet that leaves its sender.
-func (s *rdStream) data(d *RD) {
-	if s.seen.add(d.PSN) {
+func (s *rdStream) data(d *evidence.RD) {
+	if s.seen.Add(d.PSN) {
 		s.repeated += uint64(d.Length)
 		return
 	}
@@ -50,8 +51,8 @@ func (s *rdStream) data(d *RD) {
 
 // skip adds a skip that leaves its sender. If the skip gives up a part of a message that may have
 // holes, its bytes count as given up, once.
-func (s *rdStream) skip(d *RD) {
-	if f := d.Bytes.Skip(); d.Flags&wire.RDDroppable != 0 && f.Count == 1 && !s.skipped.add(d.PSN) {
+func (s *rdStream) skip(d *evidence.RD) {
+	if f := d.Bytes.Skip(); d.Flags&wire.RDDroppable != 0 && f.Count == 1 && !s.skipped.Add(d.PSN) {
 		s.left += uint64(f.Bytes)
 	}
 }

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -16,7 +17,7 @@ type reordering struct {
 	share  *spec.Bound
 	travel *journeys
 	flows  []flowOrder // by flow index
-	pairs  map[rdPair]*flowOrder
+	pairs  map[evidence.RDSpace]*flowOrder
 
 	late uint64
 	// equal counts arrivals that may be late, depending on which of several equal packets arrived.
@@ -33,26 +34,27 @@ type flowOrder struct {
 
 // newReordering makes the check.
 func newReordering(s Selection, share *spec.Bound) *reordering {
-	return &reordering{selector: selector{Selection: s}, share: share, pairs: map[rdPair]*flowOrder{}}
+	return &reordering{selector: selector{Selection: s}, share: share,
+		pairs: map[evidence.RDSpace]*flowOrder{}}
 }
 
 // Begin implements Check.
-func (k *reordering) Begin(c *Capture) {
+func (k *reordering) Begin(c *evidence.Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, false, nil)
 }
 
 // Packet implements Check.
-func (k *reordering) Packet(p *Packet) {
+func (k *reordering) Packet(p *evidence.Packet) {
 	if p.Flow == nil || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
 		return
 	}
 	f := k.order(p)
 	switch p.Direction {
-	case Out:
+	case evidence.Out:
 		f.left++
 		k.travel.start(p, journey{ordinal: f.left})
-	case In:
+	case evidence.In:
 		if !k.destination(p) {
 			return
 		}
@@ -73,9 +75,9 @@ func (k *reordering) Packet(p *Packet) {
 }
 
 // order returns the state of a packet's flow.
-func (k *reordering) order(p *Packet) *flowOrder {
+func (k *reordering) order(p *evidence.Packet) *flowOrder {
 	if p.RD != nil && p.RD.Type == wire.RDData {
-		key := p.pair(false)
+		key := p.RDSpace(false)
 		if f := k.pairs[key]; f != nil {
 			return f
 		}
@@ -92,10 +94,10 @@ func (k *reordering) order(p *Packet) *flowOrder {
 }
 
 // Result implements Check.
-func (k *reordering) Result() Result {
-	r := Result{Name: k.titled("reordering"),
+func (k *reordering) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("reordering"),
 		Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
-	var found finding
+	var found evidence.Finding
 	share, worst, flows, hit := 0.0, 0.0, 0, 0
 	count := func(f *flowOrder) {
 		if f.arrived == 0 {
@@ -114,23 +116,24 @@ func (k *reordering) Result() Result {
 		count(f)
 	}
 	if k.travel.arrived == 0 {
-		found.unclear = append(found.unclear, "no packet was seen to leave one node and to arrive at another")
+		found.Unclear = append(found.Unclear, "no packet was seen to leave one node and to arrive at another")
 	} else {
 		share = float64(k.late) / float64(k.travel.arrived)
-		found.holdEither("packets out of order", k.share, share, percent(share))
+		found.HoldEither("packets out of order", k.share, share, evidence.Percent(share))
 		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil &&
 			k.share.Holds(share) != k.share.Holds(most) {
-			found = finding{unclear: []string{fmt.Sprintf(
-				"%d packets equal others, and so up to %s may be out of order", k.equal, percent(most))}}
+			found = evidence.Finding{Unclear: []string{fmt.Sprintf(
+				"%d packets equal others, and so up to %s may be out of order", k.equal,
+				evidence.Percent(most))}}
 		}
 	}
 	if k.travel.short {
-		found.unclear = append(found.unclear, "more packets at once than are remembered")
+		found.Unclear = append(found.Unclear, "more packets at once than are remembered")
 	}
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
 	r.Summary = fmt.Sprintf(
 		"%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
-		k.late, k.travel.arrived, percent(share), hit, flows, percent(worst))
-	k.capture.conclude(&r, Need{Ports: k.nics(), Clocks: true}, found)
+		k.late, k.travel.arrived, evidence.Percent(share), hit, flows, evidence.Percent(worst))
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)
 	return r
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 )
 
@@ -123,7 +125,7 @@ func (c *tape) span(from, to int) func(*pcapng.Packet) bool {
 // sabotage alters a recording, but not what happened.
 type sabotage struct {
 	name string
-	do   func(c *tape, o *Options, random *rand.Rand)
+	do   func(c *tape, o *evidence.Options, random *rand.Rand)
 	// harmless is set if the evidence is all there: verdicts stay.
 	harmless bool
 	// total is set if it takes the evidence from whatever check.
@@ -131,21 +133,21 @@ type sabotage struct {
 }
 
 var sabotages = []sabotage{
-	{name: "repeated record", harmless: true, do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "repeated record", harmless: true, do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		i := random.IntN(len(c.packets))
 		c.packets = slices.Insert(c.packets, i, c.packets[i])
 	}},
-	{name: "neighbours exchanged", harmless: true, do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "neighbours exchanged", harmless: true, do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		for range 50 {
 			i, j := random.IntN(len(c.packets)), random.IntN(40)
 			j = min(i+j, len(c.packets)-1)
 			c.packets[i], c.packets[j] = c.packets[j], c.packets[i]
 		}
 	}},
-	{name: "tap missing", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "tap missing", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		c.without(random.IntN(len(c.interfaces)))
 	}},
-	{name: "one tap left", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "one tap left", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		for keep := random.IntN(len(c.interfaces)); len(c.interfaces) > 1; {
 			if last := len(c.interfaces) - 1; last > keep {
 				c.without(last)
@@ -155,7 +157,7 @@ var sabotages = []sabotage{
 			}
 		}
 	}},
-	{name: "filtered", do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "filtered", do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		for i := range c.interfaces {
 			c.interfaces[i].Filter = "arp"
 		}
@@ -163,38 +165,41 @@ var sabotages = []sabotage{
 			return len(p.Data) > 13 && p.Data[12] == 8 && p.Data[13] == 6
 		}, true)
 	}},
-	{name: "beginning cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "beginning cut", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		c.only(c.span(0, 40), false)
 	}},
-	{name: "middle cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "middle cut", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		c.only(c.span(30, 70), false)
 	}},
-	{name: "end cut", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "end cut", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		c.only(c.span(60, 100), false)
 	}},
-	{name: "file truncated", total: true, do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "file truncated", total: true, do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		size := 0
 		for i := range c.packets {
 			size += len(c.packets[i].Data)
 		}
 		c.cut = size / 100 * (20 + random.IntN(60))
 	}},
-	{name: "counts missing", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) { c.counts = nil }},
-	{name: "comments of packets removed", do: func(c *tape, _ *Options, _ *rand.Rand) { c.strip() }},
-	{name: "comments of packets and taps removed", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "counts missing", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+		c.counts = nil
+	}},
+	{name: "comments of packets removed", do: func(c *tape, _ *evidence.Options, _ *rand.Rand) { c.strip() }},
+	{name: "comments of packets and taps removed", total: true, do: func(c *tape, _ *evidence.Options,
+		_ *rand.Rand) {
 		c.strip()
 		for i := range c.counts {
 			c.counts[i].Comments = nil
 		}
 	}},
-	{name: "all comments removed", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "all comments removed", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		c.strip()
 		c.section.Comments = nil
 		for i := range c.counts {
 			c.counts[i].Comments = nil
 		}
 	}},
-	{name: "lost and counted", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "lost and counted", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		c.only(func(p *pcapng.Packet) bool {
 			lose := random.IntN(10) == 0
 			if lose {
@@ -204,31 +209,31 @@ var sabotages = []sabotage{
 			return !lose
 		}, false)
 	}},
-	{name: "lost without a count", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "lost without a count", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		c.only(func(*pcapng.Packet) bool { return random.IntN(10) > 0 }, false)
 	}},
-	{name: "one record lost without a count", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "one record lost without a count", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		i := random.IntN(len(c.packets))
 		c.packets = slices.Delete(c.packets, i, i+1)
 	}},
-	{name: "clock of a tap ahead", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "clock of a tap ahead", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		c.shift(random, 300_000_000)
 	}},
-	{name: "clock of a tap behind", do: func(c *tape, _ *Options, random *rand.Rand) {
+	{name: "clock of a tap behind", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 		c.shift(random, -300_000_000)
 	}},
-	{name: "another plan's", total: true, do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "another plan's", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		c.section.Comments = []string{"railbed dilation=1 epoch=0ns plan=" + strings.Repeat("0123", 16)}
 	}},
-	{name: "began late", total: true, do: func(c *tape, o *Options, _ *rand.Rand) {
+	{name: "began late", total: true, do: func(c *tape, o *evidence.Options, _ *rand.Rand) {
 		keep := c.span(0, 40)
 		c.only(keep, true)
 		for i := range c.counts {
 			c.counts[i].Start = c.packets[0].Time - 1
 		}
-		o.From = start
+		o.From = verifytest.Start
 	}},
-	{name: "snapped", do: func(c *tape, _ *Options, _ *rand.Rand) {
+	{name: "snapped", do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
 		for i := range c.packets {
 			p := &c.packets[i]
 			p.Data = p.Data[:min(len(p.Data), 30)]
@@ -276,22 +281,22 @@ func TestSaboteur(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, broken := range []bool{false, true} {
 				s, check := pair(t, broken)
-				original := readTape(t, s.write())
-				judge := func(c *tape, o Options) Result {
-					results, _, err := Run(t.Context(), bytes.NewReader(c.write(t)), o, check())
+				original := readTape(t, s.Write())
+				judge := func(c *tape, o evidence.Options) evidence.Result {
+					results, _, err := evidence.Run(t.Context(), bytes.NewReader(c.write(t)), o, check())
 					if err != nil {
 						t.Fatal(err)
 					}
 					return results[0]
 				}
-				untouched := judge(original, s.options())
+				untouched := judge(original, s.Options())
 				if want := map[bool]verdict.Verdict{false: pass,
 					true: fail}[broken]; untouched.Verdict != want {
 					t.Fatalf("broken %t: want %s: %v", broken, want, untouched)
 				}
 				for i, how := range sabotages {
 					for seed := range seeds {
-						c, o := original.clone(), s.options()
+						c, o := original.clone(), s.Options()
 						how.do(c, &o, rand.New(rand.NewPCG(seed, uint64(i))))
 						r := judge(c, o)
 						matrix[name][i].add(broken, r.Verdict)

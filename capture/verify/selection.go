@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan/spec"
 )
 
@@ -15,7 +16,7 @@ type Selection struct {
 	// From and To are globs over the nodes of the flows. Empty means any packet.
 	From, To string
 	// Workload is the workload whose packets count. Nil means all packets.
-	Workload *Workload
+	Workload *evidence.Workload
 }
 
 // String returns the selection's name in results.
@@ -49,7 +50,7 @@ func (s Selection) titled(name string) string {
 }
 
 // tap reports whether a port is selected.
-func (s Selection) tap(t *Tap) bool {
+func (s Selection) tap(t *evidence.Tap) bool {
 	switch {
 	case t.Node == "":
 		return false
@@ -68,26 +69,26 @@ func (s Selection) tap(t *Tap) bool {
 // selector applies a Selection to one capture.
 type selector struct {
 	Selection
-	capture *Capture
+	capture *evidence.Capture
 	taps    []bool // by tap index
 	flows   []int8 // by flow index: 0 not looked up, 1 selected, -1 not
-	nodes   map[netip.Addr]owner
-	roles   *roles // of the workload, if one is selected
+	nodes   map[netip.Addr]evidence.Owner
+	roles   *evidence.Roles // of the workload, if one is selected
 }
 
-func (s *selector) begin(c *Capture) {
+func (s *selector) begin(c *evidence.Capture) {
 	s.capture = c
-	s.nodes = ownersOf(c.Plan)
+	s.nodes = evidence.OwnersOf(c.Plan)
 	if s.Workload != nil {
-		s.roles = newRoles(*s.Workload)
+		s.roles = evidence.NewRoles(*s.Workload)
 	}
 }
 
 // of reports whether a packet belongs to the workload.
-func (s *selector) of(p *Packet) bool { return s.roles == nil || s.roles.of(p).relevant }
+func (s *selector) of(p *evidence.Packet) bool { return s.roles == nil || s.roles.Of(p).Relevant }
 
 // at reports whether a port is selected.
-func (s *selector) at(t *Tap) bool {
+func (s *selector) at(t *evidence.Tap) bool {
 	for len(s.taps) <= t.Index {
 		s.taps = append(s.taps, s.tap(s.capture.Taps[len(s.taps)]))
 	}
@@ -96,7 +97,7 @@ func (s *selector) at(t *Tap) bool {
 
 // flow reports whether a packet's flow is selected. With neither From nor To all packets are
 // selected, also those without a flow.
-func (s *selector) flow(f *Flow) bool {
+func (s *selector) flow(f *evidence.Flow) bool {
 	if s.From == "" && s.To == "" {
 		return true
 	}
@@ -117,11 +118,11 @@ func (s *selector) flow(f *Flow) bool {
 
 func (s *selector) end(pattern string, addr netip.AddrPort) bool {
 	of, known := s.nodes[addr.Addr()]
-	return pattern == "" || known && spec.Match(pattern, of.node)
+	return pattern == "" || known && spec.Match(pattern, of.Node)
 }
 
 // chosen returns the captured taps that are selected.
-func (s *selector) chosen() (taps []*Tap) {
+func (s *selector) chosen() (taps []*evidence.Tap) {
 	for _, tap := range s.capture.Taps {
 		if s.at(tap) {
 			taps = append(taps, tap)
@@ -131,11 +132,11 @@ func (s *selector) chosen() (taps []*Tap) {
 }
 
 // ports returns the selected ports, as "node:port".
-func (s *selector) ports() []string { return s.capture.portsOf(s.tap) }
+func (s *selector) ports() []string { return s.capture.Ports(s.tap) }
 
 // nics returns the NICs of the nodes that packets of the selection leave and arrive at.
 func (s *selector) nics() []string {
-	return s.capture.portsOf(func(t *Tap) bool {
+	return s.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC && (s.From == "" || s.To == "" || spec.Match(s.From, t.Node) || spec.Match(s.To, t.Node))
 	})
 }
@@ -143,16 +144,17 @@ func (s *selector) nics() []string {
 // destination reports whether a packet that arrives at a NIC is for this NIC. Its destination is
 // the NIC's address, or an address of the node that belongs to no other NIC. Without a plan every
 // NIC may be the destination.
-func (s *selector) destination(p *Packet) bool {
+func (s *selector) destination(p *evidence.Packet) bool {
 	if len(s.nodes) == 0 {
 		return true
 	}
 	to := s.nodes[p.Flow.Dst.Addr()]
-	return to.node == p.Tap.Node && (to.nic == "" || to.nic == p.Tap.Port)
+	return to.Node == p.Tap.Node && (to.NIC == "" || to.NIC == p.Tap.Port)
 }
 
 // crosses reports whether a packet passes a port on its way: the packet leaves a switch, or arrives
 // at a node.
-func crosses(p *Packet) bool {
-	return p.Drop == "" && (p.Tap.NIC && p.Direction == In || !p.Tap.NIC && p.Direction == Out)
+func crosses(p *evidence.Packet) bool {
+	return p.Drop == "" && (p.Tap.NIC && p.Direction == evidence.In || !p.Tap.NIC &&
+		p.Direction == evidence.Out)
 }

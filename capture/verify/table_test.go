@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/plan/spec"
 )
@@ -20,8 +22,8 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 	if want := spec.PacketChecks(); !slices.Equal(keys, want) || len(keys) < 12 {
 		t.Errorf("the table has %q, files have %q", keys, want)
 	}
-	sources := Sources{Traffic: func(string) (Workload, error) {
-		return Workload{Name: "ar"}, nil
+	sources := Sources{Traffic: func(string) (evidence.Workload, error) {
+		return evidence.Workload{Name: "ar"}, nil
 	}, Crossing: func(string) (Crossing, error) { return Crossing{Name: "mpi"}, nil }}
 	for i, example := range Examples() {
 		asked, _, err := spec.ParsePacketsCheck("example", example)
@@ -35,9 +37,9 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 			continue
 		}
 		// The check calls itself by the same kind.
-		s := newScene(t)
-		s.ring(4)
-		if results, _ := s.run(check); !strings.HasPrefix(results[0].Name, keys[i]) ||
+		s := verifytest.NewScene(t)
+		s.Ring(4)
+		if results, _ := s.Run(check); !strings.HasPrefix(results[0].Name, keys[i]) ||
 			!strings.HasPrefix(Title(asked), keys[i]) {
 			t.Errorf("%s is titled %q and %q", example, results[0].Name, Title(asked))
 		}
@@ -73,8 +75,8 @@ func TestChecksOfAWorkloadNeedIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if check, err := New(asked, Sources{Traffic: func(string) (Workload, error) {
-			return Workload{}, unknown
+		if check, err := New(asked, Sources{Traffic: func(string) (evidence.Workload, error) {
+			return evidence.Workload{}, unknown
 		}}); !errors.Is(err, unknown) || check != nil {
 			t.Errorf("%s: %v, %v", text, check, err)
 		}
@@ -84,10 +86,10 @@ func TestChecksOfAWorkloadNeedIt(t *testing.T) {
 // What two ranks of one node send to each other crosses no link, so that the
 // formula cannot be read off the packets.
 func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
-	s := newScene(t)
-	s.ring(4)
-	s.workload.Ranks[2].Node = s.workload.Ranks[1].Node
-	results, _ := s.run(checksOf(s)[0])
+	s := verifytest.NewScene(t)
+	s.Ring(4)
+	s.Workload.Ranks[2].Node = s.Workload.Ranks[1].Node
+	results, _ := s.Run(checksOf(s)[0])
 	if r := results[0]; r.Verdict != unclear ||
 		!strings.Contains(r.Summary, "rank 1 sends to rank 2 on the same node, h1") {
 		t.Errorf("%v, want INCONCLUSIVE with the two ranks", r)
@@ -99,26 +101,26 @@ func TestRanksOnOneNodeAreInconclusive(t *testing.T) {
 func TestBytesAcrossNodes(t *testing.T) {
 	reported := uint64(1)
 	for name, test := range map[string]struct {
-		change func(w *Workload)
+		change func(w *evidence.Workload)
 		says   string
 		not    string
 	}{
-		"too little": {func(w *Workload) {
+		"too little": {func(w *evidence.Workload) {
 			w.Ranks[2].Expected *= 2
 		}, "rank 2 (h2:eth0): sent 720000 bytes, the algorithm sends 1440000", ""},
-		"none within a node": {func(w *Workload) {
+		"none within a node": {func(w *evidence.Workload) {
 			w.Ranks[0].Reported = &reported
 		}, "the worker counted 1", ""},
-		"some within a node": {func(w *Workload) {
+		"some within a node": {func(w *evidence.Workload) {
 			w.Ranks[0].Reported = &reported
 			w.Ranks[2].Node = w.Ranks[1].Node
 		}, "rank 2 (h1:eth0): no packet of the workload", "the worker counted"},
 	} {
-		s := newScene(t)
-		s.ring(4)
-		s.workload.Across = true
-		test.change(&s.workload)
-		results, _ := s.run(checksOf(s)[0])
+		s := verifytest.NewScene(t)
+		s.Ring(4)
+		s.Workload.Across = true
+		test.change(&s.Workload)
+		results, _ := s.Run(checksOf(s)[0])
 		details := strings.Join(results[0].Details, "\n")
 		if results[0].Verdict == pass || !strings.Contains(details, test.says) ||
 			test.not != "" && strings.Contains(details, test.not) {
@@ -130,7 +132,7 @@ func TestBytesAcrossNodes(t *testing.T) {
 // A check reports a switch that it selects and that was not recorded.
 func TestSwitchesThatWereNotCaptured(t *testing.T) {
 	for name, c := range map[string]struct {
-		check Check
+		check evidence.Check
 		left  string
 		want  string
 	}{
@@ -140,16 +142,16 @@ func TestSwitchesThatWereNotCaptured(t *testing.T) {
 			"not recorded: leaf2:"},
 		"path spread of others": {NewPathSpread("leaf*", units.Ratio{}, SpreadOptions{}), "spine2", ""},
 	} {
-		s := newScene(t)
-		s.ring(4)
-		for _, port := range s.plan.Switch(c.left).Ports {
-			s.untapped[c.left+":"+port.Name] = true
+		s := verifytest.NewScene(t)
+		s.Ring(4)
+		for _, port := range s.Plan.Switch(c.left).Ports {
+			s.Untapped[c.left+":"+port.Name] = true
 		}
 		verdict := pass
 		if c.want != "" {
 			verdict = unclear
 		}
-		results, _ := s.run(c.check)
+		results, _ := s.Run(c.check)
 		if r := results[0]; r.Verdict != verdict || !strings.Contains(strings.Join(r.Details, "\n"), c.want) {
 			t.Errorf("%s: %v, want %s and %q", name, r, verdict, c.want)
 		}

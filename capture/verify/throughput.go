@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
 	"railbed/plan/spec"
 )
@@ -42,11 +43,12 @@ func newThroughput(s Selection, rate, fairness *spec.Bound) *throughput {
 }
 
 // Begin implements Check.
-func (k *throughput) Begin(c *Capture) { k.begin(c) }
+func (k *throughput) Begin(c *evidence.Capture) { k.begin(c) }
 
 // Packet implements Check.
-func (k *throughput) Packet(p *Packet) {
-	if p.Flow == nil || !p.Tap.NIC || p.Direction != In || p.Drop != "" || !k.flow(p.Flow) || !k.of(p) ||
+func (k *throughput) Packet(p *evidence.Packet) {
+	if p.Flow == nil || !p.Tap.NIC || p.Direction != evidence.In || p.Drop != "" || !k.flow(p.Flow) ||
+		!k.of(p) ||
 		!k.destination(p) {
 		return
 	}
@@ -54,7 +56,7 @@ func (k *throughput) Packet(p *Packet) {
 	if !known {
 		return
 	}
-	pair := nodePair{from.node, p.Tap.Node}
+	pair := nodePair{from.Node, p.Tap.Node}
 	t := k.pairs[pair]
 	if t == nil {
 		k.pairs[pair] = &pairThroughput{first: p.Time, last: p.Time, frames: 1}
@@ -66,9 +68,9 @@ func (k *throughput) Packet(p *Packet) {
 }
 
 // Result implements Check.
-func (k *throughput) Result() Result {
-	r := Result{Name: k.titled("throughput"), Measured: map[string]float64{}}
-	var f finding
+func (k *throughput) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("throughput"), Measured: map[string]float64{}}
+	var f evidence.Finding
 	var all []float64
 	var sum, squares float64
 	for pair, t := range k.pairs {
@@ -83,30 +85,30 @@ func (k *throughput) Result() Result {
 		r.Measured["rate."+pair.String()] = rate
 		r.Details = append(r.Details, fmt.Sprintf("%v: %s in %d frames over %.3gs", pair, megabits(rate),
 			t.frames, seconds))
-		f.holdEither("throughput "+pair.String(), k.rate, rate, megabits(rate))
+		f.HoldEither("throughput "+pair.String(), k.rate, rate, megabits(rate))
 	}
 	slices.Sort(r.Details)
-	slices.Sort(f.absent)
+	slices.Sort(f.Absent)
 	switch {
 	case k.capture.Plan == nil:
-		f = finding{unclear: []string{"without a plan the nodes are not known"}}
+		f = evidence.Finding{Unclear: []string{"without a plan the nodes are not known"}}
 	case len(all) == 0:
-		f.unclear = append(f.unclear, "no two packets of a pair of nodes arrived")
+		f.Unclear = append(f.Unclear, "no two packets of a pair of nodes arrived")
 	default:
 		index := sum * sum / (float64(len(all)) * squares)
 		r.Measured["fairness"], r.Measured["pairs"] = index, float64(len(all))
-		f.holdEither("fairness", k.fairness, index, percent(index))
+		f.HoldEither("fairness", k.fairness, index, evidence.Percent(index))
 		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all),
 			megabits(slices.Min(all)),
-			megabits(slices.Max(all)), percent(index))
+			megabits(slices.Max(all)), evidence.Percent(index))
 	}
-	k.capture.conclude(&r, Need{Ports: k.arrivals()}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.arrivals()}, f)
 	return r
 }
 
 // arrivals are the NICs at which packets of the selection arrive.
 func (k *throughput) arrivals() []string {
-	return k.capture.portsOf(func(t *Tap) bool {
+	return k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC && (k.To == "" || spec.Match(k.To, t.Node))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/evidence"
 	"railbed/plan/spec"
 )
 
@@ -30,21 +31,21 @@ func newTrims(s Selection, count *spec.Bound) *trims {
 }
 
 // Begin implements Check.
-func (k *trims) Begin(c *Capture) {
+func (k *trims) Begin(c *evidence.Capture) {
 	k.begin(c)
 	k.travel = newJourneys(c, false, nil)
 }
 
 // Packet implements Check.
-func (k *trims) Packet(p *Packet) {
+func (k *trims) Packet(p *evidence.Packet) {
 	switch {
 	case p.Drop != "":
 		k.travel.note(p)
-	case p.Tap.NIC && p.Direction == In:
+	case p.Tap.NIC && p.Direction == evidence.In:
 		if p.Flow != nil && k.destination(p) {
 			k.travel.arrive(p)
 		}
-	case !k.at(p.Tap) || p.Direction != Out || p.Tap.NIC || p.IP == 0 || !k.of(p):
+	case !k.at(p.Tap) || p.Direction != evidence.Out || p.Tap.NIC || p.IP == 0 || !k.of(p):
 	case p.Verdict == "trim":
 		k.cut(p)
 	default:
@@ -53,9 +54,9 @@ func (k *trims) Packet(p *Packet) {
 }
 
 // cut adds the head of a packet where it leaves the switch that trimmed it.
-func (k *trims) cut(p *Packet) {
+func (k *trims) cut(p *evidence.Packet) {
 	k.trimmed++
-	if len(k.where) < maxDetails*10 {
+	if len(k.where) < evidence.MaxDetails*10 {
 		k.where[dropPlace{p.Tap.Index, p.Reason}]++
 	}
 	k.travel.start(p, journey{})
@@ -79,25 +80,25 @@ func (k *trims) cut(p *Packet) {
 }
 
 // Result implements Check.
-func (k *trims) Result() Result {
+func (k *trims) Result() evidence.Result {
 	k.travel.finish(k.capture.End)
-	r := Result{Name: k.titled("trims"), Measured: map[string]float64{
+	r := evidence.Result{Name: k.titled("trims"), Measured: map[string]float64{
 		"trimmed": float64(k.trimmed), "arrived": float64(k.travel.arrived), "lost": float64(k.travel.lost),
 		"under-way": float64(k.travel.underWay),
 	}}
-	f := finding{unclear: k.travel.doubts(), rests: true}
-	f.hold("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed))
-	f.absent = append(f.absent, k.travel.losses("heads of trimmed packets")...)
+	f := evidence.Finding{Unclear: k.travel.doubts(), Rests: true}
+	f.Hold("packets trimmed", k.count, float64(k.trimmed), fmt.Sprint(k.trimmed))
+	f.Absent = append(f.Absent, k.travel.losses("heads of trimmed packets")...)
 	if k.wrongDSCP > 0 {
-		f.wrong = append(f.wrong, fmt.Sprintf(
+		f.Wrong = append(f.Wrong, fmt.Sprintf(
 			"%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
 	}
 	if k.tooLong > 0 {
-		f.wrong = append(f.wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them",
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them",
 			k.tooLong))
 	}
 	if k.passed+k.trimmed == 0 {
-		f = finding{unclear: []string{"no packet left a switch there"}}
+		f = evidence.Finding{Unclear: []string{"no packet left a switch there"}}
 	}
 	for at, n := range k.where {
 		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n,
@@ -106,8 +107,8 @@ func (k *trims) Result() Result {
 	slices.Sort(r.Details)
 	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under "+
 		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.untold)
-	k.capture.conclude(&r, Need{Ports: k.capture.portsOf(func(t *Tap) bool {
+	k.capture.Conclude(&r, evidence.Need{Ports: k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC || k.tap(t)
-	}), Records: RecordsQueues, Clocks: true}, f)
+	}), Records: evidence.RecordsQueues, Clocks: true}, f)
 	return r
 }

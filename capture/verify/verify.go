@@ -1,394 +1,42 @@
 // Package verify judges the behaviour of a fabric from its packets.
 //
-// Checks are invariants over decoded packets. They read a capture once, as a stream, in bounded
-// memory. The capture was written by Railbed, or is any pcapng or pcap file whose interfaces are
-// named "node:port".
-//
-// Each check states the evidence that it needs (Need): ports, packets, records, a time span. One
-// function, Capture.conclude, compares that need with the capture. A check that lacks evidence is
-// INCONCLUSIVE and never PASS, and Result.Lacking lists the missing evidence. A violation that
-// packets show is FAIL even then. A violation that only a missing packet suggests is not.
+// It has the table of checks that files, "railbed run" and "railbed verify" share: a row for each
+// check, which names the check, gives an example, and makes the check. The checks are in packages by
+// subject, such as roce. Package evidence has what all checks share, and knows no check.
 package verify
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"slices"
-	"time"
 
-	"railbed/capture/pcapng"
-	"railbed/internal/verdict"
-	"railbed/plan"
-	"railbed/transports/rd/privacy"
+	"railbed/capture/verify/evidence"
 )
 
-// Check looks at every packet of a capture and then returns a result. A check serves one Run.
-type Check interface {
-	// Begin passes the capture before the first packet. The capture fills up while packets are
-	// read, and is complete when Result is called.
-	Begin(*Capture)
-	// Packet is called in the capture's order. The packet is valid until Packet returns.
-	Packet(*Packet)
-	Result() Result
-}
+// What callers describe to checks, and what checks return. Package evidence has the definitions.
+type (
+	Check      = evidence.Check
+	Options    = evidence.Options
+	Result     = evidence.Result
+	Summary    = evidence.Summary
+	Tap        = evidence.Tap
+	Workload   = evidence.Workload
+	Rank       = evidence.Rank
+	Sums       = evidence.Sums
+	Framing    = evidence.Framing
+	Empty      = evidence.Empty
+	FlowAddr   = evidence.FlowAddr
+	QueuePairs = evidence.QueuePairs
+)
 
-// Watcher is a check that also looks at packets as they enter queues, where the capture holds such
-// records.
-type Watcher interface {
-	Check
-	// Event is called in the capture's order, as Packet is.
-	Event(*Packet)
-}
-
-// Result is the outcome of a check.
-type Result struct {
-	Name    string          `json:"name"`
-	Verdict verdict.Verdict `json:"verdict"`
-	// Summary is one line with the numbers that decided.
-	Summary string `json:"summary"`
-	// Lacking lists the evidence that the check needs and the capture lacks.
-	Lacking []string `json:"lacking,omitempty"`
-	// Details are lines for a person: at most maxDetails, and then a line that counts the lines
-	// left out.
-	Details  []string           `json:"details,omitempty"`
-	Measured map[string]float64 `json:"measured,omitempty"`
-}
-
-// maxDetails bounds the lines of a result.
-const maxDetails = 20
-
-// Tap is an interface of the capture.
-type Tap struct {
-	Index int    `json:"index"`
-	Name  string `json:"name"` // as in the capture
-	// Node and Port are the two halves of a name "node:port". For any other name Node is empty.
-	Node string `json:"node,omitempty"`
-	Port string `json:"port,omitempty"`
-	Link string `json:"link,omitempty"`
-	NIC  bool   `json:"nic,omitempty"`
-	// Packets is the number of the tap's packets in the capture.
-	Packets uint64 `json:"packets"`
-	// Lost is the number of the tap's packets that the capture lacks, by the capture's own counts.
-	// The tap dropped these packets, or a size limit left them out.
-	Lost uint64 `json:"lost"`
-	// Counted reports whether the capture states its losses for this tap.
-	Counted bool `json:"counted"`
-
-	mac      plan.MAC
-	hasMAC   bool
-	ethernet bool
-	filter   string // capture filter, which left packets out
-	// start and end are the times at which the recording began and ended, 0 where the capture does
-	// not say.
-	start, end int64
-	// delivered is the number of the tap's packets in the capture, as the capture states it.
-	delivers  bool
-	delivered uint64
-	// annotates reports whether a packet had a comment by Railbed.
-	annotates bool
-	// noted are the capture's own counts of its comments, where it has them. seen are the comments
-	// counted while reading.
-	counts      bool
-	noted, seen pcapng.TapNote
-}
-
-// Capture is the data that a Run collects about the capture as a whole.
-type Capture struct {
-	Plan *plan.Plan // nil when none was given
-	Taps []*Tap
-	// Railbed reports whether Railbed wrote the capture, which then has to hold Railbed's counts.
-	Railbed bool
-	// Truncated reports whether the file ends within a block, or lacks the counts that Railbed
-	// writes last.
-	Truncated bool
-	// Dilation is the factor by which the testbed's time was slower than the timestamps'.
-	Dilation uint64
-	// First and Last are the times of the first and the last packet, in
-	// nanoseconds since 1970; End is the capture's end, or Last.
-	First, Last, End int64
-	Packets          uint64
-	// Unordered is the number of packets that stand too far behind later ones to be sorted by their
-	// times. If there are any, the order of packets proves nothing.
-	Unordered uint64
-	// Cut is the number of packets that were cut off within their headers.
-	Cut uint64
-	// Undecoded is the number of packets that had an unreadable header, or another link type than
-	// Ethernet. Checks do not see packets of other link types.
-	Undecoded uint64
-	// RDDamaged is the number of invalid packets to ports of reliable datagrams, at any tap. RDCut
-	// is the number of such packets that the capture cut too short to tell.
-	RDDamaged, RDCut uint64
-	// FlowsFull reports whether there were more flows than the decoder tells apart.
-	FlowsFull bool
-
-	keys *privacy.KeyLog // nil decrypts nothing
-	// names maps the names of taps in the capture to the names that reports use.
-	names map[string]string
-	// from and to bound the time in which there was traffic, 0 where unknown.
-	from, to int64
-	// counts holds the packets that the queues of kernel switches counted as dropped, by port. It
-	// is nil when no counters were read.
-	counts map[string]uint64
-	// interrupted is Options.Interrupted.
-	interrupted func(link string) bool
-	// foreignPlan is the reason why the capture cannot be of the plan. It is "" where it can.
-	foreignPlan string
-	// bare reports whether Railbed's comments were removed from the section.
-	bare bool
-	// clockSteps are the steps of clocks that were set while they recorded.
-	clockSteps       []string
-	sorted, repeated uint64
-	clocks           *clocks
-}
-
-// Summary describes the capture for reports.
-type Summary struct {
-	Packets   uint64        `json:"packets"`
-	Start     time.Time     `json:"start"`
-	Duration  time.Duration `json:"duration_ns"`
-	Taps      []Tap         `json:"taps"`
-	Lost      uint64        `json:"lost"`
-	Truncated bool          `json:"truncated"`
-	Undecoded uint64        `json:"undecoded"`
-	RDDamaged uint64        `json:"rd_damaged,omitempty"`
-	RDCut     uint64        `json:"rd_cut,omitempty"`
-	// Note names information that the capture lacks, such as the count of its losses.
-	Note string `json:"note,omitempty"`
-}
-
-// Options holds what the caller knows and the capture does not contain. All fields are optional.
-type Options struct {
-	// Plan is the testbed's plan. Without a plan, checks that need it are INCONCLUSIVE.
-	Plan *plan.Plan
-	// Keys decrypt reliable datagrams. Trimmed datagrams are not decrypted: nothing authenticates
-	// them.
-	Keys *privacy.KeyLog
-	// Taps maps interfaces to names "node:port". Its keys are interface names in the capture, or
-	// interface numbers from 0 on.
-	Taps map[string]string
-	// From and To bound the time of the traffic under check, in nanoseconds since 1970. A capture
-	// that does not span this time lacks packets. Zero means unknown.
-	From, To int64
-	// Drops holds the packets that the queues of kernel switches counted as dropped in that time,
-	// by port as "node:port". Nil means that no counters were read.
-	Drops map[string]uint64
-	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for
-	// a port without carrier. Nil means that no link was down.
-	Interrupted func(link string) bool
-}
+// Patterns of a Workload besides the ring.
+const (
+	AllToAll = evidence.AllToAll
+	Pairs    = evidence.Pairs
+)
 
 // Run reads a capture and returns a result for each check, in the order of the checks. A truncated
 // capture is judged up to its end, and then no check passes. Run returns an error when r could not
 // be read, or does not hold a capture.
 func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result, Summary, error) {
-	behind, known := displaced(ctx, r)
-	reader, err := pcapng.NewReader(r)
-	if err != nil {
-		return nil, Summary{}, fmt.Errorf("verify: %w", err)
-	}
-	c := &Capture{
-		Plan:        o.Plan,
-		keys:        o.Keys,
-		names:       o.Taps,
-		from:        o.From,
-		to:          o.To,
-		counts:      o.Drops,
-		interrupted: o.Interrupted,
-		Railbed:     reader.Section().Application == "railbed", Dilation: 1,
-	}
-	c.clocks = newClocks(c)
-	c.describe(reader.Section())
-	for _, check := range checks {
-		check.Begin(c)
-	}
-	w := &window{exact: c.Railbed, most: min(behind+windowLeast, windowPackets)}
-	if !known {
-		w.most = windowStream
-	}
-	if err := c.read(ctx, reader, w, checks); err != nil {
-		return nil, c.summary(), fmt.Errorf("verify: %w", err)
-	}
-	var results []Result
-	for _, check := range checks {
-		result := check.Result()
-		if more := len(result.Details) - maxDetails; more > 0 {
-			result.Details = append(result.Details[:maxDetails], fmt.Sprintf("and %d more", more))
-		}
-		results = append(results, result)
-	}
-	return results, c.summary(), nil
-}
-
-// describe takes the dilation and the plan from Railbed's note on the recording.
-func (c *Capture) describe(s pcapng.Section) {
-	note, noted := firstNote(s.Comments, pcapng.ParseSectionNote)
-	if c.bare = c.Railbed && !noted; !noted {
-		return
-	}
-	c.Dilation = note.Dilation
-	if note.Plan != "" && c.Plan != nil && note.Plan != c.Plan.Hash() {
-		of := ""
-		if note.Testbed != "" {
-			of = fmt.Sprintf(" of testbed %q", note.Testbed)
-		}
-		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is "+
-			"%.12s of testbed %q", note.Plan, of, c.Plan.Hash(), c.Plan.Name)
-	}
-}
-
-// firstNote returns the first comment that is a note by Railbed.
-func firstNote[N any](comments []string, parse func([]byte) (N, bool)) (note N, noted bool) {
-	for _, comment := range comments {
-		if note, noted = parse([]byte(comment)); noted {
-			return note, true
-		}
-	}
-	return note, false
-}
-
-// contextEvery is the number of packets after which read looks at the context again.
-const contextEvery = 4096
-
-func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, w *window, checks []Check) error {
-	d := newDecoder(c)
-	var watchers []Watcher
-	for _, check := range checks {
-		if w, is := check.(Watcher); is {
-			watchers = append(watchers, w)
-		}
-	}
-	for {
-		if c.Packets%contextEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		raw, err := reader.Next()
-		if errors.Is(err, pcapng.ErrTruncated) {
-			c.Truncated = true
-		}
-		if err == io.EOF || c.Truncated {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if raw.Interface >= len(c.Taps) {
-			c.addTaps(reader.Interfaces())
-		}
-		if w.full() {
-			c.judge(d.decode(w.take()), checks, watchers)
-		}
-		w.add(raw)
-	}
-	c.addTaps(reader.Interfaces())
-	for w.len() > 0 {
-		c.judge(d.decode(w.take()), checks, watchers)
-	}
-	c.sorted, c.repeated = w.sorted, w.repeated
-	c.finish(reader.Statistics())
-	return nil
-}
-
-// judge passes a packet to the checks.
-func (c *Capture) judge(p *Packet, checks []Check, watchers []Watcher) {
-	c.count(p)
-	switch {
-	case !p.Tap.ethernet:
-		c.Undecoded++
-	case p.Event:
-		for _, w := range watchers {
-			w.Event(p)
-		}
-	default:
-		c.clocks.take(p)
-		for _, check := range checks {
-			check.Packet(p)
-		}
-	}
-}
-
-func (c *Capture) count(p *Packet) {
-	if c.Packets == 0 {
-		c.First = p.Time
-	}
-	c.Packets++
-	if p.Time < c.Last {
-		c.Unordered++
-	}
-	c.First, c.Last = min(c.First, p.Time), max(c.Last, p.Time)
-	p.Tap.Packets++
-}
-
-// finish takes the counts from the end of a capture.
-func (c *Capture) finish(statistics []pcapng.Statistics) {
-	c.End = c.Last
-	for _, s := range statistics {
-		tap := c.Taps[s.Interface]
-		if s.Has&pcapng.HasStart != 0 {
-			tap.start = s.Start
-		}
-		if s.Has&pcapng.HasEnd != 0 {
-			tap.end = s.End
-			c.End = max(c.End, s.End)
-		}
-		if s.Has&pcapng.HasDropped != 0 {
-			tap.Counted = true
-			tap.Lost = max(tap.Lost, s.Dropped)
-		}
-		// A packet was left out because of a size limit if the filter accepted it, the tap did not drop it,
-		// and no record of it was written.
-		if taken := s.Accepted - s.Dropped; s.Has&pcapng.HasAccepted != 0 && s.Has&pcapng.HasDelivered != 0 &&
-			s.Accepted >= s.Dropped && taken > s.Delivered {
-			tap.Lost += taken - s.Delivered
-		}
-		tap.delivers, tap.delivered = s.Has&pcapng.HasDelivered != 0, s.Delivered
-		if s.Has&pcapng.HasOSDropped != 0 { // files by others; Railbed's include it in Dropped
-			tap.Counted = true
-			tap.Lost += s.OSDropped
-		}
-		if tap.noted, tap.counts = firstNote(s.Comments, pcapng.ParseTapNote); tap.noted.ClockStepped != 0 {
-			c.clockSteps = append(c.clockSteps,
-				fmt.Sprintf("tap %s: the host's clock was set by %v", tap.Name, tap.noted.ClockStepped))
-		}
-	}
-	if c.Railbed && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return !t.Counted }) {
-		c.Truncated = true
-	}
-}
-
-func (c *Capture) summary() Summary {
-	s := Summary{
-		Packets: c.Packets, Start: time.Unix(0, c.First), Duration: time.Duration(c.Last - c.First),
-		Truncated: c.Truncated, Undecoded: c.Undecoded, RDDamaged: c.RDDamaged, RDCut: c.RDCut,
-	}
-	counted := true
-	for _, tap := range c.Taps {
-		s.Taps = append(s.Taps, *tap)
-		s.Lost += tap.Lost
-		counted = counted && tap.Counted
-	}
-	switch {
-	case c.Truncated:
-		s.Note = "the capture is truncated"
-	case !counted:
-		s.Note = "the capture does not say what it lost"
-	}
-	return s
-}
-
-// Tap returns the tap of a port, or nil.
-func (c *Capture) Tap(node, port string) *Tap {
-	for _, tap := range c.Taps {
-		if tap.Node == node && tap.Port == port {
-			return tap
-		}
-	}
-	return nil
-}
-
-// tapNamed returns the tap of a port, given as "node:port", or nil.
-func (c *Capture) tapNamed(name string) *Tap {
-	node, port := splitPort(name)
-	return c.Tap(node, port)
+	return evidence.Run(ctx, r, o, checks...)
 }

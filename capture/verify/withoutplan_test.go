@@ -6,53 +6,57 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 )
 
 // TestWithoutAPlan: no tap says which ports there are, so that what was recorded may be a part. A check that
 // rests on all ports of a kind needs the plan, or the ports that the workload names.
 func TestWithoutAPlan(t *testing.T) {
-	judge := func(s *scene, check Check, want verdict.Verdict, says string) {
+	judge := func(s *verifytest.Scene, check evidence.Check, want verdict.Verdict, says string) {
 		t.Helper()
-		results, _, err := Run(t.Context(), bytes.NewReader(s.write()), Options{}, check)
+		results, _, err := evidence.Run(t.Context(), bytes.NewReader(s.Write()), evidence.Options{}, check)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := results[0]; r.Verdict != want || !strings.Contains(text(r), says) {
-			t.Errorf("got %s\nwant %s with %q", text(r), want, says)
+		if r := results[0]; r.Verdict != want || !strings.Contains(verifytest.Text(r), says) {
+			t.Errorf("got %s\nwant %s with %q", verifytest.Text(r), want, says)
 		}
 	}
-	ring := func(untapped func(tap string) bool) *scene {
-		s := newScene(t)
-		s.ring(4)
-		s.now += 1_000_000
-		s.sightings = slices.DeleteFunc(s.sightings, func(k sighting) bool { return untapped(k.tap) })
-		for _, k := range s.plan.Switches {
+	ring := func(untapped func(tap string) bool) *verifytest.Scene {
+		s := verifytest.NewScene(t)
+		s.Ring(4)
+		s.Now += 1_000_000
+		s.Sightings = slices.DeleteFunc(s.Sightings, func(k verifytest.Sighting) bool {
+			return untapped(k.Tap)
+		})
+		for _, k := range s.Plan.Switches {
 			for _, port := range k.Ports {
 				if name := k.Name + ":" + port.Name; untapped(name) {
-					s.untapped[name] = true
+					s.Untapped[name] = true
 				}
 			}
 		}
-		for _, n := range s.plan.Nodes {
+		for _, n := range s.Plan.Nodes {
 			for _, nic := range n.NICs {
 				if name := n.Name + ":" + nic.Name; untapped(name) {
-					s.untapped[name] = true
+					s.Untapped[name] = true
 				}
 			}
 		}
 		return s
 	}
 	all := ring(func(string) bool { return false })
-	judge(all, NewRankNIC(all.workload), pass, "")
+	judge(all, NewRankNIC(all.Workload), pass, "")
 	switches := ring(func(tap string) bool { return strings.HasPrefix(tap, "h") })
-	judge(switches, NewRankNIC(switches.workload), unclear, "not recorded: h0:eth0")
+	judge(switches, NewRankNIC(switches.Workload), unclear, "not recorded: h0:eth0")
 	one := ring(func(tap string) bool { return strings.HasPrefix(tap, "h") && tap != "h0:eth0" })
-	judge(one, NewRankNIC(one.workload), unclear, "not recorded: h1:eth0")
+	judge(one, NewRankNIC(one.Workload), unclear, "not recorded: h1:eth0")
 	within := ring(func(tap string) bool { return strings.HasPrefix(tap, "spine") })
-	within.remove(func(k sighting) bool {
-		return k.tap == "leaf1:p2" || k.tap == "leaf1:p3" || k.tap == "leaf2:p2" || k.tap == "leaf2:p3"
+	within.Remove(func(k verifytest.Sighting) bool {
+		return k.Tap == "leaf1:p2" || k.Tap == "leaf1:p3" || k.Tap == "leaf2:p2" || k.Tap == "leaf2:p3"
 	})
-	judge(within, newRailLocal(within.workload), unclear,
+	judge(within, newRailLocal(within.Workload), unclear,
 		"without a plan the links between switches are not known")
 }

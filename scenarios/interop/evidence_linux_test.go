@@ -9,8 +9,11 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/verify"
+	core "railbed/capture/verify/evidence"
+	"railbed/capture/verify/roce"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -70,15 +73,15 @@ func (r *run) record(kind string) *evidence {
 // arrivals counts what came to rdma_rxe's first NIC, by whether the ICRC is right.
 type arrivals struct{ right, wrong uint64 }
 
-func (k *arrivals) Begin(*verify.Capture) {}
+func (k *arrivals) Begin(*core.Capture)   {}
 func (k *arrivals) Result() verify.Result { return verify.Result{Name: "arrivals"} }
 
-func (k *arrivals) Packet(p *verify.Packet) {
+func (k *arrivals) Packet(p *core.Packet) {
 	switch {
-	case p.Tap.Node != "rxe" || p.Tap.Port != "eth0" || p.Direction != verify.In || p.Drop != "":
+	case p.Tap.Node != "rxe" || p.Tap.Port != "eth0" || p.Direction != core.In || p.Drop != "":
 	case p.RoCE != nil && p.RoCE.ICRC() == layers.ICRCRight:
 		k.right++
-	case p.RoCE != nil || p.RoCEFault != verify.RoCESound:
+	case p.RoCE != nil || p.RoCEFault != core.RoCESound:
 		k.wrong++
 	}
 }
@@ -106,8 +109,15 @@ func (e *evidence) judge(kind string) finding {
 		e.Fatal(err)
 	}
 	came := new(arrivals)
-	rules := []verify.Check{came, verify.NewRoCEICRC(), verify.NewRoCEPSN(nil), verify.NewRoCEAcks(),
-		verify.NewRoCEWrites(), verify.NewRoCEGoBack()}
+	rules := []verify.Check{came}
+	for _, rule := range []string{spec.RoCERuleICRC, spec.RoCERulePSN, spec.RoCERuleAcks, spec.RoCERuleWrites,
+		spec.RoCERuleGoBack} {
+		check, err := roce.New(&spec.RoCECheck{Rule: rule})
+		if err != nil {
+			e.Fatal(err)
+		}
+		rules = append(rules, check)
+	}
 	results, _, err := verify.Run(e.Context(), e.file, verify.Options{Plan: e.tb.Plan()}, rules...)
 	if err != nil {
 		e.Fatal(err)

@@ -1,0 +1,49 @@
+package evidence
+
+import (
+	"math"
+	"time"
+
+	"railbed/plan"
+)
+
+// A packet may be under way as long as the plan's queues and delays can hold it, and at least for
+// lingerPath. A path has at most pathLinks links.
+const (
+	lingerPath = 50 * time.Millisecond
+	lingerMost = 10 * time.Minute
+	pathLinks  = 8
+)
+
+// Linger returns how long a packet may be under way between two NICs, in nanoseconds. This is the
+// time in which the slowest link drains the largest buffer, plus the largest delays on a path,
+// within bounds.
+func (c *Capture) Linger() int64 {
+	longest := lingerPath
+	if p := c.Plan; p != nil {
+		slowest, delay := int64(math.MaxInt64), time.Duration(0)
+		for _, l := range p.Links {
+			for _, d := range []plan.Direction{l.AToB, l.BToA} {
+				if d.Rate > 0 {
+					slowest = min(slowest, int64(d.Rate))
+				}
+				delay = max(delay, time.Duration(d.Delay)+time.Duration(d.Jitter))
+			}
+		}
+		for i := range p.Switches {
+			if soft := p.Switches[i].Soft; soft != nil && slowest != math.MaxInt64 {
+				longest = max(longest, time.Duration(
+					float64(soft.Buffer)*8*float64(time.Second)/float64(slowest)))
+			}
+		}
+		longest += pathLinks * delay
+	}
+	return int64(min(longest, lingerMost)) * int64(c.Dilation)
+}
+
+// FullTime returns how long a packet takes to cross a link whose queue is full, in nanoseconds of
+// the capture. The time before dilation is at most lingerMost.
+func FullTime(d plan.Direction, dilation uint64) int64 {
+	full := d.Rate.SerialisationTime(d.Queue) + time.Duration(d.Delay) + time.Duration(d.Jitter)
+	return int64(min(full, lingerMost)) * int64(max(dilation, 1))
+}

@@ -1,0 +1,354 @@
+package evidence
+
+import (
+	"net/netip"
+
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+
+	"railbed/capture/layers"
+	"railbed/capture/pcapng"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
+)
+
+// Direction tells in which direction a packet passed its tap.
+type Direction uint8
+
+// Directions.
+const (
+	Unknown Direction = iota
+	In                // received by the port
+	Out               // sent by the port
+)
+
+// IP protocol numbers.
+const (
+	ProtoTCP      = 6
+	ProtoUDP      = 17
+	protoFragment = 44 // IPv6's fragment header
+)
+
+// Packet is one decoded packet.
+type Packet struct {
+	Tap       *Tap
+	Direction Direction
+	Time      int64  // nanoseconds since 1970
+	ID        uint64 // the same at every tap
+	Length    int    // bytes on the wire, without FCS
+	// Drop is the reason if a switch recorded that it dropped the packet here, and "" otherwise.
+	Drop string
+	// Verdict is the action that a switch recorded for the packet: drop, mark, trim, pause, resume,
+	// slow, or "" for none. Reason is the recorded reason.
+	Verdict, Reason string
+	// Depth is the number of bytes that waited in the queue, -1 where it is not recorded.
+	Depth int64
+	// Queue is the queue's priority, -1 where it is not recorded.
+	Queue int
+	// Due is the time at which the packet was due here: Time less its lateness.
+	Due int64
+	// Event reports whether the packet does not pass the tap but enters or leaves a queue there.
+	// Only checks that are Watchers receive events.
+	Event bool
+
+	Type  uint16 // Ethernet type, after VLAN tags
+	Tags  int    // VLAN tags
+	PCP   int    // priority of the outer tag if its VLAN is 0, else -1
+	Group bool   // sent to a group Ethernet address
+	// Foreign reports whether the packet was sent to another Ethernet address than the port's, so that
+	// the port discards it.
+	Foreign  bool
+	IP       int   // 4, 6, or 0 for other packets
+	TTL      uint8 // of IPv4, or the hop limit
+	DSCP     uint8
+	ECN      wire.ECN
+	Fragment bool
+	Proto    uint8 // above IP
+	// Addresses are zero for packets other than IP.
+	Addresses Addresses
+	// PFC is the content of a PFC frame.
+	PFC *wire.PFCFields
+	// Flow is set for IP packets. It is nil for other packets, and when there are more flows than
+	// the decoder tells apart.
+	Flow *Flow
+	// Seq, Payload, SYN and FIN are fields of TCP. Payload is set for UDP too. Payload is the
+	// length on the wire, regardless of the captured length.
+	Seq      uint32
+	Payload  int
+	SYN, FIN bool
+	// Segment is the captured part of TCP's payload. It is valid until the next packet.
+	Segment []byte
+	// RD is the reliable datagram that the packet carries. It is nil for other packets, and where
+	// RDFault names why the datagram cannot be read.
+	RD      *RD
+	RDFault RDFault
+	// RoCE is the RoCEv2 packet that the packet carries. It is nil for other packets, and where
+	// RoCEFault names why the RoCEv2 packet cannot be read.
+	RoCE      *RoCE
+	RoCEFault RoCEFault
+
+	// Aggregation is the header of a message to a switch that aggregates. It is nil for other
+	// packets, and where the header is incomplete.
+	Aggregation wire.Aggregation
+
+	data []byte // as captured
+	key  flowKey
+	pfc  wire.PFCFields
+	rd   RD
+}
+
+// Identity returns a hash of the parts of the packet that no switch changes. Equal packets have the
+// same hash.
+func (p *Packet) Identity() uint64 { return layers.Identity(p.data, p.Length) }
+
+// Control reports whether the packet is a MAC control frame, which the receiving port consumes.
+func (p *Packet) Control() bool { return p.Type == wire.EtherTypeMACControl }
+
+// Flow is a sequence of packets with the same addresses, protocol and ports:
+// one direction of a connection.
+type Flow struct {
+	Index int // counts flows in the order of their first packets
+	Src   netip.AddrPort
+	Dst   netip.AddrPort
+	Proto uint8
+}
+
+// Addresses are the addresses of an IP packet as bytes, for keys of maps. IPv4 addresses are the last four
+// bytes.
+type Addresses struct{ Src, Dst [16]byte }
+
+// Reversed returns the addresses of a packet in the other direction.
+func (a Addresses) Reversed() Addresses { return Addresses{Src: a.Dst, Dst: a.Src} }
+
+// flowKey has no pointers and no padding, so that it hashes as plain memory.
+type flowKey struct {
+	Addresses
+	sport, dport uint16
+	proto        uint8
+	version      uint8
+	_            [2]byte
+}
+
+// maxFlows bounds the flows of a capture, and thereby the memory of checks per flow.
+const maxFlows = 1 << 17
+
+// ordinalsKept is the number of packets that are remembered to recognise repeats, in captures whose
+// packets have no ids.
+const ordinalsKept = 1 << 16
+
+// decoder turns captured bytes into packets. It allocates for new flows only.
+type decoder struct {
+	capture  *Capture
+	packet   Packet
+	roce     RoCE // of the packet
+	flows    map[flowKey]*Flow
+	ordinals *layers.Ordinals
+
+	ethernet golayers.Ethernet
+	tag      golayers.Dot1Q
+	ipv4     golayers.IPv4
+	ipv6     golayers.IPv6
+	tcp      golayers.TCP
+	udp      golayers.UDP
+	parse    gopacket.DecodingLayerFunc
+	decoded  []gopacket.LayerType
+}
+
+func newDecoder(c *Capture) *decoder {
+	d := &decoder{capture: c, flows: make(map[flowKey]*Flow)}
+	var container gopacket.DecodingLayerContainer = gopacket.DecodingLayerSparse(nil)
+	for _, layer := range []gopacket.DecodingLayer{&d.ethernet, &d.tag, &d.ipv4, &d.ipv6, &d.tcp, &d.udp} {
+		container = container.Put(layer)
+	}
+	d.parse = container.LayersDecoder(golayers.LayerTypeEthernet, gopacket.NilDecodeFeedback)
+	return d
+}
+
+// decode reads the headers of a packet. Fields that cannot be read stay zero, and the packet is
+// counted.
+func (d *decoder) decode(raw *pcapng.Packet) *Packet {
+	p := &d.packet
+	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length,
+		ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
+	if raw.Has&pcapng.HasQueue != 0 {
+		p.Queue = int(raw.Queue)
+	}
+	for _, comment := range raw.Comments {
+		if note, ok := pcapng.ParseAnnotation(comment); ok {
+			p.annotate(note, saysDirection(raw))
+			p.Tap.annotates = true
+			p.Tap.seen.Count(note.Verdict)
+		}
+	}
+	p.Foreign = raw.Has&pcapng.HasFlags != 0 && raw.Flags&pcapng.ReceptionMask == pcapng.Promiscuous
+	if !p.Tap.ethernet {
+		return p
+	}
+	if _, err := d.parse(raw.Data, &d.decoded); err != nil {
+		d.capture.Undecoded++
+		if len(raw.Data) < raw.Length {
+			d.capture.Cut++
+		}
+	}
+	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // Railbed's captures count them at the end
+		p.Tap.Lost += raw.DropCount
+	}
+	d.headers(raw.Length)
+	if p.Tags > 0 {
+		if tag := wire.Tag(raw.Data[wire.EthernetLen-2:]); tag.VLAN() == 0 {
+			p.PCP = int(tag.Priority())
+		}
+	}
+	p.Direction = d.direction(raw)
+	if p.Event {
+		p.Direction = Unknown
+	}
+	if p.Control() && len(raw.Data) >= 14 {
+		if frame := wire.PFC(raw.Data[14:]); frame.Valid() {
+			p.pfc.Enable = frame.Enable()
+			for q := range p.pfc.Quanta {
+				p.pfc.Quanta[q] = frame.Quanta(q)
+			}
+			p.PFC = &p.pfc
+		}
+	}
+	if raw.Has&pcapng.HasID == 0 {
+		if d.ordinals == nil {
+			d.ordinals = layers.NewOrdinals(ordinalsKept)
+		}
+		p.ID = d.ordinals.ID(layers.Identity(raw.Data, raw.Length),
+			uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
+	}
+	return p
+}
+
+// annotate takes a switch's record of the packet.
+func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
+	p.Verdict, p.Reason = note.Verdict, note.Reason
+	switch note.Verdict {
+	case "drop":
+		if p.Drop = note.Reason; p.Drop == "" {
+			p.Drop = "unknown"
+		}
+	case "enqueue":
+		p.Event = true
+	case "dequeue": // at a switch, dequeuing is sending
+		p.Event = passes == Unknown
+	}
+	if note.HasDepth {
+		p.Depth = note.Depth
+	}
+	if note.HasLate {
+		p.Due = p.Time - int64(note.Late)
+	}
+}
+
+// headers copies the decoded fields. A layer's fields are stale unless the layer is in decoded.
+func (d *decoder) headers(length int) {
+	p := &d.packet
+	rest := length // bytes on the wire from the current layer on
+	for _, layer := range d.decoded {
+		switch layer {
+		case golayers.LayerTypeEthernet:
+			p.Type = uint16(d.ethernet.EthernetType)
+			p.Group = d.ethernet.DstMAC[0]&1 != 0
+			rest -= 14
+		case golayers.LayerTypeDot1Q:
+			p.Type = uint16(d.tag.Type)
+			p.Tags++
+			rest -= 4
+		case golayers.LayerTypeIPv4:
+			p.IP, p.TTL, p.Proto = 4, d.ipv4.TTL, uint8(d.ipv4.Protocol)
+			p.DSCP, p.ECN = d.ipv4.TOS>>2, wire.ECN(d.ipv4.TOS&3)
+			p.Fragment = d.ipv4.FragOffset != 0 || d.ipv4.Flags&golayers.IPv4MoreFragments != 0
+			// A segmentation offload leaves the length 0, which gopacket replaces by the captured length.
+			if header := d.ipv4.Contents; header[2]|header[3] != 0 {
+				rest = min(rest, int(d.ipv4.Length))
+			}
+			rest -= 4 * int(d.ipv4.IHL)
+			p.key.version = 4
+			copy(p.key.Src[12:], d.ipv4.SrcIP)
+			copy(p.key.Dst[12:], d.ipv4.DstIP)
+		case golayers.LayerTypeIPv6:
+			p.IP, p.TTL, p.Proto = 6, d.ipv6.HopLimit, uint8(d.ipv6.NextHeader)
+			p.DSCP, p.ECN = d.ipv6.TrafficClass>>2, wire.ECN(d.ipv6.TrafficClass&3)
+			rest = min(rest-40, int(d.ipv6.Length))
+			if p.Proto == protoFragment && len(d.ipv6.Payload) > 0 {
+				p.Fragment, p.Proto = true, d.ipv6.Payload[0]
+			}
+			p.key.version = 6
+			copy(p.key.Src[:], d.ipv6.SrcIP)
+			copy(p.key.Dst[:], d.ipv6.DstIP)
+		case golayers.LayerTypeTCP:
+			p.Seq, p.SYN, p.FIN = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN
+			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
+			p.Segment = d.tcp.Payload
+			p.key.sport, p.key.dport = uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort)
+		case golayers.LayerTypeUDP:
+			p.Payload = max(0, rest-8)
+			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
+			if wire.IsPortRD(p.key.dport) {
+				d.datagram(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
+			} else if p.key.dport == wire.PortAggregation && !p.Fragment &&
+				len(d.udp.Payload) >= wire.AggregationLen {
+				p.Aggregation = d.udp.Payload
+			} else if p.key.dport == infiniband.Port {
+				d.transport(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
+			}
+		}
+	}
+	if p.IP != 0 {
+		p.key.proto, p.Addresses = p.Proto, p.key.Addresses
+		p.Flow = d.flow()
+	}
+	if p.Flow == nil { // too many flows: the contents of this flow are not decoded
+		p.RD, p.RDFault, p.RoCE, p.RoCEFault, p.Aggregation = nil, RDSound, nil, RoCESound, nil
+	}
+}
+
+func (d *decoder) flow() *Flow {
+	key := &d.packet.key
+	if f, known := d.flows[*key]; known {
+		return f
+	}
+	if len(d.flows) >= maxFlows {
+		d.capture.FlowsFull = true
+		return nil
+	}
+	f := &Flow{Index: len(d.flows), Proto: key.proto}
+	src, dst := netip.AddrFrom16(key.Src), netip.AddrFrom16(key.Dst)
+	if key.version == 4 {
+		src, dst = netip.AddrFrom4([4]byte(key.Src[12:])), netip.AddrFrom4([4]byte(key.Dst[12:]))
+	}
+	f.Src, f.Dst = netip.AddrPortFrom(src, key.sport), netip.AddrPortFrom(dst, key.dport)
+	d.flows[*key] = f
+	return f
+}
+
+// direction returns the direction that the capture states, or else derives it from the port's
+// address.
+func (d *decoder) direction(raw *pcapng.Packet) Direction {
+	if said := saysDirection(raw); said != Unknown {
+		return said
+	}
+	if tap := d.packet.Tap; tap.hasMAC && len(raw.Data) >= 12 {
+		if [6]byte(raw.Data[6:12]) == tap.mac {
+			return Out
+		}
+		return In
+	}
+	return Unknown
+}
+
+// saysDirection returns the direction that the capture states.
+func saysDirection(raw *pcapng.Packet) Direction {
+	if raw.Has&pcapng.HasFlags != 0 {
+		switch raw.Flags & pcapng.DirectionMask {
+		case pcapng.Inbound:
+			return In
+		case pcapng.Outbound:
+			return Out
+		}
+	}
+	return Unknown
+}

@@ -1,0 +1,25 @@
+package evidence
+
+import "fmt"
+
+// Tally holds the findings of a check: counts with words, and examples of them.
+type Tally struct {
+	Lines, Examples []string
+}
+
+// Count adds a line with a count, unless the count is 0.
+func (f *Tally) Count(n uint64, what string) {
+	if n > 0 {
+		f.Lines = append(f.Lines, fmt.Sprintf("%d %s", n, what))
+	}
+}
+
+// Exemplify adds an example. It keeps the first few.
+func (f *Tally) Exemplify(format string, args ...any) {
+	if len(f.Examples) < 8 {
+		f.Examples = append(f.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// All returns the counts, and then the examples.
+func (f *Tally) All() []string { return append(f.Lines, f.Examples...) }

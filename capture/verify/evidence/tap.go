@@ -1,0 +1,67 @@
+package evidence
+
+import (
+	"strconv"
+	"strings"
+
+	"railbed/capture/pcapng"
+	"railbed/plan"
+)
+
+// addTaps adds the interfaces that the reader has found since the last call. Properties of a port
+// that the capture lacks are taken from the plan.
+func (c *Capture) addTaps(interfaces []pcapng.Interface) {
+	for i := len(c.Taps); i < len(interfaces); i++ {
+		described := &interfaces[i]
+		tap := &Tap{
+			Index: i, Name: described.Name, Link: described.Description,
+			NIC: described.Hardware == pcapng.HardwareNIC, mac: described.MAC, hasMAC: described.HasMAC,
+			ethernet: described.LinkType == pcapng.LinkEthernet, filter: described.Filter,
+		}
+		if name, named := c.names[described.Name]; named {
+			tap.Name = name
+		} else if name, named := c.names[strconv.Itoa(i)]; named { // pcap files have no names
+			tap.Name = name
+		}
+		// Links may have names with colons, but ports may not.
+		tap.Node, tap.Port = SplitPort(tap.Name)
+		if port, nic := c.Interface(tap.Node, tap.Port); port != nil {
+			tap.Link, tap.NIC, tap.mac, tap.hasMAC = port.Link, nic, port.MAC, true
+		}
+		c.Taps = append(c.Taps, tap)
+	}
+}
+
+// Interface finds an interface in the plan.
+func (c *Capture) Interface(node, port string) (found *plan.Interface, nic bool) {
+	if c.Plan == nil || node == "" {
+		return nil, false
+	}
+	find := func(interfaces []plan.Interface) *plan.Interface {
+		for i := range interfaces {
+			if interfaces[i].Name == port {
+				return &interfaces[i]
+			}
+		}
+		return nil
+	}
+	if n := c.Plan.Node(node); n != nil {
+		return find(n.NICs), true
+	}
+	if s := c.Plan.Switch(node); s != nil {
+		return find(s.Ports), false
+	}
+	return nil, false
+}
+
+// SplitPort splits "node:port" in two.
+func SplitPort(name string) (node, port string) {
+	at := strings.LastIndexByte(name, ':')
+	if at < 0 {
+		return "", ""
+	}
+	return name[:at], name[at+1:]
+}
+
+// Whole reports whether the capture holds every packet of a tap.
+func (t *Tap) Whole() bool { return t.filter == "" && t.Lost == 0 }
