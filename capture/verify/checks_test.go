@@ -15,6 +15,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 // The checks of the table, in the order of its columns.
@@ -436,7 +437,8 @@ func FuzzRun(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, _, err := evidence.Run(t.Context(), &out, s.Options(),
-			append(checksOf(s), newPlaced(), newNeeded(), NewBytesPerRank(r.Workload, units.Ratio{}),
+			append(checksOf(s), thatRD(t, spec.ThatRDPlaced), thatRD(t, spec.ThatRDNeeded),
+				NewBytesPerRank(r.Workload, units.Ratio{}),
 				newReordering(Selection{}, nil))...); err != nil {
 			t.Fatal(err)
 		}

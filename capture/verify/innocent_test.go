@@ -158,7 +158,8 @@ func TestMoreFlowsThanAreFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks := []evidence.Check{newPlaced(), newNeeded(), NewBytesPerRank(q.Workload, units.Ratio{}),
+	checks := []evidence.Check{thatRD(t, spec.ThatRDPlaced), thatRD(t, spec.ThatRDNeeded),
+		NewBytesPerRank(q.Workload, units.Ratio{}),
 		NewRankNIC(q.Workload), newLossless(Selection{}, -1), newTrims(Selection{}, nil)}
 	for _, name := range everyCheck() {
 		if rule, is := strings.CutPrefix(name, "roce "); is {
@@ -194,7 +195,7 @@ func TestUnorderedCaptureAccusesNobody(t *testing.T) {
 		if s.Unsorted = true; sound { // its time is the time of its new place
 			s.Sightings[len(s.Sightings)-1].Time = s.Sightings[len(s.Sightings)-2].Time
 		}
-		results, _ := s.Run(newPlaced())
+		results, _ := s.Run(thatRD(t, spec.ThatRDPlaced))
 		if sound {
 			verifytest.Wants(t, results[0], fail, "acknowledged")
 		} else {

@@ -32,7 +32,7 @@ func (b *BytesPerRank) acknowledge(p *evidence.Packet, rank int) {
 	}
 	s := b.pair(p.RDSpace(true))
 	s.rank = rank
-	if more := serial(p.RD.Bytes.Ack().Received, uint32(s.received)); more > 0 { // counts modulo 2^32
+	if more := int32(p.RD.Bytes.Ack().Received - uint32(s.received)); more > 0 { // counts modulo 2^32
 		s.received += uint64(more)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"railbed/capture/verify/evidence"
@@ -17,7 +16,12 @@ import (
 
 // rdMutations are runs that are broken on purpose, with the verdicts of bytes-per-rank and
 // rank-nic.
-var rdMutations = []rdMutation{
+var rdMutations = []struct {
+	name   string
+	mutate func(*verifytest.Scene)
+	want   [2]verdict.Verdict
+	says   string
+}{
 	{"nothing", func(*verifytest.Scene) {}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
 	{"lives that are the ranks'", func(s *verifytest.Scene) {
 		for i := range s.Workload.Ranks {
@@ -150,45 +154,16 @@ func rdShared(s *verifytest.Scene) {
 	}
 }
 
-// rdMutation is a change of the ring over rd, what two checks are to say of it, and
-// words that one of them says.
-type rdMutation struct {
-	name   string
-	mutate func(*verifytest.Scene)
-	want   [2]verdict.Verdict
-	says   string
-}
-
-// mutate holds two checks against mutations of the ring, some time after its end.
-func mutate(t *testing.T, mutations []rdMutation, after int64,
-	checks func(*verifytest.Scene) []evidence.Check) {
-	for _, m := range mutations {
+func TestRDAgainstMutations(t *testing.T) {
+	for _, m := range rdMutations {
 		t.Run(m.name, func(t *testing.T) {
-			s := verifytest.NewScene(t)
-			s.RDRing(4)
-			m.mutate(s)
-			s.Now += after
-			results, _ := s.Run(checks(s)...)
-			found := false
-			for i, result := range results {
-				if result.Verdict != m.want[i] {
-					t.Errorf("want %s:\n%v", m.want[i], result)
-				}
-				found = found || strings.Contains(strings.Join(append(result.Details, result.Summary), "\n"),
-					m.says)
-			}
-			if !found {
-				t.Errorf("nothing says %q: %v", m.says, results)
-			}
+			verifytest.JudgeRing(t, m.mutate, 0, m.want[:], m.says,
+				func(s *verifytest.Scene) []evidence.Check {
+					return []evidence.Check{NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
+						NewRankNIC(s.Workload)}
+				})
 		})
 	}
-}
-
-func TestRDAgainstMutations(t *testing.T) {
-	mutate(t, rdMutations, 0, func(s *verifytest.Scene) []evidence.Check {
-		return []evidence.Check{NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
-			NewRankNIC(s.Workload)}
-	})
 }
 
 // TestRDStreamAgainstMap compares the window with a map of every PSN, on packets

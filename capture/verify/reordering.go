@@ -32,6 +32,9 @@ type flowOrder struct {
 	arrived, late uint64
 }
 
+// maxOrders bounds the sequence spaces of reliable datagrams that are followed.
+const maxOrders = 1 << 13
+
 // newReordering makes the check.
 func newReordering(s Selection, share *spec.Bound) *reordering {
 	return &reordering{selector: selector{Selection: s}, share: share,
@@ -81,7 +84,7 @@ func (k *reordering) order(p *evidence.Packet) *flowOrder {
 		if f := k.pairs[key]; f != nil {
 			return f
 		}
-		if len(k.pairs) < maxRDPairs {
+		if len(k.pairs) < maxOrders {
 			f := new(flowOrder)
 			k.pairs[key] = f
 			return f

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/rd"
 	"railbed/capture/verify/roce"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/infiniband"
@@ -224,7 +225,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 				p.At /= 2
 			}
 		})
-		return s, func() evidence.Check { return newPacing(s.Workload, pacingOptions{Rate: 100e6}) }
+		return s, func() evidence.Check { return rd.NewPacing(s.Workload, &spec.PacingCheck{Rate: 100e6}) }
 	},
 	"roce icrc": roceSpecimen(spec.RoCERuleICRC, func(q *verifytest.QP) {
 		q.Healthy()
@@ -287,14 +288,14 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Vanish(8)
 		}
-		return s, func() evidence.Check { return newPlaced() }
+		return s, func() evidence.Check { return thatRD(t, spec.ThatRDPlaced) }
 	},
 	"that " + spec.ThatRDNeeded: func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := rdSpecimen(t)
 		if broken {
 			s.DataAgain(9, 40_000)
 		}
-		return s, func() evidence.Check { return newNeeded() }
+		return s, func() evidence.Check { return thatRD(t, spec.ThatRDNeeded) }
 	},
 }
 
@@ -347,6 +348,15 @@ func roceSpecimen(rule string, play, spoil func(*verifytest.QP)) func(t *testing
 		q.Now += 1_000_000_000
 		return q.Scene, roceCheck(t, rule)
 	}
+}
+
+// thatRD makes the check of a sentence about reliable datagrams.
+func thatRD(t *testing.T, that string) evidence.Check {
+	check, err := rd.New(that)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return check
 }
 
 // roceCheck makes the check of a rule.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/rd"
 	"railbed/capture/verify/roce"
 	"railbed/plan/spec"
 )
@@ -159,7 +159,7 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck, s Sources) (evidence.Check, error) {
 			k := p.Pacing
 			w, err := s.Traffic(k.Workload)
-			return newPacing(w, pacingOptions{Rate: k.Rate, Tolerance: time.Duration(k.Tolerance)}), err
+			return rd.NewPacing(w, k), err
 		}},
 	{"roce", "{rule: icrc}", roceTimed,
 		func(p *spec.PacketsCheck) []string { return []string{p.RoCE.Rule} },
@@ -169,13 +169,7 @@ var kinds = []kind{
 	{"that", strconv.Quote(spec.ThatRDPlaced), thatTimed,
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },
 		func(p *spec.PacketsCheck, _ Sources) (evidence.Check, error) {
-			switch p.That {
-			case spec.ThatRDPlaced:
-				return newPlaced(), nil
-			case spec.ThatRDNeeded:
-				return newNeeded(), nil
-			}
-			return nil, fmt.Errorf("check of packets: nothing judges that %q", p.That)
+			return rd.New(p.That)
 		}},
 }
 

@@ -1,4 +1,4 @@
-package verify
+package rd
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ func pairName(p *evidence.Packet) string {
 	return fmt.Sprintf("%s port %d to %s", p.Flow.Src.Addr(), wire.PortRD+int(p.RD.Source), p.Flow.Dst)
 }
 
-// maxRDPairs bounds the number of sequence spaces that are followed.
-const maxRDPairs = 1 << 13
+// maxPairs bounds the number of sequence spaces that are followed.
+const maxPairs = 1 << 13
 
-// rdNICs is the state that checks of reliable datagrams share about the taps of all NICs.
-type rdNICs struct {
+// nics is the state that checks of reliable datagrams share about the taps of all NICs.
+type nics struct {
 	capture *evidence.Capture
 	hints   uint64 // trimmed encrypted packets that arrived
 	unread  uint64 // unreadable packets, except damaged ones that arrived at a NIC
@@ -29,7 +29,7 @@ type rdNICs struct {
 }
 
 // readable reports whether a packet at a NIC can be followed.
-func (k *rdNICs) readable(p *evidence.Packet) bool {
+func (k *nics) readable(p *evidence.Packet) bool {
 	switch {
 	case p.RD != nil && !p.RD.Clear() && p.RD.Trimmed && p.Direction == evidence.In:
 		k.hints++
@@ -45,7 +45,7 @@ func (k *rdNICs) readable(p *evidence.Packet) bool {
 }
 
 // doubts returns reasons why packets that were not seen may have existed.
-func (k *rdNICs) doubts() (lines []string) {
+func (k *nics) doubts() (lines []string) {
 	if k.capture.Plan == nil {
 		lines = append(lines, "without a plan it is not known which NICs there are")
 	}
@@ -64,7 +64,7 @@ func (k *rdNICs) doubts() (lines []string) {
 }
 
 // need returns the need of checks of reliable datagrams: the packets at all NICs.
-func (k *rdNICs) need() evidence.Need {
+func (k *nics) need() evidence.Need {
 	n := evidence.Need{Ports: k.capture.NICs(), Clocks: true}
 	for engine := range wire.PortsRD {
 		n.Packets = append(n.Packets, filter.Transport(evidence.ProtoUDP, 0, wire.PortRD+uint16(engine))...)

@@ -1,4 +1,4 @@
-package verify
+package rd
 
 import (
 	"bytes"
@@ -15,7 +15,12 @@ import (
 // thatMutations are runs that are broken on purpose, with the verdicts of "every rd message is
 // placed exactly once" and "no rd packet is sent again without need". A packet takes 2.2 us between
 // NICs, and ranks send one every 80 us.
-var thatMutations = []rdMutation{
+var thatMutations = []struct {
+	name   string
+	mutate func(*verifytest.Scene)
+	want   [2]verdict.Verdict
+	says   string
+}{
 	{"nothing", func(*verifytest.Scene) {}, [2]verdict.Verdict{pass, pass},
 		"444 of 444 messages came whole, 2880000 bytes"},
 	{"a packet vanishes", func(s *verifytest.Scene) { s.Vanish(8) }, [2]verdict.Verdict{fail, pass},
@@ -308,7 +313,12 @@ var thatMutations = []rdMutation{
 }
 
 func TestThatAgainstMutations(t *testing.T) {
-	mutate(t, thatMutations, 100_000_000, func(*verifytest.Scene) []evidence.Check {
-		return []evidence.Check{newPlaced(), newNeeded()}
-	})
+	for _, m := range thatMutations {
+		t.Run(m.name, func(t *testing.T) {
+			verifytest.JudgeRing(t, m.mutate, 100_000_000, m.want[:], m.says,
+				func(*verifytest.Scene) []evidence.Check {
+					return []evidence.Check{newPlaced(), newNeeded()}
+				})
+		})
+	}
 }

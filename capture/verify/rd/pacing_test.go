@@ -1,4 +1,4 @@
-package verify
+package rd
 
 import (
 	"strings"
@@ -10,6 +10,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/privacy/privacytest"
 )
@@ -68,7 +69,7 @@ func TestPacing(t *testing.T) {
 	} {
 		s := verifytest.NewScene(t)
 		s.Paced(200, rate, c.change)
-		results, _ := s.Run(newPacing(s.Workload, pacingOptions{Rate: rate}))
+		results, _ := s.Run(NewPacing(s.Workload, &spec.PacingCheck{Rate: rate}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
 			!strings.Contains(text, c.says) {
@@ -117,7 +118,7 @@ func TestPacingOfEncrypted(t *testing.T) {
 		s := verifytest.NewScene(t)
 		sealer := privacy.NewSealer(privacytest.Secret(), privacy.Direction{From: 1, To: 2}, privacy.Limits{})
 		s.PacedAs(600, rate, sealer, c.change)
-		results, _ := s.Run(newPacing(s.Workload, pacingOptions{Rate: units.Rate(c.rate)}))
+		results, _ := s.Run(NewPacing(s.Workload, &spec.PacingCheck{Rate: units.Rate(c.rate)}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
 			!strings.Contains(text, c.says) {
@@ -162,8 +163,8 @@ func TestPacingOfEngines(t *testing.T) {
 	} {
 		s := verifytest.NewScene(t)
 		s.Paced(2000, rate, c.change)
-		results, _ := s.Run(newPacing(s.Workload,
-			pacingOptions{Rate: rate, Tolerance: 20 * time.Millisecond}))
+		results, _ := s.Run(NewPacing(s.Workload,
+			&spec.PacingCheck{Rate: rate, Tolerance: units.Duration(20 * time.Millisecond)}))
 		r := results[0]
 		if text := r.Summary + "\n" + strings.Join(r.Details, "\n"); r.Verdict != c.want ||
 			!strings.Contains(text, c.says) {
@@ -179,20 +180,22 @@ func TestPacingOfNICs(t *testing.T) {
 	rank := s.Plan.Ranks[0]
 	rate := float64(s.Plan.Sends(rank.Node, rank.NIC).Rate)
 	s.Paced(200, rate, nil)
-	results, _ := s.Run(newPacing(s.Workload, pacingOptions{}),
-		newPacing(evidence.Workload{Name: "none"}, pacingOptions{}))
+	results, _ := s.Run(NewPacing(s.Workload, &spec.PacingCheck{}),
+		NewPacing(evidence.Workload{Name: "none"}, &spec.PacingCheck{}))
 	if results[0].Verdict != pass || results[1].Verdict != unclear {
 		t.Errorf("%+v", results)
 	}
 	fast := verifytest.NewScene(t)
 	fast.Paced(2000, rate*1.1, nil)
-	if results, _ := fast.Run(newPacing(fast.Workload, pacingOptions{})); results[0].Verdict != verdict.Fail {
+	if results, _ := fast.Run(NewPacing(fast.Workload,
+		&spec.PacingCheck{})); results[0].Verdict != verdict.Fail {
 		t.Errorf("a tenth too fast: %+v", results)
 	}
 	lossy := verifytest.NewScene(t)
 	lossy.Paced(200, rate, nil)
 	lossy.Untapped[rank.Node+":"+rank.NIC] = true
-	if results, _ := lossy.Run(newPacing(lossy.Workload, pacingOptions{})); results[0].Verdict != unclear {
+	if results, _ := lossy.Run(NewPacing(lossy.Workload,
+		&spec.PacingCheck{})); results[0].Verdict != unclear {
 		t.Errorf("without a tap: %+v", results)
 	}
 }

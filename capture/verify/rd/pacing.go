@@ -1,4 +1,4 @@
-package verify
+package rd
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 const (
@@ -20,9 +21,9 @@ const (
 	makeUp = 5 * time.Millisecond
 	// rounding is the error of a schedule in whole nanoseconds and packets.
 	rounding = time.Microsecond
-	// PacingTolerance is the default tolerance of a check. A packet may pass a tap this much before
+	// defaultTolerance is the default tolerance of a check. A packet may pass a tap this much before
 	// its scheduled time, because packets before it took longer to the tap.
-	PacingTolerance = time.Millisecond
+	defaultTolerance = time.Millisecond
 	// maxPaced bounds the number of schedules.
 	maxPaced = 1 << 14
 	// maxHasty bounds the number of packets that are judged at the end.
@@ -56,7 +57,8 @@ const (
 // behind the queue that the link drains. A lower rate, or timestamps, show more.
 type pacing struct {
 	roles     *evidence.Roles
-	options   pacingOptions
+	rate      units.Rate    // from each rank to each other rank; 0 is the rate of each NIC's link
+	tolerance time.Duration // at the tap
 	capture   *evidence.Capture
 	overhead  map[netip.Addr]int
 	rates     map[netip.Addr]units.Rate
@@ -70,15 +72,6 @@ type pacing struct {
 	ahead           time.Duration // the most, by timestamps
 	examples        []string
 	behind          time.Duration // at taps, the longest lateness that was made up for
-}
-
-// pacingOptions are the parameters of the check.
-type pacingOptions struct {
-	// Rate, in bit/s, is the rate from each rank to each other rank. Default: the rate of each
-	// NIC's link, for all traffic that the NIC sends.
-	Rate units.Rate
-	// Tolerance is the tolerance at the tap; see Pacing. Default PacingTolerance.
-	Tolerance time.Duration
 }
 
 // paceKey identifies a schedule: of an endpoint, or of its packets to another endpoint. The engines
@@ -176,14 +169,13 @@ type hastyPacket struct {
 	text         string
 }
 
-// newPacing makes the check.
-func newPacing(w evidence.Workload, o pacingOptions) *pacing {
-	if o.Tolerance == 0 {
-		o.Tolerance = PacingTolerance
-	}
+// NewPacing makes the check for a workload. Without a rate, all packets that a NIC sends are limited by
+// the rate of the NIC's link.
+func NewPacing(w evidence.Workload, k *spec.PacingCheck) evidence.Check {
 	return &pacing{
-		roles: evidence.NewRoles(w), options: o, overhead: map[netip.Addr]int{},
-		rates:   map[netip.Addr]units.Rate{},
+		roles: evidence.NewRoles(w), rate: k.Rate,
+		tolerance: time.Duration(cmp.Or(k.Tolerance, units.Duration(defaultTolerance))),
+		overhead:  map[netip.Addr]int{}, rates: map[netip.Addr]units.Rate{},
 		offsets: map[uint64]*stampOffset{}, schedules: map[paceKey]*schedule{},
 	}
 }
@@ -218,8 +210,8 @@ func (k *pacing) Packet(p *evidence.Packet) {
 		return
 	}
 	key, rate := paceKey{life: p.RD.Life}, k.rates[src]
-	if k.options.Rate > 0 {
-		key.dst, rate = p.Flow.Dst.Addr(), k.options.Rate
+	if k.rate > 0 {
+		key.dst, rate = p.Flow.Dst.Addr(), k.rate
 	}
 	if rate == 0 {
 		k.unread++
@@ -275,11 +267,11 @@ func (k *pacing) judge(s *schedule, p *evidence.Packet, cost float64) {
 	case !fresh:
 	case s.count == 1:
 		s.seen, s.began = seen, took
-	case k.options.Rate > 0:
+	case k.rate > 0:
 		s.seen -= cost // each engine may have its one packet to a peer ahead
 	}
 	k.speak(s, said, cost, p.RD.PSN)
-	if early := s.seen - seen; early > float64(k.options.Tolerance) && len(k.hasty) < maxHasty {
+	if early := s.seen - seen; early > float64(k.tolerance) && len(k.hasty) < maxHasty {
 		k.hasty = append(k.hasty, hastyPacket{ahead: early, began: s.began, life: p.RD.Life,
 			text: fmt.Sprintf("%s: packet %d was at the NIC %%v ahead of %s", s.name, p.RD.PSN, k.at())})
 	} else if early < 0 && early > -float64(makeUp) {
@@ -293,8 +285,8 @@ func (k *pacing) judge(s *schedule, p *evidence.Packet, cost float64) {
 
 // at returns the rate in words.
 func (k *pacing) at() string {
-	if k.options.Rate > 0 {
-		return k.options.Rate.String()
+	if k.rate > 0 {
+		return k.rate.String()
 	}
 	return "its link's rate"
 }
@@ -335,7 +327,7 @@ func (k *pacing) Result() evidence.Result {
 	var most time.Duration
 	for _, h := range k.hasty {
 		early := time.Duration(h.ahead - min(h.began-k.offsets[h.life].fastest, float64(makeUp)))
-		if most = max(most, early); early > k.options.Tolerance {
+		if most = max(most, early); early > k.tolerance {
 			k.example(h.text, early.Round(time.Microsecond))
 		}
 	}
@@ -354,12 +346,12 @@ func (k *pacing) Result() evidence.Result {
 	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at "+
 		"the tap (tolerance %v); up to %v behind",
 		k.packets, len(k.schedules), k.at(), k.ahead.Round(time.Microsecond), most.Round(time.Microsecond),
-		k.options.Tolerance, k.behind.Round(time.Microsecond))
+		k.tolerance, k.behind.Round(time.Microsecond))
 	if k.untimed > 0 {
 		r.Summary = fmt.Sprintf("%d packets in %d schedules of %s, %d of them without a timestamp to be "+
 			"read; at most one packet and %v at the rate beyond it in any time (allowed %v)",
 			k.packets, len(k.schedules), k.at(), k.untimed, beyond.Round(time.Microsecond),
-			makeUp+k.options.Tolerance)
+			makeUp+k.tolerance)
 	}
 	r.Measured = map[string]float64{
 		"packets": float64(k.packets), "ahead_us": float64(max(k.ahead, most)) / 1e3,
@@ -372,11 +364,11 @@ func (k *pacing) Result() evidence.Result {
 // envelopes judges the schedules of several engines, and schedules with packets that show no
 // timestamp. It returns the largest excess over the rate at a tap.
 func (k *pacing) envelopes(unclear *[]string) (most time.Duration) {
-	allowed := makeUp + k.options.Tolerance
+	allowed := makeUp + k.tolerance
 	var wrong, doubtful []string
 	for _, s := range k.schedules {
 		schedules := 1
-		if k.options.Rate > 0 {
+		if k.rate > 0 {
 			schedules = s.count
 		}
 		if said := s.beyond(&s.spoken, schedules); s.count > 1 && said > makeUp+rounding {

@@ -1,4 +1,4 @@
-package verify
+package rd
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ import (
 // not taken if an acknowledgement without it leaves that covers a later packet, or answers a later
 // probe.
 type needed struct {
-	rdNICs
+	nics
 	linger int64
 	pairs  map[evidence.RDSpace]*neededPair
 	again  int // entries in the pairs' again
@@ -162,7 +162,7 @@ func (k *needed) leave(p *evidence.Packet, s *neededPair) {
 	d := p.RD
 	k.sent++
 	if s == nil {
-		if k.full = k.full || len(k.pairs) >= maxRDPairs; k.full {
+		if k.full = k.full || len(k.pairs) >= maxPairs; k.full {
 			return
 		}
 		first := firstPSN(d)

@@ -1,4 +1,4 @@
-package verify
+package rd
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ import (
 // The check reads the taps of the NICs. If they lost packets, or if one of them is missing,
 // violations that rest on packets not seen are INCONCLUSIVE.
 type placed struct {
-	rdNICs
+	nics
 	linger int64
 	pairs  map[evidence.RDSpace]*placedPair
 	live   int // messages that are not over
@@ -163,7 +163,7 @@ func (k *placed) leaving(p *evidence.Packet) *placedPair {
 	key := p.RDSpace(false)
 	s := k.pairs[key]
 	if s == nil {
-		if k.full = k.full || len(k.pairs) >= maxRDPairs; k.full {
+		if k.full = k.full || len(k.pairs) >= maxPairs; k.full {
 			return nil
 		}
 		first := firstPSN(d)

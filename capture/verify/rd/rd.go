@@ -1,0 +1,21 @@
+// Package rd has the checks of reliable datagrams (transports/rd/PROTOCOL.md). Every message is placed
+// exactly once, and no packet is sent again without need. Packets keep to the schedule of their rate.
+package rd
+
+import (
+	"fmt"
+
+	"railbed/capture/verify/evidence"
+	"railbed/plan/spec"
+)
+
+// New makes the check of a sentence about reliable datagrams.
+func New(that string) (evidence.Check, error) {
+	switch that {
+	case spec.ThatRDPlaced:
+		return newPlaced(), nil
+	case spec.ThatRDNeeded:
+		return newNeeded(), nil
+	}
+	return nil, fmt.Errorf("check of packets: nothing judges that %q", that)
+}
