@@ -29,7 +29,7 @@ ROOTLESSFLAGS := -skip '^(TestNetem|TestBytesOfCollectives|TestManyPorts)$$'
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./internal/units ./plan/... ./capture/pcapng \
-	./capture/layers ./capture/report ./capture/verify ./transports ./workloads/collective
+	./capture/layers ./capture/report ./capture/verify/... ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
 .PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint prose generate ci clean help

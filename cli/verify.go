@@ -12,11 +12,14 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
+	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/ranks"
 	"railbed/internal/input"
 	"railbed/internal/printable"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 )
 
@@ -279,24 +282,25 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 	if len(f.named) > 0 {
 		checks, err := namedChecks(f.named, w, p)
 		if f.asked("mtu") {
-			checks = append(checks, titled{Check: verify.NewMTU(f.mtu)})
+			checks = append(checks, titled{Check: fabric.NewMTU(f.mtu)})
 		}
 		if f.asked("fidelity") {
 			checks = append(checks, fidelity())
 		}
 		return checks, err
 	}
-	checks := []titled{{Check: verify.NewMTU(f.mtu)}}
+	checks := []titled{{Check: fabric.NewMTU(f.mtu)}}
 	if p != nil {
-		checks = append(checks, titled{Check: verify.NewConservation("*")})
+		checks = append(checks, titled{Check: fabric.NewConservation("*")})
 		if hasEqualCost(p) {
-			checks = append(checks, titled{Check: verify.NewPathSpread("*", share, verify.SpreadOptions{})})
+			checks = append(checks, titled{Check: fabric.NewPathSpread(&spec.PathSpread{Switch: "*",
+				MinShare: share})})
 		}
 		checks = append(checks, fidelity())
 	}
 	if w != nil {
-		checks = append(checks, titled{Check: verify.NewBytesPerRank(*w, tolerance)},
-			titled{Check: verify.NewRankNIC(*w)})
+		checks = append(checks, titled{Check: ranks.NewBytesPerRank(*w, tolerance)},
+			titled{Check: ranks.NewRankNIC(*w)})
 	}
 	return checks, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"railbed/capture/verify"
+	"railbed/capture/verify/ranks"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
@@ -27,7 +28,7 @@ func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, er
 	}}
 	sources.Crossing = func(name string) (verify.Crossing, error) {
 		w, err := sources.Traffic(name)
-		return verify.CrossingOf(w), err
+		return ranks.CrossingOf(w), err
 	}
 	var workloads []string
 	if w != nil {

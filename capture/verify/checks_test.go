@@ -10,6 +10,8 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
@@ -23,12 +25,12 @@ var columns = []string{"bytes-per-rank", "rank-nic", "conservation", "path-sprea
 
 func checksOf(s *verifytest.Scene) []evidence.Check {
 	return []evidence.Check{
-		NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
-		NewRankNIC(s.Workload),
-		NewConservation("*"),
-		NewPathSpread("leaf*", units.Ratio{Num: 1, Den: 2}, SpreadOptions{}),
+		ranks.NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
+		ranks.NewRankNIC(s.Workload),
+		fabric.NewConservation("*"),
+		fabric.NewPathSpread(&spec.PathSpread{Switch: "leaf*", MinShare: units.Ratio{Num: 1, Den: 2}}),
 		NewFidelity(Faithful, HostLoad{Pressure: 0.2, Steal: 0}),
-		NewMTU(0),
+		fabric.NewMTU(0),
 	}
 }
 
@@ -283,7 +285,7 @@ func TestQueueDropsExplain(t *testing.T) {
 			}, func(k *verifytest.Sighting) { k.Length = verifytest.Segment })
 		}
 		s.Queues["leaf1:p0"] = drops
-		results, _ := s.Run(NewConservation("leaf1"))
+		results, _ := s.Run(fabric.NewConservation("leaf1"))
 		if results[0].Verdict != want {
 			t.Errorf("with %d drops counted, want %s: %v", drops, want, results[0])
 		}
@@ -355,7 +357,7 @@ func TestBridge(t *testing.T) {
 			at(2, verifytest.Start+50_000_100+int64(i), sw+":"+port, true)
 		}
 		s.Now = verifytest.Start + 200_000_000
-		results, _ := s.Run(NewConservation("*"))
+		results, _ := s.Run(fabric.NewConservation("*"))
 		if results[0].Verdict != c.want {
 			t.Errorf("%s: want %s: %v", name, c.want, results[0])
 		}
@@ -393,7 +395,7 @@ func TestOtherLinkType(t *testing.T) {
 		w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	results, summary, err := evidence.Run(t.Context(), &out, evidence.Options{}, NewMTU(1500))
+	results, summary, err := evidence.Run(t.Context(), &out, evidence.Options{}, fabric.NewMTU(1500))
 	if err != nil || results[0].Verdict != unclear || summary.Undecoded != 1 {
 		t.Errorf("%v, %+v, %v", results, summary, err)
 	}
@@ -438,8 +440,8 @@ func FuzzRun(f *testing.F) {
 		}
 		if _, _, err := evidence.Run(t.Context(), &out, s.Options(),
 			append(checksOf(s), thatRD(t, spec.ThatRDPlaced), thatRD(t, spec.ThatRDNeeded),
-				NewBytesPerRank(r.Workload, units.Ratio{}),
-				newReordering(Selection{}, nil))...); err != nil {
+				ranks.NewBytesPerRank(r.Workload, units.Ratio{}),
+				fabric.NewReordering(&spec.ReorderingCheck{}))...); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/fabric"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/plantest"
@@ -86,7 +87,7 @@ func TestDropsOfEqualPackets(t *testing.T) {
 		if s.Now += c.later; c.later == 0 {
 			s.Now -= 1_000_000 // the scene ends a millisecond later
 		}
-		results, _ := s.Run(newLossless(Selection{}, -1), NewConservation("leaf1"))
+		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}), fabric.NewConservation("leaf1"))
 		verifytest.Wants(t, results[0], c.lossless, c.says)
 		if results[1].Verdict != c.conservation && c.later > 0 ||
 			results[1].Verdict == fail && c.conservation == pass {
@@ -114,7 +115,7 @@ func TestCopiesOfEqualPackets(t *testing.T) {
 		again := s.Of(lost-1, "h2:eth0", false)
 		again.ID, again.Time = s.IDs, drop.Time+after
 		s.Insert(drop, again)
-		verifytest.Judge(t, s, newLossless(Selection{}, -1), fail,
+		verifytest.Judge(t, s, fabric.NewLossless(&spec.LosslessCheck{}), fail,
 			"40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused "+
 				"by their node, 0 were under way at the end; 1 arrived that had not left")
 	}
@@ -155,7 +156,7 @@ func TestOrderOfEqualPackets(t *testing.T) {
 		if c.kernel {
 			s.Plan.Switches[0].Kind = spec.Router
 		}
-		verifytest.Judge(t, s, newReordering(Selection{}, verifytest.Bounded(t, c.share, spec.ShareBound)),
+		verifytest.Judge(t, s, fabric.NewReordering(&spec.ReorderingCheck{Share: c.share}),
 			c.want, c.says)
 	}
 }
@@ -178,12 +179,12 @@ func TestArrivals(t *testing.T) {
 		}
 	}
 	outage := func() evidence.Check {
-		return newOutage(Selection{}, verifytest.Bounded(t, "<= 1ms", spec.DurationBound))
+		return fabric.NewOutage(&spec.OutageCheck{Longest: "<= 1ms"})
 	}
 	reordering := func() evidence.Check {
-		return newReordering(Selection{}, verifytest.Bounded(t, "<= 50%", spec.ShareBound))
+		return fabric.NewReordering(&spec.ReorderingCheck{Share: "<= 50%"})
 	}
-	lossless := func() evidence.Check { return newLossless(Selection{}, -1) }
+	lossless := func() evidence.Check { return fabric.NewLossless(&spec.LosslessCheck{}) }
 	for _, c := range []struct {
 		name  string
 		alter func(*verifytest.Scene)
@@ -217,7 +218,7 @@ func TestRecordedDropsExcuseOnce(t *testing.T) {
 	s.Lose("railbed verdict=drop reason=tail depth=40320")
 	s.Lose("")
 	s.Queues["leaf1:p0"], s.Queues["leaf1:p2"] = 1, 1
-	verifytest.Judge(t, s, NewConservation("*"), fail, "leaf1: 1 packets entered and never left")
+	verifytest.Judge(t, s, fabric.NewConservation("*"), fail, "leaf1: 1 packets entered and never left")
 }
 
 // Queues of kernel switches count drops and record none.
@@ -236,7 +237,7 @@ func TestKernelSwitches(t *testing.T) {
 		return s
 	}
 	drops := func(reason, from, count string) evidence.Check {
-		return newDrops(Selection{From: from}, reason, verifytest.Bounded(t, count, spec.CountBound))
+		return fabric.NewDrops(&spec.DropsCheck{From: from, Reason: reason, Count: count})
 	}
 	none, some := map[string]uint64{"leaf1:p0": 0}, map[string]uint64{"leaf1:p0": 403}
 	verifytest.Judge(t, play(none), drops("", "", "== 0"), pass, "0 packets were dropped")
@@ -252,23 +253,23 @@ func TestKernelSwitches(t *testing.T) {
 	down.Interrupted = func(link string) bool { return strings.Contains(link, "h1") }
 	verifytest.Judge(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
 	const mute = "other ports record no drops, marks, trims, pauses or depths"
-	verifytest.Judge(t, play(none), newPauses(Selection{}, -1, verifytest.Bounded(t, "== 0", spec.CountBound),
-		nil, nil), unclear, mute)
-	verifytest.Judge(t, play(none), newDeadlock(false), unclear, mute)
-	verifytest.Judge(t, play(none), newTrims(Selection{}, verifytest.Bounded(t, "== 0", spec.CountBound)),
+	verifytest.Judge(t, play(none), fabric.NewPauses(&spec.PausesCheck{Count: "== 0"}), unclear, mute)
+	verifytest.Judge(t, play(none), fabric.NewDeadlock("none"), unclear, mute)
+	verifytest.Judge(t, play(none), fabric.NewTrims(&spec.TrimsCheck{Count: "== 0"}, nil),
 		unclear, mute)
-	verifytest.Judge(t, play(none), newQueueDepth(Selection{}, -1, verifytest.Bounded(t, "<= 1KB",
-		spec.BytesBound), nil), unclear, "")
+	verifytest.Judge(t, play(none), fabric.NewQueueDepth(&spec.QueueDepthCheck{Max: "<= 1KB"}, nil), unclear,
+		"")
 	gone := play(nil)
 	id := gone.IDs
 	gone.Remove(func(k verifytest.Sighting) bool {
 		return k.ID == id && k.Out && strings.HasPrefix(k.Tap, "leaf1:") || k.ID == id && k.Tap == "h1:eth0"
 	})
-	verifytest.Judge(t, gone, NewConservation("*"), unclear, "how many its queues dropped is not known")
+	verifytest.Judge(t, gone, fabric.NewConservation("*"), unclear,
+		"how many its queues dropped is not known")
 	gone.Queues = none
-	verifytest.Judge(t, gone, NewConservation("*"), fail, "1 packets entered and never left")
+	verifytest.Judge(t, gone, fabric.NewConservation("*"), fail, "1 packets entered and never left")
 	gone.Queues = map[string]uint64{"leaf1:p1": 1}
-	verifytest.Judge(t, gone, NewConservation("*"), pass,
+	verifytest.Judge(t, gone, fabric.NewConservation("*"), pass,
 		"queues of kernel switches counted 1 of the missing as dropped")
 }
 
@@ -288,7 +289,7 @@ func TestLowerBoundsNeedNoMoreThanTheySaw(t *testing.T) {
 	} {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
 		c.alter(s)
-		verifytest.Judge(t, s, newMarks(Selection{}, nil, verifytest.Bounded(t, c.count, spec.CountBound)),
+		verifytest.Judge(t, s, fabric.NewMarks(&spec.MarksCheck{Count: c.count}),
 			c.want, "")
 	}
 }
@@ -313,7 +314,7 @@ func TestLossesOfOthers(t *testing.T) {
 		altered := original.clone()
 		c.alter(altered)
 		results, _, err := evidence.Run(t.Context(), bytes.NewReader(altered.write(t)), s.Options(),
-			newLossless(Selection{}, -1))
+			fabric.NewLossless(&spec.LosslessCheck{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,8 +362,8 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 		c.counts[arp.Interface].Delivered += uint64(behind)
 		c.counts[arp.Interface].Accepted += uint64(behind)
 		c.packets = append(c.packets, moved)
-		outage, drops := newOutage(Selection{}, verifytest.Bounded(t, "<= 20ms", spec.DurationBound)),
-			newDrops(Selection{}, "", verifytest.Bounded(t, "== 0", spec.CountBound))
+		outage, drops := fabric.NewOutage(&spec.OutageCheck{Longest: "<= 20ms"}),
+			fabric.NewDrops(&spec.DropsCheck{Count: "== 0"})
 		results, _, err := evidence.Run(t.Context(), bytes.NewReader(c.write(t)), s.Options(), outage, drops)
 		if err != nil || results[0].Verdict != want || results[1].Verdict != pass {
 			t.Errorf("%d behind: %v, want %s and PASS: %v", behind, err, want, results)

@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
+	"railbed/internal/wire"
 	"railbed/plan"
 )
 
@@ -194,7 +195,7 @@ func (m *meter) rate(told bool) (busiest float64, shares []float32, busy time.Du
 // an error of one frame and for one burst.
 func (m *meter) share(bytes float64) float64 {
 	whole := float64(m.asked) / 8 * RateInterval.Seconds()
-	burst := max(float64(burstMTUs*(m.mtu+etherHeader)), float64(m.asked)/8*burstTime)
+	burst := max(float64(burstMTUs*(m.mtu+wire.EthernetLen)), float64(m.asked)/8*burstTime)
 	if least := bytes + float64(m.longest); least < whole {
 		return least / whole
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/rd"
 	"railbed/capture/verify/roce"
 	"railbed/capture/verify/verifytest"
@@ -61,7 +63,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Workload.Ranks[2].Expected += 40_000
 		}
-		return s, func() evidence.Check { return NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}) }
+		return s, func() evidence.Check {
+			return ranks.NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100})
+		}
 	},
 	"rank-nic": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := smallRing(t)
@@ -70,7 +74,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 				return k.Tap == "h1:eth0" && k.Out && verifytest.IsData(k)
 			}, func(k *verifytest.Sighting) { k.Tap = "h0:eth0" })
 		}
-		return s, func() evidence.Check { return NewRankNIC(s.Workload) }
+		return s, func() evidence.Check { return ranks.NewRankNIC(s.Workload) }
 	},
 	"crossed": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := smallRing(t)
@@ -79,7 +83,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 				return k.Tap == "h1:eth0" && k.Out && verifytest.IsData(k)
 			})
 		}
-		return s, func() evidence.Check { return newCrossed(CrossingOf(s.Workload)) }
+		return s, func() evidence.Check { return ranks.NewCrossed(ranks.CrossingOf(s.Workload)) }
 	},
 	"rail-local": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := smallRing(t)
@@ -90,7 +94,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 						!strings.HasSuffix(k.Tap, "p1")
 			})
 		}
-		return s, func() evidence.Check { return newRailLocal(s.Workload) }
+		return s, func() evidence.Check { return ranks.NewRailLocal(s.Workload) }
 	},
 	"partial-sums": partialSums,
 	"conservation": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -98,7 +102,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Lose("")
 		}
-		return s, func() evidence.Check { return NewConservation("*") }
+		return s, func() evidence.Check { return fabric.NewConservation("*") }
 	},
 	"path-spread": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.NewScene(t)
@@ -108,7 +112,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		s.Small = true
 		s.Ring(4)
 		s.Now += 100_000_000
-		return s, func() evidence.Check { return NewPathSpread("leaf1", units.Ratio{}, SpreadOptions{}) }
+		return s, func() evidence.Check { return fabric.NewPathSpread(&spec.PathSpread{Switch: "leaf1"}) }
 	},
 	"marks": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
@@ -116,8 +120,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Mark()
 		}
 		return s, func() evidence.Check {
-			return newMarks(Selection{}, verifytest.Bounded(t, "<= 1%", spec.ShareBound),
-				verifytest.Bounded(t, "== 0", spec.CountBound))
+			return fabric.NewMarks(&spec.MarksCheck{Share: "<= 1%", Count: "== 0"})
 		}
 	},
 	"drops": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -126,7 +129,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Lose("railbed verdict=drop reason=tail depth=40320")
 		}
 		return s, func() evidence.Check {
-			return newDrops(Selection{}, "", verifytest.Bounded(t, "== 0", spec.CountBound))
+			return fabric.NewDrops(&spec.DropsCheck{Count: "== 0"})
 		}
 	},
 	"lossless": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -134,7 +137,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Lose("railbed verdict=drop reason=tail depth=40320")
 		}
-		return s, func() evidence.Check { return newLossless(Selection{}, -1) }
+		return s, func() evidence.Check { return fabric.NewLossless(&spec.LosslessCheck{}) }
 	},
 	"trims": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
@@ -149,7 +152,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return newTrims(Selection{}, verifytest.Bounded(t, ">= 1", spec.CountBound))
+			return fabric.NewTrims(&spec.TrimsCheck{Count: ">= 1"}, nil)
 		}
 	},
 	"pauses": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -158,7 +161,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Chain()
 		}
 		return s, func() evidence.Check {
-			return newPauses(Selection{}, -1, verifytest.Bounded(t, "== 0", spec.CountBound), nil, nil)
+			return fabric.NewPauses(&spec.PausesCheck{Count: "== 0"})
 		}
 	},
 	"deadlock": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -166,7 +169,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Circle()
 		}
-		return s, func() evidence.Check { return newDeadlock(false) }
+		return s, func() evidence.Check { return fabric.NewDeadlock("none") }
 	},
 	"reordering": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
@@ -181,7 +184,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return newReordering(Selection{}, verifytest.Bounded(t, "<= 1%", spec.ShareBound))
+			return fabric.NewReordering(&spec.ReorderingCheck{Share: "<= 1%"})
 		}
 	},
 	"outage": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -193,7 +196,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return newOutage(Selection{From: "h0"}, verifytest.Bounded(t, "<= 20ms", spec.DurationBound))
+			return fabric.NewOutage(&spec.OutageCheck{From: "h0", Longest: "<= 20ms"})
 		}
 	},
 	"throughput": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -205,8 +208,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return newThroughput(Selection{From: "h0"}, verifytest.Bounded(t, ">= 1mbit", spec.RateBound),
-				nil)
+			return fabric.NewThroughput(&spec.ThroughputCheck{From: "h0", Rate: ">= 1mbit"}, nil)
 		}
 	},
 	"queue-depth": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -215,7 +217,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Mark() // behind 40,000 bytes
 		}
 		return s, func() evidence.Check {
-			return newQueueDepth(Selection{}, -1, verifytest.Bounded(t, "<= 30KB", spec.BytesBound), nil)
+			return fabric.NewQueueDepth(&spec.QueueDepthCheck{Max: "<= 30KB"}, nil)
 		}
 	},
 	"pacing": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -415,5 +417,5 @@ func partialSums(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.
 		}
 	}
 	s.Now += 100_000_000
-	return s, func() evidence.Check { return newPartialSums(w) }
+	return s, func() evidence.Check { return ranks.NewPartialSums(w) }
 }

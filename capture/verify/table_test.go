@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/verifytest"
-	"railbed/internal/units"
 	"railbed/plan/spec"
 )
 
@@ -24,7 +25,7 @@ func TestTableHasEveryCheckOfFiles(t *testing.T) {
 	}
 	sources := Sources{Traffic: func(string) (evidence.Workload, error) {
 		return evidence.Workload{Name: "ar"}, nil
-	}, Crossing: func(string) (Crossing, error) { return Crossing{Name: "mpi"}, nil }}
+	}, Crossing: func(string) (ranks.Crossing, error) { return ranks.Crossing{Name: "mpi"}, nil }}
 	for i, example := range Examples() {
 		asked, _, err := spec.ParsePacketsCheck("example", example)
 		if err != nil {
@@ -136,11 +137,11 @@ func TestSwitchesThatWereNotCaptured(t *testing.T) {
 		left  string
 		want  string
 	}{
-		"conservation":           {NewConservation("*"), "spine1", "not recorded: spine1:"},
-		"conservation of others": {NewConservation("leaf*"), "spine1", ""},
-		"path spread": {NewPathSpread("*", units.Ratio{}, SpreadOptions{}), "leaf2",
+		"conservation":           {fabric.NewConservation("*"), "spine1", "not recorded: spine1:"},
+		"conservation of others": {fabric.NewConservation("leaf*"), "spine1", ""},
+		"path spread": {fabric.NewPathSpread(&spec.PathSpread{Switch: "*"}), "leaf2",
 			"not recorded: leaf2:"},
-		"path spread of others": {NewPathSpread("leaf*", units.Ratio{}, SpreadOptions{}), "spine2", ""},
+		"path spread of others": {fabric.NewPathSpread(&spec.PathSpread{Switch: "leaf*"}), "spine2", ""},
 	} {
 		s := verifytest.NewScene(t)
 		s.Ring(4)

@@ -2,7 +2,10 @@
 //
 // It has the table of checks that files, "railbed run" and "railbed verify" share: a row for each
 // check, which names the check, gives an example, and makes the check. The checks are in packages by
-// subject, such as roce. Package evidence has what all checks share, and knows no check.
+// subject: fabric, ranks, rd and roce. Package evidence has what all checks share, and knows no check.
+//
+// Fidelity is beside the table. It judges whether the emulation kept its promises, so that the verdicts
+// of other checks count.
 package verify
 
 import (
@@ -10,9 +13,10 @@ import (
 	"io"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/ranks"
 )
 
-// What callers describe to checks, and what checks return. Package evidence has the definitions.
+// Names of other packages for callers: what they describe to checks, and what checks return.
 type (
 	Check      = evidence.Check
 	Options    = evidence.Options
@@ -26,6 +30,9 @@ type (
 	Empty      = evidence.Empty
 	FlowAddr   = evidence.FlowAddr
 	QueuePairs = evidence.QueuePairs
+
+	Crossing     = ranks.Crossing
+	CrossingRank = ranks.CrossingRank
 )
 
 // Patterns of a Workload besides the ring.

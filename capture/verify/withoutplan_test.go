@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 )
@@ -48,15 +49,15 @@ func TestWithoutAPlan(t *testing.T) {
 		return s
 	}
 	all := ring(func(string) bool { return false })
-	judge(all, NewRankNIC(all.Workload), pass, "")
+	judge(all, ranks.NewRankNIC(all.Workload), pass, "")
 	switches := ring(func(tap string) bool { return strings.HasPrefix(tap, "h") })
-	judge(switches, NewRankNIC(switches.Workload), unclear, "not recorded: h0:eth0")
+	judge(switches, ranks.NewRankNIC(switches.Workload), unclear, "not recorded: h0:eth0")
 	one := ring(func(tap string) bool { return strings.HasPrefix(tap, "h") && tap != "h0:eth0" })
-	judge(one, NewRankNIC(one.Workload), unclear, "not recorded: h1:eth0")
+	judge(one, ranks.NewRankNIC(one.Workload), unclear, "not recorded: h1:eth0")
 	within := ring(func(tap string) bool { return strings.HasPrefix(tap, "spine") })
 	within.Remove(func(k verifytest.Sighting) bool {
 		return k.Tap == "leaf1:p2" || k.Tap == "leaf1:p3" || k.Tap == "leaf2:p2" || k.Tap == "leaf2:p3"
 	})
-	judge(within, newRailLocal(within.Workload), unclear,
+	judge(within, ranks.NewRailLocal(within.Workload), unclear,
 		"without a plan the links between switches are not known")
 }

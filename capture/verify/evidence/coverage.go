@@ -50,9 +50,10 @@ type Finding struct {
 	Absent []string
 	// Unclear are reasons why the check cannot tell.
 	Unclear []string
-	// proved reports whether a claim holds by the packets seen, whatever packets are missing. rests
-	// reports whether another claim holds only if nothing is missing.
-	proved, Rests bool
+	// Rests reports whether a claim holds only if no packet is missing.
+	Rests bool
+
+	proved bool // another claim holds by the packets seen, whatever packets are missing
 }
 
 // Hold adds a claim about a count, which missing packets could only raise.

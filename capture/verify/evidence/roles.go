@@ -19,7 +19,7 @@ type Role struct {
 
 // Roles assigns flows to the ranks of a workload and caches the results.
 type Roles struct {
-	Workload Workload
+	Workload Workload // as given to NewRoles
 	exact    map[FlowAddr]int
 	service  map[netip.AddrPort]int
 	rd       map[netip.AddrPort]int // engines of ranks of rd

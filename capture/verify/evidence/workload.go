@@ -75,7 +75,7 @@ type Rank struct {
 	// from the rank's own service.
 	Flows []FlowAddr `json:"flows,omitempty"`
 	// Expected is the payload that the rank sends over all iterations, counted in the steps of the
-	// algorithm. RingAllReduceBytes and AllToAllBytes are closed formulas for it.
+	// algorithm.
 	Expected units.Bytes `json:"expected"`
 	// ExpectedTo is the part of Expected that goes to each rank, by index of Ranks. Nil means
 	// unknown.

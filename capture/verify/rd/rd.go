@@ -19,3 +19,6 @@ func New(that string) (evidence.Check, error) {
 	}
 	return nil, fmt.Errorf("check of packets: nothing judges that %q", that)
 }
+
+// Timed reports whether a sentence is about what a sender does when its timers expire.
+func Timed(that string) bool { return that == spec.ThatRDNeeded }

@@ -47,6 +47,12 @@ func New(k *spec.RoCECheck) (evidence.Check, error) {
 	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", k.Rule)
 }
 
+// Timed reports whether a rule is about congestion, so that its verdict depends on faithful time. All
+// other rules are about numbers and bytes.
+func Timed(k *spec.RoCECheck) bool {
+	return k.Rule == spec.RoCERuleCNP || k.Rule == spec.RoCERuleRate
+}
+
 // title returns the name of the check of a rule.
 func title(rule string) string { return "roce " + rule }
 

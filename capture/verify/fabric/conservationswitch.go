@@ -1,0 +1,215 @@
+package fabric
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/capture/verify/evidence"
+	"railbed/plan"
+)
+
+// switchState is a switch and the counts of the packets that passed it.
+type switchState struct {
+	name   string
+	number int
+	bridge bool
+	taps   []*evidence.Tap
+	plan   *plan.Switch
+	own    map[netip.Addr]bool // its addresses
+	linger int64               // ns that a packet may stay inside
+
+	entered, left        uint64 // packets, by port sightings
+	forwarded, flooded   uint64
+	toItself, fromItself uint64
+	expired, dropped     uint64
+	trimmed              uint64 // heads that left in place of whole packets
+	// spare counts drop records of packets that were not missing, by identity. open counts missing
+	// packets, by identity. A record explains an equal missing packet.
+	spare, open          map[uint64]uint64
+	underWay             uint64
+	missing, extra, bare uint64 // bare: left without having entered
+	examples             []string
+}
+
+// describe takes the switch's properties from the plan.
+func (s *switchState) describe(p *plan.Plan, dilation uint64) {
+	s.plan = p.Switch(s.name)
+	if s.plan == nil {
+		return
+	}
+	s.bridge = s.plan.Bridged()
+	s.linger = int64(lingerLeast)
+	for _, prefix := range s.plan.Loopbacks {
+		s.own[prefix.Addr()] = true
+	}
+	for _, port := range s.plan.Ports {
+		for _, prefix := range port.Addrs {
+			s.own[prefix.Addr()] = true
+		}
+		if link := p.Link(port.Link); link != nil {
+			for _, d := range []plan.Direction{link.AToB, link.BToA} {
+				full := evidence.FullTime(d, dilation)
+				s.linger = max(s.linger, full+full/2)
+			}
+		}
+	}
+}
+
+// addressed reports whether the switch itself is the receiver. A router consumes packets to group
+// addresses and packets that are not IP; a bridge forwards them.
+func (s *switchState) addressed(p *evidence.Packet) bool {
+	if p.IP == 0 || p.Flow == nil {
+		return !s.bridge
+	}
+	dst := p.Flow.Dst.Addr()
+	if !s.bridge && (p.Group || dst.IsMulticast() || dst.IsLinkLocalUnicast()) {
+		return true
+	}
+	return s.own[dst]
+}
+
+// sends reports whether the switch itself may be the sender. The only addresses of a bridge in a
+// shared subnet are those that the kernel assigns by itself.
+func (s *switchState) sends(p *evidence.Packet) bool {
+	if p.IP == 0 || p.Flow == nil {
+		return !s.bridge
+	}
+	src := p.Flow.Src.Addr()
+	return s.own[src] || !s.bridge && (src.IsLinkLocalUnicast() || src.IsUnspecified())
+}
+
+// judge counts one packet whose sightings are complete.
+func (s *switchState) judge(q passage, id uint64, start, end int64) {
+	if q.flags&dropRecorded != 0 && q.in <= q.out {
+		s.spare[q.identity]++
+	}
+	switch {
+	case q.in == q.out && q.in > 0:
+		if q.forwards(s.bridge) {
+			s.forwarded += uint64(q.in)
+			return
+		}
+		s.extra++
+		s.example(q, id, "left by the port by which it came")
+	case q.in > q.out:
+		s.absent(q, id, end)
+	case q.in == 0:
+		switch {
+		case q.flags&fromSwitch != 0:
+			s.fromItself += uint64(q.out)
+		case q.flags&trimmed != 0: // it entered as another packet
+		case q.first-start < s.linger:
+			s.underWay += uint64(q.out)
+		default:
+			s.bare += uint64(q.out)
+			s.example(q, id, "left without having entered")
+		}
+	case s.bridge && q.flags&(twiceSame|samePort) == 0: // to a group, or to an address not learned yet
+		s.forwarded += uint64(q.in)
+		s.flooded += uint64(q.out - q.in)
+	default:
+		s.extra += uint64(q.out - q.in)
+		s.example(q, id, fmt.Sprintf("entered %d times and left %d times", q.in, q.out))
+	}
+}
+
+// absent counts a packet that entered more often than it left.
+func (s *switchState) absent(q passage, id uint64, end int64) {
+	count := uint64(q.in - q.out)
+	s.forwarded += uint64(q.out)
+	switch {
+	case q.flags&dropRecorded != 0:
+		s.dropped += count
+	case q.flags&toSwitch != 0:
+		s.toItself += count
+	case q.flags&ttlEnded != 0 && !s.bridge:
+		s.expired += count
+	case end-q.first < s.linger:
+		s.underWay += count
+	default:
+		s.missing += count
+		s.open[q.identity] += count
+		s.example(q, id, "entered and never left")
+	}
+}
+
+// reconcile lets records of drops explain missing packets that are equal to the dropped ones. The
+// order of equal packets does not tell which of them was dropped.
+func (s *switchState) reconcile() {
+	for identity, count := range s.open {
+		explained := min(count, s.spare[identity])
+		s.missing, s.dropped = s.missing-explained, s.dropped+explained
+	}
+}
+
+func (s *switchState) example(q passage, id uint64, what string) {
+	if len(s.examples) < evidence.MaxDetails {
+		s.examples = append(s.examples,
+			fmt.Sprintf("%s: packet %#x of %s %s", s.name, id,
+				time.Unix(0, q.first).UTC().Format("15:04:05.000000000"), what))
+	}
+}
+
+// untrimmed returns the number of missing packets beside those that were trimmed.
+func (s *switchState) untrimmed() uint64 { return s.missing - min(s.missing, s.trimmed) }
+
+// judgeAll adds the violations at a switch. Each of them may come from packets that the capture
+// lacks. It returns how many missing packets the switch's queues counted as dropped.
+func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explained uint64) {
+	// Without the addresses of the switch, the switch itself may be the receiver or the sender.
+	lines := &f.Absent
+	if s.plan == nil {
+		lines = &f.Unclear
+	}
+	doubts, problems := len(f.Unclear), len(f.Absent)
+	counted, known := s.counted(c)
+	explained = min(counted, s.untrimmed())
+	if unexplained := s.untrimmed() - explained; unexplained > 0 {
+		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
+		if s.trimmed > 0 {
+			line += fmt.Sprintf(", beside %d that were trimmed", s.trimmed)
+		}
+		if counted > 0 {
+			line += fmt.Sprintf(", beside %d that its queues dropped", counted)
+		}
+		if known {
+			*lines = append(*lines, line)
+		} else {
+			f.Unclear = append(f.Unclear, line+"; how many its queues dropped is not known")
+		}
+	}
+	if s.bare > 0 {
+		*lines = append(*lines, fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare))
+	}
+	if s.extra > 0 {
+		*lines = append(*lines, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
+	}
+	switch {
+	case len(f.Absent) > problems:
+		f.Absent = append(f.Absent, s.examples...)
+	case len(f.Unclear) > doubts:
+		f.Unclear = append(f.Unclear, s.examples...)
+	}
+	return explained
+}
+
+// counted returns the packets that the switch's own queues counted as dropped. The number is not
+// known for a kernel switch whose counters were not read. Drops of a soft switch are records of the
+// capture, and are not counted here.
+func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
+	if s.plan == nil || s.plan.Soft != nil {
+		return 0, true
+	}
+	for _, port := range s.plan.Ports {
+		total += c.QueueDrops[s.name+":"+port.Name]
+	}
+	return total, c.QueueDrops != nil
+}
+
+func (s *switchState) line() string {
+	return fmt.Sprintf("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, "+
+		"%d expired, %d dropped as recorded, %d trimmed, %d under way, %d missing",
+		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired,
+		s.dropped, s.trimmed, s.underWay, s.missing)
+}

@@ -1,0 +1,149 @@
+package fabric
+
+import (
+	"fmt"
+	"math/bits"
+
+	"railbed/capture/verify/evidence"
+	"railbed/internal/units"
+	"railbed/plan/spec"
+)
+
+// queueDepth judges the queue lengths in bytes at the selected ports. The lengths come from the
+// records of packets that were sent, marked or dropped there, or entered a queue.
+//
+// Control frames are left out, because they bypass all queues. A trimmed packet is left out where
+// it is sent: it waited in one queue, but its record holds the length of another queue, which had
+// no room for it. Where a trimmed packet enters the queue in which it waits, its record holds that
+// queue's length, and it counts.
+type queueDepth struct {
+	selector
+	priority int // -1 is any
+	most     *spec.Bound
+	p99      *spec.Bound
+
+	counts  [depthBuckets]uint64
+	total   uint64
+	longest int64
+	where   *evidence.Tap
+	when    int64
+	byQueue [8]int64
+	// nics caches the result of ofNICs for the first taps of the capture. A selection that includes
+	// ports of switches leaves NICs out.
+	nics bool
+	taps int
+	// undropped is the number of packets that were not dropped.
+	undropped uint64
+}
+
+// depthSub is the resolution of the histogram: each power of two has 2^depthSub parts.
+const (
+	depthSub     = 5
+	depthBuckets = (64 - depthSub) << depthSub
+)
+
+// NewQueueDepth makes the check for the packets of a workload, or for all packets if it is nil.
+func NewQueueDepth(k *spec.QueueDepthCheck, w *evidence.Workload) evidence.Check {
+	return &queueDepth{
+		selector: selector{selection: selection{At: k.At, Workload: w}},
+		priority: priority(k.Priority),
+		most:     evidence.Bound(k.Max, spec.BytesBound),
+		p99:      evidence.Bound(k.P99, spec.BytesBound),
+	}
+}
+
+// Begin implements Check.
+func (k *queueDepth) Begin(c *evidence.Capture) { k.begin(c) }
+
+// ofNICs reports whether only NICs are selected.
+func (k *queueDepth) ofNICs() bool {
+	if n := len(k.capture.Taps); n != k.taps { // without a plan the taps give the ports
+		k.taps, k.nics = n, len(k.switchPorts()) == 0
+	}
+	return k.nics
+}
+
+// switchPorts are the selected ports of switches.
+func (k *queueDepth) switchPorts() []string {
+	return k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && k.tap(t) })
+}
+
+// Packet implements Check.
+func (k *queueDepth) Packet(p *evidence.Packet) { k.Event(p) }
+
+// Event implements Watcher.
+func (k *queueDepth) Event(p *evidence.Packet) {
+	if p.Depth < 0 || p.Control() || p.Verdict == "trim" || p.Direction == evidence.In ||
+		k.priority >= 0 && p.Queue != k.priority || !k.at(p.Tap) || !k.of(p) || p.Tap.NIC && !k.ofNICs() {
+		return
+	}
+	if p.Drop == "" {
+		k.undropped++
+	}
+	k.total++
+	k.counts[depthBucket(uint64(p.Depth))]++
+	if p.Queue >= 0 && p.Queue < len(k.byQueue) {
+		k.byQueue[p.Queue] = max(k.byQueue[p.Queue], p.Depth)
+	}
+	if p.Depth > k.longest || k.where == nil {
+		k.longest, k.where, k.when = p.Depth, p.Tap, p.Time
+	}
+}
+
+func depthBucket(v uint64) int {
+	if v < 1<<depthSub {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 1 - depthSub
+	return (shift+1)<<depthSub + int(v>>shift)&(1<<depthSub-1)
+}
+
+// quantile returns the depth that a share of the packets did not exceed. It is at most 1/32 too
+// high.
+func (k *queueDepth) quantile(q float64) int64 {
+	want, seen := q*float64(k.total), uint64(0)
+	for i, n := range k.counts {
+		if seen += n; n > 0 && float64(seen) >= want {
+			if i < 1<<depthSub {
+				return int64(i)
+			}
+			shift := i>>depthSub - 1
+			return min(k.longest, (int64(1<<depthSub|i&(1<<depthSub-1))+1)<<shift-1)
+		}
+	}
+	return 0
+}
+
+// Result implements Check.
+func (k *queueDepth) Result() evidence.Result {
+	p50, p99 := k.quantile(0.5), k.quantile(0.99)
+	r := evidence.Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
+		"packets": float64(k.total), "max": float64(k.longest), "p50": float64(p50), "p99": float64(p99),
+	}}
+	var f evidence.Finding
+	f.Hold("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String())
+	f.HoldEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
+	if k.total == 0 {
+		f = evidence.Finding{Unclear: []string{"no packet says how long its queue was"}}
+	} else {
+		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name,
+			evidence.ClockTime(k.when)))
+	}
+	if k.total > 0 && k.undropped == 0 {
+		f.Rests = true
+		f.Unclear = append(f.Unclear, "only dropped packets say how long the queue was")
+	}
+	for q, depth := range k.byQueue {
+		if depth > 0 {
+			r.Details = append(r.Details, fmt.Sprintf("priority %d: at most %s", q, units.Bytes(depth)))
+		}
+	}
+	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s",
+		units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
+	need := evidence.Need{Ports: k.switchPorts(), Records: evidence.RecordsQueues, AnyOrder: true}
+	if k.ofNICs() {
+		need.Ports = k.ports()
+	}
+	k.capture.Conclude(&r, need, f)
+	return r
+}

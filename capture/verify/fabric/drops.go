@@ -1,0 +1,114 @@
+package fabric
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"railbed/capture/verify/evidence"
+	"railbed/plan/spec"
+)
+
+// drops judges how many packets the selected ports dropped. Ports of soft switches record each drop
+// as a packet, with its reason. Queues of kernel switches only count drops, without reasons or
+// flows (Options.drops). The checks Conservation and Lossless find packets that vanish without a
+// record.
+type drops struct {
+	selector
+	reason string
+	count  *spec.Bound
+
+	passed, dropped, others uint64
+	where                   map[dropPlace]uint64
+}
+
+// dropPlace is the tap and the reason of a drop.
+type dropPlace struct {
+	tap    int
+	reason string
+}
+
+// NewDrops makes the check.
+func NewDrops(k *spec.DropsCheck) evidence.Check {
+	return &drops{
+		selector: selector{selection: selection{At: k.At, From: k.From, To: k.To}},
+		reason:   k.Reason,
+		count:    evidence.Bound(k.Count, spec.CountBound),
+		where:    map[dropPlace]uint64{},
+	}
+}
+
+// Begin implements Check.
+func (k *drops) Begin(c *evidence.Capture) { k.begin(c) }
+
+// Packet implements Check.
+func (k *drops) Packet(p *evidence.Packet) {
+	if !k.at(p.Tap) || !k.flow(p.Flow) || p.Control() {
+		return
+	}
+	switch {
+	case p.Drop == "":
+		k.passed++
+		return
+	case k.reason != "" && p.Drop != k.reason:
+		k.others++
+	default:
+		k.dropped++
+	}
+	if len(k.where) < evidence.MaxDetails*10 {
+		k.where[dropPlace{p.Tap.Index, p.Drop}]++
+	}
+}
+
+// Result implements Check.
+func (k *drops) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("drops"),
+		Measured: map[string]float64{"dropped": float64(k.dropped), "other-reasons": float64(k.others),
+			"passed": float64(k.passed)}}
+	if k.reason != "" {
+		r.Name += " " + k.reason
+	}
+	var f evidence.Finding
+	counted := k.counted()
+	dropped := k.dropped + counted
+	switch {
+	case k.passed+k.dropped+k.others+counted == 0:
+		f.Unclear = append(f.Unclear, "no packet came there")
+	case counted == 0 || k.reason == "" && k.From == "" && k.To == "":
+		f.Hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
+	default:
+		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
+		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
+		dropped = k.dropped
+		f.Unclear = append(f.Unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of "+
+			"which neither flow nor reason is known", counted))
+	}
+	if counted > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("queues of the kernel counted %d drops there", counted))
+	}
+	r.Measured["dropped"] = float64(dropped)
+	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {
+		return cmp.Or(cmp.Compare(k.where[b], k.where[a]), cmp.Compare(a.tap, b.tap),
+			cmp.Compare(a.reason, b.reason))
+	})
+	for _, at := range places {
+		r.Details = append(r.Details, fmt.Sprintf("%s dropped %d: %s", k.capture.Taps[at.tap].Name,
+			k.where[at], at.reason))
+	}
+	why := "for any reason"
+	if k.reason != "" {
+		why = fmt.Sprintf("for reason %s, %d for others", k.reason, k.others)
+	}
+	r.Summary = fmt.Sprintf("%d packets were dropped %s", dropped, why)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.ports(), Records: evidence.RecordsDrops, AnyOrder: true}, f)
+	return r
+}
+
+// counted returns the drops that queues of kernel switches counted at the selected ports.
+func (k *drops) counted() (total uint64) {
+	for _, port := range k.ports() {
+		total += k.capture.QueueDrops[port]
+	}
+	return total
+}

@@ -1,0 +1,170 @@
+package fabric
+
+import (
+	"fmt"
+
+	"railbed/capture/verify/evidence"
+	"railbed/plan"
+	"railbed/plan/spec"
+)
+
+// nicOverrun is the reason of drops that the node causes and not the fabric.
+const nicOverrun = "nic-overrun"
+
+// refused is the reason of drops of packets that crossed the fabric and for which the host had no
+// room. The fabric's handling of these packets cannot be judged.
+const refused = "refused"
+
+// lossless checks that the fabric neither loses nor makes packets. Every packet that left a node,
+// and that the emulated NIC had room for, has to arrive once at its destination NIC. The check
+// matches packets from NIC to NIC. Drop records of switches only explain missing packets. A packet
+// that was trimmed on the way did not arrive.
+type lossless struct {
+	selector
+	priority int                 // -1 is any
+	maps     []*plan.PriorityMap // by tap index, as far as looked up; see priorities
+	travel   *journeys
+
+	overrun, refused, astray uint64
+	examples                 []string
+}
+
+// NewLossless makes the check. A priority needs a plan of soft switches, each of which may map DSCPs
+// to priorities differently. The switch to which the sender is attached determines a packet's
+// priority.
+func NewLossless(k *spec.LosslessCheck) evidence.Check {
+	return &lossless{
+		selector: selector{selection: selection{From: k.From, To: k.To}},
+		priority: priority(k.Priority),
+	}
+}
+
+// Begin implements Check.
+func (k *lossless) Begin(c *evidence.Capture) {
+	k.begin(c)
+	k.travel = newJourneys(c, true, k.exemplify)
+}
+
+// noPriorities is the map of NICs that are attached to no soft switch.
+var noPriorities = new(plan.PriorityMap)
+
+// priorities returns the map from DSCP to priority of the soft switch to which a NIC is attached,
+// or noPriorities without one.
+func (k *lossless) priorities(nic *evidence.Tap) *plan.PriorityMap {
+	for len(k.maps) <= nic.Index {
+		k.maps = append(k.maps, nil)
+	}
+	if k.maps[nic.Index] == nil {
+		k.maps[nic.Index] = noPriorities
+		if port, _ := k.capture.Interface(nic.Node, nic.Port); port != nil {
+			peer, _ := evidence.SplitPort(port.Peer)
+			if sw := k.capture.Plan.Switch(peer); sw != nil && sw.Soft != nil {
+				k.maps[nic.Index] = &sw.Soft.Priorities
+			}
+		}
+	}
+	return k.maps[nic.Index]
+}
+
+// ofPriority reports whether a packet that leaves a NIC has the selected priority.
+func (k *lossless) ofPriority(p *evidence.Packet) bool {
+	if k.priority < 0 {
+		return true
+	}
+	m := k.priorities(p.Tap)
+	if p.PCP >= 0 {
+		return m != noPriorities && p.PCP == k.priority
+	}
+	return m != noPriorities && int(m[p.DSCP]) == k.priority
+}
+
+// Packet implements Check.
+func (k *lossless) Packet(p *evidence.Packet) {
+	if p.Flow == nil || !k.flow(p.Flow) {
+		return
+	}
+	switch {
+	case p.Drop != "":
+		k.drop(p)
+	case !p.Tap.NIC:
+	case p.Direction == evidence.Out:
+		if _, to := k.nodes[p.Flow.Dst.Addr()]; to {
+			k.travel.start(p, journey{apart: !k.ofPriority(p)})
+		}
+	case p.Direction != evidence.In:
+	case k.destination(p):
+		if _, from := k.nodes[p.Flow.Src.Addr()]; from {
+			k.travel.arrive(p)
+		}
+	case !p.Foreign && !p.Group:
+		k.astray++
+	}
+}
+
+// drop takes a drop record of a packet that will not arrive.
+func (k *lossless) drop(p *evidence.Packet) {
+	switch p.Drop {
+	case nicOverrun:
+		if k.travel.forget(p) {
+			k.overrun++
+		}
+	case refused:
+		if k.travel.forget(p) {
+			k.refused++
+		}
+	default:
+		k.travel.note(p)
+	}
+}
+
+// exemplify keeps the first packets that were lost as examples.
+func (k *lossless) exemplify(j journey) {
+	if len(k.examples) < 5 {
+		k.examples = append(k.examples,
+			fmt.Sprintf("packet %#x of %s: %s", j.id, evidence.ClockTime(j.left), j.reason))
+	}
+}
+
+// Result implements Check.
+func (k *lossless) Result() evidence.Result {
+	t := k.travel
+	t.finish(k.capture.End)
+	sent := t.left() + k.overrun + k.refused
+	r := evidence.Result{Name: k.titled("lossless"), Measured: map[string]float64{
+		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost),
+		"again":       float64(t.strays),
+		"nic-overrun": float64(k.overrun), "refused": float64(k.refused),
+		"under-way": float64(t.underWay + t.untold),
+	}}
+	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
+	if t.strays > 0 && k.priority < 0 {
+		f.Absent = append(f.Absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",
+			t.strays))
+	}
+	f.Absent = append(f.Absent, k.examples...)
+	if k.refused > 0 {
+		f.Unclear = append(f.Unclear, fmt.Sprintf(
+			"%d packets came to a node that had no room for them: the host is too busy", k.refused))
+	}
+	if k.astray > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not for",
+			k.astray))
+	}
+	switch {
+	case k.capture.Plan == nil:
+		f = evidence.Finding{Unclear: []string{"without a plan the nodes are not known"}}
+	case t.arrived+t.lost == 0:
+		f.Unclear = append(f.Unclear, "no packet left a node for another")
+	}
+	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated "+
+		"NIC, %d were refused by their node, %d were under way at the end",
+		sent, t.arrived, t.lost, k.overrun, k.refused, t.underWay)
+	if t.untold > 0 {
+		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)
+	}
+	if t.strays > 0 {
+		r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", t.strays)
+	}
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, f)
+	return r
+}

@@ -1,0 +1,63 @@
+package fabric
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/verifytest"
+	"railbed/plan/spec"
+)
+
+// TestLosslessByTheSendersSwitch has two leaves that map one DSCP to two
+// priorities. A packet is of the priority that the switch of its sender makes of
+// it, whichever switch comes first in the plan and wherever the packet goes.
+func TestLosslessByTheSendersSwitch(t *testing.T) {
+	file := strings.Replace(verifytest.SoftFile, "  links:",
+		"  switches: {leaf2: {priorities: {24: 5}}}\n  links:", 1)
+	played := func(from, to int, lose bool) *verifytest.Scene {
+		s := verifytest.SoftScene(t, file)
+		s.Sightings, s.Now = nil, verifytest.Start
+		src, dst := &s.Plan.Nodes[from], &s.Plan.Nodes[to]
+		for n := range 10 {
+			s.Send(src.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(src), 7000),
+				Dst: netip.AddrPortFrom(verifytest.Loopback(dst), 7001), Seq: uint32(n), Payload: 1000})
+		}
+		s.Now += 1_000_000_000
+		s.Change(func(verifytest.Sighting) bool {
+			return true
+		}, func(k *verifytest.Sighting) { k.Frame[15] = 24 << 2 })
+		if lose {
+			id := s.Packet(src.Name+":eth0", true)
+			s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Tap == dst.Name+":eth0" })
+		}
+		return s
+	}
+	lossless := func(priority int) evidence.Check {
+		return NewLossless(&spec.LosslessCheck{Priority: new(priority)})
+	}
+	const leaf1, leaf2 = 0, 2 // the first host of each
+	verifytest.Judge(t, played(leaf1, leaf2, false), lossless(3), pass, "10 packets left: 10 arrived")
+	verifytest.Judge(t, played(leaf1, leaf2, true), lossless(3), fail,
+		"10 packets left: 9 arrived, 1 were lost")
+	verifytest.Judge(t, played(leaf1, leaf2, true), lossless(5), unclear, "no packet left")
+	verifytest.Judge(t, played(leaf2, leaf1, false), lossless(5), pass, "10 packets left: 10 arrived")
+	verifytest.Judge(t, played(leaf2, leaf1, true), lossless(5), fail,
+		"10 packets left: 9 arrived, 1 were lost")
+	verifytest.Judge(t, played(leaf2, leaf1, true), lossless(3), unclear, "no packet left")
+
+	// A tag without a VLAN says the priority, and one with a VLAN does not.
+	tagged := func(tci byte, vlan byte) *verifytest.Scene {
+		s := played(leaf1, leaf2, false)
+		s.Change(func(verifytest.Sighting) bool { return true }, func(k *verifytest.Sighting) {
+			k.Frame = slices.Concat(k.Frame[:12], []byte{0x81, 0, tci, vlan}, k.Frame[12:])
+			k.Length += 4
+		})
+		return s
+	}
+	verifytest.Judge(t, tagged(6<<5, 0), lossless(6), pass, "10 packets left: 10 arrived")
+	verifytest.Judge(t, tagged(6<<5, 0), lossless(3), unclear, "no packet left")
+	verifytest.Judge(t, tagged(6<<5, 9), lossless(3), pass, "10 packets left: 10 arrived")
+}

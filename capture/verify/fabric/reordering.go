@@ -1,0 +1,145 @@
+package fabric
+
+import (
+	"fmt"
+
+	"railbed/capture/verify/evidence"
+	"railbed/internal/wire"
+	"railbed/plan/spec"
+)
+
+// reordering judges the share of packets that arrived at their node after a packet of the same flow
+// that had left later. This is Type-P-Reordered of RFC 4737, section 4.2. The sequence numbers are
+// the order in which packets left their NIC. All data from one engine of reliable datagrams to
+// another is one flow, whatever paths it takes.
+type reordering struct {
+	selector
+	share  *spec.Bound
+	travel *journeys
+	flows  []flowOrder // by flow index
+	pairs  map[evidence.RDSpace]*flowOrder
+
+	late uint64
+	// equal counts arrivals that may be late, depending on which of several equal packets arrived.
+	equal uint64
+}
+
+// flowOrder is the state of one flow.
+type flowOrder struct {
+	left uint64 // ordinal
+	// latest and most bound the largest ordinal that arrived.
+	latest, most  uint64
+	arrived, late uint64
+}
+
+// maxOrders bounds the sequence spaces of reliable datagrams that are followed.
+const maxOrders = 1 << 13
+
+// NewReordering makes the check.
+func NewReordering(k *spec.ReorderingCheck) evidence.Check {
+	return &reordering{
+		selector: selector{selection: selection{From: k.From, To: k.To}},
+		share:    evidence.Bound(k.Share, spec.ShareBound),
+		pairs:    map[evidence.RDSpace]*flowOrder{},
+	}
+}
+
+// Begin implements Check.
+func (k *reordering) Begin(c *evidence.Capture) {
+	k.begin(c)
+	k.travel = newJourneys(c, false, nil)
+}
+
+// Packet implements Check.
+func (k *reordering) Packet(p *evidence.Packet) {
+	if p.Flow == nil || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
+		return
+	}
+	f := k.order(p)
+	switch p.Direction {
+	case evidence.Out:
+		f.left++
+		k.travel.start(p, journey{ordinal: f.left})
+	case evidence.In:
+		if !k.destination(p) {
+			return
+		}
+		j, known := k.travel.arrive(p)
+		if !known {
+			return
+		}
+		f.arrived++
+		switch {
+		case j.latest < f.latest:
+			f.late++
+			k.late++
+		case j.earliest < f.most:
+			k.equal++
+		}
+		f.latest, f.most = max(f.latest, j.earliest), max(f.most, j.latest)
+	}
+}
+
+// order returns the state of a packet's flow.
+func (k *reordering) order(p *evidence.Packet) *flowOrder {
+	if p.RD != nil && p.RD.Type == wire.RDData {
+		key := p.RDSpace(false)
+		if f := k.pairs[key]; f != nil {
+			return f
+		}
+		if len(k.pairs) < maxOrders {
+			f := new(flowOrder)
+			k.pairs[key] = f
+			return f
+		}
+	}
+	for len(k.flows) <= p.Flow.Index {
+		k.flows = append(k.flows, flowOrder{})
+	}
+	return &k.flows[p.Flow.Index]
+}
+
+// Result implements Check.
+func (k *reordering) Result() evidence.Result {
+	r := evidence.Result{Name: k.titled("reordering"),
+		Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
+	var found evidence.Finding
+	share, worst, flows, hit := 0.0, 0.0, 0, 0
+	count := func(f *flowOrder) {
+		if f.arrived == 0 {
+			return
+		}
+		flows++
+		if f.late > 0 {
+			hit++
+		}
+		worst = max(worst, float64(f.late)/float64(f.arrived))
+	}
+	for i := range k.flows {
+		count(&k.flows[i])
+	}
+	for _, f := range k.pairs {
+		count(f)
+	}
+	if k.travel.arrived == 0 {
+		found.Unclear = append(found.Unclear, "no packet was seen to leave one node and to arrive at another")
+	} else {
+		share = float64(k.late) / float64(k.travel.arrived)
+		found.HoldEither("packets out of order", k.share, share, evidence.Percent(share))
+		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil &&
+			k.share.Holds(share) != k.share.Holds(most) {
+			found = evidence.Finding{Unclear: []string{fmt.Sprintf(
+				"%d packets equal others, and so up to %s may be out of order", k.equal,
+				evidence.Percent(most))}}
+		}
+	}
+	if k.travel.short {
+		found.Unclear = append(found.Unclear, "more packets at once than are remembered")
+	}
+	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
+	r.Summary = fmt.Sprintf(
+		"%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
+		k.late, k.travel.arrived, evidence.Percent(share), hit, flows, evidence.Percent(worst))
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)
+	return r
+}

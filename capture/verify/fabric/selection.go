@@ -1,0 +1,174 @@
+// Package fabric has the checks of links and switches, whatever transport the packets have. They judge
+// whether packets are conserved, arrive in order and in time, and use all paths. They also judge marks,
+// trims, drops, pauses and the lengths of queues.
+//
+// Most of these checks take a selection of packets. Several match packets that leave one port with
+// packets that arrive at another (journeys).
+package fabric
+
+import (
+	"net/netip"
+	"strings"
+
+	"railbed/capture/verify/evidence"
+	"railbed/plan/spec"
+)
+
+// selection selects the packets that a check is about.
+type selection struct {
+	// At selects ports as taps name them: all, nics, switches, a switch, a node, node:port or a
+	// glob of these. Empty means all.
+	At string
+	// From and To are globs over the nodes of the flows. Empty means any packet.
+	From, To string
+	// Workload is the workload whose packets count. Nil means all packets.
+	Workload *evidence.Workload
+}
+
+// String returns the selection's name in results.
+func (s selection) String() string {
+	var words []string
+	if s.At != "" {
+		words = append(words, s.At)
+	}
+	if s.From != "" || s.To != "" {
+		words = append(words, either(s.From)+" > "+either(s.To))
+	}
+	if s.Workload != nil {
+		words = append(words, s.Workload.Name)
+	}
+	return strings.Join(words, " ")
+}
+
+func either(pattern string) string {
+	if pattern == "" {
+		return "*"
+	}
+	return pattern
+}
+
+// titled returns the name of a check with its selection.
+func (s selection) titled(name string) string {
+	if text := s.String(); text != "" {
+		return name + " " + text
+	}
+	return name
+}
+
+// tap reports whether a port is selected.
+func (s selection) tap(t *evidence.Tap) bool {
+	switch {
+	case t.Node == "":
+		return false
+	case s.At == "" || s.At == "all":
+		return true
+	case s.At == "nics":
+		return t.NIC
+	case s.At == "switches":
+		return !t.NIC
+	case strings.Contains(s.At, ":"):
+		return spec.Match(s.At, t.Name)
+	}
+	return spec.Match(s.At, t.Node)
+}
+
+// selector applies a selection to one capture.
+type selector struct {
+	selection
+	capture *evidence.Capture
+	taps    []bool // by tap index
+	flows   []int8 // by flow index: 0 not looked up, 1 selected, -1 not
+	nodes   map[netip.Addr]evidence.Owner
+	roles   *evidence.Roles // of the workload, if one is selected
+}
+
+func (s *selector) begin(c *evidence.Capture) {
+	s.capture = c
+	s.nodes = evidence.OwnersOf(c.Plan)
+	if s.Workload != nil {
+		s.roles = evidence.NewRoles(*s.Workload)
+	}
+}
+
+// of reports whether a packet belongs to the workload.
+func (s *selector) of(p *evidence.Packet) bool { return s.roles == nil || s.roles.Of(p).Relevant }
+
+// at reports whether a port is selected.
+func (s *selector) at(t *evidence.Tap) bool {
+	for len(s.taps) <= t.Index {
+		s.taps = append(s.taps, s.tap(s.capture.Taps[len(s.taps)]))
+	}
+	return s.taps[t.Index]
+}
+
+// flow reports whether a packet's flow is selected. With neither From nor To all packets are
+// selected, also those without a flow.
+func (s *selector) flow(f *evidence.Flow) bool {
+	if s.From == "" && s.To == "" {
+		return true
+	}
+	if f == nil {
+		return false
+	}
+	for len(s.flows) <= f.Index {
+		s.flows = append(s.flows, 0)
+	}
+	if s.flows[f.Index] == 0 {
+		s.flows[f.Index] = -1
+		if s.end(s.From, f.Src) && s.end(s.To, f.Dst) {
+			s.flows[f.Index] = 1
+		}
+	}
+	return s.flows[f.Index] > 0
+}
+
+func (s *selector) end(pattern string, addr netip.AddrPort) bool {
+	of, known := s.nodes[addr.Addr()]
+	return pattern == "" || known && spec.Match(pattern, of.Node)
+}
+
+// chosen returns the captured taps that are selected.
+func (s *selector) chosen() (taps []*evidence.Tap) {
+	for _, tap := range s.capture.Taps {
+		if s.at(tap) {
+			taps = append(taps, tap)
+		}
+	}
+	return taps
+}
+
+// ports returns the selected ports, as "node:port".
+func (s *selector) ports() []string { return s.capture.Ports(s.tap) }
+
+// nics returns the NICs of the nodes that packets of the selection leave and arrive at.
+func (s *selector) nics() []string {
+	return s.capture.Ports(func(t *evidence.Tap) bool {
+		return t.NIC && (s.From == "" || s.To == "" || spec.Match(s.From, t.Node) || spec.Match(s.To, t.Node))
+	})
+}
+
+// destination reports whether a packet that arrives at a NIC is for this NIC. Its destination is
+// the NIC's address, or an address of the node that belongs to no other NIC. Without a plan every
+// NIC may be the destination.
+func (s *selector) destination(p *evidence.Packet) bool {
+	if len(s.nodes) == 0 {
+		return true
+	}
+	to := s.nodes[p.Flow.Dst.Addr()]
+	return to.Node == p.Tap.Node && (to.NIC == "" || to.NIC == p.Tap.Port)
+}
+
+// crosses reports whether a packet passes a port on its way: the packet leaves a switch, or arrives
+// at a node.
+func crosses(p *evidence.Packet) bool {
+	return p.Drop == "" && (p.Tap.NIC && p.Direction == evidence.In || !p.Tap.NIC &&
+		p.Direction == evidence.Out)
+}
+
+// priority returns a queue's number, or -1 for any queue.
+func priority(q *int) int {
+	if q == nil {
+		return -1
+	}
+	return *q
+}

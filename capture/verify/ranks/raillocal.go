@@ -1,0 +1,101 @@
+package ranks
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/capture/verify/evidence"
+)
+
+// railLocal checks that a workload stays on its rails. No packet of the workload enters or leaves a
+// switch by a link to another switch. Each packet has then passed the single switch to which both
+// NICs are attached. Traffic between ranks within one node passes no tap.
+type railLocal struct {
+	roles   *evidence.Roles
+	capture *evidence.Capture
+	sent    []uint64   // through the rank's NIC, by rank
+	passed  [][]uint64 // at switches' ports, by tap index and rank
+}
+
+// NewRailLocal makes the check.
+func NewRailLocal(w evidence.Workload) evidence.Check {
+	return &railLocal{roles: evidence.NewRoles(w), sent: make([]uint64, len(w.Ranks))}
+}
+
+// Begin implements Check.
+func (l *railLocal) Begin(c *evidence.Capture) { l.capture = c }
+
+// Packet implements Check.
+func (l *railLocal) Packet(p *evidence.Packet) {
+	role := l.roles.Of(p)
+	if !role.Relevant || role.Rank < 0 || p.Direction == evidence.Unknown {
+		return
+	}
+	if p.Tap.NIC {
+		if want := &l.roles.Workload.Ranks[role.Rank]; p.Direction == evidence.Out &&
+			p.Tap.Port == want.NIC &&
+			p.Tap.Node == want.Node {
+			l.sent[role.Rank]++
+		}
+		return
+	}
+	for len(l.passed) <= p.Tap.Index {
+		l.passed = append(l.passed, make([]uint64, len(l.sent)))
+	}
+	l.passed[p.Tap.Index][role.Rank]++
+}
+
+// between reports whether a tap is at a switch's port towards another switch. The plan tells, or
+// another tap that names the same link.
+func (l *railLocal) between(tap *evidence.Tap) bool {
+	c := l.capture
+	if tap.NIC {
+		return false
+	}
+	if port, _ := c.Interface(tap.Node, tap.Port); port != nil {
+		_, nic := c.Interface(evidence.SplitPort(port.Peer))
+		return !nic
+	}
+	return tap.Link != "" && slices.ContainsFunc(c.Taps, func(o *evidence.Tap) bool {
+		return o != tap && o.Link == tap.Link && !o.NIC
+	})
+}
+
+// Result implements Check.
+func (l *railLocal) Result() evidence.Result {
+	r := evidence.Result{Name: "rail-local " + l.roles.Workload.Name, Measured: map[string]float64{}}
+	need, f := l.roles.Need(l.capture), evidence.Finding{}
+	var total, crossed uint64
+	ports := l.capture.Ports(l.between)
+	need.Ports, need.AnyOrder = append(need.Ports, ports...), true
+	for _, name := range ports {
+		tap := l.capture.TapNamed(name)
+		for rank := 0; tap != nil && tap.Index < len(l.passed) && rank < len(l.sent); rank++ {
+			if count := l.passed[tap.Index][rank]; count > 0 {
+				crossed += count
+				f.Wrong = append(f.Wrong, fmt.Sprintf("%s sent %d packets that passed %s, towards another "+
+					"switch", l.roles.Name(rank), count, tap.Name))
+			}
+		}
+	}
+	if l.capture.Plan == nil {
+		f.Unclear = append(f.Unclear, "without a plan the links between switches are not known")
+	}
+	if len(ports) == 0 {
+		f.Unclear = append(f.Unclear, "there is no link between switches")
+	}
+	for i, sent := range l.sent {
+		if total += sent; sent == 0 {
+			f.Unclear = append(f.Unclear, l.roles.Name(i)+": sent no packet of the workload through its NIC")
+		}
+	}
+	if l.roles.Ambiguous > 0 {
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+			l.roles.Ambiguous))
+	}
+	r.Measured["packets"], r.Measured["crossed"] = float64(total), float64(crossed)
+	r.Summary = fmt.Sprintf("%d packets of %d ranks left; they were seen %d times at %d ports between "+
+		"switches", total, len(l.sent), crossed, len(ports))
+	l.capture.Conclude(&r, need, f)
+	return r
+}
