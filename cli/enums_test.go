@@ -197,6 +197,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Workload.ip":           only("4", "6"),
 		"Training.ip":           only("4", "6"),
 		"Messages.ip":           only("4", "6"),
+		"Probe.ip":              only("4", "6"),
 		"Stack.kind":            stackKind,
 		"Routing.daemon":        only(spec.FRR), // package nodes/frr
 		"Node.build-network":    only(spec.BuildWithout, spec.BuildDefault, spec.BuildHost),

@@ -25,6 +25,9 @@ func (c *compiler) checkSteps() {
 		if step.Exec != nil && len(step.Exec.Ends) > 0 {
 			c.checkEnds(path+".exec", step.Exec)
 		}
+		if step.Probe != nil {
+			c.checkProbe(w, path+".probe", step.Probe)
+		}
 		if step.Workload != nil && step.Workload.Switch != "" {
 			w.name(path+".workload.switch", step.Workload.Switch, "switch", w.switches)
 		}

@@ -50,15 +50,11 @@ func (c *checker) exactlyOne(path string, v any, choices ...string) {
 }
 
 func (c *checker) steps() {
-	var keys []string
-	for _, row := range actions {
-		keys = append(keys, row.key)
-	}
 	var last units.Duration
 	for i := range c.t.Steps {
 		step := &c.t.Steps[i]
 		at := fmt.Sprintf("steps[%d]", i)
-		c.exactlyOne(at, *step, keys...)
+		c.exactlyOne(at, *step, stepKeys()...)
 		if step.At != nil {
 			if *step.At < last {
 				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At,

@@ -100,7 +100,9 @@ func makeSchema(t *testing.T) []byte {
 		"TrimsCheck.count": boundForm.String(), "PausesCheck.count": boundForm.String(),
 		"PausesCheck.paused":    boundForm.String(),
 		"ReorderingCheck.share": boundForm.String(), "QueueDepthCheck.max": boundForm.String(),
-		"QueueDepthCheck.p99":  boundForm.String(),
+		"QueueDepthCheck.p99": boundForm.String(),
+		"Probe.name":          nodeName.String(), "Probe.arrived": boundForm.String(),
+		"Probe.paths": boundForm.String(), "Probe.queue": boundForm.String(),
 		"ThroughputCheck.rate": boundForm.String(), "ThroughputCheck.fairness": boundForm.String(),
 	} {
 		property(t, s, path).Pattern = form
@@ -137,14 +139,13 @@ func makeSchema(t *testing.T) []byte {
 	property(t, s, "Scheduler.weights").AdditionalProperties = &jsonschema.Schema{Type: "integer",
 		Minimum: "1", Maximum: "1000"}
 	for path, numbers := range map[string][]any{"Workload.ip": {"4", "6", 4, 6},
-		"Training.ip": {"4", "6", 4, 6}, "Messages.ip": {"4", "6", 4, 6},
+		"Training.ip": {"4", "6", 4, 6}, "Messages.ip": {"4", "6", 4, 6}, "Probe.ip": {"4", "6", 4, 6},
 		"SGD.bits": {"2", "4", "8", 2, 4, 8}} {
 		p := property(t, s, path)
 		p.Type, p.Enum = "", numbers
 	}
 	for typ, choices := range map[string][]string{
-		"Step": {"capture", "workload", "training", "messages", "traffic", "stack", "exec", "link",
-			"wait", "sleep"},
+		"Step":         stepKeys(),
 		"Check":        {"workload", "packets", "fidelity"},
 		"PacketsCheck": packetChecks,
 		"Traffic":      {"to", "shift", "pause"},

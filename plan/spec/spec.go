@@ -193,7 +193,7 @@ type Node struct {
 }
 
 // Step is a step of a scenario. Exactly one of capture, workload, training, messages, traffic,
-// stack, exec, link, wait and sleep is set.
+// probe, stack, exec, link, wait and sleep is set.
 type Step struct {
 	// At is when the step starts, counted from the start of the first step. Without at the step
 	// starts when the step before it has ended.
@@ -208,6 +208,8 @@ type Step struct {
 	Messages *Messages `yaml:"messages,omitempty" json:"messages,omitempty"`
 	// Traffic sends datagrams or pause frames.
 	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty"`
+	// Probe sends telemetry probes and judges what switches wrote into them.
+	Probe *Probe `yaml:"probe,omitempty" json:"probe,omitempty"`
 	// Stack runs third-party programs and reports what they measure.
 	Stack *Stack `yaml:"stack,omitempty" json:"stack,omitempty"`
 	// Exec runs a command in nodes.

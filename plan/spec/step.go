@@ -6,8 +6,8 @@ import (
 	"railbed/internal/units"
 )
 
-// Action is the action of a step: *Capture, *Workload, *Training, *Messages, *Traffic, *Stack, *Exec,
-// *LinkChange, Wait or Sleep. Each type has its check and its defaults beside it.
+// Action is the action of a step: *Capture, *Workload, *Training, *Messages, *Traffic, *Probe,
+// *Stack, *Exec, *LinkChange, Wait or Sleep. Each type has its check and its defaults beside it.
 type Action interface {
 	// Traits returns the properties that several kinds of steps have.
 	Traits() Traits
@@ -50,6 +50,7 @@ var actions = []struct {
 	{"training", func(s *Step) Action { return there(s.Training) }},
 	{"messages", func(s *Step) Action { return there(s.Messages) }},
 	{"traffic", func(s *Step) Action { return there(s.Traffic) }},
+	{"probe", func(s *Step) Action { return there(s.Probe) }},
 	{"stack", func(s *Step) Action { return there(s.Stack) }},
 	{"exec", func(s *Step) Action { return there(s.Exec) }},
 	{"link", func(s *Step) Action { return there(s.Link) }},
@@ -65,6 +66,14 @@ var actions = []struct {
 		}
 		return Sleep(*s.Sleep)
 	}},
+}
+
+// stepKeys returns the keys of a step, of which it has exactly one.
+func stepKeys() (keys []string) {
+	for _, row := range actions {
+		keys = append(keys, row.key)
+	}
+	return keys
 }
 
 // there returns nil for an action that is a nil pointer.

@@ -675,7 +675,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	const want = `f.yaml:1:7: name "Bad"; want 1 to 24 of a-z, 0-9 and -, the first not -
 f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus, dragonfly
 f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
-f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, stack, exec, link, wait, sleep
+f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, probe, stack, exec, link, wait, sleep
 f.yaml:4:1: unknown key "sed" in the file; did you mean "seed"?`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -81,6 +81,8 @@ func (p *preparation) step(f stepFrame, action spec.Action) step {
 		return p.messages(f, a)
 	case *spec.Traffic:
 		return p.traffic(f, a)
+	case *spec.Probe:
+		return &probeStep{f, a}
 	case *spec.Stack:
 		return &stackStep{f, a}
 	case *spec.Exec:

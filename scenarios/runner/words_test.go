@@ -68,6 +68,9 @@ var wrongWords = func() map[string]string {
 	node := func(settings string) string { return head + "nodes: {default: {" + settings + "}}\n" }
 	docker := func(settings string) string { return node("runtime: docker, image: a, " + settings) }
 	steps := func(steps string) string { return head + "steps: [" + steps + "]\n" }
+	probes := func(keys string) string {
+		return part("switch: {kind: soft, int: true}") + "steps: [{probe: {" + keys + "}}]\n"
+	}
 	work := "{capture: {at: [all], file: a.pcapng}}, {workload: {name: w, kind: all-reduce, size: 4KiB}}, " +
 		"{workload: {name: v, kind: all-reduce, size: 4KiB}}"
 	workload := func(keys string) string {
@@ -119,12 +122,18 @@ var wrongWords = func() map[string]string {
 			"layer-time: 1ms, layer-bytes: 1KB}}}"),
 		"RD.rates": steps("{workload: {name: w, kind: all-reduce, size: 4KiB, transport: rd, " +
 			"rd: {control: offline, rates: nosuch}}}"),
-		"Traffic.from": steps("{traffic: {name: x, from: [nosuch], to: [h1], for: 1s}}"),
-		"Traffic.to":   steps("{traffic: {name: x, from: [h0], to: [nosuch], for: 1s}}"),
-		"Stack.nodes":  steps("{stack: {name: s, kind: iperf3, nodes: [nosuch]}}"),
-		"Stack.test":   steps("{stack: {name: s, kind: ucx, test: nosuch}}"),
-		"Stack.beside": steps("{stack: {name: s, kind: ucx, beside: nosuch}}"),
-		"Exec.nodes":   steps("{exec: {nodes: [nosuch], command: [a]}}"),
+		"Traffic.from":  steps("{traffic: {name: x, from: [nosuch], to: [h1], for: 1s}}"),
+		"Traffic.to":    steps("{traffic: {name: x, from: [h0], to: [nosuch], for: 1s}}"),
+		"Probe.name":    probes("name: no such, from: h0, to: h1"),
+		"Probe.from":    probes("name: p, from: nosuch, to: h1"),
+		"Probe.to":      probes("name: p, from: h0, to: nosuch"),
+		"Probe.arrived": probes("name: p, from: h0, to: h1, arrived: nosuch"),
+		"Probe.paths":   probes("name: p, from: h0, to: h1, paths: nosuch"),
+		"Probe.queue":   probes("name: p, from: h0, to: h1, queue: nosuch"),
+		"Stack.nodes":   steps("{stack: {name: s, kind: iperf3, nodes: [nosuch]}}"),
+		"Stack.test":    steps("{stack: {name: s, kind: ucx, test: nosuch}}"),
+		"Stack.beside":  steps("{stack: {name: s, kind: ucx, beside: nosuch}}"),
+		"Exec.nodes":    steps("{exec: {nodes: [nosuch], command: [a]}}"),
 		"Exec.ends": part("switch: {kind: router}, routing: {daemon: frr}") +
 			"steps: [{exec: {nodes: [leaf1], command: [a], ends: [nosuch]}}]\n",
 		"LinkChange.where":   steps("{link: {where: nosuch--leaf1, state: down}}"),
