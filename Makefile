@@ -16,15 +16,22 @@ CHECKFLAGS ?=
 # These are tested without the race detector. The first run whole testbeds on their own executable: with
 # the detector it is several times slower, frames of emulated links are late, and each process takes a second
 # to end. The second have one goroutine, nothing that could race, and thousands of schedules in virtual time.
-UNRACED := ^railbed/(nodes/vm|scenarios/runner|testbed|cli|capture/verify.*|scenarios/interop)$$|$\
-	^railbed/(fabric/softswitch|fabric/softswitch/reduction|fabric/softswitch/forward|transports/rd/engine|transports/roce/queuepair|transports/rd/path|transports/rd/rate/arena|workloads/collective)$$
-# These measure rates and durations, so that they are tested alone. Of the others two packages are tested at once.
-ALONE := ^railbed/(capture|cli|fabric|fabric/(link|port|softswitch/(live|queue))|scenarios/runner)$$
+UNRACED := nodes/vm scenarios/runner testbed cli capture/verify capture/verify/evidence \
+	capture/verify/fabric capture/verify/ranks \
+	capture/verify/rd capture/verify/roce capture/verify/verifytest scenarios/interop \
+	fabric/softswitch fabric/softswitch/reduction fabric/softswitch/forward transports/rd/engine \
+	transports/rd/path transports/rd/rate/arena transports/roce/queuepair workloads/collective
+# These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
+ALONE := capture cli fabric fabric/link fabric/port fabric/softswitch/live fabric/softswitch/queue \
+	scenarios/runner
+empty :=
+packages = ^railbed/($(subst $(empty) $(empty),|,$(strip $(1))))$$
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic, and a part of the library.
-ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hosttest ./nodes/... ./fabric ./internal/kernel ./fabric/link ./fabric/port \
-	./fabric/softswitch/live ./capture ./scenarios/runner ./scenarios/proof
+ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hosttest ./nodes/... ./fabric \
+	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
+	./capture ./scenarios/runner ./scenarios/proof
 ROOTLESSFLAGS := -skip '^(TestNetem|TestBytesOfCollectives|TestManyPorts)$$'
 
 # What reads files and recordings needs no Linux.
@@ -32,7 +39,8 @@ PORTABLE := ./internal/units ./plan/... ./capture/pcapng \
 	./capture/layers ./capture/report ./capture/verify/... ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench bench-once lint prose generate ci clean help
+.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench \
+	bench-once lint prose generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
@@ -40,15 +48,18 @@ build: ## bin/railbed, one static binary
 quickstart: ## build and run scenarios/quickstart.yaml into out/quickstart
 	@scripts/quickstart
 
-check: ## build, vet, prose, and every test that needs no host, in a minute; CHECKFLAGS=-count=1 runs also what passed before
-	@began=$$(date +%s); took() { echo "make check: $$1 after $$(($$(date +%s) - began)) s"; }; trap 'took failed >&2' ERR; \
+check: ## build, vet, prose, every test that needs no host; CHECKFLAGS=-count=1 repeats what passed before
+	@began=$$(date +%s); took() { echo "make check: $$1 after $$(($$(date +%s) - began)) s"; }; \
+	trap 'took failed >&2' ERR; \
 	$(GO) build ./...; \
 	$(GO) vet ./...; \
-	$(GO) test -short -vet=off -timeout=5m $(CHECKFLAGS) ./... | { grep -vE '^ok |\[no test files\]$$' || true; }; \
-	if [ -x bin/vale ] || command -v gcc >/dev/null 2>&1; then $(MAKE) --no-print-directory prose; else echo "make check: pages and comments are not read: no C compiler to build Vale with"; fi; \
+	$(GO) test -short -vet=off -timeout=5m $(CHECKFLAGS) ./... | \
+		{ grep -vE '^ok |\[no test files\]$$' || true; }; \
+	if [ -x bin/vale ] || command -v gcc >/dev/null 2>&1; then $(MAKE) --no-print-directory prose; \
+	else echo "make check: pages and comments are not read: no C compiler to build Vale with"; fi; \
 	trap - ERR; took passed
 
-flakes: ## RUNS=100 times WHAT=check, or test, beside two busy loops; counts the runs that fail, and keeps their output in out/flakes
+flakes: ## RUNS=100 times WHAT=check, or test, beside two busy loops; output of failed runs in out/flakes
 	@scripts/flakes $(or $(RUNS),100) $(or $(WHAT),check)
 
 setup-test: ## as root, install what the tests use; else print the line
@@ -64,19 +75,20 @@ test-root: # as whoever runs make
 	$(GO) build $(RACE) ./...
 	$(GO) vet ./...
 	@status=0; all=$$($(GO) list ./...); \
-	raced=$$(grep -vE '$(UNRACED)' <<<"$$all"); unraced=$$(grep -E '$(UNRACED)' <<<"$$all"); \
-	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(grep -vE '$(ALONE)' <<<"$$raced") || status=1; \
-	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(grep -E '$(ALONE)' <<<"$$raced") || status=1; \
-	$(GO) test $(TESTFLAGS) -p=2 $$(grep -vE '$(ALONE)' <<<"$$unraced") || status=1; \
-	$(GO) test $(TESTFLAGS) -p=1 $$(grep -E '$(ALONE)' <<<"$$unraced") || status=1; \
+	raced=$$(grep -vE '$(call packages,$(UNRACED))' <<<"$$all"); \
+	unraced=$$(grep -E '$(call packages,$(UNRACED))' <<<"$$all"); \
+	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$raced") || status=1; \
+	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$raced") || status=1; \
+	$(GO) test $(TESTFLAGS) -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
+	$(GO) test $(TESTFLAGS) -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
 	exit $$status
 
 test-user: # root tries what nobody has
 	@status=0; all=$$($(GO) list $(ROOTLESS)); \
 	as_nobody() { RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_LIBRARY=6 \
 		$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESSFLAGS) "$$@" || status=1; }; \
-	as_nobody -p=2 $$(grep -vE '$(ALONE)' <<<"$$all"); \
-	as_nobody -p=1 $$(grep -E '$(ALONE)' <<<"$$all"); \
+	as_nobody -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$all"); \
+	as_nobody -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$all"); \
 	exit $$status
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
@@ -106,7 +118,8 @@ lint: bin/staticcheck ## gofmt, vet, staticcheck, prose, and golangci-lint where
 	$(MAKE) --no-print-directory prose
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) build $(PORTABLE)
-	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; else echo "golangci-lint is not installed"; fi
+	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; \
+	else echo "golangci-lint is not installed"; fi
 
 generate: ## write what is made from the code
 	$(GO) generate ./...
