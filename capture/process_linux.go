@@ -21,7 +21,7 @@ import (
 // part is the name under which this executable starts itself as a recorder.
 const part = "capture"
 
-// playsParts says that Parts was called.
+// playsParts is set once Parts was called.
 var playsParts atomic.Bool
 
 // Parts returns the part that reexec.Run needs so that captures run in their own process. Programs
@@ -122,11 +122,11 @@ type child struct {
 	control *net.UnixConn
 	decoder *json.Decoder
 	stream  *os.File
-	// moved counts the pieces of the stream that were copied. Writing says that a piece is being
+	// moved counts the pieces of the stream that were copied. Writing is set while a piece is being
 	// written.
 	moved   atomic.Uint64
 	writing atomic.Bool
-	// hung says that hurry killed the process.
+	// hung is set if hurry killed the process.
 	hung atomic.Bool
 }
 

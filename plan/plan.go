@@ -40,7 +40,7 @@
 // another priority. Railbed's own packets have DSCPs for local use:
 //
 //	priority  DSCP  what
-//	0         0     everything that asks for nothing, such as TCP
+//	0         0     everything without a priority of its own, such as TCP
 //	3         26    RoCE as it is usually set up, lossless where pfc or gfc is on
 //	4         35    rd's data, trimmed where trim is on (spec.DSCPRd)
 //	6         48    RoCE's congestion notifications, as usually set up

@@ -157,7 +157,7 @@ type Request struct {
 	// Imm is the immediate data of a WRITE_IMM.
 	Imm   uint32
 	Class Class
-	// Unsignaled says that the caller does not wait for this completion alone, but for the
+	// Unsignaled is set if the caller does not wait for this completion alone. It waits for the
 	// completion of a later request to the same peer that is neither Unsignaled nor canceled. A
 	// transport may report both together, as InfiniBand's selective signaling does. A transport
 	// that gains nothing by this reports each as usual.

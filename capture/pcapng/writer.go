@@ -55,7 +55,7 @@ func (p *Writer) AddInterface(i Interface) (int, error) {
 	}
 	p.option(ifTsResol, []byte{9}) // 10^-9 s
 	if i.Filter != "" {
-		// A leading 0 says that the filter is a libpcap expression.
+		// A leading 0 means that the filter is a libpcap expression.
 		p.option(ifFilter, append([]byte{0}, i.Filter...))
 	}
 	p.texts(ifOS, i.OS)

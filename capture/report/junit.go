@@ -116,7 +116,7 @@ func (r *Report) junitSuite(name string, took time.Duration) junitSuite {
 
 // junitRun sets the run's case to failures that no step and no check reports: a testbed that did
 // not come up, an interrupt between steps, an overloaded emulator. So every CI system shows a run
-// that did not pass as not passed. told says that a step or a check reports a failure.
+// that did not pass as not passed. told is set if a step or a check reports a failure.
 func (r *Report) junitRun(steps *junitSuite, told bool) {
 	switch {
 	case r.Verdict == verdict.Unsupported:

@@ -80,7 +80,7 @@ type Serving struct {
 	Goodput  float64 `json:"goodput,omitempty"`
 }
 
-// Told says, for people, how far the objectives were met. It is empty without an objective.
+// Told returns, for people, how far the objectives were met. It is empty without an objective.
 func (m *Messages) Told() string {
 	if m.Serving != nil {
 		return m.Serving.told(m.Attained)

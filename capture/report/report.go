@@ -39,7 +39,7 @@ const (
 type Report struct {
 	Format  string          `json:"format"`
 	Verdict verdict.Verdict `json:"verdict"`
-	// Reason says in one line why the verdict is not PASS.
+	// Reason is the reason, in one line, why the verdict is not PASS.
 	Reason string `json:"reason,omitempty"`
 	// Name is the testbed's name. File is the path that the user gave.
 	Name        string `json:"name"`

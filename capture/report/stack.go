@@ -21,7 +21,7 @@ type Stack struct {
 	// Columns are the column heads of the table that the program prints.
 	Columns []string   `json:"columns,omitempty"`
 	Rows    []StackRow `json:"rows,omitempty"`
-	// Metric names the figure of each row, Unit is its unit, and Less says that a smaller figure is
+	// Metric names the figure of each row, Unit is its unit, and Less is set if a smaller figure is
 	// better.
 	Metric string `json:"metric,omitempty"`
 	Unit   string `json:"unit,omitempty"`
@@ -52,7 +52,7 @@ type HeldRank struct {
 	Looks   int `json:"looks"`
 }
 
-// String names the rank and says how it was held up.
+// String returns the rank and how it was held up, for people.
 func (h HeldRank) String() string {
 	if h.Stopped > 0 {
 		return fmt.Sprintf("rank %d (%s) was held up: it was stopped at %d of %d looks", h.Rank, h.Node,

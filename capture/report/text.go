@@ -184,7 +184,7 @@ func (t *textWriter) workloads(workloads []Workload) {
 	}
 }
 
-// Lost says how much was left out, for people. It is empty if no byte may be left out.
+// Lost returns how much was left out, for people. It is empty if no byte may be left out.
 func (l LeftOut) Lost() string {
 	if l.MayMiss == 0 {
 		return ""

@@ -52,7 +52,7 @@ const (
 	RoCENone      = "none"
 )
 
-// Rules of a RoCECheck. RoCECheck.Rule says what each requires.
+// Rules of a RoCECheck. The comment of RoCECheck.Rule states what each requires.
 const (
 	RoCERuleICRC   = "icrc"
 	RoCERulePSN    = "psn"

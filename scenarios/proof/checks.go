@@ -234,7 +234,7 @@ func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
 	// Packets entering and leaving an emulated NIC are recorded only with events: all.
 	at := l.which(func(p *port) bool { return p.matches(k.At) && (!p.nic || l.capture.Events == "all") })
 	if len(at) == 0 {
-		// The record of an overrun drop says how long the NIC's queue was.
+		// The record of an overrun drop has the length of the NIC's queue.
 		tell := l.never
 		if demands(k.Max, spec.BytesBound) || demands(k.P99, spec.BytesBound) {
 			tell = l.hardly

@@ -109,7 +109,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	return judgeExit(err, node, e, tail.String())
 }
 
-// stoppedError says that a command's process was stopped when the command was ended, so that the
+// stoppedError is the error of a command whose process was stopped when the command was ended, so that the
 // process did not complete its task.
 type stoppedError struct {
 	command, node, process string

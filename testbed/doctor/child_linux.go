@@ -132,7 +132,7 @@ func dropRoot(command *exec.Cmd) {
 	}
 }
 
-// cloneError says which step the kernel refused when a child did not start.
+// cloneError names the step that the kernel refused when a child did not start.
 func cloneError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

@@ -126,7 +126,7 @@ func (r *ring) allocate(size int) (err error) {
 	return nil
 }
 
-// take returns the next packet from its IP header on, or nil. whole says that the kernel has not
+// take returns the next packet from its IP header on, or nil. whole is set if the kernel has not
 // cut it yet, or has joined it. The data is valid until free.
 func (r *ring) take() (data []byte, whole bool, err error) {
 	for r.taken < len(r.slots) {

@@ -98,7 +98,7 @@ type incoming struct {
 	// of the others.
 	number, replied uint64
 	unreported      int
-	// awaited says that a message that was not reported is signaled.
+	// awaited is set if a message that was not reported is signaled.
 	awaited bool
 	replies []byte
 }

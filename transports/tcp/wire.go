@@ -16,7 +16,7 @@ import (
 //	hello   magic[8] sender-id[16] receiver-id[16]
 //	header  op[1] flags[1] zero[2] imm[4] length[4] zero[4] key[8] offset[8]
 //
-// The only flag says that the message needs no reply of its own: a reply to a later message
+// The only flag marks a message that needs no reply of its own: a reply to a later message
 // suffices.
 //
 // The accepting side sends replies only. Messages are numbered from 1 in the order of their

@@ -16,7 +16,7 @@ import (
 // values.
 const patternLen = 65537
 
-// PatternConfig says whose data a pattern is, and which operation combines it.
+// PatternConfig selects the rank whose data a pattern is, and the operation that combines it.
 type PatternConfig struct {
 	Rank, Ranks int
 	Type        element.Type // default element.Float32

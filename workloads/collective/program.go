@@ -27,7 +27,7 @@ type Program struct {
 // turn. The data is copied from the places even if it could have landed in its final position.
 const eagerBytes = 256 << 10
 
-// eagerTurn is the bit of immediate data that says which of the two places holds a message.
+// eagerTurn is the bit of immediate data that selects the one of the two places that holds a message.
 const eagerTurn = 1 << 19
 
 // Data describes the data of an operation.

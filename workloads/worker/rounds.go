@@ -39,7 +39,7 @@ type Range struct {
 // Sizes returns the sizes of the range for a collective of a kind, an element type and a number of
 // ranks. As nccl-tests does, it rounds each size down to a whole number of elements. For a kind
 // whose ranks have shares, it rounds down so that all shares are equal and multiples of 16 bytes.
-// The size of a barrier is 0. An error says what is wrong with the range.
+// The size of a barrier is 0. An error states what is wrong with the range.
 func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, error) {
 	const most = 10_000 // maximum number of lines in a table
 	if kind == Barrier {

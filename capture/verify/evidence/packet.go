@@ -12,7 +12,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// Direction tells in which direction a packet passed its tap.
+// Direction is the direction in which a packet passed its tap.
 type Direction uint8
 
 // Directions.

@@ -59,8 +59,8 @@ func NewPauses(k *spec.PausesCheck) evidence.Check {
 // Begin implements Check.
 func (k *pauses) Begin(c *evidence.Capture) { k.begin(c) }
 
-// pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks tells
-// whether the port asks for the pause or is asked.
+// pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks is
+// set if the port requests the pause, and not set if the port is paused.
 func pauseLength(c *evidence.Capture, asked *evidence.Tap, asks bool, quanta uint16) int64 {
 	rate := uint64(100e9) // the switch's default for a line without a rate
 	if port, _ := c.Interface(asked.Node, asked.Port); port != nil {

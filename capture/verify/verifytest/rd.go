@@ -143,7 +143,7 @@ func (s *Scene) RDRing(family int) {
 	}
 }
 
-// RDAck says that everything before a PSN has come, and what of the words behind.
+// RDAck acknowledges everything before a PSN, and the PSNs behind it by words of a bitmap.
 func (s *Scene) RDAck(from, to, engine int, psn uint32, words ...uint64) {
 	d := make(wire.RD, wire.RDAckBytes(len(words), 0))
 	d.EncodeAck(s.Base(from, to, engine, psn), &wire.RDAckFields{Limit: psn + evidence.RDWindow, Room: 24},

@@ -9,7 +9,7 @@
 //
 // Connect offers a queue pair to the listener at a port of an address. The listening host receives
 // the event Requested. It answers with Accept or Reject, at once or later, as long as the peer
-// still asks. The event Ended says that the peer gave up. Both hosts receive Connected: the active
+// still asks. The event Ended reports that the peer gave up. Both hosts receive Connected: the active
 // side when its request is granted, the passive side when its peer is known to be ready. If the
 // attempt fails, they receive Ended. A message that is not answered is sent again.
 //
@@ -82,12 +82,12 @@ const MaxRequestPrivate = infiniband.REQPrivate - infiniband.IPServiceLen
 // Host receives the manager's events. The Manager's methods call its methods, which may call
 // Accept, Reject and Disconnect.
 type Host interface {
-	// Requested says that a peer asks for a connection at a port that the manager listens at.
+	// Requested is the event that a peer requests a connection at a port that the manager listens at.
 	Requested(c Conn, from netip.AddrPort, port uint16, offer Offer)
-	// Connected says that a connection is ready. The offer is the peer's. At the passive side it is
+	// Connected is the event that a connection is ready. The offer is the peer's. At the passive side it is
 	// the offer of Requested.
 	Connected(c Conn, offer Offer)
-	// Ended says that a connection has ended, or failed to be made. It is the connection's last
+	// Ended is the event that a connection has ended, or failed to be made. It is the connection's last
 	// event.
 	Ended(c Conn, why error)
 }
@@ -104,7 +104,7 @@ type Config struct {
 	Retries int
 	// Most is the most connections at once, requested ones included. Default 4,096.
 	Most int
-	// Shared says that other managers have the same address. Messages for ports and connections
+	// Shared is set if other managers have the same address. Messages for ports and connections
 	// that this manager does not have are then ignored rather than rejected.
 	Shared bool
 	// First is the first connection's name at this end. It should differ from the names of an
@@ -307,7 +307,7 @@ func (m *Manager) Reject(name Conn, reason uint16) {
 	}
 }
 
-// Established says that the peer is known to be ready although its RTU was lost: a packet arrived
+// Established records that the peer is known to be ready although its RTU was lost: a packet arrived
 // over the connection.
 func (m *Manager) Established(name Conn) {
 	if c := m.conns[name]; c != nil && c.state == granted {

@@ -105,7 +105,7 @@ func (p *pair) receive(size int) error {
 	return p.PostReceive(uint64(p.index), p.shared[:size])
 }
 
-// end ends a size. closed says that the other end has sent its last message already.
+// end ends a size. closed is set if the other end has sent its last message already.
 func (r *run) end(size int, mine Report, closed bool) error {
 	c := r.config
 	small := mine.Average < 0.1

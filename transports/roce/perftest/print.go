@@ -125,7 +125,7 @@ func (p *printer) bandwidthHeader() {
 	p.printf(" #bytes     #iterations    BW peak[%s/sec]    BW average[%s/sec]   MsgRate[Mpps]\n", unit, unit)
 }
 
-// bandwidth prints a row. small says that this end's share is less than 0.1 Gb/s.
+// bandwidth prints a row. small is set if this end's share is less than 0.1 Gb/s.
 func (p *printer) bandwidth(b *Bandwidth, small bool) {
 	format := " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n"
 	if p.config.Gigabits && small {

@@ -87,7 +87,7 @@ type Config struct {
 	// AckEvery is the most packets without a request for an acknowledgement. Default a quarter of
 	// Window.
 	AckEvery int
-	// Selective says that both ends retransmit missing packets only.
+	// Selective is set if both ends retransmit missing packets only.
 	Selective bool
 	// Congestion, if set, makes the rate follow marks of the fabric.
 	Congestion *dcqcn.Params
@@ -217,7 +217,7 @@ func (q *QP) Rate() uint64 {
 }
 
 // Receive processes a packet from the peer for this queue pair. The packet must be Valid, and its
-// ICRC right. marked says that it met congestion (RFC 3168).
+// ICRC right. marked is set if it met congestion (RFC 3168).
 func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 	q.counters.Received++
 	o := p.Opcode()

@@ -79,7 +79,7 @@ type Request struct {
 	// Compare is the value that a CompareSwap expects. Operand is its new value, or the value that
 	// a FetchAdd adds.
 	Compare, Operand uint64
-	// Solicited asks for an event at the receiver.
+	// Solicited requests an event at the receiver.
 	Solicited bool
 }
 
@@ -93,7 +93,7 @@ type Completion struct {
 	// Imm is the immediate of the message, if HasImm.
 	Imm    uint32
 	HasImm bool
-	// Written says that a WRITE_IMM used the receive: Bytes are in the region.
+	// Written is set if a WRITE_IMM used the receive: Bytes are in the region.
 	Written bool
 	// Original is the value before an atomic operation.
 	Original uint64

@@ -156,7 +156,7 @@ func (r *reader) where(e *element, name string) int {
 	return e.start
 }
 
-// fields reads an element's attributes. bad says that one of them was wrong.
+// fields reads an element's attributes. bad is set if one of them was wrong.
 type fields struct {
 	*reader
 	*element
