@@ -151,7 +151,7 @@ func (o Options) validate(taps []Tap) error {
 	case len(taps) == 0:
 		return errors.New("no taps")
 	case o.Feed == nil && slices.ContainsFunc(taps, func(t Tap) bool { return t.Soft }):
-		return errors.New("taps of soft switches and no feed")
+		return errors.New("taps of soft switches need Options.Feed, which is nil")
 	case o.SnapLen < 0 || o.Limit < 0 || o.Memory < 0:
 		return fmt.Errorf("negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
 	case o.SnapLen > 0 && o.SnapLen < minSnapLen:

@@ -16,9 +16,9 @@ import (
 	"railbed/plan"
 )
 
-// Build sets up in the namespaces, one per node and switch name, everything that the plan requests
-// of the kernel, and reads it back. It returns when every link has its carrier. The namespaces
-// remain the caller's and must outlive the Fabric.
+// Build makes the kernel configuration of the plan and reads it back. It also starts the plan's soft
+// switches. ns maps the name of each node and switch to its namespace. Build returns when every link
+// has its carrier. The namespaces remain the caller's and must outlive the Fabric.
 //
 // Before it changes anything, Build checks for features that the plan needs and this host lacks,
 // and measures whether the host reaches the rates. If a later step fails or ctx ends, Build removes

@@ -137,7 +137,7 @@ func TestAggregationTrees(t *testing.T) {
 	some := []Rank{two.Ranks[1], two.Ranks[2]}
 	some[0].Rank, some[1].Rank = 0, 1
 	if _, err := two.AggregationFor(some, ""); err == nil ||
-		!strings.Contains(err.Error(), "spine1 has others below it, too") {
+		!strings.Contains(err.Error(), "spine1 also has other ranks below it") {
 		t.Errorf("ranks 1 and 2 alone: %v", err)
 	}
 	if _, err := two.AggregationFor(two.Ranks, "spine1", first); err == nil ||

@@ -220,7 +220,7 @@ func (p *Plan) noTree(ranks []Rank, root string, found []*AggregationJob) error 
 		return fmt.Errorf("%w: %s has them below it; want aggregation: {} in fabric.switch, or for %s in "+
 			"fabric.switches", ErrNoTree, strings.Join(with, " or "), with[0])
 	case len(rest) > 0:
-		return fmt.Errorf("%w: %s has others below it, too; want all of them to take part", ErrNoTree,
+		return fmt.Errorf("%w: %s also has other ranks below it; let all of them take part", ErrNoTree,
 			rest[0])
 	}
 	return fmt.Errorf("%w: they have no common switch above them; want a topology whose leaves share one, "+

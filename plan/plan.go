@@ -224,15 +224,15 @@ type End struct {
 	Port string `json:"port"`
 }
 
-// Link is a point-to-point link.
+// Link joins two ports. Its two directions have settings of their own.
 type Link struct {
 	// Name is "a--b", or "a:port--b:port" if two devices share several links.
 	Name  string `json:"name"`
 	Class string `json:"class"` // host if one end is a node; fabric if both are switches
 	A     End    `json:"a"`
 	B     End    `json:"b"`
-	MTU   int    `json:"mtu"`
-	// Weight is the share of traffic among equal-cost paths, where 0 means 1. Routes have it in
+	MTU   int    `json:"mtu"` // bytes, without the Ethernet header
+	// Weight is the link's relative weight among equal-cost paths, where 0 means 1. Routes have it in
 	// their next hops.
 	Weight int       `json:"weight,omitempty"`
 	AToB   Direction `json:"a_to_b"`

@@ -388,11 +388,11 @@ in the ways listed below, each with several seeds, and requires:
 
 - A broken run never passes.
 - A sound run never fails.
-- A check whose evidence is all gone never passes.
+- A recording that lacks evidence which every check needs passes no check.
 - An alteration that takes no evidence away changes no verdict.
 
-A cell shows the verdicts for the sound run and, behind the stroke, for the broken run: P is PASS, F is
-FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: whether a missing tap matters
-depends on which one it is.
+A cell shows the verdicts for the sound run and, after the slash, for the broken run: P is PASS, F is
+FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: for example, it matters which
+tap is missing.
 
 `

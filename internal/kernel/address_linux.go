@@ -143,7 +143,7 @@ func (c *Conn) Neighbors() ([]Neighbor, error) {
 	var neighbors []Neighbor
 	err := c.dump("neighbours", request, func() { neighbors = nil }, func(_ uint16, body []byte) error {
 		if len(body) < sizeofNdmsg {
-			return fmt.Errorf("neighbour message of %d bytes", len(body))
+			return fmt.Errorf("neighbour message of %d bytes, want at least %d", len(body), sizeofNdmsg)
 		}
 		if family := body[0]; family != unix.AF_INET && family != unix.AF_INET6 {
 			return nil // the forwarding entries of a bridge

@@ -232,7 +232,8 @@ func (d Dir) RemoveLost(record Published) error {
 	return errors.Join(failures, err, release())
 }
 
-// RemoveRecorded is Remove with a record that the caller has.
+// RemoveRecorded removes what record lists, and then the directory. The caller holds the directory's
+// lock. Unlike Remove, it does not read the record from the disk.
 func (d Dir) RemoveRecorded(record Published) error {
 	if _, err := d.removeSlowly(record, Patience); err != nil {
 		return err

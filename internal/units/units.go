@@ -230,7 +230,7 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseRatio parses a probability between 0 and 1: "0.1%" or "1/1000". A bare number other than 0
+// ParseRatio parses a share from 0 to 1, both inclusive: "0.1%" or "1/1000". A bare number other than 0
 // is refused because it is ambiguous: tc(8) reads "loss 1" as 1%, while a probability of 1 is 100%.
 func ParseRatio(text string) (Ratio, error) {
 	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%% or 1/1000", text)

@@ -212,8 +212,9 @@ func set(dir, file, value string) error {
 	return nil
 }
 
-// Enter moves the calling thread into the group, and with it the processes that it clones. In
-// version 2 a thread cannot leave its process's group; there the caller clones into Descriptor.
+// Enter moves the calling thread, which must be locked to its goroutine, into the group. Processes that
+// it clones later start there. With version 2 of cgroups, or a nil group, Enter does nothing: the caller
+// clones into Descriptor.
 func (g *Group) Enter() error {
 	if g == nil || g.unified != nil {
 		return nil

@@ -36,7 +36,7 @@ func (p *preparation) training(f stepFrame, t *spec.Training) step {
 	}
 	if t.MayDrop() && program.MayMiss(t.RD.Droppable) == 0 {
 		p.wrong(ErrTraining, f.at+".rd.droppable",
-			fmt.Errorf("droppable bytes of a job without sums of gradients of groups %s or %s: remove it",
+			fmt.Errorf("droppable has no effect, as the job sums no gradients in groups %s or %s: remove it",
 				training.DataParallel, training.ExpertData))
 		return made
 	}

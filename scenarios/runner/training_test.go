@@ -54,7 +54,7 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 			"trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, and jobs " +
 			"beside this one have 2"},
 		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: " +
-			"2%}}\n", "file.yaml:4:72: training job: droppable bytes of a job without sums of gradients"},
+			"2%}}\n", "file.yaml:4:72: training job: droppable has no effect"},
 		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n",
 			"the job needs rank 2, and the testbed has 2 ranks"},
 		{"no trace", "  - training: {name: a, trace: none.cm}\n", "file.yaml:4:32: training job: "},

@@ -51,7 +51,7 @@ func loadedRXE() error {
 	if files, _ := filepath.Glob(filepath.Join(folder, "rdma_rxe.ko*")); len(files) > 0 {
 		return fmt.Errorf("%s is there, but not loaded: %w", files[0], errUnknown)
 	}
-	return errors.New("module is neither loaded nor on disk")
+	return fmt.Errorf("module rdma_rxe is not loaded, and %s has no rdma_rxe.ko", folder)
 }
 
 // ownSocket returns an error if the devices of this namespace receive nothing. Kernels before 7.1

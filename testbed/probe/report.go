@@ -132,7 +132,8 @@ type Summary struct {
 	Priority          uint8
 }
 
-// Summary summarises a hop of the path.
+// Summary returns the medians and maxima over the probes at a hop, counted from 0. Priority is the last
+// probe's. The path must have probes.
 func (p *Path) Summary(hop int) Summary {
 	var s Summary
 	var queues []uint32

@@ -8,11 +8,11 @@ import (
 	"railbed/internal/units"
 )
 
-// Sent is a message that was sent.
+// Sent has the times of a message.
 type Sent struct {
 	Message int `json:"message"` // its number in the schedule
-	// Begun is when the message was posted. Done is when its sender knew that it had been placed,
-	// or had its answer. Both count from the start.
+	// Begun is when the message was posted. Done is when the sender learned that it was placed or, for
+	// a request, received the answer. Both count from the start of the schedule.
 	Begun time.Duration `json:"begun"`
 	Done  time.Duration `json:"done"`
 }

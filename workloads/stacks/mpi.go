@@ -231,7 +231,8 @@ func parseOSU(text string) (table, error) {
 			continue
 		}
 		if fields[5] != "Pass" {
-			return t, fmt.Errorf("the benchmark got a wrong result with messages of %s bytes", fields[0])
+			return t, fmt.Errorf("the benchmark's validation of messages of %s bytes is %q, want Pass",
+				fields[0], fields[5])
 		}
 		t.rows = append(t.rows, report.StackRow{Cells: fields, Key: fields[0], Value: latency})
 	}

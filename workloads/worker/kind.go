@@ -11,8 +11,8 @@ import (
 )
 
 // Work is a kind of workload: Collective, SGD, MoE, Training or Messages. Each kind is a type in a file of
-// its own. The coordinator uses its methods to check a job, to give each rank its part, and to collect what
-// the ranks report.
+// its own. The coordinator calls a Work's methods to check a job, to give each rank its part, and to collect
+// the ranks' results.
 type Work interface {
 	// complete sets the fields of a job that follow from its work. It is called before the defaults are set.
 	complete(j *Job, problem reporter)

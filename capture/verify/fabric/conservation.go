@@ -284,9 +284,13 @@ func (k *conservation) Result() evidence.Result {
 	}
 	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded),
 		float64(missing), float64(odd)
-	r.Summary = fmt.Sprintf("%d packets crossed %d switches, %d entered and never left, %d left without "+
-		"having entered or too often",
-		forwarded, len(k.switches), missing, odd)
+	r.Summary = fmt.Sprintf("%d packets crossed %d switches", forwarded, len(k.switches))
+	if missing+odd == 0 {
+		r.Summary += ", and none was lost or added"
+	} else {
+		r.Summary += fmt.Sprintf(", %d entered and never left, %d left without having entered or too often",
+			missing, odd)
+	}
 	if counted > 0 {
 		r.Summary += fmt.Sprintf("; queues of kernel switches counted %d of the missing as dropped", counted)
 	}

@@ -2,9 +2,10 @@ package verifytest
 
 import "railbed/internal/units"
 
-// RingAllReduceBytes returns the bytes that each rank of a ring all-reduce sends, rounded up. The
-// reduce-scatter and the all-gather have n-1 steps each, and each step sends one n-th of the
-// buffer. Together that is 2(n-1)/n of the size (Patarasuk and Yuan 2009).
+// RingAllReduceBytes returns the payload bytes that each rank of a ring all-reduce sends in all
+// iterations, rounded up. With fewer than two ranks it returns 0. The reduce-scatter and the all-gather
+// have n-1 steps each, and each step sends one n-th of the buffer. Together that is 2(n-1)/n of the size
+// (Patarasuk and Yuan 2009).
 func RingAllReduceBytes(ranks int, size units.Bytes, iterations int) units.Bytes {
 	if ranks < 2 {
 		return 0

@@ -148,7 +148,7 @@ func checkUDP(frame, payload []byte) error {
 		sum = sum&0xFFFF + sum>>16
 	}
 	if sum != 0xFFFF {
-		return fmt.Errorf("checksum is wrong: the sum is %#x", sum)
+		return fmt.Errorf("the UDP checksum is wrong: the words add up to %#x, want 0xffff", sum)
 	}
 	return nil
 }

@@ -26,8 +26,8 @@ const (
 	cycleBuffer    = 4096
 	cacheLine      = 64
 	maxCycleBuffer = 1 << 20
-	// KeysLen is the length in bytes of a queue pair's keys with a GID, which RoCE always has: text
-	// and a zero byte.
+	// KeysLen is the length in bytes of encoded Keys with a GID, including the final zero byte. Keys
+	// of RoCE always have a GID.
 	KeysLen = 108
 	// patience is how long the peer may take for its next message while connections are made.
 	patience = 30 * time.Second
