@@ -13,6 +13,7 @@ import (
 	"railbed/internal/reexec"
 	"railbed/plan"
 	"railbed/plan/allocation"
+	"railbed/workloads/rank"
 	"railbed/workloads/stacks"
 	"railbed/workloads/traffic"
 	"railbed/workloads/worker"
@@ -23,7 +24,7 @@ import (
 func Parts() reexec.Parts {
 	parts := reexec.Parts{
 		worker.Args()[0]: func([]string) int {
-			channel, err := worker.Inherited()
+			channel, err := rank.Inherited()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "railbed worker:", err)
 				return 1
@@ -31,7 +32,7 @@ func Parts() reexec.Parts {
 			return worker.Main(channel, os.Stderr)
 		},
 		traffic.Part: func(args []string) int {
-			channel, err := worker.Inherited()
+			channel, err := rank.Inherited()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "railbed traffic:", err)
 				return 1

@@ -62,6 +62,13 @@ type Traffic struct {
 	Missing uint64 `json:"missing,omitempty"`
 }
 
+// Add adds other traffic.
+func (t *Traffic) Add(other Traffic) {
+	t.Sent += other.Sent
+	t.Received += other.Received
+	t.Missing += other.Missing
+}
+
 // Ring performs all-reduces around a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009): n-1 steps of reduce-scatter, then n-1 of
 // all-gather. Each chunk is cut into slices that are sent independently. A slice is reduced and

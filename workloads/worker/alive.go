@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"sync/atomic"
@@ -9,6 +8,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/frame"
+	"railbed/workloads/rank"
 )
 
 // errSilent is the error of a worker whose process exists but does nothing.
@@ -39,7 +39,7 @@ type pulse struct {
 }
 
 // take records a message from the worker, and reports whether the message was only an answer.
-func (p *pulse) take(m *message) (answer bool) {
+func (p *pulse) take(m *rank.Message) (answer bool) {
 	p.spoke.Store(true)
 	p.unheard.Store(0)
 	if m.Finished != nil {
@@ -119,26 +119,12 @@ func (c *coordinator) silentRank() int {
 
 // question is the encoded message that asks a worker for an answer.
 var question = func() []byte {
-	payload, err := json.Marshal(message{Alive: &struct{}{}})
+	payload, err := json.Marshal(rank.Message{Alive: &struct{}{}})
 	if err != nil {
 		panic(err)
 	}
 	return payload
 }()
-
-// waitTimer is an endpoint that measures how long its rank has waited for other ranks.
-type waitTimer struct {
-	endpoint
-	waited atomic.Int64 // in ns
-}
-
-// Wait implements transports.Endpoint.
-func (t *waitTimer) Wait(ctx context.Context) error {
-	begin := time.Now()
-	err := t.endpoint.Wait(ctx)
-	t.waited.Add(int64(time.Since(begin)))
-	return err
-}
 
 // Thresholds for a straggler. It works for most of the time, and longer than any other rank by this
 // factor and this time. Ranks that share processors differ by less, except for a few ms that the

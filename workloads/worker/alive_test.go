@@ -14,6 +14,7 @@ import (
 	"railbed/capture/report"
 	"railbed/plan/spec"
 	"railbed/workloads/flows"
+	"railbed/workloads/rank"
 )
 
 // TestEndOfAProcess kills or stops one of four ranks in the middle of a job that would take hours.
@@ -142,11 +143,11 @@ func TestEndOfAProcessOfAnyKind(t *testing.T) {
 func TestSlowWorkersLive(t *testing.T) {
 	j := job(3, 4096)
 	j.Silence, j.Warmup, j.Iterations = 2*time.Second, 0, 1
-	l := goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+	l := before(func(rank int, _ rank.OperationID) {
 		if rank == 1 {
 			time.Sleep(3 * time.Second)
 		}
-	}}}
+	})
 	result, err := Run(t.Context(), j, l, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -172,11 +173,11 @@ func TestSlowRanksThatWaitElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j.Warmup, j.Iterations = 1, 2
-			l := goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+			l := before(func(rank int, _ rank.OperationID) {
 				if rank == 1 {
 					time.Sleep(120 * time.Millisecond)
 				}
-			}}}
+			})
 			result, err := Run(t.Context(), j, l, nil)
 			if err != nil {
 				t.Fatal(err)

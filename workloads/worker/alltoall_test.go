@@ -10,6 +10,7 @@ import (
 	"railbed/plan/perf"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // allToAllJob is a job that is an all-to-all.
@@ -90,13 +91,13 @@ func TestSkewedAllToAll(t *testing.T) {
 
 // TestWrongBlockIsCounted damages two elements on one rank.
 func TestWrongBlockIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 1 && id.Index == 2 {
 			for i := range 4 {
 				result[20+i], result[2800+i] = result[2800+i], result[20+i]
 			}
 		}
-	}}}
+	})
 	result, err := Run(t.Context(), allToAllJob(3, 4096, Pairwise, RD), l, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/transports/rd/rate/arbiter"
+	"railbed/workloads/rank"
 )
 
 const (
@@ -97,18 +98,17 @@ func (c *coordinator) arbitrate(ctx context.Context, l Launcher) (within context
 		return nil
 	}
 	at := c.job.arbiterAt()
-	config := &workerConfig{
-		Job:             c.job.Name,
-		Work:            anyWork{arbiterWork{}},
-		placeConfig:     placeConfig{Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port()},
-		transportConfig: transportConfig{SlotTime: slot, Secret: c.job.Secret},
+	config := &rank.Config{
+		Work:            rank.Assignment{Work: arbiterWork{}},
+		PlaceConfig:     rank.PlaceConfig{Ranks: len(c.job.Ranks), Addr: at.Addr(), Port: at.Port()},
+		TransportConfig: rank.TransportConfig{SlotTime: slot, Secret: c.job.Secret},
 	}
 	left := context.AfterFunc(ctx, func() { channel.Close() })
 	defer left()
-	err = frame.NewWriter(channel).WriteJSON(frame.Message, message{Config: config})
+	err = frame.NewWriter(channel).WriteJSON(frame.Message, rank.Message{Config: config})
 	if err == nil {
-		var m *message
-		if m, err = readMessage(frame.NewReader(channel)); err == nil && m.Failed != nil {
+		var m *rank.Message
+		if m, err = rank.ReadMessage(frame.NewReader(channel)); err == nil && m.Failed != nil {
 			err = errors.New(m.Failed.Error)
 		}
 	}
@@ -127,7 +127,7 @@ func watchArbiter(channel io.ReadWriter, silence time.Duration, quit <-chan stru
 	go func() {
 		in := frame.NewReader(channel)
 		for {
-			if _, err := readMessage(in); err != nil {
+			if _, err := rank.ReadMessage(in); err != nil {
 				return // the goroutine that waits for the process reports its exit
 			}
 			unheard.Store(0)
@@ -159,21 +159,21 @@ const arbiterGrace = 2 * time.Second
 // It communicates with the ranks over the testbed's network, as it would have to in a cluster.
 type arbiterWork struct{}
 
-// run implements rankWork. It serves until the channel closes.
-func (arbiterWork) run(ctx context.Context, w *rank) error {
+// Run implements rank.Work. It serves until the channel closes.
+func (arbiterWork) Run(ctx context.Context, w *rank.Process) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
-	o := arbiter.Options{Hosts: w.config.Ranks, Slot: slotBytes, Time: w.config.SlotTime}
-	if w.config.Secret != nil {
-		secret, err := privacy.New(w.config.Secret)
+	o := arbiter.Options{Hosts: w.Config.Ranks, Slot: slotBytes, Time: w.Config.SlotTime}
+	if w.Config.Secret != nil {
+		secret, err := privacy.New(w.Config.Secret)
 		if err != nil {
 			return fmt.Errorf("serve arbiter: %w", err)
 		}
-		clear(w.config.Secret)
+		clear(w.Config.Secret)
 		o.Secret = secret
 	}
-	if err := w.send(message{Ready: &rendezvous{}}); err != nil {
+	if err := w.Send(rank.Message{Ready: &rank.Rendezvous{}}); err != nil {
 		return err
 	}
-	return arbiter.Serve(life, netip.AddrPortFrom(w.config.Addr, w.config.Port), o)
+	return arbiter.Serve(life, netip.AddrPortFrom(w.Config.Addr, w.Config.Port), o)
 }

@@ -57,14 +57,14 @@ func (r ringCarrier) Amounts(rank, operations int) []collective.Amount {
 }
 
 // carriers returns the carriers of a job's collective, by size and lane.
-func (c *workerConfig) carriers() ([][]carrier, error) {
+func (c *collectiveConfig) carriers() ([][]carrier, error) {
 	all := make([][]carrier, len(c.Sizes))
 	for i, size := range c.Sizes {
 		algorithm := c.Algorithm
 		if algorithm == Auto {
 			algorithm = c.Chosen[i]
 		}
-		for _, channel := range c.channels() {
+		for _, channel := range channelsOf(c.Config) {
 			made, err := c.carrier(algorithm, size, channel)
 			if err != nil {
 				return nil, err
@@ -75,13 +75,13 @@ func (c *workerConfig) carriers() ([][]carrier, error) {
 	return all, nil
 }
 
-func (c *workerConfig) carrier(algorithm string, size units.Bytes, channel collective.Channel) (carrier,
+func (c *collectiveConfig) carrier(algorithm string, size units.Bytes, channel collective.Channel) (carrier,
 	error) {
 	switch {
 	case c.Kind == AllToAll && c.Algorithm != MSCCL && !c.shortExchange(size):
 		return exchangeCarrier{c.matrix(size), c.Type.Size(), channel}, nil
 	case c.Kind == AllReduce && algorithm == Ring && c.Type == element.Float32 && c.Op == element.Sum &&
-		len(c.Channels) == 0 && (c.lossy() || !isShort(int(size), c.Ranks)):
+		len(c.Channels) == 0 && (c.Lossy() || !isShort(int(size), c.Ranks)):
 		return ringCarrier{ranks: c.Ranks, bytes: int(size)}, nil
 	}
 	s, err := c.schedule(algorithm)

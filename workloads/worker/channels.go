@@ -8,8 +8,8 @@ import (
 
 	"railbed/plan"
 	"railbed/plan/spec"
-	"railbed/transports"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // Channels returns the places of a job's channels: for each rank in turn, as many places as there
@@ -89,8 +89,8 @@ func (j Job) perChannel() Job {
 	}
 }
 
-// channels returns the channels of the rank's lanes.
-func (c *workerConfig) channels() []collective.Channel {
+// channelsOf returns the channels of the rank's lanes.
+func channelsOf(c *rank.Config) []collective.Channel {
 	all := make([]collective.Channel, max(len(c.Channels), 1))
 	for i := range all {
 		all[i] = collective.Channel{Number: i, Of: len(all)}
@@ -98,174 +98,21 @@ func (c *workerConfig) channels() []collective.Channel {
 	return all
 }
 
-// lane is a rank's end of a channel, or its only end.
-type lane struct {
-	endpoint endpoint
-	// peers maps each peer of the endpoint to its rank.
-	peers map[transports.Peer]int
-	// endpoints maps a rank to its peer.
-	endpoints map[int]transports.Peer
-}
-
-// open opens the endpoint.
-func (l *lane) open(c *workerConfig) error {
-	l.peers, l.endpoints = map[transports.Peer]int{}, map[int]transports.Peer{}
-	endpoint, err := whenFree(func() (endpoint, error) {
-		return open(c, func(p transports.Peer) int { return l.peers[p] })
-	})
-	if err == nil {
-		l.endpoint = endpoint
-	}
-	return err
-}
-
-// throughLanes opens the ends of all channels, does something over them, and closes them.
-func (w *rank) throughLanes(do func() error) error {
-	if err := w.openLanes(); err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	return w.finish()
-}
-
-// openLanes opens the ends of all channels, or the rank's only end if there are no channels.
-func (w *rank) openLanes() error {
-	if len(w.config.Channels) == 0 {
-		if err := w.lane.open(&w.config); err != nil {
-			return err
-		}
-		if e, can := w.endpoint.(tcpEndpoint); can {
-			w.setBusyPoll = e.SetBusyPoll
-		}
-		w.timer = &waitTimer{endpoint: w.endpoint}
-		w.endpoint = w.timer
-		w.lanes = []*lane{&w.lane}
-		return nil
-	}
-	w.concurrent = true
-	for i := range w.config.Channels {
-		l := &lane{}
-		if err := l.open(&w.config.Channels[i]); err != nil {
-			return fmt.Errorf("channel %d: %w", i, err)
-		}
-		if !w.counting {
-			l.endpoint = &busyEndpoint{l.endpoint, &w.busy}
-		}
-		w.lanes = append(w.lanes, l)
-	}
-	return nil
-}
-
-// addPeer adds a rank as a peer, unless it is one already.
-func (l *lane) addPeer(table []rendezvous, rank int) (transports.Peer, error) {
-	if peer, known := l.endpoints[rank]; known {
-		return peer, nil
-	}
-	peer, err := l.endpoint.AddPeer(table[rank].Address)
-	if err == nil {
-		l.peers[peer], l.endpoints[rank] = rank, peer
-	}
-	return peer, err
-}
-
-// addPeers adds all ranks except this one as peers.
-func (l *lane) addPeers(table []rendezvous, own int) (peers []transports.Peer, err error) {
-	peers = make([]transports.Peer, len(table))
-	for other := range table {
-		if other == own {
-			continue
-		}
-		if peers[other], err = l.addPeer(table, other); err != nil {
-			return nil, err
-		}
-	}
-	return peers, nil
-}
-
-func (l *lane) registerAll(b buffers) (memory collective.Memory[[]byte], err error) {
-	if memory.Input, err = l.register(b.input); err != nil {
-		return memory, err
-	}
-	if memory.Output, err = l.register(b.output); err != nil {
-		return memory, err
-	}
-	memory.Work, err = l.register(b.work)
-	return memory, err
-}
-
-func (l *lane) register(memory []byte) ([]byte, error) {
-	if len(memory) == 0 {
-		return nil, nil // no rank writes there
-	}
-	region, err := l.endpoint.Register(memory, transports.RemoteWrite)
-	if err != nil {
-		return nil, err
-	}
-	return region.Remote(), nil
-}
-
-// meetInLanes exchanges the rendezvous of each lane with the other ranks. The tables that it
-// returns are by lane.
-func (w *rank) meetInLanes(ctx context.Context, of func(i int, l *lane) (*rendezvous, error)) ([][]rendezvous,
-	error) {
-	own := &rendezvous{}
-	for i, l := range w.lanes {
-		end, err := of(i, l)
-		if err != nil {
-			return nil, err
-		}
-		end.Address = l.endpoint.Address()
-		own.Channels = append(own.Channels, *end)
-	}
-	if len(w.config.Channels) == 0 {
-		own = &own.Channels[0]
-	}
-	table, err := w.meet(ctx, own)
-	if err != nil || len(w.config.Channels) == 0 {
-		return [][]rendezvous{table}, err
-	}
-	tables := make([][]rendezvous, len(w.lanes))
-	for rank, r := range table {
-		if len(r.Channels) != len(tables) {
-			return nil, fmt.Errorf("rank %d has %d channels, want %d", rank, len(r.Channels), len(tables))
-		}
-		for i := range tables {
-			tables[i] = append(tables[i], r.Channels[i])
-		}
-	}
-	return tables, nil
-}
-
-// busyEndpoint is the endpoint of a lane. It marks its goroutine idle while the goroutine waits.
-type busyEndpoint struct {
-	endpoint
-	busy *idleness
-}
-
-// Wait implements transports.Endpoint.
-func (e *busyEndpoint) Wait(ctx context.Context) error {
-	e.busy.add(-1)
-	defer e.busy.add(1)
-	return e.endpoint.Wait(ctx)
-}
-
 // atOnce does an operation in all lanes at the same time. The calling goroutine must be marked
 // busy. With several lanes, atOnce marks it idle and the goroutine of each lane busy.
-func atOnce[T any](ctx context.Context, busy *idleness, lanes []T,
+func atOnce[T any](ctx context.Context, busy *rank.Idleness, lanes []T,
 	operate func(T, context.Context) (collective.Traffic, error)) (sum collective.Traffic, err error) {
 	if len(lanes) == 1 {
 		return operate(lanes[0], ctx)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	traffic := make([]collective.Traffic, len(lanes))
-	busy.add(-1)
-	defer busy.add(1)
+	busy.Add(-1)
+	defer busy.Add(1)
 	for i, l := range lanes {
-		busy.add(1)
+		busy.Add(1)
 		group.Go(func() (err error) {
-			defer busy.add(-1)
+			defer busy.Add(-1)
 			if traffic[i], err = operate(l, ctx); err != nil {
 				return fmt.Errorf("channel %d: %w", i, err)
 			}
@@ -274,30 +121,7 @@ func atOnce[T any](ctx context.Context, busy *idleness, lanes []T,
 	}
 	err = group.Wait()
 	for _, t := range traffic {
-		addTraffic(&sum, t)
+		sum.Add(t)
 	}
 	return sum, err
-}
-
-// finish closes the rank's ends and sends the coordinator what each of them did over its whole
-// life.
-func (w *rank) finish() error {
-	var all []workerFinished
-	for _, l := range w.lanes {
-		if err := l.endpoint.Close(); err != nil {
-			return err
-		}
-		of := l.endpoint.account(l.peers)
-		of.DeviceBound = l.endpoint.DeviceBound()
-		all = append(all, *of)
-	}
-	if len(w.config.Channels) == 0 {
-		return w.send(message{Finished: &all[0]})
-	}
-	finished := &workerFinished{DeviceBound: true, Channels: all}
-	for _, of := range all {
-		addTraffic(&finished.Stream, of.Stream)
-		finished.DeviceBound = finished.DeviceBound && of.DeviceBound
-	}
-	return w.send(message{Finished: finished})
 }

@@ -11,6 +11,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/workloads/rank"
 )
 
 // inChannels gives each rank of a job so many channels at its own place.
@@ -107,13 +108,13 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 // testWrongChannels holds that what is damaged is counted, and that what cannot be does not run.
 func testWrongChannels(t *testing.T) {
 	t.Helper()
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 1 && id.Index == 0 { // two channels' parts in each other's places
 			for i := range 1600 {
 				result[i], result[2400+i] = result[2400+i], result[i]
 			}
 		}
-	}}}
+	})
 	result, err := Run(t.Context(), inChannels(job(2, 4800), 2), l, nil)
 	if err != nil || result.Wrong() < 700 || result.PerRank[1].Wrong != result.Wrong() {
 		t.Errorf("%v, %+v", err, result)

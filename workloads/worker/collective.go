@@ -4,12 +4,17 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"railbed/internal/element"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/transports/aggregation"
+	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // Collective is a collective operation on the job's buffer.
@@ -57,7 +62,7 @@ func known(kind, algorithm string) bool {
 	return slices.Contains(spec.Algorithms(kind), algorithm)
 }
 
-func (c Collective) of(*Job, int) rankWork { return c }
+func (Collective) of(j *Job, i int) rank.Work { return j.collective(i) }
 
 func (Collective) results(j *Job) Results {
 	if j.Kind == Barrier {
@@ -67,18 +72,17 @@ func (Collective) results(j *Job) Results {
 }
 
 // wanted implements Work.
-func (Collective) wanted(_ *Job, c *workerConfig, w *Wanted) error {
+func (Collective) wanted(j *Job, config *rank.Config, w *Wanted) error {
+	c := &collectiveConfig{config, j.collective(config.Rank)}
 	if c.Algorithm == InNetwork {
-		for _, r := range c.rounds() {
-			w.Switch += uint64(c.Sizes[r.size]) * uint64(r.before+r.count)
-		}
+		w.Switch = c.throughSwitch()
 		return nil
 	}
 	carriers, err := c.carriers()
 	if err != nil {
 		return err
 	}
-	for size, operations := range c.operations() {
+	for size, operations := range operationsOf(config) {
 		for channel, carrier := range carriers[size] {
 			for rank := range c.Ranks {
 				w.add(rank, channel, len(carriers[size]), carrier.Amounts(rank, operations))
@@ -95,57 +99,107 @@ func (Collective) measure(j *Job, row *perf.Row) bool {
 	return true
 }
 
-// run implements rankWork.
-func (Collective) run(ctx context.Context, w *rank) error {
-	return w.collective(ctx, func(p part, _ buffers) (part, error) { return p, nil })
+// collectiveWork is a rank's part in a collective: the collective, and the algorithm that carries it out.
+type collectiveWork struct {
+	Kind      string       `json:"kind"`
+	Algorithm string       `json:"algorithm"`
+	Root      int          `json:"root,omitempty"`
+	Type      element.Type `json:"type"`
+	Op        element.Op   `json:"op"`
+	// Skew, Seed and the rank's Phases are set for an all-to-all. Seed is also set for an SGD
+	// training.
+	Skew   int                `json:"skew,omitempty"`
+	Seed   uint64             `json:"seed,omitempty"`
+	Phases []collective.Phase `json:"phases,omitempty"`
+	// Chosen are the algorithms for the sizes of the buffer, if Algorithm is auto.
+	Chosen []string `json:"chosen,omitempty"`
+	// Rails is set for algorithm hierarchical, which auto may choose, Schedule for msccl, and
+	// Aggregator for in-network.
+	Rails      schedule.Rails     `json:"rails,omitempty"`
+	Schedule   *schedule.Schedule `json:"schedule,omitempty"`
+	Aggregator *aggregatorConfig  `json:"aggregator,omitempty"`
 }
 
-// collective does the operations of a collective. wrap makes the part in operations of a size from
-// the collective's own part and the rank's memory.
-func (w *rank) collective(ctx context.Context, wrap func(part, buffers) (part, error)) error {
-	c := &w.config
+// aggregatorConfig is the part of a rank's work for in-network aggregation.
+type aggregatorConfig struct {
+	Config aggregation.Config `json:"config"`
+	Addr   netip.Addr         `json:"addr"`
+}
+
+// collective returns the part of rank i in the job's collective.
+func (j Job) collective(i int) collectiveWork {
+	w := collectiveWork{Kind: j.Kind, Algorithm: j.Algorithm, Root: j.Root, Type: j.Type, Op: j.Op,
+		Skew: j.Skew, Seed: j.Seed}
+	switch j.Algorithm {
+	case Hierarchical:
+		w.Rails = Rails(j.Ranks)
+	case MSCCL:
+		w.Schedule = j.Schedule
+	case Auto:
+		w.Rails = Rails(j.Ranks)
+		for _, size := range j.sizes() {
+			w.Chosen = append(w.Chosen, algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
+		}
+	}
+	if j.Kind == AllToAll && j.Algorithm != MSCCL {
+		w.Phases = j.phases(i)
+	}
+	if j.Aggregator != nil {
+		w.Aggregator = j.aggregator(i)
+	}
+	return w
+}
+
+// collectiveConfig is a rank's part in a collective with the rank's configuration.
+type collectiveConfig struct {
+	*rank.Config
+	collectiveWork
+}
+
+// wrapper makes the part in operations of a size from the collective's own part and the rank's memory.
+type wrapper = func(rank.Part, buffers) (rank.Part, error)
+
+// Run implements rank.Work.
+func (c collectiveWork) Run(ctx context.Context, w *rank.Process) error {
+	return c.runWrapped(ctx, w, func(p rank.Part, _ buffers) (rank.Part, error) { return p, nil })
+}
+
+// runWrapped does the operations of a collective with the parts that wrap makes.
+func (c collectiveWork) runWrapped(ctx context.Context, w *rank.Process, wrap wrapper) error {
+	config := &collectiveConfig{&w.Config, c}
 	switch {
 	case !known(c.Kind, c.Algorithm):
 		return fmt.Errorf("%s by %s is not something this worker does", c.Kind, c.Algorithm)
 	case c.Algorithm == InNetwork:
-		return w.aggregate(ctx, wrap)
+		return config.aggregate(ctx, w, wrap)
 	}
-	return w.throughLanes(func() error { return w.exchange(ctx, wrap) })
+	return w.ThroughLanes(func() error { return config.exchange(ctx, w, wrap) })
 }
 
 // exchange exchanges memory handles and addresses with the other ranks and does the operations.
-func (w *rank) exchange(ctx context.Context, wrap func(part, buffers) (part, error)) error {
-	shapes, err := w.config.shapes()
+func (c *collectiveConfig) exchange(ctx context.Context, w *rank.Process, wrap wrapper) error {
+	shapes, err := c.shapes()
 	if err != nil {
 		return err
 	}
 	memory := allocate(shapes)
-	tables, err := w.meetInLanes(ctx, func(i int, l *lane) (*rendezvous, error) {
-		handles, err := l.registerAll(memory[i])
-		return &rendezvous{Input: handles.Input, Output: handles.Output, Work: handles.Work}, err
+	tables, err := w.Meet(ctx, func(i int, l *rank.Lane) (*rank.Rendezvous, error) {
+		handles, err := l.Register(memory[i].all())
+		return &rank.Rendezvous{Input: handles.Input, Output: handles.Output, Work: handles.Work}, err
 	})
 	if err != nil {
 		return err
 	}
-	var p part
-	var views []buffers
-	size := -1
-	for _, r := range w.config.rounds() {
-		if r.size != size {
-			size, views = r.size, nil
-			for i, of := range shapes[size] {
-				views = append(views, memory[i].view(of))
-			}
-			if p, err = w.join(tables, views, w.config.Sizes[size]); err != nil {
-				return err
-			}
-			if p, err = wrap(p, views[0]); err != nil {
-				return err
-			}
+	return w.Do(ctx, func(size int) (rank.Part, []byte, error) {
+		var views []buffers
+		for i, of := range shapes[size] {
+			views = append(views, memory[i].view(of))
 		}
-		if err := w.round(ctx, p, views[0].output, &r); err != nil {
-			return err
+		p, err := c.join(w, tables, views, c.Sizes[size])
+		if err != nil {
+			return nil, nil, err
 		}
-	}
-	return w.end(ctx)
+		p, err = wrap(p, views[0])
+		return p, views[0].output, err
+	})
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/internal/frame"
-	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 const (
@@ -90,7 +90,7 @@ type workerProcess struct {
 // event is a message from a rank, or the end of its channel.
 type event struct {
 	rank    int
-	message *message
+	message *rank.Message
 	err     error
 }
 
@@ -102,7 +102,7 @@ type coordinator struct {
 	gone     chan struct{} // receives one value per worker that has ended
 	stopped  chan struct{} // closed when the coordinator takes no more events
 	// early holds messages that ranks sent before the other ranks had sent the message before.
-	early      map[int]*message
+	early      map[int]*rank.Message
 	goroutines sync.WaitGroup
 }
 
@@ -138,15 +138,15 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 	return group.Wait()
 }
 
-func (c *coordinator) read(rank int, w *workerProcess) {
+func (c *coordinator) read(from int, w *workerProcess) {
 	in := frame.NewReader(w.process.Channel())
 	for {
-		m, err := readMessage(in)
+		m, err := rank.ReadMessage(in)
 		if err == nil && w.pulse.take(m) {
 			continue
 		}
 		select {
-		case c.events <- event{rank: rank, message: m, err: err}:
+		case c.events <- event{rank: from, message: m, err: err}:
 		case <-c.stopped:
 			return
 		}
@@ -158,7 +158,7 @@ func (c *coordinator) read(rank int, w *workerProcess) {
 }
 
 // broadcast sends one message to all, encoded once.
-func (c *coordinator) broadcast(m message) error {
+func (c *coordinator) broadcast(m rank.Message) error {
 	payload, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (c *coordinator) broadcast(m message) error {
 // conduct takes the workers through the job.
 func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	for i, w := range c.workers {
-		payload, err := json.Marshal(message{Config: c.job.config(i)})
+		payload, err := json.Marshal(rank.Message{Config: c.job.config(i)})
 		if err != nil {
 			return nil, err
 		}
@@ -187,8 +187,8 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r),
 			Port: c.job.config(i).Port}
 	}
-	table := make([]rendezvous, len(c.workers))
-	err := c.await(ctx, "rendezvous", func(rank int, m *message) bool {
+	table := make([]rank.Rendezvous, len(c.workers))
+	err := c.await(ctx, "rendezvous", func(rank int, m *rank.Message) bool {
 		if m.Ready == nil {
 			return false
 		}
@@ -198,25 +198,25 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.broadcast(message{Table: table}); err != nil {
+	if err := c.broadcast(rank.Message{Table: table}); err != nil {
 		return nil, err
 	}
-	rounds := c.job.config(0).rounds()
+	rounds := c.job.config(0).Rounds()
 	for i := range rounds {
 		if err := c.round(ctx, &rounds[i], result); err != nil {
 			return nil, err
 		}
 		p := Progress{Done: i + 1, Total: len(rounds), Operation: result.Operations[i], Ranks: result.PerRank}
-		if i+1 == len(rounds) || rounds[i+1].size != rounds[i].size {
-			result.addRow(c.job, rounds[i].size)
+		if i+1 == len(rounds) || rounds[i+1].Size != rounds[i].Size {
+			result.addRow(c.job, rounds[i].Size)
 			p.Row = &result.Rows[len(result.Rows)-1]
 		}
 		c.progress(p)
 	}
-	if err := c.broadcast(message{End: &struct{}{}}); err != nil {
+	if err := c.broadcast(rank.Message{End: &struct{}{}}); err != nil {
 		return nil, err
 	}
-	err = c.await(ctx, "end", func(rank int, m *message) bool {
+	err = c.await(ctx, "end", func(rank int, m *rank.Message) bool {
 		if m.Finished == nil {
 			return false
 		}
@@ -232,42 +232,42 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 }
 
 // round starts a round when all ranks are ready and adds up their results.
-func (c *coordinator) round(ctx context.Context, r *round, result *Result) error {
-	id := r.operationID
-	o := Operation{Index: id.Index, Mode: id.Mode, Size: c.job.sizes()[r.size], Count: r.count,
-		Timed: r.timed, Checked: r.check}
-	times, dones := make([]time.Duration, len(c.job.Ranks)), make([]operationDone, len(c.job.Ranks))
+func (c *coordinator) round(ctx context.Context, r *rank.Round, result *Result) error {
+	id := r.OperationID
+	o := Operation{Index: id.Index, Mode: id.Mode, Size: c.job.sizes()[r.Size], Count: r.Count,
+		Timed: r.Timed, Checked: r.Check}
+	times, dones := make([]time.Duration, len(c.job.Ranks)), make([]rank.Done, len(c.job.Ranks))
 	name := fmt.Sprintf("%v operation %d", o.Mode, o.Index)
-	err := c.await(ctx, "data of "+name, func(_ int, m *message) bool {
+	err := c.await(ctx, "data of "+name, func(_ int, m *rank.Message) bool {
 		return m.Prepared != nil && *m.Prepared == id
 	})
 	if err != nil {
 		return err
 	}
 	released := time.Now()
-	if err := c.broadcast(message{Start: &id}); err != nil {
+	if err := c.broadcast(rank.Message{Start: &id}); err != nil {
 		return err
 	}
-	if c.job.config(0).lossy() {
+	if c.job.config(0).Lossy() {
 		if err := c.gatherLosses(ctx, id, name); err != nil {
 			return err
 		}
 	}
-	err = c.await(ctx, "result of "+name, func(rank int, m *message) bool {
-		if m.Done == nil || m.Done.operationID != id {
+	err = c.await(ctx, "result of "+name, func(rank int, m *rank.Message) bool {
+		if m.Done == nil || m.Done.OperationID != id {
 			return false
 		}
 		o.add(*m.Done)
 		times[rank], dones[rank] = m.Done.Time, *m.Done
 		r := &result.PerRank[rank]
 		r.Wrong += m.Done.Wrong
-		addTraffic(&r.Payload, m.Done.Before)
-		addTraffic(&r.Payload, m.Done.Traffic)
-		addTraffic(&r.Warmup, m.Done.Before)
+		r.Payload.Add(m.Done.Before)
+		r.Payload.Add(m.Done.Traffic)
+		r.Warmup.Add(m.Done.Before)
 		if o.Timed {
 			r.Timed, r.Waited = r.Timed+m.Done.Time, r.Waited+m.Done.Waited
 		} else {
-			addTraffic(&r.Warmup, m.Done.Traffic)
+			r.Warmup.Add(m.Done.Traffic)
 		}
 		return true
 	})
@@ -275,7 +275,7 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 		return err
 	}
 	ended := time.Now()
-	o.Time = c.job.average().of(times) / time.Duration(r.count)
+	o.Time = c.job.average().of(times) / time.Duration(r.Count)
 	if result.Own != nil {
 		if err := result.Own.add(&o, dones, released, ended); err != nil {
 			return fmt.Errorf("result of %s: %w", name, err)
@@ -286,10 +286,10 @@ func (c *coordinator) round(ctx context.Context, r *round, result *Result) error
 }
 
 // gatherLosses collects each rank's losses and sends all of them to all ranks.
-func (c *coordinator) gatherLosses(ctx context.Context, id operationID, name string) error {
-	lost := losses{operationID: id}
-	err := c.await(ctx, "losses of "+name, func(_ int, m *message) bool {
-		if m.Reduced == nil || m.Reduced.operationID != id {
+func (c *coordinator) gatherLosses(ctx context.Context, id rank.OperationID, name string) error {
+	lost := rank.Losses{OperationID: id}
+	err := c.await(ctx, "losses of "+name, func(_ int, m *rank.Message) bool {
+		if m.Reduced == nil || m.Reduced.OperationID != id {
 			return false
 		}
 		lost.Losses = append(lost.Losses, m.Reduced.Losses...)
@@ -298,10 +298,10 @@ func (c *coordinator) gatherLosses(ctx context.Context, id operationID, name str
 	if err != nil {
 		return err
 	}
-	return c.broadcast(message{Lost: &lost})
+	return c.broadcast(rank.Message{Lost: &lost})
 }
 
-func (o *Operation) add(d operationDone) {
+func (o *Operation) add(d rank.Done) {
 	if start := time.Unix(0, d.Start); o.Start.IsZero() || start.Before(o.Start) {
 		o.Start = start
 	}
@@ -310,16 +310,11 @@ func (o *Operation) add(d operationDone) {
 	o.Missing += d.Traffic.Missing
 }
 
-func addTraffic(to *collective.Traffic, t collective.Traffic) {
-	to.Sent += t.Sent
-	to.Received += t.Received
-	to.Missing += t.Missing
-}
-
 // await waits until take has accepted one message from each rank.
-func (c *coordinator) await(ctx context.Context, what string, take func(rank int, m *message) bool) error {
+func (c *coordinator) await(ctx context.Context, what string,
+	take func(rank int, m *rank.Message) bool) error {
 	waiting := make(map[int]bool)
-	accept := func(rank int, m *message) error {
+	accept := func(rank int, m *rank.Message) error {
 		if !take(rank, m) {
 			return c.rankError(rank, fmt.Errorf("sent another message than the %s", what))
 		}
@@ -327,7 +322,7 @@ func (c *coordinator) await(ctx context.Context, what string, take func(rank int
 		return nil
 	}
 	early := c.early
-	c.early = make(map[int]*message)
+	c.early = make(map[int]*rank.Message)
 	for i := range c.workers {
 		waiting[i] = true
 		if m := early[i]; m != nil {

@@ -16,6 +16,7 @@ import (
 	"railbed/transports"
 	"railbed/transports/aggregation"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // InNetwork is the algorithm of an all-reduce that a switch computes. InSwitch is its transport.
@@ -84,12 +85,6 @@ func (a *Aggregator) End() {
 	}
 }
 
-// aggregatorConfig is the part of a worker's configuration for in-network aggregation.
-type aggregatorConfig struct {
-	Config aggregation.Config `json:"config"`
-	Addr   netip.Addr         `json:"addr"`
-}
-
 // checkInNetwork checks that a switch can compute the job's collective.
 func (j Job) checkInNetwork(problem reporter) {
 	if (j.Algorithm == InNetwork) != (j.Transport == InSwitch) {
@@ -108,7 +103,7 @@ func (j Job) checkInNetwork(problem reporter) {
 	}
 }
 
-// aggregator returns the in-network configuration of a rank's worker.
+// aggregator returns the in-network part of a rank's work.
 func (j Job) aggregator(rank int) *aggregatorConfig {
 	a := j.Aggregator
 	to := a.Job.Of(rank)
@@ -126,13 +121,12 @@ type inNetwork struct {
 	kind    element.Type
 	op      element.Op
 	pattern *collective.Pattern
-	timer   *waitTimer
+	process *rank.Process
 }
 
 // aggregate waits for the other ranks to be ready and does the operations in the switch.
-func (w *rank) aggregate(ctx context.Context, wrap func(part, buffers) (part, error)) error {
-	c := &w.config
-	client, err := whenFree(func() (*aggregation.Client, error) {
+func (c *collectiveConfig) aggregate(ctx context.Context, w *rank.Process, wrap wrapper) error {
+	client, err := rank.WhenFree(func() (*aggregation.Client, error) {
 		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config,
 			clock.New(c.Dilation))
 	})
@@ -140,7 +134,7 @@ func (w *rank) aggregate(ctx context.Context, wrap func(part, buffers) (part, er
 		return err
 	}
 	defer client.Close()
-	if _, err := w.meet(ctx, &rendezvous{}); err != nil {
+	if _, err := w.Meet(ctx, nil); err != nil {
 		return err
 	}
 	pattern, err := collective.NewPattern(
@@ -150,40 +144,36 @@ func (w *rank) aggregate(ctx context.Context, wrap func(part, buffers) (part, er
 	}
 	most := int(slices.Max(c.Sizes))
 	whole := allocateFor(shape{input: most, output: most})
-	var sent collective.Traffic
-	var p part
-	var view buffers
-	at := -1
-	for _, r := range c.rounds() {
-		size := int(c.Sizes[r.size])
-		if r.size != at {
-			at, view = r.size, whole.view(shape{input: size, output: size})
-			p, err = wrap(&inNetwork{view, client, c.Type, c.Op, pattern, w.timer}, view)
-			if err != nil {
-				return err
-			}
-		}
-		if err := w.round(ctx, p, view.output, &r); err != nil {
-			return missingRanks(err, c)
-		}
-		operations := uint64(r.before + r.count)
-		addTraffic(&sent, collective.Traffic{Sent: operations * uint64(size),
-			Received: operations * uint64(size)})
+	err = w.Do(ctx, func(i int) (rank.Part, []byte, error) {
+		size := int(c.Sizes[i])
+		view := whole.view(shape{input: size, output: size})
+		p, err := wrap(&inNetwork{view, client, c.Type, c.Op, pattern, w}, view)
+		return p, view.output, err
+	})
+	if err != nil {
+		return missingRanks(err, c.Ranks)
 	}
-	if err := w.end(ctx); err != nil {
-		return err
+	bytes := c.throughSwitch()
+	stream := collective.Traffic{Sent: bytes, Received: bytes}
+	return w.Send(rank.Message{Finished: &rank.Finished{Stream: stream}})
+}
+
+// throughSwitch returns the bytes that each rank sends to the switch in all rounds. As many come back.
+func (c *collectiveConfig) throughSwitch() (bytes uint64) {
+	for _, r := range c.Rounds() {
+		bytes += uint64(c.Sizes[r.Size]) * uint64(r.Before+r.Count)
 	}
-	return w.send(message{Finished: &workerFinished{Stream: sent}})
+	return bytes
 }
 
 // missingRanks adds the ranks that the switch waited for in vain to a timeout error.
-func missingRanks(err error, c *workerConfig) error {
+func missingRanks(err error, ranks int) error {
 	var reject *aggregation.RejectError
 	if !errors.As(err, &reject) || reject.Code != wire.AggregationTimeout {
 		return err
 	}
 	var missing []int
-	for rank := range c.Ranks {
+	for rank := range ranks {
 		if reject.Present>>rank&1 == 0 {
 			missing = append(missing, rank)
 		}
@@ -191,8 +181,8 @@ func missingRanks(err error, c *workerConfig) error {
 	return fmt.Errorf("%w: the switch waited for ranks %v: %w", transports.ErrPeerFailed, missing, err)
 }
 
-// fill implements part.
-func (p *inNetwork) fill(id operationID) {
+// Fill implements rank.Part.
+func (p *inNetwork) Fill(id rank.OperationID) {
 	to := p.input
 	if id.Mode == collective.InPlace {
 		to = p.output
@@ -200,21 +190,21 @@ func (p *inNetwork) fill(id operationID) {
 	p.pattern.Fill(to, id.Index, 0)
 }
 
-// operate implements part.
-func (p *inNetwork) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
+// Operate implements rank.Part.
+func (p *inNetwork) Operate(ctx context.Context, id rank.OperationID, _ bool) (collective.Traffic, error) {
 	if id.Mode == collective.OutOfPlace {
 		copy(p.output, p.input)
 	}
 	size := uint64(len(p.output))
 	err := p.client.Combine(ctx, p.kind, p.op, p.output)
-	p.timer.waited.Store(int64(p.client.Waited()))
+	p.process.SetWaited(p.client.Waited())
 	return collective.Traffic{Sent: size, Received: size}, err
 }
 
-// lost implements part.
-func (p *inNetwork) lost() []collective.Loss { return nil }
+// Lost implements rank.Part.
+func (p *inNetwork) Lost() []collective.Loss { return nil }
 
-// check implements part.
-func (p *inNetwork) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+// Check implements rank.Part.
+func (p *inNetwork) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
 	return p.pattern.Wrong(p.output, id.Index, 0), 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // The collectives, algorithms and transports of a Job.
@@ -38,9 +40,9 @@ const (
 	Auto          = spec.Auto
 	Direct        = spec.Direct
 	Pairwise      = spec.Pairwise
-	TCP           = "tcp"
-	RD            = "rd"
-	RoCE          = "roce"
+	TCP           = rank.TCP
+	RD            = rank.RD
+	RoCE          = rank.RoCE
 )
 
 // Job is a collective on every rank of a testbed.
@@ -137,8 +139,8 @@ func Ports(ranks int) int { return ranks * (1 + sourcePorts) }
 // ErrJob is the error of a Job that Railbed cannot run.
 var ErrJob = errors.New("a job that cannot be")
 
-// Launcher starts worker processes: `railbed args...` in a node, with the channel on descriptor
-// ChannelFD. It must be safe for concurrent use.
+// Launcher starts worker processes: `railbed args...` in a node, with the channel on the descriptor of
+// rank.Inherited. It must be safe for concurrent use.
 type Launcher interface {
 	Launch(ctx context.Context, node string, args []string) (Process, error)
 }
@@ -146,7 +148,8 @@ type Launcher interface {
 // Process is a started worker. Wait may be called at once, while the channel is in use. Kill may be
 // called at any time, also after the process has exited.
 type Process interface {
-	Channel() channel
+	// Channel returns the coordinator's end of the channel. Its Close must end a Read that is waiting.
+	Channel() io.ReadWriteCloser
 	// Wait returns when the process has exited. The error is the exit status, or nil if the process
 	// exited with 0.
 	Wait() error
@@ -368,50 +371,29 @@ func (j Job) sharing(i int) (ranks, before int) {
 	return ranks, before
 }
 
-// config returns the configuration of rank i's worker.
-func (j Job) config(i int) *workerConfig {
+// config returns the configuration of rank i.
+func (j Job) config(i int) *rank.Config {
 	r := j.Ranks[i]
-	c := &workerConfig{
-		Job:       j.Name,
-		Kind:      j.Kind,
-		Work:      anyWork{j.Work.of(&j, i)},
+	c := &rank.Config{
+		Work:      rank.Assignment{Work: j.Work.of(&j, i)},
 		Transport: j.Transport,
-		placeConfig: placeConfig{Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Unbound: j.unbound(i),
+		PlaceConfig: rank.PlaceConfig{Rank: i, Ranks: len(j.Ranks), NIC: r.NIC, Unbound: j.unbound(i),
 			Addr: j.addr(r), Port: uint16(j.BasePort + i), Dilation: j.Dilation},
-		roundsConfig: roundsConfig{Sizes: j.sizes(), Warmup: j.Warmup, Iterations: j.Iterations,
+		RoundsConfig: rank.RoundsConfig{Sizes: j.sizes(), Warmup: j.Warmup, Iterations: j.Iterations,
 			InPlace: j.InPlace},
-		algorithmConfig: algorithmConfig{Algorithm: j.Algorithm, Root: j.Root, Type: j.Type, Op: j.Op,
-			Skew: j.Skew, Seed: j.Seed},
 	}
 	if j.Sweep != nil {
 		c.Together, c.Checks, c.BusyPoll = true, j.Sweep.Checks, j.Sweep.BusyPoll
 	}
-	switch j.Algorithm {
-	case Hierarchical:
-		c.Rails = Rails(j.Ranks)
-	case MSCCL:
-		c.Schedule = j.Schedule
-	case Auto:
-		c.Rails = Rails(j.Ranks)
-		for _, size := range c.Sizes {
-			c.Chosen = append(c.Chosen, algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
-		}
-	}
-	if j.Kind == AllToAll && j.Algorithm != MSCCL {
-		c.Phases = j.phases(i)
-	}
 	for k := range j.channels() {
 		c.Channels = append(c.Channels, *j.perChannel().config(i*j.channels() + k))
-	}
-	if j.Aggregator != nil {
-		c.Aggregator = j.aggregator(i)
 	}
 	j.configTransport(c, i)
 	return c
 }
 
 // configTransport sets the part of a rank's configuration for its transport.
-func (j Job) configTransport(c *workerConfig, i int) {
+func (j Job) configTransport(c *rank.Config, i int) {
 	switch j.Transport {
 	case RD:
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil

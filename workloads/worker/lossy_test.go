@@ -8,6 +8,7 @@ import (
 	"railbed/internal/units"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // Where parts of sums may be left out, ranks tell each other what they lost, and an
@@ -20,11 +21,11 @@ func TestDroppableJob(t *testing.T) {
 		result.Missing() > 2*uint64(j.Size)*uint64(len(result.Operations))/10 {
 		t.Fatalf("%v: %+v", err, result)
 	}
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 1 && id.Index == 0 {
 			result[28]--
 		}
-	}}}
+	})
 	if result, err := Run(t.Context(), j, l, nil); err != nil || result.Wrong() != 1 {
 		t.Errorf("%v: one element was changed, and wrong are %+v", err, result)
 	}
@@ -37,11 +38,11 @@ func TestDroppableTraining(t *testing.T) {
 		j.RD = &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		for _, damage := range []int{-1, 0} { // first none
 			result, err := Run(t.Context(), j,
-				goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
+				after(func(rank int, _ rank.OperationID, result []byte) {
 					if rank == damage {
 						result[28]--
 					}
-				}}}, nil)
+				}), nil)
 			if err != nil || (result.Wrong() != 0) != (damage >= 0) {
 				t.Fatalf("zero %d: %v: %d wrong elements with damage at rank %d", zero, err, result.Wrong(),
 					damage)
@@ -52,12 +53,12 @@ func TestDroppableTraining(t *testing.T) {
 		}
 	}
 	kept := &kept{}
-	p := &player{operations: []part{&filled{}, nil, kept}}
+	p := &player{operations: []rank.Part{&filled{}, nil, kept}}
 	of := []collective.Loss{{Rank: 1, From: 3, To: 9, Operation: 2}, {Rank: 0, From: 5, To: 6}}
-	if wrong, _ := p.check(operationID{}, of); wrong != 0 || !slices.Equal(kept.told, of[:1]) {
+	if wrong, _ := p.Check(rank.OperationID{}, of); wrong != 0 || !slices.Equal(kept.told, of[:1]) {
 		t.Errorf("%d wrong, and operation 2 lost %v", wrong, kept.told)
 	}
-	if wrong, _ := p.check(operationID{}, []collective.Loss{{Operation: 3}}); wrong == 0 {
+	if wrong, _ := p.Check(rank.OperationID{}, []collective.Loss{{Operation: 3}}); wrong == 0 {
 		t.Error("an operation that there is not lost something")
 	}
 }
@@ -68,7 +69,7 @@ type kept struct {
 	told []collective.Loss
 }
 
-func (k *kept) check(_ operationID, lost []collective.Loss) (wrong, short uint64) {
+func (k *kept) Check(_ rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
 	k.told = lost
 	return 0, 0
 }
@@ -77,19 +78,20 @@ func (k *kept) check(_ operationID, lost []collective.Loss) (wrong, short uint64
 // ranks.
 func TestLossesAreGathered(t *testing.T) {
 	var o Operation
-	o.add(operationDone{Short: 5, Traffic: collective.Traffic{Missing: 40}})
-	o.add(operationDone{Short: 5, Traffic: collective.Traffic{Missing: 2}})
+	o.add(rank.Done{Short: 5, Traffic: collective.Traffic{Missing: 40}})
+	o.add(rank.Done{Short: 5, Traffic: collective.Traffic{Missing: 2}})
 	r := Result{Operations: []Operation{o, {Missing: 1}}}
 	if o.Short != 5 || r.Missing() != 43 {
 		t.Errorf("%+v", r)
 	}
-	c := &coordinator{events: make(chan event, 2), early: map[int]*message{},
+	c := &coordinator{events: make(chan event, 2), early: map[int]*rank.Message{},
 		workers: []*workerProcess{{out: make(chan []byte, 1)}, {out: make(chan []byte, 1)}}}
 	want := []collective.Loss{{Rank: 1, From: 3, To: 9}, {Rank: 0, From: 5, To: 6}}
-	for rank, loss := range []collective.Loss{want[1], want[0]} {
-		c.events <- event{rank: rank, message: &message{Reduced: &losses{Losses: []collective.Loss{loss}}}}
+	for i, loss := range []collective.Loss{want[1], want[0]} {
+		lost := &rank.Losses{Losses: []collective.Loss{loss}}
+		c.events <- event{rank: i, message: &rank.Message{Reduced: lost}}
 	}
-	if err := c.gatherLosses(t.Context(), operationID{}, "operation"); err != nil {
+	if err := c.gatherLosses(t.Context(), rank.OperationID{}, "operation"); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range c.workers {
@@ -101,7 +103,7 @@ func TestLossesAreGathered(t *testing.T) {
 	}
 }
 
-func decoded(t *testing.T, payload []byte) (m message) {
+func decoded(t *testing.T, payload []byte) (m rank.Message) {
 	t.Helper()
 	if err := json.Unmarshal(payload, &m); err != nil {
 		t.Fatal(err)

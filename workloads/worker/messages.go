@@ -7,15 +7,18 @@ import (
 
 	"railbed/internal/clock"
 	"railbed/plan/perf"
-	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/flows"
+	"railbed/workloads/rank"
 )
 
 // Messages plays a flows.Schedule once. The schedule is in the testbed's time.
 type Messages struct {
 	Schedule *flows.Schedule `json:"schedule"`
 }
+
+// messagesWork is a rank's part in a job of kind Messages.
+type messagesWork Messages
 
 func (Messages) complete(j *Job, _ reporter) { j.Kind = "messages" }
 
@@ -33,9 +36,9 @@ func (m Messages) check(j *Job, problem reporter) {
 	}
 }
 
-func (m Messages) of(*Job, int) rankWork { return m }
+func (m Messages) of(*Job, int) rank.Work { return messagesWork(m) }
 
-func (m Messages) wanted(_ *Job, _ *workerConfig, w *Wanted) error {
+func (m Messages) wanted(_ *Job, _ *rank.Config, w *Wanted) error {
 	for _, m := range m.Schedule.Messages {
 		w.To[m.From][m.To].Add(collective.Amount{Bytes: uint64(m.Bytes), Messages: 1})
 	}
@@ -50,12 +53,12 @@ func (Messages) measure(*Job, *perf.Row) bool { return false }
 type Sent [][]flows.Sent
 
 // add implements Results.
-func (s *Sent) add(_ *Operation, ranks []operationDone, _, _ time.Time) (err error) {
+func (s *Sent) add(_ *Operation, ranks []rank.Done, _, _ time.Time) (err error) {
 	*s, err = own[[]flows.Sent](ranks)
 	return err
 }
 
-// sender is one rank's part in a job of kind Messages.
+// sender plays one rank's messages.
 type sender struct {
 	player   *flows.Player
 	traffic  collective.Traffic // of a round
@@ -63,46 +66,42 @@ type sender struct {
 	dilation clock.Dilation
 }
 
-// run implements rankWork.
-func (m Messages) run(ctx context.Context, w *rank) error {
-	return w.throughLanes(func() error { return m.play(ctx, w) })
+// Run implements rank.Work.
+func (m messagesWork) Run(ctx context.Context, w *rank.Process) error {
+	return w.ThroughLanes(func() error { return m.play(ctx, w) })
 }
 
 // play exchanges memory handles and addresses with the other ranks and plays the schedule.
-func (m Messages) play(ctx context.Context, w *rank) error {
-	c := &w.config
+func (m messagesWork) play(ctx context.Context, w *rank.Process) error {
+	c := &w.Config
 	by := clock.Dilation(c.Dilation)
 	schedule := *m.Schedule
 	schedule.Messages = slices.Clone(schedule.Messages)
 	for i := range schedule.Messages {
 		schedule.Messages[i].At = by.Wait(schedule.Messages[i].At)
 	}
-	memory := flows.Layout(schedule.Messages, c.Ranks)
+	lane, memory := w.Lanes()[0], flows.Layout(schedule.Messages, c.Ranks)
 	config := flows.PlayerConfig{
-		Endpoint: w.endpoint,
+		Endpoint: lane.Endpoint(),
 		Rank:     c.Rank,
-		Peers:    make([]transports.Peer, c.Ranks),
 		Inputs:   make([][]byte, c.Ranks),
 		Schedule: &schedule,
 		Output:   make([]byte, memory.Output[c.Rank]),
 		Input:    make([]byte, memory.Input[c.Rank]),
 	}
-	own := &rendezvous{}
-	var err error
-	if own.Input, err = w.register(config.Input); err != nil {
-		return err
-	}
-	table, err := w.meet(ctx, own)
+	tables, err := w.Meet(ctx, func(_ int, l *rank.Lane) (*rank.Rendezvous, error) {
+		handles, err := l.Register(collective.Memory[[]byte]{Input: config.Input})
+		return &rank.Rendezvous{Input: handles.Input}, err
+	})
 	if err != nil {
 		return err
 	}
-	for rank := range table {
-		if rank == c.Rank {
-			continue
-		}
-		config.Inputs[rank] = table[rank].Input
-		if config.Peers[rank], err = w.addPeer(table, rank); err != nil {
-			return err
+	if config.Peers, err = lane.AddPeers(tables[0]); err != nil {
+		return err
+	}
+	for other, of := range tables[0] {
+		if other != c.Rank {
+			config.Inputs[other] = of.Input
 		}
 	}
 	player, err := flows.NewPlayer(config)
@@ -111,19 +110,14 @@ func (m Messages) play(ctx context.Context, w *rank) error {
 	}
 	s := &sender{player: player, dilation: by,
 		traffic: collective.Traffic{Sent: uint64(len(config.Output)), Received: uint64(len(config.Input))}}
-	for _, r := range c.rounds() {
-		if err := w.round(ctx, s, config.Input, &r); err != nil {
-			return err
-		}
-	}
-	return w.end(ctx)
+	return w.Do(ctx, func(int) (rank.Part, []byte, error) { return s, config.Input, nil })
 }
 
-// fill implements part.
-func (s *sender) fill(id operationID) { s.player.Fill(id.Index) }
+// Fill implements rank.Part.
+func (s *sender) Fill(id rank.OperationID) { s.player.Fill(id.Index) }
 
-// operate implements part.
-func (s *sender) operate(ctx context.Context, _ operationID, _ bool) (collective.Traffic, error) {
+// Operate implements rank.Part.
+func (s *sender) Operate(ctx context.Context, _ rank.OperationID, _ bool) (collective.Traffic, error) {
 	var err error
 	traffic := s.traffic
 	s.sent, traffic.Missing, err = s.player.Play(ctx)
@@ -135,12 +129,12 @@ func (s *sender) operate(ctx context.Context, _ operationID, _ bool) (collective
 	return traffic, err
 }
 
-// lost implements part.
-func (s *sender) lost() []collective.Loss { return nil }
+// Lost implements rank.Part.
+func (s *sender) Lost() []collective.Loss { return nil }
 
-// check implements part. It counts wrong bytes.
-func (s *sender) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+// Check implements rank.Part. It counts wrong bytes.
+func (s *sender) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
 	return uint64(s.player.Wrong(id.Index)), 0
 }
 
-func (s *sender) tell() (any, error) { return s.sent, nil }
+func (s *sender) Tell() (any, error) { return s.sent, nil }

@@ -8,6 +8,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/workloads/flows"
+	"railbed/workloads/rank"
 )
 
 // messagesJob plays a schedule.
@@ -69,11 +70,11 @@ func TestMessagesJobs(t *testing.T) {
 
 // TestWrongMessageIsCounted damages a byte that one rank received.
 func TestWrongMessageIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, _ operationID, result []byte) {
+	l := after(func(rank int, _ rank.OperationID, result []byte) {
 		if rank == 0 {
 			result[5000] ^= 0x40
 		}
-	}}}
+	})
 	s := flows.Blocks{Ranks: 3, Servers: 1, Count: 10, Block: 4096, Outstanding: 4, Seed: 1}.Schedule()
 	if result, err := Run(t.Context(), messagesJob(3, TCP, s), l, nil); err != nil || result.Wrong() != 1 {
 		t.Errorf("%v: one byte was changed, and wrong are %d", err, result.Wrong())

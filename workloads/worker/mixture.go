@@ -12,6 +12,7 @@ import (
 	"railbed/plan/perf"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // MoE is a mixture of experts: dispatch and combine are two all-to-alls of unequal parts. Type and size
@@ -50,7 +51,7 @@ type mixtureStep struct {
 }
 
 // add implements Results.
-func (m *Mixture) add(o *Operation, ranks []operationDone, _, _ time.Time) error {
+func (m *Mixture) add(o *Operation, ranks []rank.Done, _, _ time.Time) error {
 	steps, err := own[mixtureStep](ranks)
 	if err != nil {
 		return err
@@ -87,17 +88,17 @@ func (m MoE) complete(j *Job, problem reporter) {
 
 func (MoE) check(j *Job, problem reporter) { j.checkAlgorithm(problem) }
 
-func (m MoE) of(j *Job, rank int) rankWork {
+func (m MoE) of(j *Job, rank int) rank.Work {
 	return mixtureWork{Config: m.Config, Phases: j.phases(rank), RatesBack: ratesOf(m.RatesBack, rank)}
 }
 
 // wanted implements Work.
-func (m MoE) wanted(_ *Job, c *workerConfig, w *Wanted) error {
-	all := c.channels()
+func (m MoE) wanted(_ *Job, c *rank.Config, w *Wanted) error {
+	all := channelsOf(c)
 	for _, words := range Matrices(m.Config) {
 		for i, channel := range all {
 			for rank := range c.Ranks {
-				w.add(rank, i, len(all), words.Amounts(rank, WordBytes, channel, c.operations()[0]))
+				w.add(rank, i, len(all), words.Amounts(rank, WordBytes, channel, operationsOf(c)[0]))
 			}
 		}
 	}
@@ -123,8 +124,8 @@ type mixture struct {
 	experts   *moe.Rank
 	memory    [exchanges]buffers
 	exchanges [exchanges][]*collective.AllToAll // by lane
-	shares    []*shares                         // by lane
-	busy      *idleness
+	shares    []*rank.Shares                    // by lane
+	busy      *rank.Idleness
 	step      mixtureStep
 	keepTo    func(exchange int) // sets the rates, if each exchange has its own
 }
@@ -148,26 +149,24 @@ func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	return m
 }
 
-// run implements rankWork.
-func (m mixtureWork) run(ctx context.Context, w *rank) error {
-	// The exchanges share the endpoints and count their own waiting.
-	w.counting, w.concurrent = true, true
-	return w.throughLanes(func() error { return m.exchange(ctx, w) })
+// Run implements rank.Work.
+func (m mixtureWork) Run(ctx context.Context, w *rank.Process) error {
+	return w.ThroughLanes(func() error { return m.exchange(ctx, w) })
 }
 
 // exchange exchanges memory handles and addresses with the other ranks and does the exchanges.
-func (of mixtureWork) exchange(ctx context.Context, w *rank) error {
-	c := &w.config
-	m := &mixture{busy: &w.busy, experts: moe.NewRank(of.Config, c.Rank)}
+func (of mixtureWork) exchange(ctx context.Context, w *rank.Process) error {
+	c := &w.Config
+	m := &mixture{busy: w.Busy(), experts: moe.NewRank(of.Config, c.Rank)}
 	words := Matrices(of.Config)
 	for i := range m.memory {
 		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank),
 			output: WordBytes * words[i].OutputLen(c.Rank)})
 	}
-	tables, err := w.meetInLanes(ctx, func(_ int, l *lane) (own *rendezvous, err error) {
-		own = &rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
+	tables, err := w.Meet(ctx, func(_ int, l *rank.Lane) (own *rank.Rendezvous, err error) {
+		own = &rank.Rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
 		for i := range m.memory {
-			if own.Operations[i], err = l.registerAll(m.memory[i]); err != nil {
+			if own.Operations[i], err = l.Register(m.memory[i].all()); err != nil {
 				return nil, err
 			}
 		}
@@ -176,40 +175,35 @@ func (of mixtureWork) exchange(ctx context.Context, w *rank) error {
 	if err != nil {
 		return err
 	}
-	for i, l := range w.lanes {
-		if err := m.join(c, of.Phases, l, c.channels()[i], tables[i], words); err != nil {
+	for i, l := range w.Lanes() {
+		if err := m.join(c, of.Phases, l, channelsOf(c)[i], tables[i], words); err != nil {
 			return err
 		}
 	}
 	m.keepTo = func(int) {}
-	if rd, is := w.timer.endpoint.(rdEndpoint); is && of.RatesBack != nil {
+	if of.RatesBack != nil {
 		m.keepTo = func(exchange int) {
-			rd.planned.keepTo(rd.Endpoint, [exchanges]map[int]units.Rate{c.Rates, of.RatesBack}[exchange])
+			w.KeepTo([exchanges]map[int]units.Rate{c.Rates, of.RatesBack}[exchange])
 		}
 	}
-	for _, r := range c.rounds() {
-		if err := w.round(ctx, m, m.experts.Result(), &r); err != nil {
-			return err
-		}
-	}
-	return w.end(ctx)
+	return w.Do(ctx, func(int) (rank.Part, []byte, error) { return m, m.experts.Result(), nil })
 }
 
 // join makes the exchanges of a lane.
-func (m *mixture) join(c *workerConfig, phases []collective.Phase, l *lane, channel collective.Channel,
-	table []rendezvous, words [exchanges]collective.Matrix) error {
-	shares, err := newShares(l.endpoint, exchanges, m.busy)
+func (m *mixture) join(c *rank.Config, phases []collective.Phase, l *rank.Lane, channel collective.Channel,
+	table []rank.Rendezvous, words [exchanges]collective.Matrix) error {
+	shares, err := l.Share(exchanges)
 	if err != nil {
 		return err
 	}
 	m.shares = append(m.shares, shares)
-	peers, err := l.addPeers(table, c.Rank)
+	peers, err := l.AddPeers(table)
 	if err != nil {
 		return err
 	}
 	for i := range m.exchanges {
 		config := collective.AllToAllConfig{
-			Endpoint: shares.of[i],
+			Endpoint: shares.Of(i),
 			Rank:     c.Rank,
 			Matrix:   words[i],
 			Phases:   phases,
@@ -236,15 +230,15 @@ func (m *mixture) join(c *workerConfig, phases []collective.Phase, l *lane, chan
 	return nil
 }
 
-// fill implements part.
-func (m *mixture) fill(id operationID) { m.experts.Fill(id.Index) }
+// Fill implements rank.Part.
+func (m *mixture) Fill(id rank.OperationID) { m.experts.Fill(id.Index) }
 
-// operate implements part. The dispatch time includes the conversion of tokens to FP8, and the
+// Operate implements rank.Part. The dispatch time includes the conversion of tokens to FP8, and the
 // combine time includes the addition of the experts' results, as in the GPU kernels that the
 // mixture emulates.
-func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic collective.Traffic,
+func (m *mixture) Operate(ctx context.Context, _ rank.OperationID, _ bool) (traffic collective.Traffic,
 	err error) {
-	err = during(ctx, m.shares, func(ctx context.Context) error {
+	err = rank.During(ctx, m.shares, func(ctx context.Context) error {
 		began := time.Now()
 		m.experts.Pack(m.memory[dispatch].input)
 		m.keepTo(dispatch)
@@ -262,21 +256,21 @@ func (m *mixture) operate(ctx context.Context, _ operationID, _ bool) (traffic c
 		}
 		m.experts.Merge(m.memory[combine].output)
 		m.step = mixtureStep{Dispatch: dispatched.Sub(began), Combine: time.Since(computed)}
-		addTraffic(&traffic, out)
-		addTraffic(&traffic, back)
+		traffic.Add(out)
+		traffic.Add(back)
 		return nil
 	})
 	return traffic, err
 }
 
-// lost implements part.
-func (m *mixture) lost() []collective.Loss { return nil }
+// Lost implements rank.Part.
+func (m *mixture) Lost() []collective.Loss { return nil }
 
-// check implements part. It counts the wrong bytes of messages to experts and the wrong elements of
+// Check implements rank.Part. It counts the wrong bytes of messages to experts and the wrong elements of
 // the result.
-func (m *mixture) check(operationID, []collective.Loss) (wrong, short uint64) {
+func (m *mixture) Check(rank.OperationID, []collective.Loss) (wrong, short uint64) {
 	wrong, m.step.Error = m.experts.WrongCombined()
 	return wrong + m.experts.WrongDispatched(m.memory[dispatch].output), 0
 }
 
-func (m *mixture) tell() (any, error) { return m.step, nil }
+func (m *mixture) Tell() (any, error) { return m.step, nil }

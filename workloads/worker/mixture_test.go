@@ -8,6 +8,7 @@ import (
 	"railbed/internal/units"
 	"railbed/plan/moe"
 	"railbed/plan/spec"
+	"railbed/workloads/rank"
 )
 
 func mixtureJob(ranks int, transport string) Job {
@@ -81,11 +82,11 @@ func TestMixtures(t *testing.T) {
 		}
 	}
 	for transport, at := range map[string]int{TCP: 1, RD: 2} {
-		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+		l := after(func(rank int, id rank.OperationID, result []byte) {
 			if rank == at && id.Index == 1 {
 				result[7] ^= 0x40
 			}
-		}}}
+		})
 		result, err := Run(t.Context(), mixtureJob(3, transport), l, nil)
 		if err != nil || result.Wrong() != 1 || result.PerRank[at].Wrong != 1 {
 			t.Errorf("%s: %v, %+v", transport, err, result)

@@ -76,8 +76,8 @@ type nodeProcess struct {
 	write   *io.PipeWriter
 }
 
-// channel implements Process.
-func (p *nodeProcess) Channel() channel { return pipedChannel{p} }
+// Channel implements Process.
+func (p *nodeProcess) Channel() io.ReadWriteCloser { return pipedChannel{p} }
 
 // Wait implements Process.
 func (p *nodeProcess) Wait() error { return p.cmd.Wait() }

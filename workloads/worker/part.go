@@ -6,26 +6,8 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
-
-// part is one rank's part in a collective: its data, the operation, and the check of the result.
-type part interface {
-	// fill sets the input of an operation.
-	fill(id operationID)
-	// operate does an operation. If more is true, another operation follows at once, and operate
-	// may return while its messages are still under way.
-	operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error)
-	// lost returns the parts of sums that the latest operation lost at this rank.
-	lost() []collective.Loss
-	// check counts the wrong elements of the output, given the losses of all ranks, and the
-	// elements that lack a part because of these losses.
-	check(id operationID, lost []collective.Loss) (wrong, short uint64)
-}
-
-// teller is a part that has a result of its own for Results. tell returns it, as a value for JSON.
-type teller interface {
-	tell() (any, error)
-}
 
 // buffers are a rank's memory, and the program that uses it, if any.
 type buffers struct {
@@ -62,6 +44,11 @@ func allocate(shapes [][]shape) []buffers {
 // allocateFor makes memory for one size in one lane.
 func allocateFor(s shape) buffers { return allocate([][]shape{{s}})[0].view(s) }
 
+// all returns the memory as a lane registers it.
+func (b buffers) all() collective.Memory[[]byte] {
+	return collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work}
+}
+
 // view returns the part of the memory that a shape uses.
 func (b buffers) view(s shape) buffers {
 	return buffers{input: b.input[:s.input], output: b.output[:s.output], work: b.work[:s.work],
@@ -75,7 +62,7 @@ type allReduce struct {
 	pattern *collective.Pattern
 }
 
-func (a *allReduce) fill(id operationID) {
+func (a *allReduce) Fill(id rank.OperationID) {
 	if id.Mode == collective.InPlace {
 		a.pattern.Fill(a.output, id.Index, 0)
 	} else {
@@ -83,13 +70,13 @@ func (a *allReduce) fill(id operationID) {
 	}
 }
 
-func (a *allReduce) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
+func (a *allReduce) Operate(ctx context.Context, id rank.OperationID, _ bool) (collective.Traffic, error) {
 	return a.ring.AllReduce(ctx, id.Mode)
 }
 
-func (a *allReduce) lost() []collective.Loss { return a.ring.Lost() }
+func (a *allReduce) Lost() []collective.Loss { return a.ring.Lost() }
 
-func (a *allReduce) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+func (a *allReduce) Check(id rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
 	return a.ring.Wrong(a.pattern, id.Index, lost)
 }
 
@@ -98,23 +85,23 @@ type allToAll struct {
 	buffers
 	exchanges []*collective.AllToAll
 	blocks    *collective.Blocks
-	busy      *idleness
+	busy      *rank.Idleness
 }
 
-func (a *allToAll) fill(id operationID) { a.blocks.Fill(a.input, id.Index) }
+func (a *allToAll) Fill(id rank.OperationID) { a.blocks.Fill(a.input, id.Index) }
 
-func (a *allToAll) operate(ctx context.Context, _ operationID, _ bool) (collective.Traffic, error) {
+func (a *allToAll) Operate(ctx context.Context, _ rank.OperationID, _ bool) (collective.Traffic, error) {
 	return atOnce(ctx, a.busy, a.exchanges, (*collective.AllToAll).Exchange)
 }
 
-func (a *allToAll) lost() []collective.Loss { return nil }
+func (a *allToAll) Lost() []collective.Loss { return nil }
 
-func (a *allToAll) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+func (a *allToAll) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
 	return a.blocks.Wrong(a.output, id.Index), 0
 }
 
 // shapes returns the shapes of a rank's memory, by size and lane.
-func (c *workerConfig) shapes() ([][]shape, error) {
+func (c *collectiveConfig) shapes() ([][]shape, error) {
 	carriers, err := c.carriers()
 	if err != nil {
 		return nil, err
@@ -130,7 +117,7 @@ func (c *workerConfig) shapes() ([][]shape, error) {
 
 // shortExchange reports whether the job's blocks are short enough to be sent at once, without
 // permission of the receiver.
-func (c *workerConfig) shortExchange(size units.Bytes) bool {
+func (c *collectiveConfig) shortExchange(size units.Bytes) bool {
 	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 &&
 		isShortExchange(int(size), c.Ranks, c.Type)
 }
@@ -147,60 +134,62 @@ func isShortExchange(bytes, ranks int, t element.Type) bool {
 func isShort(bytes, ranks int) bool { return collective.IsShort(bytes) && ranks <= 16 }
 
 // matrix returns the elements that ranks send each other in an all-to-all.
-func (c *workerConfig) matrix(size units.Bytes) collective.Matrix {
+func (c *collectiveConfig) matrix(size units.Bytes) collective.Matrix {
 	return collective.Skewed(c.Ranks, int(size)/c.Type.Size(), c.Skew, c.Seed)
 }
 
 // join makes this rank's part in operations of a size from the tables of all ranks.
-func (w *rank) join(tables [][]rendezvous, b []buffers, size units.Bytes) (part, error) {
+func (c *collectiveConfig) join(w *rank.Process, tables [][]rank.Rendezvous, b []buffers,
+	size units.Bytes) (rank.Part, error) {
 	switch {
-	case w.config.Kind == AllToAll && b[0].program == nil:
-		return w.joinAllToAll(tables, b, w.config.matrix(size))
+	case c.Kind == AllToAll && b[0].program == nil:
+		return c.joinAllToAll(w, tables, b, c.matrix(size))
 	case b[0].program != nil:
-		return w.joinProgram(tables, b)
+		return c.joinProgram(w, tables, b)
 	}
-	return w.joinRing(tables[0], b[0])
+	return c.joinRing(w.Lanes()[0], tables[0], b[0])
 }
 
-func (w *rank) joinRing(table []rendezvous, b buffers) (part, error) {
-	n := w.config.Ranks
-	next, prev := (w.config.Rank+1)%n, (w.config.Rank+n-1)%n
+func (c *collectiveConfig) joinRing(l *rank.Lane, table []rank.Rendezvous, b buffers) (rank.Part, error) {
+	n := c.Ranks
+	next, prev := (c.Rank+1)%n, (c.Rank+n-1)%n
 	config := collective.RingConfig{
-		Endpoint: w.endpoint, Rank: w.config.Rank, Ranks: n,
+		Endpoint: l.Endpoint(), Rank: c.Rank, Ranks: n,
 		Input: collective.Floats(b.input), Output: collective.Floats(b.output),
 		NextInput: table[next].Input, NextOutput: table[next].Output,
 	}
-	if w.config.lossy() {
-		config.Droppable = w.config.RD.Droppable
+	if c.Lossy() {
+		config.Droppable = c.RD.Droppable
 	}
 	var err error
-	if config.Next, err = w.addPeer(table, next); err != nil {
+	if config.Next, err = l.AddPeer(table, next); err != nil {
 		return nil, err
 	}
-	if config.Prev, err = w.addPeer(table, prev); err != nil {
+	if config.Prev, err = l.AddPeer(table, prev); err != nil {
 		return nil, err
 	}
 	ring, err := collective.NewRing(config)
 	if err != nil {
 		return nil, err
 	}
-	pattern, err := collective.NewPattern(collective.PatternConfig{Rank: w.config.Rank, Ranks: n})
+	pattern, err := collective.NewPattern(collective.PatternConfig{Rank: c.Rank, Ranks: n})
 	return &allReduce{b, ring, pattern}, err
 }
 
-func (w *rank) joinAllToAll(tables [][]rendezvous, b []buffers, matrix collective.Matrix) (part, error) {
-	c := &w.config
-	a := &allToAll{busy: &w.busy, buffers: b[0], blocks: collective.NewBlocks(c.Rank, matrix, c.Type)}
-	for i, l := range w.lanes {
+func (c *collectiveConfig) joinAllToAll(w *rank.Process, tables [][]rank.Rendezvous, b []buffers,
+	matrix collective.Matrix) (rank.Part, error) {
+	a := &allToAll{busy: w.Busy(), buffers: b[0], blocks: collective.NewBlocks(c.Rank, matrix, c.Type)}
+	for i, l := range w.Lanes() {
 		config := collective.AllToAllConfig{
-			Endpoint: l.endpoint, Rank: c.Rank, Matrix: matrix, Phases: c.Phases, Channel: c.channels()[i],
-			Type: c.Type, Input: b[i].input, Output: b[i].output, Outputs: make([][]byte, c.Ranks),
+			Endpoint: l.Endpoint(), Rank: c.Rank, Matrix: matrix, Phases: c.Phases,
+			Channel: channelsOf(c.Config)[i], Type: c.Type, Input: b[i].input, Output: b[i].output,
+			Outputs: make([][]byte, c.Ranks),
 		}
 		for other, of := range tables[i] {
 			config.Outputs[other] = of.Output
 		}
 		var err error
-		if config.Peers, err = l.addPeers(tables[i], c.Rank); err != nil {
+		if config.Peers, err = l.AddPeers(tables[i]); err != nil {
 			return nil, err
 		}
 		exchange, err := collective.NewAllToAll(config)

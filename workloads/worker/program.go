@@ -5,25 +5,26 @@ import (
 
 	"railbed/transports"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // scheduled is a rank's part in a program, with one runner per lane.
 type scheduled struct {
 	runners []*collective.Runner
 	pattern *collective.Pattern
-	busy    *idleness
+	busy    *rank.Idleness
 }
 
-func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
-	c := &w.config
+func (c *collectiveConfig) joinProgram(w *rank.Process, tables [][]rank.Rendezvous, b []buffers) (rank.Part,
+	error) {
 	pattern, err := collective.NewPattern(b[0].program.Pattern(c.Rank))
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduled{pattern: pattern, busy: &w.busy}
-	for i, l := range w.lanes {
+	s := &scheduled{pattern: pattern, busy: w.Busy()}
+	for i, l := range w.Lanes() {
 		config := collective.RunnerConfig{
-			Endpoint: l.endpoint,
+			Endpoint: l.Endpoint(),
 			Program:  b[i].program,
 			Rank:     c.Rank,
 			Peers:    make([]transports.Peer, c.Ranks),
@@ -31,7 +32,7 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 			Handles:  make([]collective.Memory[[]byte], c.Ranks),
 		}
 		for _, other := range config.Program.Partners(c.Rank) {
-			if config.Peers[other], err = l.addPeer(tables[i], other); err != nil {
+			if config.Peers[other], err = l.AddPeer(tables[i], other); err != nil {
 				return nil, err
 			}
 			of := &tables[i][other]
@@ -47,10 +48,10 @@ func (w *rank) joinProgram(tables [][]rendezvous, b []buffers) (part, error) {
 	return s, nil
 }
 
-// fill implements part. Any runner knows the whole buffers.
-func (s *scheduled) fill(id operationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
+// Fill implements rank.Part. Any runner knows the whole buffers.
+func (s *scheduled) Fill(id rank.OperationID) { s.runners[0].Fill(s.pattern, id.Mode, id.Index) }
 
-func (s *scheduled) operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error) {
+func (s *scheduled) Operate(ctx context.Context, id rank.OperationID, more bool) (collective.Traffic, error) {
 	return atOnce(ctx, s.busy, s.runners,
 		func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
 			if more {
@@ -60,10 +61,10 @@ func (s *scheduled) operate(ctx context.Context, id operationID, more bool) (col
 		})
 }
 
-func (s *scheduled) lost() []collective.Loss { return nil }
+func (s *scheduled) Lost() []collective.Loss { return nil }
 
-// check implements part. It checks the whole output, so that it also finds what one lane wrote
+// Check implements rank.Part. It checks the whole output, so that it also finds what one lane wrote
 // wrongly to another lane's part.
-func (s *scheduled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+func (s *scheduled) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
 	return s.runners[0].Wrong(s.pattern, id.Mode, id.Index), 0
 }

@@ -10,6 +10,7 @@ import (
 	"railbed/internal/units"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/workloads/rank"
 )
 
 // scheduledKinds are those that run as programs.
@@ -102,11 +103,11 @@ func checkScheduled(t *testing.T, j Job) {
 // TestWrongScheduledElementIsCounted damages an element on the rank that has a result.
 func TestWrongScheduledElementIsCounted(t *testing.T) {
 	for _, kind := range scheduledKinds {
-		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+		l := after(func(rank int, id rank.OperationID, result []byte) {
 			if rank == 0 && id.Index == 1 {
 				result[len(result)-3]++
 			}
-		}}}
+		})
 		j := job(3, 4800)
 		j.Kind, j.Algorithm = kind, spec.Algorithms(kind)[len(spec.Algorithms(kind))-2] // the last is msccl
 		result, err := Run(t.Context(), j, l, nil)
@@ -119,13 +120,13 @@ func TestWrongScheduledElementIsCounted(t *testing.T) {
 
 // TestWrongGatherIsCounted gives two ranks' shares to each other's places.
 func TestWrongGatherIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 2 && id.Index == 0 {
 			for i := range 1600 {
 				result[i], result[1600+i] = result[1600+i], result[i]
 			}
 		}
-	}}}
+	})
 	j := job(3, 4800)
 	j.Kind = AllGather
 	result, err := Run(t.Context(), j, l, nil)

@@ -8,6 +8,7 @@ import (
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // Operation is a round: one collective operation over all ranks, or several in succession.
@@ -31,43 +32,6 @@ type Operation struct {
 	Short   uint64 `json:"short,omitempty"`
 }
 
-// Flow is one connection of a rank. Payload goes from the connecting side to the listening side.
-// Replies of 24 bytes go in the other direction.
-type Flow struct {
-	PeerRank   int            `json:"peer_rank"`
-	Connecting bool           `json:"connecting"`
-	Local      netip.AddrPort `json:"local"`
-	Remote     netip.AddrPort `json:"remote"`
-}
-
-// Pace is how late packets were sent that a rate limit delayed, compared with the moment at which
-// their schedule allowed them. No packet is sent early. P50 and P99 are rounded up to powers of two
-// of microseconds.
-type Pace struct {
-	Packets uint64        `json:"packets"`
-	P50     time.Duration `json:"p50_ns"`
-	P99     time.Duration `json:"p99_ns"`
-	Most    time.Duration `json:"most_ns"`
-}
-
-// QueuePairs are the counters of a rank's queue pairs over roce.
-type QueuePairs struct {
-	// First is the first queue pair number that the rank can use, of Count.
-	First    uint32 `json:"first"`
-	Count    int    `json:"count"`
-	PathMTU  int    `json:"path_mtu"` // payload bytes of a packet
-	Packets  uint64 `json:"packets"`  // requests and responses sent
-	Resent   uint64 `json:"resent"`   // retransmitted requests
-	Naks     uint64 `json:"naks"`     // sent, for sequence errors and others
-	RNRNaks  uint64 `json:"rnr_naks"`
-	Timeouts uint64 `json:"timeouts"`
-	CNPs     uint64 `json:"cnps"`   // that it sent
-	Slowed   uint64 `json:"slowed"` // received CNPs
-	BadICRC  uint64 `json:"bad_icrc"`
-	// packets that arrived and had no room, because the host let the rank read too late
-	Overruns uint64 `json:"overruns"`
-}
-
 // RankResult is one rank's result, with counters to compare with the packets.
 type RankResult struct {
 	Rank int        `json:"rank"`
@@ -83,13 +47,13 @@ type RankResult struct {
 	// Stream counts every byte that tcp wrote to or read from its sockets: payload, headers and
 	// replies. For rd and roce it counts only the payload, each byte once.
 	Stream collective.Traffic `json:"stream"`
-	Flows  []Flow             `json:"flows"` // only for tcp
+	Flows  []rank.Flow        `json:"flows"` // only for tcp
 	// Engines is the number of rd engines, on ports from Port on.
 	Engines int `json:"engines,omitempty"`
 	// QueuePairs are the counters of the rank's queue pairs over roce.
-	QueuePairs *QueuePairs `json:"queue_pairs,omitempty"`
+	QueuePairs *rank.QueuePairs `json:"queue_pairs,omitempty"`
 	// Pace is how late the rank's packets were sent over rd, if a rate delayed them.
-	Pace *Pace `json:"pace,omitempty"`
+	Pace *rank.Pace `json:"pace,omitempty"`
 	// Life is the life number of rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
 	// Channels are the rank's channels, if the operation has several: where they are and what
@@ -109,7 +73,7 @@ type RankResult struct {
 }
 
 // addChannels adds the results of the rank's channels.
-func (r *RankResult) addChannels(job Job, all []workerFinished) {
+func (r *RankResult) addChannels(job Job, all []rank.Finished) {
 	inner := job.perChannel()
 	for i, f := range all {
 		c := inner.config(r.Rank*job.channels() + i)
@@ -194,10 +158,10 @@ func (r *Result) addRow(job Job, size int) {
 	if schedule.Kind(job.Kind).Rooted() {
 		row.Root = job.Root
 	}
-	rounds := job.config(0).rounds()
+	rounds := job.config(0).Rounds()
 	done := make([]Operation, 0, len(r.Operations))
 	for i, o := range r.Operations {
-		if rounds[i].size == size {
+		if rounds[i].Size == size {
 			done = append(done, o)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
-	"railbed/workloads/collective"
 )
 
 // Sweep measures several sizes as nccl-tests does, out of place and then in place for each size.
@@ -112,42 +111,4 @@ func (j Job) sizes() []units.Bytes {
 		return []units.Bytes{j.Size}
 	}
 	return j.Sweep.Sizes
-}
-
-// round is the work of the ranks between two messages of the coordinator: first untimed operations,
-// then operations that are timed together.
-type round struct {
-	operationID
-	size          int // index of workerConfig.Sizes
-	before, count int
-	timed, check  bool
-}
-
-// rounds returns the job's rounds, numbered from 0. They are the same for all ranks.
-func (c *workerConfig) rounds() []round {
-	var rounds []round
-	add := func(r round) {
-		r.Index = len(rounds)
-		rounds = append(rounds, r)
-	}
-	modes := []collective.Mode{collective.OutOfPlace}
-	if c.InPlace {
-		modes = append(modes, collective.InPlace)
-	}
-	for size := range c.Sizes {
-		for _, mode := range modes {
-			id := operationID{Mode: mode}
-			if c.Together {
-				add(round{operationID: id, size: size, before: c.Warmup, count: c.Iterations, timed: true})
-				for range c.Checks {
-					add(round{operationID: id, size: size, count: 1, check: true})
-				}
-				continue
-			}
-			for i := range c.Warmup + c.Iterations {
-				add(round{operationID: id, size: size, count: 1, timed: i >= c.Warmup, check: true})
-			}
-		}
-	}
-	return rounds
 }

@@ -9,6 +9,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
+	"railbed/workloads/rank"
 )
 
 // sweepOf makes a job measure sizes as nccl-tests does.
@@ -87,11 +88,11 @@ func TestSweeps(t *testing.T) {
 func TestSweepLooksAtEveryResult(t *testing.T) {
 	spoilt := sweepOf(job(3, 0), 1, 4096, 64)
 	spoilt.Iterations = 2
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 1 && (id.Index == 6 || id.Index == 7) { // timed and checked in place
 			result[5]++
 		}
-	}}}
+	})
 	result, err := Run(t.Context(), spoilt, l, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -100,7 +100,7 @@ func (j Job) Chosen() string {
 }
 
 // schedule returns the schedule of an algorithm: the job's own for msccl, else a new one.
-func (c *workerConfig) schedule(algorithm string) (*schedule.Schedule, error) {
+func (c *collectiveConfig) schedule(algorithm string) (*schedule.Schedule, error) {
 	switch algorithm {
 	case Hierarchical:
 		return schedule.Hierarchical(schedule.Kind(c.Kind), c.Rails)
@@ -124,12 +124,4 @@ func (j Job) unbound(i int) bool {
 		}
 	}
 	return false
-}
-
-// device returns the name of the interface to which sockets are bound, or "" for none.
-func (c *workerConfig) device() string {
-	if c.Unbound {
-		return ""
-	}
-	return c.NIC
 }

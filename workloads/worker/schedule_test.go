@@ -102,9 +102,9 @@ func TestUnbound(t *testing.T) {
 		{"b", "eth0"}} {
 		j.Ranks[i].Node, j.Ranks[i].NIC = at.node, at.nic
 	}
-	for i, want := range []string{"", "", "eth0", "eth0"} {
-		if got := j.config(i).device(); got != want {
-			t.Errorf("rank %d: sockets bound to %q, want %q", i, got, want)
+	for i, want := range []bool{true, true, false, false} {
+		if c := j.config(i); c.Unbound != want || c.NIC != j.Ranks[i].NIC {
+			t.Errorf("rank %d at %s: unbound %v, want %v", i, c.NIC, c.Unbound, want)
 		}
 	}
 	if got := fmt.Sprint(Rails(j.Ranks)); got != "[[0 1] [2 3]]" {

@@ -15,6 +15,7 @@ import (
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // SGD is a training in which each operation is a step: the data of a collective are gradients. Kind
@@ -62,7 +63,7 @@ type learningStep struct {
 // add implements Results. It counts the ranks that have other weights than rank 0 as wrong elements. If
 // none has ever had other weights, it counts wrong elements of the sum of gradients, or wrong compressed
 // gradients.
-func (l *Learning) add(o *Operation, ranks []operationDone, _, _ time.Time) error {
+func (l *Learning) add(o *Operation, ranks []rank.Done, _, _ time.Time) error {
 	steps, err := own[learningStep](ranks)
 	if err != nil {
 		return err
@@ -109,18 +110,29 @@ func (s SGD) complete(j *Job, problem reporter) {
 	j.Work = s
 }
 
-func (s SGD) of(*Job, int) rankWork { return s }
+func (s SGD) of(j *Job, rank int) rank.Work {
+	return sgdWork{collectiveWork: j.collective(rank), Config: s.Config, Secret: s.Secret}
+}
 
 func (SGD) results(*Job) Results { return &Learning{} }
 
-// run implements rankWork.
-func (s SGD) run(ctx context.Context, w *rank) error {
-	return w.collective(ctx, func(p part, b buffers) (part, error) { return w.learn(s, p, b) })
+// sgdWork is a rank's part in an SGD training.
+type sgdWork struct {
+	collectiveWork
+	Config *spec.SGD        `json:"config"`
+	Secret privacy.Material `json:"secret,omitempty"`
+}
+
+// Run implements rank.Work.
+func (s sgdWork) Run(ctx context.Context, w *rank.Process) error {
+	return s.runWrapped(ctx, w, func(p rank.Part, b buffers) (rank.Part, error) {
+		return s.learn(&w.Config, p, b)
+	})
 }
 
 // learning is a part whose data are gradients.
 type learning struct {
-	part
+	rank.Part
 	memory         buffers
 	rank, ranks    int
 	last           int // iteration
@@ -136,17 +148,16 @@ type learning struct {
 }
 
 // learn makes gradients the data of a part.
-func (w *rank) learn(s SGD, p part, b buffers) (part, error) {
-	c := &w.config
-	config := s.Config.Config(c.Seed)
+func (s sgdWork) learn(c *rank.Config, p rank.Part, b buffers) (rank.Part, error) {
+	config := s.Config.Config(s.Seed)
 	n := config.Parameters()
 	t := &learning{
-		part:     p,
+		Part:     p,
 		memory:   b,
 		config:   s.Config,
 		rank:     c.Rank,
 		ranks:    c.Ranks,
-		last:     len(c.rounds()) - 1,
+		last:     len(c.Rounds()) - 1,
 		replica:  sgd.New(config, c.Rank),
 		codec:    s.Config.Codec(),
 		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
@@ -162,9 +173,9 @@ func (w *rank) learn(s SGD, p part, b buffers) (part, error) {
 	return t, nil
 }
 
-// fill computes the gradient and encodes it into the collective's input. It clears the output of
+// Fill computes the gradient and encodes it into the collective's input. It clears the output of
 // the step before.
-func (t *learning) fill(id operationID) {
+func (t *learning) Fill(id rank.OperationID) {
 	clear(t.memory.output)
 	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
 	t.finite(id, "its loss", t.step.Loss)
@@ -187,26 +198,26 @@ func (t *learning) fill(id operationID) {
 	}
 }
 
-func (t *learning) operate(ctx context.Context, id operationID, more bool) (collective.Traffic, error) {
+func (t *learning) Operate(ctx context.Context, id rank.OperationID, more bool) (collective.Traffic, error) {
 	if t.err != nil {
 		return collective.Traffic{}, t.err
 	}
-	return t.part.operate(ctx, id, more)
+	return t.Part.Operate(ctx, id, more)
 }
 
 // finite records the error that the training has diverged if a number is NaN or infinite.
-func (t *learning) finite(id operationID, what string, number float64) {
+func (t *learning) finite(id rank.OperationID, what string, number float64) {
 	if math.IsNaN(number) || math.IsInf(number, 0) {
 		t.err = fmt.Errorf("the training diverged at step %d: %s is not finite", id.Index, what)
 	}
 }
 
-func (t *learning) tell() (any, error) { return t.step, t.err }
+func (t *learning) Tell() (any, error) { return t.step, t.err }
 
-// check applies the sum of gradients to the weights. It never reports wrong elements. The
+// Check applies the sum of gradients to the weights. It never reports wrong elements. The
 // coordinator has the digests of all ranks, and it checks there whether all ranks have the same
 // weights and whether rank 0's sum is right.
-func (t *learning) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+func (t *learning) Check(id rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
 	clear(t.isLost)
 	for _, l := range lost {
 		for i := l.From; i < l.To && i < len(t.isLost); i++ {

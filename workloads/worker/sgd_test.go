@@ -11,6 +11,7 @@ import (
 
 	"railbed/internal/units"
 	"railbed/plan/spec"
+	"railbed/workloads/rank"
 )
 
 // sgdJob trains over a transport by an exchange.
@@ -78,11 +79,11 @@ func TestSGDJobs(t *testing.T) {
 // TestOtherWeightsAreCounted damages one bit of a sum at one rank: from then on that has
 // other weights.
 func TestOtherWeightsAreCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 1 && id.Index == 2 {
 			result[6] ^= 1
 		}
-	}}}
+	})
 	result, err := Run(t.Context(), sgdJob(3, 5, TCP, spec.SGD{}), l, nil)
 	if err != nil || result.Wrong() != 3 {
 		t.Errorf("%v: %d ranks had other weights, summed over iterations: want 3", err, result.Wrong())
@@ -93,7 +94,7 @@ func TestOtherWeightsAreCounted(t *testing.T) {
 // in the last iteration: they go on with the same weights.
 func TestWrongSumsAreCounted(t *testing.T) {
 	for _, exchange := range []string{spec.ExchangeWhole, spec.ExchangeEncrypted} {
-		l := goroutines{hooks: hooks{afterOperation: func(_ int, id operationID, result []byte) {
+		l := after(func(_ int, id rank.OperationID, result []byte) {
 			if id.Index != 1 {
 				element := result[4*(5+id.Index):]
 				value := binary.NativeEndian.Uint32(element) + 1
@@ -102,7 +103,7 @@ func TestWrongSumsAreCounted(t *testing.T) {
 				}
 				binary.NativeEndian.PutUint32(element, value)
 			}
-		}}}
+		})
 		result, err := Run(t.Context(), sgdJob(3, 3, TCP, spec.SGD{Exchange: exchange}), l, nil)
 		if err != nil || result.Wrong() != 2 || result.Operations[0].Wrong != 1 ||
 			result.Operations[2].Wrong != 1 {
@@ -120,7 +121,7 @@ func TestWrongMessagesAreCounted(t *testing.T) {
 	} {
 		var mu sync.Mutex
 		before := map[int][]byte{}
-		l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+		l := after(func(rank int, id rank.OperationID, result []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch id.Index {
@@ -131,7 +132,7 @@ func TestWrongMessagesAreCounted(t *testing.T) {
 			case 3:
 				copy(result, before[rank])
 			}
-		}}}
+		})
 		result, err := Run(t.Context(), sgdJob(3, 5, TCP, s), l, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"railbed/plan/schedule"
 	"railbed/transports"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 	"railbed/workloads/training"
 )
 
@@ -22,6 +23,9 @@ import (
 type Training struct {
 	Program *training.Program `json:"program"`
 }
+
+// trainingWork is a rank's part in a training.
+type trainingWork Training
 
 func (Training) complete(j *Job, _ reporter) { j.Kind = "training" }
 
@@ -32,10 +36,10 @@ func (t Training) check(j *Job, problem reporter) {
 	}
 }
 
-func (t Training) of(_ *Job, rank int) rankWork { return Training{t.Program.Of(rank)} }
+func (t Training) of(_ *Job, rank int) rank.Work { return trainingWork{t.Program.Of(rank)} }
 
 // wanted implements Work.
-func (t Training) wanted(_ *Job, c *workerConfig, w *Wanted) error {
+func (t Training) wanted(_ *Job, c *rank.Config, w *Wanted) error {
 	for range c.Ranks {
 		w.Groups = append(w.Groups, map[string]uint64{})
 	}
@@ -53,13 +57,13 @@ func (t Training) wanted(_ *Job, c *workerConfig, w *Wanted) error {
 		made, known := carriers[key]
 		if !known {
 			var err error
-			if made, err = operationCarrier(o, c.lossy()); err != nil {
+			if made, err = operationCarrier(o, c.Lossy()); err != nil {
 				return err
 			}
 			carriers[key] = made
 		}
 		for place, rank := range o.Ranks {
-			for to, amount := range made.Amounts(place, int(uses[i])*c.operations()[0]) {
+			for to, amount := range made.Amounts(place, int(uses[i])*operationsOf(c)[0]) {
 				w.To[rank][o.Ranks[to]].Add(amount)
 				w.Groups[rank][o.Group] += amount.Bytes
 			}
@@ -108,7 +112,7 @@ type playerStep struct {
 
 // add implements Results. It divides the time of an iteration, which starts when the first rank
 // begins.
-func (r *Iterations) add(o *Operation, ranks []operationDone, released, ended time.Time) error {
+func (r *Iterations) add(o *Operation, ranks []rank.Done, released, ended time.Time) error {
 	steps, err := own[playerStep](ranks)
 	if err != nil {
 		return err
@@ -116,7 +120,7 @@ func (r *Iterations) add(o *Operation, ranks []operationDone, released, ended ti
 	var made Iteration
 	r.Spans = make([][]training.Span, len(ranks))
 	for rank, step := range steps {
-		made.OtherClocks = made.OtherClocks || !ranks[rank].within(released, ended, clockMargin)
+		made.OtherClocks = made.OtherClocks || !within(&ranks[rank], released, ended, clockMargin)
 		late := r.dilation.Passed(time.Duration(ranks[rank].Start - o.Start.UnixNano()))
 		for _, s := range step.Spans {
 			r.Spans[rank] = append(r.Spans[rank], training.Span{Start: late + s.Start, End: late + s.End})
@@ -139,11 +143,12 @@ type player struct {
 	dilation clock.Dilation
 	// operations are the rank's parts in the program's operations. An entry is nil if the rank has
 	// no part.
-	operations []part
+	operations []rank.Part
 	memory     []buffers
 	patterns   map[collective.PatternConfig]*collective.Pattern
 	streams    [][]int // tasks of each stream, in order
-	shares     *shares
+	shares     *rank.Shares
+	busy       *rank.Idleness
 	spans      []training.Span // of the latest iteration
 	groups     map[string]uint64
 	// used marks the operations that were done in the iteration. blank counts elements that did not
@@ -152,17 +157,17 @@ type player struct {
 	blank atomic.Uint64
 }
 
-func (p *player) tell() (any, error) { return playerStep{p.spans, p.groups}, nil }
+func (p *player) Tell() (any, error) { return playerStep{p.spans, p.groups}, nil }
 
 // newPlayer makes a player with a rank's memory.
-func newPlayer(c *workerConfig, program *training.Program) (*player, error) {
+func newPlayer(c *rank.Config, program *training.Program) (*player, error) {
 	p := &player{
 		rank:       c.Rank,
 		ranks:      c.Ranks,
 		program:    program,
 		dilation:   clock.Dilation(c.Dilation),
 		patterns:   map[collective.PatternConfig]*collective.Pattern{},
-		operations: make([]part, len(program.Operations)),
+		operations: make([]rank.Part, len(program.Operations)),
 		memory:     make([]buffers, len(program.Operations)),
 		used:       make([]bool, len(program.Operations)),
 	}
@@ -172,7 +177,7 @@ func newPlayer(c *workerConfig, program *training.Program) (*player, error) {
 		if place < 0 {
 			continue
 		}
-		made, err := operationCarrier(o, c.lossy())
+		made, err := operationCarrier(o, c.Lossy())
 		if err != nil {
 			return nil, err
 		}
@@ -192,51 +197,51 @@ func newPlayer(c *workerConfig, program *training.Program) (*player, error) {
 	return p, nil
 }
 
-// run implements rankWork.
-func (t Training) run(ctx context.Context, w *rank) error {
-	w.concurrent = true
-	return w.throughLanes(func() error { return t.train(ctx, w) })
+// Run implements rank.Work.
+func (t trainingWork) Run(ctx context.Context, w *rank.Process) error {
+	return w.ThroughLanes(func() error { return t.train(ctx, w) })
 }
 
 // train exchanges memory handles and addresses with the other ranks and does the iterations.
-func (t Training) train(ctx context.Context, w *rank) error {
-	p, err := newPlayer(&w.config, t.Program)
+func (t trainingWork) train(ctx context.Context, w *rank.Process) error {
+	p, err := newPlayer(&w.Config, t.Program)
 	if err != nil {
 		return err
 	}
-	own := &rendezvous{Operations: make([]collective.Memory[[]byte], len(p.operations))}
-	var output []byte // of the first operation, for hooks
-	for i, b := range p.memory {
-		if own.Operations[i], err = w.registerAll(b); err != nil {
-			return err
+	tables, err := w.Meet(ctx, func(_ int, l *rank.Lane) (own *rank.Rendezvous, err error) {
+		own = &rank.Rendezvous{Operations: make([]collective.Memory[[]byte], len(p.operations))}
+		for i, b := range p.memory {
+			if own.Operations[i], err = l.Register(b.all()); err != nil {
+				return nil, err
+			}
 		}
-		if output == nil {
-			output = b.output
-		}
-	}
-	table, err := w.meet(ctx, own)
+		return own, nil
+	})
 	if err != nil {
 		return err
 	}
-	if p.shares, err = newShares(w.endpoint, len(p.operations), &w.busy); err != nil {
+	p.busy = w.Busy()
+	if p.shares, err = w.Lanes()[0].Share(len(p.operations)); err != nil {
 		return err
 	}
 	for i := range p.program.Operations {
 		if slices.Contains(p.program.Operations[i].Ranks, p.rank) {
-			if p.operations[i], err = w.joinOperation(table, p, i); err != nil {
+			if p.operations[i], err = p.join(w, tables[0], i); err != nil {
 				return err
 			}
 		}
 	}
-	for _, r := range w.config.rounds() {
-		if err := w.round(ctx, p, output, &r); err != nil {
-			return err
+	var output []byte // of the first operation, for rank.Options.AfterOperation
+	for _, b := range p.memory {
+		if output == nil {
+			output = b.output
 		}
 	}
-	return w.end(ctx)
+	return w.Do(ctx, func(int) (rank.Part, []byte, error) { return p, output, nil })
 }
 
-func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error) {
+// join makes the rank's part in an operation.
+func (p *player) join(w *rank.Process, table []rank.Rendezvous, i int) (rank.Part, error) {
 	o, b := &p.program.Operations[i], p.memory[i]
 	n, place := len(o.Ranks), slices.Index(o.Ranks, p.rank)
 	peers, handles := make([]transports.Peer, n), make([]collective.Memory[[]byte], n)
@@ -245,7 +250,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 			continue
 		}
 		var err error
-		if peers[other], err = w.addPeer(table, rank); err != nil {
+		if peers[other], err = w.Lanes()[0].AddPeer(table, rank); err != nil {
 			return nil, err
 		}
 		if len(table[rank].Operations) != len(p.operations) {
@@ -261,7 +266,7 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 			outputs[other] = handles[other].Output
 		}
 		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
-			Endpoint: p.shares.of[i],
+			Endpoint: p.shares.Of(i),
 			Rank:     place,
 			Names:    o.Ranks,
 			Matrix:   m,
@@ -275,10 +280,10 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 			blocks: collective.NewBlocks(place, m, element.Float32)}, err
 	}
 	if b.program == nil {
-		return w.joinGradients(p, i, peers, handles)
+		return p.joinGradients(&w.Config, i, peers, handles)
 	}
 	runner, err := collective.NewRunner(collective.RunnerConfig{
-		Endpoint: p.shares.of[i],
+		Endpoint: p.shares.Of(i),
 		Program:  b.program,
 		Rank:     place,
 		Names:    o.Ranks,
@@ -294,19 +299,19 @@ func (w *rank) joinOperation(table []rendezvous, p *player, i int) (part, error)
 }
 
 // joinGradients makes the rank's part in a sum of gradients that may lack parts.
-func (w *rank) joinGradients(p *player, i int, peers []transports.Peer,
-	handles []collective.Memory[[]byte]) (part, error) {
+func (p *player) joinGradients(c *rank.Config, i int, peers []transports.Peer,
+	handles []collective.Memory[[]byte]) (rank.Part, error) {
 	b, n := p.memory[i], len(peers)
 	place := slices.Index(p.program.Operations[i].Ranks, p.rank)
 	next, before := (place+1)%n, (place+n-1)%n
 	ring, err := collective.NewRing(collective.RingConfig{
-		Endpoint:   p.shares.of[i],
+		Endpoint:   p.shares.Of(i),
 		Rank:       place,
 		Ranks:      n,
 		Names:      p.program.Operations[i].Ranks,
 		Next:       peers[next],
 		Prev:       peers[before],
-		Droppable:  w.config.RD.Droppable,
+		Droppable:  c.RD.Droppable,
 		Scatter:    p.program.Operations[i].Kind == schedule.ReduceScatter,
 		Input:      collective.Floats(b.input),
 		Output:     collective.Floats(b.output),
@@ -330,18 +335,18 @@ func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Patter
 
 // of returns the ID of an operation in an iteration. It differs for all operations of all
 // iterations, so that no two have the same data.
-func (p *player) of(id operationID, operation int) operationID {
+func (p *player) of(id rank.OperationID, operation int) rank.OperationID {
 	id.Index = id.Index*len(p.operations) + operation
 	return id
 }
 
-// fill implements part. An operation has the same input each time that it is done in an iteration.
-func (p *player) fill(id operationID) {
+// Fill implements rank.Part. An operation has the same input each time that it is done in an iteration.
+func (p *player) Fill(id rank.OperationID) {
 	clear(p.used)
 	p.blank.Store(0)
 	for i, o := range p.operations {
 		if o != nil {
-			o.fill(p.of(id, i))
+			o.Fill(p.of(id, i))
 		}
 	}
 }
@@ -370,8 +375,8 @@ func (p *player) again(operation int) {
 	clear(output)
 }
 
-// operate implements part. Each stream does its tasks in order.
-func (p *player) operate(ctx context.Context, id operationID, _ bool) (collective.Traffic, error) {
+// Operate implements rank.Part. Each stream does its tasks in order.
+func (p *player) Operate(ctx context.Context, id rank.OperationID, _ bool) (collective.Traffic, error) {
 	tasks := p.program.Tasks[p.rank]
 	p.spans, p.groups = make([]training.Span, len(tasks)), map[string]uint64{}
 	done := make([]chan struct{}, len(tasks))
@@ -380,8 +385,8 @@ func (p *player) operate(ctx context.Context, id operationID, _ bool) (collectiv
 	}
 	traffic := make([]collective.Traffic, len(tasks))
 	now := clock.New(uint64(p.dilation))
-	p.shares.busy.add(-1)
-	err := p.shares.during(ctx, func(running context.Context) error {
+	p.busy.Add(-1)
+	err := rank.During(ctx, []*rank.Shares{p.shares}, func(running context.Context) error {
 		group, running := errgroup.WithContext(running)
 		for _, stream := range p.streams {
 			group.Go(func() error {
@@ -401,10 +406,10 @@ func (p *player) operate(ctx context.Context, id operationID, _ bool) (collectiv
 		}
 		return group.Wait()
 	})
-	p.shares.busy.add(1)
+	p.busy.Add(1)
 	var sum collective.Traffic
 	for i, t := range traffic {
-		addTraffic(&sum, t)
+		sum.Add(t)
 		if tasks[i].Kind == training.Exchange {
 			p.groups[p.program.Operations[tasks[i].Operation].Group] += t.Sent
 		}
@@ -427,17 +432,17 @@ func (p *player) await(ctx context.Context, task int, done []chan struct{}) erro
 // task does a task. A computing task's time starts when its predecessors, in its stream and in
 // After, have ended. It does not start when the kernel runs this process: otherwise the host's
 // delays would add up and make the device look slower.
-func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clock, free time.Duration,
+func (p *player) task(ctx context.Context, id rank.OperationID, i int, now *clock.Clock, free time.Duration,
 	traffic *collective.Traffic) error {
 	t := &p.program.Tasks[p.rank][i]
 	span := &p.spans[i]
 	if t.Kind == training.Exchange {
 		span.Start = now.Now().Sub(0)
 		var err error
-		p.shares.busy.add(1)
+		p.busy.Add(1)
 		p.again(t.Operation)
-		*traffic, err = p.operations[t.Operation].operate(ctx, id, false)
-		p.shares.busy.add(-1)
+		*traffic, err = p.operations[t.Operation].Operate(ctx, id, false)
+		p.busy.Add(-1)
 		span.End = now.Now().Sub(0)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", t.Name, err)
@@ -454,21 +459,21 @@ func (p *player) task(ctx context.Context, id operationID, i int, now *clock.Clo
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		p.shares.busy.late(time.Since(due))
+		p.busy.Late(time.Since(due))
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// lost implements part. For each operation it returns the losses of the last execution in the
+// Lost implements rank.Part. For each operation it returns the losses of the last execution in the
 // iteration, whose results are in the output.
-func (p *player) lost() (all []collective.Loss) {
+func (p *player) Lost() (all []collective.Loss) {
 	for i, o := range p.operations {
 		if o == nil {
 			continue
 		}
-		for _, l := range o.lost() {
+		for _, l := range o.Lost() {
 			l.Operation = i
 			all = append(all, l)
 		}
@@ -476,8 +481,8 @@ func (p *player) lost() (all []collective.Loss) {
 	return all
 }
 
-// check implements part.
-func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uint64) {
+// Check implements rank.Part.
+func (p *player) Check(id rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
 	of := make([][]collective.Loss, len(p.operations))
 	for _, l := range lost {
 		if l.Operation < 0 || l.Operation >= len(of) {
@@ -487,7 +492,7 @@ func (p *player) check(id operationID, lost []collective.Loss) (wrong, short uin
 	}
 	for i, o := range p.operations {
 		if o != nil {
-			bad, less := o.check(p.of(id, i), of[i])
+			bad, less := o.Check(p.of(id, i), of[i])
 			wrong, short = wrong+bad, short+less
 		}
 	}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,8 +10,8 @@ import (
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
-	"railbed/transports"
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 	"railbed/workloads/training"
 )
 
@@ -106,11 +105,11 @@ func checkSpans(t *testing.T, p *training.Program, r *Result) {
 func TestTrainingCountsWrongElements(t *testing.T) {
 	j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
 	result, err := Run(t.Context(), j,
-		goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, output []byte) {
+		after(func(rank int, id rank.OperationID, output []byte) {
 			if rank == 1 && id.Index == 2 {
 				output[17]++
 			}
-		}}}, nil)
+		}), nil)
 	if err != nil || result.Wrong() != 1 || result.Operations[2].Wrong != 1 {
 		t.Errorf("%v, %+v, want one wrong element", err, result)
 	}
@@ -118,13 +117,13 @@ func TestTrainingCountsWrongElements(t *testing.T) {
 
 // filled is a part that remembers its data's numbers.
 type filled struct {
-	part
+	rank.Part
 	filled, checked []int
 }
 
-func (f *filled) fill(id operationID) { f.filled = append(f.filled, id.Index) }
+func (f *filled) Fill(id rank.OperationID) { f.filled = append(f.filled, id.Index) }
 
-func (f *filled) check(id operationID, _ []collective.Loss) (wrong, short uint64) {
+func (f *filled) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
 	f.checked = append(f.checked, id.Index)
 	return 0, 0
 }
@@ -132,10 +131,10 @@ func (f *filled) check(id operationID, _ []collective.Loss) (wrong, short uint64
 // No two operations of a training job have the same data, nor does one in two iterations.
 func TestTrainingDataDiffer(t *testing.T) {
 	a, b := &filled{}, &filled{}
-	p := &player{operations: []part{a, nil, b}}
+	p := &player{operations: []rank.Part{a, nil, b}}
 	for i := range 3 {
-		p.fill(operationID{Index: i})
-		p.check(operationID{Index: i}, nil)
+		p.Fill(rank.OperationID{Index: i})
+		p.Check(rank.OperationID{Index: i}, nil)
 	}
 	all := slices.Concat(a.filled, b.filled)
 	slices.Sort(all)
@@ -149,12 +148,13 @@ func TestTrainingDataDiffer(t *testing.T) {
 // came the time before and whether or not it comes the time after.
 func TestTrainingOperationsThatComeAgain(t *testing.T) {
 	output := make([]byte, 3*blankStep+4)
-	p := &player{operations: []part{&filled{}}, memory: []buffers{{output: output}}, used: make([]bool, 1)}
+	p := &player{operations: []rank.Part{&filled{}}, memory: []buffers{{output: output}},
+		used: make([]bool, 1)}
 	for _, c := range []struct {
 		times []int // elements of blankStep bytes that come each time
 		want  uint64
 	}{{[]int{4}, 0}, {[]int{4, 4, 4}, 0}, {[]int{4, 3, 4}, 1}, {[]int{4, 0, 0, 4}, 8}, {[]int{2, 4}, 2}} {
-		p.fill(operationID{})
+		p.Fill(rank.OperationID{})
 		for _, come := range c.times {
 			p.again(0)
 			if slices.Max(output) != 0 {
@@ -164,7 +164,7 @@ func TestTrainingOperationsThatComeAgain(t *testing.T) {
 				output[i*blankStep+3] = 0x80 // of a zero, which with this sign is data
 			}
 		}
-		if wrong, _ := p.check(operationID{}, nil); wrong != c.want {
+		if wrong, _ := p.Check(rank.OperationID{}, nil); wrong != c.want {
 			t.Errorf("where %v came: %d, want %d", c.times, wrong, c.want)
 		}
 	}
@@ -179,7 +179,7 @@ func TestTrainingTimesOfOtherClocks(t *testing.T) {
 		j := Job{Ranks: make([]plan.Rank, 2)}
 		r := Training{&training.Program{Tasks: make([][]training.Task, 2)}}.results(&j).(*Iterations)
 		o, step := &Operation{Start: released}, json.RawMessage("{}")
-		err := r.add(o, []operationDone{{Start: released.UnixNano(), Own: step},
+		err := r.add(o, []rank.Done{{Start: released.UnixNano(), Own: step},
 			{Start: released.Add(begun).UnixNano(), Time: 900 * time.Millisecond, Own: step}}, released,
 			ended)
 		if err != nil {
@@ -199,11 +199,11 @@ func TestTrainingNamesWhoIsSlow(t *testing.T) {
 	})
 	for _, slow := range []int{-1, 2} {
 		result, err := Run(t.Context(), j,
-			goroutines{hooks: hooks{beforeOperation: func(rank int, _ operationID) {
+			before(func(rank int, _ rank.OperationID) {
 				if rank == slow {
 					time.Sleep(300 * time.Millisecond)
 				}
-			}}}, nil)
+			}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,27 +228,6 @@ func TestTrainingJobsThatCannotBe(t *testing.T) {
 		if _, err := Run(t.Context(), j, goroutines{refuse: "h0"}, nil); err == nil ||
 			!strings.Contains(err.Error(), "needs a program") {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// A share refuses what would be taken for another's.
-func TestShareLimits(t *testing.T) {
-	if _, err := newShares(nil, maxShares+1, nil); err == nil {
-		t.Error("more shares than there are numbers for")
-	}
-	s, err := newShares(nil, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range []struct {
-		imm uint32
-		id  uint64
-	}{{1 << numberBits, 0}, {0, 1 << (idBits - 1)}} {
-		request := []transports.Request{{Imm: r.imm, ID: r.id}}
-		if n, err := s.of[1].Post(t.Context(), request); err == nil || n != 0 ||
-			!strings.Contains(fmt.Sprint(err), "too large for a share") {
-			t.Errorf("%+v: %d, %v", r, n, err)
 		}
 	}
 }

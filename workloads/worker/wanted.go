@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"railbed/workloads/collective"
+	"railbed/workloads/rank"
 )
 
 // Wanted is the traffic that the ends of a job should send over all of its operations. The ends are
@@ -25,8 +26,8 @@ func (j Job) Wanted() (*Wanted, error) {
 	}
 	c := j.config(0)
 	w := &Wanted{}
-	for range len(j.Ranks) * len(c.channels()) {
-		w.To = append(w.To, make([]collective.Amount, len(j.Ranks)*len(c.channels())))
+	for range len(j.Ranks) * len(channelsOf(c)) {
+		w.To = append(w.To, make([]collective.Amount, len(j.Ranks)*len(channelsOf(c))))
 	}
 	err = j.Work.wanted(&j, c, w)
 	if err != nil {
@@ -42,11 +43,11 @@ func (w *Wanted) add(rank, channel, channels int, amounts []collective.Amount) {
 	}
 }
 
-// operations returns the number of operations of each size.
-func (c *workerConfig) operations() []int {
+// operationsOf returns the number of operations of each size.
+func operationsOf(c *rank.Config) []int {
 	counts := make([]int, len(c.Sizes))
-	for _, r := range c.rounds() {
-		counts[r.size] += r.before + r.count
+	for _, r := range c.Rounds() {
+		counts[r.Size] += r.Before + r.Count
 	}
 	return counts
 }

@@ -25,6 +25,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
+	"railbed/workloads/rank"
 )
 
 // asWorker makes the test binary a worker process.
@@ -32,7 +33,7 @@ const asWorker = "RAILBED_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asWorker) != "" {
-		channel, err := Inherited()
+		channel, err := rank.Inherited()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(3)
@@ -44,9 +45,19 @@ func TestMain(m *testing.M) {
 
 // goroutines runs workers as goroutines of the test.
 type goroutines struct {
-	hooks   hooks
+	options rank.Options
 	refuse  string // node on which nothing starts
 	started func(node string, p *goroutineProcess)
+}
+
+// before runs workers as goroutines that call f within the measured time of each round.
+func before(f func(rank int, id rank.OperationID)) goroutines {
+	return goroutines{options: rank.Options{BeforeOperation: f}}
+}
+
+// after runs workers as goroutines that call f with each result before they check it.
+func after(f func(rank int, id rank.OperationID, result []byte)) goroutines {
+	return goroutines{options: rank.Options{AfterOperation: f}}
 }
 
 type goroutineProcess struct {
@@ -67,7 +78,9 @@ func (g goroutines) Launch(_ context.Context, node string, args []string) (Proce
 	p.channel, p.inside = net.Pipe()
 	go func() {
 		defer close(p.ended)
-		p.code = run(p.inside, &p.stderr, g.hooks)
+		o := g.options
+		o.Works = works
+		p.code = rank.Main(p.inside, &p.stderr, o)
 	}()
 	if g.started != nil {
 		g.started(node, p)
@@ -75,7 +88,7 @@ func (g goroutines) Launch(_ context.Context, node string, args []string) (Proce
 	return p, nil
 }
 
-func (p *goroutineProcess) Channel() channel { return p.channel }
+func (p *goroutineProcess) Channel() io.ReadWriteCloser { return p.channel }
 
 func (p *goroutineProcess) Wait() error {
 	<-p.ended
@@ -121,9 +134,9 @@ func (l processes) Launch(_ context.Context, node string, _ []string) (Process, 
 	return p, nil
 }
 
-func (p *realProcess) Channel() channel { return p.channel }
-func (p *realProcess) Wait() error      { return p.command.Wait() }
-func (p *realProcess) Kill() error      { return p.command.Process.Kill() }
+func (p *realProcess) Channel() io.ReadWriteCloser { return p.channel }
+func (p *realProcess) Wait() error                 { return p.command.Wait() }
+func (p *realProcess) Kill() error                 { return p.command.Process.Kill() }
 
 // basePort gives each job of the tests ports of its own.
 var basePort atomic.Int32
@@ -319,12 +332,12 @@ func TestClosedChannelEndsWorkers(t *testing.T) {
 
 // TestWrongResultIsCounted damages one element on one rank.
 func TestWrongResultIsCounted(t *testing.T) {
-	l := goroutines{hooks: hooks{afterOperation: func(rank int, id operationID, result []byte) {
+	l := after(func(rank int, id rank.OperationID, result []byte) {
 		if rank == 1 && id.Index == 2 {
 			result[20]++
 			clear(result[308:312])
 		}
-	}}}
+	})
 	result, err := Run(t.Context(), job(3, 4096), l, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -410,34 +423,22 @@ func (silent) Launch(ctx context.Context, node string, args []string) (Process, 
 	return p, nil
 }
 
-// TestWorkerProtocol speaks to a worker by hand.
-func TestWorkerProtocol(t *testing.T) {
-	for name, test := range map[string]struct {
-		first message
-		want  string
-	}{
-		"no configuration": {message{End: &struct{}{}}, "no configuration"},
-		"no work":          {message{Config: &workerConfig{Kind: AllReduce}}, "no work"},
-		"unknown kind": {message{Config: &workerConfig{Kind: "gossip", Work: anyWork{Collective{}}}},
-			"not something this worker does"},
-		"address of nobody": {message{Config: &workerConfig{Kind: AllReduce,
-			Work: anyWork{Collective{}}, Transport: TCP, algorithmConfig: algorithmConfig{Algorithm: Ring},
-			placeConfig: placeConfig{Ranks: 1, Addr: netip.MustParseAddr("192.0.2.1")}}}, "192.0.2.1"},
-	} {
-		coordinator, inside := net.Pipe()
-		code := make(chan int, 1)
-		go func() { code <- Main(inside, io.Discard) }()
-		if err := frame.NewWriter(coordinator).WriteJSON(frame.Message, test.first); err != nil {
-			t.Fatal(err)
-		}
-		m, err := readMessage(frame.NewReader(coordinator))
-		if err != nil || m.Failed == nil || !strings.Contains(m.Failed.Error, test.want) {
-			t.Errorf("%s: %+v, %v", name, m, err)
-		}
-		if got := <-code; got != 1 {
-			t.Errorf("%s: exit code %d", name, got)
-		}
-		coordinator.Close()
+// TestCollectiveThatNoWorkerDoes holds that a rank refuses a kind that the coordinator let pass.
+func TestCollectiveThatNoWorkerDoes(t *testing.T) {
+	coordinator, inside := net.Pipe()
+	defer coordinator.Close()
+	code := make(chan int, 1)
+	go func() { code <- Main(inside, io.Discard) }()
+	first := rank.Message{Config: &rank.Config{Work: rank.Assignment{Work: collectiveWork{Kind: "gossip"}}}}
+	if err := frame.NewWriter(coordinator).WriteJSON(frame.Message, first); err != nil {
+		t.Fatal(err)
+	}
+	m, err := rank.ReadMessage(frame.NewReader(coordinator))
+	if err != nil || m.Failed == nil || !strings.Contains(m.Failed.Error, "not something this worker does") {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if got := <-code; got != 1 {
+		t.Errorf("exit code %d", got)
 	}
 }
 

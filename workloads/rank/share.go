@@ -1,4 +1,4 @@
-package worker
+package rank
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"railbed/transports"
 )
@@ -22,71 +21,20 @@ const (
 	idBits     = 48 // of the ID, which is signed
 )
 
-// shares divide an endpoint. pump delivers the completions to the shares.
-type shares struct {
+// Shares are an endpoint divided among several users: see Lane.Share. During delivers the completions to
+// the users.
+type Shares struct {
 	endpoint transports.Endpoint
 	of       []*share
-	busy     *idleness
+	busy     *Idleness
 }
 
-// idleness measures how long all of several goroutines were idle: all of them waited, for other ranks
-// or for time to pass.
-type idleness struct {
-	mu     sync.Mutex
-	busy   int
-	since  time.Time // since when busy is 0
-	waited time.Duration
-}
-
-// begin starts a measurement, with all goroutines idle.
-func (w *idleness) begin() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.busy, w.since, w.waited = 0, time.Now(), 0
-}
-
-// add counts a goroutine that becomes busy (1) or idle (-1). It does nothing on a nil idleness.
-func (w *idleness) add(one int) {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy == 0 {
-		w.waited += time.Since(w.since)
-	}
-	if w.busy += one; w.busy == 0 {
-		w.since = time.Now()
-	}
-}
-
-// late subtracts the time by which a timer fired late from the idle time, if all goroutines are
-// idle.
-func (w *idleness) late(by time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy == 0 {
-		w.waited -= by
-	}
-}
-
-// end returns how long all goroutines were idle since begin.
-func (w *idleness) end() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy == 0 {
-		w.waited += time.Since(w.since)
-	}
-	return w.waited
-}
-
-// share is the endpoint as one user sees it. The user may set the first bit and the low 20 bits of
-// the immediate data, and its IDs must be signed numbers of 48 bits. share implements Poll, Wait
-// and Post. The other methods are the whole endpoint's.
+// share is the endpoint as one user sees it. It implements Poll, Wait and Post. The other methods are the
+// whole endpoint's.
 type share struct {
 	transports.Endpoint
 	index  uint32
-	busy   *idleness
+	busy   *Idleness
 	short  atomic.Bool // the latest Post found too little room
 	wake   chan struct{}
 	buffer []transports.Request
@@ -95,19 +43,31 @@ type share struct {
 	arrived []transports.Completion
 }
 
-func newShares(e transports.Endpoint, count int, w *idleness) (*shares, error) {
+// Share divides the lane's endpoint among count users. From then on the rank's Idleness measures how long
+// the rank waits: each user's Wait marks its goroutine idle.
+func (l *Lane) Share(count int) (*Shares, error) {
+	l.process.concurrent = true
+	return newShares(l.bare, count, &l.process.busy)
+}
+
+func newShares(e transports.Endpoint, count int, w *Idleness) (*Shares, error) {
 	if count > maxShares {
 		return nil, fmt.Errorf("share endpoint: %d users, want at most %d", count, maxShares)
 	}
-	s := &shares{endpoint: e, busy: w}
+	s := &Shares{endpoint: e, busy: w}
 	for i := range count {
 		s.of = append(s.of, &share{Endpoint: e, index: uint32(i), busy: w, wake: make(chan struct{}, 1)})
 	}
 	return s, nil
 }
 
+// Of returns the endpoint as the i-th user sees it. The user may set the first bit and the low 20 bits of
+// the immediate data, and its IDs must be signed numbers of 48 bits. The goroutine that calls Wait must be
+// marked busy.
+func (s *Shares) Of(i int) transports.Endpoint { return s.of[i] }
+
 // pump delivers completions until ctx ends. Its error is the endpoint's.
-func (s *shares) pump(ctx context.Context) error {
+func (s *Shares) pump(ctx context.Context) error {
 	var batch [64]transports.Completion
 	for ctx.Err() == nil {
 		n := s.endpoint.Poll(batch[:])
@@ -133,7 +93,7 @@ func (s *shares) pump(ctx context.Context) error {
 
 // during delivers completions while do runs. If the endpoint fails, during returns the endpoint's
 // error: the errors of the shares' users follow from it.
-func (s *shares) during(ctx context.Context, do func(ctx context.Context) error) error {
+func (s *Shares) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	pumping, stop := context.WithCancel(ctx)
@@ -150,16 +110,17 @@ func (s *shares) during(ctx context.Context, do func(ctx context.Context) error)
 	return cmp.Or(<-pumped, err)
 }
 
-// during does the same with several endpoints.
-func during(ctx context.Context, all []*shares, do func(ctx context.Context) error) error {
+// During calls do and meanwhile delivers the completions of several endpoints to their users. If an
+// endpoint fails, During returns the endpoint's error: the errors of its users follow from it.
+func During(ctx context.Context, all []*Shares, do func(ctx context.Context) error) error {
 	if len(all) == 0 {
 		return do(ctx)
 	}
-	return all[0].during(ctx, func(ctx context.Context) error { return during(ctx, all[1:], do) })
+	return all[0].during(ctx, func(ctx context.Context) error { return During(ctx, all[1:], do) })
 }
 
 // deliver passes a completion to its share, and a peer's end to all shares.
-func (s *shares) deliver(c transports.Completion) error {
+func (s *Shares) deliver(c transports.Completion) error {
 	var index uint32
 	switch c.Op {
 	case transports.OpPeerDown:
@@ -236,8 +197,8 @@ func (s *share) Wait(ctx context.Context) error {
 	if any {
 		return nil
 	}
-	s.busy.add(-1)
-	defer s.busy.add(1)
+	s.busy.Add(-1)
+	defer s.busy.Add(1)
 	select {
 	case <-s.wake:
 		return nil

@@ -1,4 +1,4 @@
-package worker
+package rank
 
 import (
 	"errors"
@@ -26,12 +26,12 @@ type endpoint interface {
 	transports.Endpoint
 	DeviceBound() bool
 	// account returns the transport's counters over its whole life. Call it after Close.
-	account(ranks map[transports.Peer]int) *workerFinished
+	account(ranks map[transports.Peer]int) *Finished
 }
 
 // open opens the endpoint of the transport that the job asks for. ranks maps a peer to its rank and
 // must know a peer before something is sent to it.
-func open(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
+func open(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 	switch c.Transport {
 	case TCP:
 		e, err := tcp.Open(tcp.Config{
@@ -57,9 +57,9 @@ const (
 	portLook     = 20 * time.Millisecond
 )
 
-// whenFree opens something that needs a port, and retries while another process that is about to
+// WhenFree opens something that needs a port, and retries while another process that is about to
 // exit holds the port.
-func whenFree[T any](open func() (T, error)) (opened T, err error) {
+func WhenFree[T any](open func() (T, error)) (opened T, err error) {
 	for end := time.Now().Add(portPatience); ; time.Sleep(portLook) {
 		if opened, err = open(); !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
 			return opened, err
@@ -68,7 +68,7 @@ func whenFree[T any](open func() (T, error)) (opened T, err error) {
 }
 
 // openRD opens an endpoint with reliable datagrams.
-func openRD(c *workerConfig, ranks func(transports.Peer) int) (endpoint, error) {
+func openRD(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 	config := rd.Config{
 		Addr:        c.Addr,
 		Slot:        int(c.Port-wire.PortRD) / wire.RDEngines,
@@ -166,7 +166,7 @@ const leastTarget = 250 * time.Microsecond
 
 // control sets the congestion control that limits the endpoint below its NIC's rate. The caller
 // must start the client, if it is not nil.
-func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int,
+func control(c *Config, config *rd.Config, ranks func(transports.Peer) int,
 	planned *plannedRates) (client *arbiter.Client, err error) {
 	if c.RD == nil || c.RD.Control == "" {
 		return nil, nil
@@ -212,9 +212,9 @@ func control(c *workerConfig, config *rd.Config, ranks func(transports.Peer) int
 
 type tcpEndpoint struct{ *tcp.Endpoint }
 
-func (e tcpEndpoint) account(ranks map[transports.Peer]int) *workerFinished {
+func (e tcpEndpoint) account(ranks map[transports.Peer]int) *Finished {
 	counters := e.Counters()
-	finished := &workerFinished{Stream: collective.Traffic{Sent: counters.StreamSent,
+	finished := &Finished{Stream: collective.Traffic{Sent: counters.StreamSent,
 		Received: counters.StreamReceived}}
 	for _, flow := range e.Flows() {
 		finished.Flows = append(finished.Flows, Flow{
@@ -241,9 +241,9 @@ func (e rdEndpoint) Close() error {
 
 // account implements endpoint. It counts the payload, each byte once. rd packets carry their ranks,
 // so there are no flows to list.
-func (e rdEndpoint) account(map[transports.Peer]int) *workerFinished {
+func (e rdEndpoint) account(map[transports.Peer]int) *Finished {
 	counters := e.Counters()
-	finished := &workerFinished{
+	finished := &Finished{
 		Stream:  collective.Traffic{Sent: counters.SentBytes, Received: counters.ReceivedBytes},
 		Engines: e.Engines(),
 		Life:    e.Life(),

@@ -1,4 +1,4 @@
-package worker
+package rank
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // openRoCE opens an endpoint with RoCEv2 reliable connections.
-func openRoCE(c *workerConfig) (endpoint, error) {
+func openRoCE(c *Config) (endpoint, error) {
 	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout),
 		Clock: clock.New(c.Dilation), Block: c.Block}
 	if c.NIC != "" {
@@ -59,10 +59,10 @@ type roceEndpoint struct{ *roce.Endpoint }
 
 // account implements endpoint. As for rd, it counts the payload, each byte once. Packets carry the
 // number of their destination queue pair.
-func (e roceEndpoint) account(map[transports.Peer]int) *workerFinished {
+func (e roceEndpoint) account(map[transports.Peer]int) *Finished {
 	c := e.Counters()
 	first, count := e.QueuePairs()
-	return &workerFinished{
+	return &Finished{
 		Stream: collective.Traffic{Sent: c.SentBytes, Received: c.ReceivedBytes},
 		QueuePairs: &QueuePairs{
 			First:    uint32(first),
