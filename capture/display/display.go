@@ -1,0 +1,99 @@
+// Package display compiles filters in the language of Wireshark's display filters (wireshark-filter(4)) and
+// applies them to packets of captures. It has the fields of the protocols that cross a fabric, under
+// Wireshark's names. Reliable datagrams and telemetry have the names of this project's dissector. Records of
+// switches have names that begin with "railbed".
+//
+//	ip.src == 10.0.0.1 && udp.dstport in {4791, 18515..18530}
+//	infiniband.bth.opcode == 17 || !(rd.type == 3)
+//	railbed.verdict == "drop" && railbed.depth > 64000
+//	eth.src[0:3] == 02:00:00 && frame contains "GET"
+//
+// A field alone matches a packet that has it. A comparison matches if some value of the field fulfils it: a
+// packet has several values of ip.addr, and of every field of a header that an ICMP message quotes. The
+// operators != and === match if all values fulfil them, and !== or ~= if some value differs. A packet without
+// the field fulfils no comparison.
+//
+// Left out are functions, layers (#), the operators matches and bitwise &, arithmetic, and names of hosts.
+package display
+
+import (
+	"fmt"
+
+	"railbed/capture/pcapng"
+)
+
+// Filter is a compiled filter. It is safe for concurrent use.
+type Filter struct {
+	text  string
+	match predicate
+}
+
+// predicate reports whether a packet fulfils a part of a filter.
+type predicate func(*Packet) bool
+
+// Error is an error at a position of a filter.
+type Error struct {
+	Filter string
+	Column int // of the first byte, from 1
+	What   string
+	Want   string // what would be right, or ""
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("column %d: %s", e.Column, e.What)
+	if e.Want != "" {
+		text += "; want " + e.Want
+	}
+	return text
+}
+
+// Compile compiles a filter. An empty filter matches every packet. An error is an *Error.
+func Compile(text string) (*Filter, error) {
+	p := &parser{text: text}
+	if err := p.lex(); err != nil {
+		return nil, err
+	}
+	if p.peek().kind == tokenEnd {
+		return &Filter{text, func(*Packet) bool { return true }}, nil
+	}
+	match, err := p.or()
+	if err != nil {
+		return nil, err
+	}
+	if t := p.peek(); t.kind != tokenEnd {
+		return nil, p.wrong(t, fmt.Sprintf("%q after the end of the filter", t.text), "&& or || before it")
+	}
+	return &Filter{text, match}, nil
+}
+
+// Match reports whether a packet fulfils the filter.
+func (f *Filter) Match(p *Packet) bool { return f.match(p) }
+
+// String returns the filter as it was written.
+func (f *Filter) String() string { return f.text }
+
+// Decoder finds the headers of the packets of a capture. It is not safe for concurrent use.
+type Decoder struct {
+	source *pcapng.Reader
+	packet Packet
+	first  int64 // time of the first packet
+}
+
+// NewDecoder makes a decoder of the packets that a reader returns.
+func NewDecoder(source *pcapng.Reader) *Decoder { return &Decoder{source: source} }
+
+// Next reads a packet, which is valid until the following Next. Its errors are the reader's.
+func (d *Decoder) Next() (*Packet, error) {
+	raw, err := d.source.Next()
+	if err != nil {
+		return nil, err
+	}
+	p := &d.packet
+	if p.Number++; p.Number == 1 {
+		d.first = raw.Time
+	}
+	p.Raw, p.Interface, p.first = raw, &d.source.Interfaces()[raw.Interface], d.first
+	p.dissect()
+	return p, nil
+}

@@ -1,0 +1,351 @@
+package display
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	golayers "github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"railbed/capture/layers"
+	"railbed/capture/pcapng"
+	"railbed/internal/hosttest"
+)
+
+// matches returns the numbers of the packets of a capture that a filter matches.
+func matches(t *testing.T, name, filter string) (found []int) {
+	t.Helper()
+	f, err := Compile(filter)
+	if err != nil {
+		t.Fatalf("%s: %v", filter, err)
+	}
+	each(t, name, func(p *Packet) {
+		if f.Match(p) {
+			found = append(found, p.Number)
+		}
+	})
+	return found
+}
+
+// each calls do for each packet of a capture.
+func each(t *testing.T, name string, do func(*Packet)) {
+	t.Helper()
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	source, err := pcapng.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewDecoder(source)
+	for {
+		p, err := d.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(p)
+	}
+}
+
+// tshark returns what tshark -Y finds in a capture.
+func tshark(t *testing.T, name, dissector, filter string) (found []int) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command("tshark", "-r", name, "-X", "lua_script:"+dissector, "-Y", filter, "-T", "fields",
+		"-e", "frame.number", "-o", "ip.defragment:FALSE", "-o", "tcp.desegment_tcp_streams:FALSE")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("tshark -Y '%s': %v\n%s", filter, err, stderr.String())
+	}
+	for _, word := range strings.Fields(string(out)) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, n)
+	}
+	return found
+}
+
+// draw makes a filter from the fields and values of a packet, so that filters select some packets.
+func draw(r *rand.Rand, p *Packet, depth int) string {
+	if depth > 0 {
+		switch r.IntN(4) {
+		case 0:
+			return "(" + draw(r, p, depth-1) + " && " + draw(r, p, depth-1) + ")"
+		case 1:
+			return draw(r, p, depth-1) + " || " + draw(r, p, depth-1)
+		case 2:
+			return "!" + "(" + draw(r, p, depth-1) + ")"
+		}
+	}
+	for {
+		f := &Fields[r.IntN(len(Fields))]
+		values := f.values(p, nil)
+		if len(values) == 0 && r.IntN(20) > 0 || strings.HasPrefix(f.Name, "railbed") {
+			continue
+		}
+		if len(values) == 0 || f.Kind == Protocol && r.IntN(2) == 0 || r.IntN(8) == 0 {
+			return f.Name
+		}
+		v := values[r.IntN(len(values))]
+		if f.Kind == Protocol {
+			if len(v.b) < 4 {
+				return f.Name
+			}
+			at := r.IntN(min(len(v.b), 60) - 3)
+			return fmt.Sprintf("%s[%d:2] == %02x:%02x", f.Name, at, v.b[at], v.b[at+1])
+		}
+		text := f.written(v)
+		if f.Kind == Text {
+			text = strconv.Quote(text)
+		}
+		switch op := r.IntN(10); {
+		case op == 0 && (f.Kind == IPv4 || f.Kind == IPv6):
+			return fmt.Sprintf("%s == %s/%d", f.Name, text, 1+r.IntN(8*len(v.b)))
+		case op == 1 && f.Kind == Unsigned && v.n > 0:
+			return fmt.Sprintf("%s in {%d..%s, 7}", f.Name, uint64(v.n)-uint64(r.Int64N(v.n)), text)
+		case op == 2 && f.Kind == Ethernet:
+			return fmt.Sprintf("%s[4:2] == %02x:%02x", f.Name, v.b[4], v.b[5])
+		case f.Kind == Boolean:
+			return f.Name + []string{" == ", " != "}[r.IntN(2)] + text
+		default:
+			return f.Name + " " + []string{"==", "!=", ">", "<=", "===", "~="}[r.IntN(6)] + " " + text
+		}
+	}
+}
+
+// drawn draws filters for packets of a capture.
+func drawn(t *testing.T, r *rand.Rand, name string, count int) (all []string) {
+	t.Helper()
+	packets := len(matches(t, name, ""))
+	for range count {
+		want := 1 + r.IntN(packets)
+		each(t, name, func(p *Packet) {
+			if p.Number == want {
+				all = append(all, draw(r, p, 2))
+			}
+		})
+	}
+	return all
+}
+
+// TestFiltersAsWireshark checks that filters select the packets that tshark -Y selects: some written ones,
+// and some drawn from the packets. The captures are of Linux's rxe, of frames of many kinds, and those
+// that RAILBED_CAPTURES names.
+func TestFiltersAsWireshark(t *testing.T) {
+	hosttest.Need(t, hosttest.Tshark)
+	dissector := filepath.Join(t.TempDir(), "railbed.lua")
+	if err := os.WriteFile(dissector, layers.Dissector, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	files := map[string]int{ // number of drawn filters
+		kinds(t): 30, "../verify/roce/testdata/rxe/write-lost-behind.pcap": 10,
+		"../verify/roce/testdata/rxe/atomic.pcap": 5, "../verify/roce/testdata/rxe/write-ipv6.pcap": 5,
+	}
+	for _, name := range strings.Fields(os.Getenv("RAILBED_CAPTURES")) {
+		files[name] = 60
+	}
+	selected := map[string]int{}
+	for name, count := range files {
+		for _, filter := range append(drawn(t, r, name, count), writtenFilters...) {
+			got, want := matches(t, name, filter), tshark(t, name, dissector, filter)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %s selects %v, and tshark %v", filepath.Base(name), filter, got, want)
+			}
+			selected[filter] += len(got)
+		}
+	}
+	for _, filter := range writtenFilters {
+		if selected[filter] == 0 {
+			t.Errorf("%s selects nothing in any capture", filter)
+		}
+	}
+}
+
+var writtenFilters = []string{
+	"infiniband.bth.opcode == 17", "infiniband && !(infiniband.bth.opcode in {17, 18..20})",
+	"infiniband.aeth && infiniband.bth.psn > 100", "udp.port == 4791 && ip.src != ip.dst",
+	"ip.addr == 10.0.0.0/8 or ipv6.addr == fd00::/8", "eth.src[0:3] == 02:00:00",
+	"frame.len < 100 && ip.ttl < 65",
+	"udp[2:2] == 12:b7", "frame[12:2] contains 08:00", "tcp.flags.syn == 1 and not tcp.flags.ack == 1",
+	"arp || icmp || icmpv6 || vlan.id == 7", "ip.ttl in {1, 2, 63..64}", "udp contains \"hello\"",
+	"ip.version == 6",
+	"ip.src === 10.1.0.1 || eth.dst[-1:] == 02", "ip.ttl ~= 64",
+}
+
+// kinds writes a capture of frames of many kinds, some of them cut, and returns its name.
+func kinds(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "kinds.pcap")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	w := pcapgo.NewWriterNanos(file)
+	if err := w.WriteFileHeader(200, golayers.LinkTypeEthernet); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Unix(1_800_000_000, 123_456_789)
+	for i, frame := range frames(t) {
+		info := gopacket.CaptureInfo{Timestamp: start.Add(time.Duration(i*i) * 1_234_567), Length: len(frame),
+			CaptureLength: min(len(frame), 200)}
+		if err := w.WritePacket(info, frame[:info.CaptureLength]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return name
+}
+
+func frames(t *testing.T) (all [][]byte) {
+	t.Helper()
+	add := func(parts ...gopacket.SerializableLayer) []byte {
+		b := gopacket.NewSerializeBuffer()
+		o := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+		if err := gopacket.SerializeLayers(b, o, parts...); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b.Bytes())
+		return b.Bytes()
+	}
+	ethernet := func(kind golayers.EthernetType) *golayers.Ethernet {
+		return &golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+			DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: kind}
+	}
+	ip := func(p golayers.IPProtocol, ttl uint8) *golayers.IPv4 {
+		return &golayers.IPv4{Version: 4, TTL: ttl, TOS: 26<<2 | 1, Id: 4711,
+			Flags: golayers.IPv4DontFragment, Protocol: p, SrcIP: net.IP{10, 1, 0, 1},
+			DstIP: net.IP{10, 2, 0, 2}}
+	}
+	ip6 := func(p golayers.IPProtocol) *golayers.IPv6 {
+		return &golayers.IPv6{Version: 6, HopLimit: 9, TrafficClass: 26<<2 | 2, FlowLabel: 0x12345,
+			NextHeader: p, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
+	}
+	udp := func(over gopacket.NetworkLayer, port golayers.UDPPort) *golayers.UDP {
+		u := &golayers.UDP{SrcPort: 40000, DstPort: port}
+		if err := u.SetNetworkLayerForChecksum(over); err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	add(ethernet(golayers.EthernetTypeARP), &golayers.ARP{AddrType: 1, Protocol: 0x0800, HwAddressSize: 6,
+		ProtAddressSize: 4, Operation: 1, SourceHwAddress: []byte{2, 0, 0, 0, 0, 1},
+		SourceProtAddress: []byte{10, 1, 0, 1}, DstHwAddress: make([]byte, 6),
+		DstProtAddress: []byte{10, 2, 0, 2}})
+	v4, v6 := ip(golayers.IPProtocolUDP, 64), ip6(golayers.IPProtocolUDP)
+	plain := add(ethernet(golayers.EthernetTypeIPv4), v4, udp(v4, 5001), gopacket.Payload("hello, fabric"))
+	add(ethernet(golayers.EthernetTypeDot1Q), &golayers.Dot1Q{Priority: 5, VLANIdentifier: 7,
+		Type: golayers.EthernetTypeIPv4}, v4, udp(v4, 5001), gopacket.Payload("tagged"))
+	add(ethernet(golayers.EthernetTypeIPv6), v6, udp(v6, 5002), gopacket.Payload("hello, six"))
+	for _, flags := range []golayers.TCP{{SYN: true}, {SYN: true, ACK: true}, {ACK: true, PSH: true},
+		{RST: true}, {FIN: true, ACK: true, ECE: true}} {
+		tcp, over := flags, ip(golayers.IPProtocolTCP, 63)
+		tcp.SrcPort, tcp.DstPort, tcp.Seq, tcp.Ack, tcp.Window = 40001, 5003, 1000, 2000, 512
+		tcp.Options = []golayers.TCPOption{{OptionType: golayers.TCPOptionKindMSS, OptionLength: 4,
+			OptionData: []byte{5, 180}}}
+		if err := tcp.SetNetworkLayerForChecksum(over); err != nil {
+			t.Fatal(err)
+		}
+		add(ethernet(golayers.EthernetTypeIPv4), over, &tcp, gopacket.Payload(make([]byte, int(tcp.Window))))
+	}
+	add(ethernet(golayers.EthernetTypeIPv4), ip(golayers.IPProtocolICMPv4, 1), &golayers.ICMPv4{
+		TypeCode: golayers.CreateICMPv4TypeCode(3, 3)}, gopacket.Payload(plain[14:14+20+8]))
+	icmp6 := &golayers.ICMPv6{TypeCode: golayers.CreateICMPv6TypeCode(128, 0)}
+	over := ip6(golayers.IPProtocolICMPv6)
+	if err := icmp6.SetNetworkLayerForChecksum(over); err != nil {
+		t.Fatal(err)
+	}
+	add(ethernet(golayers.EthernetTypeIPv6), over, icmp6, gopacket.Payload([]byte{0, 1, 0, 2, 3, 4}))
+	later := ip(golayers.IPProtocolUDP, 2)
+	later.Flags, later.FragOffset = golayers.IPv4MoreFragments, 10
+	add(ethernet(golayers.EthernetTypeIPv4), later, gopacket.Payload(make([]byte, 64)))
+	return all
+}
+
+// TestBadFilters checks that errors state the column and what would be right.
+func TestBadFilters(t *testing.T) {
+	for filter, want := range map[string]string{
+		"ip.scr == 10.0.0.1":           `column 1: no field "ip.scr"; want a field; did you mean "ip.src"?`,
+		"ip.src == 10.0.0":             `column 11: "10.0.0" for ip.src, which is an IPv4 address`,
+		"udp.port == 4791 ip":          `column 18: "ip" after the end of the filter`,
+		"udp.port ==":                  "column 12: the end of the filter where a value of udp.port belongs",
+		"(tcp || udp":                  "column 12: the end of the filter in parentheses",
+		"udp.port in {}":               "column 14: \"}\" where a value of udp.port belongs",
+		"udp.port in {1 2}":            `column 16: "2" in a set; want "," or "}"`,
+		"udp.port in {1":               "column 15: the end of the filter in a set",
+		"udp.port[0] == 1":             "column 1: a slice of udp.port, which is a number",
+		"eth.src[0:0] == 1":            `column 9: "0:0" as a range of bytes`,
+		"ip.ttl contains 1":            "column 8: contains for ip.ttl, which is a number",
+		"ip.src == udp.port":           "column 11: udp.port, which is a number, beside ip.src",
+		`railbed.reason == "tail`:      "column 19: a string that does not end",
+		"ip.ttl == 1 § 2":              "column 13: the character",
+		"== 1":                         `column 1: "==" where a field belongs`,
+		"!" + strings.Repeat("(", 200): "a filter of too many levels",
+	} {
+		_, err := Compile(filter)
+		var at *Error
+		if !errors.As(err, &at) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", filter, err, want)
+		}
+	}
+}
+
+// TestRecordsOfSwitches checks the fields that only captures of this project have.
+func TestRecordsOfSwitches(t *testing.T) {
+	p := &Packet{Number: 1, Interface: &pcapng.Interface{Name: "leaf1:p3", LinkType: pcapng.LinkEthernet},
+		Raw: &pcapng.Packet{Comments: [][]byte{pcapng.Annotation{Verdict: "drop", Reason: "tail",
+			Depth: 64_000, HasDepth: true, Late: 1500, HasLate: true}.AppendTo(nil)}}}
+	p.dissect()
+	for filter, want := range map[string]bool{
+		`railbed.node == "leaf1" && railbed.port == "p3"`: true, `railbed.node == leaf2`: false,
+		`railbed.verdict == "drop" && railbed.reason == "tail"`: true, `railbed.reason contains "ai"`: true,
+		"railbed.depth in {63000..64000}": true, "railbed.depth > 64000": false, "railbed.late > 1us": true,
+		"railbed.late > 0.002": false, "railbed": true, "railbed.verdict in {mark, trim}": false, "": true,
+	} {
+		f, err := Compile(filter)
+		if err != nil || f.Match(p) != want {
+			t.Errorf("%s: %v, want %v", filter, err, want)
+		}
+	}
+}
+
+// FuzzCompile checks that no filter and no packet makes the package panic.
+func FuzzCompile(f *testing.F) {
+	for _, filter := range writtenFilters {
+		f.Add(filter, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45})
+	}
+	f.Fuzz(func(_ *testing.T, text string, frame []byte) {
+		p := &Packet{Interface: &pcapng.Interface{LinkType: pcapng.LinkEthernet},
+			Raw: &pcapng.Packet{Data: frame, Length: len(frame) + len(text)%3*100}}
+		p.dissect()
+		if filter, err := Compile(text); err == nil {
+			filter.Match(p)
+		}
+		for i := range Fields {
+			Fields[i].values(p, nil)
+		}
+	})
+}

@@ -1,0 +1,281 @@
+package display
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"railbed/capture/pcapng"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
+)
+
+// protocol is a header that a packet may have.
+type protocol uint8
+
+const (
+	frameLayer protocol = iota
+	ethernetLayer
+	vlanLayer
+	arpLayer
+	controlLayer // MAC control
+	ipLayer
+	ipv6Layer
+	icmpLayer
+	icmpv6Layer
+	udpLayer
+	tcpLayer
+	telemetryLayer
+	infinibandLayer
+	bthLayer
+	dethLayer
+	rethLayer
+	atomicLayer
+	aethLayer
+	atomicAckLayer
+	immLayer
+	iethLayer
+	rdLayer
+	rdDataLayer
+	rdSkipLayer
+	rdAckLayer
+	rdNackLayer
+	rdProbeLayer
+	rdRejectLayer
+)
+
+// layer is a header in a packet. Its bytes are followed by its payload, up to end. The captured bytes
+// may end before.
+type layer struct {
+	protocol protocol
+	at, end  int
+}
+
+// Packet is a packet with the places of its headers.
+type Packet struct {
+	Raw       *pcapng.Packet
+	Interface *pcapng.Interface
+	Number    int // in the capture, from 1
+
+	first       int64 // time of the capture's first packet
+	layers      []layer
+	note        pcapng.Annotation
+	annotated   bool
+	left, right []value // of a comparison
+}
+
+// dissect finds the headers.
+func (p *Packet) dissect() {
+	p.layers = append(p.layers[:0], layer{frameLayer, 0, p.Raw.Length})
+	p.note, p.annotated = pcapng.Annotation{}, false
+	for _, comment := range p.Raw.Comments {
+		if note, is := pcapng.ParseAnnotation(comment); is {
+			p.note, p.annotated = note, true
+		}
+	}
+	if p.Interface.LinkType == pcapng.LinkEthernet {
+		p.ethernet(p.Raw.Length)
+	}
+}
+
+// has reports whether the capture has n bytes from at on, and these lie before end.
+func (p *Packet) has(at, n, end int) bool { return at+n <= min(end, len(p.Raw.Data)) }
+
+func (p *Packet) add(l protocol, at, end int) { p.layers = append(p.layers, layer{l, at, end}) }
+
+func (p *Packet) u16(at int) int { return int(binary.BigEndian.Uint16(p.Raw.Data[at:])) }
+
+func (p *Packet) ethernet(end int) {
+	if !p.has(0, wire.EthernetLen, end) {
+		return
+	}
+	p.add(ethernetLayer, 0, end)
+	at, kind := wire.EthernetLen, p.u16(12)
+	for wire.IsTag(uint16(kind)) && p.has(at, wire.TagLen, end) {
+		p.add(vlanLayer, at, end)
+		kind = p.u16(at + 2)
+		at += wire.TagLen
+	}
+	switch uint16(kind) {
+	case wire.EtherTypeIPv4:
+		p.ipv4(at, end)
+	case wire.EtherTypeIPv6:
+		p.ipv6(at, end)
+	case wire.EtherTypeARP:
+		if p.has(at, wire.ARPLen, end) {
+			p.add(arpLayer, at, end)
+		}
+	case wire.EtherTypeMACControl:
+		p.add(controlLayer, at, end)
+	}
+}
+
+func (p *Packet) ipv4(at, end int) {
+	if !p.has(at, wire.IPv4MinLen, end) || p.Raw.Data[at]>>4 != 4 {
+		return
+	}
+	header := int(p.Raw.Data[at]&0xF) * 4
+	if length := p.u16(at + 2); length >= header {
+		end = min(end, at+length)
+	}
+	p.add(ipLayer, at, end)
+	if fragment := p.u16(at+6) & 0x1FFF; fragment == 0 && header >= wire.IPv4MinLen {
+		p.transport(p.Raw.Data[at+9], at+header, end, icmpLayer)
+	}
+}
+
+// Extension headers of IPv6 (RFC 8200, 4).
+const (
+	hopByHop    = 0
+	routing     = 43
+	fragment    = 44
+	destination = 60
+)
+
+func (p *Packet) ipv6(at, end int) {
+	if !p.has(at, wire.IPv6Len, end) || p.Raw.Data[at]>>4 != 6 {
+		return
+	}
+	if length := p.u16(at + 4); length > 0 {
+		end = min(end, at+wire.IPv6Len+length)
+	}
+	p.add(ipv6Layer, at, end)
+	next := p.Raw.Data[at+6]
+	at += wire.IPv6Len
+	for next == hopByHop || next == routing || next == destination || next == fragment {
+		if !p.has(at, 8, end) {
+			return
+		}
+		length := 8
+		switch {
+		case next != fragment:
+			length += 8 * int(p.Raw.Data[at+1])
+		case p.u16(at+2)&^7 != 0:
+			return
+		}
+		next = p.Raw.Data[at]
+		at += length
+	}
+	p.transport(next, at, end, icmpv6Layer)
+}
+
+// transport finds the header of an IP protocol. icmp is the ICMP of the IP version.
+func (p *Packet) transport(number uint8, at, end int, icmp protocol) {
+	switch {
+	case number == wire.ProtocolUDP && p.has(at, wire.UDPLen, end):
+		if length := p.u16(at + 4); length >= wire.UDPLen {
+			end = min(end, at+length)
+		}
+		p.add(udpLayer, at, end)
+		p.datagram(at+wire.UDPLen, end, p.u16(at), p.u16(at+2))
+	case number == wire.ProtocolTCP && p.has(at, wire.TCPMinLen, end):
+		p.add(tcpLayer, at, end)
+	case number == wire.ProtocolICMPv4 && icmp == icmpLayer && p.has(at, 8, end):
+		p.add(icmpLayer, at, end)
+		if quotes4(p.Raw.Data[at]) {
+			p.ipv4(at+8, end)
+		}
+	case number == wire.ProtocolICMPv6 && icmp == icmpv6Layer && p.has(at, 8, end):
+		p.add(icmpv6Layer, at, end)
+		if kind := p.Raw.Data[at]; kind >= 1 && kind <= 4 {
+			p.ipv6(at+8, end)
+		}
+	}
+}
+
+// quotes4 reports whether ICMP messages of a type quote the packet that caused them (RFC 792).
+func quotes4(kind uint8) bool {
+	return kind == 3 || kind == 4 || kind == 5 || kind == 11 || kind == 12
+}
+
+// datagram finds the headers of the protocols over UDP.
+func (p *Packet) datagram(at, end, source, destination int) {
+	end = min(end, max(at, len(p.Raw.Data)))
+	if destination == wire.PortINT || wire.IsPortRD(uint16(destination)) {
+		if block := wire.INT(p.Raw.Data[min(at, len(p.Raw.Data)):end]); block.Valid() {
+			p.add(telemetryLayer, at, end)
+			at, destination = at+block.Len(), int(block.NextPort())
+		}
+	}
+	switch {
+	case wire.IsPortRD(uint16(destination)):
+		p.reliable(at, end)
+	case destination == infiniband.Port || source == infiniband.Port:
+		p.infiniband(at, end)
+	}
+}
+
+var rdLayers = [wire.RDTypes]protocol{
+	wire.RDData:   rdDataLayer,
+	wire.RDSkip:   rdSkipLayer,
+	wire.RDAck:    rdAckLayer,
+	wire.RDNack:   rdNackLayer,
+	wire.RDProbe:  rdProbeLayer,
+	wire.RDReject: rdRejectLayer,
+}
+
+func (p *Packet) reliable(at, end int) {
+	if !p.has(at, wire.RDBaseLen, end) {
+		return
+	}
+	d := wire.RD(p.Raw.Data[at:end])
+	if !d.HasBase() {
+		return
+	}
+	p.add(rdLayer, at, end)
+	if kind := d.Type(); d.Version() == wire.RDVersion && !d.Sealed() && int(kind) < len(rdLayers) &&
+		rdLayers[kind] != 0 && p.has(at, wire.RDHeaderLen(kind), end) {
+		p.add(rdLayers[kind], at, end)
+	}
+}
+
+func (p *Packet) infiniband(at, end int) {
+	if !p.has(at, infiniband.BTHLen, end) {
+		return
+	}
+	p.add(infinibandLayer, at, end)
+	p.add(bthLayer, at, end)
+	opcode, next := infiniband.Opcode(p.Raw.Data[at]), at+infiniband.BTHLen
+	for _, h := range []struct {
+		header infiniband.Header
+		length int
+		layer  protocol
+	}{
+		{infiniband.HasDETH, infiniband.DETHLen, dethLayer},
+		{infiniband.HasRETH, infiniband.RETHLen, rethLayer},
+		{infiniband.HasAtomicETH, infiniband.AtomicETHLen, atomicLayer},
+		{infiniband.HasAETH, infiniband.AETHLen, aethLayer},
+		{infiniband.HasAtomicAckETH, infiniband.AtomicAckETHLen, atomicAckLayer},
+		{infiniband.HasImmDt, infiniband.ImmDtLen, immLayer},
+		{infiniband.HasIETH, infiniband.IETHLen, iethLayer},
+	} {
+		if opcode.Has(h.header) && p.has(next, h.length, end) {
+			p.add(h.layer, next, next+h.length)
+			next += h.length
+		}
+	}
+}
+
+// header returns the length of a layer's header. For protocols at the end of a packet it is everything.
+func (p *Packet) header(l layer) int {
+	switch l.protocol {
+	case ethernetLayer:
+		return wire.EthernetLen
+	case vlanLayer:
+		return wire.TagLen
+	case ipLayer:
+		return int(p.Raw.Data[l.at]&0xF) * 4
+	case ipv6Layer:
+		return wire.IPv6Len
+	case udpLayer:
+		return wire.UDPLen
+	case tcpLayer:
+		return int(p.Raw.Data[l.at+12]>>4) * 4
+	}
+	return l.end - l.at
+}
+
+// tap returns the node and the port of the packet's tap.
+func (p *Packet) tap() (node, port string) {
+	node, port, _ = strings.Cut(p.Interface.Name, ":")
+	return node, port
+}

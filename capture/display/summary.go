@@ -1,0 +1,204 @@
+package display
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
+)
+
+// FieldNamed returns a field, or nil if there is none of the name.
+func FieldNamed(name string) *Field { return fieldsByName[name] }
+
+// Texts returns a packet's values of the field, as they stand in filters. A protocol has the value of its own
+// name.
+func (f *Field) Texts(p *Packet) (all []string) {
+	for _, v := range f.values(p, nil) {
+		all = append(all, f.written(v))
+	}
+	return all
+}
+
+// written returns a value as it stands in a filter.
+func (f *Field) written(v value) string {
+	switch f.Kind {
+	case Protocol:
+		return f.Name
+	case Boolean, Unsigned:
+		return strconv.FormatUint(uint64(v.n), 10)
+	case Seconds:
+		return seconds(v.n)
+	case IPv4, IPv6:
+		addr, _ := netip.AddrFromSlice(v.b)
+		return addr.String()
+	case Text:
+		return string(v.b)
+	}
+	return net.HardwareAddr(v.b).String()
+}
+
+func seconds(ns int64) string {
+	sign := ""
+	if ns < 0 {
+		sign, ns = "-", -ns
+	}
+	return fmt.Sprintf("%s%d.%09d", sign, ns/1e9, ns%1e9)
+}
+
+// Summary is a packet in one line for people.
+type Summary struct {
+	Number int `json:"number"`
+	// Time is the time of the record in nanoseconds since 1970.
+	Time time.Duration `json:"time_ns"`
+	// Since is Time counted from the capture's first packet.
+	Since time.Duration `json:"since_ns"`
+	Tap   string        `json:"tap"`
+	// Direction is in for a packet that the tap's port received, out for one that it sent, or "".
+	Direction string `json:"direction,omitempty"`
+	// Source and Destination are IP addresses, with ports where there are ports, or Ethernet addresses.
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+	Protocol    string `json:"protocol"`
+	Length      int    `json:"length"` // bytes on the wire, without FCS
+	// Info has the header that decides what the packet is for.
+	Info string `json:"info"`
+	// Record is what a switch recorded about the packet, or "".
+	Record string `json:"record,omitempty"`
+}
+
+// names are the protocols that a summary has, the outermost first.
+var names = map[protocol]string{
+	ethernetLayer:   "Ethernet",
+	arpLayer:        "ARP",
+	controlLayer:    "MAC control",
+	ipLayer:         "IPv4",
+	ipv6Layer:       "IPv6",
+	icmpLayer:       "ICMP",
+	icmpv6Layer:     "ICMPv6",
+	udpLayer:        "UDP",
+	tcpLayer:        "TCP",
+	telemetryLayer:  "INT",
+	infinibandLayer: "RoCEv2",
+	rdLayer:         "RD",
+}
+
+// Summary returns the packet's line.
+func (p *Packet) Summary() Summary {
+	s := Summary{Number: p.Number, Time: time.Duration(p.Raw.Time),
+		Since: time.Duration(p.Raw.Time - p.first),
+		Tap:   p.Interface.Name, Length: p.Raw.Length, Record: p.record()}
+	s.Direction = [...]string{"", "in", "out", ""}[p.Raw.Flags&3]
+	quoting := false
+	for _, l := range p.layers {
+		if name, has := names[l.protocol]; has && !quoting {
+			s.Protocol = name
+		}
+		switch l.protocol {
+		case ethernetLayer:
+			s.Source, s.Destination = net.HardwareAddr(p.Raw.Data[6:12]).String(),
+				net.HardwareAddr(p.Raw.Data[:6]).String()
+		case ipLayer:
+			if !quoting {
+				s.Source, s.Destination = p.addresses(l.at+12, 4)
+			}
+		case ipv6Layer:
+			if !quoting {
+				s.Source, s.Destination = p.addresses(l.at+8, 16)
+			}
+		case udpLayer, tcpLayer:
+			if !quoting {
+				s.Source = withPort(s.Source, p.u16(l.at))
+				s.Destination = withPort(s.Destination, p.u16(l.at+2))
+			}
+		case icmpLayer, icmpv6Layer: // the packet that it quotes follows
+			quoting = true
+		}
+	}
+	s.Info = p.info()
+	return s
+}
+
+func (p *Packet) addresses(at, size int) (source, destination string) {
+	a, _ := netip.AddrFromSlice(p.Raw.Data[at : at+size])
+	b, _ := netip.AddrFromSlice(p.Raw.Data[at+size : at+2*size])
+	return a.String(), b.String()
+}
+
+func withPort(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }
+
+// record returns what a switch recorded about the packet.
+func (p *Packet) record() string {
+	if !p.annotated {
+		return ""
+	}
+	words := []string{p.note.Verdict}
+	if p.note.Reason != "" {
+		words = append(words, p.note.Reason)
+	}
+	if p.note.HasDepth {
+		words = append(words, fmt.Sprintf("depth %d", p.note.Depth))
+	}
+	if p.note.HasLate {
+		words = append(words, "late "+p.note.Late.String())
+	}
+	return strings.TrimSpace(strings.Join(words, " "))
+}
+
+// info describes the innermost header that the package knows.
+func (p *Packet) info() string {
+	var text string
+	for _, l := range p.layers {
+		d := p.Raw.Data[l.at:]
+		switch l.protocol {
+		case arpLayer:
+			if a := wire.ARP(d); a.Valid() {
+				text = fmt.Sprintf("operation %d", p.u16(l.at+6))
+			}
+		case icmpLayer, icmpv6Layer:
+			return fmt.Sprintf("type %d code %d", d[0], d[1])
+		case tcpLayer:
+			text = p.tcpInfo()
+		case udpLayer:
+			text = fmt.Sprintf("length %d", p.u16(l.at+4)-wire.UDPLen)
+		case bthLayer:
+			text = fmt.Sprintf("%s qp %#x psn %d", infiniband.Opcode(d[0]), p.u24(l.at+5), p.u24(l.at+9))
+		case aethLayer:
+			text += fmt.Sprintf(" syndrome %#x msn %d", d[0], p.u24(l.at+1))
+		case rdLayer:
+			base := wire.RD(d).Base()
+			text = fmt.Sprintf("%s %d > %d psn %d", base.Type, base.Source, base.Destination, base.PSN)
+			if base.Flags&wire.RDRepeat != 0 {
+				text += " repeat"
+			}
+		case rdDataLayer:
+			f := wire.RD(d).Data()
+			text += fmt.Sprintf(" message %d bytes %d to %d of %d", f.Message, f.Position,
+				int(f.Position)+wire.RD(d).Length(), f.Total)
+		}
+	}
+	return text
+}
+
+func (p *Packet) u24(at int) int { return int(p.Raw.Data[at])<<16 | p.u16(at+1) }
+
+// tcpInfo returns the flags, numbers and payload length of a TCP segment, as tcpdump orders them.
+func (p *Packet) tcpInfo() string {
+	var flags []string
+	for _, f := range []string{"syn", "fin", "reset", "push", "ack", "urg", "ece", "cwr"} {
+		if v := fieldsByName["tcp.flags."+f].values(p, nil); len(v) > 0 && v[0].n == 1 {
+			flags = append(flags, f)
+		}
+	}
+	text := strings.Join(flags, ",")
+	for _, f := range []string{"seq_raw", "ack_raw", "len"} {
+		if v := fieldsByName["tcp."+f].values(p, nil); len(v) > 0 {
+			text += fmt.Sprintf(" %s %d", strings.TrimSuffix(f, "_raw"), v[0].n)
+		}
+	}
+	return text
+}
