@@ -16,6 +16,18 @@ import (
 
 const small = "name: cli-small\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}\n"
 
+// calibrated has links whose shapers Railbed calibrates.
+const calibrated = `
+name: cli-calibrated
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: bridge}
+  links: {default: {rate: 10mbit}}
+steps:
+  - exec: {nodes: [h0], command: [ping, -c1, h1]}
+`
+
 // A command whose output is lost has not ended well, whatever it found.
 func TestStandardOutputOnAFullDevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
@@ -182,6 +194,63 @@ func TestResultsOnAFullDisk(t *testing.T) {
 				!strings.Contains(printed.String()+said.String(), test.says) {
 				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", code, test.code,
 					test.verdict, test.says, &printed, &said)
+			}
+		})
+	}
+}
+
+// withCalibrations runs a scenario twice whose links need a measurement, and lists the files beside the
+// stored calibrations.
+const withCalibrations = `
+mount --make-rprivate /
+mount -t tmpfs tmpfs /var/cache
+eval "$PREPARE" 2>/dev/null
+for run in first second; do
+	(exec -a railbed "$SELF" run "$FILE" --out "$DIR/$run" 2>&1) || echo "exit code $?"
+	ls -A /var/cache/railbed
+done
+`
+
+// A run whose measurements cannot be stored warns once and measures. It neither leaves nor uses a damaged
+// file.
+func TestCalibrationOnAFullDisk(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
+	const mount = "mkdir /var/cache/railbed; mount -t tmpfs -o size=64k tmpfs /var/cache/railbed; "
+	for _, test := range []struct {
+		name, prepare, warning string
+		warnings               int
+		leaves                 string
+	}{
+		{"full", mount + "cat /dev/zero > /var/cache/railbed/fill", "no space left on device", 2,
+			"calibration.json.lock\nfill\n"},
+		{"without room for the directory", "mount -o remount,nr_inodes=1 /var/cache",
+			"no space left on device", 2, ""},
+		{"read-only", mount + "mount -o remount,ro /var/cache/railbed", "read-only file system", 2, ""},
+		{"truncated", mount + `printf '{"version": 2, "entries": [' > /var/cache/railbed/calibration.json`,
+			"", 0, "calibration.json\ncalibration.json.lock\n"},
+		{"a directory in the file's place", mount + "mkdir /var/cache/railbed/calibration.json",
+			"file exists", 2, "calibration.json\ncalibration.json.lock\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir, file := t.TempDir(), filepath.Join(t.TempDir(), "calibrated.yaml")
+			if err := os.WriteFile(file, []byte(calibrated), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			script := exec.Command("bash", "-c", withCalibrations)
+			script.Env = append(os.Environ(), "DIR="+dir, "SELF="+self, "FILE="+file, "PREPARE="+test.prepare)
+			script.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+			output, _ := script.CombinedOutput() // codes are in the output
+			said := string(output)
+			if strings.Contains(said, "exit code") || strings.Count(said, "\nPASS") != 2 ||
+				strings.Count(said, "warning: ") != test.warnings ||
+				strings.Count(said, test.warning) < test.warnings || !strings.HasSuffix(said, test.leaves) ||
+				strings.Contains(said, "\n.calibration") {
+				t.Errorf("want PASS twice, %d warnings of %q and the files %q at the end; got\n%s",
+					test.warnings, test.warning, test.leaves, said)
 			}
 		})
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,9 +21,10 @@ type Calibration struct {
 	path string
 	host hostFacts
 
-	lock    sync.Mutex
-	entries map[key]Entry
-	measure func(ctx context.Context, rate units.Rate, mtu int) (Entry, error)
+	lock      sync.Mutex
+	entries   map[key]Entry
+	notStored error
+	measure   func(ctx context.Context, rate units.Rate, mtu int) (Entry, error)
 }
 
 // Entry is the result of a measurement.
@@ -98,7 +99,8 @@ func writableDir(dir string) bool {
 }
 
 // LoadCalibration reads the calibrations stored in path, or in DefaultPath if path is empty. A
-// missing or damaged file counts as empty: everything in it can be measured again.
+// file that is missing, damaged, unreadable or another user's counts as empty: everything in it can be
+// measured again.
 func LoadCalibration(path string) (*Calibration, error) {
 	if path == "" {
 		var err error
@@ -110,12 +112,9 @@ func LoadCalibration(path string) (*Calibration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load calibration: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("load calibration: %w", err)
-	}
 	c := &Calibration{path: path, host: host, measure: measureBurst}
-	c.entries, err = c.read()
-	return c, err
+	c.entries = c.read()
+	return c, nil
 }
 
 func (c *Calibration) key(rate units.Rate, mtu int) key { return key{c.host, qdisc, rate, mtu} }
@@ -128,28 +127,32 @@ func (c *Calibration) Known(rate units.Rate, mtu int) (Entry, bool) {
 	return entry, known
 }
 
+// NotStored returns the first error that prevented Burst from storing a result, or nil.
+func (c *Calibration) NotStored() error {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.notStored
+}
+
 // Burst returns the burst that a link of this rate and MTU needs. If it is not known, Burst
 // measures it, for about a second, and stores the result. Other processes that calibrate with the
-// same file wait meanwhile: two measurements at once would disturb each other. If the host cannot
-// reach the rate, the error is an UnreachableError.
+// same file wait meanwhile: two measurements at once would disturb each other. A result that cannot
+// be stored is valid all the same: see NotStored. If the host cannot reach the rate, the error is an
+// UnreachableError.
 func (c *Calibration) Burst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) {
 	if entry, known := c.Known(rate, mtu); known {
 		return entry, nil
 	}
-	unlock, err := lockFile(ctx, c.path+".lock")
-	if err != nil {
+	unlock, storeErr := c.lockStore(ctx)
+	if err := context.Cause(ctx); err != nil {
+		unlock()
 		return Entry{}, fmt.Errorf("calibrate %s at MTU %d: %w", rate, mtu, err)
 	}
 	defer unlock()
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	merged, err := c.read() // another process may have measured while this one waited
-	if err != nil {
-		return Entry{}, err
-	}
-	for k, entry := range c.entries {
-		merged[k] = entry
-	}
+	merged := c.read() // another process may have measured while this one waited
+	maps.Copy(merged, c.entries)
 	c.entries = merged
 	if entry, known := c.entries[c.key(rate, mtu)]; known {
 		return entry, nil
@@ -159,29 +162,38 @@ func (c *Calibration) Burst(ctx context.Context, rate units.Rate, mtu int) (Entr
 		return Entry{}, err
 	}
 	c.entries[c.key(rate, mtu)] = entry
-	return entry, c.write()
+	if storeErr == nil {
+		storeErr = c.write()
+	}
+	if storeErr != nil && c.notStored == nil {
+		c.notStored = fmt.Errorf("store calibration: %w", storeErr)
+	}
+	return entry, nil
+}
+
+// lockStore makes the file's directory and locks the file against other processes. It returns a
+// function to call in any case.
+func (c *Calibration) lockStore(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(c.path), 0o755); err != nil {
+		return func() {}, err
+	}
+	return lockFile(ctx, c.path+".lock")
 }
 
 // read reads the file.
-func (c *Calibration) read() (map[key]Entry, error) {
+func (c *Calibration) read() map[key]Entry {
 	entries := map[key]Entry{}
-	text, err := os.ReadFile(c.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return entries, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load calibration: %w", err)
-	}
 	var file cacheFile
-	if json.Unmarshal(text, &file) != nil || file.Version != cacheVersion {
-		return entries, nil // damaged, or measured by another method
+	text, err := readOwn(c.path)
+	if err != nil || json.Unmarshal(text, &file) != nil || file.Version != cacheVersion {
+		return entries // missing, damaged, or measured by another method
 	}
 	for _, e := range file.Entries {
 		if e.plausible() {
 			entries[key{e.hostFacts, e.Qdisc, e.Rate, e.MTU}] = e.Entry
 		}
 	}
-	return entries, nil
+	return entries
 }
 
 // plausible refuses entries that cannot be the result of a measurement, so that a damaged file
@@ -201,11 +213,11 @@ func (c *Calibration) write() error {
 	sortEntries(file.Entries)
 	text, err := json.MarshalIndent(file, "", "  ")
 	if err != nil {
-		return fmt.Errorf("keep calibration: %w", err)
+		return err
 	}
 	temp, err := os.CreateTemp(filepath.Dir(c.path), ".calibration")
 	if err != nil {
-		return fmt.Errorf("keep calibration: %w", err)
+		return err
 	}
 	_, err = temp.Write(append(text, '\n'))
 	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
@@ -213,7 +225,7 @@ func (c *Calibration) write() error {
 		err = os.Rename(temp.Name(), c.path)
 	}
 	if err != nil {
-		return fmt.Errorf("keep calibration: %w", errors.Join(err, os.Remove(temp.Name())))
+		return errors.Join(err, os.Remove(temp.Name()))
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -36,26 +38,53 @@ func readHostFacts() (hostFacts, error) {
 // lockPause is the time between attempts to get the file lock.
 const lockPause = 10 * time.Millisecond
 
-// lockFile takes an exclusive lock, until unlock or the process's end.
+// lockFile takes an exclusive lock, until unlock or the process's end. unlock is never nil. Other users
+// could hold the lock for ever if they could open the file.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+		return func() {}, &os.PathError{Op: "lock", Path: path, Err: err}
+	}
+	unlock = func() { _ = unix.Close(fd) }         // closing unlocks; no data was written
+	if err := unix.Fchmod(fd, 0o600); err != nil { // earlier versions let others open it
+		return unlock, &os.PathError{Op: "close to others", Path: path, Err: err}
 	}
 	for {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { _ = unix.Close(fd) }, nil // closing unlocks; no data was written
+			return unlock, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, unix.Close(fd))
+			return unlock, &os.PathError{Op: "lock", Path: path, Err: err}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), unix.Close(fd))
+			return unlock, context.Cause(ctx)
 		case <-time.After(lockPause):
 		}
 	}
+}
+
+// mostStored is the size of the largest file that readOwn reads, room for thousands of entries.
+const mostStored = 4 << 20
+
+// readOwn reads a regular file that belongs to this user. If everybody can write to the directory, another
+// user could have put a file there with bursts that are too small, or a FIFO, for which an open would wait.
+func readOwn(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var facts unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &facts); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if facts.Mode&unix.S_IFMT != unix.S_IFREG || int(facts.Uid) != os.Geteuid() || facts.Size > mostStored {
+		return nil, fmt.Errorf("read %s: want a regular file of user %d, of at most %d bytes", path,
+			os.Geteuid(), mostStored)
+	}
+	return io.ReadAll(io.LimitReader(file, mostStored))
 }
 
 // sortEntries gives the entries a fixed order in the file.

@@ -494,7 +494,7 @@ func TestSurroundingsShowsTheRows(t *testing.T) {
 	}
 	var sources strings.Builder
 	for _, pattern := range []string{"*_test.go", "../../cli/*_test.go", "../../internal/rundir/*_test.go",
-		"../../workloads/stacks/*_test.go"} {
+		"../../workloads/stacks/*_test.go", "../../fabric/link/*_test.go"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			source, err := os.ReadFile(file)

@@ -261,6 +261,9 @@ func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibrat
 	group.Go(func() error { return s.publish(groups) })
 	var err error
 	s.fabric, err = fabric.Build(ctx, s.plan, s.namespaces, options)
+	if lost := calibration.NotStored(); lost != nil {
+		s.warn(lost.Error() + "; the next testbed will measure again")
+	}
 	return errors.Join(s.placedSysctl(err), group.Wait())
 }
 
