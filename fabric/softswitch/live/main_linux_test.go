@@ -10,7 +10,6 @@ import (
 
 func TestMain(m *testing.M) {
 	parts := Parts()
-	parts[ownTablePart] = ownTableMain
 	if os.Getenv(profileEnv) != "" {
 		parts[part] = profiled(parts[part])
 	}
