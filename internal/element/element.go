@@ -1,9 +1,9 @@
 // Package element defines the numbers that collectives compute with: their types, the operations
 // that combine them, and the loops that do this over memory, in the machine's byte order.
 //
-// Results are the same bits on every machine, whether or not its processor has vector instructions.
-// Each operation rounds to the nearest value of its type, ties to even, and keeps subnormal
-// numbers. Whether a result is a NaN is the same everywhere; the bits of the NaN may differ. Sums
+// Results are the same bits on every machine. Each operation rounds to the nearest value of its type,
+// ties to even, and keeps subnormal numbers. Whether a result is a NaN is the same everywhere; the bits of
+// the NaN may differ. Sums
 // of bfloat16 and float16 are computed as float32 and then rounded, which gives the correctly
 // rounded sum (Figueroa, "When is double rounding innocuous?", 1995).
 //

@@ -82,19 +82,47 @@ func vector(kind Type, what string) []byte {
 	return result
 }
 
-// combinations are all that there are, each by vectors, where the machine has some, and
-// without.
-func combinations(f func(name string, t Type, vectors, plain Combine)) {
+// combinations calls f with all loops, each beside a loop that computes element by element.
+func combinations(f func(name string, t Type, loop, scalar Combine)) {
 	for _, t := range Types() {
-		for _, op := range []Op{Sum, Max, Min} {
-			f(fmt.Sprintf("%s/%s", t, op), t, combiner(t, op), plain(t, op))
+		for op, scalar := range map[Op]func(a, b float64) float64{
+			Sum: func(a, b float64) float64 {
+				if t == Int32 {
+					return float64(int32(a) + int32(b)) // it wraps around
+				}
+				return float64(float32(a) + float32(b))
+			},
+			Max: func(a, b float64) float64 { return float64(Larger(float32(a), float32(b))) },
+			Min: func(a, b float64) float64 { return float64(Smaller(float32(a), float32(b))) },
+		} {
+			if t == Int32 {
+				switch op { // float32 has too few digits
+				case Max:
+					scalar = math.Max
+				case Min:
+					scalar = math.Min
+				}
+			}
+			f(fmt.Sprintf("%s/%s", t, op), t, combiner(t, op), byElement(t, scalar))
 		}
 		if t == Int32 {
 			continue
 		}
 		for _, x := range []float32{1, Scale(t, 3)} {
 			y := Scale(t, 7)
-			f(fmt.Sprintf("%s/weighted/%v", t, x), t, weighted(t, x, y), plainWeighted(t, x, y))
+			want := byElement(t, func(a, b float64) float64 {
+				return float64(Scaled(t, float32(a), x) + Scaled(t, float32(b), y))
+			})
+			f(fmt.Sprintf("%s/weighted/%v", t, x), t, weighted(t, x, y), want)
+		}
+	}
+}
+
+// byElement returns a Combine that computes each element by a function.
+func byElement(t Type, f func(a, b float64) float64) Combine {
+	return func(dst, a, b []byte) {
+		for i := range len(dst) / t.Size() {
+			copy(dst[i*t.Size():], Append(t, nil, f(At(t, a, i), At(t, b, i))))
 		}
 	}
 }
@@ -120,11 +148,11 @@ var edges = []uint32{
 	0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffffffff, 0x80000001, 0x7fffffff,
 }
 
-// TestVectors compares the loops in assembly with plain ones, for every length up to
-// three blocks, wherever elements may lie, and into each operand.
-func TestVectors(t *testing.T) {
+// TestLoops compares the loops with single operations, for many lengths, wherever elements may
+// lie, and into each operand.
+func TestLoops(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 1))
-	combinations(func(name string, kind Type, vectors, plain Combine) {
+	combinations(func(name string, kind Type, loop, scalar Combine) {
 		for length := 0; length <= 3*64; length += kind.Size() {
 			offset := kind.Size() * random.IntN(16)
 			memory := func() []byte {
@@ -141,7 +169,7 @@ func TestVectors(t *testing.T) {
 			a, b := memory(), memory()
 			of := func(m []byte) []byte { return m[offset : offset+length] }
 			want := make([]byte, length)
-			plain(want, of(a), of(b))
+			scalar(want, of(a), of(b))
 			for into, dst := range [][]byte{memory(), a, b} {
 				before := bytes.Clone(dst)
 				x, y := bytes.Clone(a), bytes.Clone(b)
@@ -151,7 +179,7 @@ func TestVectors(t *testing.T) {
 				case 2:
 					y = dst
 				}
-				vectors(of(dst), of(x), of(y))
+				loop(of(dst), of(x), of(y))
 				sameElements(t, name, kind, of(dst), want)
 				if !bytes.Equal(dst[:offset], before[:offset]) ||
 					!bytes.Equal(dst[offset+length:], before[offset+length:]) {
@@ -163,21 +191,21 @@ func TestVectors(t *testing.T) {
 	})
 }
 
-func FuzzVectors(f *testing.F) {
+func FuzzLoops(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0, 0, 0x80, 0x7f, 1, 0, 0, 0x80}, 40))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		half := len(data) / 2 &^ 3
 		a, b := append([]byte(nil), data[:half]...), append([]byte(nil), data[half:2*half]...)
-		combinations(func(name string, kind Type, vectors, plain Combine) {
+		combinations(func(name string, kind Type, loop, scalar Combine) {
 			got, want := make([]byte, half), make([]byte, half)
-			vectors(got, a, b)
-			plain(want, a, b)
+			loop(got, a, b)
+			scalar(want, a, b)
 			sameElements(t, name, kind, got, want)
 		})
 	})
 }
 
-// TestNumbersWin holds what Max and Min are of NaNs and zeros, by vectors and without.
+// TestNumbersWin holds what Max and Min are of NaNs and zeros.
 func TestNumbersWin(t *testing.T) {
 	nan, zero := math.NaN(), math.Copysign(0, -1)
 	for _, test := range []struct{ a, b, high, low float64 }{
@@ -188,7 +216,7 @@ func TestNumbersWin(t *testing.T) {
 			for op, want := range map[Op]float64{Max: test.high, Min: test.low} {
 				for _, order := range [][2]float64{{test.a, test.b}, {test.b, test.a}} {
 					var a, b []byte
-					for range 65 { // a block and more
+					for range 65 {
 						a, b = Append(kind, a, order[0]), Append(kind, b, order[1])
 					}
 					Combiner(kind, op, Terms{})(a, a, b)
@@ -238,7 +266,7 @@ func TestPrepareAndFinish(t *testing.T) {
 	for _, kind := range Types() {
 		own := make([][]byte, ranks)
 		for rank := range own {
-			for range 101 { // blocks and more
+			for range 101 {
 				own[rank] = Append(kind, own[rank], float64(random.IntN(120)-60))
 			}
 		}
@@ -273,7 +301,7 @@ func TestDivision(t *testing.T) {
 		average := Combiner(Int32, Average, Terms{1, n - 1, n})
 		var a []byte
 		var want []int32
-		for i := range 101 { // blocks and more
+		for i := range 101 {
 			value := int32(random.IntN(math.MaxInt32/n))*int32(n) + int32(random.IntN(3)-1)
 			switch {
 			case i < 3:
