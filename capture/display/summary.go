@@ -58,16 +58,16 @@ type Summary struct {
 	// Since is Time counted from the capture's first packet.
 	Since time.Duration `json:"since_ns"`
 	Tap   string        `json:"tap"`
-	// Direction is in for a packet that the tap's port received, out for one that it sent, or "".
+	// Direction is in if the tap's port received the packet, out if it sent the packet, or "".
 	Direction string `json:"direction,omitempty"`
 	// Source and Destination are IP addresses, with ports where there are ports, or Ethernet addresses.
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	Protocol    string `json:"protocol"`
 	Length      int    `json:"length"` // bytes on the wire, without FCS
-	// Info has the header that decides what the packet is for.
+	// Info has the type and the numbers of the innermost header.
 	Info string `json:"info"`
-	// Record is what a switch recorded about the packet, or "".
+	// Record is a switch's record of the packet, or "".
 	Record string `json:"record,omitempty"`
 }
 
@@ -131,7 +131,7 @@ func (p *Packet) addresses(at, size int) (source, destination string) {
 
 func withPort(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }
 
-// record returns what a switch recorded about the packet.
+// record returns a switch's record of the packet.
 func (p *Packet) record() string {
 	if !p.annotated {
 		return ""
