@@ -10,6 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	parts := Parts()
+	parts[ownTablePart] = ownTableMain
 	if os.Getenv(profileEnv) != "" {
 		parts[part] = profiled(parts[part])
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,8 +16,11 @@ import (
 )
 
 // monitorThreads are the threads that read the packet sockets which measure arrivals; each thread reads a
-// few sockets. Closing a packet socket waits for all CPUs (packet_release: synchronize_net), 12 ms or more.
-// With one thread, 1,024 nodes would take 12 s to end. Several threads wait in parallel.
+// few sockets. Each thread has a descriptor table of its own, and its packet sockets are only in
+// that table. The reason is the time to close them: closing a packet socket waits for all CPUs
+// (packet_release: synchronize_net), 12 ms or more. A process that is killed closes the sockets of
+// one table one after the other, and the nodes' namespaces live until then. The threads of a
+// process end at the same time and wait in parallel.
 type monitorThreads struct{ rows []*row }
 
 // Numbers of sockets and threads. A row is one thread with its sockets.
@@ -40,6 +44,7 @@ type startMonitor struct {
 type row struct {
 	bell           int // eventfd: stop or want has changed
 	stop           atomic.Bool
+	private        chan error // receives the result once the thread has its own table
 	opened         chan error // receives the result once it has its packet sockets
 	begin          chan *monitors
 	ended          chan error
@@ -61,7 +66,7 @@ type row struct {
 
 // monitorSocket is a node's packet socket.
 type monitorSocket struct {
-	fd    int
+	fd    int // in the row's table
 	nics  map[int32]int
 	level int          // index of its filter's share
 	want  atomic.Int32 // requested level
@@ -71,8 +76,8 @@ type monitorSocket struct {
 }
 
 // startMonitorThreads starts the threads. They wait for the packet sockets of nodes, in any order, from a
-// Unix socket.
-func startMonitorThreads(nodes []startMonitor, socket int) (*monitorThreads, error) {
+// Unix socket. Each closes in its own table the descriptors of ports, from first to before last.
+func startMonitorThreads(nodes []startMonitor, socket, first, last int) (*monitorThreads, error) {
 	s := &monitorThreads{}
 	rows := min(mostRows, (len(nodes)+seatsPerRow-1)/seatsPerRow)
 	for i := range rows {
@@ -81,10 +86,16 @@ func startMonitorThreads(nodes []startMonitor, socket int) (*monitorThreads, err
 			return nil, fmt.Errorf("watch arrivals: make eventfd: %w", err)
 		}
 		r := &row{bell: bell, socket: socket, orders: make(chan func(int, *monitors), 1),
-			opened: make(chan error, 1), begin: make(chan *monitors, 1), ended: make(chan error, 1)}
+			private: make(chan error, 1), opened: make(chan error, 1), begin: make(chan *monitors, 1),
+			ended: make(chan error, 1)}
 		s.rows = append(s.rows, r)
 		count := len(nodes)/rows + min(1, max(0, len(nodes)%rows-i))
-		go r.run(nodes, count)
+		go r.run(nodes, count, first, last)
+	}
+	for _, r := range s.rows {
+		if err := <-r.private; err != nil {
+			return nil, fmt.Errorf("watch arrivals: %w", err)
+		}
 	}
 	return s, nil
 }
@@ -152,8 +163,14 @@ func (r *row) ring() {
 	_, _ = unix.Write(r.bell, one[:]) // it is full only if it is already readable
 }
 
-// run is the thread: a goroutine that waits only in system calls.
-func (r *row) run(nodes []startMonitor, count int) {
+// run is the thread. It keeps its own descriptor table: the runtime ends the thread with the
+// goroutine, and starts no thread from it that would share the table.
+func (r *row) run(nodes []startMonitor, count, first, last int) {
+	if err := ownTable(first, last); err != nil {
+		r.private <- err
+		return
+	}
+	r.private <- nil
 	epoll, err := r.open(nodes, count)
 	r.opened <- err
 	if err == nil {
@@ -166,6 +183,31 @@ func (r *row) run(nodes []startMonitor, count int) {
 		}
 	}
 	r.ended <- errors.Join(errs...)
+}
+
+// ownTable locks the calling goroutine to a thread permanently, and gives the thread its own
+// descriptor table. The table is a copy of the process's, without the descriptors from first to
+// before last.
+//
+// Go's runtime polls from any thread, including this one if it happens to start a garbage
+// collection, and ends the process if that fails. So the copy must contain the runtime's
+// descriptors for polling, which are created with the first file that can be polled.
+func ownTable(first, last int) error {
+	reader, writer, err := os.Pipe()
+	if err == nil {
+		err = errors.Join(reader.Close(), writer.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		return fmt.Errorf("unshare table of descriptors: %w", err)
+	}
+	for fd := first; fd < last; fd++ {
+		_ = unix.Close(fd) // the main table still has it
+	}
+	return nil
 }
 
 // open receives packet sockets and adds them to an epoll.
@@ -362,7 +404,8 @@ func (r *row) stamp(i int) (int64, bool) {
 	return (*unix.Timespec)(unsafe.Pointer(&r.control[i][unix.CmsgLen(0)])).Nano(), true
 }
 
-// receiveMonitor receives a packet socket, with the number that was sent with it.
+// receiveMonitor receives a packet socket into the calling thread's table, with the number that was
+// sent with it.
 func receiveMonitor(socket int) (fd, number int, err error) {
 	var text [4]byte
 	fd, err = receiveDescriptor(socket, text[:])

@@ -340,7 +340,16 @@ func begin(reader *frame.Reader) (*loop, error) {
 	if err := readJSON(reader, &order); err != nil {
 		return nil, fmt.Errorf("read start message: %w", err)
 	}
-	taken, err := startMonitorThreads(order.Monitors, descriptorsFd)
+	last := firstPort // descriptor
+	for _, given := range order.Ports {
+		last += given.Files
+	}
+	if order.Trunk != nil {
+		last++
+	}
+	// This comes before any other thread exists, which would have to close its descriptors of
+	// ports.
+	taken, err := startMonitorThreads(order.Monitors, descriptorsFd, firstPort, last)
 	if err != nil {
 		return nil, err
 	}
