@@ -24,7 +24,6 @@ import (
 	"railbed/plan/spec"
 	"railbed/scenarios/runner"
 	"railbed/testbed"
-	"railbed/testbed/probe"
 	"railbed/testbed/supervisor"
 )
 
@@ -62,7 +61,7 @@ func (e *exitError) Unwrap() error { return e.Err }
 // return. It comes first in main.
 func Init() {
 	command := func(args []string) int { return Main(args, os.Stdin, os.Stdout, os.Stderr) }
-	testbed.Init(runner.Parts(), probe.Parts(), reexec.Parts{supervisor.CommandPart: command})
+	testbed.Init(runner.Parts(), reexec.Parts{supervisor.CommandPart: command})
 }
 
 // Main runs the command line and returns the exit code.

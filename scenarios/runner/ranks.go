@@ -13,6 +13,7 @@ import (
 	"railbed/internal/reexec"
 	"railbed/plan"
 	"railbed/plan/allocation"
+	"railbed/testbed/probe"
 	"railbed/workloads/rank"
 	"railbed/workloads/stacks"
 	"railbed/workloads/traffic"
@@ -42,6 +43,7 @@ func Parts() reexec.Parts {
 		},
 	}
 	maps.Copy(parts, stacks.Parts())
+	maps.Copy(parts, probe.Parts())
 	return parts
 }
 

@@ -136,7 +136,7 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	t.update(i, func(s *report.Step) { s.State, s.Start = running, t.now() })
 	switch f := t.steps[i].frame(); {
 	case f.Serves:
-		t.servants.Go(func() { t.serve(i) })
+		t.servants.Go(func() { t.serve(ctx, i) })
 		return true
 	case f.Background:
 		t.lasting.Go(func() {
@@ -177,13 +177,13 @@ func (t *timeline) complete(ctx context.Context, i int) bool {
 	return true
 }
 
-// serve does a step that ends with the run.
-func (t *timeline) serve(i int) {
+// serve does a step that ends with the run. ctx is the run's.
+func (t *timeline) serve(ctx context.Context, i int) {
 	err := t.do(t.servantCtx, t.steps[i])
 	if context.Cause(t.servantCtx) == errRunEnded && !errors.As(err, new(*stoppedError)) {
 		err = nil
 	}
-	t.end(t.servantCtx, i, err)
+	t.end(ctx, i, err)
 }
 
 // bounded calls do with a time limit; zero means no limit.

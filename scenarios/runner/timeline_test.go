@@ -30,6 +30,8 @@ type script struct {
 	// entry ends at once. fails is its error.
 	takes map[string]time.Duration
 	fails map[string]error
+	// stopped is the command whose process a signal has stopped when it is ended.
+	stopped string
 }
 
 func (s *script) note(format string, args ...any) {
@@ -42,6 +44,9 @@ func (s *script) play(ctx context.Context, name string) error {
 	s.note("%s starts", name)
 	if !sleep(ctx, s.takes[name]) {
 		s.note("%s is cancelled: %v", name, context.Cause(ctx))
+		if s.stopped == name {
+			return &stoppedError{command: name, ended: context.Cause(ctx)}
+		}
 		return context.Cause(ctx)
 	}
 	s.note("%s ends", name)
@@ -206,6 +211,18 @@ func TestBackgroundCommandThatFailsEndsTheRun(t *testing.T) {
 		}
 		if got := states(steps); got != "failed cancelled skipped" {
 			t.Errorf("states %s, want failed cancelled skipped", got)
+		}
+	})
+}
+
+// TestStoppedServerFails checks that a background command whose process was stopped fails in the end.
+func TestStoppedServerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"server": time.Hour}, stopped: "server"}
+		server := spec.Step{Exec: &spec.Exec{Name: "server", Background: true}}
+		_, steps, err := play(t, s, t.Context(), server, work("fg"))
+		if got := states(steps); got != "failed passed" || stepVerdict(err) != verdict.Fail {
+			t.Errorf("states %s, error %v, want failed passed, FAIL", got, err)
 		}
 	})
 }

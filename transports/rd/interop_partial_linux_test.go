@@ -154,8 +154,9 @@ func TestInteropCanceled(t *testing.T) {
 		t.Errorf("peer.py says %+v, or there are other bytes", s)
 	}
 	p.tell(orders{"op": "stats"})
+	// Message 3 had begun when it was canceled, message 4 perhaps not.
 	if s, c := p.await("stats").stats,
-		e.Counters(); s["skips_in"] < 2 || s["skips_out"] < 2 || s["invalid"]+s["dropped"]+s["twice"] > 0 ||
+		e.Counters(); s["skips_in"] < 2 || s["skips_out"] < 1 || s["invalid"]+s["dropped"]+s["twice"] > 0 ||
 		c.Hostile+c.Corrupt > 0 {
 		t.Errorf("here %+v\nthere %v", c, s)
 	}
