@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/display"
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/cli"
@@ -64,6 +65,8 @@ func TestJSON(t *testing.T) {
 		{path: "run", args: []string{scenario, "--out", out}},
 		{path: "report", args: []string{out}},
 		{path: "verify", args: []string{filepath.Join(out, "run.pcapng"), "--testbed-file", scenario}},
+		{path: "decode", args: []string{"../capture/verify/roce/testdata/rxe/send.pcap", "-c", "3"},
+			lines: true},
 		{path: "up", args: []string{file}},
 		{path: "up", args: []string{file}}, // again
 		{path: "ls"},
@@ -228,6 +231,7 @@ func TestJSONFields(t *testing.T) {
 	}
 	for _, document := range []any{
 		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{},
+		display.Summary{},
 		spec.Problem{}, allocation.File{}, cli.CollectiveReport{},
 	} {
 		walk(reflect.TypeOf(document).String(), reflect.TypeOf(document))
