@@ -1,14 +1,17 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -331,6 +334,9 @@ func (t *Testbed) Aborted() string {
 			t.dir.Path)
 	}
 	file, err := os.Open(t.dir.Report())
+	if errors.Is(err, fs.ErrNotExist) {
+		file, err = t.sweptReport()
+	}
 	if err != nil {
 		return ""
 	}
@@ -340,6 +346,17 @@ func (t *Testbed) Aborted() string {
 		return ""
 	}
 	return left.Reason
+}
+
+// sweptReport opens the report of a testbed whose run directory another command has swept already.
+func (t *Testbed) sweptReport() (*os.File, error) {
+	all, err := rundir.ListAborted()
+	for _, aborted := range slices.Backward(all) {
+		if aborted.Name == t.dir.Name {
+			return os.Open(filepath.Join(aborted.Dir, filepath.Base(t.dir.Report())))
+		}
+	}
+	return nil, cmp.Or(err, fs.ErrNotExist)
 }
 
 // Done returns a channel that is closed when the supervisor of a testbed that this process brought
