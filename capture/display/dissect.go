@@ -233,7 +233,7 @@ func (p *Packet) infiniband(at, end int) {
 		return
 	}
 	p.add(infinibandLayer, at, end)
-	p.add(bthLayer, at, end)
+	p.add(bthLayer, at, at+infiniband.BTHLen)
 	opcode, next := infiniband.Opcode(p.Raw.Data[at]), at+infiniband.BTHLen
 	for _, h := range []struct {
 		header infiniband.Header
