@@ -29,7 +29,7 @@ var ErrJob = errors.New("step")
 // jobs finds jobs that the workers would refuse. It skips in-network jobs: their aggregator is
 // chosen only when the testbed is up.
 func (f *findings) jobs(steps []step) {
-	s := &session{file: f.o.File, plan: f.o.Plan, steps: steps}
+	s := &session{file: f.o.File, plan: f.o.Plan}
 	for _, step := range steps {
 		if r, is := step.(ranked); is && r.frame().Transport != spec.InSwitch {
 			job, err := r.job(s)

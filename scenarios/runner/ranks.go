@@ -119,10 +119,10 @@ func (s *session) work(ctx context.Context, r ranked,
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	done := finish(result, wanted)
 	setWanted(&done.traffic, wanted)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.workloads = append(s.workloads, done)
 	return nil
 }

@@ -260,7 +260,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}()
 	go watchSupervisor(ctx, tb, r.silence, cancel)
 	s := &session{
-		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress, steps: r.prepared,
+		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret, silence: r.silence,
 	}
 	line := newTimeline(r.File, r.prepared, s, r.stepChanged)

@@ -22,7 +22,6 @@ type session struct {
 	results *results
 	links   *linkBook
 	secret  func() privacy.Material // for a workload that encrypts; nil: a new one
-	steps   []step
 	// ended has a channel for each background step, by name, which is closed when the step ends.
 	ended map[string]chan struct{}
 	// progress receives the progress of a workload's iterations.
