@@ -96,6 +96,7 @@ type event struct {
 
 type coordinator struct {
 	job      Job
+	lossy    bool // parts of sums may be left out
 	progress func(Progress)
 	workers  []*workerProcess
 	events   chan event
@@ -171,13 +172,16 @@ func (c *coordinator) broadcast(m rank.Message) error {
 
 // conduct takes the workers through the job.
 func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
+	configs := make([]*rank.Config, len(c.workers))
 	for i, w := range c.workers {
-		payload, err := json.Marshal(rank.Message{Config: c.job.config(i)})
+		configs[i] = c.job.config(i)
+		payload, err := json.Marshal(rank.Message{Config: configs[i]})
 		if err != nil {
 			return nil, err
 		}
 		w.out <- payload
 	}
+	c.lossy = configs[0].Lossy()
 	result := &Result{
 		Name: c.job.Name, Kind: c.job.Kind, Algorithm: c.job.Chosen(), Transport: c.job.Transport,
 		Ranks: len(c.job.Ranks), PerRank: make([]RankResult, len(c.job.Ranks)),
@@ -185,7 +189,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	result.Own = c.job.Work.results(&c.job)
 	for i, r := range c.job.Ranks {
 		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r),
-			Port: c.job.config(i).Port}
+			Port: configs[i].Port}
 	}
 	table := make([]rank.Rendezvous, len(c.workers))
 	err := c.await(ctx, "rendezvous", func(rank int, m *rank.Message) bool {
@@ -201,14 +205,14 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	if err := c.broadcast(rank.Message{Table: table}); err != nil {
 		return nil, err
 	}
-	rounds := c.job.config(0).Rounds()
+	rounds := configs[0].Rounds()
 	for i := range rounds {
 		if err := c.round(ctx, &rounds[i], result); err != nil {
 			return nil, err
 		}
 		p := Progress{Done: i + 1, Total: len(rounds), Operation: result.Operations[i], Ranks: result.PerRank}
 		if i+1 == len(rounds) || rounds[i+1].Size != rounds[i].Size {
-			result.addRow(c.job, rounds[i].Size)
+			result.addRow(c.job, rounds, rounds[i].Size)
 			p.Row = &result.Rows[len(result.Rows)-1]
 		}
 		c.progress(p)
@@ -248,7 +252,7 @@ func (c *coordinator) round(ctx context.Context, r *rank.Round, result *Result) 
 	if err := c.broadcast(rank.Message{Start: &id}); err != nil {
 		return err
 	}
-	if c.job.config(0).Lossy() {
+	if c.lossy {
 		if err := c.gatherLosses(ctx, id, name); err != nil {
 			return err
 		}

@@ -141,8 +141,8 @@ func (r *Result) Missing() uint64 {
 	return missing
 }
 
-// addRow computes the row of a size from its rounds, which are the latest.
-func (r *Result) addRow(job Job, size int) {
+// addRow computes the row of a size from its rounds, which are the latest of the job's rounds.
+func (r *Result) addRow(job Job, rounds []rank.Round, size int) {
 	bytes := job.sizes()[size]
 	row := perf.Row{
 		Size: uint64(bytes), Count: int(bytes) / job.Type.Size(),
@@ -158,7 +158,6 @@ func (r *Result) addRow(job Job, size int) {
 	if schedule.Kind(job.Kind).Rooted() {
 		row.Root = job.Root
 	}
-	rounds := job.config(0).Rounds()
 	done := make([]Operation, 0, len(r.Operations))
 	for i, o := range r.Operations {
 		if rounds[i].Size == size {
