@@ -353,7 +353,7 @@ func (t *Testbed) sweptReport() (*os.File, error) {
 	all, err := rundir.ListAborted()
 	for _, aborted := range slices.Backward(all) {
 		if aborted.Name == t.dir.Name {
-			return os.Open(filepath.Join(aborted.Dir, filepath.Base(t.dir.Report())))
+			return os.Open(aborted.Report())
 		}
 	}
 	return nil, cmp.Or(err, fs.ErrNotExist)

@@ -54,6 +54,9 @@ type Aborted struct {
 	Dir   string    `json:"dir"`
 }
 
+// Report is the path of the testbed's report.
+func (a Aborted) Report() string { return filepath.Join(a.Dir, reportName) }
+
 // ListAborted returns the kept testbeds of the calling user, the oldest first.
 func ListAborted() ([]Aborted, error) {
 	root, err := Root()
