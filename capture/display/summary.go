@@ -162,7 +162,7 @@ func (p *Packet) info() string {
 		case icmpLayer, icmpv6Layer:
 			return fmt.Sprintf("type %d code %d", d[0], d[1])
 		case tcpLayer:
-			text = p.tcpInfo()
+			text = tcpInfo(wire.TCP(d), l.end-l.at)
 		case udpLayer:
 			text = fmt.Sprintf("length %d", p.u16(l.at+4)-wire.UDPLen)
 		case bthLayer:
@@ -186,19 +186,19 @@ func (p *Packet) info() string {
 
 func (p *Packet) u24(at int) int { return int(p.Raw.Data[at])<<16 | p.u16(at+1) }
 
-// tcpInfo returns the flags, numbers and payload length of a TCP segment, as tcpdump orders them.
-func (p *Packet) tcpInfo() string {
+// tcpInfo returns the flags, the numbers and the payload length of a TCP segment of a length, as tcpdump
+// orders them.
+func tcpInfo(segment wire.TCP, length int) string {
 	var flags []string
-	for _, f := range []string{"syn", "fin", "reset", "push", "ack", "urg", "ece", "cwr"} {
-		if v := fieldsByName["tcp.flags."+f].values(p, nil); len(v) > 0 && v[0].n == 1 {
-			flags = append(flags, f)
+	for _, f := range []struct {
+		flag wire.TCPFlags
+		name string
+	}{{wire.TCPSYN, "syn"}, {wire.TCPFIN, "fin"}, {wire.TCPRST, "reset"}, {wire.TCPPSH, "push"},
+		{wire.TCPACK, "ack"}, {wire.TCPURG, "urg"}, {wire.TCPECE, "ece"}, {wire.TCPCWR, "cwr"}} {
+		if segment.Flags()&f.flag != 0 {
+			flags = append(flags, f.name)
 		}
 	}
-	text := strings.Join(flags, ",")
-	for _, f := range []string{"seq_raw", "ack_raw", "len"} {
-		if v := fieldsByName["tcp."+f].values(p, nil); len(v) > 0 {
-			text += fmt.Sprintf(" %s %d", strings.TrimSuffix(f, "_raw"), v[0].n)
-		}
-	}
-	return text
+	return fmt.Sprintf("%s seq %d ack %d len %d", strings.Join(flags, ","), segment.Seq(), segment.Ack(),
+		max(length-segment.HeaderLength(), 0))
 }
