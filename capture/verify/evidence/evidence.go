@@ -121,7 +121,7 @@ type Capture struct {
 	// RDDamaged is the number of invalid packets to ports of reliable datagrams, at any tap. RDCut
 	// is the number of such packets that the capture cut too short to tell.
 	RDDamaged, RDCut uint64
-	// FlowsFull reports whether there were more flows than the decoder tells apart.
+	// FlowsFull reports whether there were more flows than the decoder distinguishes.
 	FlowsFull bool
 
 	keys *privacy.KeyLog // nil decrypts nothing
