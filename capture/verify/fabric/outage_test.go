@@ -167,7 +167,7 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 			p.Tap.NIC = false
 			return true
 		}, unclear, "no datagram"},
-		"what goes to nobody's NIC": {atLeast, func(_ *evidence.Capture, p *evidence.Packet) bool {
+		"packets to an address without a NIC": {atLeast, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			if p.Flow.Index == 1 {
 				p.Flow.Dst = netip.MustParseAddrPort("192.0.2.1:7001")
 			}

@@ -220,9 +220,9 @@ func TestCrossedTakes(t *testing.T) {
 	}{
 		"a datagram": {func(*evidence.Packet) {}, 100,
 			"rank 1, 3 (h1:eth0): 100 bytes of payload left, of at least 2"},
-		"one that arrives": {func(p *evidence.Packet) { p.Direction = evidence.In }, 0,
+		"an arriving packet": {func(p *evidence.Packet) { p.Direction = evidence.In }, 0,
 			"rank 1, 3 (h1:eth0): 0 bytes"},
-		"one that is dropped": {func(p *evidence.Packet) {
+		"a dropped packet": {func(p *evidence.Packet) {
 			p.Drop = "nic-overrun"
 		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
 		"one of no flow": {func(p *evidence.Packet) { p.Flow = nil }, 0,

@@ -95,7 +95,7 @@ var roceMutations = []struct {
 		q.Ack(q.PSN, 0)
 	}, spec.RoCERuleAcks,
 		fail, "acknowledge what had not come"},
-	{"an acknowledgement of what got lost", func(q *verifytest.QP) {
+	{"an acknowledgement of a lost packet", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Ack(q.PSN.Add(-1), 1)

@@ -58,7 +58,7 @@ func TestRoCECNP(t *testing.T) {
 			q.Next(infiniband.WriteOnly, 100)
 			q.CNP()
 		}, 0, fail, "1 CNPs had no packet with a mark before them"},
-		{"nobody tells anything", func(q *verifytest.QP) {
+		{"no notification", func(q *verifytest.QP) {
 			q.Marked()
 			q.Marked()
 			q.Wait(time.Millisecond)
