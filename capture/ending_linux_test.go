@@ -115,6 +115,9 @@ func TestWriteFailureLosesCounted(t *testing.T) {
 			ended = true
 		default:
 			w.Write(frame(int(count), time.Now().UnixNano()))
+			if count%1000 == 999 {
+				time.Sleep(time.Millisecond) // the recorder reads meanwhile, under the race detector too
+			}
 		}
 	}
 	stats, err := s.Stop()

@@ -4,4 +4,7 @@
 //
 // A test that cannot run counts as skipped, never as passed. The variable RAILBED_REQUIRE, a comma
 // separated list of features or "all", turns the skips of these features into failures; CI sets it.
+//
+// With RAILBED_SAMPLE=n long tables of tests try each n-th row only. make test sets it for root's second
+// run, as an ordinary user.
 package hosttest

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -140,6 +141,20 @@ func Need(t testing.TB, features ...Feature) {
 		}
 		t.Skip(line)
 	}
+}
+
+// Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n those whose
+// number is a multiple of n. It fails the test if the variable is not a number from 1 on.
+func Sampled(t testing.TB, i int) bool {
+	text := os.Getenv("RAILBED_SAMPLE")
+	if text == "" {
+		return true
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("RAILBED_SAMPLE is %q, not a number from 1 on", text)
+	}
+	return i%n == 0
 }
 
 // Probe returns in one line why the host lacks a feature, or nil. The answer is kept for the life

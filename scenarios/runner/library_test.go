@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -33,8 +32,7 @@ const overloadedTries = 2
 // cannot require more.
 //
 // A failure is not allowed if the emulation more or less kept up: soft switches that see packets
-// tens of milliseconds late have other queues than the file's. With RAILBED_LIBRARY=n every n-th
-// file runs. make test sets it for root's second run, as an ordinary user.
+// tens of milliseconds late have other queues than the file's.
 func TestLibrary(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	files, err := filepath.Glob("../*.yaml")
@@ -47,14 +45,8 @@ func TestLibrary(t *testing.T) {
 		t.Fatalf("%d scenario files, %v", len(files), err)
 	}
 	slices.Sort(files)
-	each := 1
-	if text := os.Getenv("RAILBED_LIBRARY"); text != "" {
-		if each, err = strconv.Atoi(text); err != nil || each < 1 {
-			t.Fatalf("RAILBED_LIBRARY is %q, not a number from 1 on", text)
-		}
-	}
 	for i, path := range files {
-		if i%each != 0 {
+		if !hosttest.Sampled(t, i) {
 			continue
 		}
 		if slices.ContainsFunc(load(t, path).File.Steps, runsRailbed) {

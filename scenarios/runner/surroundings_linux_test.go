@@ -210,6 +210,9 @@ func TestProcessesOfARunThatGo(t *testing.T) { testRows(t, processRows) }
 // testRows tests rows beside each other.
 func testRows(t *testing.T, rows []surrounding) {
 	for i, row := range rows {
+		if !hosttest.Sampled(t, i) {
+			continue
+		}
 		t.Run(row.what, func(t *testing.T) {
 			t.Parallel()
 			row.test(t, fmt.Sprintf("engine-%d-%d", os.Getpid(), i))
