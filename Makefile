@@ -17,10 +17,10 @@ CHECKFLAGS ?=
 # the detector it is several times slower, frames of emulated links are late, and each process takes a second
 # to end. The second have one goroutine, nothing that could race, and thousands of schedules in virtual time.
 UNRACED := nodes/vm scenarios/runner testbed cli capture/display capture/verify capture/verify/evidence \
-	capture/verify/fabric capture/verify/ranks \
-	capture/verify/rd capture/verify/roce capture/verify/verifytest scenarios/interop \
-	fabric/softswitch fabric/softswitch/reduction fabric/softswitch/forward transports/rd/engine \
-	transports/rd/path transports/rd/rate/arena transports/roce/queuepair workloads/collective
+	capture/verify/fabric capture/verify/ranks capture/verify/rd capture/verify/roce \
+	capture/verify/verifytest scenarios/interop fabric/softswitch fabric/softswitch/reduction \
+	fabric/softswitch/forward transports/rd/engine transports/rd/path transports/rd/rate/arena \
+	transports/roce/queuepair workloads/collective
 # These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
 ALONE := capture fabric fabric/link fabric/port fabric/softswitch/live fabric/softswitch/queue \
 	scenarios/runner
@@ -33,7 +33,9 @@ packages = ^railbed/($(subst $(empty) $(empty),|,$(strip $(1))))$$
 ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hosttest ./nodes/... ./fabric \
 	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
 	./capture ./scenarios/runner ./scenarios/proof
-ROOTLESSFLAGS := -skip '^(TestNetem|TestBytesOfCollectives|TestBytesThatRanksCannotShare|TestManyPorts|TestDilation)$$'
+NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \
+	TestTimesOfMessagesAddUp
+ROOTLESSFLAGS := -skip '^($(subst $(empty) $(empty),|,$(strip $(NOT_ROOTLESS))))$$'
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./internal/units ./plan/... ./capture/pcapng \

@@ -1,18 +1,18 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"railbed/capture/bundle"
 	"railbed/capture/display"
 	"railbed/capture/pcapng"
-	"railbed/internal/input"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
 )
@@ -32,22 +32,25 @@ func newDecodeCommand(a *app) *cobra.Command {
 		Long: `Decode reads a pcapng or pcap file and prints a line for each packet: its number, the
 seconds since the first packet, the tap, addresses and ports, protocol, length, the
 header that decides what it is for, and what a switch recorded. FILE may be - for
-standard input, or the results directory of a run.
+standard input, the results directory of a run, or a bundle of one.
 
 With -Y only the packets print that a filter selects, in the language of Wireshark's
 display filters. Fields have Wireshark's names; reliable datagrams have names that
-begin with rd, records of switches names that begin with railbed.
+begin with rd, records of switches names that begin with railbed. The fields
+railbed.message and railbed.rank are the number that railbed follow gives to the
+packet's message, and the rank that sent it.
 
 With -e the values of fields print instead, separated by tabs. Several values of a field
 are separated by commas.`,
 		Example: `  railbed decode out/run.pcapng -Y 'railbed.verdict == "drop"'
   railbed decode out -Y 'rd.data.message == 7 && ip.src == 10.128.0.1' -c 20
   railbed decode out -Y 'tcp.flags.reset == 1' -e frame.number -e railbed.node -e tcp.port
+  railbed decode out -Y 'railbed.message == 17 && railbed.port == "eth0"'
   railbed decode somebody.pcap -Y 'infiniband.bth.opcode in {17, 18}' -o json`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeCaptures,
-		RunE: func(_ *cobra.Command, args []string) error {
-			return a.decode(args[0], flags)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.decode(cmd.Context(), args[0], flags)
 		},
 	}
 	cmd.Flags().StringVarP(&flags.filter, "filter", "Y", "", "`FILTER` that packets have to match")
@@ -62,7 +65,7 @@ are separated by commas.`,
 	return cmd
 }
 
-func (a *app) decode(name string, flags decodeFlags) error {
+func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error {
 	filter, err := display.Compile(flags.filter)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("filter: %w", err)}
@@ -76,20 +79,17 @@ func (a *app) decode(name string, flags decodeFlags) error {
 		}
 		fields = append(fields, field)
 	}
-	var in io.Reader = a.stdin
-	if name != "-" {
-		file, err := input.Open(captureOf(name))
-		if err != nil {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-		defer file.Close()
-		in = file
+	in, contexts, err := a.decodeInput(ctx, name, usesContext(filter, flags.fields))
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
+	defer in.Close()
 	source, err := pcapng.NewReader(in)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	packets := display.NewDecoder(source)
+	packets.Context = contexts
 	for printed := 0; flags.count == 0 || printed < flags.count; {
 		p, err := packets.Next()
 		switch {
@@ -108,14 +108,50 @@ func (a *app) decode(name string, flags decodeFlags) error {
 	return nil
 }
 
-// captureOf returns the path of a capture: for a results directory, its first capture.
-func captureOf(name string) string {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		if found, _ := filepath.Glob(filepath.Join(name, "*.pcapng")); len(found) > 0 {
-			return found[0]
+// usesContext reports whether a filter or fields need what a run knows of its packets.
+func usesContext(filter *display.Filter, fields []string) bool {
+	names := []string{"railbed.message", "railbed.rank"}
+	return filter.Uses(names...) || slices.ContainsFunc(fields, func(f string) bool {
+		return slices.Contains(names, f)
+	})
+}
+
+// decodeInput opens what is decoded. With asked it first reads the run once to put its packets together to
+// messages.
+func (a *app) decodeInput(ctx context.Context, name string, asked bool) (in io.ReadCloser,
+	contexts func(number int) display.Context, err error) {
+	if name == "-" {
+		if asked {
+			return nil, nil, errors.New(
+				"railbed.message and railbed.rank need a file: standard input can be " +
+					"read only once")
 		}
+		return io.NopCloser(a.stdin), nil, nil
 	}
-	return name
+	if asked {
+		run, err := bundle.Open(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer run.Close()
+		r, err := a.followRun(ctx, run)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		contexts = r.Context
+	}
+	run, err := bundle.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, err := run.Capture()
+	if err != nil {
+		return nil, nil, errors.Join(err, run.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{file, run}, contexts, nil
 }
 
 func (a *app) printPacket(p *display.Packet, fields []*display.Field) error {

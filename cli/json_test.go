@@ -67,6 +67,9 @@ func TestJSON(t *testing.T) {
 		{path: "verify", args: []string{filepath.Join(out, "run.pcapng"), "--testbed-file", scenario}},
 		{path: "decode", args: []string{"../capture/verify/roce/testdata/rxe/send.pcap", "-c", "3"},
 			lines: true},
+		{path: "follow", args: []string{out}},
+		{path: "bundle", args: []string{out, "--file", filepath.Join(dir, "run.zip")}},
+		{path: "follow", args: []string{filepath.Join(dir, "run.zip"), "--packet", "1"}},
 		{path: "up", args: []string{file}},
 		{path: "up", args: []string{file}}, // again
 		{path: "ls"},

@@ -18,6 +18,7 @@ package display
 
 import (
 	"fmt"
+	"slices"
 
 	"railbed/capture/pcapng"
 )
@@ -25,6 +26,7 @@ import (
 // Filter is a compiled filter. It is safe for concurrent use.
 type Filter struct {
 	text  string
+	uses  map[string]bool // its words, names of fields among them
 	match predicate
 }
 
@@ -55,7 +57,7 @@ func Compile(text string) (*Filter, error) {
 		return nil, err
 	}
 	if p.peek().kind == tokenEnd {
-		return &Filter{text, func(*Packet) bool { return true }}, nil
+		return &Filter{text: text, match: func(*Packet) bool { return true }}, nil
 	}
 	match, err := p.or()
 	if err != nil {
@@ -64,7 +66,13 @@ func Compile(text string) (*Filter, error) {
 	if t := p.peek(); t.kind != tokenEnd {
 		return nil, p.wrong(t, fmt.Sprintf("%q after the end of the filter", t.text), "&& or || before it")
 	}
-	return &Filter{text, match}, nil
+	f := &Filter{text: text, match: match, uses: map[string]bool{}}
+	for _, t := range p.tokens {
+		if t.kind == tokenWord {
+			f.uses[t.text] = true
+		}
+	}
+	return f, nil
 }
 
 // Match reports whether a packet fulfils the filter.
@@ -73,8 +81,25 @@ func (f *Filter) Match(p *Packet) bool { return f.match(p) }
 // String returns the filter as it was written.
 func (f *Filter) String() string { return f.text }
 
+// Uses reports whether the filter has a field of one of the names.
+func (f *Filter) Uses(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return f.uses[name] })
+}
+
+// Context holds a run's knowledge of a packet. The fields railbed.message and railbed.rank have it.
+type Context struct {
+	// Message is the number of the packet's message in the run, 0 for none.
+	Message int
+	// Rank is the rank that sent the packet, nil if unknown.
+	Rank *int
+}
+
 // Decoder finds the headers of the packets of a capture. It is not safe for concurrent use.
 type Decoder struct {
+	// Context returns what is known of a packet besides its bytes, by the number of its record. It may be
+	// nil.
+	Context func(number int) Context
+
 	source *pcapng.Reader
 	packet Packet
 	first  int64 // time of the first packet
@@ -90,10 +115,13 @@ func (d *Decoder) Next() (*Packet, error) {
 		return nil, err
 	}
 	p := &d.packet
-	if p.Number++; p.Number == 1 {
+	if raw.Number == 1 {
 		d.first = raw.Time
 	}
-	p.Raw, p.Interface, p.first = raw, &d.source.Interfaces()[raw.Interface], d.first
+	p.Number, p.Raw, p.Interface, p.first = raw.Number, raw, &d.source.Interfaces()[raw.Interface], d.first
+	if d.Context != nil {
+		p.context = d.Context(raw.Number)
+	}
 	p.dissect()
 	return p, nil
 }

@@ -56,6 +56,7 @@ type Packet struct {
 	Interface *pcapng.Interface
 	Number    int // in the capture, from 1
 
+	context     Context
 	first       int64 // time of the capture's first packet
 	layers      []layer
 	note        pcapng.Annotation

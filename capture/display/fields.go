@@ -264,6 +264,15 @@ var computed = []struct {
 	{"railbed.late", Seconds, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return value{n: int64(p.note.Late)}, p.note.HasLate
 	}},
+	{"railbed.message", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
+		return number(p.context.Message), p.context.Message > 0
+	}},
+	{"railbed.rank", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
+		if p.context.Rank == nil {
+			return value{}, false
+		}
+		return number(*p.context.Rank), true
+	}},
 	{"railbed", Protocol, frameLayer, func(p *Packet, _ layer) (value, bool) { return value{}, p.annotated }},
 }
 

@@ -144,6 +144,9 @@ const (
 
 // Packet is one captured packet.
 type Packet struct {
+	// Number counts the packets that a Reader returns, from 1, as Wireshark's frame.number. A Writer does not
+	// use it.
+	Number    int
 	Interface int   // index in the order in which interfaces were added
 	Time      int64 // nanoseconds since 1970-01-01 UTC
 	Length    int   // bytes on the wire, at least len(Data)

@@ -29,6 +29,7 @@ type Reader struct {
 	bigEndian  bool
 	next       func(*Reader) (bool, error) // reads a block; true when packet was set
 	packet     Packet
+	packets    int // returned so far
 	section    Section
 	interfaces []Interface
 	scales     []scale // of the interfaces
@@ -96,6 +97,8 @@ func (r *Reader) Next() (*Packet, error) {
 			break
 		}
 		if found {
+			r.packets++
+			r.packet.Number = r.packets
 			return &r.packet, nil
 		}
 	}

@@ -3,6 +3,7 @@ package pcapng_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -29,7 +30,11 @@ func readAll(r *pcapng.Reader) (packets []pcapng.Packet, err error) {
 		if err != nil {
 			return packets, err
 		}
+		if p.Number != len(packets)+1 {
+			return packets, fmt.Errorf("packet %d has the number %d", len(packets)+1, p.Number)
+		}
 		copied := *p
+		copied.Number = 0 // so that it equals what was written
 		copied.Data = bytes.Clone(p.Data)
 		copied.Comments = nil
 		for _, c := range p.Comments {

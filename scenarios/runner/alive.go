@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"railbed/capture/bundle"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -16,9 +17,9 @@ type testbedError struct{ reason string }
 func (e *testbedError) Error() string { return e.reason }
 
 const (
-	supervisorDied   = "the testbed's supervisor died; its log is in " + logFile
+	supervisorDied   = "the testbed's supervisor died; its log is in " + bundle.SupervisorLog
 	supervisorSilent = "the testbed's supervisor does not answer, and was killed: its process was stopped, " +
-		"or got no processor; its log is in " + logFile
+		"or got no processor; its log is in " + bundle.SupervisorLog
 )
 
 // watchSupervisor asks the supervisor whether it is alive until ctx ends. If the supervisor does

@@ -151,13 +151,18 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, p) },
 		Traffic: func(name string) (verify.Workload, error) {
 			if done := e.workload(name); done != nil {
-				traffic := done.traffic
-				traffic.From, traffic.To = e.span(file, name)
-				return traffic, nil
+				return e.trafficOf(file, done), nil
 			}
 			return verify.Workload{}, fmt.Errorf("workload %s did not come to its end", name)
 		},
 	}
+}
+
+// trafficOf describes the packets of a workload and their time.
+func (e *evidence) trafficOf(file *spec.Testbed, done *finished) verify.Workload {
+	traffic := done.traffic
+	traffic.From, traffic.To = e.span(file, done.name)
+	return traffic
 }
 
 // takeResult copies the result of a packet check into the report.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/capture/bundle"
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
@@ -76,7 +77,7 @@ func runAll(t *testing.T, ctx context.Context, o Options) *report.Report {
 	if kept, err := report.Read(file); err != nil || kept.Verdict != r.Verdict {
 		t.Errorf("report.json has verdict %+v, %v; want %s", kept, err, r.Verdict)
 	}
-	for _, name := range []string{report.JUnitFile, report.HTMLFile, planFile} {
+	for _, name := range []string{report.JUnitFile, report.HTMLFile, bundle.PlanFile} {
 		if !exists(filepath.Join(o.Out, name)) {
 			t.Errorf("no %s", name)
 		}
@@ -117,7 +118,8 @@ steps:
   - capture: {at: [all], file: run.pcapng}
   - exec: {name: ping, nodes: ["h*"], command: [ping, -c1, -W2, h1]}
   - exec: {nodes: [h1], command: [sh, -c, "echo out; echo err >&2; exit 7"], expect: 7}
-  - exec: {name: server, nodes: [h0], command: [sh, -c, "trap 'echo ended; exit 3' TERM; echo started; while :; do sleep 0.05; done"], background: true}
+  - exec: {name: server, nodes: [h0], command: [sh, -c,
+	"trap 'echo ended; exit 3' TERM; echo started; while :; do sleep 0.05; done"], background: true}
   - sleep: 200ms
 `)
 	var told []string
@@ -127,7 +129,7 @@ steps:
 	for name, text := range map[string]string{
 		"logs/h0/ping.out": "1 received", "logs/h1/ping.out": "1 received", "logs/h1/step3.out": "out\n",
 		"logs/h1/step3.err":  "err\n",
-		"logs/h0/server.out": "started\nended\n", logFile: "testbed",
+		"logs/h0/server.out": "started\nended\n", bundle.SupervisorLog: "testbed",
 	} {
 		if got := readOut(t, o, name); !strings.Contains(got, text) {
 			t.Errorf("%s holds %q, want %q", name, got, text)
@@ -140,7 +142,8 @@ steps:
 		t.Errorf("fidelity %+v, bring-up %v", r.Fidelity, r.Testbed.BringUp)
 	}
 	var p plan.Plan
-	if err := json.Unmarshal([]byte(readOut(t, o, planFile)), &p); err != nil || p.Hash() != r.PlanHash {
+	if err := json.Unmarshal([]byte(readOut(t, o, bundle.PlanFile)), &p); err != nil ||
+		p.Hash() != r.PlanHash {
 		t.Errorf("plan.json is not the plan of the report: %v", err)
 	}
 	if all := strings.Join(told, "\n"); !strings.Contains(all, "bring-up") ||
@@ -199,7 +202,8 @@ checks:
 func TestStepThatHangsFails(t *testing.T) {
 	o := options(t, twoHosts+`
 steps:
-  - exec: {name: hang, nodes: [h0], command: [sh, -c, "trap '' TERM; while :; do sleep 0.1; done"], timeout: 300ms}
+  - exec: {name: hang, nodes: [h0], command: [sh, -c, "trap '' TERM; while :; do sleep 0.1; done"],
+	timeout: 300ms}
 `)
 	began := time.Now()
 	r := runAll(t, t.Context(), o)
@@ -294,7 +298,7 @@ checks:
 	if !strings.Contains(r.Reason, "supervisor died") || r.Captures[0].Complete {
 		t.Errorf("reason %q, capture %+v; want the death and an incomplete capture", r.Reason, r.Captures[0])
 	}
-	if !exists(filepath.Join(o.Out, logFile)) {
+	if !exists(filepath.Join(o.Out, bundle.SupervisorLog)) {
 		t.Error("its log is not in the results")
 	}
 }

@@ -21,7 +21,9 @@ import (
 	"strings"
 	"time"
 
+	"railbed/capture/bundle"
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/internal/printable"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
@@ -30,12 +32,6 @@ import (
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/transports/rd/privacy"
-)
-
-// Names of the result files, besides those of package report.
-const (
-	planFile = "plan.json"
-	logFile  = "supervisor.log"
 )
 
 // Options say what to run. File, Plan and Out are required.
@@ -135,8 +131,8 @@ func (r *run) do(ctx context.Context) error {
 	}
 	r.conclude(ctx, err)
 	r.report.Finished = time.Now()
-	return errors.Join(r.writeReport(), r.results.replace(report.JUnitFile, r.report.WriteJUnit),
-		r.writePage())
+	return errors.Join(r.writeReport(), r.writeWorkloads(),
+		r.results.replace(report.JUnitFile, r.report.WriteJUnit), r.writePage())
 }
 
 // newReport returns the initial report, which remains if the run is killed.
@@ -191,7 +187,7 @@ func (r *run) carryOut(ctx context.Context) error {
 	err = tb.Close()
 	r.report.Testbed.TakeDown = time.Since(began).Seconds()
 	if logErr == nil {
-		logErr = errors.Join(r.results.replace(logFile, func(w io.Writer) error {
+		logErr = errors.Join(r.results.replace(bundle.SupervisorLog, func(w io.Writer) error {
 			_, err := io.Copy(w, log)
 			return err
 		}), log.Close())
@@ -437,10 +433,21 @@ func (r *run) reasonOf(err error) string {
 func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }
 
 func (r *run) writePlan() error {
-	return r.results.replace(planFile, func(w io.Writer) error {
+	return r.results.replace(bundle.PlanFile, func(w io.Writer) error {
 		encoder := json.NewEncoder(printable.NewWriter(w)) // people print this file to terminals
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(r.Plan)
+	})
+}
+
+// writeWorkloads writes which packets belong to which workload, for those who read the recordings later.
+func (r *run) writeWorkloads() error {
+	all := []verify.Workload{}
+	for i := range r.evidence.workloads {
+		all = append(all, r.evidence.trafficOf(r.File, &r.evidence.workloads[i]))
+	}
+	return r.results.replace(bundle.WorkloadsFile, func(w io.Writer) error {
+		return json.NewEncoder(printable.NewWriter(w)).Encode(all)
 	})
 }
 

@@ -31,6 +31,8 @@ const (
 
 // Packet is one decoded packet.
 type Packet struct {
+	// Number is the number of the record in the capture, from 1, as Wireshark's frame.number.
+	Number    int
 	Tap       *Tap
 	Direction Direction
 	Time      int64  // nanoseconds since 1970
@@ -45,8 +47,10 @@ type Packet struct {
 	Depth int64
 	// Queue is the queue's priority, -1 where it is not recorded.
 	Queue int
-	// Due is the time at which the packet was due here: Time less its lateness.
-	Due int64
+	// Due is the time at which the packet was due here: Time less its lateness. Timed reports whether the
+	// lateness was recorded.
+	Due   int64
+	Timed bool
 	// Event reports whether the packet does not pass the tap but enters or leaves a queue there.
 	// Only checks that are Watchers receive events.
 	Event bool
@@ -71,11 +75,12 @@ type Packet struct {
 	// Flow is set for IP packets. It is nil for other packets, and when there are more flows than
 	// the decoder tells apart.
 	Flow *Flow
-	// Seq, Payload, SYN and FIN are fields of TCP. Payload is set for UDP too. Payload is the
+	// Seq, Payload, SYN, FIN and PSH are fields of TCP. Payload is set for UDP too. Payload is the
 	// length on the wire, regardless of the captured length.
 	Seq      uint32
 	Payload  int
 	SYN, FIN bool
+	PSH      bool
 	// Segment is the captured part of TCP's payload. It is valid until the next packet.
 	Segment []byte
 	// RD is the reliable datagram that the packet carries. It is nil for other packets, and where
@@ -168,8 +173,9 @@ func newDecoder(c *Capture) *decoder {
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
-	*p = Packet{Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time, Length: raw.Length,
-		ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
+	*p = Packet{Number: raw.Number, Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time,
+		Length: raw.Length,
+		ID:     raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}
@@ -239,7 +245,7 @@ func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 		p.Depth = note.Depth
 	}
 	if note.HasLate {
-		p.Due = p.Time - int64(note.Late)
+		p.Due, p.Timed = p.Time-int64(note.Late), true
 	}
 }
 
@@ -280,7 +286,7 @@ func (d *decoder) headers(length int) {
 			copy(p.key.Src[:], d.ipv6.SrcIP)
 			copy(p.key.Dst[:], d.ipv6.DstIP)
 		case golayers.LayerTypeTCP:
-			p.Seq, p.SYN, p.FIN = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN
+			p.Seq, p.SYN, p.FIN, p.PSH = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN, d.tcp.PSH
 			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
 			p.Segment = d.tcp.Payload
 			p.key.sport, p.key.dport = uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort)

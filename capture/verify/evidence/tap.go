@@ -54,6 +54,24 @@ func (c *Capture) Interface(node, port string) (found *plan.Interface, nic bool)
 	return nil, false
 }
 
+// PauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks is
+// set if the port requests the pause, and not set if the port is paused.
+func (c *Capture) PauseLength(asked *Tap, asks bool, quanta uint16) int64 {
+	rate := uint64(100e9) // the switch's default for a line without a rate
+	if port, _ := c.Interface(asked.Node, asked.Port); port != nil {
+		if link := c.Plan.Link(port.Link); link != nil {
+			d := link.AToB
+			if (link.A.Node == asked.Node && link.A.Port == asked.Port) == asks {
+				d = link.BToA // the line of the port at the far end
+			}
+			if d.Rate > 0 {
+				rate = uint64(d.Rate)
+			}
+		}
+	}
+	return int64(float64(quanta)*512*1e9/float64(rate)) * int64(c.Dilation)
+}
+
 // SplitPort splits "node:port" in two.
 func SplitPort(name string) (node, port string) {
 	at := strings.LastIndexByte(name, ':')

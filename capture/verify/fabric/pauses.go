@@ -59,24 +59,6 @@ func NewPauses(k *spec.PausesCheck) evidence.Check {
 // Begin implements Check.
 func (k *pauses) Begin(c *evidence.Capture) { k.begin(c) }
 
-// pauseLength returns how long a pause lasts, in nanoseconds of the capture's clock. asks is
-// set if the port requests the pause, and not set if the port is paused.
-func pauseLength(c *evidence.Capture, asked *evidence.Tap, asks bool, quanta uint16) int64 {
-	rate := uint64(100e9) // the switch's default for a line without a rate
-	if port, _ := c.Interface(asked.Node, asked.Port); port != nil {
-		if link := c.Plan.Link(port.Link); link != nil {
-			d := link.AToB
-			if (link.A.Node == asked.Node && link.A.Port == asked.Port) == asks {
-				d = link.BToA // the line of the port at the far end
-			}
-			if d.Rate > 0 {
-				rate = uint64(d.Rate)
-			}
-		}
-	}
-	return int64(float64(quanta)*512*1e9/float64(rate)) * int64(c.Dilation)
-}
-
 // Packet implements Check.
 func (k *pauses) Packet(p *evidence.Packet) {
 	for len(k.asking) <= p.Tap.Index {
@@ -99,7 +81,7 @@ func (k *pauses) Packet(p *evidence.Packet) {
 			if p.PFC.Enable>>q&1 != 0 {
 				// The frame that is just beginning is sent, and so is a frame that begins at the end of the
 				// pause.
-				k.obeyed[p.Tap.Index][q] = p.Due + pauseLength(k.capture, p.Tap, false, p.PFC.Quanta[q])
+				k.obeyed[p.Tap.Index][q] = p.Due + k.capture.PauseLength(p.Tap, false, p.PFC.Quanta[q])
 			}
 		}
 	}
@@ -112,7 +94,7 @@ func (k *pauses) ask(p *evidence.Packet) {
 		if p.PFC.Enable>>q&1 == 0 || k.priority >= 0 && q != k.priority {
 			continue
 		}
-		length := pauseLength(k.capture, p.Tap, true, p.PFC.Quanta[q])
+		length := k.capture.PauseLength(p.Tap, true, p.PFC.Quanta[q])
 		holds := p.Time < a.until[q]
 		switch {
 		case length == 0:
@@ -298,7 +280,7 @@ func (k *deadlock) pause(p *evidence.Packet) {
 		} else {
 			s.renewals[q] = 0
 		}
-		s.until[q] = p.Time + pauseLength(k.capture, p.Tap, false, p.PFC.Quanta[q])
+		s.until[q] = p.Time + k.capture.PauseLength(p.Tap, false, p.PFC.Quanta[q])
 		if s.renewals[q] >= renewedOften {
 			k.search(q, p.Time)
 		}

@@ -1,0 +1,98 @@
+package bundle
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"railbed/capture/report"
+)
+
+const (
+	// Suffix ends the names of bundles.
+	Suffix = ".zip"
+	// KeysSuffix ends the names of key logs.
+	KeysSuffix = ".keys"
+)
+
+// Written is what a bundle holds.
+type Written struct {
+	Files []string `json:"files"`
+	Bytes int64    `json:"bytes"` // of all files
+	// LeftOut are files with secrets.
+	LeftOut []string `json:"left_out,omitempty"`
+}
+
+// Write writes all files of a results directory to a zip archive, without key logs, hidden files and what
+// is no regular file. Done is called with the bytes read so far, and may be nil.
+func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64)) (*Written, error) {
+	if _, err := os.Stat(filepath.Join(dir, report.JSONFile)); err != nil {
+		return nil, fmt.Errorf("%s holds no results of railbed run: %w", dir, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	b := &Written{}
+	archive := zip.NewWriter(out)
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(entry.Name(), ".") && name != ".", !entry.Type().IsRegular():
+			return nil
+		case strings.HasSuffix(name, KeysSuffix):
+			b.LeftOut = append(b.LeftOut, name)
+			return nil
+		}
+		b.Files = append(b.Files, name)
+		return b.add(ctx, archive, root.FS(), name, done)
+	})
+	if err := errors.Join(err, archive.Close()); err != nil {
+		return nil, fmt.Errorf("bundle %s: %w", dir, err)
+	}
+	return b, nil
+}
+
+// add copies a file into the archive.
+func (b *Written) add(ctx context.Context, archive *zip.Writer, files fs.FS, name string,
+	done func(int64)) error {
+	file, err := files.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	header, err := zip.FileInfoHeader(info)
+	if err != nil {
+		return err
+	}
+	header.Name, header.Method = name, zip.Deflate
+	into, err := archive.CreateHeader(header)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		n, err := io.CopyN(into, file, 1<<20)
+		if b.Bytes += n; done != nil {
+			done(b.Bytes)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

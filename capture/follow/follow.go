@@ -1,0 +1,246 @@
+// Package follow finds out where time went between the packets of a capture. It follows each packet from
+// tap to tap by its id, puts packets together to messages, and accounts for the time of each.
+//
+// A packet's time is the time between the records of two taps, hop by hop. Within a switch it is a wait in
+// a queue. On a link it is serialisation (frame length over the link's rate) and propagation (the link's
+// delay), both from the plan. What the first link took beyond them the packet spent in the queue of the
+// sender's NIC. Soft switches record how late they were behind their model. Times of the model are
+// accounted to the fabric, and the difference to the emulator. So the parts of a packet add up to its time
+// exactly.
+//
+// A message's time is from the record of its first packet at the sender's NIC to the arrival of its last
+// missing byte at the receiver's NIC. The packet that brings this byte decides. The time until the sender
+// first sent these bytes is serialisation of the message's earlier packets, and else the sender's own. The
+// time from there until it sent the copy that arrived is recovery. The rest is the time of that packet.
+//
+// Messages of reliable datagrams have numbers. A message of RoCEv2 is a SEND, a WRITE or the answer of a
+// READ, from the packet FIRST to the packet LAST. TCP has no messages: here it is the bytes up to a segment
+// with PSH, which Linux sets at the end of each write. Any other UDP datagram is a message.
+package follow
+
+import (
+	"net/netip"
+	"time"
+
+	"railbed/capture/display"
+)
+
+// Part is what a packet or message spent time on.
+type Part uint8
+
+// Parts, in the order of a message's life.
+const (
+	// Host is time in which the sender sent nothing of the message, before it first sent the bytes that
+	// arrived last.
+	Host Part = iota
+	// Recover is the time from the first sending of the bytes that arrived last to the sending that arrived.
+	Recover
+	// Queue is time in queues of NICs and switches.
+	Queue
+	// Pause is time in queues that priority flow control had stopped.
+	Pause
+	// Serialise is the time that bytes take at the rate of a link.
+	Serialise
+	// Propagate is the time on links, jitter included.
+	Propagate
+	// Unseen is time between two taps that are not the two ends of a link or ports of one switch.
+	Unseen
+	// Emulator is by how much the emulation fell behind its model. It is negative where it caught up.
+	Emulator
+
+	// Parts is the number of parts.
+	Parts = iota
+)
+
+var partNames = [Parts]string{"host", "recover", "queue", "pause", "serialise", "propagate", "unseen",
+	"emulator"}
+
+// String returns the part's name.
+func (p Part) String() string { return partNames[p] }
+
+// Account is a time by parts, in nanoseconds of the capture's clock.
+type Account [Parts]int64
+
+// Total returns the sum of the parts.
+func (a *Account) Total() (ns int64) {
+	for _, part := range a {
+		ns += part
+	}
+	return ns
+}
+
+// Add adds another account.
+func (a *Account) Add(b *Account) {
+	for i := range a {
+		a[i] += b[i]
+	}
+}
+
+// Largest returns the part with the most time.
+func (a *Account) Largest() (most Part) {
+	for part := range Part(Parts) {
+		if a[part] > a[most] {
+			most = part
+		}
+	}
+	return most
+}
+
+// Sight is the record of a packet at a tap.
+type Sight struct {
+	// Number is the number of the record in the file, from 1, as Wireshark's frame.number.
+	Number int
+	Tap    int // index of Recording.Taps
+	Out    bool
+	// Event is set if the packet does not pass the tap but enters or leaves a queue there.
+	Event bool
+	// Verdict and Reason are what a switch recorded, or "".
+	Verdict, Reason string
+	Time            int64 // ns since 1970
+	// Due is Time less the lateness that was recorded.
+	Due   int64
+	Depth int64 // bytes in the queue, -1 if unknown
+	Queue int8  // priority, -1 if unknown
+	// timed is set if the lateness was recorded.
+	timed bool
+	next  int32 // index of the packet's next sight, -1 at the end
+}
+
+// Packet is a packet on its way. A packet that is sent again is another Packet.
+type Packet struct {
+	ID uint64
+	// Flow is an index of Recording.Flows, -1 for packets other than IP.
+	Flow int
+	// Message is an index of Recording.Messages, -1 if the packet carries no part of a message. A segment
+	// of TCP that was sent again may go on in the messages that follow.
+	Message int
+	Length  int // bytes on the wire at the first tap, without FCS
+	// Position is where in the message the packet's bytes begin, and Bytes their number. In RoCEv2 it is a
+	// count of packets.
+	Position, Bytes int64
+	// PSN is the packet's number in its protocol: a PSN, or TCP's sequence number.
+	PSN uint32
+	// Arrived is the time at the receiver's NIC, 0 if the packet did not come there whole.
+	Arrived int64
+	// Trimmed is set if a switch cut the payload off.
+	Trimmed bool
+	// Dropped is the reason of a switch or NIC that dropped the packet, or "".
+	Dropped string
+
+	first, last int32 // sights
+	bytes       span  // what the packet carries, in the positions of its stream
+}
+
+// Flow is one direction of a conversation.
+type Flow struct {
+	Src, Dst netip.AddrPort
+	Protocol string // tcp, udp, rd, roce, or the number of an IP protocol
+	// From and To are the nodes of the addresses, or "".
+	From, To string
+	// FromRank and ToRank are ranks of Workload, -1 if unknown.
+	FromRank, ToRank int
+	Workload         string
+	Packets          int
+}
+
+// Message is a message and its packets.
+type Message struct {
+	// Number counts messages from 1 in the order of their starts.
+	Number int
+	// ID is the message's number in its protocol. In TCP and RoCEv2 it counts the flow's messages from 1.
+	ID   uint64
+	Flow int
+	// QP is the destination queue pair of RoCEv2.
+	QP    uint32
+	Bytes int64 // 0 if unknown
+	// Packets are indices of Recording.Packets in the order in which they were sent.
+	Packets []int32
+	// Again is how many packets were sent again, and Lost how many never arrived whole.
+	Again, Lost int
+	// Start is the time at which the first packet was sent.
+	Start int64
+	// Placed is the time at which the last missing byte arrived, 0 if some byte did not.
+	Placed int64
+	// Acknowledged is the time at which the last acknowledgement came to the sender's NIC, 0 if unknown.
+	Acknowledged int64
+	// Critical is the index of the packet that brought the last missing byte, -1 if Placed is 0.
+	Critical int
+	// Account adds up to Placed less Start. It is empty if Placed is 0.
+	Account Account
+
+	bytes   span // in the positions of its stream; its end is 0 if unknown
+	missing int  // packets without an acknowledgement
+}
+
+// Took returns how long the message took to arrive, 0 if it did not arrive.
+func (m *Message) Took() time.Duration {
+	if m.Placed == 0 {
+		return 0
+	}
+	return time.Duration(m.Placed - m.Start)
+}
+
+// Tap is a tap of the capture.
+type Tap struct {
+	Node, Port string
+	NIC        bool
+	Link       string
+}
+
+// Recording is what a capture shows. It takes some 80 bytes for each record.
+type Recording struct {
+	Taps     []Tap
+	Flows    []Flow
+	Packets  []Packet
+	Messages []Message
+	// Start and End are the times of the first and the last record.
+	Start, End int64
+	// Dilation is the factor by which the testbed's time was slower than the clock of all times here.
+	Dilation int64
+	// Lost counts packets that the capture lost. Truncated is set if its end is missing.
+	Lost      uint64
+	Truncated bool
+
+	sights  []Sight
+	records []int32 // by record number less 1, the index of the packet
+	lanes   []lane  // by tap, in the order of Taps
+	paused  map[line][]span
+}
+
+// PacketOf returns the index of the packet of a record, or -1.
+func (r *Recording) PacketOf(number int) int {
+	if number < 1 || number > len(r.records) {
+		return -1
+	}
+	return int(r.records[number-1])
+}
+
+// Context returns what the recording knows of a record's packet.
+func (r *Recording) Context(number int) (c display.Context) {
+	packet := r.PacketOf(number)
+	if packet < 0 {
+		return c
+	}
+	p := &r.Packets[packet]
+	if p.Message >= 0 {
+		c.Message = r.Messages[p.Message].Number
+	}
+	if p.Flow >= 0 && r.Flows[p.Flow].FromRank >= 0 && r.Flows[p.Flow].Workload != "" {
+		c.Rank = &r.Flows[p.Flow].FromRank
+	}
+	return c
+}
+
+// Sights returns the records of a packet in the order of their times.
+func (r *Recording) Sights(packet int) (all []Sight) {
+	for at := r.Packets[packet].first; at >= 0; at = r.sights[at].next {
+		all = append(all, r.sights[at])
+	}
+	return all
+}
+
+// Sent returns the time of the packet's first record.
+func (r *Recording) Sent(packet int) int64 { return r.sights[r.Packets[packet].first].Time }
+
+// Own converts nanoseconds of the capture's clock to the testbed's own time.
+func (r *Recording) Own(ns int64) time.Duration { return time.Duration(ns / r.Dilation) }

@@ -1,0 +1,217 @@
+package follow_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/capture/follow"
+	"railbed/capture/verify/verifytest"
+	"railbed/internal/hosttest"
+	"railbed/plan/plantest"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+// hop is what a record of a packet says: the tap, its time in microseconds from the first, and its lateness.
+type hop struct {
+	tap      string
+	out      bool
+	at, late int64
+	comment  string
+}
+
+const softPair = `
+name: pair
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft, pfc: {priorities: [3]}}
+  links: {default: {rate: 100mbit, delay: 10us}}
+`
+
+// recording writes the records of one segment of 1,000 bytes and follows it.
+func recording(t *testing.T, file string, hops ...hop) *follow.Recording {
+	t.Helper()
+	s := verifytest.NewScene(t)
+	s.Plan = plantest.Compile(t, file)
+	s.Send("h0", "eth0", segment(s, 0, 1000-54))
+	frame := s.Sightings[0].Frame
+	s.Sightings = nil
+	for _, h := range hops {
+		comment := h.comment
+		if comment == "" && !strings.HasPrefix(h.tap, "h") {
+			comment = fmt.Sprintf("railbed depth=0 late=%dns", h.late*1000)
+		}
+		s.Insert(verifytest.Sighting{Tap: h.tap, Out: h.out, Time: verifytest.Start + h.at*1000, ID: 1,
+			Frame:  frame,
+			Length: len(frame), Comment: comment, Queue: 4})
+	}
+	return read(t, s)
+}
+
+func segment(s *verifytest.Scene, seq uint32, payload int) verifytest.TCP {
+	return verifytest.TCP{
+		Src: netip.AddrPortFrom(verifytest.Loopback(&s.Plan.Nodes[0]), 7000),
+		Dst: netip.AddrPortFrom(verifytest.Loopback(&s.Plan.Nodes[1]), 7001), Seq: seq, Payload: payload}
+}
+
+func read(t *testing.T, s *verifytest.Scene) *follow.Recording {
+	t.Helper()
+	r, err := follow.Read(t.Context(), bytes.NewReader(s.Write()), follow.Options{Options: s.Options()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestPartsOfHops: a frame of 1,000 bytes takes 80 us at 100 Mbit/s and 10 us on the link.
+func TestPartsOfHops(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		hops []hop
+		want follow.Account // in microseconds
+	}{
+		{"on time", []hop{{"h0:eth0", true, 0, 0, ""}, {"leaf1:p0", false, 90, 0, ""}, {"leaf1:p1", true, 90,
+			0, ""},
+			{"h1:eth0", false, 180, 0, ""}},
+			follow.Account{follow.Serialise: 160, follow.Propagate: 20}},
+		{"waits in the NIC and in the switch", []hop{{"h0:eth0", true, 0, 0, ""}, {"leaf1:p0", false, 390, 0,
+			""},
+			{"leaf1:p1", true, 440, 0, ""}, {"h1:eth0", false, 530, 0, ""}},
+			follow.Account{follow.Queue: 350, follow.Serialise: 160, follow.Propagate: 20}},
+		{"the emulator is late and catches up", []hop{{"h0:eth0", true, 0, 0, ""}, {"leaf1:p0", false, 490,
+			400, ""},
+			{"leaf1:p1", true, 495, 405, ""}, {"h1:eth0", false, 590, 0, ""}},
+			follow.Account{follow.Serialise: 160, follow.Propagate: 20, follow.Emulator: 410}},
+		{"a kernel link holds the packet before its tap", []hop{{"h0:eth0", true, 0, 0, "railbed"},
+			{"leaf1:p0", false, 1, 0, "railbed"}, {"leaf1:p1", true, 100, 0, "railbed"}, {"h1:eth0", false,
+				101, 0, "railbed"}},
+			follow.Account{follow.Queue: 10, follow.Serialise: 81, follow.Propagate: 10}},
+		{"no tap in the fabric", []hop{{"h0:eth0", true, 0, 0, ""}, {"h1:eth0", false, 700, 0, ""}},
+			follow.Account{follow.Unseen: 700}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := recording(t, softPair, test.hops...)
+			var found follow.Account
+			for _, h := range r.Hops(0) {
+				found.Add(&h.Account)
+			}
+			for i := range test.want {
+				test.want[i] *= 1000
+			}
+			if found != test.want {
+				t.Errorf("got %v, want %v", found, test.want)
+			}
+			took := (test.hops[len(test.hops)-1].at - test.hops[0].at) * 1000
+			if m := r.Messages[0]; len(r.Messages) != 1 || m.Placed != 0 || found.Total() != took {
+				t.Errorf("%d messages, the first %+v; parts of %d ns, want %d", len(r.Messages), m,
+					found.Total(), took)
+			}
+		})
+	}
+}
+
+// TestMessagesOfTCP cuts a stream that wraps at segments with PSH. It is sent in random order of copies and
+// losses, and compared with what was drawn.
+func TestMessagesOfTCP(t *testing.T) {
+	for seed := range uint64(50) {
+		draw := rand.New(rand.NewPCG(seed, 1))
+		s := verifytest.NewScene(t)
+		type part struct {
+			message int
+			id      uint64
+		}
+		var sent []part
+		again, lost := map[int]int{}, map[int]int{}
+		seq := uint32(0xFFFFF000)
+		messages := 0
+		for messages < 20 {
+			payload := 1 + draw.IntN(1400)
+			copies := 1 + draw.IntN(5)/3
+			ends := draw.IntN(3) == 0
+			for copied := range copies {
+				from := len(s.Sightings)
+				s.Send("h0", "eth0", segment(s, seq, payload))
+				for i := range s.Sightings[from:] {
+					if ends {
+						s.Sightings[from+i].Frame[47] |= 0x08 // PSH
+					}
+				}
+				sent = append(sent, part{messages, s.IDs})
+				if copied < copies-1 {
+					again[messages]++
+					lost[messages]++
+					s.Sightings = s.Sightings[:from+1+draw.IntN(len(s.Sightings)-from-1)]
+				}
+			}
+			seq += uint32(payload)
+			if ends {
+				messages++
+			}
+		}
+		s.Now += 1e9
+		r := read(t, s)
+		if len(r.Messages) != messages {
+			t.Fatalf("seed %d: %d messages, want %d", seed, len(r.Messages), messages)
+		}
+		for i := range r.Messages {
+			m := &r.Messages[i]
+			var ids, want []uint64
+			for _, p := range m.Packets {
+				ids = append(ids, r.Packets[p].ID)
+			}
+			for _, p := range sent {
+				if p.message == i {
+					want = append(want, p.id)
+				}
+			}
+			if !slices.Equal(ids, want) || m.Again != again[i] || m.Lost != lost[i] || m.Placed == 0 ||
+				m.Account.Total() != m.Placed-m.Start || (m.Account[follow.Recover] > 0) && again[i] == 0 {
+				t.Errorf("seed %d, message %d: packets %v, want %v; %+v, want %d sent again and %d lost",
+					seed, i, ids, want,
+					m, again[i], lost[i])
+			}
+		}
+	}
+}
+
+// TestPausesAreTheirOwn: a frame that waits 100 us in a switch, of which its port was paused for 60, in two
+// pauses of which the first was renewed and the second ended early.
+func TestPausesAreTheirOwn(t *testing.T) {
+	s := verifytest.NewScene(t)
+	s.Plan = plantest.Compile(t, softPair)
+	s.Send("h0", "eth0", segment(s, 0, 1000-54))
+	frame := s.Sightings[0].Frame
+	at := func(us int64) int64 { return verifytest.Start + us*1000 }
+	pause := func(us int64, quanta byte) verifytest.Sighting {
+		control := append([]byte{0x01, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0x08, 0x01, 0x01, 0,
+			0x08},
+			make([]byte, 42)...)
+		control[18+2*3+1] = quanta
+		return verifytest.Sighting{Tap: "leaf1:p1", Time: at(us), ID: uint64(100 + us), Frame: control,
+			Length:  60,
+			Comment: "railbed late=0ns"}
+	}
+	late := "railbed depth=0 late=0ns"
+	s.Sightings = []verifytest.Sighting{
+		{Tap: "h0:eth0", Out: true, Time: at(0), ID: 1, Frame: frame, Length: 1000},
+		{Tap: "leaf1:p0", Time: at(90), ID: 1, Frame: frame, Length: 1000, Comment: late},
+		pause(100, 4), pause(110, 4), pause(150, 200), pause(179, 0),
+		{Tap: "leaf1:p1", Out: true, Time: at(190), ID: 1, Frame: frame, Length: 1000, Comment: late,
+			Queue: 4},
+		{Tap: "h1:eth0", Time: at(280), ID: 1, Frame: frame, Length: 1000},
+	}
+	r := read(t, s)
+	hops := r.Hops(r.PacketOf(1))
+	// A quantum is 512 bits: 5.12 us. The first pause is from 100 to 110 + 20.48, the second from 150 to 179.
+	const paused = 10_000 + 20_480 + 29_000
+	if got := hops[1].Account; got != (follow.Account{follow.Pause: paused, follow.Queue: 100_000 - paused}) {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,206 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+
+	"railbed/capture/verify/evidence"
+	"railbed/internal/wire"
+)
+
+// maxRecords bounds the records of a recording, and so its memory.
+const maxRecords = 1 << 26
+
+// Options are what the caller knows of the run. All fields are optional. Without a plan no link's rate and
+// delay is known, and time on links is Emulator.
+type Options struct {
+	evidence.Options
+	// Workloads name the flows' ranks.
+	Workloads []evidence.Workload
+}
+
+// Read follows all packets of a capture.
+func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
+	f := &follower{
+		r:       &Recording{Dilation: 1, paused: map[line][]span{}},
+		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
+		owners: evidence.OwnersOf(o.Plan), tapped: map[string]bool{},
+	}
+	for _, w := range o.Workloads {
+		f.roles = append(f.roles, evidence.NewRoles(w))
+	}
+	_, summary, err := evidence.Run(ctx, in, o.Options, f)
+	if err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
+	}
+	if f.full {
+		return nil, fmt.Errorf("follow: the capture has more than %d records: take a part of it", maxRecords)
+	}
+	f.r.Lost, f.r.Truncated = summary.Lost, summary.Truncated
+	f.finish()
+	return f.r, nil
+}
+
+// follower collects what a Recording needs. It is a check so that it sees the packets as checks do.
+type follower struct {
+	r       *Recording
+	capture *evidence.Capture
+	roles   []*evidence.Roles
+	owners  map[netip.Addr]evidence.Owner
+	packets map[uint64]int32 // by id
+	streams map[streamKey]*stream
+	spaces  map[evidence.RDSpace]*space
+	tapped  map[string]bool // nodes whose NICs have taps
+	full    bool
+}
+
+// Begin implements evidence.Check.
+func (f *follower) Begin(c *evidence.Capture) { f.capture = c }
+
+// Event implements evidence.Watcher.
+func (f *follower) Event(p *evidence.Packet) { f.Packet(p) }
+
+// Result implements evidence.Check.
+func (f *follower) Result() evidence.Result { return evidence.Result{Name: "follow"} }
+
+// Packet implements evidence.Check.
+func (f *follower) Packet(p *evidence.Packet) {
+	r := f.r
+	if len(r.sights) >= maxRecords {
+		f.full = true
+		return
+	}
+	f.addTaps()
+	if r.Start == 0 {
+		r.Start = p.Time
+	}
+	r.End = max(r.End, p.Time)
+	if p.PFC != nil && p.Direction == evidence.In {
+		for q := range 8 {
+			if p.PFC.Enable>>q&1 != 0 {
+				r.pause(line{p.Tap.Index, int8(q)}, p.Due, f.capture.PauseLength(p.Tap, false,
+					p.PFC.Quanta[q]))
+			}
+		}
+	}
+	at := int32(len(r.sights))
+	r.sights = append(r.sights, Sight{Number: p.Number, Tap: p.Tap.Index, Out: p.Direction == evidence.Out,
+		Event: p.Event, Verdict: p.Verdict, Reason: p.Reason, Time: p.Time, Due: p.Due, Depth: p.Depth,
+		Queue: int8(p.Queue), timed: p.Timed, next: -1})
+	packet, known := f.packets[p.ID]
+	if known {
+		r.sights[r.Packets[packet].last].next = at
+		r.Packets[packet].last = at
+	} else {
+		packet = int32(len(r.Packets))
+		f.packets[p.ID] = packet
+		r.Packets = append(r.Packets, Packet{ID: p.ID, Flow: -1, Message: -1, Length: p.Length, first: at,
+			last: at})
+		f.newPacket(p, packet)
+	}
+	for len(r.records) < p.Number {
+		r.records = append(r.records, -1)
+	}
+	r.records[p.Number-1] = packet
+	f.see(p, packet, at)
+}
+
+// see takes what a record says about a packet.
+func (f *follower) see(p *evidence.Packet, packet, at int32) {
+	r := f.r
+	q := &r.Packets[packet]
+	if p.Drop != "" {
+		q.Dropped = p.Drop
+	}
+	if p.Verdict == "trim" || p.RD != nil && p.RD.Trimmed {
+		q.Trimmed = true
+	}
+	if q.Arrived == 0 && !q.Trimmed && !p.Foreign && r.arrives(q, &r.sights[at]) {
+		q.Arrived = p.Time
+	}
+	if p.Tap.NIC && p.Direction == evidence.In && p.RD != nil && p.RD.Type == wire.RDAck && p.RD.Clear() {
+		f.acknowledge(p)
+	}
+}
+
+// arrives reports whether a record is of a packet's arrival at its destination.
+func (r *Recording) arrives(q *Packet, s *Sight) bool {
+	tap := &r.Taps[s.Tap]
+	if !tap.NIC || s.Out || s.Event || s.Verdict == "drop" {
+		return false
+	}
+	return q.Flow >= 0 && (r.Flows[q.Flow].To == tap.Node || r.Flows[q.Flow].To == "")
+}
+
+// addTaps adds the taps that the capture has found.
+func (f *follower) addTaps() {
+	for _, tap := range f.capture.Taps[len(f.r.Taps):] {
+		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link})
+	}
+}
+
+// flow returns the index of a packet's flow.
+func (f *follower) flow(p *evidence.Packet) int {
+	if p.Flow == nil {
+		return -1
+	}
+	for i := len(f.r.Flows); i <= p.Flow.Index; i++ {
+		f.r.Flows = append(f.r.Flows, Flow{})
+	}
+	flow := &f.r.Flows[p.Flow.Index]
+	if flow.Packets++; flow.Packets == 1 {
+		flow.Src, flow.Dst = p.Flow.Src, p.Flow.Dst
+		flow.From, flow.To = f.owners[flow.Src.Addr()].Node, f.owners[flow.Dst.Addr()].Node
+		flow.Protocol = protocol(p)
+		f.name(flow, p)
+	}
+	return p.Flow.Index
+}
+
+func protocol(p *evidence.Packet) string {
+	switch {
+	case p.RD != nil:
+		return "rd"
+	case p.RoCE != nil:
+		return "roce"
+	case p.Proto == evidence.ProtoTCP:
+		return "tcp"
+	case p.Proto == evidence.ProtoUDP:
+		return "udp"
+	}
+	return strconv.Itoa(int(p.Proto))
+}
+
+// finish completes the recording.
+func (f *follower) finish() {
+	r := f.r
+	f.addTaps()
+	r.Dilation = max(int64(f.capture.Dilation), 1)
+	r.lanes = lanesOf(f.capture.Plan, r.Taps, r.Dilation)
+	f.endStreams()
+	r.account()
+}
+
+// name gives a flow its ranks. Of several workloads with the same ranks it takes the one that ran at the
+// time of the flow's first packet.
+func (f *follower) name(flow *Flow, p *evidence.Packet) {
+	flow.FromRank, flow.ToRank = -1, -1
+	for _, roles := range f.roles {
+		w := &roles.Workload
+		role := roles.Of(p)
+		if during := p.Time >= w.From && (w.To == 0 || p.Time <= w.To); !role.Relevant ||
+			!during && flow.Workload != "" {
+			continue
+		}
+		flow.Workload = w.Name
+		if role.Rank >= 0 {
+			flow.FromRank = w.Ranks[role.Rank].Rank
+		}
+		if role.To >= 0 {
+			flow.ToRank = w.Ranks[role.To].Rank
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/bundle"
+	"railbed/internal/input"
+	"railbed/internal/verdict"
+)
+
+// bundleReport is the JSON document of "railbed bundle".
+type bundleReport struct {
+	File string `json:"file"`
+	*bundle.Written
+}
+
+func newBundleCommand(a *app) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "bundle RUN",
+		Short: "Put everything of a run into one file, to attach to a bug report",
+		Long: `Bundle writes all files of a results directory into one zip archive: the report, the
+plan, recordings and logs. Key logs stay out. The commands that read a run read its bundle,
+too.
+
+Other texts go into the archive as they are: the environment of nodes is in plan.json, and
+the output of programs in logs.`,
+		Example: `  railbed bundle out                        # writes out.zip
+  railbed bundle out --file issue-17.zip
+  railbed follow issue-17.zip --slowest 3`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeDirs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" {
+				out = filepath.Clean(args[0]) + bundle.Suffix
+			}
+			return a.bundle(cmd.Context(), args[0], out)
+		},
+	}
+	cmd.Flags().StringVar(&out, "file", "", "`FILE` to write; default: the directory's name and .zip")
+	return cmd
+}
+
+func (a *app) bundle(ctx context.Context, dir, out string) error {
+	if filepath.Ext(out) != bundle.Suffix {
+		return usage("--file %s: want a name that ends with %s", out, bundle.Suffix)
+	}
+	file, _, err := input.Create(out, os.O_EXCL, 0o600)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	written, err := bundle.Write(ctx, file, dir, nil)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: errors.Join(err, os.Remove(out))}
+	}
+	if a.output == "json" {
+		return a.printJSON(bundleReport{out, written})
+	}
+	a.show("%s: %s, %d MiB before compression", out, count(len(written.Files), "file"), written.Bytes>>20)
+	for _, name := range written.LeftOut {
+		a.show("left out: %s", name)
+	}
+	return nil
+}

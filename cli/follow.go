@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/bundle"
+	"railbed/capture/follow"
+	"railbed/capture/report"
+	"railbed/capture/verify/evidence"
+	"railbed/internal/verdict"
+)
+
+// followFlags are the flags of "railbed follow".
+type followFlags struct {
+	message, packet, rank, slowest int
+	qp, flow, workload             string
+	asked                          func(flag string) bool
+}
+
+// followReport is the JSON document of "railbed follow".
+type followReport struct {
+	Sums     []follow.Sum         `json:"sums,omitempty"`
+	Messages []follow.MessageLife `json:"messages,omitempty"`
+	Packets  []follow.PacketLife  `json:"packets,omitempty"`
+}
+
+func newFollowCommand(a *app) *cobra.Command {
+	var flags followFlags
+	cmd := &cobra.Command{
+		Use:   "follow RUN",
+		Short: "Show where the time of messages and packets went",
+		Long: `Follow reads the recording of a run and follows each packet from port to port. It
+puts packets together to messages and says where the time of each went:
+
+  host       the sender sent nothing of the message
+  recover    from the first sending of the bytes that came last to the sending that arrived
+  queue      in queues of NICs and switches
+  pause      in queues that flow control had stopped
+  serialise  at the rate of links
+  propagate  on links
+  unseen     where the recording has no tap
+  emulator   by how much the emulation was behind its model
+
+The parts add up to the time from the first packet at the sender's NIC to the last missing
+byte at the receiver's. A message is one of reliable datagrams; a SEND, a WRITE or the answer
+of a READ of RoCEv2; the bytes of TCP up to a segment with PSH; or another UDP datagram.
+
+Without a selection it prints the sum of all messages and the slowest. RUN is a results
+directory, a bundle of one, or a capture.`,
+		Example: `  railbed follow out
+  railbed follow out --workload ar --slowest 3
+  railbed follow out --message 17
+  railbed follow out --packet 4711          # frame.number in Wireshark
+  railbed follow out --flow h0,h3 -o json`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeCaptures,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.asked = cmd.Flags().Changed
+			return a.follow(cmd.Context(), args[0], flags)
+		},
+	}
+	cmd.Flags().IntVar(&flags.message, "message", 0,
+		"`NUMBER` of a message, from 1 in the order of their starts")
+	cmd.Flags().IntVar(&flags.packet, "packet", 0, "`NUMBER` of a record of a packet in the capture")
+	cmd.Flags().IntVar(&flags.rank, "rank", 0, "`RANK` that sends or receives")
+	cmd.Flags().StringVar(&flags.qp, "qp", "", "destination `QP` of RoCEv2, such as 0x12")
+	cmd.Flags().StringVar(&flags.flow, "flow", "",
+		"`SENDER,RECEIVER`: nodes, addresses, or addresses with ports")
+	cmd.Flags().StringVar(&flags.workload, "workload", "", "`NAME` of a workload")
+	cmd.Flags().IntVar(&flags.slowest, "slowest", 10, "`NUMBER` of messages to list, the slowest first")
+	return cmd
+}
+
+func (a *app) follow(ctx context.Context, name string, flags followFlags) error {
+	r, run, err := a.recording(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	if flags.asked("packet") {
+		packet := r.PacketOf(flags.packet)
+		if packet < 0 {
+			return usage("--packet %d: %s has no such record", flags.packet, name)
+		}
+		return a.showFollow(&followReport{Packets: []follow.PacketLife{r.PacketLife(packet)}})
+	}
+	if flags.asked("message") {
+		if flags.message < 1 || flags.message > len(r.Messages) {
+			return usage("--message %d: %s has %s", flags.message, name, count(len(r.Messages), "message"))
+		}
+		return a.showFollow(&followReport{Messages: []follow.MessageLife{r.MessageLife(flags.message-1,
+			true)}})
+	}
+	selected, err := flags.selected(r)
+	if err != nil {
+		return err
+	}
+	shown := followReport{Sums: r.Sums(selected)}
+	for _, m := range r.Slowest(selected, flags.slowest) {
+		shown.Messages = append(shown.Messages, r.MessageLife(m, false))
+	}
+	return a.showFollow(&shown)
+}
+
+// recording follows the packets of a run. The caller closes the run.
+func (a *app) recording(ctx context.Context, name string) (*follow.Recording, *bundle.Run, error) {
+	run, err := bundle.Open(name)
+	if err != nil {
+		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	r, err := a.followRun(ctx, run)
+	if err != nil {
+		run.Close()
+		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	return r, run, nil
+}
+
+func (a *app) followRun(ctx context.Context, run *bundle.Run) (*follow.Recording, error) {
+	keys, err := run.Keys()
+	if err != nil {
+		return nil, err
+	}
+	file, err := run.Capture()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return follow.Read(ctx, file, follow.Options{
+		Options: evidence.Options{Plan: run.Plan, Keys: keys}, Workloads: run.Workloads})
+}
+
+// selected returns the messages that the flags select.
+func (f *followFlags) selected(r *follow.Recording) ([]int, error) {
+	s := follow.Selection{Workload: f.workload}
+	if f.asked("rank") {
+		s.Rank = &f.rank
+	}
+	if f.qp != "" {
+		qp, err := strconv.ParseUint(f.qp, 0, 24)
+		if err != nil {
+			return nil, usage("--qp %q: want a number below 2^24", f.qp)
+		}
+		number := uint32(qp)
+		s.QP = &number
+	}
+	if f.flow == "" {
+		return r.Select(s), nil
+	}
+	from, to, two := strings.Cut(f.flow, ",")
+	if !two {
+		return nil, usage("--flow %q: want SENDER,RECEIVER", f.flow)
+	}
+	var all []int
+	for _, m := range r.Select(s) {
+		flow := &r.Flows[r.Messages[m].Flow]
+		if isEnd(from, flow.From, flow.Src) && isEnd(to, flow.To, flow.Dst) {
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// isEnd reports whether a text names a node, its address, or its address with a port.
+func isEnd(text, node string, addr netip.AddrPort) bool {
+	return text == node && node != "" || text == addr.Addr().String() || text == addr.String()
+}
+
+func (a *app) showFollow(r *followReport) error {
+	if a.output == "json" {
+		return a.printJSON(r)
+	}
+	if len(r.Sums)+len(r.Messages)+len(r.Packets) == 0 {
+		a.show("no message of these was recorded")
+	}
+	if len(r.Sums) > 0 {
+		rows := a.newTable("workload", "over", "messages", "unfinished", "sent\nagain", "p50", "p99", "most",
+			"where the time went")
+		for _, s := range r.Sums {
+			rows.AppendRow([]any{s.Workload, s.Protocol, s.Messages, s.Unfinished, s.Again,
+				report.Took(s.P50),
+				report.Took(s.P99), report.Took(s.Most), shares(s.Account)})
+		}
+		rows.Render()
+		fmt.Fprintln(a.stdout)
+	}
+	if len(r.Messages) == 1 && r.Messages[0].Lives != nil {
+		a.printMessage(&r.Messages[0])
+		return nil
+	}
+	if len(r.Messages) > 0 {
+		rows := a.newTable("message", "over", "from", "to", "bytes", "packets", "lost", "start", "took",
+			"where the time went")
+		for _, m := range r.Messages {
+			took := report.Took(m.Took)
+			if m.Took == 0 {
+				took = "unfinished"
+			}
+			rows.AppendRow([]any{m.Message, m.Protocol, end(m.From, m.FromRank, m.Source), end(m.To,
+				m.ToRank, m.Destination),
+				m.Bytes, m.Packets, m.Lost, report.Took(m.Start), took, shares(m.Account)})
+		}
+		rows.Render()
+	}
+	for i := range r.Packets {
+		a.printPacketLife(&r.Packets[i])
+	}
+	return nil
+}
+
+// end names an end of a flow for people.
+func end(node string, rank *int, address string) string {
+	switch {
+	case rank != nil:
+		return fmt.Sprintf("%s (rank %d)", node, *rank)
+	case node != "":
+		return node
+	}
+	return address
+}
+
+// shares lists the parts of an account, the largest first, without those below a hundredth.
+func shares(account follow.Account) string {
+	total := account.Total()
+	if total <= 0 {
+		return ""
+	}
+	var texts []string
+	for range follow.Parts {
+		part := account.Largest()
+		if account[part]*100 < total {
+			break
+		}
+		texts = append(texts, fmt.Sprintf("%s %d%%", part, (account[part]*100+total/2)/total))
+		account[part] = 0
+	}
+	return strings.Join(texts, ", ")
+}
+
+// parts lists the times of an account.
+func parts(account follow.Account) string {
+	var texts []string
+	for part, ns := range account {
+		if ns != 0 {
+			texts = append(texts, fmt.Sprintf("%s %s", follow.Part(part), report.Took(time.Duration(ns))))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (a *app) printMessage(m *follow.MessageLife) {
+	a.show("message %d: %s from %s to %s, %d bytes in %s, id %d", m.Message, m.Protocol,
+		end(m.From, m.FromRank, m.Source), end(m.To, m.ToRank, m.Destination), m.Bytes,
+		count(m.Packets, "packet"), m.ID)
+	took := "did not arrive"
+	if m.Took > 0 {
+		took = "took " + report.Took(m.Took)
+	}
+	if m.Acknowledged > 0 {
+		took += ", acknowledged after " + report.Took(m.Acknowledged)
+	}
+	a.show("started after %s, %s", report.Took(m.Start), took)
+	a.show("%s", parts(m.Account))
+	a.show("filter: %s", m.Filter)
+	fmt.Fprintln(a.stdout)
+	rows := a.newTable("record", "sent", "psn", "from", "bytes", "took", "outcome", "where the time went")
+	for i := range m.Lives {
+		p := &m.Lives[i]
+		mark := strconv.Itoa(p.Record)
+		if p.Record == m.Critical {
+			mark += " *"
+		}
+		rows.AppendRow([]any{mark, report.Took(p.Sent - m.Start), p.PSN, p.Position, p.Bytes,
+			report.Took(p.Took),
+			p.Outcome, parts(p.Account)})
+	}
+	rows.Render()
+	for i := range m.Lives {
+		if m.Lives[i].Record == m.Critical {
+			fmt.Fprintln(a.stdout)
+			a.show("* brought the last missing byte:")
+			a.printPacketLife(&m.Lives[i])
+		}
+	}
+}
+
+func (a *app) printPacketLife(p *follow.PacketLife) {
+	a.show("packet of record %d: %s %s > %s, %d bytes, %s after %s", p.Record, p.Protocol, p.Source,
+		p.Destination,
+		p.Length, p.Outcome, report.Took(p.Took))
+	rows := a.newTable("record", "after", "from", "to", "depth", "recorded", "where the time went")
+	for _, h := range p.Hops {
+		depth := ""
+		if h.Depth != nil {
+			depth = strconv.FormatInt(*h.Depth, 10)
+		}
+		rows.AppendRow([]any{h.Record, report.Took(h.At), h.From, h.To, depth,
+			strings.TrimSpace(h.Verdict + " " + h.Reason),
+			parts(h.Account)})
+	}
+	rows.Render()
+}
