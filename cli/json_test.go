@@ -69,7 +69,7 @@ func TestJSON(t *testing.T) {
 			lines: true},
 		{path: "follow", args: []string{out}},
 		{path: "bundle", args: []string{out, "--file", filepath.Join(dir, "run.zip")}},
-		{path: "follow", args: []string{filepath.Join(dir, "run.zip"), "--packet", "1"}},
+		{path: "follow", args: []string{filepath.Join(dir, "run.zip"), "--rank", "0"}},
 		{path: "up", args: []string{file}},
 		{path: "up", args: []string{file}}, // again
 		{path: "ls"},
