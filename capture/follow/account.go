@@ -69,6 +69,8 @@ func lanesOf(p *plan.Plan, taps []Tap, dilation int64) []lane {
 // Hop is the time between two records of a packet.
 type Hop struct {
 	From, To Sight
+	// Link is set if the hop is over a link. Otherwise it is within a node or switch, or unseen.
+	Link bool
 	Account
 }
 
@@ -85,6 +87,7 @@ func (r *Recording) hops(sights []Sight, length int) (hops []Hop) {
 		hop.Account[Emulator] = (to.Time - to.Due) - (from.Time - from.Due)
 		switch {
 		case r.crosses(from, to):
+			hop.Link = true
 			r.cross(&hop, priority, took, length)
 			r.lend(hops, &hop, length)
 		case r.Taps[from.Tap].Node == r.Taps[to.Tap].Node:

@@ -242,5 +242,8 @@ func (r *Recording) Sights(packet int) (all []Sight) {
 // Sent returns the time of the packet's first record.
 func (r *Recording) Sent(packet int) int64 { return r.sights[r.Packets[packet].first].Time }
 
+// First returns the number of the packet's first record.
+func (r *Recording) First(packet int) int { return r.sights[r.Packets[packet].first].Number }
+
 // Own converts nanoseconds of the capture's clock to the testbed's own time.
 func (r *Recording) Own(ns int64) time.Duration { return time.Duration(ns / r.Dilation) }
