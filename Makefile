@@ -34,7 +34,7 @@ ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hostte
 	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
 	./capture ./scenarios/runner ./scenarios/proof
 NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \
-	TestTimesOfMessagesAddUp
+	TestTimesOfMessagesAddUp TestWhyNamesTheCause
 ROOTLESSFLAGS := -skip '^($(subst $(empty) $(empty),|,$(strip $(NOT_ROOTLESS))))$$'
 
 # What reads files and recordings needs no Linux.

@@ -196,7 +196,8 @@ Exec and shell exit as the program that they ran.`,
 		newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
-	root.AddCommand(newVerifyCommand(a), newDecodeCommand(a), newFollowCommand(a), newBundleCommand(a), newTraceCommand(a))
+	root.AddCommand(newVerifyCommand(a), newDecodeCommand(a), newFollowCommand(a), newWhyCommand(a),
+		newTraceCommand(a), newBundleCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a),
 		newSchemaCommand(a), newDissectorCommand(a))

@@ -66,16 +66,21 @@ directory, a bundle of one, or a capture.`,
 			return a.follow(cmd.Context(), args[0], flags)
 		},
 	}
+	selectFlags(cmd, &flags)
 	cmd.Flags().IntVar(&flags.message, "message", 0,
 		"`NUMBER` of a message, from 1 in the order of their starts")
 	cmd.Flags().IntVar(&flags.packet, "packet", 0, "`NUMBER` of a record of a packet in the capture")
+	cmd.Flags().IntVar(&flags.slowest, "slowest", 10, "`NUMBER` of messages to list, the slowest first")
+	return cmd
+}
+
+// selectFlags adds the flags that select messages.
+func selectFlags(cmd *cobra.Command, flags *followFlags) {
 	cmd.Flags().IntVar(&flags.rank, "rank", 0, "`RANK` that sends or receives")
 	cmd.Flags().StringVar(&flags.qp, "qp", "", "destination `QP` of RoCEv2, such as 0x12")
 	cmd.Flags().StringVar(&flags.flow, "flow", "",
 		"`SENDER,RECEIVER`: nodes, addresses, or addresses with ports")
 	cmd.Flags().StringVar(&flags.workload, "workload", "", "`NAME` of a workload")
-	cmd.Flags().IntVar(&flags.slowest, "slowest", 10, "`NUMBER` of messages to list, the slowest first")
-	return cmd
 }
 
 func (a *app) follow(ctx context.Context, name string, flags followFlags) error {

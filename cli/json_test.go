@@ -68,6 +68,7 @@ func TestJSON(t *testing.T) {
 		{path: "decode", args: []string{"../capture/verify/roce/testdata/rxe/send.pcap", "-c", "3"},
 			lines: true},
 		{path: "follow", args: []string{out}},
+		{path: "why", args: []string{out}},
 		{path: "trace", args: []string{out, "--file", filepath.Join(dir, "trace.json")}},
 		{path: "bundle", args: []string{out, "--file", filepath.Join(dir, "run.zip")}},
 		{path: "follow", args: []string{filepath.Join(dir, "run.zip"), "--rank", "0"}},

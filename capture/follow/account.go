@@ -35,9 +35,9 @@ func (w *lane) serialise(length int) int64 {
 
 // lanesOf returns the links behind the taps.
 func lanesOf(p *plan.Plan, taps []Tap, dilation int64) []lane {
-	at := map[Tap]int{} // by node and port
+	at := map[plan.End]int{}
 	for i, tap := range taps {
-		at[Tap{Node: tap.Node, Port: tap.Port}] = i
+		at[plan.End{Node: tap.Node, Port: tap.Port}] = i
 	}
 	lanes := make([]lane, len(taps))
 	for i := range lanes {
@@ -47,11 +47,11 @@ func lanesOf(p *plan.Plan, taps []Tap, dilation int64) []lane {
 		return lanes
 	}
 	set := func(from, to plan.End, d plan.Direction) {
-		i, known := at[Tap{Node: from.Node, Port: from.Port}]
+		i, known := at[from]
 		if !known {
 			return
 		}
-		far, seen := at[Tap{Node: to.Node, Port: to.Port}]
+		far, seen := at[to]
 		if !seen {
 			far = -1
 		}

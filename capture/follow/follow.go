@@ -185,6 +185,8 @@ type Tap struct {
 	Node, Port string
 	NIC        bool
 	Link       string
+	// Lost is how many packets the capture lost there.
+	Lost uint64
 }
 
 // Recording is what a capture shows. It takes some 80 bytes for each record.

@@ -14,7 +14,7 @@ import (
 // maxRecords bounds the records of a recording, and so its memory.
 const maxRecords = 1 << 26
 
-// Options are what the caller knows of the run. All fields are optional. Without a plan no link's rate and
+// Options describe the run. All fields are optional. Without a plan no link's rate and
 // delay is known, and time on links is Emulator.
 type Options struct {
 	evidence.Options
@@ -178,14 +178,17 @@ func protocol(p *evidence.Packet) string {
 func (f *follower) finish() {
 	r := f.r
 	f.addTaps()
+	for i, tap := range f.capture.Taps {
+		r.Taps[i].Lost = tap.Lost
+	}
 	r.Dilation = max(int64(f.capture.Dilation), 1)
 	r.lanes = lanesOf(f.capture.Plan, r.Taps, r.Dilation)
 	f.endStreams()
 	r.account()
 }
 
-// name gives a flow its ranks. Of several workloads with the same ranks it takes the one that ran at the
-// time of the flow's first packet.
+// name gives a flow its ranks. Several workloads may have the same ranks: then it takes the workload at the
+// time of the first packet.
 func (f *follower) name(flow *Flow, p *evidence.Packet) {
 	flow.FromRank, flow.ToRank = -1, -1
 	for _, roles := range f.roles {

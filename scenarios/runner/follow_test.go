@@ -125,8 +125,8 @@ func firstOther(a, b []messageSpan) any {
 	return "none"
 }
 
-// wiresharkMessages puts messages together from what tshark prints of the packets at NICs. Those of TCP are
-// cut behind segments with PSH.
+// wiresharkMessages puts messages together from the output of tshark for the packets at NICs. Those of TCP
+// are cut behind segments with PSH.
 func wiresharkMessages(t *testing.T, path string) map[string][]messageSpan {
 	lua := filepath.Join(t.TempDir(), "railbed.lua")
 	mustWrite(t, lua, string(layers.Dissector))

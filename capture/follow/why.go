@@ -1,0 +1,479 @@
+package follow
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Cause is a reason for which messages took longer than the fastest of their kind.
+type Cause struct {
+	// Part is the part of the messages' time.
+	Part string `json:"part"`
+	// Where is a port, or a node if Part is host. A cause that is spread over many places has these, the
+	// one that added most first.
+	Where []string `json:"where"`
+	// What explains the cause in words.
+	What string `json:"what"`
+	// Messages counts the messages that it made late, and Unfinished those of which some byte did not arrive.
+	Messages   int `json:"messages"`
+	Unfinished int `json:"unfinished,omitempty"`
+	// Extra is the time that it added, over all these messages. Share is its part of the time that all causes
+	// added.
+	Extra time.Duration `json:"extra_ns"`
+	Share float64       `json:"share"`
+	// From and To bound the messages' starts, from the first record.
+	From time.Duration `json:"from_ns"`
+	To   time.Duration `json:"to_ns"`
+	// Worst is the number of the message to which it added most, and Most that time.
+	Worst int           `json:"worst"`
+	Most  time.Duration `json:"most_ns"`
+	// Record is a record that shows it: of a drop, or of the packet that waited.
+	Record int `json:"record"`
+
+	at cause
+}
+
+// Answer says why messages of a workload or protocol were slow.
+type Answer struct {
+	Sum
+	// Fast is the time within which the fastest tenth of the messages arrived, of the most frequent length.
+	Fast time.Duration `json:"fast_ns"`
+	// Needless counts packets that arrived although an earlier copy had arrived.
+	Needless int     `json:"needless"`
+	Causes   []Cause `json:"causes"`
+}
+
+// cause names a cause within an answer.
+type cause struct {
+	part Part
+	tap  int // -1 if the cause is at a node
+	node string
+	what string
+}
+
+// slack is the time by which a message may be slower than the fastest without a cause: a quarter, and this
+// much.
+const slack = int64(50 * time.Microsecond)
+
+// causesShown bounds the causes of an answer.
+const causesShown = 8
+
+// Why compares the messages of each workload and protocol with the fastest tenth of the same length, within a
+// factor of two, and says what the others spent the difference on.
+func (r *Recording) Why(messages []int) (answers []Answer) {
+	passing := map[int][]passage{}
+	for _, sum := range r.Sums(messages) {
+		var of []int
+		for _, i := range messages {
+			if f := &r.Flows[r.Messages[i].Flow]; f.Workload == sum.Workload && f.Protocol == sum.Protocol {
+				of = append(of, i)
+			}
+		}
+		w := why{r: r, passing: passing, causes: map[cause]*Cause{}}
+		answers = append(answers, w.answer(sum, of))
+	}
+	return answers
+}
+
+type why struct {
+	r       *Recording
+	passing map[int][]passage // by tap
+	causes  map[cause]*Cause
+}
+
+func (w *why) answer(sum Sum, messages []int) Answer {
+	r := w.r
+	a := Answer{Sum: sum, Causes: []Cause{}}
+	sized := map[int][]int{} // by the length's number of bits
+	for _, i := range messages {
+		m := &r.Messages[i]
+		a.Needless += r.needless(m)
+		if m.Placed > 0 {
+			sized[bits.Len64(uint64(m.Bytes))] = append(sized[bits.Len64(uint64(m.Bytes))], i)
+		} else {
+			w.lost(i)
+		}
+	}
+	most := 0
+	for _, group := range sized {
+		slices.SortFunc(group, func(x, y int) int {
+			return cmp.Or(cmp.Compare(r.Messages[x].Took(), r.Messages[y].Took()), cmp.Compare(x, y))
+		})
+		fast := group[:(len(group)+9)/10]
+		var best Account
+		for part := range best {
+			times := make([]int64, len(fast))
+			for i, m := range fast {
+				times[i] = r.Messages[m].Account[part]
+			}
+			slices.Sort(times)
+			best[part] = times[len(times)/2]
+		}
+		limit := int64(r.Messages[fast[len(fast)-1]].Took())
+		if len(group) > most {
+			most, a.Fast = len(group), r.Own(limit)
+		}
+		for _, i := range group[len(fast):] {
+			if took := int64(r.Messages[i].Took()); took > limit+limit/4+slack {
+				w.slow(i, &best)
+			}
+		}
+	}
+	a.Causes = w.ranked()
+	return a
+}
+
+// ranked returns the causes, those of unfinished messages first, then by the time that they added.
+func (w *why) ranked() []Cause {
+	var all []Cause
+	var total time.Duration
+	for _, c := range w.causes {
+		all = append(all, *c)
+		total += c.Extra
+	}
+	slices.SortFunc(all, compareCauses)
+	all = w.spread(all)
+	slices.SortFunc(all, compareCauses)
+	all = slices.DeleteFunc(all, func(c Cause) bool { return c.Unfinished == 0 && c.Extra*100 < total })
+	all = all[:min(len(all), causesShown)]
+	for i := range all {
+		c := &all[i]
+		if total > 0 {
+			c.Share = float64(c.Extra) / float64(total)
+		}
+		w.explain(c)
+	}
+	return all
+}
+
+func compareCauses(a, b Cause) int {
+	return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.Extra, a.Extra),
+		cmp.Compare(a.Where[0], b.Where[0]), cmp.Compare(a.What, b.What))
+}
+
+// spread joins causes of one kind that are spread over more than two places, of which none added half. Losses
+// of several switches and pauses of several ports stay apart, because each may have a cause of its own.
+func (w *why) spread(all []Cause) (joined []Cause) {
+	type kind struct {
+		part     Part
+		what     string
+		nic      bool
+		finished bool
+		node     string // of a loss or pause
+	}
+	kinds := map[kind][]Cause{}
+	var order []kind
+	for _, c := range all {
+		k := kind{c.at.part, c.at.what, c.at.tap >= 0 && w.r.Taps[c.at.tap].NIC, c.Unfinished == 0, ""}
+		if k.part == Recover && c.at.tap >= 0 {
+			k.node = w.r.Taps[c.at.tap].Node
+		} else if k.part == Recover || k.part == Pause {
+			k.node = c.Where[0]
+		}
+		if kinds[k] == nil {
+			order = append(order, k)
+		}
+		kinds[k] = append(kinds[k], c)
+	}
+	for _, k := range order {
+		group := kinds[k]
+		whole := group[0]
+		for _, c := range group[1:] {
+			whole.Where = append(whole.Where, c.Where...)
+			whole.Messages += c.Messages
+			whole.Unfinished += c.Unfinished
+			whole.Extra += c.Extra
+			whole.From, whole.To = min(whole.From, c.From), max(whole.To, c.To)
+		}
+		if len(group) < 3 || group[0].Extra*2 > whole.Extra {
+			joined = append(joined, group...)
+		} else {
+			joined = append(joined, whole)
+		}
+	}
+	return joined
+}
+
+// add adds a message's time to a cause.
+func (w *why) add(at cause, message int, extra int64, record int) {
+	c := w.causes[at]
+	start := w.r.Own(w.r.Messages[message].Start - w.r.Start)
+	if c == nil {
+		where := at.node
+		if at.tap >= 0 {
+			where = w.r.Taps[at.tap].Name()
+		}
+		c = &Cause{Part: at.part.String(), Where: []string{where}, What: at.what, From: start, To: start,
+			at: at}
+		w.causes[at] = c
+	}
+	own := w.r.Own(extra)
+	c.From, c.To = min(c.From, start), max(c.To, start)
+	if c.Messages++; w.r.Messages[message].Placed == 0 {
+		c.Unfinished++
+	}
+	c.Extra += own
+	if c.Worst == 0 || own > c.Most {
+		c.Worst, c.Most, c.Record = w.r.Messages[message].Number, own, record
+	}
+}
+
+// lost finds what a message that did not arrive lacks.
+func (w *why) lost(message int) {
+	for _, p := range w.r.Messages[message].Packets {
+		if w.r.Packets[p].Arrived == 0 {
+			at, record := w.fate(int(p))
+			w.add(at, message, 0, record)
+			return
+		}
+	}
+	w.add(cause{part: Unseen, tap: -1, node: w.r.Flows[w.r.Messages[message].Flow].From,
+		what: "the recording ends before the message does"}, message, 0,
+		w.r.First(int(w.r.Messages[message].Packets[0])))
+}
+
+// fate says where a packet that did not arrive ended.
+func (w *why) fate(packet int) (at cause, record int) {
+	p := &w.r.Packets[packet]
+	sights := w.r.Sights(packet)
+	last := sights[len(sights)-1]
+	at = cause{part: Recover, tap: last.Tap}
+	for _, s := range sights {
+		if s.Verdict == "drop" || s.Verdict == "trim" {
+			at.tap, at.what = s.Tap, map[string]string{"drop": "dropped packets",
+				"trim": "trimmed packets"}[s.Verdict]
+			if s.Reason != "" {
+				at.what += ": " + s.Reason
+			}
+			return at, s.Number
+		}
+	}
+	switch {
+	case last.Time > w.r.End-int64(time.Millisecond)*w.r.Dilation:
+		at.part, at.what = Unseen, "the recording ends while packets are under way"
+	case w.gap(&last):
+		at.part, at.what = Unseen, "packets were not seen again, and the capture lost some at the next tap"
+	case p.Trimmed:
+		at.what = "packets came trimmed"
+	case last.Out:
+		at.what = "packets were sent and not seen again: lost on the link, or by a switch that records no drops"
+	default:
+		at.what = "packets came and were not seen again: lost in this node or switch, which recorded no drop"
+	}
+	return at, last.Number
+}
+
+// gap reports whether the capture lost packets at a tap that would have seen a packet next.
+func (w *why) gap(last *Sight) bool {
+	if last.Out {
+		far := w.r.lanes[last.Tap].far
+		return far >= 0 && w.r.Taps[far].Lost > 0
+	}
+	return slices.ContainsFunc(w.r.Taps, func(t Tap) bool {
+		return t.Node == w.r.Taps[last.Tap].Node && t.Lost > 0
+	})
+}
+
+// slow finds what a message spent more time on than the fastest.
+func (w *why) slow(message int, best *Account) {
+	m := &w.r.Messages[message]
+	hops := w.r.arrival(m.Critical)
+	for part := range Part(Parts) {
+		extra := m.Account[part] - best[part]
+		if extra <= 0 {
+			continue
+		}
+		switch part {
+		case Host:
+			w.add(cause{part: Host, tap: -1, node: w.sender(m),
+				what: "the sender sent nothing of the message"}, message, extra,
+				w.r.First(m.Critical))
+		case Recover:
+			at, record := w.recovered(m)
+			w.add(at, message, extra, record)
+		case Emulator:
+			w.add(cause{part: part, tap: -1, node: "the emulator", what: "was behind its model"}, message,
+				extra,
+				w.r.First(m.Critical))
+		default:
+			most := 0
+			for i := range hops {
+				if hops[i].Account[part] > hops[most].Account[part] {
+					most = i
+				}
+			}
+			at := cause{part: part, tap: hops[most].To.Tap}
+			if hops[most].Link {
+				at.tap = hops[most].From.Tap
+			}
+			w.add(at, message, extra, hops[most].To.Number)
+		}
+	}
+}
+
+func (w *why) sender(m *Message) string {
+	if f := &w.r.Flows[m.Flow]; f.From != "" {
+		return f.From
+	}
+	return w.r.Flows[m.Flow].Src.Addr().String()
+}
+
+// recovered finds the copy that was lost of the bytes that came last.
+func (w *why) recovered(m *Message) (at cause, record int) {
+	critical := &w.r.Packets[m.Critical]
+	for _, p := range m.Packets {
+		q := &w.r.Packets[p]
+		if int(p) != m.Critical && q.Arrived == 0 && q.bytes.from < critical.bytes.to &&
+			critical.bytes.from < q.bytes.to {
+			return w.fate(int(p))
+		}
+	}
+	return cause{part: Recover, tap: -1, node: w.sender(m), what: "sent bytes again that were not lost"},
+		w.r.First(m.Critical)
+}
+
+// needless counts the packets of a message that arrived although an earlier copy had arrived.
+func (r *Recording) needless(m *Message) (n int) {
+	if m.Again == 0 {
+		return 0
+	}
+	came := map[int64]bool{}
+	for _, p := range m.Packets {
+		if q := &r.Packets[p]; q.Arrived > 0 {
+			if came[q.bytes.from] {
+				n++
+			}
+			came[q.bytes.from] = true
+		}
+	}
+	return n
+}
+
+// passage is a packet that a port sends.
+type passage struct {
+	at     int64
+	packet int
+}
+
+// explain completes the words of a cause.
+func (w *why) explain(c *Cause) {
+	switch c.at.part {
+	case Queue:
+		c.What = "packets waited in the queue"
+		if len(c.Where) == 1 {
+			c.What += w.company(c)
+		}
+	case Recover:
+		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {
+			c.What += "; flow control stopped the port" + w.pauser(c)
+		}
+	case Pause:
+		c.What = "flow control stopped the port" + w.pauser(c)
+	case Serialise:
+		c.What = "frames took long at the rate of the link"
+	case Propagate:
+		c.What = "frames took long on the link"
+	case Unseen:
+		if c.What == "" {
+			c.What = "time passed where the recording has no tap"
+		}
+	}
+}
+
+// company names the senders whose packets the port sent while the packet of the cause's record waited.
+func (w *why) company(c *Cause) string {
+	port := c.at.tap
+	if w.passing[port] == nil {
+		for i := range w.r.Packets {
+			for _, s := range w.r.Sights(i) {
+				if s.Tap == port && s.Out && s.Verdict != "drop" {
+					w.passing[port] = append(w.passing[port], passage{s.Time, i})
+				}
+			}
+		}
+		slices.SortFunc(w.passing[port], func(a, b passage) int { return cmp.Compare(a.at, b.at) })
+	}
+	var wait Hop
+	for _, h := range w.r.Hops(w.r.PacketOf(c.Record)) {
+		if h.To.Number == c.Record {
+			wait = h
+		}
+	}
+	bytes := map[string]int64{}
+	var total int64
+	for _, p := range w.passing[port] {
+		if p.at < wait.From.Time || p.at > wait.To.Time {
+			continue
+		}
+		q := &w.r.Packets[p.packet]
+		if q.Flow >= 0 {
+			bytes[cmp.Or(w.r.Flows[q.Flow].From, w.r.Flows[q.Flow].Src.Addr().String())] += int64(q.Length)
+			total += int64(q.Length)
+		}
+	}
+	var senders []string
+	for sender := range bytes {
+		senders = append(senders, sender)
+	}
+	slices.SortFunc(senders, func(a, b string) int {
+		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), compareNames(a, b))
+	})
+	text := ""
+	for i, sender := range senders[:min(len(senders), 6)] {
+		text += map[bool]string{true: ", behind packets from ", false: ", "}[i == 0]
+		text += fmt.Sprintf("%s (%d%%)", sender, (bytes[sender]*100+total/2)/total)
+	}
+	return text
+}
+
+func compareNames(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// pauser follows pauses from the port that was stopped to the port that asked first.
+func (w *why) pauser(c *Cause) string {
+	var askers []string
+	root := ""
+	for at := c.at.tap; root == ""; {
+		asker := w.r.lanes[at].far
+		if asker < 0 {
+			return ""
+		}
+		tap := w.r.Taps[asker]
+		next, most := -1, int64(0)
+		for i := range w.r.Taps {
+			if w.r.Taps[i].Node == tap.Node && i != asker && !tap.NIC {
+				if held := w.r.pausedLong(i); held > most {
+					next, most = i, held
+				}
+			}
+		}
+		switch at = next; {
+		case tap.NIC:
+			root = tap.Name() + ", a NIC, asked for it first"
+		case next < 0:
+			root = tap.Name() + " asked for it first, as queues of its switch filled"
+		case slices.Contains(askers, tap.Name()):
+			root = "switches stopped each other"
+		default:
+			askers = append(askers, tap.Name())
+		}
+	}
+	if len(askers) == 0 {
+		return ": " + root
+	}
+	slices.Reverse(askers)
+	return ": " + root + ", and " + strings.Join(askers, ", ") + " passed it on"
+}
+
+// pausedLong returns for how long a port was paused, for the priority that was paused longest.
+func (r *Recording) pausedLong(tap int) (longest int64) {
+	for priority := range int8(8) {
+		longest = max(longest, r.pausedFor(line{tap, priority}, r.Start, r.End))
+	}
+	return longest
+}

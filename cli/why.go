@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/bundle"
+	"railbed/capture/follow"
+	"railbed/capture/report"
+)
+
+// whyReport is the JSON document of "railbed why".
+type whyReport struct {
+	// Fidelity is the verdict on the emulation, "" if the run does not tell it, and Reasons are why it is
+	// not faithful.
+	Fidelity string          `json:"fidelity,omitempty"`
+	Reasons  []string        `json:"reasons,omitempty"`
+	Lost     uint64          `json:"lost_by_the_capture"`
+	Answers  []follow.Answer `json:"answers"`
+}
+
+func newWhyCommand(a *app) *cobra.Command {
+	var flags followFlags
+	cmd := &cobra.Command{
+		Use:   "why RUN",
+		Short: "Say why messages of a run were slow or did not arrive",
+		Long: `Why compares the messages of each workload with the fastest tenth of the same length. It
+says what the others spent more time on, and where: the switch that dropped packets, the
+queue and the senders that filled it, the port that flow control stopped and the port that
+first asked for it, the sender that sent nothing, or the emulator, which was late. Each cause
+has the message that it delayed most, and the commands that show it.`,
+		Example: `  railbed why out
+  railbed why out --workload ar
+  railbed why out -o json | jq '.answers[].causes[0]'`,
+		Args:              exactArgs(1),
+		ValidArgsFunction: completeCaptures,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.asked = cmd.Flags().Changed
+			return a.why(cmd.Context(), args[0], flags)
+		},
+	}
+	selectFlags(cmd, &flags)
+	return cmd
+}
+
+func (a *app) why(ctx context.Context, name string, flags followFlags) error {
+	r, run, err := a.recording(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	selected, err := flags.selected(r)
+	if err != nil {
+		return err
+	}
+	told := newWhyReport(run, r)
+	told.Answers = append(told.Answers, r.Why(selected)...)
+	if a.output == "json" {
+		return a.printJSON(told)
+	}
+	a.printWhy(name, told)
+	return nil
+}
+
+func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
+	told := &whyReport{Lost: r.Lost, Answers: []follow.Answer{}}
+	if run.Report != nil && run.Report.Fidelity != nil {
+		told.Fidelity = string(run.Report.Fidelity.Verdict)
+		if told.Fidelity != report.Faithful {
+			told.Reasons = run.Report.Fidelity.Reasons
+		}
+	}
+	return told
+}
+
+func (a *app) printWhy(name string, told *whyReport) {
+	if len(told.Reasons) > 0 {
+		a.show("The emulation was %s, so that times may be the host's and not the fabric's:", told.Fidelity)
+		for _, reason := range told.Reasons {
+			a.show("  %s", reason)
+		}
+		fmt.Fprintln(a.stdout)
+	}
+	if told.Lost > 0 {
+		a.show("The capture lost %s: messages may seem unfinished.", count(int(told.Lost), "packet"))
+	}
+	if len(told.Answers) == 0 {
+		a.show("no message of these was recorded")
+	}
+	for i := range told.Answers {
+		a.printAnswer(name, &told.Answers[i])
+	}
+}
+
+func (a *app) printAnswer(name string, answer *follow.Answer) {
+	of := answer.Protocol
+	if answer.Workload != "" {
+		of = answer.Workload + ", " + of
+	}
+	a.show("%s: %s; the fastest tenth took up to %s, the slowest %s", of, count(answer.Messages, "message"),
+		report.Took(answer.Fast), report.Took(answer.Most))
+	if answer.Unfinished > 0 {
+		a.show("%d did not arrive", answer.Unfinished)
+	}
+	if answer.Again > 0 {
+		a.show("%s sent again, of which %d had arrived before", count(answer.Again, "packet"),
+			answer.Needless)
+	}
+	if len(answer.Causes) == 0 {
+		a.show("none was slow")
+	}
+	for i := range answer.Causes {
+		c := &answer.Causes[i]
+		effect := fmt.Sprintf("%.0f%% of the time beyond the fastest, in %s", c.Share*100, count(c.Messages,
+			"message"))
+		if c.Unfinished > 0 {
+			effect = count(c.Unfinished, "message") + " did not arrive"
+		}
+		a.show("%3d. %s: %s", i+1, shortened(c.Where), c.What)
+		a.show("     %s; started between %s and %s", effect, report.Took(c.From), report.Took(c.To))
+		if c.Most > 0 {
+			a.show("     the most: message %d, by %s", c.Worst, report.Took(c.Most))
+		}
+		a.show("     railbed follow %s --message %d", report.ShellLine([]string{name}), c.Worst)
+		a.show("     Wireshark: frame.number == %d", c.Record)
+	}
+	fmt.Fprintln(a.stdout)
+}
