@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -14,13 +15,14 @@ import (
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/input"
 	"railbed/internal/verdict"
 )
 
 // followFlags are the flags of "railbed follow".
 type followFlags struct {
 	message, packet, rank, slowest int
-	qp, flow, workload             string
+	qp, flow, workload, svg        string
 	asked                          func(flag string) bool
 }
 
@@ -56,7 +58,7 @@ Without a selection it prints the sum of all messages and the slowest. RUN is a 
 directory, a bundle of one, or a capture.`,
 		Example: `  railbed follow out
   railbed follow out --workload ar --slowest 3
-  railbed follow out --message 17
+  railbed follow out --message 17 --svg message.svg
   railbed follow out --packet 4711          # frame.number in Wireshark
   railbed follow out --flow h0,h3 -o json`,
 		Args:              exactArgs(1),
@@ -69,6 +71,8 @@ directory, a bundle of one, or a capture.`,
 	selectFlags(cmd, &flags)
 	cmd.Flags().IntVar(&flags.message, "message", 0,
 		"`NUMBER` of a message, from 1 in the order of their starts")
+	cmd.Flags().StringVar(&flags.svg, "svg", "",
+		"`FILE` for a time-sequence diagram of the message of --message")
 	cmd.Flags().IntVar(&flags.packet, "packet", 0, "`NUMBER` of a record of a packet in the capture")
 	cmd.Flags().IntVar(&flags.slowest, "slowest", 10, "`NUMBER` of messages to list, the slowest first")
 	return cmd
@@ -89,6 +93,9 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 		return err
 	}
 	defer run.Close()
+	if flags.svg != "" && !flags.asked("message") {
+		return usage("--svg: want --message, too: a diagram shows one message")
+	}
 	if flags.asked("packet") {
 		packet := r.PacketOf(flags.packet)
 		if packet < 0 {
@@ -100,8 +107,14 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 		if flags.message < 1 || flags.message > len(r.Messages) {
 			return usage("--message %d: %s has %s", flags.message, name, count(len(r.Messages), "message"))
 		}
-		return a.showFollow(&followReport{Messages: []follow.MessageLife{r.MessageLife(flags.message-1,
-			true)}})
+		if flags.svg != "" {
+			err := writeDiagram(r, flags.message-1, flags.svg)
+			if err != nil {
+				return &exitError{Code: verdict.ExitUsage, Err: err}
+			}
+		}
+		life := r.MessageLife(flags.message-1, true)
+		return a.showFollow(&followReport{Messages: []follow.MessageLife{life}})
 	}
 	selected, err := flags.selected(r)
 	if err != nil {
@@ -112,6 +125,15 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 		shown.Messages = append(shown.Messages, r.MessageLife(m, false))
 	}
 	return a.showFollow(&shown)
+}
+
+// writeDiagram writes the time-sequence diagram of a message.
+func writeDiagram(r *follow.Recording, message int, name string) error {
+	file, _, err := input.Create(name, 0, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Diagram(file, message), file.Close())
 }
 
 // recording follows the packets of a run. The caller closes the run.

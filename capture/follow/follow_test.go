@@ -2,7 +2,9 @@ package follow_test
 
 import (
 	"bytes"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -117,8 +119,8 @@ func TestPartsOfHops(t *testing.T) {
 	}
 }
 
-// TestMessagesOfTCP cuts a stream that wraps at segments with PSH. It is sent in random order of copies and
-// losses, and compared with what was drawn.
+// TestMessagesOfTCP cuts a stream that wraps at segments with PSH. Copies and losses are drawn, and the
+// messages have to have the drawn ones.
 func TestMessagesOfTCP(t *testing.T) {
 	for seed := range uint64(50) {
 		draw := rand.New(rand.NewPCG(seed, 1))
@@ -181,8 +183,8 @@ func TestMessagesOfTCP(t *testing.T) {
 	}
 }
 
-// TestPausesAreTheirOwn: a frame that waits 100 us in a switch, of which its port was paused for 60, in two
-// pauses of which the first was renewed and the second ended early.
+// TestPausesAreTheirOwn: a frame waits 100 us in a switch, whose port is paused for 60 of them. The first
+// of two pauses is renewed, and the second ends early.
 func TestPausesAreTheirOwn(t *testing.T) {
 	s := verifytest.NewScene(t)
 	s.Plan = plantest.Compile(t, softPair)
@@ -213,5 +215,55 @@ func TestPausesAreTheirOwn(t *testing.T) {
 	const paused = 10_000 + 20_480 + 29_000
 	if got := hops[1].Account; got != (follow.Account{follow.Pause: paused, follow.Queue: 100_000 - paused}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestDiagramShowsEachPacket: the diagram is an XML document with a group for each packet, a cross for each
+// lost one and a note for the time without packets.
+func TestDiagramShowsEachPacket(t *testing.T) {
+	s := verifytest.NewScene(t)
+	s.Send("h0", "eth0", segment(s, 1, 500))
+	lost := len(s.Sightings)
+	s.Send("h0", "eth0", segment(s, 501, 500))
+	s.Sightings = s.Sightings[:lost+3]
+	s.Now += 200_000_000
+	s.Send("h0", "eth0", segment(s, 501, 500))
+	for i := range s.Sightings {
+		if i >= lost {
+			s.Sightings[i].Frame[47] |= 0x08 // PSH
+		}
+	}
+	s.Now += 1e9
+	r := read(t, s)
+	var out bytes.Buffer
+	if err := r.Diagram(&out, 0); err != nil {
+		t.Fatal(err)
+	}
+	groups, texts := 0, ""
+	for decoder := xml.NewDecoder(&out); ; {
+		token, err := decoder.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			if token.Name.Local == "g" {
+				groups++
+			}
+		case xml.CharData:
+			texts += string(token) + "\n"
+		}
+	}
+	for _, want := range []string{"Message 1: tcp from h0 to h1", "1000 bytes in 3 packets, 1 sent again",
+		"ms without a packet", "last seen at leaf1:"} {
+		if !strings.Contains(texts, want) {
+			t.Errorf("no %q in %s", want, texts)
+		}
+	}
+	if groups != 3 {
+		t.Errorf("%d groups, want one for each of 3 packets", groups)
 	}
 }

@@ -260,7 +260,7 @@ func (w *why) fate(packet int) (at cause, record int) {
 	case p.Trimmed:
 		at.what = "packets came trimmed"
 	case last.Out:
-		at.what = "packets were sent and not seen again: lost on the link, or by a switch that records no drops"
+		at.what = "packets were sent and not seen again: lost on the link, or by a switch without records"
 	default:
 		at.what = "packets came and were not seen again: lost in this node or switch, which recorded no drop"
 	}

@@ -6,8 +6,8 @@
 // its queue. Counters show the queue's depth and the rate. A node has a slice for each message that it
 // sends. Arrows lead from port to port with each packet. Records of drops, marks and trims are instants.
 //
-// Times are in the testbed's own time, from the first step or record. At soft switches they are those of
-// the model, so that they do not contain the emulator's lateness.
+// Times are in the testbed's own time, from the first step or record. At soft switches they are the
+// model's, without the emulator's lateness.
 package trace
 
 import (
