@@ -65,8 +65,8 @@ func (r *Recording) Diagram(to io.Writer, message int) error {
 	l := r.MessageLife(message, false)
 	title := fmt.Sprintf("Message %d: %s from %s to %s", l.Message, l.Protocol, cmp.Or(l.From, l.Source),
 		cmp.Or(l.To, l.Destination))
-	d.printf("<title>%s</title>\n<style>\n%s</style>\n<rect class=\"bg\" width=\"100%%\" height=\"100%%\"/>\n",
-		escape(title), diagramStyle)
+	d.printf("<title>%s</title>\n<style>\n%s</style>\n", escape(title), diagramStyle)
+	d.printf(`<rect class="bg" width="100%%" height="100%%"/>` + "\n")
 	d.printf(`<text class="t" x="20" y="32">%s</text>`+"\n", escape(title))
 	d.legend(&l)
 	d.axes()

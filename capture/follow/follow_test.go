@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
-// hop is what a record of a packet says: the tap, its time in microseconds from the first, and its lateness.
+// hop is a record of a packet: its tap, its time in microseconds from the first record, and its lateness.
 type hop struct {
 	tap      string
 	out      bool

@@ -13,8 +13,8 @@ import (
 type Cause struct {
 	// Part is the part of the messages' time.
 	Part string `json:"part"`
-	// Where is a port, or a node if Part is host. A cause that is spread over many places has these, the
-	// one that added most first.
+	// Where is a port, or a node if Part is host. A cause that is spread over many places has all of them,
+	// in the order of the time that they added.
 	Where []string `json:"where"`
 	// What explains the cause in words.
 	What string `json:"what"`
@@ -62,8 +62,8 @@ const slack = int64(50 * time.Microsecond)
 // causesShown bounds the causes of an answer.
 const causesShown = 8
 
-// Why compares the messages of each workload and protocol with the fastest tenth of the same length, within a
-// factor of two, and says what the others spent the difference on.
+// Why compares the messages of each workload and protocol with the fastest tenth of about the same length.
+// Its causes are the places where the other messages spent the difference.
 func (r *Recording) Why(messages []int) (answers []Answer) {
 	passing := map[int][]passage{}
 	for _, sum := range r.Sums(messages) {
