@@ -25,7 +25,7 @@ import (
 	"railbed/capture/display"
 )
 
-// Part is what a packet or message spent time on.
+// Part is a kind of time that a packet or message spends.
 type Part uint8
 
 // Parts, in the order of a message's life.
@@ -94,7 +94,7 @@ type Sight struct {
 	Out    bool
 	// Event is set if the packet does not pass the tap but enters or leaves a queue there.
 	Event bool
-	// Verdict and Reason are what a switch recorded, or "".
+	// Verdict and Reason are those of a switch's record, or "".
 	Verdict, Reason string
 	Time            int64 // ns since 1970
 	// Due is Time less the lateness that was recorded.
@@ -189,7 +189,7 @@ type Tap struct {
 	Lost uint64
 }
 
-// Recording is what a capture shows. It takes some 80 bytes for each record.
+// Recording holds the packets and messages of a capture. It takes some 80 bytes for each record.
 type Recording struct {
 	Taps     []Tap
 	Flows    []Flow
