@@ -22,16 +22,16 @@ const (
 	diagramGap    = 44
 )
 
-// diagramStyle is the style sheet of diagrams: w is a wait in a queue, z a pause, f a packet, g one that
-// was sent again, x one that was lost, and c the one that brought the last missing byte. The colours differ
+// diagramStyle is the style sheet of diagrams. Its classes are w for a wait in a queue, z for a pause, f for a
+// packet, g if it was sent again, x if it was lost, and c if it brought the last missing byte. The colours differ
 // in lightness too.
-const diagramStyle = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:12px;
-fill:#16202b}.bg{fill:#fff}.t{
-	font-size:17px;font-weight:600}.k{fill:#475569}.n{font-weight:600;text-anchor:middle}
-.y{fill:#5b6878;text-anchor:end}.r{stroke:#e2e8f0}.v{stroke:#94a3b8}path,circle{fill:none;stroke-width:1.3}
-.f{stroke:#4e79a7;stroke-opacity:.75}.g{stroke:#f28e2b;stroke-width:1.8}.x{stroke:#c4122f;stroke-width:1.8}
-.c{stroke:#16202b;stroke-width:2.6}.w{stroke:#d4a72c;stroke-width:5;stroke-opacity:.55}
-.z{stroke:#c4122f;stroke-width:5;stroke-opacity:.5}g:hover path{stroke-width:4}
+const diagramStyle = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
+text{font-size:12px;fill:#16202b}.bg{fill:#fff}.t{font-size:17px;font-weight:600}.k{fill:#475569}
+.n{font-weight:600;text-anchor:middle}.y{fill:#5b6878;text-anchor:end}.r{stroke:#e2e8f0}.v{stroke:#94a3b8}
+path,circle{fill:none;stroke-width:1.3}.f{stroke:#4e79a7;stroke-opacity:.75}.g{stroke:#f28e2b;stroke-width:1.8}
+.x{stroke:#c4122f;stroke-width:1.8}.c{stroke:#16202b;stroke-width:2.6}
+.w{stroke:#d4a72c;stroke-width:5;stroke-opacity:.55}.z{stroke:#c4122f;stroke-width:5;stroke-opacity:.5}
+g:hover path{stroke-width:4}
 @media (prefers-color-scheme:dark){.bg{fill:#10161d}text{fill:#e6edf3}.k,.y{fill:#9fb0c3}.r{stroke:#26323f}
 .v{stroke:#5b6b7d}.f{stroke:#7aa6d6}.c{stroke:#e6edf3}.x,.z{stroke:#ff6b7d}}
 `

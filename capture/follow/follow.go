@@ -94,7 +94,7 @@ type Sight struct {
 	Out    bool
 	// Event is set if the packet does not pass the tap but enters or leaves a queue there.
 	Event bool
-	// Verdict and Reason are those of a switch's record, or "".
+	// Verdict and Reason are from a switch's record, "" without one.
 	Verdict, Reason string
 	Time            int64 // ns since 1970
 	// Due is Time less the lateness that was recorded.
