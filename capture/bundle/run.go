@@ -1,4 +1,4 @@
-// Package bundle reads what a run left: from its directory, or from a bundle of it (a zip file). A capture
+// Package bundle reads the files of a run: from its directory, or from a bundle of it (a zip file). A capture
 // alone is a run of which nothing else is known.
 package bundle
 
@@ -30,7 +30,7 @@ const (
 // maxDocument bounds the bytes of a document, which may be somebody else's.
 const maxDocument = 1 << 28
 
-// Run is what a run left. Close it after use.
+// Run holds the files of a run. Close it after use.
 type Run struct {
 	// Name is the name under which the run was opened.
 	Name string

@@ -21,7 +21,7 @@ const (
 	KeysSuffix = ".keys"
 )
 
-// Written is what a bundle holds.
+// Written lists the contents of a bundle.
 type Written struct {
 	Files []string `json:"files"`
 	Bytes int64    `json:"bytes"` // of all files

@@ -100,8 +100,8 @@ func (r *Recording) hops(sights []Sight, length int) (hops []Hop) {
 	return hops
 }
 
-// settle gives records at NICs without a lateness the time at which the packet was due there: a frame that
-// comes from a soft switch is due when it has crossed the link.
+// settle sets the time at which a packet was due at a NIC, which records no lateness. A frame from a soft
+// switch is due when it has crossed the link.
 func (r *Recording) settle(sights []Sight, length int) {
 	for i := 1; i < len(sights); i++ {
 		from, to := &sights[i-1], &sights[i]
@@ -186,7 +186,7 @@ func (r *Recording) pausedFor(at line, from, to int64) (ns int64) {
 	return ns
 }
 
-// pause adds a pause that begins. A pause of no length ends the one that holds.
+// pause adds a pause that begins. A pause of no length ends the pause before it.
 func (r *Recording) pause(at line, from, length int64) {
 	spans := r.paused[at]
 	if last := len(spans) - 1; last >= 0 && spans[last].to > from {

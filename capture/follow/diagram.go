@@ -22,9 +22,8 @@ const (
 	diagramGap    = 44
 )
 
-// diagramStyle is the style sheet of diagrams. Its classes are w for a wait in a queue, z for a pause, f for a
-// packet, g if it was sent again, x if it was lost, and c if it brought the last missing byte. The colours differ
-// in lightness too.
+// diagramStyle is the style sheet of diagrams. Class w is a wait in a queue, and z a pause. Class f is a packet, g
+// a packet that was sent again, and x a lost packet. Class c brought the last missing byte.
 const diagramStyle = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 text{font-size:12px;fill:#16202b}.bg{fill:#fff}.t{font-size:17px;font-weight:600}.k{fill:#475569}
 .n{font-weight:600;text-anchor:middle}.y{fill:#5b6878;text-anchor:end}.r{stroke:#e2e8f0}.v{stroke:#94a3b8}

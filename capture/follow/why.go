@@ -35,6 +35,9 @@ type Cause struct {
 	Record int `json:"record"`
 
 	at cause
+	// weight is the sum of the squares of the times that it added to messages. So a cause that made few
+	// messages very slow comes before a cause of many short delays.
+	weight float64
 }
 
 // Answer says why messages of a workload or protocol were slow.
@@ -127,7 +130,7 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 	return a
 }
 
-// ranked returns the causes, those of unfinished messages first, then by the time that they added.
+// ranked returns the causes, those of unfinished messages first, then by their weight.
 func (w *why) ranked() []Cause {
 	var all []Cause
 	var total time.Duration
@@ -151,7 +154,7 @@ func (w *why) ranked() []Cause {
 }
 
 func compareCauses(a, b Cause) int {
-	return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.Extra, a.Extra),
+	return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.weight, a.weight),
 		cmp.Compare(a.Where[0], b.Where[0]), cmp.Compare(a.What, b.What))
 }
 
@@ -187,6 +190,7 @@ func (w *why) spread(all []Cause) (joined []Cause) {
 			whole.Messages += c.Messages
 			whole.Unfinished += c.Unfinished
 			whole.Extra += c.Extra
+			whole.weight += c.weight
 			whole.From, whole.To = min(whole.From, c.From), max(whole.To, c.To)
 		}
 		if len(group) < 3 || group[0].Extra*2 > whole.Extra {
@@ -217,6 +221,7 @@ func (w *why) add(at cause, message int, extra int64, record int) {
 		c.Unfinished++
 	}
 	c.Extra += own
+	c.weight += own.Seconds() * own.Seconds()
 	if c.Worst == 0 || own > c.Most {
 		c.Worst, c.Most, c.Record = w.r.Messages[message].Number, own, record
 	}
