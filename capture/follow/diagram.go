@@ -22,12 +22,13 @@ const (
 	diagramGap    = 44
 )
 
-// diagramStyle is the style sheet of diagrams. Class w is a wait in a queue, and z a pause. Class f is a packet, g
-// a packet that was sent again, and x a lost packet. Class c brought the last missing byte.
+// diagramStyle is the style sheet of diagrams. Class w is a wait in a queue, and z a pause. Class f is a
+// packet, g a packet that was sent again, and x a lost packet. Class c brought the last missing byte.
 const diagramStyle = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 text{font-size:12px;fill:#16202b}.bg{fill:#fff}.t{font-size:17px;font-weight:600}.k{fill:#475569}
 .n{font-weight:600;text-anchor:middle}.y{fill:#5b6878;text-anchor:end}.r{stroke:#e2e8f0}.v{stroke:#94a3b8}
-path,circle{fill:none;stroke-width:1.3}.f{stroke:#4e79a7;stroke-opacity:.75}.g{stroke:#f28e2b;stroke-width:1.8}
+path,circle{fill:none;stroke-width:1.3}
+.f{stroke:#4e79a7;stroke-opacity:.75}.g{stroke:#f28e2b;stroke-width:1.8}
 .x{stroke:#c4122f;stroke-width:1.8}.c{stroke:#16202b;stroke-width:2.6}
 .w{stroke:#d4a72c;stroke-width:5;stroke-opacity:.55}.z{stroke:#c4122f;stroke-width:5;stroke-opacity:.5}
 g:hover path{stroke-width:4}
