@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 	"railbed/capture/pcapng"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
+	"railbed/testbed/supervisor"
 )
 
 // decodeFlags are the flags of "railbed decode".
@@ -22,17 +25,21 @@ type decodeFlags struct {
 	filter string
 	fields []string
 	count  int
+	// testbed is the name of a running testbed.
+	testbed string
 }
 
 func newDecodeCommand(a *app) *cobra.Command {
 	var flags decodeFlags
 	cmd := &cobra.Command{
-		Use:   "decode FILE",
+		Use:   "decode FILE|RUN|TAP",
 		Short: "Print the packets of a capture, one in a line",
 		Long: `Decode reads a pcapng or pcap file and prints a line for each packet: its number, the
 seconds since the first packet, the tap, addresses and ports, protocol, length, the
 header that decides what it is for, and what a switch recorded. FILE may be - for
-standard input, the results directory of a run, or a bundle of one.
+standard input, the results directory of a run, or a bundle of one. A name that is no
+file is a tap of a running testbed, as of railbed capture: packets print as they come,
+until Ctrl-C.
 
 With -Y only the packets print that a filter selects, in the language of Wireshark's
 display filters. Fields have Wireshark's names; reliable datagrams have names that
@@ -46,6 +53,7 @@ are separated by commas.`,
   railbed decode out -Y 'rd.data.message == 7 && ip.src == 10.128.0.1' -c 20
   railbed decode out -Y 'tcp.flags.reset == 1' -e frame.number -e railbed.node -e tcp.port
   railbed decode out -Y 'railbed.message == 17 && railbed.port == "eth0"'
+  railbed decode h0:eth0 -Y 'tcp.flags.reset == 1' -t mycluster
   railbed decode somebody.pcap -Y 'infiniband.bth.opcode in {17, 18}' -o json`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeCaptures,
@@ -56,6 +64,7 @@ are separated by commas.`,
 	cmd.Flags().StringVarP(&flags.filter, "filter", "Y", "", "`FILTER` that packets have to match")
 	cmd.Flags().StringArrayVarP(&flags.fields, "field", "e", nil, "`FIELD` to print; may be repeated")
 	cmd.Flags().IntVarP(&flags.count, "count", "c", 0, "`NUMBER` of packets to print; 0 prints all")
+	testbedFlag(cmd, &flags.testbed)
 	var names []string
 	for i := range display.Fields {
 		names = append(names, display.Fields[i].Name)
@@ -79,7 +88,7 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 		}
 		fields = append(fields, field)
 	}
-	in, contexts, err := a.decodeInput(ctx, name, usesContext(filter, flags.fields))
+	in, contexts, err := a.decodeInput(ctx, name, flags.testbed, usesContext(filter, flags.fields))
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -118,7 +127,7 @@ func usesContext(filter *display.Filter, fields []string) bool {
 
 // decodeInput opens what is decoded. With asked it first reads the run once to put its packets together to
 // messages.
-func (a *app) decodeInput(ctx context.Context, name string, asked bool) (in io.ReadCloser,
+func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked bool) (in io.ReadCloser,
 	contexts func(number int) display.Context, err error) {
 	if name == "-" {
 		if asked {
@@ -127,6 +136,14 @@ func (a *app) decodeInput(ctx context.Context, name string, asked bool) (in io.R
 					"read only once")
 		}
 		return io.NopCloser(a.stdin), nil, nil
+	}
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "/") {
+		if asked {
+			return nil, nil, errors.New(
+				"railbed.message and railbed.rank need the recording of a run that has ended")
+		}
+		in, err := liveTaps(ctx, testbedName, name)
+		return in, nil, err
 	}
 	if asked {
 		run, err := bundle.Open(name)
@@ -152,6 +169,42 @@ func (a *app) decodeInput(ctx context.Context, name string, asked bool) (in io.R
 		io.Reader
 		io.Closer
 	}{file, run}, contexts, nil
+}
+
+// liveInput is the recording of a running testbed. Closing it ends the recording.
+type liveInput struct {
+	*io.PipeReader
+	end  context.CancelFunc
+	done <-chan struct{}
+}
+
+// Close implements io.Closer.
+func (l liveInput) Close() error {
+	l.end()
+	err := l.PipeReader.Close()
+	<-l.done
+	return err
+}
+
+// liveTaps records a tap, or the taps of a glob, of a running testbed.
+func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, error) {
+	tb, err := openTestbed(ctx, testbedName)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no file, and no tap: %w", tap, err)
+	}
+	ctx, end := context.WithCancel(ctx)
+	out, in := io.Pipe()
+	recording, err := tb.Capture(ctx, supervisor.CaptureRequest{At: []string{tap}}, in)
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("%s is no file: %w", tap, err)
+	}
+	go func() {
+		<-recording.Done()
+		_, err := recording.Stop()
+		in.CloseWithError(err)
+	}()
+	return liveInput{out, end, recording.Done()}, nil
 }
 
 func (a *app) printPacket(p *display.Packet, fields []*display.Field) error {

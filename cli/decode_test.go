@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"railbed/capture/display"
+	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 )
 
@@ -33,6 +34,34 @@ func TestDecode(t *testing.T) {
 		code, _, stderr = runMain(t, append([]string{"decode", name}, wrong...)...)
 		if code != verdict.ExitUsage || !strings.Contains(stderr, "column ") {
 			t.Errorf("%v: exit code %d: %s", wrong, code, stderr)
+		}
+	}
+}
+
+// TestDecodeLive prints packets of a running testbed as they come, and says what a name is that is neither
+// a file nor a tap.
+func TestDecodeLive(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	const name = "cli-decode"
+	must(t, "up", writeFile(t, twoHosts(name)))
+	t.Cleanup(func() { must(t, "down", name) })
+	pinged := make(chan struct{})
+	go func() {
+		defer close(pinged)
+		do(t, "exec", "h0", "-t", name, "--", "ping", "-q", "-4", "-i", "0.05", "-w", "4", "10.0.0.2")
+	}()
+	got := must(t, "decode", "h*", "-t", name, "-Y", `icmp.type == 8 && railbed.node == "h1"`, "-c", "3",
+		"-e",
+		"railbed.port", "-e", "ip.dst")
+	if got.stdout != strings.Repeat("eth0\t10.0.0.2\n", 3) {
+		t.Errorf("got %q", got.stdout)
+	}
+	<-pinged
+	for wrong, want := range map[string]string{"nosuch": "want all, nics, switches",
+		"./nosuch": "no such file"} {
+		if got := do(t, "decode", wrong, "-t", name); got.code != verdict.ExitUsage ||
+			!strings.Contains(got.stderr, want) {
+			t.Errorf("%s: exit %d: %s", wrong, got.code, got.stderr)
 		}
 	}
 }
