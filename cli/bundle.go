@@ -43,6 +43,7 @@ the output of programs in logs.`,
 		},
 	}
 	cmd.Flags().StringVar(&out, "file", "", "`FILE` to write; default: the directory's name and .zip")
+	completeFlag(cmd, "file", filesOf("zip"))
 	return cmd
 }
 

@@ -40,7 +40,7 @@ func TestCompletion(t *testing.T) {
 // freeText lists the words in help for values that no completion can offer.
 var freeText = []string{
 	"BYTES", "DELAY", "DSCP", "EXPRESSION", "FACTOR", "IMAGE", "MTU", "NAME", "NAME=VALUE", "NUMBER",
-	"PATTERN", "RANK", "RATE", "SECONDS", "SETTINGS", "SHARE", "SIZE", "TIME",
+	"PATTERN", "QP", "RANK", "RATE", "SECONDS", "SENDER,RECEIVER", "SETTINGS", "SHARE", "SIZE", "TIME",
 }
 
 // TestEverythingCompletes walks all commands: each argument has a completion, and

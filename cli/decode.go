@@ -65,13 +65,19 @@ are separated by commas.`,
 	cmd.Flags().StringArrayVarP(&flags.fields, "field", "e", nil, "`FIELD` to print; may be repeated")
 	cmd.Flags().IntVarP(&flags.count, "count", "c", 0, "`NUMBER` of packets to print; 0 prints all")
 	testbedFlag(cmd, &flags.testbed)
+	completeFields(cmd, "field", "filter")
+	return cmd
+}
+
+// completeFields offers the fields of packets for flags.
+func completeFields(cmd *cobra.Command, flags ...string) {
 	var names []string
 	for i := range display.Fields {
 		names = append(names, display.Fields[i].Name)
 	}
-	completeFlag(cmd, "field", oneOf(names...))
-	completeFlag(cmd, "filter", oneOf(names...))
-	return cmd
+	for _, flag := range flags {
+		completeFlag(cmd, flag, oneOf(names...))
+	}
 }
 
 func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error {

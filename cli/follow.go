@@ -73,6 +73,7 @@ directory, a bundle of one, or a capture.`,
 		"`NUMBER` of a message, from 1 in the order of their starts")
 	cmd.Flags().StringVar(&flags.svg, "svg", "",
 		"`FILE` for a time-sequence diagram of the message of --message")
+	completeFlag(cmd, "svg", filesOf("svg"))
 	cmd.Flags().IntVar(&flags.packet, "packet", 0, "`NUMBER` of a record of a packet in the capture")
 	cmd.Flags().IntVar(&flags.slowest, "slowest", 10, "`NUMBER` of messages to list, the slowest first")
 	return cmd

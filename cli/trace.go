@@ -65,6 +65,8 @@ the rate. Nodes have slices for messages. Arrows lead along the way of each pack
 	cmd.Flags().IntVar(&flags.message, "message", 0, "`NUMBER` of the only message to show")
 	cmd.Flags().DurationVar(&flags.from, "from", 0, "`TIME` of the first packets, from the first record")
 	cmd.Flags().DurationVar(&flags.to, "to", 0, "`TIME` before which the last packets start; 0 is the end")
+	completeFlag(cmd, "file", completeAnyFile)
+	completeFields(cmd, "filter")
 	return cmd
 }
 

@@ -1,0 +1,325 @@
+// Package keep writes a part of a recording while it is made: the last seconds or bytes, files of a bounded
+// size, or the time around an event.
+//
+// Each file is a whole pcapng. Its statistics count the packets of the file, and say from when to when it
+// holds every packet, so that checks know what they may rest on. Packets that the recording lost between
+// two packets of a tap count as lost in the file of the later one.
+package keep
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"railbed/capture/display"
+	"railbed/capture/pcapng"
+)
+
+// Options say what to keep. The zero value keeps everything in one file.
+type Options struct {
+	// Last and LastBytes bound the time and the bytes of packets that are kept, without Start those at the
+	// end. With Start they are those before the start, and everything after it is kept. 0 is no bound.
+	Last      time.Duration
+	LastBytes int64
+	// Start matches the packet with which keeping starts, and Stop the one with which it ends. They may be
+	// nil.
+	Start, Stop *display.Filter
+	// After is how long keeping goes on after the packet that Stop matched.
+	After time.Duration
+	// Rotate is the number of bytes after which another file begins; 0 writes one file.
+	Rotate int64
+	// Stopped is called once when keeping has ended before the input. It may be nil. The rest of the input
+	// is read for its counts.
+	Stopped func()
+}
+
+// Kept counts what was written.
+type Kept struct {
+	Files   int    `json:"files"`
+	Packets uint64 `json:"packets"`
+	// LeftOut is how many packets of the input are in no file.
+	LeftOut uint64 `json:"left_out"`
+	// Started and Stopped report whether a packet matched Options.Start and Options.Stop.
+	Started bool `json:"started"`
+	Stopped bool `json:"stopped"`
+}
+
+// Copy reads a recording to its end and writes what is to be kept. next opens the file of a number, from 1
+// on.
+func Copy(in io.Reader, next func(number int) (io.WriteCloser, error), o Options) (Kept, error) {
+	source, err := pcapng.NewReader(in)
+	if err != nil {
+		return Kept{}, fmt.Errorf("keep packets: %w", err)
+	}
+	k := &keeper{Options: o, source: source, next: next}
+	if err := k.copy(); err != nil {
+		return k.kept, errors.Join(fmt.Errorf("keep packets: %w", err), k.abandon())
+	}
+	return k.kept, nil
+}
+
+// phase is where a keeper is between the two events.
+type phase uint8
+
+const (
+	waiting phase = iota // for Start
+	keeping
+	ending // Stop matched, and After has not passed
+	over
+)
+
+type keeper struct {
+	Options
+	source *pcapng.Reader
+	next   func(number int) (io.WriteCloser, error)
+	phase  phase
+	until  int64 // when ending is over
+	// ring holds packets that may still have to be left out: before Start, or those at the end.
+	ring     []pcapng.Packet
+	ringSize int64
+	evicted  int64 // time of the last packet that left the ring, or that was not kept
+	file     *file
+	kept     Kept
+	lost     []uint64 // by interface, as packets have said so far
+	last     int64    // time of the last packet
+}
+
+// file is a file that is being written.
+type file struct {
+	to     io.WriteCloser
+	out    *pcapng.Writer
+	from   int64
+	counts []count // by interface
+}
+
+type count struct {
+	packets, lost uint64
+	note          pcapng.TapNote
+}
+
+// rings reports whether packets go through the ring.
+func (k *keeper) rings() bool {
+	bounded := k.Last > 0 || k.LastBytes > 0
+	return bounded && (k.phase == waiting || k.Start == nil)
+}
+
+func (k *keeper) copy() error {
+	if k.Start == nil {
+		k.phase = keeping
+	}
+	packets := display.NewDecoder(k.source)
+	for {
+		p, err := packets.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, pcapng.ErrTruncated) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := k.take(p); err != nil {
+			return err
+		}
+	}
+	if k.phase != waiting {
+		if err := k.drain(); err != nil {
+			return err
+		}
+	}
+	k.kept.LeftOut += uint64(len(k.ring))
+	return k.finish()
+}
+
+// take takes a packet of the input.
+func (k *keeper) take(p *display.Packet) error {
+	raw := p.Raw
+	for len(k.lost) <= raw.Interface {
+		k.lost = append(k.lost, 0)
+	}
+	if raw.Has&pcapng.HasDropCount != 0 {
+		k.lost[raw.Interface] += raw.DropCount
+	}
+	k.last = max(k.last, raw.Time)
+	if k.phase == waiting && k.Start.Match(p) {
+		k.evict(raw.Time)
+		k.phase, k.kept.Started = keeping, true
+		if err := k.drain(); err != nil {
+			return err
+		}
+	}
+	if k.phase == ending && raw.Time > k.until {
+		k.phase = over
+		if k.Stopped != nil {
+			k.Stopped()
+		}
+	}
+	switch {
+	case k.phase == over:
+		k.kept.LeftOut++
+		return nil
+	case k.rings():
+		k.push(raw)
+	case k.phase == waiting:
+		k.leave(raw)
+	default:
+		if err := k.write(raw); err != nil {
+			return err
+		}
+	}
+	if k.phase == keeping && k.Stop != nil && k.Stop.Match(p) {
+		k.phase, k.until, k.kept.Stopped = ending, raw.Time+int64(k.After), true
+	}
+	return nil
+}
+
+func (k *keeper) leave(p *pcapng.Packet) {
+	k.evicted = max(k.evicted, p.Time)
+	k.kept.LeftOut++
+}
+
+// push puts a copy into the ring.
+func (k *keeper) push(p *pcapng.Packet) {
+	copied := *p
+	copied.Data = bytes.Clone(p.Data)
+	copied.Comments = nil
+	for _, c := range p.Comments {
+		copied.Comments = append(copied.Comments, bytes.Clone(c))
+	}
+	k.ring = append(k.ring, copied)
+	k.ringSize += int64(len(p.Data))
+	k.evict(p.Time)
+}
+
+// evict takes out of the ring what its bounds leave no room for at a time.
+func (k *keeper) evict(now int64) {
+	out := 0
+	for out < len(k.ring) && (k.Last > 0 && k.ring[out].Time <= now-int64(k.Last) ||
+		k.LastBytes > 0 && k.ringSize > k.LastBytes) {
+		k.ringSize -= int64(len(k.ring[out].Data))
+		k.leave(&k.ring[out])
+		out++
+	}
+	if k.ring = k.ring[out:]; cap(k.ring) > 4*len(k.ring)+1024 {
+		k.ring = slices.Clone(k.ring)
+	}
+}
+
+// drain writes the ring.
+func (k *keeper) drain() error {
+	for i := range k.ring {
+		if err := k.write(&k.ring[i]); err != nil {
+			return err
+		}
+	}
+	k.ring, k.ringSize = nil, 0
+	return nil
+}
+
+func (k *keeper) write(p *pcapng.Packet) error {
+	if k.file != nil && k.Rotate > 0 && k.file.out.Written() >= k.Rotate {
+		if err := k.closeFile(p.Time-1, nil); err != nil {
+			return err
+		}
+		k.evicted = p.Time - 1
+	}
+	if k.file == nil {
+		if err := k.openFile(); err != nil {
+			return err
+		}
+	}
+	for i := len(k.file.counts); i < len(k.source.Interfaces()); i++ {
+		if _, err := k.file.out.AddInterface(k.source.Interfaces()[i]); err != nil {
+			return err
+		}
+		k.file.counts = append(k.file.counts, count{})
+	}
+	c := &k.file.counts[p.Interface]
+	c.packets++
+	if p.Has&pcapng.HasDropCount != 0 {
+		c.lost += p.DropCount
+	}
+	for _, comment := range p.Comments {
+		if note, is := pcapng.ParseAnnotation(comment); is {
+			c.note.Count(note.Verdict)
+		}
+	}
+	k.kept.Packets++
+	return k.file.out.WritePacket(p)
+}
+
+func (k *keeper) openFile() error {
+	to, err := k.next(k.kept.Files + 1)
+	if err != nil {
+		return err
+	}
+	out, err := pcapng.NewWriter(to, k.source.Section())
+	if err != nil {
+		return errors.Join(err, to.Close())
+	}
+	k.kept.Files++
+	k.file = &file{to: to, out: out, from: k.evicted + 1}
+	return nil
+}
+
+// finish writes the end of the last file.
+func (k *keeper) finish() error {
+	if k.file == nil {
+		return nil
+	}
+	end := k.last
+	if k.phase == ending || k.phase == over {
+		end = min(end, k.until)
+	}
+	return k.closeFile(end, k.source.Statistics())
+}
+
+// closeFile writes the counts of a file that holds every packet up to a time. The statistics are the
+// input's, nil before its end.
+func (k *keeper) closeFile(end int64, statistics []pcapng.Statistics) error {
+	f := k.file
+	for i := range f.counts {
+		c := &f.counts[i]
+		s := pcapng.Statistics{Interface: i, Time: end, Start: f.from, End: end,
+			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted |
+				pcapng.HasDelivered}
+		for _, whole := range statistics {
+			if whole.Interface != i {
+				continue
+			}
+			if s.Start = max(f.from, whole.Start); k.phase == keeping {
+				s.End = max(end, whole.End)
+			}
+			if i < len(k.lost) && whole.Dropped > k.lost[i] {
+				c.lost += whole.Dropped - k.lost[i] // behind the tap's last packet
+			}
+			for _, comment := range whole.Comments {
+				if note, is := pcapng.ParseTapNote([]byte(comment)); is {
+					c.note.Limited, c.note.ClockStepped = note.Limited, note.ClockStepped
+				}
+			}
+			if whole.Has&pcapng.HasOSDropped != 0 {
+				s.Has |= pcapng.HasOSDropped
+				s.OSDropped = whole.OSDropped
+			}
+		}
+		s.Dropped, s.Delivered = c.lost, c.packets
+		s.Received = c.packets + c.lost + c.note.Limited
+		s.Accepted = s.Received
+		s.Comments = []string{string(c.note.AppendTo(nil))}
+		if err := f.out.WriteStatistics(s); err != nil {
+			return err
+		}
+	}
+	k.file = nil
+	return errors.Join(f.out.Flush(), f.to.Close())
+}
+
+// abandon closes the file of a recording that could not be kept.
+func (k *keeper) abandon() error {
+	if k.file == nil {
+		return nil
+	}
+	return k.file.to.Close()
+}

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture"
+	"railbed/capture/display"
+	"railbed/capture/keep"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+	"railbed/testbed"
+	"railbed/testbed/supervisor"
+)
+
+// keepFlags are the flags that choose a part of a recording.
+type keepFlags struct {
+	last, after       time.Duration
+	lastBytes, rotate string
+	start, stop       string
+}
+
+func (f *keepFlags) add(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.last, "last", 0, "keep the packets of the last `TIME` only")
+	cmd.Flags().StringVar(&f.lastBytes, "last-bytes", "",
+		"keep the last packets of this `SIZE` only, such as 64MiB")
+	cmd.Flags().StringVar(&f.rotate, "rotate", "",
+		"begin another file after this `SIZE`: run.pcapng, run-2.pcapng, run-3.pcapng")
+	cmd.Flags().StringVar(&f.start, "start", "", "`FILTER` that matches the packet with which to start")
+	cmd.Flags().StringVar(&f.stop, "stop", "", "`FILTER` that matches the packet with which to stop")
+	cmd.Flags().DurationVar(&f.after, "after", 0, "go on for this `TIME` after the packet of --stop")
+	completeFields(cmd, "start", "stop")
+}
+
+// options returns the part to keep, or nil for everything.
+func (f *keepFlags) options() (*keep.Options, error) {
+	if *f == (keepFlags{}) {
+		return nil, nil
+	}
+	o := &keep.Options{Last: f.last, After: f.after}
+	for _, size := range []struct {
+		flag, text string
+		into       *int64
+	}{{"last-bytes", f.lastBytes, &o.LastBytes}, {"rotate", f.rotate, &o.Rotate}} {
+		if size.text == "" {
+			continue
+		}
+		bytes, err := units.ParseBytes(size.text)
+		if err != nil {
+			return nil, usage("--%s: %w", size.flag, err)
+		}
+		*size.into = int64(bytes)
+	}
+	for _, trigger := range []struct {
+		flag, text string
+		into       **display.Filter
+	}{{"start", f.start, &o.Start}, {"stop", f.stop, &o.Stop}} {
+		if trigger.text == "" {
+			continue
+		}
+		filter, err := display.Compile(trigger.text)
+		if err != nil {
+			return nil, usage("--%s: %w", trigger.flag, err)
+		}
+		*trigger.into = filter
+	}
+	switch {
+	case f.after > 0 && o.Stop == nil:
+		return nil, usage("--after: want --stop, too")
+	case f.last < 0 || f.after < 0:
+		return nil, usage("--last and --after: want a time above 0")
+	}
+	return o, nil
+}
+
+// captureKeep records, and keeps a part.
+func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest,
+	path string, o keep.Options) error {
+	if path == "-" {
+		return usage("capture: with --last, --last-bytes, --rotate, --start or --stop want -w FILE")
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	o.Stopped = end
+	in, out := io.Pipe()
+	recording, err := tb.Capture(ctx, request, out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
+	var stats capture.Stats
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-recording.Done()
+		var err error
+		stats, err = recording.Stop()
+		out.CloseWithError(err)
+	}()
+	kept, err := keep.Copy(in, func(number int) (io.WriteCloser, error) {
+		return &lateFile{path: numbered(path, number)}, nil
+	}, o)
+	end()
+	err = errors.Join(err, in.Close())
+	<-ended
+	if err != nil {
+		return err
+	}
+	return a.printKeptPackets(kept, stats, o)
+}
+
+// numbered returns the name of a file: run.pcapng, run-2.pcapng.
+func numbered(path string, number int) string {
+	if number == 1 {
+		return path
+	}
+	suffix := filepath.Ext(path)
+	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, suffix), number, suffix)
+}
+
+func (a *app) printKeptPackets(kept keep.Kept, stats capture.Stats, o keep.Options) error {
+	if a.output == "json" {
+		if err := a.printJSON(struct {
+			keep.Kept
+			Capture capture.Stats `json:"capture"`
+		}{kept, stats}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.stderr, "%d packets kept in %s, %d left out, %d dropped\n", kept.Packets,
+			count(kept.Files, "file"), kept.LeftOut, stats.Dropped())
+	}
+	switch {
+	case o.Start != nil && !kept.Started:
+		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("no packet matched %s", o.Start)}
+	case o.Stop != nil && !kept.Stopped:
+		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("no packet matched %s", o.Stop)}
+	case stats.Dropped() > 0:
+		return &exitError{Code: verdict.ExitInconclusive, Err: errLossy}
+	}
+	return nil
+}
