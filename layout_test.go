@@ -35,7 +35,7 @@ var floors = []struct {
 }{
 	{[]string{"internal"}, "units, clock, verdicts, packet headers, netlink, run directories, test support"},
 	{[]string{"plan"}, "the file, its schema, the compiler, topologies, collectives, rates, pictures"},
-	{[]string{"transports"}, "rd, roce and tcp behind one interface"},
+	{[]string{"transports"}, "rd, roce, tcp and quic behind one interface"},
 	{[]string{"fabric", "capture"}, "links and switches of a plan, and recordings of them"},
 	{[]string{"nodes"}, "nodes of a plan: namespaces, containers, virtual machines"},
 	{[]string{"testbed"}, "the Go API, the supervisor, the doctor, probes"},
@@ -87,6 +87,7 @@ var fences = []fence{
 		"its client drags in half of a container engine"},
 	{"github.com/containernetworking/", inCNIOrTest, "nodes/cni and tests",
 		"what runtimes of containers ask for, and what plugins are asked for, is said in one place"},
+	{"github.com/quic-go/", inQUICOrTest, "transports/quic and tests", "one transport speaks QUIC"},
 	{"golang.org/x/sys/unix", source.isLinux, "files named *_linux.go", "what is portable stays portable"},
 	{"go.yaml.in/yaml/", inSpecConvertOrPlanTest, "plan/spec, plan/convert and tests of plan and nodes/cni",
 		"files are decoded strictly, in one place, and those of other tools in another"},
@@ -127,6 +128,8 @@ func nowhere(source) bool { return false }
 func inCaptureOrTest(s source) bool { return in("capture")(s) || s.isTest() }
 
 func inCNIOrTest(s source) bool { return in("nodes/cni")(s) || s.isTest() }
+
+func inQUICOrTest(s source) bool { return in("transports/quic")(s) || s.isTest() }
 
 func inSpecConvertOrPlanTest(s source) bool {
 	return in("plan/spec")(s) || in("plan/convert")(s) || s.isTest() && (in("plan")(s) || in("nodes/cni")(s))

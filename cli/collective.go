@@ -138,8 +138,8 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.nodes, "nodes", nil,
 		"`NAMES` or globs of the nodes whose ranks take part (default all)")
 	completeFlag(cmd, "nodes", ofTestbed(&o.testbed, nodeNames))
-	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd or roce")
-	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE))
+	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd, roce or quic")
+	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE, worker.QUIC))
 	f.StringVar(&o.algorithm, "algorithm", "",
 		"`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of "+
 			"alltoall direct)")

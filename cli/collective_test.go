@@ -102,7 +102,7 @@ func TestCollective(t *testing.T) {
 		"all_reduce --ip 5":                               "--ip 5",
 		"all_reduce --nodes h7":                           "no such node",
 		"all_reduce --algorithm star -b 1K":               "star",
-		"all_reduce --transport quic -b 1K":               "quic",
+		"all_reduce --transport homa -b 1K":               "homa",
 		"all_reduce --algorithm in-network --nodes h[01]": "no switch adds up for exactly these ranks",
 		"all_reduce --algorithm in-network --switch leaf2": "no switch adds up for exactly these ranks at " +
 			"leaf2; want leaf1",

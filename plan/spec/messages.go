@@ -20,9 +20,9 @@ type Messages struct {
 	Cache *CacheMessages `yaml:"cache,omitempty" json:"cache,omitempty"`
 	// Blocks writes blocks to storage and reads blocks from it, a fixed number at a time.
 	Blocks *BlockMessages `yaml:"blocks,omitempty" json:"blocks,omitempty"`
-	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; or
-	// roce, reliable connections of RoCEv2.
-	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; roce,
+	// reliable connections of RoCEv2; or quic, QUIC in userspace.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=quic"`
 	Carriage  `yaml:",inline"`
 	// Background starts the next step at once. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`

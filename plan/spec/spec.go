@@ -23,9 +23,9 @@ type Testbed struct {
 	// Every switch must be soft. Default 1.
 	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1000"`
 	// AcceptUndilated lists what may keep real time in a dilated run. tcp is the kernel's timers,
-	// except the minimum retransmission timeout, which is stretched. programs are the programs that
-	// exec and stack run. A dilated run with anything that is missing from this list is at best
-	// degraded.
+	// except the minimum retransmission timeout, which is stretched. quic is all timers of QUIC.
+	// programs are the programs that exec and stack run. A dilated run with anything that is missing
+	// from this list is at best degraded.
 	AcceptUndilated []string `yaml:"accept-undilated,omitempty" json:"accept-undilated,omitempty"`
 	// Addressing overrides the address pools.
 	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
@@ -49,11 +49,12 @@ type Testbed struct {
 // Values of AcceptUndilated: what keeps real time in a dilated run.
 const (
 	UndilatedTCP      = "tcp"
+	UndilatedQUIC     = "quic"
 	UndilatedPrograms = "programs"
 )
 
 // Undilated lists all values of AcceptUndilated.
-var Undilated = []string{UndilatedTCP, UndilatedPrograms}
+var Undilated = []string{UndilatedTCP, UndilatedQUIC, UndilatedPrograms}
 
 // Undilated returns the values of AcceptUndilated that the file's steps use, in the order of the
 // variable of the same name. Without dilation it returns nil.
@@ -64,7 +65,7 @@ func (t *Testbed) Undilated() []string {
 	uses := map[string]bool{}
 	for _, step := range t.Steps {
 		t := step.Traits()
-		uses[UndilatedTCP] = uses[UndilatedTCP] || t.Transport == "tcp"
+		uses[t.Transport] = true // tcp and quic are in the list, the others keep the testbed's time
 		uses[UndilatedPrograms] = uses[UndilatedPrograms] || t.Programs
 	}
 	var found []string
@@ -289,10 +290,10 @@ type Workload struct {
 	// most popular rank in proportion to 1/k^skew (Zipf). The seed decides the order of popularity.
 	// Default 0: equal parts.
 	Skew int `yaml:"skew,omitempty" json:"skew,omitempty" jsonschema:"minimum=0,maximum=4"`
-	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; or
-	// roce, reliable connections of RoCEv2. Algorithm: in-network has the transport in-switch, the
-	// protocol of the switch that adds up.
-	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=in-switch"`
+	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; roce,
+	// reliable connections of RoCEv2; or quic, QUIC in userspace. Algorithm: in-network has the
+	// transport in-switch, the protocol of the switch that adds up.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=quic,enum=in-switch"`
 	Carriage  `yaml:",inline"`
 	// SGD is the training of kind: sgd.
 	SGD *SGD `yaml:"sgd,omitempty" json:"sgd,omitempty"`

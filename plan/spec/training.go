@@ -40,9 +40,9 @@ type Training struct {
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000"`
 	// Warmup is the number of iterations that run before and are not measured. Default 1.
 	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=10000"`
-	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; or
-	// roce, reliable connections of RoCEv2.
-	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce"`
+	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; roce,
+	// reliable connections of RoCEv2; or quic, QUIC in userspace.
+	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=quic"`
 	Carriage  `yaml:",inline"`
 	// Background starts the next step at once. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`

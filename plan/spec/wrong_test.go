@@ -219,7 +219,7 @@ var wrongFiles = []struct {
 	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
 	{"dilation", head + "dilation: " + here + "1001\n", "dilation is 1001", "want 1 to 1000"},
 	{"undilated", head + "dilation: 2\naccept-undilated: [" + here + "rxe]\n", `"rxe" keeps no time`,
-		"want tcp or programs"},
+		"want tcp or quic or programs"},
 	{"undilated twice", head + "dilation: 2\naccept-undilated: [tcp, " + here + "tcp]\n",
 		`"tcp" is accepted twice`, "remove one"},
 	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n", "nothing is dilated",
@@ -310,7 +310,8 @@ var wrongFiles = []struct {
 	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, " +
 		"rd: {" + here + "droppable: 2%}}}]\n", `which has none`, "remove it"},
 	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here +
-		"quic, size: 4B}}]\n", `transport "quic" does not exist`, "want one of tcp, rd, roce, in-switch"},
+		"homa, size: 4B}}]\n", `transport "homa" does not exist`,
+		"want one of tcp, rd, roce, quic, in-switch"},
 	{"settings of rd over tcp", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
 		"rd: {engines: 2}}}]\n", `and the transport is tcp`, "want transport: rd, or remove it"},
 	{"settings of roce over rd", head +

@@ -71,6 +71,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 		l.speaks(path, "rd")
 		l.seen(path, l.which(isNIC), true)
 	default: // bytes-per-rank, rank-nic, crossed
+		l.countsPayload(path, c)
 		l.seen(path, l.which(isNIC), true)
 	}
 	l.begins(path, workloadOf(c))

@@ -29,6 +29,7 @@ const (
 	overRD  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd}"
 	roce    = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: roce}"
 	dcqcn   = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: roce, roce: {congestion: dcqcn}}"
+	quic    = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: quic}"
 	program = "exec: {nodes: [h0], command: [true]}"
 	sealed  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd, rd: {encrypt: true}}"
 	opened  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd, rd: {encrypt: true, " +
@@ -68,6 +69,10 @@ func TestLook(t *testing.T) {
 				"transport: roce}"), "", "f:7:26: an ICRC is of whole packets"},
 		"icrc of a program": {file(soft, "roce: {rule: icrc}", all, program), "",
 			"f:7:26: an ICRC is of whole packets, and the capture at f:4:3 keeps 576B"},
+		"bytes over quic": {file(soft, "bytes-per-rank: w", all, quic),
+			"f:7:29: packets of w do not show which bytes are payload, because QUIC encrypts them; want " +
+				"transport: tcp, rd or roce there, or the check rank-nic", ""},
+		"NICs over quic":        {file(soft, "rank-nic: w", all, quic), "", ""},
 		"icrc of whole packets": {file(soft, "roce: {rule: icrc}", whole, roce), "", ""},
 		"dcqcn without marks": {file(soft, "deadlock: none", all, dcqcn),
 			"f:5:90: dcqcn slows down for marks, and no switch marks RoCEv2's packets, of DSCP 26; want " +

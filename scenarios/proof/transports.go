@@ -80,6 +80,19 @@ func (l *prover) encrypted(path string) {
 	}
 }
 
+// countsPayload checks that the packets of a workload whose bytes are counted show their payload.
+func (l *prover) countsPayload(path string, c *spec.PacketsCheck) {
+	if c.BytesPerRank == nil {
+		return
+	}
+	for _, step := range l.over("quic") {
+		if step.name == c.BytesPerRank.Workload {
+			l.never(path, "want transport: tcp, rd or roce there, or the check rank-nic",
+				"packets of %s do not show which bytes are payload, because QUIC encrypts them", step.name)
+		}
+	}
+}
+
 // widest returns the largest MTU of a NIC.
 func (l *prover) widest() (mtu int) {
 	for _, n := range l.plan.Nodes {

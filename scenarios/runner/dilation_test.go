@@ -135,6 +135,16 @@ func checkSection(t *testing.T, path string, p *plan.Plan, r *report.Report) {
 	}
 }
 
+// TestQUICKeepsRealTime: quic-go's timers are not dilated, and a file can accept that.
+func TestQUICKeepsRealTime(t *testing.T) {
+	text := strings.Replace(dilated, "transport: tcp", "transport: quic", 1)
+	found := undilated(options(t, fmt.Sprintf(text, "accept-undilated: [quic]")).File)
+	if len(found) != 2 || found[0].What != "quic" || !found[0].Accepted || len(found[0].Timers) < 3 ||
+		found[1].What != "programs" {
+		t.Errorf("undilated %+v, want quic, which is accepted, and programs", found)
+	}
+}
+
 // What the file does not accept makes the run degraded, and the report lists the
 // timers.
 func TestUndilatedIsDegraded(t *testing.T) {

@@ -179,12 +179,16 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 }
 
 // timers lists the timers that run in real time in a dilated run. Of TCP's timers, only the minimum
-// retransmission timeout is stretched.
+// retransmission timeout is stretched. quic-go has no clock of its own to stretch.
 var timers = map[string][]string{
 	spec.UndilatedTCP: {
 		"the first retransmission timeout of 1 s", "delayed acknowledgements of 40 to 200 ms",
 		"the largest retransmission timeout of 120 s",
 		"the zero-window probe", "keepalive", "RACK's and the tail loss probe's timers",
+	},
+	spec.UndilatedQUIC: {
+		"the probe timeout, with the peer's delayed acknowledgements of 25 ms",
+		"loss detection by time", "pacing", "keepalive",
 	},
 	spec.UndilatedPrograms: {"their own clocks and timers", "the kernel's timers of their sockets"},
 }

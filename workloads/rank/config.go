@@ -14,12 +14,13 @@ const (
 	TCP  = "tcp"
 	RD   = "rd"
 	RoCE = "roce"
+	QUIC = "quic"
 )
 
 // Config is the configuration that the coordinator sends to one rank.
 type Config struct {
 	Work      Assignment `json:"work"`
-	Transport string     `json:"transport"` // TCP, RD, RoCE, or a transport that Work opens itself
+	Transport string     `json:"transport"` // TCP, RD, RoCE, QUIC, or a transport that Work opens itself
 	PlaceConfig
 	RoundsConfig
 	TransportConfig

@@ -139,8 +139,8 @@ func TestJobOfOneRank(t *testing.T) {
 func TestFirstMessages(t *testing.T) {
 	other := on("127.87.2.1")
 	other.Work.Work = struct{ counting }{}
-	quic := on("127.87.2.1")
-	quic.Transport = "quic"
+	homa := on("127.87.2.1")
+	homa.Transport = "homa"
 	for name, test := range map[string]struct {
 		first Message
 		want  string
@@ -148,7 +148,7 @@ func TestFirstMessages(t *testing.T) {
 		"no configuration":  {Message{End: &struct{}{}}, "no configuration"},
 		"no work":           {Message{Config: &Config{}}, "no work"},
 		"unknown work":      {Message{Config: other}, "not something this worker does"},
-		"unknown transport": {Message{Config: quic}, "not something this worker has"},
+		"unknown transport": {Message{Config: homa}, "not something this worker has"},
 		"address of nobody": {Message{Config: on("192.0.2.1")}, "192.0.2.1"},
 	} {
 		coordinator, code := started(t, Options{Works: []Work{counting{}}})

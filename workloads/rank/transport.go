@@ -46,6 +46,8 @@ func open(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 		return openRD(c, ranks)
 	case RoCE:
 		return openRoCE(c)
+	case QUIC:
+		return openQUIC(c)
 	}
 	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
 }

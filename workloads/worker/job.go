@@ -43,6 +43,7 @@ const (
 	TCP           = rank.TCP
 	RD            = rank.RD
 	RoCE          = rank.RoCE
+	QUIC          = rank.QUIC
 )
 
 // Job is a collective on every rank of a testbed.
@@ -51,7 +52,7 @@ type Job struct {
 	Ranks []plan.Rank // in order, numbered from 0
 	// Kind and Algorithm choose the collective. An all-to-all is direct (default) or pairwise. The
 	// other collectives use the algorithms of package schedule, by default Ring. Transport is tcp
-	// (default), rd or roce.
+	// (default), rd, roce or quic.
 	Kind, Algorithm, Transport string
 	// Root is the source of a broadcast and the destination of a reduce.
 	Root int
@@ -204,8 +205,8 @@ func (j Job) withDefaults() (Job, error) {
 		j.Secret = privacy.Generate()
 	}
 	j.Work.check(&j, problem)
-	if !slices.Contains([]string{TCP, RD, RoCE, InSwitch}, j.Transport) {
-		problem("no transport %s: want %s, %s or %s", j.Transport, TCP, RD, RoCE)
+	if !slices.Contains([]string{TCP, RD, RoCE, QUIC, InSwitch}, j.Transport) {
+		problem("no transport %s: want %s, %s, %s or %s", j.Transport, TCP, RD, RoCE, QUIC)
 	}
 	j.checkInNetwork(problem)
 	j.checkChannels(problem)
@@ -405,6 +406,7 @@ func (j Job) configTransport(c *rank.Config, i int) {
 		c.Rates = ratesOf(j.Rates, i)
 	case RoCE:
 		c.Port, c.RoCE, c.Block = infiniband.Port, j.RoCE, j.block(i)
+	case QUIC: // the rank sends from its own port
 	default:
 		for k := range sourcePorts {
 			c.SourcePorts = append(c.SourcePorts, uint16(j.BasePort+len(j.Ranks)+i*sourcePorts+k))

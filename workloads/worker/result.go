@@ -45,7 +45,7 @@ type RankResult struct {
 	Payload collective.Traffic `json:"payload"`
 	Warmup  collective.Traffic `json:"warmup"`
 	// Stream counts every byte that tcp wrote to or read from its sockets: payload, headers and
-	// replies. For rd and roce it counts only the payload, each byte once.
+	// replies. For rd, roce and quic it counts only the payload, each byte once.
 	Stream collective.Traffic `json:"stream"`
 	Flows  []rank.Flow        `json:"flows"` // only for tcp
 	// Engines is the number of rd engines, on ports from Port on.

@@ -352,7 +352,7 @@ func TestBadJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
 		"kind":       func(j *Job) { j.Kind = "gossip" },
 		"algorithm":  func(j *Job) { j.Algorithm = "star" },
-		"transport":  func(j *Job) { j.Transport = "quic" },
+		"transport":  func(j *Job) { j.Transport = "homa" },
 		"rd blocks":  func(j *Job) { *j = job(rdSlots+1, 4096); j.Transport = RD },
 		"size":       func(j *Job) { j.Size = 6 },
 		"half size":  func(j *Job) { j.Type, j.Size = element.Float16, 7 },
@@ -501,6 +501,28 @@ func TestReliableDatagrams(t *testing.T) {
 				r.Stream.Sent != r.Payload.Sent || r.Stream.Received != r.Payload.Received {
 				t.Errorf("rank %d at port %d with %d engines sent %d and received %d bytes; want port %d, "+
 					"and %+v", i, r.Port, r.Engines, r.Stream.Sent, r.Stream.Received, want, r.Payload)
+			}
+		}
+	}
+}
+
+// A job over QUIC: every rank at its planned port, every byte counted once.
+func TestQUIC(t *testing.T) {
+	for _, family := range []int{4, 6} {
+		j := job(4, 1<<20)
+		j.Transport, j.Family = QUIC, family
+		result, err := Run(t.Context(), j, goroutines{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Wrong() != 0 || result.Transport != QUIC {
+			t.Errorf("%d elements of %s are wrong", result.Wrong(), result.Transport)
+		}
+		for i, r := range result.PerRank {
+			if want := uint16(j.BasePort + i); r.Port != want || r.Stream.Sent != r.Payload.Sent ||
+				r.Stream.Received != r.Payload.Received || len(r.Flows) != 0 {
+				t.Errorf("rank %d at port %d sent %d and received %d bytes in flows %v; want port %d, and "+
+					"%+v", i, r.Port, r.Stream.Sent, r.Stream.Received, r.Flows, want, r.Payload)
 			}
 		}
 	}

@@ -24,6 +24,7 @@ type Roles struct {
 	service  map[netip.AddrPort]int
 	rd       map[netip.AddrPort]int // engines of ranks of rd
 	roce     map[netip.Addr][]int   // ranks of roce
+	quic     map[netip.AddrPort]int // ranks of quic
 	inSwitch map[netip.AddrPort]int // ranks for which a switch aggregates
 	byAddr   map[netip.Addr][]int
 	known    []Role // by flow index
@@ -35,8 +36,8 @@ type Roles struct {
 // NewRoles assigns flows to the ranks of a workload.
 func NewRoles(w Workload) *Roles {
 	r := &Roles{Workload: w, exact: map[FlowAddr]int{}, service: map[netip.AddrPort]int{},
-		rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, inSwitch: map[netip.AddrPort]int{},
-		byAddr: map[netip.Addr][]int{}}
+		rd: map[netip.AddrPort]int{}, roce: map[netip.Addr][]int{}, quic: map[netip.AddrPort]int{},
+		inSwitch: map[netip.AddrPort]int{}, byAddr: map[netip.Addr][]int{}}
 	for i, rank := range w.Ranks {
 		for _, f := range rank.Flows {
 			r.exact[f] = i
@@ -50,6 +51,8 @@ func NewRoles(w Workload) *Roles {
 			r.inSwitch[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
 		case TransportRoCE:
 			r.roce[rank.Addr] = append(r.roce[rank.Addr], i)
+		case TransportQUIC:
+			r.quic[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
 		default:
 			r.service[netip.AddrPortFrom(rank.Addr, rank.Port)] = i
 		}
@@ -64,6 +67,9 @@ func (r *Roles) Of(p *Packet) Role {
 	if p.Aggregation != nil && p.Flow != nil { // answers belong to the switch
 		from, known := r.inSwitch[p.Flow.Src]
 		return Role{Rank: from, To: -1, Relevant: known}
+	}
+	if to, known := r.toQUIC(p.Flow); known {
+		return to
 	}
 	if p.Flow == nil || p.Flow.Proto != ProtoTCP &&
 		(p.Flow.Proto != ProtoUDP || !wire.IsPortRD(p.Flow.Dst.Port()) &&
@@ -90,6 +96,9 @@ func (r *Roles) Engine(of netip.Addr, engine uint8) (rank int, known bool) {
 	rank, known = r.rd[netip.AddrPortFrom(of, wire.PortRD+uint16(engine))]
 	return rank, known
 }
+
+// Encrypted reports whether packets of ranks do not show which of their bytes are payload.
+func (r *Roles) Encrypted() bool { return len(r.quic) > 0 }
 
 // Has reports whether an address is a rank's.
 func (r *Roles) Has(addr netip.Addr) bool { return len(r.byAddr[addr]) > 0 }
@@ -148,6 +157,19 @@ func (r *Roles) ofRoCE(p *Packet) Role {
 	return found
 }
 
+// toQUIC returns the role of a flow of QUIC. A rank sends and receives at one port.
+func (r *Roles) toQUIC(f *Flow) (of Role, known bool) {
+	if f == nil || f.Proto != ProtoUDP {
+		return of, false
+	}
+	to, known := r.quic[f.Dst]
+	of = Role{Rank: -1, To: to, Relevant: known}
+	if from, known := r.quic[f.Src]; known {
+		of.Rank = from
+	}
+	return of, known
+}
+
 func (r *Roles) find(f *Flow) Role {
 	serving, toService := r.service[f.Dst]
 	from, fromService := r.service[f.Src]
@@ -204,6 +226,8 @@ func (r *Roles) patterns() (patterns []filter.Pattern) {
 			patterns = append(patterns, filter.Transport(ProtoUDP, 0, wire.PortAggregation)...)
 		case TransportRoCE:
 			patterns = append(patterns, filter.Transport(ProtoUDP, 0, infiniband.Port)...)
+		case TransportQUIC:
+			patterns = append(patterns, filter.Transport(ProtoUDP, 0, rank.Port)...)
 		default:
 			patterns = append(patterns, filter.Transport(ProtoTCP, 0, rank.Port)...)
 			patterns = append(patterns, filter.Transport(ProtoTCP, rank.Port, 0)...)

@@ -8,11 +8,12 @@ import (
 	"railbed/internal/units"
 )
 
-// Transports of a Rank besides TCP: reliable datagrams, reliable connections of RoCEv2, and the
+// Transports of a Rank besides TCP: reliable datagrams, reliable connections of RoCEv2, QUIC, and the
 // messages of a switch that aggregates.
 const (
 	TransportRD       = "rd"
 	TransportRoCE     = "roce"
+	TransportQUIC     = "quic"
 	TransportInSwitch = "in-switch"
 )
 
@@ -58,7 +59,7 @@ type Rank struct {
 	Port uint16     `json:"port"` // on which the rank listens
 	// Channel is the number of this channel, for a rank with several channels.
 	Channel int `json:"channel,omitempty"`
-	// Transport is tcp, rd, roce or in-switch. Empty means tcp.
+	// Transport is tcp, rd, roce, quic or in-switch. Empty means tcp.
 	Transport string `json:"transport,omitempty"`
 	// Engines is the number of UDP ports, from Port on, on which a rank of rd receives. Port is
 	// then a multiple of wire.RDEngines within the block from wire.PortRD on.

@@ -22,6 +22,9 @@ const (
 	reportedBytes = 1024
 )
 
+// encryptedReason is why no payload is counted over quic.
+const encryptedReason = "QUIC encrypts its packets, so that they do not show which bytes are payload"
+
 // bytesPerRank compares the payload that each rank sent, in total and to each other rank, with the
 // payload that its algorithm sends. It also compares all bytes that the rank sent with the worker's
 // own count. The check counts payload in packets that left through the rank's NIC:
@@ -31,6 +34,8 @@ const (
 //   - over roce the payload of WRITEs and SENDs, each PSN once;
 //   - over rd the payload of the messages, each packet once. Bytes that the rank gave up may belong to
 //     the algorithm's payload or not.
+//
+// Over quic the check is inconclusive: packets do not show which of their bytes are payload.
 //
 // Payload between ranks of one node passes no tap. A workload may leave such payload out
 // (Workload.Across). The check then skips the comparison with the workers' counts, which include
@@ -338,6 +343,10 @@ func (b *bytesPerRank) Result() evidence.Result {
 		r.Verdict = verdict.Inconclusive
 		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link",
 			from.Rank, to.Rank, from.Node)
+		return r
+	}
+	if b.roles.Encrypted() {
+		r.Verdict, r.Summary = verdict.Inconclusive, encryptedReason
 		return r
 	}
 	b.full = b.full || b.requests.Full()

@@ -28,6 +28,9 @@ type Crossing struct {
 	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be told
 	// from these programs'.
 	Beside []string
+	// Encrypted means that the packets do not show which of their bytes are payload, so that what
+	// left may be less than all bytes of datagrams.
+	Encrypted bool
 }
 
 // CrossingRank is a program that takes part, and the NIC that it was configured to use.
@@ -42,7 +45,7 @@ type CrossingRank struct {
 // CrossingOf returns the traffic that the ranks of a workload had to send, at any time. If some of it
 // stays within a node and is counted, the bytes that leave are unknown.
 func CrossingOf(w evidence.Workload) Crossing {
-	c := Crossing{Name: w.Name, To: math.MaxInt64}
+	c := Crossing{Name: w.Name, To: math.MaxInt64, Encrypted: evidence.NewRoles(w).Encrypted()}
 	_, _, within := w.Within()
 	for _, r := range w.Ranks {
 		rank := CrossingRank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Sends: r.Expected}
@@ -250,6 +253,9 @@ func (k *crossed) Result() evidence.Result {
 	if k.capture.Plan == nil {
 		f.Unclear = append(f.Unclear, "without the cluster it is not known which packets were for other "+
 			"ranks' nodes")
+	}
+	if k.crossing.Encrypted {
+		f.Unclear = append(f.Unclear, encryptedReason)
 	}
 	if len(k.crossing.Beside) > 0 {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the "+

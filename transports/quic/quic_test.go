@@ -1,0 +1,135 @@
+package quic
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/internal/hosttest"
+	"railbed/transports"
+	"railbed/transports/transportstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+func open(t testing.TB, config Config) *Endpoint {
+	t.Helper()
+	if !config.Addr.IsValid() {
+		config.Addr = loopback
+	}
+	e, err := Open(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func TestConformance(t *testing.T) {
+	transportstest.Suite{
+		Open: func(t testing.TB) transports.Endpoint {
+			return open(t, Config{PeerTimeout: 3 * time.Second})
+		},
+	}.Run(t)
+}
+
+// TestConformanceAbrupt ends peers as the death of their process does: without a word.
+func TestConformanceAbrupt(t *testing.T) {
+	transportstest.Suite{
+		Open: func(t testing.TB) transports.Endpoint {
+			return open(t, Config{Addr: netip.IPv6Loopback(), PeerTimeout: 2 * time.Second})
+		},
+		Kill: func(_ testing.TB, e transports.Endpoint) {
+			e.(*Endpoint).socket.Close()
+			e.Close() // complains of the socket; the next Close does not
+		},
+	}.Run(t)
+}
+
+// pair adds each of two endpoints to the other.
+func pair(t *testing.T, a, b *Endpoint) (ab, ba transports.Peer) {
+	t.Helper()
+	ab, err := a.AddPeer(b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ba, err = b.AddPeer(a.Address()); err != nil {
+		t.Fatal(err)
+	}
+	return ab, ba
+}
+
+// exchange sends one message and waits for both of its completions.
+func exchange(t *testing.T, from *Endpoint, peer transports.Peer, to *Endpoint) {
+	t.Helper()
+	if n, err := from.Post(t.Context(),
+		[]transports.Request{{Op: transports.OpWriteImm, Peer: peer}}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if c := next(t, from); c.Op != transports.OpWriteImm || c.Err != nil {
+		t.Fatalf("sender: %+v", c)
+	}
+	if c := next(t, to); c.Op != transports.OpReceive {
+		t.Fatalf("receiver: %+v", c)
+	}
+}
+
+// TestOneConnection: messages in both directions share the connection that the first sender made.
+func TestOneConnection(t *testing.T) {
+	a, b := open(t, Config{}), open(t, Config{})
+	ab, ba := pair(t, a, b)
+	exchange(t, a, ab, b)
+	exchange(t, b, ba, a)
+	time.Sleep(50 * time.Millisecond) // a second dial would take a few
+	for name, p := range map[string]*peer{"first": a.peers[ab], "second": b.peers[ba]} {
+		p.mu.Lock()
+		if len(p.links) != 1 {
+			t.Errorf("the %s endpoint has %d connections with the other", name, len(p.links))
+		}
+		p.mu.Unlock()
+	}
+	if a.Close() != nil || b.Close() != nil {
+		t.Error("an endpoint does not close")
+	}
+}
+
+// TestRefusedMessageLeavesOthers refuses a message that is far longer than the windows, between
+// messages that are right.
+func TestRefusedMessageLeavesOthers(t *testing.T) {
+	a, b := open(t, Config{}), open(t, Config{})
+	ab, _ := pair(t, a, b)
+	handle, err := b.Register(make([]byte, 8000), transports.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size, wrong = 64 << 20, 3
+	requests := make([]transports.Request, 8)
+	for i := range requests {
+		requests[i] = transports.Request{ID: uint64(i), Op: transports.OpWrite, Peer: ab,
+			Local: make([]byte, 1000), Remote: handle.Remote(), Offset: uint64(1000 * i)}
+	}
+	requests[wrong].Local = make([]byte, size)
+	if n, err := a.Post(t.Context(), requests); n != len(requests) || err != nil {
+		t.Fatal(n, err)
+	}
+	for range requests {
+		switch c := next(t, a); {
+		case c.ID != wrong && c.Err != nil:
+			t.Errorf("request %d: %v", c.ID, c.Err)
+		case c.ID == wrong && (!errors.Is(c.Err, transports.ErrAccess) ||
+			!strings.Contains(c.Err.Error(), "the region has 8000 bytes")):
+			t.Errorf("the message that is too long: %v", c.Err)
+		}
+	}
+	if got := b.Counters().Received; got != 7000 {
+		t.Errorf("%d bytes were received, want 7000", got)
+	}
+	if got := a.Counters().Sent; got != 7000 {
+		t.Errorf("%d bytes were sent, want 7000", got)
+	}
+}
