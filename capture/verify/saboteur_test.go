@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
@@ -122,126 +123,192 @@ func (c *tape) span(from, to int) func(*pcapng.Packet) bool {
 	return func(p *pcapng.Packet) bool { return p.Time < first || p.Time > last }
 }
 
-// sabotage alters a recording, but not what happened.
+// sabotage alters a recording of a run; the run itself stays as it was.
 type sabotage struct {
 	name string
-	do   func(c *tape, o *evidence.Options, random *rand.Rand)
-	// harmless is set if the evidence is all there: verdicts stay.
+	// amount says how much is altered, for the page.
+	amount string
+	do     func(c *tape, o *evidence.Options, random *rand.Rand)
+	// harmless is set if the recording keeps all its evidence: verdicts stay.
 	harmless bool
-	// total is set if it takes the evidence from whatever check.
+	// total is set if it removes evidence that every check needs.
 	total bool
 }
 
+// The amounts of the sabotages.
+const (
+	exchanges     = 50                     // pairs of records exchanged
+	exchangeReach = 39                     // records, at most, between the first and the second of a pair
+	cutPercent    = 40                     // of the packets, removed by each cut
+	cutMiddle     = 30                     // percent of the packets before the middle cut
+	truncateFrom  = 20                     // percent of the bytes of packets, at least, that are missing
+	truncateTo    = 80                     // percent that the missing bytes never reach
+	loseOneIn     = 10                     // packets
+	clockShift    = 300 * time.Millisecond // of the clock of one tap
+	snapLength    = 30                     // bytes of each packet that remain
+)
+
+var (
+	lossAmount  = fmt.Sprintf("each packet is removed with a probability of 1/%d", loseOneIn)
+	shiftAmount = fmt.Sprintf("by %d ms, one tap at random", clockShift.Milliseconds())
+)
+
 var sabotages = []sabotage{
-	{name: "repeated record", harmless: true, do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		i := random.IntN(len(c.packets))
-		c.packets = slices.Insert(c.packets, i, c.packets[i])
-	}},
-	{name: "neighbours exchanged", harmless: true, do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		for range 50 {
-			i, j := random.IntN(len(c.packets)), random.IntN(40)
-			j = min(i+j, len(c.packets)-1)
-			c.packets[i], c.packets[j] = c.packets[j], c.packets[i]
-		}
-	}},
-	{name: "tap missing", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		c.without(random.IntN(len(c.interfaces)))
-	}},
-	{name: "one tap left", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		for keep := random.IntN(len(c.interfaces)); len(c.interfaces) > 1; {
-			if last := len(c.interfaces) - 1; last > keep {
-				c.without(last)
-			} else {
-				c.without(0)
-				keep--
+	{name: "repeated record", harmless: true,
+		amount: "one record at random is written twice",
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			i := random.IntN(len(c.packets))
+			c.packets = slices.Insert(c.packets, i, c.packets[i])
+		}},
+	{name: "neighbours exchanged", harmless: true,
+		amount: fmt.Sprintf("%d pairs of records, at most %d apart, change places", exchanges, exchangeReach),
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			for range exchanges {
+				i, j := random.IntN(len(c.packets)), random.IntN(exchangeReach+1)
+				j = min(i+j, len(c.packets)-1)
+				c.packets[i], c.packets[j] = c.packets[j], c.packets[i]
 			}
-		}
-	}},
-	{name: "filtered", do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		for i := range c.interfaces {
-			c.interfaces[i].Filter = "arp"
-		}
-		c.only(func(p *pcapng.Packet) bool {
-			return len(p.Data) > 13 && p.Data[12] == 8 && p.Data[13] == 6
-		}, true)
-	}},
-	{name: "beginning cut", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		c.only(c.span(0, 40), false)
-	}},
-	{name: "middle cut", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		c.only(c.span(30, 70), false)
-	}},
-	{name: "end cut", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		c.only(c.span(60, 100), false)
-	}},
-	{name: "file truncated", total: true, do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		size := 0
-		for i := range c.packets {
-			size += len(c.packets[i].Data)
-		}
-		c.cut = size / 100 * (20 + random.IntN(60))
-	}},
-	{name: "counts missing", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		c.counts = nil
-	}},
-	{name: "comments of packets removed", do: func(c *tape, _ *evidence.Options, _ *rand.Rand) { c.strip() }},
-	{name: "comments of packets and taps removed", total: true, do: func(c *tape, _ *evidence.Options,
-		_ *rand.Rand) {
-		c.strip()
-		for i := range c.counts {
-			c.counts[i].Comments = nil
-		}
-	}},
-	{name: "all comments removed", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		c.strip()
-		c.section.Comments = nil
-		for i := range c.counts {
-			c.counts[i].Comments = nil
-		}
-	}},
-	{name: "lost and counted", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		c.only(func(p *pcapng.Packet) bool {
-			lose := random.IntN(10) == 0
-			if lose {
-				c.counts[p.Interface].Dropped++
-				c.counts[p.Interface].Delivered--
+		}},
+	{name: "tap missing",
+		amount: "one tap at random is removed, with its packets and counts",
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.without(random.IntN(len(c.interfaces)))
+		}},
+	{name: "one tap left",
+		amount: "the others are removed, with packets and counts",
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			for keep := random.IntN(len(c.interfaces)); len(c.interfaces) > 1; {
+				if last := len(c.interfaces) - 1; last > keep {
+					c.without(last)
+				} else {
+					c.without(0)
+					keep--
+				}
 			}
-			return !lose
-		}, false)
-	}},
-	{name: "lost without a count", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		c.only(func(*pcapng.Packet) bool { return random.IntN(10) > 0 }, false)
-	}},
-	{name: "one record lost without a count", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		i := random.IntN(len(c.packets))
-		c.packets = slices.Delete(c.packets, i, i+1)
-	}},
-	{name: "clock of a tap ahead", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		c.shift(random, 300_000_000)
-	}},
-	{name: "clock of a tap behind", do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
-		c.shift(random, -300_000_000)
-	}},
-	{name: "another plan's", total: true, do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		c.section.Comments = []string{"railbed dilation=1 epoch=0ns plan=" + strings.Repeat("0123", 16)}
-	}},
-	{name: "began late", total: true, do: func(c *tape, o *evidence.Options, _ *rand.Rand) {
-		keep := c.span(0, 40)
-		c.only(keep, true)
-		for i := range c.counts {
-			c.counts[i].Start = c.packets[0].Time - 1
-		}
-		o.From = verifytest.Start
-	}},
-	{name: "snapped", do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
-		for i := range c.packets {
-			p := &c.packets[i]
-			p.Data = p.Data[:min(len(p.Data), 30)]
-		}
-		for i := range c.interfaces {
-			c.interfaces[i].SnapLen = 30
-		}
-	}},
+		}},
+	{name: "filtered",
+		amount: "the taps have the filter `arp`: only ARP remains",
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			for i := range c.interfaces {
+				c.interfaces[i].Filter = "arp"
+			}
+			c.only(func(p *pcapng.Packet) bool {
+				return len(p.Data) > 13 && p.Data[12] == 8 && p.Data[13] == 6
+			}, true)
+		}},
+	{name: "beginning cut", total: true,
+		amount: fmt.Sprintf("the first %d %% of the packets are removed; counts stay", cutPercent),
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.only(c.span(0, cutPercent), false)
+		}},
+	{name: "middle cut", total: true,
+		amount: fmt.Sprintf("%d %% of the packets are removed, after the first %d %%; counts stay",
+			cutPercent, cutMiddle),
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.only(c.span(cutMiddle, cutMiddle+cutPercent), false)
+		}},
+	{name: "end cut", total: true,
+		amount: fmt.Sprintf("the last %d %% of the packets are removed; counts stay", cutPercent),
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.only(c.span(100-cutPercent, 100), false)
+		}},
+	{name: "file truncated", total: true,
+		amount: fmt.Sprintf("the end is removed, %d to %d %% of the packets' bytes",
+			truncateFrom, truncateTo-1),
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			size := 0
+			for i := range c.packets {
+				size += len(c.packets[i].Data)
+			}
+			c.cut = size / 100 * (truncateFrom + random.IntN(truncateTo-truncateFrom))
+		}},
+	{name: "counts missing", total: true,
+		amount: "every tap loses its counts",
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.counts = nil
+		}},
+	{name: "comments of packets removed",
+		amount: "every packet loses its comments",
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.strip()
+		}},
+	{name: "comments of packets and taps removed", total: true,
+		amount: "every packet and tap loses them",
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.strip()
+			for i := range c.counts {
+				c.counts[i].Comments = nil
+			}
+		}},
+	{name: "all comments removed", total: true,
+		amount: "the file, every packet and tap lose them",
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			c.strip()
+			c.section.Comments = nil
+			for i := range c.counts {
+				c.counts[i].Comments = nil
+			}
+		}},
+	{name: "lost and counted",
+		amount: lossAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.only(func(p *pcapng.Packet) bool {
+				lose := random.IntN(loseOneIn) == 0
+				if lose {
+					c.counts[p.Interface].Dropped++
+					c.counts[p.Interface].Delivered--
+				}
+				return !lose
+			}, false)
+		}},
+	{name: "lost without a count",
+		amount: lossAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.only(func(*pcapng.Packet) bool { return random.IntN(loseOneIn) > 0 }, false)
+		}},
+	{name: "one record lost without a count",
+		amount: "a record at random",
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			i := random.IntN(len(c.packets))
+			c.packets = slices.Delete(c.packets, i, i+1)
+		}},
+	{name: "clock of a tap ahead",
+		amount: shiftAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.shift(random, clockShift.Nanoseconds())
+		}},
+	{name: "clock of a tap behind",
+		amount: shiftAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.shift(random, -clockShift.Nanoseconds())
+		}},
+	{name: "another plan's", total: true,
+		amount: "the file's comment has the digest of another plan",
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			plan := strings.Repeat("0123", 16)
+			c.section.Comments = []string{"railbed dilation=1 epoch=0ns plan=" + plan}
+		}},
+	{name: "began late", total: true,
+		amount: fmt.Sprintf("no tap has or counts the first %d %% of the packets", cutPercent),
+		do: func(c *tape, o *evidence.Options, _ *rand.Rand) {
+			keep := c.span(0, cutPercent)
+			c.only(keep, true)
+			for i := range c.counts {
+				c.counts[i].Start = c.packets[0].Time - 1
+			}
+			o.From = verifytest.Start
+		}},
+	{name: "snapped",
+		amount: fmt.Sprintf("each packet ends after %d bytes at most", snapLength),
+		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
+			for i := range c.packets {
+				p := &c.packets[i]
+				p.Data = p.Data[:min(len(p.Data), snapLength)]
+			}
+			for i := range c.interfaces {
+				c.interfaces[i].SnapLen = snapLength
+			}
+		}},
 }
 
 func (c *tape) strip() {
@@ -355,12 +422,12 @@ var update = flag.Bool("update", false, "write "+matrixFile)
 
 const matrixFile = "SABOTAGE.md"
 
-// matrixPage shows what became of each check under each sabotage.
+// matrixPage shows the verdicts of each check under each sabotage.
 func matrixPage(matrix map[string][]cell) string {
 	var b strings.Builder
 	b.WriteString(matrixHead)
 	for i, how := range sabotages {
-		fmt.Fprintf(&b, "%d. %s%s\n", i+1, how.name,
+		fmt.Fprintf(&b, "%d. %s: %s%s\n", i+1, how.name, how.amount,
 			map[bool]string{true: " (takes no evidence away)"}[how.harmless])
 	}
 	b.WriteString("\n| check |")
@@ -380,8 +447,8 @@ func matrixPage(matrix map[string][]cell) string {
 
 const matrixHead = `# Sabotaged recordings
 
-This page is for readers who want to know how far a verdict of capture/verify can be trusted. It is
-written by TestSaboteur (go test -run TestSaboteur ./capture/verify -update).
+This page is for readers who want to know how far a verdict of capture/verify can be trusted.
+TestSaboteur writes it (go test -run TestSaboteur ./capture/verify -update).
 
 Each check has a recording of a run that passes it and one of a run that breaks it. The test alters both
 in the ways listed below, each with several seeds, and requires:
@@ -394,5 +461,7 @@ in the ways listed below, each with several seeds, and requires:
 A cell shows the verdicts for the sound run and, after the slash, for the broken run: P is PASS, F is
 FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: for example, it matters which
 tap is missing.
+
+The list gives the amount of each alteration. The test's seed makes each choice at random.
 
 `
