@@ -43,22 +43,22 @@ type Options struct {
 	// Filter is a pcap-filter(7) expression, in the subset that package filter compiles. Empty
 	// records everything.
 	Filter string
-	// SnapLen is how many bytes of each packet are kept; 0 keeps all. The packet's length on the
+	// SnapLen is the number of bytes kept of each packet; 0 keeps all. The packet's length on the
 	// wire is recorded in any case.
 	SnapLen int
 	// Limit is the maximum number of bytes to write; 0 is no limit. Packets past the limit are
 	// counted and not written.
 	Limit int64
-	// Memory is the bytes for the rings and the waiting packets of all taps together. The default
-	// is 64 MiB, or 256 MiB if the host gives the capture's threads no priority. It is larger for
-	// some hundreds of taps, because each tap needs a ring of a minimum size. A value too small for
-	// the taps is an error.
+	// Memory is the size in bytes of the rings and the waiting packets of all taps together. The
+	// default is 64 MiB, or 256 MiB if the host gives the capture's threads no priority. It is
+	// larger for some hundreds of taps, because each tap needs a ring of a minimum size. A value
+	// too small for the taps is an error.
 	Memory int
 	// Dilation is the factor by which the testbed's time is slower than real time. Default 1.
 	// Timestamps are in real time; the section header carries the factor.
 	Dilation uint64
-	// Feed carries the packets of soft switches' ports, and has its writer. The capture maps the
-	// file; the caller still owns it.
+	// Feed is the feed with the packets of soft switches' ports, which already has its writer. The
+	// capture maps the file; the caller still owns it.
 	Feed *os.File `json:"-"`
 	// Reasons are the names of the soft switches' reasons, indexed by number.
 	Reasons []string
@@ -74,8 +74,8 @@ type Options struct {
 	// if they are not known.
 	Plan    string
 	Testbed string
-	// Outside returns, by tap, how many packets were lost between the tap and the next tap since
-	// the capture started. No tap sees such losses: for example, those in the kernel's queues
+	// Outside returns, by tap, the number of packets lost between the tap and the next tap since
+	// the capture started. No tap sees such losses: for example, losses in the kernel's queues
 	// before a soft switch. It is called once, when the recording ends. Nil leaves the count out.
 	Outside func() []uint64 `json:"-"`
 }
@@ -89,12 +89,12 @@ type Stats struct {
 	End   time.Time `json:"end"`
 	// Bytes is the length of the stream.
 	Bytes int64 `json:"bytes"`
-	// Unordered is how many packets were written after a packet with a later timestamp, because the
-	// kernel delivered them later than the hold-back window or because memory ran short.
+	// Unordered is the number of packets written after a packet with a later timestamp. The kernel
+	// delivered them later than the hold-back window, or memory ran short.
 	Unordered uint64 `json:"unordered"`
-	// ClockStepped is by how much CLOCK_REALTIME was set during the capture, all steps added up.
-	// After a step, the timestamp of a packet no longer shows whether the packet belongs to the
-	// recording. Packets that are left out then count as Dropped.
+	// ClockStepped is the sum of all steps of CLOCK_REALTIME during the capture. After a step, the
+	// timestamp of a packet no longer shows whether the packet belongs to the recording. Packets
+	// that are left out then count as Dropped.
 	ClockStepped time.Duration `json:"clock_stepped_ns,omitempty"`
 }
 

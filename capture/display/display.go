@@ -38,7 +38,7 @@ type Error struct {
 	Filter string
 	Column int // of the first byte, from 1
 	What   string
-	Want   string // what would be right, or ""
+	Want   string // the correct form, or ""
 }
 
 // Error implements error.

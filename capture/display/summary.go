@@ -15,8 +15,7 @@ import (
 // FieldNamed returns a field, or nil if there is none of the name.
 func FieldNamed(name string) *Field { return fieldsByName[name] }
 
-// Texts returns a packet's values of the field, as they stand in filters. A protocol has the value of its own
-// name.
+// Texts returns a packet's values of the field, in the form of filters. The value of a protocol is its name.
 func (f *Field) Texts(p *Packet) (all []string) {
 	for _, v := range f.values(p, nil) {
 		all = append(all, f.written(v))

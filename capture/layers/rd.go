@@ -33,8 +33,8 @@ type RD struct {
 	// Sealed is set if the datagram is encrypted and its security header is complete.
 	Sealed   bool
 	Security wire.RDSecurity
-	// Readable is set if a datagram with a security header has its type's header complete and in
-	// clear, only authenticated by the tag, so that its fields were decoded.
+	// Readable is set if an encrypted datagram has its type's header complete and in clear. The tag
+	// only authenticates this header, and its fields were decoded.
 	Readable bool
 
 	Data   wire.RDDataFields

@@ -79,7 +79,7 @@ type TapNote struct {
 	Marks     uint64 // with the verdict mark
 	Trims     uint64 // with the verdict trim
 	Pauses    uint64 // with the verdict pause, resume or slow
-	// ClockStepped is by how much the host's clock was set, forwards or backwards, during the
+	// ClockStepped is the sum of all steps of the host's clock, forwards or backwards, during the
 	// capture. The value 0 is not written.
 	ClockStepped time.Duration
 }

@@ -26,8 +26,8 @@ type Messages struct {
 	Parts []MessagesPart `json:"parts,omitempty"`
 	// Serving is the result of a workload that transfers caches.
 	Serving *Serving `json:"serving,omitempty"`
-	// Attained is the share of items that met their objective, nil without an objective. The
-	// objective of caches is in Serving. That of blocks is SLO, in seconds.
+	// Attained is the share of items that met their objective, nil without an objective. Serving
+	// has the objective of caches. SLO is the objective of blocks, in seconds.
 	Attained *float64 `json:"attained,omitempty"`
 	SLO      float64  `json:"slo,omitempty"`
 	// Slowdowns are, by message size, the times of messages divided by their times on an idle
@@ -72,7 +72,7 @@ type Serving struct {
 	// which the prefill ranks computed, until the last prefill ended.
 	Offered     float64 `json:"offered"`
 	PrefillBusy float64 `json:"prefill_busy"`
-	// SLO is the objective for the first token and TokenSLO the one for each other token, in
+	// SLO is the objective for the first token, and TokenSLO the objective for each other token, in
 	// seconds. Goodput is the number of requests per second that were completed and met the
 	// objectives.
 	SLO      float64 `json:"slo,omitempty"`
@@ -80,7 +80,8 @@ type Serving struct {
 	Goodput  float64 `json:"goodput,omitempty"`
 }
 
-// Told returns, for people, how far the objectives were met. It is empty without an objective.
+// Told returns a sentence for people about the share of requests that met the objectives. It is
+// empty without an objective.
 func (m *Messages) Told() string {
 	if m.Serving != nil {
 		return m.Serving.told(m.Attained)

@@ -138,8 +138,8 @@ type Step struct {
 	State State  `json:"state"`
 	// Error is why a step failed.
 	Error string `json:"error,omitempty"`
-	// Start and End are seconds from the start of the first step. End is when the step's own work
-	// had ended, also for a background step. A link change ends when it is undone, or without "for"
+	// Start and End are seconds from the start of the first step. End is the end of the step's own
+	// work, also for a background step. A link change ends when it is undone, or, without "for",
 	// when it is made.
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
@@ -219,9 +219,9 @@ func (s Straggler) String() string {
 		"most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
 }
 
-// Pace is how late packets that a rate held back were sent, counted from the time at which their
-// schedule allowed them. No packet is sent before that time. P50 and P99 are rounded up to powers
-// of two of microseconds.
+// Pace describes the lateness of packets that a rate held back. Lateness counts from the time at
+// which the schedule allowed a packet. No packet is sent before that time. P50 and P99 are rounded
+// up to powers of two of microseconds.
 type Pace struct {
 	Packets uint64        `json:"packets"`
 	P50     time.Duration `json:"p50_ns"`
@@ -261,7 +261,7 @@ type Value struct {
 	Want string `json:"want,omitempty"`
 }
 
-// Fidelity is how closely the emulation matched the file.
+// Fidelity describes how closely the emulation matched the file.
 type Fidelity struct {
 	// Verdict is faithful, degraded or overloaded, as FIDELITY.md defines them numerically.
 	Verdict string `json:"verdict"`
@@ -279,7 +279,8 @@ type Fidelity struct {
 	Dropped uint64 `json:"capture_dropped"`
 	// Samples is the number of times that the links were sampled.
 	Samples int `json:"samples"`
-	// Undilated lists the parts that kept real time although the testbed's time ran slower.
+	// Undilated lists the parts of the run that kept real time although the testbed's time ran
+	// slower.
 	Undilated []Undilated `json:"undilated,omitempty"`
 	// HeldUp are sources of traffic that the host did not schedule when they should have sent.
 	HeldUp []HeldUp `json:"held_up,omitempty"`
@@ -379,7 +380,7 @@ type Window struct {
 	From   float64 `json:"from"`
 	Length float64 `json:"length"`
 	Lateness
-	// WorstAt is when the latest frame arrived.
+	// WorstAt is the time at which the latest frame arrived.
 	WorstAt float64 `json:"worst_at"`
 }
 
@@ -390,8 +391,8 @@ type LinkRate struct {
 	From      string `json:"from"`      // "leaf0:p3"
 	To        string `json:"to"`
 	Asked     uint64 `json:"asked_bit_s"`
-	// Achieved is the rate over the time in which the link was busy, that is, had more to send than
-	// it could. It is zero if the link was never busy.
+	// Achieved is the rate over the time in which the link was busy: it had more to send than it
+	// could carry. It is zero if the link was never busy.
 	Achieved uint64 `json:"achieved_bit_s"`
 	// Peak is the highest rate of one sampling interval.
 	Peak uint64 `json:"peak_bit_s"`

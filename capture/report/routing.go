@@ -9,7 +9,8 @@ import (
 
 // Routing describes the reactions of the routing daemons in a run. Times are in seconds.
 type Routing struct {
-	// Converged is how long the daemons took to find the plan's routes. It is part of the bring-up.
+	// Converged is the time that the daemons took to find the plan's routes, a part of the
+	// bring-up.
 	Converged float64    `json:"converged"`
 	Reactions []Reaction `json:"reactions"`
 	// Ended are daemons that ended before the testbed.
@@ -18,7 +19,7 @@ type Routing struct {
 
 // Reaction is the reaction of routers to changes of links, or to the end of a daemon.
 type Reaction struct {
-	// To lists the changes. At is when they began, from the start of the first step.
+	// To lists the changes. At is the time at which they began, from the start of the first step.
 	To []string `json:"to"`
 	At float64  `json:"at"`
 	// Routes is the number of route changes in the kernels, up to the next reaction or the end of

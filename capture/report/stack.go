@@ -26,9 +26,9 @@ type Stack struct {
 	Metric string `json:"metric,omitempty"`
 	Unit   string `json:"unit,omitempty"`
 	Less   bool   `json:"less_is_better,omitempty"`
-	// Beside is the run with which Part of each row compares.
+	// Beside is the name of the other run, to which Part of each row compares this run.
 	Beside string `json:"beside,omitempty"`
-	// Figures are the columns that Costs compares, those that the program's users look at.
+	// Figures are the columns that the program's users look at. Costs compares them.
 	Figures []string    `json:"figures,omitempty"`
 	Costs   []StackCost `json:"costs,omitempty"`
 	// Slow is the rank with the longest round trips to all others. It is absent if no rank stands
@@ -47,7 +47,7 @@ type HeldRank struct {
 	// such share of another node. Both are 0 if the rank was hardly ever runnable.
 	Got    float64 `json:"got,omitempty"`
 	Others float64 `json:"others,omitempty"`
-	// Stopped is how many of the Looks samples found the rank stopped by a signal.
+	// Stopped is the number of samples, of Looks, in which a signal had stopped the rank.
 	Stopped int `json:"stopped,omitempty"`
 	Looks   int `json:"looks"`
 }
@@ -80,7 +80,7 @@ func (s FarRank) String() string {
 
 // StackCost is a figure in the other run and in this run.
 type StackCost struct {
-	// Of is the row's key, or the number of rows of which Before and After are the medians.
+	// Of is the row's key or, if Before and After are medians of several rows, the number of rows.
 	Of     string  `json:"of"`
 	Figure string  `json:"figure"`
 	Before float64 `json:"before"`
@@ -102,8 +102,8 @@ type StackRow struct {
 	Part float64 `json:"part,omitempty"`
 }
 
-// Compare sets Part of each row, where 0.5 is half as fast as the run with, and Costs, the figures
-// of both runs.
+// Compare sets Part of each row, where 0.5 means half as fast as the other run. It sets Costs to
+// the figures of both runs.
 func (s *Stack) Compare(with *Stack) {
 	s.Costs = s.costs(with)
 	for i := range s.Rows {

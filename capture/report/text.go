@@ -184,7 +184,8 @@ func (t *textWriter) workloads(workloads []Workload) {
 	}
 }
 
-// Lost returns how much was left out, for people. It is empty if no byte may be left out.
+// Lost returns, for people, the number of bytes that were left out. It is empty if no byte may be
+// left out.
 func (l LeftOut) Lost() string {
 	if l.MayMiss == 0 {
 		return ""

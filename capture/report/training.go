@@ -18,7 +18,7 @@ type Training struct {
 	// Iterations are the durations of the measured iterations, from the first rank's begin to the
 	// last rank's end.
 	Iterations []float64 `json:"iterations"`
-	// Ideal is how long an iteration would take if communication took no time.
+	// Ideal is the time of an iteration if communication took no time.
 	Ideal float64 `json:"ideal"`
 	// OtherClocks is set if some ranks' clocks are not this host's clock, so that times are
 	// unknown.
@@ -34,7 +34,7 @@ type Training struct {
 	Bars [][]TrainingBar `json:"bars,omitempty"`
 }
 
-// TrainingRank is how a rank spent its time.
+// TrainingRank divides the time of a rank.
 type TrainingRank struct {
 	Rank int    `json:"rank"` // in the job
 	Node string `json:"node"`
@@ -64,7 +64,8 @@ type TrainingBar struct {
 	Group string  `json:"group"` // compute, delay, or the group's name
 	Start float64 `json:"start"` // seconds from the iteration's begin
 	End   float64 `json:"end"`
-	// Begun is when all ranks of an exchange had begun it. Until then the rank waited for others.
+	// Begun is the time at which all ranks of an exchange had begun it. Until then the rank waited
+	// for others.
 	Begun float64 `json:"begun,omitempty"`
 }
 

@@ -12,11 +12,11 @@ const (
 	// RateDegraded is the largest deviation of a busy link's rate from the configured rate. The
 	// kernel's shapers are calibrated to 1 %, and reading counters adds up to 2 %.
 	RateDegraded = 0.03
-	// RateOverloaded is the deviation from which on no measurement of the run can be believed.
+	// RateOverloaded is a deviation at or above which no measurement of the run is reliable.
 	RateOverloaded = 0.10
 	// LostDegraded is the share of all packets that captures may lose.
 	LostDegraded = 0
-	// LostOverloaded is the share of lost packets from which on captures prove nothing.
+	// LostOverloaded is a share of lost packets at or above which captures prove nothing.
 	LostOverloaded = 0.01
 	// PressureDegraded is the share of time in which a task waited for a CPU. Ranks that outnumber
 	// the CPUs wait for each other even where the links are exact. Pressure alone therefore never
@@ -30,8 +30,8 @@ const (
 
 const (
 	// RateInterval is the least time over which the rate of a link is judged, in real time. A
-	// switch that is late by less sends the delayed packets at once, and its lateness is recorded.
-	// Over shorter times such a burst would look like a wrong rate.
+	// switch that is late by less than that sends the delayed packets at once, and its lateness is
+	// recorded. Over shorter times such a burst would look like a wrong rate.
 	RateInterval = 200 * time.Millisecond
 	// BusyLeast is the least number of busy intervals behind a rate.
 	BusyLeast = 3
@@ -43,8 +43,8 @@ const (
 //
 // A queue can hold packets at both ends of an interval and have been empty within it, as between
 // the steps of a collective. The link then looks slower than it is, so the best interval counts.
-// The best interval can exceed the configured rate because its ends are not sharp. A link that is
-// too fast is so in the median as well. Achieved sorts the list.
+// The best interval can exceed the configured rate because its ends are not sharp. If a link is too
+// fast, its median is too high as well. Achieved sorts the list.
 func Achieved(busy []float32) (share float64, known bool) {
 	if len(busy) < BusyLeast {
 		return 0, false

@@ -23,7 +23,7 @@ type Rate struct {
 	// for a part of the time, as far as the capture records queue lengths. In the others the link
 	// carried more than its configured rate.
 	Busy int
-	// Time is how long the link was busy in these intervals.
+	// Time is the time in which the link was busy in these intervals.
 	Time time.Duration
 	// Achieved is the share of the configured rate in these intervals. It is 0 when there are fewer
 	// than BusyLeast.

@@ -137,15 +137,15 @@ type sabotage struct {
 
 // The amounts of the sabotages.
 const (
-	exchanges     = 50                     // pairs of records exchanged
-	exchangeReach = 39                     // records, at most, between the first and the second of a pair
-	cutPercent    = 40                     // of the packets, removed by each cut
-	cutMiddle     = 30                     // percent of the packets before the middle cut
-	truncateFrom  = 20                     // percent of the bytes of packets, at least, that are missing
-	truncateTo    = 80                     // percent that the missing bytes never reach
-	loseOneIn     = 10                     // packets
-	clockShift    = 300 * time.Millisecond // of the clock of one tap
-	snapLength    = 30                     // bytes of each packet that remain
+	exchanges     = 50                     // pairs of records
+	exchangeReach = 39                     // largest distance of a pair, in records.
+	cutPercent    = 40                     // of the packets, removed by each cut.
+	cutMiddle     = 30                     // percent of the packets before the middle cut.
+	truncateFrom  = 20                     // percent of the bytes of packets, at least, that are missing.
+	truncateTo    = 80                     // percent that the missing bytes never reach.
+	loseOneIn     = 10                     // packets.
+	clockShift    = 300 * time.Millisecond // of the clock of one tap.
+	snapLength    = 30                     // bytes of each packet that remain.
 )
 
 var (

@@ -110,8 +110,8 @@ type Capture struct {
 	// nanoseconds since 1970; End is the capture's end, or Last.
 	First, Last, End int64
 	Packets          uint64
-	// Unordered is the number of packets that stand too far behind later ones to be sorted by their
-	// times. If there are any, the order of packets proves nothing.
+	// Unordered is the number of packets that the file holds too far behind later packets to sort
+	// them by their times. If there are any, the order of packets proves nothing.
 	Unordered uint64
 	// Cut is the number of packets that were cut off within their headers.
 	Cut uint64

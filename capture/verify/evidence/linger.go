@@ -15,9 +15,9 @@ const (
 	pathLinks  = 8
 )
 
-// Linger returns how long a packet may be under way between two NICs, in nanoseconds. This is the
-// time in which the slowest link drains the largest buffer, plus the largest delays on a path,
-// within bounds.
+// Linger returns the longest time of a packet from NIC to NIC, in nanoseconds. This is the time in
+// which the slowest link drains the largest buffer, plus the largest delays on a path, within
+// bounds.
 func (c *Capture) Linger() int64 {
 	longest := lingerPath
 	if p := c.Plan; p != nil {
@@ -41,8 +41,8 @@ func (c *Capture) Linger() int64 {
 	return int64(min(longest, lingerMost)) * int64(c.Dilation)
 }
 
-// FullTime returns how long a packet takes to cross a link whose queue is full, in nanoseconds of
-// the capture. The time before dilation is at most lingerMost.
+// FullTime returns the time of a packet across a link whose queue is full, in nanoseconds of the
+// capture. The time before dilation is at most lingerMost.
 func FullTime(d plan.Direction, dilation uint64) int64 {
 	full := d.Rate.SerialisationTime(d.Queue) + time.Duration(d.Delay) + time.Duration(d.Jitter)
 	return int64(min(full, lingerMost)) * int64(max(dilation, 1))

@@ -10,7 +10,7 @@ import (
 // Percent formats a share.
 func Percent(v float64) string { return fmt.Sprintf("%.3g%%", v*100) }
 
-// ClockTime formats a time of the capture.
+// ClockTime formats a timestamp of the capture, in nanoseconds since 1970, as a time of day.
 func ClockTime(ns int64) string { return time.Unix(0, ns).UTC().Format("15:04:05.000000000") }
 
 // enumerateMost is the largest number of names that a list writes out.

@@ -8,22 +8,22 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// PacedPacket is a packet from rank 0 to rank 1. at is when the packet was released, by its
-// timestamp. took is how much later it was at the tap.
+// PacedPacket is a packet from rank 0 to rank 1. at is the time of its release, by its timestamp.
+// took is the time from there to the tap.
 type PacedPacket struct {
 	At, Took time.Duration
 	Engine   int
 }
 
-// PacedFrame is the length of the packets of TestPacing on the wire.
+// PacedFrame is the length on the wire, in bytes, of the packets of TestPacing.
 const PacedFrame = 1146
 
-// Paced plays packets of 1,000 bytes at a rate, changed by a function of their number.
+// Paced adds packets of 1,000 bytes at a rate. change may alter each packet, by its number.
 func (s *Scene) Paced(packets int, rate float64, change func(n int, p *PacedPacket)) {
 	s.PacedAs(packets, rate, nil, change)
 }
 
-// PacedAs plays them sealed, where there is a sealer.
+// PacedAs is Paced with encrypted packets, if sealer is not nil.
 func (s *Scene) PacedAs(packets int, rate float64, sealer *privacy.Sealer,
 	change func(n int, p *PacedPacket)) {
 	s.RDRanks(4)

@@ -21,7 +21,7 @@ const (
 	RDPaths        = 8
 )
 
-// UDPFrame is frame of a datagram.
+// UDPFrame returns the Ethernet frame of a UDP datagram.
 func (s *Scene) UDPFrame(k TCP, ttl uint8, src, dst plan.MAC) []byte {
 	ethernet := &golayers.Ethernet{SrcMAC: net.HardwareAddr(src[:]), DstMAC: net.HardwareAddr(dst[:]),
 		EthernetType: golayers.EthernetTypeIPv4}
@@ -53,10 +53,10 @@ func (s *Scene) UDPFrame(k TCP, ttl uint8, src, dst plan.MAC) []byte {
 	return frame
 }
 
-// RDLife is a rank's; its PSNs wrap soon.
+// RDLife returns the life of a rank's endpoint. The rank's PSNs soon wrap.
 func RDLife(rank int) uint64 { return uint64(0xFFFFFF00+rank)<<32 | uint64(0xABCD0000+rank) }
 
-// RDRanks makes all ranks of the plan speak rd.
+// RDRanks makes rd the transport of all ranks of the plan.
 func (s *Scene) RDRanks(family int) {
 	for i, r := range s.Plan.Ranks {
 		addr := r.Addr4
@@ -85,8 +85,7 @@ func (s *Scene) Base(from, to, engine int, psn uint32) wire.RDBase {
 		Tag: uint32(RDLife(to)), Life: RDLife(from), PSN: psn}
 }
 
-// RD sends a datagram from a rank to another by a path; a block of telemetry stands
-// first.
+// RD sends a datagram from a rank to another by a path, with a block of telemetry before it.
 func (s *Scene) RD(from, to, way int, d wire.RD) {
 	k := TCP{
 		Src:  AddrPort(s.Workload.Ranks[from], wire.PortRDPath+way),
@@ -103,7 +102,7 @@ func (s *Scene) RD(from, to, way int, d wire.RD) {
 	s.Send(s.Workload.Ranks[from].Node, s.Workload.Ranks[from].NIC, k)
 }
 
-// Data is a packet of a message at a position.
+// Data returns a data packet of a message, with the payload at a position.
 func (s *Scene) Data(base wire.RDBase, message, total, position uint32) wire.RD {
 	length := min(RDPayloadBytes, total-position)
 	d := make(wire.RD, wire.RDDataLen+int(length))
@@ -113,7 +112,7 @@ func (s *Scene) Data(base wire.RDBase, message, total, position uint32) wire.RD 
 	return d
 }
 
-// RDRing plays a ring all-reduce: each rank sends messages to the next one by two
+// RDRing adds the packets of a ring all-reduce. Each rank sends messages to the next rank by two
 // engines, each packet by another path, and gets acknowledgements back.
 func (s *Scene) RDRing(family int) {
 	s.RDRanks(family)
@@ -143,7 +142,8 @@ func (s *Scene) RDRing(family int) {
 	}
 }
 
-// RDAck acknowledges everything before a PSN, and the PSNs behind it by words of a bitmap.
+// RDAck sends an acknowledgement of all packets before a PSN, and of later packets by words of a
+// bitmap.
 func (s *Scene) RDAck(from, to, engine int, psn uint32, words ...uint64) {
 	d := make(wire.RD, wire.RDAckBytes(len(words), 0))
 	d.EncodeAck(s.Base(from, to, engine, psn), &wire.RDAckFields{Limit: psn + evidence.RDWindow, Room: 24},
@@ -151,7 +151,7 @@ func (s *Scene) RDAck(from, to, engine int, psn uint32, words ...uint64) {
 	s.RD(from, to, 0, d)
 }
 
-// at does something at a time of the scene.
+// AtTime calls do with the scene's clock set to a time.
 func (s *Scene) AtTime(at int64, do func()) {
 	now := s.Now
 	s.Now = at - s.Step
@@ -159,7 +159,7 @@ func (s *Scene) AtTime(at int64, do func()) {
 	s.Now = now
 }
 
-// DatagramOf is the reliable datagram of a frame over IPv4.
+// DatagramOf returns the reliable datagram in a frame over IPv4.
 func DatagramOf(frame []byte) wire.RD {
 	b := frame[42:]
 	if len(b) > 0 && b[0] < 0x80 {
@@ -168,8 +168,8 @@ func DatagramOf(frame []byte) wire.RD {
 	return b
 }
 
-// First is the id of rank 0's data packet with a PSN, counted from its first, on
-// engine 0, and when it left.
+// First returns the id of a data packet of rank 0 on engine 0, and the time at which it left. PSNs
+// count from the engine's first PSN.
 func (s *Scene) First(psn uint32) (id uint64, left int64) {
 	for _, k := range s.Sightings {
 		if k.Tap == "h0:eth0" && k.Out && IsData(k) {
@@ -183,14 +183,15 @@ func (s *Scene) First(psn uint32) (id uint64, left int64) {
 	return 0, 0
 }
 
-// Vanish is that it is lost behind the leaf.
+// Vanish loses the data packet of rank 0 with a PSN behind the leaf, and returns the time at which
+// it left.
 func (s *Scene) Vanish(psn uint32) (left int64) {
 	id, left := s.First(psn)
 	s.Remove(func(k Sighting) bool { return k.ID == id && k.Time > left+1000 })
 	return left
 }
 
-// DataAgain sends a packet of rank 0 once more, so long after it left.
+// DataAgain sends a packet of rank 0 once more, a time after it left.
 func (s *Scene) DataAgain(psn uint32, after int64) {
 	_, left := s.First(psn)
 	base := s.Base(0, 1, 0, psn+0xFFFFFF00)
@@ -200,7 +201,7 @@ func (s *Scene) DataAgain(psn uint32, after int64) {
 	})
 }
 
-// Say has rank 1 acknowledge what rank 0 sent, so long after a packet left.
+// Say sends an acknowledgement from rank 1 to rank 0, a time after a packet left.
 func (s *Scene) Say(psn uint32, after int64, change func(*wire.RDAckFields), cumulative uint32,
 	words ...uint64) {
 	_, left := s.First(psn)
@@ -213,8 +214,7 @@ func (s *Scene) Say(psn uint32, after int64, change func(*wire.RDAckFields), cum
 	s.AtTime(left+after, func() { s.RD(1, 0, 0, d) })
 }
 
-// Extra has rank 0 send a packet after all others, whose PSN follows theirs, and
-// rank 1 acknowledge it.
+// Extra sends a packet with the next PSN from rank 0, and its acknowledgement from rank 1.
 func (s *Scene) Extra(message, total, position uint32, flags uint8) {
 	psn := s.LastPSN()
 	base := s.Base(0, 1, 0, psn)
@@ -223,21 +223,21 @@ func (s *Scene) Extra(message, total, position uint32, flags uint8) {
 	s.RDAck(1, 0, 0, psn+1)
 }
 
-// Skip has rank 0 skip a packet of a message, which ends it.
+// Skip sends a skip of a packet from rank 0, which ends the packet's message.
 func (s *Scene) Skip(psn, message, total uint32) {
 	d := make(wire.RD, wire.RDSkipLen)
 	d.EncodeSkip(s.Base(0, 1, 0, psn), &wire.RDSkipFields{Count: 1, Message: message, Total: total})
 	s.RD(0, 1, 0, d)
 }
 
-// SkipExtra skips a packet that nothing else had, and rank 1 acknowledges it.
+// SkipExtra sends a skip of the next PSN from rank 0, and its acknowledgement from rank 1.
 func (s *Scene) SkipExtra(message, total uint32) {
 	psn := s.LastPSN()
 	s.Skip(psn, message, total)
 	s.RDAck(1, 0, 0, psn+1)
 }
 
-// LastPSN returns the PSN after those that left.
+// LastPSN returns the PSN after the last that rank 0 sent on engine 0.
 func (s *Scene) LastPSN() (next uint32) {
 	next = 0xFFFFFF00
 	for _, k := range s.Sightings {
@@ -251,7 +251,7 @@ func (s *Scene) LastPSN() (next uint32) {
 	return next
 }
 
-// NACK is rank 1's answer to a packet.
+// NACK sends a negative acknowledgement of a packet from rank 1, a time after the packet left.
 func (s *Scene) NACK(psn uint32, after int64, reason wire.RDReason) {
 	_, left := s.First(psn)
 	d := make(wire.RD, wire.RDNackLen)
@@ -259,7 +259,7 @@ func (s *Scene) NACK(psn uint32, after int64, reason wire.RDReason) {
 	s.AtTime(left+after, func() { s.RD(1, 0, 0, d) })
 }
 
-// Head makes a packet come to rank 1 trimmed.
+// Head trims a packet on its way to rank 1.
 func (s *Scene) Head(psn uint32, comment string) {
 	id, left := s.First(psn)
 	s.Change(func(k Sighting) bool { return k.ID == id && k.Time > left+1100 }, func(k *Sighting) {
@@ -275,4 +275,4 @@ func (s *Scene) Head(psn uint32, comment string) {
 	})
 }
 
-const Another = int64(40_000) // ns, before the next packet but one of a rank
+const Another = int64(40_000) // ns, before a rank's second next packet

@@ -8,8 +8,9 @@ import (
 	"railbed/internal/verdict"
 )
 
-// JudgeRing plays a ring over rd, changes it, and compares the verdicts of checks with the expected
-// ones, some time after the ring's end. One of the results says some words.
+// JudgeRing makes a scene with a ring over rd and mutates it. The capture ends the time after, in
+// ns, after the ring. JudgeRing compares the verdicts of checks with the expected verdicts. One of
+// the results must contain the given words.
 func JudgeRing(t *testing.T, mutate func(*Scene), after int64, want []verdict.Verdict, says string,
 	checks func(*Scene) []evidence.Check) {
 	t.Helper()

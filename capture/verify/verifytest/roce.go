@@ -24,14 +24,14 @@ type QP struct {
 	*Scene
 	Asker, Answerer int // ranks
 	To, Back        infiniband.QPN
-	PSN             infiniband.PSN // of the next request
+	PSN             infiniband.PSN // the next request's
 	MSN             uint32
 	ECN             wire.ECN
 	Port            int
 }
 
-// NewQP is a scene with a queue pair between two hosts of different leaves. Its
-// PSNs wrap where healthy loses a packet.
+// NewQP returns a scene with a queue pair between two hosts of different leaves. Its PSNs wrap at
+// the packet that Healthy loses.
 func NewQP(t testing.TB, family int) *QP {
 	s := NewScene(t)
 	s.Snap = 9000
@@ -59,7 +59,7 @@ func (q *QP) carry(from, to int, f *infiniband.Fields, payload int, ecn wire.ECN
 	})
 }
 
-// Ask sends a request with a PSN, edited.
+// Ask sends a request with a PSN, after edit has changed its fields.
 func (q *QP) Ask(o infiniband.Opcode, psn infiniband.PSN, payload int, edit ...func(*infiniband.Fields)) {
 	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: q.To, PSN: psn, AckReq: o.Ends()},
 		RETH: infiniband.RETHFields{VA: 4096, RKey: 7, Length: uint32(payload)}}
@@ -75,26 +75,26 @@ func (q *QP) Next(o infiniband.Opcode, payload int, edit ...func(*infiniband.Fie
 	q.PSN = q.PSN.Add(1)
 }
 
-// Reply sends an answer.
+// Reply sends a response with an opcode and a syndrome.
 func (q *QP) Reply(o infiniband.Opcode, psn infiniband.PSN, syndrome infiniband.Syndrome, payload int) {
 	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, DestQP: q.Back, PSN: psn},
 		AETH: infiniband.AETHFields{Syndrome: syndrome, MSN: q.MSN & 0xFFFFFF}}
 	q.carry(q.Answerer, q.Asker, &f, payload, wire.NotECT)
 }
 
-// Ack acknowledges up to a PSN that came, when so many messages more were completed.
+// Ack acknowledges all requests up to a PSN, and a number of further completed messages.
 func (q *QP) Ack(psn infiniband.PSN, messages uint32) {
 	q.MSN += messages
 	q.Reply(infiniband.Acknowledge, psn, infiniband.AckUnlimited, 0)
 }
 
-// NAK refuses a PSN with a sequence error.
+// NAK sends a NAK for a sequence error at a PSN.
 func (q *QP) NAK(psn infiniband.PSN) {
 	q.Reply(infiniband.Acknowledge, psn, infiniband.NakSequence, 0)
 }
 
-// Keeps says, as our endpoint does with selective repeat, that one PSN is awaited and
-// another kept; both by how far they are behind the next request's.
+// Keeps sends the NAK of selective repeat: the responder awaits one PSN and keeps a later packet.
+// Both are distances before the next request's PSN.
 func (q *QP) Keeps(awaited, kept int) {
 	msn := q.MSN
 	q.MSN = uint32(q.PSN.Add(kept))
@@ -112,7 +112,8 @@ func Address(va uint64) func(*infiniband.Fields) {
 	return func(f *infiniband.Fields) { f.RETH.VA = va }
 }
 
-// Part answers a READ with a packet, whose PSN is so far behind the next request's.
+// Part sends a packet of a READ's response. ahead is the distance of its PSN from the next
+// request's.
 func (q *QP) Part(o infiniband.Opcode, ahead, bytes int) {
 	q.Reply(o, q.PSN.Add(ahead), infiniband.AckUnlimited, bytes)
 }
@@ -125,7 +126,7 @@ func (q *QP) Write() {
 	q.Next(infiniband.WriteLast, 1000-3*MTU)
 }
 
-// Lose makes the packet that was sent last get lost behind its NIC.
+// Lose loses the last packet behind its NIC.
 func (q *QP) Lose() {
 	left := false
 	q.Remove(func(k Sighting) bool {
@@ -138,7 +139,7 @@ func (q *QP) Lose() {
 	})
 }
 
-// Healthy is a bit of everything, with a loss.
+// Healthy adds requests of every kind with their answers, and one loss that is repaired.
 func (q *QP) Healthy() {
 	q.Write()
 	q.Ack(q.PSN.Add(-1), 1)
@@ -154,7 +155,7 @@ func (q *QP) Healthy() {
 	q.GoBack()
 }
 
-// Read asks for bytes and gets them, in packets of the path MTU.
+// Read sends a READ, and its response in packets of the path MTU.
 func (q *QP) Read(bytes uint32) {
 	psn := q.PSN
 	q.Ask(infiniband.ReadRequest, psn, 0, Length(bytes))
@@ -175,7 +176,7 @@ func (q *QP) Read(bytes uint32) {
 	q.PSN = psn.Add(n)
 }
 
-// GoBack loses the second packet of a WRITE, and sends it and those behind it again.
+// GoBack loses the second packet of a WRITE, and sends this packet and all later packets again.
 func (q *QP) GoBack() {
 	first := q.PSN
 	q.Next(infiniband.WriteFirst, MTU, Length(1000))
@@ -190,7 +191,7 @@ func (q *QP) GoBack() {
 	q.Ack(first.Add(3), 1)
 }
 
-// Seal makes the ICRC of a frame, and takes out the checksum of UDP, as rdma_rxe does.
+// Seal sets the ICRC of a frame and clears the UDP checksum, as rdma_rxe does.
 func Seal(frame []byte) {
 	at := wire.EthernetLen + infiniband.HeadersIPv4
 	if frame[wire.EthernetLen]>>4 == 6 {
@@ -225,7 +226,8 @@ func (q *QP) Dumped(tap string, checks ...evidence.Check) []evidence.Result {
 	return results
 }
 
-// Flip changes a bit of a byte of a frame, from its end where it is negative.
+// Flip changes a bit of the byte at an offset of a frame. A negative offset counts from the frame's
+// end.
 func Flip(at int) func(*Sighting) {
 	return func(k *Sighting) {
 		k.Frame = bytes.Clone(k.Frame)
@@ -240,7 +242,7 @@ func (q *QP) Again(o infiniband.Opcode, count, payload int) {
 	}
 }
 
-// FirstLost begins a connection whose first packet gets lost, and comes again.
+// FirstLost begins a connection whose first packet is lost and sent again.
 func (q *QP) FirstLost() {
 	first := q.PSN
 	q.Next(infiniband.WriteOnly, 100)
@@ -251,23 +253,23 @@ func (q *QP) FirstLost() {
 	q.Ack(q.PSN.Add(-1), 2)
 }
 
-// CNP tells the requester of congestion.
+// CNP sends a congestion notification to the requester.
 func (q *QP) CNP() {
 	q.carry(q.Answerer, q.Asker, &infiniband.Fields{BTH: infiniband.BTHFields{Opcode: infiniband.CNP,
 		BECN: true, DestQP: q.Back}}, 0, wire.NotECT)
 }
 
-// Marked sends a WRITE that comes with a mark.
+// Marked sends a WRITE that arrives with congestion experienced.
 func (q *QP) Marked() {
 	q.ECN = wire.CE
 	q.Next(infiniband.WriteOnly, 100)
 	q.ECN = wire.ECT0
 }
 
-// Wait lets time pass.
+// Wait advances the scene's clock.
 func (q *QP) Wait(d time.Duration) { q.Now += int64(d) }
 
-// Connect makes a connection, with messages of rdma_cm. What goes back starts at another PSN.
+// Connect makes a connection, with messages of rdma_cm. The other direction starts at another PSN.
 func (q *QP) Connect(comm uint32) {
 	m := make(infiniband.MAD, infiniband.MADLen)
 	m.EncodeCM(infiniband.AttributeREQ, uint64(comm))

@@ -41,13 +41,13 @@ func IsData(k Sighting) bool { return k.Length > Segment }
 // SrcOf returns the source address of a packet.
 func SrcOf(k Sighting) netip.Addr { return netip.AddrFrom4([4]byte(k.Frame[26:30])) }
 
-// PortOf is the client's port of an IPv4 segment.
+// PortOf returns the client's port of an IPv4 segment.
 func PortOf(k Sighting) int {
 	return max(int(k.Frame[34])<<8|int(k.Frame[35]), int(k.Frame[36])<<8|int(k.Frame[37]))
 }
 
-// ClusterFile is two leaves and two spines with two hosts on each leaf: every
-// kind of path and a choice of uplinks.
+// ClusterFile is a testbed of two leaves and two spines with two hosts on each leaf. It has every
+// kind of path, and a choice of uplinks.
 const ClusterFile = `
 name: cluster
 fabric:
@@ -66,11 +66,11 @@ type Sighting struct {
 	Frame   []byte
 	Length  int
 	Comment string
-	Queue   int  // priority and one; 0 is not said
-	Foreign bool // it is for another address
+	Queue   int  // the queue's priority plus 1; 0 if it is not recorded
+	Foreign bool // the packet is for another address
 }
 
-// Scene is a capture that a test takes apart before it is written.
+// Scene is a capture that a test can change before it is written.
 type Scene struct {
 	T         testing.TB
 	Plan      *plan.Plan
@@ -81,16 +81,16 @@ type Scene struct {
 	IDs       uint64
 	// Uplink chooses among equal-cost paths by the flow's number.
 	Uplink func(flow, paths int) int
-	// counts of the taps, and what the writing leaves out.
+	// Drops are the counts of the taps; Write leaves these packets out.
 	Drops       map[string]uint64
-	Queues      map[string]uint64 // what the kernel's queues counted as dropped, by port
+	Queues      map[string]uint64 // packets that the kernel's queues dropped, by port
 	Interrupted func(link string) bool
 	Limited     map[string]uint64
 	Untapped    map[string]bool
 	NoCounts    bool
-	Snap        int  // bytes kept of a packet, 0 is 200
-	Foreign     bool // no ids, no directions, not our name
-	Unsorted    bool // written as they are
+	Snap        int  // bytes kept of a packet; 0 is 200
+	Foreign     bool // packets have no ids and no directions, and another writer's name
+	Unsorted    bool // packets are not sorted by time
 	application string
 	Small       bool // few packets
 }
@@ -99,7 +99,7 @@ type Scene struct {
 // of a segment in bytes, and the port of each rank.
 const (
 	Start       = int64(1_700_000_000_000_000_000)
-	Connections = 16 // of each rank to the next one
+	Connections = 16 // of each rank to the next rank
 	Segment     = 1000
 	size        = 480_000
 	Service     = 7000
@@ -118,8 +118,8 @@ func NewScene(t testing.TB) *Scene {
 	}
 }
 
-// Ring plays a ring all-reduce: every rank sends 2(n-1)/n of the size to the
-// next one, over several connections, and gets bare acknowledgements back.
+// Ring adds the packets of a ring all-reduce. Every rank sends 2(n-1)/n of the size to the next
+// rank over several connections, and gets acknowledgements without payload back.
 func (s *Scene) Ring(family int) {
 	ranks := s.Plan.Ranks
 	address := func(r plan.Rank) netip.Addr {
@@ -175,8 +175,8 @@ type TCP struct {
 	SYN      bool
 	Flow     int
 	TTL      uint8
-	Datagram []byte // then it is UDP
-	TOS      uint8  // of a datagram
+	Datagram []byte // for UDP: the payload
+	TOS      uint8  // for UDP
 }
 
 // Frame builds the segment. Its payload depends on the sequence number.
@@ -212,7 +212,7 @@ func (s *Scene) Frame(k TCP, ttl uint8, src, dst plan.MAC) []byte {
 	return buffer.Bytes()
 }
 
-// Send walks a segment from a NIC along the plan's routes to another NIC.
+// Send adds a segment at every tap from a NIC along the plan's routes to another NIC.
 func (s *Scene) Send(node, nic string, k TCP) {
 	s.IDs++
 	s.Now += s.Step
@@ -226,7 +226,7 @@ func (s *Scene) Send(node, nic string, k TCP) {
 	s.Hops(node, at, k, s.Now)
 }
 
-// Hops sees the segment leave a port, enter the next, and so on.
+// Hops adds the sightings of a segment: it leaves a port, enters the next port, and so on.
 func (s *Scene) Hops(node string, at *plan.Interface, k TCP, now int64) {
 	c := &evidence.Capture{Plan: s.Plan}
 	for ttl := k.TTL; ; ttl-- {
@@ -301,8 +301,8 @@ func (s *Scene) Change(match func(Sighting) bool, edit func(*Sighting)) {
 	}
 }
 
-// first is the id of the first packet after a share of the capture that passes
-// a tap in a direction with at least a payload's length.
+// Packet returns the id of the first packet with payload that passes a tap in a direction, in the
+// second half of the capture.
 func (s *Scene) Packet(tap string, out bool) uint64 {
 	for _, k := range s.Sightings[len(s.Sightings)/2:] {
 		if k.Tap == tap && k.Out == out && k.Length > Segment {
@@ -316,7 +316,7 @@ func (s *Scene) Packet(tap string, out bool) uint64 {
 // Insert adds sightings.
 func (s *Scene) Insert(k ...Sighting) { s.Sightings = append(s.Sightings, k...) }
 
-// Of is one sighting of a packet.
+// Of returns the sighting of a packet at a tap in a direction.
 func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 	for _, k := range s.Sightings {
 		if k.ID == id && k.Tap == tap && k.Out == out {
@@ -327,7 +327,7 @@ func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 	return Sighting{}
 }
 
-// Options returns the facts that are known beside the scene's capture.
+// Options returns the options with which the scene's capture is judged.
 func (s *Scene) Options() evidence.Options {
 	return evidence.Options{Plan: s.Plan, Drops: s.Queues, Interrupted: s.Interrupted}
 }
@@ -428,13 +428,13 @@ func Text(r evidence.Result) string {
 	return fmt.Sprintf("%s %s: %s\n  %s", r.Verdict, r.Name, r.Summary, fmt.Sprint(r.Details))
 }
 
-// AddrPort returns an address of a rank with a port.
+// AddrPort returns the address of a rank with a port.
 func AddrPort(r evidence.Rank, port int) netip.AddrPort {
 	return netip.AddrPortFrom(r.Addr, uint16(port))
 }
 
-// Begin has the capture begin where a packet that left before comes into a switch, behind a part
-// of the packets.
+// Begin removes the first len/part sightings, and then all up to the next packet that a port
+// receives. So the capture begins with a packet that left before.
 func (s *Scene) Begin(part int) {
 	first := s.Sightings[len(s.Sightings)/part].Time
 	for _, k := range s.Sightings {
@@ -446,7 +446,7 @@ func (s *Scene) Begin(part int) {
 	s.Remove(func(k Sighting) bool { return k.Time < first })
 }
 
-// Wants compares a result with a verdict, and with words of a line.
+// Wants compares a result with a verdict, and requires words in one of its lines.
 func Wants(t *testing.T, r evidence.Result, want verdict.Verdict, says string) {
 	t.Helper()
 	if said := strings.Join(append(r.Details, r.Summary), "\n"); r.Verdict != want ||
@@ -465,7 +465,7 @@ func Bounded(t *testing.T, text string, kind spec.BoundKind) *spec.Bound {
 	return &b
 }
 
-// Judge compares a verdict on a scene, and words of the result, with the expected ones.
+// Judge runs a check on a scene, compares the verdict, and requires words in the result.
 func Judge(t *testing.T, s *Scene, check evidence.Check, want verdict.Verdict, says string) {
 	t.Helper()
 	results, _ := s.Run(check)

@@ -62,7 +62,7 @@ func SoftScene(t testing.TB, text string) *Scene {
 // Loopback returns the first loopback address of a node.
 func Loopback(n *plan.Node) netip.Addr { return n.Loopbacks[0].Addr() }
 
-// Uplinks are the taps of a switch's ports to other switches.
+// Uplinks returns the taps of a switch's ports to other switches.
 func (s *Scene) Uplinks(sw string) (taps []string) {
 	for _, port := range s.Plan.Switch(sw).Ports {
 		if peer, _ := evidence.SplitPort(port.Peer); s.Plan.Switch(peer) != nil {
@@ -72,7 +72,7 @@ func (s *Scene) Uplinks(sw string) (taps []string) {
 	return taps
 }
 
-// From edits what is seen of every second packet from a switch's sending on.
+// From edits the sightings of every second packet, from the sending of a switch on.
 func (s *Scene) From(sw string, edit func(k *Sighting, here bool)) {
 	left := map[uint64]int64{}
 	for _, k := range s.Sightings {
@@ -123,8 +123,8 @@ func (s *Scene) Lose(comment string) {
 	}
 }
 
-// NicOverruns has the emulated NIC of h0 drop a packet for want of room, and leaf1 tell how short
-// its queue was.
+// NicOverruns makes the emulated NIC of h0 drop a packet for lack of room, and leaf1 record its
+// queue length.
 func NicOverruns(s *Scene) {
 	id := s.Packet("h0:eth0", true)
 	at := s.Of(id, "h0:eth0", true)
@@ -133,7 +133,7 @@ func NicOverruns(s *Scene) {
 	s.Insert(at)
 }
 
-// LostBy is a scene of which taps lost a packet each.
+// LostBy returns a scene in which each of the taps lost a packet.
 func LostBy(of func(*Scene), taps ...string) func(*Scene) {
 	return func(s *Scene) {
 		of(s)
@@ -148,7 +148,7 @@ func LostBy(of func(*Scene), taps ...string) func(*Scene) {
 	}
 }
 
-// Pause has a port ask the far end for a pause.
+// Pause sends a PFC frame from a port to the far end of its link.
 func (s *Scene) Pause(tap string, at int64, quanta uint16) {
 	port, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(tap))
 	frame := make([]byte, wire.EthernetMinLen)
@@ -162,8 +162,8 @@ func (s *Scene) Pause(tap string, at int64, quanta uint16) {
 			Comment: "railbed verdict=pause reason=pfc depth=5000 late=0ns"})
 }
 
-// Chain is a pause that spreads from spine1 over leaf1 to h0, after the traffic,
-// for 1,000 quanta each: 512 us.
+// Chain adds pauses that spread from spine1 over leaf1 to h0, after the traffic. Each pause has
+// 1,000 quanta: 512 us.
 func (s *Scene) Chain() {
 	end := s.Now - 900_000_000
 	up := s.Uplinks("leaf1")[0]
@@ -172,8 +172,8 @@ func (s *Scene) Chain() {
 	s.Pause("leaf1:p0", end+10_000, 1000)
 }
 
-// Circle has each switch of a ring pause the one before it, four times within the
-// time of a pause.
+// Circle makes each switch of a ring pause the switch before it, four times within the time of a
+// pause.
 func (s *Scene) Circle() {
 	at := s.Now - 900_000_000
 	for n := range 4 {
