@@ -24,8 +24,8 @@ type Attachment struct {
 	Reach []netip.Prefix `json:"reach,omitempty"`
 	// Down is set if the link is down. The NIC then has no carrier, except while Attach creates it.
 	Down bool `json:"down,omitempty"`
-	// Many is set if the testbed has more NICs than can have ports of their own with the fastest
-	// driver. The kernel takes twice as long to close such ports.
+	// Many is set if the testbed has too many NICs for ports of the fastest driver, which the
+	// kernel takes twice as long to close.
 	Many bool `json:"many,omitempty"`
 }
 
@@ -55,9 +55,9 @@ const (
 )
 
 // Check refuses an attachment that requests more than a testbed needs in a container's namespace.
-// The testbed may belong to another user than the one whose rights create the NIC. So an attachment
-// may only result in the NIC, its own addresses and routes through it. DefaultRoute is true if the
-// container's default route is to use the NIC.
+// The testbed may belong to another user than the user whose rights create the NIC. So an
+// attachment may only result in the NIC, its own addresses and routes through it. DefaultRoute is
+// true if the container's default route is to use the NIC.
 func (a *Attachment) Check(defaultRoute bool) error {
 	if a == nil {
 		return errors.New("attachment: there is none; want that of a NIC")

@@ -18,8 +18,8 @@ var cutHandle = kernel.Handle(9, 0)
 
 // SetDirectionState cuts or restores one direction of a link. Packets sent into a cut direction are
 // lost, and so are packets queued for it. As with one broken fibre of a pair, both ends keep their
-// carrier, so neither detects the cut. Both means both directions, which also differs from
-// SetLinkState by the carrier.
+// carrier, so neither detects the cut. Both cuts or restores both directions. Unlike SetLinkState,
+// it leaves the carrier on.
 func (f *Fabric) SetDirectionState(_ context.Context, name string, dir Direction, up bool) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()

@@ -17,7 +17,8 @@ type Options struct {
 	// line. Nil traces nothing and costs nothing. It is called from several goroutines, one at a
 	// time.
 	Trace func(line string)
-	// Calibration contains the bursts of shaped links. Nil loads the one kept in link.DefaultPath.
+	// Calibration contains the bursts of shaped links. Nil loads the calibration stored in
+	// link.DefaultPath.
 	Calibration *link.Calibration
 	// Parallel is the number of threads that configure namespaces. 0 is one per CPU, at most 4.
 	Parallel int

@@ -79,7 +79,7 @@ type Command struct {
 	Terminal bool
 }
 
-// Exit is how a process ended: by a signal if Signal is not zero, else with Code.
+// Exit describes the end of a process: by a signal if Signal is not zero, else with Code.
 type Exit struct {
 	Code   int            `json:"code"`
 	Signal syscall.Signal `json:"signal,omitempty"`

@@ -15,8 +15,8 @@ import (
 type UnreachableError struct {
 	Rate  units.Rate
 	MTU   int
-	Best  units.Rate  // the highest rate that was reached
-	Burst units.Bytes // with this burst, the largest allowed
+	Best  units.Rate  // the highest measured rate
+	Burst units.Bytes // the burst of that rate, the largest allowed
 }
 
 // Error implements error.

@@ -117,9 +117,9 @@ func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
 	}
 }
 
-// MaxSegments is how many packets the end's own stack may hand to the queue as one. They leave
-// together if they fit into the burst; otherwise the shaper segments them. Frames on the link are
-// single packets either way.
+// MaxSegments is the largest number of packets that the end's own stack may hand to the queue as
+// one. They leave together if they fit into the burst; otherwise the shaper segments them. Frames
+// on the link are single packets either way.
 //
 // One would be the most faithful, but costs TCP too much CPU time. At 1 Gbit/s with an MTU of 1,500
 // a connection over one router got 0.3 to 0.5 of the rate on two busy cores. It got 0.97 to 1 with
@@ -243,8 +243,8 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 	return errs
 }
 
-// Stats returns the counters of the shaping's queue: the shaper's if there is one. With netem the
-// drops are netem's: it counts the drops of the shaper below it with its own.
+// Stats returns the counters of the shaping's queue: the shaper's if there is one. With netem, the
+// drops are netem's count, which includes the drops of the shaper below it.
 func (s Shaping) Stats(qdiscs []kernel.Qdisc) (stats kernel.QdiscStats) {
 	netem := find(qdiscs, netemHandle)
 	shaper := find(qdiscs, plainHandle)

@@ -13,7 +13,7 @@ import (
 )
 
 // Handle is an open port that is not in use yet: its description and its descriptors. This process
-// or another one makes a Port of it.
+// or another process makes a Port of it.
 type Handle struct {
 	Description Description
 	Files       []*os.File

@@ -32,8 +32,9 @@ type Frame struct {
 	// Data is the memory for the frame; its capacity is at least Description.Room. Receive sets its
 	// length.
 	Data []byte
-	// Stamp is when the frame arrived, in nanoseconds of CLOCK_REALTIME: when the kernel put it
-	// into the ring or, with Tap, when Receive took it out.
+	// Stamp is the time at which the frame arrived, in nanoseconds of CLOCK_REALTIME. It is the
+	// time at which the kernel put the frame into the ring or, with Tap, at which Receive took it
+	// out.
 	Stamp int64
 }
 

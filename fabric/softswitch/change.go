@@ -17,7 +17,7 @@ import (
 // the shared buffer at once. If the shared buffer has no room, nothing changes, and the error
 // contains settings that would fit. While frames, pauses and rates from before are in flight, a
 // port reserves enough for both settings. So a rate that rises while a delay falls may need two
-// calls, first one for the delay.
+// calls, the first for the delay.
 func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 	l := e.byLink[name]
 	if l == nil {

@@ -17,7 +17,7 @@ const maxDeadlocks = 16
 
 // Deadlock is a cycle of ports that wait for each other's pauses to end.
 type Deadlock struct {
-	// Since is when the cycle was first seen.
+	// Since is the time at which the cycle was first seen.
 	Since clock.Time `json:"since_ns"`
 	// Ports are the egress ports. Each waits for the next, and the last for the first.
 	Ports    []string `json:"ports"`

@@ -37,7 +37,7 @@ const (
 
 // Observation is an event of a packet at a port.
 type Observation struct {
-	Port int // index of Engine.Ports
+	Port int // index in Engine.Ports
 	Kind Kind
 	// Time is the model's time of the event: of the first bit for Sent, of the last bit for
 	// Arrived.
@@ -52,7 +52,7 @@ type Observation struct {
 	Queue  uint8
 	// Depth is the number of bytes in the queue ahead of the packet; for Sent it is the number
 	// behind it. For Sent with a Verdict it is the number ahead of the packet at the time of the
-	// verdict. With Trimmed that is in the queue that had no room for the packet, not in Queue. For
+	// verdict. For Trimmed it counts the queue that had no room for the packet, not Queue. For
 	// pauses it has the priority with the most bytes. At the port that sends the pause it counts
 	// waiting packets that came in by the port; at the receiving port it counts the port's queue.
 	Depth int64

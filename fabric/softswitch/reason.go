@@ -6,7 +6,7 @@ import (
 	"railbed/fabric/softswitch/queue"
 )
 
-// Reason is the reason why the fabric dropped, marked or trimmed a packet, or sent it by itself.
+// Reason is the reason why the fabric dropped, marked or trimmed a packet, or made it.
 type Reason uint8
 
 // Reasons; those of drops come first.
@@ -89,8 +89,8 @@ func Reasons() []Reason {
 	return all
 }
 
-// Recorded returns the names of the drop reasons that captures show: all except that of a copy
-// without a packet, plus Refused, a drop by a node's own queue.
+// Recorded returns the names of the drop reasons that captures show. These are all except the
+// reason of a copy that found no packet memory, plus Refused, a drop by a node's own queue.
 func Recorded() []string {
 	var words []string
 	for _, r := range append(Reasons(), Refused) {

@@ -55,9 +55,9 @@ func (v Verdict) String() string {
 
 // Record describes a frame at a tap.
 type Record struct {
-	// Time is when the frame was at the tap, in nanoseconds of CLOCK_REALTIME.
+	// Time is the time at which the frame was at the tap, in nanoseconds of CLOCK_REALTIME.
 	Time int64
-	// Late is by how many nanoseconds Time is after the time that the model computed.
+	// Late is Time less the time that the model computed, in nanoseconds.
 	Late int64
 	// Depth is the number of bytes in the queue ahead of the frame.
 	Depth int64
@@ -235,7 +235,7 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 	return count, nil
 }
 
-// Lost returns how many records of a tap were dropped because the ring had no room.
+// Lost returns the number of records of a tap that were dropped because the ring had no room.
 func (r *Reader) Lost(tap uint16) uint64 {
 	if int(tap) >= maxTaps {
 		return 0

@@ -14,8 +14,8 @@ import (
 const aloneEnv = "RAILBED_TEST_ALONE"
 
 // MainAlone is Main for tests that bind fixed ports of loopback addresses. Test binaries of one user
-// that give the same name run one after the other, whatever go test, or another one beside it, would
-// run at once.
+// that give the same name run one after the other, even if one go test, or two, would run them at
+// once.
 func MainAlone(m *testing.M, name string) int {
 	if os.Getenv(aloneEnv) == name {
 		return Main(m)

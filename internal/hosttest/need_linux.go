@@ -69,7 +69,7 @@ const (
 	// of rdma_rxe, for guests whose kernels have RDMA.
 	Pyverbs Feature = "pyverbs"
 	VM      Feature = "vm"
-	// Tap is the right to make a tap device in a network namespace of one's own.
+	// Tap is the right to make a tap device in a network namespace that the test made.
 	Tap Feature = "tap"
 )
 
@@ -157,8 +157,8 @@ func Sampled(t testing.TB, i int) bool {
 	return i%n == 0
 }
 
-// Probe returns in one line why the host lacks a feature, or nil. The answer is kept for the life
-// of the process.
+// Probe returns, in one line, the reason why the host lacks a feature, or nil. The answer is kept
+// for the life of the process.
 func Probe(feature Feature) error {
 	probe, known := probed[feature]
 	if !known {

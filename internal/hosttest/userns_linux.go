@@ -141,7 +141,7 @@ func second(t *testing.T, where string, output []byte, err error) {
 // right of root. If an ordinary user starts it and the host allows user namespaces, it runs the
 // binary again. The second run is root of a user namespace with network, mount, IPC and UTS
 // namespaces of its own. Root runs the tests directly. The PID namespace stays the host's: the
-// first process of a new one would inherit every orphan.
+// first process of a new PID namespace would inherit every orphan.
 func MainInUserNS(m *testing.M) int {
 	if os.Geteuid() == 0 || Probe(UserNS) != nil {
 		return Main(m)

@@ -11,7 +11,7 @@ type AETH []byte
 // AETHFields are the fields of an AETH.
 type AETHFields struct {
 	Syndrome Syndrome
-	// MSN is how many messages the responder has completed, modulo 2^24.
+	// MSN is the number of messages that the responder has completed, modulo 2^24.
 	MSN uint32
 }
 

@@ -34,7 +34,7 @@ type BTHFields struct {
 	Solicited bool
 	// MigReq is the migration state: rdma_rxe sends false, ConnectX true.
 	MigReq bool
-	// Pad is how many bytes of padding are between payload and ICRC, 0 to 3.
+	// Pad is the number of bytes of padding between payload and ICRC, 0 to 3.
 	Pad uint8
 	// PKey is the partition's key.
 	PKey uint16
@@ -55,7 +55,7 @@ func (b BTH) Opcode() Opcode { return Opcode(b[bthOpcode]) }
 // Version is the version of the transport header. Only version 0 exists.
 func (b BTH) Version() uint8 { return b[bthFlags] & bthVersion }
 
-// Pad is how many bytes of padding the packet has, 0 to 3.
+// Pad is the number of bytes of padding in the packet, 0 to 3.
 func (b BTH) Pad() int { return int(field(b[bthFlags], 4, 2)) }
 
 // PKey is the partition's key.

@@ -31,7 +31,7 @@ const (
 	pathService    = 42 // service level 4 bits, subnet local 1
 	pathAckTimeout = 43 // 5 bits
 
-	// REQPrivate is the bytes of private data in a REQ.
+	// REQPrivate is the number of bytes of private data in a REQ.
 	REQPrivate = CMLen - reqPrivate
 )
 
@@ -165,7 +165,7 @@ const (
 	repCAGUID     = 28
 	repPrivate    = 36
 
-	// REPPrivate is the bytes of private data in a REP.
+	// REPPrivate is the number of bytes of private data in a REP.
 	REPPrivate = CMLen - repPrivate
 )
 

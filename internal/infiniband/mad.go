@@ -14,8 +14,8 @@ const (
 	madModifier     = 20
 	madData         = 24
 
-	// MADLen is the length of a management datagram, CMLen that of the message after its header, in
-	// bytes.
+	// MADLen is the length of a management datagram, and CMLen the length of the message after its
+	// header, in bytes.
 	MADLen = 256
 	CMLen  = MADLen - madData
 )

@@ -32,8 +32,9 @@ const MaxPSN PSN = 1<<24 - 1
 // Add returns the PSN n packets later, or earlier if n is negative.
 func (p PSN) Add(n int) PSN { return (p + PSN(n)) & MaxPSN }
 
-// From returns by how many packets p is later than another PSN, from -2^23 to 2^23-1. The order of
-// two PSNs is certain only if they differ by less than half of the number space (9.7.3.1).
+// From returns the number of packets from another PSN to p, from -2^23 to 2^23-1. It is negative if
+// p is earlier. The order of two PSNs is certain only if they differ by less than half of the
+// number space (9.7.3.1).
 func (p PSN) From(other PSN) int { return int(int32(uint32(p-other)<<8) >> 8) }
 
 // mtus are the path MTUs: bytes of payload by their code (9.7.8, table 88).

@@ -151,8 +151,8 @@ func ownNamespace() (netns.NsHandle, error) {
 	return handle, nil
 }
 
-// Become replaces this namespace by another one, under the same descriptor number. Every holder of
-// this Namespace, or of its path, then refers to the other one.
+// Become replaces this namespace by another namespace, under the same descriptor number. Every
+// holder of this Namespace, or of its path, then refers to the other namespace.
 func (n *Namespace) Become(other *Namespace) error {
 	err := n.use(func(own netns.NsHandle) error {
 		return other.use(func(theirs netns.NsHandle) error {

@@ -46,8 +46,8 @@ func (h QdiscHandle) parentText() string {
 // socket sees it: with the Ethernet header, without preamble and checksum.
 type TBF struct {
 	Rate units.Rate
-	// Burst is how many bytes may leave at once after a pause. A frame longer than Burst is
-	// dropped.
+	// Burst is the number of bytes that may leave at once after a pause. A frame longer than Burst
+	// is dropped.
 	Burst units.Bytes
 	// Limit is the length of the queue.
 	Limit units.Bytes
@@ -57,12 +57,12 @@ type TBF struct {
 type Netem struct {
 	Delay, Jitter            time.Duration
 	Loss, Duplicate, Corrupt units.Ratio
-	// Limit is how many packets it holds while they are delayed; it drops further ones. The
-	// kernel's default of 1,000 is the same for every delay, and is too small for most links.
+	// Limit is the largest number of delayed packets. Netem drops further packets. The kernel's
+	// default of 1,000 is the same for every delay, and is too small for most links.
 	Limit uint32
-	// Seed makes the draws repeatable on kernels since 6.6; others ignore it.
+	// Seed makes the draws repeatable on kernels since 6.6; older kernels ignore it.
 	Seed uint64
-	// Others is set when read: the settings of the kernel's netem that SetNetem never makes, in
+	// Others is set by Qdiscs only. It lists the kernel's settings that SetNetem never makes, in
 	// tc's words. A table of delays ("distribution") is never listed: the kernel does not report
 	// it.
 	Others []string
@@ -88,8 +88,8 @@ type QdiscStats struct {
 	BacklogPackets uint64 `json:"backlog_packets"`
 }
 
-// SetTBF creates or changes a token bucket filter. With the handle of an existing one it changes it
-// in place, so that no queued packet is lost.
+// SetTBF creates or changes a token bucket filter. With the handle of an existing filter it changes
+// that filter in place, so that no queued packet is lost.
 func (b *Batch) SetTBF(dev string, index int, parent, handle QdiscHandle, q TBF) {
 	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, parent, handle,
 		func() string {
@@ -350,8 +350,8 @@ func parseTBF(options []byte) (*TBF, error) {
 	return q, err
 }
 
-// BurstResolution is by how much a burst that is read back may be below the burst that was set. The
-// kernel reports the burst as a time in ticks, rounded down twice.
+// BurstResolution is the largest difference by which a burst that is read back may be below the
+// burst that was set. The kernel reports the burst as a time in ticks, rounded down twice.
 func (q TBF) BurstResolution() units.Bytes {
 	return units.Bytes(math.Ceil(float64(q.Rate.BytesPerSecond())*2*tick.Seconds())) + 1
 }

@@ -53,7 +53,7 @@ const LocalTable = unix.RT_TABLE_LOCAL
 // Unicast reports whether the route leads to a destination; a blackhole does not.
 func (r Route) Unicast() bool { return r.Type == unix.RTN_UNICAST }
 
-// AddRoute adds a route, or replaces the one to the same destination.
+// AddRoute adds a route, or replaces the route to the same destination.
 func (b *Batch) AddRoute(r Route) {
 	b.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() string {
 		return "ip -n " + b.node + " route replace " + r.String()

@@ -11,7 +11,7 @@ const (
 )
 
 // Again returns the path and the arguments that start this executable again with the given argument
-// vector. If this process was started through its loader by path, so is the new one.
+// vector. If this process was started through its loader by path, so is the new process.
 func Again(args []string) (path string, all []string) {
 	if self, err := os.Readlink(Self); err != nil || self != Loader || len(args) == 0 {
 		return Self, args

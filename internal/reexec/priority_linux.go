@@ -55,7 +55,8 @@ func Batch() bool {
 }
 
 // ProgramNice is the nice value of a node's programs where switches of an ordinary user run beside
-// them. An ordinary user can only lower the priority of programs, not raise that of the switches.
+// them. An ordinary user can only lower the priority of programs, not raise the priority of the
+// switches.
 const ProgramNice = 10
 
 // GiveWay sets the nice value of the calling process's session, so that other sessions run first,

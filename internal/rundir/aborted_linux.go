@@ -21,9 +21,9 @@ import (
 const (
 	// KeptCount is the number of aborted testbeds that are kept; the oldest are removed first.
 	KeptCount = 10
-	// KeptFor is how long an aborted testbed is kept.
+	// KeptFor is the time for which an aborted testbed is kept.
 	KeptFor = 7 * 24 * time.Hour
-	// KeptLog is how much of the end of a log is kept, in bytes.
+	// KeptLog is the length of the end of a log that is kept, in bytes.
 	KeptLog = 1 << 20
 )
 
@@ -49,7 +49,8 @@ func (d Dir) WriteReport(text []byte) error {
 // holds supervisor.log and report.json.
 type Aborted struct {
 	Name string `json:"name"`
-	// Found is when a command found the testbed dead; the time of its death is not known.
+	// Found is the time at which a command found the testbed dead; the time of its death is not
+	// known.
 	Found time.Time `json:"found"`
 	Dir   string    `json:"dir"`
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NamesDir is where ip-netns(8) looks for names of namespaces.
+// NamesDir is the directory in which ip-netns(8) looks for names of namespaces.
 const NamesDir = "/run/netns"
 
 // nameTarget matches the target of a testbed's name, a descriptor of its supervisor. ip-netns(8)

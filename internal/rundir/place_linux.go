@@ -22,7 +22,8 @@ func Root() (string, error) {
 	return path, err
 }
 
-// Elsewhere returns which directory Root has passed over and why, or "" if none.
+// Elsewhere returns the directory that Root has passed over, with the reason, or "" if there is
+// none.
 func Elsewhere() string {
 	_, passed, err := root()
 	if err != nil {

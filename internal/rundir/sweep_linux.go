@@ -31,12 +31,13 @@ type SweepOptions struct {
 	Forget bool
 	// Try leaves the work to a sweep that is already under way, instead of waiting for it.
 	Try bool
-	// Patience is how long an engine may take for each answer. After that, its containers are left
-	// to a later sweep. The default is the constant Patience.
+	// Patience is the longest time that an engine may take for each answer. After that, its
+	// containers are left to a later sweep. The default is the constant Patience.
 	Patience time.Duration
 }
 
-// Patience is how long an engine may take for an answer before it counts as stopped or hung.
+// Patience is the longest time that an engine may take for an answer before it counts as stopped or
+// hung.
 const Patience = 10 * time.Second
 
 func (o SweepOptions) patience() time.Duration { return cmp.Or(o.Patience, Patience) }

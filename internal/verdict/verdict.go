@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Verdict is how a check or a run ended. The zero value is not a verdict.
+// Verdict is the outcome of a check or a run. The zero value is not a verdict.
 type Verdict string
 
 // Verdicts; each is overruled by those after it. A failure while the emulator did not keep up, or

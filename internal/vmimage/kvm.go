@@ -14,8 +14,8 @@ const KVMPath = "/dev/kvm"
 // 7.2).
 const EmulatedProcessor = "max,-erms,-fsrm"
 
-// OpenKVM returns why QEMU cannot open KVM's device, or nil. It checks as this user or, with
-// becomesAnother, as another user who is a member of the device's group.
+// OpenKVM returns the reason why QEMU cannot open KVM's device, or nil. It checks as this user or,
+// with becomesAnother, as another user who is a member of the device's group.
 func OpenKVM(becomesAnother bool) error {
 	if becomesAnother {
 		info, err := os.Stat(KVMPath)

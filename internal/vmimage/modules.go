@@ -26,7 +26,7 @@ var ErrNoModule = errors.New("the kernel has no such module")
 // Dependencies are read from the modules: a kernel unpacked from its package has no modules.dep,
 // which depmod makes when the package is installed. A module may also request a feature at run time
 // without naming the module that provides it. Such requests are not among the dependencies; only
-// those of rdma_rxe are known here.
+// the requests of rdma_rxe are known here.
 func (a *Archive) Modules(folder string, k Kernel, names []string) ([]string, error) {
 	files, err := k.modules()
 	if err != nil {

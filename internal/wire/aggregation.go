@@ -31,11 +31,11 @@ const (
 
 	// AggregationVersion is the version that this package reads and writes.
 	AggregationVersion = 3
-	// AggregationMaxFanIn is how many workers one slot can add up: the bits of
+	// AggregationMaxFanIn is the largest number of workers that one slot can add up: the bits of
 	// the bitmap.
 	AggregationMaxFanIn = 64
-	// AggregationMaxElements is how many elements of any type fit a UDP datagram
-	// over IPv6 of 64 KiB; an MTU allows fewer.
+	// AggregationMaxElements is the number of elements of any type that fit a UDP datagram over
+	// IPv6 of 64 KiB; an MTU allows fewer.
 	AggregationMaxElements = (0xFFFF - UDPLen - AggregationLen) / 4
 )
 

@@ -17,7 +17,7 @@ const (
 	OpcodeExtension = 0xFFFE
 )
 
-// GFCIdentifier is at the place of the organization's identifier in an extension frame.
+// GFCIdentifier is the organization's identifier in the extension frames of GFC.
 var GFCIdentifier = [3]byte{0x06, 'R', 'G'}
 
 // GFCFields are the fields of a GFC frame.

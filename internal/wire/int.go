@@ -355,7 +355,7 @@ func (p INTProbe) Valid() bool { return len(p) >= INTProbeLen }
 // Seq is the sequence number, from 0.
 func (p INTProbe) Seq() uint64 { return binary.BigEndian.Uint64(p) }
 
-// Sent is when the probe was sent, in ns.
+// Sent is the time at which the probe was sent, in ns.
 func (p INTProbe) Sent() uint64 { return binary.BigEndian.Uint64(p[8:]) }
 
 // Encode writes the payload.

@@ -96,8 +96,8 @@ func (h IPv6) SetPayloadLength(n uint16) { binary.BigEndian.PutUint16(h[ipv6Payl
 // SetHopLimit sets the hop limit.
 func (h IPv6) SetHopLimit(n uint8) { h[ipv6HopLimit] = n }
 
-// DecrementHopLimit subtracts one from the hop limit; 0 stays. It returns the new one: a router
-// that gets 0 drops the packet (RFC 8200, 3).
+// DecrementHopLimit subtracts one from the hop limit; 0 stays. It returns the new hop limit: a
+// router that gets 0 drops the packet (RFC 8200, 3).
 func (h IPv6) DecrementHopLimit() uint8 {
 	if h[ipv6HopLimit] > 0 {
 		h[ipv6HopLimit]--
@@ -122,7 +122,7 @@ type Upper struct {
 	// Protocol is the upper layer's. If the walk could not pass an extension header, Protocol is
 	// the number of that header.
 	Protocol uint8
-	// Offset is where the upper layer, or the header that could not be passed, begins, in bytes
+	// Offset is the offset of the upper layer, or of the header that could not be passed, in bytes
 	// from the start of the walk.
 	Offset int
 	// Fragment is set if there is a fragment header. FragmentOffset is the offset of this fragment

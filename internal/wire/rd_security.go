@@ -14,7 +14,8 @@ const (
 	RDSecurityLen = 12
 	// RDTagLen is the length of the tag at the end.
 	RDTagLen = 16
-	// RDSealedLen is by how much an encrypted datagram is longer than a plain one.
+	// RDSealedLen is the number of bytes by which an encrypted datagram is longer than a plain
+	// datagram.
 	RDSealedLen = RDSecurityLen + RDTagLen
 	// RDSealedLeast is the length of the shortest trimmed encrypted datagram that is still of use.
 	RDSealedLeast = RDBaseLen + RDSecurityLen
@@ -64,7 +65,7 @@ func (b RD) SealedTrimmed() bool {
 
 // Unseal converts an opened datagram, which still has its security header, to the plain datagram
 // that was sealed. It moves the base over the security header and drops the tag. The Check stays
-// that of an encrypted datagram, which covers only the base.
+// the Check of an encrypted datagram, which covers only the base.
 func (b RD) Unseal() RD {
 	copy(b[RDSecurityLen:], b[:RDBaseLen])
 	b = b[RDSecurityLen : len(b)-RDTagLen]

@@ -207,7 +207,7 @@ func (t *Table) Ports() []Port {
 	return t.portsLocked()
 }
 
-// Shown returns Ports without Made, for display: the plan shows the same.
+// Shown returns Ports for display, without Made, whose content the plan shows.
 func (t *Table) Shown() []Port {
 	ports := t.Ports()
 	for _, p := range ports {

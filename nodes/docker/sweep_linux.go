@@ -126,8 +126,8 @@ func (s *sweeping) remove(what string, do func(context.Context) error) error {
 }
 
 // Marked returns the run directories with which containers and images in an engine are labelled,
-// and the names of their testbeds. The engine is the one of DOCKER_HOST, or Docker's own; host is
-// its address. If there is no engine, the result is empty. Testbeds with a running container are
+// and the names of their testbeds. The engine is the engine of DOCKER_HOST, or Docker's own; host
+// is its address. If there is no engine, the result is empty. Testbeds with a running container are
 // left out: they are alive, perhaps elsewhere.
 func Marked() (host string, testbeds map[string]string, err error) {
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())

@@ -31,7 +31,7 @@ type Router struct {
 	ended   chan End
 }
 
-// End is how a daemon ended.
+// End describes the end of a daemon.
 type End struct {
 	Daemon string
 	At     time.Time
@@ -192,8 +192,8 @@ func (r *Router) logEnd(name string) string {
 	return said()
 }
 
-// Ended reports daemons that have ended, and how. The router then keeps its last routes. A daemon
-// that a user starts again is reported again when it ends.
+// Ended reports the daemons that have ended, with the exit code or signal of each. The router then
+// keeps its last routes. A daemon that a user starts again is reported again when it ends.
 func (r *Router) Ended() <-chan End { return r.ended }
 
 // maxSaid bounds how many bytes of a program's last output are kept.

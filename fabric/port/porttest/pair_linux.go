@@ -40,7 +40,7 @@ type Generator struct {
 	frames [][]byte
 }
 
-// GeneratorBatch is how many frames a Generator sends at once.
+// GeneratorBatch is the number of frames that a Generator sends at once.
 const GeneratorBatch = 32
 
 // NewGenerator opens a generator on the rig's NIC. It sends the given batch of frames repeatedly.

@@ -9,7 +9,7 @@ import (
 // Originator is a Table that also finds the path of packets that the switch itself sends.
 type Originator interface {
 	// Originate sets the Ethernet addresses for the first link in a packet whose headers are
-	// parsed. It returns the port by which the packet leaves, or why it cannot be sent.
+	// parsed. It returns the port by which the packet leaves, or the reason why it cannot be sent.
 	Originate(now clock.Time, one *packet.Packet) (port int, why Reason)
 }
 

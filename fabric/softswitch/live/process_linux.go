@@ -238,9 +238,9 @@ func (s *Process) Exited() <-chan struct{} { return s.exited }
 func (s *Process) Ended() string { return s.process.ProcessState.String() }
 
 const (
-	// Silence is how long the process may take to answer, and silenceLooks is the number of checks
-	// in that time. The checks are counted instead of the time: a supervisor that was itself
-	// delayed must not report the process as silent.
+	// Silence is the longest time that the process may take to answer, and silenceLooks is the
+	// number of checks in that time. The checks are counted instead of the time: a supervisor that
+	// was itself delayed must not report the process as silent.
 	Silence      = 10 * time.Second
 	silenceLooks = 50
 )

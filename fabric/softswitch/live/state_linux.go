@@ -48,18 +48,18 @@ type NICState struct {
 	// because a CPU's backlog was full (net.core.netdev_max_backlog). Package fabric counts them.
 	Backlog uint64    `json:"backlog_dropped"`
 	Late    Quantiles `json:"late"`
-	// Arrivals is how late frames arrived according to the kernel, in the link's direction to the
-	// node. A link between switches crosses no kernel, so it cannot be measured.
+	// Arrivals is the lateness of frames in the link's direction to the node, by the kernel's time
+	// stamps. A link between switches crosses no kernel, so it cannot be measured.
 	Arrivals Histogram `json:"arrivals"`
 }
 
-// Lost returns how many frames the emulator lost outside the model: between the kernel and the
-// timing thread, and for lack of packet memory.
+// Lost returns the number of frames that the emulator lost outside the model: between the kernel
+// and the timing thread, and for lack of packet memory.
 func (n *NICState) Lost() uint64 {
 	return n.Port.KernelDropped + n.Port.SendFailed + n.NoMemory + n.Refused + n.Backlog
 }
 
-// Vanished returns how many frames were lost between the NIC and the emulated NIC without a record
+// Vanished returns the number of frames lost between the NIC and the emulated NIC without a record
 // in any capture. Frames that found no packet memory or no room in the node's queue have records.
 func (n *NICState) Vanished() uint64 {
 	return n.Port.KernelDropped + n.Port.SendFailed + n.Port.Truncated + n.Port.Refused + n.Backlog

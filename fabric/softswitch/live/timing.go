@@ -30,7 +30,7 @@ type Window struct {
 	From time.Time     `json:"from"`
 	For  time.Duration `json:"for_ns"`
 	Quantiles
-	// WorstAt is when the latest frame arrived.
+	// WorstAt is the time at which the latest frame arrived.
 	WorstAt time.Time     `json:"worst_at"`
 	Unit    time.Duration `json:"unit_ns,omitempty"`
 }
@@ -46,8 +46,8 @@ type Thread struct {
 	Nice   int           `json:"nice"`
 	// Priority is the thread's real-time priority, or 0 if it is not a real-time thread.
 	Priority int `json:"realtime_priority"`
-	// Spin is the current time before a due time at which the thread stops sleeping. Sleeps counts
-	// the sleeps that a timer ended. 99 % of them ended at most Overslept late.
+	// Spin is how early, before a due time, the thread stops sleeping at present. Sleeps counts the
+	// sleeps that a timer ended. 99 % of these sleeps ended at most Overslept late.
 	Spin      time.Duration `json:"spin_ns"`
 	Sleeps    uint64        `json:"sleeps"`
 	Overslept time.Duration `json:"overslept_p99_ns"`

@@ -61,8 +61,8 @@ const (
 // Transit is the outcome for a packet on the link.
 type Transit struct {
 	Reason Reason // Arrives, or why it does not
-	// At is when the packet arrives. Again is when its duplicate arrives, or clock.Never without
-	// one.
+	// At is the arrival of the packet. Again is the arrival of its duplicate, or clock.Never
+	// without a duplicate.
 	At, Again clock.Time
 	// Corrupt is the index of the flipped bit, or -1: bit Corrupt%8, of value 1<<(Corrupt%8), of
 	// byte Corrupt/8 of the frame.
@@ -128,10 +128,10 @@ func (m *Medium) Begin(now clock.Time) { m.began = now }
 // Direction returns the settings of the last Set.
 func (m *Medium) Direction() plan.Direction { return m.direction }
 
-// Serialise returns how long a frame occupies the link; the direction's Overhead is added. Bytes is
-// the frame's length from its Ethernet header on, without frame check sequence. Fractions of
-// nanoseconds are carried over to the next frame: n frames take the time of their bits to the
-// nanosecond, rounded down once. A rate of 0 is unlimited and takes no time.
+// Serialise returns the time for which a frame occupies the link; the direction's Overhead is
+// added. Bytes is the frame's length from its Ethernet header on, without frame check sequence.
+// Fractions of nanoseconds are carried over to the next frame: n frames take the time of their bits
+// to the nanosecond, rounded down once. A rate of 0 is unlimited and takes no time.
 func (m *Medium) Serialise(bytes int) time.Duration {
 	rate := uint64(m.direction.Rate)
 	if rate == 0 {
@@ -154,8 +154,8 @@ func (m *Medium) Up(now clock.Time) bool {
 	return !ok || since >= clock.Time(m.direction.Flap.For)
 }
 
-// NextChange returns when the flap schedule next takes the link down or up, after now. It is
-// clock.Never without a schedule.
+// NextChange returns the time, after now, at which the flap schedule next takes the link down or
+// up. It is clock.Never without a schedule.
 func (m *Medium) NextChange(now clock.Time) clock.Time {
 	every, down := clock.Time(m.direction.Flap.Every), clock.Time(m.direction.Flap.For)
 	if every <= 0 || down <= 0 {
@@ -258,5 +258,6 @@ func (m *Medium) listed(ordinal uint64) bool {
 	return found
 }
 
-// Twin returns the Flow for a packet's duplicate, which meets its own faults on later links.
+// Twin returns the Flow for a packet's duplicate, so that later links draw faults for the duplicate
+// separately.
 func Twin(flow uint64) uint64 { return draw.Pair(flow, 2) }

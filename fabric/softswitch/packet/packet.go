@@ -29,9 +29,10 @@ type Packet struct {
 	Flow uint64
 	// Ordinal counts the packets of the flow, from 1, in the order in which they left the node.
 	Ordinal uint64
-	// Born is when the frame left its node. Due is when it arrives at its next station.
+	// Born is the time at which the frame left its node. Due is the time at which it arrives at its
+	// next station.
 	Born, Due clock.Time
-	// Queued is when the packet entered its current or last queue.
+	// Queued is the time at which the packet entered its current or last queue.
 	Queued clock.Time
 	// Ingress is the port by which the packet came into its current switch, for the accounting of
 	// lossless classes. It is -1 for a packet made in the switch.
@@ -149,7 +150,7 @@ func (p *Pool) Cell() int { return p.cell }
 // Budget returns the bytes that all packets together may take.
 func (p *Pool) Budget() int64 { return int64(p.total) * int64(p.cell) }
 
-// Used returns how many packets are in use now.
+// Used returns the number of packets in use now.
 func (p *Pool) Used() int { return p.used }
 
 // Peak returns the largest number of packets that were in use at once.

@@ -33,7 +33,7 @@ type Port struct {
 type Departure struct {
 	Queue  uint8
 	Marked bool // congestion experienced was set on the way out
-	// Waited is how long the packet was in the queue.
+	// Waited is the time that the packet was in the queue.
 	Waited time.Duration
 	// Depth is the length of the queue in bytes behind the packet.
 	Depth int64

@@ -69,7 +69,7 @@ const (
 
 // Outcome is the result for an offered packet.
 type Outcome struct {
-	// Reason is Accepted, or why the packet was dropped (Dropped) or cut
+	// Reason is Accepted, or the reason why the packet was dropped (Dropped) or cut
 	// (Packet.Trimmed).
 	Reason  Reason
 	Dropped bool // the packet is returned to the caller unchanged

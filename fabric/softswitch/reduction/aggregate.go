@@ -33,7 +33,7 @@ type Job struct {
 	Slots      int
 	Elements   int // elements per slot
 	FanIn      int // workers of the whole job
-	// Timeout is how long a slot waits for the children.
+	// Timeout is the time for which a slot waits for the children.
 	Timeout  time.Duration
 	Children []Child
 	// Parent is the switch above; nil at the root.
@@ -65,7 +65,7 @@ func lowest(bitmap uint64) uint8 { return uint8(bits.TrailingZeros64(bitmap)) }
 // Parent is the switch that receives the partial sums.
 type Parent struct {
 	Station
-	// Timeout is how long a slot waits for the parent's answer.
+	// Timeout is the time for which a slot waits for the parent's answer.
 	Timeout time.Duration
 }
 

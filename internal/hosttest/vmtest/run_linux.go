@@ -28,7 +28,7 @@ import (
 // modules that it boots with, and two minutes.
 type Options struct {
 	// Modules of the kernel are loaded before the program starts, each after its dependencies. A
-	// guest loads no module by itself. So a module that another one requests by function must be
+	// guest loads no module by itself. So a module that another module requests by function must be
 	// named, too: rdma_rxe needs crc32_generic. A module that is built into the kernel may be
 	// named.
 	Modules []string
