@@ -19,8 +19,8 @@ func (d Direction) defaultReorderBy(mtu int) units.Duration {
 
 // Change returns the direction of a link with the given MTU after settings are applied to it. Later
 // settings override earlier ones. Settings that they do not name stay. The exception is a ReorderBy
-// that is the default for the rate and the overhead: it becomes the default for the new ones, as in
-// a file. Check reports settings that contradict each other.
+// that is the default for the rate and the overhead: it becomes the default for the new rate and
+// overhead, as in a file. Check reports settings that contradict each other.
 func (d Direction) Change(mtu int, sets ...spec.Direction) Direction {
 	made, byDefault := d, d.ReorderBy != 0 && d.ReorderBy == d.defaultReorderBy(mtu)
 	for _, set := range sets {

@@ -109,8 +109,8 @@ func (h Hop) gfc(kind string, given PortGFC) PortGFC {
 }
 
 // Moment is the state of a port when its link changes. Waits is the number of bytes of a priority
-// that wait there, and Room the number that can be kept. Busy is how long a frame keeps the egress
-// busy.
+// that wait there, and Room the number that can be kept. Busy is the time for which a frame keeps
+// the egress busy.
 type Moment struct {
 	Waits, Room units.Bytes
 	Busy        time.Duration
@@ -124,13 +124,13 @@ type Moment struct {
 // link. Others are sent at the new rate from now on, until a message takes effect, which the old
 // delays and a frame can hold up. The time to the next report adds to it. These bytes come on top:
 // the sender sees a length that is longer by them and sends less. The theorems hold for the rest of
-// the waiting bytes. settled is how long this takes.
+// the waiting bytes. settled is the time that this takes.
 //
-// The new thresholds apply at once, except those between switches that become lower. At the lengths
-// of before, all links of a ring would be at their minimum rates, and the ring would hardly drain.
-// These thresholds start above own, at lengths that slow no sender, if there is room. above is the
-// difference, which is to be removed once the port has settled. Ports to nodes go to their minimum
-// rate at once, and the ring drains.
+// The new thresholds apply at once, except those between switches that become lower. With lower
+// thresholds at once, the lengths from before would keep all links of a ring at their minimum
+// rates, and the ring would hardly drain. If there is room, these thresholds therefore start above
+// own, at lengths that slow no sender. above is the difference, which is to be removed once the
+// port has settled. Ports to nodes go to their minimum rate at once, and the ring drains.
 func (h Hop) DuringGFC(to Hop, own, force PortGFC, now Moment) (at PortGFC, above units.Bytes,
 	settled time.Duration) {
 	both, sent := h.changing(to, now.Busy)

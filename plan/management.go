@@ -40,7 +40,7 @@ type ManagementNIC struct {
 	Addr    netip.Prefix     `json:"addr"`
 	Addr6   netip.Prefix     `json:"addr6"`
 	Publish []spec.Published `json:"publish,omitempty"`
-	// Internet reports whether the node can reach what the host reaches.
+	// Internet reports whether the node can reach the networks that the host reaches.
 	Internet bool `json:"internet,omitempty"`
 	// DNS lists the name servers of the node.
 	DNS []string `json:"dns,omitempty"`

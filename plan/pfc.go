@@ -155,7 +155,7 @@ func (h Hop) Alike(other Hop) bool {
 // The headroom has two upper bounds and is the smaller. One is the headroom of the worse of both
 // links. The other is the old link's headroom plus the bytes that are sent at the new rate from now
 // on until a pause takes effect. The old delays, and a frame that keeps the egress busy for a time,
-// can hold that pause up. settled is how long that takes for the last pause that is held up.
+// can hold that pause up. settled is the time until the last pause that is held up takes effect.
 func (h Hop) During(to Hop, force PortPFC, busy time.Duration) (at PortPFC, settled time.Duration) {
 	at = to.PFC(force)
 	both, sent := h.changing(to, busy)

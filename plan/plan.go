@@ -175,7 +175,7 @@ type Switch struct {
 	// telemetry.
 	ID uint32 `json:"id,omitempty"`
 	// Forwarding of a soft switch is spec.L3 or spec.L2. With spec.L3 the switch has the Routes,
-	// addresses and neighbours of a router, with spec.L2 those of a bridge.
+	// addresses and neighbours of a router. With spec.L2 it has none of them, like a bridge.
 	Forwarding string `json:"forwarding,omitempty"`
 	// Soft holds the other settings of a soft switch.
 	Soft *SoftSwitch `json:"soft,omitempty"`

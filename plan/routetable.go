@@ -40,8 +40,7 @@ func (t RouteTable) Len() int { return len(t.list) + 2*len(t.blocks) }
 // IsZero reports whether the table is empty. encoding/json calls it.
 func (t RouteTable) IsZero() bool { return t.Len() == 0 }
 
-// All returns the routes, those of IPv4 first. Next hops are shared, and callers must not change
-// them.
+// All returns the routes, IPv4 first. Next hops are shared, and callers must not change them.
 func (t RouteTable) All() iter.Seq[Route] {
 	return func(yield func(Route) bool) {
 		for _, route := range t.list {

@@ -92,7 +92,7 @@ type Scheduler struct {
 	Quantum units.Bytes `json:"quantum"`
 }
 
-// PriorityMap holds the priority of each DSCP. Its text is 64 digits, that of DSCP 0 first.
+// PriorityMap holds the priority of each DSCP. Its text is 64 digits, one for each DSCP from 0 on.
 type PriorityMap [64]uint8
 
 // MarshalText implements encoding.TextMarshaler.

@@ -26,8 +26,8 @@ func (p *Plan) CheckWords(source *spec.Source, path string, check *spec.PacketsC
 	return w.problems.Err()
 }
 
-// CheckPorts checks that each name in a check of packets matches one of the ports, which are those
-// of a capture without a plan. The error is a spec.Problems, or nil.
+// CheckPorts checks that each name in a check of packets matches one of the ports of a capture
+// without a plan. The error is a spec.Problems, or nil.
 func CheckPorts(ports []string, source *spec.Source, path string, check *spec.PacketsCheck) error {
 	w := &words{source: source, ports: ports}
 	w.check(path, check)

@@ -34,8 +34,8 @@ type Management struct {
 	// Publish lists ports of the host that lead to ports of the node, as "HOST:NODE" for TCP or
 	// "HOST:NODE/udp".
 	Publish []string `yaml:"publish,omitempty" json:"publish,omitempty" scalar:"any"`
-	// Internet lets the node reach over IPv4 all that the host reaches. The packets leave with the
-	// host's address (NAT). The host must forward packets (net.ipv4.ip_forward).
+	// Internet lets the node reach over IPv4 all networks that the host reaches. The packets leave
+	// with the host's address (NAT). The host must forward packets (net.ipv4.ip_forward).
 	Internet bool `yaml:"internet,omitempty" json:"internet,omitempty"`
 	// DNS lists the addresses of the node's name servers, at most three. The node reaches those
 	// that are not on the fabric by its management NIC. Default: none.

@@ -80,7 +80,7 @@ type Health struct {
 	Command []string `yaml:"command" json:"command" scalar:"any"`
 	// Interval is the time between two checks. Default 500ms.
 	Interval units.Duration `yaml:"interval,omitempty" json:"interval,omitempty"`
-	// Timeout is how long a container may take to become ready. Default 30s.
+	// Timeout is the longest time that a container may take to become ready. Default 30s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
@@ -116,7 +116,7 @@ func (c Container) Sources() []string {
 }
 
 // Over returns base with the settings of c in place of its own. The keys of the container's file
-// system replace each other as a whole, and so do those of its processes.
+// system replace each other as a whole, and so do the keys of its processes.
 func (c Container) Over(base Container) Container {
 	merged := base
 	if len(c.Sources()) > 0 {

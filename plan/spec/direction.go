@@ -55,8 +55,8 @@ type Direction struct {
 	// Reorder is the share of packets that are held back for reorder-by while later packets
 	// overtake them. Default none.
 	Reorder units.Ratio `yaml:"reorder,omitempty" json:"reorder,omitzero"`
-	// ReorderBy is how long reordered packets are held back. Default: the time of four full frames
-	// at the link's rate, one more than the three that TCP takes for a loss (RFC 5681).
+	// ReorderBy is the time for which reordered packets are held back. Default: the time of four
+	// full frames at the link's rate, one more than the three that TCP takes for a loss (RFC 5681).
 	ReorderBy units.Duration `yaml:"reorder-by,omitempty" json:"reorder-by,omitempty"`
 	// Overhead is the number of bytes per frame that take time on the link in addition to the frame
 	// from its Ethernet header on. 24B are the preamble (8), the frame check sequence (4) and the
@@ -95,7 +95,7 @@ type GilbertElliott struct {
 type Flap struct {
 	// Every is the time from the start of one outage to the start of the next.
 	Every units.Duration `yaml:"every" json:"every"`
-	// For is how long an outage lasts.
+	// For is the duration of an outage.
 	For units.Duration `yaml:"for" json:"for"`
 
 	// Off is true for "flap: false".

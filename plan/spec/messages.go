@@ -93,7 +93,7 @@ type CacheMessages struct {
 	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16777216"`
 	// Layers is the number of layers of the model.
 	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1000"`
-	// LayerTime is how long a rank computes one layer of a request.
+	// LayerTime is the time in which a rank computes one layer of a request.
 	LayerTime units.Duration `yaml:"layer-time" json:"layer-time"`
 	// LayerBytes is the size of the cache of one layer.
 	LayerBytes units.Bytes `yaml:"layer-bytes" json:"layer-bytes"`
@@ -103,16 +103,16 @@ type CacheMessages struct {
 	// Decode configures the decoding of requests after their caches have arrived. Decoding sends
 	// nothing.
 	Decode *CacheDecode `yaml:"decode,omitempty" json:"decode,omitempty"`
-	// Whole sends all layers when the last one has been computed. Default: each layer at once.
+	// Whole sends all layers when the last layer has been computed. Default: each layer at once.
 	Whole bool `yaml:"whole,omitempty" json:"whole,omitempty"`
 }
 
 // CacheDecode configures how ranks decode. A rank decodes several requests at once, and each of
 // them gets one token per token-time. Further requests wait.
 type CacheDecode struct {
-	// Slots is how many requests a rank decodes at once. Default 8.
+	// Slots is the number of requests that a rank decodes at once. Default 8.
 	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// TokenTime is how long a request waits for its next token.
+	// TokenTime is the time for which a request waits for its next token.
 	TokenTime units.Duration `yaml:"token-time" json:"token-time"`
 	// Tokens is the number of tokens of a request, unless a trace gives it. Default 128.
 	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=1048576"`
@@ -177,8 +177,7 @@ func (m *Messages) setDefaults() {
 	}
 }
 
-// messages checks conditions on messages that struct tags cannot express.
-// Traits implements Action.
+// Traits checks conditions on messages that struct tags cannot express. Traits implements Action.
 func (m *Messages) Traits() Traits {
 	return Traits{Name: m.Name, Background: m.Background, Timeout: m.Timeout, Transport: m.Transport,
 		Carriage: &m.Carriage}

@@ -195,7 +195,7 @@ func mergedMap(base, specific map[string]string) map[string]string {
 
 // LinkFor returns all settings of a link of a class, with defaults. AToB and BToA of the result are
 // set and complete, except that a Queue that no entry sets is zero. Within an entry, settings of
-// one direction override those of both. A more specific entry overrides both.
+// one direction override settings of both. A more specific entry overrides both.
 func (f *Fabric) LinkFor(name, class string) Link {
 	return f.linkOver(name, class, Direction{Rate: defaultRate}, defaultMTU, defaultWeight)
 }

@@ -7,8 +7,8 @@ import (
 	"railbed/internal/units"
 )
 
-// Probe sends telemetry probes from a node to a node and judges what the soft switches on the way wrote into
-// them. Some switch needs int: true.
+// Probe sends telemetry probes from a node to a node and judges the telemetry that the soft switches on the
+// way wrote into them. Some switch needs int: true.
 type Probe struct {
 	// Name is the name of the file with the telemetry, probes/NAME.json.
 	Name string `yaml:"name" json:"name"`

@@ -76,8 +76,8 @@ type PacingCheck struct {
 	// Rate is the rate from each rank to each other rank. Default: the rate of each NIC's link, for
 	// all packets that the NIC sends.
 	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`
-	// Tolerance is how far a packet may be ahead of its schedule at the tap because the packets
-	// before it took longer to get there. Default 1ms.
+	// Tolerance is the time by which a packet may be ahead of its schedule at the tap, because the
+	// packets before it took longer to the tap. Default 1ms.
 	Tolerance units.Duration `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
 

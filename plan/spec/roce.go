@@ -20,9 +20,9 @@ type RoCE struct {
 	// are the paper's 55 us on links of 10 Gbit/s or more. On slower links they last as many
 	// packets: 11 ms at 50 Mbit/s.
 	Congestion string `yaml:"congestion,omitempty" json:"congestion,omitempty" jsonschema:"enum=none,enum=dcqcn"`
-	// Timeout is how long a queue pair waits for an answer before it sends again, 1ms to 2s.
-	// Default 67ms, code 14 of InfiniBand's. That is long for the links of NICs and can be short
-	// for slow links: a queue of 400 KB takes 65 ms at 50 Mbit/s.
+	// Timeout is the time for which a queue pair waits for an answer before it sends again, 1ms to
+	// 2s. Default 67ms, code 14 of InfiniBand's. That is long for the links of NICs and can be
+	// short for slow links: a queue of 400 KB takes 65 ms at 50 Mbit/s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitzero"`
 }
 

@@ -15,8 +15,8 @@ type Routing struct {
 	Daemon string `yaml:"daemon" json:"daemon" jsonschema:"enum=frr"`
 	// Keepalive is the keepalive interval of BGP, in whole seconds. Default 1s.
 	Keepalive units.Duration `yaml:"keepalive,omitempty" json:"keepalive,omitempty"`
-	// Hold is how long a neighbour may be silent before its routes are removed, in whole seconds. A
-	// link without a carrier is noticed at once. Default 3s.
+	// Hold is the time for which a neighbour may be silent before its routes are removed, in whole
+	// seconds. A link without a carrier is noticed at once. Default 3s.
 	Hold units.Duration `yaml:"hold,omitempty" json:"hold,omitempty"`
 	// BFD is the interval of the BFD packets between neighbours (RFC 5880), in whole milliseconds.
 	// Three missing packets end the session. BFD finds links that have a carrier but lose packets.

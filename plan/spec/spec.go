@@ -22,10 +22,10 @@ type Testbed struct {
 	// small machine can then carry a fast fabric. The file and the report state virtual values.
 	// Every switch must be soft. Default 1.
 	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1000"`
-	// AcceptUndilated lists what may keep real time in a dilated run. tcp is the kernel's timers,
-	// except the minimum retransmission timeout, which is stretched. quic is all timers of QUIC.
-	// programs are the programs that exec and stack run. A dilated run with anything that is missing
-	// from this list is at best degraded.
+	// AcceptUndilated lists the parts that may keep real time in a dilated run. tcp is the kernel's
+	// timers, except the minimum retransmission timeout, which is stretched. quic is all timers of
+	// QUIC. programs are the programs that exec and stack run. A dilated run with anything that is
+	// missing from this list is at best degraded.
 	AcceptUndilated []string `yaml:"accept-undilated,omitempty" json:"accept-undilated,omitempty"`
 	// Addressing overrides the address pools.
 	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
@@ -196,8 +196,8 @@ type Node struct {
 // Step is a step of a scenario. Exactly one of capture, workload, training, messages, traffic,
 // probe, stack, exec, link, wait and sleep is set.
 type Step struct {
-	// At is when the step starts, counted from the start of the first step. Without at the step
-	// starts when the step before it has ended.
+	// At is the time at which the step starts, counted from the start of the first step. Without at
+	// the step starts when the step before it has ended.
 	At *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
 	// Capture starts recording packets.
 	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`

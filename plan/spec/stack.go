@@ -12,7 +12,7 @@ import (
 
 // Stack runs third-party programs in nodes, unmodified and with their default transports, and puts
 // their output into the report. On a host without them the run is UNSUPPORTED. Nodes are in the
-// plan's order. The first one runs the server, or the launcher.
+// plan's order. The first node runs the server, or the launcher.
 type Stack struct {
 	// Name is the name by which checks refer to the run.
 	Name string `yaml:"name" json:"name"`

@@ -84,7 +84,7 @@ func there(a Action) Action {
 	return a
 }
 
-// Action returns what a step does and the action's key. A step of a file that was decoded without
+// Action returns a step's action and the action's key. A step of a file that was decoded without
 // problems has exactly one action.
 func (s *Step) Action() (key string, a Action) {
 	for _, row := range actions {
@@ -112,8 +112,8 @@ func (s *Step) Work() string {
 	return ""
 }
 
-// Lasts returns the name of a step that may still run when the next one starts, and for which steps
-// can wait. It is empty for other steps.
+// Lasts returns the name of a step that may still run when the next step starts, and for which
+// steps can wait. It is empty for other steps.
 func (s *Step) Lasts() string {
 	if t := s.Traits(); t.Background && !t.Serves {
 		return t.Name

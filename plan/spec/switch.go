@@ -132,9 +132,9 @@ type ECN struct {
 	// PersistentTarget is the time in the queue that ecn-sharp tolerates for one interval only
 	// (pst_target). It suits a small round-trip time. Default 85us.
 	PersistentTarget units.Duration `yaml:"persistent-target,omitempty" json:"persistent-target,omitempty"`
-	// Interval is how long packets may wait longer than persistent-target before ecn-sharp marks
-	// one (pst_interval, the largest round-trip time). The n-th consecutive mark follows after
-	// interval/sqrt(n). Default 200us.
+	// Interval is the time for which packets may wait longer than persistent-target before
+	// ecn-sharp marks a packet (pst_interval, the largest round-trip time). The n-th consecutive
+	// mark follows after interval/sqrt(n). Default 200us.
 	Interval units.Duration `yaml:"interval,omitempty" json:"interval,omitempty"`
 	// Priorities lists the priorities whose packets are marked. Default all.
 	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty"`
@@ -180,7 +180,7 @@ type PFC struct {
 	// Headroom is the number of bytes that may arrive beyond xoff, because they were on the way
 	// when the pause was sent.
 	Headroom *units.Bytes `yaml:"headroom,omitempty" json:"headroom,omitempty"`
-	// Quanta is how long a pause lasts unless it is renewed, in units of 512 bit times. Default
+	// Quanta is the duration of a pause that is not renewed, in units of 512 bit times. Default
 	// 65535, the maximum.
 	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535"`
 
@@ -203,8 +203,8 @@ type GFC struct {
 	B1 *units.Bytes `yaml:"b1,omitempty" json:"b1,omitempty"`
 	// BM is the length that is never reached, the paper's Bm.
 	BM *units.Bytes `yaml:"bm,omitempty" json:"bm,omitempty"`
-	// Stages is how many times kind: buffer halves the rate. Default: until the rate is below
-	// 8kbit, the step of hardware rate limiters.
+	// Stages is the number of times that kind: buffer halves the rate. Default: until the rate is
+	// below 8kbit, the step of hardware rate limiters.
 	Stages int `yaml:"stages,omitempty" json:"stages,omitempty" jsonschema:"minimum=1,maximum=40"`
 	// Period is the time between two messages of kind: time. Default: the time of 65,535 bytes at
 	// the link's rate, as for InfiniBand's credits.
@@ -223,8 +223,8 @@ type Aggregation struct {
 	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=65536"`
 	// Elements is the number of 4-byte values of a slot. Default 256.
 	Elements int `yaml:"elements,omitempty" json:"elements,omitempty" jsonschema:"minimum=1,maximum=2048"`
-	// Timeout is how long a sum waits for a worker. After it the job is over until its workers
-	// begin again. Default 1s.
+	// Timeout is the time for which a sum waits for a worker. After it the job is over until its
+	// workers begin again. Default 1s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 
 	// Off is true for "aggregation: false".

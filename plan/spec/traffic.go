@@ -9,7 +9,7 @@ import (
 
 // Traffic sends frames from nodes for a while: UDP datagrams to other nodes without congestion
 // control, or PFC frames to the switches to which the nodes are connected. It does not report which
-// arrive. Checks of packets do.
+// frames arrive. Checks of packets do.
 type Traffic struct {
 	// Name is the name of the log files.
 	Name string `yaml:"name" json:"name"`
@@ -22,7 +22,7 @@ type Traffic struct {
 	Shift int `yaml:"shift,omitempty" json:"shift,omitempty" jsonschema:"minimum=1,maximum=4096"`
 	// Pause sends PFC frames instead, from the node's first NIC.
 	Pause *PauseFrames `yaml:"pause,omitempty" json:"pause,omitempty"`
-	// For is how long the traffic lasts.
+	// For is the duration of the traffic.
 	For units.Duration `yaml:"for" json:"for"`
 	// Rate is the rate of the frames that each node sends, Ethernet headers included. Default: as
 	// fast as its NIC accepts them.
@@ -40,8 +40,8 @@ type Traffic struct {
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 }
 
-// PauseFrames sends PFC frames (IEEE 802.1Qbb). Each is sent again before it runs out. The last one
-// lets the far end continue.
+// PauseFrames sends PFC frames (IEEE 802.1Qbb). Each frame is sent again before its pause runs out.
+// The last frame lets the far end continue.
 type PauseFrames struct {
 	// Priorities lists the priorities that are paused.
 	Priorities []int `yaml:"priorities" json:"priorities"`

@@ -62,7 +62,7 @@ type Model struct {
 	// Sequence is the number of tokens of a sequence.
 	Sequence int `yaml:"sequence" json:"sequence" jsonschema:"minimum=1,maximum=16777216"`
 	// Vocabulary is the number of entries of the embedding. A separate transposed matrix makes the
-	// logits. Default: neither.
+	// logits. Default: no embedding and no logits.
 	Vocabulary int `yaml:"vocabulary,omitempty" json:"vocabulary,omitempty" jsonschema:"minimum=1,maximum=16777216"`
 	// Heads is the number of attention heads, a multiple of tp. Default: as many as tp.
 	Heads int `yaml:"heads,omitempty" json:"heads,omitempty" jsonschema:"minimum=1,maximum=65536"`
@@ -87,7 +87,7 @@ type Model struct {
 	// SP divides along the sequence the parts that tensor parallelism does not divide. Default
 	// false.
 	SP bool `yaml:"sp,omitempty" json:"sp,omitempty"`
-	// ZeRO is the stage of ZeRO: 0 (default) partitions no states, 1 those of the optimizer, 2
+	// ZeRO is the stage of ZeRO: 0 (default) partitions nothing, 1 the optimizer's states, 2
 	// gradients too, 3 parameters too.
 	ZeRO int `yaml:"zero,omitempty" json:"zero,omitempty" jsonschema:"minimum=0,maximum=3"`
 	// DType is the type of activations, gradients and parameters. Default bf16.
@@ -181,8 +181,7 @@ func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
 // World returns the number of ranks among which the model is divided.
 func (m *Model) World() int { return m.DP * m.TP * m.PP }
 
-// training checks conditions on a job that struct tags cannot express.
-// Traits implements Action.
+// Traits checks conditions on a job that struct tags cannot express. Traits implements Action.
 func (t *Training) Traits() Traits {
 	return Traits{Name: t.Name, Background: t.Background, Timeout: t.Timeout, Transport: t.Transport,
 		Carriage: &t.Carriage}
