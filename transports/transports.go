@@ -70,10 +70,10 @@ import (
 const (
 	// MaxMessage is the longest message in bytes that every transport carries.
 	MaxMessage = 1 << 30
-	// MaxPieces is the most pieces of memory from which a request may be gathered: about as many as
-	// NICs take in one request.
+	// MaxPieces is the largest number of pieces of memory in a request, about the number that NICs
+	// take in one request.
 	MaxPieces = 16
-	// MaxHoles is the most holes that are listed of a message.
+	// MaxHoles is the largest number of holes that are listed of a message.
 	MaxHoles = 256
 	// MaxInline is the longest message in bytes that can be posted Inline. Copying longer messages
 	// is no cheaper than keeping them until they complete.
@@ -164,8 +164,9 @@ type Request struct {
 	Unsignaled bool
 	// Context cancels the request; see the package comment. Nil never cancels.
 	Context context.Context
-	// Droppable is how many bytes of the message may be left out. A transport that can report lost
-	// bytes to the receiver delivers the message with holes. Other transports deliver it whole.
+	// Droppable is the number of bytes of the message that may be left out. A transport that can
+	// report lost bytes to the receiver delivers the message with holes. Other transports deliver
+	// it whole.
 	Droppable int
 }
 

@@ -35,7 +35,7 @@ type Config struct {
 	// both, and the time between two repeats, default 500ms. A loss is detected earlier where later
 	// updates follow.
 	First, Least, Longest time.Duration
-	// Patience is how long the switch may answer nothing at all. Default 30s.
+	// Patience is the time for which the switch may send no answer at all. Default 30s.
 	Patience time.Duration
 }
 
@@ -229,7 +229,7 @@ func (w *Worker) Done() bool { return w.open == 0 || w.err != nil }
 // Err is the error that ended the worker. Every later tensor fails with it, too.
 func (w *Worker) Err() error { return w.err }
 
-// Next is when Poll has a message to send, or clock.Never.
+// Next is the time at which Poll has a message to send, or clock.Never.
 func (w *Worker) Next() clock.Time {
 	if w.Done() {
 		return clock.Never

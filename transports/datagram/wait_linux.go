@@ -26,11 +26,12 @@ import (
 //
 // A descriptor is watched during a wait only. Otherwise each packet on a descriptor without a
 // waiter runs two instances of epoll, one within the other, and wakes the thread of Go's poller in
-// vain. A wait for packets alone needs two system calls beside those of Go's poller. The waiter
+// vain. A wait for packets alone needs two system calls beside the calls of Go's poller. The waiter
 // needs no system call to find out whether Wake was called and when the timer fires. It does not
 // move a timer that fires a little early.
 //
-// Wait must be called by one goroutine at a time. So must Arm, whose goroutine may be another one.
+// Wait must be called by one goroutine at a time, and Arm by one goroutine at a time. These may be
+// two goroutines.
 type Waiter struct {
 	file  *os.File // of an epoll instance with the descriptors; Go's poller watches it
 	raw   syscall.RawConn
@@ -183,7 +184,7 @@ func (w *Waiter) Wait() {
 	}
 }
 
-// Wake ends the present Wait, or the next one. It is safe for concurrent use, also with Close.
+// Wake ends the present Wait, or the next Wait. It is safe for concurrent use, also with Close.
 // After Close it does nothing: by then the alarm's number may belong to another file.
 func (w *Waiter) Wake() {
 	w.waking.RLock()

@@ -49,26 +49,26 @@ type Config struct {
 	// Addr is the address of the NIC that the endpoint sends from and receives on. An unspecified
 	// address is refused.
 	Addr netip.Addr
-	// Slot is the index of the endpoint's block of ports, of the address's 16. A negative one
-	// selects the first that is free.
+	// Slot is the index of the endpoint's block of ports, of the 16 blocks of the address. A
+	// negative slot selects the first free block.
 	Slot int
-	// Engines is how many engines work in parallel, 1 to 16. Default 1.
+	// Engines is the number of engines that work in parallel, 1 to 16. Default 1.
 	Engines int
-	// Paths is how many source ports each engine sends from. Default 8.
+	// Paths is the number of source ports of each engine. Default 8.
 	Paths int
 	// Choose is the way in which packets are spread over the paths. Default: oblivious.
 	Choose path.Kind
 	// Weights are the shares of the paths of path.KindWeighted. Default: equal shares.
 	Weights []uint32
-	// Grain is how many packets in a row take one path. Default 4.
+	// Grain is the number of consecutive packets on one path. Default 4.
 	Grain int
 	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
 	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
 	// MTU is the NIC's MTU in bytes. Default 1500.
 	MTU int
-	// Rate is the most that the endpoint sends, in bit/s of Ethernet frames, each counted with
-	// Overhead more bytes. Default: without bound.
+	// Rate is the highest rate at which the endpoint sends, in bit/s of Ethernet frames, each
+	// counted with Overhead more bytes. Default: no bound.
 	Rate     uint64
 	Overhead int
 	// Control makes the controller for an engine's packets to one peer. Engines count from 0.
@@ -77,13 +77,13 @@ type Config struct {
 	Control func(engine int, to transports.Peer) rate.Controller
 	// Clock is the testbed's clock. Default: a clock without dilation.
 	Clock *clock.Clock
-	// PeerTimeout is how long a peer may be silent while a request to it is outstanding. Default 5
-	// s.
+	// PeerTimeout is the time for which a peer may be silent while a request to it is outstanding.
+	// Default 5 s.
 	PeerTimeout time.Duration
-	// Secret makes the endpoint encrypt all packets and accept only encrypted ones. All its peers
-	// need the same secret. Default: no encryption.
+	// Secret makes the endpoint encrypt all packets and accept only encrypted packets. All its
+	// peers need the same secret. Default: no encryption.
 	Secret *privacy.Secret
-	// Keys bounds how long a key is used. Default: the limits in PROTOCOL.md.
+	// Keys bounds the use of a key. Default: the limits in PROTOCOL.md.
 	Keys privacy.Limits
 	// Readable encrypts payload alone: headers are authenticated, and a capture can read them.
 	Readable bool
@@ -259,7 +259,7 @@ func (e *Endpoint) Engines() int { return len(e.workers) }
 func (e *Endpoint) Address() []byte { return e.self.encode() }
 
 // AddPeer implements transports.Endpoint. A peer that had the same address and ports before has
-// failed. So an owner that adds a restarted peer ends the requests outstanding to the old one.
+// failed. So an owner that adds a restarted peer ends the requests outstanding to the old peer.
 // Where packets are encrypted, nothing that the new peer sends could end them.
 func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	to, err := decodeAddress(raw)

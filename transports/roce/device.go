@@ -103,7 +103,7 @@ func linkMTU(at netip.Addr) int {
 // into IPv6).
 func (d *Device) Addr() netip.Addr { return d.config.Addr }
 
-// PathMTU is the most payload of a packet in bytes: the largest MTU of a queue pair.
+// PathMTU is the largest payload of a packet in bytes: the largest MTU of a queue pair.
 func (d *Device) PathMTU() int { return d.mtu }
 
 // Counters returns the sum over all queue pairs, also closed ones.

@@ -19,7 +19,8 @@ type Place struct {
 	QPN  infiniband.QPN
 	// PSN is the PSN of the first request that the queue pair sends.
 	PSN infiniband.PSN
-	// Reads is how many READs and atomics the queue pair accepts at once. 0 stands for unknown.
+	// Reads is the number of READs and atomics that the queue pair accepts at once. 0 stands for
+	// unknown.
 	Reads int
 }
 
@@ -50,8 +51,8 @@ type early struct {
 
 // NewQueuePair makes a queue pair that is not connected. Number, Remote and ReceivePSN of the
 // config are ignored. SendPSN is the first PSN, and 0 stands for a random one. MTU defaults to the
-// device's, and Rights to all. The queue pair reports to the given completions, or to its own if
-// that is nil.
+// device's, and Rights to all. The queue pair reports to the given completions or, if they are nil,
+// to completions of its own.
 func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueuePair, error) {
 	config.MTU = cmp.Or(config.MTU, d.mtu)
 	config.Rights = cmp.Or(config.Rights, queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic)

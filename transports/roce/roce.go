@@ -62,8 +62,8 @@ type Config struct {
 	MTU int
 	// Clock is the testbed's clock. Default: a clock without dilation.
 	Clock *clock.Clock
-	// PeerTimeout is how long a peer may be silent while a request to it is outstanding. Default 5
-	// s.
+	// PeerTimeout is the time for which a peer may be silent while a request to it is outstanding.
+	// Default 5 s.
 	PeerTimeout time.Duration
 	// Timeout is the time after which a queue pair retransmits unacknowledged packets. Default 67
 	// ms.
@@ -73,7 +73,8 @@ type Config struct {
 	Selective bool
 	// Congestion, if set, makes rates follow the fabric's marks. All peers need the same setting.
 	Congestion *dcqcn.Params
-	// Overhead is the bytes of each packet that rates count beyond an Ethernet frame. Default 0.
+	// Overhead is the number of bytes that rates count for each packet besides its Ethernet frame.
+	// Default 0.
 	Overhead int
 	// DSCP is the DSCP of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
@@ -100,9 +101,9 @@ type Endpoint struct {
 	done   []transports.Completion // to be reported
 }
 
-// Counters are the counts of an endpoint's queue pairs, plus two of its socket. BadICRC counts
-// packets whose ICRC was wrong. Overruns counts packets that found the ring full, because the host
-// let the endpoint read too late.
+// Counters are the counts of an endpoint's queue pairs, plus two counts of its socket. BadICRC
+// counts packets whose ICRC was wrong. Overruns counts packets that found the ring full, because
+// the host let the endpoint read too late.
 type Counters struct {
 	queuepair.Counters
 	BadICRC, Overruns uint64

@@ -56,7 +56,7 @@ type Config struct {
 	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
 	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
-	// PeerTimeout is how long a peer may leave packets unanswered. Default 20 s.
+	// PeerTimeout is the time for which a peer may leave packets unanswered. Default 20 s.
 	PeerTimeout time.Duration
 }
 

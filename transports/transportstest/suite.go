@@ -20,8 +20,8 @@ type Suite struct {
 	Open func(testing.TB) transports.Endpoint
 	// Kill ends an endpoint as the death of its process would. Default: Close.
 	Kill func(testing.TB, transports.Endpoint)
-	// Bound is how long any expected event may take, the detection of a dead peer included. Default
-	// 10 s.
+	// Bound is the longest time that any expected event may take, the detection of a dead peer
+	// included. Default 10 s.
 	Bound time.Duration
 }
 

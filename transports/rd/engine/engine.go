@@ -40,10 +40,10 @@ import (
 )
 
 const (
-	// Window is the most by which the PSNs in flight of one sequence space may differ: the bitmap
-	// of an acknowledgement covers no more.
+	// Window is the largest difference of the PSNs in flight of one sequence space: the bitmap of
+	// an acknowledgement covers no more.
 	Window = 64 * wire.RDMaxWords
-	// Messages is the most messages that one sequence space has outstanding.
+	// Messages is the largest number of messages that one sequence space has outstanding.
 	Messages = 256
 	// quantum is how many packets of one message, and to one peer, are sent before those of the
 	// next.
@@ -74,11 +74,11 @@ type Config struct {
 	Life uint64
 	// Port is the engine's port relative to wire.PortRD.
 	Port uint8
-	// Payload is the most bytes of a message in a packet.
+	// Payload is the largest number of bytes of a message in a packet.
 	Payload int
 	// Paths makes the chooser of the paths to a peer.
 	Paths func() path.Chooser
-	// Grain is how many packets in a row take one path, so that they can leave together. Default 1.
+	// Grain is the number of consecutive packets on one path. They can leave together. Default 1.
 	Grain int
 	// FirstPath is the source port of path 0; the others follow.
 	FirstPath uint16
@@ -87,21 +87,21 @@ type Config struct {
 	// Control makes the controller for the packets to a peer. It may be nil, and may return nil.
 	// Default: only the Pacer's rate bounds sending.
 	Control func(to transports.Peer) rate.Controller
-	// Slack is how long a packet may wait after its scheduled time for other packets, so that they
-	// leave together. Default 0.
+	// Slack is the time for which a packet may wait, after its scheduled time, for packets to leave
+	// with. Default 0.
 	Slack time.Duration
-	// Overhead is the bytes that a pacer counts for each packet besides header and payload.
-	// Default: the headers of Ethernet, IPv4 and UDP.
+	// Overhead is the number of bytes that a pacer counts for each packet besides header and
+	// payload. Default: the headers of Ethernet, IPv4 and UDP.
 	Overhead int
-	// Room is how many packets can wait for the engine. Default 24.
+	// Room is the number of packets that can wait for the engine. Default 24.
 	Room int
-	// PeerTimeout is how long a peer may be silent while a request to it is outstanding. Default 5
-	// s.
+	// PeerTimeout is the time for which a peer may be silent while a request to it is outstanding.
+	// Default 5 s.
 	PeerTimeout time.Duration
 	// Secret is shared by all peers and makes the engine encrypt packets. Default: packets are not
-	// encrypted, and encrypted ones are rejected.
+	// encrypted, and encrypted packets are rejected.
 	Secret *privacy.Secret
-	// Keys bounds how long a key is used.
+	// Keys bounds the use of a key.
 	Keys privacy.Limits
 	// Readable leaves headers readable: only payload is encrypted.
 	Readable bool
@@ -233,8 +233,8 @@ func (e *Engine) AddPeer(p Peer) transports.Peer {
 	return n
 }
 
-// Post queues a message. It returns false when the peer has as many outstanding as it may have. If
-// the peer has failed, it returns the peer's error.
+// Post queues a message. It returns false when the peer has the largest number of outstanding
+// messages. If the peer has failed, it returns the peer's error.
 func (e *Engine) Post(now clock.Time, to transports.Peer, m *Message) (bool, error) {
 	p := e.peers[to]
 	if p.err != nil {

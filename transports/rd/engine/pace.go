@@ -127,8 +127,8 @@ func (e *Engine) pace(now clock.Time, o *outbound) bool {
 	return true
 }
 
-// Pace counts how late paced packets were sent, relative to the time at which their schedule
-// allowed them. No packet is sent before that time.
+// Pace counts paced packets by their lateness, relative to the time at which their schedule allowed
+// them. No packet is sent before that time.
 type Pace struct {
 	Packets uint64        `json:"packets"`
 	Most    time.Duration `json:"most_ns"`
@@ -154,8 +154,8 @@ func (p *Pace) Add(o *Pace) {
 	}
 }
 
-// Quantile returns a lateness that so many thousandths of the packets do not exceed: a power of two
-// in microseconds, or the maximum.
+// Quantile returns a lateness that the given number of thousandths of the packets do not exceed: a
+// power of two in microseconds, or the maximum.
 func (p *Pace) Quantile(thousandths uint64) time.Duration {
 	left := (p.Packets*thousandths + 999) / 1000
 	for i, n := range p.Late {

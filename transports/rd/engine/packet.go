@@ -153,8 +153,8 @@ func (e *Engine) nextData(now clock.Time, p *Packet) bool {
 	return false
 }
 
-// Deadline is when Next may have a packet that it does not have now, or clock.Never if only an
-// arrival or a Post can change that.
+// Deadline is the time at which to call Next again, or clock.Never. Until then only an arrival or a
+// Post can give Next a packet.
 func (e *Engine) Deadline() clock.Time {
 	at := e.due
 	if e.paced != 0 {

@@ -4,7 +4,7 @@ package engine
 // their distance, which Window bounds (RFC 1982).
 type PSN uint32
 
-// From is how far the packet is after another; negative when it is before it.
+// From is the number of packets from another PSN to p; it is negative if p is earlier.
 func (p PSN) From(other PSN) int32 { return int32(p - other) }
 
 // slot is the packet's index in a ring of Window packets.

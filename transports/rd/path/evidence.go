@@ -278,7 +278,7 @@ func (s *States) callControl(suspect int, now clock.Time) {
 	}
 }
 
-// NextProbe is when Probe or settle has work to do.
+// NextProbe is the time at which Probe or settle has work to do.
 func (s *States) NextProbe() clock.Time {
 	if s.waiting > 0 {
 		return s.waitingSince

@@ -45,8 +45,8 @@ type Chooser interface {
 	// is false when no probe is due. The caller sends the probe and calls Probe again. A lost probe
 	// needs no report: the missing answer is enough.
 	Probe(now clock.Time) (path int, ok bool)
-	// NextProbe is when Probe has a probe to send, or clock.Never. Picks, reports and probes change
-	// it.
+	// NextProbe is the time at which Probe has a probe to send, or clock.Never. Picks, reports and
+	// probes change it.
 	NextProbe() clock.Time
 	// Paths returns the states of the paths, with which a caller reads, denies and allows them, and
 	// sets the round trip.
@@ -91,7 +91,7 @@ type Report struct {
 	Event Event
 	// Packets is the number of packets; less than 1 counts as 1.
 	Packets int
-	// Sent is when the last of the packets was sent; for a probe, when the answered probe was. An
+	// Sent is the time at which the last of the packets, or the answered probe, was sent. An
 	// arrival clears a path only of losses of packets sent before it. 0 stands for unknown and is
 	// older than everything. Such a report is no evidence for or against the path. It still counts
 	// as a mark, an entropy to reuse or a loss.
@@ -145,11 +145,11 @@ type Options struct {
 	// IgnoreMarks keeps marked and trimmed paths good, so that they skip no turn. With it Oblivious
 	// ignores feedback as the chooser of that name in uet-htsim does.
 	IgnoreMarks bool
-	// Ring is how many entropies REPS keeps for reuse. Default 8.
+	// Ring is the number of entropies that REPS keeps for reuse. Default 8.
 	Ring int
-	// Freeze is how long REPS keeps to its ring after a failure. Default 10 ms.
+	// Freeze is the time for which REPS uses only its ring after a failure. Default 10 ms.
 	Freeze time.Duration
-	// Explore is how many picks REPS draws at random after a freeze. Default 16.
+	// Explore is the number of picks that REPS draws at random after a freeze. Default 16.
 	Explore int
 	// Weights are the shares of Weighted, one for each path, at most MaxWeight. A path of weight 0
 	// is a spare, used when no other path is usable. Default: equal shares.

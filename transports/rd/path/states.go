@@ -79,11 +79,11 @@ type Counters struct {
 // where more references are lost by chance, or where most paths die at once and no data shows which
 // still work. With choosers that skip Suspect, the path carries no data from the first evidence on.
 //
-// How often wrongly. The path has to lose a packet, and then all that follow for half a round trip:
-// at least four probes or their answers. At 1 % random loss in each direction that is 0.01 x
-// 0.0199^4: 1.6 for each 10^9 packets sent with no other data behind them. Among clean paths, a
-// path that loses 5 % is condemned once in 2 x 10^5 packets. A path that loses half is condemned
-// soon, each time for longer.
+// How often a good path is condemned. The path has to lose a packet, and then all that follow for
+// half a round trip: at least four probes or their answers. At 1 % random loss in each direction
+// that is 0.01 x 0.0199^4: 1.6 for each 10^9 packets sent with no other data behind them. Among
+// clean paths, a path that loses 5 % is condemned once in 2 x 10^5 packets. A path that loses half
+// is condemned soon, each time for longer.
 //
 // Loss of all paths at once condemns none, for want of a reference. Losses near its beginning and
 // its end have references, but they are too few unless chance adds some on a path. That happens to
@@ -173,7 +173,7 @@ func (s *States) Paths() *States { return s }
 // Len is the number of paths.
 func (s *States) Len() int { return s.n }
 
-// Usable is how many paths are neither bad nor denied.
+// Usable is the number of paths that are neither bad nor denied.
 func (s *States) Usable() int { return s.count }
 
 // Counters returns the counts so far.
@@ -190,8 +190,8 @@ func (s *States) State(path int) State {
 	return s.paths[path].state
 }
 
-// SetRoundTrip sets how long a packet and its answer take at most on the slowest path when nothing
-// is wrong: the smoothed round trip and some deviations. It is kept between 1 us and 10 s.
+// SetRoundTrip sets the longest time of a packet and its answer on the slowest path without faults:
+// the smoothed round trip and some deviations. It is kept between 1 us and 10 s.
 func (s *States) SetRoundTrip(d time.Duration) {
 	s.roundTrip = min(max(d, time.Microsecond), 10*time.Second)
 	s.arrivals.fit(s.spacing())

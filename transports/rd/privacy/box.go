@@ -32,8 +32,8 @@ func (b *Box) Seal(head, body []byte) ([]byte, error) {
 	return b.crypt.aead.Seal(head, nonce, body, head), nil
 }
 
-// Open returns the body of a message whose head has so many bytes. It accepts each message once,
-// and decrypts in place.
+// Open returns the body of a message, given the length of its head in bytes. It accepts each
+// message once, and decrypts in place.
 func (b *Box) Open(message []byte, head int) (body []byte, outcome Outcome) {
 	if len(message) < head+BoxLen {
 		return nil, Malformed

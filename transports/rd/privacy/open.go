@@ -100,8 +100,8 @@ func (o *Opener) Open(b wire.RD, now clock.Time) (wire.RD, Outcome) {
 	return plain, Opened
 }
 
-// Window is how far behind the newest counter a packet can still be distinguished from a replay:
-// four times the packets that can be outstanding.
+// Window is the largest distance of a counter behind the newest at which a packet can be
+// distinguished from a replay. It is four times the packets that can be outstanding.
 const Window = 4096
 
 // window records which counters arrived, as in RFC 6479: in a ring of words, of which the one in

@@ -11,16 +11,17 @@ import (
 	"railbed/internal/wire"
 )
 
-// Limits bound how long a key is used. The zero value stands for the defaults of PROTOCOL.md.
+// Limits bound the use of a key. The zero value stands for the defaults of PROTOCOL.md.
 type Limits struct {
-	// Packets is how many packets a key seals before the next key is used, if the peer is known to
-	// have this one. Default 2^22.
+	// Packets is the number of packets that a key seals before the next key is used, if the peer is
+	// known to have this key. Default 2^22.
 	Packets uint64
-	// Age is how old a key gets before the next is used, under the same condition. Default 10 min.
+	// Age is the age of a key at which the next key is used, under the same condition. Default 10
+	// min.
 	Age time.Duration
-	// Overlap is how long packets of the previous epoch are still opened. Default 1 s.
+	// Overlap is the time for which packets of the previous epoch are still opened. Default 1 s.
 	Overlap time.Duration
-	// Most is the most packets that one key seals. Default 2^32.
+	// Most is the largest number of packets that one key seals. Default 2^32.
 	Most uint64
 }
 

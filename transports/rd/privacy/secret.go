@@ -31,7 +31,7 @@ const (
 // shows that it is a secret, but not its bytes.
 type Secret struct{ root [sha256.Size]byte }
 
-// Material is the bytes of a secret, to pass them to an endpoint's process. JSON encodes them in
+// Material holds the bytes of a secret, to pass them to an endpoint's process. JSON encodes them in
 // base64. Printed or logged, it shows only that it is a secret.
 type Material []byte
 

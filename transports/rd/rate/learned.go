@@ -20,8 +20,8 @@ const (
 		(policyHidden+1)*policyOutputs
 )
 
-// Policy is the weights of a neural network of three layers: for each neuron its bias, and a weight
-// for each input. The activation is the hyperbolic tangent.
+// Policy holds the weights of a neural network of three layers: for each neuron its bias, and a
+// weight for each input. The activation is the hyperbolic tangent.
 type Policy [policyWeights]float32
 
 // trained holds the weights that transports/rd/rate/train found: PolicyWeights numbers of IEEE

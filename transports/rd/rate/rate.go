@@ -27,16 +27,16 @@ import (
 type Controller interface {
 	// Wanted records that a message was posted, with bytes to send.
 	Wanted(now clock.Time, bytes int)
-	// Sent records that a packet with so many bytes of payload was sent, for the first time or
+	// Sent records that a packet with a number of payload bytes was sent, for the first time or
 	// again.
 	Sent(now clock.Time, bytes int)
 	// Acked processes the contents of an acknowledgement.
 	Acked(now clock.Time, a Ack)
 	// Lost records that a packet must be sent again.
 	Lost(now clock.Time, l Loss)
-	// Allowed returns what may be sent now. The engine calls it before each packet, and again after
-	// any of the other calls. A controller whose answer changes with time alone returns that time
-	// in From.
+	// Allowed returns the bounds that apply now. The engine calls it before each packet, and again
+	// after any of the other calls. A controller whose answer changes with time alone returns that
+	// time in From.
 	Allowed(now clock.Time) Allowance
 }
 
@@ -44,8 +44,8 @@ type Controller interface {
 type Ack struct {
 	// Packets and Bytes count the newly acknowledged packets and their payload.
 	Packets, Bytes int
-	// Echoed is how many packets the peer counted since the previous acknowledgement. Marked is how
-	// many of them arrived with congestion experienced (RFC 3168).
+	// Echoed is the number of packets that the peer counted since the previous acknowledgement.
+	// Marked is the number of these that arrived with congestion experienced (RFC 3168).
 	Echoed, Marked int
 	// Trip is the longest round trip among those packets; 0 where it was not measured.
 	Trip time.Duration
@@ -62,7 +62,7 @@ type Loss struct {
 
 // Allowance bounds the sending of a sequence space.
 type Allowance struct {
-	// Window is the most payload in flight, in bytes; 0 is no bound. One packet may always be in
+	// Window is the largest payload in flight, in bytes; 0 is no bound. One packet may always be in
 	// flight.
 	Window int
 	// Rate, in bit/s with all headers down to Ethernet's, paces packets: none is sent before its

@@ -12,12 +12,12 @@ import (
 // such a packet is sent in its place, at the cost of the next grant.
 type Slots struct {
 	Line
-	// Want is called when bytes more are needed than were requested.
+	// Want is called with the number of bytes that are needed beyond the requested bytes.
 	Want func(bytes int)
-	// Miss is how long a grant is valid after its time. Bytes that were not sent by then, because
-	// the sender was late, are requested again: other senders have the slots now. Fastpass does the
-	// same. Miss doubles after each consecutive missed grant, so that a sender that is always late
-	// sends, too. With 0, grants do not expire.
+	// Miss is the time for which a grant is valid after its slot began. Bytes that were not sent by
+	// then, because the sender was late, are requested again: other senders have the slots now.
+	// Fastpass does the same. Miss doubles after each consecutive missed grant, so that a sender
+	// that is always late sends, too. With 0, grants do not expire.
 	Miss time.Duration
 
 	grants [64]grant // that begin later, the soonest first, as a ring
@@ -34,8 +34,9 @@ type grant struct {
 	bytes int
 }
 
-// Grant records a grant of the arbiter: so many bytes, from a time on. Grants must be in the order
-// of their times. When the ring is full, a grant's bytes are added to the last waiting one.
+// Grant records a grant of the arbiter: a number of bytes that may be sent from a time on. Grants
+// must be in the order of their times. When the ring is full, a grant's bytes are added to the last
+// waiting one.
 func (s *Slots) Grant(from clock.Time, bytes int) {
 	if s.count == len(s.grants) {
 		s.grants[(s.first+s.count-1)%len(s.grants)].bytes += bytes

@@ -62,8 +62,8 @@ type Offer struct {
 	QPN infiniband.QPN
 	// PSN is the first PSN that the other end must send (12.6.5, starting PSN).
 	PSN infiniband.PSN
-	// Resources is how many READs and atomics the queue pair accepts at once, Depth how many it
-	// wants to have in flight.
+	// Resources is the number of READs and atomics that the queue pair accepts at once, and Depth
+	// the number that it wants to have in flight.
 	Resources, Depth uint8
 	// Retries and RNRRetries have 3 bits. 7 RNR retries stand for no limit. Only the active side
 	// sets Retries.
@@ -76,7 +76,7 @@ type Offer struct {
 	Private []byte
 }
 
-// MaxRequestPrivate is the number of bytes of private data in a request, after those of rdma_cm.
+// MaxRequestPrivate is the number of bytes of private data in a request, after rdma_cm's own bytes.
 const MaxRequestPrivate = infiniband.REQPrivate - infiniband.IPServiceLen
 
 // Host receives the manager's events. The Manager's methods call its methods, which may call
@@ -97,12 +97,13 @@ type Config struct {
 	Addr netip.Addr
 	// GUID names the adapter. Default 0.
 	GUID uint64
-	// Timeout is the time after which a message is sent again, and Retries how often, at most 15.
-	// Default: 67 ms and 15 retries, as rdma_cm has. REQs announce the least code that is not
-	// shorter than Timeout.
+	// Timeout is the time after which a message is sent again, and Retries the number of
+	// repetitions, at most 15. Default: 67 ms and 15 retries, as rdma_cm has. REQs announce the
+	// least code that is not shorter than Timeout.
 	Timeout time.Duration
 	Retries int
-	// Most is the most connections at once, requested ones included. Default 4,096.
+	// Most is the largest number of connections at once, requested connections included. Default
+	// 4,096.
 	Most int
 	// Shared is set if other managers have the same address. Messages for ports and connections
 	// that this manager does not have are then ignored rather than rejected.
@@ -315,7 +316,7 @@ func (m *Manager) Established(name Conn) {
 	}
 }
 
-// Disconnect ends a connection, or gives up a request for one. The host receives no event.
+// Disconnect ends a connection, or gives up a request for a connection. The host receives no event.
 func (m *Manager) Disconnect(now clock.Time, name Conn, remote infiniband.QPN) {
 	c := m.conns[name]
 	if c == nil || c.state == leaving {
@@ -374,7 +375,7 @@ func (m *Manager) Next(into *[infiniband.MADLen]byte) (to netip.Addr, ok bool) {
 	return to, true
 }
 
-// Deadline is when Expire has work to do, or clock.Never.
+// Deadline is the time at which Expire has work to do, or clock.Never.
 func (m *Manager) Deadline() clock.Time {
 	at := clock.Never
 	for _, c := range m.conns {
@@ -387,7 +388,7 @@ func (m *Manager) Deadline() clock.Time {
 // wants it asks again before that.
 func (m *Manager) patience() time.Duration { return 4 * m.config.Timeout }
 
-// Expire sends due messages again, and gives up those that were sent often enough.
+// Expire sends due messages again, and gives up messages that were sent Retries times again.
 func (m *Manager) Expire(now clock.Time) {
 	for _, c := range m.conns {
 		if c.timer > now {

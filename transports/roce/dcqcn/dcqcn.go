@@ -29,10 +29,10 @@ type Params struct {
 	// IncreasePeriod is the period of the timer that raises the rate. Default 55
 	// us.
 	IncreasePeriod time.Duration
-	// IncreaseBytes is the period of the byte counter: the rate rises after so many bytes, too.
-	// Default 10 MB.
+	// IncreaseBytes is the period of the byte counter: the rate also rises after this number of
+	// bytes. Default 10 MB.
 	IncreaseBytes int64
-	// Stages is F, the events of fast recovery. Default 5.
+	// Stages is F, the number of events of fast recovery. Default 5.
 	Stages int
 	// Additive is R_AI and Hyper R_HAI, bit/s. Defaults: a twentieth and a tenth of Line, as in
 	// csg-htsim. The paper's 40 Mbit/s are for 40 Gbit/s NICs.
@@ -232,7 +232,7 @@ func (r *ReactionPoint) Target() uint64 { return uint64(r.target) }
 // Alpha is the estimate of congestion, 0 to 1.
 func (r *ReactionPoint) Alpha() float64 { return r.alpha }
 
-// Deadline is when Advance has work to do; clock.Never at line rate.
+// Deadline is the time at which Advance has work to do, or clock.Never at line rate.
 func (r *ReactionPoint) Deadline() clock.Time {
 	if !r.limited {
 		return clock.Never

@@ -96,7 +96,7 @@ type Config struct {
 	// NIC is the interface whose first address is used. Default: the interface that reaches the
 	// peer.
 	NIC string
-	// MTU is the most payload of a packet, in bytes. Default: the most that the link carries.
+	// MTU is the largest payload of a packet, in bytes. Default: the largest that the link carries.
 	MTU int
 	// Size is the size of a message in bytes. Default 65536, for latency tests 2, for atomics 8.
 	// All selects every power of two from 2 to 8 MiB instead.
@@ -112,11 +112,12 @@ type Config struct {
 	TxDepth, RxDepth int
 	// QueuePairs is the number of queue pairs. Default 1.
 	QueuePairs int
-	// PostList is how many requests are posted at a time. Default: as many as there is room for.
+	// PostList is the number of requests that are posted at a time. Default: as many as there is
+	// room for.
 	PostList int
-	// CQModeration is how many requests lie between two recorded times. Default 100.
+	// CQModeration is the number of requests between two recorded times. Default 100.
 	CQModeration int
-	// Reads is the most READs or atomics in flight. Default 16.
+	// Reads is the largest number of READs or atomics in flight. Default 16.
 	Reads int
 	// Bidirectional makes both ends send.
 	Bidirectional bool
@@ -134,8 +135,8 @@ type Config struct {
 	TOS int
 	// GIDIndex is printed only.
 	GIDIndex int
-	// CM makes rdma_cm connect the queue pairs (-R). ExchangeCM makes it connect one more queue
-	// pair, which carries the dialogue in place of TCP (-z). CM implies ExchangeCM.
+	// CM makes rdma_cm connect the queue pairs (-R). ExchangeCM makes rdma_cm connect one more
+	// queue pair, which carries the dialogue in place of TCP (-z). CM implies ExchangeCM.
 	CM, ExchangeCM bool
 	// Verify makes this end check that received data is the data that an end of this package sends.
 	Verify bool

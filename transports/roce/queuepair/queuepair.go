@@ -69,7 +69,7 @@ type Config struct {
 	SendPSN, ReceivePSN infiniband.PSN
 	// Rights bounds the peer's rights here.
 	Rights Rights
-	// Timeout is how long an answer may take. Default 67 ms, code 14 of IBTA
+	// Timeout is the longest time that an answer may take. Default 67 ms, code 14 of IBTA
 	// 9.7.6.1.3.
 	Timeout time.Duration
 	// Retries bounds the consecutive retries after timeouts and sequence errors. RNRRetries does
@@ -79,20 +79,20 @@ type Config struct {
 	// RNRTimer is the code of the time that a peer waits when no receive is posted here (IBTA
 	// 9.7.5.2.8). Default 12, 0.64 ms.
 	RNRTimer uint8
-	// Reads is the most READs and atomic operations in flight. RemoteReads is how many of the
-	// peer's are kept for their repetition. Default 16.
+	// Reads is the largest number of READs and atomic operations in flight. RemoteReads is the
+	// number of the peer's operations that are kept, so that they can be repeated. Default 16.
 	Reads, RemoteReads int
-	// Window is the most packets in flight. Default 128.
+	// Window is the largest number of packets in flight. Default 128.
 	Window int
-	// AckEvery is the most packets without a request for an acknowledgement. Default a quarter of
-	// Window.
+	// AckEvery is the largest number of packets without a request for an acknowledgement. Default a
+	// quarter of Window.
 	AckEvery int
 	// Selective is set if both ends retransmit missing packets only.
 	Selective bool
 	// Congestion, if set, makes the rate follow marks of the fabric.
 	Congestion *dcqcn.Params
-	// Overhead is the bytes that the rate counts for each packet besides the InfiniBand packet.
-	// Default 42: Ethernet, IPv4 and UDP.
+	// Overhead is the number of bytes that the rate counts for each packet besides the InfiniBand
+	// packet. Default 42: Ethernet, IPv4 and UDP.
 	Overhead int
 }
 
@@ -259,8 +259,8 @@ func (q *QP) Next(now clock.Time, into []byte) int {
 	return n
 }
 
-// Deadline is when Expire has work to do, or Next may have a packet. It is clock.Never if only an
-// arrival or a request can change that.
+// Deadline is the time at which Expire has work to do, or Next may have a packet. It is clock.Never
+// if there is no such time before the next arrival or request.
 func (q *QP) Deadline() clock.Time {
 	if q.err != nil {
 		return clock.Never

@@ -12,7 +12,7 @@ package arbiter
 // Grant is one slot of one pair.
 type Grant struct {
 	From, To int
-	// Bytes is how many bytes may be sent in the slot, at most the slot's size.
+	// Bytes is the number of bytes that may be sent in the slot, at most the slot's size.
 	Bytes int
 }
 
@@ -39,7 +39,7 @@ type pair struct {
 	queued   bool
 }
 
-// NewAllocator makes an allocator for so many hosts, with slots of so many bytes.
+// NewAllocator makes an allocator for a number of hosts, with slots of a number of bytes.
 func NewAllocator(hosts, slot int) *Allocator {
 	a := &Allocator{hosts: hosts, slot: slot, pairs: make([]pair, hosts*hosts),
 		queue: make([]*pair, 0, hosts*hosts), sends: make([]uint64, hosts), receiver: make([]uint64, hosts)}
@@ -67,7 +67,7 @@ func (a *Allocator) Want(from, to, bytes int) {
 	}
 }
 
-// Waiting is how many requested bytes have no slot yet.
+// Waiting is the number of requested bytes that have no slot yet.
 func (a *Allocator) Waiting() int { return a.waits }
 
 // Allocate assigns the next slot, and appends its grants.

@@ -24,7 +24,7 @@ const (
 // Options configure an arbiter. All but Secret are required.
 type Options struct {
 	Hosts int
-	// Slot is how many bytes of payload are sent in a slot, and Time its length in real time.
+	// Slot is the number of payload bytes of a slot, and Time its length in real time.
 	Slot int
 	Time time.Duration
 	// Secret is shared by the arbiter and its hosts. If nil, messages are not authenticated.

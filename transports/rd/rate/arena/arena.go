@@ -29,7 +29,7 @@ type Options struct {
 	Rate uint64
 	// Delay is the delay of each link. A packet passes two. Default 2 us.
 	Delay time.Duration
-	// Jitter is the most time by which a host's reception of a packet is delayed.
+	// Jitter is the longest delay of a host's reception of a packet.
 	Jitter time.Duration
 	// Payload is the payload of a full packet in bytes. Default 4,096.
 	Payload int

@@ -14,16 +14,16 @@ import (
 type Scenario struct {
 	Name string
 	Options
-	// Senders is how many hosts send to host 0, Messages each. 0 is an all-to-all of Hosts by
-	// shifts.
+	// Senders is the number of hosts that send to host 0, Messages each. 0 is an all-to-all of
+	// Hosts by shifts.
 	Senders  int
 	Messages int
 	// Bytes is the length of a message. In an all-to-all, lengths are half to one and a half of it.
 	// Default 64 KiB.
 	Bytes int
-	// AtOnce is how many messages a host has in flight. Default 2.
+	// AtOnce is the number of messages that a host has in flight. Default 2.
 	AtOnce int
-	// Spread bounds how much later than the first host the last one begins.
+	// Spread bounds the time between the begin of the first host and of the last.
 	Spread time.Duration
 }
 
