@@ -119,8 +119,8 @@ func Open(ctx context.Context, name string) (*Testbed, error) {
 	return OpenDir(ctx, dir)
 }
 
-// OpenDir does as Open for a run directory that may be elsewhere than this process would look for
-// it. The testbed must belong to the calling user or to one of owners.
+// OpenDir opens a testbed by its run directory, which may be in another place than the one where
+// Open looks. The testbed must belong to the calling user or to one of owners.
 func OpenDir(ctx context.Context, dir rundir.Dir, owners ...int) (*Testbed, error) {
 	name := dir.Name
 	t := newTestbed(dir)

@@ -20,8 +20,8 @@ import (
 	"railbed/plan"
 )
 
-// OwnNamespaces returns the network namespaces of a plan that a supervisor makes: all except those
-// of containers, which bring their own.
+// OwnNamespaces returns the network namespaces of a plan that a supervisor makes: all except the
+// namespaces of containers, which bring their own.
 func OwnNamespaces(p *plan.Plan) []string {
 	var names []string
 	for _, name := range fabric.Namespaces(p) {

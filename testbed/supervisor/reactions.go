@@ -27,8 +27,8 @@ type RoutingState struct {
 type Reaction struct {
 	To []string  `json:"to"`
 	At time.Time `json:"at"`
-	// Routes counts in all routers how often a route from a daemon changed, appeared or
-	// disappeared. Routers is the number of routers with such changes.
+	// Routes is the number of times that a route from a daemon changed, appeared or disappeared,
+	// over all routers. Routers is the number of routers with such changes.
 	Routes  int `json:"routes"`
 	Routers int `json:"routers"`
 	// First and Last are the times of the first and the last change, after At.

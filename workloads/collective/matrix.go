@@ -68,10 +68,10 @@ func Skewed(ranks, count, skew int, seed uint64) Matrix {
 	return slices.Repeat(Matrix{row}, ranks)
 }
 
-// Sends returns how many elements a rank sends to others.
+// Sends returns the number of elements that a rank sends to others.
 func (m Matrix) Sends(rank int) int { return m.SendsIn(rank, Channel{}) }
 
-// SendsIn returns how many elements a rank sends to others in a channel.
+// SendsIn returns the number of elements that a rank sends to others in a channel.
 func (m Matrix) SendsIn(rank int, c Channel) (elements int) {
 	for to := range m {
 		if to != rank {

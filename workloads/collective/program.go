@@ -295,8 +295,8 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 // elements. A rank that has no part of that buffer uses its other buffer as it does out of place.
 func (p *Program) Whole() schedule.Buffer { return p.schedule.Kind.InPlace() }
 
-// WorkLen returns how many elements of memory a rank needs beside its input and output: scratch
-// memory, and places for messages that cannot land in their final position.
+// WorkLen returns the number of elements of memory that a rank needs beside its input and output:
+// scratch memory, and places for messages that cannot land in their final position.
 func (p *Program) WorkLen(rank int) int {
 	most := 0
 	for _, mode := range p.modes() {

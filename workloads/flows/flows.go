@@ -49,7 +49,7 @@ func (s *Schedule) Bytes() (sum units.Bytes) {
 	return sum
 }
 
-// MayMiss returns how many bytes of a message may be left out.
+// MayMiss returns the number of bytes of a message that may be left out.
 func (s *Schedule) MayMiss(i int) units.Bytes { return s.Droppable.Of(s.Messages[i].Bytes) }
 
 // Pairs returns the pairs of a sending and a receiving rank.
@@ -182,7 +182,7 @@ type Cache struct {
 	LayerBytes units.Bytes
 	// Output is the number of output tokens of a request for which the trace gives none.
 	Output int
-	// Whole sends all layers after the last one was computed, instead of each layer when it is
+	// Whole sends all layers after the last layer was computed, instead of each layer when it is
 	// computed.
 	Whole bool
 	Seed  uint64

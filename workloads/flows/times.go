@@ -11,8 +11,9 @@ import (
 // Sent has the times of a message.
 type Sent struct {
 	Message int `json:"message"` // its number in the schedule
-	// Begun is when the message was posted. Done is when the sender learned that it was placed or, for
-	// a request, received the answer. Both count from the start of the schedule.
+	// Begun is the time at which the message was posted. Done is the time at which the sender learned
+	// that it was placed or, for a request, received the answer. Both count from the start of the
+	// schedule.
 	Begun time.Duration `json:"begun"`
 	Done  time.Duration `json:"done"`
 }
@@ -69,8 +70,8 @@ func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Dur
 	return all
 }
 
-// Groups returns when the last message of each group was done. A request's time to first token is
-// that time less the request's arrival.
+// Groups returns the times at which the last message of each group was done. A request's time to
+// first token is that time less the request's arrival.
 func Groups(messages []Message, sent []Sent) []time.Duration {
 	groups := 0
 	for _, m := range messages {
@@ -84,7 +85,7 @@ func Groups(messages []Message, sent []Sent) []time.Duration {
 	return done
 }
 
-// Took returns how long a sent message took: from its due time, or in a closed loop from its
+// Took returns the duration of a sent message: from its due time, or in a closed loop from its
 // posting.
 func (s *Schedule) Took(m Sent) time.Duration {
 	if s.Outstanding > 0 {

@@ -10,8 +10,8 @@ import (
 // Busy returns the rank's Idleness. A Work that waits in several goroutines counts them there.
 func (p *Process) Busy() *Idleness { return &p.busy }
 
-// SetWaited sets how long the rank has waited for others over its whole life. It is for a Work that uses
-// no Lane.
+// SetWaited sets the time for which the rank has waited for others over its whole life. It is for a Work
+// that uses no Lane.
 func (p *Process) SetWaited(waited time.Duration) { p.timer.waited.Store(int64(waited)) }
 
 // waitTimer is an endpoint that measures how long its rank has waited for other ranks.
@@ -41,9 +41,9 @@ func (e *busyEndpoint) Wait(ctx context.Context) error {
 	return e.endpoint.Wait(ctx)
 }
 
-// Idleness measures how long all of a rank's goroutines were idle: all of them waited, for other ranks or
-// for time to pass. The goroutine that calls Part.Operate is marked busy. Methods are safe for concurrent
-// use.
+// Idleness measures the time in which all of a rank's goroutines were idle: all of them waited, for other
+// ranks or for time to pass. The goroutine that calls Part.Operate is marked busy. Methods are safe for
+// concurrent use.
 type Idleness struct {
 	mu     sync.Mutex
 	busy   int

@@ -61,7 +61,7 @@ type Rendezvous struct {
 	Channels []Rendezvous `json:"channels,omitempty"`
 }
 
-// Losses are the bytes that an operation lost, at one rank or at all ranks.
+// Losses describes the bytes that an operation lost, at one rank or at all ranks.
 type Losses struct {
 	OperationID
 	Losses []collective.Loss `json:"losses,omitempty"`
@@ -102,9 +102,9 @@ type Flow struct {
 	Remote     netip.AddrPort `json:"remote"`
 }
 
-// Pace is how late packets were sent that a rate limit delayed, compared with the moment at which
-// their schedule allowed them. No packet is sent early. P50 and P99 are rounded up to powers of two
-// of microseconds.
+// Pace describes the lateness of packets that a rate limit delayed. Lateness counts from the time
+// at which the schedule allowed a packet. No packet is sent early. P50 and P99 are rounded up to
+// powers of two of microseconds.
 type Pace struct {
 	Packets uint64        `json:"packets"`
 	P50     time.Duration `json:"p50_ns"`

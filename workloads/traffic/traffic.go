@@ -84,9 +84,9 @@ const minPayload = 16
 // heldUp begins the last line of a source or pauser.
 const heldUp = "held up by the host: "
 
-// HeldUp parses the output of a source for how long the host held it up, so that the source sent
-// less than its rate because cores were busy. Time in which a source waits for its node's own queue
-// does not count. HeldUp reports false if the source did not finish.
+// HeldUp parses the output of a source. It returns the time for which busy cores of the host
+// delayed the source, so that it sent less than its rate. Time in which a source waits for its
+// node's own queue does not count. HeldUp reports false if the source did not finish.
 func HeldUp(output string) (time.Duration, bool) {
 	_, text, found := strings.Cut(output, "\n"+heldUp)
 	held, err := time.ParseDuration(strings.TrimSpace(text))

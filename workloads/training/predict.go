@@ -14,8 +14,8 @@ type Span struct {
 }
 
 // Predict computes an iteration in virtual time. A computation takes its time. An operation takes
-// the time that cost returns, from when the last of its ranks began it. A task of an exchange
-// begins when its own rank is ready. The spans are by rank and task.
+// the time that cost returns, counted from the time at which the last of its ranks began it. A task
+// of an exchange begins when its own rank is ready. The spans are by rank and task.
 func (p *Program) Predict(cost func(*Operation) time.Duration) ([][]Span, error) {
 	s := p.newPlay()
 	for rank := range s.ranks {

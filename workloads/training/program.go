@@ -188,9 +188,9 @@ func (o *Operation) Gradients() bool {
 		(o.Group == DataParallel || o.Group == ExpertData)
 }
 
-// MayMiss returns how many bytes of sums of gradients all ranks together may leave out in an
-// iteration. share is the share of each message with partial sums that may be left out. A ring has
-// n-1 steps with partial sums, and in each step the ranks together send the buffer once.
+// MayMiss returns the number of bytes of sums of gradients that all ranks together may leave out in
+// an iteration. share is the share of each message with partial sums that may be left out. A ring
+// has n-1 steps with partial sums, and in each step the ranks together send the buffer once.
 func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
 	for i, uses := range p.Uses() {
 		o := &p.Operations[i]
@@ -202,7 +202,7 @@ func (p *Program) MayMiss(share units.Ratio) (sum uint64) {
 	return sum
 }
 
-// Uses returns how often each operation is performed in an iteration.
+// Uses returns the number of times that each operation is performed in an iteration.
 func (p *Program) Uses() []uint64 {
 	counts := make([]uint64, len(p.Operations))
 	for rank, tasks := range p.Tasks {
@@ -323,7 +323,7 @@ func tooManyRanks(n int) error {
 
 // Check checks that a program can be run: that it keeps to the limits, that every task and
 // operation is well formed, and that it ends whatever its tasks' durations. The error for a program
-// that does not end names what each rank waits for.
+// that does not end names the task or operation that each rank waits for.
 func (p *Program) Check() error {
 	if n := len(p.Tasks); n < 1 || n > MaxRanks {
 		return tooManyRanks(n)

@@ -86,9 +86,9 @@ type Job struct {
 	Family     int // IP version: 4 (default) or 6
 	// Timeout limits the duration of the whole job. Default 2 minutes.
 	Timeout time.Duration
-	// Silence is how long a worker may leave questions unanswered before the job fails. Such a
-	// worker hangs: its process is stopped, or gets no processor. Before its first message a worker
-	// has three times as long. Default 20 seconds.
+	// Silence is the time for which a worker may leave questions unanswered before the job fails.
+	// Such a worker hangs: its process is stopped, or gets no processor. Before its first message a
+	// worker has three times as long. Default 20 seconds.
 	Silence time.Duration
 	// BasePort is the first of the job's Ports(len(Ranks)) ports. Jobs in one testbed that run at
 	// once, or soon after each other, must not share ports. Rank r listens on BasePort+r. Default
@@ -134,7 +134,7 @@ const (
 	rdSlots = wire.PortsRD / wire.RDEngines
 )
 
-// Ports returns how many ports a job of the given number of ranks occupies.
+// Ports returns the number of ports that a job of the given number of ranks occupies.
 func Ports(ranks int) int { return ranks * (1 + sourcePorts) }
 
 // ErrJob is the error of a Job that Railbed cannot run.

@@ -20,14 +20,14 @@ type Operation struct {
 	Timed bool            `json:"timed,omitempty"`
 	// Checked is true if every element of the result was checked.
 	Checked bool `json:"checked,omitempty"`
-	// Start is when the first rank began, by the wall clock. Time is the time of an operation in
-	// ns: the longest of a rank, or as Sweep.Average says.
+	// Start is the wall clock time at which the first rank began. Time is the time of an operation
+	// in ns: the longest of a rank, or as Sweep.Average says.
 	Start time.Time     `json:"start"`
 	Time  time.Duration `json:"time_ns"`
 	Wrong uint64        `json:"wrong"` // over all ranks
-	// Missing is the bytes of partial sums that never arrived, over all ranks. Short is the number
-	// of elements of the result that lack a part because of this. Wrong counts such an element too
-	// if the sum of its other parts is not exact.
+	// Missing is the number of bytes of partial sums that never arrived, over all ranks. Short is
+	// the number of elements of the result that lack a part because of this. Wrong counts such an
+	// element too if the sum of its other parts is not exact.
 	Missing uint64 `json:"missing,omitempty"`
 	Short   uint64 `json:"short,omitempty"`
 }
@@ -52,18 +52,18 @@ type RankResult struct {
 	Engines int `json:"engines,omitempty"`
 	// QueuePairs are the counters of the rank's queue pairs over roce.
 	QueuePairs *rank.QueuePairs `json:"queue_pairs,omitempty"`
-	// Pace is how late the rank's packets were sent over rd, if a rate delayed them.
+	// Pace is the lateness of the rank's packets over rd that a rate delayed.
 	Pace *rank.Pace `json:"pace,omitempty"`
 	// Life is the life number of rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
 	// Channels are the rank's channels, if the operation has several: where they are and what
 	// passed through them.
 	Channels []RankResult `json:"channels,omitempty"`
-	// Timed is how long the timed operations took at this rank, in ns. Waited is the part of it in
-	// which the rank had nothing to do until another rank sent something.
+	// Timed is the duration of the timed operations at this rank, in ns. Waited is the part of it
+	// in which the rank had nothing to do until another rank sent something.
 	Timed  time.Duration `json:"timed_ns,omitempty"`
 	Waited time.Duration `json:"waited_ns,omitempty"`
-	// SlowestAnswer is the longest time in ns that the worker took to answer that it is alive. 0
+	// SlowestAnswer is the worker's longest time, in ns, to answer a question of the coordinator. 0
 	// means that the coordinator did not ask.
 	SlowestAnswer time.Duration `json:"slowest_answer_ns,omitempty"`
 	// DeviceBound is true if the sockets were bound to the NIC itself, which not every process may

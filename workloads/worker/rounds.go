@@ -18,7 +18,7 @@ import (
 type Sweep struct {
 	// Sizes are the sizes of the buffer. Sizes replaces Job.Size.
 	Sizes []units.Bytes
-	// Checks is how many operations of each size and mode are checked. Default 0.
+	// Checks is the number of operations of each size and mode that are checked. Default 0.
 	Checks int
 	// Average specifies how the ranks' times become the time of an operation. Default: Slowest.
 	Average Average

@@ -36,8 +36,8 @@ type Learning struct {
 	// samples from which no rank has learnt.
 	Held     float64 `json:"held_out_loss"`
 	Accuracy float64 `json:"held_out_accuracy"`
-	// Clipped is how many elements of gradients were too large to encrypt and were clipped, over
-	// all ranks and iterations.
+	// Clipped is the number of elements of gradients that were too large to encrypt and were
+	// clipped, over all ranks and iterations.
 	Clipped uint64 `json:"clipped,omitempty"`
 
 	differed bool // some rank has had other weights than rank 0

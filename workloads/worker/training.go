@@ -87,14 +87,14 @@ type Iterations struct {
 	All []Iteration
 	// Spans are the times at which the tasks of each rank ran in the latest iteration.
 	Spans [][]training.Span
-	// Groups are the bytes that each rank sent in each of its groups.
+	// Groups holds the number of bytes that each rank sent in each of its groups.
 	Groups []map[string]uint64
 
 	program  *training.Program
 	dilation clock.Dilation
 }
 
-// Iteration is how the ranks spent an iteration.
+// Iteration divides the ranks' time in an iteration.
 type Iteration struct {
 	Ranks []training.Times
 	// ExposedBy divides each rank's exposed time by kind of group.

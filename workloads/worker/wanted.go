@@ -10,11 +10,12 @@ import (
 // Wanted is the traffic that the ends of a job should send over all of its operations. The ends are
 // the ranks, or, if the job has channels, the channels of each rank in turn.
 type Wanted struct {
-	// To is the amounts by sender and receiver.
+	// To holds the amounts by sender and receiver.
 	To [][]collective.Amount
-	// Switch is the bytes that each rank sends to the switch that computes an all-reduce.
+	// Switch is the number of bytes that each rank sends to the switch that computes an all-reduce.
 	Switch uint64
-	// Groups are the bytes that each rank of a training job sends within each of its groups.
+	// Groups holds the number of bytes that each rank of a training job sends within each of its
+	// groups.
 	Groups []map[string]uint64
 }
 
