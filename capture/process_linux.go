@@ -93,7 +93,7 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	}
 	if err := json.NewEncoder(child.control).Encode(order); err != nil {
 		child.end()
-		return nil, fmt.Errorf("give order to the recording process: %w", err)
+		return nil, fmt.Errorf("send options to the recording process: %w", err)
 	}
 	if _, err := child.answer(); err != nil {
 		child.end()

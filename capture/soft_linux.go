@@ -67,7 +67,7 @@ func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*s
 	if options.Filter != "" {
 		instructions, whole := bpf.Disassemble(program)
 		if !whole {
-			return nil, fmt.Errorf("filter %q: compiled to an instruction that nobody knows", options.Filter)
+			return nil, fmt.Errorf("filter %q: compiled to an unknown instruction", options.Filter)
 		}
 		var err error
 		if s.filter, err = bpf.NewVM(instructions); err != nil {

@@ -184,7 +184,7 @@ func (o *collectiveOptions) problems() (problems []error) {
 	}
 	if o.cycles < 1 {
 		problems = append(problems, fmt.Errorf(
-			"-N %d: want at least 1; one without an end is a loop of the shell's", o.cycles))
+			"-N %d: want at least 1; for runs without end, write a loop in the shell", o.cycles))
 	}
 	if o.stamps != "0" && o.stamps != "1" {
 		problems = append(problems, fmt.Errorf("-S %s: want 0 or 1", o.stamps))

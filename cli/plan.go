@@ -55,8 +55,8 @@ are known: messages go one by one, and a sum over the whole run does not say who
 			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) ||
 				!ofStep && back {
 				return &exitError{Code: verdict.ExitUsage,
-					Err: errors.New("--method and --headroom are of a pattern's rates, and --back of a " +
-						"step's: remove what is not")}
+					Err: errors.New("--method and --headroom need a pattern, and --back needs a step: " +
+						"remove the options that do not apply")}
 			}
 			if ofStep {
 				return a.printStepRates(runner.Options{File: file, Plan: p, Path: args[0]}, o.Pattern, back)
@@ -102,7 +102,7 @@ func (a *app) printStepRates(o runner.Options, name string, back bool) error {
 	file, other, err := runner.Rates(o, name)
 	if err == nil && back {
 		if file = other; file == nil {
-			err = fmt.Errorf("rates for %q: nothing comes back that has its own: remove --back", name)
+			err = fmt.Errorf("rates for %q: its replies have no rates of their own: remove --back", name)
 		}
 	}
 	if err != nil {

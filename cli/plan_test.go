@@ -219,7 +219,7 @@ func TestPlanRates(t *testing.T) {
 	for want, args := range map[string][]string{
 		"want a pattern (ring, all-to-all, tree, halving-doubling)": {"--rates", "star"},
 		"want max-min or":              {"--rates", "ring", "--method", "best"},
-		"headroom 100% leaves nothing": {"--rates", "ring", "--headroom", "100%"},
+		"headroom 100% leaves no rate": {"--rates", "ring", "--headroom", "100%"},
 	} {
 		if code, _, errs := railbed(smallFile, append([]string{"plan", "-"}, args...)...); code != 2 ||
 			!strings.Contains(errs, want) {
@@ -248,7 +248,7 @@ func TestPlanStepRates(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		`or a step with "control: offline" (experts)`: {"--rates", "expert"},
-		"--method and --headroom are of a pattern's":  {"--rates", "experts", "--method", "max-min"},
+		"--method and --headroom need a pattern":      {"--rates", "experts", "--method", "max-min"},
 		"--back of a step's":                          {"--rates", "ring", "--back"},
 	} {
 		if code, _, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...); code != 2 ||

@@ -87,7 +87,7 @@ func TestProbeRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"add int: true to fabric.switch": {"h0", "h1"},
 		"node h7":                        {"h0", "h7"},
-		"no switch is passed":            {"h0", "h0"},
+		"pass no switch":                 {"h0", "h0"},
 		"DSCP 64":                        {"h0", "h1", "--dscp", "64"},
 		"want 1 to 64":                   {"h0", "h1", "--flows", "65"},
 	} {

@@ -66,7 +66,7 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 		"experts": {"- workload: {name: w, kind: moe, moe: {experts: 3}}",
 			"v.yaml:4:34: algorithm of a workload: "},
 		"a filter": {"- capture: {at: [all], file: a.pcapng, filter: udpp}",
-			`v.yaml:4:48: no such word: compile filter "udpp": column 1: `},
+			`v.yaml:4:48: unknown word: compile filter "udpp": column 1: `},
 		"two problems": {"- capture: {at: [all], file: a.pcapng, filter: udpp}\n- training: {name: t, " +
 			"trace: none.cm}", "v.yaml:5:30: training job: "},
 	} {
@@ -97,7 +97,7 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 	}
 	file := besideFiles(t, "requires: [netem, netme]\n"+validated, nil)
 	if code, _, errs := railbed("", "validate", file); code != verdict.ExitUsage ||
-		!strings.Contains(errs, `v.yaml:1:19: no such word: feature "netme": want one of `) {
+		!strings.Contains(errs, `v.yaml:1:19: unknown word: feature "netme": want one of `) {
 		t.Errorf("a feature that there is not: exit %d: %s", code, errs)
 	}
 }

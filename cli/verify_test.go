@@ -89,7 +89,7 @@ func TestVerify(t *testing.T) {
 		"not a capture":  {[]string{testbed}, 2, "neither pcapng nor pcap"},
 		"not a ratio":    {[]string{short, "--min-share", "2"}, 2, "--min-share"},
 		"a bare ratio": {[]string{short, "--tolerance", "1"}, 2,
-			"--tolerance: ratio \"1\": want 1% or 100%, as a bare number does not say which"},
+			"--tolerance: ratio \"1\": want 1% or 100%, because a bare number can mean either"},
 		"no such fidelity":   {[]string{short, "--fidelity", "good"}, 2, "want faithful or degraded"},
 		"two clusters":       {[]string{short, "--plan", "x", "--testbed-file", "y"}, 2, "give one of them"},
 		"workload not known": {[]string{short, "--workload", testbed}, 2, testbed},

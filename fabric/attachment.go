@@ -60,7 +60,7 @@ const (
 // true if the container's default route is to use the NIC.
 func (a *Attachment) Check(defaultRoute bool) error {
 	if a == nil {
-		return errors.New("attachment: there is none; want that of a NIC")
+		return errors.New("no attachment; want the attachment of a NIC")
 	}
 	if a.NIC < 0 || a.NIC >= len(a.Node.NICs) || len(a.Node.NICs) > mostAttachedNICs {
 		return fmt.Errorf("attachment of %q: NIC %d of %d; want one of at most %d", a.Node.Name, a.NIC,
@@ -80,7 +80,7 @@ func (a *Attachment) Check(defaultRoute bool) error {
 		}
 		seen[prefix.Addr()] = true
 		if !ordinary(prefix) {
-			return wrong("address %s; want one of an interface", prefix)
+			return wrong("address %s; want an address that an interface can have", prefix)
 		}
 		if prefix.Bits() < shortestAttached {
 			return wrong("address %s; want a prefix of at least %d bits", prefix, shortestAttached)

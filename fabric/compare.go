@@ -189,7 +189,7 @@ func (f *Fabric) compareStrangers(h *host, got reading, d *differences) {
 		if planned && !ours(l.Index) || noBridge {
 			away := request(passClear, func(b *kernel.Batch) { b.DeleteLink(l.Name, l.Index) })
 			d.add(h.at(l.Name), []fix{away},
-				"make %s:%s: kernel has an interface of kind %q there, which nobody asked for", h.name,
+				"make %s:%s: kernel has an interface of kind %q there, want none", h.name,
 				l.Name, l.Kind)
 		}
 	}

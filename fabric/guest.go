@@ -147,7 +147,7 @@ func awaitNICs(ask func() (missing string, err error)) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("kernel has none with the address of %s", missing)
+			return fmt.Errorf("kernel has no interface with the hardware address of %s", missing)
 		}
 	}
 }

@@ -452,7 +452,7 @@ func alterations(t *testing.T, r *netemRig) {
 	if !found {
 		t.Fatal(shown)
 	}
-	const others = "kernel's netem has %s, which nobody asked for"
+	const others = "kernel's netem has %s, want none"
 	for change, want := range map[string]string{
 		"limit LIMIT delay 1ms 5ms loss 1% rate 8tbit": "kernel has delay 1ms, want 30ms",
 		"limit 10 delay 30ms 5ms loss 1% rate 8tbit": "kernel has a netem limit of packets " +

@@ -53,7 +53,7 @@ func (f *Fabric) compareAddresses(h *host, got reading, d *differences) {
 		a.Tentative = false
 		beside := h.managed && dev == plan.ManagementName
 		if !missing[a] && !beside && !a.Prefix.Addr().IsLoopback() {
-			d.add(h.at(dev), []fix{away}, "add address to %s:%s: kernel has %s, which nobody asked for",
+			d.add(h.at(dev), []fix{away}, "add address to %s:%s: kernel has %s, want no such address",
 				h.name, dev, a.Prefix)
 		}
 		delete(missing, a)
@@ -136,7 +136,7 @@ func (f *Fabric) compareNeighbors(h *host, got reading, d *differences) {
 			n.Index != bridgeIndex && !n.Addr.IsMulticast() {
 			dev := h.devName(got, n.Index)
 			away := request(passAddress, func(b *kernel.Batch) { b.DeleteNeighbor(dev, n) })
-			d.add(h.at(dev), []fix{away}, "add neighbour to %s:%s: kernel has %s, which nobody asked for",
+			d.add(h.at(dev), []fix{away}, "add neighbour to %s:%s: kernel has %s, want no such neighbour",
 				h.name, dev, n.Addr)
 		}
 	}
@@ -200,7 +200,7 @@ func (f *Fabric) compareStrayRoutes(h *host, got reading, left map[routeKey][]ke
 				continue
 			}
 			away := request(passRoute, func(b *kernel.Batch) { b.DeleteRoute(h.named(got, r)) })
-			d.add(h.name, []fix{away}, "add route to %s: kernel has %s, which nobody asked for", h.name,
+			d.add(h.name, []fix{away}, "add route to %s: kernel has %s, want no such route", h.name,
 				h.named(got, r))
 		}
 		delete(left, keyOf(r))
@@ -299,7 +299,7 @@ func compareRules(h *host, got []kernel.Rule, d *differences) {
 	}
 	for _, r := range got {
 		away := request(passRoute, func(b *kernel.Batch) { b.DeleteAnyRule(r) })
-		d.add(h.name, []fix{away}, "add rule to %s: kernel has priority %d from %s lookup %d, which nobody "+
-			"asked for", h.name, r.Priority, r.From, r.Table)
+		d.add(h.name, []fix{away}, "add rule to %s: kernel has priority %d from %s lookup %d, want no "+
+			"such rule", h.name, r.Priority, r.From, r.Table)
 	}
 }

@@ -156,7 +156,7 @@ func (w *Way) Give(to *net.UnixConn) error {
 		files = append(files, w.monitor)
 	}
 	if err = softports.GiveFiles(to, text, files); err != nil {
-		err = fmt.Errorf("give way to %s: %w", w.nic.Name, err)
+		err = fmt.Errorf("send the port of %s: %w", w.nic.Name, err)
 	}
 	return errors.Join(err, far.Close(), w.Close())
 }
@@ -166,12 +166,12 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 	var text wayText
 	files, err := softports.TakeFiles(from, &text)
 	if err != nil {
-		return nil, fmt.Errorf("take way: %w", err)
+		return nil, fmt.Errorf("receive a port: %w", err)
 	}
 	w := &Way{port: &softports.Handle{Description: text.Port}, nic: text.NIC}
 	next := func() (file *os.File) {
 		if len(files) == 0 {
-			err = errors.New("a descriptor is missing")
+			err = errors.New("a descriptor is missing from the message")
 			return nil
 		}
 		file, files = files[0], files[1:]
@@ -191,10 +191,10 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 		w.monitor = next()
 	}
 	for _, file := range files {
-		err = errors.Join(err, errors.New("a descriptor too many"), file.Close())
+		err = errors.Join(err, errors.New("the message has one descriptor too many"), file.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("take way: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("receive a port: %w", err), w.Close())
 	}
 	return w, nil
 }
@@ -222,7 +222,7 @@ func (w *Way) refused(end plan.End, what string, err error, remedy string) error
 // enter opens the NIC's namespace.
 func (w *Way) enter() (*kernel.Namespace, error) {
 	if w.home == nil {
-		return nil, errors.New("its runtime has no name for its namespace that the testbed could follow")
+		return nil, errors.New("the testbed cannot resolve its runtime's path of its namespace")
 	}
 	ns, err := w.home.open()
 	if err != nil {

@@ -81,7 +81,7 @@ func upgradeConn(ctx context.Context, conn net.Conn, path string, first any) (*f
 	case kind == frame.Failure:
 		return nil, nil, readFailureFrame(payload)
 	case kind != frame.Started:
-		return nil, nil, fmt.Errorf("supervisor began with a frame of type %d", kind)
+		return nil, nil, fmt.Errorf("ask supervisor: first frame has type %d, want Started or Failure", kind)
 	}
 	return f, payload, nil
 }

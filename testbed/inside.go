@@ -36,8 +36,8 @@ func OpenInside(ctx context.Context) (*Testbed, error) {
 func dialInside(ctx context.Context) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", supervisor.InsideSocket)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w of a testbed, as a program of railbed exec or shell is; containers and "+
-			"virtual machines start no commands in other nodes", ErrOutside)
+		return nil, fmt.Errorf("%w of a testbed: start the program with railbed exec or shell; containers "+
+			"and virtual machines start no commands in other nodes", ErrOutside)
 	}
 	if err != nil {
 		return nil, err

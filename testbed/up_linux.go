@@ -248,7 +248,7 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("supervisor ended without a word: %w; its log ends:\n%s", err, logTail(t.dir))
+	return fmt.Errorf("supervisor ended without an error message: %w; its log ends:\n%s", err, logTail(t.dir))
 }
 
 // calibrationFile returns the file with the host's measured shaper settings.

@@ -184,10 +184,10 @@ func (p *parser) binary(level int) (value, error) {
 
 func (p *parser) apply(op string, left, right value) (value, error) {
 	if right.constant && right.number == 0 && (op == "/" || op == "%") {
-		return value{}, p.problem("division by zero")
+		return value{}, p.problem("division by zero, want another divisor")
 	}
 	if right.constant && right.number > 31 && (op == "<<" || op == ">>") {
-		return value{}, p.problem("shift by %d", right.number)
+		return value{}, p.problem("shift by %d, want at most 31", right.number)
 	}
 	if left.constant && right.constant {
 		return constant(fold(op, left.number, right.number)), nil

@@ -40,7 +40,7 @@ func parse(text string) (node, error) {
 		return nil, err
 	}
 	if p.peek().kind != end {
-		return nil, p.problem("%q is not expected here", p.peek().text)
+		return nil, p.problem("%q where and, or or the end is wanted", p.peek().text)
 	}
 	return tree, nil
 }
@@ -147,7 +147,8 @@ func (p *parser) primitive() (node, error) {
 		q.kind = name
 	}
 	if q == (qualifiers{}) {
-		return nil, p.problem("%q is not known", t.text)
+		return nil, p.problem("%q is not known, want host, net, port, portrange, proto or a protocol such "+
+			"as tcp", t.text)
 	}
 	if !q.directed && q.kind == "" {
 		return p.protocolOnly(q.proto)
@@ -293,7 +294,7 @@ func (p *parser) network(q qualifiers) (node, error) {
 	}
 	if t.kind == ipv6 && q.proto != "" && q.proto != "ip6" ||
 		t.kind != ipv6 && q.proto != "" && q.proto != "ip" && q.proto != "arp" && q.proto != "rarp" {
-		return nil, p.problem("address %s does not go with %s", t.text, q.proto)
+		return nil, p.problem("address %s is of another family than %s, want one family", t.text, q.proto)
 	}
 	p.at++
 	if t.kind == ipv6 {
@@ -401,16 +402,16 @@ func (p *parser) protocolNumber(q qualifiers) (node, error) {
 		value, known = t.number, true
 	}
 	if !known {
-		return nil, p.problem("protocol %q is not known", t.text)
+		return nil, p.problem("protocol %q is not known, want a name such as tcp, or a number", t.text)
 	}
 	if q.directed {
-		return nil, p.problem("a protocol has no direction")
+		return nil, p.problem("src or dst before a protocol, which has no direction: want none")
 	}
 	switch {
 	case q.proto == "ether" && value < 0x600:
-		return nil, p.problem("Ethernet type %#x is an 802.3 length", value)
+		return nil, p.problem("Ethernet type %#x is an 802.3 length, want 0x600 or more", value)
 	case q.proto != "ether" && value > 255:
-		return nil, p.problem("IP protocol %d is above 255", value)
+		return nil, p.problem("IP protocol %d, want 0 to 255", value)
 	}
 	p.at++
 	switch q.proto {
@@ -423,5 +424,5 @@ func (p *parser) protocolNumber(q qualifiers) (node, error) {
 	case "":
 		return protocol(value), nil
 	}
-	return nil, p.problem("%s proto is not known", q.proto)
+	return nil, p.problem("%s proto is not known, want ether, ip or ip6 before proto", q.proto)
 }

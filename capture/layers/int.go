@@ -81,7 +81,7 @@ func (l *INT) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOption
 	case (length-wire.INTLen)/4 > wire.INTMaxWords:
 		return fmt.Errorf("write INT: a block of %d bytes for %d hops is too long", length, fields.Hops)
 	case l.HopsExceeded || l.MTUExceeded:
-		return errors.New("write INT: exceeded is for a hop to say")
+		return errors.New("write INT: HopsExceeded or MTUExceeded is set, want neither: only hops set them")
 	}
 	bytes, err := b.PrependBytes(length)
 	if err != nil {

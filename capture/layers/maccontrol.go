@@ -74,7 +74,7 @@ func (m *MACControl) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.Serializ
 	case wire.OpcodeExtension:
 		length = wire.GFCLen
 		if m.Identifier != wire.GFCIdentifier {
-			return fmt.Errorf("write MAC control: extension %x has no layout here", m.Identifier)
+			return fmt.Errorf("write MAC control: extension %x, want %x", m.Identifier, wire.GFCIdentifier)
 		}
 	}
 	bytes, err := b.PrependBytes(length)
@@ -89,7 +89,7 @@ func (m *MACControl) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.Serializ
 	case wire.OpcodeExtension:
 		wire.GFC(bytes).Encode(&m.GFC)
 	default:
-		return fmt.Errorf("write MAC control: opcode %#04x has no layout here", m.Opcode)
+		return fmt.Errorf("write MAC control: opcode %#04x, want a pause, PFC or extension", m.Opcode)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (m *MAD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		if len(data) < infiniband.MADLen {
 			df.SetTruncated()
 		}
-		return fmt.Errorf("decode mad: %d bytes are none", len(data))
+		return fmt.Errorf("decode MAD: %d bytes, want %d of base version 1", len(data), infiniband.MADLen)
 	}
 	*m = MAD{BaseLayer: golayers.BaseLayer{Contents: data}, MADFields: d.Fields()}
 	if !d.IsCM() {
@@ -73,7 +73,7 @@ func read[F any](fields func() F) *F {
 // SerializeTo writes a communication management message. b must be empty.
 func (m *MAD) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	if n := len(b.Bytes()); n > 0 {
-		return fmt.Errorf("write mad: %d bytes behind it", n)
+		return fmt.Errorf("write MAD: %d bytes of payload, want none", n)
 	}
 	bytes, err := b.PrependBytes(infiniband.MADLen)
 	if err != nil {
@@ -97,7 +97,7 @@ func (m *MAD) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOption
 	case m.Attribute == infiniband.AttributeDREP && m.DREP != nil:
 		infiniband.DREP(body).Encode(m.DREP)
 	default:
-		return fmt.Errorf("write mad: no message of attribute %v", m.Attribute)
+		return fmt.Errorf("write MAD: no fields for attribute %v, want those of its message", m.Attribute)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (r *RD) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		if len(data) < wire.RDBaseLen {
 			df.SetTruncated()
 		}
-		return fmt.Errorf("decode rd: %d bytes have no base", len(data))
+		return fmt.Errorf("decode rd: %d bytes, want at least the %d of the base", len(data), wire.RDBaseLen)
 	}
 	*r = RD{
 		Version: b.Version(),
@@ -173,13 +173,15 @@ func (r *RD) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOpti
 	payload, header := b.Bytes(), wire.RDHeaderLen(r.Type)
 	switch {
 	case r.Version != wire.RDVersion || header == 0 || r.Flags&wire.RDEncrypted != 0:
-		return fmt.Errorf("write rd: version %d, type %d, flags %#02x", r.Version, r.Type, r.Flags)
+		return fmt.Errorf("write rd: version %d, type %d, flags %#02x: want version %d, a known type, and "+
+			"no encryption", r.Version, r.Type, r.Flags, wire.RDVersion)
 	case r.Type == wire.RDData && len(payload) > int(r.Length),
 		r.Type != wire.RDData && len(payload)+int(r.Length) > 0:
-		return fmt.Errorf("write rd: %d bytes behind a %v of length %d", len(payload), r.Type, r.Length)
+		return fmt.Errorf("write rd: %d bytes of payload after a %v of length %d, want at most that",
+			len(payload), r.Type, r.Length)
 	case len(r.Bitmap) > wire.RDMaxWords || len(r.Echoes) > wire.RDMaxEchoes:
-		return fmt.Errorf("write rd: an acknowledgement of %d words and %d echoes", len(r.Bitmap),
-			len(r.Echoes))
+		return fmt.Errorf("write rd: acknowledgement of %d words and %d echoes, want at most %d and %d",
+			len(r.Bitmap), len(r.Echoes), wire.RDMaxWords, wire.RDMaxEchoes)
 	case r.Type == wire.RDAck:
 		header = wire.RDAckBytes(len(r.Bitmap), len(r.Echoes))
 	}

@@ -71,7 +71,7 @@ func (r *RoCE) read(data []byte, cut bool, df gopacket.DecodeFeedback) error {
 		df.SetTruncated()
 	}
 	if !bth.Valid() {
-		return fmt.Errorf("decode roce: %d bytes are no BTH", len(data))
+		return fmt.Errorf("decode roce: %d bytes are too few for a BTH", len(data))
 	}
 	*r = RoCE{Version: bth.Version(), packet: data}
 	if r.Valid = !cut && r.packet.Valid(); !r.Valid {

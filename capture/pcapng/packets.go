@@ -17,7 +17,7 @@ const (
 // after the packet's data. The caller sets Time, for which it applies the interface's scale.
 func (r *Reader) set(number int, captured, length uint32, rest []byte) ([]byte, error) {
 	if uint64(captured) > uint64(len(rest)) {
-		return nil, r.bad("packet of %d captured bytes in a block with %d", captured, len(rest))
+		return nil, r.bad("packet of %d captured bytes in a block with room for %d", captured, len(rest))
 	}
 	comments := r.packet.Comments[:0]
 	r.packet = Packet{Interface: number, Data: rest[:captured:captured], Length: int(max(length, captured)),
@@ -28,7 +28,7 @@ func (r *Reader) set(number int, captured, length uint32, rest []byte) ([]byte, 
 
 func (r *Reader) enhanced(body []byte) error {
 	if len(body) < enhancedLen {
-		return r.bad("packet block of %d bytes", len(body))
+		return r.bad("packet block of %d bytes, want at least %d", len(body), enhancedLen)
 	}
 	number, err := r.index(r.u32(body))
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *Reader) packetOptions(data []byte) error {
 // simple reads a simple packet block, which has no time and always belongs to interface 0.
 func (r *Reader) simple(body []byte) error {
 	if len(body) < simpleLen {
-		return r.bad("simple packet block of %d bytes", len(body))
+		return r.bad("simple packet block of %d bytes, want at least %d", len(body), simpleLen)
 	}
 	number, err := r.index(0)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Reader) simple(body []byte) error {
 // oldPacket reads the obsolete packet block (type 2), which older tools wrote.
 func (r *Reader) oldPacket(body []byte) error {
 	if len(body) < oldPacketLen {
-		return r.bad("old packet block of %d bytes", len(body))
+		return r.bad("old packet block of %d bytes, want at least %d", len(body), oldPacketLen)
 	}
 	number, err := r.index(uint32(r.u16(body)))
 	if err != nil {
@@ -157,7 +157,7 @@ func (r *Reader) readPcapHeader() error {
 		return err
 	}
 	if major := r.u16(head[4:]); major != 2 {
-		return r.bad("pcap version %d.%d", major, r.u16(head[6:]))
+		return r.bad("pcap version %d.%d, want 2", major, r.u16(head[6:]))
 	}
 	linkType := r.u32(head[20:])
 	i := Interface{SnapLen: r.u32(head[16:]), LinkType: uint16(linkType & linkTypeMask)}
@@ -189,10 +189,10 @@ func (r *Reader) nextRecord() (bool, error) {
 	seconds, fraction := r.u32(head), int64(r.u32(head[4:]))*r.classic
 	captured, length := r.u32(head[8:]), r.u32(head[12:])
 	if captured > maxBlock {
-		return false, r.bad("record of %d bytes", captured)
+		return false, r.bad("record of %d bytes, want at most %d", captured, maxBlock)
 	}
 	if fraction >= nanosPerSecond {
-		return false, r.bad("record with a fraction of %d ns", fraction)
+		return false, r.bad("record with a fraction of %d ns, want less than a second", fraction)
 	}
 	record, err := r.need(pcapRecordLen + int(captured))
 	if err != nil {

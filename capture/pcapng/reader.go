@@ -209,12 +209,13 @@ func (r *Reader) nextBlock() (bool, error) {
 		case binary.LittleEndian.Uint32(head[8:]) == byteOrderMagic:
 			r.bigEndian = false
 		default:
-			return false, r.bad("byte order %x", head[8:12])
+			return false, r.bad("byte order %x, want 1a2b3c4d or 4d3c2b1a", head[8:12])
 		}
 	}
 	length := r.u32(head[4:])
 	if length < endianFixedLen || length%4 != 0 || length > maxBlock {
-		return false, r.bad("block type %d of %d bytes", blockType, length)
+		return false, r.bad("block type %d of %d bytes, want a multiple of 4 up to %d", blockType, length,
+			maxBlock)
 	}
 	block, err := r.need(int(length))
 	if err != nil {
@@ -281,7 +282,7 @@ func (r *Reader) text(value []byte) (string, error) {
 
 func (r *Reader) sectionHeader(body []byte) error {
 	if len(body) < 16 {
-		return r.bad("section header of %d bytes", len(body))
+		return r.bad("section header of %d bytes, want at least 16", len(body))
 	}
 	if major, minor := r.u16(body[4:]), r.u16(body[6:]); major != 1 || minor != 0 && minor != 2 {
 		return r.bad("section version %d.%d", major, minor)
@@ -315,7 +316,7 @@ func (r *Reader) addInterface(i Interface, s scale) error {
 
 func (r *Reader) interfaceBlock(body []byte) error {
 	if len(body) < 8 {
-		return r.bad("interface block of %d bytes", len(body))
+		return r.bad("interface block of %d bytes, want at least 8", len(body))
 	}
 	i := Interface{LinkType: r.u16(body), SnapLen: r.u32(body[4:])}
 	s := scale{perSecond: 1e6} // the default without if_tsresol
@@ -354,12 +355,12 @@ func (r *Reader) interfaceOption(i *Interface, s *scale, code uint16, value []by
 		}
 	case ifTsResol:
 		if len(value) != 1 {
-			return r.bad("time resolution of %d bytes", len(value))
+			return r.bad("time resolution of %d bytes, want 1", len(value))
 		}
 		s.perSecond, err = r.resolution(value[0])
 	case ifTsOffset:
 		if len(value) != 8 {
-			return r.bad("time offset of %d bytes", len(value))
+			return r.bad("time offset of %d bytes, want 8", len(value))
 		}
 		s.offset = int64(r.u64(value))
 	}
@@ -371,12 +372,12 @@ func (r *Reader) resolution(code byte) (uint64, error) {
 	exponent := int(code & 0x7f)
 	if code&0x80 != 0 {
 		if exponent > 63 {
-			return 0, r.bad("time resolution 2^-%d s", exponent)
+			return 0, r.bad("time resolution 2^-%d s, want at most 2^-63", exponent)
 		}
 		return 1 << exponent, nil
 	}
 	if exponent > 19 {
-		return 0, r.bad("time resolution 10^-%d s", exponent)
+		return 0, r.bad("time resolution 10^-%d s, want at most 10^-19", exponent)
 	}
 	perSecond := uint64(1)
 	for range exponent {
@@ -408,14 +409,14 @@ func (r *Reader) stamp(high, low uint32, s scale) (int64, error) {
 // index returns the global index of an interface of the current section.
 func (r *Reader) index(number uint32) (int, error) {
 	if uint64(number) >= uint64(len(r.interfaces)-r.base) {
-		return 0, r.bad("interface %d was not described", number)
+		return 0, r.bad("interface %d has no description before its packets", number)
 	}
 	return r.base + int(number), nil
 }
 
 func (r *Reader) statisticsBlock(body []byte) error {
 	if len(body) < 12 {
-		return r.bad("statistics block of %d bytes", len(body))
+		return r.bad("statistics block of %d bytes, want at least 12", len(body))
 	}
 	number, err := r.index(r.u32(body))
 	if err != nil {

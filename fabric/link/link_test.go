@@ -455,7 +455,7 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 			q[0].Netem.Loss = units.Ratio{Num: 85_899_346, Den: math.MaxUint32} // as it is read back
 			return q
 		},
-		"kernel's netem has reorder, which nobody asked for": func(q []kernel.Qdisc) []kernel.Qdisc {
+		"kernel's netem has reorder, want none": func(q []kernel.Qdisc) []kernel.Qdisc {
 			q[0].Netem.Others = []string{"reorder"}
 			return q
 		},
@@ -463,7 +463,7 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 			q []kernel.Qdisc) []kernel.Qdisc {
 			return q[1:]
 		},
-		"kernel has a pfifo 8: that nobody asked for": func(q []kernel.Qdisc) []kernel.Qdisc {
+		"kernel has a pfifo 8:, want none": func(q []kernel.Qdisc) []kernel.Qdisc {
 			return append(q, kernel.Qdisc{Kind: "pfifo", Handle: kernel.Handle(8, 0)})
 		},
 	} {
@@ -482,7 +482,7 @@ func TestCheckRefusesWhatNoKernelDoes(t *testing.T) {
 		"want less than 4GiB": shaping(func(s *Shaping) {
 			s.Queue = math.MaxUint32 + 1
 		}),
-		"drop-every, flap: the kernel's links have no such thing": shaping(func(s *Shaping) {
+		"drop-every, flap: the kernel's links have no such setting": shaping(func(s *Shaping) {
 			s.DropEvery, s.Flap = 3, plan.Flap{Every: 2, For: 1}
 		}),
 	} {

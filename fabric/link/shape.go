@@ -88,7 +88,7 @@ func (s Shaping) Check() error {
 	case s.Queue > math.MaxUint32:
 		return fmt.Errorf("queue %s: want less than 4GiB", s.Queue)
 	case len(s.SoftOnly()) > 0:
-		return fmt.Errorf("%s: the kernel's links have no such thing; use soft switches (kind: soft)",
+		return fmt.Errorf("%s: the kernel's links have no such setting; use soft switches (kind: soft)",
 			strings.Join(s.SoftOnly(), ", "))
 	}
 	return nil
@@ -177,7 +177,7 @@ func (s Shaping) Compare(qdiscs []kernel.Qdisc) []error {
 	}
 	for _, q := range qdiscs {
 		if !want[q.Handle] {
-			errs = append(errs, fmt.Errorf("kernel has a %s %s that nobody asked for", q.Kind, q.Handle))
+			errs = append(errs, fmt.Errorf("kernel has a %s %s, want none", q.Kind, q.Handle))
 		}
 	}
 	return errs
@@ -225,7 +225,7 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 		differ("a netem limit of packets of", got.Netem.Limit, want.Limit)
 	}
 	for _, other := range got.Netem.Others {
-		errs = append(errs, fmt.Errorf("kernel's netem has %s, which nobody asked for", other))
+		errs = append(errs, fmt.Errorf("kernel's netem has %s, want none", other))
 	}
 	for _, share := range []struct {
 		what      string

@@ -125,7 +125,7 @@ func newRing(memory []byte, fresh bool) (*ring, error) {
 		binary.NativeEndian.PutUint32(memory[magicAt:], magic)
 	}
 	if binary.NativeEndian.Uint32(memory[magicAt:]) != magic {
-		return nil, errors.New("map feed: this is none")
+		return nil, errors.New("map feed: the memory holds no feed")
 	}
 	return r, nil
 }
@@ -192,7 +192,8 @@ type Reader struct {
 func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 	head := r.counter(headAt).Load()
 	if head-r.tail > uint64(len(r.data)) {
-		return 0, fmt.Errorf("read feed: the writer is %d bytes ahead, of %d", head-r.tail, len(r.data))
+		return 0, fmt.Errorf("read feed: the writer is %d bytes ahead, want at most the ring's %d",
+			head-r.tail, len(r.data))
 	}
 	count := 0
 	for r.tail != head && count < limit {
@@ -201,13 +202,13 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 		size := int(binary.NativeEndian.Uint32(b[sizeAt:]))
 		if size&skipBit != 0 {
 			if size &^= skipBit; size != len(b) || uint64(size) > head-r.tail {
-				return count, fmt.Errorf("read feed: room of %d bytes is skipped, %d are left", size, len(b))
+				return count, fmt.Errorf("read feed: %d bytes are skipped, and %d are left", size, len(b))
 			}
 			r.tail += uint64(size)
 			continue
 		}
 		if size < headerSize || size > len(b) || uint64(size) > head-r.tail || size%8 != 0 {
-			return count, fmt.Errorf("read feed: a record of %d bytes, %d are left", size, len(b))
+			return count, fmt.Errorf("read feed: record of %d bytes, and %d are left", size, len(b))
 		}
 		length := int(binary.NativeEndian.Uint32(b[dataAt:]))
 		if length > size-headerSize {

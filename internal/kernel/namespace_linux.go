@@ -65,10 +65,10 @@ func CurrentNamespace() (*Namespace, error) {
 func NamespaceOf(file *os.File) (*Namespace, error) {
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err == nil && kind != unix.CLONE_NEWNET {
-		err = fmt.Errorf("it is of type %#x", kind)
+		err = fmt.Errorf("namespace of type %#x, want %#x", kind, unix.CLONE_NEWNET)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at network namespace: %w", err)
+		return nil, fmt.Errorf("read type of network namespace: %w", err)
 	}
 	fd, err := dupCloexec(int(file.Fd()))
 	if err != nil {
@@ -160,7 +160,7 @@ func (n *Namespace) Become(other *Namespace) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("put a network namespace in the place of another: %w", err)
+		return fmt.Errorf("replace network namespace: %w", err)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func redirected(handle *netlink.Handle, from, to int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("kernel has %d filters, none of which redirects", len(filters))
+	return fmt.Errorf("kernel has %d filters, want one that redirects to interface %d", len(filters), to)
 }
 
 // LinkEvents returns a socket that becomes readable whenever an interface of the namespace appears,

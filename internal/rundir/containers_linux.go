@@ -12,7 +12,7 @@ var ErrEngineAway = errors.New("the engine does not answer")
 
 // removeContainers is the function passed to UseContainers.
 var removeContainers = func(host, dir string, wait time.Duration, dryRun bool) ([]string, error) {
-	return nil, fmt.Errorf("remove containers of %s: this program does not know how", host)
+	return nil, fmt.Errorf("remove containers of %s: this program has not called UseContainers", host)
 }
 
 // UseContainers sets the function that removes the containers which the testbed with a run

@@ -37,7 +37,7 @@ func (d Dir) Republish(links []Link) (made []Link, err error) {
 		switch {
 		case errors.Is(err, fs.ErrExist):
 			failures = errors.Join(failures,
-				fmt.Errorf("publish %s: there is something else of that name", link.Path))
+				fmt.Errorf("publish %s: another program's file has that name", link.Path))
 		case err != nil:
 			failures = errors.Join(failures, fmt.Errorf("publish %s: %w", link.Path, err))
 		default:

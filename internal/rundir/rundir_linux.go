@@ -180,7 +180,7 @@ func lockFile(path string, create int) (*os.File, error) {
 }
 
 // errHeld reports that another process has a lock.
-var errHeld = errors.New("somebody else holds the lock")
+var errHeld = errors.New("another process holds the lock")
 
 // lockRoot waits for the root lock.
 func lockRoot(root string) (release func() error, err error) { return flockRoot(root, unix.LOCK_EX) }

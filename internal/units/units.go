@@ -246,7 +246,7 @@ func ParseRatio(text string) (Ratio, error) {
 	case value.Sign() > 0 && value.Cmp(one) <= 0 && !strings.Contains(number, "/"):
 		whole := new(big.Rat).Mul(value, big.NewRat(100, 1))
 		digits, _ := whole.FloatPrec()
-		return Ratio{}, fmt.Errorf("ratio %q: want %s%% or %s%%, as a bare number does not say which", text,
+		return Ratio{}, fmt.Errorf("ratio %q: want %s%% or %s%%, because a bare number can mean either", text,
 			number, whole.FloatString(digits))
 	case value.Sign() > 0 && value.Cmp(big.NewRat(100, 1)) <= 0 && !strings.Contains(number, "/"):
 		return Ratio{}, fmt.Errorf("ratio %q: want %s%%", text, number)

@@ -123,7 +123,7 @@ func Libraries(path string) ([]string, error) {
 	}
 	output, err := exec.Command("ldd", path).Output()
 	if err != nil {
-		return nil, fmt.Errorf("ldd %s: %w", path, err)
+		return nil, fmt.Errorf("list libraries of %s with ldd: %w", path, err)
 	}
 	var found []string
 	for _, match := range library.FindAllStringSubmatch(string(output), -1) {

@@ -20,7 +20,7 @@ func OpenKVM(becomesAnother bool) error {
 	if becomesAnother {
 		info, err := os.Stat(KVMPath)
 		if err == nil && info.Mode().Perm()&0o060 != 0o060 {
-			err = fmt.Errorf("%s is for its owner alone (%v), and QEMU runs as another user", KVMPath,
+			err = fmt.Errorf("only the owner may open %s (mode %v), and QEMU runs as another user", KVMPath,
 				info.Mode().Perm())
 		}
 		return err

@@ -108,8 +108,8 @@ type node struct{ config nodes.Config }
 
 // Start implements nodes.Node.
 func (n node) Start(context.Context, nodes.Command) (nodes.Process, error) {
-	return nil, fmt.Errorf("start a program in %s: %w: node %s is a container (runtime: cni), and what "+
-		"runs in it is its own runtime's to start; railbed inspect %s says who is attached",
+	return nil, fmt.Errorf("start a program in %s: %w: node %s is a container (runtime: cni), in which "+
+		"only its own runtime starts programs; railbed inspect %s shows the attached container",
 		n.config.Node.Name, nodes.ErrNotFound, n.config.Node.Name, n.config.Testbed)
 }
 

@@ -51,7 +51,7 @@ func load(text []byte, arguments string) (*config, error) {
 	}
 	wrong := func(format string, args ...any) error {
 		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(format, args...),
-			"railbed cni config TESTBED prints a right one")
+			"railbed cni config TESTBED prints a valid configuration")
 	}
 	if c.Args.CNI.Port != "" {
 		c.Port = c.Args.CNI.Port
@@ -92,7 +92,7 @@ type Listed struct {
 // NewList makes the list for a network of one testbed, named railbed-TESTBED by default.
 func NewList(version, name string, one Listed) (*List, error) {
 	if one.Port != "" && one.Group != "" {
-		return nil, errors.New("a network has either a port or a group")
+		return nil, errors.New("a network has a port and a group, want one of them")
 	}
 	one.Type = Type
 	return &List{Version: version, Name: cmp.Or(name, "railbed-"+one.Testbed), Plugins: []Listed{one}}, nil

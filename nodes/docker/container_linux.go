@@ -160,7 +160,7 @@ func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kerne
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("no answer in %s", startTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("no answer within %s", startTime))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Now()) })
 	defer stop()
@@ -168,7 +168,7 @@ func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kerne
 	go func() {
 		select {
 		case how := <-ended:
-			giveUp(fmt.Errorf("it ended with %d", how.StatusCode))
+			giveUp(fmt.Errorf("it ended with exit code %d", how.StatusCode))
 		case <-lost: // at the latest when this function returns
 		}
 	}()
@@ -187,7 +187,7 @@ func (c *container) run(ctx context.Context, listener *net.UnixListener) (*kerne
 		err = fmt.Errorf("%d descriptors, want %d", len(files), len(opened))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("hear from its first process: %w; %s", awaited(ctx, err),
+		return nil, errors.Join(fmt.Errorf("receive from its first process: %w; %s", awaited(ctx, err),
 			c.words()), channel.close())
 	}
 	namespace, err := kernel.NamespaceOf(files[0])
@@ -370,10 +370,10 @@ func (c *container) healthy(ctx context.Context) error {
 					return &verdict.UnsupportedError{Feature: "health of " + c.config.Node.Name, Reason: said,
 						Remedy: "name a program of the image as its check"}
 				}
-				last = fmt.Sprintf("the last one exited with %d and said %q", log[len(log)-1].ExitCode,
-					oneLine(log[len(log)-1].Output))
+				last = fmt.Sprintf("the last health check exited with %d and printed %q",
+					log[len(log)-1].ExitCode, oneLine(log[len(log)-1].Output))
 			}
-			return fmt.Errorf("container is not healthy after %s; of its checks %s", limit, last)
+			return fmt.Errorf("container is not healthy after %s: %s", limit, last)
 		}
 		select {
 		case <-ctx.Done():

@@ -148,7 +148,7 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 	}
 	id, err := outcome(built.Body)
 	if err == nil && id == "" {
-		err = errors.New("the engine names no image")
+		err = errors.New("the engine returned no image")
 	}
 	if err != nil && network == spec.BuildWithout &&
 		strings.Contains(err.Error(), "returned a non-zero code") {

@@ -231,7 +231,7 @@ func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *t
 			continue
 		}
 		if len(files) == 0 {
-			return nil, nil, opened, errors.New("fewer descriptors than announced")
+			return nil, nil, opened, errors.New("the message has fewer descriptors than it announces")
 		}
 		if i < 3 {
 			fds[i] = files[0].Fd()

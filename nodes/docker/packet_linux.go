@@ -45,7 +45,7 @@ func (p *packets) send(v any, files ...*os.File) error {
 		return err
 	}
 	if len(text) > maxMessage/2 { // the kernel counts its own overhead, too
-		return fmt.Errorf("a message of %d bytes, at most %d fit", len(text), maxMessage/2)
+		return fmt.Errorf("message of %d bytes, want at most %d", len(text), maxMessage/2)
 	}
 	var rights []byte
 	if len(files) > 0 {
@@ -73,7 +73,7 @@ func (p *packets) receive(v any) (files []*os.File, err error) {
 	}
 	files, err = filesOf(rights[:rightsLength])
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("a message of more than %d bytes", len(p.buffer))
+		err = fmt.Errorf("message of more than %d bytes, want at most that", len(p.buffer))
 	}
 	if err == nil {
 		err = json.Unmarshal(p.buffer[:n], v)

@@ -216,7 +216,7 @@ func waitsForHealth(t *testing.T, r *Runtime, base spec.Container) {
 	base.Health = &spec.Health{Command: []string{"ls", "/never"},
 		Interval: units.Duration(100 * time.Millisecond), Timeout: units.Duration(time.Second)}
 	if node, err := tryNode(t, r, plan.Node{Name: "h", Container: &base}); err == nil ||
-		!strings.Contains(err.Error(), "not healthy after 1s; of its checks the last one exited with 2") {
+		!strings.Contains(err.Error(), "not healthy after 1s: the last health check exited with 2") {
 		t.Errorf("node %v, error %v", node, err)
 	}
 }

@@ -61,7 +61,7 @@ func guest() error {
 	for {
 		stream, err := session.AcceptStream()
 		if err != nil {
-			return fmt.Errorf("the host hung up: %w", err)
+			return fmt.Errorf("the connection to the host ended: %w", err)
 		}
 		go a.serve(stream, loaded)
 	}

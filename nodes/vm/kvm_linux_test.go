@@ -81,7 +81,7 @@ func TestWithoutKVM(t *testing.T) {
 
 	writeEmpty(t, vmimage.KVMPath, 0o600)
 	if otherUser() != 0 {
-		refused("a device of another user", "is for its owner alone")
+		refused("a device of another user", "only the owner may open")
 	} else {
 		// The user that starts QEMU owns it here, so it can be opened, and QEMU refuses it.
 		refused("a file", "boot a guest with KVM")

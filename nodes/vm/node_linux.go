@@ -56,7 +56,7 @@ func (r *Runtime) choose(ctx context.Context, config nodes.Config) (string, erro
 	}
 	trial := config
 	trial.Node.NICs, trial.Node.Management, trial.Node.Modules, trial.Cgroup = nil, nil, nil, nil
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
 	defer cancel()
 	n, err := r.boot(ctx, trial, KVM)
 	if err != nil {
@@ -95,7 +95,8 @@ func (r *Runtime) boot(ctx context.Context, config nodes.Config, processor strin
 	if err != nil {
 		return nil, fmt.Errorf("boot %s: %w", config.Node.Name, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, bootPatience, fmt.Errorf("not up after %s", bootPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootPatience, fmt.Errorf("the guest was not up after %s",
+		bootPatience))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = n.qemu.process.Kill() })
 	err = n.connect()

@@ -124,7 +124,8 @@ func Read(name string, text []byte) (*File, error) {
 		return nil, fmt.Errorf("%s:%s: %w", name, place(text, decodeOffset(decoder, err)), err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, fmt.Errorf("%s:%s: more behind the end", name, place(text, decoder.InputOffset()))
+		return nil, fmt.Errorf("%s:%s: text after the end of the file's JSON value: remove it", name,
+			place(text, decoder.InputOffset()))
 	}
 	var problems []error
 	problem := func(format string, args ...any) {
@@ -134,10 +135,10 @@ func Read(name string, text []byte) (*File, error) {
 		problem("format is %q: want %q", f.Format, Format)
 	}
 	if f.Ranks < 1 {
-		problem("ranks is %d: want how many there are", f.Ranks)
+		problem("ranks is %d: want the number of ranks, at least 1", f.Ranks)
 	}
 	if len(f.Phases) == 0 {
-		problem("no phases: want one at least")
+		problem("no phases: want at least one")
 	}
 	for i, ph := range f.Phases {
 		seen := map[Pair]bool{}
@@ -145,13 +146,14 @@ func Read(name string, text []byte) (*File, error) {
 			at := fmt.Sprintf("phases[%d].rates[%d]", i, j)
 			pair := Pair{e.From, e.To}
 			if e.From < 0 || e.From >= f.Ranks || e.To < 0 || e.To >= f.Ranks || e.From == e.To {
-				problem("%s is from %d to %d: want two of ranks 0 to %d", at, e.From, e.To, f.Ranks-1)
+				problem("%s is from rank %d to rank %d: want two different ranks, 0 to %d", at, e.From, e.To,
+					f.Ranks-1)
 			}
 			if e.Rate == 0 {
-				problem("%s has no rate", at)
+				problem("%s has no rate: want one above 0", at)
 			}
 			if seen[pair] {
-				problem("%s is from %d to %d again", at, e.From, e.To)
+				problem("%s repeats the pair from %d to %d: want each pair once in a phase", at, e.From, e.To)
 			}
 			seen[pair] = true
 		}

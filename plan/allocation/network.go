@@ -93,7 +93,7 @@ func (n *network) direction(device, port string) (int, error) {
 	d := n.plan.Sends(device, port)
 	iface := n.port(device, port)
 	if d == nil || iface == nil || d.Rate == 0 {
-		return 0, fmt.Errorf("%s has no link, or one without a rate", key)
+		return 0, fmt.Errorf("%s has no link with a rate", key)
 	}
 	at := len(n.names)
 	n.index[key] = at
@@ -136,7 +136,7 @@ func (n *network) walk(from, to plan.Rank) ([]use, error) {
 	}
 	for hops := 0; len(at) > 0; hops++ {
 		if hops > len(n.plan.Switches) {
-			return nil, fmt.Errorf("packets for %v go around", dst)
+			return nil, fmt.Errorf("packets for %v are routed in a loop", dst)
 		}
 		next := map[string]float64{}
 		for _, device := range slices.Sorted(maps.Keys(at)) { // for the same sums of shares each time
@@ -173,13 +173,13 @@ func (n *network) walk(from, to plan.Rank) ([]use, error) {
 func (n *network) nextHops(device string, to plan.Rank, dst netip.Addr) ([]plan.NextHop, error) {
 	s := n.plan.Switch(device)
 	if s == nil {
-		return nil, fmt.Errorf("%s is no switch, and forwards nothing to %v", device, dst)
+		return nil, fmt.Errorf("%s is no switch, so it cannot forward packets to %v", device, dst)
 	}
 	if s.Bridged() {
 		if port := n.towards(s, to); port != "" {
 			return []plan.NextHop{{Dev: port}}, nil
 		}
-		return nil, fmt.Errorf("no way from %s to %s", device, to.Node)
+		return nil, fmt.Errorf("no path from %s to %s", device, to.Node)
 	}
 	for _, r := range n.tables[device] {
 		if r.Dst.Contains(dst) {

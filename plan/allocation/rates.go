@@ -109,7 +109,7 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 		o.Headroom = units.Ratio{Num: 2, Den: 100}
 	}
 	if o.Headroom.Float() >= 1 {
-		return nil, fmt.Errorf("compute rates: headroom %v leaves nothing", o.Headroom)
+		return nil, fmt.Errorf("compute rates: headroom %v leaves no rate: want less than 100%%", o.Headroom)
 	}
 	pairs, err := o.pairs(len(p.Ranks))
 	if err != nil {
@@ -121,7 +121,8 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 	}
 	if o.Demand != nil {
 		if o.Pairs == nil || len(o.Demand) != len(pairs) {
-			return nil, fmt.Errorf("compute rates: %d demands for %d pairs", len(o.Demand), len(pairs))
+			return nil, fmt.Errorf("compute rates: %d demands for %d pairs, want one each", len(o.Demand),
+				len(pairs))
 		}
 		n.weigh(pairs, o.Demand)
 	}

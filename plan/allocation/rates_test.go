@@ -296,10 +296,10 @@ func TestWrongFiles(t *testing.T) {
 		``:                      "r.json:1:1: ",
 		"{\n  \"format\": 7}":   "r.json:2:14: ",
 		"{\n  \"phase\": []\n}": `unknown field "phase"`,
-		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[]} x`:                                                                            "more behind the end",
-		`{"format":"railbed-rates/2","testbed":"t","ranks":0,"phases":[]}`:                                                                              `format is "railbed-rates/2": want "railbed-rates/1"` + "\nr.json: ranks is 0: want how many there are\nr.json: no phases: want one at least",
-		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[{"rates":[{"from":0,"to":2,"rate":"1gbit"},{"from":1,"to":0,"rate":"0bit"}]}]}`:  "phases[0].rates[0] is from 0 to 2: want two of ranks 0 to 1\nr.json: phases[0].rates[1] has no rate",
-		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[{"rates":[{"from":0,"to":1,"rate":"1gbit"},{"from":0,"to":1,"rate":"2gbit"}]}]}`: "phases[0].rates[1] is from 0 to 1 again",
+		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[]} x`:                                                                            "text after the end",
+		`{"format":"railbed-rates/2","testbed":"t","ranks":0,"phases":[]}`:                                                                              `format is "railbed-rates/2": want "railbed-rates/1"` + "\nr.json: ranks is 0: want the number of ranks, at least 1\nr.json: no phases: want at least one",
+		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[{"rates":[{"from":0,"to":2,"rate":"1gbit"},{"from":1,"to":0,"rate":"0bit"}]}]}`:  "phases[0].rates[0] is from rank 0 to rank 2: want two different ranks, 0 to 1\nr.json: phases[0].rates[1] has no rate",
+		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[{"rates":[{"from":0,"to":1,"rate":"1gbit"},{"from":0,"to":1,"rate":"2gbit"}]}]}`: "phases[0].rates[1] repeats the pair from 0 to 1",
 		`{"format":"railbed-rates/1","testbed":"t","ranks":2,"phases":[{"rates":[{"from":0,"to":1,"rate":"fast"}]}]}`:                                   `rate "fast"`,
 	} {
 		if _, err := Read("r.json", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -314,7 +314,7 @@ func TestWrongOptions(t *testing.T) {
 	for want, o := range map[string]Options{
 		`rates for "star": want ring, all-to-all, tree`: {Pattern: "star"},
 		`rates by "luck": want max-min or`:              {Pattern: Ring, Method: "luck"},
-		"headroom 100% leaves nothing": {Pattern: Ring,
+		"headroom 100% leaves no rate": {Pattern: Ring,
 			Headroom: units.Ratio{Num: 1, Den: 1}},
 	} {
 		if _, err := Compute(p, o); err == nil || !strings.Contains(err.Error(), want) {

@@ -116,14 +116,14 @@ func (c *checker) number() error {
 	n := len(s.Ranks)
 	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || s.Scratch < 0 ||
 		(s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
-		return fmt.Errorf("%d ranks, root %d and %d chunks, %d of scratch memory", n, s.Root, s.Chunks,
-			s.Scratch)
+		return fmt.Errorf("invalid number: %d ranks, root %d, %d chunks and %d chunks of scratch memory", n,
+			s.Root, s.Chunks, s.Scratch)
 	}
 	if s.Equal && s.Kind == Barrier {
-		return errors.New("a barrier has no chunks that could be equal")
+		return errors.New("a barrier has Equal set, and no chunks")
 	}
 	if c.plan.InPlace && s.OutOfPlace {
-		return errors.New("it is for out of place alone")
+		return errors.New("the schedule works only out of place")
 	}
 	thread := 0
 	for rank, threads := range s.Ranks {
@@ -154,14 +154,14 @@ func (c *checker) step(i int) error {
 	n := &c.nodes[i]
 	switch {
 	case n.Op >= operations:
-		return fmt.Errorf("rank %d thread %d step %d: there is no operation %d", n.rank, n.at.Thread,
+		return fmt.Errorf("rank %d thread %d step %d: unknown operation %d", n.rank, n.at.Thread,
 			n.at.Step, n.Op)
 	case !n.Op.Local() && (n.Peer < 0 || n.Peer >= len(c.s.Ranks) || n.Peer == n.rank):
-		return c.problem(i, "there is no such other rank")
+		return c.problem(i, "its peer is no other rank")
 	case c.s.Kind == Barrier && (n.Count != 0 || n.Chunk != 0 || n.Op != Send && n.Op != Receive):
-		return c.problem(i, "a barrier has no data")
+		return c.problem(i, "it has data, and is in a barrier")
 	case n.Move != 0 && !c.s.Equal:
-		return c.problem(i, "it moves data between chunks that may differ in length")
+		return c.problem(i, "it moves data between chunks, which may differ in length")
 	case n.Op.writes() && n.Target == Input:
 		return c.problem(i, "it changes the input")
 	}
@@ -174,9 +174,9 @@ func (c *checker) step(i int) error {
 		case !use.uses || c.s.Kind == Barrier:
 			continue
 		case use.b >= buffers:
-			return c.problem(i, "there is no buffer %d", use.b)
+			return c.problem(i, "unknown buffer %d", use.b)
 		case n.Count < 1 || n.Count > c.s.Len(use.b) || use.chunk < 0 || use.chunk > c.s.Len(use.b)-n.Count:
-			return c.problem(i, "there are %d chunks", c.s.Len(use.b))
+			return c.problem(i, "its chunks pass the end of the buffer, which has %d", c.s.Len(use.b))
 		}
 		for chunk := use.chunk; chunk < use.chunk+n.Count; chunk++ {
 			if !c.s.Has(n.rank, use.b, chunk) {
@@ -186,7 +186,7 @@ func (c *checker) step(i int) error {
 	}
 	if n.Op.reads() && n.Op.writes() && n.Move != 0 && n.Move < n.Count && -n.Move < n.Count &&
 		c.cell(n.rank, n.Source, n.Chunk).buffer == c.cell(n.rank, n.Target, n.Chunk).buffer {
-		return c.problem(i, "what it reads overlaps with what it writes")
+		return c.problem(i, "its source overlaps with its target")
 	}
 	if (n.Op == Combine || n.Op == Accumulate) && !c.s.Kind.Combines() {
 		return c.problem(i, "%s combines nothing", c.s.Kind)
@@ -197,7 +197,7 @@ func (c *checker) step(i int) error {
 	for _, a := range n.After {
 		threads := c.s.Ranks[n.rank]
 		if a.Thread < 0 || a.Thread >= len(threads) || a.Step < 0 || a.Step >= len(threads[a.Thread].Steps) {
-			return c.problem(i, "it comes after thread %d step %d, which is none", a.Thread, a.Step)
+			return c.problem(i, "it comes after thread %d step %d, which does not exist", a.Thread, a.Step)
 		}
 		n.before = append(n.before, c.first[n.rank][a.Thread]+a.Step)
 	}
@@ -230,8 +230,8 @@ func (c *checker) match() error {
 			list = &e.takes
 		}
 		if k := len(*list); k > 0 && c.nodes[(*list)[k-1]].thread != n.thread {
-			return c.problem(i, "channel %d is of thread %d, too, so that messages have no order", w.channel,
-				c.nodes[(*list)[k-1]].at.Thread)
+			return c.problem(i, "channel %d to its peer is also used by thread %d, so that messages have "+
+				"no order", w.channel, c.nodes[(*list)[k-1]].at.Thread)
 		}
 		*list = append(*list, i)
 	}
@@ -240,13 +240,14 @@ func (c *checker) match() error {
 		for k := range max(len(e.sends), len(e.takes)) {
 			switch {
 			case k >= len(e.takes):
-				return c.problem(e.sends[k], "nobody takes that")
+				return c.problem(e.sends[k], "no step receives its message")
 			case k >= len(e.sends):
-				return c.problem(e.takes[k], "nobody sends that")
+				return c.problem(e.takes[k], "no step sends its message")
 			}
 			from, to := &c.nodes[e.sends[k]], &c.nodes[e.takes[k]]
 			if from.Count != to.Count || from.Chunk != to.Chunk+to.Move && !c.s.Equal {
-				return c.problem(e.takes[k], "what comes is of %s", c.name(e.sends[k]))
+				return c.problem(e.takes[k], "it receives the message of %s, whose chunks differ",
+					c.name(e.sends[k]))
 			}
 			from.other, to.other = e.takes[k], e.sends[k]
 			to.before = append(to.before, e.sends[k])

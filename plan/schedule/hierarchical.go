@@ -12,7 +12,7 @@ type Rails [][]int
 // check returns an error if the rails do not consist of the ranks numbered from 0.
 func (r Rails) check() error {
 	if len(r) == 0 || len(r[0]) == 0 {
-		return fmt.Errorf("no nodes, or none with ranks")
+		return fmt.Errorf("no node has ranks, want at least one")
 	}
 	all := slices.Concat(r...)
 	for node, ranks := range r {

@@ -185,7 +185,8 @@ func (c *checker) contents() error {
 			}
 			for _, from := range read {
 				if memory[from] == nil {
-					return c.problem(i, "it reads chunk %d of %v, where nothing is", from.chunk, from.buffer)
+					return c.problem(i, "it reads chunk %d of %v before any step wrote it", from.chunk,
+						from.buffer)
 				}
 				if v != nil {
 					c.terms[i] = append(c.terms[i], Terms{Came: v.parts(), Has: memory[from].parts()})

@@ -139,23 +139,23 @@ func TestBroken(t *testing.T) {
 		"waits itself": {func(s *Schedule) { step(s, 0, 1).After = []At{{0, 2}} }, "deadlock"},
 		"after nothing": {func(s *Schedule) {
 			step(s, 0, 1).After = []At{{1, 0}}
-		}, "thread 1 step 0, which is none"},
-		"chunk": {func(s *Schedule) { step(s, 0, 0).Chunk = 3 }, "there are 3 chunks"},
+		}, "thread 1 step 0, which does not exist"},
+		"chunk": {func(s *Schedule) { step(s, 0, 0).Chunk = 3 }, "end of the buffer, which has 3"},
 		"other chunk": {func(s *Schedule) {
 			step(s, 0, 0).Chunk = 1
-		}, "what comes is of rank 0 thread 0 step 0"},
-		"peer":      {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "no such other rank"},
-		"no peer":   {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "no such other rank"},
+		}, "it receives the message of rank 0 thread 0 step 0"},
+		"peer":      {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "its peer is no other rank"},
+		"no peer":   {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "its peer is no other rank"},
 		"input":     {func(s *Schedule) { step(s, 0, 1).Target = Input }, "it changes the input"},
-		"buffer":    {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "there is no buffer 7"},
-		"operation": {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "no operation 9"},
-		"undefined": {func(s *Schedule) { step(s, 0, 0).Source = Scratch }, "where nothing is"},
+		"buffer":    {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "unknown buffer 7"},
+		"operation": {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "unknown operation 9"},
+		"undefined": {func(s *Schedule) { step(s, 0, 0).Source = Scratch }, "before any step wrote it"},
 		"unsent": {func(s *Schedule) {
 			s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:6]
-		}, "nobody sends that"},
+		}, "no step sends its message"},
 		"untaken": {func(s *Schedule) {
 			s.Ranks[0][0].Steps = s.Ranks[0][0].Steps[:7]
-		}, "nobody takes that"},
+		}, "no step receives its message"},
 		"two threads": {func(s *Schedule) {
 			steps := s.Ranks[0][0].Steps
 			s.Ranks[0] = []Thread{{0, steps[:4]}, {0, steps[4:]}}
@@ -164,8 +164,8 @@ func TestBroken(t *testing.T) {
 			s.Ranks[0] = append(s.Ranks[0],
 				Thread{1, []Step{{Op: Copy, Chunk: 1, Count: 1, Source: Input, Target: Output}}})
 		}, "is used at the same time by"},
-		"shares": {func(s *Schedule) { s.Kind, s.Chunks = AllGather, 4 }, "3 ranks, root 0 and 4 chunks"},
-		"moved":  {func(s *Schedule) { step(s, 0, 1).Move = 1 }, "chunks that may differ in length"},
+		"shares": {func(s *Schedule) { s.Kind, s.Chunks = AllGather, 4 }, "3 ranks, root 0, 4 chunks"},
+		"moved":  {func(s *Schedule) { step(s, 0, 1).Move = 1 }, "chunks, which may differ in length"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := ring3()
@@ -229,10 +229,10 @@ func TestMoves(t *testing.T) {
 			steps[2], steps[3] = steps[3], steps[2]
 		}, "rank 2 ends with 1 of rank 2 chunk 0 in chunk 0"},
 		"barrier": {dissemination(3), false, func(s *Schedule, _ []Step) { s.Equal = true },
-			"no chunks that could be equal"},
+			"a barrier has Equal set"},
 		"says so": {exchange(), true, func(s *Schedule, _ []Step) {
 			s.OutOfPlace = true
-		}, "it is for out of place alone"},
+		}, "the schedule works only out of place"},
 		"other block": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[1].Chunk = 0
 		}, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 1"},
@@ -241,34 +241,34 @@ func TestMoves(t *testing.T) {
 		}, "rank 0 ends with 1 of rank 2 chunk 0 in chunk 1"},
 		"scratch": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[5].Chunk = 1
-		}, "there are 1 chunks"},
+		}, "end of the buffer, which has 1"},
 		"no scratch": {exchange(), false, func(s *Schedule, _ []Step) { s.Scratch = 0 },
-			"there are 0 chunks"},
+			"end of the buffer, which has 0"},
 		"negative": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[0].Move = -1
-		}, "there are 3 chunks"},
+		}, "end of the buffer, which has 3"},
 		"far": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[0].Move = 1<<63 - 1
-		}, "there are 3 chunks"},
+		}, "end of the buffer, which has 3"},
 		"count": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[4].Chunk, steps[4].Count = 0, 1<<62
-		}, "there are 1 chunks"},
+		}, "end of the buffer, which has 1"},
 		"not equal": {exchange(), false, func(s *Schedule, _ []Step) { s.Equal = false },
-			"what comes is of"},
+			"it receives the message of"},
 		"moved too far": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) { steps[3].Move = 0 },
-			"there are 2 chunks"},
+			"end of the buffer, which has 2"},
 		"added twice": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
 			steps[3].Source, steps[3].Chunk, steps[3].Move = Input, 0, 0
 		}, "rank 0 ends with 2 of rank 0 chunk 0 in chunk 0"},
 		"added elsewhere": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
 			steps[3].Chunk, steps[3].Move = 0, 0
-		}, "it reads chunk 0 of its scratch memory, where nothing is"},
+		}, "it reads chunk 0 of its scratch memory before any step wrote it"},
 		"onto nothing": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
 			steps[1].Op = Accumulate
-		}, "it reads chunk 0 of its output, where nothing is"},
+		}, "it reads chunk 0 of its output before any step wrote it"},
 		"overlap": {gatherAndAdd(), true, func(_ *Schedule, steps []Step) {
 			steps[3].Target, steps[3].Chunk, steps[3].Move = Scratch, 0, 1
-		}, "overlaps with what it writes"},
+		}, "its source overlaps with its target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.change(test.s, test.s.Ranks[0][0].Steps)

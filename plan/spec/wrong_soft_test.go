@@ -141,7 +141,7 @@ var wrongSoftFiles = []struct {
 	{"bursts as a share", line("gilbert-elliott: " + here + "1%"), `gilbert-elliott is the text "1%"`,
 		"write true, false or a mapping with keys such as enter"},
 	{"loss of a bare 1", line("loss: " + here + "1"), `ratio "1" cannot be read`,
-		"want 1% or 100%, as a bare number does not say which"},
+		"want 1% or 100%, because a bare number can mean either"},
 	{"loss of a bare fraction", line("loss: " + here + "0.01"), `ratio "0.01" cannot be read`,
 		"want 0.01% or 1%"},
 	{"loss of a bare 5", line("loss: " + here + "5"), `ratio "5" cannot be read`, "want 5%"},

@@ -34,10 +34,10 @@ func TestWrongAlgorithms(t *testing.T) {
 			"b.xml, size: 4KiB}}]\n", "", []string{"a.yaml:3:72: ", "b.xml cannot be read: no such file"}},
 		"kind": {head + "steps: [{workload: {name: w, kind: all-to-all, algorithm: msccl, file: " +
 			"a.xml, size: 4KiB}}]\n", string(allPairs),
-			[]string{"a.yaml:3:72: ", "all-pairs is all-reduce, and the workload all-to-all"}},
+			[]string{"a.yaml:3:72: ", "all-pairs is for all-reduce, and the workload is all-to-all"}},
 		"ranks": {strings.Replace(head, "4", "5", 1) +
 			"steps: [{workload: {name: w, kind: all-reduce, algorithm: msccl, file: a.xml, size: 4KiB}}]\n",
-			string(allPairs), []string{"a.yaml:3:72: ", "is for 4 ranks, and there are 5"}},
+			string(allPairs), []string{"a.yaml:3:72: ", "is for 4 ranks, and the job has 5"}},
 		"size": {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: msccl, file: " +
 			"a.xml, size: 20B}}]\n", string(allPairs),
 			[]string{"a.yaml:3:72: ", "size 20B, want a multiple of 16B"}},

@@ -95,7 +95,7 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	error) {
 	recorded := e.captured(file)
 	if recorded == nil {
-		return nil, errors.New("nothing was captured")
+		return nil, errors.New("the run has no recording")
 	}
 	name := recorded.File
 	in, err := open(name)
@@ -153,7 +153,8 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 			if done := e.workload(name); done != nil {
 				return e.trafficOf(file, done), nil
 			}
-			return verify.Workload{}, fmt.Errorf("workload %s did not come to its end", name)
+			return verify.Workload{}, fmt.Errorf("workload %s did not end, so its packets are not complete",
+				name)
 		},
 	}
 }

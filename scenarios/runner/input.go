@@ -130,7 +130,7 @@ func (f *findings) take(err error) {
 }
 
 // ErrWord is the error of a word in a file that names nothing.
-var ErrWord = errors.New("no such word")
+var ErrWord = errors.New("unknown word")
 
 // words checks the features, which only the doctor knows.
 func (f *findings) words() {

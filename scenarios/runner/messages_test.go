@@ -38,10 +38,10 @@ func TestMessagesThatCannotBe(t *testing.T) {
 		{"open: {file: wrong.txt, load: 40%, count: 5}", `wrong.txt:2: share "most" is no number`},
 		{"open: {sizes: data-mining, load: 40%, count: 100000}", "want at most 1GiB"},
 		{"cache: {prefill: 2, requests: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: 1KB}",
-			"2 ranks that prefill, of 2"},
+			"2 of 2 ranks prefill"},
 		{"cache: {prefill: 1, trace: wrong.csv, layers: 1, layer-time: 1ms, layer-bytes: 1KB}",
 			`wrong.csv:2: a prompt of "long" tokens`},
-		{"blocks: {servers: 2, count: 1}", "2 ranks with storage, of 2"},
+		{"blocks: {servers: 2, count: 1}", "2 of 2 ranks have storage"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{

@@ -79,8 +79,8 @@ func (p *preparation) planRates(r *ranksStep, algorithm string) {
 	}
 	at := r.at + ".rd.control"
 	if err == nil && algorithm == worker.Direct && len(r.rates.Phases) > 1 {
-		at, err = r.at+".algorithm", fmt.Errorf("%d phases, and %s has one: want algorithm: %s",
-			len(r.rates.Phases), worker.Direct, worker.Pairwise)
+		at, err = r.at+".algorithm", fmt.Errorf("the rates have %d phases, and algorithm: %s has one: want "+
+			"algorithm: %s", len(r.rates.Phases), worker.Direct, worker.Pairwise)
 	}
 	if errors.As(err, new(*fileError)) {
 		at = r.at
@@ -139,7 +139,7 @@ func readRates(o *Options, name string, ranks int) (*allocation.File, error) {
 	}
 	file, err := allocation.Read(name, text)
 	if err == nil && file.Ranks != ranks {
-		err = fmt.Errorf("%s is for %d ranks, and here are %d", name, file.Ranks, ranks)
+		err = fmt.Errorf("%s is for %d ranks, and the testbed has %d", name, file.Ranks, ranks)
 	}
 	return file, inFile(key, err)
 }

@@ -112,7 +112,7 @@ func (r *results) clear() error {
 		listed = append(listed, lines.Text())
 	}
 	if len(listed) > 0 && listed[0] != markerLine {
-		return fmt.Errorf("%s is not what railbed run writes; name another directory with --out", markerFile)
+		return fmt.Errorf("%s was not written by railbed run; name another directory with --out", markerFile)
 	}
 	for i := len(listed) - 1; i > 0; i-- {
 		err := r.root.Remove(listed[i])
@@ -176,7 +176,7 @@ func (r *results) listLocked(path string) error {
 		return nil
 	}
 	if strings.ContainsAny(path, "\n\r") {
-		return fmt.Errorf("create %q: a line break in a file name", path)
+		return fmt.Errorf("create %q: a line break in a file name, want none", path)
 	}
 	if _, err := r.root.Lstat(path); err == nil {
 		return fmt.Errorf("create %s: it exists and is not of an earlier run", filepath.Join(r.dir, path))

@@ -57,6 +57,6 @@ func checkOwner(dir string, users ...int) error {
 		slices.Contains(users, int(owner)) {
 		return nil
 	}
-	return fmt.Errorf("belongs to user %d, who made it in %s, where everybody can; want a directory of "+
-		"your own, named by --out", owner, filepath.Dir(path))
+	return fmt.Errorf("belongs to user %d, who made it in %s, which everybody can write to; want a "+
+		"directory of your own, named by --out", owner, filepath.Dir(path))
 }

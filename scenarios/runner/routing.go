@@ -22,7 +22,7 @@ func (e *daemonError) Error() string { return e.text }
 func (e *daemonError) Unwrap() error { return e.cause }
 
 // errRunsOn is the cause if a daemon has not ended although a step should have ended it.
-var errRunsOn = errors.New("the daemon runs on")
+var errRunsOn = errors.New("the daemon still runs")
 
 // daemonGrace is how long after the last step a daemon may take to end, if a step should have ended
 // it.

@@ -107,7 +107,7 @@ func (r *run) inContainers(step *spec.Stack) bool {
 func (e *evidence) crossing(name string, p *plan.Plan) (verify.Crossing, error) {
 	i := slices.IndexFunc(e.stacks, func(r stacks.Result) bool { return r.Name == name })
 	if i < 0 {
-		return verify.Crossing{}, fmt.Errorf("stack %s did not come to its end", name)
+		return verify.Crossing{}, fmt.Errorf("stack %s did not end, so its packets are not complete", name)
 	}
 	c := e.stacks[i].Crossing
 	own := slices.IndexFunc(e.prepared, func(s step) bool {

@@ -31,7 +31,8 @@ func tryCNIPlugins() (string, error) {
 		return "", err
 	}
 	if os.Geteuid() != 0 {
-		return "", errors.New("such a network ends in the host's namespace, which is root's")
+		return "", errors.New("such a network needs an interface in the host's namespace, which belongs to " +
+			"root")
 	}
 	return found, nil
 }

@@ -137,7 +137,7 @@ func Features() []string { return names(features, nil) }
 func choose(options Options) ([]feature, error) {
 	for _, name := range options.Features {
 		if !slices.ContainsFunc(features, func(f feature) bool { return f.name == name }) {
-			return nil, fmt.Errorf("probe %q: %w; there are %s", name, ErrNoSuchFeature,
+			return nil, fmt.Errorf("probe %q: %w; the features are %s", name, ErrNoSuchFeature,
 				strings.Join(Features(), ", "))
 		}
 	}

@@ -298,7 +298,7 @@ func tryDocker() (string, error) {
 	case errors.Is(err, unix.EACCES):
 		return "", &remedied{err, remedyRoot}
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "", &remedied{fmt.Errorf("%w: nobody listens there any more", err),
+		return "", &remedied{fmt.Errorf("%w: no process listens at the socket", err),
 			"start the engine (systemctl start docker, or dockerd)"}
 	case err != nil:
 		return "", err

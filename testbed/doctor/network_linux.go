@@ -144,7 +144,7 @@ func setSysctls(value string, names ...string) error {
 			return err
 		}
 		if strings.TrimSpace(string(got)) != value {
-			return fmt.Errorf("%s is %q after writing %q", path, strings.TrimSpace(string(got)), value)
+			return fmt.Errorf("set %s: kernel has %q, want %q", path, strings.TrimSpace(string(got)), value)
 		}
 	}
 	return nil

@@ -67,6 +67,6 @@ func ownSocket() error {
 			return nil
 		}
 	}
-	return errors.New("the device hears what comes to the host's first namespace, and not to this one, as " +
+	return errors.New("the device receives packets of the host's first namespace, and not of this one, as " +
 		"since Linux 7.1")
 }

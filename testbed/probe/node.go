@@ -50,7 +50,7 @@ type arrival struct {
 
 // main runs the process in a node.
 func main(args []string) int {
-	err := errors.New("want send or receive, and an order")
+	err := errors.New("wrong arguments: want send or receive, and the options as JSON")
 	if len(args) == 2 {
 		switch args[0] {
 		case "send":

@@ -59,7 +59,7 @@ func (o *Options) check() error {
 	case o.DSCP < 0 || o.DSCP > 63:
 		return fmt.Errorf("DSCP %d: want 0 to 63", o.DSCP)
 	case o.From == o.To:
-		return fmt.Errorf("from %s to itself no switch is passed", o.From)
+		return fmt.Errorf("probes from %s to itself pass no switch: name another node", o.From)
 	}
 	return nil
 }

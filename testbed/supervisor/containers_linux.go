@@ -77,8 +77,8 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 		return err
 	}
 	if !s.containers.Join(one) {
-		return errors.Join(fmt.Errorf("attach %s: it was detached meanwhile", one.Made.Node.Name),
-			s.fabric.Leave(one.Made.End()))
+		return errors.Join(fmt.Errorf("attach %s: its container was detached before the NIC was complete",
+			one.Made.Node.Name), s.fabric.Leave(one.Made.End()))
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ func (w *window) taken() error {
 		if w.isOpen() {
 			return nil
 		}
-		return errors.New("client took more messages of the command's channel than it got")
+		return errors.New("client acknowledged more messages of the command's channel than were sent")
 	}
 }
 
@@ -278,7 +278,7 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *windo
 				err = process.Signal(syscall.Signal(request.Signal))
 			}
 		default:
-			err = fmt.Errorf("frame of type %d from the client of an exec", kind)
+			err = fmt.Errorf("client of exec sent a frame of type %d, want one for the process", kind)
 		}
 		if err != nil {
 			return err

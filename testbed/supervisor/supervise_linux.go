@@ -89,11 +89,11 @@ type supervisor struct {
 
 // Reasons for the end of a testbed.
 var (
-	errClientGone = errors.New("the client went away before it was answered")
+	errClientGone = errors.New("the client disconnected before the testbed was ready")
 	errDown       = errors.New("taken down")
 	errSignalled  = errors.New("signalled to end")
 	errDirRemoved = errors.New(
-		"the run directory or its socket was removed, by which alone the testbed can be reached")
+		"the run directory or its socket was removed, so clients cannot reach the testbed")
 )
 
 // Main is the supervisor's main function. It returns when the testbed is gone.
@@ -449,7 +449,7 @@ func (s *supervisor) watchClient() {
 	case err == nil && message == Detach:
 		s.startup.close()
 	case err == nil:
-		s.stop(fmt.Errorf("client said %q, want %q", message, Detach))
+		s.stop(fmt.Errorf("client sent %q on the startup channel, want %q", message, Detach))
 	case errors.Is(err, io.EOF):
 		s.stop(errClientGone)
 	default:

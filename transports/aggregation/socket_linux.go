@@ -60,7 +60,7 @@ func newSocket(conn *net.UDPConn, longest int) (*socket, error) {
 		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	})
 	if err = errors.Join(err, set); err != nil {
-		return nil, fmt.Errorf("have arrivals stamped: %w", err)
+		return nil, fmt.Errorf("request time stamps of arrivals: %w", err)
 	}
 	for _, b := range []*batch{&s.in, &s.out} {
 		for i := range b.headers {

@@ -139,7 +139,8 @@ func New(c Config) (*Worker, error) {
 		return nil, fmt.Errorf("aggregate: worker %d of %d: want 0 to fan-in - 1, and a fan-in of 1 to %d",
 			c.Worker, c.FanIn, wire.AggregationMaxFanIn)
 	case c.Slots < 1 || c.Slots > 1<<16 || c.Elements < 1 || c.Elements > wire.AggregationMaxElements:
-		return nil, fmt.Errorf("aggregate: %d slots of %d elements", c.Slots, c.Elements)
+		return nil, fmt.Errorf("aggregate: %d slots of %d elements: want 1 to %d slots of 1 to %d elements",
+			c.Slots, c.Elements, 1<<16, wire.AggregationMaxElements)
 	}
 	for _, d := range []struct {
 		at        *time.Duration
@@ -170,7 +171,8 @@ func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory [
 	kind, known := types[t]
 	does, can := ops[op]
 	if !known || !can || len(memory)%t.Size() != 0 {
-		return fmt.Errorf("aggregate: %s of %d bytes of type %s, which there is not", op, len(memory), t)
+		return fmt.Errorf("aggregate: %s of %d bytes of type %s: want an operation and a type of switches, "+
+			"and whole elements", op, len(memory), t)
 	}
 	element.Prepare(t, op, w.config.FanIn, memory)
 	w.begin(now, tensor{memory: memory, kind: kind, op: does, finish: func() {
@@ -185,7 +187,7 @@ func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory [
 func (w *Worker) Fixed(now clock.Time, data []float32) error {
 	for i, v := range data {
 		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return fmt.Errorf("aggregate: element %d is %v, which has no fixed point", i, v)
+			return fmt.Errorf("aggregate: element %d is %v, want a finite number", i, v)
 		}
 	}
 	w.begin(now, tensor{floats: data, kind: wire.AggregationFixed})

@@ -120,7 +120,8 @@ var _ transports.Endpoint = (*Endpoint)(nil)
 // Open opens an endpoint and binds its ports on the address. It fails when they are not free.
 func Open(config Config) (*Endpoint, error) {
 	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
-		return nil, fmt.Errorf("open rd endpoint: address %v is not one of a NIC", config.Addr)
+		return nil, fmt.Errorf("open rd endpoint: address %v is unspecified, want the address of a NIC",
+			config.Addr)
 	}
 	for _, d := range []struct {
 		field *int
@@ -266,11 +267,11 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	switch {
 	case err != nil:
 	case to.at.Is4() != e.config.Addr.Is4():
-		err = fmt.Errorf("it is at %v, and this endpoint at %v", to.at, e.config.Addr)
+		err = fmt.Errorf("it has address %v, and this endpoint %v: want one IP version", to.at, e.config.Addr)
 	case to.encrypts && !e.self.encrypts:
-		err = errors.New("it encrypts, and this endpoint has no secret")
+		err = errors.New("it encrypts, and this endpoint has no secret: want one secret for both")
 	case !to.encrypts && e.self.encrypts:
-		err = errors.New("it does not encrypt, and this endpoint does")
+		err = errors.New("it does not encrypt, and this endpoint does: want one secret for both")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("add peer: %w", err)
@@ -314,7 +315,7 @@ func (e *Endpoint) addPeer(to address) (n transports.Peer, gone []transports.Pee
 // Register implements transports.Endpoint.
 func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
 	if len(buf) == 0 {
-		return nil, errors.New("register region: no bytes")
+		return nil, errors.New("register region: it has no bytes, want at least 1")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -368,7 +369,7 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 	case e.closed.Load():
 		return false, transports.ErrClosed
 	case int64(r.Peer) >= int64(e.known.Load()):
-		return false, fmt.Errorf("no peer %d", r.Peer)
+		return false, fmt.Errorf("unknown peer %d: want a number from AddPeer", r.Peer)
 	}
 	m := engine.Message{
 		ID:        r.ID,
@@ -382,8 +383,8 @@ func (e *Endpoint) postOne(r *transports.Request) (bool /* taken */, error) {
 	}
 	if size := r.Size(); size > 0 {
 		if len(r.Remote) != transports.KeyLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of an rd region", r.Op,
-				size, transports.ErrAccess, len(r.Remote))
+			return false, fmt.Errorf("%v %d bytes: %w: handle of %d bytes, want the handle of an rd region",
+				r.Op, size, transports.ErrAccess, len(r.Remote))
 		}
 		m.Key, m.Offset = binary.BigEndian.Uint64(r.Remote), r.Offset
 	}

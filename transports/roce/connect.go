@@ -70,7 +70,7 @@ func (q *QueuePair) dialLocked(to netip.AddrPort, private []byte) error {
 	case q.err != nil:
 		return q.err
 	case q.qp != nil || q.managed:
-		return errors.New("the queue pair is connected")
+		return errors.New("the queue pair is already connected")
 	}
 	conn, err := q.device.manager.Connect(q.device.clock.Now(), to, uint16(1024+random()%64512),
 		q.offer(private))
@@ -195,14 +195,14 @@ func (i *Incoming) grantLocked(q *QueuePair, private []byte) error {
 	d := i.device
 	switch {
 	case d.asking[i.conn] != i:
-		return errors.New("it is not asked for any more")
+		return errors.New("the peer does not request it any more")
 	case q.device != d:
-		return errors.New("the queue pair is another device's")
+		return errors.New("the queue pair belongs to another device")
 	}
 	delete(d.asking, i.conn)
 	if q.config.MTU = infiniband.MTU(i.Offer.MTU); q.config.MTU > d.mtu {
 		d.manager.Reject(i.conn, infiniband.RejectMTU)
-		return fmt.Errorf("MTU %d, and this end has %d", q.config.MTU, d.mtu)
+		return fmt.Errorf("the peer has MTU %d, want at most this end's %d", q.config.MTU, d.mtu)
 	}
 	if err := q.connectOffered(i.From.Addr(), &i.Offer); err != nil {
 		d.manager.Reject(i.conn, infiniband.RejectNoQP)

@@ -60,7 +60,7 @@ type line struct {
 // name of its first connection is as hard to guess as the life.
 func (d *driver) open(c *DeviceConfig, life uint64, timeout cm.Config, host cm.Host) (err error) {
 	if !c.Addr.IsValid() || c.Addr.IsUnspecified() {
-		return errors.New("it is not the address of a NIC")
+		return errors.New("the address is unspecified, want the address of a NIC")
 	}
 	c.MTU = cmp.Or(c.MTU, defaultMTU)
 	c.DSCP = cmp.Or(c.DSCP, defaultDSCP)
@@ -124,7 +124,7 @@ func (d *driver) unlock() {
 // register registers memory with a key and an address, both hard to guess.
 func (d *driver) register(memory []byte, rights queuepair.Rights) (*region, error) {
 	if len(memory) == 0 {
-		return nil, errors.New("register region: no bytes")
+		return nil, errors.New("register region: it has no bytes, want at least 1")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -58,7 +58,7 @@ func (d *Device) NewQueuePair(config queuepair.Config, to *Completions) (*QueueP
 	config.Rights = cmp.Or(config.Rights, queuepair.RemoteWrite|queuepair.RemoteRead|queuepair.RemoteAtomic)
 	config.Overhead = cmp.Or(config.Overhead, wire.EthernetLen+d.socket.headersLen())
 	if config.MTU > d.mtu {
-		return nil, fmt.Errorf("new queue pair: MTU %d, and the device has %d", config.MTU, d.mtu)
+		return nil, fmt.Errorf("new queue pair: MTU %d, want at most the device's %d", config.MTU, d.mtu)
 	}
 	if to == nil {
 		to = new(Completions)
@@ -109,10 +109,10 @@ func (q *QueuePair) connectLocked(remote Place, send infiniband.PSN) (err error)
 	case q.err != nil:
 		return fmt.Errorf("connect queue pair: %w", q.err)
 	case q.qp != nil:
-		return errors.New("connect queue pair: it is connected")
+		return errors.New("connect queue pair: it is already connected")
 	case remote.Addr.Is4() != q.device.config.Addr.Is4():
-		return fmt.Errorf("connect queue pair: the other is at %v, and this one at %v", remote.Addr,
-			q.device.config.Addr)
+		return fmt.Errorf("connect queue pair: the peer has address %v, and this end %v: want one IP version",
+			remote.Addr, q.device.config.Addr)
 	}
 	if remote.Reads > 0 {
 		q.config.Reads = min(cmp.Or(q.config.Reads, 16), remote.Reads)

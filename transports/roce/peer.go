@@ -73,8 +73,8 @@ func (p *peer) post(r *transports.Request) (taken bool, err error) {
 	}
 	if o.size > 0 {
 		if len(r.Remote) != remoteLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a roce region", r.Op,
-				o.size, transports.ErrAccess, len(r.Remote))
+			return false, fmt.Errorf("%v %d bytes: %w: handle of %d bytes, want the handle of a roce region",
+				r.Op, o.size, transports.ErrAccess, len(r.Remote))
 		}
 		base := uint64(binary.BigEndian.Uint32(r.Remote[4:])) << baseShift
 		o.request.RKey, o.request.Address = binary.BigEndian.Uint32(r.Remote), base+r.Offset

@@ -170,9 +170,9 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	switch {
 	case err != nil:
 	case to.at.Is4() != e.config.Addr.Is4():
-		err = fmt.Errorf("it is at %v, and this endpoint at %v", to.at, e.config.Addr)
+		err = fmt.Errorf("it has address %v, and this endpoint %v: want one IP version", to.at, e.config.Addr)
 	case to.selective != e.self.selective:
-		err = errors.New("one repeats selectively, the other not")
+		err = errors.New("only one of both retransmits selectively: want one setting for both")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("add peer: %w", err)
@@ -249,7 +249,7 @@ func (e *Endpoint) postLocked(r *transports.Request) (taken bool, err error) {
 	case e.closed:
 		return false, transports.ErrClosed
 	case int64(r.Peer) >= int64(len(e.peers)):
-		return false, fmt.Errorf("no peer %d", r.Peer)
+		return false, fmt.Errorf("unknown peer %d: want a number from AddPeer", r.Peer)
 	}
 	return e.peers[r.Peer].post(r)
 }

@@ -339,7 +339,7 @@ func (p *peer) replyLoop(conn *net.TCPConn) error {
 		r := decodeReply((*[replyLen]byte)(raw))
 		buffered.skip(replyLen)
 		if r.code == replyStranger {
-			return errors.New("another endpoint listens at its address")
+			return errors.New("another endpoint has its address now")
 		}
 		if err := p.settle(r); err != nil {
 			return err
@@ -355,7 +355,8 @@ func (p *peer) settle(r reply) error {
 		return nil // completed by fail
 	}
 	if r.number > p.taken || r.number < p.acked || r.code > replyBounds {
-		return fmt.Errorf("it replied with code %d to message %d of %d", r.code, r.number, p.taken)
+		return fmt.Errorf("it replied with code %d to message %d, after %d messages", r.code, r.number,
+			p.taken)
 	}
 	var batch [16]transports.Completion
 	done := batch[:0]

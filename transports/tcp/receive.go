@@ -68,7 +68,7 @@ func (e *Endpoint) handshake(conn *net.TCPConn) {
 	from, to, err := decodeHello(&raw)
 	if err == nil && to != e.self.id {
 		conn.Write(reply{code: replyStranger}.append(nil))
-		err = errors.New("meant for another endpoint")
+		err = errors.New("the message is for another endpoint")
 	}
 	if err == nil {
 		err = setTimeouts(conn, e.config.PeerTimeout)

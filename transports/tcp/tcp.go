@@ -107,7 +107,8 @@ var _ transports.Endpoint = (*Endpoint)(nil)
 // Open listens on the address. It fails when the address or port is not free.
 func Open(config Config) (*Endpoint, error) {
 	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
-		return nil, fmt.Errorf("open tcp endpoint: address %v is not one of a NIC", config.Addr)
+		return nil, fmt.Errorf("open tcp endpoint: address %v is unspecified, want the address of a NIC",
+			config.Addr)
 	}
 	if config.PeerTimeout == 0 {
 		config.PeerTimeout = defaultPeerTimeout
@@ -183,7 +184,7 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 // Register implements transports.Endpoint.
 func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
 	if len(buf) == 0 {
-		return nil, errors.New("register region: no bytes")
+		return nil, errors.New("register region: it has no bytes, want at least 1")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -229,13 +230,13 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 	case closed:
 		return false, transports.ErrClosed
 	case !known:
-		return false, fmt.Errorf("no peer %d", request.Peer)
+		return false, fmt.Errorf("unknown peer %d: want a number from AddPeer", request.Peer)
 	}
 	h := header{op: request.Op, unsignaled: request.Unsignaled, imm: request.Imm,
 		length: uint32(request.Size())}
 	if h.length > 0 {
 		if len(request.Remote) != transports.KeyLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a tcp region",
+			return false, fmt.Errorf("%v %d bytes: %w: handle of %d bytes, want the handle of a tcp region",
 				request.Op, h.length, transports.ErrAccess, len(request.Remote))
 		}
 		h.key, h.offset = binary.BigEndian.Uint64(request.Remote), request.Offset

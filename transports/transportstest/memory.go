@@ -131,7 +131,7 @@ func (e *memoryEndpoint) findLocked(address string) (transports.Peer, bool) {
 
 func (e *memoryEndpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
 	if len(buf) == 0 {
-		return nil, fmt.Errorf("register region: no bytes")
+		return nil, fmt.Errorf("register region: it has no bytes, want at least 1")
 	}
 	e.fabric.mu.Lock()
 	defer e.fabric.mu.Unlock()
@@ -186,7 +186,7 @@ func (e *memoryEndpoint) admitLocked(request transports.Request) error {
 	case err != nil:
 		return err
 	case int(request.Peer) >= len(e.peers):
-		return fmt.Errorf("no peer %d", request.Peer)
+		return fmt.Errorf("unknown peer %d: want a number from AddPeer", request.Peer)
 	case e.peers[request.Peer].down && !e.fabric.flaws.postToDeadPeer:
 		return transports.ErrPeerFailed
 	}

@@ -115,23 +115,24 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 		return nil, fmt.Errorf("make all-to-all: "+format, args...)
 	}
 	if rank < 0 || rank >= len(m) {
-		return problem("rank %d of %d", rank, len(m))
+		return problem("rank is %d, want 0 to %d", rank, len(m)-1)
 	}
 	for from, row := range m {
 		if len(row) != len(m) {
-			return problem("rank %d sends to %d ranks of %d", from, len(row), len(m))
+			return problem("rank %d has elements for %d ranks, want %d", from, len(row), len(m))
 		}
 	}
 	size := cmp.Or(config.Type, element.Float32).Size()
 	if size == 0 {
-		return problem("there is no type %s", config.Type)
+		return problem("unknown type %s", config.Type)
 	}
 	if len(config.Input) != size*m.InputLen(rank) || len(config.Output) != size*m.OutputLen(rank) {
 		return problem("input of %d bytes, output of %d, want %d and %d", len(config.Input),
 			len(config.Output), size*m.InputLen(rank), size*m.OutputLen(rank))
 	}
 	if len(m) > 1 && (len(config.Peers) != len(m) || len(config.Outputs) != len(m)) {
-		return problem("%d peers and %d outputs of %d ranks", len(config.Peers), len(config.Outputs), len(m))
+		return problem("%d peers and %d outputs, want %d of each", len(config.Peers), len(config.Outputs),
+			len(m))
 	}
 	if err := checkPhases(config.Phases, rank, len(m)); err != nil {
 		return problem("%w", err)
@@ -166,7 +167,7 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 		}{{p.To, to}, {p.From, from}} {
 			for _, r := range way.ranks {
 				if r < 0 || r >= ranks {
-					return fmt.Errorf("phase %d has rank %d of %d", i, r, ranks)
+					return fmt.Errorf("phase %d has rank %d, want 0 to %d", i, r, ranks-1)
 				}
 				way.count[r]++
 			}
@@ -271,7 +272,7 @@ func (a *AllToAll) handle(c transports.Completion) error {
 		}
 		return nil
 	case !known:
-		return fmt.Errorf("%w: from peer %d, which is no rank", errUnexpected, c.Peer)
+		return fmt.Errorf("%w: from peer %d, which belongs to no rank", errUnexpected, c.Peer)
 	}
 	b := &a.blocks[rank]
 	if c.Imm&clearToSend != 0 {
@@ -290,12 +291,12 @@ func (a *AllToAll) handle(c transports.Completion) error {
 func (a *AllToAll) receive(b *block, rank int, c transports.Completion) error {
 	number := int(c.Imm)
 	if !b.expected || number >= len(b.seen) || b.seen[number] {
-		return fmt.Errorf("%w: number %d of %d from rank %d before its phase, or a second time",
+		return fmt.Errorf("%w: message %d of %d from rank %d came before its phase, or twice",
 			errUnexpected, number, len(b.seen), rank)
 	}
 	from, to := slicePart(b.in, number)
 	if want := to - from; c.Bytes != want || c.Missing != 0 {
-		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %d", errUnexpected,
+		return fmt.Errorf("%w: message %d from rank %d has %d bytes, %d missing, want %d", errUnexpected,
 			number, rank, c.Bytes, c.Missing, want)
 	}
 	b.seen[number] = true

@@ -45,7 +45,7 @@ func TestRunnersOfFiles(t *testing.T) {
 				}
 				if s.OutOfPlace {
 					if _, err := runners[0].Run(t.Context(), InPlace); err == nil ||
-						!strings.Contains(err.Error(), "for out of place alone") {
+						!strings.Contains(err.Error(), "works only out of place") {
 						t.Errorf("in place: %v", err)
 					}
 				}

@@ -90,7 +90,7 @@ func (c PatternConfig) values() (*Pattern, error) {
 	}
 	if c.Type.Size() == 0 || p.limit == 0 ||
 		c.Op == element.Average && c.Type != element.Int32 && !p.weigh() {
-		return nil, fmt.Errorf("make data of type %s: there are no numbers of which the %s of %d ranks is "+
+		return nil, fmt.Errorf("make data of type %s: no numbers have a %s over %d ranks that is "+
 			"exact in any order", c.Type, c.Op, c.Ranks)
 	}
 	return p, nil

@@ -55,7 +55,8 @@ func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
 	d.Type, d.Op = cmp.Or(d.Type, element.Float32), cmp.Or(d.Op, element.Sum)
 	if d.Count < 0 || kind.Combines() && d.Op == element.None || kind == schedule.Barrier && d.Count != 0 ||
 		d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
-		return d, fmt.Errorf("%s of %d elements, type %s, operation %s", kind, d.Count, d.Type, d.Op)
+		return d, fmt.Errorf("%s of %d elements of type %q with operation %q: want a known type and an "+
+			"operation of the kind", kind, d.Count, d.Type, d.Op)
 	}
 	if !kind.Combines() {
 		d.Op = element.None
@@ -78,8 +79,8 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		p.plans[mode] = plan
 	}
 	if s.Equal && d.Channel.Of > 1 {
-		return nil, fmt.Errorf("make program: %s in %d channels: it has chunks of one length, which may move",
-			s.Algorithm, d.Channel.Of)
+		return nil, fmt.Errorf("make program: %s in %d channels: want one channel, because its chunks of "+
+			"one length may move", s.Algorithm, d.Channel.Of)
 	}
 	if s.Equal && d.Count%s.Chunks != 0 {
 		return nil, fmt.Errorf("make program: %d elements: want a multiple of the %d chunks of %s, which "+
@@ -102,14 +103,14 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 			}
 		}
 		if messages := p.slices * p.steps(rank); messages >= clearToSend {
-			return nil, fmt.Errorf("make program: %d steps of rank %d, limit %d", messages, rank,
-				clearToSend-1)
+			return nil, fmt.Errorf("make program: rank %[2]d has %[1]d messages, want at most %[3]d",
+				messages, rank, clearToSend-1)
 		}
 	}
 	if ranges && s.Kind.Shares() {
 		if d.Channel.Of > 1 {
-			return nil, fmt.Errorf("make program: %s by %s in %d channels: of several chunks a channel's "+
-				"parts do not stand together", s.Kind, s.Algorithm, d.Channel.Of)
+			return nil, fmt.Errorf("make program: %s by %s in %d channels: want one channel, because a "+
+				"channel's parts of several chunks are not adjacent", s.Kind, s.Algorithm, d.Channel.Of)
 		}
 		p.slices = 1 // several chunks form one slice only if the slice is all of them
 	}

@@ -115,11 +115,12 @@ func reached(cleared, operation uint32) bool { return (cleared-operation)%sequen
 // NewRing checks the configuration and returns the ring.
 func NewRing(config RingConfig) (*Ring, error) {
 	if config.Ranks < 1 || config.Rank < 0 || config.Rank >= config.Ranks {
-		return nil, fmt.Errorf("make ring: rank %d of %d", config.Rank, config.Ranks)
+		return nil, fmt.Errorf("make ring: rank is %d of %d ranks, want 0 to ranks - 1", config.Rank,
+			config.Ranks)
 	}
 	if len(config.Input) != len(config.Output) {
-		return nil, fmt.Errorf("make ring: input of %d elements, output of %d", len(config.Input),
-			len(config.Output))
+		return nil, fmt.Errorf("make ring: input of %d elements, output of %d, want the same",
+			len(config.Input), len(config.Output))
 	}
 	l := newLayout(config.Ranks, len(config.Input), floatSize)
 	l.scatter = config.Scatter
@@ -277,15 +278,15 @@ var errUnexpected = errors.New("unexpected message")
 func (r *Ring) receive(c transports.Completion) error {
 	number := int(c.Imm)
 	if c.Peer != r.config.Prev || number >= len(r.run.seen) || r.run.seen[number] {
-		return fmt.Errorf("%w: number %d of %d from peer %d, or a second time", errUnexpected, number,
-			len(r.run.seen), c.Peer)
+		return fmt.Errorf("%w: message %d of %d from peer %d is unknown, or came twice", errUnexpected,
+			number, len(r.run.seen), c.Peer)
 	}
 	step, slice := number/r.layout.slices, number%r.layout.slices
 	from, to := r.layout.part(r.layout.sends(r.prev(), step), slice)
 	size := (to - from) * floatSize
 	if c.Bytes+c.Missing != size || size == 0 || c.Missing > r.droppable(step, size) {
-		return fmt.Errorf("%w: number %d has %d bytes, %d missing, want %d without at most %d", errUnexpected,
-			number, c.Bytes, c.Missing, size, r.droppable(step, size))
+		return fmt.Errorf("%w: message %d has %d bytes, %d missing, want %d, of which at most %d missing",
+			errUnexpected, number, c.Bytes, c.Missing, size, r.droppable(step, size))
 	}
 	r.run.seen[number] = true
 	r.run.missing--

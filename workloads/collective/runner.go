@@ -114,8 +114,8 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 	p, rank := config.Program, config.Rank
 	n := len(p.schedule.Ranks)
 	if rank < 0 || rank >= n || len(config.Peers) != n || len(config.Handles) != n {
-		return nil, fmt.Errorf("make runner: rank %d of %d, %d peers and handles of %d", rank, n,
-			len(config.Peers), len(config.Handles))
+		return nil, fmt.Errorf("make runner: rank %d of %d ranks with %d peers and handles of %d ranks, "+
+			"want as many as ranks", rank, n, len(config.Peers), len(config.Handles))
 	}
 	for _, b := range []schedule.Buffer{schedule.Input, schedule.Output, schedule.Scratch} {
 		want := p.WorkLen(rank)
@@ -180,7 +180,7 @@ func (r *Runner) RunAhead(ctx context.Context, mode Mode) (Traffic, error) {
 
 func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, error) {
 	if !slices.Contains(r.config.Program.modes(), mode) {
-		return Traffic{}, fmt.Errorf("%s by %s %v: it is for out of place alone",
+		return Traffic{}, fmt.Errorf("%s by %s %v: the algorithm works only out of place",
 			r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
 	}
 	if err := r.begin(ctx, mode, ahead); err != nil {
@@ -363,12 +363,12 @@ func (r *Runner) handle(c transports.Completion) error {
 		}
 		return nil
 	case !known:
-		return fmt.Errorf("%w: from peer %d, which is no rank", errUnexpected, c.Peer)
+		return fmt.Errorf("%w: from peer %d, which belongs to no rank", errUnexpected, c.Peer)
 	case c.Imm&clearToSend != 0:
 		return r.clear(rank, c.Imm&^clearToSend)
 	case r.config.Program.eager && c.Imm&eagerTurn != r.turn():
 		if len(r.early) >= len(r.run.came) {
-			return fmt.Errorf("%w: number %d from rank %d, of an operation too far ahead", errUnexpected,
+			return fmt.Errorf("%w: message %d from rank %d is of an operation too far ahead", errUnexpected,
 				c.Imm, rank)
 		}
 		r.early = append(r.early, c)
@@ -398,14 +398,14 @@ func (r *Runner) clear(rank int, sequence uint32) error {
 func (r *Runner) receive(rank int, c transports.Completion) error {
 	i := int(c.Imm &^ r.turn())
 	if i >= len(r.run.came) || r.run.came[i] {
-		return fmt.Errorf("%w: number %d of %d from rank %d, or a second time", errUnexpected, i,
+		return fmt.Errorf("%w: message %d of %d from rank %d is unknown, or came twice", errUnexpected, i,
 			len(r.run.came), rank)
 	}
 	a := &r.run.mode.actions[i]
 	want := len(a.target)
 	if a.op != schedule.Receive && a.op != schedule.Combine || !a.message || a.peer != rank ||
 		c.Bytes != want || c.Missing != 0 {
-		return fmt.Errorf("%w: number %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d",
+		return fmt.Errorf("%w: message %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d",
 			errUnexpected, i, rank, c.Bytes, c.Missing, a.op, want, a.peer)
 	}
 	r.run.came[i] = true

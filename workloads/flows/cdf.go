@@ -42,8 +42,8 @@ func ReadSizes(name string, text []byte) (*Sizes, error) {
 			return nil, wrong("share %v: want one up to 1, or in per cent up to 100", err)
 		}
 		if n := len(s.points); n > 0 && (size < s.points[n-1].bytes || share < s.points[n-1].share) {
-			return nil, wrong("size %v up to share %v, behind %v and %v on line %d: want neither to fall",
-				size, share, s.points[n-1].bytes, s.points[n-1].share, last)
+			return nil, wrong("size %v with share %v, after size %v and share %v on line %d: want neither "+
+				"smaller", size, share, s.points[n-1].bytes, s.points[n-1].share, last)
 		}
 		if len(s.points) == mostPoints {
 			return nil, wrong("more than %d points", mostPoints)
@@ -51,15 +51,15 @@ func ReadSizes(name string, text []byte) (*Sizes, error) {
 		s.points, last = append(s.points, point{size, share}), i+1
 	}
 	if len(s.points) == 0 {
-		return nil, fmt.Errorf("%s: no point, want lines such as 10000 0.15", name)
+		return nil, fmt.Errorf("%s: the file has no point, want lines such as 10000 0.15", name)
 	}
 	end := s.points[len(s.points)-1]
 	if end.share != 1 && end.share != 100 {
-		return nil, fmt.Errorf("%s:%d: the last share is %v, want 1, or 100 of per cent", name, last,
+		return nil, fmt.Errorf("%s:%d: the last share is %v, want 1, or 100 in per cent", name, last,
 			end.share)
 	}
 	if end.bytes == 0 {
-		return nil, fmt.Errorf("%s:%d: the largest size is nothing, want bytes", name, last)
+		return nil, fmt.Errorf("%s:%d: the largest size is 0, want more", name, last)
 	}
 	for i := range s.points {
 		s.points[i].share /= end.share

@@ -38,18 +38,18 @@ func TestReadSizes(t *testing.T) {
 // TestWrongSizes holds that a file that is none says where and why.
 func TestWrongSizes(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                    "f: no point",
-		"# nothing\n":                         "f: no point",
+		"":                                    "f: the file has no point",
+		"# nothing\n":                         "f: the file has no point",
 		"10 0\n20\n":                          "f:2: 1 values",
 		"10 0 0 1\n":                          "f:1: 4 values",
 		"10 0\nten 1\n":                       `f:2: size "ten" is no number`,
 		"10 0\n-1 1\n":                        `f:2: size "-1" is no number`,
 		"10 0\n20 NaN\n":                      `f:2: share "NaN" is no number`,
 		"10 0\n1e999 1\n":                     "f:2: size",
-		"10 0\n20 0.5\n\n15 1\n":              "f:4: size 15 up to share 1, behind 20 and 0.5 on line 2",
-		"10 0.5\n20 0.4\n":                    "f:2: size 20 up to share 0.4",
+		"10 0\n20 0.5\n\n15 1\n":              "f:4: size 15 with share 1, after size 20 and share 0.5 on line 2",
+		"10 0.5\n20 0.4\n":                    "f:2: size 20 with share 0.4",
 		"10 0\n20 97\n":                       "f:2: the last share is 97, want 1, or 100",
-		"0 0\n0 1\n":                          "f:2: the largest size is nothing",
+		"0 0\n0 1\n":                          "f:2: the largest size is 0",
 		strings.Repeat("1 1\n", mostPoints+1): "more than 65536 points",
 	} {
 		if _, err := ReadSizes("f", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -89,13 +89,13 @@ type Message struct {
 func Check(messages []Message, ranks int) error {
 	for i, m := range messages {
 		if min(m.From, m.To) < 0 || max(m.From, m.To) >= ranks || m.From == m.To || m.Bytes == 0 {
-			return fmt.Errorf("message %d of %v from rank %d to rank %d, of %d ranks", i, m.Bytes, m.From,
-				m.To, ranks)
+			return fmt.Errorf("message %d of %v from rank %d to rank %d: want bytes, and two of %d ranks", i,
+				m.Bytes, m.From, m.To, ranks)
 		}
 		if a := m.Answer; a != 0 && (a != i+1 || a >= len(messages) || messages[a].From != m.To ||
 			messages[a].To != m.From || messages[a].Answer != 0) {
-			return fmt.Errorf("message %d is answered by message %d, which is not the next one and goes back",
-				i, a)
+			return fmt.Errorf("message %d is answered by message %d: want the next message, in the other "+
+				"direction", i, a)
 		}
 	}
 	return nil
@@ -116,9 +116,9 @@ type Open struct {
 func (o Open) Schedule() (*Schedule, error) {
 	switch {
 	case o.Ranks < 2:
-		return nil, fmt.Errorf("%d ranks have nobody to send to: want at least 2", o.Ranks)
+		return nil, fmt.Errorf("%d ranks, want at least 2 for messages", o.Ranks)
 	case !(o.Load > 0) || o.Rate == 0:
-		return nil, fmt.Errorf("load %v of %v: want more than nothing", o.Load, o.Rate)
+		return nil, fmt.Errorf("load %v of rate %v, want both above 0", o.Load, o.Rate)
 	}
 	draw := rand.New(rand.NewPCG(o.Seed, 0))
 	perSecond := float64(o.Ranks) * o.Load * float64(o.Rate) / 8 / o.Sizes.Mean()
@@ -145,8 +145,8 @@ type Closed struct {
 // Schedule makes messages from all ranks in turn, each to a random other rank.
 func (c Closed) Schedule() (*Schedule, error) {
 	if c.Ranks < 2 || c.Outstanding < 1 {
-		return nil, fmt.Errorf("%d ranks with %d messages on their way: want at least 2, and 1", c.Ranks,
-			c.Outstanding)
+		return nil, fmt.Errorf("%d ranks with %d messages in transit: want at least 2 ranks, and 1 message",
+			c.Ranks, c.Outstanding)
 	}
 	draw := rand.New(rand.NewPCG(c.Seed, 0))
 	s := &Schedule{Outstanding: c.Outstanding}
@@ -223,13 +223,13 @@ func (c Cache) Schedule() (*Schedule, error) {
 	decode := c.Ranks - c.Prefill
 	switch {
 	case c.Prefill < 1 || decode < 1 || c.Layers < 1:
-		return nil, fmt.Errorf("%d prefill and %d decode ranks, requests of %d layers: want some of each",
-			c.Prefill, decode, c.Layers)
+		return nil, fmt.Errorf("%d prefill and %d decode ranks, requests of %d layers: want at least 1 of "+
+			"each", c.Prefill, decode, c.Layers)
 	case c.Trace == nil && !(c.PerSecond > 0):
-		return nil, fmt.Errorf("%v requests a second: want some", c.PerSecond)
+		return nil, fmt.Errorf("%v requests a second: want more than 0", c.PerSecond)
 	case c.Trace != nil && (c.Tokens < 1 || !(c.TimeScale > 0)):
 		return nil, fmt.Errorf("a trace whose times are multiplied by %v, and %d tokens of a prompt: want "+
-			"more than nothing", c.TimeScale, c.Tokens)
+			"both above 0", c.TimeScale, c.Tokens)
 	}
 	free := make([]time.Duration, c.Prefill)
 	s := &Schedule{}

@@ -65,7 +65,7 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 	}
 	if out, in := p.memory.Output[c.Rank],
 		p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
-		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send from and %d to get", len(c.Output),
+		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send and %d to receive", len(c.Output),
 			len(c.Input), out, in)
 	}
 	if err := Check(c.Schedule.Messages, len(c.Peers)); err != nil {

@@ -47,7 +47,7 @@ func ReadRequests(name string, text []byte) ([]Request, error) {
 		return nil, fmt.Errorf("%s: want a file that ends in .csv or .jsonl", name)
 	}
 	if err == nil && len(r.all) == 0 {
-		err = fmt.Errorf("%s: no request", name)
+		err = fmt.Errorf("%s: the file has no request", name)
 	}
 	return r.all, err
 }
@@ -69,7 +69,7 @@ func (r *requests) add(line int, at, tokens, output float64) error {
 	}
 	after := at - r.first
 	if !(after >= 0 && after < mostSeconds) || len(r.all) > 0 && seconds(after) < r.all[len(r.all)-1].At {
-		return r.errorAt(line, "a time before that of the request above, or years behind the first: want "+
+		return r.errorAt(line, "a time before the time of the request above, or years after the first: want "+
 			"times that do not fall")
 	}
 	if !(tokens >= 1 && tokens <= mostTokens) || tokens != math.Trunc(tokens) {

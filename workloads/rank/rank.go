@@ -161,7 +161,7 @@ func (p *Process) work(ctx context.Context) error {
 		return err
 	}
 	if m.Config == nil {
-		return errors.New("the first message is no configuration")
+		return errors.New("the coordinator's first message is no configuration")
 	}
 	p.Config = *m.Config
 	work, err := p.Config.Work.among(p.options.Works)
@@ -213,7 +213,7 @@ func (a *Assignment) UnmarshalJSON(text []byte) error { return json.Unmarshal(te
 // among returns the received work as a value of its type, which is one of the types of works.
 func (a *Assignment) among(works []Work) (Work, error) {
 	if a.received == nil {
-		return nil, errors.New("the configuration has no work")
+		return nil, errors.New("the configuration names no work")
 	}
 	for _, work := range works {
 		if fmt.Sprintf("%T", work) == a.received.Type {
@@ -222,5 +222,5 @@ func (a *Assignment) among(works []Work) (Work, error) {
 			return value.Elem().Interface().(Work), err
 		}
 	}
-	return nil, fmt.Errorf("work %q is not something this worker does", a.received.Type)
+	return nil, fmt.Errorf("this worker has no work of type %q", a.received.Type)
 }

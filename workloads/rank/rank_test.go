@@ -147,8 +147,8 @@ func TestFirstMessages(t *testing.T) {
 	}{
 		"no configuration":  {Message{End: &struct{}{}}, "no configuration"},
 		"no work":           {Message{Config: &Config{}}, "no work"},
-		"unknown work":      {Message{Config: other}, "not something this worker does"},
-		"unknown transport": {Message{Config: homa}, "not something this worker has"},
+		"unknown work":      {Message{Config: other}, "no work of type"},
+		"unknown transport": {Message{Config: homa}, "unknown transport"},
 		"address of nobody": {Message{Config: on("192.0.2.1")}, "192.0.2.1"},
 	} {
 		coordinator, code := started(t, Options{Works: []Work{counting{}}})

@@ -31,7 +31,7 @@ func openRoCE(c *Config) (endpoint, error) {
 			config.Selective = true
 		case "", spec.RoCEGoBackN:
 		default:
-			return nil, fmt.Errorf("open roce endpoint: repeat %q is not something this worker has",
+			return nil, fmt.Errorf("open roce endpoint: unknown repeat %q",
 				settings.Repeat)
 		}
 		switch settings.Congestion {
@@ -44,7 +44,7 @@ func openRoCE(c *Config) (endpoint, error) {
 			config.Congestion, config.Overhead = &params, c.Overhead
 		case "", spec.RoCENone:
 		default:
-			return nil, fmt.Errorf("open roce endpoint: congestion %q is not something this worker has",
+			return nil, fmt.Errorf("open roce endpoint: unknown congestion %q",
 				settings.Congestion)
 		}
 	}

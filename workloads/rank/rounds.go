@@ -89,7 +89,7 @@ func (p *Process) Do(ctx context.Context, join func(size int) (Part, []byte, err
 	}
 	m, err := p.next(ctx)
 	if err == nil && m.End == nil {
-		err = errors.New("the coordinator sent something else than the end")
+		err = errors.New("the coordinator sent another message than End after the last round")
 	}
 	return err
 }
@@ -189,7 +189,7 @@ func (p *Process) losses(ctx context.Context, part Part, id OperationID) ([]coll
 		return nil, err
 	}
 	if m.Lost == nil || m.Lost.OperationID != id {
-		return nil, fmt.Errorf("the coordinator did not say what operation %d lost", id.Index)
+		return nil, fmt.Errorf("the coordinator did not send the losses of operation %d", id.Index)
 	}
 	return m.Lost.Losses, nil
 }

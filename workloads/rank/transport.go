@@ -49,7 +49,7 @@ func open(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 	case QUIC:
 		return openQUIC(c)
 	}
-	return nil, fmt.Errorf("a transport %q is not something this worker has", c.Transport)
+	return nil, fmt.Errorf("unknown transport %q", c.Transport)
 }
 
 // Workers whose coordinator was killed exit by themselves, but not at once. portPatience is how
@@ -207,7 +207,7 @@ func control(c *Config, config *rd.Config, ranks func(transports.Peer) int,
 		}
 	case rate.KindLine:
 	default:
-		return nil, fmt.Errorf("open rd endpoint: control %v is not something this worker has", kind)
+		return nil, fmt.Errorf("open rd endpoint: unknown control %v", kind)
 	}
 	return client, nil
 }

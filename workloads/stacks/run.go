@@ -161,7 +161,7 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 const serverGrace = 500 * time.Millisecond
 
 // errLastWord is the cause for ending a program that had printed its last word.
-var errLastWord = errors.New("the program had said its last word")
+var errLastWord = errors.New("the program had printed its last line")
 
 // lastWord collects a program's output, and ends the program some time after its last word.
 type lastWord struct {

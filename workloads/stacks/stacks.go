@@ -99,7 +99,7 @@ var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch,
 func figure(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0) || v < 0) {
-		err = fmt.Errorf("a figure of %q", text)
+		err = fmt.Errorf("figure %q is no finite number", text)
 	}
 	return v, err
 }
@@ -107,7 +107,7 @@ func figure(text string) (float64, error) {
 func adapterOf(kind string) (adapter, error) {
 	i := slices.IndexFunc(adapters, func(a adapter) bool { return a.kind == kind })
 	if i < 0 {
-		return adapter{}, fmt.Errorf("stack %q: there is no adapter of this kind", kind)
+		return adapter{}, fmt.Errorf("stack %q: no adapter has this kind", kind)
 	}
 	return adapters[i], nil
 }
@@ -124,7 +124,7 @@ func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 		return nil, err
 	}
 	if len(job.Nodes) < 2 {
-		return nil, fmt.Errorf("%s in %d nodes: want two at least", job.Step.Kind, len(job.Nodes))
+		return nil, fmt.Errorf("%s in %d nodes: want at least two", job.Step.Kind, len(job.Nodes))
 	}
 	var there installed
 	if first := job.Nodes[0]; first.Container != nil {

@@ -116,7 +116,7 @@ func Main(args []string, in io.Reader, out, errors io.Writer) int {
 	case order.Pauser != nil:
 		err = order.Pauser.run(in, out)
 	default:
-		err = fmt.Errorf("an order for nothing")
+		err = fmt.Errorf("the order is empty, want a sink, a source or a pauser")
 	}
 	if err != nil {
 		fmt.Fprintln(errors, "railbed traffic:", err)

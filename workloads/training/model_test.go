@@ -258,11 +258,11 @@ func TestCheckFindsWhatStops(t *testing.T) {
 		want  string
 	}{
 		{"circle", [][]Task{{exchange(0), exchange(1, 0)}, {exchange(1), exchange(0, 0)}},
-			"stops for good with rank 0 at task 0"},
-		{"other order", [][]Task{{exchange(0), exchange(2)}, {exchange(2), exchange(0)}}, "stops for good"},
-		{"nobody there", [][]Task{{exchange(0)}, {}}, "stops for good with rank 0 at task 0, x"},
+			"it deadlocks: rank 0 at task 0"},
+		{"other order", [][]Task{{exchange(0), exchange(2)}, {exchange(2), exchange(0)}}, "it deadlocks"},
+		{"nobody there", [][]Task{{exchange(0)}, {}}, "it deadlocks: rank 0 at task 0, x"},
 		{"no part in it", [][]Task{{}, {}, {exchange(0)}},
-			"rank 2: task 0, x: an operation in which the rank has no part"},
+			"rank 2: task 0, x: its operation does not include the rank"},
 		{"after itself", [][]Task{{exchange(0, 0)}, {exchange(0)}}, "after task 0"},
 		{"no kind", [][]Task{{{Name: "y"}}, {}}, `kind "" is not known`},
 	} {

@@ -170,5 +170,5 @@ func (s *play) stuck() error {
 			}
 		}
 	}
-	return fmt.Errorf("check program: it stops for good with %s", strings.Join(waiting, "; "))
+	return fmt.Errorf("check program: it deadlocks: %s", strings.Join(waiting, "; "))
 }

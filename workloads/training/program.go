@@ -384,7 +384,7 @@ func (p *Program) checkOperation(o *Operation) error {
 		return fmt.Errorf("kind %q is not known", o.Kind)
 	}
 	if len(o.Ranks) < 2 {
-		return fmt.Errorf("%s among %d ranks", o.Kind, len(o.Ranks))
+		return fmt.Errorf("%s among %d ranks, want more", o.Kind, len(o.Ranks))
 	}
 	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%elementSize != 0 ||
 		o.Bytes > maxBytes {
@@ -394,7 +394,7 @@ func (p *Program) checkOperation(o *Operation) error {
 	seen := map[int]bool{}
 	for _, rank := range o.Ranks {
 		if rank < 0 || rank >= len(p.Tasks) || seen[rank] {
-			return fmt.Errorf("rank %d is none of %d, or there twice", rank, len(p.Tasks))
+			return fmt.Errorf("rank %d is not below %d, or occurs twice", rank, len(p.Tasks))
 		}
 		seen[rank] = true
 	}
@@ -410,11 +410,11 @@ func (p *Program) checkTask(rank, i int) error {
 		return fmt.Errorf("a time of %v, want at most %v", t.Time, maxTime)
 	case t.Kind == Exchange && (t.Operation < 0 || t.Operation >= len(p.Operations) ||
 		!slices.Contains(p.Operations[t.Operation].Ranks, rank)):
-		return errors.New("an operation in which the rank has no part")
+		return errors.New("its operation does not include the rank")
 	}
 	for _, before := range t.After {
 		if before < 0 || before >= i {
-			return fmt.Errorf("after task %d, which is not before it", before)
+			return fmt.Errorf("it comes after task %d, want an earlier task", before)
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ var errSilent = errors.New("the worker does not answer: its process is stopped, 
 
 // errUnheard is the error of a worker that has never sent a message.
 var errUnheard = errors.New(
-	"the worker has not said a word since it was started: its process is stopped, or gets no processor")
+	"the worker has sent nothing since it was started: its process is stopped, or gets no processor")
 
 const (
 	// silenceParts is how many times within Job.Silence the coordinator asks each worker whether it

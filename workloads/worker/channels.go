@@ -53,14 +53,14 @@ func (j Job) checkChannels(problem reporter) {
 	}
 	if len(j.Channels) != n*len(j.Ranks) ||
 		len(j.ChannelSends) != 0 && len(j.ChannelSends) != len(j.Channels) {
-		problem("%d places of channels, with %d links, of %d ranks", len(j.Channels), len(j.ChannelSends),
-			len(j.Ranks))
+		problem("%d places of channels with %d links for %d ranks: want as many for each rank, and no "+
+			"links or one for each place", len(j.Channels), len(j.ChannelSends), len(j.Ranks))
 		return
 	}
 	if !spec.HasChannels(j.Kind, j.Algorithm) || is[SGD](j.Work) || j.offline() || j.arbitrated() ||
 		j.RD.MayDrop() {
-		problem("%s by %s in %d channels: want one of %v, and no rates but the links'", j.Kind, j.Algorithm,
-			n, spec.WithChannels(j.Kind))
+		problem("%s by %s in %d channels: want one of %v, without computed rates or droppable bytes", j.Kind,
+			j.Algorithm, n, spec.WithChannels(j.Kind))
 	}
 	if _, err := j.perChannel().withDefaults(); err != nil {
 		problem("in %d channels: %w", n, err)

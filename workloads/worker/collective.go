@@ -26,7 +26,7 @@ func (Collective) complete(*Job, reporter) {}
 // job asks of it.
 func (Collective) check(j *Job, problem reporter) {
 	if j.Kind == spec.KindSGD || j.Kind == spec.KindMoE {
-		problem("%s needs a work of its own", j.Kind)
+		problem("Work is missing, which kind %s needs", j.Kind)
 	}
 	j.checkAlgorithm(problem)
 }
@@ -45,15 +45,15 @@ func (j *Job) checkAlgorithm(problem reporter) {
 		if err := j.CheckSchedule(); err != nil {
 			problem("%w", err)
 		} else if j.InPlace && j.Schedule.OutOfPlace {
-			problem("%s in place, which is for out of place alone", j.Schedule.Algorithm)
+			problem("%s in place: the algorithm works only out of place", j.Schedule.Algorithm)
 		}
 	}
 	mayLose := j.Kind == AllReduce && j.Algorithm == Ring
 	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || !mayLose && j.RD.MayDrop() {
-		problem("%s by %s in place, or with bytes that may be left out: there is none", j.Kind, j.Algorithm)
+		problem("%s by %s in place, or with droppable bytes: want neither", j.Kind, j.Algorithm)
 	}
 	if j.offline() && !spec.HasRates(j.Kind, j.Algorithm) {
-		problem("control: offline of %s, of which there are no rates", j.Algorithm)
+		problem("control: offline of %s, for which no rates are computed: want another control", j.Algorithm)
 	}
 }
 
@@ -169,7 +169,7 @@ func (c collectiveWork) runWrapped(ctx context.Context, w *rank.Process, wrap wr
 	config := &collectiveConfig{&w.Config, c}
 	switch {
 	case !known(c.Kind, c.Algorithm):
-		return fmt.Errorf("%s by %s is not something this worker does", c.Kind, c.Algorithm)
+		return fmt.Errorf("this worker has no %s by %s", c.Kind, c.Algorithm)
 	case c.Algorithm == InNetwork:
 		return config.aggregate(ctx, w, wrap)
 	}

@@ -320,7 +320,7 @@ func (c *coordinator) await(ctx context.Context, what string,
 	waiting := make(map[int]bool)
 	accept := func(rank int, m *rank.Message) error {
 		if !take(rank, m) {
-			return c.rankError(rank, fmt.Errorf("sent another message than the %s", what))
+			return c.rankError(rank, fmt.Errorf("it sent another message than the %s", what))
 		}
 		delete(waiting, rank)
 		return nil
@@ -395,7 +395,7 @@ func (c *coordinator) failure(e event) (err error, follows bool) {
 // endOf returns the error with which a worker's channel and process ended.
 func (c *coordinator) endOf(rank int, err error) error {
 	if errors.Is(err, io.EOF) {
-		err = errors.New("the worker ended without a word")
+		err = errors.New("the worker ended without an error message")
 	}
 	w := c.workers[rank]
 	select {

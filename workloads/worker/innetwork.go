@@ -72,7 +72,8 @@ func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 		}
 	}
 	if running != len(a.Job.Tree) {
-		return fmt.Errorf("of %s, which are to add up, %d run job %d", a.Job.Text(), running, a.Job.Number)
+		return fmt.Errorf("of the switches %s, which must add up, only %d run job %d", a.Job.Text(), running,
+			a.Job.Number)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ const (
 func Ports(ranks int) int { return ranks * (1 + sourcePorts) }
 
 // ErrJob is the error of a Job that Railbed cannot run.
-var ErrJob = errors.New("a job that cannot be")
+var ErrJob = errors.New("invalid job")
 
 // Launcher starts worker processes: `railbed args...` in a node, with the channel on the descriptor of
 // rank.Inherited. It must be safe for concurrent use.
@@ -230,7 +230,7 @@ func (j Job) withDefaults() (Job, error) {
 			problem("more than %d ranks at %v: rd has no more blocks of ports", rdSlots, j.addr(r))
 		}
 		if r.Rank != i {
-			problem("rank %d stands at place %d", r.Rank, i)
+			problem("rank %d is at place %d of Ranks, want its own place", r.Rank, i)
 		}
 		if !j.addr(r).IsValid() {
 			problem("rank %d on %s has no IPv%d address", r.Rank, r.Node, j.Family)
@@ -265,7 +265,7 @@ func (j Job) checkRates(problem reporter) {
 // checkElements checks types, operations and the root.
 func (j Job) checkElements(problem reporter) {
 	if j.Root < 0 || j.Root >= max(len(j.Ranks), 1) {
-		problem("root %d of %d ranks", j.Root, len(j.Ranks))
+		problem("root is %d of %d ranks, want one of them", j.Root, len(j.Ranks))
 	}
 	if j.Type.Size() == 0 || j.Op != element.None && !slices.Contains(element.Ops(), j.Op) {
 		problem("%s of type %s: want %v of %v", j.Op, j.Type, element.Ops(), element.Types())
@@ -281,7 +281,7 @@ func (j Job) checkElements(problem reporter) {
 func (j Job) checkRounds(problem reporter) {
 	for _, size := range j.sizes() {
 		if j.Kind == Barrier && size > 0 {
-			problem("a barrier of %v: it has no data", size)
+			problem("a barrier of size %v, want 0: it has no data", size)
 		}
 		if each := units.Bytes(max(j.Type.Size(), 1)); size%each != 0 {
 			problem("size %v: want a multiple of %d bytes, the size of an element of type %s", size, each,
@@ -289,18 +289,18 @@ func (j Job) checkRounds(problem reporter) {
 		}
 	}
 	if j.Iterations < 0 || j.Warmup < 0 {
-		problem("%d iterations after %d to warm up: want at least 0", j.Iterations, j.Warmup)
+		problem("%d iterations and %d warm-ups: want at least 0", j.Iterations, j.Warmup)
 	}
 	s := j.Sweep
 	if s == nil {
 		return
 	}
 	if len(s.Sizes) == 0 || s.Checks < 0 || s.Average < Slowest || s.Average > FirstRank {
-		problem("a sweep of %d sizes with %d checks: want some, and at least 0 checks", len(s.Sizes),
+		problem("a sweep of %d sizes with %d checks: want at least 1 size, and 0 checks", len(s.Sizes),
 			s.Checks)
 	}
 	if j.RD.MayDrop() {
-		problem("a sweep with bytes that may be left out: there is none")
+		problem("a sweep with droppable bytes: want one without them")
 	}
 }
 

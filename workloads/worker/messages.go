@@ -25,11 +25,11 @@ func (Messages) complete(j *Job, _ reporter) { j.Kind = "messages" }
 // check implements Work. It checks that the schedule is for the job's ranks.
 func (m Messages) check(j *Job, problem reporter) {
 	if m.Schedule == nil {
-		problem("messages need a schedule")
+		problem("the schedule is missing, which messages need")
 		return
 	}
 	if j.InPlace || j.Sweep != nil || j.Warmup != 0 || j.Iterations != 1 {
-		problem("messages are played once, out of place and without a warm-up")
+		problem("messages with iterations, a warm-up or in place: want one iteration, out of place")
 	}
 	if err := flows.Check(m.Schedule.Messages, len(j.Ranks)); err != nil {
 		problem("%w", err)

@@ -73,10 +73,10 @@ func (m *Mixture) add(o *Operation, ranks []rank.Done, _, _ time.Time) error {
 // complete implements Work.
 func (m MoE) complete(j *Job, problem reporter) {
 	if j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" || j.Size != 0 {
-		problem("a mixture of experts in place, over several sizes, or of another type: want none of it")
+		problem("a mixture of experts in place, over several sizes, or with a type: want none of these")
 	}
 	if m.Config.Ranks != len(j.Ranks) {
-		problem("a mixture of experts on %d ranks, and there are %d", m.Config.Ranks, len(j.Ranks))
+		problem("a mixture of experts on %d ranks, and the job has %d", m.Config.Ranks, len(j.Ranks))
 	}
 	if err := m.Config.Check(); err != nil {
 		problem("%w", err)

@@ -45,8 +45,8 @@ func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, err
 		return []units.Bytes{0}, nil
 	}
 	if r.From > r.To || r.From == 0 || r.Factor <= 1 && r.Step == 0 && r.From < r.To {
-		return nil, fmt.Errorf("sizes from %v to %v by %d or %v: want more than 0, upwards, in steps", r.From,
-			r.To, r.Factor, r.Step)
+		return nil, fmt.Errorf("sizes from %v to %v by factor %d or step %v: want a range above 0 that rises",
+			r.From, r.To, r.Factor, r.Step)
 	}
 	var sizes []units.Bytes
 	for size := r.From; size <= r.To; {
@@ -55,8 +55,8 @@ func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, err
 			share = 16 * units.Bytes(ranks)
 		}
 		if sizes = append(sizes, size/share*share); len(sizes) > most {
-			return nil, fmt.Errorf("sizes from %v to %v by %d or %v: more than %d", r.From, r.To, r.Factor,
-				r.Step, most)
+			return nil, fmt.Errorf("sizes from %v to %v by factor %d or step %v: want at most %d sizes",
+				r.From, r.To, r.Factor, r.Step, most)
 		}
 		next := size + r.Step
 		if r.Factor > 1 {

@@ -35,13 +35,13 @@ func (j Job) CheckSchedule() error {
 		return errors.New("no schedule")
 	}
 	if string(s.Kind) != j.Kind {
-		return fmt.Errorf("%s is %s, and the workload %s", s.Algorithm, s.Kind, j.Kind)
+		return fmt.Errorf("%s is for %s, and the workload is %s", s.Algorithm, s.Kind, j.Kind)
 	}
 	if len(s.Ranks) != len(j.Ranks) {
-		return fmt.Errorf("%s is for %d ranks, and there are %d", s.Algorithm, len(s.Ranks), len(j.Ranks))
+		return fmt.Errorf("%s is for %d ranks, and the job has %d", s.Algorithm, len(s.Ranks), len(j.Ranks))
 	}
 	if s.Root != j.Root {
-		return fmt.Errorf("%s has root %d, and the workload %d", s.Algorithm, s.Root, j.Root)
+		return fmt.Errorf("%s has root %d, and the workload has root %d", s.Algorithm, s.Root, j.Root)
 	}
 	for _, size := range j.sizes() {
 		if unit := units.Bytes(s.Chunks * cmp.Or(j.Type, element.Float32).Size()); s.Equal && size%unit != 0 {

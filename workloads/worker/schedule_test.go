@@ -64,18 +64,18 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 		"none": {func(j *Job) { j.Schedule = nil }, "no schedule"},
 		"kind": {func(j *Job) {
 			j.Kind = AllGather
-		}, "all-pairs is all-reduce, and the workload all-gather"},
+		}, "all-pairs is for all-reduce, and the workload is all-gather"},
 		"ranks": {func(j *Job) {
 			j.Ranks = job(4, 24).Ranks
-		}, "all-pairs is for 3 ranks, and there are 4"},
+		}, "all-pairs is for 3 ranks, and the job has 4"},
 		"root": {func(j *Job) {
 			s := *allPairs
 			s.Root = 1
 			j.Schedule = &s
-		}, "all-pairs has root 1, and the workload 0"},
+		}, "all-pairs has root 1, and the workload has root 0"},
 		"size": {func(j *Job) { j.Size = 28 },
 			"all-pairs has 6 chunks of equal length: size 28B, want a multiple of 24B"},
-		"in place": {func(j *Job) { j.Schedule, j.InPlace = ring, true }, "for out of place alone"},
+		"in place": {func(j *Job) { j.Schedule, j.InPlace = ring, true }, "works only out of place"},
 		"uneven": {func(j *Job) {
 			j.Algorithm = Hierarchical
 			j.Ranks[0].Node, j.Ranks[1].Node = "a", "a"

@@ -95,7 +95,7 @@ func (l *Learning) add(o *Operation, ranks []rank.Done, _, _ time.Time) error {
 // complete implements Work.
 func (s SGD) complete(j *Job, problem reporter) {
 	if j.Warmup != 0 || j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" {
-		problem("a training that warms up, in place, over several sizes, or of another type: want none of it")
+		problem("sgd with a warm-up, in place, over several sizes, or with a type: want none of these")
 	}
 	if !slices.Contains(spec.Exchanges, s.Config.Exchange) {
 		problem("gradients by exchange %q: want %s", s.Config.Exchange, strings.Join(spec.Exchanges, ", "))

@@ -32,7 +32,7 @@ func (j Job) Wanted() (*Wanted, error) {
 	}
 	err = j.Work.wanted(&j, c, w)
 	if err != nil {
-		return nil, fmt.Errorf("count what %s sends: %w", j.Name, err)
+		return nil, fmt.Errorf("count bytes of %s: %w", j.Name, err)
 	}
 	return w, nil
 }

@@ -93,8 +93,8 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	}
 	l.engine = engine
 	if engine.NICs() != len(ends) || joined == nil && len(ports) != len(ends) {
-		return nil, fmt.Errorf("run soft switches: %d ports and %d ends for %d NICs", len(ports), len(ends),
-			engine.NICs())
+		return nil, fmt.Errorf("run soft switches: %d ports and %d ends, want one of each for each of %d "+
+			"NICs", len(ports), len(ends), engine.NICs())
 	}
 	for i := range l.scratch {
 		if l.scratch[i] = engine.Pool().Get(); l.scratch[i] == nil {
@@ -107,13 +107,13 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	if joined != nil {
 		l.trunk = &trunk{Trunk: joined}
 		if joined.Room() > engine.Pool().Cell() {
-			return nil, fmt.Errorf("run soft switches: ports want %d bytes for a frame, and packets have %d",
+			return nil, fmt.Errorf("run soft switches: ports need %d bytes for a frame, and packets have %d",
 				joined.Room(), engine.Pool().Cell())
 		}
 	}
 	for i, one := range ports {
 		if room := one.Description().Room(); room > engine.Pool().Cell() {
-			return nil, fmt.Errorf("run soft switches: port %s:%s wants %d bytes for a frame, and packets "+
+			return nil, fmt.Errorf("run soft switches: port %s:%s needs %d bytes for a frame, and packets "+
 				"have %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
 		}
 		l.nics[i].port = one

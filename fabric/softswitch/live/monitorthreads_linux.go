@@ -221,8 +221,8 @@ func (r *row) open(nodes []startMonitor, count int) (epoll int, err error) {
 			return epoll, err
 		}
 		if node >= len(nodes) {
-			return epoll, errors.Join(fmt.Errorf("receive monitor: of node %d, of %d", node, len(nodes)),
-				unix.Close(fd))
+			return epoll, errors.Join(fmt.Errorf("receive monitor: node %d, and there are %d nodes", node,
+				len(nodes)), unix.Close(fd))
 		}
 		one := &monitorSocket{fd: fd, nics: map[int32]int{}, foreign: -1}
 		for i, nic := range nodes[node].NICs {

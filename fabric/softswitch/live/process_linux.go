@@ -222,7 +222,7 @@ func (s *Process) SetLinkState(name string, up bool) error {
 func (s *Process) State() (*State, error) {
 	a, err := s.ask(request{State: true})
 	if err == nil && a.State == nil {
-		err = errors.New("ask soft switches: an answer without state")
+		err = errors.New("ask soft switches: the answer has no state")
 	}
 	return a.State, err
 }
@@ -440,7 +440,7 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 		case r.CloseTaps != nil:
 			l.do(func() { err = l.taps.remove(*r.CloseTaps) })
 		default:
-			err = errors.New("a request without content")
+			err = errors.New("request without content, want one of its fields")
 		}
 		if err != nil {
 			a.Error = err.Error()

@@ -151,7 +151,7 @@ func (t *taps) add(writer *feed.Writer, ports []int, o *openTaps) (place int, er
 		t.observe()
 		return place, nil
 	}
-	return 0, fmt.Errorf("capture at soft switches: %d captures record already", maxFeeds)
+	return 0, fmt.Errorf("capture at soft switches: %d captures are running already; end one first", maxFeeds)
 }
 
 // remove ends a capture.
@@ -202,7 +202,7 @@ func (t *taps) start(o *openTaps, file *os.File) (place int, err error) {
 		for _, end := range o.Ports {
 			number, known := t.loop.engine.PortNumber(end)
 			if !known {
-				err = fmt.Errorf("capture at %s:%s: no port of a soft switch", end.Node, end.Port)
+				err = fmt.Errorf("capture at %s:%s: it is no port of a soft switch", end.Node, end.Port)
 				return
 			}
 			ports = append(ports, number)
@@ -289,11 +289,12 @@ func receiveDescriptor(socket int, message []byte) (fd int, err error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:control])
 	if err != nil || len(messages) != 1 || n != len(message) {
-		return -1, fmt.Errorf("receive descriptor: %d messages in %d bytes: %w", len(messages), n, err)
+		return -1, fmt.Errorf("receive descriptor: %d control messages in %d bytes, want 1: %w",
+			len(messages), n, err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return -1, fmt.Errorf("receive descriptor: %d of them: %w", len(fds), err)
+		return -1, fmt.Errorf("receive descriptor: %d descriptors, want 1: %w", len(fds), err)
 	}
 	return fds[0], nil
 }

@@ -211,7 +211,7 @@ func (l *loop) receivePort(r *replacePort) (port.Port, error) {
 		handle.Files = append(handle.Files, file)
 	}
 	if room, most := r.Description.Room(), l.engine.Pool().Cell(); room > most {
-		return nil, errors.Join(fmt.Errorf("replace port %s:%s: it wants %d bytes for a frame, and packets "+
+		return nil, errors.Join(fmt.Errorf("replace port %s:%s: it needs %d bytes for a frame, and packets "+
 			"have %d", r.End.Node, r.End.Port, room, most), handle.Close())
 	}
 	return handle.Port()

@@ -92,7 +92,7 @@ func (m *Memory) check() error {
 	case m.pfc&m.gfc != 0:
 		return fmt.Errorf("priorities %08b are lossless by both PFC and GFC, want one of them", m.pfc&m.gfc)
 	case m.lossless != 0 && m.signals == nil:
-		return fmt.Errorf("priorities %08b are lossless, and there is nobody to signal to", m.lossless)
+		return fmt.Errorf("priorities %08b are lossless, and Signals is nil", m.lossless)
 	case s.ECN != nil && s.ECN.Kind != spec.RED && s.ECN.Kind != spec.ECNSharp:
 		return fmt.Errorf("ecn is of kind %q, want %s or %s", s.ECN.Kind, spec.RED, spec.ECNSharp)
 	case s.GFC != nil && s.GFC.Kind != spec.GFCBuffer && s.GFC.Kind != spec.GFCTime:

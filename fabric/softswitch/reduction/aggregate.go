@@ -218,12 +218,12 @@ func memory(slots, elements int) int64 { return int64(slots) * 2 * int64(64+4*el
 // New returns a table.
 func New(jobs []Job) (*Table, error) {
 	if len(jobs) == 0 {
-		return nil, errors.New("make an aggregation table: no job")
+		return nil, errors.New("make an aggregation table: no job, want at least one")
 	}
 	t := &Table{jobs: make([]job, len(jobs))}
 	for i, planned := range jobs {
 		if t.index(planned.Number) < i {
-			return nil, fmt.Errorf("make aggregation job %d: there is one of this number", planned.Number)
+			return nil, fmt.Errorf("make aggregation job %d: another job has this number", planned.Number)
 		}
 		j := &t.jobs[i]
 		*j = job{Job: planned, children: make([]child, len(planned.Children))}
@@ -242,20 +242,22 @@ func (j *job) number() error {
 		return fmt.Errorf("%d workers, want 1 to %d", j.FanIn, wire.AggregationMaxFanIn)
 	}
 	if j.Slots < 1 || j.Slots > 1<<16 || j.Elements < 1 || j.Elements > wire.AggregationMaxElements {
-		return fmt.Errorf("%d slots of %d elements", j.Slots, j.Elements)
+		return fmt.Errorf("%d slots of %d elements, want at least one of each", j.Slots, j.Elements)
 	}
 	j.all = 1<<(j.FanIn-1)<<1 - 1
 	for i := range j.Children {
 		c := &j.Children[i]
 		if c.Workers == 0 || c.Workers&^j.all != 0 || c.Workers&j.below != 0 ||
 			!c.Switch && c.Workers != 1<<c.worker() {
-			return fmt.Errorf("child %d has workers %#x, beside %#x of %d", i, c.Workers, j.below, j.FanIn)
+			return fmt.Errorf("child %d has workers %#x: want none of the other children's %#x, and all "+
+				"below %d", i, c.Workers, j.below, j.FanIn)
 		}
 		j.below |= c.Workers
 		j.at[c.worker()] = int8(i + 1)
 	}
 	if j.below == 0 || j.Parent == nil && j.below != j.all {
-		return fmt.Errorf("workers %#x of %d send to it", j.below, j.FanIn)
+		return fmt.Errorf("workers %#x send to it, want all %d at the root, and some elsewhere", j.below,
+			j.FanIn)
 	}
 	return nil
 }

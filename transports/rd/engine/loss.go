@@ -150,7 +150,7 @@ func (o *outbound) detect(now clock.Time) {
 		}
 		o.report(k, path.Lost, now)
 		if k.tries++; k.tries == mostTries {
-			o.engine.fail(o.peer, "it did not take a packet that was sent %d times", mostTries)
+			o.engine.fail(o.peer, "it did not acknowledge a packet that was sent %d times", mostTries)
 			return
 		}
 		o.lose(o.flight.first)
@@ -246,7 +246,7 @@ func (o *outbound) tick(now clock.Time) {
 	}
 	if o.waits() {
 		if now.Sub(o.progress) >= o.engine.config.PeerTimeout {
-			o.engine.fail(o.peer, "nothing came back for %v%s", now.Sub(o.progress).Round(time.Millisecond),
+			o.engine.fail(o.peer, "it sent nothing for %v%s", now.Sub(o.progress).Round(time.Millisecond),
 				o.peer.suspects())
 			return
 		}

@@ -106,7 +106,7 @@ func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 		if digits, is := strings.CutPrefix(line, lifeLine); is {
 			life, err := strconv.ParseUint(digits, 16, 64)
 			if err != nil || secret == nil {
-				return nil, fmt.Errorf("read key log: line %d is no life of 16 hexadecimal digits behind a "+
+				return nil, fmt.Errorf("read key log: line %d is no life of 16 hexadecimal digits after a "+
 					"secret", n)
 			}
 			l.add(secret, life)

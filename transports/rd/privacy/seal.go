@@ -43,7 +43,7 @@ func (l Limits) withDefaults() Limits {
 
 // ErrUsedUp means that the keys for a peer may not seal more: the peer has confirmed no packet for
 // too long.
-var ErrUsedUp = errors.New("its keys are used up")
+var ErrUsedUp = errors.New("the keys for it are used up: it confirmed no packet for too long")
 
 // cryptor is AES-GCM with one key.
 type cryptor struct {

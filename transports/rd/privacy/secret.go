@@ -70,7 +70,9 @@ func (*Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler. It always fails: the text does not have the
 // secret.
-func (*Secret) UnmarshalText([]byte) error { return errors.New("a secret is not read from text") }
+func (*Secret) UnmarshalText([]byte) error {
+	return errors.New("decode secret: its text does not contain it")
+}
 
 // Direction identifies a sequence of packets: from one engine of a life to an engine of another
 // life.

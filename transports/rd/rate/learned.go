@@ -48,7 +48,7 @@ func ReadPolicy(b []byte) (*Policy, error) {
 	for i := range p {
 		p[i] = math.Float32frombits(binary.BigEndian.Uint32(b[4*i:]))
 		if w := float64(p[i]); math.IsNaN(w) || math.IsInf(w, 0) {
-			return nil, fmt.Errorf("read policy: weight %d is %v", i, w)
+			return nil, fmt.Errorf("read policy: weight %d is %v, want a finite number", i, w)
 		}
 	}
 	return p, nil

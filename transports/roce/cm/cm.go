@@ -173,7 +173,7 @@ const (
 // New makes a manager.
 func New(config Config, host Host) (*Manager, error) {
 	if !config.Addr.IsValid() {
-		return nil, errors.New("communication manager: no address")
+		return nil, errors.New("communication manager: the address is missing")
 	}
 	if config.Timeout == 0 {
 		config.Timeout = defaultTimeout
@@ -185,8 +185,9 @@ func New(config Config, host Host) (*Manager, error) {
 		config.Most = 4096
 	}
 	if config.Timeout < 0 || config.Retries < 0 || config.Retries > mostRetries || config.Most < 0 {
-		return nil, fmt.Errorf("communication manager: timeout %v, %d retries (0 to %d), %d connections",
-			config.Timeout, config.Retries, mostRetries, config.Most)
+		return nil, fmt.Errorf("communication manager: timeout %v, %d retries and %[4]d connections: want "+
+			"none below 0, and at most %[3]d retries", config.Timeout, config.Retries, mostRetries,
+			config.Most)
 	}
 	return &Manager{config: config, host: host, next: config.First, conns: map[Conn]*conn{},
 		asked: map[origin]*conn{}, ports: map[uint16]bool{}}, nil
@@ -203,7 +204,7 @@ func (m *Manager) Connect(now clock.Time, to netip.AddrPort, from uint16, offer 
 			MaxRequestPrivate)
 	}
 	if to.Addr().Is4() != m.config.Addr.Is4() {
-		return 0, fmt.Errorf("connect: %v from %v: not of one family", to, m.config.Addr)
+		return 0, fmt.Errorf("connect: %v from %v: want addresses of one IP version", to, m.config.Addr)
 	}
 	c, err := m.add(to.Addr(), asking)
 	if err != nil {
@@ -275,7 +276,7 @@ func (m *Manager) add(to netip.Addr, s state) (*conn, error) {
 func (m *Manager) Accept(now clock.Time, name Conn, offer Offer) error {
 	c := m.conns[name]
 	if c == nil || c.state != asked {
-		return fmt.Errorf("accept connection %d: it is not asked for", name)
+		return fmt.Errorf("accept connection %d: no peer requests it", name)
 	}
 	if len(offer.Private) > infiniband.REPPrivate {
 		return fmt.Errorf("accept connection %d: %d bytes of private data, limit %d", name,

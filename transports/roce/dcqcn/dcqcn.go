@@ -79,7 +79,7 @@ func Scaled(line uint64) Params {
 func (p Params) Check() error {
 	switch {
 	case p.Line == 0:
-		return fmt.Errorf("dcqcn: no line rate")
+		return fmt.Errorf("dcqcn: the line rate is 0, want the rate of the NIC")
 	case !(p.Gain > 0 && p.Gain <= 1):
 		return fmt.Errorf("dcqcn: gain %v, want above 0 and at most 1", p.Gain)
 	case p.AlphaPeriod <= 0 || p.IncreasePeriod <= 0 || p.NotificationGap < 0:
@@ -89,7 +89,7 @@ func (p Params) Check() error {
 		return fmt.Errorf("dcqcn: byte counter of %d and %d stages, want positive ones", p.IncreaseBytes,
 			p.Stages)
 	case p.Least > p.Line:
-		return fmt.Errorf("dcqcn: least rate %d bit/s above the line's %d", p.Least, p.Line)
+		return fmt.Errorf("dcqcn: least rate %d bit/s, want at most the line's %d", p.Least, p.Line)
 	}
 	return nil
 }

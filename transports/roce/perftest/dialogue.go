@@ -65,7 +65,7 @@ func DecodeKeys(b []byte) (k Keys, err error) {
 	fields := strings.Split(string(text), ":")
 	var gid [16]byte
 	if len(fields) != 6+len(gid)+2 || fields[len(fields)-1] != "" {
-		return k, fmt.Errorf("%w: keys %q", ErrPeer, text)
+		return k, fmt.Errorf("%w: keys %q, want fields of hex digits with colons", ErrPeer, text)
 	}
 	number := func(i, bits int) uint64 {
 		n, bad := strconv.ParseUint(fields[i], 16, 64)
@@ -73,7 +73,7 @@ func DecodeKeys(b []byte) (k Keys, err error) {
 			bad = strconv.ErrRange
 		}
 		if bad != nil && err == nil {
-			err = fmt.Errorf("%w: keys %q: field %d", ErrPeer, text, i)
+			err = fmt.Errorf("%w: keys %q: field %d is no number", ErrPeer, text, i)
 		}
 		return n
 	}
@@ -170,7 +170,7 @@ func parseVersion(b []byte) (float64, error) {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	v, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || math.IsNaN(v) {
-		return 0, fmt.Errorf("%w: version %q", ErrPeer, text)
+		return 0, fmt.Errorf("%w: version %q, want a number", ErrPeer, text)
 	}
 	if v < oldest {
 		return 0, fmt.Errorf("the peer is perftest %s, want %.2f or later", text, oldest)

@@ -129,7 +129,7 @@ func (r *run) listenCM(ctx context.Context) error {
 	defer stop()
 	if len(problems) == len(all) {
 		return errors.Join(append(problems,
-			fmt.Errorf("no address to listen at: NIC %q", cmp.Or(r.config.NIC, "any")))...)
+			fmt.Errorf("NIC %q has no address to listen at", cmp.Or(r.config.NIC, "any")))...)
 	}
 	r.print.banner()
 	var first request
@@ -236,7 +236,7 @@ func (r *run) openDevice(conn net.Conn) error {
 	case r.config.NIC == "":
 		config.MTU = pathMTU(conn)
 	case !found:
-		return fmt.Errorf("there is no NIC %s with an address of the peer's family", r.config.NIC)
+		return fmt.Errorf("no NIC %s with an address of the peer's IP version", r.config.NIC)
 	}
 	if r.device, err = roce.OpenDevice(config); err != nil {
 		return err

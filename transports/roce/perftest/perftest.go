@@ -154,10 +154,10 @@ func (c *Config) complete() error {
 		iterations = 5000
 	}
 	if c.Test == AtomicBW && (c.All || c.Size != 0 && c.Size != 8) {
-		return errors.New("atomic operations have 8 bytes")
+		return errors.New("the size of atomic operations is 8 bytes: remove the size")
 	}
 	if c.Test.Latency() && (c.Bidirectional || c.QueuePairs > 1) {
-		return fmt.Errorf("%v has one queue pair, and both ends send anyhow", c.Test)
+		return fmt.Errorf("%v has one queue pair, and both ends always send: remove these options", c.Test)
 	}
 	c.Size, c.Iterations, c.TxDepth = cmp.Or(c.Size, size), cmp.Or(c.Iterations, iterations),
 		cmp.Or(c.TxDepth, depth)
@@ -190,7 +190,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("duration %v, want more than two margins of %v", c.Duration, c.Margin)
 	}
 	if c.Duration > 0 && c.All {
-		return errors.New("a duration and all sizes exclude each other")
+		return errors.New("a duration and all sizes: want one of them")
 	}
 	if c.Duration == 0 {
 		c.TxDepth, c.RxDepth = min(c.TxDepth, c.Iterations), min(c.RxDepth, c.Iterations)

@@ -121,7 +121,7 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("PSNs %d and %d, want numbers of 24 bits", c.SendPSN, c.ReceivePSN)
 	case c.Timeout < 0 || c.Reads < 0 || c.RemoteReads < 0 || c.Window < 0 || c.AckEvery < 0 ||
 		c.RNRTimer > 31:
-		return fmt.Errorf("negative or too large numbers: %+v", *c)
+		return fmt.Errorf("a number below 0, or an RNR timer above 31: %+v", *c)
 	case c.Window > maxWindow:
 		return fmt.Errorf("window of %d packets, want at most %d", c.Window, maxWindow)
 	}

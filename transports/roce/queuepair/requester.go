@@ -287,7 +287,7 @@ func (q *QP) refused(now clock.Time, psn infiniband.PSN, f infiniband.AETHFields
 // giveUp breaks the queue pair at the request that the peer refused.
 func (q *QP) giveUp() {
 	i := q.index(q.refusal.psn)
-	q.failAt(i, fmt.Errorf("%v at PSN %d: the peer refused it: %w", q.queue[i].Op, q.refusal.psn,
+	q.failAt(i, fmt.Errorf("%v at PSN %d: refused by the peer: %w", q.queue[i].Op, q.refusal.psn,
 		q.refusal.why))
 }
 

@@ -313,7 +313,7 @@ func (q *QP) reads() (n int) {
 // whichever of them are repetitions.
 func (q *QP) tooMany() bool { return q.reads() >= 2*q.config.RemoteReads }
 
-var errTooMany = fmt.Errorf("too many READs under way: %w", ErrInvalid)
+var errTooMany = fmt.Errorf("too many READs at once: %w", ErrInvalid)
 
 // done ends a request whose answer has data, and keeps it for its repetition.
 func (q *QP) done(r repeat) {
@@ -398,11 +398,13 @@ func (q *QP) repeat(p infiniband.Packet) {
 }
 
 func sequenceError(o infiniband.Opcode) error {
-	return fmt.Errorf("%v where it cannot be: %w", o, ErrInvalid)
+	return fmt.Errorf("%v out of place in its message: %w", o, ErrInvalid)
 }
 
 func lengthError(o infiniband.Opcode, length int) error {
-	return fmt.Errorf("%v of %d bytes: %w", o, length, ErrInvalid)
+	return fmt.Errorf("%v with a payload of %d bytes: %w", o, length, ErrInvalid)
 }
 
-func accessError(o infiniband.Opcode) error { return fmt.Errorf("%v by the peer: %w", o, ErrAccess) }
+func accessError(o infiniband.Opcode) error {
+	return fmt.Errorf("%v without the right to it: %w", o, ErrAccess)
+}

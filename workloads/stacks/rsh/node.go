@@ -188,7 +188,7 @@ func ask(r request, relay peer.Credentials) (code int, err error) {
 	for {
 		kind, payload, err := frames.Read()
 		if err != nil {
-			return exitFailed, fmt.Errorf("the testbed hung up: %w", cmp.Or(unsent, err))
+			return exitFailed, fmt.Errorf("the connection to the testbed ended: %w", cmp.Or(unsent, err))
 		}
 		switch kind {
 		case frame.Stdout:

@@ -50,7 +50,7 @@ func Choose(p *plan.Plan, policy string, count int, taken map[int]string) ([]int
 	case spec.PlacementSpread:
 		return c.spread(free, count), nil
 	}
-	return nil, fmt.Errorf("place %d ranks: policy %q is not known", count, policy)
+	return nil, fmt.Errorf("place %d ranks: unknown policy %q", count, policy)
 }
 
 type chooser struct {

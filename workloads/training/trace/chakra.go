@@ -101,7 +101,7 @@ func (c *chakra) read() error {
 	for offset, first := 0, true; offset < len(c.Content); first = false {
 		message, n := protowire.ConsumeBytes(c.Content[offset:])
 		if n < 0 {
-			return c.errorAt(offset, "no message behind its length: %v", protowire.ParseError(n))
+			return c.errorAt(offset, "the length has no message after it: %v", protowire.ParseError(n))
 		}
 		start := offset + n - len(message)
 		offset += n
@@ -113,10 +113,10 @@ func (c *chakra) read() error {
 			return err
 		}
 		if _, twice := c.at[node.id]; twice {
-			return c.errorAt(start, "node %d is there twice", node.id)
+			return c.errorAt(start, "node %d occurs twice, want each id once", node.id)
 		}
 		if len(c.nodes) == maxNodes {
-			return c.errorAt(start, "more than %d nodes", maxNodes)
+			return c.errorAt(start, "more than %d nodes, want at most that", maxNodes)
 		}
 		c.at[node.id] = len(c.nodes)
 		c.nodes = append(c.nodes, node)
@@ -134,7 +134,7 @@ func (c *chakra) fields(offset int, message []byte,
 	for len(message) > 0 {
 		n, kind, length := protowire.ConsumeTag(message)
 		if length < 0 {
-			return c.errorAt(offset, "no field: %v", protowire.ParseError(length))
+			return c.errorAt(offset, "the bytes are no field: %v", protowire.ParseError(length))
 		}
 		var number uint64
 		var bytes []byte
@@ -154,7 +154,7 @@ func (c *chakra) fields(offset int, message []byte,
 			value = protowire.ConsumeFieldValue(n, kind, rest)
 		}
 		if value < 0 {
-			return c.errorAt(offset, "no value of field %d: %v", n, protowire.ParseError(value))
+			return c.errorAt(offset, "field %d has no value: %v", n, protowire.ParseError(value))
 		}
 		if err := do(offset+length, n, number, bytes); err != nil {
 			return err
@@ -247,7 +247,8 @@ func (c *chakra) tasks(b *training.Builder) error {
 		for _, id := range node.after {
 			before, known := c.at[id]
 			if !known {
-				return c.errorAt(node.offset, "node %d depends on node %d, which is not there", node.id, id)
+				return c.errorAt(node.offset, "node %d depends on node %d, which the file does not have",
+					node.id, id)
 			}
 			c.nodes[before].before = append(c.nodes[before].before, i)
 			node.waits++
@@ -286,7 +287,8 @@ func (c *chakra) tasks(b *training.Builder) error {
 	}
 	if len(task) < len(c.nodes) {
 		i := slices.IndexFunc(c.nodes, func(n chakraNode) bool { _, done := task[n.id]; return !done })
-		return c.errorAt(c.nodes[i].offset, "node %d depends on itself, by others or directly", c.nodes[i].id)
+		return c.errorAt(c.nodes[i].offset, "node %d depends on itself, directly or through other nodes",
+			c.nodes[i].id)
 	}
 	return nil
 }
@@ -302,8 +304,8 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	switch node.kind {
 	case nodeCompute:
 		if operations := node.numbers["num_ops"]; node.micros == 0 && operations > 0 {
-			return t, c.errorAt(node.offset, "node %d computes %d num_ops in no time, want a duration_micros",
-				node.id, operations)
+			return t, c.errorAt(node.offset, "node %d computes %d num_ops without a duration, want "+
+				"duration_micros", node.id, operations)
 		}
 		t.Kind, t.Time = training.Compute, time.Duration(node.micros)*time.Microsecond
 		return t, nil
@@ -346,7 +348,7 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	case operation.Kind == schedule.Barrier:
 		operation.Bytes = 0
 	case operation.Bytes == 0:
-		return t, c.errorAt(node.offset, "node %d has no comm_size", node.id)
+		return t, c.errorAt(node.offset, "node %d has no comm_size, want bytes", node.id)
 	}
 	if len(operation.Ranks) == 1 {
 		return t, nil

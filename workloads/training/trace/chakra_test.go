@@ -184,18 +184,18 @@ func TestWrongChakra(t *testing.T) {
 	}{
 		{"empty", nil, 0, "the file ends without a node"},
 		{"metadata alone", encoded(t, metadata), len(encoded(t, metadata)), "the file ends without a node"},
-		{"cut", good[:len(good)-3], start - 1, "no message behind its length: unexpected EOF"},
-		{"no field", append(slices.Clone(good), 2, 0xff, 0xff), len(good) + 1, "no field: unexpected EOF"},
+		{"cut", good[:len(good)-3], start - 1, "the length has no message after it: unexpected EOF"},
+		{"no field", append(slices.Clone(good), 2, 0xff, 0xff), len(good) + 1, "the bytes are no field: unexpected EOF"},
 		{"no value", append(slices.Clone(good), 2, 0x10, 0xff), len(good) + 1,
-			"no value of field 2: unexpected EOF"},
+			"field 2 has no value: unexpected EOF"},
 		{"no type", replaced("type: 7", "type: 9"), -1, "a node of type 9, want 1 to 7"},
-		{"twice", replaced("id: 3", "id: 7"), start, "node 7 is there twice"},
+		{"twice", replaced("id: 3", "id: 7"), start, "node 7 occurs twice"},
 		{"large together", encoded(t, metadata,
 			`id: 3 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 1125899906842624 } attr { name: "pg_name" string_val: "two" }`), -1, "node 3 gathers 2251799813685248 bytes from 2 ranks, want at most"},
 		{"no duration", encoded(t, metadata, `id: 7 type: 4 attr { name: "num_ops" int64_val: 5 }`),
-			len(encoded(t, metadata)) + 1, "node 7 computes 5 num_ops in no time, want a duration_micros"},
+			len(encoded(t, metadata)) + 1, "node 7 computes 5 num_ops without a duration, want duration_micros"},
 		{"nobody", replaced("data_deps: 7", "data_deps: 8"), start,
-			"node 3 depends on node 8, which is not there"},
+			"node 3 depends on node 8, which the file does not have"},
 		{"itself", replaced("data_deps: 7", "data_deps: 3"), start, "node 3 depends on itself"},
 		{"gather", replaced("int64_val: 0", "int64_val: 3"), start, "node 3 is a collective of comm_type 3"},
 		{"no kind", replaced("comm_type", "comm_kind"), start, "node 3 is a collective of comm_type 0"},
@@ -229,7 +229,7 @@ func TestWrongChakra(t *testing.T) {
 	alone := chakraFiles(t)
 	alone[1].Content = encoded(t, metadata, compute)
 	if _, err := readChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil ||
-		!strings.Contains(err.Error(), "stops for good with rank 0 at task 2, node 5") {
+		!strings.Contains(err.Error(), "it deadlocks: rank 0 at task 2, node 5") {
 		t.Errorf("%v, want rank 0 that waits for a receiver", err)
 	}
 }

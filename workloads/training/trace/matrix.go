@@ -64,7 +64,7 @@ func readMatrix(name string, text []byte, o Options) (*training.Program, error) 
 		return nil, lineError(name, last, "%d triggers, and Triggers is %d", m.defined, counts["Triggers"])
 	case counts["Failures"] != 0:
 		return nil, lineError(name, last,
-			"failures are the fabric's and not the job's: want none, and steps that change links")
+			"the file has failures, want none: use steps that change links")
 	}
 	b, err := m.program(counts["Nodes"])
 	if err != nil {
@@ -159,13 +159,14 @@ func (m *matrix) connection(line int, words []string, nodes int) error {
 	id := *keys["id"]
 	switch c.size = uint64(*keys["size"]); {
 	case c.size == 0:
-		return lineError(m.name, line, "the connection has no size, or one without an end, 0")
+		return lineError(m.name, line, "the connection has no size, or size 0, which has no end: want bytes")
 	case c.started == (c.trigger != 0):
-		return lineError(m.name, line, "the connection has both or neither of start and trigger, want one")
+		return lineError(m.name, line, "the connection has both start and trigger, or neither: want one of "+
+			"them")
 	case c.trigger != 0 && id == 0:
-		return lineError(m.name, line, "a connection with a trigger has no id")
+		return lineError(m.name, line, "a connection with a trigger has no id, want one")
 	case id != 0 && m.flows[id]:
-		return lineError(m.name, line, "id %d is there twice", id)
+		return lineError(m.name, line, "id %d occurs twice, want each id once", id)
 	}
 	m.flows[id] = true
 	m.connections = append(m.connections, c)
@@ -180,7 +181,7 @@ func (m *matrix) trigger(line int, words []string) error {
 		switch words[i] {
 		case "id", "count":
 			if i+1 == len(words) {
-				return lineError(m.name, line, "%s has no value", words[i])
+				return lineError(m.name, line, "%s has no value, want one", words[i])
 			}
 			n, err := m.number(line, words[i], words[i+1], 1<<20)
 			if err != nil {
@@ -202,7 +203,7 @@ func (m *matrix) trigger(line int, words []string) error {
 	}
 	if id == 0 || kind == "" || m.triggers[id] != nil {
 		return lineError(m.name, line,
-			"a trigger wants an id of its own, above 0, and oneshot, multishot or barrier")
+			"a trigger lacks its own id above 0, or oneshot, multishot or barrier: want both")
 	}
 	m.defined++
 	m.triggers[id] = t

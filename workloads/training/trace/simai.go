@@ -51,14 +51,14 @@ func readSimAI(name string, text []byte, o Options) (*training.Program, error) {
 		case len(words) == 0:
 			continue
 		case len(s.layers) == layers:
-			return nil, lineError(name, line, "a layer more than the %d that line 2 says", layers)
+			return nil, lineError(name, line, "more layers than the %d of line 2", layers)
 		}
 		if err := s.layer(line, words); err != nil {
 			return nil, err
 		}
 	}
 	if len(s.layers) != layers {
-		return nil, lineError(name, len(all), "the file ends after %d layers, want the %d that line 2 says",
+		return nil, lineError(name, len(all), "the file ends after %d layers, want the %d of line 2",
 			len(s.layers), layers)
 	}
 	each := 6 // tasks of a layer
@@ -142,7 +142,7 @@ func (s *simai) header(words []string, o Options) error {
 	for i := 1; i < len(words); i += 2 {
 		key := strings.TrimSuffix(words[i], ":")
 		if i+1 == len(words) {
-			return lineError(s.name, 1, "%s has no value", shown(key))
+			return lineError(s.name, 1, "%s has no value, want one", shown(key))
 		}
 		var err error
 		switch value := words[i+1]; key {
@@ -154,7 +154,7 @@ func (s *simai) header(words []string, o Options) error {
 			s.message, err = s.size(key, value)
 		case "checkpoints", "checkpoint_initiates":
 			if value != "0" {
-				err = lineError(s.name, 1, "%s: %s, and recomputation is not played: want 0", key,
+				err = lineError(s.name, 1, "%s is %s, want 0: recomputation is not supported", key,
 					shown(value))
 			}
 		default:
@@ -170,7 +170,7 @@ func (s *simai) header(words []string, o Options) error {
 	}
 	switch {
 	case s.world == 0:
-		return lineError(s.name, 1, "the file has no all_gpus; say how many ranks the job has")
+		return lineError(s.name, 1, "the file has no all_gpus; give the number of ranks of the job")
 	case s.world > training.MaxRanks || s.world%s.tp != 0 || s.world/s.tp%s.pp != 0 ||
 		s.world/s.tp/s.pp%s.ep != 0:
 		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d, ep %d and pp %d, want a "+
