@@ -154,15 +154,15 @@ func newExportCommand(a *app) *cobra.Command {
 		cmd.AddCommand(command)
 	}
 	add("containerlab FILE", "Make a topology of containerlab of a testbed file", `Export prints a topology of containerlab with the testbed's nodes, switches, links,
-addresses and routes. Switches that route become containers whose kernel does;
-bridges are bridges, which containerlab wants on the host beforehand.
+addresses and routes. Switches that route become containers whose kernel routes.
+Bridges stay bridges, which must exist on the host before containerlab runs.
 
-Rates, delays and the like stand in labels, which containerlab does not act on and
-"railbed import containerlab" takes back: the plan is the same again. What is left
-out stands on standard error, as file:line:column and why.`, `  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
+Labels hold rates, delays and the like. containerlab ignores these labels, and
+"railbed import containerlab" reads them, so that the plan is the same again.
+Standard error lists each omission, as file:line:column with the reason.`, `  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
 	add("compose FILE", "Make a Compose file of a testbed file", `Export prints a Compose file with the testbed's nodes as services, and networks that
-join those whose NICs reach each other: Compose has no switches and no links. What
-is left out stands on standard error, as file:line:column and why.`, `  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
+join nodes whose NICs reach each other: Compose has no switches and no links.
+Standard error lists each omission, as file:line:column with the reason.`, `  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
 	return cmd
 }
 

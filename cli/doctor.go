@@ -17,7 +17,7 @@ func newDoctorCommand(a *app) *cobra.Command {
 	var rootless bool
 	command := &cobra.Command{
 		Use:   "doctor [FEATURE...]",
-		Short: "Find out by trying what this host can do, and what would help",
+		Short: "Try the features of this host, and name remedies for missing ones",
 		Long: `Doctor tries each feature that Railbed can use, in short-lived processes and
 namespaces that leave nothing behind, and prints what depends on it and how to
 get it.

@@ -65,7 +65,7 @@ func TestDoctorTableNamesTheRemedy(t *testing.T) {
 
 func TestDoctorRefusesUnknownFeatures(t *testing.T) {
 	code, _, stderr := runDoctor("no-such-feature")
-	if code != verdict.ExitUsage || !strings.Contains(stderr, "there are user-namespace, ") {
+	if code != verdict.ExitUsage || !strings.Contains(stderr, "the features are user-namespace, ") {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 }

@@ -48,7 +48,7 @@ func newLsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the testbeds that are up, and those that died lately",
+		Short:   "List the testbeds that are up, and recently died testbeds",
 		Long: fmt.Sprintf(`List the calling user's testbeds that are up. Those whose supervisor died without
 taking them down follow as aborted, with the directory that holds what is kept of
 them: supervisor.log and report.json, which railbed report prints. What else they
@@ -154,8 +154,8 @@ func newInspectCommand(a *app) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
 		Use:   "inspect [TESTBED]",
-		Short: "Show what exists: nodes, switches, links with live counters",
-		Long: `Show what exists now: nodes with their addresses and processes, switches, and each
+		Short: "Show nodes, switches and links, with live counters",
+		Long: `Show the present state: nodes with their addresses and processes, switches, and each
 direction of each link with the rate asked for, the shaper's burst, the rate that
 the calibration reached with it, and the kernel's live counters; of soft switches
 what they hold and did, and why NICs do without the fastest driver where they do.
@@ -272,8 +272,8 @@ func newEventsCommand(a *app) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "events [--follow]",
-		Short: "Show what happened to a testbed",
-		Long: `Show what happened to a testbed: when it came up, links were changed, programs
+		Short: "Show the events of a testbed",
+		Long: `Show the events of a testbed: when it came up, links were changed, programs
 started and exited, recordings began and ended, and what railbed up repaired. The
 latest thousand events are kept, and the first one, events.dropped, says how many
 are not; those of programs go before others. With -o json each event is a document
@@ -314,7 +314,7 @@ func newGcCommand(a *app) *cobra.Command {
 	var dryRun, keep bool
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove what dead testbeds left behind, their logs included",
+		Short: "Remove the remains of dead testbeds, their logs included",
 		Long: fmt.Sprintf(`Remove what testbeds whose supervisor died left behind: their run directories, and
 names, cgroups and containers that they recorded as their own, and containers with
 Railbed's labels whose run directory is no more, as well as names in /run/netns that

@@ -23,7 +23,7 @@ func newPlanCommand(a *app) *cobra.Command {
 	var back bool
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
-		Short: "Print everything that a testbed will be, before anything is made",
+		Short: "Print the plan of a testbed, before anything is made",
 		Long: `Plan compiles a testbed file and prints what was decided: nodes with their NICs
 and addresses, switches, links with what they do to packets, and the NIC of each
 rank. The JSON form also has every route, rule and neighbour, and is what

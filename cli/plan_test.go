@@ -249,7 +249,7 @@ func TestPlanStepRates(t *testing.T) {
 	for want, args := range map[string][]string{
 		`or a step with "control: offline" (experts)`: {"--rates", "expert"},
 		"--method and --headroom need a pattern":      {"--rates", "experts", "--method", "max-min"},
-		"--back of a step's":                          {"--rates", "ring", "--back"},
+		"--back needs a step":                         {"--rates", "ring", "--back"},
 	} {
 		if code, _, errs := railbed(file, append(append([]string{"plan"}, args...), "-")...); code != 2 ||
 			!strings.Contains(errs, want) {

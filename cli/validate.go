@@ -50,7 +50,7 @@ func (a *app) load(file, name string) (*spec.Testbed, *plan.Plan, error) {
 func newValidateCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Say what is wrong with testbed files, and where",
+		Short: "Print the errors of testbed files, with their positions",
 		Long: `Validate reads each file, compiles its plan and prints every problem as
 
   file:line:column: what is wrong; what would be right

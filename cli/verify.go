@@ -52,7 +52,7 @@ func newVerifyCommand(a *app) *cobra.Command {
 	var flags verifyFlags
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
-		Short: "Judge a capture: what crossed each switch, link and NIC",
+		Short: "Judge the packets of a capture at switches, links and NICs",
 		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be - for standard
 input, and any tool's capture. Railbed names interfaces NODE:PORT; --tap says which port
 another interface is, by its name or, where it has none, by its number from 0 on.
