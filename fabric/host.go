@@ -73,7 +73,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 	add := func(name string, interfaces []plan.Interface) *host {
 		h := &host{name: name, ns: namespaces[name], portIndex: map[string]int{"lo": loopbackIndex}}
 		if h.ns == nil {
-			errs = append(errs, fmt.Errorf("build %s: no namespace given", name))
+			errs = append(errs, fmt.Errorf("build %s: no namespace, want one for each node and switch", name))
 		}
 		for _, i := range interfaces {
 			end, linked := ends[plan.End{Node: name, Port: i.Name}]
@@ -173,13 +173,14 @@ func (h *host) setRouting(loopbacks []netip.Prefix, routes []plan.Route, rules [
 		for _, hop := range r.NextHops {
 			index, known := h.portIndex[hop.Dev]
 			if !known {
-				errs = append(errs, fmt.Errorf("route %s of %s: no interface %s", r.Dst, h.name, hop.Dev))
+				errs = append(errs, fmt.Errorf("route %s of %s: it has no interface %s", r.Dst, h.name,
+					hop.Dev))
 			}
 			route.Hops = append(route.Hops,
 				kernel.NextHop{Via: hop.Via, Index: index, Dev: hop.Dev, Weight: max(hop.Weight, 1)})
 		}
 		if len(route.Hops) == 0 {
-			errs = append(errs, fmt.Errorf("route %s of %s: no next hop", r.Dst, h.name))
+			errs = append(errs, fmt.Errorf("route %s of %s: no next hop, want at least one", r.Dst, h.name))
 		}
 		h.routes = append(h.routes, route)
 	}

@@ -303,8 +303,8 @@ func (t *Testbed) Close() error {
 	case <-time.After(downTimeout):
 		process.Process.Kill()
 		<-t.exited
-		return fmt.Errorf("take down %s: still there after %v, killed; its log ends:\n%s", t.dir.Name,
-			downTimeout, logTail(t.dir))
+		return fmt.Errorf("take down %s: it did not end within %v, and was killed; its log ends:\n%s",
+			t.dir.Name, downTimeout, logTail(t.dir))
 	}
 	if process.ProcessState.ExitCode() == supervisor.ExitLeftovers {
 		return fmt.Errorf("take down %s: not everything could be removed; railbed gc tries again; its log "+

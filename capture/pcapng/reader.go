@@ -222,8 +222,8 @@ func (r *Reader) nextBlock() (bool, error) {
 		return false, err
 	}
 	if trailer := r.u32(block[length-4:]); trailer != length {
-		return false, r.bad("block type %d begins with length %d and ends with %d", blockType, length,
-			trailer)
+		return false, r.bad("block type %d begins with length %d and ends with %d, want the same", blockType,
+			length, trailer)
 	}
 	found, err := r.block(blockType, block[8:length-4])
 	if err != nil {

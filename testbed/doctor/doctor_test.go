@@ -160,7 +160,7 @@ func TestHas(t *testing.T) {
 	}
 	err := Has(t.Context(), "no-such-feature")
 	var unsupported *verdict.UnsupportedError
-	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "there are ") {
+	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "the features are ") {
 		t.Errorf("no-such-feature: %v", err)
 	}
 }

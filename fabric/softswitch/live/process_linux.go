@@ -296,8 +296,8 @@ func (s *Process) Close() error {
 	select {
 	case <-s.exited:
 	case <-time.After(endPatience):
-		err = errors.Join(err, fmt.Errorf("end soft switches: still there after %v, killed", endPatience),
-			s.process.Process.Kill())
+		err = errors.Join(err, fmt.Errorf("end soft switches: the process did not end within %v, and was "+
+			"killed", endPatience), s.process.Process.Kill())
 		<-s.exited
 	}
 	return err
