@@ -103,7 +103,7 @@ type Stats struct {
 type TapStats struct {
 	Tap      string `json:"tap"` // "node:port"
 	Received uint64 `json:"received"`
-	Dropped  uint64 `json:"dropped"` // lost because the ring was full, or not read or ordered in time
+	Dropped  uint64 `json:"dropped"` // lost: the ring was full, or the packet was not read or sorted in time
 	Limited  uint64 `json:"limited"` // not written because of Options.Limit
 	Written  uint64 `json:"written"`
 	// Outside is the count that Options.Outside returned. The stream holds it as isb_osdrop. It is

@@ -85,9 +85,9 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 		}
 	}
 	for keys, want := range map[string]string{
-		"rootfs: none.tar": "v.yaml:3:44: warning: DIR/none.tar is not there, or not a file; make it " +
+		"rootfs: none.tar": "v.yaml:3:44: warning: DIR/none.tar does not exist, or is not a file; make it " +
 			"before the run",
-		"build: wrong.cm": "v.yaml:3:43: warning: DIR/wrong.cm is not there, or not a folder",
+		"build: wrong.cm": "v.yaml:3:43: warning: DIR/wrong.cm does not exist, or is not a folder",
 	} {
 		file := besideFiles(t, validated+"nodes: {default: {runtime: docker, "+keys+"}}\n", beside)
 		if code, _, errs := railbed("", "validate", file); code != verdict.ExitPass ||

@@ -103,7 +103,7 @@ func (a *Attachment) Check(defaultRoute bool) error {
 			return wrong("route to %s; want at least %d bits: the default route is not the testbed's "+
 				"(isDefaultGateway in the network configuration makes it so)", route.Dst, shortestAttached)
 		case !ordinary(route.Dst):
-			return wrong("route to %s; want addresses of interfaces", route.Dst)
+			return wrong("route to %s; want a destination and next hops that interfaces can have", route.Dst)
 		}
 	}
 	return nil

@@ -45,7 +45,7 @@ func (h *host) setLearned(p *plan.Plan, sw *plan.Switch) error {
 			}
 			route, found := bestRoute(all, network)
 			if !found {
-				return fmt.Errorf("route %s of %s: the plan has none", network, sw.Name)
+				return fmt.Errorf("route %s of %s: the plan has no such route", network, sw.Name)
 			}
 			h.learned.hops[network] = route.Hops
 			h.learned.order = append(h.learned.order, network)

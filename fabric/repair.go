@@ -258,7 +258,7 @@ func (f *Fabric) permit(ctx context.Context, p *plan.Plan) error {
 	for i := range p.Links {
 		l, known := named[p.Links[i].Name]
 		if !known {
-			return fmt.Errorf("converge fabric: there is no link %s", p.Links[i].Name)
+			return fmt.Errorf("converge fabric: the fabric has no link %s", p.Links[i].Name)
 		}
 		for _, atA := range []bool{true, false} {
 			if want := p.Links[i].Direction(atA); !l.Direction(atA).Equal(want) {

@@ -395,7 +395,7 @@ func (f *Fabric) SoftSilent() <-chan struct{} {
 // port's index in the list. A fabric without soft switches has no such ports, which is an error.
 func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, error) {
 	if f.soft == nil {
-		return nil, errors.New("record soft switches: there are none")
+		return nil, errors.New("record soft switches: the fabric has none")
 	}
 	return f.soft.process.Record(ports, o)
 }

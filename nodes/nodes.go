@@ -52,8 +52,8 @@ type Config struct {
 type Node interface {
 	// Start starts a command. ctx bounds the start, not the command.
 	Start(ctx context.Context, command Command) (Process, error)
-	// Processes counts the live processes in the node, including those that commands left behind,
-	// without the runtime's own.
+	// Processes counts the live processes in the node, including processes that commands left
+	// behind, without the runtime's own processes.
 	Processes() (int, error)
 	// Close kills all processes in the node and waits until it is gone.
 	Close() error

@@ -22,8 +22,8 @@ type Aggregation struct {
 	Elements int            `json:"elements"` // 4-byte values per slot
 	Timeout  units.Duration `json:"timeout"`
 	// Jobs are the jobs whose root is the switch. There is one job for all ranks below the switch,
-	// or none if it has no ranks below. The ranks below a switch are those whose NICs connect to
-	// it, and the ranks below its neighbours of lower tiers.
+	// or none if it has no ranks below. The ranks below a switch are the ranks whose NICs connect
+	// to it, and the ranks below its neighbours of lower tiers.
 	Jobs []AggregationJob `json:"jobs,omitempty"`
 }
 
@@ -68,8 +68,8 @@ type AggregationJob struct {
 // AggregationCost is the load of a job on links. It is not part of the plan, because links change
 // during a run.
 type AggregationCost struct {
-	// Busiest is the time, one way, that one slot of all workers takes on the busiest link between
-	// switches. Crossings counts the links that the messages of that slot cross, links of nodes
+	// Busiest is the time that the messages of one slot take in one direction of the busiest link
+	// between switches. Crossings counts the links that these messages cross, links of nodes
 	// included.
 	Busiest   units.Duration
 	Crossings int
@@ -124,8 +124,8 @@ func (j *AggregationJob) Height(at int) int {
 	return height
 }
 
-// Patience returns how long a switch of the tree waits for messages from below. For messages from
-// above it waits for the patience of a switch one level above the root.
+// Patience returns the time for which a switch of the tree waits for messages from below. For
+// messages from above it waits for the patience of a switch one level above the root.
 func (j *AggregationJob) Patience(at int) time.Duration {
 	return time.Duration(j.Height(at)) * time.Duration(j.Timeout)
 }

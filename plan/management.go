@@ -54,7 +54,7 @@ type GuestManagement struct {
 	Gateway netip.Addr `json:"gateway"`
 }
 
-// GuestNICs returns the NICs of a virtual machine: those in the fabric, then the management NIC.
+// GuestNICs returns the NICs of a virtual machine: the NICs in the fabric, then the management NIC.
 func (n *Node) GuestNICs() []Interface {
 	if n.Management == nil || n.Management.Guest == nil {
 		return n.NICs

@@ -149,7 +149,7 @@ type Node struct {
 	// address.
 	Routes []Route `json:"routes,omitempty"`
 	Rules  []Rule  `json:"rules,omitempty"`
-	// Sysctls holds the sysctls of the file. They are set in addition to those that every node has.
+	// Sysctls holds the sysctls of the file. They are set in addition to the sysctls of every node.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	// RDMA is the kind of device that each NIC has: spec.RXE, or "" for none.

@@ -225,7 +225,7 @@ type GilbertElliott struct {
 }
 
 // Flap takes a direction down for the time For. The first outage starts Every after the setting was
-// made, and the next ones start Every after the start of the previous one.
+// made. Each further outage starts Every after the start of the previous outage.
 type Flap struct {
 	Every units.Duration `json:"every"`
 	For   units.Duration `json:"for"`

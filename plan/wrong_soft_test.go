@@ -88,7 +88,7 @@ var wrongSoftFiles = []wrongFile{
 		`f:5:36: kmin of leaf1 is 200KB and kmax 160KB; want kmin at most kmax`}},
 	{"persistent target above the default target", softFile("ecn: {kind: ecn-sharp, persistent-target: 1ms}"),
 		[]string{
-			`f:5:66: persistent-target of leaf1 is 1ms and target 200us; want at most the target: what is above that is marked anyway`}},
+			`f:5:66: persistent-target of leaf1 is 1ms and target 200us; want at most the target: ecn-sharp marks every packet above it`}},
 	{"target without a kind", softFile("ecn: {target: 100us}"), []string{
 		`f:5:38: target is of ecn-sharp, and ecn of leaf1 is red; add kind: ecn-sharp`}},
 	{"DSCP of trimmed packets", softFile("trim: {dscp: 8}"), []string{

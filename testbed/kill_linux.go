@@ -20,7 +20,7 @@ import (
 
 // KillStarted kills the running supervisors that this process has started, whatever they are doing,
 // and returns the names of their testbeds. The kernel removes these testbeds. rundir.Sweep removes
-// what the kernel does not.
+// the rest.
 func KillStarted() ([]string, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -66,7 +66,7 @@ var ErrEventsLost = errors.New("events are missing")
 var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 
 // Init runs the part of Railbed for which this process was started, if any, and then does not
-// return. The given parts are added to those that the supervisor and the nodes need.
+// return. The given parts are added to the parts of the supervisor and the nodes.
 func Init(parts ...reexec.Parts) {
 	rundir.UseContainers(docker.Sweep)
 	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, docker.Part: docker.Main,

@@ -281,15 +281,15 @@ type Endpoint interface {
 	// Register makes buf writable for peers as access says. The memory must stay allocated until
 	// the region or the endpoint is closed. Regions may overlap. An empty buf is refused.
 	Register(buf []byte, access Access) (Region, error)
-	// Post queues requests in order and returns how many it accepted. It never waits for room: n <
-	// len(requests) with a nil error is back-pressure, and a later completion says that there is
-	// room again. With an error, requests[n] was refused and none of its bytes was sent. The reason
-	// is that it is malformed, its peer is unknown or failed (ErrPeerFailed), its Context is done
-	// (ErrCanceled), the endpoint is closed (ErrClosed), or ctx is done. ctx bounds Post alone.
-	// Each accepted request completes exactly once.
+	// Post queues requests in order and returns the number of accepted requests. It never waits for
+	// room: n < len(requests) with a nil error is back-pressure, and a later completion says that
+	// there is room again. With an error, requests[n] was refused and none of its bytes was sent.
+	// The reason is that it is malformed, its peer is unknown or failed (ErrPeerFailed), its
+	// Context is done (ErrCanceled), the endpoint is closed (ErrClosed), or ctx is done. ctx bounds
+	// Post alone. Each accepted request completes exactly once.
 	Post(ctx context.Context, requests []Request) (n int, err error)
-	// Poll moves up to len(completions) completions out of the endpoint and returns how many. It
-	// never waits. An endpoint whose owner does not poll stops receiving; it loses nothing.
+	// Poll moves up to len(completions) completions out of the endpoint and returns their number.
+	// It never waits. An endpoint whose owner does not poll stops receiving; it loses nothing.
 	Poll(completions []Completion) int
 	// Wait returns nil as soon as Poll has a completion, ctx's error when ctx is done, or
 	// ErrClosed. With several pollers, another goroutine may have taken the completion by then.

@@ -35,8 +35,9 @@ const (
 // length at all taps.
 //
 // Two frames with equal included bytes have the same identity: for example a repeated ARP request,
-// or an IPv6 segment sent twice within a tick of its TCP timestamp. Ordinals tells those apart. A
-// device that rewrites more, such as a NAT or a trimming switch, gives a packet a new identity.
+// or an IPv6 segment sent twice within a tick of its TCP timestamp. Ordinals distinguishes such
+// frames. A device that rewrites more, such as a NAT or a trimming switch, gives a packet a new
+// identity.
 func Identity(frame []byte, length int) uint64 {
 	if len(frame) < ethernetLen {
 		return mix(xxhash.Sum64(frame), uint64(length))

@@ -15,9 +15,10 @@ const OrdinalWindow = time.Second
 // It serves the kernel's taps. Frames that cross soft switches have serials, so they need no such
 // guess.
 //
-// Limits: if a tap misses one of several identical packets, or the fabric drops or reorders one,
-// the later ones of the same second are matched wrongly. If more packets pass within a second than
-// the table holds, the oldest are forgotten, and their repetitions are counted from one again.
+// Limits: if a tap misses one of several identical packets, or the fabric drops or reorders one of
+// them, the later packets of the same second are matched wrongly. If more packets pass within a
+// second than the table holds, the oldest are forgotten, and their repetitions are counted from one
+// again.
 type Ordinals struct {
 	slots []ordinalSlot
 	mask  uint64

@@ -372,12 +372,12 @@ func (r *Reader) resolution(code byte) (uint64, error) {
 	exponent := int(code & 0x7f)
 	if code&0x80 != 0 {
 		if exponent > 63 {
-			return 0, r.bad("time resolution 2^-%d s, want at most 2^-63", exponent)
+			return 0, r.bad("time resolution 2^-%d s, want 2^-63 s or coarser", exponent)
 		}
 		return 1 << exponent, nil
 	}
 	if exponent > 19 {
-		return 0, r.bad("time resolution 10^-%d s, want at most 10^-19", exponent)
+		return 0, r.bad("time resolution 10^-%d s, want 10^-19 s or coarser", exponent)
 	}
 	perSecond := uint64(1)
 	for range exponent {

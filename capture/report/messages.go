@@ -33,7 +33,7 @@ type Messages struct {
 	// Slowdowns are, by message size, the times of messages divided by their times on an idle
 	// network.
 	Slowdowns []Slowdown `json:"slowdowns,omitempty"`
-	Wrong     uint64     `json:"wrong"` // received bytes that differ from the sent ones
+	Wrong     uint64     `json:"wrong"` // received bytes that differ from the sent bytes
 	// Slow is the rank whose messages took long. It is absent if no rank stands out.
 	Slow *SlowRank `json:"slow,omitempty"`
 	Conduct

@@ -45,12 +45,12 @@ type Report struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 	File        string `json:"file"`
-	// PlanHash is the SHA-256 of the plan's JSON. Together with Seed and Versions it identifies
-	// what ran.
+	// PlanHash is the SHA-256 of the plan's JSON. Together with Seed and Versions it identifies the
+	// run's input.
 	PlanHash string `json:"plan_hash"`
 	Seed     uint64 `json:"seed"`
 	// Dilation is the factor by which the testbed's time ran slower than real time. All times and
-	// rates here are in the testbed's time, except those with a date.
+	// rates here are in the testbed's time, except times with a date.
 	Dilation uint64 `json:"dilation"`
 	// Repeat is the command line that repeats this run.
 	Repeat []string `json:"repeat"`

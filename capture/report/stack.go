@@ -188,7 +188,7 @@ func (s Stack) Title() string {
 	return strings.Join(append(words, "of", count(s.Ranks, "rank")), " ")
 }
 
-// Head returns the column heads, with one more if there is a run to compare with.
+// Head returns the column heads, with one more column if there is a run to compare with.
 func (s Stack) Head() []string {
 	if s.Beside == "" {
 		return s.Columns

@@ -173,7 +173,7 @@ func kindOf(p *spec.PacketsCheck) (kind, bool) {
 func New(p *spec.PacketsCheck, s Sources) (Check, error) {
 	k, known := kindOf(p)
 	if !known {
-		return nil, fmt.Errorf("check of packets %q: nothing judges it", p.Kind())
+		return nil, fmt.Errorf("check of packets: unknown kind %q", p.Kind())
 	}
 	check, err := k.make(p, s)
 	if err != nil {

@@ -110,12 +110,12 @@ func closeAll(fds []int) error {
 // maxDescription bounds the JSON of a description that Take reads, in bytes.
 const maxDescription = 4096
 
-// Give sends the handle over a Unix socket of type seqpacket or datagram and closes it here, even
-// if it fails.
+// Give sends the handle over a Unix socket of type seqpacket or datagram. It closes the handle
+// here, even if it fails.
 func (h *Handle) Give(to *net.UnixConn) error {
 	err := GiveFiles(to, h.Description, h.Files)
 	if err != nil {
-		err = fmt.Errorf("give port %s: %w", h.Description.Name, err)
+		err = fmt.Errorf("send port %s: %w", h.Description.Name, err)
 	}
 	return errors.Join(err, h.Close())
 }
@@ -142,7 +142,7 @@ func Take(from *net.UnixConn) (*Handle, error) {
 	h := &Handle{}
 	var err error
 	if h.Files, err = TakeFiles(from, &h.Description); err != nil {
-		return nil, fmt.Errorf("take port: %w", err)
+		return nil, fmt.Errorf("receive port: %w", err)
 	}
 	return h, nil
 }
@@ -166,7 +166,7 @@ func TakeFiles(from *net.UnixConn, description any) (files []*os.File, err error
 		}
 	}
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = errors.New("message was cut")
+		err = errors.New("message was truncated")
 	}
 	if err == nil {
 		err = json.Unmarshal(text[:n], description)

@@ -46,9 +46,9 @@ type Port interface {
 	// most one ring's worth of frames. After an error no more frames will arrive.
 	Receive(frames []Frame) (int, error)
 
-	// Send passes frames to the kernel, in order, and returns how many it accepted. These are sent,
-	// or counted as SendFailed. Send accepts less than all if the kernel's queue is full: drop the
-	// rest, or retry a little later. The memory is the caller's again when Send returns.
+	// Send passes frames to the kernel, in order, and returns the number of accepted frames. These
+	// are sent, or counted as SendFailed. Send accepts less than all if the kernel's queue is full:
+	// drop the rest, or retry a little later. The memory is the caller's again when Send returns.
 	Send(frames [][]byte) (int, error)
 
 	// Flush starts the sending of frames that Send accepted and the kernel left in the queue. Call

@@ -146,9 +146,9 @@ func (t *Trunk) Receive(frames []Frame, ports []int) (n int, err error) {
 	return n, err
 }
 
-// Send passes frames to the kernel, in order, each for its port, and returns how many it accepted.
-// These are sent, or counted as SendFailed. Send accepts less than all if the kernel's queue is
-// full.
+// Send passes frames to the kernel, in order, each for its port, and returns the number of accepted
+// frames. These are sent, or counted as SendFailed. Send accepts less than all if the kernel's
+// queue is full.
 func (t *Trunk) Send(frames [][]byte, ports []int) (taken int, err error) {
 	p := t.packet
 	if p.fd < 0 {

@@ -330,9 +330,9 @@ type AggregationState struct {
 	Workers int    `json:"workers"`
 	Waiting int    `json:"waiting"` // sums that wait for workers
 	Over    bool   `json:"over,omitempty"`
-	// Updates counts messages that were added, Repeats those that were already in the sum. Partials
-	// counts sums sent to the switch above, Reasked those sent there again. Results counts sums
-	// sent to all, Again those sent again to a worker that missed the sum.
+	// Updates counts messages that were added, and Repeats messages that were already in the sum.
+	// Partials counts sums sent to the switch above, and Reasked sums sent there again. Results
+	// counts sums sent to all, and Again sums sent again to a worker that missed the sum.
 	Updates  uint64 `json:"updates"`
 	Repeats  uint64 `json:"repeats"`
 	Partials uint64 `json:"partials,omitempty"`

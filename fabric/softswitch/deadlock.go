@@ -48,12 +48,12 @@ type suspect struct {
 	number   uint64 // of the deadlock that it is; 0 is none yet
 }
 
-// Deadlocks returns the latest 16 deadlocks, in the order of detection; those that are over are
-// discarded first. Cycles with a common port and priority count as one deadlock, which is described
-// by one of them.
+// Deadlocks returns the latest 16 deadlocks, in the order of detection; deadlocks that have ended
+// are discarded first. Cycles with a common port and priority count as one deadlock, which is
+// described by one of them.
 func (e *Engine) Deadlocks() []Deadlock { return slices.Clone(e.watch.found) }
 
-// DeadlockCount returns the number of detected deadlocks, including discarded ones.
+// DeadlockCount returns the number of detected deadlocks, including discarded deadlocks.
 func (e *Engine) DeadlockCount() uint64 { return e.watch.count }
 
 // suspectDeadlock plans a check, because something was paused.

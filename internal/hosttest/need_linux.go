@@ -143,8 +143,8 @@ func Need(t testing.TB, features ...Feature) {
 	}
 }
 
-// Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n those whose
-// number is a multiple of n. It fails the test if the variable is not a number from 1 on.
+// Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n every row
+// whose number is a multiple of n. It fails the test if the variable is not a number from 1 on.
 func Sampled(t testing.TB, i int) bool {
 	text := os.Getenv("RAILBED_SAMPLE")
 	if text == "" {

@@ -96,7 +96,7 @@ func Create(path string, flags int, perm fs.FileMode, owners ...int) (file *os.F
 		case !slices.Contains(owners, int(stat.Uid)):
 			err = refused(fmt.Sprintf("belongs to user %d", stat.Uid))
 		case stat.Nlink > 1:
-			err = refused(fmt.Sprintf("has %d names", stat.Nlink))
+			err = refused(fmt.Sprintf("has %d hard links", stat.Nlink))
 		case info.Mode().IsRegular():
 			err = file.Truncate(0)
 		}

@@ -291,8 +291,7 @@ const nlaTypeMask = 0x3fff
 
 func cString(value []byte) string { return strings.TrimRight(string(value), "\x00") }
 
-// IgnoreMissing removes from a Batch's errors those that report that an object to be deleted does
-// not exist.
+// IgnoreMissing removes the errors of a Batch about an object to be deleted that does not exist.
 func IgnoreMissing(err error) error {
 	joined, many := err.(interface{ Unwrap() []error })
 	if !many {

@@ -27,7 +27,7 @@ func Line(text string) string {
 }
 
 // Text returns text as lines without control characters other than tabs. Each line after the first
-// has a prefix, so that none looks like a line of another author.
+// has a prefix, so that no line looks like a line of another author.
 func Text(text string) string {
 	text = strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	return escape(text, func(r rune) (string, bool) {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// CheckLinks checks recorded links and returns those that are missing or differ from the record.
+// CheckLinks returns the recorded links that are missing or differ from the record.
 func CheckLinks(links []Link) (missing []Link) {
 	for _, link := range links {
 		if !link.ours() {

@@ -274,8 +274,8 @@ func (d Dir) removeFilesLocked() error {
 // share.
 const SharedCgroup = "railbed"
 
-// Published lists what a testbed creates outside its run directory. It is recorded before the
-// creation.
+// Published lists the objects that a testbed creates outside its run directory. It is recorded
+// before the creation.
 type Published struct {
 	Links []Link `json:"links,omitempty"`
 	// MadeDir is the directory of the links if it was created for them, or for the links of another

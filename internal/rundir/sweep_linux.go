@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Swept lists what the sweep of one dead testbed removed.
+// Swept lists the objects that the sweep of one dead testbed removed.
 type Swept struct {
 	Name    string   `json:"name"`
 	Removed []string `json:"removed"`
 	// Kept is the directory that holds its log and report now, if they are kept.
 	Kept string `json:"kept,omitempty"`
-	// Left lists what a sweep with Forget could not remove and has dropped from the records.
+	// Left lists the objects that a sweep with Forget could not remove and has dropped from the
+	// records.
 	Left []string `json:"left,omitempty"`
 }
 

@@ -135,7 +135,7 @@ func (r *Rate) UnmarshalText(text []byte) (err error) {
 // BytesPerSecond returns the rate in bytes per second, rounded down.
 func (r Rate) BytesPerSecond() uint64 { return uint64(r) / 8 }
 
-// SerialisationTime returns how long n bytes occupy a link of this rate, rounded up to a
+// SerialisationTime returns the time for which n bytes occupy a link of this rate, rounded up to a
 // nanosecond. A rate of zero is unlimited and takes no time.
 func (r Rate) SerialisationTime(n Bytes) time.Duration {
 	if r == 0 {

@@ -18,7 +18,7 @@ const (
 	Inconclusive Verdict = "INCONCLUSIVE" // the evidence was empty or incomplete
 	Fail         Verdict = "FAIL"
 	Overloaded   Verdict = "OVERLOADED"  // the emulator did not keep up, so nothing is proved
-	Unsupported  Verdict = "UNSUPPORTED" // the host lacks what the file needs
+	Unsupported  Verdict = "UNSUPPORTED" // the host lacks a feature that the file needs
 	Aborted      Verdict = "ABORTED"     // interrupted, or the supervisor died
 )
 
@@ -69,7 +69,7 @@ var ErrUnsupported = errors.New("unsupported here")
 type UnsupportedError struct {
 	Feature string // as doctor names it: "netem"
 	Reason  string // the attempt and the kernel's answer
-	Remedy  string // what the user can do
+	Remedy  string // the user's next step
 }
 
 // Error implements error.

@@ -178,8 +178,8 @@ func (r RDRejection) String() string {
 	return "unknown"
 }
 
-// RD is a reliable datagram: the payload of a UDP datagram to a port that IsPortRD, after the INT
-// block if there is one.
+// RD is a reliable datagram: the payload of a UDP datagram to a port of reliable datagrams
+// (IsPortRD), after the INT block if there is one.
 type RD []byte
 
 // RDBase holds the fields that every type and version has.
@@ -273,10 +273,10 @@ func RDHeaderLen(t RDType) int {
 // HasBase reports whether the bytes hold the base header.
 func (b RD) HasBase() bool { return len(b) >= RDBaseLen && b[rdVersionType]&0x80 != 0 }
 
-// Version returns the version; the bytes must HasBase.
+// Version returns the version. HasBase must be true.
 func (b RD) Version() uint8 { return b[rdVersionType] >> 4 & 7 }
 
-// Type returns the type; the bytes must HasBase.
+// Type returns the type. HasBase must be true.
 func (b RD) Type() RDType { return RDType(b[rdVersionType] & 0xF) }
 
 // Valid reports whether the bytes are a datagram of this version with a correct check and
@@ -300,8 +300,8 @@ func (b RD) Valid() bool {
 	return b.check(header) == binary.BigEndian.Uint16(b[rdCheck:])
 }
 
-// Formed reports whether the lengths of a plain datagram that HasBase are consistent, whatever its
-// check.
+// Formed reports whether the lengths of a plain datagram are consistent. HasBase must be true.
+// Formed does not test the check.
 func (b RD) Formed() bool {
 	header := RDHeaderLen(b.Type())
 	if header == 0 || len(b) < header || b.Length() > 0 && b.Type() != RDData {

@@ -35,7 +35,7 @@ type RDSecurity struct {
 	Counter uint64
 }
 
-// Sealed reports whether bytes that HasBase are marked as encrypted.
+// Sealed reports whether a datagram is marked as encrypted. HasBase must be true.
 func (b RD) Sealed() bool { return b[rdFlags]&RDEncrypted != 0 }
 
 // Security reads the security header of RDSealedLeast bytes.

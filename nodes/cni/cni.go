@@ -65,7 +65,7 @@ type Port struct {
 	Attached  *Attached `json:"attached,omitempty"`
 }
 
-// Collect frees all attachments of a network except the valid ones.
+// Collect frees all attachments of a network except the valid attachments.
 type Collect struct {
 	Network string `json:"network"`
 	Valid   []Key  `json:"valid"`

@@ -42,8 +42,8 @@ const (
 	dialsMost = 256
 )
 
-// PortDescriptors returns how many of a process's descriptors the published ports of a plan may
-// take. The rest is for the control socket and the other parts of the testbed.
+// PortDescriptors returns the number of a process's descriptors that the published ports of a plan
+// may take. The rest is for the control socket and the other parts of the testbed.
 func PortDescriptors(p *plan.Plan, limit uint64) uint64 {
 	if ports, _ := published(p); ports == 0 {
 		return 0

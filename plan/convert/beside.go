@@ -67,7 +67,7 @@ func (i *importer) fillEnv(node *spec.Node, d definition) {
 			if found := assignment.FindStringSubmatch(line); found != nil {
 				set(found[1], found[2]+found[3]+found[4])
 			} else {
-				i.add(file.at, "want NAME=VALUE, and what the shell would replace in env",
+				i.add(file.at, "want NAME=VALUE; write values with shell variables into env",
 					"line %d of env file %q is left out", number, file.value)
 			}
 		}
@@ -75,7 +75,7 @@ func (i *importer) fillEnv(node *spec.Node, d definition) {
 	for _, s := range d.env {
 		if s.key == importEnv {
 			i.add(s.keyAt, "write the variables into env",
-				"%s is left out: what a testbed is does not depend on who reads its file", importEnv)
+				"%s is left out: a testbed file does not depend on the user's environment", importEnv)
 			continue
 		}
 		set(s.key, s.value.value)
@@ -132,7 +132,7 @@ func (i *importer) addManagement() {
 			i.add(subnet.at, "want an "+family.name+" prefix", "%s-subnet %q of mgmt is left out",
 				strings.ToLower(family.name), subnet.value)
 		case !beside:
-			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives one a network "+
+			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives a node a network "+
 				"beside the fabric", "the management network is left out")
 		default:
 			*family.into = prefix.Masked().String()

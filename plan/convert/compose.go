@@ -14,7 +14,7 @@ const beside = "management"
 
 // ToCompose converts a testbed and its plan to a Compose file. The file has a service for each
 // node, and a network for each part of the fabric in which NICs reach each other. The notes list
-// what it leaves out.
+// the omissions.
 func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Problems, error) {
 	e := newExporter(t, p, image)
 	parts, names := e.parts()

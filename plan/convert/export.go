@@ -101,7 +101,7 @@ func labelled[T any](key string, part T) (mapping, error) {
 }
 
 // ToContainerlab converts a testbed and its plan to a topology of containerlab. Nodes without an
-// image get the given image. The notes list what it leaves out.
+// image get the given image. The notes list the omissions.
 func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Problems, error) {
 	e := newExporter(t, p, image)
 	whole := spec.Testbed{Name: t.Name, Seed: t.Seed, Dilation: t.Dilation, Addressing: t.Addressing,

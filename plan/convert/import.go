@@ -61,8 +61,8 @@ type Options struct {
 }
 
 // FromContainerlab converts a topology of containerlab to a testbed. Errors and notes use the given
-// name of the file. The notes list what the conversion leaves out or changes. The testbed can be
-// compiled to a plan. A topology without a plan is an error.
+// name of the file. The notes list the omissions and changes. The testbed can be compiled to a
+// plan. A topology without a plan is an error.
 func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spec.Problems, error) {
 	l, found, err := readLab(file, source)
 	if err != nil {
@@ -252,14 +252,14 @@ func (i *importer) tell(n labNode, servers int) {
 	switch r := i.roles[n.name.value]; {
 	case r == left || own:
 	case d.kind.value == kindOVSBridge:
-		i.add(n.name.at, "", "bridge %s becomes one of the kernel's, not Open vSwitch's", n.name.value)
+		i.add(n.name.at, "", "bridge %s becomes a bridge of the kernel instead of Open vSwitch", n.name.value)
 	case r == router && d.kind.value == kindLinux:
 		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software "+
 			"does not run", n.name.value)
 	case r == router && servers == 0:
 		i.roles[n.name.value] = server
-		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has none of kind linux; "+
-			"its software does not run", n.name.value, d.kind.value)
+		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has no node of kind "+
+			"linux; its software does not run", n.name.value, d.kind.value)
 	case r == router:
 		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run",
 			n.name.value, d.kind.value)

@@ -46,7 +46,7 @@ func (i *importer) addLinks() spec.Problems {
 		if i.roles[l.ends[0].node] == server && i.roles[l.ends[1].node] == server {
 			wires++
 			wire := i.names.give(wirePrefix + strconv.Itoa(wires))
-			i.add(l.at, "", "between %s and %s stands a switch, %s", a, b, wire)
+			i.add(l.at, "", "a switch, %[3]s, is added between %[1]s and %[2]s", a, b, wire)
 			f.Switches = append(f.Switches, spec.Entry[spec.Switch]{Key: wire})
 			f.Connect = append(f.Connect, left+" -- "+wire, right+" -- "+wire)
 			all = append(all, wired{a, wire, l}, wired{b, wire, l})

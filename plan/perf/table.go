@@ -27,7 +27,7 @@ type Measure struct {
 // Row is a line of the table.
 type Row struct {
 	Size       uint64   `json:"size"`  // bytes
-	Count      int      `json:"count"` // elements; of an all-to-all, those from a rank to each
+	Count      int      `json:"count"` // elements; in an all-to-all, from a rank to each rank
 	Type       string   `json:"type"`
 	RedOp      string   `json:"redop"`
 	Root       int      `json:"root"` // -1 if there is none

@@ -31,9 +31,9 @@ type Plan struct {
 // the data to which they are added.
 type Terms struct{ Came, Has int }
 
-// Check proves that a schedule does what its kind requires, whatever the order in which its ranks,
-// its threads and its messages proceed. In place, the input and the output of a rank are the same
-// memory for chunks that both have.
+// Check proves that a schedule computes the result of its kind, for any order in which its ranks,
+// threads and messages proceed. In place, the input and the output of a rank are the same memory
+// for chunks that both have.
 //
 // Check reports malformed steps, messages without a sender or a receiver, steps that wait for each
 // other, and outputs that lack a part of a rank or have it twice. It also reports unordered steps
@@ -144,7 +144,7 @@ func (c *checker) number() error {
 		if err := c.step(i); err != nil {
 			problems = append(problems, err)
 		} else if chunks += c.nodes[i].Count; chunks > maxChunks {
-			return c.problem(i, "with it steps use more than %d chunks", maxChunks)
+			return c.problem(i, "the steps up to this one use more than %d chunks", maxChunks)
 		}
 	}
 	return errors.Join(problems...)

@@ -98,8 +98,8 @@ type Step struct {
 	Peer           int
 	Chunk, Count   int
 	Source, Target Buffer
-	// Move is the number that is added to the numbers of chunks in Source to get those in Target.
-	// It is 0 unless chunks are Equal.
+	// Move is added to the number of a chunk in Source to get its number in Target. It is 0 unless
+	// chunks are Equal.
 	Move int
 	// After lists further steps of this rank that must complete before.
 	After []At
@@ -126,7 +126,7 @@ type Schedule struct {
 	// memory has as many chunks as the whole buffer.
 	Equal   bool
 	Scratch int
-	// OutOfPlace reports whether the schedule does what its kind requires only out of place.
+	// OutOfPlace reports whether the schedule is correct only out of place.
 	OutOfPlace bool
 	Ranks      [][]Thread // by rank
 	// Name returns the name of a step for errors. If it is nil, errors name the rank, thread and

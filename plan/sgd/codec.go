@@ -14,8 +14,8 @@ type Codec interface {
 	Len() int
 	// Encode encodes a gradient as a message.
 	Encode(gradient []float32, message []byte)
-	// Left returns what the messages so far have left out, by element. The slice belongs to the
-	// codec.
+	// Left returns the part of the gradients that the messages so far have left out, by element.
+	// The slice belongs to the codec.
 	Left() []float32
 	// Decode adds up concatenated messages. All ranks that decode the same messages get the same
 	// bits.

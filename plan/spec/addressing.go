@@ -37,8 +37,8 @@ type Management struct {
 	// Internet lets the node reach over IPv4 all networks that the host reaches. The packets leave
 	// with the host's address (NAT). The host must forward packets (net.ipv4.ip_forward).
 	Internet bool `yaml:"internet,omitempty" json:"internet,omitempty"`
-	// DNS lists the addresses of the node's name servers, at most three. The node reaches those
-	// that are not on the fabric by its management NIC. Default: none.
+	// DNS lists the addresses of the node's name servers, at most three. The node reaches servers
+	// outside of the fabric by its management NIC. Default: none.
 	DNS []string `yaml:"dns,omitempty" json:"dns,omitempty"`
 }
 

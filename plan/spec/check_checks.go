@@ -93,7 +93,7 @@ func (c *checker) checks() {
 		if p := check.Packets; p != nil {
 			c.packets(at+".packets", p)
 			if !captures && !c.known("steps") {
-				c.reportKey(at+".packets", "a check of packets in a file that captures none",
+				c.reportKey(at+".packets", "a check of packets in a file without a capture",
 					"add the step - capture: {at: [all], file: run.pcapng}")
 			}
 		}
@@ -104,7 +104,7 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 	if b := w.Beside; b != nil {
 		c.workloadNamed(at+".beside.workload", b.Workload)
 		if b.Workload != "" && b.Workload == w.Name {
-			c.report(at+".beside.workload", "a workload beside itself", "name another one")
+			c.report(at+".beside.workload", "a workload compared with itself", "name another one")
 		}
 		if *b == (Beside{Workload: b.Workload}) && !c.broken(at+".beside") {
 			c.report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)

@@ -284,14 +284,14 @@ func (l *LinkChange) check(c *checker, at string, _ int) {
 	}
 	switch {
 	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):
-		c.report(at, at+" changes nothing", "add state: up or down, or set: with what to change")
+		c.report(at, at+" changes nothing", "add state: up or down, or set: with settings")
 	case l.State == "up" && l.For != 0:
 		c.report(at+".for", "state: up for a while", "for goes with state: down or set")
 	}
 	if l.Set != nil {
 		c.direction(at+".set", *l.Set)
 		if reflect.DeepEqual(*l.Set, Direction{}) {
-			c.report(at+".set", at+".set changes nothing", "name what to change, as in {loss: 1%}")
+			c.report(at+".set", at+".set changes nothing", "name settings, as in {loss: 1%}")
 		}
 	}
 	c.positive(at+".for", uint64(l.For), "for no time", "want a duration such as 200ms, or remove the key")

@@ -83,7 +83,7 @@ func (c *checker) distinct(at string, list []int, least, most int, what string) 
 		case n < least || n > most:
 			c.report(path, fmt.Sprintf("%d is no %s", n, what), fmt.Sprintf("want %d to %d", least, most))
 		case seen[n]:
-			c.report(path, fmt.Sprintf("%s %d stands twice", what, n), "remove one")
+			c.report(path, fmt.Sprintf("%s %d occurs twice", what, n), "remove one")
 		}
 		seen[n] = true
 	}
@@ -99,7 +99,7 @@ func (c *checker) scheduler(at string, s *Scheduler) {
 			c.reportKey(path, fmt.Sprintf("%q is no priority", clipped(entry.Key)), "want 0 to 7")
 		case entry.Value < 1 || entry.Value > maxWeight:
 			c.report(path, fmt.Sprintf("weight %d", entry.Value),
-				fmt.Sprintf("want 1 to %d; what is never served is no queue", maxWeight))
+				fmt.Sprintf("want 1 to %d; a queue of weight 0 would never be served", maxWeight))
 		case slices.Contains(s.Strict, q):
 			c.report(path, fmt.Sprintf("priority %d is strict and has a weight", q), "remove one of them")
 		}
@@ -126,7 +126,7 @@ func (c *checker) ecn(at string, e *ECN) {
 	if e.Target != 0 && e.PersistentTarget > e.Target {
 		c.report(at+".persistent-target",
 			fmt.Sprintf("persistent-target is %s and target %s", e.PersistentTarget, e.Target),
-			"want at most the target: what is above that is marked anyway")
+			"want at most the target: ecn-sharp marks every packet above it")
 	}
 	others := map[string][]string{RED: {"target", "persistent-target", "interval"},
 		ECNSharp: {"kmin", "kmax", "pmax"}}

@@ -173,19 +173,20 @@ func (c *checker) collective(at string, w *Workload) {
 	}
 	if w.MayDrop() && (kind != AllReduce || algorithm != Ring) {
 		c.reportKey(at+".rd.droppable",
-			fmt.Sprintf("droppable partial sums of %s by %s, which has none", kind, clipped(algorithm)),
+			fmt.Sprintf("droppable partial sums of %s by %s, which has no partial sums", kind,
+				clipped(algorithm)),
 			"remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
 	}
 	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) ||
 		cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
-		c.reportKey(at+".rd.droppable", "droppable partial sums that are no sums of float",
+		c.reportKey(at+".rd.droppable", "droppable partial sums of another type or op than sums of float",
 			"remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
 	}
 	if w.Op != "" && !schedule.Kind(kind).Combines() {
 		c.reportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
 	}
 	if w.Root != 0 && !schedule.Kind(kind).Rooted() {
-		c.reportKey(at+".root", "a root of "+kind+", which has none",
+		c.reportKey(at+".root", "a root of "+kind+", which has no root",
 			"remove it, or take kind: "+strings.Join([]string{Broadcast, Reduce, Gather, Scatter}, " or "))
 	}
 	c.inNetwork(at, w, algorithm)
@@ -195,11 +196,11 @@ func (c *checker) collective(at string, w *Workload) {
 		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm),
 			"remove it"+withChannels(kind))
 	case w.RD != nil && (w.MayDrop() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
-		c.reportKey(at+".channels", "channels with rates that are given, or bytes that may be left out",
+		c.reportKey(at+".channels", "channels with computed rates or droppable bytes",
 			"remove it, or control and droppable")
 	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
-		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, of which no rates are computed",
+		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, for which no rates are computed",
 			ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
 	}
 	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
@@ -223,7 +224,7 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	}
 	if w.Transport != "" && w.Transport != InSwitch {
 		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+
-			", which the switch's own protocol carries", "remove it")
+			", which uses the switch's own protocol", "remove it")
 	}
 }
 
@@ -234,11 +235,12 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 	}
 	if b.Formula == FormulaTraining && c.workloads[b.Workload] && c.t.training(b.Workload) == nil {
 		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining,
-			b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+			b.Workload), "want the formula of its algorithm and kind, such as ring-all-reduce")
 	}
 	if b.Formula == FormulaMessages && c.workloads[b.Workload] && c.t.messages(b.Workload) == nil {
-		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which sends what its kind does",
-			FormulaMessages, b.Workload), "want that of its algorithm and kind, such as ring-all-reduce")
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is a collective",
+			FormulaMessages, b.Workload), "want the formula of its algorithm and kind, such as "+
+			"ring-all-reduce")
 	}
 	for _, step := range c.t.Steps {
 		if step.Training != nil {
@@ -246,7 +248,7 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 		}
 		if m := step.Messages; m != nil && m.Name == b.Workload && b.Formula != FormulaMessages &&
 			!c.known(at+".formula") {
-			c.report(at+".formula", fmt.Sprintf("formula %q of messages that are no collective's",
+			c.report(at+".formula", fmt.Sprintf("formula %q of a messages step",
 				clipped(b.Formula)), "want "+FormulaMessages)
 		}
 		w := step.Workload

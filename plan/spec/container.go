@@ -108,7 +108,7 @@ func (c Container) Keys() []string {
 	return keys
 }
 
-// Sources returns the keys that are set of those that give the container's file system.
+// Sources returns the keys that are set among image, build and rootfs.
 func (c Container) Sources() []string {
 	return slices.DeleteFunc(c.Keys(), func(key string) bool {
 		return key != "image" && key != "build" && key != "rootfs"

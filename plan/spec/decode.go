@@ -132,7 +132,7 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 
 func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
 	if d.open[node.Alias] {
-		d.fail(node, t.path, fmt.Sprintf("alias *%s stands inside what it stands for", node.Value),
+		d.fail(node, t.path, fmt.Sprintf("alias *%s is inside its own anchor", node.Value),
 			"an alias cannot contain itself")
 		return
 	}
@@ -203,7 +203,7 @@ func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key s
 		}
 		if first := seen[key]; first != nil {
 			d.fail(keyNode, path, fmt.Sprintf("key %q appears twice in %s", key, called(path)),
-				fmt.Sprintf("remove one; the first stands at line %d, column %d", first.Line, first.Column))
+				fmt.Sprintf("remove one; the first is at line %d, column %d", first.Line, first.Column))
 			continue
 		}
 		seen[key] = keyNode

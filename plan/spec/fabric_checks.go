@@ -339,7 +339,7 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	}
 	c.rateChecks(at, p)
 	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
-		c.report(at+".path-spread.min-share", "a least share of what is to be polarised",
+		c.report(at+".path-spread.min-share", "min-share and polarised",
 			"remove one of them")
 	}
 }

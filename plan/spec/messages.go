@@ -6,13 +6,13 @@ import (
 	"railbed/internal/units"
 )
 
-// Messages sends messages between ranks outside of any collective and reports how long they took.
-// The messages and their times are drawn from the file's seed before anything is sent.
+// Messages sends messages between ranks outside of any collective and reports their times. The
+// messages and their times are drawn from the file's seed before anything is sent.
 type Messages struct {
 	// Name is the name by which checks refer to the step.
 	Name string `yaml:"name" json:"name"`
-	// Open sends messages of published sizes, each at its drawn time, whether or not earlier ones
-	// have arrived.
+	// Open sends messages of published sizes, each at its drawn time, whether or not earlier
+	// messages have arrived.
 	Open *OpenMessages `yaml:"open,omitempty" json:"open,omitempty"`
 	// Closed sends messages of published sizes. Each rank keeps a fixed number of them in flight.
 	Closed *ClosedMessages `yaml:"closed,omitempty" json:"closed,omitempty"`
@@ -50,8 +50,8 @@ type Sizing struct {
 	// Each line has a size in bytes and the share of messages of at most that size, as a part of 1
 	// or of 100. The path is relative to this file.
 	File string `yaml:"file,omitempty" json:"file,omitempty"`
-	// Scale multiplies the sizes: 0.01 fits links that are 100 times slower than the measured ones,
-	// and 1460 is for sizes in packets. Default 1.
+	// Scale multiplies the sizes: 0.01 fits links that are 100 times slower than the measured
+	// links, and 1460 is for sizes in packets. Default 1.
 	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero"`
 	// Count is the number of messages in total.
 	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
@@ -194,7 +194,7 @@ func (m *Messages) check(c *checker, at string, _ int) {
 	if o := m.Open; o != nil {
 		c.exactlyOne(at+".open", *o, "sizes", "file")
 		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
-			c.report(at+".open.load", "a load of nothing", "want a share such as 40%")
+			c.report(at+".open.load", "a load of 0", "want a share such as 40%")
 		}
 	}
 	if o := m.Closed; o != nil {

@@ -1,7 +1,7 @@
 package spec
 
 // Ordered is a mapping that keeps the order of the file, because later entries override earlier
-// ones.
+// entries.
 type Ordered[T any] []Entry[T]
 
 // Entry is a key of an Ordered with its value.

@@ -70,8 +70,8 @@ const (
 	keptProblems = 10 * maxProblems
 )
 
-// Err sorts the problems by their position in the file and drops repeated ones. It returns nil if
-// there are none.
+// Err sorts the problems by their position in the file and drops repeated problems. It returns nil
+// if there are none.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil

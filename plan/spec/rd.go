@@ -108,16 +108,16 @@ func (c *checker) rd(at, transport string, r *RD) {
 		return
 	}
 	if transport != "rd" {
-		c.reportKey(at, "rd is how reliable datagrams behave, and the transport is "+cmp.Or(transport, "tcp"),
+		c.reportKey(at, "rd configures reliable datagrams, and the transport is "+cmp.Or(transport, "tcp"),
 			"want transport: rd, or remove it")
 		return
 	}
 	if r.ReadableHeaders && !r.Encrypt {
-		c.reportKey(at+".readable-headers", "headers are to stay readable, and nothing is encrypted",
+		c.reportKey(at+".readable-headers", "readable-headers without encryption",
 			"want encrypt: true, or remove it")
 	}
 	if r.KeyLog && !r.Encrypt {
-		c.reportKey(at+".key-log", "keys are to be written, and nothing is encrypted",
+		c.reportKey(at+".key-log", "key-log without encryption",
 			"want encrypt: true, or remove it")
 	}
 	together, each := r.all()
@@ -126,7 +126,7 @@ func (c *checker) rd(at, transport string, r *RD) {
 			fmt.Sprintf("want at most %d of all together", rdPaths))
 	}
 	if (r.Spray == "weighted") != (len(r.Weights) > 0) {
-		c.reportKey(at+".weights", "weights and spray: weighted are one without the other",
+		c.reportKey(at+".weights", "only one of weights and spray: weighted",
 			"want both or neither")
 	} else if len(r.Weights) > 0 && len(r.Weights) != each {
 		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each),

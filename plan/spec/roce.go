@@ -37,7 +37,7 @@ func (c *checker) roce(at, transport string, r *RoCE) {
 	switch {
 	case r == nil:
 	case transport != "roce":
-		c.reportKey(at, "roce is how queue pairs behave, and the transport is "+cmp.Or(transport, "tcp"),
+		c.reportKey(at, "roce configures queue pairs, and the transport is "+cmp.Or(transport, "tcp"),
 			"want transport: roce, or remove it")
 	case c.t.Source.Has(at+".timeout") && (r.Timeout < leastRoCETimeout || r.Timeout > mostRoCETimeout):
 		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, r.Timeout), "want 1ms to 2s")
@@ -92,7 +92,7 @@ func (c *checker) roceCheck(at string, k *RoCECheck) {
 		return
 	}
 	if c.bound(at+".again", k.Again, CountBound); k.Again != "" && k.Rule != RoCERulePSN {
-		c.report(at+".again", "rule "+clipped(k.Rule)+" counts nothing that is sent again",
+		c.report(at+".again", "rule "+clipped(k.Rule)+" does not count repeated requests",
 			"remove it, or judge rule psn")
 	}
 	if k.Within != 0 && !slices.Contains([]string{RoCERuleCNP, RoCERuleRate}, k.Rule) {

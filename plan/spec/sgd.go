@@ -120,7 +120,7 @@ func (c *checker) sgd(at string, w *Workload) {
 		return
 	}
 	if w.Kind != KindSGD {
-		c.reportKey(at, "sgd is how a network is trained, and the kind is "+clipped(w.Kind),
+		c.reportKey(at, "sgd configures a training, and the kind is "+clipped(w.Kind),
 			"want kind: "+KindSGD+", or remove it")
 		return
 	}

@@ -105,7 +105,7 @@ type Fabric struct {
 	Params Ordered[int] `yaml:"params,omitempty" json:"params,omitempty"`
 	// Switch holds the default settings of every switch.
 	Switch Switch `yaml:"switch,omitempty" json:"switch,omitempty"`
-	// Switches are the explicit switches, or overrides of generated ones by name or glob.
+	// Switches are the explicit switches, or overrides of generated switches by name or glob.
 	Switches Ordered[Switch] `yaml:"switches,omitempty" json:"switches,omitempty"`
 	// Hosts are the names of explicit nodes. Only topology: explicit has them.
 	Hosts []string `yaml:"hosts,omitempty" json:"hosts,omitempty"`
@@ -211,7 +211,7 @@ type Step struct {
 	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty"`
 	// Probe sends telemetry probes and judges what switches wrote into them.
 	Probe *Probe `yaml:"probe,omitempty" json:"probe,omitempty"`
-	// Stack runs third-party programs and reports what they measure.
+	// Stack runs third-party programs and reports their measurements.
 	Stack *Stack `yaml:"stack,omitempty" json:"stack,omitempty"`
 	// Exec runs a command in nodes.
 	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`

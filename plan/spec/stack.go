@@ -26,7 +26,7 @@ type Stack struct {
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch,enum=perftest"`
 	// Nodes lists names or globs of nodes. Default: all nodes.
 	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
-	// Test is the measurement. The kinds that are missing here have one test each.
+	// Test is the measurement. Kinds that this list leaves out have one test each.
 	//
 	//   - openmpi, mpich: all-reduce (default) or all-to-all.
 	//   - ucx: tag_bw (default), tag_lat or am_bw.
@@ -146,9 +146,9 @@ func (s *Stack) check(c *checker, at string, index int) {
 	case len(s.Command) > 0 && !kind.command:
 		c.reportKey(at+".command", "a command of "+s.Kind, "remove it; an exec step runs any program")
 	case len(s.Command) > 0 && given("test"):
-		c.reportKey(at+".test", "a test of a program of the file's own", "remove one of them")
+		c.reportKey(at+".test", "test and command", "remove one of them")
 	case len(s.Command) == 0 && s.Sends != 0:
-		c.reportKey(at+".sends", "what a test sends is known", "remove it")
+		c.reportKey(at+".sends", "sends without command", "remove it")
 	case kind.iterations == 0 && s.Iterations != 0:
 		c.reportKey(at+".iterations", "iterations of "+s.Kind, "remove it")
 	}

@@ -21,7 +21,7 @@ type Training struct {
 	// World is the number of ranks of the job of a trace. Default: the number that the trace gives.
 	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096"`
 	// Ranks lists the testbed's ranks that the job uses, in the order of the job's own ranks. In
-	// that order tensor parallel ranks are neighbours, then data parallel ones, then stages of the
+	// that order tensor parallel ranks are neighbours, then data parallel ranks, then stages of the
 	// pipeline. Default: by placement.
 	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
 	// Placement chooses ranks that no job running at the same time uses.

@@ -73,12 +73,12 @@ var wrongJobFiles = []struct {
 	{"settings of roce of a job over rd", job("transport: rd, " + here + "roce: {congestion: dcqcn}"),
 		"the transport is rd", "want transport: roce"},
 	{"keys of a job that encrypts nothing", job("transport: rd, rd: {" + here + "key-log: true}"),
-		"nothing is encrypted", "want encrypt: true"},
+		"without encryption", "want encrypt: true"},
 	{"IP version of a job", job("ip: " + here + "5"), `ip "5" does not exist`, "want 4 or 6"},
 	{"formula of a collective for a job", trainingBytes("t", here+"ring-all-reduce"),
 		`formula "ring-all-reduce" of a training job`, "want training"},
 	{"formula of a job for a collective", trainingBytes("ar", here+"training"),
-		"formula training of ar, which is no training job", "want that of its algorithm"},
+		"formula training of ar, which is no training job", "want the formula of its algorithm"},
 	{"messages of nothing", head + "steps: [{" + here + "messages: {name: m}}]\n",
 		"steps[0].messages does nothing", "want exactly one of open, closed, cache, blocks"},
 	{"messages of two kinds", messagesFile("open: {sizes: hadoop, load: 40%, count: 5}, " + here +
@@ -94,7 +94,7 @@ var wrongJobFiles = []struct {
 	{"messages of no sizes", messagesFile(here + "open: {load: 40%, count: 5}"),
 		"steps[0].messages.open does nothing", "want exactly one of sizes, file"},
 	{"load of nothing", messagesFile("open: {sizes: hadoop, load: " + here + "0%, count: 5}"),
-		"a load of nothing", "want a share such as 40%"},
+		"a load of 0", "want a share such as 40%"},
 	{"layers of nothing", messagesFile("cache: {prefill: 1, requests: 1, per-second: 1, layers: 1, " +
 		"layer-time: 1ms, layer-bytes: " + here + "2GiB}"), "layer-bytes is 2GiB", "want 1B to 1GiB"},
 	{"more reads than blocks", messagesFile("blocks: {servers: 1, count: 3, reads: " + here + "3/2}"),
@@ -131,5 +131,5 @@ var wrongJobFiles = []struct {
 		"busbw of m, which is a step of messages and not a collective", "judge p50 or p99"},
 	{"formula of a collective for messages",
 		messagesFile("blocks: {servers: 1, count: 3}") + messagesBytes(here+"all-to-all"),
-		`formula "all-to-all" of messages`, "want messages"},
+		`formula "all-to-all" of a messages step`, "want messages"},
 }

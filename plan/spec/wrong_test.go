@@ -48,9 +48,9 @@ var wrongFiles = []struct {
 		"exek: {nodes: [h0], command: [ls]}\n", `unknown key "exek" in steps[1]`, `did you mean "exec"?`},
 	{"key in capitals", here + "Name: a\n" + fabric, `unknown key "Name"`, `did you mean "name"?`},
 	{"duplicate key", head + "seed: 1\n" + here + "seed: 2\n", `key "seed" appears twice in the file`,
-		"the first stands at line 3, column 1"},
+		"the first is at line 3, column 1"},
 	{"duplicate node", head + "nodes:\n  h0: {cpu: 1}\n  h1: {cpu: 1}\n  " + here + "h0: {cpu: 2}\n",
-		`key "h0" appears twice in nodes`, "remove one; the first stands at line 4"},
+		`key "h0" appears twice in nodes`, "remove one; the first is at line 4"},
 	{"duplicate key in an environment", head + "nodes: {h0: {env: {A: 1, " + here + "A: 2}}}\n",
 		`key "A" appears twice in nodes["h0"].env`, "remove one"},
 	{"missing name", here + fabric, `the file lacks the key "name"`, "add name: text"},
@@ -145,10 +145,10 @@ var wrongFiles = []struct {
 	{"channels of phases with rates",
 		head + "steps: [{workload: {name: a, kind: moe, algorithm: pairwise, moe: {experts: 16}, " +
 			"transport: rd, rd: {control: offline}, " + here + "channels: 2}}]\n",
-		"channels with rates that are given", "remove it"},
+		"channels with computed rates", "remove it"},
 	{"channels of an arbiter", head +
 		"steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: rd, rd: {control: arbiter}, " +
-		here + "channels: 2}}]\n", "channels with rates that are given", "remove it"},
+		here + "channels: 2}}]\n", "channels with computed rates", "remove it"},
 	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
 	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
 	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},
@@ -194,7 +194,7 @@ var wrongFiles = []struct {
 	{"formula of messages for a collective",
 		head + "steps: [{workload: {name: m, kind: all-reduce, size: 4B}}, {capture: {at: [all], file: " +
 			"a.pcapng}}]\n" + messagesBytes(here+"messages"),
-		"formula messages of m, which sends what its kind does", "ring-all-reduce"},
+		"formula messages of m, which is a collective", "ring-all-reduce"},
 
 	// Units.
 	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here +
@@ -299,7 +299,7 @@ var wrongFiles = []struct {
 		"a.xml, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-to-all by msccl`, "another algorithm"},
 	{"droppable sums in trees", head +
 		"steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {" +
-		here + "droppable: 2%}}}]\n", `all-reduce by tree, which has none`, "algorithm: ring"},
+		here + "droppable: 2%}}}]\n", `all-reduce by tree, which has no partial sums`, "algorithm: ring"},
 	{"rates of a binomial tree", head +
 		"steps: [{workload: {name: ar, kind: reduce, algorithm: binomial, size: 4B, transport: rd, rd: " +
 		"{control: " + here + "offline}}}]\n", `control: offline of binomial`, "want algorithm: ring"},
@@ -308,7 +308,7 @@ var wrongFiles = []struct {
 	{"skew", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, skew: " + here + "5}}]\n",
 		`skew is 5`, "want 0 to 4"},
 	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, " +
-		"rd: {" + here + "droppable: 2%}}}]\n", `which has none`, "remove it"},
+		"rd: {" + here + "droppable: 2%}}}]\n", `which has no partial sums`, "remove it"},
 	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here +
 		"homa, size: 4B}}]\n", `transport "homa" does not exist`,
 		"want one of tcp, rd, roce, quic, in-switch"},
@@ -338,10 +338,10 @@ var wrongFiles = []struct {
 		"{control: " + here + "hope}}}]\n", `control "hope" does not exist`,
 		"want one of line, nscc, offline, arbiter, learned"},
 	{"keys of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " +
-		"rd: {" + here + "key-log: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
+		"rd: {" + here + "key-log: true}}}]\n", `without encryption`, "want encrypt: true"},
 	{"readable headers of nothing",
 		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here +
-			"readable-headers: true}}}]\n", `nothing is encrypted`, "want encrypt: true"},
+			"readable-headers: true}}}]\n", `without encryption`, "want encrypt: true"},
 	{"engines of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
 		"{paths: 1, engines: " + here + "17}}}]\n", `engines is 17`, "want 1 to 16"},
 	{"paths of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
@@ -352,7 +352,7 @@ var wrongFiles = []struct {
 		"want one of oblivious, bitmap, reps"},
 	{"weights without their spray",
 		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {" + here +
-			"weights: [1, 1]}}}]\n", `one without the other`, "want both or neither"},
+			"weights: [1, 1]}}}]\n", `only one of weights`, "want both or neither"},
 	{"too few weights", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " +
 		"rd: {paths: 4, spray: weighted, " + here + "weights: [1, 1]}}}]\n", `2 weights of 4 paths`,
 		"want one for each path"},
@@ -423,7 +423,8 @@ var wrongFiles = []struct {
 	{"root of an all-reduce", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
 		"root: 1}}]\n", "a root of all-reduce", "take kind: broadcast or reduce"},
 	{"droppable maximum", head + "steps: [{workload: {name: ar, kind: all-reduce, op: max, size: 4B, " +
-		"transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "no sums of float", "op: sum"},
+		"transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "another type or op than sums of float",
+		"op: sum"},
 	{"no iterations", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, iterations: " + here +
 		"0}}]\n", "iterations is 0", "want 1 to 1000000"},
 	{"exit code", head + "steps: [{exec: {nodes: [h0], command: [ls], expect: " + here + "256}}]\n",
@@ -511,9 +512,9 @@ var wrongFiles = []struct {
 		head + "steps:\n  - stack: {name: a, kind: redis, " + here + "command: [ls]}\n", "a command of redis",
 		"exec"},
 	{"command and test", head + "steps:\n  - stack: {name: a, kind: mpich, command: [ls], " + here +
-		"test: all-reduce}\n", "a test of a program of the file's own", "remove one"},
+		"test: all-reduce}\n", "test and command", "remove one"},
 	{"sends of a test", head + "steps:\n  - stack: {name: a, kind: mpich, " + here + "sends: 1KiB}\n",
-		"what a test sends is known", "remove it"},
+		"sends without command", "remove it"},
 	{"iterations of a stack without",
 		head + "steps:\n  - stack: {name: a, kind: iperf3, " + here + "iterations: 3}\n",
 		"iterations of iperf3", "remove it"},
@@ -543,7 +544,7 @@ var wrongFiles = []struct {
 		`workload "rong" does not exist`, `did you mean "ring"?`},
 	{"beside itself", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: " +
 		"[{workload: {name: ring, beside: {workload: " + here + "ring, busbw: \">= 90%\"}}}]\n",
-		"a workload beside itself", "name another one"},
+		"a workload compared with itself", "name another one"},
 	{"beside without percent", head +
 		"steps: [{workload: {name: a, kind: all-reduce, size: 4B}}, {workload: {name: b, kind: all-reduce, " +
 		"size: 4B}}]\nchecks: [{workload: {name: a, beside: {workload: b, busbw: " + here +
@@ -573,7 +574,7 @@ var wrongFiles = []struct {
 		"want the name of a workload with algorithm: in-network"},
 	{"packets without a capture", head +
 		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here +
-		"packets: {rank-nic: ar}}]\n", "a file that captures none", "add the step - capture:"},
+		"packets: {rank-nic: ar}}]\n", "a file without a capture", "add the step - capture:"},
 	{"comparison", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: " +
 		"[{workload: {name: ar, busbw: " + here + "600 Mbit/s}}]\n", `comparison "600 Mbit/s"`,
 		"want >=, >, <= or <"},
@@ -619,9 +620,9 @@ var wrongFiles = []struct {
 	{"unknown alias", head + "nodes: {h0: " + here + "*big}\n", "unknown anchor 'big'",
 		"define the anchor with &"},
 	{"cyclic alias", head + "steps:\n  - exec: {nodes: &x [h0, " + here + "*x], command: [ls]}\n",
-		"alias *x stands inside what it stands for", "cannot contain itself"},
+		"alias *x is inside its own anchor", "cannot contain itself"},
 	{"cyclic mapping", head + "nodes: &x\n  h0: " + here + "*x\n",
-		"alias *x stands inside what it stands for", "cannot contain itself"},
+		"alias *x is inside its own anchor", "cannot contain itself"},
 	{"pattern that looks like an alias", head + "steps: [{exec: {nodes: [" + here + "*], command: [ls]}}]\n",
 		"an alias or anchor without a name", "quote text that starts with *"},
 	{"deep nesting", "name: a\nfabric: " + strings.Repeat("[", 64) + here + "[]" + strings.Repeat("]", 64) +

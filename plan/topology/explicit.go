@@ -25,7 +25,7 @@ type WiringError struct {
 	Index int
 	// What describes the error, and Want the correct form.
 	What, Want string
-	// Unknown is the name that Connect uses without a declaration, if this is the error.
+	// Unknown is the undeclared name in Connect, if that is the error.
 	Unknown string
 }
 

@@ -65,7 +65,7 @@ func missing(o *Options) (warnings spec.Problems) {
 		info, err := os.Stat(besideFile(o, name))
 		if err != nil || info.IsDir() != folder {
 			warnings = append(warnings, o.File.Source.Problem(path,
-				fmt.Sprintf("%s is not there, or not %s", besideFile(o, name), what),
+				fmt.Sprintf("%s does not exist, or is not %s", besideFile(o, name), what),
 				"make it before the run"))
 		}
 	}

@@ -6,5 +6,6 @@ import (
 )
 
 // Provable finds the checks of a file that can never pass and the settings that can never work
-// (never), and those that probably do not (hardly). Run judges such checks all the same.
+// (never). It also finds checks that will probably not pass and settings that will probably not
+// work (hardly). Run judges all checks in any case.
 func Provable(o Options) (never, hardly spec.Problems) { return proof.Look(o.File, o.Plan) }

@@ -23,8 +23,8 @@ type Client struct {
 }
 
 // Dial makes a client. local is the address and port of the worker's NIC, and job is an address of
-// the job. keeper is the testbed's clock, in whose time the configuration's times are; nil stands
-// for a clock without dilation. Dial sends nothing.
+// the job. keeper is the testbed's clock; nil stands for a clock without dilation. The
+// configuration's times are in the testbed's time. Dial sends nothing.
 func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (*Client, error) {
 	w, err := New(c)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Client) Counters() Counters { return c.worker.Counters() }
 func (c *Client) now() clock.Time { return c.clock.Now() }
 
 // Combine reduces a tensor over all workers, in place. Worker documents this method and the
-// following ones.
+// following methods.
 func (c *Client) Combine(ctx context.Context, t element.Type, op element.Op, memory []byte) error {
 	return c.sum(ctx, func() error { return c.worker.Combine(c.now(), t, op, memory) })
 }

@@ -92,7 +92,7 @@ func (e *RejectError) Error() string {
 
 // Counters count a worker's messages.
 type Counters struct {
-	Sent, Repeated uint64 // updates; repeated ones count as sent, too
+	Sent, Repeated uint64 // updates; repeated updates count as sent, too
 	Overtaken      uint64 // repeats before the timer, because later updates were answered
 	Results        uint64
 	Ignored        uint64 // messages that answer no open update

@@ -38,7 +38,8 @@ func (l *List[T]) appendLocked(items ...T) {
 	}
 }
 
-// Poll moves the oldest items out, as many as fit into to, and returns how many. It never waits.
+// Poll moves the oldest items out, as many as fit into to, and returns their number. It never
+// waits.
 func (l *List[T]) Poll(to []T) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -70,8 +70,8 @@ func Receive(fd int, headers []Header) (n int, errno unix.Errno) {
 const sendWait = time.Millisecond
 
 // Send passes datagrams to the kernel, in order. A datagram that the network refuses is lost and
-// counts as sent. Send stops at any other error and returns how many datagrams it sent before. If
-// the send buffer stays full for a millisecond, the error is EAGAIN.
+// counts as sent. Send stops at any other error and returns the number of datagrams that it sent
+// before. If the send buffer stays full for a millisecond, the error is EAGAIN.
 func Send(fd int, headers []Header) (sent int, errno unix.Errno) {
 	transports.BeforeWrite()
 	for sent < len(headers) {

@@ -106,7 +106,7 @@ func (d *Device) Addr() netip.Addr { return d.config.Addr }
 // PathMTU is the largest payload of a packet in bytes: the largest MTU of a queue pair.
 func (d *Device) PathMTU() int { return d.mtu }
 
-// Counters returns the sum over all queue pairs, also closed ones.
+// Counters returns the sum over all queue pairs, also closed queue pairs.
 func (d *Device) Counters() Counters { return d.count() }
 
 // Region is memory that peers may access.
@@ -189,8 +189,8 @@ func (d *Device) failAll(err error) {
 	}
 }
 
-// Close breaks all queue pairs, notifies the peers of those that rdma_cm connected, and closes the
-// socket.
+// Close breaks all queue pairs, notifies the peers of queue pairs that rdma_cm connected, and
+// closes the socket.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

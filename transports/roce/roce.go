@@ -68,8 +68,8 @@ type Config struct {
 	// Timeout is the time after which a queue pair retransmits unacknowledged packets. Default 67
 	// ms.
 	Timeout time.Duration
-	// Selective makes queue pairs retransmit missing packets only, instead of all that follow. All
-	// peers need the same setting.
+	// Selective makes queue pairs retransmit only the missing packets, instead of all packets from
+	// the first missing packet on. All peers need the same setting.
 	Selective bool
 	// Congestion, if set, makes rates follow the fabric's marks. All peers need the same setting.
 	Congestion *dcqcn.Params

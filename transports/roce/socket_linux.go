@@ -163,7 +163,7 @@ func (s *socket) keepQuiet() (err error) {
 		err = errors.Join(err, bound)
 	}
 	if err != nil {
-		return fmt.Errorf("keep UDP port %d quiet: %w", infiniband.Port, err)
+		return fmt.Errorf("occupy UDP port %d: %w", infiniband.Port, err)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ type Config struct {
 }
 
 // Counters counts an endpoint's bytes since Open. Stream counts all bytes that passed the sockets,
-// headers and replies included, and so the TCP payload of packets. Payload counts the bytes of
+// headers and replies included. This is the TCP payload of packets. Payload counts the bytes of
 // whole messages placed.
 type Counters struct {
 	PayloadSent, PayloadReceived uint64

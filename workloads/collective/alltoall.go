@@ -9,8 +9,8 @@ import (
 	"railbed/transports"
 )
 
-// Phase lists the ranks to which a rank sends at the same time, and those from which it receives
-// then.
+// Phase lists the ranks to which a rank sends at the same time, and the ranks from which it
+// receives then.
 type Phase struct {
 	To   []int `json:"to,omitempty"`
 	From []int `json:"from,omitempty"`

@@ -254,8 +254,7 @@ func (r *Runner) Fill(p *Pattern, mode Mode, iteration int) {
 	p.Fill(input, iteration, from)
 }
 
-// Wrong compares each element of the rank's output in a mode, and counts those that differ from the
-// operation's result.
+// Wrong counts the elements of the rank's output in a mode that differ from the operation's result.
 func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
 	output, from := r.Buffer(mode, schedule.Output)
 	program := r.config.Program

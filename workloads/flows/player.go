@@ -99,7 +99,7 @@ func (p *Player) Fill(round int) {
 	clear(p.holes)
 }
 
-// Wrong counts the received bytes that differ from the sent ones. The transport reports the ranges
+// Wrong counts the received bytes that differ from the sent bytes. The transport reports the ranges
 // that it did not receive in full. In such a range Wrong does not count bytes that are 0.
 func (p *Player) Wrong(round int) (wrong int) {
 	for i, m := range p.config.Schedule.Messages {

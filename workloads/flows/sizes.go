@@ -34,7 +34,7 @@ var Published = map[string]*Sizes{
 }
 
 // Scaled returns the distribution with all sizes multiplied by a factor, for links that are slower
-// than the measured ones.
+// than the measured links.
 func (s *Sizes) Scaled(by float64) *Sizes {
 	scaled := &Sizes{points: slices.Clone(s.points)}
 	for i := range scaled.points {

@@ -75,7 +75,7 @@ type Done struct {
 	Waited  time.Duration      `json:"waited,omitempty"` // the part of Time spent waiting for other ranks
 	Wrong   uint64             `json:"wrong"`
 	Short   uint64             `json:"short,omitempty"` // elements that lack the contribution of a rank
-	Before  collective.Traffic `json:"before,omitzero"` // for the operations before the timed ones
+	Before  collective.Traffic `json:"before,omitzero"` // of the untimed operations
 	Traffic collective.Traffic `json:"traffic"`
 	// Own is the result of the kind of workload.
 	Own json.RawMessage `json:"own,omitempty"`

@@ -63,7 +63,7 @@ type Job struct {
 	Type       element.Type
 	Op         element.Op
 	Iterations int // timed; default 5
-	Warmup     int // untimed operations before the timed ones
+	Warmup     int // untimed operations before the timed operations
 	// InPlace repeats the operations in place, after the others. An all-to-all has no in-place
 	// operation.
 	InPlace bool

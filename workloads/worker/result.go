@@ -16,7 +16,7 @@ type Operation struct {
 	Index int             `json:"index"`
 	Mode  collective.Mode `json:"mode"`
 	Size  units.Bytes     `json:"size"`
-	Count int             `json:"count"` // number of operations, without the untimed ones before them
+	Count int             `json:"count"` // number of timed operations
 	Timed bool            `json:"timed,omitempty"`
 	// Checked is true if every element of the result was checked.
 	Checked bool `json:"checked,omitempty"`

@@ -31,14 +31,14 @@ type Sweep struct {
 // Range is a range of sizes, as nccl-tests takes it.
 type Range struct {
 	From, To units.Bytes // both inclusive
-	Factor   int         // from one size to the next; up to 1 means Step
+	Factor   int         // factor from one size to the next; at most 1 selects Step
 	Step     units.Bytes
 }
 
 // Sizes returns the sizes of the range for a collective of a kind, an element type and a number of
 // ranks. As nccl-tests does, it rounds each size down to a whole number of elements. For a kind
 // whose ranks have shares, it rounds down so that all shares are equal and multiples of 16 bytes.
-// The size of a barrier is 0. An error states what is wrong with the range.
+// The size of a barrier is 0. An error describes the fault of the range.
 func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, error) {
 	const most = 10_000 // maximum number of lines in a table
 	if kind == Barrier {

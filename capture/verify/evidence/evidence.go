@@ -159,7 +159,8 @@ type Summary struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Options holds what the caller knows and the capture does not contain. All fields are optional.
+// Options holds information of the caller that the capture does not contain. All fields are
+// optional.
 type Options struct {
 	// Plan is the testbed's plan. Without a plan, checks that need it are INCONCLUSIVE.
 	Plan *plan.Plan

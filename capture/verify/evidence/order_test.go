@@ -6,7 +6,7 @@ import (
 	"railbed/capture/pcapng"
 )
 
-// TestRepeatedRecords: a record that stands twice is read once, in recordings of others too where
+// TestRepeatedRecords: a record that occurs twice is read once, in recordings of others too where
 // its packet has an id. mergecap of a recording with itself makes such a file, and replaces the
 // application's name.
 func TestRepeatedRecords(t *testing.T) {

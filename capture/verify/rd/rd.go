@@ -9,7 +9,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// New makes the check of a sentence about reliable datagrams.
+// New makes the check of a statement about reliable datagrams (spec.ThatRDPlaced and so on).
 func New(that string) (evidence.Check, error) {
 	switch that {
 	case spec.ThatRDPlaced:
@@ -17,8 +17,8 @@ func New(that string) (evidence.Check, error) {
 	case spec.ThatRDNeeded:
 		return newNeeded(), nil
 	}
-	return nil, fmt.Errorf("check of packets: nothing judges that %q", that)
+	return nil, fmt.Errorf("check of packets: unknown statement %q", that)
 }
 
-// Timed reports whether a sentence is about what a sender does when its timers expire.
+// Timed reports whether a statement depends on the sender's timers.
 func Timed(that string) bool { return that == spec.ThatRDNeeded }

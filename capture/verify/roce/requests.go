@@ -5,8 +5,8 @@ import (
 	"railbed/internal/infiniband"
 )
 
-// Requests follows the requests of connections where they leave their senders' NICs. It tells checks
-// that count bytes which packets are repeats.
+// Requests follows the requests of connections where they leave their senders' NICs. With it, checks
+// that count bytes recognise repeated packets.
 type Requests struct {
 	flows   follower[int]        // each with its number, as in Request.Flow
 	answers map[pairKey]*answers // of READs, by connection to the requester
@@ -83,7 +83,7 @@ func (r *Requests) Answered(p *evidence.Packet) bool {
 	return a.seen.Add(a.number)
 }
 
-// Anew returns how many flows continued with an unrelated PSN.
+// Anew returns the number of flows that continued with an unrelated PSN.
 func (r *Requests) Anew() uint64 { return r.flows.anew }
 
 // Full reports whether there were more flows than are followed.

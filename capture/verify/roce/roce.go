@@ -44,7 +44,7 @@ func New(k *spec.RoCECheck) (evidence.Check, error) {
 	case spec.RoCERuleRate:
 		return newRate(within), nil
 	}
-	return nil, fmt.Errorf("check of packets: nothing judges rule %q of RoCEv2", k.Rule)
+	return nil, fmt.Errorf("check of packets: unknown rule %q of RoCEv2", k.Rule)
 }
 
 // Timed reports whether a rule is about congestion, so that its verdict depends on faithful time. All

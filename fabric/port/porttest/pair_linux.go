@@ -80,7 +80,7 @@ func Datagram(frame []byte, dst, src wire.MAC, ip wire.IPv4Fields) {
 	})
 }
 
-// Send offers one batch and returns how many of its frames the NIC accepted.
+// Send offers one batch and returns the number of its frames that the NIC accepted.
 func (g *Generator) Send() (int, error) { return g.port.Send(g.frames) }
 
 // Run offers frames at a rate, 0 for as many as possible, and returns their number.

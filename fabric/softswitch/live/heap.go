@@ -5,8 +5,8 @@ import "runtime/metrics"
 // Heap is the heap memory of the soft switches' process.
 type Heap struct {
 	// Objects counts all objects ever allocated. Bytes is the memory of the current objects,
-	// including unreachable ones. Objects are counted when a span of them is full, or at the next
-	// garbage collection.
+	// including unreachable objects. Objects are counted when a span of them is full, or at the
+	// next garbage collection.
 	Objects uint64 `json:"allocated_objects"`
 	Bytes   uint64 `json:"bytes"`
 }

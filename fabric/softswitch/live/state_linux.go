@@ -12,8 +12,8 @@ type State struct {
 	Ports  []softswitch.PortState `json:"ports,omitempty"`
 	NICs   []NICState             `json:"nics"`
 	Totals softswitch.Totals      `json:"totals"`
-	// Deadlocks are the latest detected cycles of pauses; DeadlockCount is the number of all that
-	// were detected.
+	// Deadlocks are the latest detected cycles of pauses; DeadlockCount is the number of all
+	// detected cycles.
 	Deadlocks     []softswitch.Deadlock `json:"deadlocks,omitempty"`
 	DeadlockCount uint64                `json:"deadlocks_found,omitempty"`
 	// Aggregation has the jobs of switches that aggregate.

@@ -16,8 +16,9 @@ type Timing struct {
 	// delays and MTU serialisation times of links that have carried frames. 0 means that it is not
 	// known: no link has carried frames yet, or none of those has a delay or a rate.
 	Unit time.Duration `json:"unit_ns,omitempty"`
-	// Windows counts periods of a second, or longer if few frames arrived. Late counts those with a
-	// p99 above Unit. First is the first late window, Worst the window with the highest p99 of all.
+	// Windows counts periods of a second, or longer if few frames arrived. Late counts the periods
+	// with a p99 above Unit. First is the first late window, Worst the window with the highest p99
+	// of all.
 	Windows uint64  `json:"windows"`
 	Late    uint64  `json:"late_windows"`
 	First   *Window `json:"first_late,omitempty"`

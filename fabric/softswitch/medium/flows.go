@@ -14,9 +14,9 @@ import (
 //
 // A flow is the packets from one address to another in one connection. Its key consists of values
 // that are the same in every run: the NIC, the two addresses, the protocol and the ports that are
-// not ephemeral. The last part of the key is the ordinal of the connection among those that agree
-// in all of these. Connections are distinguished by values outside the key, and counted in the
-// order in which they begin:
+// not ephemeral. The last part of the key is the ordinal of the connection among connections that
+// are equal in all other parts. Connections are distinguished by values outside the key, and
+// counted in the order in which they begin:
 //
 //   - TCP: by both ports. A SYN with a new sequence number begins a new
 //     connection on the same ports; a repeated SYN does not. The listener's port

@@ -60,7 +60,7 @@ const (
 
 // Transit is the outcome for a packet on the link.
 type Transit struct {
-	Reason Reason // Arrives, or why it does not
+	Reason Reason // Arrives, or the reason why the packet does not arrive
 	// At is the arrival of the packet. Again is the arrival of its duplicate, or clock.Never
 	// without a duplicate.
 	At, Again clock.Time

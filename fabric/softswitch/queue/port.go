@@ -187,8 +187,9 @@ func (p *Port) Flush(give func(*packet.Packet)) {
 	}
 }
 
-// Next returns when a waiting packet may be sent, without further calls. It is clock.Never if none
-// waits or all are paused. Only rates below the line's (GFC) make it later than now.
+// Next returns the time at which a waiting packet may be sent, without further calls. It is
+// clock.Never if none waits or all are paused. Only rates below the line's (GFC) make it later than
+// now.
 func (p *Port) Next(now clock.Time) clock.Time {
 	ready := p.backlog &^ p.paused
 	if ready&^p.slowed != 0 {

@@ -12,7 +12,7 @@ type Counters struct {
 	Trimmed             uint64 // data packets of which only the header arrived
 	Corrupt             uint64 // packets with a wrong check or sum
 	Refused             uint64 // packets that point outside their region, or to none.
-	Hostile             uint64 // packets that contradict earlier ones
+	Hostile             uint64 // packets that contradict earlier packets
 	Foreign             uint64 // packets of unknown peers, lives or versions
 	Marked              uint64 // data packets with congestion experienced
 	Pace                Pace   // of paced data packets.

@@ -89,7 +89,7 @@ const (
 	penaltyMost     = 15
 )
 
-// Bitmap takes the usable paths in turn and passes over those with a penalty. A mark counts 1, a
+// Bitmap takes the usable paths in turn and passes over paths with a penalty. A mark counts 1, a
 // packet lost or trimmed before the last hop 4, and a timeout 15. The sum is at most 15. A pick
 // takes 1 from the penalty of the first such path that it meets, and from no other. When all paths
 // have penalties, it takes the second path that it meets. Penalties replace the states Skip and

@@ -88,7 +88,7 @@ type Counters struct {
 // Loss of all paths at once condemns none, for want of a reference. Losses near its beginning and
 // its end have references, but they are too few unless chance adds some on a path. That happens to
 // one path in one of some thousand such outages. By the same rule the last usable path is condemned
-// only if another path answers. So all paths are unusable only when the remaining ones are denied.
+// only if another path answers. So all paths are unusable only when the remaining paths are denied.
 // Then the path that was found bad, or lost a packet, longest ago is used.
 //
 // When a bad path is tried again. A first probe is sent one round trip after the path was

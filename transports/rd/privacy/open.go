@@ -12,7 +12,7 @@ type Outcome uint8
 const (
 	Opened    Outcome = iota
 	Malformed         // it is too short, or its lengths disagree
-	Stale             // its epoch is over, or not near
+	Stale             // its epoch has ended, or is too far ahead
 	Replayed          // it arrived before, or is too old for the window
 	Forged            // its tag is wrong
 )

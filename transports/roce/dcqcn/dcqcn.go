@@ -18,7 +18,7 @@ import (
 	"railbed/internal/clock"
 )
 
-// Params are the parameters of both points. Defaults replaces those that are zero.
+// Params are the parameters of both points. Defaults replaces parameters that are zero.
 type Params struct {
 	// Line is the rate of the NIC, bit/s: a flow starts at it and never exceeds it.
 	Line uint64

@@ -111,7 +111,8 @@ const (
 	structVAddr = 24
 	structGID   = 32
 	structSRQN  = 48
-	// StructLen is the structure's length in bytes. The last four bytes are the index of the GID.
+	// StructLen is the length in bytes of the structure of keys. The last four bytes are the index
+	// of the GID.
 	StructLen = 56
 )
 

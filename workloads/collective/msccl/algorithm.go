@@ -97,8 +97,8 @@ func (r *reader) algorithm(e *element) *algorithm {
 		"custom")
 	a.kind = kinds[coll]
 	if coll == "custom" {
-		in.wrong("coll", "custom: what ranks must end with is not in the file, so that nothing could be "+
-			"proved")
+		in.wrong("coll", "custom: the file does not have the collective's result, so that no proof is "+
+			"possible")
 	}
 	if in.bad {
 		return a
@@ -113,7 +113,7 @@ func (r *reader) algorithm(e *element) *algorithm {
 	}
 	for id, g := range a.gpus {
 		if g == nil {
-			in.wrong("ngpus", "there is no gpu %d", id)
+			in.wrong("ngpus", "the file has no gpu %d", id)
 		}
 	}
 	return a
@@ -223,10 +223,10 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 		in.wrong("depid", "-1 of a nop, which is there to wait")
 	}
 	if s.sends && b.send < 0 {
-		in.wrong("type", "%s in a thread block that sends to nobody", s.verb)
+		in.wrong("type", "%s in a thread block without a gpu to send to", s.verb)
 	}
 	if s.receives && b.recv < 0 {
-		in.wrong("type", "%s in a thread block that receives from nobody", s.verb)
+		in.wrong("type", "%s in a thread block without a gpu to receive from", s.verb)
 	}
 	for _, use := range []struct {
 		name string
@@ -234,8 +234,8 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 		reference
 	}{{"srcoff", s.reads, s.src}, {"dstoff", s.writes, s.dst}} {
 		if has := g.chunks[use.buffer]; use.used && (use.offset < 0 || use.offset > has-s.count) {
-			in.wrong(use.name, "%d chunks from %d on: buffer %s of gpu %d has %d", s.count, use.offset,
-				use.buffer, g.id, has)
+			in.wrong(use.name, "%d chunks from %d on pass the end: buffer %s of gpu %d has %d", s.count,
+				use.offset, use.buffer, g.id, has)
 		}
 	}
 	return s

@@ -244,7 +244,7 @@ func (m *matrix) program(nodes int) (*training.Builder, error) {
 		if left == before {
 			i := slices.IndexFunc(m.connections, func(c matrixConnection) bool { return !c.done })
 			return nil, lineError(m.name, m.connections[i].line,
-				"the connection waits for trigger %d, which nothing fires before it",
+				"the connection waits for trigger %d, which no earlier connection fires",
 				m.connections[i].trigger)
 		}
 	}

@@ -179,7 +179,7 @@ func TestWrongMatrix(t *testing.T) {
 		{replaced("0->1 id 1", "2->0 id 1"), "f.cm:7: node 1 does not see the connection of line 6"},
 		{replaced("start 0 size 1001", "trigger 2 size 1001"), "f.cm:6: node 0 does not see"},
 		{replaced(" send_done_trigger 1", ""),
-			"f.cm:7: the connection waits for trigger 1, which nothing fires"},
+			"f.cm:7: the connection waits for trigger 1, which no earlier connection fires"},
 		{replaced("prio", "addon prio"), `f.cm:8: "addon" is not known`},
 		{replaced("trigger id 1 oneshot", "flow id 1"), `f.cm:10: "flow" is not known`},
 	} {
