@@ -70,8 +70,8 @@ type Options struct {
 	// the capture started.
 	Epoch time.Time
 	// Plan is the hash of the testbed's plan and Testbed its name, both words without spaces. The
-	// section header carries them, so that a reader can tell which testbed a capture shows. Empty
-	// if they are not known.
+	// section header carries them, so that a capture names its testbed. Empty if they are not
+	// known.
 	Plan    string
 	Testbed string
 	// Outside returns, by tap, the number of packets lost between the tap and the next tap since

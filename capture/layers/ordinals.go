@@ -8,7 +8,7 @@ import "time"
 // remembered.
 const OrdinalWindow = time.Second
 
-// Ordinals tells identical packets apart: the k-th packet of an identity at one tap in one
+// Ordinals distinguishes identical packets: the k-th packet of an identity at one tap in one
 // direction is the k-th at every other tap. It has a table of a fixed size and is not safe for
 // concurrent use.
 //

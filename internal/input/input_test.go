@@ -71,7 +71,7 @@ func TestCreateInSharedDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused := map[string]string{link: "is a symbolic link", name: "has 2 names"}
+	refused := map[string]string{link: "is a symbolic link", name: "has 2 hard links"}
 	if os.Geteuid() == 0 {
 		if err := os.Chown(foreign, 65534, 65534); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,8 @@ type File struct {
 	Format  string `json:"format"`
 	Testbed string `json:"testbed"`
 	Ranks   int    `json:"ranks"`
-	// Pattern and Method say how the rates were computed. A file written by hand may omit them.
+	// Pattern and Method are the parameters with which the rates were computed. A file written by
+	// hand may omit them.
 	Pattern  string      `json:"pattern,omitempty"`
 	Method   string      `json:"method,omitempty"`
 	Headroom units.Ratio `json:"headroom,omitzero"`

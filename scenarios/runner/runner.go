@@ -34,7 +34,7 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// Options say what to run. File, Plan and Out are required.
+// Options are the options of Run. File, Plan and Out are required.
 type Options struct {
 	File *spec.Testbed
 	Plan *plan.Plan

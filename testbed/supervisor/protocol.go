@@ -154,7 +154,7 @@ type ExecRequest struct {
 	Self    bool     `json:"self,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Dir     string   `json:"dir,omitempty"`
-	Stdin   bool     `json:"stdin,omitempty"`   // otherwise /dev/null
+	Stdin   bool     `json:"stdin,omitempty"`   // if false, it is /dev/null
 	Channel bool     `json:"channel,omitempty"` // descriptor 3, as Channel frames
 	// Terminal gives the command a terminal of this size.
 	Terminal *WindowSize `json:"terminal,omitempty"`

@@ -94,7 +94,7 @@ func (q *QueuePair) Local() Place {
 // Completions returns the list to which the queue pair reports.
 func (q *QueuePair) Completions() *Completions { return q.completions }
 
-// Connect connects the queue pair to a peer that learns this end's place by other means. Both must
+// Connect connects the queue pair to a peer that gets this end's place by other means. Both must
 // have the same MTU. If the other end begins first, its packets are ignored until it repeats them.
 func (q *QueuePair) Connect(remote Place) error {
 	q.device.mu.Lock()

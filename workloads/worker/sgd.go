@@ -32,8 +32,8 @@ type Learning struct {
 	// Loss is the loss of each iteration in nats: the mean over all ranks and the samples that they
 	// used, with the weights before the iteration.
 	Loss []float64 `json:"loss"`
-	// Held and Accuracy are the loss and the share of right answers after the last iteration, for
-	// samples from which no rank has learnt.
+	// Held and Accuracy are the loss and the share of right answers after the last iteration, over
+	// samples with which no rank has trained.
 	Held     float64 `json:"held_out_loss"`
 	Accuracy float64 `json:"held_out_accuracy"`
 	// Clipped is the number of elements of gradients that were too large to encrypt and were

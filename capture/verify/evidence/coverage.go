@@ -48,7 +48,7 @@ type Finding struct {
 	Wrong []string
 	// Absent are violations only if no packet is missing from the capture.
 	Absent []string
-	// Unclear are reasons why the check cannot tell.
+	// Unclear are reasons why the check cannot judge.
 	Unclear []string
 	// Rests reports whether a claim holds only if no packet is missing.
 	Rests bool

@@ -119,7 +119,7 @@ type Capture struct {
 	// Ethernet. Checks do not see packets of other link types.
 	Undecoded uint64
 	// RDDamaged is the number of invalid packets to ports of reliable datagrams, at any tap. RDCut
-	// is the number of such packets that the capture cut too short to tell.
+	// is the number of packets to these ports that the capture cut too short to check.
 	RDDamaged, RDCut uint64
 	// FlowsFull reports whether there were more flows than the decoder distinguishes.
 	FlowsFull bool

@@ -73,7 +73,7 @@ type Packet struct {
 	// PFC is the content of a PFC frame.
 	PFC *wire.PFCFields
 	// Flow is set for IP packets. It is nil for other packets, and when there are more flows than
-	// the decoder tells apart.
+	// the decoder distinguishes.
 	Flow *Flow
 	// Seq, Payload, SYN, FIN and PSH are fields of TCP. Payload is set for UDP too. Payload is the
 	// length on the wire, regardless of the captured length.

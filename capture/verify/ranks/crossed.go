@@ -25,8 +25,8 @@ type Crossing struct {
 	// are the UDP ports to which other senders sent.
 	Others    []evidence.Workload
 	Datagrams []uint16
-	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be told
-	// from these programs'.
+	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be
+	// distinguished from these programs' packets.
 	Beside []string
 	// Encrypted means that the packets do not show which of their bytes are payload, so that what
 	// left may be less than all bytes of datagrams.

@@ -118,7 +118,7 @@ func TestWrongFiles(t *testing.T) {
 		"coll": {"ring.xml", []string{`"allreduce"`, `"allreduced"`},
 			`1:83: coll of algo: "allreduced": want allreduce, `},
 		"custom": {"ring.xml", []string{`"allreduce"`, `"custom"`},
-			"1:83: coll of algo: custom: what ranks must end with is not in the file"},
+			"1:83: coll of algo: custom: the file does not have the collective's result"},
 		"no place": {"ring.xml", []string{`inplace="0"`, `inplace="0" outofplace="0"`},
 			"1:112: outofplace of algo: it is neither"},
 		"chunks": {"gather.xml", []string{`nchunksperloop="6"`, `nchunksperloop="5"`},
