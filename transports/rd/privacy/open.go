@@ -11,9 +11,9 @@ type Outcome uint8
 // Outcomes.
 const (
 	Opened    Outcome = iota
-	Malformed         // it is too short, or its lengths disagree
-	Stale             // its epoch has ended, or is too far ahead
-	Replayed          // it arrived before, or is too old for the window
+	Malformed         // it is too short, or its lengths disagree.
+	Stale             // its epoch has ended, or is too far ahead.
+	Replayed          // it arrived before, or is too old for the window.
 	Forged            // its tag is wrong
 )
 
