@@ -131,7 +131,7 @@ func kindOf(mode fs.FileMode) string {
 	}
 }
 
-// ReadFile opens a file as Open does and reads it. The file may have at most most bytes.
+// ReadFile opens a file as Open does and reads it. A file with more bytes than most is an error.
 func ReadFile(path string, most int64) ([]byte, error) {
 	file, err := Open(path)
 	if err != nil {

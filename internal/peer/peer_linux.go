@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Outside is the PID of a process that is neither in this process's PID namespace nor in
-// one below.
+// Outside is the PID of a process that is neither in this process's PID namespace nor in a
+// namespace below it.
 const Outside = 0
 
 // Credentials are the credentials of a process.

@@ -159,10 +159,10 @@ type RDRejection uint8
 
 // Reasons of a RDReject.
 const (
-	RDRejectVersion  RDRejection = 1 + iota // It supports the versions Least to Most.
-	RDRejectLife                            // The packet was meant for another life of it.
-	RDRejectStranger                        // The sender is still unknown to it.
-	RDRejectSecurity                        // It requires encryption, or does not have the key.
+	RDRejectVersion  RDRejection = 1 + iota // The endpoint supports the versions Least to Most.
+	RDRejectLife                            // The packet was meant for another life of the endpoint.
+	RDRejectStranger                        // The endpoint does not know the sender of the packet yet.
+	RDRejectSecurity                        // The endpoint requires encryption, or does not have the key.
 
 	// RDRejections is one more than the last.
 	RDRejections = int(RDRejectSecurity) + 1

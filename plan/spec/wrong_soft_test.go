@@ -177,7 +177,7 @@ var wrongSoftFiles = []struct {
 	{"traffic of two kinds", head + "steps: [{traffic: {name: t, from: [h0], to: [h1], " + here +
 		"shift: 1, for: 1s}}]\n", "has to and shift", "exactly one of them"},
 	{"pauses with a DSCP", head + "steps: [{traffic: {name: t, from: [h0], pause: {priorities: [3]}, for: " +
-		"1s, " + here + "dscp: 4}}]\n", "dscp is of datagrams", "remove it"},
+		"1s, " + here + "dscp: 4}}]\n", "dscp applies only to datagrams", "remove it"},
 	{"pause of no queue", head + "steps: [{traffic: {name: t, from: [h0], pause: {priorities: [" + here +
 		"8]}, for: 1s}}]\n", "8 is no priority", "want 0 to 7"},
 	{"events of some kind", head + "steps: [{capture: {at: [all], file: a.pcapng, events: " + here +

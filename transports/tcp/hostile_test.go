@@ -217,7 +217,7 @@ func TestStalledSender(t *testing.T) {
 		t.Fatal("closing a region waits for a sender that stalls")
 	}
 	if c := next(t, e); c.Op != transports.OpPeerDown ||
-		!strings.Contains(c.Err.Error(), "a region when that was closed") {
+		!strings.Contains(c.Err.Error(), "a region that was being closed") {
 		t.Errorf("the sender: %+v", c)
 	}
 	ends(t, conn, "the stalled sender")

@@ -65,7 +65,7 @@ func (r *region) Close() error {
 	for _, user := range caught {
 		// A sender may stall in the middle of a message. Only the end of its connection unblocks
 		// the reader then.
-		user.peer.fail(fmt.Errorf("%w: it was writing into a region when that was closed",
+		user.peer.fail(fmt.Errorf("%w: it was writing into a region that was being closed",
 			transports.ErrPeerFailed), abrupt)
 	}
 	r.mu.Lock()
