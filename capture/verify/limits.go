@@ -18,12 +18,12 @@ const (
 	LostDegraded = 0
 	// LostOverloaded is a share of lost packets at or above which captures prove nothing.
 	LostOverloaded = 0.01
-	// PressureDegraded is the share of time in which a task waited for a CPU. Ranks that outnumber
-	// the CPUs wait for each other even where the links are exact. Pressure alone therefore never
-	// means overloaded.
+	// PressureDegraded is the largest faithful share of time in which a task waited for a CPU. If
+	// there are more ranks than CPUs, ranks wait for each other even where the links are exact.
+	// Pressure alone therefore never means overloaded.
 	PressureDegraded = 0.90
-	// StealDegraded and StealOverloaded are shares of CPU time that the hypervisor gave to other
-	// guests.
+	// StealDegraded and StealOverloaded are limits of the share of CPU time that the hypervisor gave
+	// to other guests.
 	StealDegraded   = 0.05
 	StealOverloaded = 0.25
 )

@@ -77,8 +77,8 @@ var ops = []Op{Sum, Max, Min, Average}
 // Ops returns all operations that combine elements, the default first.
 func Ops() []Op { return slices.Clone(ops) }
 
-// Terms holds the counts for an Average: A and B are the numbers of ranks whose elements are already
-// in the operands a and b of a combination, and Ranks is the number of ranks in the whole operation.
+// Terms holds the counts for an Average. A and B are the numbers of ranks whose elements are already
+// in the operands a and b of a combination. Ranks is the number of ranks in the whole operation.
 type Terms struct{ A, B, Ranks int }
 
 // Combine sets each element of dst to the result of the operation on the elements of a and b. All

@@ -104,7 +104,7 @@ func (i *importer) addLinkSettings(all []wired) spec.Problems {
 	f.Links = append(f.Links, spec.Entry[spec.Link]{Key: spec.DefaultKey, Value: spec.Link{MTU: least}})
 	for n, w := range all {
 		if _, own := label(w.from.labels, labelLink); !own && mtus[n] != least {
-			i.add(w.from.at, "a fabric's links are as wide as its narrowest", "the mtu of link %s--%s is %d",
+			i.add(w.from.at, "all links of a fabric have its smallest mtu", "the mtu of link %s--%s is %d",
 				w.a, w.b, least)
 		}
 	}

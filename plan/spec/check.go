@@ -207,12 +207,12 @@ func (c *checker) name() {
 		path := fmt.Sprintf("accept-undilated[%d]", i)
 		switch {
 		case !slices.Contains(Undilated, what):
-			c.report(path, fmt.Sprintf("%q keeps no time", clipped(what)),
+			c.report(path, fmt.Sprintf("%q is not a part that keeps real time", clipped(what)),
 				"want "+strings.Join(Undilated, " or "))
 		case slices.Contains(c.t.AcceptUndilated[:i], what):
 			c.report(path, fmt.Sprintf("%q is accepted twice", what), "remove one")
 		case c.t.Dilation <= 1:
-			c.report(path, "nothing is dilated", "remove it, or set a dilation above 1")
+			c.report(path, "the testbed has no dilation", "remove it, or set a dilation above 1")
 		}
 	}
 	required := map[string]bool{}

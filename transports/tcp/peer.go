@@ -339,7 +339,7 @@ func (p *peer) replyLoop(conn *net.TCPConn) error {
 		r := decodeReply((*[replyLen]byte)(raw))
 		buffered.skip(replyLen)
 		if r.code == replyStranger {
-			return errors.New("another endpoint has its address now")
+			return errors.New("another endpoint has the peer's address now")
 		}
 		if err := p.settle(r); err != nil {
 			return err

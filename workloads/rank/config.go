@@ -56,8 +56,8 @@ type RoundsConfig struct {
 	BusyPoll bool `json:"busy_poll,omitempty"`
 }
 
-// TransportConfig configures the rank's endpoint. RD and RoCE are for these transports. Rate and
-// Overhead of the link are for both.
+// TransportConfig configures the rank's endpoint. Only the transport rd uses RD, and only RoCEv2
+// uses RoCE. Both use Rate and Overhead of the link.
 type TransportConfig struct {
 	PeerTimeout units.Duration   `json:"peer_timeout,omitzero"`
 	RoCE        *spec.RoCE       `json:"roce,omitempty"`

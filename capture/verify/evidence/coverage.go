@@ -42,7 +42,7 @@ const (
 	RecordsQueues                     // verdicts and depths of packets that the port sent
 )
 
-// Finding is the outcome of a check before it is compared with the check's need.
+// Finding holds the results of a check, from which its verdict follows.
 type Finding struct {
 	// Wrong are violations that the packets show, whatever packets the capture lacks.
 	Wrong []string

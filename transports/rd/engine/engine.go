@@ -436,7 +436,7 @@ func (e *Engine) rejected(b wire.RD, base wire.RDBase, now clock.Time) {
 		case wire.RDRejectStranger:
 			o.pause(now)
 		case wire.RDRejectLife:
-			e.fail(p, "another endpoint has its address now")
+			e.fail(p, "another endpoint has the peer's address now")
 		case wire.RDRejectVersion:
 			if r.Least <= wire.RDVersion && wire.RDVersion <= r.Most {
 				return // it read another version in a packet that was damaged

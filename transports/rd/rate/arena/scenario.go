@@ -18,7 +18,7 @@ type Scenario struct {
 	// Hosts by shifts.
 	Senders  int
 	Messages int
-	// Bytes is the length of a message. In an all-to-all, lengths are half to one and a half of it.
+	// Bytes is the length of a message. In an all-to-all, lengths are 0.5 to 1.5 times Bytes.
 	// Default 64 KiB.
 	Bytes int
 	// AtOnce is the number of messages that a host has in flight. Default 2.
