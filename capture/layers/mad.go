@@ -97,7 +97,8 @@ func (m *MAD) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOption
 	case m.Attribute == infiniband.AttributeDREP && m.DREP != nil:
 		infiniband.DREP(body).Encode(m.DREP)
 	default:
-		return fmt.Errorf("write MAD: no fields for attribute %v, want the fields of its message", m.Attribute)
+		return fmt.Errorf("write MAD: no fields for attribute %v, want the fields of its message",
+			m.Attribute)
 	}
 	return nil
 }

@@ -97,7 +97,8 @@ func TestRatio(t *testing.T) {
 		"", "%", "101%", "101", "2/1", "1/0", "1/", "/2", "1/2%", "1/2/3", "-1%", "1e-3", "1 %", "0.1%%",
 		"1/18446744073709551616", "0.000000000000000000001%")
 	for text, want := range map[string]string{
-		"1": "want 1% or 100%, because", "0.01": "want 0.01% or 1%, because", "0.5": "want 0.5% or 50%, because",
+		"1": "want 1% or 100%, because", "0.01": "want 0.01% or 1%, because",
+		"0.5": "want 0.5% or 50%, because",
 		"1.0": "want 1.0% or 100%, because", "5": "want 5%", "100": "want 100%", "1.1": "want 1.1%",
 	} {
 		if r, err := ParseRatio(text); err == nil || !strings.Contains(err.Error(), want) {
