@@ -282,8 +282,8 @@ func (k *keeper) closeFile(end int64, statistics []pcapng.Statistics) error {
 	for i := range f.counts {
 		c := &f.counts[i]
 		s := pcapng.Statistics{Interface: i, Time: end, Start: f.from, End: end,
-			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped | pcapng.HasAccepted |
-				pcapng.HasDelivered}
+			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped |
+				pcapng.HasAccepted | pcapng.HasDelivered}
 		for _, whole := range statistics {
 			if whole.Interface != i {
 				continue

@@ -218,9 +218,7 @@ var wrongFiles = []struct {
 	// Ranges and words.
 	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
 	{"dilation", head + "dilation: " + here + "1001\n", "dilation is 1001", "want 1 to 1000"},
-	{"undilated", head + "dilation: 2
-accept-undilated: [" + here + "rxe]
-",
+	{"undilated", head + "dilation: 2\naccept-undilated: [" + here + "rxe]\n",
 		`"rxe" is not a part that keeps real time`, "want tcp or quic or programs"},
 	{"undilated twice", head + "dilation: 2\naccept-undilated: [tcp, " + here + "tcp]\n",
 		`"tcp" is accepted twice`, "remove one"},
