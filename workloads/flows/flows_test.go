@@ -163,10 +163,13 @@ func TestCacheSchedule(t *testing.T) {
 
 func TestSlowdowns(t *testing.T) {
 	messages := []Message{{Bytes: 300, At: 10}, {Bytes: 100, At: 20}, {Bytes: 200, At: 30},
-		{Bytes: 400, At: 40}}
+		{Bytes: 400, At: 40}, {From: 1, To: 1, Bytes: 50}}
 	sent := []Sent{{Message: 0, Done: 10 + 600}, {Message: 1, Done: 20 + 100}, {Message: 2, Done: 30 + 600},
-		{Message: 3, Done: 40 + 400}}
+		{Message: 3, Done: 40 + 400}, {Message: 4, Done: 9}}
 	bins := (&Schedule{Messages: messages}).Slowdowns(sent, 2, func(m Message) time.Duration {
+		if m.From == m.To && m.Bytes == 50 { // within a node
+			return 0
+		}
 		return time.Duration(m.Bytes)
 	})
 	if len(bins) != 2 || bins[0].AtMost != 200 || bins[0].P50 != 1 || bins[0].Most != 3 ||

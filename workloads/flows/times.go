@@ -47,10 +47,11 @@ type Bin struct {
 }
 
 // Slowdowns divides messages by size into the given number of bins of equal count. A slowdown is
-// the time of a message divided by its time on an idle network, which alone returns.
+// the time of a message divided by its time on an idle network, which alone returns. Messages that take no
+// time there, because both ranks are on one node, are in no bin.
 func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
 	messages := s.Messages
-	order := slices.Clone(sent)
+	order := slices.DeleteFunc(slices.Clone(sent), func(m Sent) bool { return alone(messages[m.Message]) <= 0 })
 	slices.SortStableFunc(order, func(a, b Sent) int {
 		return int(messages[a.Message].Bytes) - int(messages[b.Message].Bytes)
 	})
