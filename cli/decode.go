@@ -44,7 +44,7 @@ until Ctrl-C.
 With -Y only the packets print that a filter selects, in the language of Wireshark's
 display filters. Fields have Wireshark's names; reliable datagrams have names that
 begin with rd, records of switches names that begin with railbed. The fields
-railbed.message and railbed.rank are the number that railbed follow gives to the
+run.message and run.rank are the number that railbed follow gives to the
 packet's message, and the rank that sent it.
 
 With -e the values of fields print instead, separated by tabs. Several values of a field
@@ -52,7 +52,7 @@ are separated by commas.`,
 		Example: `  railbed decode out/run.pcapng -Y 'railbed.verdict == "drop"'
   railbed decode out -Y 'rd.data.message == 7 && ip.src == 10.128.0.1' -c 20
   railbed decode out -Y 'tcp.flags.reset == 1' -e frame.number -e railbed.node -e tcp.port
-  railbed decode out -Y 'railbed.message == 17 && railbed.port == "eth0"'
+  railbed decode out -Y 'run.message == 17 && railbed.port == "eth0"'
   railbed decode h0:eth0 -Y 'tcp.flags.reset == 1' -t mycluster
   railbed decode somebody.pcap -Y 'infiniband.bth.opcode in {17, 18}' -o json`,
 		Args:              exactArgs(1),
@@ -125,7 +125,7 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 
 // usesContext reports whether a filter or fields need what a run knows of its packets.
 func usesContext(filter *display.Filter, fields []string) bool {
-	names := []string{"railbed.message", "railbed.rank"}
+	names := []string{"run.message", "run.rank"}
 	return filter.Uses(names...) || slices.ContainsFunc(fields, func(f string) bool {
 		return slices.Contains(names, f)
 	})
@@ -138,7 +138,7 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 	if name == "-" {
 		if asked {
 			return nil, nil, errors.New(
-				"railbed.message and railbed.rank need a file: standard input can be " +
+				"run.message and run.rank need a file: standard input can be " +
 					"read only once")
 		}
 		return io.NopCloser(a.stdin), nil, nil
@@ -146,7 +146,7 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "/") {
 		if asked {
 			return nil, nil, errors.New(
-				"railbed.message and railbed.rank need the recording of a run that has ended")
+				"run.message and run.rank need the recording of a run that has ended")
 		}
 		in, err := liveTaps(ctx, testbedName, name)
 		return in, nil, err

@@ -86,7 +86,7 @@ func (f *Filter) Uses(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return f.uses[name] })
 }
 
-// Context holds a run's knowledge of a packet. The fields railbed.message and railbed.rank have it.
+// Context holds a run's knowledge of a packet. The fields run.message and run.rank have it.
 type Context struct {
 	// Message is the number of the packet's message in the run, 0 for none.
 	Message int

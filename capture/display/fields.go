@@ -264,10 +264,10 @@ var computed = []struct {
 	{"railbed.late", Seconds, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return value{n: int64(p.note.Late)}, p.note.HasLate
 	}},
-	{"railbed.message", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
+	{"run.message", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return number(p.context.Message), p.context.Message > 0
 	}},
-	{"railbed.rank", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
+	{"run.rank", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		if p.context.Rank == nil {
 			return value{}, false
 		}

@@ -109,7 +109,7 @@ func (r *Recording) MessageLife(message int, packets bool) MessageLife {
 		Workload: f.Workload, Source: f.Src.String(), Destination: f.Dst.String(), Bytes: m.Bytes,
 		Packets: len(m.Packets), Again: m.Again, Lost: m.Lost, Start: r.Own(m.Start - r.Start),
 		Took:    r.Own(int64(m.Took())),
-		Account: r.own(m.Account), Filter: fmt.Sprintf("railbed.message == %d", m.Number)}
+		Account: r.own(m.Account), Filter: fmt.Sprintf("run.message == %d", m.Number)}
 	if f.FromRank >= 0 && f.Workload != "" {
 		l.FromRank = &f.FromRank
 	}
