@@ -207,6 +207,7 @@ type Recording struct {
 	records []int32 // by record number less 1, the index of the packet
 	lanes   []lane  // by tap, in the order of Taps
 	paused  map[line][]span
+	cpus    map[string]float64 // of nodes with a share of the host's
 }
 
 // PacketOf returns the index of the packet of a record, or -1.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"railbed/capture/follow"
 	"railbed/capture/verify/verifytest"
@@ -265,5 +266,34 @@ func TestDiagramShowsEachPacket(t *testing.T) {
 	}
 	if groups != 3 {
 		t.Errorf("%d groups, want one for each of 3 packets", groups)
+	}
+}
+
+// TestWhyNamesWhoKeptTheOthersWaiting: four messages go in turn, each 50 ms after the one before has arrived.
+func TestWhyNamesWhoKeptTheOthersWaiting(t *testing.T) {
+	s := verifytest.NewScene(t)
+	for i := range 4 {
+		k := segment(s, uint32(1+i/2*500), 500)
+		if i%2 == 1 {
+			k.Src, k.Dst = k.Dst, k.Src
+		}
+		from := len(s.Sightings)
+		s.Send([]string{"h0", "h1"}[i%2], "eth0", k)
+		for j := range s.Sightings[from:] {
+			s.Sightings[from+j].Frame[47] |= 0x08 // PSH
+		}
+		s.Now += 50_000_000
+	}
+	s.Now += 1e9
+	r := read(t, s)
+	answers := r.Why(r.Select(follow.Selection{}))
+	if len(answers) != 1 || len(answers[0].Causes) == 0 {
+		t.Fatalf("answers %+v", answers)
+	}
+	c := answers[0].Causes[0]
+	if c.Part != "host" || c.Messages != 3 || !slices.Equal(c.Where, []string{"h1", "h0"}) ||
+		!strings.Contains(c.What, "h1 (67%), h0 (33%)") || c.Extra < 149*time.Millisecond ||
+		c.Extra > 151*time.Millisecond {
+		t.Errorf("the first cause is %+v", c)
 	}
 }

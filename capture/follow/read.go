@@ -25,7 +25,7 @@ type Options struct {
 // Read follows all packets of a capture.
 func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	f := &follower{
-		r:       &Recording{Dilation: 1, paused: map[line][]span{}},
+		r:       &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{}},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
 		owners: evidence.OwnersOf(o.Plan), tapped: map[string]bool{},
 	}
@@ -183,6 +183,11 @@ func (f *follower) finish() {
 	}
 	r.Dilation = max(int64(f.capture.Dilation), 1)
 	r.lanes = lanesOf(f.capture.Plan, r.Taps, r.Dilation)
+	if f.capture.Plan != nil {
+		for _, n := range f.capture.Plan.Nodes {
+			r.cpus[n.Name] = n.CPU
+		}
+	}
 	f.endStreams()
 	r.account()
 }

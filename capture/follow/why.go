@@ -126,6 +126,7 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 			}
 		}
 	}
+	w.late(messages)
 	a.Causes = w.ranked()
 	return a
 }

@@ -51,7 +51,8 @@ type Bin struct {
 // time there, because both ranks are on one node, are in no bin.
 func (s *Schedule) Slowdowns(sent []Sent, bins int, alone func(Message) time.Duration) []Bin {
 	messages := s.Messages
-	order := slices.DeleteFunc(slices.Clone(sent), func(m Sent) bool { return alone(messages[m.Message]) <= 0 })
+	order := slices.DeleteFunc(slices.Clone(sent),
+		func(m Sent) bool { return alone(messages[m.Message]) <= 0 })
 	slices.SortStableFunc(order, func(a, b Sent) int {
 		return int(messages[a.Message].Bytes) - int(messages[b.Message].Bytes)
 	})

@@ -1,0 +1,92 @@
+package follow
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+)
+
+// starter is a node that sent first after times in which no message was under way.
+type starter struct {
+	node     string
+	waited   int64
+	squares  float64 // of seconds
+	times    int
+	worst    int // message that began after the longest of these times
+	most     int64
+	from, to int64 // when the first and the last of these messages began
+}
+
+// starters returns the nodes that ended times without any message, the one that was waited for longest
+// first, and the sum of these times.
+func (r *Recording) starters(messages []int) (all []starter, idle int64) {
+	order := slices.Clone(messages)
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(r.Messages[a].Start, r.Messages[b].Start)
+	})
+	at := map[string]int{}
+	busy := int64(0) // until when some message is under way
+	for _, i := range order {
+		m := &r.Messages[i]
+		node := r.Flows[m.Flow].From
+		if gap := m.Start - busy; busy > 0 && gap > 0 && node != "" {
+			n, known := at[node]
+			if !known {
+				n = len(all)
+				at[node] = n
+				all = append(all, starter{node: node, from: m.Start})
+			}
+			s := &all[n]
+			s.waited += gap
+			s.squares += time.Duration(gap).Seconds() * time.Duration(gap).Seconds()
+			s.times++
+			s.to = m.Start
+			if gap > s.most {
+				s.worst, s.most = i, gap
+			}
+			idle += gap
+		}
+		busy = max(busy, m.Start, m.Placed)
+	}
+	slices.SortFunc(all, func(a, b starter) int {
+		return cmp.Or(cmp.Compare(b.waited, a.waited), compareNames(a.node, b.node))
+	})
+	return all, idle
+}
+
+// late adds the time in which no message was under way, if it is a fifth of all time or more: then the
+// programs kept the network waiting. It names the nodes that sent the next message.
+func (w *why) late(messages []int) {
+	all, idle := w.r.starters(messages)
+	first, last := w.r.End, w.r.Start
+	for _, i := range messages {
+		first, last = min(first, w.r.Messages[i].Start), max(last, w.r.Messages[i].Placed)
+	}
+	if len(all) == 0 || idle < (last-first)/5 {
+		return
+	}
+	s := &all[0]
+	text := fmt.Sprintf("no message was under way for %s of %s. Then the next came from",
+		report.Took(w.r.Own(idle)),
+		report.Took(w.r.Own(last-first)))
+	for i, s := range all[:min(len(all), 6)] {
+		text += fmt.Sprintf("%s %s (%d%%)", map[bool]string{false: ","}[i == 0], s.node,
+			(s.waited*100+idle/2)/idle)
+		if share := w.r.cpus[s.node]; share > 0 {
+			text += fmt.Sprintf(" with %g CPUs", share)
+		}
+	}
+	at := cause{part: Host, tap: -1, node: s.node, what: text}
+	w.add(at, s.worst, s.most, w.r.First(int(w.r.Messages[s.worst].Packets[0])))
+	c := w.causes[at]
+	c.Messages, c.Extra, c.weight, c.Where = 0, w.r.Own(idle), 0, nil
+	for _, s := range all {
+		c.Messages += s.times
+		c.weight += s.squares
+		c.Where = append(c.Where, s.node)
+		c.From, c.To = min(c.From, w.r.Own(s.from-w.r.Start)), max(c.To, w.r.Own(s.to-w.r.Start))
+	}
+}
