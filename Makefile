@@ -38,8 +38,9 @@ NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare T
 ROOTLESSFLAGS := -skip '^($(subst $(empty) $(empty),|,$(strip $(NOT_ROOTLESS))))$$'
 
 # What reads files and recordings needs no Linux.
-PORTABLE := ./internal/units ./plan/... ./capture/pcapng \
-	./capture/layers ./capture/report ./capture/verify/... ./transports ./workloads/collective
+PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./capture/follow ./capture/trace \
+	./capture/bundle ./capture/keep ./capture/layers ./capture/report ./capture/verify/... ./transports \
+	./workloads/collective
 
 .DEFAULT_GOAL := build
 .PHONY: build quickstart check flakes test test-root test-user interop setup-test bench \
