@@ -113,7 +113,9 @@ func TestHostileFiles(t *testing.T) {
 	var commands [][]string
 	for _, of := range []string{capture, ofHost} {
 		commands = append(commands, []string{"verify", of}, []string{"verify", of, "--mtu", "1500"},
-			[]string{"verify", of, "--testbed-file", testbed})
+			[]string{"verify", of, "--testbed-file", testbed}, []string{"decode", of}, []string{"follow", of},
+			[]string{"follow", of, "--packet", "1"}, []string{"follow", of, "--message", "1"},
+			[]string{"why", of})
 		for _, check := range verify.Examples() {
 			commands = append(commands, []string{"verify", of, "--testbed-file", testbed, "--check", check})
 		}
@@ -133,7 +135,8 @@ func TestHostileFiles(t *testing.T) {
 	} {
 		path := file(t, name+hostile, []byte(content))
 		for _, command := range []string{"validate", "plan", "graph", "import containerlab", "up", "run",
-			"export containerlab", "export compose", "verify", "report"} {
+			"export containerlab", "export compose", "verify", "report", "decode", "follow", "why", "trace",
+			"bundle"} {
 			commands = append(commands, append(strings.Fields(command), path))
 		}
 		for _, flag := range []string{"--plan", "--testbed-file", "--workload", "--keys"} {
@@ -154,7 +157,8 @@ func TestHostileFiles(t *testing.T) {
 			}
 			code, stdout, stderr := runMain(t, with...)
 			if code == verdict.ExitPass &&
-				!slices.Contains([]string{"verify", "import", "validate"}, args[0]) {
+				!slices.Contains([]string{"verify", "import", "validate", "decode", "follow", "why"},
+					args[0]) {
 				t.Errorf("%q passes", with)
 			}
 			harmless(t, strings.Join(with, " ")+": stdout", stdout, "PASS")

@@ -20,8 +20,8 @@ type starter struct {
 	from, to int64 // when the first and the last of these messages began
 }
 
-// starters returns the nodes that ended times without any message, the one that was waited for longest
-// first, and the sum of these times.
+// starters returns the nodes that ended times without any message, ordered by these times, and the sum of
+// all of them.
 func (r *Recording) starters(messages []int) (all []starter, idle int64) {
 	order := slices.Clone(messages)
 	slices.SortStableFunc(order, func(a, b int) int {
