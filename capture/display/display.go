@@ -25,9 +25,9 @@ import (
 
 // Filter is a compiled filter. It is safe for concurrent use.
 type Filter struct {
-	text  string
-	uses  map[string]bool // its words, names of fields among them
-	match predicate
+	text   string
+	match  predicate
+	fields []*Field
 }
 
 // predicate reports whether a packet fulfils a part of a filter.
@@ -66,24 +66,29 @@ func Compile(text string) (*Filter, error) {
 	if t := p.peek(); t.kind != tokenEnd {
 		return nil, p.wrong(t, fmt.Sprintf("%q after the end of the filter", t.text), "&& or || before it")
 	}
-	f := &Filter{text: text, match: match, uses: map[string]bool{}}
-	for _, t := range p.tokens {
-		if t.kind == tokenWord {
-			f.uses[t.text] = true
-		}
-	}
-	return f, nil
+	return &Filter{text, match, p.fields}, nil
 }
 
 // Match reports whether a packet fulfils the filter.
 func (f *Filter) Match(p *Packet) bool { return f.match(p) }
+
+// Judge reports whether a packet fulfils the filter, and whether that is sure. It is not sure if the capture
+// cut the packet off before a field that the filter read.
+func (f *Filter) Judge(p *Packet) (match, sure bool) {
+	p.unsure = false
+	match = f.match(p)
+	return match, !p.unsure
+}
+
+// Fields returns the fields that the filter reads, in the order in which it names them.
+func (f *Filter) Fields() []*Field { return f.fields }
 
 // String returns the filter as it was written.
 func (f *Filter) String() string { return f.text }
 
 // Uses reports whether the filter has a field of one of the names.
 func (f *Filter) Uses(names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return f.uses[name] })
+	return slices.ContainsFunc(f.fields, func(of *Field) bool { return slices.Contains(names, of.Name) })
 }
 
 // Context holds a run's knowledge of a packet. The fields run.message and run.rank have it.
@@ -118,10 +123,9 @@ func (d *Decoder) Next() (*Packet, error) {
 	if raw.Number == 1 {
 		d.first = raw.Time
 	}
-	p.Number, p.Raw, p.Interface, p.first = raw.Number, raw, &d.source.Interfaces()[raw.Interface], d.first
+	p.Set(raw, &d.source.Interfaces()[raw.Interface], raw.Number, d.first)
 	if d.Context != nil {
 		p.context = d.Context(raw.Number)
 	}
-	p.dissect()
 	return p, nil
 }

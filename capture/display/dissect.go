@@ -62,12 +62,50 @@ type Packet struct {
 	note        pcapng.Annotation
 	annotated   bool
 	left, right []value // of a comparison
+	// hidden is the lowest level of a header that the capture may have cut off.
+	hidden level
+	// unsure reports whether an evaluation read a field that the capture may have cut off.
+	unsure bool
+}
+
+// level is the place of a protocol among the headers of a packet. If a header is cut off, so are those of
+// higher levels.
+type level uint8
+
+const (
+	frameLevel level = iota
+	ethernetLevel
+	networkLevel
+	transportLevel
+	messageLevel
+	allLevels // above every header: none is cut off
+)
+
+func levelOf(p protocol) level {
+	switch {
+	case p == frameLayer:
+		return frameLevel
+	case p == ethernetLayer:
+		return ethernetLevel
+	case p <= ipv6Layer:
+		return networkLevel
+	case p <= tcpLayer:
+		return transportLevel
+	}
+	return messageLevel
+}
+
+// Set makes p the packet of a record: the number-th of a capture whose first packet has the time first. Memory
+// of the packet that p was before is used again.
+func (p *Packet) Set(raw *pcapng.Packet, at *pcapng.Interface, number int, first int64) {
+	p.Raw, p.Interface, p.Number, p.first, p.context = raw, at, number, first, Context{}
+	p.dissect()
 }
 
 // dissect finds the headers.
 func (p *Packet) dissect() {
 	p.layers = append(p.layers[:0], layer{frameLayer, 0, p.Raw.Length})
-	p.note, p.annotated = pcapng.Annotation{}, false
+	p.note, p.annotated, p.hidden = pcapng.Annotation{}, false, allLevels
 	for _, comment := range p.Raw.Comments {
 		if note, is := pcapng.ParseAnnotation(comment); is {
 			p.note, p.annotated = note, true
@@ -78,20 +116,34 @@ func (p *Packet) dissect() {
 	}
 }
 
-// has reports whether the capture has n bytes from at on, and these lie before end.
-func (p *Packet) has(at, n, end int) bool { return at+n <= min(end, len(p.Raw.Data)) }
+// has reports whether the capture has a header of a level: n bytes from at on, before end.
+func (p *Packet) has(of level, at, n, end int) bool {
+	if at+n > end {
+		return false
+	}
+	if at+n > len(p.Raw.Data) {
+		p.hidden = min(p.hidden, of)
+		return false
+	}
+	return true
+}
+
+// captured returns the captured bytes from at to end.
+func (p *Packet) captured(at, end int) []byte {
+	return p.Raw.Data[min(at, len(p.Raw.Data)):min(end, max(at, len(p.Raw.Data)))]
+}
 
 func (p *Packet) add(l protocol, at, end int) { p.layers = append(p.layers, layer{l, at, end}) }
 
 func (p *Packet) u16(at int) int { return int(binary.BigEndian.Uint16(p.Raw.Data[at:])) }
 
 func (p *Packet) ethernet(end int) {
-	if !p.has(0, wire.EthernetLen, end) {
+	if !p.has(ethernetLevel, 0, wire.EthernetLen, end) {
 		return
 	}
 	p.add(ethernetLayer, 0, end)
 	at, kind := wire.EthernetLen, p.u16(12)
-	for wire.IsTag(uint16(kind)) && p.has(at, wire.TagLen, end) {
+	for wire.IsTag(uint16(kind)) && p.has(networkLevel, at, wire.TagLen, end) {
 		p.add(vlanLayer, at, end)
 		kind = p.u16(at + 2)
 		at += wire.TagLen
@@ -102,7 +154,7 @@ func (p *Packet) ethernet(end int) {
 	case wire.EtherTypeIPv6:
 		p.ipv6(at, end)
 	case wire.EtherTypeARP:
-		if p.has(at, wire.ARPLen, end) {
+		if p.has(networkLevel, at, wire.ARPLen, end) {
 			p.add(arpLayer, at, end)
 		}
 	case wire.EtherTypeMACControl:
@@ -111,7 +163,7 @@ func (p *Packet) ethernet(end int) {
 }
 
 func (p *Packet) ipv4(at, end int) {
-	if !p.has(at, wire.IPv4MinLen, end) || p.Raw.Data[at]>>4 != 4 {
+	if !p.has(networkLevel, at, wire.IPv4MinLen, end) || p.Raw.Data[at]>>4 != 4 {
 		return
 	}
 	header := int(p.Raw.Data[at]&0xF) * 4
@@ -133,7 +185,7 @@ const (
 )
 
 func (p *Packet) ipv6(at, end int) {
-	if !p.has(at, wire.IPv6Len, end) || p.Raw.Data[at]>>4 != 6 {
+	if !p.has(networkLevel, at, wire.IPv6Len, end) || p.Raw.Data[at]>>4 != 6 {
 		return
 	}
 	if length := p.u16(at + 4); length > 0 {
@@ -143,7 +195,7 @@ func (p *Packet) ipv6(at, end int) {
 	next := p.Raw.Data[at+6]
 	at += wire.IPv6Len
 	for next == hopByHop || next == routing || next == destination || next == fragment {
-		if !p.has(at, 8, end) {
+		if !p.has(transportLevel, at, 8, end) {
 			return
 		}
 		length := 8
@@ -162,20 +214,20 @@ func (p *Packet) ipv6(at, end int) {
 // transport finds the header of an IP protocol. icmp is the ICMP of the IP version.
 func (p *Packet) transport(number uint8, at, end int, icmp protocol) {
 	switch {
-	case number == wire.ProtocolUDP && p.has(at, wire.UDPLen, end):
+	case number == wire.ProtocolUDP && p.has(transportLevel, at, wire.UDPLen, end):
 		if length := p.u16(at + 4); length >= wire.UDPLen {
 			end = min(end, at+length)
 		}
 		p.add(udpLayer, at, end)
 		p.datagram(at+wire.UDPLen, end, p.u16(at), p.u16(at+2))
-	case number == wire.ProtocolTCP && p.has(at, wire.TCPMinLen, end):
+	case number == wire.ProtocolTCP && p.has(transportLevel, at, wire.TCPMinLen, end):
 		p.add(tcpLayer, at, end)
-	case number == wire.ProtocolICMPv4 && icmp == icmpLayer && p.has(at, 8, end):
+	case number == wire.ProtocolICMPv4 && icmp == icmpLayer && p.has(transportLevel, at, 8, end):
 		p.add(icmpLayer, at, end)
 		if quotes4(p.Raw.Data[at]) {
 			p.ipv4(at+8, end)
 		}
-	case number == wire.ProtocolICMPv6 && icmp == icmpv6Layer && p.has(at, 8, end):
+	case number == wire.ProtocolICMPv6 && icmp == icmpv6Layer && p.has(transportLevel, at, 8, end):
 		p.add(icmpv6Layer, at, end)
 		if kind := p.Raw.Data[at]; kind >= 1 && kind <= 4 {
 			p.ipv6(at+8, end)
@@ -190,11 +242,12 @@ func quotes4(kind uint8) bool {
 
 // datagram finds the headers of the protocols over UDP.
 func (p *Packet) datagram(at, end, source, destination int) {
-	end = min(end, max(at, len(p.Raw.Data)))
 	if destination == wire.PortINT || wire.IsPortRD(uint16(destination)) {
-		if block := wire.INT(p.Raw.Data[min(at, len(p.Raw.Data)):end]); block.Valid() {
+		if block := wire.INT(p.captured(at, end)); block.Valid() {
 			p.add(telemetryLayer, at, end)
 			at, destination = at+block.Len(), int(block.NextPort())
+		} else if len(block) < end-at && (len(block) < wire.INTLen || block.Starts()) {
+			p.hidden = min(p.hidden, messageLevel)
 		}
 	}
 	switch {
@@ -215,22 +268,22 @@ var rdLayers = [wire.RDTypes]protocol{
 }
 
 func (p *Packet) reliable(at, end int) {
-	if !p.has(at, wire.RDBaseLen, end) {
+	if !p.has(messageLevel, at, wire.RDBaseLen, end) {
 		return
 	}
-	d := wire.RD(p.Raw.Data[at:end])
+	d := wire.RD(p.captured(at, end))
 	if !d.HasBase() {
 		return
 	}
 	p.add(rdLayer, at, end)
 	if kind := d.Type(); d.Version() == wire.RDVersion && !d.Sealed() && int(kind) < len(rdLayers) &&
-		rdLayers[kind] != 0 && p.has(at, wire.RDHeaderLen(kind), end) {
+		rdLayers[kind] != 0 && p.has(messageLevel, at, wire.RDHeaderLen(kind), end) {
 		p.add(rdLayers[kind], at, end)
 	}
 }
 
 func (p *Packet) infiniband(at, end int) {
-	if !p.has(at, infiniband.BTHLen, end) {
+	if !p.has(messageLevel, at, infiniband.BTHLen, end) {
 		return
 	}
 	p.add(infinibandLayer, at, end)
@@ -249,7 +302,7 @@ func (p *Packet) infiniband(at, end int) {
 		{infiniband.HasImmDt, infiniband.ImmDtLen, immLayer},
 		{infiniband.HasIETH, infiniband.IETHLen, iethLayer},
 	} {
-		if opcode.Has(h.header) && p.has(next, h.length, end) {
+		if opcode.Has(h.header) && p.has(messageLevel, next, h.length, end) {
 			p.add(h.layer, next, next+h.length)
 			next += h.length
 		}

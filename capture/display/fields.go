@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/agnivade/levenshtein"
@@ -17,6 +18,16 @@ type Field struct {
 	Kind Kind
 	// values appends the values of a packet's field, one for each header that has it.
 	values func(p *Packet, to []value) []value
+	level  level
+	bits   int // of a number, 64 where the format has no field of that width
+}
+
+// read is values, and notes whether the capture may have cut off a value.
+func (f *Field) read(p *Packet, to []value) []value {
+	if f.level >= p.hidden {
+		p.unsure = true
+	}
+	return f.values(p, to)
 }
 
 // Fields are all fields, by name.
@@ -281,7 +292,7 @@ func number(n int) value { return value{n: int64(n)} }
 func text(s string) (value, bool) { return value{b: []byte(s)}, s != "" }
 
 func makeFields() (all []Field) {
-	add := func(name string, kind Kind, l protocol, of func(*Packet, layer) (value, bool)) {
+	add := func(name string, kind Kind, l protocol, bits int, of func(*Packet, layer) (value, bool)) {
 		all = append(all, Field{name, kind, func(p *Packet, to []value) []value {
 			for _, at := range p.layers {
 				if at.protocol != l {
@@ -292,20 +303,23 @@ func makeFields() (all []Field) {
 				}
 			}
 			return to
-		}})
+		}, levelOf(l), bits})
 	}
 	for _, o := range protocols {
-		add(o.name, Protocol, o.layer, func(p *Packet, l layer) (value, bool) {
+		add(o.name, Protocol, o.layer, 64, func(p *Packet, l layer) (value, bool) {
 			from := min(l.at, len(p.Raw.Data))
 			b := p.Raw.Data[from:max(from, min(l.end, len(p.Raw.Data)))]
-			return value{n: int64(min(p.header(l), len(b))), b: b}, true
+			header := p.header(l)
+			return value{n: int64(min(header, len(b))), b: b, cut: len(b) < l.end-l.at,
+				cutHeader: len(b) < header}, true
 		})
 	}
-	for _, o := range parts {
-		add(o.name, o.kind, o.layer, o.of)
+	for i := range parts {
+		o := &parts[i]
+		add(o.name, o.kind, o.layer, o.bits(), o.of)
 	}
 	for _, o := range computed {
-		add(o.name, o.kind, o.layer, o.of)
+		add(o.name, o.kind, o.layer, 64, o.of)
 	}
 	byName := map[string]Field{}
 	for _, f := range all {
@@ -316,16 +330,25 @@ func makeFields() (all []Field) {
 		all = slices.DeleteFunc(all, func(f Field) bool { return f.Name == o.name })
 		all = append(all, Field{o.name, first.Kind, func(p *Packet, to []value) []value {
 			return second.values(p, first.values(p, to))
-		}})
+		}, min(first.level, second.level), max(first.bits, second.bits)})
 	}
 	slices.SortFunc(all, func(a, b Field) int { return cmp.Compare(a.Name, b.Name) })
 	return all
+}
+
+// bits returns the width of the part.
+func (o *part) bits() int {
+	if o.mask != 0 {
+		return bits.OnesCount64(o.mask)
+	}
+	return 8 * o.length
 }
 
 // of returns the part of a header.
 func (o *part) of(p *Packet, l layer) (value, bool) {
 	at := l.at + o.at
 	if at+o.length > min(len(p.Raw.Data), l.end) {
+		p.unsure = p.unsure || at+o.length <= l.end
 		return value{}, false
 	}
 	b := p.Raw.Data[at : at+o.length]

@@ -14,6 +14,7 @@ type parser struct {
 	tokens []token
 	next   int
 	depth  int
+	fields []*Field
 }
 
 // maxDepth bounds the nesting of a filter.
@@ -164,7 +165,8 @@ func (p *parser) operand() (*operand, error) {
 	if field == nil {
 		return nil, p.wrong(t, fmt.Sprintf("no field %q", t.text), suggest(t.text))
 	}
-	o := &operand{Field: field, kind: field.Kind, values: field.values}
+	p.fields = append(p.fields, field)
+	o := &operand{Field: field, kind: field.Kind, values: field.read}
 	if p.accept("[") {
 		return o, p.slice(o, t)
 	}
@@ -202,7 +204,11 @@ func (p *parser) slice(o *operand, at token) error {
 			if protocol { // as in Wireshark: a slice is of the header, and contains of everything in it
 				b = b[:to[i].n]
 			}
-			if cut, fits := cutRanges(b, ranges); fits {
+			cut, fits := cutRanges(b, ranges)
+			if to[i].cutHeader && (!fits || slices.ContainsFunc(ranges, byteRange.fromEnd)) {
+				p.unsure = true
+			}
+			if fits {
 				to[kept] = value{b: cut}
 				kept++
 			}
@@ -214,6 +220,9 @@ func (p *parser) slice(o *operand, at token) error {
 
 // byteRange is a part of a value: length bytes from an offset, or to the end if length is negative.
 type byteRange struct{ from, length int }
+
+// fromEnd reports whether the part depends on where the value ends.
+func (r byteRange) fromEnd() bool { return r.from < 0 || r.length < 0 }
 
 // byteRange reads one range. The lexer takes it for one word, as colons and signs belong to addresses.
 func (p *parser) byteRange() (byteRange, error) {
@@ -298,6 +307,8 @@ func (p *parser) comparison(left *operand, r relation) (predicate, error) {
 		return func(p *Packet) bool {
 			p.left = left.values(p, p.left[:0])
 			p.right = right.values(p, p.right[:0])
+			p.whole(p.left, left.kind)
+			p.whole(p.right, right.kind)
 			if len(p.left) == 0 || len(p.right) == 0 {
 				return false
 			}
@@ -317,6 +328,7 @@ func (p *parser) comparison(left *operand, r relation) (predicate, error) {
 	}
 	return func(p *Packet) bool {
 		p.left = left.values(p, p.left[:0])
+		p.whole(p.left, left.kind)
 		for i := range p.left {
 			if r.holds(lit.compare(&p.left[i])) != r.all {
 				return !r.all
@@ -353,6 +365,7 @@ func (p *parser) membership(left *operand) (predicate, error) {
 	}
 	return func(p *Packet) bool {
 		p.left = left.values(p, p.left[:0])
+		p.whole(p.left, left.kind)
 		for i := range p.left {
 			for _, r := range ranges {
 				if r[0].compare(&p.left[i]) >= 0 && r[1].compare(&p.left[i]) <= 0 {
@@ -381,6 +394,7 @@ func (p *parser) containment(left *operand, at token) (predicate, error) {
 	}
 	return func(p *Packet) bool {
 		p.left = left.values(p, p.left[:0])
+		p.whole(p.left, left.kind)
 		return slices.ContainsFunc(p.left, func(v value) bool { return bytes.Contains(v.b, part) })
 	}, nil
 }

@@ -1,6 +1,7 @@
 package display
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +15,43 @@ import (
 
 // FieldNamed returns a field, or nil if there is none of the name.
 func FieldNamed(name string) *Field { return fieldsByName[name] }
+
+// Bits returns the width of a number's field in its header, and 64 for a number that is in no header.
+func (f *Field) Bits() int { return f.bits }
+
+// Number returns the first value of a number's field. It reports whether the packet has the field, and whether
+// that is sure, as Filter.Judge does.
+func (f *Field) Number(p *Packet) (n uint64, has, sure bool) {
+	p.unsure = false
+	p.left = f.read(p, p.left[:0])
+	if len(p.left) == 0 {
+		return 0, false, !p.unsure
+	}
+	return uint64(p.left[0].n), true, !p.unsure
+}
+
+// AppendKey appends the first value of the field, so that equal values of fields of one kind have equal bytes.
+// The values of numbers have one width. It reports the same as Number.
+func (f *Field) AppendKey(p *Packet, to []byte) (key []byte, has, sure bool) {
+	p.unsure = false
+	p.left = f.read(p, p.left[:0])
+	switch {
+	case len(p.left) == 0:
+		return to, false, !p.unsure
+	case f.Kind.isNumber():
+		return binary.BigEndian.AppendUint64(to, uint64(p.left[0].n)), true, !p.unsure
+	}
+	to = binary.BigEndian.AppendUint32(to, uint32(len(p.left[0].b)))
+	return append(to, p.left[0].b...), true, !p.unsure
+}
+
+// Comparable reports whether values of two fields can be equal.
+func (f *Field) Comparable(other *Field) bool {
+	return f.Kind == other.Kind || f.Kind.isNumber() && other.Kind.isNumber()
+}
+
+// IsCount reports whether the field is a number without unit, so that values can be added and ordered.
+func (f *Field) IsCount() bool { return f.Kind == Unsigned || f.Kind == Boolean }
 
 // Texts returns a packet's values of the field, in the form of filters. The value of a protocol is its name.
 func (f *Field) Texts(p *Packet) (all []string) {

@@ -41,6 +41,15 @@ func (k Kind) isBytes() bool  { return !k.isNumber() }
 type value struct {
 	n int64
 	b []byte
+	// cut reports whether the capture lacks bytes of a protocol, and cutHeader of its header.
+	cut, cutHeader bool
+}
+
+// whole notes whether the bytes of protocols are incomplete.
+func (p *Packet) whole(values []value, kind Kind) {
+	for i := range values {
+		p.unsure = p.unsure || kind == Protocol && values[i].cut
+	}
 }
 
 // compare orders two values of a kind. Unsigned numbers of 64 bits compare as unsigned.
