@@ -32,6 +32,8 @@ type verifyFlags struct {
 	mtu                         int
 	// named holds checks in the words of files, and taps the ports of interfaces.
 	named, taps []string
+	// rules is a file of checks, and offenders the directory for packets that break checks.
+	rules, offenders string
 	// asked reports whether the user gave a flag.
 	asked func(flag string) bool
 }
@@ -64,7 +66,7 @@ longer than its link's MTU. With --workload it also checks the bytes that each
 rank sent and the NIC by which they left. Without a cluster only the MTU of --mtu
 is checked.
 
-With --check it checks what is named instead, and with --mtu or --fidelity that,
+With --check or --rules it checks what is named instead, and with --mtu or --fidelity that,
 too. A check is written as under "packets:" in a scenario file; for example:
 
   ` + strings.Join(verify.Examples(), "\n  ") + `
@@ -72,6 +74,9 @@ too. A check is written as under "packets:" in a scenario file; for example:
 The rules of roce, over connections of RoCEv2 in anybody's recording, are icrc, psn,
 acks, writes, go-back-n, cnp and rate-decrease; one that has nothing to be applied to is
 INCONCLUSIVE and says NOT-APPLICABLE.
+
+A rule (check "rule") is about packets that display filters select, as in decode -Y. It
+names the packets that break it, and --offenders writes them to captures.
 
 Those of a workload, bytes-per-rank, rank-nic, crossed, rail-local and partial-sums, need --workload; most others,
 and crossed, need the cluster. With --keys those of reliable datagrams read encrypted packets, as far as
@@ -81,6 +86,7 @@ code 5.`,
   railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'
   railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
   railbed verify somebody.pcap --mtu 1500
+  railbed verify somebody.pcapng --rules rules.yaml --offenders found
   railbed verify tcpdump.pcapng --plan plan.json --tap eth0=h0:eth0 --tap eth1=h1:eth0`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeCaptures,
@@ -93,6 +99,10 @@ code 5.`,
 		"the testbed's `FILE`, whose plan is compiled")
 	cmd.Flags().StringArrayVar(&flags.named, "check", nil,
 		"`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
+	cmd.Flags().StringVar(&flags.rules, "rules", "",
+		"`FILE` with a list of such checks below rules:, as '- rule: {never: FILTER}'")
+	cmd.Flags().StringVar(&flags.offenders, "offenders", "",
+		"`DIRECTORY` for captures of the packets that break checks, with their neighbours")
 	cmd.Flags().StringVar(&flags.plan, "plan", "",
 		"`FILE` with the testbed's plan, as railbed plan -o json prints it")
 	cmd.Flags().StringVar(&flags.keys, "keys", "",
@@ -111,6 +121,8 @@ code 5.`,
 	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
 	completeFlag(cmd, "testbed-file", completeFiles)
 	completeFlag(cmd, "check", oneOf(verify.Examples()...))
+	completeFlag(cmd, "rules", completeFiles)
+	completeFlag(cmd, "offenders", completeDirs)
 	completeFlag(cmd, "plan", completeJSON)
 	completeFlag(cmd, "keys", completeAnyFile)
 	completeFlag(cmd, "tap", completeTaps(a, &flags))
@@ -173,6 +185,9 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 			verify.Timed(asked.check) {
 			judged.RestOnTime = append(judged.RestOnTime, results[i].Name)
 		}
+	}
+	if err := writeOffenders(flags.offenders, results); err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	judged.Verdict = verdict.Worst(verdicts...)
 	if a.output == "json" {
@@ -279,8 +294,8 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 		check.Except(changed)
 		return titled{Check: check}
 	}
-	if len(f.named) > 0 {
-		checks, err := namedChecks(f.named, w, p)
+	if len(f.named) > 0 || f.rules != "" {
+		checks, err := namedChecks(f.named, f.rules, w, p)
 		if f.asked("mtu") {
 			checks = append(checks, titled{Check: fabric.NewMTU(f.mtu)})
 		}
@@ -334,6 +349,10 @@ func (a *app) printVerify(name string, r verifyReport) {
 			fmt.Fprintf(a.stdout, "\n%s:\n", printable.Line(check.Name))
 			for _, detail := range check.Details {
 				fmt.Fprintf(a.stdout, "  %s\n", printable.Line(detail))
+			}
+			if check.Excerpt != "" {
+				fmt.Fprintf(a.stdout, "  these packets and their neighbours are in %s\n",
+					printable.Line(check.Excerpt))
 			}
 		}
 	}

@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"railbed/capture/verify"
 	"railbed/capture/verify/ranks"
+	"railbed/capture/verify/rules"
+	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
@@ -14,11 +19,79 @@ import (
 type writtenCheck struct {
 	check  *spec.PacketsCheck
 	source *spec.Source
+	path   string // of the check in the source
+	where  string // the flag or the file and the position
 }
 
-// namedChecks makes checks from texts in the words of files. The workload and the plan are nil if
-// they are unknown.
-func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, error) {
+// namedChecks makes checks from texts in the words of files, and from a file of rules. The workload and
+// the plan are nil if they are unknown.
+func namedChecks(texts []string, rulesFile string, w *verify.Workload, p *plan.Plan) ([]titled, error) {
+	var workloads []string
+	if w != nil {
+		workloads = []string{w.Name}
+	}
+	written, err := parseChecks(texts, workloads)
+	if err == nil && rulesFile != "" {
+		var more []writtenCheck
+		more, err = readRules(rulesFile, workloads)
+		written = append(written, more...)
+	}
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	sources := workloadSources(w)
+	var checks []titled
+	for _, asked := range written {
+		if p != nil {
+			err = p.CheckWords(asked.source, asked.path, asked.check)
+		}
+		if err == nil && asked.check.Rule != nil {
+			err = rules.Check(asked.source, asked.path+".rule", asked.check.Rule)
+		}
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		check, err := verify.New(asked.check, sources)
+		if err != nil {
+			return nil, usage("%s: %s: %w", asked.where, asked.check.Kind(), err)
+		}
+		checks = append(checks, titled{check, verify.Title(asked.check), &asked})
+	}
+	return checks, nil
+}
+
+// parseChecks parses the checks of flags.
+func parseChecks(texts, workloads []string) (written []writtenCheck, err error) {
+	for i, text := range texts {
+		flag := "--check"
+		if len(texts) > 1 {
+			flag = fmt.Sprintf("--check %d", i+1)
+		}
+		asked, source, err := spec.ParsePacketsCheck(flag, text, workloads...)
+		if err != nil {
+			return nil, err
+		}
+		written = append(written, writtenCheck{asked, source, spec.PacketsPath, flag})
+	}
+	return written, nil
+}
+
+// readRules reads a file of rules.
+func readRules(name string, workloads []string) (written []writtenCheck, err error) {
+	text, err := spec.ReadText(name)
+	if err != nil {
+		return nil, err
+	}
+	asked, source, err := spec.ParseRules(name, text, workloads...)
+	for i := range asked {
+		path := spec.RulesPath(i)
+		written = append(written, writtenCheck{&asked[i], source, path, source.Pos(path).String()})
+	}
+	return written, err
+}
+
+// workloadSources returns what checks need of a workload, which is nil if none is known.
+func workloadSources(w *verify.Workload) verify.Sources {
 	sources := verify.Sources{Traffic: func(name string) (verify.Workload, error) {
 		if w == nil {
 			return verify.Workload{}, errors.New(
@@ -30,30 +103,38 @@ func namedChecks(texts []string, w *verify.Workload, p *plan.Plan) ([]titled, er
 		w, err := sources.Traffic(name)
 		return ranks.CrossingOf(w), err
 	}
-	var workloads []string
-	if w != nil {
-		workloads = []string{w.Name}
+	sources.Numbers = func(name string) (map[string]float64, error) {
+		w, err := sources.Traffic(name)
+		return w.Numbers(), err
 	}
-	var checks []titled
-	for i, text := range texts {
-		flag := "--check"
-		if len(texts) > 1 {
-			flag = fmt.Sprintf("--check %d", i+1)
-		}
-		asked, source, err := spec.ParsePacketsCheck(flag, text, workloads...)
-		if err == nil && p != nil {
-			err = p.CheckWords(source, spec.PacketsPath, asked)
-		}
-		if err != nil {
-			return nil, usage("%w", err)
-		}
-		check, err := verify.New(asked, sources)
-		if err != nil {
-			return nil, usage("%s: %s: %w", flag, asked.Kind(), err)
-		}
-		checks = append(checks, titled{check, verify.Title(asked), &writtenCheck{asked, source}})
+	return sources
+}
+
+// writeOffenders writes the packets that break checks into files of a directory, and names the files in
+// the results. An empty name writes nothing.
+func writeOffenders(dir string, results []verify.Result) error {
+	if dir == "" {
+		return nil
 	}
-	return checks, nil
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("--offenders: %w", err)
+	}
+	for i := range results {
+		r := &results[i]
+		if r.Offenders == nil || !r.Offenders.Kept() || r.Verdict == verdict.Pass {
+			continue
+		}
+		r.Excerpt = filepath.Join(dir, fmt.Sprintf("check-%d.pcapng", i+1))
+		file, err := os.Create(r.Excerpt)
+		if err != nil {
+			return fmt.Errorf("--offenders: %w", err)
+		}
+		out := bufio.NewWriter(file)
+		if err := errors.Join(r.Offenders.WriteExcerpt(out, r.Name), out.Flush(), file.Close()); err != nil {
+			return fmt.Errorf("write %s: %w", r.Excerpt, err)
+		}
+	}
+	return nil
 }
 
 // unknownPorts reports names in checks that match no tap of a capture without a plan.
@@ -67,7 +148,7 @@ func unknownPorts(checks []titled, capture verify.Summary) error {
 	var errs []error
 	for _, check := range checks {
 		if check.asked != nil {
-			errs = append(errs, plan.CheckPorts(ports, check.asked.source, spec.PacketsPath,
+			errs = append(errs, plan.CheckPorts(ports, check.asked.source, check.asked.path,
 				check.asked.check))
 		}
 	}

@@ -117,6 +117,9 @@ func (w *words) check(path string, p *spec.PacketsCheck) {
 	if k := p.QueueDepth; k != nil {
 		at("queue-depth.at", k.At)
 	}
+	if k := p.Rule; k != nil {
+		at("rule.at", k.At)
+	}
 }
 
 // name reports a name or pattern that matches none of the names. If only ports are known it reports

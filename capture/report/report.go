@@ -250,6 +250,9 @@ type Check struct {
 	Details []string `json:"details,omitempty"`
 	// Values are the numbers on which the verdict is based.
 	Values []Value `json:"values,omitempty"`
+	// Excerpt is a path, below the report's directory, of a capture of packets that break the check, with
+	// their neighbours.
+	Excerpt string `json:"excerpt,omitempty"`
 }
 
 // Value is a measured number and its bound.

@@ -3,6 +3,7 @@ package verify
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -45,6 +46,11 @@ func everyCheck() (names []string) {
 		"roce": schema.Defs["RoCECheck"].Properties["rule"].Enum,
 		"that": schema.Defs["PacketsCheck"].Properties["that"].Enum,
 	}
+	for _, kind := range spec.RuleKinds() {
+		if words["rule"] = append(words["rule"], kind); kind == spec.RuleCount {
+			words["rule"] = append(words["rule"], kind+" in a window")
+		}
+	}
 	for _, key := range spec.PacketChecks() {
 		for _, word := range words[key] {
 			names = append(names, fmt.Sprint(key, " ", word))
@@ -55,6 +61,8 @@ func everyCheck() (names []string) {
 	}
 	return names
 }
+
+func init() { maps.Copy(specimens, ruleSpecimens) }
 
 // specimens has two runs for each check: a run that passes and a broken run.
 var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check){

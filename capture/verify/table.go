@@ -10,6 +10,7 @@ import (
 	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/rd"
 	"railbed/capture/verify/roce"
+	"railbed/capture/verify/rules"
 	"railbed/plan/spec"
 )
 
@@ -20,6 +21,8 @@ type Sources struct {
 	Traffic func(workload string) (Workload, error)
 	// Crossing returns the traffic that a run of a stack had to send.
 	Crossing func(stack string) (Crossing, error)
+	// Numbers returns the numbers of a workload for formulas.
+	Numbers rules.Numbers
 }
 
 // kind is a kind of packet check that a file can ask for.
@@ -138,6 +141,16 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck) bool { return rd.Timed(p.That) },
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) { return rd.New(p.That) }},
+	{"rule", `{never: 'railbed.verdict == "drop"'}`,
+		func(p *spec.PacketsCheck) bool { return p.Rule.Window > 0 || p.Rule.Within > 0 },
+		func(p *spec.PacketsCheck) []string { return []string{p.Rule.Title()} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.selected(p.Rule.Workload)
+			if err != nil {
+				return nil, err
+			}
+			return rules.New(p.Rule, w, s.Numbers)
+		}},
 }
 
 func always(*spec.PacketsCheck) bool { return true }

@@ -156,6 +156,9 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 		c.workloadOf(at+".pacing", k.Workload)
 	}
 	c.roceCheck(at+".roce", p.RoCE)
+	if p.Rule != nil {
+		c.rule(at+".rule", p.Rule)
+	}
 	if p.RankNIC != "" {
 		c.workloadNamed(at+".rank-nic", p.RankNIC)
 	}

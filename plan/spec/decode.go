@@ -33,7 +33,7 @@ func Decode(file string, text []byte) (*Testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	testbed := &Testbed{Source: &Source{File: file, values: map[string]mark{}}}
+	testbed := &Testbed{Source: &Source{File: file, values: map[string]mark{}, text: text}}
 	d := &decoder{source: testbed.Source, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
 	d.source.values[""] = markOf(root, root)
 	d.decode(root, reflect.ValueOf(testbed).Elem(), target{})

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"railbed/internal/units"
 )
 
@@ -26,40 +24,6 @@ func (p *PacketsCheck) Kind() string {
 		return found[0]
 	}
 	return ""
-}
-
-// PacketsPath is the path of a check that ParsePacketsCheck parsed.
-const PacketsPath = "packets"
-
-// ParsePacketsCheck parses a check as it is written in files, such as "drops: {reason: tail, count:
-// \">= 1\"}". Errors are Problems and call the text by the given name. The Source has the positions
-// in the text. If workloads are given, the check must name one of them. Otherwise a workload that
-// the check names need not exist. Package plan checks nodes, switches and ports.
-func ParsePacketsCheck(name, text string, workloads ...string) (*PacketsCheck, *Source, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil, Problems{{File: name, What: "is empty",
-			Want: "want one of " + strings.Join(packetChecks, ", ")}}
-	}
-	root, err := ParseTree(name, []byte(text))
-	if err != nil {
-		return nil, nil, err
-	}
-	check := new(PacketsCheck)
-	d := &decoder{source: &Source{File: name, values: map[string]mark{PacketsPath: markOf(root, root)}},
-		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
-	d.decode(root, reflect.ValueOf(check).Elem(), target{path: PacketsPath})
-	d.wrong["steps"] = len(workloads) == 0 // without workloads, checks of their names are skipped
-	c := newChecker(&Testbed{Source: d.source}, d.wrong)
-	c.named, c.runs = workloads, workloads
-	for _, workload := range workloads {
-		c.workloads[workload] = true
-	}
-	c.constraints(reflect.ValueOf(check).Elem(), PacketsPath)
-	c.packets(PacketsPath, check)
-	if err := append(d.problems, c.problems...).Err(); err != nil {
-		return nil, nil, err
-	}
-	return check, d.source, nil
 }
 
 // Statements that PacketsCheck.That can require.

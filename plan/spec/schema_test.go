@@ -148,6 +148,7 @@ func makeSchema(t *testing.T) []byte {
 		"Step":         stepKeys(),
 		"Check":        {"workload", "packets", "fidelity"},
 		"PacketsCheck": packetChecks,
+		"Rule":         RuleKinds(),
 		"Traffic":      {"to", "shift", "pause"},
 		"Workload":     {"size", "sizes"},
 		"Training":     {"model", "trace"},

@@ -16,6 +16,7 @@ type Source struct {
 	File string
 
 	values map[string]mark
+	text   []byte // of the file
 }
 
 // mark holds the positions of a value and of its key. An element of a list and the whole file have

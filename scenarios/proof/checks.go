@@ -70,6 +70,8 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	case c.Pacing != nil:
 		l.speaks(path, "rd")
 		l.seen(path, l.which(isNIC), true)
+	case c.Rule != nil:
+		l.seen(path+".at", l.which(func(p *port) bool { return p.matches(c.Rule.At) }), true)
 	default: // bytes-per-rank, rank-nic, crossed
 		l.countsPayload(path, c)
 		l.seen(path, l.which(isNIC), true)

@@ -74,6 +74,9 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 			continue
 		}
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
+		if err := e.excerpt(&checks[i], fmt.Sprintf("%s/check-%d.pcapng", excerptsDir, i+1), results[n]); err != nil {
+			return checks, lost(err)
+		}
 	}
 	return checks, nil
 }
@@ -145,10 +148,41 @@ func checkName(check spec.Check) string {
 	return verify.Title(check.Packets)
 }
 
+// excerptsDir is the directory, below that of the results, of packets that break checks.
+const excerptsDir = "offenders"
+
+// excerpt writes the packets that break a check.
+func (e *evidence) excerpt(c *report.Check, name string, r verify.Result) error {
+	if e.keep == nil || r.Offenders == nil || !r.Offenders.Kept() || r.Verdict == verdict.Pass {
+		return nil
+	}
+	c.Excerpt = name
+	return e.keep(name, func(w io.Writer) error { return r.Offenders.WriteExcerpt(w, c.Name) })
+}
+
+// numbers returns the numbers of a workload for the formulas of rules.
+func (e *evidence) numbers(file *spec.Testbed, name string) (map[string]float64, error) {
+	done := e.workload(name)
+	if done == nil {
+		return nil, fmt.Errorf("workload %s did not come to its end", name)
+	}
+	numbers := done.traffic.Numbers()
+	for _, step := range file.Steps {
+		if w := step.Workload; w != nil && w.Name == name {
+			numbers["iterations"] = float64(w.Warmup + w.Iterations)
+			if w.Size > 0 {
+				numbers["size"] = float64(w.Size)
+			}
+		}
+	}
+	return numbers, nil
+}
+
 // sources returns what packet checks need besides the packets.
 func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	return verify.Sources{
 		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, p) },
+		Numbers:  func(name string) (map[string]float64, error) { return e.numbers(file, name) },
 		Traffic: func(name string) (verify.Workload, error) {
 			if done := e.workload(name); done != nil {
 				return e.trafficOf(file, done), nil

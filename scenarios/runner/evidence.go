@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"io"
 	"slices"
 
 	"railbed/capture/report"
@@ -28,6 +29,8 @@ type evidence struct {
 	keys *privacy.KeyLog
 	// aborted is the reason why no check is judged, or nil.
 	aborted error
+	// keep writes a file of the results. If it is nil, packets that break checks are not written.
+	keep func(name string, write func(io.Writer) error) error
 }
 
 // finished is the result of a workload that ran to its end.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/verify/rules"
 	"railbed/plan/spec"
 	"railbed/testbed/doctor"
 )
@@ -16,6 +17,7 @@ import (
 func prepare(o *Options) ([]step, error) {
 	p := &preparation{findings: &findings{o: o}}
 	p.words()
+	p.rules()
 	steps := p.steps()
 	if len(p.problems) == 0 {
 		p.jobs(steps)
@@ -126,6 +128,20 @@ func (f *findings) take(err error) {
 	var other *findings
 	if errors.As(err, &other) {
 		f.problems, f.kinds = append(f.problems, other.problems...), append(f.kinds, other.kinds...)
+	}
+}
+
+// rules compiles the filters of rules, which only package rules understands.
+func (f *findings) rules() {
+	for i, check := range f.o.File.Checks {
+		if check.Packets == nil || check.Packets.Rule == nil {
+			continue
+		}
+		err := rules.Check(f.o.File.Source, fmt.Sprintf("checks[%d].packets.rule", i), check.Packets.Rule)
+		var problems spec.Problems
+		if errors.As(err, &problems) {
+			f.problems, f.kinds = append(f.problems, problems...), append(f.kinds, ErrWord)
+		}
 	}
 }
 

@@ -312,6 +312,7 @@ func (r *run) check(ctx context.Context) (err error) {
 	if r.hold != nil {
 		r.hold(&r.evidence)
 	}
+	r.evidence.keep = r.results.replace
 	var size int64
 	for _, c := range r.report.Captures {
 		size = max(size, c.Bytes)

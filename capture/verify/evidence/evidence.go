@@ -19,6 +19,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/display"
 	"railbed/capture/pcapng"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -55,6 +56,10 @@ type Result struct {
 	// left out.
 	Details  []string           `json:"details,omitempty"`
 	Measured map[string]float64 `json:"measured,omitempty"`
+	// Offenders are the packets that break the check. It is nil for checks that do not collect them.
+	Offenders *Offenders `json:"-"`
+	// Excerpt is the file into which the caller of Run wrote the offenders.
+	Excerpt string `json:"excerpt,omitempty"`
 }
 
 // MaxDetails bounds the lines of a result.
@@ -81,6 +86,8 @@ type Tap struct {
 	hasMAC   bool
 	ethernet bool
 	filter   string // capture filter, which left packets out
+	// described is the tap in the words of the capture, but with the name Name.
+	described pcapng.Interface
 	// start and end are the times at which the recording began and ended, 0 where the capture does
 	// not say.
 	start, end int64
@@ -142,6 +149,8 @@ type Capture struct {
 	clockSteps       []string
 	sorted, repeated uint64
 	clocks           *clocks
+	around           neighbourhood
+	dissected        display.Packet
 }
 
 // Summary describes the capture for reports.
@@ -307,6 +316,7 @@ func (c *Capture) judge(p *Packet, checks []Check, watchers []Watcher) {
 		for _, check := range checks {
 			check.Packet(p)
 		}
+		c.around.pass(p)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
+	"railbed/capture/display"
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
 	"railbed/internal/infiniband"
@@ -96,15 +97,28 @@ type Packet struct {
 	// packets, and where the header is incomplete.
 	Aggregation wire.Aggregation
 
-	data []byte // as captured
-	key  flowKey
-	pfc  wire.PFCFields
-	rd   RD
+	raw     *pcapng.Packet
+	capture *Capture
+	// shown reports whether the capture's dissected packet is this packet.
+	shown bool
+	data  []byte // as captured
+	key   flowKey
+	pfc   wire.PFCFields
+	rd    RD
 }
 
 // Identity returns a hash of the parts of the packet that no switch changes. Equal packets have the
 // same hash.
 func (p *Packet) Identity() uint64 { return layers.Identity(p.data, p.Length) }
+
+// Display returns the packet for display filters. It is valid until the check returns.
+func (p *Packet) Display() *display.Packet {
+	if !p.shown {
+		p.shown = true
+		p.capture.dissected.Set(p.raw, &p.Tap.described, p.Number, p.capture.First)
+	}
+	return &p.capture.dissected
+}
 
 // Control reports whether the packet is a MAC control frame, which the receiving port consumes.
 func (p *Packet) Control() bool { return p.Type == wire.EtherTypeMACControl }
@@ -174,8 +188,8 @@ func newDecoder(c *Capture) *decoder {
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
 	*p = Packet{Number: raw.Number, Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time,
-		Length: raw.Length,
-		ID:     raw.ID, Depth: -1, Queue: -1, PCP: -1, data: raw.Data}
+		Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, raw: raw, capture: d.capture,
+		data: raw.Data}
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}

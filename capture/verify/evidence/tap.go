@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // addTaps adds the interfaces that the reader has found since the last call. Properties of a port
@@ -25,6 +26,8 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 		}
 		// Links may have names with colons, but ports may not.
 		tap.Node, tap.Port = SplitPort(tap.Name)
+		tap.described = *described
+		tap.described.Name = tap.Name
 		if port, nic := c.Interface(tap.Node, tap.Port); port != nil {
 			tap.Link, tap.NIC, tap.mac, tap.hasMAC = port.Link, nic, port.MAC, true
 		}
@@ -79,6 +82,33 @@ func SplitPort(name string) (node, port string) {
 		return "", ""
 	}
 	return name[:at], name[at+1:]
+}
+
+// Selected reports whether a pattern for ports selects the tap: all, nics, switches, a node, a switch,
+// node:port or a glob of these. Empty selects every port.
+func (t *Tap) Selected(at string) bool {
+	switch {
+	case t.Node == "":
+		return false
+	case at == "" || at == "all":
+		return true
+	case at == "nics":
+		return t.NIC
+	case at == "switches":
+		return !t.NIC
+	case strings.Contains(at, ":"):
+		return spec.Match(at, t.Name)
+	}
+	return spec.Match(at, t.Node)
+}
+
+// EndOf returns the time at which the recording at a tap ended: the time of the last packet, where the
+// capture does not say.
+func (c *Capture) EndOf(t *Tap) int64 {
+	if t.end != 0 {
+		return t.end
+	}
+	return c.Last
 }
 
 // Whole reports whether the capture holds every packet of a tap.

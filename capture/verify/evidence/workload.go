@@ -126,6 +126,15 @@ func (q *QueuePairs) has(n infiniband.QPN) bool {
 	return q == nil || uint32(n) >= q.First && uint32(n)-q.First < uint32(q.Count)
 }
 
+// Numbers returns the numbers that formulas of rules can use: n, the number of ranks.
+func (w Workload) Numbers() map[string]float64 {
+	ranks := map[int]bool{}
+	for i := range w.Ranks {
+		ranks[w.Ranks[i].Rank] = true
+	}
+	return map[string]float64{"n": float64(len(ranks))}
+}
+
 // FlowAddr is one direction of a connection.
 type FlowAddr struct {
 	Src netip.AddrPort `json:"src"`

@@ -56,21 +56,7 @@ func (s selection) titled(name string) string {
 }
 
 // tap reports whether a port is selected.
-func (s selection) tap(t *evidence.Tap) bool {
-	switch {
-	case t.Node == "":
-		return false
-	case s.At == "" || s.At == "all":
-		return true
-	case s.At == "nics":
-		return t.NIC
-	case s.At == "switches":
-		return !t.NIC
-	case strings.Contains(s.At, ":"):
-		return spec.Match(s.At, t.Name)
-	}
-	return spec.Match(s.At, t.Node)
-}
+func (s selection) tap(t *evidence.Tap) bool { return t.Selected(s.At) }
 
 // selector applies a selection to one capture.
 type selector struct {

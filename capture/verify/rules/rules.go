@@ -1,0 +1,317 @@
+// Package rules judges captures by rules that a file states in the language of display filters (package
+// capture/display).
+//
+// A rule is about the records of the capture that its "where" selects at its ports. Events of queues are
+// no records of packets. A rule keeps a bounded state for each value of "per", and names the packets that
+// break it (evidence.Offenders). Each kind of rule is a judge:
+//
+//   - never, always, count and share compare numbers of packets (counts.go), sum adds values of a field;
+//   - count with a window keeps the times of the last packets (window.go);
+//   - after keeps the packets that wait for the packet that must follow (after.go);
+//   - in-order keeps the last value of a field (order.go).
+//
+// A rule is INCONCLUSIVE if the capture may not show what it is about: ports without a recording, losses,
+// capture filters, ports that write no records of switches if a filter reads such records, and packets that
+// were cut off before a field that a filter reads. So "never" passes only if the capture would have shown
+// the packet. A rule is also INCONCLUSIVE if no packet is in "where", or if it had to forget keys.
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"railbed/capture/display"
+	"railbed/capture/verify/evidence"
+	"railbed/plan/spec"
+)
+
+// Numbers returns the numbers of a workload for formulas: n, size and iterations.
+type Numbers func(workload string) (map[string]float64, error)
+
+// judge is what a kind of rule does.
+type judge interface {
+	// take looks at a packet of "where".
+	take(p *evidence.Packet)
+	// conclude returns a line with the numbers that decide, and adds the findings.
+	conclude(f *evidence.Finding) string
+}
+
+// rule is a check by a rule.
+type rule struct {
+	judge
+	spec    *spec.Rule
+	where   *display.Filter
+	roles   *evidence.Roles // of the workload, if the rule names one
+	need    evidence.Need
+	filters []*display.Filter
+	keyer   keyer
+
+	capture   *evidence.Capture
+	offenders *evidence.Offenders
+	taps      []bool // by tap index
+	// selected counts the packets of "where", and unsure those of which a filter cannot tell.
+	selected, unsure uint64
+	firstUnsure      int
+}
+
+// Check reports the problems of the filters and fields of a rule, with their positions. The path is that
+// of the rule in the source. Its error is a spec.Problems, or nil.
+func Check(source *spec.Source, path string, r *spec.Rule) error {
+	_, problems := compile(source, path, r)
+	return problems.Err()
+}
+
+// New makes a check of a rule that Check accepts. The workload is that of the rule, or nil.
+func New(r *spec.Rule, w *evidence.Workload, numbers Numbers) (evidence.Check, error) {
+	parts, problems := compile(nil, "rule", r)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	k := &rule{spec: r, where: parts.where, keyer: newKeyer(r)}
+	for _, f := range []*display.Filter{parts.where, parts.filter, parts.expect} {
+		if f != nil {
+			k.filters = append(k.filters, f)
+		}
+	}
+	if w != nil {
+		k.roles = evidence.NewRoles(*w)
+		k.keyer.roles = k.roles
+	}
+	bound, err := k.bound(numbers)
+	if err != nil {
+		return nil, err
+	}
+	k.judge = k.newJudge(parts, bound)
+	return k, nil
+}
+
+func (k *rule) newJudge(parts parts, bound *spec.Bound) judge {
+	k.need.AnyOrder = true
+	switch kind, _ := k.spec.Kind(); {
+	case kind == spec.RuleNever:
+		return &each{rule: k, filter: parts.filter}
+	case kind == spec.RuleAlways:
+		return &each{rule: k, filter: parts.filter, want: true}
+	case kind == spec.RuleCount && k.spec.Window > 0:
+		return newWindows(k, parts.filter, bound)
+	case kind == spec.RuleCount:
+		return &counts{rule: k, filter: parts.filter, bound: bound, keys: newTable[uint64](&k.keyer)}
+	case kind == spec.RuleAfter:
+		return newAfter(k, parts)
+	case kind == spec.RuleInOrder:
+		return newOrder(k, parts.field)
+	case kind == spec.RuleSum:
+		return newSums(k, parts.field, bound)
+	default:
+		return &shares{rule: k, filter: parts.filter, bound: bound, keys: newTable[portion](&k.keyer)}
+	}
+}
+
+// bound returns the comparison of the rule, with the value of its formula.
+func (k *rule) bound(numbers Numbers) (*spec.Bound, error) {
+	kind, _ := k.spec.Kind()
+	if k.spec.Is == "" {
+		return nil, nil
+	}
+	if kind == spec.RuleShare {
+		b, err := spec.ParseBound(k.spec.Is, spec.ShareBound)
+		return &b, err
+	}
+	op, formula, wrong := spec.ParseFormulaBound(k.spec.Is)
+	if wrong != nil {
+		return nil, fmt.Errorf("is: %w", wrong)
+	}
+	var names map[string]float64
+	if len(formula.Names()) > 0 {
+		if numbers == nil {
+			return nil, errors.New("is: the numbers of the workload are not known here")
+		}
+		var err error
+		if names, err = numbers(k.spec.Workload); err != nil {
+			return nil, err
+		}
+	}
+	limit, err := formula.Value(names)
+	if err != nil {
+		return nil, fmt.Errorf("is: %w", err)
+	}
+	text := k.spec.Is
+	if len(formula.Names()) > 0 {
+		text += fmt.Sprintf(" = %s", amount(limit))
+	}
+	b := spec.NewBound(op, limit, text)
+	return &b, nil
+}
+
+// parts are the compiled filters and fields of a rule.
+type parts struct {
+	where, filter, expect *display.Filter
+	field                 *display.Field
+	same                  [][2]*display.Field
+}
+
+// compile compiles the filters and fields of a rule.
+func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems spec.Problems) {
+	filter := func(key, text string) *display.Filter {
+		if text == "" {
+			return nil
+		}
+		f, err := display.Compile(text)
+		var wrong *display.Error
+		if errors.As(err, &wrong) {
+			problems = append(problems, problemWithin(source, path+"."+key, wrong.Column-1, wrong.What, wrong.Want))
+		}
+		return f
+	}
+	field := func(path, name string, at int, fits func(*display.Field) bool, want string) *display.Field {
+		f := display.FieldNamed(name)
+		var wrong *display.Error
+		if f != nil {
+			if !fits(f) {
+				problems = append(problems, problemWithin(source, path, at, fmt.Sprintf("%s is %s", name, f.Kind),
+					want))
+			}
+		} else if _, err := display.Compile(name); errors.As(err, &wrong) {
+			problems = append(problems, problemWithin(source, path, at+wrong.Column-1, wrong.What, wrong.Want))
+		} else {
+			problems = append(problems, problemWithin(source, path, at, fmt.Sprintf("%q is no field", name),
+				"a field such as ip.src"))
+		}
+		return f
+	}
+	p.where, p.expect = filter("where", r.Where), filter("expect", r.Expect)
+	switch kind, text := r.Kind(); kind {
+	case spec.RuleInOrder, spec.RuleSum:
+		p.field = field(path+"."+kind, text, 0, (*display.Field).IsCount, "a number such as frame.len")
+	default:
+		p.filter = filter(kind, text)
+	}
+	for i := range r.Same {
+		first, following := r.Pair(i)
+		at := fmt.Sprintf("%s.same[%d]", path, i)
+		a := field(at, first, 0, func(*display.Field) bool { return true }, "")
+		b := field(at, following, strings.LastIndex(r.Same[i], following), func(b *display.Field) bool {
+			return a == nil || a.Comparable(b)
+		}, "two fields of one kind")
+		p.same = append(p.same, [2]*display.Field{a, b})
+	}
+	return p, problems
+}
+
+func problemWithin(source *spec.Source, path string, offset int, what, want string) spec.Problem {
+	at := source.Within(path, offset)
+	if want != "" {
+		want = "want " + want
+	}
+	return spec.Problem{File: at.File, Line: at.Line, Column: at.Column, Path: path, What: what, Want: want}
+}
+
+// Begin implements evidence.Check.
+func (k *rule) Begin(c *evidence.Capture) {
+	k.capture, k.offenders = c, c.NewOffenders()
+	k.keyer.begin(c)
+}
+
+// at reports whether the rule is about a tap.
+func (k *rule) at(t *evidence.Tap) bool {
+	for len(k.taps) <= t.Index {
+		k.taps = append(k.taps, k.selects(k.capture.Taps[len(k.taps)]))
+	}
+	return k.taps[t.Index]
+}
+
+// selects reports whether the rule is about a tap. Without "at" it is about every tap, also about taps
+// that have no name of a port.
+func (k *rule) selects(t *evidence.Tap) bool { return k.spec.At == "" || t.Selected(k.spec.At) }
+
+// Packet implements evidence.Check.
+func (k *rule) Packet(p *evidence.Packet) {
+	if !k.at(p.Tap) || k.roles != nil && !k.roles.Of(p).Relevant {
+		return
+	}
+	if k.where != nil && !k.matches(k.where, p) {
+		return
+	}
+	k.selected++
+	k.take(p)
+}
+
+// matches reports whether a packet surely matches a filter.
+func (k *rule) matches(f *display.Filter, p *evidence.Packet) bool {
+	match, sure := f.Judge(p.Display())
+	if !sure {
+		k.doubt(p)
+	}
+	return match && sure
+}
+
+// doubt notes a packet of which a filter cannot tell.
+func (k *rule) doubt(p *evidence.Packet) {
+	if k.unsure++; k.unsure == 1 {
+		k.firstUnsure = p.Number
+	}
+}
+
+// Result implements evidence.Check.
+func (k *rule) Result() evidence.Result {
+	r := evidence.Result{Name: "rule " + k.spec.Title(), Offenders: k.offenders,
+		Measured: map[string]float64{"packets": float64(k.selected), "offenders": 0}}
+	var f evidence.Finding
+	r.Summary = k.conclude(&f)
+	if k.selected == 0 {
+		f.Unclear = append(f.Unclear, k.nothing())
+	}
+	if k.unsure > 0 {
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets, of which frame %d is the first, were cut off "+
+			"before a field that the rule reads", k.unsure, k.firstUnsure))
+	}
+	if k.keyer.forgotten > 0 {
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets are of further keys than the first %d, and "+
+			"were not judged", k.keyer.forgotten, keysMost))
+	}
+	r.Measured["offenders"] = float64(k.offenders.Count)
+	r.Details = k.offenders.Lines()
+	k.need.Ports = k.ports()
+	if k.readsRecords() {
+		k.need.Records = evidence.RecordsDrops | evidence.RecordsQueues
+	}
+	k.capture.Conclude(&r, k.need, f)
+	return r
+}
+
+// nothing says that no packet is what the rule is about.
+func (k *rule) nothing() string {
+	text := "no packet"
+	if k.spec.Workload != "" {
+		text += " of workload " + k.spec.Workload
+	}
+	if k.where != nil {
+		text += fmt.Sprintf(" matches %q", k.where)
+	}
+	if k.spec.At != "" {
+		text += " at " + k.spec.At
+	}
+	return text
+}
+
+// ports are the ports that the rule is about.
+func (k *rule) ports() []string {
+	if k.capture.Plan == nil && k.spec.At == "" {
+		return k.capture.Recorded()
+	}
+	return k.capture.Ports(k.selects)
+}
+
+// readsRecords reports whether a filter reads records of switches.
+func (k *rule) readsRecords() bool {
+	for _, f := range k.filters {
+		for _, field := range f.Fields() {
+			switch field.Name {
+			case "railbed", "railbed.verdict", "railbed.reason", "railbed.depth", "railbed.late":
+				return true
+			}
+		}
+	}
+	return false
+}

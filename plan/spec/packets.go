@@ -1,0 +1,114 @@
+package spec
+
+import "railbed/internal/units"
+
+// PacketsCheck judges the captured packets. Exactly one of the fields is set.
+type PacketsCheck struct {
+	// BytesPerRank compares the bytes that each rank sent with a formula.
+	BytesPerRank *BytesPerRank `yaml:"bytes-per-rank,omitempty" json:"bytes-per-rank,omitempty"`
+	// RankNIC names a workload, all of whose traffic must leave by the NICs of its ranks.
+	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`
+	// Crossed names a run of a stack. Everything that a rank had to send to other nodes must leave
+	// by the rank's own NIC within the time of the run. None of it may leave by another NIC of the
+	// node.
+	Crossed string `yaml:"crossed,omitempty" json:"crossed,omitempty"`
+	// RailLocal names a workload. None of its packets may pass a link between switches. Traffic
+	// that stays on rails passes none.
+	RailLocal string `yaml:"rail-local,omitempty" json:"rail-local,omitempty"`
+	// PartialSums names a workload with algorithm: in-network. Each switch that adds up below the
+	// root must send one sum of everything below it per round of a slot. It may send it again only
+	// if one of the nodes below asked again.
+	PartialSums string `yaml:"partial-sums,omitempty" json:"partial-sums,omitempty"`
+	// Conservation names a switch or a glob. Everything that enters a switch must leave it.
+	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
+	// PathSpread judges how traffic is spread over equal-cost uplinks.
+	PathSpread *PathSpread `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
+	// Marks judges how many packets carry Congestion Experienced.
+	Marks *MarksCheck `yaml:"marks,omitempty" json:"marks,omitempty"`
+	// Drops judges the packets that soft switches and emulated NICs dropped, by reason.
+	Drops *DropsCheck `yaml:"drops,omitempty" json:"drops,omitempty"`
+	// Lossless requires that every packet that an emulated NIC accepted reaches the far NIC.
+	Lossless *LosslessCheck `yaml:"lossless,omitempty" json:"lossless,omitempty"`
+	// Trims judges packets that switches cut to their headers.
+	Trims *TrimsCheck `yaml:"trims,omitempty" json:"trims,omitempty"`
+	// Pauses judges the PFC frames, and requires that paused ports send nothing.
+	Pauses *PausesCheck `yaml:"pauses,omitempty" json:"pauses,omitempty"`
+	// Deadlock is none or some: whether a cycle of switches that pause each other and send nothing
+	// must be absent or present.
+	Deadlock string `yaml:"deadlock,omitempty" json:"deadlock,omitempty" jsonschema:"enum=none,enum=some"`
+	// Reordering judges the share of packets that arrived out of order.
+	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
+	// Outage judges for how long flows of datagrams were interrupted.
+	Outage *OutageCheck `yaml:"outage,omitempty" json:"outage,omitempty"`
+	// Throughput judges how fast packets arrived, for each pair of nodes.
+	Throughput *ThroughputCheck `yaml:"throughput,omitempty" json:"throughput,omitempty"`
+	// QueueDepth judges the lengths of soft switches' queues.
+	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
+	// Pacing requires that rd sends nothing ahead of the schedule of its rate.
+	Pacing *PacingCheck `yaml:"pacing,omitempty" json:"pacing,omitempty"`
+	// RoCE checks a rule of RoCEv2 on every connection.
+	RoCE *RoCECheck `yaml:"roce,omitempty" json:"roce,omitempty"`
+	// That is a statement about the packets of rd, which must hold. The packets are followed from
+	// NIC to NIC.
+	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`
+	// Rule is a condition over packets that filters select.
+	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty"`
+}
+
+// BytesPerRank compares the payload that each rank sent, in total and to each other rank, with the
+// payload of the algorithm for the size, type and number of ranks. A text instead of a mapping is
+// the name of the workload.
+type BytesPerRank struct {
+	// Workload is the workload's name. Default: the only one of the file.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Formula is the formula of the workload's algorithm and kind. It may be omitted. The expected
+	// bytes are counted from the algorithm's steps, to the byte, even if ranks cannot share the
+	// size evenly. Headers and replies of a transport do not count. Nor does traffic between ranks
+	// of one node, which passes no link.
+	//
+	// If ranks share the size evenly, each of n ranks sends:
+	//
+	//   - ring-all-reduce: 2(n-1)/n of the size.
+	//   - ring-all-gather, ring-reduce-scatter, all-to-all: (n-1)/n. An all-to-all with a skew
+	//     sends all but the rank's own part.
+	//   - tree-all-reduce: 1/2 to each neighbour in each of two trees.
+	//   - halving-doubling-all-reduce: 2(p-1)/p among p ranks, the greatest power of two. Each
+	//     other rank sends and receives the whole size.
+	//   - recursive-doubling-all-reduce: log2(p) times the size. Each other rank sends and receives
+	//     the whole size.
+	//   - hierarchical-all-reduce: to other nodes, of N nodes, 2(N-1)/N of the rail's part of the
+	//     size. The other hierarchical kinds send half of that.
+	//   - in-network-all-reduce: the size once.
+	//   - msccl: the bytes that the file's sends carry to other nodes.
+	//   - ring-broadcast, ring-reduce: the size, except that the rank at the end of the ring sends
+	//     nothing.
+	//   - binomial-broadcast, binomial-reduce: the size to each child or to the parent.
+	//   - dissemination-barrier: messages without payload, two for each of the log2(n) rounds,
+	//     rounded up: the message of the round, and the permission for the next one.
+	//   - moe: from each rank to each other rank, its messages to that rank's experts and the
+	//     replies of its own experts.
+	//   - training: the bytes that the program of a training job gives for each rank.
+	Formula string `yaml:"formula,omitempty" json:"formula,omitempty" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
+	// Tolerance is the share by which the bytes may differ from the bytes that the rank should
+	// send. If it should send nothing, the share is of the most that any rank should send. Default
+	// 0%: exact.
+	Tolerance units.Ratio `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
+}
+
+func (b *BytesPerRank) name() *string { return &b.Workload }
+
+// PathSpread judges how traffic is spread over a switch's equal-cost uplinks. By default every
+// uplink must carry some traffic.
+type PathSpread struct {
+	// Switch is a name or glob.
+	Switch string `yaml:"switch" json:"switch"`
+	// MinShare is the least traffic of an uplink, as a share of the mean over all uplinks. Default
+	// 0%: any traffic is enough.
+	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitzero"`
+	// Polarised requires the opposite: an uplink without traffic, although there are enough flows
+	// that an even hash would have used it.
+	Polarised bool `yaml:"polarised,omitempty" json:"polarised,omitempty"`
+	// Flows adds a requirement: one-path, each flow uses one uplink; every-path, each flow with
+	// enough packets uses all uplinks.
+	Flows string `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"enum=one-path,enum=every-path"`
+}
