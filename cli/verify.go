@@ -95,39 +95,7 @@ code 5.`,
 			return a.verify(cmd, args[0], flags)
 		},
 	}
-	cmd.Flags().StringVar(&flags.testbedFile, "testbed-file", "",
-		"the testbed's `FILE`, whose plan is compiled")
-	cmd.Flags().StringArrayVar(&flags.named, "check", nil,
-		"`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
-	cmd.Flags().StringVar(&flags.rules, "rules", "",
-		"`FILE` with a list of such checks below rules:, as '- rule: {never: FILTER}'")
-	cmd.Flags().StringVar(&flags.offenders, "offenders", "",
-		"`DIRECTORY` for captures of the packets that break checks, with their neighbours")
-	cmd.Flags().StringVar(&flags.plan, "plan", "",
-		"`FILE` with the testbed's plan, as railbed plan -o json prints it")
-	cmd.Flags().StringVar(&flags.keys, "keys", "",
-		"`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
-	cmd.Flags().StringArrayVar(&flags.taps, "tap", nil,
-		"`INTERFACE=NODE:PORT`: which port an interface of the capture is; may be repeated")
-	cmd.Flags().StringVar(&flags.workload, "workload", "",
-		"JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, "+
-			"port, expected}]}")
-	cmd.Flags().StringVar(&flags.tolerance, "tolerance", "2%",
-		"`SHARE` by which the bytes of a rank may differ from the expected ones")
-	cmd.Flags().StringVar(&flags.minShare, "min-share", "0%",
-		"least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
-	cmd.Flags().StringVar(&flags.fidelity, "fidelity", verify.Faithful,
-		"worst `VERDICT` on fidelity that passes: faithful or degraded")
-	cmd.Flags().IntVar(&flags.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
-	completeFlag(cmd, "testbed-file", completeFiles)
-	completeFlag(cmd, "check", oneOf(verify.Examples()...))
-	completeFlag(cmd, "rules", completeFiles)
-	completeFlag(cmd, "offenders", completeDirs)
-	completeFlag(cmd, "plan", completeJSON)
-	completeFlag(cmd, "keys", completeAnyFile)
-	completeFlag(cmd, "tap", completeTaps(a, &flags))
-	completeFlag(cmd, "workload", completeJSON)
-	completeFlag(cmd, "fidelity", oneOf(verify.Faithful, verify.Degraded))
+	flags.define(cmd, a)
 	return cmd
 }
 
@@ -175,21 +143,10 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if judged.NotInPlan, err = unknownTaps(summary, taps, p); err != nil {
 		return err
 	}
-	var verdicts []verdict.Verdict
-	for i, result := range results {
-		if checks[i].title != "" {
-			results[i].Name = checks[i].title
-		}
-		verdicts = append(verdicts, result.Verdict)
-		if asked := checks[i].asked; asked != nil && result.Verdict == verdict.Pass &&
-			verify.Timed(asked.check) {
-			judged.RestOnTime = append(judged.RestOnTime, results[i].Name)
-		}
-	}
+	judged.conclude(checks)
 	if err := writeOffenders(flags.offenders, results); err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	judged.Verdict = verdict.Worst(verdicts...)
 	if a.output == "json" {
 		err = a.printJSON(judged)
 	} else {
@@ -203,6 +160,60 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 		return exit
 	}
 	return err
+}
+
+// define adds the flags to the command.
+func (f *verifyFlags) define(cmd *cobra.Command, a *app) {
+	cmd.Flags().StringVar(&f.testbedFile, "testbed-file", "",
+		"the testbed's `FILE`, whose plan is compiled")
+	cmd.Flags().StringArrayVar(&f.named, "check", nil,
+		"`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
+	cmd.Flags().StringVar(&f.rules, "rules", "",
+		"`FILE` with a list of such checks below rules:, as '- rule: {never: FILTER}'")
+	cmd.Flags().StringVar(&f.offenders, "offenders", "",
+		"`DIRECTORY` for captures of the packets that break checks, with their neighbours")
+	cmd.Flags().StringVar(&f.plan, "plan", "",
+		"`FILE` with the testbed's plan, as railbed plan -o json prints it")
+	cmd.Flags().StringVar(&f.keys, "keys", "",
+		"`FILE` with the keys of encrypted reliable datagrams, as a workload's key-log writes it")
+	cmd.Flags().StringArrayVar(&f.taps, "tap", nil,
+		"`INTERFACE=NODE:PORT`: which port an interface of the capture is; may be repeated")
+	cmd.Flags().StringVar(&f.workload, "workload", "",
+		"JSON `FILE` that says which packets are a workload's: {name, ranks: [{rank, node, nic, addr, "+
+			"port, expected}]}")
+	cmd.Flags().StringVar(&f.tolerance, "tolerance", "2%",
+		"`SHARE` by which the bytes of a rank may differ from the expected ones")
+	cmd.Flags().StringVar(&f.minShare, "min-share", "0%",
+		"least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
+	cmd.Flags().StringVar(&f.fidelity, "fidelity", verify.Faithful,
+		"worst `VERDICT` on fidelity that passes: faithful or degraded")
+	cmd.Flags().IntVar(&f.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
+	completeFlag(cmd, "testbed-file", completeFiles)
+	completeFlag(cmd, "check", oneOf(verify.Examples()...))
+	completeFlag(cmd, "rules", completeFiles)
+	completeFlag(cmd, "offenders", completeDirs)
+	completeFlag(cmd, "plan", completeJSON)
+	completeFlag(cmd, "keys", completeAnyFile)
+	completeFlag(cmd, "tap", completeTaps(a, f))
+	completeFlag(cmd, "workload", completeJSON)
+	completeFlag(cmd, "fidelity", oneOf(verify.Faithful, verify.Degraded))
+}
+
+// conclude names the results as the checks are titled, and sets the verdict.
+func (r *verifyReport) conclude(checks []titled) {
+	var verdicts []verdict.Verdict
+	for i := range r.Checks {
+		result := &r.Checks[i]
+		if checks[i].title != "" {
+			result.Name = checks[i].title
+		}
+		verdicts = append(verdicts, result.Verdict)
+		if asked := checks[i].asked; asked != nil && result.Verdict == verdict.Pass &&
+			verify.Timed(asked.check) {
+			r.RestOnTime = append(r.RestOnTime, result.Name)
+		}
+	}
+	r.Verdict = verdict.Worst(verdicts...)
 }
 
 // readKeys reads a key log. It returns nil if no file is named.

@@ -117,6 +117,13 @@ func (w *words) check(path string, p *spec.PacketsCheck) {
 	if k := p.QueueDepth; k != nil {
 		at("queue-depth.at", k.At)
 	}
+	if k := p.Latency; k != nil {
+		ends("latency", k.From, k.To)
+	}
+	if k := p.LinkBytes; k != nil {
+		link, _ := k.Target()
+		w.name(path+".link-bytes.link", link, "link", w.links)
+	}
 	if k := p.Rule; k != nil {
 		at("rule.at", k.At)
 	}

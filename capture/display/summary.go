@@ -19,8 +19,8 @@ func FieldNamed(name string) *Field { return fieldsByName[name] }
 // Bits returns the width of a number's field in its header, and 64 for a number that is in no header.
 func (f *Field) Bits() int { return f.bits }
 
-// Number returns the first value of a number's field. It reports whether the packet has the field, and whether
-// that is sure, as Filter.Judge does.
+// Number returns the first value of a number's field. It reports whether the packet has the field, and
+// whether that is sure, as Filter.Judge does.
 func (f *Field) Number(p *Packet) (n uint64, has, sure bool) {
 	p.unsure = false
 	p.left = f.read(p, p.left[:0])
@@ -30,8 +30,8 @@ func (f *Field) Number(p *Packet) (n uint64, has, sure bool) {
 	return uint64(p.left[0].n), true, !p.unsure
 }
 
-// AppendKey appends the first value of the field, so that equal values of fields of one kind have equal bytes.
-// The values of numbers have one width. It reports the same as Number.
+// AppendKey appends the first value of the field, so that equal values of fields of one kind have equal
+// bytes. The values of numbers have one width. It reports the same as Number.
 func (f *Field) AppendKey(p *Packet, to []byte) (key []byte, has, sure bool) {
 	p.unsure = false
 	p.left = f.read(p, p.left[:0])

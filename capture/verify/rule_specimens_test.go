@@ -10,10 +10,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// ruleCheck makes the check of a rule.
-func ruleCheck(t *testing.T, text string) func() evidence.Check {
+// writtenCheck makes a check from the text of a file.
+func writtenCheck(t *testing.T, text string) func() evidence.Check {
 	return func() evidence.Check {
-		asked, _, err := spec.ParsePacketsCheck("rule", "rule: {"+text+"}")
+		asked, _, err := spec.ParsePacketsCheck("check", text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,22 +25,41 @@ func ruleCheck(t *testing.T, text string) func() evidence.Check {
 	}
 }
 
-// ruleSpecimen is a rule over a scene that keeps it, and a change that breaks it.
+// ruleSpecimen is a specimen of a rule.
 func ruleSpecimen(rule string, scene func(*testing.T) *verifytest.Scene,
+	spoil func(*verifytest.Scene)) func(*testing.T, bool) (*verifytest.Scene, func() evidence.Check) {
+	return specimen("rule: {"+rule+"}", scene, spoil)
+}
+
+// specimen is a check of a scene that passes it, and a change that breaks it.
+func specimen(check string, scene func(*testing.T) *verifytest.Scene,
 	spoil func(*verifytest.Scene)) func(*testing.T, bool) (*verifytest.Scene, func() evidence.Check) {
 	return func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := scene(t)
 		if broken {
 			spoil(s)
 		}
-		return s, ruleCheck(t, rule)
+		return s, writtenCheck(t, check)
 	}
 }
 
 func softRun(t *testing.T) *verifytest.Scene { return verifytest.SoftScene(t, verifytest.SoftFile) }
 
-// ruleSpecimens has two runs for each kind of rule.
+// ruleSpecimens has two runs for each kind of rule, and for checks of latencies and links.
 var ruleSpecimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check){
+	"latency": specimen(`latency: {from: h0, per: flow, p99: "<= 1ms"}`, datagrams,
+		func(s *verifytest.Scene) {
+			n := 0
+			s.Change(func(k verifytest.Sighting) bool {
+				return k.Tap == "h2:eth0" && !k.Out
+			}, func(k *verifytest.Sighting) {
+				if n++; n%20 == 7 {
+					k.Time += 3_500_000
+				}
+			})
+		}),
+	"link-bytes": specimen(`link-bytes: {link: "h0--leaf1 a-to-b", is: "<= 15KB"}`, datagrams,
+		func(s *verifytest.Scene) { more(s, 30) }),
 	"rule never": ruleSpecimen(`never: 'railbed.verdict == "drop"'`, softRun, func(s *verifytest.Scene) {
 		s.Lose("railbed verdict=drop reason=tail depth=40320")
 	}),

@@ -141,6 +141,20 @@ var kinds = []kind{
 		func(p *spec.PacketsCheck) bool { return rd.Timed(p.That) },
 		func(p *spec.PacketsCheck) []string { return []string{p.That} },
 		func(p *spec.PacketsCheck, _ Sources) (Check, error) { return rd.New(p.That) }},
+	{"latency", `{p99: "<= 200us", per: flow}`, always,
+		func(p *spec.PacketsCheck) []string {
+			return []string{p.Latency.From, p.Latency.To, p.Latency.Workload}
+		},
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.selected(p.Latency.Workload)
+			return fabric.NewLatency(p.Latency, w), err
+		}},
+	{"link-bytes", `{link: "leaf*--spine*", is: "<= 40MB"}`, never,
+		func(p *spec.PacketsCheck) []string { return []string{p.LinkBytes.Link, p.LinkBytes.Workload} },
+		func(p *spec.PacketsCheck, s Sources) (Check, error) {
+			w, err := s.selected(p.LinkBytes.Workload)
+			return fabric.NewLinkBytes(p.LinkBytes, w), err
+		}},
 	{"rule", `{never: 'railbed.verdict == "drop"'}`,
 		func(p *spec.PacketsCheck) bool { return p.Rule.Window > 0 || p.Rule.Within > 0 },
 		func(p *spec.PacketsCheck) []string { return []string{p.Rule.Title()} },

@@ -156,6 +156,7 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 		c.workloadOf(at+".pacing", k.Workload)
 	}
 	c.roceCheck(at+".roce", p.RoCE)
+	c.linkChecks(at, p)
 	if p.Rule != nil {
 		c.rule(at+".rule", p.Rule)
 	}

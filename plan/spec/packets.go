@@ -51,6 +51,10 @@ type PacketsCheck struct {
 	// That is a statement about the packets of rd, which must hold. The packets are followed from
 	// NIC to NIC.
 	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`
+	// Latency judges how long packets took from NIC to NIC.
+	Latency *LatencyCheck `yaml:"latency,omitempty" json:"latency,omitempty"`
+	// LinkBytes judges the bytes that each direction of links carried.
+	LinkBytes *LinkBytesCheck `yaml:"link-bytes,omitempty" json:"link-bytes,omitempty"`
 	// Rule is a condition over packets that filters select.
 	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty"`
 }

@@ -201,7 +201,8 @@ func (c *checker) ruleBound(at, kind string, r *Rule) {
 		c.report(at, fmt.Sprintf("a tolerance of %s", op), `want ==, as in "== 2*(n-1)/n*size"`)
 	}
 	if r.Window > 0 {
-		if limit, err := formula.Value(nil); op == ">" || op == ">=" || op == "==" && (err != nil || limit != 0) {
+		limit, err := formula.Value(nil)
+		if op == ">" || op == ">=" || op == "==" && (err != nil || limit != 0) {
 			c.report(at, fmt.Sprintf("%q within each window", r.Is), `want <= or <, as in "<= 3"`)
 		} else if err == nil && limit > MaxWindowCount {
 			c.report(at, fmt.Sprintf("%q within each window", r.Is),

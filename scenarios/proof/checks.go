@@ -70,6 +70,10 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	case c.Pacing != nil:
 		l.speaks(path, "rd")
 		l.seen(path, l.which(isNIC), true)
+	case c.Latency != nil:
+		l.ends(path, c.Latency.From, c.Latency.To)
+	case c.LinkBytes != nil:
+		l.linkBytes(path+".link", c.LinkBytes)
 	case c.Rule != nil:
 		l.seen(path+".at", l.which(func(p *port) bool { return p.matches(c.Rule.At) }), true)
 	default: // bytes-per-rank, rank-nic, crossed
@@ -248,6 +252,20 @@ func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
 	l.seen(path, at, true)
 }
 
+// linkBytes checks that an end of each link is captured.
+func (l *prover) linkBytes(path string, k *spec.LinkBytesCheck) {
+	pattern, _ := k.Target()
+	for i := range l.plan.Links {
+		if link := &l.plan.Links[i]; spec.Match(pattern, link.Name) {
+			ends := l.which(func(p *port) bool { return p.end() == link.A || p.end() == link.B })
+			if !slices.ContainsFunc(ends, func(p *port) bool { return p.captured }) {
+				l.seen(path, ends, false)
+				return
+			}
+		}
+	}
+}
+
 // workloadOf returns the workload that a check names. Empty means no workload, or the only one.
 func workloadOf(c *spec.PacketsCheck) string {
 	switch {
@@ -261,6 +279,12 @@ func workloadOf(c *spec.PacketsCheck) string {
 		return c.Throughput.Workload
 	case c.QueueDepth != nil:
 		return c.QueueDepth.Workload
+	case c.Latency != nil:
+		return c.Latency.Workload
+	case c.LinkBytes != nil:
+		return c.LinkBytes.Workload
+	case c.Rule != nil:
+		return c.Rule.Workload
 	}
 	return cmp.Or(c.RankNIC, c.RailLocal, c.PartialSums)
 }

@@ -74,7 +74,8 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 			continue
 		}
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
-		if err := e.excerpt(&checks[i], fmt.Sprintf("%s/check-%d.pcapng", excerptsDir, i+1), results[n]); err != nil {
+		name := fmt.Sprintf("%s/check-%d.pcapng", excerptsDir, i+1)
+		if err := e.excerpt(&checks[i], name, results[n]); err != nil {
 			return checks, lost(err)
 		}
 	}

@@ -399,8 +399,12 @@ func (c *Capture) Tap(node, port string) *Tap {
 	return nil
 }
 
-// TapNamed returns the tap of a port, given as "node:port", or nil.
+// TapNamed returns the tap with a name, which is "node:port" for the tap of a port, or nil.
 func (c *Capture) TapNamed(name string) *Tap {
-	node, port := SplitPort(name)
-	return c.Tap(node, port)
+	for _, tap := range c.Taps {
+		if tap.Name == name {
+			return tap
+		}
+	}
+	return nil
 }

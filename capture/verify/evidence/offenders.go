@@ -185,7 +185,10 @@ func (o *Offenders) Lines() (lines []string) {
 		if i == described {
 			break
 		}
-		line := fmt.Sprintf("frame %d at %s", h.Number, h.Tap.Name)
+		line := fmt.Sprintf("frame %d", h.Number)
+		if h.Tap.Name != "" {
+			line += " at " + h.Tap.Name
+		}
 		if h.cut != nil {
 			p.Set(&h.cut.of.packet, &h.Tap.described, h.Number, o.capture.First)
 			s := p.Summary()
@@ -210,8 +213,8 @@ func (o *Offenders) Lines() (lines []string) {
 	return append(lines, line)
 }
 
-// ExcerptApplication is the program that excerpts name as their writer. An excerpt is no recording of Railbed,
-// which states its losses.
+// ExcerptApplication is the program that excerpts name as their writer. An excerpt is no recording of
+// Railbed, which states its losses.
 const ExcerptApplication = "railbed excerpt"
 
 // Kept reports whether packets of offenders are kept.

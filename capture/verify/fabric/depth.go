@@ -2,7 +2,6 @@ package fabric
 
 import (
 	"fmt"
-	"math/bits"
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
@@ -22,9 +21,7 @@ type queueDepth struct {
 	most     *spec.Bound
 	p99      *spec.Bound
 
-	counts  [depthBuckets]uint64
-	total   uint64
-	longest int64
+	depths  histogram
 	where   *evidence.Tap
 	when    int64
 	byQueue [8]int64
@@ -35,12 +32,6 @@ type queueDepth struct {
 	// undropped is the number of packets that were not dropped.
 	undropped uint64
 }
-
-// depthSub is the resolution of the histogram: each power of two has 2^depthSub parts.
-const (
-	depthSub     = 5
-	depthBuckets = (64 - depthSub) << depthSub
-)
 
 // NewQueueDepth makes the check for the packets of a workload, or for all packets if it is nil.
 func NewQueueDepth(k *spec.QueueDepthCheck, w *evidence.Workload) evidence.Check {
@@ -80,56 +71,32 @@ func (k *queueDepth) Event(p *evidence.Packet) {
 	if p.Drop == "" {
 		k.undropped++
 	}
-	k.total++
-	k.counts[depthBucket(uint64(p.Depth))]++
+	longest := k.depths.most
+	k.depths.add(uint64(p.Depth))
 	if p.Queue >= 0 && p.Queue < len(k.byQueue) {
 		k.byQueue[p.Queue] = max(k.byQueue[p.Queue], p.Depth)
 	}
-	if p.Depth > k.longest || k.where == nil {
-		k.longest, k.where, k.when = p.Depth, p.Tap, p.Time
+	if uint64(p.Depth) > longest || k.where == nil {
+		k.where, k.when = p.Tap, p.Time
 	}
-}
-
-func depthBucket(v uint64) int {
-	if v < 1<<depthSub {
-		return int(v)
-	}
-	shift := bits.Len64(v) - 1 - depthSub
-	return (shift+1)<<depthSub + int(v>>shift)&(1<<depthSub-1)
-}
-
-// quantile returns the depth that a share of the packets did not exceed. It is at most 1/32 too
-// high.
-func (k *queueDepth) quantile(q float64) int64 {
-	want, seen := q*float64(k.total), uint64(0)
-	for i, n := range k.counts {
-		if seen += n; n > 0 && float64(seen) >= want {
-			if i < 1<<depthSub {
-				return int64(i)
-			}
-			shift := i>>depthSub - 1
-			return min(k.longest, (int64(1<<depthSub|i&(1<<depthSub-1))+1)<<shift-1)
-		}
-	}
-	return 0
 }
 
 // Result implements Check.
 func (k *queueDepth) Result() evidence.Result {
-	p50, p99 := k.quantile(0.5), k.quantile(0.99)
+	p50, p99, longest := k.depths.quantile(0.5), k.depths.quantile(0.99), k.depths.most
 	r := evidence.Result{Name: k.titled("queue-depth"), Measured: map[string]float64{
-		"packets": float64(k.total), "max": float64(k.longest), "p50": float64(p50), "p99": float64(p99),
+		"packets": float64(k.depths.total), "max": float64(longest), "p50": float64(p50), "p99": float64(p99),
 	}}
 	var f evidence.Finding
-	f.Hold("longest queue", k.most, float64(k.longest), units.Bytes(k.longest).String())
+	f.Hold("longest queue", k.most, float64(longest), units.Bytes(longest).String())
 	f.HoldEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
-	if k.total == 0 {
+	if k.depths.total == 0 {
 		f = evidence.Finding{Unclear: []string{"no packet says how long its queue was"}}
 	} else {
 		r.Details = append(r.Details, fmt.Sprintf("the longest was at %s at %s", k.where.Name,
 			evidence.ClockTime(k.when)))
 	}
-	if k.total > 0 && k.undropped == 0 {
+	if k.depths.total > 0 && k.undropped == 0 {
 		f.Rests = true
 		f.Unclear = append(f.Unclear, "only dropped packets say how long the queue was")
 	}
@@ -139,7 +106,7 @@ func (k *queueDepth) Result() evidence.Result {
 		}
 	}
 	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s",
-		units.Bytes(k.longest), units.Bytes(p99), units.Bytes(p50))
+		units.Bytes(longest), units.Bytes(p99), units.Bytes(p50))
 	need := evidence.Need{Ports: k.switchPorts(), Records: evidence.RecordsQueues, AnyOrder: true}
 	if k.ofNICs() {
 		need.Ports = k.ports()

@@ -97,8 +97,8 @@ func (a *after) compact() {
 	}
 }
 
-// expire takes the packets whose time is over from the queue. A packet that follows exactly at the end of the
-// time is within it.
+// expire takes the packets whose time is over from the queue. A packet that follows exactly at the end of
+// the time is within it.
 func (a *after) expire(now int64) {
 	most := a.real(time.Duration(a.spec.Within))
 	for len(a.queue) > 0 {
@@ -142,8 +142,8 @@ func (a *after) conclude(f *evidence.Finding) string {
 			time.Duration(a.spec.Within)))
 	}
 	if a.short > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("the capture ended less than %v after %d packets that nothing "+
-			"had followed", time.Duration(a.spec.Within), a.short))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("the capture ended less than %v after %d packets that "+
+			"nothing had followed", time.Duration(a.spec.Within), a.short))
 	}
 	if a.forgotten > 0 {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were not judged: at most %d can wait at a time",

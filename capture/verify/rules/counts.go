@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"railbed/capture/display"
@@ -73,8 +74,9 @@ func (k *rule) hold(f *evidence.Finding, what string, b *spec.Bound, value float
 	switch {
 	case b.Op == "==" && !k.spec.Tolerance.IsZero():
 		f.Rests = true
-		if off := value - b.Limit; off > k.spec.Tolerance.Float()*b.Limit || -off > k.spec.Tolerance.Float()*b.Limit {
-			f.Absent = append(f.Absent, fmt.Sprintf("%s: %s, want %s ± %v", what, shown, b, k.spec.Tolerance))
+		if off := math.Abs(value - b.Limit); off > k.spec.Tolerance.Float()*b.Limit {
+			f.Absent = append(f.Absent, fmt.Sprintf("%s: %s, want %s ± %v", what, shown, b,
+				k.spec.Tolerance))
 		}
 	case b.Op == "==" && b.Limit != 0:
 		f.HoldEither(what, b, value, shown)
@@ -89,7 +91,7 @@ func (k *rule) over(text string, keys int) string {
 	if k.spec.Per == "" {
 		return text
 	}
-	return fmt.Sprintf("%s, in %d of %ss", text, keys, k.spec.Per)
+	return fmt.Sprintf("%s, in %s", text, counted(keys, k.spec.Per))
 }
 
 // portion is the state of a key of a share.
@@ -144,6 +146,14 @@ func (s *shares) conclude(f *evidence.Finding) string {
 	}
 	return s.over(fmt.Sprintf("%s of packets match, %d of %d", evidence.Percent(share), s.total.matched,
 		s.total.all), len(s.keys.keys))
+}
+
+// counted formats a number of things.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // amount formats a number without an exponent.

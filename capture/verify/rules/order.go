@@ -79,6 +79,6 @@ func (o *order) conclude(f *evidence.Finding) string {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("no two packets of a %s at a port have %s", o.keyer.per,
 			o.field.Name))
 	}
-	return fmt.Sprintf("%d of %d packets with %s follow their predecessors, in %d of %ss at ports", o.inOrder,
-		o.compared, o.field.Name, len(o.keys.keys), o.keyer.per)
+	return fmt.Sprintf("%s does not decrease in %d of %d packets that follow another, in %s at ports",
+		o.field.Name, o.inOrder, o.compared, counted(len(o.keys.keys), o.keyer.per))
 }

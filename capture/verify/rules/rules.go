@@ -160,7 +160,8 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 		f, err := display.Compile(text)
 		var wrong *display.Error
 		if errors.As(err, &wrong) {
-			problems = append(problems, problemWithin(source, path+"."+key, wrong.Column-1, wrong.What, wrong.Want))
+			problems = append(problems, problemWithin(source, path+"."+key, wrong.Column-1, wrong.What,
+				wrong.Want))
 		}
 		return f
 	}
@@ -169,11 +170,12 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 		var wrong *display.Error
 		if f != nil {
 			if !fits(f) {
-				problems = append(problems, problemWithin(source, path, at, fmt.Sprintf("%s is %s", name, f.Kind),
-					want))
+				problems = append(problems, problemWithin(source, path, at,
+					fmt.Sprintf("%s is %s", name, f.Kind), want))
 			}
 		} else if _, err := display.Compile(name); errors.As(err, &wrong) {
-			problems = append(problems, problemWithin(source, path, at+wrong.Column-1, wrong.What, wrong.Want))
+			problems = append(problems, problemWithin(source, path, at+wrong.Column-1, wrong.What,
+				wrong.Want))
 		} else {
 			problems = append(problems, problemWithin(source, path, at, fmt.Sprintf("%q is no field", name),
 				"a field such as ip.src"))

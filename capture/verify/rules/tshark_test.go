@@ -64,7 +64,8 @@ func fields(t *testing.T, name, filter string, fields ...string) (rows [][]strin
 	args := []string{"-r", name, "-X", "lua_script:" + dissector, "-T", "fields", "-o", "ip.defragment:FALSE",
 		"-o", "tcp.desegment_tcp_streams:FALSE"}
 	if filter != "" { // Wireshark reads Railbed's records as comments
-		filter = strings.ReplaceAll(filter, `railbed.verdict == "drop"`, `frame.comment contains "verdict=drop"`)
+		filter = strings.ReplaceAll(filter, `railbed.verdict == "drop"`,
+			`frame.comment contains "verdict=drop"`)
 		args = append(args, "-Y", filter)
 	}
 	for _, field := range fields {
@@ -106,7 +107,8 @@ func recordings(t *testing.T) []string {
 	if err := os.WriteFile(name, s.Write(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"../roce/testdata/rxe/write-lost-behind.pcap", "../roce/testdata/rxe/write-marked.pcap", name}
+	return []string{"../roce/testdata/rxe/write-lost-behind.pcap",
+		"../roce/testdata/rxe/write-marked.pcap", name}
 }
 
 var frameOf = regexp.MustCompile(`^frame (\d+) of the capture, which breaks the check$`)
@@ -151,7 +153,8 @@ func TestRulesSelectAsWireshark(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	found := 0
 	for _, name := range recordings(t) {
-		all, ip := numbers(t, fields(t, name, "", "frame.number")), numbers(t, fields(t, name, "ip", "frame.number"))
+		all := numbers(t, fields(t, name, "", "frame.number"))
+		ip := numbers(t, fields(t, name, "ip", "frame.number"))
 		for _, filter := range filters {
 			want := numbers(t, fields(t, name, filter, "frame.number"))
 			found += len(want)
@@ -212,7 +215,7 @@ func TestCountsOfFlowsAsWireshark(t *testing.T) {
 				over += max(0, n-c.limit)
 			}
 			if int(r.Measured["offenders"]) != over || over < c.offenders ||
-				!strings.HasSuffix(r.Summary, fmt.Sprintf("in %d of flows", len(flows))) {
+				!strings.HasSuffix(r.Summary, "in "+counted(len(flows), "flow")) {
 				t.Errorf("%s: %v, want %d offenders in %d flows", name, r, over, len(flows))
 			}
 		}

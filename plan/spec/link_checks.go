@@ -1,0 +1,70 @@
+package spec
+
+import "fmt"
+
+// LatencyCheck judges the time from a packet's departure at the NIC of its source until its arrival at
+// the NIC of its destination. A percentile is by nearest rank: p99 of n packets is the time of the
+// packet with rank 0.99 n, rounded up.
+type LatencyCheck struct {
+	// From are the nodes that send. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	// To are the nodes that receive. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	// Workload is the workload whose packets count. Default: all packets.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Per judges the packets of each flow or each pair of nodes by itself. Default: all together.
+	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=flow,enum=pair"`
+	// P50 bounds the median, such as "<= 100us".
+	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
+	// P99 bounds the 99th percentile.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	// P999 bounds the 99.9th percentile.
+	P999 string `yaml:"p999,omitempty" json:"p999,omitempty"`
+	// Max bounds the longest time.
+	Max string `yaml:"max,omitempty" json:"max,omitempty"`
+}
+
+// LinkBytesCheck judges the bytes of frames, from their Ethernet header on, that were sent into each
+// direction of links.
+type LinkBytesCheck struct {
+	// Link is the name of a link or a glob, such as "leaf1--spine*", and "a-to-b" or "b-to-a" after it
+	// for one direction. Default: all links.
+	Link string `yaml:"link,omitempty" json:"link,omitempty"`
+	// Workload is the workload whose packets count. Default: all packets.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	// Is bounds the bytes of each direction, such as "<= 40MB".
+	Is string `yaml:"is" json:"is"`
+}
+
+// Target splits Link into the link's name or glob and the direction: "a-to-b", "b-to-a", or empty for
+// both.
+func (k *LinkBytesCheck) Target() (link, direction string) {
+	if k.Link == "" {
+		return "*", ""
+	}
+	return (&LinkChange{Where: k.Link}).Target()
+}
+
+// linkChecks checks the form of the checks of latencies and links.
+func (c *checker) linkChecks(at string, p *PacketsCheck) {
+	if k := p.Latency; k != nil {
+		at := at + ".latency"
+		c.ends(at, k.From, k.To)
+		c.workloadChosen(at+".workload", k.Workload)
+		for key, text := range map[string]string{"p50": k.P50, "p99": k.P99, "p999": k.P999, "max": k.Max} {
+			c.bound(at+"."+key, text, DurationBound)
+			if b, err := ParseBound(text, DurationBound); err == nil && b.Op == "==" {
+				c.report(at+"."+key, fmt.Sprintf("a latency of exactly %s", clipped(text[2:])),
+					`want >=, >, <= or <, as in "<= 200us"`)
+			}
+		}
+		c.needs(at, `p99: "<= 200us"`, k.P50, k.P99, k.P999, k.Max)
+	}
+	if k := p.LinkBytes; k != nil {
+		at := at + ".link-bytes"
+		link, _ := k.Target()
+		c.pattern(c.report, at+".link", link, "link", linkName, linkNameForm)
+		c.workloadChosen(at+".workload", k.Workload)
+		c.bound(at+".is", k.Is, BytesBound)
+	}
+}
