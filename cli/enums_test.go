@@ -208,6 +208,12 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"LinkChange.state":      only("up", "down"),
 		"Check.fidelity":        only("faithful", "degraded"),
 		"PacketsCheck.deadlock": only("none", "some"),
+		"LatencyCheck.per":      only("flow", "pair"),
+		"Rule.per": func(value string) error {
+			_, err := verify.New(&spec.PacketsCheck{Rule: &spec.Rule{Count: "ip", Is: "<= 1", Per: value}},
+				verify.Sources{})
+			return err
+		},
 		"PathSpread.flows":      only("one-path", "every-path"),
 		"BytesPerRank.formula": only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce",
 			"recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce",

@@ -250,7 +250,7 @@ type Check struct {
 	Details []string `json:"details,omitempty"`
 	// Values are the numbers on which the verdict is based.
 	Values []Value `json:"values,omitempty"`
-	// Excerpt is a path, below the report's directory, of a capture of packets that break the check, with
+	// Excerpt is a path, below the report's directory, of a capture. It has packets that break the check, and
 	// their neighbours.
 	Excerpt string `json:"excerpt,omitempty"`
 }

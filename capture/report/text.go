@@ -251,6 +251,9 @@ func (t *textWriter) checks(checks []Check) {
 			for _, detail := range c.Details {
 				t.printf("  %s\n", detail)
 			}
+			if c.Excerpt != "" {
+				t.printf("  these packets and their neighbours: %s\n", c.Excerpt)
+			}
 			t.printf("\n")
 		}
 	}

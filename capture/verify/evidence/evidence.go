@@ -401,8 +401,9 @@ func (c *Capture) Tap(node, port string) *Tap {
 
 // TapNamed returns the tap with a name, which is "node:port" for the tap of a port, or nil.
 func (c *Capture) TapNamed(name string) *Tap {
+	node, port := SplitPort(name)
 	for _, tap := range c.Taps {
-		if tap.Name == name {
+		if tap.Node == node && tap.Port == port && (node != "" || tap.Name == name) {
 			return tap
 		}
 	}

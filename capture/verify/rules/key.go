@@ -49,8 +49,12 @@ type queue struct {
 	pair      infiniband.QPN
 }
 
-func newKeyer(r *spec.Rule) keyer {
-	return keyer{per: r.Per, flows: map[int]*evidence.Flow{}, starts: map[queue]infiniband.PSN{}}
+func newKeyer(r *spec.Rule) (keyer, error) {
+	switch r.Per {
+	case "", spec.PerFlow, spec.PerMessage, spec.PerPort, spec.PerPair, spec.PerRank:
+		return keyer{per: r.Per, flows: map[int]*evidence.Flow{}, starts: map[queue]infiniband.PSN{}}, nil
+	}
+	return keyer{}, fmt.Errorf("per %q: nothing tells such packets apart", r.Per)
 }
 
 func (k *keyer) begin(c *evidence.Capture) { k.nodes, k.taps = evidence.OwnersOf(c.Plan), c }

@@ -68,7 +68,11 @@ func New(r *spec.Rule, w *evidence.Workload, numbers Numbers) (evidence.Check, e
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	k := &rule{spec: r, where: parts.where, keyer: newKeyer(r)}
+	keyer, err := newKeyer(r)
+	if err != nil {
+		return nil, err
+	}
+	k := &rule{spec: r, where: parts.where, keyer: keyer}
 	for _, f := range []*display.Filter{parts.where, parts.filter, parts.expect} {
 		if f != nil {
 			k.filters = append(k.filters, f)
