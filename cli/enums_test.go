@@ -214,7 +214,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 				verify.Sources{})
 			return err
 		},
-		"PathSpread.flows":      only("one-path", "every-path"),
+		"PathSpread.flows": only("one-path", "every-path"),
 		"BytesPerRank.formula": only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce",
 			"recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce",
 			"ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter",

@@ -68,8 +68,8 @@ type Packet struct {
 	unsure bool
 }
 
-// level is the place of a protocol among the headers of a packet. If a header is cut off, so are those of
-// higher levels.
+// level is the place of a protocol among the headers of a packet. If a header is cut off, so are the headers
+// of higher levels.
 type level uint8
 
 const (

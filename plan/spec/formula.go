@@ -65,7 +65,7 @@ func (f *Formula) Value(names map[string]float64) (float64, error) {
 	return 0, fmt.Errorf("formula %q: %w", f.text, errors.New("division by zero"))
 }
 
-// NewBound makes a bound. The text is what String returns.
+// NewBound makes a bound. String returns the text.
 func NewBound(op string, limit float64, text string) Bound { return Bound{op, limit, text} }
 
 // formulaParser reads a formula by recursive descent.

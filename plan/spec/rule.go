@@ -41,9 +41,10 @@ type Rule struct {
 	// Per judges the packets of each flow, message, port or pair of nodes by itself, or the packets
 	// that each rank of the workload sent. A message is one of rd or of RoCEv2.
 	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=flow,enum=message,enum=port,enum=pair,enum=rank"`
-	// Is compares a number: "<= 2" for count, "< 5%" for share, "<= 40MB" for sum. For count and sum it
-	// may be a formula with + - * / and parentheses. With a workload, n is the number of its ranks,
-	// size its bytes, and iterations how often it was executed, warm-ups included.
+	// Is compares a number: "<= 2" for count, "< 5%" for share, "<= 40MB" for sum. For count and sum the
+	// number may be a formula with + - * / and parentheses. With a workload, a formula can use the number
+	// of ranks (n), the size of the buffers (size) and the number of executions, warm-ups included
+	// (iterations).
 	Is string `yaml:"is,omitempty" json:"is,omitempty"`
 	// Tolerance is the share by which a number may differ from the formula after == of "is". Default
 	// 0%: exact.

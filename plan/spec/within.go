@@ -14,7 +14,10 @@ func (s *Source) Within(path string, offset int) Position {
 		return at
 	}
 	found := s.nearest(path)
-	line, column := rawPosition(s.text, found.value, offset)
+	lines := bytes.Split(s.text, []byte("\n"))
+	line, column := rawPosition(lines, found.value, offset)
+	line = min(line, len(lines))
+	column = min(column, utf8.RuneCount(lines[line-1])+1)
 	return s.position(place{line, column})
 }
 
@@ -26,8 +29,7 @@ func (s *Source) within(path string, err *TextError) Problem {
 // rawPosition finds the place of a byte of a scalar that begins at a place of a file. It reads the
 // notations of YAML 1.2: plain and quoted text, in which a line break with the spaces around it is one
 // space, and literal and folded blocks.
-func rawPosition(text []byte, begin place, offset int) (line, column int) {
-	lines := bytes.Split(text, []byte("\n"))
+func rawPosition(lines [][]byte, begin place, offset int) (line, column int) {
 	if begin.line > len(lines) {
 		return begin.line, begin.column
 	}

@@ -68,7 +68,8 @@ func TestOffendersOfRun(t *testing.T) {
 
 // Errors of filters have their places in the file.
 func TestRulesAreCompiledBeforeRuns(t *testing.T) {
-	text := "name: t\n" + strings.Replace(strings.TrimPrefix(rulesFile, "\n"), "never: tcp", "never: tcp && ip.scr", 1)
+	text := "name: t\n" +
+		strings.Replace(strings.TrimPrefix(rulesFile, "\n"), "never: tcp", "never: tcp && ip.scr", 1)
 	err := validate(text)
 	var problems spec.Problems
 	if !errors.As(err, &problems) || !strings.Contains(err.Error(),

@@ -35,7 +35,7 @@ type latencyBound struct {
 	spec.Bound
 }
 
-// stream is what has percentiles of its own.
+// stream identifies a flow or a pair of nodes. Each stream has percentiles of its own.
 type stream struct {
 	flow int
 	pair nodePair

@@ -130,8 +130,8 @@ func (k *linkBytes) Result() evidence.Result {
 	case k.capture.Packets == 0:
 		f.Unclear = append(f.Unclear, "the capture has no packets")
 	}
-	r.Summary = fmt.Sprintf("%d directions of links carried %s, at most %s each", len(k.directions),
-		units.Bytes(all), units.Bytes(most))
+	r.Summary = fmt.Sprintf("links carried %s, at most %s in a direction (%d directions)", units.Bytes(all),
+		units.Bytes(most), len(k.directions))
 	r.Details = k.offenders.Lines()
 	k.capture.Conclude(&r, need, f)
 	return r

@@ -10,7 +10,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// each judges the rules never and always: want is what every packet must do.
+// each judges the rules never and always: whether every packet must match the filter (want), or none may.
 type each struct {
 	*rule
 	filter *display.Filter

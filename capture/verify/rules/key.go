@@ -33,7 +33,7 @@ const keysMost = 1 << 16
 // keyer makes the keys of packets.
 type keyer struct {
 	per    string
-	ported bool // ports are told apart whatever "per" says
+	ported bool // the packets of each port have keys of their own, whatever "per" says
 	roles  *evidence.Roles
 	nodes  map[netip.Addr]evidence.Owner
 	flows  map[int]*evidence.Flow

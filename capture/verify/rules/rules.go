@@ -10,10 +10,11 @@
 //   - after keeps the packets that wait for the packet that must follow (after.go);
 //   - in-order keeps the last value of a field (order.go).
 //
-// A rule is INCONCLUSIVE if the capture may not show what it is about: ports without a recording, losses,
-// capture filters, ports that write no records of switches if a filter reads such records, and packets that
-// were cut off before a field that a filter reads. So "never" passes only if the capture would have shown
-// the packet. A rule is also INCONCLUSIVE if no packet is in "where", or if it had to forget keys.
+// A rule is INCONCLUSIVE if the capture may lack its packets: a port has no recording, packets were lost, or
+// a capture filter left packets out. If a filter reads records of switches, the ports have to write them. A
+// packet that was cut off before a field that a filter reads makes the rule INCONCLUSIVE, too. So "never"
+// passes only if the capture would have shown the packet. A rule is also INCONCLUSIVE if no packet is in
+// "where", or if it had to forget keys.
 package rules
 
 import (
@@ -29,7 +30,7 @@ import (
 // Numbers returns the numbers of a workload for formulas: n, size and iterations.
 type Numbers func(workload string) (map[string]float64, error)
 
-// judge is what a kind of rule does.
+// judge is the part of a rule that depends on its kind.
 type judge interface {
 	// take looks at a packet of "where".
 	take(p *evidence.Packet)
@@ -55,14 +56,14 @@ type rule struct {
 	firstUnsure      int
 }
 
-// Check reports the problems of the filters and fields of a rule, with their positions. The path is that
-// of the rule in the source. Its error is a spec.Problems, or nil.
+// Check reports the problems of the filters and fields of a rule, with their positions. The path is the
+// path of the rule in the source. Its error is a spec.Problems, or nil.
 func Check(source *spec.Source, path string, r *spec.Rule) error {
 	_, problems := compile(source, path, r)
 	return problems.Err()
 }
 
-// New makes a check of a rule that Check accepts. The workload is that of the rule, or nil.
+// New makes a check of a rule that Check accepts. The workload is the workload of the rule, or nil.
 func New(r *spec.Rule, w *evidence.Workload, numbers Numbers) (evidence.Check, error) {
 	parts, problems := compile(nil, "rule", r)
 	if err := problems.Err(); err != nil {
@@ -286,7 +287,7 @@ func (k *rule) Result() evidence.Result {
 	return r
 }
 
-// nothing says that no packet is what the rule is about.
+// nothing says that the capture has no packet that the rule is about.
 func (k *rule) nothing() string {
 	text := "no packet"
 	if k.spec.Workload != "" {

@@ -189,7 +189,7 @@ func TestRulesSelectAsWireshark(t *testing.T) {
 	}
 }
 
-// The counts of flows are those of the addresses and ports that tshark prints.
+// The counts of flows agree with the addresses and ports that tshark prints.
 func TestCountsOfFlowsAsWireshark(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	for _, name := range recordings(t) {
@@ -219,5 +219,77 @@ func TestCountsOfFlowsAsWireshark(t *testing.T) {
 				t.Errorf("%s: %v, want %d offenders in %d flows", name, r, over, len(flows))
 			}
 		}
+	}
+}
+
+// The sums, orders and times are computed from the fields that tshark prints.
+func TestStatesAsWireshark(t *testing.T) {
+	hosttest.Need(t, hosttest.Tshark)
+	const name = "../roce/testdata/rxe/write-lost-behind.pcap"
+	rows := fields(t, name, "infiniband", "infiniband.bth.opcode", "infiniband.bth.psn", "frame.len",
+		"ip.src", "ip.dst", "frame.time_epoch")
+	type packet struct {
+		opcode, psn, length int
+		source, destination string
+		ns                  int64
+	}
+	var packets []packet
+	for _, row := range rows {
+		n := numbers(t, [][]string{row[:1], row[1:2], row[2:3]})
+		whole, fraction, _ := strings.Cut(row[5], ".")
+		seconds, err := strconv.ParseInt(whole, 10, 64)
+		nanos, err2 := strconv.ParseInt((fraction + "000000000")[:9], 10, 64)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		packets = append(packets, packet{n[0], n[1], n[2], row[3], row[4], seconds*1e9 + nanos})
+	}
+	sum, behind := 0, 0
+	newest := map[string]int{}
+	for _, p := range packets {
+		if p.opcode == 17 {
+			continue
+		}
+		sum += p.length
+		last, known := newest[p.source]
+		if known && (p.psn-last)&0xFFFFFF >= 1<<23 {
+			behind++
+		} else {
+			newest[p.source] = p.psn
+		}
+	}
+	if behind < 3 {
+		t.Fatalf("%d packets go back in %s", behind, name)
+	}
+	want := func(text string, offenders int, says string) {
+		t.Helper()
+		r := judged(t, name, text)
+		if int(r.Measured["offenders"]) != offenders || !strings.Contains(r.Summary, says) {
+			t.Errorf("%s: %v, want %d offenders and %q", text, r, offenders, says)
+		}
+	}
+	want(`sum: frame.len, where: 'infiniband && !(infiniband.bth.opcode == 17)', is: "<= 1GB"`, 0,
+		fmt.Sprintf("frame.len is %d in ", sum))
+	want(`in-order: infiniband.bth.psn, where: '!(infiniband.bth.opcode == 17)'`, behind, "")
+	for _, micros := range []int{10, 100, 300, 1000} {
+		crowded, alone := 0, 0
+		var times []int64
+		for i, p := range packets {
+			times = append(times, p.ns)
+			if i >= 3 && p.ns-times[i-3] < int64(micros)*1000 {
+				crowded++
+			}
+			if p.opcode == 17 {
+				continue
+			}
+			if !slices.ContainsFunc(packets[i+1:], func(q packet) bool {
+				return q.opcode == 17 && q.source == p.destination && q.ns-p.ns <= int64(micros)*1000
+			}) {
+				alone++
+			}
+		}
+		want(fmt.Sprintf(`count: infiniband, window: %dus, is: "<= 3"`, micros), crowded, "")
+		want(fmt.Sprintf(`after: '!(infiniband.bth.opcode == 17)', expect: 'infiniband.bth.opcode == 17', `+
+			`within: %dus, same: [ip.src=ip.dst]`, micros), alone, "")
 	}
 }
