@@ -10,6 +10,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/rules"
+	"railbed/internal/input"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -125,7 +126,7 @@ func writeOffenders(dir string, results []verify.Result) error {
 			continue
 		}
 		r.Excerpt = filepath.Join(dir, fmt.Sprintf("check-%d.pcapng", i+1))
-		file, err := os.Create(r.Excerpt)
+		file, _, err := input.Create(r.Excerpt, 0, 0o644)
 		if err != nil {
 			return fmt.Errorf("--offenders: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/rules"
 	"railbed/fabric/softswitch"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -73,9 +74,13 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	case c.Latency != nil:
 		l.ends(path, c.Latency.From, c.Latency.To)
 	case c.LinkBytes != nil:
-		l.linkBytes(path+".link", c.LinkBytes)
+		l.linkBytes(path, c.LinkBytes)
 	case c.Rule != nil:
-		l.seen(path+".at", l.which(func(p *port) bool { return p.matches(c.Rule.At) }), true)
+		if rules.ReadsRecords(c.Rule) && !l.plan.Soft() {
+			l.never(path, "want fabric: {switch: {kind: soft}}, whose ports write them",
+				"the rule reads records of switches, and the testbed has no soft switch")
+		}
+		l.seen(path, l.which(func(p *port) bool { return p.matches(c.Rule.At) }), true)
 	default: // bytes-per-rank, rank-nic, crossed
 		l.countsPayload(path, c)
 		l.seen(path, l.which(isNIC), true)

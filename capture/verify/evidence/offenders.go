@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -60,13 +59,17 @@ func (n *neighbourhood) lane(t *Tap) *lane {
 
 // keep copies a packet into k.
 func (k *kept) keep(p *Packet) *kept {
-	data, comments := k.packet.Data[:0], k.packet.Comments[:0]
+	data, comments := k.packet.Data[:0], k.packet.Comments
 	k.tap, k.number, k.packet = p.Tap, p.Number, *p.raw
 	k.packet.Data = append(data, p.raw.Data[:min(len(p.raw.Data), bytesKept)]...)
-	for _, comment := range p.raw.Comments {
-		comments = append(comments, bytes.Clone(comment))
+	k.packet.Comments = comments[:0]
+	for i, comment := range p.raw.Comments {
+		var memory []byte
+		if i < cap(comments) {
+			memory = comments[:i+1][i][:0]
+		}
+		k.packet.Comments = append(k.packet.Comments, append(memory, comment...))
 	}
-	k.packet.Comments = comments
 	return k
 }
 

@@ -102,6 +102,9 @@ func (t *Tap) Selected(at string) bool {
 	return spec.Match(at, t.Node)
 }
 
+// Ethernet reports whether the tap recorded Ethernet frames. Checks do not see packets of other link types.
+func (t *Tap) Ethernet() bool { return t.ethernet }
+
 // EndOf returns the time at which the recording at a tap ended: the time of the last packet, where the
 // capture does not say.
 func (c *Capture) EndOf(t *Tap) int64 {

@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
 
@@ -39,8 +40,10 @@ type keyer struct {
 	flows  map[int]*evidence.Flow
 	taps   *evidence.Capture
 	// starts are the PSNs of the first packets of messages of RoCEv2, by port and queue pair.
-	starts    map[queue]infiniband.PSN
-	forgotten uint64
+	starts map[queue]infiniband.PSN
+	// given counts packets that have a key. hidden counts packets of which the message is not known, and
+	// forgotten the packets of keys beyond the bound.
+	given, hidden, forgotten uint64
 }
 
 // queue is a queue pair as a port sees it.
@@ -111,13 +114,20 @@ func (k *keyer) messageOf(p *evidence.Packet) (m message, has bool) {
 		at := queue{p.Tap.Index, p.Flow.Index, p.RoCE.BTH.DestQP}
 		if p.RoCE.BTH.Opcode.Starts() {
 			if _, known := k.starts[at]; !known && len(k.starts) >= keysMost {
+				k.forgotten++
 				return m, false
 			}
 			k.starts[at] = p.RoCE.BTH.PSN
 		}
 		start, known := k.starts[at]
 		m.engines, m.number = uint32(p.RoCE.BTH.DestQP), uint32(start)
+		if !known {
+			k.hidden++
+		}
 		return m, known
+	case p.RD != nil && p.RD.Type == wire.RDData && !p.RD.Clear(), p.RDFault == evidence.RDCut,
+		p.RoCEFault == evidence.RoCECut:
+		k.hidden++
 	}
 	return m, false
 }
@@ -159,6 +169,7 @@ func (t *table[S]) of(p *evidence.Packet) *S {
 	if !has {
 		return nil
 	}
+	t.keyer.given++
 	s := t.states[of]
 	if s == nil {
 		if len(t.keys) >= keysMost {

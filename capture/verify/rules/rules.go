@@ -74,11 +74,7 @@ func New(r *spec.Rule, w *evidence.Workload, numbers Numbers) (evidence.Check, e
 		return nil, err
 	}
 	k := &rule{spec: r, where: parts.where, keyer: keyer}
-	for _, f := range []*display.Filter{parts.where, parts.filter, parts.expect} {
-		if f != nil {
-			k.filters = append(k.filters, f)
-		}
-	}
+	k.filters = parts.filters()
 	if w != nil {
 		k.roles = evidence.NewRoles(*w)
 		k.keyer.roles = k.roles
@@ -154,6 +150,16 @@ type parts struct {
 	where, filter, expect *display.Filter
 	field                 *display.Field
 	same                  [][2]*display.Field
+}
+
+// filters returns the filters that the rule has.
+func (p *parts) filters() (all []*display.Filter) {
+	for _, f := range []*display.Filter{p.where, p.filter, p.expect} {
+		if f != nil {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // compile compiles the filters and fields of a rule.
@@ -277,14 +283,33 @@ func (k *rule) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets are of further keys than the first %d, and "+
 			"were not judged", k.keyer.forgotten, keysMost))
 	}
+	f.Unclear = append(f.Unclear, k.unseen()...)
 	r.Measured["offenders"] = float64(k.offenders.Count)
 	r.Details = k.offenders.Lines()
 	k.need.Ports = k.ports()
-	if k.readsRecords() {
+	if readsRecords(k.filters) {
 		k.need.Records = evidence.RecordsDrops | evidence.RecordsQueues
 	}
 	k.capture.Conclude(&r, k.need, f)
 	return r
+}
+
+// unseen returns reasons why packets that the rule is about were not judged.
+func (k *rule) unseen() (lines []string) {
+	for _, tap := range k.capture.Taps {
+		if !tap.Ethernet() && tap.Packets > 0 && k.at(tap) {
+			lines = append(lines, fmt.Sprintf("the %d packets of tap %s are of another link type than Ethernet",
+				tap.Packets, tap.Name))
+		}
+	}
+	if k.keyer.hidden > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets are encrypted, cut off or of a message that began before "+
+			"the capture, and their message is not known", k.keyer.hidden))
+	}
+	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
+		lines = append(lines, fmt.Sprintf("none of %d packets is of a %s", k.selected, k.spec.Per))
+	}
+	return lines
 }
 
 // nothing says that the capture has no packet that the rule is about.
@@ -310,9 +335,14 @@ func (k *rule) ports() []string {
 	return k.capture.Ports(k.selects)
 }
 
-// readsRecords reports whether a filter reads records of switches.
-func (k *rule) readsRecords() bool {
-	for _, f := range k.filters {
+// ReadsRecords reports whether a filter of a rule reads records of switches.
+func ReadsRecords(r *spec.Rule) bool {
+	parts, _ := compile(nil, "rule", r)
+	return readsRecords(parts.filters())
+}
+
+func readsRecords(filters []*display.Filter) bool {
+	for _, f := range filters {
 		for _, field := range f.Fields() {
 			switch field.Name {
 			case "railbed", "railbed.verdict", "railbed.reason", "railbed.depth", "railbed.late":
