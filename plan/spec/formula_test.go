@@ -61,7 +61,8 @@ func TestFormulas(t *testing.T) {
 
 // FuzzFormula parses any text. A formula that parses has a finite value or an error.
 func FuzzFormula(f *testing.F) {
-	for _, text := range []string{"<= 2", "==2*(n-1)/n*size", "< 40MB", "== 1/0", ">=((((1", "== 1.5.5", "<"} {
+	for _, text := range []string{"<= 2", "==2*(n-1)/n*size", "< 40MB", "== 1/0", ">=((((1", "== 1.5.5",
+		"<"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -55,8 +55,8 @@ type Rule struct {
 	Expect string `yaml:"expect,omitempty" json:"expect,omitempty"`
 	// Within is the longest time until the packet that must follow.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitempty"`
-	// Same lists fields that have equal values in both packets: FIELD, or FIELD=FIELD with the field of
-	// the first packet and the field of the packet that follows, as in ip.src=ip.dst.
+	// Same lists fields that have equal values in both packets. An element FIELD=FIELD has the field of
+	// the first packet and then the field of the packet that follows, as in ip.src=ip.dst.
 	Same []string `yaml:"same,omitempty" json:"same,omitempty"`
 	// Workload names the workload whose packets count, and whose numbers the formula has. Default: all
 	// packets.

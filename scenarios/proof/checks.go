@@ -71,6 +71,18 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	case c.Pacing != nil:
 		l.speaks(path, "rd")
 		l.seen(path, l.which(isNIC), true)
+	case c.Latency != nil, c.LinkBytes != nil, c.Rule != nil:
+		l.generic(path, c)
+	default: // bytes-per-rank, rank-nic, crossed
+		l.countsPayload(path, c)
+		l.seen(path, l.which(isNIC), true)
+	}
+	l.begins(path, workloadOf(c))
+}
+
+// generic examines checks of any packets.
+func (l *prover) generic(path string, c *spec.PacketsCheck) {
+	switch {
 	case c.Latency != nil:
 		l.ends(path, c.Latency.From, c.Latency.To)
 	case c.LinkBytes != nil:
@@ -81,11 +93,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 				"the rule reads records of switches, and the testbed has no soft switch")
 		}
 		l.seen(path, l.which(func(p *port) bool { return p.matches(c.Rule.At) }), true)
-	default: // bytes-per-rank, rank-nic, crossed
-		l.countsPayload(path, c)
-		l.seen(path, l.which(isNIC), true)
 	}
-	l.begins(path, workloadOf(c))
 }
 
 // ends checks that the NICs of the flows' sources and destinations are captured.

@@ -121,7 +121,7 @@ func TestLook(t *testing.T) {
 			"f:7:13: pauses is of soft switches, and the testbed has none", ""},
 		"no trims of routers": {file("kind: router", "trims: {count: '== 0'}", all, sends),
 			"f:7:13: trims is of soft switches, and the testbed has none", ""},
-		"records of routers": {file("kind: router", "rule: {never: 'railbed.reason == \"tail\"'}", all, sends),
+		"records of routers": {file("kind: router", "rule: {never: 'railbed.depth > 7'}", all, sends),
 			"f:7:13: the rule reads records of switches, and the testbed has no soft switch", ""},
 		"packets of routers": {file("kind: router", "rule: {never: tcp}", all, sends), "", ""},
 		"a rule behind a filter": {file(soft, "rule: {never: tcp}", onlyUDP, sends), "",

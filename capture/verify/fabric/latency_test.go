@@ -45,7 +45,7 @@ func delayed(t *testing.T, r *rand.Rand, count int) (s *verifytest.Scene, took [
 	return s, took
 }
 
-// Percentiles are by nearest rank. The expected values are those of the sorted latencies.
+// Percentiles are by nearest rank. The expected values come from the sorted latencies.
 func TestLatency(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	verdicts := map[string]int{}

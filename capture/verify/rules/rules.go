@@ -20,6 +20,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"railbed/capture/display"
@@ -152,6 +153,9 @@ type parts struct {
 	same                  [][2]*display.Field
 }
 
+// ofRuns are fields that no packet has. They hold what else is known of a run.
+var ofRuns = []string{"railbed.message", "railbed.rank"}
+
 // filters returns the filters that the rule has.
 func (p *parts) filters() (all []*display.Filter) {
 	for _, f := range []*display.Filter{p.where, p.filter, p.expect} {
@@ -173,11 +177,21 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 		if errors.As(err, &wrong) {
 			problems = append(problems, problemWithin(source, path+"."+key, wrong.Column-1, wrong.What,
 				wrong.Want))
+			return nil
+		}
+		for _, name := range ofRuns {
+			if f.Uses(name) {
+				problems = append(problems, problemWithin(source, path+"."+key, strings.Index(text, name),
+					name+" is not known to rules", "a field of the packet, or a rule with workload and per"))
+			}
 		}
 		return f
 	}
 	field := func(path, name string, at int, fits func(*display.Field) bool, want string) *display.Field {
 		f := display.FieldNamed(name)
+		if slices.Contains(ofRuns, name) {
+			f = nil
+		}
 		var wrong *display.Error
 		if f != nil {
 			if !fits(f) {
@@ -298,13 +312,13 @@ func (k *rule) Result() evidence.Result {
 func (k *rule) unseen() (lines []string) {
 	for _, tap := range k.capture.Taps {
 		if !tap.Ethernet() && tap.Packets > 0 && k.at(tap) {
-			lines = append(lines, fmt.Sprintf("the %d packets of tap %s are of another link type than Ethernet",
-				tap.Packets, tap.Name))
+			lines = append(lines, fmt.Sprintf("the %d packets of tap %s are of another link type than "+
+				"Ethernet", tap.Packets, tap.Name))
 		}
 	}
 	if k.keyer.hidden > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets are encrypted, cut off or of a message that began before "+
-			"the capture, and their message is not known", k.keyer.hidden))
+		lines = append(lines, fmt.Sprintf("%d packets are encrypted, cut off or of a message that began "+
+			"before the capture, and their message is not known", k.keyer.hidden))
 	}
 	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
 		lines = append(lines, fmt.Sprintf("none of %d packets is of a %s", k.selected, k.spec.Per))

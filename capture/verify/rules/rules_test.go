@@ -81,6 +81,8 @@ func TestRules(t *testing.T) {
 			fail, "packets of h2 > h0: 0, want >= 1"},
 		"count of ports": {quiet, `count: udp, at: leaf1, per: port, is: "<= 40"`,
 			pass, "80 of 80 packets"},
+		"count of messages that are none": {quiet, `count: udp, at: h2, per: message, is: "<= 1"`, unclear,
+			"none of 40 packets is of a message"},
 		"count in a window": {quiet, `count: udp, at: h2, window: 3ms, is: "<= 3"`,
 			pass, "3 of them within 3ms"},
 		"count in a longer window": {quiet, `count: udp, at: h2, window: 3.1ms, is: "<= 3"`, fail,
@@ -172,6 +174,41 @@ func TestMessages(t *testing.T) {
 		ruleOf(t, `count: infiniband, per: message, at: "h0:eth0", is: "<= 2"`))
 	verifytest.Wants(t, results[0], pass, "9 of 9 packets match, in 3 messages")
 	verifytest.Wants(t, results[1], fail, "packets of message")
+	q = verifytest.NewQP(t, 4)
+	q.Next(infiniband.WriteMiddle, 1024) // its message began before
+	q.Next(infiniband.WriteLast, 952)
+	q.Next(infiniband.WriteOnly, 952)
+	q.Now += 1_000_000_000
+	results, _ = q.Run(ruleOf(t, `count: infiniband, per: message, at: "h0:eth0", is: "<= 1"`))
+	verifytest.Wants(t, results[0], unclear,
+		"2 packets are encrypted, cut off or of a message that began before")
+}
+
+// TestOtherLinkTypes judges a capture of raw IP, of which checks see nothing.
+func TestOtherLinkTypes(t *testing.T) {
+	var out bytes.Buffer
+	w, err := pcapng.NewWriter(&out, pcapng.Section{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, linkType := range []uint16{pcapng.LinkEthernet, 101} {
+		_, err := w.AddInterface(pcapng.Interface{Name: fmt.Sprint("tap", i), LinkType: linkType})
+		if err == nil {
+			err = w.WritePacket(&pcapng.Packet{Interface: i, Time: 1, Data: make([]byte, 60), Length: 60})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	results, _, err := evidence.Run(t.Context(), &out, evidence.Options{}, ruleOf(t, `never: tcp`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifytest.Wants(t, results[0], unclear,
+		"the 1 packets of tap tap1 are of another link type than Ethernet")
 }
 
 // TestFormulasHaveNumbersOfWorkloads computes what a ring all-reduce sends: 2(n-1)/n of the size.
@@ -293,6 +330,12 @@ rules:
                                  ^`, `
 rules:
   - rule: {in-order: rd.psm}
+                     ^`, `
+rules:
+  - rule: {never: ip && railbed.message == 7}
+                        ^`, `
+rules:
+  - rule: {in-order: railbed.rank}
                      ^`,
 	} {
 		var lines []string
