@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"railbed/capture/display"
@@ -72,9 +71,15 @@ func (c *counts) conclude(f *evidence.Finding) string {
 // may be wrong either way. The numbers of keys of which the capture shows nothing are not known.
 func (k *rule) hold(f *evidence.Finding, what string, b *spec.Bound, value float64, shown string) {
 	switch {
+	case b.Op == "==" && k.exceeds(b, value): // missing packets could not lower it
+		line := fmt.Sprintf("%s: %s, want %s", what, shown, b)
+		if !k.spec.Tolerance.IsZero() {
+			line += fmt.Sprintf(" ± %v", k.spec.Tolerance)
+		}
+		f.Wrong = append(f.Wrong, line)
 	case b.Op == "==" && !k.spec.Tolerance.IsZero():
 		f.Rests = true
-		if off := math.Abs(value - b.Limit); off > k.spec.Tolerance.Float()*b.Limit {
+		if value < b.Limit*(1-k.spec.Tolerance.Float()) {
 			f.Absent = append(f.Absent, fmt.Sprintf("%s: %s, want %s ± %v", what, shown, b,
 				k.spec.Tolerance))
 		}

@@ -101,7 +101,11 @@ func (w *windows) conclude(f *evidence.Finding) string {
 	if w.offenders.Count > 0 {
 		line := fmt.Sprintf("%d packets came within %v of %d others before them, want %s", w.offenders.Count,
 			time.Duration(w.spec.Window), max(0, w.most), w.bound)
-		f.Wrong = append(f.Wrong, line)
+		if w.capture.Unordered > 0 { // the packets may have come in another order
+			f.Absent = append(f.Absent, line)
+		} else {
+			f.Wrong = append(f.Wrong, line)
+		}
 	}
 	if w.beyond > 0 {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were not judged: the rule keeps at most %d "+
