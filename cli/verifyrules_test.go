@@ -65,3 +65,26 @@ func TestVerifyRules(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
+
+// TestOffendersFollowNoPlantedLink: verify --offenders writes to no file that another user's link leads to.
+func TestOffendersFollowNoPlantedLink(t *testing.T) {
+	dir := t.TempDir()
+	victim, shared := filepath.Join(dir, "victim"), filepath.Join(dir, "shared")
+	for _, err := range []error{
+		os.WriteFile(victim, []byte("precious"), 0o600), os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777),
+		os.Symlink(victim, filepath.Join(shared, "check-1.pcapng")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const capture = "../capture/verify/roce/testdata/rxe/write-lost-behind.pcap"
+	code, stdout, stderr := railbed("", "verify", capture, "--check",
+		"rule: {never: infiniband}", "--offenders", shared)
+	if code != 2 || !strings.Contains(stderr, "is a symbolic link") {
+		t.Errorf("exit %d:\n%s%s", code, stdout, stderr)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("the link's file has %q, %v", text, err)
+	}
+}

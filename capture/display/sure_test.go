@@ -14,7 +14,8 @@ import (
 // TestSureOfCutPackets cuts packets off at every byte. Where Judge is sure, the filter says of the cut packet
 // what it says of the whole one. Where the packet is whole, Judge is sure.
 func TestSureOfCutPackets(t *testing.T) {
-	filters := append([]string{"rd.psn > 1", "rd.data.message == 7 || rd.type == 3", "rd && !rd.data.total == 5",
+	filters := append([]string{"rd.psn > 1", "rd.data.message == 7 || rd.type == 3",
+		"rd && !rd.data.total == 5",
 		"railbed_int.hop_words > 0 || rd.flags.repeat == 1", "rd.ack.received == 4",
 		"infiniband.reth.dmalen > 0", "infiniband.aeth.msn in {1..5}", "vlan.etype == 2048", "ip", "frame",
 		"eth.type == 0x0800", "!(tcp.flags.reset == 1)", "tcp.len > 0", "ip.src == ip.dst", "ip[-1:] == 00",
@@ -47,8 +48,8 @@ func TestSureOfCutPackets(t *testing.T) {
 				cut.Set(&pcapng.Packet{Data: frame[:n], Length: len(frame)}, &ethernet, i+1, 0)
 				got, known := f.Judge(&cut)
 				if known && got != want {
-					t.Fatalf("packet %d cut off at byte %d of %d: %s is surely %t, want %t", i, n, len(frame), f,
-						got, want)
+					t.Fatalf("packet %d cut off at byte %d of %d: %s is surely %t, want %t", i, n, len(frame),
+						f, got, want)
 				}
 				if known {
 					sure++
