@@ -60,7 +60,7 @@ func (c *counts) take(p *evidence.Packet) {
 }
 
 func (c *counts) conclude(f *evidence.Finding) string {
-	for _, at := range c.keys.keys {
+	for _, at := range c.keys.all() {
 		n := float64(*c.keys.states[at])
 		c.hold(f, "packets"+c.keyer.name(at), c.bound, n, amount(n))
 	}

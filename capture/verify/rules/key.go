@@ -163,6 +163,19 @@ type table[S any] struct {
 
 func newTable[S any](k *keyer) table[S] { return table[S]{keyer: k, states: map[key]*S{}} }
 
+// all returns the keys. Each rank of the workload has one, also a rank that sent nothing.
+func (t *table[S]) all() []key {
+	if t.keyer.per == spec.PerRank && !t.keyer.ported {
+		for i := range t.keyer.roles.Workload.Ranks {
+			if of := (key{rank: i + 1}); t.states[of] == nil {
+				t.states[of] = new(S)
+				t.keys = append(t.keys, of)
+			}
+		}
+	}
+	return t.keys
+}
+
 // of returns the state of a packet's key, or nil if the packet has no key or there are too many.
 func (t *table[S]) of(p *evidence.Packet) *S {
 	of, has := t.keyer.of(p)

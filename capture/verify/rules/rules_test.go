@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -218,9 +219,14 @@ func TestFormulasHaveNumbersOfWorkloads(t *testing.T) {
 	s.Ring(4)
 	s.Now += 100_000_000
 	size := 0.0
-	for _, broken := range []bool{false, true} {
-		if size = 480_000; broken {
+	for _, broken := range []string{"", "other size", "silent rank"} {
+		switch size = 480_000; broken {
+		case "other size":
 			size = 500_000
+		case "silent rank":
+			s.Remove(func(k verifytest.Sighting) bool {
+				return k.Tap == "h1:eth0" && k.Out && verifytest.SrcOf(k) == s.Workload.Ranks[1].Addr
+			})
 		}
 		text := `rule: {sum: tcp.len, workload: ar, at: nics, where: frame.packet_flags_direction == 2, ` +
 			`per: rank, is: "== 2*(n-1)/n*size"}`
@@ -237,10 +243,13 @@ func TestFormulasHaveNumbersOfWorkloads(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, _ := s.Run(check)
-		if want, says := pass, "in 4 ranks"; !broken {
-			verifytest.Wants(t, results[0], want, says)
-		} else {
+		switch broken {
+		case "":
+			verifytest.Wants(t, results[0], pass, "in 4 ranks")
+		case "other size":
 			verifytest.Wants(t, results[0], fail, "want == 2*(n-1)/n*size = 750000")
+		case "silent rank":
+			verifytest.Wants(t, results[0], fail, "sum of tcp.len of rank 1 (h1:eth0): 0, want")
 		}
 	}
 }
@@ -377,6 +386,29 @@ func TestKeysAreBounded(t *testing.T) {
 	if k.forgotten != 10 || len(states.keys) != keysMost {
 		t.Errorf("%d forgotten, %d kept", k.forgotten, len(states.keys))
 	}
+}
+
+// TestWaitingIsBounded has more packets wait than a rule remembers.
+func TestWaitingIsBounded(t *testing.T) {
+	var out bytes.Buffer
+	w, err := pcapng.NewWriter(&out, pcapng.Section{})
+	if err == nil {
+		_, err = w.AddInterface(pcapng.Interface{Name: "h0:eth0", LinkType: pcapng.LinkEthernet})
+	}
+	for i := range waitingMost + 10 {
+		if err == nil {
+			err = w.WritePacket(&pcapng.Packet{Time: int64(i), Data: make([]byte, 60), Length: 60})
+		}
+	}
+	if err = errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	results, _, err := evidence.Run(t.Context(), &out, evidence.Options{},
+		ruleOf(t, `after: eth, expect: arp, within: 1s`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifytest.Wants(t, results[0], unclear, "10 packets were not judged: at most 65536 can wait at a time")
 }
 
 // TestOrderWraps compares numbers as RFC 1982 does, section 3.2.

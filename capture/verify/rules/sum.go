@@ -56,7 +56,7 @@ func (k *rule) exceeds(b *spec.Bound, n float64) bool {
 }
 
 func (s *sums) conclude(f *evidence.Finding) string {
-	for _, at := range s.keys.keys {
+	for _, at := range s.keys.all() {
 		n := float64(*s.keys.states[at])
 		s.hold(f, "sum of "+s.field.Name+s.keyer.name(at), s.bound, n, amount(n))
 	}
