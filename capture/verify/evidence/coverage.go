@@ -83,6 +83,19 @@ func (f *Finding) HoldEither(what string, b *spec.Bound, value float64, shown st
 	}
 }
 
+// findingsMost is the number of violations of a kind that Shorten keeps.
+const findingsMost = 6
+
+// Shorten keeps the first violations and counts the others, so that a result has room for the packets that
+// break the check.
+func (f *Finding) Shorten() {
+	for _, lines := range []*[]string{&f.Wrong, &f.Absent} {
+		if more := len(*lines) - findingsMost; more > 1 {
+			*lines = append((*lines)[:findingsMost], fmt.Sprintf("and %d more", more))
+		}
+	}
+}
+
 // Bound parses a comparison whose syntax was checked before. It returns nil for an empty one.
 func Bound(text string, kind spec.BoundKind) *spec.Bound {
 	b, err := spec.ParseBound(text, kind)

@@ -179,6 +179,7 @@ func (k *latency) Result() evidence.Result {
 	r.Summary = fmt.Sprintf("%d packets took %v (p50), %v (p99), %v (p99.9), at most %v", k.all.total,
 		k.about(0.5), k.about(0.99), k.about(0.999), time.Duration(k.all.most))
 	r.Details = k.offenders.Lines()
+	f.Shorten()
 	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, f)
 	return r
 }

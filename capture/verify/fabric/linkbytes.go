@@ -133,6 +133,7 @@ func (k *linkBytes) Result() evidence.Result {
 	r.Summary = fmt.Sprintf("links carried %s, at most %s in a direction (%d directions)", units.Bytes(all),
 		units.Bytes(most), len(k.directions))
 	r.Details = k.offenders.Lines()
+	f.Shorten()
 	k.capture.Conclude(&r, need, f)
 	return r
 }

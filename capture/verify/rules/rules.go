@@ -304,6 +304,7 @@ func (k *rule) Result() evidence.Result {
 	if readsRecords(k.filters) {
 		k.need.Records = evidence.RecordsDrops | evidence.RecordsQueues
 	}
+	f.Shorten()
 	k.capture.Conclude(&r, k.need, f)
 	return r
 }

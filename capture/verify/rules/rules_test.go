@@ -81,6 +81,8 @@ func TestRules(t *testing.T) {
 		"count of flows": {asked, `count: udp, at: h2, per: flow, is: "== 1"`, pass, "in 80 flows"},
 		"count of a pair without": {asked, `count: 'udp.dstport == 17000', at: h2, per: pair, is: ">= 1"`,
 			fail, "packets of h2 > h0: 0, want >= 1"},
+		"count of many flows": {asked, `count: udp, at: h2, per: flow, is: "== 0"`, fail,
+			"and 74 more\nframe 8 at h2:eth0"},
 		"count of ports": {quiet, `count: udp, at: leaf1, per: port, is: "<= 40"`,
 			pass, "80 of 80 packets"},
 		"count of messages that are none": {quiet, `count: udp, at: h2, per: message, is: "<= 1"`, unclear,
