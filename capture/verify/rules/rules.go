@@ -154,7 +154,7 @@ type parts struct {
 }
 
 // ofRuns are fields that no packet has. They hold what else is known of a run.
-var ofRuns = []string{"railbed.message", "railbed.rank"}
+var ofRuns = []string{"run.message", "run.rank"}
 
 // filters returns the filters that the rule has.
 func (p *parts) filters() (all []*display.Filter) {

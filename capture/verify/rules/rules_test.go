@@ -344,10 +344,10 @@ rules:
   - rule: {in-order: rd.psm}
                      ^`, `
 rules:
-  - rule: {never: ip && railbed.message == 7}
+  - rule: {never: ip && run.message == 7}
                         ^`, `
 rules:
-  - rule: {in-order: railbed.rank}
+  - rule: {in-order: run.rank}
                      ^`,
 	} {
 		var lines []string
