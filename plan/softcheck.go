@@ -102,7 +102,7 @@ func (c *compiler) checkECN(sw *Switch) {
 		path := c.part(sw, "ecn", "persistent-target", func(s spec.Switch) bool {
 			return s.ECN != nil && s.ECN.PersistentTarget != 0
 		})
-		c.once(path, "want at most the target: what is above that is marked anyway",
+		c.once(path, "want at most the target: ecn-sharp marks every packet above it",
 			"persistent-target of %s is %s and target %s", sw.Name, e.PersistentTarget, e.Target)
 	case e.Kind == spec.RED && !c.says(sw, func(s spec.Switch) bool {
 		return s.ECN != nil && s.ECN.Kind != ""
