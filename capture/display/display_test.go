@@ -24,6 +24,8 @@ import (
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
 	"railbed/internal/hosttest"
+	"railbed/internal/protocoltest"
+	"railbed/internal/wire"
 )
 
 // matches returns the numbers of the packets of a capture that a filter matches.
@@ -102,7 +104,7 @@ func draw(r *rand.Rand, p *Packet, depth int) string {
 	for {
 		f := &Fields[r.IntN(len(Fields))]
 		values := f.values(p, nil)
-		if len(values) == 0 && r.IntN(20) > 0 || strings.HasPrefix(f.Name, "railbed") {
+		if len(values) == 0 && r.IntN(20) > 0 {
 			continue
 		}
 		if len(values) == 0 || f.Kind == Protocol && r.IntN(2) == 0 || r.IntN(8) == 0 {
@@ -165,8 +167,9 @@ func TestFiltersAsWireshark(t *testing.T) {
 	}
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
+	own := ours(t)
 	files := map[string]int{ // number of drawn filters
-		kinds(t): 30, "../verify/roce/testdata/rxe/write-lost-behind.pcap": 10,
+		kinds(t): 30, own: 30, "../verify/roce/testdata/rxe/write-lost-behind.pcap": 10,
 		"../verify/roce/testdata/rxe/atomic.pcap": 5, "../verify/roce/testdata/rxe/write-ipv6.pcap": 5,
 	}
 	for _, name := range strings.Fields(os.Getenv("RAILBED_CAPTURES")) {
@@ -174,8 +177,11 @@ func TestFiltersAsWireshark(t *testing.T) {
 	}
 	selected := map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		count := files[name]
-		for _, filter := range append(drawn(t, r, name, count), writtenFilters...) {
+		written := writtenFilters
+		if name == own {
+			written = ownFilters
+		}
+		for _, filter := range append(drawn(t, r, name, files[name]), written...) {
 			got, want := matches(t, name, filter), tshark(t, name, dissector, filter)
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: %s selects %v, and tshark %v", filepath.Base(name), filter, got, want)
@@ -183,7 +189,7 @@ func TestFiltersAsWireshark(t *testing.T) {
 			selected[filter] += len(got)
 		}
 	}
-	for _, filter := range writtenFilters {
+	for _, filter := range append(slices.Clone(writtenFilters), ownFilters...) {
 		if selected[filter] == 0 {
 			t.Errorf("%s selects nothing in any capture", filter)
 		}
@@ -199,6 +205,15 @@ var writtenFilters = []string{
 	"arp || icmp || icmpv6 || vlan.id == 7", "ip.ttl in {1, 2, 63..64}", "udp contains \"hello\"",
 	"ip.version == 6",
 	"ip.src === 10.1.0.1 || eth.dst[-1:] == 02", "ip.ttl ~= 64",
+}
+
+// ownFilters are about the protocols and records of this project.
+var ownFilters = []string{
+	`railbed.verdict == "drop" && railbed.depth > 64000`, `railbed.reason in {"tail", "ecn"}`, "railbed.late",
+	"railbed && !railbed.verdict", `railbed.node == "h0" && railbed.rank == 1`, `railbed.port contains "p"`,
+	"railbed.message == 3", "railbed.message == 7 && railbed_agg.kind == 2", "railbed.late > 0.002",
+	"railbed.late < 0", "!railbed.node", "macc.opcode == 0xfffe && railbed_gfc.kind == 1", "railbed_agg",
+	"railbed_agg.flags.repeat == 1 || railbed_agg.code == 3", "macc && !railbed_gfc", "!railbed.rank",
 }
 
 // kinds writes a capture of frames of many kinds, some of them cut, and returns its name.
@@ -223,6 +238,113 @@ func kinds(t *testing.T) string {
 		}
 	}
 	return name
+}
+
+// ours writes a capture of this project's protocols and records, among them comments and interfaces of other
+// programs that resemble them, and returns its name.
+func ours(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "ours.pcapng")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	w, err := pcapng.NewWriter(file, pcapng.Section{Application: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []pcapng.Interface{
+		{Name: "h0:eth0", Description: pcapng.TapDescription{Link: "h0--leaf1", Ranks: []int{0, 1}}.String()},
+		{Name: "leaf1:p0", Description: "h0--leaf1"}, {Name: "eth0", Description: "Ethernet ranks=2"},
+		{Name: "rpcap://host:2002/eth0"}, {Name: "h1:eth0", Description: "two words ranks=5"},
+		{Name: "h2:rail0.1", Description: "h2--leaf1 ranks=6,7,"},
+		{Name: "h3:eth0", Description: "h3--leaf1 ranks="},
+	} {
+		i.LinkType = pcapng.LinkEthernet
+		if _, err := w.AddInterface(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	comments := []string{"", "railbed verdict=drop reason=tail depth=64001 late=1200ns",
+		"railbed verdict=mark reason=ecn depth=40320", "railbed late=2500000ns", "railbed",
+		"railbed verdict=drop reason=", "railbed reason=tail verdict=drop", "railbed  verdict=drop",
+		"railbedverdict=drop", "railbed verdict=drop depth=many", "railbed depth=0 late=-1500000001ns",
+		"a remark", "railbed verdict=pause reason=pfc unknown=1"}
+	at := int64(1_800_000_000_000_000_000)
+	for i, data := range framesOfOurs(t) {
+		for j := range 4 {
+			at += 1_000_007
+			p := pcapng.Packet{Interface: (i + 2*j) % 7, Time: at, Length: len(data), Data: data}
+			for k := range 1 + i%2 {
+				comment := comments[(4*i+j+5*k)%len(comments)]
+				if comment != "" {
+					p.Comments = append(p.Comments, []byte(comment))
+				}
+			}
+			if err := w.WritePacket(&p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// framesOfOurs returns a frame of each example of the protocols, and frames of MAC control.
+func framesOfOurs(t *testing.T) (all [][]byte) {
+	t.Helper()
+	for _, example := range []struct {
+		name     string
+		from, to uint16
+	}{
+		{"aggregation-update", 40000, wire.PortAggregation},
+		{"aggregation-partial", 40000, wire.PortAggregation},
+		{"aggregation-result", wire.PortAggregation, 40000},
+		{"aggregation-reject", wire.PortAggregation, 40000},
+		{"aggregation-max", 40000, wire.PortAggregation}, {"int-probe", 40000, wire.PortINT},
+		{"rd-data", wire.PortRDPath, wire.PortRD + 3}, {"rd-skip", wire.PortRDPath, wire.PortRD + 3},
+		{"rd-ack", wire.PortRDPath, wire.PortRD + 3}, {"rd-nack", wire.PortRDPath, wire.PortRD + 3},
+	} {
+		payload := protocoltest.Example(t, example.name)
+		all = append(all, datagram(t, example.from, example.to, payload))
+		if strings.HasPrefix(example.name, "aggregation") {
+			payload[0] = 0x20 | payload[0]&0xF // an earlier version
+			all = append(all, datagram(t, example.from, example.to, payload),
+				datagram(t, example.from, example.to, payload[:30]))
+		}
+	}
+	gfc := protocoltest.Example(t, "gentle-flow-control")
+	foreign, unknown := slices.Clone(gfc), slices.Clone(gfc)
+	foreign[2], unknown[5] = 0x02, 9
+	pfc := []byte{1, 1, 0, 8, 0, 0, 0, 0, 0, 0, 255, 255}
+	for _, control := range [][]byte{gfc, foreign, unknown, pfc, {0, 1, 0, 9}} {
+		frame := append([]byte{1, 0x80, 0xC2, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0x08}, control...)
+		all = append(all, append(frame, make([]byte, 60-len(frame))...))
+	}
+	return all
+}
+
+// datagram returns a frame with a UDP payload.
+func datagram(t *testing.T, from, to uint16, payload []byte) []byte {
+	t.Helper()
+	ip := &golayers.IPv4{Version: 4, TTL: 64, Protocol: golayers.IPProtocolUDP, SrcIP: net.IP{10, 1, 0, 1},
+		DstIP: net.IP{10, 2, 0, 2}}
+	udp := &golayers.UDP{SrcPort: golayers.UDPPort(from), DstPort: golayers.UDPPort(to)}
+	err := udp.SetNetworkLayerForChecksum(ip)
+	b := gopacket.NewSerializeBuffer()
+	if err == nil {
+		err = gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+			&golayers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+				DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: golayers.EthernetTypeIPv4},
+			ip, udp, gopacket.Payload(payload))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 func frames(t *testing.T) (all [][]byte) {

@@ -2,7 +2,7 @@ package display
 
 import (
 	"encoding/binary"
-	"strings"
+	"regexp"
 
 	"railbed/capture/pcapng"
 	"railbed/internal/infiniband"
@@ -18,6 +18,7 @@ const (
 	vlanLayer
 	arpLayer
 	controlLayer // MAC control
+	gfcLayer
 	ipLayer
 	ipv6Layer
 	icmpLayer
@@ -25,6 +26,8 @@ const (
 	udpLayer
 	tcpLayer
 	telemetryLayer
+	aggregationLayer
+	aggregationOursLayer // of the version that package wire reads
 	infinibandLayer
 	bthLayer
 	dethLayer
@@ -159,6 +162,9 @@ func (p *Packet) ethernet(end int) {
 		}
 	case wire.EtherTypeMACControl:
 		p.add(controlLayer, at, end)
+		if p.has(networkLevel, at, wire.GFCLen, end) && wire.GFC(p.Raw.Data[at:]).Valid() {
+			p.add(gfcLayer, at, at+wire.GFCLen)
+		}
 	}
 }
 
@@ -253,6 +259,13 @@ func (p *Packet) datagram(at, end, source, destination int) {
 	switch {
 	case wire.IsPortRD(uint16(destination)):
 		p.reliable(at, end)
+	case destination == wire.PortAggregation || source == wire.PortAggregation:
+		if p.has(messageLevel, at, wire.AggregationLen, end) {
+			p.add(aggregationLayer, at, end)
+			if wire.Aggregation(p.Raw.Data[at:end]).Version() == wire.AggregationVersion {
+				p.add(aggregationOursLayer, at, end)
+			}
+		}
 	case destination == infiniband.Port || source == infiniband.Port:
 		p.infiniband(at, end)
 	}
@@ -328,8 +341,14 @@ func (p *Packet) header(l layer) int {
 	return l.end - l.at
 }
 
-// tap returns the node and the port of the packet's tap.
+// tapForm matches the names of Railbed's interfaces: the name of a node or switch, and the name of its port.
+var tapForm = regexp.MustCompile(`^([a-z][a-z0-9-]*):([A-Za-z0-9._-]+)$`)
+
+// tap returns the node and the port of the packet's tap, or "" for an interface of another program.
 func (p *Packet) tap() (node, port string) {
-	node, port, _ = strings.Cut(p.Interface.Name, ":")
-	return node, port
+	parts := tapForm.FindStringSubmatch(p.Interface.Name)
+	if parts == nil {
+		return "", ""
+	}
+	return parts[1], parts[2]
 }

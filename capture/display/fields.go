@@ -169,6 +169,26 @@ var parts = []part{
 	{"rd.reject.reason", rdRejectLayer, 24, 1, Unsigned, 0},
 	{"railbed_int.hop_words", telemetryLayer, 6, 1, Unsigned, 0x1F},
 	{"railbed_int.remaining", telemetryLayer, 7, 1, Unsigned, 0},
+	{"railbed_agg.version", aggregationLayer, 0, 1, Unsigned, 0xF0},
+	{"railbed_agg.kind", aggregationLayer, 0, 1, Unsigned, 0x0F},
+	{"railbed_agg.code", aggregationLayer, 3, 1, Unsigned, 0},
+	{"railbed_agg.job", aggregationLayer, 4, 2, Unsigned, 0},
+	{"railbed_agg.epoch", aggregationLayer, 6, 2, Unsigned, 0},
+	{"railbed_agg.slot", aggregationLayer, 8, 2, Unsigned, 0},
+	{"railbed_agg.worker", aggregationLayer, 10, 1, Unsigned, 0},
+	{"railbed_agg.key", aggregationLayer, 12, 4, Unsigned, 0},
+	{"railbed_agg.round", aggregationLayer, 16, 4, Unsigned, 0},
+	{"railbed_agg.flags", aggregationOursLayer, 1, 1, Unsigned, 0},
+	{"railbed_agg.flags.repeat", aggregationOursLayer, 1, 1, Boolean, 0x02},
+	{"railbed_agg.flags.saturated", aggregationOursLayer, 1, 1, Boolean, 0x04},
+	{"railbed_agg.op", aggregationOursLayer, 2, 1, Unsigned, 0xF0},
+	{"railbed_agg.type", aggregationOursLayer, 2, 1, Unsigned, 0x0F},
+	{"railbed_agg.fan_in", aggregationOursLayer, 11, 1, Unsigned, 0},
+	{"railbed_agg.offset", aggregationOursLayer, 20, 4, Unsigned, 0},
+	{"railbed_agg.bitmap", aggregationOursLayer, 24, 8, Unsigned, 0},
+	{"railbed_agg.elements", aggregationOursLayer, 32, 2, Unsigned, 0},
+	{"railbed_gfc.kind", gfcLayer, 5, 1, Unsigned, 0},
+	{"railbed_gfc.enable", gfcLayer, 7, 1, Unsigned, 0},
 }
 
 // protocols are the fields of whole headers.
@@ -189,15 +209,23 @@ var protocols = []struct {
 	{"infiniband.reth", rethLayer}, {"infiniband.aeth", aethLayer}, {"infiniband.immdt", immLayer},
 	{"infiniband.ieth", iethLayer}, {"infiniband.atomiceth", atomicLayer},
 	{"infiniband.atomicacketh", atomicAckLayer}, {"rd", rdLayer}, {"railbed_int", telemetryLayer},
+	{"railbed_agg", aggregationLayer}, {"railbed_gfc", gfcLayer},
 }
 
-// pairs are fields with the values of two others.
-var pairs = []struct{ name, first, second string }{
-	{"ip.version", "ip.version", "ipv6.version"}, // as in Wireshark
-	{"eth.addr", "eth.dst", "eth.src"},
-	{"ip.addr", "ip.src", "ip.dst"},
-	{"ipv6.addr", "ipv6.src", "ipv6.dst"},
-	{"udp.port", "udp.srcport", "udp.dstport"}, {"tcp.port", "tcp.srcport", "tcp.dstport"},
+// unions are fields with the values of several others.
+var unions = []struct {
+	name string
+	of   []string
+}{
+	{"ip.version", []string{"ip.version", "ipv6.version"}}, // as in Wireshark
+	{"eth.addr", []string{"eth.dst", "eth.src"}},
+	{"ip.addr", []string{"ip.src", "ip.dst"}},
+	{"ipv6.addr", []string{"ipv6.src", "ipv6.dst"}},
+	{"udp.port", []string{"udp.srcport", "udp.dstport"}},
+	{"tcp.port", []string{"tcp.srcport", "tcp.dstport"}},
+	// A switch adds up one message of each worker for each round of a slot.
+	{"railbed.message", []string{"rd.data.message", "rd.skip.message", "rd.nack.message",
+		"railbed_agg.round"}},
 }
 
 // computed are the fields that are not at a fixed place of a header.
@@ -289,6 +317,17 @@ var computed = []struct {
 
 func number(n int) value { return value{n: int64(n)} }
 
+// ranks appends the ranks that use the NIC of the packet's tap, if the capture names them.
+func ranks(p *Packet, to []value) []value {
+	if node, _ := p.tap(); node == "" {
+		return to
+	}
+	for _, rank := range pcapng.ParseTapDescription(p.Interface.Description).Ranks {
+		to = append(to, number(rank))
+	}
+	return to
+}
+
 func text(s string) (value, bool) { return value{b: []byte(s)}, s != "" }
 
 func makeFields() (all []Field) {
@@ -325,13 +364,24 @@ func makeFields() (all []Field) {
 	for _, f := range all {
 		byName[f.Name] = f
 	}
-	for _, o := range pairs {
-		first, second := byName[o.first], byName[o.second]
+	for _, o := range unions {
+		var of []Field
+		for _, name := range o.of {
+			of = append(of, byName[name])
+		}
 		all = slices.DeleteFunc(all, func(f Field) bool { return f.Name == o.name })
-		all = append(all, Field{o.name, first.Kind, func(p *Packet, to []value) []value {
-			return second.values(p, first.values(p, to))
-		}, min(first.level, second.level), max(first.bits, second.bits)})
+		joined := Field{o.name, of[0].Kind, func(p *Packet, to []value) []value {
+			for i := range of {
+				to = of[i].values(p, to)
+			}
+			return to
+		}, of[0].level, of[0].bits}
+		for _, f := range of[1:] {
+			joined.level, joined.bits = min(joined.level, f.level), max(joined.bits, f.bits)
+		}
+		all = append(all, joined)
 	}
+	all = append(all, Field{"railbed.rank", Unsigned, ranks, levelOf(frameLayer), 64})
 	slices.SortFunc(all, func(a, b Field) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

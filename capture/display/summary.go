@@ -122,6 +122,9 @@ var names = map[protocol]string{
 	telemetryLayer:  "INT",
 	infinibandLayer: "RoCEv2",
 	rdLayer:         "RD",
+
+	gfcLayer:         "GFC",
+	aggregationLayer: "AGG",
 }
 
 // Summary returns the packet's line.
@@ -206,6 +209,10 @@ func (p *Packet) info() string {
 			text = fmt.Sprintf("%s qp %#x psn %d", infiniband.Opcode(d[0]), p.u24(l.at+5), p.u24(l.at+9))
 		case aethLayer:
 			text += fmt.Sprintf(" syndrome %#x msn %d", d[0], p.u24(l.at+1))
+		case aggregationOursLayer:
+			f := wire.Aggregation(d).Fields()
+			text = fmt.Sprintf("kind %d job %d epoch %d slot %d round %d worker %d of %d", f.Kind, f.Job,
+				f.Epoch, f.Slot, f.Round, f.Worker, f.FanIn)
 		case rdLayer:
 			base := wire.RD(d).Base()
 			text = fmt.Sprintf("%s %d > %d psn %d", base.Type, base.Source, base.Destination, base.PSN)

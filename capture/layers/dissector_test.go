@@ -487,14 +487,14 @@ func TestDissectorAgreesWithTheLayers(t *testing.T) {
 	}
 }
 
-// Every field and finding of the dissector is compared above, except the fields of a telemetry
-// probe.
+// Every field and finding of the dissector of datagrams and telemetry is compared above, except the
+// fields of a telemetry probe.
 func TestDissectorFieldsAreCompared(t *testing.T) {
 	compared := map[string]bool{"railbed_int.probe.sequence": true, "railbed_int.probe.sent": true}
 	for _, c := range columns {
 		compared[c.field] = true
 	}
-	all := regexp.MustCompile(`(?:ProtoField\.\w+|ProtoExpert\.new)\("([^"]+)",|finding\("([^"]+)",`).FindAllStringSubmatch(string(Dissector), -1)
+	all := regexp.MustCompile(`(?:ProtoField\.\w+|ProtoExpert\.new)\("([^"]+)",|finding\("([^"]+)",`).FindAllStringSubmatch(string(datagramsLua), -1)
 	if len(all) < len(columns) {
 		t.Fatalf("the dissector has %d fields, want the %d that are compared", len(all), len(columns))
 	}

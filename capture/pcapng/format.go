@@ -89,7 +89,7 @@ type Section struct {
 // Interface describes an interface at which packets were captured.
 type Interface struct {
 	Name        string // Railbed writes "node:port"
-	Description string // Railbed writes the link's name
+	Description string // Railbed writes a TapDescription
 	Hardware    string // Railbed writes HardwareNIC or HardwareSwitchPort
 	OS          string
 	Filter      string // a pcap-filter(7) expression; empty for none

@@ -3,6 +3,7 @@ package pcapng
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -143,6 +144,48 @@ func ParseTapNote(comment []byte) (TapNote, bool) {
 		return TapNote{}, false
 	}
 	return n, true
+}
+
+// TapDescription is the description of an interface in a Railbed capture, in the fixed grammar
+//
+//	h0--leaf1 ranks=0,1
+//
+// The ranks are left out if no rank uses the interface.
+type TapDescription struct {
+	Link  string // the link's name, a word
+	Ranks []int  // the ranks that use the NIC
+}
+
+// String returns the description.
+func (d TapDescription) String() string {
+	text := d.Link
+	for i, rank := range d.Ranks {
+		if i == 0 {
+			text += " ranks="
+		} else {
+			text += ","
+		}
+		text += strconv.Itoa(rank)
+	}
+	return text
+}
+
+// ParseTapDescription parses a description. In a description of another grammar everything is the link's
+// name.
+func ParseTapDescription(text string) TapDescription {
+	link, list, found := strings.Cut(text, " ranks=")
+	if !found || !IsWord(link) {
+		return TapDescription{Link: text}
+	}
+	var ranks []int
+	for number := range strings.SplitSeq(list, ",") {
+		rank, err := strconv.ParseUint(number, 10, 31)
+		if err != nil {
+			return TapDescription{Link: text}
+		}
+		ranks = append(ranks, int(rank))
+	}
+	return TapDescription{Link: link, Ranks: ranks}
 }
 
 // IsWord reports whether a text can be a value in this package's grammars: not empty, and printable

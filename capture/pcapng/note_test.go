@@ -1,6 +1,7 @@
 package pcapng_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,30 @@ func TestTapNote(t *testing.T) {
 	} {
 		if n, ok := pcapng.ParseTapNote([]byte(text)); ok {
 			t.Errorf("%q was read as %+v", text, n)
+		}
+	}
+}
+
+// TestTapDescription checks the written form, and that other descriptions stay as they are.
+func TestTapDescription(t *testing.T) {
+	for text, want := range map[string]pcapng.TapDescription{
+		"h0--leaf1":           {Link: "h0--leaf1"},
+		"h0--leaf1 ranks=0":   {Link: "h0--leaf1", Ranks: []int{0}},
+		"a:b--c:d ranks=8,15": {Link: "a:b--c:d", Ranks: []int{8, 15}},
+		"":                    {},
+		"two words ranks=1":   {Link: "two words ranks=1"},
+		"h0--leaf1 ranks=":    {Link: "h0--leaf1 ranks="},
+		"h0--leaf1 ranks=1,":  {Link: "h0--leaf1 ranks=1,"},
+		"h0--leaf1 ranks=-1":  {Link: "h0--leaf1 ranks=-1"},
+		"h0--leaf1 ranks=1 2": {Link: "h0--leaf1 ranks=1 2"},
+		" ranks=1":            {Link: " ranks=1"},
+	} {
+		got := pcapng.ParseTapDescription(text)
+		if got.Link != want.Link || !slices.Equal(got.Ranks, want.Ranks) {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+		if got.String() != text {
+			t.Errorf("%q becomes %q", text, got.String())
 		}
 	}
 }
