@@ -22,9 +22,11 @@ import (
 type Tap struct {
 	Node string // the node's or switch's name
 	Port string // the interface's name in NS
-	Link string // the link's name; becomes the interface's description
+	Link string // the link's name; becomes part of the interface's description
 	NIC  bool   // the port belongs to a node's NIC, not to a switch
-	NS   *kernel.Namespace
+	// Ranks are the ranks that use the NIC. They become part of the interface's description.
+	Ranks []int
+	NS    *kernel.Namespace
 	// Soft is set if the port belongs to a soft switch. All its packets come through Options.Feed,
 	// and NS is not used.
 	Soft bool

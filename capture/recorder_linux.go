@@ -220,7 +220,7 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 		}
 		_, err := s.out.AddInterface(pcapng.Interface{
 			Name:        tap.Name(),
-			Description: tap.Link,
+			Description: pcapng.TapDescription{Link: tap.Link, Ranks: tap.Ranks}.String(),
 			Hardware:    hardware,
 			OS:          kernelName(),
 			Filter:      options.Filter,

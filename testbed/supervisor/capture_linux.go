@@ -181,15 +181,26 @@ func (s *supervisor) appendTaps(taps []capture.Tap, node string, ports []plan.In
 	nic bool) []capture.Tap {
 	for _, port := range ports {
 		taps = append(taps, capture.Tap{
-			Node: node,
-			Port: port.Name,
-			Link: port.Link,
-			NIC:  nic,
-			NS:   s.namespaces[node],
-			Soft: s.namespaces[node] == nil,
+			Node:  node,
+			Port:  port.Name,
+			Link:  port.Link,
+			NIC:   nic,
+			Ranks: s.ranksOf(node, port.Name),
+			NS:    s.namespaces[node],
+			Soft:  s.namespaces[node] == nil,
 		})
 	}
 	return taps
+}
+
+// ranksOf returns the ranks that use a port.
+func (s *supervisor) ranksOf(node, port string) (ranks []int) {
+	for i := range s.plan.Ranks {
+		if r := &s.plan.Ranks[i]; r.Node == node && r.NIC == port {
+			ranks = append(ranks, r.Rank)
+		}
+	}
+	return ranks
 }
 
 func tapMatches(pattern string, tap capture.Tap) bool {

@@ -15,7 +15,7 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 	for i := len(c.Taps); i < len(interfaces); i++ {
 		described := &interfaces[i]
 		tap := &Tap{
-			Index: i, Name: described.Name, Link: described.Description,
+			Index: i, Name: described.Name, Link: pcapng.ParseTapDescription(described.Description).Link,
 			NIC: described.Hardware == pcapng.HardwareNIC, mac: described.MAC, hasMAC: described.HasMAC,
 			ethernet: described.LinkType == pcapng.LinkEthernet, filter: described.Filter,
 		}
