@@ -200,7 +200,7 @@ Exec and shell exit as the program that they ran.`,
 		newTraceCommand(a), newBundleCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a),
-		newSchemaCommand(a), newDissectorCommand(a))
+		newSchemaCommand(a), newDissectorCommand(a), newWiresharkCommand(a), newExtcapCommand(a))
 	root.AddCommand(newImportCommand(a), newExportCommand(a))
 	root.InitDefaultHelpCmd()
 	refuseUnknownTopics(root)

@@ -406,6 +406,11 @@ func hostFeatures() []feature {
 			remedy: "apt-get install wireshark", try: tryWireshark,
 		},
 		{
+			name: "wireshark-plugin", tried: "look for Railbed's interfaces in the output of tshark -D",
+			gates:  "running testbeds in Wireshark's list of interfaces",
+			remedy: "railbed wireshark install, and apt-get install tshark", try: tryWiresharkPlugin,
+		},
+		{
 			name: "ping", tried: "run it", gates: "railbed exec NODE -- ping",
 			remedy: "apt-get install iputils-ping", try: tryProgram("ping", "-V"),
 		},

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/capture/wireshark"
 	"railbed/internal/verdict"
 	"railbed/internal/vmimage"
 )
@@ -381,3 +382,20 @@ func tryProgram(name string, args ...string) func() (string, error) {
 
 // tryWireshark only looks for the program, because it cannot run without a display.
 func tryWireshark() (string, error) { return exec.LookPath("wireshark") }
+
+// tryWiresharkPlugin asks tshark, which finds plugins by the same rules as Wireshark. The plugin lists one more
+// interface for this question, so no testbed has to run.
+func tryWiresharkPlugin() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout/2)
+	defer cancel()
+	listed, err := wireshark.Home{}.Listed(ctx)
+	switch {
+	case errors.Is(err, wireshark.ErrNoTshark):
+		return "", err
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", err, errUnknown)
+	case !listed:
+		return "", errors.New("tshark -D does not list it")
+	}
+	return "tshark -D lists it", nil
+}

@@ -1,0 +1,59 @@
+package wireshark
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+	"time"
+)
+
+// endTimeout is how long the rest of a recording may take after Wireshark has ended it. Wireshark kills the
+// plugin after 30 seconds.
+const endTimeout = 5 * time.Second
+
+// errClosed is the cause of the end if Wireshark has closed the FIFO.
+var errClosed = errors.New("Wireshark has closed the FIFO")
+
+// capture records until Wireshark ends it: by SIGTERM, which ends ctx, or by closing the FIFO.
+func (p *Plugin) capture(ctx context.Context, a *arguments) error {
+	testbed, err := a.testbed()
+	if err != nil {
+		return err
+	}
+	n := &narrowing{taps: "all", drops: a.drops}
+	if err := n.setFilter(a.narrow); err != nil {
+		return err
+	}
+	fifo, err := openFIFO(ctx, a.fifo)
+	if err != nil {
+		return err
+	}
+	defer fifo.Close()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	context.AfterFunc(ctx, func() { _ = fifo.SetWriteDeadline(time.Now().Add(endTimeout)) })
+	go watchFIFO(ctx, fifo, func() { end(errClosed) })
+	if a.in != "" || a.out != "" {
+		c := &controls{narrowing: n}
+		go c.run(ctx, a.in, a.out, func() ([]string, error) { return p.Testbeds.Taps(ctx, testbed) })
+	}
+
+	reader, writer := io.Pipe()
+	recorded := make(chan error, 1)
+	go func() {
+		err := p.Testbeds.Record(ctx, testbed, a.recording(), writer)
+		writer.CloseWithError(err)
+		recorded <- err
+	}()
+	passed := pass(reader, fifo, n)
+	reader.CloseWithError(errClosed) // ends a recording that still writes
+	err = <-recorded
+	switch {
+	case errors.Is(passed, syscall.EPIPE), errors.Is(context.Cause(ctx), errClosed):
+		return nil // nobody reads any more
+	case err != nil && !errors.Is(err, errClosed):
+		return err
+	}
+	return passed
+}
