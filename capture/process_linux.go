@@ -54,6 +54,7 @@ type recordTap struct {
 	Port  string `json:"port"`
 	Link  string `json:"link"`
 	NIC   bool   `json:"nic"`
+	Ranks []int  `json:"ranks,omitempty"`
 	Index int    `json:"index"`
 	MTU   int    `json:"mtu"`
 	// Soft taps have no socket.
@@ -84,8 +85,8 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	}
 	order := recordOrder{Options: options, HasFeed: options.Feed != nil}
 	for i, tap := range taps {
-		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft,
-			Fed: tap.Fed, Number: tap.Number}
+		one := recordTap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Ranks: tap.Ranks,
+			Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number}
 		if !tap.Soft {
 			one.Index, one.MTU = rings[i].index, rings[i].mtu
 		}
@@ -290,8 +291,8 @@ func recordMain() int {
 	var rings []*ring
 	next := firstTap
 	for _, tap := range order.Taps {
-		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Soft: tap.Soft,
-			Fed: tap.Fed, Number: tap.Number})
+		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Ranks: tap.Ranks,
+			Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number})
 		if tap.Soft {
 			rings = append(rings, nil)
 			continue

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"railbed/cli"
@@ -15,7 +16,7 @@ const asCommand = "railbed"
 
 func TestMain(m *testing.M) {
 	cli.Init()
-	if os.Args[0] == asCommand || os.Getenv("CNI_COMMAND") != "" { // which is how plugins are called
+	if filepath.Base(os.Args[0]) == asCommand || os.Getenv("CNI_COMMAND") != "" { // which is how plugins are called
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(hosttest.Main(m))

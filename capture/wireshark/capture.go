@@ -3,6 +3,7 @@ package wireshark
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 	"time"
@@ -17,19 +18,20 @@ var errClosed = errors.New("Wireshark has closed the FIFO")
 
 // capture records until Wireshark ends it: by SIGTERM, which ends ctx, or by closing the FIFO.
 func (p *Plugin) capture(ctx context.Context, a *arguments) error {
+	// The FIFO comes before any other error, because tshark waits until somebody opens it.
+	fifo, err := openFIFO(ctx, a.fifo)
+	if err != nil {
+		return err
+	}
+	defer fifo.Close()
 	testbed, err := a.testbed()
 	if err != nil {
 		return err
 	}
 	n := &narrowing{taps: "all", drops: a.drops}
 	if err := n.setFilter(a.narrow); err != nil {
-		return err
+		return fmt.Errorf("filter: %w", err)
 	}
-	fifo, err := openFIFO(ctx, a.fifo)
-	if err != nil {
-		return err
-	}
-	defer fifo.Close()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	context.AfterFunc(ctx, func() { _ = fifo.SetWriteDeadline(time.Now().Add(endTimeout)) })

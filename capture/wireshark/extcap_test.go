@@ -106,16 +106,23 @@ func TestWrongCalls(t *testing.T) {
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// tshark waits until the FIFO is opened, also if the call is wrong.
+	pipe := fifo(t, "packets")
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
 	for args, want := range map[string]string{
-		"":                    "want --extcap-interfaces",
-		"--help":              "want --extcap-interfaces",
-		"--extcap-interface":  "argument --extcap-interface has no value",
-		"--capture --fifo /x": `interface "": want railbed:TESTBED`,
-		"--capture --fifo /x --extcap-interface eth0":                              "want railbed:TESTBED",
-		"--capture --extcap-interface railbed:x":                                   "--capture without --fifo",
+		"":                                       "want --extcap-interfaces",
+		"--help":                                 "want --extcap-interfaces",
+		"--extcap-interface":                     "argument --extcap-interface has no value",
+		"--capture --extcap-interface railbed:x": "--capture without --fifo",
 		"--capture --extcap-interface railbed:x --fifo /no":                        "open FIFO: stat /no",
 		"--capture --extcap-interface railbed:x --fifo " + file:                    "railbed capture -w writes files",
-		"--capture --extcap-interface railbed:x --fifo /x --narrow ip.scr":         "ip.src",
+		"--capture --fifo " + pipe:                                                 `interface "": want railbed:TESTBED`,
+		"--capture --extcap-interface eth0 --fifo " + pipe:                         "want railbed:TESTBED",
+		"--capture --extcap-interface railbed:x --narrow ip.scr --fifo " + pipe:    "ip.src",
 		"--capture --extcap-interface railbed:x --fifo /x --snaplen many":          `--snaplen "many"`,
 		"--extcap-reload-option taps --extcap-interface railbed:y --extcap-config": "no testbed of this name",
 	} {
