@@ -291,8 +291,8 @@ func recordMain() int {
 	var rings []*ring
 	next := firstTap
 	for _, tap := range order.Taps {
-		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC, Ranks: tap.Ranks,
-			Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number})
+		taps = append(taps, Tap{Node: tap.Node, Port: tap.Port, Link: tap.Link, NIC: tap.NIC,
+			Ranks: tap.Ranks, Soft: tap.Soft, Fed: tap.Fed, Number: tap.Number})
 		if tap.Soft {
 			rings = append(rings, nil)
 			continue

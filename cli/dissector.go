@@ -9,12 +9,14 @@ import (
 func newDissectorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "dissector",
-		Short: "Print Wireshark's dissector of reliable datagrams and telemetry",
+		Short: "Print Wireshark's dissectors of Railbed's protocols and records",
 		Long: `Dissector prints a Lua script with which Wireshark and tshark (tried with 4.0)
-show reliable datagrams (rd) and in-band telemetry: every field, whether checks
-and sums are right, which packets an acknowledgement names, what was trimmed.
+show reliable datagrams (rd), in-band telemetry, in-network aggregation and gentle
+flow control: every field, whether checks and sums are right, which packets an
+acknowledgement names, what was trimmed. Records of switches become fields whose
+names begin with railbed, as in railbed decode.
 Wireshark loads it from a folder for plugins, which may have to be made; Help,
-About, Folders names it.`,
+About, Folders names it. Railbed wireshark install does that, and more.`,
 		Example: `  railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua
   railbed dissector > railbed.lua && tshark -X lua_script:railbed.lua -r run.pcapng -Y 'rd.type == 4'`,
 		Args: exactArgs(0),

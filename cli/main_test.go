@@ -16,7 +16,8 @@ const asCommand = "railbed"
 
 func TestMain(m *testing.M) {
 	cli.Init()
-	if filepath.Base(os.Args[0]) == asCommand || os.Getenv("CNI_COMMAND") != "" { // which is how plugins are called
+	// Plugins are called by CNI_COMMAND, and by the path of a program.
+	if filepath.Base(os.Args[0]) == asCommand || os.Getenv("CNI_COMMAND") != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(hosttest.Main(m))

@@ -36,7 +36,8 @@ Install and uninstall change no file that railbed did not write.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newWiresharkInstallCommand(a), newWiresharkUninstallCommand(a), newWiresharkStatusCommand(a))
+	cmd.AddCommand(newWiresharkInstallCommand(a), newWiresharkUninstallCommand(a),
+		newWiresharkStatusCommand(a))
 	return cmd
 }
 
@@ -141,8 +142,8 @@ func (a *app) printWireshark(result wireshark.Result) error {
 	return nil
 }
 
-// programPath returns a path of this program that stays valid when the program is upgraded: its name in PATH, if
-// this is the program there.
+// programPath returns a path of this program that stays valid when the program is upgraded: its name in
+// PATH, if this is the program there.
 func programPath() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -160,8 +161,8 @@ func programPath() (string, error) {
 	return found, nil
 }
 
-// newExtcapCommand is what the plugin executes. It parses its arguments by itself, because Wireshark's are not
-// those of other commands.
+// newExtcapCommand makes the command that the plugin executes. The command parses Wireshark's arguments by
+// itself, because they follow other rules than Railbed's.
 func newExtcapCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "extcap [ARG]...",
@@ -210,8 +211,8 @@ func (running) Record(ctx context.Context, name string, r wireshark.Recording, w
 	if err != nil {
 		return err
 	}
-	recording, err := tb.Capture(ctx, supervisor.CaptureRequest{At: r.Taps, Filter: r.Filter, SnapLen: r.SnapLen,
-		Events: r.Events}, w)
+	recording, err := tb.Capture(ctx, supervisor.CaptureRequest{At: r.Taps, Filter: r.Filter,
+		SnapLen: r.SnapLen, Events: r.Events}, w)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ func newSharkHome(t *testing.T) sharkHome {
 		t.Setenv(name, "")
 	}
 	var result wireshark.Result
-	if err := json.Unmarshal([]byte(must(t, "wireshark", "install", "-o", "json").stdout), &result); err != nil {
+	if err := json.Unmarshal([]byte(must(t, "wireshark", "install", "-o", "json").stdout),
+		&result); err != nil {
 		t.Fatal(err)
 	}
 	if len(result.Wrote) != 4 {
@@ -78,7 +79,8 @@ func (h sharkHome) flood(t *testing.T) {
 	t.Helper()
 	for _, node := range []string{"h0", "h1"} {
 		cmd := command("exec", node, "-t", h.name, "--", "timeout", "200", "bash", "-c",
-			"while :; do dd if=/dev/zero bs=1400 count=200 status=none >/dev/udp/10.0.0.3/5001; done 2>/dev/null")
+			"while :; do dd if=/dev/zero bs=1400 count=200 status=none >/dev/udp/10.0.0.3/5001; done "+
+				"2>/dev/null")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,23 +104,26 @@ func (h sharkHome) ended(t *testing.T) {
 			t.Fatalf("%d recordings began and %d ended:\n%s", started, stopped, events)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "wireshark_extcap_railbed-"+h.name+"*")); left != nil {
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(),
+		"wireshark_extcap_railbed-"+h.name+"*")); left != nil {
 		t.Errorf("left: %v", left)
 	}
 }
 
-// TestWireshark captures from a running testbed as users of Wireshark do, with the files of an installation in a
-// new home directory.
+// TestWireshark captures from a running testbed as users of Wireshark do, with the files of an installation
+// in a new home directory.
 func TestWireshark(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Tshark)
 	h := newSharkHome(t)
-	if list := h.tshark(t, "-D"); strings.Contains(list, "railbed:"+h.name) || strings.Contains(list, "probe") {
+	if list := h.tshark(t, "-D"); strings.Contains(list, "railbed:"+h.name) || strings.Contains(list,
+		"probe") {
 		t.Errorf("nothing runs, and tshark lists\n%s", list)
 	}
 	must(t, "up", writeFile(t, fmt.Sprintf(incast, h.name)))
 	t.Cleanup(func() { must(t, "down", h.name) })
 	list := h.tshark(t, "-D")
-	if want := fmt.Sprintf("railbed:%s (Railbed: %s, whole fabric)\n", h.name, h.name); !strings.Contains(list, want) {
+	if want := fmt.Sprintf("railbed:%s (Railbed: %s, whole fabric)\n", h.name,
+		h.name); !strings.Contains(list, want) {
 		t.Fatalf("tshark lists\n%s\nwant %s", list, want)
 	}
 	must(t, "doctor", "wireshark-plugin")
@@ -144,7 +149,8 @@ func TestWireshark(t *testing.T) {
 	})
 	t.Run("options", func(t *testing.T) {
 		out := h.tshark(t, append(on, "-c", "4", "-f", "udp port 5001", "-o", preference+".taps:h1", "-o",
-			preference+".narrow:ip.src == 10.0.0.2", "-T", "fields", "-e", "ip.src", "-e", "udp.dstport", "-e",
+			preference+".narrow:ip.src == 10.0.0.2", "-T", "fields", "-e", "ip.src", "-e", "udp.dstport",
+			"-e",
 			"railbed.node", "-e", "railbed.rank")...)
 		if out != strings.Repeat("10.0.0.2\t5001\th1\t1,2\n", 4) {
 			t.Errorf("tshark shows\n%s", out)
@@ -154,9 +160,11 @@ func TestWireshark(t *testing.T) {
 	t.Run("fields", h.fields)
 	t.Run("stopped", h.stopped)
 	t.Run("wrong", func(t *testing.T) {
-		out, err := exec.Command("timeout", append([]string{"60", "tshark", "-o", preference + ".narrow:ip.scr"},
+		out, err := exec.Command("timeout", append([]string{"60", "tshark", "-o", preference +
+			".narrow:ip.scr"},
 			on...)...).CombinedOutput()
-		if err == nil || strings.Contains(err.Error(), "124") || !strings.Contains(string(out), "did you mean") {
+		if err == nil || strings.Contains(err.Error(), "124") || !strings.Contains(string(out),
+			"did you mean") {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -178,12 +186,14 @@ func (h sharkHome) fields(t *testing.T) {
 	_ = cmd.Wait() // exit code 5 if packets were lost
 	for _, filter := range []string{`railbed.verdict == "drop" && railbed.depth > 1000`, "railbed.rank == 2",
 		`railbed.node == "leaf1" && railbed.port == "p2"`, "railbed.late > 0", "railbed.message"} {
-		fields := []string{"-Y", filter, "-e", "frame.number", "-e", "railbed.verdict", "-e", "railbed.reason",
+		fields := []string{"-Y", filter, "-e", "frame.number", "-e", "railbed.verdict", "-e",
+			"railbed.reason",
 			"-e", "railbed.depth", "-e", "railbed.node", "-e", "railbed.rank"}
 		want := must(t, append([]string{"decode", file}, fields...)...).stdout
 		got := h.tshark(t, append([]string{"-r", file, "-T", "fields"}, fields...)...)
 		if got != want {
-			t.Errorf("%s: tshark shows %d bytes and decode %d:\n%.300s\n%.300s", filter, len(got), len(want), got,
+			t.Errorf("%s: tshark shows %d bytes and decode %d:\n%.300s\n%.300s", filter, len(got),
+				len(want), got,
 				want)
 		}
 		if (want == "") != (filter == "railbed.message") { // the datagrams have no message
@@ -218,7 +228,8 @@ func (h sharkHome) stopped(t *testing.T) {
 func (h sharkHome) unknownFlags(t *testing.T) {
 	t.Helper()
 	plugin := filepath.Join(h.dir, ".config/wireshark/extcap/railbed-extcap")
-	out, err := exec.Command(plugin, "--extcap-interfaces", "--extcap-version=9.0", "--extcap-locale", "de", "-v").
+	out, err := exec.Command(plugin, "--extcap-interfaces", "--extcap-version=9.0", "--extcap-locale", "de",
+		"-v").
 		CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "interface {value=railbed:"+h.name+"}") {
 		t.Errorf("%v: %s", err, out)
@@ -230,7 +241,7 @@ func (h sharkHome) unknownFlags(t *testing.T) {
 	}
 }
 
-// removed uninstalls, and looks for what is left.
+// removed uninstalls, and checks that nothing is left.
 func (h sharkHome) removed(t *testing.T) {
 	t.Helper()
 	if out := must(t, "wireshark", "status").stdout; !strings.Contains(out, "tshark -D lists the plugin") {

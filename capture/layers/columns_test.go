@@ -35,7 +35,7 @@ func between(t *testing.T, from, to uint16, payload []byte) captured {
 }
 
 // TestAggregationInWireshark shows what people see of the specification's examples, and of messages that
-// contradict the specification. The numbers are those of the specification's text.
+// contradict the specification. The numbers come from the specification's text.
 func TestAggregationInWireshark(t *testing.T) {
 	var frames []captured
 	for _, name := range []string{"update", "partial", "max"} {

@@ -1,6 +1,7 @@
 -- Railbed's protocols for Wireshark: reliable datagrams, as transports/rd/PROTOCOL.md
 -- of Railbed has them, and the blocks of in-band telemetry before them and in probes
--- (fabric/softswitch/PROTOCOL.md). Tried with Wireshark 4.0.
+-- (fabric/softswitch/PROTOCOL.md). In-network aggregation, gentle flow control and
+-- the records of switches follow. Tried with Wireshark 4.0.
 --
 --   railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua
 --

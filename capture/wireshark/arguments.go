@@ -32,16 +32,16 @@ func (a *arguments) flags() map[string]*bool {
 	}
 }
 
-// parse reads arguments of the forms "--name", "--name value" and "--name=value". It passes over names that it
-// does not know, and over values without a name.
+// parse reads arguments of the forms "--name", "--name value" and "--name=value". It passes over names that
+// it does not know, and over values without a name.
 func parse(args []string) (*arguments, error) {
 	a := &arguments{taps: "all"}
 	snapLen := "0"
 	flags := a.flags()
 	values := map[string]*string{
-		"--extcap-interface": &a.name, "--extcap-reload-option": &a.reload, "--extcap-capture-filter": &a.filter,
-		"--fifo": &a.fifo, "--extcap-control-in": &a.in, "--extcap-control-out": &a.out, "--taps": &a.taps,
-		"--narrow": &a.narrow, "--snaplen": &snapLen,
+		"--extcap-interface": &a.name, "--extcap-reload-option": &a.reload,
+		"--extcap-capture-filter": &a.filter, "--fifo": &a.fifo, "--extcap-control-in": &a.in,
+		"--extcap-control-out": &a.out, "--taps": &a.taps, "--narrow": &a.narrow, "--snaplen": &snapLen,
 	}
 	for i := 0; i < len(args); i++ {
 		name, value, has := strings.Cut(args[i], "=")
@@ -76,7 +76,8 @@ func parse(args []string) (*arguments, error) {
 func (a *arguments) testbed() (string, error) {
 	name, ours := strings.CutPrefix(a.name, prefix)
 	if !ours || name == "" {
-		return "", fmt.Errorf("interface %q: want %sTESTBED, as --extcap-interfaces lists them", a.name, prefix)
+		return "", fmt.Errorf("interface %q: want %sTESTBED, as --extcap-interfaces lists them", a.name,
+			prefix)
 	}
 	return name, nil
 }

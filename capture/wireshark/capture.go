@@ -53,7 +53,7 @@ func (p *Plugin) capture(ctx context.Context, a *arguments) error {
 	err = <-recorded
 	switch {
 	case errors.Is(passed, syscall.EPIPE), errors.Is(context.Cause(ctx), errClosed):
-		return nil // nobody reads any more
+		return nil // Wireshark does not read any more
 	case err != nil && !errors.Is(err, errClosed):
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"railbed/internal/printable"
 )
 
-// Messages of Wireshark's control pipes (developer's guide, 8.2.3.2): 'T', the length of the rest in 3 bytes, the
-// control's number, a command, and a payload.
+// Messages of Wireshark's control pipes (developer's guide, 8.2.3.2): 'T', the length of the rest in 3
+// bytes, the control's number, a command, and a payload.
 const (
 	controlMark   = 'T'
 	controlHeader = 6
@@ -51,7 +51,8 @@ func readControl(r *bufio.Reader) (m controlMessage, err error) {
 // encode returns the bytes of a message.
 func (m controlMessage) encode() []byte {
 	length := len(m.payload) + 2
-	return append([]byte{controlMark, byte(length >> 16), byte(length >> 8), byte(length), m.control, m.command},
+	return append([]byte{controlMark, byte(length >> 16), byte(length >> 8), byte(length), m.control,
+		m.command},
 		m.payload...)
 }
 
@@ -63,8 +64,8 @@ type controls struct {
 	out *os.File // nil if Wireshark reads nothing
 }
 
-// run serves the toolbar until ctx ends or Wireshark closes its pipe. The names of the testbed's taps are added to
-// the selector.
+// run serves the toolbar until ctx ends or Wireshark closes its pipe. The names of the testbed's taps are
+// added to the selector.
 func (c *controls) run(ctx context.Context, in, out string, names func() ([]string, error)) {
 	if out != "" {
 		file, err := openFIFO(ctx, out)

@@ -1,7 +1,7 @@
-// Package wireshark is Railbed's part of a user's Wireshark. It installs files in the user's own folders: an
-// extcap plugin, the dissectors, and a profile. It also is the plugin: it answers Wireshark as extcap(4) and
-// chapter 8.2 of Wireshark's developer's guide describe. An interface of the plugin is a running testbed. Its
-// packets are one pcapng stream, the same as in a recorded file.
+// Package wireshark connects Railbed with a user's Wireshark. It installs files in the user's own folders:
+// an extcap plugin, the dissectors, and a profile. It also implements the plugin, by extcap(4) and chapter
+// 8.2 of Wireshark's developer's guide. An interface of the plugin is a running testbed. Its packets are one
+// pcapng stream, the same as in a recorded file.
 package wireshark
 
 import (
@@ -17,7 +17,7 @@ import (
 	"railbed/capture/filter"
 )
 
-// prefix is what the names of the plugin's interfaces begin with. The testbed's name follows.
+// prefix begins the names of the plugin's interfaces. The testbed's name follows.
 const prefix = "railbed:"
 
 // ProbeVariable is an environment variable with which the plugin lists one more interface, probeName. So the
@@ -40,7 +40,7 @@ type Testbeds interface {
 	Record(ctx context.Context, testbed string, r Recording, w io.Writer) error
 }
 
-// Recording is what a testbed records.
+// Recording describes the packets that a testbed records.
 type Recording struct {
 	Taps    []string // at least one
 	Filter  string   // of pcap-filter(7), or ""
@@ -129,9 +129,11 @@ const (
 
 func toolbar() []string {
 	lines := []string{
-		fmt.Sprintf("control {number=%d}{type=selector}{display=Taps}{tooltip=Show packets of these taps only}",
+		fmt.Sprintf("control {number=%d}{type=selector}{display=Taps}{tooltip=Show packets of these "+
+			"taps only}",
 			tapsControl),
-		fmt.Sprintf("control {number=%d}{type=string}{display=Filter}{tooltip=Show packets that match only. The "+
+		fmt.Sprintf("control {number=%d}{type=string}{display=Filter}{tooltip=Show packets that match "+
+			"only. The "+
 			"language is that of display filters, for example railbed.depth > 64000}", filterControl),
 		fmt.Sprintf("control {number=%d}{type=boolean}{display=Drops only}{default=false}{tooltip=Show only "+
 			"packets that a switch or a NIC dropped}", dropsControl),
@@ -160,7 +162,8 @@ const tapsArgument = "arg {number=0}{call=--taps}{display=Taps}{type=selector}{r
 // configuration describes the arguments of a recording. It is the same for all testbeds, because Wireshark
 // asks for it for each interface when it starts.
 var configuration = append(slices.Concat([]string{tapsArgument}, tapValues(nil)),
-	"arg {number=1}{call=--narrow}{display=Filter}{type=string}{tooltip=Pass on packets that match only. The "+
+	"arg {number=1}{call=--narrow}{display=Filter}{type=string}{tooltip=Pass on packets that match "+
+		"only. The "+
 		"language is that of display filters, for example railbed.depth > 64000}",
 	"arg {number=2}{call=--drops-only}{display=Drops only}{type=boolflag}{default=false}{tooltip=Pass on "+
 		"only packets that a switch or a NIC dropped}",

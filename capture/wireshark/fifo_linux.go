@@ -52,7 +52,8 @@ func openFIFO(ctx context.Context, path string) (*os.File, error) {
 // watchInterval is how long the end of a context is not noticed, in milliseconds.
 const watchInterval = 100
 
-// watchFIFO calls closed when nobody has the FIFO open for reading. Without packets no write would tell.
+// watchFIFO calls closed when no process has the FIFO open for reading. Without packets there is no write
+// that could fail.
 func watchFIFO(ctx context.Context, fifo *os.File, closed func()) {
 	conn, err := fifo.SyscallConn()
 	if err != nil {

@@ -37,12 +37,14 @@ func wantedFiles(f Folders, program string) (files []wanted) {
 	return append(files,
 		wanted{filepath.Join(f.Plugins, "railbed.lua"), "dissectors, and fields of records", layers.Dissector,
 			0o644},
-		wanted{filepath.Join(settings, "preferences"), "profile " + profile + ": columns", preferences, 0o644},
-		wanted{filepath.Join(settings, "colorfilters"), "profile " + profile + ": colours", colorfilters, 0o644})
+		wanted{filepath.Join(settings, "preferences"), "profile " + profile + ": columns", preferences,
+			0o644},
+		wanted{filepath.Join(settings, "colorfilters"), "profile " + profile + ": colours", colorfilters,
+			0o644})
 }
 
-// wrapper is the program that Wireshark calls. It calls railbed by its path, so an upgrade of railbed changes the
-// plugin, too. If railbed has moved, the wrapper looks for it in PATH.
+// wrapper is the program that Wireshark calls. It calls railbed by its path, so an upgrade of railbed
+// changes the plugin, too. If railbed has moved, the wrapper looks for it in PATH.
 func wrapper(program string) []byte {
 	return []byte(`#!/bin/sh
 # Railbed's interfaces in Wireshark. "railbed wireshark install" wrote this file, and

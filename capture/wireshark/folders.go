@@ -89,8 +89,8 @@ func (h Home) Folders(ctx context.Context) (Folders, error) {
 	return parseFolders(text)
 }
 
-// defaultFolders are the folders by Wireshark's rules. Versions before 4.2 read plugins that capture below the
-// preferences, and later ones beside the other plugins.
+// defaultFolders are the folders by Wireshark's rules. Versions before 4.2 read plugins that capture below
+// the preferences, and later ones beside the other plugins.
 func defaultFolders(home, xdg string) Folders {
 	if xdg == "" {
 		xdg = filepath.Join(home, ".config")
@@ -109,8 +109,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// parseFolders reads the output of tshark -G folders. Wireshark 4.0 does not print the user's folder of programs
-// that capture, which is below the preferences.
+// parseFolders reads the output of tshark -G folders. Wireshark 4.0 does not print the user's folder of
+// programs that capture, which is below the preferences.
 func parseFolders(text string) (Folders, error) {
 	named := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -118,12 +118,14 @@ func parseFolders(text string) (Folders, error) {
 			named[strings.ToLower(strings.TrimSpace(name))] = filepath.Clean(strings.TrimSpace(path))
 		}
 	}
-	f := Folders{Config: named["personal configuration"], Plugins: named["personal lua plugins"], Tshark: true}
+	f := Folders{Config: named["personal configuration"], Plugins: named["personal lua plugins"],
+		Tshark: true}
 	if f.Config == "" {
 		return f, errors.New("tshark -G folders names no personal configuration")
 	}
 	if f.Plugins == "" {
-		return f, errors.New("tshark -G folders names no personal folder of Lua plugins; want a Wireshark with Lua")
+		return f, errors.New("tshark -G folders names no personal folder of Lua plugins; want a " +
+			"Wireshark with Lua")
 	}
 	extcap := named["personal extcap path"]
 	if extcap == "" {

@@ -137,7 +137,7 @@ func Uninstall(ctx context.Context, o Options) (Result, error) {
 	return result, nil
 }
 
-// remove removes a file that an installation wrote, if nobody has changed it since.
+// remove removes a file that an installation wrote, unless it was changed since.
 func (r *Result) remove(from *record, f recordedFile, force bool) error {
 	have, err := sumOf(f.Path)
 	switch {
@@ -192,8 +192,8 @@ func GetStatus(ctx context.Context, o Options) (Status, error) {
 	return status, nil
 }
 
-// begin finds the folders and what an earlier installation wrote. It refuses the home directory of another user:
-// as root it would write where that user may have put links.
+// begin finds the folders and what an earlier installation wrote. It refuses the home directory of another
+// user: as root it would write where that user may have put links.
 func (o Options) begin(ctx context.Context) (Folders, *record, error) {
 	if o.Home.Dir != "" {
 		dir, err := filepath.Abs(o.Home.Dir)

@@ -107,8 +107,8 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 }
 
-// TestForeignFilesStay: install writes nothing if a file is in the way, a link among them, and uninstall leaves
-// files that were changed or that others added.
+// TestForeignFilesStay: install writes nothing if a file is in the way, a link among them, and uninstall
+// leaves files that were changed or that others added.
 func TestForeignFilesStay(t *testing.T) {
 	o := withoutTshark(t)
 	lua := filepath.Join(o.Home.Dir, ".local/lib/wireshark/plugins/railbed.lua")
@@ -267,13 +267,16 @@ func TestWrapperFindsRailbed(t *testing.T) {
 	run("3 --a b c\n")
 }
 
-// TestFolders reads what versions of tshark print. The first text is that of Debian's 4.0.
+// TestFolders reads what versions of tshark print. The first text comes from Debian's 4.0.
 func TestFolders(t *testing.T) {
 	const old = "Temp:                \t/tmp\nPersonal configuration:\t/home/u/.config/wireshark\n" +
-		"Global configuration:\t/usr/share/wireshark\nPersonal Plugins:    \t/home/u/.local/lib/wireshark/plugins/4.0\n" +
-		"Personal Lua Plugins:\t/home/u/.local/lib/wireshark/plugins\nExtcap path:         \t/usr/lib/wireshark/extcap\n"
+		"Global configuration:\t/usr/share/wireshark\nPersonal Plugins:    " +
+		"\t/home/u/.local/lib/wireshark/plugins/4.0\n" +
+		"Personal Lua Plugins:\t/home/u/.local/lib/wireshark/plugins\nExtcap path:         " +
+		"\t/usr/lib/wireshark/extcap\n"
 	f, err := parseFolders(old)
-	if err != nil || f.Config != "/home/u/.config/wireshark" || f.Plugins != "/home/u/.local/lib/wireshark/plugins" ||
+	if err != nil || f.Config != "/home/u/.config/wireshark" ||
+		f.Plugins != "/home/u/.local/lib/wireshark/plugins" ||
 		!slices.Equal(f.Extcap, []string{"/home/u/.config/wireshark/extcap"}) {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -281,7 +284,8 @@ func TestFolders(t *testing.T) {
 	if err != nil || !slices.Equal(f.Extcap, []string{"/home/u/.local/lib/wireshark/extcap"}) {
 		t.Errorf("%+v, %v", f, err)
 	}
-	for _, text := range []string{"", "Personal configuration:\trelative\n", "Personal configuration:\t/x\n"} {
+	for _, text := range []string{"", "Personal configuration:\trelative\n",
+		"Personal configuration:\t/x\n"} {
 		if f, err := parseFolders(text); err == nil {
 			t.Errorf("%q: %+v", text, f)
 		}
@@ -308,7 +312,8 @@ func TestFoldersOfTshark(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := o.Home.tshark(t.Context(), nil, "-C", profile, "--color", "-r", name, "-T", "fields", "-e",
-		"frame.number", "-e", "_ws.col.Verdict", "-e", "_ws.col.Depth", "-e", "_ws.col.Node", "-e", "_ws.col.Rank",
+		"frame.number", "-e", "_ws.col.Verdict", "-e", "_ws.col.Depth", "-e", "_ws.col.Node", "-e",
+		"_ws.col.Rank",
 		"-e", "frame.coloring_rule.name")
 	if err != nil {
 		t.Fatal(err)

@@ -58,8 +58,8 @@ func dropped(p *pcapng.Packet) bool {
 	return false
 }
 
-// tapMatches reports whether a word selects an interface: all, nics, switches, a node or switch, NODE:PORT, or a
-// glob of these. Package supervisor has the same rule for taps that are recorded.
+// tapMatches reports whether a word selects an interface: all, nics, switches, a node or switch, NODE:PORT,
+// or a glob of these. Package supervisor has the same rule for taps that are recorded.
 func tapMatches(word string, i *pcapng.Interface) bool {
 	switch word {
 	case "", "all":
@@ -85,8 +85,8 @@ type passing struct {
 	held   []uint64 // packets left out, by interface
 }
 
-// pass copies a capture from in to out, until in ends. What it has read is written before it waits for more, so
-// Wireshark shows packets as they come.
+// pass copies a capture from in to out, until in ends. What it has read is written before it waits for more,
+// so Wireshark shows packets as they come.
 func pass(in io.Reader, out io.Writer, n *narrowing) error {
 	p := &passing{}
 	source := &beforeRead{in, p.flush}
@@ -141,8 +141,8 @@ func (p *passing) flush() error {
 	return p.to.Flush()
 }
 
-// end writes the statistics. Packets that were left out do not count as delivered, so a check of the copy knows
-// that it has not every packet.
+// end writes the statistics. Packets that were left out do not count as delivered, so a check of the copy
+// knows that it has not every packet.
 func (p *passing) end() error {
 	if err := p.interfaces(); err != nil {
 		return err

@@ -36,7 +36,8 @@ func recorded(t testing.TB) []byte {
 	}
 	for i := range 12 {
 		p := pcapng.Packet{Interface: i % 3, Time: 1_700_000_000_000_000_001 + int64(i)*1500, Length: 100,
-			Data: make([]byte, 60+i), Has: pcapng.HasFlags | pcapng.HasID | pcapng.HasQueue, ID: uint64(i) << 40,
+			Data: make([]byte, 60+i), Has: pcapng.HasFlags | pcapng.HasID | pcapng.HasQueue,
+			ID:    uint64(i) << 40,
 			Queue: 3, Flags: pcapng.Inbound}
 		switch i {
 		case 4:
@@ -57,7 +58,7 @@ func recorded(t testing.TB) []byte {
 	return out.Bytes()
 }
 
-// TestPassKeepsEveryByte: what Wireshark gets is what a file would have, however the stream is cut.
+// TestPassKeepsEveryByte: Wireshark gets the bytes of a file, whatever pieces the stream comes in.
 func TestPassKeepsEveryByte(t *testing.T) {
 	want := recorded(t)
 	for name, in := range map[string]io.Reader{"whole": bytes.NewReader(want),
@@ -70,8 +71,8 @@ func TestPassKeepsEveryByte(t *testing.T) {
 	}
 }
 
-// TestPassWritesAtOnce: the descriptions of the taps and each packet are written before the next read, which may
-// wait for ever.
+// TestPassWritesAtOnce: the descriptions of the taps and each packet are written before the next read, which
+// may wait for ever.
 func TestPassWritesAtOnce(t *testing.T) {
 	whole := recorded(t)
 	for cut := 1; cut <= len(whole); cut += 7 {

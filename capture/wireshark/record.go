@@ -14,7 +14,7 @@ import (
 // recordFormat is the version of the record.
 const recordFormat = "railbed-wireshark/1"
 
-// record is what an installation wrote, in the file railbed.json beside Wireshark's preferences.
+// record lists the files of an installation. It is stored as railbed.json beside Wireshark's preferences.
 type record struct {
 	Format string         `json:"format"`
 	Files  []recordedFile `json:"files"`
@@ -40,7 +40,8 @@ func readRecord(f Folders) (*record, error) {
 	}
 	r := &record{}
 	if err := json.Unmarshal(text, r); err != nil || r.Format != recordFormat {
-		return nil, fmt.Errorf("%s is not the record of an installation (format %.40q, want %q); move it away",
+		return nil, fmt.Errorf("%s is not the record of an installation (format %.40q, want %q); move "+
+			"it away",
 			path, r.Format, recordFormat)
 	}
 	return r, nil

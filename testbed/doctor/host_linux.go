@@ -383,8 +383,8 @@ func tryProgram(name string, args ...string) func() (string, error) {
 // tryWireshark only looks for the program, because it cannot run without a display.
 func tryWireshark() (string, error) { return exec.LookPath("wireshark") }
 
-// tryWiresharkPlugin asks tshark, which finds plugins by the same rules as Wireshark. The plugin lists one more
-// interface for this question, so no testbed has to run.
+// tryWiresharkPlugin asks tshark, which finds plugins by the same rules as Wireshark. The plugin lists one
+// more interface for this question, so no testbed has to run.
 func tryWiresharkPlugin() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout/2)
 	defer cancel()

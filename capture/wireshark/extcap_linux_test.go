@@ -64,7 +64,8 @@ func TestQuestions(t *testing.T) {
 	}
 	got := call(t, two, "--extcap-interfaces", "--extcap-version", "9.9", "--colour", "red")
 	for _, want := range []string{"interface {value=railbed:a}{display=Railbed: a, whole fabric}\n",
-		"interface {value=railbed:x}{display=Railbed: x, whole fabric}\n", "control {number=0}{type=selector}",
+		"interface {value=railbed:x}{display=Railbed: x, whole fabric}\n",
+		"control {number=0}{type=selector}",
 		"control {number=2}{type=boolean}{display=Drops only}",
 		"value {control=0}{value=all}{display=all: the whole fabric}{default=true}\n"} {
 		if !strings.Contains(got, want) {
@@ -76,7 +77,8 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("link types: %s", got)
 	}
 	got = call(t, two, "--extcap-config", "--extcap-interface=railbed:x")
-	for _, want := range []string{"{call=--taps}", "{call=--narrow}", "{call=--drops-only}", "{call=--events}",
+	for _, want := range []string{"{call=--taps}", "{call=--narrow}", "{call=--drops-only}",
+		"{call=--events}",
 		"{call=--snaplen}", "{reload=true}"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the configuration lacks %q:\n%s", want, got)
@@ -87,13 +89,16 @@ func TestQuestions(t *testing.T) {
 		"value {arg=0}{value=h0:eth0}{display=h0:eth0}{default=false}\n") {
 		t.Errorf("loaded taps:\n%s", got)
 	}
-	if got := call(t, two, "--extcap-interface", "railbed:x", "--extcap-capture-filter", "udp port 53"); got != "" {
+	if got := call(t, two, "--extcap-interface", "railbed:x", "--extcap-capture-filter",
+		"udp port 53"); got != "" {
 		t.Errorf("a right filter: %q", got)
 	}
-	if got := call(t, two, "--extcap-interface", "railbed:x", "--extcap-capture-filter", "udp prt 53"); got == "" {
+	if got := call(t, two, "--extcap-interface", "railbed:x", "--extcap-capture-filter",
+		"udp prt 53"); got == "" {
 		t.Error("a wrong filter: nothing is printed")
 	}
-	for _, line := range strings.Split(call(t, two, "--extcap-config")+call(t, two, "--extcap-interfaces"), "\n") {
+	for _, line := range strings.Split(call(t, two, "--extcap-config")+call(t, two, "--extcap-interfaces"),
+		"\n") {
 		if strings.Count(line, "{") != strings.Count(line, "}") {
 			t.Errorf("braces of %s", line)
 		}
@@ -118,8 +123,9 @@ func TestWrongCalls(t *testing.T) {
 		"--help":                                 "want --extcap-interfaces",
 		"--extcap-interface":                     "argument --extcap-interface has no value",
 		"--capture --extcap-interface railbed:x": "--capture without --fifo",
-		"--capture --extcap-interface railbed:x --fifo /no":                        "open FIFO: stat /no",
-		"--capture --extcap-interface railbed:x --fifo " + file:                    "railbed capture -w writes files",
+		"--capture --extcap-interface railbed:x --fifo /no": "open FIFO: stat /no",
+		"--capture --extcap-interface railbed:x --fifo " +
+			file: "railbed capture -w writes files",
 		"--capture --fifo " + pipe:                                                 `interface "": want railbed:TESTBED`,
 		"--capture --extcap-interface eth0 --fifo " + pipe:                         "want railbed:TESTBED",
 		"--capture --extcap-interface railbed:x --narrow ip.scr --fifo " + pipe:    "ip.src",
@@ -184,7 +190,8 @@ func TestCaptureEnds(t *testing.T) {
 	stream := recorded(t)
 	t.Run("stopped", func(t *testing.T) {
 		var asked Recording
-		c := start(t, played{stream: stream, asked: &asked}, "--taps", "h0, leaf*", "--events", "--snaplen", "300",
+		c := start(t, played{stream: stream, asked: &asked}, "--taps", "h0, leaf*", "--events", "--snaplen",
+			"300",
 			"--extcap-capture-filter", "udp", "--future=1", "--more", "things")
 		got := make([]byte, 100)
 		if _, err := io.ReadFull(c.packets, got); err != nil {
@@ -230,8 +237,8 @@ func TestCaptureEnds(t *testing.T) {
 	})
 }
 
-// TestToolbar plays Wireshark's toolbar: the plugin offers the testbed's taps, does what is set, and says what is
-// wrong with a filter.
+// TestToolbar plays Wireshark's toolbar: the plugin offers the testbed's taps, does what is set, and says
+// what is wrong with a filter.
 func TestToolbar(t *testing.T) {
 	in, out := fifo(t, "in"), fifo(t, "out")
 	n := &narrowing{taps: "all"}
@@ -266,7 +273,7 @@ func TestToolbar(t *testing.T) {
 			t.Errorf("offered %+v, want %s", m, want)
 		}
 	}
-	// The bytes are those of the developer's guide: T, a length of 3 bytes, control, command, payload.
+	// The bytes follow the developer's guide: T, a length of 3 bytes, control, command, payload.
 	say := func(text string) {
 		t.Helper()
 		if _, err := to.WriteString(text); err != nil {
