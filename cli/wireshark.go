@@ -165,7 +165,7 @@ func programPath() (string, error) {
 // itself, because they follow other rules than Railbed's.
 func newExtcapCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:    "extcap [ARG]...",
+		Use:    "extcap",
 		Short:  "Answer Wireshark, which calls this as its plugin (extcap)",
 		Hidden: true,
 		Long: `Extcap answers calls of Wireshark as extcap(4) describes. Railbed wireshark install
