@@ -255,11 +255,11 @@ func ours(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, i := range []pcapng.Interface{
-		{Name: "h0:eth0", Description: pcapng.TapDescription{Link: "h0--leaf1", Ranks: []int{0, 1}}.String()},
+		{Name: "h0:eth0", Description: pcapng.TapDescription{Link: "h0--leaf1", Ranks: []int{1}}.String()},
 		{Name: "leaf1:p0", Description: "h0--leaf1"}, {Name: "eth0", Description: "Ethernet ranks=2"},
 		{Name: "rpcap://host:2002/eth0"}, {Name: "h1:eth0", Description: "two words ranks=5"},
 		{Name: "h2:rail0.1", Description: "h2--leaf1 ranks=6,7,"},
-		{Name: "h3:eth0", Description: "h3--leaf1 ranks="},
+		{Name: "h3:eth0", Description: "h3--leaf1 ranks=8,9"},
 	} {
 		i.LinkType = pcapng.LinkEthernet
 		if _, err := w.AddInterface(i); err != nil {
@@ -275,7 +275,8 @@ func ours(t *testing.T) string {
 	for i, data := range framesOfOurs(t) {
 		for j := range 4 {
 			at += 1_000_007
-			p := pcapng.Packet{Interface: (i + 2*j) % 7, Time: at, Length: len(data), Data: data}
+			p := pcapng.Packet{Interface: (i + 2*j) % 7, Time: at, Length: len(data), Data: data,
+				Has: pcapng.HasFlags, Flags: pcapng.Flags(i % 3)}
 			for k := range 1 + i%2 {
 				comment := comments[(4*i+j+5*k)%len(comments)]
 				if comment != "" {

@@ -303,6 +303,7 @@ var computed = []struct {
 	{"railbed.late", Seconds, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return value{n: int64(p.note.Late)}, p.note.HasLate
 	}},
+	{"railbed.rank", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) { return p.rank() }},
 	{"run.message", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return number(p.context.Message), p.context.Message > 0
 	}},
@@ -317,15 +318,14 @@ var computed = []struct {
 
 func number(n int) value { return value{n: int64(n)} }
 
-// ranks appends the ranks that use the NIC of the packet's tap, if the capture names them.
-func ranks(p *Packet, to []value) []value {
-	if node, _ := p.tap(); node == "" {
-		return to
+// rank returns the rank that sent the packet. A recording shows it for packets that leave the NIC of one rank.
+func (p *Packet) rank() (value, bool) {
+	node, _ := p.tap()
+	ranks := pcapng.ParseTapDescription(p.Interface.Description).Ranks
+	if node == "" || len(ranks) != 1 || p.Raw.Flags&pcapng.DirectionMask != pcapng.Outbound {
+		return value{}, false
 	}
-	for _, rank := range pcapng.ParseTapDescription(p.Interface.Description).Ranks {
-		to = append(to, number(rank))
-	}
-	return to
+	return number(ranks[0]), true
 }
 
 func text(s string) (value, bool) { return value{b: []byte(s)}, s != "" }
@@ -381,7 +381,6 @@ func makeFields() (all []Field) {
 		}
 		all = append(all, joined)
 	}
-	all = append(all, Field{"railbed.rank", Unsigned, ranks, levelOf(frameLayer), 64})
 	slices.SortFunc(all, func(a, b Field) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

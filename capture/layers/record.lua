@@ -4,14 +4,16 @@
 --
 --   railbed.verdict == "drop" && railbed.depth > 64000
 --
--- A tap at a node's NIC has the ranks that use the NIC.
+-- railbed.rank is the rank that sent a packet. It is there for packets that leave the
+-- NIC of one rank. railbed.message is the number in the packet's header. The fields
+-- run.message and run.rank of railbed decode need a whole run.
 
 local record = Proto("railbed", "Railbed")
 
 local f = {
     node = ProtoField.string("railbed.node", "Node or switch of the tap"),
     port = ProtoField.string("railbed.port", "Port of the tap"),
-    rank = ProtoField.uint32("railbed.rank", "Rank that uses the NIC of the tap"),
+    rank = ProtoField.uint32("railbed.rank", "Rank that sent the packet"),
     verdict = ProtoField.string("railbed.verdict", "Verdict"),
     reason = ProtoField.string("railbed.reason", "Reason"),
     depth = ProtoField.uint64("railbed.depth", "Depth of the queue (bytes)"),
@@ -22,9 +24,12 @@ record.fields = f
 
 local name_of = Field.new("frame.interface_name")
 local description_of = Field.new("frame.interface_description")
+local direction_of = Field.new("frame.packet_flags_direction")
 local comments = Field.new("frame.comment")
 -- Message numbers of reliable datagrams, and the round of an aggregation's slot.
 local messages = { Field.new("rd.data.message"), Field.new("rd.skip.message"), Field.new("rd.nack.message"), Field.new("railbed_agg.round") }
+
+local OUTBOUND = 2
 
 local function nstime(ns)
     local seconds = ns < 0 and math.ceil(ns / 1e9) or math.floor(ns / 1e9)
@@ -73,10 +78,9 @@ local function tap(fields)
     if not node then return end
     fields[#fields + 1] = { f.node, node }
     fields[#fields + 1] = { f.port, port }
-    local description = description_of()
-    local ranks = (description and tostring(description.value) or ""):match("^[^ ]+ ranks=([%d,]+)$")
-    if not ranks or ("," .. ranks .. ","):find(",,", 1, true) then return end
-    for rank in ranks:gmatch("%d+") do
+    local description, direction = description_of(), direction_of()
+    local rank = (description and tostring(description.value) or ""):match("^[^ ]+ ranks=(%d+)$")
+    if rank and direction and direction.value == OUTBOUND then
         fields[#fields + 1] = { f.rank, tonumber(rank) }
     end
 end

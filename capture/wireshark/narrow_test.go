@@ -38,7 +38,7 @@ func recorded(t testing.TB) []byte {
 		p := pcapng.Packet{Interface: i % 3, Time: 1_700_000_000_000_000_001 + int64(i)*1500, Length: 100,
 			Data: make([]byte, 60+i), Has: pcapng.HasFlags | pcapng.HasID | pcapng.HasQueue,
 			ID:    uint64(i) << 40,
-			Queue: 3, Flags: pcapng.Inbound}
+			Queue: 3, Flags: pcapng.Outbound}
 		switch i {
 		case 4:
 			p.Comments = [][]byte{[]byte("railbed verdict=drop reason=tail depth=64001")}
