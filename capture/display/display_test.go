@@ -104,7 +104,7 @@ func draw(r *rand.Rand, p *Packet, depth int) string {
 	for {
 		f := &Fields[r.IntN(len(Fields))]
 		values := f.values(p, nil)
-		if len(values) == 0 && r.IntN(20) > 0 {
+		if len(values) == 0 && r.IntN(20) > 0 || strings.HasPrefix(f.Name, "run.") { // not in Wireshark
 			continue
 		}
 		if len(values) == 0 || f.Kind == Protocol && r.IntN(2) == 0 || r.IntN(8) == 0 {

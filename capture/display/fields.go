@@ -318,7 +318,7 @@ var computed = []struct {
 
 func number(n int) value { return value{n: int64(n)} }
 
-// rank returns the rank that sent the packet. A recording shows it for packets that leave the NIC of one rank.
+// rank returns the rank that sent the packet. A recording shows it where a packet leaves the NIC of one rank.
 func (p *Packet) rank() (value, bool) {
 	node, _ := p.tap()
 	ranks := pcapng.ParseTapDescription(p.Interface.Description).Ranks
