@@ -288,21 +288,27 @@ func TestToolbar(t *testing.T) {
 	if m := next(); m.command != 6 {
 		t.Errorf("after a filter: %+v", m)
 	}
+	n.mu.Lock()
 	if n.taps != "nics" || !n.drops || n.filter == nil || n.filter.String() != "udp || arp" {
-		t.Errorf("set: %+v", n)
+		t.Errorf("set: %s, %t, %v", n.taps, n.drops, n.filter)
 	}
+	n.mu.Unlock()
 	say("T\x00\x00\x08\x01\x01ip.scr")
 	if m := next(); m.command != 8 || !strings.Contains(string(m.payload), "ip.src") {
 		t.Errorf("after a wrong filter: %d %s", m.command, m.payload)
 	}
+	n.mu.Lock()
 	if n.filter.String() != "udp || arp" {
 		t.Errorf("a wrong filter replaces another: %s", n.filter)
 	}
+	n.mu.Unlock()
 	say("T\x00\x00\x02\x01\x01") // no filter
 	next()
+	n.mu.Lock()
 	if n.filter != nil {
 		t.Errorf("an empty filter leaves %s", n.filter)
 	}
+	n.mu.Unlock()
 	to.Close()
 	stop()
 	<-ended
