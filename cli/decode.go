@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,15 @@ type decodeFlags struct {
 	count  int
 	// testbed is the name of a running testbed.
 	testbed string
+	time    string
 }
+
+// Words of --time.
+const (
+	relative  = "relative"
+	absolute  = "absolute"
+	ofMessage = "message"
+)
 
 func newDecodeCommand(a *app) *cobra.Command {
 	var flags decodeFlags
@@ -64,6 +73,9 @@ are separated by commas.`,
 	cmd.Flags().StringVarP(&flags.filter, "filter", "Y", "", "`FILTER` that packets have to match")
 	cmd.Flags().StringArrayVarP(&flags.fields, "field", "e", nil, "`FIELD` to print; may be repeated")
 	cmd.Flags().IntVarP(&flags.count, "count", "c", 0, "`NUMBER` of packets to print; 0 prints all")
+	cmd.Flags().StringVar(&flags.time, "time", relative,
+		"`TIME` to print: relative to the first packet, absolute, or message for the start of the message")
+	completeFlag(cmd, "time", oneOf(relative, absolute, ofMessage))
 	testbedFlag(cmd, &flags.testbed)
 	completeFields(cmd, "field", "filter")
 	return cmd
@@ -81,6 +93,9 @@ func completeFields(cmd *cobra.Command, flags ...string) {
 }
 
 func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error {
+	if !slices.Contains([]string{relative, absolute, ofMessage}, flags.time) {
+		return usage("--time %q: want relative, absolute or message", flags.time)
+	}
 	filter, err := display.Compile(flags.filter)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("filter: %w", err)}
@@ -94,7 +109,8 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 		}
 		fields = append(fields, field)
 	}
-	in, contexts, err := a.decodeInput(ctx, name, flags.testbed, usesContext(filter, flags.fields))
+	in, contexts, err := a.decodeInput(ctx, name, flags.testbed, usesContext(filter, flags.fields) ||
+		flags.time == ofMessage)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -116,7 +132,7 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 			continue
 		}
 		printed++
-		if err := a.printPacket(p, fields); err != nil {
+		if err := a.printPacket(p, fields, flags.time); err != nil {
 			return err
 		}
 	}
@@ -213,7 +229,8 @@ func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, erro
 	return liveInput{out, end, recording.Done()}, nil
 }
 
-func (a *app) printPacket(p *display.Packet, fields []*display.Field) error {
+// printPacket prints the line of a packet, or its fields. stamp is one of the words of --time.
+func (a *app) printPacket(p *display.Packet, fields []*display.Field, stamp string) error {
 	if len(fields) > 0 {
 		columns := make([]string, len(fields))
 		named := map[string][]string{}
@@ -231,12 +248,21 @@ func (a *app) printPacket(p *display.Packet, fields []*display.Field) error {
 	if a.output == "json" {
 		return a.printJSONLine(s)
 	}
+	at := fmt.Sprintf("%12.6f", s.Since.Seconds())
+	switch {
+	case stamp == absolute:
+		at = time.Unix(0, int64(s.Time)).Format("15:04:05.000000")
+	case stamp == ofMessage && s.SinceMessage != nil:
+		at = fmt.Sprintf("%12.6f", s.SinceMessage.Seconds())
+	case stamp == ofMessage:
+		at = fmt.Sprintf("%12s", "-")
+	}
 	tap := s.Tap
 	if s.Direction != "" {
 		tap += " " + s.Direction
 	}
-	line := fmt.Sprintf("%6d %12.6f %-16s %s > %s %s %d %s", s.Number, s.Since.Seconds(), tap, s.Source,
-		s.Destination, s.Protocol, s.Length, s.Info)
+	line := fmt.Sprintf("%6d %s %-16s %s > %s %s %d %s", s.Number, at, tap, s.Source, s.Destination,
+		s.Protocol, s.Length, s.Info)
 	if s.Record != "" {
 		line += " [" + s.Record + "]"
 	}

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,6 +30,14 @@ func TestDecode(t *testing.T) {
 		"-e", "tcp.port", "-e", "ip.src")
 	if stdout != "1\t49441,4791\t\t10.0.0.1\n" {
 		t.Errorf("fields %q", stdout)
+	}
+	_, stdout, _ = runMain(t, "decode", name, "-c", "2", "--time", "absolute")
+	if !regexp.MustCompile(`^ +1 \d\d:\d\d:\d\d\.\d{6} `).MatchString(stdout) {
+		t.Errorf("absolute times: %q", stdout)
+	}
+	_, stdout, _ = runMain(t, "decode", name, "--time", "message", "-Y", "run.message == 1", "-c", "1")
+	if !strings.HasPrefix(strings.TrimLeft(stdout, " 0123456789"), ".000000 ") {
+		t.Errorf("times from the start of the message: %q", stdout)
 	}
 	for _, wrong := range [][]string{{"-Y", "ip.scr == 1"}, {"-e", "ip.scr"}, {"-Y", "ip.src == x"}} {
 		code, _, stderr = runMain(t, append([]string{"decode", name}, wrong...)...)

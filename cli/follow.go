@@ -228,7 +228,9 @@ func (a *app) showFollow(r *followReport) error {
 			"where the time went")
 		for _, m := range r.Messages {
 			took := report.Took(m.Took)
-			if m.Took == 0 {
+			if m.Unseen {
+				took = "not seen"
+			} else if m.Took == 0 {
 				took = "unfinished"
 			}
 			rows.AppendRow([]any{m.Message, m.Protocol, end(m.From, m.FromRank, m.Source), end(m.To,
@@ -290,6 +292,8 @@ func (a *app) printMessage(m *follow.MessageLife) {
 	took := "did not arrive"
 	if m.Took > 0 {
 		took = "took " + report.Took(m.Took)
+	} else if m.Unseen {
+		took = "arrived where the recording has no tap, or got lost"
 	}
 	if m.Acknowledged > 0 {
 		took += ", acknowledged after " + report.Took(m.Acknowledged)

@@ -148,7 +148,7 @@ func TestHostileFiles(t *testing.T) {
 		[]string{"exec", hostile, "--", "true"}, []string{"inspect", hostile}, []string{"down", hostile},
 		[]string{"doctor", hostile}, []string{"--" + hostile},
 		[]string{"verify", capture, "--check", hostile}, []string{"generate", hostile},
-		[]string{"link", "set", hostile, "rate=1gbit"}, []string{"-o", hostile, "ls"})
+		[]string{"link", "set", hostile, "rate=1gbit", "-t", hostile}, []string{"-o", hostile, "ls"})
 	for _, args := range commands {
 		for _, format := range []string{"table", "json"} {
 			with := append(slices.Clone(args), "-o", format)

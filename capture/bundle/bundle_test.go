@@ -77,6 +77,28 @@ func TestBundleReadsAsItsDirectory(t *testing.T) {
 	}
 }
 
+// TestCaptureAlone: a capture is a run of which nothing else is known.
+func TestCaptureAlone(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"x.pcap": "packets", "y.keys": "secret"})
+	run, err := bundle.Open(filepath.Join(dir, "x.pcap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	if keys, err := run.Keys(); keys != nil || err != nil {
+		t.Errorf("keys %v, %v", keys, err)
+	}
+	file, err := run.Capture()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(file); err != nil || string(text) != "packets" ||
+		run.CaptureFile() != "x.pcap" {
+		t.Errorf("%q, %v, %+v", text, err, run)
+	}
+}
+
 // TestBadRuns: what is no run gives an error that names it.
 func TestBadRuns(t *testing.T) {
 	dir := t.TempDir()

@@ -66,7 +66,8 @@ func Open(name string) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.files, r.capture, r.closer = only{file}, path.Base(name), file
+		r.capture = path.Base(name)
+		r.files, r.closer = only{r.capture, file}, file
 		return r, nil
 	}
 	if err := r.read(); err != nil {
@@ -93,10 +94,18 @@ func (r *Run) openBundle(name string) error {
 }
 
 // only is a file system with one file, which can be opened once.
-type only struct{ file *os.File }
+type only struct {
+	name string
+	file *os.File
+}
 
 // Open implements fs.FS.
-func (o only) Open(string) (fs.File, error) { return o.file, nil }
+func (o only) Open(name string) (fs.File, error) {
+	if name != o.name {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return o.file, nil
+}
 
 // read reads the documents.
 func (r *Run) read() error {

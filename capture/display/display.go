@@ -95,6 +95,8 @@ func (f *Filter) Uses(names ...string) bool {
 type Context struct {
 	// Message is the number of the packet's message in the run, 0 for none.
 	Message int
+	// Start is the time at which the message started, in nanoseconds since 1970.
+	Start int64
 	// Rank is the rank that sent the packet, nil if unknown.
 	Rank *int
 }

@@ -94,7 +94,10 @@ type Summary struct {
 	Time time.Duration `json:"time_ns"`
 	// Since is Time counted from the capture's first packet.
 	Since time.Duration `json:"since_ns"`
-	Tap   string        `json:"tap"`
+	// SinceMessage is Time counted from the start of the packet's message, nil if the packet has none or its
+	// run is not known.
+	SinceMessage *time.Duration `json:"since_message_ns,omitempty"`
+	Tap          string         `json:"tap"`
 	// Direction is in if the tap's port received the packet, out if it sent the packet, or "".
 	Direction string `json:"direction,omitempty"`
 	// Source and Destination are IP addresses, with ports where there are ports, or Ethernet addresses.
@@ -132,6 +135,10 @@ func (p *Packet) Summary() Summary {
 	s := Summary{Number: p.Number, Time: time.Duration(p.Raw.Time),
 		Since: time.Duration(p.Raw.Time - p.first),
 		Tap:   p.Interface.Name, Length: p.Raw.Length, Record: p.record()}
+	if p.context.Message > 0 {
+		since := time.Duration(p.Raw.Time - p.context.Start)
+		s.SinceMessage = &since
+	}
 	s.Direction = [...]string{"", "in", "out", ""}[p.Raw.Flags&3]
 	quoting := false
 	for _, l := range p.layers {

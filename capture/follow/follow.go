@@ -226,7 +226,7 @@ func (r *Recording) Context(number int) (c display.Context) {
 	}
 	p := &r.Packets[packet]
 	if p.Message >= 0 {
-		c.Message = r.Messages[p.Message].Number
+		c.Message, c.Start = r.Messages[p.Message].Number, r.Messages[p.Message].Start
 	}
 	if p.Flow >= 0 && r.Flows[p.Flow].FromRank >= 0 && r.Flows[p.Flow].Workload != "" {
 		c.Rank = &r.Flows[p.Flow].FromRank

@@ -32,23 +32,25 @@ func (a *Account) UnmarshalJSON(text []byte) error {
 
 // MessageLife is a message in words and in the testbed's own time. Start counts from the first record.
 type MessageLife struct {
-	Message      int           `json:"message"`
-	Protocol     string        `json:"protocol"`
-	ID           uint64        `json:"id"`
-	QP           uint32        `json:"qp,omitempty"`
-	From         string        `json:"from"`
-	To           string        `json:"to"`
-	FromRank     *int          `json:"from_rank,omitempty"`
-	ToRank       *int          `json:"to_rank,omitempty"`
-	Workload     string        `json:"workload,omitempty"`
-	Source       string        `json:"source"`
-	Destination  string        `json:"destination"`
-	Bytes        int64         `json:"bytes"`
-	Packets      int           `json:"packets"`
-	Again        int           `json:"sent_again"`
-	Lost         int           `json:"lost"`
-	Start        time.Duration `json:"start_ns"`
-	Took         time.Duration `json:"took_ns"`                   // 0 if it did not arrive
+	Message     int           `json:"message"`
+	Protocol    string        `json:"protocol"`
+	ID          uint64        `json:"id"`
+	QP          uint32        `json:"qp,omitempty"`
+	From        string        `json:"from"`
+	To          string        `json:"to"`
+	FromRank    *int          `json:"from_rank,omitempty"`
+	ToRank      *int          `json:"to_rank,omitempty"`
+	Workload    string        `json:"workload,omitempty"`
+	Source      string        `json:"source"`
+	Destination string        `json:"destination"`
+	Bytes       int64         `json:"bytes"`
+	Packets     int           `json:"packets"`
+	Again       int           `json:"sent_again"`
+	Lost        int           `json:"lost"`
+	Start       time.Duration `json:"start_ns"`
+	// Took is 0 if the message did not arrive. Unseen is set if the recording has no tap that would show it.
+	Took         time.Duration `json:"took_ns"`
+	Unseen       bool          `json:"arrival_unseen,omitempty"`
 	Acknowledged time.Duration `json:"acknowledged_ns,omitempty"` // from Start
 	Account      Account       `json:"account"`
 	// Critical is the first record of the packet that brought the last missing byte, 0 without one.
@@ -116,6 +118,7 @@ func (r *Recording) MessageLife(message int, packets bool) MessageLife {
 	if f.ToRank >= 0 && f.Workload != "" {
 		l.ToRank = &f.ToRank
 	}
+	l.Unseen = !r.Sees(m.Flow)
 	if m.Acknowledged > 0 {
 		l.Acknowledged = r.Own(m.Acknowledged - m.Start)
 	}

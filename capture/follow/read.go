@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"railbed/capture/verify/evidence"
@@ -133,6 +134,13 @@ func (r *Recording) arrives(q *Packet, s *Sight) bool {
 		return false
 	}
 	return q.Flow >= 0 && (r.Flows[q.Flow].To == tap.Node || r.Flows[q.Flow].To == "")
+}
+
+// Sees reports whether the recording has a tap at which the packets of a flow arrive. Without one it is not
+// known which packets got lost, and when messages arrived.
+func (r *Recording) Sees(flow int) bool {
+	to := r.Flows[flow].To
+	return slices.ContainsFunc(r.Taps, func(t Tap) bool { return t.NIC && (to == "" || t.Node == to) })
 }
 
 // addTaps adds the taps that the capture has found.

@@ -91,7 +91,9 @@ func (r *Recording) Sums(messages []int) (sums []Sum) {
 		s.Again += m.Again
 		s.Lost += m.Lost
 		if m.Placed == 0 {
-			s.Unfinished++
+			if r.Sees(m.Flow) {
+				s.Unfinished++
+			}
 			continue
 		}
 		own := r.own(m.Account)

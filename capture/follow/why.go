@@ -97,7 +97,7 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 		a.Needless += r.needless(m)
 		if m.Placed > 0 {
 			sized[bits.Len64(uint64(m.Bytes))] = append(sized[bits.Len64(uint64(m.Bytes))], i)
-		} else {
+		} else if r.Sees(m.Flow) {
 			w.lost(i)
 		}
 	}
