@@ -145,7 +145,8 @@ func TestHostileFiles(t *testing.T) {
 	}
 	commands = append(commands, []string{"report", results}, []string{"verify", hostile}, []string{hostile},
 		[]string{"help", hostile}, []string{"validate", hostile},
-		[]string{"exec", hostile, "--", "true"}, []string{"inspect", hostile}, []string{"down", hostile},
+		[]string{"exec", hostile, "-t", hostile, "--", "true"}, []string{"inspect", hostile},
+		[]string{"down", hostile},
 		[]string{"doctor", hostile}, []string{"--" + hostile},
 		[]string{"verify", capture, "--check", hostile}, []string{"generate", hostile},
 		[]string{"link", "set", hostile, "rate=1gbit", "-t", hostile}, []string{"-o", hostile, "ls"})
