@@ -50,10 +50,17 @@ func TestWhyNamesTheCause(t *testing.T) {
 				t.Fatal(err)
 			}
 			answers := recording.Why(recording.Select(follow.Selection{}))
-			if len(answers) != 1 || len(answers[0].Causes) == 0 {
+			if len(answers) != 1 {
 				t.Fatalf("answers %+v", answers)
 			}
-			c := answers[0].Causes[0]
+			// On a busy machine programs and the emulator are late, too.
+			fabric := slices.DeleteFunc(answers[0].Causes, func(c follow.Cause) bool {
+				return c.Part == follow.Host.String() || c.Part == follow.Emulator.String()
+			})
+			if len(fabric) == 0 {
+				t.Fatalf("no cause in the fabric: %+v", answers[0])
+			}
+			c := fabric[0]
 			if c.Part != test.part || !strings.Contains(c.What, test.what) ||
 				c.Unfinished > 0 != test.unfinished ||
 				!slices.ContainsFunc(c.Where, func(at string) bool {
