@@ -33,7 +33,10 @@ func TestEndOfAProcess(t *testing.T) {
 			t.Parallel()
 			j := job(4, 1<<20)
 			moved(&j, i)
-			j.Transport, j.Iterations, j.Silence = c.transport, 1<<20, 3*time.Second
+			j.Transport, j.Iterations, j.Silence = c.transport, 1<<20, 30*time.Second
+			if c.signal == syscall.SIGSTOP {
+				j.Silence = 4 * time.Second
+			}
 			var mu sync.Mutex
 			started := make(map[string]*realProcess)
 			l := processes{started: func(node string, p *realProcess) {

@@ -53,6 +53,10 @@ func wantSent(t *testing.T, name string, j Job) {
 // share evenly and less than an element for each among them.
 func TestWanted(t *testing.T) {
 	count := 0
+	sizes := []int{2, 5, 8}
+	if raced {
+		sizes = []int{5}
+	}
 	for _, kind := range []string{
 		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
 	} {
@@ -60,7 +64,7 @@ func TestWanted(t *testing.T) {
 			if algorithm == MSCCL || algorithm == Hierarchical || algorithm == InNetwork {
 				continue // files, and testbeds, of their own
 			}
-			for _, ranks := range []int{2, 5, 8} {
+			for _, ranks := range sizes {
 				j := job(ranks, 0)
 				j.Kind, j.Algorithm, j.Transport, j.Root = kind, algorithm, []string{TCP, RD}[count%2],
 					ranks/2

@@ -279,7 +279,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("%+v, a window of %d", l, Window)
 	}
 	for _, row := range []string{"2^22 packets, 10 min | of a key |", "2^32 packets | of a key whose",
-		"1 s | for which the epoch before is opened", "4,096 | counters"} {
+		"1 s | for which packets of the previous epoch are opened", "4,096 | counters"} {
 		if !bytes.Contains(document, []byte("\n| "+row)) {
 			t.Errorf("the document has no row %q", row)
 		}
