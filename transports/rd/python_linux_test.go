@@ -122,6 +122,7 @@ func startPython(t *testing.T, c pythonConfig) *python {
 			if err := json.Unmarshal(line, &e); err == nil && e.Event == "stats" {
 				json.Unmarshal(bytes.Replace(line, []byte(`"event": "stats", `), nil, 1), &e.stats)
 			}
+			transports.AfterRead() // what it says happened after what it was sent
 			p.events <- e
 		}
 	}()
