@@ -16,11 +16,11 @@ CHECKFLAGS ?=
 # These are tested without the race detector. The first run whole testbeds on their own executable: with
 # the detector it is several times slower, frames of emulated links are late, and each process takes a second
 # to end. The second have one goroutine, nothing that could race, and thousands of schedules in virtual time.
-UNRACED := nodes/vm scenarios/runner workloads/worker testbed cli capture/display capture/verify capture/verify/evidence \
-	capture/verify/fabric capture/verify/ranks capture/verify/rd capture/verify/roce \
-	capture/verify/verifytest scenarios/interop fabric/softswitch fabric/softswitch/reduction \
-	fabric/softswitch/forward transports/rd/engine transports/rd/path transports/rd/rate/arena \
-	transports/roce/queuepair workloads/collective
+UNRACED := nodes/vm scenarios/runner workloads/worker testbed cli capture/display capture/verify \
+	capture/verify/evidence capture/verify/fabric capture/verify/ranks capture/verify/rd \
+	capture/verify/roce capture/verify/verifytest scenarios/interop fabric/softswitch \
+	fabric/softswitch/reduction fabric/softswitch/forward transports/rd/engine transports/rd/path \
+	transports/rd/rate/arena transports/roce/queuepair workloads/collective
 # Of workloads/worker these are tested with the detector, too: they change running ranks, and end them.
 RACED_JOBS := ^(TestControls|TestJobs|TestEndOfAProcess)$$
 # These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
