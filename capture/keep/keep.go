@@ -31,6 +31,8 @@ type Options struct {
 	After time.Duration
 	// Rotate is the number of bytes after which another file begins; 0 writes one file.
 	Rotate int64
+	// Always writes a file without packets if none is kept.
+	Always bool
 	// Stopped is called once when keeping has ended before the input. It may be nil. The rest of the input
 	// is read for its counts.
 	Stopped func()
@@ -40,6 +42,8 @@ type Options struct {
 type Kept struct {
 	Files   int    `json:"files"`
 	Packets uint64 `json:"packets"`
+	// Taps counts the packets by interface.
+	Taps []uint64 `json:"-"`
 	// LeftOut is how many packets of the input are in no file.
 	LeftOut uint64 `json:"left_out"`
 	// Started and Stopped report whether a packet matched Options.Start and Options.Stop.
@@ -229,11 +233,8 @@ func (k *keeper) write(p *pcapng.Packet) error {
 			return err
 		}
 	}
-	for i := len(k.file.counts); i < len(k.source.Interfaces()); i++ {
-		if _, err := k.file.out.AddInterface(k.source.Interfaces()[i]); err != nil {
-			return err
-		}
-		k.file.counts = append(k.file.counts, count{})
+	if err := k.describe(); err != nil {
+		return err
 	}
 	c := &k.file.counts[p.Interface]
 	c.packets++
@@ -246,7 +247,22 @@ func (k *keeper) write(p *pcapng.Packet) error {
 		}
 	}
 	k.kept.Packets++
+	for len(k.kept.Taps) <= p.Interface {
+		k.kept.Taps = append(k.kept.Taps, 0)
+	}
+	k.kept.Taps[p.Interface]++
 	return k.file.out.WritePacket(p)
+}
+
+// describe writes the interfaces that the file lacks.
+func (k *keeper) describe() error {
+	for i := len(k.file.counts); i < len(k.source.Interfaces()); i++ {
+		if _, err := k.file.out.AddInterface(k.source.Interfaces()[i]); err != nil {
+			return err
+		}
+		k.file.counts = append(k.file.counts, count{})
+	}
+	return nil
 }
 
 func (k *keeper) openFile() error {
@@ -265,6 +281,12 @@ func (k *keeper) openFile() error {
 
 // finish writes the end of the last file.
 func (k *keeper) finish() error {
+	if k.file == nil && k.Always && k.kept.Files == 0 {
+		k.evicted = k.last
+		if err := errors.Join(k.openFile(), k.describe()); err != nil {
+			return err
+		}
+	}
 	if k.file == nil {
 		return nil
 	}

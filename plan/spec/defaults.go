@@ -43,6 +43,9 @@ func (t *Testbed) SetDefaults() {
 func (c *Capture) setDefaults() {
 	c.SnapLen = cmp.Or(c.SnapLen, defaultSnapLen)
 	c.Limit = cmp.Or(c.Limit, defaultLimit)
+	if c.Last > 0 {
+		c.LastBytes = cmp.Or(c.LastBytes, defaultLastBytes)
+	}
 }
 
 func (w *Workload) setDefaults() {
@@ -89,6 +92,7 @@ const (
 	// The longest packet of rd without payload has 526 bytes: an encrypted ACK over IPv6 with a
 	// tag.
 	defaultSnapLen         = units.Bytes(576)
+	defaultLastBytes       = units.Bytes(256 << 20)
 	defaultLimit           = units.Bytes(2 << 30)
 	defaultWorkloadTimeout = units.Duration(2 * 60e9)
 	defaultExecTimeout     = units.Duration(60e9)

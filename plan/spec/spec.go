@@ -241,6 +241,17 @@ type Capture struct {
 	// Events is all to record also the packets that enter the queues of soft switches, or none
 	// (default).
 	Events string `yaml:"events,omitempty" json:"events,omitempty" jsonschema:"enum=none,enum=all"`
+	// Last keeps only the packets of this time before the end, such as 5s. So the file of a run that a
+	// step fails holds the time before the failure. With start, it is the time before the start.
+	Last units.Duration `yaml:"last,omitempty" json:"last,omitzero"`
+	// LastBytes bounds the packets of last, or of the end, by their size. With last the default is 256MiB.
+	LastBytes units.Bytes `yaml:"last-bytes,omitempty" json:"last-bytes,omitempty"`
+	// Start is a filter as of railbed decode. The file begins with the first packet that matches.
+	Start string `yaml:"start,omitempty" json:"start,omitempty"`
+	// Stop is a filter. The file ends with the first packet that matches.
+	Stop string `yaml:"stop,omitempty" json:"stop,omitempty"`
+	// After is how much longer the file goes on after the packet that stop matches.
+	After units.Duration `yaml:"after,omitempty" json:"after,omitzero"`
 }
 
 // Workload runs a collective on every rank of the testbed.

@@ -460,6 +460,12 @@ var wrongFiles = []struct {
 		`capture file "/etc/run.pcapng"`, "without folders"},
 	{"capture file of another kind", head + "steps: [{capture: {at: [all], file: " + here + "run.pcap}}]\n",
 		`capture file "run.pcap"`, "ends in .pcapng"},
+	{"capture after nothing",
+		head + "steps: [{capture: {at: [all], file: a.pcapng, after: " + here + "1s}}]\n",
+		"after counts from a packet that stop matches", "set stop, or remove after"},
+	{"capture of no time",
+		head + "steps: [{capture: {at: [all], file: a.pcapng, last: " + here + "0s}}]\n",
+		"no time is kept", "want a duration such as 5s"},
 	{"capture file twice", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - capture: {at: " +
 		"[h0], file: " + here + "a.pcapng}\n", `capture file "a.pcapng" is written by steps[0].capture`,
 		"a file of its own"},

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
+	"railbed/capture"
+	"railbed/capture/display"
 	"railbed/capture/filter"
+	"railbed/capture/keep"
 	"railbed/capture/report"
 	"railbed/internal/clock"
 	"railbed/plan/spec"
@@ -18,14 +22,38 @@ import (
 // captureStep starts a recording.
 type captureStep struct {
 	stepFrame
-	spec *spec.Capture
+	spec        *spec.Capture
+	start, stop *display.Filter // nil for none
 }
 
 // capture checks the filter, which only package filter understands.
 func (p *preparation) capture(f stepFrame, c *spec.Capture) step {
 	_, err := filter.Compile(c.Filter, int(c.SnapLen))
 	p.wrong(ErrWord, f.at+".filter", err)
-	return &captureStep{f, c}
+	made := &captureStep{stepFrame: f, spec: c}
+	for _, trigger := range []struct {
+		name, text string
+		into       **display.Filter
+	}{{"start", c.Start, &made.start}, {"stop", c.Stop, &made.stop}} {
+		if trigger.text == "" {
+			continue
+		}
+		compiled, err := display.Compile(trigger.text)
+		p.wrong(ErrWord, f.at+"."+trigger.name, err)
+		*trigger.into = compiled
+	}
+	return made
+}
+
+// part returns the part of the recording to keep, or nil for everything. stopped ends the recording.
+func (c *captureStep) part(dilation uint64, stopped func()) *keep.Options {
+	if c.spec.Last == 0 && c.spec.LastBytes == 0 && c.start == nil && c.stop == nil {
+		return nil
+	}
+	real := time.Duration(max(dilation, 1))
+	return &keep.Options{Last: time.Duration(c.spec.Last) * real, LastBytes: int64(c.spec.LastBytes),
+		Start: c.start, Stop: c.stop, After: time.Duration(c.spec.After) * real, Always: true,
+		Stopped: stopped}
 }
 
 func (c *captureStep) object() string { return c.spec.File }
@@ -38,7 +66,32 @@ type recording struct {
 	capture *testbed.Capture
 	file    *os.File
 	end     context.CancelFunc
+	part    <-chan keptPart // nil if everything is kept
 }
+
+// keptPart is the result of keeping a part of a recording.
+type keptPart struct {
+	keep.Kept
+	err error
+}
+
+// keepPart writes a part of the recording that comes through the returned writer to a file.
+func keepPart(o *keep.Options, file *os.File) (*io.PipeWriter, <-chan keptPart) {
+	in, out := io.Pipe()
+	done := make(chan keptPart, 1)
+	go func() {
+		kept, err := keep.Copy(in, func(int) (io.WriteCloser, error) { return unclosed{file}, nil }, *o)
+		in.CloseWithError(err)
+		done <- keptPart{kept, err}
+	}()
+	return out, done
+}
+
+// unclosed is a file that its owner closes.
+type unclosed struct{ *os.File }
+
+// Close implements io.Closer.
+func (unclosed) Close() error { return nil }
 
 func (c *captureStep) do(ctx context.Context, s *session) error {
 	file, err := s.results.create(c.spec.File)
@@ -48,19 +101,60 @@ func (c *captureStep) do(ctx context.Context, s *session) error {
 	// The recording lasts longer than the step: ctx limits only its start.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
+	var into io.Writer = file
+	var pipe *io.PipeWriter
+	var part <-chan keptPart
+	limit := int64(c.spec.Limit)
+	if o := c.part(s.plan.Dilation, end); o != nil {
+		pipe, part = keepPart(o, file)
+		if into = pipe; c.start == nil && o.LastBytes > 0 {
+			limit = 0 // LastBytes is the limit of the file
+		}
+	}
 	started, err := s.testbed.Capture(life, supervisor.CaptureRequest{
-		At: c.spec.At, Filter: c.spec.Filter, SnapLen: int(c.spec.SnapLen), Limit: int64(c.spec.Limit),
+		At: c.spec.At, Filter: c.spec.Filter, SnapLen: int(c.spec.SnapLen), Limit: limit,
 		Events: c.spec.Events == "all",
-	}, file)
+	}, into)
 	stop()
 	if err != nil {
 		end()
+		if part != nil {
+			pipe.CloseWithError(err)
+			<-part
+		}
 		return errors.Join(err, file.Close())
+	}
+	if part != nil {
+		go func() { // the recording may end by itself, at stop
+			<-started.Done()
+			pipe.Close()
+		}()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.captures = append(s.captures, &recording{spec: c.spec, capture: started, file: file, end: end})
+	s.captures = append(s.captures, &recording{spec: c.spec, capture: started, file: file, end: end,
+		part: part})
 	return nil
+}
+
+// cut waits for the end of the part that is kept, and replaces the counts of the whole recording by its
+// counts.
+func (r *recording) cut(stats *capture.Stats) error {
+	kept := <-r.part
+	if kept.err != nil {
+		return kept.err
+	}
+	for i := range stats.Taps {
+		stats.Taps[i].Written = 0
+		if i < len(kept.Taps) {
+			stats.Taps[i].Written = kept.Taps[i]
+		}
+	}
+	info, err := r.file.Stat()
+	if err == nil {
+		stats.Bytes = info.Size()
+	}
+	return err
 }
 
 // stopCaptures stops all recordings and returns their contents. A recording that failed is in the
@@ -73,6 +167,9 @@ func (s *session) stopCaptures() ([]report.Capture, error) {
 	for _, r := range s.captures {
 		stats, err := r.capture.Stop()
 		r.end()
+		if r.part != nil {
+			err = errors.Join(err, r.cut(&stats))
+		}
 		err = errors.Join(err, r.file.Close())
 		made := report.Capture{File: r.spec.File, At: r.spec.At, Filter: r.spec.Filter, Bytes: stats.Bytes,
 			Complete: err == nil}

@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/internal/verdict"
 	"railbed/plan"
 )
 
@@ -143,4 +145,41 @@ func rateLevel(share float64) string {
 		return report.Degraded
 	}
 	return report.Overloaded
+}
+
+// TestPartOfARecording keeps the last of a recording, and the time around a packet. The report counts the
+// packets of the file, which is a whole capture.
+func TestPartOfARecording(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	o := options(t, twoHosts+`
+steps:
+  - capture: {at: [all], file: last.pcapng, last: 300ms}
+  - capture: {at: ["h0:eth0"], file: around.pcapng, start: icmpv6.type == 129, stop: icmpv6.type == 129,
+	after: 100ms}
+  - capture: {at: [all], file: never.pcapng, start: tcp}
+  - exec: {name: ping, nodes: [h0], command: [ping, -6, -c, "20", -i, "0.05", h1]}
+`)
+	r := runAll(t, t.Context(), o)
+	want(t, r, verdict.Pass)
+	for i, name := range []string{"last.pcapng", "around.pcapng", "never.pcapng"} {
+		file, err := os.Open(filepath.Join(o.Out, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		_, summary, err := verify.Run(t.Context(), file, verify.Options{Plan: o.Plan})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		reported := uint64(0)
+		for _, tap := range r.Captures[i].Taps {
+			reported += tap.Packets
+		}
+		longest := []time.Duration{300 * time.Millisecond, 150 * time.Millisecond, 0}[i]
+		if summary.Truncated || summary.Note != "" || summary.Packets != reported ||
+			summary.Duration > longest ||
+			(summary.Packets > 0) != (i < 2) {
+			t.Errorf("%s: %+v, and %d packets in the report", name, summary, reported)
+		}
+	}
 }
