@@ -117,7 +117,6 @@ type trackKey struct {
 // track is a group of lanes. Slices that overlap are in different lanes.
 type track struct {
 	trackKey
-	thread   int
 	lane     bool
 	slices   []slice
 	instants []slice

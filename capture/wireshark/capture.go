@@ -14,7 +14,7 @@ import (
 const endTimeout = 5 * time.Second
 
 // errClosed is the cause of the end if Wireshark has closed the FIFO.
-var errClosed = errors.New("Wireshark has closed the FIFO")
+var errClosed = errors.New("the FIFO was closed by Wireshark")
 
 // capture records until Wireshark ends it: by SIGTERM, which ends ctx, or by closing the FIFO.
 func (p *Plugin) capture(ctx context.Context, a *arguments) error {

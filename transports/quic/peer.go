@@ -143,12 +143,6 @@ func (p *peer) fail(err error, code quicgo.ApplicationErrorCode) {
 	}
 }
 
-func (p *peer) failed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err != nil
-}
-
 // completeRestLocked completes all outstanding requests with p.err and then reports the peer down.
 func (p *peer) completeRestLocked() {
 	for _, m := range p.moving {

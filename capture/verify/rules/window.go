@@ -30,7 +30,6 @@ type windows struct {
 type recent struct {
 	times []int64
 	next  int
-	count int
 }
 
 func newWindows(k *rule, f *display.Filter, b *spec.Bound) *windows {
