@@ -57,7 +57,9 @@ func (j Job) checkChannels(problem reporter) {
 			"links or one for each place", len(j.Channels), len(j.ChannelSends), len(j.Ranks))
 		return
 	}
-	if !spec.HasChannels(j.Kind, j.Algorithm) || is[SGD](j.Work) || j.offline() || j.arbitrated() ||
+	if len(spec.WithChannels(j.Kind)) == 0 {
+		problem("%s by %s has no channels; want 1", j.Kind, j.Algorithm)
+	} else if !spec.HasChannels(j.Kind, j.Algorithm) || is[SGD](j.Work) || j.offline() || j.arbitrated() ||
 		j.RD.MayDrop() {
 		problem("%s by %s in %d channels: want one of %v, without computed rates or droppable bytes", j.Kind,
 			j.Algorithm, n, spec.WithChannels(j.Kind))
