@@ -108,7 +108,7 @@ func TestCollective(t *testing.T) {
 			"leaf2; want leaf1",
 		"all_reduce --switch leaf1":                         "--switch leaf1: want --algorithm in-network",
 		"all_reduce --algorithm in-network --transport rd":  "want algorithm in-network over in-switch",
-		"barrier --channels 2":                              "barrier by dissemination has no channels; want 1",
+		"barrier --channels 2":                              "dissemination has no channels; want 1",
 		"all_reduce --channels -1":                          "--channels -1",
 		"broadcast -r 3":                                    "-r 3: want a rank, 0 to 2, or all",
 		"reduce -r -2":                                      "-r -2: want",
