@@ -15,6 +15,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/display"
+	"railbed/capture/follow"
 	"railbed/capture/pcapng"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
@@ -167,21 +168,16 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 		in, err := liveTaps(ctx, testbedName, name)
 		return in, nil, err
 	}
-	if asked {
-		run, err := bundle.Open(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		defer run.Close()
-		r, err := a.followRun(ctx, run)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		}
-		contexts = r.Context
-	}
 	run, err := bundle.Open(name)
 	if err != nil {
 		return nil, nil, err
+	}
+	if asked {
+		r, err := follow.ReadRun(ctx, run)
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("%s: %w", name, err), run.Close())
+		}
+		contexts = r.Context
 	}
 	file, err := run.Capture()
 	if err != nil {
@@ -193,40 +189,17 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 	}{file, run}, contexts, nil
 }
 
-// liveInput is the recording of a running testbed. Closing it ends the recording.
-type liveInput struct {
-	*io.PipeReader
-	end  context.CancelFunc
-	done <-chan struct{}
-}
-
-// Close implements io.Closer.
-func (l liveInput) Close() error {
-	l.end()
-	err := l.PipeReader.Close()
-	<-l.done
-	return err
-}
-
 // liveTaps records a tap, or the taps of a glob, of a running testbed.
 func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, error) {
 	tb, err := openTestbed(ctx, testbedName)
 	if err != nil {
 		return nil, fmt.Errorf("%s is no file, and no tap: %w", tap, err)
 	}
-	ctx, end := context.WithCancel(ctx)
-	out, in := io.Pipe()
-	recording, err := tb.Capture(ctx, supervisor.CaptureRequest{At: []string{tap}}, in)
+	in, err := record(ctx, tb, supervisor.CaptureRequest{At: []string{tap}})
 	if err != nil {
-		end()
 		return nil, fmt.Errorf("%s is no file: %w", tap, err)
 	}
-	go func() {
-		<-recording.Done()
-		_, err := recording.Stop()
-		in.CloseWithError(err)
-	}()
-	return liveInput{out, end, recording.Done()}, nil
+	return in, nil
 }
 
 // printPacket prints the line of a packet, or its fields. stamp is one of the words of --time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
-	"railbed/capture/verify/evidence"
 	"railbed/internal/input"
 	"railbed/internal/verdict"
 )
@@ -143,26 +141,12 @@ func (a *app) recording(ctx context.Context, name string) (*follow.Recording, *b
 	if err != nil {
 		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	r, err := a.followRun(ctx, run)
+	r, err := follow.ReadRun(ctx, run)
 	if err != nil {
 		run.Close()
 		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
 	return r, run, nil
-}
-
-func (a *app) followRun(ctx context.Context, run *bundle.Run) (*follow.Recording, error) {
-	keys, err := run.Keys()
-	if err != nil {
-		return nil, err
-	}
-	file, err := run.Capture()
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return follow.Read(ctx, file, follow.Options{
-		Options: evidence.Options{Plan: run.Plan, Keys: keys}, Workloads: run.Workloads})
 }
 
 // selected returns the messages that the flags select.
@@ -179,26 +163,13 @@ func (f *followFlags) selected(r *follow.Recording) ([]int, error) {
 		number := uint32(qp)
 		s.QP = &number
 	}
-	if f.flow == "" {
-		return r.Select(s), nil
-	}
-	from, to, two := strings.Cut(f.flow, ",")
-	if !two {
-		return nil, usage("--flow %q: want SENDER,RECEIVER", f.flow)
-	}
-	var all []int
-	for _, m := range r.Select(s) {
-		flow := &r.Flows[r.Messages[m].Flow]
-		if isEnd(from, flow.From, flow.Src) && isEnd(to, flow.To, flow.Dst) {
-			all = append(all, m)
+	if f.flow != "" {
+		var two bool
+		if s.From, s.To, two = strings.Cut(f.flow, ","); !two || s.From == "" || s.To == "" {
+			return nil, usage("--flow %q: want SENDER,RECEIVER", f.flow)
 		}
 	}
-	return all, nil
-}
-
-// isEnd reports whether a text names a node, its address, or its address with a port.
-func isEnd(text, node string, addr netip.AddrPort) bool {
-	return text == node && node != "" || text == addr.Addr().String() || text == addr.String()
+	return r.Select(s), nil
 }
 
 func (a *app) showFollow(r *followReport) error {

@@ -86,30 +86,19 @@ func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supe
 	if path == "-" {
 		return usage("capture: with --last, --last-bytes, --rotate, --start or --stop want -w FILE")
 	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	o.Stopped = end
-	in, out := io.Pipe()
-	recording, err := tb.Capture(ctx, request, out)
+	in, err := record(ctx, tb, request)
 	if err != nil {
 		return err
 	}
+	o.Stopped = in.end
 	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
-	var stats capture.Stats
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		<-recording.Done()
-		var err error
-		stats, err = recording.Stop()
-		out.CloseWithError(err)
-	}()
 	kept, err := keep.Copy(in, func(number int) (io.WriteCloser, error) {
 		return &lateFile{path: numbered(path, number)}, nil
 	}, o)
-	end()
-	err = errors.Join(err, in.Close())
-	<-ended
+	if err := errors.Join(err, in.Close()); err != nil {
+		return err
+	}
+	stats, err := in.recording.Stop()
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (a *app) traceRun(ctx context.Context, name string, flags traceFlags) error
 	defer run.Close()
 	o := trace.Options{From: flags.from, To: flags.to, Steps: stepsOf(run)}
 	if flags.filter != "" {
-		matches, err := matching(run.Name, r, filter)
+		matches, err := matching(run, r, filter)
 		if err != nil {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
@@ -125,16 +125,12 @@ func (a *app) writeTrace(r *follow.Recording, name string, o trace.Options) erro
 }
 
 // matching returns the packets of which some record matches a filter.
-func matching(name string, r *follow.Recording, filter *display.Filter) (map[int]bool, error) {
-	run, err := bundle.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer run.Close()
+func matching(run *bundle.Run, r *follow.Recording, filter *display.Filter) (map[int]bool, error) {
 	file, err := run.Capture()
 	if err != nil {
 		return nil, err
 	}
+	defer file.Close()
 	source, err := pcapng.NewReader(file)
 	if err != nil {
 		return nil, err

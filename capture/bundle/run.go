@@ -39,7 +39,7 @@ type Run struct {
 	Workloads []evidence.Workload
 	Report    *report.Report
 
-	files   fs.FS
+	files   fs.FS  // nil of a capture alone
 	capture string // name in files
 	closer  io.Closer
 }
@@ -62,12 +62,7 @@ func Open(name string) (*Run, error) {
 			return nil, err
 		}
 	default:
-		file, err := input.Open(name)
-		if err != nil {
-			return nil, err
-		}
 		r.capture = path.Base(name)
-		r.files, r.closer = only{r.capture, file}, file
 		return r, nil
 	}
 	if err := r.read(); err != nil {
@@ -91,20 +86,6 @@ func (r *Run) openBundle(name string) error {
 	}
 	r.files, r.closer = files, file
 	return nil
-}
-
-// only is a file system with one file, which can be opened once.
-type only struct {
-	name string
-	file *os.File
-}
-
-// Open implements fs.FS.
-func (o only) Open(name string) (fs.File, error) {
-	if name != o.name {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return o.file, nil
 }
 
 // read reads the documents.
@@ -167,8 +148,11 @@ func (r *Run) findCapture() error {
 var ErrNoCapture = errors.New(
 	"the run has no recording; want a step such as capture: {at: [all], file: run.pcapng}")
 
-// Capture opens the run's recording: the first, where there are several.
+// Capture opens the run's recording: the first, where there are several. Each call opens it anew.
 func (r *Run) Capture() (fs.File, error) {
+	if r.files == nil {
+		return input.Open(r.Name)
+	}
 	if r.capture == "" {
 		return nil, fmt.Errorf("%s: %w", r.Name, ErrNoCapture)
 	}
@@ -184,6 +168,9 @@ func (r *Run) CaptureFile() string { return r.capture }
 
 // Keys reads the key logs of the run's workloads. It returns nil if there are none.
 func (r *Run) Keys() (*privacy.KeyLog, error) {
+	if r.files == nil {
+		return nil, nil
+	}
 	names, err := fs.Glob(r.files, "*"+KeysSuffix)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -201,4 +188,9 @@ func (r *Run) Keys() (*privacy.KeyLog, error) {
 }
 
 // Close closes the run's files.
-func (r *Run) Close() error { return r.closer.Close() }
+func (r *Run) Close() error {
+	if r.closer == nil {
+		return nil
+	}
+	return r.closer.Close()
+}

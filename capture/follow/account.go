@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"slices"
 
 	"railbed/plan"
@@ -264,7 +265,7 @@ func (r *Recording) place(m *Message) {
 		order = append(order, p)
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
-		return int(max(-1, min(1, r.Packets[a].Arrived-r.Packets[b].Arrived)))
+		return cmp.Compare(r.Packets[a].Arrived, r.Packets[b].Arrived)
 	})
 	var have []span
 	for _, p := range order {

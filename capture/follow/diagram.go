@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"railbed/plan/topology"
 )
 
 // Sizes of a diagram, in pixels.
@@ -103,7 +105,7 @@ func (r *Recording) columns(m *Message) (names []string) {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(places[a]/counts[a], places[b]/counts[b]), compareNames(a, b))
+		return cmp.Or(cmp.Compare(places[a]/counts[a], places[b]/counts[b]), topology.CompareNames(a, b))
 	})
 	if from := r.Flows[m.Flow].From; slices.Contains(names, from) { // also where its packets get lost early
 		names = append([]string{from}, slices.DeleteFunc(names, func(n string) bool { return n == from })...)

@@ -208,6 +208,7 @@ type Recording struct {
 	lanes   []lane  // by tap, in the order of Taps
 	paused  map[line][]span
 	cpus    map[string]float64 // of nodes with a share of the host's
+	tapped  map[string]bool    // nodes whose NICs have taps
 }
 
 // PacketOf returns the index of the packet of a record, or -1.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/plan/topology"
 )
 
 // starter is a node that sent first after times in which no message was under way.
@@ -52,7 +53,7 @@ func (r *Recording) starters(messages []int) (all []starter, idle int64) {
 		busy = max(busy, m.Start, m.Placed)
 	}
 	slices.SortFunc(all, func(a, b starter) int {
-		return cmp.Or(cmp.Compare(b.waited, a.waited), compareNames(a.node, b.node))
+		return cmp.Or(cmp.Compare(b.waited, a.waited), topology.CompareNames(a.node, b.node))
 	})
 	return all, idle
 }
@@ -79,14 +80,15 @@ func (w *why) late(messages []int) {
 			text += fmt.Sprintf(" with %g CPUs", share)
 		}
 	}
-	at := cause{part: Host, tap: -1, node: s.node, what: text}
-	w.add(at, s.worst, s.most, w.r.First(int(w.r.Messages[s.worst].Packets[0])))
-	c := w.causes[at]
-	c.Messages, c.Extra, c.weight, c.Where = 0, w.r.Own(idle), 0, nil
+	c := &Cause{Part: Host.String(), What: text, Extra: w.r.Own(idle), From: w.r.Own(s.from - w.r.Start),
+		Worst: w.r.Messages[s.worst].Number, Most: w.r.Own(s.most),
+		Record: w.r.First(int(w.r.Messages[s.worst].Packets[0])), at: cause{part: Host, tap: -1,
+			node: s.node, what: text}}
 	for _, s := range all {
 		c.Messages += s.times
 		c.weight += s.squares
 		c.Where = append(c.Where, s.node)
 		c.From, c.To = min(c.From, w.r.Own(s.from-w.r.Start)), max(c.To, w.r.Own(s.to-w.r.Start))
 	}
+	w.causes[c.at] = c
 }

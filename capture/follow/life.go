@@ -2,7 +2,6 @@ package follow
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -16,18 +15,6 @@ func (a Account) MarshalJSON() ([]byte, error) {
 	b.Bytes()[0] = '{'
 	b.WriteByte('}')
 	return b.Bytes(), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (a *Account) UnmarshalJSON(text []byte) error {
-	var parts map[string]int64
-	if err := json.Unmarshal(text, &parts); err != nil {
-		return err
-	}
-	for part := range a {
-		a[part] = parts[Part(part).String()+"_ns"]
-	}
-	return nil
 }
 
 // MessageLife is a message in words and in the testbed's own time. Start counts from the first record.

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"slices"
 
 	"railbed/capture/verify/evidence"
@@ -70,8 +71,8 @@ func (f *follower) newPacket(p *evidence.Packet, packet int32) {
 	}
 }
 
-// number adds a packet of a stream to its message. starts says that a message starts with it, and ends that
-// one ends with it. It reports whether the packet is sent for the first time.
+// number adds a packet of a stream to its message. starts is set if a message starts with the packet, and
+// ends if a message ends with it. number reports whether the packet is sent for the first time.
 func (f *follower) number(key streamKey, packet int32, bits int, number uint32, length int64, starts,
 	ends bool) (m *Message, fresh bool) {
 	s := f.streams[key]
@@ -186,25 +187,24 @@ func (f *follower) acknowledge(p *evidence.Packet) {
 	}
 }
 
-// endStreams numbers the messages in the order of their starts. A message of a stream that goes on at the
-// end of the capture has no known end.
-func (f *follower) endStreams() {
+// numberMessages numbers the messages in the order of their starts.
+func (f *follower) numberMessages() {
 	r := f.r
-	order := make([]int32, len(r.Messages))
+	order := make([]int, len(r.Messages))
 	for i := range order {
-		order[i] = int32(i)
+		order[i] = i
 	}
-	start := func(m int32) int64 { return r.Sent(int(r.Messages[m].Packets[0])) }
-	slices.SortStableFunc(order, func(a, b int32) int {
-		return int(max(-1, min(1, start(a)-start(b))))
-	})
-	sorted := make([]Message, len(order))
+	start := func(m int) int64 { return r.Sent(int(r.Messages[m].Packets[0])) }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(start(a), start(b)) })
+	sorted, places := make([]Message, len(order)), make([]int, len(order))
 	for i, at := range order {
-		sorted[i] = r.Messages[at]
+		sorted[i], places[at] = r.Messages[at], i
 		sorted[i].Number = i + 1
-		for _, p := range sorted[i].Packets {
-			r.Packets[p].Message = i
-		}
 	}
 	r.Messages = sorted
+	for i := range r.Packets {
+		if p := &r.Packets[i]; p.Message >= 0 {
+			p.Message = places[p.Message]
+		}
+	}
 }

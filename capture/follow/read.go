@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strconv"
 
+	"railbed/capture/bundle"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 )
@@ -26,9 +26,10 @@ type Options struct {
 // Read follows all packets of a capture.
 func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	f := &follower{
-		r:       &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{}},
+		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
+			tapped: map[string]bool{}},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
-		owners: evidence.OwnersOf(o.Plan), tapped: map[string]bool{},
+		owners: evidence.OwnersOf(o.Plan),
 	}
 	for _, w := range o.Workloads {
 		f.roles = append(f.roles, evidence.NewRoles(w))
@@ -45,6 +46,21 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	return f.r, nil
 }
 
+// ReadRun follows the packets of a run's recording.
+func ReadRun(ctx context.Context, run *bundle.Run) (*Recording, error) {
+	keys, err := run.Keys()
+	if err != nil {
+		return nil, err
+	}
+	file, err := run.Capture()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return Read(ctx, file, Options{Options: evidence.Options{Plan: run.Plan, Keys: keys},
+		Workloads: run.Workloads})
+}
+
 // follower collects what a Recording needs. It is a check so that it sees the packets as checks do.
 type follower struct {
 	r       *Recording
@@ -54,7 +70,6 @@ type follower struct {
 	packets map[uint64]int32 // by id
 	streams map[streamKey]*stream
 	spaces  map[evidence.RDSpace]*space
-	tapped  map[string]bool // nodes whose NICs have taps
 	full    bool
 }
 
@@ -140,13 +155,16 @@ func (r *Recording) arrives(q *Packet, s *Sight) bool {
 // known which packets got lost, and when messages arrived.
 func (r *Recording) Sees(flow int) bool {
 	to := r.Flows[flow].To
-	return slices.ContainsFunc(r.Taps, func(t Tap) bool { return t.NIC && (to == "" || t.Node == to) })
+	return r.tapped[to] || to == "" && len(r.tapped) > 0
 }
 
 // addTaps adds the taps that the capture has found.
 func (f *follower) addTaps() {
 	for _, tap := range f.capture.Taps[len(f.r.Taps):] {
 		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link})
+		if tap.NIC {
+			f.r.tapped[tap.Node] = true
+		}
 	}
 }
 
@@ -196,7 +214,7 @@ func (f *follower) finish() {
 			r.cpus[n.Name] = n.CPU
 		}
 	}
-	f.endStreams()
+	f.numberMessages()
 	r.account()
 }
 

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -11,8 +12,8 @@ type Selection struct {
 	Workload string
 	Rank     *int    // that sends or receives
 	QP       *uint32 // destination
-	// Flow is an index of Flows, and its reverse is selected too.
-	Flow *int
+	// From and To are nodes, addresses, or addresses with ports; "" selects all.
+	From, To string
 }
 
 // Select returns the indices of the selected messages, in the order of their starts.
@@ -24,7 +25,7 @@ func (r *Recording) Select(s Selection) (messages []int) {
 		case s.Workload != "" && f.Workload != s.Workload:
 		case s.Rank != nil && (f.Workload == "" || f.FromRank != *s.Rank && f.ToRank != *s.Rank):
 		case s.QP != nil && (f.Protocol != "roce" || m.QP != *s.QP):
-		case s.Flow != nil && m.Flow != *s.Flow && !r.reverse(m.Flow, *s.Flow):
+		case !isEnd(s.From, f.From, f.Src), !isEnd(s.To, f.To, f.Dst):
 		default:
 			messages = append(messages, i)
 		}
@@ -32,9 +33,9 @@ func (r *Recording) Select(s Selection) (messages []int) {
 	return messages
 }
 
-func (r *Recording) reverse(a, b int) bool {
-	f, g := &r.Flows[a], &r.Flows[b]
-	return f.Src == g.Dst && f.Dst == g.Src && f.Protocol == g.Protocol
+// isEnd reports whether a text names a node, its address, or its address with a port. "" names each.
+func isEnd(text, node string, addr netip.AddrPort) bool {
+	return text == "" || text == node || text == addr.Addr().String() || text == addr.String()
 }
 
 // Slowest returns up to count of the messages that took longest, the slowest first. Messages that did not

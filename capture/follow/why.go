@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"railbed/plan/topology"
 )
 
 // Cause is a reason for which messages took longer than the fastest of their kind.
@@ -426,7 +428,7 @@ func (w *why) company(c *Cause) string {
 		senders = append(senders, sender)
 	}
 	slices.SortFunc(senders, func(a, b string) int {
-		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), compareNames(a, b))
+		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), topology.CompareNames(a, b))
 	})
 	text := ""
 	for i, sender := range senders[:min(len(senders), 6)] {
@@ -434,10 +436,6 @@ func (w *why) company(c *Cause) string {
 		text += fmt.Sprintf("%s (%d%%)", sender, (bytes[sender]*100+total/2)/total)
 	}
 	return text
-}
-
-func compareNames(a, b string) int {
-	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
 // pauser follows pauses from the port that was stopped to the port that asked first.

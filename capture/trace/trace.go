@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"railbed/capture/follow"
+	"railbed/plan/topology"
 )
 
 // Step is a slice of the process "run".
@@ -155,9 +156,12 @@ func (w *writer) track(key trackKey, lane bool) *track {
 
 func (w *writer) own(at int64) int64 { return int64(w.r.Own(at - w.base)) }
 
+// runProcess is the name of the process with the run's steps.
+const runProcess = "run"
+
 func (w *writer) steps() {
 	for _, step := range w.o.Steps {
-		t := w.track(trackKey{process: "run", name: "steps"}, true)
+		t := w.track(trackKey{process: runProcess, name: "steps"}, true)
 		t.slices = append(t.slices, slice{from: w.own(step.From), to: w.own(step.To), kind: plain,
 			text: step.Name})
 	}
@@ -258,10 +262,17 @@ func (w *writer) messages() {
 // rateEvery is the time over which a port's rate is the mean.
 const rateEvery = int64(time.Millisecond)
 
-// emit writes everything, track by track.
+// emit writes everything, track by track: first the run, then the nodes by their names.
 func (w *writer) emit() {
+	first := func(t *track) int {
+		if t.process == runProcess {
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(w.order, func(a, b *track) int {
-		return cmp.Or(compareNodes(a.process, b.process), cmp.Compare(a.name, b.name))
+		return cmp.Or(first(a)-first(b), topology.CompareNames(a.process, b.process),
+			cmp.Compare(a.name, b.name))
 	})
 	for _, t := range w.order {
 		if _, known := w.processes[t.process]; !known {
@@ -278,27 +289,6 @@ func (w *writer) emit() {
 			w.rate(t)
 		}
 	}
-}
-
-// compareNodes puts the run first, and h2 before h10.
-func compareNodes(a, b string) int {
-	order := func(name string) (first bool, letters string, number int) {
-		at := len(name)
-		for at > 0 && name[at-1] >= '0' && name[at-1] <= '9' {
-			at--
-		}
-		number, _ = strconv.Atoi(name[at:])
-		return name == "run", name[:at], number
-	}
-	firstA, lettersA, numberA := order(a)
-	firstB, lettersB, numberB := order(b)
-	if firstA != firstB {
-		if firstA {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(lettersA, lettersB), cmp.Compare(numberA, numberB))
 }
 
 func (w *writer) counter(process, name, unit string, values []point) {

@@ -162,7 +162,7 @@ func (r *Result) remove(from *record, f recordedFile, force bool) error {
 type Status struct {
 	Folders Folders `json:"folders"`
 	Files   []File  `json:"files"`
-	// Listed is set if tshark -D lists the plugin's interface. Tshark says why not.
+	// Listed is set if tshark -D lists the plugin's interface. Otherwise Tshark has the reason.
 	Listed bool   `json:"listed"`
 	Tshark string `json:"tshark"`
 }

@@ -141,8 +141,8 @@ func (p *passing) flush() error {
 	return p.to.Flush()
 }
 
-// end writes the statistics. Packets that were left out do not count as delivered, so a check of the copy
-// knows that it has not every packet.
+// end writes the statistics. Packets that were left out do not count as delivered, so that checks find the
+// copy incomplete.
 func (p *passing) end() error {
 	if err := p.interfaces(); err != nil {
 		return err

@@ -163,7 +163,7 @@ func (x *explicit) connect() {
 		x.graph.Links = append(x.graph.Links, Link{A: a, B: b})
 	}
 	for i := range x.graph.Hosts {
-		slices.SortFunc(x.graph.Hosts[i].Ports, naturally)
+		slices.SortFunc(x.graph.Hosts[i].Ports, CompareNames)
 	}
 }
 
@@ -290,9 +290,9 @@ func (x *explicit) setTiers() {
 	}
 }
 
-// naturally orders names by their text and, if that is equal, by the number at their end: eth2
+// CompareNames orders names by their text and, if that is equal, by the number at their end: eth2
 // before eth10.
-func naturally(a, b string) int {
+func CompareNames(a, b string) int {
 	textA, numberA := cutNumber(a)
 	textB, numberB := cutNumber(b)
 	if c := strings.Compare(textA, textB); c != 0 {

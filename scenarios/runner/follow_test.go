@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/csv"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -12,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/layers"
-	packets "railbed/capture/verify/evidence"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 )
@@ -45,24 +44,16 @@ type messageSpan struct{ start, placed, packets int64 }
 func TestTimesOfMessagesAddUp(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Tshark)
 	o := options(t, followed)
-	var workloads []packets.Workload
-	o.hold = func(e *evidence) {
-		for i := range e.workloads {
-			workloads = append(workloads, e.trafficOf(o.File, &e.workloads[i]))
-		}
-	}
 	r := runAll(t, t.Context(), o)
 	if r.Verdict != verdict.Pass && r.Verdict != verdict.Overloaded {
 		want(t, r, verdict.Pass)
 	}
-	path := filepath.Join(o.Out, "run.pcapng")
-	file, err := os.Open(path)
+	run, err := bundle.Open(o.Out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	recording, err := follow.Read(t.Context(), file, follow.Options{
-		Options: packets.Options{Plan: o.Plan}, Workloads: workloads})
+	defer run.Close()
+	recording, err := follow.ReadRun(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +89,7 @@ func TestTimesOfMessagesAddUp(t *testing.T) {
 	if total[follow.Unseen] != 0 {
 		t.Errorf("%d ns passed where the recording has no tap", total[follow.Unseen])
 	}
-	for protocol, shown := range wiresharkMessages(t, path) {
+	for protocol, shown := range wiresharkMessages(t, filepath.Join(o.Out, "run.pcapng")) {
 		slices.SortFunc(shown, bySpan)
 		slices.SortFunc(found[protocol], bySpan)
 		if !slices.Equal(found[protocol], shown) {

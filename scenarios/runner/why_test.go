@@ -7,7 +7,6 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
-	packets "railbed/capture/verify/evidence"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 )
@@ -39,13 +38,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer run.Close()
-			file, err := run.Capture()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer file.Close()
-			recording, err := follow.Read(t.Context(), file, follow.Options{
-				Options: packets.Options{Plan: run.Plan}, Workloads: run.Workloads})
+			recording, err := follow.ReadRun(t.Context(), run)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,8 +3,8 @@
 // An endpoint is one UDP socket, from which it dials and on which it accepts. Each pair of endpoints
 // has one connection, which the first of them to post dials. If both dial at once, there are two.
 // A message is one unidirectional stream: a header, then the bytes, which the receiver reads straight
-// into the region. The first stream of each side carries its replies to messages. Its first reply
-// says that the side has added the other as a peer, so no message leaves before.
+// into the region. The first stream of each side carries its replies to messages. A side sends the
+// first reply when it has added the other as a peer. No message leaves before that reply.
 //
 // Messages are written one after the other. A lost packet delays only the messages that it carried
 // bytes of, since streams are not ordered among each other. A canceled message resets its stream.

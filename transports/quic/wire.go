@@ -18,7 +18,7 @@ import (
 //	header  op[1] zero[3] imm[4] zero[4] length[4] key[8] offset[8]
 //
 // A reply names the stream of the message that it ends. The first reply of a stream ends none. It is
-// replyWelcome, and says that messages are read:
+// replyWelcome, which a side sends when it reads messages:
 //
 //	reply   code[1] zero[7] stream[8] detail[8]
 const (

@@ -327,7 +327,7 @@ func (k *rule) unseen() (lines []string) {
 	return lines
 }
 
-// nothing says that the capture has no packet that the rule is about.
+// nothing is the summary of a rule for which the capture has no packet.
 func (k *rule) nothing() string {
 	text := "no packet"
 	if k.spec.Workload != "" {
