@@ -47,9 +47,10 @@ func newSharkHome(t *testing.T) sharkHome {
 	}
 	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	t.Setenv("HOME", h.dir)
-	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"} {
+	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
 		t.Setenv(name, "")
 	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // up keeps a user's calibrations there
 	var result wireshark.Result
 	if err := json.Unmarshal([]byte(must(t, "wireshark", "install", "-o", "json").stdout),
 		&result); err != nil {

@@ -29,9 +29,11 @@ type Calibration struct {
 
 // Entry is the result of a measurement.
 type Entry struct {
-	Rate  units.Rate  `json:"rate"`
-	MTU   int         `json:"mtu"`
-	Burst units.Bytes `json:"burst"` // the smallest that reaches the rate within 1 %
+	Rate units.Rate `json:"rate"`
+	MTU  int        `json:"mtu"`
+	// Burst is the smallest that reaches the rate within 1 %, or the largest allowed where others kept
+	// the CPUs busy.
+	Burst units.Bytes `json:"burst"`
 	// Achieved is the rate with this burst, the median of several measurements, in bits of whole
 	// frames per second.
 	Achieved units.Rate `json:"achieved"`
@@ -162,6 +164,10 @@ func (c *Calibration) Burst(ctx context.Context, rate units.Rate, mtu int) (Entr
 		return Entry{}, err
 	}
 	c.entries[c.key(rate, mtu)] = entry
+	if storeErr == nil && !entry.plausible() {
+		storeErr = fmt.Errorf("others kept the CPUs busy: %s was reached of %s at MTU %d",
+			roundRate(entry.Achieved), rate, mtu)
+	}
 	if storeErr == nil {
 		storeErr = c.write()
 	}

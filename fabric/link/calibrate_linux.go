@@ -17,13 +17,18 @@ type UnreachableError struct {
 	MTU   int
 	Best  units.Rate  // the highest measured rate
 	Burst units.Bytes // the burst of that rate, the largest allowed
+	Taken float64     // the share of the processors' time that went to others meanwhile
 }
 
 // Error implements error.
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("%s not reachable on this host: best %s with burst %s and MTU %d; ask for less or "+
+	busy := ""
+	if e.Taken > quiet {
+		busy = fmt.Sprintf(" while others took %.0f%% of the processors' time", e.Taken*100)
+	}
+	return fmt.Sprintf("%s not reachable on this host: best %s with burst %s and MTU %d%s; ask for less or "+
 		"use dilation",
-		e.Rate, roundRate(e.Best), e.Burst, e.MTU)
+		e.Rate, roundRate(e.Best), e.Burst, e.MTU, busy)
 }
 
 // roundRate keeps three digits, for display.
@@ -70,17 +75,24 @@ func within(share float64, achieved, asked units.Rate) bool {
 //
 // Other load on the host can only slow the shaper down: no measurement shows more than the bucket
 // let through. So one measurement that falls short proves little about the burst, and several do
-// not prove much. The largest burst is tried many times before a rate counts as unreachable.
+// not prove much. The largest burst is tried many times before a rate counts as unreachable. Where
+// others kept the processors busy all that time and the rate was nearly reached, the search returns
+// the largest burst and the rate that it reached then.
 const (
 	// votes is how many measurements decide about a burst, by majority.
 	votes = 3
-	// chances is how many measurements the largest burst gets to reach the rate twice. It is
-	// chancesIfFar if none reaches the fraction far of the rate.
-	chances, chancesIfFar = 40, 20
-	far                   = 0.9
-	// pause between chances grows by this amount each time: a disturbance may occupy a CPU for tens
-	// of milliseconds.
-	pause = 2 * time.Millisecond
+	// patience is how long the largest burst may take to reach the rate twice: others, or the
+	// hypervisor, may keep the CPUs busy for seconds. On a quiet host it gets chancesIfFar
+	// measurements if none reaches the fraction far of the rate.
+	patience     = 10 * time.Second
+	chancesIfFar = 20
+	far          = 0.9
+	// quiet is the share of the CPUs' time up to which others do not count as the cause.
+	quiet = 0.03
+	// pause between measurements grows by this amount each time, up to longestPause: a disturbance may
+	// occupy a CPU for tens of milliseconds.
+	pause        = 2 * time.Millisecond
+	longestPause = 100 * time.Millisecond
 	// resolution is the ratio of two bursts at which the search ends.
 	resolution = 1.1
 	// step is the factor for a burst that fails the last test.
@@ -96,7 +108,7 @@ func measureBurst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) 
 	if err != nil {
 		return Entry{}, fmt.Errorf("calibrate %s at MTU %d: %w", rate, mtu, err)
 	}
-	entry, err := search(ctx, rate, mtu, rig.measure)
+	entry, err := search(ctx, rate, mtu, rig.measure, takenByOthers)
 	if err == nil && rate.SerialisationTime(frameLength(mtu)) < busyFrame {
 		if err = rig.talk(); err == nil {
 			entry, err = confirm(ctx, entry, rig.measure)
@@ -116,10 +128,13 @@ func measureBurst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) 
 // measurement measures once the rate that a burst achieves.
 type measurement func(ctx context.Context, burst units.Bytes) (units.Rate, error)
 
-// search is the search itself, for any measurement.
-func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) (Entry, error) {
+// load starts to measure the share of the CPUs' time that others take, and returns what tells it.
+type load func() (share func() float64)
+
+// search is the search itself, for any measurement and any load.
+func search(ctx context.Context, rate units.Rate, mtu int, measure measurement, others load) (Entry, error) {
 	least, most := frameLength(mtu), max(maxBurst(rate, mtu), frameLength(mtu))
-	if _, err := persist(ctx, rate, mtu, most, measure); err != nil {
+	if _, err := persist(ctx, rate, mtu, most, measure, others); err != nil {
 		return Entry{}, err
 	}
 	low, high := least, most // high passes; whether least passes is not known yet
@@ -144,7 +159,7 @@ func search(ctx context.Context, rate units.Rate, mtu int, measure measurement) 
 			return Entry{Rate: rate, MTU: mtu, Burst: burst, Achieved: achieved}, nil
 		}
 	}
-	achieved, err := persist(ctx, rate, mtu, most, measure)
+	achieved, err := persist(ctx, rate, mtu, most, measure, others)
 	return Entry{Rate: rate, MTU: mtu, Burst: most, Achieved: achieved}, err
 }
 
@@ -188,10 +203,11 @@ func confirm(ctx context.Context, entry Entry, measure measurement) (Entry, erro
 }
 
 // persist measures the largest burst until it has reached the rate twice.
-func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes,
-	measure measurement) (units.Rate, error) {
+func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes, measure measurement,
+	others load) (units.Rate, error) {
 	var best, first units.Rate
-	for chance := range chances {
+	taken := others()
+	for chance, start := 0, time.Now(); time.Since(start) < patience; chance++ {
 		achieved, err := measure(ctx, burst)
 		if err != nil {
 			return 0, err
@@ -202,14 +218,18 @@ func persist(ctx context.Context, rate units.Rate, mtu int, burst units.Bytes,
 			}
 			first = achieved
 		}
-		if chance+1 >= chancesIfFar && float64(best) < far*float64(rate) {
+		if chance+1 >= chancesIfFar && float64(best) < far*float64(rate) && taken() <= quiet {
 			break
 		}
-		if err := sleep(ctx, time.Duration(chance)*pause); err != nil {
+		if err := sleep(ctx, min(time.Duration(chance)*pause, longestPause)); err != nil {
 			return 0, err
 		}
 	}
-	return 0, &UnreachableError{Rate: rate, MTU: mtu, Best: best, Burst: burst}
+	share := taken()
+	if share > quiet && float64(best) >= far*float64(rate) {
+		return best, nil
+	}
+	return 0, &UnreachableError{Rate: rate, MTU: mtu, Best: best, Burst: burst, Taken: share}
 }
 
 // median measures several times, and stops as soon as two of three agree.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -93,4 +94,33 @@ func sortEntries(entries []cachedEntry) {
 		return cmp.Or(cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.CPUs, b.CPUs),
 			cmp.Compare(a.Qdisc, b.Qdisc), cmp.Compare(a.Rate, b.Rate), cmp.Compare(a.MTU, b.MTU))
 	})
+}
+
+// takenByOthers is the load of this host: what a hypervisor took, and what processes other than this one
+// used outside interrupts.
+func takenByOthers() (share func() float64) {
+	before := readProcessors()
+	return func() float64 {
+		now := readProcessors()
+		return max(0, now.others-before.others) / max(now.total-before.total, 0.01)
+	}
+}
+
+// processors is the time of all CPUs together, in seconds.
+type processors struct{ others, total float64 }
+
+func readProcessors() (p processors) {
+	system, err := procfs.NewFS("/proc")
+	if err != nil {
+		return p
+	}
+	stat, err := system.Stat()
+	var own unix.Rusage
+	if err != nil || unix.Getrusage(unix.RUSAGE_SELF, &own) != nil {
+		return p
+	}
+	c := stat.CPUTotal
+	p.others = c.User + c.Nice + c.System + c.Steal - float64(own.Utime.Nano()+own.Stime.Nano())/1e9
+	p.total = c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
+	return p
 }

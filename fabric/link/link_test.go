@@ -45,7 +45,7 @@ func searchFindsTheSmallestBurst(t *testing.T) {
 			for _, late := range []time.Duration{0, 10 * time.Microsecond, 60 * time.Microsecond,
 				100 * time.Microsecond} {
 				measure := bucket(rate, mtu, late)
-				entry, err := search(context.Background(), rate, mtu, measure)
+				entry, err := search(context.Background(), rate, mtu, measure, alone)
 				if err != nil {
 					t.Errorf("%s MTU %d, timer %s late: %v", rate, mtu, late, err)
 					continue
@@ -81,12 +81,54 @@ func searchBearsDisturbance(t *testing.T) {
 			}
 			return got, err
 		}
-		entry, err := search(context.Background(), rate, mtu, disturbed)
+		entry, err := search(context.Background(), rate, mtu, disturbed, alone)
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		} else if truly, _ := calm(context.Background(), entry.Burst); !reached(truly, rate) ||
 			!entry.plausible() {
 			t.Errorf("seed %d: burst %d reaches %s", seed, entry.Burst, truly)
+		}
+	}
+}
+
+// alone is the load of a host on which nothing else runs.
+func alone() func() float64 { return func() float64 { return 0.01 } }
+
+// crowded is the load of a host of which others take a fifth.
+func crowded() func() float64 { return func() float64 { return 0.2 } }
+
+// A busy host's shaper falls short for the time being: that does not show what the host can reach.
+func TestSearchOnABusyHost(t *testing.T) { synctest.Test(t, searchOnABusyHost) }
+
+func searchOnABusyHost(t *testing.T) {
+	const rate, mtu = 100e6, 1500
+	for _, c := range []struct {
+		most     units.Rate // that gets through
+		until    time.Duration
+		others   load
+		achieved units.Rate // 0: not reachable
+		text     string
+	}{
+		{98_400_000, 9 * time.Second, crowded, 100e6, ""},
+		{83_000_000, 9 * time.Second, crowded, 100e6, ""},
+		{98_400_000, time.Hour, crowded, 98_400_000, ""},
+		{83_000_000, time.Hour, crowded, 0, "best 83mbit with burst 3KB and MTU 1500 while others took 20% " +
+			"of the processors' time"},
+		{98_400_000, time.Hour, alone, 0, "best 98400kbit with burst 3KB and MTU 1500;"},
+	} {
+		calm, start := bucket(rate, mtu, 20*time.Microsecond), time.Now()
+		entry, err := search(t.Context(), rate, mtu, func(ctx context.Context, burst units.Bytes) (units.Rate,
+			error) {
+			got, err := calm(ctx, burst)
+			if time.Since(start) < c.until {
+				got = min(got, c.most)
+			}
+			return got, errors.Join(err, sleep(ctx, 55*time.Millisecond))
+		}, c.others)
+		var unreachable *UnreachableError
+		if entry.Achieved != c.achieved || errors.As(err, &unreachable) != (c.achieved == 0) ||
+			err != nil && !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s for %s: %+v, %v", c.most, c.until, entry, err)
 		}
 	}
 }
@@ -99,7 +141,7 @@ func searchSaysWhatIsNotReachable(t *testing.T) {
 		func(_ context.Context, burst units.Bytes) (units.Rate, error) {
 			calls++
 			return min(40e9, 5_643_219_876), nil
-		})
+		}, alone)
 	want := "40gbit not reachable on this host: best 5640mbit with burst 1MB and MTU 9000; ask for less or " +
 		"use dilation"
 	if err == nil || err.Error() != want {
@@ -533,8 +575,9 @@ func TestSettledRigMeasures(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: burst %d achieves %s", rate, entry.Burst, entry.Achieved)
-		if !entry.plausible() || entry.Measured.IsZero() {
-			t.Errorf("%s: %+v", rate, entry)
+		busy := c.NotStored() != nil && strings.Contains(c.NotStored().Error(), "kept the CPUs busy")
+		if !entry.plausible() && !busy || entry.Measured.IsZero() {
+			t.Errorf("%s: %+v, %v", rate, entry, c.NotStored())
 		}
 	}
 	// A shaper at half the rate is measured as half the rate: the measurement does not just repeat

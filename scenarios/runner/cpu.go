@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"bufio"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"railbed/fabric/softswitch/live"
 )
@@ -31,8 +30,8 @@ type cpuState struct {
 	// waited for a CPU.
 	stalled  time.Duration
 	pressure bool // the kernel has the file
-	// steal and total are from the first line of /proc/stat, in ticks.
-	steal, total uint64
+	// steal and total are the seconds of all CPUs together.
+	steal, total float64
 	running      int // tasks that run or are ready to run
 }
 
@@ -55,8 +54,8 @@ func (m *cpuMeter) sample() {
 // the share of CPU time that was stolen.
 func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
 	end := readCPUState(m.root)
-	if total := since(m.start.total, end.total); total > 0 {
-		steal = float64(since(m.start.steal, end.steal)) / float64(total)
+	if total := end.total - m.start.total; total > 0 {
+		steal = max(0, end.steal-m.start.steal) / total
 	}
 	if m.start.pressure && end.pressure {
 		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))),
@@ -69,27 +68,14 @@ func readCPUState(root string) (s cpuState) {
 	if text, err := os.ReadFile(filepath.Join(root, "pressure/cpu")); err == nil {
 		s.stalled, s.pressure = live.SomePressure(text)
 	}
-	file, err := os.Open(filepath.Join(root, "stat"))
+	system, err := procfs.NewFS(root)
 	if err != nil {
 		return s
 	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		switch {
-		case len(fields) > 8 && fields[0] == "cpu":
-			// proc_stat(5): user nice system idle iowait irq softirq steal;
-			// guest times are part of user and nice.
-			for i, field := range fields[1:9] {
-				ticks, _ := strconv.ParseUint(field, 10, 64)
-				s.total += ticks
-				if i == 7 {
-					s.steal = ticks
-				}
-			}
-		case len(fields) == 2 && fields[0] == "procs_running":
-			s.running, _ = strconv.Atoi(fields[1])
-		}
+	if stat, err := system.Stat(); err == nil {
+		c := stat.CPUTotal // guest times are part of User and Nice
+		s.steal, s.running = c.Steal, int(stat.ProcessesRunning)
+		s.total = c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
 	}
 	return s
 }

@@ -195,7 +195,7 @@ func TestCPUState(t *testing.T) {
 		"procs_running 7\n"
 	mustWrite(t, filepath.Join(root, "stat"), stat)
 	without := readCPUState(root)
-	if without.pressure || without.steal != 60 || without.total != 200 || without.running != 7 {
+	if without.pressure || without.steal != 0.6 || without.total != 2 || without.running != 7 {
 		t.Errorf("without pressure: %+v", without)
 	}
 	mustWrite(t, filepath.Join(root, "pressure/cpu"),
@@ -218,7 +218,7 @@ func TestCPUMeter(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		write("1500000", "cpu 30 0 30 30 0 0 0 10 0 0\n")
 		pressure, source, steal := meter.finish()
-		if pressure != 0.25 || steal != 0.1 || source != "/proc/pressure/cpu" {
+		if pressure != 0.25 || math.Abs(steal-0.1) > 1e-9 || source != "/proc/pressure/cpu" {
 			t.Errorf("pressure %v from %s, steal %v; want 0.25 of 2 s, and 0.1", pressure, source, steal)
 		}
 	})

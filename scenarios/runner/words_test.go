@@ -107,6 +107,8 @@ var wrongWords = func() map[string]string {
 		"Capture.at":             steps("{capture: {at: [nosuch], file: a.pcapng}}"),
 		"Capture.file":           steps("{capture: {at: [all], file: nosuch}}"),
 		"Capture.filter":         steps("{capture: {at: [all], file: a.pcapng, filter: nosuch}}"),
+		"Capture.start":          steps("{capture: {at: [all], file: a.pcapng, start: nosuch}}"),
+		"Capture.stop":           steps("{capture: {at: [all], file: a.pcapng, stop: nosuch}}"),
 		"Workload.name":          steps("{workload: {name: no such, kind: all-reduce, size: 4KiB}}"),
 		"Training.name":          steps("{training: {name: no such, trace: a.cm}}"),
 		"Messages.name":          steps("{messages: {name: no such, blocks: {servers: 1, count: 3}}}"),
