@@ -130,6 +130,11 @@ func (c census) children() {
 		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
 			continue
 		}
+		// The first process of a PID namespace is the parent of every orphan: one that has ended is no
+		// longer anybody's.
+		if fields[0] == "Z" && os.Getpid() == 1 {
+			continue
+		}
 		command, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		c["process "+pid] = fmt.Sprintf("process %s (%s) in state %s: %s", pid, rest[:end], fields[0],
 			strings.ReplaceAll(strings.TrimRight(string(command), "\x00"), "\x00", " "))
