@@ -161,9 +161,9 @@ func compareCauses(a, b Cause) int {
 		cmp.Compare(a.Where[0], b.Where[0]), cmp.Compare(a.What, b.What))
 }
 
-// spread joins causes of one kind that are spread over more than two places, of which none added half, or over
-// two ports of a switch, of which none added three quarters of the losses. Losses of several switches and
-// pauses of several ports stay apart, because each may have a cause of its own.
+// spread joins causes of one kind that are spread over more than two places, of which none added half. It
+// joins the losses of two ports of a switch if neither added more than three quarters. Losses of several
+// switches and pauses of several ports stay apart, because each may have a cause of its own.
 func (w *why) spread(all []Cause) (joined []Cause) {
 	type kind struct {
 		part     Part

@@ -130,8 +130,8 @@ func (c census) children() {
 		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
 			continue
 		}
-		// The first process of a PID namespace is the parent of every orphan: one that has ended is no
-		// longer anybody's.
+		// The first process of a PID namespace is the parent of every orphan, and none of its tests waits
+		// for them.
 		if fields[0] == "Z" && os.Getpid() == 1 {
 			continue
 		}
