@@ -15,10 +15,12 @@ import (
 type whyReport struct {
 	// Fidelity is the verdict on the emulation, "" if the run does not tell it, and Reasons are why it is
 	// not faithful.
-	Fidelity string          `json:"fidelity,omitempty"`
-	Reasons  []string        `json:"reasons,omitempty"`
-	Lost     uint64          `json:"lost_by_the_capture"`
-	Answers  []follow.Answer `json:"answers"`
+	Fidelity string   `json:"fidelity,omitempty"`
+	Reasons  []string `json:"reasons,omitempty"`
+	// Nodes are those whose kernels dropped packets that had arrived.
+	Nodes   []report.NodeKernel `json:"nodes,omitempty"`
+	Lost    uint64              `json:"lost_by_the_capture"`
+	Answers []follow.Answer     `json:"answers"`
 }
 
 func newWhyCommand(a *app) *cobra.Command {
@@ -71,6 +73,11 @@ func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 		if told.Fidelity != report.Faithful {
 			told.Reasons = run.Report.Fidelity.Reasons
 		}
+		for _, n := range run.Report.Fidelity.Nodes {
+			if n.Dropped() > n.Queues { // the recording shows the queues' drops
+				told.Nodes = append(told.Nodes, n)
+			}
+		}
 	}
 	return told
 }
@@ -82,6 +89,10 @@ func (a *app) printWhy(name string, told *whyReport) {
 			a.show("  %s", reason)
 		}
 		fmt.Fprintln(a.stdout)
+	}
+	for _, n := range told.Nodes {
+		a.show("%s: its kernel dropped %s: %s. Its programs were denied a processor for %.0f%% of the time "+
+			"that they wanted one.", n.Node, count(int(n.Dropped()), "packet"), n.Reasons(), n.Denied()*100)
 	}
 	if told.Lost > 0 {
 		a.show("The capture lost %s: messages may seem unfinished.", count(int(told.Lost), "packet"))

@@ -10,10 +10,10 @@ import (
 	"railbed/plan"
 )
 
-// backlogDrops returns how many packets all CPUs have dropped since the host started because their
+// BacklogDrops returns how many packets all CPUs have dropped since the host started because their
 // backlogs were full. A veth counts such a packet as dropped by its sender, but also a packet sent
 // while its peer is down. This count separates the two cases.
-func backlogDrops() (total uint64, err error) {
+func BacklogDrops() (total uint64, err error) {
 	text, err := os.ReadFile("/proc/net/softnet_stat")
 	if err != nil {
 		return 0, fmt.Errorf("read backlog drops: %w", err)
@@ -42,7 +42,7 @@ func parseSoftnet(text []byte) (total uint64, err error) {
 // their interfaces dropped, but at most the number that the host has dropped since the fabric was
 // made.
 func (s *softPart) fillBacklog(nics []live.NICState, links []LinkState) error {
-	now, err := backlogDrops()
+	now, err := BacklogDrops()
 	if err != nil {
 		return err
 	}

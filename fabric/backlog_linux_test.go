@@ -21,7 +21,7 @@ func TestBacklog(t *testing.T) {
 			t.Errorf("%q is %d drops", text, got)
 		}
 	}
-	now, err := backlogDrops()
+	now, err := BacklogDrops()
 	if err != nil {
 		t.Fatal(err)
 	}

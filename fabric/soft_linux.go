@@ -33,7 +33,7 @@ type softPart struct {
 func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]*Way{}}
 	var err error
-	if s.backlog, err = backlogDrops(); err != nil {
+	if s.backlog, err = BacklogDrops(); err != nil {
 		return err
 	}
 	for _, l := range p.Links {

@@ -141,6 +141,14 @@ fabric:
 		"-Q", "104", "h1").CombinedOutput(); err == nil {
 		t.Fatalf("two hops in one: %s", output)
 	}
+	const closed = `railbed_node_drops_total{node="h1",reason="udp-no-socket"}`
+	if value, there := start[closed]; !there || value != 0 {
+		t.Errorf("at first %s is %v (there: %t), want 0", closed, value, there)
+	}
+	if output, err := tb.Node("h0").Command(t.Context(), "bash", "-c",
+		"echo a >/dev/udp/h1/9").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
 	const probes, chunks = 7, 20
 	report, err := probe.Run(t.Context(), tb, probe.Options{From: "h0", To: "h1", Count: probes})
 	if err != nil || report.Arrived != probes {
@@ -166,6 +174,7 @@ fabric:
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-full"}`:    0,
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-invalid"}`: 0,
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-no-room"}`: 0,
+		closed:                                    1,
 		fmt.Sprintf(exceeded, 3):                  2,
 		fmt.Sprintf(exceeded, 0):                  0,
 		"railbed_aggregation_workers" + job:       2,

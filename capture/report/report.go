@@ -289,6 +289,13 @@ type Fidelity struct {
 	HeldUp []HeldUp `json:"held_up,omitempty"`
 	// Overruns are ranks that lost packets because the host did not schedule their receivers.
 	Overruns []Overrun `json:"overruns,omitempty"`
+	// Nodes lists the packets that the nodes' own kernels dropped, and the processor time that their programs
+	// were denied. Nodes with drops are first, then those whose programs were denied most. A node is absent
+	// if it has neither, and if it is a virtual machine.
+	Nodes []NodeKernel `json:"nodes,omitempty"`
+	// Backlog counts the packets of kernel switches' links that the host dropped because too many waited for
+	// a CPU (the second column of /proc/net/softnet_stat, and what the interfaces dropped).
+	Backlog uint64 `json:"backlog_drops,omitempty"`
 	// Timing is the timing accuracy of soft switches. It is absent without soft switches.
 	Timing *Timing `json:"timing,omitempty"`
 }

@@ -310,6 +310,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	}
 	t.timing(f.Timing)
 	t.printf("\n")
+	t.kernels(f)
 	if len(f.Links) == 0 {
 		return
 	}

@@ -11,7 +11,6 @@ import (
 	"railbed/capture/verify"
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
-	"railbed/fabric/softswitch/live"
 	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/plan"
@@ -50,8 +49,8 @@ type sampler struct {
 	meters  []linkMeter // two for each link, a-to-b first
 	samples int
 	began   time.Time
-	// first and last are the first and the latest state of the soft switches.
-	first, last *live.State
+	// first and last are the first and the latest state of the testbed.
+	first, last observed
 }
 
 // startSampler starts sampling. It takes the first sample before it returns, so that the samples
@@ -80,9 +79,9 @@ func (s *sampler) sample(ctx context.Context) time.Duration {
 	if err == nil {
 		// The counters were read at some moment in between.
 		s.add(began.Add(took/2), took/2, seen.links)
-		s.last = seen.soft
-		if s.first == nil {
-			s.first = seen.soft
+		s.last = seen
+		if s.samples == 1 {
+			s.first = seen
 		}
 	}
 	return took
@@ -117,8 +116,9 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	<-s.done
 	s.sample(ctx)
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples,
-		Timing: softTiming(s.plan, s.began, s.first, s.last)}
-	lateLinks(f.Links, s.plan, s.last)
+		Timing: softTiming(s.plan, s.began, s.first.soft, s.last.soft)}
+	lateLinks(f.Links, s.plan, s.last.soft)
+	f.Nodes, f.Backlog = s.kernels(), s.backlog()
 	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
 	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
 	judgeFidelity(f, captures)
@@ -160,6 +160,9 @@ type linkMeter struct {
 	last fabric.DirectionState
 	up   bool
 	held uint64 // how often the far end had paused it
+	// lost counts what the sender's interface dropped behind its queue: the far end's backlog was full, or
+	// the link was down.
+	lost, dropped uint64
 	// began and ended are the state of the soft switch's port at the first and the last sample.
 	began, ended *softswitch.PortState
 	// run holds the latest samples since the queue was empty or the link changed.
@@ -191,7 +194,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	held, free := softCounts(&now, from)
 	steady := false
 	if m.at.IsZero() {
-		m.began = from.Soft
+		m.began, m.dropped = from.Soft, from.Counters.TxDropped
 		m.rate = report.LinkRate{
 			Link:      l.Name,
 			Direction: direction,
@@ -204,6 +207,8 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up && m.held == held && free
 		m.count(m.by.Passed(at.Sub(m.at)).Seconds(), now, steady)
 	}
+	m.lost += since(m.dropped, from.Counters.TxDropped)
+	m.dropped = from.Counters.TxDropped
 	if !steady || now.Shaper.BacklogBytes == 0 {
 		m.run = m.run[:0]
 	}
@@ -377,6 +382,7 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 				h.Traffic, h.Node, h.Share*100, heldUpDegraded*100)
 		}
 	}
+	judgeKernels(f, against)
 	for _, o := range f.Overruns {
 		against(overloaded, "workload %s: rank %d at %s had no room for %d packets: the host did not let "+
 			"it read them", o.Workload, o.Rank, o.Node, o.Packets)

@@ -41,7 +41,7 @@ func linkReader(tb *testbed.Testbed) func(context.Context) (observed, error) {
 		if err != nil {
 			return observed{}, err
 		}
-		return observed{links: state.Links, soft: state.Soft}, nil
+		return observed{links: state.Links, soft: state.Soft, nodes: state.Nodes, backlog: state.Backlog}, nil
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"railbed/internal/clock"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testbed/supervisor"
 )
 
 // Limits of the lateness of soft switches. Their unit is the smallest time that the model
@@ -43,8 +44,10 @@ const (
 // observed is the state of a testbed at one time: its links, and the state of the soft switches, or
 // nil without soft switches.
 type observed struct {
-	links []fabric.LinkState
-	soft  *live.State
+	links   []fabric.LinkState
+	soft    *live.State
+	nodes   []supervisor.NodeState
+	backlog uint64
 }
 
 // softTiming computes the report's timing from the state of the soft switches at the run's start

@@ -38,13 +38,17 @@ func TestWhyNamesTheCause(t *testing.T) {
 				}
 				if c.Part == test.part && strings.Contains(c.What, test.what) &&
 					c.Unfinished > 0 == test.unfinished && dropped &&
-					slices.ContainsFunc(c.Where, func(at string) bool { return strings.Contains(at, test.where) }) {
+					slices.ContainsFunc(c.Where, func(at string) bool {
+						return strings.Contains(at,
+							test.where)
+					}) {
 					return
 				}
-				said := fmt.Sprintf("run %d: the first cause is %+v, its packet was dropped: %v", run, c, dropped)
+				said := fmt.Sprintf("run %d: the first cause is %+v, its packet was dropped: %v", run, c,
+					dropped)
 				t.Log(said)
 				if stolen > 0.05 {
-					t.Skipf("the hypervisor took %.0f%% of the CPU time, so that most times are not the fabric's",
+					t.Skipf("the hypervisor took %.0f%% of the CPU time: most times are not the fabric's",
 						stolen*100)
 				} else if run == runs {
 					t.Fatalf("the first cause of no run is %s at %s", test.what, test.where)

@@ -3,12 +3,14 @@ package supervisor
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
+	"railbed/internal/usage"
 	"railbed/plan"
 )
 
@@ -25,7 +27,7 @@ type fabricCollector struct{ s *supervisor }
 
 // Describe implements prometheus.Collector.
 func (c *fabricCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range slices.Concat(linkDescs, portDescs, aggregationDescs, timingDescs) {
+	for _, desc := range slices.Concat(linkDescs, portDescs, aggregationDescs, timingDescs, nodeDescs) {
 		descs <- desc
 	}
 }
@@ -59,6 +61,43 @@ func (c *fabricCollector) Collect(metrics chan<- prometheus.Metric) {
 		collectTiming(metrics, soft, names)
 		for i := range soft.Aggregation {
 			collectAggregation(metrics, &soft.Aggregation[i])
+		}
+	}
+	c.collectNodes(metrics)
+}
+
+var (
+	nodeDrops = prometheus.NewDesc("railbed_node_drops_total",
+		"Packets that the node's kernel dropped.", []string{"node", "reason"}, nil)
+	programTime = prometheus.NewDesc("railbed_node_programs_seconds_total",
+		"Time that the node's programs ran and waited for a CPU, over all threads.",
+		[]string{"node", "state"}, nil)
+	nodeDescs = []*prometheus.Desc{nodeDrops, programTime}
+)
+
+// collectNodes collects what the kernel counts of the nodes.
+func (c *fabricCollector) collectNodes(metrics chan<- prometheus.Metric) {
+	p, _ := c.s.running()
+	states := make([]NodeState, len(p.Nodes))
+	for i, n := range p.Nodes {
+		states[i].Name = n.Name
+	}
+	if err := c.s.countNodes(context.Background(), p, states); err != nil {
+		metrics <- prometheus.NewInvalidMetric(nodeDrops, err)
+		return
+	}
+	for _, n := range states {
+		if n.Stack == nil {
+			continue
+		}
+		count := counting(metrics, n.Name)
+		for _, reason := range usage.Reasons {
+			count(nodeDrops, n.Stack.Drops[reason], reason)
+		}
+		for state, time := range map[string]time.Duration{"ran": n.Programs.Ran,
+			"waited": n.Programs.Waited} {
+			metrics <- prometheus.MustNewConstMetric(programTime, prometheus.CounterValue, time.Seconds(),
+				n.Name, state)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/usage"
 	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cni"
@@ -111,6 +112,9 @@ type State struct {
 	Nodes    []NodeState        `json:"nodes"`
 	Switches []SwitchState      `json:"switches"`
 	Links    []fabric.LinkState `json:"links"`
+	// Backlog counts the packets that the host's CPUs dropped since it started, because too many waited for
+	// them (net.core.netdev_max_backlog).
+	Backlog uint64 `json:"backlog_drops"`
 	// Soft is the state of the soft switches. The states of their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
 	// CNI lists the nodes whose stacks are in containers of other runtimes.
@@ -134,6 +138,10 @@ type NodeState struct {
 	Namespace string `json:"namespace,omitempty"`
 	// NamespacePath opens the node's network namespace from the host.
 	NamespacePath string `json:"namespace_path"`
+	// Stack and Programs hold the kernel's counts of the node since it was made. They are absent for a
+	// virtual machine, whose kernel is its own, and for a container of another runtime.
+	Stack    *usage.Stack    `json:"stack,omitempty"`
+	Programs *usage.Programs `json:"programs,omitempty"`
 }
 
 // SwitchState is the current state of a switch.

@@ -225,6 +225,12 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 		entry.Namespace, entry.NamespacePath = s.published(n.Name)
 		state.Nodes = append(state.Nodes, entry)
 	}
+	if err := s.countNodes(ctx, p, state.Nodes); err != nil {
+		return nil, err
+	}
+	if state.Backlog, err = fabric.BacklogDrops(); err != nil {
+		return nil, err
+	}
 	for _, sw := range p.Switches {
 		entry := SwitchState{Name: sw.Name, Kind: sw.Kind, Role: sw.Role, Ports: len(sw.Ports)}
 		entry.Namespace, entry.NamespacePath = s.published(sw.Name)

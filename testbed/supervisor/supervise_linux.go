@@ -27,6 +27,7 @@ import (
 	"railbed/internal/kernel"
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
+	"railbed/internal/usage"
 	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
@@ -69,6 +70,7 @@ type supervisor struct {
 	fabric     *fabric.Fabric
 	reactions  *reactions      // of routers with daemons; nil without
 	taken      map[string]bool // published names that belong to others
+	programs   usage.Book      // of the nodes
 	reporting  sync.Mutex      // held while the report for a crash is written
 	// recorded is the record in the run directory, a copy in case that is lost.
 	recorded rundir.Published

@@ -1,0 +1,40 @@
+// Package usage reads what the kernel counts of a node: the packets that its network stack dropped, and the
+// processor time that its programs had and waited for. The counters start with the node.
+package usage
+
+import "time"
+
+// Reasons for which a node's kernel drops packets. The counters of the kernel that each sums up stand in
+// Documentation/networking/snmp_counter.rst of Linux and in RFC 4113 (UDP) and RFC 4293 (IP).
+const (
+	UDPReceiveBuffer = "udp-receive-buffer" // the socket had no room: RcvbufErrors
+	UDPSendBuffer    = "udp-send-buffer"    // SndbufErrors
+	UDPNoSocket      = "udp-no-socket"      // nobody listens at the port: NoPorts
+	UDPChecksum      = "udp-checksum"       // InCsumErrors
+	TCPListenQueue   = "tcp-listen-queue"   // full, or without memory: ListenDrops
+	TCPReceiveQueue  = "tcp-receive-queue"  // of a socket: TCPBacklogDrop, TCPRcvQDrop, RcvPruned, TCPOFODrop
+	IPReceive        = "ip-receive"         // InDiscards, InHdrErrors, InAddrErrors
+	IPSend           = "ip-send"            // OutDiscards, OutNoRoutes
+	IPReassembly     = "ip-reassembly"      // ReasmFails
+)
+
+// Reasons are all reasons.
+var Reasons = []string{UDPReceiveBuffer, UDPSendBuffer, UDPNoSocket, UDPChecksum, TCPListenQueue,
+	TCPReceiveQueue, IPReceive, IPSend, IPReassembly}
+
+// Stack is what the network stack of a node counted.
+type Stack struct {
+	// Received counts IP packets that came in, of IPv4 and IPv6 (RFC 4293, ipIfStatsInReceives).
+	Received uint64 `json:"received"`
+	// Drops counts packets by reason. A reason without packets is absent.
+	Drops map[string]uint64 `json:"drops,omitempty"`
+}
+
+// Programs is the processor time of a node's programs, of all threads together.
+type Programs struct {
+	// Ran is the time on a processor.
+	Ran time.Duration `json:"ran_ns"`
+	// Waited is the time in which a thread could have run and had no processor
+	// (Documentation/scheduler/sched-stats.rst of Linux).
+	Waited time.Duration `json:"waited_ns"`
+}

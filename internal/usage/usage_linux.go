@@ -1,0 +1,167 @@
+package usage
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// ReadStack reads the counters of the calling thread's network namespace.
+func ReadStack() (s Stack, err error) {
+	// A process's own /proc/PID/net is the namespace of its first thread.
+	threads, err := procfs.NewFS("/proc/self/task")
+	if err != nil {
+		return s, err
+	}
+	// In a PID namespace whose /proc is still its parent's, gettid(2) returns another number.
+	self, err := os.Readlink("/proc/thread-self")
+	if err != nil {
+		return s, err
+	}
+	number, err := strconv.Atoi(filepath.Base(self))
+	if err != nil {
+		return s, err
+	}
+	thread, err := threads.Proc(number)
+	if err != nil {
+		return s, err
+	}
+	four, err := thread.Snmp()
+	if err != nil {
+		return s, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	six, err := thread.Snmp6() // nothing on a host without IPv6
+	if err != nil {
+		return s, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	extended, err := thread.Netstat()
+	if err != nil {
+		return s, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	s.Received = sum(four.Ip.InReceives, six.Ip6.InReceives)
+	s.Drops = map[string]uint64{
+		UDPReceiveBuffer: sum(four.Udp.RcvbufErrors, six.Udp6.RcvbufErrors),
+		UDPSendBuffer:    sum(four.Udp.SndbufErrors, six.Udp6.SndbufErrors),
+		UDPNoSocket:      sum(four.Udp.NoPorts, six.Udp6.NoPorts),
+		UDPChecksum:      sum(four.Udp.InCsumErrors, six.Udp6.InCsumErrors),
+		TCPListenQueue:   sum(extended.ListenDrops),
+		TCPReceiveQueue: sum(extended.TCPBacklogDrop, extended.TCPRcvQDrop, extended.RcvPruned,
+			extended.TCPOFODrop),
+		IPReceive: sum(four.Ip.InDiscards, four.Ip.InHdrErrors, four.Ip.InAddrErrors, six.Ip6.InDiscards,
+			six.Ip6.InHdrErrors, six.Ip6.InAddrErrors),
+		IPSend: sum(four.Ip.OutDiscards, four.Ip.OutNoRoutes, six.Ip6.OutDiscards,
+			six.Ip6.OutNoRoutes),
+		IPReassembly: sum(four.Ip.ReasmFails, six.Ip6.ReasmFails),
+	}
+	for reason, count := range s.Drops {
+		if count == 0 {
+			delete(s.Drops, reason)
+		}
+	}
+	return s, nil
+}
+
+// sum adds counters. A kernel may lack some.
+func sum(counters ...*float64) (total uint64) {
+	for _, c := range counters {
+		if c != nil {
+			total += uint64(*c)
+		}
+	}
+	return total
+}
+
+func (p Programs) minus(o Programs) Programs { return Programs{p.Ran - o.Ran, p.Waited - o.Waited} }
+
+// Book adds up the times of the programs in network namespaces. It keeps the times of programs that ended. Of
+// a thread that ended between two readings it lacks what the thread used after the first of them. The zero
+// value is ready, and its methods are safe for concurrent use.
+type Book struct {
+	lock   sync.Mutex
+	seen   map[int]Programs // by thread, at the last reading
+	totals map[uint64]Programs
+}
+
+// Read reads the times of all programs that it can see, and returns the totals by the inode of the network
+// namespace, of the given namespaces.
+func (b *Book) Read(namespaces map[uint64]bool) (map[uint64]Programs, error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("read the programs' times: %w", err)
+	}
+	if b.totals == nil {
+		b.totals = map[uint64]Programs{}
+	}
+	seen := map[int]Programs{}
+	for _, entry := range entries {
+		if _, err := strconv.Atoi(entry.Name()); err != nil {
+			continue
+		}
+		dir := filepath.Join("/proc", entry.Name())
+		if inode, known := namespaceOf(dir); known && namespaces[inode] {
+			b.readProcess(dir, inode, seen)
+		}
+	}
+	b.seen = seen
+	totals := map[uint64]Programs{}
+	for inode := range namespaces {
+		totals[inode] = b.totals[inode]
+	}
+	return totals, nil
+}
+
+// readProcess adds what the threads of a process used since the last reading.
+func (b *Book) readProcess(dir string, inode uint64, seen map[int]Programs) {
+	threads, _ := os.ReadDir(filepath.Join(dir, "task")) // it may have ended
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "task", thread.Name(), "schedstat"))
+		now, valid := parseSchedstat(string(text))
+		if err != nil || !valid {
+			continue
+		}
+		used := now.minus(b.seen[id])
+		if used.Ran < 0 || used.Waited < 0 { // another thread with the number of one that ended
+			used = now
+		}
+		total := b.totals[inode]
+		b.totals[inode] = Programs{total.Ran + used.Ran, total.Waited + used.Waited}
+		seen[id] = now
+	}
+}
+
+// parseSchedstat parses the nanoseconds on and the nanoseconds waiting for a processor, and the number of
+// times that the thread ran.
+func parseSchedstat(text string) (p Programs, valid bool) {
+	fields := strings.Fields(text)
+	if len(fields) != 3 {
+		return p, false
+	}
+	ran, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		return p, false
+	}
+	waited, err := strconv.ParseInt(fields[1], 10, 64)
+	return Programs{time.Duration(ran), time.Duration(waited)}, err == nil
+}
+
+// namespaceOf returns the inode of a process's network namespace, from "net:[4026531840]".
+func namespaceOf(dir string) (inode uint64, known bool) {
+	link, err := os.Readlink(filepath.Join(dir, "ns/net"))
+	if err != nil {
+		return 0, false
+	}
+	inode, err = strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(link, "net:["), "]"), 10, 64)
+	return inode, err == nil
+}

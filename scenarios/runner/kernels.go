@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/testbed/supervisor"
+)
+
+// kernels returns what the nodes' kernels did between the first and the last sample: the nodes with drops or
+// programs, those with most drops first, then those whose programs were denied most.
+func (s *sampler) kernels() (nodes []report.NodeKernel) {
+	before := map[string]supervisor.NodeState{}
+	for _, n := range s.first.nodes {
+		before[n.Name] = n
+	}
+	queues := map[string]uint64{}
+	for i := range s.meters {
+		node, _, _ := strings.Cut(s.meters[i].rate.From, ":")
+		queues[node] += s.meters[i].rate.Dropped
+	}
+	for _, now := range s.last.nodes {
+		was := before[now.Name]
+		if now.Stack == nil || was.Stack == nil {
+			continue
+		}
+		n := report.NodeKernel{Node: now.Name, Queues: queues[now.Name],
+			Ran:    (now.Programs.Ran - was.Programs.Ran).Seconds(),
+			Waited: (now.Programs.Waited - was.Programs.Waited).Seconds()}
+		n.Received = since(was.Stack.Received, now.Stack.Received)
+		for reason, count := range now.Stack.Drops {
+			if grew := since(was.Stack.Drops[reason], count); grew > 0 {
+				if n.Drops == nil {
+					n.Drops = map[string]uint64{}
+				}
+				n.Drops[reason] = grew
+			}
+		}
+		if n.Ran+n.Waited > 0 || n.Dropped() > 0 {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortStableFunc(nodes, func(x, y report.NodeKernel) int {
+		return cmp.Or(cmp.Compare(y.Dropped(), x.Dropped()), cmp.Compare(y.Denied(), x.Denied()))
+	})
+	return nodes
+}
+
+// backlog returns how many packets the kernel dropped on the links of a fabric of kernel switches because too
+// many waited for a CPU: at most what the interfaces dropped, and at most what the host's CPUs dropped. Soft
+// switches count theirs.
+func (s *sampler) backlog() (lost uint64) {
+	if s.plan == nil || s.plan.Soft() {
+		return 0
+	}
+	for i := range s.meters {
+		lost += s.meters[i].lost
+	}
+	return min(lost, since(s.first.backlog, s.last.backlog))
+}
+
+// deniedDegraded is the share of a node's programs' time without a processor from which packets that they did
+// not read count as the host's.
+const deniedDegraded = 0.03
+
+// judgeKernels judges the packets that a node's programs did not read, and those that waited for a CPU in
+// vain. What programs that had a processor whenever they wanted one did not read is their own: a server's
+// kernel would have dropped it, too.
+func judgeKernels(f *report.Fidelity, against func(level int, format string, args ...any)) {
+	level := func(lost, of uint64) int {
+		if float64(lost)/float64(max(1, of)) > verify.LostOverloaded {
+			return 2
+		}
+		return 1
+	}
+	for _, n := range f.Nodes {
+		unread, denied := n.Unread(), n.Denied()
+		if unread == 0 || denied <= deniedDegraded {
+			continue
+		}
+		against(level(unread, n.Received),
+			"%s: its sockets had no room for %d of %d packets, and its programs "+
+				"were denied a processor for %.0f%% of the time that they wanted one (limit %.0f%%)", n.Node,
+			unread,
+			n.Received, denied*100, deniedDegraded*100)
+	}
+	if f.Backlog == 0 {
+		return
+	}
+	var sent uint64
+	for _, l := range f.Links {
+		sent += l.Packets
+	}
+	against(level(f.Backlog, sent),
+		"the host dropped %d of %d packets between interfaces: too many waited for "+
+			"a CPU", f.Backlog, sent)
+}
