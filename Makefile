@@ -20,9 +20,14 @@ UNRACED := nodes/vm scenarios/runner workloads/worker testbed cli capture/displa
 	capture/verify/evidence capture/verify/fabric capture/verify/ranks capture/verify/rd \
 	capture/verify/roce capture/verify/verifytest scenarios/interop fabric/softswitch \
 	fabric/softswitch/reduction fabric/softswitch/forward transports/rd/engine transports/rd/path \
-	transports/rd/rate/arena transports/roce/queuepair workloads/collective
+	transports/rd/rate/arena transports/roce/queuepair workloads/collective plan plan/spec plan/convert \
+	plan/sgd capture/verify/rules internal/hosttest/vmtest
 # Of workloads/worker these are tested with the detector, too: they change running ranks, and end them.
 RACED_JOBS := ^(TestControls|TestJobs|TestEndOfAProcess)$$
+# These run the test's program, or a peer, in a virtual machine with an emulated processor, on which the detector
+# takes a minute more. The other tests of their packages are tested with it.
+GUESTS := ^(TestClockThatIsSet|TestNetem|TestRping|TestUnmodifiedPrograms|TestGuestsStartNothingInNetnsNodes|TestGuestsAndContainersOfAStep)$$
+GUESTS_IN := capture fabric transports/roce transports/roce/perftest workloads/stacks/rsh
 # These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
 ALONE := capture fabric fabric/link fabric/port fabric/softswitch/live fabric/softswitch/queue \
 	scenarios/runner
@@ -84,9 +89,11 @@ test-root: # as whoever runs make
 	@status=0; all=$$($(GO) list ./... | sort -r); \
 	raced=$$(grep -vE '$(call packages,$(UNRACED))' <<<"$$all"); \
 	unraced=$$(grep -E '$(call packages,$(UNRACED))' <<<"$$all"); \
-	$(GO) test $(RACE) $(TESTFLAGS) -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$raced") || status=1; \
-	$(GO) test $(RACE) $(TESTFLAGS) -run '$(RACED_JOBS)' ./workloads/worker || status=1; \
-	$(GO) test $(RACE) $(TESTFLAGS) -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$raced") || status=1; \
+	raced() { $(GO) test $(RACE) $(TESTFLAGS) -skip '$(GUESTS)' "$$@" || status=1; }; \
+	raced -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$raced"); \
+	raced -run '$(RACED_JOBS)' ./workloads/worker; \
+	raced -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$raced"); \
+	$(GO) test $(TESTFLAGS) -p=2 -run '$(GUESTS)' $(addprefix ./,$(GUESTS_IN)) || status=1; \
 	$(GO) test $(TESTFLAGS) -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
 	$(GO) test $(TESTFLAGS) -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
 	exit $$status

@@ -25,7 +25,7 @@ import (
 const goneWithin = 2 * time.Second
 
 // moments is the number of random moments that TestKill tries at each size. With RAILBED_MOMENTS
-// set to few, as in CI, it tries a third of them, and CI draws others each time. Kernel switches
+// set to few, as in CI, it tries a fifth of them, and CI draws others each time. Kernel switches
 // have fewer, because they have no process of their own that could be killed late.
 const moments, routerMoments = 50, 15
 
@@ -54,7 +54,7 @@ func TestKill(t *testing.T) {
 			if testing.Short() {
 				count = 6
 			} else if os.Getenv("RAILBED_MOMENTS") == "few" {
-				count /= 3
+				count /= 5
 			}
 			seed := uint64(time.Now().UnixNano())
 			t.Logf("seed %d", seed)

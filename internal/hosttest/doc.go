@@ -5,6 +5,6 @@
 // A test that cannot run counts as skipped, never as passed. The variable RAILBED_REQUIRE, a comma
 // separated list of features or "all", turns the skips of these features into failures; CI sets it.
 //
-// With RAILBED_SAMPLE=n long tables of tests try each n-th row only. make test sets it for root's second
-// run, as an ordinary user.
+// With RAILBED_SAMPLE=n, or n:k, long tables of tests try each n-th row only, from row k. make test sets it
+// for root's second run, as an ordinary user, and CI for root's own.
 package hosttest

@@ -2,6 +2,7 @@ package hosttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,18 +144,21 @@ func Need(t testing.TB, features ...Feature) {
 	}
 }
 
-// Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n every row
-// whose number is a multiple of n. It fails the test if the variable is not a number from 1 on.
+// Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n:k the rows
+// whose number is k modulo n, where :k may be absent and k is 0 then. It fails the test if n is not a number
+// from 1 on or k not one from 0 to n-1.
 func Sampled(t testing.TB, i int) bool {
 	text := os.Getenv("RAILBED_SAMPLE")
 	if text == "" {
 		return true
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("RAILBED_SAMPLE is %q, not a number from 1 on", text)
+	every, from, _ := strings.Cut(text, ":")
+	n, err := strconv.Atoi(every)
+	k, err2 := strconv.Atoi(cmp.Or(from, "0"))
+	if err != nil || err2 != nil || n < 1 || k < 0 || k >= n {
+		t.Fatalf("RAILBED_SAMPLE is %q; want n or n:k, with n from 1 on and k from 0 to n-1", text)
 	}
-	return i%n == 0
+	return i%n == k
 }
 
 // Probe returns, in one line, the reason why the host lacks a feature, or nil. The answer is kept
