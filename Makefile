@@ -24,15 +24,17 @@ UNRACED := nodes/vm scenarios/runner workloads/worker testbed cli capture/displa
 	plan/sgd capture/verify/rules internal/hosttest/vmtest
 # Of workloads/worker these are tested with the detector, too: they change running ranks, and end them.
 RACED_JOBS := ^(TestControls|TestJobs|TestEndOfAProcess)$$
-# These run the test's program, or a peer, in a virtual machine with an emulated processor, on which the detector
-# takes a minute more. The other tests of their packages are tested with it.
-GUESTS := ^(TestClockThatIsSet|TestNetem|TestRping|TestUnmodifiedPrograms|TestGuestsStartNothingInNetnsNodes|TestGuestsAndContainersOfAStep)$$
+# These run the test's program, or a peer, in a virtual machine with an emulated processor, on which the
+# detector takes a minute more. The other tests of their packages are tested with it.
+GUESTS := TestClockThatIsSet TestNetem TestRping TestUnmodifiedPrograms TestGuestsStartNothingInNetnsNodes \
+	TestGuestsAndContainersOfAStep
 GUESTS_IN := capture fabric transports/roce transports/roce/perftest workloads/stacks/rsh
 # These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
 ALONE := capture fabric fabric/link fabric/port fabric/softswitch/live fabric/softswitch/queue \
 	scenarios/runner
 empty :=
-packages = ^railbed/($(subst $(empty) $(empty),|,$(strip $(1))))$$
+either = ($(subst $(empty) $(empty),|,$(strip $(1))))$$
+packages = ^railbed/$(call either,$(1))
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic. RAILBED_SAMPLE=6 is explained in
@@ -42,7 +44,7 @@ ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hostte
 	./capture ./scenarios/runner ./scenarios/proof
 NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \
 	TestTimesOfMessagesAddUp TestWhyNamesTheCause
-ROOTLESSFLAGS := -skip '^($(subst $(empty) $(empty),|,$(strip $(NOT_ROOTLESS))))$$'
+ROOTLESSFLAGS := -skip '^$(call either,$(NOT_ROOTLESS))'
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./capture/follow ./capture/trace \
@@ -89,11 +91,11 @@ test-root: # as whoever runs make
 	@status=0; all=$$($(GO) list ./... | sort -r); \
 	raced=$$(grep -vE '$(call packages,$(UNRACED))' <<<"$$all"); \
 	unraced=$$(grep -E '$(call packages,$(UNRACED))' <<<"$$all"); \
-	raced() { $(GO) test $(RACE) $(TESTFLAGS) -skip '$(GUESTS)' "$$@" || status=1; }; \
+	raced() { $(GO) test $(RACE) $(TESTFLAGS) -skip '^$(call either,$(GUESTS))' "$$@" || status=1; }; \
 	raced -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$raced"); \
 	raced -run '$(RACED_JOBS)' ./workloads/worker; \
 	raced -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$raced"); \
-	$(GO) test $(TESTFLAGS) -p=2 -run '$(GUESTS)' $(addprefix ./,$(GUESTS_IN)) || status=1; \
+	$(GO) test $(TESTFLAGS) -p=2 -run '^$(call either,$(GUESTS))' $(addprefix ./,$(GUESTS_IN)) || status=1; \
 	$(GO) test $(TESTFLAGS) -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
 	$(GO) test $(TESTFLAGS) -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
 	exit $$status

@@ -31,8 +31,13 @@ that it passes, with an id that is the same at all of them. TAP says which: all
 these. With -w - the pcapng goes to standard output as it happens, for Wireshark.
 
 A part of the recording is kept with --last or --last-bytes (what came last), --rotate
-(several files), --start and --stop (between two packets that match filters of railbed
-decode). With --start, --last is the time to keep before it.
+(several files), --start and --stop (between two events). With --start, --last is the
+time to keep before it. An event is one of
+  FILTER                    the first packet that a filter of railbed decode matches
+  100th FILTER              the hundredth such packet
+  pause > 10ms [at TAP]     a port that flow control has stopped for longer
+  counter SERIES > NUMBER   a counter of the testbed's /metrics that grew by more
+With several --start, or several --stop, the first of the events counts.
 
 What soft switches mark, trim, pause and drop stands in the packet's comment, with
 the reason and the queue's depth. With --events all there is a record of each
@@ -44,7 +49,8 @@ packets were dropped.`,
 		Example: `  railbed capture -w all.pcapng
   railbed capture h0:eth0 'leaf*' --filter 'tcp port 18600' -w run.pcapng
   railbed capture -w - | wireshark -k -i -
-  railbed capture -w drop.pcapng --last 2s --stop 'railbed.verdict == "drop"' --after 100ms`,
+  railbed capture -w drop.pcapng --last 2s --stop 'railbed.verdict == "drop"' --after 100ms
+  railbed capture -w storm.pcapng --last 1s --stop 'pause > 10ms' --stop '100th railbed.verdict == "drop"'`,
 		ValidArgsFunction: ofTestbed(&name, tapNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.At = args

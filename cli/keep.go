@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"railbed/capture"
-	"railbed/capture/display"
 	"railbed/capture/keep"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
@@ -24,7 +24,7 @@ import (
 type keepFlags struct {
 	last, after       time.Duration
 	lastBytes, rotate string
-	start, stop       string
+	start, stop       []string
 }
 
 func (f *keepFlags) add(cmd *cobra.Command) {
@@ -33,15 +33,16 @@ func (f *keepFlags) add(cmd *cobra.Command) {
 		"keep the last packets of this `SIZE` only, such as 64MiB")
 	cmd.Flags().StringVar(&f.rotate, "rotate", "",
 		"begin another file after this `SIZE`: run.pcapng, run-2.pcapng, run-3.pcapng")
-	cmd.Flags().StringVar(&f.start, "start", "", "`FILTER` that matches the packet with which to start")
-	cmd.Flags().StringVar(&f.stop, "stop", "", "`FILTER` that matches the packet with which to stop")
-	cmd.Flags().DurationVar(&f.after, "after", 0, "go on for this `TIME` after the packet of --stop")
+	cmd.Flags().StringArrayVar(&f.start, "start", nil, "`EVENT` with which to start: a filter, "+
+		"100th FILTER, pause > TIME [at TAP],\nor counter SERIES > NUMBER (any of them if repeated)")
+	cmd.Flags().StringArrayVar(&f.stop, "stop", nil, "`EVENT` with which to stop")
+	cmd.Flags().DurationVar(&f.after, "after", 0, "go on for this `TIME` after the event of --stop")
 	completeFields(cmd, "start", "stop")
 }
 
 // options returns the part to keep, or nil for everything.
 func (f *keepFlags) options() (*keep.Options, error) {
-	if *f == (keepFlags{}) {
+	if reflect.ValueOf(*f).IsZero() {
 		return nil, nil
 	}
 	o := &keep.Options{Last: f.last, After: f.after}
@@ -58,18 +59,12 @@ func (f *keepFlags) options() (*keep.Options, error) {
 		}
 		*size.into = int64(bytes)
 	}
-	for _, trigger := range []struct {
-		flag, text string
-		into       **display.Filter
-	}{{"start", f.start, &o.Start}, {"stop", f.stop, &o.Stop}} {
-		if trigger.text == "" {
-			continue
-		}
-		filter, err := display.Compile(trigger.text)
-		if err != nil {
-			return nil, usage("--%s: %w", trigger.flag, err)
-		}
-		*trigger.into = filter
+	var err error
+	if o.Start, err = keep.ParseTriggers(f.start); err != nil {
+		return nil, usage("--start: %w", err)
+	}
+	if o.Stop, err = keep.ParseTriggers(f.stop); err != nil {
+		return nil, usage("--stop: %w", err)
 	}
 	switch {
 	case f.after > 0 && o.Stop == nil:
@@ -90,7 +85,7 @@ func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supe
 	if err != nil {
 		return err
 	}
-	o.Stopped = in.end
+	o.Stopped, o.Counters = in.end, func(series string) (float64, error) { return tb.Counter(ctx, series) }
 	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
 	kept, err := keep.Copy(in, func(number int) (io.WriteCloser, error) {
 		return &lateFile{path: numbered(path, number)}, nil
@@ -128,9 +123,9 @@ func (a *app) printKeptPackets(kept keep.Kept, stats capture.Stats, o keep.Optio
 	}
 	switch {
 	case o.Start != nil && !kept.Started:
-		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("no packet matched %s", o.Start)}
+		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("nothing started it: %s", o.Start)}
 	case o.Stop != nil && !kept.Stopped:
-		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("no packet matched %s", o.Stop)}
+		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("nothing stopped it: %s", o.Stop)}
 	case stats.Dropped() > 0:
 		return &exitError{Code: verdict.ExitInconclusive, Err: errLossy}
 	}

@@ -164,6 +164,23 @@ fabric:
 	if err != nil {
 		t.Fatal(err)
 	}
+	sum := 0.0
+	for _, series := range []string{closed, `railbed_node_drops_total{ node = "h1" }`,
+		"railbed_node_drops_total"} {
+		got, err := tb.Counter(t.Context(), series)
+		if err != nil || got < max(sum, 1) || series == closed && got != 1 {
+			t.Errorf("%s is %v, %v, after %v of one of its series", series, got, err, sum)
+		}
+		sum = got
+	}
+	for series, want := range map[string]string{
+		"railbed_nosuch": "no metric railbed_nosuch", `railbed_node_drops_total{node="h9"}`: "no series",
+		"1a": "want name", `railbed_node_drops_total{node=h1}`: `want label="value"`,
+	} {
+		if _, err := tb.Counter(t.Context(), series); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", series, err, want)
+		}
+	}
 	got, s := scrape(t, tb), state.Soft.Aggregation[0]
 	// Two tensors, and a third that also asks each slot for its scales.
 	const sums = 3*chunks + 8

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"railbed/capture/display"
@@ -24,11 +26,14 @@ type Options struct {
 	// end. With Start they are those before the start, and everything after it is kept. 0 is no bound.
 	Last      time.Duration
 	LastBytes int64
-	// Start matches the packet with which keeping starts, and Stop the one with which it ends. They may be
-	// nil.
-	Start, Stop *display.Filter
-	// After is how long keeping goes on after the packet that Stop matched.
+	// Keeping starts with the first of the events Start, and ends with the first of the events Stop. They may
+	// be nil.
+	Start, Stop Triggers
+	// After is how long keeping goes on after Stop.
 	After time.Duration
+	// Counters reads the counters of Start and Stop, if they have any, from another goroutine, every
+	// CounterInterval.
+	Counters Counters
 	// Rotate is the number of bytes after which another file begins; 0 writes one file.
 	Rotate int64
 	// Always writes a file without packets if none is kept.
@@ -46,7 +51,7 @@ type Kept struct {
 	Taps []uint64 `json:"-"`
 	// LeftOut is how many packets of the input are in no file.
 	LeftOut uint64 `json:"left_out"`
-	// Started and Stopped report whether a packet matched Options.Start and Options.Stop.
+	// Started and Stopped report whether there was an event of Options.Start and Options.Stop.
 	Started bool `json:"started"`
 	Stopped bool `json:"stopped"`
 }
@@ -58,10 +63,17 @@ func Copy(in io.Reader, next func(number int) (io.WriteCloser, error), o Options
 	if err != nil {
 		return Kept{}, fmt.Errorf("keep packets: %w", err)
 	}
+	if o.Stopped != nil {
+		o.Stopped = sync.OnceFunc(o.Stopped)
+	}
 	k := &keeper{Options: o, source: source, next: next}
-	if err := k.copy(); err != nil {
+	watch := k.watch()
+	if err := errors.Join(k.copy(), watch()); err != nil {
 		return k.kept, errors.Join(fmt.Errorf("keep packets: %w", err), k.abandon())
 	}
+	// No packet may have come after a counter grew.
+	k.kept.Started = k.kept.Started || k.startGrown.Load()
+	k.kept.Stopped = k.kept.Stopped || k.stopGrown.Load()
 	return k.kept, nil
 }
 
@@ -71,7 +83,7 @@ type phase uint8
 const (
 	waiting phase = iota // for Start
 	keeping
-	ending // Stop matched, and After has not passed
+	ending // after Stop, while After has not passed
 	over
 )
 
@@ -89,6 +101,9 @@ type keeper struct {
 	kept     Kept
 	lost     []uint64 // by interface, as packets have said so far
 	last     int64    // time of the last packet
+	// A counter has grown enough to start and to stop, as another goroutine has read.
+	startGrown, stopGrown atomic.Bool
+	begun                 atomic.Bool // the event of Start has been
 }
 
 // file is a file that is being written.
@@ -146,9 +161,12 @@ func (k *keeper) take(p *display.Packet) error {
 		k.lost[raw.Interface] += raw.DropCount
 	}
 	k.last = max(k.last, raw.Time)
-	if k.phase == waiting && k.Start.Match(p) {
+	tap := k.source.Interfaces()[raw.Interface].Name
+	started, stopped := k.Start.saw(p, tap), k.Stop.saw(p, tap)
+	if k.phase == waiting && (started || k.startGrown.Load()) {
 		k.evict(raw.Time)
 		k.phase, k.kept.Started = keeping, true
+		k.begun.Store(true)
 		if err := k.drain(); err != nil {
 			return err
 		}
@@ -172,10 +190,63 @@ func (k *keeper) take(p *display.Packet) error {
 			return err
 		}
 	}
-	if k.phase == keeping && k.Stop != nil && k.Stop.Match(p) {
+	if k.phase == keeping && (stopped || k.stopGrown.Load()) {
 		k.phase, k.until, k.kept.Stopped = ending, raw.Time+int64(k.After), true
 	}
 	return nil
+}
+
+// CounterInterval is the time between two readings of the counters of triggers.
+const CounterInterval = 100 * time.Millisecond
+
+// watch reads counters until the returned function is called, which returns why they could not be read. When
+// a counter has ended the recording, no further packet may come, so that watch calls Stopped.
+func (k *keeper) watch() (end func() error) {
+	if !k.Start.counts() && !k.Stop.counts() {
+		return func() error { return nil }
+	}
+	ended, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- k.readCounters(ended) }()
+	return func() error {
+		close(ended)
+		return <-done
+	}
+}
+
+func (k *keeper) readCounters(ended <-chan struct{}) error {
+	was := map[*Trigger]float64{}
+	pause := CounterInterval
+	for ticks := 0; ; ticks++ {
+		start, err := k.Start.grown(k.Counters, was)
+		stop, err2 := k.Stop.grown(k.Counters, was)
+		if err := errors.Join(err, err2); err != nil {
+			if ticks > 0 {
+				return nil // the testbed ends, and its recording
+			}
+			if k.Stopped != nil {
+				k.Stopped()
+			}
+			return err
+		}
+		if start {
+			k.startGrown.Store(true)
+		}
+		if stop && (k.Start == nil || k.begun.Load()) {
+			k.stopGrown.Store(true)
+			pause = k.After
+		}
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(pause):
+		}
+		if k.stopGrown.Load() {
+			if k.Stopped != nil {
+				k.Stopped()
+			}
+			return nil
+		}
+	}
 }
 
 func (k *keeper) leave(p *pcapng.Packet) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"railbed/capture/display"
 	"railbed/capture/keep"
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
@@ -81,13 +80,13 @@ func packets(t *testing.T, recording []byte) (all []packet) {
 	}
 }
 
-func compile(t *testing.T, text string) *display.Filter {
+func events(t *testing.T, texts ...string) keep.Triggers {
 	t.Helper()
-	f, err := display.Compile(text)
+	all, err := keep.ParseTriggers(texts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return all
 }
 
 // TestPartsOfARecording keeps parts and compares them with the records of the whole.
@@ -106,13 +105,13 @@ func TestPartsOfARecording(t *testing.T) {
 		"all": {keep.Options{}, all},
 		"last": {keep.Options{Last: time.Millisecond},
 			all[first(func(p packet) bool { return p.at > end-time.Millisecond }):]},
-		"from an event on": {keep.Options{Start: compile(t, "frame.packet_id == 100")}, all[from:]},
-		"to an event":      {keep.Options{Stop: compile(t, "frame.packet_id == 200")}, upTo(all, all[to].at)},
+		"from an event on": {keep.Options{Start: events(t, "frame.packet_id == 100")}, all[from:]},
+		"to an event":      {keep.Options{Stop: events(t, "frame.packet_id == 200")}, upTo(all, all[to].at)},
 		"around events": {keep.Options{Last: time.Millisecond, After: time.Millisecond,
-			Start: compile(t, "frame.packet_id == 100"), Stop: compile(t, "frame.packet_id == 200")},
+			Start: events(t, "frame.packet_id == 100"), Stop: events(t, "frame.packet_id == 200")},
 			upTo(all[first(func(p packet) bool { return p.at > all[from].at-time.Millisecond }):],
 				all[to].at+time.Millisecond)},
-		"the last before an event": {keep.Options{Last: time.Millisecond, Stop: compile(t,
+		"the last before an event": {keep.Options{Last: time.Millisecond, Stop: events(t,
 			"frame.packet_id == 200")},
 			upTo(all[first(func(p packet) bool { return p.at > all[to].at-time.Millisecond }):], all[to].at)},
 	} {
@@ -132,7 +131,7 @@ func TestPartsOfARecording(t *testing.T) {
 			judge(t, s, files[0])
 		})
 	}
-	if k, files := kept(t, whole, keep.Options{Start: compile(t,
+	if k, files := kept(t, whole, keep.Options{Start: events(t,
 		"tcp.flags.reset == 1")}); len(files) != 0 || k.Started ||
 		int(k.LeftOut) != len(all) {
 		t.Errorf("without the event: %+v", k)

@@ -9,7 +9,7 @@ import (
 	"railbed/internal/usage"
 )
 
-// NodeKernel is what the kernel did with the packets and programs of a node during the run.
+// NodeKernel counts what the kernel did with the packets and programs of a node during the run.
 type NodeKernel struct {
 	Node string `json:"node"`
 	usage.Stack

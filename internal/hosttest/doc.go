@@ -6,5 +6,5 @@
 // separated list of features or "all", turns the skips of these features into failures; CI sets it.
 //
 // With RAILBED_SAMPLE=n, or n:k, long tables of tests try each n-th row only, from row k. make test sets it
-// for root's second run, as an ordinary user, and CI for root's own.
+// for root's second run, as an ordinary user. CI sets it for root's own run, too.
 package hosttest

@@ -145,8 +145,7 @@ func Need(t testing.TB, features ...Feature) {
 }
 
 // Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n:k the rows
-// whose number is k modulo n, where :k may be absent and k is 0 then. It fails the test if n is not a number
-// from 1 on or k not one from 0 to n-1.
+// whose number is k modulo n. Without :k, k is 0. Sampled fails the test if n is below 1 or k is not below n.
 func Sampled(t testing.TB, i int) bool {
 	text := os.Getenv("RAILBED_SAMPLE")
 	if text == "" {

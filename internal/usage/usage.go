@@ -4,25 +4,25 @@ package usage
 
 import "time"
 
-// Reasons for which a node's kernel drops packets. The counters of the kernel that each sums up stand in
-// Documentation/networking/snmp_counter.rst of Linux and in RFC 4113 (UDP) and RFC 4293 (IP).
+// Reasons for which a node's kernel drops packets. Beside each are the kernel's counters that it sums up
+// (Documentation/networking/snmp_counter.rst of Linux, RFC 4113 for UDP, RFC 4293 for IP).
 const (
-	UDPReceiveBuffer = "udp-receive-buffer" // the socket had no room: RcvbufErrors
-	UDPSendBuffer    = "udp-send-buffer"    // SndbufErrors
-	UDPNoSocket      = "udp-no-socket"      // nobody listens at the port: NoPorts
-	UDPChecksum      = "udp-checksum"       // InCsumErrors
-	TCPListenQueue   = "tcp-listen-queue"   // full, or without memory: ListenDrops
-	TCPReceiveQueue  = "tcp-receive-queue"  // of a socket: TCPBacklogDrop, TCPRcvQDrop, RcvPruned, TCPOFODrop
-	IPReceive        = "ip-receive"         // InDiscards, InHdrErrors, InAddrErrors
-	IPSend           = "ip-send"            // OutDiscards, OutNoRoutes
-	IPReassembly     = "ip-reassembly"      // ReasmFails
+	UDPReceiveBuffer = "udp-receive-buffer" // the socket had no room: RcvbufErrors.
+	UDPSendBuffer    = "udp-send-buffer"    // SndbufErrors.
+	UDPNoSocket      = "udp-no-socket"      // no socket has the port: NoPorts.
+	UDPChecksum      = "udp-checksum"       // InCsumErrors.
+	TCPListenQueue   = "tcp-listen-queue"   // full, or without memory: ListenDrops.
+	TCPReceiveQueue  = "tcp-receive-queue"  // of a socket: TCPBacklogDrop, TCPRcvQDrop, RcvPruned, TCPOFODrop.
+	IPReceive        = "ip-receive"         // InDiscards, InHdrErrors, InAddrErrors.
+	IPSend           = "ip-send"            // OutDiscards, OutNoRoutes.
+	IPReassembly     = "ip-reassembly"      // ReasmFails.
 )
 
 // Reasons are all reasons.
 var Reasons = []string{UDPReceiveBuffer, UDPSendBuffer, UDPNoSocket, UDPChecksum, TCPListenQueue,
 	TCPReceiveQueue, IPReceive, IPSend, IPReassembly}
 
-// Stack is what the network stack of a node counted.
+// Stack has the counts of a node's network stack.
 type Stack struct {
 	// Received counts IP packets that came in, of IPv4 and IPv6 (RFC 4293, ipIfStatsInReceives).
 	Received uint64 `json:"received"`

@@ -132,7 +132,7 @@ func (b *Book) readProcess(dir string, inode uint64, seen map[int]Programs) {
 			continue
 		}
 		used := now.minus(b.seen[id])
-		if used.Ran < 0 || used.Waited < 0 { // another thread with the number of one that ended
+		if used.Ran < 0 || used.Waited < 0 { // another thread with the number of an ended one
 			used = now
 		}
 		total := b.totals[inode]

@@ -39,7 +39,7 @@ func inside(t *testing.T, fn func() error) {
 	}
 }
 
-// Each drop is one that this test causes and counts.
+// This test causes and counts each drop.
 func TestReadStack(t *testing.T) {
 	inside(t, func() error {
 		before, err := ReadStack()

@@ -133,17 +133,18 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 	}
 	c.between(at+".snaplen", capture.SnapLen, minSnapLen, maxSnapLen)
 	c.between(at+".limit", capture.Limit, minLimit, 1<<40)
-	for _, trigger := range []struct{ name, filter string }{{"start", capture.Start}, {"stop",
-		capture.Stop}} {
-		if len(trigger.filter) > 4096 {
-			c.report(at+"."+trigger.name, fmt.Sprintf("a filter of %d bytes", len(trigger.filter)),
-				"want at most 4096")
+	for name, triggers := range map[string][]string{"start": capture.Start, "stop": capture.Stop} {
+		for i, trigger := range triggers {
+			if len(trigger) > 4096 {
+				c.report(fmt.Sprintf("%s.%s[%d]", at, name, i), fmt.Sprintf("an event of %d bytes",
+					len(trigger)), "want at most 4096")
+			}
 		}
 	}
 	c.positive(at+".last", uint64(capture.Last), "no time is kept", "want a duration such as 5s")
 	c.positive(at+".last-bytes", uint64(capture.LastBytes), "no packet is kept", "want a size such as 64MiB")
-	if capture.After > 0 && capture.Stop == "" {
-		c.report(at+".after", "after counts from a packet that stop matches", "set stop, or remove after")
+	if capture.After > 0 && len(capture.Stop) == 0 {
+		c.report(at+".after", "after counts from an event of stop", "set stop, or remove after")
 	}
 }
 

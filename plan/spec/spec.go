@@ -246,11 +246,18 @@ type Capture struct {
 	Last units.Duration `yaml:"last,omitempty" json:"last,omitzero"`
 	// LastBytes bounds the packets of last, or of the end, by their size. With last the default is 256MiB.
 	LastBytes units.Bytes `yaml:"last-bytes,omitempty" json:"last-bytes,omitempty"`
-	// Start is a filter as of railbed decode. The file begins with the first packet that matches.
-	Start string `yaml:"start,omitempty" json:"start,omitempty"`
-	// Stop is a filter. The file ends with the first packet that matches.
-	Stop string `yaml:"stop,omitempty" json:"stop,omitempty"`
-	// After is how much longer the file goes on after the packet that stop matches.
+	// Start lists events. The file begins with the first of them. An event is one of
+	//
+	//   - FILTER: the first packet that a filter as of railbed decode matches.
+	//   - 100th FILTER: the hundredth such packet.
+	//   - pause > 10ms: flow control has stopped a port for longer. pause > 10ms at leaf1:* is one of
+	//     these taps.
+	//   - counter SERIES > 5: a counter of the testbed's metrics has grown by more since the recording
+	//     began, such as railbed_node_drops_total{node="h1"}.
+	Start []string `yaml:"start,omitempty" json:"start,omitempty"`
+	// Stop lists events as start does. The file ends with the first of them.
+	Stop []string `yaml:"stop,omitempty" json:"stop,omitempty"`
+	// After is how much longer the file goes on after the event of stop.
 	After units.Duration `yaml:"after,omitempty" json:"after,omitzero"`
 }
 

@@ -462,7 +462,7 @@ var wrongFiles = []struct {
 		`capture file "run.pcap"`, "ends in .pcapng"},
 	{"capture after nothing",
 		head + "steps: [{capture: {at: [all], file: a.pcapng, after: " + here + "1s}}]\n",
-		"after counts from a packet that stop matches", "set stop, or remove after"},
+		"after counts from an event of stop", "set stop, or remove after"},
 	{"capture of no time",
 		head + "steps: [{capture: {at: [all], file: a.pcapng, last: " + here + "0s}}]\n",
 		"no time is kept", "want a duration such as 5s"},

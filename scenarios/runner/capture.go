@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"railbed/capture"
-	"railbed/capture/display"
 	"railbed/capture/filter"
 	"railbed/capture/keep"
 	"railbed/capture/report"
@@ -22,8 +21,7 @@ import (
 // captureStep starts a recording.
 type captureStep struct {
 	stepFrame
-	spec        *spec.Capture
-	start, stop *display.Filter // nil for none
+	spec *spec.Capture
 }
 
 // capture checks the filter, which only package filter understands.
@@ -32,28 +30,28 @@ func (p *preparation) capture(f stepFrame, c *spec.Capture) step {
 	p.wrong(ErrWord, f.at+".filter", err)
 	made := &captureStep{stepFrame: f, spec: c}
 	for _, trigger := range []struct {
-		name, text string
-		into       **display.Filter
-	}{{"start", c.Start, &made.start}, {"stop", c.Stop, &made.stop}} {
-		if trigger.text == "" {
-			continue
+		name  string
+		texts []string
+	}{{"start", c.Start}, {"stop", c.Stop}} {
+		for i, text := range trigger.texts {
+			_, err := keep.ParseTrigger(text)
+			p.wrong(ErrWord, fmt.Sprintf("%s.%s[%d]", f.at, trigger.name, i), err)
 		}
-		compiled, err := display.Compile(trigger.text)
-		p.wrong(ErrWord, f.at+"."+trigger.name, err)
-		*trigger.into = compiled
 	}
 	return made
 }
 
 // part returns the part of the recording to keep, or nil for everything. stopped ends the recording.
-func (c *captureStep) part(dilation uint64, stopped func()) *keep.Options {
-	if c.spec.Last == 0 && c.spec.LastBytes == 0 && c.start == nil && c.stop == nil {
-		return nil
+func (c *captureStep) part(dilation uint64, stopped func()) (*keep.Options, error) {
+	if c.spec.Last == 0 && c.spec.LastBytes == 0 && c.spec.Start == nil && c.spec.Stop == nil {
+		return nil, nil
 	}
+	start, err := keep.ParseTriggers(c.spec.Start) // they have state, of this recording
+	stop, err2 := keep.ParseTriggers(c.spec.Stop)
 	real := time.Duration(max(dilation, 1))
 	return &keep.Options{Last: time.Duration(c.spec.Last) * real, LastBytes: int64(c.spec.LastBytes),
-		Start: c.start, Stop: c.stop, After: time.Duration(c.spec.After) * real, Always: true,
-		Stopped: stopped}
+		Start: start.Dilated(real), Stop: stop.Dilated(real), After: time.Duration(c.spec.After) * real,
+		Always: true, Stopped: stopped}, errors.Join(err, err2)
 }
 
 func (c *captureStep) object() string { return c.spec.File }
@@ -105,9 +103,15 @@ func (c *captureStep) do(ctx context.Context, s *session) error {
 	var pipe *io.PipeWriter
 	var part <-chan keptPart
 	limit := int64(c.spec.Limit)
-	if o := c.part(s.plan.Dilation, end); o != nil {
+	o, err := c.part(s.plan.Dilation, end)
+	if err != nil {
+		end()
+		return errors.Join(err, file.Close())
+	}
+	if o != nil {
+		o.Counters = func(series string) (float64, error) { return s.testbed.Counter(life, series) }
 		pipe, part = keepPart(o, file)
-		if into = pipe; c.start == nil && o.LastBytes > 0 {
+		if into = pipe; o.Start == nil && o.LastBytes > 0 {
 			limit = 0 // LastBytes is the limit of the file
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// kernels returns what the nodes' kernels did between the first and the last sample: the nodes with drops or
-// programs, those with most drops first, then those whose programs were denied most.
+// kernels returns what the nodes' kernels did between the first and the last sample. It lists the nodes with
+// drops or programs: those with most drops first, then those whose programs were denied most.
 func (s *sampler) kernels() (nodes []report.NodeKernel) {
 	before := map[string]supervisor.NodeState{}
 	for _, n := range s.first.nodes {
@@ -49,9 +49,9 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 	return nodes
 }
 
-// backlog returns how many packets the kernel dropped on the links of a fabric of kernel switches because too
-// many waited for a CPU: at most what the interfaces dropped, and at most what the host's CPUs dropped. Soft
-// switches count theirs.
+// backlog returns how many packets were dropped on the links of kernel switches because too many waited for a
+// CPU. These are at most the drops of the interfaces, and at most those of the host's CPUs. Soft switches
+// count theirs.
 func (s *sampler) backlog() (lost uint64) {
 	if s.plan == nil || s.plan.Soft() {
 		return 0

@@ -154,9 +154,9 @@ func TestPartOfARecording(t *testing.T) {
 	o := options(t, twoHosts+`
 steps:
   - capture: {at: [all], file: last.pcapng, last: 300ms}
-  - capture: {at: ["h0:eth0"], file: around.pcapng, start: icmpv6.type == 129, stop: icmpv6.type == 129,
+  - capture: {at: ["h0:eth0"], file: around.pcapng, start: [icmpv6.type == 129], stop: [icmpv6.type == 129],
 	after: 100ms}
-  - capture: {at: [all], file: never.pcapng, start: tcp}
+  - capture: {at: [all], file: never.pcapng, start: [tcp, "counter railbed_node_drops_total{node=\"h1\",reason=\"udp-checksum\"} > 3"]}
   - exec: {name: ping, nodes: [h0], command: [ping, -6, -c, "20", -i, "0.05", h1]}
 `)
 	r := runAll(t, t.Context(), o)
