@@ -12,7 +12,7 @@ const (
 	UDPNoSocket      = "udp-no-socket"      // no socket has the port: NoPorts.
 	UDPChecksum      = "udp-checksum"       // InCsumErrors.
 	TCPListenQueue   = "tcp-listen-queue"   // full, or without memory: ListenDrops.
-	TCPReceiveQueue  = "tcp-receive-queue"  // of a socket: TCPBacklogDrop, TCPRcvQDrop, RcvPruned, TCPOFODrop.
+	TCPReceiveQueue  = "tcp-receive-queue"  // TCPBacklogDrop, TCPRcvQDrop, RcvPruned, TCPOFODrop.
 	IPReceive        = "ip-receive"         // InDiscards, InHdrErrors, InAddrErrors.
 	IPSend           = "ip-send"            // OutDiscards, OutNoRoutes.
 	IPReassembly     = "ip-reassembly"      // ReasmFails.
