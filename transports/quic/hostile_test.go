@@ -2,6 +2,7 @@ package quic
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"railbed/transports"
+	"railbed/transports/memory"
 )
 
 // player is an end of connections that the test plays by hand.
@@ -108,8 +110,8 @@ func TestStrangersReachNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message := append(header{op: transports.OpWriteImm, key: handle.(*region).key, length: 4}.append(nil),
-		1, 2, 3, 4)
+	key := binary.BigEndian.Uint64(handle.Remote())
+	message := append(header{op: transports.OpWriteImm, key: key, length: 4}.append(nil), 1, 2, 3, 4)
 
 	// The endpoint has not added this one.
 	stranger := play(t)
@@ -225,7 +227,7 @@ func TestBrokenSenders(t *testing.T) {
 			}
 			stream(t, conn, test.first)
 			if test.send != nil {
-				stream(t, conn, test.send(handle.(*region).key)).Close()
+				stream(t, conn, test.send(binary.BigEndian.Uint64(handle.Remote()))).Close()
 			}
 			c := next(t, e)
 			if c.Op != transports.OpPeerDown || c.Peer != peer ||
@@ -303,14 +305,10 @@ func TestStalledSender(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream(t, conn, welcome)
-	r := handle.(*region)
-	stream(t, conn, append(header{op: transports.OpWrite, key: r.key, length: 1000}.append(nil), 1, 2, 3))
-	inUse := func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.users) > 0
-	}
-	for deadline := time.Now().Add(3 * time.Second); !inUse(); time.Sleep(time.Millisecond) {
+	key := binary.BigEndian.Uint64(handle.Remote())
+	stream(t, conn, append(header{op: transports.OpWrite, key: key, length: 1000}.append(nil), 1, 2, 3))
+	r := handle.(*memory.Region)
+	for deadline := time.Now().Add(3 * time.Second); !r.Busy(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the endpoint does not read")
 		}
@@ -326,7 +324,7 @@ func TestStalledSender(t *testing.T) {
 		t.Fatal("closing a region waits for a sender that stalls")
 	}
 	if c := next(t, e); c.Op != transports.OpPeerDown ||
-		!strings.Contains(c.Err.Error(), "region that was closed") {
+		!strings.Contains(c.Err.Error(), "region that was being closed") {
 		t.Errorf("the sender: %+v", c)
 	}
 	ends(t, conn, "the stalled sender")

@@ -145,17 +145,16 @@ func (l *link) place(h header, stream *quicgo.ReceiveStream) (refused reply, err
 	if h.length == 0 {
 		return reply{}, nil
 	}
-	r := l.peer.endpoint.region(h.key)
-	if r == nil {
-		return reply{code: replyNoRegion}, nil
+	r, place, refusal, size := l.peer.endpoint.regions.Enter(l.peer, h.key, h.offset, int(h.length))
+	if refusal != 0 {
+		return reply{code: replyDiscarded + byte(refusal), detail: size}, nil
 	}
-	place, code, detail := r.enter(l.peer, h)
-	if code != replyPlaced {
-		return reply{code: code, detail: detail}, nil
-	}
-	defer r.leave(l.peer)
+	defer r.Leave(l.peer)
 	return reply{}, readFull(stream, place)
 }
+
+// Break implements memory.User.
+func (p *peer) Break(err error) { p.fail(err, codeBroken) }
 
 // deliver delivers the immediate, once there is room for it.
 func (l *link) deliver(h header) error {

@@ -25,10 +25,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +35,7 @@ import (
 
 	"railbed/transports"
 	"railbed/transports/completion"
+	"railbed/transports/memory"
 )
 
 const (
@@ -91,7 +90,7 @@ type Endpoint struct {
 	peers     []*peer
 	byID      map[identity]*peer
 	strangers map[identity]*quicgo.Conn // of endpoints not added yet
-	regions   map[uint64]*region
+	regions   memory.Regions
 }
 
 var _ transports.Endpoint = (*Endpoint)(nil)
@@ -107,7 +106,6 @@ func Open(config Config) (*Endpoint, error) {
 		completions: completion.New(),
 		byID:        make(map[identity]*peer),
 		strangers:   make(map[identity]*quicgo.Conn),
-		regions:     make(map[uint64]*region),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.listen(); err != nil {
@@ -212,25 +210,12 @@ func (e *Endpoint) admit(conn *quicgo.Conn) bool {
 
 // Register implements transports.Endpoint.
 func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
-	if len(buf) == 0 {
-		return nil, errors.New("register region: no bytes")
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.mu.RLock()
+	defer e.mu.RUnlock()
 	if e.closed {
 		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
 	}
-	r := &region{endpoint: e, buf: buf, access: access, users: make(map[*peer]int)}
-	r.idle.L = &r.mu
-	r.key = transports.NewKey(func(key uint64) bool { return e.regions[key] != nil })
-	e.regions[r.key] = r
-	return r, nil
-}
-
-func (e *Endpoint) region(key uint64) *region {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.regions[key]
+	return e.regions.Register(buf, access)
 }
 
 // Post implements transports.Endpoint.
@@ -289,7 +274,7 @@ func (e *Endpoint) Close() error {
 	}
 	// From here on Post, AddPeer and Register refuse, so that the lists below are final.
 	e.closed = true
-	peers, strangers, regions := e.peers, e.strangers, slices.Collect(maps.Values(e.regions))
+	peers, strangers := e.peers, e.strangers
 	e.strangers = nil
 	e.mu.Unlock()
 
@@ -303,12 +288,9 @@ func (e *Endpoint) Close() error {
 	}
 	// This ends the receivers that wait for room.
 	e.completions.Close()
-	var errs []error
-	for _, r := range regions {
-		errs = append(errs, r.Close())
-	}
+	err := e.regions.Close()
 	// The transport sends the connections' last packets, so it closes after them.
-	errs = append(errs, e.listener.Close(), e.transport.Close(), e.socket.Close())
+	err = errors.Join(err, e.listener.Close(), e.transport.Close(), e.socket.Close())
 	e.goroutines.Wait()
-	return errors.Join(errs...)
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"railbed/transports"
+	"railbed/transports/memory"
 )
 
 // All numbers on the wire are big-endian.
@@ -29,16 +30,13 @@ const (
 // protocol is the name of this protocol in TLS (ALPN, RFC 7301).
 const protocol = "railbed-quic/1"
 
-// Reply codes. A message is placed, or it was discarded because its stream was reset. Otherwise it was
-// refused: its region is none of this endpoint, is not writable for peers, or is too short. The detail
-// of replyBounds is the region's length.
+// Reply codes. A message is placed, or it was discarded because its stream was reset. Greater codes are the
+// refusals of package memory. The detail is the region's length then.
 const (
 	replyPlaced = iota
 	replyWelcome
 	replyDiscarded
-	replyNoRegion
-	replyNotWritable
-	replyBounds
+	replyBounds = replyDiscarded + byte(memory.Bounds)
 )
 
 // Codes with which an endpoint closes a connection: because it closes itself, because the peer has
@@ -52,30 +50,17 @@ const (
 // codeReset is the code with which streams of messages are ended. The reply has the reason.
 const codeReset quicgo.StreamErrorCode = 0
 
-// address is the content of Endpoint.Address: family[1] ip[4|16] port[2] id[32].
+// address is the content of Endpoint.Address: see transports.EncodeAddress.
 type address struct {
 	at netip.AddrPort
 	id identity
 }
 
-func (a address) encode() []byte {
-	ip := a.at.Addr().AsSlice()
-	out := append([]byte{byte(len(ip))}, ip...)
-	out = binary.BigEndian.AppendUint16(out, a.at.Port())
-	return append(out, a.id[:]...)
-}
+func (a address) encode() []byte { return transports.EncodeAddress(a.at, a.id[:]) }
 
-func decodeAddress(raw []byte) (address, error) {
-	if len(raw) == 0 || raw[0] != 4 && raw[0] != 16 || len(raw) != 1+int(raw[0])+2+len(identity{}) {
-		return address{}, fmt.Errorf("%d bytes are no address of a quic endpoint", len(raw))
-	}
-	ip, _ := netip.AddrFromSlice(raw[1 : 1+raw[0]])
-	rest := raw[1+raw[0]:]
-	at := netip.AddrPortFrom(ip, binary.BigEndian.Uint16(rest))
-	if at.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() {
-		return address{}, fmt.Errorf("%v cannot be the address of a quic endpoint", at)
-	}
-	return address{at: at, id: identity(rest[2:])}, nil
+func decodeAddress(raw []byte) (a address, err error) {
+	a.at, err = transports.DecodeAddress(raw, a.id[:], "quic")
+	return a, err
 }
 
 type header struct {
@@ -132,12 +117,4 @@ func decodeReply(raw *[replyLen]byte) reply {
 }
 
 // refusal returns the receiver's reason in words.
-func (r reply) refusal() string {
-	switch r.code {
-	case replyNoRegion:
-		return "the peer has no such region"
-	case replyNotWritable:
-		return "the region is not writable for peers"
-	}
-	return fmt.Sprintf("the region has %d bytes", r.detail)
-}
+func (r reply) refusal() string { return memory.Refusal(r.code - replyDiscarded).String(r.detail) }

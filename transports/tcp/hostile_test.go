@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -128,7 +129,7 @@ func TestBrokenSenders(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn := dial(t, e, encodeHello(id, e.self.id))
-			if _, err := conn.Write(test.send(handle.(*region).key)); err != nil {
+			if _, err := conn.Write(test.send(binary.BigEndian.Uint64(handle.Remote()))); err != nil {
 				t.Fatal(err)
 			}
 			conn.(*net.TCPConn).CloseWrite()
@@ -196,7 +197,7 @@ func TestStalledSender(t *testing.T) {
 	}
 	conn := dial(t, e, encodeHello(id, e.self.id))
 	var raw [headerLen]byte
-	header{op: transports.OpWrite, key: handle.(*region).key, length: 1000}.encode(&raw)
+	header{op: transports.OpWrite, key: binary.BigEndian.Uint64(handle.Remote()), length: 1000}.encode(&raw)
 	if _, err := conn.Write(append(raw[:], make([]byte, 10)...)); err != nil {
 		t.Fatal(err)
 	}

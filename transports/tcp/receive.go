@@ -207,17 +207,16 @@ func (in *incoming) place(h header) (refused reply, err error) {
 	if h.length == 0 {
 		return reply{}, nil
 	}
-	r := in.peer.endpoint.region(h.key)
-	if r == nil {
-		return reply{code: replyNoRegion}, in.in.discard(int(h.length))
+	r, place, refusal, size := in.peer.endpoint.regions.Enter(in, h.key, h.offset, int(h.length))
+	if refusal != 0 {
+		return reply{code: byte(refusal), detail: size}, in.in.discard(int(h.length))
 	}
-	place, code, detail := r.enter(in, h)
-	if code != replyPlaced {
-		return reply{code: code, detail: detail}, in.in.discard(int(h.length))
-	}
-	defer r.leave(in)
+	defer r.Leave(in)
 	return reply{}, in.in.readFull(place)
 }
+
+// Break implements memory.User.
+func (in *incoming) Break(err error) { in.peer.fail(err, abrupt) }
 
 // deliver delivers the immediate, once there is room for it.
 func (in *incoming) deliver(h header) error {

@@ -22,16 +22,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"railbed/transports"
 	"railbed/transports/completion"
+	"railbed/transports/memory"
 )
 
 const (
@@ -99,7 +98,7 @@ type Endpoint struct {
 	peers     []*peer
 	byID      map[endpointID]*peer
 	strangers map[endpointID]*net.TCPConn // connections with a hello from endpoints not added yet
-	regions   map[uint64]*region
+	regions   memory.Regions
 }
 
 var _ transports.Endpoint = (*Endpoint)(nil)
@@ -119,7 +118,6 @@ func Open(config Config) (*Endpoint, error) {
 		handshakes:  make(chan struct{}, maxHandshakes),
 		byID:        make(map[endpointID]*peer),
 		strangers:   make(map[endpointID]*net.TCPConn),
-		regions:     make(map[uint64]*region),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.listen(); err != nil {
@@ -183,31 +181,12 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 
 // Register implements transports.Endpoint.
 func (e *Endpoint) Register(buf []byte, access transports.Access) (transports.Region, error) {
-	if len(buf) == 0 {
-		return nil, errors.New("register region: it has no bytes, want at least 1")
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.mu.RLock()
+	defer e.mu.RUnlock()
 	if e.closed {
 		return nil, fmt.Errorf("register region: %w", transports.ErrClosed)
 	}
-	r := &region{endpoint: e, buf: buf, access: access, users: make(map[*incoming]struct{})}
-	r.idle.L = &r.mu
-	r.key = transports.NewKey(func(key uint64) bool { return e.regions[key] != nil })
-	e.regions[r.key] = r
-	return r, nil
-}
-
-func (e *Endpoint) forget(r *region) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.regions, r.key)
-}
-
-func (e *Endpoint) region(key uint64) *region {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.regions[key]
+	return e.regions.Register(buf, access)
 }
 
 // Post implements transports.Endpoint.
@@ -286,7 +265,7 @@ func (e *Endpoint) Close() error {
 	}
 	// From here on Post, AddPeer and Register refuse, so that the lists below are final.
 	e.closed = true
-	peers, strangers, regions := e.peers, e.strangers, slices.Collect(maps.Values(e.regions))
+	peers, strangers := e.peers, e.strangers
 	e.strangers = nil
 	e.mu.Unlock()
 
@@ -311,9 +290,7 @@ func (e *Endpoint) Close() error {
 	for _, p := range peers {
 		p.cut()
 	}
-	for _, r := range regions {
-		err = errors.Join(err, r.Close())
-	}
+	err = errors.Join(err, e.regions.Close())
 	e.goroutines.Wait()
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"railbed/transports"
+	"railbed/transports/memory"
 )
 
 // All numbers on the wire are big-endian.
@@ -49,39 +50,24 @@ const flagUnsignaled = 1
 
 // Reply codes.
 const (
-	replyPlaced      = 0 // every message up to number, unless refused, is placed.
-	replyNoRegion    = 1 // the message names no region of this endpoint.
-	replyNotWritable = 2 // its region is not writable for peers
-	replyBounds      = 3 // it exceeds the region; detail is its length
-	replyStranger    = 4 // the hello was meant for another endpoint
+	replyPlaced   = 0                   // every message up to number, unless refused, is placed.
+	replyBounds   = byte(memory.Bounds) // up to this: the refusals of memory; detail is the region's length
+	replyStranger = 4                   // the hello was meant for another endpoint
 )
 
 type endpointID [idLen]byte
 
-// address is the content of Endpoint.Address: family[1] ip[4|16] port[2] id[16].
+// address is the content of Endpoint.Address: see transports.EncodeAddress.
 type address struct {
 	at netip.AddrPort
 	id endpointID
 }
 
-func (a address) encode() []byte {
-	ip := a.at.Addr().AsSlice()
-	out := append([]byte{byte(len(ip))}, ip...)
-	out = binary.BigEndian.AppendUint16(out, a.at.Port())
-	return append(out, a.id[:]...)
-}
+func (a address) encode() []byte { return transports.EncodeAddress(a.at, a.id[:]) }
 
-func decodeAddress(raw []byte) (address, error) {
-	if len(raw) == 0 || raw[0] != 4 && raw[0] != 16 || len(raw) != 1+int(raw[0])+2+idLen {
-		return address{}, fmt.Errorf("%d bytes are no address of a tcp endpoint", len(raw))
-	}
-	ip, _ := netip.AddrFromSlice(raw[1 : 1+raw[0]])
-	rest := raw[1+raw[0]:]
-	at := netip.AddrPortFrom(ip, binary.BigEndian.Uint16(rest))
-	if at.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() {
-		return address{}, fmt.Errorf("%v cannot be the address of a tcp endpoint", at)
-	}
-	return address{at: at, id: endpointID(rest[2:])}, nil
+func decodeAddress(raw []byte) (a address, err error) {
+	a.at, err = transports.DecodeAddress(raw, a.id[:], "tcp")
+	return a, err
 }
 
 func encodeHello(from, to endpointID) []byte {
@@ -154,14 +140,4 @@ func decodeReply(raw *[replyLen]byte) reply {
 }
 
 // refusal returns the receiver's reason in words.
-func (r reply) refusal() string {
-	switch r.code {
-	case replyNoRegion:
-		return "the peer has no such region"
-	case replyNotWritable:
-		return "the region is not writable for peers"
-	case replyBounds:
-		return fmt.Sprintf("the region has %d bytes", r.detail)
-	}
-	return fmt.Sprintf("reason %d", r.code)
-}
+func (r reply) refusal() string { return memory.Refusal(r.code).String(r.detail) }

@@ -1,0 +1,163 @@
+// Package memory has the regions of an endpoint whose peers send messages over connections. A connection
+// enters a region, reads the payload into its bytes and leaves it.
+package memory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"railbed/transports"
+)
+
+// Regions are the regions of an endpoint, by key. The zero value is ready. Its methods are safe for
+// concurrent use.
+type Regions struct {
+	mu    sync.RWMutex
+	byKey map[uint64]*Region
+}
+
+// Region is registered memory. It knows the connections that are placing bytes into it.
+type Region struct {
+	of     *Regions
+	buf    []byte
+	access transports.Access
+	key    uint64
+
+	mu     sync.Mutex
+	idle   sync.Cond
+	users  map[User]int // messages of each
+	closed bool
+}
+
+// User is a connection that places bytes. It must be comparable.
+type User interface {
+	// Break ends the connection, which may wait for the rest of a message.
+	Break(err error)
+}
+
+// Refusal is a reason for which a message is not placed.
+type Refusal byte
+
+// Reasons of refusals.
+const (
+	NoRegion    Refusal = iota + 1 // no region has the key
+	NotWritable                    // peers may not write into the region
+	Bounds                         // the message exceeds the region
+)
+
+// String is the reason for the sender. size is the size of the region.
+func (r Refusal) String(size uint64) string {
+	switch r {
+	case NoRegion:
+		return "the peer has no such region"
+	case NotWritable:
+		return "the region is not writable for peers"
+	case Bounds:
+		return fmt.Sprintf("the region has %d bytes", size)
+	}
+	return fmt.Sprintf("reason %d", byte(r))
+}
+
+// Register adds a region.
+func (rs *Regions) Register(buf []byte, access transports.Access) (*Region, error) {
+	if len(buf) == 0 {
+		return nil, errors.New("register region: it has no bytes, want at least 1")
+	}
+	r := &Region{of: rs, buf: buf, access: access, users: map[User]int{}}
+	r.idle.L = &r.mu
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.byKey == nil {
+		rs.byKey = map[uint64]*Region{}
+	}
+	r.key = transports.NewKey(func(key uint64) bool { return rs.byKey[key] != nil })
+	rs.byKey[r.key] = r
+	return r, nil
+}
+
+// Enter checks a message and keeps its region open until Leave. It returns the memory for the message, or the
+// refusal and the size of the region.
+func (rs *Regions) Enter(by User, key, offset uint64, length int) (r *Region, place []byte, refused Refusal,
+	size uint64) {
+	rs.mu.RLock()
+	r = rs.byKey[key]
+	rs.mu.RUnlock()
+	if r == nil {
+		return nil, nil, NoRegion, 0
+	}
+	size = uint64(len(r.buf))
+	switch {
+	case r.access&transports.RemoteWrite == 0:
+		return nil, nil, NotWritable, size
+	case offset > size || uint64(length) > size-offset:
+		return nil, nil, Bounds, size
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil, NoRegion, 0
+	}
+	r.users[by]++
+	end := offset + uint64(length)
+	return r, r.buf[offset:end:end], 0, size
+}
+
+// Leave ends a message that has entered the region.
+func (r *Region) Leave(by User) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users[by]--; r.users[by] == 0 {
+		delete(r.users, by)
+	}
+	if len(r.users) == 0 {
+		r.idle.Broadcast()
+	}
+}
+
+// Busy reports whether a connection is placing bytes.
+func (r *Region) Busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.users) > 0
+}
+
+// Remote implements transports.Region.
+func (r *Region) Remote() []byte { return binary.BigEndian.AppendUint64(nil, r.key) }
+
+// Close implements transports.Region. It breaks the connections that are placing bytes, because a sender may
+// stall in the middle of a message.
+func (r *Region) Close() error {
+	r.of.mu.Lock()
+	delete(r.of.byKey, r.key)
+	r.of.mu.Unlock()
+	r.mu.Lock()
+	r.closed = true
+	caught := slices.Collect(maps.Keys(r.users))
+	r.mu.Unlock()
+	for _, user := range caught {
+		user.Break(fmt.Errorf("%w: it was writing into a region that was being closed",
+			transports.ErrPeerFailed))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.users) > 0 {
+		r.idle.Wait()
+	}
+	return nil
+}
+
+// Close closes all regions.
+func (rs *Regions) Close() error {
+	rs.mu.RLock()
+	all := slices.Collect(maps.Values(rs.byKey))
+	rs.mu.RUnlock()
+	var errs []error
+	for _, r := range all {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
