@@ -479,9 +479,12 @@ func FuzzCompile(f *testing.F) {
 	for _, filter := range writtenFilters {
 		f.Add(filter, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45})
 	}
+	for _, frame := range [][]byte{reliable(false), reliable(true), acknowledgement(), update()} {
+		f.Add("frame.len > 0", frame[:len(frame)-20:len(frame)-20])
+	}
 	f.Fuzz(func(_ *testing.T, text string, frame []byte) {
 		p := &Packet{Interface: &pcapng.Interface{LinkType: pcapng.LinkEthernet},
-			Raw: &pcapng.Packet{Data: frame, Length: len(frame) + len(text)%3*100}}
+			Raw: &pcapng.Packet{Data: frame, Length: len(frame) + len(text)%3*10}}
 		p.dissect()
 		if filter, err := Compile(text); err == nil {
 			filter.Match(p)

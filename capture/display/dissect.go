@@ -262,7 +262,7 @@ func (p *Packet) datagram(at, end, source, destination int) {
 	case destination == wire.PortAggregation || source == wire.PortAggregation:
 		if p.has(messageLevel, at, wire.AggregationLen, end) {
 			p.add(aggregationLayer, at, end)
-			if wire.Aggregation(p.Raw.Data[at:end]).Version() == wire.AggregationVersion {
+			if wire.Aggregation(p.captured(at, end)).Version() == wire.AggregationVersion {
 				p.add(aggregationOursLayer, at, end)
 			}
 		}

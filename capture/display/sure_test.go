@@ -20,7 +20,8 @@ func TestSureOfCutPackets(t *testing.T) {
 		"infiniband.reth.dmalen > 0", "infiniband.aeth.msn in {1..5}", "vlan.etype == 2048", "ip", "frame",
 		"eth.type == 0x0800", "!(tcp.flags.reset == 1)", "tcp.len > 0", "ip.src == ip.dst", "ip[-1:] == 00",
 		"frame[100:2] == 00:00", `!(frame contains "hello")`, "eth[12:2] == 08:00", "railbed_int",
-		"ip.hdr_len == 20", "icmp.type == 3 && udp.srcport > 5"}, writtenFilters...)
+		"ip.hdr_len == 20", "icmp.type == 3 && udp.srcport > 5", "railbed_agg.round == 7",
+		"railbed_agg.bitmap == 4 && railbed_agg.kind == 1"}, writtenFilters...)
 	var compiled []*Filter
 	for _, text := range filters {
 		f, err := Compile(text)
@@ -30,7 +31,7 @@ func TestSureOfCutPackets(t *testing.T) {
 		compiled = append(compiled, f)
 	}
 	var all [][]byte
-	all = append(append(all, frames(t)...), reliable(false), reliable(true), acknowledgement())
+	all = append(append(all, frames(t)...), reliable(false), reliable(true), acknowledgement(), update())
 	for _, name := range []string{"atomic", "write-ipv6", "read"} {
 		all = append(all, packetsOf(t, "../verify/roce/testdata/rxe/"+name+".pcap")...)
 	}
@@ -45,7 +46,7 @@ func TestSureOfCutPackets(t *testing.T) {
 				t.Errorf("packet %d: not sure of %s in the whole packet", i, f)
 			}
 			for n := range frame {
-				cut.Set(&pcapng.Packet{Data: frame[:n], Length: len(frame)}, &ethernet, i+1, 0)
+				cut.Set(&pcapng.Packet{Data: frame[:n:n], Length: len(frame)}, &ethernet, i+1, 0)
 				got, known := f.Judge(&cut)
 				if known && got != want {
 					t.Fatalf("packet %d cut off at byte %d of %d: %s is surely %t, want %t", i, n, len(frame),
@@ -93,6 +94,16 @@ func acknowledgement() []byte {
 	d := make(wire.RD, wire.RDAckBytes(1, 0))
 	d.EncodeAck(wire.RDBase{PSN: 9, Life: 3}, &wire.RDAckFields{Received: 4}, []uint64{5}, nil)
 	return overUDP(d)
+}
+
+// update makes a frame of a worker's contribution to a sum of a switch.
+func update() []byte {
+	a := make(wire.Aggregation, wire.AggregationLen+64)
+	a.Encode(&wire.AggregationFields{Kind: wire.AggregationUpdate, Job: 1, Round: 7, Bitmap: 4,
+		Type: wire.AggregationInt32, Elements: 16})
+	frame := overUDP(a)
+	binary.BigEndian.PutUint16(frame[36:], wire.PortAggregation)
+	return frame
 }
 
 // packetsOf returns some packets of a capture.
