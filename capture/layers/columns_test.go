@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,7 +56,7 @@ func TestAggregationInWireshark(t *testing.T) {
 		func(m wire.Aggregation) wire.Aggregation { m[31] = 0x12; return m },
 		func(m wire.Aggregation) wire.Aggregation { m[31] = 0x04; return m },
 		func(m wire.Aggregation) wire.Aggregation { m[3] = 1; return m },
-		func(m wire.Aggregation) wire.Aggregation { return m[:len(m)-1] },
+		func(m wire.Aggregation) wire.Aggregation { return slices.Clip(m[:len(m)-1]) },
 		func(m wire.Aggregation) wire.Aggregation { m[0] = 0x37; return m },
 	} {
 		message := wrong(protocoltest.Example(t, "aggregation-update"))
@@ -170,7 +171,7 @@ func drawAggregation(draw *rand.Rand) wire.Aggregation {
 		m[draw.IntN(wire.AggregationLen)] ^= 1 << draw.IntN(8)
 	case 1:
 		if len(m) > wire.AggregationLen {
-			m = m[:len(m)-1]
+			m = slices.Clip(m[:len(m)-1])
 		}
 	}
 	return m

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,7 +94,7 @@ func TestRoCEParts(t *testing.T) {
 		state                    ICRCState
 	}{
 		{"whole", write, true, false, false, ICRCRight},
-		{"cut in its payload, at a multiple of four", write[:len(write)-8], false, true, false, ICRCUnknown},
+		{"cut in its payload, at a multiple of four", slices.Clip(write[:len(write)-8]), false, true, false, ICRCUnknown},
 		{"cut in its RETH", write[:at+20], false, true, false, ICRCUnknown},
 		{"cut in its BTH", write[:at+11], false, true, true, ICRCUnknown},
 		{"of another version", with(1, 1), false, false, false, ICRCUnknown},

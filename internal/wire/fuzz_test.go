@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/google/gopacket"
@@ -307,7 +308,7 @@ func FuzzRD(f *testing.F) {
 	for _, example := range rdExamples {
 		b := protocoltest.Example(f, "rd-"+example.name)
 		f.Add(b)
-		f.Add(b[:len(b)-1])
+		f.Add(slices.Clip(b[:len(b)-1]))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fuzzRD(t, data)

@@ -56,7 +56,7 @@ func TestParseVerdicts(t *testing.T) {
 	put := func(at int, b ...byte) func([]byte) []byte {
 		return func(f []byte) []byte { copy(f[at:], b); return f }
 	}
-	length := func(n int) func([]byte) []byte { return func(f []byte) []byte { return f[:n] } }
+	length := func(n int) func([]byte) []byte { return func(f []byte) []byte { return f[:n:n] } }
 	for _, test := range []struct {
 		name, frame string
 		change      func([]byte) []byte

@@ -51,7 +51,7 @@ func TestRDRoundTrip(t *testing.T) {
 			p[bit/8] ^= 1 << (bit % 8)
 		}
 		for n := range p {
-			if p[:n].Valid() != (kind == RDData && n >= RDDataLen) {
+			if p[:n:n].Valid() != (kind == RDData && n >= RDDataLen) {
 				t.Errorf("%v: the first %d bytes: valid %v", kind, n, p[:n].Valid())
 			}
 		}

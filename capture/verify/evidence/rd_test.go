@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"railbed/internal/wire"
@@ -43,13 +44,13 @@ func TestRDFaults(t *testing.T) {
 		"of another version":          {other, len(other), RDDamaged, false},
 		"behind telemetry":            {behind, len(behind), RDSound, false},
 		"behind telemetry, cut":       {behind[:len(block)+63], len(behind), RDCut, false},
-		"telemetry cut":               {behind[:len(block)-1], len(behind), RDCut, false},
-		"telemetry trimmed":           {behind[:len(block)-1], len(block) - 1, RDDamaged, false},
+		"telemetry cut":               {behind[: len(block)-1 : len(block)-1], len(behind), RDCut, false},
+		"telemetry trimmed":           {behind[: len(block)-1 : len(block)-1], len(block) - 1, RDDamaged, false},
 		"neither":                     {make([]byte, 100), 100, RDDamaged, false},
 		"empty":                       {nil, 0, RDDamaged, false},
 		"acknowledgement":             {ack, len(ack), RDSound, false},
-		"acknowledgement cut":         {ack[:len(ack)-1], len(ack), RDCut, false},
-		"acknowledgement too short":   {ack[:len(ack)-1], len(ack) - 1, RDDamaged, false},
+		"acknowledgement cut":         {slices.Clip(ack[:len(ack)-1]), len(ack), RDCut, false},
+		"acknowledgement too short":   {slices.Clip(ack[:len(ack)-1]), len(ack) - 1, RDDamaged, false},
 		"acknowledgement cut in base": {ack[:10], len(ack), RDCut, false},
 	} {
 		var d RD

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -19,7 +20,7 @@ func FuzzRoCE(f *testing.F) {
 		var r RoCE
 		r.read(b, len(b))
 		if len(b) > 2 {
-			r.read(b[:len(b)-2], len(b))
+			r.read(slices.Clip(b[:len(b)-2]), len(b))
 		}
 	})
 }

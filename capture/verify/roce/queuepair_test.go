@@ -88,7 +88,7 @@ func (e *pairEnd) pump() {
 		if n == 0 {
 			break
 		}
-		e.world.carry(e, p[:n])
+		e.world.carry(e, p[:n:n])
 	}
 	if at := e.Deadline(); at < e.alarm || e.alarm <= e.world.time {
 		if e.alarm = at; at != clock.Never {
