@@ -94,7 +94,8 @@ func TestRoCEParts(t *testing.T) {
 		state                    ICRCState
 	}{
 		{"whole", write, true, false, false, ICRCRight},
-		{"cut in its payload, at a multiple of four", slices.Clip(write[:len(write)-8]), false, true, false, ICRCUnknown},
+		{"cut in its payload, at a multiple of four", slices.Clip(write[:len(write)-8]), false, true, false,
+			ICRCUnknown},
 		{"cut in its RETH", write[:at+20], false, true, false, ICRCUnknown},
 		{"cut in its BTH", write[:at+11], false, true, true, ICRCUnknown},
 		{"of another version", with(1, 1), false, false, false, ICRCUnknown},
@@ -177,7 +178,8 @@ func roceFrame(t testing.TB, version int, f *infiniband.Fields, payload []byte) 
 // Wireshark reads every field of our packets as it was written, and finds none
 // malformed. It shows the ICRC and does not verify it, and knows no CNP.
 func TestTsharkReadsRoCE(t *testing.T) {
-	names := strings.Fields(`ip.version infiniband.bth.opcode infiniband.bth.se infiniband.bth.m infiniband.bth.padcnt infiniband.bth.tver infiniband.bth.p_key
+	names := strings.Fields(
+		`ip.version infiniband.bth.opcode infiniband.bth.se infiniband.bth.m infiniband.bth.padcnt infiniband.bth.tver infiniband.bth.p_key
 		infiniband.bth.destqp infiniband.bth.a infiniband.bth.psn infiniband.reth.va infiniband.reth.r_key infiniband.reth.dmalen
 		infiniband.atomiceth.swapdt infiniband.atomiceth.cmpdt
 		infiniband.aeth.syndrome infiniband.aeth.msn infiniband.atomicacketh.origremdt infiniband.immdt infiniband.ieth
