@@ -210,6 +210,10 @@ func (r *Recording) account() {
 		if m.Critical < 0 {
 			continue
 		}
+		if m.round > 0 {
+			r.accountExchange(m)
+			continue
+		}
 		critical := &r.Packets[m.Critical]
 		first, sent := r.Sent(m.Critical), r.Sent(m.Critical)
 		for _, p := range m.Packets {
@@ -230,6 +234,14 @@ func (r *Recording) account() {
 			m.Account.Add(&hop.Account)
 		}
 	}
+}
+
+// way returns the hops that decided when a message was placed.
+func (r *Recording) way(m *Message) []Hop {
+	if m.round > 0 {
+		return append(r.arrival(r.contributed(m)), r.arrival(m.Critical)...)
+	}
+	return r.arrival(m.Critical)
 }
 
 // arrival returns the hops of a packet up to the record at which it arrived.

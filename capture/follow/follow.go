@@ -13,6 +13,9 @@
 // first sent these bytes is serialisation of the message's earlier packets, and else the sender's own. The
 // time from there until it sent the copy that arrived is recovery. The rest is the time of that packet.
 //
+// A contribution to a sum that a switch makes is a message up to the arrival of the sum. Between the last hop
+// of the contribution and the first hop of the sum the switch gathers the contributions of other ranks.
+//
 // Messages of reliable datagrams have numbers. A message of RoCEv2 is a SEND, a WRITE or the answer of a
 // READ, from the packet FIRST to the packet LAST. TCP has no messages: here it is the bytes up to a segment
 // with PSH, which Linux sets at the end of each write. Any other UDP datagram is a message.
@@ -39,6 +42,9 @@ const (
 	Queue
 	// Pause is time in queues that priority flow control had stopped.
 	Pause
+	// Gather is the time in which a switch that aggregates had a rank's contribution and had not sent the
+	// sum.
+	Gather
 	// Serialise is the time that bytes take at the rate of a link.
 	Serialise
 	// Propagate is the time on links, jitter included.
@@ -52,8 +58,8 @@ const (
 	Parts = iota
 )
 
-var partNames = [Parts]string{"host", "recover", "queue", "pause", "serialise", "propagate", "unseen",
-	"emulator"}
+var partNames = [Parts]string{"host", "recover", "queue", "pause", "gather", "serialise", "propagate",
+	"unseen", "emulator"}
 
 // String returns the part's name.
 func (p Part) String() string { return partNames[p] }
@@ -134,7 +140,7 @@ type Packet struct {
 // Flow is one direction of a conversation.
 type Flow struct {
 	Src, Dst netip.AddrPort
-	Protocol string // tcp, udp, rd, roce, or the number of an IP protocol
+	Protocol string // tcp, udp, rd, roce, agg (to and from aggregation), or the number of an IP protocol
 	// From and To are the nodes of the addresses, or "".
 	From, To string
 	// FromRank and ToRank are ranks of Workload, -1 if unknown.
@@ -170,6 +176,7 @@ type Message struct {
 
 	bytes   span // in the positions of its stream; its end is 0 if unknown
 	missing int  // packets without an acknowledgement
+	round   int  // of a contribution to a sum: an index of Recording.rounds, from 1 on
 }
 
 // Took returns how long the message took to arrive, 0 if it did not arrive.
@@ -208,7 +215,9 @@ type Recording struct {
 	lanes   []lane  // by tap, in the order of Taps
 	paused  map[line][]span
 	cpus    map[string]float64 // of nodes with a share of the host's
-	tapped  map[string]bool    // nodes whose NICs have taps
+	tapped  map[string]bool    // nodes whose NICs have taps, and switches that aggregate.
+	sums    map[string]bool    // switches that aggregate.
+	rounds  [][]int            // the messages that contribute to the same sum, from index 1 on.
 }
 
 // PacketOf returns the index of the packet of a record, or -1.

@@ -64,7 +64,8 @@ func (w *why) late(messages []int) {
 	all, idle := w.r.starters(messages)
 	first, last := w.r.End, w.r.Start
 	for _, i := range messages {
-		first, last = min(first, w.r.Messages[i].Start), max(last, w.r.Messages[i].Placed)
+		m := &w.r.Messages[i]
+		first, last = min(first, m.Start), max(last, m.Start, m.Placed)
 	}
 	if len(all) == 0 || idle < (last-first)/5 {
 		return

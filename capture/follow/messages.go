@@ -62,6 +62,7 @@ func (f *follower) newPacket(p *evidence.Packet, packet int32) {
 		if fresh {
 			m.Bytes += int64(p.Payload)
 		}
+	case p.Aggregation != nil && f.exchange(p, packet):
 	case p.Proto == evidence.ProtoUDP && p.Payload > 0 && (p.RD == nil || p.RD.Type == wire.RDData) &&
 		p.RoCE == nil &&
 		!p.Fragment: // a datagram that shows no message is one
@@ -202,6 +203,12 @@ func (f *follower) numberMessages() {
 		sorted[i].Number = i + 1
 	}
 	r.Messages = sorted
+	r.rounds = make([][]int, len(f.rounds)+1)
+	for i := range r.Messages {
+		if round := r.Messages[i].round; round > 0 {
+			r.rounds[round] = append(r.rounds[round], i)
+		}
+	}
 	for i := range r.Packets {
 		if p := &r.Packets[i]; p.Message >= 0 {
 			p.Message = places[p.Message]

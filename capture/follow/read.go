@@ -27,9 +27,18 @@ type Options struct {
 func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	f := &follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
-			tapped: map[string]bool{}},
+			tapped: map[string]bool{}, sums: map[string]bool{}},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
-		owners: evidence.OwnersOf(o.Plan),
+		owners: evidence.OwnersOf(o.Plan), exchanges: map[exchangeKey]int32{}, rounds: map[roundKey]int{},
+	}
+	if o.Plan != nil {
+		for _, job := range o.Plan.AggregationJobs() {
+			for _, sw := range job.Tree {
+				f.owners[sw.Addr4] = evidence.Owner{Node: sw.Switch}
+				f.owners[sw.Addr6] = evidence.Owner{Node: sw.Switch}
+				f.r.sums[sw.Switch] = true
+			}
+		}
 	}
 	for _, w := range o.Workloads {
 		f.roles = append(f.roles, evidence.NewRoles(w))
@@ -70,7 +79,10 @@ type follower struct {
 	packets map[uint64]int32 // by id
 	streams map[streamKey]*stream
 	spaces  map[evidence.RDSpace]*space
-	full    bool
+	// exchanges are contributions to sums, and rounds the sums.
+	exchanges map[exchangeKey]int32
+	rounds    map[roundKey]int
+	full      bool
 }
 
 // Begin implements evidence.Check.
@@ -145,7 +157,7 @@ func (f *follower) see(p *evidence.Packet, packet, at int32) {
 // arrives reports whether a record is of a packet's arrival at its destination.
 func (r *Recording) arrives(q *Packet, s *Sight) bool {
 	tap := &r.Taps[s.Tap]
-	if !tap.NIC || s.Out || s.Event || s.Verdict == "drop" {
+	if s.Out || s.Event || s.Verdict == "drop" || !tap.NIC && !r.sums[tap.Node] {
 		return false
 	}
 	return q.Flow >= 0 && (r.Flows[q.Flow].To == tap.Node || r.Flows[q.Flow].To == "")
@@ -162,7 +174,7 @@ func (r *Recording) Sees(flow int) bool {
 func (f *follower) addTaps() {
 	for _, tap := range f.capture.Taps[len(f.r.Taps):] {
 		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link})
-		if tap.NIC {
+		if tap.NIC || f.r.sums[tap.Node] {
 			f.r.tapped[tap.Node] = true
 		}
 	}
@@ -192,6 +204,8 @@ func protocol(p *evidence.Packet) string {
 		return "rd"
 	case p.RoCE != nil:
 		return "roce"
+	case p.Aggregation != nil:
+		return "agg"
 	case p.Proto == evidence.ProtoTCP:
 		return "tcp"
 	case p.Proto == evidence.ProtoUDP:

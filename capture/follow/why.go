@@ -241,8 +241,12 @@ func (w *why) lost(message int) {
 			return
 		}
 	}
-	w.add(cause{part: Unseen, tap: -1, node: w.r.Flows[w.r.Messages[message].Flow].From,
-		what: "the recording ends before the message does"}, message, 0,
+	what := "the recording ends before the message does"
+	if w.r.Messages[message].round > 0 {
+		what = "its contributions came to the switch, and no sum was sent"
+	}
+	w.add(cause{part: Unseen, tap: -1, node: w.r.Flows[w.r.Messages[message].Flow].From, what: what},
+		message, 0,
 		w.r.First(int(w.r.Messages[message].Packets[0])))
 }
 
@@ -291,7 +295,7 @@ func (w *why) gap(last *Sight) bool {
 // slow finds what a message spent more time on than the fastest.
 func (w *why) slow(message int, best *Account) {
 	m := &w.r.Messages[message]
-	hops := w.r.arrival(m.Critical)
+	hops := w.r.way(m)
 	for part := range Part(Parts) {
 		extra := m.Account[part] - best[part]
 		if extra <= 0 {
@@ -304,6 +308,9 @@ func (w *why) slow(message int, best *Account) {
 				w.r.First(m.Critical))
 		case Recover:
 			at, record := w.recovered(m)
+			w.add(at, message, extra, record)
+		case Gather:
+			at, record := w.gathered(m)
 			w.add(at, message, extra, record)
 		case Emulator:
 			w.add(cause{part: part, tap: -1, node: "the emulator", what: "was behind its model"}, message,
@@ -334,16 +341,18 @@ func (w *why) sender(m *Message) string {
 
 // recovered finds the copy that was lost of the bytes that came last.
 func (w *why) recovered(m *Message) (at cause, record int) {
-	critical := &w.r.Packets[m.Critical]
 	for _, p := range m.Packets {
 		q := &w.r.Packets[p]
-		if int(p) != m.Critical && q.Arrived == 0 && q.bytes.from < critical.bytes.to &&
-			critical.bytes.from < q.bytes.to {
+		if int(p) == m.Critical || q.Arrived > 0 {
+			continue
+		}
+		if critical := m.Critical; m.round > 0 || q.bytes.from < w.r.Packets[critical].bytes.to &&
+			w.r.Packets[critical].bytes.from < q.bytes.to {
 			return w.fate(int(p))
 		}
 	}
 	return cause{part: Recover, tap: -1, node: w.sender(m), what: "sent bytes again that were not lost"},
-		w.r.First(m.Critical)
+		w.r.First(int(m.Packets[0]))
 }
 
 // needless counts the packets of a message that arrived although an earlier copy had arrived.

@@ -93,7 +93,7 @@ type Packet struct {
 	RoCE      *RoCE
 	RoCEFault RoCEFault
 
-	// Aggregation is the header of a message to a switch that aggregates. It is nil for other
+	// Aggregation is the header of a message to or from a switch that aggregates. It is nil for other
 	// packets, and where the header is incomplete.
 	Aggregation wire.Aggregation
 
@@ -309,8 +309,8 @@ func (d *decoder) headers(length int) {
 			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
 			if wire.IsPortRD(p.key.dport) {
 				d.datagram(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
-			} else if p.key.dport == wire.PortAggregation && !p.Fragment &&
-				len(d.udp.Payload) >= wire.AggregationLen {
+			} else if (p.key.dport == wire.PortAggregation || p.key.sport == wire.PortAggregation) &&
+				!p.Fragment && len(d.udp.Payload) >= wire.AggregationLen {
 				p.Aggregation = d.udp.Payload
 			} else if p.key.dport == infiniband.Port {
 				d.transport(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))

@@ -1,0 +1,138 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"railbed/capture/bundle"
+	"railbed/capture/display"
+	"railbed/capture/follow"
+	"railbed/capture/pcapng"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+)
+
+// summed has a rank far away, whose contributions come last, and a link that loses contributions and sums.
+const summed = `
+fabric:
+  topology: single-switch
+  params: {hosts: 4}
+  switch: {kind: soft, aggregation: {slots: 16, elements: 256, timeout: 20s}}
+  links:
+    default: {rate: 200mbit, delay: 20us}
+    "h1--leaf1": {loss: 5%}
+    "h2--leaf1": {delay: 5ms}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - workload: {name: sum, kind: all-reduce, algorithm: in-network, size: 64KiB, iterations: 2}
+`
+
+// TestTimesOfSumsAddUp follows the contributions to the sums of a switch. Each one's parts add up to its
+// time, from the first record of the contribution at the NIC to that of the sum. These records are found by
+// the fields of the packets alone.
+func TestTimesOfSumsAddUp(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	o := options(t, summed)
+	r := runAll(t, t.Context(), o)
+	if r.Verdict != verdict.Pass && r.Verdict != verdict.Overloaded {
+		want(t, r, verdict.Pass)
+	}
+	run, err := bundle.Open(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	recording, err := follow.ReadRun(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := sumsOf(t, filepath.Join(o.Out, "run.pcapng"))
+	var total follow.Account
+	found := 0
+	for i := range recording.Messages {
+		m := &recording.Messages[i]
+		f := &recording.Flows[m.Flow]
+		if f.Protocol != "agg" {
+			continue
+		}
+		found++
+		if want := shown[m.Start]; m.Placed != want || f.Workload != "sum" || f.To != "leaf1" ||
+			m.Account.Total() != m.Placed-m.Start {
+			t.Errorf("message %d of %s to %s, workload %q, of %d ns, want %d; its parts are %v", m.Number,
+				f.From,
+				f.To, f.Workload, m.Placed-m.Start, want-m.Start, m.Account)
+		}
+		total.Add(&m.Account)
+	}
+	if found != len(shown) || found == 0 {
+		t.Errorf("%d contributions, want %d", found, len(shown))
+	}
+	for _, part := range []follow.Part{follow.Recover, follow.Gather, follow.Serialise, follow.Propagate} {
+		if total[part] <= 0 {
+			t.Errorf("no contribution spent time on %v", part)
+		}
+	}
+	answers := recording.Why(recording.Select(follow.Selection{Workload: "sum"}))
+	named := map[string]bool{}
+	for _, c := range answers[0].Causes {
+		for _, at := range c.Where {
+			named[c.Part+" "+at+" "+c.What] = true
+		}
+	}
+	if answers[0].Unfinished != 0 || !named["gather h2 its contributions to sums came last"] {
+		t.Errorf("%d unfinished, the causes are %v", answers[0].Unfinished, named)
+	}
+}
+
+// sumsOf returns for each contribution, by the time at which it was first sent, when its sum first came.
+func sumsOf(t *testing.T, path string) map[int64]int64 {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	in, err := pcapng.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile := func(text string) *display.Filter {
+		f, err := display.Compile(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	const nic = `railbed.port == "eth0" && !(railbed.verdict == "drop")`
+	sent := compile(nic + " && railbed_agg.kind == 1 && frame.packet_flags_direction == 2")
+	came := compile(nic + " && railbed_agg.kind == 2 && frame.packet_flags_direction == 1")
+	var key []*display.Field
+	for _, name := range []string{"railbed.node", "railbed_agg.epoch", "railbed_agg.slot",
+		"railbed_agg.round"} {
+		key = append(key, display.FieldNamed(name))
+	}
+	starts, sums := map[string]int64{}, map[int64]int64{}
+	for packets := display.NewDecoder(in); ; {
+		p, err := packets.Next()
+		if errors.Is(err, io.EOF) {
+			return sums
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := ""
+		for _, field := range key {
+			of += fmt.Sprint(field.Texts(p), " ")
+		}
+		switch start, begun := starts[of]; {
+		case sent.Match(p) && !begun:
+			starts[of], sums[p.Raw.Time] = p.Raw.Time, 0
+		case came.Match(p) && begun && sums[start] == 0:
+			sums[start] = p.Raw.Time
+		}
+	}
+}
