@@ -215,9 +215,10 @@ type Recording struct {
 	lanes   []lane  // by tap, in the order of Taps
 	paused  map[line][]span
 	cpus    map[string]float64 // of nodes with a share of the host's
-	tapped  map[string]bool    // nodes whose NICs have taps, and switches that aggregate.
-	sums    map[string]bool    // switches that aggregate.
-	rounds  [][]int            // the messages that contribute to the same sum, from index 1 on.
+	planned bool
+	tapped  map[string]bool // nodes whose NICs have taps, and switches with own addresses.
+	ends    map[string]bool // switches with own addresses.
+	rounds  [][]int         // the messages that contribute to the same sum, from index 1 on.
 }
 
 // PacketOf returns the index of the packet of a record, or -1.

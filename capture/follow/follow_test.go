@@ -120,6 +120,40 @@ func TestPartsOfHops(t *testing.T) {
 	}
 }
 
+// TestArrivalsOutsideOfNodes: a router has an address of its own, and of another address it is not known
+// where it is.
+func TestArrivalsOutsideOfNodes(t *testing.T) {
+	for _, outside := range []bool{false, true} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(t, strings.Replace(softPair, "kind: soft, pfc: {priorities: [3]}",
+			"kind: router", 1))
+		to := s.Plan.Switches[0].Ports[0].Addrs[0].Addr()
+		packet := segment(s, 1, 500)
+		packet.Src, packet.Dst = netip.AddrPortFrom(s.Plan.Nodes[0].NICs[0].Addrs[0].Addr(), 7000),
+			netip.AddrPortFrom(to, 179)
+		s.Send("h0", "eth0", packet)
+		for i := range s.Sightings {
+			s.Sightings[i].Frame[47] |= 0x08 // PSH
+			if outside {
+				copy(s.Sightings[i].Frame[30:], []byte{192, 0, 2, 7})
+			}
+		}
+		s.Sightings = slices.DeleteFunc(s.Sightings, func(v verifytest.Sighting) bool {
+			return v.Tap != "h0:eth0" && v.Tap != "leaf1:p0"
+		})
+		s.Now += 1e9
+		r := read(t, s)
+		if len(r.Messages) != 1 {
+			t.Fatalf("%d messages of %d packets", len(r.Messages), len(r.Packets))
+		}
+		m := &r.Messages[0]
+		if answers := r.Why([]int{0}); m.Placed > 0 == outside || m.Lost > 0 || len(answers) != 1 ||
+			answers[0].Unfinished > 0 || len(answers[0].Causes) > 0 {
+			t.Errorf("outside %v: %+v, %+v", outside, m, answers)
+		}
+	}
+}
+
 // TestMessagesOfTCP cuts a stream that wraps at segments with PSH. Copies and losses are drawn, and the
 // messages have to have the drawn ones.
 func TestMessagesOfTCP(t *testing.T) {

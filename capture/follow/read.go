@@ -10,6 +10,7 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
+	"railbed/plan"
 )
 
 // maxRecords bounds the records of a recording, and so its memory.
@@ -27,19 +28,12 @@ type Options struct {
 func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	f := &follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
-			tapped: map[string]bool{}, sums: map[string]bool{}},
+			tapped: map[string]bool{}, ends: map[string]bool{}},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
 		owners: evidence.OwnersOf(o.Plan), exchanges: map[exchangeKey]int32{}, rounds: map[roundKey]int{},
 	}
-	if o.Plan != nil {
-		for _, job := range o.Plan.AggregationJobs() {
-			for _, sw := range job.Tree {
-				f.owners[sw.Addr4] = evidence.Owner{Node: sw.Switch}
-				f.owners[sw.Addr6] = evidence.Owner{Node: sw.Switch}
-				f.r.sums[sw.Switch] = true
-			}
-		}
-	}
+	f.ownSwitches(o.Plan)
+	f.r.planned = o.Plan != nil
 	for _, w := range o.Workloads {
 		f.roles = append(f.roles, evidence.NewRoles(w))
 	}
@@ -53,6 +47,34 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	f.r.Lost, f.r.Truncated = summary.Lost, summary.Truncated
 	f.finish()
 	return f.r, nil
+}
+
+// ownSwitches makes switches the owners of their own addresses, at which routing protocols and contributions
+// to sums arrive.
+func (f *follower) ownSwitches(p *plan.Plan) {
+	if p == nil {
+		return
+	}
+	own := func(addr netip.Addr, name string) {
+		f.owners[addr] = evidence.Owner{Node: name}
+		f.r.ends[name] = true
+	}
+	for _, sw := range p.Switches {
+		for _, prefix := range sw.Loopbacks {
+			own(prefix.Addr(), sw.Name)
+		}
+		for _, port := range sw.Ports {
+			for _, prefix := range port.Addrs {
+				own(prefix.Addr(), sw.Name)
+			}
+		}
+	}
+	for _, job := range p.AggregationJobs() {
+		for _, sw := range job.Tree {
+			own(sw.Addr4, sw.Switch)
+			own(sw.Addr6, sw.Switch)
+		}
+	}
 }
 
 // ReadRun follows the packets of a run's recording.
@@ -157,24 +179,25 @@ func (f *follower) see(p *evidence.Packet, packet, at int32) {
 // arrives reports whether a record is of a packet's arrival at its destination.
 func (r *Recording) arrives(q *Packet, s *Sight) bool {
 	tap := &r.Taps[s.Tap]
-	if s.Out || s.Event || s.Verdict == "drop" || !tap.NIC && !r.sums[tap.Node] {
+	if s.Out || s.Event || s.Verdict == "drop" || !tap.NIC && !r.ends[tap.Node] {
 		return false
 	}
 	return q.Flow >= 0 && (r.Flows[q.Flow].To == tap.Node || r.Flows[q.Flow].To == "")
 }
 
 // Sees reports whether the recording has a tap at which the packets of a flow arrive. Without one it is not
-// known which packets got lost, and when messages arrived.
+// known which packets got lost, and when messages arrived. With a plan that does not have the destination,
+// the place of the arrival is not known.
 func (r *Recording) Sees(flow int) bool {
 	to := r.Flows[flow].To
-	return r.tapped[to] || to == "" && len(r.tapped) > 0
+	return r.tapped[to] || to == "" && !r.planned && len(r.tapped) > 0
 }
 
 // addTaps adds the taps that the capture has found.
 func (f *follower) addTaps() {
 	for _, tap := range f.capture.Taps[len(f.r.Taps):] {
 		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link})
-		if tap.NIC || f.r.sums[tap.Node] {
+		if tap.NIC || f.r.ends[tap.Node] {
 			f.r.tapped[tap.Node] = true
 		}
 	}
