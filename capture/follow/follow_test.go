@@ -138,9 +138,7 @@ func TestArrivalsOutsideOfNodes(t *testing.T) {
 				copy(s.Sightings[i].Frame[30:], []byte{192, 0, 2, 7})
 			}
 		}
-		s.Sightings = slices.DeleteFunc(s.Sightings, func(v verifytest.Sighting) bool {
-			return v.Tap != "h0:eth0" && v.Tap != "leaf1:p0"
-		})
+		s.Sightings = s.Sightings[:2] // h0's NIC and leaf1's port
 		s.Now += 1e9
 		r := read(t, s)
 		if len(r.Messages) != 1 {

@@ -182,7 +182,11 @@ func (r *Recording) arrives(q *Packet, s *Sight) bool {
 	if s.Out || s.Event || s.Verdict == "drop" || !tap.NIC && !r.ends[tap.Node] {
 		return false
 	}
-	return q.Flow >= 0 && (r.Flows[q.Flow].To == tap.Node || r.Flows[q.Flow].To == "")
+	if q.Flow < 0 {
+		return false
+	}
+	to := r.Flows[q.Flow].To
+	return to == tap.Node || to == "" && tap.NIC
 }
 
 // Sees reports whether the recording has a tap at which the packets of a flow arrive. Without one it is not

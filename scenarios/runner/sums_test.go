@@ -32,8 +32,8 @@ steps:
 `
 
 // TestTimesOfSumsAddUp follows the contributions to the sums of a switch. Each one's parts add up to its
-// time, from the first record of the contribution at the NIC to that of the sum. These records are found by
-// the fields of the packets alone.
+// time, from the first record of the contribution at the NIC to the first record of the sum. These records
+// are found by the fields of the packets alone.
 func TestTimesOfSumsAddUp(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, summed)
