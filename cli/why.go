@@ -113,7 +113,11 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 	a.show("%s: %s; the fastest tenth took up to %s, the slowest %s", of, count(answer.Messages, "message"),
 		report.Took(answer.Fast), report.Took(answer.Most))
 	if answer.Unfinished > 0 {
-		a.show("%d did not arrive", answer.Unfinished)
+		text := "%d did not arrive"
+		if answer.Protocol == "quic" {
+			text = "Each message is a datagram; %d did not arrive, and QUIC sent their contents again in others"
+		}
+		a.show(text, answer.Unfinished)
 	}
 	if answer.Again > 0 {
 		a.show("%s sent again, of which %d had arrived before", count(answer.Again, "packet"),

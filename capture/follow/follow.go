@@ -18,7 +18,8 @@
 //
 // Messages of reliable datagrams have numbers. A message of RoCEv2 is a SEND, a WRITE or the answer of a
 // READ, from the packet FIRST to the packet LAST. TCP has no messages: here it is the bytes up to a segment
-// with PSH, which Linux sets at the end of each write. Any other UDP datagram is a message.
+// with PSH, which Linux sets at the end of each write. Any other UDP datagram is a message. QUIC
+// hides its messages, and sends the contents of lost datagrams again in others.
 package follow
 
 import (
@@ -140,7 +141,7 @@ type Packet struct {
 // Flow is one direction of a conversation.
 type Flow struct {
 	Src, Dst netip.AddrPort
-	Protocol string // tcp, udp, rd, roce, agg (to and from aggregation), or the number of an IP protocol
+	Protocol string // tcp, udp, quic, rd, roce, agg (to and from aggregation), or the number of an IP protocol
 	// From and To are the nodes of the addresses, or "".
 	From, To string
 	// FromRank and ToRank are ranks of Workload, -1 if unknown.
@@ -216,6 +217,7 @@ type Recording struct {
 	paused  map[line][]span
 	cpus    map[string]float64 // of nodes with a share of the host's
 	planned bool
+	soft    map[string]bool // soft switches.
 	tapped  map[string]bool // nodes whose NICs have taps, and switches with own addresses.
 	ends    map[string]bool // switches with own addresses.
 	rounds  [][]int         // the messages that contribute to the same sum, from index 1 on.

@@ -11,6 +11,7 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // maxRecords bounds the records of a recording, and so its memory.
@@ -28,7 +29,7 @@ type Options struct {
 func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	f := &follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
-			tapped: map[string]bool{}, ends: map[string]bool{}},
+			tapped: map[string]bool{}, ends: map[string]bool{}, soft: map[string]bool{}},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
 		owners: evidence.OwnersOf(o.Plan), exchanges: map[exchangeKey]int32{}, rounds: map[roundKey]int{},
 	}
@@ -60,6 +61,7 @@ func (f *follower) ownSwitches(p *plan.Plan) {
 		f.r.ends[name] = true
 	}
 	for _, sw := range p.Switches {
+		f.r.soft[sw.Name] = sw.Kind == spec.Soft
 		for _, prefix := range sw.Loopbacks {
 			own(prefix.Addr(), sw.Name)
 		}
@@ -276,6 +278,9 @@ func (f *follower) name(flow *Flow, p *evidence.Packet) {
 		}
 		if role.To >= 0 {
 			flow.ToRank = w.Ranks[role.To].Rank
+		}
+		if roles.Encrypted() && flow.Protocol == "udp" {
+			flow.Protocol = "quic"
 		}
 	}
 }

@@ -273,12 +273,26 @@ func (w *why) fate(packet int) (at cause, record int) {
 		at.part, at.what = Unseen, "packets were not seen again, and the capture lost some at the next tap"
 	case p.Trimmed:
 		at.what = "packets came trimmed"
+	case last.Out && w.heldAtEnd(last.Tap):
+		at.part, at.what = Pause, "packets had not left the port when the recording ended"
+	case !last.Out && w.r.soft[w.r.Taps[last.Tap].Node]: // it records what it drops
+		at.part, at.what = Queue, "packets had not left the switch when the recording ended"
 	case last.Out:
 		at.what = "packets were sent and not seen again: lost on the link, or by a switch without records"
 	default:
 		at.what = "packets came and were not seen again: lost in this node or switch, which recorded no drop"
 	}
 	return at, last.Number
+}
+
+// heldAtEnd reports whether flow control stopped a port at the end of the recording.
+func (w *why) heldAtEnd(tap int) bool {
+	for priority := range int8(8) {
+		if w.r.pausedFor(line{tap, priority}, w.r.End-int64(time.Millisecond)*w.r.Dilation, w.r.End) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // gap reports whether the capture lost packets at a tap that would have seen a packet next.
@@ -382,6 +396,9 @@ type passage struct {
 func (w *why) explain(c *Cause) {
 	switch c.at.part {
 	case Queue:
+		if c.What != "" { // of packets that did not leave
+			return
+		}
 		c.What = "packets waited in the queue"
 		if len(c.Where) == 1 {
 			c.What += w.company(c)
@@ -391,7 +408,10 @@ func (w *why) explain(c *Cause) {
 			c.What += "; flow control stopped the port" + w.pauser(c)
 		}
 	case Pause:
-		c.What = "flow control stopped the port" + w.pauser(c)
+		if c.What != "" {
+			c.What += "; "
+		}
+		c.What += "flow control stopped the port" + w.pauser(c)
 	case Serialise:
 		c.What = "frames took long at the rate of the link"
 	case Propagate:
