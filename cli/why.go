@@ -115,7 +115,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 	if answer.Unfinished > 0 {
 		text := "%d did not arrive"
 		if answer.Protocol == "quic" {
-			text = "Each message is a datagram; %d did not arrive, and QUIC sent their contents again in others"
+			text = "each is a datagram; %d did not arrive, and QUIC sent their contents again in others"
 		}
 		a.show(text, answer.Unfinished)
 	}

@@ -141,7 +141,8 @@ type Packet struct {
 // Flow is one direction of a conversation.
 type Flow struct {
 	Src, Dst netip.AddrPort
-	Protocol string // tcp, udp, quic, rd, roce, agg (to and from aggregation), or the number of an IP protocol
+	// Protocol is tcp, udp, quic, rd, roce, agg (to and from aggregation), or the number of an IP protocol.
+	Protocol string
 	// From and To are the nodes of the addresses, or "".
 	From, To string
 	// FromRank and ToRank are ranks of Workload, -1 if unknown.

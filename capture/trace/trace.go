@@ -241,7 +241,7 @@ func (w *writer) messages() {
 	for i := range w.r.Messages {
 		m := &w.r.Messages[i]
 		f := &w.r.Flows[m.Flow]
-		if f.Protocol == "udp" || !slices.ContainsFunc(m.Packets,
+		if f.Protocol == "udp" || f.Protocol == "quic" || !slices.ContainsFunc(m.Packets,
 			func(p int32) bool { return w.shown(int(p)) }) {
 			continue
 		}

@@ -1,0 +1,62 @@
+package follow
+
+import (
+	"slices"
+	"time"
+)
+
+// fate says where a packet that did not arrive ended.
+func (w *why) fate(packet int) (at cause, record int) {
+	p := &w.r.Packets[packet]
+	sights := w.r.Sights(packet)
+	last := sights[len(sights)-1]
+	at = cause{part: Recover, tap: last.Tap}
+	for _, s := range sights {
+		if s.Verdict == "drop" || s.Verdict == "trim" {
+			at.tap, at.what = s.Tap, map[string]string{"drop": "dropped packets",
+				"trim": "trimmed packets"}[s.Verdict]
+			if s.Reason != "" {
+				at.what += ": " + s.Reason
+			}
+			return at, s.Number
+		}
+	}
+	switch {
+	case last.Time > w.r.End-int64(time.Millisecond)*w.r.Dilation:
+		at.part, at.what = Unseen, "the recording ends while packets are under way"
+	case w.gap(&last):
+		at.part, at.what = Unseen, "packets were not seen again, and the capture lost some at the next tap"
+	case p.Trimmed:
+		at.what = "packets came trimmed"
+	case last.Out && w.heldAtEnd(last.Tap):
+		at.part, at.what = Pause, "packets had not left the port when the recording ended"
+	case !last.Out && w.r.soft[w.r.Taps[last.Tap].Node]: // it records what it drops
+		at.part, at.what = Queue, "packets had not left the switch when the recording ended"
+	case last.Out:
+		at.what = "packets were sent and not seen again: lost on the link, or by a switch without records"
+	default:
+		at.what = "packets came and were not seen again: lost in this node or switch, which recorded no drop"
+	}
+	return at, last.Number
+}
+
+// heldAtEnd reports whether flow control stopped a port at the end of the recording.
+func (w *why) heldAtEnd(tap int) bool {
+	for priority := range int8(8) {
+		if w.r.pausedFor(line{tap, priority}, w.r.End-int64(time.Millisecond)*w.r.Dilation, w.r.End) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// gap reports whether the capture lost packets at a tap that would have seen a packet next.
+func (w *why) gap(last *Sight) bool {
+	if last.Out {
+		far := w.r.lanes[last.Tap].far
+		return far >= 0 && w.r.Taps[far].Lost > 0
+	}
+	return slices.ContainsFunc(w.r.Taps, func(t Tap) bool {
+		return t.Node == w.r.Taps[last.Tap].Node && t.Lost > 0
+	})
+}
