@@ -26,7 +26,47 @@ func (d Difference) Live() bool { return len(d.Rest) == 0 }
 // removed, and settings. It describes addresses, routes, ports and other values that the compiler
 // derives only if nothing that they could follow from differs.
 func Compare(have, want *Plan) Difference {
-	var d Difference
+	d := Difference{Rest: differences(have, want, wanted)}
+	for _, l := range want.Links {
+		if running := have.Link(l.Name); running != nil &&
+			!(running.AToB.Equal(l.AToB) && running.BToA.Equal(l.BToA)) {
+			d.Links = append(d.Links, l.Name)
+		}
+	}
+	return d
+}
+
+// Changes lists how the plan of a later run differs from the plan of an earlier run, in the words of files and
+// with the settings of links, as "switch leaf1: buffer 48KB, now 512KB". Plans without changes are equal.
+func Changes(before, now *Plan) []string {
+	const later = ", now "
+	changes := differences(before, now, later)
+	links := linesOf{kind: "link"}
+	for i := range now.Links {
+		l := &now.Links[i]
+		was := before.Link(l.Name)
+		if was == nil {
+			continue
+		}
+		aToB := changesOf(settingsOf(was.AToB), settingsOf(l.AToB), later)
+		bToA := changesOf(settingsOf(was.BToA), settingsOf(l.BToA), later)
+		switch {
+		case aToB == bToA:
+			links.add(l.Name, aToB)
+		default:
+			links.add(l.Name+" a-to-b", aToB)
+			links.add(l.Name+" b-to-a", bToA)
+		}
+	}
+	return append(changes, links.lines()...)
+}
+
+// wanted stands between the value of a running testbed and the value of a file.
+const wanted = ", want "
+
+// differences lists all differences but those in the settings of links' directions. between stands between two
+// values.
+func differences(have, want *Plan, between string) (lines []string) {
 	for _, part := range []struct {
 		name       string
 		have, want any
@@ -36,27 +76,21 @@ func Compare(have, want *Plan) Difference {
 		{"memory of the fabric", have.PacketMemory, want.PacketMemory},
 	} {
 		if part.have != part.want {
-			d.Rest = append(d.Rest, fmt.Sprintf("%s %v, want %v", part.name, part.have, part.want))
+			lines = append(lines, fmt.Sprint(part.name, " ", part.have, between, part.want))
 		}
 	}
 	haveRanks, wantRanks := ranksByNode(have), ranksByNode(want)
-	d.Rest = append(d.Rest, compareElements("node", nodeSettings(have, haveRanks),
-		nodeSettings(want, wantRanks))...)
-	d.Rest = append(d.Rest, compareElements("switch", switchSettings(have), switchSettings(want))...)
-	d.Rest = append(d.Rest, compareElements("link", linkSettings(have), linkSettings(want))...)
-	if len(d.Rest) == 0 {
-		d.Rest = compareElements("link", linkEnds(have), linkEnds(want))
+	lines = append(lines, compareElements("node", nodeSettings(have, haveRanks),
+		nodeSettings(want, wantRanks), between)...)
+	lines = append(lines, compareElements("switch", switchSettings(have), switchSettings(want), between)...)
+	lines = append(lines, compareElements("link", linkSettings(have), linkSettings(want), between)...)
+	if len(lines) == 0 {
+		lines = compareElements("link", linkEnds(have), linkEnds(want), between)
 	}
-	if len(d.Rest) == 0 {
-		d.Rest = compareDerived(have, want)
+	if len(lines) == 0 {
+		lines = compareDerived(have, want)
 	}
-	for _, l := range want.Links {
-		if running := have.Link(l.Name); running != nil &&
-			!(running.AToB.Equal(l.AToB) && running.BToA.Equal(l.BToA)) {
-			d.Links = append(d.Links, l.Name)
-		}
-	}
-	return d
+	return lines
 }
 
 // element is a node, switch or link with its settings, by their names in files.
@@ -209,39 +243,56 @@ func names[E any](all []E, name func(E) string) (found []string) {
 	return found
 }
 
-// compareElements compares elements by name. Elements that differ in the same way share a line.
-func compareElements(kind string, have, want []element) []string {
+// linesOf collects changes of elements of a kind. Elements that differ in the same way share a line.
+type linesOf struct {
+	kind    string
+	changes []string
+	names   map[string][]string // by change
+}
+
+// add adds a change of an element, "" for none.
+func (l *linesOf) add(name, change string) {
+	if change == "" {
+		return
+	}
+	if l.names == nil {
+		l.names = map[string][]string{}
+	}
+	if l.names[change] == nil {
+		l.changes = append(l.changes, change)
+	}
+	l.names[change] = append(l.names[change], name)
+}
+
+func (l *linesOf) lines() (lines []string) {
+	for _, change := range l.changes {
+		lines = append(lines, l.kind+" "+few(l.names[change])+": "+change)
+	}
+	return lines
+}
+
+// compareElements compares elements by name.
+func compareElements(kind string, have, want []element, between string) []string {
 	index := map[string]element{}
 	for _, e := range have {
 		index[e.name] = e
 	}
-	var lines []string
-	names := map[string][]string{} // by line
-	tell := func(name, change string) {
-		if names[change] == nil {
-			lines = append(lines, change)
-		}
-		names[change] = append(names[change], name)
-	}
+	all := linesOf{kind: kind}
 	for _, e := range want {
 		running, exists := index[e.name]
 		delete(index, e.name)
-		switch change := changesOf(running.settings, e.settings); {
-		case !exists:
-			tell(e.name, "added")
-		case change != "":
-			tell(e.name, change)
+		if !exists {
+			all.add(e.name, "added")
+			continue
 		}
+		all.add(e.name, changesOf(running.settings, e.settings, between))
 	}
 	for _, e := range have {
 		if _, left := index[e.name]; left {
-			tell(e.name, "removed")
+			all.add(e.name, "removed")
 		}
 	}
-	for i, change := range lines {
-		lines[i] = kind + " " + few(names[change]) + ": " + change
-	}
-	return lines
+	return all.lines()
 }
 
 // settingsOf flattens settings, as in "ecn.kmin" to "40KB". It leaves out zero values.
@@ -281,7 +332,7 @@ func flatten(into map[string]string, path string, v any) {
 
 // changesOf names the settings in which two elements differ, with the values of those that are
 // short. It shows no values of environment variables, because they may be secret.
-func changesOf(have, want map[string]string) string {
+func changesOf(have, want map[string]string, between string) string {
 	const short = 60 // characters
 	all := map[string]string{}
 	maps.Copy(all, have)
@@ -294,8 +345,7 @@ func changesOf(have, want map[string]string) string {
 		case len(was) > short || len(now) > short || strings.HasPrefix(name, "env."):
 			changed = append(changed, name+" differs")
 		default:
-			changed = append(changed, fmt.Sprintf("%s %s, want %s", name, cmp.Or(was, "none"),
-				cmp.Or(now, "none")))
+			changed = append(changed, name+" "+cmp.Or(was, "none")+between+cmp.Or(now, "none"))
 		}
 	}
 	return strings.Join(changed, "; ")
@@ -324,7 +374,7 @@ func encode(v any) []byte {
 // Changes describes how a direction differs from another, as "rate 1gbit, want 100mbit". It returns
 // "" if they are the same.
 func (d Direction) Changes(want Direction) string {
-	return changesOf(settingsOf(d), settingsOf(want))
+	return changesOf(settingsOf(d), settingsOf(want), wanted)
 }
 
 // Settings lists all settings of a direction, as "delay 3us, queue 100KB, rate 500mbit".

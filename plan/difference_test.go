@@ -77,6 +77,30 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestChanges: two runs' plans differ in the words of files, links' settings included.
+func TestChanges(t *testing.T) {
+	const base = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, links: {default: {rate: " +
+		"1gbit}}}\n"
+	for _, c := range []struct {
+		replace, by string
+		want        []string
+	}{
+		{"", "", nil},
+		{"rate: 1gbit", "rate: 1gbit, delay: 5us", []string{
+			"link h0--leaf1, h1--leaf1: delay none, now 5us"}},
+		{"rate: 1gbit}", "rate: 1gbit}, \"h1--leaf1\": {b-to-a: {loss: 1%}}", []string{
+			"link h1--leaf1 b-to-a: loss none, now 1%"}},
+		{"name: t\n", "name: t\nnodes: {h1: {cpu: 0.5}}\n", []string{"node h1: cpu none, now 0.5"}},
+		{"name: t\n", "name: t\nseed: 2\n", []string{"seed 1, now 2"}},
+		{"hosts: 2", "hosts: 3", []string{"node h2: added", "link h2--leaf1: added"}},
+	} {
+		before, now := mustCompileText(t, base), mustCompileText(t, strings.Replace(base, c.replace, c.by, 1))
+		if got := Changes(before, now); !slices.Equal(got, c.want) {
+			t.Errorf("%s for %s: %q, want %q", c.by, c.replace, got, c.want)
+		}
+	}
+}
+
 // The buffer that a switch reserves for PFC and GFC follows its links, except for values of the
 // file.
 func TestCompareHeadroom(t *testing.T) {
