@@ -48,8 +48,8 @@ func Changes(before, now *Plan) []string {
 		if was == nil {
 			continue
 		}
-		aToB := changesOf(settingsOf(was.AToB), settingsOf(l.AToB), later)
-		bToA := changesOf(settingsOf(was.BToA), settingsOf(l.BToA), later)
+		aToB := changesOf(was.AToB.given(was.MTU), l.AToB.given(l.MTU), later)
+		bToA := changesOf(was.BToA.given(was.MTU), l.BToA.given(l.MTU), later)
 		switch {
 		case aToB == bToA:
 			links.add(l.Name, aToB)
@@ -59,6 +59,15 @@ func Changes(before, now *Plan) []string {
 		}
 	}
 	return append(changes, links.lines()...)
+}
+
+// given returns the settings of a direction of a link with the given MTU, without a ReorderBy that follows from
+// others.
+func (d Direction) given(mtu int) map[string]string {
+	if d.ReorderBy == d.defaultReorderBy(mtu) {
+		d.ReorderBy = 0
+	}
+	return settingsOf(d)
 }
 
 // wanted stands between the value of a running testbed and the value of a file.

@@ -86,6 +86,7 @@ func TestChanges(t *testing.T) {
 		want        []string
 	}{
 		{"", "", nil},
+		{"rate: 1gbit", "rate: 2gbit", []string{"link h0--leaf1, h1--leaf1: rate 1gbit, now 2gbit"}},
 		{"rate: 1gbit", "rate: 1gbit, delay: 5us", []string{
 			"link h0--leaf1, h1--leaf1: delay none, now 5us"}},
 		{"rate: 1gbit}", "rate: 1gbit}, \"h1--leaf1\": {b-to-a: {loss: 1%}}", []string{
