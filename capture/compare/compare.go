@@ -1,0 +1,261 @@
+// Package compare puts two runs, or two sets of runs, beside each other: their plans, versions and hosts, their
+// verdicts, all numbers of their reports, and the times of the messages in their recordings.
+//
+// A number of a set has one value for each run. benchmath gives the median, its confidence interval, and the
+// significance of the difference by the Mann-Whitney U test, as benchstat does. The test assumes that runs are
+// independent of each other, and nothing about how values are distributed. It does not correct for the number
+// of tests: where nothing differs, a share Alpha of the tests still finds a difference. With one run on each
+// side no difference is significant.
+//
+// The messages of one run share queues, senders and the host, so they are not independent samples. Their times
+// are only described: quantiles of each run, and curves for pictures. The test sees a quantile as one value of
+// a run.
+//
+// Of a run with several recordings the first is read. One recording is in memory at a time, with the bounds of
+// package follow. What stays of a run is its report and, for each workload and protocol, the quantiles. Each
+// side keeps one plan. A report has no settings of steps other than workloads, so that these are not compared.
+package compare
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/perf/benchmath"
+
+	"railbed/capture/bundle"
+	"railbed/capture/report"
+	"railbed/internal/verdict"
+	"railbed/plan"
+)
+
+// Format is the version of the JSON document, by the rules of report.Format.
+const Format = "railbed-comparison/1"
+
+// DefaultAlpha is benchstat's.
+const DefaultAlpha = 0.05
+
+// Options are the options of Runs.
+type Options struct {
+	// Alpha is the probability of a test to find a difference where there is none. 0 stands for DefaultAlpha.
+	Alpha float64
+	// NoRecordings leaves recordings unread.
+	NoRecordings bool
+}
+
+// Comparison is two sides of runs beside each other. Lists are in the order of the first side's reports.
+type Comparison struct {
+	Format string `json:"format"`
+	Base   []Run  `json:"base"`
+	New    []Run  `json:"new"`
+	// Notes say what the numbers do not show, such as too few runs.
+	Notes []string `json:"notes"`
+	// Plan lists how the plan of the new runs differs from the plan of the base runs. PlanCompared is false if a
+	// side has no plan.
+	Plan         []string `json:"plan"`
+	PlanCompared bool     `json:"plan_compared"`
+	// Facts are the words in reports that differ, such as versions and hosts.
+	Facts []Fact `json:"facts"`
+	// Verdicts are of the runs, their fidelity, their steps and their checks, whether they differ or not.
+	Verdicts []Fact   `json:"verdicts"`
+	Numbers  []Number `json:"numbers"`
+	// Curves are the distributions of the messages' times.
+	Curves []Curves `json:"curves"`
+	// Alpha is the probability of each test to find a difference where there is none.
+	Alpha float64 `json:"alpha"`
+	// Tests is the number of tests and Significant the number of differences that they found.
+	Tests       int `json:"tests"`
+	Significant int `json:"significant"`
+}
+
+// Run is one of the runs of a side.
+type Run struct {
+	Name     string          `json:"name"` // as it was given
+	File     string          `json:"file"`
+	Started  time.Time       `json:"started,omitzero"`
+	Verdict  verdict.Verdict `json:"verdict"`
+	Fidelity string          `json:"fidelity,omitempty"`
+	PlanHash string          `json:"plan_hash"`
+}
+
+// run is what stays in memory of a run.
+type run struct {
+	name     string
+	report   *report.Report
+	messages []messages
+}
+
+// side is the runs of a side.
+type side struct {
+	name string
+	runs []*run
+	plan *plan.Plan // of the first run that has one
+	// notes are of the runs' own plans and recordings.
+	notes []string
+}
+
+// Runs reads the runs of two sides, each a directory of results or a bundle, and compares them. Its error has
+// every run that cannot be read.
+func Runs(ctx context.Context, base, changed []string, o Options) (*Comparison, error) {
+	if o.Alpha == 0 {
+		o.Alpha = DefaultAlpha
+	}
+	sides := [2]*side{{name: "base"}, {name: "new"}}
+	seen := map[identity]string{}
+	var problems []error
+	for i, names := range [2][]string{base, changed} {
+		for _, name := range names {
+			err := sides[i].read(ctx, name, o, seen)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			problems = append(problems, err)
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return compare(sides, o), nil
+}
+
+// identity tells runs apart, whatever the names of their directories and bundles.
+type identity struct {
+	host    string
+	started int64
+	hash    string
+}
+
+// read adds a run. seen has the runs of both sides.
+func (s *side) read(ctx context.Context, name string, o Options, seen map[identity]string) error {
+	opened, err := bundle.Open(name)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	r := opened.Report
+	if r == nil {
+		return fmt.Errorf("%s has no %s: want a directory of results of railbed run, or a bundle of one", name,
+			report.JSONFile)
+	}
+	// The same run twice would make its numbers look certain.
+	id := identity{r.Host.Name, r.Started.UnixNano(), r.PlanHash}
+	if other, twice := seen[id]; twice && !r.Started.IsZero() {
+		return fmt.Errorf("%s is the same run as %s, started %s on %s: want each run once", name, other,
+			r.Started.Format(time.RFC3339), r.Host.Name)
+	}
+	seen[id] = name
+	one := &run{name: name, report: r}
+	if !o.NoRecordings {
+		var warning string
+		switch one.messages, warning, err = readMessages(ctx, opened); {
+		case err != nil:
+			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording is not compared: %v", s.name, name, err))
+		case warning != "":
+			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording %s", s.name, name, warning))
+		}
+	}
+	switch {
+	case opened.Plan == nil:
+		s.notes = append(s.notes, fmt.Sprintf("%s %s has no %s: its plan is not compared", s.name, name,
+			bundle.PlanFile))
+	case s.plan == nil:
+		s.plan = opened.Plan
+	default:
+		if changes := plan.Changes(s.plan, opened.Plan); len(changes) > 0 {
+			s.notes = append(s.notes, fmt.Sprintf("%s %s has another plan than the runs before it: %s", s.name,
+				name, few(changes)))
+		}
+	}
+	s.runs = append(s.runs, one)
+	return nil
+}
+
+// few returns the first of many changes.
+func few(changes []string) string {
+	if len(changes) == 1 {
+		return changes[0]
+	}
+	return fmt.Sprintf("%s, and %d more changes", changes[0], len(changes)-1)
+}
+
+func compare(sides [2]*side, o Options) *Comparison {
+	c := &Comparison{Format: Format, Alpha: o.Alpha, Base: sides[0].list(), New: sides[1].list(), Notes: []string{},
+		Plan: []string{}, Facts: []Fact{}, Curves: curves(sides)}
+	if c.PlanCompared = sides[0].plan != nil && sides[1].plan != nil; c.PlanCompared {
+		c.Plan = append(c.Plan, plan.Changes(sides[0].plan, sides[1].plan)...)
+	}
+	for _, f := range facts(sides, inputs) {
+		if !f.Same() {
+			c.Facts = append(c.Facts, f)
+		}
+	}
+	c.Verdicts = facts(sides, verdicts)
+	c.Numbers = numbers(sides, &benchmath.Thresholds{CompareAlpha: o.Alpha})
+	c.note(sides)
+	return c
+}
+
+func (s *side) list() (all []Run) {
+	for _, one := range s.runs {
+		r := Run{Name: one.name, File: one.report.File, Started: one.report.Started, Verdict: one.report.Verdict,
+			PlanHash: one.report.PlanHash}
+		if one.report.Fidelity != nil {
+			r.Fidelity = one.report.Fidelity.Verdict
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// note counts the tests and writes the notes.
+func (c *Comparison) note(sides [2]*side) {
+	lacking := map[string]bool{}
+	few, unbounded := 0, ""
+	for i := range c.Numbers {
+		n := &c.Numbers[i]
+		unbounded = cmp.Or(n.Base.needs, n.New.needs, unbounded)
+		switch n.Outcome {
+		case TooFew:
+			few++
+			lacking[n.Needs] = true
+		case Insignificant:
+			c.Tests++
+		case Better, Worse, Differs:
+			c.Tests++
+			c.Significant++
+		}
+	}
+	switch {
+	case len(lacking) == 1 && c.Tests == 0:
+		for needs := range lacking {
+			c.Notes = append(c.Notes, fmt.Sprintf("no significance can be given: %s, and a sample is a run (base "+
+				"has %d, new has %d)", needs, len(c.Base), len(c.New)))
+		}
+	case few > 0:
+		c.Notes = append(c.Notes, fmt.Sprintf("%d numbers have too few runs for a test", few))
+	}
+	if c.Tests > 0 {
+		c.Notes = append(c.Notes, fmt.Sprintf("%d of %d tests found a difference (p <= %v); where nothing "+
+			"differs, chance alone finds up to %.0f on average. The tests assume that runs are independent of each "+
+			"other", c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
+	}
+	if unbounded != "" && c.Several() {
+		c.Notes = append(c.Notes, "± ∞: "+unbounded)
+	}
+	for _, s := range sides {
+		c.Notes = append(c.Notes, s.notes...)
+		behind := 0
+		for _, one := range s.runs {
+			if f := one.report.Fidelity; f != nil && f.Verdict != report.Faithful {
+				behind++
+			}
+		}
+		if behind > 0 {
+			c.Notes = append(c.Notes, fmt.Sprintf("the emulation of %d of %d %s runs was not faithful, so that "+
+				"times may be the host's and not the fabric's", behind, len(s.runs), s.name))
+		}
+	}
+}

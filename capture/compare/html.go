@@ -1,0 +1,91 @@
+package compare
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+
+	"railbed/internal/printable"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"words": Words,
+	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
+	"class": class,
+	"mark":  mark,
+}).Parse(pageText))
+
+// changesShown bounds the changes of the plan on the page.
+const changesShown = 60
+
+// pageData is the data of the page's template.
+type pageData struct {
+	*Comparison
+	Title   string
+	Sides   []pageSide
+	Changes []string
+	// MoreChanges and MoreFigures count what is left out.
+	MoreChanges, MoreFigures int
+	Figures                  []figure
+}
+
+type pageSide struct {
+	Name string
+	Runs []Run
+}
+
+// WriteHTML writes the comparison as one page without scripts, which loads nothing from elsewhere.
+func (c *Comparison) WriteHTML(w io.Writer) error {
+	data := pageData{Comparison: c, Title: names(c.Base) + " and " + names(c.New),
+		Sides: []pageSide{{"base", c.Base}, {"new", c.New}}, Changes: c.Plan}
+	if more := len(c.Plan) - changesShown; more > 0 {
+		data.Changes, data.MoreChanges = c.Plan[:changesShown], more
+	}
+	for i := range c.Curves {
+		if i == figuresShown {
+			data.MoreFigures = len(c.Curves) - i
+			break
+		}
+		data.Figures = append(data.Figures, newFigure(&c.Curves[i], c.Numbers))
+	}
+	if err := page.Execute(printable.NewWriter(w), data); err != nil { // names in runs are anybody's
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}
+
+// names returns the runs of a side for a title.
+func names(runs []Run) string {
+	var all []string
+	for i, r := range runs {
+		if i == 2 && len(runs) > 3 {
+			return fmt.Sprintf("%s and %d more", strings.Join(all, ", "), len(runs)-i)
+		}
+		all = append(all, r.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// class returns the page's colour class for an outcome or for a word of a verdict.
+func class(of any) string {
+	switch fmt.Sprint(of) {
+	case string(Better), "PASS", "faithful":
+		return "good"
+	case string(Worse), "FAIL", "ABORTED", "overloaded":
+		return "bad"
+	case string(Differs), "degraded", "INCONCLUSIVE", "OVERLOADED", "UNSUPPORTED":
+		return "unsure"
+	}
+	return "idle"
+}
+
+// mark returns a sign to show beside the word, for readers who do not see the colour.
+func mark(of any) string {
+	return map[string]string{"good": "✓", "bad": "✗", "unsure": "?", "idle": "–"}[class(of)]
+}

@@ -1,0 +1,219 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"golang.org/x/perf/benchmath"
+)
+
+// Direction says which values of a number are better.
+type Direction string
+
+// Directions.
+const (
+	Neither Direction = ""
+	More    Direction = "more"
+	Less    Direction = "less"
+)
+
+// Outcome says what can be said of a difference.
+type Outcome string
+
+// Outcomes.
+const (
+	// Equal is the outcome if all values of both sides are the same.
+	Equal Outcome = "equal"
+	// OneSided is the outcome if only one side has the number.
+	OneSided Outcome = "one side"
+	// TooFew is the outcome if not even the greatest difference would be significant with so few runs.
+	TooFew Outcome = "too few runs"
+	// Insignificant is the outcome if the difference may be by chance.
+	Insignificant Outcome = "not significant"
+	// The difference is significant. Differs is for numbers of which neither direction is better.
+	Better  Outcome = "better"
+	Worse   Outcome = "worse"
+	Differs Outcome = "differs"
+)
+
+// Sections of numbers, in their order.
+const (
+	Workloads  = "workloads"
+	Trainings  = "trainings"
+	Stacks     = "stacks"
+	Messages   = "messages"
+	Recordings = "times of messages in recordings"
+	Routing    = "routing"
+	Checks     = "checks"
+	Links      = "links"
+	Fidelity   = "fidelity"
+	Captures   = "captures"
+	Testbeds   = "testbed"
+)
+
+var sections = []string{Workloads, Trainings, Stacks, Messages, Recordings, Routing, Checks, Links, Fidelity, Captures,
+	Testbeds}
+
+// Units of numbers. Others are words to print behind the number.
+const (
+	Seconds = "s"
+	BitRate = "bit/s"
+	Share   = "share" // 0 to 1
+	Bytes   = "B"
+)
+
+// Number is a number that reports have, on both sides.
+type Number struct {
+	Section string    `json:"section"`
+	Of      string    `json:"of"`
+	What    string    `json:"what"`
+	Unit    string    `json:"unit,omitempty"`
+	Better  Direction `json:"better,omitempty"`
+	Base    Sample    `json:"base"`
+	New     Sample    `json:"new"`
+	// Difference is the difference of the medians, New less Base. Ratio is New by Base, absent if Base is 0. Both
+	// are absent if only one side has the number.
+	Difference *float64 `json:"difference,omitempty"`
+	Ratio      *float64 `json:"ratio,omitempty"`
+	// P is the probability of values at least so different if both sides have one distribution. It is absent
+	// without a test.
+	P       *float64 `json:"p,omitempty"`
+	Outcome Outcome  `json:"outcome"`
+	// Needs is benchmath's word on how many runs a test needs, if there are too few.
+	Needs string `json:"needs,omitempty"`
+}
+
+// Sample is the values of a side.
+type Sample struct {
+	// Values has a value for each run that has the number, in ascending order.
+	Values []float64 `json:"values"`
+	Median float64   `json:"median"`
+	// Low and High are the bounds of the median's confidence interval, absent with too few runs. Confidence is
+	// the interval's own, at least 0.95.
+	Low        *float64 `json:"low,omitempty"`
+	High       *float64 `json:"high,omitempty"`
+	Confidence float64  `json:"confidence,omitempty"`
+	// Range is the interval as benchstat prints it, the greater distance from the median in percent.
+	Range string `json:"range,omitempty"`
+	// needs is benchmath's word on how many runs an interval needs, if there are too few.
+	needs string
+}
+
+// confidence is the level of the medians' confidence intervals, as in benchstat.
+const confidence = 0.95
+
+// place identifies a number.
+type place struct{ section, of, what string }
+
+// gathered collects numbers.
+type gathered struct {
+	all []Number
+	at  map[place]int
+	// side and times are of the run that is read. times counts numbers of one name.
+	side  int
+	times map[place]int
+}
+
+// in adds numbers of an object in a section.
+type in struct {
+	*gathered
+	section, of string
+}
+
+// most bounds values, so that sums and differences of two are finite. JSON has no other numbers.
+const most = 1e300
+
+// add adds the value of a run. It leaves out what is no number.
+func (g in) add(what, unit string, better Direction, value float64) {
+	if math.IsNaN(value) || math.Abs(value) > most {
+		return
+	}
+	key := place{g.section, g.of, what}
+	g.times[key]++
+	if g.times[key] > 1 {
+		key.what += fmt.Sprintf(" (%d)", g.times[key])
+	}
+	i, known := g.at[key]
+	if !known {
+		i = len(g.all)
+		g.at[key] = i
+		g.all = append(g.all, Number{Section: key.section, Of: key.of, What: key.what, Unit: unit, Better: better,
+			Base: Sample{Values: []float64{}}, New: Sample{Values: []float64{}}})
+	}
+	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
+	sample.Values = append(sample.Values, value)
+}
+
+// numbers collects all numbers and compares them.
+func numbers(sides [2]*side, thresholds *benchmath.Thresholds) []Number {
+	g := &gathered{all: []Number{}, at: map[place]int{}}
+	for i, s := range sides {
+		g.side = i
+		for _, one := range s.runs {
+			g.times = map[place]int{}
+			g.report(one.report)
+			g.recording(one.messages)
+		}
+	}
+	slices.SortStableFunc(g.all, func(a, b Number) int {
+		return slices.Index(sections, a.Section) - slices.Index(sections, b.Section)
+	})
+	for i := range g.all {
+		g.all[i].compare(thresholds)
+	}
+	return g.all
+}
+
+// compare fills in what follows from the values.
+func (n *Number) compare(thresholds *benchmath.Thresholds) {
+	base, changed := n.Base.summarise(thresholds), n.New.summarise(thresholds)
+	if base == nil || changed == nil {
+		n.Outcome = OneSided
+		return
+	}
+	difference := n.New.Median - n.Base.Median
+	n.Difference = &difference
+	if ratio := n.New.Median / n.Base.Median; !math.IsNaN(ratio) && !math.IsInf(ratio, 0) {
+		n.Ratio = &ratio
+	}
+	if all := slices.Concat(n.Base.Values, n.New.Values); slices.Min(all) == slices.Max(all) {
+		n.Outcome = Equal
+		return
+	}
+	c := benchmath.AssumeNothing.Compare(base, changed)
+	switch {
+	case c.P > c.Alpha && len(c.Warnings) > 0:
+		n.Outcome, n.Needs = TooFew, c.Warnings[0].Error()
+		return
+	case c.P > c.Alpha:
+		n.Outcome = Insignificant
+	case n.Better == Neither || difference == 0:
+		n.Outcome = Differs
+	case (difference > 0) == (n.Better == More):
+		n.Outcome = Better
+	default:
+		n.Outcome = Worse
+	}
+	n.P = &c.P
+}
+
+// summarise sets the median and its interval. It returns nil without values.
+func (s *Sample) summarise(thresholds *benchmath.Thresholds) *benchmath.Sample {
+	if len(s.Values) == 0 {
+		return nil
+	}
+	sample := benchmath.NewSample(s.Values, thresholds)
+	summary := benchmath.AssumeNothing.Summary(sample, confidence)
+	s.Median = summary.Center
+	if len(s.Values) > 1 {
+		s.Range = summary.PctRangeString()
+	}
+	if len(summary.Warnings) > 0 {
+		s.needs = summary.Warnings[0].Error()
+	}
+	if !math.IsInf(summary.Lo, 0) && !math.IsInf(summary.Hi, 0) {
+		s.Low, s.High, s.Confidence = &summary.Lo, &summary.Hi, summary.Confidence
+	}
+	return sample
+}
