@@ -26,6 +26,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"plan", "--method", ""}, "conflict-free"},
 		{[]string{"verify", "--check", ""}, "deadlock: none"},
 		{[]string{"verify", ""}, "pcapng"},
+		{[]string{"report", "a", "--", ""}, "zip"}, // and directories
 		{[]string{"doctor", ""}, "netns"},
 		{[]string{"rdma", ""}, "write-bw"},
 		{[]string{"rdma", "atomic-bw", "--atomic_type", ""}, "CMP_AND_SWAP"},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/capture/compare"
 	"railbed/capture/display"
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -64,6 +65,8 @@ func TestJSON(t *testing.T) {
 		{path: "down", args: []string{name, name + "-never"}},
 		{path: "run", args: []string{scenario, "--out", out}},
 		{path: "report", args: []string{out}},
+		{path: "run", args: []string{scenario, "--out", out + "2"}},
+		{path: "report", args: []string{out, out + "2", "--html", filepath.Join(dir, "comparison.html")}},
 		{path: "verify", args: []string{filepath.Join(out, "run.pcapng"), "--testbed-file", scenario}},
 		{path: "decode", args: []string{"../capture/verify/roce/testdata/rxe/send.pcap", "-c", "3"},
 			lines: true},
@@ -241,7 +244,7 @@ func TestJSONFields(t *testing.T) {
 	for _, document := range []any{
 		supervisor.State{}, supervisor.Event{}, plan.Plan{}, report.Report{}, verify.Result{}, probe.Report{},
 		display.Summary{},
-		spec.Problem{}, allocation.File{}, cli.CollectiveReport{},
+		spec.Problem{}, allocation.File{}, cli.CollectiveReport{}, compare.Comparison{},
 	} {
 		walk(reflect.TypeOf(document).String(), reflect.TypeOf(document))
 	}

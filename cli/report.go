@@ -7,36 +7,93 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/capture/compare"
 	"railbed/capture/report"
 	"railbed/internal/input"
 	"railbed/internal/verdict"
 )
 
+// reportFlags are the flags of "railbed report", all for comparisons.
+type reportFlags struct {
+	page string
+	compare.Options
+}
+
 func newReportCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "report DIR",
-		Short: "Print the report of an earlier run again",
+	var flags reportFlags
+	cmd := &cobra.Command{
+		Use:   "report DIR | BASE NEW | BASE... -- NEW...",
+		Short: "Print the report of an earlier run again, or compare runs",
 		Long: `Report prints the tables of a run from the report.json in its directory of
 results, and exits with the code of that run. DIR may also be what is kept of a
-testbed that died; railbed ls lists these.`,
-		Example:           "  railbed report quickstart-results",
-		Args:              exactArgs(1),
-		ValidArgsFunction: completeDirs,
-		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := readReport(args[0])
-			if err != nil {
-				return &exitError{Code: verdict.ExitUsage, Err: err}
+testbed that died; railbed ls lists these.
+
+With two runs, or with base runs and new runs on both sides of --, it compares
+them: what changed in the plan, in versions and on the host; verdicts and checks;
+all numbers of the reports; and from recordings the times of messages, and where
+the time went. BASE and NEW are directories of results or bundles. A comparison
+exits with 0, whatever differs.
+
+Each number has its median over the runs of a side, and the range of its
+confidence interval in percent. The difference is significant if p of the
+Mann-Whitney U test is below --alpha; else it is ~. At least four runs of each
+side are needed at the default alpha. The test assumes that runs are independent:
+alternate between base runs and new runs, so that a slow hour of the machine
+touches both. One run of each side only shows values.
+
+The messages of one run are not independent of each other. So their quantiles
+describe runs, and the test takes a quantile as one value of a run.`,
+		Example: `  railbed report quickstart-results
+  railbed report before after
+  for i in 1 2 3 4; do
+    railbed run old.yaml --out old-$i; railbed run new.yaml --out new-$i
+  done
+  railbed report old-* -- new-*
+  railbed report old-* -- new-* --html comparison.html   # flags go before --
+  railbed report before.zip after.zip -o json | jq '.numbers[] | select(.section == "workloads")'`,
+		Args:              rangeArgs(1, -1),
+		ValidArgsFunction: filesOf("zip"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !(flags.Alpha > 0 && flags.Alpha < 1) {
+				return usage("--alpha %v: want a number between 0 and 1, such as 0.01", flags.Alpha)
 			}
-			dir := args[0]
-			if _, err := os.Stat(filepath.Join(dir, report.HTMLFile)); err != nil {
-				dir = "" // a testbed that died has no page
+			if dash := cmd.ArgsLenAtDash(); len(args) > 1 || dash > 0 {
+				base, changed, err := sidesOf(args, dash)
+				if err != nil {
+					return err
+				}
+				return a.compareRuns(cmd.Context(), base, changed, flags.page, flags.Options)
 			}
-			if err := a.printReport(r, dir); err != nil {
-				return err
+			for _, flag := range []string{"html", "alpha", "no-recordings"} {
+				if cmd.Flags().Changed(flag) {
+					return usage("--%s: want two runs to compare", flag)
+				}
 			}
-			return ended(r)
+			return a.printAgain(args[0])
 		},
 	}
+	cmd.Flags().StringVar(&flags.page, "html", "", "`FILE` to write the comparison to, as one page with pictures")
+	cmd.Flags().Float64Var(&flags.Alpha, "alpha", compare.DefaultAlpha,
+		"`SHARE` of the tests that may find a difference where there is none")
+	cmd.Flags().BoolVar(&flags.NoRecordings, "no-recordings", false,
+		"leave recordings unread: compare reports alone")
+	completeFlag(cmd, "html", filesOf("html"))
+	return cmd
+}
+
+// printAgain prints the report of a run.
+func (a *app) printAgain(dir string) error {
+	r, err := readReport(dir)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if _, err := os.Stat(filepath.Join(dir, report.HTMLFile)); err != nil {
+		dir = "" // a testbed that died has no page
+	}
+	if err := a.printReport(r, dir); err != nil {
+		return err
+	}
+	return ended(r)
 }
 
 func readReport(dir string) (*report.Report, error) {

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"railbed/capture/compare"
+	"railbed/internal/input"
+	"railbed/internal/verdict"
+)
+
+// changesShown bounds the changes of plans that are printed. The JSON document has all.
+const changesShown = 40
+
+// compareRuns compares two sides of runs.
+func (a *app) compareRuns(ctx context.Context, base, changed []string, page string, o compare.Options) error {
+	c, err := compare.Runs(ctx, base, changed, o)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if page != "" {
+		var text bytes.Buffer
+		if err := c.WriteHTML(&text); err != nil {
+			return err
+		}
+		if err := input.WriteFile(page, text.Bytes(), 0o644); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+	}
+	if a.output == "json" {
+		return a.printJSON(c)
+	}
+	a.printComparison(c)
+	if page != "" {
+		a.show("page: %s", page)
+	}
+	return nil
+}
+
+func (a *app) printComparison(c *compare.Comparison) {
+	rows := a.newTable("side", "run", "verdict", "fidelity", "file", "started")
+	for _, side := range []struct {
+		name string
+		runs []compare.Run
+	}{{"base", c.Base}, {"new", c.New}} {
+		for _, r := range side.runs {
+			rows.AppendRow([]any{side.name, r.Name, string(r.Verdict), r.Fidelity, r.File,
+				r.Started.Format(time.DateTime)})
+		}
+	}
+	a.render(rows)
+	for _, note := range c.Notes {
+		a.show("note: %s", note)
+	}
+	fmt.Fprintln(a.stdout)
+	if c.PlanCompared && len(c.Plan) == 0 {
+		a.show("plan: no change")
+	}
+	for i, change := range c.Plan {
+		if i == changesShown {
+			a.show("(%d more changes with -o json)", len(c.Plan)-i)
+			break
+		}
+		a.show("plan: %s", change)
+	}
+	fmt.Fprintln(a.stdout)
+	a.printFacts("what else differs", c.Facts)
+	a.printFacts("verdicts", c.ShownVerdicts())
+	for _, s := range c.Sections() {
+		a.printSection(c, &s)
+	}
+}
+
+// render prints a table and an empty line.
+func (a *app) render(rows printableTable) {
+	rows.Render()
+	fmt.Fprintln(a.stdout)
+}
+
+func (a *app) printFacts(title string, facts []compare.Fact) {
+	if len(facts) == 0 {
+		return
+	}
+	rows := a.newTable(title, "base", "new", "")
+	for i := range facts {
+		f := &facts[i]
+		differs := ""
+		if !f.Same() {
+			differs = "differs"
+		}
+		rows.AppendRow([]any{f.Title(), compare.Words(f.Base), compare.Words(f.New), differs})
+	}
+	a.render(rows)
+}
+
+func (a *app) printSection(c *compare.Comparison, s *compare.Section) {
+	if len(s.Numbers) > 0 {
+		header := []any{s.Title, "", "better", "base", "new", "difference"}
+		if c.Several() {
+			header = append(header, "test")
+		}
+		rows := a.newTable(header...)
+		for _, n := range s.Numbers {
+			row := []any{n.Of, n.What, string(n.Better), n.Texts(n.Base), n.Texts(n.New)}
+			if c.Several() {
+				row = append(row, n.Told(), n.Test())
+			} else {
+				row = append(row, n.Change())
+			}
+			rows.AppendRow(row)
+		}
+		rows.Render()
+	}
+	if rest := s.Rest(); rest != "" {
+		a.show("%s: %s", s.Title, rest)
+	}
+	fmt.Fprintln(a.stdout)
+}
+
+// sidesOf splits the arguments of "railbed report" into two sides: at the argument that follows -- or, of two
+// arguments, one each. As elsewhere, -- before all arguments only ends the flags.
+func sidesOf(args []string, dash int) (base, changed []string, err error) {
+	switch {
+	case dash <= 0 && len(args) == 2:
+		return args[:1], args[1:], nil
+	case dash <= 0:
+		return nil, nil, usage("%d runs: want -- between base runs and new runs, as in: railbed report %s -- %s",
+			len(args), strings.Join(args[:len(args)-1], " "), args[len(args)-1])
+	case dash == len(args):
+		return nil, nil, usage("no run follows --: want base runs before it and new runs after it")
+	}
+	for _, arg := range args[dash:] {
+		if strings.HasPrefix(arg, "-") {
+			return nil, nil, usage("%s follows --: want runs there, and flags before it", arg)
+		}
+	}
+	return args[:dash], args[dash:], nil
+}
