@@ -48,8 +48,8 @@ ROOTLESSFLAGS := -skip '^$(call either,$(NOT_ROOTLESS))'
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./capture/follow ./capture/trace \
-	./capture/bundle ./capture/compare ./capture/keep ./capture/layers ./capture/report ./capture/verify/... ./transports \
-	./workloads/collective
+	./capture/bundle ./capture/compare ./capture/keep ./capture/layers ./capture/report \
+	./capture/verify/... ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
 .PHONY: build quickstart check flakes test test-root test-user interop setup-test bench \

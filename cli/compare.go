@@ -56,7 +56,10 @@ func (a *app) printComparison(c *compare.Comparison) {
 		a.show("note: %s", note)
 	}
 	fmt.Fprintln(a.stdout)
-	if c.PlanCompared && len(c.Plan) == 0 {
+	switch {
+	case !c.PlanCompared:
+		a.show("plan: not compared")
+	case len(c.Plan) == 0:
 		a.show("plan: no change")
 	}
 	for i, change := range c.Plan {
@@ -127,8 +130,9 @@ func sidesOf(args []string, dash int) (base, changed []string, err error) {
 	case dash <= 0 && len(args) == 2:
 		return args[:1], args[1:], nil
 	case dash <= 0:
-		return nil, nil, usage("%d runs: want -- between base runs and new runs, as in: railbed report %s -- %s",
-			len(args), strings.Join(args[:len(args)-1], " "), args[len(args)-1])
+		return nil, nil,
+			usage("%d runs: want -- between base runs and new runs, as in: railbed report %s -- %s",
+				len(args), strings.Join(args[:len(args)-1], " "), args[len(args)-1])
 	case dash == len(args):
 		return nil, nil, usage("no run follows --: want base runs before it and new runs after it")
 	}

@@ -72,7 +72,8 @@ describe runs, and the test takes a quantile as one value of a run.`,
 			return a.printAgain(args[0])
 		},
 	}
-	cmd.Flags().StringVar(&flags.page, "html", "", "`FILE` to write the comparison to, as one page with pictures")
+	cmd.Flags().StringVar(&flags.page, "html", "",
+		"`FILE` to write the comparison to, as one page with pictures")
 	cmd.Flags().Float64Var(&flags.Alpha, "alpha", compare.DefaultAlpha,
 		"`SHARE` of the tests that may find a difference where there is none")
 	cmd.Flags().BoolVar(&flags.NoRecordings, "no-recordings", false,

@@ -36,8 +36,9 @@ func Compare(have, want *Plan) Difference {
 	return d
 }
 
-// Changes lists how the plan of a later run differs from the plan of an earlier run, in the words of files and
-// with the settings of links, as "switch leaf1: buffer 48KB, now 512KB". Plans without changes are equal.
+// Changes lists how the plan of a later run differs from the plan of an earlier run. It has the words of
+// files and the settings of links, as "switch leaf1: buffer 48KB, now 512KB". Plans without changes are
+// equal.
 func Changes(before, now *Plan) []string {
 	const later = ", now "
 	changes := differences(before, now, later)
@@ -61,8 +62,8 @@ func Changes(before, now *Plan) []string {
 	return append(changes, links.lines()...)
 }
 
-// given returns the settings of a direction of a link with the given MTU, without a ReorderBy that follows from
-// others.
+// given returns the settings of a direction of a link with the given MTU, without a ReorderBy that follows
+// from others.
 func (d Direction) given(mtu int) map[string]string {
 	if d.ReorderBy == d.defaultReorderBy(mtu) {
 		d.ReorderBy = 0
@@ -73,8 +74,8 @@ func (d Direction) given(mtu int) map[string]string {
 // wanted stands between the value of a running testbed and the value of a file.
 const wanted = ", want "
 
-// differences lists all differences but those in the settings of links' directions. between stands between two
-// values.
+// differences lists all differences but those in the settings of links' directions. between stands between
+// two values.
 func differences(have, want *Plan, between string) (lines []string) {
 	for _, part := range []struct {
 		name       string

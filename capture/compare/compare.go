@@ -1,19 +1,20 @@
-// Package compare puts two runs, or two sets of runs, beside each other: their plans, versions and hosts, their
-// verdicts, all numbers of their reports, and the times of the messages in their recordings.
+// Package compare puts two runs, or two sets of runs, beside each other. It compares their plans, versions,
+// hosts and verdicts, all numbers of their reports, and the times of the messages in their recordings.
 //
-// A number of a set has one value for each run. benchmath gives the median, its confidence interval, and the
-// significance of the difference by the Mann-Whitney U test, as benchstat does. The test assumes that runs are
-// independent of each other, and nothing about how values are distributed. It does not correct for the number
-// of tests: where nothing differs, a share Alpha of the tests still finds a difference. With one run on each
-// side no difference is significant.
+// A number of a set has one value for each run. benchmath gives the median, its confidence interval, and
+// the significance of the difference by the Mann-Whitney U test, as benchstat does. The test assumes that
+// runs are independent of each other, and nothing about how values are distributed. It does not correct for
+// the number of tests: where nothing differs, a share Alpha of the tests still finds a difference. With one
+// run on each side no difference is significant.
 //
-// The messages of one run share queues, senders and the host, so they are not independent samples. Their times
-// are only described: quantiles of each run, and curves for pictures. The test sees a quantile as one value of
-// a run.
+// The messages of one run share queues, senders and the host, so they are not independent samples. Their
+// times are only described: quantiles of each run, and curves for pictures. The test sees a quantile as one
+// value of a run.
 //
-// Of a run with several recordings the first is read. One recording is in memory at a time, with the bounds of
-// package follow. What stays of a run is its report and, for each workload and protocol, the quantiles. Each
-// side keeps one plan. A report has no settings of steps other than workloads, so that these are not compared.
+// If a run has several recordings, the first is read. One recording is in memory at a time, with the bounds
+// of package follow. Compare keeps the report of each run and the quantiles of each workload and protocol.
+// Each side keeps one plan. A report has the settings of workloads and not of other steps, so that settings
+// of other steps are not compared.
 package compare
 
 import (
@@ -53,8 +54,8 @@ type Comparison struct {
 	New    []Run  `json:"new"`
 	// Notes say what the numbers do not show, such as too few runs.
 	Notes []string `json:"notes"`
-	// Plan lists how the plan of the new runs differs from the plan of the base runs. PlanCompared is false if a
-	// side has no plan.
+	// Plan lists how the plan of the new runs differs from the plan of the base runs. PlanCompared is false
+	// if a side has no plan.
 	Plan         []string `json:"plan"`
 	PlanCompared bool     `json:"plan_compared"`
 	// Facts are the words in reports that differ, such as versions and hosts.
@@ -81,7 +82,7 @@ type Run struct {
 	PlanHash string          `json:"plan_hash"`
 }
 
-// run is what stays in memory of a run.
+// run is the part of a run that stays in memory.
 type run struct {
 	name     string
 	report   *report.Report
@@ -137,7 +138,8 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 	defer opened.Close()
 	r := opened.Report
 	if r == nil {
-		return fmt.Errorf("%s has no %s: want a directory of results of railbed run, or a bundle of one", name,
+		return fmt.Errorf("%s has no %s: want a directory of results of railbed run, or a bundle of one",
+			name,
 			report.JSONFile)
 	}
 	// The same run twice would make its numbers look certain.
@@ -152,7 +154,8 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 		var warning string
 		switch one.messages, warning, err = readMessages(ctx, opened); {
 		case err != nil:
-			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording is not compared: %v", s.name, name, err))
+			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording is not compared: %v", s.name, name,
+				err))
 		case warning != "":
 			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording %s", s.name, name, warning))
 		}
@@ -165,7 +168,8 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 		s.plan = opened.Plan
 	default:
 		if changes := plan.Changes(s.plan, opened.Plan); len(changes) > 0 {
-			s.notes = append(s.notes, fmt.Sprintf("%s %s has another plan than the runs before it: %s", s.name,
+			s.notes = append(s.notes, fmt.Sprintf("%s %s has another plan than the runs before it: %s",
+				s.name,
 				name, few(changes)))
 		}
 	}
@@ -182,8 +186,9 @@ func few(changes []string) string {
 }
 
 func compare(sides [2]*side, o Options) *Comparison {
-	c := &Comparison{Format: Format, Alpha: o.Alpha, Base: sides[0].list(), New: sides[1].list(), Notes: []string{},
-		Plan: []string{}, Facts: []Fact{}, Curves: curves(sides)}
+	c := &Comparison{Format: Format, Alpha: o.Alpha, Base: sides[0].list(), New: sides[1].list(),
+		Notes: []string{},
+		Plan:  []string{}, Facts: []Fact{}, Curves: curves(sides)}
 	if c.PlanCompared = sides[0].plan != nil && sides[1].plan != nil; c.PlanCompared {
 		c.Plan = append(c.Plan, plan.Changes(sides[0].plan, sides[1].plan)...)
 	}
@@ -200,7 +205,8 @@ func compare(sides [2]*side, o Options) *Comparison {
 
 func (s *side) list() (all []Run) {
 	for _, one := range s.runs {
-		r := Run{Name: one.name, File: one.report.File, Started: one.report.Started, Verdict: one.report.Verdict,
+		r := Run{Name: one.name, File: one.report.File, Started: one.report.Started,
+			Verdict:  one.report.Verdict,
 			PlanHash: one.report.PlanHash}
 		if one.report.Fidelity != nil {
 			r.Fidelity = one.report.Fidelity.Verdict
@@ -212,35 +218,31 @@ func (s *side) list() (all []Run) {
 
 // note counts the tests and writes the notes.
 func (c *Comparison) note(sides [2]*side) {
-	lacking := map[string]bool{}
-	few, unbounded := 0, ""
+	few, needs, unbounded := 0, "", ""
 	for i := range c.Numbers {
 		n := &c.Numbers[i]
 		unbounded = cmp.Or(n.Base.needs, n.New.needs, unbounded)
-		switch n.Outcome {
-		case TooFew:
+		switch {
+		case n.Outcome == TooFew:
 			few++
-			lacking[n.Needs] = true
-		case Insignificant:
-			c.Tests++
-		case Better, Worse, Differs:
-			c.Tests++
+			needs = n.Needs
+		case n.Significant():
 			c.Significant++
+			c.Tests++
+		case n.Outcome == Insignificant:
+			c.Tests++
 		}
 	}
-	switch {
-	case len(lacking) == 1 && c.Tests == 0:
-		for needs := range lacking {
-			c.Notes = append(c.Notes, fmt.Sprintf("no significance can be given: %s, and a sample is a run (base "+
-				"has %d, new has %d)", needs, len(c.Base), len(c.New)))
-		}
-	case few > 0:
-		c.Notes = append(c.Notes, fmt.Sprintf("%d numbers have too few runs for a test", few))
+	if few > 0 && c.Tests == 0 {
+		c.Notes = append(c.Notes, fmt.Sprintf("no significance can be given: %s, and a sample is a run "+
+			"(base has %d, new has %d)", needs, len(c.Base), len(c.New)))
+	} else if few > 0 {
+		c.Notes = append(c.Notes, fmt.Sprintf("%d numbers are in too few runs for a test: %s", few, needs))
 	}
 	if c.Tests > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("%d of %d tests found a difference (p <= %v); where nothing "+
-			"differs, chance alone finds up to %.0f on average. The tests assume that runs are independent of each "+
-			"other", c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
+			"differs, chance alone finds up to %.0f on average. The tests assume that runs are independent",
+			c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
 	}
 	if unbounded != "" && c.Several() {
 		c.Notes = append(c.Notes, "± ∞: "+unbounded)
@@ -254,8 +256,9 @@ func (c *Comparison) note(sides [2]*side) {
 			}
 		}
 		if behind > 0 {
-			c.Notes = append(c.Notes, fmt.Sprintf("the emulation of %d of %d %s runs was not faithful, so that "+
-				"times may be the host's and not the fabric's", behind, len(s.runs), s.name))
+			c.Notes = append(c.Notes,
+				fmt.Sprintf("the emulation of %d of %d %s runs was not faithful, so that "+
+					"times may be the host's and not the fabric's", behind, len(s.runs), s.name))
 		}
 	}
 }

@@ -79,10 +79,9 @@ func sidesOf(times ...[]float64) (sides [2]*side) {
 	return sides
 }
 
-// TestSignificance compares with published numbers. Mann and Whitney (1947, table I) have the distribution of U:
-// for 4 and 4 runs without overlap P(U = 0) is 1/70, for 6 and 6 runs P(U <= 5) is 0.021 and P(U <= 11) is
-// 0.155; the test has two sides. The times of the last case have U = 11, as the tortoises and hares of
-// Aesop's fable in textbooks.
+// TestSignificance compares with published numbers. Mann and Whitney (1947, table I) have the distribution of
+// U. For 4 and 4 runs without overlap P(U = 0) is 1/70. For 6 and 6 runs P(U <= 5) is 0.021 and P(U <= 11) is
+// 0.155. The test has two sides.
 func TestSignificance(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -96,9 +95,11 @@ func TestSignificance(t *testing.T) {
 		{"three runs each", []float64{1, 2, 3}, []float64{7, 8, 9}, 0.05, 0, TooFew, ">= 4 samples"},
 		{"four runs, apart", []float64{1, 2, 3, 4}, []float64{6, 7, 8, 9}, 0.05, 2. / 70, Worse, ""},
 		{"four runs, the other way", []float64{6, 7, 8, 9}, []float64{1, 2, 3, 4}, 0.05, 2. / 70, Better, ""},
-		{"four runs, a strict test", []float64{1, 2, 3, 4}, []float64{6, 7, 8, 9}, 0.01, 0, TooFew, ">= 5 samples"},
+		{"four runs, a strict test", []float64{1, 2, 3, 4}, []float64{6, 7, 8, 9}, 0.01, 0, TooFew,
+			">= 5 samples"},
 		{"U is 5", []float64{1, 2, 3, 4, 7, 9}, []float64{5, 6, 8, 10, 11, 12}, 0.05, 0.0411, Worse, ""},
-		{"U is 11", []float64{1, 7, 8, 9, 10, 11}, []float64{2, 3, 4, 5, 6, 12}, 0.05, 0.3095, Insignificant, ""},
+		{"U is 11", []float64{1, 7, 8, 9, 10, 11}, []float64{2, 3, 4, 5, 6, 12}, 0.05, 0.3095, Insignificant,
+			""},
 		{"all the same", []float64{5, 5, 5, 5}, []float64{5, 5, 5, 5}, 0.05, 0, Equal, ""},
 		{"one against many", []float64{1}, []float64{2, 3, 4, 5, 6}, 0.05, 1. / 3, Insignificant, ""},
 		{"none", []float64{1}, nil, 0.05, 0, OneSided, ""},
@@ -110,7 +111,8 @@ func TestSignificance(t *testing.T) {
 		}
 		if n.Outcome != c.want || math.Abs(got-c.p) > 5e-5 || !strings.Contains(n.Needs, c.needs) ||
 			(c.needs == "") != (n.Needs == "") {
-			t.Errorf("%s: %q, p %v, needs %q; want %q, p %v, needs %q", c.name, n.Outcome, got, n.Needs, c.want, c.p,
+			t.Errorf("%s: %q, p %v, needs %q; want %q, p %v, needs %q", c.name, n.Outcome, got, n.Needs,
+				c.want, c.p,
 				c.needs)
 		}
 	}
@@ -121,7 +123,8 @@ func TestSignificance(t *testing.T) {
 func TestMedians(t *testing.T) {
 	n := find(t, compare(sidesOf([]float64{9e6, 1e6, 3e6, 4e6, 2e6, 7e6}, []float64{1e6, 2e6, 3e6, 4e6, 5e6}),
 		Options{Alpha: 0.05}), Workloads, "time")
-	if b := n.Base; b.Median != 3.5 || b.Low == nil || *b.Low != 1 || *b.High != 9 || b.Confidence != 1-2./64 {
+	if b := n.Base; b.Median != 3.5 || b.Low == nil || *b.Low != 1 || *b.High != 9 ||
+		b.Confidence != 1-2./64 {
 		t.Errorf("six values: %+v", b)
 	}
 	if b := n.New; b.Median != 3 || b.Low != nil || b.Range != "∞" {
@@ -132,8 +135,8 @@ func TestMedians(t *testing.T) {
 	}
 }
 
-// TestSameRunsAreRarelyCalledDifferent draws both sides from one distribution. A test at 0.05 errs in up to 5 %
-// of the cases; 2,000 cases have a standard deviation of 0.5 %.
+// TestSameRunsAreRarelyCalledDifferent draws both sides from one distribution. A test at 0.05 errs in up to 5
+// % of the cases; 2,000 cases have a standard deviation of 0.5 %.
 func TestSameRunsAreRarelyCalledDifferent(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	const cases = 2000
@@ -205,15 +208,16 @@ func TestBadRuns(t *testing.T) {
 			}
 		}
 	}
-	if c := runs(t, []string{archive}, good[1:], Options{}); find(t, c, Workloads, "time").Base.Median != 1e-6 {
+	if c := runs(t, []string{archive}, good[1:], Options{}); find(t, c, Workloads,
+		"time").Base.Median != 1e-6 {
 		t.Errorf("a bundle gives %+v", c.Numbers)
 	}
 }
 
-// TestPlans: a changed plan is told, an equal plan is not, and a run that differs from others of its side is
-// noted.
+// TestPlans: a change of a plan is listed, and a run whose plan differs from its side's plan is noted.
 func TestPlans(t *testing.T) {
-	const file = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, links: {default: {rate: 1gbit}}}\n"
+	const file = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, links: {default: {rate: " +
+		"1gbit}}}\n"
 	names := write(t, withTime(1), withTime(2), withTime(3), withTime(4))
 	for i, text := range []string{file, file, strings.Replace(file, "1gbit", "2gbit", 1)} {
 		var plan bytes.Buffer
@@ -226,7 +230,8 @@ func TestPlans(t *testing.T) {
 	if c := runs(t, names[:1], names[1:2], Options{}); len(c.Plan) != 0 || !c.PlanCompared {
 		t.Errorf("equal plans: %q, %v", c.Plan, c.PlanCompared)
 	}
-	if c := runs(t, names[:1], names[2:3], Options{}); len(c.Plan) != 1 || !strings.HasSuffix(c.Plan[0], change) {
+	if c := runs(t, names[:1], names[2:3], Options{}); len(c.Plan) != 1 || !strings.HasSuffix(c.Plan[0],
+		change) {
 		t.Errorf("another rate: %q", c.Plan)
 	}
 	c := runs(t, []string{names[0], names[2]}, names[3:], Options{})

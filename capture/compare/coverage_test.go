@@ -47,8 +47,8 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
-// change changes the leaf with a number, counted in the order of fields, and returns its path. It returns "" if
-// there are fewer.
+// change changes the leaf with a number, counted in the order of fields, and returns its path. It returns ""
+// if there are fewer.
 func change(v reflect.Value, leaf *int, path string) string {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -108,11 +108,13 @@ var notCompared = []struct{ paths, reason string }{
 	{`Workloads\.Mixture\.(Hottest|Load|Times|Most|DispatchBytes|CombineBytes)`, "behind other numbers"},
 	{`Trainings\.(OtherClocks|PerRank\..*|Bars\..*)`, "parts of numbers that are compared"},
 	{`Messages\.(Count|Slowdowns\.Percentiles\.Count|Parts\.Times\.Count)`, "behind other numbers"},
-	{`Stacks\.(Figures|Columns|Rows\.Cells|Rows\.Part)`, "one cell is the key of its row; Part is in the costs"},
+	{`Stacks\.(Figures|Columns|Rows\.Cells|Rows\.Part)`,
+		"one cell is the key of its row; Part is in the costs"},
 	{`Stacks\.(Unit|Less)|Checks\.Values\.Unit`, "properties of a number"},
 	{`Containers|EventsDropped|Routing\.(Ended\..*|Reactions\.At)`, "events, in the order of time"},
 	{`Host\.Memory`, "in MiB"},
-	{`Fidelity\.(PressureSource|Samples|Links\.(Link|Direction|Asked|Busy|Packets|Bytes|Drops)|Links\.Late\..*)`,
+	{
+		`Fidelity\.(PressureSource|Samples|Links\.(Link|Direction|Asked|Busy|Packets|Bytes|Drops)|Links\.Late\..*)`,
 		"behind other numbers, or of the plan"},
 	{`Fidelity\.Timing\.(Released|Unmatched|Unit|Windows|Late|First|Worst|Waited|Ran|Priority|Nice|Frames).*`,
 		"told by the lateness of arrivals"},
@@ -120,8 +122,8 @@ var notCompared = []struct{ paths, reason string }{
 	{`Captures\.Taps\.(Name|Limited)`, "told by packets"},
 }
 
-// TestFieldsAreCompared changes one field of a report at a time: the comparison differs, unless notCompared has
-// the field. A new field of reports has to be in one of both.
+// TestFieldsAreCompared changes one field of a report at a time: the comparison differs, unless notCompared
+// has the field. A new field of reports has to be in one of both.
 func TestFieldsAreCompared(t *testing.T) {
 	exempt := func(path string) bool {
 		for _, e := range notCompared {

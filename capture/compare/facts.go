@@ -11,7 +11,7 @@ import (
 
 // Fact is a word that runs have, such as a version or the verdict of a check.
 type Fact struct {
-	// Of is what the word is about, such as "check drops switches tail", "" for the whole run.
+	// Of is the subject, such as "check drops switches tail", "" for the whole run.
 	Of   string `json:"of,omitempty"`
 	What string `json:"what"`
 	// Base and New are the words of the runs, most frequent first. A side without the fact has none.
@@ -30,18 +30,18 @@ func (f *Fact) Same() bool {
 	return len(f.Base) == 1 && len(f.New) == 1 && f.Base[0].Word == f.New[0].Word
 }
 
-// name is what a fact or number is about.
-type name struct{ of, what string }
+// subject identifies a fact.
+type subject struct{ of, what string }
 
 // facts collects facts of all runs. A fact that some runs of a side lack has the word "" there.
 func facts(sides [2]*side, of func(r *report.Report, add func(of, what string, word any))) []Fact {
 	all := []Fact{}
-	at := map[name]int{}
+	at := map[subject]int{}
 	for i, s := range sides {
 		for _, one := range s.runs {
-			times := map[name]int{} // in this run
+			times := map[subject]int{} // in this run
 			of(one.report, func(of, what string, word any) {
-				n := name{of, what}
+				n := subject{of, what}
 				times[n]++
 				if times[n] > 1 {
 					n.what += fmt.Sprintf(" (%d)", times[n])
@@ -100,6 +100,22 @@ func inputs(r *report.Report, add func(of, what string, word any)) {
 	for _, s := range r.Steps {
 		add("step "+s.Name, "", "there")
 	}
+	inputsOfSteps(r, add)
+	for _, c := range r.Checks {
+		for _, v := range c.Values {
+			if v.Want != "" {
+				add("check "+c.Name, "wanted "+v.Name, v.Want)
+			}
+		}
+	}
+	for _, c := range r.Captures {
+		add("capture "+c.File, "at", strings.Join(c.At, ", "))
+		add("capture "+c.File, "filter", c.Filter)
+	}
+}
+
+// inputsOfSteps adds the settings of steps that a report has.
+func inputsOfSteps(r *report.Report, add func(of, what string, word any)) {
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
 		of := "workload " + w.Name
@@ -116,7 +132,8 @@ func inputs(r *report.Report, add func(of, what string, word any)) {
 			add(of, fmt.Sprintf("algorithm, %d B", row.Size), row.Algorithm)
 		}
 		if m := w.Mixture; m != nil {
-			add(of, "experts", fmt.Sprintf("%d, %d tokens of %d values at each rank, each to %d %s", m.Experts,
+			add(of, "experts", fmt.Sprintf("%d, %d tokens of %d values at each rank, each to %d %s",
+				m.Experts,
 				m.Tokens, m.Hidden, m.TopK, m.Skew))
 		}
 	}
@@ -144,17 +161,6 @@ func inputs(r *report.Report, add func(of, what string, word any)) {
 		add(of, "version", s.Version)
 		add(of, "test", s.Test)
 		add(of, "ranks", s.Ranks)
-	}
-	for _, c := range r.Checks {
-		for _, v := range c.Values {
-			if v.Want != "" {
-				add("check "+c.Name, "wanted "+v.Name, v.Want)
-			}
-		}
-	}
-	for _, c := range r.Captures {
-		add("capture "+c.File, "at", strings.Join(c.At, ", "))
-		add("capture "+c.File, "filter", c.Filter)
 	}
 }
 

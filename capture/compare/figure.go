@@ -9,7 +9,7 @@ import (
 	"railbed/capture/follow"
 )
 
-// Bounds of what the page draws. The JSON document has all curves.
+// Bounds of the pictures on a page. The JSON document has all curves.
 const (
 	figuresShown = 8
 	curvesShown  = 12 // of a side
@@ -22,8 +22,8 @@ const (
 	plotTop, plotBottom       = 12, 292
 )
 
-// figure is the distributions of one kind of messages as a picture: times on a logarithmic axis, and shares of
-// the messages on an axis of log odds, which stretches both ends.
+// figure is a picture of the distributions of one kind of messages. Times are on a logarithmic axis. Shares
+// of the messages are on an axis of log odds, which stretches both ends.
 type figure struct {
 	Title, Description string
 	Lines              []figureLine

@@ -52,7 +52,8 @@ const (
 	Testbeds   = "testbed"
 )
 
-var sections = []string{Workloads, Trainings, Stacks, Messages, Recordings, Routing, Checks, Links, Fidelity, Captures,
+var sections = []string{Workloads, Trainings, Stacks, Messages, Recordings, Routing, Checks, Links, Fidelity,
+	Captures,
 	Testbeds}
 
 // Units of numbers. Others are words to print behind the number.
@@ -72,8 +73,8 @@ type Number struct {
 	Better  Direction `json:"better,omitempty"`
 	Base    Sample    `json:"base"`
 	New     Sample    `json:"new"`
-	// Difference is the difference of the medians, New less Base. Ratio is New by Base, absent if Base is 0. Both
-	// are absent if only one side has the number.
+	// Difference is the difference of the medians, New less Base. Ratio is New by Base, absent if Base is 0.
+	// Both are absent if only one side has the number.
 	Difference *float64 `json:"difference,omitempty"`
 	Ratio      *float64 `json:"ratio,omitempty"`
 	// P is the probability of values at least so different if both sides have one distribution. It is absent
@@ -89,8 +90,8 @@ type Sample struct {
 	// Values has a value for each run that has the number, in ascending order.
 	Values []float64 `json:"values"`
 	Median float64   `json:"median"`
-	// Low and High are the bounds of the median's confidence interval, absent with too few runs. Confidence is
-	// the interval's own, at least 0.95.
+	// Low and High are the bounds of the median's confidence interval, absent with too few runs. Confidence
+	// is the interval's own, at least 0.95.
 	Low        *float64 `json:"low,omitempty"`
 	High       *float64 `json:"high,omitempty"`
 	Confidence float64  `json:"confidence,omitempty"`
@@ -138,8 +139,9 @@ func (g in) add(what, unit string, better Direction, value float64) {
 	if !known {
 		i = len(g.all)
 		g.at[key] = i
-		g.all = append(g.all, Number{Section: key.section, Of: key.of, What: key.what, Unit: unit, Better: better,
-			Base: Sample{Values: []float64{}}, New: Sample{Values: []float64{}}})
+		g.all = append(g.all, Number{Section: key.section, Of: key.of, What: key.what, Unit: unit,
+			Better: better,
+			Base:   Sample{Values: []float64{}}, New: Sample{Values: []float64{}}})
 	}
 	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
 	sample.Values = append(sample.Values, value)
@@ -165,7 +167,7 @@ func numbers(sides [2]*side, thresholds *benchmath.Thresholds) []Number {
 	return g.all
 }
 
-// compare fills in what follows from the values.
+// compare computes the fields that follow from the values.
 func (n *Number) compare(thresholds *benchmath.Thresholds) {
 	base, changed := n.Base.summarise(thresholds), n.New.summarise(thresholds)
 	if base == nil || changed == nil {

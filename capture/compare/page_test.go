@@ -38,8 +38,8 @@ fabric:
   links: {default: {rate: 100mbit, delay: 10us}}
 `
 
-// record adds a recording of ten messages of 1,000 bytes to the results of a run. The k-th takes k times 100 us
-// and extra, in microseconds.
+// record adds a recording of ten messages of 1,000 bytes to the results of a run. The k-th takes k times 100
+// us and extra, in microseconds.
 func record(t *testing.T, dir string, extra int64) {
 	t.Helper()
 	s := verifytest.NewScene(t)
@@ -98,7 +98,8 @@ func TestRecordings(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = runs(t, names[:1], names[1:], Options{})
-	if notes := strings.Join(c.Notes, "\n"); !strings.Contains(notes, "run1: its recording is not compared: ") {
+	if notes := strings.Join(c.Notes, "\n"); !strings.Contains(notes,
+		"run1: its recording is not compared: ") {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -140,14 +141,16 @@ func TestPageIsSelfContained(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := text.String()
-	for _, banned := range []string{"<script", "javascript:", "<link", "@import", "http://", "https://", "<b>",
+	for _, banned := range []string{"<script", "javascript:", "<link", "@import", "http://", "https://",
+		"<b>",
 		"ZgotmplZ"} {
 		if strings.Contains(page, banned) {
 			t.Errorf("the page has %q", banned)
 		}
 	}
 	for _, wanted := range []string{
-		"&lt;b&gt;new&lt;/b&gt;.yaml", "prefers-color-scheme: dark", "✗ FAIL</span> 4", "<strong>differs</strong>",
+		"&lt;b&gt;new&lt;/b&gt;.yaml", "prefers-color-scheme: dark", "✗ FAIL</span> 4",
+		"<strong>differs</strong>",
 		"p=0.029 n=4", "✓ better", `class="line-base"`, "p50: base 502us, new 802us",
 		`<td>base</td><td class="n">552us</td>`,
 	} {
@@ -187,7 +190,8 @@ func TestHostileTexts(t *testing.T) {
 	for i := range sides {
 		r := &report.Report{}
 		fill(reflect.ValueOf(r).Elem(), hostile+[]string{"a", "b"}[i])
-		told := messages{Sum: follow.Sum{Workload: hostile, Protocol: hostile}, named: make([]time.Duration, 6)}
+		told := messages{Sum: follow.Sum{Workload: hostile, Protocol: hostile}, named: make([]time.Duration,
+			6)}
 		for k := range probabilities {
 			told.times = append(told.times, time.Duration(k+1))
 		}

@@ -15,7 +15,8 @@ import (
 // messages are the messages of a workload and protocol in a run's recording.
 type messages struct {
 	follow.Sum
-	// times are quantiles of the messages that arrived, in the order of probabilities. It is empty if none did.
+	// times are quantiles of the messages that arrived, in the order of probabilities. It is empty if none
+	// did.
 	times []time.Duration
 	// named are the quantiles of namedQuantiles.
 	named []time.Duration
@@ -157,8 +158,9 @@ func curves(sides [2]*side) []Curves {
 				})
 				if at < 0 {
 					at = len(all)
-					all = append(all, Curves{Workload: m.Workload, Protocol: m.Protocol, Probabilities: probabilities,
-						Base: []Curve{}, New: []Curve{}})
+					all = append(all, Curves{Workload: m.Workload, Protocol: m.Protocol,
+						Probabilities: probabilities,
+						Base:          []Curve{}, New: []Curve{}})
 				}
 				curve := Curve{Run: one.name, Messages: m.Messages}
 				for _, t := range m.times {

@@ -163,7 +163,8 @@ func (g *gathered) stack(s *report.Stack) {
 	}
 	for _, c := range s.Costs {
 		if c.Before != 0 {
-			to.add(fmt.Sprintf("%s: %s beside %s", c.Of, c.Figure, s.Beside), "times", Neither, c.After/c.Before)
+			to.add(fmt.Sprintf("%s: %s beside %s", c.Of, c.Figure, s.Beside), "times", Neither,
+				c.After/c.Before)
 		}
 	}
 }
