@@ -35,17 +35,20 @@ the time went. BASE and NEW are directories of results or bundles. A comparison
 exits with 0, whatever differs.
 
 Each number has its median over the runs of a side, and the range of its
-confidence interval in percent. The difference is significant if p of the
-Mann-Whitney U test is below --alpha; else it is ~. At least four runs of each
-side are needed at the default alpha. The test assumes that runs are independent:
-alternate between base runs and new runs, so that a slow hour of the machine
-touches both. One run of each side only shows values.
+confidence interval in percent. A difference is ~ if p of the Mann-Whitney U test
+is above --alpha. Of many tests some find a difference by chance. So a number is
+better, worse or differs if p is so low that chance alone gives any such number
+with a probability of at most --alpha, and perhaps so otherwise. One run of each
+side only shows values. Four of each are the least for any difference, and eight
+suffice for most files.
 
-The messages of one run are not independent of each other. So their quantiles
-describe runs, and the test takes a quantile as one value of a run.`,
+The test assumes that runs are independent: alternate between base runs and new
+runs, so that a slow hour of the machine affects both. The messages of one run are
+not independent of each other. So their quantiles describe runs, and the test
+takes a quantile as one value of a run.`,
 		Example: `  railbed report quickstart-results
   railbed report before after
-  for i in 1 2 3 4; do
+  for i in 1 2 3 4 5 6 7 8; do
     railbed run old.yaml --out old-$i; railbed run new.yaml --out new-$i
   done
   railbed report old-* -- new-*

@@ -3,9 +3,12 @@
 //
 // A number of a set has one value for each run. benchmath gives the median, its confidence interval, and
 // the significance of the difference by the Mann-Whitney U test, as benchstat does. The test assumes that
-// runs are independent of each other, and nothing about how values are distributed. It does not correct for
-// the number of tests: where nothing differs, a share Alpha of the tests still finds a difference. With one
-// run on each side no difference is significant.
+// runs are independent of each other, and nothing about how values are distributed. With one run on each side
+// no difference is significant.
+//
+// Where nothing differs, a share Alpha of the tests still finds a difference. So a number is only called
+// better, worse or different if p is at most its part of Alpha. Each section has an equal part, which its
+// tests divide.
 //
 // The messages of one run share queues, senders and the host, so they are not independent samples. Their
 // times are only described: quantiles of each run, and curves for pictures. The test sees a quantile as one
@@ -67,9 +70,11 @@ type Comparison struct {
 	Curves []Curves `json:"curves"`
 	// Alpha is the probability of each test to find a difference where there is none.
 	Alpha float64 `json:"alpha"`
-	// Tests is the number of tests and Significant the number of differences that they found.
+	// Tests is the number of tests and Significant the number of differences that they found. Different is
+	// the number of differences that are significant among all tests: better, worse or differs.
 	Tests       int `json:"tests"`
 	Significant int `json:"significant"`
+	Different   int `json:"different"`
 }
 
 // Run is one of the runs of a side.
@@ -226,10 +231,13 @@ func (c *Comparison) note(sides [2]*side) {
 		case n.Outcome == TooFew:
 			few++
 			needs = n.Needs
+		case n.Outcome == Perhaps:
+			c.Significant++
 		case n.Significant():
 			c.Significant++
-			c.Tests++
-		case n.Outcome == Insignificant:
+			c.Different++
+		}
+		if n.P != nil {
 			c.Tests++
 		}
 	}
@@ -237,12 +245,11 @@ func (c *Comparison) note(sides [2]*side) {
 		c.Notes = append(c.Notes, fmt.Sprintf("no significance can be given: %s, and a sample is a run "+
 			"(base has %d, new has %d)", needs, len(c.Base), len(c.New)))
 	} else if few > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%d numbers are in too few runs for a test: %s", few, needs))
+		c.Notes = append(c.Notes, fmt.Sprintf("%d numbers are in too few runs for a test: %s", few,
+			needs))
 	}
 	if c.Tests > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%d of %d tests found a difference (p <= %v); where nothing "+
-			"differs, chance alone finds up to %.0f on average. The tests assume that runs are independent",
-			c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
+		c.noteTests()
 	}
 	if unbounded != "" && c.Several() {
 		c.Notes = append(c.Notes, "± ∞: "+unbounded)
@@ -261,4 +268,22 @@ func (c *Comparison) note(sides [2]*side) {
 					"times may be the host's and not the fabric's", behind, len(s.runs), s.name))
 		}
 	}
+}
+
+// noteTests says how sure the tests are.
+func (c *Comparison) noteTests() {
+	c.Notes = append(c.Notes,
+		fmt.Sprintf("%d of %d tests find a difference (p <= %.3g), where chance alone gives "+
+			"up to %.0f on average. The tests assume that runs are independent of each other", c.Significant,
+			c.Tests,
+			c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
+	if c.Tests == 1 || c.Significant == 0 {
+		return
+	}
+	note := fmt.Sprintf("%d of these are called better, worse or different: chance alone gives any with a "+
+		"probability of at most %.3g", c.Different, c.Alpha)
+	if c.Different < c.Significant {
+		note += ". The others are so perhaps"
+	}
+	c.Notes = append(c.Notes, note)
 }

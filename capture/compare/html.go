@@ -79,7 +79,7 @@ func class(of any) string {
 		return "good"
 	case string(Worse), "FAIL", "ABORTED", "overloaded":
 		return "bad"
-	case string(Differs), "degraded", "INCONCLUSIVE", "OVERLOADED", "UNSUPPORTED":
+	case "degraded", "INCONCLUSIVE", "OVERLOADED", "UNSUPPORTED":
 		return "unsure"
 	}
 	return "idle"
@@ -87,5 +87,11 @@ func class(of any) string {
 
 // mark returns a sign to show beside the word, for readers who do not see the colour.
 func mark(of any) string {
+	switch of {
+	case Differs:
+		return "≠"
+	case Perhaps:
+		return "?"
+	}
 	return map[string]string{"good": "✓", "bad": "✗", "unsure": "?", "idle": "–"}[class(of)]
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"golang.org/x/perf/benchmath"
 )
@@ -29,9 +30,12 @@ const (
 	OneSided Outcome = "one side"
 	// TooFew is the outcome if not even the greatest difference would be significant with so few runs.
 	TooFew Outcome = "too few runs"
-	// Insignificant is the outcome if the difference may be by chance.
+	// Insignificant is the outcome if the test finds no difference.
 	Insignificant Outcome = "not significant"
-	// The difference is significant. Differs is for numbers of which neither direction is better.
+	// Perhaps is the outcome if the test finds a difference, and so many tests find one by chance.
+	Perhaps Outcome = "perhaps"
+	// The difference is significant among all tests. Differs is for numbers of which neither direction is
+	// better.
 	Better  Outcome = "better"
 	Worse   Outcome = "worse"
 	Differs Outcome = "differs"
@@ -81,7 +85,7 @@ type Number struct {
 	// without a test.
 	P       *float64 `json:"p,omitempty"`
 	Outcome Outcome  `json:"outcome"`
-	// Needs is benchmath's word on how many runs a test needs, if there are too few.
+	// Needs is benchmath's word on how many runs the outcome needs, if there are too few.
 	Needs string `json:"needs,omitempty"`
 }
 
@@ -161,10 +165,28 @@ func numbers(sides [2]*side, thresholds *benchmath.Thresholds) []Number {
 	slices.SortStableFunc(g.all, func(a, b Number) int {
 		return slices.Index(sections, a.Section) - slices.Index(sections, b.Section)
 	})
+	tests := map[string]int{} // by section
 	for i := range g.all {
-		g.all[i].compare(thresholds)
+		if g.all[i].compare(thresholds); g.all[i].P != nil {
+			tests[g.all[i].Section]++
+		}
+	}
+	for i := range g.all {
+		n := &g.all[i]
+		n.judge(strict(thresholds.CompareAlpha, len(tests), tests[n.Section]))
 	}
 	return g.all
+}
+
+// strict returns the thresholds for the numbers of a section. A test at alpha errs in a share alpha of the
+// cases where nothing differs, so that some of many tests err. By Bonferroni's inequality the probability of
+// any error is at most alpha if thresholds add up to alpha, however the numbers depend on each other. Each
+// section has an equal part, so that a fabric with many links does not hide workloads.
+func strict(alpha float64, sections, tests int) *benchmath.Thresholds {
+	alpha /= float64(max(sections, 1) * max(tests, 1))
+	unit := math.Pow(10, math.Floor(math.Log10(alpha))-1) // two digits are enough to read
+	alpha, _ = strconv.ParseFloat(strconv.FormatFloat(math.Floor(alpha/unit)*unit, 'g', 2, 64), 64)
+	return &benchmath.Thresholds{CompareAlpha: alpha}
 }
 
 // compare computes the fields that follow from the values.
@@ -190,14 +212,31 @@ func (n *Number) compare(thresholds *benchmath.Thresholds) {
 		return
 	case c.P > c.Alpha:
 		n.Outcome = Insignificant
-	case n.Better == Neither || difference == 0:
+	default:
+		n.Outcome = Perhaps
+	}
+	n.P = &c.P
+}
+
+// judge takes a difference that a test found as such if it is significant by the strict thresholds, too.
+func (n *Number) judge(strict *benchmath.Thresholds) {
+	if n.Outcome != Perhaps {
+		return
+	}
+	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(n.Base.Values, strict),
+		benchmath.NewSample(n.New.Values, strict))
+	switch {
+	case c.P > c.Alpha:
+		if len(c.Warnings) > 0 {
+			n.Needs = c.Warnings[0].Error()
+		}
+	case n.Better == Neither || *n.Difference == 0:
 		n.Outcome = Differs
-	case (difference > 0) == (n.Better == More):
+	case (*n.Difference > 0) == (n.Better == More):
 		n.Outcome = Better
 	default:
 		n.Outcome = Worse
 	}
-	n.P = &c.P
 }
 
 // summarise sets the median and its interval. It returns nil without values.

@@ -108,15 +108,15 @@ func TestRecordings(t *testing.T) {
 func sample(t *testing.T) *Comparison {
 	t.Helper()
 	var all []*report.Report
-	for i := range 8 {
-		r := withTime([]float64{100e3, 101e3, 102e3, 103e3, 50e3, 51e3, 52e3, 53e3}[i])
-		r.Name, r.File, r.Versions.Railbed = "ring", []string{"old.yaml", "<b>new</b>.yaml"}[i/4], "v0.1.0"
-		r.Verdict = []verdict.Verdict{verdict.Fail, verdict.Pass}[i/4]
+	for i := range 16 {
+		r := withTime([]float64{100e3, 50e3}[i/8] + float64(i)*1e3)
+		r.Name, r.File, r.Versions.Railbed = "ring", []string{"old.yaml", "<b>new</b>.yaml"}[i/8], "v0.1.0"
+		r.Verdict = []verdict.Verdict{verdict.Fail, verdict.Pass}[i/8]
 		r.Started = began.Truncate(86400e9).AddDate(0, 0, i)
 		r.Steps = []report.Step{{Name: "workload ar", State: report.Passed}}
 		r.Checks = []report.Check{{Name: "drops", Verdict: r.Verdict, Values: []report.Value{{Name: "dropped",
-			Value: float64(12 * (1 - i/4)), Want: "0"}}}}
-		r.Fidelity = &report.Fidelity{Verdict: report.Degraded, Pressure: 0.5 + float64(i%4)/10,
+			Value: float64(12 * (1 - i/8)), Want: "0"}}}}
+		r.Fidelity = &report.Fidelity{Verdict: report.Degraded, Pressure: 0.5 + float64(i%8)/10,
 			Links: []report.LinkRate{{From: "h0:eth0", To: "leaf0:p0", Achieved: 99e6, Peak: 1e8, Busy: 1,
 				Marks: map[string][8]uint64{"red": {3: uint64(i)}}}}}
 		all = append(all, r)
@@ -124,10 +124,10 @@ func sample(t *testing.T) *Comparison {
 	names := write(t, all...)
 	t.Chdir(filepath.Dir(names[0]))
 	for i, name := range names {
-		record(t, name, int64(300*(i/4)+i%4))
+		record(t, name, int64(300*(i/8)+i%8))
 		names[i] = filepath.Base(name)
 	}
-	return runs(t, names[:4], names[4:], Options{})
+	return runs(t, names[:8], names[8:], Options{})
 }
 
 // TestPageIsSelfContained looks at the page as a browser does.
@@ -149,17 +149,17 @@ func TestPageIsSelfContained(t *testing.T) {
 		}
 	}
 	for _, wanted := range []string{
-		"&lt;b&gt;new&lt;/b&gt;.yaml", "prefers-color-scheme: dark", "✗ FAIL</span> 4",
+		"&lt;b&gt;new&lt;/b&gt;.yaml", "prefers-color-scheme: dark", "✗ FAIL</span> 8",
 		"<strong>differs</strong>",
-		"p=0.029 n=4", "✓ better", `class="line-base"`, "p50: base 502us, new 802us",
-		`<td>base</td><td class="n">552us</td>`,
+		"p=0.000 n=8", "✓ better", "✗ worse", "≠ differs", `class="line-base"`, "p50: base 504us, new 804us",
+		`<td>base</td><td class="n">554us</td>`,
 	} {
 		if !strings.Contains(page, wanted) {
 			t.Errorf("the page lacks %q", wanted)
 		}
 	}
-	if n := strings.Count(page, "<polyline"); n != 8 {
-		t.Errorf("%d curves, want one for each of 8 runs", n)
+	if n := strings.Count(page, "<polyline"); n != 16 {
+		t.Errorf("%d curves, want one for each of 16 runs", n)
 	}
 	// Whatever the decoder finds wrong with the nesting of elements.
 	decoder := xml.NewDecoder(strings.NewReader(regexp.MustCompile(`<meta([^>]*)>`).ReplaceAllString(

@@ -76,7 +76,7 @@ func percent(ratio float64) string {
 // Told says what the test says of the difference: "+3.4% worse", "~" if the difference is not significant.
 func (n *Number) Told() string {
 	switch n.Outcome {
-	case Better, Worse, Differs:
+	case Better, Worse, Differs, Perhaps:
 		return n.Change() + " " + string(n.Outcome)
 	case OneSided, Equal:
 		return string(n.Outcome)
@@ -163,22 +163,34 @@ func (c *Comparison) Sections() (all []Section) {
 	return all
 }
 
-// Significant reports whether the difference is significant.
+// Significant reports whether the difference is significant among all tests.
 func (n *Number) Significant() bool {
 	return n.Outcome == Better || n.Outcome == Worse || n.Outcome == Differs
 }
 
 // rank orders numbers where there are too many.
 func (n *Number) rank() int {
-	if n.Significant() {
+	switch {
+	case n.Significant():
 		return 0
+	case n.Outcome == Perhaps:
+		return 1
 	}
-	return 1
+	return 2
 }
 
-// Rest says what a section leaves out, "" for nothing.
+// Found reports whether the number's test found a difference.
+func (n *Number) Found() bool { return n.rank() < 2 }
+
+// Rest says what a section leaves out, and how many runs it lacks, "" for nothing.
 func (s *Section) Rest() string {
 	var parts []string
+	for _, n := range s.Numbers {
+		if n.Outcome == Perhaps && n.Needs != "" {
+			parts = append(parts, "perhaps: "+n.Needs)
+			break
+		}
+	}
 	if s.Equal > 0 {
 		parts = append(parts, fmt.Sprintf("equal in all runs: %d more", s.Equal))
 	}
@@ -188,10 +200,10 @@ func (s *Section) Rest() string {
 	return strings.Join(parts, "; ")
 }
 
-// ShownVerdicts returns the verdicts for people: of the runs and their checks, and of steps that differ.
+// ShownVerdicts returns the verdicts for people: of the runs and their checks, and others that differ.
 func (c *Comparison) ShownVerdicts() (shown []Fact) {
 	for _, f := range c.Verdicts {
-		if !f.Same() || !strings.HasPrefix(f.Of, "step ") {
+		if !f.Same() || f.Of == "" || strings.HasPrefix(f.Of, "check ") {
 			shown = append(shown, f)
 		}
 	}
