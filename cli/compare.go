@@ -12,9 +12,6 @@ import (
 	"railbed/internal/verdict"
 )
 
-// changesShown bounds the changes of plans that are printed. The JSON document has all.
-const changesShown = 40
-
 // compareRuns compares two sides of runs.
 func (a *app) compareRuns(ctx context.Context, base, changed []string, page string, o compare.Options) error {
 	c, err := compare.Runs(ctx, base, changed, o)
@@ -62,16 +59,17 @@ func (a *app) printComparison(c *compare.Comparison) {
 	case len(c.Plan) == 0:
 		a.show("plan: no change")
 	}
-	for i, change := range c.Plan {
-		if i == changesShown {
-			a.show("(%d more changes with -o json)", len(c.Plan)-i)
-			break
-		}
+	changes, more := c.Changes()
+	for _, change := range changes {
 		a.show("plan: %s", change)
 	}
+	if more > 0 {
+		a.show("(%d more changes with -o json)", more)
+	}
 	fmt.Fprintln(a.stdout)
-	a.printFacts("what else differs", c.Facts)
-	a.printFacts("verdicts", c.ShownVerdicts())
+	for _, t := range c.FactTables() {
+		a.printFacts(&t)
+	}
 	for _, s := range c.Sections() {
 		a.printSection(c, &s)
 	}
@@ -83,18 +81,21 @@ func (a *app) render(rows printableTable) {
 	fmt.Fprintln(a.stdout)
 }
 
-func (a *app) printFacts(title string, facts []compare.Fact) {
-	if len(facts) == 0 {
+func (a *app) printFacts(t *compare.FactTable) {
+	if len(t.Facts) == 0 {
 		return
 	}
-	rows := a.newTable(title, "base", "new", "")
-	for i := range facts {
-		f := &facts[i]
+	rows := a.newTable(t.Title, "base", "new", "")
+	for i := range t.Facts {
+		f := &t.Facts[i]
 		differs := ""
 		if !f.Same() {
 			differs = "differs"
 		}
 		rows.AppendRow([]any{f.Title(), compare.Words(f.Base), compare.Words(f.New), differs})
+	}
+	if t.More > 0 {
+		rows.AppendRow([]any{fmt.Sprintf("(%d more with -o json)", t.More)})
 	}
 	a.render(rows)
 }

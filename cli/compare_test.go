@@ -66,7 +66,7 @@ func TestReportCompares(t *testing.T) {
 	args := append(append([]string{"report"}, old...), append([]string{"--"}, new...)...)
 	_, out, _ = railbed("", args...)
 	for _, want := range []string{"time  less    102us ± ∞  52us ± ∞  -50us (-49.3%) better  p=0.029 n=4",
-		"1 of 1 tests found a difference (p <= 0.05)", "± ∞: need >= 6 samples"} {
+		"1 of 1 tests find a difference (p <= 0.05)", "± ∞: need >= 6 samples"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}

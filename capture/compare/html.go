@@ -15,14 +15,11 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"words": Words,
+	"chip":  func(word string) bool { return class(word) != idle },
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 	"class": class,
 	"mark":  mark,
 }).Parse(pageText))
-
-// changesShown bounds the changes of the plan on the page.
-const changesShown = 60
 
 // pageData is the data of the page's template.
 type pageData struct {
@@ -43,10 +40,8 @@ type pageSide struct {
 // WriteHTML writes the comparison as one page without scripts, which loads nothing from elsewhere.
 func (c *Comparison) WriteHTML(w io.Writer) error {
 	data := pageData{Comparison: c, Title: names(c.Base) + " and " + names(c.New),
-		Sides: []pageSide{{"base", c.Base}, {"new", c.New}}, Changes: c.Plan}
-	if more := len(c.Plan) - changesShown; more > 0 {
-		data.Changes, data.MoreChanges = c.Plan[:changesShown], more
-	}
+		Sides: []pageSide{{"base", c.Base}, {"new", c.New}}}
+	data.Changes, data.MoreChanges = c.Changes()
 	for i := range c.Curves {
 		if i == figuresShown {
 			data.MoreFigures = len(c.Curves) - i
@@ -72,6 +67,9 @@ func names(runs []Run) string {
 	return strings.Join(all, ", ")
 }
 
+// idle is the class of words that say neither good nor bad.
+const idle = "idle"
+
 // class returns the page's colour class for an outcome or for a word of a verdict.
 func class(of any) string {
 	switch fmt.Sprint(of) {
@@ -82,7 +80,7 @@ func class(of any) string {
 	case "degraded", "INCONCLUSIVE", "OVERLOADED", "UNSUPPORTED":
 		return "unsure"
 	}
-	return "idle"
+	return idle
 }
 
 // mark returns a sign to show beside the word, for readers who do not see the colour.
@@ -93,5 +91,5 @@ func mark(of any) string {
 	case Perhaps:
 		return "?"
 	}
-	return map[string]string{"good": "✓", "bad": "✗", "unsure": "?", "idle": "–"}[class(of)]
+	return map[string]string{"good": "✓", "bad": "✗", "unsure": "?", idle: "–"}[class(of)]
 }

@@ -149,7 +149,7 @@ func TestPageIsSelfContained(t *testing.T) {
 		}
 	}
 	for _, wanted := range []string{
-		"&lt;b&gt;new&lt;/b&gt;.yaml", "prefers-color-scheme: dark", "✗ FAIL</span> 8",
+		"&lt;b&gt;new&lt;/b&gt;.yaml", "prefers-color-scheme: dark", `✗ FAIL</span> <span class="place">(8)`,
 		"<strong>differs</strong>",
 		"p=0.000 n=8", "✓ better", "✗ worse", "≠ differs", `class="line-base"`, "p50: base 504us, new 804us",
 		`<td>base</td><td class="n">554us</td>`,

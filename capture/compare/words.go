@@ -127,6 +127,12 @@ func (c *Comparison) Several() bool { return len(c.Base)+len(c.New) > 2 }
 // rowsShown bounds the rows of a section that people read. The JSON document has all.
 const rowsShown = 40
 
+// Changes returns the changes of the plan for people, and how many are left out.
+func (c *Comparison) Changes() (shown []string, more int) {
+	shown = c.Plan[:min(len(c.Plan), rowsShown)]
+	return shown, len(c.Plan) - len(shown)
+}
+
 // Section is a section of numbers for people.
 type Section struct {
 	Title   string
@@ -200,12 +206,37 @@ func (s *Section) Rest() string {
 	return strings.Join(parts, "; ")
 }
 
-// ShownVerdicts returns the verdicts for people: of the runs and their checks, and others that differ.
-func (c *Comparison) ShownVerdicts() (shown []Fact) {
+// FactTable is facts for people.
+type FactTable struct {
+	Title string
+	Facts []Fact
+	More  int // facts that are left out
+}
+
+// FactTables returns the facts for people: the inputs that differ, and the verdicts of runs and their checks
+// with other verdicts that differ. Facts that differ come first where there are too many.
+func (c *Comparison) FactTables() []FactTable {
+	tables := []FactTable{{Title: "what else differs", Facts: c.Facts}, {Title: "verdicts"}}
 	for _, f := range c.Verdicts {
 		if !f.Same() || f.Of == "" || strings.HasPrefix(f.Of, "check ") {
-			shown = append(shown, f)
+			tables[1].Facts = append(tables[1].Facts, f)
 		}
 	}
-	return shown
+	for i := range tables {
+		t := &tables[i]
+		if t.More = max(0, len(t.Facts)-rowsShown); t.More > 0 {
+			t.Facts = slices.SortedStableFunc(slices.Values(t.Facts), func(a, b Fact) int {
+				return cmp.Compare(b.differs(), a.differs())
+			})[:rowsShown]
+		}
+	}
+	return tables
+}
+
+// differs returns 1 if the fact differs, else 0.
+func (f *Fact) differs() int {
+	if f.Same() {
+		return 0
+	}
+	return 1
 }
