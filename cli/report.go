@@ -35,7 +35,7 @@ the time went. BASE and NEW are directories of results or bundles. A comparison
 exits with 0, whatever differs.
 
 Each number has its median over the runs of a side, and the range of its
-confidence interval in percent. A difference is ~ if p of the Mann-Whitney U test
+confidence interval in percent (? if that includes 0). A difference is ~ if p of the Mann-Whitney U test
 is above --alpha. Of many tests some find a difference by chance. So a number is
 better, worse or differs if p is so low that chance alone gives any such number
 with a probability of at most --alpha, and perhaps so otherwise. One run of each
@@ -80,7 +80,7 @@ takes a quantile as one value of a run.`,
 	cmd.Flags().Float64Var(&flags.Alpha, "alpha", compare.DefaultAlpha,
 		"`SHARE` of the tests that may find a difference where there is none")
 	cmd.Flags().BoolVar(&flags.NoRecordings, "no-recordings", false,
-		"leave recordings unread: compare reports alone")
+		"leave recordings unread; each is read by itself, with some 80 bytes of memory for each record")
 	completeFlag(cmd, "html", filesOf("html"))
 	return cmd
 }

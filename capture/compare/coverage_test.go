@@ -118,6 +118,7 @@ var notCompared = []struct{ paths, reason string }{
 		"behind other numbers, or of the plan"},
 	{`Fidelity\.Timing\.(Released|Unmatched|Unit|Windows|Late|First|Worst|Waited|Ran|Priority|Nice|Frames).*`,
 		"told by the lateness of arrivals"},
+	{`Fidelity\.Nodes\.(Node|Stack\.Received)`, "behind numbers of the worst node, or of all nodes"},
 	{`Fidelity\.Timing\.Arrivals\.(Frames|Buckets.*)`, "told by its percentiles"},
 	{`Captures\.Taps\.(Name|Limited)`, "told by packets"},
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"railbed/capture/report"
 	"railbed/internal/printable"
+	"railbed/internal/verdict"
 )
 
 //go:embed page.html
@@ -73,11 +75,12 @@ const idle = "idle"
 // class returns the page's colour class for an outcome or for a word of a verdict.
 func class(of any) string {
 	switch fmt.Sprint(of) {
-	case string(Better), "PASS", "faithful":
+	case string(Better), string(verdict.Pass), report.Faithful:
 		return "good"
-	case string(Worse), "FAIL", "ABORTED", "overloaded":
+	case string(Worse), string(verdict.Fail), string(verdict.Aborted), report.Overloaded:
 		return "bad"
-	case "degraded", "INCONCLUSIVE", "OVERLOADED", "UNSUPPORTED":
+	case report.Degraded, string(verdict.Inconclusive), string(verdict.Overloaded),
+		string(verdict.Unsupported):
 		return "unsure"
 	}
 	return idle

@@ -68,7 +68,7 @@ func (n *Number) Change() string {
 // percent formats a ratio as a change. Ratios beyond 10 are clearer as such.
 func percent(ratio float64) string {
 	if ratio >= 10 {
-		return fmt.Sprintf("(x%.3g)", ratio)
+		return "(x" + strconv.FormatFloat(ratio, 'f', 0, 64) + ")"
 	}
 	return fmt.Sprintf("(%+.1f%%)", (ratio-1)*100)
 }
@@ -125,7 +125,7 @@ func (f *Fact) Title() string { return strings.TrimSpace(f.Of + " " + f.What) }
 func (c *Comparison) Several() bool { return len(c.Base)+len(c.New) > 2 }
 
 // rowsShown bounds the rows of a section that people read. The JSON document has all.
-const rowsShown = 40
+const rowsShown = 64
 
 // Changes returns the changes of the plan for people, and how many are left out.
 func (c *Comparison) Changes() (shown []string, more int) {
