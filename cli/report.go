@@ -31,16 +31,17 @@ testbed that died; railbed ls lists these.
 With two runs, or with base runs and new runs on both sides of --, it compares
 them: what changed in the plan, in versions and on the host; verdicts and checks;
 all numbers of the reports; and from recordings the times of messages, and where
-the time went. BASE and NEW are directories of results or bundles. A comparison
-exits with 0, whatever differs.
+the time went. Reports have no settings of steps such as traffic, so these are not
+compared. BASE and NEW are directories of results or bundles. A comparison exits
+with 0, whatever differs.
 
 Each number has its median over the runs of a side, and the range of its
-confidence interval in percent (? if that includes 0). A difference is ~ if p of the Mann-Whitney U test
-is above --alpha. Of many tests some find a difference by chance. So a number is
-better, worse or differs if p is so low that chance alone gives any such number
-with a probability of at most --alpha, and perhaps so otherwise. One run of each
-side only shows values. Four of each are the least for any difference, and eight
-suffice for most files.
+confidence interval in percent (? if the interval includes 0). A difference is ~
+if p of the Mann-Whitney U test is above --alpha. Of many tests some find a
+difference by chance. So a number is better, worse or differs if p is so low that
+chance alone gives any such number with a probability of at most --alpha, and
+perhaps so otherwise. One run of each side only shows values. Four of each are the
+least for any difference, and eight suffice for most files.
 
 The test assumes that runs are independent: alternate between base runs and new
 runs, so that a slow hour of the machine affects both. The messages of one run are
@@ -52,7 +53,7 @@ takes a quantile as one value of a run.`,
     railbed run old.yaml --out old-$i; railbed run new.yaml --out new-$i
   done
   railbed report old-* -- new-*
-  railbed report old-* -- new-* --html comparison.html   # flags go before --
+  railbed report --html comparison.html old-* -- new-*   # flags go before --
   railbed report before.zip after.zip -o json | jq '.numbers[] | select(.section == "workloads")'`,
 		Args:              rangeArgs(1, -1),
 		ValidArgsFunction: filesOf("zip"),
