@@ -144,8 +144,7 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 	r := opened.Report
 	if r == nil {
 		return fmt.Errorf("%s has no %s: want a directory of results of railbed run, or a bundle of one",
-			name,
-			report.JSONFile)
+			name, report.JSONFile)
 	}
 	// The same run twice would make its numbers look certain.
 	id := identity{r.Host.Name, r.Started.UnixNano(), r.PlanHash}
@@ -159,8 +158,8 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 		var warning string
 		switch one.messages, warning, err = readMessages(ctx, opened); {
 		case err != nil:
-			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording is not compared: %v", s.name, name,
-				err))
+			s.notes = append(s.notes,
+				fmt.Sprintf("%s %s: its recording is not compared: %v", s.name, name, err))
 		case warning != "":
 			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording %s", s.name, name, warning))
 		}
@@ -174,8 +173,7 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 	default:
 		if changes := plan.Changes(s.plan, opened.Plan); len(changes) > 0 {
 			s.notes = append(s.notes, fmt.Sprintf("%s %s has another plan than the runs before it: %s",
-				s.name,
-				name, few(changes)))
+				s.name, name, few(changes)))
 		}
 	}
 	s.runs = append(s.runs, one)
@@ -192,8 +190,7 @@ func few(changes []string) string {
 
 func compare(sides [2]*side, o Options) *Comparison {
 	c := &Comparison{Format: Format, Alpha: o.Alpha, Base: sides[0].list(), New: sides[1].list(),
-		Notes: []string{},
-		Plan:  []string{}, Facts: []Fact{}, Curves: curves(sides)}
+		Notes: []string{}, Plan: []string{}, Facts: []Fact{}, Curves: curves(sides)}
 	if c.PlanCompared = sides[0].plan != nil && sides[1].plan != nil; c.PlanCompared {
 		c.Plan = append(c.Plan, plan.Changes(sides[0].plan, sides[1].plan)...)
 	}
@@ -211,8 +208,7 @@ func compare(sides [2]*side, o Options) *Comparison {
 func (s *side) list() (all []Run) {
 	for _, one := range s.runs {
 		r := Run{Name: one.name, File: one.report.File, Started: one.report.Started,
-			Verdict:  one.report.Verdict,
-			PlanHash: one.report.PlanHash}
+			Verdict: one.report.Verdict, PlanHash: one.report.PlanHash}
 		if one.report.Fidelity != nil {
 			r.Fidelity = one.report.Fidelity.Verdict
 		}
@@ -245,8 +241,8 @@ func (c *Comparison) note(sides [2]*side) {
 		c.Notes = append(c.Notes, fmt.Sprintf("no significance can be given: %s, and a sample is a run "+
 			"(base has %d, new has %d)", needs, len(c.Base), len(c.New)))
 	} else if few > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%d numbers are in too few runs for a test: %s", few,
-			needs))
+		c.Notes = append(c.Notes,
+			fmt.Sprintf("%d numbers are in too few runs for a test: %s", few, needs))
 	}
 	if c.Tests > 0 {
 		c.noteTests()
@@ -264,19 +260,17 @@ func (c *Comparison) note(sides [2]*side) {
 		}
 		if behind > 0 {
 			c.Notes = append(c.Notes,
-				fmt.Sprintf("the emulation of %d of %d %s runs was not faithful, so that "+
-					"times may be the host's and not the fabric's", behind, len(s.runs), s.name))
+				fmt.Sprintf("the emulation of %d of %d %s runs was not faithful, so that times may be the "+
+					"host's and not the fabric's", behind, len(s.runs), s.name))
 		}
 	}
 }
 
 // noteTests says how sure the tests are.
 func (c *Comparison) noteTests() {
-	c.Notes = append(c.Notes,
-		fmt.Sprintf("%d of %d tests find a difference (p <= %.3g), where chance alone gives "+
-			"up to %.0f on average. The tests assume that runs are independent of each other", c.Significant,
-			c.Tests,
-			c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
+	c.Notes = append(c.Notes, fmt.Sprintf("%d of %d tests find a difference (p <= %.3g), where chance alone "+
+		"gives up to %.0f on average. The tests assume that runs are independent of each other",
+		c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
 	if c.Tests == 1 || c.Significant == 0 {
 		return
 	}

@@ -112,8 +112,7 @@ func TestSignificance(t *testing.T) {
 		if n.Outcome != c.want || math.Abs(got-c.p) > 5e-5 || !strings.Contains(n.Needs, c.needs) ||
 			(c.needs == "") != (n.Needs == "") {
 			t.Errorf("%s: %q, p %v, needs %q; want %q, p %v, needs %q", c.name, n.Outcome, got, n.Needs,
-				c.want, c.p,
-				c.needs)
+				c.want, c.p, c.needs)
 		}
 	}
 }
@@ -287,6 +286,19 @@ func TestDocumentIsJSON(t *testing.T) {
 		c := compare(sidesOf(pair, []float64{1e306}), Options{Alpha: 0.05})
 		if _, err := json.Marshal(c); err != nil {
 			t.Errorf("%v: %v", pair, err)
+		}
+	}
+}
+
+// TestStrict: the thresholds of all tests add up to at most alpha, and rounding loses little of it.
+func TestStrict(t *testing.T) {
+	for sections := range 10 {
+		for _, tests := range []int{0, 1, 3, 64, 1000, 77777} {
+			const alpha = 0.05
+			got := strict(alpha, sections, tests).CompareAlpha * float64(max(1, sections)*max(1, tests))
+			if got > alpha*(1+1e-9) || got < 0.9*alpha {
+				t.Errorf("%d sections of %d tests: %v in all, want up to %v", sections, tests, got, alpha)
+			}
 		}
 	}
 }

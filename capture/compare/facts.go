@@ -133,8 +133,7 @@ func inputsOfSteps(r *report.Report, add func(of, what string, word any)) {
 		}
 		if m := w.Mixture; m != nil {
 			add(of, "experts", fmt.Sprintf("%d, %d tokens of %d values at each rank, each to %d %s",
-				m.Experts,
-				m.Tokens, m.Hidden, m.TopK, m.Skew))
+				m.Experts, m.Tokens, m.Hidden, m.TopK, m.Skew))
 		}
 	}
 	for _, t := range r.Trainings {

@@ -57,8 +57,7 @@ const (
 )
 
 var sections = []string{Workloads, Trainings, Stacks, Messages, Recordings, Routing, Checks, Links, Fidelity,
-	Captures,
-	Testbeds}
+	Captures, Testbeds}
 
 // Units of numbers. Others are words to print behind the number.
 const (
@@ -144,8 +143,7 @@ func (g in) add(what, unit string, better Direction, value float64) {
 		i = len(g.all)
 		g.at[key] = i
 		g.all = append(g.all, Number{Section: key.section, Of: key.of, What: key.what, Unit: unit,
-			Better: better,
-			Base:   Sample{Values: []float64{}}, New: Sample{Values: []float64{}}})
+			Better: better, Base: Sample{Values: []float64{}}, New: Sample{Values: []float64{}}})
 	}
 	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
 	sample.Values = append(sample.Values, value)
@@ -183,7 +181,11 @@ func numbers(sides [2]*side, thresholds *benchmath.Thresholds) []Number {
 // any error is at most alpha if thresholds add up to alpha, however the numbers depend on each other. Each
 // section has an equal part, so that a fabric with many links does not hide workloads.
 func strict(alpha float64, sections, tests int) *benchmath.Thresholds {
-	alpha /= float64(max(sections, 1) * max(tests, 1))
+	parts := max(sections, 1) * max(tests, 1)
+	if parts == 1 {
+		return &benchmath.Thresholds{CompareAlpha: alpha}
+	}
+	alpha /= float64(parts)
 	unit := math.Pow(10, math.Floor(math.Log10(alpha))-1) // two digits are enough to read
 	alpha, _ = strconv.ParseFloat(strconv.FormatFloat(math.Floor(alpha/unit)*unit, 'g', 2, 64), 64)
 	return &benchmath.Thresholds{CompareAlpha: alpha}
