@@ -87,7 +87,7 @@ func readMessages(ctx context.Context, run *bundle.Run) (all []messages, warning
 
 // quantile returns a quantile of sorted values by nearest rank.
 func quantile(sorted []time.Duration, p float64) time.Duration {
-	rank := int(math.Ceil(p * float64(len(sorted)) * (1 - 1e-12))) // 0.1 * 30 is 3.0000000000000004
+	rank := int(math.Ceil(p * float64(len(sorted))))
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
