@@ -31,6 +31,7 @@ func (a *app) compareRuns(ctx context.Context, base, changed []string, page stri
 		return a.printJSON(c)
 	}
 	a.printComparison(c)
+	a.show("%s", c.Summary())
 	if page != "" {
 		a.show("page: %s", page)
 	}

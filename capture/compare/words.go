@@ -124,6 +124,28 @@ func (f *Fact) Title() string { return strings.TrimSpace(f.Of + " " + f.What) }
 // Several reports whether a side has several runs. With one run on each side nothing can be tested.
 func (c *Comparison) Several() bool { return len(c.Base)+len(c.New) > 2 }
 
+// Summary is the comparison in a line.
+func (c *Comparison) Summary() string {
+	plan := fmt.Sprintf("changes of the plan: %d", len(c.Plan))
+	if !c.PlanCompared {
+		plan = "plans are not compared"
+	}
+	verdict := "verdict " + Words(c.Verdicts[0].Base) // of the runs
+	if !c.Verdicts[0].Same() {
+		verdict += ", now " + Words(c.Verdicts[0].New)
+	}
+	if c.Tests == 0 {
+		return plan + "; " + verdict + "; too few runs to test numbers"
+	}
+	outcomes := map[Outcome]int{}
+	for i := range c.Numbers {
+		outcomes[c.Numbers[i].Outcome]++
+	}
+	return fmt.Sprintf("%s; %s; of %d tested numbers %d are better, %d worse, %d differ, %d perhaps", plan,
+		verdict,
+		c.Tests, outcomes[Better], outcomes[Worse], outcomes[Differs], outcomes[Perhaps])
+}
+
 // rowsShown bounds the rows of a section that people read. The JSON document has all.
 const rowsShown = 64
 
